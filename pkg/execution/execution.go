@@ -1,0 +1,68 @@
+// Package execution is one agent's execution inside a turn: what it is given and what it
+// leads to. Values are immutable once they are handed over.
+package execution
+
+import (
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+// Limits of guarantees S9.
+const (
+	MaxSteps        = 50
+	MaxObservations = 64
+)
+
+// Step is all that an agent is given for one execution. The agent keeps nothing of it
+// afterwards (RA-1).
+type Step struct {
+	TraceID   string // never changes on the way
+	SessionID string
+	TurnID    string
+	Turn      int    // number in the session, from 1
+	Number    int    // of the step in the turn, from 1
+	Attempt   int    // from 1
+	Agent     string // who shall run
+
+	History []conversation.Message // the window that the agent may see, oldest first
+	Prior   []Result               // of the steps before it in this turn
+	Routes  []string               // agents to which the step may ask to hand on
+}
+
+// Observations are those of the steps before this one, in order.
+func (s Step) Observations() []string {
+	var all []string
+	for _, r := range s.Prior {
+		all = append(all, r.Observations...)
+	}
+	return all
+}
+
+// Result is what a step led to. It is stored with the turn.
+type Result struct {
+	Step          int
+	Agent         string
+	Text          string   // what the agent said last
+	NextAgent     string   // a request; the orchestrator checks it
+	InputRequired bool     // Text is a question to the user that ends the turn
+	Observations  []string // for the steps after it, one line each
+	ToolsCalled   []string // in the order of the calls
+	Iterations    int      // model calls with their tool rounds
+	MaxIterations bool     // stopped at the limit; Text says so
+	Usage         Usage
+	Confidence    *float64       // 0 to 1; nil when the agent does not judge
+	Sequence      int64          // last message of the session after the commit
+	Failure       *failure.Error // set when the step failed
+}
+
+// Usage is what model calls consumed.
+type Usage struct {
+	InputTokens  int64
+	OutputTokens int64
+	ModelCalls   int
+}
+
+// Add returns the sum of two usages.
+func (u Usage) Add(o Usage) Usage {
+	return Usage{u.InputTokens + o.InputTokens, u.OutputTokens + o.OutputTokens, u.ModelCalls + o.ModelCalls}
+}

@@ -1,0 +1,96 @@
+package failure
+
+import (
+	"context"
+	"errors"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// Domain is that of the google.rpc.ErrorInfo on every error of the mesh.
+const Domain = "troupe.dev"
+
+// classify finds the Error in err's chain, or makes one that tells nothing.
+func classify(err error) *Error {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e
+	}
+	switch {
+	case errors.Is(err, context.Canceled):
+		return New(UserCancelled, "call", "the call was cancelled").Because(err)
+	case errors.Is(err, context.DeadlineExceeded):
+		return New(SystemTimeout, "call", "the deadline passed; what was asked for may have happened").Because(err)
+	}
+	return New(Unknown, "call", "internal error; the server's log has the cause").Because(err)
+}
+
+// ToStatus turns the error of a handler into the status that a server sends. A status
+// that grpc itself made passes through.
+func ToStatus(err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, ours := errors.AsType[*Error](err); !ours {
+		if _, ok := status.FromError(err); ok {
+			return err
+		}
+	}
+	e := classify(err)
+	st := status.New(table[e.Mode].code, e.Message)
+	detailed, detailErr := st.WithDetails(
+		&errdetails.ErrorInfo{Reason: e.Mode.Reason(), Domain: Domain, Metadata: e.Facts},
+		ToProto(e),
+	)
+	if detailErr != nil {
+		return st.Err()
+	}
+	return detailed.Err()
+}
+
+// FromStatus rebuilds, on the client, the Error that the server returned. A status that
+// has none, because a proxy or grpc itself made it, gets the nearest mode. Errors that
+// are no status are returned as they are.
+func FromStatus(op string, err error) error {
+	st, ok := status.FromError(err)
+	if !ok || st.Code() == codes.OK {
+		return err
+	}
+	for _, d := range st.Details() {
+		if f, ok := d.(*troupev1.Failure); ok {
+			return FromProto(f)
+		}
+	}
+	return New(modeOfCode(st.Code()), op, st.Message()).Because(err)
+}
+
+// modeOfCode is for statuses without our detail.
+func modeOfCode(c codes.Code) Mode {
+	switch c {
+	case codes.Canceled:
+		return UserCancelled
+	case codes.DeadlineExceeded:
+		return SystemTimeout
+	case codes.Unavailable:
+		return SystemNetwork
+	case codes.InvalidArgument, codes.OutOfRange:
+		return UserInvalidInput
+	case codes.NotFound:
+		return NotFound
+	case codes.AlreadyExists:
+		return KeyReused
+	case codes.PermissionDenied, codes.Unauthenticated:
+		return UserPermission
+	case codes.ResourceExhausted:
+		return ResourceQuota
+	case codes.FailedPrecondition:
+		return AgentState
+	case codes.Unimplemented:
+		return AgentContract
+	default:
+		return Unknown
+	}
+}

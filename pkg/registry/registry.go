@@ -1,0 +1,74 @@
+// Package registry is the contract of discovery: who is alive, under a lease. It is
+// implemented over etcd (etcdregistry) and in RAM (inmem); registrytest is the suite.
+//
+// Nothing but registrations is kept there: no load figures, no conversation, nothing per
+// turn (guarantees 2.6).
+package registry
+
+import (
+	"context"
+	"time"
+
+	"github.com/troupe-dev/troupe/pkg/lifecycle"
+)
+
+// Instance is one running worker's registration.
+type Instance struct {
+	ID          string
+	Agent       string
+	Address     string // host:port of its gRPC server
+	Version     string // of the agent
+	Description string // one line from the agent's author
+	State       lifecycle.State
+	Capacity    int
+	Incarnation int64 // given by the registry; grows with every registration
+	Started     time.Time
+}
+
+// Registrar registers instances.
+type Registrar interface {
+	// Register creates the registration under a lease that is kept alive until Close.
+	// It blocks until the registry has it or ctx ends. An instance with the same agent
+	// and id that is not this one is an error of mode agent_state. The state is
+	// registered as given: routing looks at READY only (contract C-34).
+	Register(ctx context.Context, in Instance) (Registration, error)
+}
+
+// Registration is one instance's place in the registry.
+type Registration interface {
+	// SetState changes the registered state in one transaction that holds only while the
+	// registration is still this one. Modes: agent_state when it is not.
+	SetState(ctx context.Context, s lifecycle.State) error
+	// Close removes the registration and its lease. It may be called more than once. When
+	// the registry cannot be reached the lease runs out by itself.
+	Close(ctx context.Context) error
+}
+
+// Watcher tells who is registered.
+type Watcher interface {
+	// Watch calls apply with everything that is registered, then with every change, in
+	// order, until ctx ends; then it returns nil. When the registry goes away, apply gets
+	// an Update that says so, Watch keeps trying, and after it is back the next Update is
+	// a whole list again: nothing is missed. Calls of apply do not overlap.
+	Watch(ctx context.Context, apply func(Update)) error
+}
+
+// Registry is both sides.
+type Registry interface {
+	Registrar
+	Watcher
+}
+
+// Update is one step of a watch; exactly one of its fields is set.
+type Update struct {
+	List   *[]Instance // everything that is registered; replaces what was known
+	Put    *Instance   // is registered, or changed
+	Delete *Key        // is gone
+	Away   error       // the registry cannot be reached; what was known stays valid
+}
+
+// Key identifies a registration.
+type Key struct{ Agent, ID string }
+
+// Key of the instance.
+func (in Instance) Key() Key { return Key{in.Agent, in.ID} }
