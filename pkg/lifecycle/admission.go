@@ -1,0 +1,119 @@
+package lifecycle
+
+import (
+	"context"
+	"sync"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+// step is one that runs.
+type step struct{ cancel context.CancelFunc }
+
+// Admit lets a step in: it is counted until end is called, and its context ends when a
+// shutdown cancels it. The check and the transition are one atomic step, so that of any
+// number of callers at most Capacity get in (LC-29a). end may be called more than once;
+// the first call counts. Fails with agent_state before READY, instance_full,
+// instance_paused, or instance_draining.
+func (i *Instance) Admit(ctx context.Context) (stepCtx context.Context, end func(failed bool), err error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	switch s := i.status; {
+	case s.State == Uninitialized || s.State == Initializing:
+		return nil, nil, wrongState("ExecuteStep", s.State, Ready, Busy)
+	case s.State == Paused || s.Pausing:
+		return nil, nil, failure.New(failure.InstancePaused, "lifecycle.Admit", "the instance is paused; another may take the step")
+	case s.State == ShuttingDown || s.State == Terminated:
+		return nil, nil, failure.New(failure.InstanceDraining, "lifecycle.Admit", "the instance is shutting down; another may take the step")
+	case s.InFlight >= s.Capacity:
+		return nil, nil, failure.Newf(failure.InstanceFull, "lifecycle.Admit", "the instance runs %d steps, as many as it may; another may take the step", s.Capacity)
+	}
+	stepCtx, cancel := context.WithCancel(ctx)
+	admitted := &step{cancel}
+	i.steps[admitted] = struct{}{}
+	i.status.InFlight++
+	i.metrics.TotalRequests++
+	if i.status.State == Ready {
+		i.to(Busy, "")
+	}
+	var once sync.Once
+	return stepCtx, func(failed bool) { once.Do(func() { i.leave(admitted, failed) }) }, nil
+}
+
+// leave ends a step. Only BUSY changes: a step that ends during a shutdown must not revive
+// the instance (LC-29b).
+func (i *Instance) leave(s *step, failed bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	s.cancel()
+	delete(i.steps, s)
+	i.status.InFlight--
+	if failed {
+		i.metrics.FailedRequests++
+	}
+	switch {
+	case i.status.InFlight > 0 || i.status.State != Busy:
+		i.notify()
+	case i.status.Pausing:
+		i.status.Pausing = false
+		i.to(Paused, i.status.Reason)
+	default:
+		i.to(Ready, "")
+	}
+}
+
+// Pause closes admission and returns once no step runs and the state is PAUSED. When ctx
+// ends first, admission opens again and it fails with agent_timeout. Before READY, and
+// when paused already, it is a no-op. After Shutdown it fails with agent_state.
+func (i *Instance) Pause(ctx context.Context, reason string) error {
+	i.mu.Lock()
+	switch i.status.State {
+	case Uninitialized, Initializing, Paused:
+		i.mu.Unlock()
+		return nil
+	case ShuttingDown, Terminated:
+		defer i.mu.Unlock()
+		return wrongState("Pause", i.status.State, Ready, Busy)
+	case Ready:
+		defer i.mu.Unlock()
+		i.to(Paused, reason)
+		return nil
+	case Busy:
+		i.status.Pausing, i.status.Reason = true, reason
+		i.notify()
+		i.mu.Unlock()
+	}
+	err := i.await(ctx, func(s Status) bool { return !s.Pausing })
+
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	switch {
+	case i.status.State == Paused:
+		return nil
+	case err != nil && i.status.Pausing:
+		i.status.Pausing, i.status.Reason = false, ""
+		i.notify()
+		return failure.New(failure.AgentTimeout, "lifecycle.Pause", "running steps did not end within the caller's deadline; admission is open again").Because(err)
+	case i.status.State == ShuttingDown || i.status.State == Terminated:
+		return wrongState("Pause", i.status.State, Ready, Busy)
+	default:
+		return failure.New(failure.AgentState, "lifecycle.Pause", "a Resume took the pause back")
+	}
+}
+
+// Resume opens admission again: from PAUSED, and when a Pause still waits. Otherwise it is
+// a no-op. After Shutdown it fails with agent_state.
+func (i *Instance) Resume(reason string) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	switch {
+	case i.status.State == ShuttingDown || i.status.State == Terminated:
+		return wrongState("Resume", i.status.State, Paused)
+	case i.status.State == Paused:
+		i.to(Ready, reason)
+	case i.status.Pausing:
+		i.status.Pausing, i.status.Reason = false, reason
+		i.notify()
+	}
+	return nil
+}

@@ -1,0 +1,175 @@
+// Package lifecycle is the machine that every worker's instance runs: seven states, the
+// verbs between them, admission of steps, and managed startup and shutdown.
+//
+//	                Startup            started              step begins
+//	UNINITIALIZED ──────────▶ INITIALIZING ──────▶ READY ◀───────────▶ BUSY
+//	      │                        │               │   ▲  last step ends  │
+//	      │ Shutdown               │ failed,  Pause│   │Resume            │ Pause, once
+//	      │                        │ Shutdown      ▼   │                  │ no step runs
+//	      │                        │              PAUSED ◀────────────────┤
+//	      ▼                        ▼               │        Shutdown      │
+//	TERMINATED ◀───────────── SHUTTING_DOWN ◀──────┴──────────────────────┘
+//
+// The table of guarantees 2.10 is normative. Invariants: steps begin in READY and BUSY
+// only; at most Capacity run at once; in PAUSED none runs; TERMINATED is final; the state
+// version grows by one per transition; a repeated verb is fine and changes nothing.
+//
+// The process side, parts in order, is package process. This is the domain side.
+package lifecycle
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Defaults of Config (LC-24 and guarantees 2.11).
+const (
+	DefaultCapacity       = 16
+	DefaultStartupTimeout = 30 * time.Second
+	DefaultDrain          = 30 * time.Second
+	// forced is how long steps and hooks may take to end once they are cancelled.
+	forced = time.Second
+)
+
+// Config is what an instance is made of. Hooks may be nil. A hook that panics has failed;
+// a hook that outlives its context is given up.
+type Config struct {
+	Capacity       int           // steps at once; 0 means DefaultCapacity
+	StartupTimeout time.Duration // bounds Startup; 0 means DefaultStartupTimeout
+
+	// Start takes the resources of the instance and makes it known. When it fails, Leave
+	// and Stop run, so they must bear a Start that came half way.
+	Start func(ctx context.Context) error
+	// Leave takes the instance out of discovery. It runs first at shutdown, before steps
+	// drain, so that nothing new is routed here.
+	Leave func(ctx context.Context) error
+	// Stop frees what Start took. It runs last, when no step runs any more.
+	Stop func(ctx context.Context) error
+}
+
+// Status is the state of an instance with the facts beside it.
+type Status struct {
+	State    State
+	Version  uint64 // +1 per transition
+	InFlight int
+	Capacity int
+	Pausing  bool // Pause accepted while BUSY, not PAUSED yet
+	Since    time.Time
+	Reason   string // as the caller of the last verb gave it
+}
+
+// Metrics are counters that only grow (LC-25).
+type Metrics struct {
+	StartupTime      time.Duration
+	ShutdownTime     time.Duration
+	ActiveTime       time.Duration // with at least one step running
+	TotalRequests    uint64
+	FailedRequests   uint64
+	StateTransitions uint64
+}
+
+// Instance is one instance's lifecycle. Safe for concurrent use; Status and Metrics answer
+// at once, whatever hooks do (LC-5).
+type Instance struct {
+	cfg Config
+
+	mu      sync.Mutex
+	status  Status
+	metrics Metrics
+	active  time.Time     // when READY→BUSY happened
+	changed chan struct{} // closed and replaced at each change of the status
+	steps   map[*step]struct{}
+
+	startup  *attempt      // set by the first Startup
+	hooked   chan struct{} // closed when the Start hook has returned or was given up
+	shutdown *attempt      // set by the first Shutdown
+	hurry    chan struct{}
+	deadline time.Time // of the drain; may only shrink
+}
+
+// attempt is a startup or a shutdown that concurrent callers join.
+type attempt struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+	err    error // valid once done is closed
+}
+
+// New returns an instance in UNINITIALIZED.
+func New(cfg Config) *Instance {
+	if cfg.Capacity <= 0 {
+		cfg.Capacity = DefaultCapacity
+	}
+	if cfg.StartupTimeout <= 0 {
+		cfg.StartupTimeout = DefaultStartupTimeout
+	}
+	return &Instance{
+		cfg:     cfg,
+		status:  Status{State: Uninitialized, Capacity: cfg.Capacity, Since: time.Now()},
+		changed: make(chan struct{}),
+		steps:   map[*step]struct{}{},
+		hurry:   make(chan struct{}, 1),
+		hooked:  make(chan struct{}),
+	}
+}
+
+// Status is where the instance stands.
+func (i *Instance) Status() Status {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.status
+}
+
+// Watch returns where the instance stands and a channel that is closed at the next change.
+func (i *Instance) Watch() (Status, <-chan struct{}) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.status, i.changed
+}
+
+// Metrics are the counters so far.
+func (i *Instance) Metrics() Metrics {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	m := i.metrics
+	if i.status.State == Busy {
+		m.ActiveTime += time.Since(i.active)
+	}
+	return m
+}
+
+// to makes a transition. Callers hold the lock and have checked that it is allowed.
+func (i *Instance) to(s State, reason string) {
+	now := time.Now()
+	switch {
+	case s == Busy:
+		i.active = now
+	case i.status.State == Busy:
+		i.metrics.ActiveTime += now.Sub(i.active)
+	}
+	i.status.State, i.status.Since, i.status.Reason = s, now, reason
+	i.status.Version++
+	i.metrics.StateTransitions++
+	i.notify()
+}
+
+// notify tells the watchers. Callers hold the lock.
+func (i *Instance) notify() {
+	close(i.changed)
+	i.changed = make(chan struct{})
+}
+
+// await blocks until reached holds for the status, or ctx ends.
+func (i *Instance) await(ctx context.Context, reached func(Status) bool) error {
+	for {
+		status, changed := i.Watch()
+		if reached(status) {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

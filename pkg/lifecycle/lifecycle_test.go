@@ -1,0 +1,262 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+func ready(t *testing.T, cfg Config) *Instance {
+	t.Helper()
+	i := New(cfg)
+	require.NoError(t, i.Startup(t.Context()))
+	return i
+}
+
+// Req: LC-1, LC-8, LC-25
+func TestStartup_TakesANewInstanceToReadyOnce(t *testing.T) {
+	runs := 0
+	i := New(Config{Start: func(context.Context) error { runs++; return nil }})
+	require.Equal(t, Uninitialized, i.Status().State)
+	require.Zero(t, i.Metrics())
+
+	require.NoError(t, i.Startup(t.Context()))
+	require.NoError(t, i.Startup(t.Context()))
+	require.Equal(t, Ready, i.Status().State)
+	require.Equal(t, 1, runs)
+	require.EqualValues(t, 2, i.Metrics().StateTransitions)
+	require.Positive(t, i.Metrics().StartupTime)
+
+	require.NoError(t, i.Shutdown(t.Context(), 0, "end"))
+	require.Positive(t, i.Metrics().ShutdownTime)
+	require.Greater(t, i.Metrics().StateTransitions, uint64(2))
+}
+
+// Req: LC-9
+func TestStartup_ConcurrentCallersJoinOneStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		runs := 0
+		i := New(Config{Start: func(context.Context) error { runs++; time.Sleep(time.Second); return nil }})
+		var wg sync.WaitGroup
+		for range 50 {
+			wg.Go(func() {
+				if err := i.Startup(t.Context()); err != nil || i.Status().State != Ready {
+					t.Errorf("Startup() = %v in %s", err, i.Status().State)
+				}
+			})
+		}
+		wg.Wait()
+		require.Equal(t, 1, runs)
+	})
+}
+
+// Req: LC-10
+func TestStartup_FailureReleasesAndTerminates(t *testing.T) {
+	cause := errors.New("no database")
+	stopped := false
+	i := New(Config{
+		Start: func(context.Context) error { return cause },
+		Stop:  func(context.Context) error { stopped = true; return nil },
+	})
+	err := i.Startup(t.Context())
+	require.ErrorIs(t, err, cause)
+	require.Equal(t, failure.AgentLogic, failure.ModeOf(err))
+	require.True(t, stopped)
+	require.Equal(t, Terminated, i.Status().State)
+	require.True(t, failure.Is(i.Startup(t.Context()), failure.AgentState))
+}
+
+// Req: LC-5, LC-12
+func TestStartup_IsBoundedAndStateAnswersMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		i := New(Config{StartupTimeout: 5 * time.Second, Start: func(context.Context) error { <-release; return nil }})
+		result := make(chan error)
+		go func() { result <- i.Startup(t.Context()) }()
+		synctest.Wait()
+		require.Equal(t, Initializing, i.Status().State)
+
+		err := <-result
+		require.True(t, failure.Is(err, failure.AgentTimeout), "%v", err)
+		require.Equal(t, Terminated, i.Status().State)
+		close(release)
+	})
+}
+
+// Req: LC-3
+func TestTerminated_IsFinal(t *testing.T) {
+	i := ready(t, Config{})
+	require.NoError(t, i.Shutdown(t.Context(), 0, ""))
+	require.True(t, failure.Is(i.Startup(t.Context()), failure.AgentState))
+	require.True(t, failure.Is(i.Pause(t.Context(), ""), failure.AgentState))
+	require.True(t, failure.Is(i.Resume(""), failure.AgentState))
+	_, _, err := i.Admit(t.Context())
+	require.True(t, failure.Is(err, failure.InstanceDraining))
+	require.Equal(t, Terminated, i.Status().State)
+}
+
+// Req: LC-27, LC-28, LC-29a
+func TestAdmit_LetsInAtMostCapacity(t *testing.T) {
+	i := ready(t, Config{Capacity: 3})
+	var mu sync.Mutex
+	var ends []func(bool)
+	var refused int
+	var wg sync.WaitGroup
+	for range 40 {
+		wg.Go(func() {
+			_, end, err := i.Admit(t.Context())
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil {
+				ends = append(ends, end)
+			} else if failure.Is(err, failure.InstanceFull) {
+				refused++
+			}
+		})
+	}
+	wg.Wait()
+	require.Len(t, ends, 3)
+	require.Equal(t, 37, refused)
+	require.Equal(t, Busy, i.Status().State)
+	for n, end := range ends {
+		end(n == 0)
+		end(n == 0) // the first call counts
+	}
+	require.Equal(t, Ready, i.Status().State)
+	require.EqualValues(t, 3, i.Metrics().TotalRequests)
+	require.EqualValues(t, 1, i.Metrics().FailedRequests)
+}
+
+// Req: LC-26
+func TestAdmit_BeforeReadyNamesTheStates(t *testing.T) {
+	_, _, err := New(Config{}).Admit(t.Context())
+	e, ok := errors.AsType[*failure.Error](err)
+	require.True(t, ok)
+	require.Equal(t, failure.AgentState, e.Mode)
+	require.Equal(t, "uninitialized", e.Facts["actual_state"])
+	require.Equal(t, "[ready busy]", e.Facts["required_state"])
+}
+
+// Req: LC-4
+func TestPause_WaitsForStepsAndResumeOpensAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := ready(t, Config{})
+		_, end, err := i.Admit(t.Context())
+		require.NoError(t, err)
+		paused := make(chan error)
+		go func() { paused <- i.Pause(t.Context(), "maintenance") }()
+		synctest.Wait()
+		require.True(t, i.Status().Pausing)
+		_, _, err = i.Admit(t.Context())
+		require.True(t, failure.Is(err, failure.InstancePaused))
+
+		end(false)
+		require.NoError(t, <-paused)
+		require.Equal(t, Paused, i.Status().State)
+		require.Equal(t, "maintenance", i.Status().Reason)
+		require.NoError(t, i.Resume(""))
+		require.Equal(t, Ready, i.Status().State)
+	})
+}
+
+func TestPause_PastItsDeadlineAdmissionOpensAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := ready(t, Config{})
+		_, end, err := i.Admit(t.Context())
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.True(t, failure.Is(i.Pause(ctx, ""), failure.AgentTimeout))
+		_, other, err := i.Admit(t.Context())
+		require.NoError(t, err)
+		other(false)
+		end(false)
+	})
+}
+
+// Req: LC-29b, LC-29c
+func TestShutdown_DrainsThenCancels(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var order []string
+		i := ready(t, Config{
+			Leave: func(context.Context) error { order = append(order, "leave"); return nil },
+			Stop:  func(context.Context) error { order = append(order, "stop"); return nil },
+		})
+		_, quick, err := i.Admit(t.Context())
+		require.NoError(t, err)
+		ctx, slow, err := i.Admit(t.Context())
+		require.NoError(t, err)
+		go func() { time.Sleep(time.Second); quick(false) }()
+		go func() { <-ctx.Done(); slow(true) }()
+
+		start := time.Now()
+		require.ErrorContains(t, i.Shutdown(t.Context(), 10*time.Second, ""), "1 steps were cancelled")
+		require.Equal(t, 10*time.Second, time.Since(start))
+		require.Equal(t, Terminated, i.Status().State)
+		require.Equal(t, []string{"leave", "stop"}, order)
+	})
+}
+
+func TestShutdown_AShorterDrainShortensTheOneThatRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := ready(t, Config{})
+		ctx, end, err := i.Admit(t.Context())
+		require.NoError(t, err)
+		go func() { <-ctx.Done(); end(true) }()
+		start := time.Now()
+		go func() { _ = i.Shutdown(t.Context(), time.Hour, "") }()
+		synctest.Wait()
+		_ = i.Shutdown(t.Context(), time.Second, "")
+		require.Equal(t, time.Second, time.Since(start))
+	})
+}
+
+// Req: LC-17, LC-18, LC-19
+func TestShutdown_EndsWhateverHooksDo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		i := ready(t, Config{
+			Leave: func(context.Context) error { panic("leave") },
+			Stop:  func(context.Context) error { <-release; return nil },
+		})
+		err := i.Shutdown(t.Context(), 0, "")
+		require.ErrorContains(t, err, "panic: leave")
+		require.ErrorContains(t, err, "given up")
+		require.Equal(t, Terminated, i.Status().State)
+		close(release)
+	})
+}
+
+// Req: LC-20, LC-22
+func TestShutdown_OfAnUnusedInstanceReleasesNothing(t *testing.T) {
+	stops := 0
+	i := New(Config{Stop: func(context.Context) error { stops++; return nil }})
+	require.NoError(t, i.Shutdown(t.Context(), 0, ""))
+	require.NoError(t, i.Shutdown(t.Context(), 0, ""))
+	require.Zero(t, stops)
+	require.Equal(t, Terminated, i.Status().State)
+}
+
+func TestShutdown_DuringStartupCancelsItAndWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var order []string
+		i := New(Config{
+			Start: func(ctx context.Context) error { <-ctx.Done(); order = append(order, "started"); return ctx.Err() },
+			Stop:  func(context.Context) error { order = append(order, "stopped"); return nil },
+		})
+		result := make(chan error)
+		go func() { result <- i.Startup(t.Context()) }()
+		synctest.Wait()
+		require.NoError(t, i.Shutdown(t.Context(), 0, ""))
+		require.Error(t, <-result)
+		require.Equal(t, []string{"started", "stopped"}, order)
+		require.Equal(t, Terminated, i.Status().State)
+	})
+}

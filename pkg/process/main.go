@@ -1,0 +1,75 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+)
+
+// Exit codes of every program of the mesh.
+const (
+	ExitOK    = 0
+	ExitError = 1
+	ExitUsage = 2
+)
+
+// Main is the main function of a service: it fills cfg from flags and environment, makes
+// the telemetry that tel describes, and runs until SIGINT or SIGTERM, which stop the
+// service in order. A second signal ends it at once. It returns the exit code.
+//
+// The struct tags of cfg are those of kong; a Validate method on it is called. tel points
+// into cfg.
+func Main(name, description string, cfg any, tel *telemetry.Config, run func(context.Context, *telemetry.Telemetry) error) int {
+	if code, ok := parse(name, description, cfg, os.Args[1:], os.Stdout, os.Stderr); !ok {
+		return code
+	}
+	ctx, stop := Signals(context.Background())
+	defer stop()
+	t, err := telemetry.New(ctx, name, *tel)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+		return ExitUsage
+	}
+	defer t.Close()
+	if err := run(ctx, t); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+		return ExitError
+	}
+	return ExitOK
+}
+
+// Signals returns a context that ends with the first SIGINT or SIGTERM. From then on the
+// signals have their usual effect, so that a second one ends the process at once.
+func Signals(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	return ctx, stop
+}
+
+// parse reports whether the program shall run, and else the exit code.
+func parse(name, description string, cfg any, args []string, stdout, stderr io.Writer) (code int, ok bool) {
+	helped := false
+	parser, err := kong.New(cfg, kong.Name(name), kong.Description(description),
+		kong.Writers(stdout, stderr), kong.Exit(func(int) { helped = true }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
+	if err != nil {
+		fmt.Fprintf(stderr, "%s: %v\n", name, err)
+		return ExitUsage, false
+	}
+	_, err = parser.Parse(args)
+	if helped {
+		return ExitOK, false
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "%s: %v\nSee %s --help.\n", name, err, name)
+		return ExitUsage, false
+	}
+	return ExitOK, true
+}

@@ -1,0 +1,101 @@
+// Package process runs the parts of a program: it starts them in order, stops them in
+// reverse order, and gives each a grace period to stop in.
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// Part is something that runs until its context ends. It calls ready once it serves; the
+// parts after it start only then.
+type Part struct {
+	Name string
+	// Grace is how long Run may take to return once its context ends. Past it the part is
+	// given up: the stop goes on and Run of the whole reports it.
+	Grace time.Duration
+	Run   func(ctx context.Context, ready func()) error
+}
+
+// Run starts the parts in order, calls ready when all are up, and blocks until ctx ends or
+// any part returns. Then it stops them in reverse order. It returns nil after a stop that
+// ctx asked for, and else the errors of all parts; context.Canceled is none. A part that
+// returns without being asked stops the others, with or without an error.
+func Run(ctx context.Context, log *zap.Logger, ready func(), parts ...Part) error {
+	exited := make(chan struct{}, len(parts))
+	var started []*running
+	for _, p := range parts {
+		r := launch(ctx, p, exited)
+		started = append(started, r)
+		if !r.awaitReady(ctx) {
+			break
+		}
+		log.Debug("part ready", zap.String("part", p.Name))
+		if len(started) == len(parts) {
+			ready()
+		}
+	}
+	select {
+	case <-exited:
+	case <-ctx.Done():
+	}
+
+	var errs []error
+	for _, r := range slices.Backward(started) {
+		errs = append(errs, r.stop(log))
+	}
+	return errors.Join(errs...)
+}
+
+type running struct {
+	Part
+	cancel context.CancelFunc
+	ready  chan struct{}
+	done   chan struct{}
+	err    error // valid once done is closed
+}
+
+// launch gives each part a context that only stop ends, so that the order holds.
+func launch(ctx context.Context, p Part, exited chan<- struct{}) *running {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	r := &running{Part: p, cancel: cancel, ready: make(chan struct{}), done: make(chan struct{})}
+	go func() {
+		defer func() { close(r.done); exited <- struct{}{} }()
+		err := p.Run(ctx, sync.OnceFunc(func() { close(r.ready) }))
+		if err != nil && !errors.Is(err, context.Canceled) {
+			r.err = fmt.Errorf("%s: %w", p.Name, err)
+		}
+	}()
+	return r
+}
+
+// awaitReady reports whether the part came up before it, or the whole, ended.
+func (r *running) awaitReady(ctx context.Context) bool {
+	select {
+	case <-r.ready:
+		return true
+	case <-r.done:
+		return false
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (r *running) stop(log *zap.Logger) error {
+	r.cancel()
+	timer := time.NewTimer(r.Grace)
+	defer timer.Stop()
+	select {
+	case <-r.done:
+		log.Debug("part stopped", zap.String("part", r.Name), zap.Error(r.err))
+		return r.err
+	case <-timer.C:
+		return fmt.Errorf("%s: did not stop within %s", r.Name, r.Grace)
+	}
+}

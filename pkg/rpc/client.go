@@ -1,0 +1,58 @@
+package rpc
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+)
+
+// Dial returns a connection to the target, host:port or a gRPC target URI. It connects
+// when first used and reconnects by itself; the caller closes it. Calls go round-robin
+// over all addresses that the target's name has.
+//
+// Calls of the named services are repeated up to twice when the server cannot be reached:
+// name only services whose every method may be repeated.
+func Dial(target string, t *telemetry.Telemetry, repeatable ...string) (*grpc.ClientConn, error) {
+	config, err := serviceConfig(repeatable)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := grpc.NewClient(target,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultServiceConfig(config),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout, PermitWithoutStream: true}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(4*MaxMessageBytes)),
+		grpc.WithStatsHandler(otelgrpc.NewClientHandler(
+			otelgrpc.WithMeterProvider(t.Metrics), otelgrpc.WithTracerProvider(t.Traces))),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("rpc: dial %s: %w", target, err)
+	}
+	return conn, nil
+}
+
+// serviceConfig is the gRPC service config: balancing and the retry policy.
+func serviceConfig(repeatable []string) (string, error) {
+	config := map[string]any{"loadBalancingConfig": []any{map[string]any{"round_robin": map[string]any{}}}}
+	if len(repeatable) > 0 {
+		var names []any
+		for _, service := range repeatable {
+			names = append(names, map[string]any{"service": service})
+		}
+		config["methodConfig"] = []any{map[string]any{
+			"name": names,
+			"retryPolicy": map[string]any{
+				"maxAttempts": 3, "initialBackoff": "0.05s", "maxBackoff": "0.5s", "backoffMultiplier": 2,
+				"retryableStatusCodes": []string{"UNAVAILABLE"},
+			},
+		}}
+	}
+	b, err := json.Marshal(config)
+	return string(b), err
+}

@@ -1,0 +1,121 @@
+// Package rpc makes every gRPC server and every connection of the mesh, so that all have
+// the same limits, keepalive, telemetry and chain of interceptors.
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc/filters"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+
+	"github.com/troupe-dev/troupe/pkg/probe"
+	"github.com/troupe-dev/troupe/pkg/process"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+)
+
+// Limits of every server (guarantees S9, 2.11). The library's own defaults are not fit
+// for an open port: unlimited streams, 16 MiB of headers, 120 s to connect.
+const (
+	MaxMessageBytes   = 4 << 20
+	maxHeaderBytes    = 16 << 10
+	maxStreamsPerConn = 256
+	connectionTimeout = 5 * time.Second
+	keepaliveTime     = 10 * time.Second // least that grpc-go allows on clients
+	keepaliveTimeout  = 3 * time.Second
+	keepaliveMinTime  = 5 * time.Second
+)
+
+// Server is a gRPC server with health, and reflection where configured. Register the
+// services on it, then run its Part.
+type Server struct {
+	*grpc.Server
+	health   *health.Server
+	draining context.CancelFunc
+}
+
+// NewServer returns a server. Its overall health is NOT_SERVING until SetServing, or until
+// a board that it follows is ready.
+func NewServer(t *telemetry.Telemetry, reflect bool) (*Server, error) {
+	chain, draining, err := newChain(t.Log)
+	if err != nil {
+		return nil, fmt.Errorf("rpc: %w", err)
+	}
+	opts := append(serverOptions(chain),
+		grpc.StatsHandler(otelgrpc.NewServerHandler(
+			otelgrpc.WithFilter(filters.Not(filters.HealthCheck())),
+			otelgrpc.WithMeterProvider(t.Metrics),
+			otelgrpc.WithTracerProvider(t.Traces))),
+		grpc.MaxRecvMsgSize(MaxMessageBytes),
+		grpc.MaxHeaderListSize(maxHeaderBytes),
+		grpc.MaxConcurrentStreams(maxStreamsPerConn),
+		grpc.ConnectionTimeout(connectionTimeout),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveMinTime, PermitWithoutStream: true}),
+		grpc.WaitForHandlers(true), // Stop returns when nobody works any more
+	)
+	s := &Server{Server: grpc.NewServer(opts...), health: health.NewServer(), draining: draining}
+	s.SetServing(false)
+	healthpb.RegisterHealthServer(s, s.health)
+	if reflect {
+		reflection.Register(s)
+	}
+	return s, nil
+}
+
+// SetServing sets the health of the server and of every service registered so far.
+func (s *Server) SetServing(serving bool) {
+	status := healthpb.HealthCheckResponse_NOT_SERVING
+	if serving {
+		status = healthpb.HealthCheckResponse_SERVING
+	}
+	s.health.SetServingStatus("", status)
+	for name := range s.GetServiceInfo() {
+		s.health.SetServingStatus(name, status)
+	}
+}
+
+// Follow makes the health follow the board.
+func (s *Server) Follow(board *probe.Board) { board.OnChange(s.SetServing) }
+
+// Part serves on the listener. When it stops, health turns NOT_SERVING for good, calls in
+// flight may end within drain, and then they are cancelled.
+func (s *Server) Part(lis net.Listener, drain time.Duration) process.Part {
+	return process.Part{Name: "grpc " + lis.Addr().String(), Grace: drain + connectionTimeout, Run: func(ctx context.Context, ready func()) error {
+		served := make(chan error, 1)
+		go func() { served <- s.Serve(lis) }()
+		ready()
+		select {
+		case err := <-served:
+			return err
+		case <-ctx.Done():
+		}
+		s.health.Shutdown()
+		s.draining()
+		// GracefulStop waits for calls without bound; Stop ends it.
+		force := time.AfterFunc(drain, s.Stop)
+		defer force.Stop()
+		s.GracefulStop()
+		if err := <-served; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+			return err
+		}
+		return nil
+	}}
+}
+
+// Listen opens a TCP port, with an error that says what to do when it is taken.
+func Listen(flag, addr string) (net.Listener, error) {
+	lis, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("%s: cannot listen on %s: %w; choose another address, or 127.0.0.1:0 for any free port", flag, addr, err)
+	}
+	return lis, nil
+}

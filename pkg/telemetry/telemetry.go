@@ -1,0 +1,129 @@
+// Package telemetry makes what a program tells about itself: logs (zap), metrics
+// (OpenTelemetry, scraped by Prometheus) and traces (OpenTelemetry over OTLP). It is
+// injected, never global.
+package telemetry
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
+	"go.opentelemetry.io/otel/metric"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+)
+
+// Config is part of the configuration of every program.
+type Config struct {
+	LogLevel     string `help:"Least level that is logged: debug, info, warn, error." enum:"debug,info,warn,error" default:"info" env:"TROUPE_LOG_LEVEL"`
+	LogFormat    string `help:"How log lines look: json, or console for people." enum:"json,console" default:"json" env:"TROUPE_LOG_FORMAT"`
+	OTLPEndpoint string `help:"URL of an OTLP collector for traces, such as http://collector:4317. Empty: no traces leave the process." env:"OTEL_EXPORTER_OTLP_ENDPOINT" placeholder:"URL"`
+}
+
+// Telemetry is what a program logs, counts and traces with. Safe for concurrent use.
+type Telemetry struct {
+	Log     *zap.Logger
+	Metrics metric.MeterProvider
+	Traces  trace.TracerProvider
+	// Scrape answers Prometheus with the metrics.
+	Scrape http.Handler
+
+	shutdown []func(context.Context) error
+}
+
+// flushTime bounds how long Close may take to send what is left.
+const flushTime = 2 * time.Second
+
+// New makes the telemetry of the named program. The caller closes it.
+func New(ctx context.Context, name string, cfg Config) (*Telemetry, error) {
+	log, err := newLogger(cfg)
+	if err != nil {
+		return nil, err
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	exporter, err := otelprometheus.New(otelprometheus.WithRegisterer(registry))
+	if err != nil {
+		return nil, fmt.Errorf("telemetry: metrics: %w", err)
+	}
+	res := resource.NewSchemaless(attribute.String("service.name", name))
+	meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter), sdkmetric.WithResource(res))
+	t := &Telemetry{
+		Log:      log.Named(name),
+		Metrics:  meters,
+		Traces:   noop.NewTracerProvider(),
+		Scrape:   promhttp.HandlerFor(registry, promhttp.HandlerOpts{}),
+		shutdown: []func(context.Context) error{meters.Shutdown},
+	}
+	if cfg.OTLPEndpoint != "" {
+		out, err := otlptracegrpc.New(ctx, otlptracegrpc.WithEndpointURL(cfg.OTLPEndpoint))
+		if err != nil {
+			return nil, fmt.Errorf("telemetry: traces to %s: %w", cfg.OTLPEndpoint, err)
+		}
+		spans := sdktrace.NewTracerProvider(sdktrace.WithBatcher(out), sdktrace.WithResource(res))
+		t.Traces = spans
+		t.shutdown = append(t.shutdown, spans.Shutdown)
+	}
+	return t, nil
+}
+
+// Discard returns a telemetry that tells nobody anything, for tests and tools.
+func Discard() *Telemetry { return For(zap.NewNop()) }
+
+// For returns a telemetry that only logs.
+func For(log *zap.Logger) *Telemetry {
+	return &Telemetry{
+		Log:     log,
+		Metrics: sdkmetric.NewMeterProvider(),
+		Traces:  noop.NewTracerProvider(),
+		Scrape:  http.NotFoundHandler(),
+	}
+}
+
+// Named returns the same telemetry for a part of the program: its log lines carry the name.
+func (t *Telemetry) Named(name string) *Telemetry {
+	c := *t
+	c.Log, c.shutdown = t.Log.Named(name), nil
+	return &c
+}
+
+// Close sends what is left, within a short time. The telemetry must not be used after.
+func (t *Telemetry) Close() {
+	ctx, cancel := context.WithTimeout(context.Background(), flushTime)
+	defer cancel()
+	for _, stop := range t.shutdown {
+		if err := stop(ctx); err != nil {
+			t.Log.Warn("telemetry not flushed", zap.Error(err))
+		}
+	}
+	_ = t.Log.Sync() // standard error cannot always be synced, and then there is nobody to tell
+}
+
+func newLogger(cfg Config) (*zap.Logger, error) {
+	level, err := zapcore.ParseLevel(cfg.LogLevel)
+	if err != nil {
+		return nil, fmt.Errorf("telemetry: log level %q: want debug, info, warn or error", cfg.LogLevel)
+	}
+	z := zap.NewProductionConfig()
+	if cfg.LogFormat == "console" {
+		z = zap.NewDevelopmentConfig()
+		z.EncoderConfig.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
+		z.DisableStacktrace = true
+	}
+	z.Level = zap.NewAtomicLevelAt(level)
+	z.DisableCaller = true
+	z.Sampling = nil // a log that leaves lines out misleads
+	return z.Build()
+}
