@@ -105,6 +105,67 @@ func (Stage) EnumDescriptor() ([]byte, []int) {
 	return file_troupe_v1_event_proto_rawDescGZIP(), []int{0}
 }
 
+// RoutingStrategy is a way in which the orchestrator chooses.
+type RoutingStrategy int32
+
+const (
+	// Not set.
+	RoutingStrategy_ROUTING_STRATEGY_UNSPECIFIED RoutingStrategy = 0
+	// The workflow, or the call, leaves one possibility.
+	RoutingStrategy_ROUTING_STRATEGY_FIXED RoutingStrategy = 1
+	// A rule of the workflow matched what was said; no model was asked.
+	RoutingStrategy_ROUTING_STRATEGY_RULE RoutingStrategy = 2
+	// An agent chose among the routes of its step.
+	RoutingStrategy_ROUTING_STRATEGY_LEARNED RoutingStrategy = 3
+	// The agent that should choose named no route, or failed: the step's default.
+	RoutingStrategy_ROUTING_STRATEGY_DEFAULT RoutingStrategy = 4
+)
+
+// Enum value maps for RoutingStrategy.
+var (
+	RoutingStrategy_name = map[int32]string{
+		0: "ROUTING_STRATEGY_UNSPECIFIED",
+		1: "ROUTING_STRATEGY_FIXED",
+		2: "ROUTING_STRATEGY_RULE",
+		3: "ROUTING_STRATEGY_LEARNED",
+		4: "ROUTING_STRATEGY_DEFAULT",
+	}
+	RoutingStrategy_value = map[string]int32{
+		"ROUTING_STRATEGY_UNSPECIFIED": 0,
+		"ROUTING_STRATEGY_FIXED":       1,
+		"ROUTING_STRATEGY_RULE":        2,
+		"ROUTING_STRATEGY_LEARNED":     3,
+		"ROUTING_STRATEGY_DEFAULT":     4,
+	}
+)
+
+func (x RoutingStrategy) Enum() *RoutingStrategy {
+	p := new(RoutingStrategy)
+	*p = x
+	return p
+}
+
+func (x RoutingStrategy) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (RoutingStrategy) Descriptor() protoreflect.EnumDescriptor {
+	return file_troupe_v1_event_proto_enumTypes[1].Descriptor()
+}
+
+func (RoutingStrategy) Type() protoreflect.EnumType {
+	return &file_troupe_v1_event_proto_enumTypes[1]
+}
+
+func (x RoutingStrategy) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use RoutingStrategy.Descriptor instead.
+func (RoutingStrategy) EnumDescriptor() ([]byte, []int) {
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{1}
+}
+
 // ToolStatus says how a tool call ended.
 type ToolStatus int32
 
@@ -146,11 +207,11 @@ func (x ToolStatus) String() string {
 }
 
 func (ToolStatus) Descriptor() protoreflect.EnumDescriptor {
-	return file_troupe_v1_event_proto_enumTypes[1].Descriptor()
+	return file_troupe_v1_event_proto_enumTypes[2].Descriptor()
 }
 
 func (ToolStatus) Type() protoreflect.EnumType {
-	return &file_troupe_v1_event_proto_enumTypes[1]
+	return &file_troupe_v1_event_proto_enumTypes[2]
 }
 
 func (x ToolStatus) Number() protoreflect.EnumNumber {
@@ -159,7 +220,7 @@ func (x ToolStatus) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ToolStatus.Descriptor instead.
 func (ToolStatus) EnumDescriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{1}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{2}
 }
 
 // Event is one ordered record on a trace; what clients see. Durable events are stored
@@ -198,7 +259,6 @@ type Event struct {
 	//	*Event_StepStarted
 	//	*Event_StepFinished
 	//	*Event_TextDelta
-	//	*Event_Message
 	//	*Event_ModelCall
 	//	*Event_ToolCallStarted
 	//	*Event_ToolCallFinished
@@ -371,15 +431,6 @@ func (x *Event) GetTextDelta() *TextDelta {
 	return nil
 }
 
-func (x *Event) GetMessage() *Message {
-	if x != nil {
-		if x, ok := x.Payload.(*Event_Message); ok {
-			return x.Message
-		}
-	}
-	return nil
-}
-
 func (x *Event) GetModelCall() *ModelCall {
 	if x != nil {
 		if x, ok := x.Payload.(*Event_ModelCall); ok {
@@ -468,11 +519,6 @@ type Event_TextDelta struct {
 	TextDelta *TextDelta `protobuf:"bytes,25,opt,name=text_delta,json=textDelta,proto3,oneof"`
 }
 
-type Event_Message struct {
-	// message is a message that was committed to the session.
-	Message *Message `protobuf:"bytes,26,opt,name=message,proto3,oneof"`
-}
-
 type Event_ModelCall struct {
 	// model_call is one finished call of a model.
 	ModelCall *ModelCall `protobuf:"bytes,27,opt,name=model_call,json=modelCall,proto3,oneof"`
@@ -514,8 +560,6 @@ func (*Event_StepStarted) isEvent_Payload() {}
 func (*Event_StepFinished) isEvent_Payload() {}
 
 func (*Event_TextDelta) isEvent_Payload() {}
-
-func (*Event_Message) isEvent_Payload() {}
 
 func (*Event_ModelCall) isEvent_Payload() {}
 
@@ -688,8 +732,10 @@ type RoutingDecision struct {
 	Alternatives []string `protobuf:"bytes,4,rep,name=alternatives,proto3" json:"alternatives,omitempty"`
 	// confidence in the choice, 0 to 1; rules are certain.
 	Confidence float64 `protobuf:"fixed64,5,opt,name=confidence,proto3" json:"confidence,omitempty"`
-	// strategy is the way the choice was made: "entry", "next", "rule", "model", "default".
-	Strategy      string `protobuf:"bytes,6,opt,name=strategy,proto3" json:"strategy,omitempty"`
+	// strategy is the way the choice was made.
+	Strategy RoutingStrategy `protobuf:"varint,6,opt,name=strategy,proto3,enum=troupe.v1.RoutingStrategy" json:"strategy,omitempty"`
+	// step is the step of the workflow that the target runs.
+	Step          string `protobuf:"bytes,7,opt,name=step,proto3" json:"step,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -759,9 +805,16 @@ func (x *RoutingDecision) GetConfidence() float64 {
 	return 0
 }
 
-func (x *RoutingDecision) GetStrategy() string {
+func (x *RoutingDecision) GetStrategy() RoutingStrategy {
 	if x != nil {
 		return x.Strategy
+	}
+	return RoutingStrategy_ROUTING_STRATEGY_UNSPECIFIED
+}
+
+func (x *RoutingDecision) GetStep() string {
+	if x != nil {
+		return x.Step
 	}
 	return ""
 }
@@ -1373,7 +1426,7 @@ var File_troupe_v1_event_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_event_proto_rawDesc = "" +
 	"\n" +
-	"\x15troupe/v1/event.proto\x12\ttroupe.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17troupe/v1/failure.proto\x1a\x15troupe/v1/types.proto\"\xb8\b\n" +
+	"\x15troupe/v1/event.proto\x12\ttroupe.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17troupe/v1/failure.proto\x1a\x15troupe/v1/types.proto\"\x88\b\n" +
 	"\x05Event\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x19\n" +
 	"\btrace_id\x18\x02 \x01(\tR\atraceId\x12\x1d\n" +
@@ -1394,8 +1447,7 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\fstep_started\x18\x17 \x01(\v2\x16.troupe.v1.StepStartedH\x00R\vstepStarted\x12>\n" +
 	"\rstep_finished\x18\x18 \x01(\v2\x17.troupe.v1.StepFinishedH\x00R\fstepFinished\x125\n" +
 	"\n" +
-	"text_delta\x18\x19 \x01(\v2\x14.troupe.v1.TextDeltaH\x00R\ttextDelta\x12.\n" +
-	"\amessage\x18\x1a \x01(\v2\x12.troupe.v1.MessageH\x00R\amessage\x125\n" +
+	"text_delta\x18\x19 \x01(\v2\x14.troupe.v1.TextDeltaH\x00R\ttextDelta\x125\n" +
 	"\n" +
 	"model_call\x18\x1b \x01(\v2\x14.troupe.v1.ModelCallH\x00R\tmodelCall\x12H\n" +
 	"\x11tool_call_started\x18\x1c \x01(\v2\x1a.troupe.v1.ToolCallStartedH\x00R\x0ftoolCallStarted\x12K\n" +
@@ -1415,7 +1467,7 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\x04Plan\x12\x1a\n" +
 	"\bworkflow\x18\x01 \x01(\tR\bworkflow\x12\x14\n" +
 	"\x05entry\x18\x02 \x01(\tR\x05entry\x12\x14\n" +
-	"\x05steps\x18\x03 \x03(\tR\x05steps\"\xbd\x01\n" +
+	"\x05steps\x18\x03 \x03(\tR\x05steps\"\xed\x01\n" +
 	"\x0fRoutingDecision\x12\x16\n" +
 	"\x06target\x18\x01 \x01(\tR\x06target\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1a\n" +
@@ -1423,8 +1475,9 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\falternatives\x18\x04 \x03(\tR\falternatives\x12\x1e\n" +
 	"\n" +
 	"confidence\x18\x05 \x01(\x01R\n" +
-	"confidence\x12\x1a\n" +
-	"\bstrategy\x18\x06 \x01(\tR\bstrategy\"A\n" +
+	"confidence\x126\n" +
+	"\bstrategy\x18\x06 \x01(\x0e2\x1a.troupe.v1.RoutingStrategyR\bstrategy\x12\x12\n" +
+	"\x04step\x18\a \x01(\tR\x04step\"A\n" +
 	"\vStepStarted\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\"t\n" +
@@ -1480,7 +1533,13 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\x0eSTAGE_COMPLETE\x10\x06\x12\x10\n" +
 	"\fSTAGE_FAILED\x10\a\x12\x13\n" +
 	"\x0fSTAGE_CANCELLED\x10\b\x12\x18\n" +
-	"\x14STAGE_INPUT_REQUIRED\x10\t*t\n" +
+	"\x14STAGE_INPUT_REQUIRED\x10\t*\xa6\x01\n" +
+	"\x0fRoutingStrategy\x12 \n" +
+	"\x1cROUTING_STRATEGY_UNSPECIFIED\x10\x00\x12\x1a\n" +
+	"\x16ROUTING_STRATEGY_FIXED\x10\x01\x12\x19\n" +
+	"\x15ROUTING_STRATEGY_RULE\x10\x02\x12\x1c\n" +
+	"\x18ROUTING_STRATEGY_LEARNED\x10\x03\x12\x1c\n" +
+	"\x18ROUTING_STRATEGY_DEFAULT\x10\x04*t\n" +
 	"\n" +
 	"ToolStatus\x12\x1b\n" +
 	"\x17TOOL_STATUS_UNSPECIFIED\x10\x00\x12\x17\n" +
@@ -1503,26 +1562,26 @@ func file_troupe_v1_event_proto_rawDescGZIP() []byte {
 	return file_troupe_v1_event_proto_rawDescData
 }
 
-var file_troupe_v1_event_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_troupe_v1_event_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
 var file_troupe_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_troupe_v1_event_proto_goTypes = []any{
 	(Stage)(0),                    // 0: troupe.v1.Stage
-	(ToolStatus)(0),               // 1: troupe.v1.ToolStatus
-	(*Event)(nil),                 // 2: troupe.v1.Event
-	(*TurnStarted)(nil),           // 3: troupe.v1.TurnStarted
-	(*Plan)(nil),                  // 4: troupe.v1.Plan
-	(*RoutingDecision)(nil),       // 5: troupe.v1.RoutingDecision
-	(*StepStarted)(nil),           // 6: troupe.v1.StepStarted
-	(*StepFinished)(nil),          // 7: troupe.v1.StepFinished
-	(*TextDelta)(nil),             // 8: troupe.v1.TextDelta
-	(*ModelCall)(nil),             // 9: troupe.v1.ModelCall
-	(*ToolCallStarted)(nil),       // 10: troupe.v1.ToolCallStarted
-	(*ToolCallFinished)(nil),      // 11: troupe.v1.ToolCallFinished
-	(*Warning)(nil),               // 12: troupe.v1.Warning
-	(*Aggregate)(nil),             // 13: troupe.v1.Aggregate
-	(*TurnResult)(nil),            // 14: troupe.v1.TurnResult
-	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
-	(*Message)(nil),               // 16: troupe.v1.Message
+	(RoutingStrategy)(0),          // 1: troupe.v1.RoutingStrategy
+	(ToolStatus)(0),               // 2: troupe.v1.ToolStatus
+	(*Event)(nil),                 // 3: troupe.v1.Event
+	(*TurnStarted)(nil),           // 4: troupe.v1.TurnStarted
+	(*Plan)(nil),                  // 5: troupe.v1.Plan
+	(*RoutingDecision)(nil),       // 6: troupe.v1.RoutingDecision
+	(*StepStarted)(nil),           // 7: troupe.v1.StepStarted
+	(*StepFinished)(nil),          // 8: troupe.v1.StepFinished
+	(*TextDelta)(nil),             // 9: troupe.v1.TextDelta
+	(*ModelCall)(nil),             // 10: troupe.v1.ModelCall
+	(*ToolCallStarted)(nil),       // 11: troupe.v1.ToolCallStarted
+	(*ToolCallFinished)(nil),      // 12: troupe.v1.ToolCallFinished
+	(*Warning)(nil),               // 13: troupe.v1.Warning
+	(*Aggregate)(nil),             // 14: troupe.v1.Aggregate
+	(*TurnResult)(nil),            // 15: troupe.v1.TurnResult
+	(*timestamppb.Timestamp)(nil), // 16: google.protobuf.Timestamp
 	(*StepResult)(nil),            // 17: troupe.v1.StepResult
 	(*durationpb.Duration)(nil),   // 18: google.protobuf.Duration
 	(*Usage)(nil),                 // 19: troupe.v1.Usage
@@ -1530,26 +1589,26 @@ var file_troupe_v1_event_proto_goTypes = []any{
 	(*Failure)(nil),               // 21: troupe.v1.Failure
 }
 var file_troupe_v1_event_proto_depIdxs = []int32{
-	15, // 0: troupe.v1.Event.time:type_name -> google.protobuf.Timestamp
+	16, // 0: troupe.v1.Event.time:type_name -> google.protobuf.Timestamp
 	0,  // 1: troupe.v1.Event.stage:type_name -> troupe.v1.Stage
-	3,  // 2: troupe.v1.Event.turn_started:type_name -> troupe.v1.TurnStarted
-	4,  // 3: troupe.v1.Event.plan:type_name -> troupe.v1.Plan
-	5,  // 4: troupe.v1.Event.routing_decision:type_name -> troupe.v1.RoutingDecision
-	6,  // 5: troupe.v1.Event.step_started:type_name -> troupe.v1.StepStarted
-	7,  // 6: troupe.v1.Event.step_finished:type_name -> troupe.v1.StepFinished
-	8,  // 7: troupe.v1.Event.text_delta:type_name -> troupe.v1.TextDelta
-	16, // 8: troupe.v1.Event.message:type_name -> troupe.v1.Message
-	9,  // 9: troupe.v1.Event.model_call:type_name -> troupe.v1.ModelCall
-	10, // 10: troupe.v1.Event.tool_call_started:type_name -> troupe.v1.ToolCallStarted
-	11, // 11: troupe.v1.Event.tool_call_finished:type_name -> troupe.v1.ToolCallFinished
-	12, // 12: troupe.v1.Event.warning:type_name -> troupe.v1.Warning
-	13, // 13: troupe.v1.Event.aggregate:type_name -> troupe.v1.Aggregate
-	14, // 14: troupe.v1.Event.turn_result:type_name -> troupe.v1.TurnResult
+	4,  // 2: troupe.v1.Event.turn_started:type_name -> troupe.v1.TurnStarted
+	5,  // 3: troupe.v1.Event.plan:type_name -> troupe.v1.Plan
+	6,  // 4: troupe.v1.Event.routing_decision:type_name -> troupe.v1.RoutingDecision
+	7,  // 5: troupe.v1.Event.step_started:type_name -> troupe.v1.StepStarted
+	8,  // 6: troupe.v1.Event.step_finished:type_name -> troupe.v1.StepFinished
+	9,  // 7: troupe.v1.Event.text_delta:type_name -> troupe.v1.TextDelta
+	10, // 8: troupe.v1.Event.model_call:type_name -> troupe.v1.ModelCall
+	11, // 9: troupe.v1.Event.tool_call_started:type_name -> troupe.v1.ToolCallStarted
+	12, // 10: troupe.v1.Event.tool_call_finished:type_name -> troupe.v1.ToolCallFinished
+	13, // 11: troupe.v1.Event.warning:type_name -> troupe.v1.Warning
+	14, // 12: troupe.v1.Event.aggregate:type_name -> troupe.v1.Aggregate
+	15, // 13: troupe.v1.Event.turn_result:type_name -> troupe.v1.TurnResult
+	1,  // 14: troupe.v1.RoutingDecision.strategy:type_name -> troupe.v1.RoutingStrategy
 	17, // 15: troupe.v1.StepFinished.result:type_name -> troupe.v1.StepResult
 	18, // 16: troupe.v1.StepFinished.duration:type_name -> google.protobuf.Duration
 	19, // 17: troupe.v1.ModelCall.usage:type_name -> troupe.v1.Usage
 	18, // 18: troupe.v1.ModelCall.duration:type_name -> google.protobuf.Duration
-	1,  // 19: troupe.v1.ToolCallFinished.status:type_name -> troupe.v1.ToolStatus
+	2,  // 19: troupe.v1.ToolCallFinished.status:type_name -> troupe.v1.ToolStatus
 	18, // 20: troupe.v1.ToolCallFinished.duration:type_name -> google.protobuf.Duration
 	19, // 21: troupe.v1.Aggregate.usage:type_name -> troupe.v1.Usage
 	20, // 22: troupe.v1.TurnResult.outcome:type_name -> troupe.v1.TurnOutcome
@@ -1577,7 +1636,6 @@ func file_troupe_v1_event_proto_init() {
 		(*Event_StepStarted)(nil),
 		(*Event_StepFinished)(nil),
 		(*Event_TextDelta)(nil),
-		(*Event_Message)(nil),
 		(*Event_ModelCall)(nil),
 		(*Event_ToolCallStarted)(nil),
 		(*Event_ToolCallFinished)(nil),
@@ -1591,7 +1649,7 @@ func file_troupe_v1_event_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_event_proto_rawDesc), len(file_troupe_v1_event_proto_rawDesc)),
-			NumEnums:      2,
+			NumEnums:      3,
 			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   0,

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/troupe-dev/troupe/pkg/client"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/process"
+	"github.com/troupe-dev/troupe/pkg/rpc"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+)
+
+// server is where the orchestrator is; part of every command that talks to one.
+type server struct {
+	Addr string `help:"Address of the orchestrator." default:"127.0.0.1:7400" env:"TROUPE_ADDR"`
+}
+
+func (s server) dial() (*client.Client, *grpc.ClientConn, error) {
+	conn, err := rpc.Dial(s.Addr, telemetry.Discard())
+	if err != nil {
+		return nil, nil, err
+	}
+	return client.New(conn), conn, nil
+}
+
+// told adds what to do to an error of a mesh that is not there.
+func (s server) told(err error) error {
+	if failure.Is(err, failure.SystemNetwork) {
+		return fmt.Errorf("cannot reach a mesh at %s (%s); start one with: troupe dev", s.Addr, explain(err))
+	}
+	return failure.FromStatus("troupe", err)
+}
+
+type ask struct {
+	server    `embed:""`
+	Session   string        `help:"Conversation to go on with. Empty: a new one." placeholder:"ID"`
+	RequestID string        `help:"Makes the call repeatable: the same id gets the same turn." placeholder:"ID"`
+	Target    string        `help:"Workflow or agent that shall answer. Empty: the default workflow." placeholder:"NAME"`
+	Timeout   time.Duration `help:"Time that the turn may take. 0: the orchestrator's default." default:"0"`
+	JSON      bool          `name:"json" help:"Print one Event a line in protobuf JSON."`
+	Text      []string      `arg:"" help:"What to ask."`
+}
+
+// Help is the long help of the command.
+func (ask) Help() string {
+	return "Exit code 0: answered. 1: failed. 2: the call cannot be. 3: an agent asks back; answer with --session."
+}
+
+// Run asks, shows the events, and says by the exit code how it ended.
+func (a *ask) Run(ctx context.Context, term terminal) error {
+	c, conn, err := a.dial()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	req := &troupev1.OrchestrateRequest{
+		Input:     &troupev1.OrchestrateRequest_Text{Text: strings.Join(a.Text, " ")},
+		SessionId: a.Session, RequestId: a.RequestID, Target: a.Target,
+	}
+	if a.Timeout != 0 {
+		req.Timeout = durationpb.New(a.Timeout)
+	}
+	return a.told(show(term, a.JSON, c.Turn(ctx, req)))
+}
+
+type watch struct {
+	server `embed:""`
+	After  uint64 `help:"Sequence of the last event that is known already." default:"0"`
+	JSON   bool   `name:"json" help:"Print one Event a line in protobuf JSON."`
+	Trace  string `arg:"" help:"Id of the trace."`
+}
+
+// Run shows the events of the trace, to its end.
+func (w *watch) Run(ctx context.Context, term terminal) error {
+	c, conn, err := w.dial()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	return w.told(show(term, w.JSON, c.Watch(ctx, w.Trace, w.After)))
+}
+
+// show prints events as they come and returns how the turn ended: nil, or an exit.
+func show(term terminal, asJSON bool, events func(func(*troupev1.Event, error) bool)) error {
+	v := &view{term: term}
+	for e, err := range events {
+		if err != nil {
+			v.endText()
+			return err
+		}
+		if asJSON {
+			line, err := protojson.Marshal(e)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(term.out, string(line))
+		} else {
+			v.event(e)
+		}
+		if r := e.GetTurnResult(); r != nil {
+			return outcome(r.GetOutcome())
+		}
+	}
+	return nil
+}
+
+func outcome(o troupev1.TurnOutcome) error {
+	switch o {
+	case troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED:
+		return nil
+	case troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED:
+		return exit(exitInputRequired)
+	default:
+		return exit(process.ExitError)
+	}
+}

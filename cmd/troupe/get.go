@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/troupe-dev/troupe/pkg/client"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/wire"
+)
+
+type get struct {
+	Agents    getAgents    `cmd:"" help:"Agents, with how many of their instances are ready."`
+	Instances getInstances `cmd:"" help:"Registered instances."`
+	Traces    getTraces    `cmd:"" help:"The latest traces."`
+	Session   getSession   `cmd:"" help:"A conversation with its messages."`
+}
+
+// query is part of every get command.
+type query struct {
+	server `embed:""`
+	JSON   bool `name:"json" help:"Print the answer in protobuf JSON."`
+}
+
+// queryTime bounds a get command.
+const queryTime = 10 * time.Second
+
+// run asks, and prints the answer as JSON or as the given table.
+func (q query) run(ctx context.Context, term terminal, ask func(context.Context, *client.Client) (proto.Message, error), table func(w *tabwriter.Writer)) error {
+	c, conn, err := q.dial()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	ctx, cancel := context.WithTimeout(ctx, queryTime)
+	defer cancel()
+	resp, err := ask(ctx, c)
+	if err != nil {
+		return q.told(err)
+	}
+	if q.JSON {
+		text, err := protojson.MarshalOptions{Multiline: true}.Marshal(resp)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(term.out, string(text))
+		return nil
+	}
+	w := tabwriter.NewWriter(term.out, 0, 0, 2, ' ', 0)
+	table(w)
+	return w.Flush()
+}
+
+type getAgents struct {
+	query `embed:""`
+}
+
+// Run prints the agents.
+func (g *getAgents) Run(ctx context.Context, term terminal) error {
+	var resp *troupev1.ListAgentsResponse
+	return g.run(ctx, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
+		resp, err = c.ListAgents(ctx, &troupev1.ListAgentsRequest{})
+		return resp, err
+	}, func(w *tabwriter.Writer) {
+		fmt.Fprintln(w, "NAME\tREADY\tVERSION\tWORKFLOWS\tDESCRIPTION")
+		for _, a := range resp.GetAgents() {
+			fmt.Fprintf(w, "%s\t%d/%d\t%s\t%s\t%s\n", a.GetName(), a.GetReady(), a.GetInstances(),
+				orDash(strings.Join(a.GetVersions(), ",")), orDash(strings.Join(a.GetWorkflows(), ",")), orDash(a.GetDescription()))
+		}
+	})
+}
+
+type getInstances struct {
+	query `embed:""`
+	Agent string `help:"Only those of one agent." placeholder:"NAME"`
+}
+
+// Run prints the instances.
+func (g *getInstances) Run(ctx context.Context, term terminal) error {
+	var resp *troupev1.ListInstancesResponse
+	return g.run(ctx, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
+		resp, err = c.ListInstances(ctx, &troupev1.ListInstancesRequest{Agent: g.Agent})
+		return resp, err
+	}, func(w *tabwriter.Writer) {
+		fmt.Fprintln(w, "INSTANCE\tAGENT\tSTATE\tADDRESS\tCAPACITY\tVERSION\tUPTIME")
+		for _, in := range resp.GetInstances() {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", in.GetInstanceId(), in.GetAgent(),
+				wire.StateFromProto(in.GetState()), in.GetAddress(), in.GetCapacity(), orDash(in.GetVersion()), ago(in.GetStarted()))
+		}
+	})
+}
+
+type getTraces struct {
+	query `embed:""`
+	Limit int32 `help:"How many at most, up to 200." default:"20"`
+}
+
+// Run prints the traces.
+func (g *getTraces) Run(ctx context.Context, term terminal) error {
+	var resp *troupev1.ListTracesResponse
+	return g.run(ctx, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
+		resp, err = c.ListTraces(ctx, &troupev1.ListTracesRequest{PageSize: g.Limit})
+		return resp, err
+	}, func(w *tabwriter.Writer) {
+		fmt.Fprintln(w, "TRACE\tSESSION\tTURN\tSTATE\tEVENTS\tAGE\tTEXT")
+		for _, t := range resp.GetTraces() {
+			fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%d\t%s\t%s\n", t.GetTraceId(), t.GetSessionId(), t.GetTurn(),
+				traceState(t), t.GetLastSequence(), ago(t.GetStarted()), oneLine(t.GetText(), 40))
+		}
+	})
+}
+
+type getSession struct {
+	query `embed:""`
+	ID    string `arg:"" help:"Id of the session."`
+}
+
+// Run prints the session and its messages.
+func (g *getSession) Run(ctx context.Context, term terminal) error {
+	var s *troupev1.Session
+	var messages []*troupev1.Message
+	return g.run(ctx, term, func(ctx context.Context, c *client.Client) (proto.Message, error) {
+		resp, err := c.Sessions.GetSession(ctx, &troupev1.GetSessionRequest{SessionId: g.ID})
+		if err != nil || g.JSON {
+			return resp, err
+		}
+		s = resp.GetSession()
+		messages, err = allMessages(ctx, c, g.ID)
+		return resp, err
+	}, func(w *tabwriter.Writer) {
+		fmt.Fprintf(w, "session\t%s\nstate\t%s\nturns\t%d\nmessages\t%d (%d bytes)\nlast activity\t%s ago\nlast trace\t%s\n\n",
+			s.GetSessionId(), wire.SessionFromProto(s).State, s.GetTurns(), s.GetMessages(), s.GetBytes(), ago(s.GetLastActivity()), s.GetLastTraceId())
+		for _, m := range wire.MessagesFromProto(messages) {
+			who := m.Author
+			if m.Role == conversation.RoleUser {
+				who = "user"
+			}
+			fmt.Fprintf(w, "%d  turn %d  %s:\n%s\n\n", m.Sequence, m.Turn, who, strings.TrimSpace(m.Text))
+		}
+	})
+}
+
+// allMessages reads page after page.
+func allMessages(ctx context.Context, c *client.Client, session string) ([]*troupev1.Message, error) {
+	const page = 1000
+	var all []*troupev1.Message
+	for after := int64(0); ; after = all[len(all)-1].GetSequence() {
+		resp, err := c.Sessions.ListMessages(ctx, &troupev1.ListMessagesRequest{SessionId: session, AfterSequence: after, PageSize: page})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, resp.GetMessages()...)
+		if len(resp.GetMessages()) < page {
+			return all, nil
+		}
+	}
+}
+
+func traceState(t *troupev1.Trace) string {
+	if t.GetResult() == nil {
+		return "running"
+	}
+	return string(wire.OutcomeFromProto(t.GetResult().GetOutcome()))
+}
+
+func ago(t *timestamppb.Timestamp) string {
+	if t == nil {
+		return "-"
+	}
+	return time.Since(t.AsTime()).Round(time.Second).String()
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func oneLine(s string, limit int) string {
+	runes := []rune(strings.Join(strings.Fields(s), " "))
+	if len(runes) > limit {
+		return string(runes[:limit-1]) + "…"
+	}
+	return string(runes)
+}

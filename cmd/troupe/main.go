@@ -1,0 +1,103 @@
+// Command troupe is the one command of the mesh: it runs a whole mesh in one process, asks
+// it questions, and shows what is in it.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/process"
+)
+
+type cli struct {
+	Dev     dev              `cmd:"" help:"Run a whole mesh in this process, for development."`
+	Ask     ask              `cmd:"" help:"Ask the mesh something and show what happens."`
+	Get     get              `cmd:"" help:"Show what is in the mesh."`
+	Watch   watch            `cmd:"" help:"Show the events of a trace, and go on live."`
+	Version kong.VersionFlag `help:"Print the version and exit."`
+}
+
+// Exit codes beyond those of every program of the mesh.
+const exitInputRequired = 3
+
+// exit is an error that is told already, or needs no telling, with its exit code.
+type exit int
+
+func (e exit) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+// terminal is where a command reads from and writes to.
+type terminal struct {
+	out, err io.Writer
+	color    bool
+}
+
+func main() {
+	ctx, stop := process.Signals(context.Background())
+	defer stop()
+	os.Exit(run(ctx, os.Args[1:], terminal{os.Stdout, os.Stderr, isTerminal(os.Stdout)}))
+}
+
+// run is main with everything it touches as arguments. It returns the exit code.
+func run(ctx context.Context, args []string, term terminal) int {
+	left := -1
+	parser, err := kong.New(&cli{}, kong.Name("troupe"),
+		kong.Description("LLM agents, run the way Kubernetes runs containers. Start with: troupe dev"),
+		kong.Writers(term.out, term.err), kong.Exit(func(code int) { left = code }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+		kong.Vars{"version": version()},
+		kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(term))
+	if err != nil {
+		fmt.Fprintln(term.err, "troupe:", err)
+		return process.ExitError
+	}
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
+	command, err := parser.Parse(args)
+	if left >= 0 {
+		return left
+	}
+	if err != nil {
+		fmt.Fprintf(term.err, "troupe: %v\nSee troupe --help.\n", err)
+		return process.ExitUsage
+	}
+	err = command.Run()
+	if code, ok := errors.AsType[exit](err); ok {
+		return int(code)
+	}
+	if err != nil {
+		fmt.Fprintln(term.err, "troupe:", explain(err))
+		if failure.Is(err, failure.UserInvalidInput) {
+			return process.ExitUsage
+		}
+		return process.ExitError
+	}
+	return process.ExitOK
+}
+
+// explain is an error as a person wants to read it.
+func explain(err error) string {
+	if e, ok := errors.AsType[*failure.Error](err); ok {
+		return e.Message
+	}
+	return err.Error()
+}
+
+func isTerminal(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("NO_COLOR") == ""
+}
+
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return info.Main.Version
+	}
+	return "unknown"
+}

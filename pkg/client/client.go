@@ -1,0 +1,120 @@
+// Package client is the Go client of the mesh: what cmd/troupe and programs use to talk to
+// an orchestrator. Errors are failure.Errors, as the server returned them.
+package client
+
+import (
+	"context"
+	"iter"
+
+	"github.com/google/uuid"
+	"google.golang.org/grpc"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// Client talks to one orchestrator address. Safe for concurrent use. The unary methods are
+// those of the generated clients.
+type Client struct {
+	troupev1.OrchestratorServiceClient
+	Sessions troupev1.SessionServiceClient
+}
+
+// New returns a client over a connection that the caller closes.
+func New(conn grpc.ClientConnInterface) *Client {
+	return &Client{troupev1.NewOrchestratorServiceClient(conn), troupev1.NewSessionServiceClient(conn)}
+}
+
+// maxResumes bounds how often a stream is taken up again without a new event in between.
+const maxResumes = 5
+
+// Turn sends one user input and yields the events of its trace, from the first to the turn
+// result. A stream that breaks off is taken up where it stopped, without a gap and without
+// a repeat; text deltas of the break are lost. It makes session_id and request_id when
+// there are none, so that taking up is safe from the first byte on. An error is the last
+// item: before any event it means that nothing was admitted, unless its mode is
+// system_network or system_timeout.
+func (c *Client) Turn(ctx context.Context, req *troupev1.OrchestrateRequest) iter.Seq2[*troupev1.Event, error] {
+	if req.GetSessionId() == "" {
+		req.SessionId = uuid.NewString()
+	}
+	if req.GetRequestId() == "" {
+		req.RequestId = uuid.NewString()
+	}
+	return c.resuming(ctx, "", 0, func(ctx context.Context) (stream, error) {
+		s, err := c.OrchestratorServiceClient.Orchestrate(ctx, req)
+		if err != nil {
+			return nil, err
+		}
+		return func() (*troupev1.Event, error) { r, err := s.Recv(); return r.GetEvent(), err }, nil
+	})
+}
+
+// Watch yields the events of a trace above after, up to the turn result. It resumes as
+// Turn does.
+func (c *Client) Watch(ctx context.Context, traceID string, after uint64) iter.Seq2[*troupev1.Event, error] {
+	return c.resuming(ctx, traceID, after, nil)
+}
+
+// stream is the receiving end of either call.
+type stream func() (*troupev1.Event, error)
+
+// resuming opens a trace with open, and goes on with WatchTrace once it knows the trace.
+func (c *Client) resuming(ctx context.Context, traceID string, after uint64, open func(context.Context) (stream, error)) iter.Seq2[*troupev1.Event, error] {
+	return func(yield func(*troupev1.Event, error) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		pace := failure.NewPace()
+		for attempt := 0; ; attempt++ {
+			connect := open
+			if traceID != "" {
+				connect = func(ctx context.Context) (stream, error) { return c.watch(ctx, traceID, after) }
+			}
+			progress, done, err := consume(ctx, connect, &traceID, &after, yield)
+			if done {
+				return
+			}
+			if progress {
+				attempt = 0
+				pace.Reset()
+			}
+			if !failure.Is(err, failure.SystemNetwork) || attempt >= maxResumes || pace.Wait(ctx) != nil {
+				yield(nil, err)
+				return
+			}
+		}
+	}
+}
+
+func (c *Client) watch(ctx context.Context, traceID string, after uint64) (stream, error) {
+	s, err := c.WatchTrace(ctx, &troupev1.WatchTraceRequest{TraceId: traceID, AfterSequence: after})
+	if err != nil {
+		return nil, err
+	}
+	return func() (*troupev1.Event, error) { r, err := s.Recv(); return r.GetEvent(), err }, nil
+}
+
+// consume hands on what one stream brings. Done means that the trace has ended, or that
+// the consumer has.
+func consume(ctx context.Context, connect func(context.Context) (stream, error), traceID *string, after *uint64, yield func(*troupev1.Event, error) bool) (progress, done bool, _ error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	recv, err := connect(ctx)
+	for err == nil {
+		var e *troupev1.Event
+		if e, err = recv(); err != nil {
+			break
+		}
+		*traceID = e.GetTraceId()
+		if s := e.GetSequence(); s > 0 {
+			if s <= *after {
+				continue // the call was sent again before it was known where to go on
+			}
+			*after, progress = s, true
+		}
+		if !yield(e, nil) || e.GetTurnResult() != nil {
+			return progress, true, nil
+		}
+	}
+	return progress, false, failure.FromStatus("client", err)
+}

@@ -1,0 +1,55 @@
+package failure
+
+import (
+	"context"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+)
+
+// The pace of Retry: exponential with jitter.
+const (
+	firstPause = 50 * time.Millisecond
+	maxPause   = 2 * time.Second
+)
+
+// Pace is the growing, jittered pause between tries. One goroutine uses it.
+type Pace struct{ backoff *backoff.ExponentialBackOff }
+
+// NewPace returns a pace that begins with 50 ms and grows to 2 s.
+func NewPace() *Pace {
+	b := backoff.NewExponentialBackOff()
+	b.InitialInterval, b.MaxInterval = firstPause, maxPause
+	return &Pace{b}
+}
+
+// Wait pauses; each time longer than before. It fails when ctx ends first.
+func (p *Pace) Wait(ctx context.Context) error {
+	timer := time.NewTimer(p.backoff.NextBackOff())
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Reset begins again with the shortest pause.
+func (p *Pace) Reset() { p.backoff.Reset() }
+
+// Retry calls op until it succeeds, fails with another mode than system_network and
+// system_timeout, or ctx ends; then it returns the last error. op must be safe to repeat:
+// after either mode the call may have taken effect.
+func Retry[T any](ctx context.Context, op func(context.Context) (T, error)) (T, error) {
+	pace := NewPace()
+	for {
+		result, err := op(ctx)
+		if err == nil || !Is(err, SystemNetwork, SystemTimeout) {
+			return result, err
+		}
+		if pace.Wait(ctx) != nil {
+			return result, err // says more than "context deadline exceeded"
+		}
+	}
+}

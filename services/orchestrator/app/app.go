@@ -1,0 +1,187 @@
+// Package app is the composition root of the orchestrator: the one place that knows which
+// implementation stands behind each interface.
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"time"
+
+	"github.com/google/uuid"
+	"go.uber.org/zap"
+
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/memory/memoryrpc"
+	"github.com/troupe-dev/troupe/pkg/probe"
+	"github.com/troupe-dev/troupe/pkg/process"
+	"github.com/troupe-dev/troupe/pkg/registry"
+	"github.com/troupe-dev/troupe/pkg/registry/etcdregistry"
+	"github.com/troupe-dev/troupe/pkg/rpc"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/api"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace/redistrace"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
+)
+
+// App is an orchestrator whose ports are open.
+type App struct {
+	cfg          Config
+	telemetry    *telemetry.Telemetry
+	board        *probe.Board
+	grpc         *rpc.Server
+	grpcLis      net.Listener
+	httpLis      net.Listener
+	watcher      registry.Watcher
+	roster       *routing.Roster
+	runner       *turn.Runner
+	store        *redistrace.Store
+	dependencies []dependency
+	closers      []io.Closer
+}
+
+// The conditions of the orchestrator's readiness.
+const (
+	conditionRegistry = "registry"
+	conditionMemory   = "memory"
+	conditionStore    = "trace store"
+	conditionTurns    = "turns" // holds until the orchestrator stops
+)
+
+// New opens the ports, reads the workflows from the given files, and connects nothing yet.
+// A nil files means the folder of the configuration. Run must follow; it closes what New
+// opened.
+func New(t *telemetry.Telemetry, cfg Config, files fs.FS) (*App, error) {
+	if cfg.InstanceID == "" {
+		cfg.InstanceID = "orchestrator-" + uuid.NewString()[:8]
+	}
+	if files == nil {
+		files = os.DirFS(cfg.Agents)
+	}
+	a := &App{cfg: cfg, telemetry: t, board: probe.NewBoard(conditionRegistry, conditionMemory, conditionStore)}
+	if err := a.open(files); err != nil {
+		a.close()
+		return nil, err
+	}
+	return a, nil
+}
+
+func (a *App) open(files fs.FS) error {
+	workflows, err := workflow.Load(files, a.cfg.Workflow)
+	if err != nil {
+		return fmt.Errorf("--agents %s: %w", a.cfg.Agents, err)
+	}
+	if a.grpcLis, err = rpc.Listen("--grpc-addr", a.cfg.GRPCAddr); err != nil {
+		return err
+	}
+	a.closers = append(a.closers, a.grpcLis)
+	if a.httpLis, err = rpc.Listen("--http-addr", a.cfg.HTTPAddr); err != nil {
+		return err
+	}
+	a.closers = append(a.closers, a.httpLis)
+
+	redis, err := redistrace.Dial(a.cfg.Redis)
+	if err != nil {
+		return fmt.Errorf("--redis: %w", err)
+	}
+	a.closers = append(a.closers, redis)
+	a.store = redistrace.New(redis, a.cfg.TraceRetention)
+	conn, err := rpc.Dial(a.cfg.Memory, a.telemetry, troupev1.MemoryService_ServiceDesc.ServiceName)
+	if err != nil {
+		return fmt.Errorf("--memory: %w", err)
+	}
+	a.closers = append(a.closers, conn)
+	etcd, err := etcdregistry.Dial(a.cfg.Etcd, a.telemetry.Log)
+	if err != nil {
+		return fmt.Errorf("--etcd: %w", err)
+	}
+	a.closers = append(a.closers, etcd)
+	a.watcher = etcdregistry.New(etcd, a.telemetry.Log, etcdregistry.Config{})
+
+	pool := dispatch.NewPool(a.telemetry, rpc.Dial)
+	a.roster = routing.NewRoster(a.telemetry.Log, func(listed bool, addresses map[string]bool) {
+		if listed {
+			a.board.Set(conditionRegistry, nil)
+		}
+		pool.Keep(addresses)
+	})
+	memory := memoryrpc.New(conn)
+	traces := trace.New(a.store, a.telemetry.Log)
+	if a.runner, err = turn.New(turn.Config{
+		Owner: a.cfg.InstanceID, Timeout: a.cfg.Timeout, Memory: memory, Traces: traces, Roster: a.roster,
+		Dispatcher: dispatch.New(a.roster, pool, a.cfg.RouteWait), Workflows: workflows, Telemetry: a.telemetry,
+	}); err != nil {
+		return err
+	}
+	a.closers = append(a.closers, closer(pool.Close))
+	if a.grpc, err = rpc.NewServer(a.telemetry, a.cfg.Reflection); err != nil {
+		return err
+	}
+	troupev1.RegisterOrchestratorServiceServer(a.grpc, &api.Orchestrator{Runner: a.runner, Traces: traces, Roster: a.roster, Workflows: workflows})
+	troupev1.RegisterSessionServiceServer(a.grpc, &api.Sessions{Memory: memory})
+	a.dependencies = []dependency{
+		{conditionMemory, a.cfg.Memory, memoryHealth(conn)},
+		{conditionStore, redactedURL(a.cfg.Redis), a.store.Ping},
+	}
+	return nil
+}
+
+// GRPCAddr is where the orchestrator serves gRPC.
+func (a *App) GRPCAddr() string { return a.grpcLis.Addr().String() }
+
+// HTTPAddr is where it serves its probes.
+func (a *App) HTTPAddr() string { return a.httpLis.Addr().String() }
+
+// Run serves until ctx ends, and calls ready once every dependency was there. Turns that
+// run when it stops may end within the drain time.
+func (a *App) Run(ctx context.Context, ready func()) error {
+	defer a.close()
+	a.grpc.Follow(a.board)
+	a.telemetry.Log.Info("serving", zap.Stringer("grpc", a.grpcLis.Addr()), zap.Stringer("http", a.httpLis.Addr()))
+	return process.Run(ctx, a.telemetry.Log, ready,
+		probe.Part(a.httpLis, a.board.Handler(a.telemetry.Scrape)),
+		process.Part{Name: "registry", Grace: time.Second, Run: func(ctx context.Context, ready func()) error {
+			ready()
+			return a.roster.Follow(ctx, a.watcher)
+		}},
+		a.dependenciesPart(),
+		a.grpc.Part(a.grpcLis, time.Second), // streams end with their turns, before
+		process.Part{Name: "turns", Grace: a.cfg.Drain + stopTime, Run: a.runTurns},
+	)
+}
+
+// stopTime is what failing the turns that are left may take.
+const stopTime = 35 * time.Second
+
+// runTurns waits, and lets running turns end. Ready means that every dependency is there.
+func (a *App) runTurns(ctx context.Context, ready func()) error {
+	a.board.OnChange(func(met bool) {
+		if met {
+			ready()
+		}
+	})
+	<-ctx.Done()
+	a.board.Set(conditionTurns, errors.New("stopping"))
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.cfg.Drain)
+	defer cancel()
+	a.runner.Close(ctx)
+	return nil
+}
+
+type closer func()
+
+func (c closer) Close() error { c(); return nil }
+
+func (a *App) close() {
+	for i := len(a.closers) - 1; i >= 0; i-- {
+		_ = a.closers[i].Close() // a listener that served is closed already
+	}
+}

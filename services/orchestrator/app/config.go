@@ -1,0 +1,51 @@
+package app
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+)
+
+// Config is every setting of the orchestrator. The tags are the flags, the environment
+// variables, the defaults and the help text at once.
+type Config struct {
+	GRPCAddr       string        `name:"grpc-addr" help:"Address to serve gRPC on." default:"127.0.0.1:7400" env:"TROUPE_GRPC_ADDR"`
+	HTTPAddr       string        `name:"http-addr" help:"Address of the plain HTTP port: /livez /readyz /startupz /metrics." default:"127.0.0.1:7480" env:"TROUPE_HTTP_ADDR"`
+	Agents         string        `help:"Folder with the YAML files that declare workflows." default:"agents/research-assistant" env:"TROUPE_AGENTS" type:"path"`
+	Workflow       string        `help:"Workflow for calls that name no target. Empty: the only one, or the first by name." env:"TROUPE_WORKFLOW" placeholder:"NAME"`
+	Etcd           []string      `help:"Addresses of etcd." default:"127.0.0.1:2379" env:"TROUPE_ETCD"`
+	Memory         string        `help:"Address of the memory service." default:"127.0.0.1:7401" env:"TROUPE_MEMORY"`
+	Redis          string        `help:"URL of the Redis that keeps traces." default:"redis://127.0.0.1:6379/0" env:"TROUPE_REDIS"`
+	InstanceID     string        `help:"Name of this replica in trace records. Empty: one is made." env:"TROUPE_INSTANCE_ID" placeholder:"ID"`
+	Timeout        time.Duration `help:"Time that a turn may take when its caller names none, 1s to 10m." default:"2m" env:"TROUPE_TIMEOUT"`
+	RouteWait      time.Duration `help:"How long a step waits for an instance that takes it." default:"5s" env:"TROUPE_ROUTE_WAIT"`
+	TraceRetention time.Duration `help:"How long traces are kept after their end." default:"24h" env:"TROUPE_TRACE_RETENTION"`
+	Drain          time.Duration `help:"How long running turns may take to end when the orchestrator stops." default:"30s" env:"TROUPE_DRAIN"`
+	Reflection     bool          `help:"Serve gRPC reflection." env:"TROUPE_REFLECTION"`
+
+	Telemetry telemetry.Config `embed:""`
+}
+
+// Limits of a turn's timeout; the same as in the .proto.
+const (
+	minTimeout = time.Second
+	maxTimeout = 10 * time.Minute
+)
+
+// Validate names the first setting that cannot be.
+func (c *Config) Validate() error {
+	switch {
+	case c.Timeout < minTimeout || c.Timeout > maxTimeout:
+		return fmt.Errorf("--timeout: %s is not between %s and %s", c.Timeout, minTimeout, maxTimeout)
+	case c.RouteWait < 0:
+		return fmt.Errorf("--route-wait: %s is below zero", c.RouteWait)
+	case c.TraceRetention < time.Minute:
+		return fmt.Errorf("--trace-retention: %s is below a minute; clients resume from stored traces", c.TraceRetention)
+	case c.Drain < 0:
+		return fmt.Errorf("--drain: %s is below zero", c.Drain)
+	case len(c.Etcd) == 0:
+		return fmt.Errorf("--etcd: at least one address is needed")
+	}
+	return nil
+}

@@ -1,0 +1,130 @@
+// Package api serves the orchestrator's gRPC services: it turns requests into calls of the
+// packages beside it, and nothing else.
+package api
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/google/uuid"
+
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/wire"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
+)
+
+// Tenant is that of every call, until callers have identities.
+const Tenant = "default"
+
+// Orchestrator implements troupev1.OrchestratorServiceServer.
+type Orchestrator struct {
+	troupev1.UnimplementedOrchestratorServiceServer
+	Runner    *turn.Runner
+	Traces    *trace.Traces
+	Roster    *routing.Roster
+	Workflows *workflow.Set
+}
+
+// Orchestrate implements troupev1.OrchestratorServiceServer.
+func (o *Orchestrator) Orchestrate(req *troupev1.OrchestrateRequest, stream troupev1.OrchestratorService_OrchestrateServer) error {
+	request := turn.Request{
+		Tenant: Tenant, Session: orNew(req.GetSessionId()), RequestID: orNew(req.GetRequestId()),
+		Text: req.GetText(), Target: req.GetTarget(), Timeout: req.GetTimeout().AsDuration(),
+	}
+	for e, err := range o.Runner.Orchestrate(stream.Context(), request) {
+		if err != nil {
+			return err
+		}
+		if err := stream.Send(&troupev1.OrchestrateResponse{Event: e}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// WatchTrace implements troupev1.OrchestratorServiceServer.
+func (o *Orchestrator) WatchTrace(req *troupev1.WatchTraceRequest, stream troupev1.OrchestratorService_WatchTraceServer) error {
+	for e, err := range o.Traces.Watch(stream.Context(), trace.Ref{Tenant: Tenant, Trace: req.GetTraceId()}, req.GetAfterSequence()) {
+		if err != nil {
+			return err
+		}
+		if err := stream.Send(&troupev1.WatchTraceResponse{Event: e}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// GetTrace implements troupev1.OrchestratorServiceServer.
+func (o *Orchestrator) GetTrace(ctx context.Context, req *troupev1.GetTraceRequest) (*troupev1.GetTraceResponse, error) {
+	t, err := o.Traces.Store().Get(ctx, trace.Ref{Tenant: Tenant, Trace: req.GetTraceId()})
+	return &troupev1.GetTraceResponse{Trace: t}, err
+}
+
+// defaultTraces is how many traces a list holds when the caller names no number.
+const defaultTraces = 20
+
+// ListTraces implements troupev1.OrchestratorServiceServer.
+func (o *Orchestrator) ListTraces(ctx context.Context, req *troupev1.ListTracesRequest) (*troupev1.ListTracesResponse, error) {
+	limit := int(req.GetPageSize())
+	if limit == 0 {
+		limit = defaultTraces
+	}
+	all, err := o.Traces.Store().List(ctx, Tenant, limit)
+	return &troupev1.ListTracesResponse{Traces: all}, err
+}
+
+// ListAgents implements troupev1.OrchestratorServiceServer.
+func (o *Orchestrator) ListAgents(context.Context, *troupev1.ListAgentsRequest) (*troupev1.ListAgentsResponse, error) {
+	agents := map[string]*troupev1.Agent{}
+	named := func(name string) *troupev1.Agent {
+		if agents[name] == nil {
+			agents[name] = &troupev1.Agent{Name: name}
+		}
+		return agents[name]
+	}
+	for _, in := range o.Roster.Instances() {
+		a := named(in.Agent)
+		a.Description = in.Description
+		a.Instances++
+		if !slices.Contains(a.Versions, in.Version) {
+			a.Versions = append(a.Versions, in.Version)
+		}
+	}
+	for _, flow := range o.Workflows.All() {
+		for _, name := range flow.Agents() {
+			a := named(name)
+			a.Workflows = append(a.Workflows, flow.Name)
+		}
+	}
+	resp := &troupev1.ListAgentsResponse{}
+	for _, a := range agents {
+		a.Ready = int32(o.Roster.Ready(a.GetName()))
+		resp.Agents = append(resp.Agents, a)
+	}
+	slices.SortFunc(resp.Agents, func(a, b *troupev1.Agent) int { return cmp.Compare(a.GetName(), b.GetName()) })
+	return resp, nil
+}
+
+// ListInstances implements troupev1.OrchestratorServiceServer.
+func (o *Orchestrator) ListInstances(_ context.Context, req *troupev1.ListInstancesRequest) (*troupev1.ListInstancesResponse, error) {
+	resp := &troupev1.ListInstancesResponse{}
+	for _, in := range o.Roster.Instances() {
+		if req.GetAgent() == "" || req.GetAgent() == in.Agent {
+			resp.Instances = append(resp.Instances, wire.InstanceToProto(in))
+		}
+	}
+	return resp, nil
+}
+
+// orNew is the caller's id, or a new one, sortable by time.
+func orNew(id string) string {
+	if id != "" {
+		return id
+	}
+	return uuid.Must(uuid.NewV7()).String()
+}

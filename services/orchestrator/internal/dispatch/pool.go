@@ -1,0 +1,117 @@
+package dispatch
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+)
+
+// Pool holds one connection per worker address. Safe for concurrent use.
+type Pool struct {
+	telemetry *telemetry.Telemetry
+	dial      func(target string, t *telemetry.Telemetry, repeatable ...string) (*grpc.ClientConn, error)
+
+	mu    sync.Mutex
+	conns map[string]*pooled
+}
+
+type pooled struct {
+	*grpc.ClientConn
+	users int
+	gone  bool // the address is no longer registered; closed with the last user
+}
+
+// NewPool returns an empty pool. dial makes its connections.
+func NewPool(t *telemetry.Telemetry, dial func(string, *telemetry.Telemetry, ...string) (*grpc.ClientConn, error)) *Pool {
+	return &Pool{telemetry: t, dial: dial, conns: map[string]*pooled{}}
+}
+
+// connectTime is how long a worker may take to answer a connection.
+const connectTime = time.Second
+
+// get returns a connection that is up. When it cannot be had, nothing was sent. The caller
+// calls release once.
+func (p *Pool) get(ctx context.Context, address string) (conn *grpc.ClientConn, release func(), err error) {
+	p.mu.Lock()
+	c, ok := p.conns[address]
+	if !ok {
+		made, err := p.dial("passthrough:///"+address, p.telemetry)
+		if err != nil {
+			p.mu.Unlock()
+			return nil, nil, err
+		}
+		c = &pooled{ClientConn: made}
+		p.conns[address] = c
+	}
+	c.users++
+	p.mu.Unlock()
+	release = sync.OnceFunc(func() { p.release(c) })
+
+	ctx, cancel := context.WithTimeout(ctx, connectTime)
+	defer cancel()
+	for {
+		state := c.GetState()
+		switch state {
+		case connectivity.Ready:
+			return c.ClientConn, release, nil
+		case connectivity.Idle:
+			c.Connect()
+		case connectivity.TransientFailure:
+			c.ResetConnectBackoff()
+			if state == c.GetState() {
+				release()
+				return nil, nil, unreachable(address, nil)
+			}
+		}
+		if !c.WaitForStateChange(ctx, state) {
+			release()
+			return nil, nil, unreachable(address, ctx.Err())
+		}
+	}
+}
+
+func unreachable(address string, cause error) error {
+	return failure.Newf(failure.SystemNetwork, "dispatch", "the worker at %s cannot be reached", address).Because(cause)
+}
+
+func (p *Pool) release(c *pooled) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c.users--
+	if c.gone && c.users == 0 {
+		_ = c.Close()
+	}
+}
+
+// Keep closes the connections to addresses that are not among the given ones, each once
+// its last step has ended: a worker that drains is deregistered and still at work.
+func (p *Pool) Keep(addresses map[string]bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for address, c := range p.conns {
+		if addresses[address] {
+			continue
+		}
+		delete(p.conns, address)
+		c.gone = true
+		if c.users == 0 {
+			_ = c.Close()
+		}
+	}
+}
+
+// Close closes all connections; steps that run break off.
+func (p *Pool) Close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for address, c := range p.conns {
+		delete(p.conns, address)
+		_ = c.Close()
+	}
+}

@@ -1,0 +1,262 @@
+package trace
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"slices"
+	"sync"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// Limits of one log (guarantees 2.5, F21).
+const (
+	MaxEvents     = 4096
+	maxDeltaBytes = 1 << 20 // of ephemeral text; what comes after is not shown
+)
+
+// Log is the event log of one trace, at the replica that drives it. Append is called by
+// one goroutine at a time, Watch by any number.
+type Log struct {
+	store  Store
+	ref    Ref
+	record *troupev1.Trace // never changed
+	writer sync.WaitGroup
+	epoch  int64 // of the owner; 0 until claimed. Only the writer uses it.
+
+	mu         sync.Mutex
+	items      []*troupev1.Event // durable and ephemeral, in the order in which they happened
+	shown      int               // items[:shown] are stored, or need not be
+	sequence   uint64            // of the last durable event
+	deltaBytes int
+	writing    bool
+	ended      bool          // the last event is appended
+	err        error         // why the rest will not be stored
+	changed    chan struct{} // closed and replaced at each change
+	refused    chan struct{} // closed with err
+}
+
+func newLog(store Store, ref Ref, record *troupev1.Trace) *Log {
+	return &Log{store: store, ref: ref, record: record, changed: make(chan struct{}), refused: make(chan struct{})}
+}
+
+// takeOver claims the trace before anything is appended, and reads what it holds.
+func (l *Log) takeOver(ctx context.Context) error {
+	epoch, last, err := l.store.Claim(ctx, l.ref.Tenant, l.record, nil)
+	if err != nil {
+		return err
+	}
+	l.epoch = epoch
+	for l.sequence < last {
+		page, err := l.store.Events(ctx, l.ref, l.sequence, pageSize)
+		if err != nil {
+			return err
+		}
+		if len(page) == 0 {
+			break
+		}
+		l.items = append(l.items, page...)
+		l.sequence = page[len(page)-1].GetSequence()
+	}
+	l.shown = len(l.items)
+	return nil
+}
+
+// Ref names the trace.
+func (l *Log) Ref() Ref { return l.ref }
+
+// Empty reports whether nothing was appended yet, by this owner or one before it.
+func (l *Log) Empty() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.sequence == 0
+}
+
+// Refused is closed when the store will take no more: another owner has the trace, or ctx
+// of the writes has ended.
+func (l *Log) Refused() <-chan struct{} { return l.refused }
+
+// Append adds an event. A durable one gets the next sequence; a text delta stays at 0. It
+// does not wait for the store; ctx bounds the write. Fails with resource_quota at
+// MaxEvents.
+func (l *Log) Append(ctx context.Context, e *troupev1.Event) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.sequence >= MaxEvents {
+		return failure.Newf(failure.ResourceQuota, "trace.Append", "the turn has %d events, as many as a trace may", MaxEvents)
+	}
+	l.add(ctx, e)
+	return nil
+}
+
+// finish adds the last event and waits until all are stored.
+func (l *Log) finish(ctx context.Context, last *troupev1.Event) error {
+	l.mu.Lock()
+	l.add(ctx, last)
+	l.ended = true
+	l.mu.Unlock()
+	l.writer.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err
+}
+
+var errAbandoned = errors.New("abandoned by its owner")
+
+// abandon waits for what is being stored, and takes no more.
+func (l *Log) abandon() {
+	l.writer.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err == nil {
+		l.err = errAbandoned
+		close(l.refused)
+	}
+	l.notify()
+}
+
+// add stamps and queues an event, and starts the writer when there is none. Callers hold
+// the lock.
+func (l *Log) add(ctx context.Context, e *troupev1.Event) {
+	e.TraceId, e.SessionId, e.Turn = l.record.GetTraceId(), l.record.GetSessionId(), l.record.GetTurn()
+	if delta := e.GetTextDelta(); delta != nil {
+		if l.deltaBytes += len(delta.GetText()); l.deltaBytes > maxDeltaBytes {
+			return
+		}
+	} else {
+		l.sequence++
+		e.Sequence = l.sequence
+	}
+	l.items = append(l.items, e)
+	if !l.writing && l.err == nil {
+		l.writing = true
+		l.writer.Go(func() { l.write(ctx) })
+	}
+}
+
+// write stores what is pending, and what came meanwhile, until nothing is left.
+func (l *Log) write(ctx context.Context) {
+	for {
+		l.mu.Lock()
+		batch, upto := l.pending()
+		if len(batch) == 0 || l.err != nil {
+			l.shown, l.writing = upto, false
+			l.notify()
+			l.mu.Unlock()
+			return
+		}
+		l.mu.Unlock()
+
+		_, err := failure.Retry(ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, l.put(ctx, batch) })
+
+		l.mu.Lock()
+		if err != nil {
+			l.err = err
+			close(l.refused)
+		} else {
+			l.shown = upto
+		}
+		l.notify()
+		l.mu.Unlock()
+	}
+}
+
+// pending are the durable events that are not stored yet, and how far the log can be shown
+// once they are. After an error that is as far as it is shown already.
+func (l *Log) pending() (batch []*troupev1.Event, upto int) {
+	if l.err != nil {
+		return nil, l.shown
+	}
+	for _, e := range l.items[l.shown:] {
+		if e.GetSequence() > 0 {
+			batch = append(batch, e)
+		}
+	}
+	return batch, len(l.items)
+}
+
+// put stores events; the first write claims the trace.
+func (l *Log) put(ctx context.Context, batch []*troupev1.Event) error {
+	result := batch[len(batch)-1].GetTurnResult()
+	if l.epoch == 0 {
+		epoch, _, err := l.store.Claim(ctx, l.ref.Tenant, l.record, batch)
+		if err != nil {
+			return err
+		}
+		l.epoch = epoch
+		if result == nil {
+			return nil
+		}
+	}
+	return l.store.Append(ctx, l.ref, l.epoch, batch, result)
+}
+
+// notify tells the watchers. Callers hold the lock.
+func (l *Log) notify() {
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+// Watch yields the events above after, as Traces.Watch does, and text deltas as they come.
+// A slow consumer holds up nobody.
+func (l *Log) Watch(ctx context.Context, after uint64) iter.Seq2[*troupev1.Event, error] {
+	return func(yield func(*troupev1.Event, error) bool) {
+		next, err := l.position(after)
+		for err == nil {
+			fresh, changed, done := l.from(next)
+			for _, e := range fresh {
+				if !yield(e, nil) {
+					return
+				}
+			}
+			next += len(fresh)
+			switch {
+			case done:
+				if err = l.refusal(); err == nil {
+					return
+				}
+			case len(fresh) == 0:
+				select {
+				case <-changed:
+				case <-ctx.Done():
+					err = ctx.Err()
+				}
+			}
+		}
+		yield(nil, err)
+	}
+}
+
+// position is the index of the first item behind the given sequence.
+func (l *Log) position(after uint64) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := inRange(after, l.sequence); err != nil || after == 0 {
+		return 0, err
+	}
+	i := slices.IndexFunc(l.items, func(e *troupev1.Event) bool { return e.GetSequence() == after })
+	return i + 1, nil
+}
+
+// from returns what can be shown from an index on, a channel that is closed at the next
+// change, and whether that is all there will ever be.
+func (l *Log) from(next int) (fresh []*troupev1.Event, changed <-chan struct{}, done bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if next < l.shown {
+		fresh = l.items[next:l.shown:l.shown]
+	}
+	complete := l.ended && l.shown == len(l.items)
+	return fresh, l.changed, complete || l.err != nil
+}
+
+func (l *Log) refusal() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err == nil {
+		return nil
+	}
+	return orphaned(l.ref)
+}

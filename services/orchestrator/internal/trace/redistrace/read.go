@@ -1,0 +1,98 @@
+package redistrace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+	"google.golang.org/protobuf/proto"
+
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+)
+
+// Get implements trace.Store.
+func (s *Store) Get(ctx context.Context, ref trace.Ref) (*troupev1.Trace, error) {
+	const op = "trace.Get"
+	held, err := s.redis.HGetAll(ctx, keys(ref)[0]).Result()
+	if err != nil {
+		return nil, storeError(op, err)
+	}
+	if len(held) == 0 {
+		return nil, notFound(op, ref)
+	}
+	return decode(held)
+}
+
+func decode(held map[string]string) (*troupev1.Trace, error) {
+	record := &troupev1.Trace{}
+	if err := proto.Unmarshal([]byte(held["record"]), record); err != nil {
+		return nil, fmt.Errorf("trace record: %w", err)
+	}
+	last, err1 := strconv.ParseUint(held["last"], 10, 64)
+	epoch, err2 := strconv.ParseInt(held["epoch"], 10, 64)
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, fmt.Errorf("trace record %s: %w", record.GetTraceId(), err)
+	}
+	record.LastSequence, record.OwnerEpoch, record.Owner = last, epoch, held["owner"]
+	record.State = troupev1.TraceState_TRACE_STATE_RUNNING
+	if held["ended"] != "" {
+		record.State = troupev1.TraceState_TRACE_STATE_ENDED
+		record.Result = &troupev1.TurnResult{}
+		if err := proto.Unmarshal([]byte(held["result"]), record.Result); err != nil {
+			return nil, fmt.Errorf("trace result %s: %w", record.GetTraceId(), err)
+		}
+	}
+	return record, nil
+}
+
+// Events implements trace.Store.
+func (s *Store) Events(ctx context.Context, ref trace.Ref, after uint64, limit int) ([]*troupev1.Event, error) {
+	const op = "trace.Events"
+	entries, err := s.redis.XRangeN(ctx, keys(ref)[1], strconv.FormatUint(after+1, 10)+"-0", "+", int64(limit)).Result()
+	if err != nil {
+		return nil, storeError(op, err)
+	}
+	events := make([]*troupev1.Event, 0, len(entries))
+	for _, entry := range entries {
+		body, _ := entry.Values["e"].(string)
+		e := &troupev1.Event{}
+		if err := proto.Unmarshal([]byte(body), e); err != nil {
+			return nil, fmt.Errorf("%s: %s of %s: %w", op, entry.ID, ref.Trace, err)
+		}
+		events = append(events, e)
+	}
+	return events, nil
+}
+
+// List implements trace.Store. Traces whose retention is over are left out.
+func (s *Store) List(ctx context.Context, tenant string, limit int) ([]*troupev1.Trace, error) {
+	const op = "trace.List"
+	ids, err := s.redis.ZRevRange(ctx, indexKey(tenant), 0, int64(limit)-1).Result()
+	if err != nil {
+		return nil, storeError(op, err)
+	}
+	replies := make([]*redis.MapStringStringCmd, len(ids))
+	if _, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, id := range ids {
+			replies[i] = p.HGetAll(ctx, keys(trace.Ref{Tenant: tenant, Trace: id})[0])
+		}
+		return nil
+	}); err != nil {
+		return nil, storeError(op, err)
+	}
+	var all []*troupev1.Trace
+	for _, reply := range replies {
+		if len(reply.Val()) == 0 {
+			continue
+		}
+		record, err := decode(reply.Val())
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, record)
+	}
+	return all, nil
+}

@@ -1,0 +1,179 @@
+// Package redistrace keeps traces in Redis, one Lua script per write.
+//
+//	o:{tenant/trace}:rec   hash    record (protobuf), owner, epoch, last, ended, result (protobuf)
+//	o:{tenant/trace}:ev    stream  the durable events, ids <sequence>-0
+//	o:idx:{tenant}         zset    traces by start, for lists; eventual
+//
+// The keys of a trace share a slot, so every operation touches one. A trace is found by its
+// id within the caller's tenant, without an index. Round trips and durable writes: Claim
+// 1 and 1 (and the index, beside it), Append 1 and 1, Get 1, Events 1.
+package redistrace
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+)
+
+//go:embed scripts/claim.lua
+var claimSource string
+
+//go:embed scripts/append.lua
+var appendSource string
+
+// runningTTL is how long a trace is kept that nobody ends.
+const runningTTL = 7 * 24 * time.Hour
+
+// maxIndex is how many traces a tenant's list holds.
+const maxIndex = 10_000
+
+// Store implements trace.Store.
+type Store struct {
+	redis         redis.UniversalClient
+	retention     time.Duration
+	claim, append *redis.Script
+}
+
+// New returns a store. Retention is how long a trace is kept after its end.
+func New(client redis.UniversalClient, retention time.Duration) *Store {
+	return &Store{client, retention, redis.NewScript(claimSource), redis.NewScript(appendSource)}
+}
+
+// Dial returns a client for this store; it connects when first used. The library must not
+// repeat writes: it cannot know which of them took effect (guarantees 5.3).
+func Dial(url string) (redis.UniversalClient, error) {
+	opts, err := redis.ParseURL(url)
+	if err != nil {
+		return nil, errors.New("not a Redis URL; it looks like redis://127.0.0.1:6379/0") // the URL may hold a password
+	}
+	opts.MaxRetries = -1
+	opts.DisableIdentity = true
+	opts.ContextTimeoutEnabled = true
+	return redis.NewClient(opts), nil
+}
+
+// Ping reports whether the store answers.
+func (s *Store) Ping(ctx context.Context) error { return s.redis.Ping(ctx).Err() }
+
+func keys(ref trace.Ref) []string {
+	tag := "o:{" + ref.Tenant + "/" + ref.Trace + "}:"
+	return []string{tag + "rec", tag + "ev"}
+}
+
+func indexKey(tenant string) string { return "o:idx:{" + tenant + "}" }
+
+// Claim implements trace.Store.
+func (s *Store) Claim(ctx context.Context, tenant string, record *troupev1.Trace, events []*troupev1.Event) (int64, uint64, error) {
+	const op = "trace.Claim"
+	body, err := proto.Marshal(record)
+	if err != nil {
+		return 0, 0, fmt.Errorf("%s: %w", op, err)
+	}
+	args, err := appendEvents([]any{record.GetOwner(), body, runningTTL.Milliseconds()}, events)
+	if err != nil {
+		return 0, 0, fmt.Errorf("%s: %w", op, err)
+	}
+	reply, err := s.claimAndIndex(ctx, tenant, record, args)
+	if err != nil {
+		return 0, 0, storeError(op, err)
+	}
+	if reply[0] == "ENDED" {
+		return 0, 0, failure.New(failure.TurnNotOpen, op, "the trace has ended")
+	}
+	epoch, err1 := strconv.ParseInt(reply[1], 10, 64)
+	last, err2 := strconv.ParseUint(reply[2], 10, 64)
+	if err := errors.Join(err1, err2); err != nil {
+		return 0, 0, fmt.Errorf("%s: reply %q: %w", op, reply, err)
+	}
+	return epoch, last, nil
+}
+
+// claimAndIndex sends the claim and the entry in the tenant's list together. The list holds
+// the newest maxIndex.
+func (s *Store) claimAndIndex(ctx context.Context, tenant string, record *troupev1.Trace, args []any) ([]string, error) {
+	claim := func(eval func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd) ([]string, error) {
+		var reply *redis.Cmd
+		_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+			reply = eval(ctx, p, keys(trace.Ref{Tenant: tenant, Trace: record.GetTraceId()}), args...)
+			p.ZAdd(ctx, indexKey(tenant), redis.Z{Score: float64(record.GetStarted().AsTime().UnixMilli()), Member: record.GetTraceId()})
+			p.ZRemRangeByRank(ctx, indexKey(tenant), 0, -maxIndex-1)
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		return reply.StringSlice()
+	}
+	reply, err := claim(s.claim.EvalSha)
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		return claim(s.claim.Eval)
+	}
+	return reply, err
+}
+
+// Append implements trace.Store.
+func (s *Store) Append(ctx context.Context, ref trace.Ref, ownerEpoch int64, events []*troupev1.Event, result *troupev1.TurnResult) error {
+	const op = "trace.Append"
+	if len(events) == 0 {
+		return nil
+	}
+	var ending []byte
+	if result != nil {
+		var err error
+		if ending, err = proto.Marshal(result); err != nil {
+			return fmt.Errorf("%s: %w", op, err)
+		}
+	}
+	args, err := appendEvents([]any{ownerEpoch, ending, s.retention.Milliseconds()}, events)
+	if err != nil {
+		return fmt.Errorf("%s: %w", op, err)
+	}
+	reply, err := s.append.Run(ctx, s.redis, keys(ref), args...).StringSlice()
+	if err != nil {
+		return storeError(op, err)
+	}
+	switch reply[0] {
+	case "OK":
+		return nil
+	case "FENCED":
+		return failure.New(failure.Fenced, op, "another orchestrator drives the trace now").With("owner_epoch", reply[1])
+	case "NOT_FOUND":
+		return notFound(op, ref)
+	default:
+		return fmt.Errorf("%s: the store answers %q to events from %d", op, reply, events[0].GetSequence())
+	}
+}
+
+func appendEvents(args []any, events []*troupev1.Event) ([]any, error) {
+	for _, e := range events {
+		body, err := proto.Marshal(e)
+		if err != nil {
+			return nil, err
+		}
+		args = append(args, e.GetSequence(), body)
+	}
+	return args, nil
+}
+
+func notFound(op string, ref trace.Ref) error {
+	return failure.Newf(failure.NotFound, op, "trace_id: no trace %s is known; traces are kept for a while after they end", ref.Trace)
+}
+
+// storeError tells apart what a caller may repeat. The address of the store and its answer
+// go to the log only.
+func storeError(op string, err error) error {
+	if errors.Is(err, context.Canceled) {
+		return err
+	}
+	return failure.New(failure.SystemNetwork, op, "the trace store cannot be reached or does not take writes; try again").Because(err)
+}

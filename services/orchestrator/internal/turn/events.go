@@ -1,0 +1,107 @@
+package turn
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/pkg/wire"
+)
+
+// stages in which a turn ends.
+var stages = map[session.Outcome]troupev1.Stage{
+	session.OutcomeCompleted:     troupev1.Stage_STAGE_COMPLETE,
+	session.OutcomeFailed:        troupev1.Stage_STAGE_FAILED,
+	session.OutcomeCancelled:     troupev1.Stage_STAGE_CANCELLED,
+	session.OutcomeInputRequired: troupev1.Stage_STAGE_INPUT_REQUIRED,
+}
+
+// emit appends an event outside of steps.
+func (t *turn) emit(ctx context.Context, stage troupev1.Stage, e *troupev1.Event) error {
+	e.Stage = stage
+	if e.GetTime() == nil {
+		e.Time = timestamppb.Now()
+	}
+	return t.events.Append(ctx, e)
+}
+
+// emitAt appends an event of a step.
+func (t *turn) emitAt(ctx context.Context, at *position, e *troupev1.Event) error {
+	e.Step, e.Attempt, e.Agent, e.InstanceId = int32(at.number), firstAttempt, at.agent, at.instance
+	return t.emit(ctx, troupev1.Stage_STAGE_EXECUTE, e)
+}
+
+// initialize says what was asked and what is planned.
+func (t *turn) initialize(ctx context.Context) error {
+	if err := t.emit(ctx, troupev1.Stage_STAGE_INITIALIZE, started(t.req, t.turn, t.ready())); err != nil {
+		return err
+	}
+	return t.emit(ctx, troupev1.Stage_STAGE_PLAN, &troupev1.Event{Payload: &troupev1.Event_Plan{Plan: &troupev1.Plan{
+		Workflow: t.flow.Name, Entry: t.flow.Entry, Steps: t.flow.Reachable(),
+	}}})
+}
+
+// ready counts the instances that could take a step of this turn.
+func (t *turn) ready() int {
+	n := 0
+	for _, agent := range t.flow.Agents() {
+		n += t.Roster.Ready(agent)
+	}
+	return n
+}
+
+func (t *turn) aggregate(ctx context.Context) error {
+	sum := &troupev1.Aggregate{Steps: int32(len(t.results)), Usage: wire.UsageToProto(usage(t.results))}
+	for _, r := range t.results {
+		sum.Agents = append(sum.Agents, r.Agent)
+	}
+	return t.emit(ctx, troupev1.Stage_STAGE_AGGREGATE, &troupev1.Event{Payload: &troupev1.Event_Aggregate{Aggregate: sum}})
+}
+
+// started is the first event of a trace.
+func started(req Request, turn session.Turn, ready int) *troupev1.Event {
+	return &troupev1.Event{
+		Stage: troupev1.Stage_STAGE_INITIALIZE, Time: timestamppb.Now(),
+		Payload: &troupev1.Event_TurnStarted{TurnStarted: &troupev1.TurnStarted{
+			Text: cut(req.Text), RequestId: req.RequestID, TurnId: turn.ID, Target: req.Target, InstancesReady: int32(ready),
+		}},
+	}
+}
+
+// ended is the last event of a closed turn.
+func ended(turn session.Turn) *troupev1.Event {
+	result := &troupev1.TurnResult{Outcome: wire.OutcomeToProto(turn.Outcome), Usage: wire.UsageToProto(usage(turn.Steps))}
+	switch turn.Outcome {
+	case session.OutcomeCompleted, session.OutcomeInputRequired:
+		if n := len(turn.Steps); n > 0 {
+			last := turn.Steps[n-1]
+			result.Text, result.Agent, result.Confidence = last.Text, last.Agent, last.Confidence
+		}
+	default:
+		if turn.Failure != nil {
+			result.Failure = failure.ToProto(turn.Failure)
+		}
+	}
+	return &troupev1.Event{
+		Stage: stages[turn.Outcome], Time: timestamppb.Now(),
+		Payload: &troupev1.Event_TurnResult{TurnResult: result},
+	}
+}
+
+func setDuration(last *troupev1.Event, d time.Duration) {
+	last.GetTurnResult().Duration = durationpb.New(d)
+}
+
+func usage(steps []execution.Result) execution.Usage {
+	var sum execution.Usage
+	for _, r := range steps {
+		sum = sum.Add(r.Usage)
+	}
+	return sum
+}

@@ -1,0 +1,98 @@
+package turn
+
+import (
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/registry"
+	"github.com/troupe-dev/troupe/pkg/wire"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
+)
+
+// firstAttempt is the only one so far: a step that breaks off fails its turn.
+const firstAttempt = 1
+
+// step routes to an agent and has it run. A step that failed is a result with its failure;
+// an error is one of dispatching, or of the events.
+func (t *turn) step(work, ctx context.Context, number int, decision routing.Decision) (execution.Result, error) {
+	if err := t.emit(ctx, troupev1.Stage_STAGE_ROUTE, &troupev1.Event{Payload: &troupev1.Event_RoutingDecision{RoutingDecision: decision.Proto()}}); err != nil {
+		return execution.Result{}, err
+	}
+	began := time.Now()
+	at := &position{number: number, agent: decision.Step.Agent}
+	result, err := t.Dispatcher.Execute(work, t.stepRequest(number, decision.Step), dispatch.Handler{
+		Waiting: func(agent string) error {
+			return t.emitAt(ctx, at, &troupev1.Event{Payload: &troupev1.Event_Warning{Warning: &troupev1.Warning{
+				Reason: "WAITING", Message: "no instance of agent " + agent + " takes the step yet",
+			}}})
+		},
+		Started: func(in registry.Instance) error {
+			at.instance = in.ID
+			return t.emitAt(ctx, at, &troupev1.Event{Payload: &troupev1.Event_StepStarted{StepStarted: &troupev1.StepStarted{
+				Address: in.Address, Version: in.Version,
+			}}})
+		},
+		Event: func(e *troupev1.Event) error {
+			if !fromWorker(e) {
+				t.log.Warn("event of a worker dropped: it is not a worker's to send", zap.String("trace", t.turn.Trace), zap.String("instance", at.instance))
+				return nil
+			}
+			return t.emitAt(ctx, at, e)
+		},
+	})
+	if err != nil {
+		if !failure.Is(err, failure.NoWorker) {
+			return execution.Result{}, err
+		}
+		result = &troupev1.StepResult{Failure: failure.ToProto(err)}
+	}
+	result.Step, result.Agent = int32(number), decision.Step.Agent
+	err = t.emitAt(ctx, at, &troupev1.Event{Payload: &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{
+		Result: result, Duration: durationpb.New(time.Since(began)),
+	}}})
+	return wire.ResultFromProto(result), err
+}
+
+func (t *turn) stepRequest(number int, step workflow.Step) *troupev1.ExecuteStepRequest {
+	req := &troupev1.ExecuteStepRequest{
+		TraceId: t.turn.Trace, SessionId: t.req.Session, TurnId: t.turn.ID, Turn: int32(t.turn.Number),
+		Step: int32(number), Attempt: firstAttempt, Epoch: t.turn.Epoch, Agent: step.Agent,
+		History: wire.MessagesToProto(t.history), BaseSequence: t.base, Last: step.End,
+	}
+	for _, r := range t.results {
+		if r.Failure == nil {
+			req.Prior = append(req.Prior, wire.ResultToProto(r))
+		}
+	}
+	for _, name := range step.Routes {
+		req.Routes = append(req.Routes, t.flow.Steps[name].Agent)
+	}
+	return req
+}
+
+// position is where in the turn an event of a step stands.
+type position struct {
+	number   int
+	agent    string
+	instance string
+}
+
+// fromWorker reports whether the event is one that a worker may send: what happens inside
+// a step. It decides neither about routes nor about the turn.
+func fromWorker(e *troupev1.Event) bool {
+	switch e.GetPayload().(type) {
+	case *troupev1.Event_TextDelta, *troupev1.Event_ModelCall, *troupev1.Event_ToolCallStarted,
+		*troupev1.Event_ToolCallFinished, *troupev1.Event_Warning:
+		return true
+	default:
+		return false
+	}
+}

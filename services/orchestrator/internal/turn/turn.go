@@ -1,0 +1,177 @@
+package turn
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
+)
+
+// turn is one turn being driven. One goroutine owns it.
+type turn struct {
+	*Runner
+	req     Request
+	flow    *workflow.Workflow
+	turn    session.Turn
+	events  *trace.Log
+	began   time.Time
+	history []conversation.Message // the window, grown by what the steps say
+	base    int64                  // last message of the session
+	known   []execution.Result     // steps that an earlier owner saw committed
+	results []execution.Result     // steps of this turn, in order
+}
+
+// run drives the turn to its end. ctx has no deadline and is not cancelled: the turn has
+// its own.
+func (t *turn) run(ctx context.Context, timeout time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, timeout+closeTime)
+	defer cancel()
+	work, stop := context.WithTimeoutCause(ctx, timeout,
+		failure.Newf(failure.AgentTimeout, "turn", "the turn did not end within its %s; ask for a longer timeout or a smaller thing", timeout))
+	defer stop()
+	work, abort := context.WithCancelCause(work)
+	defer abort(nil)
+	go t.watchStop(work, abort)
+
+	err := t.drive(work, ctx)
+	if err != nil && work.Err() != nil {
+		err = context.Cause(work)
+	}
+	t.close(ctx, err)
+}
+
+// watchStop ends the work when the runner stops, or the store has given the trace to
+// another owner.
+func (t *turn) watchStop(work context.Context, abort context.CancelCauseFunc) {
+	select {
+	case <-t.stopped:
+		abort(failure.New(failure.SystemNetwork, "turn", "the orchestrator stopped before the turn ended; ask again with a new request_id"))
+	case <-t.events.Refused():
+		abort(failure.New(failure.TraceOrphaned, "turn", "the events of the turn can no longer be stored"))
+	case <-work.Done():
+	}
+}
+
+// drive goes from stage to stage until the turn is over. It fails with why there is no
+// answer. Events are stored under ctx, which outlives the work.
+func (t *turn) drive(work, ctx context.Context) error {
+	if t.events.Empty() {
+		if err := t.initialize(ctx); err != nil {
+			return err
+		}
+	} else if err := t.emit(ctx, troupev1.Stage_STAGE_ROUTE, &troupev1.Event{Payload: &troupev1.Event_Warning{Warning: &troupev1.Warning{
+		Reason: "RESUMED", Message: "the turn goes on after its orchestrator went away; steps that were committed are not run again",
+	}}}); err != nil {
+		return err
+	}
+	in := routing.Input{Workflow: t.flow, History: t.history}
+	for number := 1; ; number++ {
+		decision, err := routing.Decide(in)
+		if err != nil || decision.Done() {
+			return err
+		}
+		if number > workflow.MaxSteps {
+			return failure.Newf(failure.PolicyBudget, "turn", "the workflow %s took %d steps without an end", t.flow.Name, workflow.MaxSteps)
+		}
+		result, committed := t.committed(number, decision.Step.Agent)
+		if !committed {
+			if result, err = t.step(work, ctx, number, decision); err != nil {
+				return err
+			}
+		}
+		t.add(decision.Step, result)
+		in.From, in.Result = decision.Step.Name, result
+	}
+}
+
+// committed finds a step that an earlier owner of the turn saw to its commit.
+func (t *turn) committed(number int, agent string) (execution.Result, bool) {
+	for _, r := range t.known {
+		if r.Step == number && r.Agent == agent {
+			return r, true
+		}
+	}
+	return execution.Result{}, false
+}
+
+// add makes a result part of the turn: what the agent said is in the session now.
+func (t *turn) add(step workflow.Step, r execution.Result) {
+	t.results = append(t.results, r)
+	if r.Failure != nil {
+		return
+	}
+	t.base = r.Sequence
+	if len(step.Routes) == 0 {
+		said := conversation.Assistant(r.Agent, r.Text)
+		said.Sequence, said.Turn = r.Sequence, t.turn.Number
+		t.history = append(t.history, said)
+	}
+}
+
+// close closes the turn, then its trace: history committed, session ready, last event
+// durable, and only then sent (C-37).
+func (t *turn) close(ctx context.Context, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
+	defer cancel()
+	if err == nil {
+		t.finish(ctx)
+		return
+	}
+	closed, closeErr := failure.Retry(ctx, func(ctx context.Context) (session.Turn, error) {
+		return t.Memory.FailTurn(ctx, memory.Fail{
+			Ref: t.req.ref(), TurnID: t.turn.ID, Epoch: t.turn.Epoch,
+			Outcome: session.OutcomeFailed, Failure: failure.FromProto(failure.ToProto(err)),
+		})
+	})
+	switch {
+	case closeErr != nil:
+		// Without an end in the session there must be none on the trace: the same request
+		// takes the turn over once its lease has run out.
+		t.log.Error("turn not closed; its lease will run out", zap.String("trace", t.turn.Trace), zap.Error(errors.Join(err, closeErr)))
+		t.Traces.Abandon(t.events)
+	case closed.Outcome == session.OutcomeCompleted || closed.Outcome == session.OutcomeInputRequired:
+		// The worker was lost behind its commit: the turn has its answer.
+		t.results = closed.Steps
+		t.finish(ctx)
+	default:
+		t.log.Warn("turn failed", zap.String("trace", t.turn.Trace), zap.Error(err))
+		t.end(ctx, closed)
+	}
+}
+
+// finish ends a turn that its last step has closed.
+func (t *turn) finish(ctx context.Context) {
+	closed := t.turn
+	closed.Steps = t.results
+	closed.Outcome = session.OutcomeCompleted
+	if n := len(t.results); n > 0 && t.results[n-1].InputRequired {
+		closed.Outcome = session.OutcomeInputRequired
+	}
+	if err := t.aggregate(ctx); err != nil {
+		t.log.Warn("no aggregate event", zap.String("trace", t.turn.Trace), zap.Error(err))
+	}
+	t.end(ctx, closed)
+}
+
+func (t *turn) end(ctx context.Context, closed session.Turn) {
+	last := ended(closed)
+	duration := time.Since(t.began)
+	setDuration(last, duration)
+	if err := t.Traces.Close(ctx, t.events, last); err != nil {
+		return // said by Close
+	}
+	t.count(ctx, closed.Outcome, duration)
+	t.log.Info("turn ended", zap.String("trace", t.turn.Trace), zap.String("session", t.req.Session), zap.Int("turn", t.turn.Number),
+		zap.String("outcome", string(closed.Outcome)), zap.Int("steps", len(t.results)), zap.Duration("duration", duration))
+}

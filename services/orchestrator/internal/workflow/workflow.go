@@ -1,0 +1,128 @@
+// Package workflow is a declared graph of steps: which agent may follow which. It says
+// what is allowed; package routing decides.
+package workflow
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+)
+
+// Defaults and limits of a workflow.
+const (
+	DefaultWindow = 10 // messages that its agents see (RA-21)
+	// MaxSteps is how many steps a turn may take in a workflow (C-8): more is a loop.
+	MaxSteps = 20
+)
+
+// Workflow is a valid graph. It is not changed after Load.
+type Workflow struct {
+	Name        string // empty when it stands for a single agent
+	Description string
+	Entry       string
+	Window      int // how many of the latest messages agents see
+	Steps       map[string]Step
+}
+
+// Step is one node. Exactly one of Next, Routes and End is set.
+type Step struct {
+	Name    string
+	Agent   string
+	Next    string   // the step that follows
+	Routes  []string // steps between which the agent chooses
+	Default string   // of the routes: taken when the agent names none, or fails
+	Rules   []Rule   // tried in order before the agent is asked
+	End     bool     // the turn ends with it
+}
+
+// Rule goes to a step without asking anybody.
+type Rule struct {
+	ReplyTo    string // the user's message answers this agent; empty: no condition
+	Unanswered int    // at least so many messages of the user have no answer; 0: no condition
+	Next       string
+}
+
+// Matches reports whether the rule holds for a history that ends with the user's message.
+func (r Rule) Matches(history []conversation.Message) bool {
+	if r.ReplyTo != "" {
+		before := len(history) - 2
+		if before < 0 || history[before].Role != conversation.RoleAssistant || history[before].Author != r.ReplyTo {
+			return false
+		}
+	}
+	return unanswered(history) >= r.Unanswered
+}
+
+// unanswered counts the messages of the user since anybody else spoke.
+func unanswered(history []conversation.Message) int {
+	n := 0
+	for _, m := range slices.Backward(history) {
+		if m.Role != conversation.RoleUser {
+			break
+		}
+		n++
+	}
+	return n
+}
+
+// Single is the workflow of one agent that is addressed directly.
+func Single(agent string) *Workflow {
+	return &Workflow{
+		Entry: agent, Window: DefaultWindow,
+		Steps: map[string]Step{agent: {Name: agent, Agent: agent, End: true}},
+	}
+}
+
+// Reachable are the names of the steps that a turn can come to, entry first, then by name.
+func (w *Workflow) Reachable() []string {
+	seen := map[string]bool{}
+	open := []string{w.Entry}
+	for len(open) > 0 {
+		name := open[0]
+		open = open[1:]
+		if !seen[name] {
+			seen[name] = true
+			open = append(open, w.Steps[name].successors()...)
+		}
+	}
+	var all []string
+	for name := range seen {
+		all = append(all, name)
+	}
+	slices.SortFunc(all, func(a, b string) int {
+		if a == w.Entry || b == w.Entry {
+			return cmp.Compare(b2i(b == w.Entry), b2i(a == w.Entry))
+		}
+		return cmp.Compare(a, b)
+	})
+	return all
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// Agents are the names of the agents of all steps, sorted, each once.
+func (w *Workflow) Agents() []string {
+	var all []string
+	for _, s := range w.Steps {
+		all = append(all, s.Agent)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+func (s Step) successors() []string {
+	all := slices.Clone(s.Routes)
+	if s.Next != "" {
+		all = append(all, s.Next)
+	}
+	for _, r := range s.Rules {
+		all = append(all, r.Next)
+	}
+	return all
+}
