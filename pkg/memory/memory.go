@@ -31,7 +31,8 @@ type Turns interface {
 	// the window of the history. A turn that is known is returned as it is (Open, Closed)
 	// and nothing is written, unless its lease has run out while it was open: then it is
 	// taken over (Begun) with a higher epoch and the next attempt. A turn of another id
-	// whose lease has run out is failed first, and makes room.
+	// whose lease has run out is failed first, and makes room. The holder's own call again,
+	// known by its trace id, is answered as before: its first answer may have been lost.
 	//
 	// Modes: key_reused when the turn is known under another fingerprint; session_busy
 	// while another turn is open under a lease, with its turn_id and trace_id as facts;

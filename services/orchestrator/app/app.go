@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -68,8 +69,7 @@ func New(t *telemetry.Telemetry, cfg Config, files fs.FS) (*App, error) {
 	}
 	a := &App{cfg: cfg, telemetry: t, board: probe.NewBoard(conditionRegistry, conditionMemory, conditionStore)}
 	if err := a.open(files); err != nil {
-		a.close()
-		return nil, err
+		return nil, errors.Join(err, a.Close())
 	}
 	return a, nil
 }
@@ -143,7 +143,7 @@ func (a *App) HTTPAddr() string { return a.httpLis.Addr().String() }
 // Run serves until ctx ends, and calls ready once every dependency was there. Turns that
 // run when it stops may end within the drain time.
 func (a *App) Run(ctx context.Context, ready func()) error {
-	defer a.close()
+	defer func() { _ = a.Close() }()
 	a.grpc.Follow(a.board)
 	a.telemetry.Log.Info("serving", zap.Stringer("grpc", a.grpcLis.Addr()), zap.Stringer("http", a.httpLis.Addr()))
 	return process.Run(ctx, a.telemetry.Log, ready,
@@ -180,8 +180,14 @@ type closer func()
 
 func (c closer) Close() error { c(); return nil }
 
-func (a *App) close() {
-	for i := len(a.closers) - 1; i >= 0; i-- {
-		_ = a.closers[i].Close() // a listener that served is closed already
+// Close closes what New opened, for an App that does not Run. It may be called again.
+func (a *App) Close() error {
+	var errs []error
+	for _, c := range slices.Backward(a.closers) {
+		if err := c.Close(); !errors.Is(err, net.ErrClosed) { // a listener that served is closed
+			errs = append(errs, err)
+		}
 	}
+	a.closers = nil
+	return errors.Join(errs...)
 }

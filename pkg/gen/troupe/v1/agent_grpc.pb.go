@@ -31,7 +31,7 @@ type AgentServiceClient interface {
 	// ExecuteStep runs the agent once. Before admission it fails with a gRPC status and
 	// nothing happened: AGENT_STATE, INSTANCE_FULL, INSTANCE_PAUSED, INSTANCE_DRAINING, or
 	// USER_INVALID_INPUT when the agent is not the one that this worker hosts. After
-	// admission it streams events and ends with exactly one result, also when the step
+	// admission, which the response header announces, it streams events and ends with exactly one result, also when the step
 	// failed, and the status OK. The result is sent after the step's messages and result
 	// are committed to the memory service under the epoch. Cancelling the call cancels
 	// the step; nothing of it is committed then, unless the commit was on its way.
@@ -74,7 +74,7 @@ type AgentServiceServer interface {
 	// ExecuteStep runs the agent once. Before admission it fails with a gRPC status and
 	// nothing happened: AGENT_STATE, INSTANCE_FULL, INSTANCE_PAUSED, INSTANCE_DRAINING, or
 	// USER_INVALID_INPUT when the agent is not the one that this worker hosts. After
-	// admission it streams events and ends with exactly one result, also when the step
+	// admission, which the response header announces, it streams events and ends with exactly one result, also when the step
 	// failed, and the status OK. The result is sent after the step's messages and result
 	// are committed to the memory service under the epoch. Cancelling the call cancels
 	// the step; nothing of it is committed then, unless the commit was on its way.

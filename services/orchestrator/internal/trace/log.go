@@ -130,6 +130,11 @@ func (l *Log) add(ctx context.Context, e *troupev1.Event) {
 		e.Sequence = l.sequence
 	}
 	l.items = append(l.items, e)
+	if e.GetSequence() == 0 && l.shown == len(l.items)-1 {
+		l.shown++ // nothing before it waits for the store
+		l.notify()
+		return
+	}
 	if !l.writing && l.err == nil {
 		l.writing = true
 		l.writer.Go(func() { l.write(ctx) })

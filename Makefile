@@ -1,0 +1,105 @@
+# Everything that is done with this repository. `make` alone explains itself.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+TOOLS := .tmp/bin
+BUF_VERSION := v1.73.0
+LINT_VERSION := v2.15.0
+PROTOVALIDATE_VERSION := v1.2.2
+BUF := $(TOOLS)/buf-$(BUF_VERSION)
+LINT := $(TOOLS)/golangci-lint-$(LINT_VERSION)
+THIRD_PARTY := .tmp/third_party/$(PROTOVALIDATE_VERSION)
+
+# Where a mesh of `make demo` and `make dev` keeps its data.
+DATA_DIR ?= .troupe
+# What `make demo` asks.
+ASK ?= What may an agent write?
+
+.PHONY: help
+help: ## Show this list.
+	@echo "Troupe: LLM agents, run the way Kubernetes runs containers."
+	@echo
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: bin/troupe ## Ask a mesh of four agents one real question about this repository's documents, and stop.
+	@data=$$(mktemp -d); trap 'rm -rf "$$data"' EXIT; \
+	bin/troupe dev --data-dir "$$data" --grpc-addr 127.0.0.1:0 --http-addr 127.0.0.1:0 --docs docs --ask "$(ASK)"
+
+.PHONY: dev
+dev: bin/troupe ## Run a whole mesh in one process, until Ctrl-C.
+	bin/troupe dev --data-dir $(DATA_DIR) --docs docs
+
+.PHONY: build
+build: bin/troupe ## Build all binaries into bin/.
+	go build -trimpath -o bin/ ./services/memory ./services/orchestrator ./services/worker
+
+.PHONY: bin/troupe
+bin/troupe:
+	@echo "building bin/troupe; the first time takes a few minutes"
+	@go build -trimpath -o bin/ ./cmd/troupe
+
+.PHONY: test
+test: redis-server ## Run all tests, with the race detector, against real servers.
+	go test -race -shuffle=on -timeout 10m ./...
+
+.PHONY: redis-server
+redis-server:
+	@command -v redis-server >/dev/null || { \
+	echo "installing redis-server, which the tests run for real"; \
+	as=$$( [ "$$(id -u)" = 0 ] || echo sudo ); \
+	$$as apt-get update -qq && $$as apt-get install -y -qq --no-install-recommends redis-server >/dev/null; }
+
+.PHONY: bench
+bench: redis-server ## Measure turns through a mesh in one process.
+	go test -run '^$$' -bench . -benchtime 3s ./test/bench
+
+.PHONY: lint
+lint: $(LINT) $(BUF) $(THIRD_PARTY) ## Check style: golangci-lint and buf lint.
+	$(LINT) run ./...
+	$(BUF) lint
+
+.PHONY: fmt
+fmt: $(LINT) $(BUF) $(THIRD_PARTY) ## Format Go and protobuf files.
+	$(LINT) fmt ./...
+	$(BUF) format -w proto
+
+.PHONY: generate
+generate: $(BUF) $(THIRD_PARTY) ## Generate pkg/gen from proto.
+	$(BUF) generate
+
+.PHONY: verify
+verify: generate ## Check that generated code, go.mod and the wire API are as committed.
+	@git diff --exit-code -- pkg/gen || { echo "pkg/gen is not what proto says; commit what 'make generate' made"; exit 1; }
+	@[ -z "$$(git status --porcelain -- pkg/gen)" ] || { git status --short -- pkg/gen; exit 1; }
+	go mod tidy -diff
+	go mod verify
+	@$(BUF) format -d --exit-code proto
+	@base=$$(git rev-parse -q --verify origin/main || git rev-parse -q --verify main || true); \
+	if [ -n "$$base" ] && git cat-file -e "$$base:buf.yaml" 2>/dev/null; then \
+	echo "buf breaking against $$base"; \
+	$(BUF) breaking proto --against ".git#ref=$$base,subdir=proto" --config buf.yaml; fi
+
+.PHONY: clean
+clean: ## Remove what was built, and the data of `make dev`.
+	rm -rf bin .tmp $(DATA_DIR)
+
+$(BUF): Makefile
+	@mkdir -p $(TOOLS)
+	@echo "building buf $(BUF_VERSION); this takes a few minutes, once"
+	@GOBIN=$(CURDIR)/$(TOOLS) go install github.com/bufbuild/buf/cmd/buf@$(BUF_VERSION)
+	@mv $(TOOLS)/buf $@ && touch $@
+
+$(LINT): Makefile
+	@mkdir -p $(TOOLS)
+	@echo "building golangci-lint $(LINT_VERSION); this takes a few minutes, once"
+	@GOBIN=$(CURDIR)/$(TOOLS) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION)
+	@mv $(TOOLS)/golangci-lint $@ && touch $@
+
+# The .proto of protovalidate comes out of the Go module cache, so that no other registry
+# is needed.
+$(THIRD_PARTY): Makefile
+	@rm -rf .tmp/third_party && mkdir -p $@
+	@dir=$$(go mod download -json github.com/bufbuild/protovalidate@$(PROTOVALIDATE_VERSION) | sed -n 's/.*"Dir": "\(.*\)".*/\1/p'); \
+	cp -r "$$dir/proto/protovalidate/buf" $@/ && chmod -R u+w $@ && touch $@

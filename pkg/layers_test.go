@@ -1,0 +1,119 @@
+// Package pkg_test holds the architecture as a test.
+package pkg_test
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/troupe-dev/troupe/"
+
+// layers is the architecture: a package may import packages of its own layer and of the
+// layers above it in this list, never of those below. The longest listed prefix of a path
+// decides its layer. Folders that are still to come are listed where they belong.
+var layers = []struct{ name, packages string }{
+	{"ground", "pkg/gen pkg/failure pkg/ownership pkg/lifecycle pkg/session pkg/execution pkg/conversation pkg/event pkg/manifest"},
+	{"contracts", "pkg/llm pkg/tool pkg/memory pkg/registry"},
+	{"sdk", "pkg/hook pkg/loop pkg/agent pkg/plugin"},
+	{"plumbing", "pkg/process pkg/telemetry pkg/probe pkg/rpc pkg/wire pkg/identity"},
+	{"adapters", "pkg/llm/openai pkg/llm/anthropic pkg/llm/gemini pkg/tool/mcptool pkg/memory/memoryrpc pkg/registry/etcdregistry pkg/worker pkg/client pkg/conformance"},
+	{"services", "services/orchestrator services/memory services/worker agents"},
+	{"whole", "services/standalone cmd test examples deploy"},
+}
+
+// confined says which packages may touch a technology, or each other, directly.
+var confined = []struct{ technology, packages string }{
+	{"google.golang.org/grpc/status", "pkg/failure pkg/gen"},
+	{"google.golang.org/grpc/codes", "pkg/failure pkg/gen"},
+	{"github.com/redis/go-redis", "services/memory/internal/redisstore services/orchestrator/internal/trace/redistrace services/standalone test"},
+	{"go.etcd.io/etcd/client", "pkg/registry/etcdregistry services/standalone test"},
+	{"go.etcd.io/etcd/server", "services/standalone test"},
+	{"github.com/alicebob/miniredis", "services/standalone test"},
+	{module + "pkg/gen", "pkg/gen pkg/failure pkg/wire pkg/worker pkg/client pkg/conformance pkg/memory/memoryrpc services cmd test"},
+	{module + "pkg/memory", "pkg/memory pkg/wire pkg/worker pkg/agent services test"}, // so the loop stays stateless
+	{module + "services/orchestrator", "services/orchestrator services/standalone test"},
+	{module + "services/worker", "services/worker services/standalone test"},
+	{module + "services/memory", "services/memory services/standalone test"},
+	{"testing", "test pkg/memory/memorytest pkg/registry/registrytest pkg/lifecycle/lifecycletest"},
+}
+
+func TestImports(t *testing.T) {
+	for path, imports := range sources(t) {
+		from := layer(path)
+		if from < 0 {
+			t.Errorf("%s is in no layer", path)
+			continue
+		}
+		for _, imp := range imports {
+			if local, ok := strings.CutPrefix(imp, module); ok && layer(local) > from {
+				t.Errorf("%s (%s) imports %s (%s)", path, layers[from].name, local, layers[layer(local)].name)
+			}
+			for _, c := range confined {
+				if within(imp, c.technology) && !within(path, c.packages) {
+					t.Errorf("%s imports %s, which only %s may", path, imp, c.packages)
+				}
+			}
+		}
+	}
+}
+
+// layer returns the index of the layer of a package, or -1.
+func layer(path string) int {
+	best, length := -1, 0
+	for i, l := range layers {
+		for p := range strings.FieldsSeq(l.packages) {
+			if within(path, p) && len(p) > length {
+				best, length = i, len(p)
+			}
+		}
+	}
+	return best
+}
+
+// within reports whether path is one of the packages or lies below one.
+func within(path, packages string) bool {
+	for p := range strings.FieldsSeq(packages) {
+		if path == p || strings.HasPrefix(path, p+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// sources maps each package of the module to what it imports outside its tests. It reads
+// the files itself, rather than asking `go list`, so that the test cache sees when one of
+// them changes.
+func sources(t *testing.T) map[string][]string {
+	t.Helper()
+	pkgs := map[string][]string{}
+	err := filepath.WalkDir("..", func(file string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && strings.HasPrefix(d.Name(), ".") && d.Name() != "..":
+			return fs.SkipDir
+		case d.IsDir() || !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go"):
+			return nil
+		}
+		src, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		dir := filepath.ToSlash(filepath.Dir(strings.TrimPrefix(file, "../")))
+		if _, ok := pkgs[dir]; !ok {
+			pkgs[dir] = nil
+		}
+		for _, imp := range src.Imports {
+			pkgs[dir] = append(pkgs[dir], strings.Trim(imp.Path.Value, `"`))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatalf("read sources: %v", err)
+	}
+	return pkgs
+}

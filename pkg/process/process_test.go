@@ -1,0 +1,110 @@
+package process
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// diary records what parts do, in order.
+type diary struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (d *diary) add(line string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.lines = append(d.lines, line)
+}
+
+func (d *diary) part(name string) Part {
+	return Part{Name: name, Grace: time.Second, Run: func(ctx context.Context, ready func()) error {
+		d.add("+" + name)
+		ready()
+		<-ctx.Done()
+		d.add("-" + name)
+		return ctx.Err()
+	}}
+}
+
+func TestRun_StartsInOrderAndStopsInReverse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		d := &diary{}
+		require.NoError(t, Run(ctx, zap.NewNop(), func() { d.add("ready"); cancel() }, d.part("a"), d.part("b"), d.part("c")))
+		require.Equal(t, []string{"+a", "+b", "+c", "ready", "-c", "-b", "-a"}, d.lines)
+	})
+}
+
+func TestRun_APartThatFailsStopsTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &diary{}
+		broken := Part{Name: "b", Grace: time.Second, Run: func(context.Context, func()) error { return errors.New("no disk") }}
+		err := Run(t.Context(), zap.NewNop(), func() { d.add("ready") }, d.part("a"), broken, d.part("c"))
+		require.EqualError(t, err, "b: no disk")
+		require.Equal(t, []string{"+a", "-a"}, d.lines, "c never starts")
+	})
+}
+
+func TestRun_GivesUpAPartThatDoesNotStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		stuck := Part{Name: "stuck", Grace: time.Minute, Run: func(_ context.Context, ready func()) error {
+			ready()
+			<-release
+			return nil
+		}}
+		ctx, cancel := context.WithCancel(t.Context())
+		d := &diary{}
+		start := time.Now()
+		err := Run(ctx, zap.NewNop(), cancel, d.part("a"), stuck)
+		require.EqualError(t, err, "stuck: did not stop within 1m0s")
+		require.Equal(t, time.Minute, time.Since(start))
+		require.Equal(t, []string{"+a", "-a"}, d.lines)
+		close(release)
+	})
+}
+
+func TestRun_AStopDuringTheStartIsClean(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		slow := Part{Name: "slow", Grace: time.Second, Run: func(ctx context.Context, _ func()) error { <-ctx.Done(); return nil }}
+		go func() { time.Sleep(time.Second); cancel() }()
+		require.NoError(t, Run(ctx, zap.NewNop(), func() { t.Error("ready") }, slow))
+	})
+}
+
+func TestParse_TellsUsageFromHelp(t *testing.T) {
+	type config struct {
+		Port int `help:"A port." default:"1"`
+	}
+	for _, c := range []struct {
+		args     []string
+		code     int
+		ok       bool
+		out, err string
+	}{
+		{[]string{"--port=7"}, ExitOK, true, "", ""},
+		{[]string{"--help"}, ExitOK, false, "A port.", ""},
+		{[]string{"--port=x"}, ExitUsage, false, "", "--port"},
+		{[]string{"--prot=1"}, ExitUsage, false, "", `did you mean "--port"?`},
+	} {
+		var out, errs bytes.Buffer
+		code, ok := parse("p", "Does things.", &config{}, c.args, &out, &errs)
+		require.Equal(t, c.code, code, "%v", c.args)
+		require.Equal(t, c.ok, ok, "%v", c.args)
+		require.Contains(t, out.String(), c.out)
+		require.Contains(t, errs.String(), c.err)
+	}
+}

@@ -1,0 +1,127 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/lifecycle"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/pkg/wire"
+)
+
+// agentServer runs steps.
+type agentServer struct {
+	troupev1.UnimplementedAgentServiceServer
+	log      *zap.Logger
+	agent    *agent.Agent
+	instance *lifecycle.Instance
+	turns    memory.Turns
+}
+
+// ExecuteStep implements troupev1.AgentServiceServer.
+func (s *agentServer) ExecuteStep(req *troupev1.ExecuteStepRequest, stream troupev1.AgentService_ExecuteStepServer) error {
+	if req.GetAgent() != s.agent.Name() {
+		return failure.Newf(failure.UserInvalidInput, "agent.ExecuteStep", "agent: this worker hosts %q, not %q", s.agent.Name(), req.GetAgent())
+	}
+	ctx, end, err := s.instance.Admit(stream.Context())
+	if err != nil {
+		return err
+	}
+	failed := true
+	defer func() { end(failed) }()
+	if err := stream.SendHeader(nil); err != nil { // tells the caller that the step is admitted
+		return err
+	}
+
+	result, err := s.step(ctx, req, func(e event.Event) error {
+		return stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Event{Event: wire.EventToProto(e)}})
+	})
+	if err != nil {
+		s.log.Warn("step failed", zap.String("trace", req.GetTraceId()), zap.Int32("step", req.GetStep()), zap.Error(err))
+		result = &troupev1.StepResult{Step: req.GetStep(), Agent: req.GetAgent(), Failure: failure.ToProto(err)}
+	}
+	failed = err != nil
+	return stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Result{Result: result}})
+}
+
+// step runs the agent and commits what it led to.
+func (s *agentServer) step(ctx context.Context, req *troupev1.ExecuteStepRequest, emit func(event.Event) error) (*troupev1.StepResult, error) {
+	result, messages, err := s.run(ctx, wire.StepFromProto(req), emit)
+	if err != nil {
+		return nil, err
+	}
+	result.Step, result.Agent = int(req.GetStep()), req.GetAgent()
+	if result.Sequence, err = s.commit(ctx, req, result, messages); err != nil {
+		return nil, err
+	}
+	return wire.ResultToProto(result), nil
+}
+
+// run contains what an agent's code does: a panic is a failed step (LC-29).
+func (s *agentServer) run(ctx context.Context, step execution.Step, emit func(event.Event) error) (r execution.Result, m []conversation.Message, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = failure.New(failure.AgentLogic, "agent.ExecuteStep", "the agent's code failed; the worker's log has the cause").
+				Because(fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
+		}
+	}()
+	r, m, err = s.agent.Run(ctx, step, emit)
+	if err != nil {
+		if _, ok := errors.AsType[*failure.Error](err); !ok && ctx.Err() == nil {
+			err = failure.New(failure.AgentLogic, "agent.ExecuteStep", "the agent failed; the worker's log has the cause").Because(err)
+		}
+	}
+	return r, m, err
+}
+
+// commitTime is how long a commit may be tried when the step itself has no deadline, or
+// has been cancelled while the commit was on its way.
+const commitTime = 10 * time.Second
+
+// commit makes the step's messages visible. From here on a cancelled call no longer takes
+// the work back: the answer may be durable already.
+func (s *agentServer) commit(ctx context.Context, req *troupev1.ExecuteStepRequest, result execution.Result, messages []conversation.Message) (int64, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		deadline = time.Now().Add(commitTime)
+	}
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline)
+	defer cancel()
+	commit := memory.Commit{
+		Ref:      session.Ref{Session: req.GetSessionId()},
+		TurnID:   req.GetTurnId(),
+		Epoch:    req.GetEpoch(),
+		Base:     req.GetBaseSequence(),
+		Messages: messages,
+		Result:   result,
+		Outcome:  outcome(req.GetLast(), result),
+	}
+	return failure.Retry(ctx, func(ctx context.Context) (int64, error) { return s.turns.CommitStep(ctx, commit) })
+}
+
+// outcome is how the turn ends with this step, if it does. A question always ends it.
+func outcome(last bool, result execution.Result) session.Outcome {
+	switch {
+	case result.InputRequired:
+		return session.OutcomeInputRequired
+	case last:
+		return session.OutcomeCompleted
+	default:
+		return session.OutcomeOpen
+	}
+}

@@ -1,0 +1,42 @@
+package worker
+
+import (
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+)
+
+// Config is every setting of a worker that is not the agent's. The tags are the flags, the
+// environment variables, the defaults and the help text at once.
+type Config struct {
+	GRPCAddr      string        `name:"grpc-addr" help:"Address to serve gRPC on." default:"127.0.0.1:7402" env:"TROUPE_GRPC_ADDR"`
+	HTTPAddr      string        `name:"http-addr" help:"Address of the plain HTTP port: /livez /readyz /startupz /metrics." default:"127.0.0.1:7482" env:"TROUPE_HTTP_ADDR"`
+	AdvertiseAddr string        `help:"Address under which the orchestrator reaches this worker. Empty: the one it serves gRPC on." env:"TROUPE_ADVERTISE_ADDR" placeholder:"HOST:PORT"`
+	InstanceID    string        `help:"Id of this instance, unique among those of the agent. Empty: one is made." env:"TROUPE_INSTANCE_ID" placeholder:"ID"`
+	Etcd          []string      `help:"Addresses of etcd." default:"127.0.0.1:2379" env:"TROUPE_ETCD"`
+	Memory        string        `help:"Address of the memory service." default:"127.0.0.1:7401" env:"TROUPE_MEMORY"`
+	Drain         time.Duration `help:"How long running steps may take to end when the worker stops." default:"30s" env:"TROUPE_DRAIN"`
+	Reflection    bool          `help:"Serve gRPC reflection." env:"TROUPE_REFLECTION"`
+
+	Telemetry telemetry.Config `embed:""`
+}
+
+// Validate names the first setting that cannot be.
+func (c *Config) Validate() error {
+	if c.Drain < 0 {
+		return fmt.Errorf("--drain: %s is below zero", c.Drain)
+	}
+	if len(c.Etcd) == 0 {
+		return fmt.Errorf("--etcd: at least one address is needed")
+	}
+	if c.AdvertiseAddr == "" {
+		return nil
+	}
+	host, _, err := net.SplitHostPort(c.AdvertiseAddr)
+	if err != nil || host == "" {
+		return fmt.Errorf("--advertise-addr: %q is not host:port", c.AdvertiseAddr)
+	}
+	return nil
+}

@@ -1,0 +1,153 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/lifecycle"
+	"github.com/troupe-dev/troupe/pkg/probe"
+	"github.com/troupe-dev/troupe/pkg/registry"
+)
+
+// enrolment keeps the registry and the readiness in step with the lifecycle: it registers
+// the instance once the registry can be reached, flips it to READY in one transaction
+// (contract C-34), and takes it out before a drain (F18). The instance works whether or
+// not the registry is there; it is found only while it is.
+type enrolment struct {
+	log       *zap.Logger
+	registrar registry.Registrar
+	instance  *lifecycle.Instance
+	board     *probe.Board
+	record    registry.Instance
+
+	mu           sync.Mutex
+	registration registry.Registration // nil until registered and after leave
+	left         bool
+}
+
+func newEnrolment(log *zap.Logger, r registry.Registrar, i *lifecycle.Instance, b *probe.Board, record registry.Instance) *enrolment {
+	return &enrolment{log: log, registrar: r, instance: i, board: b, record: record}
+}
+
+// run keeps in step until ctx ends; it calls ready once READY is registered.
+func (e *enrolment) run(ctx context.Context, ready func()) {
+	watching := make(chan struct{})
+	go func() { defer close(watching); e.showReadiness(ctx) }()
+	defer func() { <-watching }()
+
+	record := e.record
+	record.State = registeredState(e.instance.Status().State)
+	registration, err := e.registrar.Register(ctx, record)
+	if err != nil {
+		if ctx.Err() == nil {
+			e.log.Error("not registered; the instance is not found", zap.Error(err))
+			e.board.Set(conditionRegistry, errors.New("the registration was refused; the log says why"))
+		}
+		return
+	}
+	if !e.keep(registration) {
+		_ = registration.Close(ctx)
+		return
+	}
+	e.board.Set(conditionRegistry, nil)
+	e.follow(ctx, registration, record.State, ready)
+}
+
+// follow registers each change of state.
+func (e *enrolment) follow(ctx context.Context, registration registry.Registration, registered lifecycle.State, ready func()) {
+	for {
+		status, changed := e.instance.Watch()
+		if status.State == lifecycle.ShuttingDown || status.State == lifecycle.Terminated {
+			return // leave takes the registration out
+		}
+		if want := registeredState(status.State); want != registered {
+			_, err := failure.Retry(ctx, func(ctx context.Context) (struct{}, error) {
+				return struct{}{}, registration.SetState(ctx, want)
+			})
+			switch {
+			case err == nil:
+				registered = want
+				e.log.Info("registered", zap.String("state", string(want)))
+			case ctx.Err() == nil:
+				e.log.Warn("state not registered", zap.String("state", string(want)), zap.Error(err))
+			}
+		}
+		if registered == lifecycle.Ready {
+			ready()
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// showReadiness keeps the board's lifecycle condition.
+func (e *enrolment) showReadiness(ctx context.Context) {
+	for {
+		status, changed := e.instance.Watch()
+		switch status.State {
+		case lifecycle.Ready, lifecycle.Busy:
+			e.board.Set(conditionLifecycle, nil)
+		default:
+			e.board.Set(conditionLifecycle, errors.New(string(status.State)))
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// awaitTerminated returns once the instance has ended, or ctx.
+func (e *enrolment) awaitTerminated(ctx context.Context) {
+	for {
+		status, changed := e.instance.Watch()
+		if status.State == lifecycle.Terminated {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// keep reports whether the registration may stand: not once the instance has left.
+func (e *enrolment) keep(r registry.Registration) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.left {
+		return false
+	}
+	e.registration = r
+	return true
+}
+
+// leave takes the instance out of the registry, for good.
+func (e *enrolment) leave(ctx context.Context) error {
+	e.mu.Lock()
+	registration := e.registration
+	e.registration, e.left = nil, true
+	e.mu.Unlock()
+	if registration == nil {
+		return nil
+	}
+	return registration.Close(ctx)
+}
+
+// registeredState is what routing needs to know: BUSY takes steps like READY, and changes
+// too often for the registry.
+func registeredState(s lifecycle.State) lifecycle.State {
+	if s == lifecycle.Busy {
+		return lifecycle.Ready
+	}
+	return s
+}

@@ -1,0 +1,191 @@
+// Package worker serves one agent to the mesh: LifecycleService and AgentService on a gRPC
+// port, a registration in etcd under a lease, probes, and a drain when it stops. An
+// author's own main makes an agent and calls Main:
+//
+//	func main() { os.Exit(worker.Main(agent.New(agent.Config{…}))) }
+//
+// A worker owns its RAM and nothing else: conversations are in the memory service, and
+// killing a worker costs at most the step it runs.
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/lifecycle"
+	"github.com/troupe-dev/troupe/pkg/memory/memoryrpc"
+	"github.com/troupe-dev/troupe/pkg/probe"
+	"github.com/troupe-dev/troupe/pkg/process"
+	"github.com/troupe-dev/troupe/pkg/registry"
+	"github.com/troupe-dev/troupe/pkg/registry/etcdregistry"
+	"github.com/troupe-dev/troupe/pkg/rpc"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+)
+
+// Main serves the agent as a program of its own, with the flags and environment variables
+// of Config, until SIGINT or SIGTERM. It returns the exit code: 0 after a stop in order, 1
+// after an error, 2 when the flags cannot be. It takes what agent.New returns.
+func Main(a *agent.Agent, err error) int {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return process.ExitUsage
+	}
+	var cfg Config
+	description := fmt.Sprintf("Serves the agent %q to the mesh. %s", a.Name(), a.Description())
+	return process.Main("worker", description, &cfg, &cfg.Telemetry, func(ctx context.Context, t *telemetry.Telemetry) error {
+		w, err := New(t, cfg, a)
+		if err != nil {
+			return err
+		}
+		return w.Run(ctx, func() {})
+	})
+}
+
+// Worker is one process-to-be that hosts one agent.
+type Worker struct {
+	cfg       Config
+	telemetry *telemetry.Telemetry
+	agent     *agent.Agent
+	instance  *lifecycle.Instance
+	board     *probe.Board
+	grpc      *rpc.Server
+	grpcLis   net.Listener
+	httpLis   net.Listener
+	closers   []io.Closer
+	registrar registry.Registrar
+	enrolment *enrolment
+}
+
+// The conditions of a worker's readiness.
+const (
+	conditionLifecycle = "lifecycle"
+	conditionRegistry  = "registry"
+)
+
+// New opens the ports of a worker and connects nothing yet: a port that is taken is an
+// error here. Run must follow; it closes what New opened.
+func New(t *telemetry.Telemetry, cfg Config, a *agent.Agent) (*Worker, error) {
+	if cfg.InstanceID == "" {
+		cfg.InstanceID = a.Name() + "-" + uuid.NewString()[:8]
+	}
+	w := &Worker{cfg: cfg, agent: a, telemetry: t.Named(a.Name()), board: probe.NewBoard(conditionLifecycle, conditionRegistry)}
+	w.instance = lifecycle.New(lifecycle.Config{
+		Capacity:       a.Capacity(),
+		StartupTimeout: a.StartupTimeout(),
+		Start:          a.Start,
+		Leave:          func(ctx context.Context) error { return w.enrolment.leave(ctx) },
+		Stop:           func(context.Context) error { return a.Close() },
+	})
+	if err := w.open(); err != nil {
+		return nil, errors.Join(fmt.Errorf("worker %s: %w", a.Name(), err), w.Close())
+	}
+	w.enrolment = newEnrolment(w.telemetry.Log, w.registrar, w.instance, w.board, registry.Instance{
+		ID: cfg.InstanceID, Agent: a.Name(), Address: w.address(), Version: a.Version(),
+		Description: a.Description(), Capacity: a.Capacity(), Started: time.Now(),
+	})
+	return w, nil
+}
+
+func (w *Worker) open() (err error) {
+	if w.grpcLis, err = rpc.Listen("--grpc-addr", w.cfg.GRPCAddr); err != nil {
+		return err
+	}
+	w.closers = append(w.closers, w.grpcLis)
+	if w.httpLis, err = rpc.Listen("--http-addr", w.cfg.HTTPAddr); err != nil {
+		return err
+	}
+	w.closers = append(w.closers, w.httpLis)
+	memory, err := rpc.Dial(w.cfg.Memory, w.telemetry, troupev1.MemoryService_ServiceDesc.ServiceName)
+	if err != nil {
+		return fmt.Errorf("--memory: %w", err)
+	}
+	w.closers = append(w.closers, memory)
+	etcd, err := etcdregistry.Dial(w.cfg.Etcd, w.telemetry.Log)
+	if err != nil {
+		return fmt.Errorf("--etcd: %w", err)
+	}
+	w.closers = append(w.closers, etcd)
+	w.registrar = etcdregistry.New(etcd, w.telemetry.Log, etcdregistry.Config{})
+	if w.grpc, err = rpc.NewServer(w.telemetry, w.cfg.Reflection); err != nil {
+		return err
+	}
+	troupev1.RegisterLifecycleServiceServer(w.grpc, &lifecycleServer{instance: w.instance, drain: w.cfg.Drain})
+	troupev1.RegisterAgentServiceServer(w.grpc, &agentServer{
+		log: w.telemetry.Log, agent: w.agent, instance: w.instance, turns: memoryrpc.New(memory),
+	})
+	return nil
+}
+
+// Close closes what New opened, for a Worker that does not Run. It may be called again.
+func (w *Worker) Close() error {
+	var errs []error
+	for _, c := range slices.Backward(w.closers) {
+		if err := c.Close(); !errors.Is(err, net.ErrClosed) { // a listener that served is closed
+			errs = append(errs, err)
+		}
+	}
+	w.closers = nil
+	return errors.Join(errs...)
+}
+
+// address is where the orchestrator reaches this worker.
+func (w *Worker) address() string {
+	if w.cfg.AdvertiseAddr != "" {
+		return w.cfg.AdvertiseAddr
+	}
+	return w.grpcLis.Addr().String()
+}
+
+// Run serves until ctx ends, or until a Shutdown over RPC has ended the instance. It calls
+// ready once the instance is READY and registered. A failed start is an error.
+func (w *Worker) Run(ctx context.Context, ready func()) error {
+	defer func() { _ = w.Close() }()
+	w.grpc.Follow(w.board)
+	w.telemetry.Log.Info("serving", zap.String("agent", w.agent.Name()), zap.String("instance", w.cfg.InstanceID),
+		zap.Stringer("grpc", w.grpcLis.Addr()), zap.Stringer("http", w.httpLis.Addr()))
+	return process.Run(ctx, w.telemetry.Log, ready,
+		probe.Part(w.httpLis, w.board.Handler(w.telemetry.Scrape)),
+		w.grpc.Part(w.grpcLis, time.Second), // steps have drained before the port closes
+		w.instancePart(),
+	)
+}
+
+// instancePart is the life of the instance: register, start, serve, drain.
+func (w *Worker) instancePart() process.Part {
+	return process.Part{Name: "instance", Grace: w.cfg.Drain + stopTime, Run: func(ctx context.Context, ready func()) error {
+		enrol, stop := context.WithCancel(context.WithoutCancel(ctx))
+		enrolled := make(chan struct{})
+		go func() { defer close(enrolled); w.enrolment.run(enrol, ready) }()
+		defer func() { stop(); <-enrolled }()
+
+		if err := w.instance.Startup(ctx); err != nil {
+			return err
+		}
+		terminated := make(chan struct{})
+		go func() { defer close(terminated); w.enrolment.awaitTerminated(enrol) }()
+		select {
+		case <-ctx.Done():
+		case <-terminated:
+			return nil
+		}
+		if err := w.instance.Shutdown(context.WithoutCancel(ctx), w.cfg.Drain, "the process was asked to stop"); err != nil {
+			w.telemetry.Log.Warn("shutdown was not clean", zap.Error(err))
+		}
+		<-terminated
+		return nil
+	}}
+}
+
+// stopTime is what a shutdown may take beyond its drain: two hooks and the forced end.
+const stopTime = 15 * time.Second

@@ -1,0 +1,65 @@
+package routing
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/pkg/lifecycle"
+	"github.com/troupe-dev/troupe/pkg/registry"
+)
+
+func instance(id string, state lifecycle.State) registry.Instance {
+	return registry.Instance{ID: id, Agent: "a", Address: id + ":1", State: state}
+}
+
+func filled() (*Roster, *map[string]bool) {
+	known := map[string]bool{}
+	r := NewRoster(zap.NewNop(), func(_ bool, addresses map[string]bool) { known = addresses })
+	r.Apply(registry.Update{List: &[]registry.Instance{
+		instance("1", lifecycle.Ready), instance("2", lifecycle.Ready), instance("3", lifecycle.Paused), instance("4", lifecycle.Ready),
+	}})
+	return r, &known
+}
+
+// Req: OC-17
+func TestRoster_SpreadsOverReadyInstances(t *testing.T) {
+	r, _ := filled()
+	first := map[string]int{}
+	for range 300 {
+		candidates, _ := r.Candidates("a")
+		require.Len(t, candidates, 3)
+		first[candidates[0].ID]++
+	}
+	require.Equal(t, map[string]int{"1": 100, "2": 100, "4": 100}, first)
+	require.Equal(t, 3, r.Ready("a"))
+}
+
+func TestRoster_KeepsServingWhenTheRegistryIsAway(t *testing.T) {
+	r, _ := filled()
+	r.Apply(registry.Update{Away: errors.New("no etcd")})
+	candidates, _ := r.Candidates("a")
+	require.Len(t, candidates, 3)
+	require.Positive(t, r.Staleness())
+	r.Apply(registry.Update{List: &[]registry.Instance{instance("1", lifecycle.Ready)}})
+	require.Zero(t, r.Staleness())
+	require.Len(t, r.Instances(), 1)
+}
+
+func TestRoster_TellsOfChanges(t *testing.T) {
+	r, known := filled()
+	none, changed := r.Candidates("b")
+	require.Empty(t, none)
+	put := registry.Instance{ID: "5", Agent: "b", Address: "5:1", State: lifecycle.Ready}
+	r.Apply(registry.Update{Put: &put})
+	<-changed
+	require.True(t, r.Knows("b"))
+	require.True(t, (*known)["5:1"])
+
+	key := put.Key()
+	r.Apply(registry.Update{Delete: &key})
+	require.False(t, r.Knows("b"))
+	require.False(t, (*known)["5:1"])
+}

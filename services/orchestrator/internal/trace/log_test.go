@@ -1,0 +1,284 @@
+package trace
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// ram is a store in RAM that takes its time and can go away.
+type ram struct {
+	mu      sync.Mutex
+	record  *troupev1.Trace
+	events  []*troupev1.Event
+	epoch   int64
+	writes  int
+	away    bool
+	latency time.Duration
+}
+
+func (s *ram) write() error {
+	time.Sleep(s.latency)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.writes++
+	if s.away {
+		return failure.New(failure.SystemNetwork, "ram", "away")
+	}
+	return nil
+}
+
+func (s *ram) setAway(away bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.away = away
+}
+
+func (s *ram) Claim(ctx context.Context, _ string, record *troupev1.Trace, events []*troupev1.Event) (int64, uint64, error) {
+	if err := s.write(); err != nil {
+		return 0, 0, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.record, s.epoch = record, s.epoch+1
+	s.events = append(s.events, events...)
+	return s.epoch, uint64(len(s.events)), nil
+}
+
+func (s *ram) Append(ctx context.Context, _ Ref, epoch int64, events []*troupev1.Event, result *troupev1.TurnResult) error {
+	if err := s.write(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if epoch != s.epoch {
+		return failure.New(failure.Fenced, "ram", "fenced")
+	}
+	for _, e := range events {
+		if e.GetSequence() == uint64(len(s.events)+1) {
+			s.events = append(s.events, e)
+		}
+	}
+	if result != nil {
+		s.record.State = troupev1.TraceState_TRACE_STATE_ENDED
+	}
+	return nil
+}
+
+func (s *ram) Get(context.Context, Ref) (*troupev1.Trace, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.record == nil {
+		return nil, failure.New(failure.NotFound, "ram", "not found")
+	}
+	record := proto.CloneOf(s.record)
+	record.LastSequence = uint64(len(s.events))
+	return record, nil
+}
+
+func (s *ram) Events(_ context.Context, _ Ref, after uint64, limit int) ([]*troupev1.Event, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.events[after:min(int(after)+limit, len(s.events))]), nil
+}
+
+func (s *ram) List(context.Context, string, int) ([]*troupev1.Trace, error) { return nil, nil }
+
+var ref = Ref{"t", "0123456789abcdef0123456789abcdef"}
+
+func open(t *testing.T, store Store) (*Traces, *Log) {
+	t.Helper()
+	traces := New(store, zap.NewNop())
+	l, err := traces.Open(t.Context(), ref.Tenant, &troupev1.Trace{TraceId: ref.Trace, SessionId: "s", Turn: 1}, false)
+	require.NoError(t, err)
+	return traces, l
+}
+
+func warning() *troupev1.Event {
+	return &troupev1.Event{Payload: &troupev1.Event_Warning{Warning: &troupev1.Warning{}}}
+}
+
+func delta(text string) *troupev1.Event {
+	return &troupev1.Event{Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: text}}}
+}
+
+func last() *troupev1.Event {
+	return &troupev1.Event{Payload: &troupev1.Event_TurnResult{TurnResult: &troupev1.TurnResult{}}}
+}
+
+// collect reads a watch to its end.
+func collect(ctx context.Context, traces *Traces, after uint64) (sequences []uint64, err error) {
+	for e, err := range traces.Watch(ctx, ref, after) {
+		if err != nil {
+			return sequences, err
+		}
+		if s := e.GetSequence(); s > 0 {
+			sequences = append(sequences, s)
+		}
+	}
+	return sequences, nil
+}
+
+func from(first, last uint64) (all []uint64) {
+	for s := first; s <= last; s++ {
+		all = append(all, s)
+	}
+	return all
+}
+
+// Req: OC-4
+func TestLog_WatchersSeeEveryEventOnceInOrderFromWhereverTheyBegin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &ram{latency: time.Millisecond}
+		traces, l := open(t, store)
+		var wg sync.WaitGroup
+		const events = 50
+		for n := range events {
+			require.NoError(t, l.Append(t.Context(), warning()))
+			after := uint64(n / 2)
+			wg.Go(func() {
+				got, err := collect(t.Context(), traces, after)
+				if err != nil || !slices.Equal(got, from(after+1, events+1)) {
+					t.Errorf("watch after %d: %v, %v", after, got, err)
+				}
+			})
+			time.Sleep(time.Duration(n%3) * time.Millisecond)
+		}
+		require.NoError(t, traces.Close(t.Context(), l, last()))
+		wg.Wait()
+		require.Len(t, store.events, events+1)
+
+		got, err := collect(t.Context(), traces, 10) // from the store, now
+		require.NoError(t, err)
+		require.Equal(t, from(11, events+1), got)
+	})
+}
+
+func TestLog_ShowsNothingBeforeItIsStored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &ram{latency: time.Hour}
+		traces, l := open(t, store)
+		require.NoError(t, l.Append(t.Context(), delta("early")))
+		require.NoError(t, l.Append(t.Context(), warning()))
+		require.NoError(t, l.Append(t.Context(), delta("late")))
+		start := time.Now()
+		var seen []string
+		for e, err := range traces.Watch(t.Context(), ref, 0) {
+			require.NoError(t, err)
+			seen = append(seen, e.GetTextDelta().GetText())
+			if len(seen) == 1 {
+				require.Zero(t, time.Since(start), "a delta waits for nothing when all before it is stored")
+			}
+			if len(seen) == 3 {
+				break
+			}
+		}
+		require.Equal(t, []string{"early", "", "late"}, seen)
+		require.Equal(t, time.Hour, time.Since(start))
+		require.NoError(t, traces.Close(t.Context(), l, last()))
+	})
+}
+
+func TestLog_WritesThatWaitGoTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &ram{latency: time.Millisecond}
+		traces, l := open(t, store)
+		for range 100 {
+			require.NoError(t, l.Append(t.Context(), warning()))
+		}
+		require.NoError(t, traces.Close(t.Context(), l, last()))
+		require.LessOrEqual(t, store.writes, 3)
+	})
+}
+
+func TestLog_SurvivesAStoreThatGoesAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &ram{}
+		traces, l := open(t, store)
+		require.NoError(t, l.Append(t.Context(), warning()))
+		synctest.Wait()
+		store.setAway(true)
+		require.NoError(t, l.Append(t.Context(), warning()))
+		go func() { time.Sleep(30 * time.Second); store.setAway(false) }()
+		require.NoError(t, traces.Close(t.Context(), l, last()))
+		require.Len(t, store.events, 3)
+	})
+}
+
+func TestLog_AnotherOwnerFencesIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &ram{}
+		traces, l := open(t, store)
+		require.NoError(t, l.Append(t.Context(), warning()))
+		synctest.Wait()
+
+		other := New(store, zap.NewNop())
+		taken, err := other.Open(t.Context(), ref.Tenant, &troupev1.Trace{TraceId: ref.Trace}, true)
+		require.NoError(t, err)
+		require.False(t, taken.Empty())
+
+		require.NoError(t, l.Append(t.Context(), warning()))
+		<-l.Refused()
+		require.True(t, failure.Is(traces.Close(t.Context(), l, last()), failure.Fenced))
+		require.NoError(t, other.Close(t.Context(), taken, last()))
+		got, err := collect(t.Context(), other, 0)
+		require.NoError(t, err)
+		require.Equal(t, from(1, 2), got)
+	})
+}
+
+func TestLog_AnAbandonedTraceIsOrphanedForItsWatchers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		traces, l := open(t, &ram{})
+		require.NoError(t, l.Append(t.Context(), warning()))
+		watched := make(chan error)
+		go func() { _, err := collect(t.Context(), traces, 0); watched <- err }()
+		synctest.Wait()
+		traces.Abandon(l)
+		require.True(t, failure.Is(<-watched, failure.TraceOrphaned))
+		_, err := collect(t.Context(), traces, 0) // from the store
+		require.True(t, failure.Is(err, failure.TraceOrphaned))
+	})
+}
+
+func TestTraces_WatchRefusesWhatIsNotThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		traces := New(&ram{}, zap.NewNop())
+		_, err := collect(t.Context(), traces, 0)
+		require.True(t, failure.Is(err, failure.NotFound))
+
+		traces, l := open(t, &ram{})
+		_, err = collect(t.Context(), traces, 7)
+		require.True(t, failure.Is(err, failure.UserInvalidInput))
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err = collect(ctx, traces, 0)
+		require.True(t, errors.Is(err, context.Canceled))
+		require.NoError(t, traces.Close(t.Context(), l, last()))
+	})
+}
+
+func TestLog_HasALimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		traces, l := open(t, &ram{})
+		for range MaxEvents {
+			require.NoError(t, l.Append(t.Context(), warning()))
+		}
+		require.True(t, failure.Is(l.Append(t.Context(), warning()), failure.ResourceQuota))
+		require.NoError(t, traces.Close(t.Context(), l, last()), "the end always fits")
+	})
+}

@@ -1,0 +1,130 @@
+package redistrace_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/testing/protocmp"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace/redistrace"
+	"github.com/troupe-dev/troupe/test/redistest"
+)
+
+func store(t *testing.T, addr string) *redistrace.Store {
+	t.Helper()
+	client, err := redistrace.Dial("redis://" + addr + "/0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = client.Close() })
+	return redistrace.New(client, time.Hour)
+}
+
+func record(n int) *troupev1.Trace {
+	return &troupev1.Trace{
+		TraceId: fmt.Sprintf("%032x", n), SessionId: "s", TurnId: "t", Turn: 1, Owner: "one", Text: "what?",
+		Started: timestamppb.New(time.Unix(int64(n), 0)),
+	}
+}
+
+func ref(n int) trace.Ref { return trace.Ref{Tenant: "default", Trace: record(n).GetTraceId()} }
+
+func events(first, last uint64) (all []*troupev1.Event) {
+	for s := first; s <= last; s++ {
+		all = append(all, &troupev1.Event{Sequence: s, Agent: fmt.Sprint(s)})
+	}
+	return all
+}
+
+// The store behaves the same on a real Redis and on the embedded one of a mesh without it.
+func TestStore(t *testing.T) {
+	for name, addr := range map[string]func(t *testing.T) string{
+		"redis":     func(t *testing.T) string { return redistest.Start(t) },
+		"miniredis": func(t *testing.T) string { return miniredis.RunT(t).Addr() },
+	} {
+		t.Run(name, func(t *testing.T) { suite(t, store(t, addr(t))) })
+	}
+}
+
+func suite(t *testing.T, s *redistrace.Store) {
+	t.Run("a trace from claim to end", func(t *testing.T) {
+		epoch, last, err := s.Claim(t.Context(), "default", record(1), events(1, 2))
+		require.NoError(t, err)
+		require.Equal(t, int64(1), epoch)
+		require.Equal(t, uint64(2), last)
+		require.NoError(t, s.Append(t.Context(), ref(1), epoch, events(3, 300), nil))
+		require.NoError(t, s.Append(t.Context(), ref(1), epoch, events(3, 300), nil), "a repeat is fine")
+		result := &troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, Text: "so"}
+		require.NoError(t, s.Append(t.Context(), ref(1), epoch, events(301, 301), result))
+
+		got, err := s.Get(t.Context(), ref(1))
+		require.NoError(t, err)
+		want := proto.CloneOf(record(1))
+		want.State, want.LastSequence, want.OwnerEpoch, want.Result = troupev1.TraceState_TRACE_STATE_ENDED, 301, 1, result
+		require.Empty(t, cmp.Diff(want, got, protocmp.Transform()))
+
+		page, err := s.Events(t.Context(), ref(1), 290, 5)
+		require.NoError(t, err)
+		require.Empty(t, cmp.Diff(events(291, 295), page, protocmp.Transform()))
+
+		_, _, err = s.Claim(t.Context(), "default", record(1), nil)
+		require.True(t, failure.Is(err, failure.TurnNotOpen), "%v", err)
+	})
+	t.Run("a later owner fences the one before", func(t *testing.T) {
+		first, _, err := s.Claim(t.Context(), "default", record(2), events(1, 1))
+		require.NoError(t, err)
+		taken := record(2)
+		taken.Owner = "two"
+		second, last, err := s.Claim(t.Context(), "default", taken, nil)
+		require.NoError(t, err)
+		require.Equal(t, first+1, second)
+		require.Equal(t, uint64(1), last)
+		err = s.Append(t.Context(), ref(2), first, events(2, 2), nil)
+		require.True(t, failure.Is(err, failure.Fenced), "%v", err)
+		require.NoError(t, s.Append(t.Context(), ref(2), second, events(2, 2), nil))
+		got, err := s.Get(t.Context(), ref(2))
+		require.NoError(t, err)
+		require.Equal(t, "two", got.GetOwner())
+		require.Equal(t, troupev1.TraceState_TRACE_STATE_RUNNING, got.GetState())
+	})
+	t.Run("events have no gap", func(t *testing.T) {
+		epoch, _, err := s.Claim(t.Context(), "default", record(3), events(1, 1))
+		require.NoError(t, err)
+		require.Error(t, s.Append(t.Context(), ref(3), epoch, events(5, 6), nil))
+		all, err := s.Events(t.Context(), ref(3), 0, 100)
+		require.NoError(t, err)
+		require.Len(t, all, 1)
+	})
+	t.Run("lists are newest first", func(t *testing.T) {
+		all, err := s.List(t.Context(), "default", 2)
+		require.NoError(t, err)
+		require.Len(t, all, 2)
+		require.Equal(t, ref(3).Trace, all[0].GetTraceId())
+		require.Equal(t, ref(2).Trace, all[1].GetTraceId())
+	})
+	t.Run("what is not there", func(t *testing.T) {
+		_, err := s.Get(t.Context(), ref(9))
+		require.True(t, failure.Is(err, failure.NotFound))
+		require.True(t, failure.Is(s.Append(t.Context(), ref(9), 1, events(1, 1), nil), failure.NotFound))
+	})
+}
+
+func TestStore_AwayIsSystemNetwork(t *testing.T) {
+	s := store(t, "127.0.0.1:1")
+	_, _, err := s.Claim(t.Context(), "default", record(1), nil)
+	require.True(t, failure.Is(err, failure.SystemNetwork), "%v", err)
+	require.NotContains(t, failure.ToProto(err).GetMessage(), "127.0.0.1", "addresses are for the log")
+}
+
+func TestDial_NeverRepeatsTheURL(t *testing.T) {
+	_, err := redistrace.Dial("http://user:hunter2@host")
+	require.Error(t, err)
+	require.NotContains(t, err.Error(), "hunter2")
+}

@@ -1,0 +1,23 @@
+// Command worker runs one agent that is declared in YAML.
+package main
+
+import (
+	"context"
+	"os"
+
+	"github.com/troupe-dev/troupe/pkg/process"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+	"github.com/troupe-dev/troupe/services/worker/app"
+)
+
+func main() {
+	var cfg app.Config
+	os.Exit(process.Main("worker", "Runs one agent that is declared in YAML.", &cfg, &cfg.Worker.Telemetry,
+		func(ctx context.Context, t *telemetry.Telemetry) error {
+			w, err := app.New(t, cfg, nil)
+			if err != nil {
+				return err
+			}
+			return w.Run(ctx, func() { t.Log.Info("ready") })
+		}))
+}
