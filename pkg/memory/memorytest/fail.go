@@ -1,0 +1,72 @@
+package memorytest
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+func failing(ref session.Ref, turn session.Turn, outcome session.Outcome) memory.Fail {
+	return memory.Fail{
+		Ref: ref, TurnID: turn.ID, Epoch: turn.Epoch, Outcome: outcome,
+		Failure: failure.New(failure.NoWorker, "orchestrator.route", "no ready instance").With("agent", "echo"),
+	}
+}
+
+// Req: C-2
+func failClosesTheTurn(t *testing.T, store memory.Store) {
+	ref := fresh()
+	turn := begin(t, store, ref, "t1", "hello")
+	f := failing(ref, turn, session.OutcomeFailed)
+	failed, err := store.FailTurn(t.Context(), f)
+	require.NoError(t, err)
+	want := turn
+	want.Outcome, want.Failure = session.OutcomeFailed, f.Failure
+	requireSame(t, want, failed)
+	s := get(t, store, ref)
+	require.Equal(t, session.Failed, s.State)
+	require.Empty(t, s.OpenTurn)
+
+	// Failing it again, even for another reason, returns how it ended.
+	again, err := store.FailTurn(t.Context(), failing(ref, turn, session.OutcomeCancelled))
+	require.NoError(t, err)
+	requireSame(t, want, again)
+	requireSame(t, want, known(t, store, ref, "t1"))
+
+	// The session takes the next turn; the question of the failed one stays.
+	converse(t, store, ref, "t2", "still there?", "yes")
+	require.Equal(t, session.Ready, get(t, store, ref).State)
+	require.Len(t, history(t, store, ref), 3)
+}
+
+func failCancelledLeavesSessionReady(t *testing.T, store memory.Store) {
+	ref := fresh()
+	turn := begin(t, store, ref, "t1", "hello")
+	closed, err := store.FailTurn(t.Context(), failing(ref, turn, session.OutcomeCancelled))
+	require.NoError(t, err)
+	require.Equal(t, session.OutcomeCancelled, closed.Outcome)
+	require.Equal(t, session.Ready, get(t, store, ref).State)
+	_, err = store.CommitStep(t.Context(), answering(ref, turn, "too late", session.OutcomeCompleted))
+	requireMode(t, err, failure.TurnNotOpen, "outcome", string(session.OutcomeCancelled))
+}
+
+func failAfterCommitReturnsTheTurn(t *testing.T, store memory.Store) {
+	ref := fresh()
+	turn := converse(t, store, ref, "t1", "hello", "hi")
+	closed, err := store.FailTurn(t.Context(), failing(ref, turn, session.OutcomeFailed))
+	require.NoError(t, err)
+	require.Equal(t, session.OutcomeCompleted, closed.Outcome)
+	require.Nil(t, closed.Failure)
+	require.Equal(t, "hi", closed.Steps[0].Text)
+	require.Equal(t, session.Ready, get(t, store, ref).State)
+}
+
+func failRefusesUnknownTurn(t *testing.T, store memory.Store) {
+	ref := fresh()
+	_, err := store.FailTurn(t.Context(), failing(ref, session.Turn{ID: "t1", Epoch: 1}, session.OutcomeFailed))
+	requireMode(t, err, failure.NotFound, "turn_id", "t1")
+}

@@ -1,0 +1,62 @@
+package memorytest
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+func loadHistoryPages(t *testing.T, store memory.Store) {
+	ref := fresh()
+	for i := range 5 {
+		converse(t, store, ref, fmt.Sprintf("t%d", i), fmt.Sprintf("question %d", i), fmt.Sprintf("answer %d", i))
+	}
+	all := history(t, store, ref)
+	require.Len(t, all, 10)
+	for i, m := range all {
+		require.EqualValues(t, i+1, m.Sequence)
+		require.Equal(t, i/2+1, m.Turn)
+	}
+	var paged []conversation.Message
+	for after := int64(0); ; after = paged[len(paged)-1].Sequence {
+		page, err := store.LoadHistory(t.Context(), ref, after, 3)
+		require.NoError(t, err)
+		if len(page) == 0 {
+			break
+		}
+		require.LessOrEqual(t, len(page), 3)
+		paged = append(paged, page...)
+	}
+	requireSame(t, all, paged)
+}
+
+func loadHistoryRefusesUnknownSession(t *testing.T, store memory.Store) {
+	ref := fresh()
+	_, err := store.LoadHistory(t.Context(), ref, 0, 10)
+	requireMode(t, err, failure.NotFound, "session_id", ref.Session)
+}
+
+func getSessionRefusesUnknownSession(t *testing.T, store memory.Store) {
+	ref := fresh()
+	_, err := store.GetSession(t.Context(), ref)
+	requireMode(t, err, failure.NotFound, "session_id", ref.Session)
+}
+
+// sessionsAreApart uses the same turn id in two sessions.
+// Req: RA-23
+func sessionsAreApart(t *testing.T, store memory.Store) {
+	one, two := fresh(), fresh()
+	converse(t, store, one, "t1", "I am one", "hello one")
+	turn := begin(t, store, two, "t1", "I am two")
+	require.Equal(t, 1, turn.Number)
+	require.Equal(t, session.Busy, get(t, store, two).State)
+	require.Equal(t, session.Ready, get(t, store, one).State)
+	require.Len(t, history(t, store, one), 2)
+	require.Equal(t, "I am two", history(t, store, two)[0].Text)
+}

@@ -1,0 +1,57 @@
+package wire
+
+import (
+	"strings"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// roles has only what a session may hold: system and tool messages never leave a step.
+var roles = enum[conversation.Role, troupev1.Role]{
+	conversation.RoleUser:      troupev1.Role_ROLE_USER,
+	conversation.RoleAssistant: troupev1.Role_ROLE_ASSISTANT,
+}
+
+// MessageToProto is m as it is stored and sent: its text as one part, without tool calls.
+func MessageToProto(m conversation.Message) *troupev1.Message {
+	return &troupev1.Message{
+		Sequence: m.Sequence,
+		Role:     roles.toProto(m.Role),
+		Author:   m.Author,
+		Parts:    []*troupev1.Part{{Content: &troupev1.Part_Text{Text: m.Text}}},
+		Turn:     int32(m.Turn),
+		Time:     timeToProto(m.Time),
+	}
+}
+
+// MessageFromProto is m with the text of all its parts.
+func MessageFromProto(m *troupev1.Message) conversation.Message {
+	return conversation.Message{
+		Sequence: m.GetSequence(),
+		Role:     roles.fromProto(m.GetRole()),
+		Author:   m.GetAuthor(),
+		Text:     text(m.GetParts()),
+		Turn:     int(m.GetTurn()),
+		Time:     timeFromProto(m.GetTime()),
+	}
+}
+
+// MessagesToProto is MessageToProto of each.
+func MessagesToProto(ms []conversation.Message) []*troupev1.Message { return each(ms, MessageToProto) }
+
+// MessagesFromProto is MessageFromProto of each.
+func MessagesFromProto(ms []*troupev1.Message) []conversation.Message {
+	return each(ms, MessageFromProto)
+}
+
+func text(parts []*troupev1.Part) string {
+	if len(parts) == 1 {
+		return parts[0].GetText()
+	}
+	var b strings.Builder
+	for _, p := range parts {
+		b.WriteString(p.GetText())
+	}
+	return b.String()
+}

@@ -1,0 +1,61 @@
+package wire
+
+import (
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// ResultToProto is the result of a step as it is stored and sent.
+func ResultToProto(r execution.Result) *troupev1.StepResult {
+	return &troupev1.StepResult{
+		Step:                 int32(r.Step),
+		Agent:                r.Agent,
+		Text:                 r.Text,
+		NextAgent:            r.NextAgent,
+		InputRequired:        r.InputRequired,
+		Observations:         r.Observations,
+		ToolsCalled:          r.ToolsCalled,
+		Iterations:           int32(r.Iterations),
+		MaxIterationsReached: r.MaxIterations,
+		Usage:                UsageToProto(r.Usage),
+		Confidence:           r.Confidence,
+		Sequence:             r.Sequence,
+		Failure:              failureToProto(r.Failure),
+	}
+}
+
+// ResultFromProto is the inverse of ResultToProto.
+func ResultFromProto(r *troupev1.StepResult) execution.Result {
+	if r == nil {
+		return execution.Result{}
+	}
+	return execution.Result{
+		Step:          int(r.GetStep()),
+		Agent:         r.GetAgent(),
+		Text:          r.GetText(),
+		NextAgent:     r.GetNextAgent(),
+		InputRequired: r.GetInputRequired(),
+		Observations:  r.GetObservations(),
+		ToolsCalled:   r.GetToolsCalled(),
+		Iterations:    int(r.GetIterations()),
+		MaxIterations: r.GetMaxIterationsReached(),
+		Usage:         UsageFromProto(r.GetUsage()),
+		Confidence:    r.Confidence,
+		Sequence:      r.GetSequence(),
+		Failure:       failure.FromProto(r.GetFailure()),
+	}
+}
+
+// UsageToProto is what model calls consumed; the zero Usage is nil.
+func UsageToProto(u execution.Usage) *troupev1.Usage {
+	if u == (execution.Usage{}) {
+		return nil
+	}
+	return &troupev1.Usage{InputTokens: u.InputTokens, OutputTokens: u.OutputTokens, ModelCalls: int32(u.ModelCalls)}
+}
+
+// UsageFromProto is the inverse of UsageToProto.
+func UsageFromProto(u *troupev1.Usage) execution.Usage {
+	return execution.Usage{InputTokens: u.GetInputTokens(), OutputTokens: u.GetOutputTokens(), ModelCalls: int(u.GetModelCalls())}
+}

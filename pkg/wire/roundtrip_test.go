@@ -1,0 +1,205 @@
+package wire
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"pgregory.net/rapid"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+var (
+	word  = rapid.String()
+	count = rapid.IntRange(0, 1<<30)
+	big   = rapid.Int64Range(0, 1<<53)
+
+	moment = rapid.Custom(func(t *rapid.T) time.Time {
+		if rapid.Bool().Draw(t, "zero") {
+			return time.Time{}
+		}
+		return time.UnixMilli(rapid.Int64Range(0, 1<<42).Draw(t, "ms")).UTC()
+	})
+	message = rapid.Custom(func(t *rapid.T) conversation.Message {
+		return conversation.Message{
+			Sequence: big.Draw(t, "sequence"),
+			Role:     rapid.SampledFrom([]conversation.Role{conversation.RoleUser, conversation.RoleAssistant}).Draw(t, "role"),
+			Author:   word.Draw(t, "author"),
+			Text:     word.Draw(t, "text"),
+			Turn:     count.Draw(t, "turn"),
+			Time:     moment.Draw(t, "time"),
+		}
+	})
+	failed = rapid.Custom(func(t *rapid.T) *failure.Error {
+		if rapid.Bool().Draw(t, "none") {
+			return nil
+		}
+		return &failure.Error{
+			Mode:    rapid.SampledFrom([]failure.Mode{failure.Unknown, failure.Fenced, failure.ResourceAPI}).Draw(t, "mode"),
+			Op:      word.Draw(t, "op"),
+			Message: word.Draw(t, "message"),
+			Facts:   rapid.MapOf(word, word).Draw(t, "facts"),
+		}
+	})
+	result = rapid.Custom(func(t *rapid.T) execution.Result {
+		return execution.Result{
+			Step:          count.Draw(t, "step"),
+			Agent:         word.Draw(t, "agent"),
+			Text:          word.Draw(t, "text"),
+			NextAgent:     word.Draw(t, "next"),
+			InputRequired: rapid.Bool().Draw(t, "input required"),
+			Observations:  rapid.SliceOf(word).Draw(t, "observations"),
+			ToolsCalled:   rapid.SliceOf(word).Draw(t, "tools"),
+			Iterations:    count.Draw(t, "iterations"),
+			MaxIterations: rapid.Bool().Draw(t, "max iterations"),
+			Usage: execution.Usage{
+				InputTokens: big.Draw(t, "in"), OutputTokens: big.Draw(t, "out"), ModelCalls: count.Draw(t, "calls"),
+			},
+			Confidence: rapid.Ptr(rapid.Float64Range(0, 1), true).Draw(t, "confidence"),
+			Sequence:   big.Draw(t, "sequence"),
+			Failure:    failed.Draw(t, "failure"),
+		}
+	})
+	outcome = rapid.SampledFrom([]session.Outcome{
+		session.OutcomeOpen, session.OutcomeCompleted, session.OutcomeFailed, session.OutcomeCancelled, session.OutcomeInputRequired,
+	})
+	turn = rapid.Custom(func(t *rapid.T) session.Turn {
+		return session.Turn{
+			ID:       word.Draw(t, "id"),
+			Trace:    word.Draw(t, "trace"),
+			Number:   count.Draw(t, "number"),
+			Outcome:  outcome.Draw(t, "outcome"),
+			Epoch:    big.Draw(t, "epoch"),
+			Attempt:  count.Draw(t, "attempt"),
+			Steps:    rapid.SliceOfN(result, 0, 3).Draw(t, "steps"),
+			Failure:  failed.Draw(t, "failure"),
+			Sequence: big.Draw(t, "sequence"),
+		}
+	})
+	ref = rapid.Custom(func(t *rapid.T) session.Ref {
+		return session.Ref{Tenant: word.Draw(t, "tenant"), Session: word.Draw(t, "session")}
+	})
+)
+
+// trip checks that there and back is the same, over the bytes as they are sent.
+func trip[G any, P proto.Message](t *testing.T, values *rapid.Generator[G], to func(G) P, from func(G, P) G) {
+	t.Helper()
+	rapid.Check(t, func(t *rapid.T) {
+		want := values.Draw(t, "value")
+		bytes, err := proto.Marshal(to(want))
+		require.NoError(t, err)
+		var sent P
+		sent = sent.ProtoReflect().New().Interface().(P)
+		require.NoError(t, proto.Unmarshal(bytes, sent))
+		if diff := cmp.Diff(want, from(want, sent), cmpopts.EquateEmpty()); diff != "" {
+			t.Fatalf("want -, got +\n%s", diff)
+		}
+	})
+}
+
+// plain drops the value itself, which only requests need, for their tenant.
+func plain[G, P any](from func(P) G) func(G, P) G { return func(_ G, p P) G { return from(p) } }
+
+func TestMessage_RoundTrip(t *testing.T) {
+	trip(t, message, MessageToProto, plain(MessageFromProto))
+}
+
+func TestResult_RoundTrip(t *testing.T) {
+	trip(t, result, ResultToProto, plain(ResultFromProto))
+}
+
+func TestTurn_RoundTrip(t *testing.T) {
+	trip(t, turn, TurnToProto, plain(TurnFromProto))
+}
+
+func TestSession_RoundTrip(t *testing.T) {
+	trip(t, rapid.Custom(func(t *rapid.T) session.Session {
+		return session.Session{
+			ID:           word.Draw(t, "id"),
+			State:        rapid.SampledFrom([]session.State{session.Ready, session.Busy, session.InputRequired, session.Failed}).Draw(t, "state"),
+			Turns:        count.Draw(t, "turns"),
+			Messages:     big.Draw(t, "messages"),
+			Bytes:        big.Draw(t, "bytes"),
+			Created:      moment.Draw(t, "created"),
+			LastActivity: moment.Draw(t, "active"),
+			OpenTurn:     word.Draw(t, "open"),
+			LastTrace:    word.Draw(t, "trace"),
+		}
+	}), SessionToProto, plain(SessionFromProto))
+}
+
+func TestBegin_RoundTrip(t *testing.T) {
+	trip(t, rapid.Custom(func(t *rapid.T) memory.Begin {
+		return memory.Begin{
+			Ref: ref.Draw(t, "ref"), TurnID: word.Draw(t, "turn"), TraceID: word.Draw(t, "trace"),
+			Fingerprint: word.Draw(t, "fingerprint"), Message: message.Draw(t, "message"),
+			Lease: time.Duration(big.Draw(t, "lease")), Window: count.Draw(t, "window"),
+		}
+	}), BeginToProto, func(b memory.Begin, p *troupev1.BeginTurnRequest) memory.Begin {
+		return BeginFromProto(b.Ref.Tenant, p)
+	})
+}
+
+func TestBegun_RoundTrip(t *testing.T) {
+	trip(t, rapid.Custom(func(t *rapid.T) memory.Begun {
+		return memory.Begun{
+			Found:     rapid.SampledFrom([]memory.Found{memory.FoundNone, memory.FoundOpen, memory.FoundClosed}).Draw(t, "found"),
+			Turn:      turn.Draw(t, "turn"),
+			History:   rapid.SliceOfN(message, 0, 3).Draw(t, "history"),
+			LeaseLeft: time.Duration(big.Draw(t, "left")),
+		}
+	}), BegunToProto, plain(BegunFromProto))
+}
+
+func TestCommit_RoundTrip(t *testing.T) {
+	trip(t, rapid.Custom(func(t *rapid.T) memory.Commit {
+		return memory.Commit{
+			Ref: ref.Draw(t, "ref"), TurnID: word.Draw(t, "turn"), Epoch: big.Draw(t, "epoch"), Base: big.Draw(t, "base"),
+			Messages: rapid.SliceOfN(message, 0, 3).Draw(t, "messages"), Result: result.Draw(t, "result"), Outcome: outcome.Draw(t, "outcome"),
+		}
+	}), CommitToProto, func(c memory.Commit, p *troupev1.CommitStepRequest) memory.Commit {
+		return CommitFromProto(c.Ref.Tenant, p)
+	})
+}
+
+func TestFail_RoundTrip(t *testing.T) {
+	trip(t, rapid.Custom(func(t *rapid.T) memory.Fail {
+		return memory.Fail{
+			Ref: ref.Draw(t, "ref"), TurnID: word.Draw(t, "turn"), Epoch: big.Draw(t, "epoch"),
+			Outcome: outcome.Draw(t, "outcome"), Failure: failed.Draw(t, "failure"),
+		}
+	}), FailToProto, func(f memory.Fail, p *troupev1.FailTurnRequest) memory.Fail { return FailFromProto(f.Ref.Tenant, p) })
+}
+
+func TestMessage_PartsAreOneText(t *testing.T) {
+	part := func(text string) *troupev1.Part { return &troupev1.Part{Content: &troupev1.Part_Text{Text: text}} }
+	m := MessageFromProto(&troupev1.Message{Parts: []*troupev1.Part{part("one "), part("two")}})
+	require.Equal(t, "one two", m.Text)
+	require.Empty(t, MessageFromProto(nil))
+}
+
+// A value that is added to a .proto must be added to its table.
+func TestEnums_AreWhole(t *testing.T) {
+	for _, values := range []struct {
+		enum  protoreflect.Enum
+		known int
+	}{
+		{troupev1.Role(0), len(roles) + 1},
+		{troupev1.SessionState(0), len(states) + 1},
+		{troupev1.TurnOutcome(0), len(outcomes)},
+		{troupev1.BeginOutcome(0), len(founds) + 1},
+	} {
+		require.Equal(t, values.enum.Descriptor().Values().Len(), values.known, values.enum.Descriptor().FullName())
+	}
+	require.Equal(t, troupev1.Role_ROLE_UNSPECIFIED, MessageToProto(conversation.Message{Role: conversation.RoleTool}).GetRole())
+}

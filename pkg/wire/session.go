@@ -1,0 +1,43 @@
+package wire
+
+import (
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+var states = enum[session.State, troupev1.SessionState]{
+	session.Ready:         troupev1.SessionState_SESSION_STATE_READY,
+	session.Busy:          troupev1.SessionState_SESSION_STATE_BUSY,
+	session.InputRequired: troupev1.SessionState_SESSION_STATE_INPUT_REQUIRED,
+	session.Failed:        troupev1.SessionState_SESSION_STATE_FAILED,
+}
+
+// SessionToProto is s as it is sent.
+func SessionToProto(s session.Session) *troupev1.Session {
+	return &troupev1.Session{
+		SessionId:    s.ID,
+		State:        states.toProto(s.State),
+		Turns:        int32(s.Turns),
+		Messages:     s.Messages,
+		Bytes:        s.Bytes,
+		Created:      timeToProto(s.Created),
+		LastActivity: timeToProto(s.LastActivity),
+		OpenTurnId:   s.OpenTurn,
+		LastTraceId:  s.LastTrace,
+	}
+}
+
+// SessionFromProto is the inverse of SessionToProto.
+func SessionFromProto(s *troupev1.Session) session.Session {
+	return session.Session{
+		ID:           s.GetSessionId(),
+		State:        states.fromProto(s.GetState()),
+		Turns:        int(s.GetTurns()),
+		Messages:     s.GetMessages(),
+		Bytes:        s.GetBytes(),
+		Created:      timeFromProto(s.GetCreated()),
+		LastActivity: timeFromProto(s.GetLastActivity()),
+		OpenTurn:     s.GetOpenTurnId(),
+		LastTrace:    s.GetLastTraceId(),
+	}
+}

@@ -1,0 +1,27 @@
+package wire
+
+import (
+	"github.com/troupe-dev/troupe/pkg/execution"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// StepFromProto is what an agent is given for one execution.
+func StepFromProto(req *troupev1.ExecuteStepRequest) execution.Step {
+	step := execution.Step{
+		TraceID:   req.GetTraceId(),
+		SessionID: req.GetSessionId(),
+		TurnID:    req.GetTurnId(),
+		Turn:      int(req.GetTurn()),
+		Number:    int(req.GetStep()),
+		Attempt:   int(req.GetAttempt()),
+		Agent:     req.GetAgent(),
+		Routes:    req.GetRoutes(),
+	}
+	for _, m := range req.GetHistory() {
+		step.History = append(step.History, MessageFromProto(m))
+	}
+	for _, r := range req.GetPrior() {
+		step.Prior = append(step.Prior, ResultFromProto(r))
+	}
+	return step
+}

@@ -1,0 +1,157 @@
+package wire
+
+import (
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+var outcomes = enum[session.Outcome, troupev1.TurnOutcome]{
+	session.OutcomeOpen:          troupev1.TurnOutcome_TURN_OUTCOME_UNSPECIFIED,
+	session.OutcomeCompleted:     troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED,
+	session.OutcomeFailed:        troupev1.TurnOutcome_TURN_OUTCOME_FAILED,
+	session.OutcomeCancelled:     troupev1.TurnOutcome_TURN_OUTCOME_CANCELLED,
+	session.OutcomeInputRequired: troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED,
+}
+
+var founds = enum[memory.Found, troupev1.BeginOutcome]{
+	memory.FoundNone:   troupev1.BeginOutcome_BEGIN_OUTCOME_BEGUN,
+	memory.FoundOpen:   troupev1.BeginOutcome_BEGIN_OUTCOME_OPEN,
+	memory.FoundClosed: troupev1.BeginOutcome_BEGIN_OUTCOME_CLOSED,
+}
+
+// OutcomeToProto is how a turn ended.
+func OutcomeToProto(o session.Outcome) troupev1.TurnOutcome { return outcomes.toProto(o) }
+
+// OutcomeFromProto is the inverse of OutcomeToProto.
+func OutcomeFromProto(o troupev1.TurnOutcome) session.Outcome { return outcomes.fromProto(o) }
+
+// TurnToProto is t as it is sent.
+func TurnToProto(t session.Turn) *troupev1.Turn {
+	return &troupev1.Turn{
+		TurnId:       t.ID,
+		TraceId:      t.Trace,
+		Number:       int32(t.Number),
+		Outcome:      OutcomeToProto(t.Outcome),
+		Epoch:        t.Epoch,
+		Attempt:      int32(t.Attempt),
+		Steps:        each(t.Steps, ResultToProto),
+		LastSequence: t.Sequence,
+		Failure:      failureToProto(t.Failure),
+	}
+}
+
+// TurnFromProto is the inverse of TurnToProto.
+func TurnFromProto(t *troupev1.Turn) session.Turn {
+	return session.Turn{
+		ID:       t.GetTurnId(),
+		Trace:    t.GetTraceId(),
+		Number:   int(t.GetNumber()),
+		Outcome:  OutcomeFromProto(t.GetOutcome()),
+		Epoch:    t.GetEpoch(),
+		Attempt:  int(t.GetAttempt()),
+		Steps:    each(t.GetSteps(), ResultFromProto),
+		Failure:  failure.FromProto(t.GetFailure()),
+		Sequence: t.GetLastSequence(),
+	}
+}
+
+// BeginToProto is the request for b.
+func BeginToProto(b memory.Begin) *troupev1.BeginTurnRequest {
+	return &troupev1.BeginTurnRequest{
+		SessionId:    b.Ref.Session,
+		TurnId:       b.TurnID,
+		TraceId:      b.TraceID,
+		Fingerprint:  b.Fingerprint,
+		Message:      MessageToProto(b.Message),
+		Lease:        durationpb.New(b.Lease),
+		HistoryLimit: int32(b.Window),
+	}
+}
+
+// BeginFromProto is what a caller of the tenant asks for.
+func BeginFromProto(tenant string, r *troupev1.BeginTurnRequest) memory.Begin {
+	return memory.Begin{
+		Ref:         session.Ref{Tenant: tenant, Session: r.GetSessionId()},
+		TurnID:      r.GetTurnId(),
+		TraceID:     r.GetTraceId(),
+		Fingerprint: r.GetFingerprint(),
+		Message:     MessageFromProto(r.GetMessage()),
+		Lease:       r.GetLease().AsDuration(),
+		Window:      int(r.GetHistoryLimit()),
+	}
+}
+
+// BegunToProto is the answer b.
+func BegunToProto(b memory.Begun) *troupev1.BeginTurnResponse {
+	p := &troupev1.BeginTurnResponse{
+		Outcome: founds.toProto(b.Found),
+		Turn:    TurnToProto(b.Turn),
+		History: MessagesToProto(b.History),
+	}
+	if b.LeaseLeft != 0 {
+		p.LeaseLeft = durationpb.New(b.LeaseLeft)
+	}
+	return p
+}
+
+// BegunFromProto is the inverse of BegunToProto.
+func BegunFromProto(r *troupev1.BeginTurnResponse) memory.Begun {
+	return memory.Begun{
+		Found:     founds.fromProto(r.GetOutcome()),
+		Turn:      TurnFromProto(r.GetTurn()),
+		History:   MessagesFromProto(r.GetHistory()),
+		LeaseLeft: r.GetLeaseLeft().AsDuration(),
+	}
+}
+
+// CommitToProto is the request for c.
+func CommitToProto(c memory.Commit) *troupev1.CommitStepRequest {
+	return &troupev1.CommitStepRequest{
+		SessionId:    c.Ref.Session,
+		TurnId:       c.TurnID,
+		Epoch:        c.Epoch,
+		BaseSequence: c.Base,
+		Messages:     MessagesToProto(c.Messages),
+		Result:       ResultToProto(c.Result),
+		Outcome:      OutcomeToProto(c.Outcome),
+	}
+}
+
+// CommitFromProto is what a caller of the tenant asks for.
+func CommitFromProto(tenant string, r *troupev1.CommitStepRequest) memory.Commit {
+	return memory.Commit{
+		Ref:      session.Ref{Tenant: tenant, Session: r.GetSessionId()},
+		TurnID:   r.GetTurnId(),
+		Epoch:    r.GetEpoch(),
+		Base:     r.GetBaseSequence(),
+		Messages: MessagesFromProto(r.GetMessages()),
+		Result:   ResultFromProto(r.GetResult()),
+		Outcome:  OutcomeFromProto(r.GetOutcome()),
+	}
+}
+
+// FailToProto is the request for f.
+func FailToProto(f memory.Fail) *troupev1.FailTurnRequest {
+	return &troupev1.FailTurnRequest{
+		SessionId: f.Ref.Session,
+		TurnId:    f.TurnID,
+		Epoch:     f.Epoch,
+		Outcome:   OutcomeToProto(f.Outcome),
+		Failure:   failureToProto(f.Failure),
+	}
+}
+
+// FailFromProto is what a caller of the tenant asks for.
+func FailFromProto(tenant string, r *troupev1.FailTurnRequest) memory.Fail {
+	return memory.Fail{
+		Ref:     session.Ref{Tenant: tenant, Session: r.GetSessionId()},
+		TurnID:  r.GetTurnId(),
+		Epoch:   r.GetEpoch(),
+		Outcome: OutcomeFromProto(r.GetOutcome()),
+		Failure: failure.FromProto(r.GetFailure()),
+	}
+}

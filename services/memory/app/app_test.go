@@ -1,0 +1,171 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+	"google.golang.org/grpc"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/memory/memoryrpc"
+	"github.com/troupe-dev/troupe/pkg/rpc"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+	"github.com/troupe-dev/troupe/test/redistest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// running is an App that runs until the test ends.
+type running struct {
+	*App
+	conn  *grpc.ClientConn
+	ready chan struct{}
+	logs  *observer.ObservedLogs
+}
+
+func run(t *testing.T, redisURL string) *running {
+	t.Helper()
+	core, logs := observer.New(zap.InfoLevel)
+	a, err := New(telemetry.For(zap.New(core)), Config{
+		GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Redis: redisURL, Grace: 5 * time.Second,
+	})
+	require.NoError(t, err)
+	r := &running{App: a, ready: make(chan struct{}), logs: logs}
+	r.conn, err = rpc.Dial(a.GRPCAddr(), telemetry.Discard())
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx, func() { close(r.ready) }) }()
+	t.Cleanup(func() {
+		require.NoError(t, r.conn.Close())
+		stop()
+		require.NoError(t, <-done)
+	})
+	return r
+}
+
+// get returns status and body of a probe, once the port answers.
+func (r *running) get(t *testing.T, path string) (int, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.HTTPAddr()+path, nil)
+	require.NoError(t, err)
+	req.Close = true
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return resp.StatusCode, string(body)
+}
+
+// becomes waits until the gRPC health is as wanted, and checks that /readyz agrees.
+func (r *running) becomes(t *testing.T, want healthpb.HealthCheckResponse_ServingStatus) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	watch, err := healthpb.NewHealthClient(r.conn).Watch(ctx, &healthpb.HealthCheckRequest{}, grpc.WaitForReady(true))
+	require.NoError(t, err)
+	for {
+		got, err := watch.Recv()
+		require.NoError(t, err, "waiting for %s", want)
+		if got.GetStatus() == want {
+			break
+		}
+	}
+	code, _ := r.get(t, "/readyz")
+	require.Equal(t, want == healthpb.HealthCheckResponse_SERVING, code == http.StatusOK)
+}
+
+func begin(ctx context.Context, r *running, sessionID string) (memory.Begun, error) {
+	return memoryrpc.New(r.conn).BeginTurn(ctx, memory.Begin{
+		Ref: session.Ref{Session: sessionID}, TurnID: "t1", TraceID: "0af7651916cd43dd8448eb211c80319c",
+		Fingerprint: "f", Message: conversation.User("hello"), Lease: time.Minute, Window: 10,
+	})
+}
+
+func TestApp_WithoutRedisIsAliveAndNotReady(t *testing.T) {
+	server := redistest.Reserve(t)
+	r := run(t, "redis://user:hunter2@"+server.Addr+"/0")
+
+	r.becomes(t, healthpb.HealthCheckResponse_NOT_SERVING)
+	code, _ := r.get(t, "/livez")
+	require.Equal(t, http.StatusOK, code)
+	_, body := r.get(t, "/readyz")
+	require.Contains(t, body, "redis: ")
+	require.NotContains(t, body, "hunter2")
+	_, err := begin(t.Context(), r, "s1")
+	require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "error: %v", err)
+	require.NotEmpty(t, r.logs.FilterMessageSnippet("waiting for redis").All())
+	for _, line := range r.logs.All() {
+		require.NotContains(t, fmt.Sprint(line.Message, line.ContextMap()), "hunter2")
+	}
+}
+
+func TestApp_ReadinessFollowsRedis(t *testing.T) {
+	server := redistest.Reserve(t)
+	r := run(t, "redis://"+server.Addr)
+	r.becomes(t, healthpb.HealthCheckResponse_NOT_SERVING)
+
+	server.Start()
+	r.becomes(t, healthpb.HealthCheckResponse_SERVING)
+	<-r.ready
+	begun, err := begin(t.Context(), r, "s1")
+	require.NoError(t, err)
+	require.Equal(t, memory.FoundNone, begun.Found)
+
+	// It goes away: not ready, calls fail, and what was acknowledged is there afterwards.
+	server.Kill()
+	r.becomes(t, healthpb.HealthCheckResponse_NOT_SERVING)
+	_, err = begin(t.Context(), r, "s2")
+	require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "error: %v", err)
+	code, _ := r.get(t, "/startupz")
+	require.Equal(t, http.StatusOK, code)
+
+	server.Start()
+	r.becomes(t, healthpb.HealthCheckResponse_SERVING)
+	again, err := begin(t.Context(), r, "s1")
+	require.NoError(t, err)
+	require.Equal(t, begun.Turn.Epoch, again.Turn.Epoch)
+	require.Empty(t, r.logs.FilterMessage("acknowledged turns are not durable").All())
+}
+
+func TestApp_WarnsWhenRedisIsNotDurable(t *testing.T) {
+	server := redistest.New(t, "--appendfsync", "everysec")
+	r := run(t, "redis://"+server.Addr)
+	<-r.ready
+	warnings := r.logs.FilterMessage("acknowledged turns are not durable").All()
+	require.Len(t, warnings, 1)
+	require.Contains(t, warnings[0].ContextMap()["error"], "set appendfsync always")
+}
+
+func TestNew_PortInUse(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	_, err = New(telemetry.Discard(), Config{GRPCAddr: "127.0.0.1:0", HTTPAddr: taken.Addr().String(), Redis: "redis://127.0.0.1:1"})
+	require.ErrorContains(t, err, "--http-addr: cannot listen on "+taken.Addr().String())
+	require.ErrorContains(t, err, "choose another address")
+}
+
+func TestNew_RefusesBadRedisURL(t *testing.T) {
+	_, err := New(telemetry.Discard(), Config{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Redis: "localhost:6379"})
+	require.ErrorContains(t, err, "--redis: ")
+	require.ErrorContains(t, err, "redis://")
+}
+
+func TestConfig_RefusesNegativeGrace(t *testing.T) {
+	require.ErrorContains(t, (&Config{Grace: -time.Second}).Validate(), "--grace")
+}

@@ -1,0 +1,123 @@
+package api_test
+
+import (
+	"context"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/memory/memoryrpc"
+	"github.com/troupe-dev/troupe/pkg/memory/memorytest"
+	"github.com/troupe-dev/troupe/pkg/rpc"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+	"github.com/troupe-dev/troupe/services/memory/internal/api"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore"
+	"github.com/troupe-dev/troupe/test/redistest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// serve returns a store at the far end of a real server, over loopback.
+func serve(t *testing.T) (*memoryrpc.Store, *redisstore.Store) {
+	t.Helper()
+	store, err := redisstore.New(redisstore.Config{
+		URL: "redis://" + redistest.Start(t), MaxMessages: memorytest.MaxMessages, MaxBytes: memorytest.MaxBytes,
+	})
+	require.NoError(t, err)
+	server, err := rpc.NewServer(telemetry.Discard(), false)
+	require.NoError(t, err)
+	troupev1.RegisterMemoryServiceServer(server, api.New(store))
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- server.Part(lis, time.Second).Run(ctx, func() {}) }()
+	var conn *grpc.ClientConn
+	conn, err = rpc.Dial(lis.Addr().String(), telemetry.Discard())
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, conn.Close())
+		stop()
+		require.NoError(t, <-done)
+		require.NoError(t, store.Close())
+	})
+	return memoryrpc.New(conn), store
+}
+
+func TestServer_PassesTheSuite(t *testing.T) {
+	far, _ := serve(t)
+	memorytest.Run(t, func(*testing.T) memory.Store { return far })
+}
+
+func valid() memory.Begin {
+	return memory.Begin{
+		Ref: session.Ref{Tenant: "mallory", Session: "s1"}, TurnID: "t1", TraceID: "0af7651916cd43dd8448eb211c80319c",
+		Fingerprint: "f", Message: conversation.User("hello"), Lease: time.Minute, Window: 10,
+	}
+}
+
+// The tenant that a caller writes into a Ref does not reach the store.
+func TestServer_NamesTheTenant(t *testing.T) {
+	far, near := serve(t)
+	_, err := far.BeginTurn(t.Context(), valid())
+	require.NoError(t, err)
+	_, err = near.GetSession(t.Context(), session.Ref{Tenant: "mallory", Session: "s1"})
+	require.Equal(t, failure.NotFound, failure.ModeOf(err))
+	_, err = near.GetSession(t.Context(), session.Ref{Tenant: "default", Session: "s1"})
+	require.NoError(t, err)
+}
+
+func TestServer_RefusesWhatIsOutOfBounds(t *testing.T) {
+	far, _ := serve(t)
+	for field, spoil := range map[string]func(*memory.Begin){
+		"session_id":    func(b *memory.Begin) { b.Ref.Session = "a}b" },
+		"turn_id":       func(b *memory.Begin) { b.TurnID = "a:b" },
+		"trace_id":      func(b *memory.Begin) { b.TraceID = "x" },
+		"fingerprint":   func(b *memory.Begin) { b.Fingerprint = "" },
+		"lease":         func(b *memory.Begin) { b.Lease = memory.MaxLease + 1 },
+		"history_limit": func(b *memory.Begin) { b.Window = memory.MaxWindow + 1 },
+		"message":       func(b *memory.Begin) { b.Message.Text = strings.Repeat("a", conversation.MaxMessageBytes+1) },
+		"message.role":  func(b *memory.Begin) { b.Message.Role = conversation.RoleSystem },
+	} {
+		t.Run(field, func(t *testing.T) {
+			b := valid()
+			spoil(&b)
+			_, err := far.BeginTurn(t.Context(), b)
+			require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err), "error: %v", err)
+			require.ErrorContains(t, err, field)
+		})
+	}
+	_, err := far.GetSession(t.Context(), valid().Ref)
+	require.Equal(t, failure.NotFound, failure.ModeOf(err), "nothing was written")
+}
+
+// Parts may each be as long as a message may be, but not together.
+func TestServer_RefusesALongMessageOfManyParts(t *testing.T) {
+	half := &troupev1.Part{Content: &troupev1.Part_Text{Text: strings.Repeat("a", conversation.MaxMessageBytes/2+1)}}
+	long := &troupev1.Message{Role: troupev1.Role_ROLE_USER, Parts: []*troupev1.Part{half, half}}
+	server := api.New(nil)
+	_, err := server.BeginTurn(t.Context(), &troupev1.BeginTurnRequest{Message: long})
+	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
+	_, err = server.CommitStep(t.Context(), &troupev1.CommitStepRequest{Messages: []*troupev1.Message{long}})
+	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
+}
+
+func TestServer_RefusesStepOutOfBounds(t *testing.T) {
+	far, _ := serve(t)
+	_, err := far.CommitStep(t.Context(), memory.Commit{
+		Ref: valid().Ref, TurnID: "t1", Epoch: 1, Base: 1, Result: execution.Result{Step: 51, Agent: "echo"},
+	})
+	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
+	require.ErrorContains(t, err, "result.step")
+}

@@ -1,0 +1,75 @@
+package redisstore
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/memory/memorytest"
+	"github.com/troupe-dev/troupe/test/redistest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func openStore(t *testing.T, url string) *Store {
+	t.Helper()
+	s, err := New(Config{URL: url, MaxMessages: memorytest.MaxMessages, MaxBytes: memorytest.MaxBytes})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
+}
+
+func TestStore_OnRedis(t *testing.T) {
+	s := openStore(t, "redis://"+redistest.Start(t))
+	require.NoError(t, s.Durable(t.Context()))
+	memorytest.Run(t, func(*testing.T) memory.Store { return s })
+}
+
+func TestStore_OnMiniredis(t *testing.T) {
+	s := openStore(t, "redis://"+miniredis.RunT(t).Addr())
+	memorytest.Run(t, func(*testing.T) memory.Store { return s })
+}
+
+// In Cluster mode Redis itself refuses a script that touches a key of another slot, or
+// one that is not in KEYS.
+func TestStore_OnCluster(t *testing.T) {
+	bus, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	_, port, err := net.SplitHostPort(bus.Addr().String())
+	require.NoError(t, err)
+	require.NoError(t, bus.Close())
+	server := redistest.New(t, "--cluster-enabled", "yes", "--cluster-port", port)
+	node := redis.NewClient(&redis.Options{Addr: server.Addr, DisableIdentity: true})
+	t.Cleanup(func() { require.NoError(t, node.Close()) })
+	require.NoError(t, node.Do(t.Context(), "CLUSTER", "ADDSLOTSRANGE", 0, 16383).Err())
+
+	s := openStore(t, "redis://"+server.Addr+"?addr="+server.Addr)
+	eventually(t, func(ctx context.Context) bool {
+		_, err := s.client.Set(ctx, "up", "yes", 0).Result()
+		return err == nil
+	})
+	memorytest.Run(t, func(*testing.T) memory.Store { return s })
+}
+
+// eventually asks until ok, within a bound that only a broken test reaches.
+func eventually(t *testing.T, ok func(context.Context) bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !ok(ctx) {
+		select {
+		case <-ctx.Done():
+			require.FailNow(t, "did not happen in time")
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,132 @@
+package redisstore
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/pkg/wire"
+)
+
+// reply is what a script returns: a status, and then what belongs to it.
+type reply []any
+
+func (r reply) status() string { return r.text(0) }
+
+func (r reply) text(i int) string {
+	if i >= len(r) {
+		return ""
+	}
+	s, _ := r[i].(string)
+	return s
+}
+
+func (r reply) list(i int) []any {
+	if i >= len(r) {
+		return nil
+	}
+	l, _ := r[i].([]any)
+	return l
+}
+
+// turn reads the hash of a turn at place i.
+func (r reply) turn(i int, id string) (session.Turn, error) {
+	fields := map[string]string{}
+	flat := reply(r.list(i))
+	for f := 0; f+1 < len(flat); f += 2 {
+		fields[flat.text(f)] = flat.text(f + 1)
+	}
+	t := session.Turn{
+		ID:       id,
+		Trace:    fields["trace"],
+		Number:   int(number(fields["number"])),
+		Outcome:  session.Outcome(fields["outcome"]),
+		Epoch:    number(fields["epoch"]),
+		Attempt:  int(number(fields["attempt"])),
+		Sequence: number(fields["seq"]),
+	}
+	for n := range number(fields["steps"]) {
+		stored, ok := fields["result"+strconv.FormatInt(n+1, 10)]
+		if !ok {
+			continue
+		}
+		var result troupev1.StepResult
+		if err := proto.Unmarshal([]byte(stored), &result); err != nil {
+			return t, fmt.Errorf("result of step %d of turn %s: %w", n+1, id, err)
+		}
+		t.Steps = append(t.Steps, wire.ResultFromProto(&result))
+	}
+	if stored, ok := fields["failure"]; ok {
+		var f troupev1.Failure
+		if err := proto.Unmarshal([]byte(stored), &f); err != nil {
+			return t, fmt.Errorf("failure of turn %s: %w", id, err)
+		}
+		t.Failure = failure.FromProto(&f)
+	}
+	return t, nil
+}
+
+// newestFirst reads the entries of XREVRANGE at place i and returns them oldest first.
+func (r reply) newestFirst(i int) ([]conversation.Message, error) {
+	entries := r.list(i)
+	messages := make([]conversation.Message, len(entries))
+	for n, e := range entries {
+		entry, _ := e.([]any)
+		fields := map[string]any{}
+		flat := reply(reply(entry).list(1))
+		for f := 0; f+1 < len(flat); f += 2 {
+			fields[flat.text(f)] = flat[f+1]
+		}
+		m, err := message(redis.XMessage{ID: reply(entry).text(0), Values: fields})
+		if err != nil {
+			return nil, err
+		}
+		messages[len(entries)-1-n] = m
+	}
+	return messages, nil
+}
+
+// message reads an entry of the log.
+func message(entry redis.XMessage) (conversation.Message, error) {
+	body, _ := entry.Values["b"].(string)
+	turn, _ := entry.Values["n"].(string)
+	at, _ := entry.Values["t"].(string)
+	var stored troupev1.Message
+	if err := proto.Unmarshal([]byte(body), &stored); err != nil {
+		return conversation.Message{}, fmt.Errorf("message %s: %w", entry.ID, err)
+	}
+	m := wire.MessageFromProto(&stored)
+	sequence, _, _ := strings.Cut(entry.ID, "-")
+	m.Sequence, m.Turn, m.Time = number(sequence), int(number(turn)), moment(at)
+	return m, nil
+}
+
+// body is what the log holds of a message: what the store knows itself is left out.
+func body(m conversation.Message) ([]byte, error) {
+	m.Sequence, m.Turn, m.Time = 0, 0, time.Time{}
+	return encoding.Marshal(wire.MessageToProto(m))
+}
+
+// encoding gives equal values equal bytes, which is how a repeated commit is known.
+var encoding = proto.MarshalOptions{Deterministic: true}
+
+// number reads a decimal that a script wrote; what is not there is 0.
+func number(s string) int64 {
+	n, _ := strconv.ParseInt(s, 10, 64)
+	return n
+}
+
+func moment(ms string) time.Time {
+	if ms == "" {
+		return time.Time{}
+	}
+	return time.UnixMilli(number(ms)).UTC()
+}

@@ -1,0 +1,142 @@
+// Package redistest runs a real redis-server for a test, as durable as production runs it:
+// every acknowledged write is on disk. It is a child process on a free loopback port, with
+// its data in the test's own folder.
+package redistest
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// patience is how long a server may take to come up on a machine that is busy.
+const patience = 20 * time.Second
+
+// Server is a redis-server that a test may kill and bring back.
+type Server struct {
+	// Addr is host:port. It stays the same over a restart.
+	Addr string
+
+	t     testing.TB
+	dir   string
+	flags []string
+	child *exec.Cmd
+}
+
+// Start runs a redis-server until the test ends and returns its address, host:port.
+func Start(t testing.TB) string {
+	t.Helper()
+	return New(t).Addr
+}
+
+// New runs a redis-server until the test ends, with more flags if given. The test fails
+// when there is no redis-server on PATH.
+func New(t testing.TB, flags ...string) *Server {
+	t.Helper()
+	s := Reserve(t, flags...)
+	s.Start()
+	return s
+}
+
+// Reserve is New without the start: it finds a port at which nobody listens yet.
+func Reserve(t testing.TB, flags ...string) *Server {
+	t.Helper()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatalf("redistest: no free port: %v", err)
+	}
+	defer lis.Close()
+	s := &Server{Addr: lis.Addr().String(), t: t, dir: t.TempDir(), flags: flags}
+	t.Cleanup(s.Kill)
+	return s
+}
+
+// Start runs the server over the data that it left, and returns when it answers.
+func (s *Server) Start() {
+	s.t.Helper()
+	program, err := exec.LookPath("redis-server")
+	if err != nil {
+		s.t.Fatalf("redistest: these tests need a redis-server on PATH (apt-get install redis-server): %v", err)
+	}
+	_, port, _ := net.SplitHostPort(s.Addr)
+	logfile := filepath.Join(s.dir, "redis.log")
+	args := slices.Concat([]string{
+		"--port", port, "--bind", "127.0.0.1", "--dir", s.dir, "--logfile", logfile,
+		"--appendonly", "yes", "--appendfsync", "always", "--no-appendfsync-on-rewrite", "no",
+		"--save", "", "--maxmemory-policy", "noeviction",
+	}, s.flags)
+	s.child = exec.Command(program, args...)
+	if err := s.child.Start(); err != nil {
+		s.t.Fatalf("redistest: %v", err)
+	}
+	if err := s.awaitPong(); err != nil {
+		log, _ := os.ReadFile(logfile)
+		s.t.Fatalf("redistest: redis-server did not come up within %s: %v\n%s", patience, err, log)
+	}
+}
+
+// Kill ends the server as kill -9 does. Killing it twice is fine.
+func (s *Server) Kill() {
+	if s.child == nil {
+		return
+	}
+	_ = s.child.Process.Kill()
+	_ = s.child.Wait() // the error says that it was killed
+	s.child = nil
+}
+
+// Restart kills the server and starts it again over the same data.
+func (s *Server) Restart() {
+	s.t.Helper()
+	s.Kill()
+	s.Start()
+}
+
+// awaitPong asks until the server answers, which it does once its data is loaded.
+func (s *Server) awaitPong() error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := ping(ctx, s.Addr)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-tick.C:
+		}
+	}
+}
+
+func ping(ctx context.Context, addr string) error {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if deadline, ok := ctx.Deadline(); ok {
+		_ = conn.SetDeadline(deadline)
+	}
+	if _, err := conn.Write([]byte("PING\r\n")); err != nil {
+		return err
+	}
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	if err != nil {
+		return err
+	}
+	if !strings.HasPrefix(line, "+PONG") {
+		return errors.New(strings.TrimSpace(line))
+	}
+	return nil
+}
