@@ -1,0 +1,179 @@
+// Package extractive is a model that is no language model: it quotes. It is deterministic,
+// needs no key and no network, and speaks the same tool-calling interface as a real model,
+// so that a mesh can be tried, tested and measured with nothing else installed. It does
+// not understand what it quotes; its answers say so in their last line.
+//
+// What it does follows from the request alone:
+//   - Choices: it names the one that stands for asking back when the question is vague,
+//     else the first other one.
+//   - a tool that searches (its schema has a string property "query") and no result yet:
+//     it calls that tool with the content words of the question.
+//   - results of tools, or a message of the user's side with an author, which is what
+//     other agents found: it quotes what fits the question best, with file and line.
+//   - nothing of these: it asks what is meant.
+package extractive
+
+import (
+	"context"
+	"encoding/json"
+	"iter"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/llm"
+)
+
+// Name is the full name of the model.
+const Name = "builtin/extractive"
+
+// Disclaimer is the last line of every answer that quotes.
+const Disclaimer = "(builtin/extractive: quoted from the documents, no language model involved)"
+
+// wordsPerDelta is how many words a delta of the stream has.
+const wordsPerDelta = 4
+
+// Provider opens the models of the prefix "builtin/", of which this is the only one.
+func Provider() llm.Provider {
+	return llm.Provider{Prefix: "builtin", Open: func(name string) (llm.Model, error) {
+		if name != Name {
+			return nil, failure.Newf(failure.UserInvalidInput, "extractive.Open",
+				"model %q: there is no such builtin model; there is %s", name, Name)
+		}
+		return New(), nil
+	}}
+}
+
+// New returns the model.
+func New() llm.Model { return model{} }
+
+type model struct{}
+
+func (model) Name() string { return Name }
+
+// Generate answers at once. Its usage is an estimate: four characters a token.
+func (model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+	return func(yield func(llm.Delta, error) bool) {
+		text, calls := reply(req)
+		for _, piece := range pieces(text) {
+			if err := ctx.Err(); err != nil {
+				yield(llm.Delta{}, err)
+				return
+			}
+			if !yield(llm.Delta{Text: piece}, nil) {
+				return
+			}
+		}
+		yield(llm.Delta{ToolCalls: calls, Usage: estimate(req, text, calls)}, nil)
+	}
+}
+
+// reply is the whole answer: a text or tool calls.
+func reply(req llm.Request) (string, []conversation.ToolCall) {
+	question, since := questionOf(req.Messages)
+	if len(req.Choices) > 0 {
+		return decide(req.Choices, question), nil
+	}
+	found, told := materialOf(since)
+	if tool, ok := searchTool(req.Tools); ok && !told {
+		return "", []conversation.ToolCall{search(tool, question)}
+	}
+	if !told {
+		return askBack(question), nil
+	}
+	return compose(question, found, len(req.Tools) == 0), nil
+}
+
+// decide names one of the choices.
+func decide(choices []string, question string) string {
+	asksBack := func(choice string) bool { return strings.Contains(strings.ToLower(choice), "clarif") }
+	for _, choice := range choices {
+		if asksBack(choice) == vague(question) {
+			return choice
+		}
+	}
+	return choices[0]
+}
+
+// askBack is what it says when there is nothing to go on.
+func askBack(question string) string {
+	const ask = "What exactly would you like to know, and about which part?"
+	if said := strings.Join(strings.Fields(question), " "); said != "" {
+		return "You wrote “" + clip(said, 200) + "”. " + ask
+	}
+	return ask
+}
+
+// searchTool is the first tool that takes a query.
+func searchTool(tools []llm.ToolSpec) (string, bool) {
+	i := slices.IndexFunc(tools, func(t llm.ToolSpec) bool {
+		var schema struct {
+			Properties map[string]struct {
+				Type string `json:"type"`
+			} `json:"properties"`
+		}
+		return json.Unmarshal(t.Schema, &schema) == nil && schema.Properties["query"].Type == "string"
+	})
+	if i < 0 {
+		return "", false
+	}
+	return tools[i].Name, true
+}
+
+// search asks for the content words of the question, or for all of it when it has none.
+func search(tool, question string) conversation.ToolCall {
+	query := strings.Join(contentWords(question), " ")
+	if query == "" {
+		query = question
+	}
+	arguments, _ := json.Marshal(map[string]string{"query": query}) // strings always marshal
+	return conversation.ToolCall{ID: "search_1", Name: tool, Arguments: string(arguments)}
+}
+
+// pieces cuts a text into groups of words, white space and all.
+func pieces(text string) []string {
+	var all []string
+	start, words, space := 0, 0, false
+	for i, r := range text {
+		blank := r == ' ' || r == '\n'
+		if space && !blank {
+			if words++; words == wordsPerDelta {
+				all = append(all, text[start:i])
+				start, words = i, 0
+			}
+		}
+		space = blank
+	}
+	if start < len(text) {
+		all = append(all, text[start:])
+	}
+	return all
+}
+
+func estimate(req llm.Request, text string, calls []conversation.ToolCall) execution.Usage {
+	in, out := utf8.RuneCountInString(req.System), utf8.RuneCountInString(text)
+	for _, m := range req.Messages {
+		in += utf8.RuneCountInString(m.Text)
+	}
+	for _, t := range req.Tools {
+		in += utf8.RuneCountInString(t.Name+t.Description) + len(t.Schema)
+	}
+	for _, c := range calls {
+		out += utf8.RuneCountInString(c.Name + c.Arguments)
+	}
+	return execution.Usage{InputTokens: tokens(in), OutputTokens: tokens(out)}
+}
+
+func tokens(characters int) int64 { return int64((characters + 3) / 4) }
+
+// clip shortens text to at most limit characters.
+func clip(text string, limit int) string {
+	runes := []rune(text)
+	if len(runes) <= limit {
+		return text
+	}
+	return strings.TrimSpace(string(runes[:limit-1])) + "…"
+}

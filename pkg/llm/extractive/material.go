@@ -1,0 +1,84 @@
+package extractive
+
+import (
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+)
+
+// passage is a block of text with its place in a file, as tools that search give it: a
+// line "path:line", then the text until a blank line.
+type passage struct {
+	path  string // empty when nobody said where the text is from
+	line  int    // of the first line of the text
+	lines []string
+}
+
+// citation is the line that begins a passage. A path ends with an extension, which tells
+// it from other lines that end with a number.
+var citation = regexp.MustCompile(`^(\S.*\.\w+):(\d+)$`)
+
+// materialOf is what there is to quote from, best first, and whether there was any tool
+// result or finding of another agent at all. Text without a place counts only when there
+// is none with one.
+func materialOf(messages []conversation.Message) (found []passage, told bool) {
+	var placed, loose []passage
+	for _, m := range messages {
+		if m.Role != conversation.RoleTool && (m.Role != conversation.RoleUser || m.Author == "") {
+			continue
+		}
+		told = true
+		for block := range strings.SplitSeq(m.Text, "\n\n") {
+			p, ok := parse(block)
+			switch {
+			case !ok:
+			case p.path != "":
+				placed = append(placed, p)
+			default:
+				loose = append(loose, p)
+			}
+		}
+	}
+	if len(placed) > 0 {
+		return unique(placed), told
+	}
+	return loose, told
+}
+
+// parse reads one block between blank lines. What agents write around the findings, such
+// as "Used tool: x" or a heading that ends with a colon, is no material.
+func parse(block string) (passage, bool) {
+	lines := strings.Split(strings.Trim(block, "\n"), "\n")
+	for len(lines) > 0 && strings.HasPrefix(lines[0], "Used tool: ") {
+		lines = lines[1:]
+	}
+	if len(lines) == 0 {
+		return passage{}, false
+	}
+	if m := citation.FindStringSubmatch(lines[0]); m != nil {
+		line, err := strconv.Atoi(m[2])
+		return passage{path: m[1], line: line, lines: lines[1:]}, err == nil && len(lines) > 1
+	}
+	lines = slices.DeleteFunc(lines, func(l string) bool {
+		return strings.HasSuffix(l, ":") || l == Disclaimer || strings.HasPrefix(l, nothingFound)
+	})
+	return passage{lines: lines}, len(lines) > 0
+}
+
+// unique keeps the first of several passages from one place.
+func unique(all []passage) []passage {
+	type place struct {
+		path string
+		line int
+	}
+	seen := map[place]bool{}
+	return slices.DeleteFunc(all, func(p passage) bool {
+		at := place{p.path, p.line}
+		again := seen[at]
+		seen[at] = true
+		return again
+	})
+}

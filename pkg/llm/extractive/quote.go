@@ -1,0 +1,115 @@
+package extractive
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+)
+
+const (
+	maxQuotes = 4   // in one answer
+	maxQuote  = 400 // characters
+)
+
+// nothingFound begins the answer when there is nothing to quote.
+const nothingFound = "I found nothing on that"
+
+// compose answers the question with quotes, each with its place. A final answer lists the
+// places once more.
+func compose(question string, found []passage, final bool) string {
+	quotes := best(question, found)
+	if len(quotes) == 0 {
+		return nothingFound + " in what I could read.\n\n" + Disclaimer
+	}
+	var b strings.Builder
+	b.WriteString("On “" + clip(strings.Join(strings.Fields(question), " "), 200) + "” the documents say:\n")
+	var places []string
+	for _, q := range quotes {
+		b.WriteString("\n- “" + q.text + "”")
+		if q.place == "" {
+			continue
+		}
+		b.WriteString(" (" + q.place + ")")
+		if !slices.Contains(places, q.place) {
+			places = append(places, q.place)
+		}
+	}
+	b.WriteString("\n")
+	if final && len(places) > 0 {
+		b.WriteString("\nSources:\n" + strings.Join(places, "\n") + "\n")
+	}
+	b.WriteString("\n" + Disclaimer)
+	return b.String()
+}
+
+// scored is a unit with how well it fits the question.
+type scored struct {
+	unit
+	score float64
+}
+
+// best are the units that fit the question best, best first. Rare words of the question
+// weigh more than frequent ones; a unit gains from the passage that it stands in, and from
+// a passage that was found early. There is none when no passage has a third of the
+// question's words.
+func best(question string, found []passage) []unit {
+	wanted := stems(question)
+	var all []unit
+	var has []map[string]bool // of each unit: the wanted stems in it
+	frequency := map[string]float64{}
+	inPassage := make([]map[string]bool, len(found))
+	for n, p := range found {
+		inPassage[n] = map[string]bool{}
+		for _, u := range p.units(n) {
+			match := matching(wanted, u.text)
+			for s := range match {
+				inPassage[n][s] = true
+				frequency[s]++
+			}
+			all, has = append(all, u), append(has, match)
+		}
+	}
+	weight := func(set map[string]bool) float64 {
+		sum := 0.0
+		for _, s := range slices.Sorted(maps.Keys(set)) { // in one order, for equal sums
+			sum += math.Log(1 + float64(len(all))/frequency[s])
+		}
+		return sum
+	}
+	var candidates []scored
+	for i, u := range all {
+		around := inPassage[u.passage]
+		if len(has[i]) == 0 || 3*len(around) < len(wanted) {
+			continue
+		}
+		score := weight(has[i]) + weight(matching(wanted, u.own)) + 0.3*weight(around)
+		score *= 1 + 0.5/float64(1+u.passage)
+		score *= 1 / (1 + float64(len(u.text))/800)
+		if len(words(u.text)) < 4 {
+			score /= 2 // a heading or a bare name says little
+		}
+		candidates = append(candidates, scored{u, score})
+	}
+	slices.SortStableFunc(candidates, func(a, b scored) int { return cmp.Compare(b.score, a.score) })
+
+	var quotes []unit
+	for _, c := range candidates {
+		again := slices.ContainsFunc(quotes, func(q unit) bool { return q.text == c.text })
+		if len(quotes) == maxQuotes || c.score < candidates[0].score/2 {
+			break
+		}
+		if !again {
+			quotes = append(quotes, c.unit)
+		}
+	}
+	return quotes
+}
+
+// matching are the wanted stems that a text has.
+func matching(wanted map[string]bool, text string) map[string]bool {
+	found := stems(text)
+	maps.DeleteFunc(found, func(s string, _ bool) bool { return !wanted[s] })
+	return found
+}

@@ -1,0 +1,189 @@
+package extractive
+
+import (
+	"path"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// unit is the smallest thing that is quoted: a sentence, a table row or a line of code.
+type unit struct {
+	passage int // its number, in the order in which they were found
+	place   string
+	text    string
+	own     string // text without the names of a table's columns
+}
+
+// splitter cuts a passage into units, line by line.
+type splitter struct {
+	passage
+	number int
+	units  []unit
+
+	code      bool     // inside a block of code
+	header    []string // of the table that goes on; empty, not nil, when it has none
+	paragraph []string
+	start     int // line in which the paragraph begins
+}
+
+const fence = "```" // around a block of code of Markdown
+
+var listItem = regexp.MustCompile(`^(?:[-*+]|\d+\.) +`)
+
+// units cuts a passage up.
+func (p passage) units(number int) []unit {
+	s := &splitter{passage: p, number: number, code: p.startsInCode()}
+	for i, line := range p.lines {
+		s.take(i, strings.TrimSpace(line))
+	}
+	s.flush()
+	return s.units
+}
+
+func (s *splitter) take(line int, text string) {
+	comment, isComment := strings.CutPrefix(text, "//")
+	switch {
+	case strings.HasPrefix(text, fence):
+		s.flush()
+		s.code = !s.code
+		return
+	case s.code, path.Ext(s.path) == ".go" && !isComment:
+		s.flush()
+		s.add(line, text, text)
+		return
+	case strings.HasPrefix(text, "|"):
+		s.flush()
+		s.tableRow(line, text)
+		return
+	case text == "", strings.HasPrefix(text, "#"):
+		s.flush()
+		return
+	case listItem.MatchString(text):
+		s.flush()
+		text = listItem.ReplaceAllString(text, "")
+	case isComment:
+		text = strings.TrimSpace(comment)
+	}
+	if s.paragraph == nil {
+		s.start = line
+	}
+	s.paragraph = append(s.paragraph, text)
+}
+
+// tableRow writes a row so that it can be read alone: each cell with its column's name.
+func (s *splitter) tableRow(line int, text string) {
+	cells := cellsOf(text)
+	switch {
+	case rule(text):
+		return
+	case s.header == nil && line+1 < len(s.lines) && rule(s.lines[line+1]):
+		s.header = cells
+		return
+	case s.header == nil: // the passage begins inside of a table
+		s.header = []string{}
+	}
+	var parts []string
+	for i, cell := range cells {
+		if i < len(s.header) && s.header[i] != "" {
+			cell = s.header[i] + ": " + cell
+		}
+		if cell != "" {
+			parts = append(parts, cell)
+		}
+	}
+	s.add(line, strings.Join(parts, "; "), text)
+}
+
+// rule reports whether a line separates the header of a table from its rows.
+func rule(text string) bool { return strings.Trim(text, "|-: ") == "" }
+
+func cellsOf(line string) []string {
+	cells := strings.Split(strings.Trim(line, "| "), "|")
+	for i := range cells {
+		cells[i] = strings.TrimSpace(cells[i])
+	}
+	return cells
+}
+
+func (s *splitter) flush() {
+	for _, sentence := range sentences(s.paragraph) {
+		s.add(s.start+sentence.line, sentence.text, sentence.text)
+	}
+	s.paragraph = nil
+}
+
+func (s *splitter) add(line int, text, own string) {
+	if strings.ContainsFunc(text, drawn) {
+		return
+	}
+	u := unit{passage: s.number, text: clip(strings.Join(strings.Fields(text), " "), maxQuote), own: own}
+	if s.path != "" {
+		u.place = s.path + ":" + strconv.Itoa(s.line+line)
+	}
+	if u.text != "" {
+		s.units = append(s.units, u)
+	}
+}
+
+// drawn reports whether a character is for drawing boxes and arrows: such a line is a
+// picture.
+func drawn(r rune) bool { return r >= '\u2500' && r <= '\u25ff' }
+
+// startsInCode reports whether the passage is the end of a block of code.
+func (p passage) startsInCode() bool {
+	fences, last := 0, ""
+	for _, line := range p.lines {
+		last = strings.TrimSpace(line)
+		if strings.HasPrefix(last, fence) {
+			fences++
+		}
+	}
+	return fences == 1 && last == fence
+}
+
+// sentence is one of a paragraph, with the number of the line in which it begins.
+type sentence struct {
+	line int
+	text string
+}
+
+// sentences cuts the lines of a paragraph at full stops, question and
+// exclamation marks that a space and a capital or a quotation follow.
+func sentences(lines []string) []sentence {
+	var all []sentence
+	var b strings.Builder
+	line := 0
+	for n, text := range lines {
+		runes := []rune(text)
+		if b.Len() > 0 {
+			b.WriteByte(' ')
+		}
+		for i, r := range runes {
+			if b.Len() == 0 {
+				line = n
+			}
+			b.WriteRune(r)
+			if strings.ContainsRune(".?!", r) && ends(runes[i+1:]) {
+				all = append(all, sentence{line, b.String()})
+				b.Reset()
+			}
+		}
+	}
+	if b.Len() > 0 {
+		all = append(all, sentence{line, b.String()})
+	}
+	return all
+}
+
+// ends reports whether what follows a full stop begins a new sentence.
+func ends(rest []rune) bool {
+	if len(rest) == 0 {
+		return true
+	}
+	if rest[0] != ' ' || len(rest) == 1 {
+		return false
+	}
+	return unicode.IsUpper(rest[1]) || strings.ContainsRune("`\"“*[(", rest[1])
+}

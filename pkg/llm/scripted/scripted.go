@@ -1,0 +1,108 @@
+// Package scripted is a model that says what a test tells it to say.
+package scripted
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"sync"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/llm"
+)
+
+// Name is what the model calls itself.
+const Name = "scripted/model"
+
+// Reply is one answer of the model.
+type Reply struct {
+	Deltas    []string // texts that come one after the other
+	ToolCalls []conversation.ToolCall
+	Usage     execution.Usage
+	Err       error           // comes last, instead of an end
+	Wait      <-chan struct{} // if set, the reply begins when it is closed, or ctx ends
+}
+
+// Say is a reply of text alone.
+func Say(text string) Reply { return Reply{Deltas: []string{text}} }
+
+// Call is a reply that asks for tools.
+func Call(calls ...conversation.ToolCall) Reply { return Reply{ToolCalls: calls} }
+
+// Fail is a reply that fails.
+func Fail(err error) Reply { return Reply{Err: err} }
+
+// Model gives its replies one after the other, one a request. Unlike other models it has a
+// state: its place in the script. It is safe for concurrent use.
+type Model struct {
+	mu       sync.Mutex
+	replies  []Reply
+	requests []llm.Request
+}
+
+// New returns a model that gives the replies in order, and fails with resource_api when
+// there is none left.
+func New(replies ...Reply) *Model { return &Model{replies: slices.Clone(replies)} }
+
+// Provider opens m under every name that starts with "scripted/".
+func (m *Model) Provider() llm.Provider {
+	return llm.Provider{Prefix: "scripted", Open: func(string) (llm.Model, error) { return m, nil }}
+}
+
+// Name is "scripted/model".
+func (m *Model) Name() string { return Name }
+
+// Requests are those that came so far, in order.
+func (m *Model) Requests() []llm.Request {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.requests)
+}
+
+// Generate gives the next reply.
+func (m *Model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+	return func(yield func(llm.Delta, error) bool) {
+		reply, err := m.next(req)
+		if err != nil {
+			yield(llm.Delta{}, err)
+			return
+		}
+		if reply.Wait != nil {
+			select {
+			case <-reply.Wait:
+			case <-ctx.Done():
+				yield(llm.Delta{}, ctx.Err())
+				return
+			}
+		}
+		for _, text := range reply.Deltas {
+			if !yield(llm.Delta{Text: text}, nil) {
+				return
+			}
+		}
+		if !yield(llm.Delta{ToolCalls: slices.Clone(reply.ToolCalls), Usage: reply.Usage}, nil) {
+			return
+		}
+		if reply.Err != nil {
+			yield(llm.Delta{}, reply.Err)
+		}
+	}
+}
+
+// next records the request, detached from what the caller does with it later, and takes a
+// reply from the script.
+func (m *Model) next(req llm.Request) (Reply, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	req.Messages = slices.Clone(req.Messages)
+	m.requests = append(m.requests, req)
+	if len(m.replies) == 0 {
+		return Reply{}, failure.Newf(failure.ResourceAPI, "scripted.Generate",
+			"the script ended before request %d", len(m.requests))
+	}
+	reply := m.replies[0]
+	m.replies = m.replies[1:]
+	return reply, nil
+}

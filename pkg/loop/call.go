@@ -1,0 +1,112 @@
+package loop
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+// noOutput is what a model reads when a tool has nothing to tell: providers refuse empty
+// messages.
+const noOutput = "(no output)"
+
+// call runs one tool and appends its message. Its error ends the run; that of the tool
+// does not.
+func (r *run) call(ctx context.Context, c conversation.ToolCall) error {
+	if strings.TrimSpace(c.Arguments) == "" {
+		c.Arguments = "{}"
+	}
+	if err := r.emit(event.ToolStarted{CallID: c.ID, Tool: c.Name, Arguments: c.Arguments}); err != nil {
+		return err
+	}
+	started := time.Now()
+	done := r.execute(ctx, c)
+	r.out.Calls = append(r.out.Calls, done)
+
+	text := done.Text
+	if text == "" {
+		text = noOutput
+	}
+	r.out.Messages = append(r.out.Messages, conversation.Message{
+		Role: conversation.RoleTool, Text: cut(text, MaxToolText), ToolCallID: c.ID,
+	})
+	err := r.emit(event.ToolFinished{
+		CallID:   c.ID,
+		Tool:     c.Name,
+		Status:   done.Status,
+		Summary:  summary(text),
+		Duration: time.Since(started),
+	})
+	if err == nil && ctx.Err() != nil {
+		return stopped(ctx)
+	}
+	return err
+}
+
+// execute finds the tool and calls it.
+func (r *run) execute(ctx context.Context, c conversation.ToolCall) Call {
+	t, ok := r.loop.Tools.Find(c.Name)
+	if !ok {
+		there := "there are none"
+		if names := r.loop.Tools.Names(); len(names) > 0 {
+			there = "there are " + strings.Join(names, ", ")
+		}
+		return Call{c.Name, event.ToolNotFound, fmt.Sprintf("There is no tool %q; %s.", c.Name, there)}
+	}
+	result, err := contained(ctx, t, json.RawMessage(c.Arguments))
+	if err != nil {
+		return Call{c.Name, event.ToolError, "Error: " + strings.ToValidUTF8(message(err), "�")}
+	}
+	return Call{c.Name, event.ToolSuccess, strings.ToValidUTF8(result.Text, "�")}
+}
+
+// contained turns a panic of the tool into its error: one bad tool must not take the
+// other steps of the process with it.
+func contained(ctx context.Context, t tool.Tool, args json.RawMessage) (result tool.Result, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the tool panicked: %v", p)
+		}
+	}()
+	return t.Call(ctx, args)
+}
+
+// message is what a model may read of an error: of our own the message alone, for the
+// cause is for the log.
+func message(err error) string {
+	if e, ok := errors.AsType[*failure.Error](err); ok {
+		return e.Message
+	}
+	return err.Error()
+}
+
+// cut shortens text to at most limit bytes, and says so, without breaking a character.
+func cut(text string, limit int) string {
+	const mark = "… (cut)"
+	if len(text) <= limit {
+		return text
+	}
+	end := limit - len(mark)
+	for end > 0 && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + mark
+}
+
+// summary is the beginning of a text on one line (CO-47).
+func summary(text string) string {
+	runes := []rune(strings.Join(strings.Fields(text), " "))
+	if len(runes) <= event.MaxSummary {
+		return string(runes)
+	}
+	return string(runes[:event.MaxSummary-1]) + "…"
+}

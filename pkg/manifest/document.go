@@ -1,0 +1,169 @@
+package manifest
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"io/fs"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// loadFile reads the documents of one file; those that are empty do not count.
+func loadFile(fsys fs.FS, name string) ([]Document, []error) {
+	text, err := fs.ReadFile(fsys, name)
+	if err != nil {
+		return nil, []error{Place{name, 1}.Errorf("cannot be read: %v", err)}
+	}
+	if len(text) > MaxFileBytes {
+		return nil, []error{Place{name, 1}.Errorf("the file has more than %d bytes; split it", MaxFileBytes)}
+	}
+	var all []Document
+	var wrong []error
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	for {
+		var node yaml.Node
+		err := decoder.Decode(&node)
+		if errors.Is(err, io.EOF) {
+			return all, wrong
+		}
+		if err != nil {
+			return all, append(wrong, syntaxError(name, err))
+		}
+		root := node.Content[0]
+		if root.Kind == yaml.ScalarNode && root.ShortTag() == "!!null" {
+			continue
+		}
+		doc, errs := open(name, root)
+		if len(errs) == 0 {
+			all = append(all, doc)
+		}
+		wrong = append(wrong, errs...)
+	}
+}
+
+// yamlPlace is how the library says where an error is.
+var yamlPlace = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
+
+func syntaxError(file string, err error) error {
+	place := Place{file, 1}
+	if m := yamlPlace.FindStringSubmatch(err.Error()); m != nil && m[1] != "" {
+		place.Line, err = atoi(m[1]), errors.New(strings.TrimPrefix(err.Error(), m[0]))
+	}
+	return place.Errorf("this is not YAML: %s", strings.TrimPrefix(err.Error(), "yaml: "))
+}
+
+func atoi(digits string) int {
+	n, _ := strconv.Atoi(digits) // the pattern admits digits only
+	return n
+}
+
+// open reads the part that all documents have in common.
+func open(file string, root *yaml.Node) (Document, []error) {
+	var env envelope
+	if errs := decode(file, root, &env); len(errs) > 0 {
+		return Document{}, errs
+	}
+	doc := Document{File: file, Line: root.Line, Kind: env.Kind, Name: env.Metadata.Name}
+	var wrong []error
+	at := func(keys ...any) Place { return Place{file, lineOf(root, keys)} }
+	if env.APIVersion != APIVersion {
+		wrong = append(wrong, at("apiVersion").Errorf("apiVersion is %q; want %q", env.APIVersion, APIVersion))
+	}
+	if !slices.Contains(kinds, env.Kind) {
+		wrong = append(wrong, at("kind").Errorf("unknown kind %q; %s", env.Kind, suggest(env.Kind, kinds)))
+	}
+	if !namePattern.MatchString(env.Metadata.Name) {
+		wrong = append(wrong, at("metadata", "name").Errorf(
+			"metadata.name is %q; use a-z, 0-9 and hyphens, at most 63 characters, no hyphen at the ends", env.Metadata.Name))
+	}
+	switch spec := resolve(&env.Spec); {
+	case spec.IsZero() || spec.ShortTag() == "!!null":
+		wrong = append(wrong, at().Errorf("spec is missing"))
+	case spec.Kind != yaml.MappingNode:
+		wrong = append(wrong, at("spec").Errorf("spec: want fields, got %s", describe(spec)))
+	default:
+		doc.spec = spec
+	}
+	return doc, wrong
+}
+
+// Decode reads the spec into v, a pointer to a struct with yaml tags. Keys lead to a part
+// of the spec, for fields whose type depends on others (there of type yaml.Node): strings
+// for fields, ints for items. A part that is not there leaves v as it is. All that is wrong
+// is in the one error, joined, each of type *Error.
+func (d Document) Decode(v any, keys ...any) error {
+	node, ok := find(d.spec, keys)
+	if !ok {
+		return nil
+	}
+	return errors.Join(decode(d.File, node, v)...)
+}
+
+// At is the place of a part of the spec, or of the nearest part around it that is there.
+func (d Document) At(keys ...any) Place {
+	if d.spec == nil || len(keys) == 0 {
+		return d.place()
+	}
+	return Place{d.File, lineOf(d.spec, keys)}
+}
+
+// find follows the keys as far as they lead; ok says whether that was to the end.
+func find(node *yaml.Node, keys []any) (found *yaml.Node, ok bool) {
+	found, _, ok = follow(node, keys)
+	return found, ok
+}
+
+// lineOf is the line of the last key on the way: of a field it is that of its name.
+func lineOf(node *yaml.Node, keys []any) int {
+	_, line, _ := follow(node, keys)
+	return line
+}
+
+func follow(node *yaml.Node, keys []any) (_ *yaml.Node, line int, ok bool) {
+	node = resolve(node)
+	if node == nil {
+		return nil, 0, false
+	}
+	line = node.Line
+	for _, key := range keys {
+		next, at := child(node, key)
+		if next == nil {
+			return node, line, false
+		}
+		node, line = resolve(next), at
+	}
+	return node, line, true
+}
+
+// child is the value under a key of a mapping or sequence, and the line where it begins.
+func child(node *yaml.Node, key any) (*yaml.Node, int) {
+	switch key := key.(type) {
+	case string:
+		if node.Kind != yaml.MappingNode {
+			return nil, 0
+		}
+		for i := 0; i+1 < len(node.Content); i += 2 {
+			if node.Content[i].Value == key {
+				return node.Content[i+1], node.Content[i].Line
+			}
+		}
+	case int:
+		if node.Kind == yaml.SequenceNode && key >= 0 && key < len(node.Content) {
+			return node.Content[key], node.Content[key].Line
+		}
+	}
+	return nil, 0
+}
+
+// resolve follows an alias.
+func resolve(node *yaml.Node) *yaml.Node {
+	for node != nil && node.Kind == yaml.AliasNode {
+		node = node.Alias
+	}
+	return node
+}

@@ -1,0 +1,124 @@
+// Package manifest reads what is declared in YAML, the same way for every kind: documents
+// of apiVersion troupe.dev/v1 with a kind, a name and a spec. It is strict: what it does
+// not know is an error that names file, line and the nearest thing it knows.
+package manifest
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// APIVersion is that of every document.
+const APIVersion = "troupe.dev/v1"
+
+// MaxFileBytes is the longest file that is read.
+const MaxFileBytes = 1 << 20
+
+// The kinds.
+const (
+	KindAgent    = "Agent"
+	KindWorkflow = "Workflow"
+)
+
+var kinds = []string{KindAgent, KindWorkflow}
+
+// Document is one declaration.
+type Document struct {
+	File string // name in the folder
+	Line int    // where the document begins, from 1
+	Kind string
+	Name string // a DNS label, unique in the folder among those of its kind
+
+	spec *yaml.Node // a mapping, or nil
+}
+
+// Error is one thing that is wrong with a manifest, and where.
+type Error struct {
+	Place
+	Message string
+}
+
+// Error is "file:line: message".
+func (e *Error) Error() string { return fmt.Sprintf("%s: %s", e.Place, e.Message) }
+
+// Place is a line of a file.
+type Place struct {
+	File string
+	Line int
+}
+
+// String is "file:line".
+func (p Place) String() string { return fmt.Sprintf("%s:%d", p.File, p.Line) }
+
+// Errorf says that something is wrong at the place.
+func (p Place) Errorf(format string, args ...any) *Error {
+	return &Error{p, fmt.Sprintf(format, args...)}
+}
+
+// Load reads all *.yaml and *.yml files at the root of fsys, each with any number of
+// documents, in the order of their names. All that is wrong is in the one error, joined,
+// mostly of type *Error; the documents that are right are returned beside it. A folder
+// without a document is an error.
+func Load(fsys fs.FS) ([]Document, error) {
+	names, err := fs.ReadDir(fsys, ".")
+	if err != nil {
+		return nil, fmt.Errorf("manifest: the folder cannot be read: %w", err)
+	}
+	var all []Document
+	var wrong []error
+	for _, entry := range names {
+		if ext := path.Ext(entry.Name()); entry.IsDir() || ext != ".yaml" && ext != ".yml" {
+			continue
+		}
+		docs, errs := loadFile(fsys, entry.Name())
+		all, wrong = append(all, docs...), append(wrong, errs...)
+	}
+	wrong = append(wrong, duplicates(all)...)
+	if len(all) == 0 && len(wrong) == 0 {
+		return nil, fmt.Errorf("manifest: the folder has no document; put a *.yaml file with apiVersion: %s and kind: %s into it",
+			APIVersion, strings.Join(kinds, " or "))
+	}
+	return all, errors.Join(wrong...)
+}
+
+// Select returns the documents of one kind, in order.
+func Select(docs []Document, kind string) []Document {
+	return slices.DeleteFunc(slices.Clone(docs), func(d Document) bool { return d.Kind != kind })
+}
+
+func duplicates(docs []Document) []error {
+	var wrong []error
+	first := map[[2]string]Place{}
+	for _, d := range docs {
+		key := [2]string{d.Kind, d.Name}
+		if before, ok := first[key]; ok {
+			wrong = append(wrong, d.place().Errorf("%s %q is declared before, at %s", d.Kind, d.Name, before))
+			continue
+		}
+		first[key] = d.place()
+	}
+	return wrong
+}
+
+func (d Document) place() Place { return Place{d.File, d.Line} }
+
+var namePattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+
+// envelope is what all documents have in common.
+type envelope struct {
+	APIVersion string    `yaml:"apiVersion"`
+	Kind       string    `yaml:"kind"`
+	Metadata   metadata  `yaml:"metadata"`
+	Spec       yaml.Node `yaml:"spec"`
+}
+
+type metadata struct {
+	Name string `yaml:"name"`
+}

@@ -1,0 +1,220 @@
+package manifest
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/agnivade/levenshtein"
+	"go.yaml.in/yaml/v3"
+)
+
+// decode reads node into v after it has checked that everything in node has its place
+// there, so that all problems are found at once and each has its line.
+func decode(file string, node *yaml.Node, v any) []error {
+	c := checker{file: file}
+	c.check(node, reflect.TypeOf(v), "")
+	if len(c.wrong) > 0 {
+		return c.wrong
+	}
+	if err := node.Decode(v); err != nil {
+		return []error{c.translate(node, err)}
+	}
+	return nil
+}
+
+// checker walks a node and the type that it shall fit.
+type checker struct {
+	file  string
+	wrong []error
+}
+
+func (c *checker) errorf(node *yaml.Node, format string, args ...any) {
+	c.wrong = append(c.wrong, Place{c.file, node.Line}.Errorf(format, args...))
+}
+
+// translate is for what only the library finds: texts of types with their own decoding.
+func (c *checker) translate(node *yaml.Node, err error) error {
+	place := Place{c.file, node.Line}
+	if t, ok := errors.AsType[*yaml.TypeError](err); ok {
+		return place.Errorf("%s", strings.Join(t.Errors, "; "))
+	}
+	return place.Errorf("%s", strings.TrimPrefix(err.Error(), "yaml: "))
+}
+
+var (
+	nodeType        = reflect.TypeFor[yaml.Node]()
+	durationType    = reflect.TypeFor[time.Duration]()
+	unmarshalerType = reflect.TypeFor[yaml.Unmarshaler]()
+)
+
+// check compares node with type t. The name is that of the field, for messages.
+func (c *checker) check(node *yaml.Node, t reflect.Type, name string) {
+	node = resolve(node)
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch {
+	case t == nodeType, t.Kind() == reflect.Interface, reflect.PointerTo(t).Implements(unmarshalerType):
+		return
+	case node.Kind == yaml.ScalarNode && node.ShortTag() == "!!null":
+		return // the default stays
+	case t == durationType:
+		if _, err := time.ParseDuration(node.Value); node.Kind != yaml.ScalarNode || err != nil {
+			c.errorf(node, "%s: want a duration such as 30s or 5m, got %s", name, describe(node))
+		}
+		return
+	}
+	switch t.Kind() {
+	case reflect.Struct:
+		c.checkStruct(node, t, name)
+	case reflect.Map:
+		c.checkMap(node, t, name)
+	case reflect.Slice, reflect.Array:
+		if node.Kind != yaml.SequenceNode {
+			c.errorf(node, "%s: want a list, got %s", name, describe(node))
+			return
+		}
+		for i, item := range node.Content {
+			c.check(item, t.Elem(), fmt.Sprintf("%s[%d]", name, i))
+		}
+	default:
+		if want := wantScalar(node, t); want != "" {
+			c.errorf(node, "%s: want %s, got %s", name, want, describe(node))
+		}
+	}
+}
+
+func (c *checker) checkStruct(node *yaml.Node, t reflect.Type, name string) {
+	if !c.mapping(node, name, "fields") {
+		return
+	}
+	fields := fieldsOf(t)
+	names := slices.Sorted(maps.Keys(fields))
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		key := node.Content[i]
+		field, ok := fields[key.Value]
+		if !ok {
+			c.errorf(key, "unknown field %q; %s", join(name, key.Value), suggest(key.Value, names))
+			continue
+		}
+		c.check(node.Content[i+1], field, join(name, key.Value))
+	}
+}
+
+func (c *checker) checkMap(node *yaml.Node, t reflect.Type, name string) {
+	if !c.mapping(node, name, "a mapping") {
+		return
+	}
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		c.check(node.Content[i+1], t.Elem(), join(name, node.Content[i].Value))
+	}
+}
+
+// mapping checks that node is a mapping of scalars without a key that comes twice.
+func (c *checker) mapping(node *yaml.Node, name, want string) bool {
+	if node.Kind != yaml.MappingNode {
+		if name == "" {
+			name = "document"
+		}
+		c.errorf(node, "%s: want %s, got %s", name, want, describe(node))
+		return false
+	}
+	first := map[string]int{}
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		key := node.Content[i]
+		if line, ok := first[key.Value]; ok {
+			c.errorf(key, "%q occurs twice; first in line %d", join(name, key.Value), line)
+		}
+		first[key.Value] = key.Line
+	}
+	return true
+}
+
+// fieldsOf are the fields of a struct by the names that YAML uses.
+func fieldsOf(t reflect.Type) map[string]reflect.Type {
+	fields := map[string]reflect.Type{}
+	for f := range t.Fields() {
+		tag, options, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		switch {
+		case tag == "-" || !f.IsExported():
+		case strings.Contains(options, "inline"):
+			maps.Copy(fields, fieldsOf(f.Type))
+		default:
+			fields[cmp.Or(tag, strings.ToLower(f.Name))] = f.Type
+		}
+	}
+	return fields
+}
+
+// wantScalar says what the type wants if node does not fit it.
+func wantScalar(node *yaml.Node, t reflect.Type) string {
+	tag := ""
+	if node.Kind == yaml.ScalarNode {
+		tag = node.ShortTag()
+	}
+	fits := node.Kind == yaml.ScalarNode && node.Decode(reflect.New(t).Interface()) == nil
+	switch t.Kind() {
+	case reflect.String:
+		if tag == "!!bool" || !fits {
+			return "a text"
+		}
+	case reflect.Bool:
+		if !fits {
+			return "true or false"
+		}
+	case reflect.Float32, reflect.Float64:
+		if !fits {
+			return "a number"
+		}
+	default:
+		if tag != "!!int" || !fits {
+			return "a whole number"
+		}
+	}
+	return ""
+}
+
+func describe(node *yaml.Node) string {
+	switch node.Kind {
+	case yaml.SequenceNode:
+		return "a list"
+	case yaml.MappingNode:
+		return "a mapping"
+	default:
+		return fmt.Sprintf("%q", node.Value)
+	}
+}
+
+func join(path, name string) string {
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}
+
+// suggest names the known word that is nearest to the given one, or all of them when none
+// is near.
+func suggest(word string, known []string) string {
+	if near := Nearest(word, known); near != "" {
+		return fmt.Sprintf("did you mean %q?", near)
+	}
+	return "there are " + strings.Join(known, ", ")
+}
+
+// Nearest is the known word that somebody may have meant who wrote the given one, or empty
+// when there is none like it.
+func Nearest(word string, known []string) string {
+	near, best := "", 1+max(2, len(word)/3)
+	for _, k := range known {
+		if d := levenshtein.ComputeDistance(strings.ToLower(word), strings.ToLower(k)); d < best && d < max(len(k), len(word)) {
+			near, best = k, d
+		}
+	}
+	return near
+}

@@ -1,0 +1,69 @@
+package tool
+
+import (
+	"slices"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/llm"
+)
+
+// Set is an ordered list of tools with unique names. It does not change once it is made.
+// The nil Set is empty.
+type Set struct {
+	tools  []Tool
+	byName map[string]Tool
+}
+
+// NewSet returns a set of the given tools in their order. A name that is not valid, or
+// that occurs twice, gives agent_validation (CO-59).
+func NewSet(tools ...Tool) (*Set, error) {
+	s := &Set{byName: map[string]Tool{}}
+	for _, t := range tools {
+		name := t.Spec().Name
+		if err := checkName(name); err != nil {
+			return nil, err
+		}
+		if _, ok := s.byName[name]; ok {
+			return nil, failure.Newf(failure.AgentValidation, "tool.NewSet",
+				"two tools are named %q: rename one", name)
+		}
+		s.tools = append(s.tools, t)
+		s.byName[name] = t
+	}
+	return s, nil
+}
+
+// Find returns the tool of the given name and whether there is one.
+func (s *Set) Find(name string) (Tool, bool) {
+	if s == nil {
+		return nil, false
+	}
+	t, ok := s.byName[name]
+	return t, ok
+}
+
+// Tools are all tools, in order.
+func (s *Set) Tools() []Tool {
+	if s == nil {
+		return nil
+	}
+	return slices.Clone(s.tools)
+}
+
+// Names are those of all tools, in order.
+func (s *Set) Names() []string {
+	var names []string
+	for _, t := range s.Tools() {
+		names = append(names, t.Spec().Name)
+	}
+	return names
+}
+
+// Specs are what a model is told of the tools, in order.
+func (s *Set) Specs() []llm.ToolSpec {
+	var specs []llm.ToolSpec
+	for _, t := range s.Tools() {
+		specs = append(specs, t.Spec())
+	}
+	return specs
+}

@@ -1,0 +1,99 @@
+package tool_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+type addition struct {
+	A int `json:"a" jsonschema:"the first number"`
+	B int `json:"b,omitempty"`
+}
+
+func add(_ context.Context, in addition) (string, error) {
+	out, err := json.Marshal(in.A + in.B)
+	return string(out), err
+}
+
+func TestFunc_RunsWithTypedArguments(t *testing.T) {
+	sum, err := tool.Func("add", "Adds two numbers.", add)
+	require.NoError(t, err)
+
+	result, err := sum.Call(t.Context(), json.RawMessage(`{"a": 2, "b": 40}`))
+	require.NoError(t, err)
+	require.Equal(t, "42", result.Text)
+
+	var schema map[string]any
+	require.NoError(t, json.Unmarshal(sum.Spec().Schema, &schema))
+	want := map[string]any{
+		"type": "object",
+		"properties": map[string]any{
+			"a": map[string]any{"type": "integer", "description": "the first number"},
+			"b": map[string]any{"type": "integer"},
+		},
+		"required":             []any{"a"},
+		"additionalProperties": false,
+	}
+	require.Empty(t, cmp.Diff(want, schema))
+}
+
+// Req: CO-37
+func TestFunc_RefusesArgumentsWithAHint(t *testing.T) {
+	sum, err := tool.Func("add", "Adds two numbers.", add)
+	require.NoError(t, err)
+
+	for name, tc := range map[string]struct{ args, want string }{
+		"missing":    {`{"b": 1}`, "(required: a; all: a, b; provided: b)"},
+		"extra":      {`{"a": 1, "c": 2}`, "(required: a; all: a, b; provided: a, c)"},
+		"wrong type": {`{"a": "one"}`, "(required: a; all: a, b; provided: a)"},
+		"none":       {``, "(required: a; all: a, b; provided: none)"},
+		"no JSON":    {`{"a": `, "they are not a JSON object (required: a; all: a, b; provided: none)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := sum.Call(t.Context(), json.RawMessage(tc.args))
+			refused, ok := errors.AsType[*failure.Error](err)
+			require.True(t, ok, "%v", err)
+			require.Equal(t, failure.AgentValidation, refused.Mode)
+			require.Contains(t, refused.Message, tc.want)
+		})
+	}
+}
+
+func TestFunc_RefusesWhatIsNoTool(t *testing.T) {
+	_, err := tool.Func("add numbers", "Adds.", add)
+	require.ErrorContains(t, err, `tool name "add numbers"`)
+	_, err = tool.Func("add", " ", add)
+	require.ErrorContains(t, err, "description is empty")
+	_, err = tool.Func("shout", "Shouts.", func(_ context.Context, in string) (string, error) { return in, nil })
+	require.ErrorContains(t, err, "must be a struct")
+	_, err = tool.Func[addition]("add", "Adds.", nil)
+	require.ErrorContains(t, err, "no function")
+}
+
+// Req: CO-59
+func TestSet_KeepsOrderAndRefusesDuplicates(t *testing.T) {
+	first, err := tool.Func("zebra", "First.", add)
+	require.NoError(t, err)
+	second, err := tool.Func("ant", "Second.", add)
+	require.NoError(t, err)
+
+	set, err := tool.NewSet(first, second)
+	require.NoError(t, err)
+	require.Equal(t, []string{"zebra", "ant"}, set.Names())
+	found, ok := set.Find("ant")
+	require.True(t, ok)
+	require.Same(t, second, found)
+	_, ok = set.Find("bee")
+	require.False(t, ok)
+
+	_, err = tool.NewSet(first, second, first)
+	require.ErrorContains(t, err, `two tools are named "zebra"`)
+}

@@ -1,0 +1,112 @@
+package builtin
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+// Limits of what is indexed. The index takes about ten times the size of the documents.
+const (
+	maxFileBytes  = 1 << 20
+	maxTotalBytes = 16 << 20
+)
+
+// skipped are folders that hold no documents, beside those whose name starts with a dot.
+var skipped = map[string]bool{"vendor": true, "node_modules": true, "testdata": true, "gen": true}
+
+// read cuts all documents under the paths into passages. Files that are too long or no
+// UTF-8 are passed over; more than maxTotalBytes in all is an error.
+func read(ctx context.Context, paths []string) ([]passage, error) {
+	c := &corpus{}
+	for _, p := range paths {
+		if err := c.add(ctx, p); err != nil {
+			return nil, err
+		}
+	}
+	if len(c.passages) == 0 {
+		return nil, invalid("with.path: there is no .md, .txt or .go file in %s", strings.Join(paths, ", "))
+	}
+	return c.passages, nil
+}
+
+// corpus is what was read so far.
+type corpus struct {
+	passages []passage
+	bytes    int64
+}
+
+// add reads a file, or a folder with all below it.
+func (c *corpus) add(ctx context.Context, name string) error {
+	info, err := os.Stat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return invalid("with.path: %s does not exist; name a folder or file as seen from where the worker runs, or use --docs", name)
+	}
+	if err != nil {
+		return unreadable(name, err)
+	}
+	folder, start := name, "."
+	if !info.IsDir() {
+		folder, start = filepath.Split(name)
+	}
+	// A root follows no link that leads out of the folder.
+	root, err := os.OpenRoot(filepath.Clean(folder))
+	if err != nil {
+		return unreadable(name, err)
+	}
+	defer root.Close() //nolint:errcheck // it was only read from
+	fsys := root.FS()
+	return fs.WalkDir(fsys, start, func(file string, entry fs.DirEntry, err error) error {
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			return unreadable(path.Join(folder, file), err)
+		case entry.IsDir() && file != start && (skipped[entry.Name()] || strings.HasPrefix(entry.Name(), ".")):
+			return fs.SkipDir
+		case entry.IsDir() || !document(file):
+			return nil
+		}
+		return c.addFile(fsys, file, filepath.ToSlash(filepath.Join(folder, file)))
+	})
+}
+
+func document(file string) bool {
+	ext := path.Ext(file)
+	return ext == ".md" || ext == ".txt" || ext == ".go"
+}
+
+// addFile reads one file; shown is the name by which it is cited. A link that leads
+// nowhere, or out of the folder, is passed over.
+func (c *corpus) addFile(fsys fs.FS, file, shown string) error {
+	if info, err := fs.Stat(fsys, file); err != nil || !info.Mode().IsRegular() || info.Size() > maxFileBytes {
+		return nil //nolint:nilerr // documents that cannot be had are passed over
+	}
+	text, err := fs.ReadFile(fsys, file)
+	if err != nil {
+		return unreadable(shown, err)
+	}
+	if !utf8.Valid(text) {
+		return nil
+	}
+	if c.bytes += int64(len(text)); c.bytes > maxTotalBytes {
+		return invalid("with.path: there are more than %d MiB of documents; name a smaller folder", maxTotalBytes>>20)
+	}
+	c.passages = append(c.passages, cut(shown, string(text))...)
+	return nil
+}
+
+func invalid(format string, args ...any) *failure.Error {
+	return failure.Newf(failure.UserInvalidInput, "search_documents", format, args...)
+}
+
+func unreadable(name string, cause error) error {
+	return invalid("with.path: %s cannot be read", name).Because(cause)
+}

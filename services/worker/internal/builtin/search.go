@@ -1,0 +1,101 @@
+package builtin
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+// SearchDocuments is the tool that finds passages in a folder of documents.
+const SearchDocuments = "search_documents"
+
+// How many passages a search returns.
+const (
+	defaultPassages = 5
+	maxPassages     = 20
+)
+
+// searchSettings is what a declaration has under "with".
+type searchSettings struct {
+	Path  string   `yaml:"path"`  // a folder or file; relative to where the worker runs
+	Paths []string `yaml:"paths"` // more of them
+}
+
+// searchArguments is what a model gives.
+type searchArguments struct {
+	Query string `json:"query" jsonschema:"the words to look for"`
+	Limit int    `json:"limit,omitempty" jsonschema:"how many passages to return, 1 to 20; 5 if absent"`
+}
+
+// search is the tool. It owns an index in RAM between Start and Close.
+type search struct {
+	tool.Tool
+
+	paths []string
+	index atomic.Pointer[index]
+}
+
+func newSearch(settings searchSettings, override string) (tool.Tool, error) {
+	paths := slices.DeleteFunc(append([]string{settings.Path}, settings.Paths...), func(p string) bool { return p == "" })
+	if override != "" {
+		paths = []string{override}
+	}
+	if len(paths) == 0 {
+		return nil, failure.New(failure.UserInvalidInput, "builtin.Tool",
+			"with.path is missing: name the folder to search, such as ./docs")
+	}
+	s := &search{paths: paths}
+	var err error
+	s.Tool, err = tool.Func(SearchDocuments,
+		"Searches the documents and returns the passages that fit best, each with its file and line.", s.find)
+	return s, err
+}
+
+// Start reads and indexes the documents. It gives up when ctx ends.
+func (s *search) Start(ctx context.Context) error {
+	passages, err := read(ctx, s.paths)
+	if err != nil {
+		return err
+	}
+	built, err := newIndex(ctx, passages)
+	if err != nil {
+		return err
+	}
+	s.index.Store(built)
+	return nil
+}
+
+// Close drops the index.
+func (s *search) Close() error {
+	if built := s.index.Swap(nil); built != nil {
+		return built.close()
+	}
+	return nil
+}
+
+// find returns passages as blocks with a blank line between them: a line "path:line", then
+// the text. Nothing found is an empty text.
+func (s *search) find(ctx context.Context, in searchArguments) (string, error) {
+	built := s.index.Load()
+	if built == nil {
+		return "", failure.New(failure.AgentState, "search_documents", "the documents are not indexed: the agent is not started")
+	}
+	limit := min(in.Limit, maxPassages)
+	if limit <= 0 {
+		limit = defaultPassages
+	}
+	found, err := built.search(ctx, in.Query, limit)
+	if err != nil {
+		return "", err
+	}
+	blocks := make([]string, 0, len(found))
+	for _, p := range found {
+		blocks = append(blocks, p.path+":"+strconv.Itoa(p.line)+"\n"+p.text)
+	}
+	return strings.Join(blocks, "\n\n"), nil
+}

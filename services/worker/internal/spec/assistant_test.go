@@ -1,0 +1,195 @@
+package spec_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/stretchr/testify/require"
+
+	researchassistant "github.com/troupe-dev/troupe/agents/research-assistant"
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/llm/extractive"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/manifest"
+	"github.com/troupe-dev/troupe/services/worker/internal/builtin"
+	"github.com/troupe-dev/troupe/services/worker/internal/spec"
+)
+
+// docs is a small corpus for the assistant.
+func docs(t *testing.T) string {
+	t.Helper()
+	folder := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "state.md"), []byte(
+		"# State\n\nAn agent may write its own state. It asks the memory service for the rest.\n\nBread is baked.\n"), 0o600))
+	return folder
+}
+
+// scriptable is the assistant's folder with every model replaced by the scripted one.
+func scriptable(t *testing.T) fs.FS {
+	t.Helper()
+	fsys := fstest.MapFS{}
+	require.NoError(t, fs.WalkDir(researchassistant.FS, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		text, err := fs.ReadFile(researchassistant.FS, name)
+		text = []byte(strings.ReplaceAll(string(text), "model: "+extractive.Name, "model: "+scripted.Name))
+		fsys[name] = &fstest.MapFile{Data: text}
+		return err
+	}))
+	return fsys
+}
+
+// assistant runs agents of the assistant, one step after the other, as a mesh would.
+type assistant struct {
+	t      *testing.T
+	folder fs.FS
+	model  *scripted.Model
+	docs   string
+	step   execution.Step
+}
+
+func newAssistant(t *testing.T, folder fs.FS, said ...string) *assistant {
+	a := &assistant{t: t, folder: folder, docs: docs(t)}
+	for i, text := range said {
+		if i%2 == 0 {
+			a.step.History = append(a.step.History, conversation.User(text))
+		} else {
+			a.step.History = append(a.step.History, conversation.Assistant("clarification", text))
+		}
+	}
+	return a
+}
+
+func (a *assistant) run(name string, routes ...string) (execution.Result, []conversation.Message) {
+	a.t.Helper()
+	if a.model == nil {
+		a.model = scripted.New()
+	}
+	built, err := spec.Build(a.folder, name, catalog(a.t, a.model.Provider()), builtin.Catalog{Docs: a.docs})
+	require.NoError(a.t, err)
+	require.NoError(a.t, built.Start(a.t.Context()))
+	defer func() { require.NoError(a.t, built.Close()) }()
+
+	a.step.Number++
+	a.step.Routes = routes
+	result, messages, err := built.Run(a.t.Context(), a.step, func(event.Event) error { return nil })
+	require.NoError(a.t, err)
+	a.step.Prior = append(a.step.Prior, result)
+	return result, messages
+}
+
+func TestAssistant_DeclaresFourAgentsAndAWorkflow(t *testing.T) {
+	names, err := spec.Names(researchassistant.FS)
+	require.NoError(t, err)
+	require.Equal(t, []string{"coordinator", "clarification", "research", "synthesis"}, names)
+	all, err := manifest.Load(researchassistant.FS)
+	require.NoError(t, err)
+	require.Len(t, manifest.Select(all, manifest.KindWorkflow), 1)
+
+	for _, name := range names {
+		built, err := spec.Build(researchassistant.FS, name, catalog(t), builtin.Catalog{})
+		require.NoError(t, err)
+		require.Equal(t, agent.DefaultCapacity, built.Capacity())
+		require.NotEmpty(t, built.Description())
+	}
+}
+
+// Req: RA-4, RA-15, RA-16, RA-19, RA-20
+func TestAssistant_AnswersFromDocuments(t *testing.T) {
+	a := newAssistant(t, researchassistant.FS, "What may an agent write?")
+	routing, messages := a.run("coordinator", "clarification", "research")
+	require.Equal(t, "research", routing.NextAgent)
+	require.Empty(t, messages)
+
+	research, messages := a.run("research")
+	require.Len(t, messages, 1)
+	require.Equal(t, conversation.RoleAssistant, messages[0].Role)
+	require.Empty(t, messages[0].ToolCalls)
+	require.Equal(t, []string{builtin.SearchDocuments}, research.ToolsCalled)
+	require.Len(t, research.Observations, 1)
+	require.True(t, strings.HasPrefix(research.Observations[0], "Used tool: search_documents\n"))
+	require.Equal(t, 2, research.Iterations)
+
+	synthesis, messages := a.run("synthesis")
+	require.Len(t, messages, 1)
+	require.Contains(t, synthesis.Text, "“An agent may write its own state.”")
+	require.Contains(t, synthesis.Text, "Sources:\n"+filepath.ToSlash(a.docs)+"/state.md:3\n")
+	require.NotContains(t, synthesis.Text, "Bread")
+	require.InDelta(t, 0.6, *synthesis.Confidence, 0)
+}
+
+// Req: RA-13
+func TestAssistant_AsksWhenTheQuestionIsVague(t *testing.T) {
+	a := newAssistant(t, researchassistant.FS, "Tell me about it")
+	routing, _ := a.run("coordinator", "clarification", "research")
+	require.Equal(t, "clarification", routing.NextAgent)
+	question, messages := a.run("clarification")
+	require.True(t, question.InputRequired)
+	require.Contains(t, question.Text, "Tell me about it")
+	require.Equal(t, []conversation.Message{conversation.Assistant("clarification", question.Text)}, messages)
+}
+
+func TestAssistant_UnderstandsTheReplyToItsQuestion(t *testing.T) {
+	a := newAssistant(t, researchassistant.FS, "Tell me about it", "What exactly would you like to know?", "what an agent writes")
+	a.run("research")
+	synthesis, _ := a.run("synthesis")
+	require.Contains(t, synthesis.Text, "An agent may write its own state.")
+}
+
+// Req: RA-20
+func TestAssistant_IsNotConfidentWhenNothingWasFound(t *testing.T) {
+	a := newAssistant(t, researchassistant.FS, "What is the capital of France?")
+	research, _ := a.run("research")
+	require.Empty(t, research.Observations)
+	synthesis, _ := a.run("synthesis")
+	require.Contains(t, synthesis.Text, "found nothing")
+	require.InDelta(t, 0.0, *synthesis.Confidence, 0)
+}
+
+// Req: RA-18, RA-20
+func TestAssistant_AnswersEvenWhenItsModelsFail(t *testing.T) {
+	a := newAssistant(t, scriptable(t), "What may an agent write?")
+	a.model = scripted.New(scripted.Fail(errors.New("down")), scripted.Fail(errors.New("down")))
+	research, messages := a.run("research")
+	require.Equal(t, []string{"Research failed: its model did not answer"}, research.Observations)
+	require.Contains(t, research.Text, "Research failed")
+	require.Len(t, messages, 1)
+
+	synthesis, messages := a.run("synthesis")
+	require.Equal(t, research.Text, synthesis.Text)
+	require.InDelta(t, 0.0, *synthesis.Confidence, 0)
+	require.Len(t, messages, 1)
+}
+
+// Req: RA-20
+func TestAssistant_GivesSynthesisTheWindowAndTheObservations(t *testing.T) {
+	a := newAssistant(t, scriptable(t), "What may an agent write?")
+	a.model = scripted.New(
+		scripted.Call(
+			conversation.ToolCall{Name: builtin.SearchDocuments, Arguments: `{"query": "agent write"}`},
+			conversation.ToolCall{Name: builtin.SearchDocuments, Arguments: `{"query": "bread"}`},
+		),
+		scripted.Say("Its own state."),
+		scripted.Say("An agent may write its own state."),
+	)
+	research, _ := a.run("research")
+	synthesis, _ := a.run("synthesis")
+	require.InDelta(t, 0.8, *synthesis.Confidence, 0)
+
+	asked := a.model.Requests()[2]
+	require.Contains(t, asked.System, "You write the answer")
+	require.Equal(t, a.step.History, asked.Messages[:len(asked.Messages)-1])
+	briefing := asked.Messages[len(asked.Messages)-1]
+	require.Equal(t, "research", briefing.Author)
+	require.Contains(t, briefing.Text, strings.Join(research.Observations, "\n\n"))
+	require.Contains(t, briefing.Text, "Its own state.")
+}

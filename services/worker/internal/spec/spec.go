@@ -1,0 +1,247 @@
+// Package spec makes agents of what is declared in YAML: documents of kind Agent.
+package spec
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/lifecycle"
+	"github.com/troupe-dev/troupe/pkg/llm"
+	"github.com/troupe-dev/troupe/pkg/loop"
+	"github.com/troupe-dev/troupe/pkg/manifest"
+	"github.com/troupe-dev/troupe/pkg/tool"
+	"github.com/troupe-dev/troupe/services/worker/internal/builtin"
+)
+
+// Agent is the spec of a document of kind Agent. What is left out has the default of
+// agent.Config.
+type Agent struct {
+	Model        string              `yaml:"model"` // with its prefix, such as builtin/extractive
+	Description  string              `yaml:"description"`
+	Version      string              `yaml:"version"`
+	Instructions Instructions        `yaml:"instructions"`
+	Tools        []Tool              `yaml:"tools"`
+	AsksUser     bool                `yaml:"asksUser"`
+	OnFailure    agent.FailurePolicy `yaml:"onFailure"`
+	Limits       Limits              `yaml:"limits"`
+	Lifecycle    Lifecycle           `yaml:"lifecycle"`
+}
+
+// Instructions are the system prompt: one of the two.
+type Instructions struct {
+	Text string `yaml:"text"`
+	File string `yaml:"file"` // relative to the folder of the manifest
+}
+
+// Tool is one tool of an agent.
+type Tool struct {
+	Builtin string    `yaml:"builtin"`
+	With    yaml.Node `yaml:"with"` // settings, which depend on the tool
+}
+
+// Limits bound one instance.
+type Limits struct {
+	MaxIterations int           `yaml:"maxIterations"` // of one step
+	Capacity      int           `yaml:"capacity"`      // steps at once
+	Timeout       time.Duration `yaml:"timeout"`       // of one step
+}
+
+// Lifecycle is about an instance's way to readiness.
+type Lifecycle struct {
+	Timeout time.Duration `yaml:"timeout"` // of its startup (LC-12)
+}
+
+// Names are those of the agents that are declared in a folder, in order.
+func Names(folder fs.FS) ([]string, error) {
+	docs, err := manifest.Load(folder)
+	if err != nil {
+		return nil, err
+	}
+	return names(docs), nil
+}
+
+func names(docs []manifest.Document) []string {
+	var all []string
+	for _, d := range manifest.Select(docs, manifest.KindAgent) {
+		all = append(all, d.Name)
+	}
+	return all
+}
+
+// Build makes the agent of the given name; an empty name stands for the only one there is.
+// All that is wrong with the folder, or with the agent, is in the one error, each with file
+// and line. The tools are made but not started: their resources are looked for at
+// agent.Start.
+func Build(folder fs.FS, name string, models *llm.Catalog, tools builtin.Catalog) (*agent.Agent, error) {
+	docs, err := manifest.Load(folder)
+	if err != nil {
+		return nil, err
+	}
+	doc, err := pick(docs, name)
+	if err != nil {
+		return nil, err
+	}
+	b := &builder{folder: folder, doc: doc, models: models, tools: tools}
+	return b.build()
+}
+
+func pick(docs []manifest.Document, name string) (manifest.Document, error) {
+	agents := manifest.Select(docs, manifest.KindAgent)
+	if name == "" && len(agents) == 1 {
+		return agents[0], nil
+	}
+	for _, d := range agents {
+		if d.Name == name {
+			return d, nil
+		}
+	}
+	there := "there are " + strings.Join(names(docs), ", ")
+	if len(agents) == 0 {
+		there = "the folder declares no agent"
+	}
+	if near := manifest.Nearest(name, names(docs)); near != "" {
+		there = fmt.Sprintf("did you mean %q?", near)
+	}
+	if name == "" {
+		return manifest.Document{}, failure.Newf(failure.UserInvalidInput, "spec.Build", "say which agent to run: %s", there)
+	}
+	return manifest.Document{}, failure.Newf(failure.NotFound, "spec.Build", "agent %q is not declared: %s", name, there)
+}
+
+// builder makes one agent and collects what is wrong on the way.
+type builder struct {
+	folder fs.FS
+	doc    manifest.Document
+	models *llm.Catalog
+	tools  builtin.Catalog
+	wrong  []error
+}
+
+func (b *builder) errorf(keys []any, format string, args ...any) {
+	b.wrong = append(b.wrong, b.doc.At(keys...).Errorf(format, args...))
+}
+
+func (b *builder) build() (*agent.Agent, error) {
+	var s Agent
+	if err := b.doc.Decode(&s); err != nil {
+		return nil, err
+	}
+	config := agent.Config{
+		Name:          b.doc.Name,
+		Description:   s.Description,
+		Version:       s.Version,
+		Instructions:  b.instructions(s.Instructions),
+		Model:         b.model(s.Model),
+		Tools:         b.toolset(s.Tools),
+		MaxIterations: s.Limits.MaxIterations,
+		Capacity:      s.Limits.Capacity,
+		Timeout:       s.Limits.Timeout,
+		StartTimeout:  s.Lifecycle.Timeout,
+		AsksUser:      s.AsksUser,
+		OnFailure:     s.OnFailure,
+	}
+	b.limits(s)
+	if len(b.wrong) > 0 {
+		return nil, errors.Join(b.wrong...)
+	}
+	a, err := agent.New(config)
+	if err != nil {
+		return nil, b.doc.At().Errorf("%s", friendly(err))
+	}
+	return a, nil
+}
+
+// limits checks what agent.New would refuse, to name the fields as YAML does.
+func (b *builder) limits(s Agent) {
+	if n := s.Limits.MaxIterations; n < 0 || n > agent.MaxIterations {
+		b.errorf([]any{"limits", "maxIterations"}, "limits.maxIterations is %d; use 1 to %d, or leave it out for %d", n, agent.MaxIterations, loop.DefaultMaxIterations)
+	}
+	if n := s.Limits.Capacity; n < 0 || n > agent.MaxCapacity {
+		b.errorf([]any{"limits", "capacity"}, "limits.capacity is %d; use 1 to %d, or leave it out for %d", n, agent.MaxCapacity, agent.DefaultCapacity)
+	}
+	if d := s.Limits.Timeout; d < 0 {
+		b.errorf([]any{"limits", "timeout"}, "limits.timeout is %s; use a positive duration, or leave it out for %s", d, agent.DefaultTimeout)
+	}
+	if d := s.Lifecycle.Timeout; d < 0 {
+		b.errorf([]any{"lifecycle", "timeout"}, "lifecycle.timeout is %s; use a positive duration, or leave it out for %s", d, lifecycle.DefaultStartupTimeout)
+	}
+	if p := s.OnFailure; p != "" && p != agent.Fail && p != agent.Degrade {
+		b.errorf([]any{"onFailure"}, "onFailure is %q; use %s or %s", p, agent.Fail, agent.Degrade)
+	}
+}
+
+func (b *builder) model(name string) llm.Model {
+	if name == "" {
+		b.errorf(nil, "model is missing; the prefixes there are: %s", strings.Join(b.models.Prefixes(), ", "))
+		return nil
+	}
+	m, err := b.models.Model(name)
+	if err != nil {
+		b.errorf([]any{"model"}, "%s", friendly(err))
+	}
+	return m
+}
+
+func (b *builder) instructions(in Instructions) string {
+	if in.File == "" {
+		return in.Text
+	}
+	keys := []any{"instructions", "file"}
+	if in.Text != "" {
+		b.errorf(keys, "instructions: use text or file, not both")
+		return ""
+	}
+	name := path.Clean(in.File)
+	if !fs.ValidPath(name) {
+		b.errorf(keys, "instructions.file is %q; use a path inside the folder of this file", in.File)
+		return ""
+	}
+	text, err := fs.ReadFile(b.folder, name)
+	if err != nil {
+		b.errorf(keys, "instructions.file: %s cannot be read from the folder of this file", in.File)
+		return ""
+	}
+	return strings.TrimSpace(string(text))
+}
+
+func (b *builder) toolset(declared []Tool) []tool.Tool {
+	var all []tool.Tool
+	for i, t := range declared {
+		switch {
+		case t.Builtin == "":
+			b.errorf([]any{"tools", i}, "tools[%d].builtin is missing; there are %s", i, strings.Join(b.tools.Names(), ", "))
+			continue
+		case !slices.Contains(b.tools.Names(), t.Builtin):
+			b.errorf([]any{"tools", i, "builtin"}, "tools[%d]: there is no builtin tool %q; there are %s", i, t.Builtin, strings.Join(b.tools.Names(), ", "))
+			continue
+		}
+		made, err := b.tools.Tool(t.Builtin, func(v any) error { return b.doc.Decode(v, "tools", i, "with") })
+		if e, ok := errors.AsType[*failure.Error](err); ok {
+			b.errorf([]any{"tools", i, "with"}, "tools[%d].%s", i, e.Message)
+			continue
+		}
+		if err != nil {
+			b.wrong = append(b.wrong, err)
+			continue
+		}
+		all = append(all, made)
+	}
+	return all
+}
+
+// friendly is what of an error may be shown: of our own the message alone.
+func friendly(err error) string {
+	if e, ok := errors.AsType[*failure.Error](err); ok {
+		return e.Message
+	}
+	return err.Error()
+}

@@ -1,0 +1,141 @@
+package spec_test
+
+import (
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/troupe-dev/troupe/pkg/llm"
+	"github.com/troupe-dev/troupe/pkg/llm/extractive"
+	"github.com/troupe-dev/troupe/services/worker/internal/builtin"
+	"github.com/troupe-dev/troupe/services/worker/internal/spec"
+)
+
+func TestMain(m *testing.M) {
+	// bleve starts its workers once, when it is imported.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/blevesearch/bleve_index_api.AnalysisWorker"))
+}
+
+func catalog(t *testing.T, providers ...llm.Provider) *llm.Catalog {
+	t.Helper()
+	c, err := llm.NewCatalog(append(providers, extractive.Provider())...)
+	require.NoError(t, err)
+	return c
+}
+
+func folder(spec string) fstest.MapFS {
+	return fstest.MapFS{
+		"agents.yaml":   {Data: []byte("apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: one}\nspec:\n" + spec)},
+		"prompts/a.md":  {Data: []byte("Be brief.\n")},
+		"workflow.yaml": {Data: []byte("apiVersion: troupe.dev/v1\nkind: Workflow\nmetadata: {name: flow}\nspec: {entry: one}\n")},
+	}
+}
+
+func TestBuild_MakesTheDeclaredAgent(t *testing.T) {
+	a, err := spec.Build(folder(`
+  model: builtin/extractive
+  description: Does one thing.
+  version: 1.2
+  instructions: {file: prompts/a.md}
+  tools:
+    - builtin: search_documents
+      with: {path: ./docs}
+  asksUser: true
+  onFailure: degrade
+  limits: {maxIterations: 3, capacity: 2, timeout: 1m}
+  lifecycle: {timeout: 5s}
+`), "", catalog(t), builtin.Catalog{})
+	require.NoError(t, err)
+	require.Equal(t, "one", a.Name())
+	require.Equal(t, "Does one thing.", a.Description())
+	require.Equal(t, "1.2", a.Version())
+	require.Equal(t, "builtin/extractive", a.Model())
+	require.Equal(t, []string{"search_documents"}, a.Tools())
+	require.Equal(t, 2, a.Capacity())
+	require.Equal(t, 5*time.Second, a.StartTimeout())
+}
+
+// Req: CO-9
+func TestBuild_ReportsAllThatIsWrongWithPlace(t *testing.T) {
+	for name, tc := range map[string]struct {
+		spec string
+		want []string
+	}{
+		"shape": {
+			"  modl: x\n  plugins: [reflection]\n  tools: [{mcp: {command: [npx]}}]\n  lifecycle: {timeout: 30, retryOnFailure: true}\n",
+			[]string{
+				`agents.yaml:5: unknown field "modl"; did you mean "model"?`,
+				`agents.yaml:6: unknown field "plugins"; there are asksUser, description, instructions, lifecycle, limits, model, onFailure, tools, version`,
+				`agents.yaml:7: unknown field "tools[0].mcp"; there are builtin, with`,
+				`agents.yaml:8: lifecycle.timeout: want a duration such as 30s or 5m, got "30"`,
+				`agents.yaml:8: unknown field "lifecycle.retryOnFailure"; there are timeout`,
+			},
+		},
+		"meaning": {
+			`  model: nobody/nothing
+  instructions: {file: prompts/b.md}
+  tools:
+    - with: {path: x}
+    - builtin: search_document
+    - builtin: search_documents
+    - builtin: search_documents
+      with: {pth: x}
+  onFailure: retry
+  limits: {maxIterations: -1, capacity: 100000, timeout: -1s}
+  lifecycle: {timeout: -1s}
+`,
+			[]string{
+				`agents.yaml:6: instructions.file: prompts/b.md cannot be read from the folder of this file`,
+				`agents.yaml:5: model "nobody/nothing": no provider has the prefix "nobody"; there are builtin/`,
+				`agents.yaml:8: tools[0].builtin is missing; there are search_documents`,
+				`agents.yaml:9: tools[1]: there is no builtin tool "search_document"; there are search_documents`,
+				`agents.yaml:10: tools[2].with.path is missing: name the folder to search, such as ./docs`,
+				`agents.yaml:12: unknown field "pth"; did you mean "path"?`,
+				`agents.yaml:14: limits.maxIterations is -1; use 1 to 1000, or leave it out for 10`,
+				`agents.yaml:14: limits.capacity is 100000; use 1 to 10000, or leave it out for 16`,
+				`agents.yaml:14: limits.timeout is -1s; use a positive duration, or leave it out for 2m0s`,
+				`agents.yaml:15: lifecycle.timeout is -1s; use a positive duration, or leave it out for 30s`,
+				`agents.yaml:13: onFailure is "retry"; use fail or degrade`,
+			},
+		},
+		"no model": {"  description: x\n", []string{`agents.yaml:1: model is missing; the prefixes there are: builtin/`}},
+		"both instructions": {
+			"  model: builtin/extractive\n  instructions: {file: prompts/a.md, text: x}\n",
+			[]string{`agents.yaml:6: instructions: use text or file, not both`},
+		},
+		"file outside": {
+			"  model: builtin/extractive\n  instructions: {file: ../secret.md}\n",
+			[]string{`agents.yaml:6: instructions.file is "../secret.md"; use a path inside the folder of this file`},
+		},
+		"same tool twice": {
+			"  model: builtin/extractive\n  tools: [{builtin: search_documents, with: {path: a}}, {builtin: search_documents, with: {path: b}}]\n",
+			[]string{`agents.yaml:1: agent "one" is not valid: Tools: two tools are named "search_documents": rename one`},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := spec.Build(folder(tc.spec), "one", catalog(t), builtin.Catalog{})
+			require.Error(t, err)
+			require.Empty(t, cmp.Diff(tc.want, strings.Split(err.Error(), "\n")))
+		})
+	}
+}
+
+func TestBuild_NamesTheAgentsThereAre(t *testing.T) {
+	fsys := folder("  model: builtin/extractive\n")
+	_, err := spec.Build(fsys, "won", catalog(t), builtin.Catalog{})
+	require.ErrorContains(t, err, `agent "won" is not declared: did you mean "one"?`)
+	_, err = spec.Build(fsys, "something", catalog(t), builtin.Catalog{})
+	require.ErrorContains(t, err, "there are one")
+
+	fsys["more.yaml"] = &fstest.MapFile{Data: []byte("apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: two}\nspec: {}\n")}
+	_, err = spec.Build(fsys, "", catalog(t), builtin.Catalog{})
+	require.ErrorContains(t, err, "say which agent to run: there are one, two")
+	names, err := spec.Names(fsys)
+	require.NoError(t, err)
+	require.Equal(t, []string{"one", "two"}, names)
+}
