@@ -95,12 +95,14 @@ func (v *view) result(e *troupev1.Event, r *troupev1.TurnResult) {
 		v.line("\n%s %s", v.paint(red, "Failed:"), f.GetMessage())
 		return
 	}
-	v.line("\n%s\n", strings.TrimSpace(r.GetText()))
+	if text := strings.TrimSpace(r.GetText()); text != strings.TrimSpace(v.streamed) {
+		v.line("\n%s", text)
+	}
 	how := []string{fmt.Sprintf("by %s", r.GetAgent()), fmt.Sprintf("%d model calls", r.GetUsage().GetModelCalls()), short(r.GetDuration())}
 	if r.Confidence != nil {
 		how = slices.Insert(how, 1, fmt.Sprintf("confidence %.2f", r.GetConfidence()))
 	}
-	v.line("%s", v.paint(dim, strings.Join(how, ", ")))
+	v.line("\n%s", v.paint(dim, strings.Join(how, ", ")))
 	if r.GetOutcome() == troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED {
 		v.line("Answer with: troupe ask --session %s …", e.GetSessionId())
 	}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	researchassistant "github.com/troupe-dev/troupe/agents/research-assistant"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+	"github.com/troupe-dev/troupe/services/standalone"
+)
+
+type dev struct {
+	DataDir  string        `help:"Folder for the data of etcd and Redis." default:".troupe" env:"TROUPE_DATA_DIR" type:"path"`
+	GRPCAddr string        `name:"grpc-addr" help:"Address of the orchestrator, in plain text: keep it on loopback." default:"127.0.0.1:7400" env:"TROUPE_GRPC_ADDR"`
+	HTTPAddr string        `name:"http-addr" help:"Address of the probes: /livez /readyz /startupz /metrics." default:"127.0.0.1:7480" env:"TROUPE_HTTP_ADDR"`
+	Agents   string        `help:"Folder with YAML files that declare agents and workflows. Empty: the research assistant that is built in." env:"TROUPE_AGENTS" type:"path" placeholder:"DIR"`
+	Docs     string        `help:"Folder that search_documents searches, in place of the declared one." env:"TROUPE_DOCS" type:"path" placeholder:"DIR"`
+	Drain    time.Duration `help:"How long running turns may take to end at a stop." default:"10s" env:"TROUPE_DRAIN"`
+	Ask      string        `help:"Ask this once the mesh is up, show what happens, and stop." placeholder:"TEXT"`
+
+	Telemetry telemetry.Config `embed:""`
+}
+
+// Run runs the mesh until a signal, or until the question of --ask is answered.
+func (d *dev) Run(ctx context.Context, term terminal) error {
+	if os.Getenv("TROUPE_LOG_FORMAT") == "" {
+		d.Telemetry.LogFormat = "console" // a person reads along
+	}
+	if d.Ask != "" && os.Getenv("TROUPE_LOG_LEVEL") == "" {
+		d.Telemetry.LogLevel = "warn"
+	}
+	t, err := telemetry.New(ctx, "troupe", d.Telemetry)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	began := time.Now()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	asked := make(chan error, 1)
+	err = standalone.Run(ctx, t, standalone.Config{
+		DataDir: d.DataDir, GRPCAddr: d.GRPCAddr, HTTPAddr: d.HTTPAddr, Agents: d.files(), Docs: d.Docs, Drain: d.Drain,
+	}, func(e standalone.Endpoints) {
+		if d.Ask == "" {
+			d.announce(term, e, time.Since(began))
+			return
+		}
+		go func() { defer stop(); asked <- d.question(ctx, term, e) }()
+	})
+	select {
+	case answer := <-asked:
+		return errors.Join(answer, err)
+	default:
+		return err
+	}
+}
+
+func (d *dev) files() fs.FS {
+	if d.Agents == "" {
+		return researchassistant.FS
+	}
+	return os.DirFS(d.Agents)
+}
+
+func (d *dev) announce(term terminal, e standalone.Endpoints, took time.Duration) {
+	fmt.Fprintf(term.out, `
+The mesh is up after %s, with the agents %s.
+
+  gRPC   %s   (plain text, with reflection)
+  HTTP   http://%s/readyz  /livez  /startupz  /metrics
+  data   %s
+
+Ask it something:
+
+  troupe ask --addr %[3]s "What may an agent write?"
+
+  grpcurl -plaintext -d '{"text":"What may an agent write?"}' %[3]s troupe.v1.OrchestratorService/Orchestrate
+
+Stop it with Ctrl-C.
+`, took.Round(time.Millisecond), strings.Join(e.Agents, ", "), e.GRPC, e.HTTP, d.DataDir)
+}
+
+// question asks once and shows what happens.
+func (d *dev) question(ctx context.Context, term terminal, e standalone.Endpoints) error {
+	fmt.Fprintf(term.out, "The mesh is up at %s: agents %s.\n\n> %s\n\n", e.GRPC, strings.Join(e.Agents, ", "), d.Ask)
+	c, conn, err := server{e.GRPC}.dial()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	return show(term, false, c.Turn(ctx, &troupev1.OrchestrateRequest{Input: &troupev1.OrchestrateRequest_Text{Text: d.Ask}}))
+}

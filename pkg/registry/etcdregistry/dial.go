@@ -1,0 +1,40 @@
+package etcdregistry
+
+import (
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+// Dial returns a client of the etcd at the given addresses, host:port, all members of one
+// cluster. It does not wait for any: calls do, each within its own context. The client
+// goes around a member that does not answer pings; gRPC sends one every 10 s at most.
+// Close it after all that use it. Modes: user_invalid_input.
+func Dial(endpoints []string, log *zap.Logger) (*clientv3.Client, error) {
+	if len(endpoints) == 0 {
+		return nil, failure.New(failure.UserInvalidInput, "registry.Dial",
+			"no address of etcd is given: name at least one as host:port")
+	}
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints:            endpoints,
+		DialKeepAliveTime:    2 * time.Second,
+		DialKeepAliveTimeout: time.Second,
+		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+			// Shorter than a call may take, so that a call finds an etcd that is back.
+			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: callTimeout / 2},
+			MinConnectTimeout: callTimeout,
+		})},
+		Logger: log.Named("etcd").WithOptions(zap.IncreaseLevel(zapcore.ErrorLevel)),
+	})
+	if err != nil {
+		return nil, failure.Newf(failure.UserInvalidInput, "registry.Dial",
+			"the addresses of etcd %q cannot be used: give each as host:port", endpoints).Because(err)
+	}
+	return client, nil
+}

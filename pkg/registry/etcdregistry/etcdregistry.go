@@ -1,0 +1,108 @@
+// Package etcdregistry is the registry over etcd: a key for each instance, under a lease.
+//
+//	<prefix>/<agent>/<instance id>   the instance as JSON; its incarnation is the key's create revision
+//
+// Nothing here trusts a lease for more than taking records of the dead away: a live
+// instance can lose its lease, and a dead one keeps it for the TTL and longer when etcd
+// changes its leader (guarantees 2.6).
+package etcdregistry
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/registry"
+	"github.com/troupe-dev/troupe/pkg/wire"
+)
+
+// Defaults of Config.
+const (
+	DefaultPrefix = "/troupe/v1/reg"
+	DefaultTTL    = 15 * time.Second
+)
+
+// callTimeout bounds each call to etcd, so that a member that hangs is noticed.
+const callTimeout = 3 * time.Second
+
+// Config is where and for how long instances are registered. Zero fields get defaults.
+type Config struct {
+	Prefix string // of the keys, without a slash at its end
+	// TTL is how long a registration outlives its process. etcd counts whole seconds and
+	// takes no less than about 2 s; it may keep one for longer, never for less.
+	TTL time.Duration
+}
+
+// Registry implements registry.Registry. It is safe for concurrent use.
+type Registry struct {
+	client *clientv3.Client
+	log    *zap.Logger
+	prefix string // with a slash at its end
+	ttl    int64  // seconds
+}
+
+// New returns the registry that the client reaches. The client stays the caller's: close
+// it after all registrations and watches have ended.
+func New(client *clientv3.Client, log *zap.Logger, cfg Config) *Registry {
+	if cfg.Prefix == "" {
+		cfg.Prefix = DefaultPrefix
+	}
+	if cfg.TTL <= 0 {
+		cfg.TTL = DefaultTTL
+	}
+	return &Registry{
+		client: client,
+		log:    log.Named("registry"),
+		prefix: cfg.Prefix + "/",
+		ttl:    int64((cfg.TTL + time.Second - 1) / time.Second),
+	}
+}
+
+func (r *Registry) path(k registry.Key) string { return r.prefix + k.Agent + "/" + k.ID }
+
+// key is the inverse of path.
+func (r *Registry) key(path []byte) registry.Key {
+	agent, id, _ := strings.Cut(strings.TrimPrefix(string(path), r.prefix), "/")
+	return registry.Key{Agent: agent, ID: id}
+}
+
+// instance reads a stored key. One that cannot be read is not ours: it is logged and left
+// out.
+func (r *Registry) instance(path, value []byte, created int64) (registry.Instance, bool) {
+	in, err := wire.UnmarshalInstance(value)
+	if err != nil {
+		r.log.Warn("a key in the registry holds no instance", zap.ByteString("key", path), zap.Error(err))
+		return in, false
+	}
+	key := r.key(path)
+	in.Agent, in.ID, in.Incarnation = key.Agent, key.ID, created
+	return in, true
+}
+
+// away is the error of a call that etcd did not answer. A caller who gave up gets his own
+// reason.
+func (r *Registry) away(ctx context.Context, op string, err error) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return context.Cause(ctx)
+	}
+	mode := failure.SystemNetwork
+	if errors.Is(err, context.DeadlineExceeded) {
+		mode = failure.SystemTimeout
+	}
+	return failure.Newf(mode, op, "the registry (etcd at %s) does not answer", strings.Join(r.client.Endpoints(), ", ")).Because(err)
+}
+
+// pace is how calls are repeated while etcd is away: at once, then ever more slowly, with
+// jitter so that a fleet does not come back as one.
+func pace() *backoff.ExponentialBackOff {
+	b := backoff.NewExponentialBackOff()
+	b.InitialInterval, b.MaxInterval, b.Multiplier = 100*time.Millisecond, 3*time.Second, 2
+	b.Reset()
+	return b
+}

@@ -1,0 +1,137 @@
+// Package standalone runs a whole mesh in one process: embedded etcd and store, the three
+// services, and a worker for every declared agent. They talk over real gRPC on loopback,
+// by the same code and with the same fences as on a cluster; only the stores are embedded.
+package standalone
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"time"
+
+	"github.com/troupe-dev/troupe/pkg/process"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+	"github.com/troupe-dev/troupe/pkg/worker"
+	memory "github.com/troupe-dev/troupe/services/memory/app"
+	orchestrator "github.com/troupe-dev/troupe/services/orchestrator/app"
+	"github.com/troupe-dev/troupe/services/standalone/store"
+	workers "github.com/troupe-dev/troupe/services/worker/app"
+)
+
+// Config is what a mesh in one process needs to know.
+type Config struct {
+	DataDir  string // etcd and Redis live here; made when it is not there
+	GRPCAddr string // of the orchestrator, the only port for clients
+	HTTPAddr string // probes and metrics of the whole
+	Agents   fs.FS  // declared agents and workflows
+	Docs     string // folder for search_documents; empty: the declared one
+	Drain    time.Duration
+}
+
+// Endpoints is where the mesh is reached.
+type Endpoints struct {
+	GRPC, HTTP string
+	Agents     []string
+	Etcd       []string
+	Memory     string
+	Redis      string // URL
+}
+
+// anyPort lets the system choose a loopback port.
+const anyPort = "127.0.0.1:0"
+
+// Run serves until ctx ends, and calls ready with the endpoints once an agent of every
+// kind takes steps. The parts start in order and stop in reverse.
+func Run(ctx context.Context, t *telemetry.Telemetry, cfg Config, ready func(Endpoints)) error {
+	m, err := assemble(t, cfg)
+	if err != nil {
+		return err
+	}
+	return process.Run(ctx, t.Log, func() { ready(m.endpoints) }, m.parts...)
+}
+
+type mesh struct {
+	endpoints Endpoints
+	parts     []process.Part
+	opened    []interface{ Close() error }
+}
+
+// add takes a service whose ports are open as the next part to start.
+func (m *mesh) add(name string, grace time.Duration, service interface {
+	Run(ctx context.Context, ready func()) error
+	Close() error
+},
+) {
+	m.opened = append(m.opened, service)
+	m.parts = append(m.parts, process.Part{Name: name, Grace: grace, Run: service.Run})
+}
+
+// assemble makes every part; every port that is known beforehand is open after it.
+func assemble(t *telemetry.Telemetry, cfg Config) (_ *mesh, err error) {
+	m := &mesh{}
+	defer func() {
+		if err != nil {
+			for _, o := range m.opened {
+				err = errors.Join(err, o.Close())
+			}
+		}
+	}()
+	if m.endpoints.Agents, err = workers.Names(cfg.Agents); err != nil {
+		return nil, err
+	}
+	if err = m.stores(t, cfg); err != nil {
+		return nil, err
+	}
+	mem, err := memory.New(t.Named("memory"), memory.Config{GRPCAddr: anyPort, HTTPAddr: anyPort, Redis: m.endpoints.Redis, Grace: cfg.Drain})
+	if err != nil {
+		return nil, err
+	}
+	m.endpoints.Memory = mem.GRPCAddr()
+	m.add("memory", cfg.Drain+stopTime, mem)
+	for _, name := range m.endpoints.Agents {
+		w, err := workers.New(t, workers.Config{Agent: name, Docs: cfg.Docs, Worker: worker.Config{
+			GRPCAddr: anyPort, HTTPAddr: anyPort, Etcd: m.endpoints.Etcd, Memory: m.endpoints.Memory, Drain: cfg.Drain,
+		}}, cfg.Agents)
+		if err != nil {
+			return nil, err
+		}
+		m.add(name, cfg.Drain+stopTime, w)
+	}
+	orch, err := orchestrator.New(t.Named("orchestrator"), orchestrator.Config{
+		GRPCAddr: cfg.GRPCAddr, HTTPAddr: cfg.HTTPAddr, Etcd: m.endpoints.Etcd, Memory: m.endpoints.Memory, Redis: m.endpoints.Redis,
+		InstanceID: "standalone", Timeout: turnTimeout, RouteWait: routeWait, TraceRetention: traceRetention,
+		Drain: cfg.Drain, Reflection: true,
+	}, cfg.Agents)
+	if err != nil {
+		return nil, err
+	}
+	m.endpoints.GRPC, m.endpoints.HTTP = orch.GRPCAddr(), orch.HTTPAddr()
+	m.add("orchestrator", cfg.Drain+stopTime, orch) // last: its first list has every agent
+	return m, nil
+}
+
+// stores are the embedded etcd and Redis.
+func (m *mesh) stores(t *telemetry.Telemetry, cfg Config) error {
+	etcd, err := store.NewEtcd(store.EtcdConfig{DataDir: filepath.Join(cfg.DataDir, "etcd"), Log: t.Log})
+	if err != nil {
+		return err
+	}
+	redis, err := store.NewRedis(store.RedisConfig{DataDir: filepath.Join(cfg.DataDir, "redis"), Log: t.Log})
+	if err != nil {
+		return err
+	}
+	m.endpoints.Etcd, m.endpoints.Redis = etcd.Endpoints(), redis.URL()
+	m.parts = append(m.parts,
+		process.Part{Name: "etcd", Grace: stopTime, Run: etcd.Run},
+		process.Part{Name: "redis", Grace: stopTime, Run: redis.Run})
+	return nil
+}
+
+// What the flags of the services default to.
+const (
+	turnTimeout    = 2 * time.Minute
+	routeWait      = 5 * time.Second
+	traceRetention = 24 * time.Hour
+	stopTime       = 40 * time.Second // of a part, beyond its drain
+)

@@ -1,0 +1,167 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zapio"
+)
+
+// longestSocket is what every system takes as the path of a unix socket.
+const longestSocket = 103
+
+// stopTime is how long the child may take to end in order before it is killed. Nothing is
+// lost by that: what was acknowledged is on disk.
+const stopTime = 5 * time.Second
+
+// RedisConfig says where the Redis lives.
+type RedisConfig struct {
+	DataDir string // made with mode 0700 when it is not there; for this Redis alone
+	Log     *zap.Logger
+}
+
+// Redis is a redis-server or valkey-server as a child of this process, with every write on
+// disk before it is acknowledged. It listens on a unix socket in its folder, which only
+// the folder's owner can enter. Where neither program is on PATH, it is an imitation
+// inside this process, on a loopback port, and its state ends with Run.
+type Redis struct {
+	cfg     RedisConfig
+	program string // path of the server; empty: the imitation
+	socket  string // of the program
+	address string // of the imitation
+}
+
+// NewRedis finds the program and says in a warning when there is none. Nothing runs and
+// nothing is written before Run.
+func NewRedis(cfg RedisConfig) (*Redis, error) {
+	r := &Redis{cfg: cfg}
+	for _, name := range []string{"redis-server", "valkey-server"} {
+		if path, err := exec.LookPath(name); err == nil {
+			r.program = path
+			break
+		}
+	}
+	var err error
+	if r.program == "" {
+		r.address, err = freeAddress()
+		cfg.Log.Warn("no redis-server or valkey-server on PATH: state ends with this process")
+		return r, err
+	}
+	if r.cfg.DataDir, err = filepath.Abs(cfg.DataDir); err != nil {
+		return nil, fmt.Errorf("data folder: %w", err)
+	}
+	r.socket = filepath.Join(r.cfg.DataDir, "redis.sock")
+	if len(r.socket) > longestSocket {
+		return nil, fmt.Errorf("data folder: %s makes a socket path of %d bytes, and %d is the most: choose one with a shorter path",
+			cfg.DataDir, len(r.socket), longestSocket)
+	}
+	return r, nil
+}
+
+// URL is where clients reach it: unix:///path, or redis://host:port of the imitation. It
+// is the same in every Run.
+func (r *Redis) URL() string {
+	if r.program == "" {
+		return (&url.URL{Scheme: "redis", Host: r.address, Path: "/0"}).String()
+	}
+	return (&url.URL{Scheme: "unix", Path: r.socket}).String()
+}
+
+// Run serves until ctx ends and calls ready once it answers. It may be called again after
+// it returned. It is an error when the server ends by itself, or the folder is in use.
+func (r *Redis) Run(ctx context.Context, ready func()) (err error) {
+	if r.program == "" {
+		return r.imitate(ctx, ready)
+	}
+	release, err := lockFolder(r.cfg.DataDir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, release()) }()
+	return r.runChild(ctx, ready)
+}
+
+func (r *Redis) runChild(ctx context.Context, ready func()) error {
+	// The kernel ends the child when the thread that started it ends, which must not be
+	// before this process does.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+
+	output := &zapio.Writer{Log: r.cfg.Log.Named("redis"), Level: zapcore.ErrorLevel}
+	defer output.Close()
+	alive, cancel := context.WithCancel(ctx)
+	child := exec.CommandContext(alive, r.program, r.flags()...)
+	child.Stderr = output
+	child.SysProcAttr = childAttributes()
+	child.Cancel = func() error { return child.Process.Signal(syscall.SIGTERM) }
+	child.WaitDelay = stopTime
+
+	err := child.Start()
+	var waiting sync.WaitGroup
+	if err == nil {
+		waiting.Go(func() {
+			if r.answers(alive) {
+				ready()
+			}
+		})
+		err = child.Wait()
+	}
+	cancel()
+	waiting.Wait()
+	if ctx.Err() != nil {
+		return nil
+	}
+	return fmt.Errorf("%s ended by itself, see %s: %w", filepath.Base(r.program), r.logFile(), cmp.Or(err, errors.New("exit status 0")))
+}
+
+func (r *Redis) logFile() string { return filepath.Join(r.cfg.DataDir, "redis.log") }
+
+func (r *Redis) flags() []string {
+	return []string{
+		"--dir", r.cfg.DataDir, "--logfile", r.logFile(), "--daemonize", "no",
+		"--port", "0", "--unixsocket", r.socket, "--unixsocketperm", "700",
+		"--appendonly", "yes", "--appendfsync", "always", "--no-appendfsync-on-rewrite", "no",
+		"--save", "", "--maxmemory-policy", "noeviction",
+	}
+}
+
+// answers returns once the server answers a PING, with true, or ctx ends.
+func (r *Redis) answers(ctx context.Context) bool {
+	client := redis.NewClient(&redis.Options{Network: "unix", Addr: r.socket, MaxRetries: -1, DisableIdentity: true})
+	defer client.Close()
+	tries := time.NewTicker(10 * time.Millisecond)
+	defer tries.Stop()
+	for client.Ping(ctx).Err() != nil {
+		select {
+		case <-tries.C:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return ctx.Err() == nil
+}
+
+func (r *Redis) imitate(ctx context.Context, ready func()) error {
+	server := miniredis.NewMiniRedis()
+	server.ClockTTL(true) // or keys would never expire
+	if err := server.StartAddr(r.address); err != nil {
+		return fmt.Errorf("redis in memory: %w", err)
+	}
+	defer server.Close()
+	ready()
+	<-ctx.Done()
+	return nil
+}

@@ -1,0 +1,53 @@
+// Package store embeds the two stores of a mesh that runs in one process: an etcd in the
+// process, and a Redis beside it. They are real and durable: what was acknowledged is on
+// disk. Only where no Redis is installed an imitation in RAM takes its place.
+package store
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+)
+
+// lockFolder makes the folder, for its owner alone, and takes it for this process until
+// release: two servers on the same data would destroy it.
+func lockFolder(dir string) (release func() error, err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("data folder: %w", err)
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, "troupe.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("data folder: %w", err)
+	}
+	err = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		err = fmt.Errorf("data folder %s is in use by another process: end it, or give this one another folder", dir)
+	}
+	if err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return lock.Close, nil
+}
+
+// Ports are chosen below those that Linux gives to outgoing connections, so that none of
+// these takes the port of a server that is not up at the moment.
+const lowestPort, highestPort = 20000, 32000
+
+// freeAddress returns a loopback address at which nobody listens. Nothing holds it: the
+// server that is meant to listen there may still find it taken.
+func freeAddress() (string, error) {
+	var err error
+	for range 100 {
+		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(lowestPort+rand.IntN(highestPort-lowestPort)))
+		var l net.Listener
+		if l, err = net.Listen("tcp", address); err == nil {
+			return address, l.Close()
+		}
+	}
+	return "", fmt.Errorf("no free port on 127.0.0.1: %w", err)
+}

@@ -1,0 +1,107 @@
+package rig
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Binaries runs the three services as the binaries that are shipped, each a process.
+func Binaries(t testing.TB, cfg Config) *Mesh {
+	t.Helper()
+	dir, err := build()
+	require.NoError(t, err)
+	return start(t, cfg, func(m *Mesh, p Part) service { return launchProcess(m, dir, p) })
+}
+
+// build makes the binaries, once for all tests of a process, with the race detector in
+// them: that is also what the packages of the tests are built with, so little is left to do.
+var build = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "troupe-bin")
+	if err != nil {
+		return "", err
+	}
+	built = dir
+	cmd := exec.Command("go", "build", "-race", "-o", dir+"/", "./services/memory", "./services/orchestrator", "./services/worker")
+	cmd.Dir = root()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", errors.New(string(out))
+	}
+	return dir, nil
+})
+
+var built string
+
+// Clean removes the binaries; a TestMain calls it at the end.
+func Clean() {
+	if built != "" {
+		_ = os.RemoveAll(built)
+	}
+}
+
+type child struct {
+	cmd    *exec.Cmd
+	output *bytes.Buffer // read once it has ended
+	ended  chan error
+}
+
+func launchProcess(m *Mesh, dir string, p Part) service {
+	m.t.Helper()
+	program, _, _ := strings.Cut(string(p), " ")
+	c := &child{cmd: exec.Command(filepath.Join(dir, program)), output: &bytes.Buffer{}, ended: make(chan error, 1)}
+	c.cmd.Env = append(os.Environ(), m.environment(p)...)
+	c.cmd.Stdout, c.cmd.Stderr = c.output, c.output
+	require.NoError(m.t, c.cmd.Start())
+	go func() { c.ended <- c.cmd.Wait() }()
+	m.t.Cleanup(func() {
+		if m.t.Failed() {
+			m.t.Logf("%s said:\n%s", p, c.output)
+		}
+	})
+	return c
+}
+
+// environment configures a part the way a cluster does.
+func (m *Mesh) environment(p Part) []string {
+	program, agent, _ := strings.Cut(string(p), " ")
+	env := []string{"TROUPE_GRPC_ADDR=" + m.grpcAddr(p), "TROUPE_HTTP_ADDR=" + m.httpAddr(p), "TROUPE_LOG_LEVEL=info", "TROUPE_AGENTS=" + agentsDir()}
+	stores := []string{"TROUPE_ETCD=" + strings.Join(m.etcd.Endpoints(), ","), "TROUPE_MEMORY=" + m.grpcAddr(Memory), "TROUPE_DRAIN=" + drain.String()}
+	switch program {
+	case "memory":
+		return append(env, "TROUPE_REDIS="+m.redisURL())
+	case "orchestrator":
+		return append(append(env, stores...), "TROUPE_REDIS="+m.redisURL(), "TROUPE_ROUTE_WAIT="+m.cfg.RouteWait.String(), "TROUPE_REFLECTION=true")
+	default:
+		return append(append(env, stores...), "TROUPE_AGENT="+agent, "TROUPE_DOCS="+docs())
+	}
+}
+
+// stop sends SIGTERM; the exit code must be 0.
+func (c *child) stop() error {
+	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case err := <-c.ended:
+		return err
+	case <-timer.C:
+		c.kill()
+		return errors.New("still there " + patience.String() + " after SIGTERM")
+	}
+}
+
+func (c *child) kill() {
+	_ = c.cmd.Process.Kill()
+	<-c.ended
+}

@@ -1,0 +1,70 @@
+package rig
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+	"github.com/troupe-dev/troupe/pkg/worker"
+	memory "github.com/troupe-dev/troupe/services/memory/app"
+	orchestrator "github.com/troupe-dev/troupe/services/orchestrator/app"
+	workers "github.com/troupe-dev/troupe/services/worker/app"
+)
+
+// drain is how long parts may take to end what they do.
+const drain = 10 * time.Second
+
+// InProcess runs the services as goroutines of the test, with the race detector's eye on
+// them. A kill is a stop there.
+func InProcess(t testing.TB, cfg Config) *Mesh {
+	t.Helper()
+	return start(t, cfg, launchGoroutine)
+}
+
+type goroutine struct {
+	cancel context.CancelFunc
+	ended  chan error
+}
+
+func (g *goroutine) stop() error { g.cancel(); return <-g.ended }
+func (g *goroutine) kill()       { _ = g.stop() }
+
+func launchGoroutine(m *Mesh, p Part) service {
+	m.t.Helper()
+	made, err := m.make(p)
+	require.NoError(m.t, err)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(m.t.Context()))
+	g := &goroutine{cancel, make(chan error, 1)}
+	go func() { g.ended <- made.Run(ctx, func() {}) }()
+	return g
+}
+
+type runnable interface {
+	Run(ctx context.Context, ready func()) error
+}
+
+func (m *Mesh) make(p Part) (runnable, error) {
+	t := telemetry.Discard()
+	switch p {
+	case Memory:
+		return memory.New(t, memory.Config{GRPCAddr: m.grpcAddr(p), HTTPAddr: m.httpAddr(p), Redis: m.redisURL(), Grace: drain})
+	case Orchestrator:
+		return orchestrator.New(t, orchestrator.Config{
+			GRPCAddr: m.grpcAddr(p), HTTPAddr: m.httpAddr(p), Agents: agentsDir(), Etcd: m.etcd.Endpoints(),
+			Memory: m.grpcAddr(Memory), Redis: m.redisURL(), Timeout: time.Minute, RouteWait: m.cfg.RouteWait,
+			TraceRetention: time.Hour, Drain: drain, Reflection: true,
+		}, nil)
+	}
+	for _, agent := range Agents {
+		if p == Worker(agent) {
+			return workers.New(t, workers.Config{Agents: agentsDir(), Agent: agent, Docs: docs(), Worker: worker.Config{
+				GRPCAddr: m.grpcAddr(p), HTTPAddr: m.httpAddr(p), Etcd: m.etcd.Endpoints(), Memory: m.grpcAddr(Memory), Drain: drain,
+			}}, nil)
+		}
+	}
+	return nil, errors.New("no such part: " + string(p))
+}

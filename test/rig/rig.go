@@ -1,0 +1,242 @@
+// Package rig runs a whole mesh for a test, in one of two ways behind one type: its
+// services as goroutines of the test (InProcess), or as the built binaries over loopback
+// (Binaries). Redis and etcd are real in both. Every part can be stopped and started again
+// at its address, with its data.
+package rig
+
+import (
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+
+	"github.com/troupe-dev/troupe/pkg/client"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/rpc"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+	"github.com/troupe-dev/troupe/test/etcdtest"
+	"github.com/troupe-dev/troupe/test/redistest"
+)
+
+// Part names a part of the mesh.
+type Part string
+
+// The parts; Worker has the others.
+const (
+	Etcd         Part = "etcd"
+	Redis        Part = "redis"
+	Memory       Part = "memory"
+	Orchestrator Part = "orchestrator"
+)
+
+// Worker is the worker of an agent.
+func Worker(agent string) Part { return Part("worker " + agent) }
+
+// Agents of the mesh: those of the research assistant.
+var Agents = []string{"coordinator", "clarification", "research", "synthesis"}
+
+// patience is how long anything may take on a machine that is busy.
+const patience = 60 * time.Second
+
+// Config is what a test may choose.
+type Config struct {
+	RouteWait time.Duration // of the orchestrator; 0: 5 s
+}
+
+// Mesh is a running mesh. Its methods fail the test when they cannot do what they say, and
+// are for the test's own goroutine.
+type Mesh struct {
+	*client.Client
+	Conn *grpc.ClientConn // to the orchestrator
+
+	t         testing.TB
+	cfg       Config
+	addresses map[string]string // of the services' ports
+	etcd      *etcdtest.Etcd
+	redis     *redistest.Server
+	launch    launcher
+	running   map[Part]service
+}
+
+// service is a part that runs.
+type service interface {
+	stop() error // in order, as SIGTERM does
+	kill()       // at once, as SIGKILL does, where the rig can
+}
+
+// launcher starts a service of the mesh. It does not wait until it is ready.
+type launcher func(m *Mesh, p Part) service
+
+// start brings a whole mesh up.
+func start(t testing.TB, cfg Config, launch launcher) *Mesh {
+	t.Helper()
+	if cfg.RouteWait == 0 {
+		cfg.RouteWait = 5 * time.Second
+	}
+	m := &Mesh{
+		t: t, cfg: cfg, launch: launch, addresses: map[string]string{}, running: map[Part]service{},
+		etcd: etcdtest.Start(t), redis: redistest.New(t),
+	}
+	conn, err := rpc.Dial(m.grpcAddr(Orchestrator), telemetry.Discard())
+	require.NoError(t, err)
+	m.Conn, m.Client = conn, client.New(conn)
+	t.Cleanup(m.stopAll)
+	m.Start(Memory)
+	for _, agent := range Agents {
+		m.Start(Worker(agent))
+	}
+	m.Start(Orchestrator)
+	m.AwaitReady()
+	return m
+}
+
+func (m *Mesh) stopAll() {
+	require.NoError(m.t, m.Conn.Close())
+	for _, p := range m.services() {
+		if _, ok := m.running[p]; ok {
+			m.Stop(p)
+		}
+	}
+}
+
+// services in the order in which they stop.
+func (m *Mesh) services() []Part {
+	all := []Part{Orchestrator}
+	for _, agent := range Agents {
+		all = append(all, Worker(agent))
+	}
+	return append(all, Memory)
+}
+
+// Start starts a part that was stopped. It does not wait until it is ready.
+func (m *Mesh) Start(p Part) {
+	m.t.Helper()
+	switch p {
+	case Etcd:
+		m.etcd.Start()
+	case Redis:
+		m.redis.Start()
+	default:
+		m.running[p] = m.launch(m, p)
+	}
+}
+
+// Stop stops a part in order and returns when it has ended, without an error.
+func (m *Mesh) Stop(p Part) {
+	m.t.Helper()
+	switch p {
+	case Etcd:
+		m.etcd.Stop()
+	case Redis:
+		m.redis.Kill() // its data is on disk; nothing is gained by asking it
+	default:
+		require.NoError(m.t, m.running[p].stop(), "%s did not stop in order", p)
+		delete(m.running, p)
+	}
+}
+
+// Kill ends a service at once. In process that is a stop.
+func (m *Mesh) Kill(p Part) {
+	m.t.Helper()
+	m.running[p].kill()
+	delete(m.running, p)
+}
+
+// Restart stops a part and starts it again.
+func (m *Mesh) Restart(p Part) {
+	m.t.Helper()
+	m.Stop(p)
+	m.Start(p)
+}
+
+// Ready reports what the readiness probe of a service answers.
+func (m *Mesh) Ready(p Part) bool {
+	req, err := http.NewRequestWithContext(m.t.Context(), http.MethodGet, "http://"+m.httpAddr(p)+"/readyz", http.NoBody)
+	require.NoError(m.t, err)
+	resp, err := probes.Do(req)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = resp.Body.Close() }()
+	return resp.StatusCode == http.StatusOK
+}
+
+// probes keeps no connection, which would count as a leak.
+var probes = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
+
+// AwaitReady returns once the orchestrator is ready and every agent takes steps.
+func (m *Mesh) AwaitReady() {
+	m.t.Helper()
+	m.Await("every agent is ready", func() bool {
+		if !m.Ready(Orchestrator) {
+			return false
+		}
+		resp, err := m.ListAgents(m.t.Context(), &troupev1.ListAgentsRequest{})
+		return err == nil && len(resp.GetAgents()) == len(Agents) &&
+			!slices.ContainsFunc(resp.GetAgents(), func(a *troupev1.Agent) bool { return a.GetReady() == 0 })
+	})
+}
+
+// Await asks until the condition holds.
+func (m *Mesh) Await(what string, holds func() bool) {
+	m.t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			require.FailNow(m.t, "waited in vain", "for %s until: %s", patience, what)
+		}
+	}
+}
+
+// Lifecycle is the lifecycle of an agent's worker.
+func (m *Mesh) Lifecycle(agent string) troupev1.LifecycleServiceClient {
+	m.t.Helper()
+	conn, err := rpc.Dial(m.grpcAddr(Worker(agent)), telemetry.Discard())
+	require.NoError(m.t, err)
+	m.t.Cleanup(func() { require.NoError(m.t, conn.Close()) })
+	return troupev1.NewLifecycleServiceClient(conn)
+}
+
+func (m *Mesh) grpcAddr(p Part) string { return m.address(string(p) + "/grpc") }
+func (m *Mesh) httpAddr(p Part) string { return m.address(string(p) + "/http") }
+func (m *Mesh) redisURL() string       { return "redis://" + m.redis.Addr + "/0" }
+
+// address is a loopback address of its own, the same over restarts.
+func (m *Mesh) address(of string) string {
+	if m.addresses[of] == "" {
+		lis, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(m.t, err)
+		m.addresses[of] = lis.Addr().String()
+		require.NoError(m.t, lis.Close())
+	}
+	return m.addresses[of]
+}
+
+// root is the folder of the repository.
+func root() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Join(filepath.Dir(file), "..", "..")
+}
+
+func agentsDir() string { return filepath.Join(root(), "agents", "research-assistant") }
+
+// docs is what the mesh searches.
+func docs() string {
+	dir := filepath.Join(root(), "docs")
+	if _, err := os.Stat(dir); err != nil {
+		return root()
+	}
+	return dir
+}

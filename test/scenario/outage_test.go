@@ -1,0 +1,114 @@
+package scenario
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/testing/protocmp"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/test/rig"
+)
+
+var tooShort = durationpb.New(time.Millisecond)
+
+// Req: SO-9
+func sessionsAndTracesOutliveTheServices(t *testing.T, m *rig.Mesh) {
+	req := text(question)
+	before := ask(t, m, req)
+	m.Restart(rig.Memory)
+	m.Restart(rig.Orchestrator)
+	m.AwaitReady()
+
+	again := ask(t, m, req)
+	require.Empty(t, cmp.Diff(durable(before), durable(again), protocmp.Transform()), "the finished trace is there")
+	next := text("And who may write to MEMORY?")
+	next.SessionId = req.SessionId
+	require.EqualValues(t, 2, ask(t, m, next)[0].GetTurn(), "and so is the session")
+}
+
+// A turn is under way when Redis is killed; it ends once Redis is back. A new call is
+// refused cleanly meanwhile, and the same call works afterwards.
+func aRedisThatGoesAwayLosesNothing(t *testing.T, m *rig.Mesh) {
+	resume := hold(t, m, "research")
+	req := text(question)
+	var events []*troupev1.Event
+	for e, err := range m.Turn(t.Context(), req) {
+		require.NoError(t, err)
+		events = append(events, e)
+		if e.GetWarning().GetReason() != "WAITING" {
+			continue
+		}
+		m.Stop(rig.Redis)
+		resume()
+		m.Await("the orchestrator is not ready", func() bool { return !m.Ready(rig.Orchestrator) })
+		_, err := m.Sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: req.SessionId})
+		require.True(t, failure.Is(failure.FromStatus("", err), failure.SystemNetwork), "%v", err)
+		m.Start(rig.Redis)
+	}
+	checkTrace(t, events)
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(events).GetOutcome())
+	m.AwaitReady()
+	require.Empty(t, cmp.Diff(durable(events), durable(ask(t, m, req)), protocmp.Transform()))
+}
+
+// Req: LP-39
+func servesWithoutEtcd(t *testing.T, m *rig.Mesh) {
+	m.Stop(rig.Etcd)
+	for range 3 {
+		require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(ask(t, m, text(question))).GetOutcome())
+	}
+	require.True(t, m.Ready(rig.Orchestrator), "etcd does not decide readiness once it was there")
+	m.Start(rig.Etcd)
+	m.AwaitReady()
+	m.Restart(rig.Worker("synthesis"))
+	m.AwaitReady()
+	ask(t, m, text(question))
+}
+
+// Req: OC-6
+func aMissingAgentFailsTheTurnNotTheSession(t *testing.T, m *rig.Mesh) {
+	m.Stop(rig.Worker("synthesis"))
+	m.Await("synthesis is deregistered", func() bool {
+		resp, err := m.ListInstances(t.Context(), &troupev1.ListInstancesRequest{Agent: "synthesis"})
+		return err == nil && len(resp.GetInstances()) == 0
+	})
+	req := text(question)
+	events := ask(t, m, req)
+	r := result(events)
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_FAILED, r.GetOutcome())
+	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_NO_WORKER, r.GetFailure().GetMode())
+	require.Contains(t, r.GetFailure().GetMessage(), "synthesis")
+	s, err := m.Sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: req.SessionId})
+	require.NoError(t, err)
+	require.Equal(t, troupev1.SessionState_SESSION_STATE_FAILED, s.GetSession().GetState())
+
+	m.Start(rig.Worker("synthesis"))
+	m.AwaitReady()
+	next := text(question)
+	next.SessionId = req.SessionId
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(ask(t, m, next)).GetOutcome())
+}
+
+// A turn waits for an agent whose worker is being replaced.
+func answersAfterItsWorkerCameBack(t *testing.T, m *rig.Mesh) {
+	m.Stop(rig.Worker("research"))
+	started := false
+	var events []*troupev1.Event
+	for e, err := range m.Turn(t.Context(), text(question)) {
+		require.NoError(t, err)
+		events = append(events, e)
+		if e.GetWarning().GetReason() == "WAITING" && !started {
+			started = true
+			m.Start(rig.Worker("research"))
+		}
+	}
+	require.True(t, started)
+	checkTrace(t, events)
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(events).GetOutcome())
+	m.AwaitReady()
+}

@@ -1,0 +1,144 @@
+// Package scenario is what the mesh promises, seen by its clients: one suite, run on every
+// rig.
+package scenario
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/test/rig"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) { rig.Clean(); exit(code) }))
+}
+
+// scenarios run one after the other on one mesh; each leaves it whole.
+var scenarios = []struct {
+	name string
+	run  func(t *testing.T, m *rig.Mesh)
+}{
+	{"AnswersWithSources", answersWithSources},
+	{"GoesOnWithAConversation", goesOnWithAConversation},
+	{"TheSameRequestIsTheSameTurn", theSameRequestIsTheSameTurn},
+	{"SixteenAtOnceAreOneTurn", sixteenAtOnceAreOneTurn},
+	{"AsksBackAndUnderstandsTheReply", asksBackAndUnderstandsTheReply},
+	{"AnAgentCanBeAskedDirectly", anAgentCanBeAskedDirectly},
+	{"WatchesFromEverySequence", watchesFromEverySequence},
+	{"ATurnDoesNotNeedItsClient", aTurnDoesNotNeedItsClient},
+	{"OneTurnAtATime", oneTurnAtATime},
+	{"BadInputChangesNothing", badInputChangesNothing},
+	{"ShowsWhatIsThere", showsWhatIsThere},
+	{"SessionsAndTracesOutliveTheServices", sessionsAndTracesOutliveTheServices},
+	{"ARedisThatGoesAwayLosesNothing", aRedisThatGoesAwayLosesNothing},
+	{"ServesWithoutEtcd", servesWithoutEtcd},
+	{"AMissingAgentFailsTheTurnNotTheSession", aMissingAgentFailsTheTurnNotTheSession},
+	{"AnswersAfterItsWorkerCameBack", answersAfterItsWorkerCameBack},
+}
+
+func TestInProcess(t *testing.T) { runAll(t, rig.InProcess(t, rig.Config{RouteWait: 3 * time.Second})) }
+func TestBinaries(t *testing.T)  { runAll(t, rig.Binaries(t, rig.Config{RouteWait: 3 * time.Second})) }
+
+func runAll(t *testing.T, m *rig.Mesh) {
+	for _, s := range scenarios {
+		if !t.Run(s.name, func(t *testing.T) { s.run(t, m) }) {
+			return // the mesh may not be whole any more
+		}
+	}
+}
+
+const question = "What may an agent write?"
+
+func text(s string) *troupev1.OrchestrateRequest {
+	return &troupev1.OrchestrateRequest{Input: &troupev1.OrchestrateRequest_Text{Text: s}, SessionId: uuid.NewString(), RequestId: uuid.NewString()}
+}
+
+// ask carries a request to its end and checks what is true of every trace.
+func ask(t *testing.T, m *rig.Mesh, req *troupev1.OrchestrateRequest) []*troupev1.Event {
+	t.Helper()
+	events, err := collect(t.Context(), m, req)
+	require.NoError(t, err)
+	checkTrace(t, events)
+	return events
+}
+
+func collect(ctx context.Context, m *rig.Mesh, req *troupev1.OrchestrateRequest) (events []*troupev1.Event, _ error) {
+	for e, err := range m.Turn(ctx, req) {
+		if err != nil {
+			return events, err
+		}
+		events = append(events, e)
+	}
+	return events, nil
+}
+
+// refused sends a request past the client that resumes, and returns why it was refused.
+func refused(t *testing.T, m *rig.Mesh, req *troupev1.OrchestrateRequest) error {
+	t.Helper()
+	stream, err := m.Orchestrate(t.Context(), req)
+	require.NoError(t, err)
+	e, err := stream.Recv()
+	require.Error(t, err, "got %v", e)
+	return failure.FromStatus("scenario", err)
+}
+
+// durable leaves the text deltas out.
+func durable(events []*troupev1.Event) []*troupev1.Event {
+	return slices.DeleteFunc(slices.Clone(events), func(e *troupev1.Event) bool { return e.GetSequence() == 0 })
+}
+
+// checkTrace asserts what holds for every trace that is seen from the start: sequences
+// without a hole, one trace id, stages in order, exactly one end, and that is the last.
+func checkTrace(t *testing.T, events []*troupev1.Event) {
+	t.Helper()
+	stored := durable(events)
+	require.NotEmpty(t, stored)
+	var stages []troupev1.Stage
+	for i, e := range stored {
+		require.EqualValues(t, i+1, e.GetSequence())
+		require.Equal(t, stored[0].GetTraceId(), e.GetTraceId())
+		require.NotNil(t, e.GetTime())
+		require.Equal(t, e == stored[len(stored)-1], e.GetTurnResult() != nil, "event %d of %d", i+1, len(stored))
+		if len(stages) == 0 || stages[len(stages)-1] != e.GetStage() {
+			stages = append(stages, e.GetStage())
+		}
+	}
+	require.Regexp(t, `^INITIALIZE PLAN( ROUTE EXECUTE)*( ROUTE)?( AGGREGATE (COMPLETE|INPUT_REQUIRED)| FAILED| CANCELLED)$`, names(stages))
+}
+
+func names(stages []troupev1.Stage) string {
+	var all []string
+	for _, s := range stages {
+		all = append(all, strings.TrimPrefix(s.String(), "STAGE_"))
+	}
+	return strings.Join(all, " ")
+}
+
+func result(events []*troupev1.Event) *troupev1.TurnResult {
+	return events[len(events)-1].GetTurnResult()
+}
+
+// agents that ran, in order.
+func agents(events []*troupev1.Event) (all []string) {
+	for _, e := range events {
+		if e.GetStepFinished() != nil {
+			all = append(all, e.GetAgent())
+		}
+	}
+	return all
+}
+
+func fact(err error, key string) string {
+	e, _ := errors.AsType[*failure.Error](err)
+	return e.Facts[key]
+}

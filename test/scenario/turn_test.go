@@ -1,0 +1,209 @@
+package scenario
+
+import (
+	"context"
+	"os"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/test/rig"
+)
+
+var exit = os.Exit
+
+// Req: OC-1, OC-2, OC-4, RA-5, RA-6
+func answersWithSources(t *testing.T, m *rig.Mesh) {
+	events := ask(t, m, text(question))
+	require.Equal(t, []string{"coordinator", "research", "synthesis"}, agents(events))
+	r := result(events)
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, r.GetOutcome())
+	require.Equal(t, "synthesis", r.GetAgent())
+	require.Regexp(t, `\.md:\d+`, r.GetText(), "the answer cites file and line")
+	require.Positive(t, r.GetConfidence())
+	require.Positive(t, r.GetUsage().GetModelCalls())
+
+	var searched, streamed bool
+	for _, e := range events {
+		searched = searched || e.GetToolCallFinished().GetTool() == "search_documents"
+		streamed = streamed || e.GetTextDelta().GetText() != ""
+	}
+	require.True(t, searched)
+	require.True(t, streamed)
+}
+
+// Req: RA-21, RA-23
+func goesOnWithAConversation(t *testing.T, m *rig.Mesh) {
+	first := text(question)
+	require.EqualValues(t, 1, ask(t, m, first)[0].GetTurn())
+	second := text("And who enforces the epoch of a turn?")
+	second.SessionId = first.SessionId
+	require.EqualValues(t, 2, ask(t, m, second)[0].GetTurn())
+
+	resp, err := m.Sessions.ListMessages(t.Context(), &troupev1.ListMessagesRequest{SessionId: first.SessionId})
+	require.NoError(t, err)
+	var said []string
+	for i, msg := range resp.GetMessages() {
+		require.EqualValues(t, i+1, msg.GetSequence())
+		said = append(said, msg.GetRole().String()+" "+msg.GetAuthor())
+	}
+	turn := []string{"ROLE_USER ", "ROLE_ASSISTANT research", "ROLE_ASSISTANT synthesis"}
+	require.Equal(t, append(turn, turn...), said)
+	s, err := m.Sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: first.SessionId})
+	require.NoError(t, err)
+	require.Equal(t, troupev1.SessionState_SESSION_STATE_READY, s.GetSession().GetState())
+	require.EqualValues(t, 2, s.GetSession().GetTurns())
+}
+
+func theSameRequestIsTheSameTurn(t *testing.T, m *rig.Mesh) {
+	req := text(question)
+	first := ask(t, m, req)
+	again := ask(t, m, req)
+	require.Empty(t, cmp.Diff(durable(first), durable(again), protocmp.Transform()), "the same trace, event by event")
+
+	s, err := m.Sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: req.SessionId})
+	require.NoError(t, err)
+	require.EqualValues(t, 1, s.GetSession().GetTurns())
+
+	other := text("Something else?")
+	other.SessionId, other.RequestId = req.SessionId, req.RequestId
+	err = refused(t, m, other)
+	require.True(t, failure.Is(err, failure.KeyReused), "%v", err)
+}
+
+func sixteenAtOnceAreOneTurn(t *testing.T, m *rig.Mesh) {
+	req := text(question)
+	traces := make([]string, 16)
+	var wg sync.WaitGroup
+	for i := range traces {
+		wg.Go(func() {
+			own := text(question)
+			own.SessionId, own.RequestId = req.SessionId, req.RequestId
+			events, err := collect(t.Context(), m, own)
+			if err != nil || result(events) == nil {
+				t.Errorf("caller %d: %v", i, err)
+				return
+			}
+			traces[i] = events[0].GetTraceId()
+		})
+	}
+	wg.Wait()
+	for _, trace := range traces {
+		require.Equal(t, traces[0], trace)
+	}
+	s, err := m.Sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: req.SessionId})
+	require.NoError(t, err)
+	require.EqualValues(t, 1, s.GetSession().GetTurns())
+	require.EqualValues(t, 3, s.GetSession().GetMessages())
+}
+
+// Req: RA-8, RA-13, RA-14
+func asksBackAndUnderstandsTheReply(t *testing.T, m *rig.Mesh) {
+	vague := text("Tell me about it")
+	events := ask(t, m, vague)
+	require.Equal(t, []string{"coordinator", "clarification"}, agents(events))
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED, result(events).GetOutcome())
+	require.Contains(t, result(events).GetText(), "?")
+	s, err := m.Sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: vague.SessionId})
+	require.NoError(t, err)
+	require.Equal(t, troupev1.SessionState_SESSION_STATE_INPUT_REQUIRED, s.GetSession().GetState())
+
+	reply := text("The epoch of a turn")
+	reply.SessionId = vague.SessionId
+	events = ask(t, m, reply)
+	require.Equal(t, []string{"research", "synthesis"}, agents(events), "the coordinator's model is not asked")
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(events).GetOutcome())
+}
+
+func anAgentCanBeAskedDirectly(t *testing.T, m *rig.Mesh) {
+	req := text(question)
+	req.Target = "research"
+	events := ask(t, m, req)
+	require.Equal(t, []string{"research"}, agents(events))
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(events).GetOutcome())
+}
+
+func watchesFromEverySequence(t *testing.T, m *rig.Mesh) {
+	all := durable(ask(t, m, text(question)))
+	trace := all[0].GetTraceId()
+	for after := range len(all) + 1 {
+		var got []*troupev1.Event
+		for e, err := range m.Watch(t.Context(), trace, uint64(after)) {
+			require.NoError(t, err)
+			got = append(got, e)
+		}
+		require.Empty(t, cmp.Diff(all[after:], got, protocmp.Transform()), "after %d", after)
+	}
+	record, err := m.GetTrace(t.Context(), &troupev1.GetTraceRequest{TraceId: trace})
+	require.NoError(t, err)
+	require.EqualValues(t, len(all), record.GetTrace().GetLastSequence())
+	require.Equal(t, troupev1.TraceState_TRACE_STATE_ENDED, record.GetTrace().GetState())
+	require.Empty(t, cmp.Diff(result(all), record.GetTrace().GetResult(), protocmp.Transform()))
+}
+
+// The client leaves in the middle; somebody else sees the whole turn, live.
+func aTurnDoesNotNeedItsClient(t *testing.T, m *rig.Mesh) {
+	resume := hold(t, m, "research")
+	req := text(question)
+	ctx, leave := context.WithCancel(t.Context())
+	var trace string
+	for e, err := range m.Turn(ctx, req) {
+		require.NoError(t, err)
+		if trace = e.GetTraceId(); e.GetWarning().GetReason() == "WAITING" {
+			break
+		}
+	}
+	leave()
+
+	var events []*troupev1.Event
+	for e, err := range m.Watch(t.Context(), trace, 0) {
+		require.NoError(t, err)
+		if e.GetWarning().GetReason() == "WAITING" {
+			resume()
+		}
+		events = append(events, e)
+	}
+	checkTrace(t, events)
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(events).GetOutcome())
+}
+
+func oneTurnAtATime(t *testing.T, m *rig.Mesh) {
+	resume := hold(t, m, "research")
+	first := text(question)
+	second := text("And another thing?")
+	second.SessionId = first.SessionId
+	asked := false
+	var events []*troupev1.Event
+	for e, err := range m.Turn(t.Context(), first) {
+		require.NoError(t, err)
+		events = append(events, e)
+		if e.GetWarning().GetReason() == "WAITING" {
+			err := refused(t, m, second)
+			require.True(t, failure.Is(err, failure.SessionBusy), "%v", err)
+			require.Equal(t, e.GetTraceId(), fact(err, "trace_id"))
+			asked = true
+			resume()
+		}
+	}
+	require.True(t, asked)
+	checkTrace(t, events)
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(events).GetOutcome())
+	ask(t, m, second)
+}
+
+// hold pauses an agent, so that a turn waits for it, until resume.
+func hold(t *testing.T, m *rig.Mesh, agent string) (resume func()) {
+	t.Helper()
+	lifecycle := m.Lifecycle(agent)
+	_, err := lifecycle.Pause(t.Context(), &troupev1.PauseRequest{Reason: "scenario"})
+	require.NoError(t, err)
+	return func() {
+		_, err := lifecycle.Resume(t.Context(), &troupev1.ResumeRequest{})
+		require.NoError(t, err)
+	}
+}
