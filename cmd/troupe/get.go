@@ -13,6 +13,7 @@ import (
 
 	"github.com/troupe-dev/troupe/pkg/client"
 	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/wire"
 )
@@ -44,7 +45,7 @@ func (q query) run(ctx context.Context, term terminal, ask func(context.Context,
 	defer cancel()
 	resp, err := ask(ctx, c)
 	if err != nil {
-		return q.told(err)
+		return q.told(failure.FromStatus("troupe", err))
 	}
 	if q.JSON {
 		text, err := protojson.MarshalOptions{Multiline: true}.Marshal(resp)
@@ -150,17 +151,13 @@ func (g *getSession) Run(ctx context.Context, term terminal) error {
 
 // allMessages reads page after page.
 func allMessages(ctx context.Context, c *client.Client, session string) ([]*troupev1.Message, error) {
-	const page = 1000
 	var all []*troupev1.Message
 	for after := int64(0); ; after = all[len(all)-1].GetSequence() {
-		resp, err := c.Sessions.ListMessages(ctx, &troupev1.ListMessagesRequest{SessionId: session, AfterSequence: after, PageSize: page})
-		if err != nil {
-			return nil, err
+		resp, err := c.Sessions.ListMessages(ctx, &troupev1.ListMessagesRequest{SessionId: session, AfterSequence: after, PageSize: 1000})
+		if err != nil || len(resp.GetMessages()) == 0 {
+			return all, err
 		}
 		all = append(all, resp.GetMessages()...)
-		if len(resp.GetMessages()) < page {
-			return all, nil
-		}
 	}
 }
 

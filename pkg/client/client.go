@@ -4,6 +4,8 @@ package client
 
 import (
 	"context"
+	"errors"
+	"io"
 	"iter"
 
 	"github.com/google/uuid"
@@ -102,7 +104,9 @@ func consume(ctx context.Context, connect func(context.Context) (stream, error),
 	recv, err := connect(ctx)
 	for err == nil {
 		var e *troupev1.Event
-		if e, err = recv(); err != nil {
+		if e, err = recv(); errors.Is(err, io.EOF) {
+			return progress, true, nil // the trace ended at after already
+		} else if err != nil {
 			break
 		}
 		*traceID = e.GetTraceId()

@@ -3,6 +3,7 @@
 package conversation
 
 import (
+	"iter"
 	"strings"
 	"time"
 )
@@ -61,6 +62,19 @@ func LastUser(history []Message) Message {
 		}
 	}
 	return Message{}
+}
+
+// Fit is how many of the messages, in the order given, have at most the given bytes of
+// text together; at least one, when there is one.
+func Fit(messages iter.Seq[Message], bytes int) int {
+	n := 0
+	for m := range messages {
+		if bytes -= len(m.Text); bytes < 0 && n > 0 {
+			break
+		}
+		n++
+	}
+	return n
 }
 
 // Transcript writes a history as lines "User: …" and "AI: …", the form in which agents

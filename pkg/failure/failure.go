@@ -91,8 +91,8 @@ func Is(err error, modes ...Mode) bool {
 // ToProto is err as it is stored and sent. The cause of an Error, and everything of an
 // error that is not one, is left out: only its place in the log knows it. Nil gives nil.
 func ToProto(err error) *troupev1.Failure {
-	if err == nil {
-		return nil
+	if e, ok := errors.AsType[*Error](err); err == nil || ok && e == nil {
+		return nil // a nil *Error in an error is none either
 	}
 	e := classify(err)
 	return &troupev1.Failure{Mode: e.Mode.wire(), Op: e.Op, Message: e.Message, Facts: e.Facts}

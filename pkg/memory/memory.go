@@ -21,8 +21,11 @@ import (
 // Limits of the calls.
 const (
 	MaxWindow = 1000 // messages that one call returns
-	MinLease  = time.Second
-	MaxLease  = 15 * time.Minute
+	// MaxWindowBytes of text is what one call returns, and at least one message: what a
+	// step is given must fit into one message of the wire.
+	MaxWindowBytes = 3 << 20
+	MinLease       = time.Second
+	MaxLease       = 15 * time.Minute
 )
 
 // Turns opens, feeds and closes turns. Implementations are safe for concurrent use.
@@ -56,8 +59,8 @@ type Turns interface {
 type Sessions interface {
 	// GetSession returns what is known of a session. Modes: not_found.
 	GetSession(ctx context.Context, ref session.Ref) (session.Session, error)
-	// LoadHistory returns at most limit messages above the given sequence, oldest first.
-	// Modes: not_found.
+	// LoadHistory returns at most limit messages above the given sequence, oldest first,
+	// and no more than MaxWindowBytes. None means that there are no more. Modes: not_found.
 	LoadHistory(ctx context.Context, ref session.Ref, after int64, limit int) ([]conversation.Message, error)
 }
 
@@ -75,7 +78,7 @@ type Begin struct {
 	Fingerprint string // a digest of what was asked; a turn id stands for one
 	Message     conversation.Message
 	Lease       time.Duration // MinLease to MaxLease, by the clock of the store
-	Window      int           // how many of the latest messages to return, 1 to MaxWindow
+	Window      int           // how many of the latest messages to return, 1 to MaxWindow; at most MaxWindowBytes
 }
 
 // Found says what BeginTurn found.

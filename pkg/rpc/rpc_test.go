@@ -43,7 +43,7 @@ func setup(t *testing.T, drain time.Duration, get func(context.Context) (*troupe
 	t.Helper()
 	core, logs := observer.New(zapcore.InfoLevel)
 	tel := telemetry.For(zap.New(core))
-	server, err := NewServer(tel, false)
+	server, err := NewServer(tel, Config{})
 	require.NoError(t, err)
 	troupev1.RegisterSessionServiceServer(server, &sessions{get: get})
 	lis, err := Listen("--grpc-addr", "127.0.0.1:0")

@@ -25,7 +25,8 @@ import (
 // Limits of every server (guarantees S9, 2.11). The library's own defaults are not fit
 // for an open port: unlimited streams, 16 MiB of headers, 120 s to connect.
 const (
-	MaxMessageBytes   = 4 << 20
+	MaxMessageBytes   = 4 << 20  // that a client may send
+	maxInnerBytes     = 16 << 20 // that processes of the mesh may send each other
 	maxHeaderBytes    = 16 << 10
 	maxStreamsPerConn = 256
 	connectionTimeout = 5 * time.Second
@@ -42,19 +43,29 @@ type Server struct {
 	draining context.CancelFunc
 }
 
+// Config is what servers differ in.
+type Config struct {
+	Reflection bool // serve gRPC reflection
+	Inner      bool // only processes of the mesh call it: larger messages are taken
+}
+
 // NewServer returns a server. Its overall health is NOT_SERVING until SetServing, or until
 // a board that it follows is ready.
-func NewServer(t *telemetry.Telemetry, reflect bool) (*Server, error) {
+func NewServer(t *telemetry.Telemetry, cfg Config) (*Server, error) {
 	chain, draining, err := newChain(t.Log)
 	if err != nil {
 		return nil, fmt.Errorf("rpc: %w", err)
+	}
+	maxBytes := MaxMessageBytes
+	if cfg.Inner {
+		maxBytes = maxInnerBytes
 	}
 	opts := append(serverOptions(chain),
 		grpc.StatsHandler(otelgrpc.NewServerHandler(
 			otelgrpc.WithFilter(filters.Not(filters.HealthCheck())),
 			otelgrpc.WithMeterProvider(t.Metrics),
 			otelgrpc.WithTracerProvider(t.Traces))),
-		grpc.MaxRecvMsgSize(MaxMessageBytes),
+		grpc.MaxRecvMsgSize(maxBytes),
 		grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.MaxConcurrentStreams(maxStreamsPerConn),
 		grpc.ConnectionTimeout(connectionTimeout),
@@ -65,7 +76,7 @@ func NewServer(t *telemetry.Telemetry, reflect bool) (*Server, error) {
 	s := &Server{Server: grpc.NewServer(opts...), health: health.NewServer(), draining: draining}
 	s.SetServing(false)
 	healthpb.RegisterHealthServer(s, s.health)
-	if reflect {
+	if cfg.Reflection {
 		reflection.Register(s)
 	}
 	return s, nil

@@ -82,7 +82,7 @@ func New(t *telemetry.Telemetry, cfg Config, a *agent.Agent) (*Worker, error) {
 	w := &Worker{cfg: cfg, agent: a, telemetry: t.Named(a.Name()), board: probe.NewBoard(conditionLifecycle, conditionRegistry)}
 	w.instance = lifecycle.New(lifecycle.Config{
 		Capacity:       a.Capacity(),
-		StartupTimeout: a.StartupTimeout(),
+		StartupTimeout: a.StartTimeout(),
 		Start:          a.Start,
 		Leave:          func(ctx context.Context) error { return w.enrolment.leave(ctx) },
 		Stop:           func(context.Context) error { return a.Close() },
@@ -117,7 +117,7 @@ func (w *Worker) open() (err error) {
 	}
 	w.closers = append(w.closers, etcd)
 	w.registrar = etcdregistry.New(etcd, w.telemetry.Log, etcdregistry.Config{})
-	if w.grpc, err = rpc.NewServer(w.telemetry, w.cfg.Reflection); err != nil {
+	if w.grpc, err = rpc.NewServer(w.telemetry, rpc.Config{Reflection: w.cfg.Reflection, Inner: true}); err != nil {
 		return err
 	}
 	troupev1.RegisterLifecycleServiceServer(w.grpc, &lifecycleServer{instance: w.instance, drain: w.cfg.Drain})

@@ -1,7 +1,6 @@
 package rig
 
 import (
-	"bytes"
 	"errors"
 	"os"
 	"os/exec"
@@ -49,22 +48,25 @@ func Clean() {
 }
 
 type child struct {
-	cmd    *exec.Cmd
-	output *bytes.Buffer // read once it has ended
-	ended  chan error
+	cmd   *exec.Cmd
+	ended chan error
 }
 
 func launchProcess(m *Mesh, dir string, p Part) service {
 	m.t.Helper()
 	program, _, _ := strings.Cut(string(p), " ")
-	c := &child{cmd: exec.Command(filepath.Join(dir, program)), output: &bytes.Buffer{}, ended: make(chan error, 1)}
+	output, err := os.Create(filepath.Join(m.t.TempDir(), program+".log"))
+	require.NoError(m.t, err)
+	c := &child{cmd: exec.Command(filepath.Join(dir, program)), ended: make(chan error, 1)}
 	c.cmd.Env = append(os.Environ(), m.environment(p)...)
-	c.cmd.Stdout, c.cmd.Stderr = c.output, c.output
+	c.cmd.Stdout, c.cmd.Stderr = output, output
 	require.NoError(m.t, c.cmd.Start())
 	go func() { c.ended <- c.cmd.Wait() }()
 	m.t.Cleanup(func() {
+		_ = output.Close()
 		if m.t.Failed() {
-			m.t.Logf("%s said:\n%s", p, c.output)
+			said, _ := os.ReadFile(output.Name())
+			m.t.Logf("%s said:\n%s", p, said)
 		}
 	})
 	return c

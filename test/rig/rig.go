@@ -7,7 +7,6 @@ package rig
 import (
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -233,10 +232,4 @@ func root() string {
 func agentsDir() string { return filepath.Join(root(), "agents", "research-assistant") }
 
 // docs is what the mesh searches.
-func docs() string {
-	dir := filepath.Join(root(), "docs")
-	if _, err := os.Stat(dir); err != nil {
-		return root()
-	}
-	return dir
-}
+func docs() string { return filepath.Join(root(), "test", "rig", "docs") }

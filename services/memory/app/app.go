@@ -63,7 +63,7 @@ func (a *App) open() (err error) {
 	if a.httpLis, err = rpc.Listen("--http-addr", a.cfg.HTTPAddr); err != nil {
 		return err
 	}
-	if a.grpc, err = rpc.NewServer(a.telemetry, a.cfg.Reflection); err != nil {
+	if a.grpc, err = rpc.NewServer(a.telemetry, rpc.Config{Reflection: a.cfg.Reflection, Inner: true}); err != nil {
 		return err
 	}
 	troupev1.RegisterMemoryServiceServer(a.grpc, api.New(a.store))

@@ -122,7 +122,7 @@ func (a *App) open(files fs.FS) error {
 		return err
 	}
 	a.closers = append(a.closers, closer(pool.Close))
-	if a.grpc, err = rpc.NewServer(a.telemetry, a.cfg.Reflection); err != nil {
+	if a.grpc, err = rpc.NewServer(a.telemetry, rpc.Config{Reflection: a.cfg.Reflection}); err != nil {
 		return err
 	}
 	troupev1.RegisterOrchestratorServiceServer(a.grpc, &api.Orchestrator{Runner: a.runner, Traces: traces, Roster: a.roster, Workflows: workflows})

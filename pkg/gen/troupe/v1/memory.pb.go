@@ -394,7 +394,8 @@ type BeginTurnRequest struct {
 	// lease is how long the turn stays with the caller, 1 second to 15 minutes, by the
 	// clock of the store.
 	Lease *durationpb.Duration `protobuf:"bytes,6,opt,name=lease,proto3" json:"lease,omitempty"`
-	// history_limit is how many of the latest messages to return, 1 to 1,000.
+	// history_limit is how many of the latest messages to return, 1 to 1,000; at most 3 MiB
+	// of them are.
 	HistoryLimit  int32 `protobuf:"varint,7,opt,name=history_limit,json=historyLimit,proto3" json:"history_limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

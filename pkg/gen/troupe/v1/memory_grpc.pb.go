@@ -49,7 +49,8 @@ type MemoryServiceClient interface {
 	// is and is returned, so that the caller learns how it really ended. Fails with FENCED
 	// or NOT_FOUND.
 	FailTurn(ctx context.Context, in *FailTurnRequest, opts ...grpc.CallOption) (*FailTurnResponse, error)
-	// LoadHistory returns messages of a session, oldest first. Fails with NOT_FOUND.
+	// LoadHistory returns messages of a session, oldest first, at most 3 MiB of them. None
+	// means that there are no more. Fails with NOT_FOUND.
 	LoadHistory(ctx context.Context, in *LoadHistoryRequest, opts ...grpc.CallOption) (*LoadHistoryResponse, error)
 	// GetSession returns what is known of a session. Fails with NOT_FOUND.
 	GetSession(ctx context.Context, in *MemoryServiceGetSessionRequest, opts ...grpc.CallOption) (*MemoryServiceGetSessionResponse, error)
@@ -136,7 +137,8 @@ type MemoryServiceServer interface {
 	// is and is returned, so that the caller learns how it really ended. Fails with FENCED
 	// or NOT_FOUND.
 	FailTurn(context.Context, *FailTurnRequest) (*FailTurnResponse, error)
-	// LoadHistory returns messages of a session, oldest first. Fails with NOT_FOUND.
+	// LoadHistory returns messages of a session, oldest first, at most 3 MiB of them. None
+	// means that there are no more. Fails with NOT_FOUND.
 	LoadHistory(context.Context, *LoadHistoryRequest) (*LoadHistoryResponse, error)
 	// GetSession returns what is known of a session. Fails with NOT_FOUND.
 	GetSession(context.Context, *MemoryServiceGetSessionRequest) (*MemoryServiceGetSessionResponse, error)

@@ -181,7 +181,7 @@ func (x *ListMessagesRequest) GetPageSize() int32 {
 // ListMessagesResponse is a page of messages.
 type ListMessagesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// messages, oldest first. Fewer than page_size: these are the last.
+	// messages, oldest first, at most 3 MiB of them. None: there are no more.
 	Messages      []*Message `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -379,7 +379,7 @@ type StepResult struct {
 	NextAgent string `protobuf:"bytes,4,opt,name=next_agent,json=nextAgent,proto3" json:"next_agent,omitempty"`
 	// input_required is set when text is a question to the user that ends the turn.
 	InputRequired bool `protobuf:"varint,5,opt,name=input_required,json=inputRequired,proto3" json:"input_required,omitempty"`
-	// observations are what the step found, one line each, for the steps after it.
+	// observations are what the step found, at most 4 KiB each, for the steps after it.
 	Observations []string `protobuf:"bytes,6,rep,name=observations,proto3" json:"observations,omitempty"`
 	// tools_called are the names of the tools in the order of their calls.
 	ToolsCalled []string `protobuf:"bytes,7,rep,name=tools_called,json=toolsCalled,proto3" json:"tools_called,omitempty"`

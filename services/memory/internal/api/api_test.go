@@ -35,7 +35,7 @@ func serve(t *testing.T) (*memoryrpc.Store, *redisstore.Store) {
 		URL: "redis://" + redistest.Start(t), MaxMessages: memorytest.MaxMessages, MaxBytes: memorytest.MaxBytes,
 	})
 	require.NoError(t, err)
-	server, err := rpc.NewServer(telemetry.Discard(), false)
+	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Inner: true})
 	require.NoError(t, err)
 	troupev1.RegisterMemoryServiceServer(server, api.New(store))
 	lis, err := net.Listen("tcp", "127.0.0.1:0")

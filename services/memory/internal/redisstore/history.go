@@ -2,10 +2,12 @@ package redisstore
 
 import (
 	"context"
+	"slices"
 	"strconv"
 
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
@@ -50,7 +52,7 @@ func (s *Store) LoadHistory(ctx context.Context, ref session.Ref, after int64, l
 			return nil, unreadable(op, err)
 		}
 	}
-	return messages, nil
+	return messages[:conversation.Fit(slices.Values(messages), memory.MaxWindowBytes)], nil
 }
 
 func noSession(op string, ref session.Ref) error {

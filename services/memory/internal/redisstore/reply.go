@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/pkg/wire"
 )
@@ -74,7 +76,8 @@ func (r reply) turn(i int, id string) (session.Turn, error) {
 	return t, nil
 }
 
-// newestFirst reads the entries of XREVRANGE at place i and returns them oldest first.
+// newestFirst reads the entries of XREVRANGE at place i and returns the newest of them that
+// fit, oldest first.
 func (r reply) newestFirst(i int) ([]conversation.Message, error) {
 	entries := r.list(i)
 	messages := make([]conversation.Message, len(entries))
@@ -85,12 +88,13 @@ func (r reply) newestFirst(i int) ([]conversation.Message, error) {
 		for f := 0; f+1 < len(flat); f += 2 {
 			fields[flat.text(f)] = flat[f+1]
 		}
-		m, err := message(redis.XMessage{ID: reply(entry).text(0), Values: fields})
-		if err != nil {
+		var err error
+		if messages[n], err = message(redis.XMessage{ID: reply(entry).text(0), Values: fields}); err != nil {
 			return nil, err
 		}
-		messages[len(entries)-1-n] = m
 	}
+	messages = messages[:conversation.Fit(slices.Values(messages), memory.MaxWindowBytes)]
+	slices.Reverse(messages)
 	return messages, nil
 }
 

@@ -36,8 +36,8 @@ type ruleDeclaration struct {
 	Next string `yaml:"next"`
 }
 
-// maxWindow is that of memory.Begin.
-const maxWindow = 1000
+// maxWindow is how many messages agents may be shown; more is what summaries are for.
+const maxWindow = 100
 
 // Set is the workflows of a mesh. It is not changed after Load.
 type Set struct {
