@@ -5,6 +5,7 @@ package scenario
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -20,7 +21,12 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) { rig.Clean(); exit(code) }))
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreTopFunction("github.com/blevesearch/bleve_index_api.AnalysisWorker"), // the library's own pool, one a process
+		goleak.Cleanup(func(code int) {
+			rig.Clean()
+			os.Exit(code)
+		}))
 }
 
 // scenarios run one after the other on one mesh; each leaves it whole.

@@ -2,7 +2,6 @@ package scenario
 
 import (
 	"context"
-	"os"
 	"sync"
 	"testing"
 
@@ -14,8 +13,6 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/test/rig"
 )
-
-var exit = os.Exit
 
 // Req: OC-1, OC-2, OC-4, RA-5, RA-6
 func answersWithSources(t *testing.T, m *rig.Mesh) {
@@ -132,7 +129,7 @@ func watchesFromEverySequence(t *testing.T, m *rig.Mesh) {
 	all := durable(ask(t, m, text(question)))
 	trace := all[0].GetTraceId()
 	for after := range len(all) + 1 {
-		var got []*troupev1.Event
+		got := []*troupev1.Event{}
 		for e, err := range m.Watch(t.Context(), trace, uint64(after)) {
 			require.NoError(t, err)
 			got = append(got, e)
