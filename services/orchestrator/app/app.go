@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -77,7 +78,7 @@ func New(t *telemetry.Telemetry, cfg Config, files fs.FS) (*App, error) {
 func (a *App) open(files fs.FS) error {
 	workflows, err := workflow.Load(files, a.cfg.Workflow)
 	if err != nil {
-		return fmt.Errorf("--agents %s: %w", a.cfg.Agents, err)
+		return fmt.Errorf("%s: %w", strings.TrimSpace("--agents "+a.cfg.Agents), err)
 	}
 	if a.grpcLis, err = rpc.Listen("--grpc-addr", a.cfg.GRPCAddr); err != nil {
 		return err

@@ -20,11 +20,12 @@ type Dispatcher struct {
 	roster *routing.Roster
 	pool   *Pool
 	wait   time.Duration
+	slots  *slots
 }
 
 // New returns a dispatcher. Wait is how long a step waits for an instance that takes it.
 func New(roster *routing.Roster, pool *Pool, wait time.Duration) *Dispatcher {
-	return &Dispatcher{roster: roster, pool: pool, wait: wait}
+	return &Dispatcher{roster: roster, pool: pool, wait: wait, slots: newSlots()}
 }
 
 // Handler is told what happens. An error of it ends the step.
@@ -45,42 +46,51 @@ func (d *Dispatcher) Execute(ctx context.Context, req *troupev1.ExecuteStepReque
 	waiting := false
 	var refusal error
 	for {
+		freed := d.slots.next() // before the look around, so that nothing is missed
 		candidates, changed := d.roster.Candidates(req.GetAgent())
 		for _, in := range candidates {
+			if !d.slots.take(in) {
+				continue
+			}
 			result, taken, err := d.try(ctx, in, req, h)
+			d.slots.give(in, taken)
 			if taken || ctx.Err() != nil {
 				return result, err
 			}
 			refusal = err
 		}
-		if !waiting {
+		if !waiting && len(candidates) == 0 {
 			waiting = true
 			if err := h.Waiting(req.GetAgent()); err != nil {
 				return nil, err
 			}
 		}
-		retry := time.NewTimer(retryPause)
+		again := time.NewTimer(retryPause)
 		select {
+		case <-freed:
 		case <-changed:
-		case <-retry.C:
+		case <-again.C:
 		case <-patience.C:
-			retry.Stop()
+			again.Stop()
 			return nil, d.nobody(req.GetAgent(), len(candidates), refusal)
 		case <-ctx.Done():
-			retry.Stop()
+			again.Stop()
 			return nil, ctx.Err()
 		}
-		retry.Stop()
+		again.Stop()
 	}
 }
 
-// retryPause is how long to wait before instances that were full are asked again.
+// retryPause is how long to wait before instances that refused are asked again.
 const retryPause = 100 * time.Millisecond
 
 func (d *Dispatcher) nobody(agent string, candidates int, refusal error) error {
-	e := failure.Newf(failure.NoWorker, "dispatch", "no instance of agent %s took the step within %s: %s",
-		agent, d.wait, map[bool]string{true: "none is ready", false: "all refused"}[candidates == 0])
-	return e.With("agent", agent).Because(refusal)
+	why := "none is ready"
+	if candidates > 0 {
+		why = "all are at capacity, or refused"
+	}
+	return failure.Newf(failure.NoWorker, "dispatch", "no instance of agent %s took the step within %s: %s", agent, d.wait, why).
+		With("agent", agent).Because(refusal)
 }
 
 // try reports whether the instance took the step.

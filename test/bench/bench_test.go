@@ -1,0 +1,77 @@
+// Package bench measures turns through a whole mesh: real gRPC on loopback, a real etcd,
+// and a real Redis that syncs every write. Run it with `make bench`.
+package bench
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/test/rig"
+)
+
+// BenchmarkOrchestrate carries turns to their result, each in a session of its own. One
+// step: the clarification agent, one model call and no tool. Three steps: the whole
+// research assistant, with four model calls and one search. The model takes no time, so
+// what is measured is the mesh.
+func BenchmarkOrchestrate(b *testing.B) {
+	m := rig.InProcess(b, rig.Config{})
+	for _, turn := range []struct{ name, target, text string }{
+		{"one-step", "clarification", "Tell me about it"},
+		{"three-step", "research-assistant", "What may an agent write?"},
+	} {
+		for _, clients := range []int{1, 16, 64} {
+			b.Run(fmt.Sprintf("%s/clients=%d", turn.name, clients), func(b *testing.B) {
+				measure(b, clients, func() error { return ask(b, m, turn.target, turn.text) })
+			})
+		}
+	}
+}
+
+func ask(b *testing.B, m *rig.Mesh, target, text string) error {
+	req := &troupev1.OrchestrateRequest{
+		Input:  &troupev1.OrchestrateRequest_Text{Text: text},
+		Target: target, SessionId: uuid.NewString(), RequestId: uuid.NewString(),
+	}
+	for e, err := range m.Turn(b.Context(), req) {
+		if err != nil {
+			return err
+		}
+		if f := e.GetTurnResult().GetFailure(); f != nil {
+			return fmt.Errorf("turn failed: %s", f.GetMessage())
+		}
+	}
+	return nil
+}
+
+// measure shares b.N turns between clients and reports turns a second and latencies.
+func measure(b *testing.B, clients int, turn func() error) {
+	b.Helper()
+	latencies := make([]time.Duration, b.N)
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	start := time.Now()
+	for range clients {
+		wg.Go(func() {
+			for i := next.Add(1) - 1; i < int64(b.N); i = next.Add(1) - 1 {
+				began := time.Now()
+				if err := turn(); err != nil {
+					b.Error(err)
+					return
+				}
+				latencies[i] = time.Since(began)
+			}
+		})
+	}
+	wg.Wait()
+	b.ReportMetric(float64(b.N)/time.Since(start).Seconds(), "turns/s")
+	slices.Sort(latencies)
+	b.ReportMetric(float64(latencies[len(latencies)/2].Microseconds())/1000, "p50-ms")
+	b.ReportMetric(float64(latencies[len(latencies)*99/100].Microseconds())/1000, "p99-ms")
+}
