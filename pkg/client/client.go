@@ -44,7 +44,7 @@ func (c *Client) Turn(ctx context.Context, req *troupev1.OrchestrateRequest) ite
 		req.RequestId = uuid.NewString()
 	}
 	return c.resuming(ctx, "", 0, func(ctx context.Context) (stream, error) {
-		s, err := c.OrchestratorServiceClient.Orchestrate(ctx, req)
+		s, err := c.Orchestrate(ctx, req)
 		if err != nil {
 			return nil, err
 		}

@@ -4,6 +4,7 @@ package conversation
 
 import (
 	"iter"
+	"slices"
 	"strings"
 	"time"
 )
@@ -56,9 +57,9 @@ func Assistant(author, text string) Message {
 
 // LastUser returns the user's latest message, or the zero Message when there is none.
 func LastUser(history []Message) Message {
-	for i := len(history) - 1; i >= 0; i-- {
-		if history[i].Role == RoleUser {
-			return history[i]
+	for _, m := range slices.Backward(history) {
+		if m.Role == RoleUser {
+			return m
 		}
 	}
 	return Message{}

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
@@ -80,12 +81,7 @@ func Is(err error, modes ...Mode) bool {
 	if !ok {
 		return false
 	}
-	for _, m := range modes {
-		if e.Mode == m {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(modes, e.Mode)
 }
 
 // ToProto is err as it is stored and sent. The cause of an Error, and everything of an

@@ -34,7 +34,7 @@ func tools(t *testing.T, calls *[]string) *tool.Set {
 			return "heard " + in.Word, nil
 		},
 		"fail":   func(context.Context, word) (string, error) { return "", errors.New("the disk is full") },
-		"panic":  func(context.Context, word) (string, error) { panic("oh") }, //nolint:forbidigo // what a bad tool does
+		"panic":  func(context.Context, word) (string, error) { panic("oh") },
 		"silent": func(context.Context, word) (string, error) { return "", nil },
 	} {
 		one, err := tool.Func(name, "A tool of the test.", fn)

@@ -133,7 +133,9 @@ func Part(lis net.Listener, handler http.Handler) process.Part {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
 		defer cancel()
 		err := errors.Join(srv.Shutdown(ctx), srv.Close())
-		<-served
+		if served := <-served; !errors.Is(served, http.ErrServerClosed) {
+			err = errors.Join(err, served)
+		}
 		return err
 	}}
 }

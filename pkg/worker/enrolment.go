@@ -50,7 +50,7 @@ func (e *enrolment) run(ctx context.Context, ready func()) {
 		return
 	}
 	if !e.keep(registration) {
-		_ = registration.Close(ctx)
+		_ = registration.Close(context.WithoutCancel(ctx)) // ctx may have ended with the start; the lease would outlive it
 		return
 	}
 	e.board.Set(conditionRegistry, nil)

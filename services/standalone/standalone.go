@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/troupe-dev/troupe/pkg/process"
@@ -48,13 +49,24 @@ func Run(ctx context.Context, t *telemetry.Telemetry, cfg Config, ready func(End
 	if err != nil {
 		return err
 	}
-	return process.Run(ctx, t.Log, func() { ready(m.endpoints) }, m.parts...)
+	err = process.Run(ctx, t.Log, func() { ready(m.endpoints) }, m.parts...)
+	_ = m.close() // those behind a part that did not start never ran; the others are closed
+	return err
 }
 
 type mesh struct {
 	endpoints Endpoints
 	parts     []process.Part
 	opened    []interface{ Close() error }
+}
+
+// close closes what was opened, last first.
+func (m *mesh) close() error {
+	var errs []error
+	for _, o := range slices.Backward(m.opened) {
+		errs = append(errs, o.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // add takes a service whose ports are open as the next part to start.
@@ -72,9 +84,7 @@ func assemble(t *telemetry.Telemetry, cfg Config) (_ *mesh, err error) {
 	m := &mesh{}
 	defer func() {
 		if err != nil {
-			for _, o := range m.opened {
-				err = errors.Join(err, o.Close())
-			}
+			err = errors.Join(err, m.close())
 		}
 	}()
 	if m.endpoints.Agents, err = workers.Names(cfg.Agents); err != nil {

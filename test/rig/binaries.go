@@ -49,7 +49,8 @@ func Clean() {
 
 type child struct {
 	cmd   *exec.Cmd
-	ended chan error
+	ended chan struct{}
+	err   error // valid once ended is closed
 }
 
 func launchProcess(m *Mesh, dir string, p Part) service {
@@ -57,11 +58,11 @@ func launchProcess(m *Mesh, dir string, p Part) service {
 	program, _, _ := strings.Cut(string(p), " ")
 	output, err := os.Create(filepath.Join(m.t.TempDir(), program+".log"))
 	require.NoError(m.t, err)
-	c := &child{cmd: exec.Command(filepath.Join(dir, program)), ended: make(chan error, 1)}
+	c := &child{cmd: exec.Command(filepath.Join(dir, program)), ended: make(chan struct{})}
 	c.cmd.Env = append(os.Environ(), m.environment(p)...)
 	c.cmd.Stdout, c.cmd.Stderr = output, output
 	require.NoError(m.t, c.cmd.Start())
-	go func() { c.ended <- c.cmd.Wait() }()
+	go func() { c.err = c.cmd.Wait(); close(c.ended) }()
 	m.t.Cleanup(func() {
 		_ = output.Close()
 		if m.t.Failed() {
@@ -95,8 +96,8 @@ func (c *child) stop() error {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
-	case err := <-c.ended:
-		return err
+	case <-c.ended:
+		return c.err
 	case <-timer.C:
 		c.kill()
 		return errors.New("still there " + patience.String() + " after SIGTERM")

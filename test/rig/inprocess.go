@@ -58,6 +58,7 @@ func (m *Mesh) make(p Part) (runnable, error) {
 			Memory: m.grpcAddr(Memory), Redis: m.redisURL(), Timeout: time.Minute, RouteWait: m.cfg.RouteWait,
 			TraceRetention: time.Hour, Drain: drain, Reflection: true,
 		}, nil)
+	default: // a worker
 	}
 	for _, agent := range Agents {
 		if p == Worker(agent) {

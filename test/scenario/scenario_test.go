@@ -53,7 +53,8 @@ var scenarios = []struct {
 }
 
 func TestInProcess(t *testing.T) { runAll(t, rig.InProcess(t, rig.Config{RouteWait: 3 * time.Second})) }
-func TestBinaries(t *testing.T)  { runAll(t, rig.Binaries(t, rig.Config{RouteWait: 3 * time.Second})) }
+
+func TestBinaries(t *testing.T) { runAll(t, rig.Binaries(t, rig.Config{RouteWait: 3 * time.Second})) }
 
 func runAll(t *testing.T, m *rig.Mesh) {
 	for _, s := range scenarios {

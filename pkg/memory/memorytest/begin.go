@@ -204,7 +204,7 @@ func beginLeaseThatRanOutMakesRoom(t *testing.T, store memory.Store) {
 	require.Equal(t, 1, begun.Turn.Attempt)
 	require.Equal(t, 2, begun.Turn.Number)
 	require.Len(t, begun.History, 3)
-	evicted := known(t, store, other, "t1")
+	evicted := known(t, store, other)
 	require.Equal(t, session.OutcomeFailed, evicted.Outcome)
 	require.Equal(t, failure.SystemTimeout, evicted.Failure.Mode)
 	require.Len(t, evicted.Steps, 1)

@@ -54,7 +54,7 @@ func commitShowsMessagesAndKeepsResult(t *testing.T, store memory.Store) {
 	for i, sequence := range []int64{2, 2, 4} {
 		closed.Steps[i].Sequence = sequence
 	}
-	requireSame(t, closed, known(t, store, ref, "t1"))
+	requireSame(t, closed, known(t, store, ref))
 }
 
 func commitTwiceIsOnce(t *testing.T, store memory.Store) {
@@ -137,7 +137,7 @@ func commitInputRequiredClosesTheTurn(t *testing.T, store memory.Store) {
 	s := get(t, store, ref)
 	require.Equal(t, session.InputRequired, s.State)
 	require.Empty(t, s.OpenTurn)
-	require.Equal(t, session.OutcomeInputRequired, known(t, store, ref, "t1").Outcome)
+	require.Equal(t, session.OutcomeInputRequired, known(t, store, ref).Outcome)
 
 	converse(t, store, ref, "t2", "tomorrow", "done")
 	require.Equal(t, session.Ready, get(t, store, ref).State)
@@ -152,7 +152,7 @@ func commitStepThatFailedKeepsItsFailure(t *testing.T, store memory.Store) {
 	}}
 	commit(t, store, c)
 	c.Result.Sequence = 1
-	requireSame(t, []execution.Result{c.Result}, known(t, store, ref, "t1").Steps)
+	requireSame(t, []execution.Result{c.Result}, known(t, store, ref).Steps)
 }
 
 func commitRefusesTooManyMessages(t *testing.T, store memory.Store) {

@@ -35,7 +35,7 @@ func failClosesTheTurn(t *testing.T, store memory.Store) {
 	again, err := store.FailTurn(t.Context(), failing(ref, turn, session.OutcomeCancelled))
 	require.NoError(t, err)
 	requireSame(t, want, again)
-	requireSame(t, want, known(t, store, ref, "t1"))
+	requireSame(t, want, known(t, store, ref))
 
 	// The session takes the next turn; the question of the failed one stays.
 	converse(t, store, ref, "t2", "still there?", "yes")

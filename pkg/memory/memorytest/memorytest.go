@@ -143,10 +143,10 @@ func get(t *testing.T, store memory.Store, ref session.Ref) session.Session {
 	return s
 }
 
-// known is the turn as BeginTurn returns it when it is begun again.
-func known(t *testing.T, store memory.Store, ref session.Ref, turnID string) session.Turn {
+// known is the turn t1 as BeginTurn returns it when it is begun again.
+func known(t *testing.T, store memory.Store, ref session.Ref) session.Turn {
 	t.Helper()
-	b, err := store.BeginTurn(t.Context(), asking(ref, turnID, "again"))
+	b, err := store.BeginTurn(t.Context(), asking(ref, "t1", "again"))
 	require.NoError(t, err)
 	require.NotEqual(t, memory.FoundNone, b.Found)
 	return b.Turn

@@ -141,7 +141,9 @@ func (g *registration) ensureLease(ctx context.Context) error {
 		case err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound):
 			return err
 		}
-		g.log.Warn("the lease is gone; registering anew")
+		if g.created != 0 { // else it only ran out while we waited for a place
+			g.log.Warn("the lease is gone; registering anew")
+		}
 		g.lease = clientv3.NoLease
 	}
 	granted, err := g.registry.client.Grant(ctx, g.registry.ttl)

@@ -31,7 +31,7 @@ var errRelist = errors.New("list again")
 func (r *Registry) Watch(ctx context.Context, apply func(registry.Update)) error {
 	away := false
 	pauses := pace()
-	for {
+	for ctx.Err() == nil {
 		err := r.follow(ctx, func(u registry.Update) {
 			if away {
 				r.log.Info("the registry is back")
@@ -40,10 +40,7 @@ func (r *Registry) Watch(ctx context.Context, apply func(registry.Update)) error
 			pauses.Reset()
 			apply(u)
 		})
-		if ctx.Err() != nil {
-			return nil
-		}
-		if errors.Is(err, errRelist) || errors.Is(err, rpctypes.ErrCompacted) {
+		if ctx.Err() != nil || errors.Is(err, errRelist) || errors.Is(err, rpctypes.ErrCompacted) {
 			continue
 		}
 		if !away {
@@ -56,9 +53,9 @@ func (r *Registry) Watch(ctx context.Context, apply func(registry.Update)) error
 		case <-pause.C:
 		case <-ctx.Done():
 			pause.Stop()
-			return nil
 		}
 	}
+	return nil
 }
 
 // follow lists what is registered and then tells every change, until something ends it.

@@ -46,7 +46,7 @@ func run(t *testing.T, redisURL string) *running {
 	r := &running{App: a, ready: make(chan struct{}), logs: logs}
 	r.conn, err = rpc.Dial(a.GRPCAddr(), telemetry.Discard())
 	require.NoError(t, err)
-	ctx, stop := context.WithCancel(context.Background())
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
 	go func() { done <- a.Run(ctx, func() { close(r.ready) }) }()
 	t.Cleanup(func() {

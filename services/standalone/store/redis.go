@@ -101,9 +101,9 @@ func (r *Redis) runChild(ctx context.Context, ready func()) error {
 	defer runtime.UnlockOSThread()
 
 	output := &zapio.Writer{Log: r.cfg.Log.Named("redis"), Level: zapcore.ErrorLevel}
-	defer output.Close()
+	defer func() { _ = output.Close() }() // it cannot fail
 	alive, cancel := context.WithCancel(ctx)
-	child := exec.CommandContext(alive, r.program, r.flags()...)
+	child := exec.CommandContext(alive, r.program, r.flags()...) //nolint:gosec // a program on PATH is what is asked for
 	child.Stderr = output
 	child.SysProcAttr = childAttributes()
 	child.Cancel = func() error { return child.Process.Signal(syscall.SIGTERM) }
@@ -141,7 +141,7 @@ func (r *Redis) flags() []string {
 // answers returns once the server answers a PING, with true, or ctx ends.
 func (r *Redis) answers(ctx context.Context) bool {
 	client := redis.NewClient(&redis.Options{Network: "unix", Addr: r.socket, MaxRetries: -1, DisableIdentity: true})
-	defer client.Close()
+	defer func() { _ = client.Close() }() // it has said what it should
 	tries := time.NewTicker(10 * time.Millisecond)
 	defer tries.Stop()
 	for client.Ping(ctx).Err() != nil {

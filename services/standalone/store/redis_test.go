@@ -125,7 +125,7 @@ func TestRedis_DoesNotOutliveAKilledParent(t *testing.T) {
 
 	client := redisClient(t, newRedis(t, dir))
 	blocked := client.Subscribe(ctx, "nothing") // its connection ends with the server
-	defer blocked.Close()
+	defer func() { _ = blocked.Close() }()      // by then the server is gone
 	_, err = blocked.Receive(ctx)
 	require.NoError(t, err)
 	require.NoError(t, parent.Process.Kill())

@@ -20,7 +20,7 @@ func lockFolder(dir string) (release func() error, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("data folder: %w", err)
 	}
-	lock, err := os.OpenFile(filepath.Join(dir, "troupe.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	lock, err := os.OpenFile(filepath.Join(dir, "troupe.lock"), os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // the operator names the folder
 	if err != nil {
 		return nil, fmt.Errorf("data folder: %w", err)
 	}
@@ -43,7 +43,8 @@ const lowestPort, highestPort = 20000, 32000
 func freeAddress() (string, error) {
 	var err error
 	for range 100 {
-		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(lowestPort+rand.IntN(highestPort-lowestPort)))
+		port := lowestPort + rand.IntN(highestPort-lowestPort) //nolint:gosec // a port is no secret
+		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 		var l net.Listener
 		if l, err = net.Listen("tcp", address); err == nil {
 			return address, l.Close()

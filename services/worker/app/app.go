@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/llm"
@@ -46,7 +47,7 @@ func New(t *telemetry.Telemetry, cfg Config, files fs.FS) (*worker.Worker, error
 	}
 	made, err := build(files, cfg, models)
 	if err != nil {
-		return nil, fmt.Errorf("--agents %s: %w", cfg.Agents, err)
+		return nil, fmt.Errorf("%s: %w", strings.TrimSpace("--agents "+cfg.Agents), err)
 	}
 	return worker.New(t, cfg.Worker, made)
 }
@@ -62,5 +63,8 @@ func Names(files fs.FS) ([]string, error) {
 	if err == nil && len(all) == 0 {
 		err = errors.New("the folder declares no agent; want a document of kind Agent")
 	}
-	return all, err
+	if err != nil {
+		return nil, fmt.Errorf("--agents: %w", err)
+	}
+	return all, nil
 }

@@ -40,7 +40,7 @@ func serve(t *testing.T) (*memoryrpc.Store, *redisstore.Store) {
 	troupev1.RegisterMemoryServiceServer(server, api.New(store))
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	ctx, stop := context.WithCancel(context.Background())
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
 	go func() { done <- server.Part(lis, time.Second).Run(ctx, func() {}) }()
 	var conn *grpc.ClientConn

@@ -68,6 +68,7 @@ func (p *Pool) get(ctx context.Context, address string) (conn *grpc.ClientConn, 
 				release()
 				return nil, nil, unreachable(address, nil)
 			}
+		default: // it will change by itself
 		}
 		if !c.WaitForStateChange(ctx, state) {
 			release()

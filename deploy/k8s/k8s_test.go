@@ -1,0 +1,197 @@
+// Package k8s_test renders every overlay and checks what must hold for all of them.
+package k8s_test
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+)
+
+// workload is a Deployment or a StatefulSet.
+type workload struct {
+	name     string
+	selector *metav1.LabelSelector
+	pod      corev1.PodTemplateSpec
+}
+
+func (w workload) container(t *testing.T) corev1.Container {
+	t.Helper()
+	require.Len(t, w.pod.Spec.Containers, 1, w.name)
+	require.Empty(t, w.pod.Spec.InitContainers, w.name)
+	return w.pod.Spec.Containers[0]
+}
+
+// mesh is what an overlay renders to.
+type mesh struct {
+	namespaces []*corev1.Namespace
+	workloads  []workload
+	services   []*corev1.Service
+	configMaps map[string]*corev1.ConfigMap
+	budgets    []*policyv1.PodDisruptionBudget
+	policies   []*networkingv1.NetworkPolicy
+}
+
+// eachOverlay runs the check on every overlay.
+func eachOverlay(t *testing.T, check func(*testing.T, mesh)) {
+	t.Helper()
+	overlays, err := filepath.Glob("overlays/*")
+	require.NoError(t, err)
+	require.NotEmpty(t, overlays)
+	for _, overlay := range overlays {
+		t.Run(filepath.Base(overlay), func(t *testing.T) { check(t, render(t, overlay)) })
+	}
+}
+
+func render(t *testing.T, overlay string) mesh {
+	t.Helper()
+	resources, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), overlay)
+	require.NoError(t, err)
+
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		corev1.AddToScheme, appsv1.AddToScheme, policyv1.AddToScheme, networkingv1.AddToScheme,
+	} {
+		require.NoError(t, add(scheme))
+	}
+	strict := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
+	m := mesh{configMaps: map[string]*corev1.ConfigMap{}}
+	for _, r := range resources.Resources() {
+		text, err := r.AsYAML()
+		require.NoError(t, err)
+		object, _, err := strict.Decode(text, nil, nil)
+		require.NoError(t, err, "%s %s", r.GetKind(), r.GetName())
+		m.add(t, object)
+	}
+	return m
+}
+
+func (m *mesh) add(t *testing.T, object runtime.Object) {
+	t.Helper()
+	switch o := object.(type) {
+	case *corev1.Namespace:
+		m.namespaces = append(m.namespaces, o)
+	case *corev1.Service:
+		m.services = append(m.services, o)
+	case *corev1.ConfigMap:
+		m.configMaps[o.Name] = o
+	case *policyv1.PodDisruptionBudget:
+		m.budgets = append(m.budgets, o)
+	case *networkingv1.NetworkPolicy:
+		m.policies = append(m.policies, o)
+	case *appsv1.Deployment:
+		m.workloads = append(m.workloads, workload{o.Name, o.Spec.Selector, o.Spec.Template})
+	case *appsv1.StatefulSet:
+		m.workloads = append(m.workloads, workload{o.Name, o.Spec.Selector, o.Spec.Template})
+	default:
+		require.Fail(t, "a kind that this test does not know", "%T", o)
+	}
+}
+
+// matches reports whether the selector takes the pods of the workload.
+func matches(t *testing.T, s *metav1.LabelSelector, w workload) bool {
+	t.Helper()
+	selector, err := metav1.LabelSelectorAsSelector(s)
+	require.NoError(t, err)
+	return selector.Matches(labels.Set(w.pod.Labels))
+}
+
+func TestOverlays_HaveAllPartsOfTheMesh(t *testing.T) {
+	eachOverlay(t, func(t *testing.T, m mesh) {
+		var names []string
+		for _, w := range m.workloads {
+			names = append(names, w.name)
+		}
+		require.ElementsMatch(t, []string{
+			"etcd", "redis", "memory", "orchestrator",
+			"worker-coordinator", "worker-clarification", "worker-research", "worker-synthesis",
+		}, names)
+		require.Len(t, m.namespaces, 1)
+		require.Equal(t, "restricted", m.namespaces[0].Labels["pod-security.kubernetes.io/enforce"])
+	})
+}
+
+// Each selector takes the pods of one workload and of no other.
+func TestOverlays_SelectorsAreApart(t *testing.T) {
+	eachOverlay(t, func(t *testing.T, m mesh) {
+		for _, of := range m.workloads {
+			for _, other := range m.workloads {
+				require.Equal(t, of.name == other.name, matches(t, of.selector, other), "%s takes %s", of.name, other.name)
+			}
+		}
+		for _, s := range m.services {
+			require.Equal(t, corev1.ClusterIPNone, s.Spec.ClusterIP, "%s: a gRPC connection through a ClusterIP stays on one pod", s.Name)
+			for _, w := range m.workloads {
+				require.Equal(t, s.Name == w.name, matches(t, &metav1.LabelSelector{MatchLabels: s.Spec.Selector}, w), "%s takes %s", s.Name, w.name)
+			}
+		}
+		require.Len(t, m.budgets, len(m.workloads))
+		for _, b := range m.budgets {
+			for _, w := range m.workloads {
+				require.Equal(t, b.Name == w.name, matches(t, b.Spec.Selector, w), "%s takes %s", b.Name, w.name)
+			}
+		}
+	})
+}
+
+// The agents in a pod are the files of the repository, at the places where their
+// manifests look for them.
+func TestOverlays_MountTheAgentsAsTheyAre(t *testing.T) {
+	const repository = "../../agents/research-assistant"
+	want := map[string]string{}
+	for _, pattern := range []string{"*.yaml", "prompts/*"} {
+		files, err := filepath.Glob(filepath.Join(repository, pattern))
+		require.NoError(t, err)
+		require.NotEmpty(t, files)
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
+			name, err := filepath.Rel(repository, file)
+			require.NoError(t, err)
+			want[name] = string(text)
+		}
+	}
+	eachOverlay(t, func(t *testing.T, m mesh) {
+		readers := 0
+		for _, w := range m.workloads {
+			for _, v := range w.pod.Spec.Volumes {
+				if v.Projected == nil {
+					continue
+				}
+				readers++
+				require.Equal(t, want, m.files(t, v.Projected), w.name)
+			}
+		}
+		require.Equal(t, 5, readers, "the orchestrator and four workers")
+	})
+}
+
+// files are those of a projected volume, by path.
+func (m *mesh) files(t *testing.T, v *corev1.ProjectedVolumeSource) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, source := range v.Sources {
+		data := m.configMaps[source.ConfigMap.Name]
+		require.NotNil(t, data, source.ConfigMap.Name)
+		for _, item := range source.ConfigMap.Items {
+			require.Contains(t, data.Data, item.Key)
+			all[item.Path] = data.Data[item.Key]
+		}
+		if source.ConfigMap.Items == nil {
+			maps.Copy(all, data.Data)
+		}
+	}
+	return all
+}

@@ -1,0 +1,146 @@
+package k8s_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	memory "github.com/troupe-dev/troupe/services/memory/app"
+	orchestrator "github.com/troupe-dev/troupe/services/orchestrator/app"
+	worker "github.com/troupe-dev/troupe/services/worker/app"
+)
+
+func TestPods_AreHardened(t *testing.T) {
+	eachOverlay(t, func(t *testing.T, m mesh) {
+		for _, w := range m.workloads {
+			pod, c := w.pod.Spec, w.container(t)
+			require.NotNil(t, pod.SecurityContext, w.name)
+			require.True(t, isTrue(pod.SecurityContext.RunAsNonRoot), w.name)
+			require.Equal(t, corev1.SeccompProfileTypeRuntimeDefault, pod.SecurityContext.SeccompProfile.Type, w.name)
+			require.True(t, isFalse(pod.AutomountServiceAccountToken), w.name)
+			require.False(t, pod.HostNetwork || pod.HostPID || pod.HostIPC, w.name)
+			require.NotNil(t, c.SecurityContext, w.name)
+			require.True(t, isTrue(c.SecurityContext.ReadOnlyRootFilesystem), w.name)
+			require.True(t, isFalse(c.SecurityContext.AllowPrivilegeEscalation), w.name)
+			require.Equal(t, []corev1.Capability{"ALL"}, c.SecurityContext.Capabilities.Drop, w.name)
+			require.Empty(t, c.SecurityContext.Capabilities.Add, w.name)
+			require.NotContains(t, c.Image, "latest", w.name)
+			require.Contains(t, c.Image, ":", w.name)
+		}
+	})
+}
+
+func TestPods_HaveBoundsAndTimeToStop(t *testing.T) {
+	eachOverlay(t, func(t *testing.T, m mesh) {
+		for _, w := range m.workloads {
+			c := w.container(t)
+			require.False(t, c.Resources.Requests.Cpu().IsZero(), w.name)
+			require.False(t, c.Resources.Requests.Memory().IsZero(), w.name)
+			require.False(t, c.Resources.Limits.Memory().IsZero(), w.name)
+			require.EqualValues(t, 60, *w.pod.Spec.TerminationGracePeriodSeconds, w.name)
+			if service(w) {
+				require.EqualValues(t, 5, c.Lifecycle.PreStop.Sleep.Seconds, w.name)
+			}
+		}
+	})
+}
+
+// Readiness follows the dependencies; being alive and having started must not, or an
+// outage of a store would restart the whole mesh.
+func TestPods_HaveProbes(t *testing.T) {
+	eachOverlay(t, func(t *testing.T, m mesh) {
+		for _, w := range m.workloads {
+			c := w.container(t)
+			for _, p := range []*corev1.Probe{c.StartupProbe, c.LivenessProbe, c.ReadinessProbe} {
+				require.NotNil(t, p, w.name)
+			}
+			if !service(w) {
+				continue
+			}
+			require.Equal(t, "/livez", c.StartupProbe.HTTPGet.Path, w.name)
+			require.Equal(t, "/livez", c.LivenessProbe.HTTPGet.Path, w.name)
+			require.Equal(t, port(t, c, "grpc"), c.ReadinessProbe.GRPC.Port, w.name)
+		}
+	})
+}
+
+// Every variable is one that the program knows, and the program takes all of them.
+func TestPods_ConfigureTheirProgram(t *testing.T) {
+	eachOverlay(t, func(t *testing.T, m mesh) {
+		for _, w := range m.workloads {
+			if !service(w) {
+				continue
+			}
+			t.Run(w.name, func(t *testing.T) {
+				c := w.container(t)
+				config := map[string]any{
+					"/memory": &memory.Config{}, "/orchestrator": &orchestrator.Config{}, "/worker": &worker.Config{},
+				}[c.Command[0]]
+				require.NotNil(t, config, "a program that is not in the image: %s", c.Command[0])
+				parser, err := kong.New(config)
+				require.NoError(t, err)
+				known := map[string]bool{}
+				for _, flag := range parser.Model.Flags {
+					for _, name := range flag.Envs {
+						known[name] = true
+					}
+				}
+				env := environment(t, w)
+				for _, name := range slices.Sorted(maps.Keys(env)) {
+					require.True(t, known[name] || !strings.HasPrefix(name, "TROUPE_"), "%s has no setting %s", c.Command[0], name)
+					t.Setenv(name, env[name])
+				}
+				_, err = parser.Parse(nil)
+				require.NoError(t, err)
+				require.Equal(t, fmt.Sprintf(":%d", port(t, c, "grpc")), env["TROUPE_GRPC_ADDR"])
+				require.Equal(t, fmt.Sprintf(":%d", port(t, c, "http")), env["TROUPE_HTTP_ADDR"])
+			})
+		}
+	})
+}
+
+// environment is what the kubelet would set.
+func environment(t *testing.T, w workload) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, v := range w.container(t).Env {
+		value := v.Value
+		if v.ValueFrom != nil {
+			switch path := v.ValueFrom.FieldRef.FieldPath; path {
+			case "metadata.name":
+				value = w.name + "-0"
+			case "status.podIP":
+				value = "10.0.0.7"
+			case "metadata.labels['troupe.dev/agent']":
+				value = w.pod.Labels["troupe.dev/agent"]
+				require.Equal(t, w.name, "worker-"+value)
+			default:
+				require.Fail(t, "a field that this test does not know", path)
+			}
+		}
+		for name, before := range all {
+			value = strings.ReplaceAll(value, "$("+name+")", before)
+		}
+		all[v.Name] = value
+	}
+	return all
+}
+
+// service reports whether the workload is a program of ours.
+func service(w workload) bool { return w.name != "etcd" && w.name != "redis" }
+
+func port(t *testing.T, c corev1.Container, name string) int32 {
+	t.Helper()
+	i := slices.IndexFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.Name == name })
+	require.GreaterOrEqual(t, i, 0, "no port %s", name)
+	return c.Ports[i].ContainerPort
+}
+
+func isTrue(b *bool) bool  { return b != nil && *b }
+func isFalse(b *bool) bool { return b != nil && !*b }

@@ -1,0 +1,214 @@
+package standalone_test
+
+import (
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	researchassistant "github.com/troupe-dev/troupe/agents/research-assistant"
+	"github.com/troupe-dev/troupe/pkg/client"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/rpc"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+	"github.com/troupe-dev/troupe/services/standalone"
+)
+
+func TestMain(m *testing.M) {
+	// bleve starts its workers once, when it is imported.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/blevesearch/bleve_index_api.AnalysisWorker"))
+}
+
+// patience bounds every wait. It is far above what any should take.
+const patience = time.Minute
+
+// config is that of a mesh with the research assistant over one document.
+func config(t *testing.T) standalone.Config {
+	t.Helper()
+	docs := t.TempDir()
+	text := "# Ownership\n\nAn agent may write the keys of its own tier and no other.\n"
+	require.NoError(t, os.WriteFile(filepath.Join(docs, "ownership.md"), []byte(text), 0o600))
+	return standalone.Config{
+		DataDir: t.TempDir(), GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0",
+		Agents: researchassistant.FS, Docs: docs, Drain: 10 * time.Second,
+	}
+}
+
+// mesh is one that runs until stop, or until the test ends.
+type mesh struct {
+	standalone.Endpoints
+	*client.Client
+	stop func()
+}
+
+func run(t *testing.T, cfg standalone.Config) *mesh {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ready, ended := make(chan standalone.Endpoints, 1), make(chan error, 1)
+	go func() {
+		ended <- standalone.Run(ctx, telemetry.Discard(), cfg, func(e standalone.Endpoints) { ready <- e })
+	}()
+	m := &mesh{}
+	select {
+	case m.Endpoints = <-ready:
+	case err := <-ended:
+		cancel()
+		require.FailNow(t, "the mesh ended before it was ready", "%v", err)
+	}
+	conn, err := rpc.Dial(m.GRPC, telemetry.Discard())
+	require.NoError(t, err)
+	m.Client = client.New(conn)
+	stopped := false
+	m.stop = func() {
+		cancel()
+		if !stopped {
+			stopped = true
+			require.NoError(t, conn.Close())
+			require.NoError(t, <-ended)
+		}
+	}
+	t.Cleanup(m.stop)
+	return m
+}
+
+// ask carries a question to its end.
+func (m *mesh) ask(t *testing.T, req *troupev1.OrchestrateRequest, text string) (events []*troupev1.Event, result *troupev1.TurnResult) {
+	t.Helper()
+	req.Input = &troupev1.OrchestrateRequest_Text{Text: text}
+	for e, err := range m.Turn(t.Context(), req) {
+		require.NoError(t, err)
+		events = append(events, e)
+	}
+	return events, events[len(events)-1].GetTurnResult()
+}
+
+// await asks until the condition holds.
+func await(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			require.FailNow(t, "waited in vain", what)
+		}
+	}
+}
+
+func (m *mesh) ready(t *testing.T, agent string) int {
+	t.Helper()
+	resp, err := m.ListAgents(t.Context(), &troupev1.ListAgentsRequest{})
+	require.NoError(t, err)
+	for _, a := range resp.GetAgents() {
+		if a.GetName() == agent {
+			return int(a.GetReady())
+		}
+	}
+	return 0
+}
+
+func TestRun_AnswersAsSoonAsItIsReadyAndKeepsItsDataOverARestart(t *testing.T) {
+	cfg := config(t)
+	first := run(t, cfg)
+	require.Equal(t, []string{"coordinator", "clarification", "research", "synthesis"}, first.Agents)
+	events, result := first.ask(t, &troupev1.OrchestrateRequest{SessionId: "kept"}, "What may an agent write?")
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result.GetOutcome())
+	require.Contains(t, result.GetText(), "ownership.md:3")
+	require.EqualValues(t, 4, events[0].GetTurnStarted().GetInstancesReady())
+	first.stop()
+
+	second := run(t, cfg)
+	again, result := second.ask(t, &troupev1.OrchestrateRequest{SessionId: "kept"}, "And which keys of its own tier?")
+	require.EqualValues(t, 2, again[0].GetTurn())
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result.GetOutcome())
+	old, err := second.GetTrace(t.Context(), &troupev1.GetTraceRequest{TraceId: events[0].GetTraceId()})
+	require.NoError(t, err)
+	require.Equal(t, troupev1.TraceState_TRACE_STATE_ENDED, old.GetTrace().GetState())
+}
+
+// The example of the README: an agent that is a program of its own joins the mesh, is asked
+// by its name, and leaves it when it is told to stop.
+//
+// Req: LC-23
+func TestRun_AnAgentWrittenInGoJoinsAndLeaves(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "hello-agent")
+	build := exec.Command("go", "build", "-race", "-o", program, "../../examples/hello-agent")
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	m := run(t, config(t))
+	require.Zero(t, m.ready(t, "hello"))
+
+	hello := exec.Command(program, "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0")
+	hello.Env = append(os.Environ(), "TROUPE_ETCD="+strings.Join(m.Etcd, ","), "TROUPE_MEMORY="+m.Memory)
+	var said strings.Builder
+	hello.Stderr = &said
+	require.NoError(t, hello.Start())
+	ended := make(chan error, 1)
+	go func() { ended <- hello.Wait() }()
+	defer func() { _ = hello.Process.Kill() }() // it has ended by then, unless the test failed
+	await(t, "hello is ready", func() bool { return m.ready(t, "hello") == 1 })
+
+	events, result := m.ask(t, &troupev1.OrchestrateRequest{Target: "hello"}, "How do I say hello in Norwegian?")
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result.GetOutcome(), "%v", result)
+	require.Equal(t, "hello", result.GetAgent())
+	require.Contains(t, result.GetText(), "In Norwegian one says hei.")
+	require.Equal(t, "hello", events[0].GetTurnStarted().GetTarget())
+
+	require.NoError(t, hello.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, <-ended, "%s", &said)
+	await(t, "hello is gone", func() bool { return m.ready(t, "hello") == 0 })
+	for _, err := range m.Turn(t.Context(), &troupev1.OrchestrateRequest{
+		Target: "hello", Input: &troupev1.OrchestrateRequest_Text{Text: "Are you there?"},
+	}) {
+		require.Equal(t, failure.NotFound, failure.ModeOf(err), "%v", err)
+	}
+}
+
+func TestRun_NamesThePortThatIsTakenAndStartsNothing(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	cfg := config(t)
+	cfg.HTTPAddr = taken.Addr().String()
+	err = standalone.Run(t.Context(), telemetry.Discard(), cfg, func(standalone.Endpoints) { t.Error("ready") })
+	require.ErrorContains(t, err, "--http-addr: cannot listen on "+taken.Addr().String())
+	left, err := os.ReadDir(cfg.DataDir)
+	require.NoError(t, err)
+	require.Empty(t, left, "no store was started")
+}
+
+func TestRun_AnAgentThatDoesNotStartEndsTheWhole(t *testing.T) {
+	cfg := config(t)
+	cfg.Docs = filepath.Join(cfg.Docs, "nowhere")
+	err := standalone.Run(t.Context(), telemetry.Discard(), cfg, func(standalone.Endpoints) { t.Error("ready") })
+	require.ErrorContains(t, err, "search_documents")
+	require.ErrorContains(t, err, "nowhere does not exist")
+}
+
+func TestRun_SaysWhatIsWrongWithTheAgents(t *testing.T) {
+	for name, c := range map[string]struct{ manifest, want string }{
+		"none":   {"apiVersion: troupe.dev/v1\nkind: Workflow\nmetadata: {name: w}\nspec: {entry: a, steps: {a: {agent: a, end: true}}}\n", "declares no agent"},
+		"typo":   {"apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: a}\nspec:\n  modle: builtin/extractive\n", `a.yaml:5: unknown field "modle"; did you mean "model"?`},
+		"prefix": {"apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: a}\nspec:\n  model: none/such\n", "builtin/"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := config(t)
+			cfg.Agents = fstest.MapFS{"a.yaml": {Data: []byte(c.manifest)}}
+			err := standalone.Run(t.Context(), telemetry.Discard(), cfg, func(standalone.Endpoints) { t.Error("ready") })
+			require.ErrorContains(t, err, c.want)
+		})
+	}
+}
