@@ -67,13 +67,9 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// ModeOf returns the mode of the outermost Error in err's chain, or Unknown.
-func ModeOf(err error) Mode {
-	if e, ok := errors.AsType[*Error](err); ok {
-		return e.Mode
-	}
-	return Unknown
-}
+// ModeOf returns the mode of the outermost Error in err's chain, that of an ended context,
+// or Unknown.
+func ModeOf(err error) Mode { return classify(err).Mode }
 
 // Is reports whether err is a failure of one of the given modes.
 func Is(err error, modes ...Mode) bool {

@@ -3,9 +3,12 @@ package rpc
 import (
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc/filters"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 
@@ -26,15 +29,27 @@ func Dial(target string, t *telemetry.Telemetry, repeatable ...string) (*grpc.Cl
 	conn, err := grpc.NewClient(target,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultServiceConfig(config),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: connectBackoff(), MinConnectTimeout: connectionTimeout}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout, PermitWithoutStream: true}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxInnerBytes)),
 		grpc.WithStatsHandler(otelgrpc.NewClientHandler(
+			otelgrpc.WithFilter(filters.Not(filters.HealthCheck())),
 			otelgrpc.WithMeterProvider(t.Metrics), otelgrpc.WithTracerProvider(t.Traces))),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("rpc: dial %s: %w", target, err)
 	}
 	return conn, nil
+}
+
+// maxConnectPause is how long after an outage a connection is at most tried again; the
+// library's own 2 minutes would make an outage far longer than it was.
+const maxConnectPause = 2 * time.Second
+
+func connectBackoff() backoff.Config {
+	b := backoff.DefaultConfig
+	b.BaseDelay, b.MaxDelay = 100*time.Millisecond, maxConnectPause
+	return b
 }
 
 // serviceConfig is the gRPC service config: balancing and the retry policy.

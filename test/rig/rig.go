@@ -199,6 +199,9 @@ func (m *Mesh) Await(what string, holds func() bool) {
 	}
 }
 
+// RedisAddr is where the Redis of the mesh is.
+func (m *Mesh) RedisAddr() string { return m.redis.Addr }
+
 // Lifecycle is the lifecycle of an agent's worker.
 func (m *Mesh) Lifecycle(agent string) troupev1.LifecycleServiceClient {
 	m.t.Helper()

@@ -45,6 +45,7 @@ var scenarios = []struct {
 	{"OneTurnAtATime", oneTurnAtATime},
 	{"BadInputChangesNothing", badInputChangesNothing},
 	{"ShowsWhatIsThere", showsWhatIsThere},
+	{"WritesNoMoreThanItMust", writesNoMoreThanItMust},
 	{"SessionsAndTracesOutliveTheServices", sessionsAndTracesOutliveTheServices},
 	{"ARedisThatGoesAwayLosesNothing", aRedisThatGoesAwayLosesNothing},
 	{"ServesWithoutEtcd", servesWithoutEtcd},

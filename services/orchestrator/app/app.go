@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
 
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -114,6 +115,9 @@ func (a *App) open(files fs.FS) error {
 		}
 		pool.Keep(addresses)
 	})
+	if err := a.measureStaleness(); err != nil {
+		return err
+	}
 	memory := memoryrpc.New(conn)
 	traces := trace.New(a.store, a.telemetry.Log)
 	if a.runner, err = turn.New(turn.Config{
@@ -133,6 +137,17 @@ func (a *App) open(files fs.FS) error {
 		{conditionStore, redactedURL(a.cfg.Redis), a.store.Ping},
 	}
 	return nil
+}
+
+// measureStaleness tells for how long routing has worked from what it remembers (F9).
+func (a *App) measureStaleness() error {
+	_, err := a.telemetry.Metrics.Meter("troupe/orchestrator").Float64ObservableGauge("troupe.registry.staleness",
+		metric.WithUnit("s"), metric.WithDescription("For how long the registry has been away; 0 while it is there."),
+		metric.WithFloat64Callback(func(_ context.Context, o metric.Float64Observer) error {
+			o.Observe(a.roster.Staleness().Seconds())
+			return nil
+		}))
+	return err
 }
 
 // GRPCAddr is where the orchestrator serves gRPC.

@@ -23,7 +23,7 @@ import (
 type Config struct {
 	Agents string `help:"Folder with the YAML files that declare agents." default:"agents/research-assistant" env:"TROUPE_AGENTS" type:"path"`
 	Agent  string `help:"Agent to run. May be left out when the folder declares one." env:"TROUPE_AGENT" placeholder:"NAME"`
-	Docs   string `help:"Folder for search_documents, in place of the declared one." env:"TROUPE_DOCS" type:"path" placeholder:"DIR"`
+	Docs   string `help:"Folder for search_documents, in place of the declared one." env:"TROUPE_DOCS" placeholder:"DIR"`
 
 	Worker worker.Config `embed:""`
 }

@@ -88,7 +88,7 @@ func (s *Store) Ping(ctx context.Context) error {
 func (s *Store) Durable(ctx context.Context) error {
 	got, err := s.client.ConfigGet(ctx, "*append*").Result()
 	if err != nil {
-		return fmt.Errorf("cannot read the configuration of redis at %s: %w", s.addr, err)
+		return fmt.Errorf("redis at %s does not say how it persists; take it that a crash of redis loses turns that were acknowledged: %w", s.addr, err)
 	}
 	for _, want := range []struct{ name, value string }{
 		{"appendonly", "yes"},

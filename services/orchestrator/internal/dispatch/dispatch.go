@@ -87,7 +87,7 @@ const retryPause = 100 * time.Millisecond
 func (d *Dispatcher) nobody(agent string, candidates int, refusal error) error {
 	why := "none is ready"
 	if candidates > 0 {
-		why = "all are at capacity, or refused"
+		why = "all are at capacity, refuse it, or cannot be reached"
 	}
 	return failure.Newf(failure.NoWorker, "dispatch", "no instance of agent %s took the step within %s: %s", agent, d.wait, why).
 		With("agent", agent).Because(refusal)

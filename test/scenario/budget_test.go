@@ -1,0 +1,84 @@
+package scenario
+
+import (
+	"bufio"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/test/rig"
+)
+
+// The counts of docs/turn.md: BeginTurn and a commit per step for the session, nothing is
+// read back, and the events of the trace go together where they wait.
+func writesNoMoreThanItMust(t *testing.T, m *rig.Mesh) {
+	for _, c := range []struct {
+		name   string
+		target string
+		steps  int
+	}{
+		{"one step", "clarification", 1},
+		{"three steps", "", 3},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			req := text(question)
+			req.Target = c.target
+			var events []*troupev1.Event
+			seen := monitor(t, m.RedisAddr(), func() { events = ask(t, m, req) })
+
+			var session, trace int
+			for _, command := range seen {
+				switch {
+				case strings.Contains(command, "m:{default/"+req.GetSessionId()):
+					session++
+					require.Contains(t, command, `"evalsha" `, "a script, and only a script")
+				case strings.Contains(command, "o:{default/"+events[0].GetTraceId()):
+					trace++
+				}
+			}
+			require.Equal(t, 1+c.steps, session, "BeginTurn, and a commit per step")
+			require.LessOrEqual(t, trace, len(durable(events)), "at worst a write an event")
+			t.Logf("%d commands for the session, %d for the %d events of the trace", session, trace, len(durable(events)))
+		})
+	}
+}
+
+// monitor returns the commands that clients sent to Redis while something was done. What
+// scripts do inside is left out.
+func monitor(t *testing.T, addr string, do func()) (commands []string) {
+	t.Helper()
+	conn, err := net.Dial("tcp", addr)
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }()
+	require.NoError(t, conn.SetDeadline(time.Now().Add(time.Minute)))
+	lines := bufio.NewScanner(conn)
+	lines.Buffer(nil, 16<<20)
+	send := func(command string) {
+		_, err := conn.Write([]byte(command + "\r\n"))
+		require.NoError(t, err)
+	}
+	send("MONITOR")
+	require.True(t, lines.Scan(), lines.Err())
+	require.Equal(t, "+OK", lines.Text())
+	do()
+	end := time.Now().String() // a mark that nothing else sends
+	other, err := net.Dial("tcp", addr)
+	require.NoError(t, err)
+	defer func() { _ = other.Close() }()
+	_, err = other.Write([]byte(`ECHO "` + end + `"` + "\r\n"))
+	require.NoError(t, err)
+	for lines.Scan() {
+		switch line := lines.Text(); {
+		case strings.Contains(line, end):
+			return commands
+		case !strings.Contains(line, " lua]"):
+			commands = append(commands, line)
+		}
+	}
+	require.FailNow(t, "the monitor ended", "%v", lines.Err())
+	return nil
+}
