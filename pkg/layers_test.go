@@ -19,7 +19,7 @@ var layers = []struct{ name, packages string }{
 	{"ground", "pkg/gen pkg/failure pkg/ownership pkg/lifecycle pkg/session pkg/execution pkg/conversation pkg/event pkg/manifest"},
 	{"contracts", "pkg/llm pkg/tool pkg/memory pkg/registry"},
 	{"sdk", "pkg/hook pkg/loop pkg/agent pkg/plugin"},
-	{"plumbing", "pkg/process pkg/telemetry pkg/probe pkg/rpc pkg/wire pkg/identity"},
+	{"plumbing", "pkg/process pkg/telemetry pkg/probe pkg/rpc pkg/redisconn pkg/wire pkg/identity"},
 	{"adapters", "pkg/llm/openai pkg/llm/anthropic pkg/llm/gemini pkg/tool/mcptool pkg/memory/memoryrpc pkg/registry/etcdregistry pkg/worker pkg/client pkg/conformance"},
 	{"services", "services/orchestrator services/memory services/worker agents"},
 	{"whole", "services/standalone cmd test examples deploy"},
@@ -29,7 +29,7 @@ var layers = []struct{ name, packages string }{
 var confined = []struct{ technology, packages string }{
 	{"google.golang.org/grpc/status", "pkg/failure pkg/gen"},
 	{"google.golang.org/grpc/codes", "pkg/failure pkg/gen"},
-	{"github.com/redis/go-redis", "services/memory/internal/redisstore services/orchestrator/internal/trace/redistrace services/standalone test"},
+	{"github.com/redis/go-redis", "pkg/redisconn services/memory/internal/redisstore services/orchestrator/internal/trace/redistrace services/standalone test"},
 	{"go.etcd.io/etcd/client", "pkg/registry/etcdregistry services/standalone test"},
 	{"go.etcd.io/etcd/server", "services/standalone test"},
 	{"github.com/alicebob/miniredis", "services/standalone test"},

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -31,12 +32,13 @@ func (s server) dial() (*client.Client, *grpc.ClientConn, error) {
 	return client.New(conn), conn, nil
 }
 
-// told adds what to do to an error of a mesh that is not there.
+// told adds what to do to an error of a mesh that is not there. An error that the mesh
+// itself sent has no cause here, and says enough.
 func (s server) told(err error) error {
-	if failure.Is(err, failure.SystemNetwork) {
-		return fmt.Errorf("cannot reach a mesh at %s (%s); start one with: troupe dev", s.Addr, explain(err))
+	if e, ok := errors.AsType[*failure.Error](err); ok && e.Mode == failure.SystemNetwork && e.Cause != nil {
+		return fmt.Errorf("cannot reach a mesh at %s; start one with: troupe dev", s.Addr)
 	}
-	return failure.FromStatus("troupe", err)
+	return err
 }
 
 type ask struct {

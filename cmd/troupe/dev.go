@@ -19,8 +19,8 @@ type dev struct {
 	DataDir  string        `help:"Folder for the data of etcd and Redis." default:".troupe" env:"TROUPE_DATA_DIR" type:"path"`
 	GRPCAddr string        `name:"grpc-addr" help:"Address of the orchestrator, in plain text: keep it on loopback." default:"127.0.0.1:7400" env:"TROUPE_GRPC_ADDR"`
 	HTTPAddr string        `name:"http-addr" help:"Address of the probes: /livez /readyz /startupz /metrics." default:"127.0.0.1:7480" env:"TROUPE_HTTP_ADDR"`
-	Agents   string        `help:"Folder with YAML files that declare agents and workflows. Empty: the research assistant that is built in." env:"TROUPE_AGENTS" type:"path" placeholder:"DIR"`
-	Docs     string        `help:"Folder that search_documents searches, in place of the declared one." env:"TROUPE_DOCS" type:"path" placeholder:"DIR"`
+	Agents   string        `help:"Folder with YAML files that declare agents and workflows. Empty: the research assistant that is built in." env:"TROUPE_AGENTS" type:"existingdir" placeholder:"DIR"`
+	Docs     string        `help:"Folder that search_documents searches, in place of the declared one." env:"TROUPE_DOCS" placeholder:"DIR"`
 	Drain    time.Duration `help:"How long running turns may take to end at a stop." default:"10s" env:"TROUPE_DRAIN"`
 	Ask      string        `help:"Ask this once the mesh is up, show what happens, and stop." placeholder:"TEXT"`
 
@@ -69,12 +69,15 @@ func (d *dev) files() fs.FS {
 }
 
 func (d *dev) announce(term terminal, e standalone.Endpoints, took time.Duration) {
+	etcd := strings.Join(e.Etcd, ",")
 	fmt.Fprintf(term.out, `
-The mesh is up after %s, with the agents %s.
+The mesh is up after %[1]s, with the agents %[2]s.
 
-  gRPC   %s   (plain text, with reflection)
-  HTTP   http://%s/readyz  /livez  /startupz  /metrics
-  data   %s
+  gRPC    %[3]s   (plain text, with reflection)
+  HTTP    http://%[4]s/readyz  /livez  /startupz  /metrics
+  etcd    %[5]s
+  memory  %[6]s
+  data    %[7]s
 
 Ask it something:
 
@@ -82,8 +85,14 @@ Ask it something:
 
   grpcurl -plaintext -d '{"text":"What may an agent write?"}' %[3]s troupe.v1.OrchestratorService/Orchestrate
 
+Add an agent of your own, such as the one in examples/hello-agent:
+
+  TROUPE_ETCD=%[5]s TROUPE_MEMORY=%[6]s go run ./examples/hello-agent --grpc-addr 127.0.0.1:0 --http-addr 127.0.0.1:0
+
+  troupe ask --addr %[3]s --target hello "How do I say hello in Norwegian?"
+
 Stop it with Ctrl-C.
-`, took.Round(time.Millisecond), strings.Join(e.Agents, ", "), e.GRPC, e.HTTP, d.DataDir)
+`, took.Round(time.Millisecond), strings.Join(e.Agents, ", "), e.GRPC, e.HTTP, etcd, e.Memory, d.DataDir)
 }
 
 // question asks once and shows what happens.

@@ -73,21 +73,13 @@ func run(ctx context.Context, args []string, term terminal) int {
 		return int(code)
 	}
 	if err != nil {
-		fmt.Fprintln(term.err, "troupe:", explain(err))
+		fmt.Fprintln(term.err, "troupe:", failure.Plain(err))
 		if failure.Is(err, failure.UserInvalidInput) {
 			return process.ExitUsage
 		}
 		return process.ExitError
 	}
 	return process.ExitOK
-}
-
-// explain is an error as a person wants to read it.
-func explain(err error) string {
-	if e, ok := errors.AsType[*failure.Error](err); ok {
-		return e.Message
-	}
-	return err.Error()
 }
 
 func isTerminal(f *os.File) bool {

@@ -153,7 +153,7 @@ func (a *Agent) Start(ctx context.Context) error {
 		}
 		if err := s.Start(ctx); err != nil {
 			failed := failure.Newf(failure.ResourceTool, "agent.Start",
-				"tool %s of agent %s did not start: %s", t.Spec().Name, a.Name(), friendly(err))
+				"tool %s of agent %s did not start: %s", t.Spec().Name, a.Name(), failure.Plain(err))
 			return failed.Because(errors.Join(err, a.closeTools()))
 		}
 		a.started = append(a.started, s)
@@ -178,12 +178,4 @@ func (a *Agent) closeTools() error {
 	}
 	a.started = nil
 	return errors.Join(failed...)
-}
-
-// friendly is what of an error may be shown: of our own the message alone.
-func friendly(err error) string {
-	if e, ok := errors.AsType[*failure.Error](err); ok {
-		return e.Message
-	}
-	return err.Error()
 }

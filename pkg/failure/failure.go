@@ -80,6 +80,15 @@ func Is(err error, modes ...Mode) bool {
 	return slices.Contains(modes, e.Mode)
 }
 
+// Plain is err for a person on this side of the wire: the message of the outermost Error
+// in its chain, without operation and mode, and else the whole text.
+func Plain(err error) string {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Message
+	}
+	return err.Error()
+}
+
 // ToProto is err as it is stored and sent. The cause of an Error, and everything of an
 // error that is not one, is left out: only its place in the log knows it. Nil gives nil.
 func ToProto(err error) *troupev1.Failure {

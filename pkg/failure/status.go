@@ -64,7 +64,24 @@ func FromStatus(op string, err error) error {
 			return FromProto(f)
 		}
 	}
-	return New(modeOfCode(st.Code()), op, st.Message()).Because(err)
+	mode := modeOfCode(st.Code())
+	return New(mode, op, foreign[mode]).Because(err)
+}
+
+// foreign are the messages of statuses without our detail: what grpc itself says names
+// addresses, which are for the log.
+var foreign = map[Mode]string{
+	Unknown:          "the call failed; the log has the cause",
+	UserCancelled:    "the call was cancelled",
+	SystemTimeout:    "there was no answer in time; what was asked for may have happened",
+	SystemNetwork:    "the service cannot be reached, or went away; what was asked for may have happened",
+	UserInvalidInput: "the request cannot be read, or is out of range",
+	NotFound:         "what the request names does not exist",
+	KeyReused:        "it exists already",
+	UserPermission:   "the caller may not do this",
+	ResourceQuota:    "the message is larger than may be, or a limit is reached",
+	AgentState:       "the service cannot do this in its present state",
+	AgentContract:    "the service does not know this call; it may be of another version",
 }
 
 // modeOfCode is for statuses without our detail.

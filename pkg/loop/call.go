@@ -3,7 +3,6 @@ package loop
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -64,7 +63,7 @@ func (r *run) execute(ctx context.Context, c conversation.ToolCall) Call {
 	}
 	result, err := contained(ctx, t, json.RawMessage(c.Arguments))
 	if err != nil {
-		return Call{c.Name, event.ToolError, "Error: " + strings.ToValidUTF8(message(err), "�")}
+		return Call{c.Name, event.ToolError, "Error: " + strings.ToValidUTF8(failure.Plain(err), "�")}
 	}
 	return Call{c.Name, event.ToolSuccess, strings.ToValidUTF8(result.Text, "�")}
 }
@@ -78,15 +77,6 @@ func contained(ctx context.Context, t tool.Tool, args json.RawMessage) (result t
 		}
 	}()
 	return t.Call(ctx, args)
-}
-
-// message is what a model may read of an error: of our own the message alone, for the
-// cause is for the log.
-func message(err error) string {
-	if e, ok := errors.AsType[*failure.Error](err); ok {
-		return e.Message
-	}
-	return err.Error()
 }
 
 // cut shortens text to at most limit bytes, and says so, without breaking a character.

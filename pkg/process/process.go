@@ -33,7 +33,7 @@ func Run(ctx context.Context, log *zap.Logger, ready func(), parts ...Part) erro
 	for _, p := range parts {
 		r := launch(ctx, p, exited)
 		started = append(started, r)
-		if !r.awaitReady(ctx) {
+		if !r.awaitReady(ctx, exited) {
 			break
 		}
 		log.Debug("part ready", zap.String("part", p.Name))
@@ -75,12 +75,14 @@ func launch(ctx context.Context, p Part, exited chan<- struct{}) *running {
 	return r
 }
 
-// awaitReady reports whether the part came up before it, or the whole, ended.
-func (r *running) awaitReady(ctx context.Context) bool {
+// awaitReady reports whether the part came up before it, one of those before it, or the
+// whole ended.
+func (r *running) awaitReady(ctx context.Context, exited chan struct{}) bool {
 	select {
 	case <-r.ready:
 		return true
-	case <-r.done:
+	case <-exited:
+		exited <- struct{}{} // the news is for Run too
 		return false
 	case <-ctx.Done():
 		return false

@@ -85,6 +85,18 @@ func TestRun_AStopDuringTheStartIsClean(t *testing.T) {
 	})
 }
 
+func TestRun_NoticesAPartThatFailsWhileAnotherStarts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		failing := Part{Name: "store", Grace: time.Second, Run: func(_ context.Context, ready func()) error {
+			ready()
+			time.Sleep(time.Second)
+			return errors.New("killed")
+		}}
+		slow := Part{Name: "slow", Grace: time.Second, Run: func(ctx context.Context, _ func()) error { <-ctx.Done(); return nil }}
+		require.EqualError(t, Run(t.Context(), zap.NewNop(), func() { t.Error("ready") }, failing, slow), "store: killed")
+	})
+}
+
 func TestParse_TellsUsageFromHelp(t *testing.T) {
 	type config struct {
 		Port int `help:"A port." default:"1"`

@@ -11,6 +11,7 @@ import (
 
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc/filters"
+	"go.opentelemetry.io/otel/propagation"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -41,6 +42,7 @@ type Server struct {
 	*grpc.Server
 	health   *health.Server
 	draining context.CancelFunc
+	board    *probe.Board // nil unless the health follows one
 }
 
 // Config is what servers differ in.
@@ -63,6 +65,7 @@ func NewServer(t *telemetry.Telemetry, cfg Config) (*Server, error) {
 	opts := append(serverOptions(chain),
 		grpc.StatsHandler(otelgrpc.NewServerHandler(
 			otelgrpc.WithFilter(filters.Not(filters.HealthCheck())),
+			otelgrpc.WithPropagators(propagation.TraceContext{}), // spans of one trace hang together across processes
 			otelgrpc.WithMeterProvider(t.Metrics),
 			otelgrpc.WithTracerProvider(t.Traces))),
 		grpc.MaxRecvMsgSize(maxBytes),
@@ -94,8 +97,11 @@ func (s *Server) SetServing(serving bool) {
 	}
 }
 
-// Follow makes the health follow the board.
-func (s *Server) Follow(board *probe.Board) { board.OnChange(s.SetServing) }
+// Follow makes the health follow the board, and the board know when the server stops.
+func (s *Server) Follow(board *probe.Board) {
+	s.board = board
+	board.OnChange(s.SetServing)
+}
 
 // Part serves on the listener. When it stops, health turns NOT_SERVING for good, calls in
 // flight may end within drain, and then they are cancelled.
@@ -108,6 +114,9 @@ func (s *Server) Part(lis net.Listener, drain time.Duration) process.Part {
 		case err := <-served:
 			return err
 		case <-ctx.Done():
+		}
+		if s.board != nil {
+			s.board.Set("grpc", errors.New("stopping"))
 		}
 		s.health.Shutdown()
 		s.draining()

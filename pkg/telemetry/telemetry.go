@@ -5,6 +5,7 @@ package telemetry
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -74,7 +75,8 @@ func New(ctx context.Context, name string, cfg Config) (*Telemetry, error) {
 		}
 		spans := sdktrace.NewTracerProvider(sdktrace.WithBatcher(out), sdktrace.WithResource(res))
 		t.Traces = spans
-		t.shutdown = append(t.shutdown, spans.Shutdown)
+		// The exporter last, and itself: an export under way ends only with it.
+		t.shutdown = append(t.shutdown, spans.Shutdown, out.Shutdown)
 	}
 	return t, nil
 }
@@ -103,10 +105,12 @@ func (t *Telemetry) Named(name string) *Telemetry {
 func (t *Telemetry) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), flushTime)
 	defer cancel()
+	var errs []error
 	for _, stop := range t.shutdown {
-		if err := stop(ctx); err != nil {
-			t.Log.Warn("telemetry not flushed", zap.Error(err))
-		}
+		errs = append(errs, stop(ctx))
+	}
+	if err := errors.Join(errs...); err != nil {
+		t.Log.Warn("telemetry not flushed", zap.Error(err))
 	}
 	_ = t.Log.Sync() // standard error cannot always be synced, and then there is nobody to tell
 }

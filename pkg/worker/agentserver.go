@@ -48,6 +48,9 @@ func (s *agentServer) ExecuteStep(req *troupev1.ExecuteStepRequest, stream troup
 	result, err := s.step(ctx, req, func(e event.Event) error {
 		return stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Event{Event: wire.EventToProto(e)}})
 	})
+	if err != nil && ctx.Err() != nil && stream.Context().Err() == nil {
+		err = failure.New(failure.InstanceDraining, "agent.ExecuteStep", "the worker stopped before the step ended").Because(err)
+	}
 	if err != nil {
 		s.log.Warn("step failed", zap.String("trace", req.GetTraceId()), zap.Int32("step", req.GetStep()), zap.Error(err))
 		result = &troupev1.StepResult{Step: req.GetStep(), Agent: req.GetAgent(), Failure: failure.ToProto(err)}

@@ -32,7 +32,7 @@ func badInputChangesNothing(t *testing.T, m *rig.Mesh) {
 		"unknown target":  {func(r *troupev1.OrchestrateRequest) { r.Target = "nobody" }, failure.NotFound, `"nobody"`},
 		"far too long": {func(r *troupev1.OrchestrateRequest) {
 			r.Input = &troupev1.OrchestrateRequest_Text{Text: strings.Repeat("x", 5<<20)}
-		}, failure.ResourceQuota, "larger than max"},
+		}, failure.ResourceQuota, "larger than may be"},
 		"too short a time": {func(r *troupev1.OrchestrateRequest) { r.Timeout = tooShort }, failure.UserInvalidInput, "timeout"},
 	} {
 		t.Run(name, func(t *testing.T) {

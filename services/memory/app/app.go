@@ -11,7 +11,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/probe"
 	"github.com/troupe-dev/troupe/pkg/process"
@@ -32,17 +31,11 @@ type App struct {
 	store     *redisstore.Store
 }
 
-// The conditions of the service's readiness.
-const (
-	conditionStore   = "redis"
-	conditionRunning = "running" // holds until the service stops
-)
+// conditionStore is that of the service's readiness.
+const conditionStore = "redis"
 
-// How often Redis is asked while it is there, and how long it may take to answer.
-const (
-	askEvery   = time.Second
-	answerTime = time.Second
-)
+// answerTime is how long Redis may take to tell its configuration.
+const answerTime = time.Second
 
 // New opens the ports, and connects nothing yet. Run must follow, or Close.
 func New(t *telemetry.Telemetry, cfg Config) (*App, error) {
@@ -84,7 +77,9 @@ func (a *App) Run(ctx context.Context, ready func()) error {
 	err := process.Run(ctx, a.telemetry.Log, ready,
 		probe.Part(a.httpLis, a.board.Handler(a.telemetry.Scrape)),
 		a.grpc.Part(a.grpcLis, a.cfg.Grace),
-		process.Part{Name: "redis", Grace: 2 * answerTime, Run: a.watchStore},
+		probe.DependencyPart(a.board, a.telemetry.Log, probe.Dependency{
+			Condition: conditionStore, Address: a.store.Addr(), Ask: a.store.Ping, Back: a.warnUnlessDurable,
+		}, true),
 	)
 	return errors.Join(err, a.Close())
 }
@@ -102,57 +97,11 @@ func (a *App) Close() error {
 	return a.store.Close()
 }
 
-// watchStore keeps the board's word on Redis until ctx ends, and with it the readiness.
-// It is ready when Redis answers for the first time.
-func (a *App) watchStore(ctx context.Context, ready func()) error {
-	log := a.telemetry.Log.With(zap.String("address", a.store.Addr()))
-	pace := failure.NewPace()
-	told := false
-	for ctx.Err() == nil {
-		err := a.ask(ctx)
-		switch {
-		case ctx.Err() != nil:
-		case err != nil:
-			if a.board.Set(conditionStore, fmt.Errorf("%s cannot be reached", a.store.Addr())) || !told {
-				log.Warn("waiting for redis; every call fails until it is there", zap.Error(err))
-			}
-			told = true
-			_ = pace.Wait(ctx) // it ends early only when ctx does
-		default:
-			pace.Reset()
-			if a.board.Set(conditionStore, nil) {
-				log.Info("redis is there")
-				a.warnUnlessDurable(ctx, log)
-			}
-			told = true
-			ready()
-			wait(ctx, askEvery)
-		}
-	}
-	a.board.Set(conditionRunning, errors.New("the service is stopping"))
-	return nil
-}
-
-func (a *App) ask(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
-	defer cancel()
-	return a.store.Ping(ctx)
-}
-
 // warnUnlessDurable tells whoever runs the service that it cannot keep its word.
-func (a *App) warnUnlessDurable(ctx context.Context, log *zap.Logger) {
+func (a *App) warnUnlessDurable(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	if err := a.store.Durable(ctx); err != nil && ctx.Err() == nil {
-		log.Warn("acknowledged turns are not durable", zap.Error(err))
-	}
-}
-
-func wait(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
+		a.telemetry.Log.Warn("acknowledged turns are not durable", zap.Error(err))
 	}
 }

@@ -108,7 +108,7 @@ func TestApp_WithoutRedisIsAliveAndNotReady(t *testing.T) {
 	require.NotContains(t, body, "hunter2")
 	_, err := begin(t.Context(), r, "s1")
 	require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "error: %v", err)
-	require.NotEmpty(t, r.logs.FilterMessageSnippet("waiting for redis").All())
+	require.NotEmpty(t, r.logs.FilterMessageSnippet("waiting for a dependency").All())
 	for _, line := range r.logs.All() {
 		require.NotContains(t, fmt.Sprint(line.Message, line.ContextMap()), "hunter2")
 	}

@@ -47,7 +47,7 @@ type App struct {
 	roster       *routing.Roster
 	runner       *turn.Runner
 	store        *redistrace.Store
-	dependencies []dependency
+	dependencies []probe.Dependency
 	closers      []io.Closer
 }
 
@@ -90,12 +90,10 @@ func (a *App) open(files fs.FS) error {
 	}
 	a.closers = append(a.closers, a.httpLis)
 
-	redis, err := redistrace.Dial(a.cfg.Redis)
-	if err != nil {
+	if a.store, err = redistrace.New(a.cfg.Redis, a.cfg.TraceRetention); err != nil {
 		return fmt.Errorf("--redis: %w", err)
 	}
-	a.closers = append(a.closers, redis)
-	a.store = redistrace.New(redis, a.cfg.TraceRetention)
+	a.closers = append(a.closers, a.store)
 	conn, err := rpc.Dial(a.cfg.Memory, a.telemetry, troupev1.MemoryService_ServiceDesc.ServiceName)
 	if err != nil {
 		return fmt.Errorf("--memory: %w", err)
@@ -132,9 +130,9 @@ func (a *App) open(files fs.FS) error {
 	}
 	troupev1.RegisterOrchestratorServiceServer(a.grpc, &api.Orchestrator{Runner: a.runner, Traces: traces, Roster: a.roster, Workflows: workflows})
 	troupev1.RegisterSessionServiceServer(a.grpc, &api.Sessions{Memory: memory})
-	a.dependencies = []dependency{
-		{conditionMemory, a.cfg.Memory, memoryHealth(conn)},
-		{conditionStore, redactedURL(a.cfg.Redis), a.store.Ping},
+	a.dependencies = []probe.Dependency{
+		{Condition: conditionMemory, Address: a.cfg.Memory, Ask: memoryHealth(conn)},
+		{Condition: conditionStore, Address: a.store.Addr(), Ask: a.store.Ping},
 	}
 	return nil
 }
@@ -162,16 +160,20 @@ func (a *App) Run(ctx context.Context, ready func()) error {
 	defer func() { _ = a.Close() }()
 	a.grpc.Follow(a.board)
 	a.telemetry.Log.Info("serving", zap.Stringer("grpc", a.grpcLis.Addr()), zap.Stringer("http", a.httpLis.Addr()))
-	return process.Run(ctx, a.telemetry.Log, ready,
+	parts := []process.Part{
 		probe.Part(a.httpLis, a.board.Handler(a.telemetry.Scrape)),
-		process.Part{Name: "registry", Grace: time.Second, Run: func(ctx context.Context, ready func()) error {
+		{Name: "registry", Grace: time.Second, Run: func(ctx context.Context, ready func()) error {
 			ready()
 			return a.roster.Follow(ctx, a.watcher)
 		}},
-		a.dependenciesPart(),
+	}
+	for _, d := range a.dependencies { // what is away makes the orchestrator unready, and does not hold it up
+		parts = append(parts, probe.DependencyPart(a.board, a.telemetry.Log, d, false))
+	}
+	parts = append(parts,
 		a.grpc.Part(a.grpcLis, time.Second), // streams end with their turns, before
-		process.Part{Name: "turns", Grace: a.cfg.Drain + stopTime, Run: a.runTurns},
-	)
+		process.Part{Name: "turns", Grace: a.cfg.Drain + stopTime, Run: a.runTurns})
+	return process.Run(ctx, a.telemetry.Log, ready, parts...)
 }
 
 // stopTime is what failing the turns that are left may take.

@@ -726,16 +726,14 @@ type RoutingDecision struct {
 	Target string `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
 	// reason is one sentence for a person.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
-	// fallback is the agent to take if the target cannot be had; never the target itself.
-	Fallback string `protobuf:"bytes,3,opt,name=fallback,proto3" json:"fallback,omitempty"`
 	// alternatives are the other agents that were allowed.
-	Alternatives []string `protobuf:"bytes,4,rep,name=alternatives,proto3" json:"alternatives,omitempty"`
+	Alternatives []string `protobuf:"bytes,3,rep,name=alternatives,proto3" json:"alternatives,omitempty"`
 	// confidence in the choice, 0 to 1; rules are certain.
-	Confidence float64 `protobuf:"fixed64,5,opt,name=confidence,proto3" json:"confidence,omitempty"`
+	Confidence float64 `protobuf:"fixed64,4,opt,name=confidence,proto3" json:"confidence,omitempty"`
 	// strategy is the way the choice was made.
-	Strategy RoutingStrategy `protobuf:"varint,6,opt,name=strategy,proto3,enum=troupe.v1.RoutingStrategy" json:"strategy,omitempty"`
+	Strategy RoutingStrategy `protobuf:"varint,5,opt,name=strategy,proto3,enum=troupe.v1.RoutingStrategy" json:"strategy,omitempty"`
 	// step is the step of the workflow that the target runs.
-	Step          string `protobuf:"bytes,7,opt,name=step,proto3" json:"step,omitempty"`
+	Step          string `protobuf:"bytes,6,opt,name=step,proto3" json:"step,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -780,13 +778,6 @@ func (x *RoutingDecision) GetTarget() string {
 func (x *RoutingDecision) GetReason() string {
 	if x != nil {
 		return x.Reason
-	}
-	return ""
-}
-
-func (x *RoutingDecision) GetFallback() string {
-	if x != nil {
-		return x.Fallback
 	}
 	return ""
 }
@@ -1467,17 +1458,16 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\x04Plan\x12\x1a\n" +
 	"\bworkflow\x18\x01 \x01(\tR\bworkflow\x12\x14\n" +
 	"\x05entry\x18\x02 \x01(\tR\x05entry\x12\x14\n" +
-	"\x05steps\x18\x03 \x03(\tR\x05steps\"\xed\x01\n" +
+	"\x05steps\x18\x03 \x03(\tR\x05steps\"\xd1\x01\n" +
 	"\x0fRoutingDecision\x12\x16\n" +
 	"\x06target\x18\x01 \x01(\tR\x06target\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1a\n" +
-	"\bfallback\x18\x03 \x01(\tR\bfallback\x12\"\n" +
-	"\falternatives\x18\x04 \x03(\tR\falternatives\x12\x1e\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\"\n" +
+	"\falternatives\x18\x03 \x03(\tR\falternatives\x12\x1e\n" +
 	"\n" +
-	"confidence\x18\x05 \x01(\x01R\n" +
+	"confidence\x18\x04 \x01(\x01R\n" +
 	"confidence\x126\n" +
-	"\bstrategy\x18\x06 \x01(\x0e2\x1a.troupe.v1.RoutingStrategyR\bstrategy\x12\x12\n" +
-	"\x04step\x18\a \x01(\tR\x04step\"A\n" +
+	"\bstrategy\x18\x05 \x01(\x0e2\x1a.troupe.v1.RoutingStrategyR\bstrategy\x12\x12\n" +
+	"\x04step\x18\x06 \x01(\tR\x04step\"A\n" +
 	"\vStepStarted\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\"t\n" +

@@ -48,7 +48,7 @@ type OrchestratorServiceClient interface {
 	WatchTrace(ctx context.Context, in *WatchTraceRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchTraceResponse], error)
 	// GetTrace returns the record of a trace. Fails with NOT_FOUND.
 	GetTrace(ctx context.Context, in *GetTraceRequest, opts ...grpc.CallOption) (*GetTraceResponse, error)
-	// ListTraces returns the latest traces, newest first.
+	// ListTraces returns the latest traces, newest first, without the texts of their results.
 	ListTraces(ctx context.Context, in *ListTracesRequest, opts ...grpc.CallOption) (*ListTracesResponse, error)
 	// ListAgents returns the agents that are registered or that a workflow names.
 	ListAgents(ctx context.Context, in *ListAgentsRequest, opts ...grpc.CallOption) (*ListAgentsResponse, error)
@@ -164,7 +164,7 @@ type OrchestratorServiceServer interface {
 	WatchTrace(*WatchTraceRequest, grpc.ServerStreamingServer[WatchTraceResponse]) error
 	// GetTrace returns the record of a trace. Fails with NOT_FOUND.
 	GetTrace(context.Context, *GetTraceRequest) (*GetTraceResponse, error)
-	// ListTraces returns the latest traces, newest first.
+	// ListTraces returns the latest traces, newest first, without the texts of their results.
 	ListTraces(context.Context, *ListTracesRequest) (*ListTracesResponse, error)
 	// ListAgents returns the agents that are registered or that a workflow names.
 	ListAgents(context.Context, *ListAgentsRequest) (*ListAgentsResponse, error)

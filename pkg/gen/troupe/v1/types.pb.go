@@ -541,7 +541,7 @@ const file_troupe_v1_types_proto_rawDesc = "" +
 	"\finput_tokens\x18\x01 \x01(\x03R\vinputTokens\x12#\n" +
 	"\routput_tokens\x18\x02 \x01(\x03R\foutputTokens\x12\x1f\n" +
 	"\vmodel_calls\x18\x03 \x01(\x05R\n" +
-	"modelCalls\"\xab\x04\n" +
+	"modelCalls\"\xb8\x04\n" +
 	"\n" +
 	"StepResult\x12\x1d\n" +
 	"\x04step\x18\x01 \x01(\x05B\t\xbaH\x06\x1a\x04\x182(\x01R\x04step\x12\x1f\n" +
@@ -549,9 +549,9 @@ const file_troupe_v1_types_proto_rawDesc = "" +
 	"\x04text\x18\x03 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10R\x04text\x12&\n" +
 	"\n" +
 	"next_agent\x18\x04 \x01(\tB\a\xbaH\x04r\x02\x18?R\tnextAgent\x12%\n" +
-	"\x0einput_required\x18\x05 \x01(\bR\rinputRequired\x12,\n" +
-	"\fobservations\x18\x06 \x03(\tB\b\xbaH\x05\x92\x01\x02\x10@R\fobservations\x12,\n" +
-	"\ftools_called\x18\a \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\x80\x02R\vtoolsCalled\x12\x1e\n" +
+	"\x0einput_required\x18\x05 \x01(\bR\rinputRequired\x123\n" +
+	"\fobservations\x18\x06 \x03(\tB\x0f\xbaH\f\x92\x01\t\x10@\"\x05r\x03(\x80 R\fobservations\x122\n" +
+	"\ftools_called\x18\a \x03(\tB\x0f\xbaH\f\x92\x01\t\x10\x80\x02\"\x04r\x02\x18@R\vtoolsCalled\x12\x1e\n" +
 	"\n" +
 	"iterations\x18\b \x01(\x05R\n" +
 	"iterations\x124\n" +

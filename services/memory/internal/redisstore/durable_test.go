@@ -114,7 +114,7 @@ func (c *counter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 // written is how many bytes of writes are in the server's log.
 func written(t *testing.T, s *Store) int64 {
 	t.Helper()
-	info, err := s.client.InfoMap(t.Context(), "persistence").Result()
+	info, err := s.redis.InfoMap(t.Context(), "persistence").Result()
 	require.NoError(t, err)
 	size, err := strconv.ParseInt(info["Persistence"]["aof_current_size"], 10, 64)
 	require.NoError(t, err)
@@ -125,7 +125,7 @@ func written(t *testing.T, s *Store) int64 {
 func TestStore_CostOfOperations(t *testing.T) {
 	s := openStore(t, "redis://"+redistest.Start(t))
 	var seen counter
-	s.client.AddHook(&seen)
+	s.redis.AddHook(&seen)
 	costs := func(name string, trips int, writes bool, do func() error) {
 		t.Helper()
 		before, had := written(t, s), seen
@@ -172,7 +172,7 @@ func TestStore_ClosedTurnsExpire(t *testing.T) {
 	begun, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
 	left := func() (ttl int64) {
-		ttl, err := s.client.Do(t.Context(), "PTTL", key(b.Ref, "turn:t1")).Int64()
+		ttl, err := s.redis.Do(t.Context(), "PTTL", key(b.Ref, "turn:t1")).Int64()
 		require.NoError(t, err)
 		return ttl
 	}

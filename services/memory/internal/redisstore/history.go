@@ -14,9 +14,9 @@ import (
 // GetSession implements memory.Sessions.
 func (s *Store) GetSession(ctx context.Context, ref session.Ref) (session.Session, error) {
 	const op = "memory.GetSession"
-	meta, err := s.client.HGetAll(ctx, key(ref, "meta")).Result()
+	meta, err := s.redis.HGetAll(ctx, key(ref, "meta")).Result()
 	if err != nil {
-		return session.Session{}, s.fault(op, err)
+		return session.Session{}, s.redis.Fault(op, err)
 	}
 	if len(meta) == 0 {
 		return session.Session{}, noSession(op, ref)
@@ -37,9 +37,9 @@ func (s *Store) GetSession(ctx context.Context, ref session.Ref) (session.Sessio
 // LoadHistory implements memory.Sessions.
 func (s *Store) LoadHistory(ctx context.Context, ref session.Ref, after int64, limit int) ([]conversation.Message, error) {
 	const op = "memory.LoadHistory"
-	entries, err := s.client.XRangeN(ctx, key(ref, "log"), strconv.FormatInt(after+1, 10)+"-0", "+", int64(limit)).Result()
+	entries, err := s.redis.XRangeN(ctx, key(ref, "log"), strconv.FormatInt(after+1, 10)+"-0", "+", int64(limit)).Result()
 	if err != nil {
-		return nil, s.fault(op, err)
+		return nil, s.redis.Fault(op, err)
 	}
 	if len(entries) == 0 { // a session has at least one message, so this is beyond its end or it is not there
 		if _, err := s.GetSession(ctx, ref); err != nil {

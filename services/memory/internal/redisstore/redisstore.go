@@ -37,6 +37,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/redisconn"
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
@@ -60,9 +61,7 @@ var failSource string
 
 // Config is where the store is and what it allows.
 type Config struct {
-	// URL is redis://[user:password@]host:port/db, rediss:// for TLS or unix://path. A
-	// query ?addr=host:port names one more node of a Redis Cluster, and may be repeated.
-	URL string
+	URL string // as redisconn.Open takes it
 	// MaxMessages and MaxBytes of a session; 0 means session.MaxMessages, session.MaxBytes.
 	MaxMessages, MaxBytes int64
 	// Generation of the data: epochs are at least Generation · 2³², so that data that
@@ -73,24 +72,22 @@ type Config struct {
 // Store is the MEMORY tier over one Redis. It takes the bounds of package memory for
 // granted: the RPC edge checks them. Safe for concurrent use; Close it.
 type Store struct {
-	client redis.UniversalClient
-	addr   string
-	cfg    Config
+	redis *redisconn.Conn
+	cfg   Config
 
 	begin, commit, fail *redis.Script
 }
 
 // New returns a store. It connects when first used, and reconnects by itself.
 func New(cfg Config) (*Store, error) {
-	client, addr, err := open(cfg.URL)
+	conn, err := redisconn.Open(cfg.URL)
 	if err != nil {
 		return nil, err
 	}
 	cfg.MaxMessages = cmp.Or(cfg.MaxMessages, session.MaxMessages)
 	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, session.MaxBytes)
 	return &Store{
-		client: client,
-		addr:   addr,
+		redis:  conn,
 		cfg:    cfg,
 		begin:  redis.NewScript(prelude + beginSource),
 		commit: redis.NewScript(prelude + commitSource),
@@ -99,10 +96,17 @@ func New(cfg Config) (*Store, error) {
 }
 
 // Addr is where Redis is, without credentials.
-func (s *Store) Addr() string { return s.addr }
+func (s *Store) Addr() string { return s.redis.Addr() }
+
+// Ping returns nil when Redis answers and takes commands.
+func (s *Store) Ping(ctx context.Context) error { return s.redis.Answers(ctx) }
+
+// Durable returns nil when every acknowledged write is on disk, and else an error that
+// names the setting that is missing (guarantees 0.2).
+func (s *Store) Durable(ctx context.Context) error { return s.redis.Durable(ctx) }
 
 // Close ends all connections. Calls in flight fail.
-func (s *Store) Close() error { return s.client.Close() }
+func (s *Store) Close() error { return s.redis.Close() }
 
 // keys are KEYS of every script: meta, log, turn.
 func keys(ref session.Ref, turnID string) []string {
@@ -115,9 +119,9 @@ func key(ref session.Ref, name string) string {
 
 // run runs a script, in one round trip unless Redis has to be sent its text first.
 func (s *Store) run(ctx context.Context, op string, script *redis.Script, keys []string, args []any) (reply, error) {
-	r, err := script.Run(ctx, s.client, keys, args...).Slice()
+	r, err := script.Run(ctx, s.redis, keys, args...).Slice()
 	if err != nil {
-		return nil, s.fault(op, err)
+		return nil, s.redis.Fault(op, err)
 	}
 	return r, nil
 }

@@ -52,7 +52,7 @@ func TestStore_OnCluster(t *testing.T) {
 
 	s := openStore(t, "redis://"+server.Addr+"?addr="+server.Addr)
 	eventually(t, func(ctx context.Context) bool {
-		_, err := s.client.Set(ctx, "up", "yes", 0).Result()
+		_, err := s.redis.Set(ctx, "up", "yes", 0).Result()
 		return err == nil
 	})
 	memorytest.Run(t, func(*testing.T) memory.Store { return s })

@@ -29,7 +29,6 @@ type Decision struct {
 	Reason       string // one sentence for a person
 	Strategy     troupev1.RoutingStrategy
 	Alternatives []string // agents that were allowed too
-	Fallback     string   // agent to take when the target cannot be had
 	Confidence   float64
 }
 
@@ -40,7 +39,7 @@ func (d Decision) Done() bool { return d.Step.Name == "" }
 func (d Decision) Proto() *troupev1.RoutingDecision {
 	return &troupev1.RoutingDecision{
 		Target: d.Step.Agent, Step: d.Step.Name, Reason: d.Reason, Strategy: d.Strategy,
-		Alternatives: d.Alternatives, Fallback: d.Fallback, Confidence: d.Confidence,
+		Alternatives: d.Alternatives, Confidence: d.Confidence,
 	}
 }
 
@@ -104,7 +103,7 @@ func choose(in Input, from workflow.Step) (Decision, error) {
 					Step:     in.Workflow.Steps[name],
 					Reason:   fmt.Sprintf("%s chose %s", from.Agent, asked),
 					Strategy: troupev1.RoutingStrategy_ROUTING_STRATEGY_LEARNED, Confidence: learned,
-					Alternatives: others(in.Workflow, from.Routes, name), Fallback: fallback(in.Workflow, from, name),
+					Alternatives: others(in.Workflow, from.Routes, name),
 				}, nil
 			}
 		}
@@ -161,11 +160,4 @@ func others(w *workflow.Workflow, routes []string, chosen string) []string {
 		}
 	}
 	return all
-}
-
-func fallback(w *workflow.Workflow, from workflow.Step, chosen string) string {
-	if from.Default == "" || from.Default == chosen {
-		return ""
-	}
-	return w.Steps[from.Default].Agent
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
@@ -14,7 +16,8 @@ import (
 // Limits of one log (guarantees 2.5, F21).
 const (
 	MaxEvents     = 4096
-	maxDeltaBytes = 1 << 20 // of ephemeral text; what comes after is not shown
+	MaxBytes      = 16 << 20 // of stored events
+	maxDeltaBytes = 1 << 20  // of ephemeral text; what comes after is not shown
 )
 
 // Log is the event log of one trace, at the replica that drives it. Append is called by
@@ -30,12 +33,14 @@ type Log struct {
 	items      []*troupev1.Event // durable and ephemeral, in the order in which they happened
 	shown      int               // items[:shown] are stored, or need not be
 	sequence   uint64            // of the last durable event
+	bytes      int               // of durable events
 	deltaBytes int
 	writing    bool
-	ended      bool          // the last event is appended
-	err        error         // why the rest will not be stored
-	changed    chan struct{} // closed and replaced at each change
-	refused    chan struct{} // closed with err
+	cancel     context.CancelFunc // of the writer
+	ended      bool               // the last event is appended
+	err        error              // why the rest will not be stored
+	changed    chan struct{}      // closed and replaced at each change
+	refused    chan struct{}      // closed with err
 }
 
 func newLog(store Store, ref Ref, record *troupev1.Trace) *Log {
@@ -44,18 +49,22 @@ func newLog(store Store, ref Ref, record *troupev1.Trace) *Log {
 
 // takeOver claims the trace before anything is appended, and reads what it holds.
 func (l *Log) takeOver(ctx context.Context) error {
-	epoch, last, err := l.store.Claim(ctx, l.ref.Tenant, l.record, nil)
+	last, err := failure.Retry(ctx, func(ctx context.Context) (last uint64, err error) {
+		l.epoch, last, err = l.store.Claim(ctx, l.ref.Tenant, l.record, nil)
+		return last, err
+	})
 	if err != nil {
 		return err
 	}
-	l.epoch = epoch
 	for l.sequence < last {
-		page, err := l.store.Events(ctx, l.ref, l.sequence, pageSize)
+		page, err := failure.Retry(ctx, func(ctx context.Context) ([]*troupev1.Event, error) {
+			return l.store.Events(ctx, l.ref, l.sequence, pageSize)
+		})
 		if err != nil {
 			return err
 		}
 		if len(page) == 0 {
-			break
+			return forgotten(l.ref)
 		}
 		l.items = append(l.items, page...)
 		l.sequence = page[len(page)-1].GetSequence()
@@ -80,34 +89,48 @@ func (l *Log) Refused() <-chan struct{} { return l.refused }
 
 // Append adds an event. A durable one gets the next sequence; a text delta stays at 0. It
 // does not wait for the store; ctx bounds the write. Fails with resource_quota at
-// MaxEvents.
+// MaxEvents and MaxBytes.
 func (l *Log) Append(ctx context.Context, e *troupev1.Event) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.sequence >= MaxEvents {
-		return failure.Newf(failure.ResourceQuota, "trace.Append", "the turn has %d events, as many as a trace may", MaxEvents)
+	if l.sequence >= MaxEvents || l.bytes >= MaxBytes {
+		return failure.Newf(failure.ResourceQuota, "trace.Append",
+			"the turn has %d events of %d bytes; a trace may have %d events and %d bytes", l.sequence, l.bytes, MaxEvents, MaxBytes)
 	}
 	l.add(ctx, e)
 	return nil
 }
 
-// finish adds the last event and waits until all are stored.
+// finish adds the last event and waits until all are stored, or ctx ends.
 func (l *Log) finish(ctx context.Context, last *troupev1.Event) error {
 	l.mu.Lock()
 	l.add(ctx, last)
 	l.ended = true
 	l.mu.Unlock()
-	l.writer.Wait()
+	l.await(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.err
 }
 
+// await returns when nothing is being written any more. When ctx ends the writer is told
+// to give up, whatever its own time.
+func (l *Log) await(ctx context.Context) {
+	defer context.AfterFunc(ctx, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.cancel != nil {
+			l.cancel()
+		}
+	})()
+	l.writer.Wait()
+}
+
 var errAbandoned = errors.New("abandoned by its owner")
 
-// abandon waits for what is being stored, and takes no more.
-func (l *Log) abandon() {
-	l.writer.Wait()
+// abandon waits for what is being stored, or for ctx, and takes no more.
+func (l *Log) abandon(ctx context.Context) {
+	l.await(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.err == nil {
@@ -122,12 +145,14 @@ func (l *Log) abandon() {
 func (l *Log) add(ctx context.Context, e *troupev1.Event) {
 	e.TraceId, e.SessionId, e.Turn = l.record.GetTraceId(), l.record.GetSessionId(), l.record.GetTurn()
 	if delta := e.GetTextDelta(); delta != nil {
-		if l.deltaBytes += len(delta.GetText()); l.deltaBytes > maxDeltaBytes {
+		l.deltaBytes += len(delta.GetText())
+		if delta.GetText() == "" || l.deltaBytes > maxDeltaBytes {
 			return
 		}
 	} else {
 		l.sequence++
 		e.Sequence = l.sequence
+		l.bytes += proto.Size(e)
 	}
 	l.items = append(l.items, e)
 	if e.GetSequence() == 0 && l.shown == len(l.items)-1 {
@@ -136,6 +161,7 @@ func (l *Log) add(ctx context.Context, e *troupev1.Event) {
 		return
 	}
 	if !l.writing && l.err == nil {
+		ctx, l.cancel = context.WithCancel(ctx)
 		l.writing = true
 		l.writer.Go(func() { l.write(ctx) })
 	}
@@ -147,6 +173,7 @@ func (l *Log) write(ctx context.Context) {
 		l.mu.Lock()
 		batch, upto := l.pending()
 		if len(batch) == 0 || l.err != nil {
+			l.cancel()
 			l.shown, l.writing = upto, false
 			l.notify()
 			l.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -248,7 +249,7 @@ func TestLog_AnAbandonedTraceIsOrphanedForItsWatchers(t *testing.T) {
 		watched := make(chan error)
 		go func() { _, err := collect(t.Context(), traces, 0); watched <- err }()
 		synctest.Wait()
-		traces.Abandon(l)
+		traces.Abandon(t.Context(), l)
 		require.True(t, failure.Is(<-watched, failure.TraceOrphaned))
 		_, err := collect(t.Context(), traces, 0) // from the store
 		require.True(t, failure.Is(err, failure.TraceOrphaned))
@@ -280,5 +281,49 @@ func TestLog_HasALimit(t *testing.T) {
 		}
 		require.True(t, failure.Is(l.Append(t.Context(), warning()), failure.ResourceQuota))
 		require.NoError(t, traces.Close(t.Context(), l, last()), "the end always fits")
+	})
+}
+
+func TestTraces_CloseGivesUpWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &ram{away: true}
+		traces, l := open(t, store)
+		require.NoError(t, l.Append(t.Context(), warning())) // its write has no end of its own
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		start := time.Now()
+		require.Error(t, traces.Close(ctx, l, last()))
+		require.LessOrEqual(t, time.Since(start), 2*time.Second)
+	})
+}
+
+func TestTraces_EndGivesAClosedTurnItsLastEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &ram{}
+		traces, l := open(t, store)
+		require.NoError(t, l.Append(t.Context(), warning()))
+		synctest.Wait()
+		traces.Abandon(t.Context(), l) // as when its owner is killed
+
+		record := &troupev1.Trace{TraceId: ref.Trace, SessionId: "s", Turn: 1}
+		require.NoError(t, traces.End(t.Context(), ref.Tenant, record, last()))
+		require.NoError(t, traces.End(t.Context(), ref.Tenant, record, last()), "a repeat changes nothing")
+		got, err := collect(t.Context(), traces, 0)
+		require.NoError(t, err)
+		require.Equal(t, from(1, 2), got)
+	})
+}
+
+func TestLog_HasALimitOfBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		traces, l := open(t, &ram{})
+		var err error
+		for n := 0; err == nil && n < MaxEvents; n++ {
+			e := warning()
+			e.GetWarning().Message = strings.Repeat("x", 1<<20)
+			err = l.Append(t.Context(), e)
+		}
+		require.True(t, failure.Is(err, failure.ResourceQuota))
+		require.NoError(t, traces.Close(t.Context(), l, last()))
 	})
 }

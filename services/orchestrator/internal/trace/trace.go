@@ -84,19 +84,49 @@ func (t *Traces) Close(ctx context.Context, l *Log, last *troupev1.Event) error 
 	if err != nil {
 		t.log.Error("trace not ended in the store", zap.String("trace", l.ref.Trace), zap.Error(err))
 	}
-	t.mu.Lock()
-	delete(t.live, l.ref)
-	t.mu.Unlock()
+	t.forget(l)
 	return err
 }
 
-// Abandon gives up the log of a trace without an end: watchers are told that it is
-// orphaned, and whoever takes the turn over goes on with it.
-func (t *Traces) Abandon(l *Log) {
-	l.abandon()
+// forget drops the log, unless a successor on this replica has taken its place.
+func (t *Traces) forget(l *Log) {
 	t.mu.Lock()
-	delete(t.live, l.ref)
+	defer t.mu.Unlock()
+	if t.live[l.ref] == l {
+		delete(t.live, l.ref)
+	}
+}
+
+// End ends a trace whose turn is closed, and whose owner went away before it stored the
+// last event. One that is driven here, or has ended, is left alone.
+func (t *Traces) End(ctx context.Context, tenant string, record *troupev1.Trace, last *troupev1.Event) error {
+	ref := Ref{tenant, record.GetTraceId()}
+	t.mu.Lock()
+	_, live := t.live[ref]
 	t.mu.Unlock()
+	if live {
+		return nil
+	}
+	stored, err := t.store.Get(ctx, ref)
+	if err != nil || stored.GetState() == troupev1.TraceState_TRACE_STATE_ENDED {
+		return err
+	}
+	l, err := t.Open(ctx, tenant, record, true)
+	if failure.Is(err, failure.TurnNotOpen) {
+		return nil // somebody else was faster
+	}
+	if err != nil {
+		return err
+	}
+	return t.Close(ctx, l, last)
+}
+
+// Abandon gives up the log of a trace without an end: watchers are told that it is
+// orphaned, and whoever takes the turn over goes on with it. ctx bounds the wait for a
+// write under way.
+func (t *Traces) Abandon(ctx context.Context, l *Log) {
+	l.abandon(ctx)
+	t.forget(l)
 }
 
 // pageSize is how many stored events are read at once.
@@ -120,8 +150,11 @@ func (t *Traces) Watch(ctx context.Context, ref Ref, after uint64) iter.Seq2[*tr
 		}
 		for err == nil && after < record.GetLastSequence() {
 			var page []*troupev1.Event
-			if page, err = t.store.Events(ctx, ref, after, pageSize); err != nil || len(page) == 0 {
+			if page, err = t.store.Events(ctx, ref, after, pageSize); err != nil {
 				break
+			}
+			if len(page) == 0 {
+				err = forgotten(ref)
 			}
 			for _, e := range page {
 				if !yield(e, nil) {
@@ -144,6 +177,10 @@ func inRange(after, last uint64) error {
 		return nil
 	}
 	return failure.Newf(failure.UserInvalidInput, "trace.Watch", "after_sequence: the trace has %d events so far, and %d was asked for", last, after)
+}
+
+func forgotten(ref Ref) error {
+	return failure.Newf(failure.NotFound, "trace.Watch", "the events of trace %s are no longer kept", ref.Trace)
 }
 
 func orphaned(ref Ref) error {

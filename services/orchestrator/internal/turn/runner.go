@@ -11,6 +11,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"iter"
+	"slices"
 	"sync"
 	"time"
 
@@ -62,7 +63,8 @@ type Runner struct {
 
 	mu      sync.Mutex
 	closed  bool
-	stopped chan struct{} // closed when running turns shall end
+	stopped chan struct{} // closed by stop: running turns shall end
+	stop    func()
 }
 
 // New returns a runner. The caller closes it.
@@ -76,7 +78,11 @@ func New(cfg Config) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Runner{Config: cfg, log: cfg.Telemetry.Log, turns: turns, duration: duration, stopped: make(chan struct{})}, nil
+	stopped := make(chan struct{})
+	return &Runner{
+		Config: cfg, log: cfg.Telemetry.Log, turns: turns, duration: duration,
+		stopped: stopped, stop: sync.OnceFunc(func() { close(stopped) }),
+	}, nil
 }
 
 // Request is one user input.
@@ -178,7 +184,7 @@ func (r *Runner) admit(ctx context.Context, req Request, flow *workflow.Workflow
 		return begun, err
 	}
 	t := &turn{
-		Runner: r, req: req, flow: flow, turn: begun.Turn, history: begun.History,
+		Runner: r, req: req, flow: flow, turn: begun.Turn, history: asBegun(begun),
 		base: begun.Turn.Sequence, known: begun.Turn.Steps, began: time.Now(),
 	}
 	record := &troupev1.Trace{
@@ -191,6 +197,14 @@ func (r *Runner) admit(ctx context.Context, req Request, flow *workflow.Workflow
 	}
 	go func() { defer r.running.Done(); t.run(context.WithoutCancel(ctx), timeout) }()
 	return begun, nil
+}
+
+// asBegun is the history as the turn began. What steps of a turn that is taken over have
+// said since comes back with their results.
+func asBegun(begun memory.Begun) []conversation.Message {
+	return slices.DeleteFunc(begun.History, func(m conversation.Message) bool {
+		return m.Turn == begun.Turn.Number && m.Role != conversation.RoleUser
+	})
 }
 
 // resolve finds what a target names.
@@ -219,7 +233,7 @@ func (r *Runner) enter() bool {
 }
 
 // Close takes no more turns, lets those that run end until ctx does, and then fails the
-// rest. It returns when none runs.
+// rest. It returns when none runs. It may be called again.
 func (r *Runner) Close(ctx context.Context) {
 	r.mu.Lock()
 	r.closed = true
@@ -229,7 +243,7 @@ func (r *Runner) Close(ctx context.Context) {
 	select {
 	case <-idle:
 	case <-ctx.Done():
-		close(r.stopped)
+		r.stop()
 		<-idle
 	}
 }

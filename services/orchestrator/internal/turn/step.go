@@ -54,6 +54,9 @@ func (t *turn) step(work, ctx context.Context, number int, decision routing.Deci
 		}
 		result = &troupev1.StepResult{Failure: failure.ToProto(err)}
 	}
+	if result.GetFailure() == nil && result.GetSequence() < t.base {
+		result = &troupev1.StepResult{Failure: failure.ToProto(failure.Newf(failure.AgentContract, "turn", "agent %s told a result that it did not commit", decision.Step.Agent))}
+	}
 	result.Step, result.Agent = int32(number), decision.Step.Agent
 	err = t.emitAt(ctx, at, &troupev1.Event{Payload: &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{
 		Result: result, Duration: durationpb.New(time.Since(began)),

@@ -139,7 +139,7 @@ func (t *turn) close(ctx context.Context, err error) {
 		// Without an end in the session there must be none on the trace: the same request
 		// takes the turn over once its lease has run out.
 		t.log.Error("turn not closed; its lease will run out", zap.String("trace", t.turn.Trace), zap.Error(errors.Join(err, closeErr)))
-		t.Traces.Abandon(t.events)
+		t.Traces.Abandon(ctx, t.events)
 	case closed.Outcome == session.OutcomeCompleted || closed.Outcome == session.OutcomeInputRequired:
 		// The worker was lost behind its commit: the turn has its answer.
 		t.results = closed.Steps

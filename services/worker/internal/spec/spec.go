@@ -155,7 +155,7 @@ func (b *builder) build() (*agent.Agent, error) {
 	}
 	a, err := agent.New(config)
 	if err != nil {
-		return nil, b.doc.At().Errorf("%s", friendly(err))
+		return nil, b.doc.At().Errorf("%s", failure.Plain(err))
 	}
 	return a, nil
 }
@@ -186,7 +186,7 @@ func (b *builder) model(name string) llm.Model {
 	}
 	m, err := b.models.Model(name)
 	if err != nil {
-		b.errorf([]any{"model"}, "%s", friendly(err))
+		b.errorf([]any{"model"}, "%s", failure.Plain(err))
 	}
 	return m
 }
@@ -236,12 +236,4 @@ func (b *builder) toolset(declared []Tool) []tool.Tool {
 		all = append(all, made)
 	}
 	return all
-}
-
-// friendly is what of an error may be shown: of our own the message alone.
-func friendly(err error) string {
-	if e, ok := errors.AsType[*failure.Error](err); ok {
-		return e.Message
-	}
-	return err.Error()
 }

@@ -18,7 +18,7 @@ func (s *Store) Get(ctx context.Context, ref trace.Ref) (*troupev1.Trace, error)
 	const op = "trace.Get"
 	held, err := s.redis.HGetAll(ctx, keys(ref)[0]).Result()
 	if err != nil {
-		return nil, storeError(op, err)
+		return nil, s.redis.Fault(op, err)
 	}
 	if len(held) == 0 {
 		return nil, notFound(op, ref)
@@ -53,7 +53,7 @@ func (s *Store) Events(ctx context.Context, ref trace.Ref, after uint64, limit i
 	const op = "trace.Events"
 	entries, err := s.redis.XRangeN(ctx, keys(ref)[1], strconv.FormatUint(after+1, 10)+"-0", "+", int64(limit)).Result()
 	if err != nil {
-		return nil, storeError(op, err)
+		return nil, s.redis.Fault(op, err)
 	}
 	events := make([]*troupev1.Event, 0, len(entries))
 	for _, entry := range entries {
@@ -72,7 +72,7 @@ func (s *Store) List(ctx context.Context, tenant string, limit int) ([]*troupev1
 	const op = "trace.List"
 	ids, err := s.redis.ZRevRange(ctx, indexKey(tenant), 0, int64(limit)-1).Result()
 	if err != nil {
-		return nil, storeError(op, err)
+		return nil, s.redis.Fault(op, err)
 	}
 	replies := make([]*redis.MapStringStringCmd, len(ids))
 	if _, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -81,7 +81,7 @@ func (s *Store) List(ctx context.Context, tenant string, limit int) ([]*troupev1
 		}
 		return nil
 	}); err != nil {
-		return nil, storeError(op, err)
+		return nil, s.redis.Fault(op, err)
 	}
 	var all []*troupev1.Trace
 	for _, reply := range replies {
@@ -91,6 +91,9 @@ func (s *Store) List(ctx context.Context, tenant string, limit int) ([]*troupev1
 		record, err := decode(reply.Val())
 		if err != nil {
 			return nil, err
+		}
+		if record.Result != nil {
+			record.Result.Text = "" // up to 256 KiB each: GetTrace has it
 		}
 		all = append(all, record)
 	}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/redisconn"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 )
 
@@ -39,31 +40,29 @@ const maxIndex = 10_000
 
 // Store implements trace.Store.
 type Store struct {
-	redis         redis.UniversalClient
+	redis         *redisconn.Conn
 	retention     time.Duration
 	claim, append *redis.Script
 }
 
-// New returns a store. Retention is how long a trace is kept after its end.
-func New(client redis.UniversalClient, retention time.Duration) *Store {
-	return &Store{client, retention, redis.NewScript(claimSource), redis.NewScript(appendSource)}
-}
-
-// Dial returns a client for this store; it connects when first used. The library must not
-// repeat writes: it cannot know which of them took effect (guarantees 5.3).
-func Dial(url string) (redis.UniversalClient, error) {
-	opts, err := redis.ParseURL(url)
+// New returns a store in the Redis of the URL, as redisconn.Open takes it. Retention is how
+// long a trace is kept after its end. The caller closes it.
+func New(url string, retention time.Duration) (*Store, error) {
+	conn, err := redisconn.Open(url)
 	if err != nil {
-		return nil, errors.New("not a Redis URL; it looks like redis://127.0.0.1:6379/0") // the URL may hold a password
+		return nil, err
 	}
-	opts.MaxRetries = -1
-	opts.DisableIdentity = true
-	opts.ContextTimeoutEnabled = true
-	return redis.NewClient(opts), nil
+	return &Store{conn, retention, redis.NewScript(claimSource), redis.NewScript(appendSource)}, nil
 }
 
-// Ping reports whether the store answers.
-func (s *Store) Ping(ctx context.Context) error { return s.redis.Ping(ctx).Err() }
+// Ping returns nil when the store answers and takes commands.
+func (s *Store) Ping(ctx context.Context) error { return s.redis.Answers(ctx) }
+
+// Addr is where the store is, without credentials.
+func (s *Store) Addr() string { return s.redis.Addr() }
+
+// Close ends all connections. Calls in flight fail.
+func (s *Store) Close() error { return s.redis.Close() }
 
 func keys(ref trace.Ref) []string {
 	tag := "o:{" + ref.Tenant + "/" + ref.Trace + "}:"
@@ -85,7 +84,7 @@ func (s *Store) Claim(ctx context.Context, tenant string, record *troupev1.Trace
 	}
 	reply, err := s.claimAndIndex(ctx, tenant, record, args)
 	if err != nil {
-		return 0, 0, storeError(op, err)
+		return 0, 0, s.redis.Fault(op, err)
 	}
 	if reply[0] == "ENDED" {
 		return 0, 0, failure.New(failure.TurnNotOpen, op, "the trace has ended")
@@ -140,7 +139,7 @@ func (s *Store) Append(ctx context.Context, ref trace.Ref, ownerEpoch int64, eve
 	}
 	reply, err := s.append.Run(ctx, s.redis, keys(ref), args...).StringSlice()
 	if err != nil {
-		return storeError(op, err)
+		return s.redis.Fault(op, err)
 	}
 	switch reply[0] {
 	case "OK":
@@ -167,13 +166,4 @@ func appendEvents(args []any, events []*troupev1.Event) ([]any, error) {
 
 func notFound(op string, ref trace.Ref) error {
 	return failure.Newf(failure.NotFound, op, "trace_id: no trace %s is known; traces are kept for a while after they end", ref.Trace)
-}
-
-// storeError tells apart what a caller may repeat. The address of the store and its answer
-// go to the log only.
-func storeError(op string, err error) error {
-	if errors.Is(err, context.Canceled) {
-		return err
-	}
-	return failure.New(failure.SystemNetwork, op, "the trace store cannot be reached or does not take writes; try again").Because(err)
 }

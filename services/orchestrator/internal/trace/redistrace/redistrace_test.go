@@ -21,10 +21,10 @@ import (
 
 func store(t *testing.T, addr string) *redistrace.Store {
 	t.Helper()
-	client, err := redistrace.Dial("redis://" + addr + "/0")
+	s, err := redistrace.New("redis://"+addr+"/0", time.Hour)
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = client.Close() })
-	return redistrace.New(client, time.Hour)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
 }
 
 func record(n int) *troupev1.Trace {
@@ -123,8 +123,8 @@ func TestStore_AwayIsSystemNetwork(t *testing.T) {
 	require.NotContains(t, failure.ToProto(err).GetMessage(), "127.0.0.1", "addresses are for the log")
 }
 
-func TestDial_NeverRepeatsTheURL(t *testing.T) {
-	_, err := redistrace.Dial("http://user:hunter2@host")
+func TestNew_NeverRepeatsTheURL(t *testing.T) {
+	_, err := redistrace.New("http://user:hunter2@host", time.Hour)
 	require.Error(t, err)
 	require.NotContains(t, err.Error(), "hunter2")
 }

@@ -1,4 +1,6 @@
-package redisstore
+// Package redisconn connects to Redis, the same way for every store of the mesh: one set of
+// limits, no write that the library repeats, and errors that a caller can act on.
+package redisconn
 
 import (
 	"cmp"
@@ -22,8 +24,28 @@ const (
 	ioTimeout   = 3 * time.Second
 )
 
-// open returns a client of the URL, and where it goes without credentials. The client
-// never repeats a write by itself: only the caller knows whether it may.
+// Conn is a client of one Redis or Redis Cluster. It connects when first used, and
+// reconnects by itself. Safe for concurrent use; Close it.
+type Conn struct {
+	redis.UniversalClient
+	addr string
+}
+
+// Addr is where Redis is, without credentials.
+func (c *Conn) Addr() string { return c.addr }
+
+// Open returns a client of the URL: redis://[user:password@]host:port/db, rediss:// for TLS
+// or unix://path. A query ?addr=host:port names one more node of a Redis Cluster, and may
+// be repeated. The client never repeats a write by itself: only the caller knows whether it
+// may (guarantees 5.3).
+func Open(url string) (*Conn, error) {
+	client, addr, err := open(url)
+	if err != nil {
+		return nil, err
+	}
+	return &Conn{client, addr}, nil
+}
+
 func open(address string) (redis.UniversalClient, string, error) {
 	redis.SetLogger(&logging.VoidLogger{}) // its lines are not ours in form, and every error comes back to us
 	u, err := url.Parse(address)
@@ -75,20 +97,20 @@ func badURL(err error) error {
 	return fmt.Errorf("redis URL: %w; want redis://[user:password@]host:port/db", err)
 }
 
-// Ping returns nil when Redis answers and takes commands.
-func (s *Store) Ping(ctx context.Context) error {
-	if err := s.client.Ping(ctx).Err(); err != nil {
-		return s.fault("memory.Ping", err)
+// Answers returns nil when Redis answers and takes commands.
+func (c *Conn) Answers(ctx context.Context) error {
+	if err := c.Ping(ctx).Err(); err != nil {
+		return c.Fault("redis.Ping", err)
 	}
 	return nil
 }
 
 // Durable returns nil when every acknowledged write is on disk, and else an error that
 // names the setting that is missing (guarantees 0.2).
-func (s *Store) Durable(ctx context.Context) error {
-	got, err := s.client.ConfigGet(ctx, "*append*").Result()
+func (c *Conn) Durable(ctx context.Context) error {
+	got, err := c.ConfigGet(ctx, "*append*").Result()
 	if err != nil {
-		return fmt.Errorf("redis at %s does not say how it persists; take it that a crash of redis loses turns that were acknowledged: %w", s.addr, err)
+		return fmt.Errorf("redis at %s does not say how it persists; take it that a crash of redis loses turns that were acknowledged: %w", c.addr, err)
 	}
 	for _, want := range []struct{ name, value string }{
 		{"appendonly", "yes"},
@@ -97,7 +119,7 @@ func (s *Store) Durable(ctx context.Context) error {
 	} {
 		if got[want.name] != want.value {
 			return fmt.Errorf("redis at %s runs with %s %s: a crash of redis loses turns that were acknowledged; set %s %s",
-				s.addr, want.name, cmp.Or(got[want.name], "unset"), want.name, want.value)
+				c.addr, want.name, cmp.Or(got[want.name], "unset"), want.name, want.value)
 		}
 	}
 	return nil

@@ -1,0 +1,47 @@
+package redisconn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+// unavailable are the beginnings of replies by which Redis says that it cannot serve now.
+var unavailable = []string{
+	"LOADING", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "NOREPLICAS", "BUSY", "ERR max number of clients",
+}
+
+// Fault turns an error of the client into one that a caller can act on. What Redis says
+// goes to the log only. Errors of the context are kept (guarantees F6, F8).
+func (c *Conn) Fault(op string, err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("%s: %w", op, err)
+	}
+	cause := fmt.Errorf("redis at %s: %w", c.addr, err)
+	if redis.IsOOMError(err) {
+		return failure.New(failure.ResourceMemory, op, "the store has no memory left and nothing was written; delete what is old or raise its maxmemory").Because(cause)
+	}
+	if redis.HasErrorPrefix(err, "MISCONF") {
+		return failure.New(failure.SystemDisk, op, "the store cannot write to its disk and nothing was written; see the log of redis").Because(cause)
+	}
+	for _, prefix := range unavailable {
+		if redis.HasErrorPrefix(err, prefix) {
+			return failure.New(failure.SystemNetwork, op, "the store does not serve at the moment and nothing was written; try again").Because(cause)
+		}
+	}
+	if errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) {
+		return failure.New(failure.SystemNetwork, op, "all connections to the store are in use and nothing was written; try again").Because(cause)
+	}
+	if _, replied := errors.AsType[redis.Error](err); replied {
+		return failure.New(failure.Unknown, op, "the store refused the operation; the log of the service has the cause").Because(cause)
+	}
+	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
+		return failure.New(failure.SystemTimeout, op, "the store did not answer in time and a write may have happened; repeat the call").Because(cause)
+	}
+	return failure.New(failure.SystemNetwork, op, "the store cannot be reached and a write may have happened; repeat the call").Because(cause)
+}
