@@ -1,0 +1,153 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"troupe": main})
+}
+
+// Every script has the addresses of two ports at which nobody listens: $GRPC and $HTTP.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 filepath.Join("testdata", "script"),
+		RequireExplicitExec: true,
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("GORACE", "atexit_sleep_ms=0") // or each command would take a second to end
+			for _, name := range []string{"GRPC", "HTTP"} {
+				lis, err := net.Listen("tcp", "127.0.0.1:0")
+				if err != nil {
+					return err
+				}
+				defer lis.Close() // only now, so that the two differ
+				env.Setenv(name, lis.Addr().String())
+			}
+			return nil
+		},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"exits": exits, "waitready": waitReady, "sigterm": sigterm, "occupy": occupy,
+			"capture": capture, "events": events, "nothingleft": nothingLeft,
+		},
+	})
+}
+
+// patience bounds every wait. It is far above what any should take.
+const patience = time.Minute
+
+// exits CODE ARG… runs troupe and checks its exit code.
+func exits(ts *testscript.TestScript, _ bool, args []string) {
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	err = ts.Exec("troupe", args[1:]...)
+	if left, ok := errors.AsType[*exec.ExitError](err); ok {
+		got = left.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if got != want {
+		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+}
+
+// waitready ADDR returns once the probe there says so.
+func waitReady(ts *testscript.TestScript, _ bool, args []string) {
+	probe := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		resp, err := probe.Get("http://" + args[0] + "/readyz")
+		if err == nil {
+			_ = resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			ts.Fatalf("nobody is ready at %s: %v", args[0], err)
+		}
+	}
+}
+
+// sigterm asks every background command to stop, as a cluster does.
+func sigterm(ts *testscript.TestScript, _ bool, _ []string) {
+	for _, cmd := range ts.BackgroundCmds() {
+		ts.Check(cmd.Process.Signal(syscall.SIGTERM))
+	}
+}
+
+// occupy NAME listens on a port until the script ends, and sets NAME to its address.
+func occupy(ts *testscript.TestScript, _ bool, args []string) {
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	ts.Check(err)
+	ts.Defer(func() { _ = lis.Close() })
+	ts.Setenv(args[0], lis.Addr().String())
+}
+
+// capture NAME PATTERN sets NAME to the first group of the pattern in the last output.
+func capture(ts *testscript.TestScript, _ bool, args []string) {
+	found := regexp.MustCompile(args[1]).FindStringSubmatch(ts.ReadFile("stdout"))
+	if found == nil {
+		ts.Fatalf("nothing matches %s", args[1])
+	}
+	ts.Setenv(args[0], found[1])
+}
+
+// events FIRST checks that each line of the last output is an event in protobuf JSON, that
+// the stored ones go on from FIRST without a hole, and that the last is the turn result.
+func events(ts *testscript.TestScript, _ bool, args []string) {
+	want, err := strconv.ParseUint(args[0], 10, 64)
+	ts.Check(err)
+	var e *troupev1.Event
+	for line := range strings.Lines(ts.ReadFile("stdout")) {
+		e = &troupev1.Event{}
+		if err := protojson.Unmarshal([]byte(line), e); err != nil {
+			ts.Fatalf("%v in the line %s", err, line)
+		}
+		if e.GetTextDelta() != nil {
+			continue
+		}
+		if e.GetSequence() != want {
+			ts.Fatalf("sequence %d, want %d", e.GetSequence(), want)
+		}
+		want++
+	}
+	if e.GetTurnResult() == nil {
+		ts.Fatalf("the last event is %v", e)
+	}
+}
+
+// nothingleft checks that no process is left that was started for this script.
+func nothingLeft(ts *testscript.TestScript, _ bool, _ []string) {
+	work := ts.Getenv("WORK")
+	commands, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	ts.Check(err)
+	for _, file := range commands {
+		line, err := os.ReadFile(file)
+		if err == nil && strings.Contains(string(line), work) { // an error: it has just ended
+			ts.Fatalf("still there: %s", fmt.Sprintf("%q", line))
+		}
+	}
+}

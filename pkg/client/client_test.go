@@ -1,0 +1,361 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"net"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	"github.com/troupe-dev/troupe/pkg/client"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/rpc"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const traceID = "0af7651916cd43dd8448eb211c80319c"
+
+// last is the sequence of the turn result of the trace that the orchestrator tells.
+const last = 6
+
+// whole is the trace: six events, with a text delta before each but the first.
+func whole() (all []*troupev1.Event) {
+	for s := uint64(1); s <= last; s++ {
+		if s > 1 {
+			all = append(all, &troupev1.Event{TraceId: traceID, Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: "…"}}})
+		}
+		e := &troupev1.Event{TraceId: traceID, Sequence: s, Payload: &troupev1.Event_Warning{Warning: &troupev1.Warning{Message: fmt.Sprint(s)}}}
+		if s == last {
+			e.Payload = &troupev1.Event_TurnResult{TurnResult: &troupev1.TurnResult{Text: "answer"}}
+		}
+		all = append(all, e)
+	}
+	return all
+}
+
+// orchestrator tells the trace, and breaks its streams off as the test says.
+type orchestrator struct {
+	troupev1.UnimplementedOrchestratorServiceServer
+	conns *conns
+	// script is asked for each stream, from 1: after how many items it breaks off, and with
+	// what. Items below zero: it does not break off.
+	script func(stream int) (items int, with error)
+
+	mu       sync.Mutex
+	requests []*troupev1.OrchestrateRequest
+	watches  []uint64 // after_sequence of each
+	streams  int
+}
+
+func (o *orchestrator) Orchestrate(req *troupev1.OrchestrateRequest, stream troupev1.OrchestratorService_OrchestrateServer) error {
+	o.mu.Lock()
+	o.requests = append(o.requests, req)
+	o.mu.Unlock()
+	return o.tell(stream.Context(), whole(), func(e *troupev1.Event) error {
+		return stream.Send(&troupev1.OrchestrateResponse{Event: e})
+	})
+}
+
+func (o *orchestrator) WatchTrace(req *troupev1.WatchTraceRequest, stream troupev1.OrchestratorService_WatchTraceServer) error {
+	o.mu.Lock()
+	o.watches = append(o.watches, req.GetAfterSequence())
+	o.mu.Unlock()
+	var left []*troupev1.Event
+	for i, e := range whole() {
+		if e.GetSequence() == req.GetAfterSequence() {
+			left = whole()[i+1:]
+		}
+	}
+	if req.GetAfterSequence() == 0 {
+		left = whole()
+	}
+	return o.tell(stream.Context(), left, func(e *troupev1.Event) error {
+		return stream.Send(&troupev1.WatchTraceResponse{Event: e})
+	})
+}
+
+func (o *orchestrator) tell(ctx context.Context, events []*troupev1.Event, send func(*troupev1.Event) error) error {
+	o.mu.Lock()
+	o.streams++
+	items, with := o.script(o.streams)
+	o.mu.Unlock()
+	for i, e := range events {
+		if i == items {
+			break
+		}
+		if err := send(e); err != nil {
+			return err
+		}
+	}
+	if items < 0 {
+		return nil
+	}
+	switch {
+	case errors.Is(with, errCut):
+		if items == 0 {
+			o.conns.cut()
+		}
+		<-ctx.Done()
+	case errors.Is(with, errHang):
+		<-ctx.Done()
+	}
+	return with
+}
+
+// The ways in which a stream can end beside those that the mesh names.
+var (
+	errCut  = errors.New("with its connection, once the items have arrived")
+	errHang = errors.New("when the caller has had enough")
+)
+
+// calls are how many streams were opened.
+func (o *orchestrator) calls() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.streams
+}
+
+// never breaks off.
+func never(int) (int, error) { return -1, nil }
+
+// serve runs the orchestrator until the test ends, and returns a client of it.
+func serve(t *testing.T, script func(int) (int, error)) (*orchestrator, *client.Client) {
+	t.Helper()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	o := &orchestrator{conns: &conns{Listener: lis}, script: script}
+	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{})
+	require.NoError(t, err)
+	troupev1.RegisterOrchestratorServiceServer(server, o)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- server.Part(o.conns, 0).Run(ctx, func() {}) }()
+	conn, err := rpc.Dial(lis.Addr().String(), telemetry.Discard())
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, conn.Close())
+		cancel()
+		require.NoError(t, <-ended)
+	})
+	return o, client.New(conn)
+}
+
+// conns is a listener that can cut its connections.
+type conns struct {
+	net.Listener
+	mu   sync.Mutex
+	open []net.Conn
+}
+
+func (c *conns) Accept() (net.Conn, error) {
+	conn, err := c.Listener.Accept()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil {
+		c.open = append(c.open, conn)
+	}
+	return conn, err
+}
+
+func (c *conns) cut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, conn := range c.open {
+		_ = conn.Close()
+	}
+	c.open = nil
+}
+
+// question has ids of its own when the caller gives none.
+func question() *troupev1.OrchestrateRequest {
+	return &troupev1.OrchestrateRequest{Input: &troupev1.OrchestrateRequest_Text{Text: "What may an agent write?"}}
+}
+
+// collect reads a stream of events; the error is its last item. Arrived is told of each.
+func collect(events iter.Seq2[*troupev1.Event, error], arrived ...func()) (stored []*troupev1.Event, last error) {
+	for e, err := range events {
+		for _, tell := range arrived {
+			tell()
+		}
+		if err != nil {
+			return stored, err
+		}
+		if e.GetSequence() > 0 {
+			stored = append(stored, e)
+		}
+	}
+	return stored, nil
+}
+
+// complete checks that every stored event came once and in order.
+func complete(t *testing.T, got []*troupev1.Event, after uint64) {
+	t.Helper()
+	var want []*troupev1.Event
+	for _, e := range whole() {
+		if e.GetSequence() > after {
+			want = append(want, e)
+		}
+	}
+	require.Empty(t, cmp.Diff(want, got, protocmp.Transform()))
+}
+
+func TestTurn_YieldsTheWholeTrace(t *testing.T) {
+	o, c := serve(t, never)
+	var all []*troupev1.Event
+	for e, err := range c.Turn(t.Context(), question()) {
+		require.NoError(t, err)
+		all = append(all, e)
+	}
+	require.Empty(t, cmp.Diff(whole(), all, protocmp.Transform()), "text deltas too")
+	require.Equal(t, 1, o.calls())
+}
+
+// Wherever the stream breaks off, and however, nothing is missing and nothing comes twice.
+func TestTurn_TakesABrokenStreamUpWhereItStopped(t *testing.T) {
+	breaks := map[string]error{
+		"cut":     errCut,
+		"status":  failure.New(failure.SystemNetwork, "test", "the orchestrator is stopping"),
+		"refused": failure.New(failure.SystemNetwork, "test", "not yet"),
+	}
+	for how, with := range breaks {
+		for items := range len(whole()) {
+			t.Run(fmt.Sprintf("%s after %d items", how, items), func(t *testing.T) {
+				o, c := serve(t, func(stream int) (int, error) {
+					switch {
+					case stream == 1:
+						return items, with
+					case stream == 2 && how == "refused":
+						return 0, with
+					default:
+						return -1, nil
+					}
+				})
+				left := items
+				got, err := collect(c.Turn(t.Context(), question()), func() {
+					if left--; left == 0 && errors.Is(with, errCut) {
+						o.conns.cut()
+					}
+				})
+				require.NoError(t, err)
+				complete(t, got, 0)
+				for _, r := range o.requests { // before it knows the trace it sends the request again
+					require.NotEmpty(t, r.GetSessionId())
+					require.Equal(t, o.requests[0].GetSessionId(), r.GetSessionId())
+					require.Equal(t, o.requests[0].GetRequestId(), r.GetRequestId())
+				}
+				require.Equal(t, items == 0, len(o.requests) > 1)
+			})
+		}
+	}
+}
+
+func TestTurn_GoesOnAsLongAsThereIsProgress(t *testing.T) {
+	o, c := serve(t, func(int) (int, error) { return 2, errCut }) // one stored event of each stream
+	items := 0
+	got, err := collect(c.Turn(t.Context(), question()), func() {
+		if items++; items%2 == 0 {
+			o.conns.cut()
+		}
+	})
+	require.NoError(t, err)
+	complete(t, got, 0)
+	require.Equal(t, []uint64{1, 2, 3, 4, 5}, o.watches)
+}
+
+// A trace that ended where the caller is has no more events, which is no error.
+func TestWatch_OfATraceThatIsKnownToItsEndEnds(t *testing.T) {
+	o, c := serve(t, never)
+	got, err := collect(c.Watch(t.Context(), traceID, last))
+	require.NoError(t, err)
+	require.Empty(t, got)
+	require.Equal(t, 1, o.calls())
+}
+
+func TestTurn_GivesUpWithoutProgress(t *testing.T) {
+	away := failure.New(failure.SystemNetwork, "test", "the store is away")
+	for name, items := range map[string]int{"from the start": 0, "in the middle": 3} {
+		t.Run(name, func(t *testing.T) {
+			o, c := serve(t, func(stream int) (int, error) {
+				if stream == 1 {
+					return items, away
+				}
+				return 0, away
+			})
+			got, err := collect(c.Turn(t.Context(), question()))
+			require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "%v", err)
+			require.ErrorContains(t, err, "the store is away")
+			require.Len(t, got, min(items, 2))
+			require.Equal(t, 6, o.calls(), "the call and five more")
+		})
+	}
+}
+
+func TestTurn_DoesNotRepeatWhatWasRefused(t *testing.T) {
+	for _, mode := range []failure.Mode{
+		failure.SessionBusy, failure.KeyReused, failure.NotFound, failure.UserInvalidInput,
+		failure.SessionFull, failure.TraceOrphaned, failure.SystemTimeout, failure.Unknown,
+	} {
+		t.Run(string(mode), func(t *testing.T) {
+			o, c := serve(t, func(int) (int, error) { return 0, failure.New(mode, "test", "no").With("trace_id", traceID) })
+			got, err := collect(c.Turn(t.Context(), question()))
+			require.Empty(t, got)
+			require.Equal(t, mode, failure.ModeOf(err), "%v", err)
+			require.ErrorContains(t, err, "no")
+			require.Equal(t, 1, o.calls())
+		})
+	}
+}
+
+func TestTurn_KeepsTheCallersIds(t *testing.T) {
+	o, c := serve(t, never)
+	req := question()
+	req.SessionId, req.RequestId = "s1", "r1"
+	_, err := collect(c.Turn(t.Context(), req))
+	require.NoError(t, err)
+	require.Equal(t, "s1", o.requests[0].GetSessionId())
+	require.Equal(t, "r1", o.requests[0].GetRequestId())
+}
+
+func TestWatch_GoesOnFromWhereOneLikes(t *testing.T) {
+	for after := range uint64(last) {
+		o, c := serve(t, func(stream int) (int, error) {
+			if stream == 1 {
+				return 0, errCut
+			}
+			return -1, nil
+		})
+		got, err := collect(c.Watch(t.Context(), traceID, after))
+		require.NoError(t, err)
+		complete(t, got, after)
+		require.Equal(t, after, o.watches[0])
+	}
+}
+
+// The consumer decides how long a stream is held.
+func TestTurn_EndsWithItsConsumerAndItsContext(t *testing.T) {
+	o, c := serve(t, func(int) (int, error) { return 1, errHang })
+	for e, err := range c.Turn(t.Context(), question()) {
+		require.NoError(t, err)
+		require.EqualValues(t, 1, e.GetSequence())
+		break
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var ended error
+	for _, err := range c.Turn(ctx, question()) {
+		cancel()
+		ended = err
+	}
+	require.Equal(t, failure.UserCancelled, failure.ModeOf(ended), "%v", ended)
+	require.Equal(t, 2, o.calls())
+}

@@ -1,0 +1,259 @@
+package worker_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+	"google.golang.org/grpc"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/llm"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/memory/memoryrpc"
+	"github.com/troupe-dev/troupe/pkg/registry"
+	"github.com/troupe-dev/troupe/pkg/registry/etcdregistry"
+	"github.com/troupe-dev/troupe/pkg/registry/registrytest"
+	"github.com/troupe-dev/troupe/pkg/rpc"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+	"github.com/troupe-dev/troupe/pkg/tool"
+	"github.com/troupe-dev/troupe/pkg/wire"
+	"github.com/troupe-dev/troupe/pkg/worker"
+	memoryapp "github.com/troupe-dev/troupe/services/memory/app"
+	"github.com/troupe-dev/troupe/test/etcdtest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience bounds every wait. It is far above what any should take.
+const patience = 30 * time.Second
+
+const anyPort = "127.0.0.1:0"
+
+// surroundings are what a worker needs: a registry and a memory service.
+type surroundings struct {
+	*registrytest.Observer
+	etcd       *etcdtest.Etcd
+	memory     memory.Store
+	memoryAddr string
+}
+
+func surround(t *testing.T) *surroundings {
+	t.Helper()
+	t.Parallel() // nothing is shared
+	s := &surroundings{etcd: etcdtest.Start(t)}
+	app, err := memoryapp.New(telemetry.Discard(), memoryapp.Config{
+		GRPCAddr: anyPort, HTTPAddr: anyPort, Redis: "redis://" + miniredis.RunT(t).Addr(), Grace: time.Second,
+	})
+	require.NoError(t, err)
+	s.memoryAddr = app.GRPCAddr()
+	background(t, app.Run)
+	conn := dial(t, s.memoryAddr)
+	s.memory = memoryrpc.New(conn)
+	s.Observer = registrytest.Observe(t, etcdregistry.New(s.etcd.Client(), zap.NewNop(), etcdregistry.Config{}))
+	return s
+}
+
+// process is a part that runs until stop, or until the test ends.
+type process struct {
+	cancel context.CancelFunc
+	ready  chan struct{} // closed when it says so
+	ended  chan struct{}
+	err    error // of Run, once ended is closed
+}
+
+func background(t *testing.T, run func(context.Context, func()) error) *process {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	p := &process{cancel: cancel, ready: make(chan struct{}), ended: make(chan struct{})}
+	go func() {
+		defer close(p.ended)
+		p.err = run(ctx, func() { close(p.ready) })
+	}()
+	t.Cleanup(func() { _ = p.stop() })
+	return p
+}
+
+// stop asks it to stop, as SIGTERM does, and returns what Run returned.
+func (p *process) stop() error { p.cancel(); <-p.ended; return p.err }
+
+// end waits until it ends by itself, and returns what Run returned.
+func (p *process) end(t *testing.T) error { t.Helper(); receive(t, p.ended); return p.err }
+
+func dial(t *testing.T, address string) *grpc.ClientConn {
+	t.Helper()
+	conn, err := rpc.Dial(address, telemetry.Discard())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, conn.Close()) })
+	return conn
+}
+
+// running is a worker that runs.
+type running struct {
+	*process
+	troupev1.LifecycleServiceClient
+	steps troupev1.AgentServiceClient
+	logs  *observer.ObservedLogs
+
+	agent string
+	grpc  string
+	http  string
+}
+
+// key under which the registry knows it.
+func (r *running) key() registry.Key { return registry.Key{Agent: r.agent, ID: "i1"} }
+
+// launch runs a worker of the agent. It does not wait until it is ready.
+func (s *surroundings) launch(t *testing.T, c agent.Config) *running {
+	t.Helper()
+	core, logs := observer.New(zap.InfoLevel)
+	a, err := agent.New(c)
+	require.NoError(t, err)
+	r := &running{logs: logs, agent: c.Name, grpc: freeAddress(t), http: freeAddress(t)}
+	w, err := worker.New(telemetry.For(zap.New(core)), worker.Config{
+		GRPCAddr: r.grpc, HTTPAddr: r.http, InstanceID: "i1", Etcd: s.etcd.Endpoints(), Memory: s.memoryAddr, Drain: patience,
+	}, a)
+	require.NoError(t, err)
+	conn := dial(t, r.grpc)
+	r.LifecycleServiceClient, r.steps = troupev1.NewLifecycleServiceClient(conn), troupev1.NewAgentServiceClient(conn)
+	r.process = background(t, w.Run)
+	return r
+}
+
+// start is launch, and returns once the worker is ready.
+func (s *surroundings) start(t *testing.T, c agent.Config) *running {
+	t.Helper()
+	r := s.launch(t, c)
+	receive(t, r.ready)
+	return r
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	lis, err := rpc.Listen("test", anyPort)
+	require.NoError(t, err)
+	defer lis.Close()
+	return lis.Addr().String()
+}
+
+func receive[T any](t *testing.T, from <-chan T) (v T) {
+	t.Helper()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case v = <-from:
+	case <-timer.C:
+		require.FailNow(t, "waited in vain")
+	}
+	return v
+}
+
+// await asks until the condition holds.
+func await(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			require.FailNow(t, "waited in vain", what)
+		}
+	}
+}
+
+func (r *running) status(t *testing.T) *troupev1.InstanceStatus {
+	t.Helper()
+	resp, err := r.GetState(t.Context(), &troupev1.GetStateRequest{}, grpc.WaitForReady(true))
+	require.NoError(t, err)
+	return resp.GetStatus()
+}
+
+// probe returns status and body of a probe.
+func (r *running) probe(t *testing.T, path string) (int, string) {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.http+path, http.NoBody)
+	require.NoError(t, err)
+	resp, err := client.Do(req)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return resp.StatusCode, string(body)
+}
+
+// becomes waits until the readiness probe answers with the code and the line.
+func (r *running) becomes(t *testing.T, code int, line string) {
+	t.Helper()
+	await(t, "/readyz says "+line, func() bool {
+		got, body := r.probe(t, "/readyz")
+		return got == code && strings.Contains(body, line+"\n")
+	})
+}
+
+// begin opens a turn and returns the request for its only step.
+func (s *surroundings) begin(t *testing.T, agent, sessionID string) *troupev1.ExecuteStepRequest {
+	t.Helper()
+	const trace = "0af7651916cd43dd8448eb211c80319c"
+	begun, err := s.memory.BeginTurn(t.Context(), memory.Begin{
+		Ref: session.Ref{Session: sessionID}, TurnID: "t1", TraceID: trace, Fingerprint: "f",
+		Message: conversation.User("hello"), Lease: time.Minute, Window: 10,
+	})
+	require.NoError(t, err)
+	return &troupev1.ExecuteStepRequest{
+		TraceId: trace, SessionId: sessionID, TurnId: "t1", Turn: 1, Step: 1, Attempt: 1, Epoch: begun.Turn.Epoch,
+		Agent: agent, History: wire.MessagesToProto(begun.History), BaseSequence: begun.Turn.Sequence, Last: true,
+	}
+}
+
+// stored is the session with its messages.
+func (s *surroundings) stored(t *testing.T, sessionID string) (session.Session, []conversation.Message) {
+	t.Helper()
+	ref := session.Ref{Session: sessionID}
+	found, err := s.memory.GetSession(t.Context(), ref)
+	require.NoError(t, err)
+	messages, err := s.memory.LoadHistory(t.Context(), ref, 0, 100)
+	require.NoError(t, err)
+	return found, messages
+}
+
+// gate is a tool that owns a resource, and whose start takes until it is opened.
+type gate struct {
+	name   string
+	open   chan error // what Start returns
+	closed chan struct{}
+}
+
+func newGate(name string) *gate { return &gate{name, make(chan error, 1), make(chan struct{}, 1)} }
+
+func (g *gate) Spec() llm.ToolSpec {
+	return llm.ToolSpec{Name: g.name, Description: "A gate.", Schema: json.RawMessage(`{"type":"object"}`)}
+}
+
+func (g *gate) Call(context.Context, json.RawMessage) (tool.Result, error) { return tool.Result{}, nil }
+
+func (g *gate) Start(ctx context.Context) error {
+	select {
+	case err := <-g.open:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (g *gate) Close() error { g.closed <- struct{}{}; return nil }

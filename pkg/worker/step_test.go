@@ -1,0 +1,272 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"iter"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/lifecycle"
+	"github.com/troupe-dev/troupe/pkg/llm"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+// execute opens a step.
+func (r *running) execute(ctx context.Context, t *testing.T, req *troupev1.ExecuteStepRequest) grpc.ServerStreamingClient[troupev1.ExecuteStepResponse] {
+	t.Helper()
+	stream, err := r.steps.ExecuteStep(ctx, req)
+	require.NoError(t, err)
+	return stream
+}
+
+// finish reads a step to its end: one result, and it is the last item.
+func finish(t *testing.T, stream grpc.ServerStreamingClient[troupev1.ExecuteStepResponse]) (events []*troupev1.Event, result *troupev1.StepResult) {
+	t.Helper()
+	for {
+		item, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			require.NotNil(t, result, "the stream ended without a result")
+			return events, result
+		}
+		require.NoError(t, err)
+		require.Nil(t, result, "something comes after the result: %v", item)
+		if result = item.GetResult(); result == nil {
+			events = append(events, item.GetEvent())
+		}
+	}
+}
+
+// admitted waits for the header.
+func admitted(t *testing.T, stream grpc.ServerStreamingClient[troupev1.ExecuteStepResponse]) {
+	t.Helper()
+	header, err := stream.Header()
+	require.NoError(t, err)
+	require.NotNil(t, header)
+}
+
+// noTime shortens a drain to nothing.
+var noTime = durationpb.New(0)
+
+const (
+	ready = troupev1.InstanceState_INSTANCE_STATE_READY
+	busy  = troupev1.InstanceState_INSTANCE_STATE_BUSY
+)
+
+// Req: LC-27
+func TestExecuteStep_CommitsAndThenTellsTheResult(t *testing.T) {
+	s := surround(t)
+	wait := make(chan struct{})
+	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(scripted.Reply{Deltas: []string{"Good ", "day."}, Wait: wait})})
+	stream := r.execute(t.Context(), t, s.begin(t, "a", "s1"))
+	admitted(t, stream)
+	status := r.status(t)
+	require.Equal(t, busy, status.GetState())
+	require.EqualValues(t, 1, status.GetInFlight())
+	require.Equal(t, lifecycle.Ready, s.registered(r), "a step does not change the registration")
+
+	close(wait)
+	events, result := finish(t, stream)
+	require.Nil(t, result.GetFailure())
+	require.Equal(t, "Good day.", result.GetText())
+	require.EqualValues(t, 1, result.GetStep())
+	require.EqualValues(t, 2, result.GetSequence())
+	require.NotEmpty(t, events)
+	for _, e := range events {
+		require.NotNil(t, e.GetTime())
+	}
+	stored, messages := s.stored(t, "s1")
+	require.Equal(t, session.Ready, stored.State, "its commit closed the turn")
+	require.Equal(t, "Good day.", messages[1].Text)
+	require.Equal(t, "a", messages[1].Author)
+	await(t, "the instance is ready again", func() bool { return r.status(t).GetState() == ready })
+}
+
+// registered is the state in the registry.
+func (s *surroundings) registered(r *running) lifecycle.State {
+	s.Until(func() bool { return s.Known[r.key()].State != lifecycle.Initializing && s.Known[r.key()].State != "" })
+	return s.Known[r.key()].State
+}
+
+// Req: LC-26
+func TestExecuteStep_IsRefusedWithoutAHeaderWhenTheInstanceDoesNotTakeIt(t *testing.T) {
+	s := surround(t)
+	resource := newGate("gate")
+	r := s.launch(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}})
+	req := s.begin(t, "a", "s1")
+	require.Equal(t, troupev1.InstanceState_INSTANCE_STATE_INITIALIZING, r.status(t).GetState())
+	err := held(t, r.execute(t.Context(), t, req))
+	require.Equal(t, failure.AgentState, failure.ModeOf(err), "%v", err)
+	require.ErrorContains(t, err, "initializing")
+	require.ErrorContains(t, err, "ready")
+	resource.open <- nil
+	receive(t, r.ready)
+
+	other := s.begin(t, "b", "s2")
+	err = held(t, r.execute(t.Context(), t, other))
+	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
+	require.ErrorContains(t, err, `this worker hosts "a", not "b"`)
+	req.Epoch = 0
+	err = held(t, r.execute(t.Context(), t, req))
+	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
+	require.ErrorContains(t, err, "epoch")
+	req.Epoch = 1
+
+	_, err = r.Pause(t.Context(), &troupev1.PauseRequest{})
+	require.NoError(t, err)
+	require.Equal(t, failure.InstancePaused, failure.ModeOf(held(t, r.execute(t.Context(), t, req))))
+	metrics, err := r.GetMetrics(t.Context(), &troupev1.GetMetricsRequest{})
+	require.NoError(t, err)
+	require.Zero(t, metrics.GetTotalRequests())
+	_, messages := s.stored(t, "s1")
+	require.Len(t, messages, 1)
+}
+
+// Req: LC-29a
+func TestExecuteStep_OfManyAtOnceOnlyCapacityGetIn(t *testing.T) {
+	s := surround(t)
+	const callers, capacity = 12, 3
+	wait := make(chan struct{})
+	var script []scripted.Reply
+	for range capacity {
+		script = append(script, scripted.Reply{Deltas: []string{"done"}, Wait: wait})
+	}
+	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(script...), Capacity: capacity})
+	errs := make([]error, callers)
+	var refused, all sync.WaitGroup
+	refused.Add(callers - capacity)
+	for i := range callers {
+		req := s.begin(t, "a", "s"+string(rune('a'+i)))
+		all.Go(func() {
+			stream, err := r.steps.ExecuteStep(t.Context(), req)
+			for err == nil {
+				_, err = stream.Recv()
+			}
+			if errs[i] = failure.FromStatus("test", err); !errors.Is(err, io.EOF) {
+				refused.Done()
+			}
+		})
+	}
+	refused.Wait()
+	close(wait)
+	all.Wait()
+	in := 0
+	for _, err := range errs {
+		if errors.Is(err, io.EOF) {
+			in++
+			continue
+		}
+		require.Equal(t, failure.InstanceFull, failure.ModeOf(err), "%v", err)
+		require.ErrorContains(t, err, "3 steps, as many as it may")
+	}
+	require.Equal(t, capacity, in)
+}
+
+// panicking is a model whose code is broken.
+type panicking struct{}
+
+func (panicking) Name() string { return "broken/model" }
+
+func (panicking) Generate(context.Context, llm.Request) iter.Seq2[llm.Delta, error] {
+	return func(func(llm.Delta, error) bool) { _ = []int{}[len("out of range")] }
+}
+
+// Req: LC-29
+func TestExecuteStep_APanicIsAFailedStepAndTheWorkerGoesOn(t *testing.T) {
+	s := surround(t)
+	r := s.start(t, agent.Config{Name: "a", Model: panicking{}})
+	for _, id := range []string{"s1", "s2"} {
+		_, result := finish(t, r.execute(t.Context(), t, s.begin(t, "a", id)))
+		require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_LOGIC, result.GetFailure().GetMode())
+		require.NotContains(t, result.GetFailure().GetMessage(), "range", "the cause is for the log")
+		_, messages := s.stored(t, id)
+		require.Len(t, messages, 1, "nothing is committed")
+	}
+	require.Contains(t, r.logs.FilterMessage("step failed").All()[0].ContextMap()["error"], "index out of range")
+	await(t, "the instance is ready again", func() bool { return r.status(t).GetState() == ready })
+	metrics, err := r.GetMetrics(t.Context(), &troupev1.GetMetricsRequest{})
+	require.NoError(t, err)
+	require.EqualValues(t, 2, metrics.GetFailedRequests())
+	require.EqualValues(t, 2, metrics.GetTotalRequests())
+}
+
+func TestExecuteStep_ACancelledCallCommitsNothing(t *testing.T) {
+	s := surround(t)
+	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(scripted.Reply{Deltas: []string{"too late"}, Wait: make(chan struct{})})})
+	ctx, cancel := context.WithCancel(t.Context())
+	stream := r.execute(ctx, t, s.begin(t, "a", "s1"))
+	admitted(t, stream)
+	cancel()
+	_, err := stream.Recv()
+	require.Equal(t, failure.UserCancelled, failure.ModeOf(failure.FromStatus("test", err)))
+	await(t, "the step has ended", func() bool { return r.status(t).GetInFlight() == 0 })
+	stored, messages := s.stored(t, "s1")
+	require.Len(t, messages, 1)
+	require.Equal(t, "t1", stored.OpenTurn, "who gave the step decides about the turn")
+}
+
+// A worker whose turn was given to another must not write into it.
+func TestExecuteStep_AFencedCommitIsAFailedStep(t *testing.T) {
+	s := surround(t)
+	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(scripted.Say("stale"))})
+	req := s.begin(t, "a", "s1")
+	req.Epoch += 7
+	_, result := finish(t, r.execute(t.Context(), t, req))
+	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_FENCED, result.GetFailure().GetMode())
+	_, messages := s.stored(t, "s1")
+	require.Len(t, messages, 1)
+}
+
+// On SIGTERM a worker is taken out of the registry first, then its steps may end.
+//
+// Req: LC-23
+func TestWorker_ADrainDeregistersFirstAndLetsStepsEnd(t *testing.T) {
+	s := surround(t)
+	wait := make(chan struct{})
+	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(scripted.Reply{Deltas: []string{"in time"}, Wait: wait})})
+	require.Equal(t, lifecycle.Ready, s.registered(r))
+	stream := r.execute(t.Context(), t, s.begin(t, "a", "s1"))
+	admitted(t, stream)
+
+	stopped := make(chan error, 1)
+	go func() { stopped <- r.stop() }()
+	s.Until(func() bool { return len(s.Known) == 0 })
+	require.Equal(t, troupev1.InstanceState_INSTANCE_STATE_SHUTTING_DOWN, r.status(t).GetState())
+	require.EqualValues(t, 1, r.status(t).GetInFlight(), "the step still runs")
+	require.Equal(t, failure.InstanceDraining, failure.ModeOf(held(t, r.execute(t.Context(), t, s.begin(t, "a", "s2")))))
+
+	close(wait)
+	_, result := finish(t, stream)
+	require.Equal(t, "in time", result.GetText())
+	require.NoError(t, receive(t, stopped))
+	_, messages := s.stored(t, "s1")
+	require.Equal(t, "in time", messages[1].Text)
+}
+
+// A step that does not end within the drain is cancelled, and its caller is told why.
+func TestWorker_AStepThatOutlivesTheDrainIsCancelled(t *testing.T) {
+	s := surround(t)
+	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(scripted.Reply{Wait: make(chan struct{})})})
+	stream := r.execute(t.Context(), t, s.begin(t, "a", "s1"))
+	admitted(t, stream)
+	stopped := make(chan error, 1)
+	go func() { stopped <- r.stop() }()
+	s.Until(func() bool { return s.Known[r.key()].State == "" })
+	resp, err := r.Shutdown(t.Context(), &troupev1.ShutdownRequest{Drain: noTime})
+	require.NoError(t, err)
+	require.Equal(t, troupev1.InstanceState_INSTANCE_STATE_TERMINATED, resp.GetStatus().GetState())
+	require.Equal(t, []string{"drain: 1 steps were cancelled at the deadline"}, resp.GetErrors())
+	_, result := finish(t, stream)
+	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_INSTANCE_DRAINING, result.GetFailure().GetMode())
+	require.NoError(t, receive(t, stopped))
+}

@@ -1,0 +1,221 @@
+package worker_test
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/lifecycle"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+	"github.com/troupe-dev/troupe/pkg/tool"
+	"github.com/troupe-dev/troupe/pkg/worker"
+)
+
+// Req: LC-8, LC-16
+func TestWorker_IsFoundAsInitializingAndRoutableOnceReady(t *testing.T) {
+	s := surround(t)
+	resource := newGate("gate")
+	r := s.launch(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}, Capacity: 3, Description: "Does things."})
+	s.Until(func() bool { return s.Known[r.key()].State == lifecycle.Initializing })
+	in := s.Known[r.key()]
+	require.Equal(t, r.grpc, in.Address)
+	require.Equal(t, 3, in.Capacity)
+	require.Equal(t, "Does things.", in.Description)
+	r.becomes(t, http.StatusServiceUnavailable, "lifecycle: initializing")
+
+	resource.open <- nil
+	s.Until(func() bool { return s.Known[r.key()].State == lifecycle.Ready })
+	require.Equal(t, in.Incarnation, s.Known[r.key()].Incarnation, "the same registration")
+	receive(t, r.ready)
+	r.becomes(t, http.StatusOK, "ok")
+	resp, err := r.Startup(t.Context(), &troupev1.StartupRequest{})
+	require.NoError(t, err)
+	require.Equal(t, troupev1.InstanceState_INSTANCE_STATE_READY, resp.GetStatus().GetState(), "a second start is a no-op")
+	require.NoError(t, r.stop())
+	receive(t, resource.closed)
+}
+
+func TestWorker_APauseIsRegistered(t *testing.T) {
+	s := surround(t)
+	r := s.start(t, agent.Config{Name: "a", Model: scripted.New()})
+	for range 2 { // the second is a no-op
+		_, err := r.Pause(t.Context(), &troupev1.PauseRequest{Reason: "maintenance"})
+		require.NoError(t, err)
+	}
+	require.Equal(t, "maintenance", r.status(t).GetReason())
+	s.Until(func() bool { return s.Known[r.key()].State == lifecycle.Paused })
+	r.becomes(t, http.StatusServiceUnavailable, "lifecycle: paused")
+	for range 2 {
+		_, err := r.Resume(t.Context(), &troupev1.ResumeRequest{})
+		require.NoError(t, err)
+	}
+	s.Until(func() bool { return s.Known[r.key()].State == lifecycle.Ready })
+}
+
+// Req: LC-23
+func TestWorker_AShutdownOverRPCDeregistersAndEndsTheProcess(t *testing.T) {
+	s := surround(t)
+	r := s.start(t, agent.Config{Name: "a", Model: scripted.New()})
+	s.Until(func() bool { return s.Known[r.key()].State == lifecycle.Ready })
+	before, err := r.GetMetrics(t.Context(), &troupev1.GetMetricsRequest{})
+	require.NoError(t, err)
+	require.EqualValues(t, 2, before.GetStateTransitions())
+	require.Positive(t, before.GetStartupTime().AsDuration())
+	require.Zero(t, before.GetShutdownTime().AsDuration())
+
+	resp, err := r.Shutdown(t.Context(), &troupev1.ShutdownRequest{Reason: "scaled down", Drain: durationpb.New(time.Second)})
+	require.NoError(t, err)
+	require.Equal(t, troupev1.InstanceState_INSTANCE_STATE_TERMINATED, resp.GetStatus().GetState())
+	require.Empty(t, resp.GetErrors())
+	s.Until(func() bool { return len(s.Known) == 0 })
+	require.NoError(t, r.end(t))
+}
+
+// A start that fails ends the process with why, and leaves no trace of it.
+//
+// Req: LC-10
+func TestWorker_AFailedStartIsAnErrorAndLeavesNothingRegistered(t *testing.T) {
+	s := surround(t)
+	require.Empty(t, s.List())
+	first, second := newGate("first"), newGate("second")
+	first.open <- nil
+	r := s.launch(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{first, second}})
+	s.Until(func() bool { return s.Known[r.key()].State == lifecycle.Initializing })
+	second.open <- errors.New("no index there")
+	err := r.end(t)
+	s.Until(func() bool { return len(s.Known) == 0 })
+	require.ErrorContains(t, err, "tool second of agent a did not start: no index there")
+	receive(t, first.closed)
+	require.Equal(t, failure.ResourceTool, failure.ModeOf(err))
+	select {
+	case <-r.ready:
+		require.Fail(t, "it was ready")
+	default:
+	}
+}
+
+// Req: LC-12
+func TestWorker_AStartThatHangsEndsAtItsTimeout(t *testing.T) {
+	s := surround(t)
+	r := s.launch(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{newGate("gate")}, StartTimeout: 50 * time.Millisecond})
+	require.ErrorContains(t, r.end(t), "gate")
+	s.Until(func() bool { return len(s.Known) == 0 })
+}
+
+func TestWorker_WithoutEtcdIsAliveAndNotReadyUntilItIsThere(t *testing.T) {
+	s := surround(t)
+	s.etcd.Stop()
+	r := s.launch(t, agent.Config{Name: "a", Model: scripted.New()})
+	await(t, "the instance itself is ready", func() bool {
+		return r.status(t).GetState() == troupev1.InstanceState_INSTANCE_STATE_READY
+	})
+	code, _ := r.probe(t, "/livez")
+	require.Equal(t, http.StatusOK, code)
+	r.becomes(t, http.StatusServiceUnavailable, "registry: not yet")
+	await(t, "the log names the address", func() bool {
+		for _, line := range r.logs.FilterMessage("not registered yet; still trying").All() {
+			why, _ := line.ContextMap()["error"].(string)
+			return strings.Contains(why, s.etcd.Endpoints()[0])
+		}
+		return false
+	})
+
+	s.etcd.Start()
+	receive(t, r.ready)
+	s.Until(func() bool { return s.Known[r.key()].State == lifecycle.Ready })
+	r.becomes(t, http.StatusOK, "ok")
+}
+
+// A stop while etcd is away must not wait for it.
+func TestWorker_StopsWithoutEtcd(t *testing.T) {
+	s := surround(t)
+	s.etcd.Stop()
+	r := s.launch(t, agent.Config{Name: "a", Model: scripted.New()})
+	await(t, "the instance itself is ready", func() bool {
+		return r.status(t).GetState() == troupev1.InstanceState_INSTANCE_STATE_READY
+	})
+	require.NoError(t, r.stop())
+}
+
+func TestNew_NamesThePortThatIsTaken(t *testing.T) {
+	taken, err := net.Listen("tcp", anyPort)
+	require.NoError(t, err)
+	defer taken.Close()
+	a, err := agent.New(agent.Config{Name: "a", Model: scripted.New()})
+	require.NoError(t, err)
+	for flag, cfg := range map[string]worker.Config{
+		"--grpc-addr": {GRPCAddr: taken.Addr().String(), HTTPAddr: anyPort},
+		"--http-addr": {GRPCAddr: anyPort, HTTPAddr: taken.Addr().String()},
+	} {
+		cfg.Etcd, cfg.Memory = []string{"127.0.0.1:1"}, "127.0.0.1:1"
+		_, err := worker.New(telemetry.Discard(), cfg, a)
+		require.ErrorContains(t, err, "worker a: "+flag+": cannot listen on "+taken.Addr().String())
+		require.ErrorContains(t, err, "choose another address")
+	}
+}
+
+func TestNew_AWorkerThatDoesNotRunIsClosed(t *testing.T) {
+	a, err := agent.New(agent.Config{Name: "a", Model: scripted.New()})
+	require.NoError(t, err)
+	address := freeAddress(t)
+	w, err := worker.New(telemetry.Discard(), worker.Config{GRPCAddr: address, HTTPAddr: anyPort, Etcd: []string{"127.0.0.1:1"}, Memory: "127.0.0.1:1"}, a)
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	require.NoError(t, w.Close())
+	again, err := net.Listen("tcp", address)
+	require.NoError(t, err)
+	require.NoError(t, again.Close())
+}
+
+func TestConfig_RefusesWhatCannotBe(t *testing.T) {
+	good := worker.Config{Etcd: []string{"127.0.0.1:2379"}}
+	require.NoError(t, good.Validate())
+	for want, change := range map[string]func(*worker.Config){
+		"--drain":          func(c *worker.Config) { c.Drain = -time.Second },
+		"--etcd":           func(c *worker.Config) { c.Etcd = nil },
+		"--advertise-addr": func(c *worker.Config) { c.AdvertiseAddr = "just-a-host" },
+	} {
+		bad := good
+		change(&bad)
+		require.ErrorContains(t, bad.Validate(), want)
+	}
+}
+
+// A worker behind a name is found under that name.
+func TestWorker_AdvertisesWhatItIsTold(t *testing.T) {
+	s := surround(t)
+	a, err := agent.New(agent.Config{Name: "a", Model: scripted.New()})
+	require.NoError(t, err)
+	w, err := worker.New(telemetry.Discard(), worker.Config{
+		GRPCAddr: anyPort, HTTPAddr: anyPort, AdvertiseAddr: "a.example:7402", Etcd: s.etcd.Endpoints(), Memory: s.memoryAddr,
+	}, a)
+	require.NoError(t, err)
+	p := background(t, w.Run)
+	receive(t, p.ready)
+	s.Until(func() bool { return len(s.Known) == 1 })
+	for key, in := range s.Known {
+		require.Equal(t, "a.example:7402", in.Address)
+		require.True(t, strings.HasPrefix(key.ID, "a-"), "an id is made: %s", key.ID)
+	}
+	require.NoError(t, p.stop())
+}
+
+// held reports whether the call was refused before anything happened: no header came.
+func held(t *testing.T, stream grpc.ServerStreamingClient[troupev1.ExecuteStepResponse]) error {
+	t.Helper()
+	header, _ := stream.Header()
+	require.Nil(t, header, "a header says that the step is admitted")
+	_, err := stream.Recv()
+	return failure.FromStatus("test", err)
+}

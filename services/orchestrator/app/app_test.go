@@ -1,0 +1,237 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/alecthomas/kong"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/troupe-dev/troupe/pkg/client"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/rpc"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+	memory "github.com/troupe-dev/troupe/services/memory/app"
+	"github.com/troupe-dev/troupe/test/etcdtest"
+	"github.com/troupe-dev/troupe/test/redistest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience bounds every wait. It is far above what any should take.
+const patience = 30 * time.Second
+
+const flow = "apiVersion: troupe.dev/v1\nkind: Workflow\nmetadata: {name: flow}\nspec: {entry: one, steps: {one: {agent: one, end: true}}}\n"
+
+func files(text string) fstest.MapFS { return fstest.MapFS{"flow.yaml": {Data: []byte(text)}} }
+
+// config has the defaults of the flags, and ports of its own.
+func config(t *testing.T, flags ...string) Config {
+	t.Helper()
+	cfg, err := parse(t, append(flags, "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0")...)
+	require.NoError(t, err)
+	return cfg
+}
+
+func parse(t *testing.T, flags ...string) (Config, error) {
+	t.Helper()
+	var cfg Config
+	parser, err := kong.New(&cfg, kong.Exit(func(int) { t.Error("exit") }))
+	require.NoError(t, err)
+	_, err = parser.Parse(flags)
+	return cfg, err
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, lis.Close())
+	return lis.Addr().String()
+}
+
+// service is what all three services are.
+type service interface {
+	Run(ctx context.Context, ready func()) error
+}
+
+// run runs a service until the test ends; ready is closed once it says so.
+func run(t *testing.T, s service) (ready <-chan struct{}) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	up, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- s.Run(ctx, func() { close(up) }) }()
+	t.Cleanup(func() { cancel(); require.NoError(t, <-ended) })
+	return up
+}
+
+func get(t *testing.T, a *App, path string) (int, string) {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+a.HTTPAddr()+path, http.NoBody)
+	require.NoError(t, err)
+	resp, err := client.Do(req)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return resp.StatusCode, string(body)
+}
+
+// await asks until the condition holds.
+func await(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			require.FailNow(t, "waited in vain", what)
+		}
+	}
+}
+
+// Started before everything else, it lives, says what it waits for and where, refuses
+// calls cleanly, and is ready once all is there.
+func TestApp_WaitsForWhatItNeeds(t *testing.T) {
+	etcd, redis, memoryAddr := etcdtest.Start(t), redistest.Reserve(t), freeAddress(t)
+	etcd.Stop()
+	core, logs := observer.New(zap.InfoLevel)
+	a, err := New(telemetry.For(zap.New(core)), config(t,
+		"--etcd", etcd.Endpoints()[0], "--memory", memoryAddr, "--redis", "redis://user:hunter2@"+redis.Addr+"/0"), files(flow))
+	require.NoError(t, err)
+	ready := run(t, a)
+	await(t, "it lives", func() bool { code, _ := get(t, a, "/livez"); return code == http.StatusOK })
+	await(t, "it says what is missing", func() bool {
+		code, body := get(t, a, "/readyz")
+		return code == http.StatusServiceUnavailable && body == "memory: "+memoryAddr+" cannot be reached\nregistry: not yet\ntrace store: "+redis.Addr+" cannot be reached\n"
+	})
+	for _, address := range []string{etcd.Endpoints()[0], memoryAddr, redis.Addr} {
+		await(t, "the log names "+address, func() bool {
+			for _, line := range logs.All() {
+				if line.Level >= zap.WarnLevel && strings.Contains(fmt.Sprint(line.ContextMap()), address) {
+					return true
+				}
+			}
+			return false
+		})
+	}
+	for _, line := range logs.All() {
+		require.NotContains(t, fmt.Sprint(line.Message, line.ContextMap()), "hunter2")
+	}
+	conn, err := rpc.Dial(a.GRPCAddr(), telemetry.Discard())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, conn.Close()) })
+	mesh := client.New(conn)
+	_, err = mesh.ListTraces(t.Context(), &troupev1.ListTracesRequest{})
+	require.Equal(t, failure.SystemNetwork, failure.ModeOf(failure.FromStatus("test", err)), "%v", err)
+
+	etcd.Start()
+	redis.Start()
+	m, err := memory.New(telemetry.Discard(), memory.Config{GRPCAddr: memoryAddr, HTTPAddr: "127.0.0.1:0", Redis: "redis://" + redis.Addr, Grace: time.Second})
+	require.NoError(t, err)
+	run(t, m)
+	await(t, "it wants a password that this Redis has none for", func() bool {
+		_, body := get(t, a, "/readyz")
+		return body == "trace store: "+redis.Addr+" cannot be reached\n"
+	})
+	select {
+	case <-ready:
+		require.Fail(t, "ready without its store")
+	default:
+	}
+}
+
+func TestApp_IsReadyOnceAllIsThere(t *testing.T) {
+	etcd, redis := etcdtest.Start(t), redistest.New(t)
+	m, err := memory.New(telemetry.Discard(), memory.Config{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Redis: "redis://" + redis.Addr, Grace: time.Second})
+	require.NoError(t, err)
+	run(t, m)
+	a, err := New(telemetry.Discard(), config(t, "--etcd", etcd.Endpoints()[0], "--memory", m.GRPCAddr(), "--redis", "redis://"+redis.Addr), files(flow))
+	require.NoError(t, err)
+	<-run(t, a)
+	code, _ := get(t, a, "/readyz")
+	require.Equal(t, http.StatusOK, code)
+	redis.Kill()
+	await(t, "it says so when its store goes away", func() bool {
+		_, body := get(t, a, "/readyz")
+		return strings.Contains(body, "trace store: "+redis.Addr+" cannot be reached")
+	})
+	redis.Start()
+	await(t, "it is ready again", func() bool { code, _ := get(t, a, "/readyz"); return code == http.StatusOK })
+}
+
+func TestNew_SaysWhatIsWrongWithItsFilesAndAddresses(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	for name, c := range map[string]struct {
+		change func(*Config)
+		text   string
+		want   string
+	}{
+		"misspelled": {func(*Config) {}, strings.Replace(flow, "entry", "entri", 1), `flow.yaml:4: unknown field "entri"; did you mean "entry"?`},
+		"no step":    {func(*Config) {}, strings.Replace(flow, "entry: one", "entry: two", 1), `flow.yaml:4: entry: unknown step "two"; want one of one`},
+		"workflow":   {func(c *Config) { c.Workflow = "other" }, flow, `no workflow is called "other"; there are: flow`},
+		"port":       {func(c *Config) { c.HTTPAddr = taken.Addr().String() }, flow, "--http-addr: cannot listen on " + taken.Addr().String()},
+		"redis":      {func(c *Config) { c.Redis = "localhost:hunter2" }, flow, "--redis: redis URL: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := config(t)
+			c.change(&cfg)
+			_, err := New(telemetry.Discard(), cfg, files(c.text))
+			require.ErrorContains(t, err, c.want)
+			require.NotContains(t, err.Error(), "hunter2")
+		})
+	}
+}
+
+// Without files of the caller the folder of the flag is read.
+func TestNew_ReadsTheFolderOfTheFlag(t *testing.T) {
+	folder := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "flow.yaml"), []byte(flow), 0o600))
+	a, err := New(telemetry.Discard(), config(t, "--agents", folder), nil)
+	require.NoError(t, err)
+	require.NoError(t, a.Close())
+	require.NoError(t, a.Close(), "again")
+
+	absent := filepath.Join(folder, "absent")
+	_, err = New(telemetry.Discard(), config(t, "--agents", absent), nil)
+	require.ErrorContains(t, err, "--agents "+absent)
+}
+
+func TestConfig_RefusesWhatCannotBe(t *testing.T) {
+	for want, flags := range map[string][]string{
+		"--timeout: 100ms is not between 1s and 10m0s":   {"--timeout", "100ms"},
+		"--timeout: 1h0m0s is not between 1s and 10m0s":  {"--timeout", "1h"},
+		"--route-wait: -1s is below zero":                {"--route-wait=-1s"},
+		"--trace-retention: 1s is below a minute":        {"--trace-retention", "1s"},
+		"--drain: -1s is below zero":                     {"--drain=-1s"},
+		"--log-level must be one of":                     {"--log-level", "loud"},
+		`unknown flag --rediss, did you mean "--redis"?`: {"--rediss", "x"},
+		"--timeout: expected duration":                   {"--timeout", "soon"},
+	} {
+		_, err := parse(t, flags...)
+		require.ErrorContains(t, err, want)
+	}
+	cfg, err := parse(t)
+	require.NoError(t, err)
+	cfg.Etcd = nil
+	require.ErrorContains(t, cfg.Validate(), "--etcd: at least one address is needed")
+}

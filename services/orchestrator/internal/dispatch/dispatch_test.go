@@ -1,0 +1,352 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/lifecycle"
+	"github.com/troupe-dev/troupe/pkg/registry"
+	"github.com/troupe-dev/troupe/pkg/rpc"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience bounds every wait. It is far above what any should take.
+const patience = 30 * time.Second
+
+// rig is a dispatcher, and the instances that it knows.
+type rig struct {
+	*Dispatcher
+	roster *routing.Roster
+	pool   *Pool
+}
+
+func newRig(t *testing.T, wait time.Duration, known ...registry.Instance) *rig {
+	t.Helper()
+	r := &rig{pool: NewPool(telemetry.Discard(), rpc.Dial)}
+	t.Cleanup(r.pool.Close)
+	r.roster = routing.NewRoster(zap.NewNop(), func(_ bool, addresses map[string]bool) { r.pool.Keep(addresses) })
+	r.roster.Apply(registry.Update{List: &known})
+	r.Dispatcher = New(r.roster, r.pool, wait)
+	return r
+}
+
+// instance is one of agent a.
+func instance(id, address string, capacity int) registry.Instance {
+	return registry.Instance{ID: id, Agent: "a", Address: address, State: lifecycle.Ready, Capacity: capacity}
+}
+
+// agentServer is a worker that does what the test says.
+type agentServer struct {
+	troupev1.UnimplementedAgentServiceServer
+	script func(troupev1.AgentService_ExecuteStepServer) error
+
+	mu    sync.Mutex
+	calls int
+}
+
+func (s *agentServer) ExecuteStep(_ *troupev1.ExecuteStepRequest, stream troupev1.AgentService_ExecuteStepServer) error {
+	s.mu.Lock()
+	s.calls++
+	s.mu.Unlock()
+	return s.script(stream)
+}
+
+func (s *agentServer) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls
+}
+
+// serve runs a worker until the test ends, and returns its address.
+func serve(t *testing.T, script func(troupev1.AgentService_ExecuteStepServer) error) (*agentServer, string) {
+	t.Helper()
+	s := &agentServer{script: script}
+	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Inner: true})
+	require.NoError(t, err)
+	troupev1.RegisterAgentServiceServer(server, s)
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- server.Part(lis, 0).Run(ctx, func() {}) }()
+	t.Cleanup(func() { cancel(); require.NoError(t, <-ended) })
+	return s, lis.Addr().String()
+}
+
+// nobody is an address at which nobody listens.
+func nobody(t *testing.T) string {
+	t.Helper()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, lis.Close())
+	return lis.Addr().String()
+}
+
+// answer admits the step and sends its result.
+func answer(stream troupev1.AgentService_ExecuteStepServer) error {
+	return errors.Join(stream.SendHeader(nil), result(stream, "done"))
+}
+
+func result(stream troupev1.AgentService_ExecuteStepServer, text string) error {
+	return stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Result{Result: &troupev1.StepResult{Text: text}}})
+}
+
+// request is one that passes the checks of the wire.
+func request() *troupev1.ExecuteStepRequest {
+	said := &troupev1.Message{Role: troupev1.Role_ROLE_USER, Parts: []*troupev1.Part{{Content: &troupev1.Part_Text{Text: "hello"}}}}
+	return &troupev1.ExecuteStepRequest{
+		TraceId: "0af7651916cd43dd8448eb211c80319c", SessionId: "s", TurnId: "t", Turn: 1, Step: 1, Attempt: 1, Epoch: 1,
+		Agent: "a", History: []*troupev1.Message{said}, BaseSequence: 1,
+	}
+}
+
+// heard is what a handler was told. One goroutine uses it.
+type heard struct {
+	waiting []string
+	started []string
+	events  int
+	onEvent func() error
+}
+
+func (h *heard) handler() Handler {
+	return Handler{
+		Waiting: func(agent string) error { h.waiting = append(h.waiting, agent); return nil },
+		Started: func(in registry.Instance) error { h.started = append(h.started, in.ID); return nil },
+		Event: func(*troupev1.Event) error {
+			h.events++
+			if h.onEvent == nil {
+				return nil
+			}
+			return h.onEvent()
+		},
+	}
+}
+
+func receive[T any](t *testing.T, from <-chan T) (v T) {
+	t.Helper()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case v = <-from:
+	case <-timer.C:
+		require.FailNow(t, "waited in vain")
+	}
+	return v
+}
+
+// An instance that does not take the step has not begun it: the next one is asked.
+func TestDispatcher_GoesOnToTheNextInstance(t *testing.T) {
+	for _, mode := range []failure.Mode{failure.InstanceFull, failure.InstancePaused, failure.InstanceDraining, failure.AgentState} {
+		t.Run(string(mode), func(t *testing.T) {
+			refusing, first := serve(t, func(troupev1.AgentService_ExecuteStepServer) error { return failure.New(mode, "test", "no") })
+			taking, second := serve(t, answer)
+			r := newRig(t, patience, instance("1", first, 4), instance("2", second, 4))
+			var h heard
+			got, err := r.Execute(t.Context(), request(), h.handler())
+			require.NoError(t, err)
+			require.Equal(t, "done", got.GetText())
+			require.Equal(t, []string{"2"}, h.started)
+			require.Empty(t, h.waiting)
+			require.Equal(t, 1, refusing.count())
+			require.Equal(t, 1, taking.count())
+		})
+	}
+	t.Run("unreachable", func(t *testing.T) {
+		_, second := serve(t, answer)
+		r := newRig(t, patience, instance("1", nobody(t), 4), instance("2", second, 4))
+		var h heard
+		_, err := r.Execute(t.Context(), request(), h.handler())
+		require.NoError(t, err)
+		require.Equal(t, []string{"2"}, h.started)
+	})
+}
+
+// Req: OC-6
+func TestDispatcher_GivesUpWhenNobodyTakesTheStep(t *testing.T) {
+	const wait = 250 * time.Millisecond
+	refusing, address := serve(t, func(troupev1.AgentService_ExecuteStepServer) error {
+		return failure.New(failure.InstanceFull, "test", "full")
+	})
+	paused := instance("1", address, 4)
+	paused.State = lifecycle.Paused
+	for name, c := range map[string]struct {
+		known   []registry.Instance
+		says    string
+		waiting []string
+	}{
+		"none":    {nil, "none is ready", []string{"a"}},
+		"paused":  {[]registry.Instance{paused}, "none is ready", []string{"a"}},
+		"refused": {[]registry.Instance{instance("1", address, 4)}, "all are at capacity", nil},
+		"away":    {[]registry.Instance{instance("1", nobody(t), 4)}, "all are at capacity", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, wait, c.known...)
+			var h heard
+			began := time.Now()
+			_, err := r.Execute(t.Context(), request(), h.handler())
+			require.Equal(t, failure.NoWorker, failure.ModeOf(err), "%v", err)
+			require.ErrorContains(t, err, "no instance of agent a took the step within 250ms: "+c.says)
+			require.False(t, failure.NoWorker.Retryable())
+			require.GreaterOrEqual(t, time.Since(began), wait)
+			require.Equal(t, c.waiting, h.waiting, "at most once")
+			require.Empty(t, h.started)
+		})
+	}
+	require.Greater(t, refusing.count(), 1, "it was asked again")
+}
+
+func TestDispatcher_TakesAnInstanceThatComesWhileItWaits(t *testing.T) {
+	_, address := serve(t, answer)
+	r := newRig(t, patience)
+	var h heard
+	handler := h.handler()
+	handler.Waiting = func(string) error {
+		late := instance("late", address, 1)
+		r.roster.Apply(registry.Update{Put: &late})
+		return nil
+	}
+	_, err := r.Execute(t.Context(), request(), handler)
+	require.NoError(t, err)
+	require.Equal(t, []string{"late"}, h.started)
+}
+
+// Steps wait for a place here instead of asking an instance that is known to be full.
+func TestDispatcher_NeverAsksForMoreThanThereIsRoomFor(t *testing.T) {
+	const steps, capacity = 8, 2
+	var mu sync.Mutex
+	running, most := 0, 0
+	add := func(n int) {
+		mu.Lock()
+		defer mu.Unlock()
+		running += n
+		most = max(most, running)
+	}
+	entered, release := make(chan struct{}, steps), make(chan struct{}, steps)
+	worker, address := serve(t, func(stream troupev1.AgentService_ExecuteStepServer) error {
+		add(1)
+		defer add(-1)
+		entered <- struct{}{}
+		<-release
+		return answer(stream)
+	})
+	r := newRig(t, patience, instance("1", address, capacity))
+	errs := make(chan error, steps)
+	for range steps {
+		go func() {
+			_, err := r.Execute(t.Context(), request(), new(heard).handler())
+			errs <- err
+		}()
+	}
+	for range steps {
+		receive(t, entered)
+		release <- struct{}{}
+	}
+	for range steps {
+		require.NoError(t, receive(t, errs))
+	}
+	require.Equal(t, steps, worker.count(), "no call was refused")
+	require.LessOrEqual(t, most, capacity)
+}
+
+// What breaks off behind the header may have happened: nobody else is asked.
+func TestDispatcher_AStepThatWasTakenIsNotGivenToAnother(t *testing.T) {
+	for name, c := range map[string]struct {
+		script func(troupev1.AgentService_ExecuteStepServer) error
+		mode   failure.Mode
+		says   string
+	}{
+		"no result": {
+			func(s troupev1.AgentService_ExecuteStepServer) error { return s.SendHeader(nil) },
+			failure.AgentContract, "without a result",
+		},
+		"network": {
+			func(s troupev1.AgentService_ExecuteStepServer) error {
+				return errors.Join(s.SendHeader(nil), failure.New(failure.SystemNetwork, "test", "gone"))
+			}, failure.SystemNetwork, "instance 1 of agent a went away while it worked",
+		},
+		"no header, no refusal": {
+			func(troupev1.AgentService_ExecuteStepServer) error { return errors.New("broken") },
+			failure.Unknown, "internal error",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, first := serve(t, c.script)
+			other, second := serve(t, answer)
+			r := newRig(t, patience, instance("1", first, 4), instance("2", second, 4))
+			_, err := r.Execute(t.Context(), request(), new(heard).handler())
+			require.Equal(t, c.mode, failure.ModeOf(err), "%v", err)
+			require.ErrorContains(t, err, c.says)
+			require.Zero(t, other.count())
+		})
+	}
+}
+
+// When the turn has no use for the step any more, the worker is told.
+func TestDispatcher_AnErrorOfTheHandlerCancelsTheStep(t *testing.T) {
+	cancelled := make(chan struct{})
+	_, address := serve(t, func(stream troupev1.AgentService_ExecuteStepServer) error {
+		defer close(cancelled)
+		err := errors.Join(stream.SendHeader(nil), stream.Send(&troupev1.ExecuteStepResponse{
+			Item: &troupev1.ExecuteStepResponse_Event{Event: &troupev1.Event{}},
+		}))
+		if err == nil {
+			<-stream.Context().Done()
+		}
+		return err
+	})
+	r := newRig(t, patience, instance("1", address, 4))
+	enough := errors.New("enough")
+	h := heard{onEvent: func() error { return enough }}
+	_, err := r.Execute(t.Context(), request(), h.handler())
+	require.ErrorIs(t, err, enough)
+	receive(t, cancelled)
+}
+
+func TestDispatcher_EndsWithItsContext(t *testing.T) {
+	r := newRig(t, patience)
+	ctx, cancel := context.WithCancel(t.Context())
+	var h heard
+	handler := h.handler()
+	handler.Waiting = func(string) error { cancel(); return nil }
+	_, err := r.Execute(ctx, request(), handler)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// A worker that drains is no longer registered, and still at work.
+func TestPool_KeepsAConnectionUntilItsLastStepHasEnded(t *testing.T) {
+	working, release := make(chan struct{}), make(chan struct{})
+	_, address := serve(t, func(stream troupev1.AgentService_ExecuteStepServer) error {
+		close(working)
+		<-release
+		return answer(stream)
+	})
+	r := newRig(t, patience, instance("1", address, 1))
+	conn, done, err := r.pool.get(t.Context(), address)
+	require.NoError(t, err)
+	done()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := r.Execute(t.Context(), request(), new(heard).handler())
+		ended <- err
+	}()
+	receive(t, working)
+	r.roster.Apply(registry.Update{Delete: &registry.Key{Agent: "a", ID: "1"}})
+	require.Equal(t, connectivity.Ready, conn.GetState())
+	close(release)
+	require.NoError(t, receive(t, ended))
+	require.Equal(t, connectivity.Shutdown, conn.GetState())
+}

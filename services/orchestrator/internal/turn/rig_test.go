@@ -1,0 +1,328 @@
+package turn
+
+import (
+	"context"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+
+	researchassistant "github.com/troupe-dev/troupe/agents/research-assistant"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/lifecycle"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/memory/memoryrpc"
+	"github.com/troupe-dev/troupe/pkg/process"
+	"github.com/troupe-dev/troupe/pkg/registry"
+	"github.com/troupe-dev/troupe/pkg/rpc"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+	"github.com/troupe-dev/troupe/pkg/wire"
+	memoryapp "github.com/troupe-dev/troupe/services/memory/app"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace/redistrace"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience bounds every wait. It is far above what any should take.
+const patience = 30 * time.Second
+
+// retention of traces in these tests; that of turns is longer.
+const retention = time.Hour
+
+// rig is a mesh but for its workers: those are one server that does what a test says.
+type rig struct {
+	*scriptedWorker
+	redis     *miniredis.Miniredis
+	memory    memory.Store
+	workflows *workflow.Set
+	roster    *routing.Roster
+	pool      *dispatch.Pool
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	t.Parallel() // nothing is shared
+	r := &rig{redis: miniredis.RunT(t)}
+	app, err := memoryapp.New(telemetry.Discard(), memoryapp.Config{
+		GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Redis: "redis://" + r.redis.Addr(), Grace: time.Second,
+	})
+	require.NoError(t, err)
+	background(t, process.Part{Name: "memory", Run: app.Run})
+	conn, err := rpc.Dial(app.GRPCAddr(), telemetry.Discard())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, conn.Close()) })
+	r.memory = memoryrpc.New(conn)
+	r.workflows, err = workflow.Load(researchassistant.FS, "")
+	require.NoError(t, err)
+
+	r.scriptedWorker = serve(t, r.memory)
+	r.roster = routing.NewRoster(zap.NewNop(), func(bool, map[string]bool) {})
+	var instances []registry.Instance
+	for _, agent := range []string{"coordinator", "clarification", "research", "synthesis"} {
+		instances = append(instances, registry.Instance{ID: agent + "-1", Agent: agent, Address: r.address, State: lifecycle.Ready, Capacity: 16})
+	}
+	r.roster.Apply(registry.Update{List: &instances})
+	r.pool = dispatch.NewPool(telemetry.Discard(), rpc.Dial)
+	t.Cleanup(r.pool.Close)
+	return r
+}
+
+// runner is a replica of the orchestrator; it is closed when the test ends.
+func (r *rig) runner(t *testing.T, owner string) *Runner {
+	t.Helper()
+	store, err := redistrace.New("redis://"+r.redis.Addr(), retention)
+	require.NoError(t, err)
+	runner, err := New(Config{
+		Owner: owner, Timeout: time.Minute, Memory: r.memory, Traces: trace.New(store, zap.NewNop()),
+		Roster: r.roster, Dispatcher: dispatch.New(r.roster, r.pool, 5*time.Second), Workflows: r.workflows, Telemetry: telemetry.Discard(),
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		runner.Close(t.Context()) // which has ended: what runs is failed
+		require.NoError(t, store.Close())
+	})
+	return runner
+}
+
+// background runs a part until the test ends.
+func background(t *testing.T, p process.Part) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- p.Run(ctx, func() { close(ready) }) }()
+	receive(t, ready)
+	t.Cleanup(func() { cancel(); require.NoError(t, <-ended) })
+}
+
+func receive[T any](t *testing.T, from <-chan T) (v T) {
+	t.Helper()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case v = <-from:
+	case <-timer.C:
+		require.FailNow(t, "waited in vain")
+	}
+	return v
+}
+
+// scriptedWorker hosts every agent and does with a step what the test says.
+type scriptedWorker struct {
+	troupev1.UnimplementedAgentServiceServer
+	memory  memory.Store
+	address string
+	conns   *conns
+
+	mu       sync.Mutex
+	scripts  map[string]func(*step) error // by agent
+	requests []*troupev1.ExecuteStepRequest
+}
+
+// serve starts the worker. Without a script the coordinator hands on to research, and the
+// others say their name.
+func serve(t *testing.T, store memory.Store) *scriptedWorker {
+	t.Helper()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	w := &scriptedWorker{memory: store, address: lis.Addr().String(), conns: &conns{Listener: lis}, scripts: map[string]func(*step) error{}}
+	w.on("coordinator", func(s *step) error { return s.commit(func(r *troupev1.StepResult) { r.NextAgent = "research" }) })
+	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Inner: true})
+	require.NoError(t, err)
+	troupev1.RegisterAgentServiceServer(server, w)
+	background(t, server.Part(w.conns, 0))
+	return w
+}
+
+// on sets what an agent does from now on.
+func (w *scriptedWorker) on(agent string, script func(*step) error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.scripts[agent] = script
+}
+
+// asked are the agents of the steps that came so far.
+func (w *scriptedWorker) asked() (agents []string) {
+	for _, req := range w.steps() {
+		agents = append(agents, req.GetAgent())
+	}
+	return agents
+}
+
+func (w *scriptedWorker) steps() []*troupev1.ExecuteStepRequest {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.requests
+}
+
+// ExecuteStep implements troupev1.AgentServiceServer.
+func (w *scriptedWorker) ExecuteStep(req *troupev1.ExecuteStepRequest, stream troupev1.AgentService_ExecuteStepServer) error {
+	w.mu.Lock()
+	w.requests = append(w.requests, req)
+	script := w.scripts[req.GetAgent()]
+	w.mu.Unlock()
+	if err := stream.SendHeader(nil); err != nil {
+		return err
+	}
+	s := &step{worker: w, req: req, stream: stream}
+	if script == nil {
+		return s.say("I am " + req.GetAgent() + ".")
+	}
+	return script(s)
+}
+
+// step is one that a script works on.
+type step struct {
+	worker *scriptedWorker
+	req    *troupev1.ExecuteStepRequest
+	stream troupev1.AgentService_ExecuteStepServer
+}
+
+func (s *step) event(e *troupev1.Event) error {
+	return s.stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Event{Event: e}})
+}
+
+func (s *step) result(r *troupev1.StepResult) error {
+	return s.stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Result{Result: r}})
+}
+
+// say does what a worker does with an answer: streams, commits, tells the result.
+func (s *step) say(text string) error {
+	if err := s.event(&troupev1.Event{Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: text}}}); err != nil {
+		return err
+	}
+	return s.commit(func(r *troupev1.StepResult) { r.Text = text })
+}
+
+// commit commits a result and tells it.
+func (s *step) commit(fill func(*troupev1.StepResult)) error {
+	r, err := s.store(fill)
+	if err != nil {
+		r = &troupev1.StepResult{Failure: failure.ToProto(err)}
+	}
+	return s.result(r)
+}
+
+// store commits a result.
+func (s *step) store(fill func(*troupev1.StepResult)) (*troupev1.StepResult, error) {
+	r := &troupev1.StepResult{Step: s.req.GetStep(), Agent: s.req.GetAgent(), Usage: &troupev1.Usage{ModelCalls: 1}}
+	fill(r)
+	c := memory.Commit{
+		Ref: session.Ref{Session: s.req.GetSessionId()}, TurnID: s.req.GetTurnId(), Epoch: s.req.GetEpoch(),
+		Base: s.req.GetBaseSequence(), Result: wire.ResultFromProto(r),
+	}
+	if r.GetText() != "" {
+		c.Messages = []conversation.Message{conversation.Assistant(r.GetAgent(), r.GetText())}
+	}
+	switch {
+	case r.GetInputRequired():
+		c.Outcome = session.OutcomeInputRequired
+	case s.req.GetLast():
+		c.Outcome = session.OutcomeCompleted
+	}
+	var err error
+	r.Sequence, err = s.worker.memory.CommitStep(context.WithoutCancel(s.stream.Context()), c)
+	return r, err
+}
+
+// vanish is what a worker's kill looks like from outside.
+func (s *step) vanish() error {
+	s.worker.conns.cut()
+	<-s.stream.Context().Done()
+	return s.stream.Context().Err()
+}
+
+// conns is a listener that can cut its connections.
+type conns struct {
+	net.Listener
+	mu   sync.Mutex
+	open []net.Conn
+}
+
+func (c *conns) Accept() (net.Conn, error) {
+	conn, err := c.Listener.Accept()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil {
+		c.open = append(c.open, conn)
+	}
+	return conn, err
+}
+
+func (c *conns) cut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, conn := range c.open {
+		_ = conn.Close()
+	}
+	c.open = nil
+}
+
+// ask is a request in a session.
+func ask(sessionID, requestID string) Request {
+	return Request{Session: sessionID, RequestID: requestID, Text: "What may an agent write?"}
+}
+
+// collect carries a request to the end of its trace, and checks what holds for every one.
+func collect(t *testing.T, r *Runner, req Request) []*troupev1.Event {
+	t.Helper()
+	var all []*troupev1.Event
+	var last uint64
+	for e, err := range r.Orchestrate(t.Context(), req) {
+		require.NoError(t, err)
+		require.Equal(t, req.Session, e.GetSessionId())
+		if e.GetTextDelta() == nil {
+			require.Equal(t, last+1, e.GetSequence(), "%v", e)
+			last++
+		}
+		all = append(all, e)
+	}
+	for i, e := range all {
+		require.Equal(t, all[0].GetTraceId(), e.GetTraceId())
+		require.Equal(t, i == len(all)-1, e.GetTurnResult() != nil, "the result is the last event")
+	}
+	return all
+}
+
+func resultOf(events []*troupev1.Event) *troupev1.TurnResult {
+	return events[len(events)-1].GetTurnResult()
+}
+
+// story is the events in short: stage, and what happened in it.
+func story(events []*troupev1.Event) (lines []string) {
+	for _, e := range events {
+		line := strings.ToLower(strings.TrimPrefix(e.GetStage().String(), "STAGE_"))
+		payload := e.ProtoReflect()
+		if field := payload.WhichOneof(payload.Descriptor().Oneofs().ByName("payload")); field != nil {
+			line += " " + string(field.Name())
+		}
+		if e.GetAgent() != "" {
+			line += " " + e.GetAgent()
+		}
+		if d := e.GetRoutingDecision(); d != nil {
+			line += " " + d.GetTarget()
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// state of a session.
+func (r *rig) state(t *testing.T, sessionID string) session.State {
+	t.Helper()
+	s, err := r.memory.GetSession(t.Context(), session.Ref{Session: sessionID})
+	require.NoError(t, err)
+	return s.State
+}

@@ -1,0 +1,177 @@
+package turn
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+)
+
+// leasesRunOut moves the clock of the store behind every lease.
+func (r *rig) leasesRunOut() { r.redis.SetTime(time.Now().Add(time.Hour)) }
+
+// A turn whose orchestrator hangs is taken over by another, under the same trace and
+// without a second run of what was committed; what the first one does later changes
+// nothing.
+func TestTurn_IsTakenOverWhereItStopped(t *testing.T) {
+	rig := newRig(t)
+	first, second := rig.runner(t, "one"), rig.runner(t, "two")
+	working, release := make(chan struct{}), make(chan struct{})
+	var abandoned error
+	rig.on("synthesis", func(s *step) error {
+		rig.on("synthesis", nil) // the next one answers
+		close(working)
+		<-release
+		_, abandoned = s.store(func(r *troupev1.StepResult) { r.Text = "too late" })
+		return s.result(&troupev1.StepResult{Failure: failure.ToProto(abandoned)})
+	})
+	left := make(chan error, 1)
+	go func() {
+		var last error
+		for _, err := range first.Orchestrate(t.Context(), ask("s1", "r1")) {
+			last = err
+		}
+		left <- last
+	}()
+	receive(t, working)
+	rig.leasesRunOut()
+
+	events := collect(t, second, ask("s1", "r1"))
+	require.Equal(t, []string{
+		"initialize turn_started", "plan plan",
+		"route routing_decision coordinator", "execute step_started coordinator", "execute step_finished coordinator",
+		"route routing_decision research", "execute step_started research", "execute step_finished research",
+		"route routing_decision synthesis", "execute step_started synthesis",
+		"route warning",
+		"route routing_decision synthesis", "execute step_started synthesis", "execute text_delta synthesis", "execute step_finished synthesis",
+		"aggregate aggregate", "complete turn_result",
+	}, story(events))
+	require.Equal(t, "RESUMED", events[10].GetWarning().GetReason())
+	require.Equal(t, "I am synthesis.", resultOf(events).GetText())
+	require.Equal(t, []string{"coordinator", "research", "synthesis"}, events[len(events)-2].GetAggregate().GetAgents())
+	require.Equal(t, []string{"coordinator", "research", "synthesis", "synthesis"}, rig.asked())
+	steps := rig.steps()
+	require.Greater(t, steps[3].GetEpoch(), steps[2].GetEpoch())
+	require.Empty(t, cmp.Diff(said(steps[2]), said(steps[3])), "the same history")
+	require.Empty(t, cmp.Diff(steps[2].GetPrior(), steps[3].GetPrior(), protocmp.Transform()), "the same results before it")
+	require.Equal(t, steps[2].GetBaseSequence(), steps[3].GetBaseSequence())
+
+	close(release)
+	require.Equal(t, failure.TraceOrphaned, failure.ModeOf(receive(t, left)))
+	require.Equal(t, failure.Fenced, failure.ModeOf(abandoned))
+	again := collect(t, second, ask("s1", "r1"))
+	require.Empty(t, cmp.Diff(stored(events), again, protocmp.Transform()))
+	record, err := second.Traces.Store().Get(t.Context(), trace.Ref{Trace: events[0].GetTraceId()})
+	require.NoError(t, err)
+	require.Equal(t, "two", record.GetOwner())
+	require.EqualValues(t, 2, record.GetOwnerEpoch())
+	require.Equal(t, session.Ready, rig.state(t, "s1"))
+}
+
+// said are the texts of a step's history.
+func said(req *troupev1.ExecuteStepRequest) (texts []string) {
+	for _, m := range req.GetHistory() {
+		texts = append(texts, m.GetParts()[0].GetText())
+	}
+	return texts
+}
+
+// stored leaves the text deltas out.
+func stored(events []*troupev1.Event) (all []*troupev1.Event) {
+	for _, e := range events {
+		if e.GetSequence() > 0 {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+// What the steps have said since does not change how the turn was routed.
+func TestTurn_IsRoutedAsItBeganWhenItIsTakenOver(t *testing.T) {
+	rig := newRig(t)
+	first := rig.runner(t, "one")
+	rig.on("coordinator", func(s *step) error {
+		return s.commit(func(r *troupev1.StepResult) { r.NextAgent = "clarification" })
+	})
+	rig.on("clarification", func(s *step) error {
+		return s.commit(func(r *troupev1.StepResult) { r.Text, r.InputRequired = "Which one?", true })
+	})
+	collect(t, first, ask("s1", "question"))
+
+	working := make(chan struct{})
+	rig.on("synthesis", func(s *step) error {
+		rig.on("synthesis", nil)
+		close(working)
+		<-s.stream.Context().Done()
+		return s.stream.Context().Err()
+	})
+	go func() {
+		for _, err := range first.Orchestrate(t.Context(), ask("s1", "reply")) { // until the test ends
+			_ = err
+		}
+	}()
+	receive(t, working)
+	rig.leasesRunOut()
+	events := collect(t, rig.runner(t, "two"), ask("s1", "reply"))
+	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, []string{"coordinator", "clarification", "research", "synthesis", "synthesis"}, rig.asked())
+}
+
+// An orchestrator that died before it stored an event leaves a turn without a trace: it is
+// said how to go on, and the same request does once the lease has run out.
+func TestRunner_ATurnWithoutATraceIsTakenOver(t *testing.T) {
+	rig := newRig(t)
+	runner := rig.runner(t, "one")
+	req := ask("s1", "r1")
+	asTold := req
+	asTold.Target = "research-assistant" // as the runner resolves the empty one
+	_, err := rig.memory.BeginTurn(t.Context(), memory.Begin{
+		Ref: req.ref(), TurnID: session.TurnID(req.ref(), req.RequestID), TraceID: traceID(), Fingerprint: asTold.fingerprint(),
+		Message: conversation.User(req.Text), Lease: time.Minute, Window: 10,
+	})
+	require.NoError(t, err)
+	for e, err := range runner.Orchestrate(t.Context(), req) {
+		require.Nil(t, e)
+		require.Equal(t, failure.TraceOrphaned, failure.ModeOf(err), "%v", err)
+		require.ErrorContains(t, err, "the same request takes it over in 1m0s")
+	}
+	rig.leasesRunOut()
+	events := collect(t, runner, req)
+	require.Equal(t, "initialize turn_started", story(events)[0])
+	require.Equal(t, completed, resultOf(events).GetOutcome())
+}
+
+// Turns are kept longer than traces: a repeated request is answered from the turn then,
+// and never run again (guarantee F13).
+func TestRunner_ATraceThatIsGoneIsAnsweredFromTheTurn(t *testing.T) {
+	rig := newRig(t)
+	runner := rig.runner(t, "one")
+	before := collect(t, runner, ask("s1", "answered"))
+	rig.on("research", func(s *step) error { return nil })
+	collect(t, runner, ask("s1", "failed"))
+	rig.redis.FastForward(retention + time.Minute)
+	ran := len(rig.asked())
+
+	events := collect(t, runner, ask("s1", "answered"))
+	require.Equal(t, []string{"initialize turn_started", "complete turn_result"}, story(events))
+	require.Equal(t, before[0].GetTraceId(), events[0].GetTraceId())
+	require.EqualValues(t, 1, events[0].GetTurn())
+	want, got := resultOf(before), resultOf(events)
+	require.Equal(t, want.GetText(), got.GetText())
+	require.Equal(t, want.GetAgent(), got.GetAgent())
+	require.Empty(t, cmp.Diff(want.GetUsage(), got.GetUsage(), protocmp.Transform()))
+
+	events = collect(t, runner, ask("s1", "failed"))
+	require.Equal(t, []string{"initialize turn_started", "failed turn_result"}, story(events))
+	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_CONTRACT, resultOf(events).GetFailure().GetMode())
+	require.Len(t, rig.asked(), ran)
+}

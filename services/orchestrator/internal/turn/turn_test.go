@@ -1,0 +1,305 @@
+package turn
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+const (
+	completed = troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED
+	failed    = troupev1.TurnOutcome_TURN_OUTCOME_FAILED
+)
+
+// Req: OC-1, OC-2, OC-4, RA-5
+func TestTurn_GoesFromStageToStageAndTellsEachStepWhatItNeeds(t *testing.T) {
+	rig := newRig(t)
+	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+	require.Equal(t, []string{
+		"initialize turn_started", "plan plan",
+		"route routing_decision coordinator", "execute step_started coordinator", "execute step_finished coordinator",
+		"route routing_decision research", "execute step_started research", "execute text_delta research", "execute step_finished research",
+		"route routing_decision synthesis", "execute step_started synthesis", "execute text_delta synthesis", "execute step_finished synthesis",
+		"aggregate aggregate", "complete turn_result",
+	}, story(events))
+	begin := events[0].GetTurnStarted()
+	require.Equal(t, "r1", begin.GetRequestId())
+	require.Equal(t, "research-assistant", begin.GetTarget())
+	require.EqualValues(t, 4, begin.GetInstancesReady())
+	result := resultOf(events)
+	require.Equal(t, completed, result.GetOutcome())
+	require.Equal(t, "I am synthesis.", result.GetText())
+	require.Equal(t, "synthesis", result.GetAgent())
+	require.EqualValues(t, 3, result.GetUsage().GetModelCalls())
+	require.Positive(t, result.GetDuration().AsDuration())
+
+	steps := rig.steps()
+	require.Len(t, steps, 3)
+	for i, s := range steps {
+		require.EqualValues(t, i+1, s.GetStep())
+		require.Equal(t, events[0].GetTraceId(), s.GetTraceId())
+		require.Equal(t, steps[0].GetEpoch(), s.GetEpoch())
+		require.Len(t, s.GetPrior(), i)
+		require.Equal(t, i == 2, s.GetLast())
+	}
+	require.Equal(t, []string{"clarification", "research"}, steps[0].GetRoutes())
+	require.Equal(t, []int64{1, 1, 2}, []int64{steps[0].GetBaseSequence(), steps[1].GetBaseSequence(), steps[2].GetBaseSequence()})
+	require.Equal(t, "I am research.", steps[2].GetHistory()[1].GetParts()[0].GetText())
+	require.Equal(t, session.Ready, rig.state(t, "s1"))
+}
+
+// Req: RA-13, RA-14
+func TestTurn_AQuestionToTheUserEndsIt(t *testing.T) {
+	rig := newRig(t)
+	rig.on("coordinator", func(s *step) error {
+		return s.commit(func(r *troupev1.StepResult) { r.NextAgent = "clarification" })
+	})
+	rig.on("clarification", func(s *step) error {
+		return s.commit(func(r *troupev1.StepResult) { r.Text, r.InputRequired = "Which one?", true })
+	})
+	runner := rig.runner(t, "one")
+	events := collect(t, runner, ask("s1", "r1"))
+	require.Equal(t, troupev1.Stage_STAGE_INPUT_REQUIRED, events[len(events)-1].GetStage())
+	require.Equal(t, "Which one?", resultOf(events).GetText())
+	require.Equal(t, session.InputRequired, rig.state(t, "s1"))
+
+	events = collect(t, runner, ask("s1", "r2"))
+	require.Equal(t, completed, resultOf(events).GetOutcome())
+	require.Equal(t, []string{"coordinator", "clarification", "research", "synthesis"}, rig.asked(), "the reply goes to research at once")
+}
+
+// Req: RA-11
+func TestTurn_ARoutingStepThatFailsLeadsToTheDefault(t *testing.T) {
+	rig := newRig(t)
+	rig.on("coordinator", func(s *step) error {
+		return s.result(&troupev1.StepResult{Failure: failure.ToProto(failure.New(failure.ResourceAPI, "test", "the model is away"))})
+	})
+	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+	require.Equal(t, completed, resultOf(events).GetOutcome())
+	require.Equal(t, []string{"coordinator", "research", "synthesis"}, rig.asked())
+	var second *troupev1.RoutingDecision
+	for _, e := range events {
+		if d := e.GetRoutingDecision(); d.GetTarget() == "research" {
+			second = d
+		}
+	}
+	require.Equal(t, troupev1.RoutingStrategy_ROUTING_STRATEGY_DEFAULT, second.GetStrategy())
+	require.Equal(t, "coordinator failed (resource_api); research is the default", second.GetReason())
+	require.Equal(t, []string{"clarification"}, second.GetAlternatives())
+}
+
+// Whatever becomes of a step, the turn has one end, and the session takes the next turn.
+//
+// Req: LP-17
+func TestTurn_AStepThatGoesWrongFailsTheTurnNotTheSession(t *testing.T) {
+	for name, c := range map[string]struct {
+		research func(*step) error
+		want     troupev1.FailureMode
+		says     string
+	}{
+		"the worker breaks off": {(*step).vanish, troupev1.FailureMode_FAILURE_MODE_SYSTEM_NETWORK, "instance research-1 of agent research went away while it worked"},
+		"no result":             {func(*step) error { return nil }, troupev1.FailureMode_FAILURE_MODE_AGENT_CONTRACT, "without a result"},
+		"an error behind the header": {
+			func(*step) error { return failure.New(failure.ResourceMemory, "test", "too big") }, troupev1.FailureMode_FAILURE_MODE_RESOURCE_MEMORY, "too big",
+		},
+		"a failed result": {
+			func(s *step) error {
+				return s.result(&troupev1.StepResult{Failure: failure.ToProto(failure.New(failure.ResourceTool, "test", "no search"))})
+			}, troupev1.FailureMode_FAILURE_MODE_RESOURCE_TOOL, "no search",
+		},
+		"a result of nothing": {
+			func(s *step) error { return s.result(&troupev1.StepResult{Text: "not committed"}) },
+			troupev1.FailureMode_FAILURE_MODE_AGENT_CONTRACT, "did not commit",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rig := newRig(t)
+			runner := rig.runner(t, "one")
+			rig.on("research", c.research)
+			events := collect(t, runner, ask("s1", "r1"))
+			result := resultOf(events)
+			require.Equal(t, failed, result.GetOutcome())
+			require.Equal(t, troupev1.Stage_STAGE_FAILED, events[len(events)-1].GetStage())
+			require.Equal(t, c.want, result.GetFailure().GetMode(), "%v", result)
+			require.Contains(t, result.GetFailure().GetMessage(), c.says)
+			require.Equal(t, session.Failed, rig.state(t, "s1"))
+			kept, err := rig.memory.LoadHistory(t.Context(), session.Ref{Session: "s1"}, 0, 10)
+			require.NoError(t, err)
+			require.Len(t, kept, 1, "what the user said, and nothing of the step")
+
+			rig.on("research", nil)
+			events = collect(t, runner, ask("s1", "r2"))
+			require.EqualValues(t, 2, events[0].GetTurn())
+			require.Equal(t, completed, resultOf(events).GetOutcome())
+		})
+	}
+}
+
+// Req: RA-7
+func TestTurn_OnlyTheWorkflowAllowsAHandOn(t *testing.T) {
+	rig := newRig(t)
+	rig.on("coordinator", func(s *step) error { return s.commit(func(r *troupev1.StepResult) { r.NextAgent = "synthesis" }) })
+	result := resultOf(collect(t, rig.runner(t, "one"), ask("s1", "r1")))
+	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_CONTRACT, result.GetFailure().GetMode())
+	require.Contains(t, result.GetFailure().GetMessage(), `asks to hand on to "synthesis"; the workflow allows clarification, research`)
+	require.Equal(t, []string{"coordinator"}, rig.asked())
+}
+
+func TestTurn_AWorkerDecidesNeitherAboutTheTurnNorAboutNumbers(t *testing.T) {
+	rig := newRig(t)
+	rig.on("research", func(s *step) error {
+		forged := []*troupev1.Event{
+			{Payload: &troupev1.Event_TurnResult{TurnResult: &troupev1.TurnResult{Text: "all done"}}},
+			{Payload: &troupev1.Event_RoutingDecision{RoutingDecision: &troupev1.RoutingDecision{Target: "research"}}},
+			{Payload: &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{}}},
+			{},
+			{
+				Sequence: 4000, TraceId: "another", SessionId: "another", Turn: 9, Step: 9, Agent: "another", InstanceId: "another",
+				Stage: troupev1.Stage_STAGE_COMPLETE, Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: "said"}},
+			},
+			{Sequence: 1, Payload: &troupev1.Event_Warning{Warning: &troupev1.Warning{Reason: "HEARD"}}},
+		}
+		for _, e := range forged {
+			if err := s.event(e); err != nil {
+				return err
+			}
+		}
+		return s.say("I am research.")
+	})
+	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+	require.Equal(t, "I am synthesis.", resultOf(events).GetText())
+	var heard []string
+	for _, e := range events {
+		if e.GetAgent() == "research" {
+			heard = append(heard, strings.Fields(story([]*troupev1.Event{e})[0])[1])
+			require.EqualValues(t, 2, e.GetStep())
+			require.Equal(t, "research-1", e.GetInstanceId())
+			require.Equal(t, e.GetTextDelta() != nil, e.GetSequence() == 0)
+		}
+	}
+	require.Equal(t, []string{"step_started", "text_delta", "warning", "text_delta", "step_finished"}, heard)
+}
+
+// The worker is killed between its commit and its result: the answer is there.
+func TestTurn_AnAnswerWhoseResultWasLostIsAnAnswer(t *testing.T) {
+	rig := newRig(t)
+	rig.on("synthesis", func(s *step) error {
+		if _, err := s.store(func(r *troupev1.StepResult) { r.Text = "It is committed." }); err != nil {
+			return err
+		}
+		return s.vanish()
+	})
+	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+	result := resultOf(events)
+	require.Equal(t, completed, result.GetOutcome())
+	require.Equal(t, "It is committed.", result.GetText())
+	require.Nil(t, result.GetFailure())
+	require.Equal(t, []string{"coordinator", "research", "synthesis"}, events[len(events)-2].GetAggregate().GetAgents())
+	require.Equal(t, session.Ready, rig.state(t, "s1"))
+}
+
+func TestTurn_ATimeoutFailsIt(t *testing.T) {
+	rig := newRig(t)
+	cancelled := make(chan error, 1)
+	rig.on("research", func(s *step) error {
+		<-s.stream.Context().Done()
+		cancelled <- s.stream.Context().Err()
+		return s.stream.Context().Err()
+	})
+	req := ask("s1", "r1")
+	req.Timeout = 200 * time.Millisecond
+	result := resultOf(collect(t, rig.runner(t, "one"), req))
+	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_TIMEOUT, result.GetFailure().GetMode())
+	require.Contains(t, result.GetFailure().GetMessage(), "within its 200ms")
+	require.Error(t, receive(t, cancelled), "the worker was told")
+	require.Equal(t, session.Failed, rig.state(t, "s1"))
+}
+
+// A runner that stops takes nothing new, lets turns end as long as it may, and fails the
+// rest; another takes the session on.
+func TestRunner_CloseFailsWhatDoesNotEndInTime(t *testing.T) {
+	rig := newRig(t)
+	runner := rig.runner(t, "one")
+	working := make(chan struct{})
+	rig.on("research", func(s *step) error {
+		close(working)
+		<-s.stream.Context().Done()
+		return s.stream.Context().Err()
+	})
+	done := make(chan []*troupev1.Event, 1)
+	go func() { done <- collect(t, runner, ask("s1", "r1")) }()
+	receive(t, working)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	runner.Close(ended)
+	result := resultOf(receive(t, done))
+	require.Equal(t, failed, result.GetOutcome())
+	require.Contains(t, result.GetFailure().GetMessage(), "the orchestrator stopped before the turn ended")
+	for _, err := range runner.Orchestrate(t.Context(), ask("s1", "r2")) {
+		require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "%v", err)
+	}
+
+	rig.on("research", nil)
+	require.Equal(t, completed, resultOf(collect(t, rig.runner(t, "two"), ask("s1", "r2"))).GetOutcome())
+}
+
+func TestRunner_CloseLetsTurnsEnd(t *testing.T) {
+	rig := newRig(t)
+	runner := rig.runner(t, "one")
+	working, release := make(chan struct{}), make(chan struct{})
+	rig.on("research", func(s *step) error {
+		close(working)
+		<-release
+		return s.say("in time")
+	})
+	done, closed := make(chan []*troupev1.Event, 1), make(chan struct{})
+	go func() { done <- collect(t, runner, ask("s1", "r1")) }()
+	receive(t, working)
+	go func() { defer close(closed); runner.Close(t.Context()) }()
+	close(release)
+	require.Equal(t, completed, resultOf(receive(t, done)).GetOutcome())
+	receive(t, closed)
+}
+
+// Nothing of a call that is refused is stored.
+func TestRunner_RefusesWhatNamesNothing(t *testing.T) {
+	rig := newRig(t)
+	runner := rig.runner(t, "one")
+	req := ask("s1", "r1")
+	req.Target = "nobody"
+	for e, err := range runner.Orchestrate(t.Context(), req) {
+		require.Nil(t, e)
+		require.Equal(t, failure.NotFound, failure.ModeOf(err), "%v", err)
+	}
+	_, err := rig.memory.GetSession(t.Context(), session.Ref{Session: "s1"})
+	require.Equal(t, failure.NotFound, failure.ModeOf(err))
+	require.Empty(t, rig.redis.Keys())
+}
+
+// A caller that goes away takes nothing with it.
+func TestRunner_ATurnDoesNotNeedItsCaller(t *testing.T) {
+	rig := newRig(t)
+	runner := rig.runner(t, "one")
+	release := make(chan struct{})
+	rig.on("research", func(s *step) error { <-release; return s.say("found") })
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	var last error
+	for e, err := range runner.Orchestrate(ctx, ask("s1", "r1")) {
+		if last = err; e.GetStepStarted() != nil && e.GetAgent() == "research" {
+			leave()
+		}
+	}
+	require.True(t, errors.Is(last, context.Canceled), "%v", last)
+	close(release)
+	require.Equal(t, completed, resultOf(collect(t, runner, ask("s1", "r1"))).GetOutcome())
+	require.Equal(t, []string{"coordinator", "research", "synthesis"}, rig.asked())
+}

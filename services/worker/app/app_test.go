@@ -1,0 +1,155 @@
+package app
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/alecthomas/kong"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+)
+
+func TestMain(m *testing.M) {
+	// bleve starts its workers once, when it is imported.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/blevesearch/bleve_index_api.AnalysisWorker"))
+}
+
+const one = "apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: one}\nspec:\n  model: builtin/extractive\n"
+
+const two = "---\napiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: two}\nspec:\n  model: builtin/extractive\n"
+
+func files(text string) fstest.MapFS { return fstest.MapFS{"agents.yaml": {Data: []byte(text)}} }
+
+func parse(t *testing.T, flags ...string) (Config, error) {
+	t.Helper()
+	var cfg Config
+	parser, err := kong.New(&cfg, kong.Exit(func(int) { t.Error("exit") }))
+	require.NoError(t, err)
+	_, err = parser.Parse(flags)
+	return cfg, err
+}
+
+// config has the defaults of the flags, and ports of its own.
+func config(t *testing.T, flags ...string) Config {
+	t.Helper()
+	cfg, err := parse(t, append(flags, "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0")...)
+	require.NoError(t, err)
+	return cfg
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, lis.Close())
+	return lis.Addr().String()
+}
+
+func TestNew_SaysWhatIsWrongWithTheDeclaration(t *testing.T) {
+	for name, c := range map[string]struct {
+		agent, text, want string
+	}{
+		"misspelled":   {"", strings.Replace(one, "model", "modle", 1), `--agents: agents.yaml:5: unknown field "modle"; did you mean "model"?`},
+		"no YAML":      {"", "kind: [", "--agents: agents.yaml:"},
+		"provider":     {"", strings.Replace(one, "builtin/extractive", "nobody/large", 1), `no provider has the prefix "nobody"; there are builtin/`},
+		"two agents":   {"", one + two, "say which agent to run: there are one, two"},
+		"another name": {"tow", one + two, `agent "tow" is not declared: did you mean "two"?`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := config(t, "--agent", c.agent)
+			cfg.Agents = ""
+			_, err := New(telemetry.Discard(), cfg, files(c.text))
+			require.ErrorContains(t, err, c.want)
+		})
+	}
+}
+
+// Without files of the caller the folder of the flag is read.
+func TestNew_ReadsTheFolderOfTheFlag(t *testing.T) {
+	folder := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "agents.yaml"), []byte(one), 0o600))
+	w, err := New(telemetry.Discard(), config(t, "--agents", folder), nil)
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+
+	absent := filepath.Join(folder, "absent")
+	_, err = New(telemetry.Discard(), config(t, "--agents", absent), nil)
+	require.ErrorContains(t, err, "--agents: ")
+	require.ErrorContains(t, err, absent)
+}
+
+func TestNames_AreThoseOfTheDeclaredAgents(t *testing.T) {
+	names, err := Names(files(one + two))
+	require.NoError(t, err)
+	require.Equal(t, []string{"one", "two"}, names)
+	_, err = Names(files("apiVersion: troupe.dev/v1\nkind: Workflow\nmetadata: {name: flow}\nspec: {}\n"))
+	require.ErrorContains(t, err, "--agents: the folder declares no agent")
+}
+
+// Started before everything else, it lives, says what it waits for and where, and stops
+// when it is told to.
+func TestNew_AWorkerWithNothingThereIsAliveAndNotReady(t *testing.T) {
+	core, logs := observer.New(zap.WarnLevel)
+	cfg := config(t, "--etcd", "127.0.0.1:1", "--memory", "127.0.0.1:1")
+	cfg.Worker.HTTPAddr = freeAddress(t)
+	w, err := New(telemetry.For(zap.New(core)), cfg, files(one))
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx, func() { t.Error("ready") }) }()
+	probe := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	status := func(path string) int {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+cfg.Worker.HTTPAddr+path, http.NoBody)
+		require.NoError(t, err)
+		resp, err := probe.Do(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		return resp.StatusCode
+	}
+	require.Equal(t, http.StatusOK, status("/livez"))
+	require.Equal(t, http.StatusServiceUnavailable, status("/readyz"))
+	named := func() bool {
+		for _, line := range logs.All() {
+			if why, _ := line.ContextMap()["error"].(string); strings.Contains(why, "etcd at 127.0.0.1:1") {
+				return true
+			}
+		}
+		return false
+	}
+	deadline := time.NewTimer(30 * time.Second)
+	defer deadline.Stop()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !named() {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			require.FailNow(t, "the log does not name the address")
+		}
+	}
+	cancel()
+	require.NoError(t, <-ended)
+}
+
+func TestConfig_RefusesWhatCannotBe(t *testing.T) {
+	for want, flags := range map[string][]string{
+		"--drain: -1s is below zero":                     {"--drain=-1s"},
+		`--advertise-addr: "host" is not host:port`:      {"--advertise-addr", "host"},
+		"--log-format must be one of":                    {"--log-format", "xml"},
+		`unknown flag --drainn, did you mean "--drain"?`: {"--drainn", "1s"},
+	} {
+		_, err := parse(t, flags...)
+		require.ErrorContains(t, err, want)
+	}
+}
