@@ -58,7 +58,7 @@ bench: redis-server ## Measure turns through a mesh in one process.
 .PHONY: lint
 lint: $(LINT) $(BUF) $(THIRD_PARTY) ## Check style: golangci-lint and buf lint.
 	$(LINT) run ./...
-	$(BUF) lint
+	$(BUF) lint proto
 
 .PHONY: fmt
 fmt: $(LINT) $(BUF) $(THIRD_PARTY) ## Format Go and protobuf files.
