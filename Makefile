@@ -79,7 +79,9 @@ verify: generate ## Check that generated code, go.mod and the wire API are as co
 	@base=$$(git rev-parse -q --verify origin/main || git rev-parse -q --verify main || true); \
 	if [ -n "$$base" ] && git cat-file -e "$$base:buf.yaml" 2>/dev/null; then \
 	echo "buf breaking against $$base"; \
-	$(BUF) breaking proto --against ".git#ref=$$base,subdir=proto" --config buf.yaml; fi
+	rm -rf .tmp/base && mkdir -p .tmp/base && git archive "$$base" proto | tar -x -C .tmp/base; \
+	cp buf.yaml .tmp/base/ && mkdir -p .tmp/base/.tmp && cp -r .tmp/third_party .tmp/base/.tmp/; \
+	$(BUF) build .tmp/base -o .tmp/base.binpb && $(BUF) breaking proto --against .tmp/base.binpb; fi
 
 .PHONY: clean
 clean: ## Remove what was built, and the data of `make dev`.
