@@ -114,7 +114,7 @@ func (g *getTraces) Run(ctx context.Context, term terminal) error {
 		fmt.Fprintln(w, "TRACE\tSESSION\tTURN\tSTATE\tEVENTS\tAGE\tTEXT")
 		for _, t := range resp.GetTraces() {
 			fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%d\t%s\t%s\n", t.GetTraceId(), t.GetSessionId(), t.GetTurn(),
-				traceState(t), t.GetLastSequence(), ago(t.GetStarted()), oneLine(t.GetText(), 40))
+				traceState(t), t.GetLastSequence(), ago(t.GetStarted()), conversation.Brief(t.GetText(), 40))
 		}
 	})
 }
@@ -180,12 +180,4 @@ func orDash(s string) string {
 		return "-"
 	}
 	return s
-}
-
-func oneLine(s string, limit int) string {
-	runes := []rune(strings.Join(strings.Fields(s), " "))
-	if len(runes) > limit {
-		return string(runes[:limit-1]) + "…"
-	}
-	return string(runes)
 }

@@ -12,8 +12,12 @@ import (
 // MaxObservationBytes is how much of what a tool found is handed to the next step.
 const MaxObservationBytes = 4 << 10
 
-// maxToolsCalled is how many tool calls a result lists.
-const maxToolsCalled = 256
+// How many tool calls a result lists, and how much of their names: a model may call tools
+// that there are not.
+const (
+	maxToolsCalled = 256
+	maxToolName    = 64
+)
 
 // prompt is what the loop is given: the window of the conversation as it is, and after it
 // what the steps before this one found. The latter is a message of the user's side whose
@@ -97,7 +101,7 @@ func observations(calls []loop.Call) []string {
 		if len(all) == execution.MaxObservations {
 			break
 		}
-		all = append(all, clip("Used tool: "+c.Tool+"\n"+c.Text, MaxObservationBytes))
+		all = append(all, conversation.Cut("Used tool: "+c.Tool+"\n"+c.Text, MaxObservationBytes))
 	}
 	return all
 }
@@ -106,7 +110,7 @@ func observations(calls []loop.Call) []string {
 func toolsCalled(calls []loop.Call) []string {
 	var names []string
 	for _, c := range calls[:min(len(calls), maxToolsCalled)] {
-		names = append(names, c.Tool)
+		names = append(names, conversation.Brief(c.Tool, maxToolName))
 	}
 	return names
 }

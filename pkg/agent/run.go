@@ -75,7 +75,7 @@ func (a *Agent) Run(ctx context.Context, step execution.Step, emit func(event.Ev
 		}
 	}
 	if len(result.Text) > conversation.MaxMessageBytes {
-		result.Text = clip(result.Text, conversation.MaxMessageBytes)
+		result.Text = conversation.Cut(result.Text, conversation.MaxMessageBytes)
 		if err := tell(event.Warning{Reason: ReasonTextCut, Message: fmt.Sprintf(
 			"agent %s said more than %d bytes; the rest is cut off", a.Name(), conversation.MaxMessageBytes)}); err != nil {
 			return result, nil, err
@@ -156,15 +156,4 @@ func reason(err error) string {
 		return strings.TrimRight(e.Message, ".")
 	}
 	return "its model did not answer"
-}
-
-// clip shortens text to at most limit bytes without breaking a character.
-func clip(text string, limit int) string {
-	if len(text) <= limit {
-		return text
-	}
-	for limit > 0 && !utf8.RuneStart(text[limit]) {
-		limit--
-	}
-	return text[:limit]
 }

@@ -4,16 +4,14 @@ package conversation
 
 import (
 	"iter"
-	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
-// Limits of guarantees S9. Requests beyond them are refused before anything is written.
-const (
-	MaxMessageBytes = 256 << 10
-	MaxTurnMessages = 64
-)
+// MaxMessageBytes is the limit of one message's text (guarantees S9). Requests beyond it
+// are refused before anything is written.
+const MaxMessageBytes = 256 << 10
 
 // Role says who speaks in a message.
 type Role string
@@ -55,16 +53,6 @@ func Assistant(author, text string) Message {
 	return Message{Role: RoleAssistant, Author: author, Text: text}
 }
 
-// LastUser returns the user's latest message, or the zero Message when there is none.
-func LastUser(history []Message) Message {
-	for _, m := range slices.Backward(history) {
-		if m.Role == RoleUser {
-			return m
-		}
-	}
-	return Message{}
-}
-
 // Fit is how many of the messages, in the order given, have at most the given bytes of
 // text together; at least one, when there is one.
 func Fit(messages iter.Seq[Message], bytes int) int {
@@ -78,23 +66,23 @@ func Fit(messages iter.Seq[Message], bytes int) int {
 	return n
 }
 
-// Transcript writes a history as lines "User: …" and "AI: …", the form in which agents
-// quote it in prompts (RA-22, C-39).
-func Transcript(history []Message) string {
-	if len(history) == 0 {
-		return "No previous conversation."
+// Cut is the beginning of a text in at most the given bytes, with no broken character.
+func Cut(text string, bytes int) string {
+	if len(text) <= bytes {
+		return text
 	}
-	var b strings.Builder
-	for i, m := range history {
-		if i > 0 {
-			b.WriteByte('\n')
-		}
-		if m.Role == RoleUser {
-			b.WriteString("User: ")
-		} else {
-			b.WriteString("AI: ")
-		}
-		b.WriteString(m.Text)
+	for bytes > 0 && !utf8.RuneStart(text[bytes]) {
+		bytes--
 	}
-	return b.String()
+	return text[:bytes]
+}
+
+// Brief is the beginning of a text on one line in at most the given characters, for lists
+// and logs.
+func Brief(text string, characters int) string {
+	runes := []rune(strings.Join(strings.Fields(text), " "))
+	if len(runes) <= characters {
+		return string(runes)
+	}
+	return string(runes[:characters-1]) + "…"
 }

@@ -7,11 +7,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Limits of guarantees S9.
-const (
-	MaxSteps        = 50
-	MaxObservations = 64
-)
+// MaxObservations is how many a result may hold (guarantees S9).
+const MaxObservations = 64
 
 // Step is all that an agent is given for one execution. The agent keeps nothing of it
 // afterwards (RA-1).

@@ -8,10 +8,10 @@ import (
 )
 
 // step is one that runs.
-type step struct{ cancel context.CancelFunc }
+type step struct{ cancel context.CancelCauseFunc }
 
 // Admit lets a step in: it is counted until end is called, and its context ends when a
-// shutdown cancels it. The check and the transition are one atomic step, so that of any
+// shutdown cancels it, with a cause of mode instance_draining. The check and the transition are one atomic step, so that of any
 // number of callers at most Capacity get in (LC-29a). end may be called more than once;
 // the first call counts. Fails with agent_state before READY, instance_full,
 // instance_paused, or instance_draining.
@@ -28,7 +28,7 @@ func (i *Instance) Admit(ctx context.Context) (stepCtx context.Context, end func
 	case s.InFlight >= s.Capacity:
 		return nil, nil, failure.Newf(failure.InstanceFull, "lifecycle.Admit", "the instance runs %d steps, as many as it may; another may take the step", s.Capacity)
 	}
-	stepCtx, cancel := context.WithCancel(ctx)
+	stepCtx, cancel := context.WithCancelCause(ctx)
 	admitted := &step{cancel}
 	i.steps[admitted] = struct{}{}
 	i.status.InFlight++
@@ -45,7 +45,7 @@ func (i *Instance) Admit(ctx context.Context) (stepCtx context.Context, end func
 func (i *Instance) leave(s *step, failed bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	s.cancel()
+	s.cancel(nil)
 	delete(i.steps, s)
 	i.status.InFlight--
 	if failed {

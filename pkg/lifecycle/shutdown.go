@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
 // Shutdown ends the instance: admission closes, Leave runs, running steps may end within
@@ -75,6 +77,9 @@ func (i *Instance) bounded(name string, run func(context.Context) error) error {
 	return i.hook(ctx, name, run)
 }
 
+// errStopped is the cause of a step's context when the shutdown cancels it.
+var errStopped = failure.New(failure.InstanceDraining, "lifecycle.Shutdown", "the worker stopped before the step ended; nothing of it was committed")
+
 // drain waits for the running steps until the deadline, cancels the rest, and waits a
 // little more for those.
 func (i *Instance) drain() error {
@@ -105,7 +110,7 @@ func (i *Instance) drain() error {
 	i.mu.Lock()
 	left := len(i.steps)
 	for s := range i.steps {
-		s.cancel()
+		s.cancel(errStopped)
 	}
 	i.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), forced)

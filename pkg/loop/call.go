@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
@@ -42,7 +41,7 @@ func (r *run) call(ctx context.Context, c conversation.ToolCall) error {
 		CallID:   c.ID,
 		Tool:     c.Name,
 		Status:   done.Status,
-		Summary:  summary(text),
+		Summary:  conversation.Brief(text, event.MaxSummary),
 		Duration: time.Since(started),
 	})
 	if err == nil && ctx.Err() != nil {
@@ -79,24 +78,11 @@ func contained(ctx context.Context, t tool.Tool, args json.RawMessage) (result t
 	return t.Call(ctx, args)
 }
 
-// cut shortens text to at most limit bytes, and says so, without breaking a character.
+// cut shortens text to at most limit bytes, and says so.
 func cut(text string, limit int) string {
 	const mark = "… (cut)"
 	if len(text) <= limit {
 		return text
 	}
-	end := limit - len(mark)
-	for end > 0 && !utf8.RuneStart(text[end]) {
-		end--
-	}
-	return text[:end] + mark
-}
-
-// summary is the beginning of a text on one line (CO-47).
-func summary(text string) string {
-	runes := []rune(strings.Join(strings.Fields(text), " "))
-	if len(runes) <= event.MaxSummary {
-		return string(runes)
-	}
-	return string(runes[:event.MaxSummary-1]) + "…"
+	return conversation.Cut(text, limit-len(mark)) + mark
 }

@@ -36,8 +36,9 @@ type Turns interface {
 	// taken over (Begun) with a higher epoch and the next attempt. A turn of another id
 	// whose lease has run out is failed first, and makes room. The holder's own call again,
 	// known by its trace id, is answered as before: its first answer may have been lost.
+	// With KnownOnly nothing is ever written.
 	//
-	// Modes: key_reused when the turn is known under another fingerprint; session_busy
+	// Modes: not_found when the turn is not known and KnownOnly is set; key_reused when the turn is known under another fingerprint; session_busy
 	// while another turn is open under a lease, with its turn_id and trace_id as facts;
 	// session_full.
 	BeginTurn(ctx context.Context, b Begin) (Begun, error)
@@ -79,6 +80,7 @@ type Begin struct {
 	Message     conversation.Message
 	Lease       time.Duration // MinLease to MaxLease, by the clock of the store
 	Window      int           // how many of the latest messages to return, 1 to MaxWindow; at most MaxWindowBytes
+	KnownOnly   bool          // find the turn, and neither open it nor take it over
 }
 
 // Found says what BeginTurn found.
@@ -86,7 +88,7 @@ type Found string
 
 // What BeginTurn can find.
 const (
-	FoundNone   Found = "begun"  // the turn is the caller's: new, or taken over
+	FoundBegun  Found = "begun"  // the turn is the caller's: new, or taken over
 	FoundOpen   Found = "open"   // it is open under somebody's lease
 	FoundClosed Found = "closed" // it was closed before
 )
@@ -95,7 +97,7 @@ const (
 type Begun struct {
 	Found     Found
 	Turn      session.Turn
-	History   []conversation.Message // the window, oldest first; only with FoundNone
+	History   []conversation.Message // the window, oldest first; only with FoundBegun
 	LeaseLeft time.Duration          // of an open turn
 }
 

@@ -40,6 +40,10 @@ func (s *validatedStream) RecvMsg(m any) error {
 	return check(s.validator, m)
 }
 
+// Validate checks what another process answered against the rules in the .proto, as every
+// server does with its requests.
+func Validate(m proto.Message) error { return check(protovalidate.GlobalValidator, m) }
+
 // check names every field that breaks a rule, with the rule.
 func check(v protovalidate.Validator, req any) error {
 	msg, ok := req.(proto.Message)

@@ -143,7 +143,7 @@ func TestBegin_RoundTrip(t *testing.T) {
 		return memory.Begin{
 			Ref: ref.Draw(t, "ref"), TurnID: word.Draw(t, "turn"), TraceID: word.Draw(t, "trace"),
 			Fingerprint: word.Draw(t, "fingerprint"), Message: message.Draw(t, "message"),
-			Lease: time.Duration(big.Draw(t, "lease")), Window: count.Draw(t, "window"),
+			Lease: time.Duration(big.Draw(t, "lease")), Window: count.Draw(t, "window"), KnownOnly: rapid.Bool().Draw(t, "known only"),
 		}
 	}), BeginToProto, func(b memory.Begin, p *troupev1.BeginTurnRequest) memory.Begin {
 		return BeginFromProto(b.Ref.Tenant, p)
@@ -153,7 +153,7 @@ func TestBegin_RoundTrip(t *testing.T) {
 func TestBegun_RoundTrip(t *testing.T) {
 	trip(t, rapid.Custom(func(t *rapid.T) memory.Begun {
 		return memory.Begun{
-			Found:     rapid.SampledFrom([]memory.Found{memory.FoundNone, memory.FoundOpen, memory.FoundClosed}).Draw(t, "found"),
+			Found:     rapid.SampledFrom([]memory.Found{memory.FoundBegun, memory.FoundOpen, memory.FoundClosed}).Draw(t, "found"),
 			Turn:      turn.Draw(t, "turn"),
 			History:   rapid.SliceOfN(message, 0, 3).Draw(t, "history"),
 			LeaseLeft: time.Duration(big.Draw(t, "left")),

@@ -18,7 +18,7 @@ var outcomes = enum[session.Outcome, troupev1.TurnOutcome]{
 }
 
 var founds = enum[memory.Found, troupev1.BeginOutcome]{
-	memory.FoundNone:   troupev1.BeginOutcome_BEGIN_OUTCOME_BEGUN,
+	memory.FoundBegun:  troupev1.BeginOutcome_BEGIN_OUTCOME_BEGUN,
 	memory.FoundOpen:   troupev1.BeginOutcome_BEGIN_OUTCOME_OPEN,
 	memory.FoundClosed: troupev1.BeginOutcome_BEGIN_OUTCOME_CLOSED,
 }
@@ -69,6 +69,7 @@ func BeginToProto(b memory.Begin) *troupev1.BeginTurnRequest {
 		Message:      MessageToProto(b.Message),
 		Lease:        durationpb.New(b.Lease),
 		HistoryLimit: int32(b.Window),
+		KnownOnly:    b.KnownOnly,
 	}
 }
 
@@ -82,6 +83,7 @@ func BeginFromProto(tenant string, r *troupev1.BeginTurnRequest) memory.Begin {
 		Message:     MessageFromProto(r.GetMessage()),
 		Lease:       r.GetLease().AsDuration(),
 		Window:      int(r.GetHistoryLimit()),
+		KnownOnly:   r.GetKnownOnly(),
 	}
 }
 

@@ -33,7 +33,8 @@ type agentServer struct {
 // ExecuteStep implements troupev1.AgentServiceServer.
 func (s *agentServer) ExecuteStep(req *troupev1.ExecuteStepRequest, stream troupev1.AgentService_ExecuteStepServer) error {
 	if req.GetAgent() != s.agent.Name() {
-		return failure.Newf(failure.UserInvalidInput, "agent.ExecuteStep", "agent: this worker hosts %q, not %q", s.agent.Name(), req.GetAgent())
+		// Not the caller's fault: its view of the registry is behind, and another instance may take the step.
+		return failure.Newf(failure.AgentState, "agent.ExecuteStep", "agent: this worker hosts %q, not %q", s.agent.Name(), req.GetAgent())
 	}
 	ctx, end, err := s.instance.Admit(stream.Context())
 	if err != nil {
@@ -48,9 +49,6 @@ func (s *agentServer) ExecuteStep(req *troupev1.ExecuteStepRequest, stream troup
 	result, err := s.step(ctx, req, func(e event.Event) error {
 		return stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Event{Event: wire.EventToProto(e)}})
 	})
-	if err != nil && ctx.Err() != nil && stream.Context().Err() == nil {
-		err = failure.New(failure.InstanceDraining, "agent.ExecuteStep", "the worker stopped before the step ended").Because(err)
-	}
 	if err != nil {
 		s.log.Warn("step failed", zap.String("trace", req.GetTraceId()), zap.Int32("step", req.GetStep()), zap.Error(err))
 		result = &troupev1.StepResult{Step: req.GetStep(), Agent: req.GetAgent(), Failure: failure.ToProto(err)}
@@ -62,7 +60,13 @@ func (s *agentServer) ExecuteStep(req *troupev1.ExecuteStepRequest, stream troup
 // step runs the agent and commits what it led to.
 func (s *agentServer) step(ctx context.Context, req *troupev1.ExecuteStepRequest, emit func(event.Event) error) (*troupev1.StepResult, error) {
 	result, messages, err := s.run(ctx, wire.StepFromProto(req), emit)
+	if err == nil {
+		err = ctx.Err() // no commit begins behind the end of the step
+	}
 	if err != nil {
+		if stopped, ok := errors.AsType[*failure.Error](context.Cause(ctx)); ok {
+			err = stopped.Because(err)
+		}
 		return nil, err
 	}
 	result.Step, result.Agent = int(req.GetStep()), req.GetAgent()
@@ -89,22 +93,15 @@ func (s *agentServer) run(ctx context.Context, step execution.Step, emit func(ev
 	return r, m, err
 }
 
-// commitTime is how long a commit may be tried when the step itself has no deadline, or
-// has been cancelled while the commit was on its way.
+// commitTime is how long a commit may still be tried once the step is cancelled.
 const commitTime = 10 * time.Second
 
 // commit makes the step's messages visible. From here on a cancelled call no longer takes
 // the work back: the answer may be durable already.
-func (s *agentServer) commit(ctx context.Context, req *troupev1.ExecuteStepRequest, result execution.Result, messages []conversation.Message) (int64, error) {
-	if err := ctx.Err(); err != nil {
-		return 0, err
-	}
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		deadline = time.Now().Add(commitTime)
-	}
-	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline)
+func (s *agentServer) commit(step context.Context, req *troupev1.ExecuteStepRequest, result execution.Result, messages []conversation.Message) (int64, error) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(step))
 	defer cancel()
+	defer context.AfterFunc(step, func() { time.AfterFunc(commitTime, cancel) })()
 	commit := memory.Commit{
 		Ref:      session.Ref{Session: req.GetSessionId()},
 		TurnID:   req.GetTurnId(),

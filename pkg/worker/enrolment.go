@@ -59,7 +59,8 @@ func (e *enrolment) run(ctx context.Context, ready func()) {
 
 // follow registers each change of state.
 func (e *enrolment) follow(ctx context.Context, registration registry.Registration, registered lifecycle.State, ready func()) {
-	for {
+	pace := failure.NewPace()
+	for ctx.Err() == nil {
 		status, changed := e.instance.Watch()
 		if status.State == lifecycle.ShuttingDown || status.State == lifecycle.Terminated {
 			return // leave takes the registration out
@@ -73,9 +74,12 @@ func (e *enrolment) follow(ctx context.Context, registration registry.Registrati
 				registered = want
 				e.log.Info("registered", zap.String("state", string(want)))
 			case ctx.Err() == nil:
-				e.log.Warn("state not registered", zap.String("state", string(want)), zap.Error(err))
+				e.log.Warn("state not registered; trying again", zap.String("state", string(want)), zap.Error(err))
+				_ = pace.Wait(ctx)
+				continue
 			}
 		}
+		pace.Reset()
 		if registered == lifecycle.Ready {
 			ready()
 		}

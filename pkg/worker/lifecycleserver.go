@@ -20,8 +20,7 @@ type lifecycleServer struct {
 	drain    time.Duration // when the caller names none
 }
 
-// Startup implements troupev1.LifecycleServiceServer. The start outlives the caller: it
-// is bounded by the agent's own timeout.
+// Startup implements troupev1.LifecycleServiceServer.
 func (s *lifecycleServer) Startup(ctx context.Context, _ *troupev1.StartupRequest) (*troupev1.StartupResponse, error) {
 	if err := s.instance.Startup(ctx); err != nil {
 		return nil, err

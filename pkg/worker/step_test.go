@@ -114,7 +114,7 @@ func TestExecuteStep_IsRefusedWithoutAHeaderWhenTheInstanceDoesNotTakeIt(t *test
 
 	other := s.begin(t, "b", "s2")
 	err = held(t, r.execute(t.Context(), t, other))
-	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
+	require.Equal(t, failure.AgentState, failure.ModeOf(err))
 	require.ErrorContains(t, err, `this worker hosts "a", not "b"`)
 	req.Epoch = 0
 	err = held(t, r.execute(t.Context(), t, req))

@@ -170,6 +170,10 @@ func (w *Worker) instancePart() process.Part {
 		defer func() { stop(); <-enrolled }()
 
 		if err := w.instance.Startup(ctx); err != nil {
+			_ = w.instance.Shutdown(context.WithoutCancel(ctx), 0, "the start failed") // so that nothing stays registered
+			if ctx.Err() != nil {
+				return nil // it was asked to stop while it started
+			}
 			return err
 		}
 		terminated := make(chan struct{})

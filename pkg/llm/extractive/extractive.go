@@ -102,7 +102,7 @@ func decide(choices []string, question string) string {
 func askBack(question string) string {
 	const ask = "What exactly would you like to know, and about which part?"
 	if said := strings.Join(strings.Fields(question), " "); said != "" {
-		return "You wrote “" + clip(said, 200) + "”. " + ask
+		return "You wrote “" + conversation.Brief(said, 200) + "”. " + ask
 	}
 	return ask
 }
@@ -168,12 +168,3 @@ func estimate(req llm.Request, text string, calls []conversation.ToolCall) execu
 }
 
 func tokens(characters int) int64 { return int64((characters + 3) / 4) }
-
-// clip shortens text to at most limit characters.
-func clip(text string, limit int) string {
-	runes := []rune(text)
-	if len(runes) <= limit {
-		return text
-	}
-	return strings.TrimSpace(string(runes[:limit-1])) + "…"
-}

@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
 )
 
 const (
@@ -24,7 +26,7 @@ func compose(question string, found []passage, final bool) string {
 		return nothingFound + " in what I could read.\n\n" + Disclaimer
 	}
 	var b strings.Builder
-	b.WriteString("On “" + clip(strings.Join(strings.Fields(question), " "), 200) + "” the documents say:\n")
+	b.WriteString("On “" + conversation.Brief(question, 200) + "” the documents say:\n")
 	var places []string
 	for _, q := range quotes {
 		b.WriteString("\n- “" + q.text + "”")

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
 )
 
 // unit is the smallest thing that is quoted: a sentence, a table row or a line of code.
@@ -118,7 +120,7 @@ func (s *splitter) add(line int, text, own string) {
 	if strings.ContainsFunc(text, drawn) {
 		return
 	}
-	u := unit{passage: s.number, text: clip(strings.Join(strings.Fields(text), " "), maxQuote), own: own}
+	u := unit{passage: s.number, text: conversation.Brief(text, maxQuote), own: own}
 	if s.path != "" {
 		u.place = s.path + ":" + strconv.Itoa(s.line+line)
 	}

@@ -24,7 +24,7 @@ func beginOpensATurn(t *testing.T, store memory.Store) {
 	require.Positive(t, begun.Turn.Epoch)
 	said := conversation.Message{Sequence: 1, Role: conversation.RoleUser, Text: "hello", Turn: 1}
 	requireSame(t, memory.Begun{
-		Found:   memory.FoundNone,
+		Found:   memory.FoundBegun,
 		Turn:    session.Turn{ID: "t1", Trace: ask.TraceID, Number: 1, Epoch: begun.Turn.Epoch, Attempt: 1, Sequence: 1},
 		History: []conversation.Message{said},
 	}, begun)
@@ -91,6 +91,25 @@ func beginRefusesAnotherTurnWhileOpen(t *testing.T, store memory.Store) {
 	require.Len(t, history(t, store, ref), 1)
 }
 
+func beginKnownOnlyWritesNothing(t *testing.T, store memory.Store) {
+	ref := fresh()
+	ask := asking(ref, "t1", "hello")
+	ask.KnownOnly = true
+	_, err := store.BeginTurn(t.Context(), ask)
+	requireMode(t, err, failure.NotFound, "turn_id", "t1")
+	_, err = store.GetSession(t.Context(), ref)
+	requireMode(t, err, failure.NotFound)
+
+	turn := begin(t, store, ref, "t1", "hello")
+	found, err := store.BeginTurn(t.Context(), ask)
+	require.NoError(t, err)
+	require.Equal(t, memory.FoundOpen, found.Found)
+	requireSame(t, turn, found.Turn)
+	ask.TurnID = "t2"
+	_, err = store.BeginTurn(t.Context(), ask)
+	requireMode(t, err, failure.NotFound, "turn_id", "t2")
+}
+
 // Req: RA-21
 func beginReturnsTheWindow(t *testing.T, store memory.Store) {
 	ref := fresh()
@@ -137,7 +156,7 @@ func beginConcurrentCallersGetOneTurn(t *testing.T, store memory.Store) {
 	}
 	callers.Wait()
 	require.NoError(t, failed)
-	require.Equal(t, map[memory.Found]int{memory.FoundNone: 1, memory.FoundOpen: 15}, found)
+	require.Equal(t, map[memory.Found]int{memory.FoundBegun: 1, memory.FoundOpen: 15}, found)
 	require.Len(t, history(t, store, ref), 1)
 }
 
@@ -182,7 +201,13 @@ func beginLeaseThatRanOutMakesRoom(t *testing.T, store memory.Store) {
 		lost[ref] = begun.Turn
 	}
 
-	// The same turn is taken over: its steps stay, its message is not appended again.
+	// The same turn is taken over, but not by who only asks: its steps stay, its message is
+	// not appended again.
+	look := asking(same, "t1", "hello")
+	look.KnownOnly = true
+	found := beginWithin(t, store, look)
+	require.Equal(t, memory.FoundOpen, found.Found)
+	require.Equal(t, lost[same].Epoch, found.Turn.Epoch)
 	taken := beginWithin(t, store, asking(same, "t1", "hello"))
 	require.Greater(t, taken.Turn.Epoch, lost[same].Epoch)
 	require.Equal(t, 2, taken.Turn.Attempt)
@@ -215,7 +240,7 @@ func beginLeaseThatRanOutMakesRoom(t *testing.T, store memory.Store) {
 	require.Equal(t, "t2", get(t, store, other).OpenTurn)
 }
 
-// beginWithin begins the turn again and again until it is the caller's.
+// beginWithin begins the turn again and again until it is the caller's, or could be.
 func beginWithin(t *testing.T, store memory.Store, b memory.Begin) memory.Begun {
 	t.Helper()
 	const patience = 15 * time.Second
@@ -225,7 +250,7 @@ func beginWithin(t *testing.T, store memory.Store, b memory.Begin) memory.Begun 
 	defer tick.Stop()
 	for {
 		begun, err := store.BeginTurn(t.Context(), b)
-		if err == nil && begun.Found == memory.FoundNone {
+		if err == nil && (begun.Found == memory.FoundBegun || b.KnownOnly && begun.LeaseLeft == 0) {
 			return begun
 		}
 		if err != nil {

@@ -35,6 +35,7 @@ func Run(t *testing.T, open func(t *testing.T) memory.Store) {
 		"Begin_HolderIsAnsweredAsBefore":       beginHolderIsAnsweredAsBefore,
 		"Begin_RefusesAnotherFingerprint":      beginRefusesAnotherFingerprint,
 		"Begin_RefusesAnotherTurnWhileOpen":    beginRefusesAnotherTurnWhileOpen,
+		"Begin_KnownOnlyWritesNothing":         beginKnownOnlyWritesNothing,
 		"Begin_ReturnsTheWindow":               beginReturnsTheWindow,
 		"Begin_EpochsGrow":                     beginEpochsGrow,
 		"Begin_ConcurrentCallersGetOneTurn":    beginConcurrentCallersGetOneTurn,
@@ -97,7 +98,7 @@ func begin(t *testing.T, store memory.Store, ref session.Ref, turnID, text strin
 	t.Helper()
 	begun, err := store.BeginTurn(t.Context(), asking(ref, turnID, text))
 	require.NoError(t, err)
-	require.Equal(t, memory.FoundNone, begun.Found)
+	require.Equal(t, memory.FoundBegun, begun.Found)
 	return begun.Turn
 }
 
@@ -148,7 +149,7 @@ func known(t *testing.T, store memory.Store, ref session.Ref) session.Turn {
 	t.Helper()
 	b, err := store.BeginTurn(t.Context(), asking(ref, "t1", "again"))
 	require.NoError(t, err)
-	require.NotEqual(t, memory.FoundNone, b.Found)
+	require.NotEqual(t, memory.FoundBegun, b.Found)
 	return b.Turn
 }
 

@@ -124,7 +124,7 @@ func TestApp_ReadinessFollowsRedis(t *testing.T) {
 	<-r.ready
 	begun, err := begin(t.Context(), r, "s1")
 	require.NoError(t, err)
-	require.Equal(t, memory.FoundNone, begun.Found)
+	require.Equal(t, memory.FoundBegun, begun.Found)
 
 	// It goes away: not ready, calls fail, and what was acknowledged is there afterwards.
 	server.Kill()

@@ -7,6 +7,7 @@
 package troupev1
 
 import (
+	_ "buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
@@ -1053,9 +1054,9 @@ type ToolCallStarted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// call_id pairs start and end; unique within the step.
 	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// tool is the tool's name.
+	// tool is the tool's name, as the model gave it.
 	Tool string `protobuf:"bytes,2,opt,name=tool,proto3" json:"tool,omitempty"`
-	// arguments are a JSON object, as the model gave them.
+	// arguments are a JSON object, as the model gave them; cut at 64 KiB.
 	Arguments     string `protobuf:"bytes,3,opt,name=arguments,proto3" json:"arguments,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1117,7 +1118,7 @@ type ToolCallFinished struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// call_id is that of the start.
 	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// tool is the tool's name.
+	// tool is the tool's name, as the model gave it.
 	Tool string `protobuf:"bytes,2,opt,name=tool,proto3" json:"tool,omitempty"`
 	// status says how it ended.
 	Status ToolStatus `protobuf:"varint,3,opt,name=status,proto3,enum=troupe.v1.ToolStatus" json:"status,omitempty"`
@@ -1417,7 +1418,7 @@ var File_troupe_v1_event_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_event_proto_rawDesc = "" +
 	"\n" +
-	"\x15troupe/v1/event.proto\x12\ttroupe.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17troupe/v1/failure.proto\x1a\x15troupe/v1/types.proto\"\x88\b\n" +
+	"\x15troupe/v1/event.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17troupe/v1/failure.proto\x1a\x15troupe/v1/types.proto\"\x88\b\n" +
 	"\x05Event\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x19\n" +
 	"\btrace_id\x18\x02 \x01(\tR\atraceId\x12\x1d\n" +
@@ -1473,29 +1474,29 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\aversion\x18\x02 \x01(\tR\aversion\"t\n" +
 	"\fStepFinished\x12-\n" +
 	"\x06result\x18\x01 \x01(\v2\x15.troupe.v1.StepResultR\x06result\x125\n" +
-	"\bduration\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bduration\"\x1f\n" +
-	"\tTextDelta\x12\x12\n" +
-	"\x04text\x18\x01 \x01(\tR\x04text\"\xbd\x01\n" +
-	"\tModelCall\x12\x14\n" +
-	"\x05model\x18\x01 \x01(\tR\x05model\x12\x1c\n" +
+	"\bduration\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bduration\"*\n" +
+	"\tTextDelta\x12\x1d\n" +
+	"\x04text\x18\x01 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10R\x04text\"\xc7\x01\n" +
+	"\tModelCall\x12\x1e\n" +
+	"\x05model\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x05model\x12\x1c\n" +
 	"\titeration\x18\x02 \x01(\x05R\titeration\x12\x1d\n" +
 	"\n" +
 	"tool_calls\x18\x03 \x01(\x05R\ttoolCalls\x12&\n" +
 	"\x05usage\x18\x04 \x01(\v2\x10.troupe.v1.UsageR\x05usage\x125\n" +
-	"\bduration\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\bduration\"\\\n" +
-	"\x0fToolCallStarted\x12\x17\n" +
-	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x12\n" +
-	"\x04tool\x18\x02 \x01(\tR\x04tool\x12\x1c\n" +
-	"\targuments\x18\x03 \x01(\tR\targuments\"\xbf\x01\n" +
-	"\x10ToolCallFinished\x12\x17\n" +
-	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x12\n" +
-	"\x04tool\x18\x02 \x01(\tR\x04tool\x12-\n" +
-	"\x06status\x18\x03 \x01(\x0e2\x15.troupe.v1.ToolStatusR\x06status\x12\x18\n" +
-	"\asummary\x18\x04 \x01(\tR\asummary\x125\n" +
-	"\bduration\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\bduration\";\n" +
-	"\aWarning\x12\x16\n" +
-	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage\"a\n" +
+	"\bduration\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\bduration\"{\n" +
+	"\x0fToolCallStarted\x12!\n" +
+	"\acall_id\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x06callId\x12\x1c\n" +
+	"\x04tool\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x04tool\x12'\n" +
+	"\targuments\x18\x03 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x04R\targuments\"\xdd\x01\n" +
+	"\x10ToolCallFinished\x12!\n" +
+	"\acall_id\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x06callId\x12\x1c\n" +
+	"\x04tool\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x04tool\x12-\n" +
+	"\x06status\x18\x03 \x01(\x0e2\x15.troupe.v1.ToolStatusR\x06status\x12\"\n" +
+	"\asummary\x18\x04 \x01(\tB\b\xbaH\x05r\x03\x18\xf0\x01R\asummary\x125\n" +
+	"\bduration\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\bduration\"N\n" +
+	"\aWarning\x12\x1f\n" +
+	"\x06reason\x18\x01 \x01(\tB\a\xbaH\x04r\x02(@R\x06reason\x12\"\n" +
+	"\amessage\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\bR\amessage\"a\n" +
 	"\tAggregate\x12\x14\n" +
 	"\x05steps\x18\x01 \x01(\x05R\x05steps\x12\x16\n" +
 	"\x06agents\x18\x02 \x03(\tR\x06agents\x12&\n" +

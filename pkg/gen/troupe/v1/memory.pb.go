@@ -396,7 +396,10 @@ type BeginTurnRequest struct {
 	Lease *durationpb.Duration `protobuf:"bytes,6,opt,name=lease,proto3" json:"lease,omitempty"`
 	// history_limit is how many of the latest messages to return, 1 to 1,000; at most 3 MiB
 	// of them are.
-	HistoryLimit  int32 `protobuf:"varint,7,opt,name=history_limit,json=historyLimit,proto3" json:"history_limit,omitempty"`
+	HistoryLimit int32 `protobuf:"varint,7,opt,name=history_limit,json=historyLimit,proto3" json:"history_limit,omitempty"`
+	// known_only asks for a turn that is known, and changes nothing: one that is not known is
+	// NOT_FOUND, and none is taken over.
+	KnownOnly     bool `protobuf:"varint,8,opt,name=known_only,json=knownOnly,proto3" json:"known_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -478,6 +481,13 @@ func (x *BeginTurnRequest) GetHistoryLimit() int32 {
 		return x.HistoryLimit
 	}
 	return 0
+}
+
+func (x *BeginTurnRequest) GetKnownOnly() bool {
+	if x != nil {
+		return x.KnownOnly
+	}
+	return false
 }
 
 // BeginTurnResponse is the turn and what the agents need to see.
@@ -1055,7 +1065,7 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\aattempt\x18\x06 \x01(\x05R\aattempt\x12+\n" +
 	"\x05steps\x18\a \x03(\v2\x15.troupe.v1.StepResultR\x05steps\x12,\n" +
 	"\afailure\x18\b \x01(\v2\x12.troupe.v1.FailureR\afailure\x12#\n" +
-	"\rlast_sequence\x18\t \x01(\x03R\flastSequence\"\x91\x03\n" +
+	"\rlast_sequence\x18\t \x01(\x03R\flastSequence\"\xb0\x03\n" +
 	"\x10BeginTurnRequest\x12;\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x125\n" +
@@ -1065,7 +1075,9 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\amessage\x18\x05 \x01(\v2\x12.troupe.v1.MessageB\x06\xbaH\x03\xc8\x01\x01R\amessage\x12C\n" +
 	"\x05lease\x18\x06 \x01(\v2\x19.google.protobuf.DurationB\x12\xbaH\x0f\xc8\x01\x01\xaa\x01\t\"\x03\b\x84\a2\x02\b\x01R\x05lease\x12/\n" +
 	"\rhistory_limit\x18\a \x01(\x05B\n" +
-	"\xbaH\a\x1a\x05\x18\xe8\a(\x01R\fhistoryLimit\"\xd3\x01\n" +
+	"\xbaH\a\x1a\x05\x18\xe8\a(\x01R\fhistoryLimit\x12\x1d\n" +
+	"\n" +
+	"known_only\x18\b \x01(\bR\tknownOnly\"\xd3\x01\n" +
 	"\x11BeginTurnResponse\x121\n" +
 	"\aoutcome\x18\x01 \x01(\x0e2\x17.troupe.v1.BeginOutcomeR\aoutcome\x12#\n" +
 	"\x04turn\x18\x02 \x01(\v2\x0f.troupe.v1.TurnR\x04turn\x12,\n" +

@@ -27,7 +27,7 @@ func (s *Store) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, er
 			b.TurnID, b.TraceID, b.Fingerprint, said,
 			b.Lease.Milliseconds(), b.Window, s.cfg.Generation,
 			s.cfg.MaxMessages, s.cfg.MaxBytes, retention.Milliseconds(),
-			evicted, eviction,
+			evicted, eviction, b.KnownOnly,
 		})
 		if err != nil {
 			return memory.Begun{}, err
@@ -52,8 +52,10 @@ func (s *Store) begun(op string, b memory.Begin, r reply) (memory.Begun, error) 
 		found.History, err = r.newestFirst(2)
 	case "open":
 		left, _ := r[2].(int64)
-		found.LeaseLeft = time.Duration(left) * time.Millisecond
+		found.LeaseLeft = max(0, time.Duration(left)*time.Millisecond)
 	case "closed":
+	case "not_found":
+		return memory.Begun{}, unknownTurn(op, b.Ref, b.TurnID)
 	case "key_reused":
 		return memory.Begun{}, failure.Newf(failure.KeyReused, op,
 			"turn %s of session %s was begun with another request; use a new request_id for a new request", b.TurnID, b.Ref.Session).

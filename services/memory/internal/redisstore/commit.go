@@ -95,14 +95,18 @@ func (s *Store) FailTurn(ctx context.Context, f memory.Fail) (session.Turn, erro
 func refused(op string, ref session.Ref, turnID string, epoch int64, r reply) error {
 	switch r.status() {
 	case "not_found":
-		return failure.Newf(failure.NotFound, op, "session %s has no turn %s; begin it first", ref.Session, turnID).
-			With("session_id", ref.Session).With("turn_id", turnID)
+		return unknownTurn(op, ref, turnID)
 	case "fenced":
 		return failure.Newf(failure.Fenced, op, "epoch %d is over: session %s is at epoch %s, somebody else goes on with it; stop this work", epoch, ref.Session, r.text(1)).
 			With("epoch", strconv.FormatInt(epoch, 10)).With("current_epoch", r.text(1))
 	default:
 		return unexpected(op, r)
 	}
+}
+
+func unknownTurn(op string, ref session.Ref, turnID string) error {
+	return failure.Newf(failure.NotFound, op, "session %s has no turn %s; begin it first", ref.Session, turnID).
+		With("session_id", ref.Session).With("turn_id", turnID)
 }
 
 // digest is the same for the same parts only: each goes in with its length.

@@ -12,6 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/registry"
+	"github.com/troupe-dev/troupe/pkg/rpc"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
 )
 
@@ -121,7 +122,7 @@ func (d *Dispatcher) try(ctx context.Context, in registry.Instance, req *troupev
 
 // refused reports whether the instance said that it did not begin the step.
 func refused(err error) bool {
-	return failure.Is(err, failure.InstanceFull, failure.InstancePaused, failure.InstanceDraining, failure.AgentState, failure.UserInvalidInput)
+	return failure.Is(err, failure.InstanceFull, failure.InstancePaused, failure.InstanceDraining, failure.AgentState)
 }
 
 // errNoResult is a worker's breach of the contract.
@@ -136,6 +137,11 @@ func follow(stream troupev1.AgentService_ExecuteStepClient, h Handler) (*troupev
 			return nil, errNoResult
 		case err != nil:
 			return nil, failure.FromStatus("dispatch", err)
+		}
+		if err := rpc.Validate(item); err != nil {
+			return nil, failure.New(failure.AgentContract, "dispatch", "the worker broke the contract: "+failure.Plain(err))
+		}
+		switch {
 		case item.GetResult() != nil:
 			return item.GetResult(), nil
 		case item.GetEvent() != nil:

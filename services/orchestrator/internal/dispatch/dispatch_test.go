@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -102,7 +103,7 @@ func answer(stream troupev1.AgentService_ExecuteStepServer) error {
 }
 
 func result(stream troupev1.AgentService_ExecuteStepServer, text string) error {
-	return stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Result{Result: &troupev1.StepResult{Text: text}}})
+	return stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Result{Result: &troupev1.StepResult{Step: 1, Agent: "a", Text: text}}})
 }
 
 // request is one that passes the checks of the wire.
@@ -272,6 +273,12 @@ func TestDispatcher_AStepThatWasTakenIsNotGivenToAnother(t *testing.T) {
 		"no result": {
 			func(s troupev1.AgentService_ExecuteStepServer) error { return s.SendHeader(nil) },
 			failure.AgentContract, "without a result",
+		},
+		"a result beyond its limits": {
+			func(s troupev1.AgentService_ExecuteStepServer) error {
+				return errors.Join(s.SendHeader(nil), result(s, strings.Repeat("a", 256<<10+1)))
+			},
+			failure.AgentContract, "the worker broke the contract: result.text: must be at most 262144 bytes",
 		},
 		"network": {
 			func(s troupev1.AgentService_ExecuteStepServer) error {

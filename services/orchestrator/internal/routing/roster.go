@@ -139,6 +139,13 @@ func (r *Roster) Knows(agent string) bool {
 	return false
 }
 
+// Listed reports whether the registry was ever read.
+func (r *Roster) Listed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.listed
+}
+
 // Follow keeps the roster until ctx ends.
 func (r *Roster) Follow(ctx context.Context, w registry.Watcher) error {
 	return w.Watch(ctx, r.Apply)

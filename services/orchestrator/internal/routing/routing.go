@@ -82,11 +82,13 @@ func decide(in Input) (Decision, error) {
 	}
 	from := in.Workflow.Steps[in.From]
 	switch {
+	case in.Result.Failure == nil && in.Result.InputRequired:
+		return Decision{}, nil
 	case len(from.Routes) > 0:
 		return choose(in, from)
 	case in.Result.Failure != nil:
 		return Decision{}, in.Result.Failure
-	case from.End || in.Result.InputRequired:
+	case from.End:
 		return Decision{}, nil
 	default:
 		return fixed(in.Workflow.Steps[from.Next], fmt.Sprintf("%s always follows %s", from.Next, from.Name)), nil

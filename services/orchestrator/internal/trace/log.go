@@ -181,7 +181,10 @@ func (l *Log) write(ctx context.Context) {
 		}
 		l.mu.Unlock()
 
-		_, err := failure.Retry(ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, l.put(ctx, batch) })
+		_, err := failure.Retry(ctx, func(ctx context.Context) (_ struct{}, err error) {
+			defer failure.Contain("trace.Append", &err)
+			return struct{}{}, l.put(ctx, batch)
+		})
 
 		l.mu.Lock()
 		if err != nil {

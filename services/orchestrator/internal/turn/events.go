@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -40,7 +41,7 @@ func (t *turn) emitAt(ctx context.Context, at *position, e *troupev1.Event) erro
 
 // initialize says what was asked and what is planned.
 func (t *turn) initialize(ctx context.Context) error {
-	if err := t.emit(ctx, troupev1.Stage_STAGE_INITIALIZE, started(t.req, t.turn, t.ready())); err != nil {
+	if err := t.emit(ctx, troupev1.Stage_STAGE_INITIALIZE, started(t.req, t.target, t.turn, t.ready())); err != nil {
 		return err
 	}
 	return t.emit(ctx, troupev1.Stage_STAGE_PLAN, &troupev1.Event{Payload: &troupev1.Event_Plan{Plan: &troupev1.Plan{
@@ -66,11 +67,11 @@ func (t *turn) aggregate(ctx context.Context) error {
 }
 
 // started is the first event of a trace.
-func started(req Request, turn session.Turn, ready int) *troupev1.Event {
+func started(req Request, target string, turn session.Turn, ready int) *troupev1.Event {
 	return &troupev1.Event{
 		Stage: troupev1.Stage_STAGE_INITIALIZE, Time: timestamppb.Now(),
 		Payload: &troupev1.Event_TurnStarted{TurnStarted: &troupev1.TurnStarted{
-			Text: cut(req.Text), RequestId: req.RequestID, TurnId: turn.ID, Target: req.Target, InstancesReady: int32(ready),
+			Text: conversation.Brief(req.Text, maxGoal), RequestId: req.RequestID, TurnId: turn.ID, Target: target, InstancesReady: int32(ready),
 		}},
 	}
 }

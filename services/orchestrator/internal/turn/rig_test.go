@@ -195,6 +195,7 @@ func (s *step) event(e *troupev1.Event) error {
 }
 
 func (s *step) result(r *troupev1.StepResult) error {
+	r.Step, r.Agent = s.req.GetStep(), s.req.GetAgent()
 	return s.stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Result{Result: r}})
 }
 

@@ -7,22 +7,15 @@ package turn
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"fmt"
 	"iter"
-	"slices"
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
 	"golang.org/x/sync/singleflight"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -85,24 +78,6 @@ func New(cfg Config) (*Runner, error) {
 	}, nil
 }
 
-// Request is one user input.
-type Request struct {
-	Tenant    string
-	Session   string
-	RequestID string
-	Text      string
-	Target    string        // workflow or agent; empty: the default workflow
-	Timeout   time.Duration // 0: the runner's
-}
-
-func (r Request) ref() session.Ref { return session.Ref{Tenant: r.Tenant, Session: r.Session} }
-
-// fingerprint tells whether two requests with one id ask the same.
-func (r Request) fingerprint() string {
-	sum := sha256.Sum256([]byte(r.Target + "\x00" + r.Text))
-	return hex.EncodeToString(sum[:16])
-}
-
 // Orchestrate begins the turn, or finds it, and yields the events of its trace from the
 // first on. An error as the first item means that nothing was admitted; later it means
 // that the stream broke off. When the consumer stops, the turn goes on.
@@ -112,6 +87,9 @@ func (r *Runner) Orchestrate(ctx context.Context, req Request) iter.Seq2[*troupe
 		if err != nil {
 			yield(nil, err)
 			return
+		}
+		if begun.Found == memory.FoundClosed {
+			r.mend(ctx, req, begun.Turn)
 		}
 		first := true
 		for e, err := range r.Traces.Watch(ctx, trace.Ref{Tenant: req.Tenant, Trace: begun.Turn.Trace}, 0) {
@@ -127,6 +105,15 @@ func (r *Runner) Orchestrate(ctx context.Context, req Request) iter.Seq2[*troupe
 	}
 }
 
+// mend ends the trace of a closed turn whose owner went away before it stored the last
+// event. Without it the trace would be orphaned for ever: nobody takes over a closed turn.
+func (r *Runner) mend(ctx context.Context, req Request, closed session.Turn) {
+	err := r.Traces.End(ctx, req.Tenant, r.record(req, req.Target, closed), ended(closed))
+	if err != nil && !failure.Is(err, failure.NotFound) {
+		r.log.Warn("trace of a closed turn not ended", zap.String("trace", closed.Trace), zap.Error(err))
+	}
+}
+
 // remember answers for a trace that is no longer kept, or was never stored: from the turn
 // record, which is kept longer (guarantees F13).
 func (r *Runner) remember(req Request, begun memory.Begun, yield func(*troupev1.Event, error) bool) {
@@ -136,89 +123,12 @@ func (r *Runner) remember(req Request, begun memory.Begun, yield func(*troupev1.
 			With("retry_after", begun.LeaseLeft.String()))
 		return
 	}
-	for i, e := range []*troupev1.Event{started(req, begun.Turn, 0), ended(begun.Turn)} {
+	for i, e := range []*troupev1.Event{started(req, req.Target, begun.Turn, 0), ended(begun.Turn)} {
 		e.Sequence, e.TraceId, e.SessionId, e.Turn = uint64(i+1), begun.Turn.Trace, req.Session, int32(begun.Turn.Number)
 		if !yield(e, nil) {
 			return
 		}
 	}
-}
-
-// begin opens the turn and sets it going, or finds it. Concurrent calls for one turn join.
-func (r *Runner) begin(ctx context.Context, req Request) (memory.Begun, error) {
-	flow, target, err := r.resolve(req.Target)
-	if err != nil {
-		return memory.Begun{}, err
-	}
-	req.Target = target
-	turnID := session.TurnID(req.ref(), req.RequestID)
-	flight := r.begins.DoChan(turnID+req.fingerprint(), func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), beginTime)
-		defer cancel()
-		return r.admit(ctx, req, flow, turnID)
-	})
-	select {
-	case result := <-flight:
-		begun, _ := result.Val.(memory.Begun)
-		return begun, result.Err
-	case <-ctx.Done():
-		return memory.Begun{}, ctx.Err()
-	}
-}
-
-func (r *Runner) admit(ctx context.Context, req Request, flow *workflow.Workflow, turnID string) (memory.Begun, error) {
-	if !r.enter() {
-		return memory.Begun{}, failure.New(failure.SystemNetwork, "turn.Orchestrate", "this orchestrator is stopping; send the request again")
-	}
-	timeout := req.Timeout
-	if timeout == 0 {
-		timeout = r.Timeout
-	}
-	begin := memory.Begin{
-		Ref: req.ref(), TurnID: turnID, TraceID: traceID(), Fingerprint: req.fingerprint(),
-		Message: conversation.User(req.Text), Lease: timeout + closeTime, Window: flow.Window,
-	}
-	begun, err := failure.Retry(ctx, func(ctx context.Context) (memory.Begun, error) { return r.Memory.BeginTurn(ctx, begin) })
-	if err != nil || begun.Found != memory.FoundNone {
-		r.running.Done()
-		return begun, err
-	}
-	t := &turn{
-		Runner: r, req: req, flow: flow, turn: begun.Turn, history: asBegun(begun),
-		base: begun.Turn.Sequence, known: begun.Turn.Steps, began: time.Now(),
-	}
-	record := &troupev1.Trace{
-		TraceId: begun.Turn.Trace, SessionId: req.Session, TurnId: turnID, Turn: int32(begun.Turn.Number),
-		RequestId: req.RequestID, Target: req.Target, Text: cut(req.Text), Started: timestamppb.New(t.began), Owner: r.Owner,
-	}
-	if t.events, err = r.Traces.Open(ctx, req.Tenant, record, begun.Turn.Attempt > 1); err != nil {
-		r.running.Done()
-		return begun, fmt.Errorf("open trace %s: %w", begun.Turn.Trace, err)
-	}
-	go func() { defer r.running.Done(); t.run(context.WithoutCancel(ctx), timeout) }()
-	return begun, nil
-}
-
-// asBegun is the history as the turn began. What steps of a turn that is taken over have
-// said since comes back with their results.
-func asBegun(begun memory.Begun) []conversation.Message {
-	return slices.DeleteFunc(begun.History, func(m conversation.Message) bool {
-		return m.Turn == begun.Turn.Number && m.Role != conversation.RoleUser
-	})
-}
-
-// resolve finds what a target names.
-func (r *Runner) resolve(target string) (*workflow.Workflow, string, error) {
-	if flow, ok := r.Workflows.Find(target); ok {
-		return flow, flow.Name, nil
-	}
-	if target != "" && (r.Roster.Knows(target) || r.Workflows.Names(target)) {
-		return workflow.Single(target), target, nil
-	}
-	if target == "" {
-		return nil, "", failure.New(failure.NotFound, "turn.Orchestrate", "target: no workflow is declared here; name an agent")
-	}
-	return nil, "", failure.Newf(failure.NotFound, "turn.Orchestrate", "target: no workflow or agent is called %q; see ListAgents", target).With("target", target)
 }
 
 // enter counts a turn in, unless the runner is closed.
@@ -252,21 +162,4 @@ func (r *Runner) count(ctx context.Context, outcome session.Outcome, d time.Dura
 	by := metric.WithAttributes(attribute.String("outcome", string(outcome)))
 	r.turns.Add(ctx, 1, by)
 	r.duration.Record(ctx, d.Seconds(), by)
-}
-
-// traceID is a new W3C trace id.
-func traceID() string {
-	id := uuid.New()
-	return hex.EncodeToString(id[:])
-}
-
-// maxGoal is how much of the user's text records and first events quote (OC-30).
-const maxGoal = 200
-
-func cut(text string) string {
-	runes := []rune(text)
-	if len(runes) <= maxGoal {
-		return text
-	}
-	return string(runes[:maxGoal-1]) + "…"
 }

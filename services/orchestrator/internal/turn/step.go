@@ -54,7 +54,11 @@ func (t *turn) step(work, ctx context.Context, number int, decision routing.Deci
 		}
 		result = &troupev1.StepResult{Failure: failure.ToProto(err)}
 	}
-	if result.GetFailure() == nil && result.GetSequence() < t.base {
+	committed := t.base // and one message more when it ends the turn, for that is the answer
+	if decision.Step.End || result.GetInputRequired() {
+		committed++
+	}
+	if result.GetFailure() == nil && result.GetSequence() < committed {
 		result = &troupev1.StepResult{Failure: failure.ToProto(failure.Newf(failure.AgentContract, "turn", "agent %s told a result that it did not commit", decision.Step.Agent))}
 	}
 	result.Step, result.Agent = int32(number), decision.Step.Agent

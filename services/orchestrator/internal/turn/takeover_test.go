@@ -1,18 +1,24 @@
 package turn
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/lifecycle"
 	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/registry"
 	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 )
 
@@ -132,10 +138,8 @@ func TestRunner_ATurnWithoutATraceIsTakenOver(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	req := ask("s1", "r1")
-	asTold := req
-	asTold.Target = "research-assistant" // as the runner resolves the empty one
 	_, err := rig.memory.BeginTurn(t.Context(), memory.Begin{
-		Ref: req.ref(), TurnID: session.TurnID(req.ref(), req.RequestID), TraceID: traceID(), Fingerprint: asTold.fingerprint(),
+		Ref: req.ref(), TurnID: session.TurnID(req.ref(), req.RequestID), TraceID: traceID(), Fingerprint: req.fingerprint(),
 		Message: conversation.User(req.Text), Lease: time.Minute, Window: 10,
 	})
 	require.NoError(t, err)
@@ -174,4 +178,121 @@ func TestRunner_ATraceThatIsGoneIsAnsweredFromTheTurn(t *testing.T) {
 	require.Equal(t, []string{"initialize turn_started", "failed turn_result"}, story(events))
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_CONTRACT, resultOf(events).GetFailure().GetMode())
 	require.Len(t, rig.asked(), ran)
+}
+
+// The orchestrator that closed the turn died before it stored the last event: the same
+// request ends the trace, for whoever watches it.
+func TestRunner_TheTraceOfAClosedTurnIsEnded(t *testing.T) {
+	rig := newRig(t)
+	first, second := rig.runner(t, "one"), rig.runner(t, "two")
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	var ref trace.Ref
+	rig.on("synthesis", func(s *step) error { // its orchestrator cannot store the end
+		if _, err := s.store(func(r *troupev1.StepResult) { r.Text = "It is committed." }); err != nil {
+			return err
+		}
+		rival, _, err := first.Traces.Store().Claim(ctx, "", &troupev1.Trace{TraceId: s.req.GetTraceId()}, nil)
+		require.EqualValues(t, 2, rival)
+		return errors.Join(err, s.vanish())
+	})
+	var last error
+	for e, err := range first.Orchestrate(ctx, ask("s1", "r1")) {
+		if last = err; err == nil {
+			ref.Trace = e.GetTraceId()
+		}
+	}
+	require.Equal(t, failure.TraceOrphaned, failure.ModeOf(last), "%v", last)
+	for _, err := range second.Traces.Watch(t.Context(), ref, 0) {
+		last = err
+	}
+	require.Equal(t, failure.TraceOrphaned, failure.ModeOf(last), "%v", last)
+
+	events := collect(t, second, ask("s1", "r1"))
+	require.Equal(t, "It is committed.", resultOf(events).GetText())
+	require.Equal(t, ref.Trace, events[0].GetTraceId())
+	require.Equal(t, []string{"coordinator", "research", "synthesis"}, rig.asked(), "nothing ran again")
+	record, err := second.Traces.Store().Get(t.Context(), ref)
+	require.NoError(t, err)
+	require.Equal(t, troupev1.TraceState_TRACE_STATE_ENDED, record.GetState())
+}
+
+// A routing step that failed is not stored. Whoever takes the turn over does not ask again
+// behind a step that is: the answer could be another one.
+func TestTurn_AFailedRouteIsFollowedAgainWhenItIsTakenOver(t *testing.T) {
+	rig := newRig(t)
+	rig.on("coordinator", func(s *step) error {
+		rig.on("coordinator", nil)
+		return s.result(&troupev1.StepResult{Failure: failure.ToProto(failure.New(failure.ResourceAPI, "test", "away"))})
+	})
+	working := make(chan struct{})
+	rig.on("synthesis", func(s *step) error {
+		rig.on("synthesis", nil)
+		close(working)
+		<-s.stream.Context().Done()
+		return s.stream.Context().Err()
+	})
+	first := rig.runner(t, "one")
+	go func() {
+		for _, err := range first.Orchestrate(t.Context(), ask("s1", "r1")) { // until the test ends
+			_ = err
+		}
+	}()
+	receive(t, working)
+	rig.leasesRunOut()
+	events := collect(t, rig.runner(t, "two"), ask("s1", "r1"))
+	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, []string{"coordinator", "research", "synthesis", "synthesis"}, rig.asked())
+	require.Equal(t, []string{"coordinator", "research", "synthesis"}, events[len(events)-2].GetAggregate().GetAgents())
+}
+
+// unclaimable is a store of traces that takes no trace over.
+type unclaimable struct{ trace.Store }
+
+func (unclaimable) Claim(context.Context, string, *troupev1.Trace, []*troupev1.Event) (int64, uint64, error) {
+	return 0, 0, failure.New(failure.SystemDisk, "test", "no")
+}
+
+// A turn that cannot be driven is not held until its lease runs out.
+func TestRunner_ATurnThatCannotBeTakenOverIsFailed(t *testing.T) {
+	rig := newRig(t)
+	req := ask("s1", "r1")
+	_, err := rig.memory.BeginTurn(t.Context(), memory.Begin{
+		Ref: req.ref(), TurnID: session.TurnID(req.ref(), req.RequestID), TraceID: traceID(), Fingerprint: req.fingerprint(),
+		Message: conversation.User(req.Text), Lease: time.Minute, Window: 10,
+	})
+	require.NoError(t, err)
+	rig.leasesRunOut()
+	runner := rig.runner(t, "one")
+	runner.Traces = trace.New(unclaimable{runner.Traces.Store()}, zap.NewNop())
+	for e, err := range runner.Orchestrate(t.Context(), req) {
+		require.Nil(t, e)
+		require.Equal(t, failure.SystemDisk, failure.ModeOf(err), "%v", err)
+	}
+	require.Equal(t, session.Failed, rig.state(t, "s1"))
+	require.Equal(t, completed, resultOf(collect(t, rig.runner(t, "two"), ask("s1", "r2"))).GetOutcome())
+}
+
+// The same request finds its turn, whether or not anybody could answer a new one.
+func TestRunner_AKnownTurnIsFoundAfterItsAgentHasLeft(t *testing.T) {
+	rig := newRig(t)
+	runner := rig.runner(t, "one")
+	guest := registry.Instance{ID: "guest-1", Agent: "guest", Address: rig.address, State: lifecycle.Ready, Capacity: 1}
+	rig.roster.Apply(registry.Update{Put: &guest})
+	req := ask("s1", "r1")
+	req.Target = "guest"
+	before := collect(t, runner, req)
+	key := guest.Key()
+	rig.roster.Apply(registry.Update{Delete: &key})
+	require.Empty(t, cmp.Diff(stored(before), collect(t, runner, req), protocmp.Transform()))
+	req.RequestID = "r2"
+	for _, err := range runner.Orchestrate(t.Context(), req) {
+		require.Equal(t, failure.NotFound, failure.ModeOf(err), "%v", err)
+	}
+
+	// Nobody knows who is there before the registry was read.
+	rig.roster = routing.NewRoster(zap.NewNop(), func(bool, map[string]bool) {})
+	for _, err := range rig.runner(t, "two").Orchestrate(t.Context(), req) {
+		require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "%v", err)
+	}
 }

@@ -3,6 +3,7 @@ package turn
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -22,6 +23,7 @@ import (
 type turn struct {
 	*Runner
 	req     Request
+	target  string // what the request's target stands for
 	flow    *workflow.Workflow
 	turn    session.Turn
 	events  *trace.Log
@@ -40,15 +42,20 @@ func (t *turn) run(ctx context.Context, timeout time.Duration) {
 	work, stop := context.WithTimeoutCause(ctx, timeout,
 		failure.Newf(failure.AgentTimeout, "turn", "the turn did not end within its %s; ask for a longer timeout or a smaller thing", timeout))
 	defer stop()
+	var watching sync.WaitGroup
+	defer watching.Wait()
 	work, abort := context.WithCancelCause(work)
 	defer abort(nil)
-	go t.watchStop(work, abort)
+	watching.Go(func() { t.watchStop(work, abort) })
 
 	err := t.drive(work, ctx)
 	if err != nil && work.Err() != nil {
 		err = context.Cause(work)
 	}
-	t.close(ctx, err)
+	if broken := t.close(ctx, err); broken != nil {
+		t.log.Error("turn not closed", zap.String("trace", t.turn.Trace), zap.Error(broken))
+		t.Traces.Abandon(ctx, t.events)
+	}
 }
 
 // watchStop ends the work when the runner stops, or the store has given the trace to
@@ -65,7 +72,8 @@ func (t *turn) watchStop(work context.Context, abort context.CancelCauseFunc) {
 
 // drive goes from stage to stage until the turn is over. It fails with why there is no
 // answer. Events are stored under ctx, which outlives the work.
-func (t *turn) drive(work, ctx context.Context) error {
+func (t *turn) drive(work, ctx context.Context) (err error) {
+	defer failure.Contain("turn", &err)
 	if t.events.Empty() {
 		if err := t.initialize(ctx); err != nil {
 			return err
@@ -84,8 +92,8 @@ func (t *turn) drive(work, ctx context.Context) error {
 		if number > workflow.MaxSteps {
 			return failure.Newf(failure.PolicyBudget, "turn", "the workflow %s took %d steps without an end", t.flow.Name, workflow.MaxSteps)
 		}
-		result, committed := t.committed(number, decision.Step.Agent)
-		if !committed {
+		result, done := t.done(number, decision.Step.Agent)
+		if !done {
 			if result, err = t.step(work, ctx, number, decision); err != nil {
 				return err
 			}
@@ -95,11 +103,18 @@ func (t *turn) drive(work, ctx context.Context) error {
 	}
 }
 
-// committed finds a step that an earlier owner of the turn saw to its commit.
-func (t *turn) committed(number int, agent string) (execution.Result, bool) {
+// done finds a step that an earlier owner of the turn is through with. One that failed was
+// not stored, but a step behind it was: then the default was taken, and is again.
+func (t *turn) done(number int, agent string) (execution.Result, bool) {
 	for _, r := range t.known {
-		if r.Step == number && r.Agent == agent {
+		switch {
+		case r.Step == number && r.Agent == agent:
 			return r, true
+		case r.Step > number:
+			return execution.Result{
+				Step: number, Agent: agent,
+				Failure: failure.New(failure.Unknown, "turn", "the step failed before the turn was taken over"),
+			}, true
 		}
 	}
 	return execution.Result{}, false
@@ -120,26 +135,21 @@ func (t *turn) add(step workflow.Step, r execution.Result) {
 }
 
 // close closes the turn, then its trace: history committed, session ready, last event
-// durable, and only then sent (C-37).
-func (t *turn) close(ctx context.Context, err error) {
+// durable, and only then sent (C-37). It fails when the turn stays open: without an end in
+// the session there must be none on the trace, and the same request takes the turn over
+// once its lease has run out.
+func (t *turn) close(ctx context.Context, err error) (broken error) {
+	defer failure.Contain("turn", &broken)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
 	defer cancel()
 	if err == nil {
 		t.finish(ctx)
-		return
+		return nil
 	}
-	closed, closeErr := failure.Retry(ctx, func(ctx context.Context) (session.Turn, error) {
-		return t.Memory.FailTurn(ctx, memory.Fail{
-			Ref: t.req.ref(), TurnID: t.turn.ID, Epoch: t.turn.Epoch,
-			Outcome: session.OutcomeFailed, Failure: failure.FromProto(failure.ToProto(err)),
-		})
-	})
+	closed, closeErr := t.fail(ctx, err)
 	switch {
 	case closeErr != nil:
-		// Without an end in the session there must be none on the trace: the same request
-		// takes the turn over once its lease has run out.
-		t.log.Error("turn not closed; its lease will run out", zap.String("trace", t.turn.Trace), zap.Error(errors.Join(err, closeErr)))
-		t.Traces.Abandon(ctx, t.events)
+		return errors.Join(err, closeErr)
 	case closed.Outcome == session.OutcomeCompleted || closed.Outcome == session.OutcomeInputRequired:
 		// The worker was lost behind its commit: the turn has its answer.
 		t.results = closed.Steps
@@ -147,6 +157,27 @@ func (t *turn) close(ctx context.Context, err error) {
 	default:
 		t.log.Warn("turn failed", zap.String("trace", t.turn.Trace), zap.Error(err))
 		t.end(ctx, closed)
+	}
+	return nil
+}
+
+// fail closes the turn without an answer, unless its last step has closed it.
+func (t *turn) fail(ctx context.Context, why error) (session.Turn, error) {
+	return failure.Retry(ctx, func(ctx context.Context) (session.Turn, error) {
+		return t.Memory.FailTurn(ctx, memory.Fail{
+			Ref: t.req.ref(), TurnID: t.turn.ID, Epoch: t.turn.Epoch,
+			Outcome: session.OutcomeFailed, Failure: failure.FromProto(failure.ToProto(why)),
+		})
+	})
+}
+
+// giveUp closes a turn that cannot be driven, so that its session does not wait for the
+// lease to run out. The same request again ends its trace.
+func (t *turn) giveUp(ctx context.Context, why error) {
+	ctx, cancel := context.WithTimeout(ctx, beginTime)
+	defer cancel()
+	if _, err := t.fail(ctx, why); err != nil {
+		t.log.Error("turn not closed; its lease will run out", zap.String("trace", t.turn.Trace), zap.Error(errors.Join(why, err)))
 	}
 }
 

@@ -206,6 +206,18 @@ func TestTurn_AnAnswerWhoseResultWasLostIsAnAnswer(t *testing.T) {
 	require.Equal(t, session.Ready, rig.state(t, "s1"))
 }
 
+// A worker that tells an answer without a commit would leave the session without it.
+func TestTurn_AnAnswerThatWasNotCommittedIsNone(t *testing.T) {
+	rig := newRig(t)
+	rig.on("synthesis", func(s *step) error {
+		return s.result(&troupev1.StepResult{Text: "believe me", Sequence: s.req.GetBaseSequence()})
+	})
+	result := resultOf(collect(t, rig.runner(t, "one"), ask("s1", "r1")))
+	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_CONTRACT, result.GetFailure().GetMode(), "%v", result)
+	require.Contains(t, result.GetFailure().GetMessage(), "did not commit")
+	require.Equal(t, session.Failed, rig.state(t, "s1"))
+}
+
 func TestTurn_ATimeoutFailsIt(t *testing.T) {
 	rig := newRig(t)
 	cancelled := make(chan error, 1)

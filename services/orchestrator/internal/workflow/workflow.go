@@ -3,7 +3,6 @@
 package workflow
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/troupe-dev/troupe/pkg/conversation"
@@ -74,36 +73,18 @@ func Single(agent string) *Workflow {
 	}
 }
 
-// Reachable are the names of the steps that a turn can come to, entry first, then by name.
+// Reachable are the names of the steps that a turn can come to, entry first, in the order
+// in which it can come to them.
 func (w *Workflow) Reachable() []string {
-	seen := map[string]bool{}
-	open := []string{w.Entry}
-	for len(open) > 0 {
-		name := open[0]
-		open = open[1:]
-		if !seen[name] {
-			seen[name] = true
-			open = append(open, w.Steps[name].successors()...)
+	all := []string{w.Entry}
+	for i := 0; i < len(all); i++ { // it grows on the way
+		for _, name := range w.Steps[all[i]].successors() {
+			if !slices.Contains(all, name) {
+				all = append(all, name)
+			}
 		}
 	}
-	var all []string
-	for name := range seen {
-		all = append(all, name)
-	}
-	slices.SortFunc(all, func(a, b string) int {
-		if a == w.Entry || b == w.Entry {
-			return cmp.Compare(b2i(b == w.Entry), b2i(a == w.Entry))
-		}
-		return cmp.Compare(a, b)
-	})
 	return all
-}
-
-func b2i(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // Agents are the names of the agents of all steps, sorted, each once.

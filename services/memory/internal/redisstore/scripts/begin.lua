@@ -3,7 +3,7 @@
 local id, trace, fingerprint, body = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local lease, window, generation = tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[7])
 local max_messages, max_bytes, retention = tonumber(ARGV[8]), tonumber(ARGV[9]), ARGV[10]
-local evicted, eviction = ARGV[11], ARGV[12]
+local evicted, eviction, known_only = ARGV[11], ARGV[12], ARGV[13] == '1'
 
 local now = now_ms()
 local turn = redis.call('HMGET', KEYS[3], 'fingerprint', 'outcome', 'holder')
@@ -20,7 +20,9 @@ if known then
   if turn[2] ~= '' then return {'closed', redis.call('HGETALL', KEYS[3])} end
   -- The holder asks again: its first answer was lost.
   if left > 0 and turn[3] == trace then return begun() end
-  if left > 0 then return {'open', redis.call('HGETALL', KEYS[3]), left} end
+  if left > 0 or known_only then return {'open', redis.call('HGETALL', KEYS[3]), left} end
+elseif known_only then
+  return {'not_found'}
 elseif open ~= '' then
   if left > 0 then return {'session_busy', open, meta[2], left} end
   -- Its key must be in KEYS, so the caller has to come again with it.
