@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"strings"
 	"time"
 
@@ -35,6 +36,7 @@ func (s server) dial() (*client.Client, *grpc.ClientConn, error) {
 // told adds what to do to an error of a mesh that is not there. An error that the mesh
 // itself sent has no cause here, and says enough.
 func (s server) told(err error) error {
+	err = failure.FromStatus("troupe", err)
 	if e, ok := errors.AsType[*failure.Error](err); ok && e.Mode == failure.SystemNetwork && e.Cause != nil {
 		return fmt.Errorf("cannot reach a mesh at %s; start one with: troupe dev", s.Addr)
 	}
@@ -70,7 +72,12 @@ func (a *ask) Run(ctx context.Context, term terminal) error {
 	if a.Timeout != 0 {
 		req.Timeout = durationpb.New(a.Timeout)
 	}
-	return a.told(show(term, a.JSON, c.Turn(ctx, req)))
+	admitted, err := show(term, a.JSON, c.Turn(ctx, req))
+	if _, ended := errors.AsType[exit](err); err != nil && !ended && (admitted || failure.Is(err, failure.TraceOrphaned)) {
+		fmt.Fprintf(term.err, "The turn may go on without you. To see how it ends, send the same text with: --session %s --request-id %s\n",
+			req.GetSessionId(), req.GetRequestId())
+	}
+	return a.told(err)
 }
 
 type watch struct {
@@ -87,31 +94,34 @@ func (w *watch) Run(ctx context.Context, term terminal) error {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	return w.told(show(term, w.JSON, c.Watch(ctx, w.Trace, w.After)))
+	_, err = show(term, w.JSON, c.Watch(ctx, w.Trace, w.After))
+	return w.told(err)
 }
 
-// show prints events as they come and returns how the turn ended: nil, or an exit.
-func show(term terminal, asJSON bool, events func(func(*troupev1.Event, error) bool)) error {
+// show prints events as they come, and says whether there were any and how the turn ended:
+// nil, an exit, or why it is not known.
+func show(term terminal, asJSON bool, events iter.Seq2[*troupev1.Event, error]) (begun bool, _ error) {
 	v := &view{term: term}
 	for e, err := range events {
 		if err != nil {
 			v.endText()
-			return err
+			return begun, err
 		}
+		begun = true
 		if asJSON {
 			line, err := protojson.Marshal(e)
 			if err != nil {
-				return err
+				return begun, err
 			}
 			fmt.Fprintln(term.out, string(line))
 		} else {
 			v.event(e)
 		}
 		if r := e.GetTurnResult(); r != nil {
-			return outcome(r.GetOutcome())
+			return begun, outcome(r.GetOutcome())
 		}
 	}
-	return nil
+	return begun, nil
 }
 
 func outcome(o troupev1.TurnOutcome) error {

@@ -103,5 +103,6 @@ func (d *dev) question(ctx context.Context, term terminal, e standalone.Endpoint
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	return show(term, false, c.Turn(ctx, &troupev1.OrchestrateRequest{Input: &troupev1.OrchestrateRequest_Text{Text: d.Ask}}))
+	_, err = show(term, false, c.Turn(ctx, &troupev1.OrchestrateRequest{Input: &troupev1.OrchestrateRequest_Text{Text: d.Ask}}))
+	return err
 }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/troupe-dev/troupe/pkg/client"
 	"github.com/troupe-dev/troupe/pkg/conversation"
-	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/wire"
 )
@@ -45,7 +44,7 @@ func (q query) run(ctx context.Context, term terminal, ask func(context.Context,
 	defer cancel()
 	resp, err := ask(ctx, c)
 	if err != nil {
-		return q.told(failure.FromStatus("troupe", err))
+		return q.told(err)
 	}
 	if q.JSON {
 		text, err := protojson.MarshalOptions{Multiline: true}.Marshal(resp)

@@ -66,6 +66,7 @@ func (c *Client) resuming(ctx context.Context, traceID string, after uint64, ope
 	return func(yield func(*troupev1.Event, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
+		from := after
 		pace := failure.NewPace()
 		for attempt := 0; ; attempt++ {
 			connect := open
@@ -73,8 +74,11 @@ func (c *Client) resuming(ctx context.Context, traceID string, after uint64, ope
 				connect = func(ctx context.Context) (stream, error) { return c.watch(ctx, traceID, after) }
 			}
 			progress, done, err := consume(ctx, connect, &traceID, &after, yield)
-			if done {
-				return
+			if done || err == nil && open == nil && after == from {
+				return // a trace that had ended at after has nothing to add
+			}
+			if err == nil {
+				err = failure.New(failure.SystemNetwork, "client", "the stream ended before the turn did; send the request again with its session_id and request_id")
 			}
 			if progress {
 				attempt = 0
@@ -96,8 +100,8 @@ func (c *Client) watch(ctx context.Context, traceID string, after uint64) (strea
 	return func() (*troupev1.Event, error) { r, err := s.Recv(); return r.GetEvent(), err }, nil
 }
 
-// consume hands on what one stream brings. Done means that the trace has ended, or that
-// the consumer has.
+// consume hands on what one stream brings. Done means that the turn result was handed on,
+// or that the consumer wants no more. Without an error the stream ended by itself.
 func consume(ctx context.Context, connect func(context.Context) (stream, error), traceID *string, after *uint64, yield func(*troupev1.Event, error) bool) (progress, done bool, _ error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -105,7 +109,7 @@ func consume(ctx context.Context, connect func(context.Context) (stream, error),
 	for err == nil {
 		var e *troupev1.Event
 		if e, err = recv(); errors.Is(err, io.EOF) {
-			return progress, true, nil // the trace ended at after already
+			return progress, false, nil
 		} else if err != nil {
 			break
 		}

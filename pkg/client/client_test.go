@@ -226,6 +226,7 @@ func TestTurn_TakesABrokenStreamUpWhereItStopped(t *testing.T) {
 		"cut":     errCut,
 		"status":  failure.New(failure.SystemNetwork, "test", "the orchestrator is stopping"),
 		"refused": failure.New(failure.SystemNetwork, "test", "not yet"),
+		"ended":   nil,
 	}
 	for how, with := range breaks {
 		for items := range len(whole()) {
@@ -298,6 +299,19 @@ func TestTurn_GivesUpWithoutProgress(t *testing.T) {
 			require.Equal(t, 6, o.calls(), "the call and five more")
 		})
 	}
+}
+
+// A stream that ends well and without a result is no answer.
+func TestTurn_WithoutAResultIsAnError(t *testing.T) {
+	_, c := serve(t, func(stream int) (int, error) {
+		if stream == 1 {
+			return 3, nil
+		}
+		return 0, nil
+	})
+	_, err := collect(c.Turn(t.Context(), question()))
+	require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "%v", err)
+	require.ErrorContains(t, err, "the stream ended before the turn did")
 }
 
 func TestTurn_DoesNotRepeatWhatWasRefused(t *testing.T) {
