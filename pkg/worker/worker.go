@@ -12,10 +12,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -62,7 +60,7 @@ type Worker struct {
 	grpc      *rpc.Server
 	grpcLis   net.Listener
 	httpLis   net.Listener
-	closers   []io.Closer
+	closers   process.Closers
 	registrar registry.Registrar
 	enrolment *enrolment
 }
@@ -101,21 +99,21 @@ func (w *Worker) open() (err error) {
 	if w.grpcLis, err = rpc.Listen("--grpc-addr", w.cfg.GRPCAddr); err != nil {
 		return err
 	}
-	w.closers = append(w.closers, w.grpcLis)
+	w.closers.Add(w.grpcLis)
 	if w.httpLis, err = rpc.Listen("--http-addr", w.cfg.HTTPAddr); err != nil {
 		return err
 	}
-	w.closers = append(w.closers, w.httpLis)
+	w.closers.Add(w.httpLis)
 	memory, err := rpc.Dial(w.cfg.Memory, w.telemetry, troupev1.MemoryService_ServiceDesc.ServiceName)
 	if err != nil {
 		return fmt.Errorf("--memory: %w", err)
 	}
-	w.closers = append(w.closers, memory)
+	w.closers.Add(memory)
 	etcd, err := etcdregistry.Dial(w.cfg.Etcd, w.telemetry.Log)
 	if err != nil {
 		return fmt.Errorf("--etcd: %w", err)
 	}
-	w.closers = append(w.closers, etcd)
+	w.closers.Add(etcd)
 	w.registrar = etcdregistry.New(etcd, w.telemetry.Log, etcdregistry.Config{})
 	if w.grpc, err = rpc.NewServer(w.telemetry, rpc.Config{Reflection: w.cfg.Reflection, Inner: true}); err != nil {
 		return err
@@ -128,16 +126,7 @@ func (w *Worker) open() (err error) {
 }
 
 // Close closes what New opened, for a Worker that does not Run. It may be called again.
-func (w *Worker) Close() error {
-	var errs []error
-	for _, c := range slices.Backward(w.closers) {
-		if err := c.Close(); !errors.Is(err, net.ErrClosed) { // a listener that served is closed
-			errs = append(errs, err)
-		}
-	}
-	w.closers = nil
-	return errors.Join(errs...)
-}
+func (w *Worker) Close() error { return w.closers.Close() }
 
 // address is where the orchestrator reaches this worker.
 func (w *Worker) address() string {

@@ -93,13 +93,6 @@ func (s *Server) Kill() {
 	s.child = nil
 }
 
-// Restart kills the server and starts it again over the same data.
-func (s *Server) Restart() {
-	s.t.Helper()
-	s.Kill()
-	s.Start()
-}
-
 // awaitPong asks until the server answers, which it does once its data is loaded.
 func (s *Server) awaitPong() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

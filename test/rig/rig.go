@@ -141,9 +141,13 @@ func (m *Mesh) Stop(p Part) {
 	}
 }
 
-// Kill ends a service at once. In process that is a stop.
+// Kill ends a part at once. In process that is a stop for services, and for etcd in both.
 func (m *Mesh) Kill(p Part) {
 	m.t.Helper()
+	if p == Etcd || p == Redis {
+		m.Stop(p)
+		return
+	}
 	m.running[p].kill()
 	delete(m.running, p)
 }

@@ -23,6 +23,12 @@ func sessionsAndTracesOutliveTheServices(t *testing.T, m *rig.Mesh) {
 	m.Restart(rig.Memory)
 	m.Restart(rig.Orchestrator)
 	m.AwaitReady()
+	require.Empty(t, cmp.Diff(durable(before), durable(ask(t, m, req)), protocmp.Transform()))
+	for _, p := range []rig.Part{rig.Memory, rig.Orchestrator} {
+		m.Kill(p)
+		m.Start(p)
+	}
+	m.AwaitReady()
 
 	again := ask(t, m, req)
 	require.Empty(t, cmp.Diff(durable(before), durable(again), protocmp.Transform()), "the finished trace is there")
@@ -31,9 +37,16 @@ func sessionsAndTracesOutliveTheServices(t *testing.T, m *rig.Mesh) {
 	require.EqualValues(t, 2, ask(t, m, next)[0].GetTurn(), "and so is the session")
 }
 
-// A turn is under way when Redis is killed; it ends once Redis is back. A new call is
-// refused cleanly meanwhile, and the same call works afterwards.
-func aRedisThatGoesAwayLosesNothing(t *testing.T, m *rig.Mesh) {
+func aRedisThatGoesAwayLosesNothing(t *testing.T, m *rig.Mesh) { losesNothingWithout(t, m, rig.Redis) }
+
+func aMemoryServiceThatIsKilledLosesNothing(t *testing.T, m *rig.Mesh) {
+	losesNothingWithout(t, m, rig.Memory)
+}
+
+// losesNothingWithout kills a part while a turn is under way; the turn ends once the part
+// is back. A new call is refused cleanly meanwhile, and the same call works afterwards.
+func losesNothingWithout(t *testing.T, m *rig.Mesh, p rig.Part) {
+	t.Helper()
 	resume := hold(t, m, "research")
 	req := text(question)
 	var events []*troupev1.Event
@@ -43,12 +56,12 @@ func aRedisThatGoesAwayLosesNothing(t *testing.T, m *rig.Mesh) {
 		if e.GetWarning().GetReason() != "WAITING" {
 			continue
 		}
-		m.Stop(rig.Redis)
+		m.Kill(p)
 		resume()
 		m.Await("the orchestrator is not ready", func() bool { return !m.Ready(rig.Orchestrator) })
 		_, err := m.Sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: req.SessionId})
 		require.True(t, failure.Is(failure.FromStatus("", err), failure.SystemNetwork), "%v", err)
-		m.Start(rig.Redis)
+		m.Start(p)
 	}
 	checkTrace(t, events)
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(events).GetOutcome())

@@ -48,6 +48,7 @@ var scenarios = []struct {
 	{"WritesNoMoreThanItMust", writesNoMoreThanItMust},
 	{"SessionsAndTracesOutliveTheServices", sessionsAndTracesOutliveTheServices},
 	{"ARedisThatGoesAwayLosesNothing", aRedisThatGoesAwayLosesNothing},
+	{"AMemoryServiceThatIsKilledLosesNothing", aMemoryServiceThatIsKilledLosesNothing},
 	{"ServesWithoutEtcd", servesWithoutEtcd},
 	{"AMissingAgentFailsTheTurnNotTheSession", aMissingAgentFailsTheTurnNotTheSession},
 	{"AnswersAfterItsWorkerCameBack", answersAfterItsWorkerCameBack},

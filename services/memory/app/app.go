@@ -29,6 +29,7 @@ type App struct {
 	grpcLis   net.Listener
 	httpLis   net.Listener
 	store     *redisstore.Store
+	closers   process.Closers
 }
 
 // conditionStore is that of the service's readiness.
@@ -50,12 +51,15 @@ func (a *App) open() (err error) {
 	if a.store, err = redisstore.New(redisstore.Config{URL: a.cfg.Redis}); err != nil {
 		return fmt.Errorf("--redis: %w", err)
 	}
+	a.closers.Add(a.store)
 	if a.grpcLis, err = rpc.Listen("--grpc-addr", a.cfg.GRPCAddr); err != nil {
 		return err
 	}
+	a.closers.Add(a.grpcLis)
 	if a.httpLis, err = rpc.Listen("--http-addr", a.cfg.HTTPAddr); err != nil {
 		return err
 	}
+	a.closers.Add(a.httpLis)
 	if a.grpc, err = rpc.NewServer(a.telemetry, rpc.Config{Reflection: a.cfg.Reflection, Inner: true}); err != nil {
 		return err
 	}
@@ -84,18 +88,8 @@ func (a *App) Run(ctx context.Context, ready func()) error {
 	return errors.Join(err, a.Close())
 }
 
-// Close gives back what New opened. Run does so itself.
-func (a *App) Close() error {
-	for _, lis := range []net.Listener{a.grpcLis, a.httpLis} {
-		if lis != nil {
-			_ = lis.Close() // one that served is closed already
-		}
-	}
-	if a.store == nil {
-		return nil
-	}
-	return a.store.Close()
-}
+// Close closes what New opened. Run does so itself.
+func (a *App) Close() error { return a.closers.Close() }
 
 // warnUnlessDurable tells whoever runs the service that it cannot keep its word.
 func (a *App) warnUnlessDurable(ctx context.Context) {

@@ -6,11 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -48,7 +46,7 @@ type App struct {
 	runner       *turn.Runner
 	store        *redistrace.Store
 	dependencies []probe.Dependency
-	closers      []io.Closer
+	closers      process.Closers
 }
 
 // The conditions of the orchestrator's readiness.
@@ -84,26 +82,26 @@ func (a *App) open(files fs.FS) error {
 	if a.grpcLis, err = rpc.Listen("--grpc-addr", a.cfg.GRPCAddr); err != nil {
 		return err
 	}
-	a.closers = append(a.closers, a.grpcLis)
+	a.closers.Add(a.grpcLis)
 	if a.httpLis, err = rpc.Listen("--http-addr", a.cfg.HTTPAddr); err != nil {
 		return err
 	}
-	a.closers = append(a.closers, a.httpLis)
+	a.closers.Add(a.httpLis)
 
 	if a.store, err = redistrace.New(a.cfg.Redis, a.cfg.TraceRetention); err != nil {
 		return fmt.Errorf("--redis: %w", err)
 	}
-	a.closers = append(a.closers, a.store)
+	a.closers.Add(a.store)
 	conn, err := rpc.Dial(a.cfg.Memory, a.telemetry, troupev1.MemoryService_ServiceDesc.ServiceName)
 	if err != nil {
 		return fmt.Errorf("--memory: %w", err)
 	}
-	a.closers = append(a.closers, conn)
+	a.closers.Add(conn)
 	etcd, err := etcdregistry.Dial(a.cfg.Etcd, a.telemetry.Log)
 	if err != nil {
 		return fmt.Errorf("--etcd: %w", err)
 	}
-	a.closers = append(a.closers, etcd)
+	a.closers.Add(etcd)
 	a.watcher = etcdregistry.New(etcd, a.telemetry.Log, etcdregistry.Config{})
 
 	pool := dispatch.NewPool(a.telemetry, rpc.Dial)
@@ -124,7 +122,7 @@ func (a *App) open(files fs.FS) error {
 	}); err != nil {
 		return err
 	}
-	a.closers = append(a.closers, closer(pool.Close))
+	a.closers.Add(process.CloserFunc(pool.Close))
 	if a.grpc, err = rpc.NewServer(a.telemetry, rpc.Config{Reflection: a.cfg.Reflection}); err != nil {
 		return err
 	}
@@ -194,18 +192,5 @@ func (a *App) runTurns(ctx context.Context, ready func()) error {
 	return nil
 }
 
-type closer func()
-
-func (c closer) Close() error { c(); return nil }
-
 // Close closes what New opened, for an App that does not Run. It may be called again.
-func (a *App) Close() error {
-	var errs []error
-	for _, c := range slices.Backward(a.closers) {
-		if err := c.Close(); !errors.Is(err, net.ErrClosed) { // a listener that served is closed
-			errs = append(errs, err)
-		}
-	}
-	a.closers = nil
-	return errors.Join(errs...)
-}
+func (a *App) Close() error { return a.closers.Close() }
