@@ -87,13 +87,13 @@ verify: generate ## Check that generated code, go.mod and the wire API are as co
 clean: ## Remove what was built, and the data of `make dev`.
 	rm -rf bin .tmp $(DATA_DIR)
 
-$(BUF): Makefile
+$(BUF):
 	@mkdir -p $(TOOLS)
 	@echo "building buf $(BUF_VERSION); this takes a few minutes, once"
 	@GOBIN=$(CURDIR)/$(TOOLS) go install github.com/bufbuild/buf/cmd/buf@$(BUF_VERSION)
 	@mv $(TOOLS)/buf $@ && touch $@
 
-$(LINT): Makefile
+$(LINT):
 	@mkdir -p $(TOOLS)
 	@echo "building golangci-lint $(LINT_VERSION); this takes a few minutes, once"
 	@GOBIN=$(CURDIR)/$(TOOLS) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION)
@@ -101,7 +101,7 @@ $(LINT): Makefile
 
 # The .proto of protovalidate comes out of the Go module cache, so that no other registry
 # is needed.
-$(THIRD_PARTY): Makefile
+$(THIRD_PARTY):
 	@rm -rf .tmp/third_party && mkdir -p $@
 	@dir=$$(go mod download -json github.com/bufbuild/protovalidate@$(PROTOVALIDATE_VERSION) | sed -n 's/.*"Dir": "\(.*\)".*/\1/p'); \
 	cp -r "$$dir/proto/protovalidate/buf" $@/ && chmod -R u+w $@ && touch $@
