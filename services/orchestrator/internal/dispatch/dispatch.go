@@ -101,7 +101,7 @@ func (d *Dispatcher) try(ctx context.Context, in registry.Instance, req *troupev
 		return nil, false, err
 	}
 	defer release()
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := behind(ctx)
 	defer cancel()
 	stream, err := troupev1.NewAgentServiceClient(conn).ExecuteStep(ctx, req)
 	if err != nil {
@@ -118,6 +118,21 @@ func (d *Dispatcher) try(ctx context.Context, in registry.Instance, req *troupev
 	}
 	result, err := follow(stream, h)
 	return result, true, brokenOff(in, err)
+}
+
+// lag is by how much a worker's deadline is behind the step's.
+const lag = time.Second
+
+// behind returns a context that ends with ctx, and whose deadline is a little later: it is
+// this side that ends a step, and says why, and not the clock of the worker.
+func behind(ctx context.Context) (context.Context, context.CancelFunc) {
+	late, done := context.WithoutCancel(ctx), context.CancelFunc(func() {})
+	if deadline, ok := ctx.Deadline(); ok {
+		late, done = context.WithDeadline(late, deadline.Add(lag))
+	}
+	late, cancel := context.WithCancel(late)
+	stop := context.AfterFunc(ctx, cancel)
+	return late, func() { stop(); cancel(); done() }
 }
 
 // refused reports whether the instance said that it did not begin the step.
