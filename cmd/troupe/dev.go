@@ -57,8 +57,11 @@ func (d *dev) Run(ctx context.Context, term terminal) error {
 	case answer := <-asked:
 		return errors.Join(answer, err)
 	default:
-		return err
 	}
+	if err == nil && d.Ask == "" {
+		fmt.Fprintf(term.out, "\nThe mesh has stopped. What was said is kept in %s.\n", d.DataDir)
+	}
+	return err
 }
 
 func (d *dev) files() fs.FS {
