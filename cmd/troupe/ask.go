@@ -73,8 +73,9 @@ func (a *ask) Run(ctx context.Context, term terminal) error {
 		req.Timeout = durationpb.New(a.Timeout)
 	}
 	admitted, err := show(term, a.JSON, c.Turn(ctx, req))
-	if _, ended := errors.AsType[exit](err); err != nil && !ended && (admitted || failure.Is(err, failure.TraceOrphaned)) {
-		fmt.Fprintf(term.err, "The turn may go on without you. To see how it ends, send the same text with: --session %s --request-id %s\n",
+	if _, ended := errors.AsType[exit](err); err != nil && !ended &&
+		(admitted || failure.Is(err, failure.TraceOrphaned, failure.SystemNetwork, failure.SystemTimeout)) {
+		fmt.Fprintf(term.err, "The turn may have begun, and go on without you. To see how it ends, send the same text with: --session %s --request-id %s\n",
 			req.GetSessionId(), req.GetRequestId())
 	}
 	return a.told(err)

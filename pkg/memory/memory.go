@@ -97,7 +97,7 @@ const (
 type Begun struct {
 	Found     Found
 	Turn      session.Turn
-	History   []conversation.Message // the window, oldest first; only with FoundBegun
+	History   []conversation.Message // the window, oldest first, the turn's own message last; only with FoundBegun
 	LeaseLeft time.Duration          // of an open turn
 }
 

@@ -7,8 +7,8 @@
 //	                     last_trace; open, open_trace and deadline of the open turn
 //	m:{T/S}:log          stream, ids <sequence>-0: b a troupe.v1.Message, n the number of
 //	                     its turn, t its time
-//	m:{T/S}:turn:<turn>  hash: trace, fingerprint, number, outcome, epoch, attempt, seq,
-//	                     steps, failure; holder, the trace that began it or took it over
+//	m:{T/S}:turn:<turn>  hash: trace, fingerprint, number, outcome, epoch, attempt, first,
+//	                     seq, steps, failure; first is the user's message; holder, the trace that began it or took it over
 //	                     last; sha<n> and result<n> of each committed step. Expires 7 days
 //	                     after the turn was closed
 //

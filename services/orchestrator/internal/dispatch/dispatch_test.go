@@ -239,9 +239,9 @@ func TestDispatcher_NeverAsksForMoreThanThereIsRoomFor(t *testing.T) {
 	entered, release := make(chan struct{}, steps), make(chan struct{}, steps)
 	worker, address := serve(t, func(stream troupev1.AgentService_ExecuteStepServer) error {
 		add(1)
-		defer add(-1)
 		entered <- struct{}{}
 		<-release
+		add(-1) // before the answer makes room for the next
 		return answer(stream)
 	})
 	r := newRig(t, patience, instance("1", address, capacity))
@@ -260,6 +260,8 @@ func TestDispatcher_NeverAsksForMoreThanThereIsRoomFor(t *testing.T) {
 		require.NoError(t, receive(t, errs))
 	}
 	require.Equal(t, steps, worker.count(), "no call was refused")
+	mu.Lock()
+	defer mu.Unlock()
 	require.LessOrEqual(t, most, capacity)
 }
 

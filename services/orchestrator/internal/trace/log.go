@@ -67,6 +67,9 @@ func (l *Log) takeOver(ctx context.Context) error {
 			return forgotten(l.ref)
 		}
 		l.items = append(l.items, page...)
+		for _, e := range page {
+			l.bytes += proto.Size(e)
+		}
 		l.sequence = page[len(page)-1].GetSequence()
 	}
 	l.shown = len(l.items)

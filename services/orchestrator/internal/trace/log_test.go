@@ -314,6 +314,28 @@ func TestTraces_EndGivesAClosedTurnItsLastEvent(t *testing.T) {
 	})
 }
 
+// An owner that is only slow keeps its trace.
+func TestTraces_EndWaitsForALivingOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &ram{}
+		owner, l := open(t, store)
+		require.NoError(t, l.Append(t.Context(), warning()))
+		synctest.Wait()
+		other := New(store, zap.NewNop())
+		ended := make(chan error, 1)
+		go func() {
+			ended <- other.End(t.Context(), ref.Tenant, &troupev1.Trace{TraceId: ref.Trace, SessionId: "s", Turn: 1}, last())
+		}()
+		time.Sleep(ownerTime / 2)
+		require.NoError(t, l.Append(t.Context(), warning()))
+		require.NoError(t, owner.Close(t.Context(), l, last()))
+		require.NoError(t, <-ended)
+		got, err := collect(t.Context(), other, 0)
+		require.NoError(t, err)
+		require.Equal(t, from(1, 3), got, "nothing of the owner is lost")
+	})
+}
+
 func TestLog_HasALimitOfBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		traces, l := open(t, &ram{})

@@ -9,6 +9,7 @@ import (
 	"context"
 	"iter"
 	"sync"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -97,28 +98,54 @@ func (t *Traces) forget(l *Log) {
 	}
 }
 
+// ownerTime is what an owner has to end the trace of a turn that is closed, before another
+// does. One that needs longer is fenced, and its watchers have to ask again.
+const ownerTime = 5 * time.Second
+
 // End ends a trace whose turn is closed, and whose owner went away before it stored the
-// last event. One that is driven here, or has ended, is left alone.
+// last event. It waits first, for the owner may be about to. A trace that is driven here,
+// or has ended, is left alone. Modes: not_found.
 func (t *Traces) End(ctx context.Context, tenant string, record *troupev1.Trace, last *troupev1.Event) error {
 	ref := Ref{tenant, record.GetTraceId()}
-	t.mu.Lock()
-	_, live := t.live[ref]
-	t.mu.Unlock()
-	if live {
-		return nil
-	}
-	stored, err := t.store.Get(ctx, ref)
-	if err != nil || stored.GetState() == troupev1.TraceState_TRACE_STATE_ENDED {
+	if alive, err := t.awaitEnd(ctx, ref); alive || err != nil {
 		return err
 	}
 	l, err := t.Open(ctx, tenant, record, true)
 	if failure.Is(err, failure.TurnNotOpen) {
-		return nil // somebody else was faster
+		return nil // its owner was faster
 	}
 	if err != nil {
 		return err
 	}
 	return t.Close(ctx, l, last)
+}
+
+// awaitEnd reports whether nothing has to be done about a trace: this replica drives it, or
+// it ended within the time of its owner.
+func (t *Traces) awaitEnd(ctx context.Context, ref Ref) (bool, error) {
+	patience := time.NewTimer(ownerTime)
+	defer patience.Stop()
+	look := time.NewTicker(ownerTime / 50)
+	defer look.Stop()
+	for {
+		t.mu.Lock()
+		_, live := t.live[ref]
+		t.mu.Unlock()
+		if live {
+			return true, nil
+		}
+		stored, err := t.store.Get(ctx, ref)
+		if err != nil || stored.GetState() == troupev1.TraceState_TRACE_STATE_ENDED {
+			return true, err
+		}
+		select {
+		case <-look.C:
+		case <-patience.C:
+			return false, nil
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
+	}
 }
 
 // Abandon gives up the log of a trace without an end: watchers are told that it is

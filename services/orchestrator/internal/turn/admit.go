@@ -6,10 +6,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
+	"go.uber.org/zap"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/troupe-dev/troupe/pkg/conversation"
@@ -38,21 +38,32 @@ func (r Request) fingerprint() string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// begin opens the turn and sets it going, or finds it. Concurrent calls for one turn join.
+// begin opens the turn and sets it going, or finds it.
 func (r *Runner) begin(ctx context.Context, req Request) (memory.Begun, error) {
 	turnID := session.TurnID(req.ref(), req.RequestID)
-	flight := r.begins.DoChan(turnID+req.fingerprint(), func() (_ any, err error) {
-		defer failure.Contain("turn.Orchestrate", &err)
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), beginTime)
-		defer cancel()
+	return join(ctx, r, turnID+req.fingerprint(), func(ctx context.Context) (memory.Begun, error) {
 		return r.admit(ctx, req, turnID)
+	})
+}
+
+// join has concurrent calls for one thing done once. It goes on when its callers leave, and
+// the runner does not close before it has ended.
+func join[T any](ctx context.Context, r *Runner, key string, do func(context.Context) (T, error)) (T, error) {
+	flight := r.flights.DoChan(key, func() (_ any, err error) {
+		if !r.enter() {
+			return nil, failure.New(failure.SystemNetwork, "turn.Orchestrate", "this orchestrator is stopping; send the request again")
+		}
+		defer r.running.Done()
+		defer failure.Contain("turn.Orchestrate", &err)
+		return do(context.WithoutCancel(ctx))
 	})
 	select {
 	case result := <-flight:
-		begun, _ := result.Val.(memory.Begun)
-		return begun, result.Err
+		value, _ := result.Val.(T)
+		return value, result.Err
 	case <-ctx.Done():
-		return memory.Begun{}, ctx.Err()
+		var none T
+		return none, ctx.Err()
 	}
 }
 
@@ -60,21 +71,12 @@ func (r *Runner) begin(ctx context.Context, req Request) (memory.Begun, error) {
 // turn is asked for even when nobody can handle its target any more: it may be known.
 func (r *Runner) admit(ctx context.Context, req Request, turnID string) (memory.Begun, error) {
 	flow, target, nobody := r.resolve(req.Target)
-	if !r.enter() {
-		return memory.Begun{}, failure.New(failure.SystemNetwork, "turn.Orchestrate", "this orchestrator is stopping; send the request again")
-	}
-	driving := false
-	defer func() {
-		if !driving {
-			r.running.Done()
-		}
-	}()
 	timeout := cmp.Or(req.Timeout, r.Timeout)
 	begin := memory.Begin{
 		Ref: req.ref(), TurnID: turnID, TraceID: traceID(), Fingerprint: req.fingerprint(),
 		Message: conversation.User(req.Text), Lease: timeout + closeTime, Window: flow.Window, KnownOnly: nobody != nil,
 	}
-	begun, err := failure.Retry(ctx, func(ctx context.Context) (memory.Begun, error) { return r.Memory.BeginTurn(ctx, begin) })
+	begun, err := r.ask(ctx, begin)
 	if nobody != nil && (failure.Is(err, failure.NotFound) || err == nil && begun.Found != memory.FoundClosed && begun.LeaseLeft == 0) {
 		return memory.Begun{}, nobody
 	}
@@ -82,17 +84,40 @@ func (r *Runner) admit(ctx context.Context, req Request, turnID string) (memory.
 		return begun, err
 	}
 	t := &turn{
-		Runner: r, req: req, target: target, flow: flow, turn: begun.Turn, history: asBegun(begun),
+		Runner: r, req: req, target: target, flow: flow, turn: begun.Turn, history: begun.History,
 		base: begun.Turn.Sequence, known: begun.Turn.Steps, began: time.Now(),
 	}
-	if t.events, err = r.Traces.Open(ctx, req.Tenant, r.record(req, target, begun.Turn), begun.Turn.Attempt > 1); err != nil {
-		err = fmt.Errorf("open trace %s: %w", begun.Turn.Trace, err)
-		t.giveUp(context.WithoutCancel(ctx), err)
+	if err := t.open(ctx); err != nil {
 		return begun, err
 	}
-	driving = true
-	go func() { defer r.running.Done(); t.run(context.WithoutCancel(ctx), timeout) }()
+	r.running.Go(func() { t.run(ctx, timeout) })
 	return begun, nil
+}
+
+func (r *Runner) ask(ctx context.Context, begin memory.Begin) (memory.Begun, error) {
+	ctx, cancel := context.WithTimeout(ctx, beginTime)
+	defer cancel()
+	return failure.Retry(ctx, func(ctx context.Context) (memory.Begun, error) { return r.Memory.BeginTurn(ctx, begin) })
+}
+
+// open opens the trace of a turn that was begun. A turn whose trace cannot be opened is
+// failed, so that its session does not wait for the lease to run out; unless the store is
+// only away: then the turn is left as it is, for the next who asks.
+func (t *turn) open(ctx context.Context) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, beginTime)
+	defer cancel()
+	t.events, err = t.Traces.Open(ctx, t.req.Tenant, t.record(t.req, t.target, t.turn), t.turn.Attempt > 1)
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("open trace %s: %w", t.turn.Trace, err)
+	if failure.Is(err, failure.SystemNetwork, failure.SystemTimeout) || ctx.Err() != nil {
+		return err
+	}
+	if _, failErr := t.fail(ctx, err); failErr != nil {
+		t.log.Error("turn not closed; its lease will run out", zap.String("trace", t.turn.Trace), zap.Error(failErr))
+	}
+	return err
 }
 
 // record is what is kept of the turn's trace beside its events.
@@ -101,14 +126,6 @@ func (r *Runner) record(req Request, target string, turn session.Turn) *troupev1
 		TraceId: turn.Trace, SessionId: req.Session, TurnId: turn.ID, Turn: int32(turn.Number), RequestId: req.RequestID,
 		Target: target, Text: conversation.Brief(req.Text, maxGoal), Started: timestamppb.Now(), Owner: r.Owner,
 	}
-}
-
-// asBegun is the history as the turn began. What steps of a turn that is taken over have
-// said since comes back with their results.
-func asBegun(begun memory.Begun) []conversation.Message {
-	return slices.DeleteFunc(begun.History, func(m conversation.Message) bool {
-		return m.Turn == begun.Turn.Number && m.Role != conversation.RoleUser
-	})
 }
 
 // resolve finds what a target names. With an error the workflow is empty but for its

@@ -51,7 +51,7 @@ type Runner struct {
 	log      *zap.Logger
 	turns    metric.Int64Counter
 	duration metric.Float64Histogram
-	begins   singleflight.Group // of one turn id at a time, so that a repeat finds the log
+	flights  singleflight.Group // what concurrent calls for one turn do together
 	running  sync.WaitGroup
 
 	mu      sync.Mutex
@@ -79,7 +79,8 @@ func New(cfg Config) (*Runner, error) {
 }
 
 // Orchestrate begins the turn, or finds it, and yields the events of its trace from the
-// first on. An error as the first item means that nothing was admitted; later it means
+// first on. An error as the first item means that nothing was admitted, unless it is
+// system_network, system_timeout or trace_orphaned, which leave that open; later it means
 // that the stream broke off. When the consumer stops, the turn goes on.
 func (r *Runner) Orchestrate(ctx context.Context, req Request) iter.Seq2[*troupev1.Event, error] {
 	return func(yield func(*troupev1.Event, error) bool) {
@@ -108,7 +109,11 @@ func (r *Runner) Orchestrate(ctx context.Context, req Request) iter.Seq2[*troupe
 // mend ends the trace of a closed turn whose owner went away before it stored the last
 // event. Without it the trace would be orphaned for ever: nobody takes over a closed turn.
 func (r *Runner) mend(ctx context.Context, req Request, closed session.Turn) {
-	err := r.Traces.End(ctx, req.Tenant, r.record(req, req.Target, closed), ended(closed))
+	_, err := join(ctx, r, "mend "+closed.Trace, func(ctx context.Context) (struct{}, error) {
+		ctx, cancel := context.WithTimeout(ctx, closeTime)
+		defer cancel()
+		return struct{}{}, r.Traces.End(ctx, req.Tenant, r.record(req, req.Target, closed), ended(closed))
+	})
 	if err != nil && !failure.Is(err, failure.NotFound) {
 		r.log.Warn("trace of a closed turn not ended", zap.String("trace", closed.Trace), zap.Error(err))
 	}

@@ -49,7 +49,7 @@ func (t *turn) step(work, ctx context.Context, number int, decision routing.Deci
 		},
 	})
 	if err != nil {
-		if !failure.Is(err, failure.NoWorker) {
+		if !failure.Is(err, failure.NoWorker, failure.AgentContract) {
 			return execution.Result{}, err
 		}
 		result = &troupev1.StepResult{Failure: failure.ToProto(err)}

@@ -40,15 +40,18 @@ func TestTurn_IsTakenOverWhereItStopped(t *testing.T) {
 		_, abandoned = s.store(func(r *troupev1.StepResult) { r.Text = "too late" })
 		return s.result(&troupev1.StepResult{Failure: failure.ToProto(abandoned)})
 	})
-	left := make(chan error, 1)
+	left, shown := make(chan error, 1), make(chan struct{})
 	go func() {
 		var last error
-		for _, err := range first.Orchestrate(t.Context(), ask("s1", "r1")) {
-			last = err
+		for e, err := range first.Orchestrate(t.Context(), ask("s1", "r1")) {
+			if last = err; e.GetStepStarted() != nil && e.GetAgent() == "synthesis" {
+				close(shown)
+			}
 		}
 		left <- last
 	}()
 	receive(t, working)
+	receive(t, shown)
 	rig.leasesRunOut()
 
 	events := collect(t, second, ask("s1", "r1"))
@@ -192,8 +195,7 @@ func TestRunner_TheTraceOfAClosedTurnIsEnded(t *testing.T) {
 		if _, err := s.store(func(r *troupev1.StepResult) { r.Text = "It is committed." }); err != nil {
 			return err
 		}
-		rival, _, err := first.Traces.Store().Claim(ctx, "", &troupev1.Trace{TraceId: s.req.GetTraceId()}, nil)
-		require.EqualValues(t, 2, rival)
+		_, _, err := first.Traces.Store().Claim(ctx, "", &troupev1.Trace{TraceId: s.req.GetTraceId()}, nil)
 		return errors.Join(err, s.vanish())
 	})
 	var last error

@@ -171,16 +171,6 @@ func (t *turn) fail(ctx context.Context, why error) (session.Turn, error) {
 	})
 }
 
-// giveUp closes a turn that cannot be driven, so that its session does not wait for the
-// lease to run out. The same request again ends its trace.
-func (t *turn) giveUp(ctx context.Context, why error) {
-	ctx, cancel := context.WithTimeout(ctx, beginTime)
-	defer cancel()
-	if _, err := t.fail(ctx, why); err != nil {
-		t.log.Error("turn not closed; its lease will run out", zap.String("trace", t.turn.Trace), zap.Error(errors.Join(why, err)))
-	}
-}
-
 // finish ends a turn that its last step has closed.
 func (t *turn) finish(ctx context.Context) {
 	closed := t.turn

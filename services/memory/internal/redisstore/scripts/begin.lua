@@ -11,8 +11,10 @@ local meta = redis.call('HMGET', KEYS[1], 'open', 'open_trace', 'deadline', 'epo
 local known, open = turn[1], meta[1] or ''
 local left = tonumber(meta[3] or 0) - now
 
+-- The history is that with which the turn began, also when it is taken over.
 local function begun()
-  return {'begun', redis.call('HGETALL', KEYS[3]), redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', window)}
+  local first = redis.call('HGET', KEYS[3], 'first')
+  return {'begun', redis.call('HGETALL', KEYS[3]), redis.call('XREVRANGE', KEYS[2], first .. '-0', '-', 'COUNT', window)}
 end
 
 if known then
@@ -48,7 +50,7 @@ else
     redis.call('PEXPIRE', KEYS[4], retention)
   end
   redis.call('HSET', KEYS[3], 'trace', trace, 'holder', trace, 'fingerprint', fingerprint, 'number', number, 'outcome', '',
-    'epoch', epoch, 'attempt', '1', 'seq', decimal(seq), 'steps', '0')
+    'epoch', epoch, 'attempt', '1', 'first', decimal(seq), 'seq', decimal(seq), 'steps', '0')
   redis.call('HSETNX', KEYS[1], 'created', decimal(now))
   redis.call('HSET', KEYS[1], 'schema', '1', 'state', 'busy', 'epoch', epoch, 'deadline', deadline,
     'open', id, 'open_trace', trace, 'last_trace', trace, 'turns', number,

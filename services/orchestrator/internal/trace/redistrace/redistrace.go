@@ -104,7 +104,7 @@ func (s *Store) claimAndIndex(ctx context.Context, tenant string, record *troupe
 		var reply *redis.Cmd
 		_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
 			reply = eval(ctx, p, keys(trace.Ref{Tenant: tenant, Trace: record.GetTraceId()}), args...)
-			p.ZAdd(ctx, indexKey(tenant), redis.Z{Score: float64(record.GetStarted().AsTime().UnixMilli()), Member: record.GetTraceId()})
+			p.ZAddNX(ctx, indexKey(tenant), redis.Z{Score: float64(record.GetStarted().AsTime().UnixMilli()), Member: record.GetTraceId()})
 			p.ZRemRangeByRank(ctx, indexKey(tenant), 0, -maxIndex-1)
 			return nil
 		})
