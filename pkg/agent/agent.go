@@ -53,6 +53,7 @@ type Config struct {
 	Capacity      int           // steps at once; 0: DefaultCapacity
 	Timeout       time.Duration // of one step; 0: DefaultTimeout
 	StartTimeout  time.Duration // of Start (LC-12), for whoever calls it; 0: their default
+	StartRetries  int           // how often a Start that failed is tried again (LC-13), for whoever calls it
 	AsksUser      bool          // what it says is a question to the user and ends the turn
 	OnFailure     FailurePolicy // empty: Fail
 }
@@ -112,6 +113,7 @@ func (c Config) check() []string {
 	expect(c.MaxIterations >= 1 && c.MaxIterations <= MaxIterations, "MaxIterations %d: use 1 to %d", c.MaxIterations, MaxIterations)
 	expect(c.Capacity >= 1 && c.Capacity <= MaxCapacity, "Capacity %d: use 1 to %d", c.Capacity, MaxCapacity)
 	expect(c.Timeout > 0, "Timeout %v: use a positive duration", c.Timeout)
+	expect(c.StartRetries >= 0, "StartRetries %d: use 0 or more", c.StartRetries)
 	expect(c.StartTimeout >= 0, "StartTimeout %v: use a positive duration", c.StartTimeout)
 	expect(c.OnFailure == Fail || c.OnFailure == Degrade, "OnFailure %q: use %q or %q", c.OnFailure, Fail, Degrade)
 	return wrong
@@ -131,6 +133,9 @@ func (a *Agent) Capacity() int { return a.config.Capacity }
 
 // StartTimeout bounds Start; 0 leaves it to the caller.
 func (a *Agent) StartTimeout() time.Duration { return a.config.StartTimeout }
+
+// StartRetries is how often a Start that failed is to be tried again.
+func (a *Agent) StartRetries() int { return a.config.StartRetries }
 
 // Model is the full name of the agent's model.
 func (a *Agent) Model() string { return a.config.Model.Name() }

@@ -8,14 +8,19 @@ import (
 )
 
 // step is one that runs.
-type step struct{ cancel context.CancelCauseFunc }
+type step struct {
+	ctx    context.Context // with the trace, for the transition at its end
+	cancel context.CancelCauseFunc
+}
 
 // Admit lets a step in: it is counted until end is called, and its context ends when a
-// shutdown cancels it, with a cause of mode instance_draining. The check and the transition are one atomic step, so that of any
-// number of callers at most Capacity get in (LC-29a). end may be called more than once;
-// the first call counts. Fails with agent_state before READY, instance_full,
-// instance_paused, or instance_draining.
-func (i *Instance) Admit(ctx context.Context) (stepCtx context.Context, end func(failed bool), err error) {
+// shutdown cancels it, with a cause of mode instance_draining. The check and the transition
+// are one atomic step, so that of any number of callers at most Capacity get in (LC-29a).
+// end may be called more than once; the first call counts. It takes what went wrong, or nil:
+// after a failure of a mode that says that the process is broken the instance shuts down,
+// after any other it goes on (LC-28). Fails with agent_state before READY, instance_full,
+// instance_paused, also while the lease is EXPIRED, or instance_draining.
+func (i *Instance) Admit(ctx context.Context) (stepCtx context.Context, end func(error), err error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	switch s := i.status; {
@@ -25,40 +30,48 @@ func (i *Instance) Admit(ctx context.Context) (stepCtx context.Context, end func
 		return nil, nil, failure.New(failure.InstancePaused, "lifecycle.Admit", "the instance is paused; another may take the step")
 	case s.State == ShuttingDown || s.State == Terminated:
 		return nil, nil, failure.New(failure.InstanceDraining, "lifecycle.Admit", "the instance is shutting down; another may take the step")
+	case s.Lease == LeaseExpired:
+		return nil, nil, failure.New(failure.InstancePaused, "lifecycle.Admit", "the instance has lost its registration and registers anew; another may take the step")
 	case s.InFlight >= s.Capacity:
 		return nil, nil, failure.Newf(failure.InstanceFull, "lifecycle.Admit", "the instance runs %d steps, as many as it may; another may take the step", s.Capacity)
 	}
 	stepCtx, cancel := context.WithCancelCause(ctx)
-	admitted := &step{cancel}
+	admitted := &step{stepCtx, cancel}
 	i.steps[admitted] = struct{}{}
 	i.status.InFlight++
 	i.metrics.TotalRequests++
 	if i.status.State == Ready {
-		i.to(Busy, "")
+		i.to(ctx, Busy, "")
 	}
 	var once sync.Once
-	return stepCtx, func(failed bool) { once.Do(func() { i.leave(admitted, failed) }) }, nil
+	return stepCtx, func(err error) { once.Do(func() { i.leave(admitted, err) }) }, nil
 }
+
+// fatal reports whether a step's failure says that its process cannot go on.
+func fatal(err error) bool { return failure.Is(err, failure.SystemCrash, failure.SystemOOM) }
 
 // leave ends a step. Only BUSY changes: a step that ends during a shutdown must not revive
 // the instance (LC-29b).
-func (i *Instance) leave(s *step, failed bool) {
+func (i *Instance) leave(s *step, err error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	s.cancel(nil)
 	delete(i.steps, s)
 	i.status.InFlight--
-	if failed {
+	if err != nil {
 		i.metrics.FailedRequests++
+	}
+	if fatal(err) {
+		defer i.shutDownAfter(s.ctx)
 	}
 	switch {
 	case i.status.InFlight > 0 || i.status.State != Busy:
 		i.notify()
 	case i.status.Pausing:
 		i.status.Pausing = false
-		i.to(Paused, i.status.Reason)
+		i.to(s.ctx, Paused, i.status.Reason)
 	default:
-		i.to(Ready, "")
+		i.to(s.ctx, Ready, "")
 	}
 }
 
@@ -76,7 +89,7 @@ func (i *Instance) Pause(ctx context.Context, reason string) error {
 		return wrongState("Pause", i.status.State, Ready, Busy)
 	case Ready:
 		defer i.mu.Unlock()
-		i.to(Paused, reason)
+		i.to(ctx, Paused, reason)
 		return nil
 	case Busy:
 		i.status.Pausing, i.status.Reason = true, reason
@@ -103,14 +116,14 @@ func (i *Instance) Pause(ctx context.Context, reason string) error {
 
 // Resume opens admission again: from PAUSED, and when a Pause still waits. Otherwise it is
 // a no-op. After Shutdown it fails with agent_state.
-func (i *Instance) Resume(reason string) error {
+func (i *Instance) Resume(ctx context.Context, reason string) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	switch {
 	case i.status.State == ShuttingDown || i.status.State == Terminated:
 		return wrongState("Resume", i.status.State, Paused)
 	case i.status.State == Paused:
-		i.to(Ready, reason)
+		i.to(ctx, Ready, reason)
 	case i.status.Pausing:
 		i.status.Pausing, i.status.Reason = false, reason
 		i.notify()

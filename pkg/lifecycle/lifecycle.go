@@ -10,9 +10,22 @@
 //	      ▼                        ▼               │        Shutdown      │
 //	TERMINATED ◀───────────── SHUTTING_DOWN ◀──────┴──────────────────────┘
 //
-// The table of guarantees 2.10 is normative. Invariants: steps begin in READY and BUSY
-// only; at most Capacity run at once; in PAUSED none runs; TERMINATED is final; the state
-// version grows by one per transition; a repeated verb is fine and changes nothing.
+// The table of guarantees 2.10 is normative:
+//
+//	               Startup   a step begins      Pause           Resume      Shutdown
+//	UNINITIALIZED  starts    agent_state        no-op           no-op       ends, nothing to release
+//	INITIALIZING   joins     agent_state        no-op           no-op       cancels the startup, ends
+//	READY          no-op     BUSY               PAUSED          no-op       ends
+//	BUSY           no-op     runs, or full      when steps end  takes back  drains, ends
+//	PAUSED         no-op     instance_paused    no-op           READY       ends
+//	SHUTTING_DOWN  refused   instance_draining  refused         refused     joins, may shorten
+//	TERMINATED     refused   instance_draining  refused         refused     no-op
+//
+// Invariants: I1 steps begin in READY and BUSY only, and not while the lease is EXPIRED; I2
+// TERMINATED is final; I3 at most Capacity run at once; I4 in PAUSED none runs; I5 a
+// shutdown reaches TERMINATED within its deadline and a second; I6 the version grows by one
+// per transition; I7 a repeated verb is fine and changes nothing; I8 the status is never
+// behind what a verb has answered.
 //
 // The process side, parts in order, is package process. This is the domain side.
 package lifecycle
@@ -27,24 +40,30 @@ import (
 const (
 	DefaultCapacity       = 16
 	DefaultStartupTimeout = 30 * time.Second
+	DefaultMaxRetries     = 3
 	DefaultDrain          = 30 * time.Second
-	// forced is how long steps and hooks may take to end once they are cancelled.
-	forced = time.Second
 )
 
-// Config is what an instance is made of. Hooks may be nil. A hook that panics has failed;
-// a hook that outlives its context is given up.
+// Config is what an instance is made of; it is never changed. Hooks may be nil. A hook that
+// panics has failed; a hook that outlives its context is given up.
 type Config struct {
 	Capacity       int           // steps at once; 0 means DefaultCapacity
-	StartupTimeout time.Duration // bounds Startup; 0 means DefaultStartupTimeout
+	StartupTimeout time.Duration // bounds Startup, all tries together; 0 means DefaultStartupTimeout
+	RetryOnFailure bool          // try a failed start again, up to MaxRetries times (LC-13)
+	MaxRetries     int           // 0 means DefaultMaxRetries
+	// KeepFailed leaves an instance whose start failed in INITIALIZING with what it took,
+	// until Shutdown (cleanup_on_error = false, LC-11).
+	KeepFailed bool
+	Drain      time.Duration // of a shutdown after a fatal step; 0 means DefaultDrain
 
-	// Start takes the resources of the instance and makes it known. When it fails, Leave
-	// and Stop run, so they must bear a Start that came half way.
+	// Start takes the resources of the instance. When it fails, Stop runs, so that must
+	// bear a Start that came half way.
 	Start func(ctx context.Context) error
 	// Leave takes the instance out of discovery. It runs first at shutdown, before steps
 	// drain, so that nothing new is routed here.
 	Leave func(ctx context.Context) error
-	// Stop frees what Start took. It runs last, when no step runs any more.
+	// Stop frees what Start took: after each start that failed, and last in a shutdown, when
+	// no step runs any more.
 	Stop func(ctx context.Context) error
 }
 
@@ -55,6 +74,8 @@ type Status struct {
 	InFlight int
 	Capacity int
 	Pausing  bool // Pause accepted while BUSY, not PAUSED yet
+	Draining bool // SHUTTING_DOWN, and steps may still end
+	Lease    Lease
 	Since    time.Time
 	Reason   string // as the caller of the last verb gave it
 }
@@ -79,13 +100,14 @@ type Instance struct {
 	metrics Metrics
 	active  time.Time     // when READY→BUSY happened
 	changed chan struct{} // closed and replaced at each change of the status
+	history []Transition  // the latest, oldest first
 	steps   map[*step]struct{}
 
 	startup  *attempt      // set by the first Startup
-	hooked   chan struct{} // closed when the Start hook has returned or was given up
+	hooked   chan struct{} // closed when no Start hook will run any more
 	shutdown *attempt      // set by the first Shutdown
-	hurry    chan struct{}
-	deadline time.Time // of the drain; may only shrink
+	deadline time.Time     // of the shutdown; may only shrink
+	shrunk   chan struct{} // closed and replaced when it does
 }
 
 // attempt is a startup or a shutdown that concurrent callers join.
@@ -103,12 +125,18 @@ func New(cfg Config) *Instance {
 	if cfg.StartupTimeout <= 0 {
 		cfg.StartupTimeout = DefaultStartupTimeout
 	}
+	if cfg.MaxRetries <= 0 {
+		cfg.MaxRetries = DefaultMaxRetries
+	}
+	if cfg.Drain <= 0 {
+		cfg.Drain = DefaultDrain
+	}
 	return &Instance{
 		cfg:     cfg,
 		status:  Status{State: Uninitialized, Capacity: cfg.Capacity, Since: time.Now()},
 		changed: make(chan struct{}),
 		steps:   map[*step]struct{}{},
-		hurry:   make(chan struct{}, 1),
+		shrunk:  make(chan struct{}),
 		hooked:  make(chan struct{}),
 	}
 }
@@ -138,8 +166,9 @@ func (i *Instance) Metrics() Metrics {
 	return m
 }
 
-// to makes a transition. Callers hold the lock and have checked that it is allowed.
-func (i *Instance) to(s State, reason string) {
+// to makes a transition, and remembers it with the trace of ctx. Callers hold the lock and
+// have checked that it is allowed.
+func (i *Instance) to(ctx context.Context, s State, reason string) {
 	now := time.Now()
 	switch {
 	case s == Busy:
@@ -147,6 +176,9 @@ func (i *Instance) to(s State, reason string) {
 	case i.status.State == Busy:
 		i.metrics.ActiveTime += now.Sub(i.active)
 	}
+	i.remember(Transition{
+		From: i.status.State, To: s, Version: i.status.Version + 1, Time: now, Reason: reason, TraceID: tracedBy(ctx),
+	})
 	i.status.State, i.status.Since, i.status.Reason = s, now, reason
 	i.status.Version++
 	i.metrics.StateTransitions++

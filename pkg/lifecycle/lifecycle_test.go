@@ -96,7 +96,7 @@ func TestTerminated_IsFinal(t *testing.T) {
 	require.NoError(t, i.Shutdown(t.Context(), 0, ""))
 	require.True(t, failure.Is(i.Startup(t.Context()), failure.AgentState))
 	require.True(t, failure.Is(i.Pause(t.Context(), ""), failure.AgentState))
-	require.True(t, failure.Is(i.Resume(""), failure.AgentState))
+	require.True(t, failure.Is(i.Resume(t.Context(), ""), failure.AgentState))
 	_, _, err := i.Admit(t.Context())
 	require.True(t, failure.Is(err, failure.InstanceDraining))
 	require.Equal(t, Terminated, i.Status().State)
@@ -106,7 +106,7 @@ func TestTerminated_IsFinal(t *testing.T) {
 func TestAdmit_LetsInAtMostCapacity(t *testing.T) {
 	i := ready(t, Config{Capacity: 3})
 	var mu sync.Mutex
-	var ends []func(bool)
+	var ends []func(error)
 	var refused int
 	var wg sync.WaitGroup
 	for range 40 {
@@ -126,8 +126,12 @@ func TestAdmit_LetsInAtMostCapacity(t *testing.T) {
 	require.Equal(t, 37, refused)
 	require.Equal(t, Busy, i.Status().State)
 	for n, end := range ends {
-		end(n == 0)
-		end(n == 0) // the first call counts
+		var err error
+		if n == 0 {
+			err = errors.New("failed")
+		}
+		end(err)
+		end(err) // the first call counts
 	}
 	require.Equal(t, Ready, i.Status().State)
 	require.EqualValues(t, 3, i.Metrics().TotalRequests)
@@ -157,11 +161,11 @@ func TestPause_WaitsForStepsAndResumeOpensAgain(t *testing.T) {
 		_, _, err = i.Admit(t.Context())
 		require.True(t, failure.Is(err, failure.InstancePaused))
 
-		end(false)
+		end(nil)
 		require.NoError(t, <-paused)
 		require.Equal(t, Paused, i.Status().State)
 		require.Equal(t, "maintenance", i.Status().Reason)
-		require.NoError(t, i.Resume(""))
+		require.NoError(t, i.Resume(t.Context(), ""))
 		require.Equal(t, Ready, i.Status().State)
 	})
 }
@@ -176,8 +180,8 @@ func TestPause_PastItsDeadlineAdmissionOpensAgain(t *testing.T) {
 		require.True(t, failure.Is(i.Pause(ctx, ""), failure.AgentTimeout))
 		_, other, err := i.Admit(t.Context())
 		require.NoError(t, err)
-		other(false)
-		end(false)
+		other(nil)
+		end(nil)
 	})
 }
 
@@ -193,8 +197,8 @@ func TestShutdown_DrainsThenCancels(t *testing.T) {
 		require.NoError(t, err)
 		ctx, slow, err := i.Admit(t.Context())
 		require.NoError(t, err)
-		go func() { time.Sleep(time.Second); quick(false) }()
-		go func() { <-ctx.Done(); slow(true) }()
+		go func() { time.Sleep(time.Second); quick(nil) }()
+		go func() { <-ctx.Done(); slow(ctx.Err()) }()
 
 		start := time.Now()
 		require.ErrorContains(t, i.Shutdown(t.Context(), 10*time.Second, ""), "1 steps were cancelled")
@@ -209,7 +213,7 @@ func TestShutdown_AShorterDrainShortensTheOneThatRuns(t *testing.T) {
 		i := ready(t, Config{})
 		ctx, end, err := i.Admit(t.Context())
 		require.NoError(t, err)
-		go func() { <-ctx.Done(); end(true) }()
+		go func() { <-ctx.Done(); end(ctx.Err()) }()
 		start := time.Now()
 		go func() { _ = i.Shutdown(t.Context(), time.Hour, "") }()
 		synctest.Wait()

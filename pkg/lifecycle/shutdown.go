@@ -3,19 +3,19 @@ package lifecycle
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
 // Shutdown ends the instance: admission closes, Leave runs, running steps may end within
-// drain and are cancelled after it, Stop runs, and the state is TERMINATED. It returns
-// when that is so, with what went wrong on the way joined into one error; the instance is
-// TERMINATED all the same (LC-17…LC-19). Concurrent calls join; a shorter drain shortens
-// the one that runs. When ctx ends first it returns ctx's error and the shutdown goes on.
+// drain and are cancelled after it, Stop runs, and the state is TERMINATED, within drain and
+// a second whatever hooks do (I5). It returns when that is so, with what went wrong on the
+// way joined into one error; every part runs, and the instance is TERMINATED, all the same
+// (LC-17…LC-19). Concurrent calls join; a shorter drain shortens the one that runs. When
+// ctx ends first it returns ctx's error and the shutdown goes on.
 func (i *Instance) Shutdown(ctx context.Context, drain time.Duration, reason string) error {
-	a := i.beginShutdown(drain, reason)
+	a := i.beginShutdown(ctx, drain, reason)
 	select {
 	case <-a.done:
 		return a.err
@@ -24,18 +24,21 @@ func (i *Instance) Shutdown(ctx context.Context, drain time.Duration, reason str
 	}
 }
 
-// beginShutdown starts the shutdown, or joins it and shortens its drain.
-func (i *Instance) beginShutdown(drain time.Duration, reason string) *attempt {
+// shutDownAfter begins the shutdown that a step's fatal failure asks for.
+func (i *Instance) shutDownAfter(ctx context.Context) {
+	go i.beginShutdown(context.WithoutCancel(ctx), i.cfg.Drain, "a step failed fatally")
+}
+
+// beginShutdown starts the shutdown, or joins it and shortens its deadline.
+func (i *Instance) beginShutdown(ctx context.Context, drain time.Duration, reason string) *attempt {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	deadline := time.Now().Add(drain)
 	if i.shutdown != nil {
 		if deadline.Before(i.deadline) {
 			i.deadline = deadline
-			select {
-			case i.hurry <- struct{}{}:
-			default: // one is waiting already, and will read the latest deadline
-			}
+			close(i.shrunk)
+			i.shrunk = make(chan struct{})
 		}
 		return i.shutdown
 	}
@@ -44,37 +47,82 @@ func (i *Instance) beginShutdown(drain time.Duration, reason string) *attempt {
 	if took && i.status.State == Initializing {
 		i.startup.cancel()
 	}
-	i.status.Pausing = false
-	i.to(ShuttingDown, reason)
-	go i.runShutdown(i.shutdown, took, reason)
+	i.status.Pausing, i.status.Draining = false, i.status.InFlight > 0
+	i.to(ctx, ShuttingDown, reason)
+	go i.runShutdown(context.WithoutCancel(ctx), i.shutdown, took, reason)
 	return i.shutdown
 }
 
-func (i *Instance) runShutdown(a *attempt, took bool, reason string) {
+// What may happen behind the deadline of a shutdown, all within a second: hooks are given
+// up giveUp after their contexts.
+const (
+	leaveTime  = 100 * time.Millisecond
+	cancelTime = 500 * time.Millisecond // for steps that were cancelled
+	stopTime   = 700 * time.Millisecond
+	hookTime   = 5 * time.Second // for each hook, before the deadline too
+)
+
+func (i *Instance) runShutdown(ctx context.Context, a *attempt, took bool, reason string) {
 	defer close(a.done)
 	began := time.Now()
 	var errs []error
 	if took {
 		<-i.hooked // Leave and Stop must not overlap Start
-		errs = append(errs, i.bounded("leave", i.cfg.Leave))
+		errs = append(errs, i.bounded("leave", leaveTime, i.cfg.Leave))
 		errs = append(errs, i.drain())
-		errs = append(errs, i.bounded("stop", i.cfg.Stop))
+		errs = append(errs, i.bounded("stop", stopTime, i.cfg.Stop))
 	}
 	a.err = errors.Join(errs...)
 
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.metrics.ShutdownTime = max(time.Since(began), 1)
-	i.to(Terminated, reason)
+	i.status.Draining = false
+	i.to(ctx, Terminated, reason)
 }
 
-// hookTime is how long Leave and Stop may take each.
-const hookTime = 5 * time.Second
-
-func (i *Instance) bounded(name string, run func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), hookTime)
+// bounded runs a hook of the shutdown. What its error says may be told to whoever asked for
+// the shutdown; its cause is for the log.
+func (i *Instance) bounded(name string, behind time.Duration, run func(context.Context) error) error {
+	ctx, cancel := i.until(behind)
 	defer cancel()
-	return i.hook(ctx, name, run)
+	ctx, cancelHook := context.WithTimeout(ctx, hookTime)
+	defer cancelHook()
+	err := i.hook(ctx, name, run)
+	if err == nil {
+		return nil
+	}
+	why := "failed; the worker's log has the cause"
+	switch told, ok := errors.AsType[*failure.Error](err); {
+	case ok:
+		why = "failed: " + told.Message
+	case errors.Is(err, errPanic):
+		why = "panicked; the worker's log has the cause"
+	case errors.Is(err, errGivenUp):
+		why = errGivenUp.Error()
+	}
+	return failure.Newf(failure.AgentLogic, "lifecycle.Shutdown", "the %s hook %s", name, why).Because(err)
+}
+
+// until returns a context that ends a little behind the deadline of the shutdown, which may
+// come nearer meanwhile.
+func (i *Instance) until(behind time.Duration) (context.Context, context.CancelFunc) {
+	ctx, end := context.WithCancelCause(context.Background())
+	go func() {
+		for ctx.Err() == nil {
+			i.mu.Lock()
+			timer, shrunk := time.NewTimer(time.Until(i.deadline)+behind), i.shrunk
+			i.mu.Unlock()
+			select {
+			case <-timer.C:
+				end(context.DeadlineExceeded)
+			case <-shrunk:
+			case <-ctx.Done():
+			}
+			timer.Stop()
+		}
+	}()
+	return ctx, func() { end(nil) }
 }
 
 // errStopped is the cause of a step's context when the shutdown cancels it.
@@ -84,39 +132,23 @@ var errStopped = failure.New(failure.InstanceDraining, "lifecycle.Shutdown", "th
 // little more for those.
 func (i *Instance) drain() error {
 	idle := func(s Status) bool { return s.InFlight == 0 }
-	for {
-		i.mu.Lock()
-		deadline := i.deadline
-		i.mu.Unlock()
-		ctx, cancel := context.WithDeadline(context.Background(), deadline)
-		stop := make(chan struct{})
-		go func() {
-			select {
-			case <-i.hurry:
-				cancel()
-			case <-stop:
-			}
-		}()
-		err := i.await(ctx, idle)
-		close(stop)
-		cancel()
-		if err == nil {
-			return nil
-		}
-		if errors.Is(err, context.DeadlineExceeded) {
-			break
-		}
+	ctx, cancel := i.until(0)
+	defer cancel()
+	if i.await(ctx, idle) == nil {
+		return nil
 	}
 	i.mu.Lock()
 	left := len(i.steps)
 	for s := range i.steps {
 		s.cancel(errStopped)
 	}
+	i.status.Draining = false
+	i.notify()
 	i.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), forced)
-	defer cancel()
+	ctx, cancelWait := i.until(cancelTime)
+	defer cancelWait()
 	if err := i.await(ctx, idle); err != nil {
-		return fmt.Errorf("drain: of %d steps cancelled at the deadline, some did not end and were given up", left)
+		return failure.Newf(failure.AgentTimeout, "lifecycle.Shutdown", "of %d steps cancelled at the deadline, some did not end and were given up", left)
 	}
-	return fmt.Errorf("drain: %d steps were cancelled at the deadline", left)
+	return failure.Newf(failure.AgentTimeout, "lifecycle.Shutdown", "%d steps were cancelled at the deadline", left)
 }

@@ -39,6 +39,10 @@ type Registration interface {
 	// SetState changes the registered state in one transaction that holds only while the
 	// registration is still this one. Modes: agent_state when it is not.
 	SetState(ctx context.Context, s lifecycle.State) error
+	// Lease is what is known of the lease, and a channel that is closed when that changes.
+	// While the registry does not answer it is UNKNOWN, and EXPIRED from when the registry
+	// says that the registration is gone until it stands anew (guarantees F9, F11).
+	Lease() (lifecycle.Lease, <-chan struct{})
 	// Close removes the registration and its lease. It may be called more than once. When
 	// the registry cannot be reached the lease runs out by itself.
 	Close(ctx context.Context) error

@@ -36,11 +36,11 @@ func (s *agentServer) ExecuteStep(req *troupev1.ExecuteStepRequest, stream troup
 		// Not the caller's fault: its view of the registry is behind, and another instance may take the step.
 		return failure.Newf(failure.AgentState, "agent.ExecuteStep", "agent: this worker hosts %q, not %q", s.agent.Name(), req.GetAgent())
 	}
-	ctx, end, err := s.instance.Admit(stream.Context())
+	ctx, end, err := s.instance.Admit(lifecycle.Traced(stream.Context(), req.GetTraceId()))
 	if err != nil {
 		return err
 	}
-	failed := true
+	failed := errUnfinished
 	defer func() { end(failed) }()
 	if err := stream.SendHeader(nil); err != nil { // tells the caller that the step is admitted
 		return err
@@ -53,9 +53,12 @@ func (s *agentServer) ExecuteStep(req *troupev1.ExecuteStepRequest, stream troup
 		s.log.Warn("step failed", zap.String("trace", req.GetTraceId()), zap.Int32("step", req.GetStep()), zap.Error(err))
 		result = &troupev1.StepResult{Step: req.GetStep(), Agent: req.GetAgent(), Failure: failure.ToProto(err)}
 	}
-	failed = err != nil
+	failed = err
 	return stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Result{Result: result}})
 }
+
+// errUnfinished is the failure of a step that ends without any other.
+var errUnfinished = errors.New("the step did not end")
 
 // step runs the agent and commits what it led to.
 func (s *agentServer) step(ctx context.Context, req *troupev1.ExecuteStepRequest, emit func(event.Event) error) (*troupev1.StepResult, error) {

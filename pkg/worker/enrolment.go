@@ -54,7 +54,30 @@ func (e *enrolment) run(ctx context.Context, ready func()) {
 		return
 	}
 	e.board.Set(conditionRegistry, nil)
+	keeping := make(chan struct{})
+	go func() { defer close(keeping); e.followLease(ctx, registration) }()
+	defer func() { <-keeping }()
 	e.follow(ctx, registration, record.State, ready)
+}
+
+// followLease tells the instance what becomes of its lease. One that is EXPIRED makes the
+// worker unready until it is registered anew (F11); one that is UNKNOWN does not (F9).
+func (e *enrolment) followLease(ctx context.Context, registration registry.Registration) {
+	for {
+		lease, changed := registration.Lease()
+		e.instance.SetLease(lease)
+		if lease == lifecycle.LeaseExpired {
+			e.board.Set(conditionRegistry, errors.New("the registration is lost and made anew"))
+			e.log.Warn("the lease is gone; no new steps until it is registered anew")
+		} else {
+			e.board.Set(conditionRegistry, nil)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // follow registers each change of state.

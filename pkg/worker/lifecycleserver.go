@@ -2,14 +2,16 @@ package worker
 
 import (
 	"context"
-	"strings"
+	"encoding/hex"
 	"time"
 
-	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/timestamppb"
+	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/trace"
 
+	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/lifecycle"
+	"github.com/troupe-dev/troupe/pkg/ownership"
 	"github.com/troupe-dev/troupe/pkg/wire"
 )
 
@@ -17,12 +19,15 @@ import (
 type lifecycleServer struct {
 	troupev1.UnimplementedLifecycleServiceServer
 	instance *lifecycle.Instance
+	id       string
+	agent    string
+	version  string
 	drain    time.Duration // when the caller names none
 }
 
 // Startup implements troupev1.LifecycleServiceServer.
 func (s *lifecycleServer) Startup(ctx context.Context, _ *troupev1.StartupRequest) (*troupev1.StartupResponse, error) {
-	if err := s.instance.Startup(ctx); err != nil {
+	if err := s.instance.Startup(traced(ctx)); err != nil {
 		return nil, err
 	}
 	return &troupev1.StartupResponse{Status: s.status()}, nil
@@ -34,28 +39,30 @@ func (s *lifecycleServer) Shutdown(ctx context.Context, req *troupev1.ShutdownRe
 	if req.GetDrain() != nil {
 		drain = req.GetDrain().AsDuration()
 	}
-	err := s.instance.Shutdown(ctx, drain, req.GetReason())
+	err := s.instance.Shutdown(traced(ctx), drain, req.GetReason())
 	if ctx.Err() != nil {
 		return nil, err
 	}
 	resp := &troupev1.ShutdownResponse{Status: s.status()}
-	if err != nil {
-		resp.Errors = strings.Split(err.Error(), "\n")
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // the join itself is wanted, not what is in it
+		for _, e := range joined.Unwrap() {
+			resp.Errors = append(resp.Errors, failure.Plain(e))
+		}
 	}
 	return resp, nil
 }
 
 // Pause implements troupev1.LifecycleServiceServer.
 func (s *lifecycleServer) Pause(ctx context.Context, req *troupev1.PauseRequest) (*troupev1.PauseResponse, error) {
-	if err := s.instance.Pause(ctx, req.GetReason()); err != nil {
+	if err := s.instance.Pause(traced(ctx), req.GetReason()); err != nil {
 		return nil, err
 	}
 	return &troupev1.PauseResponse{Status: s.status()}, nil
 }
 
 // Resume implements troupev1.LifecycleServiceServer.
-func (s *lifecycleServer) Resume(_ context.Context, req *troupev1.ResumeRequest) (*troupev1.ResumeResponse, error) {
-	if err := s.instance.Resume(req.GetReason()); err != nil {
+func (s *lifecycleServer) Resume(ctx context.Context, req *troupev1.ResumeRequest) (*troupev1.ResumeResponse, error) {
+	if err := s.instance.Resume(traced(ctx), req.GetReason()); err != nil {
 		return nil, err
 	}
 	return &troupev1.ResumeResponse{Status: s.status()}, nil
@@ -68,26 +75,59 @@ func (s *lifecycleServer) GetState(context.Context, *troupev1.GetStateRequest) (
 
 // GetMetrics implements troupev1.LifecycleServiceServer.
 func (s *lifecycleServer) GetMetrics(context.Context, *troupev1.GetMetricsRequest) (*troupev1.GetMetricsResponse, error) {
-	m := s.instance.Metrics()
-	return &troupev1.GetMetricsResponse{
-		StartupTime:      durationpb.New(m.StartupTime),
-		ShutdownTime:     durationpb.New(m.ShutdownTime),
-		ActiveTime:       durationpb.New(m.ActiveTime),
-		TotalRequests:    m.TotalRequests,
-		FailedRequests:   m.FailedRequests,
-		StateTransitions: m.StateTransitions,
-	}, nil
+	return wire.MetricsToProto(s.instance.Metrics()), nil
 }
 
-func (s *lifecycleServer) status() *troupev1.InstanceStatus {
-	st := s.instance.Status()
-	return &troupev1.InstanceStatus{
-		State:        wire.StateToProto(st.State),
-		StateVersion: st.Version,
-		InFlight:     int32(st.InFlight),
-		Capacity:     int32(st.Capacity),
-		Pausing:      st.Pausing,
-		Since:        timestamppb.New(st.Since),
-		Reason:       st.Reason,
+// OwnsState implements troupev1.LifecycleServiceServer.
+func (s *lifecycleServer) OwnsState(_ context.Context, req *troupev1.OwnsStateRequest) (*troupev1.OwnsStateResponse, error) {
+	owner, declared := ownership.Of(req.GetKey())
+	return &troupev1.OwnsStateResponse{Owner: wire.OwnerToProto(owner), Owns: owner == ownership.Agent, Declared: declared}, nil
+}
+
+// WatchState implements troupev1.LifecycleServiceServer.
+func (s *lifecycleServer) WatchState(req *troupev1.WatchStateRequest, stream troupev1.LifecycleService_WatchStateServer) error {
+	after := req.GetAfterVersion()
+	for first := true; ; first = false {
+		fresh, status, changed, err := s.instance.Transitions(after)
+		if err != nil {
+			return err
+		}
+		if first {
+			if err := stream.Send(&troupev1.WatchStateResponse{Status: s.named(status)}); err != nil {
+				return err
+			}
+		}
+		for _, t := range fresh {
+			after = t.Version
+			if err := stream.Send(&troupev1.WatchStateResponse{Transition: wire.TransitionToProto(t), Status: s.named(status)}); err != nil {
+				return err
+			}
+		}
+		if status.State == lifecycle.Terminated {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-stream.Context().Done():
+			return stream.Context().Err()
+		}
 	}
+}
+
+func (s *lifecycleServer) status() *troupev1.InstanceStatus { return s.named(s.instance.Status()) }
+
+func (s *lifecycleServer) named(st lifecycle.Status) *troupev1.InstanceStatus {
+	status := wire.StatusToProto(st)
+	status.InstanceId, status.Agent, status.Version = s.id, s.agent, s.version
+	return status
+}
+
+// traced gives the transitions of a call the trace that it belongs to, or one of its own
+// (LC-14).
+func traced(ctx context.Context) context.Context {
+	if span := trace.SpanContextFromContext(ctx); span.HasTraceID() {
+		return lifecycle.Traced(ctx, span.TraceID().String())
+	}
+	id := uuid.New()
+	return lifecycle.Traced(ctx, hex.EncodeToString(id[:]))
 }

@@ -81,6 +81,9 @@ func New(t *telemetry.Telemetry, cfg Config, a *agent.Agent) (*Worker, error) {
 	w.instance = lifecycle.New(lifecycle.Config{
 		Capacity:       a.Capacity(),
 		StartupTimeout: a.StartTimeout(),
+		RetryOnFailure: a.StartRetries() > 0,
+		MaxRetries:     a.StartRetries(),
+		Drain:          cfg.Drain,
 		Start:          a.Start,
 		Leave:          func(ctx context.Context) error { return w.enrolment.leave(ctx) },
 		Stop:           func(context.Context) error { return a.Close() },
@@ -118,7 +121,9 @@ func (w *Worker) open() (err error) {
 	if w.grpc, err = rpc.NewServer(w.telemetry, rpc.Config{Reflection: w.cfg.Reflection, Inner: true}); err != nil {
 		return err
 	}
-	troupev1.RegisterLifecycleServiceServer(w.grpc, &lifecycleServer{instance: w.instance, drain: w.cfg.Drain})
+	troupev1.RegisterLifecycleServiceServer(w.grpc, &lifecycleServer{
+		instance: w.instance, id: w.cfg.InstanceID, agent: w.agent.Name(), version: w.agent.Version(), drain: w.cfg.Drain,
+	})
 	troupev1.RegisterAgentServiceServer(w.grpc, &agentServer{
 		log: w.telemetry.Log, agent: w.agent, instance: w.instance, turns: memoryrpc.New(memory),
 	})
@@ -158,6 +163,7 @@ func (w *Worker) instancePart() process.Part {
 		go func() { defer close(enrolled); w.enrolment.run(enrol, ready) }()
 		defer func() { stop(); <-enrolled }()
 
+		ctx = traced(ctx)
 		if err := w.instance.Startup(ctx); err != nil {
 			_ = w.instance.Shutdown(context.WithoutCancel(ctx), 0, "the start failed") // so that nothing stays registered
 			if ctx.Err() != nil {

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/lifecycle"
 	"github.com/troupe-dev/troupe/pkg/wire"
 )
 
@@ -70,6 +71,9 @@ func (g *registration) persist(ctx context.Context, op string) error {
 	var last error
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
 		last = g.enrol(ctx, op)
+		if !first {
+			g.learn(last)
+		}
 		if first && failure.Is(last, failure.AgentState) {
 			if free.IsZero() {
 				free = time.Now().Add(time.Duration(g.registry.ttl)*time.Second + expiryLag)
@@ -142,6 +146,7 @@ func (g *registration) ensureLease(ctx context.Context) error {
 			return err
 		}
 		if g.created != 0 { // else it only ran out while we waited for a place
+			g.set(lifecycle.LeaseExpired)
 			g.log.Warn("the lease is gone; registering anew")
 		}
 		g.lease = clientv3.NoLease

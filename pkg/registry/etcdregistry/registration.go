@@ -19,8 +19,9 @@ import (
 
 // Register implements registry.Registrar. While etcd is away it waits, and logs so at a
 // growing interval. It also waits for the place of an instance that crashed, for as long
-// as a lease outlives its process; a place that is not free then is taken. When a registration is lost later, because the lease ran out or the
-// key was deleted, it is made anew, with a higher incarnation and the state asked for last;
+// as a lease outlives its process; a place that is not free then is taken. When a
+// registration is lost later, because the lease ran out or the key was deleted, it is made
+// anew, with a higher incarnation and the state asked for last;
 // while etcd does not answer it counts as registered (guarantees F9, F11).
 func (r *Registry) Register(ctx context.Context, in registry.Instance) (registry.Registration, error) {
 	const op = "registry.Register"
@@ -29,12 +30,13 @@ func (r *Registry) Register(ctx context.Context, in registry.Instance) (registry
 			"an instance needs an agent's name without a slash and an id; these are %q and %q", in.Agent, in.ID)
 	}
 	g := &registration{
-		registry: r,
-		log:      r.log.With(zap.String("agent", in.Agent), zap.String("instance", in.ID)),
-		path:     r.path(in.Key()),
-		instance: in,
-		turn:     semaphore.NewWeighted(1),
-		doubt:    make(chan struct{}, 1),
+		leaseFact: leaseFact{lease: lifecycle.LeaseOK, changed: make(chan struct{})},
+		registry:  r,
+		log:       r.log.With(zap.String("agent", in.Agent), zap.String("instance", in.ID)),
+		path:      r.path(in.Key()),
+		instance:  in,
+		turn:      semaphore.NewWeighted(1),
+		doubt:     make(chan struct{}, 1),
 	}
 	keeping, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	if err := g.persist(ctx, op); err != nil {
@@ -53,6 +55,7 @@ func (r *Registry) Register(ctx context.Context, in registry.Instance) (registry
 // registration implements registry.Registration. Its keeper is the goroutine that keeps
 // the lease alive and makes the registration anew once it is lost.
 type registration struct {
+	leaseFact
 	registry *Registry
 	log      *zap.Logger
 	path     string

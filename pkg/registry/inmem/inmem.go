@@ -140,3 +140,6 @@ func (g *registration) Close(context.Context) error {
 	r.tell(registry.Update{Delete: &g.key})
 	return nil
 }
+
+// Lease implements registry.Registration: it is always kept.
+func (*registration) Lease() (lifecycle.Lease, <-chan struct{}) { return lifecycle.LeaseOK, nil }

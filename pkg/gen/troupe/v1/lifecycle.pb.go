@@ -97,6 +97,125 @@ func (InstanceState) EnumDescriptor() ([]byte, []int) {
 	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{0}
 }
 
+// LeaseState is what a worker knows of its registration.
+type LeaseState int32
+
+const (
+	// Not set: the worker is not registered yet.
+	LeaseState_LEASE_STATE_UNSPECIFIED LeaseState = 0
+	// The lease is kept alive.
+	LeaseState_LEASE_STATE_OK LeaseState = 1
+	// The registry does not answer. The worker goes on and takes steps.
+	LeaseState_LEASE_STATE_UNKNOWN LeaseState = 2
+	// The registry says that the lease is gone. The worker takes no steps until it is
+	// registered anew; those that run go on.
+	LeaseState_LEASE_STATE_EXPIRED LeaseState = 3
+)
+
+// Enum value maps for LeaseState.
+var (
+	LeaseState_name = map[int32]string{
+		0: "LEASE_STATE_UNSPECIFIED",
+		1: "LEASE_STATE_OK",
+		2: "LEASE_STATE_UNKNOWN",
+		3: "LEASE_STATE_EXPIRED",
+	}
+	LeaseState_value = map[string]int32{
+		"LEASE_STATE_UNSPECIFIED": 0,
+		"LEASE_STATE_OK":          1,
+		"LEASE_STATE_UNKNOWN":     2,
+		"LEASE_STATE_EXPIRED":     3,
+	}
+)
+
+func (x LeaseState) Enum() *LeaseState {
+	p := new(LeaseState)
+	*p = x
+	return p
+}
+
+func (x LeaseState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (LeaseState) Descriptor() protoreflect.EnumDescriptor {
+	return file_troupe_v1_lifecycle_proto_enumTypes[1].Descriptor()
+}
+
+func (LeaseState) Type() protoreflect.EnumType {
+	return &file_troupe_v1_lifecycle_proto_enumTypes[1]
+}
+
+func (x LeaseState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use LeaseState.Descriptor instead.
+func (LeaseState) EnumDescriptor() ([]byte, []int) {
+	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{1}
+}
+
+// Owner is the tier that owns a key of state, and is the only one to write it.
+type Owner int32
+
+const (
+	// Not set.
+	Owner_OWNER_UNSPECIFIED Owner = 0
+	// The worker's own RAM, from its startup to its shutdown.
+	Owner_OWNER_AGENT Owner = 1
+	// The memory service.
+	Owner_OWNER_MEMORY Owner = 2
+	// The orchestrator.
+	Owner_OWNER_ORCHESTRATOR Owner = 3
+	// Two owners under a protocol of their own.
+	Owner_OWNER_SHARED Owner = 4
+)
+
+// Enum value maps for Owner.
+var (
+	Owner_name = map[int32]string{
+		0: "OWNER_UNSPECIFIED",
+		1: "OWNER_AGENT",
+		2: "OWNER_MEMORY",
+		3: "OWNER_ORCHESTRATOR",
+		4: "OWNER_SHARED",
+	}
+	Owner_value = map[string]int32{
+		"OWNER_UNSPECIFIED":  0,
+		"OWNER_AGENT":        1,
+		"OWNER_MEMORY":       2,
+		"OWNER_ORCHESTRATOR": 3,
+		"OWNER_SHARED":       4,
+	}
+)
+
+func (x Owner) Enum() *Owner {
+	p := new(Owner)
+	*p = x
+	return p
+}
+
+func (x Owner) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Owner) Descriptor() protoreflect.EnumDescriptor {
+	return file_troupe_v1_lifecycle_proto_enumTypes[2].Descriptor()
+}
+
+func (Owner) Type() protoreflect.EnumType {
+	return &file_troupe_v1_lifecycle_proto_enumTypes[2]
+}
+
+func (x Owner) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Owner.Descriptor instead.
+func (Owner) EnumDescriptor() ([]byte, []int) {
+	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{2}
+}
+
 // InstanceStatus is the state of an instance with the facts beside it.
 type InstanceStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -113,7 +232,17 @@ type InstanceStatus struct {
 	// since is when the state was entered.
 	Since *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=since,proto3" json:"since,omitempty"`
 	// reason is why, as the caller of the last verb gave it.
-	Reason        string `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason string `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
+	// lease is what the worker knows of its registration.
+	Lease LeaseState `protobuf:"varint,8,opt,name=lease,proto3,enum=troupe.v1.LeaseState" json:"lease,omitempty"`
+	// draining is set while running steps may still end in SHUTTING_DOWN.
+	Draining bool `protobuf:"varint,9,opt,name=draining,proto3" json:"draining,omitempty"`
+	// instance_id is the instance.
+	InstanceId string `protobuf:"bytes,10,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
+	// agent is the agent that it hosts.
+	Agent string `protobuf:"bytes,11,opt,name=agent,proto3" json:"agent,omitempty"`
+	// version is the version of the agent.
+	Version       string `protobuf:"bytes,12,opt,name=version,proto3" json:"version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -197,6 +326,132 @@ func (x *InstanceStatus) GetReason() string {
 	return ""
 }
 
+func (x *InstanceStatus) GetLease() LeaseState {
+	if x != nil {
+		return x.Lease
+	}
+	return LeaseState_LEASE_STATE_UNSPECIFIED
+}
+
+func (x *InstanceStatus) GetDraining() bool {
+	if x != nil {
+		return x.Draining
+	}
+	return false
+}
+
+func (x *InstanceStatus) GetInstanceId() string {
+	if x != nil {
+		return x.InstanceId
+	}
+	return ""
+}
+
+func (x *InstanceStatus) GetAgent() string {
+	if x != nil {
+		return x.Agent
+	}
+	return ""
+}
+
+func (x *InstanceStatus) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+// Transition is one change of state.
+type Transition struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// from is the state that was left.
+	From InstanceState `protobuf:"varint,1,opt,name=from,proto3,enum=troupe.v1.InstanceState" json:"from,omitempty"`
+	// to is the state that was entered.
+	To InstanceState `protobuf:"varint,2,opt,name=to,proto3,enum=troupe.v1.InstanceState" json:"to,omitempty"`
+	// version is the state_version that the transition led to: 1, 2, 3, …
+	Version uint64 `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`
+	// time is when it happened, by the clock of the worker.
+	Time *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=time,proto3" json:"time,omitempty"`
+	// reason is why, as the caller of the verb gave it.
+	Reason string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	// trace_id is the trace of the call that led to it, 32 lower-case hex digits.
+	TraceId       string `protobuf:"bytes,6,opt,name=trace_id,json=traceId,proto3" json:"trace_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Transition) Reset() {
+	*x = Transition{}
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Transition) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Transition) ProtoMessage() {}
+
+func (x *Transition) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Transition.ProtoReflect.Descriptor instead.
+func (*Transition) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Transition) GetFrom() InstanceState {
+	if x != nil {
+		return x.From
+	}
+	return InstanceState_INSTANCE_STATE_UNSPECIFIED
+}
+
+func (x *Transition) GetTo() InstanceState {
+	if x != nil {
+		return x.To
+	}
+	return InstanceState_INSTANCE_STATE_UNSPECIFIED
+}
+
+func (x *Transition) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *Transition) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *Transition) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Transition) GetTraceId() string {
+	if x != nil {
+		return x.TraceId
+	}
+	return ""
+}
+
 // StartupRequest asks for the start of the instance. Its deadline bounds the start; the
 // agent's own startup timeout does too, whichever is shorter.
 type StartupRequest struct {
@@ -207,7 +462,7 @@ type StartupRequest struct {
 
 func (x *StartupRequest) Reset() {
 	*x = StartupRequest{}
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[1]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -219,7 +474,7 @@ func (x *StartupRequest) String() string {
 func (*StartupRequest) ProtoMessage() {}
 
 func (x *StartupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[1]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -232,7 +487,7 @@ func (x *StartupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartupRequest.ProtoReflect.Descriptor instead.
 func (*StartupRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{1}
+	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{2}
 }
 
 // StartupResponse says where the instance stands.
@@ -246,7 +501,7 @@ type StartupResponse struct {
 
 func (x *StartupResponse) Reset() {
 	*x = StartupResponse{}
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[2]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -258,7 +513,7 @@ func (x *StartupResponse) String() string {
 func (*StartupResponse) ProtoMessage() {}
 
 func (x *StartupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[2]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -271,7 +526,7 @@ func (x *StartupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartupResponse.ProtoReflect.Descriptor instead.
 func (*StartupResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{2}
+	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *StartupResponse) GetStatus() *InstanceStatus {
@@ -295,7 +550,7 @@ type ShutdownRequest struct {
 
 func (x *ShutdownRequest) Reset() {
 	*x = ShutdownRequest{}
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[3]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -307,7 +562,7 @@ func (x *ShutdownRequest) String() string {
 func (*ShutdownRequest) ProtoMessage() {}
 
 func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[3]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -320,7 +575,7 @@ func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownRequest.ProtoReflect.Descriptor instead.
 func (*ShutdownRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{3}
+	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ShutdownRequest) GetDrain() *durationpb.Duration {
@@ -351,7 +606,7 @@ type ShutdownResponse struct {
 
 func (x *ShutdownResponse) Reset() {
 	*x = ShutdownResponse{}
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[4]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -363,7 +618,7 @@ func (x *ShutdownResponse) String() string {
 func (*ShutdownResponse) ProtoMessage() {}
 
 func (x *ShutdownResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[4]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -376,7 +631,7 @@ func (x *ShutdownResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownResponse.ProtoReflect.Descriptor instead.
 func (*ShutdownResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{4}
+	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ShutdownResponse) GetStatus() *InstanceStatus {
@@ -404,7 +659,7 @@ type PauseRequest struct {
 
 func (x *PauseRequest) Reset() {
 	*x = PauseRequest{}
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[5]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -416,7 +671,7 @@ func (x *PauseRequest) String() string {
 func (*PauseRequest) ProtoMessage() {}
 
 func (x *PauseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[5]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -429,7 +684,7 @@ func (x *PauseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseRequest.ProtoReflect.Descriptor instead.
 func (*PauseRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{5}
+	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *PauseRequest) GetReason() string {
@@ -450,7 +705,7 @@ type PauseResponse struct {
 
 func (x *PauseResponse) Reset() {
 	*x = PauseResponse{}
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[6]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -462,7 +717,7 @@ func (x *PauseResponse) String() string {
 func (*PauseResponse) ProtoMessage() {}
 
 func (x *PauseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[6]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -475,7 +730,7 @@ func (x *PauseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseResponse.ProtoReflect.Descriptor instead.
 func (*PauseResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{6}
+	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *PauseResponse) GetStatus() *InstanceStatus {
@@ -496,7 +751,7 @@ type ResumeRequest struct {
 
 func (x *ResumeRequest) Reset() {
 	*x = ResumeRequest{}
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[7]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -508,7 +763,7 @@ func (x *ResumeRequest) String() string {
 func (*ResumeRequest) ProtoMessage() {}
 
 func (x *ResumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[7]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -521,7 +776,7 @@ func (x *ResumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeRequest.ProtoReflect.Descriptor instead.
 func (*ResumeRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{7}
+	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ResumeRequest) GetReason() string {
@@ -542,7 +797,7 @@ type ResumeResponse struct {
 
 func (x *ResumeResponse) Reset() {
 	*x = ResumeResponse{}
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[8]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -554,7 +809,7 @@ func (x *ResumeResponse) String() string {
 func (*ResumeResponse) ProtoMessage() {}
 
 func (x *ResumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[8]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -567,7 +822,7 @@ func (x *ResumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeResponse.ProtoReflect.Descriptor instead.
 func (*ResumeResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{8}
+	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ResumeResponse) GetStatus() *InstanceStatus {
@@ -586,7 +841,7 @@ type GetStateRequest struct {
 
 func (x *GetStateRequest) Reset() {
 	*x = GetStateRequest{}
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[9]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -598,7 +853,7 @@ func (x *GetStateRequest) String() string {
 func (*GetStateRequest) ProtoMessage() {}
 
 func (x *GetStateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[9]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -611,7 +866,7 @@ func (x *GetStateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStateRequest.ProtoReflect.Descriptor instead.
 func (*GetStateRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{9}
+	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{10}
 }
 
 // GetStateResponse says where the instance stands.
@@ -625,7 +880,7 @@ type GetStateResponse struct {
 
 func (x *GetStateResponse) Reset() {
 	*x = GetStateResponse{}
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[10]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -637,7 +892,7 @@ func (x *GetStateResponse) String() string {
 func (*GetStateResponse) ProtoMessage() {}
 
 func (x *GetStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[10]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -650,7 +905,7 @@ func (x *GetStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStateResponse.ProtoReflect.Descriptor instead.
 func (*GetStateResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{10}
+	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *GetStateResponse) GetStatus() *InstanceStatus {
@@ -669,7 +924,7 @@ type GetMetricsRequest struct {
 
 func (x *GetMetricsRequest) Reset() {
 	*x = GetMetricsRequest{}
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[11]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -681,7 +936,7 @@ func (x *GetMetricsRequest) String() string {
 func (*GetMetricsRequest) ProtoMessage() {}
 
 func (x *GetMetricsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[11]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -694,7 +949,7 @@ func (x *GetMetricsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetMetricsRequest.ProtoReflect.Descriptor instead.
 func (*GetMetricsRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{11}
+	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{12}
 }
 
 // GetMetricsResponse holds the counters of the instance. They only grow.
@@ -718,7 +973,7 @@ type GetMetricsResponse struct {
 
 func (x *GetMetricsResponse) Reset() {
 	*x = GetMetricsResponse{}
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[12]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -730,7 +985,7 @@ func (x *GetMetricsResponse) String() string {
 func (*GetMetricsResponse) ProtoMessage() {}
 
 func (x *GetMetricsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[12]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -743,7 +998,7 @@ func (x *GetMetricsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetMetricsResponse.ProtoReflect.Descriptor instead.
 func (*GetMetricsResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{12}
+	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GetMetricsResponse) GetStartupTime() *durationpb.Duration {
@@ -788,11 +1043,223 @@ func (x *GetMetricsResponse) GetStateTransitions() uint64 {
 	return 0
 }
 
+// OwnsStateRequest asks about a key of state.
+type OwnsStateRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// key is the name of the state, 1 to 256 bytes.
+	Key           string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OwnsStateRequest) Reset() {
+	*x = OwnsStateRequest{}
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OwnsStateRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OwnsStateRequest) ProtoMessage() {}
+
+func (x *OwnsStateRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OwnsStateRequest.ProtoReflect.Descriptor instead.
+func (*OwnsStateRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *OwnsStateRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+// OwnsStateResponse says whose the key is.
+type OwnsStateResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// owner is the tier that owns the key.
+	Owner Owner `protobuf:"varint,1,opt,name=owner,proto3,enum=troupe.v1.Owner" json:"owner,omitempty"`
+	// owns is whether this agent may write the key: only when the owner is AGENT.
+	Owns bool `protobuf:"varint,2,opt,name=owns,proto3" json:"owns,omitempty"`
+	// declared is whether a rule names the key. One that no rule names is AGENT's.
+	Declared      bool `protobuf:"varint,3,opt,name=declared,proto3" json:"declared,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OwnsStateResponse) Reset() {
+	*x = OwnsStateResponse{}
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OwnsStateResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OwnsStateResponse) ProtoMessage() {}
+
+func (x *OwnsStateResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OwnsStateResponse.ProtoReflect.Descriptor instead.
+func (*OwnsStateResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *OwnsStateResponse) GetOwner() Owner {
+	if x != nil {
+		return x.Owner
+	}
+	return Owner_OWNER_UNSPECIFIED
+}
+
+func (x *OwnsStateResponse) GetOwns() bool {
+	if x != nil {
+		return x.Owns
+	}
+	return false
+}
+
+func (x *OwnsStateResponse) GetDeclared() bool {
+	if x != nil {
+		return x.Declared
+	}
+	return false
+}
+
+// WatchStateRequest asks for the transitions of an instance.
+type WatchStateRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// after_version is the state_version of the last transition that is known; 0 for all.
+	// Above the current one it is an error.
+	AfterVersion  uint64 `protobuf:"varint,1,opt,name=after_version,json=afterVersion,proto3" json:"after_version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchStateRequest) Reset() {
+	*x = WatchStateRequest{}
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchStateRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchStateRequest) ProtoMessage() {}
+
+func (x *WatchStateRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchStateRequest.ProtoReflect.Descriptor instead.
+func (*WatchStateRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *WatchStateRequest) GetAfterVersion() uint64 {
+	if x != nil {
+		return x.AfterVersion
+	}
+	return 0
+}
+
+// WatchStateResponse is one item of the stream.
+type WatchStateResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// transition is what happened; absent in the first item.
+	Transition *Transition `protobuf:"bytes,1,opt,name=transition,proto3" json:"transition,omitempty"`
+	// status is where the instance stood when the item was made.
+	Status        *InstanceStatus `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchStateResponse) Reset() {
+	*x = WatchStateResponse{}
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchStateResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchStateResponse) ProtoMessage() {}
+
+func (x *WatchStateResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchStateResponse.ProtoReflect.Descriptor instead.
+func (*WatchStateResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *WatchStateResponse) GetTransition() *Transition {
+	if x != nil {
+		return x.Transition
+	}
+	return nil
+}
+
+func (x *WatchStateResponse) GetStatus() *InstanceStatus {
+	if x != nil {
+		return x.Status
+	}
+	return nil
+}
+
 var File_troupe_v1_lifecycle_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_lifecycle_proto_rawDesc = "" +
 	"\n" +
-	"\x19troupe/v1/lifecycle.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x82\x02\n" +
+	"\x19troupe/v1/lifecycle.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9c\x03\n" +
 	"\x0eInstanceStatus\x12.\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x18.troupe.v1.InstanceStateR\x05state\x12#\n" +
 	"\rstate_version\x18\x02 \x01(\x04R\fstateVersion\x12\x1b\n" +
@@ -800,7 +1267,22 @@ const file_troupe_v1_lifecycle_proto_rawDesc = "" +
 	"\bcapacity\x18\x04 \x01(\x05R\bcapacity\x12\x18\n" +
 	"\apausing\x18\x05 \x01(\bR\apausing\x120\n" +
 	"\x05since\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x16\n" +
-	"\x06reason\x18\a \x01(\tR\x06reason\"\x10\n" +
+	"\x06reason\x18\a \x01(\tR\x06reason\x12+\n" +
+	"\x05lease\x18\b \x01(\x0e2\x15.troupe.v1.LeaseStateR\x05lease\x12\x1a\n" +
+	"\bdraining\x18\t \x01(\bR\bdraining\x12\x1f\n" +
+	"\vinstance_id\x18\n" +
+	" \x01(\tR\n" +
+	"instanceId\x12\x14\n" +
+	"\x05agent\x18\v \x01(\tR\x05agent\x12\x18\n" +
+	"\aversion\x18\f \x01(\tR\aversion\"\xe1\x01\n" +
+	"\n" +
+	"Transition\x12,\n" +
+	"\x04from\x18\x01 \x01(\x0e2\x18.troupe.v1.InstanceStateR\x04from\x12(\n" +
+	"\x02to\x18\x02 \x01(\x0e2\x18.troupe.v1.InstanceStateR\x02to\x12\x18\n" +
+	"\aversion\x18\x03 \x01(\x04R\aversion\x12.\n" +
+	"\x04time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x19\n" +
+	"\btrace_id\x18\x06 \x01(\tR\atraceId\"\x10\n" +
 	"\x0eStartupRequest\"D\n" +
 	"\x0fStartupResponse\x121\n" +
 	"\x06status\x18\x01 \x01(\v2\x19.troupe.v1.InstanceStatusR\x06status\"s\n" +
@@ -830,7 +1312,21 @@ const file_troupe_v1_lifecycle_proto_rawDesc = "" +
 	"activeTime\x12%\n" +
 	"\x0etotal_requests\x18\x04 \x01(\x04R\rtotalRequests\x12'\n" +
 	"\x0ffailed_requests\x18\x05 \x01(\x04R\x0efailedRequests\x12+\n" +
-	"\x11state_transitions\x18\x06 \x01(\x04R\x10stateTransitions*\x81\x02\n" +
+	"\x11state_transitions\x18\x06 \x01(\x04R\x10stateTransitions\"0\n" +
+	"\x10OwnsStateRequest\x12\x1c\n" +
+	"\x03key\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05 \x01(\x80\x02R\x03key\"k\n" +
+	"\x11OwnsStateResponse\x12&\n" +
+	"\x05owner\x18\x01 \x01(\x0e2\x10.troupe.v1.OwnerR\x05owner\x12\x12\n" +
+	"\x04owns\x18\x02 \x01(\bR\x04owns\x12\x1a\n" +
+	"\bdeclared\x18\x03 \x01(\bR\bdeclared\"8\n" +
+	"\x11WatchStateRequest\x12#\n" +
+	"\rafter_version\x18\x01 \x01(\x04R\fafterVersion\"~\n" +
+	"\x12WatchStateResponse\x125\n" +
+	"\n" +
+	"transition\x18\x01 \x01(\v2\x15.troupe.v1.TransitionR\n" +
+	"transition\x121\n" +
+	"\x06status\x18\x02 \x01(\v2\x19.troupe.v1.InstanceStatusR\x06status*\x81\x02\n" +
 	"\rInstanceState\x12\x1e\n" +
 	"\x1aINSTANCE_STATE_UNSPECIFIED\x10\x00\x12 \n" +
 	"\x1cINSTANCE_STATE_UNINITIALIZED\x10\x01\x12\x1f\n" +
@@ -839,7 +1335,19 @@ const file_troupe_v1_lifecycle_proto_rawDesc = "" +
 	"\x13INSTANCE_STATE_BUSY\x10\x04\x12\x19\n" +
 	"\x15INSTANCE_STATE_PAUSED\x10\x05\x12 \n" +
 	"\x1cINSTANCE_STATE_SHUTTING_DOWN\x10\x06\x12\x1d\n" +
-	"\x19INSTANCE_STATE_TERMINATED\x10\a2\xa4\x03\n" +
+	"\x19INSTANCE_STATE_TERMINATED\x10\a*o\n" +
+	"\n" +
+	"LeaseState\x12\x1b\n" +
+	"\x17LEASE_STATE_UNSPECIFIED\x10\x00\x12\x12\n" +
+	"\x0eLEASE_STATE_OK\x10\x01\x12\x17\n" +
+	"\x13LEASE_STATE_UNKNOWN\x10\x02\x12\x17\n" +
+	"\x13LEASE_STATE_EXPIRED\x10\x03*k\n" +
+	"\x05Owner\x12\x15\n" +
+	"\x11OWNER_UNSPECIFIED\x10\x00\x12\x0f\n" +
+	"\vOWNER_AGENT\x10\x01\x12\x10\n" +
+	"\fOWNER_MEMORY\x10\x02\x12\x16\n" +
+	"\x12OWNER_ORCHESTRATOR\x10\x03\x12\x10\n" +
+	"\fOWNER_SHARED\x10\x042\xb9\x04\n" +
 	"\x10LifecycleService\x12@\n" +
 	"\aStartup\x12\x19.troupe.v1.StartupRequest\x1a\x1a.troupe.v1.StartupResponse\x12C\n" +
 	"\bShutdown\x12\x1a.troupe.v1.ShutdownRequest\x1a\x1b.troupe.v1.ShutdownResponse\x12:\n" +
@@ -847,7 +1355,10 @@ const file_troupe_v1_lifecycle_proto_rawDesc = "" +
 	"\x06Resume\x12\x18.troupe.v1.ResumeRequest\x1a\x19.troupe.v1.ResumeResponse\x12C\n" +
 	"\bGetState\x12\x1a.troupe.v1.GetStateRequest\x1a\x1b.troupe.v1.GetStateResponse\x12I\n" +
 	"\n" +
-	"GetMetrics\x12\x1c.troupe.v1.GetMetricsRequest\x1a\x1d.troupe.v1.GetMetricsResponseB\x9d\x01\n" +
+	"GetMetrics\x12\x1c.troupe.v1.GetMetricsRequest\x1a\x1d.troupe.v1.GetMetricsResponse\x12F\n" +
+	"\tOwnsState\x12\x1b.troupe.v1.OwnsStateRequest\x1a\x1c.troupe.v1.OwnsStateResponse\x12K\n" +
+	"\n" +
+	"WatchState\x12\x1c.troupe.v1.WatchStateRequest\x1a\x1d.troupe.v1.WatchStateResponse0\x01B\x9d\x01\n" +
 	"\rcom.troupe.v1B\x0eLifecycleProtoP\x01Z7github.com/troupe-dev/troupe/pkg/gen/troupe/v1;troupev1\xa2\x02\x03TXX\xaa\x02\tTroupe.V1\xca\x02\tTroupe\\V1\xe2\x02\x15Troupe\\V1\\GPBMetadata\xea\x02\n" +
 	"Troupe::V1b\x06proto3"
 
@@ -863,55 +1374,73 @@ func file_troupe_v1_lifecycle_proto_rawDescGZIP() []byte {
 	return file_troupe_v1_lifecycle_proto_rawDescData
 }
 
-var file_troupe_v1_lifecycle_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_troupe_v1_lifecycle_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_troupe_v1_lifecycle_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_troupe_v1_lifecycle_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_troupe_v1_lifecycle_proto_goTypes = []any{
 	(InstanceState)(0),            // 0: troupe.v1.InstanceState
-	(*InstanceStatus)(nil),        // 1: troupe.v1.InstanceStatus
-	(*StartupRequest)(nil),        // 2: troupe.v1.StartupRequest
-	(*StartupResponse)(nil),       // 3: troupe.v1.StartupResponse
-	(*ShutdownRequest)(nil),       // 4: troupe.v1.ShutdownRequest
-	(*ShutdownResponse)(nil),      // 5: troupe.v1.ShutdownResponse
-	(*PauseRequest)(nil),          // 6: troupe.v1.PauseRequest
-	(*PauseResponse)(nil),         // 7: troupe.v1.PauseResponse
-	(*ResumeRequest)(nil),         // 8: troupe.v1.ResumeRequest
-	(*ResumeResponse)(nil),        // 9: troupe.v1.ResumeResponse
-	(*GetStateRequest)(nil),       // 10: troupe.v1.GetStateRequest
-	(*GetStateResponse)(nil),      // 11: troupe.v1.GetStateResponse
-	(*GetMetricsRequest)(nil),     // 12: troupe.v1.GetMetricsRequest
-	(*GetMetricsResponse)(nil),    // 13: troupe.v1.GetMetricsResponse
-	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 15: google.protobuf.Duration
+	(LeaseState)(0),               // 1: troupe.v1.LeaseState
+	(Owner)(0),                    // 2: troupe.v1.Owner
+	(*InstanceStatus)(nil),        // 3: troupe.v1.InstanceStatus
+	(*Transition)(nil),            // 4: troupe.v1.Transition
+	(*StartupRequest)(nil),        // 5: troupe.v1.StartupRequest
+	(*StartupResponse)(nil),       // 6: troupe.v1.StartupResponse
+	(*ShutdownRequest)(nil),       // 7: troupe.v1.ShutdownRequest
+	(*ShutdownResponse)(nil),      // 8: troupe.v1.ShutdownResponse
+	(*PauseRequest)(nil),          // 9: troupe.v1.PauseRequest
+	(*PauseResponse)(nil),         // 10: troupe.v1.PauseResponse
+	(*ResumeRequest)(nil),         // 11: troupe.v1.ResumeRequest
+	(*ResumeResponse)(nil),        // 12: troupe.v1.ResumeResponse
+	(*GetStateRequest)(nil),       // 13: troupe.v1.GetStateRequest
+	(*GetStateResponse)(nil),      // 14: troupe.v1.GetStateResponse
+	(*GetMetricsRequest)(nil),     // 15: troupe.v1.GetMetricsRequest
+	(*GetMetricsResponse)(nil),    // 16: troupe.v1.GetMetricsResponse
+	(*OwnsStateRequest)(nil),      // 17: troupe.v1.OwnsStateRequest
+	(*OwnsStateResponse)(nil),     // 18: troupe.v1.OwnsStateResponse
+	(*WatchStateRequest)(nil),     // 19: troupe.v1.WatchStateRequest
+	(*WatchStateResponse)(nil),    // 20: troupe.v1.WatchStateResponse
+	(*timestamppb.Timestamp)(nil), // 21: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 22: google.protobuf.Duration
 }
 var file_troupe_v1_lifecycle_proto_depIdxs = []int32{
 	0,  // 0: troupe.v1.InstanceStatus.state:type_name -> troupe.v1.InstanceState
-	14, // 1: troupe.v1.InstanceStatus.since:type_name -> google.protobuf.Timestamp
-	1,  // 2: troupe.v1.StartupResponse.status:type_name -> troupe.v1.InstanceStatus
-	15, // 3: troupe.v1.ShutdownRequest.drain:type_name -> google.protobuf.Duration
-	1,  // 4: troupe.v1.ShutdownResponse.status:type_name -> troupe.v1.InstanceStatus
-	1,  // 5: troupe.v1.PauseResponse.status:type_name -> troupe.v1.InstanceStatus
-	1,  // 6: troupe.v1.ResumeResponse.status:type_name -> troupe.v1.InstanceStatus
-	1,  // 7: troupe.v1.GetStateResponse.status:type_name -> troupe.v1.InstanceStatus
-	15, // 8: troupe.v1.GetMetricsResponse.startup_time:type_name -> google.protobuf.Duration
-	15, // 9: troupe.v1.GetMetricsResponse.shutdown_time:type_name -> google.protobuf.Duration
-	15, // 10: troupe.v1.GetMetricsResponse.active_time:type_name -> google.protobuf.Duration
-	2,  // 11: troupe.v1.LifecycleService.Startup:input_type -> troupe.v1.StartupRequest
-	4,  // 12: troupe.v1.LifecycleService.Shutdown:input_type -> troupe.v1.ShutdownRequest
-	6,  // 13: troupe.v1.LifecycleService.Pause:input_type -> troupe.v1.PauseRequest
-	8,  // 14: troupe.v1.LifecycleService.Resume:input_type -> troupe.v1.ResumeRequest
-	10, // 15: troupe.v1.LifecycleService.GetState:input_type -> troupe.v1.GetStateRequest
-	12, // 16: troupe.v1.LifecycleService.GetMetrics:input_type -> troupe.v1.GetMetricsRequest
-	3,  // 17: troupe.v1.LifecycleService.Startup:output_type -> troupe.v1.StartupResponse
-	5,  // 18: troupe.v1.LifecycleService.Shutdown:output_type -> troupe.v1.ShutdownResponse
-	7,  // 19: troupe.v1.LifecycleService.Pause:output_type -> troupe.v1.PauseResponse
-	9,  // 20: troupe.v1.LifecycleService.Resume:output_type -> troupe.v1.ResumeResponse
-	11, // 21: troupe.v1.LifecycleService.GetState:output_type -> troupe.v1.GetStateResponse
-	13, // 22: troupe.v1.LifecycleService.GetMetrics:output_type -> troupe.v1.GetMetricsResponse
-	17, // [17:23] is the sub-list for method output_type
-	11, // [11:17] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	21, // 1: troupe.v1.InstanceStatus.since:type_name -> google.protobuf.Timestamp
+	1,  // 2: troupe.v1.InstanceStatus.lease:type_name -> troupe.v1.LeaseState
+	0,  // 3: troupe.v1.Transition.from:type_name -> troupe.v1.InstanceState
+	0,  // 4: troupe.v1.Transition.to:type_name -> troupe.v1.InstanceState
+	21, // 5: troupe.v1.Transition.time:type_name -> google.protobuf.Timestamp
+	3,  // 6: troupe.v1.StartupResponse.status:type_name -> troupe.v1.InstanceStatus
+	22, // 7: troupe.v1.ShutdownRequest.drain:type_name -> google.protobuf.Duration
+	3,  // 8: troupe.v1.ShutdownResponse.status:type_name -> troupe.v1.InstanceStatus
+	3,  // 9: troupe.v1.PauseResponse.status:type_name -> troupe.v1.InstanceStatus
+	3,  // 10: troupe.v1.ResumeResponse.status:type_name -> troupe.v1.InstanceStatus
+	3,  // 11: troupe.v1.GetStateResponse.status:type_name -> troupe.v1.InstanceStatus
+	22, // 12: troupe.v1.GetMetricsResponse.startup_time:type_name -> google.protobuf.Duration
+	22, // 13: troupe.v1.GetMetricsResponse.shutdown_time:type_name -> google.protobuf.Duration
+	22, // 14: troupe.v1.GetMetricsResponse.active_time:type_name -> google.protobuf.Duration
+	2,  // 15: troupe.v1.OwnsStateResponse.owner:type_name -> troupe.v1.Owner
+	4,  // 16: troupe.v1.WatchStateResponse.transition:type_name -> troupe.v1.Transition
+	3,  // 17: troupe.v1.WatchStateResponse.status:type_name -> troupe.v1.InstanceStatus
+	5,  // 18: troupe.v1.LifecycleService.Startup:input_type -> troupe.v1.StartupRequest
+	7,  // 19: troupe.v1.LifecycleService.Shutdown:input_type -> troupe.v1.ShutdownRequest
+	9,  // 20: troupe.v1.LifecycleService.Pause:input_type -> troupe.v1.PauseRequest
+	11, // 21: troupe.v1.LifecycleService.Resume:input_type -> troupe.v1.ResumeRequest
+	13, // 22: troupe.v1.LifecycleService.GetState:input_type -> troupe.v1.GetStateRequest
+	15, // 23: troupe.v1.LifecycleService.GetMetrics:input_type -> troupe.v1.GetMetricsRequest
+	17, // 24: troupe.v1.LifecycleService.OwnsState:input_type -> troupe.v1.OwnsStateRequest
+	19, // 25: troupe.v1.LifecycleService.WatchState:input_type -> troupe.v1.WatchStateRequest
+	6,  // 26: troupe.v1.LifecycleService.Startup:output_type -> troupe.v1.StartupResponse
+	8,  // 27: troupe.v1.LifecycleService.Shutdown:output_type -> troupe.v1.ShutdownResponse
+	10, // 28: troupe.v1.LifecycleService.Pause:output_type -> troupe.v1.PauseResponse
+	12, // 29: troupe.v1.LifecycleService.Resume:output_type -> troupe.v1.ResumeResponse
+	14, // 30: troupe.v1.LifecycleService.GetState:output_type -> troupe.v1.GetStateResponse
+	16, // 31: troupe.v1.LifecycleService.GetMetrics:output_type -> troupe.v1.GetMetricsResponse
+	18, // 32: troupe.v1.LifecycleService.OwnsState:output_type -> troupe.v1.OwnsStateResponse
+	20, // 33: troupe.v1.LifecycleService.WatchState:output_type -> troupe.v1.WatchStateResponse
+	26, // [26:34] is the sub-list for method output_type
+	18, // [18:26] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_lifecycle_proto_init() }
@@ -924,8 +1453,8 @@ func file_troupe_v1_lifecycle_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_lifecycle_proto_rawDesc), len(file_troupe_v1_lifecycle_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   13,
+			NumEnums:      3,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -25,6 +25,8 @@ const (
 	LifecycleService_Resume_FullMethodName     = "/troupe.v1.LifecycleService/Resume"
 	LifecycleService_GetState_FullMethodName   = "/troupe.v1.LifecycleService/GetState"
 	LifecycleService_GetMetrics_FullMethodName = "/troupe.v1.LifecycleService/GetMetrics"
+	LifecycleService_OwnsState_FullMethodName  = "/troupe.v1.LifecycleService/OwnsState"
+	LifecycleService_WatchState_FullMethodName = "/troupe.v1.LifecycleService/WatchState"
 )
 
 // LifecycleServiceClient is the client API for LifecycleService service.
@@ -53,6 +55,15 @@ type LifecycleServiceClient interface {
 	GetState(ctx context.Context, in *GetStateRequest, opts ...grpc.CallOption) (*GetStateResponse, error)
 	// GetMetrics answers within 50 ms in every state.
 	GetMetrics(ctx context.Context, in *GetMetricsRequest, opts ...grpc.CallOption) (*GetMetricsResponse, error)
+	// OwnsState says which tier owns a key of state, and whether this agent may write it. It
+	// answers within 50 ms in every state.
+	OwnsState(ctx context.Context, in *OwnsStateRequest, opts ...grpc.CallOption) (*OwnsStateResponse, error)
+	// WatchState streams the transitions above after_version, those that happened and then
+	// those that come, in order and without a gap. The first item has the status now and no
+	// transition. The stream ends with the transition to TERMINATED. Fails with RESOURCE_QUOTA
+	// when the transitions after after_version are no longer known: the instance remembers its
+	// latest 1,024.
+	WatchState(ctx context.Context, in *WatchStateRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchStateResponse], error)
 }
 
 type lifecycleServiceClient struct {
@@ -123,6 +134,35 @@ func (c *lifecycleServiceClient) GetMetrics(ctx context.Context, in *GetMetricsR
 	return out, nil
 }
 
+func (c *lifecycleServiceClient) OwnsState(ctx context.Context, in *OwnsStateRequest, opts ...grpc.CallOption) (*OwnsStateResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(OwnsStateResponse)
+	err := c.cc.Invoke(ctx, LifecycleService_OwnsState_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *lifecycleServiceClient) WatchState(ctx context.Context, in *WatchStateRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchStateResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &LifecycleService_ServiceDesc.Streams[0], LifecycleService_WatchState_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchStateRequest, WatchStateResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type LifecycleService_WatchStateClient = grpc.ServerStreamingClient[WatchStateResponse]
+
 // LifecycleServiceServer is the server API for LifecycleService service.
 // All implementations must embed UnimplementedLifecycleServiceServer
 // for forward compatibility.
@@ -149,6 +189,15 @@ type LifecycleServiceServer interface {
 	GetState(context.Context, *GetStateRequest) (*GetStateResponse, error)
 	// GetMetrics answers within 50 ms in every state.
 	GetMetrics(context.Context, *GetMetricsRequest) (*GetMetricsResponse, error)
+	// OwnsState says which tier owns a key of state, and whether this agent may write it. It
+	// answers within 50 ms in every state.
+	OwnsState(context.Context, *OwnsStateRequest) (*OwnsStateResponse, error)
+	// WatchState streams the transitions above after_version, those that happened and then
+	// those that come, in order and without a gap. The first item has the status now and no
+	// transition. The stream ends with the transition to TERMINATED. Fails with RESOURCE_QUOTA
+	// when the transitions after after_version are no longer known: the instance remembers its
+	// latest 1,024.
+	WatchState(*WatchStateRequest, grpc.ServerStreamingServer[WatchStateResponse]) error
 	mustEmbedUnimplementedLifecycleServiceServer()
 }
 
@@ -176,6 +225,12 @@ func (UnimplementedLifecycleServiceServer) GetState(context.Context, *GetStateRe
 }
 func (UnimplementedLifecycleServiceServer) GetMetrics(context.Context, *GetMetricsRequest) (*GetMetricsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetMetrics not implemented")
+}
+func (UnimplementedLifecycleServiceServer) OwnsState(context.Context, *OwnsStateRequest) (*OwnsStateResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method OwnsState not implemented")
+}
+func (UnimplementedLifecycleServiceServer) WatchState(*WatchStateRequest, grpc.ServerStreamingServer[WatchStateResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchState not implemented")
 }
 func (UnimplementedLifecycleServiceServer) mustEmbedUnimplementedLifecycleServiceServer() {}
 func (UnimplementedLifecycleServiceServer) testEmbeddedByValue()                          {}
@@ -306,6 +361,35 @@ func _LifecycleService_GetMetrics_Handler(srv interface{}, ctx context.Context, 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _LifecycleService_OwnsState_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(OwnsStateRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LifecycleServiceServer).OwnsState(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LifecycleService_OwnsState_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LifecycleServiceServer).OwnsState(ctx, req.(*OwnsStateRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _LifecycleService_WatchState_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchStateRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(LifecycleServiceServer).WatchState(m, &grpc.GenericServerStream[WatchStateRequest, WatchStateResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type LifecycleService_WatchStateServer = grpc.ServerStreamingServer[WatchStateResponse]
+
 // LifecycleService_ServiceDesc is the grpc.ServiceDesc for LifecycleService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -337,7 +421,17 @@ var LifecycleService_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "GetMetrics",
 			Handler:    _LifecycleService_GetMetrics_Handler,
 		},
+		{
+			MethodName: "OwnsState",
+			Handler:    _LifecycleService_OwnsState_Handler,
+		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "WatchState",
+			Handler:       _LifecycleService_WatchState_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "troupe/v1/lifecycle.proto",
 }

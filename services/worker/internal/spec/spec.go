@@ -2,6 +2,7 @@
 package spec
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -57,7 +58,17 @@ type Limits struct {
 
 // Lifecycle is about an instance's way to readiness.
 type Lifecycle struct {
-	Timeout time.Duration `yaml:"timeout"` // of its startup (LC-12)
+	Timeout        time.Duration `yaml:"timeout"`        // of its startup, all tries together (LC-12)
+	RetryOnFailure bool          `yaml:"retryOnFailure"` // try a failed startup again (LC-13)
+	MaxRetries     int           `yaml:"maxRetries"`     // how often; 0 means 3
+}
+
+// retries is how often a startup that failed is tried again.
+func (l Lifecycle) retries() int {
+	if !l.RetryOnFailure {
+		return 0
+	}
+	return cmp.Or(l.MaxRetries, lifecycle.DefaultMaxRetries)
 }
 
 // Names are those of the agents that are declared in a folder, in order.
@@ -146,6 +157,7 @@ func (b *builder) build() (*agent.Agent, error) {
 		Capacity:      s.Limits.Capacity,
 		Timeout:       s.Limits.Timeout,
 		StartTimeout:  s.Lifecycle.Timeout,
+		StartRetries:  s.Lifecycle.retries(),
 		AsksUser:      s.AsksUser,
 		OnFailure:     s.OnFailure,
 	}
@@ -173,6 +185,9 @@ func (b *builder) limits(s Agent) {
 	}
 	if d := s.Lifecycle.Timeout; d < 0 {
 		b.errorf([]any{"lifecycle", "timeout"}, "lifecycle.timeout is %s; use a positive duration, or leave it out for %s", d, lifecycle.DefaultStartupTimeout)
+	}
+	if n := s.Lifecycle.MaxRetries; n < 0 || n > 0 && !s.Lifecycle.RetryOnFailure {
+		b.errorf([]any{"lifecycle", "maxRetries"}, "lifecycle.maxRetries is %d; use it with retryOnFailure: true, and 1 or more", n)
 	}
 	if p := s.OnFailure; p != "" && p != agent.Fail && p != agent.Degrade {
 		b.errorf([]any{"onFailure"}, "onFailure is %q; use %s or %s", p, agent.Fail, agent.Degrade)

@@ -67,13 +67,13 @@ func TestBuild_ReportsAllThatIsWrongWithPlace(t *testing.T) {
 		want []string
 	}{
 		"shape": {
-			"  modl: x\n  plugins: [reflection]\n  tools: [{mcp: {command: [npx]}}]\n  lifecycle: {timeout: 30, retryOnFailure: true}\n",
+			"  modl: x\n  plugins: [reflection]\n  tools: [{mcp: {command: [npx]}}]\n  lifecycle: {timeout: 30, retryOnFailures: true}\n",
 			[]string{
 				`agents.yaml:5: unknown field "modl"; did you mean "model"?`,
 				`agents.yaml:6: unknown field "plugins"; there are asksUser, description, instructions, lifecycle, limits, model, onFailure, tools, version`,
 				`agents.yaml:7: unknown field "tools[0].mcp"; there are builtin, with`,
 				`agents.yaml:8: lifecycle.timeout: want a duration such as 30s or 5m, got "30"`,
-				`agents.yaml:8: unknown field "lifecycle.retryOnFailure"; there are timeout`,
+				`agents.yaml:8: unknown field "lifecycle.retryOnFailures"; did you mean "retryOnFailure"?`,
 			},
 		},
 		"meaning": {
@@ -87,7 +87,7 @@ func TestBuild_ReportsAllThatIsWrongWithPlace(t *testing.T) {
       with: {pth: x}
   onFailure: retry
   limits: {maxIterations: -1, capacity: 100000, timeout: -1s}
-  lifecycle: {timeout: -1s}
+  lifecycle: {timeout: -1s, maxRetries: 2}
 `,
 			[]string{
 				`agents.yaml:6: instructions.file: prompts/b.md cannot be read from the folder of this file`,
@@ -100,6 +100,7 @@ func TestBuild_ReportsAllThatIsWrongWithPlace(t *testing.T) {
 				`agents.yaml:14: limits.capacity is 100000; use 1 to 10000, or leave it out for 16`,
 				`agents.yaml:14: limits.timeout is -1s; use a positive duration, or leave it out for 2m0s`,
 				`agents.yaml:15: lifecycle.timeout is -1s; use a positive duration, or leave it out for 30s`,
+				`agents.yaml:15: lifecycle.maxRetries is 2; use it with retryOnFailure: true, and 1 or more`,
 				`agents.yaml:13: onFailure is "retry"; use fail or degrade`,
 			},
 		},

@@ -1,0 +1,264 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+// states of the transitions so far, in order.
+func story(t *testing.T, i *Instance) (all []State) {
+	t.Helper()
+	transitions, status, _, err := i.Transitions(0)
+	require.NoError(t, err)
+	from := Uninitialized
+	for n, tr := range transitions {
+		require.Equal(t, from, tr.From)
+		require.EqualValues(t, n+1, tr.Version, "no version is left out")
+		from = tr.To
+		all = append(all, tr.To)
+	}
+	require.Equal(t, status.State, from)
+	require.EqualValues(t, len(all), status.Version)
+	require.EqualValues(t, len(all), i.Metrics().StateTransitions)
+	return all
+}
+
+// Req: LC-2, LC-6, LC-14, LC-25
+func TestTransitions_AreNumberedTracedAndLegal(t *testing.T) {
+	ctx := Traced(t.Context(), "0af7651916cd43dd8448eb211c80319c")
+	i := New(Config{})
+	require.NoError(t, i.Startup(ctx))
+	_, end, err := i.Admit(ctx)
+	require.NoError(t, err)
+	end(nil)
+	require.NoError(t, i.Pause(ctx, "lunch"))
+	require.NoError(t, i.Resume(ctx, "back"))
+	require.NoError(t, i.Shutdown(ctx, time.Second, "home"))
+	require.Equal(t, []State{Initializing, Ready, Busy, Ready, Paused, Ready, ShuttingDown, Terminated}, story(t, i))
+	transitions, _, _, err := i.Transitions(4)
+	require.NoError(t, err)
+	require.Len(t, transitions, 4)
+	require.Equal(t, "lunch", transitions[0].Reason)
+	all, _, _, _ := i.Transitions(0)
+	for _, tr := range all {
+		require.Equal(t, "0af7651916cd43dd8448eb211c80319c", tr.TraceID, "to %s", tr.To)
+	}
+}
+
+func TestTransitions_AreRememberedUpToALimit(t *testing.T) {
+	i := ready(t, Config{})
+	for range 2 * MaxHistory {
+		_, end, err := i.Admit(t.Context())
+		require.NoError(t, err)
+		end(nil)
+	}
+	last := i.Status().Version
+	latest, _, _, err := i.Transitions(last - MaxHistory)
+	require.NoError(t, err)
+	require.Len(t, latest, MaxHistory)
+	require.Equal(t, last, latest[MaxHistory-1].Version)
+	_, _, _, err = i.Transitions(last - MaxHistory - 1)
+	require.True(t, failure.Is(err, failure.ResourceQuota), "%v", err)
+	_, _, _, err = i.Transitions(last + 1)
+	require.True(t, failure.Is(err, failure.UserInvalidInput), "%v", err)
+}
+
+// Req: LC-13, LC-24
+func TestStartup_IsTriedAgainWithNothingLeftOfTheTryBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for failures := range DefaultMaxRetries + 2 {
+			tries, held := 0, 0
+			i := New(Config{
+				RetryOnFailure: true,
+				Start: func(context.Context) error {
+					require.Zero(t, held, "the try before was freed")
+					tries++
+					held++
+					if tries <= failures {
+						return errors.New("not yet")
+					}
+					return nil
+				},
+				Stop: func(context.Context) error { held--; return nil },
+			})
+			err := i.Startup(t.Context())
+			require.Equal(t, min(failures, DefaultMaxRetries)+1, tries)
+			if failures <= DefaultMaxRetries {
+				require.NoError(t, err)
+				require.Equal(t, []State{Initializing, Ready}, story(t, i))
+				require.Equal(t, 1, held)
+				require.NoError(t, i.Shutdown(t.Context(), time.Second, ""))
+			}
+			require.Equal(t, Terminated, i.Status().State)
+			require.Zero(t, held)
+		}
+		tries := 0
+		i := New(Config{Start: func(context.Context) error { tries++; return errors.New("never") }})
+		require.Error(t, i.Startup(t.Context()))
+		require.Equal(t, 1, tries, "not unless it is asked for")
+	})
+}
+
+// Req: LC-12, LC-29d
+func TestStartup_AllTriesTogetherAreBoundedByTheShorterTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := func(ctx context.Context) error {
+			select {
+			case <-time.After(2 * time.Second):
+				return errors.New("again")
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		for callers, want := range map[time.Duration]time.Duration{time.Hour: 5 * time.Second, 3 * time.Second: 3 * time.Second} {
+			i := New(Config{RetryOnFailure: true, MaxRetries: 100, StartupTimeout: 5 * time.Second, Start: slow})
+			ctx, cancel := context.WithTimeout(t.Context(), callers)
+			began := time.Now()
+			err := i.Startup(ctx)
+			cancel()
+			require.True(t, failure.Is(err, failure.AgentTimeout), "%v", err)
+			require.Equal(t, want, time.Since(began))
+			synctest.Wait()
+			require.Equal(t, Terminated, i.Status().State)
+		}
+	})
+}
+
+// Req: LC-11
+func TestStartup_KeepsWhatFailedUntilItIsShutDown(t *testing.T) {
+	held := false
+	i := New(Config{
+		KeepFailed: true,
+		Start:      func(context.Context) error { held = true; return errors.New("half way") },
+		Stop:       func(context.Context) error { held = false; return nil },
+	})
+	require.Error(t, i.Startup(t.Context()))
+	require.Error(t, i.Startup(t.Context()), "and it is not run again")
+	require.Equal(t, Initializing, i.Status().State)
+	require.True(t, held)
+	_, _, err := i.Admit(t.Context())
+	require.True(t, failure.Is(err, failure.AgentState), "%v", err)
+	require.NoError(t, i.Shutdown(t.Context(), time.Second, ""))
+	require.Equal(t, []State{Initializing, ShuttingDown, Terminated}, story(t, i))
+	require.False(t, held)
+}
+
+// Req: LC-28
+func TestAdmit_AFatalFailureEndsTheInstanceAndNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for mode, want := range map[failure.Mode]State{
+			failure.ResourceAPI: Ready, failure.AgentLogic: Ready, failure.AgentContract: Ready,
+			failure.SystemCrash: Terminated, failure.SystemOOM: Terminated,
+		} {
+			i := ready(t, Config{})
+			_, end, err := i.Admit(t.Context())
+			require.NoError(t, err)
+			end(failure.New(mode, "test", "broken"))
+			synctest.Wait()
+			require.Equal(t, want, i.Status().State, "%s", mode)
+			require.EqualValues(t, 1, i.Metrics().FailedRequests)
+		}
+	})
+}
+
+func TestAdmit_TakesNoStepsWhileTheLeaseIsGone(t *testing.T) {
+	i := ready(t, Config{})
+	_, running, err := i.Admit(t.Context())
+	require.NoError(t, err)
+	for lease, taken := range map[Lease]bool{LeaseNone: true, LeaseOK: true, LeaseUnknown: true, LeaseExpired: false} {
+		i.SetLease(lease)
+		require.Equal(t, lease, i.Status().Lease)
+		_, end, err := i.Admit(t.Context())
+		if taken {
+			require.NoError(t, err)
+			end(nil)
+		} else {
+			require.True(t, failure.Is(err, failure.InstancePaused), "%v", err)
+		}
+	}
+	require.Equal(t, Busy, i.Status().State, "what runs goes on")
+	running(nil)
+	require.Equal(t, Ready, i.Status().State)
+}
+
+// Req: LC-19, LC-29c
+func TestShutdown_EndsWithinItsDeadlineAndASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		forever := make(chan struct{})
+		hang := func(context.Context) error { <-forever; return nil }
+		for _, drain := range []time.Duration{0, time.Second, 20 * time.Second} {
+			i := ready(t, Config{Leave: hang, Stop: hang})
+			_, end, err := i.Admit(t.Context()) // a step that does not heed its cancellation
+			require.NoError(t, err)
+			began := time.Now()
+			require.Error(t, i.Shutdown(t.Context(), drain, ""))
+			require.LessOrEqual(t, time.Since(began), drain+time.Second)
+			require.Equal(t, Terminated, i.Status().State)
+			end(nil)
+			require.Equal(t, Terminated, i.Status().State, "the end of a step revives nothing")
+		}
+		close(forever)
+	})
+}
+
+// Req: LC-31, LC-35
+func TestUse_ShutsDownOnEveryWayOut(t *testing.T) {
+	broken := errors.New("broken")
+	for name, body := range map[string]func(context.Context) error{
+		"well": func(context.Context) error { return nil },
+		"ill":  func(context.Context) error { return broken },
+	} {
+		stopped := 0
+		i := New(Config{Stop: func(context.Context) error { stopped++; return errors.New("and the shutdown too") }})
+		err := i.Use(t.Context(), body)
+		require.Equal(t, name == "ill", errors.Is(err, broken))
+		require.ErrorContains(t, err, "and the shutdown too")
+		require.Equal(t, Terminated, i.Status().State)
+		require.Equal(t, 1, stopped)
+	}
+	i := New(Config{})
+	require.PanicsWithValue(t, "oh", func() { _ = i.Use(t.Context(), func(context.Context) error { panic("oh") }) })
+	require.Equal(t, Terminated, i.Status().State)
+	i = New(Config{Start: func(context.Context) error { return broken }})
+	require.ErrorIs(t, i.Use(t.Context(), func(context.Context) error { t.Error("not started"); return nil }), broken)
+}
+
+// Req: LC-32, LC-33
+func TestCascade_StartsInOrderAndEndsInReverse(t *testing.T) {
+	for failing := range 4 {
+		var order []string
+		var managed []*Instance
+		for n := range 3 {
+			managed = append(managed, New(Config{
+				Start: func(context.Context) error {
+					order = append(order, fmt.Sprint("start ", n))
+					if n == failing {
+						return errors.New("no")
+					}
+					return nil
+				},
+				Stop: func(context.Context) error { order = append(order, fmt.Sprint("stop ", n)); return nil },
+			}))
+		}
+		start, stop := Cascade(managed...)
+		coordinator := New(Config{Start: start, Stop: stop})
+		err := coordinator.Startup(t.Context())
+		require.Equal(t, failing < 3, err != nil)
+		if err == nil {
+			require.Equal(t, Ready, managed[2].Status().State)
+			require.NoError(t, coordinator.Shutdown(t.Context(), time.Second, ""))
+			require.Equal(t, []string{"start 0", "start 1", "start 2", "stop 2", "stop 1", "stop 0"}, order)
+		}
+		for _, i := range managed {
+			require.Equal(t, Terminated, i.Status().State)
+		}
+	}
+}

@@ -1,0 +1,106 @@
+package worker_test
+
+import (
+	"errors"
+	"io"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+// watch collects a stream to its end.
+func watch(t *testing.T, r *running, after uint64) (first *troupev1.InstanceStatus, all []*troupev1.Transition, err error) {
+	t.Helper()
+	stream, err := r.WatchState(t.Context(), &troupev1.WatchStateRequest{AfterVersion: after})
+	require.NoError(t, err)
+	for {
+		item, err := stream.Recv()
+		switch {
+		case errors.Is(err, io.EOF):
+			return first, all, nil
+		case err != nil:
+			return first, all, failure.FromStatus("test", err)
+		case item.GetTransition() == nil:
+			require.Nil(t, first, "one item without a transition")
+			first = item.GetStatus()
+		default:
+			all = append(all, item.GetTransition())
+		}
+	}
+}
+
+// Req: LC-6, LC-7, LC-14
+func TestWatchState_TellsEveryTransitionToTheLast(t *testing.T) {
+	s := surround(t)
+	resource := newGate("gate")
+	r := s.launch(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}})
+	await(t, "it starts", func() bool {
+		return r.status(t).GetState() == troupev1.InstanceState_INSTANCE_STATE_INITIALIZING
+	})
+	type watched struct {
+		first *troupev1.InstanceStatus
+		all   []*troupev1.Transition
+		err   error
+	}
+	done := make(chan watched, 1)
+	go func() {
+		first, all, err := watch(t, r, 0)
+		done <- watched{first, all, err}
+	}()
+	resource.open <- nil
+	receive(t, r.ready)
+	_, err := r.Pause(t.Context(), &troupev1.PauseRequest{Reason: "a look"})
+	require.NoError(t, err)
+	_, err = r.Resume(t.Context(), &troupev1.ResumeRequest{})
+	require.NoError(t, err)
+	_, err = r.Shutdown(t.Context(), &troupev1.ShutdownRequest{Drain: durationpb.New(0), Reason: "the end"})
+	require.NoError(t, err)
+
+	got := receive(t, done)
+	require.NoError(t, got.err)
+	require.Equal(t, "i1", got.first.GetInstanceId())
+	require.Equal(t, "a", got.first.GetAgent())
+	var states []string
+	for i, tr := range got.all {
+		require.EqualValues(t, i+1, tr.GetVersion())
+		require.Len(t, tr.GetTraceId(), 32)
+		states = append(states, tr.GetTo().String()[len("INSTANCE_STATE_"):])
+	}
+	require.Equal(t, []string{"INITIALIZING", "READY", "PAUSED", "READY", "SHUTTING_DOWN", "TERMINATED"}, states)
+	require.Equal(t, got.all[0].GetTraceId(), got.all[1].GetTraceId(), "one start")
+	require.Equal(t, "a look", got.all[2].GetReason())
+	require.NoError(t, r.end(t))
+}
+
+func TestWatchState_OfWhatIsToComeIsAnError(t *testing.T) {
+	s := surround(t)
+	r := s.start(t, agent.Config{Name: "a", Model: scripted.New()})
+	_, _, err := watch(t, r, 100)
+	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err), "%v", err)
+	require.ErrorContains(t, err, "the instance is at version 2")
+}
+
+func TestOwnsState_TellsWhoseAKeyIs(t *testing.T) {
+	s := surround(t)
+	r := s.start(t, agent.Config{Name: "a", Model: scripted.New()})
+	for key, want := range map[string]*troupev1.OwnsStateResponse{
+		"_scratch": {Owner: troupev1.Owner_OWNER_AGENT, Owns: true, Declared: true},
+		"counter":  {Owner: troupev1.Owner_OWNER_AGENT, Owns: true},
+		"history":  {Owner: troupev1.Owner_OWNER_MEMORY, Declared: true},
+		"routing":  {Owner: troupev1.Owner_OWNER_ORCHESTRATOR, Declared: true},
+		"config":   {Owner: troupev1.Owner_OWNER_SHARED, Declared: true},
+	} {
+		got, err := r.OwnsState(t.Context(), &troupev1.OwnsStateRequest{Key: key})
+		require.NoError(t, err)
+		require.Equal(t, want.String(), got.String(), key)
+	}
+	_, err := r.OwnsState(t.Context(), &troupev1.OwnsStateRequest{})
+	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(failure.FromStatus("test", err)))
+}
