@@ -18,6 +18,7 @@ type Config struct {
 	Etcd          []string      `help:"Addresses of etcd." default:"127.0.0.1:2379" env:"TROUPE_ETCD"`
 	Memory        string        `help:"Address of the memory service." default:"127.0.0.1:7401" env:"TROUPE_MEMORY"`
 	Drain         time.Duration `help:"How long running steps may take to end when the worker stops." default:"30s" env:"TROUPE_DRAIN"`
+	Conformance   bool          `help:"Serve the conformance kit instead of the agent: see troupe conformance." env:"TROUPE_CONFORMANCE"`
 	Reflection    bool          `help:"Serve gRPC reflection." env:"TROUPE_REFLECTION"`
 
 	Telemetry telemetry.Config `embed:""`

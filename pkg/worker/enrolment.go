@@ -36,7 +36,7 @@ func newEnrolment(log *zap.Logger, r registry.Registrar, i *lifecycle.Instance, 
 // run keeps in step until ctx ends; it calls ready once READY is registered.
 func (e *enrolment) run(ctx context.Context, ready func()) {
 	watching := make(chan struct{})
-	go func() { defer close(watching); e.showReadiness(ctx) }()
+	go func() { defer close(watching); showReadiness(ctx, e.instance, e.board) }()
 	defer func() { <-watching }()
 
 	record := e.record
@@ -114,15 +114,15 @@ func (e *enrolment) follow(ctx context.Context, registration registry.Registrati
 	}
 }
 
-// showReadiness keeps the board's lifecycle condition.
-func (e *enrolment) showReadiness(ctx context.Context) {
+// showReadiness keeps the board's lifecycle condition, until ctx ends.
+func showReadiness(ctx context.Context, instance *lifecycle.Instance, board *probe.Board) {
 	for {
-		status, changed := e.instance.Watch()
+		status, changed := instance.Watch()
 		switch status.State {
 		case lifecycle.Ready, lifecycle.Busy:
-			e.board.Set(conditionLifecycle, nil)
+			board.Set(conditionLifecycle, nil)
 		default:
-			e.board.Set(conditionLifecycle, errors.New(string(status.State)))
+			board.Set(conditionLifecycle, errors.New(string(status.State)))
 		}
 		select {
 		case <-changed:

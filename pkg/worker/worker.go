@@ -42,11 +42,14 @@ func Main(a *agent.Agent, err error) int {
 	var cfg Config
 	description := fmt.Sprintf("Serves the agent %q to the mesh. %s", a.Name(), a.Description())
 	return process.Main("worker", description, &cfg, &cfg.Telemetry, func(ctx context.Context, t *telemetry.Telemetry) error {
+		if cfg.Conformance {
+			return ServeConformance(ctx, t, cfg)
+		}
 		w, err := New(t, cfg, a)
 		if err != nil {
 			return err
 		}
-		return w.Run(ctx, func() {})
+		return w.Run(ctx, func() { t.Log.Info("ready") })
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/troupe-dev/troupe/pkg/process"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
+	"github.com/troupe-dev/troupe/pkg/worker"
 	"github.com/troupe-dev/troupe/services/worker/app"
 )
 
@@ -14,6 +15,9 @@ func main() {
 	var cfg app.Config
 	os.Exit(process.Main("worker", "Runs one agent that is declared in YAML.", &cfg, &cfg.Worker.Telemetry,
 		func(ctx context.Context, t *telemetry.Telemetry) error {
+			if cfg.Worker.Conformance {
+				return worker.ServeConformance(ctx, t, cfg.Worker)
+			}
 			w, err := app.New(t, cfg, nil)
 			if err != nil {
 				return err

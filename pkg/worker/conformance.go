@@ -1,0 +1,199 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/lifecycle"
+	"github.com/troupe-dev/troupe/pkg/memory/memoryrpc"
+	"github.com/troupe-dev/troupe/pkg/probe"
+	"github.com/troupe-dev/troupe/pkg/process"
+	"github.com/troupe-dev/troupe/pkg/rpc"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+)
+
+// Host is a worker that runs with --conformance: it makes instances of a test agent for the
+// conformance kit, each on a port of its own on the host of its gRPC address, and registers
+// nothing.
+type Host struct {
+	cfg       Config
+	telemetry *telemetry.Telemetry
+	grpc      *rpc.Server
+	lis       net.Listener
+
+	troupev1.UnimplementedConformanceServiceServer
+	mu        sync.Mutex
+	instances map[string]*hosted
+	closed    bool
+}
+
+// ServeConformance makes a host and runs it until ctx ends.
+func ServeConformance(ctx context.Context, t *telemetry.Telemetry, cfg Config) error {
+	h, err := NewHost(t, cfg)
+	if err != nil {
+		return err
+	}
+	return h.Run(ctx, func() {})
+}
+
+// NewHost opens the port of a host. Run must follow.
+func NewHost(t *telemetry.Telemetry, cfg Config) (*Host, error) {
+	lis, err := rpc.Listen("--grpc-addr", cfg.GRPCAddr)
+	if err != nil {
+		return nil, err
+	}
+	server, err := rpc.NewServer(t, rpc.Config{Reflection: true})
+	if err != nil {
+		return nil, errors.Join(err, lis.Close())
+	}
+	h := &Host{cfg: cfg, telemetry: t, grpc: server, lis: lis, instances: map[string]*hosted{}}
+	troupev1.RegisterConformanceServiceServer(server, h)
+	return h, nil
+}
+
+// Addr is where the host serves.
+func (h *Host) Addr() string { return h.lis.Addr().String() }
+
+// Run serves until ctx ends, and drops every instance that is left.
+func (h *Host) Run(ctx context.Context, ready func()) error {
+	h.telemetry.Log.Info("serving the conformance kit; this worker takes no turns", zap.String("grpc", h.Addr()))
+	h.grpc.SetServing(true)
+	err := process.Run(ctx, h.telemetry.Log, ready, h.grpc.Part(h.lis, 0))
+	h.mu.Lock()
+	h.closed = true
+	left := h.instances
+	h.instances = map[string]*hosted{}
+	h.mu.Unlock()
+	for _, in := range left {
+		in.drop()
+	}
+	return err
+}
+
+// MakeInstance implements troupev1.ConformanceServiceServer.
+func (h *Host) MakeInstance(_ context.Context, req *troupev1.MakeInstanceRequest) (*troupev1.MakeInstanceResponse, error) {
+	id := "conformance-" + uuid.NewString()[:8]
+	in, err := h.make(id, req)
+	if err != nil {
+		return nil, failure.New(failure.SystemNetwork, "conformance.MakeInstance", "the instance cannot be served; see the log of the host").Because(err)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		go in.drop()
+		return nil, failure.New(failure.InstanceDraining, "conformance.MakeInstance", "the host is stopping")
+	}
+	h.instances[id] = in
+	return &troupev1.MakeInstanceResponse{InstanceId: id, Address: in.address, Agent: testAgentName}, nil
+}
+
+// DropInstance implements troupev1.ConformanceServiceServer.
+func (h *Host) DropInstance(_ context.Context, req *troupev1.DropInstanceRequest) (*troupev1.DropInstanceResponse, error) {
+	h.mu.Lock()
+	in, ok := h.instances[req.GetInstanceId()]
+	delete(h.instances, req.GetInstanceId())
+	h.mu.Unlock()
+	if ok {
+		in.drop()
+	}
+	return &troupev1.DropInstanceResponse{}, nil
+}
+
+// hosted is an instance of the test agent that is served.
+type hosted struct {
+	address  string
+	instance *lifecycle.Instance
+	memory   *grpc.ClientConn
+	release  chan struct{} // closed by drop: hooks that hang return
+	stop     context.CancelFunc
+	served   sync.WaitGroup
+}
+
+func (h *Host) make(id string, req *troupev1.MakeInstanceRequest) (*hosted, error) {
+	a, err := newTestAgent(int(req.GetCapacity()))
+	if err != nil {
+		return nil, err
+	}
+	host, _, err := net.SplitHostPort(h.Addr())
+	if err != nil {
+		return nil, err
+	}
+	lis, err := rpc.Listen("conformance", net.JoinHostPort(host, "0"))
+	if err != nil {
+		return nil, err
+	}
+	in := &hosted{address: lis.Addr().String(), release: make(chan struct{})}
+	in.instance = lifecycle.New(lifecycle.Config{
+		Capacity: int(req.GetCapacity()), StartupTimeout: req.GetStartupTimeout().AsDuration(),
+		RetryOnFailure: req.GetMaxRetries() > 0, MaxRetries: int(req.GetMaxRetries()), KeepFailed: req.GetKeepFailed(),
+		Start: in.behave(req.GetStartup()), Stop: in.behave(req.GetShutdown()),
+	})
+	quiet := telemetry.For(h.telemetry.Log.Named(id).WithOptions(zap.IncreaseLevel(zap.ErrorLevel))) // most is meant to go wrong
+	if in.memory, err = rpc.Dial(req.GetMemoryAddress(), quiet, troupev1.MemoryService_ServiceDesc.ServiceName); err != nil {
+		return nil, errors.Join(err, lis.Close())
+	}
+	server, err := rpc.NewServer(quiet, rpc.Config{Reflection: true, Inner: true})
+	if err != nil {
+		return nil, errors.Join(err, lis.Close(), in.memory.Close())
+	}
+	troupev1.RegisterLifecycleServiceServer(server, &lifecycleServer{
+		instance: in.instance, id: id, agent: a.Name(), version: a.Version(), drain: lifecycle.DefaultDrain,
+	})
+	troupev1.RegisterAgentServiceServer(server, &agentServer{log: quiet.Log, agent: a, instance: in.instance, turns: memoryrpc.New(in.memory)})
+	board := probe.NewBoard(conditionLifecycle)
+	server.Follow(board)
+
+	ctx, stop := context.WithCancel(context.Background())
+	in.stop = stop
+	in.served.Go(func() { showReadiness(ctx, in.instance, board) })
+	in.served.Go(func() { _ = server.Part(lis, 0).Run(ctx, func() {}) }) // its error is that of a listener that was closed
+	return in, nil
+}
+
+// slowHook is how long HOOK_BEHAVIOR_SLOW takes.
+const slowHook = 300 * time.Millisecond
+
+// behave is the hook of a behavior. One that hangs does not heed its context.
+func (in *hosted) behave(b troupev1.HookBehavior) func(context.Context) error {
+	failed := failure.New(failure.ResourceTool, "conformance", "the hook was told to fail")
+	tries := 0
+	return func(ctx context.Context) error {
+		tries++
+		switch b {
+		case troupev1.HookBehavior_HOOK_BEHAVIOR_FAIL:
+			return failed
+		case troupev1.HookBehavior_HOOK_BEHAVIOR_FAIL_ONCE:
+			if tries == 1 {
+				return failed
+			}
+			return nil
+		case troupev1.HookBehavior_HOOK_BEHAVIOR_PANIC:
+			panic("the hook was told to panic")
+		case troupev1.HookBehavior_HOOK_BEHAVIOR_HANG:
+			<-in.release
+			return nil
+		case troupev1.HookBehavior_HOOK_BEHAVIOR_SLOW:
+			return sleep(ctx, slowHook.String())
+		default:
+			return nil
+		}
+	}
+}
+
+// drop ends the instance and waits until nothing of it is left.
+func (in *hosted) drop() {
+	close(in.release)
+	_ = in.instance.Shutdown(context.Background(), 0, "dropped")
+	in.stop()
+	in.served.Wait()
+	_ = in.memory.Close()
+}

@@ -1,0 +1,53 @@
+package worker_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+	"github.com/troupe-dev/troupe/pkg/worker"
+)
+
+// What the instances do is the business of package conformance; here is that they come and go.
+func TestHost_MakesAndDropsInstances(t *testing.T) {
+	h, err := worker.NewHost(telemetry.Discard(), worker.Config{GRPCAddr: anyPort})
+	require.NoError(t, err)
+	p := background(t, h.Run)
+	receive(t, p.ready)
+	host := troupev1.NewConformanceServiceClient(dial(t, h.Addr()))
+	_, err = host.MakeInstance(t.Context(), &troupev1.MakeInstanceRequest{})
+	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(failure.FromStatus("test", err)), "%v", err)
+
+	hang := &troupev1.MakeInstanceRequest{
+		Capacity: 1, MemoryAddress: "127.0.0.1:1",
+		Startup: troupev1.HookBehavior_HOOK_BEHAVIOR_HANG, Shutdown: troupev1.HookBehavior_HOOK_BEHAVIOR_HANG,
+	}
+	made, err := host.MakeInstance(t.Context(), hang)
+	require.NoError(t, err)
+	instance := troupev1.NewLifecycleServiceClient(dial(t, made.GetAddress()))
+	started := make(chan error, 1)
+	go func() {
+		_, err := instance.Startup(t.Context(), &troupev1.StartupRequest{})
+		started <- err
+	}()
+	await(t, "it starts", func() bool {
+		resp, err := instance.GetState(t.Context(), &troupev1.GetStateRequest{})
+		require.NoError(t, err)
+		return resp.GetStatus().GetState() == troupev1.InstanceState_INSTANCE_STATE_INITIALIZING
+	})
+	for range 2 {
+		_, err = host.DropInstance(t.Context(), &troupev1.DropInstanceRequest{InstanceId: made.GetInstanceId()})
+		require.NoError(t, err)
+	}
+	require.Error(t, receive(t, started))
+
+	_, err = host.MakeInstance(t.Context(), hang) // and one that is left when the host stops
+	require.NoError(t, err)
+	began := time.Now()
+	require.NoError(t, p.stop())
+	require.Less(t, time.Since(began), patience)
+}

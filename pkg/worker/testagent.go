@@ -1,0 +1,100 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/llm"
+	"github.com/troupe-dev/troupe/pkg/ownership"
+)
+
+// testAgentName is that of the agent of conformance.proto.
+const testAgentName = "conformance"
+
+func newTestAgent(capacity int) (*agent.Agent, error) {
+	return agent.New(agent.Config{Name: testAgentName, Version: "test", Model: obedient{}, Capacity: capacity})
+}
+
+// obedient is the model of the test agent: it does what the user's last message says, as
+// conformance.proto describes.
+type obedient struct{}
+
+// Name implements llm.Model.
+func (obedient) Name() string { return "test/obedient" }
+
+// Generate implements llm.Model.
+func (obedient) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+	return func(yield func(llm.Delta, error) bool) {
+		said := lastOfUser(req.Messages)
+		verb, rest, _ := strings.Cut(said, " ")
+		switch verb {
+		case "say":
+			yield(llm.Delta{Text: rest}, nil)
+		case "count":
+			count(rest, yield)
+		case "sleep":
+			if err := sleep(ctx, rest); err != nil {
+				yield(llm.Delta{}, err)
+				return
+			}
+			yield(llm.Delta{Text: "slept " + rest}, nil)
+		case "fail":
+			yield(llm.Delta{}, failure.New(failure.AgentLogic, "conformance", "it was told to fail"))
+		case "panic":
+			panic("it was told to panic")
+		case "own":
+			answer := "does not own"
+			if owner, _ := ownership.Of(rest); owner == ownership.Agent {
+				answer = "owns"
+			}
+			yield(llm.Delta{Text: answer}, nil)
+		default:
+			yield(llm.Delta{Text: said}, nil)
+		}
+	}
+}
+
+// count streams the numbers up to n; the answer is n, with those before it as its deltas.
+func count(n string, yield func(llm.Delta, error) bool) {
+	last, err := strconv.Atoi(n)
+	if err != nil {
+		yield(llm.Delta{}, failure.Newf(failure.UserInvalidInput, "conformance", "count %s: want a number", n))
+		return
+	}
+	for i := 1; i <= last; i++ {
+		if !yield(llm.Delta{Text: fmt.Sprint(i)}, nil) {
+			return
+		}
+	}
+}
+
+func sleep(ctx context.Context, duration string) error {
+	d, err := time.ParseDuration(duration)
+	if err != nil {
+		return failure.Newf(failure.UserInvalidInput, "conformance", "sleep %s: want a duration such as 200ms", duration)
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func lastOfUser(messages []conversation.Message) string {
+	for i := len(messages) - 1; i >= 0; i-- {
+		if messages[i].Role == conversation.RoleUser {
+			return messages[i].Text
+		}
+	}
+	return ""
+}
