@@ -46,6 +46,7 @@ const anyPort = "127.0.0.1:0"
 type surroundings struct {
 	*registrytest.Observer
 	etcd       *etcdtest.Etcd
+	redis      *miniredis.Miniredis
 	memory     memory.Store
 	memoryAddr string
 }
@@ -53,9 +54,9 @@ type surroundings struct {
 func surround(t *testing.T) *surroundings {
 	t.Helper()
 	t.Parallel() // nothing is shared
-	s := &surroundings{etcd: etcdtest.Start(t)}
+	s := &surroundings{etcd: etcdtest.Start(t), redis: miniredis.RunT(t)}
 	app, err := memoryapp.New(telemetry.Discard(), memoryapp.Config{
-		GRPCAddr: anyPort, HTTPAddr: anyPort, Redis: "redis://" + miniredis.RunT(t).Addr(), Grace: time.Second,
+		GRPCAddr: anyPort, HTTPAddr: anyPort, Redis: "redis://" + s.redis.Addr(), Grace: time.Second,
 	})
 	require.NoError(t, err)
 	s.memoryAddr = app.GRPCAddr()

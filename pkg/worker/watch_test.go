@@ -36,7 +36,7 @@ func watch(t *testing.T, r *running, after uint64) (first *troupev1.InstanceStat
 	}
 }
 
-// Req: LC-6, LC-7, LC-14
+// Req: LC-6, LC-14
 func TestWatchState_TellsEveryTransitionToTheLast(t *testing.T) {
 	s := surround(t)
 	resource := newGate("gate")

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -22,7 +23,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/worker"
 )
 
-// Req: LC-8, LC-16
+// Req: LC-7, LC-8, LC-16
 func TestWorker_IsFoundAsInitializingAndRoutableOnceReady(t *testing.T) {
 	s := surround(t)
 	resource := newGate("gate")
@@ -218,4 +219,23 @@ func held(t *testing.T, stream grpc.ServerStreamingClient[troupev1.ExecuteStepRe
 	require.Nil(t, header, "a header says that the step is admitted")
 	_, err := stream.Recv()
 	return failure.FromStatus("test", err)
+}
+
+// A worker owns no conversation: it starts without one, without anybody who keeps one, and
+// its end writes none.
+//
+// Req: LC-15, LC-21
+func TestWorker_StartsEmptyAndLeavesNothing(t *testing.T) {
+	s := surround(t)
+	resource := newGate("gate")
+	resource.open <- nil
+	s.memoryAddr = freeAddress(t) // nobody is there
+	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}})
+	require.Equal(t, troupev1.InstanceState_INSTANCE_STATE_READY, r.status(t).GetState())
+	require.NoError(t, r.stop())
+	receive(t, resource.closed)
+	require.Empty(t, s.redis.Keys())
+	stored, err := s.etcd.Client().Get(t.Context(), "/troupe/", clientv3.WithPrefix())
+	require.NoError(t, err)
+	require.Empty(t, stored.Kvs)
 }
