@@ -9,7 +9,7 @@ import (
 
 // step is one that runs.
 type step struct {
-	ctx    context.Context // with the trace, for the transition at its end
+	trace  string // for the transition at its end
 	cancel context.CancelCauseFunc
 }
 
@@ -36,7 +36,7 @@ func (i *Instance) Admit(ctx context.Context) (stepCtx context.Context, end func
 		return nil, nil, failure.Newf(failure.InstanceFull, "lifecycle.Admit", "the instance runs %d steps, as many as it may; another may take the step", s.Capacity)
 	}
 	stepCtx, cancel := context.WithCancelCause(ctx)
-	admitted := &step{stepCtx, cancel}
+	admitted := &step{tracedBy(ctx), cancel}
 	i.steps[admitted] = struct{}{}
 	i.status.InFlight++
 	i.metrics.TotalRequests++
@@ -61,17 +61,18 @@ func (i *Instance) leave(s *step, err error) {
 	if err != nil {
 		i.metrics.FailedRequests++
 	}
+	ctx := Traced(context.Background(), s.trace)
 	if fatal(err) {
-		defer i.shutDownAfter(s.ctx)
+		go i.beginShutdown(ctx, i.cfg.Drain, "a step failed fatally") // it waits for the lock
 	}
 	switch {
 	case i.status.InFlight > 0 || i.status.State != Busy:
 		i.notify()
 	case i.status.Pausing:
 		i.status.Pausing = false
-		i.to(s.ctx, Paused, i.status.Reason)
+		i.to(ctx, Paused, i.status.Reason)
 	default:
-		i.to(s.ctx, Ready, "")
+		i.to(ctx, Ready, "")
 	}
 }
 

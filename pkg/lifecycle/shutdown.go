@@ -24,11 +24,6 @@ func (i *Instance) Shutdown(ctx context.Context, drain time.Duration, reason str
 	}
 }
 
-// shutDownAfter begins the shutdown that a step's fatal failure asks for.
-func (i *Instance) shutDownAfter(ctx context.Context) {
-	go i.beginShutdown(context.WithoutCancel(ctx), i.cfg.Drain, "a step failed fatally")
-}
-
 // beginShutdown starts the shutdown, or joins it and shortens its deadline.
 func (i *Instance) beginShutdown(ctx context.Context, drain time.Duration, reason string) *attempt {
 	i.mu.Lock()

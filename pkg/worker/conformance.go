@@ -87,12 +87,15 @@ func (h *Host) MakeInstance(_ context.Context, req *troupev1.MakeInstanceRequest
 		return nil, failure.New(failure.SystemNetwork, "conformance.MakeInstance", "the instance cannot be served; see the log of the host").Because(err)
 	}
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.closed {
-		go in.drop()
+	closed := h.closed
+	if !closed {
+		h.instances[id] = in
+	}
+	h.mu.Unlock()
+	if closed {
+		in.drop()
 		return nil, failure.New(failure.InstanceDraining, "conformance.MakeInstance", "the host is stopping")
 	}
-	h.instances[id] = in
 	return &troupev1.MakeInstanceResponse{InstanceId: id, Address: in.address, Agent: testAgentName}, nil
 }
 
@@ -177,7 +180,7 @@ func (in *hosted) behave(b troupev1.HookBehavior) func(context.Context) error {
 			}
 			return nil
 		case troupev1.HookBehavior_HOOK_BEHAVIOR_PANIC:
-			panic("the hook was told to panic")
+			panic("the hook was told to panic") //nolint:forbidigo // that is what is tested
 		case troupev1.HookBehavior_HOOK_BEHAVIOR_HANG:
 			<-in.release
 			return nil

@@ -44,7 +44,7 @@ func (s *lifecycleServer) Shutdown(ctx context.Context, req *troupev1.ShutdownRe
 		return nil, err
 	}
 	resp := &troupev1.ShutdownResponse{Status: s.status()}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // the join itself is wanted, not what is in it
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, e := range joined.Unwrap() {
 			resp.Errors = append(resp.Errors, failure.Plain(e))
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -48,7 +49,7 @@ func (obedient) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Del
 		case "fail":
 			yield(llm.Delta{}, failure.New(failure.AgentLogic, "conformance", "it was told to fail"))
 		case "panic":
-			panic("it was told to panic")
+			panic("it was told to panic") //nolint:forbidigo // that is what is tested
 		case "own":
 			answer := "does not own"
 			if owner, _ := ownership.Of(rest); owner == ownership.Agent {
@@ -91,9 +92,9 @@ func sleep(ctx context.Context, duration string) error {
 }
 
 func lastOfUser(messages []conversation.Message) string {
-	for i := len(messages) - 1; i >= 0; i-- {
-		if messages[i].Role == conversation.RoleUser {
-			return messages[i].Text
+	for _, m := range slices.Backward(messages) {
+		if m.Role == conversation.RoleUser {
+			return m.Text
 		}
 	}
 	return ""

@@ -29,10 +29,11 @@ const (
 // AgentService is how the orchestrator gives work to a worker.
 type AgentServiceClient interface {
 	// ExecuteStep runs the agent once. Before admission it fails with a gRPC status and
-	// nothing happened: AGENT_STATE, INSTANCE_FULL, INSTANCE_PAUSED, INSTANCE_DRAINING, or
-	// USER_INVALID_INPUT when the agent is not the one that this worker hosts. After
-	// admission, which the response header announces, it streams events and ends with exactly one result, also when the step
-	// failed, and the status OK. The result is sent after the step's messages and result
+	// nothing happened, so that another instance may be asked: INSTANCE_FULL, INSTANCE_PAUSED
+	// (also while the lease is EXPIRED), INSTANCE_DRAINING, or AGENT_STATE before READY and
+	// when the agent is not the one that this worker hosts; the caller's view of the registry
+	// is behind then. After admission, which the response header announces, it streams events
+	// and ends with exactly one result, also when the step failed, and the status OK. The result is sent after the step's messages and result
 	// are committed to the memory service under the epoch. Cancelling the call cancels
 	// the step; nothing of it is committed then, unless the commit was on its way.
 	ExecuteStep(ctx context.Context, in *ExecuteStepRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExecuteStepResponse], error)
@@ -72,10 +73,11 @@ type AgentService_ExecuteStepClient = grpc.ServerStreamingClient[ExecuteStepResp
 // AgentService is how the orchestrator gives work to a worker.
 type AgentServiceServer interface {
 	// ExecuteStep runs the agent once. Before admission it fails with a gRPC status and
-	// nothing happened: AGENT_STATE, INSTANCE_FULL, INSTANCE_PAUSED, INSTANCE_DRAINING, or
-	// USER_INVALID_INPUT when the agent is not the one that this worker hosts. After
-	// admission, which the response header announces, it streams events and ends with exactly one result, also when the step
-	// failed, and the status OK. The result is sent after the step's messages and result
+	// nothing happened, so that another instance may be asked: INSTANCE_FULL, INSTANCE_PAUSED
+	// (also while the lease is EXPIRED), INSTANCE_DRAINING, or AGENT_STATE before READY and
+	// when the agent is not the one that this worker hosts; the caller's view of the registry
+	// is behind then. After admission, which the response header announces, it streams events
+	// and ends with exactly one result, also when the step failed, and the status OK. The result is sent after the step's messages and result
 	// are committed to the memory service under the epoch. Cancelling the call cancels
 	// the step; nothing of it is committed then, unless the commit was on its way.
 	ExecuteStep(*ExecuteStepRequest, grpc.ServerStreamingServer[ExecuteStepResponse]) error
