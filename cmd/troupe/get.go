@@ -35,12 +35,17 @@ const queryTime = 10 * time.Second
 
 // run asks, and prints the answer as JSON or as the given table.
 func (q query) run(ctx context.Context, term terminal, ask func(context.Context, *client.Client) (proto.Message, error), table func(w *tabwriter.Writer)) error {
+	return q.within(ctx, queryTime, term, ask, table)
+}
+
+// within is run for what takes its time.
+func (q query) within(ctx context.Context, most time.Duration, term terminal, ask func(context.Context, *client.Client) (proto.Message, error), table func(w *tabwriter.Writer)) error {
 	c, conn, err := q.dial()
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	ctx, cancel := context.WithTimeout(ctx, queryTime)
+	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	resp, err := ask(ctx, c)
 	if err != nil {
@@ -93,9 +98,27 @@ func (g *getInstances) Run(ctx context.Context, term terminal) error {
 		fmt.Fprintln(w, "INSTANCE\tAGENT\tSTATE\tADDRESS\tCAPACITY\tVERSION\tUPTIME")
 		for _, in := range resp.GetInstances() {
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", in.GetInstanceId(), in.GetAgent(),
-				wire.StateFromProto(in.GetState()), in.GetAddress(), in.GetCapacity(), orDash(in.GetVersion()), ago(in.GetStarted()))
+				registeredState(in), in.GetAddress(), in.GetCapacity(), orDash(in.GetVersion()), ago(in.GetStarted()))
 		}
 	})
+}
+
+// registeredState is the registered state, and what keeps steps away beside it.
+func registeredState(in *troupev1.Instance) string {
+	state := string(wire.StateFromProto(in.GetState()))
+	switch in.GetDesired() {
+	case troupev1.DesiredState_DESIRED_STATE_PAUSE:
+		if in.GetState() != troupev1.InstanceState_INSTANCE_STATE_PAUSED {
+			state += ", to pause"
+		}
+	case troupev1.DesiredState_DESIRED_STATE_DRAIN:
+		state += ", to drain"
+	default:
+	}
+	if in.GetMissing() {
+		state += ", missing"
+	}
+	return state
 }
 
 type getTraces struct {

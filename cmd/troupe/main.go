@@ -17,11 +17,15 @@ import (
 )
 
 type cli struct {
-	Dev     dev              `cmd:"" help:"Run a whole mesh in this process, for development."`
-	Ask     ask              `cmd:"" help:"Ask the mesh something and show what happens."`
-	Get     get              `cmd:"" help:"Show what is in the mesh."`
-	Watch   watch            `cmd:"" help:"Show the events of a trace, and go on live."`
-	Version kong.VersionFlag `help:"Print the version and exit."`
+	Dev         dev              `cmd:"" help:"Run a whole mesh in this process, for development."`
+	Ask         ask              `cmd:"" help:"Ask the mesh something and show what happens."`
+	Get         get              `cmd:"" help:"Show what is in the mesh."`
+	Watch       watch            `cmd:"" help:"Show the events of a trace, and go on live."`
+	Describe    describe         `cmd:"" help:"Show one thing of the mesh in full."`
+	Pause       pause            `cmd:"" help:"Keep steps away from an agent, without stopping it."`
+	Resume      resume           `cmd:"" help:"Let a paused agent take steps again."`
+	Drain       drain            `cmd:"" help:"Let an instance finish its steps and end."`
+	Version     kong.VersionFlag `help:"Print the version and exit."`
 }
 
 // Exit codes beyond those of every program of the mesh.

@@ -57,10 +57,11 @@ type Watcher interface {
 	Watch(ctx context.Context, apply func(Update)) error
 }
 
-// Registry is both sides.
+// Registry is all sides.
 type Registry interface {
 	Registrar
 	Watcher
+	Desires
 }
 
 // Update is one step of a watch; exactly one of its fields is set.

@@ -106,7 +106,7 @@ func assemble(t *telemetry.Telemetry, cfg Config) (_ *mesh, err error) {
 		if err != nil {
 			return nil, err
 		}
-		m.add(name, cfg.Drain+stopTime, w)
+		m.add(name, cfg.Drain+stopTime, outlived{w})
 	}
 	orch, err := orchestrator.New(t.Named("orchestrator"), orchestrator.Config{
 		GRPCAddr: cfg.GRPCAddr, HTTPAddr: cfg.HTTPAddr, Etcd: m.endpoints.Etcd, Memory: m.endpoints.Memory, Redis: m.endpoints.Redis,
@@ -119,6 +119,18 @@ func assemble(t *telemetry.Telemetry, cfg Config) (_ *mesh, err error) {
 	m.endpoints.GRPC, m.endpoints.HTTP = orch.GRPCAddr(), orch.HTTPAddr()
 	m.add("orchestrator", cfg.Drain+stopTime, orch) // last: its first list has every agent
 	return m, nil
+}
+
+// outlived is a worker whose end, as by a drain, does not end the mesh.
+type outlived struct{ *worker.Worker }
+
+// Run implements service.
+func (o outlived) Run(ctx context.Context, ready func()) error {
+	err := o.Worker.Run(ctx, ready)
+	if err == nil {
+		<-ctx.Done()
+	}
+	return err
 }
 
 // stores are the embedded etcd and Redis.

@@ -75,7 +75,7 @@ func launchProcess(m *Mesh, dir string, p Part) service {
 
 // environment configures a part the way a cluster does.
 func (m *Mesh) environment(p Part) []string {
-	program, agent, _ := strings.Cut(string(p), " ")
+	program, agent, _ := strings.Cut(strings.TrimSuffix(string(p), " second"), " ")
 	env := []string{"TROUPE_GRPC_ADDR=" + m.grpcAddr(p), "TROUPE_HTTP_ADDR=" + m.httpAddr(p), "TROUPE_LOG_LEVEL=info", "TROUPE_AGENTS=" + agentsDir()}
 	stores := []string{"TROUPE_ETCD=" + strings.Join(m.etcd.Endpoints(), ","), "TROUPE_MEMORY=" + m.grpcAddr(Memory), "TROUPE_DRAIN=" + drain.String()}
 	switch program {
@@ -103,6 +103,8 @@ func (c *child) stop() error {
 		return errors.New("still there " + patience.String() + " after SIGTERM")
 	}
 }
+
+func (c *child) wait() error { <-c.ended; return c.err }
 
 func (c *child) kill() {
 	_ = c.cmd.Process.Kill()

@@ -32,6 +32,7 @@ type goroutine struct {
 
 func (g *goroutine) stop() error { g.cancel(); return <-g.ended }
 func (g *goroutine) kill()       { _ = g.stop() }
+func (g *goroutine) wait() error { defer g.cancel(); return <-g.ended }
 
 func launchGoroutine(m *Mesh, p Part) service {
 	m.t.Helper()
@@ -61,7 +62,7 @@ func (m *Mesh) make(p Part) (runnable, error) {
 	default: // a worker
 	}
 	for _, agent := range Agents {
-		if p == Worker(agent) {
+		if p == Worker(agent) || p == Second(agent) {
 			return workers.New(t, workers.Config{Agents: agentsDir(), Agent: agent, Docs: docs(), Worker: worker.Config{
 				GRPCAddr: m.grpcAddr(p), HTTPAddr: m.httpAddr(p), Etcd: m.etcd.Endpoints(), Memory: m.grpcAddr(Memory), Drain: drain,
 			}}, nil)

@@ -38,6 +38,9 @@ const (
 // Worker is the worker of an agent.
 func Worker(agent string) Part { return Part("worker " + agent) }
 
+// Second is another worker of an agent. It runs only when a test starts it.
+func Second(agent string) Part { return Worker(agent) + " second" }
+
 // Agents of the mesh: those of the research assistant.
 var Agents = []string{"coordinator", "clarification", "research", "synthesis"}
 
@@ -68,6 +71,7 @@ type Mesh struct {
 type service interface {
 	stop() error // in order, as SIGTERM does
 	kill()       // at once, as SIGKILL does, where the rig can
+	wait() error // until it ends by itself
 }
 
 // launcher starts a service of the mesh. It does not wait until it is ready.
@@ -109,7 +113,7 @@ func (m *Mesh) stopAll() {
 func (m *Mesh) services() []Part {
 	all := []Part{Orchestrator}
 	for _, agent := range Agents {
-		all = append(all, Worker(agent))
+		all = append(all, Worker(agent), Second(agent))
 	}
 	return append(all, Memory)
 }
@@ -138,6 +142,23 @@ func (m *Mesh) Stop(p Part) {
 	default:
 		require.NoError(m.t, m.running[p].stop(), "%s did not stop in order", p)
 		delete(m.running, p)
+	}
+}
+
+// AwaitEnd returns once a service has ended by itself, without an error, and fails when it
+// takes longer than that.
+func (m *Mesh) AwaitEnd(p Part, within time.Duration) {
+	m.t.Helper()
+	ended := make(chan error, 1)
+	go func() { ended <- m.running[p].wait() }()
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	select {
+	case err := <-ended:
+		require.NoError(m.t, err, "%s", p)
+		delete(m.running, p)
+	case <-timer.C:
+		require.FailNow(m.t, "still there", "%s after %s", p, within)
 	}
 }
 
@@ -213,6 +234,20 @@ func (m *Mesh) Lifecycle(agent string) troupev1.LifecycleServiceClient {
 	require.NoError(m.t, err)
 	m.t.Cleanup(func() { require.NoError(m.t, conn.Close()) })
 	return troupev1.NewLifecycleServiceClient(conn)
+}
+
+// InstanceOf is the id of a worker's instance, which must be registered.
+func (m *Mesh) InstanceOf(p Part) string {
+	m.t.Helper()
+	resp, err := m.ListInstances(m.t.Context(), &troupev1.ListInstancesRequest{})
+	require.NoError(m.t, err)
+	for _, in := range resp.GetInstances() {
+		if in.GetAddress() == m.grpcAddr(p) {
+			return in.GetInstanceId()
+		}
+	}
+	require.FailNow(m.t, "not registered", "%s", p)
+	return ""
 }
 
 func (m *Mesh) grpcAddr(p Part) string { return m.address(string(p) + "/grpc") }

@@ -52,6 +52,9 @@ var scenarios = []struct {
 	{"ServesWithoutEtcd", servesWithoutEtcd},
 	{"AMissingAgentFailsTheTurnNotTheSession", aMissingAgentFailsTheTurnNotTheSession},
 	{"AnswersAfterItsWorkerCameBack", answersAfterItsWorkerCameBack},
+	{"ATurnWaitsForAPausedAgent", aTurnWaitsForAPausedAgent},
+	{"ADrainedInstanceEndsAndIsForgotten", aDrainedInstanceEndsAndIsForgotten},
+	{"VerbsNeedTheRegistry", verbsNeedTheRegistry},
 }
 
 func TestInProcess(t *testing.T) { runAll(t, rig.InProcess(t, rig.Config{RouteWait: 3 * time.Second})) }

@@ -1,6 +1,8 @@
-// Package etcdregistry is the registry over etcd: a key for each instance, under a lease.
+// Package etcdregistry is the registry over etcd: a key for each instance, under a lease,
+// and one without a lease for what operators want of it.
 //
-//	<prefix>/<agent>/<instance id>   the instance as JSON; its incarnation is the key's create revision
+//	<prefix>/<agent>/<instance id>    the instance as JSON; its incarnation is the key's create revision
+//	<desired>/<agent>/<instance id>   RUN, PAUSE or DRAIN, with the reason, as JSON
 //
 // Nothing here trusts a lease for more than taking records of the dead away: a live
 // instance can lose its lease, and a dead one keeps it for the TTL and longer when etcd
@@ -24,8 +26,9 @@ import (
 
 // Defaults of Config.
 const (
-	DefaultPrefix = "/troupe/v1/reg"
-	DefaultTTL    = 15 * time.Second
+	DefaultPrefix  = "/troupe/v1/reg"
+	DefaultDesired = "/troupe/v1/desired"
+	DefaultTTL     = 15 * time.Second
 )
 
 // callTimeout bounds each call to etcd, so that a member that hangs is noticed.
@@ -33,7 +36,8 @@ const callTimeout = 3 * time.Second
 
 // Config is where and for how long instances are registered. Zero fields get defaults.
 type Config struct {
-	Prefix string // of the keys, without a slash at its end
+	Prefix  string // of the instances' keys, without a slash at its end
+	Desired string // of the keys for what is wanted of them, likewise
 	// TTL is how long a registration outlives its process. etcd counts whole seconds and
 	// takes no less than about 2 s; it may keep one for longer, never for less.
 	TTL time.Duration
@@ -41,10 +45,11 @@ type Config struct {
 
 // Registry implements registry.Registry. It is safe for concurrent use.
 type Registry struct {
-	client *clientv3.Client
-	log    *zap.Logger
-	prefix string // with a slash at its end
-	ttl    int64  // seconds
+	client  *clientv3.Client
+	log     *zap.Logger
+	prefix  string // with a slash at its end
+	desired string // likewise
+	ttl     int64  // seconds
 }
 
 // New returns the registry that the client reaches. The client stays the caller's: close
@@ -53,22 +58,28 @@ func New(client *clientv3.Client, log *zap.Logger, cfg Config) *Registry {
 	if cfg.Prefix == "" {
 		cfg.Prefix = DefaultPrefix
 	}
+	if cfg.Desired == "" {
+		cfg.Desired = DefaultDesired
+	}
 	if cfg.TTL <= 0 {
 		cfg.TTL = DefaultTTL
 	}
 	return &Registry{
-		client: client,
-		log:    log.Named("registry"),
-		prefix: cfg.Prefix + "/",
-		ttl:    int64((cfg.TTL + time.Second - 1) / time.Second),
+		client:  client,
+		log:     log.Named("registry"),
+		prefix:  cfg.Prefix + "/",
+		desired: cfg.Desired + "/",
+		ttl:     int64((cfg.TTL + time.Second - 1) / time.Second),
 	}
 }
 
-func (r *Registry) path(k registry.Key) string { return r.prefix + k.Agent + "/" + k.ID }
+func (r *Registry) path(k registry.Key) string { return pathUnder(r.prefix, k) }
 
-// key is the inverse of path.
-func (r *Registry) key(path []byte) registry.Key {
-	agent, id, _ := strings.Cut(strings.TrimPrefix(string(path), r.prefix), "/")
+func pathUnder(prefix string, k registry.Key) string { return prefix + k.Agent + "/" + k.ID }
+
+// keyUnder is the inverse of pathUnder.
+func keyUnder(prefix string, path []byte) registry.Key {
+	agent, id, _ := strings.Cut(strings.TrimPrefix(string(path), prefix), "/")
 	return registry.Key{Agent: agent, ID: id}
 }
 
@@ -80,7 +91,7 @@ func (r *Registry) instance(path, value []byte, created int64) (registry.Instanc
 		r.log.Warn("a key in the registry holds no instance", zap.ByteString("key", path), zap.Error(err))
 		return in, false
 	}
-	key := r.key(path)
+	key := keyUnder(r.prefix, path)
 	in.Agent, in.ID, in.Incarnation = key.Agent, key.ID, created
 	return in, true
 }

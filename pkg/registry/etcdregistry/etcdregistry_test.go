@@ -34,7 +34,9 @@ func TestRegistry_Suite(t *testing.T) {
 	opened := 0
 	registrytest.Run(t, func(*testing.T) registry.Registry {
 		opened++
-		return etcdregistry.New(client, zap.NewNop(), etcdregistry.Config{Prefix: fmt.Sprintf("/suite/%d", opened), TTL: shortTTL.TTL})
+		return etcdregistry.New(client, zap.NewNop(), etcdregistry.Config{
+			Prefix: fmt.Sprintf("/suite/%d", opened), Desired: fmt.Sprintf("/wanted/%d", opened), TTL: shortTTL.TTL,
+		})
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -26,19 +27,50 @@ const (
 // errRelist is why a watch that works starts over.
 var errRelist = errors.New("list again")
 
+// feed is what a watch is told of the keys under a prefix.
+type feed struct {
+	prefix string
+	list   func([]*mvccpb.KeyValue) // all of them; replaces what was known
+	change func([]*clientv3.Event)  // in order
+	away   func(error)              // once per outage; what was known stays valid
+}
+
 // Watch implements registry.Watcher. The Away update comes within about 5 s of the
 // outage, once per outage.
 func (r *Registry) Watch(ctx context.Context, apply func(registry.Update)) error {
+	return r.watch(ctx, feed{
+		prefix: r.prefix,
+		list: func(kvs []*mvccpb.KeyValue) {
+			all := make([]registry.Instance, 0, len(kvs))
+			for _, kv := range kvs {
+				if in, ok := r.instance(kv.Key, kv.Value, kv.CreateRevision); ok {
+					all = append(all, in)
+				}
+			}
+			apply(registry.Update{List: &all})
+		},
+		change: func(events []*clientv3.Event) {
+			for _, e := range events {
+				if u, ok := r.update(e); ok {
+					apply(u)
+				}
+			}
+		},
+		away: func(err error) { apply(registry.Update{Away: r.away(ctx, "registry.Watch", err)}) },
+	})
+}
+
+// watch feeds until ctx ends.
+func (r *Registry) watch(ctx context.Context, f feed) error {
 	away := false
 	pauses := pace()
 	for ctx.Err() == nil {
-		err := r.follow(ctx, func(u registry.Update) {
+		err := r.follow(ctx, f, func() {
 			if away {
 				r.log.Info("the registry is back")
 			}
 			away = false
 			pauses.Reset()
-			apply(u)
 		})
 		if ctx.Err() != nil || errors.Is(err, errRelist) || errors.Is(err, rpctypes.ErrCompacted) {
 			continue
@@ -46,7 +78,7 @@ func (r *Registry) Watch(ctx context.Context, apply func(registry.Update)) error
 		if !away {
 			away = true
 			r.log.Warn("the registry does not answer; what is known stays valid", zap.Error(err))
-			apply(registry.Update{Away: r.away(ctx, "registry.Watch", err)})
+			f.away(err)
 		}
 		pause := time.NewTimer(pauses.NextBackOff())
 		select {
@@ -58,18 +90,23 @@ func (r *Registry) Watch(ctx context.Context, apply func(registry.Update)) error
 	return nil
 }
 
-// follow lists what is registered and then tells every change, until something ends it.
-func (r *Registry) follow(ctx context.Context, apply func(registry.Update)) error {
+// follow lists what is there and then tells every change, until something ends it. It
+// calls heard before each.
+func (r *Registry) follow(ctx context.Context, f feed, heard func()) error {
 	ctx, cancel := context.WithCancelCause(clientv3.WithRequireLeader(ctx))
 	var beating sync.WaitGroup
 	beating.Go(func() { cancel(r.pulse(ctx)) })
 	defer func() { cancel(nil); beating.Wait() }()
 
-	revision, err := r.list(ctx, apply)
+	call, done := context.WithTimeout(ctx, callTimeout)
+	defer done()
+	got, err := r.client.Get(call, f.prefix, clientv3.WithPrefix())
 	if err != nil {
 		return err
 	}
-	changes := r.client.Watch(ctx, r.prefix, clientv3.WithPrefix(), clientv3.WithRev(revision+1), clientv3.WithProgressNotify())
+	heard()
+	f.list(got.Kvs)
+	changes := r.client.Watch(ctx, f.prefix, clientv3.WithPrefix(), clientv3.WithRev(got.Header.Revision+1), clientv3.WithProgressNotify())
 	again := time.NewTimer(relist)
 	defer again.Stop()
 	for {
@@ -78,33 +115,14 @@ func (r *Registry) follow(ctx context.Context, apply func(registry.Update)) erro
 			if !ok || change.Err() != nil {
 				return cmp.Or(context.Cause(ctx), change.Err(), errors.New("the watch was closed"))
 			}
-			for _, e := range change.Events {
-				if u, ok := r.update(e); ok {
-					apply(u)
-				}
+			if len(change.Events) > 0 {
+				heard()
+				f.change(change.Events)
 			}
 		case <-again.C:
 			return errRelist
 		}
 	}
-}
-
-// list applies all that is registered and returns as of which revision.
-func (r *Registry) list(ctx context.Context, apply func(registry.Update)) (int64, error) {
-	call, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	got, err := r.client.Get(call, r.prefix, clientv3.WithPrefix())
-	if err != nil {
-		return 0, err
-	}
-	all := make([]registry.Instance, 0, len(got.Kvs))
-	for _, kv := range got.Kvs {
-		if in, ok := r.instance(kv.Key, kv.Value, kv.CreateRevision); ok {
-			all = append(all, in)
-		}
-	}
-	apply(registry.Update{List: &all})
-	return got.Header.Revision, nil
 }
 
 // pulse returns once etcd gives no sign of life, or ctx ends.
@@ -129,7 +147,7 @@ func (r *Registry) pulse(ctx context.Context) error {
 // update is what a change in etcd means.
 func (r *Registry) update(e *clientv3.Event) (registry.Update, bool) {
 	if e.Type == clientv3.EventTypeDelete {
-		key := r.key(e.Kv.Key)
+		key := keyUnder(r.prefix, e.Kv.Key)
 		return registry.Update{Delete: &key}, true
 	}
 	in, ok := r.instance(e.Kv.Key, e.Kv.Value, e.Kv.CreateRevision)

@@ -20,6 +20,8 @@ type Registry struct {
 	revision  int64
 	instances map[registry.Key]registry.Instance
 	watchers  map[*watcher]struct{}
+	desires   map[registry.Key]registry.Desire
+	desired   chan struct{} // closed and replaced when desires change
 }
 
 // New returns a registry with nobody in it.
@@ -27,6 +29,8 @@ func New() *Registry {
 	return &Registry{
 		instances: map[registry.Key]registry.Instance{},
 		watchers:  map[*watcher]struct{}{},
+		desires:   map[registry.Key]registry.Desire{},
+		desired:   make(chan struct{}),
 	}
 }
 

@@ -20,17 +20,23 @@ import (
 // Run tests a registry. open returns one with nobody in it.
 func Run(t *testing.T, open func(t *testing.T) registry.Registry) {
 	for name, test := range map[string]func(*testing.T, registry.Registry){
-		"ListTellsWhoIsRegistered":      testList,
-		"WatchTellsChangesInOrder":      testChanges,
-		"WatchMissesNothing":            testConcurrentChanges,
-		"WatchEndsWithItsContext":       testWatchEnds,
-		"RegisterRefusesADuplicate":     testDuplicate,
-		"RegisterEndsWithItsContext":    testRegisterEnds,
-		"IncarnationGrows":              testIncarnation,
-		"CloseMayBeRepeated":            testClose,
-		"SetStateRefusesAfterClose":     testSetStateAfterClose,
-		"CloseLeavesASuccessorInPlace":  testCloseAfterSuccessor,
-		"InstancesOfOtherAgentsAreKept": testAgents,
+		"ListTellsWhoIsRegistered":       testList,
+		"WatchTellsChangesInOrder":       testChanges,
+		"WatchMissesNothing":             testConcurrentChanges,
+		"WatchEndsWithItsContext":        testWatchEnds,
+		"RegisterRefusesADuplicate":      testDuplicate,
+		"RegisterEndsWithItsContext":     testRegisterEnds,
+		"IncarnationGrows":               testIncarnation,
+		"CloseMayBeRepeated":             testClose,
+		"SetStateRefusesAfterClose":      testSetStateAfterClose,
+		"CloseLeavesASuccessorInPlace":   testCloseAfterSuccessor,
+		"InstancesOfOtherAgentsAreKept":  testAgents,
+		"WatchTellsWhatIsWanted":         testDesires,
+		"ManyAreWantedAtOnce":            testManyDesires,
+		"WhatIsWantedLastCounts":         testConcurrentDesires,
+		"ForgetsOnlyTheDead":             testForget,
+		"DesiresAreNoRegistrations":      testDesiresApart,
+		"WatchDesiresEndsWithItsContext": testDesiresEnd,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, open(t)) })
 	}

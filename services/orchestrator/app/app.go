@@ -26,6 +26,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/telemetry"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/api"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/operate"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace/redistrace"
@@ -41,8 +42,9 @@ type App struct {
 	grpc         *rpc.Server
 	grpcLis      net.Listener
 	httpLis      net.Listener
-	watcher      registry.Watcher
+	registry     registry.Registry
 	roster       *routing.Roster
+	operator     *operate.Operator
 	runner       *turn.Runner
 	store        *redistrace.Store
 	dependencies []probe.Dependency
@@ -102,7 +104,7 @@ func (a *App) open(files fs.FS) error {
 		return fmt.Errorf("--etcd: %w", err)
 	}
 	a.closers.Add(etcd)
-	a.watcher = etcdregistry.New(etcd, a.telemetry.Log, etcdregistry.Config{})
+	a.registry = etcdregistry.New(etcd, a.telemetry.Log, etcdregistry.Config{})
 
 	pool := dispatch.NewPool(a.telemetry, rpc.Dial)
 	a.roster = routing.NewRoster(a.telemetry.Log, func(listed bool, addresses map[string]bool) {
@@ -111,22 +113,28 @@ func (a *App) open(files fs.FS) error {
 		}
 		pool.Keep(addresses)
 	})
-	if err := a.measureStaleness(); err != nil {
+	a.roster.Verify(pool.Health)
+	a.operator = operate.New(a.roster, a.registry, pool, a.telemetry.Log)
+	if err := a.measureRegistry(); err != nil {
 		return err
 	}
 	memory := memoryrpc.New(conn)
 	traces := trace.New(a.store, a.telemetry.Log)
+	dispatcher := dispatch.New(a.roster, pool, a.cfg.RouteWait)
 	if a.runner, err = turn.New(turn.Config{
 		Owner: a.cfg.InstanceID, Timeout: a.cfg.Timeout, Memory: memory, Traces: traces, Roster: a.roster,
-		Dispatcher: dispatch.New(a.roster, pool, a.cfg.RouteWait), Workflows: workflows, Telemetry: a.telemetry,
+		Dispatcher: dispatcher, Workflows: workflows, Telemetry: a.telemetry,
 	}); err != nil {
 		return err
 	}
 	a.closers.Add(process.CloserFunc(pool.Close))
+	a.closers.Add(process.CloserFunc(dispatcher.Close))
 	if a.grpc, err = rpc.NewServer(a.telemetry, rpc.Config{Reflection: a.cfg.Reflection}); err != nil {
 		return err
 	}
-	troupev1.RegisterOrchestratorServiceServer(a.grpc, &api.Orchestrator{Runner: a.runner, Traces: traces, Roster: a.roster, Workflows: workflows})
+	troupev1.RegisterOrchestratorServiceServer(a.grpc, &api.Orchestrator{
+		Runner: a.runner, Traces: traces, Roster: a.roster, Workflows: workflows, Operator: a.operator,
+	})
 	troupev1.RegisterSessionServiceServer(a.grpc, &api.Sessions{Memory: memory})
 	a.dependencies = []probe.Dependency{
 		{Condition: conditionMemory, Address: a.cfg.Memory, Ask: memoryHealth(conn)},
@@ -135,15 +143,27 @@ func (a *App) open(files fs.FS) error {
 	return nil
 }
 
-// measureStaleness tells for how long routing has worked from what it remembers (F9).
-func (a *App) measureStaleness() error {
-	_, err := a.telemetry.Metrics.Meter("troupe/orchestrator").Float64ObservableGauge("troupe.registry.staleness",
+// measureRegistry tells for how long routing has worked from what it remembers (F9), and
+// whether it doubts what it is told (F11).
+func (a *App) measureRegistry() error {
+	meter := a.telemetry.Metrics.Meter("troupe/orchestrator")
+	_, stale := meter.Float64ObservableGauge("troupe.registry.staleness",
 		metric.WithUnit("s"), metric.WithDescription("For how long the registry has been away; 0 while it is there."),
 		metric.WithFloat64Callback(func(_ context.Context, o metric.Float64Observer) error {
 			o.Observe(a.roster.Staleness().Seconds())
 			return nil
 		}))
-	return err
+	_, frozen := meter.Int64ObservableGauge("troupe.registry.frozen",
+		metric.WithDescription("1 while many registrations vanished at once and none is removed; else 0."),
+		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
+			value := int64(0)
+			if a.roster.Frozen() {
+				value = 1
+			}
+			o.Observe(value)
+			return nil
+		}))
+	return errors.Join(stale, frozen)
 }
 
 // GRPCAddr is where the orchestrator serves gRPC.
@@ -162,8 +182,18 @@ func (a *App) Run(ctx context.Context, ready func()) error {
 		probe.Part(a.httpLis, a.board.Handler(a.telemetry.Scrape)),
 		{Name: "registry", Grace: time.Second, Run: func(ctx context.Context, ready func()) error {
 			ready()
-			return a.roster.Follow(ctx, a.watcher)
+			return a.roster.Follow(ctx, a.registry)
 		}},
+		{Name: "desired state", Grace: time.Second, Run: func(ctx context.Context, ready func()) error {
+			ready()
+			return a.operator.Run(ctx)
+		}},
+	}
+	if a.cfg.Snapshot != "" {
+		parts = append(parts, process.Part{Name: "snapshot", Grace: 5 * time.Second, Run: func(ctx context.Context, ready func()) error {
+			ready()
+			return a.roster.KeepSnapshot(ctx, routing.Snapshot{Path: a.cfg.Snapshot, Confirm: a.operator.Confirm})
+		}})
 	}
 	for _, d := range a.dependencies { // what is away makes the orchestrator unready, and does not hold it up
 		parts = append(parts, probe.DependencyPart(a.board, a.telemetry.Log, d, false))

@@ -22,6 +22,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/client"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/lifecycle"
+	"github.com/troupe-dev/troupe/pkg/registry/etcdregistry"
+	"github.com/troupe-dev/troupe/pkg/registry/registrytest"
 	"github.com/troupe-dev/troupe/pkg/rpc"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
 	memory "github.com/troupe-dev/troupe/services/memory/app"
@@ -175,6 +178,65 @@ func TestApp_IsReadyOnceAllIsThere(t *testing.T) {
 	})
 	redis.Start()
 	await(t, "it is ready again", func() bool { code, _ := get(t, a, "/readyz"); return code == http.StatusOK })
+}
+
+// member is a worker's lifecycle that is READY, at an address of its own.
+type member struct {
+	troupev1.UnimplementedLifecycleServiceServer
+}
+
+func (member) GetState(context.Context, *troupev1.GetStateRequest) (*troupev1.GetStateResponse, error) {
+	return &troupev1.GetStateResponse{Status: &troupev1.InstanceStatus{State: troupev1.InstanceState_INSTANCE_STATE_READY}}, nil
+}
+
+func serveMember(t *testing.T) (address string) {
+	t.Helper()
+	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{})
+	require.NoError(t, err)
+	troupev1.RegisterLifecycleServiceServer(server, member{})
+	lis, err := rpc.Listen("test", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- server.Part(lis, 0).Run(ctx, func() {}) }()
+	t.Cleanup(func() { cancel(); require.NoError(t, <-ended) })
+	return lis.Addr().String()
+}
+
+// Guarantees F10: what one orchestrator knew is enough for the next while etcd is away,
+// for as much of it as still answers.
+func TestApp_StartsWithoutEtcdFromItsSnapshot(t *testing.T) {
+	etcd, redis := etcdtest.Start(t), redistest.New(t)
+	m, err := memory.New(telemetry.Discard(), memory.Config{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Redis: "redis://" + redis.Addr, Grace: time.Second})
+	require.NoError(t, err)
+	run(t, m)
+	snapshot := filepath.Join(t.TempDir(), "instances.json")
+	cfg := config(t, "--etcd", etcd.Endpoints()[0], "--memory", m.GRPCAddr(), "--redis", "redis://"+redis.Addr, "--snapshot", snapshot)
+	registered := etcdregistry.New(etcd.Client(), zap.NewNop(), etcdregistry.Config{})
+	for id, address := range map[string]string{"alive": serveMember(t), "dead": freeAddress(t)} {
+		in := registrytest.Instance("one", id)
+		in.Address, in.State = address, lifecycle.Ready
+		registrytest.Register(t, registered, in)
+	}
+	first, err := New(telemetry.Discard(), cfg, files(flow))
+	require.NoError(t, err)
+	<-run(t, first)
+	await(t, "the snapshot is written", func() bool {
+		text, err := os.ReadFile(snapshot)
+		return err == nil && strings.Contains(string(text), `"instanceId":"alive"`) && strings.Contains(string(text), `"dead"`)
+	})
+	etcd.Stop()
+
+	second, err := New(telemetry.Discard(), cfg, files(flow))
+	require.NoError(t, err)
+	<-run(t, second)
+	conn, err := rpc.Dial(second.GRPCAddr(), telemetry.Discard())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, conn.Close()) })
+	resp, err := client.New(conn).ListInstances(t.Context(), &troupev1.ListInstancesRequest{})
+	require.NoError(t, err)
+	require.Len(t, resp.GetInstances(), 1)
+	require.Equal(t, "alive", resp.GetInstances()[0].GetInstanceId())
 }
 
 func TestNew_SaysWhatIsWrongWithItsFilesAndAddresses(t *testing.T) {

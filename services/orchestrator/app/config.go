@@ -21,6 +21,7 @@ type Config struct {
 	Timeout        time.Duration `help:"Time that a turn may take when its caller names none, 1s to 10m." default:"2m" env:"TROUPE_TIMEOUT"`
 	RouteWait      time.Duration `help:"How long a step waits for an instance that takes it." default:"5s" env:"TROUPE_ROUTE_WAIT"`
 	TraceRetention time.Duration `help:"How long traces are kept after their end." default:"24h" env:"TROUPE_TRACE_RETENTION"`
+	Snapshot       string        `help:"File for the last known instances, so that a start without etcd can serve. Empty: none." env:"TROUPE_SNAPSHOT" type:"path" placeholder:"FILE"`
 	Drain          time.Duration `help:"How long running turns may take to end when the orchestrator stops." default:"30s" env:"TROUPE_DRAIN"`
 	Reflection     bool          `help:"Serve gRPC reflection." env:"TROUPE_REFLECTION"`
 

@@ -77,6 +77,63 @@ func (TraceState) EnumDescriptor() ([]byte, []int) {
 	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{0}
 }
 
+// DesiredState is what operators want of an instance.
+type DesiredState int32
+
+const (
+	// Not set: the same as RUN.
+	DesiredState_DESIRED_STATE_UNSPECIFIED DesiredState = 0
+	// Takes steps.
+	DesiredState_DESIRED_STATE_RUN DesiredState = 1
+	// Takes no steps, stays.
+	DesiredState_DESIRED_STATE_PAUSE DesiredState = 2
+	// Takes no more steps, ends.
+	DesiredState_DESIRED_STATE_DRAIN DesiredState = 3
+)
+
+// Enum value maps for DesiredState.
+var (
+	DesiredState_name = map[int32]string{
+		0: "DESIRED_STATE_UNSPECIFIED",
+		1: "DESIRED_STATE_RUN",
+		2: "DESIRED_STATE_PAUSE",
+		3: "DESIRED_STATE_DRAIN",
+	}
+	DesiredState_value = map[string]int32{
+		"DESIRED_STATE_UNSPECIFIED": 0,
+		"DESIRED_STATE_RUN":         1,
+		"DESIRED_STATE_PAUSE":       2,
+		"DESIRED_STATE_DRAIN":       3,
+	}
+)
+
+func (x DesiredState) Enum() *DesiredState {
+	p := new(DesiredState)
+	*p = x
+	return p
+}
+
+func (x DesiredState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (DesiredState) Descriptor() protoreflect.EnumDescriptor {
+	return file_troupe_v1_orchestrator_proto_enumTypes[1].Descriptor()
+}
+
+func (DesiredState) Type() protoreflect.EnumType {
+	return &file_troupe_v1_orchestrator_proto_enumTypes[1]
+}
+
+func (x DesiredState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use DesiredState.Descriptor instead.
+func (DesiredState) EnumDescriptor() ([]byte, []int) {
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{1}
+}
+
 // OrchestrateRequest is one user input.
 type OrchestrateRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -866,7 +923,14 @@ type Instance struct {
 	// incarnation grows with every registration; an instance that comes back has another.
 	Incarnation int64 `protobuf:"varint,8,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	// started is when the process registered.
-	Started       *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=started,proto3" json:"started,omitempty"`
+	Started *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=started,proto3" json:"started,omitempty"`
+	// desired is what operators want of it. Only one that shall run gets steps.
+	Desired DesiredState `protobuf:"varint,10,opt,name=desired,proto3,enum=troupe.v1.DesiredState" json:"desired,omitempty"`
+	// desired_reason is why, as the operator gave it.
+	DesiredReason string `protobuf:"bytes,11,opt,name=desired_reason,json=desiredReason,proto3" json:"desired_reason,omitempty"`
+	// missing is set while its registration is gone and it is kept all the same: its worker
+	// still answers, or too many instances went missing at once.
+	Missing       bool `protobuf:"varint,12,opt,name=missing,proto3" json:"missing,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -964,6 +1028,27 @@ func (x *Instance) GetStarted() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Instance) GetDesired() DesiredState {
+	if x != nil {
+		return x.Desired
+	}
+	return DesiredState_DESIRED_STATE_UNSPECIFIED
+}
+
+func (x *Instance) GetDesiredReason() string {
+	if x != nil {
+		return x.DesiredReason
+	}
+	return ""
+}
+
+func (x *Instance) GetMissing() bool {
+	if x != nil {
+		return x.Missing
+	}
+	return false
+}
+
 // ListInstancesRequest asks for the instances.
 type ListInstancesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1056,11 +1141,547 @@ func (x *ListInstancesResponse) GetInstances() []*Instance {
 	return nil
 }
 
+// DescribeInstanceRequest names an instance.
+type DescribeInstanceRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// instance_id is the instance, 1 to 128 characters. Unknown: NOT_FOUND.
+	InstanceId string `protobuf:"bytes,1,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
+	// agent is the agent that it hosts. Needed only when instances of several agents have
+	// this id: then the call without it fails with USER_INVALID_INPUT.
+	Agent         string `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DescribeInstanceRequest) Reset() {
+	*x = DescribeInstanceRequest{}
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DescribeInstanceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DescribeInstanceRequest) ProtoMessage() {}
+
+func (x *DescribeInstanceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DescribeInstanceRequest.ProtoReflect.Descriptor instead.
+func (*DescribeInstanceRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *DescribeInstanceRequest) GetInstanceId() string {
+	if x != nil {
+		return x.InstanceId
+	}
+	return ""
+}
+
+func (x *DescribeInstanceRequest) GetAgent() string {
+	if x != nil {
+		return x.Agent
+	}
+	return ""
+}
+
+// DescribeInstanceResponse is an instance as the registry and as its worker know it.
+type DescribeInstanceResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// instance as it is registered.
+	Instance *Instance `protobuf:"bytes,1,opt,name=instance,proto3" json:"instance,omitempty"`
+	// status now, as the worker says; absent when it did not answer.
+	Status *InstanceStatus `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"`
+	// metrics now, as the worker says; absent when it did not answer.
+	Metrics *GetMetricsResponse `protobuf:"bytes,3,opt,name=metrics,proto3" json:"metrics,omitempty"`
+	// failure is why the worker did not answer; absent when it did.
+	Failure       *Failure `protobuf:"bytes,4,opt,name=failure,proto3" json:"failure,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DescribeInstanceResponse) Reset() {
+	*x = DescribeInstanceResponse{}
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DescribeInstanceResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DescribeInstanceResponse) ProtoMessage() {}
+
+func (x *DescribeInstanceResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DescribeInstanceResponse.ProtoReflect.Descriptor instead.
+func (*DescribeInstanceResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *DescribeInstanceResponse) GetInstance() *Instance {
+	if x != nil {
+		return x.Instance
+	}
+	return nil
+}
+
+func (x *DescribeInstanceResponse) GetStatus() *InstanceStatus {
+	if x != nil {
+		return x.Status
+	}
+	return nil
+}
+
+func (x *DescribeInstanceResponse) GetMetrics() *GetMetricsResponse {
+	if x != nil {
+		return x.Metrics
+	}
+	return nil
+}
+
+func (x *DescribeInstanceResponse) GetFailure() *Failure {
+	if x != nil {
+		return x.Failure
+	}
+	return nil
+}
+
+// InstanceOutcome is what a verb led to at one instance.
+type InstanceOutcome struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// instance_id is the instance.
+	InstanceId string `protobuf:"bytes,1,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
+	// status after the verb; absent when it failed.
+	Status *InstanceStatus `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"`
+	// failure is why the verb did nothing here; absent when it did not fail.
+	Failure       *Failure `protobuf:"bytes,3,opt,name=failure,proto3" json:"failure,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InstanceOutcome) Reset() {
+	*x = InstanceOutcome{}
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InstanceOutcome) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InstanceOutcome) ProtoMessage() {}
+
+func (x *InstanceOutcome) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InstanceOutcome.ProtoReflect.Descriptor instead.
+func (*InstanceOutcome) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *InstanceOutcome) GetInstanceId() string {
+	if x != nil {
+		return x.InstanceId
+	}
+	return ""
+}
+
+func (x *InstanceOutcome) GetStatus() *InstanceStatus {
+	if x != nil {
+		return x.Status
+	}
+	return nil
+}
+
+func (x *InstanceOutcome) GetFailure() *Failure {
+	if x != nil {
+		return x.Failure
+	}
+	return nil
+}
+
+// PauseAgentRequest asks for the pause of an agent.
+type PauseAgentRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// agent is the name of the agent. One without an instance: NOT_FOUND.
+	Agent string `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
+	// reason is for logs and status, at most 200 characters.
+	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// within is how long running steps may take to end, at most 10 minutes; then the pause
+	// fails. Absent: 30 seconds. The deadline of the call may only shorten it.
+	Within        *durationpb.Duration `protobuf:"bytes,3,opt,name=within,proto3" json:"within,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PauseAgentRequest) Reset() {
+	*x = PauseAgentRequest{}
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PauseAgentRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PauseAgentRequest) ProtoMessage() {}
+
+func (x *PauseAgentRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PauseAgentRequest.ProtoReflect.Descriptor instead.
+func (*PauseAgentRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *PauseAgentRequest) GetAgent() string {
+	if x != nil {
+		return x.Agent
+	}
+	return ""
+}
+
+func (x *PauseAgentRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *PauseAgentRequest) GetWithin() *durationpb.Duration {
+	if x != nil {
+		return x.Within
+	}
+	return nil
+}
+
+// PauseAgentResponse says what became of each instance.
+type PauseAgentResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// instances, by id.
+	Instances     []*InstanceOutcome `protobuf:"bytes,1,rep,name=instances,proto3" json:"instances,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PauseAgentResponse) Reset() {
+	*x = PauseAgentResponse{}
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PauseAgentResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PauseAgentResponse) ProtoMessage() {}
+
+func (x *PauseAgentResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PauseAgentResponse.ProtoReflect.Descriptor instead.
+func (*PauseAgentResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *PauseAgentResponse) GetInstances() []*InstanceOutcome {
+	if x != nil {
+		return x.Instances
+	}
+	return nil
+}
+
+// ResumeAgentRequest asks for the end of a pause.
+type ResumeAgentRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// agent is the name of the agent. One without an instance: NOT_FOUND.
+	Agent string `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
+	// reason is for logs and status, at most 200 characters.
+	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeAgentRequest) Reset() {
+	*x = ResumeAgentRequest{}
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeAgentRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeAgentRequest) ProtoMessage() {}
+
+func (x *ResumeAgentRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeAgentRequest.ProtoReflect.Descriptor instead.
+func (*ResumeAgentRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *ResumeAgentRequest) GetAgent() string {
+	if x != nil {
+		return x.Agent
+	}
+	return ""
+}
+
+func (x *ResumeAgentRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// ResumeAgentResponse says what became of each instance.
+type ResumeAgentResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// instances, by id.
+	Instances     []*InstanceOutcome `protobuf:"bytes,1,rep,name=instances,proto3" json:"instances,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeAgentResponse) Reset() {
+	*x = ResumeAgentResponse{}
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeAgentResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeAgentResponse) ProtoMessage() {}
+
+func (x *ResumeAgentResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeAgentResponse.ProtoReflect.Descriptor instead.
+func (*ResumeAgentResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *ResumeAgentResponse) GetInstances() []*InstanceOutcome {
+	if x != nil {
+		return x.Instances
+	}
+	return nil
+}
+
+// DrainInstanceRequest asks for the end of an instance.
+type DrainInstanceRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// instance_id is the instance, 1 to 128 characters. Unknown: NOT_FOUND.
+	InstanceId string `protobuf:"bytes,1,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
+	// agent is the agent that it hosts. Needed only when instances of several agents have
+	// this id: then the call without it fails with USER_INVALID_INPUT.
+	Agent string `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`
+	// reason is for logs and status, at most 200 characters.
+	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// drain is how long running steps may take to end, at most 10 minutes; then they are
+	// cancelled. Absent: the worker's own drain time. Zero: they are cancelled at once.
+	Drain         *durationpb.Duration `protobuf:"bytes,4,opt,name=drain,proto3" json:"drain,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainInstanceRequest) Reset() {
+	*x = DrainInstanceRequest{}
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainInstanceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainInstanceRequest) ProtoMessage() {}
+
+func (x *DrainInstanceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainInstanceRequest.ProtoReflect.Descriptor instead.
+func (*DrainInstanceRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *DrainInstanceRequest) GetInstanceId() string {
+	if x != nil {
+		return x.InstanceId
+	}
+	return ""
+}
+
+func (x *DrainInstanceRequest) GetAgent() string {
+	if x != nil {
+		return x.Agent
+	}
+	return ""
+}
+
+func (x *DrainInstanceRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *DrainInstanceRequest) GetDrain() *durationpb.Duration {
+	if x != nil {
+		return x.Drain
+	}
+	return nil
+}
+
+// DrainInstanceResponse says how the instance ended.
+type DrainInstanceResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// status after the call: TERMINATED.
+	Status *InstanceStatus `protobuf:"bytes,1,opt,name=status,proto3" json:"status,omitempty"`
+	// errors are the steps of the shutdown that failed, one line each. The instance has ended
+	// all the same.
+	Errors        []string `protobuf:"bytes,2,rep,name=errors,proto3" json:"errors,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainInstanceResponse) Reset() {
+	*x = DrainInstanceResponse{}
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainInstanceResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainInstanceResponse) ProtoMessage() {}
+
+func (x *DrainInstanceResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainInstanceResponse.ProtoReflect.Descriptor instead.
+func (*DrainInstanceResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *DrainInstanceResponse) GetStatus() *InstanceStatus {
+	if x != nil {
+		return x.Status
+	}
+	return nil
+}
+
+func (x *DrainInstanceResponse) GetErrors() []string {
+	if x != nil {
+		return x.Errors
+	}
+	return nil
+}
+
 var File_troupe_v1_orchestrator_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\n" +
-	"\x1ctroupe/v1/orchestrator.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15troupe/v1/event.proto\x1a\x19troupe/v1/lifecycle.proto\"\x80\x03\n" +
+	"\x1ctroupe/v1/orchestrator.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15troupe/v1/event.proto\x1a\x17troupe/v1/failure.proto\x1a\x19troupe/v1/lifecycle.proto\"\x80\x03\n" +
 	"\x12OrchestrateRequest\x12p\n" +
 	"\x04text\x18\x01 \x01(\tBZ\xbaHW\xba\x01N\n" +
 	"\x16orchestrate.text.blank\x12\x1fmust hold more than white space\x1a\x13this.matches('\\\\S')r\x04(\x80\x80\x10H\x00R\x04text\x12>\n" +
@@ -1114,7 +1735,7 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\bversions\x18\x06 \x03(\tR\bversions\"\x13\n" +
 	"\x11ListAgentsRequest\">\n" +
 	"\x12ListAgentsResponse\x12(\n" +
-	"\x06agents\x18\x01 \x03(\v2\x10.troupe.v1.AgentR\x06agents\"\xbb\x02\n" +
+	"\x06agents\x18\x01 \x03(\v2\x10.troupe.v1.AgentR\x06agents\"\xaf\x03\n" +
 	"\bInstance\x12\x1f\n" +
 	"\vinstance_id\x18\x01 \x01(\tR\n" +
 	"instanceId\x12\x14\n" +
@@ -1125,16 +1746,63 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\x05state\x18\x06 \x01(\x0e2\x18.troupe.v1.InstanceStateR\x05state\x12\x1a\n" +
 	"\bcapacity\x18\a \x01(\x05R\bcapacity\x12 \n" +
 	"\vincarnation\x18\b \x01(\x03R\vincarnation\x124\n" +
-	"\astarted\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\astarted\"5\n" +
+	"\astarted\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\astarted\x121\n" +
+	"\adesired\x18\n" +
+	" \x01(\x0e2\x17.troupe.v1.DesiredStateR\adesired\x12%\n" +
+	"\x0edesired_reason\x18\v \x01(\tR\rdesiredReason\x12\x18\n" +
+	"\amissing\x18\f \x01(\bR\amissing\"5\n" +
 	"\x14ListInstancesRequest\x12\x1d\n" +
 	"\x05agent\x18\x01 \x01(\tB\a\xbaH\x04r\x02\x18?R\x05agent\"J\n" +
 	"\x15ListInstancesResponse\x121\n" +
-	"\tinstances\x18\x01 \x03(\v2\x13.troupe.v1.InstanceR\tinstances*Y\n" +
+	"\tinstances\x18\x01 \x03(\v2\x13.troupe.v1.InstanceR\tinstances\"e\n" +
+	"\x17DescribeInstanceRequest\x12+\n" +
+	"\vinstance_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\x80\x01R\n" +
+	"instanceId\x12\x1d\n" +
+	"\x05agent\x18\x02 \x01(\tB\a\xbaH\x04r\x02\x18?R\x05agent\"\xe5\x01\n" +
+	"\x18DescribeInstanceResponse\x12/\n" +
+	"\binstance\x18\x01 \x01(\v2\x13.troupe.v1.InstanceR\binstance\x121\n" +
+	"\x06status\x18\x02 \x01(\v2\x19.troupe.v1.InstanceStatusR\x06status\x127\n" +
+	"\ametrics\x18\x03 \x01(\v2\x1d.troupe.v1.GetMetricsResponseR\ametrics\x12,\n" +
+	"\afailure\x18\x04 \x01(\v2\x12.troupe.v1.FailureR\afailure\"\x93\x01\n" +
+	"\x0fInstanceOutcome\x12\x1f\n" +
+	"\vinstance_id\x18\x01 \x01(\tR\n" +
+	"instanceId\x121\n" +
+	"\x06status\x18\x02 \x01(\v2\x19.troupe.v1.InstanceStatusR\x06status\x12,\n" +
+	"\afailure\x18\x03 \x01(\v2\x12.troupe.v1.FailureR\afailure\"\x98\x01\n" +
+	"\x11PauseAgentRequest\x12\x1f\n" +
+	"\x05agent\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18?R\x05agent\x12 \n" +
+	"\x06reason\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x06reason\x12@\n" +
+	"\x06within\x18\x03 \x01(\v2\x19.google.protobuf.DurationB\r\xbaH\n" +
+	"\xaa\x01\a\"\x03\b\xd8\x04*\x00R\x06within\"N\n" +
+	"\x12PauseAgentResponse\x128\n" +
+	"\tinstances\x18\x01 \x03(\v2\x1a.troupe.v1.InstanceOutcomeR\tinstances\"W\n" +
+	"\x12ResumeAgentRequest\x12\x1f\n" +
+	"\x05agent\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18?R\x05agent\x12 \n" +
+	"\x06reason\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x06reason\"O\n" +
+	"\x13ResumeAgentResponse\x128\n" +
+	"\tinstances\x18\x01 \x03(\v2\x1a.troupe.v1.InstanceOutcomeR\tinstances\"\xc4\x01\n" +
+	"\x14DrainInstanceRequest\x12+\n" +
+	"\vinstance_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\x80\x01R\n" +
+	"instanceId\x12\x1d\n" +
+	"\x05agent\x18\x02 \x01(\tB\a\xbaH\x04r\x02\x18?R\x05agent\x12 \n" +
+	"\x06reason\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x06reason\x12>\n" +
+	"\x05drain\x18\x04 \x01(\v2\x19.google.protobuf.DurationB\r\xbaH\n" +
+	"\xaa\x01\a\"\x03\b\xd8\x042\x00R\x05drain\"b\n" +
+	"\x15DrainInstanceResponse\x121\n" +
+	"\x06status\x18\x01 \x01(\v2\x19.troupe.v1.InstanceStatusR\x06status\x12\x16\n" +
+	"\x06errors\x18\x02 \x03(\tR\x06errors*Y\n" +
 	"\n" +
 	"TraceState\x12\x1b\n" +
 	"\x17TRACE_STATE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13TRACE_STATE_RUNNING\x10\x01\x12\x15\n" +
-	"\x11TRACE_STATE_ENDED\x10\x022\xe1\x03\n" +
+	"\x11TRACE_STATE_ENDED\x10\x02*v\n" +
+	"\fDesiredState\x12\x1d\n" +
+	"\x19DESIRED_STATE_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11DESIRED_STATE_RUN\x10\x01\x12\x17\n" +
+	"\x13DESIRED_STATE_PAUSE\x10\x02\x12\x17\n" +
+	"\x13DESIRED_STATE_DRAIN\x10\x032\xab\x06\n" +
 	"\x13OrchestratorService\x12N\n" +
 	"\vOrchestrate\x12\x1d.troupe.v1.OrchestrateRequest\x1a\x1e.troupe.v1.OrchestrateResponse0\x01\x12K\n" +
 	"\n" +
@@ -1144,7 +1812,12 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"ListTraces\x12\x1c.troupe.v1.ListTracesRequest\x1a\x1d.troupe.v1.ListTracesResponse\x12I\n" +
 	"\n" +
 	"ListAgents\x12\x1c.troupe.v1.ListAgentsRequest\x1a\x1d.troupe.v1.ListAgentsResponse\x12R\n" +
-	"\rListInstances\x12\x1f.troupe.v1.ListInstancesRequest\x1a .troupe.v1.ListInstancesResponseB\xa0\x01\n" +
+	"\rListInstances\x12\x1f.troupe.v1.ListInstancesRequest\x1a .troupe.v1.ListInstancesResponse\x12[\n" +
+	"\x10DescribeInstance\x12\".troupe.v1.DescribeInstanceRequest\x1a#.troupe.v1.DescribeInstanceResponse\x12I\n" +
+	"\n" +
+	"PauseAgent\x12\x1c.troupe.v1.PauseAgentRequest\x1a\x1d.troupe.v1.PauseAgentResponse\x12L\n" +
+	"\vResumeAgent\x12\x1d.troupe.v1.ResumeAgentRequest\x1a\x1e.troupe.v1.ResumeAgentResponse\x12R\n" +
+	"\rDrainInstance\x12\x1f.troupe.v1.DrainInstanceRequest\x1a .troupe.v1.DrainInstanceResponseB\xa0\x01\n" +
 	"\rcom.troupe.v1B\x11OrchestratorProtoP\x01Z7github.com/troupe-dev/troupe/pkg/gen/troupe/v1;troupev1\xa2\x02\x03TXX\xaa\x02\tTroupe.V1\xca\x02\tTroupe\\V1\xe2\x02\x15Troupe\\V1\\GPBMetadata\xea\x02\n" +
 	"Troupe::V1b\x06proto3"
 
@@ -1160,61 +1833,94 @@ func file_troupe_v1_orchestrator_proto_rawDescGZIP() []byte {
 	return file_troupe_v1_orchestrator_proto_rawDescData
 }
 
-var file_troupe_v1_orchestrator_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_troupe_v1_orchestrator_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_troupe_v1_orchestrator_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_troupe_v1_orchestrator_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_troupe_v1_orchestrator_proto_goTypes = []any{
-	(TraceState)(0),               // 0: troupe.v1.TraceState
-	(*OrchestrateRequest)(nil),    // 1: troupe.v1.OrchestrateRequest
-	(*OrchestrateResponse)(nil),   // 2: troupe.v1.OrchestrateResponse
-	(*WatchTraceRequest)(nil),     // 3: troupe.v1.WatchTraceRequest
-	(*WatchTraceResponse)(nil),    // 4: troupe.v1.WatchTraceResponse
-	(*Trace)(nil),                 // 5: troupe.v1.Trace
-	(*GetTraceRequest)(nil),       // 6: troupe.v1.GetTraceRequest
-	(*GetTraceResponse)(nil),      // 7: troupe.v1.GetTraceResponse
-	(*ListTracesRequest)(nil),     // 8: troupe.v1.ListTracesRequest
-	(*ListTracesResponse)(nil),    // 9: troupe.v1.ListTracesResponse
-	(*Agent)(nil),                 // 10: troupe.v1.Agent
-	(*ListAgentsRequest)(nil),     // 11: troupe.v1.ListAgentsRequest
-	(*ListAgentsResponse)(nil),    // 12: troupe.v1.ListAgentsResponse
-	(*Instance)(nil),              // 13: troupe.v1.Instance
-	(*ListInstancesRequest)(nil),  // 14: troupe.v1.ListInstancesRequest
-	(*ListInstancesResponse)(nil), // 15: troupe.v1.ListInstancesResponse
-	(*durationpb.Duration)(nil),   // 16: google.protobuf.Duration
-	(*Event)(nil),                 // 17: troupe.v1.Event
-	(*timestamppb.Timestamp)(nil), // 18: google.protobuf.Timestamp
-	(*TurnResult)(nil),            // 19: troupe.v1.TurnResult
-	(InstanceState)(0),            // 20: troupe.v1.InstanceState
+	(TraceState)(0),                  // 0: troupe.v1.TraceState
+	(DesiredState)(0),                // 1: troupe.v1.DesiredState
+	(*OrchestrateRequest)(nil),       // 2: troupe.v1.OrchestrateRequest
+	(*OrchestrateResponse)(nil),      // 3: troupe.v1.OrchestrateResponse
+	(*WatchTraceRequest)(nil),        // 4: troupe.v1.WatchTraceRequest
+	(*WatchTraceResponse)(nil),       // 5: troupe.v1.WatchTraceResponse
+	(*Trace)(nil),                    // 6: troupe.v1.Trace
+	(*GetTraceRequest)(nil),          // 7: troupe.v1.GetTraceRequest
+	(*GetTraceResponse)(nil),         // 8: troupe.v1.GetTraceResponse
+	(*ListTracesRequest)(nil),        // 9: troupe.v1.ListTracesRequest
+	(*ListTracesResponse)(nil),       // 10: troupe.v1.ListTracesResponse
+	(*Agent)(nil),                    // 11: troupe.v1.Agent
+	(*ListAgentsRequest)(nil),        // 12: troupe.v1.ListAgentsRequest
+	(*ListAgentsResponse)(nil),       // 13: troupe.v1.ListAgentsResponse
+	(*Instance)(nil),                 // 14: troupe.v1.Instance
+	(*ListInstancesRequest)(nil),     // 15: troupe.v1.ListInstancesRequest
+	(*ListInstancesResponse)(nil),    // 16: troupe.v1.ListInstancesResponse
+	(*DescribeInstanceRequest)(nil),  // 17: troupe.v1.DescribeInstanceRequest
+	(*DescribeInstanceResponse)(nil), // 18: troupe.v1.DescribeInstanceResponse
+	(*InstanceOutcome)(nil),          // 19: troupe.v1.InstanceOutcome
+	(*PauseAgentRequest)(nil),        // 20: troupe.v1.PauseAgentRequest
+	(*PauseAgentResponse)(nil),       // 21: troupe.v1.PauseAgentResponse
+	(*ResumeAgentRequest)(nil),       // 22: troupe.v1.ResumeAgentRequest
+	(*ResumeAgentResponse)(nil),      // 23: troupe.v1.ResumeAgentResponse
+	(*DrainInstanceRequest)(nil),     // 24: troupe.v1.DrainInstanceRequest
+	(*DrainInstanceResponse)(nil),    // 25: troupe.v1.DrainInstanceResponse
+	(*durationpb.Duration)(nil),      // 26: google.protobuf.Duration
+	(*Event)(nil),                    // 27: troupe.v1.Event
+	(*timestamppb.Timestamp)(nil),    // 28: google.protobuf.Timestamp
+	(*TurnResult)(nil),               // 29: troupe.v1.TurnResult
+	(InstanceState)(0),               // 30: troupe.v1.InstanceState
+	(*InstanceStatus)(nil),           // 31: troupe.v1.InstanceStatus
+	(*GetMetricsResponse)(nil),       // 32: troupe.v1.GetMetricsResponse
+	(*Failure)(nil),                  // 33: troupe.v1.Failure
 }
 var file_troupe_v1_orchestrator_proto_depIdxs = []int32{
-	16, // 0: troupe.v1.OrchestrateRequest.timeout:type_name -> google.protobuf.Duration
-	17, // 1: troupe.v1.OrchestrateResponse.event:type_name -> troupe.v1.Event
-	17, // 2: troupe.v1.WatchTraceResponse.event:type_name -> troupe.v1.Event
+	26, // 0: troupe.v1.OrchestrateRequest.timeout:type_name -> google.protobuf.Duration
+	27, // 1: troupe.v1.OrchestrateResponse.event:type_name -> troupe.v1.Event
+	27, // 2: troupe.v1.WatchTraceResponse.event:type_name -> troupe.v1.Event
 	0,  // 3: troupe.v1.Trace.state:type_name -> troupe.v1.TraceState
-	18, // 4: troupe.v1.Trace.started:type_name -> google.protobuf.Timestamp
-	19, // 5: troupe.v1.Trace.result:type_name -> troupe.v1.TurnResult
-	5,  // 6: troupe.v1.GetTraceResponse.trace:type_name -> troupe.v1.Trace
-	5,  // 7: troupe.v1.ListTracesResponse.traces:type_name -> troupe.v1.Trace
-	10, // 8: troupe.v1.ListAgentsResponse.agents:type_name -> troupe.v1.Agent
-	20, // 9: troupe.v1.Instance.state:type_name -> troupe.v1.InstanceState
-	18, // 10: troupe.v1.Instance.started:type_name -> google.protobuf.Timestamp
-	13, // 11: troupe.v1.ListInstancesResponse.instances:type_name -> troupe.v1.Instance
-	1,  // 12: troupe.v1.OrchestratorService.Orchestrate:input_type -> troupe.v1.OrchestrateRequest
-	3,  // 13: troupe.v1.OrchestratorService.WatchTrace:input_type -> troupe.v1.WatchTraceRequest
-	6,  // 14: troupe.v1.OrchestratorService.GetTrace:input_type -> troupe.v1.GetTraceRequest
-	8,  // 15: troupe.v1.OrchestratorService.ListTraces:input_type -> troupe.v1.ListTracesRequest
-	11, // 16: troupe.v1.OrchestratorService.ListAgents:input_type -> troupe.v1.ListAgentsRequest
-	14, // 17: troupe.v1.OrchestratorService.ListInstances:input_type -> troupe.v1.ListInstancesRequest
-	2,  // 18: troupe.v1.OrchestratorService.Orchestrate:output_type -> troupe.v1.OrchestrateResponse
-	4,  // 19: troupe.v1.OrchestratorService.WatchTrace:output_type -> troupe.v1.WatchTraceResponse
-	7,  // 20: troupe.v1.OrchestratorService.GetTrace:output_type -> troupe.v1.GetTraceResponse
-	9,  // 21: troupe.v1.OrchestratorService.ListTraces:output_type -> troupe.v1.ListTracesResponse
-	12, // 22: troupe.v1.OrchestratorService.ListAgents:output_type -> troupe.v1.ListAgentsResponse
-	15, // 23: troupe.v1.OrchestratorService.ListInstances:output_type -> troupe.v1.ListInstancesResponse
-	18, // [18:24] is the sub-list for method output_type
-	12, // [12:18] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	28, // 4: troupe.v1.Trace.started:type_name -> google.protobuf.Timestamp
+	29, // 5: troupe.v1.Trace.result:type_name -> troupe.v1.TurnResult
+	6,  // 6: troupe.v1.GetTraceResponse.trace:type_name -> troupe.v1.Trace
+	6,  // 7: troupe.v1.ListTracesResponse.traces:type_name -> troupe.v1.Trace
+	11, // 8: troupe.v1.ListAgentsResponse.agents:type_name -> troupe.v1.Agent
+	30, // 9: troupe.v1.Instance.state:type_name -> troupe.v1.InstanceState
+	28, // 10: troupe.v1.Instance.started:type_name -> google.protobuf.Timestamp
+	1,  // 11: troupe.v1.Instance.desired:type_name -> troupe.v1.DesiredState
+	14, // 12: troupe.v1.ListInstancesResponse.instances:type_name -> troupe.v1.Instance
+	14, // 13: troupe.v1.DescribeInstanceResponse.instance:type_name -> troupe.v1.Instance
+	31, // 14: troupe.v1.DescribeInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
+	32, // 15: troupe.v1.DescribeInstanceResponse.metrics:type_name -> troupe.v1.GetMetricsResponse
+	33, // 16: troupe.v1.DescribeInstanceResponse.failure:type_name -> troupe.v1.Failure
+	31, // 17: troupe.v1.InstanceOutcome.status:type_name -> troupe.v1.InstanceStatus
+	33, // 18: troupe.v1.InstanceOutcome.failure:type_name -> troupe.v1.Failure
+	26, // 19: troupe.v1.PauseAgentRequest.within:type_name -> google.protobuf.Duration
+	19, // 20: troupe.v1.PauseAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
+	19, // 21: troupe.v1.ResumeAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
+	26, // 22: troupe.v1.DrainInstanceRequest.drain:type_name -> google.protobuf.Duration
+	31, // 23: troupe.v1.DrainInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
+	2,  // 24: troupe.v1.OrchestratorService.Orchestrate:input_type -> troupe.v1.OrchestrateRequest
+	4,  // 25: troupe.v1.OrchestratorService.WatchTrace:input_type -> troupe.v1.WatchTraceRequest
+	7,  // 26: troupe.v1.OrchestratorService.GetTrace:input_type -> troupe.v1.GetTraceRequest
+	9,  // 27: troupe.v1.OrchestratorService.ListTraces:input_type -> troupe.v1.ListTracesRequest
+	12, // 28: troupe.v1.OrchestratorService.ListAgents:input_type -> troupe.v1.ListAgentsRequest
+	15, // 29: troupe.v1.OrchestratorService.ListInstances:input_type -> troupe.v1.ListInstancesRequest
+	17, // 30: troupe.v1.OrchestratorService.DescribeInstance:input_type -> troupe.v1.DescribeInstanceRequest
+	20, // 31: troupe.v1.OrchestratorService.PauseAgent:input_type -> troupe.v1.PauseAgentRequest
+	22, // 32: troupe.v1.OrchestratorService.ResumeAgent:input_type -> troupe.v1.ResumeAgentRequest
+	24, // 33: troupe.v1.OrchestratorService.DrainInstance:input_type -> troupe.v1.DrainInstanceRequest
+	3,  // 34: troupe.v1.OrchestratorService.Orchestrate:output_type -> troupe.v1.OrchestrateResponse
+	5,  // 35: troupe.v1.OrchestratorService.WatchTrace:output_type -> troupe.v1.WatchTraceResponse
+	8,  // 36: troupe.v1.OrchestratorService.GetTrace:output_type -> troupe.v1.GetTraceResponse
+	10, // 37: troupe.v1.OrchestratorService.ListTraces:output_type -> troupe.v1.ListTracesResponse
+	13, // 38: troupe.v1.OrchestratorService.ListAgents:output_type -> troupe.v1.ListAgentsResponse
+	16, // 39: troupe.v1.OrchestratorService.ListInstances:output_type -> troupe.v1.ListInstancesResponse
+	18, // 40: troupe.v1.OrchestratorService.DescribeInstance:output_type -> troupe.v1.DescribeInstanceResponse
+	21, // 41: troupe.v1.OrchestratorService.PauseAgent:output_type -> troupe.v1.PauseAgentResponse
+	23, // 42: troupe.v1.OrchestratorService.ResumeAgent:output_type -> troupe.v1.ResumeAgentResponse
+	25, // 43: troupe.v1.OrchestratorService.DrainInstance:output_type -> troupe.v1.DrainInstanceResponse
+	34, // [34:44] is the sub-list for method output_type
+	24, // [24:34] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_orchestrator_proto_init() }
@@ -1223,6 +1929,7 @@ func file_troupe_v1_orchestrator_proto_init() {
 		return
 	}
 	file_troupe_v1_event_proto_init()
+	file_troupe_v1_failure_proto_init()
 	file_troupe_v1_lifecycle_proto_init()
 	file_troupe_v1_orchestrator_proto_msgTypes[0].OneofWrappers = []any{
 		(*OrchestrateRequest_Text)(nil),
@@ -1232,8 +1939,8 @@ func file_troupe_v1_orchestrator_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_orchestrator_proto_rawDesc), len(file_troupe_v1_orchestrator_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   15,
+			NumEnums:      2,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

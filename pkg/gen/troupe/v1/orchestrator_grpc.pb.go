@@ -19,12 +19,16 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	OrchestratorService_Orchestrate_FullMethodName   = "/troupe.v1.OrchestratorService/Orchestrate"
-	OrchestratorService_WatchTrace_FullMethodName    = "/troupe.v1.OrchestratorService/WatchTrace"
-	OrchestratorService_GetTrace_FullMethodName      = "/troupe.v1.OrchestratorService/GetTrace"
-	OrchestratorService_ListTraces_FullMethodName    = "/troupe.v1.OrchestratorService/ListTraces"
-	OrchestratorService_ListAgents_FullMethodName    = "/troupe.v1.OrchestratorService/ListAgents"
-	OrchestratorService_ListInstances_FullMethodName = "/troupe.v1.OrchestratorService/ListInstances"
+	OrchestratorService_Orchestrate_FullMethodName      = "/troupe.v1.OrchestratorService/Orchestrate"
+	OrchestratorService_WatchTrace_FullMethodName       = "/troupe.v1.OrchestratorService/WatchTrace"
+	OrchestratorService_GetTrace_FullMethodName         = "/troupe.v1.OrchestratorService/GetTrace"
+	OrchestratorService_ListTraces_FullMethodName       = "/troupe.v1.OrchestratorService/ListTraces"
+	OrchestratorService_ListAgents_FullMethodName       = "/troupe.v1.OrchestratorService/ListAgents"
+	OrchestratorService_ListInstances_FullMethodName    = "/troupe.v1.OrchestratorService/ListInstances"
+	OrchestratorService_DescribeInstance_FullMethodName = "/troupe.v1.OrchestratorService/DescribeInstance"
+	OrchestratorService_PauseAgent_FullMethodName       = "/troupe.v1.OrchestratorService/PauseAgent"
+	OrchestratorService_ResumeAgent_FullMethodName      = "/troupe.v1.OrchestratorService/ResumeAgent"
+	OrchestratorService_DrainInstance_FullMethodName    = "/troupe.v1.OrchestratorService/DrainInstance"
 )
 
 // OrchestratorServiceClient is the client API for OrchestratorService service.
@@ -55,6 +59,25 @@ type OrchestratorServiceClient interface {
 	// ListInstances returns the registered instances. When etcd is away it is the last
 	// that was known.
 	ListInstances(ctx context.Context, in *ListInstancesRequest, opts ...grpc.CallOption) (*ListInstancesResponse, error)
+	// DescribeInstance returns what the registry knows of an instance and what its worker
+	// says of itself now. A worker that does not answer is no error: then the answer holds
+	// the failure instead. Fails with NOT_FOUND.
+	DescribeInstance(ctx context.Context, in *DescribeInstanceRequest, opts ...grpc.CallOption) (*DescribeInstanceResponse, error)
+	// PauseAgent keeps new steps away from every registered instance of an agent, lets
+	// running steps end, and returns when no instance runs one or the time is up. An
+	// instance that could not be paused goes on as before, and its outcome holds the failure.
+	// Instances that register later are not paused. Fails with NOT_FOUND when no instance of
+	// the agent is registered, and with SYSTEM_NETWORK, changing nothing, while the registry
+	// is away. A repeated call is OK and changes nothing but the reason.
+	PauseAgent(ctx context.Context, in *PauseAgentRequest, opts ...grpc.CallOption) (*PauseAgentResponse, error)
+	// ResumeAgent lets every registered instance of an agent take steps again. It fails as
+	// PauseAgent does; an instance that drains stays as it is and fails with INSTANCE_DRAINING.
+	ResumeAgent(ctx context.Context, in *ResumeAgentRequest, opts ...grpc.CallOption) (*ResumeAgentResponse, error)
+	// DrainInstance keeps new steps away from an instance, lets running steps end within the
+	// drain time, and returns when the instance has ended. Its process ends too; nothing
+	// takes its place here. When the caller's deadline passes first, the drain goes on. Fails
+	// with NOT_FOUND, and with SYSTEM_NETWORK, changing nothing, while the registry is away.
+	DrainInstance(ctx context.Context, in *DrainInstanceRequest, opts ...grpc.CallOption) (*DrainInstanceResponse, error)
 }
 
 type orchestratorServiceClient struct {
@@ -143,6 +166,46 @@ func (c *orchestratorServiceClient) ListInstances(ctx context.Context, in *ListI
 	return out, nil
 }
 
+func (c *orchestratorServiceClient) DescribeInstance(ctx context.Context, in *DescribeInstanceRequest, opts ...grpc.CallOption) (*DescribeInstanceResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DescribeInstanceResponse)
+	err := c.cc.Invoke(ctx, OrchestratorService_DescribeInstance_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *orchestratorServiceClient) PauseAgent(ctx context.Context, in *PauseAgentRequest, opts ...grpc.CallOption) (*PauseAgentResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PauseAgentResponse)
+	err := c.cc.Invoke(ctx, OrchestratorService_PauseAgent_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *orchestratorServiceClient) ResumeAgent(ctx context.Context, in *ResumeAgentRequest, opts ...grpc.CallOption) (*ResumeAgentResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ResumeAgentResponse)
+	err := c.cc.Invoke(ctx, OrchestratorService_ResumeAgent_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *orchestratorServiceClient) DrainInstance(ctx context.Context, in *DrainInstanceRequest, opts ...grpc.CallOption) (*DrainInstanceResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DrainInstanceResponse)
+	err := c.cc.Invoke(ctx, OrchestratorService_DrainInstance_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // OrchestratorServiceServer is the server API for OrchestratorService service.
 // All implementations must embed UnimplementedOrchestratorServiceServer
 // for forward compatibility.
@@ -171,6 +234,25 @@ type OrchestratorServiceServer interface {
 	// ListInstances returns the registered instances. When etcd is away it is the last
 	// that was known.
 	ListInstances(context.Context, *ListInstancesRequest) (*ListInstancesResponse, error)
+	// DescribeInstance returns what the registry knows of an instance and what its worker
+	// says of itself now. A worker that does not answer is no error: then the answer holds
+	// the failure instead. Fails with NOT_FOUND.
+	DescribeInstance(context.Context, *DescribeInstanceRequest) (*DescribeInstanceResponse, error)
+	// PauseAgent keeps new steps away from every registered instance of an agent, lets
+	// running steps end, and returns when no instance runs one or the time is up. An
+	// instance that could not be paused goes on as before, and its outcome holds the failure.
+	// Instances that register later are not paused. Fails with NOT_FOUND when no instance of
+	// the agent is registered, and with SYSTEM_NETWORK, changing nothing, while the registry
+	// is away. A repeated call is OK and changes nothing but the reason.
+	PauseAgent(context.Context, *PauseAgentRequest) (*PauseAgentResponse, error)
+	// ResumeAgent lets every registered instance of an agent take steps again. It fails as
+	// PauseAgent does; an instance that drains stays as it is and fails with INSTANCE_DRAINING.
+	ResumeAgent(context.Context, *ResumeAgentRequest) (*ResumeAgentResponse, error)
+	// DrainInstance keeps new steps away from an instance, lets running steps end within the
+	// drain time, and returns when the instance has ended. Its process ends too; nothing
+	// takes its place here. When the caller's deadline passes first, the drain goes on. Fails
+	// with NOT_FOUND, and with SYSTEM_NETWORK, changing nothing, while the registry is away.
+	DrainInstance(context.Context, *DrainInstanceRequest) (*DrainInstanceResponse, error)
 	mustEmbedUnimplementedOrchestratorServiceServer()
 }
 
@@ -198,6 +280,18 @@ func (UnimplementedOrchestratorServiceServer) ListAgents(context.Context, *ListA
 }
 func (UnimplementedOrchestratorServiceServer) ListInstances(context.Context, *ListInstancesRequest) (*ListInstancesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListInstances not implemented")
+}
+func (UnimplementedOrchestratorServiceServer) DescribeInstance(context.Context, *DescribeInstanceRequest) (*DescribeInstanceResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DescribeInstance not implemented")
+}
+func (UnimplementedOrchestratorServiceServer) PauseAgent(context.Context, *PauseAgentRequest) (*PauseAgentResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PauseAgent not implemented")
+}
+func (UnimplementedOrchestratorServiceServer) ResumeAgent(context.Context, *ResumeAgentRequest) (*ResumeAgentResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ResumeAgent not implemented")
+}
+func (UnimplementedOrchestratorServiceServer) DrainInstance(context.Context, *DrainInstanceRequest) (*DrainInstanceResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DrainInstance not implemented")
 }
 func (UnimplementedOrchestratorServiceServer) mustEmbedUnimplementedOrchestratorServiceServer() {}
 func (UnimplementedOrchestratorServiceServer) testEmbeddedByValue()                             {}
@@ -314,6 +408,78 @@ func _OrchestratorService_ListInstances_Handler(srv interface{}, ctx context.Con
 	return interceptor(ctx, in, info, handler)
 }
 
+func _OrchestratorService_DescribeInstance_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DescribeInstanceRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OrchestratorServiceServer).DescribeInstance(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: OrchestratorService_DescribeInstance_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OrchestratorServiceServer).DescribeInstance(ctx, req.(*DescribeInstanceRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _OrchestratorService_PauseAgent_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PauseAgentRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OrchestratorServiceServer).PauseAgent(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: OrchestratorService_PauseAgent_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OrchestratorServiceServer).PauseAgent(ctx, req.(*PauseAgentRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _OrchestratorService_ResumeAgent_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ResumeAgentRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OrchestratorServiceServer).ResumeAgent(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: OrchestratorService_ResumeAgent_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OrchestratorServiceServer).ResumeAgent(ctx, req.(*ResumeAgentRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _OrchestratorService_DrainInstance_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DrainInstanceRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OrchestratorServiceServer).DrainInstance(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: OrchestratorService_DrainInstance_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OrchestratorServiceServer).DrainInstance(ctx, req.(*DrainInstanceRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // OrchestratorService_ServiceDesc is the grpc.ServiceDesc for OrchestratorService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -336,6 +502,22 @@ var OrchestratorService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListInstances",
 			Handler:    _OrchestratorService_ListInstances_Handler,
+		},
+		{
+			MethodName: "DescribeInstance",
+			Handler:    _OrchestratorService_DescribeInstance_Handler,
+		},
+		{
+			MethodName: "PauseAgent",
+			Handler:    _OrchestratorService_PauseAgent_Handler,
+		},
+		{
+			MethodName: "ResumeAgent",
+			Handler:    _OrchestratorService_ResumeAgent_Handler,
+		},
+		{
+			MethodName: "DrainInstance",
+			Handler:    _OrchestratorService_DrainInstance_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

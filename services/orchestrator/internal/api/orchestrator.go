@@ -10,7 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
-	"github.com/troupe-dev/troupe/pkg/wire"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/operate"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn"
@@ -27,6 +27,7 @@ type Orchestrator struct {
 	Traces    *trace.Traces
 	Roster    *routing.Roster
 	Workflows *workflow.Set
+	Operator  *operate.Operator
 }
 
 // Orchestrate implements troupev1.OrchestratorServiceServer.
@@ -115,7 +116,7 @@ func (o *Orchestrator) ListInstances(_ context.Context, req *troupev1.ListInstan
 	resp := &troupev1.ListInstancesResponse{}
 	for _, in := range o.Roster.Instances() {
 		if req.GetAgent() == "" || req.GetAgent() == in.Agent {
-			resp.Instances = append(resp.Instances, wire.InstanceToProto(in))
+			resp.Instances = append(resp.Instances, o.instance(in))
 		}
 	}
 	return resp, nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/lifecycle"
 	"github.com/troupe-dev/troupe/pkg/registry"
 	"github.com/troupe-dev/troupe/pkg/rpc"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
@@ -22,12 +23,16 @@ type Dispatcher struct {
 	pool   *Pool
 	wait   time.Duration
 	slots  *slots
+	starts *starts
 }
 
 // New returns a dispatcher. Wait is how long a step waits for an instance that takes it.
 func New(roster *routing.Roster, pool *Pool, wait time.Duration) *Dispatcher {
-	return &Dispatcher{roster: roster, pool: pool, wait: wait, slots: newSlots()}
+	return &Dispatcher{roster: roster, pool: pool, wait: wait, slots: newSlots(), starts: newStarts(pool)}
 }
+
+// Close ends what runs beside the steps. Steps have ended before.
+func (d *Dispatcher) Close() { d.starts.close() }
 
 // Handler is told what happens. An error of it ends the step.
 type Handler struct {
@@ -49,7 +54,13 @@ func (d *Dispatcher) Execute(ctx context.Context, req *troupev1.ExecuteStepReque
 	for {
 		freed := d.slots.next() // before the look around, so that nothing is missed
 		candidates, changed := d.roster.Candidates(req.GetAgent())
+		working := false // somebody could take a step, if not this one now
 		for _, in := range candidates {
+			if err := d.start(in); err != nil {
+				refusal = err
+				continue
+			}
+			working = true
 			if !d.slots.take(in) {
 				continue
 			}
@@ -60,7 +71,7 @@ func (d *Dispatcher) Execute(ctx context.Context, req *troupev1.ExecuteStepReque
 			}
 			refusal = err
 		}
-		if !waiting && len(candidates) == 0 {
+		if !waiting && !working {
 			waiting = true
 			if err := h.Waiting(req.GetAgent()); err != nil {
 				return nil, err
@@ -73,7 +84,7 @@ func (d *Dispatcher) Execute(ctx context.Context, req *troupev1.ExecuteStepReque
 		case <-again.C:
 		case <-patience.C:
 			again.Stop()
-			return nil, d.nobody(req.GetAgent(), len(candidates), refusal)
+			return nil, d.nobody(req.GetAgent(), working, refusal)
 		case <-ctx.Done():
 			again.Stop()
 			return nil, ctx.Err()
@@ -85,9 +96,21 @@ func (d *Dispatcher) Execute(ctx context.Context, req *troupev1.ExecuteStepReque
 // retryPause is how long to wait before instances that refused are asked again.
 const retryPause = 100 * time.Millisecond
 
-func (d *Dispatcher) nobody(agent string, candidates int, refusal error) error {
+// start says why an instance is not up yet; nil when it is. The first to ask starts it.
+func (d *Dispatcher) start(in registry.Instance) error {
+	if in.State != lifecycle.Uninitialized {
+		return nil
+	}
+	d.starts.keep(d.roster.Instances())
+	return d.starts.begun(in).outcome()
+}
+
+func (d *Dispatcher) nobody(agent string, working bool, refusal error) error {
 	why := "none is ready"
-	if candidates > 0 {
+	switch {
+	case !working && refusal != nil:
+		why += ": " + failure.Plain(refusal)
+	case working:
 		why = "all are at capacity, refuse it, or cannot be reached"
 	}
 	return failure.Newf(failure.NoWorker, "dispatch", "no instance of agent %s took the step within %s: %s", agent, d.wait, why).
@@ -96,7 +119,7 @@ func (d *Dispatcher) nobody(agent string, candidates int, refusal error) error {
 
 // try reports whether the instance took the step.
 func (d *Dispatcher) try(ctx context.Context, in registry.Instance, req *troupev1.ExecuteStepRequest, h Handler) (_ *troupev1.StepResult, taken bool, _ error) {
-	conn, release, err := d.pool.get(ctx, in.Address)
+	conn, release, err := d.pool.Get(ctx, in.Address)
 	if err != nil {
 		return nil, false, err
 	}

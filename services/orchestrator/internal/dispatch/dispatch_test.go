@@ -344,7 +344,7 @@ func TestPool_KeepsAConnectionUntilItsLastStepHasEnded(t *testing.T) {
 		return answer(stream)
 	})
 	r := newRig(t, patience, instance("1", address, 1))
-	conn, done, err := r.pool.get(t.Context(), address)
+	conn, done, err := r.pool.Get(t.Context(), address)
 	require.NoError(t, err)
 	done()
 	ended := make(chan error, 1)

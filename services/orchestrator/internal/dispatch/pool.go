@@ -7,9 +7,11 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
 )
 
 // Pool holds one connection per worker address. Safe for concurrent use.
@@ -35,9 +37,9 @@ func NewPool(t *telemetry.Telemetry, dial func(string, *telemetry.Telemetry, ...
 // connectTime is how long a worker may take to answer a connection.
 const connectTime = time.Second
 
-// get returns a connection that is up. When it cannot be had, nothing was sent. The caller
-// calls release once.
-func (p *Pool) get(ctx context.Context, address string) (conn *grpc.ClientConn, release func(), err error) {
+// Get returns a connection that is up. When it cannot be had within a second, nothing was
+// sent. The caller calls release once. Modes: system_network.
+func (p *Pool) Get(ctx context.Context, address string) (conn *grpc.ClientConn, release func(), err error) {
 	p.mu.Lock()
 	c, ok := p.conns[address]
 	if !ok {
@@ -104,6 +106,26 @@ func (p *Pool) Keep(addresses map[string]bool) {
 		if c.users == 0 {
 			_ = c.Close()
 		}
+	}
+}
+
+// Health asks the worker at an address whether it serves, and takes 2 s at most.
+func (p *Pool) Health(ctx context.Context, address string) routing.Health {
+	conn, release, err := p.Get(ctx, address)
+	if err != nil {
+		return routing.Unreachable
+	}
+	defer release()
+	ctx, cancel := context.WithTimeout(ctx, connectTime)
+	defer cancel()
+	resp, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{})
+	switch {
+	case err != nil:
+		return routing.Unreachable
+	case resp.GetStatus() == healthpb.HealthCheckResponse_SERVING:
+		return routing.Serving
+	default:
+		return routing.NotServing
 	}
 }
 

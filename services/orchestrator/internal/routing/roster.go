@@ -3,6 +3,7 @@ package routing
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -14,7 +15,8 @@ import (
 )
 
 // Roster is the last known registry. When the registry is away it stays as it is, and
-// routing goes on (guarantees F9). Safe for concurrent use.
+// routing goes on (guarantees F9). Registrations that vanish while their worker still works
+// are taken for what they are (F11, removal.go). Safe for concurrent use.
 type Roster struct {
 	log *zap.Logger
 
@@ -25,6 +27,11 @@ type Roster struct {
 	away      time.Time      // since when the registry is away; zero while it is there
 	changed   chan struct{}  // closed and replaced at each change
 	onChange  func(listed bool, addresses map[string]bool)
+	desires   map[registry.Key]registry.Desire
+	gone      removals
+
+	ask      func(ctx context.Context, address string) Health // nil: nobody is asked
+	vanished chan struct{}                                    // of 1: somebody is to be asked
 }
 
 // NewRoster returns an empty roster. onChange is called at each change, in order, with
@@ -34,6 +41,8 @@ func NewRoster(log *zap.Logger, onChange func(listed bool, addresses map[string]
 	return &Roster{
 		log: log, instances: map[registry.Key]registry.Instance{}, turn: map[string]int{},
 		changed: make(chan struct{}), onChange: onChange,
+		desires: map[registry.Key]registry.Desire{}, gone: removals{absent: map[registry.Key]*absence{}},
+		vanished: make(chan struct{}, 1),
 	}
 }
 
@@ -43,6 +52,7 @@ func (r *Roster) Apply(u registry.Update) {
 	defer r.mu.Unlock()
 	if u.Away != nil {
 		r.away = time.Now()
+		defer r.tell()
 		r.log.Warn("the registry is away; serving from what is known", zap.Error(u.Away), zap.Int("instances", len(r.instances)))
 		return
 	}
@@ -50,23 +60,53 @@ func (r *Roster) Apply(u registry.Update) {
 	switch {
 	case u.List != nil:
 		r.listed = true
-		clear(r.instances)
-		for _, in := range *u.List {
-			r.instances[in.Key()] = in
-		}
+		r.replace(*u.List)
 		r.log.Info("registry listed", zap.Int("instances", len(r.instances)))
 	case u.Put != nil:
 		r.instances[u.Put.Key()] = *u.Put
 	case u.Delete != nil:
-		delete(r.instances, *u.Delete)
+		r.remove(*u.Delete)
 	}
+	r.gone.review(r.instances, time.Now())
+	r.tell()
+}
+
+// replace is called with the lock held. Who is not on the list has vanished.
+func (r *Roster) replace(list []registry.Instance) {
+	before := r.instances
+	r.instances = make(map[registry.Key]registry.Instance, len(list))
+	for _, in := range list {
+		r.instances[in.Key()] = in
+	}
+	for key, in := range before {
+		if _, ok := r.instances[key]; !ok {
+			r.instances[key] = in
+			r.remove(key)
+		}
+	}
+}
+
+// tell is called with the lock held, after each change.
+func (r *Roster) tell() {
 	addresses := map[string]bool{}
-	for _, in := range r.instances {
+	for _, in := range r.all() {
 		addresses[in.Address] = true
 	}
 	close(r.changed)
 	r.changed = make(chan struct{})
 	r.onChange(r.listed, addresses)
+}
+
+// all is called with the lock held. It returns all that are known: those registered, and
+// those that vanished and are kept.
+func (r *Roster) all() []registry.Instance {
+	all := slices.Collect(maps.Values(r.instances))
+	for _, a := range r.gone.absent {
+		if r.gone.known(a) {
+			all = append(all, a.instance)
+		}
+	}
+	return all
 }
 
 // Staleness is for how long the registry has been away; zero while it is there.
@@ -83,60 +123,76 @@ func (r *Roster) Staleness() time.Duration {
 func (r *Roster) Instances() []registry.Instance {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	all := make([]registry.Instance, 0, len(r.instances))
-	for _, in := range r.instances {
-		all = append(all, in)
-	}
-	slices.SortFunc(all, func(a, b registry.Instance) int {
-		return cmp.Or(cmp.Compare(a.Agent, b.Agent), cmp.Compare(a.ID, b.ID))
-	})
+	all := r.all()
+	slices.SortFunc(all, byKey)
 	return all
 }
 
-// Candidates are the ready instances of an agent, in the order in which to try them: each
-// call begins with the next one (round robin), so that steps spread evenly. The channel is
-// closed at the next change of the roster.
+func byKey(a, b registry.Instance) int {
+	return cmp.Or(cmp.Compare(a.Agent, b.Agent), cmp.Compare(a.ID, b.ID))
+}
+
+// Candidates are the instances of an agent that may take a step, in the order in which to
+// try them: those that are ready, of which each call begins with the next one (round
+// robin), so that steps spread evenly; then those that have to be started first (contract
+// C-7). What operators keep out of work is none of them, whatever it is registered as. The
+// channel is closed at the next change of the roster.
 func (r *Roster) Candidates(agent string) ([]registry.Instance, <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var ready []registry.Instance
+	var ready, unstarted []registry.Instance
 	for _, in := range r.instances {
-		if in.Agent == agent && in.State == lifecycle.Ready {
+		switch {
+		case in.Agent != agent || !r.desires[in.Key()].Want.Routable():
+		case in.State == lifecycle.Ready:
 			ready = append(ready, in)
+		case in.State == lifecycle.Uninitialized:
+			unstarted = append(unstarted, in)
 		}
 	}
-	if len(ready) == 0 {
-		return nil, r.changed
+	slices.SortFunc(ready, byKey)
+	slices.SortFunc(unstarted, byKey)
+	if len(ready) > 1 {
+		first := r.turn[agent] % len(ready)
+		r.turn[agent]++
+		ready = append(ready[first:], ready[:first]...)
 	}
-	slices.SortFunc(ready, func(a, b registry.Instance) int { return cmp.Compare(a.ID, b.ID) })
-	first := r.turn[agent] % len(ready)
-	r.turn[agent]++
-	return append(ready[first:], ready[:first]...), r.changed
+	return slices.Concat(ready, r.doubtful(agent), unstarted), r.changed
 }
 
-// Ready counts the ready instances of an agent.
+// doubtful is called with the lock held. It returns the ready instances of an agent that
+// are missing and stay in work.
+func (r *Roster) doubtful(agent string) (all []registry.Instance) {
+	if !r.gone.frozen {
+		return nil
+	}
+	for key, a := range r.gone.absent {
+		if key.Agent == agent && a.instance.State == lifecycle.Ready && r.desires[key].Want.Routable() {
+			all = append(all, a.instance)
+		}
+	}
+	slices.SortFunc(all, byKey)
+	return all
+}
+
+// Ready counts the instances of an agent that take steps.
 func (r *Roster) Ready(agent string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n := 0
+	n := len(r.doubtful(agent))
 	for _, in := range r.instances {
-		if in.Agent == agent && in.State == lifecycle.Ready {
+		if in.Agent == agent && in.State == lifecycle.Ready && r.desires[in.Key()].Want.Routable() {
 			n++
 		}
 	}
 	return n
 }
 
-// Knows reports whether any instance of the agent is registered, in whatever state.
+// Knows reports whether any instance of the agent is known, in whatever state.
 func (r *Roster) Knows(agent string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for key := range r.instances {
-		if key.Agent == agent {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.all(), func(in registry.Instance) bool { return in.Agent == agent })
 }
 
 // Listed reports whether the registry was ever read.
@@ -148,5 +204,10 @@ func (r *Roster) Listed() bool {
 
 // Follow keeps the roster until ctx ends.
 func (r *Roster) Follow(ctx context.Context, w registry.Watcher) error {
+	var tending sync.WaitGroup
+	defer tending.Wait()
+	if r.ask != nil {
+		tending.Go(func() { r.tend(ctx) })
+	}
 	return w.Watch(ctx, r.Apply)
 }

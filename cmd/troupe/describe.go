@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/troupe-dev/troupe/pkg/client"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/wire"
+)
+
+type describe struct {
+	Instance describeInstance `cmd:"" help:"An instance, as the registry and as its worker know it."`
+}
+
+type describeInstance struct {
+	query `embed:""`
+	ID    string `arg:"" help:"Id of the instance; troupe get instances lists them."`
+	Agent string `help:"Its agent, when several have an instance of this id." placeholder:"NAME"`
+}
+
+// Run asks the worker and prints what it says.
+func (d *describeInstance) Run(ctx context.Context, term terminal) error {
+	var resp *troupev1.DescribeInstanceResponse
+	return d.run(ctx, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
+		resp, err = c.DescribeInstance(ctx, &troupev1.DescribeInstanceRequest{InstanceId: d.ID, Agent: d.Agent})
+		return resp, err
+	}, func(w *tabwriter.Writer) {
+		in := resp.GetInstance()
+		fmt.Fprintf(w, "instance\t%s\nagent\t%s\nversion\t%s\naddress\t%s\nuptime\t%s\nincarnation\t%d\nregistered as\t%s\ndesired\t%s\n",
+			in.GetInstanceId(), in.GetAgent(), orDash(in.GetVersion()), in.GetAddress(), ago(in.GetStarted()), in.GetIncarnation(),
+			registeredState(in), wanted(in))
+		if resp.GetFailure() != nil {
+			fmt.Fprintf(w, "worker\t%s\n", resp.GetFailure().GetMessage())
+			return
+		}
+		live(w, resp.GetStatus(), resp.GetMetrics())
+	})
+}
+
+// live prints what the worker says.
+func live(w *tabwriter.Writer, s *troupev1.InstanceStatus, m *troupev1.GetMetricsResponse) {
+	state := string(wire.StateFromProto(s.GetState()))
+	if s.GetPausing() {
+		state += ", pausing"
+	}
+	if s.GetDraining() {
+		state += ", draining"
+	}
+	fmt.Fprintf(w, "state\t%s for %s (version %d)\nreason\t%s\nlease\t%s\nin flight\t%d of %d\n",
+		state, ago(s.GetSince()), s.GetStateVersion(), orDash(s.GetReason()), lease(s.GetLease()), s.GetInFlight(), s.GetCapacity())
+	fmt.Fprintf(w, "steps\t%d, %d failed\nactive\t%s\nstart took\t%s\ntransitions\t%d\n",
+		m.GetTotalRequests(), m.GetFailedRequests(), m.GetActiveTime().AsDuration(), m.GetStartupTime().AsDuration(), m.GetStateTransitions())
+}
+
+func lease(l troupev1.LeaseState) string {
+	if l == troupev1.LeaseState_LEASE_STATE_UNSPECIFIED {
+		return "-"
+	}
+	return strings.TrimPrefix(l.String(), "LEASE_STATE_")
+}
+
+func wanted(in *troupev1.Instance) string {
+	want := strings.TrimPrefix(in.GetDesired().String(), "DESIRED_STATE_")
+	if in.GetDesiredReason() != "" {
+		want += ": " + in.GetDesiredReason()
+	}
+	return want
+}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/troupe-dev/troupe/pkg/client"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/process"
+	"github.com/troupe-dev/troupe/pkg/wire"
+)
+
+type pause struct {
+	query  `embed:""`
+	Agent  string        `arg:"" help:"Name of the agent."`
+	Reason string        `help:"Why, at most 200 characters; others see it." placeholder:"TEXT"`
+	Within time.Duration `help:"How long running steps may take to end, at most 10m; then the pause fails." default:"30s"`
+}
+
+// Help is the long help of the command.
+func (pause) Help() string {
+	return "Pauses every instance that is registered now. Turns that need the agent wait for it as long as the orchestrator's --route-wait. Exit code 0: all are paused. 1: one is not."
+}
+
+// Run pauses the agent.
+func (p *pause) Run(ctx context.Context, term terminal) error {
+	var resp *troupev1.PauseAgentResponse
+	err := p.within(ctx, p.Within+queryTime, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
+		resp, err = c.PauseAgent(ctx, &troupev1.PauseAgentRequest{Agent: p.Agent, Reason: p.Reason, Within: durationpb.New(p.Within)})
+		return resp, err
+	}, func(w *tabwriter.Writer) { outcomes(w, resp.GetInstances()) })
+	return verdict(err, resp.GetInstances())
+}
+
+type resume struct {
+	query  `embed:""`
+	Agent  string `arg:"" help:"Name of the agent."`
+	Reason string `help:"Why, at most 200 characters; others see it." placeholder:"TEXT"`
+}
+
+// Run resumes the agent.
+func (r *resume) Run(ctx context.Context, term terminal) error {
+	var resp *troupev1.ResumeAgentResponse
+	err := r.run(ctx, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
+		resp, err = c.ResumeAgent(ctx, &troupev1.ResumeAgentRequest{Agent: r.Agent, Reason: r.Reason})
+		return resp, err
+	}, func(w *tabwriter.Writer) { outcomes(w, resp.GetInstances()) })
+	return verdict(err, resp.GetInstances())
+}
+
+// outcomes prints what a verb led to.
+func outcomes(w *tabwriter.Writer, all []*troupev1.InstanceOutcome) {
+	fmt.Fprintln(w, "INSTANCE\tSTATE\tFAILURE")
+	for _, o := range all {
+		state := "-"
+		if o.GetStatus() != nil {
+			state = string(wire.StateFromProto(o.GetStatus().GetState()))
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\n", o.GetInstanceId(), state, orDash(o.GetFailure().GetMessage()))
+	}
+}
+
+// verdict is the exit of a verb.
+func verdict(err error, all []*troupev1.InstanceOutcome) error {
+	failed := func(o *troupev1.InstanceOutcome) bool { return o.GetFailure() != nil }
+	if err == nil && slices.ContainsFunc(all, failed) {
+		return exit(process.ExitError) // the table says why
+	}
+	return err
+}
+
+// shutdownTime is what the end of an instance may take beyond its drain.
+const shutdownTime = 15 * time.Second
+
+type drain struct {
+	query    `embed:""`
+	Instance string        `arg:"" help:"Id of the instance; troupe get instances lists them."`
+	Agent    string        `help:"Its agent, when several have an instance of this id." placeholder:"NAME"`
+	Reason   string        `help:"Why, at most 200 characters; others see it." placeholder:"TEXT"`
+	Within   time.Duration `help:"How long running steps may take to end, at most 10m; then they are cancelled." default:"30s"`
+}
+
+// Help is the long help of the command.
+func (drain) Help() string {
+	return "No new steps are given to the instance. It ends when its steps have, and its process with it. Exit code 0: it has ended."
+}
+
+// Run drains the instance.
+func (d *drain) Run(ctx context.Context, term terminal) error {
+	var resp *troupev1.DrainInstanceResponse
+	return d.within(ctx, d.Within+shutdownTime, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
+		resp, err = c.DrainInstance(ctx, &troupev1.DrainInstanceRequest{
+			InstanceId: d.Instance, Agent: d.Agent, Reason: d.Reason, Drain: durationpb.New(d.Within),
+		})
+		return resp, err
+	}, func(w *tabwriter.Writer) {
+		fmt.Fprintf(w, "%s\t%s\n", d.Instance, wire.StateFromProto(resp.GetStatus().GetState()))
+		for _, e := range resp.GetErrors() {
+			fmt.Fprintf(w, "\t%s\n", e)
+		}
+	})
+}

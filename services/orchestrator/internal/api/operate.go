@@ -1,0 +1,69 @@
+package api
+
+import (
+	"context"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/registry"
+	"github.com/troupe-dev/troupe/pkg/wire"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/operate"
+)
+
+// PauseAgent implements troupev1.OrchestratorServiceServer.
+func (o *Orchestrator) PauseAgent(ctx context.Context, req *troupev1.PauseAgentRequest) (*troupev1.PauseAgentResponse, error) {
+	outcomes, err := o.Operator.Pause(ctx, req.GetAgent(), req.GetReason(), req.GetWithin().AsDuration())
+	return &troupev1.PauseAgentResponse{Instances: outcomesToProto(outcomes)}, err
+}
+
+// ResumeAgent implements troupev1.OrchestratorServiceServer.
+func (o *Orchestrator) ResumeAgent(ctx context.Context, req *troupev1.ResumeAgentRequest) (*troupev1.ResumeAgentResponse, error) {
+	outcomes, err := o.Operator.Resume(ctx, req.GetAgent(), req.GetReason())
+	return &troupev1.ResumeAgentResponse{Instances: outcomesToProto(outcomes)}, err
+}
+
+// DrainInstance implements troupev1.OrchestratorServiceServer.
+func (o *Orchestrator) DrainInstance(ctx context.Context, req *troupev1.DrainInstanceRequest) (*troupev1.DrainInstanceResponse, error) {
+	ended, err := o.Operator.Drain(ctx, req.GetInstanceId(), req.GetAgent(), req.GetReason(), req.GetDrain())
+	return &troupev1.DrainInstanceResponse{Status: ended.GetStatus(), Errors: ended.GetErrors()}, err
+}
+
+// DescribeInstance implements troupev1.OrchestratorServiceServer.
+func (o *Orchestrator) DescribeInstance(ctx context.Context, req *troupev1.DescribeInstanceRequest) (*troupev1.DescribeInstanceResponse, error) {
+	d, err := o.Operator.Describe(ctx, req.GetInstanceId(), req.GetAgent())
+	if err != nil {
+		return nil, err
+	}
+	return &troupev1.DescribeInstanceResponse{
+		Instance: o.instance(d.Instance), Status: d.Status, Metrics: d.Metrics, Failure: failure.ToProto(d.Err),
+	}, nil
+}
+
+// instance is a registration with what operators want of it.
+func (o *Orchestrator) instance(in registry.Instance) *troupev1.Instance {
+	shown, desire := wire.InstanceToProto(in), o.Roster.Desire(in.Key())
+	shown.Desired, shown.DesiredReason = desired(desire.Want), desire.Reason
+	shown.Missing = o.Roster.Missing(in.Key())
+	return shown
+}
+
+// desired is what a client sees. One that this version does not know keeps steps away, as
+// PAUSE does.
+func desired(w registry.Want) troupev1.DesiredState {
+	switch w {
+	case registry.Run, "":
+		return troupev1.DesiredState_DESIRED_STATE_RUN
+	case registry.Drain:
+		return troupev1.DesiredState_DESIRED_STATE_DRAIN
+	default:
+		return troupev1.DesiredState_DESIRED_STATE_PAUSE
+	}
+}
+
+func outcomesToProto(outcomes []operate.Outcome) []*troupev1.InstanceOutcome {
+	var all []*troupev1.InstanceOutcome
+	for _, out := range outcomes {
+		all = append(all, &troupev1.InstanceOutcome{InstanceId: out.Instance.ID, Status: out.Status, Failure: failure.ToProto(out.Err)})
+	}
+	return all
+}

@@ -1,0 +1,153 @@
+package dispatch
+
+import (
+	"context"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/lifecycle"
+	"github.com/troupe-dev/troupe/pkg/registry"
+	"github.com/troupe-dev/troupe/pkg/rpc"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
+)
+
+// sleeper is a worker that registered before it was started.
+type sleeper struct {
+	troupev1.UnimplementedLifecycleServiceServer
+	troupev1.UnimplementedAgentServiceServer
+	starts  atomic.Int32
+	started chan error // what a Startup returns
+	up      atomic.Bool
+}
+
+func (s *sleeper) Startup(ctx context.Context, _ *troupev1.StartupRequest) (*troupev1.StartupResponse, error) {
+	s.starts.Add(1)
+	select {
+	case err := <-s.started:
+		s.up.Store(err == nil)
+		return &troupev1.StartupResponse{}, err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (s *sleeper) ExecuteStep(_ *troupev1.ExecuteStepRequest, stream troupev1.AgentService_ExecuteStepServer) error {
+	if !s.up.Load() {
+		return failure.New(failure.AgentState, "test", "not started")
+	}
+	return answer(stream)
+}
+
+func asleep(t *testing.T, id string) (*sleeper, registry.Instance) {
+	t.Helper()
+	s := &sleeper{started: make(chan error, 1)}
+	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Inner: true})
+	require.NoError(t, err)
+	troupev1.RegisterAgentServiceServer(server, s)
+	troupev1.RegisterLifecycleServiceServer(server, s)
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- server.Part(lis, 0).Run(ctx, func() {}) }()
+	t.Cleanup(func() { cancel(); require.NoError(t, <-ended) })
+	in := instance(id, lis.Addr().String(), 16)
+	in.State, in.Incarnation = lifecycle.Uninitialized, 1
+	return s, in
+}
+
+// Contract C-7.
+func TestDispatcher_StartsAnInstanceOnceForAllWhoWait(t *testing.T) {
+	s, in := asleep(t, "1")
+	r := newRig(t, patience, in)
+	t.Cleanup(r.Close)
+	var running sync.WaitGroup
+	errs := make([]error, 8)
+	waiting := make(chan struct{}, len(errs))
+	for i := range errs {
+		running.Go(func() {
+			h := new(heard).handler()
+			h.Waiting = func(string) error { waiting <- struct{}{}; return nil }
+			_, errs[i] = r.Execute(t.Context(), request(), h)
+		})
+	}
+	for range errs {
+		receive(t, waiting)
+	}
+	s.started <- nil
+	running.Wait()
+	for _, err := range errs {
+		require.NoError(t, err)
+	}
+	_, err := r.Execute(t.Context(), request(), new(heard).handler())
+	require.NoError(t, err, "the registry says UNINITIALIZED still")
+	require.EqualValues(t, 1, s.starts.Load())
+}
+
+func TestDispatcher_StartsNobodyWhileAnotherIsReady(t *testing.T) {
+	s, in := asleep(t, "1")
+	_, address := serve(t, answer)
+	r := newRig(t, patience, in, instance("2", address, 4))
+	t.Cleanup(r.Close)
+	for range 4 {
+		var h heard
+		_, err := r.Execute(t.Context(), request(), h.handler())
+		require.NoError(t, err)
+		require.Equal(t, []string{"2"}, h.started)
+	}
+	require.Zero(t, s.starts.Load())
+}
+
+func TestDispatcher_AStartThatFailedIsNotRepeated(t *testing.T) {
+	s, in := asleep(t, "1")
+	s.started <- failure.New(failure.ResourceTool, "test", "its tool is broken")
+	r := newRig(t, 300*time.Millisecond, in)
+	t.Cleanup(r.Close)
+	for range 2 {
+		_, err := r.Execute(t.Context(), request(), new(heard).handler())
+		require.Equal(t, failure.NoWorker, failure.ModeOf(err), "%v", err)
+		require.ErrorContains(t, err, "none is ready: its tool is broken")
+	}
+	require.EqualValues(t, 1, s.starts.Load())
+
+	in.Incarnation++ // it came back
+	r.roster.Apply(registry.Update{Put: &in})
+	s.started <- nil
+	_, err := r.Execute(t.Context(), request(), new(heard).handler())
+	require.NoError(t, err)
+	require.EqualValues(t, 2, s.starts.Load())
+}
+
+// Nothing is left when the dispatcher closes while an instance starts.
+func TestDispatcher_CloseEndsStarts(t *testing.T) {
+	s, in := asleep(t, "1")
+	r := newRig(t, 200*time.Millisecond, in)
+	_, err := r.Execute(t.Context(), request(), new(heard).handler())
+	require.ErrorContains(t, err, "none is ready: the instance is still starting")
+	require.EqualValues(t, 1, s.starts.Load())
+	r.Close()
+}
+
+func TestPool_AsksForHealth(t *testing.T) {
+	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Inner: true})
+	require.NoError(t, err)
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- server.Part(lis, 0).Run(ctx, func() {}) }()
+	t.Cleanup(func() { cancel(); require.NoError(t, <-ended) })
+	r := newRig(t, patience)
+	require.Equal(t, routing.NotServing, r.pool.Health(t.Context(), lis.Addr().String()))
+	server.SetServing(true)
+	require.Equal(t, routing.Serving, r.pool.Health(t.Context(), lis.Addr().String()))
+	require.Equal(t, routing.Unreachable, r.pool.Health(t.Context(), nobody(t)))
+}

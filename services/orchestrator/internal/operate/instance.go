@@ -1,0 +1,124 @@
+package operate
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/lifecycle"
+	"github.com/troupe-dev/troupe/pkg/registry"
+	"github.com/troupe-dev/troupe/pkg/wire"
+)
+
+// Drain ends an instance: no step is given to it any more, running ones may end within the
+// drain time, nil for the worker's own. It returns once the instance is TERMINATED; when
+// ctx ends first the drain goes on. agent may be empty when only one agent has the id.
+// Modes: not_found, user_invalid_input when several agents have it; system_network when
+// the registry is away, and then the worker was not asked, or when the worker cannot be
+// reached, and then it stays out of work.
+func (o *Operator) Drain(ctx context.Context, id, agent, reason string, drain *durationpb.Duration) (*troupev1.ShutdownResponse, error) {
+	in, err := o.find(id, agent)
+	if err != nil {
+		return nil, err
+	}
+	if err := o.want(ctx, registry.Desire{Key: in.Key(), Want: registry.Drain, Reason: reason, Since: time.Now()}); err != nil {
+		return nil, err
+	}
+	o.log.Info("draining", zap.String("agent", in.Agent), zap.String("instance", id), zap.String("reason", reason))
+	var resp *troupev1.ShutdownResponse
+	_, err = o.ask(ctx, in, func(ctx context.Context, w troupev1.LifecycleServiceClient) (_ *troupev1.InstanceStatus, err error) {
+		resp, err = w.Shutdown(ctx, &troupev1.ShutdownRequest{Drain: drain, Reason: reason})
+		return nil, err
+	})
+	return resp, err
+}
+
+// Description is an instance as the registry and as its worker know it.
+type Description struct {
+	Instance registry.Instance
+	Status   *troupev1.InstanceStatus     // nil when Err is set
+	Metrics  *troupev1.GetMetricsResponse // likewise
+	Err      error                        // why the worker did not answer
+}
+
+// Describe asks the worker of an instance about itself; a worker that does not answer is
+// no error. Modes: not_found, user_invalid_input as Drain.
+func (o *Operator) Describe(ctx context.Context, id, agent string) (Description, error) {
+	in, err := o.find(id, agent)
+	if err != nil {
+		return Description{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	d := Description{Instance: in}
+	d.Status, d.Err = o.ask(ctx, in, func(ctx context.Context, w troupev1.LifecycleServiceClient) (*troupev1.InstanceStatus, error) {
+		resp, err := w.GetState(ctx, &troupev1.GetStateRequest{})
+		if err != nil {
+			return nil, err
+		}
+		d.Metrics, err = w.GetMetrics(ctx, &troupev1.GetMetricsRequest{})
+		return resp.GetStatus(), err
+	})
+	if d.Err != nil {
+		d.Status, d.Metrics = nil, nil
+	}
+	return d, nil
+}
+
+// confirmTime bounds what an instance takes to confirm itself.
+const confirmTime = 2 * time.Second
+
+// Confirm asks the worker at the address of an instance whether it is that one, and returns
+// the instance in the state in which it would be registered.
+func (o *Operator) Confirm(ctx context.Context, in registry.Instance) (registry.Instance, bool) {
+	ctx, cancel := context.WithTimeout(ctx, confirmTime)
+	defer cancel()
+	status, err := o.ask(ctx, in, func(ctx context.Context, w troupev1.LifecycleServiceClient) (*troupev1.InstanceStatus, error) {
+		resp, err := w.GetState(ctx, &troupev1.GetStateRequest{})
+		return resp.GetStatus(), err
+	})
+	if err != nil || status.GetInstanceId() != "" && status.GetInstanceId() != in.ID {
+		return in, false
+	}
+	in.State = wire.StateFromProto(status.GetState())
+	if in.State == lifecycle.Busy {
+		in.State = lifecycle.Ready
+	}
+	return in, true
+}
+
+// Run follows what operators want, and forgets what was wanted of instances that are gone,
+// until ctx ends.
+func (o *Operator) Run(ctx context.Context) error {
+	var forgetting sync.WaitGroup
+	forgetting.Go(func() { o.forget(ctx) })
+	defer forgetting.Wait()
+	return o.roster.FollowDesires(ctx, o.desires)
+}
+
+// forget looks at each change of the roster. Any orchestrator may do so: the registry
+// keeps what is wanted of an instance that is registered.
+func (o *Operator) forget(ctx context.Context) {
+	for {
+		unclaimed, changed := o.roster.Unclaimed()
+		pace := failure.NewPace()
+		for _, d := range unclaimed {
+			if err := o.desires.Forget(ctx, d.Key); err != nil {
+				o.log.Debug("not forgotten", zap.Error(err))
+				if pace.Wait(ctx) != nil {
+					return
+				}
+			}
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}

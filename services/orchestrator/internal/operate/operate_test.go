@@ -1,0 +1,223 @@
+package operate
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/lifecycle"
+	"github.com/troupe-dev/troupe/pkg/registry"
+)
+
+func TestOperator_PausesAndResumesEveryInstance(t *testing.T) {
+	r := newRig(t)
+	a, b, other := r.join(t, "research", "a"), r.join(t, "research", "b"), r.join(t, "synthesis", "a")
+	for range 2 { // a repeated verb changes nothing
+		outcomes, err := r.Pause(t.Context(), "research", "a closer look", 0)
+		require.NoError(t, err)
+		require.Len(t, outcomes, 2)
+		for i, w := range []*worker{a, b} {
+			require.NoError(t, outcomes[i].Err)
+			require.Equal(t, troupev1.InstanceState_INSTANCE_STATE_PAUSED, outcomes[i].Status.GetState())
+			require.Equal(t, "a closer look", outcomes[i].Status.GetReason())
+			require.Equal(t, lifecycle.Paused, w.life.Status().State)
+		}
+		require.Empty(t, r.routes("research"), "though they are registered as READY")
+		got := r.recorded(t, "research", "a")
+		require.Equal(t, registry.Pause, got.Want)
+		require.Equal(t, "a closer look", got.Reason)
+	}
+	require.Equal(t, lifecycle.Ready, other.life.Status().State)
+	require.Len(t, r.routes("synthesis"), 1)
+
+	outcomes, err := r.Resume(t.Context(), "research", "seen enough")
+	require.NoError(t, err)
+	require.Len(t, outcomes, 2)
+	require.Equal(t, lifecycle.Ready, a.life.Status().State)
+	require.Equal(t, lifecycle.Ready, b.life.Status().State)
+	require.Len(t, r.routes("research"), 2)
+	require.Equal(t, registry.Run, r.recorded(t, "research", "b").Want)
+}
+
+// Routing passes an instance over before its worker has let its steps end, and again takes
+// it when the worker could not be paused in time.
+func TestOperator_APauseInVainIsTakenBack(t *testing.T) {
+	r := newRig(t)
+	busy, idle := r.join(t, "research", "busy"), r.join(t, "research", "idle")
+	_, end, err := busy.life.Admit(t.Context())
+	require.NoError(t, err)
+	defer end(nil)
+	type answer struct {
+		outcomes []Outcome
+		err      error
+	}
+	ended := make(chan answer, 1)
+	go func() {
+		outcomes, err := r.Pause(t.Context(), "research", "", 500*time.Millisecond)
+		ended <- answer{outcomes, err}
+	}()
+	<-busy.paused
+	require.Empty(t, r.routes("research"))
+	got := <-ended
+	require.NoError(t, got.err)
+	require.True(t, failure.Is(got.outcomes[0].Err, failure.AgentTimeout), "%v", got.outcomes[0].Err)
+	require.Nil(t, got.outcomes[0].Status)
+	require.NoError(t, got.outcomes[1].Err)
+	require.Equal(t, map[string]bool{"busy": true}, r.routes("research"))
+	require.Equal(t, registry.Run, r.recorded(t, "research", "busy").Want)
+	require.Equal(t, lifecycle.Busy, busy.life.Status().State)
+	require.False(t, busy.life.Status().Pausing, "it takes steps")
+	require.Equal(t, lifecycle.Paused, idle.life.Status().State)
+}
+
+func TestOperator_AWorkerThatIsAwayDoesNotHoldUpTheOthers(t *testing.T) {
+	r := newRig(t)
+	here := r.join(t, "research", "here")
+	r.register(t, nil, "research", "lost", nobody(t))
+	outcomes, err := r.Pause(t.Context(), "research", "", 0)
+	require.NoError(t, err)
+	require.NoError(t, outcomes[0].Err)
+	require.Equal(t, lifecycle.Paused, here.life.Status().State)
+	require.True(t, failure.Is(outcomes[1].Err, failure.SystemNetwork), "%v", outcomes[1].Err)
+	require.Equal(t, registry.Run, r.recorded(t, "research", "lost").Want)
+}
+
+// Guarantees F9: without the registry nothing is changed.
+func TestOperator_WithoutTheRegistryNothingIsAsked(t *testing.T) {
+	r := newRig(t)
+	w := r.join(t, "research", "a")
+	r.away = true
+	_, pauseErr := r.Pause(t.Context(), "research", "", 0)
+	_, resumeErr := r.Resume(t.Context(), "research", "")
+	_, drainErr := r.Drain(t.Context(), "a", "", "", nil)
+	for _, err := range []error{pauseErr, resumeErr, drainErr} {
+		require.True(t, failure.Is(err, failure.SystemNetwork), "%v", err)
+		require.ErrorContains(t, err, "the registry does not answer")
+	}
+	require.Empty(t, w.calls())
+	require.Equal(t, lifecycle.Ready, w.life.Status().State)
+	require.Len(t, r.routes("research"), 1)
+}
+
+// Req: LC-23
+func TestOperator_DrainsAnInstanceAndForgetsIt(t *testing.T) {
+	r := newRig(t)
+	w := r.join(t, "research", "a")
+	r.join(t, "research", "b")
+	_, end, err := w.life.Admit(t.Context())
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() {
+		resp, err := r.Drain(t.Context(), "a", "", "an upgrade", durationpb.New(patience))
+		if err == nil && resp.GetStatus().GetState() != troupev1.InstanceState_INSTANCE_STATE_TERMINATED {
+			err = failure.New(failure.Unknown, "test", resp.String())
+		}
+		ended <- err
+	}()
+	await(t, "it drains", func() bool { return w.life.Status().State == lifecycle.ShuttingDown })
+	require.Equal(t, map[string]bool{"b": true}, r.routes("research"))
+	require.Equal(t, "an upgrade", w.life.Status().Reason)
+	select {
+	case err := <-ended:
+		require.Fail(t, "ended while a step ran", "%v", err)
+	default:
+	}
+	end(nil)
+	require.NoError(t, <-ended)
+	require.Equal(t, lifecycle.Terminated, w.life.Status().State)
+	await(t, "what was wanted is forgotten", func() bool { return r.recorded(t, "research", "a").Want == "" })
+	require.Empty(t, r.roster.Desire(registry.Key{Agent: "research", ID: "a"}))
+}
+
+func TestOperator_ADrainIsNotTakenBackByPauseOrResume(t *testing.T) {
+	r := newRig(t)
+	w := r.join(t, "research", "a")
+	_, end, err := w.life.Admit(t.Context())
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() { _, err := r.Drain(t.Context(), "a", "", "", durationpb.New(patience)); ended <- err }()
+	await(t, "it drains", func() bool { return r.roster.Desire(registry.Key{Agent: "research", ID: "a"}).Want == registry.Drain })
+	// A second instance, so that the agent stays known when the first leaves the registry.
+	r.join(t, "research", "b")
+	if outcomes, err := r.Resume(t.Context(), "research", ""); len(outcomes) == 2 {
+		require.NoError(t, err)
+		require.True(t, failure.Is(outcomes[0].Err, failure.InstanceDraining), "%v", outcomes[0].Err)
+	}
+	require.NotContains(t, w.calls(), "resume")
+	end(nil)
+	require.NoError(t, <-ended)
+}
+
+// When the caller leaves, the drain goes on.
+func TestOperator_ADrainOutlivesItsCaller(t *testing.T) {
+	r := newRig(t)
+	w := r.join(t, "research", "a")
+	_, end, err := w.life.Admit(t.Context())
+	require.NoError(t, err)
+	ctx, leave := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { _, err := r.Drain(ctx, "a", "research", "", durationpb.New(patience)); ended <- err }()
+	await(t, "it drains", func() bool { return w.life.Status().State == lifecycle.ShuttingDown })
+	leave()
+	require.Error(t, <-ended)
+	end(nil)
+	await(t, "it ends", func() bool { return w.life.Status().State == lifecycle.Terminated })
+	await(t, "it is forgotten", func() bool { return r.recorded(t, "research", "a").Want == "" })
+}
+
+func TestOperator_DescribesAnInstance(t *testing.T) {
+	r := newRig(t)
+	w := r.join(t, "research", "a")
+	_, end, err := w.life.Admit(t.Context())
+	require.NoError(t, err)
+	defer end(nil)
+	d, err := r.Describe(t.Context(), "a", "")
+	require.NoError(t, err)
+	require.NoError(t, d.Err)
+	require.Equal(t, "research", d.Instance.Agent)
+	require.Equal(t, troupev1.InstanceState_INSTANCE_STATE_BUSY, d.Status.GetState())
+	require.EqualValues(t, 1, d.Status.GetInFlight())
+	require.EqualValues(t, 1, d.Metrics.GetTotalRequests())
+
+	r.register(t, nil, "research", "lost", nobody(t))
+	d, err = r.Describe(t.Context(), "lost", "research")
+	require.NoError(t, err)
+	require.True(t, failure.Is(d.Err, failure.SystemNetwork), "%v", d.Err)
+	require.Nil(t, d.Status)
+	require.Equal(t, "1.2.0", d.Instance.Version)
+}
+
+func TestOperator_SaysWhatThereIs(t *testing.T) {
+	r := newRig(t)
+	_, err := r.Pause(t.Context(), "research", "", 0)
+	require.ErrorContains(t, err, `no instance of an agent "research" is registered; there are instances of: none`)
+	r.join(t, "research", "a")
+	r.join(t, "synthesis", "a")
+	r.join(t, "synthesis", "b")
+	_, err = r.Resume(t.Context(), "reserch", "")
+	require.True(t, failure.Is(err, failure.NotFound), "%v", err)
+	require.ErrorContains(t, err, "there are instances of: research, synthesis")
+	_, err = r.Drain(t.Context(), "c", "", "", nil)
+	require.True(t, failure.Is(err, failure.NotFound), "%v", err)
+	require.ErrorContains(t, err, `no instance is called "c"; there are: a, a, b`)
+	_, err = r.Describe(t.Context(), "c", "synthesis")
+	require.ErrorContains(t, err, `no instance of agent synthesis is called "c"; there are: a, b`)
+	_, err = r.Describe(t.Context(), "a", "")
+	require.True(t, failure.Is(err, failure.UserInvalidInput), "%v", err)
+	require.ErrorContains(t, err, `instances of several agents are called "a"; name the agent: research, synthesis`)
+}
+
+// nobody is an address at which nobody listens.
+func nobody(t *testing.T) string {
+	t.Helper()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, lis.Close())
+	return lis.Addr().String()
+}

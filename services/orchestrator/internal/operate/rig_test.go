@@ -1,0 +1,215 @@
+package operate
+
+import (
+	"context"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/lifecycle"
+	"github.com/troupe-dev/troupe/pkg/registry"
+	"github.com/troupe-dev/troupe/pkg/registry/inmem"
+	"github.com/troupe-dev/troupe/pkg/registry/registrytest"
+	"github.com/troupe-dev/troupe/pkg/rpc"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+	"github.com/troupe-dev/troupe/pkg/wire"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience bounds every wait. It is far above what any should take.
+const patience = 30 * time.Second
+
+// rig is an operator over a registry in RAM that can go away.
+type rig struct {
+	*Operator
+	registry *inmem.Registry
+	away     bool // for Want and Forget
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	r := &rig{registry: inmem.New()}
+	pool := dispatch.NewPool(telemetry.Discard(), rpc.Dial)
+	t.Cleanup(pool.Close)
+	roster := routing.NewRoster(zap.NewNop(), func(_ bool, addresses map[string]bool) { pool.Keep(addresses) })
+	r.Operator = New(roster, &fickle{r.registry, r}, pool, zap.NewNop())
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	var following sync.WaitGroup
+	for _, follow := range []func(context.Context) error{r.Run, func(ctx context.Context) error { return roster.Follow(ctx, r.registry) }} {
+		following.Go(func() {
+			if err := follow(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	t.Cleanup(func() { cancel(); following.Wait() })
+	return r
+}
+
+// fickle is a registry whose desired states cannot be changed while it is away.
+type fickle struct {
+	*inmem.Registry
+	rig *rig
+}
+
+func (f *fickle) Want(ctx context.Context, desires ...registry.Desire) error {
+	if f.rig.away {
+		return failure.New(failure.SystemTimeout, "test", "away")
+	}
+	return f.Registry.Want(ctx, desires...)
+}
+
+// worker is one that does what its lifecycle does, over real gRPC.
+type worker struct {
+	troupev1.UnimplementedLifecycleServiceServer
+	life         *lifecycle.Instance
+	registration registry.Registration
+	paused       chan struct{} // gets one as a Pause begins
+
+	mu    sync.Mutex
+	verbs []string
+}
+
+// join adds a worker that is READY, registered, and known to the roster.
+func (r *rig) join(t *testing.T, agent, id string) *worker {
+	t.Helper()
+	w := &worker{paused: make(chan struct{}, 8)}
+	w.life = lifecycle.New(lifecycle.Config{Capacity: 4, Leave: func(ctx context.Context) error { return w.registration.Close(ctx) }})
+	require.NoError(t, w.life.Startup(t.Context()))
+	t.Cleanup(func() { _ = w.life.Shutdown(context.WithoutCancel(t.Context()), 0, "the test ends") })
+	r.register(t, w, agent, id, serve(t, w))
+	return w
+}
+
+func (r *rig) register(t *testing.T, w *worker, agent, id, address string) {
+	t.Helper()
+	in := registrytest.Instance(agent, id)
+	in.Address, in.State = address, lifecycle.Ready
+	registration := registrytest.Register(t, r.registry, in)
+	if w != nil {
+		w.registration = registration
+	}
+	await(t, "the roster knows it", func() bool { return r.roster.Ready(agent) > 0 && r.knows(in.Key()) })
+}
+
+func (r *rig) knows(key registry.Key) bool {
+	for _, in := range r.roster.Instances() {
+		if in.Key() == key {
+			return true
+		}
+	}
+	return false
+}
+
+// routes are the ids of the instances that routing would take.
+func (r *rig) routes(agent string) map[string]bool {
+	ids := map[string]bool{}
+	candidates, _ := r.roster.Candidates(agent)
+	for _, in := range candidates {
+		ids[in.ID] = true
+	}
+	return ids
+}
+
+// recorded is what the registry has of an instance.
+func (r *rig) recorded(t *testing.T, agent, id string) registry.Desire {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var got registry.Desire
+	require.NoError(t, r.registry.WatchDesires(ctx, func(all map[registry.Key]registry.Desire) {
+		got = all[registry.Key{Agent: agent, ID: id}]
+		cancel()
+	}))
+	return got
+}
+
+func serve(t *testing.T, w *worker) string {
+	t.Helper()
+	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Inner: true})
+	require.NoError(t, err)
+	troupev1.RegisterLifecycleServiceServer(server, w)
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- server.Part(lis, 0).Run(ctx, func() {}) }()
+	t.Cleanup(func() { cancel(); require.NoError(t, <-ended) })
+	return lis.Addr().String()
+}
+
+func (w *worker) called(verb string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.verbs = append(w.verbs, verb)
+}
+
+// calls are the verbs that reached it, in order.
+func (w *worker) calls() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return append([]string{}, w.verbs...)
+}
+
+func (w *worker) now() *troupev1.InstanceStatus {
+	s := w.life.Status()
+	return &troupev1.InstanceStatus{State: wire.StateToProto(s.State), InFlight: int32(s.InFlight), Reason: s.Reason}
+}
+
+func (w *worker) Pause(ctx context.Context, req *troupev1.PauseRequest) (*troupev1.PauseResponse, error) {
+	w.called("pause")
+	w.paused <- struct{}{}
+	if err := w.life.Pause(ctx, req.GetReason()); err != nil {
+		return nil, err
+	}
+	return &troupev1.PauseResponse{Status: w.now()}, nil
+}
+
+func (w *worker) Resume(ctx context.Context, req *troupev1.ResumeRequest) (*troupev1.ResumeResponse, error) {
+	w.called("resume")
+	if err := w.life.Resume(ctx, req.GetReason()); err != nil {
+		return nil, err
+	}
+	return &troupev1.ResumeResponse{Status: w.now()}, nil
+}
+
+func (w *worker) Shutdown(ctx context.Context, req *troupev1.ShutdownRequest) (*troupev1.ShutdownResponse, error) {
+	w.called("shutdown")
+	if err := w.life.Shutdown(ctx, req.GetDrain().AsDuration(), req.GetReason()); ctx.Err() != nil {
+		return nil, err
+	}
+	return &troupev1.ShutdownResponse{Status: w.now()}, nil
+}
+
+func (w *worker) GetState(context.Context, *troupev1.GetStateRequest) (*troupev1.GetStateResponse, error) {
+	return &troupev1.GetStateResponse{Status: w.now()}, nil
+}
+
+func (w *worker) GetMetrics(context.Context, *troupev1.GetMetricsRequest) (*troupev1.GetMetricsResponse, error) {
+	return &troupev1.GetMetricsResponse{TotalRequests: w.life.Metrics().TotalRequests}, nil
+}
+
+// await asks until the condition holds.
+func await(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			require.FailNow(t, "waited in vain", what)
+		}
+	}
+}

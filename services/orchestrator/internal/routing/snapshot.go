@@ -1,0 +1,196 @@
+package routing
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/pkg/registry"
+	"github.com/troupe-dev/troupe/pkg/wire"
+)
+
+// Snapshot is a file with the last known registry, for an orchestrator that starts while
+// the registry is away (guarantees F10).
+type Snapshot struct {
+	Path string
+	// Confirm asks the worker of an instance how it is, and reports whether it is still the
+	// same one. It must return within about 3 s.
+	Confirm func(context.Context, registry.Instance) (registry.Instance, bool)
+}
+
+const (
+	snapshotAge     = 24 * time.Hour // of a file, at most, to be used
+	snapshotRefresh = time.Hour      // so that a file does not age while nothing changes
+	snapshotPause   = time.Second    // between two writes, and
+	recallPause     = 5 * time.Second
+)
+
+// document is what is in the file.
+type document struct {
+	Saved     time.Time         `json:"saved"`
+	Instances []json.RawMessage `json:"instances"`
+}
+
+// KeepSnapshot writes the file at each change while the registry is there. While it is
+// away and was never there, the roster takes those instances of the file that confirm
+// themselves, once there is one. It returns nil when ctx ends.
+func (r *Roster) KeepSnapshot(ctx context.Context, s Snapshot) error {
+	log := r.log.With(zap.String("snapshot", s.Path))
+	var saved []byte
+	var written time.Time
+	for ctx.Err() == nil {
+		listed, away, instances, changed := r.registered()
+		pause := snapshotRefresh
+		switch {
+		case listed && !away:
+			text, err := marshal(instances)
+			if err == nil && (!bytes.Equal(text, saved) || time.Since(written) >= snapshotRefresh) {
+				if err = s.write(text); err == nil {
+					saved, written = text, time.Now()
+				}
+			}
+			if err != nil {
+				log.Warn("the snapshot was not written", zap.Error(err))
+			}
+			if !wait(ctx, snapshotPause, nil) {
+				return nil
+			}
+		case !listed && away:
+			pause = recallPause
+			if known, err := s.read(); err != nil {
+				log.Warn("the snapshot cannot be used", zap.Error(err))
+			} else {
+				r.recall(s.confirmed(ctx, known), len(known))
+			}
+		}
+		wait(ctx, pause, changed)
+	}
+	return nil
+}
+
+// wait reports whether ctx goes on.
+func wait(ctx context.Context, d time.Duration, changed <-chan struct{}) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-changed:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return ctx.Err() == nil
+}
+
+// registered are the instances without those that are missing, by agent and id.
+func (r *Roster) registered() (listed, away bool, all []registry.Instance, changed <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, in := range r.instances {
+		all = append(all, in)
+	}
+	slices.SortFunc(all, byKey)
+	return r.listed, !r.away.IsZero(), all, r.changed
+}
+
+// recall fills a roster that was never filled.
+func (r *Roster) recall(confirmed []registry.Instance, of int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.listed {
+		return
+	}
+	if len(confirmed) == 0 {
+		r.log.Warn("no instance of the snapshot answers", zap.Int("instances", of))
+		return
+	}
+	r.listed = true
+	for _, in := range confirmed {
+		r.instances[in.Key()] = in
+	}
+	r.log.Warn("the registry is away; serving from the snapshot", zap.Int("instances", len(confirmed)), zap.Int("of", of))
+	r.tell()
+}
+
+func marshal(instances []registry.Instance) ([]byte, error) {
+	texts := make([]json.RawMessage, 0, len(instances))
+	for _, in := range instances {
+		text, err := wire.MarshalInstance(in)
+		if err != nil {
+			return nil, err
+		}
+		var same bytes.Buffer // protojson varies its spaces on purpose
+		if err := json.Compact(&same, []byte(text)); err != nil {
+			return nil, err
+		}
+		texts = append(texts, same.Bytes())
+	}
+	return json.Marshal(texts)
+}
+
+// write replaces the file in one step; nobody but its owner may read it.
+func (s Snapshot) write(instances []byte) error {
+	text := fmt.Appendf(nil, "{\"saved\":%q,\"instances\":%s}\n", time.Now().UTC().Format(time.RFC3339), instances)
+	file, err := os.CreateTemp(filepath.Dir(s.Path), filepath.Base(s.Path)+".*") // mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(text)
+	if closeErr := file.Close(); err == nil {
+		err = closeErr
+	}
+	if err == nil {
+		err = os.Rename(file.Name(), s.Path)
+	}
+	if err != nil {
+		_ = os.Remove(file.Name())
+	}
+	return err
+}
+
+func (s Snapshot) read() ([]registry.Instance, error) {
+	text, err := os.ReadFile(s.Path)
+	if err != nil {
+		return nil, err
+	}
+	var d document
+	if err := json.Unmarshal(text, &d); err != nil {
+		return nil, fmt.Errorf("%s: %w", s.Path, err)
+	}
+	if age := time.Since(d.Saved); age > snapshotAge {
+		return nil, fmt.Errorf("%s is %s old; at most %s may be", s.Path, age.Round(time.Minute), snapshotAge)
+	}
+	all := make([]registry.Instance, 0, len(d.Instances))
+	for _, text := range d.Instances {
+		in, err := wire.UnmarshalInstance(text)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", s.Path, err)
+		}
+		all = append(all, in)
+	}
+	return all, nil
+}
+
+// confirmed asks all at once.
+func (s Snapshot) confirmed(ctx context.Context, known []registry.Instance) []registry.Instance {
+	answers := make([]registry.Instance, len(known))
+	same := make([]bool, len(known))
+	var asking sync.WaitGroup
+	for i, in := range known {
+		asking.Go(func() { answers[i], same[i] = s.Confirm(ctx, in) })
+	}
+	asking.Wait()
+	var all []registry.Instance
+	for i, in := range answers {
+		if same[i] {
+			all = append(all, in)
+		}
+	}
+	return all
+}

@@ -1,0 +1,150 @@
+package routing
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/pkg/lifecycle"
+	"github.com/troupe-dev/troupe/pkg/registry"
+	"github.com/troupe-dev/troupe/pkg/registry/registrytest"
+)
+
+// keeping runs a roster that keeps a snapshot, in a bubble of its own time. Those who
+// confirm themselves are alive.
+func keeping(t *testing.T, path string, alive *sync.Map, test func(t *testing.T, r *Roster)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r := NewRoster(zap.NewNop(), func(bool, map[string]bool) {})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() {
+			ended <- r.KeepSnapshot(ctx, Snapshot{Path: path, Confirm: func(_ context.Context, in registry.Instance) (registry.Instance, bool) {
+				state, ok := alive.Load(in.ID)
+				in.State, _ = state.(lifecycle.State)
+				return in, ok
+			}})
+		}()
+		synctest.Wait()
+		test(t, r)
+		cancel()
+		require.NoError(t, <-ended)
+	})
+}
+
+// living is one that confirms itself.
+func living(id string, s lifecycle.State) *sync.Map {
+	var m sync.Map
+	m.Store(id, s)
+	return &m
+}
+
+func pass(d time.Duration) { time.Sleep(d); synctest.Wait() }
+
+func taken(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "instances.json")
+	keeping(t, path, living("", ""), func(_ *testing.T, r *Roster) {
+		r.Apply(registry.Update{List: &[]registry.Instance{registrytest.Instance("a", "1"), registrytest.Instance("a", "2")}})
+		pass(2 * time.Second)
+	})
+	return path
+}
+
+func TestSnapshot_IsWrittenAtChangesForItsOwnerOnly(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "instances.json")
+	keeping(t, path, living("", ""), func(t *testing.T, r *Roster) {
+		pass(time.Minute)
+		require.NoFileExists(t, path, "nothing is known")
+		want := []registry.Instance{registrytest.Instance("a", "1"), registrytest.Instance("b", "1")}
+		r.Apply(registry.Update{List: &want})
+		pass(2 * time.Second)
+		got, err := Snapshot{Path: path}.read()
+		require.NoError(t, err)
+		require.Empty(t, cmp.Diff(want, got))
+		info, err := os.Stat(path)
+		require.NoError(t, err)
+		require.Equal(t, os.FileMode(0o600), info.Mode())
+
+		key := want[0].Key()
+		r.Apply(registry.Update{Delete: &key})
+		pass(2 * time.Second)
+		got, err = Snapshot{Path: path}.read()
+		require.NoError(t, err)
+		require.Len(t, got, 1)
+		pass(25 * time.Hour)
+		_, err = Snapshot{Path: path}.read()
+		require.NoError(t, err, "it does not age while the registry is there")
+	})
+	left, err := os.ReadDir(filepath.Dir(path))
+	require.NoError(t, err)
+	require.Len(t, left, 1, "nothing is left of writing it")
+}
+
+// Guarantees F10.
+func TestSnapshot_IsUsedForThoseWhoConfirmThemselves(t *testing.T) {
+	keeping(t, taken(t), living("2", lifecycle.Ready), func(t *testing.T, r *Roster) {
+		require.False(t, r.Listed())
+		r.Apply(registry.Update{Away: errors.New("no etcd")})
+		pass(time.Second)
+		require.True(t, r.Listed())
+		candidates, _ := r.Candidates("a")
+		require.Len(t, candidates, 1)
+		require.Equal(t, "2", candidates[0].ID)
+		require.Positive(t, r.Staleness())
+
+		r.Apply(registry.Update{List: &[]registry.Instance{registrytest.Instance("a", "3")}})
+		require.Equal(t, "3", r.Instances()[0].ID, "the registry has the last word")
+	})
+}
+
+func TestSnapshot_IsNotUsed(t *testing.T) {
+	away := registry.Update{Away: errors.New("no etcd")}
+	t.Run("when nobody confirms it", func(t *testing.T) {
+		alive := living("", "")
+		keeping(t, taken(t), alive, func(t *testing.T, r *Roster) {
+			r.Apply(away)
+			pass(time.Second)
+			require.False(t, r.Listed())
+			alive.Store("1", lifecycle.Paused)
+			pass(recallPause)
+			require.True(t, r.Listed(), "they are asked again")
+			require.Zero(t, r.Ready("a"))
+		})
+	})
+	t.Run("when the registry was there", func(t *testing.T) {
+		keeping(t, taken(t), living("1", lifecycle.Ready), func(t *testing.T, r *Roster) {
+			r.Apply(registry.Update{List: &[]registry.Instance{}})
+			pass(2 * time.Second)
+			r.Apply(away)
+			pass(time.Minute)
+			require.Empty(t, r.Instances())
+		})
+	})
+	t.Run("when it is too old", func(t *testing.T) {
+		keeping(t, taken(t), living("1", lifecycle.Ready), func(t *testing.T, r *Roster) {
+			pass(25 * time.Hour)
+			r.Apply(away)
+			pass(time.Second)
+			require.False(t, r.Listed())
+		})
+	})
+	t.Run("when it cannot be read", func(t *testing.T) {
+		path := taken(t)
+		require.NoError(t, os.WriteFile(path, []byte("{"), 0o600))
+		keeping(t, path, living("1", lifecycle.Ready), func(t *testing.T, r *Roster) {
+			r.Apply(away)
+			pass(time.Minute)
+			require.False(t, r.Listed())
+		})
+	})
+}
