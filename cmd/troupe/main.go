@@ -25,6 +25,7 @@ type cli struct {
 	Pause       pause            `cmd:"" help:"Keep steps away from an agent, without stopping it."`
 	Resume      resume           `cmd:"" help:"Let a paused agent take steps again."`
 	Drain       drain            `cmd:"" help:"Let an instance finish its steps and end."`
+	Conformance conform          `cmd:"" help:"Test whether a worker, in any language, keeps the rules."`
 	Version     kong.VersionFlag `help:"Print the version and exit."`
 }
 

@@ -1,11 +1,13 @@
 package worker_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/pkg/conformance"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
@@ -50,4 +52,16 @@ func TestHost_MakesAndDropsInstances(t *testing.T) {
 	began := time.Now()
 	require.NoError(t, p.stop())
 	require.Less(t, time.Since(began), patience)
+}
+
+// The worker of this package keeps every rule that the kit knows.
+func TestHost_Conforms(t *testing.T) {
+	h, err := worker.NewHost(telemetry.Discard(), worker.Config{GRPCAddr: anyPort})
+	require.NoError(t, err)
+	receive(t, background(t, h.Run).ready)
+	report, err := conformance.Run(t.Context(), conformance.Config{Address: h.Addr()})
+	require.NoError(t, err)
+	var table strings.Builder
+	require.NoError(t, report.Table(&table, false))
+	require.Zero(t, report.Failed(), "%s", &table)
 }

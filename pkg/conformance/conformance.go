@@ -1,0 +1,179 @@
+// Package conformance tests a worker from outside, in whatever language it is written. The
+// worker runs with --conformance and serves ConformanceService; Run makes instances of its
+// test agent there, talks to each as the mesh would, and says which rules it breaks.
+//
+// A check sees only what goes over the wire: the replies of LifecycleService and
+// AgentService, and what the worker commits to the memory service that Run itself serves.
+// Each check has instances of its own.
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/rpc"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+)
+
+// Times of a run.
+const (
+	// checkTime bounds a check.
+	checkTime = 10 * time.Second
+	// promptly is what queries must take at most. The rule says 50 ms; the rest is for the
+	// network and for a busy machine.
+	promptly = 250 * time.Millisecond
+	// slack is what a deadline may be missed by, for the same reasons.
+	slack = 500 * time.Millisecond
+	// parallel is how many checks run at the same time. None of them needs a processor for
+	// long; most of the time they wait.
+	parallel = 8
+)
+
+// Check is one rule, and how to see whether a worker keeps it.
+type Check struct {
+	// ID is the name, area/rule, and is never given to another rule.
+	ID string
+	// Requirement is where the rule comes from: the id of a requirement, or the message or
+	// method of the wire API whose comment says it.
+	Requirement string
+	// Title is the rule, in one sentence.
+	Title string
+
+	// alone is set when other checks would disturb it, because it measures short times.
+	alone bool
+	run   func(t *trial)
+}
+
+// Area is the part of the ID before the slash, by which a report is grouped.
+func (c Check) Area() string { area, _, _ := strings.Cut(c.ID, "/"); return area }
+
+// Checks returns every check, in the order of a report.
+func Checks() []Check {
+	return slices.Concat(
+		verbChecks(), startupChecks(), admissionChecks(), pauseChecks(), shutdownChecks(),
+		stateChecks(), watchChecks(), metricsChecks(), ownershipChecks(), stepChecks(), commitChecks(),
+	)
+}
+
+// Select returns the checks that any of the patterns names: an ID, an area, or a pattern of
+// path.Match for IDs, such as pause/*. No pattern means all. A pattern that names none is
+// user_invalid_input.
+func Select(patterns ...string) ([]Check, error) {
+	all := Checks()
+	if len(patterns) == 0 {
+		return all, nil
+	}
+	chosen := make([]bool, len(all))
+	for _, pattern := range patterns {
+		found := false
+		for i, c := range all {
+			matched, err := path.Match(pattern, c.ID)
+			if err != nil {
+				return nil, failure.Newf(failure.UserInvalidInput, "conformance.Select", "only: %q is not a pattern: a [ has no ]", pattern)
+			}
+			if matched || pattern == c.Area() {
+				chosen[i], found = true, true
+			}
+		}
+		if !found {
+			return nil, failure.Newf(failure.UserInvalidInput, "conformance.Select", "only: %q names no check; give an id, an area such as pause, or a pattern such as pause/*", pattern)
+		}
+	}
+	var some []Check
+	for i, c := range all {
+		if chosen[i] {
+			some = append(some, c)
+		}
+	}
+	return some, nil
+}
+
+// Config is what a run needs to know.
+type Config struct {
+	// Address is where the worker serves ConformanceService, host:port.
+	Address string
+	// Only limits the run to some checks; see Select.
+	Only []string
+	// Progress is told of each check that ends, one at a time, in any order. May be nil.
+	Progress func(Result)
+}
+
+// Run runs the checks and reports. A check that fails is in the report; the error is for
+// a run that cannot be: user_invalid_input for a bad Only, else no worker under test at
+// Address. A worker that keeps the rules is done in a few seconds. When ctx ends first, those that are left
+// fail, and the error is that of ctx.
+func Run(ctx context.Context, cfg Config) (Report, error) {
+	checks, err := Select(cfg.Only...)
+	if err != nil {
+		return Report{}, err
+	}
+	conn, err := rpc.Dial(cfg.Address, telemetry.Discard())
+	if err != nil {
+		return Report{}, failure.Newf(failure.UserInvalidInput, "conformance.Run", "address: %q is not host:port", cfg.Address).Because(err)
+	}
+	defer func() { _ = conn.Close() }()
+	host := troupev1.NewConformanceServiceClient(conn)
+	if err := reachable(ctx, host, cfg.Address); err != nil {
+		return Report{}, err
+	}
+	store, stop, err := serveMemory(ctx)
+	if err != nil {
+		return Report{}, err
+	}
+	defer stop()
+
+	began := time.Now()
+	report := Report{Address: cfg.Address, Results: make([]Result, len(checks))}
+	var mu sync.Mutex
+	one := func(i int) {
+		result := try(ctx, checks[i], host, store)
+		mu.Lock()
+		defer mu.Unlock()
+		report.Results[i] = result
+		if cfg.Progress != nil {
+			cfg.Progress(result)
+		}
+	}
+	var group errgroup.Group
+	group.SetLimit(parallel)
+	for i, c := range checks {
+		if !c.alone {
+			group.Go(func() error { one(i); return nil })
+		}
+	}
+	_ = group.Wait()
+	for i, c := range checks {
+		if c.alone {
+			one(i)
+		}
+	}
+	report.Duration = time.Since(began)
+	return report, ctx.Err()
+}
+
+// reachable says what is wrong when there is no worker under test at the address.
+func reachable(ctx context.Context, host troupev1.ConformanceServiceClient, address string) error {
+	ctx, cancel := context.WithTimeout(ctx, checkTime)
+	defer cancel()
+	_, err := host.DropInstance(ctx, &troupev1.DropInstanceRequest{InstanceId: "none"})
+	err = failure.FromStatus("conformance.Run", err)
+	switch {
+	case err == nil:
+		return nil
+	case failure.Is(err, failure.AgentContract):
+		return fmt.Errorf("what serves at %s is not under test; start the worker with --conformance", address)
+	case failure.Is(err, failure.SystemNetwork, failure.SystemTimeout):
+		return fmt.Errorf("cannot reach a worker at %s; start one with --conformance", address)
+	default:
+		return fmt.Errorf("the worker at %s does not take DropInstance: %w", address, err)
+	}
+}

@@ -1,0 +1,74 @@
+package conformance
+
+import (
+	"context"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestRun_TheReferencePassesEveryCheck(t *testing.T) {
+	var told atomic.Int32
+	report, err := Run(t.Context(), Config{Address: serveHost(t, ""), Progress: func(Result) { told.Add(1) }})
+	require.NoError(t, err)
+	if report.Failed() > 0 {
+		require.NoError(t, report.Table(t.Output(), false))
+	}
+	require.Zero(t, report.Failed())
+	require.Len(t, report.Results, len(Checks()))
+	require.EqualValues(t, len(Checks()), told.Load())
+}
+
+func TestRun_WithoutAWorkerUnderTestSaysWhatToDo(t *testing.T) {
+	address, stop, err := serve(func(*grpc.Server) {})
+	require.NoError(t, err)
+	_, err = Run(t.Context(), Config{Address: address})
+	require.EqualError(t, err, "what serves at "+address+" is not under test; start the worker with --conformance")
+	stop()
+	_, err = Run(t.Context(), Config{Address: address})
+	require.EqualError(t, err, "cannot reach a worker at "+address+"; start one with --conformance")
+}
+
+func TestRun_EndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	report, err := Run(ctx, Config{Address: serveHost(t, ""), Progress: func(Result) { cancel() }})
+	require.ErrorIs(t, err, context.Canceled)
+	require.Positive(t, report.Failed())
+}
+
+func TestChecks_AreNamedForGood(t *testing.T) {
+	id, seen := regexp.MustCompile(`^[a-z]+/[a-z0-9-]+$`), map[string]bool{}
+	for _, c := range Checks() {
+		require.Regexp(t, id, c.ID)
+		require.False(t, seen[c.ID], "%s twice", c.ID)
+		require.NotEmpty(t, c.Requirement, c.ID)
+		require.True(t, strings.HasSuffix(c.Title, "."), c.Title)
+		seen[c.ID] = true
+	}
+}
+
+func TestSelect_TakesIDsAreasAndPatterns(t *testing.T) {
+	count := func(patterns ...string) int {
+		checks, err := Select(patterns...)
+		require.NoError(t, err)
+		return len(checks)
+	}
+	require.Equal(t, len(Checks()), count())
+	require.Equal(t, 42, count("verbs"))
+	require.Equal(t, 7, count("verbs/pause-*"))
+	require.Equal(t, 1, count("startup/retries"))
+	require.Equal(t, 7, count("verbs/pause-in-busy", "verbs/pause-*"))
+	for _, bad := range []string{"verb", "", "verbs/[a"} {
+		_, err := Select("startup", bad)
+		require.True(t, failure.Is(err, failure.UserInvalidInput), "%q: %v", bad, err)
+	}
+}

@@ -1,0 +1,116 @@
+package conformance
+
+import (
+	"context"
+	"net"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/rpc"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+)
+
+// host is a ConformanceService whose instances are references, with a planted fault or none.
+type host struct {
+	troupev1.UnimplementedConformanceServiceServer
+	fault fault
+
+	mu        sync.Mutex
+	instances map[string]func() // how to drop each
+}
+
+// serveHost serves a host until the test ends, and returns its address.
+func serveHost(t *testing.T, f fault) string {
+	t.Helper()
+	h := &host{fault: f, instances: map[string]func(){}}
+	address, stop, err := serve(func(s *grpc.Server) { troupev1.RegisterConformanceServiceServer(s, h) })
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		stop()
+		for _, drop := range h.instances {
+			drop()
+		}
+	})
+	return address
+}
+
+// MakeInstance implements troupev1.ConformanceServiceServer.
+func (h *host) MakeInstance(_ context.Context, req *troupev1.MakeInstanceRequest) (*troupev1.MakeInstanceResponse, error) {
+	memory, err := rpc.Dial(req.GetMemoryAddress(), telemetry.Discard())
+	if err != nil {
+		return nil, err
+	}
+	id := uuid.NewString()
+	in := newReference(id, req, troupev1.NewMemoryServiceClient(memory), h.fault)
+	address, stop, err := serve(func(s *grpc.Server) {
+		troupev1.RegisterLifecycleServiceServer(s, in)
+		troupev1.RegisterAgentServiceServer(s, in)
+	})
+	if err != nil {
+		return nil, err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.instances[id] = func() {
+		close(in.dropped)
+		stop()
+		<-in.beginShutdown(context.Background(), 0, "dropped").done
+		in.hooks.Wait()
+		_ = memory.Close()
+	}
+	return &troupev1.MakeInstanceResponse{InstanceId: id, Address: address, Agent: agentName}, nil
+}
+
+// DropInstance implements troupev1.ConformanceServiceServer.
+func (h *host) DropInstance(_ context.Context, req *troupev1.DropInstanceRequest) (*troupev1.DropInstanceResponse, error) {
+	h.mu.Lock()
+	drop := h.instances[req.GetInstanceId()]
+	delete(h.instances, req.GetInstanceId())
+	h.mu.Unlock()
+	if drop != nil {
+		drop()
+	}
+	return &troupev1.DropInstanceResponse{}, nil
+}
+
+// serve serves on a free loopback port, as pkg/rpc does it: requests are checked against
+// the rules in the .proto, and errors leave as statuses.
+func serve(register func(*grpc.Server)) (address string, stop func(), _ error) {
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", nil, err
+	}
+	s := grpc.NewServer(
+		grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+			if err := rpc.Validate(req.(proto.Message)); err != nil {
+				return nil, failure.ToStatus(err)
+			}
+			reply, err := next(ctx, req)
+			return reply, failure.ToStatus(err)
+		}),
+		grpc.StreamInterceptor(func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+			return failure.ToStatus(next(srv, validated{ss}))
+		}),
+		grpc.WaitForHandlers(true),
+	)
+	register(s)
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = s.Serve(lis) }()
+	return lis.Addr().String(), func() { s.Stop(); <-ended }, nil
+}
+
+type validated struct{ grpc.ServerStream }
+
+func (s validated) RecvMsg(m any) error {
+	if err := s.ServerStream.RecvMsg(m); err != nil {
+		return err
+	}
+	return rpc.Validate(m.(proto.Message))
+}

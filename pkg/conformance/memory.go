@@ -1,0 +1,146 @@
+package conformance
+
+import (
+	"context"
+	"net"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/rpc"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+)
+
+// memory is the memory service to which the workers under test commit. It keeps turns in
+// RAM, is as strict as the real one, remembers every CommitStep, and does what a check tells
+// it to do for a session. Safe for concurrent use.
+type memory struct {
+	troupev1.UnimplementedMemoryServiceServer
+	address string
+
+	mu       sync.Mutex
+	sessions map[string]*ledger
+}
+
+// ledger is one session with its only turn.
+type ledger struct {
+	turnID string
+	epoch  int64
+	base   int64 // the session's last message
+
+	away    int              // how many commits are still answered with UNAVAILABLE
+	refuse  failure.Mode     // with which every commit is refused; empty: none is
+	hold    chan struct{}    // a commit is answered once this is closed; nil: at once
+	calls   []*recordedCall  // every CommitStep, whatever became of it
+	commits map[int32]commit // by step
+}
+
+type recordedCall struct {
+	request *troupev1.CommitStepRequest
+	at      time.Time
+}
+
+type commit struct {
+	request *troupev1.CommitStepRequest
+	last    int64
+}
+
+// serveMemory serves a memory on a loopback port until stop.
+func serveMemory(ctx context.Context) (m *memory, stop func(), err error) {
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, nil, failure.New(failure.SystemNetwork, "conformance.Run", "cannot open a loopback port for the memory service").Because(err)
+	}
+	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Inner: true})
+	if err != nil {
+		_ = lis.Close()
+		return nil, nil, err
+	}
+	m = &memory{address: lis.Addr().String(), sessions: map[string]*ledger{}}
+	troupev1.RegisterMemoryServiceServer(server, m)
+	serving, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = server.Part(lis, 0).Run(serving, func() {})
+	}()
+	return m, func() { cancel(); <-ended }, nil
+}
+
+// open makes the session of a step. The options are set before anybody sees it.
+func (m *memory) open(req *troupev1.ExecuteStepRequest, l ledger) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	l.turnID, l.epoch, l.base = req.GetTurnId(), req.GetEpoch(), req.GetBaseSequence()
+	l.commits = map[int32]commit{}
+	m.sessions[req.GetSessionId()] = &l
+}
+
+// called returns every CommitStep of a session so far.
+func (m *memory) called(session string) []*recordedCall {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return append([]*recordedCall(nil), m.sessions[session].calls...)
+}
+
+// committed returns what is stored for a session: its only commit, or nil.
+func (m *memory) committed(session string) *troupev1.CommitStepRequest {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, c := range m.sessions[session].commits {
+		return c.request
+	}
+	return nil
+}
+
+// CommitStep implements troupev1.MemoryServiceServer.
+func (m *memory) CommitStep(ctx context.Context, req *troupev1.CommitStepRequest) (*troupev1.CommitStepResponse, error) {
+	hold, last, err := m.commit(req)
+	if hold != nil {
+		select {
+		case <-hold:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &troupev1.CommitStepResponse{LastSequence: last}, nil
+}
+
+// commit stores what may be stored, all at once.
+func (m *memory) commit(req *troupev1.CommitStepRequest) (hold chan struct{}, last int64, _ error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	refuse := func(mode failure.Mode, message string) error {
+		return failure.New(mode, "memory.CommitStep", message)
+	}
+	s := m.sessions[req.GetSessionId()]
+	if s == nil {
+		return nil, 0, refuse(failure.NotFound, "no such session")
+	}
+	s.calls = append(s.calls, &recordedCall{req, time.Now()})
+	known, repeated := s.commits[req.GetResult().GetStep()]
+	switch {
+	case s.away > 0:
+		s.away--
+		return nil, 0, refuse(failure.SystemNetwork, "the conformance kit plays an outage")
+	case s.refuse != "":
+		return nil, 0, refuse(s.refuse, "the conformance kit refuses the commit")
+	case req.GetTurnId() != s.turnID:
+		return nil, 0, refuse(failure.TurnNotOpen, "turn_id: no such turn is open")
+	case req.GetEpoch() != s.epoch:
+		return nil, 0, refuse(failure.Fenced, "epoch: another one holds the turn")
+	case repeated && proto.Equal(known.request, req):
+		return s.hold, known.last, nil
+	case repeated, req.GetBaseSequence() != s.base:
+		return nil, 0, refuse(failure.BaseMismatch, "base_sequence: the session went on")
+	}
+	s.base += int64(len(req.GetMessages()))
+	s.commits[req.GetResult().GetStep()] = commit{req, s.base}
+	return s.hold, s.base, nil
+}

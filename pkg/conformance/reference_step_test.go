@@ -1,0 +1,212 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+const agentName = "parrot"
+
+// admit lets a step in, or says why not.
+func (r *reference) admit(ctx context.Context) (context.Context, func(failed bool), error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	capacity := r.status.Capacity
+	if r.has(admitsOneMore) {
+		capacity++
+	}
+	switch s := r.status; {
+	case s.State == uninitialized, s.State == initializing:
+		return nil, nil, wrongState("ExecuteStep", s, "[ready busy]")
+	case s.State == paused, s.Pausing:
+		if r.has(bareStatuses) {
+			return nil, nil, grpcstatus.Error(codes.Unavailable, "paused")
+		}
+		return nil, nil, failure.New(failure.InstancePaused, "ExecuteStep", "paused")
+	case r.ended():
+		return nil, nil, failure.New(failure.InstanceDraining, "ExecuteStep", "draining")
+	case s.InFlight >= capacity:
+		if r.has(countsRefused) {
+			r.metrics.TotalRequests++
+		}
+		return nil, nil, failure.New(failure.InstanceFull, "ExecuteStep", "full")
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	s := &admitted{cancel}
+	r.steps[s] = struct{}{}
+	r.status.InFlight++
+	r.metrics.TotalRequests++
+	if r.status.State == ready {
+		r.to(ctx, busy, "")
+	}
+	return ctx, func(failed bool) { r.leave(ctx, s, failed) }, nil
+}
+
+func (r *reference) leave(ctx context.Context, s *admitted, failed bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s.cancel(nil)
+	delete(r.steps, s)
+	r.status.InFlight--
+	if failed {
+		r.metrics.FailedRequests++
+	}
+	switch {
+	case r.status.InFlight == 0 && r.status.Pausing:
+		r.status.Pausing = false
+		r.to(ctx, paused, r.status.Reason)
+	case r.status.InFlight == 0 && (r.status.State == busy || r.has(readyAfterStep)):
+		r.to(ctx, ready, "")
+	default:
+		r.notify()
+	}
+}
+
+// ExecuteStep implements troupev1.AgentServiceServer.
+func (r *reference) ExecuteStep(req *troupev1.ExecuteStepRequest, stream troupev1.AgentService_ExecuteStepServer) (err error) {
+	if req.GetAgent() != agentName {
+		return failure.New(failure.AgentState, "ExecuteStep", "agent: not hosted here")
+	}
+	ctx, end, err := r.admit(stream.Context())
+	if err != nil {
+		return err
+	}
+	failed := true
+	defer func() { end(failed) }()
+	if !r.has(headerLate) {
+		if err := stream.SendHeader(nil); err != nil {
+			return err
+		}
+	}
+	result, err := r.step(ctx, req, stream)
+	if err != nil {
+		if r.has(throwsOut) {
+			return err
+		}
+		result = &troupev1.StepResult{Step: req.GetStep(), Agent: req.GetAgent(), Failure: failure.ToProto(err)}
+	}
+	failed = err != nil
+	if r.has(noResult) {
+		return nil
+	}
+	if r.has(twoResults) {
+		_ = stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Result{Result: result}})
+	}
+	return stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Result{Result: result}})
+}
+
+func (r *reference) step(ctx context.Context, req *troupev1.ExecuteStepRequest, stream troupev1.AgentService_ExecuteStepServer) (*troupev1.StepResult, error) {
+	text, err := r.parrot(ctx, req, func(text string) error {
+		return stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Event{Event: &troupev1.Event{
+			Time: timestamppb.Now(), Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: text}},
+		}}})
+	})
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil && !r.has(commitsCancelled) {
+		if cause, ok := errors.AsType[*failure.Error](context.Cause(ctx)); ok {
+			return nil, cause
+		}
+		return nil, err
+	}
+	result := &troupev1.StepResult{Step: req.GetStep(), Agent: req.GetAgent(), Text: text}
+	if r.has(resultBeforeCommit) {
+		_ = stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Result{Result: result}})
+	}
+	last, err := r.commit(context.WithoutCancel(ctx), req, result)
+	if err != nil {
+		return nil, err
+	}
+	sent := proto.CloneOf(result)
+	sent.Sequence = last
+	return sent, nil
+}
+
+func (r *reference) commit(ctx context.Context, req *troupev1.ExecuteStepRequest, result *troupev1.StepResult) (int64, error) {
+	c := &troupev1.CommitStepRequest{
+		SessionId: req.GetSessionId(), TurnId: req.GetTurnId(), Epoch: req.GetEpoch(), BaseSequence: req.GetBaseSequence(), Result: result,
+		Messages: []*troupev1.Message{{
+			Role: troupev1.Role_ROLE_ASSISTANT, Author: agentName, Parts: []*troupev1.Part{{Content: &troupev1.Part_Text{Text: result.GetText()}}},
+		}},
+	}
+	if req.GetLast() || r.has(closesAlways) {
+		c.Outcome = troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED
+	}
+	if r.has(cutsEpoch) {
+		c.Epoch = int64(int32(c.Epoch)) + c.Epoch>>32
+	}
+	for tries := 0; ; tries++ {
+		reply, err := r.memory.CommitStep(ctx, c)
+		err = failure.FromStatus("memory.CommitStep", err)
+		again := failure.Is(err, failure.SystemNetwork) && !r.has(commitsOnce) ||
+			failure.Is(err, failure.Fenced) && r.has(retriesFenced) && tries < 3
+		if !again {
+			return reply.GetLastSequence(), err
+		}
+		if err := pass(ctx, 20*time.Millisecond); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// parrot is the test agent.
+func (r *reference) parrot(ctx context.Context, req *troupev1.ExecuteStepRequest, say func(string) error) (text string, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = failure.New(failure.AgentLogic, "parrot", "the agent threw")
+		}
+	}()
+	for _, m := range req.GetHistory() {
+		if m.GetRole() == troupev1.Role_ROLE_USER {
+			text = m.GetParts()[0].GetText()
+		}
+	}
+	verb, rest, _ := strings.Cut(text, " ")
+	switch verb {
+	case "say":
+		return rest, say(rest)
+	case "count":
+		var all strings.Builder
+		n, err := strconv.Atoi(rest)
+		for i := range n {
+			piece := i + 1
+			if r.has(shufflesDeltas) {
+				piece = n - i
+			}
+			all.WriteString(strconv.Itoa(i + 1))
+			if err := say(strconv.Itoa(piece)); err != nil {
+				return "", err
+			}
+		}
+		return all.String(), err
+	case "sleep":
+		d, err := time.ParseDuration(rest)
+		if err != nil {
+			return "", err
+		}
+		return "slept", pass(ctx, d)
+	case "fail":
+		return "", failure.New(failure.AgentLogic, "parrot", "asked to fail")
+	case "panic":
+		panic("asked to")
+	case "own":
+		if r.ownership(rest).GetOwns() {
+			return "owns", nil
+		}
+		return "does not own", nil
+	default:
+		return text, nil
+	}
+}

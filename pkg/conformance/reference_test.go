@@ -1,0 +1,387 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// reference is an instance that keeps every rule, written for the tests of the kit and for
+// nothing else: one lock, one broadcast. A fault is planted where has is called.
+type reference struct {
+	troupev1.UnimplementedLifecycleServiceServer
+	troupev1.UnimplementedAgentServiceServer
+	fault  fault
+	spec   *troupev1.MakeInstanceRequest
+	memory troupev1.MemoryServiceClient
+
+	dropped chan struct{} // ends hooks that hang
+	hooks   sync.WaitGroup
+
+	mu       sync.Mutex
+	status   *troupev1.InstanceStatus
+	metrics  *troupev1.GetMetricsResponse
+	active   time.Time
+	history  []*troupev1.Transition
+	changed  chan struct{} // closed and replaced at each change
+	steps    map[*admitted]struct{}
+	hooking  bool
+	start    *attempt
+	stop     *attempt
+	deadline time.Time // of the shutdown
+	hooked   chan struct{}
+}
+
+type attempt struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+	err    error
+}
+
+type admitted struct{ cancel context.CancelCauseFunc }
+
+func newReference(id string, spec *troupev1.MakeInstanceRequest, memory troupev1.MemoryServiceClient, f fault) *reference {
+	return &reference{
+		fault: f, spec: spec, memory: memory,
+		dropped: make(chan struct{}), changed: make(chan struct{}), hooked: make(chan struct{}), steps: map[*admitted]struct{}{},
+		metrics: &troupev1.GetMetricsResponse{},
+		status: &troupev1.InstanceStatus{
+			State: uninitialized, Capacity: spec.GetCapacity(), Since: timestamppb.Now(), InstanceId: id, Agent: agentName,
+		},
+	}
+}
+
+func (r *reference) has(f fault) bool { return r.fault == f }
+
+// to makes a transition, with the lock held.
+func (r *reference) to(ctx context.Context, s troupev1.InstanceState, reason string) {
+	now := time.Now()
+	from := r.status.State
+	if from == busy {
+		r.metrics.ActiveTime = durationpb.New(r.metrics.ActiveTime.AsDuration() + now.Sub(r.active))
+	}
+	if s == busy {
+		r.active = now
+		if r.has(metricsGoBack) {
+			r.metrics.ActiveTime = nil
+		}
+	}
+	r.status.State, r.status.Since, r.status.Reason = s, timestamppb.New(now), reason
+	r.status.StateVersion++
+	if r.has(versionJumps) && s == paused {
+		r.status.StateVersion++
+	}
+	r.metrics.StateTransitions++
+	if r.has(forgetsReasons) {
+		reason = ""
+	}
+	r.history = append(r.history, &troupev1.Transition{
+		From: from, To: s, Version: r.status.StateVersion, Time: timestamppb.New(now), Reason: reason, TraceId: traceOf(ctx),
+	})
+	r.notify()
+}
+
+func (r *reference) notify() {
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+// await waits until the condition holds, the time is up, or ctx ends. All is called with
+// the lock held, and await returns with it.
+func (r *reference) await(ctx context.Context, until func() time.Time, holds func() bool) bool {
+	for !holds() {
+		changed := r.changed
+		timer := time.NewTimer(time.Until(until()))
+		r.mu.Unlock()
+		passed := false
+		select {
+		case <-changed:
+		case <-timer.C:
+			passed = true
+		case <-ctx.Done():
+			passed = true
+		}
+		timer.Stop()
+		r.mu.Lock()
+		if passed {
+			return holds()
+		}
+	}
+	return true
+}
+
+func never() time.Time { return time.Now().Add(time.Hour) }
+
+func (r *reference) now() *troupev1.InstanceStatus {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return proto.CloneOf(r.status)
+}
+
+// hook runs a hook, contains its panic, and gives it up when ctx ends.
+func (r *reference) hook(ctx context.Context, b troupev1.HookBehavior, first bool) error {
+	done := make(chan error, 1)
+	r.hooks.Go(func() {
+		defer func() {
+			if p := recover(); p != nil {
+				done <- fmt.Errorf("panic: %v", p)
+			}
+		}()
+		done <- r.behave(ctx, b, first)
+	})
+	ended := ctx.Done()
+	if r.has(waitsForHooks) {
+		ended = nil
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-ended:
+		return ctx.Err()
+	}
+}
+
+func (r *reference) behave(ctx context.Context, b troupev1.HookBehavior, first bool) error {
+	switch {
+	case b == fails, b == failsOnce && first:
+		return errors.New("the hook failed")
+	case b == panics:
+		panic("the hook threw")
+	case b == hangs:
+		<-r.dropped
+	case b == isSlow:
+		return pass(ctx, 300*time.Millisecond)
+	}
+	return nil
+}
+
+// pass lets time pass.
+func pass(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func wrongState(verb string, s *troupev1.InstanceStatus, required string) error {
+	name := map[troupev1.InstanceState]string{
+		uninitialized: "uninitialized", initializing: "initializing", ready: "ready", busy: "busy", paused: "paused", shuttingDown: "shutting_down", terminated: "terminated",
+	}
+	return failure.New(failure.AgentState, verb, "the instance is in another state").
+		With("actual_state", name[s.State]).With("required_state", required)
+}
+
+func (r *reference) ended() bool {
+	return r.status.State == shuttingDown || r.status.State == terminated
+}
+
+// Startup implements troupev1.LifecycleServiceServer.
+func (r *reference) Startup(ctx context.Context, _ *troupev1.StartupRequest) (*troupev1.StartupResponse, error) {
+	r.mu.Lock()
+	if r.has(revives) && r.status.State == terminated {
+		r.to(ctx, ready, "")
+		r.mu.Unlock()
+		return &troupev1.StartupResponse{Status: r.now()}, nil
+	}
+	if r.ended() && !r.has(startsPerCaller) {
+		defer r.mu.Unlock()
+		return nil, wrongState("Startup", r.status, "uninitialized")
+	}
+	if r.start == nil {
+		timeout := 30 * time.Second
+		if r.spec.StartupTimeout != nil && !r.has(ignoresStartupTimeout) {
+			timeout = r.spec.StartupTimeout.AsDuration()
+		}
+		run, cancel := context.WithTimeout(ctx, timeout)
+		r.start = &attempt{cancel: cancel, done: make(chan struct{})}
+		r.to(ctx, initializing, "")
+		go r.runStartup(run, r.start)
+	} else if r.has(startsPerCaller) && r.status.State != ready {
+		r.mu.Unlock()
+		if err := r.behave(ctx, r.spec.Startup, false); err != nil {
+			return nil, err
+		}
+		return &troupev1.StartupResponse{Status: r.now()}, nil
+	}
+	start := r.start
+	r.mu.Unlock()
+	select {
+	case <-start.done:
+		return &troupev1.StartupResponse{Status: r.now()}, start.err
+	case <-ctx.Done():
+		return nil, failure.New(failure.AgentTimeout, "Startup", "the deadline of the caller passed")
+	}
+}
+
+func (r *reference) runStartup(ctx context.Context, a *attempt) {
+	defer close(a.done)
+	defer a.cancel()
+	began := time.Now()
+	err := r.tryStartup(ctx)
+	r.mu.Lock()
+	close(r.hooked)
+	r.metrics.StartupTime = durationpb.New(time.Since(began))
+	if err == nil && r.status.State == initializing {
+		r.to(ctx, ready, "")
+		r.mu.Unlock()
+		return
+	}
+	r.mu.Unlock()
+	mode := failure.AgentLogic
+	if errors.Is(err, context.DeadlineExceeded) {
+		mode = failure.AgentTimeout
+	}
+	a.err = failure.New(mode, "Startup", "the start failed").Because(err)
+	if !r.spec.KeepFailed || r.has(cleansUpAlways) {
+		<-r.beginShutdown(ctx, time.Second, "the start failed").done
+	}
+}
+
+func (r *reference) tryStartup(ctx context.Context) (err error) {
+	r.mu.Lock()
+	r.hooking = true
+	r.mu.Unlock()
+	retries := int(r.spec.MaxRetries)
+	if r.has(neverRetries) {
+		retries = 0
+	}
+	for try := range retries + 1 {
+		if err = r.hook(ctx, r.spec.Startup, try == 0); err == nil || ctx.Err() != nil {
+			break
+		}
+	}
+	r.mu.Lock()
+	r.hooking = false
+	r.notify()
+	r.mu.Unlock()
+	return err
+}
+
+// Pause implements troupev1.LifecycleServiceServer.
+func (r *reference) Pause(ctx context.Context, req *troupev1.PauseRequest) (*troupev1.PauseResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	state := r.status.State
+	switch {
+	case r.ended():
+		return nil, wrongState("Pause", r.status, "[ready busy]")
+	case state == ready, state == initializing && r.has(pausesInitializing):
+		r.to(ctx, paused, req.GetReason())
+	case state == busy && !r.has(pauseReturnsEarly):
+		r.status.Pausing, r.status.Reason = true, req.GetReason()
+		r.notify()
+		if !r.await(ctx, never, func() bool { return !r.status.Pausing }) {
+			if !r.has(pauseStaysClosed) {
+				r.status.Pausing = false
+				r.notify()
+			}
+			return nil, failure.New(failure.AgentTimeout, "Pause", "steps still run")
+		}
+		if r.status.State != paused {
+			return nil, wrongState("Pause", r.status, "[ready busy]")
+		}
+	case state == busy:
+		r.status.Pausing = true
+	}
+	return &troupev1.PauseResponse{Status: proto.CloneOf(r.status)}, nil
+}
+
+// Resume implements troupev1.LifecycleServiceServer.
+func (r *reference) Resume(ctx context.Context, req *troupev1.ResumeRequest) (*troupev1.ResumeResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.ended():
+		return nil, wrongState("Resume", r.status, "paused")
+	case r.status.State == paused:
+		r.to(ctx, ready, req.GetReason())
+	case r.status.Pausing && !r.has(resumeIgnoresPending):
+		r.status.Pausing, r.status.Reason = false, req.GetReason()
+		r.notify()
+	}
+	return &troupev1.ResumeResponse{Status: proto.CloneOf(r.status)}, nil
+}
+
+// Shutdown implements troupev1.LifecycleServiceServer.
+func (r *reference) Shutdown(ctx context.Context, req *troupev1.ShutdownRequest) (*troupev1.ShutdownResponse, error) {
+	stop := r.beginShutdown(ctx, req.GetDrain().AsDuration(), req.GetReason())
+	select {
+	case <-stop.done:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	reply := &troupev1.ShutdownResponse{Status: r.now()}
+	if stop.err != nil {
+		if r.has(shutdownErrors) {
+			return nil, stop.err
+		}
+		reply.Errors = []string{stop.err.Error()}
+	}
+	return reply, nil
+}
+
+func (r *reference) beginShutdown(ctx context.Context, drain time.Duration, reason string) *attempt {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	deadline := time.Now().Add(drain)
+	if r.stop != nil {
+		shorter := deadline.Before(r.deadline)
+		if shorter && !r.has(deadlineNeverShrinks) || !shorter && r.has(deadlineGrows) {
+			r.deadline = deadline
+			r.notify()
+		}
+		return r.stop
+	}
+	r.stop, r.deadline = &attempt{done: make(chan struct{})}, deadline
+	if r.start != nil {
+		r.start.cancel()
+	}
+	r.status.Pausing, r.status.Draining = false, r.status.InFlight > 0
+	r.to(ctx, shuttingDown, reason)
+	go r.runShutdown(context.WithoutCancel(ctx), r.stop, r.start != nil || r.has(releasesUnused), reason)
+	return r.stop
+}
+
+func (r *reference) runShutdown(ctx context.Context, a *attempt, started bool, reason string) {
+	defer close(a.done)
+	began := time.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if started && r.start != nil {
+		r.mu.Unlock()
+		<-r.hooked
+		r.mu.Lock()
+	}
+	idle := func() bool { return r.status.InFlight == 0 }
+	if !r.await(ctx, func() time.Time { return r.deadline }, idle) {
+		for s := range r.steps {
+			s.cancel(failure.New(failure.InstanceDraining, "Shutdown", "the worker stopped first"))
+		}
+		r.status.Draining = false
+		r.notify()
+		r.await(ctx, func() time.Time { return r.deadline.Add(400 * time.Millisecond) }, idle)
+	}
+	if started {
+		hookCtx, cancel := context.WithDeadline(ctx, r.deadline.Add(600*time.Millisecond))
+		r.mu.Unlock()
+		a.err = r.hook(hookCtx, r.spec.Shutdown, true)
+		cancel()
+		r.mu.Lock()
+	}
+	r.metrics.ShutdownTime = durationpb.New(time.Since(began))
+	r.status.Draining = false
+	r.to(ctx, terminated, reason)
+}

@@ -1,0 +1,180 @@
+package conformance
+
+import (
+	"encoding/json"
+	"encoding/xml"
+	"fmt"
+	"io"
+	"time"
+)
+
+// Result is how one check went.
+type Result struct {
+	Check
+	// Duration is how long it took.
+	Duration time.Duration
+	// Reason is one line that says what was expected and what was seen; empty when the
+	// check passed.
+	Reason string
+}
+
+// Passed reports whether the worker keeps the rule.
+func (r Result) Passed() bool { return r.Reason == "" }
+
+// Report is how a run went.
+type Report struct {
+	// Address is where the worker served.
+	Address string
+	// Duration is how long the run took.
+	Duration time.Duration
+	// Results are those of the checks that ran, grouped by area.
+	Results []Result
+}
+
+// Failed is how many checks failed.
+func (r Report) Failed() int {
+	n := 0
+	for _, result := range r.Results {
+		if !result.Passed() {
+			n++
+		}
+	}
+	return n
+}
+
+// Table writes the report for a person, in color where that can be shown.
+func (r Report) Table(w io.Writer, color bool) error {
+	paint := func(style, text string) string {
+		if !color {
+			return text
+		}
+		return "\x1b[" + style + "m" + text + "\x1b[0m"
+	}
+	const bold, dim, red, green = "1", "2", "31", "32"
+	idWidth, requirementWidth := 0, 0
+	for _, c := range r.Results {
+		idWidth, requirementWidth = max(idWidth, len(c.ID)), max(requirementWidth, len(c.Requirement))
+	}
+	out := &lines{w: w}
+	area := ""
+	for _, c := range r.Results {
+		if c.Area() != area {
+			area = c.Area()
+			out.addf("\n%s\n", paint(bold, area))
+		}
+		mark := paint(green, "✓")
+		if !c.Passed() {
+			mark = paint(red, "✗")
+		}
+		out.addf("  %s %-*s  %-*s  %6s\n", mark, idWidth, c.ID, requirementWidth, c.Requirement, short(c.Duration))
+		if !c.Passed() {
+			out.addf("      %s\n      %s\n", c.Title, paint(red, c.Reason))
+		}
+	}
+	verdict := paint(green, fmt.Sprintf("All %d checks passed", len(r.Results)))
+	if failed := r.Failed(); failed > 0 {
+		verdict = paint(red, fmt.Sprintf("%d of %d checks failed", failed, len(r.Results)))
+	}
+	out.addf("\n%s in %s at %s.\n", verdict, short(r.Duration), r.Address)
+	return out.err
+}
+
+// lines writes until the first error.
+type lines struct {
+	w   io.Writer
+	err error
+}
+
+func (l *lines) addf(format string, args ...any) {
+	if l.err == nil {
+		_, l.err = fmt.Fprintf(l.w, format, args...)
+	}
+}
+
+func short(d time.Duration) string {
+	if d < time.Second {
+		return d.Round(time.Millisecond).String()
+	}
+	return d.Round(100 * time.Millisecond).String()
+}
+
+// JSON writes the report for programs.
+func (r Report) JSON(w io.Writer) error {
+	type check struct {
+		ID          string  `json:"id"`
+		Area        string  `json:"area"`
+		Requirement string  `json:"requirement"`
+		Title       string  `json:"title"`
+		Passed      bool    `json:"passed"`
+		Seconds     float64 `json:"seconds"`
+		Reason      string  `json:"reason,omitempty"`
+	}
+	document := struct {
+		Address string  `json:"address"`
+		Passed  int     `json:"passed"`
+		Failed  int     `json:"failed"`
+		Seconds float64 `json:"seconds"`
+		Checks  []check `json:"checks"`
+	}{Address: r.Address, Passed: len(r.Results) - r.Failed(), Failed: r.Failed(), Seconds: r.Duration.Seconds()}
+	for _, c := range r.Results {
+		document.Checks = append(document.Checks, check{c.ID, c.Area(), c.Requirement, c.Title, c.Passed(), c.Duration.Seconds(), c.Reason})
+	}
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(document)
+}
+
+type junitSuites struct {
+	XMLName xml.Name     `xml:"testsuites"`
+	Name    string       `xml:"name,attr"`
+	Suites  []junitSuite `xml:"testsuite"`
+}
+
+type junitSuite struct {
+	Name     string      `xml:"name,attr"`
+	Tests    int         `xml:"tests,attr"`
+	Failures int         `xml:"failures,attr"`
+	Seconds  float64     `xml:"time,attr"`
+	Cases    []junitCase `xml:"testcase"`
+}
+
+type junitCase struct {
+	Area    string        `xml:"classname,attr"`
+	ID      string        `xml:"name,attr"`
+	Seconds float64       `xml:"time,attr"`
+	Failure *junitFailure `xml:"failure,omitempty"`
+}
+
+type junitFailure struct {
+	Message string `xml:"message,attr"`
+	Text    string `xml:",chardata"`
+}
+
+// JUnit writes the report in the XML that CI systems read: a suite per area.
+func (r Report) JUnit(w io.Writer) error {
+	document := junitSuites{Name: "troupe conformance"}
+	for _, c := range r.Results {
+		if n := len(document.Suites); n == 0 || document.Suites[n-1].Name != c.Area() {
+			document.Suites = append(document.Suites, junitSuite{Name: c.Area()})
+		}
+		suite := &document.Suites[len(document.Suites)-1]
+		found := junitCase{Area: c.Area(), ID: c.ID, Seconds: c.Duration.Seconds()}
+		if !c.Passed() {
+			found.Failure = &junitFailure{Message: c.Reason, Text: c.Title + " (" + c.Requirement + ")"}
+			suite.Failures++
+		}
+		suite.Tests++
+		suite.Seconds += c.Duration.Seconds()
+		suite.Cases = append(suite.Cases, found)
+	}
+	if _, err := io.WriteString(w, xml.Header); err != nil {
+		return err
+	}
+	encoder := xml.NewEncoder(w)
+	encoder.Indent("", "  ")
+	if err := encoder.Encode(document); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, "\n")
+	return err
+}
