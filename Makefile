@@ -44,6 +44,18 @@ bin/troupe:
 test: redis-server ## Run all tests, with the race detector, against real servers.
 	go test -race -shuffle=on -timeout 10m ./...
 
+.PHONY: test-node
+test-node: node ## Test the worker in TypeScript, against the conformance kit and in a mesh.
+	cd examples/worker-node && npm ci --no-audit --no-fund --silent && npm test
+	go test -race -tags node ./examples/worker-node
+
+.PHONY: node
+node:
+	@command -v npm >/dev/null || { \
+	echo "installing nodejs and npm, which the worker in TypeScript needs"; \
+	as=$$( [ "$$(id -u)" = 0 ] || echo sudo ); \
+	$$as apt-get update -qq && $$as apt-get install -y -qq --no-install-recommends nodejs npm >/dev/null; }
+
 .PHONY: redis-server
 redis-server:
 	@command -v redis-server >/dev/null || { \

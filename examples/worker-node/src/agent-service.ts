@@ -1,0 +1,75 @@
+// AgentService: one step is admitted, run, committed, and answered with exactly one result.
+
+import type { UntypedServiceImplementation } from '@grpc/grpc-js';
+import type { Agent } from './agent.js';
+import { streaming, type Answers } from './calls.js';
+import { failure, Failure, toDetail } from './errors.js';
+import type { Lifecycle } from './lifecycle.js';
+import { log } from './log.js';
+import type { Memory } from './memory.js';
+import { timestamp, type ExecuteStepRequest, type ExecuteStepResponse, type Message, type StepResult } from './messages.js';
+import { checkStep } from './validation.js';
+
+const op = 'agent.ExecuteStep';
+
+/** The service for an agent. Without a memory service nothing is committed: that is for tests of the lifecycle. */
+export function agentService(agent: Agent, lifecycle: Lifecycle, memory: Memory | undefined): UntypedServiceImplementation {
+  return {
+    ExecuteStep: streaming<ExecuteStepRequest, ExecuteStepResponse>(async (request, answers, caller) => {
+      checkStep(request);
+      if (request.agent !== agent.name) {
+        throw failure('AGENT_STATE', op, `agent: this worker hosts "${agent.name}", not "${request.agent}"`);
+      }
+      const admitted = lifecycle.admit({ ...caller, traceId: request.traceId });
+      let failed = true;
+      try {
+        answers.open(); // tells the caller that the step is admitted
+        const result = await step(agent, memory, request, answers, admitted.signal, caller.deadline);
+        failed = result.failure !== undefined;
+        await answers.send({ result }).catch(() => {}); // the caller is gone; there is nobody to tell
+      } finally {
+        admitted.end(failed);
+      }
+    }),
+  };
+}
+
+/** Runs and commits a step. Whatever happens, there is a result. */
+async function step(agent: Agent, memory: Memory | undefined, request: ExecuteStepRequest, answers: Answers<ExecuteStepResponse>, signal: AbortSignal, deadline: number): Promise<StepResult> {
+  const result: StepResult = { step: request.step, agent: agent.name };
+  try {
+    const text = await ask(agent, request, answers, signal);
+    signal.throwIfAborted(); // no commit begins behind the end of the step
+    const done = { ...result, text };
+    return { ...done, sequence: await commit(memory, request, done, deadline, signal) };
+  } catch (err) {
+    const cause = signal.aborted && !(err instanceof Failure) ? signal.reason : err;
+    const why = cause instanceof Failure ? cause : failure('AGENT_LOGIC', op, "the agent failed; the worker's log has the cause", cause);
+    log.warn('step failed', { trace: request.traceId, step: request.step, mode: why.mode, error: why });
+    return { ...result, failure: toDetail(why) };
+  }
+}
+
+async function ask(agent: Agent, request: ExecuteStepRequest, answers: Answers<ExecuteStepResponse>, signal: AbortSignal): Promise<string> {
+  const said = request.history.findLast((m) => m.role === 'ROLE_USER');
+  return agent.run({
+    question: said?.parts.map((p) => p.text ?? '').join('\n') ?? '',
+    signal,
+    say: (text) => answers.send({ event: { time: timestamp(new Date()), textDelta: { text } } }),
+  });
+}
+
+async function commit(memory: Memory | undefined, request: ExecuteStepRequest, result: StepResult, deadline: number, signal: AbortSignal): Promise<string | number> {
+  // An agent that decides between routes adds nothing to the session.
+  const messages: Message[] = request.routes.length > 0 ? [] : [{ role: 'ROLE_ASSISTANT', author: result.agent, parts: [{ text: result.text ?? '' }] }];
+  if (!memory) return Number(request.baseSequence) + messages.length;
+  return memory.commit({
+    sessionId: request.sessionId,
+    turnId: request.turnId,
+    epoch: request.epoch,
+    baseSequence: request.baseSequence,
+    messages,
+    result,
+    outcome: request.last ? 'TURN_OUTCOME_COMPLETED' : 'TURN_OUTCOME_UNSPECIFIED',
+  }, deadline, signal);
+}

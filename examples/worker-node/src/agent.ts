@@ -1,0 +1,36 @@
+// What an agent is to this worker, and the example's own: it counts the words of the question.
+
+/** A step as the agent sees it. */
+export interface Step {
+  /** What the user said last. */
+  question: string;
+  /** Streams a piece of the answer to whoever watches. */
+  say(text: string): Promise<void>;
+  /** Ends when the step is cancelled; the agent should end then, too. */
+  signal: AbortSignal;
+}
+
+export interface Agent {
+  name: string;
+  version: string;
+  description: string;
+  capacity: number; // steps at once
+  /** Answers. What it throws fails the step with AGENT_LOGIC. */
+  run(step: Step): Promise<string>;
+}
+
+/** An agent that answers with the number of the words in the question. */
+export function wordCounter(name: string): Agent {
+  return {
+    name,
+    version: '0.1.0',
+    description: 'Counts the words of what you say.',
+    capacity: 16,
+    async run({ question, say }) {
+      const words = question.match(/[\p{L}\p{N}'’-]+/gu) ?? [];
+      const answer = `That is ${words.length} ${words.length === 1 ? 'word' : 'words'}.`;
+      await say(answer);
+      return answer;
+    },
+  };
+}

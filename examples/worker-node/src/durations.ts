@@ -1,0 +1,12 @@
+// Durations as people write them everywhere in the mesh: 200ms, 1.5s, 1m30s.
+
+const units: Record<string, number> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000 };
+
+/** Milliseconds of a duration; undefined when it cannot be read. */
+export function parseDuration(text: string): number | undefined {
+  if (text === '0') return 0;
+  if (!/^(\d+(\.\d+)?(ms|s|m|h))+$/.test(text)) return undefined;
+  let sum = 0;
+  for (const [, amount, unit] of text.matchAll(/(\d+(?:\.\d+)?)(ms|s|m|h)/g)) sum += Number(amount) * units[unit!]!;
+  return sum;
+}

@@ -1,0 +1,88 @@
+// LifecycleService: the lifecycle over gRPC.
+
+import type { UntypedServiceImplementation } from '@grpc/grpc-js';
+import { streaming, unary } from './calls.js';
+import type { Lifecycle } from './lifecycle.js';
+import { duration, milliseconds, timestamp, type Duration } from './messages.js';
+import { ownership } from './ownership.js';
+import type { Status, Transition } from './state.js';
+import { checkDrain, checkKey, checkReason } from './validation.js';
+
+/** Who the instance is. */
+export interface Identity {
+  instanceId: string;
+  agent: string;
+  version: string;
+}
+
+/** The service for an instance. drain is in milliseconds, for callers who name none. */
+export function lifecycleService(lifecycle: Lifecycle, who: Identity, drain: number): UntypedServiceImplementation {
+  const status = () => ({ status: statusMessage(lifecycle.status(), who) });
+  return {
+    Startup: unary(async (_request: object, caller) => {
+      await lifecycle.startup(caller);
+      return status();
+    }),
+    Shutdown: unary(async (request: { drain: Duration | null; reason: string }, caller) => {
+      checkDrain(request.drain);
+      checkReason('ShutdownRequest', request.reason);
+      const errors = await lifecycle.shutdown(request.drain ? milliseconds(request.drain) : drain, request.reason, caller);
+      return { ...status(), errors };
+    }),
+    Pause: unary(async (request: { reason: string }, caller) => {
+      checkReason('PauseRequest', request.reason);
+      await lifecycle.pause(caller, request.reason);
+      return status();
+    }),
+    Resume: unary((request: { reason: string }, caller) => {
+      checkReason('ResumeRequest', request.reason);
+      lifecycle.resume(caller, request.reason);
+      return status();
+    }),
+    GetState: unary(() => status()),
+    GetMetrics: unary(() => {
+      const m = lifecycle.metrics();
+      return {
+        startupTime: duration(m.startupTime),
+        shutdownTime: duration(m.shutdownTime),
+        activeTime: duration(m.activeTime),
+        totalRequests: m.totalRequests,
+        failedRequests: m.failedRequests,
+        stateTransitions: m.stateTransitions,
+      };
+    }),
+    OwnsState: unary((request: { key: string }) => {
+      checkKey(request.key);
+      return ownership(request.key);
+    }),
+    WatchState: streaming(async (request: { afterVersion: string }, answers, caller) => {
+      for await (const item of lifecycle.watch(Number(request.afterVersion), caller.signal)) {
+        await answers.send({
+          transition: item.transition && transitionMessage(item.transition),
+          status: statusMessage(item.status, who),
+        });
+      }
+    }),
+  };
+}
+
+const stateName = (state: string) => `INSTANCE_STATE_${state}`;
+
+function statusMessage(s: Status, who: Identity): object {
+  return {
+    ...who,
+    state: stateName(s.state),
+    stateVersion: s.version,
+    inFlight: s.inFlight,
+    capacity: s.capacity,
+    pausing: s.pausing,
+    since: timestamp(s.since),
+    reason: s.reason,
+    lease: `LEASE_STATE_${s.lease}`,
+    draining: s.draining,
+  };
+}
+
+function transitionMessage(t: Transition): object {
+  return { from: stateName(t.from), to: stateName(t.to), version: t.version, time: timestamp(t.time), reason: t.reason, traceId: t.traceId };
+}
