@@ -92,15 +92,24 @@ type getInstances struct {
 func (g *getInstances) Run(ctx context.Context, term terminal) error {
 	var resp *troupev1.ListInstancesResponse
 	return g.run(ctx, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
-		resp, err = c.ListInstances(ctx, &troupev1.ListInstancesRequest{Agent: g.Agent})
+		resp, err = c.ListInstances(ctx, &troupev1.ListInstancesRequest{Agent: g.Agent, Live: true})
 		return resp, err
 	}, func(w *tabwriter.Writer) {
-		fmt.Fprintln(w, "INSTANCE\tAGENT\tSTATE\tADDRESS\tCAPACITY\tVERSION\tUPTIME")
+		fmt.Fprintln(w, "INSTANCE\tAGENT\tSTATE\tLEASE\tSTEPS\tADDRESS\tVERSION\tUPTIME")
 		for _, in := range resp.GetInstances() {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", in.GetInstanceId(), in.GetAgent(),
-				registeredState(in), in.GetAddress(), in.GetCapacity(), orDash(in.GetVersion()), ago(in.GetStarted()))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", in.GetInstanceId(), in.GetAgent(), registeredState(in),
+				lease(in.GetStatus().GetLease()), steps(in), in.GetAddress(), orDash(in.GetVersion()), ago(in.GetStarted()))
 		}
 	})
+}
+
+// steps are those that run and those that may; a worker that does not answer tells only the
+// latter.
+func steps(in *troupev1.Instance) string {
+	if in.GetStatus() == nil {
+		return fmt.Sprintf("?/%d", in.GetCapacity())
+	}
+	return fmt.Sprintf("%d/%d", in.GetStatus().GetInFlight(), in.GetCapacity())
 }
 
 // registeredState is the registered state, and what keeps steps away beside it.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
 	"github.com/troupe-dev/troupe/pkg/client"
@@ -62,6 +63,7 @@ type Mesh struct {
 	cfg       Config
 	addresses map[string]string // of the services' ports
 	etcd      *etcdtest.Etcd
+	client    *clientv3.Client // of etcd; nil until it is needed
 	redis     *redistest.Server
 	launch    launcher
 	running   map[Part]service

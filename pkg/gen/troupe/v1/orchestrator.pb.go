@@ -930,7 +930,10 @@ type Instance struct {
 	DesiredReason string `protobuf:"bytes,11,opt,name=desired_reason,json=desiredReason,proto3" json:"desired_reason,omitempty"`
 	// missing is set while its registration is gone and it is kept all the same: its worker
 	// still answers, or too many instances went missing at once.
-	Missing       bool `protobuf:"varint,12,opt,name=missing,proto3" json:"missing,omitempty"`
+	Missing bool `protobuf:"varint,12,opt,name=missing,proto3" json:"missing,omitempty"`
+	// status is what the worker says of itself; absent when it was not asked, or did not
+	// answer.
+	Status        *InstanceStatus `protobuf:"bytes,13,opt,name=status,proto3" json:"status,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1049,11 +1052,20 @@ func (x *Instance) GetMissing() bool {
 	return false
 }
 
+func (x *Instance) GetStatus() *InstanceStatus {
+	if x != nil {
+		return x.Status
+	}
+	return nil
+}
+
 // ListInstancesRequest asks for the instances.
 type ListInstancesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// agent limits the answer to one agent; empty for all.
-	Agent         string `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
+	Agent string `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
+	// live asks every worker for its status too, all at once and for at most a second.
+	Live          bool `protobuf:"varint,2,opt,name=live,proto3" json:"live,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1093,6 +1105,13 @@ func (x *ListInstancesRequest) GetAgent() string {
 		return x.Agent
 	}
 	return ""
+}
+
+func (x *ListInstancesRequest) GetLive() bool {
+	if x != nil {
+		return x.Live
+	}
+	return false
 }
 
 // ListInstancesResponse holds the instances.
@@ -1735,7 +1754,7 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\bversions\x18\x06 \x03(\tR\bversions\"\x13\n" +
 	"\x11ListAgentsRequest\">\n" +
 	"\x12ListAgentsResponse\x12(\n" +
-	"\x06agents\x18\x01 \x03(\v2\x10.troupe.v1.AgentR\x06agents\"\xaf\x03\n" +
+	"\x06agents\x18\x01 \x03(\v2\x10.troupe.v1.AgentR\x06agents\"\xe2\x03\n" +
 	"\bInstance\x12\x1f\n" +
 	"\vinstance_id\x18\x01 \x01(\tR\n" +
 	"instanceId\x12\x14\n" +
@@ -1750,9 +1769,11 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\adesired\x18\n" +
 	" \x01(\x0e2\x17.troupe.v1.DesiredStateR\adesired\x12%\n" +
 	"\x0edesired_reason\x18\v \x01(\tR\rdesiredReason\x12\x18\n" +
-	"\amissing\x18\f \x01(\bR\amissing\"5\n" +
+	"\amissing\x18\f \x01(\bR\amissing\x121\n" +
+	"\x06status\x18\r \x01(\v2\x19.troupe.v1.InstanceStatusR\x06status\"I\n" +
 	"\x14ListInstancesRequest\x12\x1d\n" +
-	"\x05agent\x18\x01 \x01(\tB\a\xbaH\x04r\x02\x18?R\x05agent\"J\n" +
+	"\x05agent\x18\x01 \x01(\tB\a\xbaH\x04r\x02\x18?R\x05agent\x12\x12\n" +
+	"\x04live\x18\x02 \x01(\bR\x04live\"J\n" +
 	"\x15ListInstancesResponse\x121\n" +
 	"\tinstances\x18\x01 \x03(\v2\x13.troupe.v1.InstanceR\tinstances\"e\n" +
 	"\x17DescribeInstanceRequest\x12+\n" +
@@ -1884,43 +1905,44 @@ var file_troupe_v1_orchestrator_proto_depIdxs = []int32{
 	30, // 9: troupe.v1.Instance.state:type_name -> troupe.v1.InstanceState
 	28, // 10: troupe.v1.Instance.started:type_name -> google.protobuf.Timestamp
 	1,  // 11: troupe.v1.Instance.desired:type_name -> troupe.v1.DesiredState
-	14, // 12: troupe.v1.ListInstancesResponse.instances:type_name -> troupe.v1.Instance
-	14, // 13: troupe.v1.DescribeInstanceResponse.instance:type_name -> troupe.v1.Instance
-	31, // 14: troupe.v1.DescribeInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
-	32, // 15: troupe.v1.DescribeInstanceResponse.metrics:type_name -> troupe.v1.GetMetricsResponse
-	33, // 16: troupe.v1.DescribeInstanceResponse.failure:type_name -> troupe.v1.Failure
-	31, // 17: troupe.v1.InstanceOutcome.status:type_name -> troupe.v1.InstanceStatus
-	33, // 18: troupe.v1.InstanceOutcome.failure:type_name -> troupe.v1.Failure
-	26, // 19: troupe.v1.PauseAgentRequest.within:type_name -> google.protobuf.Duration
-	19, // 20: troupe.v1.PauseAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
-	19, // 21: troupe.v1.ResumeAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
-	26, // 22: troupe.v1.DrainInstanceRequest.drain:type_name -> google.protobuf.Duration
-	31, // 23: troupe.v1.DrainInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
-	2,  // 24: troupe.v1.OrchestratorService.Orchestrate:input_type -> troupe.v1.OrchestrateRequest
-	4,  // 25: troupe.v1.OrchestratorService.WatchTrace:input_type -> troupe.v1.WatchTraceRequest
-	7,  // 26: troupe.v1.OrchestratorService.GetTrace:input_type -> troupe.v1.GetTraceRequest
-	9,  // 27: troupe.v1.OrchestratorService.ListTraces:input_type -> troupe.v1.ListTracesRequest
-	12, // 28: troupe.v1.OrchestratorService.ListAgents:input_type -> troupe.v1.ListAgentsRequest
-	15, // 29: troupe.v1.OrchestratorService.ListInstances:input_type -> troupe.v1.ListInstancesRequest
-	17, // 30: troupe.v1.OrchestratorService.DescribeInstance:input_type -> troupe.v1.DescribeInstanceRequest
-	20, // 31: troupe.v1.OrchestratorService.PauseAgent:input_type -> troupe.v1.PauseAgentRequest
-	22, // 32: troupe.v1.OrchestratorService.ResumeAgent:input_type -> troupe.v1.ResumeAgentRequest
-	24, // 33: troupe.v1.OrchestratorService.DrainInstance:input_type -> troupe.v1.DrainInstanceRequest
-	3,  // 34: troupe.v1.OrchestratorService.Orchestrate:output_type -> troupe.v1.OrchestrateResponse
-	5,  // 35: troupe.v1.OrchestratorService.WatchTrace:output_type -> troupe.v1.WatchTraceResponse
-	8,  // 36: troupe.v1.OrchestratorService.GetTrace:output_type -> troupe.v1.GetTraceResponse
-	10, // 37: troupe.v1.OrchestratorService.ListTraces:output_type -> troupe.v1.ListTracesResponse
-	13, // 38: troupe.v1.OrchestratorService.ListAgents:output_type -> troupe.v1.ListAgentsResponse
-	16, // 39: troupe.v1.OrchestratorService.ListInstances:output_type -> troupe.v1.ListInstancesResponse
-	18, // 40: troupe.v1.OrchestratorService.DescribeInstance:output_type -> troupe.v1.DescribeInstanceResponse
-	21, // 41: troupe.v1.OrchestratorService.PauseAgent:output_type -> troupe.v1.PauseAgentResponse
-	23, // 42: troupe.v1.OrchestratorService.ResumeAgent:output_type -> troupe.v1.ResumeAgentResponse
-	25, // 43: troupe.v1.OrchestratorService.DrainInstance:output_type -> troupe.v1.DrainInstanceResponse
-	34, // [34:44] is the sub-list for method output_type
-	24, // [24:34] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	31, // 12: troupe.v1.Instance.status:type_name -> troupe.v1.InstanceStatus
+	14, // 13: troupe.v1.ListInstancesResponse.instances:type_name -> troupe.v1.Instance
+	14, // 14: troupe.v1.DescribeInstanceResponse.instance:type_name -> troupe.v1.Instance
+	31, // 15: troupe.v1.DescribeInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
+	32, // 16: troupe.v1.DescribeInstanceResponse.metrics:type_name -> troupe.v1.GetMetricsResponse
+	33, // 17: troupe.v1.DescribeInstanceResponse.failure:type_name -> troupe.v1.Failure
+	31, // 18: troupe.v1.InstanceOutcome.status:type_name -> troupe.v1.InstanceStatus
+	33, // 19: troupe.v1.InstanceOutcome.failure:type_name -> troupe.v1.Failure
+	26, // 20: troupe.v1.PauseAgentRequest.within:type_name -> google.protobuf.Duration
+	19, // 21: troupe.v1.PauseAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
+	19, // 22: troupe.v1.ResumeAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
+	26, // 23: troupe.v1.DrainInstanceRequest.drain:type_name -> google.protobuf.Duration
+	31, // 24: troupe.v1.DrainInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
+	2,  // 25: troupe.v1.OrchestratorService.Orchestrate:input_type -> troupe.v1.OrchestrateRequest
+	4,  // 26: troupe.v1.OrchestratorService.WatchTrace:input_type -> troupe.v1.WatchTraceRequest
+	7,  // 27: troupe.v1.OrchestratorService.GetTrace:input_type -> troupe.v1.GetTraceRequest
+	9,  // 28: troupe.v1.OrchestratorService.ListTraces:input_type -> troupe.v1.ListTracesRequest
+	12, // 29: troupe.v1.OrchestratorService.ListAgents:input_type -> troupe.v1.ListAgentsRequest
+	15, // 30: troupe.v1.OrchestratorService.ListInstances:input_type -> troupe.v1.ListInstancesRequest
+	17, // 31: troupe.v1.OrchestratorService.DescribeInstance:input_type -> troupe.v1.DescribeInstanceRequest
+	20, // 32: troupe.v1.OrchestratorService.PauseAgent:input_type -> troupe.v1.PauseAgentRequest
+	22, // 33: troupe.v1.OrchestratorService.ResumeAgent:input_type -> troupe.v1.ResumeAgentRequest
+	24, // 34: troupe.v1.OrchestratorService.DrainInstance:input_type -> troupe.v1.DrainInstanceRequest
+	3,  // 35: troupe.v1.OrchestratorService.Orchestrate:output_type -> troupe.v1.OrchestrateResponse
+	5,  // 36: troupe.v1.OrchestratorService.WatchTrace:output_type -> troupe.v1.WatchTraceResponse
+	8,  // 37: troupe.v1.OrchestratorService.GetTrace:output_type -> troupe.v1.GetTraceResponse
+	10, // 38: troupe.v1.OrchestratorService.ListTraces:output_type -> troupe.v1.ListTracesResponse
+	13, // 39: troupe.v1.OrchestratorService.ListAgents:output_type -> troupe.v1.ListAgentsResponse
+	16, // 40: troupe.v1.OrchestratorService.ListInstances:output_type -> troupe.v1.ListInstancesResponse
+	18, // 41: troupe.v1.OrchestratorService.DescribeInstance:output_type -> troupe.v1.DescribeInstanceResponse
+	21, // 42: troupe.v1.OrchestratorService.PauseAgent:output_type -> troupe.v1.PauseAgentResponse
+	23, // 43: troupe.v1.OrchestratorService.ResumeAgent:output_type -> troupe.v1.ResumeAgentResponse
+	25, // 44: troupe.v1.OrchestratorService.DrainInstance:output_type -> troupe.v1.DrainInstanceResponse
+	35, // [35:45] is the sub-list for method output_type
+	25, // [25:35] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_orchestrator_proto_init() }

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/registry"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/operate"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
@@ -112,12 +113,19 @@ func (o *Orchestrator) ListAgents(context.Context, *troupev1.ListAgentsRequest) 
 }
 
 // ListInstances implements troupev1.OrchestratorServiceServer.
-func (o *Orchestrator) ListInstances(_ context.Context, req *troupev1.ListInstancesRequest) (*troupev1.ListInstancesResponse, error) {
+func (o *Orchestrator) ListInstances(ctx context.Context, req *troupev1.ListInstancesRequest) (*troupev1.ListInstancesResponse, error) {
+	instances := slices.DeleteFunc(o.Roster.Instances(), func(in registry.Instance) bool {
+		return req.GetAgent() != "" && req.GetAgent() != in.Agent
+	})
+	statuses := make([]*troupev1.InstanceStatus, len(instances))
+	if req.GetLive() {
+		statuses = o.Operator.Statuses(ctx, instances)
+	}
 	resp := &troupev1.ListInstancesResponse{}
-	for _, in := range o.Roster.Instances() {
-		if req.GetAgent() == "" || req.GetAgent() == in.Agent {
-			resp.Instances = append(resp.Instances, o.instance(in))
-		}
+	for i, in := range instances {
+		shown := o.instance(in)
+		shown.Status = statuses[i]
+		resp.Instances = append(resp.Instances, shown)
 	}
 	return resp, nil
 }

@@ -70,6 +70,28 @@ func (o *Operator) Describe(ctx context.Context, id, agent string) (Description,
 	return d, nil
 }
 
+// liveTime bounds what every worker together may take to say how it is.
+const liveTime = time.Second
+
+// Statuses asks the workers of all the instances at once. The status of one that does not
+// answer in time is nil.
+func (o *Operator) Statuses(ctx context.Context, instances []registry.Instance) []*troupev1.InstanceStatus {
+	ctx, cancel := context.WithTimeout(ctx, liveTime)
+	defer cancel()
+	statuses := make([]*troupev1.InstanceStatus, len(instances))
+	var asking sync.WaitGroup
+	for i, in := range instances {
+		asking.Go(func() { statuses[i], _ = o.ask(ctx, in, state) }) // its absence says so
+	}
+	asking.Wait()
+	return statuses
+}
+
+func state(ctx context.Context, w troupev1.LifecycleServiceClient) (*troupev1.InstanceStatus, error) {
+	resp, err := w.GetState(ctx, &troupev1.GetStateRequest{})
+	return resp.GetStatus(), err
+}
+
 // confirmTime bounds what an instance takes to confirm itself.
 const confirmTime = 2 * time.Second
 
@@ -78,10 +100,7 @@ const confirmTime = 2 * time.Second
 func (o *Operator) Confirm(ctx context.Context, in registry.Instance) (registry.Instance, bool) {
 	ctx, cancel := context.WithTimeout(ctx, confirmTime)
 	defer cancel()
-	status, err := o.ask(ctx, in, func(ctx context.Context, w troupev1.LifecycleServiceClient) (*troupev1.InstanceStatus, error) {
-		resp, err := w.GetState(ctx, &troupev1.GetStateRequest{})
-		return resp.GetStatus(), err
-	})
+	status, err := o.ask(ctx, in, state)
 	if err != nil || status.GetInstanceId() != "" && status.GetInstanceId() != in.ID {
 		return in, false
 	}

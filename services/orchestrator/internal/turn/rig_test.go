@@ -5,6 +5,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -126,6 +127,8 @@ type scriptedWorker struct {
 	address string
 	conns   *conns
 
+	starts atomic.Int32 // Startups that came
+
 	mu       sync.Mutex
 	scripts  map[string]func(*step) error // by agent
 	requests []*troupev1.ExecuteStepRequest
@@ -142,8 +145,20 @@ func serve(t *testing.T, store memory.Store) *scriptedWorker {
 	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Inner: true})
 	require.NoError(t, err)
 	troupev1.RegisterAgentServiceServer(server, w)
+	troupev1.RegisterLifecycleServiceServer(server, starting{starts: &w.starts})
 	background(t, server.Part(w.conns, 0))
 	return w
+}
+
+// starting is the lifecycle of a worker, of which only the start is of interest here.
+type starting struct {
+	troupev1.UnimplementedLifecycleServiceServer
+	starts *atomic.Int32
+}
+
+func (s starting) Startup(context.Context, *troupev1.StartupRequest) (*troupev1.StartupResponse, error) {
+	s.starts.Add(1)
+	return &troupev1.StartupResponse{Status: &troupev1.InstanceStatus{State: troupev1.InstanceState_INSTANCE_STATE_READY}}, nil
 }
 
 // on sets what an agent does from now on.

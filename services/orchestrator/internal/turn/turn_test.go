@@ -3,6 +3,7 @@ package turn
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/lifecycle"
+	"github.com/troupe-dev/troupe/pkg/registry"
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
@@ -54,6 +57,25 @@ func TestTurn_GoesFromStageToStageAndTellsEachStepWhatItNeeds(t *testing.T) {
 	require.Equal(t, []int64{1, 1, 2}, []int64{steps[0].GetBaseSequence(), steps[1].GetBaseSequence(), steps[2].GetBaseSequence()})
 	require.Equal(t, "I am research.", steps[2].GetHistory()[1].GetParts()[0].GetText())
 	require.Equal(t, session.Ready, rig.state(t, "s1"))
+}
+
+// An agent that nobody has started yet is started on the way, once for all its turns.
+//
+// Req: LC-34
+func TestTurn_StartsAnAgentThatIsNotReadyAndGoesOn(t *testing.T) {
+	rig := newRig(t)
+	rig.roster.Apply(registry.Update{Put: &registry.Instance{
+		ID: "research-1", Agent: "research", Address: rig.address, State: lifecycle.Uninitialized, Capacity: 16,
+	}})
+	runner := rig.runner(t, "one")
+	for n := range 2 {
+		events := collect(t, runner, ask("s1", fmt.Sprint("r", n)))
+		require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+		require.Equal(t, troupev1.Stage_STAGE_INITIALIZE, events[0].GetStage())
+		require.Equal(t, session.Ready, rig.state(t, "s1"))
+	}
+	require.EqualValues(t, 1, rig.starts.Load())
+	require.Equal(t, []string{"coordinator", "research", "synthesis"}, rig.asked()[:3])
 }
 
 // Req: RA-13, RA-14

@@ -1,0 +1,162 @@
+package scenario
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/test/rig"
+)
+
+// What a worker's process, its lease and etcd can do to each other (guarantees F9, F11).
+
+const (
+	leaseTime = 15 * time.Second
+	leaseLag  = 3 * time.Second // by which etcd may be late
+)
+
+func TestLease_Binaries(t *testing.T) {
+	m := rig.Binaries(t, rig.Config{RouteWait: 5 * time.Second})
+	second := rig.Second("research")
+	m.Start(second)
+	m.Await("two instances", func() bool { return m.Ready(second) && len(ready(t, m)) == 2 })
+	for _, s := range []struct {
+		name string
+		run  func(*testing.T, *rig.Mesh)
+	}{
+		{"ARevokedLeaseIsMadeAnewUnderLoad", aRevokedLeaseIsMadeAnew},
+		{"AnEtcdThatRestartsFailsNoTurn", anEtcdThatRestartsFailsNoTurn},
+		{"AKilledWorkerIsWorkedAround", aKilledWorkerIsWorkedAround},
+		{"AWorkerThatWasFrozenComesBack", aWorkerThatWasFrozenComesBack},
+	} {
+		if !t.Run(s.name, func(t *testing.T) { s.run(t, m) }) {
+			return
+		}
+	}
+}
+
+// ready are the instances of research that take steps.
+func ready(t *testing.T, m *rig.Mesh) (all []*troupev1.Instance) {
+	t.Helper()
+	for _, in := range instances(t, m, "research") {
+		if in.GetState() == troupev1.InstanceState_INSTANCE_STATE_READY && !in.GetMissing() {
+			all = append(all, in)
+		}
+	}
+	return all
+}
+
+func find(t *testing.T, m *rig.Mesh, id string) *troupev1.Instance {
+	t.Helper()
+	for _, in := range ready(t, m) {
+		if in.GetInstanceId() == id {
+			return in
+		}
+	}
+	return nil
+}
+
+// underLoad has clients ask research for as long as do takes, and a turn each in any case.
+// No turn may fail.
+func underLoad(t *testing.T, m *rig.Mesh, do func()) (turns int) {
+	t.Helper()
+	const clients = 8
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	counts := make([]int, clients)
+	var group errgroup.Group
+	for n := range clients {
+		group.Go(func() error {
+			for counts[n] == 0 || ctx.Err() == nil {
+				req := text(question)
+				req.Target = "research"
+				events, err := collect(context.WithoutCancel(ctx), m, req)
+				if err != nil {
+					return err
+				}
+				if outcome := result(events); outcome.GetOutcome() != troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED {
+					t.Errorf("a turn failed: %v", outcome.GetFailure())
+				}
+				counts[n]++
+			}
+			return nil
+		})
+	}
+	do()
+	stop()
+	require.NoError(t, group.Wait())
+	for _, n := range counts {
+		turns += n
+	}
+	return turns
+}
+
+func aRevokedLeaseIsMadeAnew(t *testing.T, m *rig.Mesh) {
+	victim := ready(t, m)[0]
+	var took time.Duration
+	turns := underLoad(t, m, func() {
+		began := time.Now()
+		m.RevokeLease(victim.GetAgent(), victim.GetInstanceId())
+		m.Await("it is registered anew", func() bool {
+			in := find(t, m, victim.GetInstanceId())
+			return in != nil && in.GetIncarnation() > victim.GetIncarnation()
+		})
+		took = time.Since(began)
+	})
+	require.Len(t, ready(t, m), 2)
+	t.Logf("registered anew after %s; %d turns meanwhile, none failed", took.Round(time.Millisecond), turns)
+}
+
+func anEtcdThatRestartsFailsNoTurn(t *testing.T, m *rig.Mesh) {
+	turns := underLoad(t, m, func() {
+		m.Stop(rig.Etcd)
+		underLoad(t, m, func() {}) // a turn of each client, and more, without etcd
+		m.Start(rig.Etcd)
+		m.Await("all are registered", func() bool { return len(ready(t, m)) == 2 })
+	})
+	t.Logf("%d turns, none failed", turns)
+}
+
+// Nothing that is given to a worker which was killed is lost: another takes it. Its
+// registration goes with its lease.
+func aKilledWorkerIsWorkedAround(t *testing.T, m *rig.Mesh) {
+	second := rig.Second("research")
+	id := m.InstanceOf(second)
+	m.Kill(second)
+	killed := time.Now()
+	turns := underLoad(t, m, func() {
+		m.Await("its registration is gone", func() bool { return find(t, m, id) == nil })
+	})
+	gone := time.Since(killed)
+	require.LessOrEqual(t, gone, leaseTime+leaseLag)
+	t.Logf("gone after %s; %d turns meanwhile, none failed", gone.Round(time.Millisecond), turns)
+	m.Start(second)
+	m.Await("two instances", func() bool { return len(ready(t, m)) == 2 })
+}
+
+// A worker that stands still for longer than its lease registers anew, with a higher
+// incarnation, and takes steps again.
+func aWorkerThatWasFrozenComesBack(t *testing.T, m *rig.Mesh) {
+	second := rig.Second("research")
+	before := find(t, m, m.InstanceOf(second))
+	thaw := m.Freeze(second)
+	defer thaw()
+	m.Await("its lease has run out", func() bool { return m.LeaseIsGone(before.GetAgent(), before.GetInstanceId()) })
+	thaw()
+	m.Await("it is registered anew", func() bool {
+		in := find(t, m, before.GetInstanceId())
+		return in != nil && in.GetIncarnation() > before.GetIncarnation()
+	})
+	worked := false
+	for range 4 { // in turns
+		req := text(question)
+		req.Target = "research"
+		for _, e := range ask(t, m, req) {
+			worked = worked || e.GetInstanceId() == before.GetInstanceId()
+		}
+	}
+	require.True(t, worked, "it takes steps again")
+}
