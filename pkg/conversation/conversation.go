@@ -16,13 +16,14 @@ const MaxMessageBytes = 256 << 10
 // Role says who speaks in a message.
 type Role string
 
-// The roles. Only those of the user and of assistants are ever stored in a session;
-// system and tool messages exist inside a step.
+// The roles. An agent of this project stores what it says last; a worker may also store the
+// tool rounds of a step. System messages exist only inside a step.
 const (
 	RoleSystem    Role = "system"
 	RoleUser      Role = "user"
 	RoleAssistant Role = "assistant"
 	RoleTool      Role = "tool"
+	RoleSummary   Role = "summary" // what messages said that a compaction took out; the store's own
 )
 
 // Message is one entry of a conversation.
@@ -34,8 +35,9 @@ type Message struct {
 	Turn     int       // number of the turn in which it was said; 0 until it is stored
 	Time     time.Time // when it was stored
 
-	ToolCalls  []ToolCall // of an assistant message inside a step
+	ToolCalls  []ToolCall // of an assistant message
 	ToolCallID string     // of a tool message: the call that it answers
+	Partial    bool       // said before its turn failed
 }
 
 // ToolCall is a model's wish to run a tool.

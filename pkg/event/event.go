@@ -33,11 +33,12 @@ type ToolStarted struct {
 // ToolStatus says how a tool call ended.
 type ToolStatus string
 
-// The ways in which a tool call can end (CO-45).
+// The ways in which a tool call can end (CO-45), and the one that a lost worker adds.
 const (
-	ToolSuccess  ToolStatus = "success"
-	ToolError    ToolStatus = "error"
-	ToolNotFound ToolStatus = "not_found"
+	ToolSuccess        ToolStatus = "success"
+	ToolError          ToolStatus = "error"
+	ToolNotFound       ToolStatus = "not_found"
+	ToolUnknownOutcome ToolStatus = "unknown_outcome" // it may run once, and nobody knows whether it did
 )
 
 // MaxSummary is the length of ToolFinished.Summary in characters (CO-47).

@@ -24,6 +24,8 @@ type Step struct {
 	History []conversation.Message // the window that the agent may see, oldest first
 	Prior   []Result               // of the steps before it in this turn
 	Routes  []string               // agents to which the step may ask to hand on
+
+	Journal Journal // of the step; nil: nothing is kept of it
 }
 
 // Observations are those of the steps before this one, in order.

@@ -57,6 +57,14 @@ const (
 	InstancePaused   Mode = "instance_paused"
 	InstanceDraining Mode = "instance_draining"
 	TraceOrphaned    Mode = "trace_orphaned"
+
+	Nondeterminism    Mode = "nondeterminism"
+	UnknownOutcome    Mode = "unknown_outcome"
+	SessionClosed     Mode = "session_closed"
+	SessionDeleted    Mode = "session_deleted"
+	RevisionMismatch  Mode = "revision_mismatch"
+	SlowConsumer      Mode = "slow_consumer"
+	AttemptsExhausted Mode = "attempts_exhausted"
 )
 
 // row is what the mesh does about a mode. Retryable: the same call may succeed later or
@@ -110,6 +118,14 @@ var table = map[Mode]row{
 	InstancePaused:   {codes.Unavailable, true, false},
 	InstanceDraining: {codes.Unavailable, true, false},
 	TraceOrphaned:    {codes.Unavailable, true, false},
+
+	Nondeterminism:    {codes.Internal, false, true},
+	UnknownOutcome:    {codes.Unknown, false, true},
+	SessionClosed:     {codes.FailedPrecondition, false, false},
+	SessionDeleted:    {codes.FailedPrecondition, false, true},
+	RevisionMismatch:  {codes.Aborted, false, false},
+	SlowConsumer:      {codes.ResourceExhausted, true, false},
+	AttemptsExhausted: {codes.Internal, false, true},
 }
 
 // Retryable reports whether the same call may succeed later or on another instance.

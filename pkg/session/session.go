@@ -18,18 +18,6 @@ const (
 	MaxBytes    = 64 << 20
 )
 
-// State says whether a session takes a turn (contract C-1). A session that is not known
-// is made by its first turn.
-type State string
-
-// The states of a session.
-const (
-	Ready         State = "ready"
-	Busy          State = "busy"
-	InputRequired State = "input_required" // the next turn answers
-	Failed        State = "failed"         // takes the next turn
-)
-
 // Outcome says how a turn ended.
 type Outcome string
 
@@ -40,6 +28,7 @@ const (
 	OutcomeFailed        Outcome = "failed"
 	OutcomeCancelled     Outcome = "cancelled"
 	OutcomeInputRequired Outcome = "input_required"
+	OutcomeAuthRequired  Outcome = "auth_required"
 )
 
 // Ref names a session of a tenant.
@@ -50,15 +39,21 @@ type Ref struct {
 
 // Session is what is known of one conversation.
 type Session struct {
-	ID           string
-	State        State
-	Turns        int
-	Messages     int64
-	Bytes        int64
-	Created      time.Time
-	LastActivity time.Time
-	OpenTurn     string // turn id; empty when none is open
-	LastTrace    string
+	ID            string
+	User          string // whose it is; empty when its first turn named nobody
+	State         State
+	Turns         int
+	Messages      int64 // that it holds; those that a summary stands for are not counted
+	Bytes         int64 // of the messages that it holds
+	Sequence      int64 // of its last message, removed ones included
+	Summarized    int64 // sequence of the last message that the summary stands for; 0: there is none
+	ArtifactBytes int64
+	Created       time.Time
+	LastActivity  time.Time
+	OpenTurn      string            // turn id; empty when none is open
+	LastTrace     string            //
+	Metadata      map[string]string // labels of the caller
+	Revision      int64             // of the metadata; grows with every change
 }
 
 // Turn is one user input carried to a result.

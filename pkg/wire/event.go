@@ -9,10 +9,11 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-var toolStatuses = map[event.ToolStatus]troupev1.ToolStatus{
-	event.ToolSuccess:  troupev1.ToolStatus_TOOL_STATUS_SUCCESS,
-	event.ToolError:    troupev1.ToolStatus_TOOL_STATUS_ERROR,
-	event.ToolNotFound: troupev1.ToolStatus_TOOL_STATUS_NOT_FOUND,
+var statuses = enum[event.ToolStatus, troupev1.ToolStatus]{
+	event.ToolSuccess:        troupev1.ToolStatus_TOOL_STATUS_SUCCESS,
+	event.ToolError:          troupev1.ToolStatus_TOOL_STATUS_ERROR,
+	event.ToolNotFound:       troupev1.ToolStatus_TOOL_STATUS_NOT_FOUND,
+	event.ToolUnknownOutcome: troupev1.ToolStatus_TOOL_STATUS_UNKNOWN_OUTCOME,
 }
 
 // The limits of event.proto. What a model or an error says may be longer, and is cut here.
@@ -42,7 +43,7 @@ func EventToProto(e event.Event) *troupev1.Event {
 		}}
 	case event.ToolFinished:
 		out.Payload = &troupev1.Event_ToolCallFinished{ToolCallFinished: &troupev1.ToolCallFinished{
-			CallId: conversation.Cut(e.CallID, maxName), Tool: conversation.Cut(e.Tool, maxName), Status: toolStatuses[e.Status],
+			CallId: conversation.Cut(e.CallID, maxName), Tool: conversation.Cut(e.Tool, maxName), Status: statuses.toProto(e.Status),
 			Summary: conversation.Brief(e.Summary, event.MaxSummary), Duration: durationpb.New(e.Duration),
 		}}
 	case event.Warning:

@@ -7,33 +7,53 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// roles has only what a session may hold: system and tool messages never leave a step.
+// roles has only what a session may hold: system messages never leave a step.
 var roles = enum[conversation.Role, troupev1.Role]{
 	conversation.RoleUser:      troupev1.Role_ROLE_USER,
 	conversation.RoleAssistant: troupev1.Role_ROLE_ASSISTANT,
+	conversation.RoleTool:      troupev1.Role_ROLE_TOOL,
+	conversation.RoleSummary:   troupev1.Role_ROLE_SUMMARY,
 }
 
-// MessageToProto is m as it is stored and sent: its text as one part, without tool calls.
+// MessageToProto is m as it is stored and sent: its text as one part, and no part for a
+// message that only calls tools.
 func MessageToProto(m conversation.Message) *troupev1.Message {
-	return &troupev1.Message{
-		Sequence: m.Sequence,
-		Role:     roles.toProto(m.Role),
-		Author:   m.Author,
-		Parts:    []*troupev1.Part{{Content: &troupev1.Part_Text{Text: m.Text}}},
-		Turn:     int32(m.Turn),
-		Time:     timeToProto(m.Time),
+	p := &troupev1.Message{
+		Sequence:   m.Sequence,
+		Role:       roles.toProto(m.Role),
+		Author:     m.Author,
+		Turn:       int32(m.Turn),
+		Time:       timeToProto(m.Time),
+		ToolCalls:  each(m.ToolCalls, callToProto),
+		ToolCallId: m.ToolCallID,
+		Partial:    m.Partial,
 	}
+	if m.Text != "" || len(m.ToolCalls) == 0 {
+		p.Parts = []*troupev1.Part{{Content: &troupev1.Part_Text{Text: m.Text}}}
+	}
+	return p
+}
+
+func callToProto(c conversation.ToolCall) *troupev1.ToolCall {
+	return &troupev1.ToolCall{Id: c.ID, Name: c.Name, Arguments: c.Arguments}
+}
+
+func callFromProto(c *troupev1.ToolCall) conversation.ToolCall {
+	return conversation.ToolCall{ID: c.GetId(), Name: c.GetName(), Arguments: c.GetArguments()}
 }
 
 // MessageFromProto is m with the text of all its parts.
 func MessageFromProto(m *troupev1.Message) conversation.Message {
 	return conversation.Message{
-		Sequence: m.GetSequence(),
-		Role:     roles.fromProto(m.GetRole()),
-		Author:   m.GetAuthor(),
-		Text:     text(m.GetParts()),
-		Turn:     int(m.GetTurn()),
-		Time:     timeFromProto(m.GetTime()),
+		Sequence:   m.GetSequence(),
+		Role:       roles.fromProto(m.GetRole()),
+		Author:     m.GetAuthor(),
+		Text:       text(m.GetParts()),
+		Turn:       int(m.GetTurn()),
+		Time:       timeFromProto(m.GetTime()),
+		ToolCalls:  each(m.GetToolCalls(), callFromProto),
+		ToolCallID: m.GetToolCallId(),
+		Partial:    m.GetPartial(),
 	}
 }
 

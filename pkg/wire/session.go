@@ -10,6 +10,10 @@ var states = enum[session.State, troupev1.SessionState]{
 	session.Busy:          troupev1.SessionState_SESSION_STATE_BUSY,
 	session.InputRequired: troupev1.SessionState_SESSION_STATE_INPUT_REQUIRED,
 	session.Failed:        troupev1.SessionState_SESSION_STATE_FAILED,
+	session.Created:       troupev1.SessionState_SESSION_STATE_CREATED,
+	session.AuthRequired:  troupev1.SessionState_SESSION_STATE_AUTH_REQUIRED,
+	session.Paused:        troupev1.SessionState_SESSION_STATE_PAUSED,
+	session.Closed:        troupev1.SessionState_SESSION_STATE_CLOSED,
 }
 
 // SessionToProto is s as it is sent.
@@ -24,6 +28,9 @@ func SessionToProto(s session.Session) *troupev1.Session {
 		LastActivity: timeToProto(s.LastActivity),
 		OpenTurnId:   s.OpenTurn,
 		LastTraceId:  s.LastTrace,
+
+		UserId: s.User, Metadata: s.Metadata, Revision: s.Revision,
+		LastSequence: s.Sequence, Summarized: s.Summarized, ArtifactBytes: s.ArtifactBytes,
 	}
 }
 
@@ -39,5 +46,8 @@ func SessionFromProto(s *troupev1.Session) session.Session {
 		LastActivity: timeFromProto(s.GetLastActivity()),
 		OpenTurn:     s.GetOpenTurnId(),
 		LastTrace:    s.GetLastTraceId(),
+
+		User: s.GetUserId(), Metadata: s.GetMetadata(), Revision: s.GetRevision(),
+		Sequence: s.GetLastSequence(), Summarized: s.GetSummarized(), ArtifactBytes: s.GetArtifactBytes(),
 	}
 }

@@ -15,6 +15,7 @@ var outcomes = enum[session.Outcome, troupev1.TurnOutcome]{
 	session.OutcomeFailed:        troupev1.TurnOutcome_TURN_OUTCOME_FAILED,
 	session.OutcomeCancelled:     troupev1.TurnOutcome_TURN_OUTCOME_CANCELLED,
 	session.OutcomeInputRequired: troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED,
+	session.OutcomeAuthRequired:  troupev1.TurnOutcome_TURN_OUTCOME_AUTH_REQUIRED,
 }
 
 var founds = enum[memory.Found, troupev1.BeginOutcome]{
@@ -70,6 +71,8 @@ func BeginToProto(b memory.Begin) *troupev1.BeginTurnRequest {
 		Lease:        durationpb.New(b.Lease),
 		HistoryLimit: int32(b.Window),
 		KnownOnly:    b.KnownOnly,
+
+		UserId: b.User, HistoryTokens: int32(b.WindowTokens), LostEpoch: b.LostEpoch,
 	}
 }
 
@@ -84,6 +87,8 @@ func BeginFromProto(tenant string, r *troupev1.BeginTurnRequest) memory.Begin {
 		Lease:       r.GetLease().AsDuration(),
 		Window:      int(r.GetHistoryLimit()),
 		KnownOnly:   r.GetKnownOnly(),
+
+		User: r.GetUserId(), WindowTokens: int(r.GetHistoryTokens()), LostEpoch: r.GetLostEpoch(),
 	}
 }
 
@@ -120,6 +125,7 @@ func CommitToProto(c memory.Commit) *troupev1.CommitStepRequest {
 		Messages:     MessagesToProto(c.Messages),
 		Result:       ResultToProto(c.Result),
 		Outcome:      OutcomeToProto(c.Outcome),
+		State:        valuesToProto(c.State),
 	}
 }
 
@@ -133,6 +139,7 @@ func CommitFromProto(tenant string, r *troupev1.CommitStepRequest) memory.Commit
 		Messages: MessagesFromProto(r.GetMessages()),
 		Result:   ResultFromProto(r.GetResult()),
 		Outcome:  OutcomeFromProto(r.GetOutcome()),
+		State:    valuesFromProto(r.GetState()),
 	}
 }
 

@@ -20,7 +20,8 @@ var _ memory.Store = (*Store)(nil)
 // Store calls a memory service. The tenant of a session.Ref is not sent: the service
 // takes it from who is calling. Safe for concurrent use.
 type Store struct {
-	service troupev1.MemoryServiceClient
+	memory.Store // until all of it is here
+	service      troupev1.MemoryServiceClient
 }
 
 // New returns a store over the connection, which stays the caller's. Every method may be

@@ -178,15 +178,54 @@ func (x *ExecuteStepRequest) GetLast() bool {
 	return false
 }
 
+// Heartbeat says that the step is still at work. A worker sends an item at least every 2
+// seconds; the orchestrator gives a stream up that was silent for 6.
+type Heartbeat struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Heartbeat) Reset() {
+	*x = Heartbeat{}
+	mi := &file_troupe_v1_agent_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Heartbeat) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Heartbeat) ProtoMessage() {}
+
+func (x *Heartbeat) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_agent_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
+func (*Heartbeat) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_agent_proto_rawDescGZIP(), []int{1}
+}
+
 // ExecuteStepResponse is one item of the stream.
 type ExecuteStepResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// item is an event, or the result that ends the stream.
+	// item is an event, a heartbeat, or the result that ends the stream.
 	//
 	// Types that are valid to be assigned to Item:
 	//
 	//	*ExecuteStepResponse_Event
 	//	*ExecuteStepResponse_Result
+	//	*ExecuteStepResponse_Heartbeat
 	Item          isExecuteStepResponse_Item `protobuf_oneof:"item"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -194,7 +233,7 @@ type ExecuteStepResponse struct {
 
 func (x *ExecuteStepResponse) Reset() {
 	*x = ExecuteStepResponse{}
-	mi := &file_troupe_v1_agent_proto_msgTypes[1]
+	mi := &file_troupe_v1_agent_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -206,7 +245,7 @@ func (x *ExecuteStepResponse) String() string {
 func (*ExecuteStepResponse) ProtoMessage() {}
 
 func (x *ExecuteStepResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_agent_proto_msgTypes[1]
+	mi := &file_troupe_v1_agent_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -219,7 +258,7 @@ func (x *ExecuteStepResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecuteStepResponse.ProtoReflect.Descriptor instead.
 func (*ExecuteStepResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_agent_proto_rawDescGZIP(), []int{1}
+	return file_troupe_v1_agent_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *ExecuteStepResponse) GetItem() isExecuteStepResponse_Item {
@@ -247,6 +286,15 @@ func (x *ExecuteStepResponse) GetResult() *StepResult {
 	return nil
 }
 
+func (x *ExecuteStepResponse) GetHeartbeat() *Heartbeat {
+	if x != nil {
+		if x, ok := x.Item.(*ExecuteStepResponse_Heartbeat); ok {
+			return x.Heartbeat
+		}
+	}
+	return nil
+}
+
 type isExecuteStepResponse_Item interface {
 	isExecuteStepResponse_Item()
 }
@@ -262,9 +310,16 @@ type ExecuteStepResponse_Result struct {
 	Result *StepResult `protobuf:"bytes,2,opt,name=result,proto3,oneof"`
 }
 
+type ExecuteStepResponse_Heartbeat struct {
+	// heartbeat is sent when there is nothing else to send.
+	Heartbeat *Heartbeat `protobuf:"bytes,3,opt,name=heartbeat,proto3,oneof"`
+}
+
 func (*ExecuteStepResponse_Event) isExecuteStepResponse_Item() {}
 
 func (*ExecuteStepResponse_Result) isExecuteStepResponse_Item() {}
+
+func (*ExecuteStepResponse_Heartbeat) isExecuteStepResponse_Item() {}
 
 var File_troupe_v1_agent_proto protoreflect.FileDescriptor
 
@@ -286,10 +341,12 @@ const file_troupe_v1_agent_proto_rawDesc = "" +
 	" \x01(\x03B\a\xbaH\x04\"\x02(\x01R\fbaseSequence\x125\n" +
 	"\x05prior\x18\v \x03(\v2\x15.troupe.v1.StepResultB\b\xbaH\x05\x92\x01\x02\x102R\x05prior\x12 \n" +
 	"\x06routes\x18\f \x03(\tB\b\xbaH\x05\x92\x01\x02\x10@R\x06routes\x12\x12\n" +
-	"\x04last\x18\r \x01(\bR\x04last\"x\n" +
+	"\x04last\x18\r \x01(\bR\x04last\"\v\n" +
+	"\tHeartbeat\"\xae\x01\n" +
 	"\x13ExecuteStepResponse\x12(\n" +
 	"\x05event\x18\x01 \x01(\v2\x10.troupe.v1.EventH\x00R\x05event\x12/\n" +
-	"\x06result\x18\x02 \x01(\v2\x15.troupe.v1.StepResultH\x00R\x06resultB\x06\n" +
+	"\x06result\x18\x02 \x01(\v2\x15.troupe.v1.StepResultH\x00R\x06result\x124\n" +
+	"\theartbeat\x18\x03 \x01(\v2\x14.troupe.v1.HeartbeatH\x00R\theartbeatB\x06\n" +
 	"\x04item2^\n" +
 	"\fAgentService\x12N\n" +
 	"\vExecuteStep\x12\x1d.troupe.v1.ExecuteStepRequest\x1a\x1e.troupe.v1.ExecuteStepResponse0\x01B\x99\x01\n" +
@@ -309,26 +366,28 @@ func file_troupe_v1_agent_proto_rawDescGZIP() []byte {
 	return file_troupe_v1_agent_proto_rawDescData
 }
 
-var file_troupe_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 2)
+var file_troupe_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
 var file_troupe_v1_agent_proto_goTypes = []any{
 	(*ExecuteStepRequest)(nil),  // 0: troupe.v1.ExecuteStepRequest
-	(*ExecuteStepResponse)(nil), // 1: troupe.v1.ExecuteStepResponse
-	(*Message)(nil),             // 2: troupe.v1.Message
-	(*StepResult)(nil),          // 3: troupe.v1.StepResult
-	(*Event)(nil),               // 4: troupe.v1.Event
+	(*Heartbeat)(nil),           // 1: troupe.v1.Heartbeat
+	(*ExecuteStepResponse)(nil), // 2: troupe.v1.ExecuteStepResponse
+	(*Message)(nil),             // 3: troupe.v1.Message
+	(*StepResult)(nil),          // 4: troupe.v1.StepResult
+	(*Event)(nil),               // 5: troupe.v1.Event
 }
 var file_troupe_v1_agent_proto_depIdxs = []int32{
-	2, // 0: troupe.v1.ExecuteStepRequest.history:type_name -> troupe.v1.Message
-	3, // 1: troupe.v1.ExecuteStepRequest.prior:type_name -> troupe.v1.StepResult
-	4, // 2: troupe.v1.ExecuteStepResponse.event:type_name -> troupe.v1.Event
-	3, // 3: troupe.v1.ExecuteStepResponse.result:type_name -> troupe.v1.StepResult
-	0, // 4: troupe.v1.AgentService.ExecuteStep:input_type -> troupe.v1.ExecuteStepRequest
-	1, // 5: troupe.v1.AgentService.ExecuteStep:output_type -> troupe.v1.ExecuteStepResponse
-	5, // [5:6] is the sub-list for method output_type
-	4, // [4:5] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	3, // 0: troupe.v1.ExecuteStepRequest.history:type_name -> troupe.v1.Message
+	4, // 1: troupe.v1.ExecuteStepRequest.prior:type_name -> troupe.v1.StepResult
+	5, // 2: troupe.v1.ExecuteStepResponse.event:type_name -> troupe.v1.Event
+	4, // 3: troupe.v1.ExecuteStepResponse.result:type_name -> troupe.v1.StepResult
+	1, // 4: troupe.v1.ExecuteStepResponse.heartbeat:type_name -> troupe.v1.Heartbeat
+	0, // 5: troupe.v1.AgentService.ExecuteStep:input_type -> troupe.v1.ExecuteStepRequest
+	2, // 6: troupe.v1.AgentService.ExecuteStep:output_type -> troupe.v1.ExecuteStepResponse
+	6, // [6:7] is the sub-list for method output_type
+	5, // [5:6] is the sub-list for method input_type
+	5, // [5:5] is the sub-list for extension type_name
+	5, // [5:5] is the sub-list for extension extendee
+	0, // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_agent_proto_init() }
@@ -338,9 +397,10 @@ func file_troupe_v1_agent_proto_init() {
 	}
 	file_troupe_v1_event_proto_init()
 	file_troupe_v1_types_proto_init()
-	file_troupe_v1_agent_proto_msgTypes[1].OneofWrappers = []any{
+	file_troupe_v1_agent_proto_msgTypes[2].OneofWrappers = []any{
 		(*ExecuteStepResponse_Event)(nil),
 		(*ExecuteStepResponse_Result)(nil),
+		(*ExecuteStepResponse_Heartbeat)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -348,7 +408,7 @@ func file_troupe_v1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_agent_proto_rawDesc), len(file_troupe_v1_agent_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   2,
+			NumMessages:   3,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -179,6 +179,9 @@ const (
 	ToolStatus_TOOL_STATUS_ERROR ToolStatus = 2
 	// There is no such tool; the model was told.
 	ToolStatus_TOOL_STATUS_NOT_FOUND ToolStatus = 3
+	// Nobody knows whether the tool did its work before its worker was lost. It may run once,
+	// so it was not run again; the model was told.
+	ToolStatus_TOOL_STATUS_UNKNOWN_OUTCOME ToolStatus = 4
 )
 
 // Enum value maps for ToolStatus.
@@ -188,12 +191,14 @@ var (
 		1: "TOOL_STATUS_SUCCESS",
 		2: "TOOL_STATUS_ERROR",
 		3: "TOOL_STATUS_NOT_FOUND",
+		4: "TOOL_STATUS_UNKNOWN_OUTCOME",
 	}
 	ToolStatus_value = map[string]int32{
-		"TOOL_STATUS_UNSPECIFIED": 0,
-		"TOOL_STATUS_SUCCESS":     1,
-		"TOOL_STATUS_ERROR":       2,
-		"TOOL_STATUS_NOT_FOUND":   3,
+		"TOOL_STATUS_UNSPECIFIED":     0,
+		"TOOL_STATUS_SUCCESS":         1,
+		"TOOL_STATUS_ERROR":           2,
+		"TOOL_STATUS_NOT_FOUND":       3,
+		"TOOL_STATUS_UNKNOWN_OUTCOME": 4,
 	}
 )
 
@@ -260,6 +265,7 @@ type Event struct {
 	//	*Event_StepStarted
 	//	*Event_StepFinished
 	//	*Event_TextDelta
+	//	*Event_PartReset
 	//	*Event_ModelCall
 	//	*Event_ToolCallStarted
 	//	*Event_ToolCallFinished
@@ -432,6 +438,15 @@ func (x *Event) GetTextDelta() *TextDelta {
 	return nil
 }
 
+func (x *Event) GetPartReset() *PartReset {
+	if x != nil {
+		if x, ok := x.Payload.(*Event_PartReset); ok {
+			return x.PartReset
+		}
+	}
+	return nil
+}
+
 func (x *Event) GetModelCall() *ModelCall {
 	if x != nil {
 		if x, ok := x.Payload.(*Event_ModelCall); ok {
@@ -520,6 +535,12 @@ type Event_TextDelta struct {
 	TextDelta *TextDelta `protobuf:"bytes,25,opt,name=text_delta,json=textDelta,proto3,oneof"`
 }
 
+type Event_PartReset struct {
+	// part_reset says that the text deltas of the step so far are void: the step begins anew
+	// on another instance.
+	PartReset *PartReset `protobuf:"bytes,26,opt,name=part_reset,json=partReset,proto3,oneof"`
+}
+
 type Event_ModelCall struct {
 	// model_call is one finished call of a model.
 	ModelCall *ModelCall `protobuf:"bytes,27,opt,name=model_call,json=modelCall,proto3,oneof"`
@@ -561,6 +582,8 @@ func (*Event_StepStarted) isEvent_Payload() {}
 func (*Event_StepFinished) isEvent_Payload() {}
 
 func (*Event_TextDelta) isEvent_Payload() {}
+
+func (*Event_PartReset) isEvent_Payload() {}
 
 func (*Event_ModelCall) isEvent_Payload() {}
 
@@ -967,6 +990,53 @@ func (x *TextDelta) GetText() string {
 	return ""
 }
 
+// PartReset says that an attempt of a step was lost, and the next one begins. What the lost
+// one had journaled is not done again.
+type PartReset struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// failure is what became of the attempt that was lost.
+	Failure       *Failure `protobuf:"bytes,1,opt,name=failure,proto3" json:"failure,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PartReset) Reset() {
+	*x = PartReset{}
+	mi := &file_troupe_v1_event_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PartReset) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PartReset) ProtoMessage() {}
+
+func (x *PartReset) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_event_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PartReset.ProtoReflect.Descriptor instead.
+func (*PartReset) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *PartReset) GetFailure() *Failure {
+	if x != nil {
+		return x.Failure
+	}
+	return nil
+}
+
 // ModelCall is one finished call of a model.
 type ModelCall struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -986,7 +1056,7 @@ type ModelCall struct {
 
 func (x *ModelCall) Reset() {
 	*x = ModelCall{}
-	mi := &file_troupe_v1_event_proto_msgTypes[7]
+	mi := &file_troupe_v1_event_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -998,7 +1068,7 @@ func (x *ModelCall) String() string {
 func (*ModelCall) ProtoMessage() {}
 
 func (x *ModelCall) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[7]
+	mi := &file_troupe_v1_event_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1011,7 +1081,7 @@ func (x *ModelCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelCall.ProtoReflect.Descriptor instead.
 func (*ModelCall) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{7}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ModelCall) GetModel() string {
@@ -1064,7 +1134,7 @@ type ToolCallStarted struct {
 
 func (x *ToolCallStarted) Reset() {
 	*x = ToolCallStarted{}
-	mi := &file_troupe_v1_event_proto_msgTypes[8]
+	mi := &file_troupe_v1_event_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1076,7 +1146,7 @@ func (x *ToolCallStarted) String() string {
 func (*ToolCallStarted) ProtoMessage() {}
 
 func (x *ToolCallStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[8]
+	mi := &file_troupe_v1_event_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1089,7 +1159,7 @@ func (x *ToolCallStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCallStarted.ProtoReflect.Descriptor instead.
 func (*ToolCallStarted) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{8}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ToolCallStarted) GetCallId() string {
@@ -1132,7 +1202,7 @@ type ToolCallFinished struct {
 
 func (x *ToolCallFinished) Reset() {
 	*x = ToolCallFinished{}
-	mi := &file_troupe_v1_event_proto_msgTypes[9]
+	mi := &file_troupe_v1_event_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1144,7 +1214,7 @@ func (x *ToolCallFinished) String() string {
 func (*ToolCallFinished) ProtoMessage() {}
 
 func (x *ToolCallFinished) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[9]
+	mi := &file_troupe_v1_event_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1157,7 +1227,7 @@ func (x *ToolCallFinished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCallFinished.ProtoReflect.Descriptor instead.
 func (*ToolCallFinished) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{9}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ToolCallFinished) GetCallId() string {
@@ -1208,7 +1278,7 @@ type Warning struct {
 
 func (x *Warning) Reset() {
 	*x = Warning{}
-	mi := &file_troupe_v1_event_proto_msgTypes[10]
+	mi := &file_troupe_v1_event_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1220,7 +1290,7 @@ func (x *Warning) String() string {
 func (*Warning) ProtoMessage() {}
 
 func (x *Warning) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[10]
+	mi := &file_troupe_v1_event_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1233,7 +1303,7 @@ func (x *Warning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Warning.ProtoReflect.Descriptor instead.
 func (*Warning) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{10}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Warning) GetReason() string {
@@ -1265,7 +1335,7 @@ type Aggregate struct {
 
 func (x *Aggregate) Reset() {
 	*x = Aggregate{}
-	mi := &file_troupe_v1_event_proto_msgTypes[11]
+	mi := &file_troupe_v1_event_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1277,7 +1347,7 @@ func (x *Aggregate) String() string {
 func (*Aggregate) ProtoMessage() {}
 
 func (x *Aggregate) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[11]
+	mi := &file_troupe_v1_event_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1290,7 +1360,7 @@ func (x *Aggregate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Aggregate.ProtoReflect.Descriptor instead.
 func (*Aggregate) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{11}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Aggregate) GetSteps() int32 {
@@ -1337,7 +1407,7 @@ type TurnResult struct {
 
 func (x *TurnResult) Reset() {
 	*x = TurnResult{}
-	mi := &file_troupe_v1_event_proto_msgTypes[12]
+	mi := &file_troupe_v1_event_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1349,7 +1419,7 @@ func (x *TurnResult) String() string {
 func (*TurnResult) ProtoMessage() {}
 
 func (x *TurnResult) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[12]
+	mi := &file_troupe_v1_event_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1362,7 +1432,7 @@ func (x *TurnResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnResult.ProtoReflect.Descriptor instead.
 func (*TurnResult) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{12}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *TurnResult) GetOutcome() TurnOutcome {
@@ -1418,7 +1488,7 @@ var File_troupe_v1_event_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_event_proto_rawDesc = "" +
 	"\n" +
-	"\x15troupe/v1/event.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17troupe/v1/failure.proto\x1a\x15troupe/v1/types.proto\"\x88\b\n" +
+	"\x15troupe/v1/event.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17troupe/v1/failure.proto\x1a\x15troupe/v1/types.proto\"\xbf\b\n" +
 	"\x05Event\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x19\n" +
 	"\btrace_id\x18\x02 \x01(\tR\atraceId\x12\x1d\n" +
@@ -1440,6 +1510,8 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\rstep_finished\x18\x18 \x01(\v2\x17.troupe.v1.StepFinishedH\x00R\fstepFinished\x125\n" +
 	"\n" +
 	"text_delta\x18\x19 \x01(\v2\x14.troupe.v1.TextDeltaH\x00R\ttextDelta\x125\n" +
+	"\n" +
+	"part_reset\x18\x1a \x01(\v2\x14.troupe.v1.PartResetH\x00R\tpartReset\x125\n" +
 	"\n" +
 	"model_call\x18\x1b \x01(\v2\x14.troupe.v1.ModelCallH\x00R\tmodelCall\x12H\n" +
 	"\x11tool_call_started\x18\x1c \x01(\v2\x1a.troupe.v1.ToolCallStartedH\x00R\x0ftoolCallStarted\x12K\n" +
@@ -1476,7 +1548,9 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\x06result\x18\x01 \x01(\v2\x15.troupe.v1.StepResultR\x06result\x125\n" +
 	"\bduration\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bduration\"*\n" +
 	"\tTextDelta\x12\x1d\n" +
-	"\x04text\x18\x01 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10R\x04text\"\xc7\x01\n" +
+	"\x04text\x18\x01 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10R\x04text\"9\n" +
+	"\tPartReset\x12,\n" +
+	"\afailure\x18\x01 \x01(\v2\x12.troupe.v1.FailureR\afailure\"\xc7\x01\n" +
 	"\tModelCall\x12\x1e\n" +
 	"\x05model\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x05model\x12\x1c\n" +
 	"\titeration\x18\x02 \x01(\x05R\titeration\x12\x1d\n" +
@@ -1530,13 +1604,14 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\x16ROUTING_STRATEGY_FIXED\x10\x01\x12\x19\n" +
 	"\x15ROUTING_STRATEGY_RULE\x10\x02\x12\x1c\n" +
 	"\x18ROUTING_STRATEGY_LEARNED\x10\x03\x12\x1c\n" +
-	"\x18ROUTING_STRATEGY_DEFAULT\x10\x04*t\n" +
+	"\x18ROUTING_STRATEGY_DEFAULT\x10\x04*\x95\x01\n" +
 	"\n" +
 	"ToolStatus\x12\x1b\n" +
 	"\x17TOOL_STATUS_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13TOOL_STATUS_SUCCESS\x10\x01\x12\x15\n" +
 	"\x11TOOL_STATUS_ERROR\x10\x02\x12\x19\n" +
-	"\x15TOOL_STATUS_NOT_FOUND\x10\x03B\x99\x01\n" +
+	"\x15TOOL_STATUS_NOT_FOUND\x10\x03\x12\x1f\n" +
+	"\x1bTOOL_STATUS_UNKNOWN_OUTCOME\x10\x04B\x99\x01\n" +
 	"\rcom.troupe.v1B\n" +
 	"EventProtoP\x01Z7github.com/troupe-dev/troupe/pkg/gen/troupe/v1;troupev1\xa2\x02\x03TXX\xaa\x02\tTroupe.V1\xca\x02\tTroupe\\V1\xe2\x02\x15Troupe\\V1\\GPBMetadata\xea\x02\n" +
 	"Troupe::V1b\x06proto3"
@@ -1554,7 +1629,7 @@ func file_troupe_v1_event_proto_rawDescGZIP() []byte {
 }
 
 var file_troupe_v1_event_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_troupe_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_troupe_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_troupe_v1_event_proto_goTypes = []any{
 	(Stage)(0),                    // 0: troupe.v1.Stage
 	(RoutingStrategy)(0),          // 1: troupe.v1.RoutingStrategy
@@ -1566,21 +1641,22 @@ var file_troupe_v1_event_proto_goTypes = []any{
 	(*StepStarted)(nil),           // 7: troupe.v1.StepStarted
 	(*StepFinished)(nil),          // 8: troupe.v1.StepFinished
 	(*TextDelta)(nil),             // 9: troupe.v1.TextDelta
-	(*ModelCall)(nil),             // 10: troupe.v1.ModelCall
-	(*ToolCallStarted)(nil),       // 11: troupe.v1.ToolCallStarted
-	(*ToolCallFinished)(nil),      // 12: troupe.v1.ToolCallFinished
-	(*Warning)(nil),               // 13: troupe.v1.Warning
-	(*Aggregate)(nil),             // 14: troupe.v1.Aggregate
-	(*TurnResult)(nil),            // 15: troupe.v1.TurnResult
-	(*timestamppb.Timestamp)(nil), // 16: google.protobuf.Timestamp
-	(*StepResult)(nil),            // 17: troupe.v1.StepResult
-	(*durationpb.Duration)(nil),   // 18: google.protobuf.Duration
-	(*Usage)(nil),                 // 19: troupe.v1.Usage
-	(TurnOutcome)(0),              // 20: troupe.v1.TurnOutcome
-	(*Failure)(nil),               // 21: troupe.v1.Failure
+	(*PartReset)(nil),             // 10: troupe.v1.PartReset
+	(*ModelCall)(nil),             // 11: troupe.v1.ModelCall
+	(*ToolCallStarted)(nil),       // 12: troupe.v1.ToolCallStarted
+	(*ToolCallFinished)(nil),      // 13: troupe.v1.ToolCallFinished
+	(*Warning)(nil),               // 14: troupe.v1.Warning
+	(*Aggregate)(nil),             // 15: troupe.v1.Aggregate
+	(*TurnResult)(nil),            // 16: troupe.v1.TurnResult
+	(*timestamppb.Timestamp)(nil), // 17: google.protobuf.Timestamp
+	(*StepResult)(nil),            // 18: troupe.v1.StepResult
+	(*durationpb.Duration)(nil),   // 19: google.protobuf.Duration
+	(*Failure)(nil),               // 20: troupe.v1.Failure
+	(*Usage)(nil),                 // 21: troupe.v1.Usage
+	(TurnOutcome)(0),              // 22: troupe.v1.TurnOutcome
 }
 var file_troupe_v1_event_proto_depIdxs = []int32{
-	16, // 0: troupe.v1.Event.time:type_name -> google.protobuf.Timestamp
+	17, // 0: troupe.v1.Event.time:type_name -> google.protobuf.Timestamp
 	0,  // 1: troupe.v1.Event.stage:type_name -> troupe.v1.Stage
 	4,  // 2: troupe.v1.Event.turn_started:type_name -> troupe.v1.TurnStarted
 	5,  // 3: troupe.v1.Event.plan:type_name -> troupe.v1.Plan
@@ -1588,29 +1664,31 @@ var file_troupe_v1_event_proto_depIdxs = []int32{
 	7,  // 5: troupe.v1.Event.step_started:type_name -> troupe.v1.StepStarted
 	8,  // 6: troupe.v1.Event.step_finished:type_name -> troupe.v1.StepFinished
 	9,  // 7: troupe.v1.Event.text_delta:type_name -> troupe.v1.TextDelta
-	10, // 8: troupe.v1.Event.model_call:type_name -> troupe.v1.ModelCall
-	11, // 9: troupe.v1.Event.tool_call_started:type_name -> troupe.v1.ToolCallStarted
-	12, // 10: troupe.v1.Event.tool_call_finished:type_name -> troupe.v1.ToolCallFinished
-	13, // 11: troupe.v1.Event.warning:type_name -> troupe.v1.Warning
-	14, // 12: troupe.v1.Event.aggregate:type_name -> troupe.v1.Aggregate
-	15, // 13: troupe.v1.Event.turn_result:type_name -> troupe.v1.TurnResult
-	1,  // 14: troupe.v1.RoutingDecision.strategy:type_name -> troupe.v1.RoutingStrategy
-	17, // 15: troupe.v1.StepFinished.result:type_name -> troupe.v1.StepResult
-	18, // 16: troupe.v1.StepFinished.duration:type_name -> google.protobuf.Duration
-	19, // 17: troupe.v1.ModelCall.usage:type_name -> troupe.v1.Usage
-	18, // 18: troupe.v1.ModelCall.duration:type_name -> google.protobuf.Duration
-	2,  // 19: troupe.v1.ToolCallFinished.status:type_name -> troupe.v1.ToolStatus
-	18, // 20: troupe.v1.ToolCallFinished.duration:type_name -> google.protobuf.Duration
-	19, // 21: troupe.v1.Aggregate.usage:type_name -> troupe.v1.Usage
-	20, // 22: troupe.v1.TurnResult.outcome:type_name -> troupe.v1.TurnOutcome
-	19, // 23: troupe.v1.TurnResult.usage:type_name -> troupe.v1.Usage
-	18, // 24: troupe.v1.TurnResult.duration:type_name -> google.protobuf.Duration
-	21, // 25: troupe.v1.TurnResult.failure:type_name -> troupe.v1.Failure
-	26, // [26:26] is the sub-list for method output_type
-	26, // [26:26] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	10, // 8: troupe.v1.Event.part_reset:type_name -> troupe.v1.PartReset
+	11, // 9: troupe.v1.Event.model_call:type_name -> troupe.v1.ModelCall
+	12, // 10: troupe.v1.Event.tool_call_started:type_name -> troupe.v1.ToolCallStarted
+	13, // 11: troupe.v1.Event.tool_call_finished:type_name -> troupe.v1.ToolCallFinished
+	14, // 12: troupe.v1.Event.warning:type_name -> troupe.v1.Warning
+	15, // 13: troupe.v1.Event.aggregate:type_name -> troupe.v1.Aggregate
+	16, // 14: troupe.v1.Event.turn_result:type_name -> troupe.v1.TurnResult
+	1,  // 15: troupe.v1.RoutingDecision.strategy:type_name -> troupe.v1.RoutingStrategy
+	18, // 16: troupe.v1.StepFinished.result:type_name -> troupe.v1.StepResult
+	19, // 17: troupe.v1.StepFinished.duration:type_name -> google.protobuf.Duration
+	20, // 18: troupe.v1.PartReset.failure:type_name -> troupe.v1.Failure
+	21, // 19: troupe.v1.ModelCall.usage:type_name -> troupe.v1.Usage
+	19, // 20: troupe.v1.ModelCall.duration:type_name -> google.protobuf.Duration
+	2,  // 21: troupe.v1.ToolCallFinished.status:type_name -> troupe.v1.ToolStatus
+	19, // 22: troupe.v1.ToolCallFinished.duration:type_name -> google.protobuf.Duration
+	21, // 23: troupe.v1.Aggregate.usage:type_name -> troupe.v1.Usage
+	22, // 24: troupe.v1.TurnResult.outcome:type_name -> troupe.v1.TurnOutcome
+	21, // 25: troupe.v1.TurnResult.usage:type_name -> troupe.v1.Usage
+	19, // 26: troupe.v1.TurnResult.duration:type_name -> google.protobuf.Duration
+	20, // 27: troupe.v1.TurnResult.failure:type_name -> troupe.v1.Failure
+	28, // [28:28] is the sub-list for method output_type
+	28, // [28:28] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_event_proto_init() }
@@ -1627,6 +1705,7 @@ func file_troupe_v1_event_proto_init() {
 		(*Event_StepStarted)(nil),
 		(*Event_StepFinished)(nil),
 		(*Event_TextDelta)(nil),
+		(*Event_PartReset)(nil),
 		(*Event_ModelCall)(nil),
 		(*Event_ToolCallStarted)(nil),
 		(*Event_ToolCallFinished)(nil),
@@ -1634,14 +1713,14 @@ func file_troupe_v1_event_proto_init() {
 		(*Event_Aggregate)(nil),
 		(*Event_TurnResult)(nil),
 	}
-	file_troupe_v1_event_proto_msgTypes[12].OneofWrappers = []any{}
+	file_troupe_v1_event_proto_msgTypes[13].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_event_proto_rawDesc), len(file_troupe_v1_event_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   13,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -107,6 +107,23 @@ const (
 	// Nobody drives the trace at the moment: its orchestrator went away. Sending the
 	// request again with its request_id goes on with it. Retryable.
 	FailureMode_FAILURE_MODE_TRACE_ORPHANED FailureMode = 72
+	// A step that was taken over did not do what its journal says that it did. The agent's
+	// code or configuration changed under a running step.
+	FailureMode_FAILURE_MODE_NONDETERMINISM FailureMode = 73
+	// A tool that may run once was running when its worker was lost: nobody knows whether it
+	// did its work, and it was not run again.
+	FailureMode_FAILURE_MODE_UNKNOWN_OUTCOME FailureMode = 74
+	// The session is closed; resume it first.
+	FailureMode_FAILURE_MODE_SESSION_CLOSED FailureMode = 75
+	// The session was deleted; its id cannot be used for a week.
+	FailureMode_FAILURE_MODE_SESSION_DELETED FailureMode = 76
+	// What the caller wants to change has changed since it was read.
+	FailureMode_FAILURE_MODE_REVISION_MISMATCH FailureMode = 77
+	// The caller reads too slowly; the fact resume_after says where to go on. Nothing else
+	// is affected. Retryable.
+	FailureMode_FAILURE_MODE_SLOW_CONSUMER FailureMode = 78
+	// Every attempt of a step was lost with its worker.
+	FailureMode_FAILURE_MODE_ATTEMPTS_EXHAUSTED FailureMode = 79
 )
 
 // Enum value maps for FailureMode.
@@ -151,6 +168,13 @@ var (
 		70: "FAILURE_MODE_INSTANCE_PAUSED",
 		71: "FAILURE_MODE_INSTANCE_DRAINING",
 		72: "FAILURE_MODE_TRACE_ORPHANED",
+		73: "FAILURE_MODE_NONDETERMINISM",
+		74: "FAILURE_MODE_UNKNOWN_OUTCOME",
+		75: "FAILURE_MODE_SESSION_CLOSED",
+		76: "FAILURE_MODE_SESSION_DELETED",
+		77: "FAILURE_MODE_REVISION_MISMATCH",
+		78: "FAILURE_MODE_SLOW_CONSUMER",
+		79: "FAILURE_MODE_ATTEMPTS_EXHAUSTED",
 	}
 	FailureMode_value = map[string]int32{
 		"FAILURE_MODE_UNSPECIFIED":           0,
@@ -192,6 +216,13 @@ var (
 		"FAILURE_MODE_INSTANCE_PAUSED":       70,
 		"FAILURE_MODE_INSTANCE_DRAINING":     71,
 		"FAILURE_MODE_TRACE_ORPHANED":        72,
+		"FAILURE_MODE_NONDETERMINISM":        73,
+		"FAILURE_MODE_UNKNOWN_OUTCOME":       74,
+		"FAILURE_MODE_SESSION_CLOSED":        75,
+		"FAILURE_MODE_SESSION_DELETED":       76,
+		"FAILURE_MODE_REVISION_MISMATCH":     77,
+		"FAILURE_MODE_SLOW_CONSUMER":         78,
+		"FAILURE_MODE_ATTEMPTS_EXHAUSTED":    79,
 	}
 )
 
@@ -310,8 +341,7 @@ const file_troupe_v1_failure_proto_rawDesc = "" +
 	"\n" +
 	"FactsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01*\x84\n" +
-	"\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01*\xf3\v\n" +
 	"\vFailureMode\x12\x1c\n" +
 	"\x18FAILURE_MODE_UNSPECIFIED\x10\x00\x12!\n" +
 	"\x1dFAILURE_MODE_AGENT_VALIDATION\x10\x01\x12\x1e\n" +
@@ -352,7 +382,14 @@ const file_troupe_v1_failure_proto_rawDesc = "" +
 	"\x1aFAILURE_MODE_INSTANCE_FULL\x10E\x12 \n" +
 	"\x1cFAILURE_MODE_INSTANCE_PAUSED\x10F\x12\"\n" +
 	"\x1eFAILURE_MODE_INSTANCE_DRAINING\x10G\x12\x1f\n" +
-	"\x1bFAILURE_MODE_TRACE_ORPHANED\x10HB\x9b\x01\n" +
+	"\x1bFAILURE_MODE_TRACE_ORPHANED\x10H\x12\x1f\n" +
+	"\x1bFAILURE_MODE_NONDETERMINISM\x10I\x12 \n" +
+	"\x1cFAILURE_MODE_UNKNOWN_OUTCOME\x10J\x12\x1f\n" +
+	"\x1bFAILURE_MODE_SESSION_CLOSED\x10K\x12 \n" +
+	"\x1cFAILURE_MODE_SESSION_DELETED\x10L\x12\"\n" +
+	"\x1eFAILURE_MODE_REVISION_MISMATCH\x10M\x12\x1e\n" +
+	"\x1aFAILURE_MODE_SLOW_CONSUMER\x10N\x12#\n" +
+	"\x1fFAILURE_MODE_ATTEMPTS_EXHAUSTED\x10OB\x9b\x01\n" +
 	"\rcom.troupe.v1B\fFailureProtoP\x01Z7github.com/troupe-dev/troupe/pkg/gen/troupe/v1;troupev1\xa2\x02\x03TXX\xaa\x02\tTroupe.V1\xca\x02\tTroupe\\V1\xe2\x02\x15Troupe\\V1\\GPBMetadata\xea\x02\n" +
 	"Troupe::V1b\x06proto3"
 

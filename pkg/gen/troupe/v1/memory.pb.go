@@ -38,6 +38,14 @@ const (
 	SessionState_SESSION_STATE_INPUT_REQUIRED SessionState = 3
 	// The last turn failed; takes the next turn.
 	SessionState_SESSION_STATE_FAILED SessionState = 4
+	// It was made and had no turn yet.
+	SessionState_SESSION_STATE_CREATED SessionState = 5
+	// The last turn ended for want of an authorization; the next turn brings it.
+	SessionState_SESSION_STATE_AUTH_REQUIRED SessionState = 6
+	// Set aside; the next turn resumes it.
+	SessionState_SESSION_STATE_PAUSED SessionState = 7
+	// Takes no turn until it is resumed.
+	SessionState_SESSION_STATE_CLOSED SessionState = 8
 )
 
 // Enum value maps for SessionState.
@@ -48,6 +56,10 @@ var (
 		2: "SESSION_STATE_BUSY",
 		3: "SESSION_STATE_INPUT_REQUIRED",
 		4: "SESSION_STATE_FAILED",
+		5: "SESSION_STATE_CREATED",
+		6: "SESSION_STATE_AUTH_REQUIRED",
+		7: "SESSION_STATE_PAUSED",
+		8: "SESSION_STATE_CLOSED",
 	}
 	SessionState_value = map[string]int32{
 		"SESSION_STATE_UNSPECIFIED":    0,
@@ -55,6 +67,10 @@ var (
 		"SESSION_STATE_BUSY":           2,
 		"SESSION_STATE_INPUT_REQUIRED": 3,
 		"SESSION_STATE_FAILED":         4,
+		"SESSION_STATE_CREATED":        5,
+		"SESSION_STATE_AUTH_REQUIRED":  6,
+		"SESSION_STATE_PAUSED":         7,
+		"SESSION_STATE_CLOSED":         8,
 	}
 )
 
@@ -142,6 +158,230 @@ func (BeginOutcome) EnumDescriptor() ([]byte, []int) {
 	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{1}
 }
 
+// ToolEffect says what running a tool again would do.
+type ToolEffect int32
+
+const (
+	// Not set: taken as AT_MOST_ONCE.
+	ToolEffect_TOOL_EFFECT_UNSPECIFIED ToolEffect = 0
+	// Nothing; it may run any number of times.
+	ToolEffect_TOOL_EFFECT_READ ToolEffect = 1
+	// Nothing new when it is given the same idempotency key.
+	ToolEffect_TOOL_EFFECT_IDEMPOTENT ToolEffect = 2
+	// Harm; it runs once, and when it is in doubt whether it ran it is not run again.
+	ToolEffect_TOOL_EFFECT_AT_MOST_ONCE ToolEffect = 3
+)
+
+// Enum value maps for ToolEffect.
+var (
+	ToolEffect_name = map[int32]string{
+		0: "TOOL_EFFECT_UNSPECIFIED",
+		1: "TOOL_EFFECT_READ",
+		2: "TOOL_EFFECT_IDEMPOTENT",
+		3: "TOOL_EFFECT_AT_MOST_ONCE",
+	}
+	ToolEffect_value = map[string]int32{
+		"TOOL_EFFECT_UNSPECIFIED":  0,
+		"TOOL_EFFECT_READ":         1,
+		"TOOL_EFFECT_IDEMPOTENT":   2,
+		"TOOL_EFFECT_AT_MOST_ONCE": 3,
+	}
+)
+
+func (x ToolEffect) Enum() *ToolEffect {
+	p := new(ToolEffect)
+	*p = x
+	return p
+}
+
+func (x ToolEffect) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ToolEffect) Descriptor() protoreflect.EnumDescriptor {
+	return file_troupe_v1_memory_proto_enumTypes[2].Descriptor()
+}
+
+func (ToolEffect) Type() protoreflect.EnumType {
+	return &file_troupe_v1_memory_proto_enumTypes[2]
+}
+
+func (x ToolEffect) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ToolEffect.Descriptor instead.
+func (ToolEffect) EnumDescriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{2}
+}
+
+// JournalPhase says whether an entry is about what is to be done, or what came of it.
+type JournalPhase int32
+
+const (
+	// Not set.
+	JournalPhase_JOURNAL_PHASE_UNSPECIFIED JournalPhase = 0
+	// A tool is about to run.
+	JournalPhase_JOURNAL_PHASE_INTENT JournalPhase = 1
+	// A model replied, or a tool ended.
+	JournalPhase_JOURNAL_PHASE_DONE JournalPhase = 2
+)
+
+// Enum value maps for JournalPhase.
+var (
+	JournalPhase_name = map[int32]string{
+		0: "JOURNAL_PHASE_UNSPECIFIED",
+		1: "JOURNAL_PHASE_INTENT",
+		2: "JOURNAL_PHASE_DONE",
+	}
+	JournalPhase_value = map[string]int32{
+		"JOURNAL_PHASE_UNSPECIFIED": 0,
+		"JOURNAL_PHASE_INTENT":      1,
+		"JOURNAL_PHASE_DONE":        2,
+	}
+)
+
+func (x JournalPhase) Enum() *JournalPhase {
+	p := new(JournalPhase)
+	*p = x
+	return p
+}
+
+func (x JournalPhase) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (JournalPhase) Descriptor() protoreflect.EnumDescriptor {
+	return file_troupe_v1_memory_proto_enumTypes[3].Descriptor()
+}
+
+func (JournalPhase) Type() protoreflect.EnumType {
+	return &file_troupe_v1_memory_proto_enumTypes[3]
+}
+
+func (x JournalPhase) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use JournalPhase.Descriptor instead.
+func (JournalPhase) EnumDescriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{3}
+}
+
+// SessionVerb is what can be done to a session beside its turns.
+type SessionVerb int32
+
+const (
+	// Nothing; only the metadata change.
+	SessionVerb_SESSION_VERB_UNSPECIFIED SessionVerb = 0
+	// Set it aside; the next turn resumes it.
+	SessionVerb_SESSION_VERB_PAUSE SessionVerb = 1
+	// Make it ready again.
+	SessionVerb_SESSION_VERB_RESUME SessionVerb = 2
+	// Refuse turns until it is resumed.
+	SessionVerb_SESSION_VERB_CLOSE SessionVerb = 3
+)
+
+// Enum value maps for SessionVerb.
+var (
+	SessionVerb_name = map[int32]string{
+		0: "SESSION_VERB_UNSPECIFIED",
+		1: "SESSION_VERB_PAUSE",
+		2: "SESSION_VERB_RESUME",
+		3: "SESSION_VERB_CLOSE",
+	}
+	SessionVerb_value = map[string]int32{
+		"SESSION_VERB_UNSPECIFIED": 0,
+		"SESSION_VERB_PAUSE":       1,
+		"SESSION_VERB_RESUME":      2,
+		"SESSION_VERB_CLOSE":       3,
+	}
+)
+
+func (x SessionVerb) Enum() *SessionVerb {
+	p := new(SessionVerb)
+	*p = x
+	return p
+}
+
+func (x SessionVerb) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (SessionVerb) Descriptor() protoreflect.EnumDescriptor {
+	return file_troupe_v1_memory_proto_enumTypes[4].Descriptor()
+}
+
+func (SessionVerb) Type() protoreflect.EnumType {
+	return &file_troupe_v1_memory_proto_enumTypes[4]
+}
+
+func (x SessionVerb) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use SessionVerb.Descriptor instead.
+func (SessionVerb) EnumDescriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{4}
+}
+
+// CompactionStrategy is a way to make a session shorter.
+type CompactionStrategy int32
+
+const (
+	// Not set: SUMMARY.
+	CompactionStrategy_COMPACTION_STRATEGY_UNSPECIFIED CompactionStrategy = 0
+	// The oldest messages go; the summary says only how many they were.
+	CompactionStrategy_COMPACTION_STRATEGY_SLIDING_WINDOW CompactionStrategy = 1
+	// The oldest messages become one summary.
+	CompactionStrategy_COMPACTION_STRATEGY_SUMMARY CompactionStrategy = 2
+	// The oldest messages become one summary, made of summaries of ten messages each.
+	CompactionStrategy_COMPACTION_STRATEGY_HIERARCHICAL CompactionStrategy = 3
+)
+
+// Enum value maps for CompactionStrategy.
+var (
+	CompactionStrategy_name = map[int32]string{
+		0: "COMPACTION_STRATEGY_UNSPECIFIED",
+		1: "COMPACTION_STRATEGY_SLIDING_WINDOW",
+		2: "COMPACTION_STRATEGY_SUMMARY",
+		3: "COMPACTION_STRATEGY_HIERARCHICAL",
+	}
+	CompactionStrategy_value = map[string]int32{
+		"COMPACTION_STRATEGY_UNSPECIFIED":    0,
+		"COMPACTION_STRATEGY_SLIDING_WINDOW": 1,
+		"COMPACTION_STRATEGY_SUMMARY":        2,
+		"COMPACTION_STRATEGY_HIERARCHICAL":   3,
+	}
+)
+
+func (x CompactionStrategy) Enum() *CompactionStrategy {
+	p := new(CompactionStrategy)
+	*p = x
+	return p
+}
+
+func (x CompactionStrategy) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (CompactionStrategy) Descriptor() protoreflect.EnumDescriptor {
+	return file_troupe_v1_memory_proto_enumTypes[5].Descriptor()
+}
+
+func (CompactionStrategy) Type() protoreflect.EnumType {
+	return &file_troupe_v1_memory_proto_enumTypes[5]
+}
+
+func (x CompactionStrategy) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use CompactionStrategy.Descriptor instead.
+func (CompactionStrategy) EnumDescriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{5}
+}
+
 // Session is one conversation.
 type Session struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -151,7 +391,7 @@ type Session struct {
 	State SessionState `protobuf:"varint,2,opt,name=state,proto3,enum=troupe.v1.SessionState" json:"state,omitempty"`
 	// turns is how many turns were begun.
 	Turns int32 `protobuf:"varint,3,opt,name=turns,proto3" json:"turns,omitempty"`
-	// messages is how many messages it holds.
+	// messages is how many messages it holds; those that a summary stands for are not counted.
 	Messages int64 `protobuf:"varint,4,opt,name=messages,proto3" json:"messages,omitempty"`
 	// bytes is the size of its messages.
 	Bytes int64 `protobuf:"varint,5,opt,name=bytes,proto3" json:"bytes,omitempty"`
@@ -162,7 +402,20 @@ type Session struct {
 	// open_turn_id is the turn that is open; empty when none is.
 	OpenTurnId string `protobuf:"bytes,8,opt,name=open_turn_id,json=openTurnId,proto3" json:"open_turn_id,omitempty"`
 	// last_trace_id is the trace of the latest turn.
-	LastTraceId   string `protobuf:"bytes,9,opt,name=last_trace_id,json=lastTraceId,proto3" json:"last_trace_id,omitempty"`
+	LastTraceId string `protobuf:"bytes,9,opt,name=last_trace_id,json=lastTraceId,proto3" json:"last_trace_id,omitempty"`
+	// user_id is whose session it is; empty when its first turn named none.
+	UserId string `protobuf:"bytes,10,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// metadata are labels of the caller.
+	Metadata map[string]string `protobuf:"bytes,11,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// revision grows with every change of the metadata.
+	Revision int64 `protobuf:"varint,12,opt,name=revision,proto3" json:"revision,omitempty"`
+	// last_sequence is the sequence of its last message, removed ones included.
+	LastSequence int64 `protobuf:"varint,13,opt,name=last_sequence,json=lastSequence,proto3" json:"last_sequence,omitempty"`
+	// summarized is the sequence of the last message that the summary stands for; 0 when there
+	// is no summary.
+	Summarized int64 `protobuf:"varint,14,opt,name=summarized,proto3" json:"summarized,omitempty"`
+	// artifact_bytes is the size of its artifacts.
+	ArtifactBytes int64 `protobuf:"varint,15,opt,name=artifact_bytes,json=artifactBytes,proto3" json:"artifact_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -258,6 +511,48 @@ func (x *Session) GetLastTraceId() string {
 		return x.LastTraceId
 	}
 	return ""
+}
+
+func (x *Session) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *Session) GetMetadata() map[string]string {
+	if x != nil {
+		return x.Metadata
+	}
+	return nil
+}
+
+func (x *Session) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *Session) GetLastSequence() int64 {
+	if x != nil {
+		return x.LastSequence
+	}
+	return 0
+}
+
+func (x *Session) GetSummarized() int64 {
+	if x != nil {
+		return x.Summarized
+	}
+	return 0
+}
+
+func (x *Session) GetArtifactBytes() int64 {
+	if x != nil {
+		return x.ArtifactBytes
+	}
+	return 0
 }
 
 // Turn is one user input carried to a result.
@@ -399,7 +694,15 @@ type BeginTurnRequest struct {
 	HistoryLimit int32 `protobuf:"varint,7,opt,name=history_limit,json=historyLimit,proto3" json:"history_limit,omitempty"`
 	// known_only asks for a turn that is known, and changes nothing: one that is not known is
 	// NOT_FOUND, and none is taken over.
-	KnownOnly     bool `protobuf:"varint,8,opt,name=known_only,json=knownOnly,proto3" json:"known_only,omitempty"`
+	KnownOnly bool `protobuf:"varint,8,opt,name=known_only,json=knownOnly,proto3" json:"known_only,omitempty"`
+	// user_id is whose session it is, at most 128 bytes of printable text without spaces. The
+	// first turn decides; a turn that names another user gets NOT_FOUND.
+	UserId string `protobuf:"bytes,9,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// history_tokens limits the window too, at about 4 bytes a token; 0 does not.
+	HistoryTokens int32 `protobuf:"varint,10,opt,name=history_tokens,json=historyTokens,proto3" json:"history_tokens,omitempty"`
+	// lost_epoch is the epoch of an attempt that the turn's holder has given up on. The
+	// holder, known by trace_id, takes its own turn over at once.
+	LostEpoch     int64 `protobuf:"varint,11,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -488,6 +791,27 @@ func (x *BeginTurnRequest) GetKnownOnly() bool {
 		return x.KnownOnly
 	}
 	return false
+}
+
+func (x *BeginTurnRequest) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *BeginTurnRequest) GetHistoryTokens() int32 {
+	if x != nil {
+		return x.HistoryTokens
+	}
+	return 0
+}
+
+func (x *BeginTurnRequest) GetLostEpoch() int64 {
+	if x != nil {
+		return x.LostEpoch
+	}
+	return 0
 }
 
 // BeginTurnResponse is the turn and what the agents need to see.
@@ -579,7 +903,11 @@ type CommitStepRequest struct {
 	// result is stored with the turn; its step number is the key of the commit.
 	Result *StepResult `protobuf:"bytes,6,opt,name=result,proto3" json:"result,omitempty"`
 	// outcome closes the turn: COMPLETED or INPUT_REQUIRED; unspecified leaves it open.
-	Outcome       TurnOutcome `protobuf:"varint,7,opt,name=outcome,proto3,enum=troupe.v1.TurnOutcome" json:"outcome,omitempty"`
+	Outcome TurnOutcome `protobuf:"varint,7,opt,name=outcome,proto3,enum=troupe.v1.TurnOutcome" json:"outcome,omitempty"`
+	// state are changes of state; keys of all scopes may be mixed. Those of the session are
+	// applied with the commit; those of app: and user: right after it, exactly once. A value
+	// is JSON; an empty one removes the key.
+	State         map[string]string `protobuf:"bytes,8,rep,name=state,proto3" json:"state,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -661,6 +989,13 @@ func (x *CommitStepRequest) GetOutcome() TurnOutcome {
 		return x.Outcome
 	}
 	return TurnOutcome_TURN_OUTCOME_UNSPECIFIED
+}
+
+func (x *CommitStepRequest) GetState() map[string]string {
+	if x != nil {
+		return x.State
+	}
+	return nil
 }
 
 // CommitStepResponse says where the session now ends.
@@ -1039,11 +1374,2346 @@ func (x *MemoryServiceGetSessionResponse) GetSession() *Session {
 	return nil
 }
 
+// RenewTurnRequest lets the lease of a turn run anew.
+type RenewTurnRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// session_id is the conversation.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// turn_id is the open turn.
+	TurnId string `protobuf:"bytes,2,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
+	// epoch is the fence that BeginTurn gave.
+	Epoch int64 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// lease is how long the turn stays with its holder, 1 second to 15 minutes from now.
+	Lease         *durationpb.Duration `protobuf:"bytes,4,opt,name=lease,proto3" json:"lease,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenewTurnRequest) Reset() {
+	*x = RenewTurnRequest{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenewTurnRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenewTurnRequest) ProtoMessage() {}
+
+func (x *RenewTurnRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenewTurnRequest.ProtoReflect.Descriptor instead.
+func (*RenewTurnRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *RenewTurnRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *RenewTurnRequest) GetTurnId() string {
+	if x != nil {
+		return x.TurnId
+	}
+	return ""
+}
+
+func (x *RenewTurnRequest) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *RenewTurnRequest) GetLease() *durationpb.Duration {
+	if x != nil {
+		return x.Lease
+	}
+	return nil
+}
+
+// RenewTurnResponse says that the lease runs anew.
+type RenewTurnResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenewTurnResponse) Reset() {
+	*x = RenewTurnResponse{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenewTurnResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenewTurnResponse) ProtoMessage() {}
+
+func (x *RenewTurnResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenewTurnResponse.ProtoReflect.Descriptor instead.
+func (*RenewTurnResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{13}
+}
+
+// ReleaseTurnRequest gives the lease of a turn up.
+type ReleaseTurnRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// session_id is the conversation.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// turn_id is the open turn.
+	TurnId string `protobuf:"bytes,2,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
+	// epoch is the fence that BeginTurn gave.
+	Epoch         int64 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReleaseTurnRequest) Reset() {
+	*x = ReleaseTurnRequest{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReleaseTurnRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReleaseTurnRequest) ProtoMessage() {}
+
+func (x *ReleaseTurnRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReleaseTurnRequest.ProtoReflect.Descriptor instead.
+func (*ReleaseTurnRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ReleaseTurnRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *ReleaseTurnRequest) GetTurnId() string {
+	if x != nil {
+		return x.TurnId
+	}
+	return ""
+}
+
+func (x *ReleaseTurnRequest) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+// ReleaseTurnResponse says that the turn is free to be taken over.
+type ReleaseTurnResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReleaseTurnResponse) Reset() {
+	*x = ReleaseTurnResponse{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReleaseTurnResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReleaseTurnResponse) ProtoMessage() {}
+
+func (x *ReleaseTurnResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReleaseTurnResponse.ProtoReflect.Descriptor instead.
+func (*ReleaseTurnResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{15}
+}
+
+// JournalEntry is one thing that happened inside a step.
+type JournalEntry struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// number within the step, from 1: each model call and each tool call has its own.
+	Number int32 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	// phase says whether it is about to happen, or happened.
+	Phase JournalPhase `protobuf:"varint,2,opt,name=phase,proto3,enum=troupe.v1.JournalPhase" json:"phase,omitempty"`
+	// digest of what was asked of the tool; empty for a model.
+	Digest string `protobuf:"bytes,3,opt,name=digest,proto3" json:"digest,omitempty"`
+	// effect of the tool.
+	Effect ToolEffect `protobuf:"varint,4,opt,name=effect,proto3,enum=troupe.v1.ToolEffect" json:"effect,omitempty"`
+	// tool is the name of the tool; empty for a model.
+	Tool string `protobuf:"bytes,5,opt,name=tool,proto3" json:"tool,omitempty"`
+	// reply is what the model said; only in a DONE of a model.
+	Reply *Message `protobuf:"bytes,6,opt,name=reply,proto3" json:"reply,omitempty"`
+	// usage of the model call.
+	Usage *Usage `protobuf:"bytes,7,opt,name=usage,proto3" json:"usage,omitempty"`
+	// status says how the tool ended; only in a DONE of a tool.
+	Status ToolStatus `protobuf:"varint,8,opt,name=status,proto3,enum=troupe.v1.ToolStatus" json:"status,omitempty"`
+	// text is what the tool gave back, at most 256 KiB.
+	Text          string `protobuf:"bytes,9,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JournalEntry) Reset() {
+	*x = JournalEntry{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JournalEntry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JournalEntry) ProtoMessage() {}
+
+func (x *JournalEntry) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JournalEntry.ProtoReflect.Descriptor instead.
+func (*JournalEntry) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *JournalEntry) GetNumber() int32 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *JournalEntry) GetPhase() JournalPhase {
+	if x != nil {
+		return x.Phase
+	}
+	return JournalPhase_JOURNAL_PHASE_UNSPECIFIED
+}
+
+func (x *JournalEntry) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
+func (x *JournalEntry) GetEffect() ToolEffect {
+	if x != nil {
+		return x.Effect
+	}
+	return ToolEffect_TOOL_EFFECT_UNSPECIFIED
+}
+
+func (x *JournalEntry) GetTool() string {
+	if x != nil {
+		return x.Tool
+	}
+	return ""
+}
+
+func (x *JournalEntry) GetReply() *Message {
+	if x != nil {
+		return x.Reply
+	}
+	return nil
+}
+
+func (x *JournalEntry) GetUsage() *Usage {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
+}
+
+func (x *JournalEntry) GetStatus() ToolStatus {
+	if x != nil {
+		return x.Status
+	}
+	return ToolStatus_TOOL_STATUS_UNSPECIFIED
+}
+
+func (x *JournalEntry) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+// JournalRequest stores entries of a running step.
+type JournalRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// session_id is the conversation.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// turn_id is the open turn.
+	TurnId string `protobuf:"bytes,2,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
+	// epoch is the fence that BeginTurn gave.
+	Epoch int64 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// step is the number of the step within the turn, from 1.
+	Step int32 `protobuf:"varint,4,opt,name=step,proto3" json:"step,omitempty"`
+	// entries in the order in which they happened, at most 3 MiB.
+	Entries       []*JournalEntry `protobuf:"bytes,5,rep,name=entries,proto3" json:"entries,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JournalRequest) Reset() {
+	*x = JournalRequest{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JournalRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JournalRequest) ProtoMessage() {}
+
+func (x *JournalRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JournalRequest.ProtoReflect.Descriptor instead.
+func (*JournalRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *JournalRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *JournalRequest) GetTurnId() string {
+	if x != nil {
+		return x.TurnId
+	}
+	return ""
+}
+
+func (x *JournalRequest) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *JournalRequest) GetStep() int32 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
+func (x *JournalRequest) GetEntries() []*JournalEntry {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
+// JournalResponse says that the entries are durable.
+type JournalResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JournalResponse) Reset() {
+	*x = JournalResponse{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JournalResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JournalResponse) ProtoMessage() {}
+
+func (x *JournalResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JournalResponse.ProtoReflect.Descriptor instead.
+func (*JournalResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{18}
+}
+
+// LoadJournalRequest asks for the entries of a running step.
+type LoadJournalRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// session_id is the conversation.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// turn_id is the open turn.
+	TurnId string `protobuf:"bytes,2,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
+	// epoch is the fence that BeginTurn gave.
+	Epoch int64 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// step is the number of the step within the turn, from 1.
+	Step int32 `protobuf:"varint,4,opt,name=step,proto3" json:"step,omitempty"`
+	// after is the number above which to begin; 0 begins at the first.
+	After         int32 `protobuf:"varint,5,opt,name=after,proto3" json:"after,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LoadJournalRequest) Reset() {
+	*x = LoadJournalRequest{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LoadJournalRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LoadJournalRequest) ProtoMessage() {}
+
+func (x *LoadJournalRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LoadJournalRequest.ProtoReflect.Descriptor instead.
+func (*LoadJournalRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *LoadJournalRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *LoadJournalRequest) GetTurnId() string {
+	if x != nil {
+		return x.TurnId
+	}
+	return ""
+}
+
+func (x *LoadJournalRequest) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *LoadJournalRequest) GetStep() int32 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
+func (x *LoadJournalRequest) GetAfter() int32 {
+	if x != nil {
+		return x.After
+	}
+	return 0
+}
+
+// LoadJournalResponse holds entries of a running step.
+type LoadJournalResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// entries, by number, intents before results. The entries of a number come together.
+	Entries       []*JournalEntry `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LoadJournalResponse) Reset() {
+	*x = LoadJournalResponse{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LoadJournalResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LoadJournalResponse) ProtoMessage() {}
+
+func (x *LoadJournalResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LoadJournalResponse.ProtoReflect.Descriptor instead.
+func (*LoadJournalResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *LoadJournalResponse) GetEntries() []*JournalEntry {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
+// MemoryServiceListSessionsRequest asks for sessions.
+type MemoryServiceListSessionsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// user_id limits the answer to the sessions of a user; empty: all.
+	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// page_size is how many to return at most, 1 to 200.
+	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// page_token goes on where the answer that gave it stopped; empty begins at the latest.
+	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MemoryServiceListSessionsRequest) Reset() {
+	*x = MemoryServiceListSessionsRequest{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemoryServiceListSessionsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemoryServiceListSessionsRequest) ProtoMessage() {}
+
+func (x *MemoryServiceListSessionsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemoryServiceListSessionsRequest.ProtoReflect.Descriptor instead.
+func (*MemoryServiceListSessionsRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *MemoryServiceListSessionsRequest) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *MemoryServiceListSessionsRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *MemoryServiceListSessionsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+// MemoryServiceListSessionsResponse is a page of sessions.
+type MemoryServiceListSessionsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// sessions, those made last first.
+	Sessions []*Session `protobuf:"bytes,1,rep,name=sessions,proto3" json:"sessions,omitempty"`
+	// next_page_token goes on behind them; empty: there are no more.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MemoryServiceListSessionsResponse) Reset() {
+	*x = MemoryServiceListSessionsResponse{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemoryServiceListSessionsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemoryServiceListSessionsResponse) ProtoMessage() {}
+
+func (x *MemoryServiceListSessionsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemoryServiceListSessionsResponse.ProtoReflect.Descriptor instead.
+func (*MemoryServiceListSessionsResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *MemoryServiceListSessionsResponse) GetSessions() []*Session {
+	if x != nil {
+		return x.Sessions
+	}
+	return nil
+}
+
+func (x *MemoryServiceListSessionsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+// UpdateSessionRequest changes a session.
+type UpdateSessionRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// session_id is the conversation. Unknown: NOT_FOUND, unless create is set.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// verb is what to do.
+	Verb SessionVerb `protobuf:"varint,2,opt,name=verb,proto3,enum=troupe.v1.SessionVerb" json:"verb,omitempty"`
+	// metadata are labels to set; an empty value removes one. In all at most 64 of them and
+	// 16 KiB.
+	Metadata map[string]string `protobuf:"bytes,3,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// if_revision is the revision that the session must have; 0: any.
+	IfRevision int64 `protobuf:"varint,4,opt,name=if_revision,json=ifRevision,proto3" json:"if_revision,omitempty"`
+	// create makes a session that is not known.
+	Create bool `protobuf:"varint,5,opt,name=create,proto3" json:"create,omitempty"`
+	// user_id is whose session it is; only with create.
+	UserId        string `protobuf:"bytes,6,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateSessionRequest) Reset() {
+	*x = UpdateSessionRequest{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateSessionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateSessionRequest) ProtoMessage() {}
+
+func (x *UpdateSessionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateSessionRequest.ProtoReflect.Descriptor instead.
+func (*UpdateSessionRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *UpdateSessionRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *UpdateSessionRequest) GetVerb() SessionVerb {
+	if x != nil {
+		return x.Verb
+	}
+	return SessionVerb_SESSION_VERB_UNSPECIFIED
+}
+
+func (x *UpdateSessionRequest) GetMetadata() map[string]string {
+	if x != nil {
+		return x.Metadata
+	}
+	return nil
+}
+
+func (x *UpdateSessionRequest) GetIfRevision() int64 {
+	if x != nil {
+		return x.IfRevision
+	}
+	return 0
+}
+
+func (x *UpdateSessionRequest) GetCreate() bool {
+	if x != nil {
+		return x.Create
+	}
+	return false
+}
+
+func (x *UpdateSessionRequest) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+// UpdateSessionResponse is the session afterwards.
+type UpdateSessionResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// session as it is stored now.
+	Session       *Session `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateSessionResponse) Reset() {
+	*x = UpdateSessionResponse{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateSessionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateSessionResponse) ProtoMessage() {}
+
+func (x *UpdateSessionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateSessionResponse.ProtoReflect.Descriptor instead.
+func (*UpdateSessionResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *UpdateSessionResponse) GetSession() *Session {
+	if x != nil {
+		return x.Session
+	}
+	return nil
+}
+
+// MemoryServiceCompactSessionRequest makes a session shorter.
+type MemoryServiceCompactSessionRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// session_id is the conversation.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// strategy is how.
+	Strategy CompactionStrategy `protobuf:"varint,2,opt,name=strategy,proto3,enum=troupe.v1.CompactionStrategy" json:"strategy,omitempty"`
+	// keep_recent is how many of the latest messages stay, 1 to 10,000; 0 means 50. More stay
+	// where a tool call would be parted from its result.
+	KeepRecent int32 `protobuf:"varint,3,opt,name=keep_recent,json=keepRecent,proto3" json:"keep_recent,omitempty"`
+	// summary is what to say of the messages that go, at most 64 KiB; empty: the memory
+	// service makes one by rule.
+	Summary       string `protobuf:"bytes,4,opt,name=summary,proto3" json:"summary,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MemoryServiceCompactSessionRequest) Reset() {
+	*x = MemoryServiceCompactSessionRequest{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemoryServiceCompactSessionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemoryServiceCompactSessionRequest) ProtoMessage() {}
+
+func (x *MemoryServiceCompactSessionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemoryServiceCompactSessionRequest.ProtoReflect.Descriptor instead.
+func (*MemoryServiceCompactSessionRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *MemoryServiceCompactSessionRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *MemoryServiceCompactSessionRequest) GetStrategy() CompactionStrategy {
+	if x != nil {
+		return x.Strategy
+	}
+	return CompactionStrategy_COMPACTION_STRATEGY_UNSPECIFIED
+}
+
+func (x *MemoryServiceCompactSessionRequest) GetKeepRecent() int32 {
+	if x != nil {
+		return x.KeepRecent
+	}
+	return 0
+}
+
+func (x *MemoryServiceCompactSessionRequest) GetSummary() string {
+	if x != nil {
+		return x.Summary
+	}
+	return ""
+}
+
+// MemoryServiceCompactSessionResponse says what a compaction did.
+type MemoryServiceCompactSessionResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// compaction that was done.
+	Compaction    *Compaction `protobuf:"bytes,1,opt,name=compaction,proto3" json:"compaction,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MemoryServiceCompactSessionResponse) Reset() {
+	*x = MemoryServiceCompactSessionResponse{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemoryServiceCompactSessionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemoryServiceCompactSessionResponse) ProtoMessage() {}
+
+func (x *MemoryServiceCompactSessionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemoryServiceCompactSessionResponse.ProtoReflect.Descriptor instead.
+func (*MemoryServiceCompactSessionResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *MemoryServiceCompactSessionResponse) GetCompaction() *Compaction {
+	if x != nil {
+		return x.Compaction
+	}
+	return nil
+}
+
+// Compaction is what became of the oldest messages of a session.
+type Compaction struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// first is the sequence of the first message that went; 0 when there was nothing to do.
+	First int64 `protobuf:"varint,1,opt,name=first,proto3" json:"first,omitempty"`
+	// last is that of the last one.
+	Last int64 `protobuf:"varint,2,opt,name=last,proto3" json:"last,omitempty"`
+	// messages is how many went.
+	Messages int64 `protobuf:"varint,3,opt,name=messages,proto3" json:"messages,omitempty"`
+	// tokens_saved is about how many tokens the session has less, at 4 bytes a token.
+	TokensSaved int64 `protobuf:"varint,4,opt,name=tokens_saved,json=tokensSaved,proto3" json:"tokens_saved,omitempty"`
+	// summary is what stands for them now.
+	Summary       string `protobuf:"bytes,5,opt,name=summary,proto3" json:"summary,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Compaction) Reset() {
+	*x = Compaction{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Compaction) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Compaction) ProtoMessage() {}
+
+func (x *Compaction) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Compaction.ProtoReflect.Descriptor instead.
+func (*Compaction) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *Compaction) GetFirst() int64 {
+	if x != nil {
+		return x.First
+	}
+	return 0
+}
+
+func (x *Compaction) GetLast() int64 {
+	if x != nil {
+		return x.Last
+	}
+	return 0
+}
+
+func (x *Compaction) GetMessages() int64 {
+	if x != nil {
+		return x.Messages
+	}
+	return 0
+}
+
+func (x *Compaction) GetTokensSaved() int64 {
+	if x != nil {
+		return x.TokensSaved
+	}
+	return 0
+}
+
+func (x *Compaction) GetSummary() string {
+	if x != nil {
+		return x.Summary
+	}
+	return ""
+}
+
+// MemoryServiceClearSessionRequest empties a session.
+type MemoryServiceClearSessionRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// session_id is the conversation.
+	SessionId     string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MemoryServiceClearSessionRequest) Reset() {
+	*x = MemoryServiceClearSessionRequest{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemoryServiceClearSessionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemoryServiceClearSessionRequest) ProtoMessage() {}
+
+func (x *MemoryServiceClearSessionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemoryServiceClearSessionRequest.ProtoReflect.Descriptor instead.
+func (*MemoryServiceClearSessionRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *MemoryServiceClearSessionRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+// MemoryServiceClearSessionResponse says that it is empty.
+type MemoryServiceClearSessionResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MemoryServiceClearSessionResponse) Reset() {
+	*x = MemoryServiceClearSessionResponse{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemoryServiceClearSessionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemoryServiceClearSessionResponse) ProtoMessage() {}
+
+func (x *MemoryServiceClearSessionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemoryServiceClearSessionResponse.ProtoReflect.Descriptor instead.
+func (*MemoryServiceClearSessionResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{29}
+}
+
+// MemoryServiceDeleteSessionRequest removes a session.
+type MemoryServiceDeleteSessionRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// session_id is the conversation.
+	SessionId     string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MemoryServiceDeleteSessionRequest) Reset() {
+	*x = MemoryServiceDeleteSessionRequest{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemoryServiceDeleteSessionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemoryServiceDeleteSessionRequest) ProtoMessage() {}
+
+func (x *MemoryServiceDeleteSessionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemoryServiceDeleteSessionRequest.ProtoReflect.Descriptor instead.
+func (*MemoryServiceDeleteSessionRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *MemoryServiceDeleteSessionRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+// MemoryServiceDeleteSessionResponse says that nothing of it is left.
+type MemoryServiceDeleteSessionResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MemoryServiceDeleteSessionResponse) Reset() {
+	*x = MemoryServiceDeleteSessionResponse{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemoryServiceDeleteSessionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemoryServiceDeleteSessionResponse) ProtoMessage() {}
+
+func (x *MemoryServiceDeleteSessionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemoryServiceDeleteSessionResponse.ProtoReflect.Descriptor instead.
+func (*MemoryServiceDeleteSessionResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{31}
+}
+
+// SearchMemoryRequest asks for what was said.
+type SearchMemoryRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// user_id is whose sessions are searched; at most the latest 100 of them.
+	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// query is what to look for, 1 byte to 1 KiB.
+	Query string `protobuf:"bytes,2,opt,name=query,proto3" json:"query,omitempty"`
+	// limit is how many to return at most, 1 to 100.
+	Limit         int32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SearchMemoryRequest) Reset() {
+	*x = SearchMemoryRequest{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SearchMemoryRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SearchMemoryRequest) ProtoMessage() {}
+
+func (x *SearchMemoryRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SearchMemoryRequest.ProtoReflect.Descriptor instead.
+func (*SearchMemoryRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *SearchMemoryRequest) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *SearchMemoryRequest) GetQuery() string {
+	if x != nil {
+		return x.Query
+	}
+	return ""
+}
+
+func (x *SearchMemoryRequest) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+// MemoryHit is a message that was found.
+type MemoryHit struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// session_id is the conversation in which it was said.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// message that holds words of the query.
+	Message *Message `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	// score is the share of the query's words that it holds, above 0 up to 1.
+	Score         float64 `protobuf:"fixed64,3,opt,name=score,proto3" json:"score,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MemoryHit) Reset() {
+	*x = MemoryHit{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemoryHit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemoryHit) ProtoMessage() {}
+
+func (x *MemoryHit) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemoryHit.ProtoReflect.Descriptor instead.
+func (*MemoryHit) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *MemoryHit) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *MemoryHit) GetMessage() *Message {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
+func (x *MemoryHit) GetScore() float64 {
+	if x != nil {
+		return x.Score
+	}
+	return 0
+}
+
+// SearchMemoryResponse holds what was found.
+type SearchMemoryResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// hits, the best first, at most 3 MiB of them.
+	Hits          []*MemoryHit `protobuf:"bytes,1,rep,name=hits,proto3" json:"hits,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SearchMemoryResponse) Reset() {
+	*x = SearchMemoryResponse{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SearchMemoryResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SearchMemoryResponse) ProtoMessage() {}
+
+func (x *SearchMemoryResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SearchMemoryResponse.ProtoReflect.Descriptor instead.
+func (*SearchMemoryResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *SearchMemoryResponse) GetHits() []*MemoryHit {
+	if x != nil {
+		return x.Hits
+	}
+	return nil
+}
+
+// MemoryServiceGetStateRequest asks for the state that a session sees.
+type MemoryServiceGetStateRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// session_id is the conversation.
+	SessionId     string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MemoryServiceGetStateRequest) Reset() {
+	*x = MemoryServiceGetStateRequest{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemoryServiceGetStateRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemoryServiceGetStateRequest) ProtoMessage() {}
+
+func (x *MemoryServiceGetStateRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemoryServiceGetStateRequest.ProtoReflect.Descriptor instead.
+func (*MemoryServiceGetStateRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *MemoryServiceGetStateRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+// MemoryServiceGetStateResponse is the state that a session sees.
+type MemoryServiceGetStateResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// values by key, with the prefix of their scope. A value is JSON.
+	Values map[string]string `protobuf:"bytes,1,rep,name=values,proto3" json:"values,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// revisions of the scopes: "session", "user", "app". A scope without a change is at 0.
+	Revisions     map[string]int64 `protobuf:"bytes,2,rep,name=revisions,proto3" json:"revisions,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MemoryServiceGetStateResponse) Reset() {
+	*x = MemoryServiceGetStateResponse{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemoryServiceGetStateResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemoryServiceGetStateResponse) ProtoMessage() {}
+
+func (x *MemoryServiceGetStateResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemoryServiceGetStateResponse.ProtoReflect.Descriptor instead.
+func (*MemoryServiceGetStateResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *MemoryServiceGetStateResponse) GetValues() map[string]string {
+	if x != nil {
+		return x.Values
+	}
+	return nil
+}
+
+func (x *MemoryServiceGetStateResponse) GetRevisions() map[string]int64 {
+	if x != nil {
+		return x.Revisions
+	}
+	return nil
+}
+
+// UpdateStateRequest changes keys of one scope.
+type UpdateStateRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// session_id is the conversation; its user is whose user: keys are meant.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// request_id makes the call repeatable.
+	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// delta are the changes, all keys of one scope: app:…, user:…, or no prefix for the
+	// session. A key has at most 128 bytes, a value is JSON of at most 64 KiB; an empty value
+	// removes the key.
+	Delta map[string]string `protobuf:"bytes,3,rep,name=delta,proto3" json:"delta,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// if_revision is the revision that the scope must have; absent: any.
+	IfRevision *int64 `protobuf:"varint,4,opt,name=if_revision,json=ifRevision,proto3,oneof" json:"if_revision,omitempty"`
+	// turn_id is the open turn in whose name the caller writes; empty: none, for the
+	// orchestrator and operators.
+	TurnId string `protobuf:"bytes,5,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
+	// epoch is the fence that BeginTurn gave; needed with turn_id.
+	Epoch         int64 `protobuf:"varint,6,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateStateRequest) Reset() {
+	*x = UpdateStateRequest{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateStateRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateStateRequest) ProtoMessage() {}
+
+func (x *UpdateStateRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateStateRequest.ProtoReflect.Descriptor instead.
+func (*UpdateStateRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *UpdateStateRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *UpdateStateRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *UpdateStateRequest) GetDelta() map[string]string {
+	if x != nil {
+		return x.Delta
+	}
+	return nil
+}
+
+func (x *UpdateStateRequest) GetIfRevision() int64 {
+	if x != nil && x.IfRevision != nil {
+		return *x.IfRevision
+	}
+	return 0
+}
+
+func (x *UpdateStateRequest) GetTurnId() string {
+	if x != nil {
+		return x.TurnId
+	}
+	return ""
+}
+
+func (x *UpdateStateRequest) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+// UpdateStateResponse says where the scope stands.
+type UpdateStateResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// revision of the scope after the change.
+	Revision      int64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateStateResponse) Reset() {
+	*x = UpdateStateResponse{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateStateResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateStateResponse) ProtoMessage() {}
+
+func (x *UpdateStateResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateStateResponse.ProtoReflect.Descriptor instead.
+func (*UpdateStateResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *UpdateStateResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+// Artifact is a version of something that a turn made.
+type Artifact struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// name within the session.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// version of the name, from 1. Assigned by the memory service.
+	Version int32 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	// media_type of the content.
+	MediaType string `protobuf:"bytes,3,opt,name=media_type,json=mediaType,proto3" json:"media_type,omitempty"`
+	// size in bytes, at most 64 MiB.
+	Size int64 `protobuf:"varint,4,opt,name=size,proto3" json:"size,omitempty"`
+	// sha256 of the content, 64 lower-case hex digits.
+	Sha256 string `protobuf:"bytes,5,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	// turn_id is the turn that made it.
+	TurnId string `protobuf:"bytes,6,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
+	// created is when it was stored.
+	Created       *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=created,proto3" json:"created,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Artifact) Reset() {
+	*x = Artifact{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Artifact) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Artifact) ProtoMessage() {}
+
+func (x *Artifact) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Artifact.ProtoReflect.Descriptor instead.
+func (*Artifact) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *Artifact) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Artifact) GetVersion() int32 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *Artifact) GetMediaType() string {
+	if x != nil {
+		return x.MediaType
+	}
+	return ""
+}
+
+func (x *Artifact) GetSize() int64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *Artifact) GetSha256() string {
+	if x != nil {
+		return x.Sha256
+	}
+	return ""
+}
+
+func (x *Artifact) GetTurnId() string {
+	if x != nil {
+		return x.TurnId
+	}
+	return ""
+}
+
+func (x *Artifact) GetCreated() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Created
+	}
+	return nil
+}
+
+// PutArtifactRequest is one item of the stream.
+type PutArtifactRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// item is what comes: first the header, then chunks.
+	//
+	// Types that are valid to be assigned to Item:
+	//
+	//	*PutArtifactRequest_Header
+	//	*PutArtifactRequest_Chunk
+	Item          isPutArtifactRequest_Item `protobuf_oneof:"item"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutArtifactRequest) Reset() {
+	*x = PutArtifactRequest{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutArtifactRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutArtifactRequest) ProtoMessage() {}
+
+func (x *PutArtifactRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutArtifactRequest.ProtoReflect.Descriptor instead.
+func (*PutArtifactRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *PutArtifactRequest) GetItem() isPutArtifactRequest_Item {
+	if x != nil {
+		return x.Item
+	}
+	return nil
+}
+
+func (x *PutArtifactRequest) GetHeader() *PutArtifactHeader {
+	if x != nil {
+		if x, ok := x.Item.(*PutArtifactRequest_Header); ok {
+			return x.Header
+		}
+	}
+	return nil
+}
+
+func (x *PutArtifactRequest) GetChunk() []byte {
+	if x != nil {
+		if x, ok := x.Item.(*PutArtifactRequest_Chunk); ok {
+			return x.Chunk
+		}
+	}
+	return nil
+}
+
+type isPutArtifactRequest_Item interface {
+	isPutArtifactRequest_Item()
+}
+
+type PutArtifactRequest_Header struct {
+	// header says what is stored.
+	Header *PutArtifactHeader `protobuf:"bytes,1,opt,name=header,proto3,oneof"`
+}
+
+type PutArtifactRequest_Chunk struct {
+	// chunk is the next of the bytes: 512 KiB, and less only at the end.
+	Chunk []byte `protobuf:"bytes,2,opt,name=chunk,proto3,oneof"`
+}
+
+func (*PutArtifactRequest_Header) isPutArtifactRequest_Item() {}
+
+func (*PutArtifactRequest_Chunk) isPutArtifactRequest_Item() {}
+
+// PutArtifactHeader says what is stored, and in whose name.
+type PutArtifactHeader struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// session_id is the conversation.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// turn_id is the open turn.
+	TurnId string `protobuf:"bytes,2,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
+	// epoch is the fence that BeginTurn gave.
+	Epoch int64 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// artifact with name, media_type, size and sha256.
+	Artifact      *Artifact `protobuf:"bytes,4,opt,name=artifact,proto3" json:"artifact,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutArtifactHeader) Reset() {
+	*x = PutArtifactHeader{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutArtifactHeader) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutArtifactHeader) ProtoMessage() {}
+
+func (x *PutArtifactHeader) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutArtifactHeader.ProtoReflect.Descriptor instead.
+func (*PutArtifactHeader) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *PutArtifactHeader) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *PutArtifactHeader) GetTurnId() string {
+	if x != nil {
+		return x.TurnId
+	}
+	return ""
+}
+
+func (x *PutArtifactHeader) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *PutArtifactHeader) GetArtifact() *Artifact {
+	if x != nil {
+		return x.Artifact
+	}
+	return nil
+}
+
+// PutArtifactResponse is one item of the stream.
+type PutArtifactResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// item is where to begin, and then what was stored.
+	//
+	// Types that are valid to be assigned to Item:
+	//
+	//	*PutArtifactResponse_Offset
+	//	*PutArtifactResponse_Artifact
+	Item          isPutArtifactResponse_Item `protobuf_oneof:"item"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutArtifactResponse) Reset() {
+	*x = PutArtifactResponse{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutArtifactResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutArtifactResponse) ProtoMessage() {}
+
+func (x *PutArtifactResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutArtifactResponse.ProtoReflect.Descriptor instead.
+func (*PutArtifactResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *PutArtifactResponse) GetItem() isPutArtifactResponse_Item {
+	if x != nil {
+		return x.Item
+	}
+	return nil
+}
+
+func (x *PutArtifactResponse) GetOffset() int64 {
+	if x != nil {
+		if x, ok := x.Item.(*PutArtifactResponse_Offset); ok {
+			return x.Offset
+		}
+	}
+	return 0
+}
+
+func (x *PutArtifactResponse) GetArtifact() *Artifact {
+	if x != nil {
+		if x, ok := x.Item.(*PutArtifactResponse_Artifact); ok {
+			return x.Artifact
+		}
+	}
+	return nil
+}
+
+type isPutArtifactResponse_Item interface {
+	isPutArtifactResponse_Item()
+}
+
+type PutArtifactResponse_Offset struct {
+	// offset is how many bytes are stored already.
+	Offset int64 `protobuf:"varint,1,opt,name=offset,proto3,oneof"`
+}
+
+type PutArtifactResponse_Artifact struct {
+	// artifact as it is stored; ends the stream.
+	Artifact *Artifact `protobuf:"bytes,2,opt,name=artifact,proto3,oneof"`
+}
+
+func (*PutArtifactResponse_Offset) isPutArtifactResponse_Item() {}
+
+func (*PutArtifactResponse_Artifact) isPutArtifactResponse_Item() {}
+
+// MemoryServiceGetArtifactRequest asks for an artifact.
+type MemoryServiceGetArtifactRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// session_id is the conversation.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// name within the session.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// version; 0: the latest.
+	Version int32 `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`
+	// offset of the first byte to send.
+	Offset        int64 `protobuf:"varint,4,opt,name=offset,proto3" json:"offset,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MemoryServiceGetArtifactRequest) Reset() {
+	*x = MemoryServiceGetArtifactRequest{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemoryServiceGetArtifactRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemoryServiceGetArtifactRequest) ProtoMessage() {}
+
+func (x *MemoryServiceGetArtifactRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemoryServiceGetArtifactRequest.ProtoReflect.Descriptor instead.
+func (*MemoryServiceGetArtifactRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *MemoryServiceGetArtifactRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *MemoryServiceGetArtifactRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *MemoryServiceGetArtifactRequest) GetVersion() int32 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *MemoryServiceGetArtifactRequest) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+// MemoryServiceGetArtifactResponse is one item of the stream.
+type MemoryServiceGetArtifactResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// item is what comes: first the artifact, then chunks.
+	//
+	// Types that are valid to be assigned to Item:
+	//
+	//	*MemoryServiceGetArtifactResponse_Artifact
+	//	*MemoryServiceGetArtifactResponse_Chunk
+	Item          isMemoryServiceGetArtifactResponse_Item `protobuf_oneof:"item"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MemoryServiceGetArtifactResponse) Reset() {
+	*x = MemoryServiceGetArtifactResponse{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemoryServiceGetArtifactResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemoryServiceGetArtifactResponse) ProtoMessage() {}
+
+func (x *MemoryServiceGetArtifactResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemoryServiceGetArtifactResponse.ProtoReflect.Descriptor instead.
+func (*MemoryServiceGetArtifactResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *MemoryServiceGetArtifactResponse) GetItem() isMemoryServiceGetArtifactResponse_Item {
+	if x != nil {
+		return x.Item
+	}
+	return nil
+}
+
+func (x *MemoryServiceGetArtifactResponse) GetArtifact() *Artifact {
+	if x != nil {
+		if x, ok := x.Item.(*MemoryServiceGetArtifactResponse_Artifact); ok {
+			return x.Artifact
+		}
+	}
+	return nil
+}
+
+func (x *MemoryServiceGetArtifactResponse) GetChunk() []byte {
+	if x != nil {
+		if x, ok := x.Item.(*MemoryServiceGetArtifactResponse_Chunk); ok {
+			return x.Chunk
+		}
+	}
+	return nil
+}
+
+type isMemoryServiceGetArtifactResponse_Item interface {
+	isMemoryServiceGetArtifactResponse_Item()
+}
+
+type MemoryServiceGetArtifactResponse_Artifact struct {
+	// artifact that follows.
+	Artifact *Artifact `protobuf:"bytes,1,opt,name=artifact,proto3,oneof"`
+}
+
+type MemoryServiceGetArtifactResponse_Chunk struct {
+	// chunk is the next of the bytes.
+	Chunk []byte `protobuf:"bytes,2,opt,name=chunk,proto3,oneof"`
+}
+
+func (*MemoryServiceGetArtifactResponse_Artifact) isMemoryServiceGetArtifactResponse_Item() {}
+
+func (*MemoryServiceGetArtifactResponse_Chunk) isMemoryServiceGetArtifactResponse_Item() {}
+
+// MemoryServiceListArtifactsRequest asks for the artifacts of a session.
+type MemoryServiceListArtifactsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// session_id is the conversation.
+	SessionId     string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MemoryServiceListArtifactsRequest) Reset() {
+	*x = MemoryServiceListArtifactsRequest{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemoryServiceListArtifactsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemoryServiceListArtifactsRequest) ProtoMessage() {}
+
+func (x *MemoryServiceListArtifactsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemoryServiceListArtifactsRequest.ProtoReflect.Descriptor instead.
+func (*MemoryServiceListArtifactsRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *MemoryServiceListArtifactsRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+// MemoryServiceListArtifactsResponse holds the artifacts of a session.
+type MemoryServiceListArtifactsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// artifacts, by name and version.
+	Artifacts     []*Artifact `protobuf:"bytes,1,rep,name=artifacts,proto3" json:"artifacts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MemoryServiceListArtifactsResponse) Reset() {
+	*x = MemoryServiceListArtifactsResponse{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemoryServiceListArtifactsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemoryServiceListArtifactsResponse) ProtoMessage() {}
+
+func (x *MemoryServiceListArtifactsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemoryServiceListArtifactsResponse.ProtoReflect.Descriptor instead.
+func (*MemoryServiceListArtifactsResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *MemoryServiceListArtifactsResponse) GetArtifacts() []*Artifact {
+	if x != nil {
+		return x.Artifacts
+	}
+	return nil
+}
+
+// DeleteArtifactRequest removes an artifact.
+type DeleteArtifactRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// session_id is the conversation.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// turn_id is the open turn in whose name the caller removes it.
+	TurnId string `protobuf:"bytes,2,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
+	// epoch is the fence that BeginTurn gave.
+	Epoch int64 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// name within the session.
+	Name string `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
+	// version; 0: all.
+	Version       int32 `protobuf:"varint,5,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteArtifactRequest) Reset() {
+	*x = DeleteArtifactRequest{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteArtifactRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteArtifactRequest) ProtoMessage() {}
+
+func (x *DeleteArtifactRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteArtifactRequest.ProtoReflect.Descriptor instead.
+func (*DeleteArtifactRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *DeleteArtifactRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *DeleteArtifactRequest) GetTurnId() string {
+	if x != nil {
+		return x.TurnId
+	}
+	return ""
+}
+
+func (x *DeleteArtifactRequest) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *DeleteArtifactRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *DeleteArtifactRequest) GetVersion() int32 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+// DeleteArtifactResponse says that it is not there any more.
+type DeleteArtifactResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteArtifactResponse) Reset() {
+	*x = DeleteArtifactResponse{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteArtifactResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteArtifactResponse) ProtoMessage() {}
+
+func (x *DeleteArtifactResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteArtifactResponse.ProtoReflect.Descriptor instead.
+func (*DeleteArtifactResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{48}
+}
+
 var File_troupe_v1_memory_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\n" +
-	"\x16troupe/v1/memory.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17troupe/v1/failure.proto\x1a\x15troupe/v1/types.proto\"\xdc\x02\n" +
+	"\x16troupe/v1/memory.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15troupe/v1/event.proto\x1a\x17troupe/v1/failure.proto\x1a\x15troupe/v1/types.proto\"\xf8\x04\n" +
 	"\aSession\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12-\n" +
@@ -1055,7 +3725,19 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\rlast_activity\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\flastActivity\x12 \n" +
 	"\fopen_turn_id\x18\b \x01(\tR\n" +
 	"openTurnId\x12\"\n" +
-	"\rlast_trace_id\x18\t \x01(\tR\vlastTraceId\"\xb4\x02\n" +
+	"\rlast_trace_id\x18\t \x01(\tR\vlastTraceId\x12\x17\n" +
+	"\auser_id\x18\n" +
+	" \x01(\tR\x06userId\x12<\n" +
+	"\bmetadata\x18\v \x03(\v2 .troupe.v1.Session.MetadataEntryR\bmetadata\x12\x1a\n" +
+	"\brevision\x18\f \x01(\x03R\brevision\x12#\n" +
+	"\rlast_sequence\x18\r \x01(\x03R\flastSequence\x12\x1e\n" +
+	"\n" +
+	"summarized\x18\x0e \x01(\x03R\n" +
+	"summarized\x12%\n" +
+	"\x0eartifact_bytes\x18\x0f \x01(\x03R\rartifactBytes\x1a;\n" +
+	"\rMetadataEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb4\x02\n" +
 	"\x04Turn\x12\x17\n" +
 	"\aturn_id\x18\x01 \x01(\tR\x06turnId\x12\x19\n" +
 	"\btrace_id\x18\x02 \x01(\tR\atraceId\x12\x16\n" +
@@ -1065,7 +3747,7 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\aattempt\x18\x06 \x01(\x05R\aattempt\x12+\n" +
 	"\x05steps\x18\a \x03(\v2\x15.troupe.v1.StepResultR\x05steps\x12,\n" +
 	"\afailure\x18\b \x01(\v2\x12.troupe.v1.FailureR\afailure\x12#\n" +
-	"\rlast_sequence\x18\t \x01(\x03R\flastSequence\"\xb0\x03\n" +
+	"\rlast_sequence\x18\t \x01(\x03R\flastSequence\"\xc7\x04\n" +
 	"\x10BeginTurnRequest\x12;\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x125\n" +
@@ -1077,13 +3759,18 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\rhistory_limit\x18\a \x01(\x05B\n" +
 	"\xbaH\a\x1a\x05\x18\xe8\a(\x01R\fhistoryLimit\x12\x1d\n" +
 	"\n" +
-	"known_only\x18\b \x01(\bR\tknownOnly\"\xd3\x01\n" +
+	"known_only\x18\b \x01(\bR\tknownOnly\x12=\n" +
+	"\auser_id\x18\t \x01(\tB$\xbaH!\xd8\x01\x01r\x1c2\x1a^[A-Za-z0-9_.:@+-]{1,128}$R\x06userId\x12.\n" +
+	"\x0ehistory_tokens\x18\n" +
+	" \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\rhistoryTokens\x12&\n" +
+	"\n" +
+	"lost_epoch\x18\v \x01(\x03B\a\xbaH\x04\"\x02(\x00R\tlostEpoch\"\xd3\x01\n" +
 	"\x11BeginTurnResponse\x121\n" +
 	"\aoutcome\x18\x01 \x01(\x0e2\x17.troupe.v1.BeginOutcomeR\aoutcome\x12#\n" +
 	"\x04turn\x18\x02 \x01(\v2\x0f.troupe.v1.TurnR\x04turn\x12,\n" +
 	"\ahistory\x18\x03 \x03(\v2\x12.troupe.v1.MessageR\ahistory\x128\n" +
 	"\n" +
-	"lease_left\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\tleaseLeft\"\x85\x03\n" +
+	"lease_left\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\tleaseLeft\"\x8b\x04\n" +
 	"\x11CommitStepRequest\x12;\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x125\n" +
@@ -1091,8 +3778,13 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\x05epoch\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02(\x01R\x05epoch\x12,\n" +
 	"\rbase_sequence\x18\x04 \x01(\x03B\a\xbaH\x04\"\x02(\x01R\fbaseSequence\x128\n" +
 	"\bmessages\x18\x05 \x03(\v2\x12.troupe.v1.MessageB\b\xbaH\x05\x92\x01\x02\x10@R\bmessages\x125\n" +
-	"\x06result\x18\x06 \x01(\v2\x15.troupe.v1.StepResultB\x06\xbaH\x03\xc8\x01\x01R\x06result\x12>\n" +
-	"\aoutcome\x18\a \x01(\x0e2\x16.troupe.v1.TurnOutcomeB\f\xbaH\t\x82\x01\x06\x18\x00\x18\x01\x18\x04R\aoutcome\"9\n" +
+	"\x06result\x18\x06 \x01(\v2\x15.troupe.v1.StepResultB\x06\xbaH\x03\xc8\x01\x01R\x06result\x12@\n" +
+	"\aoutcome\x18\a \x01(\x0e2\x16.troupe.v1.TurnOutcomeB\x0e\xbaH\v\x82\x01\b\x18\x00\x18\x01\x18\x04\x18\x05R\aoutcome\x12H\n" +
+	"\x05state\x18\b \x03(\v2'.troupe.v1.CommitStepRequest.StateEntryB\t\xbaH\x06\x9a\x01\x03\x10\x80\x02R\x05state\x1a8\n" +
+	"\n" +
+	"StateEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"9\n" +
 	"\x12CommitStepResponse\x12#\n" +
 	"\rlast_sequence\x18\x01 \x01(\x03R\flastSequence\"\x98\x02\n" +
 	"\x0fFailTurnRequest\x12;\n" +
@@ -1117,26 +3809,247 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\"O\n" +
 	"\x1fMemoryServiceGetSessionResponse\x12,\n" +
-	"\asession\x18\x01 \x01(\v2\x12.troupe.v1.SessionR\asession*\x9a\x01\n" +
+	"\asession\x18\x01 \x01(\v2\x12.troupe.v1.SessionR\asession\"\xea\x01\n" +
+	"\x10RenewTurnRequest\x12;\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x125\n" +
+	"\aturn_id\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x06turnId\x12\x1d\n" +
+	"\x05epoch\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02(\x01R\x05epoch\x12C\n" +
+	"\x05lease\x18\x04 \x01(\v2\x19.google.protobuf.DurationB\x12\xbaH\x0f\xc8\x01\x01\xaa\x01\t\"\x03\b\x84\a2\x02\b\x01R\x05lease\"\x13\n" +
+	"\x11RenewTurnResponse\"\xa7\x01\n" +
+	"\x12ReleaseTurnRequest\x12;\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x125\n" +
+	"\aturn_id\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x06turnId\x12\x1d\n" +
+	"\x05epoch\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02(\x01R\x05epoch\"\x15\n" +
+	"\x13ReleaseTurnResponse\"\x86\x03\n" +
+	"\fJournalEntry\x12#\n" +
+	"\x06number\x18\x01 \x01(\x05B\v\xbaH\b\x1a\x06\x18\xa0\x8d\x06(\x01R\x06number\x129\n" +
+	"\x05phase\x18\x02 \x01(\x0e2\x17.troupe.v1.JournalPhaseB\n" +
+	"\xbaH\a\x82\x01\x04\x18\x01\x18\x02R\x05phase\x12\x1f\n" +
+	"\x06digest\x18\x03 \x01(\tB\a\xbaH\x04r\x02\x18@R\x06digest\x127\n" +
+	"\x06effect\x18\x04 \x01(\x0e2\x15.troupe.v1.ToolEffectB\b\xbaH\x05\x82\x01\x02\x10\x01R\x06effect\x12\x1c\n" +
+	"\x04tool\x18\x05 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x04tool\x12(\n" +
+	"\x05reply\x18\x06 \x01(\v2\x12.troupe.v1.MessageR\x05reply\x12&\n" +
+	"\x05usage\x18\a \x01(\v2\x10.troupe.v1.UsageR\x05usage\x12-\n" +
+	"\x06status\x18\b \x01(\x0e2\x15.troupe.v1.ToolStatusR\x06status\x12\x1d\n" +
+	"\x04text\x18\t \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10R\x04text\"\x82\x02\n" +
+	"\x0eJournalRequest\x12;\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x125\n" +
+	"\aturn_id\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x06turnId\x12\x1d\n" +
+	"\x05epoch\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02(\x01R\x05epoch\x12\x1d\n" +
+	"\x04step\x18\x04 \x01(\x05B\t\xbaH\x06\x1a\x04\x182(\x01R\x04step\x12>\n" +
+	"\aentries\x18\x05 \x03(\v2\x17.troupe.v1.JournalEntryB\v\xbaH\b\x92\x01\x05\b\x01\x10\x80\x02R\aentries\"\x11\n" +
+	"\x0fJournalResponse\"\xe5\x01\n" +
+	"\x12LoadJournalRequest\x12;\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x125\n" +
+	"\aturn_id\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x06turnId\x12\x1d\n" +
+	"\x05epoch\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02(\x01R\x05epoch\x12\x1d\n" +
+	"\x04step\x18\x04 \x01(\x05B\t\xbaH\x06\x1a\x04\x182(\x01R\x04step\x12\x1d\n" +
+	"\x05after\x18\x05 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\x05after\"H\n" +
+	"\x13LoadJournalResponse\x121\n" +
+	"\aentries\x18\x01 \x03(\v2\x17.troupe.v1.JournalEntryR\aentries\"\x97\x01\n" +
+	" MemoryServiceListSessionsRequest\x12!\n" +
+	"\auser_id\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\x06userId\x12'\n" +
+	"\tpage_size\x18\x02 \x01(\x05B\n" +
+	"\xbaH\a\x1a\x05\x18\xc8\x01(\x01R\bpageSize\x12'\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\tpageToken\"{\n" +
+	"!MemoryServiceListSessionsResponse\x12.\n" +
+	"\bsessions\x18\x01 \x03(\v2\x12.troupe.v1.SessionR\bsessions\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xac\x03\n" +
+	"\x14UpdateSessionRequest\x12;\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x124\n" +
+	"\x04verb\x18\x02 \x01(\x0e2\x16.troupe.v1.SessionVerbB\b\xbaH\x05\x82\x01\x02\x10\x01R\x04verb\x12c\n" +
+	"\bmetadata\x18\x03 \x03(\v2-.troupe.v1.UpdateSessionRequest.MetadataEntryB\x18\xbaH\x15\x9a\x01\x12\x10@\"\ar\x05\x10\x01(\x80\x01*\x05r\x03(\x80 R\bmetadata\x12(\n" +
+	"\vif_revision\x18\x04 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\n" +
+	"ifRevision\x12\x16\n" +
+	"\x06create\x18\x05 \x01(\bR\x06create\x12=\n" +
+	"\auser_id\x18\x06 \x01(\tB$\xbaH!\xd8\x01\x01r\x1c2\x1a^[A-Za-z0-9_.:@+-]{1,128}$R\x06userId\x1a;\n" +
+	"\rMetadataEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"E\n" +
+	"\x15UpdateSessionResponse\x12,\n" +
+	"\asession\x18\x01 \x01(\v2\x12.troupe.v1.SessionR\asession\"\xf8\x01\n" +
+	"\"MemoryServiceCompactSessionRequest\x12;\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x12C\n" +
+	"\bstrategy\x18\x02 \x01(\x0e2\x1d.troupe.v1.CompactionStrategyB\b\xbaH\x05\x82\x01\x02\x10\x01R\bstrategy\x12+\n" +
+	"\vkeep_recent\x18\x03 \x01(\x05B\n" +
+	"\xbaH\a\x1a\x05\x18\x90N(\x00R\n" +
+	"keepRecent\x12#\n" +
+	"\asummary\x18\x04 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x04R\asummary\"\\\n" +
+	"#MemoryServiceCompactSessionResponse\x125\n" +
+	"\n" +
+	"compaction\x18\x01 \x01(\v2\x15.troupe.v1.CompactionR\n" +
+	"compaction\"\x8f\x01\n" +
+	"\n" +
+	"Compaction\x12\x14\n" +
+	"\x05first\x18\x01 \x01(\x03R\x05first\x12\x12\n" +
+	"\x04last\x18\x02 \x01(\x03R\x04last\x12\x1a\n" +
+	"\bmessages\x18\x03 \x01(\x03R\bmessages\x12!\n" +
+	"\ftokens_saved\x18\x04 \x01(\x03R\vtokensSaved\x12\x18\n" +
+	"\asummary\x18\x05 \x01(\tR\asummary\"_\n" +
+	" MemoryServiceClearSessionRequest\x12;\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\"#\n" +
+	"!MemoryServiceClearSessionResponse\"`\n" +
+	"!MemoryServiceDeleteSessionRequest\x12;\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\"$\n" +
+	"\"MemoryServiceDeleteSessionResponse\"\x94\x01\n" +
+	"\x13SearchMemoryRequest\x12:\n" +
+	"\auser_id\x18\x01 \x01(\tB!\xbaH\x1er\x1c2\x1a^[A-Za-z0-9_.:@+-]{1,128}$R\x06userId\x12 \n" +
+	"\x05query\x18\x02 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01(\x80\bR\x05query\x12\x1f\n" +
+	"\x05limit\x18\x03 \x01(\x05B\t\xbaH\x06\x1a\x04\x18d(\x01R\x05limit\"n\n" +
+	"\tMemoryHit\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\x12,\n" +
+	"\amessage\x18\x02 \x01(\v2\x12.troupe.v1.MessageR\amessage\x12\x14\n" +
+	"\x05score\x18\x03 \x01(\x01R\x05score\"@\n" +
+	"\x14SearchMemoryResponse\x12(\n" +
+	"\x04hits\x18\x01 \x03(\v2\x14.troupe.v1.MemoryHitR\x04hits\"[\n" +
+	"\x1cMemoryServiceGetStateRequest\x12;\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\"\xbd\x02\n" +
+	"\x1dMemoryServiceGetStateResponse\x12L\n" +
+	"\x06values\x18\x01 \x03(\v24.troupe.v1.MemoryServiceGetStateResponse.ValuesEntryR\x06values\x12U\n" +
+	"\trevisions\x18\x02 \x03(\v27.troupe.v1.MemoryServiceGetStateResponse.RevisionsEntryR\trevisions\x1a9\n" +
+	"\vValuesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a<\n" +
+	"\x0eRevisionsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xa9\x03\n" +
+	"\x12UpdateStateRequest\x12;\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x12>\n" +
+	"\n" +
+	"request_id\x18\x02 \x01(\tB\x1f\xbaH\x1cr\x1a2\x18^[A-Za-z0-9_.:-]{1,128}$R\trequestId\x12\\\n" +
+	"\x05delta\x18\x03 \x03(\v2(.troupe.v1.UpdateStateRequest.DeltaEntryB\x1c\xbaH\x19\x9a\x01\x16\b\x01\x10\x80\x02\"\ar\x05\x10\x01(\x80\x01*\x06r\x04(\x80\x80\x04R\x05delta\x12-\n" +
+	"\vif_revision\x18\x04 \x01(\x03B\a\xbaH\x04\"\x02(\x00H\x00R\n" +
+	"ifRevision\x88\x01\x01\x12 \n" +
+	"\aturn_id\x18\x05 \x01(\tB\a\xbaH\x04r\x02\x18@R\x06turnId\x12\x1d\n" +
+	"\x05epoch\x18\x06 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\x05epoch\x1a8\n" +
+	"\n" +
+	"DeltaEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x0e\n" +
+	"\f_if_revision\"1\n" +
+	"\x13UpdateStateResponse\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\"\x8d\x02\n" +
+	"\bArtifact\x12\x1e\n" +
+	"\x04name\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01(\x80\x02R\x04name\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\x05R\aversion\x12'\n" +
+	"\n" +
+	"media_type\x18\x03 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\tmediaType\x12 \n" +
+	"\x04size\x18\x04 \x01(\x03B\f\xbaH\t\"\a\x18\x80\x80\x80 (\x00R\x04size\x12-\n" +
+	"\x06sha256\x18\x05 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$R\x06sha256\x12\x17\n" +
+	"\aturn_id\x18\x06 \x01(\tR\x06turnId\x124\n" +
+	"\acreated\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\acreated\"\x80\x01\n" +
+	"\x12PutArtifactRequest\x126\n" +
+	"\x06header\x18\x01 \x01(\v2\x1c.troupe.v1.PutArtifactHeaderH\x00R\x06header\x12#\n" +
+	"\x05chunk\x18\x02 \x01(\fB\v\xbaH\bz\x06\x10\x01\x18\x80\x80 H\x00R\x05chunkB\r\n" +
+	"\x04item\x12\x05\xbaH\x02\b\x01\"\xdf\x01\n" +
+	"\x11PutArtifactHeader\x12;\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x125\n" +
+	"\aturn_id\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x06turnId\x12\x1d\n" +
+	"\x05epoch\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02(\x01R\x05epoch\x127\n" +
+	"\bartifact\x18\x04 \x01(\v2\x13.troupe.v1.ArtifactB\x06\xbaH\x03\xc8\x01\x01R\bartifact\"j\n" +
+	"\x13PutArtifactResponse\x12\x18\n" +
+	"\x06offset\x18\x01 \x01(\x03H\x00R\x06offset\x121\n" +
+	"\bartifact\x18\x02 \x01(\v2\x13.troupe.v1.ArtifactH\x00R\bartifactB\x06\n" +
+	"\x04item\"\xc2\x01\n" +
+	"\x1fMemoryServiceGetArtifactRequest\x12;\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x12\x1e\n" +
+	"\x04name\x18\x02 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01(\x80\x02R\x04name\x12!\n" +
+	"\aversion\x18\x03 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\aversion\x12\x1f\n" +
+	"\x06offset\x18\x04 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\x06offset\"u\n" +
+	" MemoryServiceGetArtifactResponse\x121\n" +
+	"\bartifact\x18\x01 \x01(\v2\x13.troupe.v1.ArtifactH\x00R\bartifact\x12\x16\n" +
+	"\x05chunk\x18\x02 \x01(\fH\x00R\x05chunkB\x06\n" +
+	"\x04item\"`\n" +
+	"!MemoryServiceListArtifactsRequest\x12;\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\"W\n" +
+	"\"MemoryServiceListArtifactsResponse\x121\n" +
+	"\tartifacts\x18\x01 \x03(\v2\x13.troupe.v1.ArtifactR\tartifacts\"\xed\x01\n" +
+	"\x15DeleteArtifactRequest\x12;\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x125\n" +
+	"\aturn_id\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x06turnId\x12\x1d\n" +
+	"\x05epoch\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02(\x01R\x05epoch\x12\x1e\n" +
+	"\x04name\x18\x04 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01(\x80\x02R\x04name\x12!\n" +
+	"\aversion\x18\x05 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\aversion\"\x18\n" +
+	"\x16DeleteArtifactResponse*\x8a\x02\n" +
 	"\fSessionState\x12\x1d\n" +
 	"\x19SESSION_STATE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13SESSION_STATE_READY\x10\x01\x12\x16\n" +
 	"\x12SESSION_STATE_BUSY\x10\x02\x12 \n" +
 	"\x1cSESSION_STATE_INPUT_REQUIRED\x10\x03\x12\x18\n" +
-	"\x14SESSION_STATE_FAILED\x10\x04*x\n" +
+	"\x14SESSION_STATE_FAILED\x10\x04\x12\x19\n" +
+	"\x15SESSION_STATE_CREATED\x10\x05\x12\x1f\n" +
+	"\x1bSESSION_STATE_AUTH_REQUIRED\x10\x06\x12\x18\n" +
+	"\x14SESSION_STATE_PAUSED\x10\a\x12\x18\n" +
+	"\x14SESSION_STATE_CLOSED\x10\b*x\n" +
 	"\fBeginOutcome\x12\x1d\n" +
 	"\x19BEGIN_OUTCOME_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13BEGIN_OUTCOME_BEGUN\x10\x01\x12\x16\n" +
 	"\x12BEGIN_OUTCOME_OPEN\x10\x02\x12\x18\n" +
-	"\x14BEGIN_OUTCOME_CLOSED\x10\x032\x9a\x03\n" +
+	"\x14BEGIN_OUTCOME_CLOSED\x10\x03*y\n" +
+	"\n" +
+	"ToolEffect\x12\x1b\n" +
+	"\x17TOOL_EFFECT_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10TOOL_EFFECT_READ\x10\x01\x12\x1a\n" +
+	"\x16TOOL_EFFECT_IDEMPOTENT\x10\x02\x12\x1c\n" +
+	"\x18TOOL_EFFECT_AT_MOST_ONCE\x10\x03*_\n" +
+	"\fJournalPhase\x12\x1d\n" +
+	"\x19JOURNAL_PHASE_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14JOURNAL_PHASE_INTENT\x10\x01\x12\x16\n" +
+	"\x12JOURNAL_PHASE_DONE\x10\x02*t\n" +
+	"\vSessionVerb\x12\x1c\n" +
+	"\x18SESSION_VERB_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12SESSION_VERB_PAUSE\x10\x01\x12\x17\n" +
+	"\x13SESSION_VERB_RESUME\x10\x02\x12\x16\n" +
+	"\x12SESSION_VERB_CLOSE\x10\x03*\xa8\x01\n" +
+	"\x12CompactionStrategy\x12#\n" +
+	"\x1fCOMPACTION_STRATEGY_UNSPECIFIED\x10\x00\x12&\n" +
+	"\"COMPACTION_STRATEGY_SLIDING_WINDOW\x10\x01\x12\x1f\n" +
+	"\x1bCOMPACTION_STRATEGY_SUMMARY\x10\x02\x12$\n" +
+	" COMPACTION_STRATEGY_HIERARCHICAL\x10\x032\xc8\x0e\n" +
 	"\rMemoryService\x12F\n" +
-	"\tBeginTurn\x12\x1b.troupe.v1.BeginTurnRequest\x1a\x1c.troupe.v1.BeginTurnResponse\x12I\n" +
+	"\tBeginTurn\x12\x1b.troupe.v1.BeginTurnRequest\x1a\x1c.troupe.v1.BeginTurnResponse\x12F\n" +
+	"\tRenewTurn\x12\x1b.troupe.v1.RenewTurnRequest\x1a\x1c.troupe.v1.RenewTurnResponse\x12L\n" +
+	"\vReleaseTurn\x12\x1d.troupe.v1.ReleaseTurnRequest\x1a\x1e.troupe.v1.ReleaseTurnResponse\x12@\n" +
+	"\aJournal\x12\x19.troupe.v1.JournalRequest\x1a\x1a.troupe.v1.JournalResponse\x12L\n" +
+	"\vLoadJournal\x12\x1d.troupe.v1.LoadJournalRequest\x1a\x1e.troupe.v1.LoadJournalResponse\x12I\n" +
 	"\n" +
 	"CommitStep\x12\x1c.troupe.v1.CommitStepRequest\x1a\x1d.troupe.v1.CommitStepResponse\x12C\n" +
 	"\bFailTurn\x12\x1a.troupe.v1.FailTurnRequest\x1a\x1b.troupe.v1.FailTurnResponse\x12L\n" +
 	"\vLoadHistory\x12\x1d.troupe.v1.LoadHistoryRequest\x1a\x1e.troupe.v1.LoadHistoryResponse\x12c\n" +
 	"\n" +
-	"GetSession\x12).troupe.v1.MemoryServiceGetSessionRequest\x1a*.troupe.v1.MemoryServiceGetSessionResponseB\x9a\x01\n" +
+	"GetSession\x12).troupe.v1.MemoryServiceGetSessionRequest\x1a*.troupe.v1.MemoryServiceGetSessionResponse\x12i\n" +
+	"\fListSessions\x12+.troupe.v1.MemoryServiceListSessionsRequest\x1a,.troupe.v1.MemoryServiceListSessionsResponse\x12R\n" +
+	"\rUpdateSession\x12\x1f.troupe.v1.UpdateSessionRequest\x1a .troupe.v1.UpdateSessionResponse\x12o\n" +
+	"\x0eCompactSession\x12-.troupe.v1.MemoryServiceCompactSessionRequest\x1a..troupe.v1.MemoryServiceCompactSessionResponse\x12i\n" +
+	"\fClearSession\x12+.troupe.v1.MemoryServiceClearSessionRequest\x1a,.troupe.v1.MemoryServiceClearSessionResponse\x12l\n" +
+	"\rDeleteSession\x12,.troupe.v1.MemoryServiceDeleteSessionRequest\x1a-.troupe.v1.MemoryServiceDeleteSessionResponse\x12O\n" +
+	"\fSearchMemory\x12\x1e.troupe.v1.SearchMemoryRequest\x1a\x1f.troupe.v1.SearchMemoryResponse\x12]\n" +
+	"\bGetState\x12'.troupe.v1.MemoryServiceGetStateRequest\x1a(.troupe.v1.MemoryServiceGetStateResponse\x12L\n" +
+	"\vUpdateState\x12\x1d.troupe.v1.UpdateStateRequest\x1a\x1e.troupe.v1.UpdateStateResponse\x12P\n" +
+	"\vPutArtifact\x12\x1d.troupe.v1.PutArtifactRequest\x1a\x1e.troupe.v1.PutArtifactResponse(\x010\x01\x12h\n" +
+	"\vGetArtifact\x12*.troupe.v1.MemoryServiceGetArtifactRequest\x1a+.troupe.v1.MemoryServiceGetArtifactResponse0\x01\x12l\n" +
+	"\rListArtifacts\x12,.troupe.v1.MemoryServiceListArtifactsRequest\x1a-.troupe.v1.MemoryServiceListArtifactsResponse\x12U\n" +
+	"\x0eDeleteArtifact\x12 .troupe.v1.DeleteArtifactRequest\x1a!.troupe.v1.DeleteArtifactResponseB\x9a\x01\n" +
 	"\rcom.troupe.v1B\vMemoryProtoP\x01Z7github.com/troupe-dev/troupe/pkg/gen/troupe/v1;troupev1\xa2\x02\x03TXX\xaa\x02\tTroupe.V1\xca\x02\tTroupe\\V1\xe2\x02\x15Troupe\\V1\\GPBMetadata\xea\x02\n" +
 	"Troupe::V1b\x06proto3"
 
@@ -1152,66 +4065,174 @@ func file_troupe_v1_memory_proto_rawDescGZIP() []byte {
 	return file_troupe_v1_memory_proto_rawDescData
 }
 
-var file_troupe_v1_memory_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_troupe_v1_memory_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_troupe_v1_memory_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
+var file_troupe_v1_memory_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
 var file_troupe_v1_memory_proto_goTypes = []any{
-	(SessionState)(0),                       // 0: troupe.v1.SessionState
-	(BeginOutcome)(0),                       // 1: troupe.v1.BeginOutcome
-	(*Session)(nil),                         // 2: troupe.v1.Session
-	(*Turn)(nil),                            // 3: troupe.v1.Turn
-	(*BeginTurnRequest)(nil),                // 4: troupe.v1.BeginTurnRequest
-	(*BeginTurnResponse)(nil),               // 5: troupe.v1.BeginTurnResponse
-	(*CommitStepRequest)(nil),               // 6: troupe.v1.CommitStepRequest
-	(*CommitStepResponse)(nil),              // 7: troupe.v1.CommitStepResponse
-	(*FailTurnRequest)(nil),                 // 8: troupe.v1.FailTurnRequest
-	(*FailTurnResponse)(nil),                // 9: troupe.v1.FailTurnResponse
-	(*LoadHistoryRequest)(nil),              // 10: troupe.v1.LoadHistoryRequest
-	(*LoadHistoryResponse)(nil),             // 11: troupe.v1.LoadHistoryResponse
-	(*MemoryServiceGetSessionRequest)(nil),  // 12: troupe.v1.MemoryServiceGetSessionRequest
-	(*MemoryServiceGetSessionResponse)(nil), // 13: troupe.v1.MemoryServiceGetSessionResponse
-	(*timestamppb.Timestamp)(nil),           // 14: google.protobuf.Timestamp
-	(TurnOutcome)(0),                        // 15: troupe.v1.TurnOutcome
-	(*StepResult)(nil),                      // 16: troupe.v1.StepResult
-	(*Failure)(nil),                         // 17: troupe.v1.Failure
-	(*Message)(nil),                         // 18: troupe.v1.Message
-	(*durationpb.Duration)(nil),             // 19: google.protobuf.Duration
+	(SessionState)(0),                           // 0: troupe.v1.SessionState
+	(BeginOutcome)(0),                           // 1: troupe.v1.BeginOutcome
+	(ToolEffect)(0),                             // 2: troupe.v1.ToolEffect
+	(JournalPhase)(0),                           // 3: troupe.v1.JournalPhase
+	(SessionVerb)(0),                            // 4: troupe.v1.SessionVerb
+	(CompactionStrategy)(0),                     // 5: troupe.v1.CompactionStrategy
+	(*Session)(nil),                             // 6: troupe.v1.Session
+	(*Turn)(nil),                                // 7: troupe.v1.Turn
+	(*BeginTurnRequest)(nil),                    // 8: troupe.v1.BeginTurnRequest
+	(*BeginTurnResponse)(nil),                   // 9: troupe.v1.BeginTurnResponse
+	(*CommitStepRequest)(nil),                   // 10: troupe.v1.CommitStepRequest
+	(*CommitStepResponse)(nil),                  // 11: troupe.v1.CommitStepResponse
+	(*FailTurnRequest)(nil),                     // 12: troupe.v1.FailTurnRequest
+	(*FailTurnResponse)(nil),                    // 13: troupe.v1.FailTurnResponse
+	(*LoadHistoryRequest)(nil),                  // 14: troupe.v1.LoadHistoryRequest
+	(*LoadHistoryResponse)(nil),                 // 15: troupe.v1.LoadHistoryResponse
+	(*MemoryServiceGetSessionRequest)(nil),      // 16: troupe.v1.MemoryServiceGetSessionRequest
+	(*MemoryServiceGetSessionResponse)(nil),     // 17: troupe.v1.MemoryServiceGetSessionResponse
+	(*RenewTurnRequest)(nil),                    // 18: troupe.v1.RenewTurnRequest
+	(*RenewTurnResponse)(nil),                   // 19: troupe.v1.RenewTurnResponse
+	(*ReleaseTurnRequest)(nil),                  // 20: troupe.v1.ReleaseTurnRequest
+	(*ReleaseTurnResponse)(nil),                 // 21: troupe.v1.ReleaseTurnResponse
+	(*JournalEntry)(nil),                        // 22: troupe.v1.JournalEntry
+	(*JournalRequest)(nil),                      // 23: troupe.v1.JournalRequest
+	(*JournalResponse)(nil),                     // 24: troupe.v1.JournalResponse
+	(*LoadJournalRequest)(nil),                  // 25: troupe.v1.LoadJournalRequest
+	(*LoadJournalResponse)(nil),                 // 26: troupe.v1.LoadJournalResponse
+	(*MemoryServiceListSessionsRequest)(nil),    // 27: troupe.v1.MemoryServiceListSessionsRequest
+	(*MemoryServiceListSessionsResponse)(nil),   // 28: troupe.v1.MemoryServiceListSessionsResponse
+	(*UpdateSessionRequest)(nil),                // 29: troupe.v1.UpdateSessionRequest
+	(*UpdateSessionResponse)(nil),               // 30: troupe.v1.UpdateSessionResponse
+	(*MemoryServiceCompactSessionRequest)(nil),  // 31: troupe.v1.MemoryServiceCompactSessionRequest
+	(*MemoryServiceCompactSessionResponse)(nil), // 32: troupe.v1.MemoryServiceCompactSessionResponse
+	(*Compaction)(nil),                          // 33: troupe.v1.Compaction
+	(*MemoryServiceClearSessionRequest)(nil),    // 34: troupe.v1.MemoryServiceClearSessionRequest
+	(*MemoryServiceClearSessionResponse)(nil),   // 35: troupe.v1.MemoryServiceClearSessionResponse
+	(*MemoryServiceDeleteSessionRequest)(nil),   // 36: troupe.v1.MemoryServiceDeleteSessionRequest
+	(*MemoryServiceDeleteSessionResponse)(nil),  // 37: troupe.v1.MemoryServiceDeleteSessionResponse
+	(*SearchMemoryRequest)(nil),                 // 38: troupe.v1.SearchMemoryRequest
+	(*MemoryHit)(nil),                           // 39: troupe.v1.MemoryHit
+	(*SearchMemoryResponse)(nil),                // 40: troupe.v1.SearchMemoryResponse
+	(*MemoryServiceGetStateRequest)(nil),        // 41: troupe.v1.MemoryServiceGetStateRequest
+	(*MemoryServiceGetStateResponse)(nil),       // 42: troupe.v1.MemoryServiceGetStateResponse
+	(*UpdateStateRequest)(nil),                  // 43: troupe.v1.UpdateStateRequest
+	(*UpdateStateResponse)(nil),                 // 44: troupe.v1.UpdateStateResponse
+	(*Artifact)(nil),                            // 45: troupe.v1.Artifact
+	(*PutArtifactRequest)(nil),                  // 46: troupe.v1.PutArtifactRequest
+	(*PutArtifactHeader)(nil),                   // 47: troupe.v1.PutArtifactHeader
+	(*PutArtifactResponse)(nil),                 // 48: troupe.v1.PutArtifactResponse
+	(*MemoryServiceGetArtifactRequest)(nil),     // 49: troupe.v1.MemoryServiceGetArtifactRequest
+	(*MemoryServiceGetArtifactResponse)(nil),    // 50: troupe.v1.MemoryServiceGetArtifactResponse
+	(*MemoryServiceListArtifactsRequest)(nil),   // 51: troupe.v1.MemoryServiceListArtifactsRequest
+	(*MemoryServiceListArtifactsResponse)(nil),  // 52: troupe.v1.MemoryServiceListArtifactsResponse
+	(*DeleteArtifactRequest)(nil),               // 53: troupe.v1.DeleteArtifactRequest
+	(*DeleteArtifactResponse)(nil),              // 54: troupe.v1.DeleteArtifactResponse
+	nil,                                         // 55: troupe.v1.Session.MetadataEntry
+	nil,                                         // 56: troupe.v1.CommitStepRequest.StateEntry
+	nil,                                         // 57: troupe.v1.UpdateSessionRequest.MetadataEntry
+	nil,                                         // 58: troupe.v1.MemoryServiceGetStateResponse.ValuesEntry
+	nil,                                         // 59: troupe.v1.MemoryServiceGetStateResponse.RevisionsEntry
+	nil,                                         // 60: troupe.v1.UpdateStateRequest.DeltaEntry
+	(*timestamppb.Timestamp)(nil),               // 61: google.protobuf.Timestamp
+	(TurnOutcome)(0),                            // 62: troupe.v1.TurnOutcome
+	(*StepResult)(nil),                          // 63: troupe.v1.StepResult
+	(*Failure)(nil),                             // 64: troupe.v1.Failure
+	(*Message)(nil),                             // 65: troupe.v1.Message
+	(*durationpb.Duration)(nil),                 // 66: google.protobuf.Duration
+	(*Usage)(nil),                               // 67: troupe.v1.Usage
+	(ToolStatus)(0),                             // 68: troupe.v1.ToolStatus
 }
 var file_troupe_v1_memory_proto_depIdxs = []int32{
 	0,  // 0: troupe.v1.Session.state:type_name -> troupe.v1.SessionState
-	14, // 1: troupe.v1.Session.created:type_name -> google.protobuf.Timestamp
-	14, // 2: troupe.v1.Session.last_activity:type_name -> google.protobuf.Timestamp
-	15, // 3: troupe.v1.Turn.outcome:type_name -> troupe.v1.TurnOutcome
-	16, // 4: troupe.v1.Turn.steps:type_name -> troupe.v1.StepResult
-	17, // 5: troupe.v1.Turn.failure:type_name -> troupe.v1.Failure
-	18, // 6: troupe.v1.BeginTurnRequest.message:type_name -> troupe.v1.Message
-	19, // 7: troupe.v1.BeginTurnRequest.lease:type_name -> google.protobuf.Duration
-	1,  // 8: troupe.v1.BeginTurnResponse.outcome:type_name -> troupe.v1.BeginOutcome
-	3,  // 9: troupe.v1.BeginTurnResponse.turn:type_name -> troupe.v1.Turn
-	18, // 10: troupe.v1.BeginTurnResponse.history:type_name -> troupe.v1.Message
-	19, // 11: troupe.v1.BeginTurnResponse.lease_left:type_name -> google.protobuf.Duration
-	18, // 12: troupe.v1.CommitStepRequest.messages:type_name -> troupe.v1.Message
-	16, // 13: troupe.v1.CommitStepRequest.result:type_name -> troupe.v1.StepResult
-	15, // 14: troupe.v1.CommitStepRequest.outcome:type_name -> troupe.v1.TurnOutcome
-	15, // 15: troupe.v1.FailTurnRequest.outcome:type_name -> troupe.v1.TurnOutcome
-	17, // 16: troupe.v1.FailTurnRequest.failure:type_name -> troupe.v1.Failure
-	3,  // 17: troupe.v1.FailTurnResponse.turn:type_name -> troupe.v1.Turn
-	18, // 18: troupe.v1.LoadHistoryResponse.messages:type_name -> troupe.v1.Message
-	2,  // 19: troupe.v1.MemoryServiceGetSessionResponse.session:type_name -> troupe.v1.Session
-	4,  // 20: troupe.v1.MemoryService.BeginTurn:input_type -> troupe.v1.BeginTurnRequest
-	6,  // 21: troupe.v1.MemoryService.CommitStep:input_type -> troupe.v1.CommitStepRequest
-	8,  // 22: troupe.v1.MemoryService.FailTurn:input_type -> troupe.v1.FailTurnRequest
-	10, // 23: troupe.v1.MemoryService.LoadHistory:input_type -> troupe.v1.LoadHistoryRequest
-	12, // 24: troupe.v1.MemoryService.GetSession:input_type -> troupe.v1.MemoryServiceGetSessionRequest
-	5,  // 25: troupe.v1.MemoryService.BeginTurn:output_type -> troupe.v1.BeginTurnResponse
-	7,  // 26: troupe.v1.MemoryService.CommitStep:output_type -> troupe.v1.CommitStepResponse
-	9,  // 27: troupe.v1.MemoryService.FailTurn:output_type -> troupe.v1.FailTurnResponse
-	11, // 28: troupe.v1.MemoryService.LoadHistory:output_type -> troupe.v1.LoadHistoryResponse
-	13, // 29: troupe.v1.MemoryService.GetSession:output_type -> troupe.v1.MemoryServiceGetSessionResponse
-	25, // [25:30] is the sub-list for method output_type
-	20, // [20:25] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	61, // 1: troupe.v1.Session.created:type_name -> google.protobuf.Timestamp
+	61, // 2: troupe.v1.Session.last_activity:type_name -> google.protobuf.Timestamp
+	55, // 3: troupe.v1.Session.metadata:type_name -> troupe.v1.Session.MetadataEntry
+	62, // 4: troupe.v1.Turn.outcome:type_name -> troupe.v1.TurnOutcome
+	63, // 5: troupe.v1.Turn.steps:type_name -> troupe.v1.StepResult
+	64, // 6: troupe.v1.Turn.failure:type_name -> troupe.v1.Failure
+	65, // 7: troupe.v1.BeginTurnRequest.message:type_name -> troupe.v1.Message
+	66, // 8: troupe.v1.BeginTurnRequest.lease:type_name -> google.protobuf.Duration
+	1,  // 9: troupe.v1.BeginTurnResponse.outcome:type_name -> troupe.v1.BeginOutcome
+	7,  // 10: troupe.v1.BeginTurnResponse.turn:type_name -> troupe.v1.Turn
+	65, // 11: troupe.v1.BeginTurnResponse.history:type_name -> troupe.v1.Message
+	66, // 12: troupe.v1.BeginTurnResponse.lease_left:type_name -> google.protobuf.Duration
+	65, // 13: troupe.v1.CommitStepRequest.messages:type_name -> troupe.v1.Message
+	63, // 14: troupe.v1.CommitStepRequest.result:type_name -> troupe.v1.StepResult
+	62, // 15: troupe.v1.CommitStepRequest.outcome:type_name -> troupe.v1.TurnOutcome
+	56, // 16: troupe.v1.CommitStepRequest.state:type_name -> troupe.v1.CommitStepRequest.StateEntry
+	62, // 17: troupe.v1.FailTurnRequest.outcome:type_name -> troupe.v1.TurnOutcome
+	64, // 18: troupe.v1.FailTurnRequest.failure:type_name -> troupe.v1.Failure
+	7,  // 19: troupe.v1.FailTurnResponse.turn:type_name -> troupe.v1.Turn
+	65, // 20: troupe.v1.LoadHistoryResponse.messages:type_name -> troupe.v1.Message
+	6,  // 21: troupe.v1.MemoryServiceGetSessionResponse.session:type_name -> troupe.v1.Session
+	66, // 22: troupe.v1.RenewTurnRequest.lease:type_name -> google.protobuf.Duration
+	3,  // 23: troupe.v1.JournalEntry.phase:type_name -> troupe.v1.JournalPhase
+	2,  // 24: troupe.v1.JournalEntry.effect:type_name -> troupe.v1.ToolEffect
+	65, // 25: troupe.v1.JournalEntry.reply:type_name -> troupe.v1.Message
+	67, // 26: troupe.v1.JournalEntry.usage:type_name -> troupe.v1.Usage
+	68, // 27: troupe.v1.JournalEntry.status:type_name -> troupe.v1.ToolStatus
+	22, // 28: troupe.v1.JournalRequest.entries:type_name -> troupe.v1.JournalEntry
+	22, // 29: troupe.v1.LoadJournalResponse.entries:type_name -> troupe.v1.JournalEntry
+	6,  // 30: troupe.v1.MemoryServiceListSessionsResponse.sessions:type_name -> troupe.v1.Session
+	4,  // 31: troupe.v1.UpdateSessionRequest.verb:type_name -> troupe.v1.SessionVerb
+	57, // 32: troupe.v1.UpdateSessionRequest.metadata:type_name -> troupe.v1.UpdateSessionRequest.MetadataEntry
+	6,  // 33: troupe.v1.UpdateSessionResponse.session:type_name -> troupe.v1.Session
+	5,  // 34: troupe.v1.MemoryServiceCompactSessionRequest.strategy:type_name -> troupe.v1.CompactionStrategy
+	33, // 35: troupe.v1.MemoryServiceCompactSessionResponse.compaction:type_name -> troupe.v1.Compaction
+	65, // 36: troupe.v1.MemoryHit.message:type_name -> troupe.v1.Message
+	39, // 37: troupe.v1.SearchMemoryResponse.hits:type_name -> troupe.v1.MemoryHit
+	58, // 38: troupe.v1.MemoryServiceGetStateResponse.values:type_name -> troupe.v1.MemoryServiceGetStateResponse.ValuesEntry
+	59, // 39: troupe.v1.MemoryServiceGetStateResponse.revisions:type_name -> troupe.v1.MemoryServiceGetStateResponse.RevisionsEntry
+	60, // 40: troupe.v1.UpdateStateRequest.delta:type_name -> troupe.v1.UpdateStateRequest.DeltaEntry
+	61, // 41: troupe.v1.Artifact.created:type_name -> google.protobuf.Timestamp
+	47, // 42: troupe.v1.PutArtifactRequest.header:type_name -> troupe.v1.PutArtifactHeader
+	45, // 43: troupe.v1.PutArtifactHeader.artifact:type_name -> troupe.v1.Artifact
+	45, // 44: troupe.v1.PutArtifactResponse.artifact:type_name -> troupe.v1.Artifact
+	45, // 45: troupe.v1.MemoryServiceGetArtifactResponse.artifact:type_name -> troupe.v1.Artifact
+	45, // 46: troupe.v1.MemoryServiceListArtifactsResponse.artifacts:type_name -> troupe.v1.Artifact
+	8,  // 47: troupe.v1.MemoryService.BeginTurn:input_type -> troupe.v1.BeginTurnRequest
+	18, // 48: troupe.v1.MemoryService.RenewTurn:input_type -> troupe.v1.RenewTurnRequest
+	20, // 49: troupe.v1.MemoryService.ReleaseTurn:input_type -> troupe.v1.ReleaseTurnRequest
+	23, // 50: troupe.v1.MemoryService.Journal:input_type -> troupe.v1.JournalRequest
+	25, // 51: troupe.v1.MemoryService.LoadJournal:input_type -> troupe.v1.LoadJournalRequest
+	10, // 52: troupe.v1.MemoryService.CommitStep:input_type -> troupe.v1.CommitStepRequest
+	12, // 53: troupe.v1.MemoryService.FailTurn:input_type -> troupe.v1.FailTurnRequest
+	14, // 54: troupe.v1.MemoryService.LoadHistory:input_type -> troupe.v1.LoadHistoryRequest
+	16, // 55: troupe.v1.MemoryService.GetSession:input_type -> troupe.v1.MemoryServiceGetSessionRequest
+	27, // 56: troupe.v1.MemoryService.ListSessions:input_type -> troupe.v1.MemoryServiceListSessionsRequest
+	29, // 57: troupe.v1.MemoryService.UpdateSession:input_type -> troupe.v1.UpdateSessionRequest
+	31, // 58: troupe.v1.MemoryService.CompactSession:input_type -> troupe.v1.MemoryServiceCompactSessionRequest
+	34, // 59: troupe.v1.MemoryService.ClearSession:input_type -> troupe.v1.MemoryServiceClearSessionRequest
+	36, // 60: troupe.v1.MemoryService.DeleteSession:input_type -> troupe.v1.MemoryServiceDeleteSessionRequest
+	38, // 61: troupe.v1.MemoryService.SearchMemory:input_type -> troupe.v1.SearchMemoryRequest
+	41, // 62: troupe.v1.MemoryService.GetState:input_type -> troupe.v1.MemoryServiceGetStateRequest
+	43, // 63: troupe.v1.MemoryService.UpdateState:input_type -> troupe.v1.UpdateStateRequest
+	46, // 64: troupe.v1.MemoryService.PutArtifact:input_type -> troupe.v1.PutArtifactRequest
+	49, // 65: troupe.v1.MemoryService.GetArtifact:input_type -> troupe.v1.MemoryServiceGetArtifactRequest
+	51, // 66: troupe.v1.MemoryService.ListArtifacts:input_type -> troupe.v1.MemoryServiceListArtifactsRequest
+	53, // 67: troupe.v1.MemoryService.DeleteArtifact:input_type -> troupe.v1.DeleteArtifactRequest
+	9,  // 68: troupe.v1.MemoryService.BeginTurn:output_type -> troupe.v1.BeginTurnResponse
+	19, // 69: troupe.v1.MemoryService.RenewTurn:output_type -> troupe.v1.RenewTurnResponse
+	21, // 70: troupe.v1.MemoryService.ReleaseTurn:output_type -> troupe.v1.ReleaseTurnResponse
+	24, // 71: troupe.v1.MemoryService.Journal:output_type -> troupe.v1.JournalResponse
+	26, // 72: troupe.v1.MemoryService.LoadJournal:output_type -> troupe.v1.LoadJournalResponse
+	11, // 73: troupe.v1.MemoryService.CommitStep:output_type -> troupe.v1.CommitStepResponse
+	13, // 74: troupe.v1.MemoryService.FailTurn:output_type -> troupe.v1.FailTurnResponse
+	15, // 75: troupe.v1.MemoryService.LoadHistory:output_type -> troupe.v1.LoadHistoryResponse
+	17, // 76: troupe.v1.MemoryService.GetSession:output_type -> troupe.v1.MemoryServiceGetSessionResponse
+	28, // 77: troupe.v1.MemoryService.ListSessions:output_type -> troupe.v1.MemoryServiceListSessionsResponse
+	30, // 78: troupe.v1.MemoryService.UpdateSession:output_type -> troupe.v1.UpdateSessionResponse
+	32, // 79: troupe.v1.MemoryService.CompactSession:output_type -> troupe.v1.MemoryServiceCompactSessionResponse
+	35, // 80: troupe.v1.MemoryService.ClearSession:output_type -> troupe.v1.MemoryServiceClearSessionResponse
+	37, // 81: troupe.v1.MemoryService.DeleteSession:output_type -> troupe.v1.MemoryServiceDeleteSessionResponse
+	40, // 82: troupe.v1.MemoryService.SearchMemory:output_type -> troupe.v1.SearchMemoryResponse
+	42, // 83: troupe.v1.MemoryService.GetState:output_type -> troupe.v1.MemoryServiceGetStateResponse
+	44, // 84: troupe.v1.MemoryService.UpdateState:output_type -> troupe.v1.UpdateStateResponse
+	48, // 85: troupe.v1.MemoryService.PutArtifact:output_type -> troupe.v1.PutArtifactResponse
+	50, // 86: troupe.v1.MemoryService.GetArtifact:output_type -> troupe.v1.MemoryServiceGetArtifactResponse
+	52, // 87: troupe.v1.MemoryService.ListArtifacts:output_type -> troupe.v1.MemoryServiceListArtifactsResponse
+	54, // 88: troupe.v1.MemoryService.DeleteArtifact:output_type -> troupe.v1.DeleteArtifactResponse
+	68, // [68:89] is the sub-list for method output_type
+	47, // [47:68] is the sub-list for method input_type
+	47, // [47:47] is the sub-list for extension type_name
+	47, // [47:47] is the sub-list for extension extendee
+	0,  // [0:47] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_memory_proto_init() }
@@ -1219,15 +4240,29 @@ func file_troupe_v1_memory_proto_init() {
 	if File_troupe_v1_memory_proto != nil {
 		return
 	}
+	file_troupe_v1_event_proto_init()
 	file_troupe_v1_failure_proto_init()
 	file_troupe_v1_types_proto_init()
+	file_troupe_v1_memory_proto_msgTypes[37].OneofWrappers = []any{}
+	file_troupe_v1_memory_proto_msgTypes[40].OneofWrappers = []any{
+		(*PutArtifactRequest_Header)(nil),
+		(*PutArtifactRequest_Chunk)(nil),
+	}
+	file_troupe_v1_memory_proto_msgTypes[42].OneofWrappers = []any{
+		(*PutArtifactResponse_Offset)(nil),
+		(*PutArtifactResponse_Artifact)(nil),
+	}
+	file_troupe_v1_memory_proto_msgTypes[44].OneofWrappers = []any{
+		(*MemoryServiceGetArtifactResponse_Artifact)(nil),
+		(*MemoryServiceGetArtifactResponse_Chunk)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_memory_proto_rawDesc), len(file_troupe_v1_memory_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   12,
+			NumEnums:      6,
+			NumMessages:   55,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -19,41 +19,119 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	MemoryService_BeginTurn_FullMethodName   = "/troupe.v1.MemoryService/BeginTurn"
-	MemoryService_CommitStep_FullMethodName  = "/troupe.v1.MemoryService/CommitStep"
-	MemoryService_FailTurn_FullMethodName    = "/troupe.v1.MemoryService/FailTurn"
-	MemoryService_LoadHistory_FullMethodName = "/troupe.v1.MemoryService/LoadHistory"
-	MemoryService_GetSession_FullMethodName  = "/troupe.v1.MemoryService/GetSession"
+	MemoryService_BeginTurn_FullMethodName      = "/troupe.v1.MemoryService/BeginTurn"
+	MemoryService_RenewTurn_FullMethodName      = "/troupe.v1.MemoryService/RenewTurn"
+	MemoryService_ReleaseTurn_FullMethodName    = "/troupe.v1.MemoryService/ReleaseTurn"
+	MemoryService_Journal_FullMethodName        = "/troupe.v1.MemoryService/Journal"
+	MemoryService_LoadJournal_FullMethodName    = "/troupe.v1.MemoryService/LoadJournal"
+	MemoryService_CommitStep_FullMethodName     = "/troupe.v1.MemoryService/CommitStep"
+	MemoryService_FailTurn_FullMethodName       = "/troupe.v1.MemoryService/FailTurn"
+	MemoryService_LoadHistory_FullMethodName    = "/troupe.v1.MemoryService/LoadHistory"
+	MemoryService_GetSession_FullMethodName     = "/troupe.v1.MemoryService/GetSession"
+	MemoryService_ListSessions_FullMethodName   = "/troupe.v1.MemoryService/ListSessions"
+	MemoryService_UpdateSession_FullMethodName  = "/troupe.v1.MemoryService/UpdateSession"
+	MemoryService_CompactSession_FullMethodName = "/troupe.v1.MemoryService/CompactSession"
+	MemoryService_ClearSession_FullMethodName   = "/troupe.v1.MemoryService/ClearSession"
+	MemoryService_DeleteSession_FullMethodName  = "/troupe.v1.MemoryService/DeleteSession"
+	MemoryService_SearchMemory_FullMethodName   = "/troupe.v1.MemoryService/SearchMemory"
+	MemoryService_GetState_FullMethodName       = "/troupe.v1.MemoryService/GetState"
+	MemoryService_UpdateState_FullMethodName    = "/troupe.v1.MemoryService/UpdateState"
+	MemoryService_PutArtifact_FullMethodName    = "/troupe.v1.MemoryService/PutArtifact"
+	MemoryService_GetArtifact_FullMethodName    = "/troupe.v1.MemoryService/GetArtifact"
+	MemoryService_ListArtifacts_FullMethodName  = "/troupe.v1.MemoryService/ListArtifacts"
+	MemoryService_DeleteArtifact_FullMethodName = "/troupe.v1.MemoryService/DeleteArtifact"
 )
 
 // MemoryServiceClient is the client API for MemoryService service.
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// MemoryService owns the MEMORY tier: sessions and their turns. Every write is durable
-// when it is answered, is atomic, may be repeated, and is refused when its epoch is not
-// the session's latest. It is for the orchestrator and for workers, not for clients.
+// MemoryService owns the MEMORY tier: sessions and their turns, journals, scoped state and
+// artifacts. Every write is durable when it is answered, is atomic, may be repeated, and is
+// refused when its epoch is not the session's latest. It is for the orchestrator and for
+// workers, not for clients. A session that was deleted answers SESSION_DELETED for a week.
 type MemoryServiceClient interface {
 	// BeginTurn opens a turn: it appends the user's message, mints the epoch and returns
 	// the window of the history, in one durable write. A turn_id that is known gets its
 	// turn back and nothing is written, unless its lease has run out while it was open:
 	// then the caller takes it over with a higher epoch and the next attempt. Fails with
 	// KEY_REUSED when the fingerprint differs, SESSION_BUSY while another turn is open
-	// under a lease, SESSION_FULL at 10,000 messages or 64 MiB.
+	// under a lease, SESSION_CLOSED, NOT_FOUND when the session is another user's,
+	// SESSION_FULL at 10,000 messages or 64 MiB.
 	BeginTurn(ctx context.Context, in *BeginTurnRequest, opts ...grpc.CallOption) (*BeginTurnResponse, error)
-	// CommitStep makes the messages of one step visible and stores its result, all or
-	// nothing; the last step closes the turn in the same write. Repeating the same commit
-	// is OK. Fails with FENCED, TURN_NOT_OPEN, BASE_MISMATCH, SESSION_FULL, or NOT_FOUND.
+	// RenewTurn lets the lease of a turn run anew. Fails with FENCED, TURN_NOT_OPEN or
+	// NOT_FOUND; then the caller stops its work on the turn.
+	RenewTurn(ctx context.Context, in *RenewTurnRequest, opts ...grpc.CallOption) (*RenewTurnResponse, error)
+	// ReleaseTurn gives the lease of a turn up: the next who begins it takes it over at
+	// once. The turn stays open. Fails with FENCED, TURN_NOT_OPEN or NOT_FOUND.
+	ReleaseTurn(ctx context.Context, in *ReleaseTurnRequest, opts ...grpc.CallOption) (*ReleaseTurnResponse, error)
+	// Journal stores what happened inside a running step, for a successor of its worker:
+	// all entries or none. Each phase of a number is written once; the same again is OK and
+	// changes nothing. Fails with NONDETERMINISM when an entry differs from the one that is
+	// stored, FENCED, TURN_NOT_OPEN, RESOURCE_QUOTA above 16 MiB a step, NOT_FOUND.
+	Journal(ctx context.Context, in *JournalRequest, opts ...grpc.CallOption) (*JournalResponse, error)
+	// LoadJournal returns the entries of a running step, by number, intents before results,
+	// at most 3 MiB of them. None means that there are no more. A step that was committed has
+	// none. Fails with FENCED, TURN_NOT_OPEN or NOT_FOUND.
+	LoadJournal(ctx context.Context, in *LoadJournalRequest, opts ...grpc.CallOption) (*LoadJournalResponse, error)
+	// CommitStep makes the messages of one step visible, applies its changes of state and
+	// stores its result, all or nothing; the last step closes the turn in the same write.
+	// Repeating the same commit is OK. Fails with FENCED, TURN_NOT_OPEN, BASE_MISMATCH,
+	// SESSION_FULL, or NOT_FOUND.
 	CommitStep(ctx context.Context, in *CommitStepRequest, opts ...grpc.CallOption) (*CommitStepResponse, error)
-	// FailTurn closes a turn without an answer. A turn that is closed already stays as it
-	// is and is returned, so that the caller learns how it really ended. Fails with FENCED
-	// or NOT_FOUND.
+	// FailTurn closes a turn without an answer. What its running step had said so far becomes
+	// a message that is marked partial. A turn that is closed already stays as it is and is
+	// returned, so that the caller learns how it really ended. Fails with FENCED or NOT_FOUND.
 	FailTurn(ctx context.Context, in *FailTurnRequest, opts ...grpc.CallOption) (*FailTurnResponse, error)
 	// LoadHistory returns messages of a session, oldest first, at most 3 MiB of them. None
-	// means that there are no more. Fails with NOT_FOUND.
+	// means that there are no more. What a compaction took out is one message of the role
+	// SUMMARY at the sequence of the last one that it stands for. Fails with NOT_FOUND.
 	LoadHistory(ctx context.Context, in *LoadHistoryRequest, opts ...grpc.CallOption) (*LoadHistoryResponse, error)
 	// GetSession returns what is known of a session. Fails with NOT_FOUND.
 	GetSession(ctx context.Context, in *MemoryServiceGetSessionRequest, opts ...grpc.CallOption) (*MemoryServiceGetSessionResponse, error)
+	// ListSessions returns sessions, those made last first, a page at a time.
+	ListSessions(ctx context.Context, in *MemoryServiceListSessionsRequest, opts ...grpc.CallOption) (*MemoryServiceListSessionsResponse, error)
+	// UpdateSession pauses, resumes or closes a session, or changes its metadata. A verb that
+	// has nothing to change is OK. Fails with SESSION_BUSY when a turn is open and the verb
+	// is PAUSE or CLOSE, REVISION_MISMATCH, NOT_FOUND.
+	UpdateSession(ctx context.Context, in *UpdateSessionRequest, opts ...grpc.CallOption) (*UpdateSessionResponse, error)
+	// CompactSession replaces the oldest messages by a summary. System messages are kept, and
+	// a tool call is never parted from its result. Fails with SESSION_BUSY while a turn is
+	// open, NOT_FOUND.
+	CompactSession(ctx context.Context, in *MemoryServiceCompactSessionRequest, opts ...grpc.CallOption) (*MemoryServiceCompactSessionResponse, error)
+	// ClearSession removes the messages, the summary, the state and the artifacts of a
+	// session. It stays usable, and its sequence goes on. Fails with SESSION_BUSY while a turn
+	// is open, NOT_FOUND.
+	ClearSession(ctx context.Context, in *MemoryServiceClearSessionRequest, opts ...grpc.CallOption) (*MemoryServiceClearSessionResponse, error)
+	// DeleteSession removes everything of a session but the mark that it is deleted. An open
+	// turn is fenced. Deleting it again is OK. Fails with NOT_FOUND when it never was.
+	DeleteSession(ctx context.Context, in *MemoryServiceDeleteSessionRequest, opts ...grpc.CallOption) (*MemoryServiceDeleteSessionResponse, error)
+	// SearchMemory finds messages in a user's sessions that hold words of the query: those
+	// with the most of them first, and then the latest.
+	SearchMemory(ctx context.Context, in *SearchMemoryRequest, opts ...grpc.CallOption) (*SearchMemoryResponse, error)
+	// GetState returns the state that a session sees: its own keys, the app: keys, and the
+	// user: keys of its user. Fails with NOT_FOUND.
+	GetState(ctx context.Context, in *MemoryServiceGetStateRequest, opts ...grpc.CallOption) (*MemoryServiceGetStateResponse, error)
+	// UpdateState changes keys of one scope, all or nothing. Fails with REVISION_MISMATCH,
+	// FENCED, STATE_VIOLATION for a key that is not of the MEMORY tier, RESOURCE_QUOTA above
+	// 1,000 keys or 1 MiB a scope, NOT_FOUND.
+	UpdateState(ctx context.Context, in *UpdateStateRequest, opts ...grpc.CallOption) (*UpdateStateResponse, error)
+	// PutArtifact stores a new version of an artifact. The first request says what it is; the
+	// first response says how many of its bytes are stored already; the caller sends the
+	// bytes from there on, and closes; the last response is the artifact. Content is known by
+	// its digest: what is there is not sent again. Fails with FENCED, RESOURCE_QUOTA above 64
+	// MiB, 1,000 versions or 256 MiB a session, USER_INVALID_INPUT when the bytes do not have
+	// the digest, NOT_FOUND.
+	PutArtifact(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[PutArtifactRequest, PutArtifactResponse], error)
+	// GetArtifact streams an artifact: first what it is, then its bytes from the offset on.
+	// Fails with NOT_FOUND.
+	GetArtifact(ctx context.Context, in *MemoryServiceGetArtifactRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[MemoryServiceGetArtifactResponse], error)
+	// ListArtifacts returns all versions of the artifacts of a session, by name and version.
+	// Fails with NOT_FOUND when there is no such session.
+	ListArtifacts(ctx context.Context, in *MemoryServiceListArtifactsRequest, opts ...grpc.CallOption) (*MemoryServiceListArtifactsResponse, error)
+	// DeleteArtifact removes a version, or all of them. Removing what is not there is OK.
+	// Fails with NOT_FOUND when there is no such session, FENCED.
+	DeleteArtifact(ctx context.Context, in *DeleteArtifactRequest, opts ...grpc.CallOption) (*DeleteArtifactResponse, error)
 }
 
 type memoryServiceClient struct {
@@ -68,6 +146,46 @@ func (c *memoryServiceClient) BeginTurn(ctx context.Context, in *BeginTurnReques
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(BeginTurnResponse)
 	err := c.cc.Invoke(ctx, MemoryService_BeginTurn_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *memoryServiceClient) RenewTurn(ctx context.Context, in *RenewTurnRequest, opts ...grpc.CallOption) (*RenewTurnResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RenewTurnResponse)
+	err := c.cc.Invoke(ctx, MemoryService_RenewTurn_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *memoryServiceClient) ReleaseTurn(ctx context.Context, in *ReleaseTurnRequest, opts ...grpc.CallOption) (*ReleaseTurnResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReleaseTurnResponse)
+	err := c.cc.Invoke(ctx, MemoryService_ReleaseTurn_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *memoryServiceClient) Journal(ctx context.Context, in *JournalRequest, opts ...grpc.CallOption) (*JournalResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(JournalResponse)
+	err := c.cc.Invoke(ctx, MemoryService_Journal_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *memoryServiceClient) LoadJournal(ctx context.Context, in *LoadJournalRequest, opts ...grpc.CallOption) (*LoadJournalResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(LoadJournalResponse)
+	err := c.cc.Invoke(ctx, MemoryService_LoadJournal_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -114,34 +232,228 @@ func (c *memoryServiceClient) GetSession(ctx context.Context, in *MemoryServiceG
 	return out, nil
 }
 
+func (c *memoryServiceClient) ListSessions(ctx context.Context, in *MemoryServiceListSessionsRequest, opts ...grpc.CallOption) (*MemoryServiceListSessionsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(MemoryServiceListSessionsResponse)
+	err := c.cc.Invoke(ctx, MemoryService_ListSessions_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *memoryServiceClient) UpdateSession(ctx context.Context, in *UpdateSessionRequest, opts ...grpc.CallOption) (*UpdateSessionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UpdateSessionResponse)
+	err := c.cc.Invoke(ctx, MemoryService_UpdateSession_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *memoryServiceClient) CompactSession(ctx context.Context, in *MemoryServiceCompactSessionRequest, opts ...grpc.CallOption) (*MemoryServiceCompactSessionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(MemoryServiceCompactSessionResponse)
+	err := c.cc.Invoke(ctx, MemoryService_CompactSession_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *memoryServiceClient) ClearSession(ctx context.Context, in *MemoryServiceClearSessionRequest, opts ...grpc.CallOption) (*MemoryServiceClearSessionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(MemoryServiceClearSessionResponse)
+	err := c.cc.Invoke(ctx, MemoryService_ClearSession_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *memoryServiceClient) DeleteSession(ctx context.Context, in *MemoryServiceDeleteSessionRequest, opts ...grpc.CallOption) (*MemoryServiceDeleteSessionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(MemoryServiceDeleteSessionResponse)
+	err := c.cc.Invoke(ctx, MemoryService_DeleteSession_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *memoryServiceClient) SearchMemory(ctx context.Context, in *SearchMemoryRequest, opts ...grpc.CallOption) (*SearchMemoryResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SearchMemoryResponse)
+	err := c.cc.Invoke(ctx, MemoryService_SearchMemory_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *memoryServiceClient) GetState(ctx context.Context, in *MemoryServiceGetStateRequest, opts ...grpc.CallOption) (*MemoryServiceGetStateResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(MemoryServiceGetStateResponse)
+	err := c.cc.Invoke(ctx, MemoryService_GetState_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *memoryServiceClient) UpdateState(ctx context.Context, in *UpdateStateRequest, opts ...grpc.CallOption) (*UpdateStateResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UpdateStateResponse)
+	err := c.cc.Invoke(ctx, MemoryService_UpdateState_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *memoryServiceClient) PutArtifact(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[PutArtifactRequest, PutArtifactResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &MemoryService_ServiceDesc.Streams[0], MemoryService_PutArtifact_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[PutArtifactRequest, PutArtifactResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type MemoryService_PutArtifactClient = grpc.BidiStreamingClient[PutArtifactRequest, PutArtifactResponse]
+
+func (c *memoryServiceClient) GetArtifact(ctx context.Context, in *MemoryServiceGetArtifactRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[MemoryServiceGetArtifactResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &MemoryService_ServiceDesc.Streams[1], MemoryService_GetArtifact_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[MemoryServiceGetArtifactRequest, MemoryServiceGetArtifactResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type MemoryService_GetArtifactClient = grpc.ServerStreamingClient[MemoryServiceGetArtifactResponse]
+
+func (c *memoryServiceClient) ListArtifacts(ctx context.Context, in *MemoryServiceListArtifactsRequest, opts ...grpc.CallOption) (*MemoryServiceListArtifactsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(MemoryServiceListArtifactsResponse)
+	err := c.cc.Invoke(ctx, MemoryService_ListArtifacts_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *memoryServiceClient) DeleteArtifact(ctx context.Context, in *DeleteArtifactRequest, opts ...grpc.CallOption) (*DeleteArtifactResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeleteArtifactResponse)
+	err := c.cc.Invoke(ctx, MemoryService_DeleteArtifact_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // MemoryServiceServer is the server API for MemoryService service.
 // All implementations must embed UnimplementedMemoryServiceServer
 // for forward compatibility.
 //
-// MemoryService owns the MEMORY tier: sessions and their turns. Every write is durable
-// when it is answered, is atomic, may be repeated, and is refused when its epoch is not
-// the session's latest. It is for the orchestrator and for workers, not for clients.
+// MemoryService owns the MEMORY tier: sessions and their turns, journals, scoped state and
+// artifacts. Every write is durable when it is answered, is atomic, may be repeated, and is
+// refused when its epoch is not the session's latest. It is for the orchestrator and for
+// workers, not for clients. A session that was deleted answers SESSION_DELETED for a week.
 type MemoryServiceServer interface {
 	// BeginTurn opens a turn: it appends the user's message, mints the epoch and returns
 	// the window of the history, in one durable write. A turn_id that is known gets its
 	// turn back and nothing is written, unless its lease has run out while it was open:
 	// then the caller takes it over with a higher epoch and the next attempt. Fails with
 	// KEY_REUSED when the fingerprint differs, SESSION_BUSY while another turn is open
-	// under a lease, SESSION_FULL at 10,000 messages or 64 MiB.
+	// under a lease, SESSION_CLOSED, NOT_FOUND when the session is another user's,
+	// SESSION_FULL at 10,000 messages or 64 MiB.
 	BeginTurn(context.Context, *BeginTurnRequest) (*BeginTurnResponse, error)
-	// CommitStep makes the messages of one step visible and stores its result, all or
-	// nothing; the last step closes the turn in the same write. Repeating the same commit
-	// is OK. Fails with FENCED, TURN_NOT_OPEN, BASE_MISMATCH, SESSION_FULL, or NOT_FOUND.
+	// RenewTurn lets the lease of a turn run anew. Fails with FENCED, TURN_NOT_OPEN or
+	// NOT_FOUND; then the caller stops its work on the turn.
+	RenewTurn(context.Context, *RenewTurnRequest) (*RenewTurnResponse, error)
+	// ReleaseTurn gives the lease of a turn up: the next who begins it takes it over at
+	// once. The turn stays open. Fails with FENCED, TURN_NOT_OPEN or NOT_FOUND.
+	ReleaseTurn(context.Context, *ReleaseTurnRequest) (*ReleaseTurnResponse, error)
+	// Journal stores what happened inside a running step, for a successor of its worker:
+	// all entries or none. Each phase of a number is written once; the same again is OK and
+	// changes nothing. Fails with NONDETERMINISM when an entry differs from the one that is
+	// stored, FENCED, TURN_NOT_OPEN, RESOURCE_QUOTA above 16 MiB a step, NOT_FOUND.
+	Journal(context.Context, *JournalRequest) (*JournalResponse, error)
+	// LoadJournal returns the entries of a running step, by number, intents before results,
+	// at most 3 MiB of them. None means that there are no more. A step that was committed has
+	// none. Fails with FENCED, TURN_NOT_OPEN or NOT_FOUND.
+	LoadJournal(context.Context, *LoadJournalRequest) (*LoadJournalResponse, error)
+	// CommitStep makes the messages of one step visible, applies its changes of state and
+	// stores its result, all or nothing; the last step closes the turn in the same write.
+	// Repeating the same commit is OK. Fails with FENCED, TURN_NOT_OPEN, BASE_MISMATCH,
+	// SESSION_FULL, or NOT_FOUND.
 	CommitStep(context.Context, *CommitStepRequest) (*CommitStepResponse, error)
-	// FailTurn closes a turn without an answer. A turn that is closed already stays as it
-	// is and is returned, so that the caller learns how it really ended. Fails with FENCED
-	// or NOT_FOUND.
+	// FailTurn closes a turn without an answer. What its running step had said so far becomes
+	// a message that is marked partial. A turn that is closed already stays as it is and is
+	// returned, so that the caller learns how it really ended. Fails with FENCED or NOT_FOUND.
 	FailTurn(context.Context, *FailTurnRequest) (*FailTurnResponse, error)
 	// LoadHistory returns messages of a session, oldest first, at most 3 MiB of them. None
-	// means that there are no more. Fails with NOT_FOUND.
+	// means that there are no more. What a compaction took out is one message of the role
+	// SUMMARY at the sequence of the last one that it stands for. Fails with NOT_FOUND.
 	LoadHistory(context.Context, *LoadHistoryRequest) (*LoadHistoryResponse, error)
 	// GetSession returns what is known of a session. Fails with NOT_FOUND.
 	GetSession(context.Context, *MemoryServiceGetSessionRequest) (*MemoryServiceGetSessionResponse, error)
+	// ListSessions returns sessions, those made last first, a page at a time.
+	ListSessions(context.Context, *MemoryServiceListSessionsRequest) (*MemoryServiceListSessionsResponse, error)
+	// UpdateSession pauses, resumes or closes a session, or changes its metadata. A verb that
+	// has nothing to change is OK. Fails with SESSION_BUSY when a turn is open and the verb
+	// is PAUSE or CLOSE, REVISION_MISMATCH, NOT_FOUND.
+	UpdateSession(context.Context, *UpdateSessionRequest) (*UpdateSessionResponse, error)
+	// CompactSession replaces the oldest messages by a summary. System messages are kept, and
+	// a tool call is never parted from its result. Fails with SESSION_BUSY while a turn is
+	// open, NOT_FOUND.
+	CompactSession(context.Context, *MemoryServiceCompactSessionRequest) (*MemoryServiceCompactSessionResponse, error)
+	// ClearSession removes the messages, the summary, the state and the artifacts of a
+	// session. It stays usable, and its sequence goes on. Fails with SESSION_BUSY while a turn
+	// is open, NOT_FOUND.
+	ClearSession(context.Context, *MemoryServiceClearSessionRequest) (*MemoryServiceClearSessionResponse, error)
+	// DeleteSession removes everything of a session but the mark that it is deleted. An open
+	// turn is fenced. Deleting it again is OK. Fails with NOT_FOUND when it never was.
+	DeleteSession(context.Context, *MemoryServiceDeleteSessionRequest) (*MemoryServiceDeleteSessionResponse, error)
+	// SearchMemory finds messages in a user's sessions that hold words of the query: those
+	// with the most of them first, and then the latest.
+	SearchMemory(context.Context, *SearchMemoryRequest) (*SearchMemoryResponse, error)
+	// GetState returns the state that a session sees: its own keys, the app: keys, and the
+	// user: keys of its user. Fails with NOT_FOUND.
+	GetState(context.Context, *MemoryServiceGetStateRequest) (*MemoryServiceGetStateResponse, error)
+	// UpdateState changes keys of one scope, all or nothing. Fails with REVISION_MISMATCH,
+	// FENCED, STATE_VIOLATION for a key that is not of the MEMORY tier, RESOURCE_QUOTA above
+	// 1,000 keys or 1 MiB a scope, NOT_FOUND.
+	UpdateState(context.Context, *UpdateStateRequest) (*UpdateStateResponse, error)
+	// PutArtifact stores a new version of an artifact. The first request says what it is; the
+	// first response says how many of its bytes are stored already; the caller sends the
+	// bytes from there on, and closes; the last response is the artifact. Content is known by
+	// its digest: what is there is not sent again. Fails with FENCED, RESOURCE_QUOTA above 64
+	// MiB, 1,000 versions or 256 MiB a session, USER_INVALID_INPUT when the bytes do not have
+	// the digest, NOT_FOUND.
+	PutArtifact(grpc.BidiStreamingServer[PutArtifactRequest, PutArtifactResponse]) error
+	// GetArtifact streams an artifact: first what it is, then its bytes from the offset on.
+	// Fails with NOT_FOUND.
+	GetArtifact(*MemoryServiceGetArtifactRequest, grpc.ServerStreamingServer[MemoryServiceGetArtifactResponse]) error
+	// ListArtifacts returns all versions of the artifacts of a session, by name and version.
+	// Fails with NOT_FOUND when there is no such session.
+	ListArtifacts(context.Context, *MemoryServiceListArtifactsRequest) (*MemoryServiceListArtifactsResponse, error)
+	// DeleteArtifact removes a version, or all of them. Removing what is not there is OK.
+	// Fails with NOT_FOUND when there is no such session, FENCED.
+	DeleteArtifact(context.Context, *DeleteArtifactRequest) (*DeleteArtifactResponse, error)
 	mustEmbedUnimplementedMemoryServiceServer()
 }
 
@@ -155,6 +467,18 @@ type UnimplementedMemoryServiceServer struct{}
 func (UnimplementedMemoryServiceServer) BeginTurn(context.Context, *BeginTurnRequest) (*BeginTurnResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method BeginTurn not implemented")
 }
+func (UnimplementedMemoryServiceServer) RenewTurn(context.Context, *RenewTurnRequest) (*RenewTurnResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RenewTurn not implemented")
+}
+func (UnimplementedMemoryServiceServer) ReleaseTurn(context.Context, *ReleaseTurnRequest) (*ReleaseTurnResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReleaseTurn not implemented")
+}
+func (UnimplementedMemoryServiceServer) Journal(context.Context, *JournalRequest) (*JournalResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Journal not implemented")
+}
+func (UnimplementedMemoryServiceServer) LoadJournal(context.Context, *LoadJournalRequest) (*LoadJournalResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method LoadJournal not implemented")
+}
 func (UnimplementedMemoryServiceServer) CommitStep(context.Context, *CommitStepRequest) (*CommitStepResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CommitStep not implemented")
 }
@@ -166,6 +490,42 @@ func (UnimplementedMemoryServiceServer) LoadHistory(context.Context, *LoadHistor
 }
 func (UnimplementedMemoryServiceServer) GetSession(context.Context, *MemoryServiceGetSessionRequest) (*MemoryServiceGetSessionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetSession not implemented")
+}
+func (UnimplementedMemoryServiceServer) ListSessions(context.Context, *MemoryServiceListSessionsRequest) (*MemoryServiceListSessionsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListSessions not implemented")
+}
+func (UnimplementedMemoryServiceServer) UpdateSession(context.Context, *UpdateSessionRequest) (*UpdateSessionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method UpdateSession not implemented")
+}
+func (UnimplementedMemoryServiceServer) CompactSession(context.Context, *MemoryServiceCompactSessionRequest) (*MemoryServiceCompactSessionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CompactSession not implemented")
+}
+func (UnimplementedMemoryServiceServer) ClearSession(context.Context, *MemoryServiceClearSessionRequest) (*MemoryServiceClearSessionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ClearSession not implemented")
+}
+func (UnimplementedMemoryServiceServer) DeleteSession(context.Context, *MemoryServiceDeleteSessionRequest) (*MemoryServiceDeleteSessionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeleteSession not implemented")
+}
+func (UnimplementedMemoryServiceServer) SearchMemory(context.Context, *SearchMemoryRequest) (*SearchMemoryResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SearchMemory not implemented")
+}
+func (UnimplementedMemoryServiceServer) GetState(context.Context, *MemoryServiceGetStateRequest) (*MemoryServiceGetStateResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetState not implemented")
+}
+func (UnimplementedMemoryServiceServer) UpdateState(context.Context, *UpdateStateRequest) (*UpdateStateResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method UpdateState not implemented")
+}
+func (UnimplementedMemoryServiceServer) PutArtifact(grpc.BidiStreamingServer[PutArtifactRequest, PutArtifactResponse]) error {
+	return status.Error(codes.Unimplemented, "method PutArtifact not implemented")
+}
+func (UnimplementedMemoryServiceServer) GetArtifact(*MemoryServiceGetArtifactRequest, grpc.ServerStreamingServer[MemoryServiceGetArtifactResponse]) error {
+	return status.Error(codes.Unimplemented, "method GetArtifact not implemented")
+}
+func (UnimplementedMemoryServiceServer) ListArtifacts(context.Context, *MemoryServiceListArtifactsRequest) (*MemoryServiceListArtifactsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListArtifacts not implemented")
+}
+func (UnimplementedMemoryServiceServer) DeleteArtifact(context.Context, *DeleteArtifactRequest) (*DeleteArtifactResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeleteArtifact not implemented")
 }
 func (UnimplementedMemoryServiceServer) mustEmbedUnimplementedMemoryServiceServer() {}
 func (UnimplementedMemoryServiceServer) testEmbeddedByValue()                       {}
@@ -202,6 +562,78 @@ func _MemoryService_BeginTurn_Handler(srv interface{}, ctx context.Context, dec 
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(MemoryServiceServer).BeginTurn(ctx, req.(*BeginTurnRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _MemoryService_RenewTurn_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RenewTurnRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MemoryServiceServer).RenewTurn(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MemoryService_RenewTurn_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MemoryServiceServer).RenewTurn(ctx, req.(*RenewTurnRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _MemoryService_ReleaseTurn_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReleaseTurnRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MemoryServiceServer).ReleaseTurn(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MemoryService_ReleaseTurn_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MemoryServiceServer).ReleaseTurn(ctx, req.(*ReleaseTurnRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _MemoryService_Journal_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(JournalRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MemoryServiceServer).Journal(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MemoryService_Journal_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MemoryServiceServer).Journal(ctx, req.(*JournalRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _MemoryService_LoadJournal_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(LoadJournalRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MemoryServiceServer).LoadJournal(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MemoryService_LoadJournal_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MemoryServiceServer).LoadJournal(ctx, req.(*LoadJournalRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -278,6 +710,204 @@ func _MemoryService_GetSession_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _MemoryService_ListSessions_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(MemoryServiceListSessionsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MemoryServiceServer).ListSessions(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MemoryService_ListSessions_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MemoryServiceServer).ListSessions(ctx, req.(*MemoryServiceListSessionsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _MemoryService_UpdateSession_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UpdateSessionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MemoryServiceServer).UpdateSession(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MemoryService_UpdateSession_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MemoryServiceServer).UpdateSession(ctx, req.(*UpdateSessionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _MemoryService_CompactSession_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(MemoryServiceCompactSessionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MemoryServiceServer).CompactSession(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MemoryService_CompactSession_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MemoryServiceServer).CompactSession(ctx, req.(*MemoryServiceCompactSessionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _MemoryService_ClearSession_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(MemoryServiceClearSessionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MemoryServiceServer).ClearSession(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MemoryService_ClearSession_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MemoryServiceServer).ClearSession(ctx, req.(*MemoryServiceClearSessionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _MemoryService_DeleteSession_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(MemoryServiceDeleteSessionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MemoryServiceServer).DeleteSession(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MemoryService_DeleteSession_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MemoryServiceServer).DeleteSession(ctx, req.(*MemoryServiceDeleteSessionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _MemoryService_SearchMemory_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SearchMemoryRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MemoryServiceServer).SearchMemory(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MemoryService_SearchMemory_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MemoryServiceServer).SearchMemory(ctx, req.(*SearchMemoryRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _MemoryService_GetState_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(MemoryServiceGetStateRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MemoryServiceServer).GetState(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MemoryService_GetState_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MemoryServiceServer).GetState(ctx, req.(*MemoryServiceGetStateRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _MemoryService_UpdateState_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UpdateStateRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MemoryServiceServer).UpdateState(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MemoryService_UpdateState_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MemoryServiceServer).UpdateState(ctx, req.(*UpdateStateRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _MemoryService_PutArtifact_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(MemoryServiceServer).PutArtifact(&grpc.GenericServerStream[PutArtifactRequest, PutArtifactResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type MemoryService_PutArtifactServer = grpc.BidiStreamingServer[PutArtifactRequest, PutArtifactResponse]
+
+func _MemoryService_GetArtifact_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(MemoryServiceGetArtifactRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(MemoryServiceServer).GetArtifact(m, &grpc.GenericServerStream[MemoryServiceGetArtifactRequest, MemoryServiceGetArtifactResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type MemoryService_GetArtifactServer = grpc.ServerStreamingServer[MemoryServiceGetArtifactResponse]
+
+func _MemoryService_ListArtifacts_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(MemoryServiceListArtifactsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MemoryServiceServer).ListArtifacts(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MemoryService_ListArtifacts_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MemoryServiceServer).ListArtifacts(ctx, req.(*MemoryServiceListArtifactsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _MemoryService_DeleteArtifact_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeleteArtifactRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MemoryServiceServer).DeleteArtifact(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MemoryService_DeleteArtifact_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MemoryServiceServer).DeleteArtifact(ctx, req.(*DeleteArtifactRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // MemoryService_ServiceDesc is the grpc.ServiceDesc for MemoryService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -288,6 +918,22 @@ var MemoryService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "BeginTurn",
 			Handler:    _MemoryService_BeginTurn_Handler,
+		},
+		{
+			MethodName: "RenewTurn",
+			Handler:    _MemoryService_RenewTurn_Handler,
+		},
+		{
+			MethodName: "ReleaseTurn",
+			Handler:    _MemoryService_ReleaseTurn_Handler,
+		},
+		{
+			MethodName: "Journal",
+			Handler:    _MemoryService_Journal_Handler,
+		},
+		{
+			MethodName: "LoadJournal",
+			Handler:    _MemoryService_LoadJournal_Handler,
 		},
 		{
 			MethodName: "CommitStep",
@@ -305,7 +951,59 @@ var MemoryService_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "GetSession",
 			Handler:    _MemoryService_GetSession_Handler,
 		},
+		{
+			MethodName: "ListSessions",
+			Handler:    _MemoryService_ListSessions_Handler,
+		},
+		{
+			MethodName: "UpdateSession",
+			Handler:    _MemoryService_UpdateSession_Handler,
+		},
+		{
+			MethodName: "CompactSession",
+			Handler:    _MemoryService_CompactSession_Handler,
+		},
+		{
+			MethodName: "ClearSession",
+			Handler:    _MemoryService_ClearSession_Handler,
+		},
+		{
+			MethodName: "DeleteSession",
+			Handler:    _MemoryService_DeleteSession_Handler,
+		},
+		{
+			MethodName: "SearchMemory",
+			Handler:    _MemoryService_SearchMemory_Handler,
+		},
+		{
+			MethodName: "GetState",
+			Handler:    _MemoryService_GetState_Handler,
+		},
+		{
+			MethodName: "UpdateState",
+			Handler:    _MemoryService_UpdateState_Handler,
+		},
+		{
+			MethodName: "ListArtifacts",
+			Handler:    _MemoryService_ListArtifacts_Handler,
+		},
+		{
+			MethodName: "DeleteArtifact",
+			Handler:    _MemoryService_DeleteArtifact_Handler,
+		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "PutArtifact",
+			Handler:       _MemoryService_PutArtifact_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+		{
+			StreamName:    "GetArtifact",
+			Handler:       _MemoryService_GetArtifact_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "troupe/v1/memory.proto",
 }

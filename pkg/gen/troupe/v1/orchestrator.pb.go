@@ -24,6 +24,64 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// OnBusy says what becomes of a turn while another one of its session is open.
+type OnBusy int32
+
+const (
+	// Not set: REJECT.
+	OnBusy_ON_BUSY_UNSPECIFIED OnBusy = 0
+	// It fails with SESSION_BUSY.
+	OnBusy_ON_BUSY_REJECT OnBusy = 1
+	// It waits for its turn, first come first served, at most 8 of a session; one more fails
+	// with SESSION_BUSY. It gives up when its timeout ends or its caller goes away.
+	OnBusy_ON_BUSY_ENQUEUE OnBusy = 2
+	// The open turn is cancelled, and this one begins.
+	OnBusy_ON_BUSY_INTERRUPT OnBusy = 3
+)
+
+// Enum value maps for OnBusy.
+var (
+	OnBusy_name = map[int32]string{
+		0: "ON_BUSY_UNSPECIFIED",
+		1: "ON_BUSY_REJECT",
+		2: "ON_BUSY_ENQUEUE",
+		3: "ON_BUSY_INTERRUPT",
+	}
+	OnBusy_value = map[string]int32{
+		"ON_BUSY_UNSPECIFIED": 0,
+		"ON_BUSY_REJECT":      1,
+		"ON_BUSY_ENQUEUE":     2,
+		"ON_BUSY_INTERRUPT":   3,
+	}
+)
+
+func (x OnBusy) Enum() *OnBusy {
+	p := new(OnBusy)
+	*p = x
+	return p
+}
+
+func (x OnBusy) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (OnBusy) Descriptor() protoreflect.EnumDescriptor {
+	return file_troupe_v1_orchestrator_proto_enumTypes[0].Descriptor()
+}
+
+func (OnBusy) Type() protoreflect.EnumType {
+	return &file_troupe_v1_orchestrator_proto_enumTypes[0]
+}
+
+func (x OnBusy) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use OnBusy.Descriptor instead.
+func (OnBusy) EnumDescriptor() ([]byte, []int) {
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{0}
+}
+
 // TraceState says whether a trace still runs.
 type TraceState int32
 
@@ -61,11 +119,11 @@ func (x TraceState) String() string {
 }
 
 func (TraceState) Descriptor() protoreflect.EnumDescriptor {
-	return file_troupe_v1_orchestrator_proto_enumTypes[0].Descriptor()
+	return file_troupe_v1_orchestrator_proto_enumTypes[1].Descriptor()
 }
 
 func (TraceState) Type() protoreflect.EnumType {
-	return &file_troupe_v1_orchestrator_proto_enumTypes[0]
+	return &file_troupe_v1_orchestrator_proto_enumTypes[1]
 }
 
 func (x TraceState) Number() protoreflect.EnumNumber {
@@ -74,7 +132,7 @@ func (x TraceState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TraceState.Descriptor instead.
 func (TraceState) EnumDescriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{0}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{1}
 }
 
 // DesiredState is what operators want of an instance.
@@ -118,11 +176,11 @@ func (x DesiredState) String() string {
 }
 
 func (DesiredState) Descriptor() protoreflect.EnumDescriptor {
-	return file_troupe_v1_orchestrator_proto_enumTypes[1].Descriptor()
+	return file_troupe_v1_orchestrator_proto_enumTypes[2].Descriptor()
 }
 
 func (DesiredState) Type() protoreflect.EnumType {
-	return &file_troupe_v1_orchestrator_proto_enumTypes[1]
+	return &file_troupe_v1_orchestrator_proto_enumTypes[2]
 }
 
 func (x DesiredState) Number() protoreflect.EnumNumber {
@@ -131,7 +189,7 @@ func (x DesiredState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use DesiredState.Descriptor instead.
 func (DesiredState) EnumDescriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{1}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{2}
 }
 
 // OrchestrateRequest is one user input.
@@ -154,7 +212,12 @@ type OrchestrateRequest struct {
 	// workflow. Unknown: NOT_FOUND, and nothing is admitted.
 	Target string `protobuf:"bytes,4,opt,name=target,proto3" json:"target,omitempty"`
 	// timeout of the turn, 1 second to 10 minutes. Absent: the orchestrator's default.
-	Timeout       *durationpb.Duration `protobuf:"bytes,5,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	Timeout *durationpb.Duration `protobuf:"bytes,5,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	// on_busy says what to do while another turn of the session is open.
+	OnBusy OnBusy `protobuf:"varint,6,opt,name=on_busy,json=onBusy,proto3,enum=troupe.v1.OnBusy" json:"on_busy,omitempty"`
+	// user_id is whose session it is, at most 128 of A-Z a-z 0-9 _ . : @ + -. The first turn
+	// of a session decides; a turn that names another user gets NOT_FOUND.
+	UserId        string `protobuf:"bytes,7,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -231,6 +294,20 @@ func (x *OrchestrateRequest) GetTimeout() *durationpb.Duration {
 		return x.Timeout
 	}
 	return nil
+}
+
+func (x *OrchestrateRequest) GetOnBusy() OnBusy {
+	if x != nil {
+		return x.OnBusy
+	}
+	return OnBusy_ON_BUSY_UNSPECIFIED
+}
+
+func (x *OrchestrateRequest) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
 }
 
 type isOrchestrateRequest_Input interface {
@@ -1700,7 +1777,7 @@ var File_troupe_v1_orchestrator_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\n" +
-	"\x1ctroupe/v1/orchestrator.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15troupe/v1/event.proto\x1a\x17troupe/v1/failure.proto\x1a\x19troupe/v1/lifecycle.proto\"\x80\x03\n" +
+	"\x1ctroupe/v1/orchestrator.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15troupe/v1/event.proto\x1a\x17troupe/v1/failure.proto\x1a\x19troupe/v1/lifecycle.proto\"\xf5\x03\n" +
 	"\x12OrchestrateRequest\x12p\n" +
 	"\x04text\x18\x01 \x01(\tBZ\xbaHW\xba\x01N\n" +
 	"\x16orchestrate.text.blank\x12\x1fmust hold more than white space\x1a\x13this.matches('\\\\S')r\x04(\x80\x80\x10H\x00R\x04text\x12>\n" +
@@ -1709,7 +1786,9 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\n" +
 	"request_id\x18\x03 \x01(\tB\"\xbaH\x1f\xd8\x01\x01r\x1a2\x18^[A-Za-z0-9_.:-]{1,128}$R\trequestId\x12\x1f\n" +
 	"\x06target\x18\x04 \x01(\tB\a\xbaH\x04r\x02\x18?R\x06target\x12D\n" +
-	"\atimeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationB\x0f\xbaH\f\xaa\x01\t\"\x03\b\xd8\x042\x02\b\x01R\atimeoutB\x0e\n" +
+	"\atimeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationB\x0f\xbaH\f\xaa\x01\t\"\x03\b\xd8\x042\x02\b\x01R\atimeout\x124\n" +
+	"\aon_busy\x18\x06 \x01(\x0e2\x11.troupe.v1.OnBusyB\b\xbaH\x05\x82\x01\x02\x10\x01R\x06onBusy\x12=\n" +
+	"\auser_id\x18\a \x01(\tB$\xbaH!\xd8\x01\x01r\x1c2\x1a^[A-Za-z0-9_.:@+-]{1,128}$R\x06userIdB\x0e\n" +
 	"\x05input\x12\x05\xbaH\x02\b\x01\"=\n" +
 	"\x13OrchestrateResponse\x12&\n" +
 	"\x05event\x18\x01 \x01(\v2\x10.troupe.v1.EventR\x05event\"l\n" +
@@ -1813,7 +1892,12 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\xaa\x01\a\"\x03\b\xd8\x042\x00R\x05drain\"b\n" +
 	"\x15DrainInstanceResponse\x121\n" +
 	"\x06status\x18\x01 \x01(\v2\x19.troupe.v1.InstanceStatusR\x06status\x12\x16\n" +
-	"\x06errors\x18\x02 \x03(\tR\x06errors*Y\n" +
+	"\x06errors\x18\x02 \x03(\tR\x06errors*a\n" +
+	"\x06OnBusy\x12\x17\n" +
+	"\x13ON_BUSY_UNSPECIFIED\x10\x00\x12\x12\n" +
+	"\x0eON_BUSY_REJECT\x10\x01\x12\x13\n" +
+	"\x0fON_BUSY_ENQUEUE\x10\x02\x12\x15\n" +
+	"\x11ON_BUSY_INTERRUPT\x10\x03*Y\n" +
 	"\n" +
 	"TraceState\x12\x1b\n" +
 	"\x17TRACE_STATE_UNSPECIFIED\x10\x00\x12\x17\n" +
@@ -1854,95 +1938,97 @@ func file_troupe_v1_orchestrator_proto_rawDescGZIP() []byte {
 	return file_troupe_v1_orchestrator_proto_rawDescData
 }
 
-var file_troupe_v1_orchestrator_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_troupe_v1_orchestrator_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
 var file_troupe_v1_orchestrator_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_troupe_v1_orchestrator_proto_goTypes = []any{
-	(TraceState)(0),                  // 0: troupe.v1.TraceState
-	(DesiredState)(0),                // 1: troupe.v1.DesiredState
-	(*OrchestrateRequest)(nil),       // 2: troupe.v1.OrchestrateRequest
-	(*OrchestrateResponse)(nil),      // 3: troupe.v1.OrchestrateResponse
-	(*WatchTraceRequest)(nil),        // 4: troupe.v1.WatchTraceRequest
-	(*WatchTraceResponse)(nil),       // 5: troupe.v1.WatchTraceResponse
-	(*Trace)(nil),                    // 6: troupe.v1.Trace
-	(*GetTraceRequest)(nil),          // 7: troupe.v1.GetTraceRequest
-	(*GetTraceResponse)(nil),         // 8: troupe.v1.GetTraceResponse
-	(*ListTracesRequest)(nil),        // 9: troupe.v1.ListTracesRequest
-	(*ListTracesResponse)(nil),       // 10: troupe.v1.ListTracesResponse
-	(*Agent)(nil),                    // 11: troupe.v1.Agent
-	(*ListAgentsRequest)(nil),        // 12: troupe.v1.ListAgentsRequest
-	(*ListAgentsResponse)(nil),       // 13: troupe.v1.ListAgentsResponse
-	(*Instance)(nil),                 // 14: troupe.v1.Instance
-	(*ListInstancesRequest)(nil),     // 15: troupe.v1.ListInstancesRequest
-	(*ListInstancesResponse)(nil),    // 16: troupe.v1.ListInstancesResponse
-	(*DescribeInstanceRequest)(nil),  // 17: troupe.v1.DescribeInstanceRequest
-	(*DescribeInstanceResponse)(nil), // 18: troupe.v1.DescribeInstanceResponse
-	(*InstanceOutcome)(nil),          // 19: troupe.v1.InstanceOutcome
-	(*PauseAgentRequest)(nil),        // 20: troupe.v1.PauseAgentRequest
-	(*PauseAgentResponse)(nil),       // 21: troupe.v1.PauseAgentResponse
-	(*ResumeAgentRequest)(nil),       // 22: troupe.v1.ResumeAgentRequest
-	(*ResumeAgentResponse)(nil),      // 23: troupe.v1.ResumeAgentResponse
-	(*DrainInstanceRequest)(nil),     // 24: troupe.v1.DrainInstanceRequest
-	(*DrainInstanceResponse)(nil),    // 25: troupe.v1.DrainInstanceResponse
-	(*durationpb.Duration)(nil),      // 26: google.protobuf.Duration
-	(*Event)(nil),                    // 27: troupe.v1.Event
-	(*timestamppb.Timestamp)(nil),    // 28: google.protobuf.Timestamp
-	(*TurnResult)(nil),               // 29: troupe.v1.TurnResult
-	(InstanceState)(0),               // 30: troupe.v1.InstanceState
-	(*InstanceStatus)(nil),           // 31: troupe.v1.InstanceStatus
-	(*GetMetricsResponse)(nil),       // 32: troupe.v1.GetMetricsResponse
-	(*Failure)(nil),                  // 33: troupe.v1.Failure
+	(OnBusy)(0),                      // 0: troupe.v1.OnBusy
+	(TraceState)(0),                  // 1: troupe.v1.TraceState
+	(DesiredState)(0),                // 2: troupe.v1.DesiredState
+	(*OrchestrateRequest)(nil),       // 3: troupe.v1.OrchestrateRequest
+	(*OrchestrateResponse)(nil),      // 4: troupe.v1.OrchestrateResponse
+	(*WatchTraceRequest)(nil),        // 5: troupe.v1.WatchTraceRequest
+	(*WatchTraceResponse)(nil),       // 6: troupe.v1.WatchTraceResponse
+	(*Trace)(nil),                    // 7: troupe.v1.Trace
+	(*GetTraceRequest)(nil),          // 8: troupe.v1.GetTraceRequest
+	(*GetTraceResponse)(nil),         // 9: troupe.v1.GetTraceResponse
+	(*ListTracesRequest)(nil),        // 10: troupe.v1.ListTracesRequest
+	(*ListTracesResponse)(nil),       // 11: troupe.v1.ListTracesResponse
+	(*Agent)(nil),                    // 12: troupe.v1.Agent
+	(*ListAgentsRequest)(nil),        // 13: troupe.v1.ListAgentsRequest
+	(*ListAgentsResponse)(nil),       // 14: troupe.v1.ListAgentsResponse
+	(*Instance)(nil),                 // 15: troupe.v1.Instance
+	(*ListInstancesRequest)(nil),     // 16: troupe.v1.ListInstancesRequest
+	(*ListInstancesResponse)(nil),    // 17: troupe.v1.ListInstancesResponse
+	(*DescribeInstanceRequest)(nil),  // 18: troupe.v1.DescribeInstanceRequest
+	(*DescribeInstanceResponse)(nil), // 19: troupe.v1.DescribeInstanceResponse
+	(*InstanceOutcome)(nil),          // 20: troupe.v1.InstanceOutcome
+	(*PauseAgentRequest)(nil),        // 21: troupe.v1.PauseAgentRequest
+	(*PauseAgentResponse)(nil),       // 22: troupe.v1.PauseAgentResponse
+	(*ResumeAgentRequest)(nil),       // 23: troupe.v1.ResumeAgentRequest
+	(*ResumeAgentResponse)(nil),      // 24: troupe.v1.ResumeAgentResponse
+	(*DrainInstanceRequest)(nil),     // 25: troupe.v1.DrainInstanceRequest
+	(*DrainInstanceResponse)(nil),    // 26: troupe.v1.DrainInstanceResponse
+	(*durationpb.Duration)(nil),      // 27: google.protobuf.Duration
+	(*Event)(nil),                    // 28: troupe.v1.Event
+	(*timestamppb.Timestamp)(nil),    // 29: google.protobuf.Timestamp
+	(*TurnResult)(nil),               // 30: troupe.v1.TurnResult
+	(InstanceState)(0),               // 31: troupe.v1.InstanceState
+	(*InstanceStatus)(nil),           // 32: troupe.v1.InstanceStatus
+	(*GetMetricsResponse)(nil),       // 33: troupe.v1.GetMetricsResponse
+	(*Failure)(nil),                  // 34: troupe.v1.Failure
 }
 var file_troupe_v1_orchestrator_proto_depIdxs = []int32{
-	26, // 0: troupe.v1.OrchestrateRequest.timeout:type_name -> google.protobuf.Duration
-	27, // 1: troupe.v1.OrchestrateResponse.event:type_name -> troupe.v1.Event
-	27, // 2: troupe.v1.WatchTraceResponse.event:type_name -> troupe.v1.Event
-	0,  // 3: troupe.v1.Trace.state:type_name -> troupe.v1.TraceState
-	28, // 4: troupe.v1.Trace.started:type_name -> google.protobuf.Timestamp
-	29, // 5: troupe.v1.Trace.result:type_name -> troupe.v1.TurnResult
-	6,  // 6: troupe.v1.GetTraceResponse.trace:type_name -> troupe.v1.Trace
-	6,  // 7: troupe.v1.ListTracesResponse.traces:type_name -> troupe.v1.Trace
-	11, // 8: troupe.v1.ListAgentsResponse.agents:type_name -> troupe.v1.Agent
-	30, // 9: troupe.v1.Instance.state:type_name -> troupe.v1.InstanceState
-	28, // 10: troupe.v1.Instance.started:type_name -> google.protobuf.Timestamp
-	1,  // 11: troupe.v1.Instance.desired:type_name -> troupe.v1.DesiredState
-	31, // 12: troupe.v1.Instance.status:type_name -> troupe.v1.InstanceStatus
-	14, // 13: troupe.v1.ListInstancesResponse.instances:type_name -> troupe.v1.Instance
-	14, // 14: troupe.v1.DescribeInstanceResponse.instance:type_name -> troupe.v1.Instance
-	31, // 15: troupe.v1.DescribeInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
-	32, // 16: troupe.v1.DescribeInstanceResponse.metrics:type_name -> troupe.v1.GetMetricsResponse
-	33, // 17: troupe.v1.DescribeInstanceResponse.failure:type_name -> troupe.v1.Failure
-	31, // 18: troupe.v1.InstanceOutcome.status:type_name -> troupe.v1.InstanceStatus
-	33, // 19: troupe.v1.InstanceOutcome.failure:type_name -> troupe.v1.Failure
-	26, // 20: troupe.v1.PauseAgentRequest.within:type_name -> google.protobuf.Duration
-	19, // 21: troupe.v1.PauseAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
-	19, // 22: troupe.v1.ResumeAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
-	26, // 23: troupe.v1.DrainInstanceRequest.drain:type_name -> google.protobuf.Duration
-	31, // 24: troupe.v1.DrainInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
-	2,  // 25: troupe.v1.OrchestratorService.Orchestrate:input_type -> troupe.v1.OrchestrateRequest
-	4,  // 26: troupe.v1.OrchestratorService.WatchTrace:input_type -> troupe.v1.WatchTraceRequest
-	7,  // 27: troupe.v1.OrchestratorService.GetTrace:input_type -> troupe.v1.GetTraceRequest
-	9,  // 28: troupe.v1.OrchestratorService.ListTraces:input_type -> troupe.v1.ListTracesRequest
-	12, // 29: troupe.v1.OrchestratorService.ListAgents:input_type -> troupe.v1.ListAgentsRequest
-	15, // 30: troupe.v1.OrchestratorService.ListInstances:input_type -> troupe.v1.ListInstancesRequest
-	17, // 31: troupe.v1.OrchestratorService.DescribeInstance:input_type -> troupe.v1.DescribeInstanceRequest
-	20, // 32: troupe.v1.OrchestratorService.PauseAgent:input_type -> troupe.v1.PauseAgentRequest
-	22, // 33: troupe.v1.OrchestratorService.ResumeAgent:input_type -> troupe.v1.ResumeAgentRequest
-	24, // 34: troupe.v1.OrchestratorService.DrainInstance:input_type -> troupe.v1.DrainInstanceRequest
-	3,  // 35: troupe.v1.OrchestratorService.Orchestrate:output_type -> troupe.v1.OrchestrateResponse
-	5,  // 36: troupe.v1.OrchestratorService.WatchTrace:output_type -> troupe.v1.WatchTraceResponse
-	8,  // 37: troupe.v1.OrchestratorService.GetTrace:output_type -> troupe.v1.GetTraceResponse
-	10, // 38: troupe.v1.OrchestratorService.ListTraces:output_type -> troupe.v1.ListTracesResponse
-	13, // 39: troupe.v1.OrchestratorService.ListAgents:output_type -> troupe.v1.ListAgentsResponse
-	16, // 40: troupe.v1.OrchestratorService.ListInstances:output_type -> troupe.v1.ListInstancesResponse
-	18, // 41: troupe.v1.OrchestratorService.DescribeInstance:output_type -> troupe.v1.DescribeInstanceResponse
-	21, // 42: troupe.v1.OrchestratorService.PauseAgent:output_type -> troupe.v1.PauseAgentResponse
-	23, // 43: troupe.v1.OrchestratorService.ResumeAgent:output_type -> troupe.v1.ResumeAgentResponse
-	25, // 44: troupe.v1.OrchestratorService.DrainInstance:output_type -> troupe.v1.DrainInstanceResponse
-	35, // [35:45] is the sub-list for method output_type
-	25, // [25:35] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	27, // 0: troupe.v1.OrchestrateRequest.timeout:type_name -> google.protobuf.Duration
+	0,  // 1: troupe.v1.OrchestrateRequest.on_busy:type_name -> troupe.v1.OnBusy
+	28, // 2: troupe.v1.OrchestrateResponse.event:type_name -> troupe.v1.Event
+	28, // 3: troupe.v1.WatchTraceResponse.event:type_name -> troupe.v1.Event
+	1,  // 4: troupe.v1.Trace.state:type_name -> troupe.v1.TraceState
+	29, // 5: troupe.v1.Trace.started:type_name -> google.protobuf.Timestamp
+	30, // 6: troupe.v1.Trace.result:type_name -> troupe.v1.TurnResult
+	7,  // 7: troupe.v1.GetTraceResponse.trace:type_name -> troupe.v1.Trace
+	7,  // 8: troupe.v1.ListTracesResponse.traces:type_name -> troupe.v1.Trace
+	12, // 9: troupe.v1.ListAgentsResponse.agents:type_name -> troupe.v1.Agent
+	31, // 10: troupe.v1.Instance.state:type_name -> troupe.v1.InstanceState
+	29, // 11: troupe.v1.Instance.started:type_name -> google.protobuf.Timestamp
+	2,  // 12: troupe.v1.Instance.desired:type_name -> troupe.v1.DesiredState
+	32, // 13: troupe.v1.Instance.status:type_name -> troupe.v1.InstanceStatus
+	15, // 14: troupe.v1.ListInstancesResponse.instances:type_name -> troupe.v1.Instance
+	15, // 15: troupe.v1.DescribeInstanceResponse.instance:type_name -> troupe.v1.Instance
+	32, // 16: troupe.v1.DescribeInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
+	33, // 17: troupe.v1.DescribeInstanceResponse.metrics:type_name -> troupe.v1.GetMetricsResponse
+	34, // 18: troupe.v1.DescribeInstanceResponse.failure:type_name -> troupe.v1.Failure
+	32, // 19: troupe.v1.InstanceOutcome.status:type_name -> troupe.v1.InstanceStatus
+	34, // 20: troupe.v1.InstanceOutcome.failure:type_name -> troupe.v1.Failure
+	27, // 21: troupe.v1.PauseAgentRequest.within:type_name -> google.protobuf.Duration
+	20, // 22: troupe.v1.PauseAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
+	20, // 23: troupe.v1.ResumeAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
+	27, // 24: troupe.v1.DrainInstanceRequest.drain:type_name -> google.protobuf.Duration
+	32, // 25: troupe.v1.DrainInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
+	3,  // 26: troupe.v1.OrchestratorService.Orchestrate:input_type -> troupe.v1.OrchestrateRequest
+	5,  // 27: troupe.v1.OrchestratorService.WatchTrace:input_type -> troupe.v1.WatchTraceRequest
+	8,  // 28: troupe.v1.OrchestratorService.GetTrace:input_type -> troupe.v1.GetTraceRequest
+	10, // 29: troupe.v1.OrchestratorService.ListTraces:input_type -> troupe.v1.ListTracesRequest
+	13, // 30: troupe.v1.OrchestratorService.ListAgents:input_type -> troupe.v1.ListAgentsRequest
+	16, // 31: troupe.v1.OrchestratorService.ListInstances:input_type -> troupe.v1.ListInstancesRequest
+	18, // 32: troupe.v1.OrchestratorService.DescribeInstance:input_type -> troupe.v1.DescribeInstanceRequest
+	21, // 33: troupe.v1.OrchestratorService.PauseAgent:input_type -> troupe.v1.PauseAgentRequest
+	23, // 34: troupe.v1.OrchestratorService.ResumeAgent:input_type -> troupe.v1.ResumeAgentRequest
+	25, // 35: troupe.v1.OrchestratorService.DrainInstance:input_type -> troupe.v1.DrainInstanceRequest
+	4,  // 36: troupe.v1.OrchestratorService.Orchestrate:output_type -> troupe.v1.OrchestrateResponse
+	6,  // 37: troupe.v1.OrchestratorService.WatchTrace:output_type -> troupe.v1.WatchTraceResponse
+	9,  // 38: troupe.v1.OrchestratorService.GetTrace:output_type -> troupe.v1.GetTraceResponse
+	11, // 39: troupe.v1.OrchestratorService.ListTraces:output_type -> troupe.v1.ListTracesResponse
+	14, // 40: troupe.v1.OrchestratorService.ListAgents:output_type -> troupe.v1.ListAgentsResponse
+	17, // 41: troupe.v1.OrchestratorService.ListInstances:output_type -> troupe.v1.ListInstancesResponse
+	19, // 42: troupe.v1.OrchestratorService.DescribeInstance:output_type -> troupe.v1.DescribeInstanceResponse
+	22, // 43: troupe.v1.OrchestratorService.PauseAgent:output_type -> troupe.v1.PauseAgentResponse
+	24, // 44: troupe.v1.OrchestratorService.ResumeAgent:output_type -> troupe.v1.ResumeAgentResponse
+	26, // 45: troupe.v1.OrchestratorService.DrainInstance:output_type -> troupe.v1.DrainInstanceResponse
+	36, // [36:46] is the sub-list for method output_type
+	26, // [26:36] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_orchestrator_proto_init() }
@@ -1961,7 +2047,7 @@ func file_troupe_v1_orchestrator_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_orchestrator_proto_rawDesc), len(file_troupe_v1_orchestrator_proto_rawDesc)),
-			NumEnums:      2,
+			NumEnums:      3,
 			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,

@@ -224,6 +224,1058 @@ func (x *ListMessagesResponse) GetMessages() []*Message {
 	return nil
 }
 
+// ListSessionsRequest asks for sessions.
+type ListSessionsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// user_id limits the answer to the sessions of a user; empty: all.
+	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// page_size is how many to return at most, up to 200; 0 means 20.
+	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// page_token goes on where the answer that gave it stopped; empty begins at the latest.
+	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListSessionsRequest) Reset() {
+	*x = ListSessionsRequest{}
+	mi := &file_troupe_v1_session_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListSessionsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListSessionsRequest) ProtoMessage() {}
+
+func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_session_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
+func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ListSessionsRequest) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *ListSessionsRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListSessionsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+// ListSessionsResponse is a page of sessions.
+type ListSessionsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// sessions, those made last first.
+	Sessions []*Session `protobuf:"bytes,1,rep,name=sessions,proto3" json:"sessions,omitempty"`
+	// next_page_token goes on behind them; empty: there are no more.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListSessionsResponse) Reset() {
+	*x = ListSessionsResponse{}
+	mi := &file_troupe_v1_session_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListSessionsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListSessionsResponse) ProtoMessage() {}
+
+func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_session_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListSessionsResponse.ProtoReflect.Descriptor instead.
+func (*ListSessionsResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ListSessionsResponse) GetSessions() []*Session {
+	if x != nil {
+		return x.Sessions
+	}
+	return nil
+}
+
+func (x *ListSessionsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+// GetSessionStateRequest asks for the state that a session sees.
+type GetSessionStateRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// session_id is the conversation. Unknown: NOT_FOUND.
+	SessionId     string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetSessionStateRequest) Reset() {
+	*x = GetSessionStateRequest{}
+	mi := &file_troupe_v1_session_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetSessionStateRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetSessionStateRequest) ProtoMessage() {}
+
+func (x *GetSessionStateRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_session_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetSessionStateRequest.ProtoReflect.Descriptor instead.
+func (*GetSessionStateRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *GetSessionStateRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+// GetSessionStateResponse is the state that a session sees.
+type GetSessionStateResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// values by key, with the prefix of their scope. A value is JSON.
+	Values map[string]string `protobuf:"bytes,1,rep,name=values,proto3" json:"values,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// revisions of the scopes: "session", "user", "app".
+	Revisions     map[string]int64 `protobuf:"bytes,2,rep,name=revisions,proto3" json:"revisions,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetSessionStateResponse) Reset() {
+	*x = GetSessionStateResponse{}
+	mi := &file_troupe_v1_session_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetSessionStateResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetSessionStateResponse) ProtoMessage() {}
+
+func (x *GetSessionStateResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_session_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetSessionStateResponse.ProtoReflect.Descriptor instead.
+func (*GetSessionStateResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *GetSessionStateResponse) GetValues() map[string]string {
+	if x != nil {
+		return x.Values
+	}
+	return nil
+}
+
+func (x *GetSessionStateResponse) GetRevisions() map[string]int64 {
+	if x != nil {
+		return x.Revisions
+	}
+	return nil
+}
+
+// ListArtifactsRequest asks for the artifacts of a session.
+type ListArtifactsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// session_id is the conversation. Unknown: NOT_FOUND.
+	SessionId     string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListArtifactsRequest) Reset() {
+	*x = ListArtifactsRequest{}
+	mi := &file_troupe_v1_session_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListArtifactsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListArtifactsRequest) ProtoMessage() {}
+
+func (x *ListArtifactsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_session_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListArtifactsRequest.ProtoReflect.Descriptor instead.
+func (*ListArtifactsRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ListArtifactsRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+// ListArtifactsResponse holds the artifacts of a session.
+type ListArtifactsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// artifacts, by name and version.
+	Artifacts     []*Artifact `protobuf:"bytes,1,rep,name=artifacts,proto3" json:"artifacts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListArtifactsResponse) Reset() {
+	*x = ListArtifactsResponse{}
+	mi := &file_troupe_v1_session_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListArtifactsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListArtifactsResponse) ProtoMessage() {}
+
+func (x *ListArtifactsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_session_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListArtifactsResponse.ProtoReflect.Descriptor instead.
+func (*ListArtifactsResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *ListArtifactsResponse) GetArtifacts() []*Artifact {
+	if x != nil {
+		return x.Artifacts
+	}
+	return nil
+}
+
+// GetArtifactRequest asks for an artifact.
+type GetArtifactRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// session_id is the conversation. Unknown: NOT_FOUND.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// name within the session.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// version; 0: the latest.
+	Version int32 `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`
+	// offset of the first byte to send.
+	Offset        int64 `protobuf:"varint,4,opt,name=offset,proto3" json:"offset,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetArtifactRequest) Reset() {
+	*x = GetArtifactRequest{}
+	mi := &file_troupe_v1_session_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetArtifactRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetArtifactRequest) ProtoMessage() {}
+
+func (x *GetArtifactRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_session_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetArtifactRequest.ProtoReflect.Descriptor instead.
+func (*GetArtifactRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *GetArtifactRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *GetArtifactRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *GetArtifactRequest) GetVersion() int32 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *GetArtifactRequest) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+// GetArtifactResponse is one item of the stream.
+type GetArtifactResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// item is what comes: first the artifact, then chunks.
+	//
+	// Types that are valid to be assigned to Item:
+	//
+	//	*GetArtifactResponse_Artifact
+	//	*GetArtifactResponse_Chunk
+	Item          isGetArtifactResponse_Item `protobuf_oneof:"item"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetArtifactResponse) Reset() {
+	*x = GetArtifactResponse{}
+	mi := &file_troupe_v1_session_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetArtifactResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetArtifactResponse) ProtoMessage() {}
+
+func (x *GetArtifactResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_session_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetArtifactResponse.ProtoReflect.Descriptor instead.
+func (*GetArtifactResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *GetArtifactResponse) GetItem() isGetArtifactResponse_Item {
+	if x != nil {
+		return x.Item
+	}
+	return nil
+}
+
+func (x *GetArtifactResponse) GetArtifact() *Artifact {
+	if x != nil {
+		if x, ok := x.Item.(*GetArtifactResponse_Artifact); ok {
+			return x.Artifact
+		}
+	}
+	return nil
+}
+
+func (x *GetArtifactResponse) GetChunk() []byte {
+	if x != nil {
+		if x, ok := x.Item.(*GetArtifactResponse_Chunk); ok {
+			return x.Chunk
+		}
+	}
+	return nil
+}
+
+type isGetArtifactResponse_Item interface {
+	isGetArtifactResponse_Item()
+}
+
+type GetArtifactResponse_Artifact struct {
+	// artifact that follows.
+	Artifact *Artifact `protobuf:"bytes,1,opt,name=artifact,proto3,oneof"`
+}
+
+type GetArtifactResponse_Chunk struct {
+	// chunk is the next of the bytes.
+	Chunk []byte `protobuf:"bytes,2,opt,name=chunk,proto3,oneof"`
+}
+
+func (*GetArtifactResponse_Artifact) isGetArtifactResponse_Item() {}
+
+func (*GetArtifactResponse_Chunk) isGetArtifactResponse_Item() {}
+
+// PauseSessionRequest sets a session aside.
+type PauseSessionRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// session_id is the conversation. Unknown: NOT_FOUND.
+	SessionId     string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PauseSessionRequest) Reset() {
+	*x = PauseSessionRequest{}
+	mi := &file_troupe_v1_session_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PauseSessionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PauseSessionRequest) ProtoMessage() {}
+
+func (x *PauseSessionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_session_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PauseSessionRequest.ProtoReflect.Descriptor instead.
+func (*PauseSessionRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *PauseSessionRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+// PauseSessionResponse is the session afterwards.
+type PauseSessionResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// session as it is stored now.
+	Session       *Session `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PauseSessionResponse) Reset() {
+	*x = PauseSessionResponse{}
+	mi := &file_troupe_v1_session_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PauseSessionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PauseSessionResponse) ProtoMessage() {}
+
+func (x *PauseSessionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_session_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PauseSessionResponse.ProtoReflect.Descriptor instead.
+func (*PauseSessionResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *PauseSessionResponse) GetSession() *Session {
+	if x != nil {
+		return x.Session
+	}
+	return nil
+}
+
+// ResumeSessionRequest makes a session ready.
+type ResumeSessionRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// session_id is the conversation. Unknown: NOT_FOUND.
+	SessionId     string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeSessionRequest) Reset() {
+	*x = ResumeSessionRequest{}
+	mi := &file_troupe_v1_session_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeSessionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeSessionRequest) ProtoMessage() {}
+
+func (x *ResumeSessionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_session_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeSessionRequest.ProtoReflect.Descriptor instead.
+func (*ResumeSessionRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ResumeSessionRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+// ResumeSessionResponse is the session afterwards.
+type ResumeSessionResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// session as it is stored now.
+	Session       *Session `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeSessionResponse) Reset() {
+	*x = ResumeSessionResponse{}
+	mi := &file_troupe_v1_session_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeSessionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeSessionResponse) ProtoMessage() {}
+
+func (x *ResumeSessionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_session_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeSessionResponse.ProtoReflect.Descriptor instead.
+func (*ResumeSessionResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ResumeSessionResponse) GetSession() *Session {
+	if x != nil {
+		return x.Session
+	}
+	return nil
+}
+
+// CompactSessionRequest makes a session shorter.
+type CompactSessionRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// session_id is the conversation. Unknown: NOT_FOUND.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// strategy is how.
+	Strategy CompactionStrategy `protobuf:"varint,2,opt,name=strategy,proto3,enum=troupe.v1.CompactionStrategy" json:"strategy,omitempty"`
+	// keep_recent is how many of the latest messages stay, 1 to 10,000; 0 means 50.
+	KeepRecent int32 `protobuf:"varint,3,opt,name=keep_recent,json=keepRecent,proto3" json:"keep_recent,omitempty"`
+	// summary is what to say of the messages that go, at most 64 KiB; empty: one is made by
+	// rule.
+	Summary       string `protobuf:"bytes,4,opt,name=summary,proto3" json:"summary,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CompactSessionRequest) Reset() {
+	*x = CompactSessionRequest{}
+	mi := &file_troupe_v1_session_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CompactSessionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CompactSessionRequest) ProtoMessage() {}
+
+func (x *CompactSessionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_session_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CompactSessionRequest.ProtoReflect.Descriptor instead.
+func (*CompactSessionRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *CompactSessionRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *CompactSessionRequest) GetStrategy() CompactionStrategy {
+	if x != nil {
+		return x.Strategy
+	}
+	return CompactionStrategy_COMPACTION_STRATEGY_UNSPECIFIED
+}
+
+func (x *CompactSessionRequest) GetKeepRecent() int32 {
+	if x != nil {
+		return x.KeepRecent
+	}
+	return 0
+}
+
+func (x *CompactSessionRequest) GetSummary() string {
+	if x != nil {
+		return x.Summary
+	}
+	return ""
+}
+
+// CompactSessionResponse says what a compaction did.
+type CompactSessionResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// compaction that was done.
+	Compaction    *Compaction `protobuf:"bytes,1,opt,name=compaction,proto3" json:"compaction,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CompactSessionResponse) Reset() {
+	*x = CompactSessionResponse{}
+	mi := &file_troupe_v1_session_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CompactSessionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CompactSessionResponse) ProtoMessage() {}
+
+func (x *CompactSessionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_session_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CompactSessionResponse.ProtoReflect.Descriptor instead.
+func (*CompactSessionResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *CompactSessionResponse) GetCompaction() *Compaction {
+	if x != nil {
+		return x.Compaction
+	}
+	return nil
+}
+
+// ClearSessionRequest empties a session.
+type ClearSessionRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// session_id is the conversation. Unknown: NOT_FOUND.
+	SessionId     string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClearSessionRequest) Reset() {
+	*x = ClearSessionRequest{}
+	mi := &file_troupe_v1_session_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClearSessionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClearSessionRequest) ProtoMessage() {}
+
+func (x *ClearSessionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_session_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClearSessionRequest.ProtoReflect.Descriptor instead.
+func (*ClearSessionRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ClearSessionRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+// ClearSessionResponse says that it is empty.
+type ClearSessionResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClearSessionResponse) Reset() {
+	*x = ClearSessionResponse{}
+	mi := &file_troupe_v1_session_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClearSessionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClearSessionResponse) ProtoMessage() {}
+
+func (x *ClearSessionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_session_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClearSessionResponse.ProtoReflect.Descriptor instead.
+func (*ClearSessionResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{19}
+}
+
+// DeleteSessionRequest removes a session.
+type DeleteSessionRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// session_id is the conversation. Unknown: NOT_FOUND.
+	SessionId     string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteSessionRequest) Reset() {
+	*x = DeleteSessionRequest{}
+	mi := &file_troupe_v1_session_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteSessionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteSessionRequest) ProtoMessage() {}
+
+func (x *DeleteSessionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_session_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteSessionRequest.ProtoReflect.Descriptor instead.
+func (*DeleteSessionRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *DeleteSessionRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+// DeleteSessionResponse says that nothing of it is left.
+type DeleteSessionResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteSessionResponse) Reset() {
+	*x = DeleteSessionResponse{}
+	mi := &file_troupe_v1_session_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteSessionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteSessionResponse) ProtoMessage() {}
+
+func (x *DeleteSessionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_session_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteSessionResponse.ProtoReflect.Descriptor instead.
+func (*DeleteSessionResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{21}
+}
+
+// SessionServiceSearchMemoryRequest asks for what was said.
+type SessionServiceSearchMemoryRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// user_id is whose sessions are searched; at most the latest 100 of them.
+	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// query is what to look for, 1 byte to 1 KiB.
+	Query string `protobuf:"bytes,2,opt,name=query,proto3" json:"query,omitempty"`
+	// limit is how many to return at most, up to 100; 0 means 10.
+	Limit         int32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionServiceSearchMemoryRequest) Reset() {
+	*x = SessionServiceSearchMemoryRequest{}
+	mi := &file_troupe_v1_session_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionServiceSearchMemoryRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionServiceSearchMemoryRequest) ProtoMessage() {}
+
+func (x *SessionServiceSearchMemoryRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_session_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionServiceSearchMemoryRequest.ProtoReflect.Descriptor instead.
+func (*SessionServiceSearchMemoryRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *SessionServiceSearchMemoryRequest) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *SessionServiceSearchMemoryRequest) GetQuery() string {
+	if x != nil {
+		return x.Query
+	}
+	return ""
+}
+
+func (x *SessionServiceSearchMemoryRequest) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+// SessionServiceSearchMemoryResponse holds what was found.
+type SessionServiceSearchMemoryResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// hits, the best first, at most 3 MiB of them.
+	Hits          []*MemoryHit `protobuf:"bytes,1,rep,name=hits,proto3" json:"hits,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionServiceSearchMemoryResponse) Reset() {
+	*x = SessionServiceSearchMemoryResponse{}
+	mi := &file_troupe_v1_session_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionServiceSearchMemoryResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionServiceSearchMemoryResponse) ProtoMessage() {}
+
+func (x *SessionServiceSearchMemoryResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_session_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionServiceSearchMemoryResponse.ProtoReflect.Descriptor instead.
+func (*SessionServiceSearchMemoryResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *SessionServiceSearchMemoryResponse) GetHits() []*MemoryHit {
+	if x != nil {
+		return x.Hits
+	}
+	return nil
+}
+
 var File_troupe_v1_session_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_session_proto_rawDesc = "" +
@@ -241,11 +1293,95 @@ const file_troupe_v1_session_proto_rawDesc = "" +
 	"\tpage_size\x18\x03 \x01(\x05B\n" +
 	"\xbaH\a\x1a\x05\x18\xe8\a(\x00R\bpageSize\"F\n" +
 	"\x14ListMessagesResponse\x12.\n" +
-	"\bmessages\x18\x01 \x03(\v2\x12.troupe.v1.MessageR\bmessages2\xac\x01\n" +
+	"\bmessages\x18\x01 \x03(\v2\x12.troupe.v1.MessageR\bmessages\"\x8a\x01\n" +
+	"\x13ListSessionsRequest\x12!\n" +
+	"\auser_id\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\x06userId\x12'\n" +
+	"\tpage_size\x18\x02 \x01(\x05B\n" +
+	"\xbaH\a\x1a\x05\x18\xc8\x01(\x00R\bpageSize\x12'\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\tpageToken\"n\n" +
+	"\x14ListSessionsResponse\x12.\n" +
+	"\bsessions\x18\x01 \x03(\v2\x12.troupe.v1.SessionR\bsessions\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"U\n" +
+	"\x16GetSessionStateRequest\x12;\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\"\xab\x02\n" +
+	"\x17GetSessionStateResponse\x12F\n" +
+	"\x06values\x18\x01 \x03(\v2..troupe.v1.GetSessionStateResponse.ValuesEntryR\x06values\x12O\n" +
+	"\trevisions\x18\x02 \x03(\v21.troupe.v1.GetSessionStateResponse.RevisionsEntryR\trevisions\x1a9\n" +
+	"\vValuesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a<\n" +
+	"\x0eRevisionsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"S\n" +
+	"\x14ListArtifactsRequest\x12;\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\"J\n" +
+	"\x15ListArtifactsResponse\x121\n" +
+	"\tartifacts\x18\x01 \x03(\v2\x13.troupe.v1.ArtifactR\tartifacts\"\xb5\x01\n" +
+	"\x12GetArtifactRequest\x12;\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x12\x1e\n" +
+	"\x04name\x18\x02 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01(\x80\x02R\x04name\x12!\n" +
+	"\aversion\x18\x03 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\aversion\x12\x1f\n" +
+	"\x06offset\x18\x04 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\x06offset\"h\n" +
+	"\x13GetArtifactResponse\x121\n" +
+	"\bartifact\x18\x01 \x01(\v2\x13.troupe.v1.ArtifactH\x00R\bartifact\x12\x16\n" +
+	"\x05chunk\x18\x02 \x01(\fH\x00R\x05chunkB\x06\n" +
+	"\x04item\"R\n" +
+	"\x13PauseSessionRequest\x12;\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\"D\n" +
+	"\x14PauseSessionResponse\x12,\n" +
+	"\asession\x18\x01 \x01(\v2\x12.troupe.v1.SessionR\asession\"S\n" +
+	"\x14ResumeSessionRequest\x12;\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\"E\n" +
+	"\x15ResumeSessionResponse\x12,\n" +
+	"\asession\x18\x01 \x01(\v2\x12.troupe.v1.SessionR\asession\"\xeb\x01\n" +
+	"\x15CompactSessionRequest\x12;\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x12C\n" +
+	"\bstrategy\x18\x02 \x01(\x0e2\x1d.troupe.v1.CompactionStrategyB\b\xbaH\x05\x82\x01\x02\x10\x01R\bstrategy\x12+\n" +
+	"\vkeep_recent\x18\x03 \x01(\x05B\n" +
+	"\xbaH\a\x1a\x05\x18\x90N(\x00R\n" +
+	"keepRecent\x12#\n" +
+	"\asummary\x18\x04 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x04R\asummary\"O\n" +
+	"\x16CompactSessionResponse\x125\n" +
+	"\n" +
+	"compaction\x18\x01 \x01(\v2\x15.troupe.v1.CompactionR\n" +
+	"compaction\"R\n" +
+	"\x13ClearSessionRequest\x12;\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\"\x16\n" +
+	"\x14ClearSessionResponse\"S\n" +
+	"\x14DeleteSessionRequest\x12;\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\"\x17\n" +
+	"\x15DeleteSessionResponse\"\xa2\x01\n" +
+	"!SessionServiceSearchMemoryRequest\x12:\n" +
+	"\auser_id\x18\x01 \x01(\tB!\xbaH\x1er\x1c2\x1a^[A-Za-z0-9_.:@+-]{1,128}$R\x06userId\x12 \n" +
+	"\x05query\x18\x02 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01(\x80\bR\x05query\x12\x1f\n" +
+	"\x05limit\x18\x03 \x01(\x05B\t\xbaH\x06\x1a\x04\x18d(\x00R\x05limit\"N\n" +
+	"\"SessionServiceSearchMemoryResponse\x12(\n" +
+	"\x04hits\x18\x01 \x03(\v2\x14.troupe.v1.MemoryHitR\x04hits2\x89\b\n" +
 	"\x0eSessionService\x12I\n" +
 	"\n" +
 	"GetSession\x12\x1c.troupe.v1.GetSessionRequest\x1a\x1d.troupe.v1.GetSessionResponse\x12O\n" +
-	"\fListMessages\x12\x1e.troupe.v1.ListMessagesRequest\x1a\x1f.troupe.v1.ListMessagesResponseB\x9b\x01\n" +
+	"\fListMessages\x12\x1e.troupe.v1.ListMessagesRequest\x1a\x1f.troupe.v1.ListMessagesResponse\x12O\n" +
+	"\fListSessions\x12\x1e.troupe.v1.ListSessionsRequest\x1a\x1f.troupe.v1.ListSessionsResponse\x12X\n" +
+	"\x0fGetSessionState\x12!.troupe.v1.GetSessionStateRequest\x1a\".troupe.v1.GetSessionStateResponse\x12R\n" +
+	"\rListArtifacts\x12\x1f.troupe.v1.ListArtifactsRequest\x1a .troupe.v1.ListArtifactsResponse\x12N\n" +
+	"\vGetArtifact\x12\x1d.troupe.v1.GetArtifactRequest\x1a\x1e.troupe.v1.GetArtifactResponse0\x01\x12O\n" +
+	"\fPauseSession\x12\x1e.troupe.v1.PauseSessionRequest\x1a\x1f.troupe.v1.PauseSessionResponse\x12R\n" +
+	"\rResumeSession\x12\x1f.troupe.v1.ResumeSessionRequest\x1a .troupe.v1.ResumeSessionResponse\x12U\n" +
+	"\x0eCompactSession\x12 .troupe.v1.CompactSessionRequest\x1a!.troupe.v1.CompactSessionResponse\x12O\n" +
+	"\fClearSession\x12\x1e.troupe.v1.ClearSessionRequest\x1a\x1f.troupe.v1.ClearSessionResponse\x12R\n" +
+	"\rDeleteSession\x12\x1f.troupe.v1.DeleteSessionRequest\x1a .troupe.v1.DeleteSessionResponse\x12k\n" +
+	"\fSearchMemory\x12,.troupe.v1.SessionServiceSearchMemoryRequest\x1a-.troupe.v1.SessionServiceSearchMemoryResponseB\x9b\x01\n" +
 	"\rcom.troupe.v1B\fSessionProtoP\x01Z7github.com/troupe-dev/troupe/pkg/gen/troupe/v1;troupev1\xa2\x02\x03TXX\xaa\x02\tTroupe.V1\xca\x02\tTroupe\\V1\xe2\x02\x15Troupe\\V1\\GPBMetadata\xea\x02\n" +
 	"Troupe::V1b\x06proto3"
 
@@ -261,27 +1397,83 @@ func file_troupe_v1_session_proto_rawDescGZIP() []byte {
 	return file_troupe_v1_session_proto_rawDescData
 }
 
-var file_troupe_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_troupe_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_troupe_v1_session_proto_goTypes = []any{
-	(*GetSessionRequest)(nil),    // 0: troupe.v1.GetSessionRequest
-	(*GetSessionResponse)(nil),   // 1: troupe.v1.GetSessionResponse
-	(*ListMessagesRequest)(nil),  // 2: troupe.v1.ListMessagesRequest
-	(*ListMessagesResponse)(nil), // 3: troupe.v1.ListMessagesResponse
-	(*Session)(nil),              // 4: troupe.v1.Session
-	(*Message)(nil),              // 5: troupe.v1.Message
+	(*GetSessionRequest)(nil),                  // 0: troupe.v1.GetSessionRequest
+	(*GetSessionResponse)(nil),                 // 1: troupe.v1.GetSessionResponse
+	(*ListMessagesRequest)(nil),                // 2: troupe.v1.ListMessagesRequest
+	(*ListMessagesResponse)(nil),               // 3: troupe.v1.ListMessagesResponse
+	(*ListSessionsRequest)(nil),                // 4: troupe.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),               // 5: troupe.v1.ListSessionsResponse
+	(*GetSessionStateRequest)(nil),             // 6: troupe.v1.GetSessionStateRequest
+	(*GetSessionStateResponse)(nil),            // 7: troupe.v1.GetSessionStateResponse
+	(*ListArtifactsRequest)(nil),               // 8: troupe.v1.ListArtifactsRequest
+	(*ListArtifactsResponse)(nil),              // 9: troupe.v1.ListArtifactsResponse
+	(*GetArtifactRequest)(nil),                 // 10: troupe.v1.GetArtifactRequest
+	(*GetArtifactResponse)(nil),                // 11: troupe.v1.GetArtifactResponse
+	(*PauseSessionRequest)(nil),                // 12: troupe.v1.PauseSessionRequest
+	(*PauseSessionResponse)(nil),               // 13: troupe.v1.PauseSessionResponse
+	(*ResumeSessionRequest)(nil),               // 14: troupe.v1.ResumeSessionRequest
+	(*ResumeSessionResponse)(nil),              // 15: troupe.v1.ResumeSessionResponse
+	(*CompactSessionRequest)(nil),              // 16: troupe.v1.CompactSessionRequest
+	(*CompactSessionResponse)(nil),             // 17: troupe.v1.CompactSessionResponse
+	(*ClearSessionRequest)(nil),                // 18: troupe.v1.ClearSessionRequest
+	(*ClearSessionResponse)(nil),               // 19: troupe.v1.ClearSessionResponse
+	(*DeleteSessionRequest)(nil),               // 20: troupe.v1.DeleteSessionRequest
+	(*DeleteSessionResponse)(nil),              // 21: troupe.v1.DeleteSessionResponse
+	(*SessionServiceSearchMemoryRequest)(nil),  // 22: troupe.v1.SessionServiceSearchMemoryRequest
+	(*SessionServiceSearchMemoryResponse)(nil), // 23: troupe.v1.SessionServiceSearchMemoryResponse
+	nil,                     // 24: troupe.v1.GetSessionStateResponse.ValuesEntry
+	nil,                     // 25: troupe.v1.GetSessionStateResponse.RevisionsEntry
+	(*Session)(nil),         // 26: troupe.v1.Session
+	(*Message)(nil),         // 27: troupe.v1.Message
+	(*Artifact)(nil),        // 28: troupe.v1.Artifact
+	(CompactionStrategy)(0), // 29: troupe.v1.CompactionStrategy
+	(*Compaction)(nil),      // 30: troupe.v1.Compaction
+	(*MemoryHit)(nil),       // 31: troupe.v1.MemoryHit
 }
 var file_troupe_v1_session_proto_depIdxs = []int32{
-	4, // 0: troupe.v1.GetSessionResponse.session:type_name -> troupe.v1.Session
-	5, // 1: troupe.v1.ListMessagesResponse.messages:type_name -> troupe.v1.Message
-	0, // 2: troupe.v1.SessionService.GetSession:input_type -> troupe.v1.GetSessionRequest
-	2, // 3: troupe.v1.SessionService.ListMessages:input_type -> troupe.v1.ListMessagesRequest
-	1, // 4: troupe.v1.SessionService.GetSession:output_type -> troupe.v1.GetSessionResponse
-	3, // 5: troupe.v1.SessionService.ListMessages:output_type -> troupe.v1.ListMessagesResponse
-	4, // [4:6] is the sub-list for method output_type
-	2, // [2:4] is the sub-list for method input_type
-	2, // [2:2] is the sub-list for extension type_name
-	2, // [2:2] is the sub-list for extension extendee
-	0, // [0:2] is the sub-list for field type_name
+	26, // 0: troupe.v1.GetSessionResponse.session:type_name -> troupe.v1.Session
+	27, // 1: troupe.v1.ListMessagesResponse.messages:type_name -> troupe.v1.Message
+	26, // 2: troupe.v1.ListSessionsResponse.sessions:type_name -> troupe.v1.Session
+	24, // 3: troupe.v1.GetSessionStateResponse.values:type_name -> troupe.v1.GetSessionStateResponse.ValuesEntry
+	25, // 4: troupe.v1.GetSessionStateResponse.revisions:type_name -> troupe.v1.GetSessionStateResponse.RevisionsEntry
+	28, // 5: troupe.v1.ListArtifactsResponse.artifacts:type_name -> troupe.v1.Artifact
+	28, // 6: troupe.v1.GetArtifactResponse.artifact:type_name -> troupe.v1.Artifact
+	26, // 7: troupe.v1.PauseSessionResponse.session:type_name -> troupe.v1.Session
+	26, // 8: troupe.v1.ResumeSessionResponse.session:type_name -> troupe.v1.Session
+	29, // 9: troupe.v1.CompactSessionRequest.strategy:type_name -> troupe.v1.CompactionStrategy
+	30, // 10: troupe.v1.CompactSessionResponse.compaction:type_name -> troupe.v1.Compaction
+	31, // 11: troupe.v1.SessionServiceSearchMemoryResponse.hits:type_name -> troupe.v1.MemoryHit
+	0,  // 12: troupe.v1.SessionService.GetSession:input_type -> troupe.v1.GetSessionRequest
+	2,  // 13: troupe.v1.SessionService.ListMessages:input_type -> troupe.v1.ListMessagesRequest
+	4,  // 14: troupe.v1.SessionService.ListSessions:input_type -> troupe.v1.ListSessionsRequest
+	6,  // 15: troupe.v1.SessionService.GetSessionState:input_type -> troupe.v1.GetSessionStateRequest
+	8,  // 16: troupe.v1.SessionService.ListArtifacts:input_type -> troupe.v1.ListArtifactsRequest
+	10, // 17: troupe.v1.SessionService.GetArtifact:input_type -> troupe.v1.GetArtifactRequest
+	12, // 18: troupe.v1.SessionService.PauseSession:input_type -> troupe.v1.PauseSessionRequest
+	14, // 19: troupe.v1.SessionService.ResumeSession:input_type -> troupe.v1.ResumeSessionRequest
+	16, // 20: troupe.v1.SessionService.CompactSession:input_type -> troupe.v1.CompactSessionRequest
+	18, // 21: troupe.v1.SessionService.ClearSession:input_type -> troupe.v1.ClearSessionRequest
+	20, // 22: troupe.v1.SessionService.DeleteSession:input_type -> troupe.v1.DeleteSessionRequest
+	22, // 23: troupe.v1.SessionService.SearchMemory:input_type -> troupe.v1.SessionServiceSearchMemoryRequest
+	1,  // 24: troupe.v1.SessionService.GetSession:output_type -> troupe.v1.GetSessionResponse
+	3,  // 25: troupe.v1.SessionService.ListMessages:output_type -> troupe.v1.ListMessagesResponse
+	5,  // 26: troupe.v1.SessionService.ListSessions:output_type -> troupe.v1.ListSessionsResponse
+	7,  // 27: troupe.v1.SessionService.GetSessionState:output_type -> troupe.v1.GetSessionStateResponse
+	9,  // 28: troupe.v1.SessionService.ListArtifacts:output_type -> troupe.v1.ListArtifactsResponse
+	11, // 29: troupe.v1.SessionService.GetArtifact:output_type -> troupe.v1.GetArtifactResponse
+	13, // 30: troupe.v1.SessionService.PauseSession:output_type -> troupe.v1.PauseSessionResponse
+	15, // 31: troupe.v1.SessionService.ResumeSession:output_type -> troupe.v1.ResumeSessionResponse
+	17, // 32: troupe.v1.SessionService.CompactSession:output_type -> troupe.v1.CompactSessionResponse
+	19, // 33: troupe.v1.SessionService.ClearSession:output_type -> troupe.v1.ClearSessionResponse
+	21, // 34: troupe.v1.SessionService.DeleteSession:output_type -> troupe.v1.DeleteSessionResponse
+	23, // 35: troupe.v1.SessionService.SearchMemory:output_type -> troupe.v1.SessionServiceSearchMemoryResponse
+	24, // [24:36] is the sub-list for method output_type
+	12, // [12:24] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_session_proto_init() }
@@ -291,13 +1483,17 @@ func file_troupe_v1_session_proto_init() {
 	}
 	file_troupe_v1_memory_proto_init()
 	file_troupe_v1_types_proto_init()
+	file_troupe_v1_session_proto_msgTypes[11].OneofWrappers = []any{
+		(*GetArtifactResponse_Artifact)(nil),
+		(*GetArtifactResponse_Chunk)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_session_proto_rawDesc), len(file_troupe_v1_session_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   4,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -19,8 +19,18 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	SessionService_GetSession_FullMethodName   = "/troupe.v1.SessionService/GetSession"
-	SessionService_ListMessages_FullMethodName = "/troupe.v1.SessionService/ListMessages"
+	SessionService_GetSession_FullMethodName      = "/troupe.v1.SessionService/GetSession"
+	SessionService_ListMessages_FullMethodName    = "/troupe.v1.SessionService/ListMessages"
+	SessionService_ListSessions_FullMethodName    = "/troupe.v1.SessionService/ListSessions"
+	SessionService_GetSessionState_FullMethodName = "/troupe.v1.SessionService/GetSessionState"
+	SessionService_ListArtifacts_FullMethodName   = "/troupe.v1.SessionService/ListArtifacts"
+	SessionService_GetArtifact_FullMethodName     = "/troupe.v1.SessionService/GetArtifact"
+	SessionService_PauseSession_FullMethodName    = "/troupe.v1.SessionService/PauseSession"
+	SessionService_ResumeSession_FullMethodName   = "/troupe.v1.SessionService/ResumeSession"
+	SessionService_CompactSession_FullMethodName  = "/troupe.v1.SessionService/CompactSession"
+	SessionService_ClearSession_FullMethodName    = "/troupe.v1.SessionService/ClearSession"
+	SessionService_DeleteSession_FullMethodName   = "/troupe.v1.SessionService/DeleteSession"
+	SessionService_SearchMemory_FullMethodName    = "/troupe.v1.SessionService/SearchMemory"
 )
 
 // SessionServiceClient is the client API for SessionService service.
@@ -35,6 +45,36 @@ type SessionServiceClient interface {
 	// ListMessages returns the messages of a session, oldest first, a page at a time.
 	// Fails with NOT_FOUND.
 	ListMessages(ctx context.Context, in *ListMessagesRequest, opts ...grpc.CallOption) (*ListMessagesResponse, error)
+	// ListSessions returns sessions, those made last first, a page at a time.
+	ListSessions(ctx context.Context, in *ListSessionsRequest, opts ...grpc.CallOption) (*ListSessionsResponse, error)
+	// GetSessionState returns the state that the session sees: its own keys, the app: keys, and the
+	// user: keys of its user. Fails with NOT_FOUND.
+	GetSessionState(ctx context.Context, in *GetSessionStateRequest, opts ...grpc.CallOption) (*GetSessionStateResponse, error)
+	// ListArtifacts returns all versions of the session's artifacts, by name and version.
+	// Fails with NOT_FOUND when there is no such session.
+	ListArtifacts(ctx context.Context, in *ListArtifactsRequest, opts ...grpc.CallOption) (*ListArtifactsResponse, error)
+	// GetArtifact streams an artifact: first what it is, then its bytes from the offset on.
+	// Fails with NOT_FOUND.
+	GetArtifact(ctx context.Context, in *GetArtifactRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GetArtifactResponse], error)
+	// PauseSession sets a session aside; its next turn resumes it. Fails with SESSION_BUSY
+	// while a turn is open, NOT_FOUND.
+	PauseSession(ctx context.Context, in *PauseSessionRequest, opts ...grpc.CallOption) (*PauseSessionResponse, error)
+	// ResumeSession makes a paused session ready. One that is not paused stays as it is.
+	// Fails with NOT_FOUND.
+	ResumeSession(ctx context.Context, in *ResumeSessionRequest, opts ...grpc.CallOption) (*ResumeSessionResponse, error)
+	// CompactSession replaces the oldest messages by a summary. A tool call is never parted
+	// from its result. Fails with SESSION_BUSY while a turn is open, NOT_FOUND.
+	CompactSession(ctx context.Context, in *CompactSessionRequest, opts ...grpc.CallOption) (*CompactSessionResponse, error)
+	// ClearSession removes the messages, the summary, the state and the artifacts of a
+	// session, which stays usable. Fails with SESSION_BUSY while a turn is open, NOT_FOUND.
+	ClearSession(ctx context.Context, in *ClearSessionRequest, opts ...grpc.CallOption) (*ClearSessionResponse, error)
+	// DeleteSession removes everything of a session, cancels its open turn, and leaves a mark
+	// for a week so that nothing late brings it back. Deleting it again is OK. Fails with
+	// NOT_FOUND when it never was.
+	DeleteSession(ctx context.Context, in *DeleteSessionRequest, opts ...grpc.CallOption) (*DeleteSessionResponse, error)
+	// SearchMemory finds messages in a user's sessions that hold words of the query: those
+	// with the most of them first, and then the latest.
+	SearchMemory(ctx context.Context, in *SessionServiceSearchMemoryRequest, opts ...grpc.CallOption) (*SessionServiceSearchMemoryResponse, error)
 }
 
 type sessionServiceClient struct {
@@ -65,6 +105,115 @@ func (c *sessionServiceClient) ListMessages(ctx context.Context, in *ListMessage
 	return out, nil
 }
 
+func (c *sessionServiceClient) ListSessions(ctx context.Context, in *ListSessionsRequest, opts ...grpc.CallOption) (*ListSessionsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListSessionsResponse)
+	err := c.cc.Invoke(ctx, SessionService_ListSessions_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *sessionServiceClient) GetSessionState(ctx context.Context, in *GetSessionStateRequest, opts ...grpc.CallOption) (*GetSessionStateResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetSessionStateResponse)
+	err := c.cc.Invoke(ctx, SessionService_GetSessionState_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *sessionServiceClient) ListArtifacts(ctx context.Context, in *ListArtifactsRequest, opts ...grpc.CallOption) (*ListArtifactsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListArtifactsResponse)
+	err := c.cc.Invoke(ctx, SessionService_ListArtifacts_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *sessionServiceClient) GetArtifact(ctx context.Context, in *GetArtifactRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GetArtifactResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &SessionService_ServiceDesc.Streams[0], SessionService_GetArtifact_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[GetArtifactRequest, GetArtifactResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SessionService_GetArtifactClient = grpc.ServerStreamingClient[GetArtifactResponse]
+
+func (c *sessionServiceClient) PauseSession(ctx context.Context, in *PauseSessionRequest, opts ...grpc.CallOption) (*PauseSessionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PauseSessionResponse)
+	err := c.cc.Invoke(ctx, SessionService_PauseSession_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *sessionServiceClient) ResumeSession(ctx context.Context, in *ResumeSessionRequest, opts ...grpc.CallOption) (*ResumeSessionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ResumeSessionResponse)
+	err := c.cc.Invoke(ctx, SessionService_ResumeSession_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *sessionServiceClient) CompactSession(ctx context.Context, in *CompactSessionRequest, opts ...grpc.CallOption) (*CompactSessionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CompactSessionResponse)
+	err := c.cc.Invoke(ctx, SessionService_CompactSession_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *sessionServiceClient) ClearSession(ctx context.Context, in *ClearSessionRequest, opts ...grpc.CallOption) (*ClearSessionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ClearSessionResponse)
+	err := c.cc.Invoke(ctx, SessionService_ClearSession_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *sessionServiceClient) DeleteSession(ctx context.Context, in *DeleteSessionRequest, opts ...grpc.CallOption) (*DeleteSessionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeleteSessionResponse)
+	err := c.cc.Invoke(ctx, SessionService_DeleteSession_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *sessionServiceClient) SearchMemory(ctx context.Context, in *SessionServiceSearchMemoryRequest, opts ...grpc.CallOption) (*SessionServiceSearchMemoryResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SessionServiceSearchMemoryResponse)
+	err := c.cc.Invoke(ctx, SessionService_SearchMemory_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // SessionServiceServer is the server API for SessionService service.
 // All implementations must embed UnimplementedSessionServiceServer
 // for forward compatibility.
@@ -77,6 +226,36 @@ type SessionServiceServer interface {
 	// ListMessages returns the messages of a session, oldest first, a page at a time.
 	// Fails with NOT_FOUND.
 	ListMessages(context.Context, *ListMessagesRequest) (*ListMessagesResponse, error)
+	// ListSessions returns sessions, those made last first, a page at a time.
+	ListSessions(context.Context, *ListSessionsRequest) (*ListSessionsResponse, error)
+	// GetSessionState returns the state that the session sees: its own keys, the app: keys, and the
+	// user: keys of its user. Fails with NOT_FOUND.
+	GetSessionState(context.Context, *GetSessionStateRequest) (*GetSessionStateResponse, error)
+	// ListArtifacts returns all versions of the session's artifacts, by name and version.
+	// Fails with NOT_FOUND when there is no such session.
+	ListArtifacts(context.Context, *ListArtifactsRequest) (*ListArtifactsResponse, error)
+	// GetArtifact streams an artifact: first what it is, then its bytes from the offset on.
+	// Fails with NOT_FOUND.
+	GetArtifact(*GetArtifactRequest, grpc.ServerStreamingServer[GetArtifactResponse]) error
+	// PauseSession sets a session aside; its next turn resumes it. Fails with SESSION_BUSY
+	// while a turn is open, NOT_FOUND.
+	PauseSession(context.Context, *PauseSessionRequest) (*PauseSessionResponse, error)
+	// ResumeSession makes a paused session ready. One that is not paused stays as it is.
+	// Fails with NOT_FOUND.
+	ResumeSession(context.Context, *ResumeSessionRequest) (*ResumeSessionResponse, error)
+	// CompactSession replaces the oldest messages by a summary. A tool call is never parted
+	// from its result. Fails with SESSION_BUSY while a turn is open, NOT_FOUND.
+	CompactSession(context.Context, *CompactSessionRequest) (*CompactSessionResponse, error)
+	// ClearSession removes the messages, the summary, the state and the artifacts of a
+	// session, which stays usable. Fails with SESSION_BUSY while a turn is open, NOT_FOUND.
+	ClearSession(context.Context, *ClearSessionRequest) (*ClearSessionResponse, error)
+	// DeleteSession removes everything of a session, cancels its open turn, and leaves a mark
+	// for a week so that nothing late brings it back. Deleting it again is OK. Fails with
+	// NOT_FOUND when it never was.
+	DeleteSession(context.Context, *DeleteSessionRequest) (*DeleteSessionResponse, error)
+	// SearchMemory finds messages in a user's sessions that hold words of the query: those
+	// with the most of them first, and then the latest.
+	SearchMemory(context.Context, *SessionServiceSearchMemoryRequest) (*SessionServiceSearchMemoryResponse, error)
 	mustEmbedUnimplementedSessionServiceServer()
 }
 
@@ -92,6 +271,36 @@ func (UnimplementedSessionServiceServer) GetSession(context.Context, *GetSession
 }
 func (UnimplementedSessionServiceServer) ListMessages(context.Context, *ListMessagesRequest) (*ListMessagesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListMessages not implemented")
+}
+func (UnimplementedSessionServiceServer) ListSessions(context.Context, *ListSessionsRequest) (*ListSessionsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListSessions not implemented")
+}
+func (UnimplementedSessionServiceServer) GetSessionState(context.Context, *GetSessionStateRequest) (*GetSessionStateResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetSessionState not implemented")
+}
+func (UnimplementedSessionServiceServer) ListArtifacts(context.Context, *ListArtifactsRequest) (*ListArtifactsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListArtifacts not implemented")
+}
+func (UnimplementedSessionServiceServer) GetArtifact(*GetArtifactRequest, grpc.ServerStreamingServer[GetArtifactResponse]) error {
+	return status.Error(codes.Unimplemented, "method GetArtifact not implemented")
+}
+func (UnimplementedSessionServiceServer) PauseSession(context.Context, *PauseSessionRequest) (*PauseSessionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PauseSession not implemented")
+}
+func (UnimplementedSessionServiceServer) ResumeSession(context.Context, *ResumeSessionRequest) (*ResumeSessionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ResumeSession not implemented")
+}
+func (UnimplementedSessionServiceServer) CompactSession(context.Context, *CompactSessionRequest) (*CompactSessionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CompactSession not implemented")
+}
+func (UnimplementedSessionServiceServer) ClearSession(context.Context, *ClearSessionRequest) (*ClearSessionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ClearSession not implemented")
+}
+func (UnimplementedSessionServiceServer) DeleteSession(context.Context, *DeleteSessionRequest) (*DeleteSessionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeleteSession not implemented")
+}
+func (UnimplementedSessionServiceServer) SearchMemory(context.Context, *SessionServiceSearchMemoryRequest) (*SessionServiceSearchMemoryResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SearchMemory not implemented")
 }
 func (UnimplementedSessionServiceServer) mustEmbedUnimplementedSessionServiceServer() {}
 func (UnimplementedSessionServiceServer) testEmbeddedByValue()                        {}
@@ -150,6 +359,179 @@ func _SessionService_ListMessages_Handler(srv interface{}, ctx context.Context, 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _SessionService_ListSessions_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListSessionsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SessionServiceServer).ListSessions(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SessionService_ListSessions_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SessionServiceServer).ListSessions(ctx, req.(*ListSessionsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SessionService_GetSessionState_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetSessionStateRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SessionServiceServer).GetSessionState(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SessionService_GetSessionState_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SessionServiceServer).GetSessionState(ctx, req.(*GetSessionStateRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SessionService_ListArtifacts_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListArtifactsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SessionServiceServer).ListArtifacts(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SessionService_ListArtifacts_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SessionServiceServer).ListArtifacts(ctx, req.(*ListArtifactsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SessionService_GetArtifact_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(GetArtifactRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(SessionServiceServer).GetArtifact(m, &grpc.GenericServerStream[GetArtifactRequest, GetArtifactResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SessionService_GetArtifactServer = grpc.ServerStreamingServer[GetArtifactResponse]
+
+func _SessionService_PauseSession_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PauseSessionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SessionServiceServer).PauseSession(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SessionService_PauseSession_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SessionServiceServer).PauseSession(ctx, req.(*PauseSessionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SessionService_ResumeSession_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ResumeSessionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SessionServiceServer).ResumeSession(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SessionService_ResumeSession_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SessionServiceServer).ResumeSession(ctx, req.(*ResumeSessionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SessionService_CompactSession_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CompactSessionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SessionServiceServer).CompactSession(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SessionService_CompactSession_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SessionServiceServer).CompactSession(ctx, req.(*CompactSessionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SessionService_ClearSession_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ClearSessionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SessionServiceServer).ClearSession(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SessionService_ClearSession_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SessionServiceServer).ClearSession(ctx, req.(*ClearSessionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SessionService_DeleteSession_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeleteSessionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SessionServiceServer).DeleteSession(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SessionService_DeleteSession_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SessionServiceServer).DeleteSession(ctx, req.(*DeleteSessionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SessionService_SearchMemory_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SessionServiceSearchMemoryRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SessionServiceServer).SearchMemory(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SessionService_SearchMemory_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SessionServiceServer).SearchMemory(ctx, req.(*SessionServiceSearchMemoryRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // SessionService_ServiceDesc is the grpc.ServiceDesc for SessionService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -165,7 +547,49 @@ var SessionService_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "ListMessages",
 			Handler:    _SessionService_ListMessages_Handler,
 		},
+		{
+			MethodName: "ListSessions",
+			Handler:    _SessionService_ListSessions_Handler,
+		},
+		{
+			MethodName: "GetSessionState",
+			Handler:    _SessionService_GetSessionState_Handler,
+		},
+		{
+			MethodName: "ListArtifacts",
+			Handler:    _SessionService_ListArtifacts_Handler,
+		},
+		{
+			MethodName: "PauseSession",
+			Handler:    _SessionService_PauseSession_Handler,
+		},
+		{
+			MethodName: "ResumeSession",
+			Handler:    _SessionService_ResumeSession_Handler,
+		},
+		{
+			MethodName: "CompactSession",
+			Handler:    _SessionService_CompactSession_Handler,
+		},
+		{
+			MethodName: "ClearSession",
+			Handler:    _SessionService_ClearSession_Handler,
+		},
+		{
+			MethodName: "DeleteSession",
+			Handler:    _SessionService_DeleteSession_Handler,
+		},
+		{
+			MethodName: "SearchMemory",
+			Handler:    _SessionService_SearchMemory_Handler,
+		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "GetArtifact",
+			Handler:       _SessionService_GetArtifact_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "troupe/v1/session.proto",
 }

@@ -33,6 +33,10 @@ const (
 	Role_ROLE_USER Role = 1
 	// An agent; author names it.
 	Role_ROLE_ASSISTANT Role = 2
+	// A tool that answers a call of an assistant message; tool_call_id names the call.
+	Role_ROLE_TOOL Role = 3
+	// The memory service: what the messages said that a compaction took out.
+	Role_ROLE_SUMMARY Role = 4
 )
 
 // Enum value maps for Role.
@@ -41,11 +45,15 @@ var (
 		0: "ROLE_UNSPECIFIED",
 		1: "ROLE_USER",
 		2: "ROLE_ASSISTANT",
+		3: "ROLE_TOOL",
+		4: "ROLE_SUMMARY",
 	}
 	Role_value = map[string]int32{
 		"ROLE_UNSPECIFIED": 0,
 		"ROLE_USER":        1,
 		"ROLE_ASSISTANT":   2,
+		"ROLE_TOOL":        3,
+		"ROLE_SUMMARY":     4,
 	}
 )
 
@@ -90,6 +98,8 @@ const (
 	TurnOutcome_TURN_OUTCOME_CANCELLED TurnOutcome = 3
 	// An agent asks something; the next turn of the session answers it.
 	TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED TurnOutcome = 4
+	// An agent needs an authorization; the next turn of the session brings it.
+	TurnOutcome_TURN_OUTCOME_AUTH_REQUIRED TurnOutcome = 5
 )
 
 // Enum value maps for TurnOutcome.
@@ -100,6 +110,7 @@ var (
 		2: "TURN_OUTCOME_FAILED",
 		3: "TURN_OUTCOME_CANCELLED",
 		4: "TURN_OUTCOME_INPUT_REQUIRED",
+		5: "TURN_OUTCOME_AUTH_REQUIRED",
 	}
 	TurnOutcome_value = map[string]int32{
 		"TURN_OUTCOME_UNSPECIFIED":    0,
@@ -107,6 +118,7 @@ var (
 		"TURN_OUTCOME_FAILED":         2,
 		"TURN_OUTCOME_CANCELLED":      3,
 		"TURN_OUTCOME_INPUT_REQUIRED": 4,
+		"TURN_OUTCOME_AUTH_REQUIRED":  5,
 	}
 )
 
@@ -137,6 +149,70 @@ func (TurnOutcome) EnumDescriptor() ([]byte, []int) {
 	return file_troupe_v1_types_proto_rawDescGZIP(), []int{1}
 }
 
+// ToolCall is a model's wish to run a tool.
+type ToolCall struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// id is unique within the step.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// name of the tool, as the model gave it.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// arguments are a JSON object, as the model wrote it.
+	Arguments     string `protobuf:"bytes,3,opt,name=arguments,proto3" json:"arguments,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ToolCall) Reset() {
+	*x = ToolCall{}
+	mi := &file_troupe_v1_types_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ToolCall) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ToolCall) ProtoMessage() {}
+
+func (x *ToolCall) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_types_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ToolCall.ProtoReflect.Descriptor instead.
+func (*ToolCall) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_types_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *ToolCall) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ToolCall) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ToolCall) GetArguments() string {
+	if x != nil {
+		return x.Arguments
+	}
+	return ""
+}
+
 // Part is one piece of a message.
 type Part struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -152,7 +228,7 @@ type Part struct {
 
 func (x *Part) Reset() {
 	*x = Part{}
-	mi := &file_troupe_v1_types_proto_msgTypes[0]
+	mi := &file_troupe_v1_types_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -164,7 +240,7 @@ func (x *Part) String() string {
 func (*Part) ProtoMessage() {}
 
 func (x *Part) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_types_proto_msgTypes[0]
+	mi := &file_troupe_v1_types_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -177,7 +253,7 @@ func (x *Part) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Part.ProtoReflect.Descriptor instead.
 func (*Part) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_types_proto_rawDescGZIP(), []int{0}
+	return file_troupe_v1_types_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *Part) GetContent() isPart_Content {
@@ -217,20 +293,27 @@ type Message struct {
 	Role Role `protobuf:"varint,2,opt,name=role,proto3,enum=troupe.v1.Role" json:"role,omitempty"`
 	// author is the name of the agent that speaks; empty for the user.
 	Author string `protobuf:"bytes,3,opt,name=author,proto3" json:"author,omitempty"`
-	// parts are the content, in order. A message holds at most 256 KiB.
+	// parts are the content, in order. A message holds at most 256 KiB. Only a message with
+	// tool_calls may have none.
 	Parts []*Part `protobuf:"bytes,4,rep,name=parts,proto3" json:"parts,omitempty"`
 	// turn is the number of the turn in which the message was said, from 1. Assigned by
 	// the memory service.
 	Turn int32 `protobuf:"varint,5,opt,name=turn,proto3" json:"turn,omitempty"`
 	// time is when the memory service stored it.
-	Time          *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=time,proto3" json:"time,omitempty"`
+	Time *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=time,proto3" json:"time,omitempty"`
+	// tool_calls are what an assistant message asks to run.
+	ToolCalls []*ToolCall `protobuf:"bytes,7,rep,name=tool_calls,json=toolCalls,proto3" json:"tool_calls,omitempty"`
+	// tool_call_id is the call that a tool message answers.
+	ToolCallId string `protobuf:"bytes,8,opt,name=tool_call_id,json=toolCallId,proto3" json:"tool_call_id,omitempty"`
+	// partial marks what was said before its turn failed.
+	Partial       bool `protobuf:"varint,9,opt,name=partial,proto3" json:"partial,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Message) Reset() {
 	*x = Message{}
-	mi := &file_troupe_v1_types_proto_msgTypes[1]
+	mi := &file_troupe_v1_types_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -242,7 +325,7 @@ func (x *Message) String() string {
 func (*Message) ProtoMessage() {}
 
 func (x *Message) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_types_proto_msgTypes[1]
+	mi := &file_troupe_v1_types_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -255,7 +338,7 @@ func (x *Message) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Message.ProtoReflect.Descriptor instead.
 func (*Message) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_types_proto_rawDescGZIP(), []int{1}
+	return file_troupe_v1_types_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Message) GetSequence() int64 {
@@ -300,6 +383,27 @@ func (x *Message) GetTime() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Message) GetToolCalls() []*ToolCall {
+	if x != nil {
+		return x.ToolCalls
+	}
+	return nil
+}
+
+func (x *Message) GetToolCallId() string {
+	if x != nil {
+		return x.ToolCallId
+	}
+	return ""
+}
+
+func (x *Message) GetPartial() bool {
+	if x != nil {
+		return x.Partial
+	}
+	return false
+}
+
 // Usage is what model calls consumed.
 type Usage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -315,7 +419,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_troupe_v1_types_proto_msgTypes[2]
+	mi := &file_troupe_v1_types_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -327,7 +431,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_types_proto_msgTypes[2]
+	mi := &file_troupe_v1_types_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -340,7 +444,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_types_proto_rawDescGZIP(), []int{2}
+	return file_troupe_v1_types_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Usage) GetInputTokens() int64 {
@@ -401,7 +505,7 @@ type StepResult struct {
 
 func (x *StepResult) Reset() {
 	*x = StepResult{}
-	mi := &file_troupe_v1_types_proto_msgTypes[3]
+	mi := &file_troupe_v1_types_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -413,7 +517,7 @@ func (x *StepResult) String() string {
 func (*StepResult) ProtoMessage() {}
 
 func (x *StepResult) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_types_proto_msgTypes[3]
+	mi := &file_troupe_v1_types_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -426,7 +530,7 @@ func (x *StepResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepResult.ProtoReflect.Descriptor instead.
 func (*StepResult) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_types_proto_rawDescGZIP(), []int{3}
+	return file_troupe_v1_types_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *StepResult) GetStep() int32 {
@@ -524,19 +628,28 @@ var File_troupe_v1_types_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_types_proto_rawDesc = "" +
 	"\n" +
-	"\x15troupe/v1/types.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17troupe/v1/failure.proto\"9\n" +
+	"\x15troupe/v1/types.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17troupe/v1/failure.proto\"k\n" +
+	"\bToolCall\x12\x18\n" +
+	"\x02id\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x02id\x12\x1c\n" +
+	"\x04name\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x04name\x12'\n" +
+	"\targuments\x18\x03 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10R\targuments\"9\n" +
 	"\x04Part\x12\x1f\n" +
 	"\x04text\x18\x01 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10H\x00R\x04textB\x10\n" +
-	"\acontent\x12\x05\xbaH\x02\b\x01\"\xee\x01\n" +
+	"\acontent\x12\x05\xbaH\x02\b\x01\"\xf4\x03\n" +
 	"\aMessage\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x03R\bsequence\x12/\n" +
 	"\x04role\x18\x02 \x01(\x0e2\x0f.troupe.v1.RoleB\n" +
 	"\xbaH\a\x82\x01\x04\x10\x01 \x00R\x04role\x12\x1f\n" +
-	"\x06author\x18\x03 \x01(\tB\a\xbaH\x04r\x02\x18?R\x06author\x121\n" +
-	"\x05parts\x18\x04 \x03(\v2\x0f.troupe.v1.PartB\n" +
-	"\xbaH\a\x92\x01\x04\b\x01\x10@R\x05parts\x12\x12\n" +
+	"\x06author\x18\x03 \x01(\tB\a\xbaH\x04r\x02\x18?R\x06author\x12/\n" +
+	"\x05parts\x18\x04 \x03(\v2\x0f.troupe.v1.PartB\b\xbaH\x05\x92\x01\x02\x10@R\x05parts\x12\x12\n" +
 	"\x04turn\x18\x05 \x01(\x05R\x04turn\x12.\n" +
-	"\x04time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\"p\n" +
+	"\x04time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12<\n" +
+	"\n" +
+	"tool_calls\x18\a \x03(\v2\x13.troupe.v1.ToolCallB\b\xbaH\x05\x92\x01\x02\x10@R\ttoolCalls\x12*\n" +
+	"\ftool_call_id\x18\b \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\n" +
+	"toolCallId\x12\x18\n" +
+	"\apartial\x18\t \x01(\bR\apartial:\x81\x01\xbaH~\x1a|\n" +
+	"\rmessage.empty\x126parts: a message without tool_calls needs at least one\x1a3this.parts.size() > 0 || this.tool_calls.size() > 0\"p\n" +
 	"\x05Usage\x12!\n" +
 	"\finput_tokens\x18\x01 \x01(\x03R\vinputTokens\x12#\n" +
 	"\routput_tokens\x18\x02 \x01(\x03R\foutputTokens\x12\x1f\n" +
@@ -563,17 +676,20 @@ const file_troupe_v1_types_proto_rawDesc = "" +
 	"confidence\x88\x01\x01\x12\x1a\n" +
 	"\bsequence\x18\f \x01(\x03R\bsequence\x12,\n" +
 	"\afailure\x18\r \x01(\v2\x12.troupe.v1.FailureR\afailureB\r\n" +
-	"\v_confidence*?\n" +
+	"\v_confidence*`\n" +
 	"\x04Role\x12\x14\n" +
 	"\x10ROLE_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tROLE_USER\x10\x01\x12\x12\n" +
-	"\x0eROLE_ASSISTANT\x10\x02*\x9d\x01\n" +
+	"\x0eROLE_ASSISTANT\x10\x02\x12\r\n" +
+	"\tROLE_TOOL\x10\x03\x12\x10\n" +
+	"\fROLE_SUMMARY\x10\x04*\xbd\x01\n" +
 	"\vTurnOutcome\x12\x1c\n" +
 	"\x18TURN_OUTCOME_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16TURN_OUTCOME_COMPLETED\x10\x01\x12\x17\n" +
 	"\x13TURN_OUTCOME_FAILED\x10\x02\x12\x1a\n" +
 	"\x16TURN_OUTCOME_CANCELLED\x10\x03\x12\x1f\n" +
-	"\x1bTURN_OUTCOME_INPUT_REQUIRED\x10\x04B\x99\x01\n" +
+	"\x1bTURN_OUTCOME_INPUT_REQUIRED\x10\x04\x12\x1e\n" +
+	"\x1aTURN_OUTCOME_AUTH_REQUIRED\x10\x05B\x99\x01\n" +
 	"\rcom.troupe.v1B\n" +
 	"TypesProtoP\x01Z7github.com/troupe-dev/troupe/pkg/gen/troupe/v1;troupev1\xa2\x02\x03TXX\xaa\x02\tTroupe.V1\xca\x02\tTroupe\\V1\xe2\x02\x15Troupe\\V1\\GPBMetadata\xea\x02\n" +
 	"Troupe::V1b\x06proto3"
@@ -591,28 +707,30 @@ func file_troupe_v1_types_proto_rawDescGZIP() []byte {
 }
 
 var file_troupe_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_troupe_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_troupe_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
 var file_troupe_v1_types_proto_goTypes = []any{
 	(Role)(0),                     // 0: troupe.v1.Role
 	(TurnOutcome)(0),              // 1: troupe.v1.TurnOutcome
-	(*Part)(nil),                  // 2: troupe.v1.Part
-	(*Message)(nil),               // 3: troupe.v1.Message
-	(*Usage)(nil),                 // 4: troupe.v1.Usage
-	(*StepResult)(nil),            // 5: troupe.v1.StepResult
-	(*timestamppb.Timestamp)(nil), // 6: google.protobuf.Timestamp
-	(*Failure)(nil),               // 7: troupe.v1.Failure
+	(*ToolCall)(nil),              // 2: troupe.v1.ToolCall
+	(*Part)(nil),                  // 3: troupe.v1.Part
+	(*Message)(nil),               // 4: troupe.v1.Message
+	(*Usage)(nil),                 // 5: troupe.v1.Usage
+	(*StepResult)(nil),            // 6: troupe.v1.StepResult
+	(*timestamppb.Timestamp)(nil), // 7: google.protobuf.Timestamp
+	(*Failure)(nil),               // 8: troupe.v1.Failure
 }
 var file_troupe_v1_types_proto_depIdxs = []int32{
 	0, // 0: troupe.v1.Message.role:type_name -> troupe.v1.Role
-	2, // 1: troupe.v1.Message.parts:type_name -> troupe.v1.Part
-	6, // 2: troupe.v1.Message.time:type_name -> google.protobuf.Timestamp
-	4, // 3: troupe.v1.StepResult.usage:type_name -> troupe.v1.Usage
-	7, // 4: troupe.v1.StepResult.failure:type_name -> troupe.v1.Failure
-	5, // [5:5] is the sub-list for method output_type
-	5, // [5:5] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	3, // 1: troupe.v1.Message.parts:type_name -> troupe.v1.Part
+	7, // 2: troupe.v1.Message.time:type_name -> google.protobuf.Timestamp
+	2, // 3: troupe.v1.Message.tool_calls:type_name -> troupe.v1.ToolCall
+	5, // 4: troupe.v1.StepResult.usage:type_name -> troupe.v1.Usage
+	8, // 5: troupe.v1.StepResult.failure:type_name -> troupe.v1.Failure
+	6, // [6:6] is the sub-list for method output_type
+	6, // [6:6] is the sub-list for method input_type
+	6, // [6:6] is the sub-list for extension type_name
+	6, // [6:6] is the sub-list for extension extendee
+	0, // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_types_proto_init() }
@@ -621,17 +739,17 @@ func file_troupe_v1_types_proto_init() {
 		return
 	}
 	file_troupe_v1_failure_proto_init()
-	file_troupe_v1_types_proto_msgTypes[0].OneofWrappers = []any{
+	file_troupe_v1_types_proto_msgTypes[1].OneofWrappers = []any{
 		(*Part_Text)(nil),
 	}
-	file_troupe_v1_types_proto_msgTypes[3].OneofWrappers = []any{}
+	file_troupe_v1_types_proto_msgTypes[4].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_types_proto_rawDesc), len(file_troupe_v1_types_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   4,
+			NumMessages:   5,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

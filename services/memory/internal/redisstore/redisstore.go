@@ -72,8 +72,9 @@ type Config struct {
 // Store is the MEMORY tier over one Redis. It takes the bounds of package memory for
 // granted: the RPC edge checks them. Safe for concurrent use; Close it.
 type Store struct {
-	redis *redisconn.Conn
-	cfg   Config
+	memory.Store // until all of it is here
+	redis        *redisconn.Conn
+	cfg          Config
 
 	begin, commit, fail *redis.Script
 }

@@ -1,0 +1,73 @@
+package execution
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base32"
+	"fmt"
+	"strings"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+)
+
+// Effect says what running a tool again would do (guarantees 2.8).
+type Effect string
+
+// The effects. The zero Effect is taken as AtMostOnce: nobody said that it is less.
+const (
+	Read       Effect = "read"         // nothing; it may run any number of times
+	Idempotent Effect = "idempotent"   // nothing new under the same idempotency key
+	AtMostOnce Effect = "at_most_once" // harm; when in doubt it is not run again
+)
+
+// Phase says whether an entry of the journal is about what is to be done, or what came of
+// it.
+type Phase string
+
+// The phases. A model has only Done: asking it again does no harm.
+const (
+	Intent Phase = "intent"
+	Done   Phase = "done"
+)
+
+// Entry is one thing that happened inside a step. Each model call and each tool call of a
+// step has its own number, from 1 in the order in which they happen; each phase of a number
+// is written once and never changes.
+type Entry struct {
+	Number int
+	Phase  Phase
+	Digest string // of what was asked of the tool: CallDigest; empty for a model
+	Tool   string // empty for a model
+	Effect Effect // of the tool
+
+	Reply conversation.Message // what the model said
+	Usage Usage                // of the model call
+
+	Status string // how the tool ended, as event.ToolStatus has it
+	Text   string // what it gave back
+}
+
+// Journal is what a step may know of the attempts before it, and leaves for those after it.
+// It is used by one goroutine at a time.
+type Journal interface {
+	// Replay finds an entry that an attempt before this one left.
+	Replay(number int, phase Phase) (Entry, bool)
+	// Record notes an entry. It may become durable later, but in order.
+	Record(e Entry)
+	// Sync returns once all that was recorded is durable. Modes: fenced when another attempt
+	// has the step, nondeterminism when an entry differs from the one that is stored.
+	Sync(ctx context.Context) error
+}
+
+// CallDigest is that of a tool call: the same for the same tool and arguments only.
+func CallDigest(tool, arguments string) string {
+	sum := sha256.Sum256([]byte(tool + "\x00" + arguments))
+	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:26]
+}
+
+// CallKey is the idempotency key of a tool call: the same in all attempts of the step. It
+// depends neither on the attempt nor on the id that a model gave the call.
+func CallKey(turnID string, step, number int) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s|%d|%d", turnID, step, number))
+	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:26]
+}

@@ -1,0 +1,65 @@
+package memory
+
+import (
+	"context"
+	"time"
+
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// Limits of artifacts (guarantees S9).
+const (
+	MaxArtifactBytes    = 64 << 20
+	MaxArtifactName     = 256       // bytes
+	MaxArtifacts        = 1000      // versions in a session
+	MaxSessionArtifacts = 256 << 20 // bytes of all versions of a session
+	// ArtifactChunk is the size of the pieces in which content is written and read. Only the
+	// last piece may be shorter.
+	ArtifactChunk = 512 << 10
+)
+
+// Artifacts are what turns make, in versions. Content is known by its digest: equal content
+// of a session is stored once, and what is stored need not be sent again.
+type Artifacts interface {
+	// StageArtifact returns how many bytes of a content are stored already; all of them when
+	// it is complete. What is staged and not put within a day is forgotten. Modes: fenced,
+	// turn_not_open, resource_quota, not_found.
+	StageArtifact(ctx context.Context, h Hold, c Content) (int64, error)
+	// AppendArtifact stores the next piece of a content, at the offset where it ends so far.
+	// A piece that is stored already is passed over. Modes: base_mismatch with the offset at
+	// which to go on as a fact; user_invalid_input when a piece has the wrong length, or the
+	// last piece is there and the bytes do not have the digest: then they are forgotten;
+	// fenced, turn_not_open, not_found.
+	AppendArtifact(ctx context.Context, h Hold, c Content, offset int64, piece []byte) error
+	// PutArtifact makes a staged content the next version of the artifact. The same content
+	// as the latest version makes no new one. Modes: base_mismatch when bytes are missing;
+	// resource_quota; fenced, turn_not_open, not_found.
+	PutArtifact(ctx context.Context, h Hold, a Artifact) (Artifact, error)
+	// GetArtifact finds a version of an artifact; 0 is the latest. Modes: not_found.
+	GetArtifact(ctx context.Context, ref session.Ref, name string, version int) (Artifact, error)
+	// ReadArtifact returns bytes of a content from the offset on, at most ArtifactChunk; none
+	// at its end. Modes: not_found.
+	ReadArtifact(ctx context.Context, ref session.Ref, c Content, offset int64) ([]byte, error)
+	// ListArtifacts returns all versions, by name and version. Modes: not_found when there
+	// is no such session.
+	ListArtifacts(ctx context.Context, ref session.Ref) ([]Artifact, error)
+	// DeleteArtifact removes a version, or with 0 all of them. What is not there is no error.
+	// A version number is not used again. Modes: fenced, turn_not_open, not_found.
+	DeleteArtifact(ctx context.Context, h Hold, name string, version int) error
+}
+
+// Content is a sequence of bytes.
+type Content struct {
+	SHA256 string // 64 lower-case hex digits
+	Size   int64  // 0 to MaxArtifactBytes
+}
+
+// Artifact is a version of something that a turn made.
+type Artifact struct {
+	Content
+	Name      string // 1 to MaxArtifactName bytes
+	MediaType string
+	Version   int // from 1; the store assigns it
+	Turn      string
+	Created   time.Time
+}

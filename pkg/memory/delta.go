@@ -1,0 +1,70 @@
+package memory
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/ownership"
+)
+
+// ScopeOf is who shares a key.
+func ScopeOf(key string) Scope {
+	switch {
+	case strings.HasPrefix(key, "app:"):
+		return ScopeApp
+	case strings.HasPrefix(key, "user:"):
+		return ScopeUser
+	default:
+		return ScopeSession
+	}
+}
+
+// CheckDelta returns why changes of state cannot be stored; nil when they can. Modes:
+// state_violation for keys of another tier, user_invalid_input for all else, with the key
+// as a fact.
+func CheckDelta(op string, delta map[string]json.RawMessage) error {
+	wrong := func(key, format string, args ...any) error {
+		return failure.Newf(failure.UserInvalidInput, op, format, args...).With("key", key)
+	}
+	if len(delta) > MaxDelta {
+		return failure.Newf(failure.UserInvalidInput, op, "state: %d keys are too many; change at most %d in one call", len(delta), MaxDelta)
+	}
+	for _, key := range slices.Sorted(maps.Keys(delta)) {
+		value := delta[key]
+		// A key that nobody declared is the agent's own when it sets it in its RAM; put into
+		// a delta it is meant for the session (C-18).
+		if owner, declared := ownership.Of(key); owner != ownership.Memory && declared {
+			return failure.Newf(failure.StateViolation, op, "state %q is owned by %s and cannot be stored in a session; leave it out", key, owner).
+				With("key", key).With("owner", string(owner))
+		}
+		switch {
+		case key == "" || len(key) > MaxStateKey:
+			return wrong(key, "state: a key has 1 to %d bytes, and %q has %d", MaxStateKey, key, len(key))
+		case len(value) > MaxStateValue:
+			return wrong(key, "state %q: a value of %d bytes is too long; store at most %d, and more as an artifact", key, len(value), MaxStateValue)
+		case len(value) > 0 && !json.Valid(value):
+			return wrong(key, "state %q: the value is not JSON", key)
+		}
+	}
+	return nil
+}
+
+// OneScope is the scope of all keys of a delta. Modes: user_invalid_input when there are
+// several, or none.
+func OneScope(op string, delta map[string]json.RawMessage) (Scope, error) {
+	var scope Scope
+	for key := range delta {
+		if s := ScopeOf(key); scope == "" {
+			scope = s
+		} else if s != scope {
+			return "", failure.New(failure.UserInvalidInput, op, "delta: its keys are of several scopes; change one scope in one call")
+		}
+	}
+	if scope == "" {
+		return "", failure.New(failure.UserInvalidInput, op, "delta: it is empty; name at least one key")
+	}
+	return scope, nil
+}

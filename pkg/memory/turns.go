@@ -1,0 +1,122 @@
+package memory
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// Turns opens, feeds and closes turns.
+type Turns interface {
+	// BeginTurn opens a turn: it appends the user's message, mints the epoch and returns
+	// the window of the history. A turn that is known is returned as it is (Open, Closed)
+	// and nothing is written, unless its lease has run out while it was open: then it is
+	// taken over (Begun) with a higher epoch and the next attempt. A turn of another id
+	// whose lease has run out is failed first, and makes room. The holder's own call again,
+	// known by its trace id, is answered as before: its first answer may have been lost.
+	// With LostEpoch the holder takes its own turn over at once, when the turn's epoch is
+	// still that one. With KnownOnly nothing is ever written.
+	//
+	// Modes: not_found when the turn is not known and KnownOnly is set, and when the session
+	// is another user's; key_reused when the turn is known under another fingerprint;
+	// session_busy while another turn is open under a lease, with its turn_id and trace_id as
+	// facts; session_closed; session_full.
+	BeginTurn(ctx context.Context, b Begin) (Begun, error)
+	// RenewTurn lets the lease of a turn run anew, from now. Modes: fenced, turn_not_open,
+	// not_found.
+	RenewTurn(ctx context.Context, h Hold, lease time.Duration) error
+	// ReleaseTurn ends the lease of a turn, which stays open: the next BeginTurn takes it
+	// over, or makes room of it. Modes: fenced, turn_not_open, not_found.
+	ReleaseTurn(ctx context.Context, h Hold) error
+	// CommitStep makes the messages of one step visible, applies its changes of state and
+	// stores its result, all or nothing; an outcome closes the turn in the same write. It
+	// returns the sequence of the session's last message. The same commit again is fine and
+	// changes nothing. The journal of the step is forgotten.
+	//
+	// Modes: fenced; turn_not_open when the turn is closed or the step was committed with
+	// another result; base_mismatch; session_full; state_violation; user_invalid_input when
+	// State is not valid; not_found.
+	CommitStep(ctx context.Context, c Commit) (int64, error)
+	// FailTurn closes a turn without an answer and returns it. What the running step had
+	// said so far, as its journal has it, becomes one message that is marked partial
+	// (LP-17). A turn that is closed already stays as it is and is returned.
+	//
+	// Modes: fenced, not_found.
+	FailTurn(ctx context.Context, f Fail) (session.Turn, error)
+}
+
+// Journal keeps what happened inside running steps, for a successor of their worker.
+type Journal interface {
+	// Record stores entries of a step of an open turn, all or none. An entry that is stored
+	// already is passed over. At most MaxJournalBytes a step.
+	//
+	// Modes: nondeterminism when an entry differs from the one that is stored; fenced;
+	// turn_not_open when the turn is closed or the step committed; resource_quota; not_found.
+	Record(ctx context.Context, h Hold, step int, entries []execution.Entry) error
+	// LoadJournal returns entries of a step whose number is above after, by number, intents
+	// before results, as many as fit in MaxWindowBytes and at least those of one number.
+	// None means that there are no more. Modes: fenced, turn_not_open, not_found.
+	LoadJournal(ctx context.Context, h Hold, step, after int) ([]execution.Entry, error)
+}
+
+// MaxJournalBytes is what the journal of one step may hold.
+const MaxJournalBytes = 16 << 20
+
+// Begin asks for a turn.
+type Begin struct {
+	Ref          session.Ref
+	User         string // whose session it is; empty: nobody's. The first turn decides
+	TurnID       string
+	TraceID      string
+	Fingerprint  string // a digest of what was asked; a turn id stands for one
+	Message      conversation.Message
+	Lease        time.Duration // MinLease to MaxLease, by the clock of the store
+	Window       int           // how many of the latest messages to return, 1 to MaxWindow; at most MaxWindowBytes
+	WindowTokens int           // limits the window too, at about 4 bytes a token; 0 does not
+	KnownOnly    bool          // find the turn, and neither open it nor take it over
+	LostEpoch    int64         // epoch of an attempt that the holder has given up on; 0: none
+}
+
+// Found says what BeginTurn found.
+type Found string
+
+// What BeginTurn can find.
+const (
+	FoundBegun  Found = "begun"  // the turn is the caller's: new, or taken over
+	FoundOpen   Found = "open"   // it is open under somebody's lease
+	FoundClosed Found = "closed" // it was closed before
+)
+
+// Begun is the answer to Begin.
+type Begun struct {
+	Found     Found
+	Turn      session.Turn
+	History   []conversation.Message // the window, oldest first, the turn's own message last; only with FoundBegun
+	LeaseLeft time.Duration          // of an open turn
+}
+
+// Commit is what one step adds to a session.
+type Commit struct {
+	Ref      session.Ref
+	TurnID   string
+	Epoch    int64
+	Base     int64 // the last message of the session that the writer knows
+	Messages []conversation.Message
+	State    map[string]json.RawMessage // changes of any scope, as in StateUpdate; those of app: and user: follow the commit, exactly once
+	Result   execution.Result           // its step number is the key of the commit
+	Outcome  session.Outcome            // completed, input_required or auth_required closes the turn
+}
+
+// Fail closes a turn without an answer.
+type Fail struct {
+	Ref     session.Ref
+	TurnID  string
+	Epoch   int64
+	Outcome session.Outcome // failed or cancelled
+	Failure *failure.Error
+}

@@ -1,0 +1,75 @@
+package session
+
+// State says whether a session takes a turn (contract C-1). A session that is not known is
+// made by its first turn.
+//
+//	           ┌──────── begin ────────┐
+//	created ───┤                       ▼
+//	ready ─────┤                     busy ── complete, cancel ──▶ ready
+//	paused ────┤                       ├──── fail ──────────────▶ failed
+//	failed ────┤                       ├──── ask for input ─────▶ input_required
+//	input_required, auth_required ─────┘──── ask for auth ──────▶ auth_required
+//
+// Pause and close lead from every state but busy to paused and closed, resume from those two
+// to ready. A closed session takes no turn until it is resumed.
+type State string
+
+// The states of a session.
+const (
+	Created       State = "created" // made, without a turn yet
+	Ready         State = "ready"
+	Busy          State = "busy"
+	InputRequired State = "input_required" // the next turn answers
+	AuthRequired  State = "auth_required"  // the next turn brings the authorization
+	Paused        State = "paused"         // the next turn resumes it
+	Failed        State = "failed"         // takes the next turn
+	Closed        State = "closed"         // takes no turn until it is resumed
+)
+
+// Verb is what can be done to a session beside its turns.
+type Verb string
+
+// The verbs; the zero Verb does nothing.
+const (
+	Pause  Verb = "pause"
+	Resume Verb = "resume"
+	Close  Verb = "close"
+)
+
+// TakesTurn reports whether a turn may begin in the state.
+func (s State) TakesTurn() bool { return s != Busy && s != Closed }
+
+// After is the state to which a verb leads. It is false in the state Busy, in which only
+// Resume is allowed, as something that has nothing to change.
+func (s State) After(v Verb) (State, bool) {
+	switch {
+	case v == Pause && s == Closed:
+		return Closed, true // it is set aside already
+	case v == Pause && s != Busy:
+		return Paused, true
+	case v == Close && s != Busy:
+		return Closed, true
+	case v == Resume && (s == Paused || s == Closed):
+		return Ready, true
+	case v == Pause || v == Close:
+		return s, false
+	default:
+		return s, true
+	}
+}
+
+// After is the state of a session whose turn ended so.
+func (o Outcome) After() State {
+	switch o {
+	case OutcomeOpen:
+		return Busy
+	case OutcomeFailed:
+		return Failed
+	case OutcomeInputRequired:
+		return InputRequired
+	case OutcomeAuthRequired:
+		return AuthRequired
+	default:
+		return Ready
+	}
+}

@@ -1,0 +1,65 @@
+package wire
+
+import (
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+var effects = enum[execution.Effect, troupev1.ToolEffect]{
+	execution.Read:       troupev1.ToolEffect_TOOL_EFFECT_READ,
+	execution.Idempotent: troupev1.ToolEffect_TOOL_EFFECT_IDEMPOTENT,
+	execution.AtMostOnce: troupev1.ToolEffect_TOOL_EFFECT_AT_MOST_ONCE,
+}
+
+var phases = enum[execution.Phase, troupev1.JournalPhase]{
+	execution.Intent: troupev1.JournalPhase_JOURNAL_PHASE_INTENT,
+	execution.Done:   troupev1.JournalPhase_JOURNAL_PHASE_DONE,
+}
+
+// EntryToProto is an entry of a journal as it is stored and sent.
+func EntryToProto(e execution.Entry) *troupev1.JournalEntry {
+	p := &troupev1.JournalEntry{
+		Number: int32(e.Number),
+		Phase:  phases.toProto(e.Phase),
+		Digest: e.Digest,
+		Effect: effects.toProto(e.Effect),
+		Tool:   e.Tool,
+		Usage:  UsageToProto(e.Usage),
+		Status: statuses.toProto(event.ToolStatus(e.Status)),
+		Text:   e.Text,
+	}
+	if e.Reply.Role != "" {
+		p.Reply = MessageToProto(e.Reply)
+	}
+	return p
+}
+
+// EntryFromProto is the inverse of EntryToProto.
+func EntryFromProto(e *troupev1.JournalEntry) execution.Entry {
+	entry := execution.Entry{
+		Number: int(e.GetNumber()),
+		Phase:  phases.fromProto(e.GetPhase()),
+		Digest: e.GetDigest(),
+		Effect: effects.fromProto(e.GetEffect()),
+		Tool:   e.GetTool(),
+		Usage:  UsageFromProto(e.GetUsage()),
+		Status: string(statuses.fromProto(e.GetStatus())),
+		Text:   e.GetText(),
+	}
+	if e.GetReply() != nil {
+		entry.Reply = MessageFromProto(e.GetReply())
+	} else {
+		entry.Reply = conversation.Message{}
+	}
+	return entry
+}
+
+// EntriesToProto is EntryToProto of each.
+func EntriesToProto(es []execution.Entry) []*troupev1.JournalEntry { return each(es, EntryToProto) }
+
+// EntriesFromProto is EntryFromProto of each.
+func EntriesFromProto(es []*troupev1.JournalEntry) []execution.Entry {
+	return each(es, EntryFromProto)
+}

@@ -1,0 +1,162 @@
+package wire
+
+import (
+	"encoding/json"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+var verbs = enum[session.Verb, troupev1.SessionVerb]{
+	session.Pause:  troupev1.SessionVerb_SESSION_VERB_PAUSE,
+	session.Resume: troupev1.SessionVerb_SESSION_VERB_RESUME,
+	session.Close:  troupev1.SessionVerb_SESSION_VERB_CLOSE,
+}
+
+var strategies = enum[conversation.Strategy, troupev1.CompactionStrategy]{
+	conversation.SlidingWindow: troupev1.CompactionStrategy_COMPACTION_STRATEGY_SLIDING_WINDOW,
+	conversation.Summarize:     troupev1.CompactionStrategy_COMPACTION_STRATEGY_SUMMARY,
+	conversation.Hierarchical:  troupev1.CompactionStrategy_COMPACTION_STRATEGY_HIERARCHICAL,
+}
+
+// StrategyToProto is a way to make a session shorter.
+func StrategyToProto(s conversation.Strategy) troupev1.CompactionStrategy {
+	return strategies.toProto(s)
+}
+
+// StrategyFromProto is the inverse of StrategyToProto.
+func StrategyFromProto(s troupev1.CompactionStrategy) conversation.Strategy {
+	return strategies.fromProto(s)
+}
+
+// SessionsToProto is SessionToProto of each.
+func SessionsToProto(ss []session.Session) []*troupev1.Session { return each(ss, SessionToProto) }
+
+// SessionsFromProto is the inverse of SessionsToProto.
+func SessionsFromProto(ss []*troupev1.Session) []session.Session { return each(ss, SessionFromProto) }
+
+// UpdateToProto is the request for u.
+func UpdateToProto(u memory.Update) *troupev1.UpdateSessionRequest {
+	return &troupev1.UpdateSessionRequest{
+		SessionId: u.Ref.Session, Verb: verbs.toProto(u.Verb), Metadata: u.Metadata,
+		IfRevision: u.IfRevision, Create: u.Create, UserId: u.User,
+	}
+}
+
+// UpdateFromProto is what a caller of the tenant asks for.
+func UpdateFromProto(tenant string, r *troupev1.UpdateSessionRequest) memory.Update {
+	return memory.Update{
+		Ref: session.Ref{Tenant: tenant, Session: r.GetSessionId()}, Verb: verbs.fromProto(r.GetVerb()), Metadata: r.GetMetadata(),
+		IfRevision: r.GetIfRevision(), Create: r.GetCreate(), User: r.GetUserId(),
+	}
+}
+
+// CompactionToProto is what became of the oldest messages.
+func CompactionToProto(c conversation.Compaction) *troupev1.Compaction {
+	return &troupev1.Compaction{First: c.First, Last: c.Last, Messages: c.Messages, TokensSaved: c.TokensSaved, Summary: c.Summary}
+}
+
+// CompactionFromProto is the inverse of CompactionToProto.
+func CompactionFromProto(c *troupev1.Compaction) conversation.Compaction {
+	return conversation.Compaction{
+		First: c.GetFirst(), Last: c.GetLast(), Messages: c.GetMessages(), TokensSaved: c.GetTokensSaved(), Summary: c.GetSummary(),
+	}
+}
+
+// HitsToProto is what a search found.
+func HitsToProto(hits []memory.Hit) []*troupev1.MemoryHit {
+	return each(hits, func(h memory.Hit) *troupev1.MemoryHit {
+		return &troupev1.MemoryHit{SessionId: h.Session, Message: MessageToProto(h.Message), Score: h.Score}
+	})
+}
+
+// HitsFromProto is the inverse of HitsToProto.
+func HitsFromProto(hits []*troupev1.MemoryHit) []memory.Hit {
+	return each(hits, func(h *troupev1.MemoryHit) memory.Hit {
+		return memory.Hit{Session: h.GetSessionId(), Message: MessageFromProto(h.GetMessage()), Score: h.GetScore()}
+	})
+}
+
+// SnapshotToProto is the state that a session sees: its values, and the revisions of the
+// scopes.
+func SnapshotToProto(s memory.Snapshot) (values map[string]string, revisions map[string]int64) {
+	revisions = map[string]int64{}
+	for scope, r := range s.Revisions {
+		revisions[string(scope)] = r
+	}
+	return valuesToProto(s.Values), revisions
+}
+
+// SnapshotFromProto is the inverse of SnapshotToProto.
+func SnapshotFromProto(values map[string]string, revisions map[string]int64) memory.Snapshot {
+	s := memory.Snapshot{Values: valuesFromProto(values), Revisions: map[memory.Scope]int64{}}
+	for scope, r := range revisions {
+		s.Revisions[memory.Scope(scope)] = r
+	}
+	return s
+}
+
+// StateUpdateToProto is the request for u.
+func StateUpdateToProto(u memory.StateUpdate) *troupev1.UpdateStateRequest {
+	return &troupev1.UpdateStateRequest{
+		SessionId: u.Ref.Session, RequestId: u.RequestID, Delta: valuesToProto(u.Delta),
+		IfRevision: u.IfRevision, TurnId: u.TurnID, Epoch: u.Epoch,
+	}
+}
+
+// StateUpdateFromProto is what a caller of the tenant asks for.
+func StateUpdateFromProto(tenant string, r *troupev1.UpdateStateRequest) memory.StateUpdate {
+	return memory.StateUpdate{
+		Ref: session.Ref{Tenant: tenant, Session: r.GetSessionId()}, RequestID: r.GetRequestId(), Delta: valuesFromProto(r.GetDelta()),
+		IfRevision: r.IfRevision, TurnID: r.GetTurnId(), Epoch: r.GetEpoch(),
+	}
+}
+
+// ArtifactToProto is a version of an artifact.
+func ArtifactToProto(a memory.Artifact) *troupev1.Artifact {
+	return &troupev1.Artifact{
+		Name: a.Name, Version: int32(a.Version), MediaType: a.MediaType, Size: a.Size, Sha256: a.SHA256,
+		TurnId: a.Turn, Created: timeToProto(a.Created),
+	}
+}
+
+// ArtifactFromProto is the inverse of ArtifactToProto.
+func ArtifactFromProto(a *troupev1.Artifact) memory.Artifact {
+	return memory.Artifact{
+		Content: memory.Content{SHA256: a.GetSha256(), Size: a.GetSize()},
+		Name:    a.GetName(), Version: int(a.GetVersion()), MediaType: a.GetMediaType(), Turn: a.GetTurnId(), Created: timeFromProto(a.GetCreated()),
+	}
+}
+
+// ArtifactsToProto is ArtifactToProto of each.
+func ArtifactsToProto(as []memory.Artifact) []*troupev1.Artifact { return each(as, ArtifactToProto) }
+
+// ArtifactsFromProto is ArtifactFromProto of each.
+func ArtifactsFromProto(as []*troupev1.Artifact) []memory.Artifact {
+	return each(as, ArtifactFromProto)
+}
+
+// valuesToProto is state as it is sent: JSON text by key.
+func valuesToProto(values map[string]json.RawMessage) map[string]string {
+	if values == nil {
+		return nil
+	}
+	out := make(map[string]string, len(values))
+	for key, value := range values {
+		out[key] = string(value)
+	}
+	return out
+}
+
+func valuesFromProto(values map[string]string) map[string]json.RawMessage {
+	if values == nil {
+		return nil
+	}
+	out := make(map[string]json.RawMessage, len(values))
+	for key, value := range values {
+		out[key] = json.RawMessage(value)
+	}
+	return out
+}
