@@ -43,7 +43,10 @@ func (a *Agent) Run(ctx context.Context, step execution.Step, emit func(event.Ev
 	}
 
 	l := loop.Loop{Model: a.config.Model, Tools: a.tools, MaxIterations: a.config.MaxIterations}
-	out, err := l.Run(limited, a.prompt(step), tell)
+	in := a.prompt(step)
+	in.Journal = step.Journal
+	in.Key = func(number int) string { return execution.CallKey(step.TurnID, step.Number, number) }
+	out, err := l.Run(limited, in, tell)
 	result := execution.Result{
 		Step:       step.Number,
 		Agent:      a.Name(),
@@ -59,7 +62,7 @@ func (a *Agent) Run(ctx context.Context, step execution.Step, emit func(event.Ev
 	if err == nil && strings.TrimSpace(out.Text) == "" {
 		err = failure.Newf(failure.AgentLogic, "agent.Run", "the model of agent %s gave an empty answer", a.Name())
 	}
-	if err != nil && (ctx.Err() != nil || unheard != nil || !a.forgives()) {
+	if err != nil && (ctx.Err() != nil || unheard != nil || lost(err) || !a.forgives()) {
 		return result, nil, err
 	}
 
@@ -82,6 +85,11 @@ func (a *Agent) Run(ctx context.Context, step execution.Step, emit func(event.Ev
 		}
 	}
 	return result, []conversation.Message{conversation.Assistant(a.Name(), result.Text)}, nil
+}
+
+// lost reports whether the step is no longer this attempt's to go on with.
+func lost(err error) bool {
+	return failure.Is(err, failure.Fenced, failure.TurnNotOpen, failure.Nondeterminism, failure.SessionDeleted)
 }
 
 // forgives reports whether a failed model still makes a result. An agent that asks the

@@ -1,7 +1,9 @@
 // Package loop is what an agent does inside one step: it asks the model, runs the tools
 // that the model asked for, and asks again, until the model answers without a tool.
 //
-// It is stateless and knows nothing of sessions: messages come in, an outcome goes out.
+// It is stateless and knows nothing of sessions: messages come in, an outcome goes out. With
+// a journal it goes on where an attempt before it was lost, and runs nothing twice that it
+// finds there (guarantees 2.8).
 package loop
 
 import (
@@ -40,6 +42,9 @@ type Input struct {
 	System   string
 	Messages []conversation.Message // oldest first; not changed
 	Choices  []string               // if any, the model decides between them and gets no tools
+
+	Journal execution.Journal       // of the step; nil: nothing is kept
+	Key     func(number int) string // idempotency key of the tool call of a number; nil: none
 }
 
 // Outcome is what a run led to.
@@ -70,6 +75,11 @@ type Call struct {
 // Events go to emit in the order in which they happen; an error of emit ends the run and
 // is returned as it is. An error of the model keeps its mode. When ctx ends, the error is
 // agent_timeout or user_cancelled. With an error, the outcome tells what was done so far.
+//
+// Model calls and tool calls are numbered from 1 in the order in which they begin. A number
+// that the journal knows as done is not done again; of a model's reply the text is emitted
+// again, of a tool nothing. An error of the journal ends the run; nondeterminism means that
+// this run asks for something else than the one that was lost.
 func (l Loop) Run(ctx context.Context, in Input, emit func(event.Event) error) (Outcome, error) {
 	limit := l.MaxIterations
 	if limit <= 0 {
@@ -103,10 +113,11 @@ func (l Loop) Run(ctx context.Context, in Input, emit func(event.Event) error) (
 
 // run is one run under way.
 type run struct {
-	loop Loop
-	in   Input
-	emit func(event.Event) error
-	out  Outcome
+	loop   Loop
+	in     Input
+	emit   func(event.Event) error
+	out    Outcome
+	number int // of the last model call or tool call
 }
 
 // ask calls the model once and returns its message.
@@ -118,6 +129,10 @@ func (r *run) ask(ctx context.Context) (conversation.Message, error) {
 	}
 	if len(r.in.Choices) == 0 {
 		req.Tools = r.loop.Tools.Specs()
+	}
+	r.number++
+	if answer, known, err := r.said(); known || err != nil {
+		return answer, err
 	}
 	answer := conversation.Message{Role: conversation.RoleAssistant}
 	usage := execution.Usage{ModelCalls: 1}
@@ -147,6 +162,9 @@ func (r *run) ask(ctx context.Context) (conversation.Message, error) {
 		return answer, failed
 	}
 	answer.ToolCalls = r.named(answer.ToolCalls)
+	if len(answer.ToolCalls) > 0 { // without any it ends the step, whose commit keeps it
+		r.record(execution.Entry{Number: r.number, Phase: execution.Done, Reply: answer, Usage: usage})
+	}
 	return answer, r.emit(event.ModelCall{
 		Model:     r.loop.Model.Name(),
 		Iteration: r.out.Iterations,

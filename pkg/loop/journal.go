@@ -1,0 +1,103 @@
+package loop
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+// said finds what the model replied in an attempt before this one, and tells it again.
+func (r *run) said() (conversation.Message, bool, error) {
+	e, ok := r.replay(execution.Done)
+	if !ok {
+		return conversation.Message{}, false, nil
+	}
+	if e.Tool != "" {
+		return conversation.Message{}, false, differs(r.number, "a call of "+e.Tool, "a model call")
+	}
+	r.out.Usage = r.out.Usage.Add(e.Usage)
+	if e.Reply.Text == "" {
+		return e.Reply, true, nil
+	}
+	return e.Reply, true, r.emit(event.TextDelta{Text: e.Reply.Text})
+}
+
+// did finds what a tool call led to in an attempt before this one. It fails when that
+// attempt called something else.
+func (r *run) did(call execution.Entry) (Call, bool, error) {
+	for _, phase := range []execution.Phase{execution.Done, execution.Intent} {
+		e, ok := r.replay(phase)
+		if !ok {
+			continue
+		}
+		if e.Digest != call.Digest {
+			return Call{}, false, differs(r.number, described(e), "a call of "+call.Tool+" with these arguments")
+		}
+		return Call{e.Tool, event.ToolStatus(e.Status), e.Text}, phase == execution.Done, nil
+	}
+	return Call{}, false, nil
+}
+
+// intend makes sure that a successor finds what is about to happen. A tool that only reads
+// needs no such care; one that is idempotent must get the same arguments from a successor,
+// so the reply that asks for it has to be durable; of one that may run once it must be known
+// that it may have run.
+func (r *run) intend(ctx context.Context, call execution.Entry) error {
+	if r.in.Journal == nil || call.Effect == "" || call.Effect == execution.Read {
+		return nil
+	}
+	if call.Effect == execution.AtMostOnce {
+		call.Phase = execution.Intent
+		r.record(call)
+	}
+	if err := r.in.Journal.Sync(ctx); err != nil {
+		if ctx.Err() != nil {
+			return stopped(ctx)
+		}
+		return err
+	}
+	return nil
+}
+
+// inDoubt reports whether an attempt before this one was lost while it ran a tool that may
+// run once.
+func (r *run) inDoubt(call execution.Entry) bool {
+	_, begun := r.replay(execution.Intent)
+	return begun && call.Effect != execution.Read && call.Effect != execution.Idempotent
+}
+
+// unknownOutcome is what a model reads of a tool that was running when its worker was lost.
+func unknownOutcome(tool string) string {
+	return fmt.Sprintf("%s: it is not known whether %s did its work before its worker was lost. "+
+		"It was not run again, because it may run only once. Find out in another way, or ask the user.", failure.UnknownOutcome.Reason(), tool)
+}
+
+func (r *run) replay(phase execution.Phase) (execution.Entry, bool) {
+	if r.in.Journal == nil {
+		return execution.Entry{}, false
+	}
+	return r.in.Journal.Replay(r.number, phase)
+}
+
+func (r *run) record(e execution.Entry) {
+	if r.in.Journal != nil {
+		r.in.Journal.Record(e)
+	}
+}
+
+// differs is what a step fails with that does not do again what it did before.
+func differs(number int, was, is string) error {
+	return failure.Newf(failure.Nondeterminism, "loop.Run",
+		"number %d of the step was %s when its worker was lost, and is %s now; the agent's code or configuration changed under a running step", number, was, is)
+}
+
+func described(e execution.Entry) string {
+	if e.Tool == "" {
+		return "a model call"
+	}
+	return "a call of " + e.Tool
+}
