@@ -15,6 +15,7 @@ import (
 	"os"
 
 	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/llm/extractive"
 	"github.com/troupe-dev/troupe/pkg/tool"
 	"github.com/troupe-dev/troupe/pkg/worker"
@@ -34,5 +35,5 @@ func main() {
 	if err != nil {
 		os.Exit(worker.Main(nil, err))
 	}
-	os.Exit(worker.Main(agent.New(agent.Config{Name: "hello", Model: extractive.New(), Tools: []tool.Tool{greeting}})))
+	os.Exit(worker.Main(agent.New(agent.Config{Name: "hello", Model: extractive.New(), Tools: []tool.Tool{tool.With(execution.Read, greeting)}})))
 }

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
 
 	"github.com/troupe-dev/troupe/pkg/agent"
@@ -18,6 +20,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/lifecycle"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
 	"github.com/troupe-dev/troupe/pkg/wire"
 )
 
@@ -27,7 +30,21 @@ type agentServer struct {
 	log      *zap.Logger
 	agent    *agent.Agent
 	instance *lifecycle.Instance
-	turns    memory.Turns
+	turns    turns
+	fenced   metric.Int64Counter
+}
+
+// newAgentServer returns the server of an agent's steps.
+func newAgentServer(t *telemetry.Telemetry, a *agent.Agent, instance *lifecycle.Instance, turns turns) (*agentServer, error) {
+	fenced, err := t.Metrics.Meter("troupe/worker").Int64Counter("troupe.worker.fenced",
+		metric.WithDescription("Steps that ended because a successor had their turn."))
+	return &agentServer{log: t.Log, agent: a, instance: instance, turns: turns, fenced: fenced}, err
+}
+
+// turns is what a step needs of the MEMORY tier.
+type turns interface {
+	memory.Turns
+	memory.Journal
 }
 
 // ExecuteStep implements troupev1.AgentServiceServer.
@@ -46,37 +63,68 @@ func (s *agentServer) ExecuteStep(req *troupev1.ExecuteStepRequest, stream troup
 		return err
 	}
 
-	result, err := s.step(ctx, req, func(e event.Event) error {
-		return stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Event{Event: wire.EventToProto(e)}})
-	})
+	out := &sender{stream: stream, sent: time.Now()}
+	result, err := s.hold(ctx, req, out)
 	if err != nil {
+		if failure.Is(err, failure.Fenced) {
+			s.fenced.Add(ctx, 1)
+		}
 		s.log.Warn("step failed", zap.String("trace", req.GetTraceId()), zap.Int32("step", req.GetStep()), zap.Error(err))
 		result = &troupev1.StepResult{Step: req.GetStep(), Agent: req.GetAgent(), Failure: failure.ToProto(err)}
 	}
 	failed = err
-	return stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Result{Result: result}})
+	return out.send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Result{Result: result}})
 }
 
 // errUnfinished is the failure of a step that ends without any other.
 var errUnfinished = errors.New("the step did not end")
 
+// hold runs a step while it shows that it is at work and keeps the lease of the turn, and
+// returns when nothing of it runs any more.
+func (s *agentServer) hold(ctx context.Context, req *troupev1.ExecuteStepRequest, out *sender) (*troupev1.StepResult, error) {
+	ctx, end := context.WithCancelCause(ctx)
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	defer end(nil)
+	hold := memory.Hold{Ref: session.Ref{Session: req.GetSessionId()}, TurnID: req.GetTurnId(), Epoch: req.GetEpoch()}
+	beside.Go(func() { out.heartbeats(ctx) })
+	beside.Go(func() { renew(ctx, s.turns, hold, end) })
+
+	journal, err := openJournal(ctx, end, s.turns, hold, int(req.GetStep()), req.GetAttempt() > 1)
+	if err != nil {
+		return nil, because(ctx, err)
+	}
+	beside.Go(func() { <-ctx.Done(); journal.wait() })
+	return s.step(ctx, req, journal, func(e event.Event) error {
+		return out.send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Event{Event: wire.EventToProto(e)}})
+	})
+}
+
 // step runs the agent and commits what it led to.
-func (s *agentServer) step(ctx context.Context, req *troupev1.ExecuteStepRequest, emit func(event.Event) error) (*troupev1.StepResult, error) {
-	result, messages, err := s.run(ctx, wire.StepFromProto(req), emit)
+func (s *agentServer) step(ctx context.Context, req *troupev1.ExecuteStepRequest, journal *journal, emit func(event.Event) error) (*troupev1.StepResult, error) {
+	step := wire.StepFromProto(req)
+	step.Journal = journal
+	result, messages, err := s.run(ctx, step, emit)
+	journal.close()
 	if err == nil {
 		err = ctx.Err() // no commit begins behind the end of the step
 	}
 	if err != nil {
-		if stopped, ok := errors.AsType[*failure.Error](context.Cause(ctx)); ok {
-			err = stopped.Because(err)
-		}
-		return nil, err
+		return nil, because(ctx, err)
 	}
 	result.Step, result.Agent = int(req.GetStep()), req.GetAgent()
 	if result.Sequence, err = s.commit(ctx, req, result, messages); err != nil {
 		return nil, err
 	}
 	return wire.ResultToProto(result), nil
+}
+
+// because says why a step was stopped, if it was, and else what went wrong in it.
+func because(ctx context.Context, err error) error {
+	if stopped, ok := errors.AsType[*failure.Error](context.Cause(ctx)); ok {
+		return stopped.Because(err)
+	}
+	return err
 }
 
 // run contains what an agent's code does: a panic is a failed step (LC-29).

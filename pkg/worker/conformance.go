@@ -151,7 +151,11 @@ func (h *Host) make(id string, req *troupev1.MakeInstanceRequest) (*hosted, erro
 	troupev1.RegisterLifecycleServiceServer(server, &lifecycleServer{
 		instance: in.instance, id: id, agent: a.Name(), version: a.Version(), drain: lifecycle.DefaultDrain,
 	})
-	troupev1.RegisterAgentServiceServer(server, &agentServer{log: quiet.Log, agent: a, instance: in.instance, turns: memoryrpc.New(in.memory)})
+	steps, err := newAgentServer(quiet, a, in.instance, memoryrpc.New(in.memory))
+	if err != nil {
+		return nil, errors.Join(err, lis.Close(), in.memory.Close())
+	}
+	troupev1.RegisterAgentServiceServer(server, steps)
 	board := probe.NewBoard(conditionLifecycle)
 	server.Follow(board)
 

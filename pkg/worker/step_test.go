@@ -41,8 +41,9 @@ func finish(t *testing.T, stream grpc.ServerStreamingClient[troupev1.ExecuteStep
 		}
 		require.NoError(t, err)
 		require.Nil(t, result, "something comes after the result: %v", item)
-		if result = item.GetResult(); result == nil {
-			events = append(events, item.GetEvent())
+		result = item.GetResult()
+		if e := item.GetEvent(); e != nil {
+			events = append(events, e)
 		}
 	}
 }

@@ -127,9 +127,11 @@ func (w *Worker) open() (err error) {
 	troupev1.RegisterLifecycleServiceServer(w.grpc, &lifecycleServer{
 		instance: w.instance, id: w.cfg.InstanceID, agent: w.agent.Name(), version: w.agent.Version(), drain: w.cfg.Drain,
 	})
-	troupev1.RegisterAgentServiceServer(w.grpc, &agentServer{
-		log: w.telemetry.Log, agent: w.agent, instance: w.instance, turns: memoryrpc.New(memory),
-	})
+	steps, err := newAgentServer(w.telemetry, w.agent, w.instance, memoryrpc.New(memory))
+	if err != nil {
+		return err
+	}
+	troupev1.RegisterAgentServiceServer(w.grpc, steps)
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
@@ -77,6 +78,9 @@ func (s *search) Close() error {
 	}
 	return nil
 }
+
+// Effect implements tool.Effector: searching changes nothing.
+func (s *search) Effect() execution.Effect { return execution.Read }
 
 // find returns passages as blocks with a blank line between them: a line "path:line", then
 // the text. Nothing found is an empty text.

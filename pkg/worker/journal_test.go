@@ -1,0 +1,145 @@
+package worker_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+// effector is a tool with an effect that notes the keys of its calls.
+type effector struct {
+	mu   sync.Mutex
+	keys []string
+}
+
+type nothing struct{}
+
+func (e *effector) tool(t *testing.T, effect execution.Effect) tool.Tool {
+	t.Helper()
+	made, err := tool.Func("act", "Acts.", func(ctx context.Context, _ nothing) (string, error) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.keys = append(e.keys, tool.IdempotencyKey(ctx))
+		return "acted", nil
+	})
+	require.NoError(t, err)
+	return tool.With(effect, made)
+}
+
+func (e *effector) calls() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return append([]string(nil), e.keys...)
+}
+
+func act() scripted.Reply {
+	return scripted.Call(conversation.ToolCall{ID: "c1", Name: "act", Arguments: "{}"})
+}
+
+// takeOver is what the orchestrator does when an attempt is lost.
+func (s *surroundings) takeOver(t *testing.T, req *troupev1.ExecuteStepRequest) *troupev1.ExecuteStepRequest {
+	t.Helper()
+	begun, err := s.memory.BeginTurn(t.Context(), memory.Begin{
+		Ref: session.Ref{Session: req.GetSessionId()}, TurnID: req.GetTurnId(), TraceID: req.GetTraceId(), Fingerprint: "f",
+		Message: conversation.User("hello"), Lease: time.Minute, Window: 10, LostEpoch: req.GetEpoch(),
+	})
+	require.NoError(t, err)
+	require.Equal(t, memory.FoundBegun, begun.Found)
+	require.Greater(t, begun.Turn.Epoch, req.GetEpoch())
+	next := s.stepOf(t, req)
+	next.Epoch, next.Attempt = begun.Turn.Epoch, req.GetAttempt()+1
+	return next
+}
+
+func (s *surroundings) stepOf(t *testing.T, req *troupev1.ExecuteStepRequest) *troupev1.ExecuteStepRequest {
+	t.Helper()
+	return &troupev1.ExecuteStepRequest{
+		TraceId: req.GetTraceId(), SessionId: req.GetSessionId(), TurnId: req.GetTurnId(), Turn: 1, Step: 1,
+		Agent: req.GetAgent(), History: req.GetHistory(), BaseSequence: req.GetBaseSequence(), Last: true,
+	}
+}
+
+// The attempt is lost while its model is asked for the second time: the successor asks once,
+// and runs no tool.
+func TestExecuteStep_ASuccessorGoesOnWhereTheLostOneWas(t *testing.T) {
+	s := surround(t)
+	acted := new(effector)
+	never := make(chan struct{})
+	model := scripted.New(act(), scripted.Reply{Deltas: []string{"Lost."}, Wait: never}, scripted.Say("All done."))
+	r := s.start(t, agent.Config{Name: "a", Model: model, Tools: []tool.Tool{acted.tool(t, execution.AtMostOnce)}})
+
+	req := s.begin(t, "a", "s1")
+	ctx, kill := context.WithCancel(t.Context())
+	r.execute(ctx, t, req)
+	await(t, "the second model call is under way, and the tool's result durable", func() bool {
+		entries, err := s.memory.LoadJournal(t.Context(), memory.Hold{Ref: session.Ref{Session: "s1"}, TurnID: "t1", Epoch: req.GetEpoch()}, 1, 0)
+		require.NoError(t, err)
+		return len(entries) == 3 && len(model.Requests()) == 2
+	})
+	kill()
+
+	_, result := finish(t, r.execute(t.Context(), t, s.takeOver(t, req)))
+	require.Nil(t, result.GetFailure())
+	require.Equal(t, "All done.", result.GetText())
+	require.EqualValues(t, 2, result.GetUsage().GetModelCalls(), "the one of the lost attempt counts too")
+	require.Equal(t, []string{"act"}, result.GetToolsCalled())
+	require.Equal(t, []string{execution.CallKey("t1", 1, 2)}, acted.calls())
+	require.Len(t, model.Requests(), 3)
+	_, messages := s.stored(t, "s1")
+	require.Len(t, messages, 2)
+}
+
+// A worker that comes back from the dead finds its turn taken, and does nothing any more.
+func TestExecuteStep_AZombieHasNoEffect(t *testing.T) {
+	for _, effect := range []execution.Effect{execution.Idempotent, execution.AtMostOnce} {
+		t.Run(string(effect), func(t *testing.T) {
+			s := surround(t)
+			acted := new(effector)
+			wake := make(chan struct{})
+			zombie := act()
+			zombie.Wait = wake
+			r := s.start(t, agent.Config{Name: "a", Model: scripted.New(zombie, scripted.Say("Too late.")), Tools: []tool.Tool{acted.tool(t, effect)}})
+			req := s.begin(t, "a", "s1")
+			stream := r.execute(t.Context(), t, req)
+			admitted(t, stream)
+			s.takeOver(t, req)
+			close(wake)
+
+			_, result := finish(t, stream)
+			require.Equal(t, failure.Fenced, failure.FromProto(result.GetFailure()).Mode, "%v", result.GetFailure())
+			require.Empty(t, acted.calls())
+			_, messages := s.stored(t, "s1")
+			require.Len(t, messages, 1)
+			_, body := r.probe(t, "/metrics")
+			require.Contains(t, body, "troupe_worker_fenced_total")
+		})
+	}
+}
+
+func TestExecuteStep_ShowsThatItIsAtWork(t *testing.T) {
+	s := surround(t)
+	wait := make(chan struct{})
+	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(scripted.Reply{Deltas: []string{"Good day."}, Wait: wait})})
+	stream := r.execute(t.Context(), t, s.begin(t, "a", "s1"))
+	for range 2 {
+		item, err := stream.Recv()
+		require.NoError(t, err)
+		require.NotNil(t, item.GetHeartbeat(), "%v", item)
+	}
+	close(wait)
+	_, result := finish(t, stream)
+	require.Equal(t, "Good day.", result.GetText())
+}
