@@ -31,12 +31,12 @@ const groupSize = 10
 const excerpt = 160
 
 // Compact says what to do to keep about the given number of messages: which go, and what
-// stands for them. More stay where a tool call would be parted from its result. A summary
-// of before, which has RoleSummary, goes on in the new one. Given is the summary of someone
-// who knows better, a model; without it one is made by rule, of at most limit bytes: who
-// said what, in brief, and of long conversations the end.
+// stands for them, of at most limit bytes. More stay where a tool call would be parted from
+// its result. Given is the summary of someone who knows better, a model; without it one is
+// made by rule: who said what, in brief, and of long conversations the end. A summary of
+// before, which has RoleSummary, goes on in one by rule, but with SlidingWindow.
 func Compact(messages []Message, strategy Strategy, keep int, given string, limit int) Compaction {
-	cut := Round(messages, max(0, len(messages)-max(keep, 1)))
+	cut := opening(messages, max(0, len(messages)-max(keep, 1)))
 	gone := messages[:cut]
 	var before string
 	if len(gone) > 0 && gone[0].Role == RoleSummary {
@@ -57,15 +57,15 @@ func Compact(messages []Message, strategy Strategy, keep int, given string, limi
 	return c
 }
 
+// head begins a summary by rule, so that the next one knows it again.
+const head = "Messages up to "
+
 func summarize(before string, gone []Message, strategy Strategy, limit int) string {
-	head := fmt.Sprintf("Messages up to %d are left out.", gone[len(gone)-1].Sequence)
+	head := fmt.Sprintf(head+"%d are left out.", gone[len(gone)-1].Sequence)
 	if strategy == SlidingWindow {
 		return head
 	}
-	var lines []string
-	if _, told, ok := strings.Cut(before, "\n"); ok {
-		lines = strings.Split(told, "\n")
-	}
+	lines := told(before)
 	if strategy == Hierarchical {
 		for len(gone) > 0 {
 			n := min(groupSize, len(gone))
@@ -84,6 +84,20 @@ func summarize(before string, gone []Message, strategy Strategy, limit int) stri
 		size += 1 + len(lines[from])
 	}
 	return strings.Join(append([]string{head}, lines[from:]...), "\n")
+}
+
+// told are the lines of a summary, without what the next one says itself.
+func told(summary string) []string {
+	if first, rest, more := strings.Cut(summary, "\n"); strings.HasPrefix(first, head) {
+		if !more {
+			return nil
+		}
+		summary = rest
+	}
+	if summary == "" {
+		return nil
+	}
+	return strings.Split(summary, "\n")
 }
 
 // group is one line about some messages: what began and what ended them.

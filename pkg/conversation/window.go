@@ -1,5 +1,7 @@
 package conversation
 
+import "slices"
+
 // bytesPerToken is how a token is estimated, for lack of the model's own count (LP-25).
 const bytesPerToken = 4
 
@@ -18,31 +20,28 @@ func Size(m Message) int {
 // Window is the end of a conversation, oldest first, within the given bounds: at most so
 // many messages, and about so many tokens; 0 does not bound. It is never empty when there
 // are messages, and it does not begin inside a tool round: results whose call is cut off
-// are left out with it.
+// are left out with it. A conversation that ends in results keeps their round, which may
+// be more than the bounds.
 func Window(messages []Message, limit int, tokens int64) []Message {
 	from, spent := len(messages), int64(0)
-	for i := len(messages) - 1; i >= 0; i-- {
-		spent += Tokens(messages[i])
+	for i, m := range slices.Backward(messages) {
+		spent += Tokens(m)
 		if from < len(messages) && (limit > 0 && len(messages)-i > limit || tokens > 0 && spent > tokens) {
 			break
 		}
 		from = i
 	}
-	return messages[Round(messages, from):]
+	for i, m := range messages[from:] {
+		if m.Role != RoleTool {
+			return messages[from+i:]
+		}
+	}
+	return messages[opening(messages, from):]
 }
 
-// Round is the first index from which a cut does not part a tool call from its results: the
-// given one, or the one behind the results that stand there. A conversation that ends in
-// results keeps their whole round: then it is the index of their call.
-func Round(messages []Message, from int) int {
-	at := from
-	for at < len(messages) && messages[at].Role == RoleTool {
-		at++
-	}
-	if at < len(messages) || at == from {
-		return at
-	}
-	for at = from; at > 0 && messages[at].Role == RoleTool; {
+// opening is the given index, or that of the tool call to which the results there belong.
+func opening(messages []Message, at int) int {
+	for at > 0 && at < len(messages) && messages[at].Role == RoleTool {
 		at--
 	}
 	return at

@@ -22,29 +22,34 @@ const (
 // of a session is stored once, and what is stored need not be sent again.
 type Artifacts interface {
 	// StageArtifact returns how many bytes of a content are stored already; all of them when
-	// it is complete. What is staged and not put within a day is forgotten. Modes: fenced,
-	// turn_not_open, resource_quota, not_found.
+	// it is complete. What is staged and not put within a day is forgotten. Modes, in the
+	// order in which they are looked for: user_invalid_input for an empty content with
+	// another digest than that of nothing; not_found, fenced, turn_not_open; resource_quota,
+	// but not for a content that is complete.
 	StageArtifact(ctx context.Context, h Hold, c Content) (int64, error)
 	// AppendArtifact stores the next piece of a content, at the offset where it ends so far.
-	// A piece that is stored already is passed over. Modes: base_mismatch with the offset at
-	// which to go on as a fact; user_invalid_input when a piece has the wrong length, or the
-	// last piece is there and the bytes do not have the digest: then they are forgotten;
-	// fenced, turn_not_open, not_found.
+	// A piece that is stored already is passed over. Modes: those of StageArtifact;
+	// user_invalid_input when a piece is not ArtifactChunk long and not the rest either;
+	// base_mismatch with the offset at which to go on as a fact, 0 when nothing is staged;
+	// user_invalid_input when the last piece is there and the bytes do not have the digest:
+	// then they are forgotten.
 	AppendArtifact(ctx context.Context, h Hold, c Content, offset int64, piece []byte) error
 	// PutArtifact makes a staged content the next version of the artifact. The same content
-	// as the latest version makes no new one. Modes: base_mismatch when bytes are missing;
-	// resource_quota; fenced, turn_not_open, not_found.
+	// as the latest version makes no new one. Modes: user_invalid_input as in StageArtifact; not_found,
+	// fenced, turn_not_open; base_mismatch when it was not staged or bytes are missing, with
+	// the offset at which to go on as a fact; resource_quota.
 	PutArtifact(ctx context.Context, h Hold, a Artifact) (Artifact, error)
 	// GetArtifact finds a version of an artifact; 0 is the latest. Modes: not_found.
 	GetArtifact(ctx context.Context, ref session.Ref, name string, version int) (Artifact, error)
 	// ReadArtifact returns bytes of a content from the offset on, at most ArtifactChunk; none
-	// at its end. Modes: not_found.
+	// at its end. Modes: not_found, also when no artifact has the content.
 	ReadArtifact(ctx context.Context, ref session.Ref, c Content, offset int64) ([]byte, error)
 	// ListArtifacts returns all versions, by name and version. Modes: not_found when there
 	// is no such session.
 	ListArtifacts(ctx context.Context, ref session.Ref) ([]Artifact, error)
 	// DeleteArtifact removes a version, or with 0 all of them. What is not there is no error.
-	// A version number is not used again. Modes: fenced, turn_not_open, not_found.
+	// A version number is not used again, unless the session is cleared. Content that no
+	// version has any more is forgotten. Modes: not_found, fenced, turn_not_open.
 	DeleteArtifact(ctx context.Context, h Hold, name string, version int) error
 }
 

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/ownership"
@@ -41,12 +42,14 @@ func CheckDelta(op string, delta map[string]json.RawMessage) error {
 				With("key", key).With("owner", string(owner))
 		}
 		switch {
+		case !utf8.ValidString(key):
+			return wrong(key, "state: the key %q is not valid UTF-8", key)
 		case key == "" || len(key) > MaxStateKey:
 			return wrong(key, "state: a key has 1 to %d bytes, and %q has %d", MaxStateKey, key, len(key))
 		case len(value) > MaxStateValue:
 			return wrong(key, "state %q: a value of %d bytes is too long; store at most %d, and more as an artifact", key, len(value), MaxStateValue)
-		case len(value) > 0 && !json.Valid(value):
-			return wrong(key, "state %q: the value is not JSON", key)
+		case len(value) > 0 && (!json.Valid(value) || !utf8.Valid(value)):
+			return wrong(key, "state %q: the value is not JSON in UTF-8", key)
 		}
 	}
 	return nil

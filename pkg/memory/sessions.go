@@ -31,23 +31,29 @@ type Sessions interface {
 	// for. Modes: not_found.
 	LoadHistory(ctx context.Context, ref session.Ref, after int64, limit int) ([]conversation.Message, error)
 	// UpdateSession pauses, resumes or closes a session, or changes its metadata, and
-	// returns it. A verb that has nothing to change is fine. Modes: session_busy when a turn
-	// is open and the verb is Pause or Close; revision_mismatch; resource_quota above
-	// MaxMetadata or MaxMetadataBytes; not_found, also when the session is another user's.
+	// returns it. A verb that has nothing to change is fine. The revision grows by one when a
+	// label becomes another. Modes: revision_mismatch with the current revision as a fact;
+	// session_busy when a turn is open and the verb is Pause or Close; resource_quota above
+	// MaxMetadata or MaxMetadataBytes; not_found, also when User names another user than the
+	// session has. What is refused makes no session either.
 	UpdateSession(ctx context.Context, u Update) (session.Session, error)
 	// CompactSession replaces the oldest messages by a summary. A tool call is never parted
 	// from its result. Modes: session_busy while a turn is open, not_found.
 	CompactSession(ctx context.Context, c Compact) (conversation.Compaction, error)
 	// ClearSession removes the messages, the summary, the state and the artifacts of a
-	// session, which stays usable; its sequence and its epochs go on. Modes: session_busy
-	// while a turn is open, not_found.
+	// session, which stays usable (LP-11). Its sequence and its epochs go on, and so does the
+	// revision of its state, which grows by one unless it is 0. What it answered stays
+	// answered: its turns, its labels and the request ids of its state are kept. Modes:
+	// session_busy while a turn is open, not_found.
 	ClearSession(ctx context.Context, ref session.Ref) error
 	// DeleteSession removes everything of a session but a mark, which fences the turn that
 	// is open and keeps late writers out for Retention. Again it is fine and changes nothing.
 	// Modes: not_found when it never was.
 	DeleteSession(ctx context.Context, ref session.Ref) error
 	// SearchMemory finds messages in the latest MaxSearched sessions of a user that hold
-	// words of the query: those with the most of them first, then the latest.
+	// words of the query, by Query: those with the most of them first, then those of the
+	// session made last, then the latest. At most MaxWindowBytes of them. Summaries are not
+	// searched.
 	SearchMemory(ctx context.Context, s Search) ([]Hit, error)
 }
 

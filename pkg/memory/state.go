@@ -14,6 +14,7 @@ const (
 	MaxStateKeys  = 1000
 	MaxStateBytes = 1 << 20 // of keys and values together
 	MaxDelta      = 256     // keys that one call changes
+	MaxRequests   = 1000    // calls that a scope knows again
 )
 
 // State is what sessions remember beside their messages (AD-17 to AD-19): under app: what
@@ -23,14 +24,16 @@ type State interface {
 	// GetState returns what a session sees. Modes: not_found.
 	GetState(ctx context.Context, ref session.Ref) (Snapshot, error)
 	// UpdateState changes keys of one scope, all or nothing, and returns the scope's
-	// revision afterwards. A call that was made already, known by its request id, changes
-	// nothing; a scope knows its latest 1,000. With a turn it is refused when the epoch is
+	// revision afterwards, which is one more than before. A call that was made already, known
+	// by its session and its request id, changes nothing and is answered as before; a scope
+	// knows its latest MaxRequests. With a turn it is refused when the epoch is
 	// not the latest.
 	//
-	// Modes: revision_mismatch with the current revision as a fact; fenced, turn_not_open;
-	// state_violation for a key that is not of the MEMORY tier; user_invalid_input for keys
-	// of several scopes, for user: in a session without a user, and for values that are not
-	// JSON; resource_quota; not_found.
+	// Modes, in the order in which they are looked for: state_violation and
+	// user_invalid_input by CheckDelta and OneScope; not_found; fenced, turn_not_open;
+	// user_invalid_input for user: in a session without a user; then a call that was made
+	// already is answered; revision_mismatch with the current revision as a fact;
+	// resource_quota.
 	UpdateState(ctx context.Context, u StateUpdate) (int64, error)
 }
 

@@ -20,7 +20,12 @@ type Turns interface {
 	// whose lease has run out is failed first, and makes room. The holder's own call again,
 	// known by its trace id, is answered as before: its first answer may have been lost.
 	// With LostEpoch the holder takes its own turn over at once, when the turn's epoch is
-	// still that one. With KnownOnly nothing is ever written.
+	// still that one; when it is not any more it was taken over already, and the call is the
+	// holder's again. With KnownOnly nothing is ever written.
+	//
+	// The window is what the session held when the turn began: Window of package
+	// conversation over the summary, if there is one, and the messages behind it. That of a
+	// turn that is taken over is the same.
 	//
 	// Modes: not_found when the turn is not known and KnownOnly is set, and when the session
 	// is another user's; key_reused when the turn is known under another fingerprint;
@@ -38,13 +43,19 @@ type Turns interface {
 	// returns the sequence of the session's last message. The same commit again is fine and
 	// changes nothing. The journal of the step is forgotten.
 	//
-	// Modes: fenced; turn_not_open when the turn is closed or the step was committed with
-	// another result; base_mismatch; session_full; state_violation; user_invalid_input when
-	// State is not valid; not_found.
+	// Modes, in the order in which they are looked for: state_violation and
+	// user_invalid_input by CheckDelta; not_found; fenced; turn_not_open when the turn is
+	// closed or the step was committed with something else; base_mismatch with
+	// last_sequence as a fact; session_full; user_invalid_input for user: keys in a session
+	// without a user; resource_quota when the session would hold too much state. What the
+	// scopes app: and user: hold already does not stop a commit.
 	CommitStep(ctx context.Context, c Commit) (int64, error)
 	// FailTurn closes a turn without an answer and returns it. What the running step had
-	// said so far, as its journal has it, becomes one message that is marked partial
-	// (LP-17). A turn that is closed already stays as it is and is returned.
+	// said so far becomes one message that is marked partial (LP-17), when the session has
+	// room for it: the texts of the model replies in its journal, parted by blank lines and
+	// cut at MaxMessageBytes, by the author of the last of them; PartialOf makes it. The
+	// running step is the one behind the last that was committed. A turn that is closed
+	// already stays as it is and is returned.
 	//
 	// Modes: fenced, not_found.
 	FailTurn(ctx context.Context, f Fail) (session.Turn, error)
@@ -70,7 +81,7 @@ const MaxJournalBytes = 16 << 20
 // Begin asks for a turn.
 type Begin struct {
 	Ref          session.Ref
-	User         string // whose session it is; empty: nobody's. The first turn decides
+	User         string // whose session it is; empty: nobody's. The first turn decides, if UpdateSession named nobody
 	TurnID       string
 	TraceID      string
 	Fingerprint  string // a digest of what was asked; a turn id stands for one

@@ -1,6 +1,9 @@
 package wire
 
 import (
+	"encoding/json"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -33,11 +36,19 @@ var (
 	message = rapid.Custom(func(t *rapid.T) conversation.Message {
 		return conversation.Message{
 			Sequence: big.Draw(t, "sequence"),
-			Role:     rapid.SampledFrom([]conversation.Role{conversation.RoleUser, conversation.RoleAssistant}).Draw(t, "role"),
-			Author:   word.Draw(t, "author"),
-			Text:     word.Draw(t, "text"),
-			Turn:     count.Draw(t, "turn"),
-			Time:     moment.Draw(t, "time"),
+			Role: rapid.SampledFrom([]conversation.Role{
+				conversation.RoleUser, conversation.RoleAssistant, conversation.RoleTool, conversation.RoleSummary,
+			}).Draw(t, "role"),
+			Author: word.Draw(t, "author"),
+			Text:   word.Draw(t, "text"),
+			Turn:   count.Draw(t, "turn"),
+			Time:   moment.Draw(t, "time"),
+
+			ToolCalls: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) conversation.ToolCall {
+				return conversation.ToolCall{ID: word.Draw(t, "id"), Name: word.Draw(t, "name"), Arguments: word.Draw(t, "arguments")}
+			}), 0, 2).Draw(t, "calls"),
+			ToolCallID: word.Draw(t, "call"),
+			Partial:    rapid.Bool().Draw(t, "partial"),
 		}
 	})
 	failed = rapid.Custom(func(t *rapid.T) *failure.Error {
@@ -70,8 +81,10 @@ var (
 			Failure:    failed.Draw(t, "failure"),
 		}
 	})
+	values  = rapid.MapOf(word, rapid.Custom(func(t *rapid.T) json.RawMessage { return json.RawMessage(word.Draw(t, "value")) }))
 	outcome = rapid.SampledFrom([]session.Outcome{
 		session.OutcomeOpen, session.OutcomeCompleted, session.OutcomeFailed, session.OutcomeCancelled, session.OutcomeInputRequired,
+		session.OutcomeAuthRequired,
 	})
 	turn = rapid.Custom(func(t *rapid.T) session.Turn {
 		return session.Turn{
@@ -84,6 +97,25 @@ var (
 			Steps:    rapid.SliceOfN(result, 0, 3).Draw(t, "steps"),
 			Failure:  failed.Draw(t, "failure"),
 			Sequence: big.Draw(t, "sequence"),
+		}
+	})
+	conversed = rapid.Custom(func(t *rapid.T) session.Session {
+		return session.Session{
+			ID:            word.Draw(t, "id"),
+			User:          word.Draw(t, "user"),
+			State:         rapid.SampledFrom(slices.Sorted(maps.Keys(states))).Draw(t, "state"),
+			Turns:         count.Draw(t, "turns"),
+			Messages:      big.Draw(t, "messages"),
+			Bytes:         big.Draw(t, "bytes"),
+			Sequence:      big.Draw(t, "sequence"),
+			Summarized:    big.Draw(t, "summarized"),
+			ArtifactBytes: big.Draw(t, "artifact bytes"),
+			Created:       moment.Draw(t, "created"),
+			LastActivity:  moment.Draw(t, "active"),
+			OpenTurn:      word.Draw(t, "open"),
+			LastTrace:     word.Draw(t, "trace"),
+			Metadata:      rapid.MapOf(word, word).Draw(t, "metadata"),
+			Revision:      big.Draw(t, "revision"),
 		}
 	})
 	ref = rapid.Custom(func(t *rapid.T) session.Ref {
@@ -123,19 +155,7 @@ func TestTurn_RoundTrip(t *testing.T) {
 }
 
 func TestSession_RoundTrip(t *testing.T) {
-	trip(t, rapid.Custom(func(t *rapid.T) session.Session {
-		return session.Session{
-			ID:           word.Draw(t, "id"),
-			State:        rapid.SampledFrom([]session.State{session.Ready, session.Busy, session.InputRequired, session.Failed}).Draw(t, "state"),
-			Turns:        count.Draw(t, "turns"),
-			Messages:     big.Draw(t, "messages"),
-			Bytes:        big.Draw(t, "bytes"),
-			Created:      moment.Draw(t, "created"),
-			LastActivity: moment.Draw(t, "active"),
-			OpenTurn:     word.Draw(t, "open"),
-			LastTrace:    word.Draw(t, "trace"),
-		}
-	}), SessionToProto, plain(SessionFromProto))
+	trip(t, conversed, SessionToProto, plain(SessionFromProto))
 }
 
 func TestBegin_RoundTrip(t *testing.T) {
@@ -144,6 +164,7 @@ func TestBegin_RoundTrip(t *testing.T) {
 			Ref: ref.Draw(t, "ref"), TurnID: word.Draw(t, "turn"), TraceID: word.Draw(t, "trace"),
 			Fingerprint: word.Draw(t, "fingerprint"), Message: message.Draw(t, "message"),
 			Lease: time.Duration(big.Draw(t, "lease")), Window: count.Draw(t, "window"), KnownOnly: rapid.Bool().Draw(t, "known only"),
+			User: word.Draw(t, "user"), WindowTokens: count.Draw(t, "tokens"), LostEpoch: big.Draw(t, "lost"),
 		}
 	}), BeginToProto, func(b memory.Begin, p *troupev1.BeginTurnRequest) memory.Begin {
 		return BeginFromProto(b.Ref.Tenant, p)
@@ -166,6 +187,7 @@ func TestCommit_RoundTrip(t *testing.T) {
 		return memory.Commit{
 			Ref: ref.Draw(t, "ref"), TurnID: word.Draw(t, "turn"), Epoch: big.Draw(t, "epoch"), Base: big.Draw(t, "base"),
 			Messages: rapid.SliceOfN(message, 0, 3).Draw(t, "messages"), Result: result.Draw(t, "result"), Outcome: outcome.Draw(t, "outcome"),
+			State: values.Draw(t, "state"),
 		}
 	}), CommitToProto, func(c memory.Commit, p *troupev1.CommitStepRequest) memory.Commit {
 		return CommitFromProto(c.Ref.Tenant, p)
@@ -198,8 +220,13 @@ func TestEnums_AreWhole(t *testing.T) {
 		{troupev1.SessionState(0), len(states) + 1},
 		{troupev1.TurnOutcome(0), len(outcomes)},
 		{troupev1.BeginOutcome(0), len(founds) + 1},
+		{troupev1.SessionVerb(0), len(verbs) + 1},
+		{troupev1.CompactionStrategy(0), len(strategies) + 1},
+		{troupev1.ToolEffect(0), len(effects) + 1},
+		{troupev1.JournalPhase(0), len(phases) + 1},
+		{troupev1.ToolStatus(0), len(statuses) + 1},
 	} {
 		require.Equal(t, values.enum.Descriptor().Values().Len(), values.known, values.enum.Descriptor().FullName())
 	}
-	require.Equal(t, troupev1.Role_ROLE_UNSPECIFIED, MessageToProto(conversation.Message{Role: conversation.RoleTool}).GetRole())
+	require.Equal(t, troupev1.Role_ROLE_UNSPECIFIED, MessageToProto(conversation.Message{Role: conversation.RoleSystem}).GetRole())
 }

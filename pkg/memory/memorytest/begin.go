@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
 	"github.com/troupe-dev/troupe/pkg/conversation"
@@ -14,6 +15,22 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
 )
+
+func beginTests() tests {
+	return tests{
+		"Begin_OpensATurn":                  beginOpensATurn,
+		"Begin_KnownTurnIsReturned":         beginKnownTurnIsReturned,
+		"Begin_HolderIsAnsweredAsBefore":    beginHolderIsAnsweredAsBefore,
+		"Begin_RefusesAnotherFingerprint":   beginRefusesAnotherFingerprint,
+		"Begin_RefusesAnotherTurnWhileOpen": beginRefusesAnotherTurnWhileOpen,
+		"Begin_KnownOnlyWritesNothing":      beginKnownOnlyWritesNothing,
+		"Begin_ReturnsTheWindow":            beginReturnsTheWindow,
+		"Begin_EpochsGrow":                  beginEpochsGrow,
+		"Begin_ConcurrentCallersGetOneTurn": beginConcurrentCallersGetOneTurn,
+		"Begin_ManySessionsAtOnce":          beginManySessionsAtOnce,
+		"Begin_LeaseThatRanOutMakesRoom":    beginLeaseThatRanOutMakesRoom,
+	}
+}
 
 func beginOpensATurn(t *testing.T, store memory.Store) {
 	ref := fresh()
@@ -32,7 +49,7 @@ func beginOpensATurn(t *testing.T, store memory.Store) {
 
 	s := get(t, store, ref)
 	requireSame(t, session.Session{
-		ID: ref.Session, State: session.Busy, Turns: 1, Messages: 1, OpenTurn: "t1", LastTrace: ask.TraceID,
+		ID: ref.Session, State: session.Busy, Turns: 1, Messages: 1, Sequence: 1, OpenTurn: "t1", LastTrace: ask.TraceID,
 	}, s)
 	require.Positive(t, s.Bytes)
 	require.WithinDuration(t, time.Now(), s.Created, time.Minute)
@@ -264,15 +281,55 @@ func beginWithin(t *testing.T, store memory.Store, b memory.Begin) memory.Begun 
 	}
 }
 
-// requireFenced tries every write with the epoch of a holder that was replaced.
+// requireFenced tries every call of a turn with the epoch of a holder that was replaced.
 func requireFenced(t *testing.T, store memory.Store, ref session.Ref, old session.Turn) {
 	t.Helper()
-	before := history(t, store, ref)
+	before := visible(t, store, ref)
 	late := answering(ref, old, "late", session.OutcomeCompleted)
 	late.Result.Step = 2
 	_, err := store.CommitStep(t.Context(), late)
 	requireMode(t, err, failure.Fenced, "epoch", fmt.Sprint(old.Epoch))
 	_, err = store.FailTurn(t.Context(), failing(ref, old, session.OutcomeFailed))
 	requireMode(t, err, failure.Fenced, "epoch", fmt.Sprint(old.Epoch))
-	requireSame(t, before, history(t, store, ref))
+	for name, call := range holderCalls(store, holding(ref, old)) {
+		requireMode(t, call(t), failure.Fenced, "epoch", fmt.Sprint(old.Epoch))
+		require.Empty(t, cmp.Diff(before, visible(t, store, ref)), name)
+	}
+}
+
+// holderCalls is every call that only the holder of a turn may make, beside those that
+// close it.
+func holderCalls(store memory.Store, h memory.Hold) map[string]func(*testing.T) error {
+	c := contentOf("late")
+	return map[string]func(*testing.T) error{
+		"RenewTurn":   func(t *testing.T) error { return store.RenewTurn(t.Context(), h, memory.MinLease) },
+		"ReleaseTurn": func(t *testing.T) error { return store.ReleaseTurn(t.Context(), h) },
+		"Record":      func(t *testing.T) error { return store.Record(t.Context(), h, 2, rounds(1)) },
+		"LoadJournal": func(t *testing.T) error {
+			_, err := store.LoadJournal(t.Context(), h, 2, 0)
+			return err
+		},
+		"UpdateState": func(t *testing.T) error {
+			u := changing(h.Ref, "late", "1")
+			u.TurnID, u.Epoch = h.TurnID, h.Epoch
+			_, err := store.UpdateState(t.Context(), u)
+			return err
+		},
+		"UpdateState of app:": func(t *testing.T) error {
+			u := changing(h.Ref, "app:late", "1")
+			u.TurnID, u.Epoch = h.TurnID, h.Epoch
+			_, err := store.UpdateState(t.Context(), u)
+			return err
+		},
+		"StageArtifact": func(t *testing.T) error {
+			_, err := store.StageArtifact(t.Context(), h, c)
+			return err
+		},
+		"AppendArtifact": func(t *testing.T) error { return store.AppendArtifact(t.Context(), h, c, 0, []byte("late")) },
+		"PutArtifact": func(t *testing.T) error {
+			_, err := store.PutArtifact(t.Context(), h, memory.Artifact{Content: c, Name: "late"})
+			return err
+		},
+		"DeleteArtifact": func(t *testing.T) error { return store.DeleteArtifact(t.Context(), h, "late", 0) },
+	}
 }

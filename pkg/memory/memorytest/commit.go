@@ -15,6 +15,26 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
+func commitTests() tests {
+	return tests{
+		"Commit_ShowsMessagesAndKeepsResult":   commitShowsMessagesAndKeepsResult,
+		"Commit_TwiceIsOnce":                   commitTwiceIsOnce,
+		"Commit_RefusesAnotherResult":          commitRefusesAnotherResult,
+		"Commit_RefusesClosedTurn":             commitRefusesClosedTurn,
+		"Commit_RefusesWrongBase":              commitRefusesWrongBase,
+		"Commit_RefusesUnknownTurn":            commitRefusesUnknownTurn,
+		"Commit_RefusesOtherEpochs":            commitRefusesOtherEpochs,
+		"Commit_InputRequiredClosesTheTurn":    commitInputRequiredClosesTheTurn,
+		"Commit_AuthRequiredClosesTheTurn":     commitAuthRequiredClosesTheTurn,
+		"Commit_SuccessorRepeatsWhatWasLost":   commitSuccessorRepeatsWhatWasLost,
+		"Commit_KeepsToolRounds":               commitKeepsToolRounds,
+		"Commit_StepThatFailedKeepsItsFailure": commitStepThatFailedKeepsItsFailure,
+		"Commit_RefusesTooManyMessages":        commitRefusesTooManyMessages,
+		"Commit_RefusesTooManyBytes":           commitRefusesTooManyBytes,
+		"Commit_ConcurrentStepsOfOneTurn":      commitConcurrentStepsOfOneTurn,
+	}
+}
+
 func commitShowsMessagesAndKeepsResult(t *testing.T, store memory.Store) {
 	ref := fresh()
 	turn := begin(t, store, ref, "t1", "hello")
@@ -45,7 +65,7 @@ func commitShowsMessagesAndKeepsResult(t *testing.T, store memory.Store) {
 	}, history(t, store, ref))
 	s := get(t, store, ref)
 	requireSame(t, session.Session{
-		ID: ref.Session, State: session.Ready, Turns: 1, Messages: 4, LastTrace: turn.Trace,
+		ID: ref.Session, State: session.Ready, Turns: 1, Messages: 4, Sequence: 4, LastTrace: turn.Trace,
 	}, s)
 
 	closed := turn
@@ -210,4 +230,48 @@ func commitConcurrentStepsOfOneTurn(t *testing.T, store memory.Store) {
 	}
 	require.Equal(t, 1, won)
 	require.Len(t, history(t, store, ref), 2)
+}
+
+// Req: C-1
+func commitAuthRequiredClosesTheTurn(t *testing.T, store memory.Store) {
+	ref := fresh()
+	turn := begin(t, store, ref, "t1", "read my calendar")
+	commit(t, store, answering(ref, turn, "I need your leave", session.OutcomeAuthRequired))
+	s := get(t, store, ref)
+	require.Equal(t, session.AuthRequired, s.State)
+	require.Empty(t, s.OpenTurn)
+	require.Equal(t, session.OutcomeAuthRequired, known(t, store, ref).Outcome)
+
+	converse(t, store, ref, "t2", "you have it", "done")
+	require.Equal(t, session.Ready, get(t, store, ref).State)
+}
+
+// commitSuccessorRepeatsWhatWasLost is a takeover between a commit and its reply.
+func commitSuccessorRepeatsWhatWasLost(t *testing.T, store memory.Store) {
+	ref := fresh()
+	turn := begin(t, store, ref, "t1", "hello")
+	c := answering(ref, turn, "one", session.OutcomeOpen)
+	commit(t, store, c)
+	c.Epoch = takeOver(t, store, ref, turn).Epoch
+	require.EqualValues(t, 2, commit(t, store, c))
+	c.Epoch = turn.Epoch
+	_, err := store.CommitStep(t.Context(), c)
+	requireMode(t, err, failure.Fenced)
+	require.Len(t, history(t, store, ref), 2)
+}
+
+// Req: LP-25
+func commitKeepsToolRounds(t *testing.T, store memory.Store) {
+	ref := fresh()
+	turn := begin(t, store, ref, "t1", "look it up")
+	c := answering(ref, turn, "it is so", session.OutcomeCompleted)
+	c.Messages = append(roundOf(2), c.Messages...)
+	require.EqualValues(t, 5, commit(t, store, c))
+	want := []conversation.Message{conversation.User("look it up")}
+	for i, m := range append(want, c.Messages...) {
+		m.Sequence, m.Turn = int64(i+1), 1
+		want = append(want[:i], m)
+	}
+	requireSame(t, want, history(t, store, ref))
+	require.EqualValues(t, 5, commit(t, store, c), "repeated")
 }

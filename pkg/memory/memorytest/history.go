@@ -12,6 +12,15 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
+func historyTests() tests {
+	return tests{
+		"LoadHistory_Pages":                 loadHistoryPages,
+		"LoadHistory_RefusesUnknownSession": loadHistoryRefusesUnknownSession,
+		"GetSession_RefusesUnknownSession":  getSessionRefusesUnknownSession,
+		"Sessions_AreApart":                 sessionsAreApart,
+	}
+}
+
 func loadHistoryPages(t *testing.T, store memory.Store) {
 	ref := fresh()
 	for i := range 5 {

@@ -4,7 +4,9 @@ package memorytest
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
+	"maps"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -29,45 +31,21 @@ const (
 // test and may return the same store each time, for the tests use sessions of their own.
 // The tests run beside each other.
 func Run(t *testing.T, open func(t *testing.T) memory.Store) {
-	for name, test := range map[string]func(*testing.T, memory.Store){
-		"Begin_OpensATurn":                     beginOpensATurn,
-		"Begin_KnownTurnIsReturned":            beginKnownTurnIsReturned,
-		"Begin_HolderIsAnsweredAsBefore":       beginHolderIsAnsweredAsBefore,
-		"Begin_RefusesAnotherFingerprint":      beginRefusesAnotherFingerprint,
-		"Begin_RefusesAnotherTurnWhileOpen":    beginRefusesAnotherTurnWhileOpen,
-		"Begin_KnownOnlyWritesNothing":         beginKnownOnlyWritesNothing,
-		"Begin_ReturnsTheWindow":               beginReturnsTheWindow,
-		"Begin_EpochsGrow":                     beginEpochsGrow,
-		"Begin_ConcurrentCallersGetOneTurn":    beginConcurrentCallersGetOneTurn,
-		"Begin_ManySessionsAtOnce":             beginManySessionsAtOnce,
-		"Begin_LeaseThatRanOutMakesRoom":       beginLeaseThatRanOutMakesRoom,
-		"Commit_ShowsMessagesAndKeepsResult":   commitShowsMessagesAndKeepsResult,
-		"Commit_TwiceIsOnce":                   commitTwiceIsOnce,
-		"Commit_RefusesAnotherResult":          commitRefusesAnotherResult,
-		"Commit_RefusesClosedTurn":             commitRefusesClosedTurn,
-		"Commit_RefusesWrongBase":              commitRefusesWrongBase,
-		"Commit_RefusesUnknownTurn":            commitRefusesUnknownTurn,
-		"Commit_RefusesOtherEpochs":            commitRefusesOtherEpochs,
-		"Commit_InputRequiredClosesTheTurn":    commitInputRequiredClosesTheTurn,
-		"Commit_StepThatFailedKeepsItsFailure": commitStepThatFailedKeepsItsFailure,
-		"Commit_RefusesTooManyMessages":        commitRefusesTooManyMessages,
-		"Commit_RefusesTooManyBytes":           commitRefusesTooManyBytes,
-		"Commit_ConcurrentStepsOfOneTurn":      commitConcurrentStepsOfOneTurn,
-		"Fail_ClosesTheTurn":                   failClosesTheTurn,
-		"Fail_CancelledLeavesSessionReady":     failCancelledLeavesSessionReady,
-		"Fail_AfterCommitReturnsTheTurn":       failAfterCommitReturnsTheTurn,
-		"Fail_RefusesUnknownTurn":              failRefusesUnknownTurn,
-		"LoadHistory_Pages":                    loadHistoryPages,
-		"LoadHistory_RefusesUnknownSession":    loadHistoryRefusesUnknownSession,
-		"GetSession_RefusesUnknownSession":     getSessionRefusesUnknownSession,
-		"Sessions_AreApart":                    sessionsAreApart,
+	for _, table := range []tests{
+		beginTests(), holdTests(), knownTests(), userTests(), windowTests(), commitTests(), failTests(), journalTests(),
+		historyTests(), sessionTests(), compactTests(), deleteTests(), searchTests(), stateTests(), commitStateTests(), artifactTests(), versionTests(),
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			test(t, open(t))
-		})
+		for name, test := range table {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				test(t, open(t))
+			})
+		}
 	}
 }
+
+// tests is a part of the suite, by the names of its tests.
+type tests map[string]func(*testing.T, memory.Store)
 
 const tenant = "default"
 
@@ -172,4 +150,24 @@ func requireSame(t *testing.T, want, got any) {
 		cmpopts.IgnoreFields(session.Session{}, "Created", "LastActivity", "Bytes"),
 		cmpopts.IgnoreFields(failure.Error{}, "Cause"))
 	require.Empty(t, diff, "want -, got +")
+}
+
+// unique is a name that no other test uses, for what sessions share.
+func unique(name string) string { return name + "-" + rand.Text()[:8] }
+
+// seen is all of a session that a caller can see.
+type seen struct {
+	Session   session.Session
+	History   []conversation.Message
+	State     memory.Snapshot
+	Artifacts []memory.Artifact
+}
+
+// visible reads a session, without its app: state, which others change meanwhile.
+func visible(t *testing.T, store memory.Store, ref session.Ref) seen {
+	t.Helper()
+	all := seen{Session: get(t, store, ref), History: history(t, store, ref), State: snapshot(t, store, ref), Artifacts: artifacts(t, store, ref)}
+	maps.DeleteFunc(all.State.Values, func(key string, _ json.RawMessage) bool { return memory.ScopeOf(key) == memory.ScopeApp })
+	delete(all.State.Revisions, memory.ScopeApp)
+	return all
 }

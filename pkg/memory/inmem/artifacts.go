@@ -1,0 +1,220 @@
+package inmem
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+	"time"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// stagedFor is how long a content waits for its artifact.
+const stagedFor = 24 * time.Hour
+
+// content is bytes that are stored, or on their way.
+type content struct {
+	bytes  []byte
+	staged time.Time
+}
+
+// StageArtifact implements memory.Artifacts.
+func (s *Store) StageArtifact(_ context.Context, h memory.Hold, c memory.Content) (int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, stored, err := s.stage("memory.StageArtifact", h, c)
+	return stored, err
+}
+
+// stage makes room for a content and returns how much of it is stored.
+func (s *Store) stage(op string, h memory.Hold, c memory.Content) (*conversed, int64, error) {
+	if c.Size == 0 && c.SHA256 != digest(nil) {
+		return nil, 0, wrongDigest(op, c)
+	}
+	in, _, err := s.held(op, h)
+	if err != nil {
+		return nil, 0, err
+	}
+	stored := s.stored(in, c)
+	if in.contents[c] != nil && stored == c.Size {
+		return in, stored, nil
+	}
+	if in.seen().ArtifactBytes+c.Size > memory.MaxSessionArtifacts {
+		return nil, 0, artifactsFull(op, in)
+	}
+	if in.contents[c] == nil {
+		in.contents[c] = &content{staged: s.now()}
+	}
+	return in, stored, nil
+}
+
+// stored is how much of a content is there. What was staged for too long is forgotten.
+func (s *Store) stored(in *conversed, c memory.Content) int64 {
+	known := in.contents[c]
+	if known == nil {
+		return 0
+	}
+	if !in.refers(c) && s.past(known.staged, stagedFor) {
+		delete(in.contents, c)
+		return 0
+	}
+	return int64(len(known.bytes))
+}
+
+// AppendArtifact implements memory.Artifacts.
+func (s *Store) AppendArtifact(_ context.Context, h memory.Hold, c memory.Content, offset int64, piece []byte) error {
+	const op = "memory.AppendArtifact"
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	in, stored, err := s.stage(op, h, c)
+	if err != nil {
+		return err
+	}
+	end := offset + int64(len(piece))
+	if len(piece) == 0 || int64(len(piece)) != min(memory.ArtifactChunk, c.Size-offset) {
+		return failure.Newf(failure.UserInvalidInput, op, "a piece of %d bytes at %d is not %d bytes long, nor the rest of the content; send the whole piece",
+			len(piece), offset, memory.ArtifactChunk).With("offset", decimal(offset))
+	}
+	switch {
+	case end <= stored:
+		return nil
+	case offset != stored:
+		return elsewhere(op, stored)
+	}
+	known := in.contents[c]
+	known.bytes = append(known.bytes, piece...)
+	if end == c.Size && digest(known.bytes) != c.SHA256 {
+		delete(in.contents, c)
+		return wrongDigest(op, c)
+	}
+	return nil
+}
+
+// PutArtifact implements memory.Artifacts.
+func (s *Store) PutArtifact(_ context.Context, h memory.Hold, a memory.Artifact) (memory.Artifact, error) {
+	const op = "memory.PutArtifact"
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a.Size == 0 && a.SHA256 != digest(nil) {
+		return memory.Artifact{}, wrongDigest(op, a.Content)
+	}
+	in, t, err := s.held(op, h)
+	if err != nil {
+		return memory.Artifact{}, err
+	}
+	if stored := s.stored(in, a.Content); stored < a.Size || in.contents[a.Content] == nil {
+		return memory.Artifact{}, elsewhere(op, stored)
+	}
+	if latest, ok := in.artifact(a.Name, 0); ok && latest.Content == a.Content {
+		return latest, nil
+	}
+	if len(in.artifacts) == memory.MaxArtifacts || in.seen().ArtifactBytes+a.Size > memory.MaxSessionArtifacts {
+		return memory.Artifact{}, artifactsFull(op, in)
+	}
+	in.versions[a.Name]++
+	a.Version, a.Turn, a.Created = in.versions[a.Name], t.ID, s.now()
+	in.artifacts = append(in.artifacts, a)
+	slices.SortFunc(in.artifacts, func(a, b memory.Artifact) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Version, b.Version))
+	})
+	in.LastActivity = s.now()
+	return a, nil
+}
+
+// GetArtifact implements memory.Artifacts.
+func (s *Store) GetArtifact(_ context.Context, ref session.Ref, name string, version int) (memory.Artifact, error) {
+	const op = "memory.GetArtifact"
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	in, err := s.get(op, ref)
+	if err != nil {
+		return memory.Artifact{}, err
+	}
+	a, ok := in.artifact(name, version)
+	if !ok {
+		return memory.Artifact{}, failure.Newf(failure.NotFound, op, "session %s has no artifact %s in that version; list them", ref.Session, name).
+			With("session_id", ref.Session).With("name", name)
+	}
+	return a, nil
+}
+
+// ReadArtifact implements memory.Artifacts.
+func (s *Store) ReadArtifact(_ context.Context, ref session.Ref, c memory.Content, offset int64) ([]byte, error) {
+	const op = "memory.ReadArtifact"
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	in, err := s.get(op, ref)
+	if err != nil {
+		return nil, err
+	}
+	if !in.refers(c) {
+		return nil, failure.Newf(failure.NotFound, op, "session %s has no artifact with the content %s; list them", ref.Session, c.SHA256).
+			With("session_id", ref.Session)
+	}
+	end := min(offset+memory.ArtifactChunk, c.Size)
+	return slices.Clone(in.contents[c].bytes[min(offset, end):end]), nil
+}
+
+// ListArtifacts implements memory.Artifacts.
+func (s *Store) ListArtifacts(_ context.Context, ref session.Ref) ([]memory.Artifact, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	in, err := s.get("memory.ListArtifacts", ref)
+	if err != nil {
+		return nil, err
+	}
+	return slices.Clone(in.artifacts), nil
+}
+
+// DeleteArtifact implements memory.Artifacts.
+func (s *Store) DeleteArtifact(_ context.Context, h memory.Hold, name string, version int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	in, _, err := s.held("memory.DeleteArtifact", h)
+	if err != nil {
+		return err
+	}
+	gone := func(a memory.Artifact) bool { return a.Name == name && (version == 0 || a.Version == version) }
+	before := slices.Clone(in.artifacts)
+	in.artifacts = slices.DeleteFunc(in.artifacts, gone)
+	for _, a := range before {
+		if gone(a) && !in.refers(a.Content) {
+			delete(in.contents, a.Content)
+		}
+	}
+	return nil
+}
+
+// artifact finds a version; 0 is the latest.
+func (c *conversed) artifact(name string, version int) (memory.Artifact, bool) {
+	for _, a := range slices.Backward(c.artifacts) {
+		if a.Name == name && (version == 0 || a.Version == version) {
+			return a, true
+		}
+	}
+	return memory.Artifact{}, false
+}
+
+// refers reports whether an artifact has the content.
+func (c *conversed) refers(to memory.Content) bool {
+	return slices.ContainsFunc(c.artifacts, func(a memory.Artifact) bool { return a.Content == to })
+}
+
+func digest(content []byte) string {
+	sum := sha256.Sum256(content)
+	return hex.EncodeToString(sum[:])
+}
+
+func wrongDigest(op string, c memory.Content) error {
+	return failure.Newf(failure.UserInvalidInput, op, "the bytes do not have the digest %s; send them again, from the first", c.SHA256).
+		With("sha256", c.SHA256)
+}
+
+func artifactsFull(op string, in *conversed) error {
+	return failure.Newf(failure.ResourceQuota, op, "the artifacts of session %s would be too many; it may hold %d versions and %d bytes: delete some",
+		in.ID, memory.MaxArtifacts, memory.MaxSessionArtifacts).With("session_id", in.ID)
+}

@@ -1,0 +1,121 @@
+package inmem
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+var ref = session.Ref{Tenant: "default", Session: "s"}
+
+// timed is a store whose clock stands still until it is moved.
+func timed(cfg Config) (store *Store, pass func(time.Duration)) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	cfg.Clock = func() time.Time { return now }
+	return New(cfg), func(d time.Duration) { now = now.Add(d) }
+}
+
+func asking(turnID, trace string) memory.Begin {
+	return memory.Begin{
+		Ref: ref, TurnID: turnID, TraceID: trace, Fingerprint: turnID, Message: conversation.User("hello"),
+		Lease: time.Minute, Window: 10,
+	}
+}
+
+func begin(t *testing.T, s *Store, b memory.Begin) memory.Begun {
+	t.Helper()
+	begun, err := s.BeginTurn(t.Context(), b)
+	require.NoError(t, err)
+	return begun
+}
+
+func TestStore_LeaseRunsOutByItsClock(t *testing.T) {
+	s, pass := timed(Config{})
+	first := begin(t, s, asking("t1", "one"))
+	pass(time.Minute - time.Millisecond)
+	found := begin(t, s, asking("t1", "two"))
+	require.Equal(t, memory.FoundOpen, found.Found)
+	require.Equal(t, time.Millisecond, found.LeaseLeft)
+	_, err := s.BeginTurn(t.Context(), asking("t2", "two"))
+	require.True(t, failure.Is(err, failure.SessionBusy), "%v", err)
+
+	h := memory.Hold{Ref: ref, TurnID: "t1", Epoch: first.Turn.Epoch}
+	require.NoError(t, s.RenewTurn(t.Context(), h, time.Minute))
+	pass(time.Minute - time.Millisecond)
+	require.Equal(t, memory.FoundOpen, begin(t, s, asking("t1", "two")).Found)
+	pass(time.Millisecond)
+	taken := begin(t, s, asking("t1", "two"))
+	require.Equal(t, memory.FoundBegun, taken.Found)
+	require.Equal(t, 2, taken.Turn.Attempt)
+	require.True(t, failure.Is(s.RenewTurn(t.Context(), h, time.Minute), failure.Fenced))
+}
+
+func TestStore_ForgetsTurnsAfterRetention(t *testing.T) {
+	s, pass := timed(Config{})
+	turn := begin(t, s, asking("t1", "one")).Turn
+	_, err := s.CommitStep(t.Context(), memory.Commit{
+		Ref: ref, TurnID: "t1", Epoch: turn.Epoch, Base: 1, Result: execution.Result{Step: 1, Agent: "echo"}, Outcome: session.OutcomeCompleted,
+	})
+	require.NoError(t, err)
+	pass(memory.Retention - time.Millisecond)
+	require.Equal(t, memory.FoundClosed, begin(t, s, asking("t1", "one")).Found)
+	pass(time.Millisecond)
+	again := begin(t, s, asking("t1", "one"))
+	require.Equal(t, memory.FoundBegun, again.Found)
+	require.Equal(t, 2, again.Turn.Number)
+	pass(2 * memory.Retention)
+	require.Equal(t, memory.FoundBegun, begin(t, s, asking("t1", "two")).Found, "an open turn is never forgotten")
+}
+
+func TestStore_ForgetsTheMarkAfterRetention(t *testing.T) {
+	s, pass := timed(Config{})
+	begin(t, s, asking("t1", "one"))
+	require.NoError(t, s.DeleteSession(t.Context(), ref))
+	pass(memory.Retention - time.Millisecond)
+	require.NoError(t, s.DeleteSession(t.Context(), ref))
+	_, err := s.BeginTurn(t.Context(), asking("t1", "one"))
+	require.True(t, failure.Is(err, failure.SessionDeleted), "%v", err)
+	pass(time.Millisecond)
+	require.True(t, failure.Is(s.DeleteSession(t.Context(), ref), failure.NotFound))
+	require.Equal(t, 1, begin(t, s, asking("t1", "one")).Turn.Number)
+}
+
+func TestStore_ForgetsWhatWasStagedAfterADay(t *testing.T) {
+	s, pass := timed(Config{})
+	turn := begin(t, s, asking("t1", "one")).Turn
+	h := memory.Hold{Ref: ref, TurnID: "t1", Epoch: turn.Epoch}
+	sum := sha256.Sum256([]byte("hello"))
+	c := memory.Content{SHA256: hex.EncodeToString(sum[:]), Size: 5}
+	stored := func() int64 {
+		n, err := s.StageArtifact(t.Context(), h, c)
+		require.NoError(t, err)
+		return n
+	}
+	require.NoError(t, s.AppendArtifact(t.Context(), h, c, 0, []byte("hello")))
+	pass(stagedFor - time.Millisecond)
+	require.EqualValues(t, 5, stored())
+	pass(time.Millisecond)
+	require.Zero(t, stored())
+	require.NoError(t, s.AppendArtifact(t.Context(), h, c, 0, []byte("hello")))
+	_, err := s.PutArtifact(t.Context(), h, memory.Artifact{Content: c, Name: "a"})
+	require.NoError(t, err)
+	pass(10 * stagedFor)
+	require.EqualValues(t, 5, stored(), "an artifact has it")
+}
+
+func TestStore_GenerationRaisesEpochs(t *testing.T) {
+	s, _ := timed(Config{Generation: 2})
+	require.EqualValues(t, 2<<32, begin(t, s, asking("t1", "one")).Turn.Epoch)
+	b := asking("t1", "one")
+	b.LostEpoch = 2 << 32
+	require.EqualValues(t, 2<<32+1, begin(t, s, b).Turn.Epoch)
+}

@@ -1,0 +1,164 @@
+package inmem
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/memory/memorytest"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// TestDivergence_FindsMutants gives the comparison stores with one thing wrong each, as a
+// store under test may have it.
+func TestDivergence_FindsMutants(t *testing.T) {
+	open := func() memory.Store {
+		return New(Config{MaxMessages: memorytest.MaxMessages, MaxBytes: memorytest.MaxBytes})
+	}
+	for name, wrong := range map[string]memory.Store{
+		"a lost epoch is ignored":             patient{open()},
+		"a lost epoch takes over each time":   eager{open()},
+		"a release does nothing":              clinging{open()},
+		"a commit's state is left out":        stateless{open()},
+		"a failed turn says nothing":          silent{open()},
+		"a request is made again":             repeating{open()},
+		"a stale epoch writes state":          unfenced{open()},
+		"an entry is overwritten":             careless{open()},
+		"a window has a message too many":     generous{open()},
+		"a compaction keeps too little":       greedy{open()},
+		"a clear leaves the state":            tidy{open()},
+		"a deleted artifact is still there":   hoarding{open()},
+		"a version is made for equal content": prolific{open()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := memorytest.Divergence(t.Context(), open(), wrong, 20_000, 1)
+			require.Error(t, err)
+		})
+	}
+}
+
+type patient struct{ memory.Store }
+
+func (s patient) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+	b.LostEpoch = 0
+	return s.Store.BeginTurn(ctx, b)
+}
+
+type eager struct{ memory.Store }
+
+func (s eager) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+	begun, err := s.Store.BeginTurn(ctx, b)
+	if b.LostEpoch > 0 && begun.Found == memory.FoundBegun && begun.Turn.Epoch > b.LostEpoch {
+		b.LostEpoch = begun.Turn.Epoch
+		return s.Store.BeginTurn(ctx, b)
+	}
+	return begun, err
+}
+
+type clinging struct{ memory.Store }
+
+func (s clinging) ReleaseTurn(ctx context.Context, h memory.Hold) error {
+	return s.RenewTurn(ctx, h, memory.MaxLease)
+}
+
+type stateless struct{ memory.Store }
+
+func (s stateless) CommitStep(ctx context.Context, c memory.Commit) (int64, error) {
+	c.State = nil
+	return s.Store.CommitStep(ctx, c)
+}
+
+type silent struct{ memory.Store }
+
+func (s silent) Record(ctx context.Context, h memory.Hold, step int, entries []execution.Entry) error {
+	mute := make([]execution.Entry, len(entries))
+	for i, e := range entries {
+		e.Reply = conversation.Message{}
+		mute[i] = e
+	}
+	return s.Store.Record(ctx, h, step, mute)
+}
+
+type repeating struct{ memory.Store }
+
+func (s repeating) UpdateState(ctx context.Context, u memory.StateUpdate) (int64, error) {
+	u.RequestID = rand.Text()
+	return s.Store.UpdateState(ctx, u)
+}
+
+type unfenced struct{ memory.Store }
+
+func (s unfenced) UpdateState(ctx context.Context, u memory.StateUpdate) (int64, error) {
+	u.TurnID = ""
+	return s.Store.UpdateState(ctx, u)
+}
+
+type careless struct{ memory.Store }
+
+func (s careless) Record(ctx context.Context, h memory.Hold, step int, entries []execution.Entry) error {
+	err := s.Store.Record(ctx, h, step, entries)
+	if failure.Is(err, failure.Nondeterminism) {
+		return nil
+	}
+	return err
+}
+
+type generous struct{ memory.Store }
+
+func (s generous) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+	b.Window++
+	return s.Store.BeginTurn(ctx, b)
+}
+
+type greedy struct{ memory.Store }
+
+func (s greedy) CompactSession(ctx context.Context, c memory.Compact) (conversation.Compaction, error) {
+	c.Keep = max(1, c.Keep-1)
+	return s.Store.CompactSession(ctx, c)
+}
+
+type tidy struct{ memory.Store }
+
+func (s tidy) ClearSession(ctx context.Context, ref session.Ref) error {
+	was, err := s.GetState(ctx, ref)
+	if err != nil {
+		return err
+	}
+	if err := s.Store.ClearSession(ctx, ref); err != nil {
+		return err
+	}
+	for key, value := range was.Values {
+		if memory.ScopeOf(key) == memory.ScopeSession {
+			was.Values = map[string]json.RawMessage{key: value}
+			_, err = s.UpdateState(ctx, memory.StateUpdate{Ref: ref, RequestID: rand.Text(), Delta: was.Values})
+			return err
+		}
+	}
+	return nil
+}
+
+type hoarding struct{ memory.Store }
+
+func (s hoarding) DeleteArtifact(ctx context.Context, h memory.Hold, _ string, _ int) error {
+	return s.RenewTurn(ctx, h, time.Minute)
+}
+
+type prolific struct{ memory.Store }
+
+func (s prolific) PutArtifact(ctx context.Context, h memory.Hold, a memory.Artifact) (memory.Artifact, error) {
+	if latest, err := s.GetArtifact(ctx, h.Ref, a.Name, 0); err == nil && latest.Content == a.Content && a.Size > 0 {
+		if err := s.DeleteArtifact(ctx, h, a.Name, latest.Version); err != nil {
+			return memory.Artifact{}, err
+		}
+	}
+	return s.Store.PutArtifact(ctx, h, a)
+}

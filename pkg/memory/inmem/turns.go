@@ -1,0 +1,262 @@
+package inmem
+
+import (
+	"context"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// BeginTurn implements memory.Turns.
+func (s *Store) BeginTurn(_ context.Context, b memory.Begin) (memory.Begun, error) {
+	const op = "memory.BeginTurn"
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c, err := s.find(op, b.Ref)
+	if err != nil {
+		return memory.Begun{}, err
+	}
+	if c != nil && c.User != b.User && (c.User != "" || c.Turns > 0) {
+		return memory.Begun{}, noSession(op, b.Ref)
+	}
+	if t := s.turn(c, b.TurnID); t != nil {
+		return s.beginKnown(op, c, t, b)
+	}
+	if b.KnownOnly {
+		return memory.Begun{}, unknownTurn(op, b.Ref, b.TurnID)
+	}
+	if c != nil && c.State == session.Closed {
+		return memory.Begun{}, failure.Newf(failure.SessionClosed, op, "session %s is closed; resume it first", c.ID).With("session_id", c.ID)
+	}
+	if c != nil && c.OpenTurn != "" && s.now().Before(c.deadline) {
+		return memory.Begun{}, busy(op, c)
+	}
+	if c == nil {
+		c = s.create(b.Ref)
+	}
+	if !s.room(c, b.Message) {
+		return memory.Begun{}, s.full(op, c)
+	}
+	if left := c.turns[c.OpenTurn]; left != nil {
+		left.Failure = failure.New(failure.SystemTimeout, op,
+			"the turn was given up: its lease ran out before it had an answer, and another turn of the session began").With("turn_id", left.ID)
+		s.closeTurn(c, left, session.OutcomeFailed)
+	}
+	s.sessions[b.Ref] = c
+	c.User = b.User
+	c.Turns++
+	t := &turn{
+		Turn:        session.Turn{ID: b.TurnID, Trace: b.TraceID, Number: c.Turns},
+		fingerprint: b.Fingerprint,
+		commits:     map[int]memory.Commit{},
+		journals:    map[int][]execution.Entry{},
+	}
+	c.turns[b.TurnID] = t
+	c.State, c.OpenTurn, c.LastTrace = session.Busy, b.TurnID, b.TraceID
+	s.say(c, t, b.Message)
+	t.first = t.Sequence
+	s.take(c, t, b)
+	return begun(c, t, b), nil
+}
+
+func (s *Store) beginKnown(op string, c *conversed, t *turn, b memory.Begin) (memory.Begun, error) {
+	left := c.deadline.Sub(s.now())
+	holds := left > 0 && t.holder == b.TraceID
+	switch {
+	case t.fingerprint != b.Fingerprint:
+		return memory.Begun{}, failure.Newf(failure.KeyReused, op,
+			"turn %s of session %s was begun with another request; use a new request_id for a new request", b.TurnID, b.Ref.Session).
+			With("turn_id", b.TurnID)
+	case t.Outcome != session.OutcomeOpen:
+		return memory.Begun{Found: memory.FoundClosed, Turn: t.seen()}, nil
+	case holds && (b.LostEpoch != t.Epoch || b.KnownOnly):
+		return begun(c, t, b), nil
+	case !holds && (left > 0 || b.KnownOnly):
+		return memory.Begun{Found: memory.FoundOpen, Turn: t.seen(), LeaseLeft: max(0, left)}, nil
+	}
+	s.take(c, t, b)
+	return begun(c, t, b), nil
+}
+
+// take gives the turn to the caller.
+func (s *Store) take(c *conversed, t *turn, b memory.Begin) {
+	c.epoch = max(c.epoch+1, s.cfg.Generation<<32)
+	c.deadline, c.LastActivity = s.now().Add(b.Lease), s.now()
+	t.Epoch, t.holder = c.epoch, b.TraceID
+	t.Attempt++
+}
+
+func begun(c *conversed, t *turn, b memory.Begin) memory.Begun {
+	return memory.Begun{Found: memory.FoundBegun, Turn: t.seen(), History: c.window(t.first, b.Window, int64(b.WindowTokens))}
+}
+
+// RenewTurn implements memory.Turns.
+func (s *Store) RenewTurn(_ context.Context, h memory.Hold, lease time.Duration) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c, _, err := s.held("memory.RenewTurn", h)
+	if err != nil {
+		return err
+	}
+	c.deadline = s.now().Add(lease)
+	return nil
+}
+
+// ReleaseTurn implements memory.Turns.
+func (s *Store) ReleaseTurn(_ context.Context, h memory.Hold) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c, _, err := s.held("memory.ReleaseTurn", h)
+	if err != nil {
+		return err
+	}
+	c.deadline = s.now()
+	return nil
+}
+
+// CommitStep implements memory.Turns.
+func (s *Store) CommitStep(_ context.Context, commit memory.Commit) (int64, error) {
+	const op = "memory.CommitStep"
+	if err := memory.CheckDelta(op, commit.State); err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := memory.Hold{Ref: commit.Ref, TurnID: commit.TurnID, Epoch: commit.Epoch}
+	step, last := commit.Result.Step, commit.Base+int64(len(commit.Messages))
+	commit = essence(commit)
+	c, err := s.find(op, h.Ref)
+	if err != nil {
+		return 0, err
+	}
+	if t := s.turn(c, h.TurnID); t != nil && t.Epoch == h.Epoch {
+		if done, ok := t.commits[step]; ok && reflect.DeepEqual(done, commit) {
+			return last, nil
+		}
+	}
+	c, t, err := s.held(op, h)
+	if err != nil {
+		return 0, err
+	}
+	deltas := split(commit.State)
+	switch {
+	case t.committed(step):
+		return 0, stepCommitted(op, t, step)
+	case commit.Base != c.Sequence:
+		return 0, failure.Newf(failure.BaseMismatch, op, "session %s goes up to message %d and not %d; load the history again and repeat the step", c.ID, c.Sequence, commit.Base).
+			With("base_sequence", decimal(commit.Base)).With("last_sequence", decimal(c.Sequence))
+	case !s.room(c, commit.Messages...):
+		return 0, s.full(op, c)
+	case deltas[memory.ScopeUser] != nil && c.User == "":
+		return 0, noUser(op, c)
+	case !c.state.fits(deltas[memory.ScopeSession]):
+		return 0, stateFull(op, memory.ScopeSession)
+	}
+	s.say(c, t, commit.Messages...)
+	for name, delta := range deltas {
+		s.scope(h.Ref, c, name).change(delta)
+	}
+	t.commits[step] = commit
+	result := commit.Result
+	result.Sequence = c.Sequence
+	t.Steps = append(t.Steps, result)
+	slices.SortFunc(t.Steps, func(a, b execution.Result) int { return a.Step - b.Step })
+	t.Sequence = c.Sequence
+	delete(t.journals, step)
+	c.LastActivity = s.now()
+	if commit.Outcome != session.OutcomeOpen {
+		s.closeTurn(c, t, commit.Outcome)
+	}
+	return last, nil
+}
+
+// essence is what makes a commit another one: not who commits, and not what the store sets.
+func essence(c memory.Commit) memory.Commit {
+	c.Epoch, c.Result.Sequence = 0, 0
+	c.Messages = slices.Clone(c.Messages)
+	for i := range c.Messages {
+		m := &c.Messages[i]
+		m.Sequence, m.Turn, m.Time = 0, 0, time.Time{}
+	}
+	return c
+}
+
+// FailTurn implements memory.Turns.
+func (s *Store) FailTurn(_ context.Context, f memory.Fail) (session.Turn, error) {
+	const op = "memory.FailTurn"
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c, err := s.find(op, f.Ref)
+	if err != nil {
+		return session.Turn{}, err
+	}
+	if t := s.turn(c, f.TurnID); t != nil && t.Outcome != session.OutcomeOpen {
+		return t.seen(), nil
+	}
+	c, t, err := s.held(op, memory.Hold{Ref: f.Ref, TurnID: f.TurnID, Epoch: f.Epoch})
+	if err != nil {
+		return session.Turn{}, err
+	}
+	if said, ok := memory.PartialOf(t.journals[t.running()]); ok && s.room(c, said) {
+		s.say(c, t, said)
+	}
+	t.Failure = f.Failure
+	c.LastActivity = s.now()
+	s.closeTurn(c, t, f.Outcome)
+	return t.seen(), nil
+}
+
+func (s *Store) closeTurn(c *conversed, t *turn, o session.Outcome) {
+	t.Outcome, t.closed, t.journals = o, s.now(), nil
+	c.State, c.OpenTurn = o.After(), ""
+}
+
+// say appends messages to the session in a turn.
+func (s *Store) say(c *conversed, t *turn, messages ...conversation.Message) {
+	for _, m := range messages {
+		c.Sequence++
+		m.Sequence, m.Turn, m.Time = c.Sequence, t.Number, s.now()
+		c.log = append(c.log, m)
+	}
+	t.Sequence = c.Sequence
+}
+
+// room reports whether the session may hold the messages too.
+func (s *Store) room(c *conversed, messages ...conversation.Message) bool {
+	return len(messages) == 0 ||
+		int64(len(c.log)+len(messages)) <= s.cfg.MaxMessages && size(c.log)+size(messages) <= s.cfg.MaxBytes
+}
+
+func size(messages []conversation.Message) int64 {
+	bytes := 0
+	for _, m := range messages {
+		bytes += conversation.Size(m)
+	}
+	return int64(bytes)
+}
+
+// seen is the turn as a caller may keep it.
+func (t *turn) seen() session.Turn {
+	seen := t.Turn
+	seen.Steps = slices.Clone(t.Steps)
+	return seen
+}
+
+func (t *turn) committed(step int) bool {
+	_, ok := t.commits[step]
+	return ok
+}
+
+// running is the number of the step behind the last that was committed.
+func (t *turn) running() int {
+	if len(t.Steps) == 0 {
+		return 1
+	}
+	return t.Steps[len(t.Steps)-1].Step + 1
+}

@@ -1,0 +1,125 @@
+package memorytest
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+func commitStateTests() tests {
+	return tests{
+		"Commit_AppliesStateOfAllScopes":      commitAppliesStateOfAllScopes,
+		"Commit_OuterScopesOnce":              commitOuterScopesOnce,
+		"Commit_RefusedChangesNoState":        commitRefusedChangesNoState,
+		"Commit_OtherStateIsAnotherCommit":    commitOtherStateIsAnotherCommit,
+		"Commit_RefusesStateThatCannotBeKept": commitRefusesStateThatCannotBeKept,
+	}
+}
+
+// Req: AD-18, AD-19
+func commitAppliesStateOfAllScopes(t *testing.T, store memory.Store) {
+	user, app := unique("alice"), "app:"+unique("theme")
+	ref, other := ofUser(t, store, user), ofUser(t, store, user)
+	ask := asking(ref, "t1", "hello")
+	ask.User = user
+	begun, err := store.BeginTurn(t.Context(), ask)
+	require.NoError(t, err)
+	c := answering(ref, begun.Turn, "one", session.OutcomeOpen)
+	c.State = delta("mood", "1", "user:name", "2", app, "3")
+	commit(t, store, c)
+
+	// The next step sees it, and so do other sessions.
+	s := snapshot(t, store, ref)
+	for key, value := range c.State {
+		require.JSONEq(t, string(value), string(s.Values[key]), key)
+	}
+	require.EqualValues(t, 1, s.Revisions[memory.ScopeSession])
+	require.EqualValues(t, 1, s.Revisions[memory.ScopeUser])
+	shared := snapshot(t, store, other).Values
+	require.NotContains(t, shared, "mood")
+	require.JSONEq(t, "2", string(shared["user:name"]))
+	require.JSONEq(t, "3", string(shared[app]))
+
+	last := answering(ref, begun.Turn, "two", session.OutcomeCompleted)
+	last.Base, last.Result.Step = 3-1, 2
+	last.State = delta("mood", "", "user:name", "")
+	commit(t, store, last)
+	s = snapshot(t, store, ref)
+	require.NotContains(t, s.Values, "mood")
+	require.NotContains(t, s.Values, "user:name")
+	require.JSONEq(t, "3", string(s.Values[app]))
+	require.EqualValues(t, 2, s.Revisions[memory.ScopeUser])
+}
+
+// commitOuterScopesOnce repeats a commit after others changed what it had set.
+func commitOuterScopesOnce(t *testing.T, store memory.Store) {
+	user, app := unique("alice"), "app:"+unique("theme")
+	ref := ofUser(t, store, user)
+	ask := asking(ref, "t1", "hello")
+	ask.User = user
+	begun, err := store.BeginTurn(t.Context(), ask)
+	require.NoError(t, err)
+	c := answering(ref, begun.Turn, "one", session.OutcomeCompleted)
+	keys := []string{"mood", "user:name", app}
+	c.State = delta(keys[0], "1", keys[1], "1", keys[2], "1")
+	commit(t, store, c)
+	for _, key := range keys {
+		change(t, store, changing(ref, key, "2"))
+	}
+	for range 3 {
+		commit(t, store, c)
+		s := snapshot(t, store, ref)
+		for _, key := range keys {
+			require.JSONEq(t, "2", string(s.Values[key]), key)
+		}
+		require.EqualValues(t, 2, s.Revisions[memory.ScopeUser])
+	}
+}
+
+func commitRefusedChangesNoState(t *testing.T, store memory.Store) {
+	user := unique("alice")
+	ref := ofUser(t, store, user)
+	ask := asking(ref, "t1", "hello")
+	ask.User = user
+	begun, err := store.BeginTurn(t.Context(), ask)
+	require.NoError(t, err)
+	before := visible(t, store, ref)
+	c := answering(ref, begun.Turn, "one", session.OutcomeCompleted)
+	c.State = delta("mood", "1", "user:name", "1")
+	c.Base = 7
+	_, err = store.CommitStep(t.Context(), c)
+	requireMode(t, err, failure.BaseMismatch)
+	c.Base, c.Epoch = 1, begun.Turn.Epoch+1
+	_, err = store.CommitStep(t.Context(), c)
+	requireMode(t, err, failure.Fenced)
+	require.Equal(t, before, visible(t, store, ref))
+}
+
+func commitOtherStateIsAnotherCommit(t *testing.T, store memory.Store) {
+	ref := fresh()
+	turn := begin(t, store, ref, "t1", "hello")
+	c := answering(ref, turn, "one", session.OutcomeOpen)
+	c.State = delta("mood", "1", "b", "2")
+	commit(t, store, c)
+	commit(t, store, c)
+	for _, other := range []map[string]json.RawMessage{nil, delta("mood", "2", "b", "2"), delta("mood", "1")} {
+		c.State = other
+		_, err := store.CommitStep(t.Context(), c)
+		requireMode(t, err, failure.TurnNotOpen, "turn_id", "t1")
+	}
+}
+
+func commitRefusesStateThatCannotBeKept(t *testing.T, store memory.Store) {
+	ref := fresh()
+	turn := begin(t, store, ref, "t1", "hello")
+	c := answering(ref, turn, "one", session.OutcomeCompleted)
+	c.State = delta("mood", "{")
+	_, err := store.CommitStep(t.Context(), c)
+	requireMode(t, err, failure.UserInvalidInput, "key", "mood")
+	require.Len(t, history(t, store, ref), 1)
+}

@@ -1,0 +1,197 @@
+package memorytest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// turnIDs is how many turns a session can have.
+const turnIDs = 64
+
+var traces = []string{strings.Repeat("a", 32), strings.Repeat("b", 32), strings.Repeat("c", 32)}
+
+func turnID(i int) string { return fmt.Sprintf("t-%d", i) }
+
+func fingerprint(turnID string) string { return "of-" + turnID }
+
+// text is a few words of a small vocabulary.
+func text(d *differ) string {
+	words := make([]string, 1+d.rand.IntN(4))
+	for i := range words {
+		words[i] = fmt.Sprintf("w%d", d.rand.IntN(40))
+	}
+	return strings.Join(words, " ")
+}
+
+func beginTurn(d *differ, s *subject) call {
+	i := s.turn.Number // the next one
+	if d.once(4) {
+		i = d.rand.IntN(turnIDs)
+	}
+	b := memory.Begin{
+		Ref: s.ref, User: s.user, TurnID: turnID(i % turnIDs), TraceID: oneOf(d, traces...),
+		Message: conversation.User(text(d)), Lease: memory.MaxLease,
+		Window: 1 + d.rand.IntN(12), KnownOnly: d.once(8),
+	}
+	if s.open.TurnID != "" && d.once(3) { // the holder again
+		b.TurnID, b.TraceID = s.open.TurnID, s.open.TraceID
+		b.LostEpoch = oneOf(d, 0, s.turn.Epoch, s.turn.Epoch-1)
+	}
+	b.Fingerprint = fingerprint(b.TurnID)
+	if d.once(30) {
+		b.Fingerprint = "of-something-else"
+	}
+	if d.once(30) {
+		b.User = oneOf(d, "", "alice", "bob")
+	}
+	if d.once(3) {
+		b.WindowTokens = 1 + d.rand.IntN(30)
+	}
+	return beginCall(s, b)
+}
+
+func beginCall(s *subject, b memory.Begin) call {
+	return call{"BeginTurn", b, func(ctx context.Context, store memory.Store) (any, error) {
+		return store.BeginTurn(ctx, b)
+	}, func(reply any) {
+		begun, _ := reply.(memory.Begun)
+		if begun.Found == memory.FoundBegun {
+			s.idle = false
+			s.open, s.turn, s.base, s.next = b, begun.Turn, begun.Turn.Sequence, len(begun.Turn.Steps)+1
+		}
+	}}
+}
+
+// hold is mostly that of who holds the turn.
+func (d *differ) hold(s *subject) memory.Hold {
+	h := memory.Hold{Ref: s.ref, TurnID: s.turn.ID, Epoch: s.turn.Epoch}
+	if h.TurnID == "" {
+		h.TurnID = turnID(0)
+	}
+	switch {
+	case d.once(12):
+		h.Epoch += int64(d.rand.IntN(4) - 2)
+	case d.once(20):
+		h.TurnID = turnID(d.rand.IntN(turnIDs))
+	}
+	return h
+}
+
+// held is a call of a turn's holder.
+func held(method string, h memory.Hold, input any, of func(context.Context, memory.Store) (any, error)) call {
+	return call{method, []any{h, input}, of, nil}
+}
+
+func renewTurn(d *differ, s *subject) call {
+	h := d.hold(s)
+	return held("RenewTurn", h, nil, func(ctx context.Context, store memory.Store) (any, error) {
+		return nil, store.RenewTurn(ctx, h, memory.MaxLease)
+	})
+}
+
+func releaseTurn(d *differ, s *subject) call {
+	h := d.hold(s)
+	return held("ReleaseTurn", h, nil, func(ctx context.Context, store memory.Store) (any, error) {
+		return nil, store.ReleaseTurn(ctx, h)
+	})
+}
+
+func commitStep(d *differ, s *subject) call {
+	h := d.hold(s)
+	c := memory.Commit{
+		Ref: s.ref, TurnID: h.TurnID, Epoch: h.Epoch, Base: s.base,
+		Result: execution.Result{Step: max(s.next, 1), Agent: "echo", Text: text(d), Usage: execution.Usage{OutputTokens: int64(d.rand.IntN(3))}},
+	}
+	for range d.rand.IntN(4) {
+		c.Messages = append(c.Messages, conversation.Assistant("echo", text(d)))
+		if d.once(4) {
+			c.Messages = append(c.Messages, roundOf(1+d.rand.IntN(2))...)
+		}
+	}
+	if d.once(25) {
+		c.Messages = append(c.Messages, roundOf(15)...)
+	}
+	if d.once(3) {
+		c.State = randomDelta(d, "", "app:", "user:")
+	}
+	if d.once(2) {
+		c.Outcome = oneOf(d, session.OutcomeCompleted, session.OutcomeInputRequired, session.OutcomeAuthRequired)
+	}
+	switch {
+	case d.once(20):
+		c.Base += int64(d.rand.IntN(3) - 1)
+	case d.once(20):
+		c.Result.Step = 1 + d.rand.IntN(5)
+	case d.once(4) && len(s.commits) > 0: // what was committed before
+		c = oneOf(d, s.commits...)
+		c.Epoch = oneOf(d, c.Epoch, h.Epoch)
+	case d.once(8):
+		c.Result.Failure = failure.New(failure.ResourceAPI, "model.Generate", "the model does not answer").With("status", "503")
+	}
+	return call{"CommitStep", c, func(ctx context.Context, store memory.Store) (any, error) {
+		return store.CommitStep(ctx, c)
+	}, func(reply any) {
+		last, _ := reply.(int64)
+		if c.Epoch == s.turn.Epoch && last > s.base || c.Result.Step == s.next {
+			s.base, s.next = max(last, s.base), max(s.next, c.Result.Step+1)
+		}
+		s.idle = s.idle || c.Outcome != session.OutcomeOpen
+		s.commits = append(s.commits, c)
+		s.commits = s.commits[max(0, len(s.commits)-4):]
+	}}
+}
+
+func failTurn(d *differ, s *subject) call {
+	h := d.hold(s)
+	f := memory.Fail{
+		Ref: s.ref, TurnID: h.TurnID, Epoch: h.Epoch, Outcome: oneOf(d, session.OutcomeFailed, session.OutcomeCancelled),
+		Failure: failure.New(failure.NoWorker, "orchestrator.route", "no ready instance").With("agent", "echo"),
+	}
+	return call{"FailTurn", f, func(ctx context.Context, store memory.Store) (any, error) {
+		return store.FailTurn(ctx, f)
+	}, func(any) { s.idle = true }}
+}
+
+func (d *differ) step(s *subject) int {
+	if d.once(8) {
+		return 1 + d.rand.IntN(4)
+	}
+	return max(s.next, 1)
+}
+
+func recordEntries(d *differ, s *subject) call {
+	h, step := d.hold(s), d.step(s)
+	entries := slices.Clone(rounds(1 + d.rand.IntN(3)))
+	entries = entries[d.rand.IntN(len(entries)):]
+	if d.once(6) {
+		e := &entries[d.rand.IntN(len(entries))]
+		e.Text += "!"
+	}
+	return held("Record", h, fmt.Sprintf("step %d: %+v", step, entries), func(ctx context.Context, store memory.Store) (any, error) {
+		return nil, store.Record(ctx, h, step, entries)
+	})
+}
+
+// recordTooMuch fills a journal that nobody reads.
+func recordTooMuch(d *differ, s *subject) call {
+	h := d.hold(s)
+	const step = 50
+	return held("Record", h, "too much", func(ctx context.Context, store memory.Store) (any, error) {
+		return nil, store.Record(ctx, h, step, long(memory.MaxJournalBytes>>20+1, 1<<20))
+	})
+}
+
+func loadJournal(d *differ, s *subject) call {
+	h, step, after := d.hold(s), d.step(s), d.rand.IntN(4)
+	return held("LoadJournal", h, []int{step, after}, func(ctx context.Context, store memory.Store) (any, error) {
+		return store.LoadJournal(ctx, h, step, after)
+	})
+}

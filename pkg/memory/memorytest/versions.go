@@ -1,0 +1,172 @@
+package memorytest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+func versionTests() tests {
+	return tests{
+		"Artifact_DeleteRemovesVersions":    artifactDeleteRemovesVersions,
+		"Artifact_DeleteKeepsSharedContent": artifactDeleteKeepsSharedContent,
+		"Artifact_RefusesTooManyVersions":   artifactRefusesTooManyVersions,
+		"Artifact_RefusesTooManyBytes":      artifactRefusesTooManyBytes,
+		"Artifact_RefusesUnknown":           artifactRefusesUnknown,
+		"Artifact_NamesMayHoldAnything":     artifactNamesMayHoldAnything,
+		"Artifact_OfSessionsAreApart":       artifactOfSessionsAreApart,
+		"Artifact_StaysAfterTheTurn":        artifactStaysAfterTheTurn,
+	}
+}
+
+func artifactDeleteRemovesVersions(t *testing.T, store memory.Store) {
+	h := holder(t, store)
+	remove := func(name string, version int) {
+		t.Helper()
+		for range 2 { // what is not there is no error
+			require.NoError(t, store.DeleteArtifact(t.Context(), h, name, version))
+		}
+	}
+	other := put(t, store, h, "other", "stays")
+	var versions []memory.Artifact
+	for i := range 4 {
+		versions = append(versions, put(t, store, h, "a", fmt.Sprint(i)))
+	}
+	remove("a", 2)
+	remove("a", 4)
+	remove("a", 9)
+	remove("b", 0)
+	require.Equal(t, []memory.Artifact{versions[0], versions[2], other}, artifacts(t, store, h.Ref))
+	require.EqualValues(t, 2+len("stays"), get(t, store, h.Ref).ArtifactBytes)
+	latest, err := store.GetArtifact(t.Context(), h.Ref, "a", 0)
+	require.NoError(t, err)
+	require.Equal(t, versions[2], latest)
+	_, err = store.GetArtifact(t.Context(), h.Ref, "a", 2)
+	requireMode(t, err, failure.NotFound)
+	_, err = store.ReadArtifact(t.Context(), h.Ref, versions[1].Content, 0)
+	requireMode(t, err, failure.NotFound)
+
+	require.Equal(t, 5, put(t, store, h, "a", "new").Version, "a number is not used again")
+	remove("a", 0)
+	require.Equal(t, []memory.Artifact{other}, artifacts(t, store, h.Ref))
+	require.Equal(t, 6, put(t, store, h, "a", "new").Version)
+}
+
+func artifactDeleteKeepsSharedContent(t *testing.T, store memory.Store) {
+	h := holder(t, store)
+	text := bulk(memory.ArtifactChunk + 1)
+	c := put(t, store, h, "a", text).Content
+	put(t, store, h, "b", text)
+	require.NoError(t, store.DeleteArtifact(t.Context(), h, "a", 0))
+	require.Equal(t, text, read(t, store, h.Ref, c, 0))
+	require.NoError(t, store.DeleteArtifact(t.Context(), h, "b", 1))
+	_, err := store.ReadArtifact(t.Context(), h.Ref, c, 0)
+	requireMode(t, err, failure.NotFound)
+	stored, err := store.StageArtifact(t.Context(), h, c)
+	require.NoError(t, err)
+	require.Zero(t, stored)
+	put(t, store, h, "c", text)
+}
+
+func artifactRefusesTooManyVersions(t *testing.T, store memory.Store) {
+	h := holder(t, store)
+	contents := []memory.Content{send(t, store, h, "one"), send(t, store, h, "two")}
+	for i := range memory.MaxArtifacts {
+		_, err := store.PutArtifact(t.Context(), h, memory.Artifact{Content: contents[i%2], Name: "a"})
+		require.NoError(t, err)
+	}
+	one := memory.Artifact{Content: contents[0], Name: "a"}
+	_, err := store.PutArtifact(t.Context(), h, one)
+	requireMode(t, err, failure.ResourceQuota)
+	again, err := store.PutArtifact(t.Context(), h, memory.Artifact{Content: contents[1], Name: "a"})
+	require.NoError(t, err, "it is the latest")
+	require.Equal(t, memory.MaxArtifacts, again.Version)
+	require.NoError(t, store.DeleteArtifact(t.Context(), h, "a", 1))
+	_, err = store.PutArtifact(t.Context(), h, one)
+	require.NoError(t, err)
+	require.Len(t, artifacts(t, store, h.Ref), memory.MaxArtifacts)
+}
+
+func artifactRefusesTooManyBytes(t *testing.T, store memory.Store) {
+	h := holder(t, store)
+	text := bulk(16 << 20)
+	c := send(t, store, h, text)
+	for i := range memory.MaxSessionArtifacts / len(text) {
+		_, err := store.PutArtifact(t.Context(), h, memory.Artifact{Content: c, Name: fmt.Sprint(i)})
+		require.NoError(t, err)
+	}
+	require.EqualValues(t, memory.MaxSessionArtifacts, get(t, store, h.Ref).ArtifactBytes)
+	_, err := store.StageArtifact(t.Context(), h, contentOf("x"))
+	requireMode(t, err, failure.ResourceQuota)
+	require.Error(t, store.AppendArtifact(t.Context(), h, contentOf("x"), 0, []byte("x")))
+	stored, err := store.StageArtifact(t.Context(), h, c)
+	require.NoError(t, err, "it is there")
+	require.Equal(t, c.Size, stored)
+	_, err = store.PutArtifact(t.Context(), h, memory.Artifact{Content: c, Name: "more"})
+	requireMode(t, err, failure.ResourceQuota)
+	require.NoError(t, store.DeleteArtifact(t.Context(), h, "0", 0))
+	put(t, store, h, "more", "x")
+}
+
+func artifactRefusesUnknown(t *testing.T, store memory.Store) {
+	ref := fresh()
+	_, err := store.ListArtifacts(t.Context(), ref)
+	requireMode(t, err, failure.NotFound, "session_id", ref.Session)
+	for range 2 {
+		_, err = store.GetArtifact(t.Context(), ref, "a", 0)
+		requireMode(t, err, failure.NotFound, "session_id", ref.Session)
+		_, err = store.ReadArtifact(t.Context(), ref, contentOf("x"), 0)
+		requireMode(t, err, failure.NotFound, "session_id", ref.Session)
+		if s, _ := store.GetSession(t.Context(), ref); s.ID == "" {
+			begin(t, store, ref, "t1", "hello")
+		}
+	}
+	require.Empty(t, artifacts(t, store, ref))
+}
+
+func artifactNamesMayHoldAnything(t *testing.T, store memory.Store) {
+	h := holder(t, store)
+	names := []string{"a", "a\x001", "a:1", "dir/ä {b}.txt", "lastver:a", "v:a", strings.Repeat("n", memory.MaxArtifactName)}
+	for i, name := range names {
+		require.Equal(t, 1, put(t, store, h, name, fmt.Sprint(i)).Version)
+	}
+	for i, name := range names {
+		a, err := store.GetArtifact(t.Context(), h.Ref, name, 0)
+		require.NoError(t, err)
+		require.Equal(t, name, a.Name)
+		require.Equal(t, fmt.Sprint(i), read(t, store, h.Ref, a.Content, 0))
+	}
+	require.Len(t, artifacts(t, store, h.Ref), len(names))
+}
+
+func artifactOfSessionsAreApart(t *testing.T, store memory.Store) {
+	one, two := holder(t, store), holder(t, store)
+	a := put(t, store, one, "a", "of one")
+	_, err := store.ReadArtifact(t.Context(), two.Ref, a.Content, 0)
+	requireMode(t, err, failure.NotFound)
+	_, err = store.GetArtifact(t.Context(), two.Ref, "a", 0)
+	requireMode(t, err, failure.NotFound)
+	stored, err := store.StageArtifact(t.Context(), two, a.Content)
+	require.NoError(t, err)
+	require.Zero(t, stored)
+}
+
+func artifactStaysAfterTheTurn(t *testing.T, store memory.Store) {
+	ref := fresh()
+	turn := begin(t, store, ref, "t1", "hello")
+	a := put(t, store, holding(ref, turn), "a", "made")
+	_, err := store.FailTurn(t.Context(), failing(ref, turn, session.OutcomeFailed))
+	require.NoError(t, err)
+	next := begin(t, store, ref, "t2", "again")
+	require.Equal(t, []memory.Artifact{a}, artifacts(t, store, ref))
+	second := put(t, store, holding(ref, next), "a", "made anew")
+	require.Equal(t, 2, second.Version)
+	require.Equal(t, "t2", second.Turn)
+	require.Equal(t, "made", read(t, store, ref, a.Content, 0))
+}

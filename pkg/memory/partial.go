@@ -1,0 +1,22 @@
+package memory
+
+import (
+	"strings"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+)
+
+// PartialOf is what a step had said when its turn failed, as its journal has it (LP-17).
+// It is false when that is nothing.
+func PartialOf(journal []execution.Entry) (conversation.Message, bool) {
+	var texts []string
+	said := conversation.Message{Role: conversation.RoleAssistant, Partial: true}
+	for _, e := range journal {
+		if e.Reply.Text != "" {
+			texts, said.Author = append(texts, e.Reply.Text), e.Reply.Author
+		}
+	}
+	said.Text = conversation.Cut(strings.Join(texts, "\n\n"), conversation.MaxMessageBytes)
+	return said, len(texts) > 0
+}

@@ -1,0 +1,36 @@
+package memory
+
+import (
+	"strings"
+	"unicode"
+)
+
+// Query is the words that a search looks for, each once, in lower case.
+type Query map[string]bool
+
+// NewQuery is the words of a text: its runs of letters and digits.
+func NewQuery(text string) Query {
+	q := Query{}
+	for word := range words(text) {
+		q[word] = true
+	}
+	return q
+}
+
+// Score is the share of the query's words that a text holds, 0 to 1.
+func (q Query) Score(text string) float64 {
+	if len(q) == 0 {
+		return 0
+	}
+	held := map[string]bool{}
+	for word := range words(text) {
+		if q[word] {
+			held[word] = true
+		}
+	}
+	return float64(len(held)) / float64(len(q))
+}
+
+func words(text string) func(yield func(string) bool) {
+	return strings.FieldsFuncSeq(strings.ToLower(text), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+}

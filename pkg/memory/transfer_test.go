@@ -1,0 +1,79 @@
+package memory_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/memory/inmem"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+func holder(t *testing.T, store memory.Store) memory.Hold {
+	t.Helper()
+	ref := session.Ref{Tenant: "default", Session: "s1"}
+	begun, err := store.BeginTurn(t.Context(), memory.Begin{
+		Ref: ref, TurnID: "t1", TraceID: "0af7651916cd43dd8448eb211c80319c", Fingerprint: "f",
+		Message: conversation.User("hello"), Lease: time.Minute, Window: 1,
+	})
+	require.NoError(t, err)
+	return memory.Hold{Ref: ref, TurnID: "t1", Epoch: begun.Turn.Epoch}
+}
+
+func section(content []byte) *io.SectionReader {
+	return io.NewSectionReader(bytes.NewReader(content), 0, int64(len(content)))
+}
+
+// Req: LP-22
+func TestUpload_IsWhatDownloadReturns(t *testing.T) {
+	store := inmem.New(inmem.Config{})
+	h := holder(t, store)
+	for i, size := range []int{0, 1, memory.ArtifactChunk, memory.ArtifactChunk + 1} {
+		content := bytes.Repeat([]byte{byte('a' + i)}, size)
+		put, err := memory.Upload(t.Context(), store, h, memory.Artifact{Name: "report", MediaType: "text/plain"}, section(content))
+		require.NoError(t, err)
+		require.Equal(t, i+1, put.Version)
+		var got bytes.Buffer
+		read, err := memory.Download(t.Context(), store, h.Ref, "report", 0, &got)
+		require.NoError(t, err)
+		require.Equal(t, put, read)
+		require.True(t, bytes.Equal(content, got.Bytes()))
+	}
+}
+
+func TestUpload_RefusesWhatIsTooLong(t *testing.T) {
+	store := inmem.New(inmem.Config{})
+	_, err := memory.Upload(t.Context(), store, holder(t, store), memory.Artifact{Name: "report"}, io.NewSectionReader(broken{}, 0, memory.MaxArtifactBytes+1))
+	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
+	require.ErrorContains(t, err, "67108864")
+}
+
+// broken cannot be read.
+type broken struct{}
+
+var errBroken = errors.New("broken")
+
+func (broken) ReadAt([]byte, int64) (int, error) { return 0, errBroken }
+
+func (broken) Write([]byte) (int, error) { return 0, errBroken }
+
+func TestTransfer_TellsWhatCannotBeReadOrWritten(t *testing.T) {
+	store := inmem.New(inmem.Config{})
+	h := holder(t, store)
+	_, err := memory.Upload(t.Context(), store, h, memory.Artifact{Name: "report"}, io.NewSectionReader(broken{}, 0, 10))
+	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
+	require.ErrorIs(t, err, errBroken)
+	_, err = memory.Upload(t.Context(), store, h, memory.Artifact{Name: "report"}, section([]byte("hello")))
+	require.NoError(t, err)
+	_, err = memory.Download(t.Context(), store, h.Ref, "report", 0, broken{})
+	require.Equal(t, failure.SystemDisk, failure.ModeOf(err))
+	_, err = memory.Download(t.Context(), store, h.Ref, "other", 0, io.Discard)
+	require.Equal(t, failure.NotFound, failure.ModeOf(err))
+}
