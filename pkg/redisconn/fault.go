@@ -13,8 +13,12 @@ import (
 
 // unavailable are the beginnings of replies by which Redis says that it cannot serve now.
 var unavailable = []string{
-	"LOADING", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "NOREPLICAS", "BUSY", "ERR max number of clients",
+	"LOADING", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "MOVED", "ASK", "NOREPLICAS", "BUSY", "ERR max number of clients",
 }
+
+// credentials are the beginnings of replies by which Redis says that it does not know the
+// service, or not for this.
+var credentials = []string{"NOAUTH", "WRONGPASS", "NOPERM"}
 
 // Fault turns an error of the client into one that a caller can act on. What Redis says
 // goes to the log only. Errors of the context are kept (guarantees F6, F8).
@@ -23,6 +27,9 @@ func (c *Conn) Fault(op string, err error) error {
 		return fmt.Errorf("%s: %w", op, err)
 	}
 	cause := fmt.Errorf("redis at %s: %w", c.addr, err)
+	if errors.Is(err, errNotReplicated) {
+		return failure.New(failure.SystemNetwork, op, "the write happened and was not replicated in time; repeat the call").Because(cause)
+	}
 	if redis.IsOOMError(err) {
 		return failure.New(failure.ResourceMemory, op, "the store has no memory left and nothing was written; delete what is old or raise its maxmemory").Because(cause)
 	}
@@ -36,6 +43,11 @@ func (c *Conn) Fault(op string, err error) error {
 	}
 	if errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) {
 		return failure.New(failure.SystemNetwork, op, "all connections to the store are in use and nothing was written; try again").Because(cause)
+	}
+	for _, prefix := range credentials {
+		if redis.HasErrorPrefix(err, prefix) {
+			return failure.New(failure.Unknown, op, "the store does not accept the credentials of the service and nothing was written; the log of the service has the cause").Because(cause)
+		}
 	}
 	if _, replied := errors.AsType[redis.Error](err); replied {
 		return failure.New(failure.Unknown, op, "the store refused the operation; the log of the service has the cause").Because(cause)

@@ -24,6 +24,20 @@ const (
 	ioTimeout   = 3 * time.Second
 )
 
+// Config is where Redis is and how it is spoken to.
+type Config struct {
+	// URL is redis://[user:password@]host:port/db, rediss:// for TLS or unix://path. A query
+	// ?addr=host:port names one more node of a Redis Cluster, and may be repeated.
+	URL      string
+	Security Security
+	// Met, if set, is called on each new connection before it is used, and may speak on it.
+	// Its error ends the connection.
+	Met func(ctx context.Context, conn *redis.Conn) error
+	// Replicas is how many must have a write before it is acknowledged, within 200 ms. Then
+	// transactions cannot be used.
+	Replicas int
+}
+
 // Conn is a client of one Redis or Redis Cluster. It connects when first used, and
 // reconnects by itself. Safe for concurrent use; Close it.
 type Conn struct {
@@ -34,31 +48,30 @@ type Conn struct {
 // Addr is where Redis is, without credentials.
 func (c *Conn) Addr() string { return c.addr }
 
-// Open returns a client of the URL: redis://[user:password@]host:port/db, rediss:// for TLS
-// or unix://path. A query ?addr=host:port names one more node of a Redis Cluster, and may
-// be repeated. The client never repeats a write by itself: only the caller knows whether it
-// may (guarantees 5.3).
-func Open(url string) (*Conn, error) {
-	client, addr, err := open(url)
-	if err != nil {
-		return nil, err
-	}
-	return &Conn{client, addr}, nil
-}
+// Open is New with a URL and nothing else.
+func Open(url string) (*Conn, error) { return New(Config{URL: url}) }
 
-func open(address string) (redis.UniversalClient, string, error) {
+// New returns a client. It never repeats a write by itself: only the caller knows whether it
+// may (guarantees 5.3). What is wrong with the configuration is an error that holds no
+// password.
+func New(cfg Config) (*Conn, error) {
 	redis.SetLogger(&logging.VoidLogger{}) // its lines are not ours in form, and every error comes back to us
-	u, err := url.Parse(address)
+	u, err := url.Parse(cfg.URL)
 	if err != nil {
-		return nil, "", badURL(err)
+		return nil, badURL(err)
 	}
 	if u.Query().Has("addr") {
-		return openCluster(address)
+		return newCluster(cfg)
 	}
-	o, err := redis.ParseURL(address)
+	o, err := redis.ParseURL(cfg.URL)
 	if err != nil {
-		return nil, "", badURL(err)
+		return nil, badURL(err)
 	}
+	if o.TLSConfig, err = cfg.Security.tls(o.TLSConfig); err != nil {
+		return nil, err
+	}
+	o.CredentialsProviderContext = cfg.Security.credentials(o.Username)
+	o.OnConnect = cfg.Met
 	o.MaxRetries = -1
 	o.DialerRetries = 1
 	o.DialTimeout = cmp.Or(o.DialTimeout, dialTimeout)
@@ -69,14 +82,19 @@ func open(address string) (redis.UniversalClient, string, error) {
 	o.ContextTimeoutEnabled = true
 	o.DisableIdentity = true
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	return redis.NewClient(o), o.Addr, nil
+	return &Conn{cfg.node(o), o.Addr}, nil
 }
 
-func openCluster(address string) (redis.UniversalClient, string, error) {
-	o, err := redis.ParseClusterURL(address)
+func newCluster(cfg Config) (*Conn, error) {
+	o, err := redis.ParseClusterURL(cfg.URL)
 	if err != nil {
-		return nil, "", badURL(err)
+		return nil, badURL(err)
 	}
+	if o.TLSConfig, err = cfg.Security.tls(o.TLSConfig); err != nil {
+		return nil, err
+	}
+	o.CredentialsProviderContext = cfg.Security.credentials(o.Username)
+	o.OnConnect = cfg.Met
 	o.MaxRetries = -1
 	o.DialTimeout = cmp.Or(o.DialTimeout, dialTimeout)
 	o.ReadTimeout = cmp.Or(o.ReadTimeout, ioTimeout)
@@ -86,7 +104,26 @@ func openCluster(address string) (redis.UniversalClient, string, error) {
 	o.ContextTimeoutEnabled = true
 	o.DisableIdentity = true
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	return redis.NewClusterClient(o), strings.Join(o.Addrs, ","), nil
+	o.NewClient = cfg.node
+	return &Conn{redis.NewClusterClient(o), strings.Join(o.Addrs, ",")}, nil
+}
+
+// node is a client of one node.
+func (cfg Config) node(o *redis.Options) *redis.Client {
+	client := redis.NewClient(o)
+	if cfg.Replicas > 0 {
+		client.AddHook(replicated{client, cfg.Replicas})
+	}
+	return client
+}
+
+// EachMaster calls do for every node that takes writes, and stops at the first error. The
+// calls may overlap.
+func (c *Conn) EachMaster(ctx context.Context, do func(context.Context, redis.Cmdable) error) error {
+	if cluster, ok := c.UniversalClient.(*redis.ClusterClient); ok {
+		return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return do(ctx, node) })
+	}
+	return do(ctx, c.UniversalClient)
 }
 
 // badURL leaves the URL out of the error: it may hold a password.
@@ -101,26 +138,6 @@ func badURL(err error) error {
 func (c *Conn) Answers(ctx context.Context) error {
 	if err := c.Ping(ctx).Err(); err != nil {
 		return c.Fault("redis.Ping", err)
-	}
-	return nil
-}
-
-// Durable returns nil when every acknowledged write is on disk, and else an error that
-// names the setting that is missing (guarantees 0.2).
-func (c *Conn) Durable(ctx context.Context) error {
-	got, err := c.ConfigGet(ctx, "*append*").Result()
-	if err != nil {
-		return fmt.Errorf("redis at %s does not say how it persists; take it that a crash of redis loses turns that were acknowledged: %w", c.addr, err)
-	}
-	for _, want := range []struct{ name, value string }{
-		{"appendonly", "yes"},
-		{"appendfsync", "always"},
-		{"no-appendfsync-on-rewrite", "no"},
-	} {
-		if got[want.name] != want.value {
-			return fmt.Errorf("redis at %s runs with %s %s: a crash of redis loses turns that were acknowledged; set %s %s",
-				c.addr, want.name, cmp.Or(got[want.name], "unset"), want.name, want.value)
-		}
 	}
 	return nil
 }

@@ -128,7 +128,7 @@ func ping(ctx context.Context, addr string) error {
 	if err != nil {
 		return err
 	}
-	if !strings.HasPrefix(line, "+PONG") {
+	if !strings.HasPrefix(line, "+PONG") && !strings.HasPrefix(line, "-NOAUTH") { // it is there, for those it knows
 		return errors.New(strings.TrimSpace(line))
 	}
 	return nil

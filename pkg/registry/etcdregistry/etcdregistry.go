@@ -3,6 +3,7 @@
 //
 //	<prefix>/<agent>/<instance id>    the instance as JSON; its incarnation is the key's create revision
 //	<desired>/<agent>/<instance id>   RUN, PAUSE or DRAIN, with the reason, as JSON
+//	<stores>/<name>                   generation, beat and identity of a store's data, as JSON (Stores)
 //
 // Nothing here trusts a lease for more than taking records of the dead away: a live
 // instance can lose its lease, and a dead one keeps it for the TTL and longer when etcd
@@ -96,9 +97,13 @@ func (r *Registry) instance(path, value []byte, created int64) (registry.Instanc
 	return in, true
 }
 
+func (r *Registry) away(ctx context.Context, op string, err error) error {
+	return away(ctx, r.client, op, err)
+}
+
 // away is the error of a call that etcd did not answer. A caller who gave up gets his own
 // reason.
-func (r *Registry) away(ctx context.Context, op string, err error) error {
+func away(ctx context.Context, client *clientv3.Client, op string, err error) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return context.Cause(ctx)
 	}
@@ -106,7 +111,7 @@ func (r *Registry) away(ctx context.Context, op string, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		mode = failure.SystemTimeout
 	}
-	return failure.Newf(mode, op, "the registry (etcd at %s) does not answer", strings.Join(r.client.Endpoints(), ", ")).Because(err)
+	return failure.Newf(mode, op, "the registry (etcd at %s) does not answer", strings.Join(client.Endpoints(), ", ")).Because(err)
 }
 
 // pace is how calls are repeated while etcd is away: at once, then ever more slowly, with

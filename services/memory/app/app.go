@@ -3,21 +3,25 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
-	"time"
 
 	"go.uber.org/zap"
 
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/probe"
 	"github.com/troupe-dev/troupe/pkg/process"
+	"github.com/troupe-dev/troupe/pkg/redisconn"
+	"github.com/troupe-dev/troupe/pkg/registry/etcdregistry"
 	"github.com/troupe-dev/troupe/pkg/rpc"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
 	"github.com/troupe-dev/troupe/services/memory/internal/api"
+	"github.com/troupe-dev/troupe/services/memory/internal/generation"
 	"github.com/troupe-dev/troupe/services/memory/internal/redisstore"
+	"github.com/troupe-dev/troupe/services/memory/internal/upkeep"
 )
 
 // App is a memory service whose ports are open.
@@ -29,17 +33,20 @@ type App struct {
 	grpcLis   net.Listener
 	httpLis   net.Listener
 	store     *redisstore.Store
+	guard     *generation.Guard // nil without etcd
+	keeper    *upkeep.Keeper
 	closers   process.Closers
 }
 
 // conditionStore is that of the service's readiness.
 const conditionStore = "redis"
 
-// answerTime is how long Redis may take to tell its configuration.
-const answerTime = time.Second
+// recordName is that of the store in the registry.
+const recordName = "redis"
 
 // New opens the ports, and connects nothing yet. Run must follow, or Close.
 func New(t *telemetry.Telemetry, cfg Config) (*App, error) {
+	cfg.Durability = cmp.Or(cfg.Durability, string(redisconn.D1))
 	a := &App{cfg: cfg, telemetry: t, board: probe.NewBoard(conditionStore)}
 	if err := a.open(); err != nil {
 		return nil, errors.Join(err, a.Close())
@@ -48,10 +55,9 @@ func New(t *telemetry.Telemetry, cfg Config) (*App, error) {
 }
 
 func (a *App) open() (err error) {
-	if a.store, err = redisstore.New(redisstore.Config{URL: a.cfg.Redis}); err != nil {
-		return fmt.Errorf("--redis: %w", err)
+	if err = a.openStore(); err != nil {
+		return err
 	}
-	a.closers.Add(a.store)
 	if a.grpcLis, err = rpc.Listen("--grpc-addr", a.cfg.GRPCAddr); err != nil {
 		return err
 	}
@@ -63,7 +69,43 @@ func (a *App) open() (err error) {
 	if a.grpc, err = rpc.NewServer(a.telemetry, rpc.Config{Reflection: a.cfg.Reflection, Inner: true}); err != nil {
 		return err
 	}
-	troupev1.RegisterMemoryServiceServer(a.grpc, api.New(a.store))
+	a.keeper, err = upkeep.New(upkeep.Config{
+		Store: a.store, Tenant: api.Tenant, Retention: a.cfg.SessionRetention, CompactAbove: a.cfg.CompactAbove, CompactKeep: a.cfg.CompactKeep,
+		Log: a.telemetry.Log, Metrics: a.telemetry.Metrics,
+	})
+	if err != nil {
+		return err
+	}
+	troupev1.RegisterMemoryServiceServer(a.grpc, api.New(a.keeper.Watch()))
+	return nil
+}
+
+func (a *App) openStore() (err error) {
+	cfg := redisstore.Config{
+		URL:        a.cfg.Redis,
+		Durability: redisconn.Class(a.cfg.Durability),
+		Security: redisconn.Security{
+			CA: a.cfg.RedisCA, Cert: a.cfg.RedisCert, Key: a.cfg.RedisKey, PasswordFile: a.cfg.RedisPasswordFile,
+		},
+	}
+	if len(a.cfg.Etcd) > 0 {
+		etcd, err := etcdregistry.Dial(a.cfg.Etcd, a.telemetry.Log)
+		if err != nil {
+			return fmt.Errorf("--etcd: %w", err)
+		}
+		a.closers.Add(etcd)
+		a.guard, err = generation.New(generation.Config{
+			Records: etcdregistry.NewStores(etcd, ""), Name: recordName, Log: a.telemetry.Log, Metrics: a.telemetry.Metrics,
+		})
+		if err != nil {
+			return err
+		}
+		cfg.Generation, cfg.Met = a.guard.Generation, a.guard.Met
+	}
+	if a.store, err = redisstore.New(cfg); err != nil {
+		return fmt.Errorf("--redis: %w", err)
+	}
+	a.closers.Add(a.store)
 	return nil
 }
 
@@ -78,24 +120,24 @@ func (a *App) HTTPAddr() string { return a.httpLis.Addr().String() }
 func (a *App) Run(ctx context.Context, ready func()) error {
 	a.grpc.Follow(a.board)
 	a.telemetry.Log.Info("serving", zap.String("grpc", a.GRPCAddr()), zap.String("http", a.HTTPAddr()), zap.String("redis", a.store.Addr()))
-	err := process.Run(ctx, a.telemetry.Log, ready,
+	durable := durability{store: a.store, class: redisconn.Class(a.cfg.Durability), log: a.telemetry.Log}
+	parts := []process.Part{
 		probe.Part(a.httpLis, a.board.Handler(a.telemetry.Scrape)),
 		a.grpc.Part(a.grpcLis, a.cfg.Grace),
 		probe.DependencyPart(a.board, a.telemetry.Log, probe.Dependency{
-			Condition: conditionStore, Address: a.store.Addr(), Ask: a.store.Ping, Back: a.warnUnlessDurable,
+			Condition: conditionStore, Address: a.store.Addr(), Ask: durable.ask,
 		}, true),
-	)
-	return errors.Join(err, a.Close())
+	}
+	parts = append(parts, process.Part{Name: "upkeep", Grace: a.cfg.Grace, Run: a.keeper.Run})
+	if a.guard != nil {
+		parts = append(parts, process.Part{Name: "generation", Grace: a.cfg.Grace, Run: func(ctx context.Context, ready func()) error {
+			return a.guard.Run(ctx, a.store, ready)
+		}})
+	} else {
+		a.telemetry.Log.Info("no --etcd: the data stay in generation 0, also after a failover or a restore of redis")
+	}
+	return errors.Join(process.Run(ctx, a.telemetry.Log, ready, parts...), a.Close())
 }
 
 // Close closes what New opened. Run does so itself.
 func (a *App) Close() error { return a.closers.Close() }
-
-// warnUnlessDurable tells whoever runs the service that it cannot keep its word.
-func (a *App) warnUnlessDurable(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
-	defer cancel()
-	if err := a.store.Durable(ctx); err != nil && ctx.Err() == nil {
-		a.telemetry.Log.Warn("acknowledged turns are not durable", zap.Error(err))
-	}
-}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
@@ -23,6 +24,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/rpc"
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
+	"github.com/troupe-dev/troupe/test/etcdtest"
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
@@ -36,12 +38,14 @@ type running struct {
 	logs  *observer.ObservedLogs
 }
 
-func run(t *testing.T, redisURL string) *running {
+func run(t *testing.T, redisURL string, more ...func(*Config)) *running {
 	t.Helper()
 	core, logs := observer.New(zap.InfoLevel)
-	a, err := New(telemetry.For(zap.New(core)), Config{
-		GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Redis: redisURL, Grace: 5 * time.Second,
-	})
+	cfg := Config{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Redis: redisURL, Grace: 5 * time.Second}
+	for _, set := range more {
+		set(&cfg)
+	}
+	a, err := New(telemetry.For(zap.New(core)), cfg)
 	require.NoError(t, err)
 	r := &running{App: a, ready: make(chan struct{}), logs: logs}
 	r.conn, err = rpc.Dial(a.GRPCAddr(), telemetry.Discard())
@@ -142,13 +146,81 @@ func TestApp_ReadinessFollowsRedis(t *testing.T) {
 	require.Empty(t, r.logs.FilterMessage("acknowledged turns are not durable").All())
 }
 
-func TestApp_WarnsWhenRedisIsNotDurable(t *testing.T) {
+func TestApp_IsNotReadyWhenRedisIsNotDurable(t *testing.T) {
 	server := redistest.New(t, "--appendfsync", "everysec")
 	r := run(t, "redis://"+server.Addr)
+	r.becomes(t, healthpb.HealthCheckResponse_NOT_SERVING)
+	_, err := begin(t.Context(), r, "s1")
+	require.NoError(t, err, "it is a word that is not kept, and no reason to fail who calls")
+	lines := r.logs.FilterMessage("waiting for a dependency").All()
+	require.Len(t, lines, 1)
+	require.Contains(t, lines[0].ContextMap()["error"], "--durability: ")
+	require.Contains(t, lines[0].ContextMap()["error"], "set appendfsync always, or ask for less than D1")
+
+	// Whoever mends it need not restart the service.
+	node := redis.NewClient(&redis.Options{Addr: server.Addr, DisableIdentity: true})
+	defer node.Close()
+	require.NoError(t, node.ConfigSet(t.Context(), "appendfsync", "always").Err())
+	r.becomes(t, healthpb.HealthCheckResponse_SERVING)
+}
+
+func TestApp_WarnsWhenNothingIsAskedOfRedis(t *testing.T) {
+	server := redistest.New(t, "--appendfsync", "everysec")
+	r := run(t, "redis://"+server.Addr, func(cfg *Config) { cfg.Durability = "D0" })
 	<-r.ready
 	warnings := r.logs.FilterMessage("acknowledged turns are not durable").All()
 	require.Len(t, warnings, 1)
 	require.Contains(t, warnings[0].ContextMap()["error"], "set appendfsync always")
+}
+
+func TestApp_WarnsWhenRedisDoesNotTell(t *testing.T) {
+	server := redistest.New(t, "--rename-command", "CONFIG", "forbidden")
+	r := run(t, "redis://"+server.Addr)
+	<-r.ready
+	require.Len(t, r.logs.FilterMessage("acknowledged turns are not durable").All(), 1)
+}
+
+func TestApp_AsksForReplicas(t *testing.T) {
+	server := redistest.New(t)
+	r := run(t, "redis://"+server.Addr, func(cfg *Config) { cfg.Durability = "D2" })
+	r.becomes(t, healthpb.HealthCheckResponse_NOT_SERVING)
+	lines := r.logs.FilterMessage("waiting for a dependency").All()
+	require.Len(t, lines, 1)
+	require.Contains(t, lines[0].ContextMap()["error"], "set min-replicas-to-write 1")
+}
+
+// The generation is one of the flags' things: with etcd it follows Redis, and without it
+// stays, and somebody is told.
+func TestApp_GenerationFollowsRedis(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	server := redistest.New(t)
+	r := run(t, "redis://"+server.Addr, func(cfg *Config) { cfg.Etcd = etcd.Endpoints() })
+	<-r.ready
+	begun, err := begin(t.Context(), r, "s1")
+	require.NoError(t, err)
+	require.EqualValues(t, 1, begun.Turn.Epoch)
+	require.Zero(t, r.logs.FilterMessageSnippet("no --etcd").Len())
+
+	server.Kill()
+	r.becomes(t, healthpb.HealthCheckResponse_NOT_SERVING)
+	server.Start()
+	r.becomes(t, healthpb.HealthCheckResponse_SERVING)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for begun, err = begin(t.Context(), r, "s2"); err != nil; begun, err = begin(t.Context(), r, "s2") {
+		require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "error: %v", err)
+		<-tick.C
+	}
+	require.EqualValues(t, 1<<32, begun.Turn.Epoch)
+	kept, err := etcd.Client().Get(t.Context(), "/troupe/v1/store/redis")
+	require.NoError(t, err)
+	require.Contains(t, string(kept.Kvs[0].Value), `"generation":1,`)
+}
+
+func TestApp_WithoutEtcdSaysSo(t *testing.T) {
+	r := run(t, "redis://"+redistest.Start(t))
+	<-r.ready
+	require.Equal(t, 1, r.logs.FilterMessageSnippet("no --etcd").Len())
 }
 
 func TestNew_PortInUse(t *testing.T) {

@@ -3,6 +3,7 @@ package api_test
 import (
 	"context"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,8 +29,15 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// serve returns a store at the far end of a real server, over loopback.
+// serve returns a store at the far end of a real server, over loopback, and the near one.
 func serve(t *testing.T) (*memoryrpc.Store, *redisstore.Store) {
+	t.Helper()
+	far, near, _ := open(t)
+	return far, near
+}
+
+// open is serve, with the service itself.
+func open(t *testing.T) (*memoryrpc.Store, *redisstore.Store, troupev1.MemoryServiceClient) {
 	t.Helper()
 	store, err := redisstore.New(redisstore.Config{
 		URL: "redis://" + redistest.Start(t), MaxMessages: memorytest.MaxMessages, MaxBytes: memorytest.MaxBytes,
@@ -52,7 +60,7 @@ func serve(t *testing.T) (*memoryrpc.Store, *redisstore.Store) {
 		require.NoError(t, <-done)
 		require.NoError(t, store.Close())
 	})
-	return memoryrpc.New(conn), store
+	return memoryrpc.New(conn), store, troupev1.NewMemoryServiceClient(conn)
 }
 
 func TestServer_PassesTheSuite(t *testing.T) {
@@ -120,4 +128,29 @@ func TestServer_RefusesStepOutOfBounds(t *testing.T) {
 	})
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
 	require.ErrorContains(t, err, "result.step")
+}
+
+func TestServer_RefusesAJournalOutOfBounds(t *testing.T) {
+	far, _ := serve(t)
+	h := memory.Hold{Ref: valid().Ref, TurnID: "t1", Epoch: 1}
+	entry := execution.Entry{Number: 1, Phase: execution.Done, Text: strings.Repeat("a", conversation.MaxMessageBytes)}
+	for field, entries := range map[string][]execution.Entry{
+		"entries":       nil,
+		"entries.reply": {{Number: 1, Phase: execution.Done, Reply: conversation.Assistant("echo", entry.Text+"a")}},
+		"many":          slices.Repeat([]execution.Entry{entry}, memory.MaxWindowBytes/len(entry.Text)+1),
+	} {
+		err := far.Record(t.Context(), h, 1, entries)
+		require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err), "%s: %v", field, err)
+	}
+}
+
+// An epoch without its turn would be taken for nobody's write, and not be fenced.
+func TestServer_WantsTurnAndEpochTogether(t *testing.T) {
+	_, _, raw := open(t)
+	for _, r := range []*troupev1.UpdateStateRequest{{TurnId: "t1"}, {Epoch: 1}} {
+		r.SessionId, r.RequestId, r.Delta = "s1", "r1", map[string]string{"mood": "1"}
+		_, err := raw.UpdateState(t.Context(), r)
+		require.Equal(t, failure.UserInvalidInput, failure.ModeOf(failure.FromStatus("test", err)))
+		require.ErrorContains(t, err, "epoch")
+	}
 }

@@ -1,59 +1,101 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
-	"strconv"
+	_ "embed"
 	"time"
 
+	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
-	"github.com/troupe-dev/troupe/pkg/session"
 )
+
+//go:embed scripts/begin.lua
+var beginSource string
+
+var beginScript = script(turnSource, beginSource)
 
 // maxEvictions bounds how often BeginTurn comes again because the open turn changed
 // between two round trips. Each time another caller got on.
 const maxEvictions = 3
 
+// generationBits is how many bits of an epoch are counted within a generation.
+const generationBits = 32
+
 // BeginTurn implements memory.Turns.
 func (s *Store) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
 	const op = "memory.BeginTurn"
+	generation, err := s.cfg.Generation()
+	if err != nil {
+		return memory.Begun{}, err
+	}
 	said, err := body(b.Message)
 	if err != nil {
 		return memory.Begun{}, unencodable(op, err)
 	}
-	ks, evicted, eviction := keys(b.Ref, b.TurnID), "", []byte{}
+	ks, evicted, eviction := keys(b.Ref, b.TurnID, "turns", "out"), "", []byte{}
 	for range maxEvictions {
-		r, err := s.run(ctx, op, s.begin, ks, []any{
-			b.TurnID, b.TraceID, b.Fingerprint, said,
-			b.Lease.Milliseconds(), b.Window, s.cfg.Generation,
+		r, err := s.run(ctx, op, b.Ref, beginScript, ks,
+			b.TurnID, b.TraceID, b.Fingerprint, b.User, said, conversation.Size(b.Message),
+			b.Lease.Milliseconds(), b.Window, generation<<generationBits,
 			s.cfg.MaxMessages, s.cfg.MaxBytes, retention.Milliseconds(),
-			evicted, eviction, b.KnownOnly,
-		})
+			b.KnownOnly, b.LostEpoch, evicted, eviction)
 		if err != nil {
 			return memory.Begun{}, err
 		}
+		// The answer may be of another Redis than that of which the generation was.
+		if now, err := s.cfg.Generation(); err != nil || now != generation {
+			return memory.Begun{}, cmp.Or(err, unsure(op))
+		}
 		if r.status() != "evict" {
-			return s.begun(op, b, r)
+			return s.begun(ctx, op, b, evicted != "", r)
 		}
 		evicted = r.text(1)
 		if eviction, err = leaseRanOut(op, evicted); err != nil {
 			return memory.Begun{}, unencodable(op, err)
 		}
-		ks = append(keys(b.Ref, b.TurnID), key(b.Ref, "turn:"+evicted))
+		ks = keys(b.Ref, b.TurnID, "turns", "out", "turn:"+evicted)
 	}
 	return memory.Begun{}, busy(op, b.Ref, evicted, "")
 }
 
-func (s *Store) begun(op string, b memory.Begin, r reply) (memory.Begun, error) {
+// begun finishes what the script began: it enters a session in the indexes before anybody
+// hears of it, and applies what commits before left behind.
+func (s *Store) begun(ctx context.Context, op string, b memory.Begin, evicted bool, r reply) (memory.Begun, error) {
+	found, err := s.found(op, b, r)
+	if err != nil {
+		return memory.Begun{}, err
+	}
+	if b.KnownOnly {
+		return found, nil
+	}
+	// A turn that made room may never have been acknowledged, and so its session neither.
+	if found.Found != memory.FoundClosed && (found.Turn.Number == 1 || evicted) {
+		if err := s.index(ctx, op, b.Ref, b.User, moment(r.text(3))); err != nil {
+			return memory.Begun{}, err
+		}
+	}
+	if r.integer(2) != 0 {
+		if err := s.settle(ctx, b.Ref); err != nil {
+			return memory.Begun{}, err
+		}
+	}
+	return found, nil
+}
+
+// found reads the reply of the script.
+func (s *Store) found(op string, b memory.Begin, r reply) (memory.Begun, error) {
 	found := memory.Begun{Found: memory.Found(r.status())}
 	var err error
 	switch r.status() {
 	case "begun":
-		found.History, err = r.newestFirst(2)
+		found.History, err = r.window(4, b)
 	case "open":
-		left, _ := r[2].(int64)
-		found.LeaseLeft = max(0, time.Duration(left)*time.Millisecond)
+		found.LeaseLeft = max(0, time.Duration(r.integer(4))*time.Millisecond)
 	case "closed":
+	case "no_session":
+		return memory.Begun{}, noSession(op, b.Ref)
 	case "not_found":
 		return memory.Begun{}, unknownTurn(op, b.Ref, b.TurnID)
 	case "key_reused":
@@ -62,6 +104,9 @@ func (s *Store) begun(op string, b memory.Begin, r reply) (memory.Begun, error) 
 			With("turn_id", b.TurnID)
 	case "session_busy":
 		return memory.Begun{}, busy(op, b.Ref, r.text(1), r.text(2))
+	case "session_closed":
+		return memory.Begun{}, failure.Newf(failure.SessionClosed, op, "session %s is closed; resume it, or begin a new session", b.Ref.Session).
+			With("session_id", b.Ref.Session)
 	case "session_full":
 		return memory.Begun{}, s.full(op, b.Ref, r)
 	default:
@@ -76,6 +121,19 @@ func (s *Store) begun(op string, b memory.Begin, r reply) (memory.Begun, error) 
 	return found, nil
 }
 
+// window reads entries, summarized and summary from place i on: the latest messages that
+// fit, oldest first. What a compaction left is the first of them when they reach back to it.
+func (r reply) window(i int, b memory.Begin) ([]conversation.Message, error) {
+	messages, err := r.entries(i)
+	if err != nil {
+		return nil, err
+	}
+	if summarized := number(r.text(i + 1)); summarized > 0 && len(messages) < b.Window {
+		messages = append(messages, summary(summarized, r.text(i+2)))
+	}
+	return conversation.Window(oldestFirst(messages), b.Window, int64(b.WindowTokens)), nil
+}
+
 // leaseRanOut is why a turn that made room for another has no answer.
 func leaseRanOut(op, turnID string) ([]byte, error) {
 	return encoding.Marshal(failure.ToProto(failure.New(failure.SystemTimeout, op,
@@ -83,16 +141,6 @@ func leaseRanOut(op, turnID string) ([]byte, error) {
 		With("turn_id", turnID)))
 }
 
-func busy(op string, ref session.Ref, turnID, traceID string) error {
-	return failure.Newf(failure.SessionBusy, op,
-		"session %s works on another turn; wait until it ends, or watch its trace", ref.Session).
-		With("turn_id", turnID).With("trace_id", traceID)
-}
-
-func (s *Store) full(op string, ref session.Ref, r reply) error {
-	return failure.Newf(failure.SessionFull, op,
-		"session %s holds %s messages of %d bytes in all; a session may hold %d messages and %d bytes: begin a new session",
-		ref.Session, r.text(1), number(r.text(2)), s.cfg.MaxMessages, s.cfg.MaxBytes).
-		With("messages", r.text(1)).With("max_messages", strconv.FormatInt(s.cfg.MaxMessages, 10)).
-		With("bytes", r.text(2)).With("max_bytes", strconv.FormatInt(s.cfg.MaxBytes, 10))
+func unsure(op string) error {
+	return failure.New(failure.SystemNetwork, op, "the store was replaced while the turn began; repeat the call")
 }

@@ -3,110 +3,138 @@ package redisstore
 import (
 	"context"
 	"crypto/sha256"
+	_ "embed"
 	"encoding/binary"
 	"encoding/hex"
-	"fmt"
+	"encoding/json"
+	"maps"
+	"slices"
 	"strconv"
 
+	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
-	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/pkg/wire"
 )
 
-// stateAfter is the state of a session whose turn ended so.
-var stateAfter = map[session.Outcome]session.State{
-	session.OutcomeCompleted:     session.Ready,
-	session.OutcomeInputRequired: session.InputRequired,
-	session.OutcomeFailed:        session.Failed,
-	session.OutcomeCancelled:     session.Ready,
-}
+//go:embed scripts/commit.lua
+var commitSource string
+
+var commitScript = script(turnSource, deltaSource, commitSource)
 
 // CommitStep implements memory.Turns.
 func (s *Store) CommitStep(ctx context.Context, c memory.Commit) (int64, error) {
 	const op = "memory.CommitStep"
+	if err := memory.CheckDelta(op, c.State); err != nil {
+		return 0, err
+	}
 	last := c.Base + int64(len(c.Messages))
 	c.Result.Sequence = last
 	result, err := encoding.Marshal(wire.ResultToProto(c.Result))
 	if err != nil {
 		return 0, unencodable(op, err)
 	}
-	bodies := make([]any, len(c.Messages))
+	bodies, size := make([]any, len(c.Messages)), 0
 	parts := [][]byte{[]byte(c.Outcome), result}
 	for i, m := range c.Messages {
 		b, err := body(m)
 		if err != nil {
 			return 0, unencodable(op, err)
 		}
-		bodies[i], parts = b, append(parts, b)
+		bodies[i], parts, size = b, append(parts, b), size+conversation.Size(m)
 	}
-	args := append([]any{
+	inner, outer := apart(c.State)
+	left, id, err := leave(c, outer)
+	if err != nil {
+		return 0, unencodable(op, err)
+	}
+	changes := pairs(inner)
+	for _, p := range pairs(c.State) {
+		parts = append(parts, []byte(p.(string)))
+	}
+	args := []any{
 		c.Epoch, c.Base, c.Result.Step, digest(parts), result,
-		string(c.Outcome), string(stateAfter[c.Outcome]), retention.Milliseconds(),
-		s.cfg.MaxMessages, s.cfg.MaxBytes,
-	}, bodies...)
-	r, err := s.run(ctx, op, s.commit, keys(c.Ref, c.TurnID), args)
+		string(c.Outcome), string(c.Outcome.After()), retention.Milliseconds(),
+		s.cfg.MaxMessages, s.cfg.MaxBytes, memory.MaxStateKeys, memory.MaxStateBytes,
+		left, id, needsUser(outer), size,
+	}
+	args = append(args, len(args)+1+len(changes))
+	args = append(append(args, changes...), bodies...)
+	ks := keys(c.Ref, c.TurnID, journalOf(c.TurnID, c.Result.Step), "state", "out")
+	r, err := s.run(ctx, op, c.Ref, commitScript, ks, args...)
 	if err != nil {
 		return 0, err
 	}
+	if r.status() != "ok" {
+		return 0, s.uncommitted(op, c, r)
+	}
+	if len(outer) > 0 { // a repeat too: its first call may have ended before it came here
+		if err := s.settle(ctx, c.Ref); err != nil {
+			return 0, err
+		}
+	}
+	return last, nil
+}
+
+// uncommitted is why the script did not commit.
+func (s *Store) uncommitted(op string, c memory.Commit, r reply) error {
+	h := memory.Hold{Ref: c.Ref, TurnID: c.TurnID, Epoch: c.Epoch}
 	switch r.status() {
-	case "ok":
-		return last, nil
-	case "turn_not_open":
-		return 0, failure.Newf(failure.TurnNotOpen, op, "turn %s is closed: it is %s; begin a new turn", c.TurnID, r.text(1)).
-			With("turn_id", c.TurnID).With("outcome", r.text(1))
 	case "step_committed":
-		return 0, failure.Newf(failure.TurnNotOpen, op, "step %d of turn %s was committed with another result, which stays; go on with the next step", c.Result.Step, c.TurnID).
-			With("turn_id", c.TurnID).With("step", strconv.Itoa(c.Result.Step))
+		return committed(op, h, c.Result.Step)
 	case "base_mismatch":
-		return 0, failure.Newf(failure.BaseMismatch, op, "session %s goes up to message %s and not %d; load the history again and repeat the step", c.Ref.Session, r.text(1), c.Base).
+		return failure.Newf(failure.BaseMismatch, op, "session %s goes up to message %s and not %d; load the history again and repeat the step", c.Ref.Session, r.text(1), c.Base).
 			With("base_sequence", strconv.FormatInt(c.Base, 10)).With("last_sequence", r.text(1))
 	case "session_full":
-		return 0, s.full(op, c.Ref, r)
+		return s.full(op, c.Ref, r)
+	case "state_full":
+		return stateFull(op, memory.ScopeSession, r)
+	case "no_user":
+		return noUser(op, c.Ref)
 	default:
-		return 0, refused(op, c.Ref, c.TurnID, c.Epoch, r)
+		return refused(op, h, r)
 	}
 }
 
-// FailTurn implements memory.Turns.
-func (s *Store) FailTurn(ctx context.Context, f memory.Fail) (session.Turn, error) {
-	const op = "memory.FailTurn"
-	why, err := encoding.Marshal(wire.FailToProto(f).GetFailure())
-	if err != nil {
-		return session.Turn{}, unencodable(op, err)
+// apart parts what a commit changes itself from what follows it.
+func apart(delta map[string]json.RawMessage) (inner, outer map[string]json.RawMessage) {
+	inner, outer = map[string]json.RawMessage{}, map[string]json.RawMessage{}
+	for key, value := range delta {
+		if memory.ScopeOf(key) == memory.ScopeSession {
+			inner[key] = value
+		} else {
+			outer[key] = value
+		}
 	}
-	r, err := s.run(ctx, op, s.fail, keys(f.Ref, f.TurnID), []any{
-		f.Epoch, string(f.Outcome), why, string(stateAfter[f.Outcome]), retention.Milliseconds(),
-	})
-	if err != nil {
-		return session.Turn{}, err
-	}
-	if r.status() != "closed" {
-		return session.Turn{}, refused(op, f.Ref, f.TurnID, f.Epoch, r)
-	}
-	t, err := r.turn(1, f.TurnID)
-	if err != nil {
-		return session.Turn{}, unreadable(op, err)
-	}
-	return t, nil
+	return inner, outer
 }
 
-// refused is for the replies that every write of a turn may get.
-func refused(op string, ref session.Ref, turnID string, epoch int64, r reply) error {
-	switch r.status() {
-	case "not_found":
-		return unknownTurn(op, ref, turnID)
-	case "fenced":
-		return failure.Newf(failure.Fenced, op, "epoch %d is over: session %s is at epoch %s, somebody else goes on with it; stop this work", epoch, ref.Session, r.text(1)).
-			With("epoch", strconv.FormatInt(epoch, 10)).With("current_epoch", r.text(1))
-	default:
-		return unexpected(op, r)
+// leave is what a commit leaves in the outbox, and the id by which it is applied once.
+func leave(c memory.Commit, outer map[string]json.RawMessage) (left []byte, id string, err error) {
+	id = c.TurnID + "/" + strconv.Itoa(c.Result.Step)
+	if len(outer) == 0 {
+		return []byte{}, id, nil
 	}
+	left, err = encoding.Marshal(wire.StateUpdateToProto(memory.StateUpdate{Ref: c.Ref, RequestID: id, Delta: outer, Epoch: c.Epoch}))
+	return left, id, err
 }
 
-func unknownTurn(op string, ref session.Ref, turnID string) error {
-	return failure.Newf(failure.NotFound, op, "session %s has no turn %s; begin it first", ref.Session, turnID).
-		With("session_id", ref.Session).With("turn_id", turnID)
+func needsUser(delta map[string]json.RawMessage) bool {
+	for key := range delta {
+		if memory.ScopeOf(key) == memory.ScopeUser {
+			return true
+		}
+	}
+	return false
+}
+
+// pairs are the keys and values of a delta in turn, by key: what scripts/delta.lua takes.
+func pairs(delta map[string]json.RawMessage) []any {
+	flat := make([]any, 0, 2*len(delta))
+	for _, key := range slices.Sorted(maps.Keys(delta)) {
+		flat = append(flat, key, string(delta[key]))
+	}
+	return flat
 }
 
 // digest is the same for the same parts only: each goes in with its length.
@@ -117,16 +145,4 @@ func digest(parts [][]byte) string {
 		h.Write(p)
 	}
 	return hex.EncodeToString(h.Sum(nil))
-}
-
-func unencodable(op string, cause error) error {
-	return failure.New(failure.UserInvalidInput, op, "the text is not valid UTF-8; send it as UTF-8").Because(cause)
-}
-
-func unreadable(op string, cause error) error {
-	return failure.New(failure.Unknown, op, "what the store holds cannot be read; the log of the memory service has the cause").Because(cause)
-}
-
-func unexpected(op string, r reply) error {
-	return unreadable(op, fmt.Errorf("script replied %q", r.status()))
 }

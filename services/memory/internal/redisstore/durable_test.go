@@ -1,18 +1,14 @@
 package redisstore
 
 import (
-	"context"
 	"fmt"
-	"strconv"
 	"sync"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
-	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/test/redistest"
@@ -92,80 +88,6 @@ func TestStore_AcknowledgedCommitsSurviveKill(t *testing.T) {
 	}
 }
 
-// counter counts what goes to Redis.
-type counter struct{ trips int }
-
-func (c *counter) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (c *counter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		c.trips++
-		return next(ctx, cmd)
-	}
-}
-
-func (c *counter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		c.trips++
-		return next(ctx, cmds)
-	}
-}
-
-// written is how many bytes of writes are in the server's log.
-func written(t *testing.T, s *Store) int64 {
-	t.Helper()
-	info, err := s.redis.InfoMap(t.Context(), "persistence").Result()
-	require.NoError(t, err)
-	size, err := strconv.ParseInt(info["Persistence"]["aof_current_size"], 10, 64)
-	require.NoError(t, err)
-	return size
-}
-
-// The table in the package's comment, measured.
-func TestStore_CostOfOperations(t *testing.T) {
-	s := openStore(t, "redis://"+redistest.Start(t))
-	var seen counter
-	s.redis.AddHook(&seen)
-	costs := func(name string, trips int, writes bool, do func() error) {
-		t.Helper()
-		before, had := written(t, s), seen
-		require.NoError(t, do(), name)
-		require.Equal(t, trips, seen.trips-had.trips, name)
-		require.Equal(t, writes, written(t, s) > before, name)
-	}
-	// The first call of each script sends its text.
-	warm := ask("warm", "t1")
-	begun, err := s.BeginTurn(t.Context(), warm)
-	require.NoError(t, err)
-	_, err = s.CommitStep(t.Context(), answer(warm, begun.Turn))
-	require.NoError(t, err)
-	_, err = s.FailTurn(t.Context(), memory.Fail{Ref: warm.Ref, TurnID: "t1", Epoch: 1, Outcome: session.OutcomeFailed})
-	require.NoError(t, err)
-
-	b := ask("s1", "t1")
-	begin := func() (err error) { begun, err = s.BeginTurn(t.Context(), b); return err }
-	commit := func() error { _, err := s.CommitStep(t.Context(), answer(b, begun.Turn)); return err }
-	costs("begin", 1, true, begin)
-	first := begun
-	costs("begin again", 1, false, begin)
-	begun = first
-	costs("commit", 1, true, commit)
-	costs("commit again", 1, false, commit)
-	costs("history", 1, false, func() error { _, err := s.LoadHistory(t.Context(), b.Ref, 0, 10); return err })
-	costs("session", 1, false, func() error { _, err := s.GetSession(t.Context(), b.Ref); return err })
-	b = ask("s1", "t2")
-	costs("begin the next", 1, true, begin)
-	fail := func() error {
-		_, err := s.FailTurn(t.Context(), memory.Fail{
-			Ref: b.Ref, TurnID: b.TurnID, Epoch: begun.Turn.Epoch, Outcome: session.OutcomeFailed,
-			Failure: failure.New(failure.NoWorker, "test", "nobody"),
-		})
-		return err
-	}
-	costs("fail", 1, true, fail)
-	costs("fail again", 1, false, fail)
-}
-
 func TestStore_ClosedTurnsExpire(t *testing.T) {
 	s := openStore(t, "redis://"+redistest.Start(t))
 	b := ask("s1", "t1")
@@ -192,7 +114,7 @@ func TestStore_GenerationLiftsEpochs(t *testing.T) {
 	_, err = s.CommitStep(t.Context(), answer(b, begun.Turn))
 	require.NoError(t, err)
 
-	restored, err := New(Config{URL: url, Generation: 2})
+	restored, err := New(Config{URL: url, Generation: func() (int64, error) { return 2, nil }})
 	require.NoError(t, err)
 	defer restored.Close()
 	begun, err = restored.BeginTurn(t.Context(), ask("s1", "t2"))

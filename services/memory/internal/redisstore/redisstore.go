@@ -3,26 +3,65 @@
 //
 // All keys of a session share the hash tag {tenant/session}, and so one Cluster slot:
 //
-//	m:{T/S}:meta         hash: schema, state, epoch, turns, seq, bytes, created, active,
-//	                     last_trace; open, open_trace and deadline of the open turn
+//	m:{T/S}:meta         hash: schema, user, state, epoch, turns, seq, count and bytes of the
+//	                     messages it holds (conversation.Size), summarized and summary, rev, md:<label>,
+//	                     created, active, last_trace; open, open_trace and deadline of the
+//	                     open turn; art_bytes, arts. Of a deleted session: epoch, deleted
 //	m:{T/S}:log          stream, ids <sequence>-0: b a troupe.v1.Message, n the number of
 //	                     its turn, t its time
 //	m:{T/S}:turn:<turn>  hash: trace, fingerprint, number, outcome, epoch, attempt, first,
-//	                     seq, steps, failure; first is the user's message; holder, the trace that began it or took it over
-//	                     last; sha<n> and result<n> of each committed step. Expires 7 days
-//	                     after the turn was closed
+//	                     seq, steps, failure; first is the user's message; holder, the trace
+//	                     that began it or took it over last; sha<n> and result<n> of each
+//	                     committed step. Expires 7 days after the turn was closed
+//	m:{T/S}:turns        set of the ids of its turns
+//	m:{T/S}:jrnl:<turn>:<step>  hash of a running step: <number>:i and <number>:d, each a
+//	                     troupe.v1.JournalEntry, and bytes. Expires a day after the last entry
+//	m:{T/S}:out          hash of changes of app: and user: state that a commit made and that
+//	                     are still to be applied: <turn>/<step> a troupe.v1.UpdateStateRequest
+//	m:{T/S}:state        hash of a scope: rev, bytes, keys, v:<key>
+//	m:{T/S}:reqs         zset of the latest 1,000 request ids of the scope
+//	m:{T/S}:arts         hash: v:<name>\x00<version> digest, time and a troupe.v1.Artifact,
+//	                     and n:<name> the last version that there was
+//	m:{T/S}:blob:<sha>   hash of a content: size, stored, hash (of the bytes so far), refs,
+//	                     until; and its bytes in m:{T/S}:blob:<sha>:<n>, 512 KiB each
+//
+// Elsewhere are the scopes that sessions share, m:{T/u/U} and m:{T} with :state and :reqs,
+// and :settled, the changes that commits left for them; and where sessions are found,
+// m:idx:{T} and m:{T/u/U}:sessions, zsets of session ids by the time they were made. m:store,
+// a hash, is about all of it: beat counts up while somebody looks after the data, and
+// generation was given to those of identity.
 //
 // Times are milliseconds of Redis's own clock; an empty outcome is that of an open turn.
 //
-// What an operation costs, once the scripts are in Redis's cache:
+// What an operation costs, once the scripts are in Redis's cache; in class D2 a write also
+// waits for a replica:
 //
-//	                round trips  durable writes
-//	BeginTurn       1            1   (0 when the turn is known and not taken over)
-//	 …that evicts   2            1
-//	CommitStep      1            1   (0 when it is a repeat)
-//	FailTurn        1            1   (0 when the turn is closed)
-//	GetSession      1            0
-//	LoadHistory     1            0   (2 round trips when nothing is found)
+//	                 round trips  durable writes
+//	BeginTurn        1            1   (0 when the turn is known and not taken over)
+//	 …the first      2            2   (it enters the session in the indexes)
+//	 …that evicts    3            1
+//	RenewTurn        1            1
+//	ReleaseTurn      1            1
+//	CommitStep       1            1   (0 when it is a repeat)
+//	 …for a scope    +4           +3  (app: or user: state)
+//	FailTurn         3            1   (2 and 0 when the turn is closed)
+//	Record           1            1   (0 when all entries are stored)
+//	LoadJournal      1            0
+//	LoadHistory      1            0
+//	GetSession       1            0
+//	ListSessions     2            0
+//	UpdateSession    1            1
+//	CompactSession   3            1   (+1 trip for each 500 messages behind the first)
+//	ClearSession     4            1
+//	DeleteSession    8            4
+//	SearchMemory     1 + 1 for each 500 messages of a session
+//	GetState         2            0   (1 without a user)
+//	UpdateState      1            1   (2 and 1 of app: and user:)
+//	StageArtifact    1            1
+//	AppendArtifact   2            1   (for each piece)
+//	PutArtifact      1            1
+//	GetArtifact      1            0
+//	ReadArtifact     1            0   (for each piece)
 //
 // An acknowledged write is on disk only if Redis runs with appendonly yes and appendfsync
 // always; Durable tells.
@@ -31,10 +70,7 @@ package redisstore
 import (
 	"cmp"
 	"context"
-	_ "embed"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/redisconn"
@@ -43,57 +79,60 @@ import (
 
 var _ memory.Store = (*Store)(nil)
 
-// retention is how long a closed turn answers repeated requests. It exceeds every time
-// for which a client goes on trying.
-const retention = 7 * 24 * time.Hour
+// schema is the layout of the keys. A session with another is refused as unreadable.
+const schema = "2"
 
-//go:embed scripts/prelude.lua
-var prelude string
-
-//go:embed scripts/begin.lua
-var beginSource string
-
-//go:embed scripts/commit.lua
-var commitSource string
-
-//go:embed scripts/fail.lua
-var failSource string
+// retention is how long a closed turn answers repeated requests, and journalKept how long a
+// journal waits for a successor of the step's worker.
+const (
+	retention   = memory.Retention
+	journalKept = 24 * time.Hour
+)
 
 // Config is where the store is and what it allows.
 type Config struct {
-	URL string // as redisconn.Open takes it
+	URL      string // as redisconn.New takes it
+	Security redisconn.Security
+	// Durability is what an acknowledged write survives; empty is redisconn.D1. In D2 each
+	// write waits for a replica, and fails when that has not got it in time.
+	Durability redisconn.Class
 	// MaxMessages and MaxBytes of a session; 0 means session.MaxMessages, session.MaxBytes.
 	MaxMessages, MaxBytes int64
-	// Generation of the data: epochs are at least Generation · 2³², so that data that
-	// went back in time cannot mint an epoch twice.
-	Generation int64
+	// Generation of the data: epochs are at least generation · 2³², so that data that went
+	// back in time cannot mint an epoch twice. It is asked before each turn; its error
+	// refuses the turn. Nil is always 0.
+	Generation func() (int64, error)
+	// Met, if set, is told which data a new connection reaches, before it is used.
+	Met func(identity string)
 }
 
 // Store is the MEMORY tier over one Redis. It takes the bounds of package memory for
 // granted: the RPC edge checks them. Safe for concurrent use; Close it.
 type Store struct {
-	memory.Store // until all of it is here
-	redis        *redisconn.Conn
-	cfg          Config
-
-	begin, commit, fail *redis.Script
+	redis *redisconn.Conn
+	cfg   Config
 }
 
 // New returns a store. It connects when first used, and reconnects by itself.
 func New(cfg Config) (*Store, error) {
-	conn, err := redisconn.Open(cfg.URL)
+	cfg.Durability = cmp.Or(cfg.Durability, redisconn.D1)
+	link := redisconn.Config{URL: cfg.URL, Security: cfg.Security}
+	if cfg.Durability == redisconn.D2 {
+		link.Replicas = 1
+	}
+	if cfg.Met != nil {
+		link.Met = introduced(cfg.Met)
+	}
+	conn, err := redisconn.New(link)
 	if err != nil {
 		return nil, err
 	}
 	cfg.MaxMessages = cmp.Or(cfg.MaxMessages, session.MaxMessages)
 	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, session.MaxBytes)
-	return &Store{
-		redis:  conn,
-		cfg:    cfg,
-		begin:  redis.NewScript(prelude + beginSource),
-		commit: redis.NewScript(prelude + commitSource),
-		fail:   redis.NewScript(prelude + failSource),
-	}, nil
+	if cfg.Generation == nil {
+		cfg.Generation = func() (int64, error) { return 0, nil }
+	}
+	return &Store{redis: conn, cfg: cfg}, nil
 }
 
 // Addr is where Redis is, without credentials.
@@ -102,27 +141,12 @@ func (s *Store) Addr() string { return s.redis.Addr() }
 // Ping returns nil when Redis answers and takes commands.
 func (s *Store) Ping(ctx context.Context) error { return s.redis.Answers(ctx) }
 
-// Durable returns nil when every acknowledged write is on disk, and else an error that
-// names the setting that is missing (guarantees 0.2).
-func (s *Store) Durable(ctx context.Context) error { return s.redis.Durable(ctx) }
+// Durable returns nil when Redis is as durable as the store is meant to be, and else an
+// error that names the setting that is missing, or wraps redisconn.ErrUntold when Redis does
+// not say (guarantees 0.2).
+func (s *Store) Durable(ctx context.Context) error {
+	return s.redis.Durable(ctx, s.cfg.Durability)
+}
 
 // Close ends all connections. Calls in flight fail.
 func (s *Store) Close() error { return s.redis.Close() }
-
-// keys are KEYS of every script: meta, log, turn.
-func keys(ref session.Ref, turnID string) []string {
-	return []string{key(ref, "meta"), key(ref, "log"), key(ref, "turn:"+turnID)}
-}
-
-func key(ref session.Ref, name string) string {
-	return "m:{" + ref.Tenant + "/" + ref.Session + "}:" + name
-}
-
-// run runs a script, in one round trip unless Redis has to be sent its text first.
-func (s *Store) run(ctx context.Context, op string, script *redis.Script, keys []string, args []any) (reply, error) {
-	r, err := script.Run(ctx, s.redis, keys, args...).Slice()
-	if err != nil {
-		return nil, s.redis.Fault(op, err)
-	}
-	return r, nil
-}

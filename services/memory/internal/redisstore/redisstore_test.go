@@ -2,12 +2,10 @@ package redisstore
 
 import (
 	"context"
-	"net"
 	"testing"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -40,21 +38,8 @@ func TestStore_OnMiniredis(t *testing.T) {
 // In Cluster mode Redis itself refuses a script that touches a key of another slot, or
 // one that is not in KEYS.
 func TestStore_OnCluster(t *testing.T) {
-	bus, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	_, port, err := net.SplitHostPort(bus.Addr().String())
-	require.NoError(t, err)
-	require.NoError(t, bus.Close())
-	server := redistest.New(t, "--cluster-enabled", "yes", "--cluster-port", port)
-	node := redis.NewClient(&redis.Options{Addr: server.Addr, DisableIdentity: true})
-	t.Cleanup(func() { require.NoError(t, node.Close()) })
-	require.NoError(t, node.Do(t.Context(), "CLUSTER", "ADDSLOTSRANGE", 0, 16383).Err())
-
-	s := openStore(t, "redis://"+server.Addr+"?addr="+server.Addr)
-	eventually(t, func(ctx context.Context) bool {
-		_, err := s.redis.Set(ctx, "up", "yes", 0).Result()
-		return err == nil
-	})
+	s := openStore(t, redistest.Cluster(t))
+	require.NoError(t, s.Durable(t.Context()))
 	memorytest.Run(t, func(*testing.T) memory.Store { return s })
 }
 

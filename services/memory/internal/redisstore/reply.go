@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,7 +12,6 @@ import (
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
-	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/pkg/wire"
 )
@@ -31,6 +29,15 @@ func (r reply) text(i int) string {
 	return s
 }
 
+// integer is what a script returned as a number.
+func (r reply) integer(i int) int64 {
+	if i >= len(r) {
+		return 0
+	}
+	n, _ := r[i].(int64)
+	return n
+}
+
 func (r reply) list(i int) []any {
 	if i >= len(r) {
 		return nil
@@ -39,13 +46,19 @@ func (r reply) list(i int) []any {
 	return l
 }
 
-// turn reads the hash of a turn at place i.
-func (r reply) turn(i int, id string) (session.Turn, error) {
+// fields reads a hash at place i.
+func (r reply) fields(i int) map[string]string {
 	fields := map[string]string{}
 	flat := reply(r.list(i))
 	for f := 0; f+1 < len(flat); f += 2 {
 		fields[flat.text(f)] = flat.text(f + 1)
 	}
+	return fields
+}
+
+// turn reads the hash of a turn at place i.
+func (r reply) turn(i int, id string) (session.Turn, error) {
+	fields := r.fields(i)
 	t := session.Turn{
 		ID:       id,
 		Trace:    fields["trace"],
@@ -76,9 +89,8 @@ func (r reply) turn(i int, id string) (session.Turn, error) {
 	return t, nil
 }
 
-// newestFirst reads the entries of XREVRANGE at place i and returns the newest of them that
-// fit, oldest first.
-func (r reply) newestFirst(i int) ([]conversation.Message, error) {
+// entries reads those of XRANGE or XREVRANGE at place i, in their order.
+func (r reply) entries(i int) ([]conversation.Message, error) {
 	entries := r.list(i)
 	messages := make([]conversation.Message, len(entries))
 	for n, e := range entries {
@@ -93,8 +105,6 @@ func (r reply) newestFirst(i int) ([]conversation.Message, error) {
 			return nil, err
 		}
 	}
-	messages = messages[:conversation.Fit(slices.Values(messages), memory.MaxWindowBytes)]
-	slices.Reverse(messages)
 	return messages, nil
 }
 

@@ -1,33 +1,48 @@
 -- Makes the messages of a step visible and stores its result; an outcome closes the turn.
+-- KEYS: meta, log, turn, jrnl of the step, state, out.
 local epoch, base, step, sha, result = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local outcome, state, retention = ARGV[6], ARGV[7], ARGV[8]
-local max_messages, max_bytes = tonumber(ARGV[9]), tonumber(ARGV[10])
-local first = 11 -- the bodies of the messages go from here to the end
+local max_messages, max_bytes, max_keys, max_state = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
+-- Changes of state for other scopes, and what they are known by.
+local outer, outer_id, needs_user = ARGV[13], ARGV[14], ARGV[15] == '1'
+local size = tonumber(ARGV[16]) -- of the messages
+local changes = 18 -- of the session's state; ARGV[17] is where they end
+local last_change = tonumber(ARGV[17])
+local first = last_change + 1 -- the bodies of the messages go from here to the end
 
-local turn = redis.call('HMGET', KEYS[3], 'epoch', 'outcome', 'number', 'steps', 'sha' .. step)
-if not turn[1] then return {'not_found'} end
-if turn[5] == sha and turn[1] == epoch then return {'ok'} end
-local meta = redis.call('HMGET', KEYS[1], 'epoch', 'seq', 'bytes')
-if meta[1] ~= epoch then return {'fenced', meta[1]} end
-if turn[2] ~= '' then return {'turn_not_open', turn[2]} end
-if turn[5] then return {'step_committed'} end
-if meta[2] ~= base then return {'base_mismatch', meta[2]} end
-local seq, bytes = tonumber(meta[2]), tonumber(meta[3])
-local size = 0
-for i = first, #ARGV do size = size + #ARGV[i] end
-if seq + #ARGV - first + 1 > max_messages or bytes + size > max_bytes then
+local bar = barred()
+if bar then return bar end
+local was = redis.call('HMGET', KEYS[3], 'epoch', 'sha' .. step)
+if was[2] == sha and was[1] == epoch then return {'ok'} end
+local refusal, turn = held(epoch, 'number', 'steps')
+if refusal then return refusal end
+if was[2] then return {'step_committed'} end
+local meta = redis.call('HMGET', KEYS[1], 'seq', 'count', 'bytes', 'user')
+if meta[1] ~= base then return {'base_mismatch', meta[1]} end
+local seq, count, bytes = tonumber(meta[1]), tonumber(meta[2]), tonumber(meta[3])
+local added = #ARGV - first + 1
+if added > 0 and (count + added > max_messages or bytes + size > max_bytes) then
   return {'session_full', meta[2], meta[3]}
+end
+if needs_user and meta[4] == '' then return {'no_user'} end
+local state_bytes, state_keys
+if last_change > changes then
+  state_bytes, state_keys = weighed(KEYS[5], changes, last_change)
+  if state_bytes > max_state or state_keys > max_keys then return {'state_full', decimal(state_keys), decimal(state_bytes)} end
 end
 
 local now = now_ms()
 for i = first, #ARGV do
   seq = seq + 1
-  append(seq, ARGV[i], turn[3], now)
+  append(seq, ARGV[i], turn[2], now)
 end
-local steps = decimal(math.max(tonumber(turn[4]), tonumber(step)))
+if state_bytes then change(KEYS[5], changes, last_change, state_bytes, state_keys) end
+if outer ~= '' then redis.call('HSET', KEYS[6], outer_id, outer) end
+local steps = decimal(math.max(tonumber(turn[3]), tonumber(step)))
 redis.call('HSET', KEYS[3], 'sha' .. step, sha, 'result' .. step, result,
   'steps', steps, 'seq', decimal(seq), 'outcome', outcome)
-redis.call('HSET', KEYS[1], 'seq', decimal(seq), 'bytes', decimal(bytes + size), 'active', decimal(now))
+redis.call('HSET', KEYS[1], 'seq', decimal(seq), 'count', decimal(count + added), 'bytes', decimal(bytes + size), 'active', decimal(now))
+redis.call('DEL', KEYS[4])
 if outcome ~= '' then
   redis.call('HSET', KEYS[1], 'state', state, 'open', '', 'open_trace', '')
   redis.call('PEXPIRE', KEYS[3], retention)

@@ -1,13 +1,27 @@
 -- Closes a turn without an answer. One that is closed stays as it is.
+-- KEYS: meta, log, turn, jrnl of the step that ran.
 local epoch, outcome, failure, state, retention = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local max_messages, max_bytes = tonumber(ARGV[6]), tonumber(ARGV[7])
+local step, said, size = ARGV[8], ARGV[9], tonumber(ARGV[10]) -- what the step had said so far; empty: nothing
 
-local turn = redis.call('HMGET', KEYS[3], 'epoch', 'outcome')
-if not turn[1] then return {'not_found'} end
-if turn[2] ~= '' then return {'closed', redis.call('HGETALL', KEYS[3])} end
-local current = redis.call('HGET', KEYS[1], 'epoch')
-if current ~= epoch then return {'fenced', current} end
+local bar = barred()
+if bar then return bar end
+local known = redis.call('HGET', KEYS[3], 'outcome')
+if known and known ~= '' then return {'closed', redis.call('HGETALL', KEYS[3])} end
+local refusal, turn = held(epoch, 'number', 'sha' .. step)
+if refusal then return refusal end
 
-redis.call('HSET', KEYS[3], 'outcome', outcome, 'failure', failure)
-redis.call('HSET', KEYS[1], 'state', state, 'open', '', 'open_trace', '', 'active', decimal(now_ms()))
+local meta = redis.call('HMGET', KEYS[1], 'seq', 'count', 'bytes')
+local seq, count, bytes = tonumber(meta[1]), tonumber(meta[2]) + 1, tonumber(meta[3]) + size
+local now = now_ms()
+-- A step that was committed meanwhile has said it in full.
+if said ~= '' and not turn[3] and count <= max_messages and bytes <= max_bytes then
+  seq = seq + 1
+  append(seq, said, turn[2], now)
+  redis.call('HSET', KEYS[1], 'seq', decimal(seq), 'count', decimal(count), 'bytes', decimal(bytes))
+end
+redis.call('HSET', KEYS[3], 'outcome', outcome, 'failure', failure, 'seq', decimal(seq))
+redis.call('HSET', KEYS[1], 'state', state, 'open', '', 'open_trace', '', 'active', decimal(now))
 redis.call('PEXPIRE', KEYS[3], retention)
+redis.call('DEL', KEYS[4])
 return {'closed', redis.call('HGETALL', KEYS[3])}

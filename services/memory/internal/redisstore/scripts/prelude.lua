@@ -1,4 +1,4 @@
--- In front of every script. KEYS are the same in all: 1 meta, 2 log, 3 the turn.
+-- In front of every script. KEYS[1] is always the meta of the session.
 -- Every check comes before the first write, because a script is not rolled back.
 
 -- Leases run by the clock of the server alone.
@@ -10,6 +10,10 @@ end
 -- Numbers are stored as decimals. Doubles are exact up to 2^53, and so are epochs.
 local function decimal(n) return string.format('%.0f', n) end
 
-local function append(seq, body, number, now)
-  redis.call('XADD', KEYS[2], decimal(seq) .. '-0', 'b', body, 'n', number, 't', decimal(now))
+-- What bars everybody from the session: that it was deleted, or that another version wrote
+-- it. Nil when nothing does.
+local function barred()
+  local meta = redis.call('HMGET', KEYS[1], 'deleted', 'schema')
+  if meta[1] then return {'deleted'} end
+  if meta[2] and meta[2] ~= '2' then return {'schema', meta[2]} end
 end

@@ -1,0 +1,65 @@
+package redis_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// allowed are the commands of a user of the file.
+func allowed(t *testing.T, user string) map[string]bool {
+	t.Helper()
+	file, err := os.ReadFile("users.acl")
+	require.NoError(t, err)
+	commands := map[string]bool{}
+	for line := range strings.Lines(string(file)) {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[1] == user {
+			for _, f := range fields[2:] {
+				if command, ok := strings.CutPrefix(f, "+"); ok {
+					commands[command] = true
+				}
+			}
+		}
+	}
+	require.NotEmpty(t, commands)
+	return commands
+}
+
+// Each command in the scripts of a service is one that its user may use.
+func TestUsers_MayRunTheirScripts(t *testing.T) {
+	call := regexp.MustCompile(`redis\.p?call\('([A-Z]+)'`)
+	for user, scripts := range map[string]string{
+		"memory":       "../../services/memory/internal/redisstore/scripts",
+		"orchestrator": "../../services/orchestrator/internal/trace/redistrace/scripts",
+	} {
+		may, found := allowed(t, user), 0
+		require.NoError(t, filepath.WalkDir(scripts, func(path string, _ fs.DirEntry, err error) error {
+			if err != nil || filepath.Ext(path) != ".lua" {
+				return err
+			}
+			source, err := os.ReadFile(path)
+			for _, m := range call.FindAllStringSubmatch(string(source), -1) {
+				found++
+				require.True(t, may[strings.ToLower(m[1])], "user %s may not use %s of %s", user, m[1], path)
+			}
+			return err
+		}))
+		require.Positive(t, found)
+	}
+}
+
+func TestUsers_NobodyHasAPassword(t *testing.T) {
+	file, err := os.ReadFile("users.acl")
+	require.NoError(t, err)
+	for line := range strings.Lines(string(file)) {
+		for _, f := range strings.Fields(line) {
+			require.NotContains(t, "><#", f[:1], "a file in public is no place for a password")
+			require.NotEqual(t, "nopass", f)
+		}
+	}
+}

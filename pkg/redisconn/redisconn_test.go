@@ -1,0 +1,158 @@
+package redisconn
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/test/redistest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// authority signs certificates into files.
+type authority struct {
+	dir  string
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	a := &authority{dir: t.TempDir()}
+	a.cert = &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign, NotAfter: time.Now().Add(time.Hour),
+	}
+	a.sign(t, "ca", a.cert)
+	return a
+}
+
+// file is the path of a PEM file: ca, server or client, with the suffix .pem or .key.
+func (a *authority) file(name string) string { return filepath.Join(a.dir, name) }
+
+// sign writes name.pem and name.key. The first certificate signs itself.
+func (a *authority) sign(t *testing.T, name string, cert *x509.Certificate) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	if a.key == nil {
+		a.key = key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, cert, a.cert, &key.PublicKey, a.key)
+	require.NoError(t, err)
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(t, err)
+	for suffix, block := range map[string]*pem.Block{".pem": {Type: "CERTIFICATE", Bytes: der}, ".key": {Type: "PRIVATE KEY", Bytes: secret}} {
+		require.NoError(t, os.WriteFile(a.file(name+suffix), pem.EncodeToMemory(block), 0o600))
+	}
+}
+
+func (a *authority) leaf(t *testing.T, name string) {
+	t.Helper()
+	a.sign(t, name, &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	})
+}
+
+// overTLS runs a Redis that asks for a certificate and a password, and returns its URL.
+func overTLS(t *testing.T, a *authority) string {
+	t.Helper()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	addr := lis.Addr().String()
+	_, port, err := net.SplitHostPort(addr)
+	require.NoError(t, err)
+	require.NoError(t, lis.Close())
+	redistest.New(t, "--tls-port", port, "--tls-cert-file", a.file("server.pem"), "--tls-key-file", a.file("server.key"),
+		"--tls-ca-cert-file", a.file("ca.pem"), "--tls-auth-clients", "yes", "--requirepass", "hunter2")
+	return "rediss://default@" + addr + "/0"
+}
+
+func TestConn_SpeaksTLSWithACertificateAndAPassword(t *testing.T) {
+	a := newAuthority(t)
+	a.leaf(t, "server")
+	a.leaf(t, "client")
+	secret := filepath.Join(t.TempDir(), "password")
+	require.NoError(t, os.WriteFile(secret, []byte("hunter2\n"), 0o600))
+	url := overTLS(t, a)
+	good := Security{CA: a.file("ca.pem"), Cert: a.file("client.pem"), Key: a.file("client.key"), PasswordFile: secret}
+
+	ask := func(s Security) error {
+		conn, err := New(Config{URL: url, Security: s})
+		require.NoError(t, err)
+		defer conn.Close()
+		return conn.Answers(t.Context())
+	}
+	require.NoError(t, ask(good))
+
+	none := good
+	none.Cert, none.Key = "", ""
+	require.Error(t, ask(none), "without a certificate")
+	system := good
+	system.CA = ""
+	require.ErrorContains(t, ask(system), "certificate signed by unknown authority")
+	other := newAuthority(t)
+	other.leaf(t, "client")
+	stranger := good
+	stranger.Cert, stranger.Key = other.file("client.pem"), other.file("client.key")
+	require.Error(t, ask(stranger), "with a certificate of another authority")
+	wrong := good
+	wrong.PasswordFile = filepath.Join(t.TempDir(), "wrong")
+	require.NoError(t, os.WriteFile(wrong.PasswordFile, []byte("hunter3"), 0o600))
+	err := ask(wrong)
+	require.ErrorContains(t, err, "does not accept the credentials")
+	require.NotContains(t, err.Error(), "hunter3")
+}
+
+// What is replaced on disk is used by the next connection.
+func TestConn_ReadsCertificateAndPasswordAnew(t *testing.T) {
+	a := newAuthority(t)
+	a.leaf(t, "server")
+	secret := filepath.Join(t.TempDir(), "password")
+	require.NoError(t, os.WriteFile(secret, []byte("wrong"), 0o600))
+	a.leaf(t, "client")
+	conn, err := New(Config{URL: overTLS(t, a), Security: Security{
+		CA: a.file("ca.pem"), Cert: a.file("client.pem"), Key: a.file("client.key"), PasswordFile: secret,
+	}})
+	require.NoError(t, err)
+	defer conn.Close()
+	require.Equal(t, failure.Unknown, failure.ModeOf(conn.Answers(t.Context())))
+	require.NoError(t, os.WriteFile(secret, []byte("hunter2"), 0o600))
+	a.leaf(t, "client")
+	require.NoError(t, conn.Answers(t.Context()))
+}
+
+func TestNew_NamesWhatIsWrongWithTheFiles(t *testing.T) {
+	a := newAuthority(t)
+	a.leaf(t, "client")
+	for want, cfg := range map[string]Config{
+		"begin it with rediss://":    {URL: "redis://localhost", Security: Security{CA: a.file("ca.pem")}},
+		"no such file":               {URL: "rediss://localhost", Security: Security{CA: a.file("none.pem")}},
+		"holds no PEM certificate":   {URL: "rediss://localhost", Security: Security{CA: a.file("ca.key")}},
+		"give both":                  {URL: "rediss://localhost", Security: Security{Cert: a.file("client.pem")}},
+		"private key does not match": {URL: "rediss://localhost?addr=other:6379", Security: Security{Cert: a.file("client.pem"), Key: a.file("ca.key")}},
+	} {
+		_, err := New(cfg)
+		require.ErrorContains(t, err, want)
+	}
+	conn, err := New(Config{URL: "redis://127.0.0.1:1", Security: Security{PasswordFile: a.file("none")}})
+	require.NoError(t, err)
+	defer conn.Close()
+	require.Error(t, conn.Answers(t.Context()))
+}

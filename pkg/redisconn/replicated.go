@@ -1,0 +1,75 @@
+package redisconn
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// replicaTime is how long replicas may take to have a write.
+const replicaTime = 200 * time.Millisecond
+
+// errNotReplicated is that of a write which happened, and of which too few replicas know.
+var errNotReplicated = errors.New("too few replicas have the write")
+
+// reads are the commands that nobody has to wait for.
+var reads = map[string]bool{
+	"get": true, "getrange": true, "exists": true, "hget": true, "hgetall": true, "hmget": true, "smembers": true,
+	"xrange": true, "xrevrange": true, "zrange": true, "zrevrange": true, "zrangebyscore": true, "zrevrangebyscore": true,
+	"zscore": true, "zcard": true, "ttl": true, "pttl": true, "eval_ro": true, "evalsha_ro": true,
+	"ping": true, "info": true, "config": true, "cluster": true, "wait": true, "hello": true, "auth": true, "select": true, "client": true,
+}
+
+// replicated is a hook that has replicas confirm each write. WAIT counts those that know the
+// last write of its own connection, so it goes behind the write in the same pipeline.
+type replicated struct {
+	node     *redis.Client
+	replicas int
+}
+
+// DialHook implements redis.Hook.
+func (r replicated) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessHook implements redis.Hook: a single write becomes a pipeline.
+func (r replicated) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if reads[cmd.Name()] {
+			return next(ctx, cmd)
+		}
+		pipe := r.node.Pipeline()
+		_ = pipe.Process(ctx, cmd) // it is only noted
+		_, err := pipe.Exec(ctx)
+		return err
+	}
+}
+
+// ProcessPipelineHook implements redis.Hook.
+func (r replicated) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		var writes []redis.Cmder
+		for _, cmd := range cmds {
+			if !reads[cmd.Name()] {
+				writes = append(writes, cmd)
+			}
+		}
+		if len(writes) == 0 {
+			return next(ctx, cmds)
+		}
+		if cmds[0].Name() == "multi" {
+			return errors.New("redis: a transaction cannot wait for replicas; use a script")
+		}
+		confirmed := redis.NewIntCmd(ctx, "wait", r.replicas, replicaTime.Milliseconds())
+		if err := next(ctx, append(cmds[:len(cmds):len(cmds)], confirmed)); err != nil {
+			return err
+		}
+		if confirmed.Val() >= int64(r.replicas) {
+			return nil
+		}
+		for _, w := range writes {
+			w.SetErr(errNotReplicated)
+		}
+		return errNotReplicated
+	}
+}

@@ -1,0 +1,87 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/wire"
+)
+
+// PutArtifact implements troupev1.MemoryServiceServer. It tells after the header and after
+// each chunk how many bytes are stored. Only a caller that closes its side gets a version; what
+// one that breaks off has sent waits to be gone on with.
+func (s *Server) PutArtifact(stream troupev1.MemoryService_PutArtifactServer) error {
+	ctx := stream.Context()
+	first, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	header := first.GetHeader()
+	if header == nil {
+		return failure.New(failure.UserInvalidInput, "memory.PutArtifact", "item: the first one must be the header; send it before any chunk").With("fields", "item")
+	}
+	h, a := hold(header), wire.ArtifactFromProto(header.GetArtifact())
+	stored, err := s.store.StageArtifact(ctx, h, a.Content)
+	for err == nil {
+		if err := stream.Send(&troupev1.PutArtifactResponse{Item: &troupev1.PutArtifactResponse_Offset{Offset: stored}}); err != nil {
+			return err
+		}
+		item, received := stream.Recv()
+		if errors.Is(received, io.EOF) {
+			break
+		} else if received != nil {
+			return received
+		}
+		if item.GetHeader() != nil {
+			return failure.New(failure.UserInvalidInput, "memory.PutArtifact", "item: only the first one may be a header; send chunks, or begin another call").With("fields", "item")
+		}
+		err = s.store.AppendArtifact(ctx, h, a.Content, stored, item.GetChunk())
+		stored += int64(len(item.GetChunk()))
+	}
+	if err != nil {
+		return err
+	}
+	if a, err = s.store.PutArtifact(ctx, h, a); err != nil {
+		return err
+	}
+	return stream.Send(&troupev1.PutArtifactResponse{Item: &troupev1.PutArtifactResponse_Artifact{Artifact: wire.ArtifactToProto(a)}})
+}
+
+// GetArtifact implements troupev1.MemoryServiceServer.
+func (s *Server) GetArtifact(r *troupev1.MemoryServiceGetArtifactRequest, stream troupev1.MemoryService_GetArtifactServer) error {
+	ctx, from := stream.Context(), ref(r.GetSessionId())
+	a, err := s.store.GetArtifact(ctx, from, r.GetName(), int(r.GetVersion()))
+	if err != nil {
+		return err
+	}
+	err = stream.Send(&troupev1.MemoryServiceGetArtifactResponse{Item: &troupev1.MemoryServiceGetArtifactResponse_Artifact{Artifact: wire.ArtifactToProto(a)}})
+	for offset := r.GetOffset(); err == nil && offset < a.Size; {
+		piece, failed := s.store.ReadArtifact(ctx, from, a.Content, offset)
+		if failed != nil || len(piece) == 0 {
+			return failed
+		}
+		offset += int64(len(piece))
+		err = stream.Send(&troupev1.MemoryServiceGetArtifactResponse{Item: &troupev1.MemoryServiceGetArtifactResponse_Chunk{Chunk: piece}})
+	}
+	return err
+}
+
+// ListArtifacts implements troupev1.MemoryServiceServer.
+func (s *Server) ListArtifacts(ctx context.Context, r *troupev1.MemoryServiceListArtifactsRequest) (*troupev1.MemoryServiceListArtifactsResponse, error) {
+	stored, err := s.store.ListArtifacts(ctx, ref(r.GetSessionId()))
+	if err != nil {
+		return nil, err
+	}
+	return &troupev1.MemoryServiceListArtifactsResponse{Artifacts: wire.ArtifactsToProto(stored)}, nil
+}
+
+// DeleteArtifact implements troupev1.MemoryServiceServer.
+func (s *Server) DeleteArtifact(ctx context.Context, r *troupev1.DeleteArtifactRequest) (*troupev1.DeleteArtifactResponse, error) {
+	if err := s.store.DeleteArtifact(ctx, hold(r), r.GetName(), int(r.GetVersion())); err != nil {
+		return nil, err
+	}
+	return &troupev1.DeleteArtifactResponse{}, nil
+}

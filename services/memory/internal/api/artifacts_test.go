@@ -1,0 +1,159 @@
+package api_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/memory/memoryrpc"
+)
+
+// holder is the holder of a new turn.
+func holder(t *testing.T, s *memoryrpc.Store) memory.Hold {
+	t.Helper()
+	begun, err := s.BeginTurn(t.Context(), valid())
+	require.NoError(t, err)
+	return memory.Hold{Ref: valid().Ref, TurnID: begun.Turn.ID, Epoch: begun.Turn.Epoch}
+}
+
+func section(content []byte) *io.SectionReader {
+	return io.NewSectionReader(bytes.NewReader(content), 0, int64(len(content)))
+}
+
+func random(t *testing.T, size int) []byte {
+	t.Helper()
+	content := make([]byte, size)
+	_, err := rand.Read(content)
+	require.NoError(t, err)
+	return content
+}
+
+// Req: LP-22
+func TestServer_CarriesArtifactsOfEverySize(t *testing.T) {
+	far, _ := serve(t)
+	h := holder(t, far)
+	for _, size := range []int{0, 1, memory.ArtifactChunk - 1, memory.ArtifactChunk, memory.ArtifactChunk + 1, 5<<20 + 7} {
+		content := random(t, size)
+		put, err := memory.Upload(t.Context(), far, h, memory.Artifact{Name: "report", MediaType: "application/pdf"}, section(content))
+		require.NoError(t, err)
+		require.EqualValues(t, size, put.Size)
+		again, err := memory.Upload(t.Context(), far, h, memory.Artifact{Name: "report"}, section(content))
+		require.NoError(t, err)
+		require.Equal(t, put.Version, again.Version, "the same content makes no new version")
+		var got bytes.Buffer
+		read, err := memory.Download(t.Context(), far, h.Ref, "report", put.Version, &got)
+		require.NoError(t, err)
+		require.Equal(t, put, read)
+		require.True(t, bytes.Equal(content, got.Bytes()))
+	}
+}
+
+// An upload that broke off goes on where it stopped, through another connection.
+func TestServer_GoesOnWithAnUpload(t *testing.T) {
+	far, near := serve(t)
+	h := holder(t, far)
+	content := random(t, 3*memory.ArtifactChunk)
+	sum := sha256.Sum256(content)
+	c := memory.Content{SHA256: hex.EncodeToString(sum[:]), Size: int64(len(content))}
+	require.NoError(t, far.AppendArtifact(t.Context(), h, c, 0, content[:memory.ArtifactChunk]))
+	at := h
+	at.Ref.Tenant = "default"
+	stored, err := near.StageArtifact(t.Context(), at, c)
+	require.NoError(t, err)
+	require.EqualValues(t, memory.ArtifactChunk, stored)
+	_, err = far.PutArtifact(t.Context(), h, memory.Artifact{Name: "report", Content: c})
+	require.Equal(t, failure.BaseMismatch, failure.ModeOf(err))
+	put, err := memory.Upload(t.Context(), far, h, memory.Artifact{Name: "report"}, section(content))
+	require.NoError(t, err)
+	require.Equal(t, c, put.Content)
+}
+
+// What the stream is told and tells, item for item.
+func TestServer_PutArtifactTellsHowMuchIsStored(t *testing.T) {
+	far, _, raw := open(t)
+	h := holder(t, far)
+	content := random(t, memory.ArtifactChunk+1)
+	sum := sha256.Sum256(content)
+	header := &troupev1.PutArtifactRequest{Item: &troupev1.PutArtifactRequest_Header{Header: &troupev1.PutArtifactHeader{
+		SessionId: h.Ref.Session, TurnId: h.TurnID, Epoch: h.Epoch,
+		Artifact: &troupev1.Artifact{Name: "report", Size: int64(len(content)), Sha256: hex.EncodeToString(sum[:])},
+	}}}
+	chunk := func(b []byte) *troupev1.PutArtifactRequest {
+		return &troupev1.PutArtifactRequest{Item: &troupev1.PutArtifactRequest_Chunk{Chunk: b}}
+	}
+	begin := func(first *troupev1.PutArtifactRequest) troupev1.MemoryService_PutArtifactClient {
+		ctx, cancel := context.WithCancel(t.Context())
+		t.Cleanup(cancel)
+		put, err := raw.PutArtifact(ctx)
+		require.NoError(t, err)
+		require.NoError(t, put.Send(first))
+		return put
+	}
+	next := func(put troupev1.MemoryService_PutArtifactClient) *troupev1.PutArtifactResponse {
+		r, err := put.Recv()
+		require.NoError(t, err)
+		return r
+	}
+	put := begin(header)
+	require.Zero(t, next(put).GetOffset())
+	require.NoError(t, put.Send(chunk(content[:memory.ArtifactChunk])))
+	require.EqualValues(t, memory.ArtifactChunk, next(put).GetOffset())
+	require.NoError(t, put.Send(chunk(content[memory.ArtifactChunk:])))
+	require.EqualValues(t, len(content), next(put).GetOffset())
+	require.NoError(t, put.CloseSend())
+	require.EqualValues(t, 1, next(put).GetArtifact().GetVersion())
+	_, err := put.Recv()
+	require.ErrorIs(t, err, io.EOF)
+
+	for name, items := range map[string][]*troupev1.PutArtifactRequest{
+		"a chunk comes first":  {chunk([]byte("a"))},
+		"a header comes again": {header, header},
+		"an empty chunk":       {header, chunk(nil)},
+		"a chunk too much":     {header, chunk([]byte("a"))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			put := begin(items[0])
+			for _, item := range items[1:] {
+				next(put)
+				require.NoError(t, put.Send(item))
+			}
+			_, err := put.Recv()
+			require.Equal(t, failure.UserInvalidInput, failure.ModeOf(failure.FromStatus("test", err)), "error: %v", err)
+		})
+	}
+}
+
+func TestServer_GetArtifactBeginsWhereItIsTold(t *testing.T) {
+	far, _, raw := open(t)
+	h := holder(t, far)
+	content := random(t, memory.ArtifactChunk+100)
+	_, err := memory.Upload(t.Context(), far, h, memory.Artifact{Name: "report"}, section(content))
+	require.NoError(t, err)
+	for _, offset := range []int64{0, 1, memory.ArtifactChunk - 1, memory.ArtifactChunk, memory.ArtifactChunk + 99, memory.ArtifactChunk + 100, 1 << 40} {
+		get, err := raw.GetArtifact(t.Context(), &troupev1.MemoryServiceGetArtifactRequest{SessionId: h.Ref.Session, Name: "report", Offset: offset})
+		require.NoError(t, err)
+		first, err := get.Recv()
+		require.NoError(t, err)
+		require.EqualValues(t, len(content), first.GetArtifact().GetSize())
+		var got []byte
+		for {
+			r, err := get.Recv()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			require.NoError(t, err)
+			got = append(got, r.GetChunk()...)
+		}
+		require.True(t, bytes.Equal(content[min(offset, int64(len(content))):], got), "from %d", offset)
+	}
+}

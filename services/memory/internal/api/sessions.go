@@ -1,0 +1,83 @@
+package api
+
+import (
+	"context"
+
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/wire"
+)
+
+// GetSession implements troupev1.MemoryServiceServer.
+func (s *Server) GetSession(ctx context.Context, r *troupev1.MemoryServiceGetSessionRequest) (*troupev1.MemoryServiceGetSessionResponse, error) {
+	found, err := s.store.GetSession(ctx, ref(r.GetSessionId()))
+	if err != nil {
+		return nil, err
+	}
+	return &troupev1.MemoryServiceGetSessionResponse{Session: wire.SessionToProto(found)}, nil
+}
+
+// ListSessions implements troupev1.MemoryServiceServer.
+func (s *Server) ListSessions(ctx context.Context, r *troupev1.MemoryServiceListSessionsRequest) (*troupev1.MemoryServiceListSessionsResponse, error) {
+	found, next, err := s.store.ListSessions(ctx, memory.List{
+		Tenant: Tenant, User: r.GetUserId(), Limit: int(r.GetPageSize()), After: r.GetPageToken(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &troupev1.MemoryServiceListSessionsResponse{Sessions: wire.SessionsToProto(found), NextPageToken: next}, nil
+}
+
+// LoadHistory implements troupev1.MemoryServiceServer.
+func (s *Server) LoadHistory(ctx context.Context, r *troupev1.LoadHistoryRequest) (*troupev1.LoadHistoryResponse, error) {
+	messages, err := s.store.LoadHistory(ctx, ref(r.GetSessionId()), r.GetAfterSequence(), int(r.GetLimit()))
+	if err != nil {
+		return nil, err
+	}
+	return &troupev1.LoadHistoryResponse{Messages: wire.MessagesToProto(messages)}, nil
+}
+
+// UpdateSession implements troupev1.MemoryServiceServer.
+func (s *Server) UpdateSession(ctx context.Context, r *troupev1.UpdateSessionRequest) (*troupev1.UpdateSessionResponse, error) {
+	updated, err := s.store.UpdateSession(ctx, wire.UpdateFromProto(Tenant, r))
+	if err != nil {
+		return nil, err
+	}
+	return &troupev1.UpdateSessionResponse{Session: wire.SessionToProto(updated)}, nil
+}
+
+// CompactSession implements troupev1.MemoryServiceServer.
+func (s *Server) CompactSession(ctx context.Context, r *troupev1.MemoryServiceCompactSessionRequest) (*troupev1.MemoryServiceCompactSessionResponse, error) {
+	done, err := s.store.CompactSession(ctx, memory.Compact{
+		Ref: ref(r.GetSessionId()), Strategy: wire.StrategyFromProto(r.GetStrategy()), Keep: int(r.GetKeepRecent()), Summary: r.GetSummary(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &troupev1.MemoryServiceCompactSessionResponse{Compaction: wire.CompactionToProto(done)}, nil
+}
+
+// ClearSession implements troupev1.MemoryServiceServer.
+func (s *Server) ClearSession(ctx context.Context, r *troupev1.MemoryServiceClearSessionRequest) (*troupev1.MemoryServiceClearSessionResponse, error) {
+	if err := s.store.ClearSession(ctx, ref(r.GetSessionId())); err != nil {
+		return nil, err
+	}
+	return &troupev1.MemoryServiceClearSessionResponse{}, nil
+}
+
+// DeleteSession implements troupev1.MemoryServiceServer.
+func (s *Server) DeleteSession(ctx context.Context, r *troupev1.MemoryServiceDeleteSessionRequest) (*troupev1.MemoryServiceDeleteSessionResponse, error) {
+	if err := s.store.DeleteSession(ctx, ref(r.GetSessionId())); err != nil {
+		return nil, err
+	}
+	return &troupev1.MemoryServiceDeleteSessionResponse{}, nil
+}
+
+// SearchMemory implements troupev1.MemoryServiceServer.
+func (s *Server) SearchMemory(ctx context.Context, r *troupev1.SearchMemoryRequest) (*troupev1.SearchMemoryResponse, error) {
+	hits, err := s.store.SearchMemory(ctx, memory.Search{Tenant: Tenant, User: r.GetUserId(), Query: r.GetQuery(), Limit: int(r.GetLimit())})
+	if err != nil {
+		return nil, err
+	}
+	return &troupev1.SearchMemoryResponse{Hits: wire.HitsToProto(hits)}, nil
+}

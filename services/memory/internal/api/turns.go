@@ -1,0 +1,113 @@
+package api
+
+import (
+	"context"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/wire"
+)
+
+// BeginTurn implements troupev1.MemoryServiceServer.
+func (s *Server) BeginTurn(ctx context.Context, r *troupev1.BeginTurnRequest) (*troupev1.BeginTurnResponse, error) {
+	b := wire.BeginFromProto(Tenant, r)
+	if err := bounded("memory.BeginTurn", "message", b.Message); err != nil {
+		return nil, err
+	}
+	begun, err := s.store.BeginTurn(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	return wire.BegunToProto(begun), nil
+}
+
+// RenewTurn implements troupev1.MemoryServiceServer.
+func (s *Server) RenewTurn(ctx context.Context, r *troupev1.RenewTurnRequest) (*troupev1.RenewTurnResponse, error) {
+	if err := s.store.RenewTurn(ctx, hold(r), r.GetLease().AsDuration()); err != nil {
+		return nil, err
+	}
+	return &troupev1.RenewTurnResponse{}, nil
+}
+
+// ReleaseTurn implements troupev1.MemoryServiceServer.
+func (s *Server) ReleaseTurn(ctx context.Context, r *troupev1.ReleaseTurnRequest) (*troupev1.ReleaseTurnResponse, error) {
+	if err := s.store.ReleaseTurn(ctx, hold(r)); err != nil {
+		return nil, err
+	}
+	return &troupev1.ReleaseTurnResponse{}, nil
+}
+
+// Journal implements troupev1.MemoryServiceServer.
+func (s *Server) Journal(ctx context.Context, r *troupev1.JournalRequest) (*troupev1.JournalResponse, error) {
+	const op = "memory.Record"
+	entries := wire.EntriesFromProto(r.GetEntries())
+	if err := journaled(op, entries); err != nil {
+		return nil, err
+	}
+	if err := s.store.Record(ctx, hold(r), int(r.GetStep()), entries); err != nil {
+		return nil, err
+	}
+	return &troupev1.JournalResponse{}, nil
+}
+
+// LoadJournal implements troupev1.MemoryServiceServer.
+func (s *Server) LoadJournal(ctx context.Context, r *troupev1.LoadJournalRequest) (*troupev1.LoadJournalResponse, error) {
+	entries, err := s.store.LoadJournal(ctx, hold(r), int(r.GetStep()), int(r.GetAfter()))
+	if err != nil {
+		return nil, err
+	}
+	return &troupev1.LoadJournalResponse{Entries: wire.EntriesToProto(entries)}, nil
+}
+
+// CommitStep implements troupev1.MemoryServiceServer.
+func (s *Server) CommitStep(ctx context.Context, r *troupev1.CommitStepRequest) (*troupev1.CommitStepResponse, error) {
+	c := wire.CommitFromProto(Tenant, r)
+	if err := bounded("memory.CommitStep", "messages", c.Messages...); err != nil {
+		return nil, err
+	}
+	last, err := s.store.CommitStep(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return &troupev1.CommitStepResponse{LastSequence: last}, nil
+}
+
+// FailTurn implements troupev1.MemoryServiceServer.
+func (s *Server) FailTurn(ctx context.Context, r *troupev1.FailTurnRequest) (*troupev1.FailTurnResponse, error) {
+	turn, err := s.store.FailTurn(ctx, wire.FailFromProto(Tenant, r))
+	if err != nil {
+		return nil, err
+	}
+	return &troupev1.FailTurnResponse{Turn: wire.TurnToProto(turn)}, nil
+}
+
+// bounded checks what a rule in the .proto cannot say: the size of all parts together, with
+// the tool calls.
+func bounded(op, field string, messages ...conversation.Message) error {
+	for _, m := range messages {
+		if size := conversation.Size(m); size > conversation.MaxMessageBytes {
+			return failure.Newf(failure.UserInvalidInput, op, "%s: a message of %d bytes is too long; send at most %d, in more messages",
+				field, size, conversation.MaxMessageBytes).With("fields", field)
+		}
+	}
+	return nil
+}
+
+// journaled is bounded for the entries of one call.
+func journaled(op string, entries []execution.Entry) error {
+	size := 0
+	for _, e := range entries {
+		if err := bounded(op, "entries.reply", e.Reply); err != nil {
+			return err
+		}
+		size += len(e.Text) + conversation.Size(e.Reply)
+	}
+	if size > memory.MaxWindowBytes {
+		return failure.Newf(failure.UserInvalidInput, op, "entries: %d bytes are too many for one call; send at most %d, in more calls",
+			size, memory.MaxWindowBytes).With("fields", "entries")
+	}
+	return nil
+}

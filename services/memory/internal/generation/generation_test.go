@@ -1,0 +1,254 @@
+package generation_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/registry"
+	"github.com/troupe-dev/troupe/pkg/registry/etcdregistry"
+	"github.com/troupe-dev/troupe/pkg/registry/inmem"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/memory/internal/generation"
+	"github.com/troupe-dev/troupe/services/memory/internal/redisstore"
+	"github.com/troupe-dev/troupe/test/etcdtest"
+	"github.com/troupe-dev/troupe/test/redistest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// floor is the least epoch of a generation.
+func floor(generation int64) int64 { return generation << 32 }
+
+// guarded is a store under a guard that runs until the test ends.
+type guarded struct {
+	*redisstore.Store
+	guard   *generation.Guard
+	logs    *observer.ObservedLogs
+	metrics *metric.ManualReader
+}
+
+func guard(t *testing.T, addr string, records registry.StoreRecords) *guarded {
+	t.Helper()
+	core, logs := observer.New(zap.InfoLevel)
+	g := &guarded{logs: logs, metrics: metric.NewManualReader()}
+	var err error
+	g.guard, err = generation.New(generation.Config{
+		Records: records, Name: "redis", Every: 50 * time.Millisecond,
+		Log: zap.New(core), Metrics: metric.NewMeterProvider(metric.WithReader(g.metrics)),
+	})
+	require.NoError(t, err)
+	g.Store, err = redisstore.New(redisstore.Config{URL: "redis://" + addr, Generation: g.guard.Generation, Met: g.guard.Met})
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- g.guard.Run(ctx, g.Store, func() {}) }()
+	t.Cleanup(func() {
+		stop()
+		require.NoError(t, <-done)
+		require.NoError(t, g.Close())
+	})
+	return g
+}
+
+// rollbacks is what the metric counts.
+func (g *guarded) rollbacks(t *testing.T) int64 {
+	t.Helper()
+	var all metricdata.ResourceMetrics
+	require.NoError(t, g.metrics.Collect(t.Context(), &all))
+	var n int64
+	for _, scope := range all.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			if m.Name == "troupe.store.rollback" {
+				for _, point := range m.Data.(metricdata.Sum[int64]).DataPoints {
+					n += point.Value
+				}
+			}
+		}
+	}
+	return n
+}
+
+// begin opens a turn of a new session, again and again while the store does not.
+func (g *guarded) begin(t *testing.T, sessionID string) session.Turn {
+	t.Helper()
+	var begun memory.Begun
+	eventually(t, func(ctx context.Context) (err error) {
+		begun, err = g.BeginTurn(ctx, asking(sessionID))
+		return err
+	})
+	return begun.Turn
+}
+
+func asking(sessionID string) memory.Begin {
+	return memory.Begin{
+		Ref: session.Ref{Tenant: "default", Session: sessionID}, TurnID: "t1", TraceID: "0af7651916cd43dd8448eb211c80319c",
+		Fingerprint: "f", Message: conversation.User("hello"), Lease: memory.MaxLease, Window: 10,
+	}
+}
+
+func commit(t *testing.T, s memory.Store, sessionID string, turn session.Turn) {
+	t.Helper()
+	_, err := s.CommitStep(t.Context(), memory.Commit{
+		Ref: session.Ref{Tenant: "default", Session: sessionID}, TurnID: turn.ID, Epoch: turn.Epoch, Base: turn.Sequence,
+		Messages: []conversation.Message{conversation.Assistant("echo", "hi")},
+		Result:   execution.Result{Step: 1, Agent: "echo"}, Outcome: session.OutcomeCompleted,
+	})
+	require.NoError(t, err)
+}
+
+// eventually asks until there is no error, within a bound that only a broken test reaches.
+func eventually(t *testing.T, ask func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := ask(ctx)
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			require.NoError(t, err, "did not happen in time")
+		case <-tick.C:
+		}
+	}
+}
+
+func TestGuard_KnowsNothingBeforeItHasLooked(t *testing.T) {
+	g, err := generation.New(generation.Config{Records: inmem.NewStores(), Log: zap.NewNop(), Metrics: metric.NewMeterProvider()})
+	require.NoError(t, err)
+	_, err = g.Generation()
+	require.Equal(t, failure.SystemNetwork, failure.ModeOf(err))
+}
+
+// Another process over the same data is a generation of its own, and a turn that was open
+// before may still be committed.
+func TestGuard_RestartLiftsEpochs(t *testing.T) {
+	server := redistest.New(t)
+	g := guard(t, server.Addr, inmem.NewStores())
+	open := g.begin(t, "s1")
+	require.EqualValues(t, 1, open.Epoch)
+	for want := range int64(2) {
+		server.Kill()
+		server.Start()
+		turn := g.begin(t, []string{"s2", "s3"}[want])
+		require.Equal(t, floor(want+1), turn.Epoch)
+	}
+	commit(t, g, "s1", open)
+	require.Zero(t, g.rollbacks(t))
+}
+
+// The holder of a turn whose answer was lost gets an epoch of the new generation: who had
+// the one of before is nobody, or somebody else.
+func TestGuard_HolderAsksAgainInTheNextGeneration(t *testing.T) {
+	server := redistest.New(t)
+	g := guard(t, server.Addr, inmem.NewStores())
+	require.EqualValues(t, 1, g.begin(t, "s1").Epoch)
+	server.Kill()
+	server.Start()
+	again := g.begin(t, "s1")
+	require.Equal(t, floor(1), again.Epoch)
+	require.Equal(t, 2, again.Attempt)
+}
+
+func TestGuard_BackupThatIsRestoredRaisesTheAlarm(t *testing.T) {
+	for name, kept := range map[string]bool{"an old backup": true, "no data": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.New(t)
+			records := inmem.NewStores()
+			g := guard(t, server.Addr, records)
+			g.begin(t, "s1")
+			server.Kill()
+			backup := ""
+			if kept {
+				backup = server.Backup()
+			}
+			server.Start()
+			lost := g.begin(t, "s2")
+			require.Equal(t, floor(1), lost.Epoch)
+			before, _, err := records.Load(t.Context(), "redis")
+			require.NoError(t, err)
+			eventually(t, func(ctx context.Context) error { // until the record is ahead of the backup by some
+				if r, _, err := records.Load(ctx, "redis"); err != nil || r.Beat > before.Beat+2 {
+					return err
+				}
+				return context.DeadlineExceeded
+			})
+
+			server.Kill()
+			server.Restore(backup)
+			server.Start()
+			turn := g.begin(t, "s2")
+			require.Equal(t, floor(2), turn.Epoch, "above every epoch that was granted before")
+			require.EqualValues(t, 1, g.rollbacks(t))
+			require.Len(t, g.logs.FilterMessageSnippet("went back in time").FilterLevelExact(zap.ErrorLevel).All(), 1)
+		})
+	}
+}
+
+// Replicas of the service agree, whoever notices first.
+func TestGuard_ReplicasAgree(t *testing.T) {
+	server := redistest.New(t)
+	records := inmem.NewStores()
+	replicas := []*guarded{guard(t, server.Addr, records), guard(t, server.Addr, records), guard(t, server.Addr, records)}
+	for i, g := range replicas {
+		require.EqualValues(t, 1, g.begin(t, []string{"a1", "a2", "a3"}[i]).Epoch)
+	}
+	server.Kill()
+	server.Start()
+	for i, g := range replicas {
+		require.Equal(t, floor(1), g.begin(t, []string{"b1", "b2", "b3"}[i]).Epoch)
+		require.Zero(t, g.rollbacks(t))
+	}
+}
+
+func TestGuard_WithoutEtcd(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	records := etcdregistry.NewStores(etcd.Client(), "")
+	server := redistest.New(t)
+	g := guard(t, server.Addr, records)
+	open := g.begin(t, "s1")
+	etcd.Stop()
+	eventually(t, func(context.Context) error {
+		if g.logs.FilterMessageSnippet("cannot be agreed").Len() > 0 {
+			return nil
+		}
+		return context.DeadlineExceeded
+	})
+
+	// What is known goes on, for a replica that starts now too.
+	require.EqualValues(t, 1, g.begin(t, "s2").Epoch)
+	late := guard(t, server.Addr, records)
+	require.EqualValues(t, 1, late.begin(t, "s3").Epoch)
+
+	// Another process over the data: no turn begins, and what is open goes on.
+	server.Kill()
+	server.Start()
+	eventually(t, func(ctx context.Context) error {
+		_, err := g.GetSession(ctx, session.Ref{Tenant: "default", Session: "s1"})
+		return err
+	})
+	_, err := g.BeginTurn(t.Context(), asking("s4"))
+	require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "error: %v", err)
+	_, err = g.GetSession(t.Context(), session.Ref{Tenant: "default", Session: "s4"})
+	require.True(t, failure.ModeOf(err) == failure.NotFound, "error: %v", err)
+	commit(t, g, "s1", open)
+
+	etcd.Start()
+	require.Equal(t, floor(1), g.begin(t, "s4").Epoch)
+}

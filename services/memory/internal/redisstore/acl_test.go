@@ -1,0 +1,92 @@
+package redisstore
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/memory/memorytest"
+	"github.com/troupe-dev/troupe/pkg/redisconn"
+	"github.com/troupe-dev/troupe/test/redistest"
+)
+
+// guarded runs a Redis with the users of deploy/redis, whose passwords are their names, and
+// a client that may do all.
+func guarded(t *testing.T) (addr string, admin *redis.Client, users string) {
+	t.Helper()
+	source, err := os.ReadFile("../../../../deploy/redis/users.acl")
+	require.NoError(t, err)
+	lines := []string{"user admin reset on >admin ~* &* +@all"}
+	for line := range strings.Lines(string(source)) {
+		fields := strings.Fields(line)
+		lines = append(lines, strings.TrimSpace(line)+" >"+fields[1])
+	}
+	file := filepath.Join(t.TempDir(), "users.acl")
+	require.NoError(t, os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600))
+	addr = redistest.New(t, "--aclfile", file).Addr
+	admin = redis.NewClient(&redis.Options{Addr: addr, Username: "admin", Password: "admin", DisableIdentity: true})
+	t.Cleanup(func() { require.NoError(t, admin.Close()) })
+	return addr, admin, string(source)
+}
+
+// The user of the service may do what the service does, and nothing else.
+func TestStore_AsItsUser(t *testing.T) {
+	addr, admin, users := guarded(t)
+	secret := filepath.Join(t.TempDir(), "password")
+	require.NoError(t, os.WriteFile(secret, []byte("memory\n"), 0o600))
+	s, err := New(Config{
+		URL: "redis://memory@" + addr, Security: redisconn.Security{PasswordFile: secret}, Met: func(string) {},
+		MaxMessages: memorytest.MaxMessages, MaxBytes: memorytest.MaxBytes,
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+
+	require.NoError(t, s.Durable(t.Context()))
+	t.Run("suite", func(t *testing.T) { memorytest.Run(t, func(*testing.T) memory.Store { return s }) })
+	_, err = s.Beat(t.Context(), 1)
+	require.NoError(t, err)
+	log, err := admin.ACLLog(t.Context(), 10).Result()
+	require.NoError(t, err)
+	require.Empty(t, log, "the suite was refused something")
+
+	// What is allowed and is not used is too much. A Cluster and replicas are not here.
+	stats, err := admin.InfoMap(t.Context(), "commandstats").Result()
+	require.NoError(t, err)
+	for line := range strings.Lines(users) {
+		if !strings.HasPrefix(line, "user memory ") {
+			continue
+		}
+		for _, f := range strings.Fields(line) {
+			command, ok := strings.CutPrefix(f, "+")
+			if !ok || command == "wait" || strings.HasPrefix(command, "cluster|") {
+				continue
+			}
+			require.Contains(t, stats["Commandstats"], "cmdstat_"+command, "nobody uses it")
+		}
+	}
+
+	for _, command := range [][]any{
+		{"SET", "o:{default/t1}:rec", "x"}, {"GETRANGE", "o:{default/t1}:rec", 0, 1}, {"DEL", "o:{default/t1}:rec"}, {"SET", "other", "x"},
+		{"FLUSHALL"}, {"KEYS", "*"}, {"SCAN", 0}, {"CONFIG", "SET", "appendonly", "no"}, {"ACL", "LIST"}, {"SHUTDOWN"},
+		{"EVAL", "return redis.call('SET', KEYS[1], 'x')", 1, "o:{default/t1}:rec"}, {"EVAL", "return redis.call('KEYS', '*')", 0},
+	} {
+		err := s.redis.Do(t.Context(), command...).Err()
+		require.Regexp(t, "permission|can't run this command", err.Error(), command)
+	}
+}
+
+func TestStore_DefaultUserIsOff(t *testing.T) {
+	addr, _, _ := guarded(t)
+	for _, url := range []string{"redis://" + addr, "redis://memory:wrong@" + addr, "redis://default:default@" + addr} {
+		s := openStore(t, url)
+		err := s.Ping(t.Context())
+		require.Equal(t, failure.Unknown, failure.ModeOf(err), "error: %v", err)
+		require.Contains(t, failure.ToProto(err).GetMessage(), "credentials")
+	}
+}

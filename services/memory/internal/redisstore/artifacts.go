@@ -1,0 +1,156 @@
+package redisstore
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/pkg/wire"
+)
+
+//go:embed scripts/put.lua
+var putSource string
+
+//go:embed scripts/remove.lua
+var removeSource string
+
+var (
+	putScript    = script(turnSource, putSource)
+	removeScript = script(turnSource, removeSource)
+)
+
+// PutArtifact implements memory.Artifacts.
+func (s *Store) PutArtifact(ctx context.Context, h memory.Hold, a memory.Artifact) (memory.Artifact, error) {
+	const op = "memory.PutArtifact"
+	if a.Size == 0 && a.SHA256 != emptyDigest {
+		return memory.Artifact{}, wrongDigest(op, a.Content)
+	}
+	stored, err := encoding.Marshal(wire.ArtifactToProto(memory.Artifact{Content: a.Content, Name: a.Name, MediaType: a.MediaType, Turn: h.TurnID}))
+	if err != nil {
+		return memory.Artifact{}, unencodable(op, err)
+	}
+	ks := append(keys(h.Ref, h.TurnID, "arts"), blobKeys(h.Ref, a.Content)...)
+	r, err := s.run(ctx, op, h.Ref, putScript, ks, h.Epoch, a.Name, a.SHA256, a.Size, stored, memory.MaxArtifacts, memory.MaxSessionArtifacts)
+	if err != nil {
+		return memory.Artifact{}, err
+	}
+	switch r.status() {
+	case "ok":
+		put, err := artifact(r.text(1), r.text(2))
+		if err != nil {
+			return memory.Artifact{}, unreadable(op, err)
+		}
+		return put, nil
+	case "elsewhere":
+		return memory.Artifact{}, elsewhere(op, r.text(1))
+	case "artifacts_full":
+		return memory.Artifact{}, artifactsFull(op, h.Ref, r)
+	default:
+		return memory.Artifact{}, refused(op, h, r)
+	}
+}
+
+// GetArtifact implements memory.Artifacts.
+func (s *Store) GetArtifact(ctx context.Context, ref session.Ref, name string, version int) (memory.Artifact, error) {
+	const op = "memory.GetArtifact"
+	stored, err := s.ListArtifacts(ctx, ref)
+	if err != nil {
+		return memory.Artifact{}, err
+	}
+	for _, a := range slices.Backward(stored) {
+		if a.Name == name && (version == 0 || a.Version == version) {
+			return a, nil
+		}
+	}
+	return memory.Artifact{}, failure.Newf(failure.NotFound, op, "session %s has no such version of the artifact %q; list its artifacts", ref.Session, name).
+		With("session_id", ref.Session).With("name", name).With("version", strconv.Itoa(version))
+}
+
+// ListArtifacts implements memory.Artifacts.
+func (s *Store) ListArtifacts(ctx context.Context, ref session.Ref) ([]memory.Artifact, error) {
+	const op = "memory.ListArtifacts"
+	stored, err := s.artifacts(ctx, op, ref)
+	if err != nil || len(stored) > 0 {
+		return stored, err
+	}
+	_, err = s.meta(ctx, op, ref)
+	return nil, err
+}
+
+// artifacts are those of a session, by name and version. One that is not there has none.
+func (s *Store) artifacts(ctx context.Context, op string, ref session.Ref) ([]memory.Artifact, error) {
+	stored, err := s.redis.HGetAll(ctx, key(ref, "arts")).Result()
+	if err != nil {
+		return nil, s.redis.Fault(op, err)
+	}
+	var all []memory.Artifact
+	for field, value := range stored {
+		version, ok := strings.CutPrefix(field, "v:")
+		if !ok {
+			continue
+		}
+		a, err := artifact(version[strings.LastIndexByte(version, 0)+1:], value)
+		if err != nil {
+			return nil, unreadable(op, err)
+		}
+		all = append(all, a)
+	}
+	slices.SortFunc(all, func(a, b memory.Artifact) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Version, b.Version))
+	})
+	return all, nil
+}
+
+// DeleteArtifact implements memory.Artifacts.
+func (s *Store) DeleteArtifact(ctx context.Context, h memory.Hold, name string, version int) error {
+	const op = "memory.DeleteArtifact"
+	stored, err := s.artifacts(ctx, op, h.Ref)
+	if err != nil {
+		return err
+	}
+	ks, args := keys(h.Ref, h.TurnID, "arts"), []any{h.Epoch}
+	for _, a := range stored {
+		if a.Name == name && (version == 0 || a.Version == version) {
+			blob := blobKeys(h.Ref, a.Content)
+			ks, args = append(ks, blob...), append(args, versionField(a), a.Size, len(blob))
+		}
+	}
+	r, err := s.run(ctx, op, h.Ref, removeScript, ks, args...)
+	return done(op, h, r, err)
+}
+
+// versionField is that of a version in the hash of artifacts; put.lua makes the same.
+func versionField(a memory.Artifact) string {
+	return "v:" + a.Name + "\x00" + strconv.Itoa(a.Version)
+}
+
+// artifact reads a version as put.lua stored it: digest, size, time, and what it is.
+func artifact(version, stored string) (memory.Artifact, error) {
+	parts := strings.SplitN(stored, " ", 4)
+	if len(parts) != 4 {
+		return memory.Artifact{}, fmt.Errorf("version %s of an artifact: %d parts and not 4", version, len(parts))
+	}
+	var p troupev1.Artifact
+	if err := proto.Unmarshal([]byte(parts[3]), &p); err != nil {
+		return memory.Artifact{}, fmt.Errorf("version %s of an artifact: %w", version, err)
+	}
+	a := wire.ArtifactFromProto(&p)
+	a.Version, a.Created = int(number(version)), moment(parts[2])
+	return a, nil
+}
+
+func artifactsFull(op string, ref session.Ref, r reply) error {
+	return failure.Newf(failure.ResourceQuota, op, "session %s has %s versions of artifacts of %s bytes; it may have %d of %d bytes: delete some",
+		ref.Session, r.text(1), r.text(2), memory.MaxArtifacts, memory.MaxSessionArtifacts).
+		With("session_id", ref.Session).With("artifacts", r.text(1)).With("bytes", r.text(2))
+}

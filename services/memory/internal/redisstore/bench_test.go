@@ -1,0 +1,201 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/test/redistest"
+)
+
+// BenchmarkTurn carries turns from their begin to their answer, in a session for each client,
+// beside the same writes without a check: one transaction a call. Every write is synced.
+func BenchmarkTurn(b *testing.B) {
+	s, err := New(Config{URL: "redis://" + redistest.Start(b), MaxMessages: 1 << 40, MaxBytes: 1 << 40})
+	require.NoError(b, err)
+	defer s.Close()
+	for _, clients := range []int{1, 16, 64} {
+		b.Run(fmt.Sprintf("clients=%d", clients), func(b *testing.B) {
+			// In turn, so that a disk that is slow for a while is slow for both.
+			var bare, store time.Duration
+			turns := 0
+			for left := b.N; left > 0; left -= some {
+				n := min(left, some)
+				bare += share(b, clients, n, func(ref session.Ref, n int) error { return bareTurn(b.Context(), s.redis, ref, n) })
+				store += share(b, clients, n, func(ref session.Ref, n int) error { return oneTurn(b.Context(), s, ref, n) })
+				turns += n
+			}
+			b.ReportMetric(float64(turns)/store.Seconds(), "turns/s")
+			b.ReportMetric(float64(turns)/bare.Seconds(), "bare-turns/s")
+			b.ReportMetric(bare.Seconds()/store.Seconds(), "ratio")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// some is how many turns are made of one kind before it is the turn of the other.
+const some = 200
+
+// share has clients make turns, and returns how long they took.
+func share(b *testing.B, clients, turns int, turn func(ref session.Ref, n int) error) time.Duration {
+	b.Helper()
+	var next atomic.Int64
+	var working sync.WaitGroup
+	errs := make([]error, clients)
+	start := time.Now()
+	for c := range clients {
+		working.Go(func() {
+			ref := session.Ref{Tenant: "default", Session: rand.Text()}
+			for n := 0; next.Add(1) <= int64(turns) && errs[c] == nil; n++ {
+				errs[c] = turn(ref, n)
+			}
+		})
+	}
+	working.Wait()
+	took := time.Since(start)
+	for _, err := range errs {
+		require.NoError(b, err)
+	}
+	return took
+}
+
+func oneTurn(ctx context.Context, s *Store, ref session.Ref, n int) error {
+	q := ask(ref.Session, fmt.Sprint(n))
+	begun, err := s.BeginTurn(ctx, q)
+	if err != nil {
+		return err
+	}
+	_, err = s.CommitStep(ctx, answer(q, begun.Turn))
+	return err
+}
+
+// bareTurn sends what oneTurn makes Redis do.
+func bareTurn(ctx context.Context, client redis.UniversalClient, ref session.Ref, n int) error {
+	q := ask(ref.Session, fmt.Sprint(n))
+	said, err := body(q.Message)
+	if err != nil {
+		return err
+	}
+	meta, log, turn := key(ref, "meta"), key(ref, "log"), key(ref, "turn:"+q.TurnID)
+	now := time.Now().UnixMilli()
+	_, err = client.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		p.XAdd(ctx, &redis.XAddArgs{Stream: log, ID: fmt.Sprintf("%d-0", 2*n+1), Values: []any{"b", said, "n", n + 1, "t", now}})
+		p.SAdd(ctx, key(ref, "turns"), q.TurnID)
+		p.HSet(ctx, turn, "trace", q.TraceID, "holder", q.TraceID, "fingerprint", "f", "number", n+1, "outcome", "",
+			"epoch", n+1, "attempt", 1, "first", 2*n+1, "seq", 2*n+1, "steps", 0)
+		p.HSetNX(ctx, meta, "created", now)
+		p.HSet(ctx, meta, "schema", schema, "state", "busy", "user", "", "epoch", n+1, "deadline", now, "open", q.TurnID,
+			"open_trace", q.TraceID, "last_trace", q.TraceID, "turns", n+1, "seq", 2*n+1, "count", 2*n+1, "bytes", 7*n, "active", now)
+		p.HGetAll(ctx, turn)
+		p.XRevRangeN(ctx, log, "+", "-", int64(q.Window))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	_, err = client.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		p.XAdd(ctx, &redis.XAddArgs{Stream: log, ID: fmt.Sprintf("%d-0", 2*n+2), Values: []any{"b", said, "n", n + 1, "t", now}})
+		p.HSet(ctx, turn, "sha1", strings.Repeat("0", 64), "result1", said, "steps", 1, "seq", 2*n+2, "outcome", "completed")
+		p.HSet(ctx, meta, "seq", 2*n+2, "count", 2*n+2, "bytes", 7*n, "active", now)
+		p.Del(ctx, key(ref, journalOf(q.TurnID, 1)))
+		p.HSet(ctx, meta, "state", "ready", "open", "", "open_trace", "")
+		p.PExpire(ctx, turn, retention)
+		return nil
+	})
+	return err
+}
+
+// BenchmarkLoadHistory reads whole histories of messages of 200 bytes, in pages of the most
+// that a call returns.
+func BenchmarkLoadHistory(b *testing.B) {
+	s, err := New(Config{URL: "redis://" + redistest.New(b, "--appendonly", "no").Addr})
+	require.NoError(b, err)
+	defer s.Close()
+	for _, messages := range []int{10, 1000, 10_000} {
+		b.Run(fmt.Sprintf("messages=%d", messages), func(b *testing.B) {
+			ref := filled(b, s, messages)
+			for b.Loop() {
+				read := 0
+				for after := int64(0); ; {
+					page, err := s.LoadHistory(b.Context(), ref, after, memory.MaxWindow)
+					require.NoError(b, err)
+					if len(page) == 0 {
+						break
+					}
+					read, after = read+len(page), page[len(page)-1].Sequence
+				}
+				require.Equal(b, messages, read)
+			}
+		})
+	}
+}
+
+// filled is a session with so many messages.
+func filled(b *testing.B, s *Store, messages int) session.Ref {
+	b.Helper()
+	q := ask(rand.Text(), "t1")
+	begun, err := s.BeginTurn(b.Context(), q)
+	require.NoError(b, err)
+	for step, left := 1, messages-1; left > 0; step++ {
+		c := answer(q, begun.Turn)
+		c.Outcome, c.Result.Step, c.Messages = session.OutcomeOpen, step, nil
+		for range min(left, 200) {
+			c.Messages = append(c.Messages, conversation.Assistant("echo", strings.Repeat("a", 200)))
+		}
+		left -= len(c.Messages)
+		begun.Turn.Sequence, err = s.CommitStep(b.Context(), c)
+		require.NoError(b, err)
+	}
+	return q.Ref
+}
+
+// BenchmarkJournal measures what the journal adds to a turn of one step: after each model
+// call, which asks for one tool, a write that has the call, what the tool gave before it and
+// that the next one is about to run. Replies and results are of 1 KiB.
+func BenchmarkJournal(b *testing.B) {
+	s, seen := counted(b)
+	for _, calls := range []int{1, 10, 50, 200} {
+		b.Run(fmt.Sprintf("calls=%d", calls), func(b *testing.B) {
+			before := *seen
+			for b.Loop() {
+				q := ask(rand.Text(), "t1")
+				begun, err := s.BeginTurn(b.Context(), q)
+				require.NoError(b, err)
+				h := memory.Hold{Ref: q.Ref, TurnID: q.TurnID, Epoch: begun.Turn.Epoch}
+				for call := range calls {
+					require.NoError(b, s.Record(b.Context(), h, 1, round(call)))
+				}
+				_, err = s.CommitStep(b.Context(), answer(q, begun.Turn))
+				require.NoError(b, err)
+			}
+			b.ReportMetric(float64(seen.size-before.size)/float64(b.N), "log-B/turn")
+			b.ReportMetric(float64(seen.writes-before.writes)/float64(b.N), "writes/turn")
+		})
+	}
+}
+
+// round is what a step notes at its nth model call, from 0: a tool of before, what the model
+// said, and its next tool.
+func round(n int) []execution.Entry {
+	text := strings.Repeat("a", 1<<10)
+	entries := []execution.Entry{
+		{Number: 2*n + 1, Phase: execution.Done, Reply: conversation.Assistant("echo", text), Usage: execution.Usage{InputTokens: 1000, OutputTokens: 250, ModelCalls: 1}},
+		{Number: 2*n + 2, Phase: execution.Intent, Digest: execution.CallDigest("search", "{}"), Tool: "search", Effect: execution.AtMostOnce},
+	}
+	if n == 0 {
+		return entries
+	}
+	return append([]execution.Entry{{Number: 2 * n, Phase: execution.Done, Digest: execution.CallDigest("search", "{}"), Tool: "search", Effect: execution.AtMostOnce, Status: "success", Text: text}}, entries...)
+}

@@ -1,0 +1,183 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"strconv"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/test/redistest"
+)
+
+// counter counts what goes to Redis, and which of it changed the server's log. One goroutine
+// uses it.
+type counter struct {
+	trips, writes int
+	size          int64
+	log           *redis.Client // a connection of its own
+}
+
+func (c *counter) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (c *counter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		defer c.count(ctx)
+		return next(ctx, cmd)
+	}
+}
+
+func (c *counter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		defer c.count(ctx)
+		return next(ctx, cmds)
+	}
+}
+
+func (c *counter) count(ctx context.Context) {
+	c.trips++
+	if size := written(ctx, c.log); size != c.size {
+		c.writes, c.size = c.writes+1, size
+	}
+}
+
+// written is how many bytes of writes are in the server's log; -1 when it does not say.
+func written(ctx context.Context, node *redis.Client) int64 {
+	info, err := node.InfoMap(ctx, "persistence").Result()
+	if err != nil {
+		return -1
+	}
+	size, err := strconv.ParseInt(info["Persistence"]["aof_current_size"], 10, 64)
+	if err != nil {
+		return -1
+	}
+	return size
+}
+
+// counted is a store whose scripts are all in Redis, and what counts its calls.
+func counted(t testing.TB) (*Store, *counter) {
+	t.Helper()
+	addr := redistest.Start(t)
+	s, err := New(Config{URL: "redis://" + addr})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	for _, script := range []*redis.Script{
+		beginScript, commitScript, failScript, renewScript, releaseScript, journalScript, replayScript, historyScript,
+		stateScript, attendScript, scopeScript, settleScript, updateScript, compactScript, clearScript, deleteScript,
+		stageScript, pieceScript, putScript, removeScript,
+	} {
+		require.NoError(t, script.Load(t.Context(), s.redis).Err())
+	}
+	_, err = s.redis.Pipelined(t.Context(), func(p redis.Pipeliner) error { return p.Ping(t.Context()).Err() })
+	require.NoError(t, err) // pipelines have a connection of their own, and greeting on it counts
+	c := &counter{log: redis.NewClient(&redis.Options{Addr: addr, DisableIdentity: true})}
+	t.Cleanup(func() { require.NoError(t, c.log.Close()) })
+	c.size = written(t.Context(), c.log)
+	s.redis.AddHook(c)
+	return s, c
+}
+
+// The table in the package's comment, measured.
+func TestStore_CostOfOperations(t *testing.T) {
+	s, seen := counted(t)
+	var begun memory.Begun
+	hold := func() memory.Hold {
+		return memory.Hold{Ref: session.Ref{Tenant: "default", Session: "s1"}, TurnID: begun.Turn.ID, Epoch: begun.Turn.Epoch}
+	}
+	begin := func(turnID string) func() error {
+		return func() (err error) {
+			b := ask("s1", turnID)
+			b.User = "alice"
+			begun, err = s.BeginTurn(t.Context(), b)
+			return err
+		}
+	}
+	commit := func(step int, outcome session.Outcome, state map[string]json.RawMessage) func() error {
+		base := begun.Turn.Sequence
+		return func() (err error) {
+			begun.Turn.Sequence, err = s.CommitStep(t.Context(), memory.Commit{
+				Ref: hold().Ref, TurnID: begun.Turn.ID, Epoch: begun.Turn.Epoch, Base: base,
+				Messages: []conversation.Message{conversation.Assistant("echo", "hi")},
+				Result:   execution.Result{Step: step}, Outcome: outcome, State: state,
+			})
+			return err
+		}
+	}
+	fail := func() error {
+		_, err := s.FailTurn(t.Context(), memory.Fail{
+			Ref: hold().Ref, TurnID: begun.Turn.ID, Epoch: begun.Turn.Epoch, Outcome: session.OutcomeFailed,
+			Failure: failure.New(failure.NoWorker, "test", "nobody"),
+		})
+		return err
+	}
+	record := func() error {
+		return s.Record(t.Context(), hold(), 1, []execution.Entry{{Number: 1, Phase: execution.Done, Reply: conversation.Assistant("echo", "hm")}})
+	}
+	update := func(key string) func() error {
+		return func() error {
+			_, err := s.UpdateState(t.Context(), memory.StateUpdate{
+				Ref: hold().Ref, RequestID: "of-" + key, Delta: map[string]json.RawMessage{key: json.RawMessage("1")},
+			})
+			return err
+		}
+	}
+	bytes := []byte("what the turn made")
+	sum := sha256.Sum256(bytes)
+	content := memory.Content{SHA256: hex.EncodeToString(sum[:]), Size: int64(len(bytes))}
+	only := func(_ any, err error) error { return err }
+	costs := func(name string, trips, writes int, do func() error) {
+		t.Helper()
+		before := *seen
+		require.NoError(t, do(), name)
+		require.Equal(t, [2]int{trips, writes}, [2]int{seen.trips - before.trips, seen.writes - before.writes}, "trips and writes of "+name)
+	}
+
+	costs("begin of a session", 2, 2, begin("t1"))
+	costs("begin again", 2, 0, begin("t1"))
+	costs("renew", 1, 1, func() error { return s.RenewTurn(t.Context(), hold(), memory.MinLease) })
+	costs("release", 1, 1, func() error { return s.ReleaseTurn(t.Context(), hold()) })
+	costs("begin that evicts", 3, 1, begin("t2"))
+	costs("record", 1, 1, record)
+	costs("record again", 1, 0, record)
+	costs("load journal", 1, 0, func() error { return only(s.LoadJournal(t.Context(), hold(), 1, 0)) })
+	one := commit(1, session.OutcomeOpen, map[string]json.RawMessage{"key": json.RawMessage("1")})
+	costs("commit", 1, 1, one)
+	costs("commit again", 1, 0, one)
+	costs("commit of app: state", 5, 4, commit(2, session.OutcomeOpen, map[string]json.RawMessage{"app:key": json.RawMessage("1")}))
+	costs("stage", 1, 1, func() error { return only(s.StageArtifact(t.Context(), hold(), content)) })
+	costs("append", 2, 1, func() error { return s.AppendArtifact(t.Context(), hold(), content, 0, bytes) })
+	costs("put", 1, 1, func() error {
+		return only(s.PutArtifact(t.Context(), hold(), memory.Artifact{Content: content, Name: "a"}))
+	})
+	costs("read artifact", 1, 0, func() error { return only(s.ReadArtifact(t.Context(), hold().Ref, content, 0)) })
+	costs("get artifact", 1, 0, func() error { return only(s.GetArtifact(t.Context(), hold().Ref, "a", 0)) })
+	costs("fail", 3, 1, fail)
+	costs("fail again", 2, 0, fail)
+	costs("begin", 1, 1, begin("t3"))
+	costs("begin again, not the first turn", 1, 0, begin("t3"))
+	costs("close", 1, 1, commit(1, session.OutcomeCompleted, nil))
+
+	ref := hold().Ref
+	costs("history", 1, 0, func() error { return only(s.LoadHistory(t.Context(), ref, 0, 10)) })
+	costs("session", 1, 0, func() error { return only(s.GetSession(t.Context(), ref)) })
+	costs("state", 2, 0, func() error { return only(s.GetState(t.Context(), ref)) })
+	costs("update of state", 1, 1, update("key"))
+	costs("update of app: state", 2, 1, update("app:key"))
+	costs("update", 1, 1, func() error { return only(s.UpdateSession(t.Context(), memory.Update{Ref: ref, Verb: session.Pause})) })
+	costs("list", 2, 0, func() error {
+		_, _, err := s.ListSessions(t.Context(), memory.List{Tenant: "default", Limit: 10})
+		return err
+	})
+	costs("compact", 3, 1, func() error { return only(s.CompactSession(t.Context(), memory.Compact{Ref: ref, Keep: 1})) })
+	costs("clear", 4, 1, func() error { return s.ClearSession(t.Context(), ref) })
+	costs("delete", 8, 4, func() error { return s.DeleteSession(t.Context(), ref) })
+}

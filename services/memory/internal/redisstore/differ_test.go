@@ -1,0 +1,26 @@
+package redisstore
+
+import (
+	"flag"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/memory/inmem"
+	"github.com/troupe-dev/troupe/pkg/memory/memorytest"
+	"github.com/troupe-dev/troupe/test/redistest"
+)
+
+var (
+	differOps  = flag.Int("differ.ops", 50_000, "how many operations TestStore_DoesAsTheOracle compares")
+	differSeed = flag.Uint64("differ.seed", 1, "seed of its operations")
+)
+
+// Redis and the store in RAM answer alike, whatever they are asked.
+func TestStore_DoesAsTheOracle(t *testing.T) {
+	// The disk has no part in this.
+	s := openStore(t, "redis://"+redistest.New(t, "--appendonly", "no").Addr)
+	oracle := inmem.New(inmem.Config{MaxMessages: memorytest.MaxMessages, MaxBytes: memorytest.MaxBytes})
+	replies := memorytest.Differ(t, oracle, s, *differOps, *differSeed)
+	require.Empty(t, replies.Missing(), "replies that were not seen")
+}

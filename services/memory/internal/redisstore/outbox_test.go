@@ -1,0 +1,88 @@
+package redisstore
+
+import (
+	"encoding/json"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/wire"
+	"github.com/troupe-dev/troupe/test/redistest"
+)
+
+// wait leaves a change in the outbox, as a commit does that nobody followed up.
+func wait(t *testing.T, s *Store, b memory.Begin, epoch int64, step int, delta map[string]json.RawMessage) memory.StateUpdate {
+	t.Helper()
+	u := memory.StateUpdate{Ref: b.Ref, RequestID: fmt.Sprintf("%s/%d", b.TurnID, step), Epoch: epoch, Delta: delta}
+	stored, err := encoding.Marshal(wire.StateUpdateToProto(u))
+	require.NoError(t, err)
+	require.NoError(t, s.redis.HSet(t.Context(), key(b.Ref, "out"), u.RequestID, stored).Err())
+	return u
+}
+
+func seen(t *testing.T, s *Store, b memory.Begin) memory.Snapshot {
+	t.Helper()
+	snapshot, err := s.GetState(t.Context(), b.Ref)
+	require.NoError(t, err)
+	return snapshot
+}
+
+// Whoever dies on the way, what a commit left is applied once.
+//
+// Req: AD-18, AD-19
+func TestStore_OutboxIsAppliedOnce(t *testing.T) {
+	s := openStore(t, "redis://"+redistest.Start(t))
+	b := ask("s1", "t1")
+	b.User = "alice"
+	_, err := s.BeginTurn(t.Context(), b)
+	require.NoError(t, err)
+
+	// It died after it had applied the change, and before the session had forgotten it.
+	u := wait(t, s, b, 1, 1, map[string]json.RawMessage{"app:theme": json.RawMessage(`"dark"`), "user:name": json.RawMessage(`"Alice"`)})
+	require.NoError(t, s.apply(t.Context(), "test", b.User, u))
+	wait(t, s, b, 1, 1, u.Delta)
+	got := seen(t, s, b)
+	require.JSONEq(t, `"dark"`, string(got.Values["app:theme"]))
+	require.Equal(t, map[memory.Scope]int64{memory.ScopeApp: 1, memory.ScopeUser: 1, memory.ScopeSession: 0}, got.Revisions)
+	require.Zero(t, s.redis.Exists(t.Context(), key(b.Ref, "out")).Val())
+
+	// Many come to it at once.
+	for step := range 20 {
+		wait(t, s, b, 1, step+2, map[string]json.RawMessage{"app:step": json.RawMessage(fmt.Sprint(step))})
+	}
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() { require.NoError(t, s.settle(t.Context(), b.Ref)) })
+	}
+	all.Wait()
+	got = seen(t, s, b)
+	require.EqualValues(t, 21, got.Revisions[memory.ScopeApp])
+}
+
+func TestStore_OutboxKeepsTheOrderOfCommits(t *testing.T) {
+	s := openStore(t, "redis://"+redistest.Start(t))
+	b := ask("s1", "t1")
+	_, err := s.BeginTurn(t.Context(), b)
+	require.NoError(t, err)
+	for _, at := range []struct{ epoch, step int }{{2, 1}, {1, 10}, {1, 9}} {
+		wait(t, s, b, int64(at.epoch), at.step, map[string]json.RawMessage{"app:last": json.RawMessage(fmt.Sprintf("[%d,%d]", at.epoch, at.step))})
+		b.TurnID += "x" // turns have ids in no order
+	}
+	require.JSONEq(t, "[2,1]", string(seen(t, s, b).Values["app:last"]))
+}
+
+// What a scope knows of changes that were applied does not grow for ever.
+func TestStore_SettledChangesAreForgotten(t *testing.T) {
+	s := openStore(t, "redis://"+redistest.Start(t))
+	b := ask("s1", "t1")
+	_, err := s.BeginTurn(t.Context(), b)
+	require.NoError(t, err)
+	settled := appKey(b.Ref.Tenant, "settled")
+	require.NoError(t, s.redis.ZAdd(t.Context(), settled, zAt("s0/t0/1", 1)).Err()) // long ago
+	wait(t, s, b, 1, 1, map[string]json.RawMessage{"app:a": json.RawMessage("1")})
+	require.NoError(t, s.settle(t.Context(), b.Ref))
+	require.Equal(t, []string{"s1/t1/1"}, s.redis.ZRange(t.Context(), settled, 0, -1).Val())
+}

@@ -1,0 +1,93 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/rand"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/memory/memorytest"
+	"github.com/troupe-dev/troupe/pkg/redisconn"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/test/redistest"
+)
+
+// replicated is a store of class D2, and the replica that has its writes.
+func replicated(t *testing.T, flags ...string) (*Store, *redistest.Server) {
+	t.Helper()
+	master := redistest.New(t, append(flags, "--repl-diskless-sync-delay", "0")...)
+	host, port, err := net.SplitHostPort(master.Addr)
+	require.NoError(t, err)
+	replica := redistest.New(t, "--replicaof", host+" "+port)
+	s, err := New(Config{
+		URL: "redis://" + master.Addr, Durability: redisconn.D2,
+		MaxMessages: memorytest.MaxMessages, MaxBytes: memorytest.MaxBytes,
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	node := redis.NewClient(&redis.Options{Addr: replica.Addr, DisableIdentity: true})
+	t.Cleanup(func() { require.NoError(t, node.Close()) })
+	eventually(t, func(ctx context.Context) bool {
+		info, err := node.InfoMap(ctx, "replication").Result()
+		return err == nil && info["Replication"]["master_link_status"] == "up"
+	})
+	return s, replica
+}
+
+func TestStore_OnRedisWithReplica(t *testing.T) {
+	s, _ := replicated(t, "--min-replicas-to-write", "1")
+	require.NoError(t, s.Durable(t.Context()))
+	memorytest.Run(t, func(*testing.T) memory.Store { return s })
+}
+
+func TestStore_ReplicatedClassAsksForReplicas(t *testing.T) {
+	s, _ := replicated(t)
+	require.ErrorContains(t, s.Durable(t.Context()), "set min-replicas-to-write 1")
+}
+
+// What is acknowledged in class D2 is on the replica, and what is not may be repeated.
+func TestStore_WritesWaitForTheReplica(t *testing.T) {
+	s, replica := replicated(t)
+	b := ask("s1", "t1")
+	begun, err := s.BeginTurn(t.Context(), b)
+	require.NoError(t, err)
+	copied := openStore(t, "redis://"+replica.Addr)
+	found, err := copied.GetSession(t.Context(), b.Ref)
+	require.NoError(t, err)
+	require.Equal(t, session.Busy, found.State)
+
+	replica.Kill()
+	_, err = s.CommitStep(t.Context(), answer(b, begun.Turn))
+	require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "error: %v", err)
+	require.ErrorContains(t, err, "not replicated in time; repeat")
+	messages, err := s.LoadHistory(t.Context(), b.Ref, 0, 10)
+	require.NoError(t, err, "reads go on")
+	require.Len(t, messages, 2)
+	_, err = s.CommitStep(t.Context(), answer(b, begun.Turn))
+	require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "a repeat is no proof: %v", err)
+
+	replica.Start()
+	eventually(t, func(ctx context.Context) bool {
+		_, err = s.CommitStep(ctx, answer(b, begun.Turn))
+		return err == nil
+	})
+	messages, err = copied.LoadHistory(t.Context(), b.Ref, 0, 10)
+	require.NoError(t, err)
+	require.Len(t, messages, 2)
+}
+
+func TestStore_WithoutReplicasRedisRefusesWrites(t *testing.T) {
+	s, replica := replicated(t, "--min-replicas-to-write", "1", "--min-replicas-max-lag", "1")
+	replica.Kill()
+	eventually(t, func(ctx context.Context) bool {
+		_, err := s.BeginTurn(ctx, ask(rand.Text(), "t1"))
+		require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "error: %v", err)
+		return strings.Contains(err.Error(), "NOREPLICAS")
+	})
+}

@@ -1,0 +1,27 @@
+-- Changes of the state of one scope. ARGV holds keys and values in turn from first to last;
+-- an empty value removes its key.
+
+-- What the scope would hold after them.
+local function weighed(scope, first, last)
+  local had = redis.call('HMGET', scope, 'bytes', 'keys')
+  local bytes, count = tonumber(had[1] or 0), tonumber(had[2] or 0)
+  for i = first, last, 2 do
+    local old = redis.call('HSTRLEN', scope, 'v:' .. ARGV[i])
+    if old > 0 then bytes, count = bytes - #ARGV[i] - old, count - 1 end
+    if ARGV[i + 1] ~= '' then bytes, count = bytes + #ARGV[i] + #ARGV[i + 1], count + 1 end
+  end
+  return bytes, count
+end
+
+-- Makes them and returns the revision of the scope.
+local function change(scope, first, last, bytes, count)
+  for i = first, last, 2 do
+    if ARGV[i + 1] == '' then
+      redis.call('HDEL', scope, 'v:' .. ARGV[i])
+    else
+      redis.call('HSET', scope, 'v:' .. ARGV[i], ARGV[i + 1])
+    end
+  end
+  redis.call('HSET', scope, 'bytes', decimal(bytes), 'keys', decimal(count))
+  return redis.call('HINCRBY', scope, 'rev', 1)
+end

@@ -1,0 +1,8 @@
+-- Lets the lease of a turn run anew. KEYS: meta, log, turn.
+local epoch, lease = ARGV[1], tonumber(ARGV[2])
+
+local refusal = held(epoch)
+if refusal then return refusal end
+
+redis.call('HSET', KEYS[1], 'deadline', decimal(now_ms() + lease))
+return {'ok'}

@@ -1,0 +1,29 @@
+-- In front of the scripts that change state because a caller asks for it.
+
+-- What keeps the caller out, in the name of a turn or, without an epoch, of nobody.
+local function unknown(epoch)
+  local bar = barred()
+  if bar then return bar end
+  if redis.call('HEXISTS', KEYS[1], 'schema') == 0 then return {'no_session'} end
+  if epoch ~= '' then
+    local refusal = held(epoch)
+    return refusal
+  end
+end
+
+-- Changes a scope, once for each id. ARGV holds from first on: how many keys and bytes the
+-- scope may hold, how many requests it knows, and then the delta.
+local function request(scope, reqs, id, if_revision, first)
+  local max_keys, max_bytes, known = tonumber(ARGV[first]), tonumber(ARGV[first + 1]), tonumber(ARGV[first + 2])
+  local answered = redis.call('ZSCORE', reqs, id)
+  if answered then return {'ok', answered} end
+  local revision = redis.call('HGET', scope, 'rev') or '0'
+  if if_revision ~= '' and if_revision ~= revision then return {'revision_mismatch', revision} end
+  local bytes, count = weighed(scope, first + 3, #ARGV)
+  if count > max_keys or bytes > max_bytes then return {'state_full', decimal(count), decimal(bytes)} end
+
+  revision = decimal(change(scope, first + 3, #ARGV, bytes, count))
+  redis.call('ZADD', reqs, revision, id)
+  redis.call('ZREMRANGEBYRANK', reqs, 0, -1 - known)
+  return {'ok', revision}
+end

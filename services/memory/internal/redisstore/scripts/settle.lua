@@ -1,0 +1,17 @@
+-- Makes a change of state that a commit left, once. KEYS: state and settled of the scope.
+-- With nothing but its id in ARGV nobody will ask for it again, and it may be forgotten.
+local id, keep = ARGV[1], tonumber(ARGV[2])
+local waiting = '9007199254740991'
+
+local now = now_ms()
+if #ARGV == 2 then
+  redis.call('ZADD', KEYS[2], 'XX', decimal(now), id)
+  redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', decimal(now - keep))
+  return {'ok'}
+end
+if redis.call('ZSCORE', KEYS[2], id) then return {'ok'} end
+local bytes, count = weighed(KEYS[1], 3, #ARGV)
+
+change(KEYS[1], 3, #ARGV, bytes, count)
+redis.call('ZADD', KEYS[2], waiting, id)
+return {'ok'}

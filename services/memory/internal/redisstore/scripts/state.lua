@@ -1,0 +1,8 @@
+-- Changes the state of a session. KEYS: meta, log, the turn in whose name, state, reqs.
+local id, if_revision, epoch = ARGV[1], ARGV[2], ARGV[3] -- the latter two may be empty
+
+local refusal = unknown(epoch)
+if refusal then return refusal end
+local answer = request(KEYS[4], KEYS[5], id, if_revision, 4)
+if answer[1] == 'ok' then redis.call('HSET', KEYS[1], 'active', decimal(now_ms())) end
+return answer

@@ -1,0 +1,54 @@
+package redisstore
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// SearchMemory implements memory.Sessions. It reads every message of the sessions, and has
+// one part of a log in memory at a time.
+func (s *Store) SearchMemory(ctx context.Context, q memory.Search) ([]memory.Hit, error) {
+	const op = "memory.SearchMemory"
+	entries, err := s.entries(ctx, op, indexKey(q.Tenant, q.User), latest, memory.MaxSearched)
+	if err != nil {
+		return nil, err
+	}
+	query := memory.NewQuery(q.Query)
+	var hits []memory.Hit
+	for _, e := range entries {
+		err := s.scan(ctx, op, session.Ref{Tenant: q.Tenant, Session: e.session}, false, func(entry redis.XMessage) error {
+			m, err := message(entry)
+			if score := query.Score(m.Text); score > 0 {
+				hits = append(hits, memory.Hit{Session: e.session, Message: m, Score: score})
+			}
+			if len(hits) > 2*q.Limit {
+				hits = best(hits, q.Limit)
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	hits = best(hits, q.Limit)
+	return hits[:conversation.Fit(func(yield func(conversation.Message) bool) {
+		for _, h := range hits {
+			if !yield(h.Message) {
+				return
+			}
+		}
+	}, memory.MaxWindowBytes)], nil
+}
+
+// best are the hits with the highest scores, and of equal ones those that were found first.
+func best(hits []memory.Hit, limit int) []memory.Hit {
+	slices.SortStableFunc(hits, func(a, b memory.Hit) int { return cmp.Compare(b.Score, a.Score) })
+	return hits[:min(len(hits), limit)]
+}

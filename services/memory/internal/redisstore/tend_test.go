@@ -1,0 +1,217 @@
+package redisstore
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/test/redistest"
+)
+
+func zAt(member string, score float64) redis.Z { return redis.Z{Member: member, Score: score} }
+
+func section(content []byte) *io.SectionReader {
+	return io.NewSectionReader(bytes.NewReader(content), 0, int64(len(content)))
+}
+
+// lived is a session with one of everything, and a turn that is open.
+func lived(t *testing.T, s *Store, id string) (memory.Begin, memory.Hold) {
+	t.Helper()
+	b := ask(id, "t1")
+	b.User = "alice"
+	begun, err := s.BeginTurn(t.Context(), b)
+	require.NoError(t, err)
+	c := answer(b, begun.Turn)
+	c.State = map[string]json.RawMessage{"mood": json.RawMessage(`"calm"`), "app:theme": json.RawMessage(`"dark"`)}
+	_, err = s.CommitStep(t.Context(), c)
+	require.NoError(t, err)
+	b.TurnID = "t2"
+	begun, err = s.BeginTurn(t.Context(), b)
+	require.NoError(t, err)
+	h := memory.Hold{Ref: b.Ref, TurnID: b.TurnID, Epoch: begun.Turn.Epoch}
+	require.NoError(t, s.Record(t.Context(), h, 1, []execution.Entry{{Number: 1, Phase: execution.Done, Text: "found"}}))
+	_, err = memory.Upload(t.Context(), s, h, memory.Artifact{Name: "report"}, section(make([]byte, memory.ArtifactChunk+1)))
+	require.NoError(t, err)
+	_, err = s.UpdateState(t.Context(), memory.StateUpdate{Ref: b.Ref, RequestID: "r1", Delta: map[string]json.RawMessage{"mood": json.RawMessage("1")}})
+	require.NoError(t, err)
+	return b, h
+}
+
+func keysOf(t *testing.T, s *Store, ref session.Ref) []string {
+	t.Helper()
+	found, err := s.redis.Keys(t.Context(), key(ref, "*")).Result()
+	require.NoError(t, err)
+	return found
+}
+
+// Only the mark is left, which fences what is still under way.
+func TestStore_DeleteLeavesNothingButTheMark(t *testing.T) {
+	s := openStore(t, "redis://"+redistest.Start(t))
+	for name, remove := range map[string]func(ref session.Ref) error{
+		"at once": func(ref session.Ref) error { return s.DeleteSession(t.Context(), ref) },
+		"in two attempts": func(ref session.Ref) error { // the first ended when the mark was made
+			ks := []string{key(ref, "meta"), key(ref, "log"), key(ref, "state"), key(ref, "reqs")}
+			if _, err := s.run(t.Context(), "test", ref, deleteScript, ks, retention.Milliseconds(), 0); err != nil {
+				return err
+			}
+			return s.DeleteSession(t.Context(), ref)
+		},
+		"twice": func(ref session.Ref) error {
+			if err := s.DeleteSession(t.Context(), ref); err != nil {
+				return err
+			}
+			return s.DeleteSession(t.Context(), ref)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, h := lived(t, s, fmt.Sprintf("s%d", len(name)))
+			wait(t, s, b, h.Epoch, 1, map[string]json.RawMessage{"app:last": json.RawMessage(`"` + name + `"`)})
+			require.Greater(t, len(keysOf(t, s, b.Ref)), 9)
+			require.NoError(t, remove(b.Ref))
+
+			require.Equal(t, []string{key(b.Ref, "meta")}, keysOf(t, s, b.Ref))
+			mark, err := s.redis.HGetAll(t.Context(), key(b.Ref, "meta")).Result()
+			require.NoError(t, err)
+			require.Len(t, mark, 2)
+			require.Equal(t, fmt.Sprint(h.Epoch), mark["epoch"])
+			left, err := s.redis.PTTL(t.Context(), key(b.Ref, "meta")).Result()
+			require.NoError(t, err)
+			require.InDelta(t, memory.Retention, left, float64(time.Minute))
+			require.Equal(t, failure.SessionDeleted, failure.ModeOf(s.RenewTurn(t.Context(), h, memory.MinLease)))
+			for _, user := range []string{"", "alice"} {
+				require.Zero(t, s.redis.ZScore(t.Context(), indexKey("default", user), b.Ref.Session).Val())
+			}
+			// What was committed for all sessions is not the session's to take away.
+			other := ask("other", "t1")
+			_, err = s.BeginTurn(t.Context(), other)
+			require.NoError(t, err)
+			require.Equal(t, `"`+name+`"`, string(seen(t, s, other).Values["app:last"]))
+		})
+	}
+}
+
+func TestStore_ExpireSparesWhatIsInUse(t *testing.T) {
+	s := openStore(t, "redis://"+redistest.Start(t))
+	begin := func(id string) memory.Commit {
+		b := ask(id, "t1")
+		begun, err := s.BeginTurn(t.Context(), b)
+		require.NoError(t, err)
+		return answer(b, begun.Turn)
+	}
+	open, fresh, late, idle := begin("open"), begin("fresh"), begin("late"), begin("idle")
+	for _, c := range []memory.Commit{fresh, late, idle} {
+		_, err := s.CommitStep(t.Context(), c)
+		require.NoError(t, err)
+	}
+	for _, c := range []memory.Commit{open, late, idle} { // made long ago
+		require.NoError(t, s.redis.ZAdd(t.Context(), indexKey("default", ""), zAt(c.Ref.Session, 1)).Err())
+	}
+	for _, c := range []memory.Commit{open, idle} { // and nothing has happened since
+		require.NoError(t, s.redis.HSet(t.Context(), key(c.Ref, "meta"), "active", "1").Err())
+	}
+	count, err := s.Expire(t.Context(), "default", time.Hour)
+	require.NoError(t, err)
+	require.Equal(t, 1, count)
+	for _, c := range []memory.Commit{open, fresh, late} {
+		_, err := s.GetSession(t.Context(), c.Ref)
+		require.NoError(t, err)
+	}
+	_, err = s.GetSession(t.Context(), idle.Ref)
+	require.Equal(t, failure.SessionDeleted, failure.ModeOf(err))
+
+	// What became of use again since it was read is spared too.
+	done, err := s.remove(t.Context(), late.Ref, time.Hour)
+	require.NoError(t, err)
+	require.False(t, done)
+}
+
+// Those that were made in one millisecond are listed once each, whatever the pages.
+func TestStore_ListsSessionsThatWereMadeAtOnce(t *testing.T) {
+	server := miniredis.RunT(t)
+	server.SetTime(time.UnixMilli(1_700_000_000_000))
+	s := openStore(t, "redis://"+server.Addr())
+	const made = 30
+	for i := range made {
+		_, err := s.UpdateSession(t.Context(), memory.Update{Ref: session.Ref{Tenant: "default", Session: fmt.Sprintf("s%02d", i)}, Create: true})
+		require.NoError(t, err)
+	}
+	for _, limit := range []int{1, 7, 29, 30, 31} {
+		listed := map[string]bool{}
+		for after := ""; ; {
+			page, next, err := s.ListSessions(t.Context(), memory.List{Tenant: "default", Limit: limit, After: after})
+			require.NoError(t, err)
+			for _, found := range page {
+				require.False(t, listed[found.ID], "%s comes twice with pages of %d", found.ID, limit)
+				listed[found.ID] = true
+			}
+			if after = next; after == "" {
+				break
+			}
+		}
+		require.Len(t, listed, made)
+	}
+}
+
+func TestStore_ListDropsEntriesWithoutASession(t *testing.T) {
+	s := openStore(t, "redis://"+redistest.Start(t))
+	index := indexKey("default", "")
+	b := ask("real", "t1")
+	_, err := s.BeginTurn(t.Context(), b)
+	require.NoError(t, err)
+	require.NoError(t, s.redis.ZAdd(t.Context(), index, zAt("ghost", 5), zAt("phantom", 6)).Err())
+	page, next, err := s.ListSessions(t.Context(), memory.List{Tenant: "default", Limit: 2})
+	require.NoError(t, err)
+	require.Len(t, page, 1)
+	require.Empty(t, next)
+	require.Equal(t, []string{"real"}, s.redis.ZRange(t.Context(), index, 0, -1).Val())
+
+	// One that was made again since it was read stays.
+	require.NoError(t, s.redis.ZAdd(t.Context(), index, zAt("ghost", 7)).Err())
+	_, err = s.listed(t.Context(), "test", "default", index, []position{{5, "ghost"}})
+	require.NoError(t, err)
+	require.EqualValues(t, 2, s.redis.ZCard(t.Context(), index).Val())
+}
+
+// What is staged is forgotten after a day, all of it at one time; what was put stays.
+func TestStore_StagedContentIsForgotten(t *testing.T) {
+	server := miniredis.RunT(t)
+	s := openStore(t, "redis://"+server.Addr())
+	b := ask("s1", "t1")
+	begun, err := s.BeginTurn(t.Context(), b)
+	require.NoError(t, err)
+	h := memory.Hold{Ref: b.Ref, TurnID: b.TurnID, Epoch: begun.Turn.Epoch}
+	content := bytes.Repeat([]byte("abc"), memory.ArtifactChunk)
+	put, err := memory.Upload(t.Context(), s, h, memory.Artifact{Name: "kept"}, section(content))
+	require.NoError(t, err)
+	staged := memory.Content{SHA256: emptyDigest[:63] + "0", Size: 2 * memory.ArtifactChunk}
+	require.NoError(t, s.AppendArtifact(t.Context(), h, staged, 0, content[:memory.ArtifactChunk]))
+	stored, err := s.StageArtifact(t.Context(), h, staged)
+	require.NoError(t, err)
+	require.EqualValues(t, memory.ArtifactChunk, stored)
+	require.Equal(t, server.TTL(key(b.Ref, blob(staged))).Round(time.Minute), server.TTL(key(b.Ref, pieceOf(staged, 0))).Round(time.Minute))
+
+	server.FastForward(stagedKept + time.Second)
+	stored, err = s.StageArtifact(t.Context(), h, staged)
+	require.NoError(t, err)
+	require.Zero(t, stored)
+	var read bytes.Buffer
+	_, err = memory.Download(t.Context(), s, b.Ref, "kept", put.Version, &read)
+	require.NoError(t, err)
+	require.Equal(t, content, read.Bytes())
+
+	require.NoError(t, s.DeleteArtifact(t.Context(), h, "kept", 0))
+	for _, k := range blobKeys(b.Ref, put.Content) {
+		require.False(t, server.Exists(k), k)
+	}
+}

@@ -1,0 +1,82 @@
+package redistest
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// slots is how many a Cluster has.
+const slots = 16384
+
+// Cluster runs a Redis Cluster of three masters until the test ends, and returns the URL by
+// which redisconn finds it.
+func Cluster(t testing.TB) string {
+	t.Helper()
+	const masters = 3
+	nodes := make([]*redis.Client, masters)
+	addrs, buses := make([]string, masters), make([]string, masters)
+	for i := range nodes {
+		buses[i] = freePort(t)
+		server := New(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "5000", "--cluster-port", buses[i])
+		addrs[i] = server.Addr
+		nodes[i] = redis.NewClient(&redis.Options{Addr: server.Addr, DisableIdentity: true})
+		defer func() { _ = nodes[i].Close() }()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for i, node := range nodes {
+		first, last := i*slots/masters, (i+1)*slots/masters-1
+		if err := node.ClusterAddSlotsRange(ctx, first, last).Err(); err != nil {
+			t.Fatalf("redistest: slots of node %d: %v", i, err)
+		}
+		if err := node.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err(); err != nil {
+			t.Fatalf("redistest: epoch of node %d: %v", i, err)
+		}
+	}
+	for i, addr := range addrs[1:] {
+		host, port, _ := net.SplitHostPort(addr)
+		if err := nodes[0].Do(ctx, "CLUSTER", "MEET", host, port, buses[i+1]).Err(); err != nil {
+			t.Fatalf("redistest: meeting %s: %v", addr, err)
+		}
+	}
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !agreed(ctx, nodes) {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("redistest: the cluster did not come up within %s", patience)
+		case <-tick.C:
+		}
+	}
+	return fmt.Sprintf("redis://%s?addr=%s&addr=%s", addrs[0], addrs[1], addrs[2])
+}
+
+// agreed reports whether every node knows all of them and finds the Cluster whole.
+func agreed(ctx context.Context, nodes []*redis.Client) bool {
+	for _, node := range nodes {
+		info, err := node.ClusterInfo(ctx).Result()
+		if err != nil || !strings.Contains(info, "cluster_state:ok") || !strings.Contains(info, fmt.Sprintf("cluster_known_nodes:%d", len(nodes))) {
+			return false
+		}
+	}
+	return true
+}
+
+// freePort is one at which nobody listens right now: the default is that of the clients and
+// 10,000, which may be no port at all.
+func freePort(t testing.TB) string {
+	t.Helper()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatalf("redistest: no free port: %v", err)
+	}
+	defer lis.Close()
+	_, port, _ := net.SplitHostPort(lis.Addr().String())
+	return port
+}
