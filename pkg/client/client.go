@@ -31,8 +31,9 @@ func New(conn grpc.ClientConnInterface) *Client {
 const maxResumes = 5
 
 // Turn sends one user input and yields the events of its trace, from the first to the turn
-// result. A stream that breaks off is taken up where it stopped, without a gap and without
-// a repeat; text deltas of the break are lost. It makes session_id and request_id when
+// result. A stream that breaks off, or that the server ends because its consumer is slow, is
+// taken up where it stopped, without a gap and without a repeat; text deltas of the break
+// are lost. A part_reset says that the text deltas of its step so far are void. It makes session_id and request_id when
 // there are none, so that taking up is safe from the first byte on. An error is the last
 // item: before any event it means that nothing was admitted, unless its mode is
 // system_network or system_timeout.
@@ -84,7 +85,7 @@ func (c *Client) resuming(ctx context.Context, traceID string, after uint64, ope
 				attempt = 0
 				pace.Reset()
 			}
-			if !failure.Is(err, failure.SystemNetwork) || attempt >= maxResumes || pace.Wait(ctx) != nil {
+			if !failure.Is(err, failure.SystemNetwork, failure.SlowConsumer) || attempt >= maxResumes || pace.Wait(ctx) != nil {
 				yield(nil, err)
 				return
 			}

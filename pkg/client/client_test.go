@@ -226,6 +226,7 @@ func TestTurn_TakesABrokenStreamUpWhereItStopped(t *testing.T) {
 		"cut":     errCut,
 		"status":  failure.New(failure.SystemNetwork, "test", "the orchestrator is stopping"),
 		"refused": failure.New(failure.SystemNetwork, "test", "not yet"),
+		"slow":    failure.New(failure.SlowConsumer, "test", "the client is behind").With("resume_after", "3"),
 		"ended":   nil,
 	}
 	for how, with := range breaks {

@@ -132,10 +132,10 @@ func (a *App) open(files fs.FS) error {
 	if a.grpc, err = rpc.NewServer(a.telemetry, rpc.Config{Reflection: a.cfg.Reflection}); err != nil {
 		return err
 	}
-	troupev1.RegisterOrchestratorServiceServer(a.grpc, &api.Orchestrator{
-		Runner: a.runner, Traces: traces, Roster: a.roster, Workflows: workflows, Operator: a.operator,
-	})
-	troupev1.RegisterSessionServiceServer(a.grpc, &api.Sessions{Memory: memory})
+	server := &api.Orchestrator{Runner: a.runner, Traces: traces, Roster: a.roster, Workflows: workflows, Operator: a.operator}
+	a.closers.Add(server)
+	troupev1.RegisterOrchestratorServiceServer(a.grpc, server)
+	troupev1.RegisterSessionServiceServer(a.grpc, &api.Sessions{Memory: memory, Cancel: a.runner.Cancel})
 	a.dependencies = []probe.Dependency{
 		{Condition: conditionMemory, Address: a.cfg.Memory, Ask: memoryHealth(conn)},
 		{Condition: conditionStore, Address: a.store.Addr(), Ask: a.store.Ping},

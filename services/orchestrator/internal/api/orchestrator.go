@@ -29,36 +29,40 @@ type Orchestrator struct {
 	Roster    *routing.Roster
 	Workflows *workflow.Set
 	Operator  *operate.Operator
+
+	streams streams
+}
+
+// Close waits for what calls have left behind. The server has stopped before.
+func (o *Orchestrator) Close() error {
+	o.streams.senders.Wait()
+	return nil
 }
 
 // Orchestrate implements troupev1.OrchestratorServiceServer.
 func (o *Orchestrator) Orchestrate(req *troupev1.OrchestrateRequest, stream troupev1.OrchestratorService_OrchestrateServer) error {
 	request := turn.Request{
-		Tenant: Tenant, Session: orNew(req.GetSessionId()), RequestID: orNew(req.GetRequestId()),
-		Text: req.GetText(), Target: req.GetTarget(), Timeout: req.GetTimeout().AsDuration(),
+		Tenant: Tenant, Session: orNew(req.GetSessionId()), User: req.GetUserId(), RequestID: orNew(req.GetRequestId()),
+		Text: req.GetText(), Target: req.GetTarget(), Timeout: req.GetTimeout().AsDuration(), OnBusy: onBusy[req.GetOnBusy()],
 	}
-	for e, err := range o.Runner.Orchestrate(stream.Context(), request) {
-		if err != nil {
-			return err
-		}
-		if err := stream.Send(&troupev1.OrchestrateResponse{Event: e}); err != nil {
-			return err
-		}
-	}
-	return nil
+	return o.streams.send(o.Runner.Orchestrate(stream.Context(), request), func(e *troupev1.Event) error {
+		return stream.Send(&troupev1.OrchestrateResponse{Event: e})
+	})
+}
+
+// onBusy are the policies of the wire; one that is not set is Reject.
+var onBusy = map[troupev1.OnBusy]turn.OnBusy{
+	troupev1.OnBusy_ON_BUSY_REJECT:    turn.Reject,
+	troupev1.OnBusy_ON_BUSY_ENQUEUE:   turn.Enqueue,
+	troupev1.OnBusy_ON_BUSY_INTERRUPT: turn.Interrupt,
 }
 
 // WatchTrace implements troupev1.OrchestratorServiceServer.
 func (o *Orchestrator) WatchTrace(req *troupev1.WatchTraceRequest, stream troupev1.OrchestratorService_WatchTraceServer) error {
-	for e, err := range o.Traces.Watch(stream.Context(), trace.Ref{Tenant: Tenant, Trace: req.GetTraceId()}, req.GetAfterSequence()) {
-		if err != nil {
-			return err
-		}
-		if err := stream.Send(&troupev1.WatchTraceResponse{Event: e}); err != nil {
-			return err
-		}
-	}
-	return nil
+	events := o.Traces.Watch(stream.Context(), trace.Ref{Tenant: Tenant, Trace: req.GetTraceId()}, req.GetAfterSequence())
+	return o.streams.send(events, func(e *troupev1.Event) error {
+		return stream.Send(&troupev1.WatchTraceResponse{Event: e})
+	})
 }
 
 // GetTrace implements troupev1.OrchestratorServiceServer.

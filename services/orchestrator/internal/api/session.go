@@ -1,8 +1,10 @@
 package api
 
 import (
+	"cmp"
 	"context"
 
+	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
@@ -13,30 +15,148 @@ import (
 // because the memory service is not reachable from outside.
 type Sessions struct {
 	troupev1.UnimplementedSessionServiceServer
-	Memory memory.Sessions
+	Memory memory.Store
+	// Cancel ends the open turn of a session that is to be deleted, so that its worker stops
+	// at once; nil: the turn is fenced, and ends when it writes next. A session without an
+	// open turn, or that is not known, is no error.
+	Cancel func(ctx context.Context, ref session.Ref) error
 }
+
+// Sizes of an answer when the caller names none.
+const (
+	defaultMessages = 100
+	defaultSessions = 20
+	defaultHits     = 10
+)
+
+// ref is a session as the memory service knows it.
+func ref(id string) session.Ref { return session.Ref{Tenant: Tenant, Session: id} }
 
 // GetSession implements troupev1.SessionServiceServer.
 func (s *Sessions) GetSession(ctx context.Context, req *troupev1.GetSessionRequest) (*troupev1.GetSessionResponse, error) {
-	found, err := s.Memory.GetSession(ctx, session.Ref{Tenant: Tenant, Session: req.GetSessionId()})
+	found, err := s.Memory.GetSession(ctx, ref(req.GetSessionId()))
 	if err != nil {
 		return nil, err
 	}
 	return &troupev1.GetSessionResponse{Session: wire.SessionToProto(found)}, nil
 }
 
-// defaultMessages is the size of a page when the caller names none.
-const defaultMessages = 100
-
 // ListMessages implements troupev1.SessionServiceServer.
 func (s *Sessions) ListMessages(ctx context.Context, req *troupev1.ListMessagesRequest) (*troupev1.ListMessagesResponse, error) {
-	limit := int(req.GetPageSize())
-	if limit == 0 {
-		limit = defaultMessages
-	}
-	messages, err := s.Memory.LoadHistory(ctx, session.Ref{Tenant: Tenant, Session: req.GetSessionId()}, req.GetAfterSequence(), limit)
+	limit := cmp.Or(int(req.GetPageSize()), defaultMessages)
+	messages, err := s.Memory.LoadHistory(ctx, ref(req.GetSessionId()), req.GetAfterSequence(), limit)
 	if err != nil {
 		return nil, err
 	}
 	return &troupev1.ListMessagesResponse{Messages: wire.MessagesToProto(messages)}, nil
+}
+
+// ListSessions implements troupev1.SessionServiceServer.
+func (s *Sessions) ListSessions(ctx context.Context, req *troupev1.ListSessionsRequest) (*troupev1.ListSessionsResponse, error) {
+	found, next, err := s.Memory.ListSessions(ctx, memory.List{
+		Tenant: Tenant, User: req.GetUserId(), Limit: cmp.Or(int(req.GetPageSize()), defaultSessions), After: req.GetPageToken(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &troupev1.ListSessionsResponse{Sessions: wire.SessionsToProto(found), NextPageToken: next}, nil
+}
+
+// GetSessionState implements troupev1.SessionServiceServer.
+func (s *Sessions) GetSessionState(ctx context.Context, req *troupev1.GetSessionStateRequest) (*troupev1.GetSessionStateResponse, error) {
+	seen, err := s.Memory.GetState(ctx, ref(req.GetSessionId()))
+	if err != nil {
+		return nil, err
+	}
+	values, revisions := wire.SnapshotToProto(seen)
+	return &troupev1.GetSessionStateResponse{Values: values, Revisions: revisions}, nil
+}
+
+// ListArtifacts implements troupev1.SessionServiceServer.
+func (s *Sessions) ListArtifacts(ctx context.Context, req *troupev1.ListArtifactsRequest) (*troupev1.ListArtifactsResponse, error) {
+	stored, err := s.Memory.ListArtifacts(ctx, ref(req.GetSessionId()))
+	if err != nil {
+		return nil, err
+	}
+	return &troupev1.ListArtifactsResponse{Artifacts: wire.ArtifactsToProto(stored)}, nil
+}
+
+// GetArtifact implements troupev1.SessionServiceServer.
+func (s *Sessions) GetArtifact(req *troupev1.GetArtifactRequest, stream troupev1.SessionService_GetArtifactServer) error {
+	ctx, from := stream.Context(), ref(req.GetSessionId())
+	a, err := s.Memory.GetArtifact(ctx, from, req.GetName(), int(req.GetVersion()))
+	if err != nil {
+		return err
+	}
+	err = stream.Send(&troupev1.GetArtifactResponse{Item: &troupev1.GetArtifactResponse_Artifact{Artifact: wire.ArtifactToProto(a)}})
+	for offset := req.GetOffset(); err == nil && offset < a.Size; {
+		piece, failed := s.Memory.ReadArtifact(ctx, from, a.Content, offset)
+		if failed != nil || len(piece) == 0 {
+			return failed
+		}
+		offset += int64(len(piece))
+		err = stream.Send(&troupev1.GetArtifactResponse{Item: &troupev1.GetArtifactResponse_Chunk{Chunk: piece}})
+	}
+	return err
+}
+
+// PauseSession implements troupev1.SessionServiceServer.
+func (s *Sessions) PauseSession(ctx context.Context, req *troupev1.PauseSessionRequest) (*troupev1.PauseSessionResponse, error) {
+	paused, err := s.Memory.UpdateSession(ctx, memory.Update{Ref: ref(req.GetSessionId()), Verb: session.Pause})
+	if err != nil {
+		return nil, err
+	}
+	return &troupev1.PauseSessionResponse{Session: wire.SessionToProto(paused)}, nil
+}
+
+// ResumeSession implements troupev1.SessionServiceServer.
+func (s *Sessions) ResumeSession(ctx context.Context, req *troupev1.ResumeSessionRequest) (*troupev1.ResumeSessionResponse, error) {
+	resumed, err := s.Memory.UpdateSession(ctx, memory.Update{Ref: ref(req.GetSessionId()), Verb: session.Resume})
+	if err != nil {
+		return nil, err
+	}
+	return &troupev1.ResumeSessionResponse{Session: wire.SessionToProto(resumed)}, nil
+}
+
+// CompactSession implements troupev1.SessionServiceServer.
+func (s *Sessions) CompactSession(ctx context.Context, req *troupev1.CompactSessionRequest) (*troupev1.CompactSessionResponse, error) {
+	done, err := s.Memory.CompactSession(ctx, memory.Compact{
+		Ref: ref(req.GetSessionId()), Strategy: wire.StrategyFromProto(req.GetStrategy()), Keep: int(req.GetKeepRecent()), Summary: req.GetSummary(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &troupev1.CompactSessionResponse{Compaction: wire.CompactionToProto(done)}, nil
+}
+
+// ClearSession implements troupev1.SessionServiceServer.
+func (s *Sessions) ClearSession(ctx context.Context, req *troupev1.ClearSessionRequest) (*troupev1.ClearSessionResponse, error) {
+	if err := s.Memory.ClearSession(ctx, ref(req.GetSessionId())); err != nil {
+		return nil, err
+	}
+	return &troupev1.ClearSessionResponse{}, nil
+}
+
+// DeleteSession implements troupev1.SessionServiceServer.
+func (s *Sessions) DeleteSession(ctx context.Context, req *troupev1.DeleteSessionRequest) (*troupev1.DeleteSessionResponse, error) {
+	if s.Cancel != nil {
+		if err := s.Cancel(ctx, ref(req.GetSessionId())); err != nil && !failure.Is(err, failure.NotFound, failure.SessionDeleted) {
+			return nil, err
+		}
+	}
+	if err := s.Memory.DeleteSession(ctx, ref(req.GetSessionId())); err != nil {
+		return nil, err
+	}
+	return &troupev1.DeleteSessionResponse{}, nil
+}
+
+// SearchMemory implements troupev1.SessionServiceServer.
+func (s *Sessions) SearchMemory(ctx context.Context, req *troupev1.SessionServiceSearchMemoryRequest) (*troupev1.SessionServiceSearchMemoryResponse, error) {
+	hits, err := s.Memory.SearchMemory(ctx, memory.Search{
+		Tenant: Tenant, User: req.GetUserId(), Query: req.GetQuery(), Limit: cmp.Or(int(req.GetLimit()), defaultHits),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &troupev1.SessionServiceSearchMemoryResponse{Hits: wire.HitsToProto(hits)}, nil
 }

@@ -157,7 +157,7 @@ func TestDispatcher_GoesOnToTheNextInstance(t *testing.T) {
 			taking, second := serve(t, answer)
 			r := newRig(t, patience, instance("1", first, 4), instance("2", second, 4))
 			var h heard
-			got, err := r.Execute(t.Context(), request(), h.handler())
+			got, err := r.Execute(t.Context(), request(), nil, h.handler())
 			require.NoError(t, err)
 			require.Equal(t, "done", got.GetText())
 			require.Equal(t, []string{"2"}, h.started)
@@ -170,7 +170,7 @@ func TestDispatcher_GoesOnToTheNextInstance(t *testing.T) {
 		_, second := serve(t, answer)
 		r := newRig(t, patience, instance("1", nobody(t), 4), instance("2", second, 4))
 		var h heard
-		_, err := r.Execute(t.Context(), request(), h.handler())
+		_, err := r.Execute(t.Context(), request(), nil, h.handler())
 		require.NoError(t, err)
 		require.Equal(t, []string{"2"}, h.started)
 	})
@@ -198,7 +198,7 @@ func TestDispatcher_GivesUpWhenNobodyTakesTheStep(t *testing.T) {
 			r := newRig(t, wait, c.known...)
 			var h heard
 			began := time.Now()
-			_, err := r.Execute(t.Context(), request(), h.handler())
+			_, err := r.Execute(t.Context(), request(), nil, h.handler())
 			require.Equal(t, failure.NoWorker, failure.ModeOf(err), "%v", err)
 			require.ErrorContains(t, err, "no instance of agent a took the step within 250ms: "+c.says)
 			require.False(t, failure.NoWorker.Retryable())
@@ -220,7 +220,7 @@ func TestDispatcher_TakesAnInstanceThatComesWhileItWaits(t *testing.T) {
 		r.roster.Apply(registry.Update{Put: &late})
 		return nil
 	}
-	_, err := r.Execute(t.Context(), request(), handler)
+	_, err := r.Execute(t.Context(), request(), nil, handler)
 	require.NoError(t, err)
 	require.Equal(t, []string{"late"}, h.started)
 }
@@ -248,7 +248,7 @@ func TestDispatcher_NeverAsksForMoreThanThereIsRoomFor(t *testing.T) {
 	errs := make(chan error, steps)
 	for range steps {
 		go func() {
-			_, err := r.Execute(t.Context(), request(), new(heard).handler())
+			_, err := r.Execute(t.Context(), request(), nil, new(heard).handler())
 			errs <- err
 		}()
 	}
@@ -274,7 +274,7 @@ func TestDispatcher_AStepThatWasTakenIsNotGivenToAnother(t *testing.T) {
 	}{
 		"no result": {
 			func(s troupev1.AgentService_ExecuteStepServer) error { return s.SendHeader(nil) },
-			failure.AgentContract, "without a result",
+			failure.AgentContract, "instance 1 of agent a ended the step without a result",
 		},
 		"a result beyond its limits": {
 			func(s troupev1.AgentService_ExecuteStepServer) error {
@@ -296,7 +296,7 @@ func TestDispatcher_AStepThatWasTakenIsNotGivenToAnother(t *testing.T) {
 			_, first := serve(t, c.script)
 			other, second := serve(t, answer)
 			r := newRig(t, patience, instance("1", first, 4), instance("2", second, 4))
-			_, err := r.Execute(t.Context(), request(), new(heard).handler())
+			_, err := r.Execute(t.Context(), request(), nil, new(heard).handler())
 			require.Equal(t, c.mode, failure.ModeOf(err), "%v", err)
 			require.ErrorContains(t, err, c.says)
 			require.Zero(t, other.count())
@@ -320,7 +320,7 @@ func TestDispatcher_AnErrorOfTheHandlerCancelsTheStep(t *testing.T) {
 	r := newRig(t, patience, instance("1", address, 4))
 	enough := errors.New("enough")
 	h := heard{onEvent: func() error { return enough }}
-	_, err := r.Execute(t.Context(), request(), h.handler())
+	_, err := r.Execute(t.Context(), request(), nil, h.handler())
 	require.ErrorIs(t, err, enough)
 	receive(t, cancelled)
 }
@@ -331,7 +331,7 @@ func TestDispatcher_EndsWithItsContext(t *testing.T) {
 	var h heard
 	handler := h.handler()
 	handler.Waiting = func(string) error { cancel(); return nil }
-	_, err := r.Execute(ctx, request(), handler)
+	_, err := r.Execute(ctx, request(), nil, handler)
 	require.ErrorIs(t, err, context.Canceled)
 }
 
@@ -349,7 +349,7 @@ func TestPool_KeepsAConnectionUntilItsLastStepHasEnded(t *testing.T) {
 	done()
 	ended := make(chan error, 1)
 	go func() {
-		_, err := r.Execute(t.Context(), request(), new(heard).handler())
+		_, err := r.Execute(t.Context(), request(), nil, new(heard).handler())
 		ended <- err
 	}()
 	receive(t, working)

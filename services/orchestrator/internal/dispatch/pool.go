@@ -1,16 +1,20 @@
 package dispatch
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/lifecycle"
+	"github.com/troupe-dev/troupe/pkg/registry"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
+	"github.com/troupe-dev/troupe/pkg/wire"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
 )
 
@@ -109,24 +113,30 @@ func (p *Pool) Keep(addresses map[string]bool) {
 	}
 }
 
-// Health asks the worker at an address whether it serves, and takes 2 s at most.
-func (p *Pool) Health(ctx context.Context, address string) routing.Health {
-	conn, release, err := p.Get(ctx, address)
+// Health asks the worker at the address of an instance whether it is that one, and takes
+// steps or may again. Another that answers there says that this one is not. It takes 2 s at
+// most.
+func (p *Pool) Health(ctx context.Context, in registry.Instance) routing.Health {
+	conn, release, err := p.Get(ctx, in.Address)
 	if err != nil {
 		return routing.Unreachable
 	}
 	defer release()
 	ctx, cancel := context.WithTimeout(ctx, connectTime)
 	defer cancel()
-	resp, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{})
-	switch {
-	case err != nil:
+	resp, err := troupev1.NewLifecycleServiceClient(conn).GetState(ctx, &troupev1.GetStateRequest{})
+	status := resp.GetStatus()
+	if err != nil || cmp.Or(status.GetInstanceId(), in.ID) != in.ID || cmp.Or(status.GetAgent(), in.Agent) != in.Agent {
 		return routing.Unreachable
-	case resp.GetStatus() == healthpb.HealthCheckResponse_SERVING:
-		return routing.Serving
-	default:
+	}
+	switch wire.StateFromProto(status.GetState()) {
+	case lifecycle.ShuttingDown, lifecycle.Terminated:
 		return routing.NotServing
 	}
+	if status.GetLease() == troupev1.LeaseState_LEASE_STATE_EXPIRED {
+		return routing.NotServing // it takes no steps until it is registered anew
+	}
+	return routing.Serving
 }
 
 // Close closes all connections; steps that run break off.

@@ -97,5 +97,5 @@ func (s *starts) start(in registry.Instance) error {
 	return nil
 }
 
-// close ends the starts that run.
+// close ends the wait for the starts that run; the workers go on with them.
 func (s *starts) close() { s.cancel(); s.running.Wait() }

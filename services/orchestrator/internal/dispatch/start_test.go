@@ -16,7 +16,6 @@ import (
 	"github.com/troupe-dev/troupe/pkg/registry"
 	"github.com/troupe-dev/troupe/pkg/rpc"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
 )
 
 // sleeper is a worker that registered before it was started.
@@ -76,7 +75,7 @@ func TestDispatcher_StartsAnInstanceOnceForAllWhoWait(t *testing.T) {
 		running.Go(func() {
 			h := new(heard).handler()
 			h.Waiting = func(string) error { waiting <- struct{}{}; return nil }
-			_, errs[i] = r.Execute(t.Context(), request(), h)
+			_, errs[i] = r.Execute(t.Context(), request(), nil, h)
 		})
 	}
 	for range errs {
@@ -87,7 +86,7 @@ func TestDispatcher_StartsAnInstanceOnceForAllWhoWait(t *testing.T) {
 	for _, err := range errs {
 		require.NoError(t, err)
 	}
-	_, err := r.Execute(t.Context(), request(), new(heard).handler())
+	_, err := r.Execute(t.Context(), request(), nil, new(heard).handler())
 	require.NoError(t, err, "the registry says UNINITIALIZED still")
 	require.EqualValues(t, 1, s.starts.Load())
 }
@@ -99,7 +98,7 @@ func TestDispatcher_StartsNobodyWhileAnotherIsReady(t *testing.T) {
 	t.Cleanup(r.Close)
 	for range 4 {
 		var h heard
-		_, err := r.Execute(t.Context(), request(), h.handler())
+		_, err := r.Execute(t.Context(), request(), nil, h.handler())
 		require.NoError(t, err)
 		require.Equal(t, []string{"2"}, h.started)
 	}
@@ -112,7 +111,7 @@ func TestDispatcher_AStartThatFailedIsNotRepeated(t *testing.T) {
 	r := newRig(t, 300*time.Millisecond, in)
 	t.Cleanup(r.Close)
 	for range 2 {
-		_, err := r.Execute(t.Context(), request(), new(heard).handler())
+		_, err := r.Execute(t.Context(), request(), nil, new(heard).handler())
 		require.Equal(t, failure.NoWorker, failure.ModeOf(err), "%v", err)
 		require.ErrorContains(t, err, "none is ready: its tool is broken")
 	}
@@ -121,7 +120,7 @@ func TestDispatcher_AStartThatFailedIsNotRepeated(t *testing.T) {
 	in.Incarnation++ // it came back
 	r.roster.Apply(registry.Update{Put: &in})
 	s.started <- nil
-	_, err := r.Execute(t.Context(), request(), new(heard).handler())
+	_, err := r.Execute(t.Context(), request(), nil, new(heard).handler())
 	require.NoError(t, err)
 	require.EqualValues(t, 2, s.starts.Load())
 }
@@ -130,24 +129,8 @@ func TestDispatcher_AStartThatFailedIsNotRepeated(t *testing.T) {
 func TestDispatcher_CloseEndsStarts(t *testing.T) {
 	s, in := asleep(t, "1")
 	r := newRig(t, 200*time.Millisecond, in)
-	_, err := r.Execute(t.Context(), request(), new(heard).handler())
+	_, err := r.Execute(t.Context(), request(), nil, new(heard).handler())
 	require.ErrorContains(t, err, "none is ready: the instance is still starting")
 	require.EqualValues(t, 1, s.starts.Load())
 	r.Close()
-}
-
-func TestPool_AsksForHealth(t *testing.T) {
-	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Inner: true})
-	require.NoError(t, err)
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	ended := make(chan error, 1)
-	go func() { ended <- server.Part(lis, 0).Run(ctx, func() {}) }()
-	t.Cleanup(func() { cancel(); require.NoError(t, <-ended) })
-	r := newRig(t, patience)
-	require.Equal(t, routing.NotServing, r.pool.Health(t.Context(), lis.Addr().String()))
-	server.SetServing(true)
-	require.Equal(t, routing.Serving, r.pool.Health(t.Context(), lis.Addr().String()))
-	require.Equal(t, routing.Unreachable, r.pool.Health(t.Context(), nobody(t)))
 }

@@ -24,13 +24,17 @@ import (
 type Request struct {
 	Tenant    string
 	Session   string
+	User      string // whose session it is; empty: nobody's
 	RequestID string
 	Text      string
 	Target    string        // workflow or agent, as the caller named it; empty: the default workflow
 	Timeout   time.Duration // 0: the runner's
+	OnBusy    OnBusy        // what becomes of it while another turn of the session is open
 }
 
 func (r Request) ref() session.Ref { return session.Ref{Tenant: r.Tenant, Session: r.Session} }
+
+func (r Request) turnID() string { return session.TurnID(r.ref(), r.RequestID) }
 
 // fingerprint tells whether two requests with one id ask the same.
 func (r Request) fingerprint() string {
@@ -38,11 +42,10 @@ func (r Request) fingerprint() string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// begin opens the turn and sets it going, or finds it.
+// begin opens the turn and sets it going, or finds it. It does not wait for the session.
 func (r *Runner) begin(ctx context.Context, req Request) (memory.Begun, error) {
-	turnID := session.TurnID(req.ref(), req.RequestID)
-	return join(ctx, r, turnID+req.fingerprint(), func(ctx context.Context) (memory.Begun, error) {
-		return r.admit(ctx, req, turnID)
+	return join(ctx, r, req.turnID()+req.fingerprint(), func(ctx context.Context) (memory.Begun, error) {
+		return r.admit(ctx, req)
 	})
 }
 
@@ -51,7 +54,7 @@ func (r *Runner) begin(ctx context.Context, req Request) (memory.Begun, error) {
 func join[T any](ctx context.Context, r *Runner, key string, do func(context.Context) (T, error)) (T, error) {
 	flight := r.flights.DoChan(key, func() (_ any, err error) {
 		if !r.enter() {
-			return nil, failure.New(failure.SystemNetwork, "turn.Orchestrate", "this orchestrator is stopping; send the request again")
+			return nil, errStopping
 		}
 		defer r.running.Done()
 		defer failure.Contain("turn.Orchestrate", &err)
@@ -67,15 +70,14 @@ func join[T any](ctx context.Context, r *Runner, key string, do func(context.Con
 	}
 }
 
+var errStopping = failure.New(failure.SystemNetwork, "turn.Orchestrate", "this orchestrator is stopping; send the request again")
+
 // admit asks the memory service for the turn, and drives it when it is this runner's. The
 // turn is asked for even when nobody can handle its target any more: it may be known.
-func (r *Runner) admit(ctx context.Context, req Request, turnID string) (memory.Begun, error) {
+func (r *Runner) admit(ctx context.Context, req Request) (memory.Begun, error) {
 	flow, target, nobody := r.resolve(req.Target)
-	timeout := cmp.Or(req.Timeout, r.Timeout)
-	begin := memory.Begin{
-		Ref: req.ref(), TurnID: turnID, TraceID: traceID(), Fingerprint: req.fingerprint(),
-		Message: conversation.User(req.Text), Lease: timeout + closeTime, Window: flow.Window, KnownOnly: nobody != nil,
-	}
+	begin := r.request(req, flow)
+	begin.KnownOnly = nobody != nil
 	begun, err := r.ask(ctx, begin)
 	if nobody != nil && (failure.Is(err, failure.NotFound) || err == nil && begun.Found != memory.FoundClosed && begun.LeaseLeft == 0) {
 		return memory.Begun{}, nobody
@@ -84,14 +86,25 @@ func (r *Runner) admit(ctx context.Context, req Request, turnID string) (memory.
 		return begun, err
 	}
 	t := &turn{
-		Runner: r, req: req, target: target, flow: flow, turn: begun.Turn, history: begun.History,
-		base: begun.Turn.Sequence, known: begun.Turn.Steps, began: time.Now(),
+		Runner: r, req: req, begin: begin, target: target, flow: flow, turn: begun.Turn, history: begun.History,
+		base: begun.Turn.Sequence, known: begun.Turn.Steps, resumed: begun.Turn.Attempt > 1, began: time.Now(),
+		cancel: make(chan error, 1), over: make(chan struct{}),
 	}
+	r.seats.drives(t)
 	if err := t.open(ctx); err != nil {
+		r.seats.ended(t)
 		return begun, err
 	}
-	r.running.Go(func() { t.run(ctx, timeout) })
+	r.running.Go(func() { t.run(ctx, cmp.Or(req.Timeout, r.Timeout)) })
 	return begun, nil
+}
+
+// request is what the memory service is asked for.
+func (r *Runner) request(req Request, flow *workflow.Workflow) memory.Begin {
+	return memory.Begin{
+		Ref: req.ref(), User: req.User, TurnID: req.turnID(), TraceID: traceID(), Fingerprint: req.fingerprint(),
+		Message: conversation.User(req.Text), Lease: lease, Window: flow.Window,
+	}
 }
 
 func (r *Runner) ask(ctx context.Context, begin memory.Begin) (memory.Begun, error) {
@@ -114,7 +127,7 @@ func (t *turn) open(ctx context.Context) (err error) {
 	if failure.Is(err, failure.SystemNetwork, failure.SystemTimeout) || ctx.Err() != nil {
 		return err
 	}
-	if _, failErr := t.fail(ctx, err); failErr != nil {
+	if _, failErr := t.fail(ctx, session.OutcomeFailed, err); failErr != nil {
 		t.log.Error("turn not closed; its lease will run out", zap.String("trace", t.turn.Trace), zap.Error(failErr))
 	}
 	return err

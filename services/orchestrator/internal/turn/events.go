@@ -35,7 +35,7 @@ func (t *turn) emit(ctx context.Context, stage troupev1.Stage, e *troupev1.Event
 // emitAt appends an event of a step. Whoever made it, its number is given here.
 func (t *turn) emitAt(ctx context.Context, at *position, e *troupev1.Event) error {
 	e.Sequence = 0
-	e.Step, e.Attempt, e.Agent, e.InstanceId = int32(at.number), firstAttempt, at.agent, at.instance
+	e.Step, e.Attempt, e.Agent, e.InstanceId = int32(at.number), int32(at.attempt), at.agent, at.instance
 	return t.emit(ctx, troupev1.Stage_STAGE_EXECUTE, e)
 }
 

@@ -2,6 +2,7 @@ package turn
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"strings"
 	"sync"
@@ -20,14 +21,13 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/lifecycle"
 	"github.com/troupe-dev/troupe/pkg/memory"
-	"github.com/troupe-dev/troupe/pkg/memory/memoryrpc"
+	"github.com/troupe-dev/troupe/pkg/memory/inmem"
 	"github.com/troupe-dev/troupe/pkg/process"
 	"github.com/troupe-dev/troupe/pkg/registry"
 	"github.com/troupe-dev/troupe/pkg/rpc"
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
 	"github.com/troupe-dev/troupe/pkg/wire"
-	memoryapp "github.com/troupe-dev/troupe/services/memory/app"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
@@ -46,26 +46,21 @@ const retention = time.Hour
 // rig is a mesh but for its workers: those are one server that does what a test says.
 type rig struct {
 	*scriptedWorker
-	redis     *miniredis.Miniredis
+	redis     *miniredis.Miniredis // of the traces
 	memory    memory.Store
+	ahead     atomic.Int64 // of the clock of the memory store
 	workflows *workflow.Set
 	roster    *routing.Roster
 	pool      *dispatch.Pool
+	wait      time.Duration // of a step for an instance
 }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	t.Parallel() // nothing is shared
-	r := &rig{redis: miniredis.RunT(t)}
-	app, err := memoryapp.New(telemetry.Discard(), memoryapp.Config{
-		GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Redis: "redis://" + r.redis.Addr(), Grace: time.Second,
-	})
-	require.NoError(t, err)
-	background(t, process.Part{Name: "memory", Run: app.Run})
-	conn, err := rpc.Dial(app.GRPCAddr(), telemetry.Discard())
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, conn.Close()) })
-	r.memory = memoryrpc.New(conn)
+	r := &rig{redis: miniredis.RunT(t), wait: 5 * time.Second}
+	r.memory = inmem.New(inmem.Config{Clock: func() time.Time { return time.Now().Add(time.Duration(r.ahead.Load())) }})
+	var err error
 	r.workflows, err = workflow.Load(researchassistant.FS, "")
 	require.NoError(t, err)
 
@@ -81,6 +76,17 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
+// join adds instances of an agent, from the second on.
+func (r *rig) join(agent string, more int) {
+	for n := range more {
+		in := registry.Instance{ID: fmt.Sprintf("%s-%d", agent, n+2), Agent: agent, Address: r.address, State: lifecycle.Ready, Capacity: 16}
+		r.roster.Apply(registry.Update{Put: &in})
+	}
+}
+
+// leasesRunOut moves the clock of the store behind every lease.
+func (r *rig) leasesRunOut() { r.ahead.Add(int64(time.Hour)) }
+
 // runner is a replica of the orchestrator; it is closed when the test ends.
 func (r *rig) runner(t *testing.T, owner string) *Runner {
 	t.Helper()
@@ -88,7 +94,7 @@ func (r *rig) runner(t *testing.T, owner string) *Runner {
 	require.NoError(t, err)
 	runner, err := New(Config{
 		Owner: owner, Timeout: time.Minute, Memory: r.memory, Traces: trace.New(store, zap.NewNop()),
-		Roster: r.roster, Dispatcher: dispatch.New(r.roster, r.pool, 5*time.Second), Workflows: r.workflows, Telemetry: telemetry.Discard(),
+		Roster: r.roster, Dispatcher: dispatch.New(r.roster, r.pool, r.wait), Workflows: r.workflows, Telemetry: telemetry.Discard(),
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() {

@@ -37,7 +37,7 @@ const (
 type Config struct {
 	Owner      string // this replica, as trace records name it
 	Timeout    time.Duration
-	Memory     memory.Store
+	Memory     memory.Turns
 	Traces     *trace.Traces
 	Roster     *routing.Roster
 	Dispatcher *dispatch.Dispatcher
@@ -51,11 +51,15 @@ type Runner struct {
 	log      *zap.Logger
 	turns    metric.Int64Counter
 	duration metric.Float64Histogram
+	lost     metric.Int64Counter
 	flights  singleflight.Group // what concurrent calls for one turn do together
 	running  sync.WaitGroup
+	seats    *seats
+	renewal  time.Duration // between two renewals of a lease
 
 	mu      sync.Mutex
 	closed  bool
+	closing chan struct{} // closed with closed: nobody waits for a session any more
 	stopped chan struct{} // closed by stop: running turns shall end
 	stop    func()
 }
@@ -71,9 +75,14 @@ func New(cfg Config) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
+	lost, err := meter.Int64Counter("troupe.attempts.lost", metric.WithDescription("Attempts at a step that their instance did not bring to an end, by agent."))
+	if err != nil {
+		return nil, err
+	}
 	stopped := make(chan struct{})
 	return &Runner{
-		Config: cfg, log: cfg.Telemetry.Log, turns: turns, duration: duration,
+		Config: cfg, log: cfg.Telemetry.Log, turns: turns, duration: duration, lost: lost,
+		seats: newSeats(), renewal: renewal, closing: make(chan struct{}),
 		stopped: stopped, stop: sync.OnceFunc(func() { close(stopped) }),
 	}, nil
 }
@@ -84,7 +93,7 @@ func New(cfg Config) (*Runner, error) {
 // that the stream broke off. When the consumer stops, the turn goes on.
 func (r *Runner) Orchestrate(ctx context.Context, req Request) iter.Seq2[*troupev1.Event, error] {
 	return func(yield func(*troupev1.Event, error) bool) {
-		begun, err := r.begin(ctx, req)
+		begun, err := r.enqueue(ctx, req)
 		if err != nil {
 			yield(nil, err)
 			return
@@ -136,6 +145,22 @@ func (r *Runner) remember(req Request, begun memory.Begun, yield func(*troupev1.
 	}
 }
 
+// Cancel ends the turn of a session that this runner drives, if there is one, as cancelled,
+// and returns when it has ended, or with ctx.
+func (r *Runner) Cancel(ctx context.Context, ref session.Ref) error {
+	t := r.seats.driven(ref)
+	if t == nil {
+		return nil
+	}
+	t.stopFor(failure.New(failure.UserCancelled, "turn", "the turn was cancelled"))
+	select {
+	case <-t.over:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // enter counts a turn in, unless the runner is closed.
 func (r *Runner) enter() bool {
 	r.mu.Lock()
@@ -151,7 +176,10 @@ func (r *Runner) enter() bool {
 // rest. It returns when none runs. It may be called again.
 func (r *Runner) Close(ctx context.Context) {
 	r.mu.Lock()
-	r.closed = true
+	if !r.closed {
+		r.closed = true
+		close(r.closing)
+	}
 	r.mu.Unlock()
 	idle := make(chan struct{})
 	go func() { defer close(idle); r.running.Wait() }()

@@ -4,21 +4,15 @@ import (
 	"context"
 	"time"
 
-	"go.uber.org/zap"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
-	"github.com/troupe-dev/troupe/pkg/registry"
 	"github.com/troupe-dev/troupe/pkg/wire"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
-
-// firstAttempt is the only one so far: a step that breaks off fails its turn.
-const firstAttempt = 1
 
 // step routes to an agent and has it run. A step that failed is a result with its failure;
 // an error is one of dispatching, or of the events.
@@ -27,27 +21,8 @@ func (t *turn) step(work, ctx context.Context, number int, decision routing.Deci
 		return execution.Result{}, err
 	}
 	began := time.Now()
-	at := &position{number: number, agent: decision.Step.Agent}
-	result, err := t.Dispatcher.Execute(work, t.stepRequest(number, decision.Step), dispatch.Handler{
-		Waiting: func(agent string) error {
-			return t.emitAt(ctx, at, &troupev1.Event{Payload: &troupev1.Event_Warning{Warning: &troupev1.Warning{
-				Reason: "WAITING", Message: "no instance of agent " + agent + " takes the step yet",
-			}}})
-		},
-		Started: func(in registry.Instance) error {
-			at.instance = in.ID
-			return t.emitAt(ctx, at, &troupev1.Event{Payload: &troupev1.Event_StepStarted{StepStarted: &troupev1.StepStarted{
-				Address: in.Address, Version: in.Version,
-			}}})
-		},
-		Event: func(e *troupev1.Event) error {
-			if !fromWorker(e) {
-				t.log.Warn("event of a worker dropped: it is not a worker's to send", zap.String("trace", t.turn.Trace), zap.String("instance", at.instance))
-				return nil
-			}
-			return t.emitAt(ctx, at, e)
-		},
-	})
+	at := &position{number: number, attempt: t.firstAttempt(), agent: decision.Step.Agent}
+	result, err := t.execute(work, ctx, at, decision.Step)
 	if err != nil {
 		if !failure.Is(err, failure.NoWorker, failure.AgentContract) {
 			return execution.Result{}, err
@@ -68,10 +43,10 @@ func (t *turn) step(work, ctx context.Context, number int, decision routing.Deci
 	return wire.ResultFromProto(result), err
 }
 
-func (t *turn) stepRequest(number int, step workflow.Step) *troupev1.ExecuteStepRequest {
+func (t *turn) stepRequest(at *position, step workflow.Step) *troupev1.ExecuteStepRequest {
 	req := &troupev1.ExecuteStepRequest{
 		TraceId: t.turn.Trace, SessionId: t.req.Session, TurnId: t.turn.ID, Turn: int32(t.turn.Number),
-		Step: int32(number), Attempt: firstAttempt, Epoch: t.turn.Epoch, Agent: step.Agent,
+		Step: int32(at.number), Attempt: int32(at.attempt), Epoch: t.turn.Epoch, Agent: step.Agent,
 		History: wire.MessagesToProto(t.history), BaseSequence: t.base, Last: step.End,
 	}
 	for _, r := range t.results {
@@ -88,6 +63,7 @@ func (t *turn) stepRequest(number int, step workflow.Step) *troupev1.ExecuteStep
 // position is where in the turn an event of a step stands.
 type position struct {
 	number   int
+	attempt  int
 	agent    string
 	instance string
 }

@@ -22,9 +22,6 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 )
 
-// leasesRunOut moves the clock of the store behind every lease.
-func (r *rig) leasesRunOut() { r.redis.SetTime(time.Now().Add(time.Hour)) }
-
 // A turn whose orchestrator hangs is taken over by another, under the same trace and
 // without a second run of what was committed; what the first one does later changes
 // nothing.
@@ -78,7 +75,7 @@ func TestTurn_IsTakenOverWhereItStopped(t *testing.T) {
 	require.Equal(t, failure.TraceOrphaned, failure.ModeOf(receive(t, left)))
 	require.Equal(t, failure.Fenced, failure.ModeOf(abandoned))
 	again := collect(t, second, ask("s1", "r1"))
-	require.Empty(t, cmp.Diff(stored(events), again, protocmp.Transform()))
+	require.Empty(t, cmp.Diff(stored(events), stored(again), protocmp.Transform()))
 	record, err := second.Traces.Store().Get(t.Context(), trace.Ref{Trace: events[0].GetTraceId()})
 	require.NoError(t, err)
 	require.Equal(t, "two", record.GetOwner())
@@ -163,7 +160,7 @@ func TestRunner_ATraceThatIsGoneIsAnsweredFromTheTurn(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	before := collect(t, runner, ask("s1", "answered"))
-	rig.on("research", func(s *step) error { return nil })
+	rig.on("research", func(s *step) error { return failure.New(failure.ResourceMemory, "test", "too big") })
 	collect(t, runner, ask("s1", "failed"))
 	rig.redis.FastForward(retention + time.Minute)
 	ran := len(rig.asked())
@@ -179,7 +176,7 @@ func TestRunner_ATraceThatIsGoneIsAnsweredFromTheTurn(t *testing.T) {
 
 	events = collect(t, runner, ask("s1", "failed"))
 	require.Equal(t, []string{"initialize turn_started", "failed turn_result"}, story(events))
-	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_CONTRACT, resultOf(events).GetFailure().GetMode())
+	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_RESOURCE_MEMORY, resultOf(events).GetFailure().GetMode())
 	require.Len(t, rig.asked(), ran)
 }
 
@@ -286,7 +283,7 @@ func TestRunner_AKnownTurnIsFoundAfterItsAgentHasLeft(t *testing.T) {
 	before := collect(t, runner, req)
 	key := guest.Key()
 	rig.roster.Apply(registry.Update{Delete: &key})
-	require.Empty(t, cmp.Diff(stored(before), collect(t, runner, req), protocmp.Transform()))
+	require.Empty(t, cmp.Diff(stored(before), stored(collect(t, runner, req)), protocmp.Transform()))
 	req.RequestID = "r2"
 	for _, err := range runner.Orchestrate(t.Context(), req) {
 		require.Equal(t, failure.NotFound, failure.ModeOf(err), "%v", err)

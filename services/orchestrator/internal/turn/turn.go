@@ -23,7 +23,8 @@ import (
 type turn struct {
 	*Runner
 	req     Request
-	target  string // what the request's target stands for
+	begin   memory.Begin // with which it began
+	target  string       // what the request's target stands for
 	flow    *workflow.Workflow
 	turn    session.Turn
 	events  *trace.Log
@@ -31,42 +32,63 @@ type turn struct {
 	history []conversation.Message // the window, grown by what the steps say
 	base    int64                  // last message of the session
 	known   []execution.Result     // steps that an earlier owner saw committed
+	resumed bool                   // it was taken over, and no step was dispatched since
 	results []execution.Result     // steps of this turn, in order
+
+	holding sync.Mutex    // one call at a time that the epoch of the turn depends on
+	cancel  chan error    // takes one: why the turn shall end
+	over    chan struct{} // closed when nothing of it runs any more
 }
 
 // run drives the turn to its end. ctx has no deadline and is not cancelled: the turn has
 // its own.
 func (t *turn) run(ctx context.Context, timeout time.Duration) {
+	defer t.seats.ended(t)
 	ctx, cancel := context.WithTimeout(ctx, timeout+closeTime)
 	defer cancel()
 	work, stop := context.WithTimeoutCause(ctx, timeout,
 		failure.Newf(failure.AgentTimeout, "turn", "the turn did not end within its %s; ask for a longer timeout or a smaller thing", timeout))
 	defer stop()
-	var watching sync.WaitGroup
-	defer watching.Wait()
 	work, abort := context.WithCancelCause(work)
+	var beside sync.WaitGroup
+	defer beside.Wait()
 	defer abort(nil)
-	watching.Go(func() { t.watchStop(work, abort) })
+	beside.Go(func() { t.watchStop(work, abort) })
+	beside.Go(func() { t.keep(work, abort) })
 
 	err := t.drive(work, ctx)
 	if err != nil && work.Err() != nil {
 		err = context.Cause(work)
 	}
-	if broken := t.close(ctx, err); broken != nil {
+	outcome := session.OutcomeFailed
+	if failure.Is(context.Cause(work), failure.UserCancelled) {
+		outcome = session.OutcomeCancelled
+	}
+	if broken := t.close(ctx, outcome, err); broken != nil {
 		t.log.Error("turn not closed", zap.String("trace", t.turn.Trace), zap.Error(broken))
 		t.Traces.Abandon(ctx, t.events)
 	}
 }
 
-// watchStop ends the work when the runner stops, or the store has given the trace to
-// another owner.
+// watchStop ends the work when the runner stops, the turn is cancelled, or the store has
+// given the trace to another owner.
 func (t *turn) watchStop(work context.Context, abort context.CancelCauseFunc) {
 	select {
 	case <-t.stopped:
 		abort(failure.New(failure.SystemNetwork, "turn", "the orchestrator stopped before the turn ended; ask again with a new request_id"))
+	case why := <-t.cancel:
+		abort(why)
 	case <-t.events.Refused():
 		abort(failure.New(failure.TraceOrphaned, "turn", "the events of the turn can no longer be stored"))
 	case <-work.Done():
+	}
+}
+
+// stopFor asks the turn to end.
+func (t *turn) stopFor(why error) {
+	select {
+	case t.cancel <- why:
+	default: // it was asked before
 	}
 }
 
@@ -138,7 +160,7 @@ func (t *turn) add(step workflow.Step, r execution.Result) {
 // durable, and only then sent (C-37). It fails when the turn stays open: without an end in
 // the session there must be none on the trace, and the same request takes the turn over
 // once its lease has run out.
-func (t *turn) close(ctx context.Context, err error) (broken error) {
+func (t *turn) close(ctx context.Context, outcome session.Outcome, err error) (broken error) {
 	defer failure.Contain("turn", &broken)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
 	defer cancel()
@@ -146,8 +168,12 @@ func (t *turn) close(ctx context.Context, err error) (broken error) {
 		t.finish(ctx)
 		return nil
 	}
-	closed, closeErr := t.fail(ctx, err)
+	closed, closeErr := t.fail(ctx, outcome, err)
 	switch {
+	case failure.Is(closeErr, failure.SessionDeleted): // and the turn with it
+		closed = t.turn
+		closed.Outcome, closed.Failure = session.OutcomeFailed, failure.FromProto(failure.ToProto(closeErr))
+		t.end(ctx, closed)
 	case closeErr != nil:
 		return errors.Join(err, closeErr)
 	case closed.Outcome == session.OutcomeCompleted || closed.Outcome == session.OutcomeInputRequired:
@@ -155,18 +181,18 @@ func (t *turn) close(ctx context.Context, err error) (broken error) {
 		t.results = closed.Steps
 		t.finish(ctx)
 	default:
-		t.log.Warn("turn failed", zap.String("trace", t.turn.Trace), zap.Error(err))
+		t.log.Warn("turn without an answer", zap.String("trace", t.turn.Trace), zap.Error(err))
 		t.end(ctx, closed)
 	}
 	return nil
 }
 
 // fail closes the turn without an answer, unless its last step has closed it.
-func (t *turn) fail(ctx context.Context, why error) (session.Turn, error) {
+func (t *turn) fail(ctx context.Context, outcome session.Outcome, why error) (session.Turn, error) {
 	return failure.Retry(ctx, func(ctx context.Context) (session.Turn, error) {
 		return t.Memory.FailTurn(ctx, memory.Fail{
 			Ref: t.req.ref(), TurnID: t.turn.ID, Epoch: t.turn.Epoch,
-			Outcome: session.OutcomeFailed, Failure: failure.FromProto(failure.ToProto(why)),
+			Outcome: outcome, Failure: failure.FromProto(failure.ToProto(why)),
 		})
 	})
 }

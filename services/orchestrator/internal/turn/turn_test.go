@@ -127,8 +127,10 @@ func TestTurn_AStepThatGoesWrongFailsTheTurnNotTheSession(t *testing.T) {
 		want     troupev1.FailureMode
 		says     string
 	}{
-		"the worker breaks off": {(*step).vanish, troupev1.FailureMode_FAILURE_MODE_SYSTEM_NETWORK, "instance research-1 of agent research went away while it worked"},
-		"no result":             {func(*step) error { return nil }, troupev1.FailureMode_FAILURE_MODE_AGENT_CONTRACT, "without a result"},
+		"the only worker breaks off": {
+			(*step).vanish, troupev1.FailureMode_FAILURE_MODE_NO_WORKER,
+			"instance research-1 of agent research went away while it worked; then no instance of agent research took the step within 100ms",
+		},
 		"an error behind the header": {
 			func(*step) error { return failure.New(failure.ResourceMemory, "test", "too big") }, troupev1.FailureMode_FAILURE_MODE_RESOURCE_MEMORY, "too big",
 		},
@@ -144,6 +146,7 @@ func TestTurn_AStepThatGoesWrongFailsTheTurnNotTheSession(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			rig := newRig(t)
+			rig.wait = 100 * time.Millisecond
 			runner := rig.runner(t, "one")
 			rig.on("research", c.research)
 			events := collect(t, runner, ask("s1", "r1"))
@@ -249,10 +252,10 @@ func TestTurn_ATimeoutFailsIt(t *testing.T) {
 		return s.stream.Context().Err()
 	})
 	req := ask("s1", "r1")
-	req.Timeout = 200 * time.Millisecond
+	req.Timeout = time.Second
 	result := resultOf(collect(t, rig.runner(t, "one"), req))
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_TIMEOUT, result.GetFailure().GetMode())
-	require.Contains(t, result.GetFailure().GetMessage(), "within its 200ms")
+	require.Contains(t, result.GetFailure().GetMessage(), "within its 1s")
 	require.Error(t, receive(t, cancelled), "the worker was told")
 	require.Equal(t, session.Failed, rig.state(t, "s1"))
 }

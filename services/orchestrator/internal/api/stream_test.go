@@ -1,0 +1,157 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"io"
+	"iter"
+	"net"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/rpc"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience bounds every wait. It is far above what any should take.
+const patience = 30 * time.Second
+
+// teller is an orchestrator that has events to tell of one trace.
+type teller struct {
+	troupev1.UnimplementedOrchestratorServiceServer
+	streams streams
+	events  func(ctx context.Context) iter.Seq2[*troupev1.Event, error]
+}
+
+func (s *teller) WatchTrace(_ *troupev1.WatchTraceRequest, stream troupev1.OrchestratorService_WatchTraceServer) error {
+	return s.streams.send(s.events(stream.Context()), func(e *troupev1.Event) error {
+		return stream.Send(&troupev1.WatchTraceResponse{Event: e})
+	})
+}
+
+// watch serves the events and opens one stream of them.
+func watch(t *testing.T, sendTime time.Duration, events func(context.Context) iter.Seq2[*troupev1.Event, error]) troupev1.OrchestratorService_WatchTraceClient {
+	t.Helper()
+	s := &teller{streams: streams{sendTime: sendTime}, events: events}
+	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{})
+	require.NoError(t, err)
+	troupev1.RegisterOrchestratorServiceServer(server, s)
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- server.Part(lis, 0).Run(ctx, func() {}) }()
+	conn, err := rpc.Dial(lis.Addr().String(), telemetry.Discard())
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-ended)
+		s.streams.senders.Wait()
+		require.NoError(t, conn.Close())
+	})
+	stream, err := troupev1.NewOrchestratorServiceClient(conn).WatchTrace(t.Context(), &troupev1.WatchTraceRequest{TraceId: strings.Repeat("a", 32)})
+	require.NoError(t, err)
+	return stream
+}
+
+// numbered are events of a size, from 1 up to last, as fast as they are taken.
+func numbered(last uint64, size int) func(context.Context) iter.Seq2[*troupev1.Event, error] {
+	return func(context.Context) iter.Seq2[*troupev1.Event, error] {
+		return func(yield func(*troupev1.Event, error) bool) {
+			for n := uint64(1); n <= last; n++ {
+				e := &troupev1.Event{Sequence: n, Payload: &troupev1.Event_Warning{Warning: &troupev1.Warning{Message: strings.Repeat("m", size)}}}
+				if !yield(e, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// rest reads a stream to its end; last is the sequence of the last event, all in order.
+func rest(t *testing.T, stream troupev1.OrchestratorService_WatchTraceClient) (last uint64, _ error) {
+	t.Helper()
+	for {
+		r, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return last, nil
+		}
+		if err != nil {
+			return last, failure.FromStatus("test", err)
+		}
+		require.Equal(t, last+1, r.GetEvent().GetSequence())
+		last++
+	}
+}
+
+// A client that takes nothing while there is much to take is told where to go on; nothing
+// of its call is left.
+func TestStreams_EndThatOfASlowClient(t *testing.T) {
+	for name, size := range map[string]int{"by number": 900, "by size": 60_000} {
+		t.Run(name, func(t *testing.T) {
+			stopped := make(chan struct{})
+			stream := watch(t, 50*time.Millisecond, func(ctx context.Context) iter.Seq2[*troupev1.Event, error] {
+				return func(yield func(*troupev1.Event, error) bool) {
+					defer close(stopped)
+					numbered(4096, size)(ctx)(yield)
+				}
+			})
+			select {
+			case <-stopped: // nothing was read
+			case <-time.After(patience):
+				require.FailNow(t, "waited in vain")
+			}
+			last, err := rest(t, stream)
+			require.Equal(t, failure.SlowConsumer, failure.ModeOf(err), "%v", err)
+			e, _ := errors.AsType[*failure.Error](err)
+			require.Equal(t, strconv.FormatUint(last, 10), e.Facts["resume_after"])
+			require.Positive(t, last)
+			require.Less(t, last, uint64(4096))
+		})
+	}
+}
+
+// However much there is, whoever keeps reading gets all of it.
+func TestStreams_SendAllToWhoKeepsReading(t *testing.T) {
+	stream := watch(t, patience, numbered(2000, 2000))
+	last, err := rest(t, stream)
+	require.NoError(t, err)
+	require.EqualValues(t, 2000, last)
+}
+
+// What was to be sent before an error is sent before it.
+func TestStreams_TellAnErrorBehindTheEvents(t *testing.T) {
+	stream := watch(t, patience, func(ctx context.Context) iter.Seq2[*troupev1.Event, error] {
+		return func(yield func(*troupev1.Event, error) bool) {
+			numbered(200, 2000)(ctx)(yield)
+			yield(nil, failure.New(failure.TraceOrphaned, "test", "nobody drives it"))
+		}
+	})
+	last, err := rest(t, stream)
+	require.Equal(t, failure.TraceOrphaned, failure.ModeOf(err), "%v", err)
+	require.EqualValues(t, 200, last)
+}
+
+// A client that has little to take may take its time.
+func TestStreams_WaitForAClientThatIsNotFarBehind(t *testing.T) {
+	told := make(chan struct{})
+	stream := watch(t, time.Millisecond, func(ctx context.Context) iter.Seq2[*troupev1.Event, error] {
+		return func(yield func(*troupev1.Event, error) bool) {
+			defer close(told)
+			numbered(100, 5000)(ctx)(yield) // more than one stream holds, and less than it may be behind
+		}
+	})
+	<-told
+	last, err := rest(t, stream)
+	require.NoError(t, err)
+	require.EqualValues(t, 100, last)
+}

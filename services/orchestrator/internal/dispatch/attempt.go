@@ -1,0 +1,157 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/registry"
+	"github.com/troupe-dev/troupe/pkg/rpc"
+)
+
+// maxSilence is for how long the stream of an admitted step may be silent (guarantee
+// F2). A worker sends something every 2 s.
+const maxSilence = 6 * time.Second
+
+// Lost is why a step came to no end at the instance that took it, or may have taken it:
+// the stream broke off, was silent, or ended without a result, or the worker says that it
+// had to give the step up. What the worker did before is in the journal of the step; it may
+// even have committed it (guarantees F1, F2).
+type Lost struct {
+	Instance registry.Instance
+	Failure  *failure.Error
+}
+
+func (l *Lost) Error() string { return l.Failure.Error() }
+
+// Unwrap returns the failure.
+func (l *Lost) Unwrap() error { return l.Failure }
+
+// try reports whether the instance took the step, and what came of it.
+func (d *Dispatcher) try(ctx context.Context, in registry.Instance, req *troupev1.ExecuteStepRequest, h Handler) (_ *troupev1.StepResult, taken bool, _ error) {
+	conn, release, err := d.reach(ctx, in)
+	if err != nil {
+		return nil, false, err
+	}
+	defer release()
+	call, cancel := behind(ctx)
+	defer cancel(nil)
+	stream, err := troupev1.NewAgentServiceClient(conn).ExecuteStep(call, req)
+	if err != nil {
+		return nil, false, failure.FromStatus("dispatch", err)
+	}
+	// A worker sends the header when it has admitted the step.
+	if header, _ := stream.Header(); header == nil {
+		_, err := stream.Recv()
+		err = failure.FromStatus("dispatch", err)
+		return nil, !refused(err), brokenOff(ctx, in, err)
+	}
+	if err := h.Started(in); err != nil {
+		return nil, true, err
+	}
+	quiet := time.AfterFunc(d.silence, func() { cancel(errSilent) })
+	defer quiet.Stop()
+	result, err := follow(stream, h, func() { quiet.Reset(d.silence) })
+	if silent := context.Cause(call); err != nil && errors.Is(silent, errSilent) {
+		err = silent
+	}
+	if err == nil && result.GetFailure() != nil {
+		if why := failure.FromProto(result.GetFailure()); failure.Is(why, failure.InstanceDraining, failure.Fenced) {
+			return nil, true, &Lost{in, why.With("instance_id", in.ID)} // not committed, by contract
+		}
+	}
+	return result, true, brokenOff(ctx, in, err)
+}
+
+// reachTime is how long a step waits for a connection before it looks elsewhere. One that
+// takes longer goes on being made, and is there for a later look.
+const reachTime = 200 * time.Millisecond
+
+// reach returns a connection to an instance, and remembers when there is none.
+func (d *Dispatcher) reach(ctx context.Context, in registry.Instance) (*grpc.ClientConn, func(), error) {
+	began := time.Now()
+	within, cancel := context.WithTimeout(ctx, reachTime)
+	defer cancel()
+	conn, release, err := d.pool.Get(within, in.Address)
+	if err != nil && ctx.Err() == nil {
+		d.deaf.note(in, time.Since(began), err)
+	}
+	return conn, release, err
+}
+
+// lag is by how much a worker's deadline is behind the step's.
+const lag = time.Second
+
+// behind returns a context that ends with ctx, and whose deadline is a little later: it is
+// this side that ends a step, and says why, and not the clock of the worker.
+func behind(ctx context.Context) (context.Context, context.CancelCauseFunc) {
+	late, done := context.WithoutCancel(ctx), context.CancelFunc(func() {})
+	if deadline, ok := ctx.Deadline(); ok {
+		late, done = context.WithDeadline(late, deadline.Add(lag))
+	}
+	late, cancel := context.WithCancelCause(late)
+	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	return late, func(cause error) { stop(); cancel(cause); done() }
+}
+
+// refused reports whether the instance said that it did not begin the step.
+func refused(err error) bool {
+	return failure.Is(err, failure.InstanceFull, failure.InstancePaused, failure.InstanceDraining, failure.AgentState)
+}
+
+// The ways in which a worker can leave a step open that are not an error of the call.
+var (
+	errNoResult = errors.New("the stream ended without a result")
+	errSilent   = errors.New("the stream was silent")
+)
+
+// follow hands events on until the result, and tells of each item that came.
+func follow(stream troupev1.AgentService_ExecuteStepClient, h Handler, heard func()) (*troupev1.StepResult, error) {
+	for {
+		item, err := stream.Recv()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil, errNoResult
+		case err != nil:
+			return nil, failure.FromStatus("dispatch", err)
+		}
+		heard()
+		if err := rpc.Validate(item); err != nil {
+			return nil, failure.New(failure.AgentContract, "dispatch", "the worker broke the contract: "+failure.Plain(err))
+		}
+		switch {
+		case item.GetResult() != nil:
+			return item.GetResult(), nil
+		case item.GetEvent() != nil:
+			if err := h.Event(item.GetEvent()); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
+// brokenOff says which instance a step was lost with, if it was.
+func brokenOff(ctx context.Context, in registry.Instance, err error) error {
+	lost := func(mode failure.Mode, what string) error {
+		return &Lost{in, failure.Newf(mode, "dispatch", "instance %s of agent %s %s", in.ID, in.Agent, what).
+			With("instance_id", in.ID).Because(fmt.Errorf("at %s: %w", in.Address, err))}
+	}
+	switch {
+	case ctx.Err() != nil:
+		return err
+	case errors.Is(err, errNoResult):
+		return lost(failure.AgentContract, "ended the step without a result")
+	case errors.Is(err, errSilent):
+		return lost(failure.SystemNetwork, "went silent while it worked")
+	case failure.Is(err, failure.SystemNetwork):
+		return lost(failure.SystemNetwork, "went away while it worked")
+	default:
+		return err
+	}
+}

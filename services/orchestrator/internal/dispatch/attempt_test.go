@@ -1,0 +1,207 @@
+package dispatch
+
+import (
+	"errors"
+	"net"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/registry"
+)
+
+func failed(stream troupev1.AgentService_ExecuteStepServer, mode failure.Mode) error {
+	return errors.Join(stream.SendHeader(nil), stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Result{
+		Result: &troupev1.StepResult{Step: 1, Agent: "a", Failure: failure.ToProto(failure.New(mode, "test", "it stopped"))},
+	}}))
+}
+
+// The caller is told which instance did not bring the step to an end, and why; a step that
+// failed by itself is a result.
+func TestDispatcher_TellsALostAttemptFromAFailedStep(t *testing.T) {
+	for name, c := range map[string]struct {
+		script func(troupev1.AgentService_ExecuteStepServer) error
+		lost   failure.Mode
+		says   string
+	}{
+		"broken off": {
+			func(s troupev1.AgentService_ExecuteStepServer) error {
+				return errors.Join(s.SendHeader(nil), failure.New(failure.SystemNetwork, "test", "gone"))
+			}, failure.SystemNetwork, "instance 1 of agent a went away while it worked",
+		},
+		"broken off before the header": {
+			func(troupev1.AgentService_ExecuteStepServer) error {
+				return failure.New(failure.SystemNetwork, "test", "gone")
+			},
+			failure.SystemNetwork, "instance 1 of agent a went away while it worked",
+		},
+		"silent": {
+			func(s troupev1.AgentService_ExecuteStepServer) error {
+				if err := s.SendHeader(nil); err != nil {
+					return err
+				}
+				<-s.Context().Done()
+				return s.Context().Err()
+			}, failure.SystemNetwork, "instance 1 of agent a went silent while it worked",
+		},
+		"no result": {
+			func(s troupev1.AgentService_ExecuteStepServer) error { return s.SendHeader(nil) },
+			failure.AgentContract, "instance 1 of agent a ended the step without a result",
+		},
+		"drained": {
+			func(s troupev1.AgentService_ExecuteStepServer) error { return failed(s, failure.InstanceDraining) },
+			failure.InstanceDraining, "it stopped",
+		},
+		"fenced": {
+			func(s troupev1.AgentService_ExecuteStepServer) error { return failed(s, failure.Fenced) },
+			failure.Fenced, "it stopped",
+		},
+		"failed": {
+			func(s troupev1.AgentService_ExecuteStepServer) error { return failed(s, failure.ResourceTool) }, failure.Unknown, "",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, address := serve(t, c.script)
+			r := newRig(t, patience, instance("1", address, 4))
+			r.silence = 200 * time.Millisecond
+			got, err := r.Execute(t.Context(), request(), nil, new(heard).handler())
+			lost, ok := errors.AsType[*Lost](err)
+			if c.lost == failure.Unknown {
+				require.NoError(t, err)
+				require.Equal(t, troupev1.FailureMode_FAILURE_MODE_RESOURCE_TOOL, got.GetFailure().GetMode())
+				return
+			}
+			require.True(t, ok, "%v", err)
+			require.Equal(t, "1", lost.Instance.ID)
+			require.Equal(t, c.lost, lost.Failure.Mode)
+			require.ErrorContains(t, err, c.says)
+			require.Equal(t, "1", lost.Failure.Facts["instance_id"])
+		})
+	}
+}
+
+// Anything that comes shows that the worker is at work.
+func TestDispatcher_AHeartbeatEndsASilence(t *testing.T) {
+	const silence = 400 * time.Millisecond
+	_, address := serve(t, func(s troupev1.AgentService_ExecuteStepServer) error {
+		if err := s.SendHeader(nil); err != nil {
+			return err
+		}
+		tick := time.NewTicker(silence / 8)
+		defer tick.Stop()
+		for range 16 {
+			<-tick.C
+			if err := s.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Heartbeat{Heartbeat: &troupev1.Heartbeat{}}}); err != nil {
+				return err
+			}
+		}
+		return result(s, "done")
+	})
+	r := newRig(t, patience, instance("1", address, 4))
+	r.silence = silence
+	var h heard
+	got, err := r.Execute(t.Context(), request(), nil, h.handler())
+	require.NoError(t, err)
+	require.Equal(t, "done", got.GetText())
+	require.Zero(t, h.events, "a heartbeat is nothing that happened")
+}
+
+// An instance that lost the step is not asked again until it has been started anew.
+func TestDispatcher_PassesOverThoseToAvoid(t *testing.T) {
+	worker, first := serve(t, answer)
+	_, second := serve(t, answer)
+	lost := instance("1", first, 4)
+	lost.Incarnation = 7
+	r := newRig(t, patience, lost, instance("2", second, 4))
+	for range 4 { // in turns
+		var h heard
+		_, err := r.Execute(t.Context(), request(), []registry.Instance{lost}, h.handler())
+		require.NoError(t, err)
+		require.Equal(t, []string{"2"}, h.started)
+	}
+	require.Zero(t, worker.count())
+
+	r = newRig(t, 50*time.Millisecond, lost)
+	_, err := r.Execute(t.Context(), request(), []registry.Instance{lost}, new(heard).handler())
+	require.Equal(t, failure.NoWorker, failure.ModeOf(err), "%v", err)
+	require.ErrorContains(t, err, "none is ready but those that lost it before")
+	anew := lost
+	anew.Incarnation = 8
+	r.roster.Apply(registry.Update{Put: &anew})
+	_, err = r.Execute(t.Context(), request(), []registry.Instance{lost}, new(heard).handler())
+	require.NoError(t, err)
+}
+
+// mute takes connections and says nothing, as a worker does that a network swallows.
+func mute(t *testing.T) string {
+	t.Helper()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, lis.Close()) })
+	return lis.Addr().String()
+}
+
+// Each that does not answer costs time. Nobody waits for more than one of them behind
+// the time that a step has, or while there is a place elsewhere.
+func TestDispatcher_DoesNotWaitForOneAfterTheOther(t *testing.T) {
+	const many = 8
+	var known []registry.Instance
+	for n := range many {
+		known = append(known, instance("mute-"+string(rune('0'+n)), mute(t), 4))
+	}
+	t.Run("the patience ends", func(t *testing.T) {
+		r := newRig(t, 100*time.Millisecond, known...)
+		began := time.Now()
+		_, err := r.Execute(t.Context(), request(), nil, new(heard).handler())
+		require.Equal(t, failure.NoWorker, failure.ModeOf(err), "%v", err)
+		require.Less(t, time.Since(began), many*connectTime/2)
+	})
+	t.Run("a place is freed", func(t *testing.T) {
+		working, release := make(chan struct{}, 1), make(chan struct{})
+		_, address := serve(t, func(s troupev1.AgentService_ExecuteStepServer) error {
+			if err := s.SendHeader(nil); err != nil {
+				return err
+			}
+			working <- struct{}{}
+			<-release
+			return result(s, "done")
+		})
+		busy := instance("busy", address, 1)
+		r := newRig(t, patience, busy)
+		ended := make(chan error, 2)
+		execute := func() {
+			_, err := r.Execute(t.Context(), request(), nil, new(heard).handler())
+			ended <- err
+		}
+		go execute()
+		receive(t, working)
+		for n := range known {
+			r.roster.Apply(registry.Update{Put: &known[n]})
+		}
+		began := time.Now()
+		go execute()
+		require.Eventually(t, func() bool { // it is on its way through the mute ones
+			return slices.ContainsFunc(known, func(in registry.Instance) bool { return r.deaf.check(in) != nil })
+		}, patience, 10*time.Millisecond)
+		close(release)
+		require.NoError(t, receive(t, ended))
+		require.NoError(t, receive(t, ended))
+		require.Less(t, time.Since(began), many*connectTime/2)
+	})
+	t.Run("it is remembered", func(t *testing.T) {
+		_, address := serve(t, answer)
+		r := newRig(t, patience, known[0], instance("up", address, 4))
+		for range 2 { // the first of which comes to the mute one, whoever's turn it is
+			_, err := r.Execute(t.Context(), request(), nil, new(heard).handler())
+			require.NoError(t, err)
+		}
+		require.Error(t, r.deaf.check(known[0]))
+		anew := known[0]
+		anew.Incarnation++
+		require.NoError(t, r.deaf.check(anew), "one that was started anew may answer")
+	})
+}

@@ -1,0 +1,63 @@
+package dispatch
+
+import (
+	"context"
+	"net"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/registry"
+	"github.com/troupe-dev/troupe/pkg/rpc"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
+)
+
+// stated is a worker that says how it is.
+type stated struct {
+	troupev1.UnimplementedLifecycleServiceServer
+	status *troupev1.InstanceStatus
+	err    error
+}
+
+func (s *stated) GetState(context.Context, *troupev1.GetStateRequest) (*troupev1.GetStateResponse, error) {
+	return &troupev1.GetStateResponse{Status: s.status}, s.err
+}
+
+func TestPool_AsksAnInstanceForItsHealth(t *testing.T) {
+	worker := &stated{}
+	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Inner: true})
+	require.NoError(t, err)
+	troupev1.RegisterLifecycleServiceServer(server, worker)
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- server.Part(lis, 0).Run(ctx, func() {}) }()
+	t.Cleanup(func() { cancel(); require.NoError(t, <-ended) })
+	pool := NewPool(telemetry.Discard(), rpc.Dial)
+	t.Cleanup(pool.Close)
+	in := registry.Instance{Agent: "a", ID: "1", Address: lis.Addr().String()}
+	const expired = troupev1.LeaseState_LEASE_STATE_EXPIRED
+	for _, c := range []struct {
+		status *troupev1.InstanceStatus
+		err    error
+		want   routing.Health
+	}{
+		{&troupev1.InstanceStatus{InstanceId: "1", State: troupev1.InstanceState_INSTANCE_STATE_BUSY}, nil, routing.Serving},
+		{&troupev1.InstanceStatus{State: troupev1.InstanceState_INSTANCE_STATE_READY}, nil, routing.Serving},
+		{&troupev1.InstanceStatus{InstanceId: "1", State: troupev1.InstanceState_INSTANCE_STATE_PAUSED}, nil, routing.Serving},
+		{&troupev1.InstanceStatus{InstanceId: "1", State: troupev1.InstanceState_INSTANCE_STATE_SHUTTING_DOWN}, nil, routing.NotServing},
+		{&troupev1.InstanceStatus{InstanceId: "1", State: troupev1.InstanceState_INSTANCE_STATE_TERMINATED}, nil, routing.NotServing},
+		{&troupev1.InstanceStatus{InstanceId: "1", State: troupev1.InstanceState_INSTANCE_STATE_READY, Lease: expired}, nil, routing.NotServing},
+		{&troupev1.InstanceStatus{InstanceId: "2", State: troupev1.InstanceState_INSTANCE_STATE_READY}, nil, routing.Unreachable},
+		{nil, failure.New(failure.SystemNetwork, "test", "no"), routing.Unreachable},
+	} {
+		worker.status, worker.err = c.status, c.err
+		require.Equal(t, c.want, pool.Health(t.Context(), in), "%v", c.status)
+	}
+	in.Address = nobody(t)
+	require.Equal(t, routing.Unreachable, pool.Health(t.Context(), in))
+}

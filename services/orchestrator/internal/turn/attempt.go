@@ -1,0 +1,118 @@
+package turn
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/registry"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
+)
+
+// maxAttempts is how many instances may lose a step before the turn fails: a step that
+// takes its workers down must not go through all of them (guarantees F1, F22).
+const maxAttempts = 3
+
+// firstAttempt is the number of the next step's first attempt. Whoever takes a turn over
+// cannot know whether the step that comes next was begun before: it may have a journal, as
+// every step beyond its first attempt.
+func (t *turn) firstAttempt() int {
+	if t.resumed {
+		t.resumed = false
+		return 2
+	}
+	return 1
+}
+
+// execute has a step done: by an instance that brings it to an end, or by one that was lost
+// behind its commit.
+func (t *turn) execute(work, ctx context.Context, at *position, step workflow.Step) (*troupev1.StepResult, error) {
+	var losses []*dispatch.Lost
+	for {
+		result, err := t.Dispatcher.Execute(work, t.stepRequest(at, step), instances(losses), t.handler(ctx, at))
+		lost, ok := errors.AsType[*dispatch.Lost](err)
+		if !ok {
+			return result, unserved(err, losses)
+		}
+		losses = append(losses, lost)
+		at.instance = lost.Instance.ID // which may not have come to say that it took the step
+		t.lost.Add(ctx, 1, metric.WithAttributes(attribute.String("agent", at.agent)))
+		t.log.Warn("attempt lost", zap.String("trace", t.turn.Trace), zap.Int("step", at.number), zap.Int("attempt", at.attempt), zap.Error(err))
+		if result, err = t.reclaim(work, at.number); err != nil || result != nil {
+			return result, err
+		}
+		if len(losses) == maxAttempts {
+			return nil, exhausted(at, losses)
+		}
+		if err := t.emitAt(ctx, at, &troupev1.Event{Payload: &troupev1.Event_PartReset{PartReset: &troupev1.PartReset{
+			Failure: failure.ToProto(lost.Failure),
+		}}}); err != nil {
+			return nil, err
+		}
+		at.attempt, at.instance = at.attempt+1, ""
+	}
+}
+
+// handler shows what happens in an attempt.
+func (t *turn) handler(ctx context.Context, at *position) dispatch.Handler {
+	return dispatch.Handler{
+		Waiting: func(agent string) error {
+			return t.emitAt(ctx, at, &troupev1.Event{Payload: &troupev1.Event_Warning{Warning: &troupev1.Warning{
+				Reason: "WAITING", Message: "no instance of agent " + agent + " takes the step yet",
+			}}})
+		},
+		Started: func(in registry.Instance) error {
+			at.instance = in.ID
+			return t.emitAt(ctx, at, &troupev1.Event{Payload: &troupev1.Event_StepStarted{StepStarted: &troupev1.StepStarted{
+				Address: in.Address, Version: in.Version,
+			}}})
+		},
+		Event: func(e *troupev1.Event) error {
+			if !fromWorker(e) {
+				t.log.Warn("event of a worker dropped: it is not a worker's to send", zap.String("trace", t.turn.Trace), zap.String("instance", at.instance))
+				return nil
+			}
+			return t.emitAt(ctx, at, e)
+		},
+	}
+}
+
+// exhausted says that nobody is left to be trusted with the step.
+func exhausted(at *position, losses []*dispatch.Lost) error {
+	last := losses[len(losses)-1]
+	return failure.Newf(failure.AttemptsExhausted, "turn", "step %d of agent %s was lost %d times, each time with another instance; the last time: %s",
+		at.number, at.agent, len(losses), failure.Plain(last)).
+		With("instances", names(losses)).Because(last)
+}
+
+// unserved adds to why nobody takes a step what became of it before.
+func unserved(err error, losses []*dispatch.Lost) error {
+	none, ok := errors.AsType[*failure.Error](err)
+	if !ok || none.Mode != failure.NoWorker || len(losses) == 0 {
+		return err
+	}
+	none = failure.Newf(failure.NoWorker, "turn", "%s; then %s", failure.Plain(losses[len(losses)-1]), none.Message).Because(none)
+	return none.With("instances", names(losses))
+}
+
+func instances(losses []*dispatch.Lost) (all []registry.Instance) {
+	for _, l := range losses {
+		all = append(all, l.Instance)
+	}
+	return all
+}
+
+func names(losses []*dispatch.Lost) string {
+	var ids []string
+	for _, l := range losses {
+		ids = append(ids, l.Instance.ID)
+	}
+	return strings.Join(ids, ", ")
+}

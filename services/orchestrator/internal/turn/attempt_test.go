@@ -1,0 +1,180 @@
+package turn
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// failing is a step whose worker could not go on with it.
+func failing(mode failure.Mode) func(*step) error {
+	return func(s *step) error {
+		return s.result(&troupev1.StepResult{Failure: failure.ToProto(failure.New(mode, "test", "it stopped"))})
+	}
+}
+
+// of are the events of an agent.
+func of(agent string, events []*troupev1.Event) []*troupev1.Event {
+	return slices.DeleteFunc(slices.Clone(events), func(e *troupev1.Event) bool { return e.GetAgent() != agent })
+}
+
+// A step that its worker does not bring to an end goes to another, under a higher epoch;
+// the client sees what became of the first attempt, and the answer (guarantees F1, F2).
+func TestTurn_AStepThatIsLostGoesToAnotherInstance(t *testing.T) {
+	for name, c := range map[string]struct {
+		lose func(*step) error
+		mode troupev1.FailureMode
+	}{
+		"broken off": {(*step).vanish, troupev1.FailureMode_FAILURE_MODE_SYSTEM_NETWORK},
+		"no result":  {func(*step) error { return nil }, troupev1.FailureMode_FAILURE_MODE_AGENT_CONTRACT},
+		"drained":    {failing(failure.InstanceDraining), troupev1.FailureMode_FAILURE_MODE_INSTANCE_DRAINING},
+		"fenced":     {failing(failure.Fenced), troupev1.FailureMode_FAILURE_MODE_FENCED},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rig := newRig(t)
+			rig.join("research", 1)
+			rig.on("research", func(s *step) error {
+				rig.on("research", nil)
+				if err := s.event(&troupev1.Event{Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: "I am"}}}); err != nil {
+					return err
+				}
+				return c.lose(s)
+			})
+			runner := rig.runner(t, "one")
+			events := collect(t, runner, ask("s1", "r1"))
+			require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+			lines := strings.Join(story(of("research", events)), ", ")
+			require.Contains(t, lines, "execute part_reset research, execute step_started research, execute text_delta research, execute step_finished research")
+			var first, second string
+			for _, e := range of("research", events) {
+				switch {
+				case e.GetPartReset() != nil:
+					require.EqualValues(t, 1, e.GetAttempt(), "that of the attempt that was lost")
+					require.Equal(t, c.mode, e.GetPartReset().GetFailure().GetMode())
+					first = e.GetInstanceId()
+				case first != "":
+					require.EqualValues(t, 2, e.GetAttempt())
+					second = e.GetInstanceId()
+				default:
+					require.EqualValues(t, 1, e.GetAttempt())
+				}
+			}
+			require.ElementsMatch(t, []string{"research-1", "research-2"}, []string{first, second})
+
+			require.Equal(t, []string{"coordinator", "research", "research", "synthesis"}, rig.asked())
+			steps := rig.steps()
+			require.Equal(t, []int32{1, 1, 2, 1}, []int32{steps[0].GetAttempt(), steps[1].GetAttempt(), steps[2].GetAttempt(), steps[3].GetAttempt()})
+			require.Greater(t, steps[2].GetEpoch(), steps[1].GetEpoch())
+			require.Equal(t, steps[2].GetEpoch(), steps[3].GetEpoch())
+			require.Equal(t, steps[1].GetBaseSequence(), steps[2].GetBaseSequence())
+			require.Empty(t, cmp.Diff(said(steps[1]), said(steps[2])), "the same history")
+			require.Empty(t, cmp.Diff(stored(events), stored(collect(t, runner, ask("s1", "r1"))), protocmp.Transform()))
+		})
+	}
+}
+
+// A worker that comes back from the dead finds that it can write no more (guarantee F3).
+func TestTurn_AWorkerThatWasGivenUpCommitsNothing(t *testing.T) {
+	rig := newRig(t)
+	rig.join("synthesis", 1)
+	resurrected := make(chan error, 1)
+	release := make(chan struct{})
+	rig.on("synthesis", func(s *step) error {
+		rig.on("synthesis", nil)
+		s.worker.conns.cut()
+		<-release
+		_, err := s.store(func(r *troupev1.StepResult) { r.Text = "too late" })
+		resurrected <- err
+		return err
+	})
+	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+	close(release)
+	require.Equal(t, failure.Fenced, failure.ModeOf(receive(t, resurrected)))
+	require.Equal(t, "I am synthesis.", resultOf(events).GetText())
+	kept, err := rig.memory.LoadHistory(t.Context(), session.Ref{Session: "s1"}, 0, 10)
+	require.NoError(t, err)
+	require.Len(t, kept, 3, "the user, research and synthesis")
+}
+
+// What was committed before its worker was lost is not done again.
+func TestTurn_AStepThatWasCommittedIsNotRunAgain(t *testing.T) {
+	rig := newRig(t)
+	rig.join("research", 1)
+	rig.on("research", func(s *step) error {
+		if _, err := s.store(func(r *troupev1.StepResult) { r.Text = "It is committed." }); err != nil {
+			return err
+		}
+		return s.vanish()
+	})
+	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, []string{"coordinator", "research", "synthesis"}, rig.asked())
+	require.NotContains(t, story(of("research", events)), "execute part_reset research")
+	require.Equal(t, "research-", of("research", events)[0].GetInstanceId()[:9])
+	require.Equal(t, "It is committed.", rig.steps()[2].GetPrior()[1].GetText())
+	require.Greater(t, rig.steps()[2].GetEpoch(), rig.steps()[1].GetEpoch())
+}
+
+// A step that takes its workers down does not go through all of them (guarantee F22).
+func TestTurn_AStepThatIsLostThreeTimesFailsTheTurn(t *testing.T) {
+	rig := newRig(t)
+	rig.join("research", 3)
+	rig.on("research", (*step).vanish)
+	runner := rig.runner(t, "one")
+	events := collect(t, runner, ask("s1", "r1"))
+	result := resultOf(events)
+	require.Equal(t, failed, result.GetOutcome())
+	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_ATTEMPTS_EXHAUSTED, result.GetFailure().GetMode(), "%v", result)
+	require.Contains(t, result.GetFailure().GetMessage(), "step 2 of agent research was lost 3 times, each time with another instance; the last time: instance research-")
+	require.Len(t, strings.Split(result.GetFailure().GetFacts()["instances"], ", "), 3)
+	require.Equal(t, []string{"coordinator", "research", "research", "research"}, rig.asked())
+	require.Equal(t, session.Failed, rig.state(t, "s1"))
+
+	rig.on("research", nil)
+	require.Equal(t, completed, resultOf(collect(t, runner, ask("s1", "r2"))).GetOutcome())
+}
+
+// The turn may have been taken over while its worker was being lost: then it is left alone.
+func TestTurn_AnotherOrchestratorsTurnIsLeftAlone(t *testing.T) {
+	rig := newRig(t)
+	rig.join("research", 1)
+	first, second := rig.runner(t, "one"), rig.runner(t, "two")
+	working, lose := make(chan struct{}), make(chan struct{})
+	rig.on("research", func(s *step) error {
+		rig.on("research", nil)
+		close(working)
+		<-lose
+		return nil // without a result
+	})
+	left := make(chan error, 1)
+	go func() {
+		var last error
+		for _, err := range first.Orchestrate(t.Context(), ask("s1", "r1")) {
+			last = err
+		}
+		left <- last
+	}()
+	receive(t, working)
+	rig.leasesRunOut()
+	release := make(chan struct{})
+	rig.on("synthesis", func(s *step) error { <-release; return s.say("I am synthesis.") })
+	done := make(chan []*troupev1.Event, 1)
+	go func() { done <- collect(t, second, ask("s1", "r1")) }()
+	require.Eventually(t, func() bool { return len(rig.asked()) == 4 }, patience, time.Millisecond)
+	close(lose)
+	require.Equal(t, failure.TraceOrphaned, failure.ModeOf(receive(t, left)))
+	close(release)
+	require.Equal(t, completed, resultOf(receive(t, done)).GetOutcome())
+	require.Equal(t, []string{"coordinator", "research", "research", "synthesis"}, rig.asked())
+	require.EqualValues(t, 2, rig.steps()[2].GetAttempt(), "it may have a journal")
+	require.EqualValues(t, 1, rig.steps()[3].GetAttempt())
+}

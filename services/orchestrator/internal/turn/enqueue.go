@@ -1,0 +1,111 @@
+package turn
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+)
+
+// OnBusy is what becomes of a request while another turn of its session is open (guarantee
+// F14).
+type OnBusy int
+
+// The zero OnBusy is Reject.
+const (
+	Reject    OnBusy = iota // it fails with session_busy
+	Enqueue                 // it waits, first come first served
+	Interrupt               // it has the turn cancelled that is open, and comes before those that wait
+)
+
+// look is how often a request that waits for a turn of somebody else asks whether it is
+// over: nobody tells.
+const look = time.Second
+
+// enqueue opens the turn of a request, or finds it, when its session is free or as OnBusy
+// has it. It waits no longer than the turn may take, and only as long as its caller does.
+// Who does not wait does not overtake those who do.
+func (r *Runner) enqueue(ctx context.Context, req Request) (memory.Begun, error) {
+	if req.OnBusy == Reject && !r.seats.waiting(req.ref()) {
+		return r.begin(ctx, req)
+	}
+	if r.seats.waiting(req.ref()) {
+		if begun, err := r.find(ctx, req); begun.Found != "" || err != nil {
+			return begun, err
+		}
+		if req.OnBusy == Reject {
+			return memory.Begun{}, r.seats.busy(req.ref(), "other requests wait for the session already; ask with on_busy ENQUEUE to wait with them")
+		}
+	}
+	place, ok := r.seats.take(req.ref(), req.turnID(), req.OnBusy == Interrupt)
+	if !ok {
+		return memory.Begun{}, r.seats.busy(req.ref(), fmt.Sprintf("%d requests wait for the session already, and no more may; try again later", maxWaiting))
+	}
+	defer r.seats.leave(req.ref(), place)
+	return r.wait(ctx, req, place)
+}
+
+// find looks for the turn of a request while others wait for its session: one that is known
+// needs no place among them, unless it has to be taken over.
+func (r *Runner) find(ctx context.Context, req Request) (memory.Begun, error) {
+	flow, _, nobody := r.resolve(req.Target)
+	known := r.request(req, flow)
+	known.KnownOnly = true
+	begun, err := r.ask(ctx, known)
+	switch {
+	case failure.Is(err, failure.NotFound):
+		return memory.Begun{}, nobody
+	case err == nil && begun.Found == memory.FoundOpen && begun.LeaseLeft == 0:
+		return memory.Begun{}, nobody
+	}
+	return begun, err
+}
+
+// wait begins the turn of a request once its place is the first and the session is free.
+func (r *Runner) wait(ctx context.Context, req Request, p *place) (memory.Begun, error) {
+	within := cmp.Or(req.Timeout, r.Timeout)
+	patience := time.NewTimer(within)
+	defer patience.Stop()
+	tick := time.NewTicker(look)
+	defer tick.Stop()
+	for {
+		first, changed := r.seats.first(req.ref(), p)
+		var again <-chan time.Time
+		if first {
+			begun, err := r.begin(ctx, req)
+			if !failure.Is(err, failure.SessionBusy) {
+				return begun, err
+			}
+			r.seats.isBusy(req.ref(), err)
+			switch t := r.seats.driven(req.ref()); {
+			case t == nil:
+				again = tick.C
+			case req.OnBusy == Interrupt:
+				t.stopFor(failure.New(failure.UserCancelled, "turn", "another request of the session interrupted the turn"))
+			}
+		}
+		select {
+		case <-changed:
+		case <-again:
+		case <-patience.C:
+			return memory.Begun{}, r.seats.busy(req.ref(), fmt.Sprintf("the session was busy for the %s that the request may take; try again, or ask for a longer timeout", within))
+		case <-r.closing:
+			return memory.Begun{}, errStopping
+		case <-ctx.Done():
+			return memory.Begun{}, ctx.Err()
+		}
+	}
+}
+
+// fact is one of an error's; empty when there is none.
+func fact(err error, key string) string {
+	e, ok := errors.AsType[*failure.Error](err)
+	if !ok {
+		return ""
+	}
+	return e.Facts[key]
+}

@@ -1,0 +1,234 @@
+package turn
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/registry"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+const cancelledOutcome = troupev1.TurnOutcome_TURN_OUTCOME_CANCELLED
+
+// wanting is a request in session s1 that says what to do when it is busy.
+func wanting(requestID string, onBusy OnBusy) Request {
+	req := ask("s1", requestID)
+	req.OnBusy = onBusy
+	return req
+}
+
+// awaitLine returns when so many requests wait for session s1.
+func awaitLine(t *testing.T, r *Runner, length int) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		r.seats.mu.Lock()
+		defer r.seats.mu.Unlock()
+		at := r.seats.known[session.Ref{Session: "s1"}]
+		return at != nil && len(at.line) == length
+	}, patience, time.Millisecond)
+}
+
+// refusal is why a request was refused.
+func refusal(t *testing.T, r *Runner, req Request) error {
+	t.Helper()
+	for e, err := range r.Orchestrate(t.Context(), req) {
+		require.Nil(t, e)
+		require.Error(t, err)
+		return err
+	}
+	return nil
+}
+
+// Who waits is served in the order of arrival, and nobody overtakes (guarantee F14).
+func TestRunner_EnqueueIsFirstComeFirstServed(t *testing.T) {
+	rig := newRig(t)
+	runner := rig.runner(t, "one")
+	working, _, release := rig.held()
+	first := start(t, runner, ask("s1", "r0"))
+	receive(t, working)
+	var waiting []<-chan []*troupev1.Event
+	for n := range maxWaiting {
+		waiting = append(waiting, start(t, runner, wanting(fmt.Sprint("r", n+1), Enqueue)))
+		awaitLine(t, runner, n+1)
+	}
+	again := start(t, runner, wanting("r3", Enqueue)) // the same request has the same place
+
+	require.Eventually(t, func() bool { return fact(refusal(t, runner, wanting("more", Enqueue)), "trace_id") != "" }, patience, time.Millisecond)
+	err := refusal(t, runner, wanting("more", Enqueue))
+	require.Equal(t, failure.SessionBusy, failure.ModeOf(err), "%v", err)
+	require.ErrorContains(t, err, "8 requests wait for the session already")
+	err = refusal(t, runner, wanting("impatient", Reject))
+	require.Equal(t, failure.SessionBusy, failure.ModeOf(err), "%v", err)
+	require.Equal(t, session.TurnID(session.Ref{Session: "s1"}, "r0"), fact(err, "turn_id"))
+	known := start(t, runner, wanting("r0", Enqueue)) // one that runs needs no place
+
+	release()
+	require.EqualValues(t, 1, receive(t, first)[0].GetTurn())
+	require.EqualValues(t, 1, receive(t, known)[0].GetTurn())
+	for n, done := range waiting {
+		events := receive(t, done)
+		require.EqualValues(t, n+2, events[0].GetTurn())
+		require.Equal(t, completed, resultOf(events).GetOutcome())
+	}
+	require.EqualValues(t, 4, receive(t, again)[0].GetTurn())
+	require.Eventually(t, func() bool { return !runner.seats.waiting(session.Ref{Session: "s1"}) }, patience, time.Millisecond)
+}
+
+func TestRunner_EnqueueEndsWithItsTimeItsCallerAndItsRunner(t *testing.T) {
+	rig := newRig(t)
+	runner := rig.runner(t, "one")
+	working, _, release := rig.held()
+	defer release()
+	first := start(t, runner, ask("s1", "r0"))
+	receive(t, working)
+
+	hasty := wanting("hasty", Enqueue)
+	hasty.Timeout = 50 * time.Millisecond
+	err := refusal(t, runner, hasty)
+	require.Equal(t, failure.SessionBusy, failure.ModeOf(err), "%v", err)
+	require.ErrorContains(t, err, "the session was busy for the 50ms that the request may take")
+	require.NotEmpty(t, fact(err, "trace_id"))
+
+	ctx, leave := context.WithCancel(t.Context())
+	left := make(chan error, 1)
+	go func() {
+		for _, err := range runner.Orchestrate(ctx, wanting("gone", Enqueue)) {
+			left <- err
+		}
+	}()
+	awaitLine(t, runner, 1)
+	leave()
+	require.ErrorIs(t, receive(t, left), context.Canceled)
+	awaitLine(t, runner, 0)
+
+	for n, id := range []string{"next", "late"} { // the next may begin just before the runner closes
+		go func() {
+			for _, err := range runner.Orchestrate(t.Context(), wanting(id, Enqueue)) {
+				if id == "late" {
+					left <- err
+				}
+			}
+		}()
+		awaitLine(t, runner, n+1)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	runner.Close(ended)
+	require.ErrorContains(t, receive(t, left), "this orchestrator is stopping")
+	require.Equal(t, failed, resultOf(receive(t, first)).GetOutcome())
+	for _, id := range []string{"hasty", "gone", "late"} {
+		known := runner.request(ask("s1", id), runner.Workflows.All()[0])
+		known.KnownOnly = true
+		_, err := rig.memory.BeginTurn(t.Context(), known)
+		require.Equal(t, failure.NotFound, failure.ModeOf(err), "%s never began: %v", id, err)
+	}
+}
+
+// The open turn ends as cancelled, and the one that interrupts it comes next, before those
+// that wait.
+func TestRunner_InterruptCancelsTheOpenTurn(t *testing.T) {
+	rig := newRig(t)
+	runner := rig.runner(t, "one")
+	working, cancelled, release := rig.held()
+	defer release()
+	first := start(t, runner, ask("s1", "r0"))
+	receive(t, working)
+	patient := start(t, runner, wanting("patient", Enqueue))
+	awaitLine(t, runner, 1)
+
+	events := collect(t, runner, wanting("urgent", Interrupt))
+	require.EqualValues(t, 2, events[0].GetTurn())
+	require.Equal(t, completed, resultOf(events).GetOutcome())
+	events = receive(t, first)
+	require.Equal(t, cancelledOutcome, resultOf(events).GetOutcome())
+	require.Equal(t, troupev1.Stage_STAGE_CANCELLED, events[len(events)-1].GetStage())
+	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_USER_CANCELLED, resultOf(events).GetFailure().GetMode())
+	require.Contains(t, resultOf(events).GetFailure().GetMessage(), "another request of the session interrupted the turn")
+	receive(t, cancelled)
+	require.EqualValues(t, 3, receive(t, patient)[0].GetTurn())
+}
+
+// A turn that another orchestrator drives cannot be cancelled from here: its end is awaited.
+func TestRunner_InterruptWaitsForATurnOfSomebodyElse(t *testing.T) {
+	rig := newRig(t)
+	first, second := rig.runner(t, "one"), rig.runner(t, "two")
+	working, _, release := rig.held()
+	done := start(t, first, ask("s1", "r0"))
+	receive(t, working)
+	urgent := start(t, second, wanting("urgent", Interrupt))
+	awaitLine(t, second, 1)
+	release()
+	require.Equal(t, completed, resultOf(receive(t, done)).GetOutcome())
+	require.EqualValues(t, 2, receive(t, urgent)[0].GetTurn())
+}
+
+// A turn whose orchestrator is gone makes room when its lease has run out.
+func TestRunner_EnqueueTakesTheRoomOfATurnThatWasLeft(t *testing.T) {
+	rig := newRig(t)
+	runner := rig.runner(t, "one")
+	left := ask("s1", "r0")
+	_, err := rig.memory.BeginTurn(t.Context(), runner.request(left, runner.Workflows.All()[0]))
+	require.NoError(t, err)
+	next := start(t, runner, wanting("r1", Enqueue))
+	awaitLine(t, runner, 1)
+	rig.leasesRunOut()
+	require.EqualValues(t, 2, receive(t, next)[0].GetTurn())
+	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_SYSTEM_TIMEOUT, resultOf(collect(t, runner, left)).GetFailure().GetMode())
+}
+
+// Req: OC-5
+func TestRunner_CancelEndsTheTurnOfASession(t *testing.T) {
+	rig := newRig(t)
+	rig.wait = patience
+	runner := rig.runner(t, "one")
+	require.NoError(t, runner.Cancel(t.Context(), session.Ref{Session: "s1"}), "there is none")
+	cancel := func(first <-chan []*troupev1.Event) {
+		require.NoError(t, runner.Cancel(t.Context(), session.Ref{Session: "s1"}))
+		require.Equal(t, session.Ready, rig.state(t, "s1"), "it has ended when Cancel returns")
+		events := receive(t, first)
+		require.Equal(t, cancelledOutcome, resultOf(events).GetOutcome())
+		require.Equal(t, troupev1.Stage_STAGE_CANCELLED, events[len(events)-1].GetStage())
+	}
+	working, cancelled, release := rig.held()
+	defer release()
+	first := start(t, runner, ask("s1", "r0"))
+	receive(t, working)
+	cancel(first)
+	receive(t, cancelled) // the worker was told
+
+	key := registry.Key{Agent: "research", ID: "research-1"}
+	rig.roster.Apply(registry.Update{Delete: &key})
+	ran := len(rig.asked())
+	first = start(t, runner, ask("s1", "r1")) // nobody takes its second step
+	require.Eventually(t, func() bool { return len(rig.asked()) == ran+1 }, patience, time.Millisecond)
+	cancel(first)
+
+	rig.join("research", 1)
+	require.Equal(t, completed, resultOf(collect(t, runner, ask("s1", "r2"))).GetOutcome())
+	require.Eventually(t, func() bool { // nothing is kept of a session that is done
+		runner.seats.mu.Lock()
+		defer runner.seats.mu.Unlock()
+		return len(runner.seats.known) == 0
+	}, patience, time.Millisecond)
+}
+
+// A session is its user's.
+func TestRunner_ASessionHasAUser(t *testing.T) {
+	rig := newRig(t)
+	runner := rig.runner(t, "one")
+	mine := ask("s1", "r0")
+	mine.User = "ann"
+	require.Equal(t, completed, resultOf(collect(t, runner, mine)).GetOutcome())
+	theirs := ask("s1", "r1")
+	theirs.User = "bob"
+	require.Equal(t, failure.NotFound, failure.ModeOf(refusal(t, runner, theirs)))
+	s, err := rig.memory.GetSession(t.Context(), session.Ref{Session: "s1"})
+	require.NoError(t, err)
+	require.Equal(t, "ann", s.User)
+}

@@ -1,0 +1,88 @@
+package turn
+
+import (
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/pkg/wire"
+)
+
+// A turn belongs to its runner for a lease, which runs anew as long as the runner drives
+// it. Whoever asks for the turn after that takes it over.
+const (
+	lease   = 30 * time.Second
+	renewal = 10 * time.Second
+)
+
+// keep renews the lease until the work ends, and ends the work when the turn is no longer
+// this runner's. While the memory service is away it goes on trying: nobody else can have
+// the turn meanwhile.
+func (t *turn) keep(work context.Context, abort context.CancelCauseFunc) {
+	tick := time.NewTicker(t.renewal)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-work.Done():
+			return
+		}
+		err := t.renew(work)
+		switch {
+		case failure.Is(err, failure.TurnNotOpen):
+			return // by the commit of its last step, or to make room: whoever closes it is told
+		case failure.Is(err, failure.Fenced, failure.NotFound, failure.SessionDeleted):
+			abort(err)
+			return
+		case err != nil && work.Err() == nil:
+			t.log.Warn("lease not renewed", zap.String("trace", t.turn.Trace), zap.Error(err))
+		}
+	}
+}
+
+func (t *turn) renew(ctx context.Context) error {
+	t.holding.Lock()
+	defer t.holding.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, t.renewal)
+	defer cancel()
+	_, err := failure.Retry(ctx, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, t.Memory.RenewTurn(ctx, memory.Hold{Ref: t.req.ref(), TurnID: t.turn.ID, Epoch: t.turn.Epoch}, lease)
+	})
+	return err
+}
+
+// reclaim takes the turn back from an attempt that was lost: from here on its worker can
+// write no more (guarantee F1). It returns the result of the step when the worker had
+// committed it before.
+func (t *turn) reclaim(work context.Context, number int) (*troupev1.StepResult, error) {
+	t.holding.Lock()
+	defer t.holding.Unlock()
+	again := t.begin
+	again.LostEpoch = t.turn.Epoch
+	begun, err := failure.Retry(work, func(ctx context.Context) (memory.Begun, error) { return t.Memory.BeginTurn(ctx, again) })
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case begun.Found == memory.FoundOpen:
+		return nil, failure.New(failure.Fenced, "turn", "another orchestrator has taken the turn over")
+	case begun.Found == memory.FoundBegun:
+		t.turn.Epoch, t.turn.Attempt = begun.Turn.Epoch, begun.Turn.Attempt
+	case begun.Turn.Outcome == session.OutcomeFailed || begun.Turn.Outcome == session.OutcomeCancelled:
+		return nil, failure.New(failure.TurnNotOpen, "turn", "the turn was closed while it ran")
+	}
+	for _, r := range begun.Turn.Steps {
+		if r.Step == number {
+			return wire.ResultToProto(r), nil
+		}
+	}
+	if begun.Found == memory.FoundClosed {
+		return nil, failure.New(failure.TurnNotOpen, "turn", "the turn was closed while it ran")
+	}
+	return nil, nil
+}

@@ -1,0 +1,141 @@
+package turn
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// renewals is a memory service that tells of every renewal of a lease that it granted.
+type renewals struct {
+	memory.Turns
+	granted chan struct{}
+
+	mu   sync.Mutex
+	away error
+}
+
+func (r *renewals) RenewTurn(ctx context.Context, h memory.Hold, lease time.Duration) error {
+	r.mu.Lock()
+	away := r.away
+	r.mu.Unlock()
+	if away != nil {
+		return away
+	}
+	err := r.Turns.RenewTurn(ctx, h, lease)
+	if err == nil {
+		select {
+		case r.granted <- struct{}{}:
+		default:
+		}
+	}
+	return err
+}
+
+func (r *renewals) set(away error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.away = away
+}
+
+// hasty is a runner that renews leases often.
+func (r *rig) hasty(t *testing.T, owner string) (*Runner, *renewals) {
+	t.Helper()
+	runner := r.runner(t, owner)
+	watched := &renewals{Turns: runner.Memory, granted: make(chan struct{})}
+	runner.Memory, runner.renewal = watched, 10*time.Millisecond
+	return runner, watched
+}
+
+// held has research work until release, and tells when its step was cancelled.
+func (r *rig) held() (working, cancelled chan struct{}, release func()) {
+	working, cancelled = make(chan struct{}), make(chan struct{})
+	released := make(chan struct{})
+	r.on("research", func(s *step) error {
+		r.on("research", nil)
+		close(working)
+		select {
+		case <-released:
+			return s.say("I am research.")
+		case <-s.stream.Context().Done():
+			close(cancelled)
+			return s.stream.Context().Err()
+		}
+	})
+	return working, cancelled, sync.OnceFunc(func() { close(released) })
+}
+
+// start carries a request to its end in the background.
+func start(t *testing.T, r *Runner, req Request) <-chan []*troupev1.Event {
+	t.Helper()
+	done := make(chan []*troupev1.Event, 1)
+	go func() { done <- collect(t, r, req) }()
+	return done
+}
+
+// A turn may take much longer than its lease.
+func TestTurn_KeepsItsLeaseAsLongAsItIsDriven(t *testing.T) {
+	rig := newRig(t)
+	runner, memory := rig.hasty(t, "one")
+	working, _, release := rig.held()
+	done := start(t, runner, ask("s1", "r1"))
+	receive(t, working)
+	for range 5 {
+		rig.ahead.Add(int64(lease) * 2 / 3)
+		receive(t, memory.granted)
+		receive(t, memory.granted) // which began behind the first
+	}
+	begun, err := rig.memory.BeginTurn(t.Context(), runner.request(ask("s1", "r1"), runner.Workflows.All()[0]))
+	require.NoError(t, err)
+	require.Positive(t, begun.LeaseLeft, "nobody can take it over")
+	release()
+	require.Equal(t, completed, resultOf(receive(t, done)).GetOutcome())
+	require.Len(t, rig.asked(), 3)
+}
+
+// Who finds that the turn is another's gives it up at once, and ends its step.
+func TestTurn_StopsWhenItWasTakenOver(t *testing.T) {
+	rig := newRig(t)
+	first, memory := rig.hasty(t, "one")
+	working, cancelled, release := rig.held()
+	defer release()
+	left := make(chan error, 1)
+	go func() {
+		var last error
+		for _, err := range first.Orchestrate(t.Context(), ask("s1", "r1")) {
+			last = err
+		}
+		left <- last
+	}()
+	receive(t, working)
+	memory.set(failure.New(failure.SystemNetwork, "test", "away"))
+	rig.leasesRunOut()
+	events := collect(t, rig.runner(t, "two"), ask("s1", "r1"))
+	require.Equal(t, completed, resultOf(events).GetOutcome())
+	memory.set(nil)
+	require.Equal(t, failure.TraceOrphaned, failure.ModeOf(receive(t, left)))
+	receive(t, cancelled)
+}
+
+// With its session a turn is gone; whoever watches it is told.
+func TestTurn_EndsWithItsSession(t *testing.T) {
+	rig := newRig(t)
+	runner, _ := rig.hasty(t, "one")
+	working, cancelled, release := rig.held()
+	defer release()
+	done := start(t, runner, ask("s1", "r1"))
+	receive(t, working)
+	require.NoError(t, rig.memory.DeleteSession(t.Context(), session.Ref{Session: "s1"}))
+	result := resultOf(receive(t, done))
+	require.Equal(t, failed, result.GetOutcome())
+	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_SESSION_DELETED, result.GetFailure().GetMode())
+	receive(t, cancelled)
+}
