@@ -39,6 +39,8 @@ const (
 	HookBehavior_HOOK_BEHAVIOR_SLOW HookBehavior = 4
 	// Fails the first time, and returns at once from then on.
 	HookBehavior_HOOK_BEHAVIOR_FAIL_ONCE HookBehavior = 5
+	// Fails the first two times, and returns at once from then on.
+	HookBehavior_HOOK_BEHAVIOR_FAIL_TWICE HookBehavior = 6
 )
 
 // Enum value maps for HookBehavior.
@@ -50,6 +52,7 @@ var (
 		3: "HOOK_BEHAVIOR_HANG",
 		4: "HOOK_BEHAVIOR_SLOW",
 		5: "HOOK_BEHAVIOR_FAIL_ONCE",
+		6: "HOOK_BEHAVIOR_FAIL_TWICE",
 	}
 	HookBehavior_value = map[string]int32{
 		"HOOK_BEHAVIOR_UNSPECIFIED": 0,
@@ -58,6 +61,7 @@ var (
 		"HOOK_BEHAVIOR_HANG":        3,
 		"HOOK_BEHAVIOR_SLOW":        4,
 		"HOOK_BEHAVIOR_FAIL_ONCE":   5,
+		"HOOK_BEHAVIOR_FAIL_TWICE":  6,
 	}
 )
 
@@ -99,7 +103,8 @@ type MakeInstanceRequest struct {
 	Shutdown HookBehavior `protobuf:"varint,3,opt,name=shutdown,proto3,enum=troupe.v1.HookBehavior" json:"shutdown,omitempty"`
 	// startup_timeout bounds the startup, all tries together. Absent: 30 seconds.
 	StartupTimeout *durationpb.Duration `protobuf:"bytes,4,opt,name=startup_timeout,json=startupTimeout,proto3" json:"startup_timeout,omitempty"`
-	// max_retries is how often a failed startup is tried again, 0 to 10.
+	// max_retries is how often a failed startup is tried again, 0 to 10. The shutdown hook
+	// runs after each try that failed; when it fails too, there is no other try.
 	MaxRetries int32 `protobuf:"varint,5,opt,name=max_retries,json=maxRetries,proto3" json:"max_retries,omitempty"`
 	// keep_failed leaves an instance whose startup failed in INITIALIZING until a Shutdown,
 	// instead of ending it (cleanup_on_error = false).
@@ -361,14 +366,15 @@ const file_troupe_v1_conformance_proto_rawDesc = "" +
 	"\x13DropInstanceRequest\x12\x1f\n" +
 	"\vinstance_id\x18\x01 \x01(\tR\n" +
 	"instanceId\"\x16\n" +
-	"\x14DropInstanceResponse*\xab\x01\n" +
+	"\x14DropInstanceResponse*\xc9\x01\n" +
 	"\fHookBehavior\x12\x1d\n" +
 	"\x19HOOK_BEHAVIOR_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12HOOK_BEHAVIOR_FAIL\x10\x01\x12\x17\n" +
 	"\x13HOOK_BEHAVIOR_PANIC\x10\x02\x12\x16\n" +
 	"\x12HOOK_BEHAVIOR_HANG\x10\x03\x12\x16\n" +
 	"\x12HOOK_BEHAVIOR_SLOW\x10\x04\x12\x1b\n" +
-	"\x17HOOK_BEHAVIOR_FAIL_ONCE\x10\x052\xb6\x01\n" +
+	"\x17HOOK_BEHAVIOR_FAIL_ONCE\x10\x05\x12\x1c\n" +
+	"\x18HOOK_BEHAVIOR_FAIL_TWICE\x10\x062\xb6\x01\n" +
 	"\x12ConformanceService\x12O\n" +
 	"\fMakeInstance\x12\x1e.troupe.v1.MakeInstanceRequest\x1a\x1f.troupe.v1.MakeInstanceResponse\x12O\n" +
 	"\fDropInstance\x12\x1e.troupe.v1.DropInstanceRequest\x1a\x1f.troupe.v1.DropInstanceResponseB\x9f\x01\n" +

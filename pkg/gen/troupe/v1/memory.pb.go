@@ -902,7 +902,8 @@ type CommitStepRequest struct {
 	Messages []*Message `protobuf:"bytes,5,rep,name=messages,proto3" json:"messages,omitempty"`
 	// result is stored with the turn; its step number is the key of the commit.
 	Result *StepResult `protobuf:"bytes,6,opt,name=result,proto3" json:"result,omitempty"`
-	// outcome closes the turn: COMPLETED or INPUT_REQUIRED; unspecified leaves it open.
+	// outcome closes the turn: COMPLETED, INPUT_REQUIRED or AUTH_REQUIRED; unspecified leaves
+	// it open.
 	Outcome TurnOutcome `protobuf:"varint,7,opt,name=outcome,proto3,enum=troupe.v1.TurnOutcome" json:"outcome,omitempty"`
 	// state are changes of state; keys of all scopes may be mixed. Those of the session are
 	// applied with the commit; those of app: and user: right after it, exactly once. A value

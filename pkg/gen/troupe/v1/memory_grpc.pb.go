@@ -77,7 +77,8 @@ type MemoryServiceClient interface {
 	// CommitStep makes the messages of one step visible, applies its changes of state and
 	// stores its result, all or nothing; the last step closes the turn in the same write.
 	// Repeating the same commit is OK. Fails with FENCED, TURN_NOT_OPEN, BASE_MISMATCH,
-	// SESSION_FULL, or NOT_FOUND.
+	// SESSION_FULL, NOT_FOUND; for its state with STATE_VIOLATION, USER_INVALID_INPUT, or
+	// RESOURCE_QUOTA when that of the session is full.
 	CommitStep(ctx context.Context, in *CommitStepRequest, opts ...grpc.CallOption) (*CommitStepResponse, error)
 	// FailTurn closes a turn without an answer. What its running step had said so far becomes
 	// a message that is marked partial. A turn that is closed already stays as it is and is
@@ -95,8 +96,8 @@ type MemoryServiceClient interface {
 	// has nothing to change is OK. Fails with SESSION_BUSY when a turn is open and the verb
 	// is PAUSE or CLOSE, REVISION_MISMATCH, NOT_FOUND.
 	UpdateSession(ctx context.Context, in *UpdateSessionRequest, opts ...grpc.CallOption) (*UpdateSessionResponse, error)
-	// CompactSession replaces the oldest messages by a summary. System messages are kept, and
-	// a tool call is never parted from its result. Fails with SESSION_BUSY while a turn is
+	// CompactSession replaces the oldest messages by a summary. A tool call is never parted
+	// from its result. Fails with SESSION_BUSY while a turn is
 	// open, NOT_FOUND.
 	CompactSession(ctx context.Context, in *MemoryServiceCompactSessionRequest, opts ...grpc.CallOption) (*MemoryServiceCompactSessionResponse, error)
 	// ClearSession removes the messages, the summary, the state and the artifacts of a
@@ -399,7 +400,8 @@ type MemoryServiceServer interface {
 	// CommitStep makes the messages of one step visible, applies its changes of state and
 	// stores its result, all or nothing; the last step closes the turn in the same write.
 	// Repeating the same commit is OK. Fails with FENCED, TURN_NOT_OPEN, BASE_MISMATCH,
-	// SESSION_FULL, or NOT_FOUND.
+	// SESSION_FULL, NOT_FOUND; for its state with STATE_VIOLATION, USER_INVALID_INPUT, or
+	// RESOURCE_QUOTA when that of the session is full.
 	CommitStep(context.Context, *CommitStepRequest) (*CommitStepResponse, error)
 	// FailTurn closes a turn without an answer. What its running step had said so far becomes
 	// a message that is marked partial. A turn that is closed already stays as it is and is
@@ -417,8 +419,8 @@ type MemoryServiceServer interface {
 	// has nothing to change is OK. Fails with SESSION_BUSY when a turn is open and the verb
 	// is PAUSE or CLOSE, REVISION_MISMATCH, NOT_FOUND.
 	UpdateSession(context.Context, *UpdateSessionRequest) (*UpdateSessionResponse, error)
-	// CompactSession replaces the oldest messages by a summary. System messages are kept, and
-	// a tool call is never parted from its result. Fails with SESSION_BUSY while a turn is
+	// CompactSession replaces the oldest messages by a summary. A tool call is never parted
+	// from its result. Fails with SESSION_BUSY while a turn is
 	// open, NOT_FOUND.
 	CompactSession(context.Context, *MemoryServiceCompactSessionRequest) (*MemoryServiceCompactSessionResponse, error)
 	// ClearSession removes the messages, the summary, the state and the artifacts of a
