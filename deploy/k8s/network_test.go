@@ -14,7 +14,7 @@ import (
 func TestNetwork_LetsThroughTheseAndNoOthers(t *testing.T) {
 	want := []string{
 		"orchestrator -> memory:7401", "orchestrator -> redis:6379", "orchestrator -> etcd:2379",
-		"memory -> redis:6379",
+		"memory -> redis:6379", "memory -> etcd:2379",
 	}
 	for _, agent := range []string{"coordinator", "clarification", "research", "synthesis"} {
 		want = append(want, "orchestrator -> worker-"+agent+":7402",

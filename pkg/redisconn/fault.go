@@ -11,9 +11,10 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// unavailable are the beginnings of replies by which Redis says that it cannot serve now.
+// unavailable are the beginnings of replies by which Redis says that it cannot serve now,
+// behind an ERR.
 var unavailable = []string{
-	"LOADING", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "MOVED", "ASK", "NOREPLICAS", "BUSY", "ERR max number of clients",
+	"LOADING", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "MOVED", "ASK", "NOREPLICAS", "BUSY", "max number of clients",
 }
 
 // credentials are the beginnings of replies by which Redis says that it does not know the

@@ -33,9 +33,10 @@ type Config struct {
 	// Met, if set, is called on each new connection before it is used, and may speak on it.
 	// Its error ends the connection.
 	Met func(ctx context.Context, conn *redis.Conn) error
-	// Replicas is how many must have a write before it is acknowledged, within 200 ms. Then
-	// transactions cannot be used.
-	Replicas int
+	// Replicas is how many must have a write before it is acknowledged, and ReplicaTime how
+	// long they may take; 0: 200 ms. With replicas transactions cannot be used.
+	Replicas    int
+	ReplicaTime time.Duration
 }
 
 // Conn is a client of one Redis or Redis Cluster. It connects when first used, and
@@ -112,7 +113,7 @@ func newCluster(cfg Config) (*Conn, error) {
 func (cfg Config) node(o *redis.Options) *redis.Client {
 	client := redis.NewClient(o)
 	if cfg.Replicas > 0 {
-		client.AddHook(replicated{client, cfg.Replicas})
+		client.AddHook(replicated{client, cfg.Replicas, cmp.Or(cfg.ReplicaTime, replicaTime)})
 	}
 	return client
 }

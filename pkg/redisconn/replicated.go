@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// replicaTime is how long replicas may take to have a write.
+// replicaTime is the default of Config.ReplicaTime.
 const replicaTime = 200 * time.Millisecond
 
 // errNotReplicated is that of a write which happened, and of which too few replicas know.
@@ -27,6 +27,7 @@ var reads = map[string]bool{
 type replicated struct {
 	node     *redis.Client
 	replicas int
+	wait     time.Duration
 }
 
 // DialHook implements redis.Hook.
@@ -60,7 +61,7 @@ func (r replicated) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 		if cmds[0].Name() == "multi" {
 			return errors.New("redis: a transaction cannot wait for replicas; use a script")
 		}
-		confirmed := redis.NewIntCmd(ctx, "wait", r.replicas, replicaTime.Milliseconds())
+		confirmed := redis.NewIntCmd(ctx, "wait", r.replicas, r.wait.Milliseconds())
 		if err := next(ctx, append(cmds[:len(cmds):len(cmds)], confirmed)); err != nil {
 			return err
 		}

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/redisconn"
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/test/redistest"
 )
@@ -62,6 +64,14 @@ func TestStore_RepliesOfRedis(t *testing.T) {
 		"LOADING Redis is loading the dataset in memory":          failure.SystemNetwork,
 		"READONLY You can't write against a read only replica.":   failure.SystemNetwork,
 		"CLUSTERDOWN The cluster is down":                         failure.SystemNetwork,
+		"MASTERDOWN Link with MASTER is down":                     failure.SystemNetwork,
+		"TRYAGAIN Multiple keys request during rehashing of slot": failure.SystemNetwork,
+		"MOVED 7 127.0.0.1:1":                                     failure.SystemNetwork,
+		"ASK 7 127.0.0.1:1":                                       failure.SystemNetwork,
+		"NOREPLICAS Not enough good replicas to write.":           failure.SystemNetwork,
+		"ERR max number of clients reached":                       failure.SystemNetwork,
+		"WRONGPASS invalid username-password pair":                failure.Unknown,
+		"NOAUTH Authentication required.":                         failure.Unknown,
 		"BUSY Redis is busy running a script.":                    failure.SystemNetwork,
 		"OOM command not allowed when used memory > 'maxmemory'.": failure.ResourceMemory,
 		"MISCONF Errors writing to the AOF file":                  failure.SystemDisk,
@@ -112,12 +122,16 @@ func TestStore_DurableNamesTheSetting(t *testing.T) {
 		"--appendonly no":                   "set appendonly yes",
 		"--appendfsync everysec":            "set appendfsync always",
 		"--no-appendfsync-on-rewrite yes":   "set no-appendfsync-on-rewrite no",
+		"--maxmemory-policy allkeys-lru":    "set maxmemory-policy noeviction",
+		"--rename-command INFO forbidden":   "does not say its version",
 		"--rename-command CONFIG forbidden": "does not say how it persists",
 	} {
 		t.Run(flags, func(t *testing.T) {
 			t.Parallel()
 			s := openStore(t, "redis://"+redistest.New(t, strings.Fields(flags)...).Addr)
-			require.ErrorContains(t, s.Durable(t.Context()), want)
+			err := s.Durable(t.Context())
+			require.ErrorContains(t, err, want)
+			require.Equal(t, strings.Contains(want, "say"), errors.Is(err, redisconn.ErrUntold))
 		})
 	}
 }

@@ -20,10 +20,10 @@
 //	                     are still to be applied: <turn>/<step> a troupe.v1.UpdateStateRequest
 //	m:{T/S}:state        hash of a scope: rev, bytes, keys, v:<key>
 //	m:{T/S}:reqs         zset of the latest 1,000 request ids of the scope
-//	m:{T/S}:arts         hash: v:<name>\x00<version> digest, time and a troupe.v1.Artifact,
-//	                     and n:<name> the last version that there was
-//	m:{T/S}:blob:<sha>   hash of a content: size, stored, hash (of the bytes so far), refs,
-//	                     until; and its bytes in m:{T/S}:blob:<sha>:<n>, 512 KiB each
+//	m:{T/S}:arts         hash: v:<name>\x00<version> digest, size, time and a
+//	                     troupe.v1.Artifact; n:<name> the last version that there was
+//	m:{T/S}:blob:<sha>-<size>  hash of a content: stored, hash (of the bytes so far), refs,
+//	                     until; and its bytes in m:{T/S}:blob:<sha>-<size>:<n>, 512 KiB each
 //
 // Elsewhere are the scopes that sessions share, m:{T/u/U} and m:{T} with :state and :reqs,
 // and :settled, the changes that commits left for them; and where sessions are found,
@@ -96,6 +96,8 @@ type Config struct {
 	// Durability is what an acknowledged write survives; empty is redisconn.D1. In D2 each
 	// write waits for a replica, and fails when that has not got it in time.
 	Durability redisconn.Class
+	// ReplicaTime is how long a replica may take to have a write; 0: 200 ms.
+	ReplicaTime time.Duration
 	// MaxMessages and MaxBytes of a session; 0 means session.MaxMessages, session.MaxBytes.
 	MaxMessages, MaxBytes int64
 	// Generation of the data: epochs are at least generation · 2³², so that data that went
@@ -118,7 +120,7 @@ func New(cfg Config) (*Store, error) {
 	cfg.Durability = cmp.Or(cfg.Durability, redisconn.D1)
 	link := redisconn.Config{URL: cfg.URL, Security: cfg.Security}
 	if cfg.Durability == redisconn.D2 {
-		link.Replicas = 1
+		link.Replicas, link.ReplicaTime = 1, cfg.ReplicaTime
 	}
 	if cfg.Met != nil {
 		link.Met = introduced(cfg.Met)

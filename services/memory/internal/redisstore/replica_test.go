@@ -6,6 +6,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -19,14 +20,15 @@ import (
 )
 
 // replicated is a store of class D2, and the replica that has its writes.
-func replicated(t *testing.T, flags ...string) (*Store, *redistest.Server) {
+func replicated(t *testing.T, patience time.Duration, flags ...string) (*Store, *redistest.Server) {
 	t.Helper()
 	master := redistest.New(t, append(flags, "--repl-diskless-sync-delay", "0")...)
 	host, port, err := net.SplitHostPort(master.Addr)
 	require.NoError(t, err)
-	replica := redistest.New(t, "--replicaof", host+" "+port)
+	// A log of its own would be written by a process of its own, which outlives a kill.
+	replica := redistest.New(t, "--replicaof", host+" "+port, "--appendonly", "no")
 	s, err := New(Config{
-		URL: "redis://" + master.Addr, Durability: redisconn.D2,
+		URL: "redis://" + master.Addr, Durability: redisconn.D2, ReplicaTime: patience,
 		MaxMessages: memorytest.MaxMessages, MaxBytes: memorytest.MaxBytes,
 	})
 	require.NoError(t, err)
@@ -41,19 +43,19 @@ func replicated(t *testing.T, flags ...string) (*Store, *redistest.Server) {
 }
 
 func TestStore_OnRedisWithReplica(t *testing.T) {
-	s, _ := replicated(t, "--min-replicas-to-write", "1")
+	s, _ := replicated(t, 10*time.Second, "--min-replicas-to-write", "1")
 	require.NoError(t, s.Durable(t.Context()))
 	memorytest.Run(t, func(*testing.T) memory.Store { return s })
 }
 
 func TestStore_ReplicatedClassAsksForReplicas(t *testing.T) {
-	s, _ := replicated(t)
+	s, _ := replicated(t, 0)
 	require.ErrorContains(t, s.Durable(t.Context()), "set min-replicas-to-write 1")
 }
 
 // What is acknowledged in class D2 is on the replica, and what is not may be repeated.
 func TestStore_WritesWaitForTheReplica(t *testing.T) {
-	s, replica := replicated(t)
+	s, replica := replicated(t, time.Second)
 	b := ask("s1", "t1")
 	begun, err := s.BeginTurn(t.Context(), b)
 	require.NoError(t, err)
@@ -61,6 +63,8 @@ func TestStore_WritesWaitForTheReplica(t *testing.T) {
 	found, err := copied.GetSession(t.Context(), b.Ref)
 	require.NoError(t, err)
 	require.Equal(t, session.Busy, found.State)
+	_, err = copied.BeginTurn(t.Context(), ask("s2", "t1"))
+	require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "a replica takes no writes: %v", err)
 
 	replica.Kill()
 	_, err = s.CommitStep(t.Context(), answer(b, begun.Turn))
@@ -83,7 +87,7 @@ func TestStore_WritesWaitForTheReplica(t *testing.T) {
 }
 
 func TestStore_WithoutReplicasRedisRefusesWrites(t *testing.T) {
-	s, replica := replicated(t, "--min-replicas-to-write", "1", "--min-replicas-max-lag", "1")
+	s, replica := replicated(t, 0, "--min-replicas-to-write", "1", "--min-replicas-max-lag", "1")
 	replica.Kill()
 	eventually(t, func(ctx context.Context) bool {
 		_, err := s.BeginTurn(ctx, ask(rand.Text(), "t1"))

@@ -10,13 +10,10 @@ local changes = 18 -- of the session's state; ARGV[17] is where they end
 local last_change = tonumber(ARGV[17])
 local first = last_change + 1 -- the bodies of the messages go from here to the end
 
-local bar = barred()
-if bar then return bar end
-local was = redis.call('HMGET', KEYS[3], 'epoch', 'sha' .. step)
-if was[2] == sha and was[1] == epoch then return {'ok'} end
-local refusal, turn = held(epoch, 'number', 'steps')
+local refusal, turn = held(epoch, 'number', 'steps', 'epoch', 'sha' .. step)
+if turn and turn[5] == sha and turn[4] == epoch then return {'ok'} end
 if refusal then return refusal end
-if was[2] then return {'step_committed'} end
+if turn[5] then return {'step_committed'} end
 local meta = redis.call('HMGET', KEYS[1], 'seq', 'count', 'bytes', 'user')
 if meta[1] ~= base then return {'base_mismatch', meta[1]} end
 local seq, count, bytes = tonumber(meta[1]), tonumber(meta[2]), tonumber(meta[3])

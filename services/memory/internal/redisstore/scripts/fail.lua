@@ -4,11 +4,8 @@ local epoch, outcome, failure, state, retention = ARGV[1], ARGV[2], ARGV[3], ARG
 local max_messages, max_bytes = tonumber(ARGV[6]), tonumber(ARGV[7])
 local step, said, size = ARGV[8], ARGV[9], tonumber(ARGV[10]) -- what the step had said so far; empty: nothing
 
-local bar = barred()
-if bar then return bar end
-local known = redis.call('HGET', KEYS[3], 'outcome')
-if known and known ~= '' then return {'closed', redis.call('HGETALL', KEYS[3])} end
 local refusal, turn = held(epoch, 'number', 'sha' .. step)
+if turn and turn[1] and turn[1] ~= '' then return {'closed', redis.call('HGETALL', KEYS[3])} end
 if refusal then return refusal end
 
 local meta = redis.call('HMGET', KEYS[1], 'seq', 'count', 'bytes')
