@@ -46,6 +46,7 @@ func (s server) told(err error) error {
 type ask struct {
 	server    `embed:""`
 	Session   string        `help:"Conversation to go on with. Empty: a new one." placeholder:"ID"`
+	User      string        `help:"Whose conversation it is. The first turn decides; another user's is not found." placeholder:"ID"`
 	RequestID string        `help:"Makes the call repeatable: the same id gets the same turn." placeholder:"ID"`
 	Target    string        `help:"Workflow or agent that shall answer. Empty: the default workflow." placeholder:"NAME"`
 	Timeout   time.Duration `help:"Time that the turn may take. 0: the orchestrator's default." default:"0"`
@@ -67,7 +68,7 @@ func (a *ask) Run(ctx context.Context, term terminal) error {
 	defer func() { _ = conn.Close() }()
 	req := &troupev1.OrchestrateRequest{
 		Input:     &troupev1.OrchestrateRequest_Text{Text: strings.Join(a.Text, " ")},
-		SessionId: a.Session, RequestId: a.RequestID, Target: a.Target,
+		SessionId: a.Session, UserId: a.User, RequestId: a.RequestID, Target: a.Target,
 	}
 	if a.Timeout != 0 {
 		req.Timeout = durationpb.New(a.Timeout)

@@ -15,6 +15,7 @@ import (
 
 type describe struct {
 	Instance describeInstance `cmd:"" help:"An instance, as the registry and as its worker know it."`
+	Session  describeSession  `cmd:"" help:"A conversation: its state, what it holds and what it remembers."`
 }
 
 type describeInstance struct {

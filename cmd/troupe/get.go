@@ -21,7 +21,10 @@ type get struct {
 	Agents    getAgents    `cmd:"" help:"Agents, with how many of their instances are ready."`
 	Instances getInstances `cmd:"" help:"Registered instances."`
 	Traces    getTraces    `cmd:"" help:"The latest traces."`
+	Sessions  getSessions  `cmd:"" help:"The latest conversations."`
 	Session   getSession   `cmd:"" help:"A conversation with its messages."`
+	Artifacts getArtifacts `cmd:"" help:"What the turns of a conversation made."`
+	Artifact  getArtifact  `cmd:"" help:"The content of an artifact."`
 }
 
 // query is part of every get command.
@@ -171,11 +174,7 @@ func (g *getSession) Run(ctx context.Context, term terminal) error {
 		fmt.Fprintf(w, "session\t%s\nstate\t%s\nturns\t%d\nmessages\t%d (%d bytes)\nlast activity\t%s ago\nlast trace\t%s\n\n",
 			s.GetSessionId(), wire.SessionFromProto(s).State, s.GetTurns(), s.GetMessages(), s.GetBytes(), ago(s.GetLastActivity()), s.GetLastTraceId())
 		for _, m := range wire.MessagesFromProto(messages) {
-			who := m.Author
-			if m.Role == conversation.RoleUser {
-				who = "user"
-			}
-			fmt.Fprintf(w, "%d  turn %d  %s:\n%s\n\n", m.Sequence, m.Turn, who, strings.TrimSpace(m.Text))
+			fmt.Fprintf(w, "%d  turn %d  %s:\n%s\n\n", m.Sequence, m.Turn, speaker(m), strings.TrimSpace(m.Text))
 		}
 	})
 }

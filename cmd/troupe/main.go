@@ -22,6 +22,9 @@ type cli struct {
 	Get         get              `cmd:"" help:"Show what is in the mesh."`
 	Watch       watch            `cmd:"" help:"Show the events of a trace, and go on live."`
 	Describe    describe         `cmd:"" help:"Show one thing of the mesh in full."`
+	Delete      remove           `cmd:"" help:"Remove something from the mesh for good."`
+	Search      search           `cmd:"" help:"Find messages in the conversations of a user."`
+	Session     tend             `cmd:"" help:"Pause, resume, compact or clear a conversation."`
 	Pause       pause            `cmd:"" help:"Keep steps away from an agent, without stopping it."`
 	Resume      resume           `cmd:"" help:"Let a paused agent take steps again."`
 	Drain       drain            `cmd:"" help:"Let an instance finish its steps and end."`

@@ -16,6 +16,10 @@ import (
 	"github.com/troupe-dev/troupe/pkg/wire"
 )
 
+// verbTime is what the registry and the workers may take beyond the time for running steps,
+// and to take back what failed.
+const verbTime = 20 * time.Second
+
 type pause struct {
 	query  `embed:""`
 	Agent  string        `arg:"" help:"Name of the agent."`
@@ -31,7 +35,7 @@ func (pause) Help() string {
 // Run pauses the agent.
 func (p *pause) Run(ctx context.Context, term terminal) error {
 	var resp *troupev1.PauseAgentResponse
-	err := p.within(ctx, p.Within+queryTime, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
+	err := p.within(ctx, p.Within+verbTime, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
 		resp, err = c.PauseAgent(ctx, &troupev1.PauseAgentRequest{Agent: p.Agent, Reason: p.Reason, Within: durationpb.New(p.Within)})
 		return resp, err
 	}, func(w *tabwriter.Writer) { outcomes(w, resp.GetInstances()) })
@@ -47,7 +51,7 @@ type resume struct {
 // Run resumes the agent.
 func (r *resume) Run(ctx context.Context, term terminal) error {
 	var resp *troupev1.ResumeAgentResponse
-	err := r.run(ctx, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
+	err := r.within(ctx, verbTime, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
 		resp, err = c.ResumeAgent(ctx, &troupev1.ResumeAgentRequest{Agent: r.Agent, Reason: r.Reason})
 		return resp, err
 	}, func(w *tabwriter.Writer) { outcomes(w, resp.GetInstances()) })

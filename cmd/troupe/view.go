@@ -56,6 +56,8 @@ func (v *view) event(e *troupev1.Event) {
 		v.line("          tool %s", v.paint(dim, toolEnd(p.ToolCallFinished)))
 	case *troupev1.Event_TextDelta:
 		v.text(p.TextDelta.GetText())
+	case *troupev1.Event_PartReset:
+		v.line("%-9s attempt %d was lost: %s; what it said is void", v.paint(red, "reset"), e.GetAttempt(), p.PartReset.GetFailure().GetMessage())
 	case *troupev1.Event_Warning:
 		v.line("%-9s %s", v.paint(red, "warning"), p.Warning.GetMessage())
 	case *troupev1.Event_StepFinished:

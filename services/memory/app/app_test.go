@@ -149,13 +149,13 @@ func TestApp_ReadinessFollowsRedis(t *testing.T) {
 func TestApp_IsNotReadyWhenRedisIsNotDurable(t *testing.T) {
 	server := redistest.New(t, "--appendfsync", "everysec")
 	r := run(t, "redis://"+server.Addr)
+	said := func() []observer.LoggedEntry { return r.logs.FilterMessage("waiting for a dependency").All() }
+	require.Eventually(t, func() bool { return len(said()) == 1 }, 20*time.Second, 5*time.Millisecond)
+	require.Contains(t, said()[0].ContextMap()["error"], "--durability: ")
+	require.Contains(t, said()[0].ContextMap()["error"], "set appendfsync always, or ask for less than D1")
 	r.becomes(t, healthpb.HealthCheckResponse_NOT_SERVING)
 	_, err := begin(t.Context(), r, "s1")
 	require.NoError(t, err, "it is a word that is not kept, and no reason to fail who calls")
-	lines := r.logs.FilterMessage("waiting for a dependency").All()
-	require.Len(t, lines, 1)
-	require.Contains(t, lines[0].ContextMap()["error"], "--durability: ")
-	require.Contains(t, lines[0].ContextMap()["error"], "set appendfsync always, or ask for less than D1")
 
 	// Whoever mends it need not restart the service.
 	node := redis.NewClient(&redis.Options{Addr: server.Addr, DisableIdentity: true})
@@ -183,10 +183,10 @@ func TestApp_WarnsWhenRedisDoesNotTell(t *testing.T) {
 func TestApp_AsksForReplicas(t *testing.T) {
 	server := redistest.New(t)
 	r := run(t, "redis://"+server.Addr, func(cfg *Config) { cfg.Durability = "D2" })
+	said := func() []observer.LoggedEntry { return r.logs.FilterMessage("waiting for a dependency").All() }
+	require.Eventually(t, func() bool { return len(said()) == 1 }, 20*time.Second, 5*time.Millisecond)
+	require.Contains(t, said()[0].ContextMap()["error"], "set min-replicas-to-write 1")
 	r.becomes(t, healthpb.HealthCheckResponse_NOT_SERVING)
-	lines := r.logs.FilterMessage("waiting for a dependency").All()
-	require.Len(t, lines, 1)
-	require.Contains(t, lines[0].ContextMap()["error"], "set min-replicas-to-write 1")
 }
 
 // The generation is one of the flags' things: with etcd it follows Redis, and without it

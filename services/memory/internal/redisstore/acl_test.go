@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -13,6 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/memory/memorytest"
 	"github.com/troupe-dev/troupe/pkg/redisconn"
+	"github.com/troupe-dev/troupe/services/memory/internal/generation"
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
@@ -49,7 +51,12 @@ func TestStore_AsItsUser(t *testing.T) {
 
 	require.NoError(t, s.Durable(t.Context()))
 	t.Run("suite", func(t *testing.T) { memorytest.Run(t, func(*testing.T) memory.Store { return s }) })
+	_, err = s.Expire(t.Context(), "nobody", time.Hour)
+	require.NoError(t, err)
 	_, err = s.Beat(t.Context(), 1)
+	require.NoError(t, err)
+	require.NoError(t, s.Remember(t.Context(), generation.Mark{Generation: 1, Identity: "a"}))
+	_, err = s.Recall(t.Context())
 	require.NoError(t, err)
 	log, err := admin.ACLLog(t.Context(), 10).Result()
 	require.NoError(t, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"strconv"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -21,11 +22,7 @@ var deltaSource string
 
 // script is made of the prelude and the sources.
 func script(sources ...string) *redis.Script {
-	all := prelude
-	for _, s := range sources {
-		all += s
-	}
-	return redis.NewScript(all)
+	return redis.NewScript(prelude + strings.Join(sources, ""))
 }
 
 // run runs a script, in one round trip unless Redis has to be sent its text first. What bars

@@ -158,8 +158,8 @@ func (s *Store) listed(ctx context.Context, op, tenant, index string, entries []
 		return nil, err
 	}
 	var found []session.Session
-	for i, meta := range metas {
-		e := entries[i]
+	for i, e := range entries {
+		meta := metas[i]
 		if usable(op, session.Ref{}, meta) == nil {
 			found = append(found, known(e.session, meta))
 		} else if meta["schema"] == "" {
