@@ -3,6 +3,7 @@ package redisconn
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -18,7 +19,7 @@ var errNotReplicated = errors.New("too few replicas have the write")
 var reads = map[string]bool{
 	"get": true, "getrange": true, "exists": true, "hget": true, "hgetall": true, "hmget": true, "smembers": true,
 	"xrange": true, "xrevrange": true, "zrange": true, "zrevrange": true, "zrangebyscore": true, "zrevrangebyscore": true,
-	"zscore": true, "zcard": true, "ttl": true, "pttl": true, "eval_ro": true, "evalsha_ro": true,
+	"zscore": true, "zcard": true, "time": true, "ttl": true, "pttl": true, "eval_ro": true, "evalsha_ro": true,
 	"ping": true, "info": true, "config": true, "cluster": true, "wait": true, "hello": true, "auth": true, "select": true, "client": true,
 }
 
@@ -62,7 +63,7 @@ func (r replicated) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 			return errors.New("redis: a transaction cannot wait for replicas; use a script")
 		}
 		confirmed := redis.NewIntCmd(ctx, "wait", r.replicas, r.wait.Milliseconds())
-		if err := next(ctx, append(cmds[:len(cmds):len(cmds)], confirmed)); err != nil {
+		if err := next(ctx, append(slices.Clip(cmds), confirmed)); err != nil {
 			return err
 		}
 		if confirmed.Val() >= int64(r.replicas) {

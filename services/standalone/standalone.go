@@ -58,6 +58,7 @@ type mesh struct {
 	endpoints Endpoints
 	parts     []process.Part
 	opened    []interface{ Close() error }
+	lasts     bool // whether the Redis is one that keeps its data
 }
 
 // close closes what was opened, last first.
@@ -93,7 +94,11 @@ func assemble(t *telemetry.Telemetry, cfg Config) (_ *mesh, err error) {
 	if err = m.stores(t, cfg); err != nil {
 		return nil, err
 	}
-	mem, err := memory.New(t.Named("memory"), memory.Config{GRPCAddr: anyPort, HTTPAddr: anyPort, Redis: m.endpoints.Redis, Grace: cfg.Drain})
+	settings := memory.Config{GRPCAddr: anyPort, HTTPAddr: anyPort, Redis: m.endpoints.Redis, Durability: "D1", Etcd: m.endpoints.Etcd, Grace: cfg.Drain}
+	if !m.lasts {
+		settings.Durability, settings.Etcd = "D0", nil // the data are new in each run, and not those of the last one
+	}
+	mem, err := memory.New(t.Named("memory"), settings)
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +148,7 @@ func (m *mesh) stores(t *telemetry.Telemetry, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	m.endpoints.Etcd, m.endpoints.Redis = etcd.Endpoints(), redis.URL()
+	m.endpoints.Etcd, m.endpoints.Redis, m.lasts = etcd.Endpoints(), redis.URL(), redis.Lasts()
 	m.parts = append(m.parts,
 		process.Part{Name: "etcd", Grace: stopTime, Run: etcd.Run},
 		process.Part{Name: "redis", Grace: stopTime, Run: redis.Run})

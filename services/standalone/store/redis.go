@@ -80,6 +80,9 @@ func (r *Redis) URL() string {
 	return (&url.URL{Scheme: "unix", Path: r.socket}).String()
 }
 
+// Lasts reports whether what is written outlives Run: it does not in the imitation.
+func (r *Redis) Lasts() bool { return r.program != "" }
+
 // Run serves until ctx ends and calls ready once it answers. It may be called again after
 // it returned. It is an error when the server ends by itself, or the folder is in use.
 func (r *Redis) Run(ctx context.Context, ready func()) (err error) {

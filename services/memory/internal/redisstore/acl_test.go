@@ -69,7 +69,7 @@ func TestStore_AsItsUser(t *testing.T) {
 		if !strings.HasPrefix(line, "user memory ") {
 			continue
 		}
-		for _, f := range strings.Fields(line) {
+		for f := range strings.FieldsSeq(line) {
 			command, ok := strings.CutPrefix(f, "+")
 			if !ok || command == "wait" || strings.HasPrefix(command, "cluster|") {
 				continue
@@ -79,9 +79,18 @@ func TestStore_AsItsUser(t *testing.T) {
 	}
 
 	for _, command := range [][]any{
-		{"SET", "o:{default/t1}:rec", "x"}, {"GETRANGE", "o:{default/t1}:rec", 0, 1}, {"DEL", "o:{default/t1}:rec"}, {"SET", "other", "x"},
-		{"FLUSHALL"}, {"KEYS", "*"}, {"SCAN", 0}, {"CONFIG", "SET", "appendonly", "no"}, {"ACL", "LIST"}, {"SHUTDOWN"},
-		{"EVAL", "return redis.call('SET', KEYS[1], 'x')", 1, "o:{default/t1}:rec"}, {"EVAL", "return redis.call('KEYS', '*')", 0},
+		{"SET", "o:{default/t1}:rec", "x"},
+		{"GETRANGE", "o:{default/t1}:rec", 0, 1},
+		{"DEL", "o:{default/t1}:rec"},
+		{"SET", "other", "x"},
+		{"FLUSHALL"},
+		{"KEYS", "*"},
+		{"SCAN", 0},
+		{"CONFIG", "SET", "appendonly", "no"},
+		{"ACL", "LIST"},
+		{"SHUTDOWN"},
+		{"EVAL", "return redis.call('SET', KEYS[1], 'x')", 1, "o:{default/t1}:rec"},
+		{"EVAL", "return redis.call('KEYS', '*')", 0},
 	} {
 		err := s.redis.Do(t.Context(), command...).Err()
 		require.Regexp(t, "permission|can't run this command", err.Error(), command)
