@@ -49,9 +49,6 @@ type Conn struct {
 // Addr is where Redis is, without credentials.
 func (c *Conn) Addr() string { return c.addr }
 
-// Open is New with a URL and nothing else.
-func Open(url string) (*Conn, error) { return New(Config{URL: url}) }
-
 // New returns a client. It never repeats a write by itself: only the caller knows whether it
 // may (guarantees 5.3). What is wrong with the configuration is an error that holds no
 // password.

@@ -84,9 +84,7 @@ func (a *App) openStore() (err error) {
 	cfg := redisstore.Config{
 		URL:        a.cfg.Redis,
 		Durability: redisconn.Class(a.cfg.Durability),
-		Security: redisconn.Security{
-			CA: a.cfg.RedisCA, Cert: a.cfg.RedisCert, Key: a.cfg.RedisKey, PasswordFile: a.cfg.RedisPasswordFile,
-		},
+		Security:   a.cfg.RedisSecurity,
 	}
 	if len(a.cfg.Etcd) > 0 {
 		etcd, err := etcdregistry.Dial(a.cfg.Etcd, a.telemetry.Log)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/troupe-dev/troupe/pkg/redisconn"
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
 )
@@ -11,22 +12,19 @@ import (
 // Config is every setting of the memory service. The tags are the flags, the environment
 // variables, the defaults and the help text at once.
 type Config struct {
-	GRPCAddr          string        `name:"grpc-addr" help:"Address to serve gRPC on." default:"127.0.0.1:7401" env:"TROUPE_GRPC_ADDR"`
-	HTTPAddr          string        `name:"http-addr" help:"Address of the plain HTTP port: /livez /readyz /startupz /metrics." default:"127.0.0.1:7481" env:"TROUPE_HTTP_ADDR"`
-	Redis             string        `help:"URL of the Redis that keeps sessions: redis://[user:password@]host:port/db; ?addr=host:port names more nodes of a Cluster." default:"redis://127.0.0.1:6379/0" env:"TROUPE_REDIS"`
-	RedisCA           string        `name:"redis-ca" help:"PEM file with the certificates that that of Redis must come from; for a rediss:// URL. Empty: those of the system." env:"TROUPE_REDIS_CA" type:"path" placeholder:"FILE"`
-	RedisCert         string        `help:"PEM file with the certificate to show to Redis. Empty: none." env:"TROUPE_REDIS_CERT" type:"path" placeholder:"FILE"`
-	RedisKey          string        `help:"PEM file with its key." env:"TROUPE_REDIS_KEY" type:"path" placeholder:"FILE"`
-	RedisPasswordFile string        `help:"File with the password for Redis, in the place of that of the URL; read for each connection." env:"TROUPE_REDIS_PASSWORD_FILE" type:"path" placeholder:"FILE"`
-	Durability        string        `help:"What an acknowledged write survives: D0 nothing is asked of Redis, D1 its crash, D2 the loss of its machine. The service is not ready while Redis is known to fall short of it." enum:"D0,D1,D2" default:"D1" env:"TROUPE_DURABILITY"`
-	Etcd              []string      `help:"Addresses of etcd, which keeps the generation of the data: after a failover or a restore of Redis no epoch is used again. Empty: nobody looks after that." env:"TROUPE_ETCD"`
-	SessionRetention  time.Duration `help:"How long a session is kept after its last activity; then all of it is deleted. 0: for ever." default:"0" env:"TROUPE_SESSION_RETENTION"`
-	CompactAbove      int           `help:"How many messages a session may hold after a turn before its oldest become a summary. 0: it is left as it is, and a warning tells when it is nearly full." default:"0" env:"TROUPE_COMPACT_ABOVE"`
-	CompactKeep       int           `help:"How many of the latest messages that leaves. 0: half of --compact-above." default:"0" env:"TROUPE_COMPACT_KEEP"`
-	Grace             time.Duration `help:"How long calls in flight may take to end when the service stops." default:"10s" env:"TROUPE_GRACE"`
-	Reflection        bool          `help:"Serve gRPC reflection." env:"TROUPE_REFLECTION"`
+	GRPCAddr         string        `name:"grpc-addr" help:"Address to serve gRPC on." default:"127.0.0.1:7401" env:"TROUPE_GRPC_ADDR"`
+	HTTPAddr         string        `name:"http-addr" help:"Address of the plain HTTP port: /livez /readyz /startupz /metrics." default:"127.0.0.1:7481" env:"TROUPE_HTTP_ADDR"`
+	Redis            string        `help:"URL of the Redis that keeps sessions: redis://[user:password@]host:port/db; ?addr=host:port names more nodes of a Cluster." default:"redis://127.0.0.1:6379/0" env:"TROUPE_REDIS"`
+	Durability       string        `help:"What an acknowledged write survives: D0 nothing is asked of Redis, D1 its crash, D2 the loss of its machine. The service is not ready while Redis is known to fall short of it." enum:"D0,D1,D2" default:"D1" env:"TROUPE_DURABILITY"`
+	Etcd             []string      `help:"Addresses of etcd, which keeps the generation of the data: after a failover or a restore of Redis no epoch is used again. Empty: nobody looks after that." env:"TROUPE_ETCD"`
+	SessionRetention time.Duration `help:"How long a session is kept after its last activity; then all of it is deleted. 0: for ever." default:"0" env:"TROUPE_SESSION_RETENTION"`
+	CompactAbove     int           `help:"How many messages a session may hold after a turn before its oldest become a summary. 0: it is left as it is, and a warning tells when it is nearly full." default:"0" env:"TROUPE_COMPACT_ABOVE"`
+	CompactKeep      int           `help:"How many of the latest messages that leaves. 0: half of --compact-above." default:"0" env:"TROUPE_COMPACT_KEEP"`
+	Grace            time.Duration `help:"How long calls in flight may take to end when the service stops." default:"10s" env:"TROUPE_GRACE"`
+	Reflection       bool          `help:"Serve gRPC reflection." env:"TROUPE_REFLECTION"`
 
-	Telemetry telemetry.Config `embed:""`
+	RedisSecurity redisconn.Security `embed:"" prefix:"redis-"`
+	Telemetry     telemetry.Config   `embed:""`
 }
 
 // Validate names the first setting that cannot be.

@@ -20,6 +20,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory/memoryrpc"
 	"github.com/troupe-dev/troupe/pkg/probe"
 	"github.com/troupe-dev/troupe/pkg/process"
+	"github.com/troupe-dev/troupe/pkg/redisconn"
 	"github.com/troupe-dev/troupe/pkg/registry"
 	"github.com/troupe-dev/troupe/pkg/registry/etcdregistry"
 	"github.com/troupe-dev/troupe/pkg/rpc"
@@ -90,7 +91,7 @@ func (a *App) open(files fs.FS) error {
 	}
 	a.closers.Add(a.httpLis)
 
-	if a.store, err = redistrace.New(a.cfg.Redis, a.cfg.TraceRetention); err != nil {
+	if a.store, err = redistrace.New(redisconn.Config{URL: a.cfg.Redis, Security: a.cfg.RedisSecurity}, a.cfg.TraceRetention); err != nil {
 		return fmt.Errorf("--redis: %w", err)
 	}
 	a.closers.Add(a.store)

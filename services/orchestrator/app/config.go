@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/troupe-dev/troupe/pkg/redisconn"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
 )
 
@@ -25,7 +26,8 @@ type Config struct {
 	Drain          time.Duration `help:"How long running turns may take to end when the orchestrator stops." default:"30s" env:"TROUPE_DRAIN"`
 	Reflection     bool          `help:"Serve gRPC reflection." env:"TROUPE_REFLECTION"`
 
-	Telemetry telemetry.Config `embed:""`
+	RedisSecurity redisconn.Security `embed:"" prefix:"redis-"`
+	Telemetry     telemetry.Config   `embed:""`
 }
 
 // Limits of a turn's timeout; the same as in the .proto.

@@ -19,19 +19,19 @@ import (
 // F2). A worker sends something every 2 s.
 const maxSilence = 6 * time.Second
 
-// Lost is why a step came to no end at the instance that took it, or may have taken it:
+// LostError is why a step came to no end at the instance that took it, or may have taken it:
 // the stream broke off, was silent, or ended without a result, or the worker says that it
 // had to give the step up. What the worker did before is in the journal of the step; it may
 // even have committed it (guarantees F1, F2).
-type Lost struct {
+type LostError struct {
 	Instance registry.Instance
 	Failure  *failure.Error
 }
 
-func (l *Lost) Error() string { return l.Failure.Error() }
+func (l *LostError) Error() string { return l.Failure.Error() }
 
 // Unwrap returns the failure.
-func (l *Lost) Unwrap() error { return l.Failure }
+func (l *LostError) Unwrap() error { return l.Failure }
 
 // try reports whether the instance took the step, and what came of it.
 func (d *Dispatcher) try(ctx context.Context, in registry.Instance, req *troupev1.ExecuteStepRequest, h Handler) (_ *troupev1.StepResult, taken bool, _ error) {
@@ -63,7 +63,7 @@ func (d *Dispatcher) try(ctx context.Context, in registry.Instance, req *troupev
 	}
 	if err == nil && result.GetFailure() != nil {
 		if why := failure.FromProto(result.GetFailure()); failure.Is(why, failure.InstanceDraining, failure.Fenced) {
-			return nil, true, &Lost{in, why.With("instance_id", in.ID)} // not committed, by contract
+			return nil, true, &LostError{in, why.With("instance_id", in.ID)} // not committed, by contract
 		}
 	}
 	return result, true, brokenOff(ctx, in, err)
@@ -139,7 +139,7 @@ func follow(stream troupev1.AgentService_ExecuteStepClient, h Handler, heard fun
 // brokenOff says which instance a step was lost with, if it was.
 func brokenOff(ctx context.Context, in registry.Instance, err error) error {
 	lost := func(mode failure.Mode, what string) error {
-		return &Lost{in, failure.Newf(mode, "dispatch", "instance %s of agent %s %s", in.ID, in.Agent, what).
+		return &LostError{in, failure.Newf(mode, "dispatch", "instance %s of agent %s %s", in.ID, in.Agent, what).
 			With("instance_id", in.ID).Because(fmt.Errorf("at %s: %w", in.Address, err))}
 	}
 	switch {

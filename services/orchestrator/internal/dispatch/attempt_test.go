@@ -69,7 +69,7 @@ func TestDispatcher_TellsALostAttemptFromAFailedStep(t *testing.T) {
 			r := newRig(t, patience, instance("1", address, 4))
 			r.silence = 200 * time.Millisecond
 			got, err := r.Execute(t.Context(), request(), nil, new(heard).handler())
-			lost, ok := errors.AsType[*Lost](err)
+			lost, ok := errors.AsType[*LostError](err)
 			if c.lost == failure.Unknown {
 				require.NoError(t, err)
 				require.Equal(t, troupev1.FailureMode_FAILURE_MODE_RESOURCE_TOOL, got.GetFailure().GetMode())

@@ -43,7 +43,7 @@ type Handler struct {
 // Execute runs a step on an instance of its agent and returns the result, which holds the
 // failure when the step failed. An instance that does not take the step has not begun it,
 // and the next one is asked; those to avoid are not. Fails with no_worker when none took it
-// in time, and with a *Lost when the instance that took it did not bring it to an end.
+// in time, and with a *LostError when the instance that took it did not bring it to an end.
 func (d *Dispatcher) Execute(ctx context.Context, req *troupev1.ExecuteStepRequest, avoid []registry.Instance, h Handler) (*troupev1.StepResult, error) {
 	patience := time.NewTimer(d.wait)
 	defer patience.Stop()

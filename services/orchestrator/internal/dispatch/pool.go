@@ -129,12 +129,9 @@ func (p *Pool) Health(ctx context.Context, in registry.Instance) routing.Health 
 	if err != nil || cmp.Or(status.GetInstanceId(), in.ID) != in.ID || cmp.Or(status.GetAgent(), in.Agent) != in.Agent {
 		return routing.Unreachable
 	}
-	switch wire.StateFromProto(status.GetState()) {
-	case lifecycle.ShuttingDown, lifecycle.Terminated:
+	state, lost := wire.StateFromProto(status.GetState()), status.GetLease() == troupev1.LeaseState_LEASE_STATE_EXPIRED
+	if state == lifecycle.ShuttingDown || state == lifecycle.Terminated || lost { // lost: until it is registered anew
 		return routing.NotServing
-	}
-	if status.GetLease() == troupev1.LeaseState_LEASE_STATE_EXPIRED {
-		return routing.NotServing // it takes no steps until it is registered anew
 	}
 	return routing.Serving
 }

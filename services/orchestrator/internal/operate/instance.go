@@ -20,19 +20,51 @@ import (
 // ctx ends first the drain goes on. agent may be empty when only one agent has the id.
 // Modes: not_found, user_invalid_input when several agents have it; system_network when
 // the registry is away, and then the worker was not asked, or when the worker cannot be
-// reached, and then it stays out of work.
+// reached, and then it stays out of work until it is resumed; instance_draining when this
+// orchestrator stops.
 func (o *Operator) Drain(ctx context.Context, id, agent, reason string, drain *durationpb.Duration) (*troupev1.ShutdownResponse, error) {
 	in, err := o.find(id, agent)
 	if err != nil {
 		return nil, err
 	}
-	if err := o.want(ctx, registry.Desire{Key: in.Key(), Want: registry.Drain, Reason: reason, Since: time.Now()}); err != nil {
+	bound := mostDrain
+	if drain != nil {
+		bound = drain.AsDuration()
+	}
+	type answer struct {
+		resp *troupev1.ShutdownResponse
+		err  error
+	}
+	ended := make(chan answer, 1)
+	if !o.background.begin(ctx, bound+stopTime, func(ctx context.Context) {
+		resp, err := o.drain(ctx, in, &troupev1.ShutdownRequest{Drain: drain, Reason: reason})
+		ended <- answer{resp, err}
+	}) {
+		return nil, failure.New(failure.InstanceDraining, "operate", "this orchestrator is stopping; ask another one")
+	}
+	select {
+	case a := <-ended:
+		return a.resp, a.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+const (
+	mostDrain = 10 * time.Minute // that a worker may be told
+	stopTime  = 15 * time.Second // what the record, and the end beyond the drain, may take
+)
+
+// drain records the drain, and has the worker do it.
+func (o *Operator) drain(ctx context.Context, in registry.Instance, req *troupev1.ShutdownRequest) (resp *troupev1.ShutdownResponse, err error) {
+	o.count(o.drains, in.Key(), 1)
+	defer o.count(o.drains, in.Key(), -1)
+	if err := o.want(ctx, registry.Desire{Key: in.Key(), Want: registry.Drain, Reason: req.GetReason(), Since: time.Now()}); err != nil {
 		return nil, err
 	}
-	o.log.Info("draining", zap.String("agent", in.Agent), zap.String("instance", id), zap.String("reason", reason))
-	var resp *troupev1.ShutdownResponse
+	o.log.Info("draining", zap.String("agent", in.Agent), zap.String("instance", in.ID), zap.String("reason", req.GetReason()))
 	_, err = o.ask(ctx, in, func(ctx context.Context, w troupev1.LifecycleServiceClient) (_ *troupev1.InstanceStatus, err error) {
-		resp, err = w.Shutdown(ctx, &troupev1.ShutdownRequest{Drain: drain, Reason: reason})
+		resp, err = w.Shutdown(ctx, req)
 		return nil, err
 	})
 	return resp, err
@@ -109,35 +141,4 @@ func (o *Operator) Confirm(ctx context.Context, in registry.Instance) (registry.
 		in.State = lifecycle.Ready
 	}
 	return in, true
-}
-
-// Run follows what operators want, and forgets what was wanted of instances that are gone,
-// until ctx ends.
-func (o *Operator) Run(ctx context.Context) error {
-	var forgetting sync.WaitGroup
-	forgetting.Go(func() { o.forget(ctx) })
-	defer forgetting.Wait()
-	return o.roster.FollowDesires(ctx, o.desires)
-}
-
-// forget looks at each change of the roster. Any orchestrator may do so: the registry
-// keeps what is wanted of an instance that is registered.
-func (o *Operator) forget(ctx context.Context) {
-	for {
-		unclaimed, changed := o.roster.Unclaimed()
-		pace := failure.NewPace()
-		for _, d := range unclaimed {
-			if err := o.desires.Forget(ctx, d.Key); err != nil {
-				o.log.Debug("not forgotten", zap.Error(err))
-				if pace.Wait(ctx) != nil {
-					return
-				}
-			}
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return
-		}
-	}
 }

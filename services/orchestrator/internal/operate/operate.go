@@ -6,8 +6,6 @@ package operate
 
 import (
 	"context"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -15,6 +13,7 @@ import (
 
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/lifecycle"
 	"github.com/troupe-dev/troupe/pkg/registry"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
@@ -22,15 +21,48 @@ import (
 
 // Operator carries out the verbs. Safe for concurrent use.
 type Operator struct {
-	roster  *routing.Roster
-	desires registry.Desires
-	pool    *dispatch.Pool
-	log     *zap.Logger
+	roster     *routing.Roster
+	desires    registry.Desires
+	pool       *dispatch.Pool
+	log        *zap.Logger
+	background *background
+	doubtful   chan struct{} // of 1: there is a doubt
+
+	mu     sync.Mutex
+	pauses map[registry.Key]int // Pauses that wait for the worker
+	drains map[registry.Key]int // likewise
+	doubts map[registry.Key]doubt
 }
 
-// New returns an operator of the instances that the roster knows.
+// New returns an operator of the instances that the roster knows. Run must follow.
 func New(roster *routing.Roster, desires registry.Desires, pool *dispatch.Pool, log *zap.Logger) *Operator {
-	return &Operator{roster: roster, desires: desires, pool: pool, log: log.Named("operate")}
+	return &Operator{
+		roster: roster, desires: desires, pool: pool, log: log.Named("operate"),
+		background: newBackground(), doubtful: make(chan struct{}, 1),
+		pauses: map[registry.Key]int{}, drains: map[registry.Key]int{}, doubts: map[registry.Key]doubt{},
+	}
+}
+
+// Run follows what operators want, takes back what shall not be recorded, and forgets what
+// was wanted of instances that are gone, until ctx ends. With it ends what runs in the
+// background.
+func (o *Operator) Run(ctx context.Context) error {
+	var tending sync.WaitGroup
+	tending.Go(func() { o.tend(ctx) })
+	defer tending.Wait()
+	defer o.background.close()
+	return o.roster.FollowDesires(ctx, o.desires)
+}
+
+// count adds to the number of calls that wait for an instance, and returns it.
+func (o *Operator) count(calls map[registry.Key]int, key registry.Key, more int) int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	calls[key] += more
+	if calls[key] == 0 {
+		delete(calls, key)
+	}
+	return calls[key]
 }
 
 const (
@@ -47,163 +79,152 @@ type Outcome struct {
 
 // Pause pauses every instance of an agent, all at once, and returns what became of each, by
 // id. Zero within means 30 s; the deadline of ctx may only shorten it. One that could not
-// be paused gets steps as before. Modes: not_found when the agent has no instance;
-// system_network when the registry is away, and then no worker was asked.
+// be paused takes steps as before, unless another Pause still waits for it. Modes: not_found
+// when the agent has no instance; system_network when the registry is away, and then no
+// worker was asked.
 func (o *Operator) Pause(ctx context.Context, agent, reason string, within time.Duration) ([]Outcome, error) {
 	if within == 0 {
 		within = defaultPause
 	}
-	return o.each(ctx, agent, registry.Pause, reason, within, func(ctx context.Context, w troupev1.LifecycleServiceClient) (*troupev1.InstanceStatus, error) {
-		resp, err := w.Pause(ctx, &troupev1.PauseRequest{Reason: reason})
-		return resp.GetStatus(), err
+	return o.each(ctx, agent, registry.Pause, reason, within, func(ctx context.Context, out *Outcome, _ registry.Desire) {
+		key := out.Instance.Key()
+		o.count(o.pauses, key, 1)
+		out.Status, out.Err = o.ask(ctx, out.Instance, func(ctx context.Context, w troupev1.LifecycleServiceClient) (*troupev1.InstanceStatus, error) {
+			resp, err := w.Pause(ctx, &troupev1.PauseRequest{Reason: reason})
+			return resp.GetStatus(), err
+		})
+		if others := o.count(o.pauses, key, -1) > 0; out.Err != nil {
+			o.pauseFailed(ctx, out, within, others)
+		}
 	})
 }
 
 // Resume lets every instance of an agent take steps again, as Pause ends it. One that
-// drains stays as it is: its outcome is instance_draining.
+// drains stays as it is: its outcome is instance_draining. One that shall drain and does not,
+// by the word of its worker, is resumed.
 func (o *Operator) Resume(ctx context.Context, agent, reason string) ([]Outcome, error) {
-	return o.each(ctx, agent, registry.Run, reason, answerTime, resume(reason))
+	return o.each(ctx, agent, registry.Run, reason, answerTime, func(ctx context.Context, out *Outcome, before registry.Desire) {
+		out.Status, out.Err = o.ask(ctx, out.Instance, func(ctx context.Context, w troupev1.LifecycleServiceClient) (*troupev1.InstanceStatus, error) {
+			resp, err := w.Resume(ctx, &troupev1.ResumeRequest{Reason: reason})
+			return resp.GetStatus(), err
+		})
+		if out.Err != nil && !before.Want.Routable() {
+			o.takeBack(ctx, o.roster.Desire(out.Instance.Key()), before)
+		}
+	})
 }
 
+// verb is what a worker is asked for.
 type verb func(context.Context, troupev1.LifecycleServiceClient) (*troupev1.InstanceStatus, error)
 
-func resume(reason string) verb {
-	return func(ctx context.Context, w troupev1.LifecycleServiceClient) (*troupev1.InstanceStatus, error) {
-		resp, err := w.Resume(ctx, &troupev1.ResumeRequest{Reason: reason})
-		return resp.GetStatus(), err
-	}
-}
-
-// each records what is wanted of the instances of an agent, asks their workers, and takes
-// the record back where a worker did not do it.
-func (o *Operator) each(ctx context.Context, agent string, want registry.Want, reason string, within time.Duration, do verb) ([]Outcome, error) {
+// each records what is wanted of the instances of an agent, and does it with all of them at
+// once. do fills the outcome; it gets what was wanted before.
+func (o *Operator) each(ctx context.Context, agent string, want registry.Want, reason string, within time.Duration, do func(context.Context, *Outcome, registry.Desire)) ([]Outcome, error) {
 	outcomes, err := o.instancesOf(agent)
 	if err != nil {
 		return nil, err
 	}
-	now := time.Now()
-	var desires []registry.Desire
+	o.refuseDraining(ctx, outcomes, want)
 	before := make([]registry.Desire, len(outcomes))
-	for i := range outcomes {
-		key := outcomes[i].Instance.Key()
-		if before[i] = o.roster.Desire(key); before[i].Want == registry.Drain {
-			outcomes[i].Err = failure.Newf(failure.InstanceDraining, "operate", "instance %s drains, and will not come back", key.ID)
-			continue
+	var desires []registry.Desire
+	for i, out := range outcomes {
+		if key := out.Instance.Key(); out.Err == nil {
+			before[i] = o.roster.Desire(key)
+			desires = append(desires, registry.Desire{Key: key, Want: want, Reason: reason, Since: time.Now()})
 		}
-		desires = append(desires, registry.Desire{Key: key, Want: want, Reason: reason, Since: now})
 	}
 	if err := o.want(ctx, desires...); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	var asking sync.WaitGroup
+	var doing sync.WaitGroup
 	for i := range outcomes {
 		if out := &outcomes[i]; out.Err == nil {
-			asking.Go(func() {
-				if out.Status, out.Err = o.ask(ctx, out.Instance, do); out.Err != nil {
+			doing.Go(func() {
+				if do(ctx, out, before[i]); out.Err != nil {
 					out.Status = nil
-					if want == registry.Pause && failure.Is(out.Err, failure.SystemTimeout) {
-						out.Err = failure.Newf(failure.AgentTimeout, "operate", "steps still ran after %s; the instance takes steps as before", within).Because(out.Err)
-					}
-					o.takeBack(ctx, out.Instance, want, before[i])
+				}
+			})
+		}
+	}
+	doing.Wait()
+	o.log.Info("operated", zap.String("agent", agent), zap.String("want", string(want)), zap.String("reason", reason), zap.Int("instances", len(desires)))
+	return outcomes, nil
+}
+
+// refuseDraining sets the outcome of the instances that drain. One that shall drain may not
+// have heard of it: whoever recorded that may have died first.
+func (o *Operator) refuseDraining(ctx context.Context, outcomes []Outcome, want registry.Want) {
+	var asking sync.WaitGroup
+	for i := range outcomes {
+		out := &outcomes[i]
+		key := out.Instance.Key()
+		if o.roster.Desire(key).Want != registry.Drain {
+			continue
+		}
+		out.Err = failure.Newf(failure.InstanceDraining, "operate", "instance %s drains, and will not come back; if its worker does not, resume ends that", key.ID)
+		if want == registry.Run && o.count(o.drains, key, 0) == 0 {
+			asking.Go(func() {
+				if in, ok := o.Confirm(ctx, out.Instance); ok && in.State != lifecycle.ShuttingDown && in.State != lifecycle.Terminated {
+					out.Err = nil
 				}
 			})
 		}
 	}
 	asking.Wait()
-	o.log.Info("operated", zap.String("agent", agent), zap.String("want", string(want)), zap.String("reason", reason), zap.Int("instances", len(desires)))
-	return outcomes, nil
 }
 
-// instancesOf returns an empty outcome for each instance of an agent.
-func (o *Operator) instancesOf(agent string) ([]Outcome, error) {
-	var outcomes []Outcome
-	var others []string
-	for _, in := range o.roster.Instances() {
-		if in.Agent == agent {
-			outcomes = append(outcomes, Outcome{Instance: in})
-		} else if !slices.Contains(others, in.Agent) {
-			others = append(others, in.Agent)
-		}
-	}
-	if len(outcomes) == 0 {
-		return nil, failure.Newf(failure.NotFound, "operate", "no instance of an agent %q is registered; there are instances of: %s", agent, listed(others))
-	}
-	return outcomes, nil
-}
-
-// find returns the instance of that id. agent may be empty when only one agent has it.
-func (o *Operator) find(id, agent string) (registry.Instance, error) {
-	var found []registry.Instance
-	var ids, agents []string
-	for _, in := range o.roster.Instances() {
-		if agent != "" && in.Agent != agent {
-			continue
-		}
-		ids = append(ids, in.ID)
-		if in.ID == id {
-			found, agents = append(found, in), append(agents, in.Agent)
-		}
-	}
-	switch len(found) {
-	case 1:
-		return found[0], nil
-	case 0:
-		of := ""
-		if agent != "" {
-			of = " of agent " + agent
-		}
-		return registry.Instance{}, failure.Newf(failure.NotFound, "operate", "no instance%s is called %q; there are: %s", of, id, listed(ids))
-	default:
-		return registry.Instance{}, failure.Newf(failure.UserInvalidInput, "operate", "instances of several agents are called %q; name the agent: %s", id, listed(agents))
-	}
-}
-
-// listed is some of the names, for a person.
-func listed(names []string) string {
-	const most = 10
-	switch {
-	case len(names) == 0:
-		return "none"
-	case len(names) > most:
-		return strings.Join(names[:most], ", ") + ", …"
-	default:
-		return strings.Join(names, ", ")
-	}
-}
-
-// want records what is wanted; this orchestrator's routing knows it when it returns.
-func (o *Operator) want(ctx context.Context, desires ...registry.Desire) error {
-	if len(desires) == 0 {
-		return nil
-	}
-	if err := o.desires.Want(ctx, desires...); err != nil {
-		if ctx.Err() != nil {
-			return err
-		}
-		return failure.New(failure.SystemNetwork, "operate", "the registry does not answer, so nothing was asked of any worker; try again when it is back").Because(err)
-	}
-	o.roster.Want(desires...)
-	return nil
-}
-
-// takeBack records again what was wanted before. When that cannot be recorded, the
-// instance gets no steps until the verb is repeated or the agent is resumed.
-func (o *Operator) takeBack(ctx context.Context, in registry.Instance, want registry.Want, before registry.Desire) {
+// pauseFailed looks what became of a pause that failed: its answer may be lost and the pause
+// done, or another may still wait. Otherwise the instance shall run.
+func (o *Operator) pauseFailed(ctx context.Context, out *Outcome, within time.Duration, others bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime)
 	defer cancel()
-	if before.Want == "" {
-		before = registry.Desire{Key: in.Key(), Want: registry.Run, Since: time.Now()}
+	late := failure.Is(out.Err, failure.SystemTimeout, failure.AgentTimeout)
+	var status *troupev1.InstanceStatus
+	var err error
+	if !others {
+		status, err = o.settled(ctx, out.Instance)
 	}
-	log := o.log.With(zap.String("agent", in.Agent), zap.String("instance", in.ID))
-	if want == registry.Pause && before.Want == registry.Run { // its answer may be lost and the pause done
-		if _, err := o.ask(ctx, in, resume("the pause failed")); err != nil {
-			log.Info("a pause that failed could not be ended", zap.Error(err))
+	then := "the instance takes steps as before"
+	switch key := out.Instance.Key(); {
+	case others || status.GetPausing():
+		then = "another pause still waits for them"
+	case err == nil && status.GetState() == troupev1.InstanceState_INSTANCE_STATE_PAUSED:
+		out.Status, out.Err = status, nil
+		return
+	case err != nil && out.Instance.State == lifecycle.Paused: // as it has registered itself
+	default:
+		if recorded := o.roster.Desire(key); recorded.Want == registry.Pause {
+			o.takeBack(ctx, recorded, running(key))
 		}
 	}
-	if err := o.want(ctx, before); err != nil {
-		log.Warn("what is wanted of an instance could not be taken back", zap.Error(err))
+	if late {
+		out.Err = failure.Newf(failure.AgentTimeout, "operate", "steps still ran after %s; %s", within, then).Because(out.Err)
+	}
+}
+
+// settleTime is how long a worker may take to hear that a Pause was given up.
+const settleTime = time.Second
+
+// settled is the status of an instance when no Pause waits there any more, or still one does.
+func (o *Operator) settled(ctx context.Context, in registry.Instance) (*troupev1.InstanceStatus, error) {
+	enough := time.NewTimer(settleTime)
+	defer enough.Stop()
+	ticks := time.NewTicker(settleTime / 50)
+	defer ticks.Stop()
+	for {
+		status, err := o.ask(ctx, in, state)
+		if err != nil || !status.GetPausing() {
+			return status, err
+		}
+		select {
+		case <-ticks.C:
+		case <-enough.C:
+			return status, nil
+		case <-ctx.Done():
+			return status, nil
+		}
 	}
 }
 

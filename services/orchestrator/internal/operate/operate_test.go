@@ -92,7 +92,7 @@ func TestOperator_AWorkerThatIsAwayDoesNotHoldUpTheOthers(t *testing.T) {
 func TestOperator_WithoutTheRegistryNothingIsAsked(t *testing.T) {
 	r := newRig(t)
 	w := r.join(t, "research", "a")
-	r.away = true
+	r.away.Store(true)
 	_, pauseErr := r.Pause(t.Context(), "research", "", 0)
 	_, resumeErr := r.Resume(t.Context(), "research", "")
 	_, drainErr := r.Drain(t.Context(), "a", "", "", nil)

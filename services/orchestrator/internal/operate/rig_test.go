@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,7 +34,10 @@ const patience = 30 * time.Second
 type rig struct {
 	*Operator
 	registry *inmem.Registry
-	away     bool // for Want and Forget
+	away     atomic.Bool // for Want
+	lost     atomic.Bool // a Want is done, and its answer lost: all but the last of its desires
+	wanted   func()      // called after a Want; may be nil
+	stop     func()
 }
 
 func newRig(t *testing.T) *rig {
@@ -52,7 +56,8 @@ func newRig(t *testing.T) *rig {
 			}
 		})
 	}
-	t.Cleanup(func() { cancel(); following.Wait() })
+	r.stop = func() { cancel(); following.Wait() }
+	t.Cleanup(r.stop)
 	return r
 }
 
@@ -63,10 +68,18 @@ type fickle struct {
 }
 
 func (f *fickle) Want(ctx context.Context, desires ...registry.Desire) error {
-	if f.rig.away {
+	switch {
+	case f.rig.away.Load():
 		return failure.New(failure.SystemTimeout, "test", "away")
+	case f.rig.lost.Load():
+		_ = f.Registry.Want(ctx, desires[:max(1, len(desires)-1)]...)
+		return failure.New(failure.SystemTimeout, "test", "lost")
 	}
-	return f.Registry.Want(ctx, desires...)
+	err := f.Registry.Want(ctx, desires...)
+	if f.rig.wanted != nil {
+		f.rig.wanted()
+	}
+	return err
 }
 
 // worker is one that does what its lifecycle does, over real gRPC.
@@ -75,6 +88,8 @@ type worker struct {
 	life         *lifecycle.Instance
 	registration registry.Registration
 	paused       chan struct{} // gets one as a Pause begins
+	mute         atomic.Bool   // its answers to Pause are lost
+	id           string
 
 	mu    sync.Mutex
 	verbs []string
@@ -83,7 +98,7 @@ type worker struct {
 // join adds a worker that is READY, registered, and known to the roster.
 func (r *rig) join(t *testing.T, agent, id string) *worker {
 	t.Helper()
-	w := &worker{paused: make(chan struct{}, 8)}
+	w := &worker{paused: make(chan struct{}, 8), id: id}
 	w.life = lifecycle.New(lifecycle.Config{Capacity: 4, Leave: func(ctx context.Context) error { return w.registration.Close(ctx) }})
 	require.NoError(t, w.life.Startup(t.Context()))
 	t.Cleanup(func() { _ = w.life.Shutdown(context.WithoutCancel(t.Context()), 0, "the test ends") })
@@ -162,7 +177,7 @@ func (w *worker) calls() []string {
 
 func (w *worker) now() *troupev1.InstanceStatus {
 	s := w.life.Status()
-	return &troupev1.InstanceStatus{State: wire.StateToProto(s.State), InFlight: int32(s.InFlight), Reason: s.Reason}
+	return &troupev1.InstanceStatus{State: wire.StateToProto(s.State), InFlight: int32(s.InFlight), Reason: s.Reason, Pausing: s.Pausing, InstanceId: w.id}
 }
 
 func (w *worker) Pause(ctx context.Context, req *troupev1.PauseRequest) (*troupev1.PauseResponse, error) {
@@ -170,6 +185,9 @@ func (w *worker) Pause(ctx context.Context, req *troupev1.PauseRequest) (*troupe
 	w.paused <- struct{}{}
 	if err := w.life.Pause(ctx, req.GetReason()); err != nil {
 		return nil, err
+	}
+	if w.mute.Load() {
+		return nil, failure.New(failure.SystemNetwork, "test", "lost")
 	}
 	return &troupev1.PauseResponse{Status: w.now()}, nil
 }

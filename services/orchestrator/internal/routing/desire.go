@@ -2,7 +2,7 @@ package routing
 
 import (
 	"context"
-	"maps"
+	"time"
 
 	"github.com/troupe-dev/troupe/pkg/registry"
 )
@@ -35,17 +35,32 @@ func (r *Roster) FollowDesires(ctx context.Context, d registry.Desires) error {
 	})
 }
 
-// Unclaimed are the desires whose instances are not registered, and a channel that is
-// closed at the next change of the roster. There are none while the registry is away.
+// Unclaimed are the desires whose instances are gone, and a channel that is closed at the
+// next change of the roster. An instance has a ttl to register anew before what is wanted of
+// it is unclaimed, unless it shall drain: then it goes for good. There are none while the
+// registry is away.
 func (r *Roster) Unclaimed() ([]registry.Desire, <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	before := r.unclaimed
+	r.unclaimed = map[registry.Key]time.Time{}
 	if !r.listed || !r.away.IsZero() {
 		return nil, r.changed
 	}
+	now := time.Now()
 	var unclaimed []registry.Desire
-	for d := range maps.Values(r.desires) {
-		if _, ok := r.instances[d.Key]; !ok {
+	for key, d := range r.desires {
+		_, here := r.instances[key]
+		_, doubtful := r.gone.absent[key]
+		if here || doubtful {
+			continue
+		}
+		since, known := before[key]
+		if !known {
+			since = now
+		}
+		r.unclaimed[key] = since
+		if d.Want == registry.Drain || now.Sub(since) >= ttl {
 			unclaimed = append(unclaimed, d)
 		}
 	}

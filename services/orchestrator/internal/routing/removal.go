@@ -28,7 +28,7 @@ const (
 	Unasked     Health = ""
 	Serving     Health = "serving"
 	NotServing  Health = "not serving" // it said so itself: it stops, or registers anew
-	Unreachable Health = "unreachable"
+	Unreachable Health = "unreachable" // nobody answers, or another does
 )
 
 // absence is an instance whose registration vanished.
@@ -44,13 +44,21 @@ type absence struct {
 // and no lock of its own.
 type removals struct {
 	absent map[registry.Key]*absence
-	last   time.Time // when one vanished last
 	frozen bool
 }
 
 func (m *removals) vanish(in registry.Instance, now time.Time) {
 	m.absent[in.Key()] = &absence{instance: in, since: now}
-	m.last = now
+}
+
+// settled reports whether everybody who vanished was asked, and what is registered believed.
+func (m *removals) settled() bool {
+	for _, a := range m.absent {
+		if a.health == Unasked {
+			return false
+		}
+	}
+	return !m.frozen
 }
 
 // review drops what is settled, and freezes or thaws. present are those registered.
@@ -65,7 +73,7 @@ func (m *removals) review(present map[registry.Key]registry.Instance, now time.T
 		switch _, back := present[key]; {
 		case back, taken[a.instance.Address], a.health == NotServing:
 			delete(m.absent, key)
-		case m.frozen && now.Sub(m.last) >= ttl && a.health == Unreachable, !m.frozen && old && a.health != Unasked:
+		case old && a.health == Unreachable, old && !m.frozen && a.health != Unasked:
 			delete(m.absent, key)
 		case a.health == Unasked:
 			waiting = true
@@ -85,9 +93,9 @@ func (m *removals) review(present map[registry.Key]registry.Instance, now time.T
 func (m *removals) known(a *absence) bool { return m.frozen || a.health != Unreachable }
 
 // Verify makes the roster ask the workers of vanished registrations before it removes them.
-// Without it they are removed at once. It is called before Follow; ask must return within
-// about a second.
-func (r *Roster) Verify(ask func(ctx context.Context, address string) Health) { r.ask = ask }
+// Without it they are removed at once. It is called before Follow; ask must look whether it
+// is that instance which answers, and return within about two seconds.
+func (r *Roster) Verify(ask func(context.Context, registry.Instance) Health) { r.ask = ask }
 
 // Frozen reports whether so many registrations vanished at once that none is removed.
 func (r *Roster) Frozen() bool {
@@ -148,7 +156,7 @@ func (r *Roster) examine(ctx context.Context) {
 	answers := make([]Health, len(asked))
 	var asking sync.WaitGroup
 	for i, a := range asked {
-		asking.Go(func() { answers[i] = r.ask(ctx, a.instance.Address) })
+		asking.Go(func() { answers[i] = r.ask(ctx, a.instance) })
 	}
 	asking.Wait()
 	if ctx.Err() != nil {

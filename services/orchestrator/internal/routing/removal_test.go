@@ -38,10 +38,10 @@ func within(t *testing.T, n int, test func(*mesh)) {
 			Roster: NewRoster(zap.New(core), func(bool, map[string]bool) {}), t: t, logs: logs,
 			registry: inmem.New(), mine: map[string]registry.Registration{}, health: map[string]Health{},
 		}
-		m.Verify(func(_ context.Context, address string) Health {
+		m.Verify(func(_ context.Context, in registry.Instance) Health {
 			m.mu.Lock()
 			defer m.mu.Unlock()
-			return m.health[address]
+			return m.health[in.Address]
 		})
 		for i := range n {
 			m.join(fmt.Sprint(i))
@@ -180,6 +180,25 @@ func TestRemoval_FreezesWhenManyVanishAtOnce(t *testing.T) {
 	})
 }
 
+// Each is doubted for a ttl of its own: those that vanish later do not keep the dead in work.
+func TestRemoval_AFreezeDoesNotHoldTheDead(t *testing.T) {
+	within(t, 10, func(m *mesh) {
+		m.becomes("1", Unreachable)
+		m.vanish("0", "1", "2")
+		require.True(t, m.Frozen())
+		for n, id := range []string{"3", "4"} {
+			m.pass(7 * time.Second)
+			m.vanish(id)
+			require.True(t, m.Frozen(), "%d", n)
+		}
+		require.True(t, m.routes()["1"])
+		m.pass(3 * time.Second)
+		require.True(t, m.Frozen())
+		require.False(t, m.routes()["1"], "it was gone for more than a ttl")
+		require.Len(t, m.routes(), 9)
+	})
+}
+
 func TestRemoval_DoesNotFreezeForAFew(t *testing.T) {
 	within(t, 14, func(m *mesh) { // 2 of 14 are 14.3 %
 		m.vanish("0", "1")
@@ -240,12 +259,51 @@ func TestRoster_RoutesToNobodyWhoShallNotRun(t *testing.T) {
 }
 
 func TestRoster_FindsDesiresThatNobodyClaims(t *testing.T) {
-	r, _ := filled()
-	gone := registry.Desire{Key: registry.Key{Agent: "a", ID: "9"}, Want: registry.Drain}
-	r.Want(gone, registry.Desire{Key: registry.Key{Agent: "a", ID: "1"}, Want: registry.Pause})
-	unclaimed, _ := r.Unclaimed()
-	require.Equal(t, []registry.Desire{gone}, unclaimed)
-	r.Apply(registry.Update{Away: errors.New("no etcd")})
-	unclaimed, _ = r.Unclaimed()
-	require.Empty(t, unclaimed, "nobody can know")
+	synctest.Test(t, func(t *testing.T) {
+		r, _ := filled()
+		paused := registry.Desire{Key: registry.Key{Agent: "a", ID: "9"}, Want: registry.Pause}
+		drained := registry.Desire{Key: registry.Key{Agent: "a", ID: "8"}, Want: registry.Drain}
+		r.Want(paused, drained, registry.Desire{Key: registry.Key{Agent: "a", ID: "1"}, Want: registry.Pause})
+		unclaimed, _ := r.Unclaimed()
+		require.Equal(t, []registry.Desire{drained}, unclaimed, "the end of a drain is no loss")
+		time.Sleep(ttl) // of the bubble
+		unclaimed, _ = r.Unclaimed()
+		require.ElementsMatch(t, []registry.Desire{paused, drained}, unclaimed)
+		r.Apply(registry.Update{Away: errors.New("no etcd")})
+		unclaimed, _ = r.Unclaimed()
+		require.Empty(t, unclaimed, "nobody can know")
+		r.Apply(registry.Update{List: &[]registry.Instance{}})
+		unclaimed, _ = r.Unclaimed()
+		require.Equal(t, []registry.Desire{drained}, unclaimed, "they have a ttl to come back")
+	})
+}
+
+// A worker that registers anew is still the one that was paused.
+func TestRoster_APauseOutlivesAShortLossOfTheRegistration(t *testing.T) {
+	for _, health := range []Health{Serving, NotServing, Unreachable} {
+		within(t, 3, func(m *mesh) {
+			pause := registry.Desire{Key: registry.Key{Agent: "a", ID: "0"}, Want: registry.Pause}
+			require.NoError(t, m.registry.Want(t.Context(), pause))
+			m.becomes("0", health)
+			m.vanish("0")
+			for range int(ttl/time.Second) - 2 {
+				unclaimed, _ := m.Unclaimed()
+				require.Empty(t, unclaimed)
+				m.pass(time.Second)
+			}
+			m.join("0")
+			m.pass(2 * ttl)
+			unclaimed, _ := m.Unclaimed()
+			require.Empty(t, unclaimed)
+			require.Equal(t, map[string]bool{"1": true, "2": true}, m.routes())
+
+			m.becomes("0", health)
+			m.vanish("0")
+			m.pass(2*ttl + 2*time.Second)
+			_, _ = m.Unclaimed()
+			m.pass(ttl)
+			unclaimed, _ = m.Unclaimed()
+			require.Equal(t, []registry.Desire{pause}, unclaimed, "it is gone")
+		})
+	}
 }

@@ -24,14 +24,16 @@ type Roster struct {
 	instances map[registry.Key]registry.Instance
 	turn      map[string]int // round robin, by agent
 	listed    bool           // was filled once
+	recalled  bool           // from a snapshot, and not by the registry yet
 	away      time.Time      // since when the registry is away; zero while it is there
 	changed   chan struct{}  // closed and replaced at each change
 	onChange  func(listed bool, addresses map[string]bool)
 	desires   map[registry.Key]registry.Desire
+	unclaimed map[registry.Key]time.Time // desires without an instance, since when
 	gone      removals
 
-	ask      func(ctx context.Context, address string) Health // nil: nobody is asked
-	vanished chan struct{}                                    // of 1: somebody is to be asked
+	ask      func(context.Context, registry.Instance) Health // nil: nobody is asked
+	vanished chan struct{}                                   // of 1: somebody is to be asked
 }
 
 // NewRoster returns an empty roster. onChange is called at each change, in order, with
@@ -41,7 +43,7 @@ func NewRoster(log *zap.Logger, onChange func(listed bool, addresses map[string]
 	return &Roster{
 		log: log, instances: map[registry.Key]registry.Instance{}, turn: map[string]int{},
 		changed: make(chan struct{}), onChange: onChange,
-		desires: map[registry.Key]registry.Desire{}, gone: removals{absent: map[registry.Key]*absence{}},
+		desires: map[registry.Key]registry.Desire{}, unclaimed: map[registry.Key]time.Time{}, gone: removals{absent: map[registry.Key]*absence{}},
 		vanished: make(chan struct{}, 1),
 	}
 }
@@ -59,7 +61,7 @@ func (r *Roster) Apply(u registry.Update) {
 	r.away = time.Time{}
 	switch {
 	case u.List != nil:
-		r.listed = true
+		r.listed, r.recalled = true, false
 		r.replace(*u.List)
 		r.log.Info("registry listed", zap.Int("instances", len(r.instances)))
 	case u.Put != nil:

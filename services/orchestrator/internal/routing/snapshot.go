@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/troupe-dev/troupe/pkg/lifecycle"
 	"github.com/troupe-dev/troupe/pkg/registry"
 	"github.com/troupe-dev/troupe/pkg/wire"
 )
@@ -39,19 +41,20 @@ type document struct {
 	Instances []json.RawMessage `json:"instances"`
 }
 
-// KeepSnapshot writes the file at each change while the registry is there. While it is
-// away and was never there, the roster takes those instances of the file that confirm
-// themselves, once there is one. It returns nil when ctx ends.
+// KeepSnapshot writes the file at each change while the registry is there, and believed.
+// While it is away and was never there, the roster takes those instances of the file that
+// confirm themselves, once there is one, and asks the others again. It returns nil when ctx
+// ends.
 func (r *Roster) KeepSnapshot(ctx context.Context, s Snapshot) error {
 	log := r.log.With(zap.String("snapshot", s.Path))
 	var saved []byte
 	var written time.Time
 	for ctx.Err() == nil {
-		listed, away, instances, changed := r.registered()
+		now := r.view()
 		pause := snapshotRefresh
 		switch {
-		case listed && !away:
-			text, err := marshal(instances)
+		case now.listed && !now.away && now.settled:
+			text, err := marshal(now.known)
 			if err == nil && (!bytes.Equal(text, saved) || time.Since(written) >= snapshotRefresh) {
 				if err = s.write(text); err == nil {
 					saved, written = text, time.Now()
@@ -63,15 +66,15 @@ func (r *Roster) KeepSnapshot(ctx context.Context, s Snapshot) error {
 			if !wait(ctx, snapshotPause, nil) {
 				return nil
 			}
-		case !listed && away:
+		case now.away && (!now.listed || now.recalled):
 			pause = recallPause
-			if known, err := s.read(); err != nil {
+			if stored, err := s.read(); err != nil {
 				log.Warn("the snapshot cannot be used", zap.Error(err))
 			} else {
-				r.recall(s.confirmed(ctx, known), len(known))
+				r.recall(s.confirmed(ctx, slices.DeleteFunc(stored, now.ready)), len(stored))
 			}
 		}
-		wait(ctx, pause, changed)
+		wait(ctx, pause, now.changed)
 	}
 	return nil
 }
@@ -88,33 +91,49 @@ func wait(ctx context.Context, d time.Duration, changed <-chan struct{}) bool {
 	return ctx.Err() == nil
 }
 
-// registered are the instances without those that are missing, by agent and id.
-func (r *Roster) registered() (listed, away bool, all []registry.Instance, changed <-chan struct{}) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, in := range r.instances {
-		all = append(all, in)
-	}
-	slices.SortFunc(all, byKey)
-	return r.listed, !r.away.IsZero(), all, r.changed
+// view is what a snapshot needs to know of the roster.
+type view struct {
+	listed, away, recalled bool
+	settled                bool                // everybody who vanished was asked, and the registry is believed
+	known                  []registry.Instance // also those that vanished and still answer; by agent and id
+	changed                <-chan struct{}
 }
 
-// recall fills a roster that was never filled.
+func (r *Roster) view() view {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := r.all()
+	slices.SortFunc(all, byKey)
+	return view{r.listed, !r.away.IsZero(), r.recalled, r.gone.settled(), all, r.changed}
+}
+
+// ready reports whether the instance is known to take steps.
+func (v view) ready(in registry.Instance) bool {
+	return slices.ContainsFunc(v.known, func(known registry.Instance) bool {
+		return known.Key() == in.Key() && known.State == lifecycle.Ready
+	})
+}
+
+// recall fills a roster that the registry has not filled yet.
 func (r *Roster) recall(confirmed []registry.Instance, of int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.listed {
+	if r.listed && !r.recalled {
 		return
 	}
-	if len(confirmed) == 0 {
+	if len(confirmed) == 0 && !r.listed {
 		r.log.Warn("no instance of the snapshot answers", zap.Int("instances", of))
 		return
 	}
-	r.listed = true
+	before := maps.Clone(r.instances)
 	for _, in := range confirmed {
 		r.instances[in.Key()] = in
 	}
-	r.log.Warn("the registry is away; serving from the snapshot", zap.Int("instances", len(confirmed)), zap.Int("of", of))
+	if maps.Equal(before, r.instances) {
+		return
+	}
+	r.listed, r.recalled = true, true
+	r.log.Warn("the registry is away; serving from the snapshot", zap.Int("instances", len(r.instances)), zap.Int("of", of))
 	r.tell()
 }
 

@@ -148,3 +148,65 @@ func TestSnapshot_IsNotUsed(t *testing.T) {
 		})
 	})
 }
+
+// Workers that were slow, or still starting, are asked again for as long as the registry is
+// away.
+func TestSnapshot_AsksAgainUntilTheRegistryIsThere(t *testing.T) {
+	alive := living("1", lifecycle.Ready)
+	alive.Store("2", lifecycle.Initializing)
+	keeping(t, taken(t), alive, func(t *testing.T, r *Roster) {
+		r.Apply(registry.Update{Away: errors.New("no etcd")})
+		pass(time.Second)
+		require.Equal(t, 1, r.Ready("a"))
+		alive.Store("2", lifecycle.Ready)
+		pass(recallPause)
+		require.Equal(t, 2, r.Ready("a"))
+	})
+	alive = living("1", lifecycle.Ready)
+	keeping(t, taken(t), alive, func(t *testing.T, r *Roster) {
+		r.Apply(registry.Update{Away: errors.New("no etcd")})
+		pass(time.Second)
+		alive.Store("2", lifecycle.Ready)
+		pass(recallPause)
+		require.Equal(t, 2, r.Ready("a"))
+		r.Apply(registry.Update{List: &[]registry.Instance{}})
+		r.Apply(registry.Update{Away: errors.New("no etcd")})
+		pass(time.Minute)
+		require.Zero(t, r.Ready("a"), "the registry has the last word")
+	})
+}
+
+// A registry that is not believed is not what is written down.
+func TestSnapshot_ForgetsNobodyWhoIsInDoubt(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "instances.json")
+	within(t, 4, func(m *mesh) {
+		ctx, cancel := context.WithCancel(m.t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- m.KeepSnapshot(ctx, Snapshot{Path: path}) }()
+		written := func() int {
+			m.pass(3 * time.Second)
+			all, err := Snapshot{Path: path}.read()
+			require.NoError(t, err)
+			return len(all)
+		}
+		require.Equal(t, 4, written())
+		m.vanish("0")
+		require.Equal(t, 4, written(), "it answers")
+		m.becomes("1", Unreachable)
+		m.vanish("1", "2")
+		require.True(t, m.Frozen())
+		require.Equal(t, 4, written())
+		m.pass(ttl)
+		require.True(t, m.Frozen())
+		require.Len(t, m.Instances(), 3)
+		require.Equal(t, 4, written(), "until it is known better")
+		for _, id := range []string{"0", "2"} {
+			m.becomes(id, Unreachable)
+		}
+		m.pass(2 * ttl)
+		require.False(t, m.Frozen())
+		require.Equal(t, 1, written())
+		cancel()
+		require.NoError(t, <-ended)
+	})
+}

@@ -34,10 +34,10 @@ func (t *turn) firstAttempt() int {
 // execute has a step done: by an instance that brings it to an end, or by one that was lost
 // behind its commit.
 func (t *turn) execute(work, ctx context.Context, at *position, step workflow.Step) (*troupev1.StepResult, error) {
-	var losses []*dispatch.Lost
+	var losses []*dispatch.LostError
 	for {
 		result, err := t.Dispatcher.Execute(work, t.stepRequest(at, step), instances(losses), t.handler(ctx, at))
-		lost, ok := errors.AsType[*dispatch.Lost](err)
+		lost, ok := errors.AsType[*dispatch.LostError](err)
 		if !ok {
 			return result, unserved(err, losses)
 		}
@@ -85,7 +85,7 @@ func (t *turn) handler(ctx context.Context, at *position) dispatch.Handler {
 }
 
 // exhausted says that nobody is left to be trusted with the step.
-func exhausted(at *position, losses []*dispatch.Lost) error {
+func exhausted(at *position, losses []*dispatch.LostError) error {
 	last := losses[len(losses)-1]
 	return failure.Newf(failure.AttemptsExhausted, "turn", "step %d of agent %s was lost %d times, each time with another instance; the last time: %s",
 		at.number, at.agent, len(losses), failure.Plain(last)).
@@ -93,7 +93,7 @@ func exhausted(at *position, losses []*dispatch.Lost) error {
 }
 
 // unserved adds to why nobody takes a step what became of it before.
-func unserved(err error, losses []*dispatch.Lost) error {
+func unserved(err error, losses []*dispatch.LostError) error {
 	none, ok := errors.AsType[*failure.Error](err)
 	if !ok || none.Mode != failure.NoWorker || len(losses) == 0 {
 		return err
@@ -102,14 +102,14 @@ func unserved(err error, losses []*dispatch.Lost) error {
 	return none.With("instances", names(losses))
 }
 
-func instances(losses []*dispatch.Lost) (all []registry.Instance) {
+func instances(losses []*dispatch.LostError) (all []registry.Instance) {
 	for _, l := range losses {
 		all = append(all, l.Instance)
 	}
 	return all
 }
 
-func names(losses []*dispatch.Lost) string {
+func names(losses []*dispatch.LostError) string {
 	var ids []string
 	for _, l := range losses {
 		ids = append(ids, l.Instance.ID)

@@ -155,14 +155,7 @@ func TestTurn_AnotherOrchestratorsTurnIsLeftAlone(t *testing.T) {
 		<-lose
 		return nil // without a result
 	})
-	left := make(chan error, 1)
-	go func() {
-		var last error
-		for _, err := range first.Orchestrate(t.Context(), ask("s1", "r1")) {
-			last = err
-		}
-		left <- last
-	}()
+	left := drivenUpTo(t, first, ask("s1", "r1"), "research")
 	receive(t, working)
 	rig.leasesRunOut()
 	release := make(chan struct{})

@@ -34,6 +34,17 @@ func awaitLine(t *testing.T, r *Runner, length int) {
 	}, patience, time.Millisecond)
 }
 
+// settled returns when nothing of any session is left at a runner: what it does behind the
+// last event of a turn is done.
+func settled(t *testing.T, r *Runner) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		r.seats.mu.Lock()
+		defer r.seats.mu.Unlock()
+		return len(r.seats.known) == 0
+	}, patience, time.Millisecond)
+}
+
 // refusal is why a request was refused.
 func refusal(t *testing.T, r *Runner, req Request) error {
 	t.Helper()
@@ -204,18 +215,13 @@ func TestRunner_CancelEndsTheTurnOfASession(t *testing.T) {
 
 	key := registry.Key{Agent: "research", ID: "research-1"}
 	rig.roster.Apply(registry.Update{Delete: &key})
-	ran := len(rig.asked())
-	first = start(t, runner, ask("s1", "r1")) // nobody takes its second step
-	require.Eventually(t, func() bool { return len(rig.asked()) == ran+1 }, patience, time.Millisecond)
+	first = start(t, runner, ask("s1", "r1")) // nobody takes its step
+	require.Eventually(t, func() bool { return runner.seats.driven(session.Ref{Session: "s1"}) != nil }, patience, time.Millisecond)
 	cancel(first)
 
 	rig.join("research", 1)
 	require.Equal(t, completed, resultOf(collect(t, runner, ask("s1", "r2"))).GetOutcome())
-	require.Eventually(t, func() bool { // nothing is kept of a session that is done
-		runner.seats.mu.Lock()
-		defer runner.seats.mu.Unlock()
-		return len(runner.seats.known) == 0
-	}, patience, time.Millisecond)
+	settled(t, runner)
 }
 
 // A session is its user's.

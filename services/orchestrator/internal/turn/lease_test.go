@@ -107,14 +107,7 @@ func TestTurn_StopsWhenItWasTakenOver(t *testing.T) {
 	first, memory := rig.hasty(t, "one")
 	working, cancelled, release := rig.held()
 	defer release()
-	left := make(chan error, 1)
-	go func() {
-		var last error
-		for _, err := range first.Orchestrate(t.Context(), ask("s1", "r1")) {
-			last = err
-		}
-		left <- last
-	}()
+	left := drivenUpTo(t, first, ask("s1", "r1"), "research")
 	receive(t, working)
 	memory.set(failure.New(failure.SystemNetwork, "test", "away"))
 	rig.leasesRunOut()

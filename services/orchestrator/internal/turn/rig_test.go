@@ -23,6 +23,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/memory/inmem"
 	"github.com/troupe-dev/troupe/pkg/process"
+	"github.com/troupe-dev/troupe/pkg/redisconn"
 	"github.com/troupe-dev/troupe/pkg/registry"
 	"github.com/troupe-dev/troupe/pkg/rpc"
 	"github.com/troupe-dev/troupe/pkg/session"
@@ -90,7 +91,7 @@ func (r *rig) leasesRunOut() { r.ahead.Add(int64(time.Hour)) }
 // runner is a replica of the orchestrator; it is closed when the test ends.
 func (r *rig) runner(t *testing.T, owner string) *Runner {
 	t.Helper()
-	store, err := redistrace.New("redis://"+r.redis.Addr(), retention)
+	store, err := redistrace.New(redisconn.Config{URL: "redis://" + r.redis.Addr()}, retention)
 	require.NoError(t, err)
 	runner, err := New(Config{
 		Owner: owner, Timeout: time.Minute, Memory: r.memory, Traces: trace.New(store, zap.NewNop()),

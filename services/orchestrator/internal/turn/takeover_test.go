@@ -37,18 +37,8 @@ func TestTurn_IsTakenOverWhereItStopped(t *testing.T) {
 		_, abandoned = s.store(func(r *troupev1.StepResult) { r.Text = "too late" })
 		return s.result(&troupev1.StepResult{Failure: failure.ToProto(abandoned)})
 	})
-	left, shown := make(chan error, 1), make(chan struct{})
-	go func() {
-		var last error
-		for e, err := range first.Orchestrate(t.Context(), ask("s1", "r1")) {
-			if last = err; e.GetStepStarted() != nil && e.GetAgent() == "synthesis" {
-				close(shown)
-			}
-		}
-		left <- last
-	}()
+	left := drivenUpTo(t, first, ask("s1", "r1"), "synthesis")
 	receive(t, working)
-	receive(t, shown)
 	rig.leasesRunOut()
 
 	events := collect(t, second, ask("s1", "r1"))
@@ -81,6 +71,24 @@ func TestTurn_IsTakenOverWhereItStopped(t *testing.T) {
 	require.Equal(t, "two", record.GetOwner())
 	require.EqualValues(t, 2, record.GetOwnerEpoch())
 	require.Equal(t, session.Ready, rig.state(t, "s1"))
+}
+
+// drivenUpTo returns once the step of an agent has started in a request's turn, for all to
+// see: the trace has its owner then. What ends the stream comes later.
+func drivenUpTo(t *testing.T, r *Runner, req Request, agent string) (ended <-chan error) {
+	t.Helper()
+	left, shown := make(chan error, 1), make(chan struct{})
+	go func() {
+		var last error
+		for e, err := range r.Orchestrate(t.Context(), req) {
+			if last = err; e.GetStepStarted() != nil && e.GetAgent() == agent {
+				close(shown)
+			}
+		}
+		left <- last
+	}()
+	receive(t, shown)
+	return left
 }
 
 // said are the texts of a step's history.
@@ -120,11 +128,7 @@ func TestTurn_IsRoutedAsItBeganWhenItIsTakenOver(t *testing.T) {
 		<-s.stream.Context().Done()
 		return s.stream.Context().Err()
 	})
-	go func() {
-		for _, err := range first.Orchestrate(t.Context(), ask("s1", "reply")) { // until the test ends
-			_ = err
-		}
-	}()
+	drivenUpTo(t, first, ask("s1", "reply"), "synthesis")
 	receive(t, working)
 	rig.leasesRunOut()
 	events := collect(t, rig.runner(t, "two"), ask("s1", "reply"))
@@ -162,6 +166,7 @@ func TestRunner_ATraceThatIsGoneIsAnsweredFromTheTurn(t *testing.T) {
 	before := collect(t, runner, ask("s1", "answered"))
 	rig.on("research", func(s *step) error { return failure.New(failure.ResourceMemory, "test", "too big") })
 	collect(t, runner, ask("s1", "failed"))
+	settled(t, runner)
 	rig.redis.FastForward(retention + time.Minute)
 	ran := len(rig.asked())
 
@@ -232,11 +237,7 @@ func TestTurn_AFailedRouteIsFollowedAgainWhenItIsTakenOver(t *testing.T) {
 		return s.stream.Context().Err()
 	})
 	first := rig.runner(t, "one")
-	go func() {
-		for _, err := range first.Orchestrate(t.Context(), ask("s1", "r1")) { // until the test ends
-			_ = err
-		}
-	}()
+	drivenUpTo(t, first, ask("s1", "r1"), "synthesis")
 	receive(t, working)
 	rig.leasesRunOut()
 	events := collect(t, rig.runner(t, "two"), ask("s1", "r1"))

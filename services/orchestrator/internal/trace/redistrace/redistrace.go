@@ -45,10 +45,10 @@ type Store struct {
 	claim, append *redis.Script
 }
 
-// New returns a store in the Redis of the URL, as redisconn.Open takes it. Retention is how
-// long a trace is kept after its end. The caller closes it.
-func New(url string, retention time.Duration) (*Store, error) {
-	conn, err := redisconn.Open(url)
+// New returns a store in Redis. Retention is how long a trace is kept after its end. The
+// caller closes it.
+func New(link redisconn.Config, retention time.Duration) (*Store, error) {
+	conn, err := redisconn.New(link)
 	if err != nil {
 		return nil, err
 	}

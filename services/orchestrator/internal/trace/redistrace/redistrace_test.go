@@ -14,6 +14,7 @@ import (
 
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/redisconn"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace/redistrace"
 	"github.com/troupe-dev/troupe/test/redistest"
@@ -21,7 +22,7 @@ import (
 
 func store(t *testing.T, addr string) *redistrace.Store {
 	t.Helper()
-	s, err := redistrace.New("redis://"+addr+"/0", time.Hour)
+	s, err := redistrace.New(redisconn.Config{URL: "redis://" + addr + "/0"}, time.Hour)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
@@ -124,7 +125,7 @@ func TestStore_AwayIsSystemNetwork(t *testing.T) {
 }
 
 func TestNew_NeverRepeatsTheURL(t *testing.T) {
-	_, err := redistrace.New("http://user:hunter2@host", time.Hour)
+	_, err := redistrace.New(redisconn.Config{URL: "http://user:hunter2@host"}, time.Hour)
 	require.Error(t, err)
 	require.NotContains(t, err.Error(), "hunter2")
 }

@@ -1,0 +1,49 @@
+package operate
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// background runs calls that must not end with those who asked for them. Safe for concurrent
+// use.
+type background struct {
+	ctx    context.Context //nolint:containedctx // of the calls that run, which outlive their callers
+	cancel context.CancelFunc
+
+	mu      sync.Mutex
+	closed  bool
+	running sync.WaitGroup
+}
+
+func newBackground() *background {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &background{ctx: ctx, cancel: cancel}
+}
+
+// begin runs a call for as long as it may take, with the values of ctx but not with its end.
+// It reports false when nothing is begun any more.
+func (b *background) begin(ctx context.Context, within time.Duration, call func(context.Context)) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return false
+	}
+	b.running.Go(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), within)
+		defer cancel()
+		defer context.AfterFunc(b.ctx, cancel)()
+		call(ctx)
+	})
+	return true
+}
+
+// close cancels what runs, and returns when it has ended.
+func (b *background) close() {
+	b.mu.Lock()
+	b.closed = true
+	b.mu.Unlock()
+	b.cancel()
+	b.running.Wait()
+}

@@ -1,0 +1,66 @@
+package operate
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/registry"
+)
+
+// instancesOf returns an empty outcome for each instance of an agent.
+func (o *Operator) instancesOf(agent string) ([]Outcome, error) {
+	var outcomes []Outcome
+	var others []string
+	for _, in := range o.roster.Instances() {
+		if in.Agent == agent {
+			outcomes = append(outcomes, Outcome{Instance: in})
+		} else if !slices.Contains(others, in.Agent) {
+			others = append(others, in.Agent)
+		}
+	}
+	if len(outcomes) == 0 {
+		return nil, failure.Newf(failure.NotFound, "operate", "no instance of an agent %q is registered; there are instances of: %s", agent, listed(others))
+	}
+	return outcomes, nil
+}
+
+// find returns the instance of that id. agent may be empty when only one agent has it.
+func (o *Operator) find(id, agent string) (registry.Instance, error) {
+	var found []registry.Instance
+	var ids, agents []string
+	for _, in := range o.roster.Instances() {
+		if agent != "" && in.Agent != agent {
+			continue
+		}
+		ids = append(ids, in.ID)
+		if in.ID == id {
+			found, agents = append(found, in), append(agents, in.Agent)
+		}
+	}
+	switch len(found) {
+	case 1:
+		return found[0], nil
+	case 0:
+		of := ""
+		if agent != "" {
+			of = " of agent " + agent
+		}
+		return registry.Instance{}, failure.Newf(failure.NotFound, "operate", "no instance%s is called %q; there are: %s", of, id, listed(ids))
+	default:
+		return registry.Instance{}, failure.Newf(failure.UserInvalidInput, "operate", "instances of several agents are called %q; name the agent: %s", id, listed(agents))
+	}
+}
+
+// listed is some of the names, for a person.
+func listed(names []string) string {
+	const most = 10
+	switch {
+	case len(names) == 0:
+		return "none"
+	case len(names) > most:
+		return strings.Join(names[:most], ", ") + ", …"
+	default:
+		return strings.Join(names, ", ")
+	}
+}

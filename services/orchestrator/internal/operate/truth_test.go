@@ -1,0 +1,236 @@
+package operate
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/lifecycle"
+	"github.com/troupe-dev/troupe/pkg/registry"
+)
+
+// What is wanted, what was recorded, and what workers do can come apart at every step. Here
+// is that no healthy instance stays out of work for it.
+
+var key = registry.Key{Agent: "research", ID: "a"}
+
+// runs reports whether an instance is in work, in the record and for routing.
+func (r *rig) runs(t *testing.T, of registry.Key) bool {
+	t.Helper()
+	want := r.recorded(t, of.Agent, of.ID).Want
+	return want.Routable() && r.routes(of.Agent)[of.ID]
+}
+
+// A drain that was recorded reaches its worker.
+func TestOperator_ADrainWhoseCallerLeavesEarlyIsDone(t *testing.T) {
+	r := newRig(t)
+	w := r.join(t, "research", "a")
+	ctx, leave := context.WithCancel(t.Context())
+	r.wanted = leave
+	_, err := r.Drain(ctx, "a", "", "an upgrade", durationpb.New(patience))
+	require.ErrorIs(t, err, context.Canceled)
+	await(t, "it ends", func() bool { return w.life.Status().State == lifecycle.Terminated })
+	await(t, "it is forgotten", func() bool { return r.recorded(t, "research", "a").Want == "" })
+}
+
+// The drains that are under way end with the operator, and the workers go on by themselves.
+func TestOperator_EndsWithWhatItAsksInTheBackground(t *testing.T) {
+	r := newRig(t)
+	w := r.join(t, "research", "a")
+	_, end, err := w.life.Admit(t.Context())
+	require.NoError(t, err)
+	defer end(nil)
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	go func() {
+		await(t, "it drains", func() bool { return w.life.Status().State == lifecycle.ShuttingDown })
+		leave()
+	}()
+	_, err = r.Drain(ctx, "a", "", "", durationpb.New(time.Minute))
+	require.ErrorIs(t, err, context.Canceled)
+	r.join(t, "research", "b")
+	r.stop()
+	require.Equal(t, lifecycle.ShuttingDown, w.life.Status().State)
+	_, err = r.Drain(t.Context(), "b", "", "", nil)
+	require.True(t, failure.Is(err, failure.InstanceDraining), "%v", err)
+}
+
+// A drain may be recorded by an orchestrator that died before it asked the worker.
+func TestOperator_ResumeEndsADrainOfWhichTheWorkerNeverHeard(t *testing.T) {
+	r := newRig(t)
+	w := r.join(t, "research", "a")
+	require.NoError(t, r.registry.Want(t.Context(), registry.Desire{Key: key, Want: registry.Drain}))
+	await(t, "it is known", func() bool { return r.roster.Desire(key).Want == registry.Drain })
+	outcomes, err := r.Pause(t.Context(), "research", "", 0)
+	require.NoError(t, err)
+	require.True(t, failure.Is(outcomes[0].Err, failure.InstanceDraining), "%v", outcomes[0].Err)
+	require.ErrorContains(t, outcomes[0].Err, "resume")
+
+	outcomes, err = r.Resume(t.Context(), "research", "")
+	require.NoError(t, err)
+	require.NoError(t, outcomes[0].Err)
+	require.Equal(t, troupev1.InstanceState_INSTANCE_STATE_READY, outcomes[0].Status.GetState())
+	require.True(t, r.runs(t, key))
+	require.Equal(t, lifecycle.Ready, w.life.Status().State)
+}
+
+func TestOperator_ResumeLeavesADrainAloneThatTheWorkerConfirms(t *testing.T) {
+	r := newRig(t)
+	w := r.join(t, "research", "a")
+	_, end, err := w.life.Admit(t.Context())
+	require.NoError(t, err)
+	w.registration = nopRegistration{w.registration} // so that it is known while it drains
+	go func() { _ = w.life.Shutdown(context.WithoutCancel(t.Context()), patience, "") }()
+	await(t, "it drains", func() bool { return w.life.Status().State == lifecycle.ShuttingDown })
+	require.NoError(t, r.registry.Want(t.Context(), registry.Desire{Key: key, Want: registry.Drain}))
+	r.register(t, nil, "research", "lost", nobody(t))
+	require.NoError(t, r.registry.Want(t.Context(), registry.Desire{Key: registry.Key{Agent: "research", ID: "lost"}, Want: registry.Drain}))
+	await(t, "it is known", func() bool { return len(r.routes("research")) == 0 })
+	outcomes, err := r.Resume(t.Context(), "research", "")
+	require.NoError(t, err)
+	for _, out := range outcomes {
+		require.True(t, failure.Is(out.Err, failure.InstanceDraining), "%v", out.Err)
+	}
+	require.Equal(t, registry.Drain, r.recorded(t, "research", "a").Want)
+	require.Equal(t, registry.Drain, r.recorded(t, "research", "lost").Want, "nobody says otherwise")
+	end(nil)
+}
+
+// nopRegistration stays when it is closed.
+type nopRegistration struct{ registry.Registration }
+
+func (nopRegistration) Close(context.Context) error { return nil }
+
+// When the answer of the registry is lost, nobody knows what was recorded. It is taken back
+// once it is seen.
+func TestOperator_WhatMayHaveBeenRecordedIsTakenBack(t *testing.T) {
+	for name, verb := range map[string]func(*rig) error{
+		"pause":  func(r *rig) error { _, err := r.Pause(t.Context(), "research", "", 0); return err },
+		"drain":  func(r *rig) error { _, err := r.Drain(t.Context(), "a", "", "", nil); return err },
+		"resume": func(r *rig) error { _, err := r.Resume(t.Context(), "research", ""); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			w := r.join(t, "research", "a")
+			r.join(t, "research", "b")
+			paused := name == "resume"
+			if paused {
+				_, err := r.Pause(t.Context(), "research", "before", 0)
+				require.NoError(t, err)
+			}
+			before := len(w.calls())
+			r.lost.Store(true)
+			err := verb(r)
+			require.True(t, failure.Is(err, failure.SystemNetwork), "%v", err)
+			require.ErrorContains(t, err, "the registry does not answer")
+			require.NotEqual(t, registry.Want(""), r.recorded(t, "research", "a").Want, "the first was recorded")
+			r.lost.Store(false)
+			r.join(t, "other", "o") // a change, so that it is tried again now
+			await(t, "it is taken back", func() bool {
+				return r.runs(t, key) != paused && (!paused || r.recorded(t, "research", "a").Want == registry.Pause)
+			})
+			require.Len(t, w.calls(), before, "no worker was asked")
+		})
+	}
+}
+
+// One who has little time does not end the pause of one who has more, in whatever order
+// they come.
+func TestOperator_APauseInVainLeavesAnotherAlone(t *testing.T) {
+	for _, hastyFirst := range []bool{true, false} {
+		r := newRig(t)
+		w := r.join(t, "research", "a")
+		_, end, err := w.life.Admit(t.Context())
+		require.NoError(t, err)
+		type answer struct {
+			outcomes []Outcome
+			err      error
+		}
+		pause := func(within time.Duration) <-chan answer {
+			ended := make(chan answer, 1)
+			go func() {
+				outcomes, err := r.Pause(t.Context(), "research", "", within)
+				ended <- answer{outcomes, err}
+			}()
+			<-w.paused
+			return ended
+		}
+		var hasty, patient <-chan answer
+		if hastyFirst {
+			hasty = pause(500 * time.Millisecond)
+			patient = pause(patience)
+		} else {
+			patient = pause(patience)
+			hasty = pause(500 * time.Millisecond)
+		}
+		got := <-hasty
+		require.NoError(t, got.err)
+		require.True(t, failure.Is(got.outcomes[0].Err, failure.AgentTimeout), "%v", got.outcomes[0].Err)
+		require.ErrorContains(t, got.outcomes[0].Err, "another pause still waits")
+		require.True(t, w.life.Status().Pausing)
+		require.Empty(t, r.routes("research"))
+		end(nil)
+		got = <-patient
+		require.NoError(t, got.err)
+		require.NoError(t, got.outcomes[0].Err)
+		require.Equal(t, lifecycle.Paused, w.life.Status().State)
+		require.Equal(t, registry.Pause, r.recorded(t, "research", "a").Want)
+	}
+}
+
+// Two pauses in vain leave nothing behind, though each found the desire of the other.
+func TestOperator_TwoPausesInVainAreTakenBack(t *testing.T) {
+	r := newRig(t)
+	w := r.join(t, "research", "a")
+	r.register(t, nil, "research", "lost", nobody(t))
+	_, end, err := w.life.Admit(t.Context())
+	require.NoError(t, err)
+	defer end(nil)
+	ended := make(chan error, 2)
+	for _, within := range []time.Duration{300 * time.Millisecond, 600 * time.Millisecond} {
+		go func() { _, err := r.Pause(t.Context(), "research", "", within); ended <- err }()
+		<-w.paused
+	}
+	require.NoError(t, <-ended)
+	require.NoError(t, <-ended)
+	require.True(t, r.runs(t, key))
+	require.Equal(t, registry.Run, r.recorded(t, "research", "lost").Want)
+	require.Equal(t, lifecycle.Busy, w.life.Status().State)
+	require.False(t, w.life.Status().Pausing)
+}
+
+// A pause whose answer was lost was done: the worker says so.
+func TestOperator_APauseThatWasDoneIsNotTakenForAFailure(t *testing.T) {
+	r := newRig(t)
+	w := r.join(t, "research", "a")
+	w.mute.Store(true)
+	outcomes, err := r.Pause(t.Context(), "research", "", 0)
+	require.NoError(t, err)
+	require.NoError(t, outcomes[0].Err)
+	require.Equal(t, troupev1.InstanceState_INSTANCE_STATE_PAUSED, outcomes[0].Status.GetState())
+	require.Equal(t, registry.Pause, r.recorded(t, "research", "a").Want)
+	require.Equal(t, lifecycle.Paused, w.life.Status().State)
+}
+
+// What cannot be taken back now is taken back when the registry is there again.
+func TestOperator_TakesBackOnceTheRegistryIsThere(t *testing.T) {
+	r := newRig(t)
+	w := r.join(t, "research", "a")
+	_, end, err := w.life.Admit(t.Context())
+	require.NoError(t, err)
+	defer end(nil)
+	r.wanted = func() { r.away.Store(true) }
+	outcomes, err := r.Pause(t.Context(), "research", "", 300*time.Millisecond)
+	require.NoError(t, err)
+	require.Error(t, outcomes[0].Err)
+	require.Equal(t, registry.Pause, r.recorded(t, "research", "a").Want)
+	r.wanted = nil
+	r.away.Store(false)
+	r.join(t, "other", "o") // a change, so that it is tried again now
+	await(t, "it is taken back", func() bool { return r.runs(t, key) })
+}
