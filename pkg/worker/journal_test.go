@@ -74,6 +74,8 @@ func (s *surroundings) stepOf(t *testing.T, req *troupev1.ExecuteStepRequest) *t
 
 // The attempt is lost while its model is asked for the second time: the successor asks once,
 // and runs no tool.
+//
+// Req: LP-31
 func TestExecuteStep_ASuccessorGoesOnWhereTheLostOneWas(t *testing.T) {
 	s := surround(t)
 	acted := new(effector)
