@@ -31,6 +31,7 @@ type agentServer struct {
 	agent    *agent.Agent
 	instance *lifecycle.Instance
 	turns    turns
+	running  *running
 	fenced   metric.Int64Counter
 }
 
@@ -38,7 +39,7 @@ type agentServer struct {
 func newAgentServer(t *telemetry.Telemetry, a *agent.Agent, instance *lifecycle.Instance, turns turns) (*agentServer, error) {
 	fenced, err := t.Metrics.Meter("troupe/worker").Int64Counter("troupe.worker.fenced",
 		metric.WithDescription("Steps that ended because a successor had their turn."))
-	return &agentServer{log: t.Log, agent: a, instance: instance, turns: turns, fenced: fenced}, err
+	return &agentServer{log: t.Log, agent: a, instance: instance, turns: turns, running: newRunning(), fenced: fenced}, err
 }
 
 // turns is what a step needs of the MEMORY tier.
@@ -53,7 +54,14 @@ func (s *agentServer) ExecuteStep(req *troupev1.ExecuteStepRequest, stream troup
 		// Not the caller's fault: its view of the registry is behind, and another instance may take the step.
 		return failure.Newf(failure.AgentState, "agent.ExecuteStep", "agent: this worker hosts %q, not %q", s.agent.Name(), req.GetAgent())
 	}
-	ctx, end, err := s.instance.Admit(lifecycle.Traced(stream.Context(), req.GetTraceId()))
+	ctx, stop := context.WithCancelCause(lifecycle.Traced(stream.Context(), req.GetTraceId()))
+	defer stop(nil)
+	leave, err := s.running.enter(req, stop)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	ctx, end, err := s.instance.Admit(ctx)
 	if err != nil {
 		return err
 	}
@@ -64,7 +72,7 @@ func (s *agentServer) ExecuteStep(req *troupev1.ExecuteStepRequest, stream troup
 	}
 
 	out := &sender{stream: stream, sent: time.Now()}
-	result, err := s.hold(ctx, req, out)
+	result, err := s.hold(ctx, stop, req, out)
 	if err != nil {
 		if failure.Is(err, failure.Fenced) {
 			s.fenced.Add(ctx, 1)
@@ -81,20 +89,20 @@ var errUnfinished = errors.New("the step did not end")
 
 // hold runs a step while it shows that it is at work and keeps the lease of the turn, and
 // returns when nothing of it runs any more.
-func (s *agentServer) hold(ctx context.Context, req *troupev1.ExecuteStepRequest, out *sender) (*troupev1.StepResult, error) {
-	ctx, end := context.WithCancelCause(ctx)
+func (s *agentServer) hold(ctx context.Context, stop context.CancelCauseFunc, req *troupev1.ExecuteStepRequest, out *sender) (*troupev1.StepResult, error) {
 	var beside sync.WaitGroup
 	defer beside.Wait()
-	defer end(nil)
+	ctx, end := context.WithCancel(ctx)
+	defer end()
 	hold := memory.Hold{Ref: session.Ref{Session: req.GetSessionId()}, TurnID: req.GetTurnId(), Epoch: req.GetEpoch()}
 	beside.Go(func() { out.heartbeats(ctx) })
-	beside.Go(func() { renew(ctx, s.turns, hold, end) })
+	beside.Go(func() { renew(ctx, s.turns, hold, stop) })
 
-	journal, err := openJournal(ctx, end, s.turns, hold, int(req.GetStep()), req.GetAttempt() > 1)
+	journal, err := openJournal(ctx, stop, s.turns, hold, int(req.GetStep()), req.GetAttempt() > 1)
 	if err != nil {
 		return nil, because(ctx, err)
 	}
-	beside.Go(func() { <-ctx.Done(); journal.wait() })
+	defer func() { end(); journal.wait() }()
 	return s.step(ctx, req, journal, func(e event.Event) error {
 		return out.send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Event{Event: wire.EventToProto(e)}})
 	})

@@ -172,6 +172,12 @@ const slowHook = 300 * time.Millisecond
 // behave is the hook of a behavior. One that hangs does not heed its context.
 func (in *hosted) behave(b troupev1.HookBehavior) func(context.Context) error {
 	failed := failure.New(failure.ResourceTool, "conformance", "the hook was told to fail")
+	failing := func(yes bool) error {
+		if yes {
+			return failed
+		}
+		return nil
+	}
 	tries := 0
 	return func(ctx context.Context) error {
 		tries++
@@ -179,10 +185,9 @@ func (in *hosted) behave(b troupev1.HookBehavior) func(context.Context) error {
 		case troupev1.HookBehavior_HOOK_BEHAVIOR_FAIL:
 			return failed
 		case troupev1.HookBehavior_HOOK_BEHAVIOR_FAIL_ONCE:
-			if tries == 1 {
-				return failed
-			}
-			return nil
+			return failing(tries <= 1)
+		case troupev1.HookBehavior_HOOK_BEHAVIOR_FAIL_TWICE:
+			return failing(tries <= 2)
 		case troupev1.HookBehavior_HOOK_BEHAVIOR_PANIC:
 			panic("the hook was told to panic") //nolint:forbidigo // that is what is tested
 		case troupev1.HookBehavior_HOOK_BEHAVIOR_HANG:

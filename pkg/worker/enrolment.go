@@ -33,31 +33,34 @@ func newEnrolment(log *zap.Logger, r registry.Registrar, i *lifecycle.Instance, 
 	return &enrolment{log: log, registrar: r, instance: i, board: b, record: record}
 }
 
-// run keeps in step until ctx ends; it calls ready once READY is registered.
-func (e *enrolment) run(ctx context.Context, ready func()) {
+// run keeps in step until ctx ends; it calls ready once READY is registered. It fails when
+// the registry refuses the instance.
+func (e *enrolment) run(ctx context.Context, ready func()) error {
 	watching := make(chan struct{})
-	go func() { defer close(watching); showReadiness(ctx, e.instance, e.board) }()
-	defer func() { <-watching }()
+	showing, hide := context.WithCancel(ctx)
+	go func() { defer close(watching); showReadiness(showing, e.instance, e.board) }()
+	defer func() { hide(); <-watching }()
 
 	record := e.record
 	record.State = registeredState(e.instance.Status().State)
 	registration, err := e.registrar.Register(ctx, record)
-	if err != nil {
-		if ctx.Err() == nil {
-			e.log.Error("not registered; the instance is not found", zap.Error(err))
-			e.board.Set(conditionRegistry, errors.New("the registration was refused; the log says why"))
-		}
-		return
-	}
-	if !e.keep(registration) {
+	switch {
+	case ctx.Err() != nil && err != nil:
+		return nil // it has ended before the registry was there
+	case err != nil:
+		e.log.Error("not registered; the instance is not found", zap.Error(err))
+		e.board.Set(conditionRegistry, errors.New("the registration was refused; the log says why"))
+		return err
+	case !e.keep(registration):
 		_ = registration.Close(context.WithoutCancel(ctx)) // ctx may have ended with the start; the lease would outlive it
-		return
+		return nil
 	}
 	e.board.Set(conditionRegistry, nil)
 	keeping := make(chan struct{})
 	go func() { defer close(keeping); e.followLease(ctx, registration) }()
 	defer func() { <-keeping }()
 	e.follow(ctx, registration, record.State, ready)
+	return nil
 }
 
 // followLease tells the instance what becomes of its lease. One that is EXPIRED makes the

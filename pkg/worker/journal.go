@@ -130,11 +130,17 @@ func (j *journal) notify() {
 	j.changed = make(chan struct{})
 }
 
+// errJournalClosed is for code of an agent that goes on behind the end of its step.
+var errJournalClosed = failure.New(failure.AgentState, "agent.ExecuteStep", "the step has ended; nothing of it can be journaled any more")
+
 // Sync implements execution.Journal.
 func (j *journal) Sync(ctx context.Context) error {
 	for {
 		j.mu.Lock()
 		err, idle, changed := j.err, len(j.pending) == 0, j.changed
+		if err == nil && j.closed {
+			err = errJournalClosed
+		}
 		j.mu.Unlock()
 		if err != nil || idle {
 			return err

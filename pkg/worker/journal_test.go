@@ -144,3 +144,26 @@ func TestExecuteStep_ShowsThatItIsAtWork(t *testing.T) {
 	_, result := finish(t, stream)
 	require.Equal(t, "Good day.", result.GetText())
 }
+
+// One worker does not run a step twice under one epoch; under a higher one it gives the
+// attempt of before up.
+func TestExecuteStep_RunsOnceUnderAnEpoch(t *testing.T) {
+	s := surround(t)
+	acted := new(effector)
+	never := make(chan struct{})
+	model := scripted.New(scripted.Reply{Deltas: []string{"Lost."}, Wait: never}, act(), scripted.Say("All done."))
+	r := s.start(t, agent.Config{Name: "a", Model: model, Tools: []tool.Tool{acted.tool(t, execution.AtMostOnce)}})
+	req := s.begin(t, "a", "s1")
+	first := r.execute(t.Context(), t, req)
+	admitted(t, first)
+
+	err := held(t, r.execute(t.Context(), t, req))
+	require.Equal(t, failure.Fenced, failure.ModeOf(err), "%v", err)
+	require.ErrorContains(t, err, "runs here already")
+
+	_, result := finish(t, r.execute(t.Context(), t, s.takeOver(t, req)))
+	require.Equal(t, "All done.", result.GetText())
+	require.Len(t, acted.calls(), 1)
+	_, lost := finish(t, first)
+	require.Equal(t, failure.Fenced, failure.FromProto(lost.GetFailure()).Mode, "%v", lost.GetFailure())
+}

@@ -9,6 +9,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,6 +91,9 @@ func New(t *telemetry.Telemetry, cfg Config, a *agent.Agent) (*Worker, error) {
 		Start:          a.Start,
 		Leave:          func(ctx context.Context) error { return w.enrolment.leave(ctx) },
 		Stop:           func(context.Context) error { return a.Close() },
+		Log: func(step string, err error) {
+			w.telemetry.Log.Warn("a step of the lifecycle failed", zap.String("step", step), zap.Error(err))
+		},
 	})
 	if err := w.open(); err != nil {
 		return nil, errors.Join(fmt.Errorf("worker %s: %w", a.Name(), err), w.Close())
@@ -147,7 +151,8 @@ func (w *Worker) address() string {
 }
 
 // Run serves until ctx ends, or until a Shutdown over RPC has ended the instance. It calls
-// ready once the instance is READY and registered. A failed start is an error.
+// ready once the instance is READY and registered. A failed start is an error, and so is a
+// registration that is refused (LC-16).
 func (w *Worker) Run(ctx context.Context, ready func()) error {
 	defer func() { _ = w.Close() }()
 	w.grpc.Follow(w.board)
@@ -163,32 +168,40 @@ func (w *Worker) Run(ctx context.Context, ready func()) error {
 // instancePart is the life of the instance: register, start, serve, drain.
 func (w *Worker) instancePart() process.Part {
 	return process.Part{Name: "instance", Grace: w.cfg.Drain + stopTime, Run: func(ctx context.Context, ready func()) error {
-		enrol, stop := context.WithCancel(context.WithoutCancel(ctx))
-		enrolled := make(chan struct{})
-		go func() { defer close(enrolled); w.enrolment.run(enrol, ready) }()
-		defer func() { stop(); <-enrolled }()
-
 		ctx = traced(ctx)
-		if err := w.instance.Startup(ctx); err != nil {
-			_ = w.instance.Shutdown(context.WithoutCancel(ctx), 0, "the start failed") // so that nothing stays registered
-			if ctx.Err() != nil {
-				return nil // it was asked to stop while it started
+		enrol, stop := context.WithCancel(context.WithoutCancel(ctx))
+		refused := make(chan error, 1)
+		go func() {
+			err := w.enrolment.run(enrol, ready)
+			if err != nil { // nobody would ever find it
+				w.end(ctx, "the registration was refused")
 			}
+			refused <- err
+		}()
+		err := w.live(ctx)
+		stop()
+		return cmp.Or(<-refused, err)
+	}}
+}
+
+// live takes the instance from its start to its end, which comes with ctx, or with a Shutdown
+// from elsewhere. It returns why the start failed.
+func (w *Worker) live(ctx context.Context) error {
+	if err := w.instance.Startup(ctx); err != nil {
+		_ = w.instance.Shutdown(context.WithoutCancel(ctx), 0, "the start failed") // so that nothing stays registered
+		if ctx.Err() == nil {
 			return err
 		}
-		terminated := make(chan struct{})
-		go func() { defer close(terminated); w.enrolment.awaitTerminated(enrol) }()
-		select {
-		case <-ctx.Done():
-		case <-terminated:
-			return nil
-		}
-		if err := w.instance.Shutdown(context.WithoutCancel(ctx), w.cfg.Drain, "the process was asked to stop"); err != nil {
-			w.telemetry.Log.Warn("shutdown was not clean", zap.Error(err))
-		}
-		<-terminated
-		return nil
-	}}
+		return nil //nolint:nilerr // it was asked to stop while it started
+	}
+	w.enrolment.awaitTerminated(ctx)
+	w.end(ctx, "the process was asked to stop")
+	return nil
+}
+
+// end returns once the instance has ended. What goes wrong meanwhile is in the log.
+func (w *Worker) end(ctx context.Context, reason string) {
+	_ = w.instance.Shutdown(context.WithoutCancel(ctx), w.cfg.Drain, reason)
 }
 
 // stopTime is what a shutdown may take beyond its drain: two hooks and the forced end.

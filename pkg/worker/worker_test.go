@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"context"
 	"errors"
 	"net"
 	"net/http"
@@ -104,6 +105,51 @@ func TestWorker_AFailedStartIsAnErrorAndLeavesNothingRegistered(t *testing.T) {
 		require.Fail(t, "it was ready")
 	default:
 	}
+}
+
+// A worker whose place is taken says so and ends: nobody would ever find it.
+//
+// Req: LC-16
+func TestWorker_ARefusedRegistrationIsAnError(t *testing.T) {
+	s := surround(t)
+	first := s.start(t, agent.Config{Name: "a", Model: scripted.New()})
+	s.Until(func() bool { return s.Known[first.key()].State == lifecycle.Ready })
+	resource := newGate("gate")
+	resource.open <- nil
+	second := s.launch(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}})
+	err := second.end(t) // once it cannot be the one that crashed before it
+	require.Equal(t, failure.AgentState, failure.ModeOf(err), "%v", err)
+	require.ErrorContains(t, err, "registered already")
+	receive(t, resource.closed)
+	select {
+	case <-second.ready:
+		require.Fail(t, "it was ready")
+	default:
+	}
+	require.Equal(t, first.grpc, s.Known[first.key()].Address)
+	require.NoError(t, first.stop())
+}
+
+// stuck is a tool whose end fails.
+type stuck struct{ *gate }
+
+func (stuck) Start(context.Context) error { return nil }
+func (stuck) Close() error                { return errors.New("the index is locked") }
+
+// What goes wrong in a shutdown over RPC is in the log, with its step.
+//
+// Req: LC-17
+func TestWorker_LogsWhatGoesWrongInAShutdown(t *testing.T) {
+	s := surround(t)
+	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{stuck{newGate("stuck")}}})
+	resp, err := r.Shutdown(t.Context(), &troupev1.ShutdownRequest{Drain: durationpb.New(time.Second)})
+	require.NoError(t, err)
+	require.Len(t, resp.GetErrors(), 1)
+	require.NoError(t, r.end(t))
+	logged := r.logs.FilterMessage("a step of the lifecycle failed").All()
+	require.Len(t, logged, 1)
+	require.Equal(t, "stop", logged[0].ContextMap()["step"])
+	require.Contains(t, logged[0].ContextMap()["error"], "the index is locked")
 }
 
 // Req: LC-12

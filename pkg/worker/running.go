@@ -1,0 +1,55 @@
+package worker
+
+import (
+	"context"
+	"strconv"
+	"sync"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// running are the steps that run here, so that none runs twice under one epoch: the journal
+// keeps attempts apart, not two calls of one attempt (guarantees 2.4). Safe for concurrent
+// use.
+type running struct {
+	mu    sync.Mutex
+	steps map[stepKey]*attempt
+}
+
+type stepKey struct {
+	session, turn string
+	step          int32
+}
+
+type attempt struct {
+	epoch int64
+	end   context.CancelCauseFunc
+}
+
+func newRunning() *running { return &running{steps: map[stepKey]*attempt{}} }
+
+// enter takes a step for an epoch, until leave. An attempt of a lower epoch is ended; with
+// one of the same epoch or a higher it is refused, which is fenced.
+func (r *running) enter(req *troupev1.ExecuteStepRequest, end context.CancelCauseFunc) (leave func(), err error) {
+	key := stepKey{req.GetSessionId(), req.GetTurnId(), req.GetStep()}
+	mine := &attempt{req.GetEpoch(), end}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if other := r.steps[key]; other != nil {
+		if other.epoch >= mine.epoch {
+			return nil, failure.Newf(failure.Fenced, "agent.ExecuteStep",
+				"step %d of turn %s runs here already, under epoch %d", req.GetStep(), req.GetTurnId(), other.epoch).
+				With("current_epoch", strconv.FormatInt(other.epoch, 10))
+		}
+		other.end(failure.Newf(failure.Fenced, "agent.ExecuteStep", "the step was given to this worker again, under epoch %d", mine.epoch))
+	}
+	r.steps[key] = mine
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.steps[key] == mine {
+			delete(r.steps, key)
+		}
+	}, nil
+}
