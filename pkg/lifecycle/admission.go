@@ -62,56 +62,89 @@ func (i *Instance) leave(s *step, err error) {
 		i.metrics.FailedRequests++
 	}
 	ctx := Traced(context.Background(), s.trace)
-	if fatal(err) {
-		go i.beginShutdown(ctx, i.cfg.Drain, "a step failed fatally") // it waits for the lock
+	if fatal(err) { // before another step can get in
+		i.beginShutdownLocked(ctx, i.cfg.Drain, "a step failed fatally")
 	}
+	i.status.Draining = i.status.Draining && i.status.InFlight > 0
 	switch {
 	case i.status.InFlight > 0 || i.status.State != Busy:
 		i.notify()
-	case i.status.Pausing:
-		i.status.Pausing = false
+	case i.pause != nil:
+		i.settle(nil)
 		i.to(ctx, Paused, i.status.Reason)
 	default:
 		i.to(ctx, Ready, "")
 	}
 }
 
-// Pause closes admission and returns once no step runs and the state is PAUSED. When ctx
-// ends first, admission opens again and it fails with agent_timeout. Before READY, and
-// when paused already, it is a no-op. After Shutdown it fails with agent_state.
-func (i *Instance) Pause(ctx context.Context, reason string) error {
-	i.mu.Lock()
-	switch i.status.State {
-	case Uninitialized, Initializing, Paused:
-		i.mu.Unlock()
-		return nil
-	case ShuttingDown, Terminated:
-		defer i.mu.Unlock()
-		return wrongState("Pause", i.status.State, Ready, Busy)
-	case Ready:
-		defer i.mu.Unlock()
-		i.to(ctx, Paused, reason)
-		return nil
-	case Busy:
-		i.status.Pausing, i.status.Reason = true, reason
-		i.notify()
-		i.mu.Unlock()
-	}
-	err := i.await(ctx, func(s Status) bool { return !s.Pausing })
+// pause is what every Pause joins that comes while steps run.
+type pause struct {
+	waiting int // callers
+	done    chan struct{}
+	err     error // valid once done is closed; nil when PAUSED was reached
+}
 
+// settle ends the pause that waits, if one does. Callers hold the lock, and notify.
+func (i *Instance) settle(err error) {
+	if i.pause == nil {
+		return
+	}
+	i.pause.err = err
+	close(i.pause.done)
+	i.pause, i.status.Pausing = nil, false
+}
+
+// Pause closes admission and returns once no step has run and the state was PAUSED.
+// Concurrent calls join. When ctx ends first it fails with agent_timeout, and admission opens
+// again unless another call still waits. Before READY, and when paused already, it is a
+// no-op. A Resume that comes first makes it fail with agent_state, and so does Shutdown.
+func (i *Instance) Pause(ctx context.Context, reason string) error {
+	p, err := i.beginPause(ctx, reason)
+	if p == nil {
+		return err
+	}
+	select {
+	case <-p.done:
+		return p.err
+	case <-ctx.Done():
+	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	p.waiting--
+	message := "running steps did not end within the caller's deadline; another Pause still waits for them"
 	switch {
-	case i.status.State == Paused:
-		return nil
-	case err != nil && i.status.Pausing:
-		i.status.Pausing, i.status.Reason = false, ""
+	case i.pause != p: // it was settled at the same moment
+		return p.err
+	case p.waiting == 0:
+		message = "running steps did not end within the caller's deadline; admission is open again"
+		i.settle(nil) // nobody waits for it
+		i.status.Reason = ""
 		i.notify()
-		return failure.New(failure.AgentTimeout, "lifecycle.Pause", "running steps did not end within the caller's deadline; admission is open again").Because(err)
-	case i.status.State == ShuttingDown || i.status.State == Terminated:
-		return wrongState("Pause", i.status.State, Ready, Busy)
+	}
+	return failure.New(failure.AgentTimeout, "lifecycle.Pause", message).Because(ctx.Err())
+}
+
+// beginPause does what can be done at once. What must be waited for is the pause that it
+// returns.
+func (i *Instance) beginPause(ctx context.Context, reason string) (*pause, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	switch i.status.State {
+	case ShuttingDown, Terminated:
+		return nil, wrongState("Pause", i.status.State, Ready, Busy)
+	case Ready:
+		i.to(ctx, Paused, reason)
+		return nil, nil //nolint:nilnil // it is done
+	case Busy:
+		if i.pause == nil {
+			i.pause = &pause{done: make(chan struct{})}
+			i.status.Pausing, i.status.Reason = true, reason
+			i.notify()
+		}
+		i.pause.waiting++
+		return i.pause, nil
 	default:
-		return failure.New(failure.AgentState, "lifecycle.Pause", "a Resume took the pause back")
+		return nil, nil //nolint:nilnil // there is nothing to do
 	}
 }
 
@@ -125,8 +158,9 @@ func (i *Instance) Resume(ctx context.Context, reason string) error {
 		return wrongState("Resume", i.status.State, Paused)
 	case i.status.State == Paused:
 		i.to(ctx, Ready, reason)
-	case i.status.Pausing:
-		i.status.Pausing, i.status.Reason = false, reason
+	case i.pause != nil:
+		i.settle(failure.New(failure.AgentState, "lifecycle.Pause", "a Resume took the pause back"))
+		i.status.Reason = reason
 		i.notify()
 	}
 	return nil

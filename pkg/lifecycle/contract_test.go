@@ -3,7 +3,6 @@ package lifecycle
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -101,7 +100,15 @@ func TestStartup_IsTriedAgainWithNothingLeftOfTheTryBefore(t *testing.T) {
 			require.Zero(t, held)
 		}
 		tries := 0
-		i := New(Config{Start: func(context.Context) error { tries++; return errors.New("never") }})
+		i := New(Config{RetryOnFailure: true, Start: func(context.Context) error { tries++; return errors.New("once") }, Stop: func(context.Context) error {
+			return errors.New("still there")
+		}})
+		require.ErrorContains(t, i.Startup(t.Context()), "once")
+		require.Equal(t, 1, tries, "nothing is built upon what is half freed")
+		require.Equal(t, Terminated, i.Status().State)
+
+		tries = 0
+		i = New(Config{Start: func(context.Context) error { tries++; return errors.New("never") }})
 		require.Error(t, i.Startup(t.Context()))
 		require.Equal(t, 1, tries, "not unless it is asked for")
 	})
@@ -162,6 +169,14 @@ func TestAdmit_AFatalFailureEndsTheInstanceAndNoOther(t *testing.T) {
 			_, end, err := i.Admit(t.Context())
 			require.NoError(t, err)
 			end(failure.New(mode, "test", "broken"))
+			_, next, err := i.Admit(t.Context()) // at once
+			if want == Terminated {
+				require.True(t, failure.Is(err, failure.InstanceDraining), "%v", err)
+				require.NotContains(t, story(t, i)[3:], Ready, "a broken process takes no step")
+			} else {
+				require.NoError(t, err)
+				next(nil)
+			}
 			synctest.Wait()
 			require.Equal(t, want, i.Status().State, "%s", mode)
 			require.EqualValues(t, 1, i.Metrics().FailedRequests)
@@ -207,58 +222,4 @@ func TestShutdown_EndsWithinItsDeadlineAndASecond(t *testing.T) {
 		}
 		close(forever)
 	})
-}
-
-// Req: LC-31, LC-35
-func TestUse_ShutsDownOnEveryWayOut(t *testing.T) {
-	broken := errors.New("broken")
-	for name, body := range map[string]func(context.Context) error{
-		"well": func(context.Context) error { return nil },
-		"ill":  func(context.Context) error { return broken },
-	} {
-		stopped := 0
-		i := New(Config{Stop: func(context.Context) error { stopped++; return errors.New("and the shutdown too") }})
-		err := i.Use(t.Context(), body)
-		require.Equal(t, name == "ill", errors.Is(err, broken))
-		require.ErrorContains(t, err, "and the shutdown too")
-		require.Equal(t, Terminated, i.Status().State)
-		require.Equal(t, 1, stopped)
-	}
-	i := New(Config{})
-	require.PanicsWithValue(t, "oh", func() { _ = i.Use(t.Context(), func(context.Context) error { panic("oh") }) })
-	require.Equal(t, Terminated, i.Status().State)
-	i = New(Config{Start: func(context.Context) error { return broken }})
-	require.ErrorIs(t, i.Use(t.Context(), func(context.Context) error { t.Error("not started"); return nil }), broken)
-}
-
-// Req: LC-32, LC-33
-func TestCascade_StartsInOrderAndEndsInReverse(t *testing.T) {
-	for failing := range 4 {
-		var order []string
-		var managed []*Instance
-		for n := range 3 {
-			managed = append(managed, New(Config{
-				Start: func(context.Context) error {
-					order = append(order, fmt.Sprint("start ", n))
-					if n == failing {
-						return errors.New("no")
-					}
-					return nil
-				},
-				Stop: func(context.Context) error { order = append(order, fmt.Sprint("stop ", n)); return nil },
-			}))
-		}
-		start, stop := Cascade(managed...)
-		coordinator := New(Config{Start: start, Stop: stop})
-		err := coordinator.Startup(t.Context())
-		require.Equal(t, failing < 3, err != nil)
-		if err == nil {
-			require.Equal(t, Ready, managed[2].Status().State)
-			require.NoError(t, coordinator.Shutdown(t.Context(), time.Second, ""))
-			require.Equal(t, []string{"start 0", "start 1", "start 2", "stop 2", "stop 1", "stop 0"}, order)
-		}
-		for _, i := range managed {
-			require.Equal(t, Terminated, i.Status().State)
-		}
-	}
 }

@@ -63,8 +63,11 @@ type Config struct {
 	// drain, so that nothing new is routed here.
 	Leave func(ctx context.Context) error
 	// Stop frees what Start took: after each start that failed, and last in a shutdown, when
-	// no step runs any more.
+	// no step runs any more. The deadline of ctx is that of the shutdown.
 	Stop func(ctx context.Context) error
+	// Log is told of each error of a start or a shutdown, with the step that it happened in:
+	// start, leave, drain or stop (LC-17). It may be called from any goroutine.
+	Log func(step string, err error)
 }
 
 // Status is the state of an instance with the facts beside it.
@@ -102,6 +105,7 @@ type Instance struct {
 	changed chan struct{} // closed and replaced at each change of the status
 	history []Transition  // the latest, oldest first
 	steps   map[*step]struct{}
+	pause   *pause // that waits for the steps; nil when none does
 
 	startup  *attempt      // set by the first Startup
 	hooked   chan struct{} // closed when no Start hook will run any more
@@ -130,6 +134,9 @@ func New(cfg Config) *Instance {
 	}
 	if cfg.Drain <= 0 {
 		cfg.Drain = DefaultDrain
+	}
+	if cfg.Log == nil {
+		cfg.Log = func(string, error) {}
 	}
 	return &Instance{
 		cfg:     cfg,

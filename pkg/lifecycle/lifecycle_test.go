@@ -90,6 +90,31 @@ func TestStartup_IsBoundedAndStateAnswersMeanwhile(t *testing.T) {
 	})
 }
 
+// Whoever asks for a start may go away; only the deadline that he gave bounds it (LC-12).
+//
+// Req: LC-9, LC-12
+func TestStartup_GoesOnWithoutItsFirstCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := New(Config{Start: func(ctx context.Context) error {
+			select {
+			case <-time.After(time.Second):
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}})
+		ctx, leave := context.WithCancel(t.Context())
+		first := make(chan error)
+		go func() { first <- i.Startup(ctx) }()
+		synctest.Wait()
+		leave()
+		require.ErrorIs(t, <-first, context.Canceled)
+		require.Equal(t, Initializing, i.Status().State)
+		require.NoError(t, i.Startup(t.Context()), "who joins is not concerned")
+		require.Equal(t, Ready, i.Status().State)
+	})
+}
+
 // Req: LC-3
 func TestTerminated_IsFinal(t *testing.T) {
 	i := ready(t, Config{})
@@ -148,43 +173,6 @@ func TestAdmit_BeforeReadyNamesTheStates(t *testing.T) {
 	require.Equal(t, "[ready busy]", e.Facts["required_state"])
 }
 
-// Req: LC-4
-func TestPause_WaitsForStepsAndResumeOpensAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		i := ready(t, Config{})
-		_, end, err := i.Admit(t.Context())
-		require.NoError(t, err)
-		paused := make(chan error)
-		go func() { paused <- i.Pause(t.Context(), "maintenance") }()
-		synctest.Wait()
-		require.True(t, i.Status().Pausing)
-		_, _, err = i.Admit(t.Context())
-		require.True(t, failure.Is(err, failure.InstancePaused))
-
-		end(nil)
-		require.NoError(t, <-paused)
-		require.Equal(t, Paused, i.Status().State)
-		require.Equal(t, "maintenance", i.Status().Reason)
-		require.NoError(t, i.Resume(t.Context(), ""))
-		require.Equal(t, Ready, i.Status().State)
-	})
-}
-
-func TestPause_PastItsDeadlineAdmissionOpensAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		i := ready(t, Config{})
-		_, end, err := i.Admit(t.Context())
-		require.NoError(t, err)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		require.True(t, failure.Is(i.Pause(ctx, ""), failure.AgentTimeout))
-		_, other, err := i.Admit(t.Context())
-		require.NoError(t, err)
-		other(nil)
-		end(nil)
-	})
-}
-
 // Req: LC-29b, LC-29c
 func TestShutdown_DrainsThenCancels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -205,6 +193,61 @@ func TestShutdown_DrainsThenCancels(t *testing.T) {
 		require.Equal(t, 10*time.Second, time.Since(start))
 		require.Equal(t, Terminated, i.Status().State)
 		require.Equal(t, []string{"leave", "stop"}, order)
+	})
+}
+
+func TestShutdown_DrainsAsLongAsStepsMayEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		i := ready(t, Config{Stop: func(context.Context) error { <-release; return nil }})
+		_, end, err := i.Admit(t.Context())
+		require.NoError(t, err)
+		ended := make(chan error)
+		go func() { ended <- i.Shutdown(t.Context(), time.Hour, "") }()
+		synctest.Wait()
+		require.True(t, i.Status().Draining)
+		end(nil)
+		synctest.Wait()
+		require.Equal(t, ShuttingDown, i.Status().State)
+		require.False(t, i.Status().Draining, "no step is left")
+		close(release)
+		require.NoError(t, <-ended)
+	})
+}
+
+// Each error is logged with its step, whoever asked for the shutdown and whether or not he
+// waits for the answer.
+//
+// Req: LC-17
+func TestShutdown_LogsEachErrorWithItsStep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var logged []string
+		i := ready(t, Config{
+			Leave: func(context.Context) error { return errors.New("no etcd") },
+			Stop:  func(context.Context) error { panic("oh") },
+			Log:   func(step string, err error) { logged = append(logged, step+": "+err.Error()) },
+		})
+		ctx, end, err := i.Admit(t.Context())
+		require.NoError(t, err)
+		context.AfterFunc(ctx, func() { end(ctx.Err()) })
+		require.Error(t, i.Shutdown(t.Context(), time.Second, ""))
+		require.Len(t, logged, 3)
+		for n, want := range []string{"leave: no etcd", "drain: ", "stop: stop hook panic: oh"} {
+			require.Contains(t, logged[n], want)
+		}
+	})
+}
+
+func TestStartup_LogsEachErrorWithItsStep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var logged []string
+		i := New(Config{
+			RetryOnFailure: true, MaxRetries: 2,
+			Start: func(context.Context) error { return errors.New("no database") },
+			Log:   func(step string, err error) { logged = append(logged, step+": "+err.Error()) },
+		})
+		require.Error(t, i.Startup(t.Context()))
+		require.Equal(t, []string{"start: no database", "start: no database", "start: no database"}, logged)
 	})
 }
 

@@ -28,6 +28,10 @@ func (i *Instance) Shutdown(ctx context.Context, drain time.Duration, reason str
 func (i *Instance) beginShutdown(ctx context.Context, drain time.Duration, reason string) *attempt {
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	return i.beginShutdownLocked(ctx, drain, reason)
+}
+
+func (i *Instance) beginShutdownLocked(ctx context.Context, drain time.Duration, reason string) *attempt {
 	deadline := time.Now().Add(drain)
 	if i.shutdown != nil {
 		if deadline.Before(i.deadline) {
@@ -42,7 +46,8 @@ func (i *Instance) beginShutdown(ctx context.Context, drain time.Duration, reaso
 	if took && i.status.State == Initializing {
 		i.startup.cancel()
 	}
-	i.status.Pausing, i.status.Draining = false, i.status.InFlight > 0
+	i.settle(wrongState("Pause", ShuttingDown, Ready, Busy))
+	i.status.Draining = i.status.InFlight > 0
 	i.to(ctx, ShuttingDown, reason)
 	go i.runShutdown(context.WithoutCancel(ctx), i.shutdown, took, reason)
 	return i.shutdown
@@ -54,7 +59,7 @@ const (
 	leaveTime  = 100 * time.Millisecond
 	cancelTime = 500 * time.Millisecond // for steps that were cancelled
 	stopTime   = 700 * time.Millisecond
-	hookTime   = 5 * time.Second // for each hook, before the deadline too
+	hookTime   = 5 * time.Second // for Leave, so that steps have time to drain behind it
 )
 
 func (i *Instance) runShutdown(ctx context.Context, a *attempt, took bool, reason string) {
@@ -63,9 +68,15 @@ func (i *Instance) runShutdown(ctx context.Context, a *attempt, took bool, reaso
 	var errs []error
 	if took {
 		<-i.hooked // Leave and Stop must not overlap Start
-		errs = append(errs, i.bounded("leave", leaveTime, i.cfg.Leave))
-		errs = append(errs, i.drain())
-		errs = append(errs, i.bounded("stop", stopTime, i.cfg.Stop))
+		leave, cancelLeave := i.until(leaveTime)
+		defer cancelLeave()
+		leave, cancelHook := context.WithTimeout(leave, hookTime)
+		defer cancelHook()
+		errs = append(errs, i.bounded(leave, "leave", i.cfg.Leave))
+		errs = append(errs, i.logged("drain", i.drain()))
+		stop, cancelStop := i.until(stopTime)
+		defer cancelStop()
+		errs = append(errs, i.bounded(stop, "stop", i.cfg.Stop))
 	}
 	a.err = errors.Join(errs...)
 
@@ -78,12 +89,8 @@ func (i *Instance) runShutdown(ctx context.Context, a *attempt, took bool, reaso
 
 // bounded runs a hook of the shutdown. What its error says may be told to whoever asked for
 // the shutdown; its cause is for the log.
-func (i *Instance) bounded(name string, behind time.Duration, run func(context.Context) error) error {
-	ctx, cancel := i.until(behind)
-	defer cancel()
-	ctx, cancelHook := context.WithTimeout(ctx, hookTime)
-	defer cancelHook()
-	err := i.hook(ctx, name, run)
+func (i *Instance) bounded(ctx context.Context, name string, run func(context.Context) error) error {
+	err := i.logged(name, i.hook(ctx, name, run))
 	if err == nil {
 		return nil
 	}
@@ -99,10 +106,14 @@ func (i *Instance) bounded(name string, behind time.Duration, run func(context.C
 	return failure.Newf(failure.AgentLogic, "lifecycle.Shutdown", "the %s hook %s", name, why).Because(err)
 }
 
-// until returns a context that ends a little behind the deadline of the shutdown, which may
-// come nearer meanwhile.
+// until returns a context whose deadline is a little behind that of the shutdown, which may
+// come nearer meanwhile; then the context ends sooner.
 func (i *Instance) until(behind time.Duration) (context.Context, context.CancelFunc) {
-	ctx, end := context.WithCancelCause(context.Background())
+	i.mu.Lock()
+	deadline := i.deadline.Add(behind)
+	i.mu.Unlock()
+	ctx, cancel := context.WithDeadline(context.Background(), deadline)
+	ctx, end := context.WithCancelCause(ctx)
 	go func() {
 		for ctx.Err() == nil {
 			i.mu.Lock()
@@ -117,7 +128,7 @@ func (i *Instance) until(behind time.Duration) (context.Context, context.CancelF
 			timer.Stop()
 		}
 	}()
-	return ctx, func() { end(nil) }
+	return ctx, func() { end(nil); cancel() }
 }
 
 // errStopped is the cause of a step's context when the shutdown cancels it.

@@ -12,15 +12,20 @@ import (
 
 // Startup takes the instance to READY and returns once it is there. The first call runs
 // the Start hook, concurrent ones join it, later ones are no-ops (LC-8, LC-9, C-6). It is
-// bounded by ctx of the first caller and by StartupTimeout, all tries together. After each
-// try that failed Stop frees what it took; after the last one the instance is TERMINATED,
+// bounded by StartupTimeout and by the deadline of the first caller, all tries together; a
+// caller who goes away does not end it. After each try that failed Stop frees what it took,
+// and when that fails there is no other try; after the last one the instance is TERMINATED,
 // unless KeepFailed, and every caller gets the error (LC-10 to LC-13): agent_timeout when
 // time ran out, the hook's own mode, or agent_logic. After Shutdown it fails with
 // agent_state.
 func (i *Instance) Startup(ctx context.Context) error {
 	i.mu.Lock()
 	if i.startup == nil && i.status.State == Uninitialized {
-		run, cancel := context.WithTimeout(ctx, i.cfg.StartupTimeout)
+		deadline := time.Now().Add(i.cfg.StartupTimeout)
+		if callers, ok := ctx.Deadline(); ok && callers.Before(deadline) {
+			deadline = callers
+		}
+		run, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline)
 		i.startup = &attempt{cancel: cancel, done: make(chan struct{})}
 		i.to(ctx, Initializing, "")
 		go i.runStartup(run, i.startup)
@@ -72,17 +77,25 @@ func (i *Instance) start(ctx context.Context) error {
 	}
 	pace := failure.NewPace()
 	for try := 0; ; try++ {
-		err := i.hook(ctx, "start", i.cfg.Start)
+		err := i.logged("start", i.hook(ctx, "start", i.cfg.Start))
 		if err == nil || try == retries || ctx.Err() != nil {
 			return err
 		}
-		if freeErr := i.hook(ctx, "stop", i.cfg.Stop); freeErr != nil {
+		if freeErr := i.logged("stop", i.hook(ctx, "stop", i.cfg.Stop)); freeErr != nil {
 			return errors.Join(err, freeErr) // nothing may be built upon what is half freed
 		}
 		if pace.Wait(ctx) != nil {
 			return err
 		}
 	}
+}
+
+// logged returns the error, and tells it to the log.
+func (i *Instance) logged(step string, err error) error {
+	if err != nil {
+		i.cfg.Log(step, err)
+	}
+	return err
 }
 
 // startupError keeps the mode of a hook that gave one.

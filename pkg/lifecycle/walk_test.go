@@ -88,8 +88,7 @@ func (p place) after(verb string) (place, failure.Mode) {
 			return p, failure.AgentState
 		case p.state == Ready:
 			p.state = Paused
-		case p.state == Busy:
-			p.pausing = false // past the deadline admission is open again
+		case p.state == Busy: // past the deadline admission is open again, unless another Pause waits
 			return p, failure.AgentTimeout
 		}
 	case "resume":
@@ -105,6 +104,19 @@ func (p place) after(verb string) (place, failure.Mode) {
 		p.state, p.flight, p.pausing = Terminated, 0, false
 	}
 	return p, failure.Unknown
+}
+
+// bound is how long a verb may take: what waits does so to the deadline of its caller, a
+// shutdown that may not drain a second (I5), and the rest no time at all.
+func (p place) bound(verb string) time.Duration {
+	switch {
+	case verb == "shutdown":
+		return time.Second
+	case verb == "startup" && p.state == Initializing, verb == "pause" && p.state == Busy:
+		return walkWait
+	default:
+		return 0
+	}
 }
 
 // walker is an instance at a place.
@@ -197,11 +209,14 @@ func TestWalk_EveryVerbInEveryPlaceDoesWhatTheTableSays(t *testing.T) {
 					before := w.Status().Version
 					ctx, cancel := context.WithTimeout(t.Context(), walkWait)
 					defer cancel()
+					began := time.Now()
 					err := w.do(ctx, verb)
+					took := time.Since(began)
 					synctest.Wait()
 					if verb != "shutdown" { // which tells what went wrong, and ends all the same
 						require.Equal(t, mode, failure.ModeOf(err), "%v", err)
 					}
+					require.LessOrEqual(t, took, from.bound(verb))
 					require.Equal(t, want, w.place())
 					require.Equal(t, want.state == from.state, w.Status().Version == before, "a version is a transition")
 					story(t, w.Instance) // every transition is legal in its order, none is left out

@@ -38,7 +38,8 @@ const (
 // verb is OK and changes nothing.
 type LifecycleServiceClient interface {
 	// Startup takes the instance from UNINITIALIZED to READY and returns when it is there.
-	// Concurrent calls join the one that runs. Fails with AGENT_STATE after Shutdown, and
+	// Concurrent calls join the one that runs; a caller who goes away does not end it, only
+	// the deadline of the call that began it does. Fails with AGENT_STATE after Shutdown, and
 	// with the cause when a startup hook fails; then the instance is TERMINATED.
 	Startup(ctx context.Context, in *StartupRequest, opts ...grpc.CallOption) (*StartupResponse, error)
 	// Shutdown closes admission, lets running steps end within the drain time, cancels
@@ -46,8 +47,8 @@ type LifecycleServiceClient interface {
 	// It never fails for what a hook does; a deadline may only shrink.
 	Shutdown(ctx context.Context, in *ShutdownRequest, opts ...grpc.CallOption) (*ShutdownResponse, error)
 	// Pause closes admission and returns when no step runs and the state is PAUSED. When
-	// the caller's deadline passes first, admission opens again and the call fails with
-	// AGENT_TIMEOUT. Before READY it is a no-op.
+	// the caller's deadline passes first, the call fails with AGENT_TIMEOUT, and admission
+	// opens again unless another Pause still waits. Before READY it is a no-op.
 	Pause(ctx context.Context, in *PauseRequest, opts ...grpc.CallOption) (*PauseResponse, error)
 	// Resume opens admission again, also when a Pause is still waiting.
 	Resume(ctx context.Context, in *ResumeRequest, opts ...grpc.CallOption) (*ResumeResponse, error)
@@ -172,7 +173,8 @@ type LifecycleService_WatchStateClient = grpc.ServerStreamingClient[WatchStateRe
 // verb is OK and changes nothing.
 type LifecycleServiceServer interface {
 	// Startup takes the instance from UNINITIALIZED to READY and returns when it is there.
-	// Concurrent calls join the one that runs. Fails with AGENT_STATE after Shutdown, and
+	// Concurrent calls join the one that runs; a caller who goes away does not end it, only
+	// the deadline of the call that began it does. Fails with AGENT_STATE after Shutdown, and
 	// with the cause when a startup hook fails; then the instance is TERMINATED.
 	Startup(context.Context, *StartupRequest) (*StartupResponse, error)
 	// Shutdown closes admission, lets running steps end within the drain time, cancels
@@ -180,8 +182,8 @@ type LifecycleServiceServer interface {
 	// It never fails for what a hook does; a deadline may only shrink.
 	Shutdown(context.Context, *ShutdownRequest) (*ShutdownResponse, error)
 	// Pause closes admission and returns when no step runs and the state is PAUSED. When
-	// the caller's deadline passes first, admission opens again and the call fails with
-	// AGENT_TIMEOUT. Before READY it is a no-op.
+	// the caller's deadline passes first, the call fails with AGENT_TIMEOUT, and admission
+	// opens again unless another Pause still waits. Before READY it is a no-op.
 	Pause(context.Context, *PauseRequest) (*PauseResponse, error)
 	// Resume opens admission again, also when a Pause is still waiting.
 	Resume(context.Context, *ResumeRequest) (*ResumeResponse, error)

@@ -1,0 +1,108 @@
+package lifecycle
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+// Req: LC-4
+func TestPause_WaitsForStepsAndResumeOpensAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := ready(t, Config{})
+		_, end, err := i.Admit(t.Context())
+		require.NoError(t, err)
+		paused := make(chan error)
+		go func() { paused <- i.Pause(t.Context(), "maintenance") }()
+		synctest.Wait()
+		require.True(t, i.Status().Pausing)
+		_, _, err = i.Admit(t.Context())
+		require.True(t, failure.Is(err, failure.InstancePaused))
+
+		end(nil)
+		require.NoError(t, <-paused)
+		require.Equal(t, Paused, i.Status().State)
+		require.Equal(t, "maintenance", i.Status().Reason)
+		require.NoError(t, i.Resume(t.Context(), ""))
+		require.Equal(t, Ready, i.Status().State)
+	})
+}
+
+func TestPause_PastItsDeadlineAdmissionOpensAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := ready(t, Config{})
+		_, end, err := i.Admit(t.Context())
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.True(t, failure.Is(i.Pause(ctx, ""), failure.AgentTimeout))
+		_, other, err := i.Admit(t.Context())
+		require.NoError(t, err)
+		other(nil)
+		end(nil)
+	})
+}
+
+// Admission opens again when the last of those who wait has given up.
+func TestPause_IsNotEndedByTheDeadlineOfAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := ready(t, Config{})
+		_, end, err := i.Admit(t.Context())
+		require.NoError(t, err)
+		patient := make(chan error)
+		go func() { patient <- i.Pause(t.Context(), "an upgrade") }()
+		synctest.Wait()
+		hasty, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err = i.Pause(hasty, "a look")
+		require.True(t, failure.Is(err, failure.AgentTimeout), "%v", err)
+		require.ErrorContains(t, err, "another Pause still waits")
+		require.True(t, i.Status().Pausing)
+		require.Equal(t, "an upgrade", i.Status().Reason, "a repeated verb changes nothing")
+		_, _, err = i.Admit(t.Context())
+		require.True(t, failure.Is(err, failure.InstancePaused), "%v", err)
+		end(nil)
+		require.NoError(t, <-patient)
+		require.Equal(t, Paused, i.Status().State)
+	})
+}
+
+// What became of a Pause is decided when it happens, not when its caller looks.
+func TestPause_WasReachedThoughResumedBeforeItsCallerLooked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for range 50 {
+			i := ready(t, Config{})
+			_, end, err := i.Admit(t.Context())
+			require.NoError(t, err)
+			paused := make(chan error)
+			go func() { paused <- i.Pause(t.Context(), "") }()
+			synctest.Wait()
+			end(nil)
+			require.NoError(t, i.Resume(t.Context(), ""))
+			require.NoError(t, <-paused)
+		}
+	})
+}
+
+// A Pause that was taken back is not revived by the next one.
+func TestPause_TakenBackStaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := ready(t, Config{})
+		_, end, err := i.Admit(t.Context())
+		require.NoError(t, err)
+		first, second := make(chan error, 1), make(chan error, 1)
+		go func() { first <- i.Pause(t.Context(), "") }()
+		synctest.Wait()
+		require.NoError(t, i.Resume(t.Context(), ""))
+		go func() { second <- i.Pause(t.Context(), "") }()
+		synctest.Wait()
+		end(nil)
+		require.True(t, failure.Is(<-first, failure.AgentState))
+		require.NoError(t, <-second)
+	})
+}

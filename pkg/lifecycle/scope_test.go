@@ -1,0 +1,142 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Req: LC-31, LC-35
+func TestUse_ShutsDownOnEveryWayOut(t *testing.T) {
+	broken := errors.New("broken")
+	for name, body := range map[string]func(context.Context) error{
+		"well": func(context.Context) error { return nil },
+		"ill":  func(context.Context) error { return broken },
+	} {
+		stopped := 0
+		i := New(Config{Stop: func(context.Context) error { stopped++; return errors.New("and the shutdown too") }})
+		err := i.Use(t.Context(), body)
+		require.Equal(t, name == "ill", errors.Is(err, broken))
+		require.ErrorContains(t, err, "and the shutdown too")
+		require.Equal(t, Terminated, i.Status().State)
+		require.Equal(t, 1, stopped)
+	}
+	i := New(Config{})
+	require.PanicsWithValue(t, "oh", func() { _ = i.Use(t.Context(), func(context.Context) error { panic("oh") }) })
+	require.Equal(t, Terminated, i.Status().State)
+	i = New(Config{Start: func(context.Context) error { return broken }})
+	require.ErrorIs(t, i.Use(t.Context(), func(context.Context) error { t.Error("not started"); return nil }), broken)
+	require.Equal(t, Terminated, i.Status().State)
+	for name, cfg := range map[string]Config{
+		"one that is kept":       {KeepFailed: true, Start: func(context.Context) error { return broken }},
+		"one that goes on alone": {Start: func(ctx context.Context) error { <-ctx.Done(); return broken }},
+	} {
+		ctx, leave := context.WithCancel(t.Context())
+		i, used := New(cfg), make(chan error)
+		go func() { used <- i.Use(ctx, func(context.Context) error { return nil }) }()
+		leave()
+		require.Error(t, <-used)
+		require.Equal(t, Terminated, i.Status().State, "%s", name)
+	}
+}
+
+// Req: LC-32, LC-33
+func TestCascade_StartsInOrderAndEndsInReverse(t *testing.T) {
+	for failing := range 4 {
+		var order []string
+		var managed []*Instance
+		start, stop := Cascade(func() []*Instance {
+			for n := range 3 {
+				managed = append(managed, New(Config{
+					Start: func(context.Context) error {
+						order = append(order, fmt.Sprint("start ", n))
+						if n == failing {
+							return errors.New("no")
+						}
+						return nil
+					},
+					Stop: func(context.Context) error { order = append(order, fmt.Sprint("stop ", n)); return nil },
+				}))
+			}
+			return managed
+		})
+		coordinator := New(Config{Start: start, Stop: stop})
+		require.NoError(t, stop(t.Context()), "nothing was started yet")
+		err := coordinator.Startup(t.Context())
+		require.Equal(t, failing < 3, err != nil)
+		if err == nil {
+			require.Equal(t, Ready, managed[2].Status().State)
+			require.NoError(t, coordinator.Shutdown(t.Context(), time.Second, ""))
+			require.Equal(t, []string{"start 0", "start 1", "start 2", "stop 2", "stop 1", "stop 0"}, order)
+		}
+		for _, i := range managed {
+			require.Equal(t, Terminated, i.Status().State)
+		}
+	}
+}
+
+// An instance that ended never comes back, so each try of the coordinator has its own.
+//
+// Req: LC-13, LC-32
+func TestCascade_EachTryHasInstancesOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var all []*Instance
+		start, stop := Cascade(func() []*Instance {
+			fine, failing := New(Config{}), New(Config{Start: func(context.Context) error {
+				if len(all) < 4 {
+					return errors.New("not yet")
+				}
+				return nil
+			}})
+			all = append(all, fine, failing)
+			return []*Instance{fine, failing}
+		})
+		coordinator := New(Config{RetryOnFailure: true, MaxRetries: 1, Start: start, Stop: stop})
+		require.NoError(t, coordinator.Startup(t.Context()))
+		var states []State
+		for _, i := range all {
+			states = append(states, i.Status().State)
+		}
+		require.Equal(t, []State{Terminated, Terminated, Ready, Ready}, states)
+		require.NoError(t, coordinator.Shutdown(t.Context(), time.Second, ""))
+		require.Equal(t, Terminated, all[2].Status().State)
+	})
+}
+
+// Those who are managed have the time that their coordinator has, and not more.
+//
+// Req: LC-32
+func TestCascade_PassesTheDeadlineOfTheShutdownOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for drain, least := range map[time.Duration]time.Duration{20 * time.Second: 19 * time.Second, 0: 0} {
+			var managed *Instance
+			start, stop := Cascade(func() []*Instance { managed = New(Config{}); return []*Instance{managed} })
+			coordinator := ready(t, Config{Start: start, Stop: stop})
+			ctx, end, err := managed.Admit(t.Context())
+			require.NoError(t, err)
+			context.AfterFunc(ctx, func() { end(ctx.Err()) })
+			began := time.Now()
+			require.Error(t, coordinator.Shutdown(t.Context(), drain, ""), "a step was cancelled")
+			require.GreaterOrEqual(t, time.Since(began), least)
+			require.LessOrEqual(t, time.Since(began), drain+time.Second)
+			require.Equal(t, Terminated, managed.Status().State)
+		}
+		var managed *Instance
+		start, stop := Cascade(func() []*Instance { managed = New(Config{}); return []*Instance{managed} })
+		coordinator := ready(t, Config{Start: start, Stop: stop})
+		ctx, end, err := managed.Admit(t.Context())
+		require.NoError(t, err)
+		context.AfterFunc(ctx, func() { end(ctx.Err()) })
+		go func() { _ = coordinator.Shutdown(t.Context(), time.Hour, "") }()
+		time.Sleep(time.Minute) // of the bubble
+		began := time.Now()
+		require.Error(t, coordinator.Shutdown(t.Context(), time.Second, "sooner"))
+		require.LessOrEqual(t, time.Since(began), 2*time.Second, "a deadline that comes nearer counts")
+		require.Equal(t, Terminated, managed.Status().State)
+	})
+}
