@@ -24,11 +24,12 @@ const (
 	shuttingDown  = troupev1.InstanceState_INSTANCE_STATE_SHUTTING_DOWN
 	terminated    = troupev1.InstanceState_INSTANCE_STATE_TERMINATED
 
-	fails     = troupev1.HookBehavior_HOOK_BEHAVIOR_FAIL
-	panics    = troupev1.HookBehavior_HOOK_BEHAVIOR_PANIC
-	hangs     = troupev1.HookBehavior_HOOK_BEHAVIOR_HANG
-	isSlow    = troupev1.HookBehavior_HOOK_BEHAVIOR_SLOW
-	failsOnce = troupev1.HookBehavior_HOOK_BEHAVIOR_FAIL_ONCE
+	fails      = troupev1.HookBehavior_HOOK_BEHAVIOR_FAIL
+	panics     = troupev1.HookBehavior_HOOK_BEHAVIOR_PANIC
+	hangs      = troupev1.HookBehavior_HOOK_BEHAVIOR_HANG
+	isSlow     = troupev1.HookBehavior_HOOK_BEHAVIOR_SLOW
+	failsOnce  = troupev1.HookBehavior_HOOK_BEHAVIOR_FAIL_ONCE
+	failsTwice = troupev1.HookBehavior_HOOK_BEHAVIOR_FAIL_TWICE
 )
 
 type (

@@ -26,6 +26,10 @@ func pauseChecks() []Check {
 			Title: "When the deadline of a waiting Pause passes, admission is open again and the instance is never PAUSED.",
 		},
 		{
+			ID: "pause/another-callers-deadline-does-not-end-it", Requirement: "LifecycleService.Pause", run: pauseAnothersDeadline,
+			Title: "A Pause that runs out of time does not end another one that waits: admission stays closed, and the instance is PAUSED.",
+		},
+		{
 			ID: "pause/resume-takes-it-back", Requirement: "LifecycleService.Resume", run: pauseTakenBack,
 			Title: "Resume takes a waiting Pause back: admission is open, the Pause fails, and the instance is not PAUSED later.",
 		},
@@ -71,7 +75,7 @@ func pauseCloses(t *trial) {
 }
 
 func pauseWaits(t *trial) {
-	in, s, p := pausingBusy(t, "sleep 500ms")
+	in, s, p := pausingBusy(t, "sleep 1500ms")
 	got, err := p.wait(t, "Pause", 5*time.Second)
 	t.ok("Pause", err)
 	equal(t, "state in the reply of Pause", paused, got.GetState())
@@ -114,6 +118,27 @@ func pauseDeadline(t *trial) {
 	equal(t, "transitions of a Pause that failed", 0, in.isIn("after it", busy).GetStateVersion()-before)
 	s.cancel()
 	in.becomes(ready, soon)
+}
+
+func pauseAnothersDeadline(t *trial) {
+	in, s, p := pausingBusy(t, "sleep 1500ms")
+	ctx, cancel := context.WithTimeout(t.ctx, 300*time.Millisecond)
+	defer cancel()
+	_, err := in.pause(ctx, "a hasty look")
+	if s.running() {
+		t.failed("Pause whose deadline passed while a step ran", err)
+	}
+	t.idle(100 * time.Millisecond) // for a worker that hears of the deadline late
+	refused := in.begin("say no")
+	_, err = refused.wait(t, "ExecuteStep", soon)
+	if s.running() {
+		t.refused("a step while another Pause waits", err, failure.InstancePaused)
+	}
+	got, err := p.wait(t, "Pause", 5*time.Second)
+	t.ok("the Pause that has time", err)
+	equal(t, "state in its reply", paused, got.GetState())
+	s.succeeds(t, soon)
+	in.isIn("after it", paused)
 }
 
 func pauseTakenBack(t *trial) {

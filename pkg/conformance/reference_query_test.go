@@ -29,6 +29,9 @@ func traceOf(ctx context.Context) string {
 func (r *reference) GetState(ctx context.Context, _ *troupev1.GetStateRequest) (*troupev1.GetStateResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.has(answersSlowly) {
+		r.await(ctx, func() time.Time { return time.Now().Add(100 * time.Millisecond) }, func() bool { return false })
+	}
 	if r.has(stateWaitsForStartup) {
 		r.await(ctx, never, func() bool { return !r.hooking })
 	}

@@ -62,6 +62,9 @@ func (r *reference) leave(ctx context.Context, s *admitted, failed bool) {
 	if failed {
 		r.metrics.FailedRequests++
 	}
+	if r.status.InFlight == 0 && !r.has(drainsForever) {
+		r.status.Draining = false
+	}
 	switch {
 	case r.status.InFlight == 0 && r.status.Pausing:
 		r.status.Pausing = false
@@ -107,7 +110,10 @@ func (r *reference) ExecuteStep(req *troupev1.ExecuteStepRequest, stream troupev
 }
 
 func (r *reference) step(ctx context.Context, req *troupev1.ExecuteStepRequest, stream troupev1.AgentService_ExecuteStepServer) (*troupev1.StepResult, error) {
-	text, err := r.parrot(ctx, req, func(text string) error {
+	beat := func() error {
+		return stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Heartbeat{Heartbeat: &troupev1.Heartbeat{}}})
+	}
+	text, err := r.parrot(ctx, req, beat, func(text string) error {
 		return stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Event{Event: &troupev1.Event{
 			Time: timestamppb.Now(), Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: text}},
 		}}})
@@ -162,7 +168,7 @@ func (r *reference) commit(ctx context.Context, req *troupev1.ExecuteStepRequest
 }
 
 // parrot is the test agent.
-func (r *reference) parrot(ctx context.Context, req *troupev1.ExecuteStepRequest, say func(string) error) (text string, err error) {
+func (r *reference) parrot(ctx context.Context, req *troupev1.ExecuteStepRequest, beat func() error, say func(string) error) (text string, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = failure.New(failure.AgentLogic, "parrot", "the agent threw")
@@ -195,6 +201,11 @@ func (r *reference) parrot(ctx context.Context, req *troupev1.ExecuteStepRequest
 		d, err := time.ParseDuration(rest)
 		if err != nil {
 			return "", err
+		}
+		for ; d > time.Second && !r.has(noHeartbeats); d -= time.Second {
+			if err := errors.Join(pass(ctx, time.Second), beat()); err != nil {
+				return "", err
+			}
 		}
 		return "slept", pass(ctx, d)
 	case "fail":

@@ -33,6 +33,7 @@ type reference struct {
 	active   time.Time
 	history  []*troupev1.Transition
 	changed  chan struct{} // closed and replaced at each change
+	pauses   int           // that wait
 	steps    map[*admitted]struct{}
 	hooking  bool
 	start    *attempt
@@ -128,7 +129,7 @@ func (r *reference) now() *troupev1.InstanceStatus {
 }
 
 // hook runs a hook, contains its panic, and gives it up when ctx ends.
-func (r *reference) hook(ctx context.Context, b troupev1.HookBehavior, first bool) error {
+func (r *reference) hook(ctx context.Context, b troupev1.HookBehavior, try int) error {
 	done := make(chan error, 1)
 	r.hooks.Go(func() {
 		defer func() {
@@ -136,7 +137,7 @@ func (r *reference) hook(ctx context.Context, b troupev1.HookBehavior, first boo
 				done <- fmt.Errorf("panic: %v", p)
 			}
 		}()
-		done <- r.behave(ctx, b, first)
+		done <- r.behave(ctx, b, try)
 	})
 	ended := ctx.Done()
 	if r.has(waitsForHooks) {
@@ -150,9 +151,9 @@ func (r *reference) hook(ctx context.Context, b troupev1.HookBehavior, first boo
 	}
 }
 
-func (r *reference) behave(ctx context.Context, b troupev1.HookBehavior, first bool) error {
+func (r *reference) behave(ctx context.Context, b troupev1.HookBehavior, try int) error {
 	switch {
-	case b == fails, b == failsOnce && first:
+	case b == fails, b == failsOnce && try < 1, b == failsTwice && try < 2:
 		return errors.New("the hook failed")
 	case b == panics:
 		panic("the hook threw")
@@ -205,14 +206,26 @@ func (r *reference) Startup(ctx context.Context, _ *troupev1.StartupRequest) (*t
 		if r.spec.StartupTimeout != nil && !r.has(ignoresStartupTimeout) {
 			timeout = r.spec.StartupTimeout.AsDuration()
 		}
-		run, cancel := context.WithTimeout(ctx, timeout)
+		if deadline, ok := ctx.Deadline(); ok {
+			timeout = min(timeout, time.Until(deadline))
+		}
+		whole := context.WithoutCancel(ctx)
+		if r.has(startEndsWithItsCaller) {
+			whole = ctx
+		}
+		run, cancel := context.WithTimeout(whole, timeout)
 		r.start = &attempt{cancel: cancel, done: make(chan struct{})}
 		r.to(ctx, initializing, "")
 		go r.runStartup(run, r.start)
 	} else if r.has(startsPerCaller) && r.status.State != ready {
+		first := r.start
 		r.mu.Unlock()
-		if err := r.behave(ctx, r.spec.Startup, false); err != nil {
+		if err := r.behave(ctx, r.spec.Startup, 2); err != nil {
 			return nil, err
+		}
+		select {
+		case <-first.done:
+		case <-ctx.Done():
 		}
 		return &troupev1.StartupResponse{Status: r.now()}, nil
 	}
@@ -255,11 +268,17 @@ func (r *reference) tryStartup(ctx context.Context) (err error) {
 	r.hooking = true
 	r.mu.Unlock()
 	retries := int(r.spec.MaxRetries)
-	if r.has(neverRetries) {
+	switch {
+	case r.has(neverRetries):
 		retries = 0
+	case r.has(retriesTooOften) && retries > 0:
+		retries = 40
 	}
 	for try := range retries + 1 {
-		if err = r.hook(ctx, r.spec.Startup, try == 0); err == nil || ctx.Err() != nil {
+		if err = r.hook(ctx, r.spec.Startup, try); err == nil || ctx.Err() != nil || try == retries {
+			break
+		}
+		if !r.has(keepsWhatFailed) && r.hook(ctx, r.spec.Shutdown, 0) != nil {
 			break
 		}
 	}
@@ -268,51 +287,6 @@ func (r *reference) tryStartup(ctx context.Context) (err error) {
 	r.notify()
 	r.mu.Unlock()
 	return err
-}
-
-// Pause implements troupev1.LifecycleServiceServer.
-func (r *reference) Pause(ctx context.Context, req *troupev1.PauseRequest) (*troupev1.PauseResponse, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	state := r.status.State
-	switch {
-	case r.ended():
-		return nil, wrongState("Pause", r.status, "[ready busy]")
-	case state == ready, state == initializing && r.has(pausesInitializing):
-		r.to(ctx, paused, req.GetReason())
-	case state == busy && !r.has(pauseReturnsEarly):
-		r.status.Pausing, r.status.Reason = true, req.GetReason()
-		r.notify()
-		if !r.await(ctx, never, func() bool { return !r.status.Pausing }) {
-			if !r.has(pauseStaysClosed) {
-				r.status.Pausing = false
-				r.notify()
-			}
-			return nil, failure.New(failure.AgentTimeout, "Pause", "steps still run")
-		}
-		if r.status.State != paused {
-			return nil, wrongState("Pause", r.status, "[ready busy]")
-		}
-	case state == busy:
-		r.status.Pausing = true
-	}
-	return &troupev1.PauseResponse{Status: proto.CloneOf(r.status)}, nil
-}
-
-// Resume implements troupev1.LifecycleServiceServer.
-func (r *reference) Resume(ctx context.Context, req *troupev1.ResumeRequest) (*troupev1.ResumeResponse, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	switch {
-	case r.ended():
-		return nil, wrongState("Resume", r.status, "paused")
-	case r.status.State == paused:
-		r.to(ctx, ready, req.GetReason())
-	case r.status.Pausing && !r.has(resumeIgnoresPending):
-		r.status.Pausing, r.status.Reason = false, req.GetReason()
-		r.notify()
-	}
-	return &troupev1.ResumeResponse{Status: proto.CloneOf(r.status)}, nil
 }
 
 // Shutdown implements troupev1.LifecycleServiceServer.
@@ -377,7 +351,7 @@ func (r *reference) runShutdown(ctx context.Context, a *attempt, started bool, r
 	if started {
 		hookCtx, cancel := context.WithDeadline(ctx, r.deadline.Add(600*time.Millisecond))
 		r.mu.Unlock()
-		a.err = r.hook(hookCtx, r.spec.Shutdown, true)
+		a.err = r.hook(hookCtx, r.spec.Shutdown, 0)
 		cancel()
 		r.mu.Lock()
 	}

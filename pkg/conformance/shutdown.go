@@ -39,6 +39,10 @@ func shutdownChecks() []Check {
 			Title: "draining is set while steps may still end, and not before.",
 		},
 		{
+			ID: "shutdown/drains-no-longer-than-steps-run", Requirement: "InstanceStatus.draining", run: shutdownDrained,
+			Title: "draining is no longer set when the last step has ended, though the shutdown goes on.",
+		},
+		{
 			ID: "shutdown/failing-hook-is-reported", Requirement: "LC-17", run: shutdownHook(fails),
 			Title: "When the shutdown hook fails the reply is OK and names it in errors, and the instance is TERMINATED.",
 		},
@@ -138,6 +142,16 @@ func shutdownSays(t *trial) {
 	_, err := in.stopping(0).wait(t, "Shutdown", forced+slack)
 	t.ok("Shutdown", err)
 	equal(t, "draining when TERMINATED", false, in.status().GetDraining())
+}
+
+func shutdownDrained(t *trial) {
+	in := t.ready(spec{shutdown: hangs}) // so that it stays SHUTTING_DOWN
+	s := in.begin("sleep 1s").isAdmitted(t)
+	in.stopping(3 * time.Second)
+	in.becomes(shuttingDown, soon)
+	s.succeeds(t, soon)
+	in.runs(0, soon)
+	equal(t, "draining when no step runs any more", false, in.isIn("while the shutdown hook hangs", shuttingDown).GetDraining())
 }
 
 func shutdownHook(hook troupev1.HookBehavior) func(*trial) {

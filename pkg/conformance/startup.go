@@ -46,8 +46,20 @@ func startupChecks() []Check {
 			Title: "A start that takes longer than startup_timeout fails with AGENT_TIMEOUT.",
 		},
 		{
-			ID: "startup/retries", Requirement: "LC-13", run: startupRetries,
+			ID: "startup/retries", Requirement: "LC-13", run: startupSucceeds(spec{startup: failsOnce, maxRetries: 1}),
 			Title: "A startup hook that fails is tried again, up to max_retries times, inside INITIALIZING.",
+		},
+		{
+			ID: "startup/retries-as-often-as-told", Requirement: "LC-13", run: startupSucceeds(spec{startup: failsTwice, maxRetries: 2}),
+			Title: "With max_retries 2 a startup hook that fails twice ends in READY.",
+		},
+		{
+			ID: "startup/retries-no-more-than-told", Requirement: "LC-13", run: startupFails(spec{startup: failsTwice, maxRetries: 1}, hookFailed...),
+			Title: "With max_retries 1 a startup hook that fails twice has failed: there is no third try.",
+		},
+		{
+			ID: "startup/frees-what-a-try-took", Requirement: "LC-13", run: startupFails(spec{startup: failsOnce, shutdown: fails, maxRetries: 1}, hookFailed...),
+			Title: "After a try that failed the shutdown hook runs; when that fails too there is no other try.",
 		},
 		{
 			ID: "startup/does-not-retry-unasked", Requirement: "LC-13", run: startupFails(spec{startup: failsOnce}, hookFailed...),
@@ -72,6 +84,10 @@ func startupChecks() []Check {
 		{
 			ID: "startup/a-joiners-deadline-is-its-own", Requirement: "LC-9", run: startupJoinersDeadline,
 			Title: "A caller that joins and runs out of time does not end the start of the first.",
+		},
+		{
+			ID: "startup/goes-on-without-its-caller", Requirement: "LC-12", run: startupAlone,
+			Title: "A caller that goes away does not end the start; only the deadline that it gave does.",
 		},
 		{
 			ID: "startup/shutdown-cancels-it", Requirement: "LC-2", run: startupCancelled(isSlow),
@@ -133,13 +149,16 @@ func startupFails(s spec, modes ...failure.Mode) func(*trial) {
 	}
 }
 
-func startupRetries(t *trial) {
-	in := t.make(spec{startup: failsOnce, maxRetries: 1})
-	s, err := in.starting().wait(t, "Startup", 5*time.Second)
-	t.ok("Startup", err)
-	equal(t, "state in the reply", ready, s.GetState())
-	equal(t, "state_version after a start with a retry", 2, s.GetStateVersion())
-	equal(t, "answer of a step", "hello", in.says("say hello"))
+// startupSucceeds checks a start that succeeds, be it after some tries.
+func startupSucceeds(s spec) func(*trial) {
+	return func(t *trial) {
+		in := t.make(s)
+		s, err := in.starting().wait(t, "Startup", 5*time.Second)
+		t.ok("Startup", err)
+		equal(t, "state in the reply", ready, s.GetState())
+		equal(t, "state_version after a start with a retry", 2, s.GetStateVersion())
+		equal(t, "answer of a step", "hello", in.says("say hello"))
+	}
 }
 
 func startupKeepsFailed(t *trial) {
@@ -179,18 +198,42 @@ func startupJoinersDeadline(t *trial) {
 	in.isIn("after the start", ready)
 }
 
-// startupCancelled checks a Shutdown while the startup hook runs.
+func startupAlone(t *trial) {
+	alone := func(s spec) *instance {
+		in := t.make(s)
+		ctx, leave := context.WithCancel(t.ctx)
+		first := async(t, func() (*status, error) { return in.startup(ctx) })
+		in.begins()
+		leave()
+		_, _ = first.wait(t, "a Startup that its caller cancelled", soon) // which may have been quicker
+		return in
+	}
+	hanging := alone(spec{startup: hangs, startupTimeout: time.Minute})
+	slow := alone(spec{startup: isSlow})
+	slow.becomes(ready, soon)
+	equal(t, "state_version after one start", 2, slow.status().GetStateVersion())
+	t.idle(giveUp)
+	hanging.isIn("when its caller has gone away", initializing)
+}
+
+// startupCancelled checks a Shutdown while the startup hook runs. On a busy machine a slow
+// hook may end before the Shutdown comes, so there are a few tries.
 func startupCancelled(hook troupev1.HookBehavior) func(*trial) {
 	return func(t *trial) {
-		in := t.make(spec{startup: hook, startupTimeout: time.Minute})
-		starting := in.starting()
-		in.becomes(initializing, soon)
-		r, err := in.stopping(0).wait(t, "Shutdown", time.Second+slack)
-		t.ok("Shutdown", err)
-		equal(t, "state in the reply", terminated, r.GetStatus().GetState())
-		_, err = starting.wait(t, "Startup", soon)
+		var err error
+		for range 3 {
+			in := t.make(spec{startup: hook, startupTimeout: time.Minute})
+			starting := in.starting()
+			in.begins()
+			r, stopErr := in.stopping(0).wait(t, "Shutdown", time.Second+slack)
+			t.ok("Shutdown", stopErr)
+			equal(t, "state in the reply", terminated, r.GetStatus().GetState())
+			if _, err = starting.wait(t, "Startup", soon); err != nil {
+				equal(t, "transitions: INITIALIZING, SHUTTING_DOWN, TERMINATED", 3, in.isIn("in the end", terminated).GetStateVersion())
+				return
+			}
+		}
 		t.failed("Startup that a Shutdown overtakes", err)
-		equal(t, "transitions: INITIALIZING, SHUTTING_DOWN, TERMINATED", 3, in.isIn("in the end", terminated).GetStateVersion())
 	}
 }
 

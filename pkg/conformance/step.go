@@ -20,6 +20,10 @@ func stepChecks() []Check {
 			Title: "The response header comes when the step is admitted, before its first event and long before its end.",
 		},
 		{
+			ID: "step/says-that-it-is-at-work", Requirement: "Heartbeat", run: stepHeartbeats,
+			Title: "A step that has nothing to say sends heartbeats: no silence is longer than 2 seconds.",
+		},
+		{
 			ID: "step/ends-with-one-result", Requirement: "AgentService.ExecuteStep", run: stepEnds,
 			Title: "The stream ends with exactly one result, the last item, and with the status OK.",
 		},
@@ -71,11 +75,28 @@ func stepChecks() []Check {
 }
 
 func stepAnnounces(t *trial) {
-	in := t.ready(spec{})
-	s := in.begin("sleep 1s").isAdmitted(t)
-	o := s.succeeds(t, 5*time.Second)
-	t.within("the response header of a step", promptly, o.admittedAt.Sub(s.began))
+	in := t.ready(spec{capacity: 10})
+	t.promptly("the response header of a step", func() time.Duration {
+		s := in.begin("sleep 30s").isAdmitted(t)
+		s.cancel()
+		o, _ := s.wait(t, "a step that was cancelled", soon)
+		return o.admittedAt.Sub(s.began)
+	})
+	o := in.begin("sleep 1s").succeeds(t, 5*time.Second)
 	t.that(o.answeredAt.Sub(o.admittedAt) > slack, "the response header of a step of 1s", "long before its result", o.answeredAt.Sub(o.admittedAt))
+}
+
+// silence is what the stream of a step may be without an item (guarantees 2.11).
+const silence = 2 * time.Second
+
+func stepHeartbeats(t *trial) {
+	in := t.ready(spec{})
+	o := in.begin("sleep 3s").succeeds(t, 8*time.Second)
+	last := o.admittedAt
+	for _, at := range o.arrived {
+		t.that(at.Sub(last) <= silence+slack, "a step of 3s", "no silence above 2s", "one of "+at.Sub(last).Round(time.Millisecond).String())
+		last = at
+	}
 }
 
 func stepEnds(t *trial) {
@@ -179,7 +200,7 @@ func stepCancelled(t *trial) {
 
 func stepDeadline(t *trial) {
 	in := t.ready(spec{})
-	ctx, cancel := context.WithTimeout(t.ctx, 300*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.ctx, 700*time.Millisecond)
 	defer cancel()
 	s := in.send(ctx, in.request("sleep 30s"), ledger{}).isAdmitted(t)
 	_, _ = s.wait(t, "a step whose deadline passed", soon) // the status is made by either side

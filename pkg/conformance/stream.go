@@ -63,6 +63,7 @@ type outcome struct {
 	afterwards int // items after the first result
 	admittedAt time.Time
 	answeredAt time.Time
+	arrived    []time.Time // when each item came
 }
 
 // text is what the first result says.
@@ -118,6 +119,7 @@ func (s *step) read(stream troupev1.AgentService_ExecuteStepClient) (o outcome, 
 		if done, err := ending(err); done || err != nil {
 			return o, err
 		}
+		o.arrived = append(o.arrived, time.Now())
 		if len(o.results) > 0 {
 			o.afterwards++
 		}

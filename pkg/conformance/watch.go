@@ -60,7 +60,7 @@ func (t *trial) whole(before func(in *instance)) *instance {
 	_, err := in.startup(t.ctx)
 	t.ok("Startup", err)
 	equal(t, "answer of a step", "hello", in.says("say hello"))
-	in.begin("sleep 500ms").isAdmitted(t)
+	in.begin("sleep 1500ms").isAdmitted(t) // long enough for the Pause to come while it runs
 	_, err = in.pause(t.ctx, "")
 	t.ok("Pause", err)
 	_, err = in.resume(t.ctx, "")

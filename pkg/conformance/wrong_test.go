@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -14,51 +15,72 @@ import (
 type fault string
 
 const (
-	admitsOneMore         fault = "admits one step above its capacity"
-	bareStatuses          fault = "refuses with a status that has no details"
-	cleansUpAlways        fault = "ends an instance that it should keep"
-	closesAlways          fault = "closes the turn with every step"
-	commitsCancelled      fault = "commits what was cancelled"
-	commitsOnce           fault = "does not try a commit again"
-	countsRefused         fault = "counts steps that it refused"
-	cutsEpoch             fault = "cuts the epoch to 32 bits"
-	deadlineGrows         fault = "lets a later Shutdown lengthen the drain"
-	deadlineNeverShrinks  fault = "does not let a later Shutdown shorten the drain"
-	forgetsReasons        fault = "tells transitions without their reason"
-	headerLate            fault = "sends the response header with its first item"
-	ignoresStartupTimeout fault = "does not bound its startup"
-	metricsGoBack         fault = "starts a counter anew"
-	neverRetries          fault = "does not try a startup again"
-	noResult              fault = "ends a step without a result"
-	ownsUserHistory       fault = "takes user_history for its own"
-	pauseReturnsEarly     fault = "answers Pause while a step runs"
-	pauseStaysClosed      fault = "keeps admission closed after a Pause that failed"
-	pausesInitializing    fault = "pauses while it starts"
-	readyAfterStep        fault = "sets READY whenever a step ends"
-	releasesUnused        fault = "runs the shutdown hook of an instance that was not started"
-	resultBeforeCommit    fault = "sends the result before the commit"
-	resumeIgnoresPending  fault = "does not take a waiting Pause back"
-	retriesFenced         fault = "sends a fenced commit again"
-	revives               fault = "starts again after TERMINATED"
-	shufflesDeltas        fault = "sends text deltas out of order"
-	shutdownErrors        fault = "fails Shutdown when a hook fails"
-	startsPerCaller       fault = "runs the startup hook for each caller"
-	stateWaitsForStartup  fault = "answers GetState when the startup hook has ended"
-	throwsOut             fault = "ends the stream with an error when a step fails"
-	twoResults            fault = "sends two results"
-	versionJumps          fault = "counts a transition twice"
-	waitsForHooks         fault = "waits for hooks that hang"
-	watchNeverEnds        fault = "leaves a watch open after TERMINATED"
-	watchSkips            fault = "leaves a transition out of a watch"
-	watchesTheFuture      fault = "takes any after_version"
+	admitsOneMore          fault = "admits one step above its capacity"
+	answersSlowly          fault = "takes 100 ms to answer GetState"
+	bareStatuses           fault = "refuses with a status that has no details"
+	cleansUpAlways         fault = "ends an instance that it should keep"
+	closesAlways           fault = "closes the turn with every step"
+	commitsCancelled       fault = "commits what was cancelled"
+	commitsOnce            fault = "does not try a commit again"
+	countsRefused          fault = "counts steps that it refused"
+	cutsEpoch              fault = "cuts the epoch to 32 bits"
+	deadlineGrows          fault = "lets a later Shutdown lengthen the drain"
+	deadlineNeverShrinks   fault = "does not let a later Shutdown shorten the drain"
+	drainsForever          fault = "says that it drains until it is TERMINATED"
+	forgetsReasons         fault = "tells transitions without their reason"
+	headerLate             fault = "sends the response header with its first item"
+	ignoresStartupTimeout  fault = "does not bound its startup"
+	keepsWhatFailed        fault = "does not release what a failed try took"
+	metricsGoBack          fault = "starts a counter anew"
+	neverRetries           fault = "does not try a startup again"
+	noHeartbeats           fault = "says nothing while a step has nothing to say"
+	noResult               fault = "ends a step without a result"
+	ownsUserHistory        fault = "takes user_history for its own"
+	pauseEndsAnother       fault = "ends every Pause at the deadline of one"
+	pauseReturnsEarly      fault = "answers Pause while a step runs"
+	pauseStaysClosed       fault = "keeps admission closed after a Pause that failed"
+	pausesInitializing     fault = "pauses while it starts"
+	readyAfterStep         fault = "sets READY whenever a step ends"
+	releasesUnused         fault = "runs the shutdown hook of an instance that was not started"
+	resultBeforeCommit     fault = "sends the result before the commit"
+	resumeIgnoresPending   fault = "does not take a waiting Pause back"
+	retriesFenced          fault = "sends a fenced commit again"
+	retriesTooOften        fault = "tries a startup again more often than told"
+	revives                fault = "starts again after TERMINATED"
+	shufflesDeltas         fault = "sends text deltas out of order"
+	shutdownErrors         fault = "fails Shutdown when a hook fails"
+	startEndsWithItsCaller fault = "ends a startup when its caller goes away"
+	startsPerCaller        fault = "runs the startup hook for each caller"
+	stateWaitsForStartup   fault = "answers GetState when the startup hook has ended"
+	throwsOut              fault = "ends the stream with an error when a step fails"
+	twoResults             fault = "sends two results"
+	versionJumps           fault = "counts a transition twice"
+	waitsForHooks          fault = "waits for hooks that hang"
+	watchNeverEnds         fault = "leaves a watch open after TERMINATED"
+	watchSkips             fault = "leaves a transition out of a watch"
+	watchesTheFuture       fault = "takes any after_version"
 )
 
 // watchQuickly are the checks of watch but for the one that makes a thousand transitions.
 const watchQuickly = "watch/[a-q]* watch/res* watch/ref* watch/[s-z]*"
 
+// lookAtResults and endCommitted are the checks that cannot pass when a step does not end
+// with one result.
+var (
+	lookAtResults = []string{
+		"step/announces-its-admission", "step/cancelling-ends-it", "step/failing-is-a-result", "step/its-deadline-ends-it",
+		"step/keeps-steps-apart", "step/panicking-is-a-result", "step/reads-the-last-message-of-the-user", "step/result-names-step-and-agent",
+		"step/says-that-it-is-at-work", "step/streams-as-it-goes", "step/streams-in-order",
+	}
+	endCommitted = []string{
+		"commit/adds-the-answer", "commit/base-mismatch-is-final", "commit/equals-the-result", "commit/fenced-is-final",
+		"commit/last-step-closes-the-turn", "commit/passes-the-fence-on", "commit/tried-again-when-memory-is-away", "commit/turn-not-open-is-final",
+	}
+)
+
 // wrong are workers with one fault each, the checks that they are put to, and those that
 // must fail: the first is the one for this fault, and follow are those that cannot pass
-// either. A fault that breaks every step is put to its own check alone.
+// either.
 var wrong = []struct {
 	fault  fault
 	only   string
@@ -66,6 +88,7 @@ var wrong = []struct {
 	follow []string
 }{
 	{admitsOneMore, "admission", "admission/one-at-capacity-1", []string{"admission/never-above-capacity"}},
+	{answersSlowly, "state/answers-while-s*", "state/answers-while-startup-hangs", []string{"state/answers-while-shutdown-hangs", "state/answers-while-steps-run"}},
 	{bareStatuses, "verbs/*-in-paused", "verbs/step-in-paused", nil},
 	{cleansUpAlways, "startup", "startup/keeps-failed", nil},
 	{closesAlways, "commit", "commit/last-step-closes-the-turn", nil},
@@ -75,28 +98,34 @@ var wrong = []struct {
 	{cutsEpoch, "commit", "commit/passes-the-fence-on", nil},
 	{deadlineGrows, "shutdown", "shutdown/deadline-never-grows", nil},
 	{deadlineNeverShrinks, "shutdown", "shutdown/deadline-shrinks", []string{"shutdown/says-that-it-drains"}},
+	{drainsForever, "shutdown", "shutdown/drains-no-longer-than-steps-run", nil},
 	{forgetsReasons, watchQuickly, "watch/says-why-and-by-whom", nil},
-	{headerLate, "step", "step/announces-its-admission", []string{"step/cancelling-ends-it", "step/its-deadline-ends-it"}},
+	{headerLate, "step", "step/announces-its-admission", []string{"step/its-deadline-ends-it"}},
 	{ignoresStartupTimeout, "startup", "startup/hanging-hook-is-given-up", []string{"startup/retries-share-the-timeout", "startup/slow-hook-is-cancelled"}},
+	{keepsWhatFailed, "startup", "startup/frees-what-a-try-took", nil},
 	{metricsGoBack, "metrics", "metrics/only-grow", nil},
-	{neverRetries, "startup", "startup/retries", nil},
-	{noResult, "step/ends-with-one-result", "step/ends-with-one-result", nil},
+	{neverRetries, "startup", "startup/retries", []string{"startup/retries-as-often-as-told"}},
+	{noHeartbeats, "step", "step/says-that-it-is-at-work", nil},
+	{noResult, "step", "step/ends-with-one-result", lookAtResults},
 	{ownsUserHistory, "ownership", "ownership/of-memory", nil},
-	{pauseReturnsEarly, "pause", "pause/waits-for-running-steps", []string{"pause/its-deadline-opens-admission", "pause/resume-takes-it-back", "pause/shutdown-overtakes-it"}},
+	{pauseEndsAnother, "pause", "pause/another-callers-deadline-does-not-end-it", nil},
+	{pauseReturnsEarly, "pause", "pause/waits-for-running-steps", []string{"pause/another-callers-deadline-does-not-end-it", "pause/its-deadline-opens-admission", "pause/resume-takes-it-back", "pause/shutdown-overtakes-it"}},
 	{pauseStaysClosed, "pause", "pause/its-deadline-opens-admission", nil},
 	{pausesInitializing, "verbs/pause-*", "verbs/pause-in-initializing", nil},
-	{readyAfterStep, "shutdown", "shutdown/a-step-that-ends-does-not-revive", nil},
+	{readyAfterStep, "shutdown", "shutdown/a-step-that-ends-does-not-revive", []string{"shutdown/drains-no-longer-than-steps-run"}},
 	{releasesUnused, "shutdown", "shutdown/of-an-unused-instance-releases-nothing", nil},
-	{resultBeforeCommit, "commit/comes-before-the-result", "commit/comes-before-the-result", nil},
+	{resultBeforeCommit, "commit", "commit/comes-before-the-result", endCommitted},
 	{resumeIgnoresPending, "pause", "pause/resume-takes-it-back", nil},
 	{retriesFenced, "commit", "commit/fenced-is-final", nil},
+	{retriesTooOften, "startup", "startup/retries-no-more-than-told", nil},
 	{revives, "shutdown", "shutdown/terminated-is-final", nil},
 	{shufflesDeltas, "step", "step/streams-in-order", nil},
 	{shutdownErrors, "shutdown", "shutdown/failing-hook-is-reported", []string{"shutdown/hanging-hook-is-given-up", "shutdown/panicking-hook-is-reported"}},
-	{startsPerCaller, "startup/runs-the-hook-once", "startup/runs-the-hook-once", nil},
+	{startEndsWithItsCaller, "startup", "startup/goes-on-without-its-caller", nil},
+	{startsPerCaller, "startup", "startup/runs-the-hook-once", nil},
 	{stateWaitsForStartup, "state", "state/answers-while-startup-hangs", nil},
 	{throwsOut, "step", "step/panicking-is-a-result", []string{"step/failing-is-a-result"}},
-	{twoResults, "step/ends-with-one-result", "step/ends-with-one-result", nil},
+	{twoResults, "step", "step/ends-with-one-result", lookAtResults},
 	{versionJumps, "state", "state/version-counts-transitions", nil},
 	{waitsForHooks, "shutdown", "shutdown/hanging-hook-is-given-up", nil},
 	{watchNeverEnds, watchQuickly, "watch/ends-with-terminated", []string{"watch/is-live", "watch/resumes-after-a-version", "watch/tells-every-transition"}},
@@ -105,29 +134,51 @@ var wrong = []struct {
 }
 
 func TestRun_EachWrongWorkerFailsItsCheck(t *testing.T) {
-	reports := make([]Report, len(wrong))
+	failures := make([]map[string]string, len(wrong))
 	var group errgroup.Group
 	group.SetLimit(4) // they wait most of the time
 	for i, w := range wrong {
 		address := serveHost(t, w.fault)
 		group.Go(func() (err error) {
-			reports[i], err = Run(t.Context(), Config{Address: address, Only: strings.Fields(w.only)})
+			failures[i], err = failing(t, address, strings.Fields(w.only), append(w.follow, w.fails))
 			return err
 		})
 	}
 	require.NoError(t, group.Wait())
 	for i, w := range wrong {
 		t.Run(string(w.fault), func(t *testing.T) {
-			var failed []string
-			for _, r := range reports[i].Results {
-				if !r.Passed() {
-					failed = append(failed, r.ID)
-					t.Logf("%s: %s", r.ID, r.Reason)
-				}
+			for id, reason := range failures[i] {
+				t.Logf("%s: %s", id, reason)
 			}
 			expected := slices.Sorted(slices.Values(append([]string{w.fails}, w.follow...)))
-			slices.Sort(failed)
-			require.Empty(t, cmp.Diff(expected, failed))
+			require.Empty(t, cmp.Diff(expected, slices.Sorted(maps.Keys(failures[i]))))
 		})
 	}
+}
+
+// failing are the checks that a worker fails, with the reasons. Those that it need not fail
+// are tried twice: many workers at once are more than a busy machine may bear.
+func failing(t *testing.T, address string, only, expected []string) (map[string]string, error) {
+	failed := map[string]string{}
+	var again []string
+	report, err := Run(t.Context(), Config{Address: address, Only: only})
+	for _, r := range report.Results {
+		switch {
+		case r.Passed():
+		case slices.Contains(expected, r.ID):
+			failed[r.ID] = r.Reason
+		default:
+			again = append(again, r.ID)
+		}
+	}
+	if err != nil || len(again) == 0 {
+		return failed, err
+	}
+	report, err = Run(t.Context(), Config{Address: address, Only: again})
+	for _, r := range report.Results {
+		if !r.Passed() {
+			failed[r.ID] = r.Reason
+		}
+	}
+	return failed, err
 }

@@ -30,6 +30,7 @@ func TestLease_Binaries(t *testing.T) {
 	}{
 		{"ARevokedLeaseIsMadeAnewUnderLoad", aRevokedLeaseIsMadeAnew},
 		{"AnEtcdThatRestartsFailsNoTurn", anEtcdThatRestartsFailsNoTurn},
+		{"AnOutageOfEtcdThatOutlastsLeasesFailsNoTurn", anOutageOfEtcdThatOutlastsLeasesFailsNoTurn},
 		{"AKilledWorkerIsWorkedAround", aKilledWorkerIsWorkedAround},
 		{"AWorkerThatWasFrozenComesBack", aWorkerThatWasFrozenComesBack},
 	} {
@@ -118,6 +119,44 @@ func anEtcdThatRestartsFailsNoTurn(t *testing.T, m *rig.Mesh) {
 		m.Await("all are registered", func() bool { return len(ready(t, m)) == 2 })
 	})
 	t.Logf("%d turns, none failed", turns)
+}
+
+// When no lease can be kept any more, workers do not know theirs, and go on (F9).
+func anOutageOfEtcdThatOutlastsLeasesFailsNoTurn(t *testing.T, m *rig.Mesh) {
+	var out time.Duration
+	turns := underLoad(t, m, func() {
+		m.Stop(rig.Etcd)
+		stopped := time.Now()
+		m.Await("no worker knows its lease", func() bool { return leases(t, m, unknown) == 2 })
+		m.Await("every lease would have run out", func() bool { return time.Since(stopped) > leaseTime+leaseLag })
+		require.Equal(t, 2, leases(t, m, unknown))
+		require.Len(t, ready(t, m), 2, "and they take steps")
+		m.Start(rig.Etcd)
+		out = time.Since(stopped)
+		m.Await("all leases are kept", func() bool { return leases(t, m, kept) == 2 })
+		require.Len(t, ready(t, m), 2)
+	})
+	t.Logf("etcd was away for %s; %d turns meanwhile, none failed", out.Round(time.Millisecond), turns)
+}
+
+const (
+	kept    = troupev1.LeaseState_LEASE_STATE_OK
+	unknown = troupev1.LeaseState_LEASE_STATE_UNKNOWN
+)
+
+// leases counts the workers of research that say so of their lease, and that they take steps.
+func leases(t *testing.T, m *rig.Mesh, s troupev1.LeaseState) (n int) {
+	t.Helper()
+	resp, err := m.ListInstances(t.Context(), &troupev1.ListInstancesRequest{Agent: "research", Live: true})
+	require.NoError(t, err)
+	for _, in := range resp.GetInstances() {
+		state := in.GetStatus().GetState()
+		working := state == troupev1.InstanceState_INSTANCE_STATE_READY || state == troupev1.InstanceState_INSTANCE_STATE_BUSY
+		if working && in.GetStatus().GetLease() == s {
+			n++
+		}
+	}
+	return n
 }
 
 // Nothing that is given to a worker which was killed is lost: another takes it. Its

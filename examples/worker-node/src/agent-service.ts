@@ -12,6 +12,9 @@ import { checkStep } from './validation.js';
 
 const op = 'agent.ExecuteStep';
 
+/** How often a step that runs says so, in milliseconds: the contract wants an item every 2 seconds. */
+const heartbeatPeriod = 1000;
+
 /** The service for an agent. Without a memory service nothing is committed: that is for tests of the lifecycle. */
 export function agentService(agent: Agent, lifecycle: Lifecycle, memory: Memory | undefined): UntypedServiceImplementation {
   return {
@@ -24,7 +27,7 @@ export function agentService(agent: Agent, lifecycle: Lifecycle, memory: Memory 
       let failed = true;
       try {
         answers.open(); // tells the caller that the step is admitted
-        const result = await step(agent, memory, request, answers, admitted.signal, caller.deadline);
+        const result = await beating(answers, () => step(agent, memory, request, answers, admitted.signal, caller.deadline));
         failed = result.failure !== undefined;
         await answers.send({ result }).catch(() => {}); // the caller is gone; there is nobody to tell
       } finally {
@@ -32,6 +35,23 @@ export function agentService(agent: Agent, lifecycle: Lifecycle, memory: Memory 
       }
     }),
   };
+}
+
+/** Sends heartbeats while the work goes on. */
+async function beating<T>(answers: Answers<ExecuteStepResponse>, work: () => Promise<T>): Promise<T> {
+  let sending = false; // a caller who does not read gets no more than one
+  const beat = async () => {
+    if (sending) return;
+    sending = true;
+    await answers.send({ heartbeat: {} }).catch(() => {}); // the caller is gone; the signal of the step says so
+    sending = false;
+  };
+  const timer = setInterval(() => void beat(), heartbeatPeriod);
+  try {
+    return await work();
+  } finally {
+    clearInterval(timer);
+  }
 }
 
 /** Runs and commits a step. Whatever happens, there is a result. */

@@ -45,6 +45,7 @@ export interface ExecuteStepRequest {
 export interface ExecuteStepResponse {
   event?: { time: Timestamp; textDelta: { text: string } };
   result?: StepResult;
+  heartbeat?: Record<string, never>;
 }
 
 export interface CommitStepRequest {

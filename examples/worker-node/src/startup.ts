@@ -79,11 +79,21 @@ export class Startup {
         return await run(this.config.start, signal, 400);
       } catch (err) {
         if (signal.aborted || retry >= this.config.maxRetries) throw err;
-        this.config.log('a try to start failed; trying again', err);
+        this.config.log('a try to start failed', err);
+        if (!(await this.#freed(signal))) throw err; // nothing may be built upon what is half freed
       }
-      await run(this.config.stop, AbortSignal.any([signal, AbortSignal.timeout(1000)]), 100)
-        .catch((err: unknown) => this.config.log('a failed try could not be cleaned up', err));
       await sleep(Math.min(200, 25 * 2 ** retry), undefined, { signal });
+    }
+  }
+
+  /** Frees what a failed try took; false when it cannot. */
+  async #freed(signal: AbortSignal): Promise<boolean> {
+    try {
+      await run(this.config.stop, AbortSignal.any([signal, AbortSignal.timeout(1000)]), 100);
+      return true;
+    } catch (err) {
+      this.config.log('a failed try could not be cleaned up', err);
+      return false;
     }
   }
 

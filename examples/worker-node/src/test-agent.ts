@@ -62,7 +62,10 @@ export function testHook(behavior: string): Hook {
       case 'HOOK_BEHAVIOR_SLOW':
         return sleep(300, undefined, { signal });
       case 'HOOK_BEHAVIOR_FAIL_ONCE':
-        if (calls === 1) throw failure('AGENT_LOGIC', 'agent.hook', 'the hook failed the first time, as it was told');
+        if (calls <= 1) throw failure('AGENT_LOGIC', 'agent.hook', 'the hook failed the first time, as it was told');
+        return;
+      case 'HOOK_BEHAVIOR_FAIL_TWICE':
+        if (calls <= 2) throw failure('AGENT_LOGIC', 'agent.hook', 'the hook failed the first two times, as it was told');
     }
   };
 }

@@ -37,6 +37,21 @@ test('a failed try is freed and tried again', async () => {
   assert.deepEqual(calls, ['start', 'stop', 'start', 'stop', 'start']);
 });
 
+test('a try that cannot be freed is the last', async () => {
+  let starts = 0;
+  const logged: string[] = [];
+  const instance = new Lifecycle({
+    maxRetries: 2,
+    start: async () => { starts++; throw failure('SYSTEM_NETWORK', 'test', 'no database'); },
+    stop: async () => { throw new Error('still there'); },
+    log: (message) => logged.push(message),
+  });
+  assert.equal(await outcome(() => instance.startup()), 'SYSTEM_NETWORK');
+  assert.equal(starts, 1);
+  assert.equal(instance.status().state, 'TERMINATED');
+  assert.ok(logged.includes('a failed try could not be cleaned up'));
+});
+
 test('a start that fails for good ends the instance and says why', async () => {
   let stops = 0;
   const instance = new Lifecycle({

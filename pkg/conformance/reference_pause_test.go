@@ -1,0 +1,60 @@
+package conformance
+
+import (
+	"context"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// Pause implements troupev1.LifecycleServiceServer.
+func (r *reference) Pause(ctx context.Context, req *troupev1.PauseRequest) (*troupev1.PauseResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	state := r.status.State
+	switch {
+	case r.ended():
+		return nil, wrongState("Pause", r.status, "[ready busy]")
+	case state == ready, state == initializing && r.has(pausesInitializing):
+		r.to(ctx, paused, req.GetReason())
+	case state == busy && !r.has(pauseReturnsEarly):
+		if !r.status.Pausing {
+			r.status.Pausing, r.status.Reason = true, req.GetReason()
+			r.notify()
+		}
+		r.pauses++
+		settled := r.await(ctx, never, func() bool { return !r.status.Pausing })
+		r.pauses--
+		if !settled {
+			if r.pauses == 0 && !r.has(pauseStaysClosed) || r.has(pauseEndsAnother) {
+				r.status.Pausing = false
+				r.notify()
+			}
+			return nil, failure.New(failure.AgentTimeout, "Pause", "steps still run")
+		}
+		if r.status.State != paused {
+			return nil, wrongState("Pause", r.status, "[ready busy]")
+		}
+	case state == busy:
+		r.status.Pausing = true
+	}
+	return &troupev1.PauseResponse{Status: proto.CloneOf(r.status)}, nil
+}
+
+// Resume implements troupev1.LifecycleServiceServer.
+func (r *reference) Resume(ctx context.Context, req *troupev1.ResumeRequest) (*troupev1.ResumeResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.ended():
+		return nil, wrongState("Resume", r.status, "paused")
+	case r.status.State == paused:
+		r.to(ctx, ready, req.GetReason())
+	case r.status.Pausing && !r.has(resumeIgnoresPending):
+		r.status.Pausing, r.status.Reason = false, req.GetReason()
+		r.notify()
+	}
+	return &troupev1.ResumeResponse{Status: proto.CloneOf(r.status)}, nil
+}
