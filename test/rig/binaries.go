@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -30,13 +31,17 @@ var build = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	built = dir
-	cmd := exec.Command("go", "build", "-race", "-o", dir+"/", "./services/memory", "./services/orchestrator", "./services/worker")
+	return dir, compile(dir, "./services/memory", "./services/orchestrator", "./services/worker")
+})
+
+func compile(dir string, packages ...string) error {
+	cmd := exec.Command("go", append([]string{"build", "-race", "-o", dir + "/"}, packages...)...)
 	cmd.Dir = root()
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", errors.New(string(out))
+		return errors.New(string(out))
 	}
-	return dir, nil
-})
+	return nil
+}
 
 var built string
 
@@ -56,6 +61,10 @@ type child struct {
 func launchProcess(m *Mesh, dir string, p Part) service {
 	m.t.Helper()
 	program, _, _ := strings.Cut(string(p), " ")
+	if brought, ok := m.programs[p]; ok {
+		program = path.Base(brought.Package)
+		require.NoError(m.t, compile(dir, brought.Package))
+	}
 	output, err := os.Create(filepath.Join(m.t.TempDir(), program+".log"))
 	require.NoError(m.t, err)
 	c := &child{cmd: exec.Command(filepath.Join(dir, program)), ended: make(chan struct{})}
@@ -78,6 +87,10 @@ func (m *Mesh) environment(p Part) []string {
 	program, agent, _ := strings.Cut(strings.TrimSuffix(string(p), " second"), " ")
 	env := []string{"TROUPE_GRPC_ADDR=" + m.grpcAddr(p), "TROUPE_HTTP_ADDR=" + m.httpAddr(p), "TROUPE_LOG_LEVEL=info", "TROUPE_AGENTS=" + agentsDir()}
 	stores := []string{"TROUPE_ETCD=" + strings.Join(m.etcd.Endpoints(), ","), "TROUPE_MEMORY=" + m.grpcAddr(Memory), "TROUPE_DRAIN=" + drain.String()}
+	if brought, ok := m.programs[p]; ok {
+		env = append(append(env, stores...), "TROUPE_INSTANCE_ID="+brought.Instance, "TROUPE_DRAIN="+brought.Drain.String())
+		return append(env, brought.Env...)
+	}
 	switch program {
 	case "memory":
 		return append(env, "TROUPE_REDIS="+m.redisURL())

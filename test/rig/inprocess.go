@@ -61,6 +61,16 @@ func (m *Mesh) make(p Part) (runnable, error) {
 		}, nil)
 	default: // a worker
 	}
+	if program, ok := m.programs[p]; ok {
+		made, err := program.Make()
+		if err != nil {
+			return nil, err
+		}
+		return worker.New(t, worker.Config{
+			GRPCAddr: m.grpcAddr(p), HTTPAddr: m.httpAddr(p), Etcd: m.etcd.Endpoints(), Memory: m.grpcAddr(Memory),
+			InstanceID: program.Instance, Drain: program.Drain,
+		}, made)
+	}
 	for _, agent := range Agents {
 		if p == Worker(agent) || p == Second(agent) {
 			return workers.New(t, workers.Config{Agents: agentsDir(), Agent: agent, Docs: docs(), Worker: worker.Config{

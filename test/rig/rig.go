@@ -5,6 +5,7 @@
 package rig
 
 import (
+	"maps"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -67,6 +68,7 @@ type Mesh struct {
 	redis     *redistest.Server
 	launch    launcher
 	running   map[Part]service
+	programs  map[Part]Program // of the parts that a test brought along
 }
 
 // service is a part that runs.
@@ -86,7 +88,7 @@ func start(t testing.TB, cfg Config, launch launcher) *Mesh {
 		cfg.RouteWait = 5 * time.Second
 	}
 	m := &Mesh{
-		t: t, cfg: cfg, launch: launch, addresses: map[string]string{}, running: map[Part]service{},
+		t: t, cfg: cfg, launch: launch, addresses: map[string]string{}, running: map[Part]service{}, programs: map[Part]Program{},
 		etcd: etcdtest.Start(t), redis: redistest.New(t),
 	}
 	conn, err := rpc.Dial(m.grpcAddr(Orchestrator), telemetry.Discard())
@@ -117,6 +119,7 @@ func (m *Mesh) services() []Part {
 	for _, agent := range Agents {
 		all = append(all, Worker(agent), Second(agent))
 	}
+	all = slices.AppendSeq(all, maps.Keys(m.programs))
 	return append(all, Memory)
 }
 
@@ -205,8 +208,13 @@ func (m *Mesh) AwaitReady() {
 			return false
 		}
 		resp, err := m.ListAgents(m.t.Context(), &troupev1.ListAgentsRequest{})
-		return err == nil && len(resp.GetAgents()) == len(Agents) &&
-			!slices.ContainsFunc(resp.GetAgents(), func(a *troupev1.Agent) bool { return a.GetReady() == 0 })
+		ready := 0
+		for _, a := range resp.GetAgents() {
+			if a.GetReady() > 0 && slices.Contains(Agents, a.GetName()) {
+				ready++
+			}
+		}
+		return err == nil && ready == len(Agents)
 	})
 }
 

@@ -73,10 +73,11 @@ func (r *Runner) wait(ctx context.Context, req Request, p *place) (memory.Begun,
 	tick := time.NewTicker(look)
 	defer tick.Stop()
 	for {
-		first, changed := r.seats.first(req.ref(), p)
+		first, asked, changed := r.seats.first(req.ref(), p)
 		var again <-chan time.Time
 		if first {
 			begun, err := r.begin(ctx, req)
+			asked()
 			if !failure.Is(err, failure.SessionBusy) {
 				return begun, err
 			}

@@ -299,13 +299,18 @@ func ask(sessionID, requestID string) Request {
 }
 
 // collect carries a request to the end of its trace, and checks what holds for every one.
-func collect(t *testing.T, r *Runner, req Request) []*troupev1.Event {
+// It tells of the first event: who watches from then on sees the text deltas too.
+func collect(t *testing.T, r *Runner, req Request, first ...func()) []*troupev1.Event {
 	t.Helper()
 	var all []*troupev1.Event
 	var last uint64
 	for e, err := range r.Orchestrate(t.Context(), req) {
 		require.NoError(t, err)
 		require.Equal(t, req.Session, e.GetSessionId())
+		for _, tell := range first {
+			tell()
+		}
+		first = nil
 		if e.GetTextDelta() == nil {
 			require.Equal(t, last+1, e.GetSequence(), "%v", e)
 			last++

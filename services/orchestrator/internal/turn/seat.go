@@ -24,6 +24,7 @@ type seat struct {
 	line    []*place // of those who wait; the first has its turn next
 	busy    error    // why the first still waits, as the memory service has it
 	changed chan struct{}
+	asking  sync.Mutex // of the first while it asks: whoever comes before it then waits for the answer
 }
 
 // place is one request's in the line. Calls for the same turn share it.
@@ -119,12 +120,19 @@ func (s *seats) leave(ref session.Ref, p *place) {
 }
 
 // first reports whether a place is the next, and returns what is closed when that changes,
-// or the turn that this runner drives ends.
-func (s *seats) first(ref session.Ref, p *place) (bool, <-chan struct{}) {
+// or the turn that this runner drives ends. Who is first calls done once it has asked.
+func (s *seats) first(ref session.Ref, p *place) (first bool, done func(), changed <-chan struct{}) {
+	s.mu.Lock()
+	at := s.known[ref] // stays while there is a place
+	s.mu.Unlock()
+	at.asking.Lock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	at := s.known[ref]
-	return at.line[0] == p, at.changed
+	if at.line[0] != p {
+		at.asking.Unlock()
+		return false, nil, at.changed
+	}
+	return true, at.asking.Unlock, at.changed
 }
 
 // waiting reports whether somebody waits for the session.

@@ -3,6 +3,7 @@ package turn
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,12 +29,14 @@ import (
 func TestTurn_IsTakenOverWhereItStopped(t *testing.T) {
 	rig := newRig(t)
 	first, second := rig.runner(t, "one"), rig.runner(t, "two")
-	working, release := make(chan struct{}), make(chan struct{})
+	working, released := make(chan struct{}), make(chan struct{})
+	release := sync.OnceFunc(func() { close(released) })
+	defer release()
 	var abandoned error
 	rig.on("synthesis", func(s *step) error {
 		rig.on("synthesis", nil) // the next one answers
 		close(working)
-		<-release
+		<-released
 		_, abandoned = s.store(func(r *troupev1.StepResult) { r.Text = "too late" })
 		return s.result(&troupev1.StepResult{Failure: failure.ToProto(abandoned)})
 	})
@@ -48,9 +51,9 @@ func TestTurn_IsTakenOverWhereItStopped(t *testing.T) {
 		"route routing_decision research", "execute step_started research", "execute step_finished research",
 		"route routing_decision synthesis", "execute step_started synthesis",
 		"route warning",
-		"route routing_decision synthesis", "execute step_started synthesis", "execute text_delta synthesis", "execute step_finished synthesis",
+		"route routing_decision synthesis", "execute step_started synthesis", "execute step_finished synthesis",
 		"aggregate aggregate", "complete turn_result",
-	}, story(events))
+	}, story(stored(events)))
 	require.Equal(t, "RESUMED", events[10].GetWarning().GetReason())
 	require.Equal(t, "I am synthesis.", resultOf(events).GetText())
 	require.Equal(t, []string{"coordinator", "research", "synthesis"}, events[len(events)-2].GetAggregate().GetAgents())
@@ -61,7 +64,7 @@ func TestTurn_IsTakenOverWhereItStopped(t *testing.T) {
 	require.Empty(t, cmp.Diff(steps[2].GetPrior(), steps[3].GetPrior(), protocmp.Transform()), "the same results before it")
 	require.Equal(t, steps[2].GetBaseSequence(), steps[3].GetBaseSequence())
 
-	close(release)
+	release()
 	require.Equal(t, failure.TraceOrphaned, failure.ModeOf(receive(t, left)))
 	require.Equal(t, failure.Fenced, failure.ModeOf(abandoned))
 	again := collect(t, second, ask("s1", "r1"))
@@ -193,7 +196,9 @@ func TestRunner_TheTraceOfAClosedTurnIsEnded(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
 	var ref trace.Ref
+	shown := make(chan struct{})
 	rig.on("synthesis", func(s *step) error { // its orchestrator cannot store the end
+		<-shown // the trace has its owner, who is about to lose it
 		if _, err := s.store(func(r *troupev1.StepResult) { r.Text = "It is committed." }); err != nil {
 			return err
 		}
@@ -204,6 +209,9 @@ func TestRunner_TheTraceOfAClosedTurnIsEnded(t *testing.T) {
 	for e, err := range first.Orchestrate(ctx, ask("s1", "r1")) {
 		if last = err; err == nil {
 			ref.Trace = e.GetTraceId()
+		}
+		if e.GetStepStarted() != nil && e.GetAgent() == "synthesis" {
+			close(shown)
 		}
 	}
 	require.Equal(t, failure.TraceOrphaned, failure.ModeOf(last), "%v", last)

@@ -25,7 +25,9 @@ const (
 // Req: OC-1, OC-2, OC-4, RA-5
 func TestTurn_GoesFromStageToStageAndTellsEachStepWhatItNeeds(t *testing.T) {
 	rig := newRig(t)
-	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+	watched := make(chan struct{})
+	rig.on("research", func(s *step) error { <-watched; return s.say("I am research.") })
+	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"), func() { close(watched) })
 	require.Equal(t, []string{
 		"initialize turn_started", "plan plan",
 		"route routing_decision coordinator", "execute step_started coordinator", "execute step_finished coordinator",
@@ -180,7 +182,9 @@ func TestTurn_OnlyTheWorkflowAllowsAHandOn(t *testing.T) {
 
 func TestTurn_AWorkerDecidesNeitherAboutTheTurnNorAboutNumbers(t *testing.T) {
 	rig := newRig(t)
+	watched := make(chan struct{})
 	rig.on("research", func(s *step) error {
+		<-watched
 		forged := []*troupev1.Event{
 			{Payload: &troupev1.Event_TurnResult{TurnResult: &troupev1.TurnResult{Text: "all done"}}},
 			{Payload: &troupev1.Event_RoutingDecision{RoutingDecision: &troupev1.RoutingDecision{Target: "research"}}},
@@ -199,7 +203,7 @@ func TestTurn_AWorkerDecidesNeitherAboutTheTurnNorAboutNumbers(t *testing.T) {
 		}
 		return s.say("I am research.")
 	})
-	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"), func() { close(watched) })
 	require.Equal(t, "I am synthesis.", resultOf(events).GetText())
 	var heard []string
 	for _, e := range events {

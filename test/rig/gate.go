@@ -1,0 +1,87 @@
+package rig
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Gate holds the steps of slow agents until a test lets them go, and counts what they do.
+type Gate struct {
+	URL string
+
+	mu    sync.Mutex
+	locks map[string]*lock
+}
+
+// lock is what is known of one key.
+type lock struct {
+	came  chan string   // instances, in the order in which they came
+	open  chan struct{} // closed by Open
+	asked int           // model calls
+}
+
+// NewGate serves a gate until the test ends.
+func NewGate(t testing.TB) *Gate {
+	t.Helper()
+	g := &Gate{locks: map[string]*lock{}}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/hold", func(_ http.ResponseWriter, r *http.Request) {
+		l := g.at(r.FormValue("key"))
+		l.came <- r.FormValue("instance")
+		select {
+		case <-l.open:
+		case <-r.Context().Done():
+		}
+	})
+	mux.HandleFunc("/model", func(_ http.ResponseWriter, r *http.Request) {
+		l := g.at(r.FormValue("key"))
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		l.asked++
+	})
+	server := httptest.NewServer(mux)
+	g.URL = server.URL
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
+	return g
+}
+
+func (g *Gate) at(key string) *lock {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.locks[key] == nil {
+		g.locks[key] = &lock{came: make(chan string, 16), open: make(chan struct{})}
+	}
+	return g.locks[key]
+}
+
+// Await returns the instance that comes to the gate with a key next.
+func (g *Gate) Await(t testing.TB, key string) (instance string) {
+	t.Helper()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case instance = <-g.at(key).came:
+	case <-timer.C:
+		require.FailNow(t, "nobody came to the gate", "with %s", key)
+	}
+	return instance
+}
+
+// Open lets all with the key go, those that are still to come too.
+func (g *Gate) Open(key string) { close(g.at(key).open) }
+
+// Asked is how often a model was asked about a key.
+func (g *Gate) Asked(key string) int {
+	l := g.at(key)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return l.asked
+}

@@ -1,0 +1,35 @@
+package rig
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/test/rig/slow"
+)
+
+// Program is a worker that a test brings along, beside those of the research assistant.
+type Program struct {
+	Instance string                       // its id
+	Drain    time.Duration                // how long its steps may take to end when it stops
+	Package  string                       // of its main, from the root of the repository; for Binaries
+	Env      []string                     // of its process, beside where the mesh is
+	Make     func() (*agent.Agent, error) // for InProcess
+}
+
+// Host starts a worker of a test under a name of its own. Start, Stop and the others know
+// it by that name from then on. It does not wait until the worker is ready.
+func (m *Mesh) Host(p Part, program Program) {
+	m.t.Helper()
+	m.programs[p] = program
+	m.Start(p)
+}
+
+// Slow is a worker of the slow agent that asks the gate, by number; and its instance.
+func Slow(gate *Gate, number int) (Part, Program) {
+	id := fmt.Sprintf("slow-%d", number)
+	return Part(id), Program{
+		Instance: id, Drain: time.Second, Package: "./test/rig/slowworker", Env: []string{"SLOW_GATE=" + gate.URL},
+		Make: func() (*agent.Agent, error) { return slow.New(gate.URL, id) },
+	}
+}

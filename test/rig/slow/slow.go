@@ -1,0 +1,102 @@
+// Package slow is an agent that a test catches in the middle of a step: its tool waits at a
+// gate until the test opens it. What it says can be long, too.
+package slow
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/llm"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+// Name is that of the agent.
+const Name = "slow"
+
+// New returns the agent of an instance, which asks the gate at the URL.
+//
+// To "hold <key>" it has its tool wait at the gate for the key; to "tell <key>" it says a
+// lot first.
+func New(gate, instance string) (*agent.Agent, error) {
+	a := asker{gate, instance}
+	hold, err := tool.Func("hold", "Waits at the gate.", func(ctx context.Context, in struct {
+		Key string `json:"key"`
+	},
+	) (string, error) {
+		return "open", a.ask(ctx, "hold", in.Key)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return agent.New(agent.Config{
+		Name: Name, Description: "Waits until it is let go.", Timeout: 2 * time.Minute,
+		Model: model{a}, Tools: []tool.Tool{tool.With(execution.Idempotent, hold)},
+	})
+}
+
+// asker asks the gate.
+type asker struct{ gate, instance string }
+
+func (a asker) ask(ctx context.Context, what, key string) error {
+	query := url.Values{"key": {key}, "instance": {a.instance}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, a.gate+"/"+what+"?"+query.Encode(), http.NoBody)
+	if err != nil {
+		return err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	_, err = io.Copy(io.Discard, resp.Body)
+	return err
+}
+
+// client keeps no connection.
+var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+
+// model calls the tool, and then says what it was told.
+type model struct{ asker }
+
+// Name implements llm.Model.
+func (model) Name() string { return "test/slow" }
+
+// The text of "tell" is more than a client's stream holds that is not read.
+const (
+	pieces = 4000
+	piece  = "This is one of very many sentences that nobody reads in time. "
+)
+
+// Generate implements llm.Model.
+func (m model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+	return func(yield func(llm.Delta, error) bool) {
+		last := req.Messages[len(req.Messages)-1]
+		if last.Role == conversation.RoleTool {
+			yield(llm.Delta{Text: "The gate is " + last.Text + "."}, nil)
+			return
+		}
+		verb, key, _ := strings.Cut(last.Text, " ")
+		if err := m.ask(ctx, "model", key); err != nil {
+			yield(llm.Delta{}, err)
+			return
+		}
+		if !yield(llm.Delta{Text: "Let me wait. "}, nil) {
+			return
+		}
+		for n := 0; verb == "tell" && n < pieces; n++ {
+			if !yield(llm.Delta{Text: piece}, nil) {
+				return
+			}
+		}
+		yield(llm.Delta{ToolCalls: []conversation.ToolCall{{ID: "hold-1", Name: "hold", Arguments: fmt.Sprintf(`{"key":%q}`, key)}}}, nil)
+	}
+}

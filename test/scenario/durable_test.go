@@ -1,0 +1,305 @@
+package scenario
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/test/rig"
+)
+
+// What a turn outlives, and what becomes of the next one of its session meanwhile
+// (guarantees F1 to F6, F14, F22).
+
+// stage is a mesh with workers that stop in the middle of their steps until they are let go.
+type stage struct {
+	*rig.Mesh
+	gate *rig.Gate
+}
+
+const troupers = 3 // workers of the slow agent
+
+var durables = []struct {
+	name string
+	run  func(*testing.T, *stage)
+}{
+	{"AStepThatLosesItsWorkerGoesOnElsewhere", aStepThatLosesItsWorkerGoesOnElsewhere},
+	{"AMemoryServiceThatIsKilledInAStepLosesNothing", aMemoryServiceThatIsKilledInAStep},
+	{"ARedisThatIsKilledInAStepLosesNothing", aRedisThatIsKilledInAStep},
+	{"RequestsThatWaitComeOneAfterTheOther", requestsThatWaitComeOneAfterTheOther},
+	{"AnInterruptCancelsTheTurnBeforeIt", anInterruptCancelsTheTurnBeforeIt},
+	{"ASlowClientResumes", aSlowClientResumes},
+	{"AStepThatIsLostThreeTimesFailsTheTurn", aStepThatIsLostThreeTimesFailsTheTurn},
+}
+
+func TestDurable_InProcess(t *testing.T) {
+	runDurable(t, newStage(t, rig.InProcess(t, rig.Config{})))
+}
+
+func TestDurable_Binaries(t *testing.T) {
+	s := newStage(t, rig.Binaries(t, rig.Config{}))
+	if runDurable(t, s) {
+		t.Run("AFrozenWorkerIsGivenUp", func(t *testing.T) { aFrozenWorkerIsGivenUp(t, s) })
+	}
+}
+
+func newStage(t *testing.T, m *rig.Mesh) *stage {
+	t.Helper()
+	s := &stage{m, rig.NewGate(t)}
+	for n := range troupers {
+		s.Host(rig.Slow(s.gate, n+1))
+	}
+	s.awaitAll(t)
+	return s
+}
+
+func runDurable(t *testing.T, s *stage) bool {
+	for _, d := range durables {
+		if !t.Run(d.name, func(t *testing.T) { d.run(t, s); s.awaitAll(t) }) {
+			return false // the mesh may not be whole any more
+		}
+	}
+	return true
+}
+
+// awaitAll returns once every worker takes steps.
+func (s *stage) awaitAll(t *testing.T) {
+	t.Helper()
+	s.AwaitReady()
+	s.Await("every slow worker is ready", func() bool {
+		up := 0
+		for _, in := range instances(t, s.Mesh, "slow") {
+			if in.GetState() == troupev1.InstanceState_INSTANCE_STATE_READY && !in.GetMissing() {
+				up++
+			}
+		}
+		return up == troupers
+	})
+}
+
+// slow is a request whose step waits at the gate, and the key with which it does.
+func slow(verb string) (req *troupev1.OrchestrateRequest, key string) {
+	key = uuid.NewString()
+	req = text(verb + " " + key)
+	req.Target = "slow"
+	return req, key
+}
+
+// begin carries a request to its end in the background; the events are there after wait.
+func (s *stage) begin(t *testing.T, req *troupev1.OrchestrateRequest) (wait func() []*troupev1.Event) {
+	t.Helper()
+	var events []*troupev1.Event
+	var group errgroup.Group
+	group.Go(func() (err error) {
+		events, err = collect(t.Context(), s.Mesh, req)
+		return err
+	})
+	return func() []*troupev1.Event {
+		t.Helper()
+		require.NoError(t, group.Wait())
+		checkTrace(t, events)
+		return events
+	}
+}
+
+// answered checks that a turn has its answer once, in its events and in its session.
+func (s *stage) answered(t *testing.T, req *troupev1.OrchestrateRequest, events []*troupev1.Event) {
+	t.Helper()
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(events).GetOutcome(), "%v", result(events))
+	require.Contains(t, result(events).GetText(), "The gate is open.")
+	resp, err := s.Sessions.ListMessages(t.Context(), &troupev1.ListMessagesRequest{SessionId: req.GetSessionId()})
+	require.NoError(t, err)
+	answers := 0
+	for _, m := range resp.GetMessages() {
+		if m.GetRole() == troupev1.Role_ROLE_ASSISTANT && len(m.GetToolCalls()) == 0 {
+			answers++
+		}
+	}
+	require.Equal(t, 1, answers, "%v", resp.GetMessages())
+	require.Empty(t, cmp.Diff(durable(events), durable(ask(t, s.Mesh, req)), protocmp.Transform()), "nothing runs again")
+}
+
+// resets are the attempts that were lost.
+func resets(events []*troupev1.Event) (lost []*troupev1.Event) {
+	for _, e := range events {
+		if e.GetPartReset() != nil {
+			lost = append(lost, e)
+		}
+	}
+	return lost
+}
+
+// The worker is killed, in process drained, in the middle of a tool call: another goes on
+// where the journal ends, and the client's stream goes on with it.
+func aStepThatLosesItsWorkerGoesOnElsewhere(t *testing.T, s *stage) {
+	req, key := slow("hold")
+	wait := s.begin(t, req)
+	first := s.gate.Await(t, key)
+	s.Kill(rig.Part(first))
+	second := s.gate.Await(t, key)
+	require.NotEqual(t, first, second)
+	s.gate.Open(key)
+	events := wait()
+	s.answered(t, req, events)
+	require.Equal(t, 1, s.gate.Asked(key), "what the model said before is in the journal")
+	lost := resets(events)
+	require.Len(t, lost, 1)
+	require.Equal(t, first, lost[0].GetInstanceId())
+	require.EqualValues(t, 1, lost[0].GetAttempt())
+	for _, e := range events {
+		if e.GetStepFinished() != nil {
+			require.EqualValues(t, 2, e.GetAttempt())
+			require.Equal(t, second, e.GetInstanceId())
+		}
+	}
+	s.Start(rig.Part(first))
+}
+
+func aMemoryServiceThatIsKilledInAStep(t *testing.T, s *stage) { killInAStep(t, s, rig.Memory) }
+
+func aRedisThatIsKilledInAStep(t *testing.T, s *stage) { killInAStep(t, s, rig.Redis) }
+
+// The step ends while nothing can be stored; what it led to is stored once that can be.
+func killInAStep(t *testing.T, s *stage, p rig.Part) {
+	t.Helper()
+	req, key := slow("hold")
+	wait := s.begin(t, req)
+	s.gate.Await(t, key)
+	s.Kill(p)
+	s.gate.Open(key)
+	s.Await("the orchestrator is not ready", func() bool { return !s.Ready(rig.Orchestrator) })
+	s.Start(p)
+	events := wait()
+	require.Empty(t, resets(events))
+	s.AwaitReady()
+	s.answered(t, req, events)
+}
+
+func aStepThatIsLostThreeTimesFailsTheTurn(t *testing.T, s *stage) {
+	req, key := slow("hold")
+	wait := s.begin(t, req)
+	for range troupers {
+		s.Kill(rig.Part(s.gate.Await(t, key)))
+	}
+	events := wait()
+	failed := result(events).GetFailure()
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_FAILED, result(events).GetOutcome())
+	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_ATTEMPTS_EXHAUSTED, failed.GetMode(), "%v", failed)
+	for _, id := range []string{"slow-1", "slow-2", "slow-3"} {
+		require.Contains(t, failed.GetFacts()["instances"], id)
+	}
+	require.Len(t, resets(events), 2)
+	for n := range troupers {
+		part, _ := rig.Slow(s.gate, n+1)
+		s.Start(part)
+	}
+}
+
+func requestsThatWaitComeOneAfterTheOther(t *testing.T, s *stage) {
+	req, key := slow("hold")
+	wait := s.begin(t, req)
+	s.gate.Await(t, key)
+	next := func(onBusy troupev1.OnBusy) *troupev1.OrchestrateRequest {
+		more := text(question)
+		more.SessionId, more.OnBusy = req.GetSessionId(), onBusy
+		return more
+	}
+	var waits []func() []*troupev1.Event
+	for range 3 {
+		waits = append(waits, s.begin(t, next(troupev1.OnBusy_ON_BUSY_ENQUEUE)))
+	}
+	err := refused(t, s.Mesh, next(troupev1.OnBusy_ON_BUSY_REJECT))
+	require.True(t, failure.Is(err, failure.SessionBusy), "%v", err)
+	require.NotEmpty(t, fact(err, "trace_id"))
+	s.gate.Open(key)
+	require.EqualValues(t, 1, wait()[0].GetTurn())
+	turns := map[int32]bool{}
+	for _, wait := range waits {
+		events := wait()
+		require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(events).GetOutcome(), "%v", result(events))
+		turns[events[0].GetTurn()] = true
+	}
+	require.Equal(t, map[int32]bool{2: true, 3: true, 4: true}, turns)
+}
+
+func anInterruptCancelsTheTurnBeforeIt(t *testing.T, s *stage) {
+	req, key := slow("hold")
+	wait := s.begin(t, req)
+	s.gate.Await(t, key)
+	urgent := text(question)
+	urgent.SessionId, urgent.OnBusy = req.GetSessionId(), troupev1.OnBusy_ON_BUSY_INTERRUPT
+	events := ask(t, s.Mesh, urgent)
+	require.EqualValues(t, 2, events[0].GetTurn())
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(events).GetOutcome())
+	events = wait()
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_CANCELLED, result(events).GetOutcome())
+	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_USER_CANCELLED, result(events).GetFailure().GetMode())
+	s.gate.Open(key)
+}
+
+// A client that does not read loses its stream, not its turn; the client of package client
+// goes on by itself.
+func aSlowClientResumes(t *testing.T, s *stage) {
+	req, key := slow("tell")
+	raw, err := s.Orchestrate(t.Context(), req)
+	require.NoError(t, err)
+	s.gate.Await(t, key)
+	var events []*troupev1.Event
+	for e, err := range s.Turn(t.Context(), req) {
+		require.NoError(t, err)
+		if events = append(events, e); len(events) > 1 {
+			continue
+		}
+		s.gate.Open(key) // and read nothing until all is over
+		s.Await("the turn has ended", func() bool {
+			trace, err := s.GetTrace(t.Context(), &troupev1.GetTraceRequest{TraceId: e.GetTraceId()})
+			return err == nil && trace.GetTrace().GetState() == troupev1.TraceState_TRACE_STATE_ENDED
+		})
+		over := time.Now().Add(7 * time.Second)
+		s.Await("the streams are given up", func() bool { return time.Now().After(over) })
+		last, err := drain(raw)
+		require.True(t, failure.Is(err, failure.SlowConsumer), "%v", err)
+		require.Equal(t, strconv.FormatUint(last, 10), fact(err, "resume_after"))
+	}
+	checkTrace(t, events)
+	s.answered(t, req, events)
+}
+
+// drain reads a stream to its end, and returns its last sequence and why it ended.
+func drain(stream troupev1.OrchestratorService_OrchestrateClient) (last uint64, _ error) {
+	for {
+		r, err := stream.Recv()
+		if err != nil {
+			return last, failure.FromStatus("scenario", err)
+		}
+		last = max(last, r.GetEvent().GetSequence())
+	}
+}
+
+// A worker that stands still is given up; when it goes on it changes nothing.
+func aFrozenWorkerIsGivenUp(t *testing.T, s *stage) {
+	req, key := slow("hold")
+	wait := s.begin(t, req)
+	first := s.gate.Await(t, key)
+	thaw := s.Freeze(rig.Part(first))
+	defer thaw()
+	second := s.gate.Await(t, key)
+	require.NotEqual(t, first, second)
+	s.gate.Open(key)
+	events := wait()
+	lost := resets(events)
+	require.Len(t, lost, 1)
+	require.Equal(t, first, lost[0].GetInstanceId())
+	require.Contains(t, lost[0].GetPartReset().GetFailure().GetMessage(), "went silent while it worked")
+	thaw()
+	s.awaitAll(t)
+	s.answered(t, req, events)
+}
