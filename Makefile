@@ -63,6 +63,15 @@ redis-server:
 	as=$$( [ "$$(id -u)" = 0 ] || echo sudo ); \
 	$$as apt-get update -qq && $$as apt-get install -y -qq --no-install-recommends redis-server >/dev/null; }
 
+# How many workers `make chaos` kills: KILLS=300 is the long run, with a third as many of each
+# other fault, and takes about 20 minutes. SEED repeats a plan; BUGS=none leaves the planted
+# bugs out, BUGS=B1,B7 takes some.
+CHAOS = $(if $(KILLS),-chaos.worker-kills=$(KILLS) $(foreach f,memory-kills redis-kills stops,-chaos.$(f)=$$(($(KILLS)/3))) -chaos.cuts=$(KILLS)) \
+	$(if $(SEED),-chaos.seed=$(SEED)) $(if $(BUGS),-chaos.bugs=$(BUGS))
+.PHONY: chaos
+chaos: redis-server ## Kill, stop and cut off the parts of a real mesh under load, and check every promise; see docs/chaos.md.
+	go test -tags chaos -count=1 -v -timeout 2h ./test/chaos -run 'Chaos|Rollback|PlantedBugs' $(CHAOS)
+
 .PHONY: bench
 bench: redis-server ## Measure turns through a mesh in one process.
 	go test -run '^$$' -bench . -benchtime 3s ./test/bench

@@ -1,0 +1,147 @@
+package chaos
+
+import (
+	"github.com/troupe-dev/troupe/test/chaos/crowd"
+	"github.com/troupe-dev/troupe/test/chaos/history"
+	"github.com/troupe-dev/troupe/test/chaos/planted"
+	"github.com/troupe-dev/troupe/test/chaos/verify"
+)
+
+// NoReuse is the check that data which went back in time lead to no epoch twice.
+const NoReuse = "no epoch twice"
+
+// Bug is something wrong that the suite must notice.
+type Bug struct {
+	ID, What   string
+	By         string // check that must notice it
+	Program    string // that has it
+	Changes    []planted.Change
+	Redis      []string // flags that make it
+	Durability string   // that the memory service shall be content with; empty: its default
+	Games      int      // of callers of the memory service; 0: a few
+	LazyDisk   bool     // the disk of Redis takes its time, and kills come meanwhile
+}
+
+const (
+	beginLua  = "services/memory/internal/redisstore/scripts/begin.lua"
+	commitLua = "services/memory/internal/redisstore/scripts/commit.lua"
+)
+
+// Bugs are the planted bugs that a mesh with one orchestrator can have.
+var Bugs = []Bug{
+	{
+		ID: "B1", What: "a commit does not look at its epoch", By: history.Epochs,
+		Program: planted.Memory,
+		Changes: []planted.Change{{
+			File: commitLua,
+			Find: "local refusal, turn = held(epoch,",
+			Put:  "local refusal, turn = held(redis.call('HGET', KEYS[1], 'epoch'),",
+		}},
+	},
+	{
+		ID: "B2", What: "the Redis client repeats a write by itself, and a commit again is a commit more", By: history.SessionLog,
+		Program: planted.Memory,
+		Changes: []planted.Change{
+			{
+				File: "pkg/redisconn/redisconn.go",
+				Find: "o.MaxRetries = -1\n\to.DialerRetries = 1\n",
+				Put:  "o.MaxRetries = 3\n\to.DialerRetries = 1\n",
+			},
+			{
+				File: commitLua,
+				Find: "if turn and turn[5] == sha and turn[4] == epoch then return {'ok'} end",
+				Put: `if turn and turn[5] == sha and turn[4] == epoch then
+  local seq = tonumber(redis.call('HGET', KEYS[1], 'seq'))
+  for i = first, #ARGV do
+    seq = seq + 1
+    append(seq, ARGV[i], turn[2], now_ms())
+  end
+  redis.call('HSET', KEYS[1], 'seq', decimal(seq))
+  return {'ok'}
+end`,
+			},
+		},
+	},
+	{
+		ID: "B3", What: "Redis writes to disk every second only", By: history.SessionLog,
+		Program: planted.Memory,
+		Redis:   []string{"--appendfsync", "everysec"}, Durability: "D0", Games: 24, LazyDisk: true,
+	},
+	{
+		ID: "B4", What: "a commit is acknowledged before it is stored", By: history.SessionLog,
+		Program: planted.Memory,
+		Changes: []planted.Change{{
+			File: "services/memory/internal/redisstore/commit.go",
+			Find: "\tr, err := s.run(ctx, op, c.Ref, commitScript, ks, args...)\n",
+			Put: `	if true {
+		go s.run(context.WithoutCancel(ctx), op, c.Ref, commitScript, ks, args...)
+		return last, nil
+	}
+	r, err := s.run(ctx, op, c.Ref, commitScript, ks, args...)
+`,
+		}},
+	},
+	{
+		ID: "B5", What: "a takeover keeps the epoch", By: history.Epochs,
+		Program: planted.Memory,
+		Changes: []planted.Change{{
+			File: beginLua,
+			Find: "local epoch = decimal(math.max(tonumber(meta[4] or 0) + 1, least))",
+			Put:  "local epoch = known and turn[4] or decimal(math.max(tonumber(meta[4] or 0) + 1, least))",
+		}},
+	},
+	{
+		ID: "B6", What: "epochs know no generation, and the data of Redis go back in time", By: NoReuse,
+		Program: planted.Memory,
+		Changes: []planted.Change{{
+			File: "services/memory/internal/redisstore/begin.go",
+			Find: "generation<<generationBits",
+			Put:  "generation*0",
+		}},
+	},
+	{
+		ID: "B7", What: "a tool that the journal knows as done is run again", By: verify.NotAgain,
+		Program: planted.Worker,
+		Changes: []planted.Change{{
+			File: "pkg/loop/call.go",
+			Find: "\tif known {\n",
+			Put:  "\tif known && false {\n",
+		}},
+	},
+	{
+		ID: "B8", What: "the idempotency key of a tool depends on the attempt", By: verify.OneKey,
+		Program: planted.Worker,
+		Changes: []planted.Change{{
+			File: "pkg/agent/run.go",
+			Find: "return execution.CallKey(step.TurnID, step.Number, number)",
+			Put:  "return execution.CallKey(fmt.Sprint(step.TurnID, step.Attempt), step.Number, number)",
+		}},
+	},
+	{
+		ID: "B9", What: "a turn ends with the stream of the client that began it", By: crowd.Outcome,
+		Program: planted.Orchestrator,
+		Changes: []planted.Change{{
+			File: "services/orchestrator/internal/turn/admit.go",
+			Find: "return do(context.WithoutCancel(ctx))",
+			Put:  "return do(ctx)",
+		}},
+	},
+	{
+		ID: "B10", What: "the events of a turn begin at 1 again when another worker has it", By: verify.Contiguous,
+		Program: planted.Orchestrator,
+		Changes: []planted.Change{{
+			File: "services/orchestrator/internal/trace/log.go",
+			Find: "\t\tl.sequence++\n",
+			Put:  "\t\tif l.sequence++; e.GetPartReset() != nil {\n\t\t\tl.sequence = 1\n\t\t}\n",
+		}},
+	},
+	{
+		ID: "B15", What: "a tool that may run once is run again when in doubt", By: verify.OnceAtMost,
+		Program: planted.Worker,
+		Changes: []planted.Change{{
+			File: "pkg/loop/journal.go",
+			Find: "return begun && call.Effect",
+			Put:  "return false && begun && call.Effect",
+		}},
+	},
+}

@@ -1,0 +1,93 @@
+// Package chaos is the fault suite: a mesh of real processes, clients that go on with each
+// request until it has a result, faults after a seeded plan, and checks of all that was
+// promised meanwhile. docs/chaos.md says how it works and how it is run. The suite itself
+// has the build tag chaos; what it checks with has tests of its own, that always run.
+package chaos
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/troupe-dev/troupe/test/chaos/crowd"
+	"github.com/troupe-dev/troupe/test/chaos/ledger"
+)
+
+// Sizes are how many faults of each kind a plan has.
+type Sizes struct {
+	WorkerKills, MemoryKills, RedisKills, Stops, Cuts int
+}
+
+// Strike is one fault of a plan.
+type Strike struct {
+	Fault crowd.Fault
+	// Aim is the call in whose middle a worker is hit. Its zero is any moment.
+	Aim Aim
+	// Pause is how long to wait before the strike that follows.
+	Pause time.Duration
+	// Frozen is how long a stopped worker stands still.
+	Frozen time.Duration
+	// Overlaps says that the next strike does not wait until the mesh has got over this one.
+	Overlaps bool
+}
+
+// Aim is a call of a worker.
+type Aim struct {
+	Kind   ledger.Kind
+	Number int // of model calls
+}
+
+// Hits reports whether a call is the one that is aimed at.
+func (a Aim) Hits(c ledger.Call) bool {
+	return c.Kind == a.Kind && (a.Number == 0 || c.Number == a.Number)
+}
+
+// aims are the calls that a worker is hit in: each effect class, and the answer.
+var aims = []Aim{
+	{ledger.Read, 0}, {ledger.Idempotent, 0}, {ledger.AtMostOnce, 0}, {ledger.Model, 4}, {ledger.Model, 2},
+}
+
+// Times of a plan.
+const (
+	minPause  = 50 * time.Millisecond
+	maxPause  = 400 * time.Millisecond
+	minFrozen = time.Second
+	maxFrozen = 10 * time.Second
+	replaced  = 8 * time.Second // for so long a worker is silent before another has its steps, and a little more
+	overlap   = 4               // one strike of as many overlaps with the next
+)
+
+// Plan returns the strikes of a run in two lanes, which go on at the same time: stops take
+// long. It follows from the seed alone.
+func Plan(seed uint64, s Sizes) (main, stops []Strike) {
+	rng := rand.New(rand.NewPCG(seed, 0))
+	add := func(fault crowd.Fault, n int) {
+		for i := range n {
+			strike := Strike{
+				Fault:    fault,
+				Pause:    minPause + time.Duration(rng.Int64N(int64(maxPause-minPause))),
+				Overlaps: rng.IntN(overlap) == 0,
+			}
+			if fault == crowd.KillWorker && i%3 != 0 || fault == crowd.StopWorker {
+				strike.Aim = aims[rng.IntN(len(aims))]
+			}
+			if fault == crowd.StopWorker {
+				least := minFrozen
+				if i%2 == 0 {
+					least = replaced
+				}
+				strike.Frozen = least + time.Duration(rng.Int64N(int64(maxFrozen-least)))
+				stops = append(stops, strike)
+				continue
+			}
+			main = append(main, strike)
+		}
+	}
+	add(crowd.KillWorker, s.WorkerKills)
+	add(crowd.KillMemory, s.MemoryKills)
+	add(crowd.KillRedis, s.RedisKills)
+	add(crowd.LoseToRedis, s.Cuts/2)
+	add(crowd.LoseToMemory, s.Cuts-s.Cuts/2)
+	add(crowd.StopWorker, s.Stops)
+	rng.Shuffle(len(main), func(i, j int) { main[i], main[j] = main[j], main[i] })
+	return main, stops
+}

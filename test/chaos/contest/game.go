@@ -1,0 +1,223 @@
+package contest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// Leases of turns: one that does not run out while a store is down, and one that shall.
+const (
+	lease      = time.Minute
+	shortLease = memory.MinLease
+)
+
+// roundsOfSession is how many rounds are played on one session: each reads all of it.
+const roundsOfSession = 100
+
+// game is a session after the other, and those who compete for it. One goroutine plays; where two compete
+// it waits for both.
+type game struct {
+	*Contest
+	first   string // session
+	name    string // of the session
+	rng     *rand.Rand
+	rounds  int
+	granted session.Turn // the latest that was granted; of the goroutine that begins
+
+	unresolved map[string]attempt // refused writes, by key; guarded by mu of the contest
+}
+
+// play plays rounds until the contest finishes. Its error is something that nobody should
+// have been told.
+func (g *game) play(ctx context.Context) error {
+	moves := []func(context.Context, memory.Begin, memory.Begun) error{
+		g.plain, g.takeover, g.takeover, g.race, g.race, g.probes, g.released, g.late,
+	}
+	for {
+		select {
+		case <-g.last:
+			return g.load(ctx)
+		case <-ctx.Done():
+			return ctx.Err()
+		default:
+		}
+		if g.rounds++; g.rounds%roundsOfSession == 0 {
+			g.name = fmt.Sprintf("%s-%d", g.first, g.rounds/roundsOfSession)
+		}
+		id := fmt.Sprintf("%s-t%d", g.name, g.rounds)
+		b := memory.Begin{
+			Ref: g.ref(), TurnID: id, TraceID: trace(), Fingerprint: "f", Message: conversation.User(id), Lease: lease, Window: window,
+		}
+		move := g.rng.IntN(len(moves))
+		if move == len(moves)-1 {
+			b.Lease = shortLease
+		}
+		begun, err := g.begin(ctx, b)
+		if err == nil && begun.Found != memory.FoundBegun {
+			err = fmt.Errorf("turn %s is new, and was %s", id, begun.Found)
+		}
+		if err == nil {
+			err = moves[move](ctx, b, begun)
+		}
+		if err == nil {
+			err = g.load(ctx)
+		}
+		if err != nil {
+			return fmt.Errorf("round %d: %w", g.rounds, err)
+		}
+		g.mu.Lock()
+		g.turns++
+		g.mu.Unlock()
+	}
+}
+
+func trace() string {
+	id := uuid.New()
+	return fmt.Sprintf("%x", id[:])
+}
+
+func hold(b memory.Begin, epoch int64) memory.Hold {
+	return memory.Hold{Ref: b.Ref, TurnID: b.TurnID, Epoch: epoch}
+}
+
+// told is an error that says what was asked, and the answer to it: an error, or none.
+func told(answer error, format string, args ...any) error {
+	asked := fmt.Sprintf(format, args...)
+	if answer == nil {
+		return errors.New(asked)
+	}
+	return fmt.Errorf("%s: %w", asked, answer)
+}
+
+// mustCommit commits a turn that nobody else has.
+func (g *game) mustCommit(ctx context.Context, begun memory.Begun, author string) error {
+	if accepted, err := g.commit(ctx, g.commitOf(begun, author)); !accepted {
+		return told(err, "the holder of turn %s could not commit", begun.Turn.ID)
+	}
+	return nil
+}
+
+// plain: one holder from the beginning to the end, and what comes after the end.
+func (g *game) plain(ctx context.Context, b memory.Begin, begun memory.Begun) error {
+	if err := g.mustCommit(ctx, begun, "a"); err != nil {
+		return err
+	}
+	c := g.commitOf(begun, "a")
+	last, _, err := tries(ctx, g.Contest, func(ctx context.Context, s memory.Store) (int64, error) { return s.CommitStep(ctx, c) })
+	if err != nil || last != begun.Turn.Sequence+int64(len(c.Messages)) {
+		return told(err, "the same commit again: message %d", last)
+	}
+	g.saw(Repeated)
+	if accepted, err := g.commit(ctx, g.commitOf(begun, "other")); accepted || !failure.Is(err, failure.TurnNotOpen) {
+		return told(err, "another commit of a closed turn, want turn_not_open")
+	}
+	if again, err := g.begin(ctx, b); err != nil || again.Found != memory.FoundClosed || again.Turn.Epoch != begun.Turn.Epoch {
+		return told(err, "a closed turn begun again is %s of epoch %d", again.Found, again.Turn.Epoch)
+	}
+	return nil
+}
+
+// takeover: the holder is believed dead, writes on, and is fenced. Its successor finds all
+// that it was told is stored.
+func (g *game) takeover(ctx context.Context, b memory.Begin, begun memory.Begun) error {
+	entries := []execution.Entry{
+		{Number: 1, Phase: execution.Done, Reply: conversation.Assistant("", "I shall call a tool.")},
+		{Number: 2, Phase: execution.Intent, Tool: "t", Digest: "d", Effect: execution.AtMostOnce},
+		{Number: 2, Phase: execution.Done, Tool: "t", Digest: "d", Effect: execution.AtMostOnce, Status: "success", Text: b.TurnID},
+	}
+	known := g.rng.IntN(len(entries) + 1)
+	if known > 0 {
+		if err := g.record(ctx, hold(b, begun.Turn.Epoch), entries[:known]...); err != nil {
+			return told(err, "journal of the holder")
+		}
+	}
+	second, err := g.succeed(ctx, b, begun)
+	if err != nil {
+		return err
+	}
+	late, old := g.commitOf(begun, "zombie"), hold(b, begun.Turn.Epoch)
+	for what, write := range map[string]func() error{
+		"commit": func() error { _, err := g.commit(ctx, late); return err },
+		"record": func() error { return g.record(ctx, old, execution.Entry{Number: 9, Phase: execution.Done}) },
+		"renew":  func() error { return g.renew(ctx, old) },
+	} {
+		if err := write(); !failure.Is(err, failure.Fenced) {
+			return told(err, "late %s of a fenced holder, want fenced", what)
+		}
+	}
+	if err := g.replay(ctx, hold(b, second.Turn.Epoch), entries[:known]); err != nil {
+		return err
+	}
+	return g.mustCommit(ctx, second, "b")
+}
+
+// succeed takes a turn over from its holder.
+func (g *game) succeed(ctx context.Context, b memory.Begin, begun memory.Begun) (memory.Begun, error) {
+	b.LostEpoch = begun.Turn.Epoch
+	second, err := g.begin(ctx, b)
+	if err != nil {
+		return second, told(err, "takeover")
+	}
+	if second.Found != memory.FoundBegun || second.Turn.Attempt != begun.Turn.Attempt+1 && !renewed(begun.Turn, second.Turn) {
+		return second, fmt.Errorf("takeover: found %s, attempt %d", second.Found, second.Turn.Attempt)
+	}
+	return second, nil
+}
+
+// replay checks that a successor finds the journal of the attempt before.
+func (g *game) replay(ctx context.Context, h memory.Hold, known []execution.Entry) error {
+	found, _, err := tries(ctx, g.Contest, func(ctx context.Context, s memory.Store) ([]execution.Entry, error) {
+		return s.LoadJournal(ctx, h, 1, 0)
+	})
+	if err != nil {
+		return told(err, "journal of the successor")
+	}
+	if len(found) != len(known) {
+		g.violated(JournalKept, "turn %s: the successor finds %d entries, %d were acknowledged", h.TurnID, len(found), len(known))
+	}
+	if len(known) > 0 {
+		other := known[0]
+		other.Reply.Text = "Something else."
+		if err := g.record(ctx, h, other); !failure.Is(err, failure.Nondeterminism) {
+			return told(err, "another entry for a number, want nondeterminism")
+		}
+		g.saw(Differs)
+	}
+	return nil
+}
+
+// race: the holder commits while a successor takes over and commits. One of them does.
+func (g *game) race(ctx context.Context, b memory.Begin, begun memory.Begun) error {
+	var first, second bool
+	var firstErr, secondErr error
+	var both sync.WaitGroup
+	both.Go(func() { first, firstErr = g.commit(ctx, g.commitOf(begun, "a")) })
+	both.Go(func() {
+		takeover := b
+		takeover.LostEpoch = begun.Turn.Epoch
+		var next memory.Begun
+		if next, secondErr = g.begin(ctx, takeover); secondErr == nil && next.Found == memory.FoundBegun {
+			second, secondErr = g.commit(ctx, g.commitOf(next, "b"))
+		}
+	})
+	both.Wait()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if first == second {
+		g.violated(Replies, "turn %s: holder committed: %t (%v), successor committed: %t (%v)", b.TurnID, first, firstErr, second, secondErr)
+	}
+	return nil
+}

@@ -1,0 +1,94 @@
+package contest
+
+import (
+	"context"
+	"time"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+)
+
+// probes: what others are told while a turn is open.
+func (g *game) probes(ctx context.Context, b memory.Begin, begun memory.Begun) error {
+	again, err := g.begin(ctx, b)
+	if err != nil || again.Found != memory.FoundBegun || again.Turn.Epoch != begun.Turn.Epoch && !renewed(begun.Turn, again.Turn) {
+		return told(err, "the holder's own call again is %s of epoch %d", again.Found, again.Turn.Epoch)
+	}
+	begun = again
+	stranger := b
+	stranger.TraceID = trace()
+	if found, err := g.begin(ctx, stranger); err != nil || found.Found != memory.FoundOpen {
+		return told(err, "a stranger's call finds the turn %s", found.Found)
+	}
+	other := stranger
+	other.Fingerprint = "g"
+	if _, err := g.begin(ctx, other); !failure.Is(err, failure.KeyReused) {
+		return told(err, "another request under the turn's id, want key_reused")
+	}
+	g.saw(KeyReused)
+	rival := stranger
+	rival.TurnID += "-rival"
+	rival.Message = conversation.User(rival.TurnID)
+	if _, err := g.begin(ctx, rival); !failure.Is(err, failure.SessionBusy) {
+		return told(err, "another turn of the session, want session_busy")
+	}
+	g.saw(Busy)
+	wrong := g.commitOf(begun, "wrong")
+	wrong.Base += 5
+	if accepted, err := g.commit(ctx, wrong); accepted || !failure.Is(err, failure.BaseMismatch) {
+		return told(err, "a commit on messages that are not there, want base_mismatch")
+	}
+	return g.mustCommit(ctx, begun, "a")
+}
+
+// released: the holder gives its turn up, and a stranger takes it over.
+func (g *game) released(ctx context.Context, b memory.Begin, begun memory.Begun) error {
+	_, n, err := tries(ctx, g.Contest, func(ctx context.Context, s memory.Store) (struct{}, error) {
+		return struct{}{}, s.ReleaseTurn(ctx, hold(b, begun.Turn.Epoch))
+	})
+	if err != nil {
+		return told(err, "release, try %d", n)
+	}
+	return g.stranger(ctx, b, begun)
+}
+
+// late: the lease of the holder runs out. Either a stranger takes the turn over, or another
+// turn of the session takes its place.
+func (g *game) late(ctx context.Context, b memory.Begin, begun memory.Begun) error {
+	over := time.NewTimer(shortLease + 50*time.Millisecond)
+	defer over.Stop()
+	select {
+	case <-over.C:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	b.Lease = lease
+	if g.rng.IntN(2) == 0 {
+		return g.stranger(ctx, b, begun)
+	}
+	next := b
+	next.TurnID, next.TraceID = b.TurnID+"-next", trace()
+	next.Message = conversation.User(next.TurnID)
+	second, err := g.begin(ctx, next)
+	if err != nil || second.Found != memory.FoundBegun {
+		return told(err, "a turn behind one whose lease ran out is %s", second.Found)
+	}
+	if accepted, err := g.commit(ctx, g.commitOf(begun, "zombie")); accepted || !failure.Is(err, failure.TurnNotOpen, failure.Fenced) {
+		return told(err, "a commit of a turn that made room, want turn_not_open")
+	}
+	return g.mustCommit(ctx, second, "a")
+}
+
+// stranger takes over a turn without a lease, under a trace of its own.
+func (g *game) stranger(ctx context.Context, b memory.Begin, begun memory.Begun) error {
+	b.TraceID = trace()
+	second, err := g.begin(ctx, b)
+	if err != nil || second.Found != memory.FoundBegun || second.Turn.Attempt != begun.Turn.Attempt+1 && !renewed(begun.Turn, second.Turn) {
+		return told(err, "a turn without a lease is %s for a stranger, attempt %d", second.Found, second.Turn.Attempt)
+	}
+	if accepted, err := g.commit(ctx, g.commitOf(begun, "zombie")); accepted || !failure.Is(err, failure.Fenced) {
+		return told(err, "a late commit of the holder before, want fenced")
+	}
+	return g.mustCommit(ctx, second, "b")
+}

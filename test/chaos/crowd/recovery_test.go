@@ -1,0 +1,54 @@
+package crowd
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+func on(instance string, payload any) *troupev1.Event {
+	e := &troupev1.Event{Sequence: 1, Step: 1, InstanceId: instance}
+	switch payload.(type) {
+	case *troupev1.ModelCall:
+		e.Payload = &troupev1.Event_ModelCall{}
+	case *troupev1.PartReset:
+		e.Payload = &troupev1.Event_PartReset{PartReset: &troupev1.PartReset{}}
+	case *troupev1.StepFinished:
+		e.Payload = &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{}}
+	}
+	return e
+}
+
+// A killed worker hits its own turns, which have got over it when another works on them.
+func TestRecovery_MeasuresToTheNextProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := NewRecovery()
+		r.saw("a", on("w1", &troupev1.ModelCall{}))
+		r.saw("b", on("w2", &troupev1.ModelCall{}))
+		r.Hit(KillWorker, "w1")
+		time.Sleep(time.Second)
+		r.saw("a", on("w1", &troupev1.ModelCall{})) // was under way
+		r.saw("a", on("w1", &troupev1.PartReset{}))
+		r.Hit(KillMemory, "") // a turn without a worker stays with its fault
+		time.Sleep(time.Second)
+		r.saw("a", on("w3", &troupev1.ModelCall{}))
+		r.saw("b", on("w2", &troupev1.ModelCall{})) // does not need the store
+		time.Sleep(time.Second)
+		r.saw("b", on("w2", &troupev1.StepFinished{}))
+		r.Hit(KillRedis, "") // b is between steps, a is hit and left
+		r.left("a")
+		require.Empty(t, cmp.Diff(map[Fault][]time.Duration{KillWorker: {2 * time.Second}, KillMemory: {2 * time.Second}}, r.Samples()))
+	})
+}
+
+func TestQuantile(t *testing.T) {
+	sorted := []time.Duration{1, 2, 3, 4}
+	require.Equal(t, time.Duration(3), Quantile(sorted, 0.5))
+	require.Equal(t, time.Duration(4), Quantile(sorted, 0.99))
+	require.Zero(t, Quantile(nil, 0.5))
+}

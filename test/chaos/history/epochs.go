@@ -1,0 +1,62 @@
+package history
+
+import (
+	"github.com/anishathalye/porcupine"
+
+	"github.com/troupe-dev/troupe/test/chaos/violation"
+)
+
+// Epochs is the name of model M3.
+const Epochs = "M3 epochs"
+
+// Grant asks for the epoch of a turn: to begin it, or to take it over.
+type Grant struct{ Session string }
+
+func (g Grant) part() string { return g.Session }
+
+// Granted is the epoch. 0: there was no answer.
+type Granted struct{ Epoch int64 }
+
+// Write writes under an epoch.
+type Write struct {
+	Session string
+	Epoch   int64
+}
+
+func (w Write) part() string { return w.Session }
+
+// Written says whether the write was accepted.
+type Written struct{ Fenced bool }
+
+// CheckEpochs checks model M3: epochs grow, and a write is accepted under the latest epoch
+// only, and fenced only when there is a later one.
+func CheckEpochs(l *Log) []violation.Violation { return l.check(Epochs, epochs.ToModel()) }
+
+// fence is the latest epoch of a session. Lost means that a later one was granted which
+// nobody knows.
+type fence struct {
+	epoch int64
+	lost  bool
+}
+
+var epochs = porcupine.NondeterministicModel{
+	Init: func() []any { return []any{fence{}} },
+	Step: func(state, in, out any) []any {
+		s := state.(fence)
+		switch in := in.(type) {
+		case Grant:
+			switch epoch := out.(Granted).Epoch; {
+			case epoch == 0:
+				return []any{s, fence{s.epoch, true}}
+			case epoch > s.epoch:
+				return []any{fence{epoch: epoch}}
+			}
+		case Write:
+			latest := in.Epoch == s.epoch && !s.lost
+			if latest != out.(Written).Fenced {
+				return []any{s}
+			}
+		}
+		return nil
+	},
+}

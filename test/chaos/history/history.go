@@ -1,0 +1,145 @@
+// Package history records what clients asked and when they had an answer, and checks with
+// porcupine whether any order of these operations explains the answers.
+//
+// A history is cut by session or key: each part is checked on its own. An operation without
+// an answer may have happened at any time after its call. Where the final log tells whether
+// it did, it is recorded with what the log says; else it is left out.
+package history
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/troupe-dev/troupe/test/chaos/violation"
+)
+
+// Never is the return of an operation that had no answer.
+const Never = int64(math.MaxInt64)
+
+// patience is how long a part may be searched for an order.
+const patience = 30 * time.Second
+
+// input is what an operation asks. It belongs to one part of the history.
+type input interface{ part() string }
+
+// Log is a growing history for one model. Safe for concurrent use.
+type Log struct {
+	clock *Clock
+	mu    sync.Mutex
+	ops   []porcupine.Operation
+}
+
+// Clock gives the times of a history. All logs of a run share one. Safe for concurrent use.
+type Clock struct {
+	began time.Time
+	last  atomic.Int64
+}
+
+// NewClock returns a clock that begins now.
+func NewClock() *Clock { return &Clock{began: time.Now()} }
+
+// Now is the time since the clock began, in nanoseconds, and always later than the time
+// before: what came one after the other must not look as if it had come at once.
+func (c *Clock) Now() int64 {
+	for {
+		last := c.last.Load()
+		now := max(last+1, time.Since(c.began).Nanoseconds())
+		if c.last.CompareAndSwap(last, now) {
+			return now
+		}
+	}
+}
+
+// NewLog returns an empty history.
+func NewLog(clock *Clock) *Log { return &Log{clock: clock} }
+
+// Now is the time for the call of an operation that begins.
+func (l *Log) Now() int64 { return l.clock.Now() }
+
+// Add records an operation that was called then and has its answer now.
+func (l *Log) Add(call int64, in input, out any) { l.AddUntil(call, l.Now(), in, out) }
+
+// AddUntil records an operation with both its times.
+func (l *Log) AddUntil(call, answered int64, in input, out any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ops = append(l.ops, porcupine.Operation{Input: in, Call: call, Output: out, Return: answered})
+}
+
+// Len is how many operations were recorded.
+func (l *Log) Len() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.ops)
+}
+
+// check searches an order for each part.
+func (l *Log) check(name string, model porcupine.Model) (found []violation.Violation) {
+	l.mu.Lock()
+	parts := map[string][]porcupine.Operation{}
+	for _, op := range l.ops {
+		key := op.Input.(input).part()
+		parts[key] = append(parts[key], op)
+	}
+	l.mu.Unlock()
+	for _, key := range slices.Sorted(maps.Keys(parts)) {
+		switch porcupine.CheckOperationsTimeout(model, parts[key], patience) {
+		case porcupine.Ok:
+		case porcupine.Illegal:
+			found = append(found, violation.Newf(name, "%s: no order explains these %d operations:%s", key, len(parts[key]), describe(model, parts[key])))
+		default:
+			found = append(found, violation.Newf(name, "%s: undecided after %s", key, patience))
+		}
+	}
+	return found
+}
+
+// How many operations a violation shows: of those that an order explains the last ones, and
+// of the others the first.
+const (
+	explained   = 6
+	unexplained = 8
+)
+
+// describe shows where the longest order that was found ends.
+func describe(model porcupine.Model, ops []porcupine.Operation) string {
+	_, info := porcupine.CheckOperationsVerbose(model, ops, patience)
+	var longest []int
+	for _, part := range info.PartialLinearizations() {
+		for _, order := range part {
+			if len(order) > len(longest) {
+				longest = order
+			}
+		}
+	}
+	var rest []int
+	for id := range ops {
+		if !slices.Contains(longest, id) {
+			rest = append(rest, id)
+		}
+	}
+	slices.SortFunc(rest, func(a, b int) int { return cmp.Compare(ops[a].Call, ops[b].Call) })
+	var text strings.Builder
+	show := func(title string, ids []int) {
+		fmt.Fprintf(&text, "\n %s:", title)
+		for _, id := range ids {
+			until := "no answer"
+			if ops[id].Return != Never {
+				until = time.Duration(ops[id].Return).Round(time.Microsecond).String()
+			}
+			fmt.Fprintf(&text, "\n  %s … %s  %T%+v → %+v", time.Duration(ops[id].Call).Round(time.Microsecond), until, ops[id].Input, ops[id].Input, ops[id].Output)
+		}
+	}
+	show("explained up to", longest[max(0, len(longest)-explained):])
+	show("and not", rest[:min(len(rest), unexplained)])
+	return text.String()
+}

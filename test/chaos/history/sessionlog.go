@@ -1,0 +1,83 @@
+package history
+
+import (
+	"hash/fnv"
+	"strconv"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/troupe-dev/troupe/test/chaos/violation"
+)
+
+// SessionLog is the name of model M1.
+const SessionLog = "M1 session log"
+
+// Append adds messages to a session, once for its key.
+type Append struct{ Session, Key string }
+
+func (a Append) part() string { return a.Session }
+
+// Appended is the sequence of the last message that was added.
+type Appended struct{ Sequence int64 }
+
+// Load reads a session.
+type Load struct{ Session string }
+
+func (l Load) part() string { return l.Session }
+
+// Loaded is a session as it was read.
+type Loaded struct {
+	Sequence int64  // of its last message; 0: it is empty
+	Chain    uint64 // of what it holds
+}
+
+// Chain goes on from the chain before with what was appended. Sessions that hold the same
+// in the same order have the same chain.
+func Chain(before uint64, key string, sequence int64) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(strconv.FormatUint(before, 10) + "|" + key + "|" + strconv.FormatInt(sequence, 10)))
+	return h.Sum64()
+}
+
+// CheckSessionLog checks model M1: the appends to a session form one sequence, each key is
+// appended once, and a load sees exactly what was appended before it.
+func CheckSessionLog(l *Log) []violation.Violation { return l.check(SessionLog, sessionLog) }
+
+// logState is a session. Its entries are found by walking back.
+type logState struct {
+	sequence int64
+	chain    uint64
+	last     *entry
+}
+
+type entry struct {
+	key      string
+	sequence int64
+	before   *entry
+}
+
+var sessionLog = porcupine.Model{
+	Init: func() any { return logState{} },
+	Step: func(state, in, out any) (bool, any) {
+		s := state.(logState)
+		switch in := in.(type) {
+		case Load:
+			seen := out.(Loaded)
+			return seen.Sequence == s.sequence && seen.Chain == s.chain, s
+		case Append:
+			sequence := out.(Appended).Sequence
+			for e := s.last; e != nil; e = e.before {
+				if e.key == in.Key {
+					return e.sequence == sequence, s // told again
+				}
+			}
+			return sequence > s.sequence, logState{sequence, Chain(s.chain, in.Key, sequence), &entry{in.Key, sequence, s.last}}
+		default:
+			return false, s
+		}
+	},
+	Equal: func(a, b any) bool {
+		x, y := a.(logState), b.(logState)
+		return x.sequence == y.sequence && x.chain == y.chain
+	},
+}

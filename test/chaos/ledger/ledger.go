@@ -1,0 +1,160 @@
+// Package ledger is what the tools and the model of the chaos worker do: each tells a
+// server in the test's process, which writes it down. What is in the ledger has happened,
+// whatever became of the worker, so it can be compared with what the mesh says.
+//
+// The ledger can be told to hold calls open, so that a fault hits a worker in the middle of
+// one.
+package ledger
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Kind is what was called: the model, or the tool of an effect class.
+type Kind string
+
+// The kinds of calls. Of tools they are the names, too.
+const (
+	Model      Kind = "model"
+	Read       Kind = "read"
+	Idempotent Kind = "idempotent"
+	AtMostOnce Kind = "at_most_once"
+)
+
+// Tools in the order in which a step of the chaos worker calls them.
+var Tools = []Kind{Read, Idempotent, AtMostOnce}
+
+// Call is one call, as it arrived.
+type Call struct {
+	Kind   Kind      `json:"kind"`
+	Mark   string    `json:"mark"`          // of the request: its session and request id
+	Step   int       `json:"step"`          // of the turn, from 1
+	Number int       `json:"number"`        // of model calls in the step, from 1; 0 of tools
+	Key    string    `json:"key,omitempty"` // the idempotency key of a tool call
+	Worker string    `json:"worker"`        // id of the instance
+	At     time.Time `json:"-"`
+}
+
+// Answer is what a caller gets.
+type Answer struct {
+	// Receipt names the entry: "<kind>#<n>". An idempotent tool gives the receipt of the
+	// first call for each call with its key.
+	Receipt string `json:"receipt"`
+}
+
+// Ledger is a running server. Safe for concurrent use.
+type Ledger struct {
+	server   *http.Server
+	listener net.Listener
+	ended    chan struct{}
+
+	mu    sync.Mutex
+	calls []Call
+	keys  map[string]string // receipts of idempotent calls
+	holds []*Hold
+}
+
+// New starts a ledger on a free loopback port. The caller closes it.
+func New() (*Ledger, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	l := &Ledger{listener: listener, ended: make(chan struct{}), keys: map[string]string{}}
+	l.server = &http.Server{Handler: l, ReadHeaderTimeout: time.Minute}
+	go func() { defer close(l.ended); _ = l.server.Serve(listener) }()
+	return l, nil
+}
+
+// URL is where callers post their calls.
+func (l *Ledger) URL() string { return "http://" + l.listener.Addr().String() }
+
+// Close lets all that is held go and stops the server.
+func (l *Ledger) Close() error {
+	l.mu.Lock()
+	for _, h := range l.holds {
+		h.Release()
+	}
+	l.mu.Unlock()
+	err := l.server.Close()
+	<-l.ended
+	return err
+}
+
+// Calls are all calls so far, in the order in which they arrived.
+func (l *Ledger) Calls() []Call {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.calls)
+}
+
+// ServeHTTP writes a call down and answers, later if the call is held.
+func (l *Ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var call Call
+	if err := json.NewDecoder(r.Body).Decode(&call); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	receipt, hold := l.note(call)
+	if hold != nil {
+		select {
+		case <-hold.released:
+		case <-r.Context().Done():
+			return
+		}
+	}
+	_ = json.NewEncoder(w).Encode(Answer{Receipt: receipt})
+}
+
+// note writes a call down, and finds the hold that waits for it.
+func (l *Ledger) note(call Call) (receipt string, hold *Hold) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	call.At = time.Now()
+	l.calls = append(l.calls, call)
+	receipt = fmt.Sprintf("%s#%d", call.Kind, len(l.calls))
+	if call.Kind == Idempotent {
+		if first, ok := l.keys[call.Key]; ok {
+			receipt = first
+		}
+		l.keys[call.Key] = receipt
+	}
+	i := slices.IndexFunc(l.holds, func(h *Hold) bool { return h.wants(call) })
+	if i < 0 {
+		return receipt, nil
+	}
+	hold = l.holds[i]
+	l.holds = slices.Delete(l.holds, i, i+1)
+	hold.reached <- call
+	return receipt, hold
+}
+
+// Hold keeps one call open.
+type Hold struct {
+	wants    func(Call) bool
+	reached  chan Call
+	released chan struct{}
+	release  func()
+}
+
+// Hold keeps the next call that is wanted open, until it is released.
+func (l *Ledger) Hold(wanted func(Call) bool) *Hold {
+	h := &Hold{wants: wanted, reached: make(chan Call, 1), released: make(chan struct{})}
+	h.release = sync.OnceFunc(func() { close(h.released) })
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.holds = append(l.holds, h)
+	return h
+}
+
+// Reached gives the call once it is held.
+func (h *Hold) Reached() <-chan Call { return h.reached }
+
+// Release lets the call go, also one that comes later. It may be called again.
+func (h *Hold) Release() { h.release() }

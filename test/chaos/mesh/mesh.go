@@ -1,0 +1,224 @@
+// Package mesh runs the parts of a mesh for the chaos suite: the shipped binaries of the
+// memory service and the orchestrator, and chaos workers, each a process; a Redis as durable
+// as production runs it, and an etcd. Replies between memory and Redis, and between workers
+// and memory, can be lost.
+package mesh
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/troupe-dev/troupe/pkg/rpc"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+	"github.com/troupe-dev/troupe/test/chaos/planted"
+	"github.com/troupe-dev/troupe/test/chaos/proxy"
+	"github.com/troupe-dev/troupe/test/etcdtest"
+	"github.com/troupe-dev/troupe/test/redistest"
+)
+
+// patience is how long a part may take to come up on a machine that is busy.
+const patience = 60 * time.Second
+
+// Config says which mesh is wanted.
+type Config struct {
+	// Programs is where each program of package planted was built, by its name there.
+	Programs map[string]string
+	Workers  int      // 0: the memory service alone, with its Redis and etcd
+	Ledger   string   // URL
+	Redis    []string // flags beside those of production
+	// Durability is what the memory service asks of Redis; empty: its default.
+	Durability string
+	// Logs is the folder for what the programs say; empty: one that goes with the test.
+	Logs string
+}
+
+// Mesh is a running mesh. Unless they say otherwise, its methods are for the test's own
+// goroutine and fail the test when they cannot do what they say.
+type Mesh struct {
+	Redis    *redistest.Server
+	Etcd     *etcdtest.Etcd
+	ToRedis  *proxy.Proxy // from the memory service
+	ToMemory *proxy.Proxy // from the workers, and whoever asks for it
+
+	t            testing.TB
+	cfg          Config
+	folder       string // of the logs
+	memoryAddr   string
+	orchestrator string // its address
+	memory       *Process
+	others       []*Process
+
+	mu      sync.Mutex
+	workers []*Process
+	started int // workers
+}
+
+// Start runs a mesh until the test ends.
+func Start(t testing.TB, cfg Config) *Mesh {
+	t.Helper()
+	m := &Mesh{t: t, cfg: cfg, folder: cmp.Or(cfg.Logs, t.TempDir()), memoryAddr: free(t), orchestrator: free(t)}
+	m.Redis = redistest.New(t, cfg.Redis...)
+	m.Etcd = etcdtest.Start(t)
+	m.ToRedis, m.ToMemory = m.proxy(m.Redis.Addr), m.proxy(m.memoryAddr)
+	t.Cleanup(m.stop)
+	m.StartMemory()
+	if cfg.Workers > 0 {
+		m.others = append(m.others, m.launch("orchestrator", planted.Orchestrator,
+			"TROUPE_GRPC_ADDR="+m.orchestrator, "TROUPE_MEMORY="+m.memoryAddr, "TROUPE_REDIS=redis://"+m.Redis.Addr+"/0",
+			"TROUPE_AGENTS="+filepath.Join(planted.Root(), "test", "chaos", "mesh", "agents"), "TROUPE_WORKFLOW=one"))
+	}
+	for range cfg.Workers {
+		m.StartWorker()
+	}
+	return m
+}
+
+func (m *Mesh) proxy(target string) *proxy.Proxy {
+	m.t.Helper()
+	p, err := proxy.New(target)
+	require.NoError(m.t, err)
+	m.t.Cleanup(func() { require.NoError(m.t, p.Close()) })
+	return p
+}
+
+// stop kills what still runs; a chaos run does not test the stop in order.
+func (m *Mesh) stop() {
+	for _, p := range slices.Concat(m.others, m.workers, []*Process{m.memory}) {
+		if p != nil && !p.Gone() {
+			_ = p.Kill()
+		}
+	}
+}
+
+// launch starts a program. All programs take the same settings; each leaves what is not
+// its own.
+func (m *Mesh) launch(id, program string, env ...string) *Process {
+	m.t.Helper()
+	env = append([]string{
+		"TROUPE_HTTP_ADDR=127.0.0.1:0", "TROUPE_LOG_LEVEL=info", "TROUPE_ETCD=" + strings.Join(m.Etcd.Endpoints(), ","),
+	}, env...)
+	p, err := launch(id, m.cfg.Programs[program], filepath.Join(m.folder, id+".log"), env)
+	require.NoError(m.t, err)
+	return p
+}
+
+// StartMemory starts the memory service. It does not wait until it is ready.
+func (m *Mesh) StartMemory() {
+	m.t.Helper()
+	m.memory = m.launch("memory", planted.Memory,
+		"TROUPE_GRPC_ADDR="+m.memoryAddr, "TROUPE_REDIS=redis://"+m.ToRedis.Addr()+"/0", "TROUPE_DURABILITY="+cmp.Or(m.cfg.Durability, "D1"))
+}
+
+// KillMemory kills the memory service.
+func (m *Mesh) KillMemory() { m.t.Helper(); require.NoError(m.t, m.memory.Kill()) }
+
+// StartWorker starts a worker at an address and with an id of its own, as a cluster does.
+func (m *Mesh) StartWorker() {
+	m.t.Helper()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.started++
+	id := fmt.Sprintf("worker-%d", m.started)
+	m.workers = append(m.workers, m.launch(id, planted.Worker,
+		"TROUPE_INSTANCE_ID="+id, "TROUPE_GRPC_ADDR=127.0.0.1:0", "TROUPE_MEMORY="+m.ToMemory.Addr(), "CHAOS_LEDGER="+m.cfg.Ledger))
+}
+
+// Workers are those that run, the oldest first.
+func (m *Mesh) Workers() []*Process {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.workers)
+}
+
+// Worker finds a worker that runs by its id.
+func (m *Mesh) Worker(id string) (*Process, bool) {
+	for _, p := range m.Workers() {
+		if p.ID == id {
+			return p, true
+		}
+	}
+	return nil, false
+}
+
+// KillWorker kills a worker.
+func (m *Mesh) KillWorker(p *Process) {
+	m.t.Helper()
+	require.NoError(m.t, p.Kill())
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.workers = slices.DeleteFunc(m.workers, func(w *Process) bool { return w == p })
+}
+
+// Said counts the lines of the logs of all workers, those that were killed included, that
+// hold all of the texts.
+func (m *Mesh) Said(texts ...string) (lines int) {
+	m.t.Helper()
+	logs, err := filepath.Glob(filepath.Join(m.folder, "worker-*.log"))
+	require.NoError(m.t, err)
+	for _, log := range logs {
+		said, err := os.ReadFile(log)
+		require.NoError(m.t, err)
+		for line := range strings.Lines(string(said)) {
+			if !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(line, text) }) {
+				lines++
+			}
+		}
+	}
+	return lines
+}
+
+// Orchestrator connects to the orchestrator. Close it before the mesh ends.
+func (m *Mesh) Orchestrator() *grpc.ClientConn { m.t.Helper(); return m.dial(m.orchestrator) }
+
+// Memory connects to the memory service, directly or through the proxy that loses replies.
+func (m *Mesh) Memory(lossy bool) *grpc.ClientConn {
+	m.t.Helper()
+	if lossy {
+		return m.dial(m.ToMemory.Addr())
+	}
+	return m.dial(m.memoryAddr)
+}
+
+// dial returns a connection that is up, so that a test does not begin with a back-off.
+func (m *Mesh) dial(addr string) *grpc.ClientConn {
+	m.t.Helper()
+	ctx, cancel := context.WithTimeout(m.t.Context(), patience)
+	defer cancel()
+	for {
+		conn, err := rpc.Dial(addr, telemetry.Discard())
+		require.NoError(m.t, err)
+		conn.Connect()
+		for state := conn.GetState(); state != connectivity.Ready && state != connectivity.TransientFailure; state = conn.GetState() {
+			if !conn.WaitForStateChange(ctx, state) {
+				break
+			}
+		}
+		if conn.GetState() == connectivity.Ready {
+			return conn
+		}
+		require.NoError(m.t, conn.Close())
+		require.NoError(m.t, ctx.Err(), "waiting for %s", addr)
+	}
+}
+
+// free is a loopback address at which nobody listens.
+func free(t testing.TB) string {
+	t.Helper()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer lis.Close()
+	return lis.Addr().String()
+}

@@ -1,0 +1,50 @@
+package chaos
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/test/chaos/crowd"
+	"github.com/troupe-dev/troupe/test/chaos/ledger"
+	"github.com/troupe-dev/troupe/test/chaos/planted"
+)
+
+func TestPlan_FollowsFromTheSeed(t *testing.T) {
+	sizes := Sizes{WorkerKills: 20, MemoryKills: 5, RedisKills: 4, Stops: 6, Cuts: 11}
+	strikes, stops := Plan(1, sizes)
+	again, stopsAgain := Plan(1, sizes)
+	require.Empty(t, cmp.Diff(strikes, again))
+	require.Empty(t, cmp.Diff(stops, stopsAgain))
+	other, _ := Plan(2, sizes)
+	require.NotEmpty(t, cmp.Diff(strikes, other))
+
+	count := map[crowd.Fault]int{}
+	for _, s := range append(strikes, stops...) {
+		count[s.Fault]++
+		require.Equal(t, s.Fault == crowd.StopWorker, s.Frozen > 0)
+	}
+	require.Empty(t, cmp.Diff(map[crowd.Fault]int{
+		crowd.KillWorker: 20, crowd.KillMemory: 5, crowd.KillRedis: 4, crowd.StopWorker: 6, crowd.LoseToRedis: 5, crowd.LoseToMemory: 6,
+	}, count))
+}
+
+func TestAim_HitsItsCall(t *testing.T) {
+	answer := Aim{ledger.Model, 4}
+	require.True(t, answer.Hits(ledger.Call{Kind: ledger.Model, Number: 4}))
+	require.False(t, answer.Hits(ledger.Call{Kind: ledger.Model, Number: 2}))
+	require.True(t, Aim{Kind: ledger.Read}.Hits(ledger.Call{Kind: ledger.Read}))
+	require.False(t, Aim{}.Hits(ledger.Call{Kind: ledger.Read}))
+}
+
+// The table of planted bugs follows the code: each snippet is where it is said to be.
+func TestBugs_FindTheirSnippets(t *testing.T) {
+	seen := map[string]bool{}
+	for _, b := range Bugs {
+		require.False(t, seen[b.ID], "%s is there twice", b.ID)
+		seen[b.ID] = true
+		_, err := planted.Changed(b.Changes)
+		require.NoError(t, err, b.ID)
+	}
+}

@@ -1,0 +1,104 @@
+// Package planted builds the binaries of the chaos suite, if wanted with a bug in them. A
+// bug is a snippet of a source file and what replaces it; the compiler reads the changed
+// file in place of the real one (go build -overlay), so that the sources hold no trace of
+// any bug. A snippet that is not in its file exactly once is an error: the table of bugs
+// follows the code.
+package planted
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+)
+
+// Change replaces a snippet of a file by another text.
+type Change struct {
+	File string // below the root of the repository
+	Find string // must be there exactly once
+	Put  string
+}
+
+// The programs of a mesh.
+const (
+	Memory       = "./services/memory"
+	Orchestrator = "./services/orchestrator"
+	Worker       = "./test/chaos/worker"
+)
+
+// Build builds programs into a folder, with the changes applied to their sources.
+func Build(folder string, changes []Change, programs ...string) error {
+	args := []string{"build", "-o", folder + "/"}
+	if len(changes) > 0 {
+		overlay, err := overlay(folder, changes)
+		if err != nil {
+			return err
+		}
+		args = append(args, "-overlay", overlay)
+	}
+	cmd := exec.Command("go", append(args, programs...)...)
+	cmd.Dir = Root()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", cmd, err, out)
+	}
+	return nil
+}
+
+// Apply returns a text with a change made.
+func (c Change) Apply(text string) (string, error) {
+	if n := strings.Count(text, c.Find); n != 1 {
+		return "", fmt.Errorf("%s holds the snippet %d times, want once; the code has changed, and the table of planted bugs must follow:\n%s", c.File, n, c.Find)
+	}
+	return strings.Replace(text, c.Find, c.Put, 1), nil
+}
+
+// Changed are the changed texts of the files that the changes name.
+func Changed(changes []Change) (map[string]string, error) {
+	texts := map[string]string{}
+	for _, c := range changes {
+		text, ok := texts[c.File]
+		if !ok {
+			read, err := os.ReadFile(filepath.Join(Root(), c.File))
+			if err != nil {
+				return nil, err
+			}
+			text = string(read)
+		}
+		var err error
+		if texts[c.File], err = c.Apply(text); err != nil {
+			return nil, err
+		}
+	}
+	return texts, nil
+}
+
+// overlay writes the changed files and the list of them that the compiler takes.
+func overlay(folder string, changes []Change) (string, error) {
+	texts, err := Changed(changes)
+	if err != nil {
+		return "", err
+	}
+	replace := map[string]string{}
+	for file, text := range texts {
+		changed := filepath.Join(folder, strings.ReplaceAll(file, "/", "_"))
+		if err := os.WriteFile(changed, []byte(text), 0o600); err != nil {
+			return "", err
+		}
+		replace[filepath.Join(Root(), file)] = changed
+	}
+	list, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		return "", err
+	}
+	name := filepath.Join(folder, "overlay.json")
+	return name, os.WriteFile(name, list, 0o600)
+}
+
+// Root is the folder of the repository.
+func Root() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Join(filepath.Dir(file), "..", "..", "..")
+}

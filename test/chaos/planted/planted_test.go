@@ -1,0 +1,51 @@
+package planted_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/test/chaos/planted"
+)
+
+func TestChange_NeedsItsSnippetOnce(t *testing.T) {
+	c := planted.Change{File: "f.go", Find: "a", Put: "b"}
+	text, err := c.Apply("xay")
+	require.NoError(t, err)
+	require.Equal(t, "xby", text)
+	for _, text := range []string{"xy", "aa"} {
+		_, err := c.Apply(text)
+		require.ErrorContains(t, err, "f.go holds the snippet")
+		require.ErrorContains(t, err, "the table of planted bugs must follow")
+	}
+}
+
+// Several changes of one file are made together.
+func TestChanged_MakesAllChangesOfAFile(t *testing.T) {
+	const file = "test/chaos/planted/planted_test.go"
+	texts, err := planted.Changed([]planted.Change{
+		{File: file, Find: "package planted" + "_test", Put: "package other"},
+		{File: file, Find: "func TestChange_" + "Needs", Put: "func TestOther"},
+	})
+	require.NoError(t, err)
+	require.Len(t, texts, 1)
+	require.Contains(t, texts[file], "package other\n")
+	require.Contains(t, texts[file], "func TestOtherItsSnippetOnce")
+
+	_, err = planted.Changed([]planted.Change{{File: "absent.go", Find: "a"}})
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// The program has the change, and the source has not.
+func TestBuild_PlantsTheChange(t *testing.T) {
+	const file = "test/chaos/worker/main.go"
+	before, err := os.ReadFile(filepath.Join(planted.Root(), file))
+	require.NoError(t, err)
+	err = planted.Build(t.TempDir(), []planted.Change{{File: file, Find: `const Agent = "chaos"`, Put: `const Agent = nothing`}}, planted.Worker)
+	require.ErrorContains(t, err, "undefined: nothing")
+	after, err := os.ReadFile(filepath.Join(planted.Root(), file))
+	require.NoError(t, err)
+	require.Equal(t, string(before), string(after))
+}

@@ -1,0 +1,188 @@
+// Package proxy is a TCP proxy that loses replies: it lets a request through to the server,
+// swallows what the server says to it, and cuts the connection. The caller cannot know that
+// its request was carried out.
+package proxy
+
+import (
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Times of a cut.
+const (
+	swallow = 20 * time.Millisecond // from the first byte of the reply that is lost
+	giveUp  = time.Second           // when the server says nothing
+	dial    = time.Second
+)
+
+// Proxy forwards connections to one address. Safe for concurrent use.
+type Proxy struct {
+	listener net.Listener
+	target   string
+	armed    atomic.Int64 // cuts to come
+	cuts     atomic.Int64 // that were made
+
+	running sync.WaitGroup
+	mu      sync.Mutex
+	open    map[net.Conn]bool
+	closed  bool
+}
+
+// New starts a proxy on a free loopback port. The caller closes it.
+func New(target string) (*Proxy, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	p := &Proxy{listener: listener, target: target, open: map[net.Conn]bool{}}
+	p.running.Go(p.accept)
+	return p, nil
+}
+
+// Addr is where the proxy listens, host:port.
+func (p *Proxy) Addr() string { return p.listener.Addr().String() }
+
+// Cut loses the reply to the next request, whichever connection it comes over.
+func (p *Proxy) Cut() { p.armed.Add(1) }
+
+// Cuts is how many replies were lost.
+func (p *Proxy) Cuts() int { return int(p.cuts.Load()) }
+
+// Close ends all connections and the proxy.
+func (p *Proxy) Close() error {
+	p.mu.Lock()
+	p.closed = true
+	for conn := range p.open {
+		_ = conn.Close()
+	}
+	p.mu.Unlock()
+	err := p.listener.Close()
+	p.running.Wait()
+	return err
+}
+
+func (p *Proxy) accept() {
+	for {
+		conn, err := p.listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err == nil {
+			p.running.Go(func() { p.serve(conn) })
+		}
+	}
+}
+
+// serve forwards one connection until either side ends it, or it is cut.
+func (p *Proxy) serve(caller net.Conn) {
+	defer p.forget(caller)
+	server, err := net.DialTimeout("tcp", p.target, dial)
+	if err != nil {
+		_ = caller.Close() // as if the server itself had refused
+		return
+	}
+	defer p.forget(server)
+	if !p.keep(caller, server) {
+		return
+	}
+	l := &link{proxy: p, caller: caller, server: server}
+	done := make(chan struct{})
+	go func() { defer close(done); l.replies() }()
+	l.requests()
+	<-done
+}
+
+func (p *Proxy) keep(conns ...net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range conns {
+		p.open[c] = true
+	}
+	return !p.closed
+}
+
+func (p *Proxy) forget(conn net.Conn) {
+	_ = conn.Close()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.open, conn)
+}
+
+// take takes one of the cuts to come, if there is one.
+func (p *Proxy) take() bool {
+	for {
+		n := p.armed.Load()
+		if n == 0 {
+			return false
+		}
+		if p.armed.CompareAndSwap(n, n-1) {
+			return true
+		}
+	}
+}
+
+// link is one connection with both its sides.
+type link struct {
+	proxy          *Proxy
+	caller, server net.Conn
+	cut            atomic.Bool // replies are swallowed from here on
+}
+
+// requests forwards what the caller says. When a cut is due, the replies are swallowed
+// before the request leaves, so that none slips through.
+func (l *link) requests() {
+	defer l.end()
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := l.caller.Read(buffer)
+		if n > 0 {
+			if !l.cut.Load() && l.proxy.take() {
+				l.cut.Store(true)
+				_ = l.server.SetReadDeadline(time.Now().Add(giveUp))
+			}
+			if _, err := l.server.Write(buffer[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (l *link) replies() {
+	defer l.end()
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := l.server.Read(buffer)
+		if l.cut.Load() {
+			l.lose()
+			return
+		}
+		if n > 0 {
+			if _, err := l.caller.Write(buffer[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// lose swallows the reply, and a little more, for a reply may come in pieces.
+func (l *link) lose() {
+	l.proxy.cuts.Add(1)
+	_ = l.server.SetReadDeadline(time.Now().Add(swallow))
+	_, _ = io.Copy(io.Discard, l.server)
+}
+
+// end closes both sides; either direction ends the link.
+func (l *link) end() {
+	_ = l.caller.Close()
+	_ = l.server.Close()
+}

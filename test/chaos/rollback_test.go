@@ -1,0 +1,83 @@
+//go:build chaos
+
+package chaos
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/test/chaos/mesh"
+	"github.com/troupe-dev/troupe/test/chaos/violation"
+)
+
+// TestRollback shows that the check of B6 has nothing to find in a mesh without it.
+func TestRollback(t *testing.T) {
+	r := start(t, mesh.Config{Programs: build(t, nil)})
+	require.Empty(t, r.rollback())
+}
+
+// rollback brings an old copy of Redis's data back while somebody holds a turn that was
+// begun behind the copy (guarantees F7). Who begins that turn again must get a later epoch,
+// and the holder of before is fenced.
+func (r *run) rollback() []violation.Violation {
+	r.t.Helper()
+	folder := r.redisFolder()
+	r.beginTurn("before")
+	r.Redis.Kill()
+	saved := r.t.TempDir()
+	require.NoError(r.t, os.CopyFS(saved, os.DirFS(folder)))
+	r.Redis.Start()
+	held := r.beginTurn("held")
+
+	r.Redis.Kill()
+	require.NoError(r.t, os.RemoveAll(filepath.Join(folder, "appendonlydir")))
+	require.NoError(r.t, os.CopyFS(filepath.Join(folder, "appendonlydir"), os.DirFS(filepath.Join(saved, "appendonlydir"))))
+	r.Redis.Start()
+	again := r.beginTurn("held")
+	if again.Epoch <= held.Epoch {
+		return []violation.Violation{violation.Newf(NoReuse, "epoch %d was granted, and then %d", held.Epoch, again.Epoch)}
+	}
+	_, err := failure.Retry(r.ctx, func(ctx context.Context) (int64, error) { return 0, r.direct.RenewTurn(ctx, holdOf(held), time.Minute) })
+	if !failure.Is(err, failure.Fenced) {
+		return []violation.Violation{violation.Newf(NoReuse, "the holder of before the rollback: want fenced, got %v", err)}
+	}
+	return nil
+}
+
+// redisFolder is where Redis keeps its data.
+func (r *run) redisFolder() string {
+	r.t.Helper()
+	_, port, _ := strings.Cut(r.Redis.Addr, ":")
+	out, err := exec.CommandContext(r.ctx, "redis-cli", "-p", port, "config", "get", "dir").Output()
+	require.NoError(r.t, err)
+	return strings.TrimSpace(strings.TrimPrefix(string(out), "dir\n"))
+}
+
+// beginTurn begins a turn of a session named after it.
+func (r *run) beginTurn(name string) session.Turn {
+	r.t.Helper()
+	begun, err := failure.Retry(r.ctx, func(ctx context.Context) (memory.Begun, error) {
+		return r.direct.BeginTurn(ctx, memory.Begin{
+			Ref: session.Ref{Session: name}, TurnID: name, TraceID: strings.Repeat("a", 32), Fingerprint: "f",
+			Message: conversation.User(name), Lease: memory.MaxLease, Window: 10,
+		})
+	})
+	require.NoError(r.t, err)
+	require.Equal(r.t, memory.FoundBegun, begun.Found)
+	return begun.Turn
+}
+
+func holdOf(t session.Turn) memory.Hold {
+	return memory.Hold{Ref: session.Ref{Session: t.ID}, TurnID: t.ID, Epoch: t.Epoch}
+}

@@ -1,0 +1,215 @@
+//go:build chaos
+
+package chaos
+
+import (
+	"context"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/memory/memoryrpc"
+	"github.com/troupe-dev/troupe/test/chaos/contest"
+	"github.com/troupe-dev/troupe/test/chaos/crowd"
+	"github.com/troupe-dev/troupe/test/chaos/history"
+	"github.com/troupe-dev/troupe/test/chaos/ledger"
+	"github.com/troupe-dev/troupe/test/chaos/mesh"
+	"github.com/troupe-dev/troupe/test/chaos/planted"
+	"github.com/troupe-dev/troupe/test/chaos/verify"
+	"github.com/troupe-dev/troupe/test/chaos/violation"
+)
+
+var (
+	workerKills = flag.Int("chaos.worker-kills", 30, "workers to kill")
+	memoryKills = flag.Int("chaos.memory-kills", 10, "how often to kill the memory service")
+	redisKills  = flag.Int("chaos.redis-kills", 10, "how often to kill Redis")
+	stops       = flag.Int("chaos.stops", 8, "workers to stop for 1 to 10 s")
+	cuts        = flag.Int("chaos.cuts", 40, "replies to lose")
+	seedFlag    = flag.Uint64("chaos.seed", 0, "of the plan; 0: one is made")
+	logs        = flag.String("chaos.logs", "", "folder in which the programs' logs are kept; empty: none")
+	bugsFlag    = flag.String("chaos.bugs", "all", "planted bugs to run, such as B1,B7; all or none")
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		if built != "" {
+			_ = os.RemoveAll(built)
+		}
+		os.Exit(code)
+	}))
+}
+
+// seed of the plan and of the clients.
+var seed = sync.OnceValue(func() uint64 {
+	if *seedFlag != 0 {
+		return *seedFlag
+	}
+	return uint64(time.Now().UnixNano())
+})
+
+// build builds all programs, some with changes, and returns where they are. Those without
+// are built once.
+func build(t *testing.T, changes []planted.Change, changed ...string) map[string]string {
+	t.Helper()
+	folder, err := clean()
+	require.NoError(t, err)
+	programs := map[string]string{}
+	for _, p := range []string{planted.Memory, planted.Orchestrator, planted.Worker} {
+		programs[p] = filepath.Join(folder, filepath.Base(p))
+	}
+	if len(changes) > 0 {
+		folder = t.TempDir()
+		require.NoError(t, planted.Build(folder, changes, changed...))
+		for _, p := range changed {
+			programs[p] = filepath.Join(folder, filepath.Base(p))
+		}
+	}
+	return programs
+}
+
+var clean = sync.OnceValues(func() (string, error) {
+	var err error
+	if built, err = os.MkdirTemp("", "troupe-chaos"); err != nil {
+		return "", err
+	}
+	return built, planted.Build(built, nil, planted.Memory, planted.Orchestrator, planted.Worker)
+})
+
+var built string // a folder; empty: nothing was built
+
+// run is one mesh with those who use it.
+type run struct {
+	*mesh.Mesh
+	ledger  *ledger.Ledger
+	crowd   *crowd.Crowd // nil: the memory service alone
+	contest *contest.Contest
+	direct  memory.Store // without lost replies
+
+	t        *testing.T
+	ctx      context.Context //nolint:containedctx // of the clients; it ends with the test
+	cancel   context.CancelFunc
+	amidSync bool         // Redis is killed while it waits for its disk
+	frozen   atomic.Value // id of the worker that stands still
+	mu       sync.Mutex
+	fired    map[crowd.Fault]int
+}
+
+const workers = 3
+
+// start brings a mesh up, without clients yet.
+func start(t *testing.T, cfg mesh.Config) *run {
+	t.Helper()
+	l, err := ledger.New()
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, l.Close()) })
+	cfg.Ledger = l.URL()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	r := &run{Mesh: mesh.Start(t, cfg), ledger: l, t: t, ctx: ctx, cancel: cancel, fired: map[crowd.Fault]int{}}
+	r.frozen.Store("")
+	clock := history.NewClock()
+	direct, lossy := r.Memory(false), r.Memory(true)
+	closeLater(t, direct, lossy)
+	r.direct = memoryrpc.New(direct)
+	r.contest = contest.New(clock, "contest", seed(), r.direct, memoryrpc.New(lossy))
+	if cfg.Workers > 0 {
+		conn := r.Orchestrator()
+		closeLater(t, conn)
+		r.crowd = crowd.New(conn, clock, "crowd", seed())
+	}
+	t.Cleanup(func() { cancel(); r.leave() })
+	return r
+}
+
+func closeLater(t *testing.T, conns ...*grpc.ClientConn) {
+	for _, c := range conns {
+		t.Cleanup(func() { require.NoError(t, c.Close()) })
+	}
+}
+
+// begin lets the clients in, and returns once the first turns have ended.
+func (r *run) begin(clients, games int) {
+	r.t.Helper()
+	r.contest.Go(r.ctx, games)
+	if clients > 0 {
+		r.crowd.Go(r.ctx, clients)
+	}
+	r.await("the first turns", time.Minute, func() bool {
+		return (games == 0 || r.contest.Turns() > 0) && (clients == 0 || r.crowd.Tally().Turns >= clients)
+	})
+}
+
+// until asks until the condition holds; false: it was in vain.
+func (r *run) until(within time.Duration, holds func() bool) bool {
+	deadline := time.NewTimer(within)
+	defer deadline.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			return false
+		}
+	}
+	return true
+}
+
+func (r *run) await(what string, within time.Duration, holds func() bool) {
+	r.t.Helper()
+	require.True(r.t, r.until(within, holds), "waited %s in vain for %s", within, what)
+}
+
+func (r *run) pause(d time.Duration) { r.until(d, func() bool { return false }) }
+
+// finish ends the clients and checks what can be checked at the end.
+func (r *run) finish() {
+	r.t.Helper()
+	r.leave()
+	if r.crowd == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.ctx, time.Minute)
+	defer cancel()
+	require.NoError(r.t, r.crowd.Stored(ctx))
+}
+
+// leave has all clients end what they are at, and waits for them.
+func (r *run) leave() {
+	r.contest.Finish()
+	if r.crowd != nil {
+		r.crowd.Finish()
+	}
+}
+
+// violations are those that can be seen so far.
+func (r *run) violations() []violation.Violation {
+	r.t.Helper()
+	found := append(r.contest.Found(), r.contest.Histories()...)
+	if r.crowd != nil {
+		streams := r.crowd.Streams()
+		found = slices.Concat(found, r.crowd.Found(), r.crowd.Histories(), verify.Streams(streams),
+			verify.Effects(r.ledger.Calls(), verify.AttemptsOf(streams), r.crowd.Committed(), r.crowd.Asked()))
+	}
+	return append(found, verify.Keys(r.keys())...)
+}
+
+// keys are all keys in Redis.
+func (r *run) keys() []string {
+	r.t.Helper()
+	host, port, _ := strings.Cut(r.Redis.Addr, ":")
+	out, err := exec.CommandContext(r.ctx, "redis-cli", "-h", host, "-p", port, "--scan").Output()
+	require.NoError(r.t, err)
+	return strings.Fields(string(out))
+}

@@ -1,0 +1,120 @@
+//go:build chaos
+
+package chaos
+
+import (
+	"time"
+
+	"github.com/troupe-dev/troupe/test/chaos/crowd"
+	"github.com/troupe-dev/troupe/test/chaos/ledger"
+	"github.com/troupe-dev/troupe/test/chaos/mesh"
+)
+
+// Times of strikes.
+const (
+	aimTime     = 2 * time.Second // to get a worker where it shall be hit
+	recoverTime = 5 * time.Second // before the next strike comes anyway
+)
+
+// strike is one fault, from the test's own goroutine.
+func (r *run) strike(s Strike) {
+	r.t.Helper()
+	turns := r.turns()
+	switch s.Fault {
+	case crowd.KillWorker:
+		victim, release := r.aim(s.Aim)
+		r.hit(s.Fault, victim.ID)
+		r.KillWorker(victim)
+		release()
+		r.StartWorker()
+	case crowd.KillMemory:
+		r.hit(s.Fault, "")
+		r.KillMemory()
+		r.StartMemory()
+	case crowd.KillRedis:
+		if r.amidSync {
+			r.awaitSync()
+		}
+		r.hit(s.Fault, "")
+		r.Redis.Kill()
+		r.Redis.Start()
+	case crowd.LoseToRedis:
+		r.hit(s.Fault, "")
+		r.ToRedis.Cut()
+	case crowd.LoseToMemory:
+		r.hit(s.Fault, "")
+		r.ToMemory.Cut()
+	case crowd.StopWorker: // stopWorker does it, on a lane of its own
+	}
+	r.pause(s.Pause)
+	if !s.Overlaps {
+		r.until(recoverTime, func() bool { return r.turns() > turns+1 })
+	}
+}
+
+// turns is how many were acknowledged.
+func (r *run) turns() int {
+	if r.crowd == nil {
+		return r.contest.Turns()
+	}
+	return r.crowd.Tally().Turns
+}
+
+// hit notes that a fault happens now.
+func (r *run) hit(fault crowd.Fault, instance string) {
+	if r.crowd != nil {
+		r.crowd.Recovery.Hit(fault, instance)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.fired[fault]++
+}
+
+// aim finds a worker that is in the middle of a call, and keeps it there until release. When
+// none gets there in time, or nothing is aimed at, it is any worker that moves.
+func (r *run) aim(at Aim) (victim *mesh.Process, release func()) {
+	hold := r.ledger.Hold(func(c ledger.Call) bool {
+		_, runs := r.Worker(c.Worker)
+		return at.Hits(c) && runs
+	})
+	if at != (Aim{}) {
+		timer := time.NewTimer(aimTime)
+		defer timer.Stop()
+		select {
+		case call := <-hold.Reached():
+			if p, ok := r.Worker(call.Worker); ok {
+				return p, hold.Release
+			}
+		case <-timer.C:
+		}
+	}
+	hold.Release()
+	for { // one is always there, or about to be started
+		for _, p := range r.Workers() {
+			if p.ID != r.frozen.Load() {
+				return p, func() {}
+			}
+		}
+		r.pause(aimTime / 100)
+	}
+}
+
+// stopWorker freezes a worker for a while; from any goroutine. What it was about to do it
+// does when it is thawed: too late, if another has its turn by then.
+func (r *run) stopWorker(s Strike) {
+	for {
+		victim, release := r.aim(s.Aim)
+		r.frozen.Store(victim.ID)
+		thaw, err := victim.Freeze()
+		release()
+		if err != nil {
+			continue // it was killed this very moment
+		}
+		r.hit(s.Fault, victim.ID)
+		r.pause(s.Frozen)
+		thaw()
+		r.crowd.Recovery.Thawed()
+		r.frozen.Store("")
+		return
+	}
+}

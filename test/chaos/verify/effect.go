@@ -1,0 +1,158 @@
+package verify
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/troupe-dev/troupe/test/chaos/ledger"
+	"github.com/troupe-dev/troupe/test/chaos/violation"
+)
+
+// Names of the checks of what tools did.
+const (
+	OnceAtMost  = "effect at most once"
+	OneKey      = "effect one key"
+	NotAgain    = "effect not again"
+	InTheLedger = "effect in the ledger"
+	Unasked     = "effect unasked"
+)
+
+// Attempts tells which attempt of which step ran on an instance: mark, step, instance.
+type Attempts map[string]int32
+
+// AttemptsOf reads them out of the streams. An instance that ran two attempts of a step
+// tells nothing.
+func AttemptsOf(streams []Stream) Attempts {
+	all := Attempts{}
+	for _, s := range streams {
+		for _, e := range s.Events {
+			if e.GetStepStarted() == nil {
+				continue
+			}
+			at := attemptKey(s.Mark, int(e.GetStep()), e.GetInstanceId())
+			if known, ok := all[at]; ok && known != e.GetAttempt() {
+				all[at] = ambiguous
+				continue
+			}
+			all[at] = e.GetAttempt()
+		}
+	}
+	return all
+}
+
+const ambiguous = -1
+
+func attemptKey(mark string, step int, instance string) string {
+	return fmt.Sprintf("%s %d %s", mark, step, instance)
+}
+
+// Committed is the text that a step committed.
+type Committed struct {
+	Mark string
+	Step int
+	Text string
+}
+
+// Effects compares the ledger with what the mesh says. Asked are the marks that may occur.
+func Effects(calls []ledger.Call, attempts Attempts, committed []Committed, asked map[string]bool) (found []violation.Violation) {
+	steps := map[string][]ledger.Call{}
+	receipts := map[string]string{} // where each was given
+	for i, c := range calls {
+		at := where(c.Mark, c.Step)
+		steps[at] = append(steps[at], c)
+		receipts[fmt.Sprintf("%s#%d", c.Kind, i+1)] = at
+		if !asked[c.Mark] {
+			found = append(found, violation.Newf(Unasked, "%s: a %s call for a request that nobody made, or that was refused", at, c.Kind))
+		}
+	}
+	for at, calls := range steps {
+		found = append(found, once(at, calls)...)
+		found = append(found, oneKey(at, calls)...)
+		found = append(found, notAgain(at, calls, attempts)...)
+	}
+	for _, c := range committed {
+		found = append(found, c.inLedger(receipts)...)
+	}
+	return found
+}
+
+func where(mark string, step int) string { return fmt.Sprintf("%s step %d", mark, step) }
+
+// once: a tool that may run once ran at most once.
+func once(at string, calls []ledger.Call) []violation.Violation {
+	var ran []string
+	for _, c := range calls {
+		if c.Kind == ledger.AtMostOnce {
+			ran = append(ran, "on "+c.Worker)
+		}
+	}
+	if len(ran) > 1 {
+		return []violation.Violation{violation.Newf(OnceAtMost, "%s: ran %d times: %s", at, len(ran), strings.Join(ran, ", "))}
+	}
+	return nil
+}
+
+// oneKey: all calls of a tool in a step have the same key.
+func oneKey(at string, calls []ledger.Call) (found []violation.Violation) {
+	keys := map[ledger.Kind]string{}
+	for _, c := range calls {
+		if c.Kind == ledger.Model {
+			continue
+		}
+		known, ok := keys[c.Kind]
+		if c.Key == "" || ok && known != c.Key {
+			found = append(found, violation.Newf(OneKey, "%s: %s was called with the keys %q and %q", at, c.Kind, known, c.Key))
+		}
+		keys[c.Kind] = c.Key
+	}
+	return found
+}
+
+// place is where in its step a call comes.
+func place(c ledger.Call) int {
+	if c.Kind == ledger.Model {
+		return 2*c.Number - 1
+	}
+	return 2*slices.Index(ledger.Tools, c.Kind) + 2
+}
+
+// notAgain: before a tool with an effect runs, all that the step did is in its journal. So
+// no later attempt does any of it again.
+func notAgain(at string, calls []ledger.Call, attempts Attempts) []violation.Violation {
+	for _, first := range calls {
+		if first.Kind != ledger.Idempotent && first.Kind != ledger.AtMostOnce {
+			continue
+		}
+		early := attempts[attemptKey(first.Mark, first.Step, first.Worker)]
+		for _, again := range calls {
+			late := attempts[attemptKey(again.Mark, again.Step, again.Worker)]
+			if early > 0 && late > early && place(again) < place(first) {
+				return []violation.Violation{violation.Newf(NotAgain, "%s: attempt %d made call %d (%s) again, which was in the journal when attempt %d called %s",
+					at, late, place(again), again.Kind, early, first.Kind)}
+			}
+		}
+	}
+	return nil
+}
+
+// unknown is how the result of a tool in doubt begins.
+const unknown = "UNKNOWN_OUTCOME"
+
+// inLedger: what a step says that its tools gave it, they did give.
+func (c Committed) inLedger(receipts map[string]string) []violation.Violation {
+	at := where(c.Mark, c.Step)
+	results, ok := strings.CutPrefix(c.Text, at+": ")
+	parts := strings.Split(results, " | ")
+	if !ok || len(parts) != len(ledger.Tools) {
+		return []violation.Violation{violation.Newf(InTheLedger, "%s: committed %q", at, c.Text)}
+	}
+	for i, kind := range ledger.Tools {
+		switch {
+		case kind == ledger.AtMostOnce && strings.HasPrefix(parts[i], unknown):
+		case !strings.HasPrefix(parts[i], string(kind)+"#") || receipts[parts[i]] != at:
+			return []violation.Violation{violation.Newf(InTheLedger, "%s: says that %s gave %q, which the ledger knows of %q", at, kind, parts[i], receipts[parts[i]])}
+		}
+	}
+	return nil
+}

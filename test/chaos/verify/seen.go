@@ -1,0 +1,51 @@
+package verify
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/troupe-dev/troupe/test/chaos/ledger"
+)
+
+// Seen is what a run went through. A run that has not seen these things proves nothing.
+type Seen struct {
+	Takeovers int // steps that another attempt went on with
+	Resets    int // part resets that a client saw
+	Replays   int // results of tools that a step committed and another attempt had called
+	Unknown   int // tools in doubt, whose model was told so
+}
+
+// SeenBy counts them, each once for its turn.
+func SeenBy(streams []Stream, calls []ledger.Call) (s Seen) {
+	callers := map[string]string{} // by receipt
+	for i, c := range calls {
+		callers[fmt.Sprintf("%s#%d", c.Kind, i+1)] = c.Worker
+	}
+	counted := map[string]bool{}
+	for _, stream := range streams {
+		for _, e := range stream.durable() {
+			at := fmt.Sprintf("%s %d", stream.Mark, e.GetSequence())
+			if counted[at] {
+				continue
+			}
+			counted[at] = true
+			switch {
+			case e.GetPartReset() != nil:
+				s.Resets++
+			case e.GetStepStarted() != nil && e.GetAttempt() > 1:
+				s.Takeovers++
+			case e.GetStepFinished() != nil:
+				_, results, _ := strings.Cut(e.GetStepFinished().GetResult().GetText(), ": ")
+				for result := range strings.SplitSeq(results, " | ") {
+					if caller, ok := callers[result]; ok && caller != e.GetInstanceId() {
+						s.Replays++
+					}
+					if strings.HasPrefix(result, unknown) {
+						s.Unknown++
+					}
+				}
+			}
+		}
+	}
+	return s
+}

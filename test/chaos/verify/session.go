@@ -1,0 +1,67 @@
+package verify
+
+import (
+	"strings"
+
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/test/chaos/violation"
+)
+
+// Names of the checks of what is stored.
+const (
+	HistoryWhole = "history whole"
+	Ownership    = "ownership of keys"
+)
+
+// Acknowledged is a turn whose result a client has seen.
+type Acknowledged struct {
+	Mark    string
+	Answers []string // of its steps, in order
+}
+
+// History checks the final messages of a session: sequences without a hole, and each
+// acknowledged turn in it once, its answers right behind its message.
+func History(session string, messages []*troupev1.Message, acknowledged []Acknowledged) (found []violation.Violation) {
+	at := map[string][]int{}
+	for i, m := range messages {
+		if m.GetSequence() != int64(i+1) {
+			found = append(found, violation.Newf(HistoryWhole, "%s: message %d has sequence %d", session, i+1, m.GetSequence()))
+		}
+		if m.GetRole() == troupev1.Role_ROLE_USER {
+			at[text(m)] = append(at[text(m)], i)
+		}
+	}
+	for _, turn := range acknowledged {
+		places := at[turn.Mark]
+		if len(places) != 1 {
+			found = append(found, violation.Newf(HistoryWhole, "%s: the message of %s is there %d times", session, turn.Mark, len(places)))
+			continue
+		}
+		for n, answer := range turn.Answers {
+			i := places[0] + 1 + n
+			if i >= len(messages) || messages[i].GetRole() != troupev1.Role_ROLE_ASSISTANT || text(messages[i]) != answer {
+				found = append(found, violation.Newf(HistoryWhole, "%s: answer %d of %s is not behind its message", session, n+1, turn.Mark))
+				break
+			}
+		}
+	}
+	return found
+}
+
+func text(m *troupev1.Message) string {
+	var all strings.Builder
+	for _, p := range m.GetParts() {
+		all.WriteString(p.GetText())
+	}
+	return all.String()
+}
+
+// Keys checks that whatever is in Redis belongs to one of the two tiers that may be there.
+func Keys(keys []string) (found []violation.Violation) {
+	for _, key := range keys {
+		if !strings.HasPrefix(key, "m:") && !strings.HasPrefix(key, "o:") {
+			found = append(found, violation.Newf(Ownership, "Redis holds %q, which is neither m: nor o:", key))
+		}
+	}
+	return found
+}

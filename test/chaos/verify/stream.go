@@ -1,0 +1,125 @@
+// Package verify holds the checks of a chaos run that need no search: of event streams, of
+// what tools did, of the final sessions, and of the keys in Redis.
+package verify
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/test/chaos/violation"
+)
+
+// Names of the checks of streams.
+const (
+	Contiguous   = "stream contiguous"
+	TerminalOnce = "stream ends once"
+	SameTrace    = "stream same for all"
+	TextIsCommit = "stream text is committed"
+	AttemptsGrow = "stream attempts grow"
+)
+
+// Stream is what one call of Orchestrate or WatchTrace brought, as it came over the wire.
+type Stream struct {
+	Mark   string // of the request: its session and request id
+	After  uint64 // where it began
+	First  bool   // it began its turn, so that it must have seen all text
+	Ended  bool   // it came to its end without an error
+	Events []*troupev1.Event
+}
+
+// Streams checks each stream, and those of one request against each other.
+func Streams(streams []Stream) (found []violation.Violation) {
+	stored := map[string]*troupev1.Event{}
+	for _, s := range streams {
+		found = append(found, s.contiguous()...)
+		found = append(found, s.terminal()...)
+		found = append(found, s.attempts()...)
+		found = append(found, s.text()...)
+		for _, e := range s.durable() {
+			at := fmt.Sprintf("%s event %d", s.Mark, e.GetSequence())
+			if before, ok := stored[at]; ok && !proto.Equal(before, e) {
+				found = append(found, violation.Newf(SameTrace, "%s was %v, and is %v", at, before, e))
+			}
+			stored[at] = e
+		}
+	}
+	return found
+}
+
+// durable are the events that are stored.
+func (s Stream) durable() []*troupev1.Event {
+	return slices.DeleteFunc(slices.Clone(s.Events), func(e *troupev1.Event) bool { return e.GetSequence() == 0 })
+}
+
+// contiguous: sequences go up by one from where the stream began, so they are ordered and
+// unique, and none is missing.
+func (s Stream) contiguous() []violation.Violation {
+	next := s.After + 1
+	for _, e := range s.durable() {
+		if e.GetSequence() != next {
+			return []violation.Violation{violation.Newf(Contiguous, "%s: want event %d, got %d: %v", s.Mark, next, e.GetSequence(), e)}
+		}
+		next++
+	}
+	return nil
+}
+
+// terminal: there is at most one turn result, nothing comes behind it, and a stream that
+// ends without an error has one.
+func (s Stream) terminal() []violation.Violation {
+	for i, e := range s.Events {
+		if e.GetTurnResult() != nil && i < len(s.Events)-1 {
+			return []violation.Violation{violation.Newf(TerminalOnce, "%s: %d events behind the turn result, the first is %v", s.Mark, len(s.Events)-1-i, s.Events[i+1])}
+		}
+	}
+	if n := len(s.Events); s.Ended && n > 0 && s.Events[n-1].GetTurnResult() == nil {
+		return []violation.Violation{violation.Newf(TerminalOnce, "%s: ended with %v and no turn result", s.Mark, s.Events[n-1])}
+	}
+	return nil
+}
+
+// attempts: those of a step go up by one, each but the first behind a part reset.
+func (s Stream) attempts() []violation.Violation {
+	if s.After > 0 {
+		return nil
+	}
+	attempt, reset := map[int32]int32{}, map[int32]bool{}
+	for _, e := range s.durable() {
+		step := e.GetStep()
+		switch {
+		case e.GetPartReset() != nil:
+			reset[step] = true
+		case e.GetStepStarted() == nil:
+		case e.GetAttempt() <= attempt[step] || attempt[step] > 0 && !reset[step]:
+			return []violation.Violation{violation.Newf(AttemptsGrow, "%s: step %d started as attempt %d behind attempt %d, part reset between them: %t", s.Mark, step, e.GetAttempt(), attempt[step], reset[step])}
+		default:
+			attempt[step], reset[step] = e.GetAttempt(), false
+		}
+	}
+	return nil
+}
+
+// text: after the part resets, the text deltas of a step are what the step committed. Who
+// came later has seen the end of it.
+func (s Stream) text() []violation.Violation {
+	said := map[int32]string{}
+	for _, e := range s.Events {
+		switch step := e.GetStep(); {
+		case e.GetTextDelta() != nil:
+			said[step] += e.GetTextDelta().GetText()
+		case e.GetPartReset() != nil:
+			said[step] = ""
+		case e.GetStepFinished() != nil && e.GetStepFinished().GetResult().GetFailure() == nil:
+			committed := e.GetStepFinished().GetResult().GetText()
+			if said[step] == committed || !s.First && strings.HasSuffix(committed, said[step]) {
+				continue
+			}
+			return []violation.Violation{violation.Newf(TextIsCommit, "%s step %d: streamed %q, committed %q", s.Mark, step, said[step], committed)}
+		}
+	}
+	return nil
+}

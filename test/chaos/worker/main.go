@@ -1,0 +1,51 @@
+// Command worker is the worker of the chaos suite: an agent of the SDK whose model and
+// tools tell the ledger of every call. A step is four model calls with a tool of each effect
+// class between them; what it answers names the receipts that the tools gave it.
+package main
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/tool"
+	"github.com/troupe-dev/troupe/pkg/worker"
+	"github.com/troupe-dev/troupe/test/chaos/ledger"
+)
+
+// Agent is the name under which the mesh knows the worker.
+const Agent = "chaos"
+
+func main() {
+	client := ledger.Client{URL: os.Getenv("CHAOS_LEDGER"), Worker: os.Getenv("TROUPE_INSTANCE_ID")}
+	os.Exit(worker.Main(build(client)))
+}
+
+func build(client ledger.Client) (*agent.Agent, error) {
+	effects := map[ledger.Kind]execution.Effect{
+		ledger.Read: execution.Read, ledger.Idempotent: execution.Idempotent, ledger.AtMostOnce: execution.AtMostOnce,
+	}
+	var tools []tool.Tool
+	for _, kind := range ledger.Tools {
+		made, err := tool.Func(string(kind), "Tells the ledger.", func(ctx context.Context, in arguments) (string, error) {
+			return client.Tell(ctx, ledger.Call{Kind: kind, Mark: in.Mark, Step: in.Step, Key: tool.IdempotencyKey(ctx)})
+		})
+		if err != nil {
+			return nil, err
+		}
+		tools = append(tools, tool.With(effects[kind], made))
+	}
+	return agent.New(agent.Config{
+		Name: Agent, Description: "Tells the ledger of all that it does.",
+		Model: model{client}, Tools: tools, Capacity: 64, Timeout: time.Minute,
+	})
+}
+
+// arguments of every tool. They depend on the request and the step alone, as those of a
+// deterministic model do.
+type arguments struct {
+	Mark string `json:"mark"`
+	Step int    `json:"step"`
+}

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"strings"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/llm"
+	"github.com/troupe-dev/troupe/test/chaos/ledger"
+)
+
+// model is a script without a state: what it says next follows from what it is asked. It
+// works on the last message of the user, whose text is the mark of the request.
+type model struct{ ledger ledger.Client }
+
+// Name implements llm.Model.
+func (model) Name() string { return "chaos/script" }
+
+// Generate calls the tools one after the other, and then says what they gave. The answer
+// comes in pieces, with a call to the ledger between them, so that a fault can hit it.
+func (m model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+	return func(yield func(llm.Delta, error) bool) {
+		mark, step, results := read(req.Messages)
+		call := ledger.Call{Kind: ledger.Model, Mark: mark, Step: step, Number: len(results) + 1}
+		answer := answer(mark, step, results)
+		if last := len(results) == len(ledger.Tools); last && !yield(llm.Delta{Text: answer[:len(answer)/2]}, nil) {
+			return
+		}
+		if _, err := m.ledger.Tell(ctx, call); err != nil {
+			yield(llm.Delta{}, failure.New(failure.ResourceAPI, "chaos.Generate", "the ledger does not answer").Because(err))
+			return
+		}
+		used := execution.Usage{InputTokens: 1, OutputTokens: 1}
+		if len(results) < len(ledger.Tools) {
+			yield(llm.Delta{ToolCalls: []conversation.ToolCall{ask(mark, step, ledger.Tools[len(results)])}, Usage: used}, nil)
+			return
+		}
+		yield(llm.Delta{Text: answer[len(answer)/2:], Usage: used}, nil)
+	}
+}
+
+// read finds the request, the number of the step, and what the tools gave so far. What
+// comes after the user's message with an author is the briefing of the steps before.
+func read(messages []conversation.Message) (mark string, step int, results []string) {
+	for _, said := range messages {
+		switch {
+		case said.Role == conversation.RoleUser && said.Author == "":
+			mark, step, results = said.Text, 1, nil
+		case said.Role == conversation.RoleUser:
+			step, results = step+1, nil
+		case said.Role == conversation.RoleTool:
+			results = append(results, said.Text)
+		}
+	}
+	return mark, step, results
+}
+
+func ask(mark string, step int, tool ledger.Kind) conversation.ToolCall {
+	in, _ := json.Marshal(arguments{mark, step}) // two plain fields
+	return conversation.ToolCall{ID: "call_" + string(tool), Name: string(tool), Arguments: string(in)}
+}
+
+// answer names the request, the step and the receipts.
+func answer(mark string, step int, results []string) string {
+	return fmt.Sprintf("%s step %d: %s", mark, step, strings.Join(results, " | "))
+}

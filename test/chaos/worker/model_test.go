@@ -1,0 +1,45 @@
+package main
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/test/chaos/ledger"
+)
+
+// A step tells the ledger of its seven calls in order, and answers with the receipts.
+func TestWorker_TellsTheLedgerOfAllItDoes(t *testing.T) {
+	l, err := ledger.New()
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		http.DefaultClient.CloseIdleConnections()
+		require.NoError(t, l.Close())
+	})
+	made, err := build(ledger.Client{URL: l.URL(), Worker: "w1"})
+	require.NoError(t, err)
+
+	result, _, err := made.Run(t.Context(), execution.Step{
+		TurnID: "turn", Number: 2,
+		History: []conversation.Message{conversation.User("s/old"), conversation.Assistant(Agent, "old"), conversation.User("s/r")},
+		Prior:   []execution.Result{{Step: 1, Agent: Agent, Text: "first"}},
+	}, func(event.Event) error { return nil })
+	require.NoError(t, err)
+	require.Equal(t, "s/r step 2: read#2 | idempotent#4 | at_most_once#6", result.Text)
+
+	var kinds []ledger.Kind
+	for _, c := range l.Calls() {
+		require.Equal(t, "s/r", c.Mark)
+		require.Equal(t, 2, c.Step)
+		kinds = append(kinds, c.Kind)
+		if c.Kind != ledger.Model {
+			require.Equal(t, execution.CallKey("turn", 2, len(kinds)), c.Key, "the stable key of the call")
+		}
+	}
+	m := ledger.Model
+	require.Equal(t, []ledger.Kind{m, ledger.Read, m, ledger.Idempotent, m, ledger.AtMostOnce, m}, kinds)
+}
