@@ -57,7 +57,7 @@ func TestUsers_NobodyHasAPassword(t *testing.T) {
 	file, err := os.ReadFile("users.acl")
 	require.NoError(t, err)
 	for line := range strings.Lines(string(file)) {
-		for _, f := range strings.Fields(line) {
+		for f := range strings.FieldsSeq(line) {
 			require.NotContains(t, "><#", f[:1], "a file in public is no place for a password")
 			require.NotEqual(t, "nopass", f)
 		}

@@ -11,8 +11,8 @@ import (
 const (
 	MaxArtifactBytes    = 64 << 20
 	MaxArtifactName     = 256       // bytes
-	MaxArtifacts        = 1000      // versions in a session
-	MaxSessionArtifacts = 256 << 20 // bytes of all versions of a session
+	MaxArtifacts        = 1000      // versions in a session, and contents that are staged
+	MaxSessionArtifacts = 256 << 20 // bytes of all these
 	// ArtifactChunk is the size of the pieces in which content is written and read. Only the
 	// last piece may be shorter.
 	ArtifactChunk = 512 << 10
@@ -22,7 +22,8 @@ const (
 // of a session is stored once, and what is stored need not be sent again.
 type Artifacts interface {
 	// StageArtifact returns how many bytes of a content are stored already; all of them when
-	// it is complete. What is staged and not put within a day is forgotten. Modes, in the
+	// it is complete. What is staged and not put within a day is forgotten; until then it
+	// counts as if it had been put, with all its bytes. Modes, in the
 	// order in which they are looked for: user_invalid_input for an empty content with
 	// another digest than that of nothing; not_found, fenced, turn_not_open; resource_quota,
 	// but not for a content that is complete.

@@ -13,7 +13,8 @@ const (
 	MaxMetadata      = 64  // labels
 	MaxMetadataBytes = 16 << 10
 	MaxSummaryBytes  = 64 << 10
-	MaxSearched      = 100 // sessions that one search looks into
+	MaxSearched      = 100      // sessions that one search looks into
+	MaxSearchedBytes = 32 << 20 // of their messages, as conversation.Size counts
 	MaxHits          = 100
 	DefaultKeep      = 50 // messages that a compaction leaves (LP-26)
 )
@@ -50,9 +51,10 @@ type Sessions interface {
 	// is open and keeps late writers out for Retention. Again it is fine and changes nothing.
 	// Modes: not_found when it never was.
 	DeleteSession(ctx context.Context, ref session.Ref) error
-	// SearchMemory finds messages in the latest MaxSearched sessions of a user that hold
-	// words of the query, by Query: those with the most of them first, then those of the
-	// session made last, then the latest. At most MaxWindowBytes of them. Summaries are not
+	// SearchMemory finds messages of a user that hold words of the query, by Query: those with
+	// the most of them first, then those of the session made last, then the latest. At most
+	// MaxWindowBytes of them. It looks into the latest MaxSearched sessions, and in their
+	// order, the latest message first, at no more than MaxSearchedBytes. Summaries are not
 	// searched.
 	SearchMemory(ctx context.Context, s Search) ([]Hit, error)
 }

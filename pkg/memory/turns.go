@@ -17,7 +17,8 @@ type Turns interface {
 	// the window of the history. A turn that is known is returned as it is (Open, Closed)
 	// and nothing is written, unless its lease has run out while it was open: then it is
 	// taken over (Begun) with a higher epoch and the next attempt. A turn of another id
-	// whose lease has run out is failed first, and makes room. The holder's own call again,
+	// whose lease has run out is failed first, as FailTurn does it, and makes room; what it
+	// had said is kept if there is room for it beside the new message. The holder's own call again,
 	// known by its trace id, is answered as before: its first answer may have been lost.
 	// With LostEpoch the holder takes its own turn over at once, when the turn's epoch is
 	// still that one; when it is not any more it was taken over already, and the call is the
@@ -47,8 +48,9 @@ type Turns interface {
 	// user_invalid_input by CheckDelta; not_found; fenced; turn_not_open when the turn is
 	// closed or the step was committed with something else; base_mismatch with
 	// last_sequence as a fact; session_full; user_invalid_input for user: keys in a session
-	// without a user; resource_quota when the session would hold too much state. What the
-	// scopes app: and user: hold already does not stop a commit.
+	// without a user; resource_quota when a scope would hold too much state. Commits that
+	// change app: or user: at the same moment may each be let in and together pass the
+	// limits; what makes a scope smaller is not refused then.
 	CommitStep(ctx context.Context, c Commit) (int64, error)
 	// FailTurn closes a turn without an answer and returns it. What the running step had
 	// said so far becomes one message that is marked partial (LP-17), when the session has

@@ -18,13 +18,20 @@ const slots = 16384
 // which redisconn finds it.
 func Cluster(t testing.TB) string {
 	t.Helper()
+	url, _ := Masters(t)
+	return url
+}
+
+// Masters is Cluster with the servers, which a test may kill and bring back.
+func Masters(t testing.TB) (url string, servers []*Server) {
+	t.Helper()
 	const masters = 3
 	nodes := make([]*redis.Client, masters)
 	addrs, buses := make([]string, masters), make([]string, masters)
 	for i := range nodes {
 		buses[i] = freePort(t)
 		server := New(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "5000", "--cluster-port", buses[i])
-		addrs[i] = server.Addr
+		addrs[i], servers = server.Addr, append(servers, server)
 		nodes[i] = redis.NewClient(&redis.Options{Addr: server.Addr, DisableIdentity: true})
 		defer func() { _ = nodes[i].Close() }()
 	}
@@ -54,7 +61,7 @@ func Cluster(t testing.TB) string {
 		case <-tick.C:
 		}
 	}
-	return fmt.Sprintf("redis://%s?addr=%s&addr=%s", addrs[0], addrs[1], addrs[2])
+	return fmt.Sprintf("redis://%s?addr=%s&addr=%s", addrs[0], addrs[1], addrs[2]), servers
 }
 
 // agreed reports whether every node knows all of them and finds the Cluster whole.

@@ -43,13 +43,24 @@ func (s *Store) stage(op string, h memory.Hold, c memory.Content) (*conversed, i
 	if in.contents[c] != nil && stored == c.Size {
 		return in, stored, nil
 	}
-	if in.seen().ArtifactBytes+c.Size > memory.MaxSessionArtifacts {
+	count, bytes := s.staged(in, c)
+	if len(in.artifacts)+count+1 > memory.MaxArtifacts || in.seen().ArtifactBytes+bytes+c.Size > memory.MaxSessionArtifacts {
 		return nil, 0, artifactsFull(op, in)
 	}
 	if in.contents[c] == nil {
 		in.contents[c] = &content{staged: s.now()}
 	}
 	return in, stored, nil
+}
+
+// staged is how many contents beside one were promised and not put, and their bytes.
+func (s *Store) staged(in *conversed, beside memory.Content) (count int, bytes int64) {
+	for c, known := range in.contents {
+		if c != beside && !in.refers(c) && !s.past(known.staged, stagedFor) {
+			count, bytes = count+1, bytes+c.Size
+		}
+	}
+	return count, bytes
 }
 
 // stored is how much of a content is there. What was staged for too long is forgotten.

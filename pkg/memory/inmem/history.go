@@ -54,8 +54,12 @@ func (s *Store) SearchMemory(_ context.Context, search memory.Search) ([]memory.
 	query := memory.NewQuery(search.Query)
 	sessions := s.latest(search.Tenant, search.User)
 	var hits []memory.Hit
+	left := memory.MaxSearchedBytes
 	for _, c := range sessions[:min(len(sessions), memory.MaxSearched)] {
 		for _, m := range slices.Backward(c.log) {
+			if left -= conversation.Size(m); left < 0 {
+				break
+			}
 			if score := query.Score(m.Text); score > 0 {
 				hits = append(hits, memory.Hit{Session: c.ID, Message: m, Score: score})
 			}

@@ -131,16 +131,20 @@ func (s *scope) after(delta map[string]json.RawMessage) map[string]json.RawMessa
 	return values
 }
 
-// fits reports whether the scope may hold what it would hold after the changes.
+// fits reports whether the scope may hold what it would hold after the changes. What makes
+// it smaller always fits.
 func (s *scope) fits(delta map[string]json.RawMessage) bool {
-	if len(delta) == 0 {
-		return true
-	}
-	values, size := s.after(delta), 0
+	values := s.after(delta)
+	size := weight(values)
+	return len(values) <= max(memory.MaxStateKeys, len(s.values)) && size <= max(memory.MaxStateBytes, weight(s.values))
+}
+
+func weight(values map[string]json.RawMessage) int {
+	size := 0
 	for key, value := range values {
 		size += len(key) + len(value)
 	}
-	return len(values) <= memory.MaxStateKeys && size <= memory.MaxStateBytes
+	return size
 }
 
 func (s *scope) change(delta map[string]json.RawMessage) {

@@ -46,6 +46,9 @@ func (s *Store) BeginTurn(_ context.Context, b memory.Begin) (memory.Begun, erro
 	if left := c.turns[c.OpenTurn]; left != nil {
 		left.Failure = failure.New(failure.SystemTimeout, op,
 			"the turn was given up: its lease ran out before it had an answer, and another turn of the session began").With("turn_id", left.ID)
+		if said, ok := memory.PartialOf(left.journals[left.running()]); ok && s.room(c, said, b.Message) {
+			s.say(c, left, said)
+		}
 		s.closeTurn(c, left, session.OutcomeFailed)
 	}
 	s.sessions[b.Ref] = c
@@ -155,8 +158,11 @@ func (s *Store) CommitStep(_ context.Context, commit memory.Commit) (int64, erro
 		return 0, s.full(op, c)
 	case deltas[memory.ScopeUser] != nil && c.User == "":
 		return 0, noUser(op, c)
-	case !c.state.fits(deltas[memory.ScopeSession]):
-		return 0, stateFull(op, memory.ScopeSession)
+	}
+	for name, delta := range deltas {
+		if !s.scope(h.Ref, c, name).fits(delta) {
+			return 0, stateFull(op, name)
+		}
 	}
 	s.say(c, t, commit.Messages...)
 	for name, delta := range deltas {

@@ -44,15 +44,8 @@ func (s *Store) AppendArtifact(ctx context.Context, h memory.Hold, c memory.Cont
 	case offset != stored:
 		return elsewhere(op, stored)
 	}
-	// A stream that is over has no room for a chunk; why, it says when it is read.
-	err = put.Send(&troupev1.PutArtifactRequest{Item: &troupev1.PutArtifactRequest_Chunk{Chunk: piece}})
-	if err == nil || errors.Is(err, io.EOF) {
-		_, err = put.Recv()
-	}
-	if err != nil {
-		return failure.FromStatus(op, err)
-	}
-	return nil
+	_, err = chunk(op, put, piece)
+	return err
 }
 
 // PutArtifact implements memory.Artifacts.
@@ -67,6 +60,43 @@ func (s *Store) PutArtifact(ctx context.Context, h memory.Hold, a memory.Artifac
 	if stored < a.Size {
 		return memory.Artifact{}, elsewhere(op, stored)
 	}
+	return finish(op, put)
+}
+
+// Send implements memory.Carrier: one stream carries all pieces.
+func (s *Store) Send(ctx context.Context, h memory.Hold, a memory.Artifact, content io.ReaderAt) (memory.Artifact, error) {
+	const op = "memory.Upload"
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	put, stored, err := s.begin(ctx, op, h, a)
+	for err == nil && stored < a.Size {
+		var piece []byte
+		if piece, err = memory.Piece(content, a, stored); err == nil {
+			stored, err = chunk(op, put, piece)
+		}
+	}
+	if err != nil {
+		return memory.Artifact{}, err
+	}
+	return finish(op, put)
+}
+
+// chunk sends a piece and returns how many bytes are stored then.
+func chunk(op string, put troupev1.MemoryService_PutArtifactClient, piece []byte) (int64, error) {
+	// A stream that is over has no room for a chunk; why, it says when it is read.
+	err := put.Send(&troupev1.PutArtifactRequest{Item: &troupev1.PutArtifactRequest_Chunk{Chunk: piece}})
+	if err != nil && !errors.Is(err, io.EOF) {
+		return 0, failure.FromStatus(op, err)
+	}
+	r, err := put.Recv()
+	if err != nil {
+		return 0, failure.FromStatus(op, err)
+	}
+	return r.GetOffset(), nil
+}
+
+// finish has the service make a version of what was sent.
+func finish(op string, put troupev1.MemoryService_PutArtifactClient) (memory.Artifact, error) {
 	if err := put.CloseSend(); err != nil {
 		return memory.Artifact{}, failure.FromStatus(op, err)
 	}
@@ -131,6 +161,28 @@ func (s *Store) ReadArtifact(ctx context.Context, ref session.Ref, c memory.Cont
 		return nil, failure.FromStatus(op, err)
 	}
 	return r.GetChunk(), nil
+}
+
+// Receive implements memory.Carrier: one stream carries all pieces.
+func (s *Store) Receive(ctx context.Context, ref session.Ref, name string, version int, to io.Writer) (memory.Artifact, error) {
+	const op = "memory.Download"
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	a, get, err := s.open(ctx, op, ref, name, version, 0)
+	if err != nil {
+		return memory.Artifact{}, err
+	}
+	for {
+		r, err := get.Recv()
+		if errors.Is(err, io.EOF) {
+			return a, nil
+		} else if err != nil {
+			return memory.Artifact{}, failure.FromStatus(op, err)
+		}
+		if _, err := to.Write(r.GetChunk()); err != nil {
+			return memory.Artifact{}, err
+		}
+	}
 }
 
 // open opens a stream of an artifact from the offset on, which the caller's context ends,

@@ -9,7 +9,10 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
-var _ memory.Store = (*Store)(nil)
+var (
+	_ memory.Store   = (*Store)(nil)
+	_ memory.Carrier = (*Store)(nil)
+)
 
 // Store calls a memory service. The tenant of a session.Ref is not sent: the service
 // takes it from who is calling. Safe for concurrent use.

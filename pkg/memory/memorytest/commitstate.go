@@ -2,6 +2,8 @@ package memorytest
 
 import (
 	"encoding/json"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,6 +20,7 @@ func commitStateTests() tests {
 		"Commit_RefusedChangesNoState":        commitRefusedChangesNoState,
 		"Commit_OtherStateIsAnotherCommit":    commitOtherStateIsAnotherCommit,
 		"Commit_RefusesStateThatCannotBeKept": commitRefusesStateThatCannotBeKept,
+		"Commit_RefusesTooMuchSharedState":    commitRefusesTooMuchSharedState,
 	}
 }
 
@@ -122,4 +125,50 @@ func commitRefusesStateThatCannotBeKept(t *testing.T, store memory.Store) {
 	_, err := store.CommitStep(t.Context(), c)
 	requireMode(t, err, failure.UserInvalidInput, "key", "mood")
 	require.Len(t, history(t, store, ref), 1)
+}
+
+// commitRefusesTooMuchSharedState fills the scopes that sessions share, in a tenant of its own.
+func commitRefusesTooMuchSharedState(t *testing.T, store memory.Store) {
+	ref, user := fresh(), unique("alice")
+	ref.Tenant = unique("tenant")
+	ask := asking(ref, "t1", "hello")
+	ask.User = user
+	begun, err := store.BeginTurn(t.Context(), ask)
+	require.NoError(t, err)
+	big := `"` + strings.Repeat("a", memory.MaxStateValue-2) + `"`
+	step, base := 0, begun.Turn.Sequence
+	next := func(state map[string]json.RawMessage) memory.Commit {
+		c := answering(ref, begun.Turn, "on", session.OutcomeOpen)
+		c.Base, c.Result.Step, c.State = base, step+1, state
+		return c
+	}
+	for _, scope := range []string{"app:", "user:"} {
+		full := delta(scope+"0", big)
+		for i := range memory.MaxStateBytes/memory.MaxStateValue - 1 {
+			full[fmt.Sprint(scope, i)] = json.RawMessage(big)
+		}
+		first := next(full)
+		step, base = step+1, commit(t, store, first)
+
+		more := next(delta("mood", "1", scope+"more", big))
+		_, err := store.CommitStep(t.Context(), more)
+		requireMode(t, err, failure.ResourceQuota)
+		require.NotContains(t, snapshot(t, store, ref).Values, "mood", "it changed nothing at all")
+		more.Epoch++
+		_, err = store.CommitStep(t.Context(), more)
+		requireMode(t, err, failure.Fenced)
+		commit(t, store, first) // it was made
+
+		step, base = step+1, commit(t, store, next(delta(scope+"0", "", scope+"more", big)))
+		left := snapshot(t, store, ref).Values
+		require.NotContains(t, left, scope+"0")
+		require.Contains(t, left, scope+"more")
+		many := map[string]json.RawMessage{}
+		for i := range memory.MaxDelta {
+			many[fmt.Sprint(scope, "key-", i)] = json.RawMessage("1")
+		}
+		_, err = store.CommitStep(t.Context(), next(many))
+		require.NoError(t, err)
+		step, base = step+1, base+1
+	}
 }

@@ -57,7 +57,7 @@ var strangers = []maker{
 }
 
 // rare are calls that take long.
-var rare = []maker{{3, bigState}, {1, recordTooMuch}, {2, appendLong}, {2, commitBigState}, {1, commitWrongState}}
+var rare = []maker{{3, bigState}, {2, recordTooMuch}, {4, appendLong}, {2, commitBigState}, {2, commitSharedState}, {1, commitWrongState}}
 
 func getSession(_ *differ, s *subject) call {
 	return call{"GetSession", s.ref, func(ctx context.Context, store memory.Store) (any, error) {
@@ -200,16 +200,16 @@ func updateState(d *differ, s *subject) call {
 }
 
 // tooMuch is more state than a scope may hold.
-func tooMuch() map[string]json.RawMessage {
+func tooMuch(scope string) map[string]json.RawMessage {
 	changes := map[string]json.RawMessage{}
 	for i := range memory.MaxStateBytes/memory.MaxStateValue + 1 {
-		changes[fmt.Sprintf("big-%d", i)] = json.RawMessage(`"` + strings.Repeat("a", memory.MaxStateValue-2) + `"`)
+		changes[fmt.Sprintf("%sbig-%d", scope, i)] = json.RawMessage(`"` + strings.Repeat("a", memory.MaxStateValue-2) + `"`)
 	}
 	return changes
 }
 
 func bigState(d *differ, s *subject) call {
-	u := memory.StateUpdate{Ref: s.ref, RequestID: fmt.Sprintf("big-%d", d.n), Delta: tooMuch()}
+	u := memory.StateUpdate{Ref: s.ref, RequestID: fmt.Sprintf("big-%d", d.n), Delta: tooMuch("")}
 	return call{"UpdateState", "too much", func(ctx context.Context, store memory.Store) (any, error) {
 		return store.UpdateState(ctx, u)
 	}, nil}
@@ -224,7 +224,11 @@ func commitOnly(s *subject, what string, state map[string]json.RawMessage) call 
 	}, nil}
 }
 
-func commitBigState(_ *differ, s *subject) call { return commitOnly(s, "too much state", tooMuch()) }
+func commitBigState(_ *differ, s *subject) call { return commitOnly(s, "too much state", tooMuch("")) }
+
+func commitSharedState(d *differ, s *subject) call {
+	return commitOnly(s, "too much shared state", tooMuch(oneOf(d, "app:", "user:")))
+}
 
 func commitWrongState(_ *differ, s *subject) call {
 	return commitOnly(s, "state of the orchestrator", delta("trace_id", "1"))

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
@@ -12,14 +13,15 @@ import (
 
 func holdTests() tests {
 	return tests{
-		"Renew_LetsTheLeaseRunAnew":        renewLetsTheLeaseRunAnew,
-		"Release_MakesTheTurnFree":         releaseMakesTheTurnFree,
-		"Release_MakesRoomForAnotherTurn":  releaseMakesRoomForAnotherTurn,
-		"Hold_EndsWithTheTurn":             holdEndsWithTheTurn,
-		"Hold_RefusesUnknownTurns":         holdRefusesUnknownTurns,
-		"LostEpoch_TakesTheTurnOver":       lostEpochTakesTheTurnOver,
-		"LostEpoch_IsForTheHolder":         lostEpochIsForTheHolder,
-		"LostEpoch_KnownOnlyWritesNothing": lostEpochKnownOnlyWritesNothing,
+		"Renew_LetsTheLeaseRunAnew":         renewLetsTheLeaseRunAnew,
+		"Release_MakesTheTurnFree":          releaseMakesTheTurnFree,
+		"Release_MakesRoomForAnotherTurn":   releaseMakesRoomForAnotherTurn,
+		"Release_FullSessionKeepsNoPartial": releaseFullSessionKeepsNoPartial,
+		"Hold_EndsWithTheTurn":              holdEndsWithTheTurn,
+		"Hold_RefusesUnknownTurns":          holdRefusesUnknownTurns,
+		"LostEpoch_TakesTheTurnOver":        lostEpochTakesTheTurnOver,
+		"LostEpoch_IsForTheHolder":          lostEpochIsForTheHolder,
+		"LostEpoch_KnownOnlyWritesNothing":  lostEpochKnownOnlyWritesNothing,
 	}
 }
 
@@ -76,6 +78,8 @@ func releaseMakesTheTurnFree(t *testing.T, store memory.Store) {
 	require.Len(t, history(t, store, ref), 2)
 }
 
+// releaseMakesRoomForAnotherTurn keeps what the turn had said, as if it had been failed.
+// Req: LP-17
 func releaseMakesRoomForAnotherTurn(t *testing.T, store memory.Store) {
 	ref := fresh()
 	turn := begin(t, store, ref, "t1", "hello")
@@ -87,8 +91,33 @@ func releaseMakesRoomForAnotherTurn(t *testing.T, store memory.Store) {
 	evicted := known(t, store, ref)
 	require.Equal(t, session.OutcomeFailed, evicted.Outcome)
 	require.Equal(t, failure.SystemTimeout, evicted.Failure.Mode)
-	require.Len(t, history(t, store, ref), 2)
-	requireFenced(t, store, ref, session.Turn{ID: "t2", Epoch: turn.Epoch, Sequence: 2})
+	require.EqualValues(t, 2, evicted.Sequence)
+	require.EqualValues(t, 3, next.Sequence)
+	said := history(t, store, ref)
+	require.Len(t, said, 3)
+	requireSame(t, conversation.Message{
+		Sequence: 2, Role: conversation.RoleAssistant, Author: "echo", Turn: 1, Partial: true, Text: "looking at page 0",
+	}, said[1])
+	require.EqualValues(t, 3, get(t, store, ref).Messages)
+	requireFenced(t, store, ref, session.Turn{ID: "t2", Epoch: turn.Epoch, Sequence: 3})
+}
+
+// releaseFullSessionKeepsNoPartial has room for the next turn's message alone.
+func releaseFullSessionKeepsNoPartial(t *testing.T, store memory.Store) {
+	ref := fresh()
+	turn := begin(t, store, ref, "t1", "hello")
+	c := answering(ref, turn, "a", session.OutcomeOpen)
+	for range MaxMessages - 3 {
+		c.Messages = append(c.Messages, conversation.Assistant("echo", "a"))
+	}
+	commit(t, store, c)
+	record(t, store, holding(ref, turn), 2, rounds(1)...)
+	release(t, store, ref, turn)
+	require.EqualValues(t, MaxMessages, begin(t, store, ref, "t2", "and me").Sequence)
+	require.EqualValues(t, MaxMessages, get(t, store, ref).Messages)
+	for _, m := range history(t, store, ref) {
+		require.False(t, m.Partial)
+	}
 }
 
 // A turn that is closed is nobody's.

@@ -18,6 +18,8 @@ func versionTests() tests {
 		"Artifact_DeleteKeepsSharedContent": artifactDeleteKeepsSharedContent,
 		"Artifact_RefusesTooManyVersions":   artifactRefusesTooManyVersions,
 		"Artifact_RefusesTooManyBytes":      artifactRefusesTooManyBytes,
+		"Artifact_StagedBytesCount":         artifactStagedBytesCount,
+		"Artifact_StagedContentsCount":      artifactStagedContentsCount,
 		"Artifact_RefusesUnknown":           artifactRefusesUnknown,
 		"Artifact_NamesMayHoldAnything":     artifactNamesMayHoldAnything,
 		"Artifact_OfSessionsAreApart":       artifactOfSessionsAreApart,
@@ -112,6 +114,53 @@ func artifactRefusesTooManyBytes(t *testing.T, store memory.Store) {
 	requireMode(t, err, failure.ResourceQuota)
 	require.NoError(t, store.DeleteArtifact(t.Context(), h, "0", 0))
 	put(t, store, h, "more", "x")
+}
+
+// artifactStagedBytesCount promises content that never comes.
+func artifactStagedBytesCount(t *testing.T, store memory.Store) {
+	h := holder(t, store)
+	stage := func(text string, size int64) (int64, error) {
+		c := contentOf(text)
+		c.Size = size
+		return store.StageArtifact(t.Context(), h, c)
+	}
+	for i := range memory.MaxSessionArtifacts / memory.MaxArtifactBytes {
+		size := int64(memory.MaxArtifactBytes)
+		if i == 0 {
+			size -= 3
+		}
+		for range 2 { // it counts once
+			_, err := stage(fmt.Sprint(i), size)
+			require.NoError(t, err)
+		}
+	}
+	_, err := stage("more", 4)
+	requireMode(t, err, failure.ResourceQuota)
+	require.Zero(t, get(t, store, h.Ref).ArtifactBytes)
+
+	// What is forgotten makes room, and what is put counts as before.
+	wrong := memory.Content{SHA256: contentOf("abc").SHA256, Size: 3}
+	for range 2 {
+		requireMode(t, store.AppendArtifact(t.Context(), h, wrong, 0, []byte("???")), failure.UserInvalidInput)
+	}
+	put(t, store, h, "a", "abc")
+	_, err = stage("x", 1)
+	requireMode(t, err, failure.ResourceQuota)
+	require.NoError(t, store.DeleteArtifact(t.Context(), h, "a", 0))
+	_, err = stage("x", 1)
+	require.NoError(t, err)
+}
+
+func artifactStagedContentsCount(t *testing.T, store memory.Store) {
+	h := holder(t, store)
+	put(t, store, h, "a", "abc")
+	for i := range memory.MaxArtifacts - 1 {
+		_, err := store.StageArtifact(t.Context(), h, contentOf(fmt.Sprint(i)))
+		require.NoError(t, err)
+	}
+	_, err := store.StageArtifact(t.Context(), h, contentOf("one more"))
+	requireMode(t, err, failure.ResourceQuota)
+	put(t, store, h, "b", "0") // which was staged
 }
 
 func artifactRefusesUnknown(t *testing.T, store memory.Store) {

@@ -33,6 +33,7 @@ type App struct {
 	grpcLis   net.Listener
 	httpLis   net.Listener
 	store     *redisstore.Store
+	durable   *durability
 	guard     *generation.Guard // nil without etcd
 	keeper    *upkeep.Keeper
 	closers   process.Closers
@@ -81,11 +82,6 @@ func (a *App) open() (err error) {
 }
 
 func (a *App) openStore() (err error) {
-	cfg := redisstore.Config{
-		URL:        a.cfg.Redis,
-		Durability: redisconn.Class(a.cfg.Durability),
-		Security:   a.cfg.RedisSecurity,
-	}
 	if len(a.cfg.Etcd) > 0 {
 		etcd, err := etcdregistry.Dial(a.cfg.Etcd, a.telemetry.Log)
 		if err != nil {
@@ -98,13 +94,37 @@ func (a *App) openStore() (err error) {
 		if err != nil {
 			return err
 		}
-		cfg.Generation, cfg.Met = a.guard.Generation, a.guard.Met
 	}
-	if a.store, err = redisstore.New(cfg); err != nil {
+	a.durable = &durability{class: redisconn.Class(a.cfg.Durability), log: a.telemetry.Log, asked: map[string]bool{}}
+	a.store, err = redisstore.New(redisstore.Config{
+		URL:        a.cfg.Redis,
+		Durability: a.durable.class,
+		Security:   a.cfg.RedisSecurity,
+		Generation: a.generation,
+		Met:        a.met,
+	})
+	if err != nil {
 		return fmt.Errorf("--redis: %w", err)
 	}
+	a.durable.store = a.store
 	a.closers.Add(a.store)
 	return nil
+}
+
+// generation is that of the data; without one, no turn begins.
+func (a *App) generation() (int64, error) {
+	if err := a.durable.fit(); err != nil || a.guard == nil {
+		return 0, err
+	}
+	return a.guard.Generation()
+}
+
+// met tells those who must know of a new process of Redis.
+func (a *App) met(process string) {
+	a.durable.met(process)
+	if a.guard != nil {
+		a.guard.Met(process)
+	}
 }
 
 // GRPCAddr is where the service serves gRPC.
@@ -118,12 +138,11 @@ func (a *App) HTTPAddr() string { return a.httpLis.Addr().String() }
 func (a *App) Run(ctx context.Context, ready func()) error {
 	a.grpc.Follow(a.board)
 	a.telemetry.Log.Info("serving", zap.String("grpc", a.GRPCAddr()), zap.String("http", a.HTTPAddr()), zap.String("redis", a.store.Addr()))
-	durable := durability{store: a.store, class: redisconn.Class(a.cfg.Durability), log: a.telemetry.Log}
 	parts := []process.Part{
 		probe.Part(a.httpLis, a.board.Handler(a.telemetry.Scrape)),
 		a.grpc.Part(a.grpcLis, a.cfg.Grace),
 		probe.DependencyPart(a.board, a.telemetry.Log, probe.Dependency{
-			Condition: conditionStore, Address: a.store.Addr(), Ask: durable.ask,
+			Condition: conditionStore, Address: a.store.Addr(), Ask: a.durable.ask,
 		}, true),
 	}
 	parts = append(parts, process.Part{Name: "upkeep", Grace: a.cfg.Grace, Run: a.keeper.Run})

@@ -21,6 +21,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/memory/memoryrpc"
+	"github.com/troupe-dev/troupe/pkg/redisconn"
 	"github.com/troupe-dev/troupe/pkg/rpc"
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
@@ -154,14 +155,53 @@ func TestApp_IsNotReadyWhenRedisIsNotDurable(t *testing.T) {
 	require.Contains(t, said()[0].ContextMap()["error"], "--durability: ")
 	require.Contains(t, said()[0].ContextMap()["error"], "set appendfsync always, or ask for less than D1")
 	r.becomes(t, healthpb.HealthCheckResponse_NOT_SERVING)
+	require.Contains(t, said()[0].ContextMap()["error"], "until then no turn begins")
 	_, err := begin(t.Context(), r, "s1")
-	require.NoError(t, err, "it is a word that is not kept, and no reason to fail who calls")
+	require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "error: %v", err)
+	require.ErrorContains(t, err, "redis at "+server.Addr+" is less durable than --durability D1 asks")
+	require.ErrorContains(t, err, "set appendfsync always")
 
 	// Whoever mends it need not restart the service.
 	node := redis.NewClient(&redis.Options{Addr: server.Addr, DisableIdentity: true})
 	defer node.Close()
 	require.NoError(t, node.ConfigSet(t.Context(), "appendfsync", "always").Err())
 	r.becomes(t, healthpb.HealthCheckResponse_SERVING)
+	_, err = begin(t.Context(), r, "s1")
+	require.NoError(t, err)
+}
+
+// Redis may come back with other settings before anybody notices that it was away.
+func TestDurability_AsksEachProcessOfRedis(t *testing.T) {
+	server := redistest.New(t)
+	r := run(t, "redis://"+server.Addr)
+	<-r.ready
+	_, err := begin(t.Context(), r, "s1")
+	require.NoError(t, err)
+	node := redis.NewClient(&redis.Options{Addr: server.Addr, DisableIdentity: true})
+	defer node.Close()
+	require.NoError(t, node.ConfigSet(t.Context(), "appendfsync", "everysec").Err())
+	r.met("another")
+	require.Equal(t, failure.SystemNetwork, failure.ModeOf(r.durable.fit()))
+	require.ErrorContains(t, r.durable.ask(t.Context()), "set appendfsync always")
+	require.ErrorContains(t, r.durable.fit(), "set appendfsync always")
+	r.becomes(t, healthpb.HealthCheckResponse_NOT_SERVING)
+	_, err = begin(t.Context(), r, "s2")
+	require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "error: %v", err)
+
+	require.NoError(t, node.ConfigSet(t.Context(), "appendfsync", "always").Err())
+	r.becomes(t, healthpb.HealthCheckResponse_SERVING)
+	_, err = begin(t.Context(), r, "s2")
+	require.NoError(t, err)
+}
+
+// One that cannot be asked has not told anything.
+func TestDurability_RedisThatIsAwayIsNotTakenForOneThatDoesNotTell(t *testing.T) {
+	server := redistest.Reserve(t)
+	r := run(t, "redis://"+server.Addr)
+	err := r.store.Durable(t.Context())
+	require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "error: %v", err)
+	require.NotErrorIs(t, err, redisconn.ErrUntold)
+	require.NotErrorIs(t, err, redisconn.ErrWeak)
 }
 
 func TestApp_WarnsWhenNothingIsAskedOfRedis(t *testing.T) {
@@ -178,6 +218,18 @@ func TestApp_WarnsWhenRedisDoesNotTell(t *testing.T) {
 	r := run(t, "redis://"+server.Addr)
 	<-r.ready
 	require.Len(t, r.logs.FilterMessage("acknowledged turns are not durable").All(), 1)
+	_, err := begin(t.Context(), r, "s1")
+	require.NoError(t, err)
+}
+
+// Who hides INFO hides which process it is: that is no reason to end connections.
+func TestApp_ServesWhenRedisDoesNotSayWhoItIs(t *testing.T) {
+	server := redistest.New(t, "--rename-command", "INFO", "forbidden")
+	r := run(t, "redis://"+server.Addr)
+	<-r.ready
+	require.Len(t, r.logs.FilterMessage("acknowledged turns are not durable").All(), 1)
+	_, err := begin(t.Context(), r, "s1")
+	require.NoError(t, err)
 }
 
 func TestApp_AsksForReplicas(t *testing.T) {

@@ -39,6 +39,13 @@ func serve(t *testing.T) (*memoryrpc.Store, *redisstore.Store) {
 // open is serve, with the service itself.
 func open(t *testing.T) (*memoryrpc.Store, *redisstore.Store, troupev1.MemoryServiceClient) {
 	t.Helper()
+	conn, store := listen(t)
+	return memoryrpc.New(conn), store, troupev1.NewMemoryServiceClient(conn)
+}
+
+// listen is a connection to a real server, and its store.
+func listen(t *testing.T) (*grpc.ClientConn, *redisstore.Store) {
+	t.Helper()
 	store, err := redisstore.New(redisstore.Config{
 		URL: "redis://" + redistest.Start(t), MaxMessages: memorytest.MaxMessages, MaxBytes: memorytest.MaxBytes,
 	})
@@ -60,7 +67,7 @@ func open(t *testing.T) (*memoryrpc.Store, *redisstore.Store, troupev1.MemorySer
 		require.NoError(t, <-done)
 		require.NoError(t, store.Close())
 	})
-	return memoryrpc.New(conn), store, troupev1.NewMemoryServiceClient(conn)
+	return conn, store
 }
 
 func TestServer_PassesTheSuite(t *testing.T) {

@@ -8,9 +8,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"io"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
 
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -57,6 +59,75 @@ func TestServer_CarriesArtifactsOfEverySize(t *testing.T) {
 		require.True(t, bytes.Equal(content, got.Bytes()))
 	}
 }
+
+// counted counts the calls that go over a connection.
+type counted struct {
+	grpc.ClientConnInterface
+	calls, streams int
+}
+
+func (c *counted) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	c.calls++
+	return c.ClientConnInterface.Invoke(ctx, method, args, reply, opts...)
+}
+
+func (c *counted) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	c.streams++
+	return c.ClientConnInterface.NewStream(ctx, desc, method, opts...)
+}
+
+func TestServer_CarriesAContentInOneStream(t *testing.T) {
+	conn, _ := listen(t)
+	h := holder(t, memoryrpc.New(conn))
+	seen := &counted{ClientConnInterface: conn}
+	far := memoryrpc.New(seen)
+	content := random(t, 5*memory.ArtifactChunk+1)
+	put, err := memory.Upload(t.Context(), far, h, memory.Artifact{Name: "report"}, section(content))
+	require.NoError(t, err)
+	require.Equal(t, []int{0, 1}, []int{seen.calls, seen.streams}, "calls and streams of an upload")
+	var got bytes.Buffer
+	_, err = memory.Download(t.Context(), far, h.Ref, "report", put.Version, &got)
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(content, got.Bytes()))
+	require.Equal(t, []int{0, 2}, []int{seen.calls, seen.streams}, "calls and streams with a download")
+
+	_, err = memory.Download(t.Context(), far, h.Ref, "other", 0, io.Discard)
+	require.Equal(t, failure.NotFound, failure.ModeOf(err))
+	_, err = memory.Download(t.Context(), far, h.Ref, "report", 0, full{})
+	require.Equal(t, failure.SystemDisk, failure.ModeOf(err))
+	require.ErrorIs(t, err, errFull)
+	h.Epoch++
+	_, err = memory.Upload(t.Context(), far, h, memory.Artifact{Name: "report"}, section(content))
+	require.Equal(t, failure.Fenced, failure.ModeOf(err))
+}
+
+// Two send the same content at once: one finds what the other stored, and goes on there.
+func TestServer_CarriesOneContentForMany(t *testing.T) {
+	far, _ := serve(t)
+	h := holder(t, far)
+	content := random(t, 8*memory.ArtifactChunk)
+	var all sync.WaitGroup
+	for range 2 {
+		all.Go(func() {
+			_, err := memory.Upload(t.Context(), far, h, memory.Artifact{Name: "report"}, section(content))
+			if !failure.Is(err, failure.BaseMismatch) { // a few times only
+				require.NoError(t, err)
+			}
+		})
+	}
+	all.Wait()
+	var got bytes.Buffer
+	_, err := memory.Download(t.Context(), far, h.Ref, "report", 0, &got)
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(content, got.Bytes()))
+}
+
+// full takes nothing.
+type full struct{}
+
+var errFull = errors.New("full")
+
+func (full) Write([]byte) (int, error) { return 0, errFull }
 
 // An upload that broke off goes on where it stopped, through another connection.
 func TestServer_GoesOnWithAnUpload(t *testing.T) {

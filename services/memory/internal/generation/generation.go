@@ -9,6 +9,9 @@ package generation
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -27,14 +30,44 @@ const lookTime = 5 * time.Second
 
 // Data is the store that is guarded. Each call may take as long as its context.
 type Data interface {
-	// Identity changes when other data, or another process, serve the store.
-	Identity(ctx context.Context) (string, error)
-	// Beat adds to the counter and returns it.
-	Beat(ctx context.Context, by int64) (int64, error)
+	// Identity changes when other data, or another process, serve a share of the store.
+	Identity(ctx context.Context) (Identity, error)
+	// Beat adds to the counter of a share and returns it.
+	Beat(ctx context.Context, share string, by int64) (int64, error)
 	// Remember keeps the mark beside the data, for when the registry is away.
 	Remember(ctx context.Context, m Mark) error
 	// Recall returns it; the zero Mark when there is none.
 	Recall(ctx context.Context) (Mark, error)
+}
+
+// Identity names the processes that serve the shares of a store, by the names of the shares.
+// That of a store which is in one piece is empty.
+type Identity map[string]string
+
+// String is the same for the same identities only.
+func (id Identity) String() string {
+	var parts []string
+	for _, share := range slices.Sorted(maps.Keys(id)) {
+		if share == "" {
+			parts = append(parts, id[share])
+		} else {
+			parts = append(parts, share+"="+id[share])
+		}
+	}
+	return strings.Join(parts, ",")
+}
+
+// identified is the identity that String wrote.
+func identified(written string) Identity {
+	id := Identity{}
+	for part := range strings.SplitSeq(written, ",") {
+		if share, process, named := strings.Cut(part, "="); named {
+			id[share] = process
+		} else if part != "" {
+			id[""] = part
+		}
+	}
+	return id
 }
 
 // Mark is the generation of the data of an identity.
@@ -58,11 +91,15 @@ type Guard struct {
 	rollbacks metric.Int64Counter
 	look      chan struct{} // something was met
 
-	mu       sync.Mutex
-	met      string // the identity that was seen last; empty: none yet
-	settled  Mark   // what has a generation
-	known    bool   // whether settled is anything
-	deserted bool   // whether the registry was away at the last look
+	mu        sync.Mutex
+	settled   Mark            // what has a generation
+	serving   map[string]bool // the processes of settled
+	known     bool            // whether settled is what there is
+	strangers int64           // how often a process was met that is none of them
+	sure      int64           // how often before it was looked who serves
+
+	deserted bool // whether the registry was away at the last look
+	blind    bool // whether the store did not say who it is at the last look
 }
 
 // New returns a guard that knows nothing yet: its store begins no turns until Run has
@@ -84,16 +121,22 @@ func New(cfg Config) (*Guard, error) {
 func (g *Guard) Generation() (int64, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !g.known || g.met != g.settled.Identity {
+	if !g.known || g.sure != g.strangers {
 		return 0, failure.New(failure.SystemNetwork, "memory.Generation",
 			"the store was started or replaced, and what its data are is not settled yet; no turn was begun, try again")
 	}
 	return g.settled.Generation, nil
 }
 
-// Met tells the guard the identity at the other end of a new connection.
-func (g *Guard) Met(identity string) {
-	if g.saw(identity) {
+// Met tells the guard which process is at the other end of a new connection.
+func (g *Guard) Met(process string) {
+	g.mu.Lock()
+	stranger := !g.known || !g.serving[process]
+	if stranger {
+		g.strangers++
+	}
+	g.mu.Unlock()
+	if !stranger {
 		return
 	}
 	select {
@@ -102,12 +145,22 @@ func (g *Guard) Met(identity string) {
 	}
 }
 
-// saw notes the identity and reports whether that has its generation.
-func (g *Guard) saw(identity string) bool {
+// met is how many strangers there were.
+func (g *Guard) met() int64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.met = identity
-	return g.known && g.settled.Identity == identity
+	return g.strangers
+}
+
+// saw notes the identity, which was asked for after so many strangers, and reports whether
+// that has its generation.
+func (g *Guard) saw(identity string, strangers int64) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.known = g.known && g.settled.Identity == identity; g.known {
+		g.sure = strangers
+	}
+	return g.known
 }
 
 // Run looks after the data until ctx ends, and then returns nil. It calls ready, which may be
@@ -129,8 +182,12 @@ func (g *Guard) Run(ctx context.Context, data Data, ready func()) error {
 	}
 }
 
-func (g *Guard) settle(m Mark) {
+func (g *Guard) settle(m Mark, strangers int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.settled, g.known = m, true
+	g.settled, g.known, g.sure = m, true, strangers
+	g.serving = map[string]bool{}
+	for _, process := range identified(m.Identity) {
+		g.serving[process] = true
+	}
 }

@@ -2,6 +2,7 @@ package generation_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -39,7 +40,7 @@ type guarded struct {
 	metrics *metric.ManualReader
 }
 
-func guard(t *testing.T, addr string, records registry.StoreRecords) *guarded {
+func guard(t *testing.T, url string, records registry.StoreRecords) *guarded {
 	t.Helper()
 	core, logs := observer.New(zap.InfoLevel)
 	g := &guarded{logs: logs, metrics: metric.NewManualReader()}
@@ -49,7 +50,7 @@ func guard(t *testing.T, addr string, records registry.StoreRecords) *guarded {
 		Log: zap.New(core), Metrics: metric.NewMeterProvider(metric.WithReader(g.metrics)),
 	})
 	require.NoError(t, err)
-	g.Store, err = redisstore.New(redisstore.Config{URL: "redis://" + addr, Generation: g.guard.Generation, Met: g.guard.Met})
+	g.Store, err = redisstore.New(redisstore.Config{URL: url, Generation: g.guard.Generation, Met: g.guard.Met})
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
@@ -139,7 +140,7 @@ func TestGuard_KnowsNothingBeforeItHasLooked(t *testing.T) {
 // before may still be committed.
 func TestGuard_RestartLiftsEpochs(t *testing.T) {
 	server := redistest.New(t)
-	g := guard(t, server.Addr, inmem.NewStores())
+	g := guard(t, "redis://"+server.Addr, inmem.NewStores())
 	open := g.begin(t, "s1")
 	require.EqualValues(t, 1, open.Epoch)
 	for want := range int64(2) {
@@ -156,7 +157,7 @@ func TestGuard_RestartLiftsEpochs(t *testing.T) {
 // the one of before is nobody, or somebody else.
 func TestGuard_HolderAsksAgainInTheNextGeneration(t *testing.T) {
 	server := redistest.New(t)
-	g := guard(t, server.Addr, inmem.NewStores())
+	g := guard(t, "redis://"+server.Addr, inmem.NewStores())
 	require.EqualValues(t, 1, g.begin(t, "s1").Epoch)
 	server.Kill()
 	server.Start()
@@ -171,7 +172,7 @@ func TestGuard_BackupThatIsRestoredRaisesTheAlarm(t *testing.T) {
 			t.Parallel()
 			server := redistest.New(t)
 			records := inmem.NewStores()
-			g := guard(t, server.Addr, records)
+			g := guard(t, "redis://"+server.Addr, records)
 			g.begin(t, "s1")
 			server.Kill()
 			backup := ""
@@ -205,7 +206,7 @@ func TestGuard_BackupThatIsRestoredRaisesTheAlarm(t *testing.T) {
 func TestGuard_ReplicasAgree(t *testing.T) {
 	server := redistest.New(t)
 	records := inmem.NewStores()
-	replicas := []*guarded{guard(t, server.Addr, records), guard(t, server.Addr, records), guard(t, server.Addr, records)}
+	replicas := []*guarded{guard(t, "redis://"+server.Addr, records), guard(t, "redis://"+server.Addr, records), guard(t, "redis://"+server.Addr, records)}
 	for i, g := range replicas {
 		require.EqualValues(t, 1, g.begin(t, []string{"a1", "a2", "a3"}[i]).Epoch)
 	}
@@ -221,7 +222,7 @@ func TestGuard_WithoutEtcd(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	records := etcdregistry.NewStores(etcd.Client(), "")
 	server := redistest.New(t)
-	g := guard(t, server.Addr, records)
+	g := guard(t, "redis://"+server.Addr, records)
 	open := g.begin(t, "s1")
 	etcd.Stop()
 	eventually(t, func(context.Context) error {
@@ -233,7 +234,7 @@ func TestGuard_WithoutEtcd(t *testing.T) {
 
 	// What is known goes on, for a replica that starts now too.
 	require.EqualValues(t, 1, g.begin(t, "s2").Epoch)
-	late := guard(t, server.Addr, records)
+	late := guard(t, "redis://"+server.Addr, records)
 	require.EqualValues(t, 1, late.begin(t, "s3").Epoch)
 
 	// Another process over the data: no turn begins, and what is open goes on.
@@ -251,4 +252,85 @@ func TestGuard_WithoutEtcd(t *testing.T) {
 
 	etcd.Start()
 	require.Equal(t, floor(1), g.begin(t, "s4").Epoch)
+}
+
+// A master of a Cluster that comes back with older data, or none, grants no epoch again, and
+// neither do the others.
+func TestGuard_MasterOfAClusterGoesBackInTime(t *testing.T) {
+	for name, kept := range map[string]bool{"an old backup": true, "no data": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url, masters := redistest.Masters(t)
+			lost := masters[1]
+			empty := ""
+			if !kept { // the node is still one of the Cluster
+				lost.Kill()
+				empty = lost.Backup()
+				lost.Start()
+			}
+			records := inmem.NewStores()
+			g := guard(t, url, records)
+			granted := map[string]int64{}
+			grant := func(names string) {
+				for _, id := range names {
+					granted[string(id)] = g.begin(t, string(id)).Epoch
+				}
+			}
+			grant("abcdefgh")
+			backup := empty
+			if kept {
+				lost.Kill()
+				backup = lost.Backup()
+				lost.Start()
+			}
+			grant("ijklmnop")
+			before, _, err := records.Load(t.Context(), "redis")
+			require.NoError(t, err)
+			eventually(t, func(ctx context.Context) error { // until the record is ahead of the backup by some
+				if r, _, err := records.Load(ctx, "redis"); err != nil || r.Beat > before.Beat+2 {
+					return err
+				}
+				return context.DeadlineExceeded
+			})
+
+			lost.Kill()
+			lost.Restore(backup)
+			lost.Start()
+			for id, epoch := range granted {
+				require.Greater(t, g.begin(t, id).Epoch, epoch, "session %s", id)
+			}
+			eventually(t, func(context.Context) error { // one that has its answer late is counted late
+				if g.rollbacks(t) == 0 {
+					return context.DeadlineExceeded
+				}
+				return nil
+			})
+			require.EqualValues(t, 1, g.rollbacks(t))
+		})
+	}
+}
+
+// Masters that come and go are another generation, and no alarm.
+func TestGuard_NewMasterRaisesNoAlarm(t *testing.T) {
+	records := inmem.NewStores()
+	g := guard(t, redistest.Cluster(t), records)
+	g.begin(t, "s1")
+	had, revision, err := records.Load(t.Context(), "redis")
+	require.NoError(t, err)
+	// Before, there was one master, and it had counted for long.
+	had.Identity, had.Beat = "none=gone", had.Beat+1000
+	eventually(t, func(ctx context.Context) error {
+		if swapped, err := records.Swap(ctx, "redis", had, revision); err != nil || swapped {
+			return err
+		}
+		_, revision, err = records.Load(ctx, "redis")
+		return errors.Join(err, context.DeadlineExceeded)
+	})
+	eventually(t, func(ctx context.Context) error {
+		if r, _, err := records.Load(ctx, "redis"); err != nil || r.Beat > had.Beat && r.Generation == had.Generation+1 {
+			return err
+		}
+		return context.DeadlineExceeded
+	})
+	require.Zero(t, g.rollbacks(t))
 }

@@ -53,7 +53,7 @@ func TestStore_AsItsUser(t *testing.T) {
 	t.Run("suite", func(t *testing.T) { memorytest.Run(t, func(*testing.T) memory.Store { return s }) })
 	_, err = s.Expire(t.Context(), "nobody", time.Hour)
 	require.NoError(t, err)
-	_, err = s.Beat(t.Context(), 1)
+	_, err = s.Beat(t.Context(), "", 1)
 	require.NoError(t, err)
 	require.NoError(t, s.Remember(t.Context(), generation.Mark{Generation: 1, Identity: "a"}))
 	_, err = s.Recall(t.Context())

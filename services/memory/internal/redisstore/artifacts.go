@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/redis/go-redis/v9"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -39,7 +40,7 @@ func (s *Store) PutArtifact(ctx context.Context, h memory.Hold, a memory.Artifac
 	if err != nil {
 		return memory.Artifact{}, unencodable(op, err)
 	}
-	ks := append(keys(h.Ref, h.TurnID, "arts"), blobKeys(h.Ref, a.Content)...)
+	ks := append(keys(h.Ref, h.TurnID, "arts", "staged"), blobKeys(h.Ref, a.Content)...)
 	r, err := s.run(ctx, op, h.Ref, putScript, ks, h.Epoch, a.Name, a.SHA256, a.Size, stored, memory.MaxArtifacts, memory.MaxSessionArtifacts)
 	if err != nil {
 		return memory.Artifact{}, err
@@ -79,20 +80,34 @@ func (s *Store) GetArtifact(ctx context.Context, ref session.Ref, name string, v
 // ListArtifacts implements memory.Artifacts.
 func (s *Store) ListArtifacts(ctx context.Context, ref session.Ref) ([]memory.Artifact, error) {
 	const op = "memory.ListArtifacts"
-	stored, err := s.artifacts(ctx, op, ref)
-	if err != nil || len(stored) > 0 {
-		return stored, err
+	stored, meta, err := s.artifacts(ctx, op, ref)
+	if err != nil {
+		return nil, err
 	}
-	_, err = s.meta(ctx, op, ref)
-	return nil, err
+	return stored, usable(op, ref, meta)
 }
 
-// artifacts are those of a session, by name and version. One that is not there has none.
-func (s *Store) artifacts(ctx context.Context, op string, ref session.Ref) ([]memory.Artifact, error) {
-	stored, err := s.redis.HGetAll(ctx, key(ref, "arts")).Result()
+// artifacts are those of a session, by name and version, and what of its meta says whether
+// anybody may read them.
+func (s *Store) artifacts(ctx context.Context, op string, ref session.Ref) ([]memory.Artifact, map[string]string, error) {
+	var meta *redis.SliceCmd
+	var arts *redis.MapStringStringCmd
+	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		meta, arts = p.HMGet(ctx, key(ref, "meta"), "deleted", "schema"), p.HGetAll(ctx, key(ref, "arts"))
+		return nil
+	})
 	if err != nil {
-		return nil, s.redis.Fault(op, err)
+		return nil, nil, s.redis.Fault(op, err)
 	}
+	all, err := versions(arts.Val())
+	if err != nil {
+		return nil, nil, unreadable(op, err)
+	}
+	return all, map[string]string{"deleted": reply(meta.Val()).text(0), "schema": reply(meta.Val()).text(1)}, nil
+}
+
+// versions reads a hash of artifacts.
+func versions(stored map[string]string) ([]memory.Artifact, error) {
 	var all []memory.Artifact
 	for field, value := range stored {
 		version, ok := strings.CutPrefix(field, "v:")
@@ -101,7 +116,7 @@ func (s *Store) artifacts(ctx context.Context, op string, ref session.Ref) ([]me
 		}
 		a, err := artifact(version[strings.LastIndexByte(version, 0)+1:], value)
 		if err != nil {
-			return nil, unreadable(op, err)
+			return nil, err
 		}
 		all = append(all, a)
 	}
@@ -114,7 +129,7 @@ func (s *Store) artifacts(ctx context.Context, op string, ref session.Ref) ([]me
 // DeleteArtifact implements memory.Artifacts.
 func (s *Store) DeleteArtifact(ctx context.Context, h memory.Hold, name string, version int) error {
 	const op = "memory.DeleteArtifact"
-	stored, err := s.artifacts(ctx, op, h.Ref)
+	stored, _, err := s.artifacts(ctx, op, h.Ref)
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 //go:embed scripts/begin.lua
 var beginSource string
 
-var beginScript = script(turnSource, beginSource)
+var beginScript = script(turnSource, readSource, beginSource)
 
 // maxEvictions bounds how often BeginTurn comes again because the open turn changed
 // between two round trips. Each time another caller got on.
@@ -35,12 +35,13 @@ func (s *Store) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, er
 		return memory.Begun{}, unencodable(op, err)
 	}
 	ks, evicted, eviction := keys(b.Ref, b.TurnID, "turns", "out"), "", []byte{}
+	var left partial
 	for range maxEvictions {
 		r, err := s.run(ctx, op, b.Ref, beginScript, ks,
 			b.TurnID, b.TraceID, b.Fingerprint, b.User, said, conversation.Size(b.Message),
 			b.Lease.Milliseconds(), b.Window, generation<<generationBits,
 			s.cfg.MaxMessages, s.cfg.MaxBytes, retention.Milliseconds(),
-			b.KnownOnly, b.LostEpoch, evicted, eviction)
+			b.KnownOnly, b.LostEpoch, evicted, eviction, readBytes, left.step, left.said, left.size)
 		if err != nil {
 			return memory.Begun{}, err
 		}
@@ -55,7 +56,10 @@ func (s *Store) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, er
 		if eviction, err = leaseRanOut(op, evicted); err != nil {
 			return memory.Begun{}, unencodable(op, err)
 		}
-		ks = keys(b.Ref, b.TurnID, "turns", "out", "turn:"+evicted)
+		if left, err = s.saidSoFar(ctx, op, b.Ref, evicted); err != nil {
+			return memory.Begun{}, err
+		}
+		ks = keys(b.Ref, b.TurnID, "turns", "out", "turn:"+evicted, journalOf(evicted, left.step))
 	}
 	return memory.Begun{}, busy(op, b.Ref, evicted, "")
 }

@@ -25,7 +25,7 @@ func (s *Store) ClearSession(ctx context.Context, ref session.Ref) error {
 		if err != nil {
 			return err
 		}
-		stored, err := s.artifacts(ctx, op, ref)
+		stored, _, err := s.artifacts(ctx, op, ref)
 		if err != nil {
 			return err
 		}

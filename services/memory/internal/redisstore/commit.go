@@ -7,20 +7,30 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"maps"
 	"slices"
 	"strconv"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/pkg/wire"
 )
 
 //go:embed scripts/commit.lua
 var commitSource string
 
-var commitScript = script(turnSource, deltaSource, commitSource)
+//go:embed scripts/weigh.lua
+var weighSource string
+
+var (
+	commitScript = script(turnSource, deltaSource, commitSource)
+	weighScript  = script(deltaSource, weighSource)
+)
 
 // CommitStep implements memory.Turns.
 func (s *Store) CommitStep(ctx context.Context, c memory.Commit) (int64, error) {
@@ -58,6 +68,11 @@ func (s *Store) CommitStep(ctx context.Context, c memory.Commit) (int64, error) 
 		s.cfg.MaxMessages, s.cfg.MaxBytes, memory.MaxStateKeys, memory.MaxStateBytes,
 		left, id, needsUser(outer), size,
 	}
+	full, err := s.overfull(ctx, op, c.Ref, outer)
+	if err != nil {
+		return 0, err
+	}
+	args = append(args, full...)
 	args = append(args, len(args)+1+len(changes))
 	args = append(append(args, changes...), bodies...)
 	ks := keys(c.Ref, c.TurnID, journalOf(c.TurnID, c.Result.Step), "state", "out")
@@ -88,12 +103,56 @@ func (s *Store) uncommitted(op string, c memory.Commit, r reply) error {
 	case "session_full":
 		return s.full(op, c.Ref, r)
 	case "state_full":
-		return stateFull(op, memory.ScopeSession, r)
+		return stateFull(op, memory.Scope(r.text(3)), r)
 	case "no_user":
 		return noUser(op, c.Ref)
 	default:
 		return refused(op, h, r)
 	}
+}
+
+// overfull is the scope, its keys and its bytes that changes would make too large, as the
+// script takes it. It is looked for before the commit, in another slot, so that commits which
+// come at the same moment may all be let in; what a commit left never fails.
+func (s *Store) overfull(ctx context.Context, op string, ref session.Ref, outer map[string]json.RawMessage) ([]any, error) {
+	fits := []any{"", "", ""}
+	if len(outer) == 0 {
+		return fits, nil
+	}
+	user := ""
+	if needsUser(outer) {
+		var err error
+		if user, err = s.redis.HGet(ctx, key(ref, "meta"), "user").Result(); err != nil && !errors.Is(err, redis.Nil) {
+			return nil, s.redis.Fault(op, err)
+		}
+	}
+	for scope, delta := range scopes(outer) {
+		if scope == memory.ScopeUser && user == "" {
+			continue // the script refuses it
+		}
+		args := append([]any{memory.MaxStateKeys, memory.MaxStateBytes}, pairs(delta)...)
+		r, err := s.look(ctx, op, ref, weighScript, scopeKeys(ref, user, scope, "state")[:1], args...)
+		if err != nil {
+			return nil, err
+		}
+		if r.status() != "ok" {
+			return []any{string(scope), r.text(1), r.text(2)}, nil
+		}
+	}
+	return fits, nil
+}
+
+// scopes parts changes by scope.
+func scopes(delta map[string]json.RawMessage) map[memory.Scope]map[string]json.RawMessage {
+	parts := map[memory.Scope]map[string]json.RawMessage{}
+	for key, value := range delta {
+		scope := memory.ScopeOf(key)
+		if parts[scope] == nil {
+			parts[scope] = map[string]json.RawMessage{}
+		}
+		parts[scope][key] = value
+	}
+	return parts
 }
 
 // apart parts what a commit changes itself from what follows it.

@@ -5,8 +5,6 @@ import (
 	"context"
 	_ "embed"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -48,7 +46,7 @@ func (s *Store) CompactSession(ctx context.Context, c memory.Compact) (conversat
 			}
 		}
 		r, err := s.run(ctx, op, c.Ref, compactScript, []string{key(c.Ref, "meta"), key(c.Ref, "log")},
-			meta["seq"], cmp.Or(meta["summarized"], "0"), done.Last, done.Messages, bytes, done.Summary)
+			meta["seq"], cmp.Or(meta["summarized"], "0"), meta["count"], meta["bytes"], done.Last, done.Messages, bytes, done.Summary)
 		if err != nil {
 			return conversation.Compaction{}, err
 		}
@@ -69,20 +67,19 @@ func (s *Store) whole(ctx context.Context, op string, ref session.Ref, meta map[
 	if meta["summary"] != "" {
 		messages = append(messages, summary(number(meta["summarized"]), meta["summary"]))
 	}
-	err := s.scan(ctx, op, ref, true, func(entry redis.XMessage) error {
-		m, err := message(entry)
+	err := s.scan(ctx, op, ref, true, func(m conversation.Message) bool {
 		messages = append(messages, m)
-		return err
+		return true
 	})
 	return messages, err
 }
 
-// scanned is how many messages one round trip of a scan reads: at the limit of a session's
-// bytes an entry has 6 KiB.
-const scanned = 500
+// scanned is how many messages one round trip of a scan reads: at most 25 MiB.
+const scanned = 100
 
-// scan hands on every entry of the log of a session, forward or the latest first.
-func (s *Store) scan(ctx context.Context, op string, ref session.Ref, forward bool, each func(redis.XMessage) error) error {
+// scan hands on the messages in the log of a session, forward or the latest first, as long
+// as each wants more.
+func (s *Store) scan(ctx context.Context, op string, ref session.Ref, forward bool, each func(conversation.Message) bool) error {
 	read, from := s.redis.XRevRangeN, "+"
 	to := "-"
 	if forward {
@@ -94,8 +91,12 @@ func (s *Store) scan(ctx context.Context, op string, ref session.Ref, forward bo
 			return s.redis.Fault(op, err)
 		}
 		for _, entry := range entries {
-			if err := each(entry); err != nil {
+			m, err := message(entry)
+			if err != nil {
 				return unreadable(op, err)
+			}
+			if !each(m) {
+				return nil
 			}
 		}
 		if len(entries) < scanned {

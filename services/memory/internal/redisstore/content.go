@@ -11,6 +11,7 @@ import (
 	"hash"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -48,8 +49,8 @@ func (s *Store) stage(ctx context.Context, op string, h memory.Hold, c memory.Co
 	if c.Size == 0 && c.SHA256 != emptyDigest {
 		return 0, "", wrongDigest(op, c)
 	}
-	r, err := s.run(ctx, op, h.Ref, stageScript, keys(h.Ref, h.TurnID, blob(c)),
-		h.Epoch, c.Size, memory.MaxSessionArtifacts, stagedKept.Milliseconds())
+	r, err := s.run(ctx, op, h.Ref, stageScript, keys(h.Ref, h.TurnID, blob(c), "staged"),
+		h.Epoch, c.Size, memory.MaxSessionArtifacts, stagedKept.Milliseconds(), memory.MaxArtifacts, nameOf(c))
 	if err != nil {
 		return 0, "", err
 	}
@@ -90,11 +91,11 @@ func (s *Store) AppendArtifact(ctx context.Context, h memory.Hold, c memory.Cont
 		return unreadable(op, err)
 	}
 	wrong := end == c.Size && hex.EncodeToString(digest.Sum(nil)) != c.SHA256
-	ks := keys(h.Ref, h.TurnID, blob(c), pieceOf(c, offset))
+	ks := keys(h.Ref, h.TurnID, "staged", blob(c), pieceOf(c, offset))
 	if wrong {
-		ks, piece = append(keys(h.Ref, h.TurnID), blobKeys(h.Ref, c)...), nil
+		ks, piece = append(keys(h.Ref, h.TurnID, "staged"), blobKeys(h.Ref, c)...), nil
 	}
-	r, err := s.run(ctx, op, h.Ref, pieceScript, ks, h.Epoch, offset, end, state, piece, wrong)
+	r, err := s.run(ctx, op, h.Ref, pieceScript, ks, h.Epoch, offset, end, state, piece, wrong, nameOf(c))
 	if err != nil {
 		return err
 	}
@@ -133,8 +134,16 @@ func (s *Store) ReadArtifact(ctx context.Context, ref session.Ref, c memory.Cont
 	return []byte(piece.Val()), nil
 }
 
+// nameOf is the name of a content among those that are staged, and contentNamed its inverse.
+func nameOf(c memory.Content) string { return c.SHA256 + "-" + strconv.FormatInt(c.Size, 10) }
+
+func contentNamed(name string) memory.Content {
+	sha, size, _ := strings.Cut(name, "-")
+	return memory.Content{SHA256: sha, Size: number(size)}
+}
+
 // blob is the key of a content in its session, and pieceOf that of its piece at the offset.
-func blob(c memory.Content) string { return "blob:" + c.SHA256 + "-" + strconv.FormatInt(c.Size, 10) }
+func blob(c memory.Content) string { return "blob:" + nameOf(c) }
 
 func pieceOf(c memory.Content, offset int64) string {
 	return blob(c) + ":" + strconv.FormatInt(offset/memory.ArtifactChunk, 10)

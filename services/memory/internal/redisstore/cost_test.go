@@ -71,8 +71,8 @@ func counted(t testing.TB) (*Store, *counter) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	for _, script := range []*redis.Script{
-		beginScript, commitScript, failScript, renewScript, releaseScript, journalScript, replayScript, historyScript,
-		stateScript, attendScript, scopeScript, settleScript, updateScript, compactScript, clearScript, deleteScript,
+		beginScript, commitScript, failScript, renewScript, releaseScript, journalScript, replayScript, historyScript, weighScript,
+		stateScript, attendScript, leaveScript, scopeScript, settleScript, updateScript, compactScript, clearScript, deleteScript,
 		stageScript, pieceScript, putScript, removeScript,
 	} {
 		require.NoError(t, script.Load(t.Context(), s.redis).Err())
@@ -145,14 +145,19 @@ func TestStore_CostOfOperations(t *testing.T) {
 	costs("begin again", 2, 0, begin("t1"))
 	costs("renew", 1, 1, func() error { return s.RenewTurn(t.Context(), hold(), memory.MinLease) })
 	costs("release", 1, 1, func() error { return s.ReleaseTurn(t.Context(), hold()) })
-	costs("begin that evicts", 3, 1, begin("t2"))
+	costs("begin that evicts", 5, 1, begin("t2"))
 	costs("record", 1, 1, record)
 	costs("record again", 1, 0, record)
 	costs("load journal", 1, 0, func() error { return only(s.LoadJournal(t.Context(), hold(), 1, 0)) })
 	one := commit(1, session.OutcomeOpen, map[string]json.RawMessage{"key": json.RawMessage("1")})
 	costs("commit", 1, 1, one)
 	costs("commit again", 1, 0, one)
-	costs("commit of app: state", 5, 4, commit(2, session.OutcomeOpen, map[string]json.RawMessage{"app:key": json.RawMessage("1")}))
+	costs("commit of app: state", 6, 4, commit(2, session.OutcomeOpen, map[string]json.RawMessage{"app:key": json.RawMessage("1")}))
+	costs("update of app: state in the name of a turn", 4, 4, func() error {
+		return only(s.UpdateState(t.Context(), memory.StateUpdate{
+			Ref: hold().Ref, TurnID: hold().TurnID, Epoch: hold().Epoch, RequestID: "r1", Delta: map[string]json.RawMessage{"app:key": json.RawMessage("2")},
+		}))
+	})
 	costs("stage", 1, 1, func() error { return only(s.StageArtifact(t.Context(), hold(), content)) })
 	costs("append", 2, 1, func() error { return s.AppendArtifact(t.Context(), hold(), content, 0, bytes) })
 	costs("put", 1, 1, func() error {
@@ -179,5 +184,5 @@ func TestStore_CostOfOperations(t *testing.T) {
 	})
 	costs("compact", 3, 1, func() error { return only(s.CompactSession(t.Context(), memory.Compact{Ref: ref, Keep: 1})) })
 	costs("clear", 4, 1, func() error { return s.ClearSession(t.Context(), ref) })
-	costs("delete", 8, 4, func() error { return s.DeleteSession(t.Context(), ref) })
+	costs("delete", 11, 5, func() error { return s.DeleteSession(t.Context(), ref) })
 }

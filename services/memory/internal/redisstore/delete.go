@@ -25,67 +25,121 @@ func (s *Store) DeleteSession(ctx context.Context, ref session.Ref) error {
 }
 
 // remove deletes a session; with an age only one in which nothing has happened for so long,
-// and in which no turn is open. It returns whether the session was deleted.
+// and in which no turn is open under a lease. It returns whether the session was deleted.
 func (s *Store) remove(ctx context.Context, ref session.Ref, age time.Duration) (bool, error) {
 	const op = "memory.DeleteSession"
-	r, err := s.run(ctx, op, ref, deleteScript, []string{key(ref, "meta"), key(ref, "log"), key(ref, "state"), key(ref, "reqs")},
-		memory.Retention.Milliseconds(), age.Milliseconds())
+	r, err := s.run(ctx, op, ref, deleteScript, []string{key(ref, "meta"), key(ref, "log"), key(ref, "state"), key(ref, "reqs")}, age.Milliseconds())
 	if err != nil {
 		return false, err
 	}
 	switch r.status() {
-	case "ok": // also when it was deleted: what a call before left is removed now
-	case "active":
+	case "ok": // also when a call before ended on its way
+		return true, s.finish(ctx, op, ref, r.text(1))
+	case "gone", "active":
 		return false, nil
 	default:
 		return false, refusedFor(op, ref, r)
 	}
-	// Nobody writes to the session any more, so that what is read now is all there is.
-	if err := s.settle(ctx, ref); err != nil {
-		return false, err
-	}
-	if err := s.unindex(ctx, op, ref, r.text(1)); err != nil {
-		return false, err
-	}
-	return true, s.sweep(ctx, op, ref)
 }
 
-// swept is how many keys one command removes.
-const swept = 500
+// unfinished reports whether a meta is the mark of a session that still has something to
+// remove.
+func unfinished(meta map[string]string) bool {
+	_, left := meta["user"]
+	return meta["deleted"] != "" && left
+}
 
-// sweep removes what a deleted session still has beside its mark. The lists of its keys go
-// last, so that it can be done again. Content that was staged only goes within a day, by
-// itself.
-func (s *Store) sweep(ctx context.Context, op string, ref session.Ref) error {
-	turns, err := s.redis.SMembers(ctx, key(ref, "turns")).Result()
-	if err != nil {
-		return s.redis.Fault(op, err)
-	}
-	stored, err := s.artifacts(ctx, op, ref)
-	if err != nil {
+// gone reports whether nothing but a mark is left of a session with such a meta, or not even
+// that.
+func gone(meta map[string]string) bool { return meta["schema"] == "" && !unfinished(meta) }
+
+// finish removes what a deleted session still has beside its mark. Nobody writes to it any
+// more, so that what is read is all there is. It can be done again wherever it ended: the
+// mark lives, and the tenant's index leads to it, until all else is gone.
+func (s *Store) finish(ctx context.Context, op string, ref session.Ref, user string) error {
+	if err := s.settle(ctx, ref); err != nil {
 		return err
 	}
-	keys := contentsOf(ref, stored)
-	journals, err := s.journals(ctx, op, ref, turns)
-	if err != nil {
+	if err := s.forgetTurns(ctx, op, ref); err != nil {
 		return err
 	}
-	keys = append(keys, journals...)
-	for _, id := range turns {
-		keys = append(keys, key(ref, "turn:"+id))
+	if err := s.forgetArtifacts(ctx, op, ref); err != nil {
+		return err
 	}
-	_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for some := range slices.Chunk(keys, swept) {
-			p.Unlink(ctx, some...)
+	if user != "" {
+		if err := s.redis.ZRem(ctx, indexKey(ref.Tenant, user), ref.Session).Err(); err != nil {
+			return s.redis.Fault(op, err)
 		}
+	}
+	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		p.PExpire(ctx, key(ref, "meta"), memory.Retention)
+		p.HDel(ctx, key(ref, "meta"), "user")
 		return nil
 	})
 	if err != nil {
 		return s.redis.Fault(op, err)
 	}
+	if err := s.redis.ZRem(ctx, indexKey(ref.Tenant, ""), ref.Session).Err(); err != nil {
+		return s.redis.Fault(op, err)
+	}
+	return nil
+}
+
+// swept is how many turns or keys one command is about.
+const swept = 500
+
+// forgetTurns removes the turns of a session and their journals, some at a time.
+func (s *Store) forgetTurns(ctx context.Context, op string, ref session.Ref) error {
+	list := key(ref, "turns")
+	for {
+		some, err := s.redis.ZRevRangeByScore(ctx, list, &redis.ZRangeBy{Min: "-inf", Max: "+inf", Count: swept}).Result()
+		if err != nil {
+			return s.redis.Fault(op, err)
+		}
+		if len(some) == 0 {
+			return nil
+		}
+		keys, err := s.journals(ctx, op, ref, some)
+		if err != nil {
+			return err
+		}
+		gone := make([]any, len(some))
+		for i, id := range some {
+			keys, gone[i] = append(keys, key(ref, "turn:"+id)), id
+		}
+		_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+			p.Unlink(ctx, keys...)
+			p.ZRem(ctx, list, gone...)
+			return nil
+		})
+		if err != nil {
+			return s.redis.Fault(op, err)
+		}
+		if len(some) < swept {
+			return nil
+		}
+	}
+}
+
+// forgetArtifacts removes the artifacts of a session, also what is staged, and last what
+// lists them.
+func (s *Store) forgetArtifacts(ctx context.Context, op string, ref session.Ref) error {
+	stored, _, err := s.artifacts(ctx, op, ref)
+	if err != nil {
+		return err
+	}
+	staged, err := s.redis.ZRevRangeByScore(ctx, key(ref, "staged"), &redis.ZRangeBy{Min: "-inf", Max: "+inf"}).Result()
+	if err != nil {
+		return s.redis.Fault(op, err)
+	}
+	for _, name := range staged {
+		stored = append(stored, memory.Artifact{Content: contentNamed(name)})
+	}
 	_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		p.Unlink(ctx, key(ref, "turns"), key(ref, "arts"), key(ref, "out"))
-		p.HDel(ctx, key(ref, "meta"), "user")
+		for some := range slices.Chunk(contentsOf(ref, stored), swept) {
+			p.Unlink(ctx, some...)
+		}
+		p.Unlink(ctx, key(ref, "arts"), key(ref, "staged"))
 		return nil
 	})
 	if err != nil {

@@ -11,8 +11,9 @@ import (
 const expired = 500
 
 // Expire deletes the sessions of a tenant in which nothing has happened for so long, at
-// least a millisecond, and in which no turn is open. It returns how many it deleted, also
-// with an error. It reads the part of the index that is old enough, by the clock of Redis.
+// least a millisecond, and in which no turn is open under a lease; it also ends deletions
+// that were cut off. It returns how many it deleted, also with an error. It reads the part of
+// the index that is old enough, by the clock of Redis.
 func (s *Store) Expire(ctx context.Context, tenant string, age time.Duration) (int, error) {
 	const op = "memory.Expire"
 	now, err := s.redis.Time(ctx).Result()
@@ -31,11 +32,13 @@ func (s *Store) Expire(ctx context.Context, tenant string, age time.Duration) (i
 			return count, err
 		}
 		for i, meta := range metas {
-			if meta["schema"] == "" {
+			open := meta["open"] != "" && number(meta["deadline"]) > now.UnixMilli()
+			switch {
+			case gone(meta):
 				err = s.unlist(ctx, op, index, entries[i])
-			} else if meta["open"] == "" && number(meta["active"]) <= before {
-				var gone bool
-				if gone, err = s.remove(ctx, session.Ref{Tenant: tenant, Session: entries[i].session}, age); gone {
+			case unfinished(meta), !open && number(meta["active"]) <= before:
+				var removed bool
+				if removed, err = s.remove(ctx, session.Ref{Tenant: tenant, Session: entries[i].session}, age); removed {
 					count++
 				}
 			}

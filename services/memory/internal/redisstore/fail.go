@@ -22,20 +22,13 @@ func (s *Store) FailTurn(ctx context.Context, f memory.Fail) (session.Turn, erro
 	if err != nil {
 		return session.Turn{}, unencodable(op, err)
 	}
-	step, partial, err := s.saidSoFar(ctx, op, f.Ref, f.TurnID)
+	left, err := s.saidSoFar(ctx, op, f.Ref, f.TurnID)
 	if err != nil {
 		return session.Turn{}, err
 	}
-	said, err := body(partial)
-	if err != nil {
-		return session.Turn{}, unreadable(op, err)
-	}
-	if partial.Text == "" {
-		said = []byte{}
-	}
-	r, err := s.run(ctx, op, f.Ref, failScript, keys(f.Ref, f.TurnID, journalOf(f.TurnID, step)),
+	r, err := s.run(ctx, op, f.Ref, failScript, keys(f.Ref, f.TurnID, journalOf(f.TurnID, left.step)),
 		f.Epoch, string(f.Outcome), why, string(f.Outcome.After()), retention.Milliseconds(),
-		s.cfg.MaxMessages, s.cfg.MaxBytes, step, said, conversation.Size(partial))
+		s.cfg.MaxMessages, s.cfg.MaxBytes, left.step, left.said, left.size)
 	if err != nil {
 		return session.Turn{}, err
 	}
@@ -49,28 +42,37 @@ func (s *Store) FailTurn(ctx context.Context, f memory.Fail) (session.Turn, erro
 	return t, nil
 }
 
-// saidSoFar is the running step of a turn, and what it has said in its journal: without a
-// text when that is nothing, or the turn is not open.
-func (s *Store) saidSoFar(ctx context.Context, op string, ref session.Ref, turnID string) (int, conversation.Message, error) {
-	var nothing conversation.Message
+// partial is what the running step of a turn has said.
+type partial struct {
+	step int
+	said []byte // the body of a message; empty: nothing
+	size int    // of it, as conversation.Size counts
+}
+
+// saidSoFar reads the journal of the running step of a turn. One that is not open says
+// nothing.
+func (s *Store) saidSoFar(ctx context.Context, op string, ref session.Ref, turnID string) (partial, error) {
 	turn, err := s.redis.HMGet(ctx, key(ref, "turn:"+turnID), "outcome", "steps").Result()
 	if err != nil {
-		return 0, nothing, s.redis.Fault(op, err)
+		return partial{}, s.redis.Fault(op, err)
 	}
-	step := int(number(reply(turn).text(1))) + 1
+	left := partial{step: int(number(reply(turn).text(1))) + 1, said: []byte{}}
 	if outcome, known := turn[0].(string); !known || outcome != "" {
-		return step, nothing, nil
+		return left, nil
 	}
-	stored, err := s.redis.HGetAll(ctx, key(ref, journalOf(turnID, step))).Result()
+	stored, err := s.redis.HGetAll(ctx, key(ref, journalOf(turnID, left.step))).Result()
 	if err != nil {
-		return 0, nothing, s.redis.Fault(op, err)
+		return partial{}, s.redis.Fault(op, err)
 	}
 	entries, err := entriesOf(stored)
 	if err != nil {
-		return 0, nothing, unreadable(op, err)
+		return partial{}, unreadable(op, err)
 	}
-	if said, ok := memory.PartialOf(entries); ok {
-		return step, said, nil
+	if m, ok := memory.PartialOf(entries); ok {
+		left.size = conversation.Size(m)
+		if left.said, err = body(m); err != nil {
+			return partial{}, unreadable(op, err)
+		}
 	}
-	return step, nothing, nil
+	return left, nil
 }

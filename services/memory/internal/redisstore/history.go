@@ -10,15 +10,22 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
+//go:embed scripts/read.lua
+var readSource string
+
 //go:embed scripts/history.lua
 var historySource string
 
-var historyScript = script(historySource)
+var historyScript = script(readSource, historySource)
+
+// readBytes is how much a script reads of a log: the text that a call returns, and beside it
+// what the messages are stored with.
+const readBytes = memory.MaxWindowBytes + memory.MaxWindow*256
 
 // LoadHistory implements memory.Sessions.
 func (s *Store) LoadHistory(ctx context.Context, ref session.Ref, after int64, limit int) ([]conversation.Message, error) {
 	const op = "memory.LoadHistory"
-	r, err := s.look(ctx, op, ref, historyScript, []string{key(ref, "meta"), key(ref, "log")}, after, limit)
+	r, err := s.look(ctx, op, ref, historyScript, []string{key(ref, "meta"), key(ref, "log")}, after, limit, readBytes)
 	if err != nil {
 		return nil, err
 	}

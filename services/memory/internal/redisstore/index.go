@@ -49,21 +49,6 @@ func (s *Store) index(ctx context.Context, op string, ref session.Ref, user stri
 	return nil
 }
 
-// unindex is the inverse of index.
-func (s *Store) unindex(ctx context.Context, op string, ref session.Ref, user string) error {
-	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		p.ZRem(ctx, indexKey(ref.Tenant, ""), ref.Session)
-		if user != "" {
-			p.ZRem(ctx, indexKey(ref.Tenant, user), ref.Session)
-		}
-		return nil
-	})
-	if err != nil {
-		return s.redis.Fault(op, err)
-	}
-	return nil
-}
-
 // unlist drops an entry whose session is gone, as long as it is the one that was read.
 func (s *Store) unlist(ctx context.Context, op, index string, e position) error {
 	_, err := s.run(ctx, op, session.Ref{}, unlistScript, []string{index}, e.session, strconv.FormatInt(e.created, 10))

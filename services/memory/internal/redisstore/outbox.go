@@ -5,6 +5,7 @@ import (
 	"context"
 	_ "embed"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -27,8 +28,17 @@ var settleScript = script(deltaSource, settleSource)
 // more: longer than a call lasts that read it as still to be done.
 const settledKept = 24 * time.Hour
 
-// settle makes the changes of app: and user: state that commits of a session left, each
-// once, in the order of the commits, and removes them. A scope is in another slot than the
+// pending is a change that waits in its session, under an id of its own: that of a commit is
+// its request id, that of a call begins with asked, which no id of a turn does.
+type pending struct {
+	id string
+	memory.StateUpdate
+}
+
+const asked = "call:"
+
+// settle makes the changes of app: and user: state that commits and calls of turns left in a
+// session, each once, in their order, and removes them. A scope is in another slot than the
 // session, so a change is made under its id, which the scope keeps until the session has
 // forgotten it.
 func (s *Store) settle(ctx context.Context, ref session.Ref) error {
@@ -42,52 +52,88 @@ func (s *Store) settle(ctx context.Context, ref session.Ref) error {
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return s.redis.Fault(op, err)
 	}
-	left := make([]memory.StateUpdate, 0, len(waiting.Val()))
-	for _, stored := range waiting.Val() {
+	all := make([]pending, 0, len(waiting.Val()))
+	for id, stored := range waiting.Val() {
 		var p troupev1.UpdateStateRequest
 		if err := proto.Unmarshal([]byte(stored), &p); err != nil {
 			return unreadable(op, err)
 		}
-		left = append(left, wire.StateUpdateFromProto(ref.Tenant, &p))
+		all = append(all, pending{id, wire.StateUpdateFromProto(ref.Tenant, &p)})
 	}
-	slices.SortFunc(left, byCommit)
-	for _, u := range left {
-		if err := s.apply(ctx, op, whose.Val(), u); err != nil {
+	slices.SortFunc(all, inOrder)
+	for _, l := range all {
+		if l.call() {
+			_, err = s.answer(ctx, op, whose.Val(), l) // a refusal is for who called
+		} else {
+			err = s.apply(ctx, op, whose.Val(), l.StateUpdate)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// byCommit is the order of commits: an epoch has one turn, and a request id of the outbox
-// ends with the number of the step.
-func byCommit(a, b memory.StateUpdate) int {
-	step := func(u memory.StateUpdate) int64 {
-		return number(u.RequestID[strings.LastIndexByte(u.RequestID, '/')+1:])
+// call reports whether the change is that of a call, and not of a commit.
+func (l pending) call() bool { return strings.HasPrefix(l.id, asked) }
+
+// inOrder is the order in which changes were left: one of a call when there were none, and
+// those of commits by epoch, which has one turn, and by the number of the step with which
+// their request id ends.
+func inOrder(a, b pending) int {
+	place := func(l pending) (epoch, step int64) {
+		if l.call() {
+			return 0, 0
+		}
+		return l.Epoch, number(l.RequestID[strings.LastIndexByte(l.RequestID, '/')+1:])
 	}
-	return cmp.Or(cmp.Compare(a.Epoch, b.Epoch), cmp.Compare(step(a), step(b)))
+	epochA, stepA := place(a)
+	epochB, stepB := place(b)
+	return cmp.Or(cmp.Compare(epochA, epochB), cmp.Compare(stepA, stepB))
 }
 
-// apply makes a change that waits in the session, and lets it be forgotten: first by the
-// session, and then by the scopes.
+// apply makes the change of a commit, and lets it be forgotten.
 func (s *Store) apply(ctx context.Context, op, user string, u memory.StateUpdate) error {
-	ref, known := u.Ref, u.Ref.Session+"/"+u.RequestID
 	parts := map[memory.Scope][]any{}
 	for name, value := range u.Delta {
 		scope := memory.ScopeOf(name)
 		parts[scope] = append(parts[scope], name, string(value))
 	}
 	for scope, changes := range parts {
-		args := append([]any{known, settledKept.Milliseconds()}, changes...)
-		if _, err := s.run(ctx, op, ref, settleScript, scopeKeys(ref, user, scope, "settled"), args...); err != nil {
+		args := append([]any{pending{u.RequestID, u}.settled(), settledKept.Milliseconds()}, changes...)
+		if _, err := s.run(ctx, op, u.Ref, settleScript, scopeKeys(u.Ref, user, scope, "settled"), args...); err != nil {
 			return err
 		}
 	}
-	if err := s.redis.HDel(ctx, key(ref, "out"), u.RequestID).Err(); err != nil {
+	return s.forget(ctx, op, user, pending{u.RequestID, u}, slices.Collect(maps.Keys(parts)))
+}
+
+// answer makes the change of a call, or refuses it, and lets it be forgotten.
+func (s *Store) answer(ctx context.Context, op, user string, l pending) (reply, error) {
+	scope, err := memory.OneScope(op, l.Delta)
+	if err != nil {
+		return nil, err
+	}
+	ks := append(scopeKeys(l.Ref, user, scope, "reqs"), scopeKeys(l.Ref, user, scope, "settled")[1])
+	args := append([]any{requestID(l.StateUpdate), ifRevision(l.StateUpdate), l.settled()}, changes(l.StateUpdate)...)
+	r, err := s.run(ctx, op, l.Ref, scopeScript, ks, args...)
+	if err != nil {
+		return nil, err
+	}
+	return r, s.forget(ctx, op, user, l, []memory.Scope{scope})
+}
+
+// settled is what the scopes know the change by once it is decided on.
+func (l pending) settled() string { return l.Ref.Session + "/" + l.id }
+
+// forget removes a change that was decided on: first from the session, and then from what
+// the scopes know.
+func (s *Store) forget(ctx context.Context, op, user string, l pending, scopes []memory.Scope) error {
+	if err := s.redis.HDel(ctx, key(l.Ref, "out"), l.id).Err(); err != nil {
 		return s.redis.Fault(op, err)
 	}
-	for scope := range parts {
-		if _, err := s.run(ctx, op, ref, settleScript, scopeKeys(ref, user, scope, "settled"), known, settledKept.Milliseconds()); err != nil {
+	for _, scope := range scopes {
+		if _, err := s.run(ctx, op, l.Ref, settleScript, scopeKeys(l.Ref, user, scope, "settled"), l.settled(), settledKept.Milliseconds()); err != nil {
 			return err
 		}
 	}

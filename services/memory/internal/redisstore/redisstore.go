@@ -6,14 +6,15 @@
 //	m:{T/S}:meta         hash: schema, user, state, epoch, turns, seq, count and bytes of the
 //	                     messages it holds (conversation.Size), summarized and summary, rev, md:<label>,
 //	                     created, active, last_trace; open, open_trace and deadline of the
-//	                     open turn; art_bytes, arts. Of a deleted session: epoch, deleted
+//	                     open turn; art_bytes, arts. Of a deleted session: epoch, deleted,
+//	                     and user as long as something of it is left to remove
 //	m:{T/S}:log          stream, ids <sequence>-0: b a troupe.v1.Message, n the number of
 //	                     its turn, t its time
 //	m:{T/S}:turn:<turn>  hash: trace, fingerprint, number, outcome, epoch, attempt, first,
 //	                     seq, steps, failure; first is the user's message; holder, the trace
 //	                     that began it or took it over last; sha<n> and result<n> of each
 //	                     committed step. Expires 7 days after the turn was closed
-//	m:{T/S}:turns        set of the ids of its turns
+//	m:{T/S}:turns        zset of the ids of its turns by the time they began, for two retentions
 //	m:{T/S}:jrnl:<turn>:<step>  hash of a running step: <number>:i and <number>:d, each a
 //	                     troupe.v1.JournalEntry, and bytes. Expires a day after the last entry
 //	m:{T/S}:out          hash of changes of app: and user: state that a commit made and that
@@ -24,12 +25,14 @@
 //	                     troupe.v1.Artifact; n:<name> the last version that there was
 //	m:{T/S}:blob:<sha>-<size>  hash of a content: stored, hash (of the bytes so far), refs,
 //	                     until; and its bytes in m:{T/S}:blob:<sha>-<size>:<n>, 512 KiB each
+//	m:{T/S}:staged       zset of <sha>-<size> of contents that no artifact has, by the time
+//	                     until which they are kept
 //
 // Elsewhere are the scopes that sessions share, m:{T/u/U} and m:{T} with :state and :reqs,
 // and :settled, the changes that commits left for them; and where sessions are found,
 // m:idx:{T} and m:{T/u/U}:sessions, zsets of session ids by the time they were made. m:store,
 // a hash, is about all of it: beat counts up while somebody looks after the data, and
-// generation was given to those of identity.
+// generation was given to those of identity. In a Cluster each master has one, m:store:{<n>}.
 //
 // Times are milliseconds of Redis's own clock; an empty outcome is that of an open turn.
 //
@@ -39,11 +42,11 @@
 //	                 round trips  durable writes
 //	BeginTurn        1            1   (0 when the turn is known and not taken over)
 //	 …the first      2            2   (it enters the session in the indexes)
-//	 …that evicts    3            1
+//	 …that evicts    5            1
 //	RenewTurn        1            1
 //	ReleaseTurn      1            1
 //	CommitStep       1            1   (0 when it is a repeat)
-//	 …for a scope    +4           +3  (app: or user: state)
+//	 …for a scope    +5           +3  (app: state; user: 1 trip more)
 //	FailTurn         3            1   (2 and 0 when the turn is closed)
 //	Record           1            1   (0 when all entries are stored)
 //	LoadJournal      1            0
@@ -51,12 +54,12 @@
 //	GetSession       1            0
 //	ListSessions     2            0
 //	UpdateSession    1            1
-//	CompactSession   3            1   (+1 trip for each 500 messages behind the first)
+//	CompactSession   3            1   (+1 trip for each 100 messages behind the first)
 //	ClearSession     4            1
-//	DeleteSession    8            4
-//	SearchMemory     1 + 1 for each 500 messages of a session
+//	DeleteSession    11           6   (+3 trips for each 500 turns behind the first)
+//	SearchMemory     1 + 1 for each 100 messages of a session
 //	GetState         2            0   (1 without a user)
-//	UpdateState      1            1   (2 and 1 of app: and user:)
+//	UpdateState      1            1   (2 and 1 of app: and user:; 4 and 4 in a turn's name)
 //	StageArtifact    1            1
 //	AppendArtifact   2            1   (for each piece)
 //	PutArtifact      1            1
@@ -104,8 +107,9 @@ type Config struct {
 	// back in time cannot mint an epoch twice. It is asked before each turn; its error
 	// refuses the turn. Nil is always 0.
 	Generation func() (int64, error)
-	// Met, if set, is told which data a new connection reaches, before it is used.
-	Met func(identity string)
+	// Met, if set, is told which process of Redis a new connection reaches, before it is
+	// used; empty when that does not say.
+	Met func(process string)
 }
 
 // Store is the MEMORY tier over one Redis. It takes the bounds of package memory for

@@ -5,15 +5,12 @@ import (
 	"context"
 	"slices"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// SearchMemory implements memory.Sessions. It reads every message of the sessions, and has
-// one part of a log in memory at a time.
+// SearchMemory implements memory.Sessions. It has one part of a log in memory at a time.
 func (s *Store) SearchMemory(ctx context.Context, q memory.Search) ([]memory.Hit, error) {
 	const op = "memory.SearchMemory"
 	entries, err := s.entries(ctx, op, indexKey(q.Tenant, q.User), latest, memory.MaxSearched)
@@ -22,19 +19,25 @@ func (s *Store) SearchMemory(ctx context.Context, q memory.Search) ([]memory.Hit
 	}
 	query := memory.NewQuery(q.Query)
 	var hits []memory.Hit
+	left := memory.MaxSearchedBytes
 	for _, e := range entries {
-		err := s.scan(ctx, op, session.Ref{Tenant: q.Tenant, Session: e.session}, false, func(entry redis.XMessage) error {
-			m, err := message(entry)
+		err := s.scan(ctx, op, session.Ref{Tenant: q.Tenant, Session: e.session}, false, func(m conversation.Message) bool {
+			if left -= conversation.Size(m); left < 0 {
+				return false
+			}
 			if score := query.Score(m.Text); score > 0 {
 				hits = append(hits, memory.Hit{Session: e.session, Message: m, Score: score})
 			}
 			if len(hits) > 2*q.Limit {
 				hits = best(hits, q.Limit)
 			}
-			return err
+			return true
 		})
 		if err != nil {
 			return nil, err
+		}
+		if left <= 0 {
+			break
 		}
 	}
 	hits = best(hits, q.Limit)

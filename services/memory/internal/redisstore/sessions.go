@@ -151,7 +151,8 @@ func (s *Store) ListSessions(ctx context.Context, l memory.List) ([]session.Sess
 	}
 }
 
-// listed reads the sessions of some entries, and drops entries that have none.
+// listed reads the sessions of some entries, drops entries that have none, and ends
+// deletions that were cut off.
 func (s *Store) listed(ctx context.Context, op, tenant, index string, entries []position) ([]session.Session, error) {
 	metas, err := s.metas(ctx, op, tenant, entries)
 	if err != nil {
@@ -160,12 +161,16 @@ func (s *Store) listed(ctx context.Context, op, tenant, index string, entries []
 	var found []session.Session
 	for i, e := range entries {
 		meta := metas[i]
-		if usable(op, session.Ref{}, meta) == nil {
+		switch {
+		case gone(meta):
+			err = s.unlist(ctx, op, index, e)
+		case unfinished(meta):
+			err = s.finish(ctx, op, session.Ref{Tenant: tenant, Session: e.session}, meta["user"])
+		case usable(op, session.Ref{}, meta) == nil:
 			found = append(found, known(e.session, meta))
-		} else if meta["schema"] == "" {
-			if err := s.unlist(ctx, op, index, e); err != nil {
-				return nil, err
-			}
+		}
+		if err != nil {
+			return nil, err
 		}
 	}
 	return found, nil

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"crypto/rand"
 	_ "embed"
 	"encoding/json"
 	"strconv"
@@ -9,8 +10,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/pkg/wire"
 )
 
 //go:embed scripts/request.lua
@@ -22,12 +25,16 @@ var stateSource string
 //go:embed scripts/attend.lua
 var attendSource string
 
+//go:embed scripts/leave.lua
+var leaveSource string
+
 //go:embed scripts/scope.lua
 var scopeSource string
 
 var (
 	stateScript  = script(turnSource, deltaSource, requestSource, stateSource)
 	attendScript = script(turnSource, deltaSource, requestSource, attendSource)
+	leaveScript  = script(turnSource, deltaSource, requestSource, leaveSource)
 	scopeScript  = script(turnSource, deltaSource, requestSource, scopeSource)
 )
 
@@ -101,20 +108,19 @@ func (s *Store) UpdateState(ctx context.Context, u memory.StateUpdate) (int64, e
 	if err != nil {
 		return 0, err
 	}
-	revision, epoch := "", ""
-	if u.IfRevision != nil {
-		revision = strconv.FormatInt(*u.IfRevision, 10)
-	}
-	if u.TurnID != "" {
-		epoch = strconv.FormatInt(u.Epoch, 10)
-	}
-	delta := append([]any{memory.MaxStateKeys, memory.MaxStateBytes, memory.MaxRequests}, pairs(u.Delta)...)
-	id := u.Ref.Session + "/" + u.RequestID // scopes are shared, and ids of requests are not
 	var r reply
-	if scope == memory.ScopeSession {
-		r, err = s.run(ctx, op, u.Ref, stateScript, keys(u.Ref, u.TurnID, "state", "reqs"), append([]any{id, revision, epoch}, delta...)...)
-	} else {
-		r, err = s.share(ctx, op, u, scope, epoch, append([]any{id, revision}, delta...))
+	switch {
+	case scope == memory.ScopeSession:
+		epoch := ""
+		if u.TurnID != "" {
+			epoch = strconv.FormatInt(u.Epoch, 10)
+		}
+		args := append([]any{requestID(u), ifRevision(u), epoch}, changes(u)...)
+		r, err = s.run(ctx, op, u.Ref, stateScript, keys(u.Ref, u.TurnID, "state", "reqs"), args...)
+	case u.TurnID != "":
+		r, err = s.shareInTurn(ctx, op, u, scope)
+	default:
+		r, err = s.share(ctx, op, u, scope)
 	}
 	if err != nil {
 		return 0, err
@@ -123,27 +129,75 @@ func (s *Store) UpdateState(ctx context.Context, u memory.StateUpdate) (int64, e
 	case "ok":
 		return number(r.text(1)), nil
 	case "revision_mismatch":
-		return 0, otherRevision(op, "the state of the "+string(scope), revision, r.text(1))
+		return 0, otherRevision(op, "the state of the "+string(scope), ifRevision(u), r.text(1))
 	case "no_session":
 		return 0, noSession(op, u.Ref)
+	case "no_user":
+		return 0, noUser(op, u.Ref)
 	case "state_full":
 		return 0, stateFull(op, scope, r)
+	case "pending", "decided":
+		return 0, failure.New(failure.SystemNetwork, op, "the change met others of its session, and may have been made; repeat the call")
 	default:
 		return 0, refused(op, memory.Hold{Ref: u.Ref, TurnID: u.TurnID, Epoch: u.Epoch}, r)
 	}
 }
 
-// share changes state that several sessions share. It is in another slot than the session,
-// which is asked first: a writer that is fenced right then is still let through, as one who
-// had come a moment earlier.
-func (s *Store) share(ctx context.Context, op string, u memory.StateUpdate, scope memory.Scope, epoch string, args []any) (reply, error) {
-	r, err := s.look(ctx, op, u.Ref, attendScript, keys(u.Ref, u.TurnID), epoch)
+// share changes state that several sessions share, in nobody's name. It is in another slot
+// than the session, which is asked first.
+func (s *Store) share(ctx context.Context, op string, u memory.StateUpdate, scope memory.Scope) (reply, error) {
+	r, err := s.look(ctx, op, u.Ref, attendScript, []string{key(u.Ref, "meta")})
 	if err != nil || r.status() != "ok" {
 		return r, err
 	}
 	user := r.text(1)
 	if scope == memory.ScopeUser && user == "" {
-		return nil, noUser(op, u.Ref)
+		return reply{"no_user"}, nil
 	}
+	args := append([]any{requestID(u), ifRevision(u), ""}, changes(u)...)
 	return s.run(ctx, op, u.Ref, scopeScript, scopeKeys(u.Ref, user, scope, "reqs"), args...)
+}
+
+// maxPending bounds how often a change comes again because others of its session are still
+// to be made. Each time another caller got on.
+const maxPending = 5
+
+// shareInTurn is share in the name of a turn. The change is left in the session, which knows
+// who holds the turn, and made from there as one that a commit left: so nobody who is fenced
+// can make one.
+func (s *Store) shareInTurn(ctx context.Context, op string, u memory.StateUpdate, scope memory.Scope) (r reply, err error) {
+	stored, err := encoding.Marshal(wire.StateUpdateToProto(u))
+	if err != nil {
+		return nil, unencodable(op, err)
+	}
+	l := pending{id: asked + rand.Text(), StateUpdate: u}
+	for range maxPending {
+		r, err = s.run(ctx, op, u.Ref, leaveScript, keys(u.Ref, u.TurnID, "out"), u.Epoch, l.id, stored, scope == memory.ScopeUser)
+		if err != nil || r.status() != "ok" && r.status() != "pending" {
+			return r, err
+		}
+		if r.status() == "ok" {
+			return s.answer(ctx, op, r.text(1), l)
+		}
+		if err := s.settle(ctx, u.Ref); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// requestID is what a scope knows a call by: scopes are shared, and ids of requests are not.
+func requestID(u memory.StateUpdate) string { return u.Ref.Session + "/" + u.RequestID }
+
+// ifRevision is the revision that the scope must have; empty: any.
+func ifRevision(u memory.StateUpdate) string {
+	if u.IfRevision == nil {
+		return ""
+	}
+	return strconv.FormatInt(*u.IfRevision, 10)
+}
+
+// changes are the arguments of scripts/request.lua.
+func changes(u memory.StateUpdate) []any {
+	return append([]any{memory.MaxStateKeys, memory.MaxStateBytes, memory.MaxRequests}, pairs(u.Delta)...)
 }

@@ -62,7 +62,7 @@ func TestStore_DeleteLeavesNothingButTheMark(t *testing.T) {
 		"at once": func(ref session.Ref) error { return s.DeleteSession(t.Context(), ref) },
 		"in two attempts": func(ref session.Ref) error { // the first ended when the mark was made
 			ks := []string{key(ref, "meta"), key(ref, "log"), key(ref, "state"), key(ref, "reqs")}
-			if _, err := s.run(t.Context(), "test", ref, deleteScript, ks, retention.Milliseconds(), 0); err != nil {
+			if _, err := s.run(t.Context(), "test", ref, deleteScript, ks, 0); err != nil {
 				return err
 			}
 			return s.DeleteSession(t.Context(), ref)

@@ -1,7 +1,5 @@
--- Says whose a session is to those who may write in its name. KEYS: meta, log, the turn in
--- whose name.
-local epoch = ARGV[1] -- may be empty
-
-local refusal = unknown(epoch)
+-- Says whose a session is to those who change state that it shares, in nobody's name.
+-- KEYS: meta.
+local refusal = unknown('')
 if refusal then return refusal end
 return {'ok', redis.call('HGET', KEYS[1], 'user')}

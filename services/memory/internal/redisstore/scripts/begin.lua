@@ -1,11 +1,13 @@
 -- Opens a turn, or takes it over.
 -- KEYS: meta, log, turn, turns, out; and evicted: the turn ARGV[15], to be failed when its
--- lease has run out.
+-- lease has run out, and jrnl of the step that ran.
 local id, trace, fingerprint, user, body, size = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
-local lease, window, least = tonumber(ARGV[7]), ARGV[8], tonumber(ARGV[9]) -- least epoch of the generation
-local max_messages, max_bytes, retention = tonumber(ARGV[10]), tonumber(ARGV[11]), ARGV[12]
+local lease, window, least = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]) -- least epoch of the generation
+local max_messages, max_bytes, retention = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
 local known_only, lost = ARGV[13] == '1', ARGV[14]
 local evicted, eviction = ARGV[15], ARGV[16]
+local window_bytes = tonumber(ARGV[17])
+local step, said, said_size = ARGV[18], ARGV[19], tonumber(ARGV[20]) -- what the evicted turn had said so far
 
 local bar = barred()
 if bar then return bar end
@@ -19,7 +21,7 @@ local pending, created = redis.call('EXISTS', KEYS[5]), meta[11] or decimal(now)
 -- The history is that with which the turn began, also when it is taken over.
 local function begun()
   local first = redis.call('HGET', KEYS[3], 'first')
-  local entries = redis.call('XREVRANGE', KEYS[2], first .. '-0', '-', 'COUNT', window)
+  local entries = read('XREVRANGE', KEYS[2], first .. '-0', '-', window, window_bytes)
   local summary = redis.call('HMGET', KEYS[1], 'summarized', 'summary')
   return {'begun', redis.call('HGETALL', KEYS[3]), pending, created, entries, summary[1] or '0', summary[2] or ''}
 end
@@ -59,13 +61,23 @@ if known then
   redis.call('HSET', KEYS[1], 'epoch', epoch, 'deadline', deadline, 'active', decimal(now))
 else
   local number = decimal(tonumber(meta[5] or 0) + 1)
+  if open ~= '' then
+    local left = redis.call('HMGET', KEYS[6], 'number', 'sha' .. step)
+    -- A step that was committed meanwhile has said it in full.
+    if said ~= '' and not left[2] and count + 2 <= max_messages and bytes + said_size + size <= max_bytes then
+      seq, count, bytes = seq + 1, count + 1, bytes + said_size
+      append(seq, said, left[1], now)
+    end
+    redis.call('HSET', KEYS[6], 'outcome', 'failed', 'failure', eviction, 'seq', decimal(seq))
+    redis.call('PEXPIRE', KEYS[6], decimal(retention))
+    redis.call('DEL', KEYS[7])
+    redis.call('ZADD', KEYS[4], decimal(now), evicted)
+  end
   seq = seq + 1
   append(seq, body, number, now)
-  if open ~= '' then
-    redis.call('HSET', KEYS[6], 'outcome', 'failed', 'failure', eviction)
-    redis.call('PEXPIRE', KEYS[6], retention)
-  end
-  redis.call('SADD', KEYS[4], id)
+  -- A turn that began two retentions ago was closed and forgotten long since.
+  redis.call('ZREMRANGEBYSCORE', KEYS[4], '-inf', decimal(now - 2 * retention))
+  redis.call('ZADD', KEYS[4], decimal(now), id)
   redis.call('HSET', KEYS[3], 'trace', trace, 'holder', trace, 'fingerprint', fingerprint, 'number', number, 'outcome', '',
     'epoch', epoch, 'attempt', '1', 'first', decimal(seq), 'seq', decimal(seq), 'steps', '0')
   redis.call('HSETNX', KEYS[1], 'created', decimal(now))

@@ -6,8 +6,10 @@ local max_messages, max_bytes, max_keys, max_state = tonumber(ARGV[9]), tonumber
 -- Changes of state for other scopes, and what they are known by.
 local outer, outer_id, needs_user = ARGV[13], ARGV[14], ARGV[15] == '1'
 local size = tonumber(ARGV[16]) -- of the messages
-local changes = 18 -- of the session's state; ARGV[17] is where they end
-local last_change = tonumber(ARGV[17])
+-- A scope that would hold too much: its name, keys and bytes; empty: there is none.
+local full, full_keys, full_bytes = ARGV[17], ARGV[18], ARGV[19]
+local changes = 21 -- of the session's state; ARGV[20] is where they end
+local last_change = tonumber(ARGV[20])
 local first = last_change + 1 -- the bodies of the messages go from here to the end
 
 local refusal, turn = held(epoch, 'number', 'steps', 'epoch', 'sha' .. step)
@@ -22,11 +24,12 @@ if added > 0 and (count + added > max_messages or bytes + size > max_bytes) then
   return {'session_full', meta[2], meta[3]}
 end
 if needs_user and meta[4] == '' then return {'no_user'} end
-local state_bytes, state_keys
+local state_bytes, state_keys, fits
 if last_change > changes then
-  state_bytes, state_keys = weighed(KEYS[5], changes, last_change)
-  if state_bytes > max_state or state_keys > max_keys then return {'state_full', decimal(state_keys), decimal(state_bytes)} end
+  state_bytes, state_keys, fits = weighed(KEYS[5], changes, last_change, max_state, max_keys)
+  if not fits then return {'state_full', decimal(state_keys), decimal(state_bytes), 'session'} end
 end
+if full ~= '' then return {'state_full', full_keys, full_bytes, full} end
 
 local now = now_ms()
 for i = first, #ARGV do

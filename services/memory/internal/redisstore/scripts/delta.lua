@@ -1,16 +1,18 @@
 -- Changes of the state of one scope. ARGV holds keys and values in turn from first to last;
 -- an empty value removes its key.
 
--- What the scope would hold after them.
-local function weighed(scope, first, last)
+-- What the scope would hold after them, and whether it may, if there are limits. Changes
+-- that make smaller what is too large already are let in.
+local function weighed(scope, first, last, max_bytes, max_keys)
   local had = redis.call('HMGET', scope, 'bytes', 'keys')
   local bytes, count = tonumber(had[1] or 0), tonumber(had[2] or 0)
+  if max_bytes then max_bytes, max_keys = math.max(max_bytes, bytes), math.max(max_keys, count) end
   for i = first, last, 2 do
     local old = redis.call('HSTRLEN', scope, 'v:' .. ARGV[i])
     if old > 0 then bytes, count = bytes - #ARGV[i] - old, count - 1 end
     if ARGV[i + 1] ~= '' then bytes, count = bytes + #ARGV[i] + #ARGV[i + 1], count + 1 end
   end
-  return bytes, count
+  return bytes, count, not max_bytes or bytes <= max_bytes and count <= max_keys
 end
 
 -- Makes them and returns the revision of the scope.

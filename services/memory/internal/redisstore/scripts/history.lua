@@ -1,5 +1,5 @@
 -- Returns messages above a sequence, and the summary when it is one of them. KEYS: meta, log.
-local after, limit = tonumber(ARGV[1]), tonumber(ARGV[2])
+local after, limit, max_bytes = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 
 local bar = barred()
 if bar then return bar end
@@ -11,8 +11,5 @@ if after < summarized then
 else
   summarized = 0
 end
-local entries = {}
-if limit > 0 then
-  entries = redis.call('XRANGE', KEYS[2], decimal(after + 1) .. '-0', '+', 'COUNT', decimal(limit))
-end
+local entries = read('XRANGE', KEYS[2], decimal(after + 1) .. '-0', '+', limit, max_bytes)
 return {'ok', entries, decimal(summarized), summary}

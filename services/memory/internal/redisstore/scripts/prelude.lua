@@ -1,4 +1,5 @@
--- In front of every script. KEYS[1] is always the meta of the session.
+-- In front of every script. KEYS[1] is the meta of the session, but for scripts about what
+-- sessions share, which must not call barred.
 -- Every check comes before the first write, because a script is not rolled back.
 
 -- Leases run by the clock of the server alone.

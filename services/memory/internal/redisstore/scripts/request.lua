@@ -12,15 +12,17 @@ local function unknown(epoch)
 end
 
 -- Changes a scope, once for each id. ARGV holds from first on: how many keys and bytes the
--- scope may hold, how many requests it knows, and then the delta.
-local function request(scope, reqs, id, if_revision, first)
+-- scope may hold, how many requests it knows, and then the delta. One that was decided on
+-- before is not made any more.
+local function request(scope, reqs, id, if_revision, first, decided)
   local max_keys, max_bytes, known = tonumber(ARGV[first]), tonumber(ARGV[first + 1]), tonumber(ARGV[first + 2])
   local answered = redis.call('ZSCORE', reqs, id)
   if answered then return {'ok', answered} end
   local revision = redis.call('HGET', scope, 'rev') or '0'
   if if_revision ~= '' and if_revision ~= revision then return {'revision_mismatch', revision} end
-  local bytes, count = weighed(scope, first + 3, #ARGV)
-  if count > max_keys or bytes > max_bytes then return {'state_full', decimal(count), decimal(bytes)} end
+  local bytes, count, fits = weighed(scope, first + 3, #ARGV, max_bytes, max_keys)
+  if not fits then return {'state_full', decimal(count), decimal(bytes)} end
+  if decided then return {'decided'} end
 
   revision = decimal(change(scope, first + 3, #ARGV, bytes, count))
   redis.call('ZADD', reqs, revision, id)

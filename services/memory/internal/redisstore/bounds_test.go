@@ -1,0 +1,169 @@
+package redisstore
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/test/redistest"
+)
+
+// long is a session of a user with so many messages of the most that one may have.
+func long(t *testing.T, s *Store, id, text string, messages int) memory.Begin {
+	t.Helper()
+	b := ask(id, "t1")
+	b.User, b.Window = "alice", memory.MaxWindow
+	begun, err := s.BeginTurn(t.Context(), b)
+	require.NoError(t, err)
+	for step, left := 1, messages-1; left > 0; step++ {
+		c := answer(b, begun.Turn)
+		c.Outcome, c.Result.Step, c.Messages = session.OutcomeOpen, step, nil
+		for range min(left, 20) {
+			c.Messages = append(c.Messages, conversation.Assistant("echo", strings.Repeat(text, conversation.MaxMessageBytes/len(text))))
+		}
+		left -= len(c.Messages)
+		begun.Turn.Sequence, err = s.CommitStep(t.Context(), c)
+		require.NoError(t, err)
+	}
+	_, err = s.FailTurn(t.Context(), memory.Fail{
+		Ref: b.Ref, TurnID: b.TurnID, Epoch: begun.Turn.Epoch, Outcome: session.OutcomeFailed, Failure: failure.New(failure.NoWorker, "test", "nobody"),
+	})
+	require.NoError(t, err)
+	return b
+}
+
+// sent is how many bytes Redis has sent to its clients.
+func sent(t *testing.T, s *Store) int64 {
+	t.Helper()
+	info, err := s.redis.InfoMap(t.Context(), "stats").Result()
+	require.NoError(t, err)
+	bytes, err := strconv.ParseInt(info["Stats"]["total_net_output_bytes"], 10, 64)
+	require.NoError(t, err)
+	return bytes
+}
+
+// However long a session is, a call reads little more of it than it answers.
+func TestStore_ReadsWhatItAnswers(t *testing.T) {
+	s, err := New(Config{URL: "redis://" + redistest.New(t, "--appendonly", "no").Addr})
+	require.NoError(t, err)
+	defer s.Close()
+	const messages, spare = 100, 1 << 20
+	b := long(t, s, "long", "lake ", messages)
+
+	before := sent(t, s)
+	b.TurnID = "t2"
+	begun, err := s.BeginTurn(t.Context(), b)
+	require.NoError(t, err)
+	require.Len(t, begun.History, memory.MaxWindowBytes/conversation.MaxMessageBytes+1, "with the short one of the turn")
+	require.Less(t, sent(t, s)-before, int64(memory.MaxWindowBytes+spare))
+
+	before = sent(t, s)
+	read := 0
+	for after := int64(0); ; {
+		page, err := s.LoadHistory(t.Context(), b.Ref, after, memory.MaxWindow)
+		require.NoError(t, err)
+		if len(page) == 0 {
+			break
+		}
+		read, after = read+len(page), page[len(page)-1].Sequence
+	}
+	require.Equal(t, messages+1, read)
+	require.Less(t, sent(t, s)-before, int64(3*messages*conversation.MaxMessageBytes/2))
+
+	// A search reads the session that was made last, and stops in the one before.
+	long(t, s, "longer", "sea ", memory.MaxSearchedBytes/conversation.MaxMessageBytes)
+	before = sent(t, s)
+	hits, err := s.SearchMemory(t.Context(), memory.Search{Tenant: "default", User: "alice", Query: "lake hello", Limit: memory.MaxHits})
+	require.NoError(t, err)
+	require.Less(t, sent(t, s)-before, int64(2*memory.MaxSearchedBytes))
+	require.Len(t, hits, 2, "the first message of the one and the last of the other")
+	for _, h := range hits {
+		require.Equal(t, "hello", h.Message.Text)
+	}
+}
+
+// A session whose worker is gone for good does not live for ever.
+func TestStore_ExpireRemovesAbandonedTurns(t *testing.T) {
+	s := openStore(t, "redis://"+redistest.Start(t))
+	refs := map[string]session.Ref{}
+	for _, id := range []string{"abandoned", "held"} {
+		b := ask(id, "t1")
+		_, err := s.BeginTurn(t.Context(), b)
+		require.NoError(t, err)
+		refs[id] = b.Ref
+		require.NoError(t, s.redis.ZAdd(t.Context(), indexKey("default", ""), zAt(id, 1)).Err())
+		require.NoError(t, s.redis.HSet(t.Context(), key(b.Ref, "meta"), "active", "1").Err())
+	}
+	require.NoError(t, s.redis.HSet(t.Context(), key(refs["abandoned"], "meta"), "deadline", "2").Err())
+	count, err := s.Expire(t.Context(), "default", time.Hour)
+	require.NoError(t, err)
+	require.Equal(t, 1, count)
+	_, err = s.GetSession(t.Context(), refs["abandoned"])
+	require.Equal(t, failure.SessionDeleted, failure.ModeOf(err), "%v", err)
+	_, err = s.GetSession(t.Context(), refs["held"])
+	require.NoError(t, err)
+}
+
+func TestStore_EvictionForgetsTheJournal(t *testing.T) {
+	s := openStore(t, "redis://"+redistest.Start(t))
+	b := ask("s1", "t1")
+	begun, err := s.BeginTurn(t.Context(), b)
+	require.NoError(t, err)
+	h := memory.Hold{Ref: b.Ref, TurnID: b.TurnID, Epoch: begun.Turn.Epoch}
+	require.NoError(t, s.Record(t.Context(), h, 1, []execution.Entry{{Number: 1, Phase: execution.Done, Reply: conversation.Assistant("echo", "hm")}}))
+	require.NoError(t, s.ReleaseTurn(t.Context(), h))
+	_, err = s.BeginTurn(t.Context(), ask("s1", "t2"))
+	require.NoError(t, err)
+	require.Zero(t, s.redis.Exists(t.Context(), key(b.Ref, journalOf("t1", 1))).Val())
+}
+
+// What a session knows of its turns does not grow for ever.
+func TestStore_OldTurnsAreForgotten(t *testing.T) {
+	server := miniredis.RunT(t)
+	now := time.UnixMilli(1_700_000_000_000)
+	s := openStore(t, "redis://"+server.Addr())
+	known := func() int {
+		members, err := server.ZMembers(key(ask("s1", "").Ref, "turns"))
+		require.NoError(t, err)
+		return len(members)
+	}
+	for day := range 30 {
+		server.SetTime(now.Add(time.Duration(day) * 24 * time.Hour))
+		b := ask("s1", fmt.Sprint(day))
+		begun, err := s.BeginTurn(t.Context(), b)
+		require.NoError(t, err)
+		_, err = s.FailTurn(t.Context(), memory.Fail{Ref: b.Ref, TurnID: b.TurnID, Epoch: begun.Turn.Epoch, Outcome: session.OutcomeCancelled, Failure: failure.New(failure.NoWorker, "test", "nobody")})
+		require.NoError(t, err)
+		require.LessOrEqual(t, known(), 14)
+	}
+	require.Equal(t, 14, known(), "each as long as it may be asked for, and longer")
+}
+
+// A deletion finds the keys of many turns.
+func TestStore_DeletesManyTurns(t *testing.T) {
+	s := openStore(t, "redis://"+redistest.Start(t))
+	b, _ := lived(t, s, "s1")
+	_, err := s.redis.Pipelined(t.Context(), func(p redis.Pipeliner) error {
+		for i := range 2*swept + 1 {
+			id := fmt.Sprint("old-", i)
+			p.ZAdd(t.Context(), key(b.Ref, "turns"), zAt(id, float64(i/3)))
+			p.HSet(t.Context(), key(b.Ref, "turn:"+id), "steps", "3")
+			p.HSet(t.Context(), key(b.Ref, journalOf(id, 4)), "bytes", "0")
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	require.NoError(t, s.DeleteSession(t.Context(), b.Ref))
+	require.Equal(t, []string{key(b.Ref, "meta")}, keysOf(t, s, b.Ref))
+}

@@ -1,0 +1,140 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/test/redistest"
+)
+
+// between calls before each round trip of a store. Its error is that of the trip, which is
+// not made.
+type between func(cmds ...redis.Cmder) error
+
+func (b between) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (b between) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if err := b(cmd); err != nil {
+			cmd.SetErr(err)
+			return err
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (b between) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if err := b(cmds...); err != nil {
+			return err
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// runs reports whether a trip runs the script.
+func runs(script *redis.Script, cmds []redis.Cmder) bool {
+	for _, cmd := range cmds {
+		if args := cmd.Args(); len(args) > 1 && args[1] == script.Hash() {
+			return true
+		}
+	}
+	return false
+}
+
+var errCut = errors.New("the connection was cut")
+
+// Whenever a deletion ends before it is done, nobody can read what is left, and the next
+// look for sessions to delete or to list removes it.
+func TestStore_DeletionThatIsCutOff(t *testing.T) {
+	addr := redistest.Start(t)
+	s := openStore(t, "redis://"+addr)
+	require.NoError(t, deleteScript.Load(t.Context(), s.redis).Err()) // else it takes two trips
+	resume := map[string]func(tenant string) error{
+		"by Expire": func(tenant string) error {
+			_, err := s.Expire(t.Context(), tenant, time.Millisecond)
+			return err
+		},
+		"by ListSessions": func(tenant string) error {
+			_, _, err := s.ListSessions(t.Context(), memory.List{Tenant: tenant, Limit: 10})
+			return err
+		},
+	}
+	for name, resume := range resume {
+		t.Run(name, func(t *testing.T) {
+			for trips, cut := 1, true; cut; trips++ {
+				b, h := lived(t, s, fmt.Sprintf("%s %d", name, trips))
+				cut = false
+				left := trips
+				broken := openStore(t, "redis://"+addr)
+				require.NoError(t, broken.Ping(t.Context())) // greetings are trips too
+				_, err := broken.redis.Pipelined(t.Context(), func(p redis.Pipeliner) error { return p.Ping(t.Context()).Err() })
+				require.NoError(t, err)
+				broken.redis.AddHook(between(func(...redis.Cmder) error {
+					if left--; left < 0 {
+						cut = true
+						return errCut
+					}
+					return nil
+				}))
+				err = broken.DeleteSession(t.Context(), b.Ref)
+				require.Equal(t, cut, err != nil)
+
+				_, err = s.ListArtifacts(t.Context(), b.Ref)
+				require.Equal(t, failure.SessionDeleted, failure.ModeOf(err), "cut after %d trips: %v", trips, err)
+				require.Equal(t, failure.SessionDeleted, failure.ModeOf(s.RenewTurn(t.Context(), h, memory.MinLease)))
+				eventually(t, func(context.Context) bool { // when it is a millisecond old
+					require.NoError(t, resume(b.Ref.Tenant))
+					mark, err := s.redis.HGetAll(t.Context(), key(b.Ref, "meta")).Result()
+					require.NoError(t, err)
+					return len(mark) == 2 && s.redis.ZScore(t.Context(), indexKey("default", ""), b.Ref.Session).Val() == 0
+				})
+				require.Equal(t, []string{key(b.Ref, "meta")}, keysOf(t, s, b.Ref), "cut after %d trips", trips)
+				require.Positive(t, s.redis.PTTL(t.Context(), key(b.Ref, "meta")).Val())
+				require.Zero(t, s.redis.ZScore(t.Context(), indexKey("default", "alice"), b.Ref.Session).Val())
+			}
+		})
+	}
+}
+
+// What was cleared while it was compacted does not come back.
+func TestStore_CompactionMeetsAClear(t *testing.T) {
+	s := openStore(t, "redis://"+redistest.Start(t))
+	b := ask("s1", "t1")
+	begun, err := s.BeginTurn(t.Context(), b)
+	require.NoError(t, err)
+	c := answer(b, begun.Turn)
+	for range 5 {
+		c.Messages = append(c.Messages, conversation.Assistant("echo", "a secret"))
+	}
+	_, err = s.CommitStep(t.Context(), c)
+	require.NoError(t, err)
+	cleared := false
+	s.redis.AddHook(between(func(cmds ...redis.Cmder) error {
+		if cleared || !runs(compactScript, cmds) {
+			return nil
+		}
+		cleared = true
+		return s.ClearSession(t.Context(), b.Ref)
+	}))
+	_, err = s.CompactSession(t.Context(), memory.Compact{Ref: b.Ref, Keep: 1})
+	require.NoError(t, err)
+	require.True(t, cleared)
+	found, err := s.GetSession(t.Context(), b.Ref)
+	require.NoError(t, err)
+	require.Zero(t, found.Messages)
+	require.Zero(t, found.Bytes)
+	require.Zero(t, found.Summarized)
+	messages, err := s.LoadHistory(t.Context(), b.Ref, 0, 10)
+	require.NoError(t, err)
+	require.Empty(t, messages)
+}

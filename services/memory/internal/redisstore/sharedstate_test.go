@@ -1,0 +1,150 @@
+package redisstore
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/wire"
+	"github.com/troupe-dev/troupe/test/redistest"
+)
+
+// interposed is a hook that does something between the first command of a call and the second.
+type interposed struct {
+	commands int
+	do       func()
+}
+
+func (b *interposed) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (b *interposed) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (b *interposed) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if b.commands++; b.commands == 2 {
+			b.do()
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// named is a change of a key in the name of a turn.
+func named(b memory.Begin, epoch int64, request, name, value string) memory.StateUpdate {
+	return memory.StateUpdate{
+		Ref: b.Ref, RequestID: request, TurnID: b.TurnID, Epoch: epoch, Delta: map[string]json.RawMessage{name: json.RawMessage(value)},
+	}
+}
+
+// warmed has all scripts of a change, so that each is one command.
+func warmed(t *testing.T, url string) *Store {
+	t.Helper()
+	s := openStore(t, url)
+	for _, script := range []*redis.Script{attendScript, leaveScript, scopeScript, settleScript} {
+		require.NoError(t, script.Load(t.Context(), s.redis).Err())
+	}
+	return s
+}
+
+// The writer asked while it held the turn. What its successor then sees and changes stays.
+//
+// Req: LP-27
+func TestStore_FencedWriterChangesNoSharedState(t *testing.T) {
+	url := "redis://" + redistest.Start(t)
+	for _, name := range []string{"app:theme", "user:theme"} {
+		t.Run(name, func(t *testing.T) {
+			old, next := warmed(t, url), openStore(t, url)
+			b := ask("s-"+name[:3], "t1")
+			b.User = "alice"
+			begun, err := old.BeginTurn(t.Context(), b)
+			require.NoError(t, err)
+			var before memory.Snapshot
+			old.redis.AddHook(&interposed{do: func() {
+				lost := b
+				lost.LostEpoch = begun.Turn.Epoch
+				taken, err := next.BeginTurn(t.Context(), lost)
+				require.NoError(t, err)
+				before = seen(t, next, b)
+				_, err = next.UpdateState(t.Context(), named(b, taken.Turn.Epoch, "r2", name, `"of the successor"`))
+				require.NoError(t, err)
+			}})
+			_, err = old.UpdateState(t.Context(), named(b, begun.Turn.Epoch, "r1", name, `"of the one before"`))
+			require.NoError(t, err)
+			require.Equal(t, `"of the one before"`, string(before.Values[name]), "it was made before the turn changed hands")
+			require.Equal(t, `"of the successor"`, string(seen(t, next, b).Values[name]))
+			require.Zero(t, next.redis.Exists(t.Context(), key(b.Ref, "out")).Val())
+		})
+	}
+}
+
+// One that was refused on its way is not made later, and its session is not held up by it.
+func TestStore_RefusedChangeIsNotMadeLater(t *testing.T) {
+	url := "redis://" + redistest.Start(t)
+	s, other := warmed(t, url), openStore(t, url)
+	b := ask("s1", "t1")
+	begun, err := s.BeginTurn(t.Context(), b)
+	require.NoError(t, err)
+	s.redis.AddHook(&interposed{do: func() {
+		require.Empty(t, seen(t, other, b).Values, "somebody comes by, who decides: the revision is another")
+		_, err := other.UpdateState(t.Context(), named(b, begun.Turn.Epoch, "r2", "app:a", "2"))
+		require.NoError(t, err) // and now it is the one that was wanted
+	}})
+	u := named(b, begun.Turn.Epoch, "r1", "app:a", "1")
+	u.IfRevision = new(int64(1))
+	_, err = s.UpdateState(t.Context(), u)
+	require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "error: %v", err)
+	require.Equal(t, "2", string(seen(t, s, b).Values["app:a"]))
+	revision, err := s.UpdateState(t.Context(), u) // the call again
+	require.NoError(t, err)
+	require.EqualValues(t, 2, revision)
+
+	u.RequestID, u.IfRevision = "r3", new(int64(7))
+	_, err = s.UpdateState(t.Context(), u)
+	require.Equal(t, failure.RevisionMismatch, failure.ModeOf(err), "error: %v", err)
+	require.Zero(t, s.redis.Exists(t.Context(), key(b.Ref, "out")).Val(), "what was refused does not wait")
+}
+
+// A change that nobody followed up is made once by whoever comes next, in its order.
+func TestStore_ChangeOfATurnIsMadeByTheNext(t *testing.T) {
+	s := openStore(t, "redis://"+redistest.Start(t))
+	b := ask("s1", "t1")
+	begun, err := s.BeginTurn(t.Context(), b)
+	require.NoError(t, err)
+	u := named(b, begun.Turn.Epoch, "r1", "app:a", "1")
+	leave := func() {
+		stored, err := encoding.Marshal(wire.StateUpdateToProto(u))
+		require.NoError(t, err)
+		r, err := s.run(t.Context(), "test", b.Ref, leaveScript, keys(b.Ref, b.TurnID, "out"), u.Epoch, asked+"x", stored, false)
+		require.NoError(t, err)
+		require.Equal(t, "ok", r.status())
+	}
+	leave()
+	wait(t, s, b, 1, 1, map[string]json.RawMessage{"app:a": json.RawMessage("2")}) // a commit behind it
+	revision, err := s.UpdateState(t.Context(), u)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, revision, "it was made already")
+	require.Equal(t, "2", string(seen(t, s, b).Values["app:a"]))
+
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			for {
+				_, err := s.UpdateState(t.Context(), named(b, begun.Turn.Epoch, fmt.Sprint("many", i), "app:n", "1"))
+				if failure.ModeOf(err) != failure.SystemNetwork {
+					require.NoError(t, err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	require.EqualValues(t, 10, seen(t, s, b).Revisions[memory.ScopeApp])
+}
