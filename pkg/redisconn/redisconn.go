@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -31,7 +32,8 @@ type Config struct {
 	URL      string
 	Security Security
 	// Met, if set, is called on each new connection before it is used, and may speak on it.
-	// Its error ends the connection.
+	// Its error ends the connection. A node of a Cluster, which may have been a replica then,
+	// is met again before it is first asked about data.
 	Met func(ctx context.Context, conn *redis.Conn) error
 	// Replicas is how many must have a write before it is acknowledged, and ReplicaTime how
 	// long they may take; 0: 200 ms. With replicas transactions cannot be used.
@@ -49,8 +51,8 @@ type Conn struct {
 // Addr is where Redis is, without credentials.
 func (c *Conn) Addr() string { return c.addr }
 
-// New returns a client. It never repeats a write by itself: only the caller knows whether it
-// may (guarantees 5.3). What is wrong with the configuration is an error that holds no
+// New returns a client. It never repeats a command by itself: only the caller knows whether
+// it may (guarantees 5.3). What is wrong with the configuration is an error that holds no
 // password.
 func New(cfg Config) (*Conn, error) {
 	redis.SetLogger(&logging.VoidLogger{}) // its lines are not ours in form, and every error comes back to us
@@ -102,8 +104,19 @@ func newCluster(cfg Config) (*Conn, error) {
 	o.ContextTimeoutEnabled = true
 	o.DisableIdentity = true
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	o.NewClient = cfg.node
-	return &Conn{redis.NewClusterClient(o), strings.Join(o.Addrs, ",")}, nil
+	o.NewClient = cfg.clusterNode
+	client := redis.NewClusterClient(o)
+	client.AddHook(once{})
+	return &Conn{client, strings.Join(o.Addrs, ",")}, nil
+}
+
+// clusterNode is node for one of a Cluster.
+func (cfg Config) clusterNode(o *redis.Options) *redis.Client {
+	client := cfg.node(o)
+	if cfg.Met != nil {
+		client.AddHook(promoted{client, cfg.Met, new(atomic.Bool)})
+	}
+	return client
 }
 
 // node is a client of one node.

@@ -1,0 +1,147 @@
+package redisconn
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// once is a hook by which no command is sent twice: a client of a Cluster sends one again
+// whose connection broke, whatever its MaxRetries, and then a write may happen twice. Where
+// Redis redirects a command, it still goes: it has not happened yet.
+type once struct{}
+
+// sentOnce is a command that is not sent again.
+type sentOnce struct{ redis.Cmder }
+
+func (sentOnce) NoRetry() bool { return true }
+
+// DialHook implements redis.Hook.
+func (once) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessHook implements redis.Hook.
+func (once) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error { return next(ctx, sentOnce{cmd}) }
+}
+
+// ProcessPipelineHook implements redis.Hook.
+func (once) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		marked := make([]redis.Cmder, len(cmds))
+		for i, cmd := range cmds {
+			marked[i] = sentOnce{cmd}
+		}
+		return next(ctx, marked)
+	}
+}
+
+// promoted is a hook of a node of a Cluster. A replica is spoken to as well, and may take
+// over from its master without a new connection: so a node is met again before it is first
+// asked about data, and after it sent somebody elsewhere.
+type promoted struct {
+	node *redis.Client
+	met  func(ctx context.Context, conn *redis.Conn) error
+	data *atomic.Bool // it was met since it has some
+}
+
+// DialHook implements redis.Hook.
+func (p promoted) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessHook implements redis.Hook.
+func (p promoted) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if err := p.meet(ctx, cmd); err != nil {
+			return err
+		}
+		err := next(ctx, cmd)
+		p.heed(err)
+		return err
+	}
+}
+
+// ProcessPipelineHook implements redis.Hook.
+func (p promoted) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if err := p.meet(ctx, cmds...); err != nil {
+			return err
+		}
+		err := next(ctx, cmds)
+		for _, cmd := range cmds {
+			p.heed(cmd.Err())
+		}
+		return err
+	}
+}
+
+// dataless are the commands that a replica answers as well as its master.
+var dataless = map[string]bool{"cluster": true, "command": true, "info": true, "config": true, "ping": true, "client": true, "hello": true, "auth": true}
+
+func (p promoted) meet(ctx context.Context, cmds ...redis.Cmder) error {
+	if p.data.Load() {
+		return nil
+	}
+	for _, cmd := range cmds {
+		if dataless[cmd.Name()] {
+			continue
+		}
+		conn := p.node.Conn()
+		err := p.met(ctx, conn)
+		_ = conn.Close() // it goes back to the others
+		if err == nil {
+			p.data.Store(true)
+		}
+		return err
+	}
+	return nil
+}
+
+func (p promoted) heed(err error) {
+	if _, moved := redis.IsMovedError(err); moved || redis.IsReadOnlyError(err) {
+		p.data.Store(false)
+	}
+}
+
+// Share is a key on one of the nodes that take writes, and that node.
+type Share struct {
+	Key  string
+	Node redis.Cmdable
+}
+
+// mostShares bounds the search for keys: each node has some of the first, unless it has next
+// to no slots.
+const mostShares = 1 << 18
+
+// Shares returns a key for each node that takes writes. It is the name, and in a Cluster
+// name:{n} with the least n from 0 on that the node has.
+func (c *Conn) Shares(ctx context.Context, name string) ([]Share, error) {
+	cluster, ok := c.UniversalClient.(*redis.ClusterClient)
+	if !ok {
+		return []Share{{name, c.UniversalClient}}, nil
+	}
+	var masters atomic.Int64
+	if err := cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error { masters.Add(1); return nil }); err != nil {
+		return nil, err
+	}
+	var shares []Share
+	seen := map[*redis.Client]bool{}
+	for n := 0; int64(len(seen)) < masters.Load(); n++ {
+		key := fmt.Sprintf("%s:{%d}", name, n)
+		node, err := cluster.MasterForKey(ctx, key)
+		if err != nil {
+			return nil, err
+		}
+		if n == mostShares {
+			return nil, fmt.Errorf("redis at %s changes its nodes: %d of %d have a key", c.addr, len(seen), masters.Load())
+		}
+		if !seen[node] {
+			seen[node] = true
+			shares = append(shares, Share{key, node})
+		}
+	}
+	if len(shares) == 0 {
+		return nil, fmt.Errorf("redis at %s is a Cluster without a node that takes writes", c.addr)
+	}
+	return shares, nil
+}

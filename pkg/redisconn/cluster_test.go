@@ -1,0 +1,174 @@
+package redisconn
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/test/redistest"
+)
+
+// cutting breaks the connection of a command that holds the word, behind its reply: the
+// command has happened.
+type cutting struct {
+	net.Conn
+	word string
+	due  atomic.Bool
+}
+
+func (c *cutting) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte(c.word)) {
+		c.due.Store(true)
+	}
+	return c.Conn.Write(b)
+}
+
+func (c *cutting) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if c.due.Load() {
+		_ = c.Close()
+		return 0, io.EOF
+	}
+	return n, err
+}
+
+// cut is a hook that makes the connections of a node such.
+type cut struct{ word string }
+
+func (c cut) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := next(ctx, network, addr)
+		return &cutting{Conn: conn, word: c.word}, err
+	}
+}
+
+func (cut) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (cut) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook { return next }
+
+// single is the URL of a node of a Cluster as if it were alone.
+func single(t *testing.T, cluster string) string {
+	t.Helper()
+	u, err := url.Parse(cluster)
+	require.NoError(t, err)
+	return "redis://" + u.Host
+}
+
+func connect(t *testing.T, cfg Config) *Conn {
+	t.Helper()
+	conn, err := New(cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, conn.Close()) })
+	return conn
+}
+
+// A write whose connection breaks is made once, also in a Cluster.
+func TestConn_RepeatsNoWriteInACluster(t *testing.T) {
+	at := redistest.Cluster(t)
+	for name, cfg := range map[string]Config{"alone": {URL: single(t, at)}, "cluster": {URL: at}} {
+		t.Run(name, func(t *testing.T) {
+			conn, sound := connect(t, cfg), connect(t, Config{URL: at})
+			switch c := conn.UniversalClient.(type) {
+			case *redis.ClusterClient:
+				c.OnNewNode(func(node *redis.Client) { node.AddHook(cut{"precious"}) })
+			case *redis.Client:
+				c.AddHook(cut{"precious"})
+			}
+			// The key is one of the node that is alone.
+			shares, err := sound.Shares(t.Context(), "precious-"+name)
+			require.NoError(t, err)
+			for _, share := range shares {
+				if name == "alone" && share.Node.(*redis.Client).Options().Addr != conn.Addr() {
+					continue
+				}
+				incr := redis.NewScript(`return redis.call('INCR', KEYS[1])`)
+				for do, err := range map[string]error{
+					"command":  conn.Incr(t.Context(), share.Key+"command").Err(),
+					"script":   incr.Eval(t.Context(), conn, []string{share.Key + "script"}).Err(),
+					"pipeline": pipelined(t, conn, share.Key+"pipeline"),
+				} {
+					require.Error(t, err)
+					require.Equal(t, failure.SystemNetwork, failure.ModeOf(conn.Fault("test", err)))
+					made, err := sound.Get(t.Context(), share.Key+do).Int()
+					require.NoError(t, err)
+					require.Equal(t, 1, made, do)
+				}
+			}
+		})
+	}
+}
+
+func pipelined(t *testing.T, conn *Conn, key string) error {
+	t.Helper()
+	_, err := conn.Pipelined(t.Context(), func(p redis.Pipeliner) error {
+		p.Get(t.Context(), key)
+		p.Incr(t.Context(), key)
+		return nil
+	})
+	return err
+}
+
+// Each node has one of the keys, and they stay the same.
+func TestConn_SharesAreOneForEachMaster(t *testing.T) {
+	at := redistest.Cluster(t)
+	conn := connect(t, Config{URL: at})
+	shares, err := conn.Shares(t.Context(), "k")
+	require.NoError(t, err)
+	require.Len(t, shares, 3)
+	for _, share := range shares {
+		require.NoError(t, share.Node.Set(t.Context(), share.Key, "x", 0).Err(), "the node has the key")
+	}
+	again, err := connect(t, Config{URL: at}).Shares(t.Context(), "k")
+	require.NoError(t, err)
+	for i := range shares {
+		require.Equal(t, shares[i].Key, again[i].Key)
+	}
+	alone, err := connect(t, Config{URL: single(t, at)}).Shares(t.Context(), "k")
+	require.NoError(t, err)
+	require.Len(t, alone, 1)
+	require.Equal(t, "k", alone[0].Key)
+}
+
+// A node may have been a replica when it was connected to.
+func TestConn_MeetsANodeOfAClusterBeforeItIsAskedAboutData(t *testing.T) {
+	var mu sync.Mutex
+	met := map[string]int{} // by port
+	conn := connect(t, Config{URL: redistest.Cluster(t), Met: func(ctx context.Context, conn *redis.Conn) error {
+		port, err := conn.ConfigGet(ctx, "port").Result()
+		mu.Lock()
+		defer mu.Unlock()
+		met[port["port"]]++
+		return err
+	}})
+	shares, err := conn.Shares(t.Context(), "k")
+	require.NoError(t, err)
+	require.ErrorIs(t, conn.Get(t.Context(), shares[1].Key).Err(), redis.Nil) // what is to be known of the Cluster is known
+	share := shares[0]
+	require.NoError(t, share.Node.Ping(t.Context()).Err())
+	count := func() int {
+		port, err := share.Node.ConfigGet(t.Context(), "port").Result()
+		require.NoError(t, err)
+		mu.Lock()
+		defer mu.Unlock()
+		return met[port["port"]]
+	}
+	before := count()
+	require.ErrorIs(t, conn.Get(t.Context(), share.Key).Err(), redis.Nil)
+	require.Equal(t, before+1, count())
+	require.ErrorIs(t, conn.Get(t.Context(), share.Key).Err(), redis.Nil)
+	require.Equal(t, before+1, count())
+
+	// It sent somebody elsewhere: it may be another one when it is asked next.
+	require.ErrorContains(t, share.Node.Get(t.Context(), shares[1].Key).Err(), "MOVED")
+	require.ErrorIs(t, conn.Get(t.Context(), share.Key).Err(), redis.Nil)
+	require.Equal(t, before+2, count())
+}
