@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -214,11 +215,25 @@ func (m *Mesh) dial(addr string) *grpc.ClientConn {
 	}
 }
 
+// Ports of services that are killed and started again. The system gives none of them away
+// by itself, so nobody else is there while a service is down: a step that is told by a
+// stranger that there is no such turn would look as if it had been lost.
+const (
+	firstPort = 20_000
+	ports     = 10_000
+)
+
 // free is a loopback address at which nobody listens.
 func free(t testing.TB) string {
 	t.Helper()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer lis.Close()
-	return lis.Addr().String()
+	for range ports {
+		lis, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", firstPort+rand.IntN(ports)))
+		if err != nil {
+			continue
+		}
+		defer lis.Close()
+		return lis.Addr().String()
+	}
+	require.FailNow(t, "no free port")
+	return ""
 }

@@ -164,14 +164,19 @@ func (g *Guard) saw(identity string, strangers int64) bool {
 }
 
 // Run looks after the data until ctx ends, and then returns nil. It calls ready, which may be
-// repeated, while their generation is known.
+// repeated, while their generation is known. While it is not, no turn begins: so it looks
+// again soon, as a store that was just started may still be loading.
 func (g *Guard) Run(ctx context.Context, data Data, ready func()) error {
 	tick := time.NewTicker(g.cfg.Every)
 	defer tick.Stop()
+	pace := failure.NewPace()
 	for {
 		g.tend(ctx, data)
 		if _, err := g.Generation(); err == nil {
+			pace.Reset()
 			ready()
+		} else if pace.Wait(ctx) == nil {
+			continue
 		}
 		select {
 		case <-ctx.Done():

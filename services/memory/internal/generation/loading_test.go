@@ -1,0 +1,49 @@
+package generation_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/metric/noop"
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/registry/inmem"
+	"github.com/troupe-dev/troupe/services/memory/internal/generation"
+)
+
+// loading is a store that does not answer the first few times.
+type loading struct{ left int }
+
+func (l *loading) Identity(context.Context) (generation.Identity, error) {
+	if l.left--; l.left >= 0 {
+		return nil, failure.New(failure.SystemNetwork, "test", "it is loading")
+	}
+	return generation.Identity{"": "process"}, nil
+}
+
+func (l *loading) Beat(context.Context, string, int64) (int64, error) { return 1, nil }
+func (l *loading) Remember(context.Context, generation.Mark) error    { return nil }
+func (l *loading) Recall(context.Context) (generation.Mark, error)    { return generation.Mark{}, nil }
+
+// A store that was just started is asked again soon, not at the next tick: until then no
+// turn begins.
+func TestGuard_DoesNotWaitForTheTickWhileNothingBegins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		guard, err := generation.New(generation.Config{
+			Records: inmem.NewStores(), Name: "redis", Every: time.Hour, Log: zap.NewNop(), Metrics: noop.NewMeterProvider(),
+		})
+		require.NoError(t, err)
+		ctx, stop := context.WithCancel(t.Context())
+		began, known := time.Now(), make(chan time.Duration, 1)
+		go func() {
+			_ = guard.Run(ctx, &loading{left: 3}, func() { known <- time.Since(began) })
+		}()
+		require.Less(t, <-known, 2*time.Second)
+		stop()
+		synctest.Wait()
+	})
+}
