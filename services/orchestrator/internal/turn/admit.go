@@ -78,7 +78,11 @@ func (r *Runner) admit(ctx context.Context, req Request) (memory.Begun, error) {
 	flow, target, nobody := r.resolve(req.Target)
 	begin := r.request(req, flow)
 	begin.KnownOnly = nobody != nil
+	if trace, ok := r.unsure.take(begin.TurnID); ok {
+		begin.TraceID = trace
+	}
 	begun, err := r.ask(ctx, begin)
+	r.unsure.note(begin.TurnID, begin.TraceID, err)
 	if nobody != nil && (failure.Is(err, failure.NotFound) || err == nil && begun.Found != memory.FoundClosed && begun.LeaseLeft == 0) {
 		return memory.Begun{}, nobody
 	}
@@ -92,6 +96,7 @@ func (r *Runner) admit(ctx context.Context, req Request) (memory.Begun, error) {
 	}
 	r.seats.drives(t)
 	if err := t.open(ctx); err != nil {
+		r.unsure.note(begin.TurnID, begin.TraceID, err)
 		r.seats.ended(t)
 		return begun, err
 	}

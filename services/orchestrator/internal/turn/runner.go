@@ -54,6 +54,7 @@ type Runner struct {
 	lost     metric.Int64Counter
 	flights  singleflight.Group // what concurrent calls for one turn do together
 	running  sync.WaitGroup
+	unsure   *unsure
 	seats    *seats
 	renewal  time.Duration // between two renewals of a lease
 
@@ -82,7 +83,7 @@ func New(cfg Config) (*Runner, error) {
 	stopped := make(chan struct{})
 	return &Runner{
 		Config: cfg, log: cfg.Telemetry.Log, turns: turns, duration: duration, lost: lost,
-		seats: newSeats(), renewal: renewal, closing: make(chan struct{}),
+		unsure: newUnsure(), seats: newSeats(), renewal: renewal, closing: make(chan struct{}),
 		stopped: stopped, stop: sync.OnceFunc(func() { close(stopped) }),
 	}, nil
 }

@@ -1,0 +1,40 @@
+package turn
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/memory"
+)
+
+// forgetful loses its first answer to BeginTurn.
+type forgetful struct {
+	memory.Turns
+	lost bool
+}
+
+func (f *forgetful) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+	begun, err := f.Turns.BeginTurn(ctx, b)
+	if !f.lost {
+		f.lost = true
+		return memory.Begun{}, context.DeadlineExceeded
+	}
+	return begun, err
+}
+
+// A turn that was begun without anybody's knowing is not lost until its lease runs out: the
+// same request goes on with it.
+func TestRunner_GoesOnWithATurnWhoseBeginningItMissed(t *testing.T) {
+	rig := newRig(t)
+	runner := rig.runner(t, "one")
+	runner.Memory = &forgetful{Turns: runner.Memory}
+
+	for _, err := range runner.Orchestrate(t.Context(), ask("s1", "r1")) {
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	}
+	events := collect(t, runner, ask("s1", "r1"))
+	require.Equal(t, completed, resultOf(events).GetOutcome())
+	require.EqualValues(t, 1, events[0].GetTurn())
+}
