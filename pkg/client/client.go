@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"iter"
+	"time"
 
 	"github.com/google/uuid"
 	"google.golang.org/grpc"
@@ -20,23 +21,33 @@ import (
 type Client struct {
 	troupev1.OrchestratorServiceClient
 	Sessions troupev1.SessionServiceClient
+
+	patience time.Duration // for how long a stream is taken up again without progress
 }
 
 // New returns a client over a connection that the caller closes.
 func New(conn grpc.ClientConnInterface) *Client {
-	return &Client{troupev1.NewOrchestratorServiceClient(conn), troupev1.NewSessionServiceClient(conn)}
+	return &Client{troupev1.NewOrchestratorServiceClient(conn), troupev1.NewSessionServiceClient(conn), patience}
 }
 
-// maxResumes bounds how often a stream is taken up again without a new event in between.
-const maxResumes = 5
+// patience outlasts the restart of an orchestrator, and the lease of 30 s that one leaves
+// behind that was killed.
+const patience = 45 * time.Second
+
+// firstPatience is for an address that never answered: it may be a wrong one.
+const firstPatience = 3 * time.Second
 
 // Turn sends one user input and yields the events of its trace, from the first to the turn
 // result. A stream that breaks off, or that the server ends because its consumer is slow, is
 // taken up where it stopped, without a gap and without a repeat; text deltas of the break
-// are lost. A part_reset says that the text deltas of its step so far are void. It makes session_id and request_id when
-// there are none, so that taking up is safe from the first byte on. An error is the last
-// item: before any event it means that nothing was admitted, unless its mode is
-// system_network or system_timeout.
+// are lost. A part_reset says that the text deltas of its step so far are void. When nobody
+// drives the turn any more the request is sent again, which takes the turn over. It is given
+// up when nothing new came for 45 s since the first break, 3 s when nothing ever came, and
+// with ctx.
+//
+// It makes session_id and request_id when there are none, so that taking up is safe from the
+// first byte on. An error is the last item: before any event it means that nothing was
+// admitted, unless its mode is system_network, system_timeout or trace_orphaned.
 func (c *Client) Turn(ctx context.Context, req *troupev1.OrchestrateRequest) iter.Seq2[*troupev1.Event, error] {
 	if req.GetSessionId() == "" {
 		req.SessionId = uuid.NewString()
@@ -54,7 +65,7 @@ func (c *Client) Turn(ctx context.Context, req *troupev1.OrchestrateRequest) ite
 }
 
 // Watch yields the events of a trace above after, up to the turn result. It resumes as
-// Turn does.
+// Turn does; but it cannot take a turn over, and ends with trace_orphaned.
 func (c *Client) Watch(ctx context.Context, traceID string, after uint64) iter.Seq2[*troupev1.Event, error] {
 	return c.resuming(ctx, traceID, after, nil)
 }
@@ -69,11 +80,14 @@ func (c *Client) resuming(ctx context.Context, traceID string, after uint64, ope
 		defer cancel()
 		from := after
 		pace := failure.NewPace()
-		for attempt := 0; ; attempt++ {
+		var broken time.Time // when it broke off first since the last progress; zero: it did not
+		orphaned, answered := false, false
+		for {
 			connect := open
-			if traceID != "" {
+			if traceID != "" && !orphaned {
 				connect = func(ctx context.Context) (stream, error) { return c.watch(ctx, traceID, after) }
 			}
+			began := time.Now()
 			progress, done, err := consume(ctx, connect, &traceID, &after, yield)
 			if done || err == nil && open == nil && after == from {
 				return // a trace that had ended at after has nothing to add
@@ -81,11 +95,21 @@ func (c *Client) resuming(ctx context.Context, traceID string, after uint64, ope
 			if err == nil {
 				err = failure.New(failure.SystemNetwork, "client", "the stream ended before the turn did; send the request again with its session_id and request_id")
 			}
-			if progress {
-				attempt = 0
+			if progress || time.Since(began) >= c.patience { // a stream that held so long was none that failed
+				broken = time.Time{}
 				pace.Reset()
 			}
-			if !failure.Is(err, failure.SystemNetwork, failure.SlowConsumer) || attempt >= maxResumes || pace.Wait(ctx) != nil {
+			if broken.IsZero() {
+				broken = time.Now()
+			}
+			orphaned = open != nil && failure.Is(err, failure.TraceOrphaned)
+			answered = answered || orphaned || after != from
+			limit := c.patience
+			if !answered {
+				limit = min(limit, firstPatience)
+			}
+			again := orphaned || failure.Is(err, failure.SystemNetwork, failure.SlowConsumer)
+			if !again || time.Since(broken) >= limit || pace.Wait(ctx) != nil {
 				yield(nil, err)
 				return
 			}

@@ -122,6 +122,9 @@ func (s *agentServer) step(ctx context.Context, req *troupev1.ExecuteStepRequest
 	}
 	result.Step, result.Agent = int(req.GetStep()), req.GetAgent()
 	if result.Sequence, err = s.commit(ctx, req, result, messages); err != nil {
+		if failure.Is(err, failure.SystemNetwork, failure.SystemTimeout) { // repeated until the step was stopped
+			err = because(ctx, err)
+		}
 		return nil, err
 	}
 	return wire.ResultToProto(result), nil
@@ -152,8 +155,9 @@ func (s *agentServer) run(ctx context.Context, step execution.Step, emit func(ev
 	return r, m, err
 }
 
-// commitTime is how long a commit may still be tried once the step is cancelled.
-const commitTime = 10 * time.Second
+// commitTime is how long a commit may still be tried once the step is cancelled. It ends
+// before the orchestrator gives the step up for its silence, so that it is told why.
+const commitTime = 3 * time.Second
 
 // commit makes the step's messages visible. From here on a cancelled call no longer takes
 // the work back: the answer may be durable already.

@@ -58,7 +58,8 @@ func (s *sender) heartbeats(ctx context.Context) {
 
 // renew keeps the lease of a turn until ctx ends, and ends the step when the turn is no
 // longer this worker's: somebody else has it, or for a whole lease nobody could be asked
-// (guarantees F2, F3).
+// (guarantees F2, F3). By the fact lost_lease of the latter the orchestrator knows that the
+// step did not fail: it takes the turn back and has the step done again.
 func renew(ctx context.Context, turns memory.Turns, hold memory.Hold, end context.CancelCauseFunc) {
 	tick := time.NewTicker(renewEvery)
 	defer tick.Stop()
@@ -81,7 +82,8 @@ func renew(ctx context.Context, turns memory.Turns, hold memory.Hold, end contex
 			return
 		case time.Since(last) > turnLease:
 			end(failure.New(failure.SystemNetwork, "agent.ExecuteStep",
-				"the memory service could not be reached for the lease of the turn; the step is given up").Because(err))
+				"the memory service could not be reached for the lease of the turn; the step is given up").
+				With("lost_lease", "true").Because(err))
 			return
 		}
 	}

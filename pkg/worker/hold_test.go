@@ -2,13 +2,18 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 
+	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
@@ -56,7 +61,51 @@ func TestRenew_GivesUpOnceALeaseHasPassedInSilence(t *testing.T) {
 			return away
 		}}
 		renew(ctx, l, memory.Hold{}, end)
-		require.ErrorContains(t, context.Cause(ctx), "the step is given up")
+		why, ok := errors.AsType[*failure.Error](context.Cause(ctx))
+		require.True(t, ok)
+		require.ErrorContains(t, why, "the step is given up")
+		require.Equal(t, "true", why.Facts["lost_lease"], "it is no failure of the step")
 		require.Equal(t, 2*renewEvery+turnLease+renewEvery, time.Since(began), "counted from the last answer")
+	})
+}
+
+// outage is a memory service that cannot be reached.
+type outage struct {
+	memory.Turns
+	memory.Journal
+}
+
+func (outage) RenewTurn(context.Context, memory.Hold, time.Duration) error { return errAway }
+
+func (outage) CommitStep(context.Context, memory.Commit) (int64, error) { return 0, errAway }
+
+var errAway = failure.New(failure.SystemNetwork, "test", "away")
+
+// beats is the stream of a step that notes when something was sent.
+type beats struct {
+	troupev1.AgentService_ExecuteStepServer
+	last time.Time
+}
+
+func (b *beats) Send(*troupev1.ExecuteStepResponse) error { b.last = time.Now(); return nil }
+
+// A step whose commit finds no memory service is given up as one that lost its lease, and
+// before the orchestrator takes its silence for a lost worker.
+func TestHold_ACommitInAnOutageIsALostLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, err := agent.New(agent.Config{Name: "a", Model: scripted.New(scripted.Say("done"))})
+		require.NoError(t, err)
+		s := &agentServer{log: zap.NewNop(), agent: a, turns: outage{}}
+		ctx, stop := context.WithCancelCause(t.Context())
+		defer stop(nil)
+		stream := &beats{}
+		said := &troupev1.Message{Role: troupev1.Role_ROLE_USER, Parts: []*troupev1.Part{{Content: &troupev1.Part_Text{Text: "hello"}}}}
+		_, err = s.hold(ctx, stop, &troupev1.ExecuteStepRequest{
+			SessionId: "s", TurnId: "t", Step: 1, Attempt: 1, Epoch: 1, Agent: "a", History: []*troupev1.Message{said},
+		}, &sender{stream: stream})
+		why, ok := errors.AsType[*failure.Error](err)
+		require.True(t, ok, "%v", err)
+		require.Equal(t, "true", why.Facts["lost_lease"], "%v", err)
+		require.Less(t, time.Since(stream.last), 6*time.Second)
 	})
 }

@@ -28,8 +28,9 @@ type streams struct {
 }
 
 // send sends events until there are no more, or one cannot be sent. Events that the client
-// does not take yet are held back; when there are too many of them, and it takes nothing for
-// a while, the stream ends with slow_consumer, which says where to resume.
+// does not take yet are held back; when there are too many of them, or no more to come, and
+// it takes nothing for a while, the stream ends with slow_consumer, which says where to
+// resume.
 //
 // A Send that is blocked returns only once the call has ended, so it is not waited for here:
 // its goroutine ends right behind the call.
@@ -39,9 +40,8 @@ func (s *streams) send(events iter.Seq2[*troupev1.Event, error], send func(*trou
 	s.senders.Go(func() { sent <- b.drain(send) })
 	for e, err := range events {
 		if err != nil {
-			b.end()
-			if broken := <-sent; broken != nil {
-				return broken
+			if !b.end() {
+				return b.refusal()
 			}
 			return err
 		}
@@ -49,7 +49,9 @@ func (s *streams) send(events iter.Seq2[*troupev1.Event, error], send func(*trou
 			return b.refusal()
 		}
 	}
-	b.end()
+	if !b.end() {
+		return b.refusal()
+	}
 	return <-sent
 }
 
@@ -80,21 +82,38 @@ func (b *backlog) notify() {
 // when that takes too long, or no more can be sent.
 func (b *backlog) put(e *troupev1.Event) bool {
 	size := proto.Size(e)
-	var blocked *time.Timer
-	for {
-		b.mu.Lock()
+	return b.until(func() bool {
 		room := len(b.items) == 0 || len(b.items) < maxBehind && b.bytes+size <= maxBehindBytes
-		if room && b.err == nil {
+		if room {
 			b.items = append(b.items, e)
 			b.bytes += size
 			b.notify()
-			b.mu.Unlock()
-			return true
 		}
+		return room
+	})
+}
+
+// end says that nothing more will be put, and waits until all was sent, as put does for
+// room.
+func (b *backlog) end() bool {
+	b.mu.Lock()
+	b.closed = true
+	b.notify()
+	b.mu.Unlock()
+	return b.until(func() bool { return len(b.items) == 0 })
+}
+
+// until waits until something holds, which is looked at with the lock held. It is false when
+// nothing was sent for as long as the patience, or no more can be sent.
+func (b *backlog) until(holds func() bool) bool {
+	var blocked *time.Timer
+	for {
+		b.mu.Lock()
 		broken, changed := b.err != nil, b.changed
+		held := !broken && holds()
 		b.mu.Unlock()
-		if broken {
-			return false
+		if broken || held {
+			return held
 		}
 		if blocked == nil {
 			blocked = time.NewTimer(b.patience)
@@ -107,14 +126,6 @@ func (b *backlog) put(e *troupev1.Event) bool {
 			return false
 		}
 	}
-}
-
-// end says that nothing more will be put.
-func (b *backlog) end() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.closed = true
-	b.notify()
 }
 
 // refusal ends a stream to which no more can be put.

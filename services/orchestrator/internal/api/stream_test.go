@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -141,17 +142,56 @@ func TestStreams_TellAnErrorBehindTheEvents(t *testing.T) {
 	require.EqualValues(t, 200, last)
 }
 
-// A client that has little to take may take its time.
+// A client that has little to take may take its time while there may be more.
 func TestStreams_WaitForAClientThatIsNotFarBehind(t *testing.T) {
-	told := make(chan struct{})
-	stream := watch(t, time.Millisecond, func(ctx context.Context) iter.Seq2[*troupev1.Event, error] {
-		return func(yield func(*troupev1.Event, error) bool) {
-			defer close(told)
-			numbered(100, 5000)(ctx)(yield) // more than one stream holds, and less than it may be behind
-		}
+	synctest.Test(t, func(t *testing.T) {
+		var s streams
+		defer s.senders.Wait()
+		taken := make(chan struct{})
+		err := s.send(func(yield func(*troupev1.Event, error) bool) {
+			numbered(100, 5000)(t.Context())(yield)
+			<-taken // there may be more
+		}, func(e *troupev1.Event) error {
+			switch e.GetSequence() {
+			case 1:
+				<-time.After(time.Hour)
+			case 100:
+				close(taken)
+			}
+			return nil
+		})
+		require.NoError(t, err)
 	})
-	<-told
-	last, err := rest(t, stream)
-	require.NoError(t, err)
-	require.EqualValues(t, 100, last)
+}
+
+// Once there is no more to come, a client that takes nothing is given up however little it
+// has left to take: its call must not stay for ever.
+func TestStreams_EndThatOfASlowClientWithLittleToTake(t *testing.T) {
+	for name, ending := range map[string]error{"the end": nil, "an error": failure.New(failure.TraceOrphaned, "test", "nobody drives it")} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var s streams
+				defer s.senders.Wait()
+				began := time.Now()
+				err := s.send(func(yield func(*troupev1.Event, error) bool) {
+					numbered(10, 100)(t.Context())(yield)
+					if ending != nil {
+						yield(nil, ending)
+					}
+				}, func(e *troupev1.Event) error {
+					switch s := e.GetSequence(); {
+					case s < 4:
+						<-time.After(sendTime - time.Second) // slow, and not stuck
+					case s == 4:
+						<-time.After(time.Hour)
+					}
+					return nil
+				})
+				require.Equal(t, failure.SlowConsumer, failure.ModeOf(err), "%v", err)
+				e, _ := errors.AsType[*failure.Error](err)
+				require.Equal(t, "3", e.Facts["resume_after"])
+				require.Equal(t, 3*(sendTime-time.Second)+sendTime, time.Since(began))
+			})
+		})
+	}
 }

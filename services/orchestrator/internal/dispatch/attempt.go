@@ -20,12 +20,14 @@ import (
 const maxSilence = 6 * time.Second
 
 // LostError is why a step came to no end at the instance that took it, or may have taken it:
-// the stream broke off, was silent, or ended without a result, or the worker says that it
-// had to give the step up. What the worker did before is in the journal of the step; it may
-// even have committed it (guarantees F1, F2).
+// the stream broke off, was silent, or ended without a result, or the worker broke the
+// contract, or says that it had to give the step up. What the worker did before is in the
+// journal of the step; it may even have committed it (guarantees F1, F2).
 type LostError struct {
 	Instance registry.Instance
 	Failure  *failure.Error
+	Breach   bool // of the contract: another instance would hardly do better
+	Outage   bool // of the memory service: the instance may have the step again
 }
 
 func (l *LostError) Error() string { return l.Failure.Error() }
@@ -46,27 +48,36 @@ func (d *Dispatcher) try(ctx context.Context, in registry.Instance, req *troupev
 	if err != nil {
 		return nil, false, failure.FromStatus("dispatch", err)
 	}
+	quiet := time.AfterFunc(d.silence, func() { cancel(errSilent) })
+	defer quiet.Stop()
 	// A worker sends the header when it has admitted the step.
 	if header, _ := stream.Header(); header == nil {
 		_, err := stream.Recv()
 		err = failure.FromStatus("dispatch", err)
-		return nil, !refused(err), brokenOff(ctx, in, err)
+		if refused(err) {
+			return nil, false, err
+		}
+		if silent(call) || failure.Is(err, failure.SystemNetwork, failure.Fenced) { // it may be at work
+			err = d.lost(ctx, call, in, err)
+		}
+		return nil, true, err
 	}
+	quiet.Stop() // while it is told
 	if err := h.Started(in); err != nil {
 		return nil, true, err
 	}
-	quiet := time.AfterFunc(d.silence, func() { cancel(errSilent) })
-	defer quiet.Stop()
-	result, err := follow(stream, h, func() { quiet.Reset(d.silence) })
-	if silent := context.Cause(call); err != nil && errors.Is(silent, errSilent) {
-		err = silent
+	quiet.Reset(d.silence)
+	result, broken, err := follow(stream, h, func() { quiet.Reset(d.silence) })
+	switch {
+	case broken != nil:
+		return nil, true, d.lost(ctx, call, in, broken)
+	case err != nil:
+		return nil, true, err
 	}
-	if err == nil && result.GetFailure() != nil {
-		if why := failure.FromProto(result.GetFailure()); failure.Is(why, failure.InstanceDraining, failure.Fenced) {
-			return nil, true, &LostError{in, why.With("instance_id", in.ID)} // not committed, by contract
-		}
+	if why := failure.FromProto(result.GetFailure()); why != nil && gaveUp(why) {
+		return nil, true, &LostError{Instance: in, Failure: why.With("instance_id", in.ID), Outage: outage(why)}
 	}
-	return result, true, brokenOff(ctx, in, err)
+	return result, true, nil
 }
 
 // reachTime is how long a step waits for a connection before it looks elsewhere. One that
@@ -80,7 +91,7 @@ func (d *Dispatcher) reach(ctx context.Context, in registry.Instance) (*grpc.Cli
 	defer cancel()
 	conn, release, err := d.pool.Get(within, in.Address)
 	if err != nil && ctx.Err() == nil {
-		d.deaf.note(in, time.Since(began), err)
+		d.deaf.note(in, deafFactor*time.Since(began), err)
 	}
 	return conn, release, err
 }
@@ -105,53 +116,71 @@ func refused(err error) bool {
 	return failure.Is(err, failure.InstanceFull, failure.InstancePaused, failure.InstanceDraining, failure.AgentState)
 }
 
+// gaveUp reports whether the failure of a step says that its worker could not go on with it.
+func gaveUp(why *failure.Error) bool {
+	return failure.Is(why, failure.InstanceDraining, failure.Fenced) || outage(why)
+}
+
+// outage reports whether the worker could not reach the memory service for the whole lease.
+func outage(why *failure.Error) bool { return why.Facts["lost_lease"] == "true" }
+
 // The ways in which a worker can leave a step open that are not an error of the call.
 var (
 	errNoResult = errors.New("the stream ended without a result")
 	errSilent   = errors.New("the stream was silent")
+	errBreach   = errors.New("broke the contract")
 )
 
-// follow hands events on until the result, and tells of each item that came.
-func follow(stream troupev1.AgentService_ExecuteStepClient, h Handler, heard func()) (*troupev1.StepResult, error) {
+// silent reports whether a call ended for its silence.
+func silent(call context.Context) bool { return errors.Is(context.Cause(call), errSilent) }
+
+// follow hands events on until the result, and tells of each item that came. Broken is what
+// the worker, or the way to it, did wrong; err is of the handler.
+func follow(stream troupev1.AgentService_ExecuteStepClient, h Handler, heard func()) (_ *troupev1.StepResult, broken, err error) {
 	for {
 		item, err := stream.Recv()
 		switch {
 		case errors.Is(err, io.EOF):
-			return nil, errNoResult
+			return nil, errNoResult, nil
 		case err != nil:
-			return nil, failure.FromStatus("dispatch", err)
+			return nil, failure.FromStatus("dispatch", err), nil
 		}
 		heard()
 		if err := rpc.Validate(item); err != nil {
-			return nil, failure.New(failure.AgentContract, "dispatch", "the worker broke the contract: "+failure.Plain(err))
+			return nil, fmt.Errorf("%w: %s", errBreach, failure.Plain(err)), nil
 		}
 		switch {
 		case item.GetResult() != nil:
-			return item.GetResult(), nil
+			return item.GetResult(), nil, nil
 		case item.GetEvent() != nil:
 			if err := h.Event(item.GetEvent()); err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 		}
 	}
 }
 
-// brokenOff says which instance a step was lost with, if it was.
-func brokenOff(ctx context.Context, in registry.Instance, err error) error {
-	lost := func(mode failure.Mode, what string) error {
-		return &LostError{in, failure.Newf(mode, "dispatch", "instance %s of agent %s %s", in.ID, in.Agent, what).
-			With("instance_id", in.ID).Because(fmt.Errorf("at %s: %w", in.Address, err))}
+// lost says which instance a step was lost with, and how. One that went silent is passed
+// over for a while, by all steps. A step whose own time is over is not lost.
+func (d *Dispatcher) lost(ctx, call context.Context, in registry.Instance, err error) error {
+	if ctx.Err() != nil {
+		return err
 	}
+	mode, what, breach := failure.ModeOf(err), "broke the step off: "+failure.Plain(err), errors.Is(err, errBreach)
 	switch {
-	case ctx.Err() != nil:
-		return err
+	case silent(call):
+		mode, what, err = failure.SystemNetwork, "went silent while it worked", errSilent
+	case breach:
+		mode, what = failure.AgentContract, err.Error()
 	case errors.Is(err, errNoResult):
-		return lost(failure.AgentContract, "ended the step without a result")
-	case errors.Is(err, errSilent):
-		return lost(failure.SystemNetwork, "went silent while it worked")
-	case failure.Is(err, failure.SystemNetwork):
-		return lost(failure.SystemNetwork, "went away while it worked")
-	default:
-		return err
+		mode, what = failure.AgentContract, "ended the step without a result"
+	case mode == failure.SystemNetwork:
+		what = "went away while it worked"
 	}
+	why := failure.Newf(mode, "dispatch", "instance %s of agent %s %s", in.ID, in.Agent, what).
+		With("instance_id", in.ID).Because(fmt.Errorf("at %s: %w", in.Address, err))
+	if silent(call) {
+		d.deaf.note(in, suspicion, why)
+	}
+	return &LostError{Instance: in, Failure: why, Breach: breach}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -60,8 +61,39 @@ func TestDispatcher_TellsALostAttemptFromAFailedStep(t *testing.T) {
 			func(s troupev1.AgentService_ExecuteStepServer) error { return failed(s, failure.Fenced) },
 			failure.Fenced, "it stopped",
 		},
+		"lost the lease": {
+			func(s troupev1.AgentService_ExecuteStepServer) error {
+				return errors.Join(s.SendHeader(nil), s.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Result{
+					Result: &troupev1.StepResult{Step: 1, Agent: "a", Failure: failure.ToProto(failure.New(failure.SystemNetwork, "test", "it stopped").With("lost_lease", "true"))},
+				}}))
+			}, failure.SystemNetwork, "it stopped",
+		},
+		"silent before the header": {
+			func(s troupev1.AgentService_ExecuteStepServer) error {
+				<-s.Context().Done()
+				return s.Context().Err()
+			}, failure.SystemNetwork, "instance 1 of agent a went silent while it worked",
+		},
+		"fenced before the header": {
+			func(troupev1.AgentService_ExecuteStepServer) error {
+				return failure.New(failure.Fenced, "test", "it runs here already")
+			}, failure.Fenced, "instance 1 of agent a broke the step off: it runs here already",
+		},
+		"panicked": {
+			func(s troupev1.AgentService_ExecuteStepServer) error {
+				if err := s.SendHeader(nil); err != nil {
+					return err
+				}
+				panic("broken")
+			}, failure.Unknown, "instance 1 of agent a broke the step off: internal error",
+		},
+		"broke the contract": {
+			func(s troupev1.AgentService_ExecuteStepServer) error {
+				return errors.Join(s.SendHeader(nil), result(s, strings.Repeat("a", 256<<10+1)))
+			}, failure.AgentContract, "instance 1 of agent a broke the contract: result.text",
+		},
 		"failed": {
-			func(s troupev1.AgentService_ExecuteStepServer) error { return failed(s, failure.ResourceTool) }, failure.Unknown, "",
+			func(s troupev1.AgentService_ExecuteStepServer) error { return failed(s, failure.ResourceTool) }, failure.ResourceTool, "",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -70,7 +102,7 @@ func TestDispatcher_TellsALostAttemptFromAFailedStep(t *testing.T) {
 			r.silence = 200 * time.Millisecond
 			got, err := r.Execute(t.Context(), request(), nil, new(heard).handler())
 			lost, ok := errors.AsType[*LostError](err)
-			if c.lost == failure.Unknown {
+			if c.says == "" {
 				require.NoError(t, err)
 				require.Equal(t, troupev1.FailureMode_FAILURE_MODE_RESOURCE_TOOL, got.GetFailure().GetMode())
 				return
@@ -80,6 +112,9 @@ func TestDispatcher_TellsALostAttemptFromAFailedStep(t *testing.T) {
 			require.Equal(t, c.lost, lost.Failure.Mode)
 			require.ErrorContains(t, err, c.says)
 			require.Equal(t, "1", lost.Failure.Facts["instance_id"])
+			require.Equal(t, strings.HasPrefix(name, "silent"), r.deaf.check(lost.Instance) != nil, "other steps pass it over")
+			require.Equal(t, name == "broke the contract", lost.Breach)
+			require.Equal(t, name == "lost the lease", lost.Outage)
 		})
 	}
 }

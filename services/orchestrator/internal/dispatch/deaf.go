@@ -13,7 +13,11 @@ import (
 // once, one that swallows them is left alone for a while.
 const deafFactor = 3
 
-// deaf remembers the instances that cannot be reached, so that steps do not wait for them
+// suspicion is for how long an instance is passed over that went silent in a step: it takes
+// connections and steps, and does nothing with them.
+const suspicion = 5 * time.Second
+
+// deaf remembers the instances that do not answer, so that steps do not wait for them
 // one after the other. Safe for concurrent use.
 type deaf struct {
 	mu    sync.Mutex
@@ -33,13 +37,13 @@ type absence struct {
 
 func newDeaf() *deaf { return &deaf{known: map[run]absence{}} }
 
-// note says that an instance could not be reached, and how long it took to find out.
-func (d *deaf) note(in registry.Instance, took time.Duration, err error) {
+// note says for how long an instance is passed over, and why.
+func (d *deaf) note(in registry.Instance, pause time.Duration, err error) {
 	now := time.Now()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	maps.DeleteFunc(d.known, func(_ run, a absence) bool { return now.After(a.until) })
-	d.known[run{in.Key(), in.Incarnation}] = absence{now.Add(deafFactor * took), err}
+	d.known[run{in.Key(), in.Incarnation}] = absence{now.Add(pause), err}
 }
 
 // check is why an instance is not asked now; nil when it may be.

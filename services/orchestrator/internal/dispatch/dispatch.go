@@ -3,6 +3,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -53,8 +54,11 @@ func (d *Dispatcher) Execute(ctx context.Context, req *troupev1.ExecuteStepReque
 		freed := d.slots.next() // before the look around, so that nothing is missed
 		candidates, changed := d.roster.Candidates(req.GetAgent())
 		result, taken, err := s.ask(ctx, candidates, freed)
-		if taken || ctx.Err() != nil {
+		if taken {
 			return result, err
+		}
+		if ctx.Err() != nil {
+			return nil, cmp.Or(err, ctx.Err())
 		}
 		if !waiting && !s.working {
 			waiting = true

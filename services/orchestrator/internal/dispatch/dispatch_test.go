@@ -280,7 +280,7 @@ func TestDispatcher_AStepThatWasTakenIsNotGivenToAnother(t *testing.T) {
 			func(s troupev1.AgentService_ExecuteStepServer) error {
 				return errors.Join(s.SendHeader(nil), result(s, strings.Repeat("a", 256<<10+1)))
 			},
-			failure.AgentContract, "the worker broke the contract: result.text: must be at most 262144 bytes",
+			failure.AgentContract, "instance 1 of agent a broke the contract: result.text: must be at most 262144 bytes",
 		},
 		"network": {
 			func(s troupev1.AgentService_ExecuteStepServer) error {
@@ -323,6 +323,16 @@ func TestDispatcher_AnErrorOfTheHandlerCancelsTheStep(t *testing.T) {
 	_, err := r.Execute(t.Context(), request(), nil, h.handler())
 	require.ErrorIs(t, err, enough)
 	receive(t, cancelled)
+}
+
+// Whatever its context finds it at, there is an error when there is no result.
+func TestDispatcher_EndsWithAnErrorWhenItsTimeIsOverBeforeItLooks(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r := newRig(t, patience)
+	got, err := r.Execute(ctx, request(), nil, new(heard).handler())
+	require.Nil(t, got)
+	require.ErrorIs(t, err, context.Canceled)
 }
 
 func TestDispatcher_EndsWithItsContext(t *testing.T) {

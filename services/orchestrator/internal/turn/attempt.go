@@ -48,6 +48,9 @@ func (t *turn) execute(work, ctx context.Context, at *position, step workflow.St
 		if result, err = t.reclaim(work, at.number); err != nil || result != nil {
 			return result, err
 		}
+		if lost.Breach {
+			return nil, lost // which is a failed step
+		}
 		if len(losses) == maxAttempts {
 			return nil, exhausted(at, losses)
 		}
@@ -87,7 +90,7 @@ func (t *turn) handler(ctx context.Context, at *position) dispatch.Handler {
 // exhausted says that nobody is left to be trusted with the step.
 func exhausted(at *position, losses []*dispatch.LostError) error {
 	last := losses[len(losses)-1]
-	return failure.Newf(failure.AttemptsExhausted, "turn", "step %d of agent %s was lost %d times, each time with another instance; the last time: %s",
+	return failure.Newf(failure.AttemptsExhausted, "turn", "step %d of agent %s was lost %d times; the last time: %s",
 		at.number, at.agent, len(losses), failure.Plain(last)).
 		With("instances", names(losses)).Because(last)
 }
@@ -102,9 +105,12 @@ func unserved(err error, losses []*dispatch.LostError) error {
 	return none.With("instances", names(losses))
 }
 
+// instances are those that shall not have the step again.
 func instances(losses []*dispatch.LostError) (all []registry.Instance) {
 	for _, l := range losses {
-		all = append(all, l.Instance)
+		if !l.Outage {
+			all = append(all, l.Instance)
+		}
 	}
 	return all
 }

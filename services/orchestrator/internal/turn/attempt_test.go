@@ -134,13 +134,46 @@ func TestTurn_AStepThatIsLostThreeTimesFailsTheTurn(t *testing.T) {
 	result := resultOf(events)
 	require.Equal(t, failed, result.GetOutcome())
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_ATTEMPTS_EXHAUSTED, result.GetFailure().GetMode(), "%v", result)
-	require.Contains(t, result.GetFailure().GetMessage(), "step 2 of agent research was lost 3 times, each time with another instance; the last time: instance research-")
+	require.Contains(t, result.GetFailure().GetMessage(), "step 2 of agent research was lost 3 times; the last time: instance research-")
 	require.Len(t, strings.Split(result.GetFailure().GetFacts()["instances"], ", "), 3)
 	require.Equal(t, []string{"coordinator", "research", "research", "research"}, rig.asked())
 	require.Equal(t, session.Failed, rig.state(t, "s1"))
 
 	rig.on("research", nil)
 	require.Equal(t, completed, resultOf(collect(t, runner, ask("s1", "r2"))).GetOutcome())
+}
+
+// A step whose worker could not reach the memory service goes on when there is one again,
+// even when nobody else can take it.
+func TestTurn_AnOutageOfTheMemoryServiceIsNotTheInstancesFault(t *testing.T) {
+	rig := newRig(t)
+	rig.on("research", func(s *step) error {
+		rig.on("research", nil)
+		return s.result(&troupev1.StepResult{Failure: failure.ToProto(failure.New(failure.SystemNetwork, "test", "away").With("lost_lease", "true"))})
+	})
+	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, []string{"coordinator", "research", "research", "synthesis"}, rig.asked())
+	require.EqualValues(t, 2, rig.steps()[2].GetAttempt())
+}
+
+// A worker that broke the contract may still be at work: the turn is taken back from it, and
+// then its step has failed.
+func TestTurn_AWorkerThatBreaksTheContractIsFenced(t *testing.T) {
+	rig := newRig(t)
+	rig.join("research", 1)
+	runner := rig.runner(t, "one")
+	watched := &reclaims{runner.Memory, make(chan struct{}), make(chan struct{})}
+	close(watched.release)
+	runner.Memory = watched
+	rig.on("research", func(s *step) error {
+		return s.event(&troupev1.Event{Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: strings.Repeat("a", 1<<20)}}})
+	})
+	result := resultOf(collect(t, runner, ask("s1", "r1")))
+	require.Equal(t, failed, result.GetOutcome())
+	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_CONTRACT, result.GetFailure().GetMode(), "%v", result)
+	receive(t, watched.applied)
+	require.Equal(t, []string{"coordinator", "research"}, rig.asked())
 }
 
 // The turn may have been taken over while its worker was being lost: then it is left alone.

@@ -83,8 +83,8 @@ func (r *Runner) wait(ctx context.Context, req Request, p *place) (memory.Begun,
 			}
 			r.seats.isBusy(req.ref(), err)
 			switch t := r.seats.driven(req.ref()); {
-			case t == nil:
-				again = tick.C
+			case t == nil || t.turn.ID != fact(err, "turn_id"):
+				again = tick.C // somebody else's, or it has ended since
 			case req.OnBusy == Interrupt:
 				t.stopFor(failure.New(failure.UserCancelled, "turn", "another request of the session interrupted the turn"))
 			}

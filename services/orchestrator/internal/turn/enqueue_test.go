@@ -10,6 +10,7 @@ import (
 
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/registry"
 	"github.com/troupe-dev/troupe/pkg/session"
 )
@@ -163,6 +164,68 @@ func TestRunner_InterruptCancelsTheOpenTurn(t *testing.T) {
 	require.Contains(t, resultOf(events).GetFailure().GetMessage(), "another request of the session interrupted the turn")
 	receive(t, cancelled)
 	require.EqualValues(t, 3, receive(t, patient)[0].GetTurn())
+}
+
+// staleBusy is a memory service that does something between its first session_busy and the
+// moment in which the caller hears of it.
+type staleBusy struct {
+	memory.Turns
+	meanwhile func()
+}
+
+func (s *staleBusy) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+	begun, err := s.Turns.BeginTurn(ctx, b)
+	if failure.Is(err, failure.SessionBusy) && s.meanwhile != nil {
+		meanwhile := s.meanwhile
+		s.meanwhile = nil
+		meanwhile()
+	}
+	return begun, err
+}
+
+// What is interrupted is the turn that was in the way, and not the one that came since,
+// which may be one's own.
+func TestRunner_InterruptCancelsNoOtherTurn(t *testing.T) {
+	rig := newRig(t)
+	runner := rig.runner(t, "one")
+	stale := &staleBusy{Turns: runner.Memory}
+	runner.Memory = stale
+	working, _, release := rig.held()
+	first := start(t, runner, ask("s1", "r0"))
+	receive(t, working)
+	urgent := wanting("urgent", Interrupt)
+	ours, _, finish := rig.held()
+	stale.meanwhile = func() {
+		release()
+		<-runner.seats.driven(urgent.ref()).over
+		_, err := runner.admit(context.WithoutCancel(t.Context()), urgent) // of another caller
+		require.NoError(t, err)
+	}
+	done := start(t, runner, urgent)
+	require.Equal(t, completed, resultOf(receive(t, first)).GetOutcome())
+	receive(t, ours)
+	require.Never(t, func() bool { return len(runner.seats.driven(urgent.ref()).cancel) > 0 }, 50*time.Millisecond, time.Millisecond)
+	finish()
+	require.Equal(t, completed, resultOf(receive(t, done)).GetOutcome())
+}
+
+// A request that waits already and is sent again to interrupt comes first from then on.
+func TestRunner_InterruptMovesTheRequestThatWaits(t *testing.T) {
+	rig := newRig(t)
+	runner := rig.runner(t, "one")
+	working, _, release := rig.held()
+	defer release()
+	first := start(t, runner, ask("s1", "r0"))
+	receive(t, working)
+	var waiting []<-chan []*troupev1.Event
+	for n, id := range []string{"patient", "urgent"} {
+		waiting = append(waiting, start(t, runner, wanting(id, Enqueue)))
+		awaitLine(t, runner, n+1)
+	}
+	require.EqualValues(t, 2, collect(t, runner, wanting("urgent", Interrupt))[0].GetTurn())
+	require.Equal(t, cancelledOutcome, resultOf(receive(t, first)).GetOutcome())
+	require.EqualValues(t, 3, receive(t, waiting[0])[0].GetTurn())
+	require.EqualValues(t, 2, receive(t, waiting[1])[0].GetTurn())
 }
 
 // A turn that another orchestrator drives cannot be cancelled from here: its end is awaited.

@@ -58,13 +58,16 @@ func (t *turn) renew(ctx context.Context) error {
 
 // reclaim takes the turn back from an attempt that was lost: from here on its worker can
 // write no more (guarantee F1). It returns the result of the step when the worker had
-// committed it before.
+// committed it before. When the work ends meanwhile, the answer is awaited nevertheless: the
+// turn can only be closed under the epoch that it has.
 func (t *turn) reclaim(work context.Context, number int) (*troupev1.StepResult, error) {
 	t.holding.Lock()
 	defer t.holding.Unlock()
 	again := t.begin
 	again.LostEpoch = t.turn.Epoch
-	begun, err := failure.Retry(work, func(ctx context.Context) (memory.Begun, error) { return t.Memory.BeginTurn(ctx, again) })
+	ctx, cancel := outlive(work, beginTime)
+	defer cancel()
+	begun, err := failure.Retry(ctx, func(ctx context.Context) (memory.Begun, error) { return t.Memory.BeginTurn(ctx, again) })
 	if err != nil {
 		return nil, err
 	}
@@ -84,5 +87,12 @@ func (t *turn) reclaim(work context.Context, number int) (*troupev1.StepResult, 
 	if begun.Found == memory.FoundClosed {
 		return nil, failure.New(failure.TurnNotOpen, "turn", "the turn was closed while it ran")
 	}
-	return nil, nil
+	return nil, context.Cause(work) // nil while the work goes on
+}
+
+// outlive returns a context that ends a little later than ctx.
+func outlive(ctx context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
+	late, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(grace, cancel) })
+	return late, func() { stop(); cancel() }
 }

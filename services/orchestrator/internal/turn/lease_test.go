@@ -132,3 +132,53 @@ func TestTurn_EndsWithItsSession(t *testing.T) {
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_SESSION_DELETED, result.GetFailure().GetMode())
 	receive(t, cancelled)
 }
+
+// reclaims is a memory service whose answer to a BeginTurn with a lost epoch takes its time:
+// what it says is applied already.
+type reclaims struct {
+	memory.Turns
+	applied, release chan struct{}
+}
+
+func (r *reclaims) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+	begun, err := r.Turns.BeginTurn(ctx, b)
+	if b.LostEpoch == 0 {
+		return begun, err
+	}
+	close(r.applied)
+	select {
+	case <-r.release:
+		return begun, err
+	case <-ctx.Done():
+		return memory.Begun{}, failure.New(failure.SystemTimeout, "test", "no answer in time").Because(ctx.Err())
+	}
+}
+
+// A turn that is cancelled while it is taken back from a lost attempt can be closed: under
+// the epoch that it got.
+func TestTurn_ThatIsCancelledWhileItIsTakenBackCanBeClosed(t *testing.T) {
+	rig := newRig(t)
+	runner := rig.runner(t, "one")
+	slow := &reclaims{runner.Memory, make(chan struct{}), make(chan struct{})}
+	runner.Memory = slow
+	req := ask("s1", "r1")
+	begin := runner.request(req, runner.Workflows.All()[0])
+	begun, err := runner.ask(t.Context(), begin)
+	require.NoError(t, err)
+	turn := &turn{Runner: runner, req: req, begin: begin, turn: begun.Turn}
+	work, cancel := context.WithCancelCause(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := turn.reclaim(work, 1)
+		ended <- err
+	}()
+	receive(t, slow.applied)
+	enough := failure.New(failure.UserCancelled, "test", "enough")
+	cancel(enough)
+	close(slow.release)
+	require.ErrorIs(t, receive(t, ended), enough)
+	closed, err := turn.fail(t.Context(), session.OutcomeCancelled, enough)
+	require.NoError(t, err)
+	require.Equal(t, session.OutcomeCancelled, closed.Outcome)
+	require.Equal(t, session.Ready, rig.state(t, "s1"))
+}

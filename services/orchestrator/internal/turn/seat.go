@@ -87,24 +87,34 @@ func (s *seats) take(ref session.Ref, turnID string, urgent bool) (*place, bool)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	at := s.at(ref)
-	for _, p := range at.line {
-		if p.turnID == turnID {
-			p.callers++
-			return p, true
+	if i := slices.IndexFunc(at.line, func(p *place) bool { return p.turnID == turnID }); i >= 0 {
+		p := at.line[i]
+		p.callers++
+		if urgent && !p.urgent {
+			p.urgent = true
+			at.line = slices.Delete(at.line, i, i+1)
+			at.join(p)
+			s.changed(ref)
 		}
+		return p, true
 	}
 	if len(at.line) >= maxWaiting {
 		return nil, false
 	}
-	where := len(at.line)
-	if urgent {
-		if i := slices.IndexFunc(at.line, func(p *place) bool { return !p.urgent }); i >= 0 {
+	p := &place{turnID: turnID, urgent: urgent, callers: 1}
+	at.join(p)
+	return p, true
+}
+
+// join puts a place behind those that come before it.
+func (s *seat) join(p *place) {
+	where := len(s.line)
+	if p.urgent {
+		if i := slices.IndexFunc(s.line, func(other *place) bool { return !other.urgent }); i >= 0 {
 			where = i
 		}
 	}
-	p := &place{turnID: turnID, urgent: urgent, callers: 1}
-	at.line = slices.Insert(at.line, where, p)
-	return p, true
+	s.line = slices.Insert(s.line, where, p)
 }
 
 // leave gives a place back. It is free when the last who shares it has left.

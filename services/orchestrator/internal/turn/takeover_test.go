@@ -167,7 +167,7 @@ func TestRunner_ATraceThatIsGoneIsAnsweredFromTheTurn(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	before := collect(t, runner, ask("s1", "answered"))
-	rig.on("research", func(s *step) error { return failure.New(failure.ResourceMemory, "test", "too big") })
+	rig.on("research", failing(failure.ResourceMemory))
 	collect(t, runner, ask("s1", "failed"))
 	settled(t, runner)
 	rig.redis.FastForward(retention + time.Minute)

@@ -134,7 +134,8 @@ func TestTurn_AStepThatGoesWrongFailsTheTurnNotTheSession(t *testing.T) {
 			"instance research-1 of agent research went away while it worked; then no instance of agent research took the step within 100ms",
 		},
 		"an error behind the header": {
-			func(*step) error { return failure.New(failure.ResourceMemory, "test", "too big") }, troupev1.FailureMode_FAILURE_MODE_RESOURCE_MEMORY, "too big",
+			func(*step) error { return failure.New(failure.ResourceMemory, "test", "too big") }, troupev1.FailureMode_FAILURE_MODE_NO_WORKER,
+			"instance research-1 of agent research broke the step off: too big; then no instance",
 		},
 		"a failed result": {
 			func(s *step) error {
