@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"google.golang.org/protobuf/proto"
@@ -22,12 +23,9 @@ const (
 // other; what is recorded meanwhile goes with the next. So a step whose tools only read
 // waits for no write at all.
 type journal struct {
-	store memory.Journal
-	hold  memory.Hold
-	step  int
+	put   func([]execution.Entry) error               // repeats itself until the step ends
 	known map[int]map[execution.Phase]execution.Entry // of the attempts before this one
 
-	ctx    context.Context // of the writes, for they outlive Record; ends with the step
 	end    context.CancelCauseFunc
 	writer sync.WaitGroup
 
@@ -42,9 +40,12 @@ type journal struct {
 // openJournal returns the journal of a step. One that was tried before is read first. A
 // write that is refused ends the step.
 func openJournal(ctx context.Context, end context.CancelCauseFunc, store memory.Journal, hold memory.Hold, step int, triedBefore bool) (*journal, error) {
-	j := &journal{
-		store: store, hold: hold, step: step, ctx: ctx, end: end, changed: make(chan struct{}),
-		known: map[int]map[execution.Phase]execution.Entry{},
+	j := &journal{end: end, changed: make(chan struct{}), known: map[int]map[execution.Phase]execution.Entry{}}
+	j.put = func(entries []execution.Entry) error {
+		_, err := failure.Retry(ctx, func(ctx context.Context) (struct{}, error) {
+			return struct{}{}, store.Record(ctx, hold, step, entries)
+		})
+		return err
 	}
 	for after := 0; triedBefore; {
 		page, err := failure.Retry(ctx, func(ctx context.Context) ([]execution.Entry, error) {
@@ -99,9 +100,7 @@ func (j *journal) write() {
 			return
 		}
 		j.mu.Unlock()
-		_, err := failure.Retry(j.ctx, func(ctx context.Context) (struct{}, error) {
-			return struct{}{}, j.store.Record(ctx, j.hold, j.step, batch)
-		})
+		err := j.put(batch)
 		j.mu.Lock()
 		j.pending = j.pending[len(batch):]
 		j.err = err
@@ -122,7 +121,7 @@ func (j *journal) batch() []execution.Entry {
 			return j.pending[:i:i]
 		}
 	}
-	return j.pending[:len(j.pending):len(j.pending)]
+	return slices.Clip(j.pending)
 }
 
 func (j *journal) notify() {

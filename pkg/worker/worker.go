@@ -192,7 +192,7 @@ func (w *Worker) live(ctx context.Context) error {
 		if ctx.Err() == nil {
 			return err
 		}
-		return nil //nolint:nilerr // it was asked to stop while it started
+		return nil // it was asked to stop while it started
 	}
 	w.enrolment.awaitTerminated(ctx)
 	w.end(ctx, "the process was asked to stop")
