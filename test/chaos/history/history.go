@@ -75,13 +75,6 @@ func (l *Log) AddUntil(call, answered int64, in input, out any) {
 	l.ops = append(l.ops, porcupine.Operation{Input: in, Call: call, Output: out, Return: answered})
 }
 
-// Len is how many operations were recorded.
-func (l *Log) Len() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.ops)
-}
-
 // check searches an order for each part.
 func (l *Log) check(name string, model porcupine.Model) (found []violation.Violation) {
 	l.mu.Lock()
