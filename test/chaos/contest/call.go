@@ -47,7 +47,7 @@ func (g *game) begin(ctx context.Context, b memory.Begin) (memory.Begun, error) 
 		g.saw(Open)
 	case begun.Found == memory.FoundClosed:
 		g.saw(Closed)
-	case begun.Turn.Epoch == g.granted.Epoch && begun.Turn.Attempt == g.granted.Attempt:
+	case begun.Turn.ID == g.granted.ID && begun.Turn.Epoch == g.granted.Epoch && begun.Turn.Attempt == g.granted.Attempt:
 		g.saw(BegunAgain)
 	default:
 		if begun.Turn.ID == g.granted.ID {
