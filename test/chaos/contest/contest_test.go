@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -62,6 +63,25 @@ func TestContest_FindsNothingWrongWithTheOracle(t *testing.T) {
 // Neither does it when replies are lost.
 func TestContest_LostRepliesAreNoViolation(t *testing.T) {
 	c := play(t, 300, &lossy{Store: slow{inmem.New(inmem.Config{})}})
+	require.Empty(t, append(c.Found(), c.Histories()...))
+}
+
+// The first epoch of a generation is that of many sessions: a grant is the same again only
+// when it is of the same turn.
+func TestContest_TellsGrantsOfTwoSessionsApart(t *testing.T) {
+	c := New(history.NewClock(), "s", 1, inmem.New(inmem.Config{}))
+	g := &game{Contest: c, first: "s", name: "s", unresolved: map[string]attempt{}}
+	for _, name := range []string{"s-1", "s-2"} {
+		g.name = name
+		begun, err := g.begin(t.Context(), memory.Begin{
+			Ref: g.ref(), TurnID: name + "-t", TraceID: trace(), Fingerprint: "f", Message: conversation.User(name + "-t"), Lease: lease, Window: window,
+		})
+		require.NoError(t, err)
+		require.EqualValues(t, 1, begun.Turn.Epoch)
+		require.NoError(t, g.mustCommit(t.Context(), begun, "a"))
+		require.NoError(t, g.load(t.Context()))
+	}
+	require.Equal(t, 2, c.Seen()[Begun])
 	require.Empty(t, append(c.Found(), c.Histories()...))
 }
 
