@@ -85,20 +85,12 @@ func (s *Store) AppendArtifact(_ context.Context, h memory.Hold, c memory.Conten
 	if err != nil {
 		return err
 	}
-	end := offset + int64(len(piece))
-	if len(piece) == 0 || int64(len(piece)) != min(memory.ArtifactChunk, c.Size-offset) {
-		return failure.Newf(failure.UserInvalidInput, op, "a piece of %d bytes at %d is not %d bytes long, nor the rest of the content; send the whole piece",
-			len(piece), offset, memory.ArtifactChunk).With("offset", decimal(offset))
-	}
-	switch {
-	case end <= stored:
-		return nil
-	case offset != stored:
-		return elsewhere(op, stored)
+	if next, err := c.Takes(op, stored, offset, piece); !next {
+		return err
 	}
 	known := in.contents[c]
 	known.bytes = append(known.bytes, piece...)
-	if end == c.Size && digest(known.bytes) != c.SHA256 {
+	if int64(len(known.bytes)) == c.Size && digest(known.bytes) != c.SHA256 {
 		delete(in.contents, c)
 		return wrongDigest(op, c)
 	}
@@ -118,7 +110,7 @@ func (s *Store) PutArtifact(_ context.Context, h memory.Hold, a memory.Artifact)
 		return memory.Artifact{}, err
 	}
 	if stored := s.stored(in, a.Content); stored < a.Size || in.contents[a.Content] == nil {
-		return memory.Artifact{}, elsewhere(op, stored)
+		return memory.Artifact{}, memory.GoOnAt(op, stored)
 	}
 	if latest, ok := in.artifact(a.Name, 0); ok && latest.Content == a.Content {
 		return latest, nil

@@ -57,9 +57,4 @@ func anotherRevision(op string, want, current int64) error {
 		With("revision", decimal(current))
 }
 
-func elsewhere(op string, stored int64) error {
-	return failure.Newf(failure.BaseMismatch, op, "%d bytes of the content are stored; go on there", stored).
-		With("offset", decimal(stored))
-}
-
 func decimal(n int64) string { return strconv.FormatInt(n, 10) }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"slices"
-	"strconv"
 
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -34,15 +33,8 @@ func (s *Store) AppendArtifact(ctx context.Context, h memory.Hold, c memory.Cont
 	if err != nil {
 		return err
 	}
-	end := offset + int64(len(piece))
-	switch {
-	case len(piece) == 0 || int64(len(piece)) != min(memory.ArtifactChunk, c.Size-offset):
-		return failure.Newf(failure.UserInvalidInput, op, "a piece of %d bytes at %d has the wrong length; send %d bytes, and less only at the end",
-			len(piece), offset, memory.ArtifactChunk).With("offset", strconv.FormatInt(offset, 10))
-	case end <= stored:
-		return nil
-	case offset != stored:
-		return elsewhere(op, stored)
+	if next, err := c.Takes(op, stored, offset, piece); !next {
+		return err
 	}
 	_, err = chunk(op, put, piece)
 	return err
@@ -58,7 +50,7 @@ func (s *Store) PutArtifact(ctx context.Context, h memory.Hold, a memory.Artifac
 		return memory.Artifact{}, err
 	}
 	if stored < a.Size {
-		return memory.Artifact{}, elsewhere(op, stored)
+		return memory.Artifact{}, memory.GoOnAt(op, stored)
 	}
 	return finish(op, put)
 }
@@ -219,9 +211,4 @@ func (s *Store) DeleteArtifact(ctx context.Context, h memory.Hold, name string, 
 		return failure.FromStatus("memory.DeleteArtifact", err)
 	}
 	return nil
-}
-
-func elsewhere(op string, stored int64) error {
-	return failure.Newf(failure.BaseMismatch, op, "%d bytes of the content are stored; go on there", stored).
-		With("offset", strconv.FormatInt(stored, 10))
 }

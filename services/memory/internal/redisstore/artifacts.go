@@ -53,7 +53,7 @@ func (s *Store) PutArtifact(ctx context.Context, h memory.Hold, a memory.Artifac
 		}
 		return put, nil
 	case "elsewhere":
-		return memory.Artifact{}, elsewhere(op, r.text(1))
+		return memory.Artifact{}, memory.GoOnAt(op, number(r.text(1)))
 	case "artifacts_full":
 		return memory.Artifact{}, artifactsFull(op, h.Ref, r)
 	default:

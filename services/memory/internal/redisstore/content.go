@@ -72,16 +72,10 @@ func (s *Store) AppendArtifact(ctx context.Context, h memory.Hold, c memory.Cont
 	if err != nil {
 		return err
 	}
-	end := offset + int64(len(piece))
-	switch {
-	case len(piece) == 0 || int64(len(piece)) != min(memory.ArtifactChunk, c.Size-offset):
-		return failure.Newf(failure.UserInvalidInput, op, "a piece of %d bytes at %d has the wrong length; send %d bytes, and less only at the end",
-			len(piece), offset, memory.ArtifactChunk).With("offset", strconv.FormatInt(offset, 10))
-	case end <= stored:
-		return nil
-	case offset != stored:
-		return elsewhere(op, strconv.FormatInt(stored, 10))
+	if next, err := c.Takes(op, stored, offset, piece); !next {
+		return err
 	}
+	end := offset + int64(len(piece))
 	digest, err := resumed(state)
 	if err != nil {
 		return unreadable(op, err)
@@ -101,7 +95,7 @@ func (s *Store) AppendArtifact(ctx context.Context, h memory.Hold, c memory.Cont
 	}
 	switch {
 	case r.status() == "elsewhere":
-		return elsewhere(op, r.text(1))
+		return memory.GoOnAt(op, number(r.text(1)))
 	case r.status() != "ok":
 		return refused(op, h, r)
 	case wrong:
@@ -196,8 +190,4 @@ func suspended(digest hash.Hash) (string, error) {
 func wrongDigest(op string, c memory.Content) error {
 	return failure.Newf(failure.UserInvalidInput, op, "the bytes do not have the digest %s and were forgotten; send them again, from the first", c.SHA256).
 		With("sha256", c.SHA256)
-}
-
-func elsewhere(op, stored string) error {
-	return failure.Newf(failure.BaseMismatch, op, "%s bytes of the content are stored; go on there", stored).With("offset", stored)
 }

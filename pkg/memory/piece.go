@@ -1,0 +1,30 @@
+package memory
+
+import (
+	"strconv"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+// Takes reports whether a piece is the next of a content of which so many bytes are stored.
+// It is not when it is stored already, which is no error. For all stores: the rules of
+// AppendArtifact, and its modes user_invalid_input and base_mismatch.
+func (c Content) Takes(op string, stored, offset int64, piece []byte) (bool, error) {
+	switch {
+	case len(piece) == 0 || int64(len(piece)) != min(ArtifactChunk, c.Size-offset):
+		return false, failure.Newf(failure.UserInvalidInput, op, "a piece of %d bytes at %d has the wrong length; send %d bytes, and less only at the end",
+			len(piece), offset, ArtifactChunk).With("offset", strconv.FormatInt(offset, 10))
+	case offset+int64(len(piece)) <= stored:
+		return false, nil
+	case offset != stored:
+		return false, GoOnAt(op, stored)
+	default:
+		return true, nil
+	}
+}
+
+// GoOnAt is the base_mismatch of a content that ends elsewhere than its writer thinks.
+func GoOnAt(op string, stored int64) *failure.Error {
+	return failure.Newf(failure.BaseMismatch, op, "%d bytes of the content are stored; go on there", stored).
+		With("offset", strconv.FormatInt(stored, 10))
+}
