@@ -91,14 +91,12 @@ func bareTurn(ctx context.Context, client redis.UniversalClient, ref session.Ref
 	meta, log, turn := key(ref, "meta"), key(ref, "log"), key(ref, "turn:"+q.TurnID)
 	now := time.Now().UnixMilli()
 	_, err = client.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		p.XAdd(ctx, &redis.XAddArgs{Stream: log, ID: fmt.Sprintf("%d-0", 2*n+1), Values: []any{"b", said, "n", n + 1, "t", now}})
-		p.SAdd(ctx, key(ref, "turns"), q.TurnID)
+		p.XAdd(ctx, &redis.XAddArgs{Stream: log, ID: fmt.Sprintf("%d-0", 2*n+1), Values: []any{"m", said}})
+		p.ZAdd(ctx, key(ref, "turns"), redis.Z{Score: float64(now), Member: q.TurnID})
 		p.HSet(ctx, turn, "trace", q.TraceID, "holder", q.TraceID, "fingerprint", "f", "number", n+1, "outcome", "",
 			"epoch", n+1, "attempt", 1, "first", 2*n+1, "seq", 2*n+1, "steps", 0)
-		p.HSetNX(ctx, meta, "created", now)
 		p.HSet(ctx, meta, "schema", schema, "state", "busy", "user", "", "epoch", n+1, "deadline", now, "open", q.TurnID,
-			"open_trace", q.TraceID, "last_trace", q.TraceID, "turns", n+1, "seq", 2*n+1, "count", 2*n+1, "bytes", 7*n, "active", now)
-		p.HGetAll(ctx, turn)
+			"open_trace", q.TraceID, "last_trace", q.TraceID, "turns", n+1, "seq", 2*n+1, "count", 2*n+1, "bytes", 7*n, "active", now, "created", now)
 		p.XRevRangeN(ctx, log, "+", "-", int64(q.Window))
 		return nil
 	})
@@ -106,11 +104,11 @@ func bareTurn(ctx context.Context, client redis.UniversalClient, ref session.Ref
 		return err
 	}
 	_, err = client.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		p.XAdd(ctx, &redis.XAddArgs{Stream: log, ID: fmt.Sprintf("%d-0", 2*n+2), Values: []any{"b", said, "n", n + 1, "t", now}})
+		p.XAdd(ctx, &redis.XAddArgs{Stream: log, ID: fmt.Sprintf("%d-0", 2*n+2), Values: []any{"m", said}})
 		p.HSet(ctx, turn, "sha1", strings.Repeat("0", 64), "result1", said, "steps", 1, "seq", 2*n+2, "outcome", "completed")
-		p.HSet(ctx, meta, "seq", 2*n+2, "count", 2*n+2, "bytes", 7*n, "active", now)
+		p.HSet(ctx, meta, "seq", 2*n+2, "count", 2*n+2, "bytes", 7*n, "active", now,
+			"state", "ready", "open", "", "open_trace", "")
 		p.Del(ctx, key(ref, journalOf(q.TurnID, 1)))
-		p.HSet(ctx, meta, "state", "ready", "open", "", "open_trace", "")
 		p.PExpire(ctx, turn, retention)
 		return nil
 	})

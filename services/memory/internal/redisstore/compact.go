@@ -91,7 +91,8 @@ func (s *Store) scan(ctx context.Context, op string, ref session.Ref, forward bo
 			return s.redis.Fault(op, err)
 		}
 		for _, entry := range entries {
-			m, err := message(entry)
+			text, _ := entry.Values["m"].(string)
+			m, err := message(entry.ID, text)
 			if err != nil {
 				return unreadable(op, err)
 			}

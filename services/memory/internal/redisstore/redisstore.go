@@ -8,8 +8,8 @@
 //	                     created, active, last_trace; open, open_trace and deadline of the
 //	                     open turn; art_bytes, arts. Of a deleted session: epoch, deleted,
 //	                     and user as long as something of it is left to remove
-//	m:{T/S}:log          stream, ids <sequence>-0: b a troupe.v1.Message, n the number of
-//	                     its turn, t its time
+//	m:{T/S}:log          stream, ids <sequence>-0: m the number of a turn, a space, the
+//	                     time, a space, and a troupe.v1.Message
 //	m:{T/S}:turn:<turn>  hash: trace, fingerprint, number, outcome, epoch, attempt, first,
 //	                     seq, steps, failure; first is the user's message; holder, the trace
 //	                     that began it or took it over last; sha<n> and result<n> of each
@@ -83,7 +83,7 @@ import (
 var _ memory.Store = (*Store)(nil)
 
 // schema is the layout of the keys. A session with another is refused as unreadable.
-const schema = "2"
+const schema = "3"
 
 // retention is how long a closed turn answers repeated requests, and journalKept how long a
 // journal waits for a successor of the step's worker.

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/troupe-dev/troupe/pkg/conversation"
@@ -89,19 +88,13 @@ func (r reply) turn(i int, id string) (session.Turn, error) {
 	return t, nil
 }
 
-// entries reads those of XRANGE or XREVRANGE at place i, in their order.
+// entries reads those of scripts/read.lua at place i, in their order.
 func (r reply) entries(i int) ([]conversation.Message, error) {
-	entries := r.list(i)
-	messages := make([]conversation.Message, len(entries))
-	for n, e := range entries {
-		entry, _ := e.([]any)
-		fields := map[string]any{}
-		flat := reply(reply(entry).list(1))
-		for f := 0; f+1 < len(flat); f += 2 {
-			fields[flat.text(f)] = flat[f+1]
-		}
+	flat := reply(r.list(i))
+	messages := make([]conversation.Message, len(flat)/2)
+	for n := range messages {
 		var err error
-		if messages[n], err = message(redis.XMessage{ID: reply(entry).text(0), Values: fields}); err != nil {
+		if messages[n], err = message(flat.text(2*n), flat.text(2*n+1)); err != nil {
 			return nil, err
 		}
 	}
@@ -109,16 +102,15 @@ func (r reply) entries(i int) ([]conversation.Message, error) {
 }
 
 // message reads an entry of the log.
-func message(entry redis.XMessage) (conversation.Message, error) {
-	body, _ := entry.Values["b"].(string)
-	turn, _ := entry.Values["n"].(string)
-	at, _ := entry.Values["t"].(string)
+func message(id, entry string) (conversation.Message, error) {
+	turn, entry, _ := strings.Cut(entry, " ")
+	at, body, _ := strings.Cut(entry, " ")
 	var stored troupev1.Message
 	if err := proto.Unmarshal([]byte(body), &stored); err != nil {
-		return conversation.Message{}, fmt.Errorf("message %s: %w", entry.ID, err)
+		return conversation.Message{}, fmt.Errorf("message %s: %w", id, err)
 	}
 	m := wire.MessageFromProto(&stored)
-	sequence, _, _ := strings.Cut(entry.ID, "-")
+	sequence, _, _ := strings.Cut(id, "-")
 	m.Sequence, m.Turn, m.Time = number(sequence), int(number(turn)), moment(at)
 	return m, nil
 }

@@ -20,9 +20,9 @@ var turnSource string
 //go:embed scripts/delta.lua
 var deltaSource string
 
-// script is made of the prelude and the sources.
+// script is made of the prelude and the sources. They know the schema.
 func script(sources ...string) *redis.Script {
-	return redis.NewScript(prelude + strings.Join(sources, ""))
+	return redis.NewScript("local schema = '" + schema + "'\n" + prelude + strings.Join(sources, ""))
 }
 
 // run runs a script, in one round trip unless Redis has to be sent its text first. What bars

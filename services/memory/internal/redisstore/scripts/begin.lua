@@ -9,25 +9,22 @@ local evicted, eviction = ARGV[15], ARGV[16]
 local window_bytes = tonumber(ARGV[17])
 local step, said, said_size = ARGV[18], ARGV[19], tonumber(ARGV[20]) -- what the evicted turn had said so far
 
-local bar = barred()
+local bar, last_epoch, open, open_trace, deadline, turns, seq, count, bytes, owner, state, created, summarized, summary =
+  barred('open', 'open_trace', 'deadline', 'turns', 'seq', 'count', 'bytes', 'user', 'state', 'created', 'summarized', 'summary')
 if bar then return bar end
-local now = now_ms()
-local turn = redis.call('HMGET', KEYS[3], 'fingerprint', 'outcome', 'holder', 'epoch')
-local meta = redis.call('HMGET', KEYS[1], 'open', 'open_trace', 'deadline', 'epoch', 'turns', 'seq', 'count', 'bytes', 'user', 'state', 'created')
-local known, open = turn[1], meta[1] or ''
-local left = tonumber(meta[3] or 0) - now
-local pending, created = redis.call('EXISTS', KEYS[5]), meta[11] or decimal(now)
+local turn = redis.call('HMGET', KEYS[3], 'fingerprint', 'outcome', 'holder', 'epoch', 'first')
+local pending, now = redis.call('EXISTS', KEYS[5]), now_ms()
+local known, left, at = turn[1], tonumber(deadline or 0) - now, decimal(now)
+created, open = created or at, open or ''
 
 -- The history is that with which the turn began, also when it is taken over.
-local function begun()
-  local first = redis.call('HGET', KEYS[3], 'first')
+local function begun(fields, first)
   local entries = read('XREVRANGE', KEYS[2], first .. '-0', '-', window, window_bytes)
-  local summary = redis.call('HMGET', KEYS[1], 'summarized', 'summary')
-  return {'begun', redis.call('HGETALL', KEYS[3]), pending, created, entries, summary[1] or '0', summary[2] or ''}
+  return {'begun', fields, pending, created, entries, summarized or '0', summary or ''}
 end
 
 -- The first turn decides whose the session is.
-if meta[9] and meta[9] ~= user and (meta[9] ~= '' or meta[5] ~= '0') then return {'no_session'} end
+if owner and owner ~= user and (owner ~= '' or turns ~= '0') then return {'no_session'} end
 if known then
   if known ~= fingerprint then return {'key_reused'} end
   if turn[2] ~= '' then return {'closed', redis.call('HGETALL', KEYS[3]), pending} end
@@ -35,54 +32,56 @@ if known then
   -- An epoch of a generation before may be known to nobody, or to somebody else.
   local over = turn[4] == lost or tonumber(turn[4]) < least
   -- The holder asks again: its first answer was lost.
-  if holds and (known_only or not over) then return begun() end
+  if holds and (known_only or not over) then return begun(redis.call('HGETALL', KEYS[3]), turn[5]) end
   if not holds and (known_only or left > 0) then
     return {'open', redis.call('HGETALL', KEYS[3]), pending, created, left}
   end
 elseif known_only then
   return {'not_found'}
-elseif meta[10] == 'closed' then
+elseif state == 'closed' then
   return {'session_closed'}
 elseif open ~= '' then
-  if left > 0 then return {'session_busy', open, meta[2], left} end
+  if left > 0 then return {'session_busy', open, open_trace, left} end
   -- Its key must be in KEYS, so the caller has to come again with it.
   if evicted ~= open then return {'evict', open} end
 end
-local seq, count, bytes = tonumber(meta[6] or 0), tonumber(meta[7] or 0), tonumber(meta[8] or 0)
+seq, count, bytes = tonumber(seq or 0), tonumber(count or 0), tonumber(bytes or 0)
 if not known and (count + 1 > max_messages or bytes + size > max_bytes) then
   return {'session_full', decimal(count), decimal(bytes)}
 end
 
-local epoch = decimal(math.max(tonumber(meta[4] or 0) + 1, least))
-local deadline = decimal(now + lease)
+local epoch = decimal(math.max(tonumber(last_epoch or 0) + 1, least))
+deadline = decimal(now + lease)
 if known then
   redis.call('HSET', KEYS[3], 'epoch', epoch, 'holder', trace)
   redis.call('HINCRBY', KEYS[3], 'attempt', 1)
-  redis.call('HSET', KEYS[1], 'epoch', epoch, 'deadline', deadline, 'active', decimal(now))
-else
-  local number = decimal(tonumber(meta[5] or 0) + 1)
-  if open ~= '' then
-    local left = redis.call('HMGET', KEYS[6], 'number', 'sha' .. step)
-    -- A step that was committed meanwhile has said it in full.
-    if said ~= '' and not left[2] and count + 2 <= max_messages and bytes + said_size + size <= max_bytes then
-      seq, count, bytes = seq + 1, count + 1, bytes + said_size
-      append(seq, said, left[1], now)
-    end
-    redis.call('HSET', KEYS[6], 'outcome', 'failed', 'failure', eviction, 'seq', decimal(seq))
-    redis.call('PEXPIRE', KEYS[6], decimal(retention))
-    redis.call('DEL', KEYS[7])
-    redis.call('ZADD', KEYS[4], decimal(now), evicted)
-  end
-  seq = seq + 1
-  append(seq, body, number, now)
-  -- A turn that began two retentions ago was closed and forgotten long since.
-  redis.call('ZREMRANGEBYSCORE', KEYS[4], '-inf', decimal(now - 2 * retention))
-  redis.call('ZADD', KEYS[4], decimal(now), id)
-  redis.call('HSET', KEYS[3], 'trace', trace, 'holder', trace, 'fingerprint', fingerprint, 'number', number, 'outcome', '',
-    'epoch', epoch, 'attempt', '1', 'first', decimal(seq), 'seq', decimal(seq), 'steps', '0')
-  redis.call('HSETNX', KEYS[1], 'created', decimal(now))
-  redis.call('HSET', KEYS[1], 'schema', '2', 'state', 'busy', 'user', user, 'epoch', epoch, 'deadline', deadline,
-    'open', id, 'open_trace', trace, 'last_trace', trace, 'turns', number,
-    'seq', decimal(seq), 'count', decimal(count + 1), 'bytes', decimal(bytes + size), 'active', decimal(now))
+  redis.call('HSET', KEYS[1], 'epoch', epoch, 'deadline', deadline, 'active', at)
+  return begun(redis.call('HGETALL', KEYS[3]), turn[5])
 end
-return begun()
+
+if open ~= '' then
+  local given_up = redis.call('HMGET', KEYS[6], 'number', 'sha' .. step)
+  -- A step that was committed meanwhile has said it in full.
+  if said ~= '' and not given_up[2] and count + 2 <= max_messages and bytes + said_size + size <= max_bytes then
+    seq, count, bytes = seq + 1, count + 1, bytes + said_size
+    append(seq, said, given_up[1], at)
+  end
+  redis.call('HSET', KEYS[6], 'outcome', 'failed', 'failure', eviction, 'seq', decimal(seq))
+  redis.call('PEXPIRE', KEYS[6], decimal(retention))
+  redis.call('DEL', KEYS[7])
+  redis.call('ZADD', KEYS[4], at, evicted)
+end
+local number = tonumber(turns or 0) + 1
+seq = seq + 1
+append(seq, body, decimal(number), at)
+redis.call('ZADD', KEYS[4], at, id)
+-- A turn that began two retentions ago was closed and forgotten long since. Now and then is
+-- often enough to forget its id.
+if number % 16 == 0 then redis.call('ZREMRANGEBYSCORE', KEYS[4], '-inf', decimal(now - 2 * retention)) end
+local fields = {'trace', trace, 'holder', trace, 'fingerprint', fingerprint, 'number', decimal(number), 'outcome', '',
+  'epoch', epoch, 'attempt', '1', 'first', decimal(seq), 'seq', decimal(seq), 'steps', '0'}
+redis.call('HSET', KEYS[3], unpack(fields))
+redis.call('HSET', KEYS[1], 'schema', schema, 'state', 'busy', 'user', user, 'epoch', epoch, 'deadline', deadline,
+  'open', id, 'open_trace', trace, 'last_trace', trace, 'turns', decimal(number), 'created', created,
+  'seq', decimal(seq), 'count', decimal(count + 1), 'bytes', decimal(bytes + size), 'active', at)
+return begun(fields, decimal(seq))

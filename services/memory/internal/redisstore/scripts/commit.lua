@@ -12,18 +12,20 @@ local changes = 21 -- of the session's state; ARGV[20] is where they end
 local last_change = tonumber(ARGV[20])
 local first = last_change + 1 -- the bodies of the messages go from here to the end
 
-local refusal, turn = held(epoch, 'number', 'steps', 'epoch', 'sha' .. step)
-if turn and turn[5] == sha and turn[4] == epoch then return {'ok'} end
+local bar, current, seq, count, bytes, user = barred('seq', 'count', 'bytes', 'user')
+if bar then return bar end
+local turn = redis.call('HMGET', KEYS[3], 'outcome', 'number', 'steps', 'epoch', 'sha' .. step)
+if turn[5] == sha and turn[4] == epoch then return {'ok'} end
+local refusal = unheld(epoch, current, turn)
 if refusal then return refusal end
 if turn[5] then return {'step_committed'} end
-local meta = redis.call('HMGET', KEYS[1], 'seq', 'count', 'bytes', 'user')
-if meta[1] ~= base then return {'base_mismatch', meta[1]} end
-local seq, count, bytes = tonumber(meta[1]), tonumber(meta[2]), tonumber(meta[3])
+if seq ~= base then return {'base_mismatch', seq} end
+seq, count, bytes = tonumber(seq), tonumber(count), tonumber(bytes)
 local added = #ARGV - first + 1
 if added > 0 and (count + added > max_messages or bytes + size > max_bytes) then
-  return {'session_full', meta[2], meta[3]}
+  return {'session_full', decimal(count), decimal(bytes)}
 end
-if needs_user and meta[4] == '' then return {'no_user'} end
+if needs_user and user == '' then return {'no_user'} end
 local state_bytes, state_keys, fits
 if last_change > changes then
   state_bytes, state_keys, fits = weighed(KEYS[5], changes, last_change, max_state, max_keys)
@@ -31,7 +33,7 @@ if last_change > changes then
 end
 if full ~= '' then return {'state_full', full_keys, full_bytes, full} end
 
-local now = now_ms()
+local now = decimal(now_ms())
 for i = first, #ARGV do
   seq = seq + 1
   append(seq, ARGV[i], turn[2], now)
@@ -41,10 +43,11 @@ if outer ~= '' then redis.call('HSET', KEYS[6], outer_id, outer) end
 local steps = decimal(math.max(tonumber(turn[3]), tonumber(step)))
 redis.call('HSET', KEYS[3], 'sha' .. step, sha, 'result' .. step, result,
   'steps', steps, 'seq', decimal(seq), 'outcome', outcome)
-redis.call('HSET', KEYS[1], 'seq', decimal(seq), 'count', decimal(count + added), 'bytes', decimal(bytes + size), 'active', decimal(now))
-redis.call('DEL', KEYS[4])
+local meta = {'seq', decimal(seq), 'count', decimal(count + added), 'bytes', decimal(bytes + size), 'active', now}
 if outcome ~= '' then
-  redis.call('HSET', KEYS[1], 'state', state, 'open', '', 'open_trace', '')
+  meta = {'state', state, 'open', '', 'open_trace', '', unpack(meta)}
   redis.call('PEXPIRE', KEYS[3], retention)
 end
+redis.call('HSET', KEYS[1], unpack(meta))
+redis.call('DEL', KEYS[4])
 return {'ok'}

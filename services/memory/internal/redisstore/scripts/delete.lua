@@ -6,7 +6,7 @@ local idle = tonumber(ARGV[1]) -- only when nothing happened for so many ms; 0: 
 local meta = redis.call('HMGET', KEYS[1], 'deleted', 'schema', 'epoch', 'user', 'open', 'active', 'deadline')
 if meta[1] then return meta[4] and {'ok', meta[4]} or {'gone'} end
 if not meta[2] then return {'no_session'} end
-if meta[2] ~= '2' then return {'schema', meta[2]} end
+if meta[2] ~= schema then return {'schema', meta[2]} end
 local now = now_ms()
 local open = meta[5] ~= '' and tonumber(meta[7]) > now -- a turn that nobody holds is not
 if idle > 0 and (open or tonumber(meta[6]) + idle > now) then return {'active'} end

@@ -4,13 +4,15 @@ local epoch, outcome, failure, state, retention = ARGV[1], ARGV[2], ARGV[3], ARG
 local max_messages, max_bytes = tonumber(ARGV[6]), tonumber(ARGV[7])
 local step, said, size = ARGV[8], ARGV[9], tonumber(ARGV[10]) -- what the step had said so far; empty: nothing
 
-local refusal, turn = held(epoch, 'number', 'sha' .. step)
-if turn and turn[1] and turn[1] ~= '' then return {'closed', redis.call('HGETALL', KEYS[3])} end
+local bar, current, seq, count, bytes = barred('seq', 'count', 'bytes')
+if bar then return bar end
+local turn = redis.call('HMGET', KEYS[3], 'outcome', 'number', 'sha' .. step)
+if turn[1] and turn[1] ~= '' then return {'closed', redis.call('HGETALL', KEYS[3])} end
+local refusal = unheld(epoch, current, turn)
 if refusal then return refusal end
 
-local meta = redis.call('HMGET', KEYS[1], 'seq', 'count', 'bytes')
-local seq, count, bytes = tonumber(meta[1]), tonumber(meta[2]) + 1, tonumber(meta[3]) + size
-local now = now_ms()
+seq, count, bytes = tonumber(seq), tonumber(count) + 1, tonumber(bytes) + size
+local now = decimal(now_ms())
 -- A step that was committed meanwhile has said it in full.
 if said ~= '' and not turn[3] and count <= max_messages and bytes <= max_bytes then
   seq = seq + 1
@@ -18,7 +20,7 @@ if said ~= '' and not turn[3] and count <= max_messages and bytes <= max_bytes t
   redis.call('HSET', KEYS[1], 'seq', decimal(seq), 'count', decimal(count), 'bytes', decimal(bytes))
 end
 redis.call('HSET', KEYS[3], 'outcome', outcome, 'failure', failure, 'seq', decimal(seq))
-redis.call('HSET', KEYS[1], 'state', state, 'open', '', 'open_trace', '', 'active', decimal(now))
+redis.call('HSET', KEYS[1], 'state', state, 'open', '', 'open_trace', '', 'active', now)
 redis.call('PEXPIRE', KEYS[3], retention)
 redis.call('DEL', KEYS[4])
 return {'closed', redis.call('HGETALL', KEYS[3])}

@@ -12,10 +12,11 @@ end
 local function decimal(n) return string.format('%.0f', n) end
 
 -- What bars everybody from the session: that it was deleted, or that another version wrote
--- it. Nil when nothing does; and the epoch of the session.
-local function barred()
-  local meta = redis.call('HMGET', KEYS[1], 'deleted', 'schema', 'epoch')
+-- it. Nil when nothing does, and then values of its meta: epoch, and the fields that are
+-- named; false for one that is not there.
+local function barred(...)
+  local meta = redis.call('HMGET', KEYS[1], 'deleted', 'schema', 'epoch', ...)
   if meta[1] then return {'deleted'} end
-  if meta[2] and meta[2] ~= '2' then return {'schema', meta[2]} end
-  return nil, meta[3]
+  if meta[2] and meta[2] ~= schema then return {'schema', meta[2]} end
+  return nil, unpack(meta, 3)
 end

@@ -1,7 +1,16 @@
 -- In front of every script of a turn. KEYS are meta, log and the turn, and then its own.
 
+-- One field, because each that a script reads costs as much as reading the entry itself.
 local function append(seq, body, number, now)
-  redis.call('XADD', KEYS[2], decimal(seq) .. '-0', 'b', body, 'n', number, 't', decimal(now))
+  redis.call('XADD', KEYS[2], decimal(seq) .. '-0', 'm', number .. ' ' .. now .. ' ' .. body)
+end
+
+-- What keeps the holder of an epoch from writing, when the session's is current and turn
+-- begins with the outcome of the turn. Nil when nothing does.
+local function unheld(epoch, current, turn)
+  if not turn[1] then return {'not_found'} end
+  if current ~= epoch then return {'fenced', current} end
+  if turn[1] ~= '' then return {'turn_not_open', turn[1]} end
 end
 
 -- What keeps the holder of an epoch from writing, nil when nothing does, and, when the
@@ -10,8 +19,5 @@ local function held(epoch, ...)
   local bar, current = barred()
   if bar then return bar end
   local turn = redis.call('HMGET', KEYS[3], 'outcome', ...)
-  if not turn[1] then return {'not_found'}, turn end
-  if current ~= epoch then return {'fenced', current}, turn end
-  if turn[1] ~= '' then return {'turn_not_open', turn[1]}, turn end
-  return nil, turn
+  return unheld(epoch, current, turn), turn
 end

@@ -33,7 +33,7 @@ if changes and (count > max_labels or bytes > max_bytes) then return {'labels_fu
 
 local now = decimal(now_ms())
 if not had.schema then
-  redis.call('HSET', KEYS[1], 'schema', '2', 'user', user, 'created', now, 'active', now, 'epoch', '0',
+  redis.call('HSET', KEYS[1], 'schema', schema, 'user', user, 'created', now, 'active', now, 'epoch', '0',
     'turns', '0', 'seq', '0', 'count', '0', 'bytes', '0', 'open', '', 'state', to)
 elseif to ~= state then
   redis.call('HSET', KEYS[1], 'state', to, 'active', now)
