@@ -536,8 +536,7 @@ type Event_TextDelta struct {
 }
 
 type Event_PartReset struct {
-	// part_reset says that the text deltas of the step so far are void: the step begins anew
-	// on another instance.
+	// part_reset says that the text deltas of the step so far are void.
 	PartReset *PartReset `protobuf:"bytes,26,opt,name=part_reset,json=partReset,proto3,oneof"`
 }
 
@@ -990,8 +989,9 @@ func (x *TextDelta) GetText() string {
 	return ""
 }
 
-// PartReset says that an attempt of a step was lost, and the next one begins. What the lost
-// one had journaled is not done again.
+// PartReset says that an attempt of a step was lost. The next one begins, and does not do again
+// what the lost one had journaled; or, if the lost one had committed the step, its whole text
+// follows as one delta, because its end may have been lost on the way.
 type PartReset struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// failure is what became of the attempt that was lost.

@@ -45,8 +45,11 @@ func (t *turn) execute(work, ctx context.Context, at *position, step workflow.St
 		at.instance = lost.Instance.ID // which may not have come to say that it took the step
 		t.lost.Add(ctx, 1, metric.WithAttributes(attribute.String("agent", at.agent)))
 		t.log.Warn("attempt lost", zap.String("trace", t.turn.Trace), zap.Int("step", at.number), zap.Int("attempt", at.attempt), zap.Error(err))
-		if result, err = t.reclaim(work, at.number); err != nil || result != nil {
-			return result, err
+		if result, err = t.reclaim(work, at.number); err != nil {
+			return nil, err
+		}
+		if result != nil {
+			return result, t.tellAgain(ctx, at, lost, result)
 		}
 		if lost.Breach {
 			return nil, lost // which is a failed step
@@ -54,13 +57,27 @@ func (t *turn) execute(work, ctx context.Context, at *position, step workflow.St
 		if len(losses) == maxAttempts {
 			return nil, exhausted(at, losses)
 		}
-		if err := t.emitAt(ctx, at, &troupev1.Event{Payload: &troupev1.Event_PartReset{PartReset: &troupev1.PartReset{
-			Failure: failure.ToProto(lost.Failure),
-		}}}); err != nil {
+		if err := t.reset(ctx, at, lost); err != nil {
 			return nil, err
 		}
 		at.attempt, at.instance = at.attempt+1, ""
 	}
+}
+
+// reset says that the text of a lost attempt is void.
+func (t *turn) reset(ctx context.Context, at *position, lost *dispatch.LostError) error {
+	return t.emitAt(ctx, at, &troupev1.Event{Payload: &troupev1.Event_PartReset{PartReset: &troupev1.PartReset{
+		Failure: failure.ToProto(lost.Failure),
+	}}})
+}
+
+// tellAgain shows the text of a step whose worker was lost behind its commit: nobody knows
+// how much of it was lost with the stream.
+func (t *turn) tellAgain(ctx context.Context, at *position, lost *dispatch.LostError, result *troupev1.StepResult) error {
+	if err := t.reset(ctx, at, lost); err != nil || result.GetText() == "" {
+		return err
+	}
+	return t.emitAt(ctx, at, &troupev1.Event{Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: result.GetText()}}})
 }
 
 // handler shows what happens in an attempt.
