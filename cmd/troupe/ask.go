@@ -45,6 +45,7 @@ func (s server) told(err error) error {
 
 type ask struct {
 	server    `embed:""`
+	inName    `embed:""`
 	Session   string        `help:"Conversation to go on with. Empty: a new one." placeholder:"ID"`
 	User      string        `help:"Whose conversation it is. The first turn decides; another user's is not found." placeholder:"ID"`
 	RequestID string        `help:"Makes the call repeatable: the same id gets the same turn." placeholder:"ID"`
@@ -70,14 +71,17 @@ func (a *ask) Run(ctx context.Context, term terminal) error {
 		Input:     &troupev1.OrchestrateRequest_Text{Text: strings.Join(a.Text, " ")},
 		SessionId: a.Session, UserId: a.User, RequestId: a.RequestID, Target: a.Target,
 	}
+	if req.Auth, err = a.auth(); err != nil {
+		return err
+	}
 	if a.Timeout != 0 {
 		req.Timeout = durationpb.New(a.Timeout)
 	}
 	admitted, err := show(term, a.JSON, c.Turn(ctx, req))
 	if _, ended := errors.AsType[exit](err); err != nil && !ended &&
 		(admitted || failure.Is(err, failure.TraceOrphaned, failure.SystemNetwork, failure.SystemTimeout)) {
-		fmt.Fprintf(term.err, "The turn may have begun, and go on without you. To see how it ends, send the same text with: --session %s --request-id %s\n",
-			req.GetSessionId(), req.GetRequestId())
+		fmt.Fprintf(term.err, "The turn may have begun, and go on without you. To see how it ends, send the same text with: --session %s --request-id %s%s\n",
+			req.GetSessionId(), req.GetRequestId(), a.again())
 	}
 	return a.told(err)
 }

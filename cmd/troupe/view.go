@@ -25,8 +25,9 @@ const (
 	red  = "\x1b[31m"
 )
 
-func (v *view) paint(style, text string) string {
-	if !v.term.color {
+// paint is text in a style, where there are styles.
+func (t terminal) paint(style, text string) string {
+	if !t.color || style == "" || text == "" {
 		return text
 	}
 	return style + text + "\x1b[0m"
@@ -40,26 +41,26 @@ func (v *view) line(format string, args ...any) {
 func (v *view) event(e *troupev1.Event) {
 	switch p := e.GetPayload().(type) {
 	case *troupev1.Event_TurnStarted:
-		v.line("%s", v.paint(dim, fmt.Sprintf("session %s  turn %d  trace %s", e.GetSessionId(), e.GetTurn(), e.GetTraceId())))
+		v.line("%s", v.term.paint(dim, fmt.Sprintf("session %s  turn %d  trace %s", e.GetSessionId(), e.GetTurn(), e.GetTraceId())))
 	case *troupev1.Event_Plan:
 		if w := p.Plan.GetWorkflow(); w != "" {
-			v.line("%-9s %s: %s", v.paint(dim, "plan"), w, strings.Join(p.Plan.GetSteps(), ", "))
+			v.line("%-9s %s: %s", v.term.paint(dim, "plan"), w, strings.Join(p.Plan.GetSteps(), ", "))
 		}
 	case *troupev1.Event_RoutingDecision:
-		v.line("%-9s %s  %s", v.paint(dim, "route"), v.paint(bold, p.RoutingDecision.GetTarget()), v.paint(dim, "("+p.RoutingDecision.GetReason()+")"))
+		v.line("%-9s %s  %s", v.term.paint(dim, "route"), v.term.paint(bold, p.RoutingDecision.GetTarget()), v.term.paint(dim, "("+p.RoutingDecision.GetReason()+")"))
 	case *troupev1.Event_StepStarted:
 		v.streamed = ""
-		v.line("%-9s %s works on instance %s", v.paint(dim, "execute"), e.GetAgent(), e.GetInstanceId())
+		v.line("%-9s %s works on instance %s", v.term.paint(dim, "execute"), e.GetAgent(), e.GetInstanceId())
 	case *troupev1.Event_ToolCallStarted:
-		v.line("          tool %s %s", p.ToolCallStarted.GetTool(), v.paint(dim, p.ToolCallStarted.GetArguments()))
+		v.line("          tool %s %s", p.ToolCallStarted.GetTool(), v.term.paint(dim, p.ToolCallStarted.GetArguments()))
 	case *troupev1.Event_ToolCallFinished:
-		v.line("          tool %s", v.paint(dim, toolEnd(p.ToolCallFinished)))
+		v.line("          tool %s", v.term.paint(dim, toolEnd(p.ToolCallFinished)))
 	case *troupev1.Event_TextDelta:
 		v.text(p.TextDelta.GetText())
 	case *troupev1.Event_PartReset:
-		v.line("%-9s attempt %d was lost: %s; what it said is void", v.paint(red, "reset"), e.GetAttempt(), p.PartReset.GetFailure().GetMessage())
+		v.line("%-9s attempt %d was lost: %s; what it said is void", v.term.paint(red, "reset"), e.GetAttempt(), p.PartReset.GetFailure().GetMessage())
 	case *troupev1.Event_Warning:
-		v.line("%-9s %s", v.paint(red, "warning"), p.Warning.GetMessage())
+		v.line("%-9s %s", v.term.paint(red, "warning"), p.Warning.GetMessage())
 	case *troupev1.Event_StepFinished:
 		v.stepEnd(e, p.StepFinished)
 	case *troupev1.Event_TurnResult:
@@ -86,15 +87,15 @@ func (v *view) endText() {
 
 func (v *view) stepEnd(e *troupev1.Event, s *troupev1.StepFinished) {
 	if f := s.GetResult().GetFailure(); f != nil {
-		v.line("%-9s %s failed after %s: %s", v.paint(red, "execute"), e.GetAgent(), short(s.GetDuration()), f.GetMessage())
+		v.line("%-9s %s failed after %s: %s", v.term.paint(red, "execute"), e.GetAgent(), short(s.GetDuration()), f.GetMessage())
 		return
 	}
-	v.line("          %s", v.paint(dim, fmt.Sprintf("%s took %s", e.GetAgent(), short(s.GetDuration()))))
+	v.line("          %s", v.term.paint(dim, fmt.Sprintf("%s took %s", e.GetAgent(), short(s.GetDuration()))))
 }
 
 func (v *view) result(e *troupev1.Event, r *troupev1.TurnResult) {
 	if f := r.GetFailure(); f != nil {
-		v.line("\n%s %s", v.paint(red, "Failed:"), f.GetMessage())
+		v.line("\n%s %s", v.term.paint(red, "Failed:"), f.GetMessage())
 		return
 	}
 	if text := strings.TrimSpace(r.GetText()); text != strings.TrimSpace(v.streamed) {
@@ -104,16 +105,19 @@ func (v *view) result(e *troupev1.Event, r *troupev1.TurnResult) {
 	if r.Confidence != nil {
 		how = slices.Insert(how, 1, fmt.Sprintf("confidence %.2f", r.GetConfidence()))
 	}
-	v.line("\n%s", v.paint(dim, strings.Join(how, ", ")))
+	v.line("\n%s", v.term.paint(dim, strings.Join(how, ", ")))
 	if r.GetOutcome() == troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED {
 		v.line("Answer with: troupe ask --session %s …", e.GetSessionId())
 	}
 }
 
 func toolEnd(t *troupev1.ToolCallFinished) string {
-	status := strings.ToLower(strings.TrimPrefix(t.GetStatus().String(), "TOOL_STATUS_"))
 	summary, _, _ := strings.Cut(t.GetSummary(), "\n")
-	return fmt.Sprintf("%s %s after %s: %s", t.GetTool(), status, short(t.GetDuration()), summary)
+	return fmt.Sprintf("%s %s after %s: %s", t.GetTool(), toolStatus(t.GetStatus()), short(t.GetDuration()), summary)
+}
+
+func toolStatus(s troupev1.ToolStatus) string {
+	return strings.ToLower(strings.TrimPrefix(s.String(), "TOOL_STATUS_"))
 }
 
 // short is a duration to about three digits.

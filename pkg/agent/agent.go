@@ -5,18 +5,25 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/hook"
 	"github.com/troupe-dev/troupe/pkg/llm"
 	"github.com/troupe-dev/troupe/pkg/loop"
+	"github.com/troupe-dev/troupe/pkg/ownership"
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
@@ -41,15 +48,41 @@ const (
 	Degrade FailurePolicy = "degrade"
 )
 
-// Config describes an agent.
+// Config describes an agent. It needs a name, and a model or a function.
 type Config struct {
-	Name          string // a DNS label: a-z, 0-9 and hyphens, at most 63 characters
-	Description   string // one line, for those who choose between agents
-	Version       string // empty: DefaultVersion
-	Instructions  string // the system prompt
-	Model         llm.Model
-	Tools         []tool.Tool
+	Name        string // a DNS label: a-z, 0-9 and hyphens, at most 63 characters; not "user"
+	Description string // one line, for those who choose between agents
+	Version     string // empty: DefaultVersion
+
+	// Instructions are the system prompt, or the path of a file that holds it. With {key} in
+	// it the value of a key of the session's state takes its place, which may be missing with
+	// {key?}; {artifact.name} is the latest version of an artifact; {{key}} is left as {key}
+	// (AD-30). Empty: DefaultInstructions.
+	Instructions string
+	// InstructionsFrom is a file, or a folder whose .md and .txt files are put together in the
+	// order of their names; it must exist, be UTF-8 and not empty (CO-2, CO-3).
+	InstructionsFrom string
+
+	Model     llm.Model
+	Models    *llm.Catalog // finds ModelName, if there is no Model (CO-9)
+	ModelName string
+	// Run is what the agent does instead of asking a model: a flow, a remote agent, code.
+	// The text of the last event.Message or event.Answer is its answer (AD-1).
+	Run    func(context.Context, Invocation) iter.Seq2[event.Event, error]
+	Agents []*Agent // that Run runs; started and closed with it
+
+	Tools    []tool.Tool
+	Parallel bool // the tools of a round run beside each other (C-9)
+
+	Plugins  []hook.Plugin
+	Handlers []hook.Handler // run behind those of plugins (CO-4)
+
+	OutputKey string                     // of the session's state, where the answer is stored; empty: nowhere (AD-30)
+	Owns      map[string]ownership.Owner // keys of state beyond those of the rules (SO-5)
+	Log       *zap.Logger                // nil: none
+
 	MaxIterations int           // of one step; 0: loop.DefaultMaxIterations
+	MaxFailures   int           // of tools in a row; 0: loop.DefaultMaxFailures
 	Capacity      int           // steps at once; 0: DefaultCapacity
 	Timeout       time.Duration // of one step; 0: DefaultTimeout
 	StartTimeout  time.Duration // of Start (LC-12), for whoever calls it; 0: their default
@@ -60,8 +93,11 @@ type Config struct {
 
 // Agent is safe for concurrent use.
 type Agent struct {
-	config Config
-	tools  *tool.Set
+	config       Config
+	instructions instructions
+	handlers     *hook.Set
+	tools        *tool.Set
+	state        *ownership.AgentState
 
 	mu      sync.Mutex
 	running bool
@@ -70,34 +106,47 @@ type Agent struct {
 
 var namePattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
-// New returns the agent that c describes. Everything that is wrong with c is in the error,
-// of mode agent_validation, each with the name of its field.
+// New returns the agent that c describes. Its errors are of mode agent_validation, or that of
+// a model that cannot be opened. Everything that is wrong with plain fields is told at once,
+// each by its name; what has to be made is made in this order, and the first that fails ends
+// it: instructions, handlers, tools, model (CO-1). Then the handlers of OnAgentReady run.
 func New(c Config) (*Agent, error) {
-	if c.Version == "" {
-		c.Version = DefaultVersion
+	c.Version = cmp.Or(c.Version, DefaultVersion)
+	c.MaxIterations = cmp.Or(c.MaxIterations, loop.DefaultMaxIterations)
+	c.MaxFailures = cmp.Or(c.MaxFailures, loop.DefaultMaxFailures)
+	c.Capacity = cmp.Or(c.Capacity, DefaultCapacity)
+	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
+	c.OnFailure = cmp.Or(c.OnFailure, Fail)
+	if c.Log == nil {
+		c.Log = zap.NewNop()
 	}
-	if c.MaxIterations == 0 {
-		c.MaxIterations = loop.DefaultMaxIterations
+	if wrong := c.check(); len(wrong) > 0 {
+		return nil, c.invalid(strings.Join(wrong, "; "))
 	}
-	if c.Capacity == 0 {
-		c.Capacity = DefaultCapacity
+	a := &Agent{config: c}
+	a.state = ownership.NewAgentState(c.Name, c.Owns, func(key string) {
+		c.Log.Warn("a key of state that no rule names is taken as the agent's own; declare it in Owns", zap.String("agent", c.Name), zap.String("key", key))
+	})
+	var err error
+	if a.instructions, err = newInstructions(c); err != nil {
+		return nil, c.invalid("Instructions: " + failure.Plain(err))
 	}
-	if c.Timeout == 0 {
-		c.Timeout = DefaultTimeout
+	if a.handlers, err = hook.NewSet(c.Plugins, c.Handlers); err != nil {
+		return nil, c.invalid(failure.Plain(err))
 	}
-	if c.OnFailure == "" {
-		c.OnFailure = Fail
+	if a.tools, err = tool.NewSet(c.Tools...); err != nil {
+		return nil, c.invalid("Tools: " + failure.Plain(err))
 	}
-	wrong := c.check()
-	tools, err := tool.NewSet(c.Tools...)
-	if e, ok := errors.AsType[*failure.Error](err); ok {
-		wrong = append(wrong, "Tools: "+e.Message)
+	if c.Model == nil && c.Run == nil {
+		if a.config.Model, err = c.Models.Model(c.ModelName); err != nil {
+			return nil, err
+		}
 	}
-	if len(wrong) > 0 {
-		return nil, failure.Newf(failure.AgentValidation, "agent.New",
-			"agent %q is not valid: %s", c.Name, strings.Join(wrong, "; "))
-	}
-	return &Agent{config: c, tools: tools}, nil
+	return a, a.handlers.Ready(hook.Agent{Name: c.Name, Description: c.Description, Version: c.Version, Model: a.Model(), Tools: a.Tools()})
+}
+
+func (c Config) invalid(what string) error {
+	return failure.Newf(failure.AgentValidation, "agent.New", "agent %q is not valid: %s", c.Name, what)
 }
 
 // check lists what is wrong with a config whose defaults are filled in.
@@ -109,7 +158,15 @@ func (c Config) check() []string {
 		}
 	}
 	expect(namePattern.MatchString(c.Name), "Name %q: use a-z, 0-9 and hyphens, at most 63 characters, no hyphen at the ends", c.Name)
-	expect(c.Model != nil, "Model is missing")
+	expect(c.Name != "user", "Name: an agent cannot be called user; what the user says has that author")
+	expect(c.Model != nil || c.Run != nil || c.Models != nil && c.ModelName != "", "Model is missing")
+	expect(c.Run == nil || c.Model == nil && c.ModelName == "", "Run: an agent with a function has no model of its own; leave one out")
+	expect(c.MaxFailures >= 1, "MaxFailures %d: use 1 or more", c.MaxFailures)
+	expect(c.Instructions == "" || c.InstructionsFrom == "", "Instructions: there are InstructionsFrom as well; leave one out")
+	expect(len(c.Agents) == 0 || c.Run != nil, "Agents: only Run can run them; use Sequence, Parallel, Repeat or a Run of your own")
+	for _, name := range twice(c.Agents, map[string]bool{c.Name: true}) {
+		expect(false, "Agents: two are named %q; each name stands for one agent in the tree", name)
+	}
 	expect(c.MaxIterations >= 1 && c.MaxIterations <= MaxIterations, "MaxIterations %d: use 1 to %d", c.MaxIterations, MaxIterations)
 	expect(c.Capacity >= 1 && c.Capacity <= MaxCapacity, "Capacity %d: use 1 to %d", c.Capacity, MaxCapacity)
 	expect(c.Timeout > 0, "Timeout %v: use a positive duration", c.Timeout)
@@ -117,6 +174,19 @@ func (c Config) check() []string {
 	expect(c.StartTimeout >= 0, "StartTimeout %v: use a positive duration", c.StartTimeout)
 	expect(c.OnFailure == Fail || c.OnFailure == Degrade, "OnFailure %q: use %q or %q", c.OnFailure, Fail, Degrade)
 	return wrong
+}
+
+// twice lists the names in a tree of agents that occurred before (AD-2).
+func twice(agents []*Agent, seen map[string]bool) []string {
+	var all []string
+	for _, a := range agents {
+		if seen[a.Name()] {
+			all = append(all, a.Name())
+		}
+		seen[a.Name()] = true
+		all = append(all, twice(a.config.Agents, seen)...)
+	}
+	return all
 }
 
 // Name is the name under which the mesh knows the agent.
@@ -137,14 +207,23 @@ func (a *Agent) StartTimeout() time.Duration { return a.config.StartTimeout }
 // StartRetries is how often a Start that failed is to be tried again.
 func (a *Agent) StartRetries() int { return a.config.StartRetries }
 
-// Model is the full name of the agent's model.
-func (a *Agent) Model() string { return a.config.Model.Name() }
+// Model is the full name of the agent's model; empty when it has none.
+func (a *Agent) Model() string {
+	if a.config.Model == nil {
+		return ""
+	}
+	return a.config.Model.Name()
+}
+
+// State is the agent's own state (the AGENT tier), which all its runs share.
+func (a *Agent) State() *ownership.AgentState { return a.state }
 
 // Tools are the names of the agent's tools, in order.
 func (a *Agent) Tools() []string { return a.tools.Names() }
 
-// Start starts the tools that own resources, in order. When one fails, those before it are
-// closed again, and the error names the tool. An agent that is started stays as it is.
+// Start starts the tools that own resources, in order, and then the agents that it runs. When
+// one fails, those before it are closed again, and the error names the tool. An agent that is
+// started stays as it is.
 func (a *Agent) Start(ctx context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -159,25 +238,45 @@ func (a *Agent) Start(ctx context.Context) error {
 		if err := s.Start(ctx); err != nil {
 			failed := failure.Newf(failure.ResourceTool, "agent.Start",
 				"tool %s of agent %s did not start: %s", t.Spec().Name, a.Name(), failure.Plain(err))
-			return failed.Because(errors.Join(err, a.closeTools()))
+			return failed.Because(errors.Join(err, a.closeAll()))
 		}
 		a.started = append(a.started, s)
+	}
+	for _, sub := range a.config.Agents {
+		if err := sub.Start(ctx); err != nil {
+			return errors.Join(err, a.closeAll())
+		}
 	}
 	a.running = true
 	return nil
 }
 
-// Close closes what Start started, in reverse order, all of it even when one fails. It may
-// be called at any time and more than once; the caller sees to it that no step is running.
+// Close closes what Start started, in reverse order, all of it even when one fails, then what
+// plugins took, and forgets the agent's state (SO-9). It may be called at any time and more
+// than once; the caller sees to it that no step is running.
 func (a *Agent) Close() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	was := a.running
 	a.running = false
-	return a.closeTools()
+	err := a.closeAll()
+	a.state.Clear()
+	if !was {
+		return err
+	}
+	for _, p := range slices.Backward(a.handlers.Plugins()) {
+		if p.Close != nil {
+			err = errors.Join(err, p.Close())
+		}
+	}
+	return err
 }
 
-func (a *Agent) closeTools() error {
+func (a *Agent) closeAll() error {
 	var failed []error
+	for _, sub := range slices.Backward(a.config.Agents) {
+		failed = append(failed, sub.Close())
+	}
 	for _, s := range slices.Backward(a.started) {
 		failed = append(failed, s.Close())
 	}

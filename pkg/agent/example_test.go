@@ -42,17 +42,18 @@ func Example() {
 	}
 
 	step := execution.Step{Number: 1, History: []conversation.Message{conversation.User("Do I need an umbrella in Oslo?")}}
-	result, messages, err := forecaster.Run(context.Background(), step, func(e event.Event) error {
-		if done, ok := e.(event.ToolFinished); ok {
-			fmt.Fprintln(os.Stdout, done.Tool, "said:", done.Summary)
+	for e, err := range forecaster.Run(context.Background(), agent.Invocation{Step: step}) {
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return
 		}
-		return nil
-	})
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return
+		switch p := e.Payload.(type) {
+		case event.ToolFinished:
+			fmt.Fprintln(os.Stdout, p.Tool, "said:", p.Summary)
+		case event.TurnResult:
+			fmt.Fprintln(os.Stdout, e.Author, "said:", p.Result.Text)
+		}
 	}
-	fmt.Fprintln(os.Stdout, result.Agent, "said:", messages[0].Text)
 	// Output:
 	// weather said: Oslo: sunny, 21 °C
 	// forecaster said: It is sunny in Oslo.

@@ -21,6 +21,12 @@ import (
 
 func quiet(event.Event) error { return nil }
 
+// execute runs a step of an agent.
+func execute(ctx context.Context, a *agent.Agent, step execution.Step, emit func(event.Event) error) (execution.Result, []conversation.Message, error) {
+	done, err := a.Execute(ctx, agent.Invocation{Step: step}, emit)
+	return done.Result, done.Messages, err
+}
+
 func build(t *testing.T, c agent.Config) *agent.Agent {
 	t.Helper()
 	if c.Name == "" {
@@ -66,7 +72,7 @@ func TestAgent_CommitsOneMessageAndKeepsWhatItFound(t *testing.T) {
 	model := scripted.New(look("a", "nothing", "error", "b"), scripted.Say("A and B."))
 	a := build(t, agent.Config{Model: model, Tools: []tool.Tool{lookup(t)}, Instructions: "Look things up."})
 
-	result, messages, err := a.Run(t.Context(), question("What is there?"), quiet)
+	result, messages, err := execute(t.Context(), a, question("What is there?"), quiet)
 	require.NoError(t, err)
 	want := execution.Result{
 		Step: 2, Agent: "research", Text: "A and B.",
@@ -96,8 +102,8 @@ func TestAgent_ChoosesARouteAndSaysNothing(t *testing.T) {
 			a := build(t, agent.Config{Name: "coordinator", Model: model, Tools: []tool.Tool{lookup(t)}})
 			step := question("Tell me about it")
 			step.Routes = []string{"clarification", "research", "deep-research"}
-			result, messages, err := a.Run(t.Context(), step, func(e event.Event) error {
-				require.IsType(t, event.ModelCall{}, e)
+			result, messages, err := execute(t.Context(), a, step, func(e event.Event) error {
+				require.NotEqual(t, event.TextDelta{}.Kind(), e.Kind())
 				return nil
 			})
 			require.NoError(t, err)
@@ -115,7 +121,7 @@ func TestAgent_FailsToChooseWhenItsModelFails(t *testing.T) {
 	a := build(t, agent.Config{Name: "coordinator", Model: model, OnFailure: agent.Degrade})
 	step := question("hi")
 	step.Routes = []string{"research"}
-	_, _, err := a.Run(t.Context(), step, quiet)
+	_, _, err := execute(t.Context(), a, step, quiet)
 	require.True(t, failure.Is(err, failure.ResourceAPI), "%v", err)
 }
 
@@ -146,7 +152,7 @@ func TestAgent_JudgesByWhatWasObserved(t *testing.T) {
 			a := build(t, agent.Config{Name: "synthesis", Model: model})
 			step := question("What is there?")
 			step.Prior = tc.prior
-			result, messages, err := a.Run(t.Context(), step, quiet)
+			result, messages, err := execute(t.Context(), a, step, quiet)
 			require.NoError(t, err)
 			require.Len(t, messages, 1)
 
@@ -171,7 +177,7 @@ func TestAgent_AsksTheUserEvenWithoutAModel(t *testing.T) {
 	model := scripted.New(scripted.Say("Which one?"), scripted.Fail(errors.New("down")))
 	a := build(t, agent.Config{Name: "clarification", Model: model, AsksUser: true})
 	for _, want := range []string{"Which one?", "Could you tell me more about what you would like to know?"} {
-		result, messages, err := a.Run(t.Context(), question("it"), quiet)
+		result, messages, err := execute(t.Context(), a, question("it"), quiet)
 		require.NoError(t, err)
 		require.True(t, result.InputRequired)
 		require.Equal(t, want, result.Text)
@@ -184,8 +190,8 @@ func TestAgent_DegradesWithWhatItHas(t *testing.T) {
 	model := scripted.New(look("a"), scripted.Fail(failure.New(failure.ResourceAPI, "test", "The model is down.").Because(errors.New("secret"))))
 	a := build(t, agent.Config{Model: model, Tools: []tool.Tool{lookup(t)}, OnFailure: agent.Degrade})
 	var warnings []event.Warning
-	result, messages, err := a.Run(t.Context(), question("What is there?"), func(e event.Event) error {
-		if w, ok := e.(event.Warning); ok {
+	result, messages, err := execute(t.Context(), a, question("What is there?"), func(e event.Event) error {
+		if w, ok := e.Payload.(event.Warning); ok {
 			warnings = append(warnings, w)
 		}
 		return nil
@@ -205,7 +211,7 @@ func TestAgent_DegradesToWhatWasSaidBefore(t *testing.T) {
 	a := build(t, agent.Config{Name: "synthesis", Model: scripted.New(), OnFailure: agent.Degrade})
 	step := question("What is there?")
 	step.Prior = []execution.Result{{Agent: "research", Text: "A and B.", Observations: []string{"a", "b"}}}
-	result, _, err := a.Run(t.Context(), step, quiet)
+	result, _, err := execute(t.Context(), a, step, quiet)
 	require.NoError(t, err)
 	require.Equal(t, "A and B.", result.Text)
 	require.InDelta(t, 0.0, *result.Confidence, 0)
@@ -215,38 +221,38 @@ func TestAgent_DoesNotDegradeWhatWasCancelledOrUnheard(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	a := build(t, agent.Config{Model: scripted.New(scripted.Say("hi")), OnFailure: agent.Degrade})
-	_, messages, err := a.Run(ctx, question("hi"), quiet)
+	_, messages, err := execute(ctx, a, question("hi"), quiet)
 	require.True(t, failure.Is(err, failure.UserCancelled), "%v", err)
 	require.Empty(t, messages)
 
 	broken := errors.New("the stream is gone")
-	_, _, err = a.Run(t.Context(), question("hi"), func(event.Event) error { return broken })
+	_, _, err = execute(t.Context(), a, question("hi"), func(event.Event) error { return broken })
 	require.ErrorIs(t, err, broken)
 }
 
 func TestAgent_StopsAfterItsTimeout(t *testing.T) {
 	slow := scripted.Reply{Wait: make(chan struct{})}
 	a := build(t, agent.Config{Model: scripted.New(slow), Timeout: time.Millisecond})
-	_, _, err := a.Run(t.Context(), question("hi"), quiet)
+	_, _, err := execute(t.Context(), a, question("hi"), quiet)
 	require.True(t, failure.Is(err, failure.AgentTimeout), "%v", err)
 
 	a = build(t, agent.Config{Model: scripted.New(slow), Timeout: time.Millisecond, OnFailure: agent.Degrade})
-	result, _, err := a.Run(t.Context(), question("hi"), quiet)
+	result, _, err := execute(t.Context(), a, question("hi"), quiet)
 	require.NoError(t, err)
 	require.Contains(t, result.Text, "longer than it may")
 }
 
 func TestAgent_RefusesAnEmptyAnswer(t *testing.T) {
 	a := build(t, agent.Config{Model: scripted.New(scripted.Say(" \n"))})
-	_, _, err := a.Run(t.Context(), question("hi"), quiet)
+	_, _, err := execute(t.Context(), a, question("hi"), quiet)
 	require.True(t, failure.Is(err, failure.AgentLogic), "%v", err)
 }
 
 func TestAgent_CutsWhatIsLongerThanAMessage(t *testing.T) {
 	a := build(t, agent.Config{Model: scripted.New(scripted.Say("a" + strings.Repeat("ä", conversation.MaxMessageBytes)))})
 	var reasons []string
-	result, messages, err := a.Run(t.Context(), question("hi"), func(e event.Event) error {
-		if w, ok := e.(event.Warning); ok {
+	result, messages, err := execute(t.Context(), a, question("hi"), func(e event.Event) error {
+		if w, ok := e.Payload.(event.Warning); ok {
 			reasons = append(reasons, w.Reason)
 		}
 		return nil

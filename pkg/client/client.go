@@ -45,6 +45,9 @@ const firstPatience = 3 * time.Second
 // up when nothing new came for 45 s since the first break, 3 s when nothing ever came, and
 // with ctx.
 //
+// A request that is sent again carries the auth of the first. It is kept until then, and never
+// part of an error.
+//
 // It makes session_id and request_id when there are none, so that taking up is safe from the
 // first byte on. An error is the last item: before any event it means that nothing was
 // admitted, unless its mode is system_network, system_timeout or trace_orphaned.

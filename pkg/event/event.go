@@ -1,66 +1,45 @@
-// Package event is what happens inside a step, in the order in which it happens. The
-// mesh numbers and stores these events; this package knows nothing of that.
+// Package event is what happens while an agent works, in the order in which it happens: the
+// entries of its trace and what a client is shown meanwhile. The mesh numbers and stores
+// those that are for clients; this package knows nothing of that.
 package event
 
 import (
+	"strconv"
 	"time"
-
-	"github.com/troupe-dev/troupe/pkg/execution"
 )
 
-// Event is one thing that happened. Its type says what.
-type Event interface{ event() }
-
-// TextDelta is a piece of text as the model says it. It is not stored.
-type TextDelta struct{ Text string }
-
-// ModelCall is one finished call of a model (CO-44).
-type ModelCall struct {
-	Model     string
-	Iteration int // within the step, from 1
-	ToolCalls int // how many tools the model asked for
-	Usage     execution.Usage
-	Duration  time.Duration
+// Event is one thing that happened in an invocation of an agent. Its payload says what.
+type Event struct {
+	Invocation string // the turn in which it happened; with Sequence the identity of the event (AD-22, CO-47)
+	Sequence   int    // in the invocation, from 1
+	Time       time.Time
+	Author     string // the agent that it is from
+	Branch     string // the agents above it in a flow and itself, "a.b"; empty for an agent that runs alone
+	Payload
 }
 
-// ToolStarted says that a tool begins to run.
-type ToolStarted struct {
-	CallID    string
-	Tool      string
-	Arguments string // a JSON object
+// ID is unique among the events of a session.
+func (e Event) ID() string { return e.Invocation + "/" + strconv.Itoa(e.Sequence) }
+
+// Payload is what happened.
+type Payload interface {
+	// Kind is the name that stands in traces and logs (CO-43 to CO-48). Kinds that begin
+	// with "internal:" are not for clients (LP-24).
+	Kind() string
 }
 
-// ToolStatus says how a tool call ended.
-type ToolStatus string
+// Internal begins the kinds of events that are not for clients.
+const Internal = "internal:"
 
-// The ways in which a tool call can end (CO-45), and the one that a lost worker adds.
-const (
-	ToolSuccess        ToolStatus = "success"
-	ToolError          ToolStatus = "error"
-	ToolNotFound       ToolStatus = "not_found"
-	ToolUnknownOutcome ToolStatus = "unknown_outcome" // it may run once, and nobody knows whether it did
-)
-
-// MaxSummary is the length of ToolFinished.Summary in characters (CO-47).
-const MaxSummary = 240
-
-// ToolFinished says how a tool call ended. There is exactly one per ToolStarted.
-type ToolFinished struct {
-	CallID   string
-	Tool     string
-	Status   ToolStatus
-	Summary  string // of the result, or the error
-	Duration time.Duration
+// Final reports whether an event is part of the answer: text that an agent says. One that
+// only changes state is not (AD-14).
+func (e Event) Final() bool {
+	switch p := e.Payload.(type) {
+	case Message:
+		return p.Text != ""
+	case Answer:
+		return true
+	default:
+		return false
+	}
 }
-
-// Warning is something a person should know; the step goes on.
-type Warning struct {
-	Reason  string // UPPER_SNAKE, for programs
-	Message string // one sentence, for a person
-}
-
-func (TextDelta) event()    {}
-func (ModelCall) event()    {}
-func (ToolStarted) event()  {}
-func (ToolFinished) event() {}
-func (Warning) event()      {}

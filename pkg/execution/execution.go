@@ -15,6 +15,7 @@ const MaxObservations = 64
 type Step struct {
 	TraceID   string // never changes on the way
 	SessionID string
+	User      string // whose session it is; empty: nobody's
 	TurnID    string
 	Turn      int    // number in the session, from 1
 	Number    int    // of the step in the turn, from 1
@@ -59,9 +60,15 @@ type Usage struct {
 	InputTokens  int64
 	OutputTokens int64
 	ModelCalls   int
+	CostMicros   int64 // in millionths of a US dollar; 0: not known
 }
 
-// Add returns the sum of two usages.
+// Add returns the sum of two usages. Its cost is that of the model calls whose cost is known.
 func (u Usage) Add(o Usage) Usage {
-	return Usage{u.InputTokens + o.InputTokens, u.OutputTokens + o.OutputTokens, u.ModelCalls + o.ModelCalls}
+	return Usage{
+		InputTokens:  u.InputTokens + o.InputTokens,
+		OutputTokens: u.OutputTokens + o.OutputTokens,
+		ModelCalls:   u.ModelCalls + o.ModelCalls,
+		CostMicros:   u.CostMicros + o.CostMicros,
+	}
 }

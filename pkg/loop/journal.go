@@ -11,35 +11,43 @@ import (
 )
 
 // said finds what the model replied in an attempt before this one, and tells it again.
-func (r *run) said() (conversation.Message, bool, error) {
-	e, ok := r.replay(execution.Done)
+func (r *run) said(number int, aside bool) (reply conversation.Message, usage execution.Usage, known bool, err error) {
+	e, ok := r.replay(number, execution.Done)
 	if !ok {
-		return conversation.Message{}, false, nil
+		return reply, usage, false, nil
 	}
 	if e.Tool != "" {
-		return conversation.Message{}, false, differs(r.number, "a call of "+e.Tool, "a model call")
+		return reply, usage, false, differs(number, "a call of "+e.Tool, "a model call")
 	}
-	r.out.Usage = r.out.Usage.Add(e.Usage)
-	if e.Reply.Text == "" {
-		return e.Reply, true, nil
+	r.Use(e.Usage, aside)
+	if e.Reply.Text != "" && !aside {
+		if err := r.Emit(event.TextDelta{Text: e.Reply.Text}); err != nil {
+			return e.Reply, e.Usage, true, err
+		}
 	}
-	return e.Reply, true, r.emit(event.TextDelta{Text: e.Reply.Text})
+	return e.Reply, e.Usage, true, r.Emit(r.called(e.Reply, e.Usage, aside, 0, true))
+}
+
+// ending is how a tool call ended.
+type ending struct {
+	status event.ToolStatus
+	text   string
 }
 
 // did finds what a tool call led to in an attempt before this one. It fails when that
 // attempt called something else.
-func (r *run) did(call execution.Entry) (Call, bool, error) {
+func (r *run) did(call execution.Entry) (ending, bool, error) {
 	for _, phase := range []execution.Phase{execution.Done, execution.Intent} {
-		e, ok := r.replay(phase)
+		e, ok := r.replay(call.Number, phase)
 		if !ok {
 			continue
 		}
 		if e.Digest != call.Digest {
-			return Call{}, false, differs(r.number, described(e), "a call of "+call.Tool+" with these arguments")
+			return ending{}, false, differs(call.Number, described(e), "a call of "+call.Tool+" with these arguments")
 		}
-		return Call{e.Tool, event.ToolStatus(e.Status), e.Text}, phase == execution.Done, nil
+		return ending{event.ToolStatus(e.Status), e.Text}, phase == execution.Done, nil
 	}
-	return Call{}, false, nil
+	return ending{}, false, nil
 }
 
 // intend makes sure that a successor finds what is about to happen. A tool that only reads
@@ -56,7 +64,7 @@ func (r *run) intend(ctx context.Context, call execution.Entry) error {
 	}
 	if err := r.in.Journal.Sync(ctx); err != nil {
 		if ctx.Err() != nil {
-			return stopped(ctx)
+			return ended(ctx)
 		}
 		return err
 	}
@@ -66,7 +74,7 @@ func (r *run) intend(ctx context.Context, call execution.Entry) error {
 // inDoubt reports whether an attempt before this one was lost while it ran a tool that may
 // run once.
 func (r *run) inDoubt(call execution.Entry) bool {
-	_, begun := r.replay(execution.Intent)
+	_, begun := r.replay(call.Number, execution.Intent)
 	return begun && call.Effect != execution.Read && call.Effect != execution.Idempotent
 }
 
@@ -76,11 +84,11 @@ func unknownOutcome(tool string) string {
 		"It was not run again, because it may run only once. Find out in another way, or ask the user.", failure.UnknownOutcome.Reason(), tool)
 }
 
-func (r *run) replay(phase execution.Phase) (execution.Entry, bool) {
+func (r *run) replay(number int, phase execution.Phase) (execution.Entry, bool) {
 	if r.in.Journal == nil {
 		return execution.Entry{}, false
 	}
-	return r.in.Journal.Replay(r.number, phase)
+	return r.in.Journal.Replay(number, phase)
 }
 
 func (r *run) record(e execution.Entry) {

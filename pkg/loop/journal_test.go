@@ -80,10 +80,10 @@ func key(number int) string { return fmt.Sprintf("key-%d", number) }
 // dying ends a run at a chosen event, as the death of its worker does.
 type dying struct {
 	after  int // events that still get through
-	events []event.Event
+	events []event.Payload
 }
 
-func (d *dying) emit(e event.Event) error {
+func (d *dying) emit(e event.Payload) error {
 	if d.after == 0 {
 		return errKilled
 	}
@@ -110,7 +110,7 @@ func TestRun_GoesOnWhereAnotherWasLost(t *testing.T) {
 		in := loop.Input{Journal: j, Key: key}
 		l := loop.Loop{Model: script(0), Tools: w.effects(t)}
 		d := &dying{after: after}
-		out, err := l.Run(t.Context(), in, d.emit)
+		out, err := drive(t.Context(), l, in, d.emit)
 		if err == nil {
 			require.Greater(t, after, 10, "the run was long enough")
 			require.Len(t, out.Messages, 9)
@@ -126,7 +126,7 @@ func TestRun_GoesOnWhereAnotherWasLost(t *testing.T) {
 			}
 		}
 		l.Model = script(replies)
-		out, err = l.Run(t.Context(), in, func(event.Event) error { return nil })
+		out, err = drive(t.Context(), l, in, deaf)
 		require.NoError(t, err)
 		require.Equal(t, "Done.", out.Text)
 		require.Equal(t, 3, out.Usage.ModelCalls, "also those of the lost attempt")
@@ -149,11 +149,11 @@ func TestRun_IdempotentToolGetsTheSameKeyAgain(t *testing.T) {
 	j, w := &journal{lazy: true}, &world{}
 	l := loop.Loop{Model: scripted.New(scripted.Call(ask("a", "idempotent", "x")), scripted.Say("Done.")), Tools: w.effects(t)}
 	in := loop.Input{Journal: j, Key: key}
-	_, err := l.Run(t.Context(), in, (&dying{after: 2}).emit) // lost behind the call, before its result is durable
+	_, err := drive(t.Context(), l, in, (&dying{after: 2}).emit) // lost behind the call, before its result is durable
 	require.ErrorIs(t, err, errKilled)
 	j.pending = nil
 
-	out, err := l.Run(t.Context(), in, func(event.Event) error { return nil })
+	out, err := drive(t.Context(), l, in, deaf)
 	require.NoError(t, err)
 	require.Equal(t, "Done.", out.Text)
 	require.Equal(t, []string{"idempotent key-2", "idempotent key-2"}, w.did)
@@ -163,12 +163,12 @@ func TestRun_WhatMayRunOnceIsNotRunAgainWhenInDoubt(t *testing.T) {
 	j, w := &journal{lazy: true}, &world{}
 	l := loop.Loop{Model: scripted.New(scripted.Call(ask("a", "at_most_once", "x")), scripted.Say("I do not know.")), Tools: w.effects(t)}
 	in := loop.Input{Journal: j, Key: key}
-	_, err := l.Run(t.Context(), in, (&dying{after: 2}).emit)
+	_, err := drive(t.Context(), l, in, (&dying{after: 2}).emit)
 	require.ErrorIs(t, err, errKilled)
 	j.pending = nil
 
 	var seen recorder
-	out, err := l.Run(t.Context(), in, seen.emit)
+	out, err := drive(t.Context(), l, in, seen.emit)
 	require.NoError(t, err)
 	require.Len(t, w.did, 1)
 	require.Equal(t, event.ToolUnknownOutcome, out.Calls[0].Status)
@@ -184,7 +184,7 @@ func TestRun_WhatMayRunOnceIsNotRunAgainWhenInDoubt(t *testing.T) {
 	// And so it stays for those who come later.
 	require.NoError(t, j.Sync(t.Context()))
 	l.Model = scripted.New(scripted.Say("Still not."))
-	out, err = l.Run(t.Context(), in, func(event.Event) error { return nil })
+	out, err = drive(t.Context(), l, in, deaf)
 	require.NoError(t, err)
 	require.Equal(t, event.ToolUnknownOutcome, out.Calls[0].Status)
 	require.Len(t, w.did, 1)
@@ -193,7 +193,7 @@ func TestRun_WhatMayRunOnceIsNotRunAgainWhenInDoubt(t *testing.T) {
 func TestRun_RefusesToDoSomethingElseThanBefore(t *testing.T) {
 	j, w := &journal{}, &world{}
 	l := loop.Loop{Model: script(0), Tools: w.effects(t)}
-	_, err := l.Run(t.Context(), loop.Input{Journal: j}, (&dying{after: 4}).emit)
+	_, err := drive(t.Context(), l, loop.Input{Journal: j}, (&dying{after: 4}).emit)
 	require.ErrorIs(t, err, errKilled)
 
 	for name, change := range map[string]func(*execution.Entry){
@@ -207,7 +207,7 @@ func TestRun_RefusesToDoSomethingElseThanBefore(t *testing.T) {
 			if changed.durable[1].Number == 1 {
 				changed.durable = changed.durable[1:2]
 			}
-			_, err := l.Run(t.Context(), loop.Input{Journal: changed}, func(event.Event) error { return nil })
+			_, err := drive(t.Context(), l, loop.Input{Journal: changed}, deaf)
 			require.True(t, failure.Is(err, failure.Nondeterminism), "%v", err)
 			require.ErrorContains(t, err, "changed under a running step")
 		})
@@ -219,7 +219,7 @@ func TestRun_SyncsOnlyForWhatHasAnEffect(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			j, w := &journal{}, &world{}
 			l := loop.Loop{Model: scripted.New(scripted.Call(ask("a", name, "x")), scripted.Say("Done.")), Tools: w.effects(t)}
-			_, err := l.Run(t.Context(), loop.Input{Journal: j}, func(event.Event) error { return nil })
+			_, err := drive(t.Context(), l, loop.Input{Journal: j}, deaf)
 			require.NoError(t, err)
 			require.Equal(t, want, j.syncs)
 		})
@@ -231,7 +231,7 @@ func TestRun_EndsWhenTheJournalIsAnothers(t *testing.T) {
 	fenced := failure.New(failure.Fenced, "test", "somebody else has the step")
 	j := &journal{fail: fenced}
 	l := loop.Loop{Model: script(0), Tools: w.effects(t)}
-	_, err := l.Run(t.Context(), loop.Input{Journal: j}, func(event.Event) error { return nil })
+	_, err := drive(t.Context(), l, loop.Input{Journal: j}, deaf)
 	require.ErrorIs(t, err, fenced)
 	require.Equal(t, []string{"read "}, w.did, "nothing with an effect ran")
 }

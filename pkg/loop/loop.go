@@ -1,203 +1,197 @@
 // Package loop is what an agent does inside one step: it asks the model, runs the tools
 // that the model asked for, and asks again, until the model answers without a tool.
 //
-// It is stateless and knows nothing of sessions: messages come in, an outcome goes out. With
-// a journal it goes on where an attempt before it was lost, and runs nothing twice that it
-// finds there (guarantees 2.8).
+// It is stateless and knows nothing of sessions: messages come in, events go out (LP-1).
+// Handlers of package hook are run at their events, and cannot bring the conversation into
+// an order that a model does not take (C-11). With a journal it goes on where an attempt
+// before it was lost, and runs nothing twice that it finds there (guarantees 2.8).
 package loop
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"slices"
-	"time"
+	"iter"
 
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
-	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/hook"
 	"github.com/troupe-dev/troupe/pkg/llm"
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// DefaultMaxIterations is the limit of a Loop that names none.
-const DefaultMaxIterations = 10
+// Limits of a Loop that names none.
+const (
+	DefaultMaxIterations = 10
+	DefaultMaxFailures   = 3 // LP-33
+)
 
 // MaxToolText is how much of a tool's result a model gets to read, in bytes.
 const MaxToolText = 256 << 10
 
-// ReasonMaxIterations is that of the warning when a step stops at its limit.
-const ReasonMaxIterations = "MAX_ITERATIONS"
+// Reasons of the warnings that a loop gives.
+const ReasonMaxIterations = "MAX_ITERATIONS" // the turn stopped at its limit
 
 // Loop is what does not change between runs. It may run many times at once.
 type Loop struct {
 	Model         llm.Model
 	Tools         *tool.Set // nil: none
 	MaxIterations int       // 0: DefaultMaxIterations
+	MaxFailures   int       // of tools in a row; 0: DefaultMaxFailures
+	// Parallel runs the tools of a round beside each other. Their handlers still run one at a
+	// time, and their results come in the order of the calls (C-9).
+	Parallel bool
 }
 
 // Input is what one run is given.
 type Input struct {
-	System   string
-	Messages []conversation.Message // oldest first; not changed
-	Choices  []string               // if any, the model decides between them and gets no tools
+	System  string
+	Turn    *hook.Control // of the turn: its messages, its handlers; nil: a new one
+	Choices []string      // if any, the model decides between them and gets no tools
 
 	Journal execution.Journal       // of the step; nil: nothing is kept
 	Key     func(number int) string // idempotency key of the tool call of a number; nil: none
+
+	// Stop, when it ends, asks the run to stop: what a model says at that moment is dropped,
+	// a tool that runs is interrupted, and the run ends with the reason Stopped (CO-63). Nil:
+	// nobody asks.
+	Stop context.Context //nolint:containedctx // a signal beside the one that ends the run
 }
 
-// Outcome is what a run led to.
-type Outcome struct {
-	Text          string                 // the model's last words
-	Messages      []conversation.Message // what the run added to the messages of its input
-	Calls         []Call                 // of tools, in order
-	Iterations    int                    // model calls with their tool rounds
-	MaxIterations bool                   // stopped at the limit; Text says so
-	Usage         execution.Usage
-}
-
-// Call is one tool call that was made.
-type Call struct {
-	Tool   string
-	Status event.ToolStatus
-	Text   string // what the tool found; what went wrong if the status is not success
-}
-
-// Run goes on until the model answers without asking for a tool, or the iterations are
-// used up; the latter is an outcome, not an error (CO-22 to CO-26).
+// Run goes on until the model answers without asking for a tool, a tool asks the user,
+// somebody stops it, or the iterations are used up; all these are answers, not errors (CO-22
+// to CO-26, LP-14 to LP-16). The last event is an event.Answer then.
 //
 // In a tool round the assistant message with all calls comes first; then the tools run one
 // at a time in the order of the calls, and each call gets exactly one tool message (CO-29,
 // CO-31, CO-33). A tool that fails, panics or does not exist makes a message that says so,
-// and the run goes on (CO-35).
+// and the run goes on (CO-35), until MaxFailures in a row end it with resource_tool (LP-33).
 //
-// Events go to emit in the order in which they happen; an error of emit ends the run and
-// is returned as it is. An error of the model keeps its mode. When ctx ends, the error is
-// agent_timeout or user_cancelled. With an error, the outcome tells what was done so far.
+// An error comes last, and there is no Answer then. That of a model or a handler keeps its
+// mode. When ctx ends, it is agent_timeout or user_cancelled. A consumer that stops reading
+// ends the run at once (AD-10).
 //
 // Model calls and tool calls are numbered from 1 in the order in which they begin. A number
 // that the journal knows as done is not done again; of a model's reply the text is emitted
 // again, of a tool nothing. An error of the journal ends the run; nondeterminism means that
 // this run asks for something else than the one that was lost.
-func (l Loop) Run(ctx context.Context, in Input, emit func(event.Event) error) (Outcome, error) {
-	limit := l.MaxIterations
-	if limit <= 0 {
-		limit = DefaultMaxIterations
-	}
-	r := &run{loop: l, in: in, emit: emit}
-	for r.out.Iterations < limit {
-		if ctx.Err() != nil {
-			return r.out, stopped(ctx)
+func (l Loop) Run(ctx context.Context, in Input) iter.Seq2[event.Event, error] {
+	return func(yield func(event.Event, error) bool) {
+		if in.Turn == nil {
+			in.Turn = hook.New(hook.Start{})
 		}
-		r.out.Iterations++
-		answer, err := r.ask(ctx)
-		if err != nil {
-			return r.out, err
-		}
-		r.out.Messages = append(r.out.Messages, answer)
-		if len(answer.ToolCalls) == 0 {
-			r.out.Text = answer.Text
-			return r.out, nil
-		}
-		for _, call := range answer.ToolCalls {
-			if err := r.call(ctx, call); err != nil {
-				return r.out, err
+		r := &run{Control: in.Turn, loop: l, in: in, turn: in.Turn.Turn()}
+		before := r.Listen(func(e event.Event) error {
+			if !yield(e, nil) {
+				return errDeaf
 			}
+			return nil
+		})
+		defer r.Listen(before)
+		err := r.all(ctx)
+		if errors.Is(err, errStop) { // told by a handler that asked the model
+			err = r.answer(ctx, r.stopped(), nil)
+		}
+		if err != nil && !errors.Is(err, errDeaf) {
+			yield(event.Event{}, err)
 		}
 	}
-	r.out.MaxIterations = true
-	r.out.Text = fmt.Sprintf("Task incomplete: Maximum iterations (%d) reached.", limit)
-	return r.out, emit(event.Warning{Reason: ReasonMaxIterations, Message: r.out.Text})
 }
+
+// errDeaf says that nobody reads events any more.
+var errDeaf = errors.New("nobody listens")
+
+// errStop is why the context of a model or a tool ends when the run is to stop.
+var errStop = errors.New("the turn is to stop")
 
 // run is one run under way.
 type run struct {
-	loop   Loop
-	in     Input
-	emit   func(event.Event) error
-	out    Outcome
-	number int // of the last model call or tool call
+	*hook.Control
+	loop     Loop
+	in       Input
+	turn     *hook.Turn
+	number   int    // of the last model call or tool call
+	failures int    // of tools, in a row
+	question string // of a tool to the user
 }
 
-// ask calls the model once and returns its message.
-func (r *run) ask(ctx context.Context) (conversation.Message, error) {
-	req := llm.Request{
-		System:   r.in.System,
-		Messages: slices.Concat(r.in.Messages, r.out.Messages),
-		Choices:  r.in.Choices,
+// all is the run from its first event to its answer.
+func (r *run) all(ctx context.Context) error {
+	r.Asks(func(ctx context.Context, req llm.Request) (conversation.Message, error) { return r.aside(ctx, req) })
+	if err := r.AfterUserInput(ctx); err != nil {
+		return err
 	}
-	if len(r.in.Choices) == 0 {
-		req.Tools = r.loop.Tools.Specs()
-	}
-	r.number++
-	if answer, known, err := r.said(); known || err != nil {
-		return answer, err
-	}
-	answer := conversation.Message{Role: conversation.RoleAssistant}
-	usage := execution.Usage{ModelCalls: 1}
-	started := time.Now()
-	var failed error
-	for delta, err := range r.loop.Model.Generate(ctx, req) {
-		if err != nil {
-			failed = err
-			break
-		}
-		answer.Text += delta.Text
-		answer.ToolCalls = append(answer.ToolCalls, delta.ToolCalls...)
-		usage = usage.Add(delta.Usage)
-		if delta.Text == "" {
-			continue
-		}
-		if err := r.emit(event.TextDelta{Text: delta.Text}); err != nil {
-			r.out.Usage = r.out.Usage.Add(usage)
-			return answer, err
+	limit := cmp.Or(r.loop.MaxIterations, DefaultMaxIterations)
+	for r.turn.Iteration() < limit {
+		answer, err := r.iteration(ctx)
+		if err != nil || answer != nil {
+			return r.answer(ctx, answer, err)
 		}
 	}
-	r.out.Usage = r.out.Usage.Add(usage)
+	return r.exhausted(limit)
+}
+
+// iteration is one model call with its tool round. It returns the answer of the run once
+// there is one.
+func (r *run) iteration(ctx context.Context) (*event.Answer, error) {
+	if r.stopping() {
+		return r.stopped(), nil
+	}
 	if ctx.Err() != nil {
-		return answer, stopped(ctx)
+		return nil, ended(ctx)
 	}
-	if failed != nil {
-		return answer, failed
+	r.Iterate()
+	if err := r.BeforeIteration(ctx); err != nil || r.Ended() {
+		return r.over(), err
 	}
-	answer.ToolCalls = r.named(answer.ToolCalls)
-	if len(answer.ToolCalls) > 0 { // without any it ends the step, whose commit keeps it
-		r.record(execution.Entry{Number: r.number, Phase: execution.Done, Reply: answer, Usage: usage})
+	reply, err := r.ask(ctx)
+	if err != nil || r.Ended() {
+		return r.over(), err
 	}
-	return answer, r.emit(event.ModelCall{
-		Model:     r.loop.Model.Name(),
-		Iteration: r.out.Iterations,
-		ToolCalls: len(answer.ToolCalls),
-		Usage:     usage,
-		Duration:  time.Since(started),
-	})
+	if len(reply.ToolCalls) == 0 {
+		if err := r.say(reply); err != nil {
+			return nil, err
+		}
+		r.Release()
+		return &event.Answer{Text: reply.Text, Reason: event.Natural}, r.AfterIteration(ctx)
+	}
+	if err := r.round(ctx, reply); err != nil {
+		return nil, err
+	}
+	if err := r.AfterIteration(ctx); err != nil || r.Ended() {
+		return r.over(), err
+	}
+	if r.question != "" {
+		return &event.Answer{Text: r.question, Reason: event.InputRequired}, nil
+	}
+	return nil, nil
 }
 
-// named gives calls whose id is missing, or was used before in this step, one of their
-// own: each tool message must find its call (CO-33).
-func (r *run) named(calls []conversation.ToolCall) []conversation.ToolCall {
-	used := map[string]bool{"": true}
-	for _, m := range slices.Concat(r.in.Messages, r.out.Messages) {
-		for _, c := range m.ToolCalls {
-			used[c.ID] = true
+// answer ends the run.
+func (r *run) answer(ctx context.Context, a *event.Answer, err error) error {
+	if err != nil {
+		return err
+	}
+	if a.Reason == event.Stopped {
+		if err := r.OnStopSignal(ctx); err != nil {
+			return err
 		}
 	}
-	calls = slices.Clone(calls)
-	for i := range calls {
-		for n := 1; used[calls[i].ID]; n++ {
-			calls[i].ID = fmt.Sprintf("call_%d", n)
-		}
-		used[calls[i].ID] = true
-	}
-	return calls
+	a.Iterations = r.turn.Iteration()
+	return r.Emit(*a)
 }
 
-// stopped says why ctx ended.
-func stopped(ctx context.Context) error {
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return failure.New(failure.AgentTimeout, "loop.Run",
-			"the agent took longer than it may; raise its limits.timeout, or ask for less").Because(context.Cause(ctx))
+// say puts what the model said into the conversation.
+func (r *run) say(reply *hook.LLMReply) error {
+	r.Append(conversation.Message{Role: conversation.RoleAssistant, Author: r.turn.Info().Agent, Text: reply.Text, ToolCalls: reply.ToolCalls})
+	return r.Told()
+}
+
+// over is the answer of a turn that a handler ended: what was said last.
+func (r *run) over() *event.Answer {
+	if !r.Ended() {
+		return nil
 	}
-	return failure.New(failure.UserCancelled, "loop.Run", "the step was cancelled").Because(context.Cause(ctx))
+	return &event.Answer{Text: r.lastWords(), Reason: event.Stopped}
 }

@@ -50,30 +50,18 @@ func ask(id, name, said string) conversation.ToolCall {
 	return conversation.ToolCall{ID: id, Name: name, Arguments: fmt.Sprintf(`{"word": %q}`, said)}
 }
 
-// recorder keeps the events of a run.
-type recorder struct{ events []event.Event }
-
-func (r *recorder) emit(e event.Event) error {
-	r.events = append(r.events, e)
-	return nil
-}
-
-func input(text string) loop.Input {
-	return loop.Input{System: "be brief", Messages: []conversation.Message{conversation.User(text)}}
-}
-
 // Req: CO-22, CO-23, CO-24, CO-44
 func TestLoop_AnswersWithoutTools(t *testing.T) {
 	model := scripted.New(scripted.Reply{Deltas: []string{"Hel", "lo"}, Usage: execution.Usage{InputTokens: 3, OutputTokens: 2}})
 	var got recorder
-	out, err := loop.Loop{Model: model}.Run(t.Context(), input("hi"), got.emit)
+	out, err := drive(t.Context(), loop.Loop{Model: model}, input("hi"), got.emit)
 	require.NoError(t, err)
 
 	usage := execution.Usage{InputTokens: 3, OutputTokens: 2, ModelCalls: 1}
 	require.Equal(t, "Hello", out.Text)
 	require.Equal(t, 1, out.Iterations)
 	require.Equal(t, usage, out.Usage)
-	want := []event.Event{
+	want := []event.Payload{
 		event.TextDelta{Text: "Hel"},
 		event.TextDelta{Text: "lo"},
 		event.ModelCall{Model: scripted.Name, Iteration: 1, Usage: usage},
@@ -93,7 +81,7 @@ func TestLoop_RunsToolsInOrderOnePerCall(t *testing.T) {
 	)
 	var calls []string
 	var got recorder
-	out, err := loop.Loop{Model: model, Tools: tools(t, &calls)}.Run(t.Context(), input("go"), got.emit)
+	out, err := drive(t.Context(), loop.Loop{Model: model, Tools: tools(t, &calls)}, input("go"), got.emit)
 	require.NoError(t, err)
 	require.Equal(t, "done", out.Text)
 	require.Equal(t, 2, out.Iterations)
@@ -141,7 +129,7 @@ func TestLoop_NamesCallsThatHaveNoIDOfTheirOwn(t *testing.T) {
 		scripted.Say("done"),
 	)
 	var calls []string
-	out, err := loop.Loop{Model: model, Tools: tools(t, &calls)}.Run(t.Context(), input("go"), new(recorder).emit)
+	out, err := drive(t.Context(), loop.Loop{Model: model, Tools: tools(t, &calls)}, input("go"), new(recorder).emit)
 	require.NoError(t, err)
 
 	seen := map[string]bool{}
@@ -160,9 +148,9 @@ func TestLoop_StopsAtItsLimit(t *testing.T) {
 	model := scripted.New(scripted.Call(ask("1", "echo", "a")), scripted.Call(ask("2", "echo", "b")), scripted.Say("never"))
 	var calls []string
 	var got recorder
-	out, err := loop.Loop{Model: model, Tools: tools(t, &calls), MaxIterations: 2}.Run(t.Context(), input("go"), got.emit)
+	out, err := drive(t.Context(), loop.Loop{Model: model, Tools: tools(t, &calls), MaxIterations: 2}, input("go"), got.emit)
 	require.NoError(t, err)
-	require.True(t, out.MaxIterations)
+	require.Equal(t, event.MaxIterations, out.Reason)
 	require.Equal(t, "Task incomplete: Maximum iterations (2) reached.", out.Text)
 	require.Len(t, model.Requests(), 2)
 	require.Equal(t, event.Warning{Reason: loop.ReasonMaxIterations, Message: out.Text}, got.events[len(got.events)-1])
@@ -170,9 +158,10 @@ func TestLoop_StopsAtItsLimit(t *testing.T) {
 
 func TestLoop_KeepsTheModeOfTheModelsError(t *testing.T) {
 	model := scripted.New(scripted.Fail(failure.New(failure.PolicyRateLimit, "test", "slow down")))
-	out, err := loop.Loop{Model: model}.Run(t.Context(), input("hi"), new(recorder).emit)
+	in := input("hi")
+	_, err := drive(t.Context(), loop.Loop{Model: model}, in, deaf)
 	require.True(t, failure.Is(err, failure.PolicyRateLimit), "%v", err)
-	require.Equal(t, 1, out.Usage.ModelCalls)
+	require.Equal(t, 1, in.Turn.Turn().Usage().ModelCalls)
 }
 
 func TestLoop_SaysWhyItsContextEnded(t *testing.T) {
@@ -189,7 +178,7 @@ func TestLoop_SaysWhyItsContextEnded(t *testing.T) {
 			ctx, cancel := tc.context(t.Context())
 			model := scripted.New(scripted.Reply{Wait: make(chan struct{})})
 			cancel()
-			_, err := loop.Loop{Model: model}.Run(ctx, input("hi"), new(recorder).emit)
+			_, err := drive(ctx, loop.Loop{Model: model}, input("hi"), new(recorder).emit)
 			require.True(t, failure.Is(err, tc.want), "%v", err)
 		})
 	}
@@ -208,7 +197,7 @@ func TestLoop_FinishesTheToolCallThatWasCancelled(t *testing.T) {
 
 	var got recorder
 	model := scripted.New(scripted.Call(ask("1", "slow", "a"), ask("2", "slow", "b")))
-	_, err = loop.Loop{Model: model, Tools: set}.Run(ctx, input("hi"), got.emit)
+	_, err = drive(ctx, loop.Loop{Model: model, Tools: set}, input("hi"), got.emit)
 	require.True(t, failure.Is(err, failure.UserCancelled), "%v", err)
 	finished, ok := got.events[len(got.events)-1].(event.ToolFinished)
 	require.True(t, ok)
@@ -218,7 +207,7 @@ func TestLoop_FinishesTheToolCallThatWasCancelled(t *testing.T) {
 func TestLoop_EndsWhenNobodyTakesItsEvents(t *testing.T) {
 	broken := errors.New("the stream is gone")
 	model := scripted.New(scripted.Say("hello"), scripted.Say("never"))
-	_, err := loop.Loop{Model: model}.Run(t.Context(), input("hi"), func(event.Event) error { return broken })
+	_, err := drive(t.Context(), loop.Loop{Model: model}, input("hi"), func(event.Payload) error { return broken })
 	require.ErrorIs(t, err, broken)
 	require.Len(t, model.Requests(), 1)
 }
@@ -234,7 +223,7 @@ func TestLoop_BoundsWhatAToolSays(t *testing.T) {
 
 	var got recorder
 	model := scripted.New(scripted.Call(ask("1", "loud", "a")), scripted.Say("done"))
-	out, err := loop.Loop{Model: model, Tools: set}.Run(t.Context(), input("hi"), got.emit)
+	out, err := drive(t.Context(), loop.Loop{Model: model, Tools: set}, input("hi"), got.emit)
 	require.NoError(t, err)
 	require.LessOrEqual(t, len(out.Messages[1].Text), loop.MaxToolText)
 	for _, e := range got.events {

@@ -34,11 +34,18 @@ var prefixes = []struct {
 
 // Of returns who owns a key, and whether a rule names it. A key that no rule names is the
 // agent's (SO-5).
-func Of(key string) (owner Owner, declared bool) {
+func Of(key string) (owner Owner, declared bool) { return of(key, nil) }
+
+// of is Of where more keys may be declared: rules for families come first, and then what was
+// declared.
+func of(key string, more map[string]Owner) (owner Owner, declared bool) {
 	for _, p := range prefixes {
 		if strings.HasPrefix(key, p.prefix) {
 			return p.owner, true
 		}
+	}
+	if owner, ok := more[key]; ok {
+		return owner, true
 	}
 	if owner, ok := names[key]; ok {
 		return owner, true

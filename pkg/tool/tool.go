@@ -5,6 +5,7 @@ package tool
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"regexp"
 
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -27,6 +28,23 @@ type Result struct {
 	// Text is for the model, and for the steps after this one. It is empty when the tool
 	// has nothing to tell; then it leaves no observation.
 	Text string
+}
+
+// AskUser returns the error of a tool that cannot go on without the user. The tools beside it
+// still run; then the turn ends with the question, and the next turn of the session answers
+// it (LP-16).
+func AskUser(question string) error { return &asks{question} }
+
+type asks struct{ question string }
+
+func (a *asks) Error() string { return "the user is asked: " + a.question }
+
+// Question returns what a tool asks the user, and whether it does.
+func Question(err error) (string, bool) {
+	if a, ok := errors.AsType[*asks](err); ok {
+		return a.question, true
+	}
+	return "", false
 }
 
 // Starter is implemented by tools that own resources. An agent starts them when it starts

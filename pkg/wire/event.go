@@ -1,6 +1,9 @@
 package wire
 
 import (
+	"maps"
+	"slices"
+
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -14,6 +17,13 @@ var statuses = enum[event.ToolStatus, troupev1.ToolStatus]{
 	event.ToolError:          troupev1.ToolStatus_TOOL_STATUS_ERROR,
 	event.ToolNotFound:       troupev1.ToolStatus_TOOL_STATUS_NOT_FOUND,
 	event.ToolUnknownOutcome: troupev1.ToolStatus_TOOL_STATUS_UNKNOWN_OUTCOME,
+	event.ToolInterrupted:    troupev1.ToolStatus_TOOL_STATUS_INTERRUPTED,
+	event.ToolAsked:          troupev1.ToolStatus_TOOL_STATUS_INPUT_REQUIRED,
+}
+
+var topics = enum[event.Topic, troupev1.Topic]{
+	event.Plan:       troupev1.Topic_TOPIC_PLAN,
+	event.Reflection: troupev1.Topic_TOPIC_REFLECTION,
 }
 
 // The limits of event.proto. What a model or an error says may be longer, and is cut here.
@@ -23,16 +33,24 @@ const (
 	maxArguments = 64 << 10
 	maxReason    = 64
 	maxWarning   = 1024
+	maxThought   = 16 << 10
+	maxBranch    = 1024
+	maxChanges   = 256 // keys and artifacts
+	maxKey       = 128
 )
 
-// EventToProto is what happened in a step, with the present time, cut to the limits of the
-// wire. The orchestrator fills in where on the trace it stands. An event of a type that it does not know gives nil.
-func EventToProto(e event.Event) *troupev1.Event {
-	out := &troupev1.Event{Time: timestamppb.Now()}
-	switch e := e.(type) {
+// EventToProto is what happened in a step, cut to the limits of the wire. The orchestrator
+// fills in where on the trace it stands. What is not for clients, or was told in an attempt
+// before, gives nil.
+func EventToProto(happened event.Event) *troupev1.Event {
+	out := &troupev1.Event{Time: timestamppb.New(happened.Time), Branch: conversation.Cut(happened.Branch, maxBranch)}
+	switch e := happened.Payload.(type) {
 	case event.TextDelta:
 		out.Payload = &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: conversation.Cut(e.Text, maxDelta)}}
 	case event.ModelCall:
+		if e.Replayed {
+			return nil
+		}
 		out.Payload = &troupev1.Event_ModelCall{ModelCall: &troupev1.ModelCall{
 			Model: conversation.Cut(e.Model, maxName), Iteration: int32(e.Iteration), ToolCalls: int32(e.ToolCalls),
 			Usage: UsageToProto(e.Usage), Duration: durationpb.New(e.Duration),
@@ -42,6 +60,9 @@ func EventToProto(e event.Event) *troupev1.Event {
 			CallId: conversation.Cut(e.CallID, maxName), Tool: conversation.Cut(e.Tool, maxName), Arguments: conversation.Cut(e.Arguments, maxArguments),
 		}}
 	case event.ToolFinished:
+		if e.Replayed {
+			return nil
+		}
 		out.Payload = &troupev1.Event_ToolCallFinished{ToolCallFinished: &troupev1.ToolCallFinished{
 			CallId: conversation.Cut(e.CallID, maxName), Tool: conversation.Cut(e.Tool, maxName), Status: statuses.toProto(e.Status),
 			Summary: conversation.Brief(e.Summary, event.MaxSummary), Duration: durationpb.New(e.Duration),
@@ -50,8 +71,31 @@ func EventToProto(e event.Event) *troupev1.Event {
 		out.Payload = &troupev1.Event_Warning{Warning: &troupev1.Warning{
 			Reason: conversation.Cut(e.Reason, maxReason), Message: conversation.Cut(e.Message, maxWarning),
 		}}
+	case event.Message:
+		out.Payload = &troupev1.Event_AgentMessage{AgentMessage: agentMessage(e)}
+	case event.Thinking:
+		out.Payload = &troupev1.Event_Thinking{Thinking: &troupev1.Thinking{Topic: topics.toProto(e.Topic), Text: conversation.Cut(e.Text, maxThought)}}
 	default:
 		return nil
+	}
+	return out
+}
+
+// agentMessage leaves the values of state out: they are with the session.
+func agentMessage(m event.Message) *troupev1.AgentMessage {
+	out := &troupev1.AgentMessage{Text: conversation.Cut(m.Text, maxDelta)}
+	for _, key := range slices.Sorted(maps.Keys(m.State)) {
+		if len(out.StateKeys) < maxChanges {
+			out.StateKeys = append(out.StateKeys, conversation.Cut(key, maxKey))
+		}
+	}
+	for name, version := range m.Artifacts {
+		if out.Artifacts == nil {
+			out.Artifacts = map[string]int32{}
+		}
+		if len(out.Artifacts) < maxChanges {
+			out.Artifacts[conversation.Cut(name, maxName)] = int32(version)
+		}
 	}
 	return out
 }

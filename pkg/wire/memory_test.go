@@ -44,6 +44,7 @@ func TestEntry_RoundTrip(t *testing.T) {
 			Effect: oneOrNone(t, "effect", effects),
 			Usage: execution.Usage{
 				InputTokens: big.Draw(t, "in"), OutputTokens: big.Draw(t, "out"), ModelCalls: count.Draw(t, "calls"),
+				CostMicros: big.Draw(t, "cost"),
 			},
 			Status: string(oneOrNone(t, "status", map[event.ToolStatus]troupev1.ToolStatus(statuses))),
 			Text:   word.Draw(t, "text"),

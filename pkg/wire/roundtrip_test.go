@@ -75,6 +75,7 @@ var (
 			MaxIterations: rapid.Bool().Draw(t, "max iterations"),
 			Usage: execution.Usage{
 				InputTokens: big.Draw(t, "in"), OutputTokens: big.Draw(t, "out"), ModelCalls: count.Draw(t, "calls"),
+				CostMicros: big.Draw(t, "cost"),
 			},
 			Confidence: rapid.Ptr(rapid.Float64Range(0, 1), true).Draw(t, "confidence"),
 			Sequence:   big.Draw(t, "sequence"),

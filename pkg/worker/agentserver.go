@@ -12,13 +12,13 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/troupe-dev/troupe/pkg/agent"
-	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/lifecycle"
 	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/ownership"
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
 	"github.com/troupe-dev/troupe/pkg/wire"
@@ -46,6 +46,7 @@ func newAgentServer(t *telemetry.Telemetry, a *agent.Agent, instance *lifecycle.
 type turns interface {
 	memory.Turns
 	memory.Journal
+	agent.Tier
 }
 
 // ExecuteStep implements troupev1.AgentServiceServer.
@@ -104,7 +105,11 @@ func (s *agentServer) hold(ctx context.Context, stop context.CancelCauseFunc, re
 	}
 	defer func() { end(); journal.wait() }()
 	return s.step(ctx, req, journal, func(e event.Event) error {
-		return out.send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Event{Event: wire.EventToProto(e)}})
+		shown := wire.EventToProto(e)
+		if shown == nil {
+			return nil
+		}
+		return out.send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Event{Event: shown}})
 	})
 }
 
@@ -112,7 +117,13 @@ func (s *agentServer) hold(ctx context.Context, stop context.CancelCauseFunc, re
 func (s *agentServer) step(ctx context.Context, req *troupev1.ExecuteStepRequest, journal *journal, emit func(event.Event) error) (*troupev1.StepResult, error) {
 	step := wire.StepFromProto(req)
 	step.Journal = journal
-	result, messages, err := s.run(ctx, step, emit)
+	authorized := execution.WithAuth(ctx, wire.AuthFromProto(req.GetAuth()))
+	req.Auth = nil // the plain text of it is nobody's any more
+	done, err := s.run(authorized, agent.Invocation{
+		Step:  step,
+		Store: agent.Remember(s.turns, memory.Hold{Ref: session.Ref{Session: step.SessionID}, TurnID: step.TurnID, Epoch: req.GetEpoch()}, step.User),
+		Trace: ownership.NewTraceView(map[string]string{"trace_id": step.TraceID}),
+	}, emit)
 	journal.close()
 	if err == nil {
 		err = ctx.Err() // no commit begins behind the end of the step
@@ -120,8 +131,9 @@ func (s *agentServer) step(ctx context.Context, req *troupev1.ExecuteStepRequest
 	if err != nil {
 		return nil, because(ctx, err)
 	}
+	result := done.Result
 	result.Step, result.Agent = int(req.GetStep()), req.GetAgent()
-	if result.Sequence, err = s.commit(ctx, req, result, messages); err != nil {
+	if result.Sequence, err = s.commit(ctx, req, result, done); err != nil {
 		if failure.Is(err, failure.SystemNetwork, failure.SystemTimeout) { // repeated until the step was stopped
 			err = because(ctx, err)
 		}
@@ -139,20 +151,20 @@ func because(ctx context.Context, err error) error {
 }
 
 // run contains what an agent's code does: a panic is a failed step (LC-29).
-func (s *agentServer) run(ctx context.Context, step execution.Step, emit func(event.Event) error) (r execution.Result, m []conversation.Message, err error) {
+func (s *agentServer) run(ctx context.Context, inv agent.Invocation, emit func(event.Event) error) (done event.TurnResult, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = failure.New(failure.AgentLogic, "agent.ExecuteStep", "the agent's code failed; the worker's log has the cause").
 				Because(fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
 		}
 	}()
-	r, m, err = s.agent.Run(ctx, step, emit)
+	done, err = s.agent.Execute(ctx, inv, emit)
 	if err != nil {
 		if _, ok := errors.AsType[*failure.Error](err); !ok && ctx.Err() == nil {
 			err = failure.New(failure.AgentLogic, "agent.ExecuteStep", "the agent failed; the worker's log has the cause").Because(err)
 		}
 	}
-	return r, m, err
+	return done, err
 }
 
 // commitTime is how long a commit may still be tried once the step is cancelled. It ends
@@ -161,7 +173,7 @@ const commitTime = 3 * time.Second
 
 // commit makes the step's messages visible. From here on a cancelled call no longer takes
 // the work back: the answer may be durable already.
-func (s *agentServer) commit(step context.Context, req *troupev1.ExecuteStepRequest, result execution.Result, messages []conversation.Message) (int64, error) {
+func (s *agentServer) commit(step context.Context, req *troupev1.ExecuteStepRequest, result execution.Result, done event.TurnResult) (int64, error) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(step))
 	defer cancel()
 	defer context.AfterFunc(step, func() { time.AfterFunc(commitTime, cancel) })()
@@ -170,7 +182,8 @@ func (s *agentServer) commit(step context.Context, req *troupev1.ExecuteStepRequ
 		TurnID:   req.GetTurnId(),
 		Epoch:    req.GetEpoch(),
 		Base:     req.GetBaseSequence(),
-		Messages: messages,
+		Messages: done.Messages,
+		State:    done.State,
 		Result:   result,
 		Outcome:  outcome(req.GetLast(), result),
 	}

@@ -70,10 +70,7 @@ func TestRenew_GivesUpOnceALeaseHasPassedInSilence(t *testing.T) {
 }
 
 // outage is a memory service that cannot be reached.
-type outage struct {
-	memory.Turns
-	memory.Journal
-}
+type outage struct{ memory.Store }
 
 func (outage) RenewTurn(context.Context, memory.Hold, time.Duration) error { return errAway }
 

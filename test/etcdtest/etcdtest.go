@@ -21,6 +21,7 @@ const patience = 30 * time.Second
 // they say, and are for the test's own goroutine.
 type Etcd struct {
 	t      testing.TB
+	dir    string
 	server *store.Etcd
 	cancel context.CancelFunc // nil while it is stopped
 	ended  chan error
@@ -29,9 +30,10 @@ type Etcd struct {
 // Start starts an etcd with no data; it is stopped when the test ends.
 func Start(t testing.TB) *Etcd {
 	t.Helper()
-	server, err := store.NewEtcd(store.EtcdConfig{DataDir: t.TempDir(), Log: zap.NewNop()})
+	dir := t.TempDir()
+	server, err := store.NewEtcd(store.EtcdConfig{DataDir: dir, Log: zap.NewNop()})
 	require.NoError(t, err)
-	e := &Etcd{t: t, server: server}
+	e := &Etcd{t: t, dir: dir, server: server}
 	e.Start()
 	t.Cleanup(e.Stop)
 	return e
@@ -39,6 +41,9 @@ func Start(t testing.TB) *Etcd {
 
 // Endpoints are its addresses, host:port; they never change.
 func (e *Etcd) Endpoints() []string { return e.server.Endpoints() }
+
+// DataDir is the folder of its data.
+func (e *Etcd) DataDir() string { return e.dir }
 
 // Start brings it back after Stop, with its data and at its address.
 func (e *Etcd) Start() {

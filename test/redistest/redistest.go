@@ -83,6 +83,9 @@ func (s *Server) Start() {
 	}
 }
 
+// Dir is the folder of its data.
+func (s *Server) Dir() string { return s.dir }
+
 // Kill ends the server as kill -9 does. Killing it twice is fine.
 func (s *Server) Kill() {
 	if s.child == nil {

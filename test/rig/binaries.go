@@ -1,6 +1,7 @@
 package rig
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"os/exec"
@@ -67,6 +68,7 @@ func launchProcess(m *Mesh, dir string, p Part) service {
 	}
 	output, err := os.Create(filepath.Join(m.t.TempDir(), program+".log"))
 	require.NoError(m.t, err)
+	m.logs = append(m.logs, output.Name())
 	c := &child{cmd: exec.Command(filepath.Join(dir, program)), ended: make(chan struct{})}
 	c.cmd.Env = append(os.Environ(), m.environment(p)...)
 	c.cmd.Stdout, c.cmd.Stderr = output, output
@@ -85,7 +87,10 @@ func launchProcess(m *Mesh, dir string, p Part) service {
 // environment configures a part the way a cluster does.
 func (m *Mesh) environment(p Part) []string {
 	program, agent, _ := strings.Cut(strings.TrimSuffix(string(p), " second"), " ")
-	env := []string{"TROUPE_GRPC_ADDR=" + m.grpcAddr(p), "TROUPE_HTTP_ADDR=" + m.httpAddr(p), "TROUPE_LOG_LEVEL=info", "TROUPE_AGENTS=" + agentsDir()}
+	env := []string{"TROUPE_GRPC_ADDR=" + m.grpcAddr(p), "TROUPE_HTTP_ADDR=" + m.httpAddr(p), "TROUPE_LOG_LEVEL=" + cmp.Or(m.cfg.LogLevel, "info"), "TROUPE_AGENTS=" + agentsDir()}
+	if m.cfg.Collector != "" {
+		env = append(env, "OTEL_EXPORTER_OTLP_ENDPOINT="+m.cfg.Collector)
+	}
 	stores := []string{"TROUPE_ETCD=" + strings.Join(m.etcd.Endpoints(), ","), "TROUPE_MEMORY=" + m.grpcAddr(Memory), "TROUPE_DRAIN=" + drain.String()}
 	if brought, ok := m.programs[p]; ok {
 		env = append(append(env, stores...), "TROUPE_INSTANCE_ID="+brought.Instance, "TROUPE_DRAIN="+brought.Drain.String())

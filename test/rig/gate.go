@@ -3,6 +3,8 @@ package rig
 import (
 	"net/http"
 	"net/http/httptest"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -23,6 +25,7 @@ type lock struct {
 	came  chan string   // instances, in the order in which they came
 	open  chan struct{} // closed by Open
 	asked int           // model calls
+	shown []string      // by models and tools
 }
 
 // NewGate serves a gate until the test ends.
@@ -32,6 +35,7 @@ func NewGate(t testing.TB) *Gate {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/hold", func(_ http.ResponseWriter, r *http.Request) {
 		l := g.at(r.FormValue("key"))
+		g.look(l, "tool", r)
 		l.came <- r.FormValue("instance")
 		select {
 		case <-l.open:
@@ -40,6 +44,7 @@ func NewGate(t testing.TB) *Gate {
 	})
 	mux.HandleFunc("/model", func(_ http.ResponseWriter, r *http.Request) {
 		l := g.at(r.FormValue("key"))
+		g.look(l, "model", r)
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		l.asked++
@@ -60,6 +65,23 @@ func (g *Gate) at(key string) *lock {
 		g.locks[key] = &lock{came: make(chan string, 16), open: make(chan struct{})}
 	}
 	return g.locks[key]
+}
+
+// look notes the credential that somebody shows.
+func (g *Gate) look(l *lock, who string, r *http.Request) {
+	actor, credential, _ := r.BasicAuth()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	l.shown = append(l.shown, strings.TrimSpace(who+" "+actor+" "+credential))
+}
+
+// Shown is what came to the gate with a key, in order: model or tool, and whom and which
+// credential it showed, if any.
+func (g *Gate) Shown(key string) []string {
+	l := g.at(key)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(l.shown)
 }
 
 // Await returns the instance that comes to the gate with a key next.

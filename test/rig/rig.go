@@ -52,6 +52,8 @@ const patience = 60 * time.Second
 // Config is what a test may choose.
 type Config struct {
 	RouteWait time.Duration // of the orchestrator; 0: 5 s
+	LogLevel  string        // of binaries; empty: info
+	Collector string        // URL that takes the spans of binaries; empty: they leave none
 }
 
 // Mesh is a running mesh. Its methods fail the test when they cannot do what they say, and
@@ -69,6 +71,7 @@ type Mesh struct {
 	launch    launcher
 	running   map[Part]service
 	programs  map[Part]Program // of the parts that a test brought along
+	logs      []string         // files of the processes that were started
 }
 
 // service is a part that runs.

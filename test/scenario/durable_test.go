@@ -37,6 +37,9 @@ var durables = []struct {
 	{"RequestsThatWaitComeOneAfterTheOther", requestsThatWaitComeOneAfterTheOther},
 	{"AnInterruptCancelsTheTurnBeforeIt", anInterruptCancelsTheTurnBeforeIt},
 	{"ASlowClientResumes", aSlowClientResumes},
+	{"CredentialsAreOfTheirTurnOnly", credentialsAreOfTheirTurnOnly},
+	{"SessionsNeverSeeEachOthersCredentials", sessionsNeverSeeEachOthersCredentials},
+	{"AStepThatIsDispatchedAgainHasItsCredentials", aStepThatIsDispatchedAgainHasItsCredentials},
 	{"AStepThatIsLostThreeTimesFailsTheTurn", aStepThatIsLostThreeTimesFailsTheTurn},
 }
 

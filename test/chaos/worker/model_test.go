@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -23,13 +24,13 @@ func TestWorker_TellsTheLedgerOfAllItDoes(t *testing.T) {
 	made, err := build(ledger.Client{URL: l.URL(), Worker: "w1"})
 	require.NoError(t, err)
 
-	result, _, err := made.Run(t.Context(), execution.Step{
+	done, err := made.Execute(t.Context(), agent.Invocation{Step: execution.Step{
 		TurnID: "turn", Number: 2,
 		History: []conversation.Message{conversation.User("s/old"), conversation.Assistant(Agent, "old"), conversation.User("s/r")},
 		Prior:   []execution.Result{{Step: 1, Agent: Agent, Text: "first"}},
-	}, func(event.Event) error { return nil })
+	}}, func(event.Event) error { return nil })
 	require.NoError(t, err)
-	require.Equal(t, "s/r step 2: read#2 | idempotent#4 | at_most_once#6", result.Text)
+	require.Equal(t, "s/r step 2: read#2 | idempotent#4 | at_most_once#6", done.Result.Text)
 
 	var kinds []ledger.Kind
 	for _, c := range l.Calls() {

@@ -15,6 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/llm"
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
@@ -25,7 +26,8 @@ const Name = "slow"
 // New returns the agent of an instance, which asks the gate at the URL.
 //
 // To "hold <key>" it has its tool wait at the gate for the key; to "tell <key>" it says a
-// lot first.
+// lot first, and to "fail <key>" it fails, telling all that it may of its credentials. Model
+// and tool show the gate the credential of the turn that is called "gate".
 func New(gate, instance string) (*agent.Agent, error) {
 	a := asker{gate, instance}
 	hold, err := tool.Func("hold", "Waits at the gate.", func(ctx context.Context, in struct {
@@ -51,6 +53,9 @@ func (a asker) ask(ctx context.Context, what, key string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, a.gate+"/"+what+"?"+query.Encode(), http.NoBody)
 	if err != nil {
 		return err
+	}
+	if auth, ok := execution.AuthFrom(ctx); ok {
+		req.SetBasicAuth(auth.Actor, auth.Credentials["gate"].Reveal())
 	}
 	resp, err := client.Do(req)
 	if err != nil {
@@ -87,6 +92,11 @@ func (m model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delt
 		verb, key, _ := strings.Cut(last.Text, " ")
 		if err := m.ask(ctx, "model", key); err != nil {
 			yield(llm.Delta{}, err)
+			return
+		}
+		if verb == "fail" {
+			auth, _ := execution.AuthFrom(ctx)
+			yield(llm.Delta{}, failure.Newf(failure.ResourceAPI, "slow", "the gate does not take %+v", auth.Credentials))
 			return
 		}
 		if !yield(llm.Delta{Text: "Let me wait. "}, nil) {

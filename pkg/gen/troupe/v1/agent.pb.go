@@ -52,7 +52,10 @@ type ExecuteStepRequest struct {
 	// agent decides between them and its text is not added to the session.
 	Routes []string `protobuf:"bytes,12,rep,name=routes,proto3" json:"routes,omitempty"`
 	// last is set when the turn ends with this step; its commit closes the turn.
-	Last          bool `protobuf:"varint,13,opt,name=last,proto3" json:"last,omitempty"`
+	Last bool `protobuf:"varint,13,opt,name=last,proto3" json:"last,omitempty"`
+	// auth of the turn, for the tools and models of this step; absent when the turn brought
+	// none. A worker keeps it in RAM until the step ends, and writes it nowhere.
+	Auth          *Auth `protobuf:"bytes,14,opt,name=auth,proto3" json:"auth,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -176,6 +179,13 @@ func (x *ExecuteStepRequest) GetLast() bool {
 		return x.Last
 	}
 	return false
+}
+
+func (x *ExecuteStepRequest) GetAuth() *Auth {
+	if x != nil {
+		return x.Auth
+	}
+	return nil
 }
 
 // Heartbeat says that the step is still at work. A worker sends an item at least every 2
@@ -325,7 +335,7 @@ var File_troupe_v1_agent_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x15troupe/v1/agent.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x15troupe/v1/event.proto\x1a\x15troupe/v1/types.proto\"\xaf\x04\n" +
+	"\x15troupe/v1/agent.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x15troupe/v1/types.proto\"\xd4\x04\n" +
 	"\x12ExecuteStepRequest\x120\n" +
 	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\x12;\n" +
 	"\n" +
@@ -341,7 +351,8 @@ const file_troupe_v1_agent_proto_rawDesc = "" +
 	" \x01(\x03B\a\xbaH\x04\"\x02(\x01R\fbaseSequence\x125\n" +
 	"\x05prior\x18\v \x03(\v2\x15.troupe.v1.StepResultB\b\xbaH\x05\x92\x01\x02\x102R\x05prior\x12 \n" +
 	"\x06routes\x18\f \x03(\tB\b\xbaH\x05\x92\x01\x02\x10@R\x06routes\x12\x12\n" +
-	"\x04last\x18\r \x01(\bR\x04last\"\v\n" +
+	"\x04last\x18\r \x01(\bR\x04last\x12#\n" +
+	"\x04auth\x18\x0e \x01(\v2\x0f.troupe.v1.AuthR\x04auth\"\v\n" +
 	"\tHeartbeat\"\xae\x01\n" +
 	"\x13ExecuteStepResponse\x12(\n" +
 	"\x05event\x18\x01 \x01(\v2\x10.troupe.v1.EventH\x00R\x05event\x12/\n" +
@@ -373,21 +384,23 @@ var file_troupe_v1_agent_proto_goTypes = []any{
 	(*ExecuteStepResponse)(nil), // 2: troupe.v1.ExecuteStepResponse
 	(*Message)(nil),             // 3: troupe.v1.Message
 	(*StepResult)(nil),          // 4: troupe.v1.StepResult
-	(*Event)(nil),               // 5: troupe.v1.Event
+	(*Auth)(nil),                // 5: troupe.v1.Auth
+	(*Event)(nil),               // 6: troupe.v1.Event
 }
 var file_troupe_v1_agent_proto_depIdxs = []int32{
 	3, // 0: troupe.v1.ExecuteStepRequest.history:type_name -> troupe.v1.Message
 	4, // 1: troupe.v1.ExecuteStepRequest.prior:type_name -> troupe.v1.StepResult
-	5, // 2: troupe.v1.ExecuteStepResponse.event:type_name -> troupe.v1.Event
-	4, // 3: troupe.v1.ExecuteStepResponse.result:type_name -> troupe.v1.StepResult
-	1, // 4: troupe.v1.ExecuteStepResponse.heartbeat:type_name -> troupe.v1.Heartbeat
-	0, // 5: troupe.v1.AgentService.ExecuteStep:input_type -> troupe.v1.ExecuteStepRequest
-	2, // 6: troupe.v1.AgentService.ExecuteStep:output_type -> troupe.v1.ExecuteStepResponse
-	6, // [6:7] is the sub-list for method output_type
-	5, // [5:6] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	5, // 2: troupe.v1.ExecuteStepRequest.auth:type_name -> troupe.v1.Auth
+	6, // 3: troupe.v1.ExecuteStepResponse.event:type_name -> troupe.v1.Event
+	4, // 4: troupe.v1.ExecuteStepResponse.result:type_name -> troupe.v1.StepResult
+	1, // 5: troupe.v1.ExecuteStepResponse.heartbeat:type_name -> troupe.v1.Heartbeat
+	0, // 6: troupe.v1.AgentService.ExecuteStep:input_type -> troupe.v1.ExecuteStepRequest
+	2, // 7: troupe.v1.AgentService.ExecuteStep:output_type -> troupe.v1.ExecuteStepResponse
+	7, // [7:8] is the sub-list for method output_type
+	6, // [6:7] is the sub-list for method input_type
+	6, // [6:6] is the sub-list for extension type_name
+	6, // [6:6] is the sub-list for extension extendee
+	0, // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_agent_proto_init() }
@@ -395,6 +408,7 @@ func file_troupe_v1_agent_proto_init() {
 	if File_troupe_v1_agent_proto != nil {
 		return
 	}
+	file_troupe_v1_auth_proto_init()
 	file_troupe_v1_event_proto_init()
 	file_troupe_v1_types_proto_init()
 	file_troupe_v1_agent_proto_msgTypes[2].OneofWrappers = []any{

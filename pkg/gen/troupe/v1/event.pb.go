@@ -182,6 +182,10 @@ const (
 	// Nobody knows whether the tool did its work before its worker was lost. It may run once,
 	// so it was not run again; the model was told.
 	ToolStatus_TOOL_STATUS_UNKNOWN_OUTCOME ToolStatus = 4
+	// The turn was stopped while the tool ran; the model was told.
+	ToolStatus_TOOL_STATUS_INTERRUPTED ToolStatus = 5
+	// The tool asks the user; the turn ends with its question.
+	ToolStatus_TOOL_STATUS_INPUT_REQUIRED ToolStatus = 6
 )
 
 // Enum value maps for ToolStatus.
@@ -192,6 +196,8 @@ var (
 		2: "TOOL_STATUS_ERROR",
 		3: "TOOL_STATUS_NOT_FOUND",
 		4: "TOOL_STATUS_UNKNOWN_OUTCOME",
+		5: "TOOL_STATUS_INTERRUPTED",
+		6: "TOOL_STATUS_INPUT_REQUIRED",
 	}
 	ToolStatus_value = map[string]int32{
 		"TOOL_STATUS_UNSPECIFIED":     0,
@@ -199,6 +205,8 @@ var (
 		"TOOL_STATUS_ERROR":           2,
 		"TOOL_STATUS_NOT_FOUND":       3,
 		"TOOL_STATUS_UNKNOWN_OUTCOME": 4,
+		"TOOL_STATUS_INTERRUPTED":     5,
+		"TOOL_STATUS_INPUT_REQUIRED":  6,
 	}
 )
 
@@ -229,6 +237,59 @@ func (ToolStatus) EnumDescriptor() ([]byte, []int) {
 	return file_troupe_v1_event_proto_rawDescGZIP(), []int{2}
 }
 
+// Topic says what a thought is about.
+type Topic int32
+
+const (
+	// Not set.
+	Topic_TOPIC_UNSPECIFIED Topic = 0
+	// What the agent is going to do.
+	Topic_TOPIC_PLAN Topic = 1
+	// What it makes of what it found.
+	Topic_TOPIC_REFLECTION Topic = 2
+)
+
+// Enum value maps for Topic.
+var (
+	Topic_name = map[int32]string{
+		0: "TOPIC_UNSPECIFIED",
+		1: "TOPIC_PLAN",
+		2: "TOPIC_REFLECTION",
+	}
+	Topic_value = map[string]int32{
+		"TOPIC_UNSPECIFIED": 0,
+		"TOPIC_PLAN":        1,
+		"TOPIC_REFLECTION":  2,
+	}
+)
+
+func (x Topic) Enum() *Topic {
+	p := new(Topic)
+	*p = x
+	return p
+}
+
+func (x Topic) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Topic) Descriptor() protoreflect.EnumDescriptor {
+	return file_troupe_v1_event_proto_enumTypes[3].Descriptor()
+}
+
+func (Topic) Type() protoreflect.EnumType {
+	return &file_troupe_v1_event_proto_enumTypes[3]
+}
+
+func (x Topic) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Topic.Descriptor instead.
+func (Topic) EnumDescriptor() ([]byte, []int) {
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{3}
+}
+
 // Event is one ordered record on a trace; what clients see. Durable events are stored
 // before they are sent, and their sequence is 1, 2, 3, … without a hole; the last one is
 // the turn result. Text deltas are ephemeral: their sequence is 0 and they are not stored.
@@ -255,6 +316,9 @@ type Event struct {
 	Time *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=time,proto3" json:"time,omitempty"`
 	// stage is where the trace stands with this event.
 	Stage Stage `protobuf:"varint,10,opt,name=stage,proto3,enum=troupe.v1.Stage" json:"stage,omitempty"`
+	// branch says which agent of a flow it is from: the agents above it and itself, with dots
+	// between them. Empty when the step's agent runs alone.
+	Branch string `protobuf:"bytes,11,opt,name=branch,proto3" json:"branch,omitempty"`
 	// payload is what happened.
 	//
 	// Types that are valid to be assigned to Payload:
@@ -269,6 +333,8 @@ type Event struct {
 	//	*Event_ModelCall
 	//	*Event_ToolCallStarted
 	//	*Event_ToolCallFinished
+	//	*Event_AgentMessage
+	//	*Event_Thinking
 	//	*Event_Warning
 	//	*Event_Aggregate
 	//	*Event_TurnResult
@@ -377,6 +443,13 @@ func (x *Event) GetStage() Stage {
 	return Stage_STAGE_UNSPECIFIED
 }
 
+func (x *Event) GetBranch() string {
+	if x != nil {
+		return x.Branch
+	}
+	return ""
+}
+
 func (x *Event) GetPayload() isEvent_Payload {
 	if x != nil {
 		return x.Payload
@@ -474,6 +547,24 @@ func (x *Event) GetToolCallFinished() *ToolCallFinished {
 	return nil
 }
 
+func (x *Event) GetAgentMessage() *AgentMessage {
+	if x != nil {
+		if x, ok := x.Payload.(*Event_AgentMessage); ok {
+			return x.AgentMessage
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetThinking() *Thinking {
+	if x != nil {
+		if x, ok := x.Payload.(*Event_Thinking); ok {
+			return x.Thinking
+		}
+	}
+	return nil
+}
+
 func (x *Event) GetWarning() *Warning {
 	if x != nil {
 		if x, ok := x.Payload.(*Event_Warning); ok {
@@ -555,6 +646,16 @@ type Event_ToolCallFinished struct {
 	ToolCallFinished *ToolCallFinished `protobuf:"bytes,29,opt,name=tool_call_finished,json=toolCallFinished,proto3,oneof"`
 }
 
+type Event_AgentMessage struct {
+	// agent_message is what an agent says or changes beside the words of its model.
+	AgentMessage *AgentMessage `protobuf:"bytes,30,opt,name=agent_message,json=agentMessage,proto3,oneof"`
+}
+
+type Event_Thinking struct {
+	// thinking is what an agent thinks aloud.
+	Thinking *Thinking `protobuf:"bytes,31,opt,name=thinking,proto3,oneof"`
+}
+
 type Event_Warning struct {
 	// warning is something a person should know; the turn goes on.
 	Warning *Warning `protobuf:"bytes,35,opt,name=warning,proto3,oneof"`
@@ -589,6 +690,10 @@ func (*Event_ModelCall) isEvent_Payload() {}
 func (*Event_ToolCallStarted) isEvent_Payload() {}
 
 func (*Event_ToolCallFinished) isEvent_Payload() {}
+
+func (*Event_AgentMessage) isEvent_Payload() {}
+
+func (*Event_Thinking) isEvent_Payload() {}
 
 func (*Event_Warning) isEvent_Payload() {}
 
@@ -1265,6 +1370,126 @@ func (x *ToolCallFinished) GetDuration() *durationpb.Duration {
 	return nil
 }
 
+// AgentMessage is what an agent says or changes beside the words of its model. The values of
+// state and the bytes of artifacts are with the session.
+type AgentMessage struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// text is said by a handler of the agent; empty when only state or artifacts changed.
+	Text string `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
+	// state_keys are the keys that change with the step's commit.
+	StateKeys []string `protobuf:"bytes,2,rep,name=state_keys,json=stateKeys,proto3" json:"state_keys,omitempty"`
+	// artifacts are the versions that were stored, by name.
+	Artifacts     map[string]int32 `protobuf:"bytes,3,rep,name=artifacts,proto3" json:"artifacts,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AgentMessage) Reset() {
+	*x = AgentMessage{}
+	mi := &file_troupe_v1_event_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentMessage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentMessage) ProtoMessage() {}
+
+func (x *AgentMessage) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_event_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentMessage.ProtoReflect.Descriptor instead.
+func (*AgentMessage) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *AgentMessage) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *AgentMessage) GetStateKeys() []string {
+	if x != nil {
+		return x.StateKeys
+	}
+	return nil
+}
+
+func (x *AgentMessage) GetArtifacts() map[string]int32 {
+	if x != nil {
+		return x.Artifacts
+	}
+	return nil
+}
+
+// Thinking is what an agent thinks aloud.
+type Thinking struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// topic says what the thought is about.
+	Topic Topic `protobuf:"varint,1,opt,name=topic,proto3,enum=troupe.v1.Topic" json:"topic,omitempty"`
+	// text is the thought.
+	Text          string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Thinking) Reset() {
+	*x = Thinking{}
+	mi := &file_troupe_v1_event_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Thinking) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Thinking) ProtoMessage() {}
+
+func (x *Thinking) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_event_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Thinking.ProtoReflect.Descriptor instead.
+func (*Thinking) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Thinking) GetTopic() Topic {
+	if x != nil {
+		return x.Topic
+	}
+	return Topic_TOPIC_UNSPECIFIED
+}
+
+func (x *Thinking) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
 // Warning is something a person should know.
 type Warning struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1278,7 +1503,7 @@ type Warning struct {
 
 func (x *Warning) Reset() {
 	*x = Warning{}
-	mi := &file_troupe_v1_event_proto_msgTypes[11]
+	mi := &file_troupe_v1_event_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1290,7 +1515,7 @@ func (x *Warning) String() string {
 func (*Warning) ProtoMessage() {}
 
 func (x *Warning) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[11]
+	mi := &file_troupe_v1_event_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1303,7 +1528,7 @@ func (x *Warning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Warning.ProtoReflect.Descriptor instead.
 func (*Warning) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{11}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Warning) GetReason() string {
@@ -1335,7 +1560,7 @@ type Aggregate struct {
 
 func (x *Aggregate) Reset() {
 	*x = Aggregate{}
-	mi := &file_troupe_v1_event_proto_msgTypes[12]
+	mi := &file_troupe_v1_event_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1347,7 +1572,7 @@ func (x *Aggregate) String() string {
 func (*Aggregate) ProtoMessage() {}
 
 func (x *Aggregate) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[12]
+	mi := &file_troupe_v1_event_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1360,7 +1585,7 @@ func (x *Aggregate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Aggregate.ProtoReflect.Descriptor instead.
 func (*Aggregate) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{12}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Aggregate) GetSteps() int32 {
@@ -1407,7 +1632,7 @@ type TurnResult struct {
 
 func (x *TurnResult) Reset() {
 	*x = TurnResult{}
-	mi := &file_troupe_v1_event_proto_msgTypes[13]
+	mi := &file_troupe_v1_event_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1419,7 +1644,7 @@ func (x *TurnResult) String() string {
 func (*TurnResult) ProtoMessage() {}
 
 func (x *TurnResult) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[13]
+	mi := &file_troupe_v1_event_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1432,7 +1657,7 @@ func (x *TurnResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnResult.ProtoReflect.Descriptor instead.
 func (*TurnResult) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{13}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *TurnResult) GetOutcome() TurnOutcome {
@@ -1488,7 +1713,7 @@ var File_troupe_v1_event_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_event_proto_rawDesc = "" +
 	"\n" +
-	"\x15troupe/v1/event.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17troupe/v1/failure.proto\x1a\x15troupe/v1/types.proto\"\xbf\b\n" +
+	"\x15troupe/v1/event.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17troupe/v1/failure.proto\x1a\x15troupe/v1/types.proto\"\xd4\t\n" +
 	"\x05Event\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x19\n" +
 	"\btrace_id\x18\x02 \x01(\tR\atraceId\x12\x1d\n" +
@@ -1502,7 +1727,8 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"instanceId\x12.\n" +
 	"\x04time\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12&\n" +
 	"\x05stage\x18\n" +
-	" \x01(\x0e2\x10.troupe.v1.StageR\x05stage\x12;\n" +
+	" \x01(\x0e2\x10.troupe.v1.StageR\x05stage\x12 \n" +
+	"\x06branch\x18\v \x01(\tB\b\xbaH\x05r\x03(\x80\bR\x06branch\x12;\n" +
 	"\fturn_started\x18\x14 \x01(\v2\x16.troupe.v1.TurnStartedH\x00R\vturnStarted\x12%\n" +
 	"\x04plan\x18\x15 \x01(\v2\x0f.troupe.v1.PlanH\x00R\x04plan\x12G\n" +
 	"\x10routing_decision\x18\x16 \x01(\v2\x1a.troupe.v1.RoutingDecisionH\x00R\x0froutingDecision\x12;\n" +
@@ -1515,7 +1741,9 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\n" +
 	"model_call\x18\x1b \x01(\v2\x14.troupe.v1.ModelCallH\x00R\tmodelCall\x12H\n" +
 	"\x11tool_call_started\x18\x1c \x01(\v2\x1a.troupe.v1.ToolCallStartedH\x00R\x0ftoolCallStarted\x12K\n" +
-	"\x12tool_call_finished\x18\x1d \x01(\v2\x1b.troupe.v1.ToolCallFinishedH\x00R\x10toolCallFinished\x12.\n" +
+	"\x12tool_call_finished\x18\x1d \x01(\v2\x1b.troupe.v1.ToolCallFinishedH\x00R\x10toolCallFinished\x12>\n" +
+	"\ragent_message\x18\x1e \x01(\v2\x17.troupe.v1.AgentMessageH\x00R\fagentMessage\x121\n" +
+	"\bthinking\x18\x1f \x01(\v2\x13.troupe.v1.ThinkingH\x00R\bthinking\x12.\n" +
 	"\awarning\x18# \x01(\v2\x12.troupe.v1.WarningH\x00R\awarning\x124\n" +
 	"\taggregate\x18$ \x01(\v2\x14.troupe.v1.AggregateH\x00R\taggregate\x128\n" +
 	"\vturn_result\x18( \x01(\v2\x15.troupe.v1.TurnResultH\x00R\n" +
@@ -1567,7 +1795,20 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\x04tool\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x04tool\x12-\n" +
 	"\x06status\x18\x03 \x01(\x0e2\x15.troupe.v1.ToolStatusR\x06status\x12\"\n" +
 	"\asummary\x18\x04 \x01(\tB\b\xbaH\x05r\x03\x18\xf0\x01R\asummary\x125\n" +
-	"\bduration\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\bduration\"N\n" +
+	"\bduration\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\bduration\"\xf4\x01\n" +
+	"\fAgentMessage\x12\x1d\n" +
+	"\x04text\x18\x01 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10R\x04text\x12/\n" +
+	"\n" +
+	"state_keys\x18\x02 \x03(\tB\x10\xbaH\r\x92\x01\n" +
+	"\x10\x80\x02\"\x05r\x03(\x80\x01R\tstateKeys\x12V\n" +
+	"\tartifacts\x18\x03 \x03(\v2&.troupe.v1.AgentMessage.ArtifactsEntryB\x10\xbaH\r\x9a\x01\n" +
+	"\x10\x80\x02\"\x05r\x03(\x80\x02R\tartifacts\x1a<\n" +
+	"\x0eArtifactsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"Q\n" +
+	"\bThinking\x12&\n" +
+	"\x05topic\x18\x01 \x01(\x0e2\x10.troupe.v1.TopicR\x05topic\x12\x1d\n" +
+	"\x04text\x18\x02 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x01R\x04text\"N\n" +
 	"\aWarning\x12\x1f\n" +
 	"\x06reason\x18\x01 \x01(\tB\a\xbaH\x04r\x02(@R\x06reason\x12\"\n" +
 	"\amessage\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\bR\amessage\"a\n" +
@@ -1604,14 +1845,21 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\x16ROUTING_STRATEGY_FIXED\x10\x01\x12\x19\n" +
 	"\x15ROUTING_STRATEGY_RULE\x10\x02\x12\x1c\n" +
 	"\x18ROUTING_STRATEGY_LEARNED\x10\x03\x12\x1c\n" +
-	"\x18ROUTING_STRATEGY_DEFAULT\x10\x04*\x95\x01\n" +
+	"\x18ROUTING_STRATEGY_DEFAULT\x10\x04*\xd2\x01\n" +
 	"\n" +
 	"ToolStatus\x12\x1b\n" +
 	"\x17TOOL_STATUS_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13TOOL_STATUS_SUCCESS\x10\x01\x12\x15\n" +
 	"\x11TOOL_STATUS_ERROR\x10\x02\x12\x19\n" +
 	"\x15TOOL_STATUS_NOT_FOUND\x10\x03\x12\x1f\n" +
-	"\x1bTOOL_STATUS_UNKNOWN_OUTCOME\x10\x04B\x99\x01\n" +
+	"\x1bTOOL_STATUS_UNKNOWN_OUTCOME\x10\x04\x12\x1b\n" +
+	"\x17TOOL_STATUS_INTERRUPTED\x10\x05\x12\x1e\n" +
+	"\x1aTOOL_STATUS_INPUT_REQUIRED\x10\x06*D\n" +
+	"\x05Topic\x12\x15\n" +
+	"\x11TOPIC_UNSPECIFIED\x10\x00\x12\x0e\n" +
+	"\n" +
+	"TOPIC_PLAN\x10\x01\x12\x14\n" +
+	"\x10TOPIC_REFLECTION\x10\x02B\x99\x01\n" +
 	"\rcom.troupe.v1B\n" +
 	"EventProtoP\x01Z7github.com/troupe-dev/troupe/pkg/gen/troupe/v1;troupev1\xa2\x02\x03TXX\xaa\x02\tTroupe.V1\xca\x02\tTroupe\\V1\xe2\x02\x15Troupe\\V1\\GPBMetadata\xea\x02\n" +
 	"Troupe::V1b\x06proto3"
@@ -1628,67 +1876,75 @@ func file_troupe_v1_event_proto_rawDescGZIP() []byte {
 	return file_troupe_v1_event_proto_rawDescData
 }
 
-var file_troupe_v1_event_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_troupe_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_troupe_v1_event_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_troupe_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_troupe_v1_event_proto_goTypes = []any{
 	(Stage)(0),                    // 0: troupe.v1.Stage
 	(RoutingStrategy)(0),          // 1: troupe.v1.RoutingStrategy
 	(ToolStatus)(0),               // 2: troupe.v1.ToolStatus
-	(*Event)(nil),                 // 3: troupe.v1.Event
-	(*TurnStarted)(nil),           // 4: troupe.v1.TurnStarted
-	(*Plan)(nil),                  // 5: troupe.v1.Plan
-	(*RoutingDecision)(nil),       // 6: troupe.v1.RoutingDecision
-	(*StepStarted)(nil),           // 7: troupe.v1.StepStarted
-	(*StepFinished)(nil),          // 8: troupe.v1.StepFinished
-	(*TextDelta)(nil),             // 9: troupe.v1.TextDelta
-	(*PartReset)(nil),             // 10: troupe.v1.PartReset
-	(*ModelCall)(nil),             // 11: troupe.v1.ModelCall
-	(*ToolCallStarted)(nil),       // 12: troupe.v1.ToolCallStarted
-	(*ToolCallFinished)(nil),      // 13: troupe.v1.ToolCallFinished
-	(*Warning)(nil),               // 14: troupe.v1.Warning
-	(*Aggregate)(nil),             // 15: troupe.v1.Aggregate
-	(*TurnResult)(nil),            // 16: troupe.v1.TurnResult
-	(*timestamppb.Timestamp)(nil), // 17: google.protobuf.Timestamp
-	(*StepResult)(nil),            // 18: troupe.v1.StepResult
-	(*durationpb.Duration)(nil),   // 19: google.protobuf.Duration
-	(*Failure)(nil),               // 20: troupe.v1.Failure
-	(*Usage)(nil),                 // 21: troupe.v1.Usage
-	(TurnOutcome)(0),              // 22: troupe.v1.TurnOutcome
+	(Topic)(0),                    // 3: troupe.v1.Topic
+	(*Event)(nil),                 // 4: troupe.v1.Event
+	(*TurnStarted)(nil),           // 5: troupe.v1.TurnStarted
+	(*Plan)(nil),                  // 6: troupe.v1.Plan
+	(*RoutingDecision)(nil),       // 7: troupe.v1.RoutingDecision
+	(*StepStarted)(nil),           // 8: troupe.v1.StepStarted
+	(*StepFinished)(nil),          // 9: troupe.v1.StepFinished
+	(*TextDelta)(nil),             // 10: troupe.v1.TextDelta
+	(*PartReset)(nil),             // 11: troupe.v1.PartReset
+	(*ModelCall)(nil),             // 12: troupe.v1.ModelCall
+	(*ToolCallStarted)(nil),       // 13: troupe.v1.ToolCallStarted
+	(*ToolCallFinished)(nil),      // 14: troupe.v1.ToolCallFinished
+	(*AgentMessage)(nil),          // 15: troupe.v1.AgentMessage
+	(*Thinking)(nil),              // 16: troupe.v1.Thinking
+	(*Warning)(nil),               // 17: troupe.v1.Warning
+	(*Aggregate)(nil),             // 18: troupe.v1.Aggregate
+	(*TurnResult)(nil),            // 19: troupe.v1.TurnResult
+	nil,                           // 20: troupe.v1.AgentMessage.ArtifactsEntry
+	(*timestamppb.Timestamp)(nil), // 21: google.protobuf.Timestamp
+	(*StepResult)(nil),            // 22: troupe.v1.StepResult
+	(*durationpb.Duration)(nil),   // 23: google.protobuf.Duration
+	(*Failure)(nil),               // 24: troupe.v1.Failure
+	(*Usage)(nil),                 // 25: troupe.v1.Usage
+	(TurnOutcome)(0),              // 26: troupe.v1.TurnOutcome
 }
 var file_troupe_v1_event_proto_depIdxs = []int32{
-	17, // 0: troupe.v1.Event.time:type_name -> google.protobuf.Timestamp
+	21, // 0: troupe.v1.Event.time:type_name -> google.protobuf.Timestamp
 	0,  // 1: troupe.v1.Event.stage:type_name -> troupe.v1.Stage
-	4,  // 2: troupe.v1.Event.turn_started:type_name -> troupe.v1.TurnStarted
-	5,  // 3: troupe.v1.Event.plan:type_name -> troupe.v1.Plan
-	6,  // 4: troupe.v1.Event.routing_decision:type_name -> troupe.v1.RoutingDecision
-	7,  // 5: troupe.v1.Event.step_started:type_name -> troupe.v1.StepStarted
-	8,  // 6: troupe.v1.Event.step_finished:type_name -> troupe.v1.StepFinished
-	9,  // 7: troupe.v1.Event.text_delta:type_name -> troupe.v1.TextDelta
-	10, // 8: troupe.v1.Event.part_reset:type_name -> troupe.v1.PartReset
-	11, // 9: troupe.v1.Event.model_call:type_name -> troupe.v1.ModelCall
-	12, // 10: troupe.v1.Event.tool_call_started:type_name -> troupe.v1.ToolCallStarted
-	13, // 11: troupe.v1.Event.tool_call_finished:type_name -> troupe.v1.ToolCallFinished
-	14, // 12: troupe.v1.Event.warning:type_name -> troupe.v1.Warning
-	15, // 13: troupe.v1.Event.aggregate:type_name -> troupe.v1.Aggregate
-	16, // 14: troupe.v1.Event.turn_result:type_name -> troupe.v1.TurnResult
-	1,  // 15: troupe.v1.RoutingDecision.strategy:type_name -> troupe.v1.RoutingStrategy
-	18, // 16: troupe.v1.StepFinished.result:type_name -> troupe.v1.StepResult
-	19, // 17: troupe.v1.StepFinished.duration:type_name -> google.protobuf.Duration
-	20, // 18: troupe.v1.PartReset.failure:type_name -> troupe.v1.Failure
-	21, // 19: troupe.v1.ModelCall.usage:type_name -> troupe.v1.Usage
-	19, // 20: troupe.v1.ModelCall.duration:type_name -> google.protobuf.Duration
-	2,  // 21: troupe.v1.ToolCallFinished.status:type_name -> troupe.v1.ToolStatus
-	19, // 22: troupe.v1.ToolCallFinished.duration:type_name -> google.protobuf.Duration
-	21, // 23: troupe.v1.Aggregate.usage:type_name -> troupe.v1.Usage
-	22, // 24: troupe.v1.TurnResult.outcome:type_name -> troupe.v1.TurnOutcome
-	21, // 25: troupe.v1.TurnResult.usage:type_name -> troupe.v1.Usage
-	19, // 26: troupe.v1.TurnResult.duration:type_name -> google.protobuf.Duration
-	20, // 27: troupe.v1.TurnResult.failure:type_name -> troupe.v1.Failure
-	28, // [28:28] is the sub-list for method output_type
-	28, // [28:28] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	5,  // 2: troupe.v1.Event.turn_started:type_name -> troupe.v1.TurnStarted
+	6,  // 3: troupe.v1.Event.plan:type_name -> troupe.v1.Plan
+	7,  // 4: troupe.v1.Event.routing_decision:type_name -> troupe.v1.RoutingDecision
+	8,  // 5: troupe.v1.Event.step_started:type_name -> troupe.v1.StepStarted
+	9,  // 6: troupe.v1.Event.step_finished:type_name -> troupe.v1.StepFinished
+	10, // 7: troupe.v1.Event.text_delta:type_name -> troupe.v1.TextDelta
+	11, // 8: troupe.v1.Event.part_reset:type_name -> troupe.v1.PartReset
+	12, // 9: troupe.v1.Event.model_call:type_name -> troupe.v1.ModelCall
+	13, // 10: troupe.v1.Event.tool_call_started:type_name -> troupe.v1.ToolCallStarted
+	14, // 11: troupe.v1.Event.tool_call_finished:type_name -> troupe.v1.ToolCallFinished
+	15, // 12: troupe.v1.Event.agent_message:type_name -> troupe.v1.AgentMessage
+	16, // 13: troupe.v1.Event.thinking:type_name -> troupe.v1.Thinking
+	17, // 14: troupe.v1.Event.warning:type_name -> troupe.v1.Warning
+	18, // 15: troupe.v1.Event.aggregate:type_name -> troupe.v1.Aggregate
+	19, // 16: troupe.v1.Event.turn_result:type_name -> troupe.v1.TurnResult
+	1,  // 17: troupe.v1.RoutingDecision.strategy:type_name -> troupe.v1.RoutingStrategy
+	22, // 18: troupe.v1.StepFinished.result:type_name -> troupe.v1.StepResult
+	23, // 19: troupe.v1.StepFinished.duration:type_name -> google.protobuf.Duration
+	24, // 20: troupe.v1.PartReset.failure:type_name -> troupe.v1.Failure
+	25, // 21: troupe.v1.ModelCall.usage:type_name -> troupe.v1.Usage
+	23, // 22: troupe.v1.ModelCall.duration:type_name -> google.protobuf.Duration
+	2,  // 23: troupe.v1.ToolCallFinished.status:type_name -> troupe.v1.ToolStatus
+	23, // 24: troupe.v1.ToolCallFinished.duration:type_name -> google.protobuf.Duration
+	20, // 25: troupe.v1.AgentMessage.artifacts:type_name -> troupe.v1.AgentMessage.ArtifactsEntry
+	3,  // 26: troupe.v1.Thinking.topic:type_name -> troupe.v1.Topic
+	25, // 27: troupe.v1.Aggregate.usage:type_name -> troupe.v1.Usage
+	26, // 28: troupe.v1.TurnResult.outcome:type_name -> troupe.v1.TurnOutcome
+	25, // 29: troupe.v1.TurnResult.usage:type_name -> troupe.v1.Usage
+	23, // 30: troupe.v1.TurnResult.duration:type_name -> google.protobuf.Duration
+	24, // 31: troupe.v1.TurnResult.failure:type_name -> troupe.v1.Failure
+	32, // [32:32] is the sub-list for method output_type
+	32, // [32:32] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_event_proto_init() }
@@ -1709,18 +1965,20 @@ func file_troupe_v1_event_proto_init() {
 		(*Event_ModelCall)(nil),
 		(*Event_ToolCallStarted)(nil),
 		(*Event_ToolCallFinished)(nil),
+		(*Event_AgentMessage)(nil),
+		(*Event_Thinking)(nil),
 		(*Event_Warning)(nil),
 		(*Event_Aggregate)(nil),
 		(*Event_TurnResult)(nil),
 	}
-	file_troupe_v1_event_proto_msgTypes[13].OneofWrappers = []any{}
+	file_troupe_v1_event_proto_msgTypes[15].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_event_proto_rawDesc), len(file_troupe_v1_event_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   14,
+			NumEnums:      4,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

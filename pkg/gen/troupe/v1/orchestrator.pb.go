@@ -217,7 +217,12 @@ type OrchestrateRequest struct {
 	OnBusy OnBusy `protobuf:"varint,6,opt,name=on_busy,json=onBusy,proto3,enum=troupe.v1.OnBusy" json:"on_busy,omitempty"`
 	// user_id is whose session it is, at most 128 of A-Z a-z 0-9 _ . : @ + -. The first turn
 	// of a session decides; a turn that names another user gets NOT_FOUND.
-	UserId        string `protobuf:"bytes,7,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	UserId string `protobuf:"bytes,7,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// auth is for the tools and models of this turn only, and is never stored. It is no part
+	// of what request_id stands for: a repeated request that attaches to its turn leaves the
+	// turn the auth that it has. One that takes its turn over, after the orchestrator went
+	// away, brings its own; without one the steps that are left run without credentials.
+	Auth          *Auth `protobuf:"bytes,8,opt,name=auth,proto3" json:"auth,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -308,6 +313,13 @@ func (x *OrchestrateRequest) GetUserId() string {
 		return x.UserId
 	}
 	return ""
+}
+
+func (x *OrchestrateRequest) GetAuth() *Auth {
+	if x != nil {
+		return x.Auth
+	}
+	return nil
 }
 
 type isOrchestrateRequest_Input interface {
@@ -1777,7 +1789,7 @@ var File_troupe_v1_orchestrator_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\n" +
-	"\x1ctroupe/v1/orchestrator.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15troupe/v1/event.proto\x1a\x17troupe/v1/failure.proto\x1a\x19troupe/v1/lifecycle.proto\"\xf5\x03\n" +
+	"\x1ctroupe/v1/orchestrator.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x17troupe/v1/failure.proto\x1a\x19troupe/v1/lifecycle.proto\"\x9a\x04\n" +
 	"\x12OrchestrateRequest\x12p\n" +
 	"\x04text\x18\x01 \x01(\tBZ\xbaHW\xba\x01N\n" +
 	"\x16orchestrate.text.blank\x12\x1fmust hold more than white space\x1a\x13this.matches('\\\\S')r\x04(\x80\x80\x10H\x00R\x04text\x12>\n" +
@@ -1788,7 +1800,8 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\x06target\x18\x04 \x01(\tB\a\xbaH\x04r\x02\x18?R\x06target\x12D\n" +
 	"\atimeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationB\x0f\xbaH\f\xaa\x01\t\"\x03\b\xd8\x042\x02\b\x01R\atimeout\x124\n" +
 	"\aon_busy\x18\x06 \x01(\x0e2\x11.troupe.v1.OnBusyB\b\xbaH\x05\x82\x01\x02\x10\x01R\x06onBusy\x12=\n" +
-	"\auser_id\x18\a \x01(\tB$\xbaH!\xd8\x01\x01r\x1c2\x1a^[A-Za-z0-9_.:@+-]{1,128}$R\x06userIdB\x0e\n" +
+	"\auser_id\x18\a \x01(\tB$\xbaH!\xd8\x01\x01r\x1c2\x1a^[A-Za-z0-9_.:@+-]{1,128}$R\x06userId\x12#\n" +
+	"\x04auth\x18\b \x01(\v2\x0f.troupe.v1.AuthR\x04authB\x0e\n" +
 	"\x05input\x12\x05\xbaH\x02\b\x01\"=\n" +
 	"\x13OrchestrateResponse\x12&\n" +
 	"\x05event\x18\x01 \x01(\v2\x10.troupe.v1.EventR\x05event\"l\n" +
@@ -1969,66 +1982,68 @@ var file_troupe_v1_orchestrator_proto_goTypes = []any{
 	(*DrainInstanceRequest)(nil),     // 25: troupe.v1.DrainInstanceRequest
 	(*DrainInstanceResponse)(nil),    // 26: troupe.v1.DrainInstanceResponse
 	(*durationpb.Duration)(nil),      // 27: google.protobuf.Duration
-	(*Event)(nil),                    // 28: troupe.v1.Event
-	(*timestamppb.Timestamp)(nil),    // 29: google.protobuf.Timestamp
-	(*TurnResult)(nil),               // 30: troupe.v1.TurnResult
-	(InstanceState)(0),               // 31: troupe.v1.InstanceState
-	(*InstanceStatus)(nil),           // 32: troupe.v1.InstanceStatus
-	(*GetMetricsResponse)(nil),       // 33: troupe.v1.GetMetricsResponse
-	(*Failure)(nil),                  // 34: troupe.v1.Failure
+	(*Auth)(nil),                     // 28: troupe.v1.Auth
+	(*Event)(nil),                    // 29: troupe.v1.Event
+	(*timestamppb.Timestamp)(nil),    // 30: google.protobuf.Timestamp
+	(*TurnResult)(nil),               // 31: troupe.v1.TurnResult
+	(InstanceState)(0),               // 32: troupe.v1.InstanceState
+	(*InstanceStatus)(nil),           // 33: troupe.v1.InstanceStatus
+	(*GetMetricsResponse)(nil),       // 34: troupe.v1.GetMetricsResponse
+	(*Failure)(nil),                  // 35: troupe.v1.Failure
 }
 var file_troupe_v1_orchestrator_proto_depIdxs = []int32{
 	27, // 0: troupe.v1.OrchestrateRequest.timeout:type_name -> google.protobuf.Duration
 	0,  // 1: troupe.v1.OrchestrateRequest.on_busy:type_name -> troupe.v1.OnBusy
-	28, // 2: troupe.v1.OrchestrateResponse.event:type_name -> troupe.v1.Event
-	28, // 3: troupe.v1.WatchTraceResponse.event:type_name -> troupe.v1.Event
-	1,  // 4: troupe.v1.Trace.state:type_name -> troupe.v1.TraceState
-	29, // 5: troupe.v1.Trace.started:type_name -> google.protobuf.Timestamp
-	30, // 6: troupe.v1.Trace.result:type_name -> troupe.v1.TurnResult
-	7,  // 7: troupe.v1.GetTraceResponse.trace:type_name -> troupe.v1.Trace
-	7,  // 8: troupe.v1.ListTracesResponse.traces:type_name -> troupe.v1.Trace
-	12, // 9: troupe.v1.ListAgentsResponse.agents:type_name -> troupe.v1.Agent
-	31, // 10: troupe.v1.Instance.state:type_name -> troupe.v1.InstanceState
-	29, // 11: troupe.v1.Instance.started:type_name -> google.protobuf.Timestamp
-	2,  // 12: troupe.v1.Instance.desired:type_name -> troupe.v1.DesiredState
-	32, // 13: troupe.v1.Instance.status:type_name -> troupe.v1.InstanceStatus
-	15, // 14: troupe.v1.ListInstancesResponse.instances:type_name -> troupe.v1.Instance
-	15, // 15: troupe.v1.DescribeInstanceResponse.instance:type_name -> troupe.v1.Instance
-	32, // 16: troupe.v1.DescribeInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
-	33, // 17: troupe.v1.DescribeInstanceResponse.metrics:type_name -> troupe.v1.GetMetricsResponse
-	34, // 18: troupe.v1.DescribeInstanceResponse.failure:type_name -> troupe.v1.Failure
-	32, // 19: troupe.v1.InstanceOutcome.status:type_name -> troupe.v1.InstanceStatus
-	34, // 20: troupe.v1.InstanceOutcome.failure:type_name -> troupe.v1.Failure
-	27, // 21: troupe.v1.PauseAgentRequest.within:type_name -> google.protobuf.Duration
-	20, // 22: troupe.v1.PauseAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
-	20, // 23: troupe.v1.ResumeAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
-	27, // 24: troupe.v1.DrainInstanceRequest.drain:type_name -> google.protobuf.Duration
-	32, // 25: troupe.v1.DrainInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
-	3,  // 26: troupe.v1.OrchestratorService.Orchestrate:input_type -> troupe.v1.OrchestrateRequest
-	5,  // 27: troupe.v1.OrchestratorService.WatchTrace:input_type -> troupe.v1.WatchTraceRequest
-	8,  // 28: troupe.v1.OrchestratorService.GetTrace:input_type -> troupe.v1.GetTraceRequest
-	10, // 29: troupe.v1.OrchestratorService.ListTraces:input_type -> troupe.v1.ListTracesRequest
-	13, // 30: troupe.v1.OrchestratorService.ListAgents:input_type -> troupe.v1.ListAgentsRequest
-	16, // 31: troupe.v1.OrchestratorService.ListInstances:input_type -> troupe.v1.ListInstancesRequest
-	18, // 32: troupe.v1.OrchestratorService.DescribeInstance:input_type -> troupe.v1.DescribeInstanceRequest
-	21, // 33: troupe.v1.OrchestratorService.PauseAgent:input_type -> troupe.v1.PauseAgentRequest
-	23, // 34: troupe.v1.OrchestratorService.ResumeAgent:input_type -> troupe.v1.ResumeAgentRequest
-	25, // 35: troupe.v1.OrchestratorService.DrainInstance:input_type -> troupe.v1.DrainInstanceRequest
-	4,  // 36: troupe.v1.OrchestratorService.Orchestrate:output_type -> troupe.v1.OrchestrateResponse
-	6,  // 37: troupe.v1.OrchestratorService.WatchTrace:output_type -> troupe.v1.WatchTraceResponse
-	9,  // 38: troupe.v1.OrchestratorService.GetTrace:output_type -> troupe.v1.GetTraceResponse
-	11, // 39: troupe.v1.OrchestratorService.ListTraces:output_type -> troupe.v1.ListTracesResponse
-	14, // 40: troupe.v1.OrchestratorService.ListAgents:output_type -> troupe.v1.ListAgentsResponse
-	17, // 41: troupe.v1.OrchestratorService.ListInstances:output_type -> troupe.v1.ListInstancesResponse
-	19, // 42: troupe.v1.OrchestratorService.DescribeInstance:output_type -> troupe.v1.DescribeInstanceResponse
-	22, // 43: troupe.v1.OrchestratorService.PauseAgent:output_type -> troupe.v1.PauseAgentResponse
-	24, // 44: troupe.v1.OrchestratorService.ResumeAgent:output_type -> troupe.v1.ResumeAgentResponse
-	26, // 45: troupe.v1.OrchestratorService.DrainInstance:output_type -> troupe.v1.DrainInstanceResponse
-	36, // [36:46] is the sub-list for method output_type
-	26, // [26:36] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	28, // 2: troupe.v1.OrchestrateRequest.auth:type_name -> troupe.v1.Auth
+	29, // 3: troupe.v1.OrchestrateResponse.event:type_name -> troupe.v1.Event
+	29, // 4: troupe.v1.WatchTraceResponse.event:type_name -> troupe.v1.Event
+	1,  // 5: troupe.v1.Trace.state:type_name -> troupe.v1.TraceState
+	30, // 6: troupe.v1.Trace.started:type_name -> google.protobuf.Timestamp
+	31, // 7: troupe.v1.Trace.result:type_name -> troupe.v1.TurnResult
+	7,  // 8: troupe.v1.GetTraceResponse.trace:type_name -> troupe.v1.Trace
+	7,  // 9: troupe.v1.ListTracesResponse.traces:type_name -> troupe.v1.Trace
+	12, // 10: troupe.v1.ListAgentsResponse.agents:type_name -> troupe.v1.Agent
+	32, // 11: troupe.v1.Instance.state:type_name -> troupe.v1.InstanceState
+	30, // 12: troupe.v1.Instance.started:type_name -> google.protobuf.Timestamp
+	2,  // 13: troupe.v1.Instance.desired:type_name -> troupe.v1.DesiredState
+	33, // 14: troupe.v1.Instance.status:type_name -> troupe.v1.InstanceStatus
+	15, // 15: troupe.v1.ListInstancesResponse.instances:type_name -> troupe.v1.Instance
+	15, // 16: troupe.v1.DescribeInstanceResponse.instance:type_name -> troupe.v1.Instance
+	33, // 17: troupe.v1.DescribeInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
+	34, // 18: troupe.v1.DescribeInstanceResponse.metrics:type_name -> troupe.v1.GetMetricsResponse
+	35, // 19: troupe.v1.DescribeInstanceResponse.failure:type_name -> troupe.v1.Failure
+	33, // 20: troupe.v1.InstanceOutcome.status:type_name -> troupe.v1.InstanceStatus
+	35, // 21: troupe.v1.InstanceOutcome.failure:type_name -> troupe.v1.Failure
+	27, // 22: troupe.v1.PauseAgentRequest.within:type_name -> google.protobuf.Duration
+	20, // 23: troupe.v1.PauseAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
+	20, // 24: troupe.v1.ResumeAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
+	27, // 25: troupe.v1.DrainInstanceRequest.drain:type_name -> google.protobuf.Duration
+	33, // 26: troupe.v1.DrainInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
+	3,  // 27: troupe.v1.OrchestratorService.Orchestrate:input_type -> troupe.v1.OrchestrateRequest
+	5,  // 28: troupe.v1.OrchestratorService.WatchTrace:input_type -> troupe.v1.WatchTraceRequest
+	8,  // 29: troupe.v1.OrchestratorService.GetTrace:input_type -> troupe.v1.GetTraceRequest
+	10, // 30: troupe.v1.OrchestratorService.ListTraces:input_type -> troupe.v1.ListTracesRequest
+	13, // 31: troupe.v1.OrchestratorService.ListAgents:input_type -> troupe.v1.ListAgentsRequest
+	16, // 32: troupe.v1.OrchestratorService.ListInstances:input_type -> troupe.v1.ListInstancesRequest
+	18, // 33: troupe.v1.OrchestratorService.DescribeInstance:input_type -> troupe.v1.DescribeInstanceRequest
+	21, // 34: troupe.v1.OrchestratorService.PauseAgent:input_type -> troupe.v1.PauseAgentRequest
+	23, // 35: troupe.v1.OrchestratorService.ResumeAgent:input_type -> troupe.v1.ResumeAgentRequest
+	25, // 36: troupe.v1.OrchestratorService.DrainInstance:input_type -> troupe.v1.DrainInstanceRequest
+	4,  // 37: troupe.v1.OrchestratorService.Orchestrate:output_type -> troupe.v1.OrchestrateResponse
+	6,  // 38: troupe.v1.OrchestratorService.WatchTrace:output_type -> troupe.v1.WatchTraceResponse
+	9,  // 39: troupe.v1.OrchestratorService.GetTrace:output_type -> troupe.v1.GetTraceResponse
+	11, // 40: troupe.v1.OrchestratorService.ListTraces:output_type -> troupe.v1.ListTracesResponse
+	14, // 41: troupe.v1.OrchestratorService.ListAgents:output_type -> troupe.v1.ListAgentsResponse
+	17, // 42: troupe.v1.OrchestratorService.ListInstances:output_type -> troupe.v1.ListInstancesResponse
+	19, // 43: troupe.v1.OrchestratorService.DescribeInstance:output_type -> troupe.v1.DescribeInstanceResponse
+	22, // 44: troupe.v1.OrchestratorService.PauseAgent:output_type -> troupe.v1.PauseAgentResponse
+	24, // 45: troupe.v1.OrchestratorService.ResumeAgent:output_type -> troupe.v1.ResumeAgentResponse
+	26, // 46: troupe.v1.OrchestratorService.DrainInstance:output_type -> troupe.v1.DrainInstanceResponse
+	37, // [37:47] is the sub-list for method output_type
+	27, // [27:37] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_orchestrator_proto_init() }
@@ -2036,6 +2051,7 @@ func file_troupe_v1_orchestrator_proto_init() {
 	if File_troupe_v1_orchestrator_proto != nil {
 		return
 	}
+	file_troupe_v1_auth_proto_init()
 	file_troupe_v1_event_proto_init()
 	file_troupe_v1_failure_proto_init()
 	file_troupe_v1_lifecycle_proto_init()

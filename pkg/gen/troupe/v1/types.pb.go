@@ -412,7 +412,10 @@ type Usage struct {
 	// output_tokens came back.
 	OutputTokens int64 `protobuf:"varint,2,opt,name=output_tokens,json=outputTokens,proto3" json:"output_tokens,omitempty"`
 	// model_calls is the number of requests to a model.
-	ModelCalls    int32 `protobuf:"varint,3,opt,name=model_calls,json=modelCalls,proto3" json:"model_calls,omitempty"`
+	ModelCalls int32 `protobuf:"varint,3,opt,name=model_calls,json=modelCalls,proto3" json:"model_calls,omitempty"`
+	// cost_micro_usd is what they cost, in millionths of a US dollar; 0 when it is not known. A
+	// sum counts only those whose cost is known.
+	CostMicroUsd  int64 `protobuf:"varint,4,opt,name=cost_micro_usd,json=costMicroUsd,proto3" json:"cost_micro_usd,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -464,6 +467,13 @@ func (x *Usage) GetOutputTokens() int64 {
 func (x *Usage) GetModelCalls() int32 {
 	if x != nil {
 		return x.ModelCalls
+	}
+	return 0
+}
+
+func (x *Usage) GetCostMicroUsd() int64 {
+	if x != nil {
+		return x.CostMicroUsd
 	}
 	return 0
 }
@@ -649,12 +659,13 @@ const file_troupe_v1_types_proto_rawDesc = "" +
 	"\ftool_call_id\x18\b \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\n" +
 	"toolCallId\x12\x18\n" +
 	"\apartial\x18\t \x01(\bR\apartial:\x81\x01\xbaH~\x1a|\n" +
-	"\rmessage.empty\x126parts: a message without tool_calls needs at least one\x1a3this.parts.size() > 0 || this.tool_calls.size() > 0\"p\n" +
+	"\rmessage.empty\x126parts: a message without tool_calls needs at least one\x1a3this.parts.size() > 0 || this.tool_calls.size() > 0\"\x96\x01\n" +
 	"\x05Usage\x12!\n" +
 	"\finput_tokens\x18\x01 \x01(\x03R\vinputTokens\x12#\n" +
 	"\routput_tokens\x18\x02 \x01(\x03R\foutputTokens\x12\x1f\n" +
 	"\vmodel_calls\x18\x03 \x01(\x05R\n" +
-	"modelCalls\"\xb8\x04\n" +
+	"modelCalls\x12$\n" +
+	"\x0ecost_micro_usd\x18\x04 \x01(\x03R\fcostMicroUsd\"\xb8\x04\n" +
 	"\n" +
 	"StepResult\x12\x1d\n" +
 	"\x04step\x18\x01 \x01(\x05B\t\xbaH\x06\x1a\x04\x182(\x01R\x04step\x12\x1f\n" +

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -27,16 +28,18 @@ type Request struct {
 	User      string // whose session it is; empty: nobody's
 	RequestID string
 	Text      string
-	Target    string        // workflow or agent, as the caller named it; empty: the default workflow
-	Timeout   time.Duration // 0: the runner's
-	OnBusy    OnBusy        // what becomes of it while another turn of the session is open
+	Target    string         // workflow or agent, as the caller named it; empty: the default workflow
+	Timeout   time.Duration  // 0: the runner's
+	OnBusy    OnBusy         // what becomes of it while another turn of the session is open
+	Auth      execution.Auth // for the turn's steps only (LP-18): it is in nothing that is stored or told
 }
 
 func (r Request) ref() session.Ref { return session.Ref{Tenant: r.Tenant, Session: r.Session} }
 
 func (r Request) turnID() string { return session.TurnID(r.ref(), r.RequestID) }
 
-// fingerprint tells whether two requests with one id ask the same.
+// fingerprint tells whether two requests with one id ask the same. Auth does not count: who
+// repeats a request may have a newer token.
 func (r Request) fingerprint() string {
 	sum := sha256.Sum256([]byte(r.Target + "\x00" + r.Text))
 	return hex.EncodeToString(sum[:16])

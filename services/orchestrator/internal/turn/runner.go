@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/singleflight"
 
+	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -99,6 +100,7 @@ func (r *Runner) Orchestrate(ctx context.Context, req Request) iter.Seq2[*troupe
 			yield(nil, err)
 			return
 		}
+		req.Auth = execution.Auth{} // it is the turn's, and not of those who watch it
 		if begun.Found == memory.FoundClosed {
 			r.mend(ctx, req, begun.Turn)
 		}

@@ -48,6 +48,7 @@ func (t *turn) stepRequest(at *position, step workflow.Step) *troupev1.ExecuteSt
 		TraceId: t.turn.Trace, SessionId: t.req.Session, TurnId: t.turn.ID, Turn: int32(t.turn.Number),
 		Step: int32(at.number), Attempt: int32(at.attempt), Epoch: t.turn.Epoch, Agent: step.Agent,
 		History: wire.MessagesToProto(t.history), BaseSequence: t.base, Last: step.End,
+		Auth: wire.AuthToProto(t.req.Auth),
 	}
 	for _, r := range t.results {
 		if r.Failure == nil {
@@ -73,7 +74,7 @@ type position struct {
 func fromWorker(e *troupev1.Event) bool {
 	switch e.GetPayload().(type) {
 	case *troupev1.Event_TextDelta, *troupev1.Event_ModelCall, *troupev1.Event_ToolCallStarted,
-		*troupev1.Event_ToolCallFinished, *troupev1.Event_Warning:
+		*troupev1.Event_ToolCallFinished, *troupev1.Event_AgentMessage, *troupev1.Event_Thinking, *troupev1.Event_Warning:
 		return true
 	default:
 		return false

@@ -81,7 +81,8 @@ func (a *assistant) run(name string, routes ...string) (execution.Result, []conv
 
 	a.step.Number++
 	a.step.Routes = routes
-	result, messages, err := built.Run(a.t.Context(), a.step, func(event.Event) error { return nil })
+	done, err := built.Execute(a.t.Context(), agent.Invocation{Step: a.step}, func(event.Event) error { return nil })
+	result, messages := done.Result, done.Messages
 	require.NoError(a.t, err)
 	a.step.Prior = append(a.step.Prior, result)
 	return result, messages

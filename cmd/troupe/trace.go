@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/troupe-dev/troupe/pkg/client"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+type describeTrace struct {
+	query `embed:""`
+	ID    string `arg:"" name:"trace" help:"Id of the trace; troupe get traces lists them."`
+}
+
+// Help is the long help of the command.
+func (describeTrace) Help() string {
+	return "Prints steps, attempts, iterations, model calls and tools as a tree, of a running trace as far as it came. " +
+		"Sums are those of the lines below. A cost of - is not known; a + behind it says that some of it is not."
+}
+
+// Run reads the trace as it is stored now, and prints it.
+func (d *describeTrace) Run(ctx context.Context, term terminal) error {
+	c, conn, err := d.dial()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	ctx, cancel := context.WithTimeout(ctx, queryTime)
+	defer cancel()
+	trace, events, err := recorded(ctx, c, d.ID)
+	if err != nil {
+		return d.told(err)
+	}
+	if d.JSON {
+		return printTrace(term, trace, events)
+	}
+	describeTree(term, trace, events)
+	return nil
+}
+
+// recorded is a trace with the events that were stored when it was asked for. Of one that
+// runs it does not wait for more.
+func recorded(ctx context.Context, c *client.Client, id string) (*troupev1.Trace, []*troupev1.Event, error) {
+	resp, err := c.GetTrace(ctx, &troupev1.GetTraceRequest{TraceId: id})
+	if err != nil {
+		return nil, nil, err
+	}
+	trace := resp.GetTrace()
+	if trace.GetLastSequence() == 0 {
+		return trace, nil, nil // watching would wait for the first
+	}
+	var events []*troupev1.Event
+	for e, err := range c.Watch(ctx, id, 0) {
+		if err != nil {
+			return nil, nil, err
+		}
+		if e.GetSequence() > 0 {
+			events = append(events, e)
+		}
+		if e.GetSequence() >= trace.GetLastSequence() {
+			break
+		}
+	}
+	return trace, events, nil
+}
+
+// printTrace prints the trace and its events as one JSON object, each in protobuf JSON.
+func printTrace(term terminal, trace *troupev1.Trace, events []*troupev1.Event) error {
+	var all struct {
+		Trace  json.RawMessage   `json:"trace"`
+		Events []json.RawMessage `json:"events"`
+	}
+	var err error
+	if all.Trace, err = protojson.Marshal(trace); err != nil {
+		return err
+	}
+	all.Events = make([]json.RawMessage, len(events))
+	for i, e := range events {
+		if all.Events[i], err = protojson.Marshal(e); err != nil {
+			return err
+		}
+	}
+	text, err := json.MarshalIndent(all, "", "  ")
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(term.out, string(text))
+	return nil
+}

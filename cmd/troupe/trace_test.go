@@ -1,0 +1,229 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/process"
+	"github.com/troupe-dev/troupe/pkg/rpc"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+)
+
+// archive is an orchestrator with one trace. Whoever watches a trace that runs waits.
+type archive struct {
+	troupev1.UnimplementedOrchestratorServiceServer
+	trace  *troupev1.Trace
+	events []*troupev1.Event
+}
+
+func (a *archive) GetTrace(context.Context, *troupev1.GetTraceRequest) (*troupev1.GetTraceResponse, error) {
+	return &troupev1.GetTraceResponse{Trace: a.trace}, nil
+}
+
+func (a *archive) WatchTrace(_ *troupev1.WatchTraceRequest, stream troupev1.OrchestratorService_WatchTraceServer) error {
+	for _, e := range a.events {
+		if err := stream.Send(&troupev1.WatchTraceResponse{Event: e}); err != nil {
+			return err
+		}
+	}
+	<-stream.Context().Done()
+	return stream.Context().Err()
+}
+
+const traceID = "0af7651916cd43dd8448eb211c80319c"
+
+// described is what troupe prints of a trace of these events, without what is above the tree.
+func described(t *testing.T, trace *troupev1.Trace, events []*troupev1.Event, args ...string) string {
+	t.Helper()
+	began := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	for i, e := range events {
+		e.Sequence, e.TraceId = uint64(i+1), traceID
+		e.Time = timestamppb.New(began.Add(time.Duration(i) * 100 * time.Millisecond))
+	}
+	trace.TraceId, trace.SessionId, trace.Turn, trace.LastSequence = traceID, "s1", 3, uint64(len(events))
+	trace.Started = timestamppb.Now()
+	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{})
+	require.NoError(t, err)
+	troupev1.RegisterOrchestratorServiceServer(server, &archive{trace: trace, events: events})
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- server.Part(lis, 0).Run(ctx, func() {}) }()
+	t.Cleanup(func() { stop(); require.NoError(t, <-ended) })
+	var stdout, stderr bytes.Buffer
+	code := run(t.Context(), append([]string{"describe", "trace", "--addr", lis.Addr().String(), traceID}, args...), terminal{out: &stdout, err: &stderr})
+	require.Equal(t, process.ExitOK, code, stderr.String())
+	return stdout.String()
+}
+
+func tree(out string) string {
+	_, text, _ := strings.Cut(out, "\n\n")
+	return "\n" + text
+}
+
+func at(step, attempt int32, instance string, e *troupev1.Event) *troupev1.Event {
+	e.Step, e.Attempt, e.Agent, e.InstanceId = step, attempt, "research", instance
+	return e
+}
+
+func routed(d *troupev1.RoutingDecision) *troupev1.Event {
+	return &troupev1.Event{Payload: &troupev1.Event_RoutingDecision{RoutingDecision: d}}
+}
+
+func begun() *troupev1.Event {
+	return &troupev1.Event{Payload: &troupev1.Event_StepStarted{StepStarted: &troupev1.StepStarted{Version: "v2"}}}
+}
+
+func said(iteration int32, in, out, cost int64) *troupev1.Event {
+	return &troupev1.Event{Payload: &troupev1.Event_ModelCall{ModelCall: &troupev1.ModelCall{
+		Model: "openai/gpt-5", Iteration: iteration, Duration: durationpb.New(80 * time.Millisecond),
+		Usage: &troupev1.Usage{InputTokens: in, OutputTokens: out, ModelCalls: 1, CostMicroUsd: cost},
+	}}}
+}
+
+func called(id string) *troupev1.Event {
+	return &troupev1.Event{Payload: &troupev1.Event_ToolCallStarted{ToolCallStarted: &troupev1.ToolCallStarted{CallId: id, Tool: "search", Arguments: `{"query": "tiers"}`}}}
+}
+
+func answered(id string, status troupev1.ToolStatus, summary string) *troupev1.Event {
+	return &troupev1.Event{Payload: &troupev1.Event_ToolCallFinished{ToolCallFinished: &troupev1.ToolCallFinished{
+		CallId: id, Tool: "search", Status: status, Summary: summary, Duration: durationpb.New(40 * time.Millisecond),
+	}}}
+}
+
+func warns(reason, message string) *troupev1.Event {
+	return &troupev1.Event{Payload: &troupev1.Event_Warning{Warning: &troupev1.Warning{Reason: reason, Message: message}}}
+}
+
+// lostOnce are the events of a turn whose first attempt is lost in the middle of a tool.
+func lostOnce() []*troupev1.Event {
+	return []*troupev1.Event{
+		{Payload: &troupev1.Event_TurnStarted{TurnStarted: &troupev1.TurnStarted{}}},
+		{Payload: &troupev1.Event_Plan{Plan: &troupev1.Plan{Workflow: "assistant", Steps: []string{"ask", "write"}}}},
+		routed(&troupev1.RoutingDecision{
+			Target: "research", Reason: "coordinator chose research", Confidence: 0.8, Alternatives: []string{"clarification"},
+			Strategy: troupev1.RoutingStrategy_ROUTING_STRATEGY_LEARNED,
+		}),
+		at(1, 1, "", warns("WAITING", "no instance of agent research takes the step yet")),
+		at(1, 1, "research-1", begun()),
+		at(1, 1, "research-1", said(1, 1200, 80, 12300)),
+		at(1, 1, "research-1", called("a")),
+		at(1, 1, "research-1", answered("a", troupev1.ToolStatus_TOOL_STATUS_ERROR, "no such\nindex")),
+		at(1, 1, "research-1", called("b")),
+		at(1, 1, "research-1", &troupev1.Event{Payload: &troupev1.Event_PartReset{PartReset: &troupev1.PartReset{
+			Failure: &troupev1.Failure{Mode: troupev1.FailureMode_FAILURE_MODE_SYSTEM_NETWORK, Message: "the worker went away"},
+		}}}),
+		at(1, 2, "research-2", begun()),
+		at(1, 2, "research-2", called("b")),
+		at(1, 2, "research-2", answered("b", troupev1.ToolStatus_TOOL_STATUS_SUCCESS, "found")),
+		at(1, 2, "research-2", said(2, 1300, 100, 0)),
+	}
+}
+
+func TestDescribeTrace_OfATurnThatFailed(t *testing.T) {
+	broken := &troupev1.Failure{Mode: troupev1.FailureMode_FAILURE_MODE_RESOURCE_API, Message: "the provider is away"}
+	result := &troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_FAILED, Failure: broken, Duration: durationpb.New(1600 * time.Millisecond)}
+	out := described(t, &troupev1.Trace{Result: result, Text: "What are the tiers?", Target: "assistant", State: troupev1.TraceState_TRACE_STATE_ENDED}, append(lostOnce(),
+		at(1, 2, "research-2", &troupev1.Event{Payload: &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{
+			Result: &troupev1.StepResult{Failure: broken}, Duration: durationpb.New(1200 * time.Millisecond),
+		}}}),
+		routed(&troupev1.RoutingDecision{Target: "synthesis", Reason: "synthesis always follows research", Confidence: 1, Strategy: troupev1.RoutingStrategy_ROUTING_STRATEGY_FIXED}),
+		&troupev1.Event{Payload: &troupev1.Event_TurnResult{TurnResult: result}},
+	))
+	require.Regexp(t, `^trace +`+traceID+`\nsession +s1\nturn +3\nstate +failed\ntarget +assistant\nasked +What are the tiers\?\nstarted +\d+s ago\nevents +17\n\n`, out)
+	require.Empty(t, cmp.Diff(`
+ TIME    IN  OUT      COST
+ 1.6s  2500  180  $0.0123+  turn 3: failed
+                            ├─ plan assistant: ask, write
+ 1.2s  2500  180  $0.0123+  ├─ step 1: research
+                            │  ├─ route research, LEARNED: coordinator chose research; confidence 0.80; others: clarification
+500ms  1200   80   $0.0123  │  ├─ attempt 1 on research-1, version v2
+                            │  │  ├─ warning WAITING: no instance of agent research takes the step yet
+280ms  1200   80   $0.0123  │  │  ├─ iteration 1
+ 80ms  1200   80   $0.0123  │  │  │  ├─ model openai/gpt-5
+ 40ms                       │  │  │  ├─ tool search {"query": "tiers"} → error: no such index
+                            │  │  │  └─ tool search {"query": "tiers"} → broken off
+                            │  │  └─ lost with system_network: the worker went away
+400ms  1300  100         -  │  ├─ attempt 2 on research-2, version v2
+100ms                       │  │  ├─ iteration of an attempt before
+ 40ms                       │  │  │  └─ tool search {"query": "tiers"} → success: found
+ 80ms  1300  100         -  │  │  └─ iteration 2
+ 80ms  1300  100         -  │  │     └─ model openai/gpt-5
+                            │  └─ failed with resource_api: the provider is away
+                            ├─ route synthesis, FIXED: synthesis always follows research
+                            └─ failed with resource_api: the provider is away
+`, tree(out)))
+}
+
+// A trace that runs is described as far as it came, without a wait for the rest.
+func TestDescribeTrace_OfATurnThatRuns(t *testing.T) {
+	out := described(t, &troupev1.Trace{State: troupev1.TraceState_TRACE_STATE_RUNNING}, append(lostOnce()[:7],
+		warns("RESUMED", "the turn goes on after its orchestrator went away"),
+		routed(&troupev1.RoutingDecision{Target: "research", Reason: "again", Strategy: troupev1.RoutingStrategy_ROUTING_STRATEGY_RULE}),
+		at(1, 2, "research-2", begun()),
+		at(1, 2, "research-2", said(1, 0, 0, 0)),
+		at(1, 2, "research-2", called("a")),
+	))
+	require.Contains(t, out, "\nstate    running\n")
+	require.Empty(t, cmp.Diff(`
+TIME    IN  OUT      COST
+1.1s  1200   80  $0.0123+  turn 3: running
+                           ├─ plan assistant: ask, write
+   -  1200   80  $0.0123+  ├─ step 1: research, running
+                           │  ├─ route research, LEARNED: coordinator chose research; confidence 0.80; others: clarification
+   -  1200   80   $0.0123  │  ├─ attempt 1 on research-1, version v2, broken off
+                           │  │  ├─ warning WAITING: no instance of agent research takes the step yet
+80ms  1200   80   $0.0123  │  │  └─ iteration 1
+80ms  1200   80   $0.0123  │  │     ├─ model openai/gpt-5
+                           │  │     └─ tool search {"query": "tiers"} → broken off
+                           │  ├─ route research, RULE: again
+   -     0    0         -  │  └─ attempt 2 on research-2, version v2, running
+80ms     0    0         -  │     └─ iteration 1
+80ms     0    0         -  │        ├─ model openai/gpt-5
+                           │        └─ tool search {"query": "tiers"} → running
+                           └─ warning RESUMED: the turn goes on after its orchestrator went away
+`, tree(out)))
+	require.Equal(t, "trace", strings.Fields(described(t, &troupev1.Trace{}, nil))[0], "one without an event yet")
+}
+
+func TestDescribeTrace_AsJSONHasTheEvents(t *testing.T) {
+	var all struct {
+		Trace  struct{ TraceID, SessionID string }
+		Events []struct{ Sequence string }
+	}
+	require.NoError(t, json.Unmarshal([]byte(described(t, &troupev1.Trace{}, lostOnce(), "--json")), &all))
+	require.Equal(t, "s1", all.Trace.SessionID)
+	require.Len(t, all.Events, len(lostOnce()))
+	require.NoError(t, json.Unmarshal([]byte(described(t, &troupev1.Trace{}, nil, "--json")), &all))
+	require.NotNil(t, all.Events)
+}
+
+func TestDescribeTrace_HasColorsOnATerminalOnly(t *testing.T) {
+	var plain, colored bytes.Buffer
+	describeTree(terminal{out: &plain}, &troupev1.Trace{}, lostOnce())
+	describeTree(terminal{out: &colored, color: true}, &troupev1.Trace{}, lostOnce())
+	require.NotContains(t, plain.String(), "\x1b")
+	require.Contains(t, colored.String(), red+"warning WAITING")
+	require.Equal(t, plain.String(), regexp.MustCompile("\x1b\\[[0-9]+m").ReplaceAllString(colored.String(), ""))
+}
+
+func TestDollars(t *testing.T) {
+	for want, cost := range map[string]int64{"-": 0, "$0.000001": 1, "$0.000999": 999, "$0.0010": 1000, "$0.0123": 12_345, "$1234.5679": 1_234_567_890} {
+		require.Equal(t, want, dollars(cost, true))
+	}
+	require.Equal(t, "$0.0123+", dollars(12_345, false))
+	require.Equal(t, "-", dollars(0, false))
+}

@@ -1,0 +1,251 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/wire"
+)
+
+// traceTree is a tree that grows with the events of a trace.
+type traceTree struct {
+	root  *node
+	steps map[int32]*traceStep
+	route *node // a decision whose step has not begun
+}
+
+type traceStep struct {
+	*node
+	attempts map[int32]*traceAttempt
+	latest   int32 // attempt
+	over     bool
+}
+
+type traceAttempt struct {
+	*node
+	started   time.Time // by the clock of the orchestrator
+	iteration *node
+	begun     time.Time        // of the iteration, by the clock of the worker
+	tools     map[string]*node // that run, by call id
+	over      bool
+}
+
+// brokenOff is what became of something whose end nobody told.
+const brokenOff = "broken off"
+
+// newTree is the tree of a trace: what happened, in order, under where it happened.
+func newTree(trace *troupev1.Trace, events []*troupev1.Event) *node {
+	t := &traceTree{
+		root:  &node{text: fmt.Sprintf("turn %d: %s", trace.GetTurn(), traceState(trace)), style: bold, sums: true},
+		steps: map[int32]*traceStep{},
+	}
+	for _, e := range events {
+		if e.GetStep() == 0 {
+			t.outside(e)
+		} else {
+			t.inside(e)
+		}
+	}
+	t.settle()
+	open := "running"
+	if trace.GetResult() != nil {
+		open = brokenOff
+	} else if n := len(events); n > 0 {
+		t.root.took = events[n-1].GetTime().AsTime().Sub(events[0].GetTime().AsTime())
+	}
+	t.unfinished(open)
+	return t.root
+}
+
+// outside is an event of the turn itself.
+func (t *traceTree) outside(e *troupev1.Event) {
+	switch p := e.GetPayload().(type) {
+	case *troupev1.Event_Plan:
+		if w := p.Plan.GetWorkflow(); w != "" {
+			t.root.add(&node{text: fmt.Sprintf("plan %s: %s", w, strings.Join(p.Plan.GetSteps(), ", "))})
+		}
+	case *troupev1.Event_RoutingDecision:
+		t.settle()
+		t.route = &node{text: decided(p.RoutingDecision)}
+	case *troupev1.Event_Warning:
+		t.root.add(warned(p.Warning))
+	case *troupev1.Event_TurnResult:
+		t.settle()
+		t.root.took = p.TurnResult.GetDuration().AsDuration()
+		t.root.add(ending(p.TurnResult))
+	}
+}
+
+// settle leaves a decision that no step followed where it was made.
+func (t *traceTree) settle() {
+	if t.route != nil {
+		t.root.add(t.route)
+		t.route = nil
+	}
+}
+
+// inside is an event of a step.
+func (t *traceTree) inside(e *troupev1.Event) {
+	s := t.step(e)
+	if p := e.GetStepFinished(); p != nil {
+		s.finish(e, p)
+		return
+	}
+	a := s.attempt(e)
+	switch p := e.GetPayload().(type) {
+	case *troupev1.Event_StepStarted:
+		a.started = e.GetTime().AsTime()
+		a.text = fmt.Sprintf("attempt %d on %s", e.GetAttempt(), e.GetInstanceId())
+		if v := p.StepStarted.GetVersion(); v != "" {
+			a.text += ", version " + v
+		}
+	case *troupev1.Event_PartReset:
+		a.end(e)
+		a.add(failed("lost", p.PartReset.GetFailure()))
+	default:
+		a.event(e)
+	}
+}
+
+func (t *traceTree) step(e *troupev1.Event) *traceStep {
+	s := t.steps[e.GetStep()]
+	if s == nil {
+		s = &traceStep{attempts: map[int32]*traceAttempt{}}
+		s.node = t.root.add(&node{text: fmt.Sprintf("step %d: %s", e.GetStep(), e.GetAgent()), style: bold, sums: true})
+		t.steps[e.GetStep()] = s
+	}
+	if t.route != nil {
+		s.add(t.route)
+		t.route = nil
+	}
+	return s
+}
+
+func (s *traceStep) attempt(e *troupev1.Event) *traceAttempt {
+	a := s.attempts[e.GetAttempt()]
+	if a == nil {
+		a = &traceAttempt{tools: map[string]*node{}}
+		a.node = s.add(&node{text: fmt.Sprintf("attempt %d", e.GetAttempt()), sums: true})
+		s.attempts[e.GetAttempt()] = a
+		s.latest = e.GetAttempt()
+	}
+	return a
+}
+
+func (s *traceStep) finish(e *troupev1.Event, p *troupev1.StepFinished) {
+	s.over = true
+	s.took = p.GetDuration().AsDuration()
+	s.own = wire.UsageFromProto(p.GetResult().GetUsage())
+	if a := s.attempts[e.GetAttempt()]; a != nil {
+		a.end(e)
+	}
+	if f := p.GetResult().GetFailure(); f != nil {
+		s.add(failed("failed", f))
+	}
+}
+
+// end is the end of an attempt, by the clock of the orchestrator as its beginning.
+func (a *traceAttempt) end(e *troupev1.Event) {
+	a.over = true
+	if !a.started.IsZero() {
+		a.took = e.GetTime().AsTime().Sub(a.started)
+	}
+}
+
+// event is what a worker tells of an attempt.
+func (a *traceAttempt) event(e *troupev1.Event) {
+	switch p := e.GetPayload().(type) {
+	case *troupev1.Event_ModelCall:
+		took := p.ModelCall.GetDuration().AsDuration()
+		a.begun = e.GetTime().AsTime().Add(-took)
+		a.iteration = a.add(&node{text: fmt.Sprintf("iteration %d", p.ModelCall.GetIteration()), took: took, sums: true})
+		a.iteration.add(&node{text: "model " + p.ModelCall.GetModel(), took: took, sums: true, own: wire.UsageFromProto(p.ModelCall.GetUsage())})
+	case *troupev1.Event_ToolCallStarted:
+		if a.iteration == nil { // its model call was in an attempt before
+			a.begun = e.GetTime().AsTime()
+			a.iteration = a.add(&node{text: "iteration of an attempt before"})
+		}
+		a.tools[p.ToolCallStarted.GetCallId()] = a.iteration.add(&node{
+			text: strings.TrimSpace("tool " + p.ToolCallStarted.GetTool() + " " + conversation.Brief(p.ToolCallStarted.GetArguments(), 60)),
+		})
+	case *troupev1.Event_ToolCallFinished:
+		a.toolEnd(e, p.ToolCallFinished)
+	case *troupev1.Event_Warning:
+		a.add(warned(p.Warning))
+	}
+}
+
+func (a *traceAttempt) toolEnd(e *troupev1.Event, p *troupev1.ToolCallFinished) {
+	n := a.tools[p.GetCallId()]
+	if n == nil {
+		return // its start was not told, and it is not known to which iteration it belongs
+	}
+	delete(a.tools, p.GetCallId())
+	n.took = p.GetDuration().AsDuration()
+	a.iteration.took = e.GetTime().AsTime().Sub(a.begun)
+	n.text += fmt.Sprintf(" → %s: %s", toolStatus(p.GetStatus()), conversation.Brief(p.GetSummary(), 80))
+	if p.GetStatus() != troupev1.ToolStatus_TOOL_STATUS_SUCCESS {
+		n.style = red
+	}
+}
+
+// unfinished marks what has no end: it runs, or nobody told how it ended.
+func (t *traceTree) unfinished(open string) {
+	for _, s := range t.steps {
+		if !s.over {
+			s.text += ", " + open
+		}
+		for number, a := range s.attempts {
+			what := open
+			if a.over || number < s.latest {
+				what = brokenOff
+			}
+			if !a.over {
+				a.text += ", " + what
+			}
+			for _, tool := range a.tools {
+				tool.text += " → " + what
+			}
+		}
+	}
+}
+
+// decided is who works next and why, with those who could have.
+func decided(d *troupev1.RoutingDecision) string {
+	text := fmt.Sprintf("route %s, %s: %s", d.GetTarget(), strings.TrimPrefix(d.GetStrategy().String(), "ROUTING_STRATEGY_"), d.GetReason())
+	if d.GetConfidence() > 0 && d.GetConfidence() < 1 {
+		text += fmt.Sprintf("; confidence %.2f", d.GetConfidence())
+	}
+	if others := d.GetAlternatives(); len(others) > 0 {
+		text += "; others: " + strings.Join(others, ", ")
+	}
+	return text
+}
+
+func warned(w *troupev1.Warning) *node {
+	return &node{text: fmt.Sprintf("warning %s: %s", w.GetReason(), w.GetMessage()), style: red}
+}
+
+func failed(what string, f *troupev1.Failure) *node {
+	return &node{text: fmt.Sprintf("%s with %s: %s", what, failure.FromProto(f).Mode, f.GetMessage()), style: red}
+}
+
+// ending is how the turn ended.
+func ending(r *troupev1.TurnResult) *node {
+	if f := r.GetFailure(); f != nil {
+		return failed(string(wire.OutcomeFromProto(r.GetOutcome())), f)
+	}
+	what := "answer"
+	if r.GetOutcome() == troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED {
+		what = "question"
+	}
+	text := fmt.Sprintf("%s of %s", what, r.GetAgent())
+	if r.Confidence != nil {
+		text += fmt.Sprintf(", confidence %.2f", r.GetConfidence())
+	}
+	return &node{text: text + ": " + conversation.Brief(r.GetText(), 80)}
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// node is one line of the tree of a trace.
+type node struct {
+	text  string
+	style string
+	took  time.Duration // 0: not known
+	sums  bool          // the line has tokens and a cost: its own, or those of the lines below
+	own   execution.Usage
+	below []*node
+}
+
+func (n *node) add(child *node) *node {
+	n.below = append(n.below, child)
+	return child
+}
+
+// usage is what the model calls of the line and of those below it consumed, and whether the
+// cost of all of them is known. What a step says of itself counts when none of its calls is
+// known.
+func (n *node) usage() (sum execution.Usage, priced bool) {
+	priced = true
+	for _, b := range n.below {
+		u, p := b.usage()
+		sum, priced = sum.Add(u), priced && p
+	}
+	if sum == (execution.Usage{}) {
+		sum, priced = n.own, n.own == (execution.Usage{}) || n.own.CostMicros > 0
+	}
+	return sum, priced
+}
+
+// describeTree prints what is known of a trace, and then its tree.
+func describeTree(term terminal, trace *troupev1.Trace, events []*troupev1.Event) {
+	w := tabwriter.NewWriter(term.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "trace\t%s\nsession\t%s\nturn\t%d\nstate\t%s\ntarget\t%s\nasked\t%s\nstarted\t%s ago\nevents\t%d\n",
+		trace.GetTraceId(), orDash(trace.GetSessionId()), trace.GetTurn(), traceState(trace), orDash(trace.GetTarget()),
+		orDash(conversation.Brief(trace.GetText(), 80)), ago(trace.GetStarted()), len(events))
+	_ = w.Flush()
+	lines := [][columns]string{{"TIME", "IN", "OUT", "COST"}}
+	texts := []string{""}
+	var walk func(n *node, first, rest string)
+	walk = func(n *node, first, rest string) {
+		lines = append(lines, n.cells())
+		texts = append(texts, term.paint(dim, first)+term.paint(n.style, n.text))
+		for i, b := range n.below {
+			if i == len(n.below)-1 {
+				walk(b, rest+"└─ ", rest+"   ")
+			} else {
+				walk(b, rest+"├─ ", rest+"│  ")
+			}
+		}
+	}
+	walk(newTree(trace, events), "", "")
+	fmt.Fprintln(term.out)
+	aligned(term.out, lines, texts)
+}
+
+// columns stand before the tree, so that no text in it can shift them.
+const columns = 4
+
+func (n *node) cells() (c [columns]string) {
+	if n.took > 0 {
+		c[0] = short(durationpb.New(n.took))
+	}
+	if !n.sums {
+		return c
+	}
+	c[0] = cmp.Or(c[0], "-")
+	u, priced := n.usage()
+	c[1], c[2] = strconv.FormatInt(u.InputTokens, 10), strconv.FormatInt(u.OutputTokens, 10)
+	c[3] = dollars(u.CostMicros, priced)
+	return c
+}
+
+// dollars is a cost of millionths of a dollar; a + says that there is more, of which it is
+// not known how much.
+func dollars(micros int64, all bool) string {
+	text := "-"
+	switch {
+	case micros <= 0:
+		return text
+	case micros < 1000:
+		text = fmt.Sprintf("$%.6f", float64(micros)/1e6)
+	default:
+		text = fmt.Sprintf("$%.4f", float64(micros)/1e6)
+	}
+	if !all {
+		text += "+"
+	}
+	return text
+}
+
+// aligned prints cells to the right of their column, and a text behind them.
+func aligned(out io.Writer, lines [][columns]string, texts []string) {
+	var width [columns]int
+	for _, line := range lines {
+		for i, cell := range line {
+			width[i] = max(width[i], utf8.RuneCountInString(cell))
+		}
+	}
+	for i, line := range lines {
+		var b strings.Builder
+		for j, cell := range line {
+			fmt.Fprintf(&b, "%*s  ", width[j], cell)
+		}
+		fmt.Fprintln(out, strings.TrimRight(b.String()+texts[i], " "))
+	}
+}

@@ -1,0 +1,144 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/hook"
+)
+
+// DefaultInstructions are those of an agent that has none (CO-3).
+const DefaultInstructions = "You are a helpful assistant. Answer briefly and truthfully. Use the tools that you have, and say so when you do not know."
+
+// instructions are a system prompt, which may have places for what a session knows.
+type instructions struct {
+	text   string
+	filled bool // it has such places
+}
+
+// place is {key}, {key?}, {artifact.name}, or one of them between double braces.
+var place = regexp.MustCompile(`\{\{?([A-Za-z_][A-Za-z0-9_:.-]*)(\??)\}\}?`)
+
+func newInstructions(c Config) (instructions, error) {
+	text, err := source(c)
+	return instructions{text: text, filled: place.MatchString(text)}, err
+}
+
+// source reads the instructions from where they are (CO-2, CO-3).
+func source(c Config) (string, error) {
+	switch {
+	case c.InstructionsFrom != "":
+		return load(c.InstructionsFrom)
+	case c.Instructions == "":
+		if c.Run != nil {
+			return "", nil
+		}
+		return DefaultInstructions, nil
+	case strings.ContainsAny(c.Instructions, "\n {") || filepath.Ext(c.Instructions) == "":
+		return c.Instructions, nil
+	}
+	if info, err := os.Stat(c.Instructions); err == nil && !info.IsDir() {
+		return load(c.Instructions)
+	}
+	c.Log.Warn("the instructions look like the name of a file, and there is no such file; they are taken as they are",
+		zap.String("agent", c.Name), zap.String("instructions", c.Instructions))
+	return c.Instructions, nil
+}
+
+// load reads a file, or the texts in a folder in the order of their names.
+func load(path string) (string, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return "", unreadable(path, err)
+	}
+	names := []string{path}
+	if info.IsDir() {
+		if names, err = filepath.Glob(filepath.Join(path, "*")); err != nil {
+			return "", unreadable(path, err)
+		}
+		names = slices.DeleteFunc(names, func(name string) bool { return filepath.Ext(name) != ".md" && filepath.Ext(name) != ".txt" })
+		slices.Sort(names)
+	}
+	var texts []string
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		switch {
+		case err != nil:
+			return "", unreadable(name, err)
+		case !utf8.Valid(text):
+			return "", failure.Newf(failure.AgentValidation, "agent.New", "%s is not UTF-8; store it as UTF-8", name)
+		case strings.TrimSpace(string(text)) != "":
+			texts = append(texts, strings.TrimSpace(string(text)))
+		}
+	}
+	if len(texts) == 0 {
+		return "", failure.Newf(failure.AgentValidation, "agent.New", "%s is empty; write the instructions into it, or leave it out", path)
+	}
+	return strings.Join(texts, "\n\n"), nil
+}
+
+func unreadable(path string, err error) error {
+	why := "it cannot be read"
+	if errors.Is(err, os.ErrNotExist) {
+		why = "there is no such file or folder"
+	}
+	return failure.Newf(failure.AgentValidation, "agent.New", "%s: %s", path, why).Because(err)
+}
+
+// resolve fills the places with what the session knows (AD-30). Modes: agent_validation for a
+// key or an artifact that is missing and may not be.
+func (in instructions) resolve(ctx context.Context, m *hook.Memory) (string, error) {
+	if !in.filled {
+		return in.text, nil
+	}
+	var failed error
+	text := place.ReplaceAllStringFunc(in.text, func(found string) string {
+		if strings.HasPrefix(found, "{{") || strings.HasSuffix(found, "}}") {
+			return strings.TrimSuffix(strings.TrimPrefix(found, "{"), "}")
+		}
+		parts := place.FindStringSubmatch(found)
+		value, err := lookup(ctx, m, parts[1])
+		switch {
+		case err == nil:
+			return value
+		case failure.Is(err, failure.NotFound, failure.AgentState) && parts[2] == "?":
+			return ""
+		case failed == nil:
+			failed = fmt.Errorf("{%s}: %w", parts[1], err)
+			if failure.Is(err, failure.NotFound, failure.AgentState) {
+				failed = failure.Newf(failure.AgentValidation, "agent.Run",
+					"the instructions want {%s}, which the session does not have; set it before, or write {%s?}", parts[1], parts[1]).Because(err)
+			}
+		}
+		return ""
+	})
+	return text, failed
+}
+
+// lookup is the text of a key or an artifact.
+func lookup(ctx context.Context, m *hook.Memory, name string) (string, error) {
+	if artifact, ok := strings.CutPrefix(name, "artifact."); ok {
+		content, _, err := m.LoadArtifact(ctx, artifact, 0)
+		return string(content), err
+	}
+	value, err := m.Get(ctx, name)
+	if err != nil {
+		return "", err
+	}
+	var text string
+	if json.Unmarshal(value, &text) == nil {
+		return text, nil
+	}
+	return string(value), nil
+}

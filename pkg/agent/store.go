@@ -1,0 +1,99 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/memory"
+)
+
+// Tier is what an agent reaches of the MEMORY tier.
+type Tier interface {
+	memory.State
+	memory.Artifacts
+	SearchMemory(ctx context.Context, s memory.Search) ([]memory.Hit, error)
+}
+
+// Remember returns the store of a turn that is held: what its handlers and tools reach of the
+// tier. Artifacts are written under the epoch of the turn.
+func Remember(tier Tier, hold memory.Hold, user string) hook.Store { return &store{tier, hold, user} }
+
+type store struct {
+	tier Tier
+	hold memory.Hold
+	user string
+}
+
+// State implements hook.Store.
+func (s *store) State(ctx context.Context) (map[string]json.RawMessage, error) {
+	return failure.Retry(ctx, func(ctx context.Context) (map[string]json.RawMessage, error) {
+		snapshot, err := s.tier.GetState(ctx, s.hold.Ref)
+		return snapshot.Values, err
+	})
+}
+
+// SaveArtifact implements hook.Store: only what is not stored yet is sent.
+func (s *store) SaveArtifact(ctx context.Context, name, mediaType string, content []byte) (int, error) {
+	sum := sha256.Sum256(content)
+	c := memory.Content{SHA256: hex.EncodeToString(sum[:]), Size: int64(len(content))}
+	stored, err := failure.Retry(ctx, func(ctx context.Context) (int64, error) { return s.tier.StageArtifact(ctx, s.hold, c) })
+	if err != nil {
+		return 0, err
+	}
+	for ; stored < c.Size; stored = min(stored+memory.ArtifactChunk, c.Size) {
+		piece := content[stored:min(stored+memory.ArtifactChunk, c.Size)]
+		if _, err := failure.Retry(ctx, func(ctx context.Context) (struct{}, error) {
+			return struct{}{}, s.tier.AppendArtifact(ctx, s.hold, c, stored, piece)
+		}); err != nil {
+			return 0, err
+		}
+	}
+	put, err := failure.Retry(ctx, func(ctx context.Context) (memory.Artifact, error) {
+		return s.tier.PutArtifact(ctx, s.hold, memory.Artifact{Content: c, Name: name, MediaType: mediaType})
+	})
+	return put.Version, err
+}
+
+// LoadArtifact implements hook.Store.
+func (s *store) LoadArtifact(ctx context.Context, name string, version int) ([]byte, string, error) {
+	a, err := failure.Retry(ctx, func(ctx context.Context) (memory.Artifact, error) {
+		return s.tier.GetArtifact(ctx, s.hold.Ref, name, version)
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	var content bytes.Buffer
+	for int64(content.Len()) < a.Size {
+		piece, err := failure.Retry(ctx, func(ctx context.Context) ([]byte, error) {
+			return s.tier.ReadArtifact(ctx, s.hold.Ref, a.Content, int64(content.Len()))
+		})
+		if err != nil {
+			return nil, "", err
+		}
+		if len(piece) == 0 {
+			return nil, "", failure.Newf(failure.NotFound, "agent.LoadArtifact", "artifact %s was removed while it was read; load it again", name)
+		}
+		content.Write(piece)
+	}
+	return content.Bytes(), a.MediaType, nil
+}
+
+// Search implements hook.Store.
+func (s *store) Search(ctx context.Context, query string, limit int) ([]hook.Found, error) {
+	if s.user == "" {
+		return nil, nil
+	}
+	hits, err := failure.Retry(ctx, func(ctx context.Context) ([]memory.Hit, error) {
+		return s.tier.SearchMemory(ctx, memory.Search{Tenant: s.hold.Ref.Tenant, User: s.user, Query: query, Limit: limit})
+	})
+	found := make([]hook.Found, len(hits))
+	for i, h := range hits {
+		found[i] = hook.Found{Session: h.Session, Text: h.Message.Text, Score: h.Score}
+	}
+	return found, err
+}

@@ -1,0 +1,144 @@
+package event
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+)
+
+// UserInput begins a turn (CO-43).
+type UserInput struct {
+	Turn   int // in the session, from 1
+	Prompt string
+}
+
+// TextDelta is a piece of text as the model says it. It is not stored.
+type TextDelta struct{ Text string }
+
+// ModelCall is one finished call of a model (CO-44).
+type ModelCall struct {
+	Model     string
+	Iteration int // within the step, from 1; 0 for a call that a handler made
+	ToolCalls int // how many tools the model asked for
+	Usage     execution.Usage
+	Duration  time.Duration
+	Replayed  bool // it was made and told by an attempt before this one
+}
+
+// ToolStarted says that a tool begins to run.
+type ToolStarted struct {
+	CallID    string
+	Tool      string
+	Arguments string // a JSON object
+}
+
+// ToolStatus says how a tool call ended.
+type ToolStatus string
+
+// The ways in which a tool call can end (CO-45, CO-47), and the one that a lost worker adds.
+const (
+	ToolSuccess        ToolStatus = "success"
+	ToolError          ToolStatus = "error"
+	ToolNotFound       ToolStatus = "not_found"
+	ToolInterrupted    ToolStatus = "interrupted"     // the turn was stopped before it ended, or before it began
+	ToolAsked          ToolStatus = "input_required"  // the tool asks the user; the turn ends with the question
+	ToolUnknownOutcome ToolStatus = "unknown_outcome" // it may run once, and nobody knows whether it did
+)
+
+// MaxSummary is the length of ToolFinished.Summary in characters (CO-47).
+const MaxSummary = 240
+
+// ToolFinished says how a tool call ended (CO-45). There is exactly one per ToolStarted, and
+// one without a start for each that an attempt before this one told.
+type ToolFinished struct {
+	CallID    string
+	Tool      string
+	Arguments string // a JSON object, as the tool got it
+	Iteration int
+	Status    ToolStatus
+	Result    string // what the tool gave; what was wrong if the status is not success
+	Summary   string // of the result, or the error
+	ErrorType string // failure mode of an error; empty when its cause has none
+	Duration  time.Duration
+	Replayed  bool // it ran and was told in an attempt before this one
+}
+
+// Appended is a message that the agent's own copy of the conversation got (CO-28, CO-33).
+type Appended struct{ Message conversation.Message }
+
+// Message is what an agent says or changes beside the model's words: the reply of a callback
+// (AD-4, AD-12), changes of state and artifacts that handlers and tools made (AD-6).
+type Message struct {
+	Text      string
+	State     map[string]json.RawMessage // an empty value removes the key
+	Artifacts map[string]int             // versions by name
+}
+
+// Thinking is what an agent thinks aloud (CO-48).
+type Thinking struct {
+	Topic Topic
+	Text  string
+}
+
+// Topic says what the thought is about.
+type Topic string
+
+// The topics.
+const (
+	Plan       Topic = "plan"
+	Reflection Topic = "reflection"
+)
+
+// Warning is something a person should know; the turn goes on.
+type Warning struct {
+	Reason  string // UPPER_SNAKE, for programs
+	Message string // one sentence, for a person
+}
+
+// Reason says why a turn ended (CO-49).
+type Reason string
+
+// The reasons. A turn that ends by one of the first four has an answer.
+const (
+	Natural       Reason = "natural"        // the model had nothing more to ask for
+	MaxIterations Reason = "max_iterations" // C-8: an answer all the same
+	InputRequired Reason = "input_required" // the answer is a question to the user
+	Stopped       Reason = "stopped"        // a person or a handler stopped it (CO-63)
+	Interrupted   Reason = "interrupted"    // its context ended
+	Failed        Reason = "error"
+)
+
+// Answer is the last event of a loop that did not fail.
+type Answer struct {
+	Text       string
+	Reason     Reason
+	Iterations int
+}
+
+// TurnResult is the last event of every turn, also of one that failed (CO-49). The error, if
+// there is one, follows it.
+type TurnResult struct {
+	Turn      int
+	Reason    Reason
+	Usage     *execution.Usage // of the turn; nil when no model was asked
+	ErrorType string           // failure mode of what it failed with; its text is in the error alone
+	Duration  time.Duration
+	Result    execution.Result
+	Messages  []conversation.Message     // that are to be stored with the result
+	State     map[string]json.RawMessage // all changes that are to be stored with the result
+}
+
+// Kind implements Payload.
+func (UserInput) Kind() string    { return "user_input" }
+func (TextDelta) Kind() string    { return "text_delta" }
+func (ModelCall) Kind() string    { return "llm_call" }
+func (ToolStarted) Kind() string  { return "tool_call" }
+func (ToolFinished) Kind() string { return "tool_execution" }
+func (Appended) Kind() string     { return Internal + "appended" }
+func (Message) Kind() string      { return "message" }
+func (Thinking) Kind() string     { return "thinking" }
+func (Warning) Kind() string      { return "warning" }
+func (Answer) Kind() string       { return Internal + "answer" }
+func (TurnResult) Kind() string   { return "turn_result" }

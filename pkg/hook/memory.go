@@ -1,0 +1,231 @@
+package hook
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/ownership"
+)
+
+// ErrNoKey is what Memory.Get wraps for a key that is not there (AD-17).
+var ErrNoKey = errors.New("no such key")
+
+// temp begins the keys that live as long as the turn (AD-19).
+const temp = "temp:"
+
+// Store is the MEMORY tier as the agent under way reaches it. All its methods may fail with
+// the modes of package memory.
+type Store interface {
+	// State is what the session sees, by key.
+	State(ctx context.Context) (map[string]json.RawMessage, error)
+	// SaveArtifact stores content as the next version of an artifact (AD-23).
+	SaveArtifact(ctx context.Context, name, mediaType string, content []byte) (version int, err error)
+	// LoadArtifact returns a version of an artifact; 0 is the latest.
+	LoadArtifact(ctx context.Context, name string, version int) (content []byte, mediaType string, err error)
+	// Search finds what the session's user said or was told before (AD-24).
+	Search(ctx context.Context, query string, limit int) ([]Found, error)
+}
+
+// Found is a message of a session before.
+type Found struct {
+	Session string
+	Text    string
+	Score   float64 // above 0 up to 1
+}
+
+// Memory is the session's state as a turn sees it: what is stored, and above it what the
+// turn has asked to change. Changes are stored with the step, all or none; until then only
+// the turn sees them (AD-18). Safe for concurrent use, because tools may run beside each
+// other.
+type Memory struct {
+	store Store // nil: there is none
+	actor string
+
+	mu     sync.Mutex
+	loaded map[string]json.RawMessage
+
+	made      map[string]json.RawMessage // by the turn so far; an empty value removes
+	delta     map[string]json.RawMessage // of them, those that no event has told yet
+	artifacts map[string]int             // saved, and not told yet
+}
+
+// NewMemory returns what a turn of the agent actor sees of a store; nil: of nothing.
+func NewMemory(store Store, actor string) *Memory { return &Memory{store: store, actor: actor} }
+
+// Fork returns a memory that begins as this one is, and changes for itself: for an agent that
+// works beside others.
+func (m *Memory) Fork(actor string) *Memory {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return &Memory{store: m.store, actor: actor, loaded: m.loaded, made: maps.Clone(m.made)}
+}
+
+// Join takes over what a fork has changed. Of two forks that changed a key the later one
+// that joins decides.
+func (m *Memory) Join(changes map[string]json.RawMessage) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.made == nil {
+		m.made = map[string]json.RawMessage{}
+	}
+	maps.Copy(m.made, changes)
+}
+
+// Get returns the JSON of a key. Keys under app: are shared by all sessions, under user: by
+// those of the user, under temp: they are the turn's own and never stored. An error wraps
+// ErrNoKey when there is no such key.
+func (m *Memory) Get(ctx context.Context, key string) (json.RawMessage, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	value, ok := m.made[key]
+	if !ok && !strings.HasPrefix(key, temp) {
+		if err := m.load(ctx); err != nil {
+			return nil, err
+		}
+		value = m.loaded[key]
+	}
+	if len(value) == 0 {
+		return nil, failure.Newf(failure.NotFound, "hook.Memory", "state %q: there is no such key; set it first", key).Because(ErrNoKey)
+	}
+	return value, nil
+}
+
+// Read is Get that decodes the value.
+func (m *Memory) Read(ctx context.Context, key string, into any) error {
+	value, err := m.Get(ctx, key)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(value, into); err != nil {
+		return failure.Newf(failure.AgentLogic, "hook.Memory", "state %q does not fit into a %T", key, into).Because(err)
+	}
+	return nil
+}
+
+// Set asks for a change: value as JSON. Modes: state_violation for a key of another tier,
+// user_invalid_input for a value that is no JSON.
+func (m *Memory) Set(key string, value any) error {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return failure.Newf(failure.UserInvalidInput, "hook.Memory", "state %q: the value cannot be written as JSON", key).Because(err)
+	}
+	return m.change(key, text)
+}
+
+// Delete asks for the removal of a key.
+func (m *Memory) Delete(key string) error { return m.change(key, nil) }
+
+// change notes a change. A key that no rule names is the session's when it is set here
+// (C-18).
+func (m *Memory) change(key string, value json.RawMessage) error {
+	if owner, declared := ownership.Of(key); declared && owner != ownership.Memory && !strings.HasPrefix(key, temp) {
+		return ownership.Violation("hook.Memory", key, owner, m.actor)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.made == nil {
+		m.made = map[string]json.RawMessage{}
+	}
+	if m.delta == nil {
+		m.delta = map[string]json.RawMessage{}
+	}
+	m.made[key], m.delta[key] = value, value
+	return nil
+}
+
+// SaveArtifact stores content as the next version of an artifact at once.
+func (m *Memory) SaveArtifact(ctx context.Context, name, mediaType string, content []byte) (int, error) {
+	if m.store == nil {
+		return 0, m.none("artifacts")
+	}
+	version, err := m.store.SaveArtifact(ctx, name, mediaType, bytes.Clone(content))
+	if err != nil {
+		return 0, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.artifacts == nil {
+		m.artifacts = map[string]int{}
+	}
+	m.artifacts[name] = version
+	return version, nil
+}
+
+// LoadArtifact returns a version of an artifact; 0 is the latest.
+func (m *Memory) LoadArtifact(ctx context.Context, name string, version int) (content []byte, mediaType string, err error) {
+	if m.store == nil {
+		return nil, "", m.none("artifacts")
+	}
+	return m.store.LoadArtifact(ctx, name, version)
+}
+
+// Search finds what the session's user said or was told before.
+func (m *Memory) Search(ctx context.Context, query string, limit int) ([]Found, error) {
+	if m.store == nil {
+		return nil, nil
+	}
+	return m.store.Search(ctx, query, limit)
+}
+
+// load reads the state once a turn. The turn holds its session, so nobody changes what is
+// the session's own meanwhile.
+func (m *Memory) load(ctx context.Context) error {
+	if m.loaded != nil || m.store == nil {
+		return nil
+	}
+	state, err := m.store.State(ctx)
+	if err != nil {
+		return fmt.Errorf("load state: %w", err)
+	}
+	m.loaded = state
+	if m.loaded == nil {
+		m.loaded = map[string]json.RawMessage{}
+	}
+	return nil
+}
+
+func (m *Memory) none(what string) error {
+	return failure.Newf(failure.AgentState, "hook.Memory", "there are no %s here: the agent runs without a memory service", what)
+}
+
+// take returns the changes that no event has told yet, and forgets that they are new.
+func (m *Memory) take() (state map[string]json.RawMessage, artifacts map[string]int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	state, artifacts = m.delta, m.artifacts
+	m.delta, m.artifacts = nil, nil
+	return state, artifacts
+}
+
+// mark remembers the changes so far, for revert.
+func (m *Memory) mark() map[string]json.RawMessage {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Clone(m.made)
+}
+
+// revert drops the changes since a mark (AD-5a).
+func (m *Memory) revert(to map[string]json.RawMessage) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.made, m.delta, m.artifacts = to, nil, nil
+}
+
+// lasting are the changes that are to be stored.
+func (m *Memory) lasting() map[string]json.RawMessage {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := maps.Clone(m.made)
+	maps.DeleteFunc(all, func(key string, _ json.RawMessage) bool { return strings.HasPrefix(key, temp) })
+	if len(all) == 0 {
+		return nil
+	}
+	return all
+}

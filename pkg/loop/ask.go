@@ -1,0 +1,154 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/llm"
+)
+
+// ask calls the model once, with its handlers, and returns what it said as they leave it.
+func (r *run) ask(ctx context.Context) (*hook.LLMReply, error) {
+	req := &hook.LLMRequest{Turn: r.turn, System: r.in.System}
+	if len(r.in.Choices) == 0 {
+		req.Tools = r.loop.Tools.Specs()
+	}
+	if err := r.BeforeLLM(ctx, req); err != nil || r.Ended() {
+		return nil, err
+	}
+	if err := conversation.CheckRounds(r.turn.Messages()); err != nil {
+		return nil, failure.Newf(failure.AgentLogic, "loop.Run", "the messages are out of order: %s; change them with Add and Replace", err)
+	}
+	reply := req.Reply
+	if reply == nil {
+		var err error
+		if reply, err = r.model(ctx, req); err != nil {
+			return nil, err
+		}
+	}
+	r.Hold()
+	if err := r.AfterLLM(ctx, reply); err != nil {
+		return nil, err
+	}
+	reply.ToolCalls = r.named(reply.ToolCalls)
+	return reply, nil
+}
+
+// model asks the model, or a handler in its place when it fails.
+func (r *run) model(ctx context.Context, req *hook.LLMRequest) (*hook.LLMReply, error) {
+	said, usage, replayed, err := r.generate(ctx, llm.Request{
+		System: req.System, Messages: r.turn.Messages(), Tools: req.Tools, Choices: r.in.Choices,
+	}, false)
+	if err == nil {
+		return &hook.LLMReply{Turn: r.turn, Text: said.Text, ToolCalls: said.ToolCalls, Usage: usage, Replayed: replayed}, nil
+	}
+	if errors.Is(err, errStop) || errors.Is(err, errDeaf) || ctx.Err() != nil {
+		return nil, err
+	}
+	failed := &hook.LLMFailure{Turn: r.turn, Err: err}
+	if err := r.OnLLMError(ctx, failed); err != nil {
+		return nil, err
+	}
+	if failed.Reply == nil {
+		return nil, err
+	}
+	return failed.Reply, nil
+}
+
+// aside asks the model for a handler.
+func (r *run) aside(ctx context.Context, req llm.Request) (conversation.Message, error) {
+	said, _, _, err := r.generate(ctx, req, true)
+	return said, err
+}
+
+// generate asks the model, unless the journal knows what it said. What it says aside is not
+// told piece by piece.
+func (r *run) generate(ctx context.Context, req llm.Request, aside bool) (said conversation.Message, usage execution.Usage, replayed bool, err error) {
+	r.number++
+	number := r.number
+	if said, usage, replayed, err = r.said(number, aside); replayed || err != nil {
+		return said, usage, replayed, err
+	}
+	ctx, done := r.interruptible(ctx)
+	defer done()
+	ctx, span := traced(ctx, "generate_content "+r.loop.Model.Name())
+	started := time.Now()
+	said, usage, err = r.stream(ctx, req, aside)
+	span(err)
+	r.Use(usage, aside)
+	if err != nil {
+		return said, usage, false, err
+	}
+	said.ToolCalls = r.named(said.ToolCalls)
+	// What the model says without asking for a tool ends the step, whose commit keeps it.
+	if aside || len(said.ToolCalls) > 0 {
+		r.record(execution.Entry{Number: number, Phase: execution.Done, Reply: said, Usage: usage})
+	}
+	return said, usage, false, r.Emit(r.called(said, usage, aside, time.Since(started), false))
+}
+
+// called is the event of a model call.
+func (r *run) called(said conversation.Message, usage execution.Usage, aside bool, took time.Duration, replayed bool) event.ModelCall {
+	call := event.ModelCall{Model: r.loop.Model.Name(), ToolCalls: len(said.ToolCalls), Usage: usage, Duration: took, Replayed: replayed}
+	if !aside {
+		call.Iteration = r.turn.Iteration()
+	}
+	return call
+}
+
+// stream reads what the model says.
+func (r *run) stream(ctx context.Context, req llm.Request, aside bool) (conversation.Message, execution.Usage, error) {
+	said := conversation.Message{Role: conversation.RoleAssistant}
+	usage := execution.Usage{ModelCalls: 1}
+	for delta, err := range r.loop.Model.Generate(ctx, req) {
+		if ctx.Err() != nil {
+			break
+		}
+		if err != nil {
+			return said, usage, err
+		}
+		said.Text += delta.Text
+		said.ToolCalls = append(said.ToolCalls, delta.ToolCalls...)
+		usage = usage.Add(delta.Usage)
+		if delta.Text == "" || aside {
+			continue
+		}
+		if err := r.Emit(event.TextDelta{Text: delta.Text}); err != nil {
+			return said, usage, err
+		}
+	}
+	if ctx.Err() != nil {
+		return said, usage, ended(ctx)
+	}
+	return said, usage, nil
+}
+
+// named gives calls whose id is missing, or was used before in this step, one of their
+// own: each tool message must find its call (CO-33).
+func (r *run) named(calls []conversation.ToolCall) []conversation.ToolCall {
+	if len(calls) == 0 {
+		return nil
+	}
+	used := map[string]bool{"": true}
+	for _, m := range r.turn.Messages() {
+		for _, c := range m.ToolCalls {
+			used[c.ID] = true
+		}
+	}
+	calls = slices.Clone(calls)
+	for i := range calls {
+		for n := 1; used[calls[i].ID]; n++ {
+			calls[i].ID = fmt.Sprintf("call_%d", n)
+		}
+		used[calls[i].ID] = true
+	}
+	return calls
+}

@@ -1,0 +1,81 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/hook"
+)
+
+// exhausted is the end at the limit of iterations: an answer, and a warning that says that
+// it is not complete (CO-26, C-8, LP-15).
+func (r *run) exhausted(limit int) error {
+	incomplete := fmt.Sprintf("Task incomplete: Maximum iterations (%d) reached.", limit)
+	if err := r.Emit(event.Warning{Reason: ReasonMaxIterations, Message: incomplete}); err != nil {
+		return err
+	}
+	text := r.lastWords()
+	if text == "" {
+		text = incomplete
+		if err := r.say(&hook.LLMReply{Text: text}); err != nil {
+			return err
+		}
+	}
+	return r.Emit(event.Answer{Text: text, Reason: event.MaxIterations, Iterations: limit})
+}
+
+// lastWords are what the model said last in this turn; empty: nothing.
+func (r *run) lastWords() string {
+	for _, m := range slices.Backward(r.turn.Messages()) {
+		if m.Role == conversation.RoleUser && m.Author == "" {
+			return ""
+		}
+		if m.Role == conversation.RoleAssistant && m.Text != "" {
+			return m.Text
+		}
+	}
+	return ""
+}
+
+// stopping reports whether somebody asked the run to stop.
+func (r *run) stopping() bool {
+	return r.Stopping() != "" || r.in.Stop != nil && r.in.Stop.Err() != nil
+}
+
+// stopped is the answer of a run that was stopped.
+func (r *run) stopped() *event.Answer {
+	text := "The turn was stopped."
+	if why := r.Stopping(); why != "" {
+		text = "The turn was stopped: " + why
+	}
+	return &event.Answer{Text: text, Reason: event.Stopped}
+}
+
+// interruptible returns a context that ends with ctx, and when the run is to stop.
+func (r *run) interruptible(ctx context.Context) (context.Context, func()) {
+	if r.in.Stop == nil {
+		return ctx, func() {}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	forget := context.AfterFunc(r.in.Stop, func() { cancel(errStop) })
+	return ctx, func() { forget(); cancel(nil) }
+}
+
+// ended says why ctx ended: errStop, or an error for the caller.
+func ended(ctx context.Context) error {
+	cause := context.Cause(ctx)
+	switch {
+	case errors.Is(cause, errStop):
+		return errStop
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return failure.New(failure.AgentTimeout, "loop.Run",
+			"the agent took longer than it may; raise its limits.timeout, or ask for less").Because(cause)
+	default:
+		return failure.New(failure.UserCancelled, "loop.Run", "the step was cancelled").Because(cause)
+	}
+}

@@ -1,0 +1,135 @@
+package loop
+
+import (
+	"context"
+	"sync"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/hook"
+)
+
+// notRun is what a model reads of a tool that a stop came before.
+const notRun = "Not run: the turn was stopped before it."
+
+// round runs the tools that the model asked for. Behind it every call has one result.
+func (r *run) round(ctx context.Context, reply *hook.LLMReply) error {
+	if err := r.say(reply); err != nil {
+		return err
+	}
+	round := &hook.Round{Turn: r.turn, Calls: reply.ToolCalls}
+	r.Open(round.Calls)
+	if err := r.BeforeTools(ctx, round); err != nil {
+		return err
+	}
+	var err error
+	if r.loop.Parallel && len(round.Calls) > 1 {
+		err = r.parallel(ctx, round.Calls)
+	} else {
+		err = r.inOrder(ctx, round.Calls)
+	}
+	if err != nil {
+		return err
+	}
+	r.Release()
+	if !r.stopping() && !r.Ended() {
+		if err := r.AfterTools(ctx, round); err != nil {
+			return err
+		}
+	}
+	if err := r.Changes(""); err != nil {
+		return err
+	}
+	if limit := r.maxFailures(); r.failures >= limit {
+		return failure.Newf(failure.ResourceTool, "loop.Run",
+			"%d tool calls in a row failed; look at their results, and try again when the tools work", r.failures).
+			With("reason", "consecutive-tool-failures")
+	}
+	if ctx.Err() != nil {
+		return ended(ctx)
+	}
+	return nil
+}
+
+func (r *run) maxFailures() int {
+	if r.loop.MaxFailures > 0 {
+		return r.loop.MaxFailures
+	}
+	return DefaultMaxFailures
+}
+
+// inOrder runs calls one after the other (CO-31).
+func (r *run) inOrder(ctx context.Context, calls []conversation.ToolCall) error {
+	for _, c := range calls {
+		if r.stopping() || r.Ended() {
+			if err := r.skip(c); err != nil {
+				return err
+			}
+			continue
+		}
+		w, err := r.prepare(ctx, c)
+		if err != nil {
+			return err
+		}
+		if w == nil { // a handler stopped the turn before the tool
+			if err := r.skip(c); err != nil {
+				return err
+			}
+			continue
+		}
+		w.run(ctx)
+		if err := r.finish(ctx, w); err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return ended(ctx)
+		}
+	}
+	return nil
+}
+
+// parallel runs calls beside each other: they are prepared in order and numbered before the
+// first begins, and finished in order when the last has ended (C-9, guarantees 2.8).
+func (r *run) parallel(ctx context.Context, calls []conversation.ToolCall) error {
+	work := make([]*work, len(calls))
+	for i, c := range calls {
+		if r.stopping() || r.Ended() {
+			continue
+		}
+		var err error
+		if work[i], err = r.prepare(ctx, c); err != nil {
+			return err
+		}
+	}
+	var running sync.WaitGroup
+	for _, w := range work {
+		if w != nil {
+			running.Go(func() { w.run(ctx) })
+		}
+	}
+	running.Wait()
+	for i, w := range work {
+		if w == nil {
+			if err := r.skip(calls[i]); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := r.finish(ctx, w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// skip answers a call that does not run.
+func (r *run) skip(c conversation.ToolCall) error {
+	r.Append(conversation.Message{Role: conversation.RoleTool, Text: notRun, ToolCallID: c.ID})
+	return r.Told()
+}
+
+// failed reports whether a tool call counts as a failure.
+func failed(s event.ToolStatus) bool {
+	return s == event.ToolError || s == event.ToolNotFound
+}

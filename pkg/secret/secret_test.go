@@ -1,0 +1,115 @@
+package secret_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"fmt"
+	"log/slog"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/troupe-dev/troupe/pkg/secret"
+)
+
+const text = "CANARY-7f3a"
+
+type nested struct {
+	Token   secret.Value
+	Pointer *secret.Value
+	Map     map[string]secret.Value
+	Slice   []secret.Value
+	Any     any
+	hidden  secret.Value
+	hiding  map[string]secret.Value
+}
+
+// shapes are the ways in which a program may hold a secret.
+func shapes() map[string]any {
+	v := secret.New(text)
+	all := nested{v, &v, map[string]secret.Value{"k": v}, []secret.Value{v}, v, v, map[string]secret.Value{"k": v}}
+	return map[string]any{
+		"value": v, "pointer": &v, "map": all.Map, "slice": all.Slice, "array": [1]secret.Value{v},
+		"struct": all, "struct pointer": &all, "any": []any{v, all}, "only hidden": struct{ v secret.Value }{v},
+	}
+}
+
+// hides checks that what was made of a secret does not hold it, in any of the spellings that
+// verbs have.
+func hides(t *testing.T, made string) {
+	t.Helper()
+	require.NotContains(t, made, text)
+	require.NotContains(t, made, fmt.Sprintf("%x", text))
+	require.NotContains(t, made, fmt.Sprintf("%X", text))
+	require.NotContains(t, made, fmt.Sprintf("% x", text))
+	require.NotContains(t, made, "67 65 78 65 82 89", "the bytes of CANARY")
+}
+
+func TestValue_CannotBePrinted(t *testing.T) {
+	for name, shape := range shapes() {
+		for _, verb := range []string{"%v", "%+v", "%#v", "%q", "%x", "%X", "% x", "%s", "%d", "%t", "%10.3s"} {
+			made := fmt.Sprintf(verb, shape)
+			hides(t, made)
+			if name == "value" {
+				require.Equal(t, secret.Redacted, made, verb)
+			}
+		}
+		hides(t, fmt.Sprint(shape)+fmt.Sprintf("%p %T", shape, shape))
+		require.NotContains(t, fmt.Errorf("it failed: %v", shape).Error(), text, name)
+	}
+	require.Equal(t, secret.Redacted, secret.New(text).String())
+	require.Equal(t, secret.Redacted, secret.New(text).GoString())
+	require.Equal(t, secret.Redacted, fmt.Sprint(secret.Value{}), "it does not tell that it is empty")
+}
+
+func TestValue_CannotBeEncoded(t *testing.T) {
+	encoders := map[string]func(any) ([]byte, error){"json": json.Marshal, "yaml": yaml.Marshal}
+	for name, encode := range encoders {
+		for shape, v := range shapes() {
+			made, err := encode(v)
+			require.NoError(t, err)
+			hides(t, string(made))
+			if shape != "only hidden" {
+				require.Contains(t, string(made), secret.Redacted, "%s of %s", name, shape)
+			}
+		}
+	}
+	made, err := xml.Marshal(struct {
+		XMLName xml.Name
+		Token   secret.Value
+	}{Token: secret.New(text), XMLName: xml.Name{Local: "it"}})
+	require.NoError(t, err)
+	hides(t, string(made))
+}
+
+func TestValue_CannotBeLogged(t *testing.T) {
+	for name, v := range shapes() {
+		var out bytes.Buffer
+		slog.New(slog.NewJSONHandler(&out, nil)).Info("it", "key", v)
+		slog.New(slog.NewTextHandler(&out, nil)).Info("it", "key", v)
+		for _, encoder := range []zapcore.Encoder{
+			zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.NewConsoleEncoder(zap.NewDevelopmentEncoderConfig()),
+		} {
+			log := zap.New(zapcore.NewCore(encoder, zapcore.AddSync(&out), zap.DebugLevel))
+			log.Info("it", zap.Any("any", v), zap.Reflect("reflect", v))
+			log.Sugar().Infow("it", "key", v)
+			log.Sugar().Infof("it: %+v", v)
+		}
+		hides(t, out.String())
+		if name == "value" {
+			require.GreaterOrEqual(t, bytes.Count(out.Bytes(), []byte(secret.Redacted)), 10)
+		}
+	}
+}
+
+func TestValue_RevealsItsTextToThoseWhoAsk(t *testing.T) {
+	require.Equal(t, text, secret.New(text).Reveal())
+	require.Empty(t, secret.Value{}.Reveal())
+	require.True(t, secret.New(text).Equal(secret.New(text)))
+	require.True(t, secret.New("").Equal(secret.Value{}))
+	require.False(t, secret.New(text).Equal(secret.New(text+"0")))
+}

@@ -1,0 +1,239 @@
+package sessionlog
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+// Who may read what is written: its user alone.
+const (
+	private fs.FileMode = 0o700
+	secret  fs.FileMode = 0o600
+)
+
+// runFile is a run as it is in its file (CO-58). Its numbers are those of its turns together.
+type runFile struct {
+	Agent        prose     `yaml:"agent"`
+	Session      prose     `yaml:"session"`
+	SystemPrompt prose     `yaml:"system_prompt"`
+	Model        prose     `yaml:"model"`
+	Cwd          prose     `yaml:"cwd"`
+	Tokens       int64     `yaml:"tokens"`
+	InputTokens  int64     `yaml:"input_tokens"`
+	OutputTokens int64     `yaml:"output_tokens"`
+	Cost         *float64  `yaml:"cost"` // in US dollars; null: not known
+	DurationMS   int64     `yaml:"duration_ms"`
+	Timestamp    time.Time `yaml:"timestamp"`
+	Messages     prose     `yaml:"messages"` // a JSON array, one message a line
+}
+
+// message is a message in the JSON of a run.
+type message struct {
+	Role       string     `json:"role"`
+	Author     string     `json:"author,omitempty"`
+	Content    string     `json:"content"`
+	ToolCalls  []toolCall `json:"tool_calls,omitempty"`
+	ToolCallID string     `json:"tool_call_id,omitempty"`
+}
+
+type toolCall struct {
+	ID        string `json:"id"`
+	Name      string `json:"name"`
+	Arguments string `json:"arguments"`
+}
+
+func messagesJSON(messages []conversation.Message) (string, error) {
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	b.WriteString("[\n")
+	for i, m := range messages {
+		if i > 0 {
+			b.Truncate(b.Len() - 1)
+			b.WriteString(",\n")
+		}
+		out := message{Role: string(m.Role), Author: m.Author, Content: m.Text, ToolCallID: m.ToolCallID}
+		for _, c := range m.ToolCalls {
+			out.ToolCalls = append(out.ToolCalls, toolCall(c))
+		}
+		if err := encoder.Encode(out); err != nil {
+			return "", err
+		}
+	}
+	b.WriteString("]")
+	return b.String(), nil
+}
+
+func (l *Log) runFile(name string, number int) string {
+	return filepath.Join("evals", fileName(l.config.Agent), name, fmt.Sprintf("run_%d.yaml", number))
+}
+
+func (l *Log) writeRun(r run, t Turn) error {
+	path := l.runFile(r.name, r.number)
+	messages, err := messagesJSON(t.Messages)
+	if err != nil {
+		return disk("sessionlog.Turn", l.path(path), err)
+	}
+	return l.replace(path, runFile{
+		Agent: prose(l.config.Agent), Session: prose(t.Session), SystemPrompt: prose(l.config.SystemPrompt), Model: prose(t.Model), Cwd: prose(l.cwd),
+		Tokens: r.consumed.InputTokens + r.consumed.OutputTokens, InputTokens: r.consumed.InputTokens, OutputTokens: r.consumed.OutputTokens,
+		Cost: dollars(r.consumed), DurationMS: r.took.Milliseconds(), Timestamp: stamp(t.Started), Messages: prose(messages),
+	})
+}
+
+// readRun goes on with the numbers of a run that was written before.
+func (l *Log) readRun(r *run) error {
+	var file runFile
+	if err := l.read(l.runFile(r.name, r.number), &file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	r.took = time.Duration(file.DurationMS) * time.Millisecond
+	r.consumed.InputTokens, r.consumed.OutputTokens = file.InputTokens, file.OutputTokens
+	if file.Cost != nil {
+		r.consumed.CostMicros = int64(*file.Cost*1e6 + 0.5)
+	}
+	return nil
+}
+
+// dropRun removes the runs up to a number.
+func (l *Log) dropRun(name string, last int) error {
+	if last <= 0 {
+		return nil
+	}
+	folder := filepath.Join("evals", fileName(l.config.Agent), name)
+	files, err := fs.ReadDir(l.root.FS(), filepath.ToSlash(folder))
+	if err != nil {
+		return disk("sessionlog.Turn", l.path(folder), err)
+	}
+	for _, f := range files {
+		text, _ := strings.CutPrefix(strings.TrimSuffix(f.Name(), ".yaml"), "run_")
+		if number, err := strconv.Atoi(text); err != nil || number > last {
+			continue
+		}
+		if err := l.root.Remove(filepath.Join(folder, f.Name())); err != nil {
+			return disk("sessionlog.Turn", l.path(folder), err)
+		}
+	}
+	return nil
+}
+
+// readLog returns nil when there is no such log.
+func (l *Log) readLog(name string) (*sessionLog, error) {
+	log := &sessionLog{}
+	err := l.read(logFile(l.config.Agent, name), log)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return log, err
+}
+
+func (l *Log) writeLog(name string, log *sessionLog) error {
+	return l.replace(logFile(l.config.Agent, name), log)
+}
+
+// makeRoom removes the logs of the agent that were not written for longest, so that there is
+// room for one more.
+func (l *Log) makeRoom() error {
+	folder := filepath.Join("evals", fileName(l.config.Agent))
+	files, err := fs.Glob(l.root.FS(), filepath.ToSlash(folder)+"/*.yaml")
+	if err != nil || len(files) < MaxLogs {
+		return err
+	}
+	written := map[string]time.Time{}
+	for _, f := range files {
+		if info, err := l.root.Stat(f); err == nil {
+			written[f] = info.ModTime()
+		}
+	}
+	slices.SortFunc(files, func(a, b string) int { return written[a].Compare(written[b]) })
+	surplus := len(files) - MaxLogs + 1
+	for _, f := range files {
+		if surplus == 0 {
+			break
+		}
+		name := strings.TrimSuffix(filepath.Base(f), ".yaml")
+		if log, err := l.readLog(name); err != nil || log.edited() {
+			continue // it is a person's
+		}
+		if err := errors.Join(l.root.RemoveAll(filepath.Join(folder, name)), l.root.Remove(f)); err != nil {
+			return disk("sessionlog.Turn", l.path(f), err)
+		}
+		surplus--
+	}
+	return nil
+}
+
+func (l *Log) read(path string, into any) error {
+	text, err := l.root.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err != nil {
+		return disk("sessionlog.Turn", l.path(path), err)
+	}
+	if err := yaml.Unmarshal(text, into); err != nil {
+		return failure.Newf(failure.SystemDisk, "sessionlog.Turn", "%s can no longer be read as a session log; repair it, or move it away: %s", l.path(path), err).
+			With("path", l.path(path)).Because(err)
+	}
+	return nil
+}
+
+func encode(content any) ([]byte, error) {
+	var b bytes.Buffer
+	encoder := yaml.NewEncoder(&b)
+	encoder.SetIndent(2)
+	err := errors.Join(encoder.Encode(content), encoder.Close())
+	return b.Bytes(), err
+}
+
+// replace writes a file in one piece: whoever reads it sees it as before, or as it is now.
+func (l *Log) replace(path string, content any) error {
+	text, err := encode(content)
+	if err == nil {
+		err = l.root.MkdirAll(filepath.Dir(path), private)
+	}
+	if err == nil {
+		err = l.swap(path, text)
+	}
+	if err != nil {
+		return disk("sessionlog.Turn", l.path(path), err)
+	}
+	return nil
+}
+
+func (l *Log) swap(path string, text []byte) error {
+	temporary := path + "." + uuid.NewString()
+	file, err := l.root.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, secret)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(text)
+	if err == nil {
+		err = file.Sync()
+	}
+	if err = errors.Join(err, file.Close()); err == nil {
+		err = l.root.Rename(temporary, path)
+	}
+	if err != nil {
+		return errors.Join(err, l.root.Remove(temporary))
+	}
+	return nil
+}
+
+// path is that of a file for a person.
+func (l *Log) path(inside string) string { return filepath.Join(l.root.Name(), inside) }

@@ -1,0 +1,95 @@
+package sessionlog
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+)
+
+// Kind says what a line of the plain log is about.
+type Kind string
+
+// The kinds of lines.
+const (
+	UserInput Kind = "user"
+	ModelCall Kind = "model"
+	ToolCall  Kind = "tool"
+	Result    Kind = "result"
+	Warning   Kind = "warning"
+)
+
+// Line is one line of the plain log.
+type Line struct {
+	Kind     Kind
+	Session  string // empty: of none
+	Turn     int    // number in the session; 0: of none
+	Text     string // at most maxText bytes are written, on one line
+	Duration time.Duration
+	Usage    execution.Usage
+	Time     time.Time // zero: now
+}
+
+// maxText keeps a line readable; all of what is said is in the session log.
+const maxText = 4 << 10
+
+// Line writes a line to the plain log and to the console (CO-56). A failing console is no
+// error.
+func (l *Log) Line(line Line) error {
+	l.lines.Lock()
+	defer l.lines.Unlock()
+	if line.Time.IsZero() {
+		line.Time = time.Now()
+	}
+	if l.console != nil {
+		_, _ = fmt.Fprintln(l.console, line.format("15:04:05"))
+	}
+	if l.plain == nil {
+		return nil
+	}
+	if _, err := fmt.Fprintln(l.plain, line.format("2006-01-02T15:04:05.000Z07:00")); err != nil {
+		return disk("sessionlog.Line", l.plain.Name(), err)
+	}
+	return nil
+}
+
+func (line Line) format(layout string) string {
+	parts := []string{line.Time.Format(layout)}
+	if line.Session != "" || line.Turn > 0 {
+		parts = append(parts, fmt.Sprintf("%s/%d", oneLine(line.Session), line.Turn))
+	}
+	parts = append(parts, fmt.Sprintf("%-7s", line.Kind))
+	text := conversation.Cut(line.Text, maxText)
+	if text != line.Text {
+		text += "…"
+	}
+	parts = append(parts, oneLine(text))
+	if line.Duration > 0 {
+		parts = append(parts, line.Duration.Round(time.Millisecond/10).String())
+	}
+	if u := line.Usage; u.InputTokens+u.OutputTokens > 0 {
+		parts = append(parts, fmt.Sprintf("%d+%d tokens", u.InputTokens, u.OutputTokens))
+	}
+	if line.Usage.CostMicros > 0 {
+		parts = append(parts, fmt.Sprintf("$%.6f", float64(line.Usage.CostMicros)/1e6))
+	}
+	return strings.Join(parts, "  ")
+}
+
+// oneLine escapes what would end the line, or speak to the terminal: what a model or a user
+// says cannot look like a line of its own.
+func oneLine(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		if unicode.IsPrint(r) {
+			b.WriteRune(r)
+		} else {
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,209 @@
+package sessionlog
+
+import (
+	"cmp"
+	"encoding/json"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+// Turn is a turn that has ended, with or without an answer (CO-54). Its numbers are those of
+// this turn alone.
+type Turn struct {
+	Session string
+	Number  int // in the session, from 1
+
+	Input       string
+	Model       string // empty: that of the Config
+	Started     time.Time
+	Duration    time.Duration
+	Usage       execution.Usage // a cost of 0 is one that is not known
+	ToolsCalled []string        // in order
+	Result      string
+	Reason      string // why it ended, as natural or max_iterations
+	Err         error  // why it has no answer
+
+	Messages []conversation.Message // of the session so far, those of this turn included
+}
+
+// maxRemembered bounds what a Log remembers of its sessions. What is forgotten is found
+// again on disk.
+const maxRemembered = 1000
+
+// run is where the turns of a session are written.
+type run struct {
+	name     string // of the session log
+	first    string // input of the session
+	number   int
+	took     time.Duration // by its turns so far
+	consumed execution.Usage
+}
+
+// Turn writes a turn to the log of its session: to the file of its run, and then as the
+// latest of the session log (CO-53, CO-55, CO-58). A turn that is written again replaces
+// itself. An error names the file, which is as it was before.
+func (l *Log) Turn(t Turn) error {
+	l.turns.Lock()
+	defer l.turns.Unlock()
+	if l.root == nil {
+		return nil
+	}
+	t.Session, t.Input = valid(t.Session), valid(t.Input)
+	t.Model = cmp.Or(t.Model, l.config.Model)
+	if t.Started.IsZero() {
+		t.Started = time.Now().Add(-t.Duration)
+	}
+	r, known := l.runs[t.Session]
+	if !known || t.Session == "" && t.Number <= 1 {
+		var err error
+		if r, err = l.begin(t); err != nil {
+			return err
+		}
+	}
+	log, err := l.readLog(r.name)
+	if err != nil {
+		return err
+	}
+	r.took += t.Duration
+	r.consumed = r.consumed.Add(t.Usage)
+	if err := l.writeRun(r, t); err != nil {
+		return err
+	}
+	if log == nil {
+		if err := l.makeRoom(); err != nil {
+			return err
+		}
+		log = &sessionLog{Name: r.name, Agent: prose(l.config.Agent), Input: prose(r.first), Created: stamp(t.Started)}
+	}
+	log.add(r, t)
+	if err := l.writeLog(r.name, log); err != nil {
+		return err
+	}
+	if len(l.runs) >= maxRemembered {
+		clear(l.runs)
+	}
+	l.runs[t.Session] = r
+	return l.dropRun(r.name, log.Runs-MaxRuns)
+}
+
+// begin finds the run of a session of which this Log knows nothing: one that it wrote in a
+// life before, or a new one.
+func (l *Log) begin(t Turn) (run, error) {
+	r := run{first: firstInput(t)}
+	for _, r.name = range slugs(r.first) {
+		log, err := l.readLog(r.name)
+		if err != nil {
+			return r, err
+		}
+		if log == nil {
+			r.number = 1
+			return r, nil
+		}
+		if log.Input == prose(r.first) {
+			return l.resume(r, log, t.Session)
+		}
+	}
+	return r, failure.Newf(failure.SystemDisk, "sessionlog.Turn", "the session log %s is that of another input; move it away", l.path(logFile(l.config.Agent, r.name)))
+}
+
+func (l *Log) resume(r run, log *sessionLog, session string) (run, error) {
+	for number, s := range log.Sessions {
+		if s == prose(session) && session != "" {
+			r.number = number
+			return r, l.readRun(&r)
+		}
+	}
+	r.number = log.Runs + 1
+	return r, nil
+}
+
+// firstInput names the session: a log that comes to it later finds the input among the
+// messages.
+func firstInput(t Turn) string {
+	if t.Number > 1 {
+		if i := slices.IndexFunc(t.Messages, func(m conversation.Message) bool { return m.Role == conversation.RoleUser }); i >= 0 {
+			return valid(t.Messages[i].Text)
+		}
+	}
+	return t.Input
+}
+
+// add enters a turn of a run.
+func (s *sessionLog) add(r run, t Turn) {
+	if s.Runs < r.number { // it is the first turn of the latest run
+		s.Runs, s.Started = r.number, stamp(t.Started)
+	}
+	s.Updated = stamp(time.Now())
+	if s.Runs == r.number {
+		s.Model = prose(t.Model)
+	}
+	if s.Sessions == nil {
+		s.Sessions = map[int]prose{}
+	}
+	s.Sessions[r.number] = prose(t.Session)
+	for number := range s.Sessions {
+		if number <= s.Runs-MaxRuns {
+			delete(s.Sessions, number)
+		}
+	}
+	at := slices.IndexFunc(s.Turns, func(e entry) bool { return e.Turn == t.Number && e.Input == prose(t.Input) })
+	if at < 0 {
+		s.Turns = append(s.Turns, entry{Turn: t.Number, Input: prose(t.Input), Expected: blank(), History: []outcome{}})
+		at = len(s.Turns) - 1
+	}
+	s.Turns[at].put(t.outcome(r.number))
+	slices.SortStableFunc(s.Turns, func(a, b entry) int { return cmp.Compare(a.Turn, b.Turn) })
+	for len(s.Turns) > MaxTurns {
+		old := slices.IndexFunc(s.Turns, func(e entry) bool { return !e.edited() })
+		if old < 0 {
+			return
+		}
+		s.Turns = slices.Delete(s.Turns, old, old+1)
+	}
+}
+
+// outcome is what a run made of the turn.
+func (t Turn) outcome(run int) outcome {
+	o := outcome{Run: run, Model: prose(t.Model), Output: prose(t.Result), Reason: prose(t.Reason), ToolsCalled: []prose{}, Evaluation: blank()}
+	for _, name := range t.ToolsCalled {
+		o.ToolsCalled = append(o.ToolsCalled, prose(name))
+	}
+	if t.Err != nil {
+		o.Error = prose(failure.Plain(t.Err))
+	}
+	meta, _ := json.Marshal(measure{ // of numbers and a time, it cannot fail
+		Tokens: t.Usage.InputTokens + t.Usage.OutputTokens, InputTokens: t.Usage.InputTokens, OutputTokens: t.Usage.OutputTokens,
+		Cost: dollars(t.Usage), DurationMS: t.Duration.Milliseconds(), TS: stamp(t.Started),
+	})
+	o.Meta = string(meta)
+	return o
+}
+
+// measure is what a turn took, as the JSON in its meta.
+type measure struct {
+	Tokens       int64     `json:"tokens"`
+	InputTokens  int64     `json:"input_tokens"`
+	OutputTokens int64     `json:"output_tokens"`
+	Cost         *float64  `json:"cost"` // in US dollars; null: not known
+	DurationMS   int64     `json:"duration_ms"`
+	TS           time.Time `json:"ts"`
+}
+
+func dollars(u execution.Usage) *float64 {
+	if u.CostMicros == 0 {
+		return nil
+	}
+	cost := float64(u.CostMicros) / 1e6
+	return &cost
+}
+
+func stamp(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }
+
+func logFile(agent, name string) string {
+	return filepath.Join("evals", fileName(agent), name+".yaml")
+}

@@ -1,0 +1,93 @@
+package worker_test
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/llm"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+// witness is a model, and a tool's function, that notes what credential it finds.
+type witness struct {
+	llm.Model
+	mu   sync.Mutex
+	seen []string
+	kept context.Context //nolint:containedctx // as a tool keeps it that should not
+}
+
+func (w *witness) note(ctx context.Context, who string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	auth, _ := execution.AuthFrom(ctx)
+	token, ok := execution.Credential(ctx, "github")
+	w.seen = append(w.seen, fmt.Sprintf("%s: %q %s %t", who, auth.Actor, token.Reveal(), ok))
+	w.kept = context.WithoutCancel(ctx)
+}
+
+// take returns what was noted since the last time, and the context that was used last.
+func (w *witness) take() (seen []string, kept context.Context) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	seen, w.seen = w.seen, nil
+	return seen, w.kept
+}
+
+// Generate implements llm.Model.
+func (w *witness) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+	w.note(ctx, "model")
+	return w.Model.Generate(ctx, req)
+}
+
+// Req: LP-18
+func TestExecuteStep_ItsModelAndToolsHaveItsAuthUntilItEnds(t *testing.T) {
+	s := surround(t)
+	call := scripted.Call(conversation.ToolCall{ID: "c1", Name: "look", Arguments: "{}"})
+	w := &witness{Model: scripted.New(
+		call, scripted.Say("Done."), call, scripted.Say("Done."),
+		scripted.Fail(failure.New(failure.ResourceAPI, "test", "no")),
+	)}
+	look, err := tool.Func("look", "Looks.", func(ctx context.Context, _ nothing) (string, error) {
+		w.note(ctx, "tool")
+		auth, _ := execution.AuthFrom(ctx)
+		return fmt.Sprintf("I was given %+v", auth.Credentials), nil
+	})
+	require.NoError(t, err)
+	r := s.start(t, agent.Config{Name: "a", Model: w, Tools: []tool.Tool{look}})
+
+	step := func(sessionID string, auth *troupev1.Auth) (seen []string, _ *troupev1.StepResult) {
+		req := s.begin(t, "a", sessionID)
+		req.Auth = auth
+		events, result := finish(t, r.execute(t.Context(), t, req))
+		require.NotContains(t, fmt.Sprint(events, result), "CANARY")
+		seen, kept := w.take()
+		await(t, "it is forgotten", func() bool { _, ok := execution.AuthFrom(kept); return !ok })
+		return seen, result
+	}
+	alice := &troupev1.Auth{Actor: "alice", Credentials: map[string]string{"github": "CANARY"}}
+	seen, result := step("s1", alice)
+	require.Nil(t, result.GetFailure())
+	require.Contains(t, fmt.Sprint(result.GetObservations()), "map[github:[REDACTED]]")
+	require.Equal(t, []string{`model: "alice" CANARY true`, `tool: "alice" CANARY true`, `model: "alice" CANARY true`}, seen)
+	seen, result = step("s2", nil)
+	require.Nil(t, result.GetFailure())
+	require.Equal(t, []string{`model: ""  false`, `tool: ""  false`, `model: ""  false`}, seen)
+	_, result = step("s3", alice)
+	require.NotNil(t, result.GetFailure())
+
+	require.NotEmpty(t, r.logs.FilterMessage("step failed").All())
+	for _, line := range r.logs.All() {
+		require.NotContains(t, fmt.Sprint(line.Message, line.ContextMap()), "CANARY")
+	}
+}

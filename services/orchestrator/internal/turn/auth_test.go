@@ -1,0 +1,116 @@
+package turn
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/secret"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+)
+
+// acting is a request in somebody's name.
+func acting(actor, sessionID, requestID string) Request {
+	req := ask(sessionID, requestID)
+	req.Auth = execution.Auth{Actor: actor, Credentials: map[string]secret.Value{"github": secret.New("token of " + actor)}}
+	return req
+}
+
+// brought checks whose auth each step brought, in order; nobody's is empty.
+func (r *rig) brought(t *testing.T, actors ...string) {
+	t.Helper()
+	var got []string
+	for _, req := range r.steps() {
+		auth := req.GetAuth()
+		got = append(got, auth.GetActor())
+		if auth != nil {
+			require.Equal(t, map[string]string{"github": "token of " + auth.GetActor()}, auth.GetCredentials())
+		}
+	}
+	require.Empty(t, cmp.Diff(actors, got))
+}
+
+// Req: LP-18
+func TestTurn_GivesItsAuthToEachOfItsStepsAndToNoOther(t *testing.T) {
+	rig := newRig(t)
+	rig.join("research", 1)
+	rig.on("research", func(s *step) error {
+		rig.on("research", nil)
+		return s.vanish()
+	})
+	runner := rig.runner(t, "one")
+	first := collect(t, runner, acting("alice", "s1", "r1"))
+	require.Equal(t, completed, resultOf(first).GetOutcome())
+	collect(t, runner, acting("bob", "s1", "r2"))
+	collect(t, runner, ask("s1", "r3"))
+	rig.brought(t, "alice", "alice", "alice", "alice", "bob", "bob", "bob", "", "", "")
+
+	collect(t, runner, acting("carol", "s1", "r1"))
+	require.Len(t, rig.steps(), 10, "the auth is no part of what the request asks")
+	record, err := runner.Traces.Store().Get(t.Context(), trace.Ref{Trace: first[0].GetTraceId()})
+	require.NoError(t, err)
+	messages := []proto.Message{record}
+	for _, e := range first {
+		messages = append(messages, e)
+	}
+	for _, m := range messages {
+		require.NotContains(t, fmt.Sprint(m), "token of")
+		require.NotContains(t, fmt.Sprint(m), "alice")
+	}
+	history, err := rig.memory.LoadHistory(t.Context(), session.Ref{Session: "s1"}, 0, 100)
+	require.NoError(t, err)
+	require.NotContains(t, fmt.Sprint(history), "token of")
+}
+
+// Whoever takes a turn over has its auth from nowhere but the request.
+func TestTurn_ThatIsTakenOverHasTheAuthOfTheRequestThatDoes(t *testing.T) {
+	for name, c := range map[string]struct {
+		again Request
+		actor string
+	}{
+		"another": {acting("bob", "s1", "r1"), "bob"},
+		"none":    {ask("s1", "r1"), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rig := newRig(t)
+			working := make(chan struct{})
+			rig.on("synthesis", func(s *step) error {
+				rig.on("synthesis", nil)
+				close(working)
+				<-s.stream.Context().Done()
+				return s.stream.Context().Err()
+			})
+			drivenUpTo(t, rig.runner(t, "one"), acting("alice", "s1", "r1"), "synthesis")
+			receive(t, working)
+			rig.leasesRunOut()
+			events := collect(t, rig.runner(t, "two"), c.again)
+			require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+			rig.brought(t, "alice", "alice", "alice", c.actor)
+		})
+	}
+}
+
+// A request that finds its turn running leaves it the auth that it has.
+func TestRunner_ARequestThatAttachesChangesNoAuth(t *testing.T) {
+	rig := newRig(t)
+	runner := rig.runner(t, "one")
+	attached := make(chan struct{})
+	rig.on("research", func(s *step) error { <-attached; return s.say("I am research.") })
+	drivenUpTo(t, runner, acting("alice", "s1", "r1"), "research")
+	collect(t, runner, acting("bob", "s1", "r1"), func() { close(attached) })
+	rig.brought(t, "alice", "alice", "alice")
+}
+
+func TestRequest_PrintsNoCredential(t *testing.T) {
+	req := acting("alice", "s1", "r1")
+	for _, verb := range []string{"%v", "%+v", "%#v"} {
+		require.NotContains(t, fmt.Sprintf(verb, req), "token")
+		require.NotContains(t, fmt.Sprintf(verb, &turn{req: req}), "token of")
+	}
+	require.Equal(t, ask("s1", "r1").fingerprint(), req.fingerprint())
+}

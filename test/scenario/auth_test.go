@@ -1,0 +1,85 @@
+package scenario
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/test/rig"
+)
+
+// In whose name a turn acts is of that turn only (LP-18).
+
+// acting is a request whose step shows the credential at the gate.
+func acting(verb, actor, credential string) (req *troupev1.OrchestrateRequest, key string) {
+	req, key = slow(verb)
+	req.Auth = &troupev1.Auth{Actor: actor, Credentials: map[string]string{"gate": credential}}
+	return req, key
+}
+
+// Each turn of a session has the token that it came with, and one that came with none has
+// none.
+//
+// Req: LP-18
+func credentialsAreOfTheirTurnOnly(t *testing.T, s *stage) {
+	session := uuid.NewString()
+	for _, turn := range []struct {
+		auth  *troupev1.Auth
+		shown string
+	}{
+		{&troupev1.Auth{Actor: "alice", Credentials: map[string]string{"gate": "token-1"}}, " alice token-1"},
+		{&troupev1.Auth{Actor: "alice", Credentials: map[string]string{"gate": "token-2"}}, " alice token-2"},
+		{nil, ""},
+		{&troupev1.Auth{Actor: "bob", Credentials: map[string]string{"other": "token-3"}}, " bob"},
+		{&troupev1.Auth{}, ""},
+	} {
+		req, key := slow("hold")
+		req.SessionId, req.Auth = session, turn.auth
+		s.gate.Open(key)
+		require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(ask(t, s.Mesh, req)).GetOutcome())
+		require.Equal(t, []string{"model" + turn.shown, "tool" + turn.shown}, s.gate.Shown(key))
+	}
+}
+
+// Turns of many sessions run in the same workers at once, and none sees another's.
+//
+// Req: LP-18
+func sessionsNeverSeeEachOthersCredentials(t *testing.T, s *stage) {
+	const sessions = 3 * troupers
+	keys := make([]string, sessions)
+	waits := make([]func() []*troupev1.Event, sessions)
+	for n := range sessions {
+		var req *troupev1.OrchestrateRequest
+		req, keys[n] = acting("hold", fmt.Sprint("actor-", n), fmt.Sprint("token-", n))
+		waits[n] = s.begin(t, req)
+	}
+	for _, key := range keys {
+		s.gate.Await(t, key)
+	}
+	for n, key := range keys { // all are in the middle of their steps now
+		s.gate.Open(key)
+		require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(waits[n]()).GetOutcome())
+		show := fmt.Sprintf(" actor-%d token-%d", n, n)
+		require.Equal(t, []string{"model" + show, "tool" + show}, s.gate.Shown(key))
+	}
+}
+
+// What the journal has not, the orchestrator brings again.
+//
+// Req: LP-18
+func aStepThatIsDispatchedAgainHasItsCredentials(t *testing.T, s *stage) {
+	req, key := acting("hold", "alice", "token-1")
+	wait := s.begin(t, req)
+	first := s.gate.Await(t, key)
+	s.Kill(rig.Part(first))
+	require.NotEqual(t, first, s.gate.Await(t, key))
+	s.gate.Open(key)
+	events := wait()
+	require.Len(t, resets(events), 1)
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(events).GetOutcome())
+	require.Equal(t, []string{"model alice token-1", "tool alice token-1", "tool alice token-1"}, s.gate.Shown(key))
+	s.Start(rig.Part(first))
+}

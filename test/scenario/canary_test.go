@@ -1,0 +1,205 @@
+package scenario
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/test/rig"
+)
+
+// Turns act in somebody's name, with a credential that is nowhere else: they answer, lose
+// their worker, fail, are cancelled and refused. Then nothing that the mesh has written or
+// told holds either of them, not on any disk and not in an answer, a log, a span or a metric
+// (guarantee S8). That the search would find them is shown with what is there.
+//
+// Req: LP-18
+func TestCanary_Binaries(t *testing.T) {
+	spans := collectSpans(t)
+	s := newStage(t, rig.Binaries(t, rig.Config{LogLevel: "debug", Collector: spans.url}))
+	canary := "CANARY" + strings.ReplaceAll(uuid.NewString(), "-", "")
+	told := &record{traces: map[string]string{}}
+	in := func(req *troupev1.OrchestrateRequest) *troupev1.OrchestrateRequest {
+		req.Auth = &troupev1.Auth{Actor: canary + "-actor", Credentials: map[string]string{"gate": canary + "-token"}}
+		return req
+	}
+	finish := func(req *troupev1.OrchestrateRequest, events []*troupev1.Event) *troupev1.TurnResult {
+		told.turn(t, s.Mesh, req, events)
+		return result(events)
+	}
+
+	answered := in(text(question))
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, finish(answered, ask(t, s.Mesh, answered)).GetOutcome())
+
+	lost, key := slow("hold")
+	wait := s.begin(t, in(lost))
+	first := s.gate.Await(t, key)
+	s.Kill(rig.Part(first))
+	s.gate.Await(t, key)
+	s.gate.Open(key)
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, finish(lost, wait()).GetOutcome())
+	require.Contains(t, s.gate.Shown(key), "tool "+canary+"-actor "+canary+"-token", "the tool did have it")
+	s.Start(rig.Part(first))
+
+	failed, _ := slow("fail")
+	failed.SessionId = lost.GetSessionId()
+	require.Contains(t, finish(failed, ask(t, s.Mesh, in(failed))).GetFailure().GetMessage(), "map[gate:[REDACTED]]")
+
+	cancelled, key := slow("hold")
+	wait = s.begin(t, in(cancelled))
+	s.gate.Await(t, key)
+	urgent := in(text(question))
+	urgent.SessionId, urgent.OnBusy = cancelled.GetSessionId(), troupev1.OnBusy_ON_BUSY_INTERRUPT
+	finish(urgent, ask(t, s.Mesh, urgent))
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_CANCELLED, finish(cancelled, wait()).GetOutcome())
+
+	for _, change := range []func(*troupev1.OrchestrateRequest){
+		func(r *troupev1.OrchestrateRequest) { r.Target = "nobody" },
+		func(r *troupev1.OrchestrateRequest) {
+			r.SessionId, r.RequestId = lost.GetSessionId(), lost.GetRequestId()
+		},
+		func(r *troupev1.OrchestrateRequest) { r.Auth.Actor = strings.Repeat(canary, 10) },
+		func(r *troupev1.OrchestrateRequest) { r.Auth.Credentials["Bearer "+canary] = "gate" },
+		func(r *troupev1.OrchestrateRequest) { r.Auth.Credentials["gate"] = strings.Repeat(canary, 1000) },
+		func(r *troupev1.OrchestrateRequest) { r.Auth.Credentials["gate"] = strings.Repeat(canary, 200_000) },
+	} {
+		req := in(text(question))
+		change(req)
+		told.failed(refused(t, s.Mesh, req))
+	}
+	s.awaitAll(t)
+
+	left := s.Residue()
+	for _, p := range []rig.Part{rig.Orchestrator, "slow-1", "slow-2", "slow-3", rig.Worker("research"), rig.Memory} {
+		s.Stop(p) // its last spans leave it, and its last lines
+	}
+	maps.Copy(left, s.Residue())
+	left["spans"], left["told"] = spans.all(), told.all()
+
+	holding := func(what string) string { return strings.Join(with(left, what), "\n") }
+	for what, where := range map[string][]string{
+		key:                                {"redis /appendonlydir/", "redis /dump.rdb", "told"},
+		told.traces[failed.GetRequestId()]: {"/orchestrator.log", "/slowworker.log", "redis /"},
+		"slow-1":                           {"etcd /member/wal/", "etcd /member/snap/db"},
+		"ExecuteStep":                      {"spans", "metrics orchestrator", "metrics slow-"},
+		"BeginTurn":                        {"/memory.log", "metrics memory"},
+		"[REDACTED]":                       {"told", "redis /dump.rdb", "/slowworker.log"},
+	} {
+		for _, place := range where {
+			require.Contains(t, holding(what), place, "the search does not find %s", what)
+		}
+	}
+	require.Empty(t, with(left, canary))
+	size := 0
+	for _, content := range left {
+		size += len(content)
+	}
+	t.Logf("not in %d places of %d MiB", len(left), size>>20)
+}
+
+// with are the places that hold a text.
+func with(places map[string]string, what string) (all []string) {
+	for place, content := range places {
+		if strings.Contains(content, what) {
+			all = append(all, place)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// record is what a client was told.
+type record struct {
+	said   []string
+	traces map[string]string // by request id
+}
+
+func (r *record) message(m proto.Message) { r.said = append(r.said, protojson.Format(m)) }
+
+func (r *record) failed(err error) {
+	e, _ := errors.AsType[*failure.Error](err)
+	r.said = append(r.said, fmt.Sprintf("%v %+v %v", err, err, e.Facts))
+	r.message(failure.ToProto(err))
+}
+
+// turn adds all that a client can ask for after a turn.
+func (r *record) turn(t *testing.T, m *rig.Mesh, req *troupev1.OrchestrateRequest, events []*troupev1.Event) {
+	t.Helper()
+	trace := events[0].GetTraceId()
+	r.traces[req.GetRequestId()] = trace
+	for _, e := range events {
+		r.message(e)
+	}
+	for e, err := range m.Watch(t.Context(), trace, 0) {
+		require.NoError(t, err)
+		r.message(e)
+	}
+	got, err := m.GetTrace(t.Context(), &troupev1.GetTraceRequest{TraceId: trace})
+	require.NoError(t, err)
+	r.message(got)
+	listed, err := m.ListTraces(t.Context(), &troupev1.ListTracesRequest{})
+	require.NoError(t, err)
+	r.message(listed)
+	session, err := m.Sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: req.GetSessionId()})
+	require.NoError(t, err)
+	r.message(session)
+	messages, err := m.Sessions.ListMessages(t.Context(), &troupev1.ListMessagesRequest{SessionId: req.GetSessionId()})
+	require.NoError(t, err)
+	r.message(messages)
+	state, err := m.Sessions.GetSessionState(t.Context(), &troupev1.GetSessionStateRequest{SessionId: req.GetSessionId()})
+	require.NoError(t, err)
+	r.message(state)
+}
+
+func (r *record) all() string { return strings.Join(r.said, "\n") }
+
+// spans are all that came to a collector, as bytes.
+type spans struct {
+	url string
+
+	mu   sync.Mutex
+	came strings.Builder
+}
+
+// collectSpans takes spans until the test ends.
+func collectSpans(t *testing.T) *spans {
+	t.Helper()
+	s := &spans{}
+	server := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
+		var body emptypb.Empty // keeps the bytes of every field
+		if err := stream.RecvMsg(&body); err != nil {
+			return err
+		}
+		s.mu.Lock()
+		s.came.Write(body.ProtoReflect().GetUnknown())
+		s.mu.Unlock()
+		return stream.SendMsg(&emptypb.Empty{})
+	}))
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(lis) }()
+	t.Cleanup(func() { server.Stop(); require.NoError(t, <-ended) })
+	s.url = "http://" + lis.Addr().String()
+	return s
+}
+
+func (s *spans) all() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.came.String()
+}
