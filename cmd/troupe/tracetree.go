@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -161,6 +163,10 @@ func (a *traceAttempt) event(e *troupev1.Event) {
 	switch p := e.GetPayload().(type) {
 	case *troupev1.Event_ModelCall:
 		took := p.ModelCall.GetDuration().AsDuration()
+		if p.ModelCall.GetIteration() == 0 { // a handler's
+			a.add(&node{text: "aside: model " + p.ModelCall.GetModel(), took: took, sums: true, own: wire.UsageFromProto(p.ModelCall.GetUsage())})
+			return
+		}
 		a.begun = e.GetTime().AsTime().Add(-took)
 		a.iteration = a.add(&node{text: fmt.Sprintf("iteration %d", p.ModelCall.GetIteration()), took: took, sums: true})
 		a.iteration.add(&node{text: "model " + p.ModelCall.GetModel(), took: took, sums: true, own: wire.UsageFromProto(p.ModelCall.GetUsage())})
@@ -174,9 +180,32 @@ func (a *traceAttempt) event(e *troupev1.Event) {
 		})
 	case *troupev1.Event_ToolCallFinished:
 		a.toolEnd(e, p.ToolCallFinished)
+	case *troupev1.Event_AgentMessage:
+		a.add(&node{text: spoken(p.AgentMessage)})
+	case *troupev1.Event_Thinking:
+		a.add(&node{text: topic(p.Thinking) + ": " + conversation.Brief(p.Thinking.GetText(), 80), style: dim})
 	case *troupev1.Event_Warning:
 		a.add(warned(p.Warning))
 	}
+}
+
+// spoken is what an agent said or changed beside its model.
+func spoken(m *troupev1.AgentMessage) string {
+	var parts []string
+	if m.GetText() != "" {
+		parts = append(parts, "said: "+conversation.Brief(m.GetText(), 80))
+	}
+	if keys := m.GetStateKeys(); len(keys) > 0 {
+		parts = append(parts, "state: "+strings.Join(keys, ", "))
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.GetArtifacts())) {
+		parts = append(parts, fmt.Sprintf("artifact: %s, version %d", name, m.GetArtifacts()[name]))
+	}
+	return strings.Join(parts, "; ")
+}
+
+func topic(t *troupev1.Thinking) string {
+	return strings.ToLower(strings.TrimPrefix(t.GetTopic().String(), "TOPIC_"))
 }
 
 func (a *traceAttempt) toolEnd(e *troupev1.Event, p *troupev1.ToolCallFinished) {

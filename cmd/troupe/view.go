@@ -58,7 +58,12 @@ func (v *view) event(e *troupev1.Event) {
 	case *troupev1.Event_TextDelta:
 		v.text(p.TextDelta.GetText())
 	case *troupev1.Event_PartReset:
+		v.streamed = ""
 		v.line("%-9s attempt %d was lost: %s; what it said is void", v.term.paint(red, "reset"), e.GetAttempt(), p.PartReset.GetFailure().GetMessage())
+	case *troupev1.Event_AgentMessage:
+		v.line("          %s", spoken(p.AgentMessage))
+	case *troupev1.Event_Thinking:
+		v.line("%-9s %s", v.term.paint(dim, topic(p.Thinking)), v.term.paint(dim, p.Thinking.GetText()))
 	case *troupev1.Event_Warning:
 		v.line("%-9s %s", v.term.paint(red, "warning"), p.Warning.GetMessage())
 	case *troupev1.Event_StepFinished:

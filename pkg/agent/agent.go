@@ -24,6 +24,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 	"github.com/troupe-dev/troupe/pkg/loop"
 	"github.com/troupe-dev/troupe/pkg/ownership"
+	"github.com/troupe-dev/troupe/pkg/sessionlog"
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
@@ -80,6 +81,10 @@ type Config struct {
 	OutputKey string                     // of the session's state, where the answer is stored; empty: nowhere (AD-30)
 	Owns      map[string]ownership.Owner // keys of state beyond those of the rules (SO-5)
 	Log       *zap.Logger                // nil: none
+	// SessionLog is where the agent writes down what it does, for its developer; its Agent,
+	// Model and SystemPrompt are filled in (CO-55 to CO-58). Each turn reads and writes files,
+	// so it is not for production. Nil: nothing is written.
+	SessionLog *sessionlog.Config
 
 	MaxIterations int           // of one step; 0: loop.DefaultMaxIterations
 	MaxFailures   int           // of tools in a row; 0: loop.DefaultMaxFailures
@@ -98,6 +103,7 @@ type Agent struct {
 	handlers     *hook.Set
 	tools        *tool.Set
 	state        *ownership.AgentState
+	log          *sessionlog.Log // nil: none
 
 	mu      sync.Mutex
 	running bool
@@ -109,7 +115,7 @@ var namePattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 // New returns the agent that c describes. Its errors are of mode agent_validation, or that of
 // a model that cannot be opened. Everything that is wrong with plain fields is told at once,
 // each by its name; what has to be made is made in this order, and the first that fails ends
-// it: instructions, handlers, tools, model (CO-1). Then the handlers of OnAgentReady run.
+// it: instructions, log, handlers, tools, model (CO-1). Then the handlers of OnAgentReady run.
 func New(c Config) (*Agent, error) {
 	c.Version = cmp.Or(c.Version, DefaultVersion)
 	c.MaxIterations = cmp.Or(c.MaxIterations, loop.DefaultMaxIterations)
@@ -131,18 +137,30 @@ func New(c Config) (*Agent, error) {
 	if a.instructions, err = newInstructions(c); err != nil {
 		return nil, c.invalid("Instructions: " + failure.Plain(err))
 	}
+	if a.log, err = openLog(c, a.instructions.text); err != nil {
+		return nil, err
+	}
+	if err := a.build(); err != nil {
+		return nil, errors.Join(err, a.closeLog())
+	}
+	return a, nil
+}
+
+// build makes what comes behind the log.
+func (a *Agent) build() (err error) {
+	c := &a.config
 	if a.handlers, err = hook.NewSet(c.Plugins, c.Handlers); err != nil {
-		return nil, c.invalid(failure.Plain(err))
+		return c.invalid(failure.Plain(err))
 	}
 	if a.tools, err = tool.NewSet(c.Tools...); err != nil {
-		return nil, c.invalid("Tools: " + failure.Plain(err))
+		return c.invalid("Tools: " + failure.Plain(err))
 	}
 	if c.Model == nil && c.Run == nil {
-		if a.config.Model, err = c.Models.Model(c.ModelName); err != nil {
-			return nil, err
+		if c.Model, err = c.Models.Model(c.ModelName); err != nil {
+			return err
 		}
 	}
-	return a, a.handlers.Ready(hook.Agent{Name: c.Name, Description: c.Description, Version: c.Version, Model: a.Model(), Tools: a.Tools()})
+	return a.handlers.Ready(hook.Agent{Name: c.Name, Description: c.Description, Version: c.Version, Model: a.Model(), Tools: a.Tools()})
 }
 
 func (c Config) invalid(what string) error {
@@ -230,6 +248,12 @@ func (a *Agent) Start(ctx context.Context) error {
 	if a.running {
 		return nil
 	}
+	if a.log == nil { // it was closed
+		var err error
+		if a.log, err = openLog(a.config, a.instructions.text); err != nil {
+			return err
+		}
+	}
 	for _, t := range a.tools.Tools() {
 		s, ok := t.(tool.Starter)
 		if !ok {
@@ -259,7 +283,7 @@ func (a *Agent) Close() error {
 	defer a.mu.Unlock()
 	was := a.running
 	a.running = false
-	err := a.closeAll()
+	err := errors.Join(a.closeAll(), a.closeLog())
 	a.state.Clear()
 	if !was {
 		return err
@@ -270,6 +294,15 @@ func (a *Agent) Close() error {
 		}
 	}
 	return err
+}
+
+func (a *Agent) closeLog() error {
+	if a.log == nil {
+		return nil
+	}
+	log := a.log
+	a.log = nil
+	return log.Close()
 }
 
 func (a *Agent) closeAll() error {

@@ -35,12 +35,14 @@ const (
 // cancelled user_cancelled. Who stops reading ends the run at once, without a result (AD-10).
 func (a *Agent) Run(ctx context.Context, inv Invocation) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) {
-		t := &turn{agent: a, inv: inv, started: time.Now(), emit: func(e event.Event) error {
+		t := &turn{agent: a, inv: inv, started: time.Now()}
+		t.emit = func(e event.Event) error {
+			t.note(e)
 			if !yield(e, nil) {
 				return errDeaf
 			}
 			return nil
-		}}
+		}
 		if inv.numbers == nil {
 			inv.numbers = &hook.Numbers{}
 		}
@@ -59,6 +61,7 @@ func (a *Agent) Run(ctx context.Context, inv Invocation) iter.Seq2[event.Event, 
 		if errors.Is(err, errDeaf) {
 			return
 		}
+		t.logged(err)
 		if done := t.control.Emit(t.outcome(err)); done == nil && err != nil {
 			yield(event.Event{}, err)
 		}
@@ -96,6 +99,7 @@ type turn struct {
 	emit    func(event.Event) error
 
 	tally    tally
+	written  bool         // to the session log
 	text     string       // the answer
 	reason   event.Reason // how it came about
 	messages []conversation.Message
@@ -139,9 +143,7 @@ func (t *turn) run(limited, ctx context.Context) error {
 	if said != "" {
 		t.messages = append(t.messages, conversation.Assistant(t.agent.Name(), said))
 	}
-	return t.control.OnComplete(limited, &hook.Completion{
-		Turn: t.control.Turn(), Result: t.text, Reason: t.reason, Duration: time.Since(t.started),
-	})
+	return t.control.OnComplete(limited, t.complete())
 }
 
 // completes reports whether the turn has an answer that AfterAgent and OnComplete are for

@@ -4,23 +4,33 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
 
+	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
+// MaxResult is how much JSON a Func hands to the model, in bytes. What is longer is cut, and
+// the text says so.
+const MaxResult = 256 << 10
+
 // Func makes a tool of a Go function. In is a struct; its JSON Schema is inferred from its
 // json tags, and a `jsonschema:"…"` tag describes a field. Fields without omitempty or
-// omitzero are required, others than those of In are refused.
+// omitzero are required, a pointer may be null, others than the fields of In are refused.
+//
+// Out is what the model reads: a string as it is, anything else as JSON, at most MaxResult
+// bytes of it (CO-39). A value that is no JSON, such as one with NaN or with itself in it,
+// gives agent_logic; the message says that the tool did run.
 //
 // Arguments are checked before fn runs. Those that do not fit give agent_validation with a
 // hint of what the schema wants (CO-37). An error of Func itself is agent_validation too.
-func Func[In any](name, description string, fn func(context.Context, In) (string, error)) (Tool, error) {
+func Func[In, Out any](name, description string, fn func(context.Context, In) (Out, error)) (Tool, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
@@ -48,7 +58,7 @@ func Func[In any](name, description string, fn func(context.Context, In) (string
 	if err != nil {
 		return nil, invalid("the schema of the arguments cannot be written").Because(err)
 	}
-	return &typed[In]{
+	return &typed[In, Out]{
 		spec:   llm.ToolSpec{Name: name, Description: description, Schema: text},
 		schema: resolved,
 		fn:     fn,
@@ -56,25 +66,49 @@ func Func[In any](name, description string, fn func(context.Context, In) (string
 }
 
 // typed is a Tool that calls a function.
-type typed[In any] struct {
+type typed[In, Out any] struct {
 	spec   llm.ToolSpec
 	schema *jsonschema.Resolved
-	fn     func(context.Context, In) (string, error)
+	fn     func(context.Context, In) (Out, error)
 }
 
-func (t *typed[In]) Spec() llm.ToolSpec { return t.spec }
+func (t *typed[In, Out]) Spec() llm.ToolSpec { return t.spec }
 
-func (t *typed[In]) Call(ctx context.Context, args json.RawMessage) (Result, error) {
+func (t *typed[In, Out]) Call(ctx context.Context, args json.RawMessage) (Result, error) {
 	in, err := t.decode(args)
 	if err != nil {
 		return Result{}, err
 	}
-	text, err := t.fn(ctx, in)
+	out, err := t.fn(ctx, in)
+	if text, ok := any(out).(string); ok {
+		return Result{Text: text}, err
+	}
+	if err != nil {
+		return Result{}, err
+	}
+	text, err := t.encode(out)
 	return Result{Text: text}, err
 }
 
+// encode is a result as JSON, as the model reads it.
+func (t *typed[In, Out]) encode(out Out) (string, error) {
+	var text strings.Builder
+	to := json.NewEncoder(&text)
+	to.SetEscapeHTML(false)
+	if err := to.Encode(out); err != nil {
+		return "", failure.Newf(failure.AgentLogic, "tool.Call",
+			"%s did run, but its result is no JSON: %s; return finite numbers, and nothing that holds itself", t.spec.Name, err).Because(err)
+	}
+	whole := strings.TrimSuffix(text.String(), "\n")
+	if len(whole) <= MaxResult {
+		return whole, nil
+	}
+	mark := fmt.Sprintf("… (cut: it has %d bytes)", len(whole))
+	return conversation.Cut(whole, MaxResult-len(mark)) + mark, nil
+}
+
 // decode checks the arguments against the schema. No arguments at all are an empty object.
-func (t *typed[In]) decode(args json.RawMessage) (In, error) {
+func (t *typed[In, Out]) decode(args json.RawMessage) (In, error) {
 	var in In
 	args = bytes.TrimSpace(args)
 	if len(args) == 0 || bytes.Equal(args, []byte("null")) {
@@ -94,7 +128,7 @@ func (t *typed[In]) decode(args json.RawMessage) (In, error) {
 }
 
 // refuse tells the model what was wrong, and what the schema wants.
-func (t *typed[In]) refuse(why string, provided map[string]any) *failure.Error {
+func (t *typed[In, Out]) refuse(why string, provided map[string]any) *failure.Error {
 	schema := t.schema.Schema()
 	return failure.Newf(failure.AgentValidation, "tool.Call",
 		"the arguments of %s do not fit: %s (required: %s; all: %s; provided: %s)",

@@ -14,11 +14,14 @@ type Set struct {
 	byName map[string]Tool
 }
 
-// NewSet returns a set of the given tools in their order. A name that is not valid, or
-// that occurs twice, gives agent_validation (CO-59).
+// NewSet returns a set of the given tools in their order. A tool that is nil, a name that is not
+// valid, or one that occurs twice, gives agent_validation (CO-59).
 func NewSet(tools ...Tool) (*Set, error) {
 	s := &Set{byName: map[string]Tool{}}
-	for _, t := range tools {
+	for i, t := range tools {
+		if t == nil {
+			return nil, failure.Newf(failure.AgentValidation, "tool.NewSet", "tool %d is nil: leave it out", i+1)
+		}
 		name := t.Spec().Name
 		if err := checkName(name); err != nil {
 			return nil, err

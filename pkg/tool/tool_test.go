@@ -74,7 +74,7 @@ func TestFunc_RefusesWhatIsNoTool(t *testing.T) {
 	require.ErrorContains(t, err, "description is empty")
 	_, err = tool.Func("shout", "Shouts.", func(_ context.Context, in string) (string, error) { return in, nil })
 	require.ErrorContains(t, err, "must be a struct")
-	_, err = tool.Func[addition]("add", "Adds.", nil)
+	_, err = tool.Func[addition, string]("add", "Adds.", nil)
 	require.ErrorContains(t, err, "no function")
 }
 
@@ -94,6 +94,8 @@ func TestSet_KeepsOrderAndRefusesDuplicates(t *testing.T) {
 	_, ok = set.Find("bee")
 	require.False(t, ok)
 
+	_, err = tool.NewSet(first, nil)
+	require.ErrorContains(t, err, "tool 2 is nil")
 	_, err = tool.NewSet(first, second, first)
 	require.ErrorContains(t, err, `two tools are named "zebra"`)
 }

@@ -10,6 +10,7 @@ func StepFromProto(req *troupev1.ExecuteStepRequest) execution.Step {
 	step := execution.Step{
 		TraceID:   req.GetTraceId(),
 		SessionID: req.GetSessionId(),
+		User:      req.GetUserId(),
 		TurnID:    req.GetTurnId(),
 		Turn:      int(req.GetTurn()),
 		Number:    int(req.GetStep()),

@@ -269,10 +269,12 @@ func (m *Mesh) redisURL() string       { return "redis://" + m.redis.Addr + "/0"
 
 // address is a loopback address of its own, the same over restarts.
 func (m *Mesh) address(of string) string {
-	if m.addresses[of] == "" {
+	for m.addresses[of] == "" {
 		lis, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(m.t, err)
-		m.addresses[of] = lis.Addr().String()
+		if free := lis.Addr().String(); !slices.Contains(slices.Collect(maps.Values(m.addresses)), free) { // whose process may not listen yet
+			m.addresses[of] = free
+		}
 		require.NoError(m.t, lis.Close())
 	}
 	return m.addresses[of]

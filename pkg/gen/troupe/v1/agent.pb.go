@@ -55,7 +55,10 @@ type ExecuteStepRequest struct {
 	Last bool `protobuf:"varint,13,opt,name=last,proto3" json:"last,omitempty"`
 	// auth of the turn, for the tools and models of this step; absent when the turn brought
 	// none. A worker keeps it in RAM until the step ends, and writes it nowhere.
-	Auth          *Auth `protobuf:"bytes,14,opt,name=auth,proto3" json:"auth,omitempty"`
+	Auth *Auth `protobuf:"bytes,14,opt,name=auth,proto3" json:"auth,omitempty"`
+	// user_id is whose session it is; empty: nobody's. A worker asks the memory service for
+	// this user's past only.
+	UserId        string `protobuf:"bytes,15,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -186,6 +189,13 @@ func (x *ExecuteStepRequest) GetAuth() *Auth {
 		return x.Auth
 	}
 	return nil
+}
+
+func (x *ExecuteStepRequest) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
 }
 
 // Heartbeat says that the step is still at work. A worker sends an item at least every 2
@@ -335,7 +345,7 @@ var File_troupe_v1_agent_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x15troupe/v1/agent.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x15troupe/v1/types.proto\"\xd4\x04\n" +
+	"\x15troupe/v1/agent.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x15troupe/v1/types.proto\"\x93\x05\n" +
 	"\x12ExecuteStepRequest\x120\n" +
 	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\x12;\n" +
 	"\n" +
@@ -352,7 +362,8 @@ const file_troupe_v1_agent_proto_rawDesc = "" +
 	"\x05prior\x18\v \x03(\v2\x15.troupe.v1.StepResultB\b\xbaH\x05\x92\x01\x02\x102R\x05prior\x12 \n" +
 	"\x06routes\x18\f \x03(\tB\b\xbaH\x05\x92\x01\x02\x10@R\x06routes\x12\x12\n" +
 	"\x04last\x18\r \x01(\bR\x04last\x12#\n" +
-	"\x04auth\x18\x0e \x01(\v2\x0f.troupe.v1.AuthR\x04auth\"\v\n" +
+	"\x04auth\x18\x0e \x01(\v2\x0f.troupe.v1.AuthR\x04auth\x12=\n" +
+	"\auser_id\x18\x0f \x01(\tB$\xbaH!\xd8\x01\x01r\x1c2\x1a^[A-Za-z0-9_.:@+-]{1,128}$R\x06userId\"\v\n" +
 	"\tHeartbeat\"\xae\x01\n" +
 	"\x13ExecuteStepResponse\x12(\n" +
 	"\x05event\x18\x01 \x01(\v2\x10.troupe.v1.EventH\x00R\x05event\x12/\n" +

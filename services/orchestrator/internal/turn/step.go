@@ -48,7 +48,7 @@ func (t *turn) stepRequest(at *position, step workflow.Step) *troupev1.ExecuteSt
 		TraceId: t.turn.Trace, SessionId: t.req.Session, TurnId: t.turn.ID, Turn: int32(t.turn.Number),
 		Step: int32(at.number), Attempt: int32(at.attempt), Epoch: t.turn.Epoch, Agent: step.Agent,
 		History: wire.MessagesToProto(t.history), BaseSequence: t.base, Last: step.End,
-		Auth: wire.AuthToProto(t.req.Auth),
+		Auth: wire.AuthToProto(t.req.Auth), UserId: t.req.User,
 	}
 	for _, r := range t.results {
 		if r.Failure == nil {
