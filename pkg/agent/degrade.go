@@ -8,11 +8,13 @@ import (
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/hook"
 )
 
-// lost reports whether the step is no longer this attempt's to go on with.
+// lost reports whether the step is no longer this attempt's to go on with, or a handler has
+// ended it.
 func lost(err error) bool {
-	return failure.Is(err, failure.Fenced, failure.TurnNotOpen, failure.Nondeterminism, failure.SessionDeleted)
+	return hook.Failed(err) || failure.Is(err, failure.Fenced, failure.TurnNotOpen, failure.Nondeterminism, failure.SessionDeleted)
 }
 
 // forgives reports whether a failed model still makes a result. An agent that asks the

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -27,8 +26,9 @@ type instructions struct {
 	filled bool // it has such places
 }
 
-// place is {key}, {key?}, {artifact.name}, or one of them between double braces.
-var place = regexp.MustCompile(`\{\{?([A-Za-z_][A-Za-z0-9_:.-]*)(\??)\}\}?`)
+// place is {key}, {key?}, {artifact.name}, or one of them between double braces. Other braces,
+// such as those of JSON, are text.
+var place = regexp.MustCompile(`\{\{[A-Za-z_][A-Za-z0-9_:.-]*\??\}\}|\{([A-Za-z_][A-Za-z0-9_:.-]*)(\??)\}`)
 
 func newInstructions(c Config) (instructions, error) {
 	text, err := source(c)
@@ -45,15 +45,29 @@ func source(c Config) (string, error) {
 			return "", nil
 		}
 		return DefaultInstructions, nil
-	case strings.ContainsAny(c.Instructions, "\n {") || filepath.Ext(c.Instructions) == "":
-		return c.Instructions, nil
+	case strings.ContainsAny(c.Instructions, "\n\x00") || len(c.Instructions) > maxPath:
+		return c.Instructions, nil // no path
 	}
-	if info, err := os.Stat(c.Instructions); err == nil && !info.IsDir() {
+	switch info, err := os.Stat(c.Instructions); {
+	case err == nil && !info.IsDir():
 		return load(c.Instructions)
+	case err == nil:
+		c.Log.Warn("the instructions are the name of a folder, and are taken as they are; use InstructionsFrom to read it",
+			zap.String("agent", c.Name), zap.String("instructions", c.Instructions))
+	case looksLikePath(c.Instructions):
+		c.Log.Warn("the instructions look like the name of a file, and there is no such file; they are taken as they are",
+			zap.String("agent", c.Name), zap.String("instructions", c.Instructions))
 	}
-	c.Log.Warn("the instructions look like the name of a file, and there is no such file; they are taken as they are",
-		zap.String("agent", c.Name), zap.String("instructions", c.Instructions))
 	return c.Instructions, nil
+}
+
+// maxPath is what systems take as a path, in bytes.
+const maxPath = 4096
+
+// looksLikePath reports whether a text is one word with an ending, such as "prompt.md", or
+// with a folder in front of it.
+func looksLikePath(text string) bool {
+	return !strings.ContainsAny(text, " \t{") && (len(filepath.Ext(text)) > 1 || strings.ContainsRune(text, filepath.Separator))
 }
 
 // load reads a file, or the texts in a folder in the order of their names.
@@ -64,11 +78,9 @@ func load(path string) (string, error) {
 	}
 	names := []string{path}
 	if info.IsDir() {
-		if names, err = filepath.Glob(filepath.Join(path, "*")); err != nil {
+		if names, err = textsIn(path); err != nil {
 			return "", unreadable(path, err)
 		}
-		names = slices.DeleteFunc(names, func(name string) bool { return filepath.Ext(name) != ".md" && filepath.Ext(name) != ".txt" })
-		slices.Sort(names)
 	}
 	var texts []string
 	for _, name := range names {
@@ -88,6 +100,18 @@ func load(path string) (string, error) {
 	return strings.Join(texts, "\n\n"), nil
 }
 
+// textsIn are the .md and .txt files of a folder, in the order of their names.
+func textsIn(folder string) ([]string, error) {
+	entries, err := os.ReadDir(folder)
+	var names []string
+	for _, e := range entries {
+		if ext := filepath.Ext(e.Name()); !e.IsDir() && (ext == ".md" || ext == ".txt") {
+			names = append(names, filepath.Join(folder, e.Name()))
+		}
+	}
+	return names, err
+}
+
 func unreadable(path string, err error) error {
 	why := "it cannot be read"
 	if errors.Is(err, os.ErrNotExist) {
@@ -104,8 +128,8 @@ func (in instructions) resolve(ctx context.Context, m *hook.Memory) (string, err
 	}
 	var failed error
 	text := place.ReplaceAllStringFunc(in.text, func(found string) string {
-		if strings.HasPrefix(found, "{{") || strings.HasSuffix(found, "}}") {
-			return strings.TrimSuffix(strings.TrimPrefix(found, "{"), "}")
+		if strings.HasPrefix(found, "{{") {
+			return found[1 : len(found)-1]
 		}
 		parts := place.FindStringSubmatch(found)
 		value, err := lookup(ctx, m, parts[1])

@@ -42,6 +42,7 @@ type Entry struct {
 
 	Reply conversation.Message // what the model said
 	Usage Usage                // of the model call
+	Aside bool                 // the model was asked beside the conversation; that is no part of what the step says
 
 	Status string // how the tool ended, as event.ToolStatus has it
 	Text   string // what it gave back

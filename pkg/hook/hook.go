@@ -25,6 +25,7 @@ package hook
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"strings"
@@ -145,9 +146,21 @@ func (n named) failed(err error) error {
 	}
 	mode := failure.ModeOf(err)
 	if mode == failure.Unknown {
-		return failure.Newf(failure.AgentLogic, "hook."+n.event, "the handler %s failed; the log of the agent has the cause", of).Because(err)
+		return failure.Newf(failure.AgentLogic, "hook."+n.event, "the handler %s failed; the log of the agent has the cause", of).Because(ofHandler{err})
 	}
-	return failure.Newf(mode, "hook."+n.event, "the handler %s failed: %s", of, failure.Plain(err)).Because(err)
+	return failure.Newf(mode, "hook."+n.event, "the handler %s failed: %s", of, failure.Plain(err)).Because(ofHandler{err})
+}
+
+// ofHandler marks the error of a handler.
+type ofHandler struct{ error }
+
+func (e ofHandler) Unwrap() error { return e.error }
+
+// Failed reports whether an error is that of a handler, which ends its turn whatever the
+// agent forgives (C-10).
+func Failed(err error) bool {
+	_, ok := errors.AsType[ofHandler](err)
+	return ok
 }
 
 // contained turns a panic of a handler into its error.

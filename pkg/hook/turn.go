@@ -17,19 +17,18 @@ const DefaultContext = 128_000
 
 // Info says which turn it is and who works in it (AD-15).
 type Info struct {
-	Agent    string
-	Model    string // its full name; empty for an agent that has none
-	Context  int64  // tokens that the model reads; 0: DefaultContext
-	Session  string
-	User     string // whose session it is; empty: nobody's
-	TurnID   string // the same in all attempts
-	TraceID  string
-	Turn     int    // in the session, from 1
-	Step     int    // in the turn, from 1
-	Attempt  int    // from 1
-	Branch   string // the agents above this one in a flow, and itself
-	Prompt   string // what the user said
-	MaxSteps int    // iterations that the turn may take
+	Agent   string
+	Model   string // its full name; empty for an agent that has none
+	Context int64  // tokens that the model reads; 0: DefaultContext
+	Session string
+	User    string // whose session it is; empty: nobody's
+	TurnID  string // the same in all attempts
+	TraceID string
+	Turn    int    // in the session, from 1
+	Step    int    // in the turn, from 1
+	Attempt int    // from 1
+	Branch  string // the agents above this one in a flow, and itself
+	Prompt  string // what the user said
 }
 
 // Turn is what a handler sees of the turn under way, and what it may do to it. Handlers use

@@ -90,7 +90,7 @@ func (r *run) generate(ctx context.Context, req llm.Request, aside bool) (said c
 	said.ToolCalls = r.named(said.ToolCalls)
 	// What the model says without asking for a tool ends the step, whose commit keeps it.
 	if aside || len(said.ToolCalls) > 0 {
-		r.record(execution.Entry{Number: number, Phase: execution.Done, Reply: said, Usage: usage})
+		r.record(execution.Entry{Number: number, Phase: execution.Done, Reply: said, Usage: usage, Aside: aside})
 	}
 	return said, usage, false, r.Emit(r.called(said, usage, aside, time.Since(started), false))
 }
@@ -106,7 +106,7 @@ func (r *run) called(said conversation.Message, usage execution.Usage, aside boo
 
 // stream reads what the model says.
 func (r *run) stream(ctx context.Context, req llm.Request, aside bool) (conversation.Message, execution.Usage, error) {
-	said := conversation.Message{Role: conversation.RoleAssistant}
+	said := conversation.Message{Role: conversation.RoleAssistant, Author: r.turn.Info().Agent}
 	usage := execution.Usage{ModelCalls: 1}
 	for delta, err := range r.loop.Model.Generate(ctx, req) {
 		if ctx.Err() != nil {

@@ -13,7 +13,7 @@ func PartialOf(journal []execution.Entry) (conversation.Message, bool) {
 	var texts []string
 	said := conversation.Message{Role: conversation.RoleAssistant, Partial: true}
 	for _, e := range journal {
-		if e.Reply.Text != "" {
+		if e.Reply.Text != "" && !e.Aside {
 			texts, said.Author = append(texts, e.Reply.Text), e.Reply.Author
 		}
 	}

@@ -29,6 +29,7 @@ func EntryToProto(e execution.Entry) *troupev1.JournalEntry {
 		Usage:  UsageToProto(e.Usage),
 		Status: statuses.toProto(event.ToolStatus(e.Status)),
 		Text:   e.Text,
+		Aside:  e.Aside,
 	}
 	if e.Reply.Role != "" {
 		p.Reply = MessageToProto(e.Reply)
@@ -47,6 +48,7 @@ func EntryFromProto(e *troupev1.JournalEntry) execution.Entry {
 		Usage:  UsageFromProto(e.GetUsage()),
 		Status: string(statuses.fromProto(e.GetStatus())),
 		Text:   e.GetText(),
+		Aside:  e.GetAside(),
 	}
 	if e.GetReply() != nil {
 		entry.Reply = MessageFromProto(e.GetReply())

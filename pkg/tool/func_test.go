@@ -1,0 +1,146 @@
+package tool_test
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+type nothing struct{}
+
+// giving is what the model reads of a tool that returns out.
+func giving[Out any](t *testing.T, out Out) (string, error) {
+	t.Helper()
+	gives, err := tool.Func("give", "Gives.", func(context.Context, nothing) (Out, error) { return out, nil })
+	require.NoError(t, err)
+	result, err := gives.Call(t.Context(), nil)
+	return result.Text, err
+}
+
+// Req: CO-39
+func TestFunc_GivesTextAsItIsAndAllElseAsJSON(t *testing.T) {
+	type place struct {
+		Name string    `json:"name"`
+		At   []float64 `json:"at"`
+		Note *string   `json:"note,omitempty"`
+	}
+	for want, got := range map[string]func() (string, error){
+		"a <b> & c":                     func() (string, error) { return giving(t, "a <b> & c") },
+		"":                              func() (string, error) { return giving(t, "") },
+		`"text in an any"`:              func() (string, error) { return giving[*string](t, ptr("text in an any")) },
+		"text of an any":                func() (string, error) { return giving[any](t, "text of an any") },
+		"42":                            func() (string, error) { return giving(t, 42) },
+		"true":                          func() (string, error) { return giving(t, true) },
+		"null":                          func() (string, error) { return giving[*place](t, nil) },
+		`["<a>","b"]`:                   func() (string, error) { return giving(t, []string{"<a>", "b"}) },
+		`{"name":"Oslo","at":[59.9,1]}`: func() (string, error) { return giving(t, place{Name: "Oslo", At: []float64{59.9, 1}}) },
+		`{"a":1,"b":2}`:                 func() (string, error) { return giving(t, map[string]int{"b": 2, "a": 1}) },
+		`{"raw":1}`:                     func() (string, error) { return giving(t, json.RawMessage(`{"raw": 1}`)) },
+		`"2026-01-02T03:04:05Z"`:        func() (string, error) { return giving(t, time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)) },
+	} {
+		text, err := got()
+		require.NoError(t, err)
+		require.Equal(t, want, text)
+	}
+}
+
+func ptr[T any](v T) *T { return &v }
+
+type ring struct {
+	Next *ring `json:"next"`
+}
+
+// Req: CO-39
+func TestFunc_SaysWhyAResultIsNoJSON(t *testing.T) {
+	loop := &ring{}
+	loop.Next = loop
+	for want, got := range map[string]func() (string, error){
+		"NaN":         func() (string, error) { return giving(t, math.NaN()) },
+		"+Inf":        func() (string, error) { return giving(t, []float64{math.Inf(1)}) },
+		"cycle":       func() (string, error) { return giving(t, loop) },
+		"chan int":    func() (string, error) { return giving(t, make(chan int)) },
+		"invalid cha": func() (string, error) { return giving(t, json.RawMessage("x")) },
+	} {
+		text, err := got()
+		require.Empty(t, text)
+		require.True(t, failure.Is(err, failure.AgentLogic), "%v", err)
+		require.Contains(t, failure.Plain(err), want)
+		require.Contains(t, failure.Plain(err), "give did run, but its result is no JSON")
+	}
+}
+
+func TestFunc_BoundsItsJSON(t *testing.T) {
+	text, err := giving(t, []string{strings.Repeat("ä", tool.MaxResult)})
+	require.NoError(t, err)
+	require.LessOrEqual(t, len(text), tool.MaxResult)
+	require.True(t, utf8.ValidString(text))
+	require.True(t, strings.HasSuffix(text, "… (cut: it has 524292 bytes)"), text[len(text)-40:])
+}
+
+func TestFunc_KeepsItsErrorWhateverItReturns(t *testing.T) {
+	fails, err := tool.Func("fail", "Fails.", func(context.Context, nothing) (float64, error) {
+		return math.NaN(), failure.New(failure.ResourceTool, "test", "the disk is full")
+	})
+	require.NoError(t, err)
+	result, err := fails.Call(t.Context(), nil)
+	require.Empty(t, result.Text)
+	require.True(t, failure.Is(err, failure.ResourceTool), "%v", err)
+}
+
+type trip struct {
+	To     string            `json:"to"`
+	Via    []string          `json:"via,omitempty"`
+	When   time.Time         `json:"when,omitzero"`
+	Class  *int              `json:"class"`
+	Labels map[string]string `json:"labels,omitempty"`
+	Guest  struct {
+		Name string `json:"name"`
+	} `json:"guest"`
+	hidden bool
+}
+
+// What a Go type says of its fields is what the model is told of them.
+func TestFunc_TellsWhichFieldsAreOptional(t *testing.T) {
+	var got trip
+	book, err := tool.Func("book", "Books.", func(_ context.Context, in trip) (bool, error) {
+		got = in
+		return in.hidden, nil
+	})
+	require.NoError(t, err)
+
+	var schema map[string]any
+	require.NoError(t, json.Unmarshal(book.Spec().Schema, &schema))
+	want := map[string]any{
+		"type": "object", "additionalProperties": false,
+		"required": []any{"to", "class", "guest"},
+		"properties": map[string]any{
+			"to":     map[string]any{"type": "string"},
+			"via":    map[string]any{"type": []any{"null", "array"}, "items": map[string]any{"type": "string"}},
+			"when":   map[string]any{"type": "string"},
+			"class":  map[string]any{"type": []any{"null", "integer"}},
+			"labels": map[string]any{"type": "object", "additionalProperties": map[string]any{"type": "string"}},
+			"guest": map[string]any{
+				"type": "object", "additionalProperties": false, "required": []any{"name"},
+				"properties": map[string]any{"name": map[string]any{"type": "string"}},
+			},
+		},
+	}
+	require.Empty(t, cmp.Diff(want, schema))
+
+	result, err := book.Call(t.Context(), json.RawMessage(`{"to": "Oslo", "class": null, "guest": {"name": "Ann"}}`))
+	require.NoError(t, err)
+	require.Equal(t, "false", result.Text)
+	require.Equal(t, "Ann", got.Guest.Name)
+	_, err = book.Call(t.Context(), json.RawMessage(`{"to": "Oslo", "class": 1, "guest": {}}`))
+	require.ErrorContains(t, err, "(required: class, guest, to; all: class, guest, labels, to, via, when; provided: class, guest, to)")
+}
