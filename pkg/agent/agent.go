@@ -7,6 +7,7 @@ package agent
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -23,6 +24,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/hook"
 	"github.com/troupe-dev/troupe/pkg/llm"
 	"github.com/troupe-dev/troupe/pkg/loop"
+	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/ownership"
 	"github.com/troupe-dev/troupe/pkg/sessionlog"
 	"github.com/troupe-dev/troupe/pkg/tool"
@@ -135,7 +137,7 @@ func New(c Config) (*Agent, error) {
 	})
 	var err error
 	if a.instructions, err = newInstructions(c); err != nil {
-		return nil, c.invalid("Instructions: " + failure.Plain(err))
+		return nil, c.invalid("Instructions: " + failure.Plain(err)).Because(err)
 	}
 	if a.log, err = openLog(c, a.instructions.text); err != nil {
 		return nil, err
@@ -150,10 +152,10 @@ func New(c Config) (*Agent, error) {
 func (a *Agent) build() (err error) {
 	c := &a.config
 	if a.handlers, err = hook.NewSet(c.Plugins, c.Handlers); err != nil {
-		return c.invalid(failure.Plain(err))
+		return c.invalid(failure.Plain(err)).Because(err)
 	}
 	if a.tools, err = tool.NewSet(c.Tools...); err != nil {
-		return c.invalid("Tools: " + failure.Plain(err))
+		return c.invalid("Tools: " + failure.Plain(err)).Because(err)
 	}
 	if c.Model == nil && c.Run == nil {
 		if c.Model, err = c.Models.Model(c.ModelName); err != nil {
@@ -163,7 +165,7 @@ func (a *Agent) build() (err error) {
 	return a.handlers.Ready(hook.Agent{Name: c.Name, Description: c.Description, Version: c.Version, Model: a.Model(), Tools: a.Tools()})
 }
 
-func (c Config) invalid(what string) error {
+func (c Config) invalid(what string) *failure.Error {
 	return failure.Newf(failure.AgentValidation, "agent.New", "agent %q is not valid: %s", c.Name, what)
 }
 
@@ -182,9 +184,11 @@ func (c Config) check() []string {
 	expect(c.MaxFailures >= 1, "MaxFailures %d: use 1 or more", c.MaxFailures)
 	expect(c.Instructions == "" || c.InstructionsFrom == "", "Instructions: there are InstructionsFrom as well; leave one out")
 	expect(len(c.Agents) == 0 || c.Run != nil, "Agents: only Run can run them; use Sequence, Parallel, Repeat or a Run of your own")
+	expect(!slices.Contains(c.Agents, nil), "Agents: number %d is nil; leave it out", slices.Index(c.Agents, nil)+1)
 	for _, name := range twice(c.Agents, map[string]bool{c.Name: true}) {
 		expect(false, "Agents: two are named %q; each name stands for one agent in the tree", name)
 	}
+	expect(storable(c.OutputKey), "OutputKey %q: it is no key of the session's state; use a name that no rule gives to another owner", c.OutputKey)
 	expect(c.MaxIterations >= 1 && c.MaxIterations <= MaxIterations, "MaxIterations %d: use 1 to %d", c.MaxIterations, MaxIterations)
 	expect(c.Capacity >= 1 && c.Capacity <= MaxCapacity, "Capacity %d: use 1 to %d", c.Capacity, MaxCapacity)
 	expect(c.Timeout > 0, "Timeout %v: use a positive duration", c.Timeout)
@@ -194,10 +198,18 @@ func (c Config) check() []string {
 	return wrong
 }
 
+// storable reports whether an answer can be stored under a key; the empty one stores none.
+func storable(key string) bool {
+	return key == "" || memory.CheckDelta("agent.New", map[string]json.RawMessage{key: nil}) == nil
+}
+
 // twice lists the names in a tree of agents that occurred before (AD-2).
 func twice(agents []*Agent, seen map[string]bool) []string {
 	var all []string
 	for _, a := range agents {
+		if a == nil {
+			continue
+		}
 		if seen[a.Name()] {
 			all = append(all, a.Name())
 		}

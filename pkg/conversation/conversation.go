@@ -45,6 +45,7 @@ type ToolCall struct {
 	ID        string // unique within the step
 	Name      string
 	Arguments string // a JSON object, as the model wrote it
+	Extra     string // what the provider wants back with the call, at most 64 KiB; opaque (CO-11)
 }
 
 // User returns a message of the user.

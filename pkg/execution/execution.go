@@ -57,10 +57,13 @@ type Result struct {
 
 // Usage is what model calls consumed.
 type Usage struct {
-	InputTokens  int64
+	InputTokens  int64 // all of them, cached ones included
 	OutputTokens int64
 	ModelCalls   int
 	CostMicros   int64 // in millionths of a US dollar; 0: not known
+
+	CachedTokens     int64 // of the input: the provider had read them before
+	CacheWriteTokens int64 // of the input: the provider keeps them to read again
 }
 
 // Add returns the sum of two usages. Its cost is that of the model calls whose cost is known.
@@ -70,5 +73,8 @@ func (u Usage) Add(o Usage) Usage {
 		OutputTokens: u.OutputTokens + o.OutputTokens,
 		ModelCalls:   u.ModelCalls + o.ModelCalls,
 		CostMicros:   u.CostMicros + o.CostMicros,
+
+		CachedTokens:     u.CachedTokens + o.CachedTokens,
+		CacheWriteTokens: u.CacheWriteTokens + o.CacheWriteTokens,
 	}
 }

@@ -69,7 +69,7 @@ func messagesJSON(messages []conversation.Message) (string, error) {
 		}
 		out := message{Role: string(m.Role), Author: m.Author, Content: m.Text, ToolCallID: m.ToolCallID}
 		for _, c := range m.ToolCalls {
-			out.ToolCalls = append(out.ToolCalls, toolCall(c))
+			out.ToolCalls = append(out.ToolCalls, toolCall{c.ID, c.Name, c.Arguments})
 		}
 		if err := encoder.Encode(out); err != nil {
 			return "", err

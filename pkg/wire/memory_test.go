@@ -44,7 +44,7 @@ func TestEntry_RoundTrip(t *testing.T) {
 			Effect: oneOrNone(t, "effect", effects),
 			Usage: execution.Usage{
 				InputTokens: big.Draw(t, "in"), OutputTokens: big.Draw(t, "out"), ModelCalls: count.Draw(t, "calls"),
-				CostMicros: big.Draw(t, "cost"),
+				CostMicros: big.Draw(t, "cost"), CachedTokens: big.Draw(t, "cached"), CacheWriteTokens: big.Draw(t, "kept"),
 			},
 			Status: string(oneOrNone(t, "status", map[event.ToolStatus]troupev1.ToolStatus(statuses))),
 			Text:   word.Draw(t, "text"),

@@ -35,11 +35,11 @@ func MessageToProto(m conversation.Message) *troupev1.Message {
 }
 
 func callToProto(c conversation.ToolCall) *troupev1.ToolCall {
-	return &troupev1.ToolCall{Id: c.ID, Name: c.Name, Arguments: c.Arguments}
+	return &troupev1.ToolCall{Id: c.ID, Name: c.Name, Arguments: c.Arguments, Extra: c.Extra}
 }
 
 func callFromProto(c *troupev1.ToolCall) conversation.ToolCall {
-	return conversation.ToolCall{ID: c.GetId(), Name: c.GetName(), Arguments: c.GetArguments()}
+	return conversation.ToolCall{ID: c.GetId(), Name: c.GetName(), Arguments: c.GetArguments(), Extra: c.GetExtra()}
 }
 
 // MessageFromProto is m with the text of all its parts.

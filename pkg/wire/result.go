@@ -52,10 +52,16 @@ func UsageToProto(u execution.Usage) *troupev1.Usage {
 	if u == (execution.Usage{}) {
 		return nil
 	}
-	return &troupev1.Usage{InputTokens: u.InputTokens, OutputTokens: u.OutputTokens, ModelCalls: int32(u.ModelCalls), CostMicroUsd: u.CostMicros}
+	return &troupev1.Usage{
+		InputTokens: u.InputTokens, OutputTokens: u.OutputTokens, ModelCalls: int32(u.ModelCalls), CostMicroUsd: u.CostMicros,
+		CachedTokens: u.CachedTokens, CacheWriteTokens: u.CacheWriteTokens,
+	}
 }
 
 // UsageFromProto is the inverse of UsageToProto.
 func UsageFromProto(u *troupev1.Usage) execution.Usage {
-	return execution.Usage{InputTokens: u.GetInputTokens(), OutputTokens: u.GetOutputTokens(), ModelCalls: int(u.GetModelCalls()), CostMicros: u.GetCostMicroUsd()}
+	return execution.Usage{
+		InputTokens: u.GetInputTokens(), OutputTokens: u.GetOutputTokens(), ModelCalls: int(u.GetModelCalls()), CostMicros: u.GetCostMicroUsd(),
+		CachedTokens: u.GetCachedTokens(), CacheWriteTokens: u.GetCacheWriteTokens(),
+	}
 }

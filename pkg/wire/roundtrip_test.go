@@ -45,7 +45,7 @@ var (
 			Time:   moment.Draw(t, "time"),
 
 			ToolCalls: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) conversation.ToolCall {
-				return conversation.ToolCall{ID: word.Draw(t, "id"), Name: word.Draw(t, "name"), Arguments: word.Draw(t, "arguments")}
+				return conversation.ToolCall{ID: word.Draw(t, "id"), Name: word.Draw(t, "name"), Arguments: word.Draw(t, "arguments"), Extra: word.Draw(t, "extra")}
 			}), 0, 2).Draw(t, "calls"),
 			ToolCallID: word.Draw(t, "call"),
 			Partial:    rapid.Bool().Draw(t, "partial"),
@@ -75,7 +75,7 @@ var (
 			MaxIterations: rapid.Bool().Draw(t, "max iterations"),
 			Usage: execution.Usage{
 				InputTokens: big.Draw(t, "in"), OutputTokens: big.Draw(t, "out"), ModelCalls: count.Draw(t, "calls"),
-				CostMicros: big.Draw(t, "cost"),
+				CostMicros: big.Draw(t, "cost"), CachedTokens: big.Draw(t, "cached"), CacheWriteTokens: big.Draw(t, "kept"),
 			},
 			Confidence: rapid.Ptr(rapid.Float64Range(0, 1), true).Draw(t, "confidence"),
 			Sequence:   big.Draw(t, "sequence"),

@@ -62,12 +62,16 @@ func TurnFromProto(t *troupev1.Turn) session.Turn {
 
 // BeginToProto is the request for b.
 func BeginToProto(b memory.Begin) *troupev1.BeginTurnRequest {
+	var said *troupev1.Message
+	for _, m := range b.Said() {
+		said = MessageToProto(m)
+	}
 	return &troupev1.BeginTurnRequest{
 		SessionId:    b.Ref.Session,
 		TurnId:       b.TurnID,
 		TraceId:      b.TraceID,
 		Fingerprint:  b.Fingerprint,
-		Message:      MessageToProto(b.Message),
+		Message:      said,
 		Lease:        durationpb.New(b.Lease),
 		HistoryLimit: int32(b.Window),
 		KnownOnly:    b.KnownOnly,

@@ -684,7 +684,7 @@ type BeginTurnRequest struct {
 	TraceId string `protobuf:"bytes,3,opt,name=trace_id,json=traceId,proto3" json:"trace_id,omitempty"`
 	// fingerprint is a digest of what was asked; a turn_id stands for one fingerprint.
 	Fingerprint string `protobuf:"bytes,4,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
-	// message is what the user says.
+	// message is what the user says. A turn without one goes on where the one before it ended.
 	Message *Message `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
 	// lease is how long the turn stays with the caller, 1 second to 15 minutes, by the
 	// clock of the store.
@@ -896,7 +896,8 @@ type CommitStepRequest struct {
 	TurnId string `protobuf:"bytes,2,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
 	// epoch is the fence that BeginTurn gave.
 	Epoch int64 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	// base_sequence is the last message of the session that the writer knows.
+	// base_sequence is the last message of the session that the writer knows; 0 when it has
+	// none.
 	BaseSequence int64 `protobuf:"varint,4,opt,name=base_sequence,json=baseSequence,proto3" json:"base_sequence,omitempty"`
 	// messages are appended in order; a step may have none.
 	Messages []*Message `protobuf:"bytes,5,rep,name=messages,proto3" json:"messages,omitempty"`
@@ -3758,14 +3759,14 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\aattempt\x18\x06 \x01(\x05R\aattempt\x12+\n" +
 	"\x05steps\x18\a \x03(\v2\x15.troupe.v1.StepResultR\x05steps\x12,\n" +
 	"\afailure\x18\b \x01(\v2\x12.troupe.v1.FailureR\afailure\x12#\n" +
-	"\rlast_sequence\x18\t \x01(\x03R\flastSequence\"\xc7\x04\n" +
+	"\rlast_sequence\x18\t \x01(\x03R\flastSequence\"\xbf\x04\n" +
 	"\x10BeginTurnRequest\x12;\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x125\n" +
 	"\aturn_id\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x06turnId\x120\n" +
 	"\btrace_id\x18\x03 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\x12+\n" +
-	"\vfingerprint\x18\x04 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\vfingerprint\x124\n" +
-	"\amessage\x18\x05 \x01(\v2\x12.troupe.v1.MessageB\x06\xbaH\x03\xc8\x01\x01R\amessage\x12C\n" +
+	"\vfingerprint\x18\x04 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\vfingerprint\x12,\n" +
+	"\amessage\x18\x05 \x01(\v2\x12.troupe.v1.MessageR\amessage\x12C\n" +
 	"\x05lease\x18\x06 \x01(\v2\x19.google.protobuf.DurationB\x12\xbaH\x0f\xc8\x01\x01\xaa\x01\t\"\x03\b\x84\a2\x02\b\x01R\x05lease\x12/\n" +
 	"\rhistory_limit\x18\a \x01(\x05B\n" +
 	"\xbaH\a\x1a\x05\x18\xe8\a(\x01R\fhistoryLimit\x12\x1d\n" +
@@ -3787,7 +3788,7 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x125\n" +
 	"\aturn_id\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x06turnId\x12\x1d\n" +
 	"\x05epoch\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02(\x01R\x05epoch\x12,\n" +
-	"\rbase_sequence\x18\x04 \x01(\x03B\a\xbaH\x04\"\x02(\x01R\fbaseSequence\x128\n" +
+	"\rbase_sequence\x18\x04 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\fbaseSequence\x128\n" +
 	"\bmessages\x18\x05 \x03(\v2\x12.troupe.v1.MessageB\b\xbaH\x05\x92\x01\x02\x10@R\bmessages\x125\n" +
 	"\x06result\x18\x06 \x01(\v2\x15.troupe.v1.StepResultB\x06\xbaH\x03\xc8\x01\x01R\x06result\x12@\n" +
 	"\aoutcome\x18\a \x01(\x0e2\x16.troupe.v1.TurnOutcomeB\x0e\xbaH\v\x82\x01\b\x18\x00\x18\x01\x18\x04\x18\x05R\aoutcome\x12H\n" +

@@ -157,7 +157,9 @@ type ToolCall struct {
 	// name of the tool, as the model gave it.
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	// arguments are a JSON object, as the model wrote it.
-	Arguments     string `protobuf:"bytes,3,opt,name=arguments,proto3" json:"arguments,omitempty"`
+	Arguments string `protobuf:"bytes,3,opt,name=arguments,proto3" json:"arguments,omitempty"`
+	// extra is what the provider of the model wants back with the call; opaque, at most 64 KiB.
+	Extra         string `protobuf:"bytes,4,opt,name=extra,proto3" json:"extra,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -209,6 +211,13 @@ func (x *ToolCall) GetName() string {
 func (x *ToolCall) GetArguments() string {
 	if x != nil {
 		return x.Arguments
+	}
+	return ""
+}
+
+func (x *ToolCall) GetExtra() string {
+	if x != nil {
+		return x.Extra
 	}
 	return ""
 }
@@ -415,9 +424,13 @@ type Usage struct {
 	ModelCalls int32 `protobuf:"varint,3,opt,name=model_calls,json=modelCalls,proto3" json:"model_calls,omitempty"`
 	// cost_micro_usd is what they cost, in millionths of a US dollar; 0 when it is not known. A
 	// sum counts only those whose cost is known.
-	CostMicroUsd  int64 `protobuf:"varint,4,opt,name=cost_micro_usd,json=costMicroUsd,proto3" json:"cost_micro_usd,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	CostMicroUsd int64 `protobuf:"varint,4,opt,name=cost_micro_usd,json=costMicroUsd,proto3" json:"cost_micro_usd,omitempty"`
+	// cached_tokens are those of input_tokens that the provider had read before.
+	CachedTokens int64 `protobuf:"varint,5,opt,name=cached_tokens,json=cachedTokens,proto3" json:"cached_tokens,omitempty"`
+	// cache_write_tokens are those of input_tokens that it keeps to read again.
+	CacheWriteTokens int64 `protobuf:"varint,6,opt,name=cache_write_tokens,json=cacheWriteTokens,proto3" json:"cache_write_tokens,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Usage) Reset() {
@@ -474,6 +487,20 @@ func (x *Usage) GetModelCalls() int32 {
 func (x *Usage) GetCostMicroUsd() int64 {
 	if x != nil {
 		return x.CostMicroUsd
+	}
+	return 0
+}
+
+func (x *Usage) GetCachedTokens() int64 {
+	if x != nil {
+		return x.CachedTokens
+	}
+	return 0
+}
+
+func (x *Usage) GetCacheWriteTokens() int64 {
+	if x != nil {
+		return x.CacheWriteTokens
 	}
 	return 0
 }
@@ -638,11 +665,12 @@ var File_troupe_v1_types_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_types_proto_rawDesc = "" +
 	"\n" +
-	"\x15troupe/v1/types.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17troupe/v1/failure.proto\"k\n" +
+	"\x15troupe/v1/types.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17troupe/v1/failure.proto\"\x8c\x01\n" +
 	"\bToolCall\x12\x18\n" +
 	"\x02id\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x02id\x12\x1c\n" +
 	"\x04name\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x04name\x12'\n" +
-	"\targuments\x18\x03 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10R\targuments\"9\n" +
+	"\targuments\x18\x03 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10R\targuments\x12\x1f\n" +
+	"\x05extra\x18\x04 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x04R\x05extra\"9\n" +
 	"\x04Part\x12\x1f\n" +
 	"\x04text\x18\x01 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10H\x00R\x04textB\x10\n" +
 	"\acontent\x12\x05\xbaH\x02\b\x01\"\xf4\x03\n" +
@@ -659,13 +687,15 @@ const file_troupe_v1_types_proto_rawDesc = "" +
 	"\ftool_call_id\x18\b \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\n" +
 	"toolCallId\x12\x18\n" +
 	"\apartial\x18\t \x01(\bR\apartial:\x81\x01\xbaH~\x1a|\n" +
-	"\rmessage.empty\x126parts: a message without tool_calls needs at least one\x1a3this.parts.size() > 0 || this.tool_calls.size() > 0\"\x96\x01\n" +
+	"\rmessage.empty\x126parts: a message without tool_calls needs at least one\x1a3this.parts.size() > 0 || this.tool_calls.size() > 0\"\xe9\x01\n" +
 	"\x05Usage\x12!\n" +
 	"\finput_tokens\x18\x01 \x01(\x03R\vinputTokens\x12#\n" +
 	"\routput_tokens\x18\x02 \x01(\x03R\foutputTokens\x12\x1f\n" +
 	"\vmodel_calls\x18\x03 \x01(\x05R\n" +
 	"modelCalls\x12$\n" +
-	"\x0ecost_micro_usd\x18\x04 \x01(\x03R\fcostMicroUsd\"\xb8\x04\n" +
+	"\x0ecost_micro_usd\x18\x04 \x01(\x03R\fcostMicroUsd\x12#\n" +
+	"\rcached_tokens\x18\x05 \x01(\x03R\fcachedTokens\x12,\n" +
+	"\x12cache_write_tokens\x18\x06 \x01(\x03R\x10cacheWriteTokens\"\xb8\x04\n" +
 	"\n" +
 	"StepResult\x12\x1d\n" +
 	"\x04step\x18\x01 \x01(\x05B\t\xbaH\x06\x1a\x04\x182(\x01R\x04step\x12\x1f\n" +
