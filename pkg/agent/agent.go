@@ -70,7 +70,8 @@ type Config struct {
 	Models    *llm.Catalog // finds ModelName, if there is no Model (CO-9)
 	ModelName string
 	// Run is what the agent does instead of asking a model: a flow, a remote agent, code.
-	// The text of the last event.Message or event.Answer is its answer (AD-1).
+	// The text of the last event.Message or event.Answer is its answer (AD-1). What its own
+	// event.Messages change of state is stored with the step (AD-18).
 	Run    func(context.Context, Invocation) iter.Seq2[event.Event, error]
 	Agents []*Agent // that Run runs; started and closed with it
 

@@ -2,9 +2,11 @@ package agent
 
 import (
 	"context"
+	"slices"
 
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/llm"
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
@@ -22,38 +24,74 @@ type Invocation struct {
 
 	numbers *hook.Numbers // of the events; nil: begin
 	memory  *hook.Memory  // that the agents of a flow share; nil: one of its own
+	count   *counter      // of the model calls and tool calls; nil: begin
 	branch  string        // of the agent that runs this one
-	key     func(number int) string
+	call    int           // number of the run of a function
 }
+
+// Branch are the agents above the one that runs, and itself: "team.writer". It is for a Run
+// of an agent's own.
+func (inv Invocation) Branch() string { return inv.branch }
+
+// Key is the identity of this run of an agent's own Run: the same in all attempts of the step,
+// and different for every other run in it. What the function asks others to do under this key
+// is done once.
+func (inv Invocation) Key() string {
+	return execution.CallKey(inv.Step.TurnID, inv.Step.Number, inv.call)
+}
+
+// Prompt is what an agent is asked that does not see the conversation: what the user said
+// last, and behind it what the steps before this one found.
+func (inv Invocation) Prompt() string {
+	text := prompted(inv.Step)
+	if prior := worked(inv.Step); len(prior) > 0 {
+		text += "\n\n" + briefing(prior)
+	}
+	return text
+}
+
+// below is what the function of agent a is given. Agents that it runs with it are its
+// children.
+func (inv Invocation) below(a *Agent) Invocation {
+	inv.branch = inv.path(a)
+	inv.call = inv.count.next()
+	return inv
+}
+
+// path is the branch of an agent.
+func (inv Invocation) path(a *Agent) string {
+	if inv.branch == "" {
+		return a.Name()
+	}
+	return inv.branch + "." + a.Name()
+}
+
+// stopped reports whether somebody asked the agent to stop.
+func (inv Invocation) stopped() bool { return inv.Stop != nil && inv.Stop.Err() != nil }
 
 // info is what handlers and tools are told of the invocation.
 func (a *Agent) info(inv Invocation) hook.Info {
 	s := inv.Step
 	info := hook.Info{
 		Agent: a.Name(), Session: s.SessionID, User: s.User, TurnID: s.TurnID, TraceID: s.TraceID,
-		Turn: s.Turn, Step: s.Number, Attempt: s.Attempt, Branch: inv.branch, Prompt: prompted(s),
+		Turn: s.Turn, Step: s.Number, Attempt: s.Attempt, Prompt: prompted(s), Routes: s.Routes,
 	}
 	if a.config.Model != nil {
 		info.Model = a.config.Model.Name()
+		if m, ok := a.config.Model.(llm.ContextSize); ok {
+			info.Context = m.ContextSize()
+		}
 	}
 	if inv.branch != "" {
-		info.Branch += "." + a.Name()
+		info.Branch = inv.path(a)
 	}
 	return info
 }
 
-// idempotency is the key of the tool call of a number: the same in all attempts.
-func (inv Invocation) idempotency(number int) string {
-	if inv.key != nil {
-		return inv.key(number)
-	}
-	return execution.CallKey(inv.Step.TurnID, inv.Step.Number, number)
-}
-
 // prompted is what the user said last.
 func prompted(s execution.Step) string {
-	for i := len(s.History) - 1; i >= 0; i-- {
-		if m := s.History[i]; m.Role == "user" && m.Author == "" {
+	for _, m := range slices.Backward(s.History) {
+		if m.Role == "user" && m.Author == "" {
 			return m.Text
 		}
 	}

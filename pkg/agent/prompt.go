@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/troupe-dev/troupe/pkg/conversation"
@@ -15,7 +16,7 @@ func history(step execution.Step) []conversation.Message {
 	if len(step.Routes) > 0 || len(prior) == 0 {
 		return step.History
 	}
-	return append(step.History[:len(step.History):len(step.History)], conversation.Message{
+	return append(slices.Clip(step.History), conversation.Message{
 		Role:   conversation.RoleUser,
 		Author: prior[len(prior)-1].Agent,
 		Text:   briefing(prior),

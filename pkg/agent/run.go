@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"strings"
+	"runtime/debug"
 	"time"
 
 	"github.com/troupe-dev/troupe/pkg/conversation"
@@ -38,13 +38,19 @@ func (a *Agent) Run(ctx context.Context, inv Invocation) iter.Seq2[event.Event, 
 		t := &turn{agent: a, inv: inv, started: time.Now()}
 		t.emit = func(e event.Event) error {
 			t.note(e)
-			if !yield(e, nil) {
+			t.away = true
+			goesOn := yield(e, nil)
+			t.away = false
+			if !goesOn {
 				return errDeaf
 			}
 			return nil
 		}
 		if inv.numbers == nil {
 			inv.numbers = &hook.Numbers{}
+		}
+		if inv.count == nil {
+			inv.count = &counter{}
 		}
 		if inv.memory == nil {
 			inv.memory = hook.NewMemory(inv.Store, a.Name())
@@ -57,7 +63,7 @@ func (a *Agent) Run(ctx context.Context, inv Invocation) iter.Seq2[event.Event, 
 		t.inv = inv
 		limited, cancel := context.WithTimeout(ctx, a.config.Timeout)
 		defer cancel()
-		err := t.run(limited, ctx)
+		err := because(limited, t.contained(limited, ctx))
 		if errors.Is(err, errDeaf) {
 			return
 		}
@@ -87,6 +93,9 @@ func (a *Agent) Execute(ctx context.Context, inv Invocation, emit func(event.Eve
 	return done, nil
 }
 
+// user is the author of what the user says.
+const user = "user"
+
 // errDeaf says that nobody reads events any more.
 var errDeaf = errors.New("nobody listens")
 
@@ -97,8 +106,11 @@ type turn struct {
 	control *hook.Control
 	started time.Time
 	emit    func(event.Event) error
+	away    bool // a consumer has an event, whose panics are its own
 
 	tally    tally
+	inner    inner        // agents that are its tools
+	judged   *float64     // confidence of an agent that this one ran
 	written  bool         // to the session log
 	text     string       // the answer
 	reason   event.Reason // how it came about
@@ -106,10 +118,39 @@ type turn struct {
 	result   execution.Result
 }
 
+// contained is run, with a panic of the agent's code as its error: such a turn has a last
+// event too (CO-49).
+func (t *turn) contained(limited, ctx context.Context) (err error) {
+	defer func() {
+		if t.away {
+			return
+		}
+		if p := recover(); p != nil {
+			err = failure.Newf(failure.AgentLogic, "agent.Run", "the code of agent %s failed; the log has the cause", t.agent.Name()).
+				Because(fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
+		}
+	}()
+	return t.run(limited, ctx)
+}
+
+// because gives an error that comes of the end of ctx the mode of that: code of an author
+// may return what its context says.
+func because(ctx context.Context, err error) error {
+	switch ended := ctx.Err(); {
+	case ended == nil || !errors.Is(err, ended) || failure.Is(err, failure.AgentTimeout, failure.UserCancelled):
+		return err
+	case errors.Is(ended, context.DeadlineExceeded):
+		return failure.New(failure.AgentTimeout, "agent.Run", "the agent took longer than it may; raise its limits.timeout, or ask for less").Because(err)
+	default:
+		return failure.New(failure.UserCancelled, "agent.Run", "the step was cancelled").Because(err)
+	}
+}
+
 // run is everything but the last event.
 func (t *turn) run(limited, ctx context.Context) error {
 	if t.inv.branch == "" {
-		if err := t.control.Emit(event.UserInput{Turn: t.inv.Step.Turn, Prompt: prompted(t.inv.Step)}); err != nil {
+		asked := event.UserInput{Turn: t.inv.Step.Turn, Prompt: prompted(t.inv.Step)}
+		if err := t.control.Pass(event.Event{Author: user, Payload: asked}); err != nil {
 			return err
 		}
 	}
@@ -117,12 +158,18 @@ func (t *turn) run(limited, ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := t.control.Changes(said); err != nil {
+	if err := t.says(said); err != nil {
 		return err
 	}
 	if t.control.Ended() {
 		t.text, t.reason = said, event.Natural
-		return t.conclude(nil)
+		if said == "" {
+			t.reason = event.Stopped
+		}
+		if err := t.conclude(nil); err != nil {
+			return err
+		}
+		return t.control.Changes("")
 	}
 	err = t.main(limited)
 	if err != nil && (errors.Is(err, errDeaf) || ctx.Err() != nil || lost(err) || !t.agent.forgives() || len(t.inv.Step.Routes) > 0) {
@@ -137,13 +184,21 @@ func (t *turn) run(limited, ctx context.Context) error {
 	if said, err = t.control.AfterAgent(limited); err != nil {
 		return err
 	}
-	if err := t.control.Changes(said); err != nil {
+	if err := t.says(said); err != nil {
 		return err
 	}
-	if said != "" {
-		t.messages = append(t.messages, conversation.Assistant(t.agent.Name(), said))
+	if said != "" && len(t.inv.Step.Routes) == 0 {
+		if err := t.say(said); err != nil {
+			return err
+		}
 	}
-	return t.control.OnComplete(limited, t.complete())
+	if t.control.Ended() {
+		return nil
+	}
+	if err := t.control.OnComplete(limited, t.complete()); err != nil {
+		return err
+	}
+	return t.control.Changes("")
 }
 
 // completes reports whether the turn has an answer that AfterAgent and OnComplete are for
@@ -154,12 +209,19 @@ func (t *turn) completes() bool {
 
 // main runs what the agent is: its function, or the loop around its model.
 func (t *turn) main(ctx context.Context) error {
+	ctx = context.WithValue(ctx, turnKey{}, t)
+	hand := t.pass
 	var events iter.Seq2[event.Event, error]
 	if t.agent.config.Run != nil {
 		if err := t.control.AfterUserInput(ctx); err != nil {
 			return err
 		}
-		events = t.agent.config.Run(ctx, t.inv)
+		if t.control.Ended() {
+			t.reason = event.Stopped
+			return nil
+		}
+		hand = t.relay
+		events = t.agent.config.Run(ctx, t.inv.below(t.agent))
 	} else {
 		system, err := t.agent.instructions.resolve(ctx, t.control.Turn().Memory())
 		if err != nil {
@@ -171,11 +233,8 @@ func (t *turn) main(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := t.pass(e); err != nil {
+		if err := hand(e); err != nil {
 			return err
-		}
-		if t.control.Ended() && t.agent.config.Run != nil {
-			break
 		}
 	}
 	if t.reason == "" {
@@ -184,7 +243,7 @@ func (t *turn) main(ctx context.Context) error {
 	return nil
 }
 
-// pass hands an event on, and notes what it says of the answer.
+// pass hands on an event of the loop, and notes what it says of the answer.
 func (t *turn) pass(e event.Event) error {
 	t.tally.note(e)
 	switch p := e.Payload.(type) {
@@ -194,83 +253,10 @@ func (t *turn) pass(e event.Event) error {
 		}
 	case event.Answer:
 		t.text, t.reason = p.Text, p.Reason
-	case event.Message:
-		if t.agent.config.Run != nil && p.Text != "" {
-			t.text = p.Text
-		}
+	case event.ToolFinished:
+		t.control.Use(t.inner.take(), true)
 	}
-	if t.agent.config.Run == nil {
-		return t.emit(e) // the loop told the control already
-	}
-	return t.control.Pass(e)
-}
-
-// conclude makes the result of what was said, or of a failure that the agent forgives.
-func (t *turn) conclude(cause error) error {
-	a, step := t.agent, t.inv.Step
-	if len(step.Routes) > 0 {
-		t.result.NextAgent = choose(step.Routes, t.text)
-		t.text = ""
-		return nil
-	}
-	if cause == nil && strings.TrimSpace(t.text) == "" && !t.control.Ended() {
-		cause = failure.Newf(failure.AgentLogic, "agent.Run", "the model of agent %s gave an empty answer", a.Name())
-		if !a.forgives() {
-			return cause
-		}
-	}
-	t.result.InputRequired = a.config.AsksUser || t.reason == event.InputRequired
-	t.result.ToolsCalled = toolsCalled(t.tally.calls)
-	t.result.Observations = observations(t.tally.calls)
-	t.result.MaxIterations = t.reason == event.MaxIterations
-	t.result.Confidence = confidence(step, t.result.Observations)
-	if cause != nil {
-		t.reason = event.Natural
-		if err := t.degrade(cause); err != nil {
-			return err
-		}
-	}
-	if len(t.text) > conversation.MaxMessageBytes {
-		t.text = conversation.Cut(t.text, conversation.MaxMessageBytes)
-		if err := t.control.Emit(event.Warning{Reason: ReasonTextCut, Message: fmt.Sprintf(
-			"agent %s said more than %d bytes; the rest is cut off", a.Name(), conversation.MaxMessageBytes)}); err != nil {
-			return err
-		}
-	}
-	if a.config.OutputKey != "" && t.text != "" {
-		if err := t.control.Turn().Memory().Set(a.config.OutputKey, t.text); err != nil {
-			return err
-		}
-	}
-	if t.text != "" {
-		t.messages = []conversation.Message{conversation.Assistant(a.Name(), t.text)}
-	}
-	t.result.Text = t.text
-	return nil
-}
-
-// outcome is the last event: what the turn led to, or what it failed with.
-func (t *turn) outcome(err error) event.TurnResult {
-	t.result.Step, t.result.Agent = t.inv.Step.Number, t.agent.Name()
-	t.result.Iterations, t.result.Usage = t.tally.iterations, t.tally.usage
-	if t.agent.config.Run == nil { // a call that failed has no event, and consumed all the same
-		t.result.Iterations, t.result.Usage = t.control.Turn().Iteration(), t.control.Turn().Usage()
-	}
-	done := event.TurnResult{Turn: t.inv.Step.Turn, Reason: t.reason, Duration: time.Since(t.started)}
-	if u := t.result.Usage; u.ModelCalls > 0 {
-		done.Usage = &u
-	}
-	if err == nil {
-		done.Result, done.Messages, done.State = t.result, t.messages, t.control.Lasting()
-		return done
-	}
-	done.Result = execution.Result{Step: t.result.Step, Agent: t.result.Agent, Iterations: t.result.Iterations, Usage: t.result.Usage}
-	done.ErrorType = string(failure.ModeOf(err))
-	done.Reason = event.Failed
-	if failure.Is(err, failure.UserCancelled, failure.AgentTimeout) {
-		done.Reason = event.Interrupted
-	}
-	return done
+	return t.emit(e) // the loop told the control already
 }
 
 // loop is the loop of the agent.
@@ -285,8 +271,13 @@ func (t *turn) loop() loop.Loop {
 
 // input is what the loop is given.
 func (t *turn) input(system string) loop.Input {
-	return loop.Input{
+	calls := &calls{Journal: t.inv.Step.Journal, count: t.inv.count, turnID: t.inv.Step.TurnID, step: t.inv.Step.Number}
+	in := loop.Input{
 		System: system, Turn: t.control, Choices: t.inv.Step.Routes,
-		Journal: t.inv.Step.Journal, Key: t.inv.idempotency, Stop: t.inv.Stop,
+		Key: calls.key, Keep: t.inv.branch != "", Stop: t.inv.Stop,
 	}
+	if calls.Journal != nil {
+		in.Journal = calls
+	}
+	return in
 }

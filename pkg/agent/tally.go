@@ -18,15 +18,19 @@ const (
 
 // tally is what the events of a turn add up to.
 type tally struct {
-	calls      []event.ToolFinished
+	tools      []string // that were called, in order
+	found      []string // observations
 	usage      execution.Usage
 	iterations int
+	below      int // iterations of agents that this one ran
 }
 
+// note counts an event of the agent itself.
 func (t *tally) note(e event.Event) {
 	switch p := e.Payload.(type) {
 	case event.ToolFinished:
-		t.calls = append(t.calls, p)
+		t.called(p.Tool)
+		t.observed(p)
 	case event.ModelCall:
 		t.usage = t.usage.Add(p.Usage)
 		t.iterations = max(t.iterations, p.Iteration)
@@ -35,28 +39,27 @@ func (t *tally) note(e event.Event) {
 	}
 }
 
-// observations are what the steps after this one get to know of its tool calls: the tool,
-// and the beginning of what it found (RA-15). Calls that failed or had nothing to tell
-// leave none: confidence counts observations.
-func observations(calls []event.ToolFinished) []string {
-	var all []string
-	for _, c := range calls {
-		if c.Status != event.ToolSuccess || c.Result == "" {
-			continue
-		}
-		if len(all) == execution.MaxObservations {
-			break
-		}
-		all = append(all, conversation.Cut("Used tool: "+c.Tool+"\n"+c.Result, MaxObservationBytes))
-	}
-	return all
+// add counts what an agent led to that this one ran.
+func (t *tally) add(r execution.Result) {
+	t.usage = t.usage.Add(r.Usage)
+	t.below += r.Iterations
+	t.called(r.ToolsCalled...)
+	t.found = append(t.found, r.Observations...)
+	t.found = t.found[:min(len(t.found), execution.MaxObservations)]
 }
 
-// toolsCalled are the tools in the order of the calls.
-func toolsCalled(calls []event.ToolFinished) []string {
-	var names []string
-	for _, c := range calls[:min(len(calls), maxToolsCalled)] {
-		names = append(names, conversation.Brief(c.Tool, maxToolName))
+// observed notes what the steps after this one get to know of a tool call: the tool, and the
+// beginning of what it found (RA-15). Calls that failed or had nothing to tell leave nothing:
+// confidence counts observations.
+func (t *tally) observed(c event.ToolFinished) {
+	if c.Status != event.ToolSuccess || c.Result == "" || len(t.found) == execution.MaxObservations {
+		return
 	}
-	return names
+	t.found = append(t.found, conversation.Cut("Used tool: "+c.Tool+"\n"+c.Result, MaxObservationBytes))
+}
+
+func (t *tally) called(tools ...string) {
+	for _, name := range tools[:min(len(tools), maxToolsCalled-len(t.tools))] {
+		t.tools = append(t.tools, conversation.Brief(name, maxToolName))
+	}
 }

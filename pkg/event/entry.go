@@ -2,6 +2,7 @@ package event
 
 import (
 	"encoding/json"
+	"maps"
 	"time"
 
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -29,7 +30,7 @@ type entry struct {
 	CallID    string          `json:"call_id,omitempty"`
 	Arguments json.RawMessage `json:"arguments,omitempty"`
 	Status    ToolStatus      `json:"status,omitempty"`
-	Result    string          `json:"result,omitempty"`
+	Result    *string         `json:"result,omitempty"`
 	Timing    *int64          `json:"timing,omitempty"`
 	Error     string          `json:"error,omitempty"`
 	ErrorType string          `json:"error_type,omitempty"`
@@ -63,14 +64,14 @@ func (e Event) MarshalJSON() ([]byte, error) {
 		out.Tool, out.CallID, out.Arguments = p.Tool, p.CallID, object(p.Arguments)
 	case ToolFinished:
 		out.Tool, out.CallID, out.Arguments, out.Iteration = p.Tool, p.CallID, object(p.Arguments), p.Iteration
-		out.Status, out.Result, out.Timing = p.Status, p.Result, milliseconds(p.Duration)
+		out.Status, out.Result, out.Timing = p.Status, &p.Result, milliseconds(p.Duration)
 		if p.Status != ToolSuccess {
 			out.Error, out.ErrorType = p.Result, p.ErrorType
 		}
 	case Appended:
 		out.Text, out.Reason = p.Message.Text, string(p.Message.Role)
 	case Message:
-		out.Text, out.State, out.Files = p.Text, p.State, p.Artifacts
+		out.Text, out.State, out.Files = p.Text, delta(p.State), p.Artifacts
 	case Thinking:
 		out.Text, out.Topic = p.Text, p.Topic
 	case Warning:
@@ -98,6 +99,17 @@ func used(u execution.Usage) *usage {
 func milliseconds(d time.Duration) *int64 {
 	ms := d.Milliseconds()
 	return &ms
+}
+
+// delta has a removed key as null.
+func delta(state map[string]json.RawMessage) map[string]json.RawMessage {
+	out := maps.Clone(state)
+	for key, value := range out {
+		if len(value) == 0 {
+			out[key] = nil
+		}
+	}
+	return out
 }
 
 // object is JSON as it is, and anything else as a JSON text.

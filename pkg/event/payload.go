@@ -74,6 +74,7 @@ type Message struct {
 	Text      string
 	State     map[string]json.RawMessage // an empty value removes the key
 	Artifacts map[string]int             // versions by name
+	Escalate  bool                       // the rounds that the agent runs in are to end (AD-22); for who yields events itself
 }
 
 // Thinking is what an agent thinks aloud (CO-48).
@@ -128,6 +129,8 @@ type TurnResult struct {
 	Result    execution.Result
 	Messages  []conversation.Message     // that are to be stored with the result
 	State     map[string]json.RawMessage // all changes that are to be stored with the result
+	Ended     bool                       // a handler ended this agent alone; those beside it in a flow go on (AD-8)
+	Escalate  bool                       // the rounds of a flow that the agent ran in are to end (AD-22, AD-28)
 }
 
 // Kind implements Payload.

@@ -40,16 +40,16 @@ type Entry struct {
 	Tool   string // empty for a model
 	Effect Effect // of the tool
 
-	Reply conversation.Message // what the model said
-	Usage Usage                // of the model call
-	Aside bool                 // the model was asked beside the conversation; that is no part of what the step says
+	Reply conversation.Message // what the model said; of a tool what it did beside giving a result, as package loop writes it
+	Usage Usage                // of the model call, or of an agent that is a tool
+	Aside bool                 // the reply is no part of what the step says: the model was asked beside the conversation
 
 	Status string // how the tool ended, as event.ToolStatus has it
 	Text   string // what it gave back
 }
 
 // Journal is what a step may know of the attempts before it, and leaves for those after it.
-// It is used by one goroutine at a time.
+// It is safe for concurrent use: agents of a parallel flow share one.
 type Journal interface {
 	// Replay finds an entry that an attempt before this one left.
 	Replay(number int, phase Phase) (Entry, bool)

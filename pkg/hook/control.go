@@ -3,6 +3,8 @@ package hook
 import (
 	"context"
 	"encoding/json"
+	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -73,25 +75,21 @@ func (c *Control) Turn() *Turn { return c.t }
 
 // Emit tells an event. All but text deltas become entries of the trace.
 func (c *Control) Emit(p event.Payload) error {
-	if c.t.deaf != nil {
-		return c.t.deaf
-	}
-	return c.t.send(p)
+	c.t.tell(p)
+	return c.t.deaf
 }
 
-// Heard is the error of an event that a handler told, nil when there was none.
+// Heard is why nobody hears events any more; nil while somebody does.
 func (c *Control) Heard() error { return c.t.deaf }
 
 // Pass tells an event that somebody else made, and fills in what is missing: its place, its
 // time and its author (AD-9).
 func (c *Control) Pass(e event.Event) error {
-	if c.t.deaf != nil {
-		return c.t.deaf
+	if c.t.deaf == nil {
+		c.t.deaf = c.t.pass(e)
 	}
-	return c.t.pass(e)
+	return c.t.deaf
 }
-
-func (t *Turn) send(p event.Payload) error { return t.pass(event.Event{Payload: p}) }
 
 func (t *Turn) pass(e event.Event) error {
 	if e.Sequence == 0 {
@@ -176,6 +174,35 @@ func (c *Control) Changes(text string) error {
 		return nil
 	}
 	return c.Emit(event.Message{Text: text, State: state, Artifacts: artifacts})
+}
+
+// Unkept are the changes of state that no journal has yet: what was set, and what was removed.
+// They are returned once.
+func (c *Control) Unkept() (set map[string]json.RawMessage, removed []string) {
+	changes := c.t.memory.keep()
+	for _, key := range slices.Sorted(maps.Keys(changes)) {
+		if len(changes[key]) > 0 {
+			continue
+		}
+		removed = append(removed, key)
+		delete(changes, key)
+	}
+	return changes, removed
+}
+
+// Redo makes changes of state again that a journal has.
+func (c *Control) Redo(set map[string]json.RawMessage, removed []string) {
+	changes := maps.Clone(set)
+	if len(removed) > 0 && changes == nil {
+		changes = map[string]json.RawMessage{}
+	}
+	for _, key := range removed {
+		changes[key] = nil
+	}
+	if len(changes) > 0 {
+		c.t.memory.redo(changes)
+		c.t.memory.keep()
+	}
 }
 
 // Lasting are all changes of state that are to be stored.

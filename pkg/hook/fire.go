@@ -6,7 +6,7 @@ import "context"
 // of the first that fails, or that of an event that a handler told.
 
 func (c *Control) turn(ctx context.Context, all []bound[turnFunc]) error {
-	return c.heard(run(all, func(fn turnFunc) error { return fn(ctx, c.t) }))
+	return c.heard(run(c.t, all, func(fn turnFunc) error { return fn(ctx, c.t) }))
 }
 
 // reply runs handlers that may answer: the first text, the first error and an end stop the
@@ -63,7 +63,7 @@ func (c *Control) OnStopSignal(ctx context.Context) error {
 
 // BeforeLLM runs its handlers; the first that responds stops the rest.
 func (c *Control) BeforeLLM(ctx context.Context, req *LLMRequest) error {
-	err := run(c.set.beforeLLM, func(fn requestFunc) error {
+	err := run(c.t, c.set.beforeLLM, func(fn requestFunc) error {
 		if req.Reply != nil {
 			return nil
 		}
@@ -74,12 +74,12 @@ func (c *Control) BeforeLLM(ctx context.Context, req *LLMRequest) error {
 
 // AfterLLM runs its handlers. What they add waits, if the model asked for tools (C-11).
 func (c *Control) AfterLLM(ctx context.Context, reply *LLMReply) error {
-	return c.heard(run(c.set.afterLLM, func(fn answerFunc) error { return fn(ctx, reply) }))
+	return c.heard(run(c.t, c.set.afterLLM, func(fn answerFunc) error { return fn(ctx, reply) }))
 }
 
 // OnLLMError runs its handlers until one responds.
 func (c *Control) OnLLMError(ctx context.Context, failed *LLMFailure) error {
-	err := run(c.set.onLLMError, func(fn errorFunc) error {
+	err := run(c.t, c.set.onLLMError, func(fn errorFunc) error {
 		if failed.Reply != nil {
 			return nil
 		}
@@ -90,18 +90,18 @@ func (c *Control) OnLLMError(ctx context.Context, failed *LLMFailure) error {
 
 // BeforeTools runs its handlers.
 func (c *Control) BeforeTools(ctx context.Context, r *Round) error {
-	return c.heard(run(c.set.beforeTools, func(fn roundFunc) error { return fn(ctx, r) }))
+	return c.heard(run(c.t, c.set.beforeTools, func(fn roundFunc) error { return fn(ctx, r) }))
 }
 
 // AfterTools runs its handlers.
 func (c *Control) AfterTools(ctx context.Context, r *Round) error {
-	return c.heard(run(c.set.afterTools, func(fn roundFunc) error { return fn(ctx, r) }))
+	return c.heard(run(c.t, c.set.afterTools, func(fn roundFunc) error { return fn(ctx, r) }))
 }
 
 // BeforeEachTool runs its handlers until one answers for the tool. Their error is the tool's;
 // only that nobody hears events is the turn's, which Heard tells.
 func (c *Control) BeforeEachTool(ctx context.Context, call *Call) error {
-	return run(c.set.beforeEachTool, func(fn callFunc) error {
+	return run(c.t, c.set.beforeEachTool, func(fn callFunc) error {
 		if call.Status != "" {
 			return nil
 		}
@@ -111,22 +111,22 @@ func (c *Control) BeforeEachTool(ctx context.Context, call *Call) error {
 
 // AfterEachTool runs its handlers, behind those of OnError when the tool failed.
 func (c *Control) AfterEachTool(ctx context.Context, call *Call) error {
-	return c.heard(run(c.set.afterEachTool, func(fn callFunc) error { return fn(ctx, call) }))
+	return c.heard(run(c.t, c.set.afterEachTool, func(fn callFunc) error { return fn(ctx, call) }))
 }
 
 // OnError runs its handlers.
 func (c *Control) OnError(ctx context.Context, call *Call) error {
-	return c.heard(run(c.set.onError, func(fn callFunc) error { return fn(ctx, call) }))
+	return c.heard(run(c.t, c.set.onError, func(fn callFunc) error { return fn(ctx, call) }))
 }
 
 // OnComplete runs its handlers.
 func (c *Control) OnComplete(ctx context.Context, done *Completion) error {
-	return c.heard(run(c.set.onComplete, func(fn completeFunc) error { return fn(ctx, done) }))
+	return c.heard(run(c.t, c.set.onComplete, func(fn completeFunc) error { return fn(ctx, done) }))
 }
 
 // Ready runs the handlers of OnAgentReady.
 func (s *Set) Ready(a Agent) error {
-	return run(s.onAgentReady, func(fn readyFunc) error { return fn(a) })
+	return run(&Turn{}, s.onAgentReady, func(fn readyFunc) error { return fn(a) })
 }
 
 // heard is err, or else that of an event that a handler told.

@@ -128,9 +128,12 @@ func NewSet(plugins []Plugin, own []Handler) (*Set, error) {
 // Plugins are those of the set, in order.
 func (s *Set) Plugins() []Plugin { return s.plugins }
 
-// run calls the handlers one after the other and stops at the first error.
-func run[F any](all []bound[F], call func(F) error) error {
+// run calls the handlers of a turn one after the other, until one fails or ends the turn.
+func run[F any](t *Turn, all []bound[F], call func(F) error) error {
 	for _, h := range all {
+		if t.ended {
+			return nil
+		}
 		if err := contained(func() error { return call(h.fn) }); err != nil {
 			return h.failed(err)
 		}
@@ -138,7 +141,8 @@ func run[F any](all []bound[F], call func(F) error) error {
 	return nil
 }
 
-// failed is the error of a handler: of the same mode, and it says whose it is.
+// failed is the error of a handler: of the same mode and with the same facts, and it says
+// whose it is.
 func (n named) failed(err error) error {
 	of := n.event
 	if n.plugin != "" {
@@ -148,7 +152,11 @@ func (n named) failed(err error) error {
 	if mode == failure.Unknown {
 		return failure.Newf(failure.AgentLogic, "hook."+n.event, "the handler %s failed; the log of the agent has the cause", of).Because(ofHandler{err})
 	}
-	return failure.Newf(mode, "hook."+n.event, "the handler %s failed: %s", of, failure.Plain(err)).Because(ofHandler{err})
+	told := failure.Newf(mode, "hook."+n.event, "the handler %s failed: %s", of, failure.Plain(err)).Because(ofHandler{err})
+	if e, ok := errors.AsType[*failure.Error](err); ok {
+		told.Facts = e.Facts
+	}
+	return told
 }
 
 // ofHandler marks the error of a handler.

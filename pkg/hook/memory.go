@@ -45,37 +45,57 @@ type Found struct {
 // the turn sees them (AD-18). Safe for concurrent use, because tools may run beside each
 // other.
 type Memory struct {
-	store Store // nil: there is none
-	actor string
+	store  Store // nil: there is none
+	actor  string
+	stored *stored
 
-	mu     sync.Mutex
-	loaded map[string]json.RawMessage
-
+	mu        sync.Mutex
+	below     map[string]json.RawMessage // of a fork: what had been changed when it began
 	made      map[string]json.RawMessage // by the turn so far; an empty value removes
 	delta     map[string]json.RawMessage // of them, those that no event has told yet
+	unkept    map[string]json.RawMessage // of them, those that no journal has yet
 	artifacts map[string]int             // saved, and not told yet
 }
 
+// stored is the state as the store has it. A turn reads it once, for all of its memories.
+type stored struct {
+	mu     sync.Mutex
+	values map[string]json.RawMessage // nil: not read yet
+}
+
 // NewMemory returns what a turn of the agent actor sees of a store; nil: of nothing.
-func NewMemory(store Store, actor string) *Memory { return &Memory{store: store, actor: actor} }
+func NewMemory(store Store, actor string) *Memory {
+	return &Memory{store: store, actor: actor, stored: &stored{}}
+}
 
 // Fork returns a memory that begins as this one is, and changes for itself: for an agent that
 // works beside others.
 func (m *Memory) Fork(actor string) *Memory {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return &Memory{store: m.store, actor: actor, loaded: m.loaded, made: maps.Clone(m.made)}
+	below := map[string]json.RawMessage{}
+	maps.Copy(below, m.below)
+	maps.Copy(below, m.made)
+	return &Memory{store: m.store, actor: actor, stored: m.stored, below: below}
 }
 
-// Join takes over what a fork has changed. Of two forks that changed a key the later one
-// that joins decides.
-func (m *Memory) Join(changes map[string]json.RawMessage) {
+// Join takes over what a fork has changed itself. Of two forks that changed a key the later
+// one that joins decides. Who forked has told the changes already.
+func (m *Memory) Join(fork *Memory) {
+	fork.mu.Lock()
+	changes := maps.Clone(fork.made)
+	fork.mu.Unlock()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.made == nil {
-		m.made = map[string]json.RawMessage{}
+	note(&m.made, changes)
+}
+
+// note adds changes to others.
+func note(into *map[string]json.RawMessage, changes map[string]json.RawMessage) {
+	if *into == nil {
+		*into = map[string]json.RawMessage{}
 	}
-	maps.Copy(m.made, changes)
+	maps.Copy(*into, changes)
 }
 
 // Get returns the JSON of a key. Keys under app: are shared by all sessions, under user: by
@@ -85,16 +105,20 @@ func (m *Memory) Get(ctx context.Context, key string) (json.RawMessage, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	value, ok := m.made[key]
+	if !ok {
+		value, ok = m.below[key]
+	}
 	if !ok && !strings.HasPrefix(key, temp) {
-		if err := m.load(ctx); err != nil {
+		stored, err := m.load(ctx)
+		if err != nil {
 			return nil, err
 		}
-		value = m.loaded[key]
+		value = stored[key]
 	}
 	if len(value) == 0 {
 		return nil, failure.Newf(failure.NotFound, "hook.Memory", "state %q: there is no such key; set it first", key).Because(ErrNoKey)
 	}
-	return value, nil
+	return bytes.Clone(value), nil
 }
 
 // Read is Get that decodes the value.
@@ -128,16 +152,17 @@ func (m *Memory) change(key string, value json.RawMessage) error {
 	if owner, declared := ownership.Of(key); declared && owner != ownership.Memory && !strings.HasPrefix(key, temp) {
 		return ownership.Violation("hook.Memory", key, owner, m.actor)
 	}
+	m.redo(map[string]json.RawMessage{key: value})
+	return nil
+}
+
+// redo makes changes that are allowed.
+func (m *Memory) redo(changes map[string]json.RawMessage) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.made == nil {
-		m.made = map[string]json.RawMessage{}
-	}
-	if m.delta == nil {
-		m.delta = map[string]json.RawMessage{}
-	}
-	m.made[key], m.delta[key] = value, value
-	return nil
+	note(&m.made, changes)
+	note(&m.delta, changes)
+	note(&m.unkept, changes)
 }
 
 // SaveArtifact stores content as the next version of an artifact at once.
@@ -176,19 +201,21 @@ func (m *Memory) Search(ctx context.Context, query string, limit int) ([]Found, 
 
 // load reads the state once a turn. The turn holds its session, so nobody changes what is
 // the session's own meanwhile.
-func (m *Memory) load(ctx context.Context) error {
-	if m.loaded != nil || m.store == nil {
-		return nil
+func (m *Memory) load(ctx context.Context) (map[string]json.RawMessage, error) {
+	m.stored.mu.Lock()
+	defer m.stored.mu.Unlock()
+	if m.stored.values != nil || m.store == nil {
+		return m.stored.values, nil
 	}
 	state, err := m.store.State(ctx)
 	if err != nil {
-		return fmt.Errorf("load state: %w", err)
+		return nil, fmt.Errorf("load state: %w", err)
 	}
-	m.loaded = state
-	if m.loaded == nil {
-		m.loaded = map[string]json.RawMessage{}
+	if state == nil {
+		state = map[string]json.RawMessage{}
 	}
-	return nil
+	m.stored.values = state
+	return state, nil
 }
 
 func (m *Memory) none(what string) error {
@@ -215,7 +242,16 @@ func (m *Memory) mark() map[string]json.RawMessage {
 func (m *Memory) revert(to map[string]json.RawMessage) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.made, m.delta, m.artifacts = to, nil, nil
+	m.made, m.delta, m.unkept, m.artifacts = to, nil, nil, nil
+}
+
+// keep returns the changes that no journal has yet, and forgets that.
+func (m *Memory) keep() map[string]json.RawMessage {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	changes := m.unkept
+	m.unkept = nil
+	return changes
 }
 
 // lasting are the changes that are to be stored.

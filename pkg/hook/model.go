@@ -12,7 +12,10 @@ type LLMRequest struct {
 	*Turn
 	System string
 	Tools  []llm.ToolSpec // that the model may ask for; set another slice, do not change this one
-	Reply  *LLMReply      // set by Respond
+	// Quiet holds back what the model says until the handlers of AfterLLM have seen it: it is
+	// told in one piece then, as they leave it.
+	Quiet bool
+	Reply *LLMReply // set by Respond
 }
 
 // Respond answers in place of the model, which is not asked then (AD-31).

@@ -43,6 +43,10 @@ func (c *Call) Answer(text string) { c.Status, c.Text = event.ToolSuccess, text 
 // Refuse tells the model why the tool does not run; it counts as a failure of the tool.
 func (c *Call) Refuse(reason string) { c.Status, c.Text = event.ToolError, reason }
 
+// Skip tells the model why the tool does not run, where that is no failure of the tool: a
+// person does not want it.
+func (c *Call) Skip(reason string) { c.Status, c.Text = event.ToolInterrupted, reason }
+
 // Completion is a turn that has an answer.
 type Completion struct {
 	*Turn
@@ -66,8 +70,9 @@ type Running struct {
 	Messages  []conversation.Message // oldest first; do not change them
 	Previous  []string               // tools that ran before in the turn, in order
 
-	state  *ownership.AgentState
-	memory *Memory
+	state     *ownership.AgentState
+	memory    *Memory
+	escalated *atomic.Bool
 }
 
 // State is the agent's own; nil outside of tools.
@@ -107,7 +112,7 @@ func (c *Control) Enter(ctx context.Context, callID string) (context.Context, fu
 	cell := &atomic.Pointer[Running]{}
 	cell.Store(&Running{
 		Info: t.info, CallID: callID, Iteration: t.iteration, Messages: t.messages[:len(t.messages):len(t.messages)],
-		Previous: t.ToolsCalled(), state: t.state, memory: t.memory,
+		Previous: t.ToolsCalled(), state: t.state, memory: t.memory, escalated: &t.escalated,
 	})
 	return context.WithValue(ctx, runningKey{}, cell), func() { cell.Store(nil) }
 }

@@ -3,6 +3,7 @@ package hook
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
@@ -24,11 +25,12 @@ type Info struct {
 	User    string // whose session it is; empty: nobody's
 	TurnID  string // the same in all attempts
 	TraceID string
-	Turn    int    // in the session, from 1
-	Step    int    // in the turn, from 1
-	Attempt int    // from 1
-	Branch  string // the agents above this one in a flow, and itself
-	Prompt  string // what the user said
+	Turn    int      // in the session, from 1
+	Step    int      // in the turn, from 1
+	Attempt int      // from 1
+	Branch  string   // the agents above this one in a flow, and itself
+	Prompt  string   // what the user said
+	Routes  []string // agents that the step decides between; what it says is no answer then
 }
 
 // Turn is what a handler sees of the turn under way, and what it may do to it. Handlers use
@@ -56,6 +58,8 @@ type Turn struct {
 	ask     func(context.Context, llm.Request) (conversation.Message, error)
 	stop    string // why the turn is to stop; empty: it goes on
 	ended   bool
+
+	escalated atomic.Bool // tools may do so beside each other
 }
 
 // Info says which turn it is.
@@ -66,7 +70,7 @@ func (t *Turn) Iteration() int { return t.iteration }
 
 // Messages are those that the model sees next, oldest first, without the system prompt. Do
 // not change them: Add and Replace do.
-func (t *Turn) Messages() []conversation.Message { return t.messages }
+func (t *Turn) Messages() []conversation.Message { return slices.Clip(t.messages) }
 
 // Add says something in the conversation as the model sees it. In a tool round, and where the
 // model has asked for one, the message waits until the last tool has answered, and comes
@@ -146,10 +150,10 @@ func (t *Turn) Think(topic event.Topic, text string) {
 	t.tell(event.Thinking{Topic: topic, Text: text})
 }
 
-// tell emits an event of a handler; that nobody hears it is found by who called the handler.
+// tell emits an event, unless nobody heard the one before; who called a handler finds that out.
 func (t *Turn) tell(p event.Payload) {
 	if t.deaf == nil {
-		t.deaf = t.send(p)
+		t.deaf = t.pass(event.Event{Payload: p})
 	}
 }
 

@@ -11,6 +11,9 @@ import (
 // Provider opens the models of one prefix.
 type Provider struct {
 	Prefix string // what comes before the slash in a model's name
+	// Bare are the beginnings of names that are this provider's even without the prefix, such
+	// as "gpt" (CO-10).
+	Bare []string
 	// Open returns the model of the given full name, or an error that says what is
 	// missing, such as a key.
 	Open func(name string) (Model, error)
@@ -19,28 +22,60 @@ type Provider struct {
 // Catalog finds a model by its name. It does not depend on the order of its providers.
 type Catalog struct{ providers map[string]Provider }
 
-// NewCatalog returns a catalog of the given providers. Two with one prefix are an error.
+// NewCatalog returns a catalog of the given providers. Two that one name could mean are an
+// error: with one prefix, or with bare names of which one begins with the other.
 func NewCatalog(providers ...Provider) (*Catalog, error) {
 	c := &Catalog{providers: map[string]Provider{}}
 	for _, p := range providers {
 		if _, ok := c.providers[p.Prefix]; ok {
 			return nil, fmt.Errorf("llm: two providers have the prefix %q", p.Prefix)
 		}
+		for _, other := range c.providers {
+			if a, b, both := overlap(p, other); both {
+				return nil, fmt.Errorf("llm: a name may begin with %q of %s and with %q of %s", a, p.Prefix, b, other.Prefix)
+			}
+		}
 		c.providers[p.Prefix] = p
 	}
 	return c, nil
 }
 
-// Model opens the model of the given name. A prefix that is not known gives
-// user_invalid_input naming the providers there are (CO-9, CO-10).
-func (c *Catalog) Model(name string) (Model, error) {
-	prefix, _, _ := strings.Cut(name, "/")
-	p, ok := c.providers[prefix]
-	if !ok {
-		return nil, failure.Newf(failure.UserInvalidInput, "llm.Model",
-			"model %q: no provider has the prefix %q; there are %s", name, prefix, strings.Join(c.Prefixes(), ", "))
+// overlap finds two beginnings that one bare name may have.
+func overlap(p, other Provider) (a, b string, both bool) {
+	for _, a := range p.Bare {
+		for _, b := range other.Bare {
+			if strings.HasPrefix(a, b) || strings.HasPrefix(b, a) {
+				return a, b, true
+			}
+		}
 	}
-	return p.Open(name)
+	return "", "", false
+}
+
+// Model opens the model of the given name: with a prefix, or bare, when a provider is known
+// for its beginning. A name that is neither gives user_invalid_input naming the providers
+// there are (CO-9, CO-10).
+func (c *Catalog) Model(name string) (Model, error) {
+	if prefix, rest, slash := strings.Cut(name, "/"); slash {
+		p, ok := c.providers[prefix]
+		switch {
+		case !ok:
+			return nil, c.unknown("model %q: no provider has the prefix %q", name, prefix)
+		case rest == "":
+			return nil, c.unknown("model %q: put the name of a model after the slash", name)
+		}
+		return p.Open(name)
+	}
+	for _, p := range c.providers {
+		if slices.ContainsFunc(p.Bare, func(start string) bool { return strings.HasPrefix(name, start) }) {
+			return p.Open(p.Prefix + "/" + name)
+		}
+	}
+	return nil, c.unknown("model %q: no provider is known for it; put the prefix of one before it", name)
+}
+
+func (c *Catalog) unknown(format string, args ...any) error {
+	return failure.Newf(failure.UserInvalidInput, "llm.Model", format+"; there are %s", append(args, strings.Join(c.Prefixes(), ", "))...)
 }
 
 // Prefixes are those of the providers, sorted, each with its slash.

@@ -15,9 +15,10 @@ import (
 type Model interface {
 	// Name is the full name, with its prefix, such as "builtin/extractive".
 	Name() string
-	// Generate streams the next message. It yields any number of deltas, or one error as
-	// the last item: a failure.Error of mode resource_api or user_invalid_input. When the
-	// consumer stops or ctx ends, the request to the provider is given up.
+	// Generate streams the next message. It yields any number of deltas, and one error as
+	// the last item if it fails: that of ctx when it ended, else a failure.Error, whose
+	// cause is an Error if a provider failed. When the consumer stops or ctx ends, the
+	// request to the provider is given up.
 	Generate(ctx context.Context, req Request) iter.Seq2[Delta, error]
 }
 
@@ -43,4 +44,21 @@ type Delta struct {
 	Text      string                  // to be appended
 	ToolCalls []conversation.ToolCall // complete calls; a model sends each once
 	Usage     execution.Usage         // to be added up; ModelCalls stays 0
+	Finish    Finish                  // why the answer ended; empty before, or when it is not known
+	Model     string                  // full name of the model that answers, when that is not the one that was asked; told once
 }
+
+// Finish says why an answer ended.
+type Finish string
+
+// The reasons. An answer that a content filter of the provider stopped does not end in
+// one, but in an error of kind Refused.
+const (
+	FinishStop    Finish = "stop"       // the model said all
+	FinishLength  Finish = "length"     // it reached the limit of what it may say; text or arguments may be cut
+	FinishCalls   Finish = "tool_calls" // it waits for the results of its calls
+	FinishRefusal Finish = "refusal"    // it declined, in its own words: the text
+)
+
+// says reports whether the delta is part of what the model says, and not only about it.
+func (d Delta) says() bool { return d.Text != "" || len(d.ToolCalls) > 0 || d.Finish != "" }

@@ -21,24 +21,34 @@ func (r *run) ask(ctx context.Context) (*hook.LLMReply, error) {
 	if len(r.in.Choices) == 0 {
 		req.Tools = r.loop.Tools.Specs()
 	}
-	if err := r.BeforeLLM(ctx, req); err != nil || r.Ended() {
+	err := r.patiently(ctx, func(ctx context.Context) error { return r.BeforeLLM(ctx, req) })
+	if err != nil || r.Ended() {
 		return nil, err
+	}
+	if r.stopping() {
+		return nil, errStop
 	}
 	if err := conversation.CheckRounds(r.turn.Messages()); err != nil {
 		return nil, failure.Newf(failure.AgentLogic, "loop.Run", "the messages are out of order: %s; change them with Add and Replace", err)
 	}
 	reply := req.Reply
-	if reply == nil {
-		var err error
+	if r.quiet = req.Quiet; reply == nil {
 		if reply, err = r.model(ctx, req); err != nil {
 			return nil, err
 		}
 	}
+	reply.Turn = r.turn
 	r.Hold()
 	if err := r.AfterLLM(ctx, reply); err != nil {
 		return nil, err
 	}
 	reply.ToolCalls = r.named(reply.ToolCalls)
+	for _, c := range reply.ToolCalls {
+		r.ids[c.ID] = true
+	}
+	if r.quiet && reply.Text != "" && !r.Ended() {
+		return reply, r.Emit(event.TextDelta{Text: reply.Text})
+	}
 	return reply, nil
 }
 
@@ -88,9 +98,11 @@ func (r *run) generate(ctx context.Context, req llm.Request, aside bool) (said c
 		return said, usage, false, err
 	}
 	said.ToolCalls = r.named(said.ToolCalls)
-	// What the model says without asking for a tool ends the step, whose commit keeps it.
-	if aside || len(said.ToolCalls) > 0 {
-		r.record(execution.Entry{Number: number, Phase: execution.Done, Reply: said, Usage: usage, Aside: aside})
+	entry := execution.Entry{Number: number, Phase: execution.Done, Reply: said, Usage: usage, Aside: aside}
+	if aside || len(said.ToolCalls) > 0 || r.in.Keep {
+		r.record(entry)
+	} else { // it ends the step, whose commit keeps it, unless a handler makes more of it
+		r.owed = &entry
 	}
 	return said, usage, false, r.Emit(r.called(said, usage, aside, time.Since(started), false))
 }
@@ -109,8 +121,8 @@ func (r *run) stream(ctx context.Context, req llm.Request, aside bool) (conversa
 	said := conversation.Message{Role: conversation.RoleAssistant, Author: r.turn.Info().Agent}
 	usage := execution.Usage{ModelCalls: 1}
 	for delta, err := range r.loop.Model.Generate(ctx, req) {
-		if ctx.Err() != nil {
-			break
+		if r.signalled() || ctx.Err() != nil {
+			return said, usage, r.halted(ctx)
 		}
 		if err != nil {
 			return said, usage, err
@@ -118,37 +130,37 @@ func (r *run) stream(ctx context.Context, req llm.Request, aside bool) (conversa
 		said.Text += delta.Text
 		said.ToolCalls = append(said.ToolCalls, delta.ToolCalls...)
 		usage = usage.Add(delta.Usage)
-		if delta.Text == "" || aside {
+		if delta.Text == "" || aside || r.quiet {
 			continue
 		}
 		if err := r.Emit(event.TextDelta{Text: delta.Text}); err != nil {
 			return said, usage, err
 		}
 	}
-	if ctx.Err() != nil {
-		return said, usage, ended(ctx)
+	if ctx.Err() != nil { // a model that just falls silent
+		return said, usage, r.halted(ctx)
 	}
 	return said, usage, nil
 }
 
 // named gives calls whose id is missing, or was used before in this step, one of their
-// own: each tool message must find its call (CO-33).
+// own: each tool message must find its call (CO-33), also when messages were replaced.
 func (r *run) named(calls []conversation.ToolCall) []conversation.ToolCall {
 	if len(calls) == 0 {
 		return nil
 	}
-	used := map[string]bool{"": true}
-	for _, m := range r.turn.Messages() {
-		for _, c := range m.ToolCalls {
-			used[c.ID] = true
-		}
-	}
 	calls = slices.Clone(calls)
 	for i := range calls {
-		for n := 1; used[calls[i].ID]; n++ {
+		for n := 1; r.used(calls[i].ID, calls[:i]); n++ {
 			calls[i].ID = fmt.Sprintf("call_%d", n)
 		}
-		used[calls[i].ID] = true
 	}
 	return calls
+}
+
+// used reports whether a call cannot have this id.
+func (r *run) used(id string, before []conversation.ToolCall) bool {
+	same := func(c conversation.ToolCall) bool { return c.ID == id }
+	return id == "" || r.ids[id] || slices.ContainsFunc(before, same) ||
+		slices.ContainsFunc(r.turn.Messages(), func(m conversation.Message) bool { return slices.ContainsFunc(m.ToolCalls, same) })
 }

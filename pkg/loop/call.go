@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,24 +21,32 @@ import (
 // messages.
 const noOutput = "(no output)"
 
+// failedText begins what a model reads of a tool that failed.
+const failedText = "Error: "
+
 // work is one tool call on its way.
 type work struct {
 	r     *run
+	asked conversation.ToolCall // by the model; what the call is known by
 	call  *hook.Call
 	tool  tool.Tool // nil: there is none
 	entry execution.Entry
 	key   string // idempotency key
 	quiet bool   // it was told in an attempt before this one
 	done  bool   // it does not run: a handler or the journal has its result
+	nest  *Nest  // of a Nested; nil: it is none
+	lost  error  // of a Nested: why the step cannot go on
 }
 
-// prepare brings a call to where its tool can run. It is nil when a handler stopped the turn.
+// prepare brings a call to where its tool can run. It is nil when the turn was stopped
+// meanwhile.
 func (r *run) prepare(ctx context.Context, c conversation.ToolCall) (*work, error) {
 	if strings.TrimSpace(c.Arguments) == "" {
 		c.Arguments = "{}"
 	}
 	r.number++
-	w := &work{r: r, call: &hook.Call{Turn: r.turn, ID: c.ID, Name: c.Name, Arguments: c.Arguments}}
+	w := &work{r: r, asked: c, call: &hook.Call{Turn: r.turn, ID: c.ID, Name: c.Name, Arguments: c.Arguments}}
+	w.entry = execution.Entry{Number: r.number, Tool: c.Name}
 	if r.in.Key != nil {
 		w.key = r.in.Key(r.number)
 	}
@@ -45,30 +54,37 @@ func (r *run) prepare(ctx context.Context, c conversation.ToolCall) (*work, erro
 	_, w.call.Replayed = r.replay(r.number, execution.Done)
 	if w.tool != nil {
 		w.call.Description, w.call.Effect = w.tool.Spec().Description, tool.EffectOf(w.tool)
+		w.entry.Effect = w.call.Effect
+		w.call.Replayed = w.call.Replayed || r.inDoubt(w.entry)
+		if _, ok := w.tool.(Nested); ok {
+			w.nest = &Nest{Lanes: 1}
+		}
 		if err := r.before(ctx, w, c); err != nil {
 			return nil, err
 		}
-		if w.call.Status == "" && (r.Stopping() != "" || r.Ended()) {
+		if w.call.Status == "" && (r.stopping() || r.Ended()) {
 			return nil, nil
 		}
 	}
-	w.entry = execution.Entry{Number: r.number, Tool: c.Name, Digest: execution.CallDigest(c.Name, w.call.Arguments), Effect: w.call.Effect}
-	if err := r.recall(ctx, w); err != nil {
-		return nil, err
-	}
+	w.entry.Digest = execution.CallDigest(c.Name, w.call.Arguments)
+	return w, r.recall(ctx, w)
+}
+
+// begin tells that a call is on its way.
+func (r *run) begin(w *work) error {
 	if w.quiet {
-		return w, nil
+		return nil
 	}
-	return w, r.Emit(event.ToolStarted{CallID: c.ID, Tool: c.Name, Arguments: w.call.Arguments})
+	return r.Emit(event.ToolStarted{CallID: w.asked.ID, Tool: w.asked.Name, Arguments: w.call.Arguments})
 }
 
 // before runs the handlers in front of a tool; their error is the tool's (CO-36, CO-39a).
 func (r *run) before(ctx context.Context, w *work, c conversation.ToolCall) error {
 	r.Pend(&c)
-	err := r.BeforeEachTool(ctx, w.call)
+	err := r.patiently(ctx, func(ctx context.Context) error { return r.BeforeEachTool(ctx, w.call) })
 	r.Pend(nil)
-	if err != nil {
-		w.call.Refuse("Error: " + failure.Plain(err))
+	if late(err) != nil {
+		w.call.Refuse(failedText + failure.Plain(err))
 		w.call.Err = err
 	}
 	w.done = w.call.Status != ""
@@ -87,12 +103,13 @@ func (r *run) recall(ctx context.Context, w *work) error {
 	}
 	switch {
 	case known:
-		w.call.Status, w.call.Text, w.done, w.quiet = done.status, done.text, true, true
+		w.call.Status, w.call.Text, w.done, w.quiet = event.ToolStatus(done.Status), done.Text, true, true
+		r.redo(w, done)
 	case r.inDoubt(w.entry):
 		w.call.Status, w.call.Text, w.done = event.ToolUnknownOutcome, unknownOutcome(w.call.Name), true
 		w.entry.Phase = execution.Done
 	default:
-		return r.intend(ctx, w.entry)
+		return r.intend(ctx, w.entry, w.nest != nil)
 	}
 	return nil
 }
@@ -100,6 +117,9 @@ func (r *run) recall(ctx context.Context, w *work) error {
 // run calls the tool. It may run beside that of another call.
 func (w *work) run(ctx context.Context) {
 	if w.done {
+		if w.quiet && w.nest != nil {
+			w.tool.(Nested).Skip(ctx, w.nest)
+		}
 		return
 	}
 	w.entry.Phase = execution.Done
@@ -120,7 +140,7 @@ func (w *work) run(ctx context.Context) {
 	defer leave()
 	ctx, span := traced(ctx, "execute_tool "+w.call.Name)
 	started := time.Now()
-	result, err := contained(ctx, w.tool, json.RawMessage(w.call.Arguments))
+	result, err := contained(func() (tool.Result, error) { return w.do(ctx, json.RawMessage(w.call.Arguments)) })
 	w.call.Duration = time.Since(started)
 	span(err)
 
@@ -129,24 +149,43 @@ func (w *work) run(ctx context.Context) {
 	switch {
 	case asks:
 		w.call.Status, w.call.Text = event.ToolAsked, strings.ToValidUTF8(question, "�")
-	case err != nil && errors.Is(context.Cause(ctx), errStop):
+	case err != nil && ctx.Err() != nil:
 		w.call.Status, w.call.Text, w.call.Err = event.ToolInterrupted, "Interrupted: the turn was stopped while it ran.", err
 	case err != nil:
-		w.call.Status, w.call.Text, w.call.Err = event.ToolError, "Error: "+strings.ToValidUTF8(failure.Plain(err), "�"), err
+		w.call.Status, w.call.Text, w.call.Err = event.ToolError, failedText+strings.ToValidUTF8(failure.Plain(err), "�"), err
 	}
+}
+
+// do calls the tool.
+func (w *work) do(ctx context.Context, args json.RawMessage) (tool.Result, error) {
+	if w.nest == nil {
+		return w.tool.Call(ctx, args)
+	}
+	result, err := w.tool.(Nested).CallIn(ctx, args, w.nest)
+	if lost(err) {
+		w.lost = err
+	}
+	return result, err
 }
 
 // finish tells how a call ended, answers it, and runs the handlers behind it (CO-32).
 func (r *run) finish(ctx context.Context, w *work) error {
+	if w.lost != nil {
+		return w.lost
+	}
 	c := w.call
 	if w.entry.Phase == execution.Done && c.Status != event.ToolInterrupted {
 		w.entry.Status, w.entry.Text = string(c.Status), cut(c.Text, MaxToolText)
+		r.keep(w)
 		r.record(w.entry)
 	}
 	c.Text = cut(c.Text, MaxToolText)
 	told := event.ToolFinished{
-		CallID: c.ID, Tool: c.Name, Arguments: c.Arguments, Iteration: r.turn.Iteration(), Status: c.Status, Result: c.Text,
+		CallID: w.asked.ID, Tool: w.asked.Name, Arguments: c.Arguments, Iteration: r.turn.Iteration(), Status: c.Status, Result: c.Text,
 		Duration: c.Duration, Replayed: w.quiet,
+	}
+	if failed(c.Status) && c.Err == nil { // there is no such tool, a handler refused it, or it failed in an attempt before
+		c.Err = errors.New(strings.TrimPrefix(c.Text, failedText))
 	}
 	if c.Err != nil {
 		told.ErrorType = string(failure.ModeOf(c.Err))
@@ -161,35 +200,39 @@ func (r *run) finish(ctx context.Context, w *work) error {
 		c.Text = noOutput
 	}
 	told.Summary = conversation.Brief(c.Text, event.MaxSummary)
-	r.Ran(c.Name)
+	r.Ran(w.asked.Name)
 	if err := r.Emit(told); err != nil {
 		return err
 	}
-	r.Append(conversation.Message{Role: conversation.RoleTool, Text: c.Text, ToolCallID: c.ID})
-	if failed(c.Status) {
+	r.Append(conversation.Message{Role: conversation.RoleTool, Text: c.Text, ToolCallID: w.asked.ID})
+	err := late(r.behind(ctx, c))
+	r.Amend(cut(c.Text, MaxToolText))
+	return cmp.Or(err, r.Told())
+}
+
+// behind runs the handlers behind a tool.
+func (r *run) behind(ctx context.Context, c *hook.Call) error {
+	switch {
+	case failed(c.Status):
 		r.failures++
 		if err := r.OnError(ctx, c); err != nil {
 			return err
 		}
-	} else {
+	case c.Status == event.ToolSuccess:
 		r.failures = 0
 	}
-	if err := r.AfterEachTool(ctx, c); err != nil {
-		return err
-	}
-	r.Amend(cut(c.Text, MaxToolText))
-	return r.Told()
+	return r.AfterEachTool(ctx, c)
 }
 
 // contained turns a panic of the tool into its error: one bad tool must not take the
 // other steps of the process with it.
-func contained(ctx context.Context, t tool.Tool, args json.RawMessage) (result tool.Result, err error) {
+func contained(call func() (tool.Result, error)) (result tool.Result, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("the tool panicked: %v", p)
 		}
 	}()
-	return t.Call(ctx, args)
+	return call()
 }
 
 // cut shortens text to at most limit bytes, and says so.

@@ -43,8 +43,19 @@ func (r *run) lastWords() string {
 }
 
 // stopping reports whether somebody asked the run to stop.
-func (r *run) stopping() bool {
-	return r.Stopping() != "" || r.in.Stop != nil && r.in.Stop.Err() != nil
+func (r *run) stopping() bool { return r.Stopping() != "" || r.signalled() }
+
+// signalled reports whether the request came from outside. The contexts that end with it do so
+// a moment later.
+func (r *run) signalled() bool { return r.in.Stop != nil && r.in.Stop.Err() != nil }
+
+// late is the error of a handler, unless the stop cut off what it asked the model: then the
+// turn is stopped at the next place that looks for it.
+func late(err error) error {
+	if errors.Is(err, errStop) {
+		return nil
+	}
+	return err
 }
 
 // stopped is the answer of a run that was stopped.
@@ -66,16 +77,31 @@ func (r *run) interruptible(ctx context.Context) (context.Context, func()) {
 	return ctx, func() { forget(); cancel(nil) }
 }
 
-// ended says why ctx ended: errStop, or an error for the caller.
+// patiently runs handlers that may wait, for a person or until they may go on: their context
+// also ends when the run is to stop (CO-63).
+func (r *run) patiently(ctx context.Context, handlers func(context.Context) error) error {
+	ctx, done := r.interruptible(ctx)
+	defer done()
+	if err := handlers(ctx); err == nil || ctx.Err() == nil {
+		return err
+	}
+	return r.halted(ctx)
+}
+
+// halted says why a call of the model is given up: errStop, or an error for the caller.
+func (r *run) halted(ctx context.Context) error {
+	if r.signalled() {
+		return errStop
+	}
+	return ended(ctx)
+}
+
+// ended says why ctx ended.
 func ended(ctx context.Context) error {
 	cause := context.Cause(ctx)
-	switch {
-	case errors.Is(cause, errStop):
-		return errStop
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return failure.New(failure.AgentTimeout, "loop.Run",
 			"the agent took longer than it may; raise its limits.timeout, or ask for less").Because(cause)
-	default:
-		return failure.New(failure.UserCancelled, "loop.Run", "the step was cancelled").Because(cause)
 	}
+	return failure.New(failure.UserCancelled, "loop.Run", "the step was cancelled").Because(cause)
 }

@@ -20,7 +20,7 @@ func (r *run) said(number int, aside bool) (reply conversation.Message, usage ex
 		return reply, usage, false, differs(number, "a call of "+e.Tool, "a model call")
 	}
 	r.Use(e.Usage, aside)
-	if e.Reply.Text != "" && !aside {
+	if e.Reply.Text != "" && !aside && !r.quiet {
 		if err := r.Emit(event.TextDelta{Text: e.Reply.Text}); err != nil {
 			return e.Reply, e.Usage, true, err
 		}
@@ -28,37 +28,32 @@ func (r *run) said(number int, aside bool) (reply conversation.Message, usage ex
 	return e.Reply, e.Usage, true, r.Emit(r.called(e.Reply, e.Usage, aside, 0, true))
 }
 
-// ending is how a tool call ended.
-type ending struct {
-	status event.ToolStatus
-	text   string
-}
-
 // did finds what a tool call led to in an attempt before this one. It fails when that
 // attempt called something else.
-func (r *run) did(call execution.Entry) (ending, bool, error) {
+func (r *run) did(call execution.Entry) (execution.Entry, bool, error) {
 	for _, phase := range []execution.Phase{execution.Done, execution.Intent} {
 		e, ok := r.replay(call.Number, phase)
 		if !ok {
 			continue
 		}
 		if e.Digest != call.Digest {
-			return ending{}, false, differs(call.Number, described(e), "a call of "+call.Tool+" with these arguments")
+			return e, false, differs(call.Number, described(e), "a call of "+call.Tool+" with these arguments")
 		}
-		return ending{event.ToolStatus(e.Status), e.Text}, phase == execution.Done, nil
+		return e, phase == execution.Done, nil
 	}
-	return ending{}, false, nil
+	return execution.Entry{}, false, nil
 }
 
 // intend makes sure that a successor finds what is about to happen. A tool that only reads
 // needs no such care; one that is idempotent must get the same arguments from a successor,
 // so the reply that asks for it has to be durable; of one that may run once it must be known
-// that it may have run.
-func (r *run) intend(ctx context.Context, call execution.Entry) error {
+// that it may have run. Of what a nested tool does each call sees to that itself.
+func (r *run) intend(ctx context.Context, call execution.Entry, nested bool) error {
 	if r.in.Journal == nil || call.Effect == "" || call.Effect == execution.Read {
 		return nil
 	}
-	if call.Effect == execution.AtMostOnce {
+	r.settle()
+	if call.Effect == execution.AtMostOnce && !nested {
 		call.Phase = execution.Intent
 		r.record(call)
 	}
@@ -93,8 +88,18 @@ func (r *run) replay(number int, phase execution.Phase) (execution.Entry, bool) 
 
 func (r *run) record(e execution.Entry) {
 	if r.in.Journal != nil {
+		r.settle()
 		r.in.Journal.Record(e)
 	}
+}
+
+// settle records the reply that is owed: what follows it, a tool that a handler asked for or
+// what the model said of it to a handler, rests on it.
+func (r *run) settle() {
+	if r.in.Journal != nil && r.owed != nil {
+		r.in.Journal.Record(*r.owed)
+	}
+	r.owed = nil
 }
 
 // differs is what a step fails with that does not do again what it did before.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -55,6 +56,7 @@ var errKilled = errors.New("the worker was killed")
 
 // world is what tools do outside, over all attempts of a step.
 type world struct {
+	mu  sync.Mutex
 	did []string // effect and idempotency key of each run
 }
 
@@ -64,6 +66,8 @@ func (w *world) effects(t *testing.T) *tool.Set {
 	var all []tool.Tool
 	for _, effect := range []execution.Effect{execution.Read, execution.Idempotent, execution.AtMostOnce} {
 		one, err := tool.Func(string(effect), "A tool of the test.", func(ctx context.Context, in word) (string, error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
 			w.did = append(w.did, string(effect)+" "+tool.IdempotencyKey(ctx))
 			return "did " + in.Word, nil
 		})

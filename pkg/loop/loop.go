@@ -52,6 +52,7 @@ type Input struct {
 
 	Journal execution.Journal       // of the step; nil: nothing is kept
 	Key     func(number int) string // idempotency key of the tool call of a number; nil: none
+	Keep    bool                    // the step goes on behind the run: the journal gets its answer too
 
 	// Stop, when it ends, asks the run to stop: what a model says at that moment is dropped,
 	// a tool that runs is interrupted, and the run ends with the reason Stopped (CO-63). Nil:
@@ -81,7 +82,7 @@ func (l Loop) Run(ctx context.Context, in Input) iter.Seq2[event.Event, error] {
 		if in.Turn == nil {
 			in.Turn = hook.New(hook.Start{})
 		}
-		r := &run{Control: in.Turn, loop: l, in: in, turn: in.Turn.Turn()}
+		r := &run{Control: in.Turn, loop: l, in: in, turn: in.Turn.Turn(), ids: map[string]bool{}}
 		before := r.Listen(func(e event.Event) error {
 			if !yield(e, nil) {
 				return errDeaf
@@ -90,9 +91,7 @@ func (l Loop) Run(ctx context.Context, in Input) iter.Seq2[event.Event, error] {
 		})
 		defer r.Listen(before)
 		err := r.all(ctx)
-		if errors.Is(err, errStop) { // told by a handler that asked the model
-			err = r.answer(ctx, r.stopped(), nil)
-		}
+		r.in.Stop = nil // what comes now is not stopped any more, such as a handler that asks the model
 		if err != nil && !errors.Is(err, errDeaf) {
 			yield(event.Event{}, err)
 		}
@@ -111,23 +110,35 @@ type run struct {
 	loop     Loop
 	in       Input
 	turn     *hook.Turn
-	number   int    // of the last model call or tool call
-	failures int    // of tools, in a row
-	question string // of a tool to the user
+	number   int              // of the last model call or tool call
+	failures int              // of tools, in a row
+	question string           // of a tool to the user
+	ids      map[string]bool  // of the tool calls so far
+	quiet    bool             // what the model says is told when its handlers have seen it
+	owed     *execution.Entry // of the journal: a reply that is only written if something follows it
 }
 
 // all is the run from its first event to its answer.
 func (r *run) all(ctx context.Context) error {
 	r.Asks(func(ctx context.Context, req llm.Request) (conversation.Message, error) { return r.aside(ctx, req) })
-	if err := r.AfterUserInput(ctx); err != nil {
+	if err := late(r.AfterUserInput(ctx)); err != nil {
 		return err
+	}
+	if r.Ended() {
+		return r.answer(ctx, r.over())
 	}
 	limit := cmp.Or(r.loop.MaxIterations, DefaultMaxIterations)
 	for r.turn.Iteration() < limit {
 		answer, err := r.iteration(ctx)
-		if err != nil || answer != nil {
-			return r.answer(ctx, answer, err)
+		if err != nil {
+			return err
 		}
+		if answer != nil {
+			return r.answer(ctx, answer)
+		}
+	}
+	if r.stopping() {
+		return r.answer(ctx, r.stopped())
 	}
 	return r.exhausted(limit)
 }
@@ -142,10 +153,13 @@ func (r *run) iteration(ctx context.Context) (*event.Answer, error) {
 		return nil, ended(ctx)
 	}
 	r.Iterate()
-	if err := r.BeforeIteration(ctx); err != nil || r.Ended() {
+	if err := late(r.BeforeIteration(ctx)); err != nil || r.Ended() {
 		return r.over(), err
 	}
 	reply, err := r.ask(ctx)
+	if errors.Is(err, errStop) {
+		return r.stopped(), late(r.AfterIteration(ctx))
+	}
 	if err != nil || r.Ended() {
 		return r.over(), err
 	}
@@ -154,12 +168,12 @@ func (r *run) iteration(ctx context.Context) (*event.Answer, error) {
 			return nil, err
 		}
 		r.Release()
-		return &event.Answer{Text: reply.Text, Reason: event.Natural}, r.AfterIteration(ctx)
+		return &event.Answer{Text: reply.Text, Reason: event.Natural}, late(r.AfterIteration(ctx))
 	}
 	if err := r.round(ctx, reply); err != nil {
 		return nil, err
 	}
-	if err := r.AfterIteration(ctx); err != nil || r.Ended() {
+	if err := late(r.AfterIteration(ctx)); err != nil || r.Ended() {
 		return r.over(), err
 	}
 	if r.question != "" {
@@ -169,11 +183,9 @@ func (r *run) iteration(ctx context.Context) (*event.Answer, error) {
 }
 
 // answer ends the run.
-func (r *run) answer(ctx context.Context, a *event.Answer, err error) error {
-	if err != nil {
-		return err
-	}
+func (r *run) answer(ctx context.Context, a *event.Answer) error {
 	if a.Reason == event.Stopped {
+		r.in.Stop = nil // honoured
 		if err := r.OnStopSignal(ctx); err != nil {
 			return err
 		}

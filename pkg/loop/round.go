@@ -20,7 +20,7 @@ func (r *run) round(ctx context.Context, reply *hook.LLMReply) error {
 	}
 	round := &hook.Round{Turn: r.turn, Calls: reply.ToolCalls}
 	r.Open(round.Calls)
-	if err := r.BeforeTools(ctx, round); err != nil {
+	if err := late(r.BeforeTools(ctx, round)); err != nil {
 		return err
 	}
 	var err error
@@ -33,8 +33,8 @@ func (r *run) round(ctx context.Context, reply *hook.LLMReply) error {
 		return err
 	}
 	r.Release()
-	if !r.stopping() && !r.Ended() {
-		if err := r.AfterTools(ctx, round); err != nil {
+	if !r.stopping() {
+		if err := late(r.AfterTools(ctx, round)); err != nil {
 			return err
 		}
 	}
@@ -78,6 +78,9 @@ func (r *run) inOrder(ctx context.Context, calls []conversation.ToolCall) error 
 			}
 			continue
 		}
+		if err := r.begin(w); err != nil {
+			return err
+		}
 		w.run(ctx)
 		if err := r.finish(ctx, w); err != nil {
 			return err
@@ -102,6 +105,14 @@ func (r *run) parallel(ctx context.Context, calls []conversation.ToolCall) error
 			return err
 		}
 	}
+	for _, w := range work {
+		if w != nil {
+			if err := r.begin(w); err != nil {
+				return err
+			}
+		}
+	}
+	lanes(work)
 	var running sync.WaitGroup
 	for _, w := range work {
 		if w != nil {
@@ -120,7 +131,23 @@ func (r *run) parallel(ctx context.Context, calls []conversation.ToolCall) error
 			return err
 		}
 	}
+	if ctx.Err() != nil {
+		return ended(ctx)
+	}
 	return nil
+}
+
+// lanes gives the nested calls of a round their places.
+func lanes(all []*work) {
+	var nested []*work
+	for _, w := range all {
+		if w != nil && w.nest != nil {
+			nested = append(nested, w)
+		}
+	}
+	for lane, w := range nested {
+		w.nest.Lane, w.nest.Lanes = lane, len(nested)
+	}
 }
 
 // skip answers a call that does not run.

@@ -14,7 +14,8 @@ import (
 // Turns opens, feeds and closes turns.
 type Turns interface {
 	// BeginTurn opens a turn: it appends the user's message, mints the epoch and returns
-	// the window of the history. A turn that is known is returned as it is (Open, Closed)
+	// the window of the history. A turn without a message goes on where the one before it
+	// ended, and appends none (LP-8). A turn that is known is returned as it is (Open, Closed)
 	// and nothing is written, unless its lease has run out while it was open: then it is
 	// taken over (Begun) with a higher epoch and the next attempt. A turn of another id
 	// whose lease has run out is failed first, as FailTurn does it, and makes room; what it
@@ -86,13 +87,21 @@ type Begin struct {
 	User         string // whose session it is; empty: nobody's. The first turn decides, if UpdateSession named nobody
 	TurnID       string
 	TraceID      string
-	Fingerprint  string // a digest of what was asked; a turn id stands for one
-	Message      conversation.Message
-	Lease        time.Duration // MinLease to MaxLease, by the clock of the store
-	Window       int           // how many of the latest messages to return, 1 to MaxWindow; at most MaxWindowBytes
-	WindowTokens int           // limits the window too, at about 4 bytes a token; 0 does not
-	KnownOnly    bool          // find the turn, and neither open it nor take it over
-	LostEpoch    int64         // epoch of an attempt that the holder has given up on; 0: none
+	Fingerprint  string               // a digest of what was asked; a turn id stands for one
+	Message      conversation.Message // what the user says; the zero Message: nothing
+	Lease        time.Duration        // MinLease to MaxLease, by the clock of the store
+	Window       int                  // how many of the latest messages to return, 1 to MaxWindow; at most MaxWindowBytes
+	WindowTokens int                  // limits the window too, at about 4 bytes a token; 0 does not
+	KnownOnly    bool                 // find the turn, and neither open it nor take it over
+	LostEpoch    int64                // epoch of an attempt that the holder has given up on; 0: none
+}
+
+// Said is the message with which the turn begins, if it has one.
+func (b Begin) Said() []conversation.Message {
+	if b.Message.Role == "" {
+		return nil
+	}
+	return []conversation.Message{b.Message}
 }
 
 // Found says what BeginTurn found.
@@ -109,7 +118,7 @@ const (
 type Begun struct {
 	Found     Found
 	Turn      session.Turn
-	History   []conversation.Message // the window, oldest first, the turn's own message last; only with FoundBegun
+	History   []conversation.Message // the window, oldest first, the turn's own message, if any, last; only with FoundBegun
 	LeaseLeft time.Duration          // of an open turn
 }
 

@@ -1,17 +1,12 @@
 package tool
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
 
-	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
@@ -60,7 +55,7 @@ func Func[In, Out any](name, description string, fn func(context.Context, In) (O
 	}
 	return &typed[In, Out]{
 		spec:   llm.ToolSpec{Name: name, Description: description, Schema: text},
-		schema: resolved,
+		schema: &Schema{resolved},
 		fn:     fn,
 	}, nil
 }
@@ -68,7 +63,7 @@ func Func[In, Out any](name, description string, fn func(context.Context, In) (O
 // typed is a Tool that calls a function.
 type typed[In, Out any] struct {
 	spec   llm.ToolSpec
-	schema *jsonschema.Resolved
+	schema *Schema
 	fn     func(context.Context, In) (Out, error)
 }
 
@@ -99,48 +94,18 @@ func (t *typed[In, Out]) encode(out Out) (string, error) {
 		return "", failure.Newf(failure.AgentLogic, "tool.Call",
 			"%s did run, but its result is no JSON: %s; return finite numbers, and nothing that holds itself", t.spec.Name, err).Because(err)
 	}
-	whole := strings.TrimSuffix(text.String(), "\n")
-	if len(whole) <= MaxResult {
-		return whole, nil
-	}
-	mark := fmt.Sprintf("… (cut: it has %d bytes)", len(whole))
-	return conversation.Cut(whole, MaxResult-len(mark)) + mark, nil
+	return Bounded(strings.TrimSuffix(text.String(), "\n")), nil
 }
 
-// decode checks the arguments against the schema. No arguments at all are an empty object.
+// decode checks the arguments against the schema.
 func (t *typed[In, Out]) decode(args json.RawMessage) (In, error) {
 	var in In
-	args = bytes.TrimSpace(args)
-	if len(args) == 0 || bytes.Equal(args, []byte("null")) {
-		args = json.RawMessage("{}")
-	}
-	var object map[string]any
-	if err := json.Unmarshal(args, &object); err != nil {
-		return in, t.refuse("they are not a JSON object", nil).Because(err)
-	}
-	if err := t.schema.Validate(object); err != nil {
-		return in, t.refuse(err.Error(), object)
+	args, err := t.schema.Check(t.spec.Name, args)
+	if err != nil {
+		return in, err
 	}
 	if err := json.Unmarshal(args, &in); err != nil {
-		return in, t.refuse(err.Error(), object)
+		return in, t.schema.refuse(t.spec.Name, err.Error(), args)
 	}
 	return in, nil
-}
-
-// refuse tells the model what was wrong, and what the schema wants.
-func (t *typed[In, Out]) refuse(why string, provided map[string]any) *failure.Error {
-	schema := t.schema.Schema()
-	return failure.Newf(failure.AgentValidation, "tool.Call",
-		"the arguments of %s do not fit: %s (required: %s; all: %s; provided: %s)",
-		t.spec.Name, why,
-		list(slices.Sorted(slices.Values(schema.Required))),
-		list(slices.Sorted(maps.Keys(schema.Properties))),
-		list(slices.Sorted(maps.Keys(provided))))
-}
-
-func list(names []string) string {
-	if len(names) == 0 {
-		return "none"
-	}
-	return strings.Join(names, ", ")
 }

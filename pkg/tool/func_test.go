@@ -37,7 +37,7 @@ func TestFunc_GivesTextAsItIsAndAllElseAsJSON(t *testing.T) {
 	for want, got := range map[string]func() (string, error){
 		"a <b> & c":                     func() (string, error) { return giving(t, "a <b> & c") },
 		"":                              func() (string, error) { return giving(t, "") },
-		`"text in an any"`:              func() (string, error) { return giving[*string](t, ptr("text in an any")) },
+		`"text in an any"`:              func() (string, error) { return giving[*string](t, new("text in an any")) },
 		"text of an any":                func() (string, error) { return giving[any](t, "text of an any") },
 		"42":                            func() (string, error) { return giving(t, 42) },
 		"true":                          func() (string, error) { return giving(t, true) },
@@ -53,8 +53,6 @@ func TestFunc_GivesTextAsItIsAndAllElseAsJSON(t *testing.T) {
 		require.Equal(t, want, text)
 	}
 }
-
-func ptr[T any](v T) *T { return &v }
 
 type ring struct {
 	Next *ring `json:"next"`

@@ -97,13 +97,13 @@ func (s *agentServer) hold(ctx context.Context, stop context.CancelCauseFunc, re
 	defer end()
 	hold := memory.Hold{Ref: session.Ref{Session: req.GetSessionId()}, TurnID: req.GetTurnId(), Epoch: req.GetEpoch()}
 	beside.Go(func() { out.heartbeats(ctx) })
-	beside.Go(func() { renew(ctx, s.turns, hold, stop) })
+	beside.Go(func() { memory.Keep(ctx, s.turns, hold, turnLease, stop) })
 
-	journal, err := openJournal(ctx, stop, s.turns, hold, int(req.GetStep()), req.GetAttempt() > 1)
+	journal, err := memory.NewRecorder(ctx, stop, s.turns, hold, int(req.GetStep()), req.GetAttempt() > 1)
 	if err != nil {
 		return nil, because(ctx, err)
 	}
-	defer func() { end(); journal.wait() }()
+	defer func() { end(); journal.Wait() }()
 	return s.step(ctx, req, journal, func(e event.Event) error {
 		shown := wire.EventToProto(e)
 		if shown == nil {
@@ -114,7 +114,7 @@ func (s *agentServer) hold(ctx context.Context, stop context.CancelCauseFunc, re
 }
 
 // step runs the agent and commits what it led to.
-func (s *agentServer) step(ctx context.Context, req *troupev1.ExecuteStepRequest, journal *journal, emit func(event.Event) error) (*troupev1.StepResult, error) {
+func (s *agentServer) step(ctx context.Context, req *troupev1.ExecuteStepRequest, journal *memory.Recorder, emit func(event.Event) error) (*troupev1.StepResult, error) {
 	step := wire.StepFromProto(req)
 	step.Journal = journal
 	authorized := execution.WithAuth(ctx, wire.AuthFromProto(req.GetAuth()))
@@ -124,7 +124,7 @@ func (s *agentServer) step(ctx context.Context, req *troupev1.ExecuteStepRequest
 		Store: agent.Remember(s.turns, memory.Hold{Ref: session.Ref{Session: step.SessionID}, TurnID: step.TurnID, Epoch: req.GetEpoch()}, step.User),
 		Trace: ownership.NewTraceView(map[string]string{"trace_id": step.TraceID}),
 	}, emit)
-	journal.close()
+	journal.Close()
 	if err == nil {
 		err = ctx.Err() // no commit begins behind the end of the step
 	}

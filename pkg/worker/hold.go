@@ -5,15 +5,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
-	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
 // Times of a running step (guarantees 2.11).
 const (
-	heartbeatEvery = 2 * time.Second  // at least so often the stream carries something
-	renewEvery     = 10 * time.Second // the lease of the turn
+	heartbeatEvery = 2 * time.Second // at least so often the stream carries something
 	turnLease      = 30 * time.Second
 )
 
@@ -51,39 +48,6 @@ func (s *sender) heartbeats(ctx context.Context) {
 		case <-tick.C:
 			s.beat()
 		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// renew keeps the lease of a turn until ctx ends, and ends the step when the turn is no
-// longer this worker's: somebody else has it, or for a whole lease nobody could be asked
-// (guarantees F2, F3). By the fact lost_lease of the latter the orchestrator knows that the
-// step did not fail: it takes the turn back and has the step done again.
-func renew(ctx context.Context, turns memory.Turns, hold memory.Hold, end context.CancelCauseFunc) {
-	tick := time.NewTicker(renewEvery)
-	defer tick.Stop()
-	last := time.Now()
-	for {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-		asked := time.Now()
-		call, cancel := context.WithTimeout(ctx, renewEvery)
-		err := turns.RenewTurn(call, hold, turnLease)
-		cancel()
-		switch {
-		case err == nil:
-			last = asked
-		case failure.Is(err, failure.Fenced, failure.TurnNotOpen, failure.NotFound, failure.SessionDeleted):
-			end(err)
-			return
-		case time.Since(last) > turnLease:
-			end(failure.New(failure.SystemNetwork, "agent.ExecuteStep",
-				"the memory service could not be reached for the lease of the turn; the step is given up").
-				With("lost_lease", "true").Because(err))
 			return
 		}
 	}

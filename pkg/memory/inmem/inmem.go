@@ -57,7 +57,7 @@ type turn struct {
 	session.Turn
 	fingerprint string
 	holder      string                // trace that began it, or took it over last
-	first       int64                 // sequence of the user's message
+	first       int64                 // sequence of the last message when it began: the user's, if it has one
 	closed      time.Time             // zero while it is open
 	commits     map[int]memory.Commit // by step, without what the store adds
 	journals    map[int][]execution.Entry

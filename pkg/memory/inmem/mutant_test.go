@@ -27,6 +27,7 @@ func TestDivergence_FindsMutants(t *testing.T) {
 		"a lost epoch is ignored":             patient{open()},
 		"a lost epoch takes over each time":   eager{open()},
 		"a release does nothing":              clinging{open()},
+		"a turn that goes on says something":  chatty{open()},
 		"a commit's state is left out":        stateless{open()},
 		"a failed turn says nothing":          silent{open()},
 		"a request is made again":             repeating{open()},
@@ -62,6 +63,13 @@ func (s eager) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, err
 		return s.Store.BeginTurn(ctx, b)
 	}
 	return begun, err
+}
+
+type chatty struct{ memory.Store }
+
+func (s chatty) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+	b.Message.Role = conversation.RoleUser
+	return s.Store.BeginTurn(ctx, b)
 }
 
 type clinging struct{ memory.Store }

@@ -40,13 +40,13 @@ func (s *Store) BeginTurn(_ context.Context, b memory.Begin) (memory.Begun, erro
 	if c == nil {
 		c = s.create(b.Ref)
 	}
-	if !s.room(c, b.Message) {
+	if !s.room(c, b.Said()...) {
 		return memory.Begun{}, s.full(op, c)
 	}
 	if left := c.turns[c.OpenTurn]; left != nil {
 		left.Failure = failure.New(failure.SystemTimeout, op,
 			"the turn was given up: its lease ran out before it had an answer, and another turn of the session began").With("turn_id", left.ID)
-		if said, ok := memory.PartialOf(left.journals[left.running()]); ok && s.room(c, said, b.Message) {
+		if said, ok := memory.PartialOf(left.journals[left.running()]); ok && s.room(c, append(b.Said(), said)...) {
 			s.say(c, left, said)
 		}
 		s.closeTurn(c, left, session.OutcomeFailed)
@@ -62,7 +62,7 @@ func (s *Store) BeginTurn(_ context.Context, b memory.Begin) (memory.Begun, erro
 	}
 	c.turns[b.TurnID] = t
 	c.State, c.OpenTurn, c.LastTrace = session.Busy, b.TurnID, b.TraceID
-	s.say(c, t, b.Message)
+	s.say(c, t, b.Said()...)
 	t.first = t.Sequence
 	s.take(c, t, b)
 	return begun(c, t, b), nil

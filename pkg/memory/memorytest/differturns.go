@@ -45,6 +45,9 @@ func beginTurn(d *differ, s *subject) call {
 		b.TurnID, b.TraceID = s.open.TurnID, s.open.TraceID
 		b.LostEpoch = oneOf(d, 0, s.turn.Epoch, s.turn.Epoch-1)
 	}
+	if d.once(8) {
+		b.Message = conversation.Message{} // it goes on
+	}
 	b.Fingerprint = fingerprint(b.TurnID)
 	if d.once(30) {
 		b.Fingerprint = "of-something-else"

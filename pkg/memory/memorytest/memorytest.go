@@ -32,7 +32,7 @@ const (
 // The tests run beside each other.
 func Run(t *testing.T, open func(t *testing.T) memory.Store) {
 	for _, table := range []tests{
-		beginTests(), holdTests(), knownTests(), userTests(), windowTests(), commitTests(), failTests(), journalTests(),
+		beginTests(), goOnTests(), holdTests(), knownTests(), userTests(), windowTests(), commitTests(), failTests(), journalTests(),
 		historyTests(), sessionTests(), compactTests(), deleteTests(), searchTests(), stateTests(), commitStateTests(), artifactTests(), versionTests(),
 	} {
 		for name, test := range table {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	_ "embed"
+	"slices"
 	"time"
 
 	"github.com/troupe-dev/troupe/pkg/conversation"
@@ -23,23 +24,47 @@ const maxEvictions = 3
 // generationBits is how many bits of an epoch are counted within a generation.
 const generationBits = 32
 
+// moreResults is how many messages more are read when a window is all tool results: a round
+// is rarely longer.
+const moreResults = 64
+
 // BeginTurn implements memory.Turns.
 func (s *Store) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+	begun, err := s.begin(ctx, b, b.Window)
+	// A turn without a message may come behind a round that is longer than its window, which
+	// belongs together: its holder asks again.
+	for read := b.Window; err == nil && len(begun.History) == read && onlyResults(begun.History); {
+		again := b
+		again.KnownOnly = true
+		read += moreResults
+		begun, err = s.begin(ctx, again, read)
+	}
+	return begun, err
+}
+
+func onlyResults(messages []conversation.Message) bool {
+	return !slices.ContainsFunc(messages, func(m conversation.Message) bool { return m.Role != conversation.RoleTool })
+}
+
+// begin is BeginTurn with so many messages read for the window.
+func (s *Store) begin(ctx context.Context, b memory.Begin, read int) (memory.Begun, error) {
 	const op = "memory.BeginTurn"
 	generation, err := s.cfg.Generation()
 	if err != nil {
 		return memory.Begun{}, err
 	}
-	said, err := body(b.Message)
-	if err != nil {
-		return memory.Begun{}, unencodable(op, err)
+	var said []byte // empty: the turn has no message
+	for _, m := range b.Said() {
+		if said, err = body(m); err != nil {
+			return memory.Begun{}, unencodable(op, err)
+		}
 	}
 	ks, evicted, eviction := keys(b.Ref, b.TurnID, "turns", "out"), "", []byte{}
 	var left partial
 	for range maxEvictions {
 		r, err := s.run(ctx, op, b.Ref, beginScript, ks,
 			b.TurnID, b.TraceID, b.Fingerprint, b.User, said, conversation.Size(b.Message),
-			b.Lease.Milliseconds(), b.Window, generation<<generationBits,
+			b.Lease.Milliseconds(), read, generation<<generationBits,
 			s.cfg.MaxMessages, s.cfg.MaxBytes, retention.Milliseconds(),
 			b.KnownOnly, b.LostEpoch, evicted, eviction, readBytes, left.step, left.said, left.size)
 		if err != nil {
@@ -50,7 +75,7 @@ func (s *Store) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, er
 			return memory.Begun{}, cmp.Or(err, unsure(op))
 		}
 		if r.status() != "evict" {
-			return s.begun(ctx, op, b, evicted != "", r)
+			return s.begun(ctx, op, b, read, evicted != "", r)
 		}
 		evicted = r.text(1)
 		if eviction, err = leaseRanOut(op, evicted); err != nil {
@@ -66,8 +91,8 @@ func (s *Store) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, er
 
 // begun finishes what the script began: it enters a session in the indexes before anybody
 // hears of it, and applies what commits before left behind.
-func (s *Store) begun(ctx context.Context, op string, b memory.Begin, evicted bool, r reply) (memory.Begun, error) {
-	found, err := s.found(op, b, r)
+func (s *Store) begun(ctx context.Context, op string, b memory.Begin, read int, evicted bool, r reply) (memory.Begun, error) {
+	found, err := s.found(op, b, read, r)
 	if err != nil {
 		return memory.Begun{}, err
 	}
@@ -89,12 +114,12 @@ func (s *Store) begun(ctx context.Context, op string, b memory.Begin, evicted bo
 }
 
 // found reads the reply of the script.
-func (s *Store) found(op string, b memory.Begin, r reply) (memory.Begun, error) {
+func (s *Store) found(op string, b memory.Begin, read int, r reply) (memory.Begun, error) {
 	found := memory.Begun{Found: memory.Found(r.status())}
 	var err error
 	switch r.status() {
 	case "begun":
-		found.History, err = r.window(4, b)
+		found.History, err = r.window(4, b, read)
 	case "open":
 		found.LeaseLeft = max(0, time.Duration(r.integer(4))*time.Millisecond)
 	case "closed":
@@ -126,13 +151,14 @@ func (s *Store) found(op string, b memory.Begin, r reply) (memory.Begun, error) 
 }
 
 // window reads entries, summarized and summary from place i on: the latest messages that
-// fit, oldest first. What a compaction left is the first of them when they reach back to it.
-func (r reply) window(i int, b memory.Begin) ([]conversation.Message, error) {
+// fit, oldest first, of at most so many that were read. What a compaction left is the first
+// of them when they reach back to it.
+func (r reply) window(i int, b memory.Begin, read int) ([]conversation.Message, error) {
 	messages, err := r.entries(i)
 	if err != nil {
 		return nil, err
 	}
-	if summarized := number(r.text(i + 1)); summarized > 0 && len(messages) < b.Window {
+	if summarized := number(r.text(i + 1)); summarized > 0 && len(messages) < read {
 		messages = append(messages, summary(summarized, r.text(i+2)))
 	}
 	return conversation.Window(oldestFirst(messages), b.Window, int64(b.WindowTokens)), nil

@@ -11,9 +11,10 @@
 //	m:{T/S}:log          stream, ids <sequence>-0: m the number of a turn, a space, the
 //	                     time, a space, and a troupe.v1.Message
 //	m:{T/S}:turn:<turn>  hash: trace, fingerprint, number, outcome, epoch, attempt, first,
-//	                     seq, steps, failure; first is the user's message; holder, the trace
-//	                     that began it or took it over last; sha<n> and result<n> of each
-//	                     committed step. Expires 7 days after the turn was closed
+//	                     seq, steps, failure; first is the last message when it began, the
+//	                     user's if it has one; holder, the trace that began it or took it
+//	                     over last; sha<n> and result<n> of each committed step. Expires
+//	                     7 days after the turn was closed
 //	m:{T/S}:turns        zset of the ids of its turns by the time they began, for two retentions
 //	m:{T/S}:jrnl:<turn>:<step>  hash of a running step: <number>:i and <number>:d, each a
 //	                     troupe.v1.JournalEntry, and bytes. Expires a day after the last entry

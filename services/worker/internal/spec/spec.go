@@ -31,6 +31,7 @@ type Agent struct {
 	Version      string              `yaml:"version"`
 	Instructions Instructions        `yaml:"instructions"`
 	Tools        []Tool              `yaml:"tools"`
+	Plugins      []yaml.Node         `yaml:"plugins"` // each a name, or one name with its settings
 	AsksUser     bool                `yaml:"asksUser"`
 	OnFailure    agent.FailurePolicy `yaml:"onFailure"`
 	Limits       Limits              `yaml:"limits"`
@@ -153,6 +154,7 @@ func (b *builder) build() (*agent.Agent, error) {
 		Instructions:  b.instructions(s.Instructions),
 		Model:         b.model(s.Model),
 		Tools:         b.toolset(s.Tools),
+		Plugins:       b.plugins(s.Plugins),
 		MaxIterations: s.Limits.MaxIterations,
 		Capacity:      s.Limits.Capacity,
 		Timeout:       s.Limits.Timeout,

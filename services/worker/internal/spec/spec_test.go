@@ -67,10 +67,10 @@ func TestBuild_ReportsAllThatIsWrongWithPlace(t *testing.T) {
 		want []string
 	}{
 		"shape": {
-			"  modl: x\n  plugins: [reflection]\n  tools: [{mcp: {command: [npx]}}]\n  lifecycle: {timeout: 30, retryOnFailures: true}\n",
+			"  modl: x\n  somethingelse: [reflection]\n  tools: [{mcp: {command: [npx]}}]\n  lifecycle: {timeout: 30, retryOnFailures: true}\n",
 			[]string{
 				`agents.yaml:5: unknown field "modl"; did you mean "model"?`,
-				`agents.yaml:6: unknown field "plugins"; there are asksUser, description, instructions, lifecycle, limits, model, onFailure, tools, version`,
+				`agents.yaml:6: unknown field "somethingelse"; there are asksUser, description, instructions, lifecycle, limits, model, onFailure, plugins, tools, version`,
 				`agents.yaml:7: unknown field "tools[0].mcp"; there are builtin, with`,
 				`agents.yaml:8: lifecycle.timeout: want a duration such as 30s or 5m, got "30"`,
 				`agents.yaml:8: unknown field "lifecycle.retryOnFailures"; did you mean "retryOnFailure"?`,

@@ -8,6 +8,7 @@ local known_only, lost = ARGV[13] == '1', ARGV[14]
 local evicted, eviction = ARGV[15], ARGV[16]
 local window_bytes = tonumber(ARGV[17])
 local step, said, said_size = ARGV[18], ARGV[19], tonumber(ARGV[20]) -- what the evicted turn had said so far
+local added = body == '' and 0 or 1 -- a turn that goes on says nothing of its own
 
 local bar, last_epoch, open, open_trace, deadline, turns, seq, count, bytes, owner, state, created, summarized, summary =
   barred('open', 'open_trace', 'deadline', 'turns', 'seq', 'count', 'bytes', 'user', 'state', 'created', 'summarized', 'summary')
@@ -46,7 +47,7 @@ elseif open ~= '' then
   if evicted ~= open then return {'evict', open} end
 end
 seq, count, bytes = tonumber(seq or 0), tonumber(count or 0), tonumber(bytes or 0)
-if not known and (count + 1 > max_messages or bytes + size > max_bytes) then
+if not known and added > 0 and (count + added > max_messages or bytes + size > max_bytes) then
   return {'session_full', decimal(count), decimal(bytes)}
 end
 
@@ -62,7 +63,7 @@ end
 if open ~= '' then
   local given_up = redis.call('HMGET', KEYS[6], 'number', 'sha' .. step)
   -- A step that was committed meanwhile has said it in full.
-  if said ~= '' and not given_up[2] and count + 2 <= max_messages and bytes + said_size + size <= max_bytes then
+  if said ~= '' and not given_up[2] and count + 1 + added <= max_messages and bytes + said_size + size <= max_bytes then
     seq, count, bytes = seq + 1, count + 1, bytes + said_size
     append(seq, said, given_up[1], at)
   end
@@ -72,8 +73,10 @@ if open ~= '' then
   redis.call('ZADD', KEYS[4], at, evicted)
 end
 local number = tonumber(turns or 0) + 1
-seq = seq + 1
-append(seq, body, decimal(number), at)
+if added > 0 then
+  seq = seq + 1
+  append(seq, body, decimal(number), at)
+end
 redis.call('ZADD', KEYS[4], at, id)
 -- A turn that began two retentions ago was closed and forgotten long since. Now and then is
 -- often enough to forget its id.
@@ -83,5 +86,5 @@ local fields = {'trace', trace, 'holder', trace, 'fingerprint', fingerprint, 'nu
 redis.call('HSET', KEYS[3], unpack(fields))
 redis.call('HSET', KEYS[1], 'schema', schema, 'state', 'busy', 'user', user, 'epoch', epoch, 'deadline', deadline,
   'open', id, 'open_trace', trace, 'last_trace', trace, 'turns', decimal(number), 'created', created,
-  'seq', decimal(seq), 'count', decimal(count + 1), 'bytes', decimal(bytes + size), 'active', at)
+  'seq', decimal(seq), 'count', decimal(count + added), 'bytes', decimal(bytes + size), 'active', at)
 return begun(fields, decimal(seq))

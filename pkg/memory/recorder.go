@@ -1,28 +1,25 @@
-package worker
+package memory
 
 import (
 	"context"
 	"slices"
 	"sync"
 
-	"google.golang.org/protobuf/proto"
-
+	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
-	"github.com/troupe-dev/troupe/pkg/memory"
-	"github.com/troupe-dev/troupe/pkg/wire"
 )
 
-// Limits of one write to the journal, those of troupe.v1.JournalRequest.
+// Limits of one write to a journal, beside MaxWindowBytes.
 const (
-	maxEntries    = 256
-	maxEntryBytes = 3 << 20
+	maxEntries = 256
+	entryBytes = 256 // about what an entry has beside its texts
 )
 
-// journal is the execution.Journal of one step over the memory service. Writes follow each
+// Recorder is the execution.Journal of one running step over a Journal. Writes follow each
 // other; what is recorded meanwhile goes with the next. So a step whose tools only read
 // waits for no write at all.
-type journal struct {
+type Recorder struct {
 	put   func([]execution.Entry) error               // repeats itself until the step ends
 	known map[int]map[execution.Phase]execution.Entry // of the attempts before this one
 
@@ -37,10 +34,11 @@ type journal struct {
 	changed chan struct{} // closed and replaced whenever a write ends
 }
 
-// openJournal returns the journal of a step. One that was tried before is read first. A
-// write that is refused ends the step.
-func openJournal(ctx context.Context, end context.CancelCauseFunc, store memory.Journal, hold memory.Hold, step int, triedBefore bool) (*journal, error) {
-	j := &journal{end: end, changed: make(chan struct{}), known: map[int]map[execution.Phase]execution.Entry{}}
+// NewRecorder returns the journal of a step. One that was tried before is read first. A write
+// that is refused ends the step: end is called with the reason. Writes are repeated until ctx
+// ends, which is the step's. Close it, end ctx, and then Wait.
+func NewRecorder(ctx context.Context, end context.CancelCauseFunc, store Journal, hold Hold, step int, triedBefore bool) (*Recorder, error) {
+	j := &Recorder{end: end, changed: make(chan struct{}), known: map[int]map[execution.Phase]execution.Entry{}}
 	j.put = func(entries []execution.Entry) error {
 		_, err := failure.Retry(ctx, func(ctx context.Context) (struct{}, error) {
 			return struct{}{}, store.Record(ctx, hold, step, entries)
@@ -69,13 +67,13 @@ func openJournal(ctx context.Context, end context.CancelCauseFunc, store memory.
 }
 
 // Replay implements execution.Journal.
-func (j *journal) Replay(number int, phase execution.Phase) (execution.Entry, bool) {
+func (j *Recorder) Replay(number int, phase execution.Phase) (execution.Entry, bool) {
 	e, ok := j.known[number][phase]
 	return e, ok
 }
 
 // Record implements execution.Journal.
-func (j *journal) Record(e execution.Entry) {
+func (j *Recorder) Record(e execution.Entry) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.err != nil || j.closed {
@@ -89,7 +87,7 @@ func (j *journal) Record(e execution.Entry) {
 }
 
 // write stores what is pending, and what comes meanwhile, until nothing is left.
-func (j *journal) write() {
+func (j *Recorder) write() {
 	for {
 		j.mu.Lock()
 		batch := j.batch()
@@ -114,31 +112,32 @@ func (j *journal) write() {
 }
 
 // batch is what goes into one write. Callers hold the lock.
-func (j *journal) batch() []execution.Entry {
+func (j *Recorder) batch() []execution.Entry {
 	size := 0
 	for i, e := range j.pending {
-		if size += proto.Size(wire.EntryToProto(e)); i == maxEntries || i > 0 && size > maxEntryBytes {
+		size += len(e.Text) + conversation.Size(e.Reply) + entryBytes
+		if i == maxEntries || i > 0 && size > MaxWindowBytes {
 			return j.pending[:i:i]
 		}
 	}
 	return slices.Clip(j.pending)
 }
 
-func (j *journal) notify() {
+func (j *Recorder) notify() {
 	close(j.changed)
 	j.changed = make(chan struct{})
 }
 
-// errJournalClosed is for code of an agent that goes on behind the end of its step.
-var errJournalClosed = failure.New(failure.AgentState, "agent.ExecuteStep", "the step has ended; nothing of it can be journaled any more")
+// errRecorderClosed is for code of an agent that goes on behind the end of its step.
+var errRecorderClosed = failure.New(failure.AgentState, "agent.ExecuteStep", "the step has ended; nothing of it can be journaled any more")
 
 // Sync implements execution.Journal.
-func (j *journal) Sync(ctx context.Context) error {
+func (j *Recorder) Sync(ctx context.Context) error {
 	for {
 		j.mu.Lock()
 		err, idle, changed := j.err, len(j.pending) == 0, j.changed
 		if err == nil && j.closed {
-			err = errJournalClosed
+			err = errRecorderClosed
 		}
 		j.mu.Unlock()
 		if err != nil || idle {
@@ -152,13 +151,13 @@ func (j *journal) Sync(ctx context.Context) error {
 	}
 }
 
-// close ends the journal before the commit of its step: the commit stands for all that is
-// not written yet. A write under way ends with the step's context; wait waits for it.
-func (j *journal) close() {
+// Close ends the journal before the commit of its step: the commit stands for all that is
+// not written yet. A write under way ends with the step's context; Wait waits for it.
+func (j *Recorder) Close() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.closed = true
 }
 
-// wait returns when no write is under way.
-func (j *journal) wait() { j.writer.Wait() }
+// Wait returns when no write is under way.
+func (j *Recorder) Wait() { j.writer.Wait() }

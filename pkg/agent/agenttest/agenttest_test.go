@@ -1,0 +1,179 @@
+package agenttest_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/agent/agenttest"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/llm"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/loop"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var _ agenttest.T = (*testing.T)(nil)
+
+// note is a tool that keeps a note: in the session's state, in the user's and as an artifact.
+func note(t *testing.T) tool.Tool {
+	t.Helper()
+	type in struct {
+		Text string `json:"text"`
+	}
+	note, err := tool.Func("note", "Keeps a note.", func(ctx context.Context, in in) (string, error) {
+		running := hook.InTool(ctx)
+		version, err := running.Memory().SaveArtifact(ctx, "notes.txt", "text/plain", []byte(in.Text))
+		return fmt.Sprintf("version %d", version), errors.Join(err, running.Memory().Set("last", in.Text), running.Memory().Set("user:notes", version))
+	})
+	require.NoError(t, err)
+	return note
+}
+
+func keeper(t *testing.T, replies ...scripted.Reply) (*agent.Agent, *scripted.Model) {
+	t.Helper()
+	model := scripted.New(replies...)
+	a, err := agent.New(agent.Config{Name: "keeper", Model: model, Tools: []tool.Tool{note(t)}, MaxIterations: 2})
+	require.NoError(t, err)
+	return a, model
+}
+
+func keep(text string) scripted.Reply {
+	return scripted.Call(conversation.ToolCall{Name: "note", Arguments: fmt.Sprintf(`{"text": %q}`, text)})
+}
+
+func TestRun_TellsWhatATurnLedTo(t *testing.T) {
+	a, _ := keeper(t, keep("milk"), scripted.Reply{Deltas: []string{"Kept", "."}, Usage: execution.Usage{InputTokens: 7}})
+	turn := agenttest.Run(t, a, "Keep milk.")
+	require.NoError(t, turn.Err)
+	require.Equal(t, "Kept.", turn.Text)
+	require.Equal(t, []string{"note"}, turn.Tools)
+	require.Equal(t, map[string]any{"last": "milk", "user:notes": 1.0}, turn.State)
+	require.Empty(t, turn.Warnings)
+	require.Equal(t, event.Natural, turn.Result.Reason)
+	require.EqualValues(t, 7, turn.Result.Usage.InputTokens)
+	require.Equal(t, []string{"user_input", "llm_call", "tool_call", "tool_execution", "message", "llm_call", "turn_result"}, turn.Kinds())
+}
+
+func TestSession_KeepsItsHistoryStateAndArtifacts(t *testing.T) {
+	a, model := keeper(t, keep("milk"), scripted.Say("Kept."), keep("eggs"), scripted.Say("Kept too."), scripted.Say("Going on."), scripted.Say("Hi."))
+	s := agenttest.NewSession(t, a)
+	s.Set("last", "bread")
+	s.Set("app:shop", map[string]int{"open": 9})
+	s.Say("Keep milk.")
+	turn := s.Say("Keep eggs.")
+	require.Equal(t, map[string]any{"last": "eggs", "user:notes": 2.0, "app:shop": map[string]any{"open": 9.0}}, turn.State)
+	require.Equal(t, 2, turn.Result.Turn)
+	require.Equal(t, "eggs", s.Artifact("notes.txt"))
+	var said []string
+	for _, m := range s.History() {
+		said = append(said, m.Text)
+	}
+	require.Equal(t, []string{"Keep milk.", "Kept.", "Keep eggs.", "Kept too."}, said)
+	require.Len(t, model.Requests()[2].Messages, 3, "the second turn sees the first")
+
+	require.Equal(t, "Going on.", s.Say("").Text)
+	require.Len(t, model.Requests()[4].Messages, 4, "the user said nothing")
+
+	other := s.Another()
+	turn = other.Say("Hello.")
+	require.Equal(t, map[string]any{"user:notes": 2.0, "app:shop": map[string]any{"open": 9.0}}, turn.State)
+	require.Len(t, other.History(), 2)
+}
+
+func TestSession_TriesWhatFailsAndGoesOn(t *testing.T) {
+	a, _ := keeper(t, keep("milk"), scripted.Fail(failure.New(failure.ResourceAPI, "test", "down")), scripted.Say("Back."), keep("a"), keep("b"))
+	s := agenttest.NewSession(t, a)
+	turn := s.Try("Keep milk.")
+	require.True(t, failure.Is(turn.Err, failure.ResourceAPI), "%v", turn.Err)
+	require.Empty(t, turn.Text)
+	require.Empty(t, turn.State, "a turn that failed changes no state")
+	require.Equal(t, event.Failed, turn.Result.Reason)
+	require.Equal(t, "Back.", s.Say("Again?").Text)
+
+	turn = s.Try("Keep a and b.", func(inv *agent.Invocation) { inv.MaxIterations = 1 })
+	require.NoError(t, turn.Err)
+	require.Equal(t, loop.ReasonMaxIterations, turn.Warnings[0].Reason)
+}
+
+// fake is a test that notes how it fails.
+type fake struct {
+	*testing.T
+	failed string
+}
+
+var errFailed = errors.New("the test failed")
+
+func (f *fake) Fatalf(format string, args ...any) {
+	f.failed = fmt.Sprintf(format, args...)
+	panic(errFailed) // as Fatalf of a test does not return either
+}
+
+// failing is how a test fails.
+func failing(t *testing.T, test func(agenttest.T)) string {
+	t.Helper()
+	f := &fake{T: t}
+	func() {
+		defer func() { require.Equal(t, any(errFailed), recover()) }()
+		test(f)
+	}()
+	return f.failed
+}
+
+func TestRun_FailsTheTestWithTheTurn(t *testing.T) {
+	a, _ := keeper(t, scripted.Fail(failure.New(failure.ResourceAPI, "test", "down")), scripted.Say("Hi."))
+	require.Equal(t, "agent keeper, turn 1: test: resource_api: down", failing(t, func(f agenttest.T) { agenttest.Run(f, a, "hi") }))
+	require.True(t, strings.HasPrefix(failing(t, func(f agenttest.T) { agenttest.NewSession(f, a).Artifact("none") }), "load artifact none: "))
+	require.True(t, strings.HasPrefix(failing(t, func(f agenttest.T) { agenttest.NewSession(f, a).Set("trace_id", "x") }), "set trace_id: "))
+	require.True(t, strings.HasPrefix(failing(t, func(f agenttest.T) { agenttest.NewSession(f, a).History() }), "load history: "))
+}
+
+// resource is a tool that notes when it is started and closed.
+type resource struct {
+	log  *[]string
+	fail error
+}
+
+func (r *resource) Spec() llm.ToolSpec { return llm.ToolSpec{Name: "resource"} }
+
+func (r *resource) Call(context.Context, json.RawMessage) (tool.Result, error) {
+	return tool.Result{}, nil
+}
+
+func (r *resource) Start(context.Context) error {
+	*r.log = append(*r.log, "start")
+	return r.fail
+}
+
+func (r *resource) Close() error {
+	*r.log = append(*r.log, "close")
+	return nil
+}
+
+func TestSession_StartsAndClosesItsAgent(t *testing.T) {
+	var log []string
+	files := &resource{log: &log}
+	a, err := agent.New(agent.Config{Name: "a", Model: scripted.New(scripted.Say("hi")), Tools: []tool.Tool{files}})
+	require.NoError(t, err)
+	t.Run("a test", func(t *testing.T) {
+		agenttest.Run(t, a, "hi")
+		require.Equal(t, []string{"start"}, log)
+	})
+	require.Equal(t, []string{"start", "close"}, log)
+
+	files.fail = errors.New("no such folder")
+	require.Contains(t, failing(t, func(f agenttest.T) { agenttest.NewSession(f, a) }), "start agent a: ")
+}

@@ -1,0 +1,85 @@
+package agenttest_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/agent/agenttest"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+// forecaster is the agent under test: it has a tool, and remembers the city.
+func forecaster(script ...scripted.Reply) *agent.Agent {
+	type city struct {
+		Name string `json:"name"`
+	}
+	weather, err := tool.Func("weather", "Tells the weather of a city.", func(ctx context.Context, in city) (string, error) {
+		return "sunny", hook.InTool(ctx).Memory().Set("city", in.Name)
+	})
+	if err != nil {
+		return nil
+	}
+	a, err := agent.New(agent.Config{
+		Name: "forecaster", Instructions: "Last city: {city?}", Model: scripted.New(script...), Tools: []tool.Tool{weather},
+	})
+	if err != nil {
+		return nil
+	}
+	return a
+}
+
+// console stands for the *testing.T of a test.
+type console struct{}
+
+func (console) Helper()                           {}
+func (console) Context() context.Context          { return context.Background() }
+func (console) Cleanup(func())                    {}
+func (console) Fatalf(format string, args ...any) { fmt.Fprintf(os.Stdout, format+"\n", args...) }
+
+// One turn, with a script for the model. In a test t is its *testing.T.
+func ExampleRun() {
+	var t console
+	turn := agenttest.Run(t, forecaster(
+		scripted.Call(conversation.ToolCall{Name: "weather", Arguments: `{"name": "Oslo"}`}),
+		scripted.Say("No, it is sunny."),
+	), "Do I need an umbrella in Oslo?")
+	fmt.Fprintln(os.Stdout, turn.Text, turn.Tools, turn.State["city"])
+	// Output:
+	// No, it is sunny. [weather] Oslo
+}
+
+// Several turns. What the agent changed is there in the next one.
+func ExampleSession_Say() {
+	var t console
+	s := agenttest.NewSession(t, forecaster(
+		scripted.Say("Where?"),
+		scripted.Call(conversation.ToolCall{Name: "weather", Arguments: `{"name": "Bergen"}`}),
+		scripted.Say("Yes."),
+	))
+	s.Set("city", "Oslo")
+	s.Say("Do I need an umbrella?")
+	turn := s.Say("In Bergen.")
+	fmt.Fprintln(os.Stdout, len(s.History()), "messages, city", turn.State["city"])
+	fmt.Fprintln(os.Stdout, turn.Kinds())
+	// Output:
+	// 4 messages, city Bergen
+	// [user_input llm_call tool_call tool_execution message llm_call turn_result]
+}
+
+// A turn that fails, or that is run in another way than the usual.
+func ExampleSession_Try() {
+	var t console
+	s := agenttest.NewSession(t, forecaster(scripted.Call(conversation.ToolCall{Name: "weather", Arguments: `{"name": "Oslo"}`})))
+	turn := s.Try("Do I need an umbrella?", func(inv *agent.Invocation) { inv.MaxIterations = 1 })
+	fmt.Fprintln(os.Stdout, turn.Result.Reason, turn.Warnings[0].Message)
+	turn = s.Try("Do I need an umbrella?")
+	fmt.Fprintln(os.Stdout, turn.Result.Reason, turn.Err)
+	// Output:
+	// max_iterations Task incomplete: Maximum iterations (1) reached.
+	// error scripted.Generate: resource_api: the script ended before request 2
+}

@@ -1,0 +1,185 @@
+package agenttest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/memory/inmem"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// Tenant and User are those of all sessions.
+const (
+	Tenant = "test"
+	User   = "tester"
+)
+
+// Session is a conversation with one agent. Its messages, its state and its artifacts are
+// kept from turn to turn in a store of package memory/inmem, which a test may read. It
+// belongs to the goroutine of the test.
+type Session struct {
+	Store *inmem.Store
+	Ref   session.Ref
+
+	t     T
+	agent *agent.Agent
+	made  *int // sessions of the store
+	turns int
+	sets  int
+}
+
+// NewSession begins a conversation, in a store of its own. It starts the agent, and closes it
+// when the test ends: tests that run beside each other need an agent each.
+func NewSession(t T, a *agent.Agent) *Session {
+	t.Helper()
+	if err := a.Start(t.Context()); err != nil {
+		t.Fatalf("start agent %s: %v", a.Name(), err)
+	}
+	t.Cleanup(func() {
+		if err := a.Close(); err != nil {
+			t.Fatalf("close agent %s: %v", a.Name(), err)
+		}
+	})
+	s := &Session{Store: inmem.New(inmem.Config{}), t: t, agent: a, made: new(int)}
+	return s.Another()
+}
+
+// Another begins one more conversation of the same user, beside this one: it sees the same
+// state under user: and app:, and finds what was said here.
+func (s *Session) Another() *Session {
+	*s.made++
+	return &Session{
+		Store: s.Store, Ref: session.Ref{Tenant: Tenant, Session: fmt.Sprintf("session-%d", *s.made)},
+		t: s.t, agent: s.agent, made: s.made,
+	}
+}
+
+// Set changes the session's state before a turn. Without a prefix a key is the session's own.
+func (s *Session) Set(key string, value any) {
+	s.t.Helper()
+	s.sets++
+	text, err := json.Marshal(value)
+	if err == nil {
+		_, err = s.Store.UpdateSession(s.t.Context(), memory.Update{Ref: s.Ref, Create: true, User: User})
+	}
+	if err == nil {
+		_, err = s.Store.UpdateState(s.t.Context(), memory.StateUpdate{
+			Ref: s.Ref, RequestID: fmt.Sprint("set-", s.sets), Delta: map[string]json.RawMessage{key: text},
+		})
+	}
+	if err != nil {
+		s.t.Fatalf("set %s: %v", key, err)
+	}
+}
+
+// Say is the user's next input. Without a text the user says nothing, and the agent goes on
+// where it was (LP-8). The test fails when the turn does.
+func (s *Session) Say(text string) Turn {
+	s.t.Helper()
+	turn := s.Try(text)
+	if turn.Err != nil {
+		s.t.Fatalf("agent %s, turn %d: %v", s.agent.Name(), turn.Result.Turn, turn.Err)
+	}
+	return turn
+}
+
+// Try is Say for a turn that may fail, or for one that is run otherwise: change, if there is
+// one, is given the invocation first.
+func (s *Session) Try(text string, change ...func(*agent.Invocation)) Turn {
+	s.t.Helper()
+	ctx := s.t.Context()
+	s.turns++
+	id := fmt.Sprintf("%s-turn-%d", s.Ref.Session, s.turns)
+	asked := memory.Begin{
+		Ref: s.Ref, User: User, TurnID: id, TraceID: "trace-" + id, Fingerprint: id, Lease: memory.MaxLease, Window: memory.MaxWindow,
+	}
+	if text != "" {
+		asked.Message = conversation.User(text)
+	}
+	begun, err := s.Store.BeginTurn(ctx, asked)
+	if err != nil {
+		s.t.Fatalf("begin turn %d: %v", s.turns, err)
+	}
+	hold := memory.Hold{Ref: s.Ref, TurnID: id, Epoch: begun.Turn.Epoch}
+	inv := agent.Invocation{
+		Step: execution.Step{
+			TraceID: asked.TraceID, SessionID: s.Ref.Session, User: User, TurnID: id, Turn: begun.Turn.Number,
+			Number: 1, Attempt: 1, Agent: s.agent.Name(), History: begun.History,
+		},
+		Store: agent.Remember(s.Store, hold, User),
+	}
+	for _, fn := range change {
+		fn(&inv)
+	}
+	var turn Turn
+	for e, err := range s.agent.Run(ctx, inv) {
+		if turn.Err = err; err == nil {
+			turn.note(e)
+		}
+	}
+	if err := s.finish(context.WithoutCancel(ctx), hold, begun.Turn.Sequence, &turn); err != nil {
+		s.t.Fatalf("finish turn %d: %v", s.turns, err)
+	}
+	return turn
+}
+
+// finish stores what a turn led to, as a worker does.
+func (s *Session) finish(ctx context.Context, hold memory.Hold, base int64, turn *Turn) error {
+	if turn.Err != nil {
+		failed, ok := errors.AsType[*failure.Error](turn.Err)
+		if !ok {
+			failed = failure.New(failure.Unknown, "agenttest", turn.Err.Error())
+		}
+		if _, err := s.Store.FailTurn(ctx, memory.Fail{Ref: s.Ref, TurnID: hold.TurnID, Epoch: hold.Epoch, Outcome: session.OutcomeFailed, Failure: failed}); err != nil {
+			return err
+		}
+	} else {
+		outcome := session.OutcomeCompleted
+		if turn.Result.Result.InputRequired {
+			outcome = session.OutcomeInputRequired
+		}
+		if _, err := s.Store.CommitStep(ctx, memory.Commit{
+			Ref: s.Ref, TurnID: hold.TurnID, Epoch: hold.Epoch, Base: base, Messages: turn.Result.Messages,
+			State: turn.Result.State, Result: turn.Result.Result, Outcome: outcome,
+		}); err != nil {
+			return err
+		}
+	}
+	state, err := s.Store.GetState(ctx, s.Ref)
+	turn.State = map[string]any{}
+	for key, text := range state.Values {
+		var value any
+		if err := json.Unmarshal(text, &value); err != nil {
+			return err
+		}
+		turn.State[key] = value
+	}
+	return err
+}
+
+// History are the messages of the session, oldest first.
+func (s *Session) History() []conversation.Message {
+	s.t.Helper()
+	messages, err := s.Store.LoadHistory(s.t.Context(), s.Ref, 0, memory.MaxWindow)
+	if err != nil {
+		s.t.Fatalf("load history: %v", err)
+	}
+	return messages
+}
+
+// Artifact is the latest version of an artifact that the agent made.
+func (s *Session) Artifact(name string) string {
+	s.t.Helper()
+	content, _, err := agent.Remember(s.Store, memory.Hold{Ref: s.Ref}, User).LoadArtifact(s.t.Context(), name, 0)
+	if err != nil {
+		s.t.Fatalf("load artifact %s: %v", name, err)
+	}
+	return string(content)
+}

@@ -1,0 +1,310 @@
+package agent_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/agent/agenttest"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+)
+
+// watched is an agent that says "hi", and notes which of its handlers ran and when its model
+// was asked.
+type watched struct {
+	log   []string
+	model *scripted.Model
+}
+
+// reply is what a handler of a test does.
+type reply func(context.Context, *hook.Turn) (string, error)
+
+func (w *watched) before(name string, fn reply) hook.Handler {
+	return hook.BeforeAgent(func(ctx context.Context, t *hook.Turn) (string, error) {
+		w.log = append(w.log, name)
+		return fn(ctx, t)
+	})
+}
+
+func (w *watched) after(name string, fn reply) hook.Handler {
+	return hook.AfterAgent(func(ctx context.Context, t *hook.Turn) (string, error) {
+		w.log = append(w.log, name)
+		return fn(ctx, t)
+	})
+}
+
+// session has the agent with the given handlers, and with those that note that it goes on.
+func (w *watched) session(t *testing.T, handlers ...hook.Handler) *agenttest.Session {
+	t.Helper()
+	w.model = scripted.New(scripted.Say("hi"), scripted.Say("hi again"))
+	handlers = append(handlers,
+		hook.AfterUserInput(func(context.Context, *hook.Turn) error { w.log = append(w.log, "main"); return nil }),
+		hook.OnComplete(func(context.Context, *hook.Completion) error { w.log = append(w.log, "complete"); return nil }))
+	return agenttest.NewSession(t, build(t, agent.Config{Model: w.model, Handlers: handlers}))
+}
+
+// The things that a handler of a test can do.
+func silent(context.Context, *hook.Turn) (string, error)    { return "", nil }
+func answering(context.Context, *hook.Turn) (string, error) { return "no need to ask", nil }
+func ending(_ context.Context, t *hook.Turn) (string, error) {
+	t.End()
+	return "", nil
+}
+
+func setting(key string, value any) reply {
+	return func(_ context.Context, t *hook.Turn) (string, error) { return "", t.Memory().Set(key, value) }
+}
+
+func failing(err error) reply {
+	return func(context.Context, *hook.Turn) (string, error) { return "", err }
+}
+
+// messages are the events of a turn that callbacks made.
+func messages(turn agenttest.Turn) []event.Message {
+	var all []event.Message
+	for _, e := range turn.Events {
+		if p, ok := e.Payload.(event.Message); ok {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+func changed(key, value string) map[string]json.RawMessage {
+	return map[string]json.RawMessage{key: json.RawMessage(value)}
+}
+
+var errDisk = failure.New(failure.SystemDisk, "test", "the disk is full")
+
+// Req: AD-3
+func TestCallbacks_AD3_TheFirstBeforeHandlerThatAnswersOrFailsStopsTheRest(t *testing.T) {
+	for name, tc := range map[string]struct {
+		second reply
+		want   []string
+	}{
+		"none":    {silent, []string{"1", "2", "3", "main", "complete"}},
+		"answers": {answering, []string{"1", "2"}},
+		"fails":   {failing(errDisk), []string{"1", "2"}},
+		"ends":    {ending, []string{"1", "2"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var w watched
+			w.session(t, w.before("1", silent), w.before("2", tc.second), w.before("3", silent)).Try("hello")
+			require.Equal(t, tc.want, w.log)
+		})
+	}
+}
+
+// Req: AD-4
+func TestCallbacks_AD4_AnAnswerIsOneEventWithTheChangesAndEndsTheRun(t *testing.T) {
+	var w watched
+	s := w.session(t, w.before("1", setting("a", 1)), w.before("2", answering), w.after("after", silent))
+	turn := s.Say("hello")
+	require.Equal(t, []string{"1", "2"}, w.log)
+	require.Empty(t, w.model.Requests())
+	require.Equal(t, []string{"user_input", "message", "turn_result"}, turn.Kinds())
+	require.Equal(t, []event.Message{{Text: "no need to ask", State: changed("a", "1")}}, messages(turn))
+	require.Equal(t, "research", turn.Events[1].Author)
+	require.Equal(t, "no need to ask", turn.Text)
+	require.Equal(t, event.Natural, turn.Result.Reason)
+	require.Equal(t, map[string]any{"a": 1.0}, turn.State)
+	require.Equal(t, "no need to ask", s.History()[1].Text)
+}
+
+// Req: AD-5, C-28
+func TestCallbacks_AD5_AnErrorSurfacesAndSkipsTheMainRun(t *testing.T) {
+	var w watched
+	turn := w.session(t, w.before("1", failing(errDisk)), w.after("after", silent)).Try("hello")
+	require.ErrorIs(t, turn.Err, errDisk)
+	require.True(t, failure.Is(turn.Err, failure.SystemDisk), "%v", turn.Err)
+	require.Equal(t, []string{"1"}, w.log)
+	require.Empty(t, w.model.Requests())
+	require.Equal(t, []string{"user_input", "turn_result"}, turn.Kinds())
+	require.Equal(t, event.Failed, turn.Result.Reason)
+	require.Equal(t, "system_disk", turn.Result.ErrorType)
+}
+
+// Req: AD-5a
+func TestCallbacks_AD5a_AnErrorDropsTheChangesOfItsChain(t *testing.T) {
+	var w watched
+	turn := w.session(t, w.before("1", setting("a", 1)), w.before("2", failing(errDisk))).Try("hello")
+	require.ErrorContains(t, turn.Err, "the handler before_agent failed: the disk is full")
+	require.Empty(t, messages(turn))
+	require.Empty(t, turn.Result.State)
+	require.Empty(t, turn.State)
+
+	turn = w.session(t, w.after("1", setting("a", 1)), w.after("2", failing(errDisk))).Try("hello")
+	require.ErrorContains(t, turn.Err, "the handler after_agent failed: the disk is full")
+	require.Empty(t, messages(turn))
+	require.Empty(t, turn.Result.State)
+
+	// An answer with an error is an error.
+	turn = w.session(t, w.before("1", func(context.Context, *hook.Turn) (string, error) { return "yes", errDisk })).Try("hello")
+	require.ErrorIs(t, turn.Err, errDisk)
+	require.Empty(t, messages(turn))
+
+	p := hook.Plugin{Name: "quota", Handlers: []hook.Handler{w.before("p", failing(errors.New("secret")))}}
+	turn = agenttest.NewSession(t, build(t, agent.Config{Model: w.model, Plugins: []hook.Plugin{p}})).Try("hello")
+	require.Equal(t, "the handler before_agent of plugin quota failed; the log of the agent has the cause", failure.Plain(turn.Err))
+}
+
+// Req: AD-6
+func TestCallbacks_AD6_ChangesAloneAreOneEventAndTheMainRunFollows(t *testing.T) {
+	save := func(ctx context.Context, turn *hook.Turn) (string, error) {
+		_, err := turn.Memory().SaveArtifact(ctx, "a.txt", "text/plain", []byte("a"))
+		return "", err
+	}
+	for name, tc := range map[string]struct {
+		handlers []reply
+		want     event.Message
+	}{
+		"state":    {[]reply{setting("a", 1), setting("a", 2)}, event.Message{State: changed("a", "2")}},
+		"artifact": {[]reply{silent, save}, event.Message{Artifacts: map[string]int{"a.txt": 1}}},
+		"both":     {[]reply{save, setting("a", 2)}, event.Message{State: changed("a", "2"), Artifacts: map[string]int{"a.txt": 1}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var w watched
+			turn := w.session(t, w.before("1", tc.handlers[0]), w.before("2", tc.handlers[1])).Say("hello")
+			require.Equal(t, []event.Message{tc.want}, messages(turn))
+			require.Equal(t, []string{"user_input", "message", "llm_call", "turn_result"}, turn.Kinds())
+			require.Equal(t, []string{"1", "2", "main", "complete"}, w.log)
+			require.Equal(t, "hi", turn.Text)
+		})
+	}
+}
+
+// Req: AD-7
+func TestCallbacks_AD7_HandlersThatDoNothingMakeNoEvent(t *testing.T) {
+	var w watched
+	turn := w.session(t, w.before("1", silent), w.after("2", silent)).Say("hello")
+	require.Equal(t, []string{"user_input", "llm_call", "turn_result"}, turn.Kinds())
+	require.Equal(t, []string{"1", "main", "2", "complete"}, w.log)
+}
+
+// Req: AD-8
+func TestCallbacks_AD8_EndSkipsTheMainRunWithoutAnAnswer(t *testing.T) {
+	var w watched
+	turn := w.session(t, w.before("1", setting("a", 1)), w.before("2", ending), w.before("3", answering), w.after("after", silent)).Say("hello")
+	require.Equal(t, []string{"1", "2"}, w.log)
+	require.Empty(t, w.model.Requests())
+	require.Equal(t, []event.Message{{State: changed("a", "1")}}, messages(turn), "what was changed stands")
+	require.Empty(t, turn.Text)
+	require.Equal(t, event.Stopped, turn.Result.Reason)
+	require.Empty(t, turn.Result.Messages)
+	require.Equal(t, map[string]any{"a": 1.0}, turn.State)
+}
+
+// Req: AD-9
+func TestCallbacks_AD9_EventsOfTheMainRunArePassedOnInOrder(t *testing.T) {
+	a := build(t, agent.Config{Name: "root", Run: func(context.Context, agent.Invocation) iter.Seq2[event.Event, error] {
+		return func(yield func(event.Event, error) bool) {
+			_ = yield(event.Event{Payload: event.Thinking{Text: "one"}}, nil) &&
+				yield(event.Event{Author: "other", Payload: event.Message{Text: "two"}}, nil) &&
+				yield(event.Event{Payload: event.Answer{Text: "three", Reason: event.Natural}}, nil)
+		}
+	}})
+	turn := agenttest.Run(t, a, "hello")
+	var authors []string
+	for _, e := range turn.Events {
+		authors = append(authors, e.Author+" "+e.Kind())
+	}
+	require.Equal(t, []string{"user user_input", "root thinking", "other message", "root internal:answer", "root internal:appended", "root turn_result"}, authors)
+	require.Equal(t, "three", turn.Text)
+}
+
+// Req: AD-12, C-29
+func TestCallbacks_AD12_TheFirstAfterHandlerThatAnswersSaysSomethingMore(t *testing.T) {
+	var w watched
+	s := w.session(t, w.after("1", setting("a", 1)), w.after("2", answering), w.after("3", answering))
+	turn := s.Say("hello")
+	require.Equal(t, []string{"main", "1", "2", "complete"}, w.log, "it does not end the turn")
+	require.Equal(t, []event.Message{{Text: "no need to ask", State: changed("a", "1")}}, messages(turn))
+	require.Equal(t, []string{"user_input", "llm_call", "message", "turn_result"}, turn.Kinds())
+	require.Equal(t, "hi", turn.Text, "the answer stays")
+	require.Len(t, s.History(), 3)
+	require.Equal(t, conversation.Assistant("research", "no need to ask"), turn.Result.Messages[1])
+
+	w.log = nil
+	turn = w.session(t, w.after("1", setting("a", 1)), w.after("2", silent)).Say("hello")
+	require.Equal(t, []event.Message{{State: changed("a", "1")}}, messages(turn))
+
+	w.log = nil
+	turn = w.session(t, w.after("1", failing(errDisk)), w.after("2", answering)).Try("hello")
+	require.ErrorIs(t, turn.Err, errDisk)
+	require.Equal(t, []string{"main", "1"}, w.log)
+
+	w.log = nil
+	turn = w.session(t, w.after("1", ending), w.after("2", answering)).Say("hello")
+	require.Equal(t, []string{"main", "1"}, w.log, "a handler may end it")
+	require.Equal(t, "hi", turn.Text)
+}
+
+// Req: AD-13
+func TestCallbacks_AD13_PluginsComeFirstAndShareTheChanges(t *testing.T) {
+	for name, tc := range map[string]struct {
+		plugin reply
+		want   []string
+		told   event.Message
+	}{
+		"go on":    {setting("a", 1), []string{"plugin", "own"}, event.Message{State: map[string]json.RawMessage{"a": json.RawMessage("1"), "b": json.RawMessage("2")}}},
+		"answered": {answering, []string{"plugin"}, event.Message{Text: "no need to ask"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var w watched
+			a := build(t, agent.Config{
+				Model:    scripted.New(scripted.Say("hi")),
+				Handlers: []hook.Handler{w.before("own", setting("b", 2))},
+				Plugins:  []hook.Plugin{{Name: "p", Handlers: []hook.Handler{w.before("plugin", tc.plugin)}}},
+			})
+			require.Equal(t, []event.Message{tc.told}, messages(agenttest.Run(t, a, "hello")))
+			require.Equal(t, tc.want, w.log)
+		})
+	}
+}
+
+// Req: AD-14
+func TestCallbacks_AD14_ChangesAreNoPartOfTheAnswer(t *testing.T) {
+	var w watched
+	turn := w.session(t, w.before("1", setting("a", 1)), w.after("2", answering)).Say("hello")
+	var final []string
+	for _, e := range turn.Events {
+		if e.Final() {
+			final = append(final, e.Kind())
+		}
+	}
+	require.Equal(t, []string{"internal:answer", "message"}, final)
+	require.False(t, event.Event{Payload: event.Message{State: changed("a", "1")}}.Final())
+
+	// A function that only changes state has no answer.
+	a := build(t, agent.Config{Run: func(context.Context, agent.Invocation) iter.Seq2[event.Event, error] {
+		return func(yield func(event.Event, error) bool) {
+			yield(event.Event{Payload: event.Message{State: changed("a", "1")}}, nil)
+		}
+	}})
+	_, _, err := execute(t.Context(), a, question("hi"), quiet)
+	require.True(t, failure.Is(err, failure.AgentLogic), "%v", err)
+}
+
+// A step that decides where to go has no text, also when a handler decides.
+func TestCallbacks_AHandlerMayDecideWhereToGo(t *testing.T) {
+	model := scripted.New()
+	a := build(t, agent.Config{Model: model, Handlers: []hook.Handler{
+		hook.BeforeAgent(func(context.Context, *hook.Turn) (string, error) { return "research", nil }),
+	}})
+	turn := agenttest.NewSession(t, a).Try("hello", func(inv *agent.Invocation) { inv.Step.Routes = []string{"clarification", "research"} })
+	require.NoError(t, turn.Err)
+	require.Empty(t, messages(turn))
+	require.Empty(t, turn.Text)
+	require.Equal(t, "research", turn.Result.Result.NextAgent)
+	require.Equal(t, execution.Usage{}, turn.Result.Result.Usage)
+}

@@ -1,0 +1,147 @@
+package agent_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+// scriptedAgent is an agent whose model says the texts one after the other.
+func scriptedAgent(name string, texts []string, handlers ...hook.Handler) (*agent.Agent, error) {
+	var script []scripted.Reply
+	for _, text := range texts {
+		script = append(script, scripted.Say(text))
+	}
+	return agent.New(agent.Config{Name: name, Model: scripted.New(script...), Handlers: handlers})
+}
+
+// tell runs an agent for one turn and prints what each agent said, with its branch.
+func tell(a *agent.Agent, text string) {
+	step := execution.Step{Number: 1, History: []conversation.Message{conversation.User(text)}}
+	for e, err := range a.Run(context.Background(), agent.Invocation{Step: step}) {
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return
+		}
+		switch p := e.Payload.(type) {
+		case event.TextDelta:
+			fmt.Fprintf(os.Stdout, "%s: %s\n", e.Branch, p.Text)
+		case event.TurnResult:
+			fmt.Fprintf(os.Stdout, "%s answered:\n%s\n", e.Author, p.Result.Text)
+		}
+	}
+}
+
+// A writer and an editor, one after the other.
+func ExampleSequence() {
+	writer, err := scriptedAgent("writer", []string{"Oslo is a city in Norway."})
+	if err != nil {
+		return
+	}
+	editor, err := scriptedAgent("editor", []string{"Oslo is in Norway."})
+	if err != nil {
+		return
+	}
+	desk, err := agent.Sequence(agent.Config{Name: "desk"}, writer, editor)
+	if err != nil {
+		return
+	}
+	tell(desk, "Where is Oslo?")
+	// Output:
+	// desk.writer: Oslo is a city in Norway.
+	// desk.editor: Oslo is in Norway.
+	// desk answered:
+	// Oslo is in Norway.
+}
+
+// A writer and a critic, until the critic has nothing to say against it.
+func ExampleRepeat() {
+	writer, err := scriptedAgent("writer", []string{"Oslo is a big city in Norway.", "Oslo is in Norway."})
+	if err != nil {
+		return
+	}
+	critic, err := scriptedAgent("critic", []string{"Shorter.", "Fine."}, hook.AfterLLM(func(_ context.Context, reply *hook.LLMReply) error {
+		if reply.Text == "Fine." {
+			reply.Escalate()
+		}
+		return nil
+	}))
+	if err != nil {
+		return
+	}
+	desk, err := agent.Repeat(agent.Config{Name: "desk"}, 5, writer, critic)
+	if err != nil {
+		return
+	}
+	tell(desk, "Where is Oslo?")
+	// Output:
+	// desk.writer: Oslo is a big city in Norway.
+	// desk.critic: Shorter.
+	// desk.writer: Oslo is in Norway.
+	// desk.critic: Fine.
+	// desk answered:
+	// Fine.
+}
+
+// Two agents at once, and their answers side by side.
+func ExampleParallel() {
+	weather, err := scriptedAgent("weather", []string{"Sunny."})
+	if err != nil {
+		return
+	}
+	news, err := scriptedAgent("news", []string{"Nothing new."})
+	if err != nil {
+		return
+	}
+	morning, err := agent.Parallel(agent.Config{Name: "morning"}, weather, news)
+	if err != nil {
+		return
+	}
+	step := execution.Step{Number: 1, History: []conversation.Message{conversation.User("Good morning.")}}
+	done, err := morning.Execute(context.Background(), agent.Invocation{Step: step}, func(event.Event) error { return nil })
+	if err != nil {
+		return
+	}
+	fmt.Fprintln(os.Stdout, done.Result.Text)
+	// Output:
+	// weather:
+	// Sunny.
+	//
+	// news:
+	// Nothing new.
+}
+
+// A model that asks another agent as it asks any tool.
+func ExampleAsTool() {
+	geographer, err := scriptedAgent("geographer", []string{"Oslo is in Norway."})
+	if err != nil {
+		return
+	}
+	ask, err := agent.AsTool(geographer, agent.AsToolConfig{Description: "Knows where places are."})
+	if err != nil {
+		return
+	}
+	host, err := agent.New(agent.Config{
+		Name: "host", Tools: []tool.Tool{ask},
+		Model: scripted.New(
+			scripted.Call(conversation.ToolCall{Name: "geographer", Arguments: `{"request": "Where is Oslo?"}`}),
+			scripted.Say("Take a flight to Norway."),
+		),
+	})
+	if err != nil {
+		return
+	}
+	tell(host, "How do I get to Oslo?")
+	// Output:
+	// : Take a flight to Norway.
+	// host answered:
+	// Take a flight to Norway.
+}

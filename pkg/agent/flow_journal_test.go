@@ -1,0 +1,299 @@
+package agent_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/llm"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+// journal is that of a step over all its attempts: what is recorded is durable at once.
+type journal struct {
+	mu      sync.Mutex
+	entries map[string]execution.Entry
+	clashes []string
+}
+
+func (j *journal) Replay(number int, phase execution.Phase) (execution.Entry, bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	e, ok := j.entries[fmt.Sprint(number, phase)]
+	return e, ok
+}
+
+func (j *journal) Record(e execution.Entry) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	at := fmt.Sprint(e.Number, e.Phase)
+	if before, ok := j.entries[at]; ok && gocmp.Diff(before, e) != "" {
+		j.clashes = append(j.clashes, gocmp.Diff(before, e))
+	}
+	j.entries[at] = e
+}
+
+func (j *journal) Sync(context.Context) error { return nil }
+
+// replies are how many model calls it has.
+func (j *journal) replies() (n int) {
+	for _, e := range j.entries {
+		if e.Tool == "" {
+			n++
+		}
+	}
+	return n
+}
+
+// world counts what is done outside over all attempts.
+type world struct {
+	mu    sync.Mutex
+	asked int            // models
+	did   map[string]int // tools by effect, what they were called for, and idempotency key
+}
+
+// brain asks for its calls in its first round, and then says what it read, so that what it
+// says depends on what was done.
+type brain struct {
+	world *world
+	calls []conversation.ToolCall
+}
+
+func (brain) Name() string { return "test/brain" }
+
+func (b brain) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+	return func(yield func(llm.Delta, error) bool) {
+		var read []string
+		for _, m := range req.Messages {
+			if m.Role == conversation.RoleTool {
+				read = append(read, m.Text)
+			}
+		}
+		b.world.mu.Lock()
+		b.world.asked++
+		b.world.mu.Unlock()
+		if len(read) == 0 && len(b.calls) > 0 {
+			yield(llm.Delta{Text: "Let me see.", ToolCalls: b.calls, Usage: execution.Usage{OutputTokens: 1}}, nil)
+			return
+		}
+		yield(llm.Delta{Text: "read [" + strings.Join(read, "|") + "]", Usage: execution.Usage{OutputTokens: 1}}, nil)
+	}
+}
+
+// act is a tool that is done in the world and notes in the state that it was.
+func (w *world) act(t *testing.T, effect execution.Effect) tool.Tool {
+	t.Helper()
+	type in struct {
+		What string `json:"what"`
+	}
+	one, err := tool.Func(string(effect), "A tool of the test.", func(ctx context.Context, in in) (string, error) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.did[string(effect)+" "+in.What+" "+tool.IdempotencyKey(ctx)]++
+		return "did " + in.What, hook.InTool(ctx).Memory().Set("did "+in.What, true)
+	})
+	require.NoError(t, err)
+	return tool.With(effect, one)
+}
+
+func call(name, argument, value string) conversation.ToolCall {
+	return conversation.ToolCall{ID: name + value, Name: name, Arguments: fmt.Sprintf(`{%q: %q}`, argument, value)}
+}
+
+// worker is an agent that calls a tool of each class once.
+func (w *world) worker(t *testing.T, name string) *agent.Agent {
+	t.Helper()
+	return build(t, agent.Config{
+		Name:  name,
+		Tools: []tool.Tool{w.act(t, execution.Read), w.act(t, execution.Idempotent)},
+		Model: brain{w, []conversation.ToolCall{call("read", "what", name+" r"), call("idempotent", "what", name+" i")}},
+	})
+}
+
+// boss is an agent that asks two others at once, which work beside each other, and one more
+// that is a sequence.
+func (w *world) boss(t *testing.T) *agent.Agent {
+	t.Helper()
+	var tools []tool.Tool
+	calls := []conversation.ToolCall{call("idempotent", "what", "boss i")}
+	pair := flowOf(t)(agent.Sequence(agent.Config{Name: "pair"}, w.worker(t, "one"), w.worker(t, "two")))
+	for _, a := range []*agent.Agent{w.worker(t, "aide"), pair} {
+		inner, err := agent.AsTool(a, agent.AsToolConfig{})
+		require.NoError(t, err)
+		tools, calls = append(tools, inner), append(calls, call(a.Name(), "request", "help"))
+	}
+	return build(t, agent.Config{
+		Name: "boss", Parallel: true, Tools: append(tools, w.act(t, execution.Idempotent)), Model: brain{w, calls},
+	})
+}
+
+// counting ends its rounds with the second, by a tool.
+func (w *world) counting(t *testing.T) *agent.Agent {
+	t.Helper()
+	type none struct{}
+	count, err := tool.Func("count", "Counts.", func(ctx context.Context, _ none) (string, error) {
+		in := hook.InTool(ctx)
+		n := 0
+		_ = in.Memory().Read(ctx, "temp:rounds", &n)
+		if n++; n == 2 {
+			in.Escalate()
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.did["count "+tool.IdempotencyKey(ctx)]++
+		return fmt.Sprint(n), in.Memory().Set("temp:rounds", n)
+	})
+	require.NoError(t, err)
+	return build(t, agent.Config{Name: "counting", Tools: []tool.Tool{tool.With(execution.Idempotent, count)}, Model: brain{w, []conversation.ToolCall{{Name: "count"}}}})
+}
+
+// flow is all that there is: agents in order, beside each other, in rounds, as tools.
+func (w *world) flow(t *testing.T) *agent.Agent {
+	t.Helper()
+	inner := flowOf(t)(agent.Sequence(agent.Config{Name: "inner"}, w.worker(t, "c"), w.worker(t, "d")))
+	deep := flowOf(t)(agent.Parallel(agent.Config{Name: "deep"}, w.worker(t, "e"), w.worker(t, "f")))
+	beside := flowOf(t)(agent.Parallel(agent.Config{Name: "beside"}, w.worker(t, "b"), inner, deep, w.boss(t)))
+	rounds := flowOf(t)(agent.Repeat(agent.Config{Name: "rounds"}, 5, w.counting(t)))
+	return flowOf(t)(agent.Sequence(agent.Config{Name: "all", OutputKey: "answer"}, w.worker(t, "a"), beside, rounds, w.worker(t, "z")))
+}
+
+func (w *world) invocation(j *journal) agent.Invocation {
+	step := question("Do it.")
+	step.TurnID, step.Journal, step.Attempt = "turn-1", j, 1
+	return agent.Invocation{Step: step}
+}
+
+// Wherever the worker dies, its successor ends with the same result, asks no model and runs
+// no tool again that had ended, and every call has one key in all attempts.
+//
+// Req: AD-28, AD-29
+func TestFlow_GoesOnWhereAnotherWasLost(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	w := &world{did: map[string]int{}}
+	j := &journal{entries: map[string]execution.Entry{}}
+	_, want, err := observe(t.Context(), w.flow(t), w.invocation(j))
+	require.NoError(t, err)
+	require.Empty(t, j.clashes)
+	total, calls := w.asked, slices.Sorted(maps.Keys(w.did))
+	require.Equal(t, 26, total)
+	require.Len(t, calls, 2*10+1+2)
+	require.Len(t, want.State, 2*7+2, "of agents that are tools nothing is left")
+	require.Equal(t, total, want.Result.Usage.ModelCalls)
+
+	after := 0
+	for ; ; after++ {
+		w = &world{did: map[string]int{}}
+		j = &journal{entries: map[string]execution.Entry{}}
+		lost, left := false, after
+		for _, err := range w.flow(t).Run(t.Context(), w.invocation(j)) {
+			require.NoError(t, err)
+			if lost = left == 0; lost {
+				break
+			}
+			left--
+		}
+		if !lost {
+			break
+		}
+		known, asked := j.replies(), w.asked
+		inv := w.invocation(j)
+		inv.Step.Attempt = 2
+		_, got, err := observe(t.Context(), w.flow(t), inv)
+		require.NoError(t, err, "lost behind %d events", after)
+		require.Empty(t, j.clashes, "lost behind %d events", after)
+		require.Equal(t, total-known, w.asked-asked, "lost behind %d events: models that are asked again", after)
+		require.Equal(t, calls, slices.Sorted(maps.Keys(w.did)), "lost behind %d events: every call and its key", after)
+		got.Duration = want.Duration
+		require.Empty(t, gocmp.Diff(want, got), "lost behind %d events", after)
+	}
+	require.Greater(t, after, 140, "the run was long enough")
+}
+
+// What may run once does so in a flow too.
+func TestFlow_WhatMayRunOnceRunsOnce(t *testing.T) {
+	for after := 0; ; after++ {
+		w := &world{did: map[string]int{}}
+		j := &journal{entries: map[string]execution.Entry{}}
+		once := func(name string) *agent.Agent {
+			return build(t, agent.Config{Name: name, Tools: []tool.Tool{w.act(t, execution.AtMostOnce)}, Model: brain{w, []conversation.ToolCall{call("at_most_once", "what", name)}}})
+		}
+		make := func() *agent.Agent {
+			aide, err := agent.AsTool(once("aide"), agent.AsToolConfig{})
+			require.NoError(t, err)
+			require.Equal(t, execution.AtMostOnce, tool.EffectOf(aide))
+			boss := build(t, agent.Config{Name: "boss", Tools: []tool.Tool{aide}, Model: brain{w, []conversation.ToolCall{call("aide", "request", "help")}}})
+			return flowOf(t)(agent.Parallel(agent.Config{Name: "all"}, once("a"), boss, once("b")))
+		}
+		lost, left := false, after
+		for _, err := range make().Run(t.Context(), w.invocation(j)) {
+			require.NoError(t, err)
+			if lost = left == 0; lost {
+				break
+			}
+			left--
+		}
+		_, _, err := observe(t.Context(), make(), w.invocation(j))
+		require.NoError(t, err)
+		for did, times := range w.did {
+			require.Equal(t, 1, times, did)
+		}
+		if !lost {
+			require.Len(t, w.did, 3)
+			return
+		}
+	}
+}
+
+// However agents are put together, no two calls have one number, and the numbers do not hang
+// on who is faster.
+func TestFlow_NumbersAreTheSameInEveryRun(t *testing.T) {
+	var before []string
+	for range 5 {
+		w := &world{did: map[string]int{}}
+		j := &journal{entries: map[string]execution.Entry{}}
+		_, _, err := observe(t.Context(), w.flow(t), w.invocation(j))
+		require.NoError(t, err)
+		require.Empty(t, j.clashes)
+		var now []string
+		for _, e := range slices.SortedFunc(maps.Values(j.entries), func(a, b execution.Entry) int { return cmp.Compare(a.Number, b.Number) }) {
+			now = append(now, fmt.Sprint(e.Number, e.Phase, e.Tool, e.Digest, e.Reply.Author, e.Reply.Text))
+			require.LessOrEqual(t, e.Number, 400)
+		}
+		if before != nil {
+			require.Empty(t, gocmp.Diff(before, now))
+		}
+		before = now
+	}
+}
+
+// An event of a child says where in the flow it is from.
+func TestFlow_BranchesNest(t *testing.T) {
+	w := &world{did: map[string]int{}}
+	branches := map[string]bool{}
+	for e, err := range w.flow(t).Run(t.Context(), agent.Invocation{Step: question("Do it.")}) {
+		require.NoError(t, err)
+		if e.Kind() != (event.UserInput{}).Kind() {
+			branches[e.Author+" "+e.Branch] = true
+		}
+	}
+	require.Equal(t, []string{
+		"a all.a", "all ", "b all.beside.b", "beside all.beside", "boss all.beside.boss", "c all.beside.inner.c",
+		"counting all.rounds.counting", "d all.beside.inner.d", "deep all.beside.deep", "e all.beside.deep.e", "f all.beside.deep.f", "inner all.beside.inner",
+		"rounds all.rounds", "z all.z",
+	}, slices.Sorted(maps.Keys(branches)))
+}

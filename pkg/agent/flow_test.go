@@ -1,0 +1,364 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+// says is an agent that says one thing each time, for 10 tokens.
+func says(t *testing.T, name string, texts ...string) (*agent.Agent, *scripted.Model) {
+	t.Helper()
+	var script []scripted.Reply
+	for _, text := range texts {
+		script = append(script, scripted.Reply{Deltas: []string{text}, Usage: execution.Usage{OutputTokens: 10}})
+	}
+	model := scripted.New(script...)
+	return build(t, agent.Config{Name: name, Model: model}), model
+}
+
+// flowOf checks that there is a flow.
+func flowOf(t *testing.T) func(*agent.Agent, error) *agent.Agent {
+	return func(a *agent.Agent, err error) *agent.Agent {
+		t.Helper()
+		require.NoError(t, err)
+		return a
+	}
+}
+
+// observe is what a run tells: its events as "author branch kind", its result and its error.
+func observe(ctx context.Context, a *agent.Agent, inv agent.Invocation) (events []string, done event.TurnResult, err error) {
+	for e, failed := range a.Run(ctx, inv) {
+		if failed != nil {
+			err = failed
+			continue
+		}
+		if result, ok := e.Payload.(event.TurnResult); ok {
+			done = result
+		}
+		if !strings.HasPrefix(e.Kind(), event.Internal) {
+			events = append(events, strings.Join(strings.Fields(e.Author+" "+e.Branch+" "+e.Kind()), " "))
+		}
+	}
+	return events, done, err
+}
+
+// Req: AD-9, AD-28
+func TestSequence_RunsEachChildOnceInOrder(t *testing.T) {
+	finder := build(t, agent.Config{
+		Name: "finder", Model: scripted.New(look("a"), scripted.Reply{Deltas: []string{"I found a."}, Usage: execution.Usage{OutputTokens: 10}}),
+		Tools: []tool.Tool{lookup(t)}, OutputKey: "finding",
+	})
+	model := scripted.New(scripted.Reply{Deltas: []string{"A it is."}, Usage: execution.Usage{OutputTokens: 10}})
+	writer := build(t, agent.Config{Name: "writer", Model: model, Instructions: "Write about {finding}"})
+	team := flowOf(t)(agent.Sequence(agent.Config{Name: "team"}, finder, writer))
+
+	events, done, err := observe(t.Context(), team, agent.Invocation{Step: question("What is there?")})
+	require.NoError(t, err)
+	require.Equal(t, []string{
+		"user user_input",
+		"finder team.finder llm_call", "finder team.finder tool_call", "finder team.finder tool_execution",
+		"finder team.finder text_delta", "finder team.finder llm_call", "finder team.finder message",
+		"writer team.writer text_delta", "writer team.writer llm_call",
+		"team turn_result",
+	}, events)
+	require.Equal(t, event.Natural, done.Reason)
+	require.Empty(t, cmp.Diff(execution.Result{
+		Step: 2, Agent: "team", Text: "A it is.", Observations: []string{"Used tool: lookup\nfound a"}, ToolsCalled: []string{"lookup"},
+		Iterations: 3, Usage: execution.Usage{ModelCalls: 3, OutputTokens: 20}, Confidence: done.Result.Confidence,
+	}, done.Result))
+	require.InDelta(t, 0.6, *done.Result.Confidence, 0, "that of the last child, which rests on one observation")
+	require.Equal(t, []conversation.Message{conversation.Assistant("team", "A it is.")}, done.Messages)
+	require.JSONEq(t, `"I found a."`, string(done.State["finding"]))
+
+	asked := model.Requests()[0]
+	require.Equal(t, "Write about I found a.", asked.System, "state that the child before has changed")
+	require.Equal(t, conversation.User("What is there?"), asked.Messages[0])
+	require.Contains(t, asked.Messages[1].Text, "What finder said:\n\nI found a.")
+}
+
+// Req: AD-28
+func TestSequence_StopsAtAnError(t *testing.T) {
+	first, _ := says(t, "first", "One.")
+	broken := failure.New(failure.ResourceAPI, "test", "down")
+	second := build(t, agent.Config{Name: "second", Model: scripted.New(scripted.Reply{Usage: execution.Usage{InputTokens: 5}, Err: broken})})
+	third, never := says(t, "third")
+	team := flowOf(t)(agent.Sequence(agent.Config{Name: "team"}, first, second, third))
+	events, done, err := observe(t.Context(), team, agent.Invocation{Step: question("hi")})
+	require.ErrorIs(t, err, broken)
+	require.Empty(t, never.Requests())
+	require.Equal(t, event.Failed, done.Reason)
+	require.Equal(t, string(failure.ResourceAPI), done.ErrorType)
+	require.Equal(t, execution.Usage{ModelCalls: 2, InputTokens: 5, OutputTokens: 10}, done.Result.Usage, "also what failed")
+	require.Equal(t, 1, strings.Count(strings.Join(events, " "), "turn_result"))
+}
+
+func TestSequence_GoesOnBehindAChildThatDegrades(t *testing.T) {
+	first := build(t, agent.Config{Name: "first", Model: scripted.New(), OnFailure: agent.Degrade})
+	second, _ := says(t, "second", "Two.")
+	team := flowOf(t)(agent.Sequence(agent.Config{Name: "team"}, first, second))
+	_, done, err := observe(t.Context(), team, agent.Invocation{Step: question("hi")})
+	require.NoError(t, err)
+	require.Equal(t, "Two.", done.Result.Text)
+	require.InDelta(t, 0.0, *done.Result.Confidence, 0)
+}
+
+func TestSequence_EndsWithAQuestionToTheUser(t *testing.T) {
+	first := build(t, agent.Config{Name: "first", Model: scripted.New(scripted.Say("Which one?")), AsksUser: true})
+	second, never := says(t, "second")
+	team := flowOf(t)(agent.Sequence(agent.Config{Name: "team"}, first, second))
+	_, done, err := observe(t.Context(), team, agent.Invocation{Step: question("it")})
+	require.NoError(t, err)
+	require.Empty(t, never.Requests())
+	require.Equal(t, event.InputRequired, done.Reason)
+	require.True(t, done.Result.InputRequired)
+	require.Equal(t, "Which one?", done.Result.Text)
+}
+
+func TestSequence_LetsItsLastChildDecideWhereToGo(t *testing.T) {
+	first, before := says(t, "first", "It is about money.")
+	second, model := says(t, "second", "billing")
+	team := flowOf(t)(agent.Sequence(agent.Config{Name: "team"}, first, second))
+	step := question("hi")
+	step.Routes = []string{"billing", "support"}
+	_, done, err := observe(t.Context(), team, agent.Invocation{Step: step})
+	require.NoError(t, err)
+	require.Empty(t, before.Requests()[0].Choices)
+	require.Equal(t, step.Routes, model.Requests()[0].Choices)
+	require.Equal(t, "billing", done.Result.NextAgent)
+	require.Empty(t, done.Result.Text)
+}
+
+// An agent that a handler ended has ended alone; one that was stopped stops all.
+//
+// Req: AD-8, AD-11
+func TestSequence_EndIsForOneAgentAndStopForAll(t *testing.T) {
+	ends := hook.BeforeAgent(func(_ context.Context, turn *hook.Turn) (string, error) { turn.End(); return "", nil })
+	endsLater := hook.AfterLLM(func(_ context.Context, reply *hook.LLMReply) error { reply.End(); return nil })
+	stops := hook.AfterUserInput(func(_ context.Context, turn *hook.Turn) error { turn.Stop("enough"); return nil })
+	for name, tc := range map[string]struct {
+		handler hook.Handler
+		reason  event.Reason
+		asked   int
+	}{
+		"ended before it began": {ends, event.Natural, 1},
+		"ended in the middle":   {endsLater, event.Natural, 1},
+		"stopped":               {stops, event.Stopped, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			first := build(t, agent.Config{Name: "first", Model: scripted.New(scripted.Say("One.")), Handlers: []hook.Handler{tc.handler}})
+			second, model := says(t, "second", "Two.")
+			completed := 0
+			team := flowOf(t)(agent.Sequence(agent.Config{Name: "team", Handlers: []hook.Handler{
+				hook.OnComplete(func(context.Context, *hook.Completion) error { completed++; return nil }),
+			}}, first, second))
+			_, done, err := observe(t.Context(), team, agent.Invocation{Step: question("hi")})
+			require.NoError(t, err)
+			require.Equal(t, tc.reason, done.Reason)
+			require.False(t, done.Ended, "the flow was not")
+			require.Len(t, model.Requests(), tc.asked)
+			require.Equal(t, tc.asked, completed)
+		})
+	}
+}
+
+// Req: CO-63
+func TestSequence_IsStoppedFromOutside(t *testing.T) {
+	stop, now := context.WithCancel(t.Context())
+	first := build(t, agent.Config{Name: "first", Model: scripted.New(scripted.Say("One.")), Handlers: []hook.Handler{
+		hook.OnComplete(func(context.Context, *hook.Completion) error { now(); return nil }),
+	}})
+	second, never := says(t, "second")
+	team := flowOf(t)(agent.Sequence(agent.Config{Name: "team"}, first, second))
+	_, done, err := observe(t.Context(), team, agent.Invocation{Step: question("hi"), Stop: stop})
+	require.NoError(t, err)
+	require.Equal(t, event.Stopped, done.Reason)
+	require.Equal(t, "The turn was stopped.", done.Result.Text)
+	require.Empty(t, never.Requests())
+}
+
+func TestSequence_EndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	first := build(t, agent.Config{Name: "first", Model: scripted.New(scripted.Say("One.")), Handlers: []hook.Handler{
+		hook.OnComplete(func(context.Context, *hook.Completion) error { cancel(); return nil }),
+	}})
+	second, never := says(t, "second")
+	team := flowOf(t)(agent.Sequence(agent.Config{Name: "team"}, first, second))
+	_, done, err := observe(ctx, team, agent.Invocation{Step: question("hi")})
+	require.True(t, failure.Is(err, failure.UserCancelled), "%v", err)
+	require.Equal(t, event.Interrupted, done.Reason)
+	require.Empty(t, never.Requests())
+}
+
+// Req: AD-10
+func TestSequence_EndsWhenNobodyReads(t *testing.T) {
+	first, _ := says(t, "first", "One.")
+	second, never := says(t, "second")
+	team := flowOf(t)(agent.Sequence(agent.Config{Name: "team"}, first, second))
+	broken := errors.New("the stream is gone")
+	_, _, err := execute(t.Context(), team, question("hi"), func(e event.Event) error {
+		if e.Kind() == "llm_call" {
+			return broken
+		}
+		return nil
+	})
+	require.ErrorIs(t, err, broken)
+	require.Empty(t, never.Requests())
+}
+
+// Req: AD-28
+func TestRepeat_EndsOnCount(t *testing.T) {
+	writer, model := says(t, "writer", "Draft 1.", "Draft 2.", "Draft 3.")
+	critic, _ := says(t, "critic", "Shorter.", "Still shorter.", "Fine.")
+	team := flowOf(t)(agent.Repeat(agent.Config{Name: "team"}, 3, writer, critic))
+	_, done, err := observe(t.Context(), team, agent.Invocation{Step: question("Write.")})
+	require.NoError(t, err)
+	require.Equal(t, "Fine.", done.Result.Text)
+	require.Equal(t, event.Natural, done.Reason)
+	require.Equal(t, 6, done.Result.Iterations)
+	require.Equal(t, 6, done.Result.Usage.ModelCalls)
+	last := model.Requests()[2].Messages
+	require.Len(t, last, 2)
+	require.Contains(t, last[1].Text, "Still shorter.")
+}
+
+// Req: AD-22, AD-28
+func TestRepeat_EndsWhenAChildEscalates(t *testing.T) {
+	type none struct{}
+	enough, err := tool.Func("enough", "Ends it.", func(ctx context.Context, _ none) (string, error) {
+		hook.InTool(ctx).Escalate()
+		return "ok", nil
+	})
+	require.NoError(t, err)
+	for name, critic := range map[string]agent.Config{
+		"a handler": {Model: scripted.New(scripted.Say("Shorter."), scripted.Say("Fine.")), Handlers: []hook.Handler{
+			hook.AfterLLM(func(_ context.Context, reply *hook.LLMReply) error {
+				if reply.Text == "Fine." {
+					reply.Escalate()
+				}
+				return nil
+			}),
+		}},
+		"a tool": {Model: scripted.New(scripted.Say("Shorter."), scripted.Call(conversation.ToolCall{Name: "enough"}), scripted.Say("Fine.")), Tools: []tool.Tool{enough}},
+		"a function": {Run: func() func(context.Context, agent.Invocation) iter.Seq2[event.Event, error] {
+			round := 0
+			return func(context.Context, agent.Invocation) iter.Seq2[event.Event, error] {
+				return func(yield func(event.Event, error) bool) {
+					round++
+					yield(event.Event{Payload: event.Message{Text: []string{"Shorter.", "Fine."}[round-1], Escalate: round == 2}}, nil)
+				}
+			}
+		}()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			writer, model := says(t, "writer", "Draft 1.", "Draft 2.")
+			critic.Name = "critic"
+			after, never := says(t, "after", "Next.")
+			// A sequence in between passes it on, and still runs to its end.
+			inner := flowOf(t)(agent.Sequence(agent.Config{Name: "inner"}, build(t, critic)))
+			rounds := flowOf(t)(agent.Repeat(agent.Config{Name: "rounds"}, 0, writer, inner, after))
+			outer := flowOf(t)(agent.Repeat(agent.Config{Name: "outer"}, 1, rounds))
+			_, done, err := observe(t.Context(), outer, agent.Invocation{Step: question("Write.")})
+			require.NoError(t, err)
+			require.Equal(t, "Fine.", done.Result.Text)
+			require.False(t, done.Escalate, "the rounds took it")
+			require.Len(t, model.Requests(), 2)
+			require.Len(t, never.Requests(), 1, "only in the round that went to its end")
+		})
+	}
+}
+
+func TestRepeat_WithoutALimitEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	rounds := 0
+	child := build(t, agent.Config{Name: "child", Run: func(context.Context, agent.Invocation) iter.Seq2[event.Event, error] {
+		return func(yield func(event.Event, error) bool) {
+			if rounds++; rounds == 100 {
+				cancel()
+			}
+			yield(event.Event{Payload: event.Message{Text: "again"}}, nil)
+		}
+	}})
+	team := flowOf(t)(agent.Repeat(agent.Config{Name: "team"}, 0, child))
+	_, _, err := observe(ctx, team, agent.Invocation{Step: question("hi")})
+	require.True(t, failure.Is(err, failure.UserCancelled), "%v", err)
+	require.Equal(t, 100, rounds)
+}
+
+// A function of an author's own runs other agents as a flow does.
+//
+// Req: AD-9, AD-16
+func TestRun_AFunctionCanRunAgents(t *testing.T) {
+	plan, _ := says(t, "plan", "big")
+	big, _ := says(t, "big", "A big answer.")
+	small, _ := says(t, "small")
+	chooser := build(t, agent.Config{Name: "chooser", Agents: []*agent.Agent{plan, big, small}, Run: func(ctx context.Context, inv agent.Invocation) iter.Seq2[event.Event, error] {
+		return func(yield func(event.Event, error) bool) {
+			next := plan
+			for next != nil {
+				run := next
+				next = nil
+				for e, err := range run.Run(ctx, inv) {
+					if done, ok := e.Payload.(event.TurnResult); ok && run == plan {
+						next = map[string]*agent.Agent{"big": big, "small": small}[done.Result.Text]
+					}
+					if !yield(e, err) || err != nil {
+						return
+					}
+				}
+			}
+		}
+	}})
+	events, done, err := observe(t.Context(), chooser, agent.Invocation{Step: question("hi")})
+	require.NoError(t, err)
+	require.Equal(t, []string{
+		"user user_input", "plan chooser.plan text_delta", "plan chooser.plan llm_call",
+		"big chooser.big text_delta", "big chooser.big llm_call", "chooser turn_result",
+	}, events)
+	require.Equal(t, "A big answer.", done.Result.Text)
+	require.Equal(t, execution.Usage{ModelCalls: 2, OutputTokens: 20}, done.Result.Usage)
+}
+
+func TestFlow_NamesWhatIsWrong(t *testing.T) {
+	child, _ := says(t, "child")
+	run := func(context.Context, agent.Invocation) iter.Seq2[event.Event, error] { return nil }
+	for want, make := range map[string]func() (*agent.Agent, error){
+		"needs one at least": func() (*agent.Agent, error) { return agent.Sequence(agent.Config{Name: "team"}) },
+		"leave them out":     func() (*agent.Agent, error) { return agent.Parallel(agent.Config{Name: "team", Run: run}, child) },
+		"rounds":             func() (*agent.Agent, error) { return agent.Repeat(agent.Config{Name: "team"}, -1, child) },
+		"two are named":      func() (*agent.Agent, error) { return agent.Sequence(agent.Config{Name: "team"}, child, child) },
+		"no model of its":    func() (*agent.Agent, error) { return agent.Parallel(agent.Config{Name: "team", Model: scripted.New()}, child) },
+	} {
+		_, err := make()
+		require.True(t, failure.Is(err, failure.AgentValidation), "%v", err)
+		require.ErrorContains(t, err, want)
+	}
+}
+
+// notes are lines of a test that several goroutines write.
+type notes struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (n *notes) add(format string, args ...any) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.lines = append(n.lines, fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,169 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// begin opens a turn in the store, or takes up the one that was lost.
+func (s *Session) begin(ctx context.Context, ep *episode, goesOn bool) (memory.Begun, error) {
+	if goesOn {
+		if begun, ok, err := s.resume(ctx, ep); ok || err != nil {
+			return begun, err
+		}
+	}
+	if err := s.settle(ctx); err != nil {
+		return memory.Begun{}, err
+	}
+	begun, err := stored(ctx, func(ctx context.Context) (memory.Begun, error) { return s.cfg.Store.BeginTurn(ctx, s.beginning(ep)) })
+	switch {
+	case err == nil:
+		s.lost, ep.number = "", begun.Turn.Number
+	case failure.Is(err, failure.SessionBusy):
+		err = s.elsewhere(ctx, err)
+	case unsure(err):
+		s.doubt(ep, err)
+	}
+	return begun, err
+}
+
+// doubt remembers a turn of which nobody knows whether this process has it.
+func (s *Session) doubt(ep *episode, why error) {
+	ep.fails(session.OutcomeCancelled, asFailure(why))
+	s.left = &scribe{episode: ep}
+}
+
+// resume takes up a turn that is open and that nobody works on: one of this process, or one
+// of a process that was lost. The agent goes through it again; what the journal has does not
+// happen again. It is false when there is no such turn.
+func (s *Session) resume(ctx context.Context, ep *episode) (memory.Begun, bool, error) {
+	var b memory.Begin
+	switch {
+	case s.left != nil:
+		b = s.beginning(s.left.episode)
+		b.LostEpoch = s.left.hold.Epoch
+	case s.lost != "":
+		b = s.asking(s.lost, ep.trace)
+	default:
+		return memory.Begun{}, false, nil
+	}
+	begun, err := stored(ctx, func(ctx context.Context) (memory.Begun, error) { return s.cfg.Store.BeginTurn(ctx, b) })
+	switch {
+	case failure.Is(err, failure.SessionBusy):
+		return begun, false, s.elsewhere(ctx, err)
+	case unsure(err):
+		s.doubt(&episode{id: b.TurnID, trace: b.TraceID, said: b.Message}, err)
+		return begun, false, err
+	case err != nil && !failure.Is(err, failure.NotFound, failure.KeyReused):
+		return begun, false, err
+	case begun.Found == memory.FoundOpen:
+		return begun, false, s.busy(b.TurnID, begun.LeaseLeft)
+	}
+	s.left, s.lost = nil, ""
+	if begun.Found != memory.FoundBegun { // it was closed since, or is not one of a Session
+		return begun, false, nil
+	}
+	if len(begun.Turn.Steps) > 0 { // it was lost while it was stored, and its journal is gone
+		return begun, false, s.fail(ctx, begun)
+	}
+	ep.id, ep.trace, ep.number = b.TurnID, b.TraceID, begun.Turn.Number
+	return begun, true, nil
+}
+
+// settle closes the turn that this process left open because the store did not answer.
+func (s *Session) settle(ctx context.Context) error {
+	w := s.left
+	if w == nil {
+		return nil
+	}
+	if w.hold.Epoch == 0 { // nobody knows whether it began
+		begun, err := stored(ctx, func(ctx context.Context) (memory.Begun, error) {
+			b := s.beginning(w.episode)
+			b.KnownOnly = true
+			return s.cfg.Store.BeginTurn(ctx, b)
+		})
+		if err != nil && !failure.Is(err, failure.NotFound, failure.SessionDeleted) {
+			return err
+		}
+		if begun.Found != memory.FoundBegun {
+			s.left = nil
+			if begun.Found == memory.FoundOpen {
+				s.lost = w.id
+			}
+			return nil
+		}
+		w = s.scribe(w.episode, begun)
+	}
+	if _, err := w.write(ctx); err != nil && unsure(err) {
+		return err
+	}
+	s.left = nil
+	if w.base > 0 {
+		s.wrote(max(w.number, s.Info().Turns), w.base)
+	}
+	return nil
+}
+
+// elsewhere says more of a session that is busy with a turn of another process.
+func (s *Session) elsewhere(ctx context.Context, busy error) error {
+	e, ok := errors.AsType[*failure.Error](busy)
+	if !ok || e.Facts["turn_id"] == "" {
+		return busy
+	}
+	s.lost = e.Facts["turn_id"]
+	left, err := s.leaseLeft(ctx, s.lost)
+	if err != nil {
+		return busy
+	}
+	return s.busy(s.lost, left)
+}
+
+// busy is why a session takes no turn whose turn another process works on.
+func (s *Session) busy(turn string, left time.Duration) error {
+	left = left.Round(time.Millisecond)
+	return failure.Newf(failure.SessionBusy, "agent.Turn",
+		"session %s works on another turn elsewhere; wait until it ends. If its process was lost, it makes room in %v", s.ref.Session, left).
+		With("session_id", s.ref.Session).With("turn_id", turn).With("lease_left", left.String())
+}
+
+// giveUp closes the turn that keeps the session busy, if its process was lost.
+func (s *Session) giveUp(ctx context.Context, busy error) error {
+	e, ok := errors.AsType[*failure.Error](busy)
+	if !ok || e.Facts["turn_id"] == "" {
+		return busy
+	}
+	begun, err := stored(ctx, func(ctx context.Context) (memory.Begun, error) {
+		return s.cfg.Store.BeginTurn(ctx, s.asking(e.Facts["turn_id"], newTrace()))
+	})
+	switch {
+	case failure.Is(err, failure.KeyReused):
+		return busy // of something else than a Session
+	case err != nil:
+		return err
+	case begun.Found == memory.FoundOpen:
+		return s.busy(begun.Turn.ID, begun.LeaseLeft)
+	case begun.Found == memory.FoundClosed:
+		return nil
+	}
+	s.lost = ""
+	return s.fail(ctx, begun)
+}
+
+// fail closes a turn of a process that was lost.
+func (s *Session) fail(ctx context.Context, begun memory.Begun) error {
+	turn, err := stored(ctx, func(ctx context.Context) (session.Turn, error) {
+		return s.cfg.Store.FailTurn(ctx, memory.Fail{
+			Ref: s.ref, TurnID: begun.Turn.ID, Epoch: begun.Turn.Epoch, Outcome: session.OutcomeFailed,
+			Failure: failure.New(failure.SystemTimeout, "agent.Turn", "the turn was given up: its process was lost before it had an answer"),
+		})
+	})
+	if err == nil {
+		s.wrote(max(turn.Number, s.Info().Turns), turn.Sequence)
+	}
+	return err
+}

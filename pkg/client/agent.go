@@ -1,0 +1,228 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"iter"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/wire"
+)
+
+// ReasonBegunAgain is the warning of a remote agent whose worker was lost: the text deltas of
+// its step so far are void.
+const ReasonBegunAgain = "REMOTE_STEP_BEGUN_AGAIN"
+
+// Agent returns an agent that has an agent or a workflow of the mesh do its work: in a flow,
+// as a tool, or alone. It is asked in a session of its own, which follows from the session
+// and the branch that it is called from, so that it remembers from turn to turn; of the
+// conversation above it is told what the user said last and what the agents before it found.
+// It acts in the name of the turn (LP-18).
+//
+// Its turn follows from the turn above and the place of the call in it: when the worker above
+// is lost, its successor attaches to the turn that runs, or has ended, and nothing runs
+// twice. The successor tells its events again.
+//
+// The events of the remote agent are told with their authors, and branches below the one that
+// it is called from. Its state and artifacts stay in its session. A failure keeps its mode,
+// unless that would say something of the step above: then it is resource_tool.
+//
+// When the agent above is stopped or cancelled, the remote turn goes on to its end, for there
+// is no way to cancel it yet; its next turn waits for that.
+//
+// Config may have what an agent has that does not ask a model itself. Its name is that of
+// target when there is none. An agent that is the remote one itself gets agent_logic. Modes:
+// as those of agent.New.
+func (c *Client) Agent(target string, config agent.Config) (*agent.Agent, error) {
+	config.Name = cmp.Or(config.Name, target)
+	if target == "" || config.Run != nil || len(config.Agents) > 0 {
+		return nil, failure.Newf(failure.AgentValidation, "client.Agent",
+			"remote agent %q: it needs a target, and neither Run nor Agents: those are where it runs", config.Name)
+	}
+	config.Run = func(ctx context.Context, inv agent.Invocation) iter.Seq2[event.Event, error] {
+		return func(yield func(event.Event, error) bool) {
+			r := &remote{target: target, branch: inv.Branch(), yield: yield}
+			if err := r.run(ctx, c, inv); err != nil {
+				yield(event.Event{}, err)
+			}
+		}
+	}
+	return agent.New(config)
+}
+
+// remote is one turn of a remote agent.
+type remote struct {
+	target string
+	branch string // of the agent that stands for it
+	yield  func(event.Event, error) bool
+
+	result execution.Result
+}
+
+func (r *remote) run(ctx context.Context, c *Client, inv agent.Invocation) error {
+	if inv.Step.Agent == r.target {
+		return failure.Newf(failure.AgentLogic, "client.Agent", "agent %s would ask itself; ask another one", r.target)
+	}
+	// What is asked rests on what was said before, so a successor has to know that.
+	if inv.Step.Journal != nil {
+		if err := inv.Step.Journal.Sync(ctx); err != nil {
+			return err
+		}
+	}
+	ctx, leave := context.WithCancel(ctx)
+	defer leave()
+	if inv.Stop != nil {
+		defer context.AfterFunc(inv.Stop, leave)()
+	}
+	for e, err := range c.Turn(ctx, r.request(ctx, inv)) {
+		if err != nil && inv.Stop != nil && inv.Stop.Err() != nil {
+			r.yield(event.Event{Payload: event.Answer{Text: "The turn was stopped.", Reason: event.Stopped}}, nil)
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if done := e.GetTurnResult(); done != nil {
+			return r.end(done)
+		}
+		if !r.tell(e) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// The limits of a turn's timeout.
+const (
+	minTimeout = time.Second
+	maxTimeout = 10 * time.Minute
+)
+
+// request is the same in all attempts of the step, but for its timeout and its credentials.
+func (r *remote) request(ctx context.Context, inv agent.Invocation) *troupev1.OrchestrateRequest {
+	auth, _ := execution.AuthFrom(ctx)
+	req := &troupev1.OrchestrateRequest{
+		Input:  &troupev1.OrchestrateRequest_Text{Text: conversation.Cut(inv.Prompt(), conversation.MaxMessageBytes)},
+		Target: r.target, UserId: inv.Step.User, OnBusy: troupev1.OnBusy_ON_BUSY_ENQUEUE, Auth: wire.AuthToProto(auth),
+	}
+	if inv.Step.SessionID != "" {
+		sum := sha256.Sum256([]byte(inv.Step.SessionID + "\x00" + r.branch))
+		req.SessionId = "sub-" + hex.EncodeToString(sum[:16])
+	}
+	if inv.Step.TurnID != "" {
+		req.RequestId = "sub-" + inv.Key()
+	}
+	if until, ok := ctx.Deadline(); ok {
+		req.Timeout = durationpb.New(min(max(time.Until(until), minTimeout), maxTimeout))
+	}
+	return req
+}
+
+// tell passes an event on, and reports whether somebody reads.
+func (r *remote) tell(e *troupev1.Event) bool {
+	if step := e.GetStepFinished(); step != nil {
+		done := wire.ResultFromProto(step.GetResult())
+		r.result.Iterations += done.Iterations
+		r.result.MaxIterations = done.MaxIterations
+		r.result.ToolsCalled = append(r.result.ToolsCalled, done.ToolsCalled...)
+		r.result.Observations = append(r.result.Observations, done.Observations...)
+		return true
+	}
+	payload := payloadOf(e)
+	if payload == nil {
+		return true
+	}
+	author, branch := r.place(e)
+	return r.yield(event.Event{Time: e.GetTime().AsTime(), Author: author, Branch: branch, Payload: payload}, nil)
+}
+
+// place is the author and the branch of an event; empty for the remote agent itself.
+func (r *remote) place(e *troupev1.Event) (author, branch string) {
+	path := strings.Split(cmp.Or(e.GetBranch(), e.GetAgent()), ".")
+	if path[0] == r.target || path[0] == "" {
+		path = path[1:]
+	}
+	if len(path) == 0 {
+		return "", ""
+	}
+	return path[len(path)-1], r.branch + "." + strings.Join(path, ".")
+}
+
+// end tells how the remote turn ended.
+func (r *remote) end(done *troupev1.TurnResult) error {
+	r.result.Usage = wire.UsageFromProto(done.GetUsage())
+	out := event.TurnResult{Reason: event.Natural, Result: r.result}
+	failed := failure.FromProto(done.GetFailure())
+	switch {
+	case failed != nil:
+		out.Reason = event.Failed
+	case done.GetOutcome() == troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED:
+		out.Reason, out.Result.InputRequired = event.InputRequired, true
+	case r.result.MaxIterations:
+		out.Reason = event.MaxIterations
+	}
+	out.Result.Agent, out.Result.Text, out.Result.Confidence = r.target, done.GetText(), done.Confidence
+	if !r.yield(event.Event{Payload: out}, nil) || failed == nil {
+		return nil
+	}
+	return r.failed(failed)
+}
+
+// failed is the failure of the remote turn, where its mode would be taken for one of the
+// step above.
+func (r *remote) failed(err *failure.Error) error {
+	if !failure.Is(err, failure.Unknown, failure.Fenced, failure.TurnNotOpen, failure.Nondeterminism, failure.SessionDeleted, failure.BaseMismatch,
+		failure.InstanceDraining, failure.SystemNetwork, failure.SystemTimeout, failure.UserCancelled) {
+		return err
+	}
+	return failure.Newf(failure.ResourceTool, "client.Agent", "agent %s failed: %s", r.target, err.Message).Because(err)
+}
+
+// payloadOf is what happened; nil: it is of the mesh, or of a session that is not ours.
+func payloadOf(e *troupev1.Event) event.Payload {
+	switch p := e.GetPayload().(type) {
+	case *troupev1.Event_TextDelta:
+		return event.TextDelta{Text: p.TextDelta.GetText()}
+	case *troupev1.Event_PartReset:
+		return event.Warning{Reason: ReasonBegunAgain, Message: "the worker of agent " + e.GetAgent() + " was lost; what it said so far is void, and another goes on"}
+	case *troupev1.Event_ModelCall:
+		m := p.ModelCall
+		return event.ModelCall{
+			Model: m.GetModel(), Iteration: int(m.GetIteration()), ToolCalls: int(m.GetToolCalls()),
+			Usage: wire.UsageFromProto(m.GetUsage()), Duration: m.GetDuration().AsDuration(),
+		}
+	case *troupev1.Event_ToolCallStarted:
+		return event.ToolStarted{CallID: p.ToolCallStarted.GetCallId(), Tool: p.ToolCallStarted.GetTool(), Arguments: p.ToolCallStarted.GetArguments()}
+	case *troupev1.Event_ToolCallFinished:
+		f := p.ToolCallFinished
+		return event.ToolFinished{
+			CallID: f.GetCallId(), Tool: f.GetTool(), Summary: f.GetSummary(), Duration: f.GetDuration().AsDuration(),
+			Status: event.ToolStatus(word(f.GetStatus().String(), "TOOL_STATUS_")),
+		}
+	case *troupev1.Event_AgentMessage:
+		if p.AgentMessage.GetText() == "" {
+			return nil
+		}
+		return event.Message{Text: p.AgentMessage.GetText()}
+	case *troupev1.Event_Thinking:
+		return event.Thinking{Topic: event.Topic(word(p.Thinking.GetTopic().String(), "TOPIC_")), Text: p.Thinking.GetText()}
+	case *troupev1.Event_Warning:
+		return event.Warning{Reason: p.Warning.GetReason(), Message: p.Warning.GetMessage()}
+	default:
+		return nil
+	}
+}
+
+// word is the name of a value of an enum, as package event writes it.
+func word(name, prefix string) string { return strings.ToLower(strings.TrimPrefix(name, prefix)) }

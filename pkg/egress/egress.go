@@ -1,0 +1,109 @@
+// Package egress is the one way out for requests whose target a model, or a server that a
+// model was sent to, has a say in: an HTTP client that reaches the hosts it was made for and
+// nothing inside of the network it runs in (guarantee S13).
+//
+// What a URL says is checked for each request, redirects included. What its host resolves to
+// is checked where the connection is made, so that a name cannot mean one address when it is
+// looked at and another when it is used.
+package egress
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+// Limits of a client.
+const (
+	MaxRedirects   = 3
+	DefaultMaxBody = 5 << 20 // bytes, after decompression
+	DefaultTimeout = 30 * time.Second
+
+	dialTimeout = 10 * time.Second
+	idleTimeout = 30 * time.Second
+	maxHeader   = 256 << 10 // bytes of the headers of an answer
+)
+
+// Config says where a client may go. It needs Hosts.
+type Config struct {
+	// Hosts that may be asked: a name or an address, *.example.com for all below
+	// example.com, or * for any. Whatever is listed, inner addresses stay out of reach.
+	Hosts []string
+	// PlainHTTP lists those of the Hosts, in the same forms, that may be asked without TLS.
+	PlainHTTP []string
+	// Ports that may be asked beside 443, and beside 80 of PlainHTTP.
+	Ports []int
+	// AllowInnerAddresses opens networks that are refused otherwise: loopback, private,
+	// link-local and all others that are no public address. List what is meant and no more,
+	// such as 127.0.0.1/32; whole address spaces are not accepted.
+	AllowInnerAddresses []netip.Prefix
+
+	MaxBody int64         // bytes of an answer; 0: DefaultMaxBody, negative: no limit
+	Timeout time.Duration // of a request with its redirects and body; 0: DefaultTimeout, negative: none
+
+	RootCAs  *x509.CertPool // nil: those of the system
+	Resolver *net.Resolver  // nil: that of the system
+}
+
+// New returns a client that goes where c says. It knows no proxy, keeps no cookies, follows
+// at most MaxRedirects, and takes no header along to another host but what says which
+// answers are welcome. Settings that cannot be give user_invalid_input.
+//
+// A request that breaks a rule fails with policy_allowlist (host, scheme and port) or
+// policy_security (the rest), an answer that is too long with resource_quota, from Do or while
+// its body is read. The message names the rule and the way out.
+func New(c Config) (*http.Client, error) {
+	g, err := newGuard(c)
+	if err != nil {
+		return nil, err
+	}
+	dialer := &net.Dialer{Timeout: dialTimeout, Resolver: c.Resolver, ControlContext: g.control}
+	g.transport = &http.Transport{
+		Proxy:                  nil, // one in the environment would connect on our behalf, unchecked
+		DialContext:            dialer.DialContext,
+		TLSClientConfig:        &tls.Config{RootCAs: c.RootCAs, MinVersion: tls.VersionTLS12},
+		TLSHandshakeTimeout:    dialTimeout,
+		ForceAttemptHTTP2:      true,
+		MaxIdleConnsPerHost:    2,
+		IdleConnTimeout:        idleTimeout,
+		MaxResponseHeaderBytes: maxHeader,
+	}
+	client := &http.Client{Transport: g, CheckRedirect: checkRedirect, Timeout: DefaultTimeout}
+	if c.Timeout != 0 {
+		client.Timeout = max(c.Timeout, 0)
+	}
+	return client, nil
+}
+
+// welcome are the headers that go along to another host. They are listed, rather than those
+// that do not, because a credential can be in a header of any name.
+var welcome = []string{"Accept", "Accept-Language", "User-Agent"}
+
+// checkRedirect bounds redirects. Where they lead is checked like any request, by the guard.
+func checkRedirect(req *http.Request, via []*http.Request) error {
+	if len(via) > MaxRedirects {
+		return failure.Newf(failure.PolicySecurity, "egress.Redirect",
+			"the server redirects more than %d times; ask for the last address itself", MaxRedirects)
+	}
+	req.Header.Del("Referer") // the address that was asked may hold a secret
+	first := via[0].URL       // each redirect takes the headers of the first request
+	if req.URL.Scheme == first.Scheme && req.URL.Host == first.Host {
+		return nil
+	}
+	if req.Body != nil && req.Body != http.NoBody {
+		return failure.Newf(failure.PolicySecurity, "egress.Redirect",
+			"%s redirects a request with a body to another host; ask %s itself if that is meant", first.Host, req.URL.Host)
+	}
+	for name := range req.Header {
+		if !slices.Contains(welcome, name) {
+			req.Header.Del(name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,200 @@
+package egress
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+// guard is the transport of a client: it checks each request before the network sees it, and
+// each address before a connection is made. It is safe for concurrent use.
+type guard struct {
+	transport *http.Transport
+	hosts     []string
+	plain     []string
+	ports     []int
+	opened    []netip.Prefix
+	maxBody   int64
+}
+
+// The widest networks that AllowInnerAddresses takes: whole blocks, but not everything.
+const (
+	widest4 = 8
+	widest6 = 7
+)
+
+func newGuard(c Config) (*guard, error) {
+	g := &guard{ports: c.Ports, maxBody: c.MaxBody}
+	if g.maxBody == 0 {
+		g.maxBody = DefaultMaxBody
+	}
+	invalid := func(format string, args ...any) error {
+		return failure.Newf(failure.UserInvalidInput, "egress.New", format, args...)
+	}
+	if len(c.Hosts) == 0 {
+		return nil, invalid("hosts is missing: list those that may be asked, such as example.com or *.example.com")
+	}
+	for _, list := range []struct {
+		name string
+		from []string
+		to   *[]string
+	}{{"hosts", c.Hosts, &g.hosts}, {"plainHTTP", c.PlainHTTP, &g.plain}} {
+		for i, pattern := range list.from {
+			lower := strings.ToLower(pattern)
+			if bare := strings.TrimPrefix(lower, "*."); lower != "*" && hostProblem(bare) != "" {
+				return nil, invalid("%s[%d] is %q; use a name such as example.com, *.example.com for all below it, or *; no scheme, port or path", list.name, i, pattern)
+			}
+			*list.to = append(*list.to, lower)
+		}
+	}
+	for i, port := range c.Ports {
+		if port < 1 || port > 65535 {
+			return nil, invalid("ports[%d] is %d; use 1 to 65535", i, port)
+		}
+	}
+	for i, p := range c.AllowInnerAddresses {
+		if !p.IsValid() || p.Addr().Is4() && p.Bits() < widest4 || p.Addr().Is6() && p.Bits() < widest6 {
+			return nil, invalid("allowInnerAddresses[%d] is %s; list the networks that are meant, such as 127.0.0.1/32", i, p)
+		}
+		g.opened = append(g.opened, p.Masked())
+	}
+	return g, nil
+}
+
+// RoundTrip implements http.RoundTripper.
+func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
+	if err := g.check(req); err != nil {
+		if req.Body != nil {
+			_ = req.Body.Close() // as the interface demands; what matters is err
+		}
+		return nil, err
+	}
+	resp, err := g.transport.RoundTrip(req)
+	if err != nil || g.maxBody < 0 {
+		return resp, err
+	}
+	resp.Body = &body{ReadCloser: resp.Body, left: g.maxBody, most: g.maxBody}
+	return resp, nil
+}
+
+// CloseIdleConnections is what http.Client looks for.
+func (g *guard) CloseIdleConnections() { g.transport.CloseIdleConnections() }
+
+func refuse(mode failure.Mode, format string, args ...any) *failure.Error {
+	return failure.Newf(mode, "egress.Request", format, args...)
+}
+
+// check looks at what the request says of its target.
+func (g *guard) check(req *http.Request) error {
+	u := req.URL
+	host := strings.ToLower(u.Hostname())
+	switch {
+	case u.Scheme != "https" && u.Scheme != "http":
+		return refuse(failure.PolicyAllowlist, "the scheme %q is not allowed; use https", u.Scheme)
+	case u.User != nil:
+		return refuse(failure.PolicySecurity, "the URL holds a user name or password; leave out what is before the @")
+	case u.Opaque != "" || host == "":
+		return refuse(failure.PolicySecurity, "the URL has no host; write it as https://host/path")
+	case req.Host != "" && !strings.EqualFold(req.Host, u.Host):
+		return refuse(failure.PolicySecurity, "the Host header is %q and the URL says %q; leave the header out", req.Host, u.Host)
+	}
+	if problem := hostProblem(host); problem != "" {
+		return refuse(failure.PolicySecurity, "the host %q %s", u.Hostname(), problem)
+	}
+	if !matches(g.hosts, host) {
+		return refuse(failure.PolicyAllowlist, "the host %s is not allowed; hosts lists %s", host, strings.Join(g.hosts, ", "))
+	}
+	if u.Scheme == "http" && !matches(g.plain, host) {
+		return refuse(failure.PolicyAllowlist, "plain http is not allowed for %s; use https, or list it under plainHTTP", host)
+	}
+	if err := g.checkPort(u); err != nil {
+		return err
+	}
+	if a, err := netip.ParseAddr(host); err == nil {
+		return g.checkAddress(a)
+	}
+	return nil
+}
+
+func (g *guard) checkPort(u *url.URL) error {
+	port, err := strconv.Atoi(u.Port())
+	switch {
+	case u.Port() == "":
+		return nil // that of the scheme
+	case err != nil:
+		return refuse(failure.PolicySecurity, "the port %q is no number", u.Port())
+	case port == 443, port == 80 && u.Scheme == "http", slices.Contains(g.ports, port):
+		return nil
+	}
+	return refuse(failure.PolicyAllowlist, "the port %d is not allowed; leave it out, or list it under ports", port)
+}
+
+// control is called for each connection, with the address that it goes to.
+func (g *guard) control(_ context.Context, network, address string, _ syscall.RawConn) error {
+	to, err := netip.ParseAddrPort(address)
+	if err != nil || network != "tcp4" && network != "tcp6" {
+		return refuse(failure.PolicySecurity, "%s %s is no address of an HTTP server", network, address)
+	}
+	return g.checkAddress(to.Addr())
+}
+
+func (g *guard) checkAddress(a netip.Addr) error {
+	why := inner(a)
+	if why == "" {
+		return nil
+	}
+	bare := a.Unmap()
+	if bare.Zone() == "" && slices.ContainsFunc(g.opened, func(p netip.Prefix) bool { return p.Contains(bare) }) {
+		return nil
+	}
+	return refuse(failure.PolicySecurity,
+		"%s is an inner address (%s) and out of reach; use a public one, or list it under allowInnerAddresses if it is meant", a, why)
+}
+
+// matches reports whether one of the patterns covers the host.
+func matches(patterns []string, host string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool {
+		suffix, below := strings.CutPrefix(p, "*")
+		return p == host || below && (suffix == "" || strings.HasSuffix(host, suffix) && len(host) > len(suffix))
+	})
+}
+
+var (
+	hostPattern   = regexp.MustCompile(`^[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*$`)
+	numberPattern = regexp.MustCompile(`(^|\.)(0x[0-9a-f]*|[0-9]+)$`)
+)
+
+const maxHost = 253 // characters of a name in DNS
+
+// hostProblem says what is wrong with a host in lower case; it is empty if nothing is. Forms
+// that programs read in different ways are refused, rather than read in one of them.
+func hostProblem(host string) string {
+	if a, err := netip.ParseAddr(host); err == nil {
+		if a.Zone() != "" {
+			return "is bound to an interface; leave out what is behind the %"
+		}
+		return ""
+	}
+	switch {
+	case len(host) > maxHost:
+		return fmt.Sprintf("has %d characters, and %d is the most", len(host), maxHost)
+	case strings.HasSuffix(host, "."):
+		return "ends with a dot; leave it out"
+	case strings.ContainsFunc(host, func(r rune) bool { return r > '~' }):
+		return "is not ASCII; write it in its xn-- form"
+	case !hostPattern.MatchString(host):
+		return "is no name in DNS; use letters, digits, hyphens and dots"
+	case numberPattern.MatchString(host):
+		return "is a number, but no IP address as it is usually written; use four decimal numbers, or a name"
+	}
+	return ""
+}

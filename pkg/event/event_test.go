@@ -1,0 +1,124 @@
+package event_test
+
+import (
+	"encoding/json"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
+)
+
+var noon = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+
+// entry is a payload as it stands in a trace, without what all entries have.
+func entry(t *testing.T, p event.Payload) map[string]any {
+	t.Helper()
+	text, err := json.Marshal(event.Event{Invocation: "turn-1", Sequence: 3, Time: noon.In(time.FixedZone("", 3600)), Author: "research", Payload: p})
+	require.NoError(t, err)
+	var out map[string]any
+	require.NoError(t, json.Unmarshal(text, &out))
+	for key, want := range map[string]string{"id": "turn-1/3", "timestamp": "2026-05-01T12:00:00Z", "author": "research"} {
+		require.Equal(t, want, out[key])
+		delete(out, key)
+	}
+	return out
+}
+
+type object = map[string]any
+
+// Req: CO-43, CO-44, CO-45
+func TestEvent_StandsInATraceUnderItsNames(t *testing.T) {
+	usage := execution.Usage{InputTokens: 100, OutputTokens: 20, ModelCalls: 1, CostMicros: 1_500_000}
+	for name, tc := range map[string]struct {
+		payload event.Payload
+		want    object
+	}{
+		"user_input": {event.UserInput{Turn: 2, Prompt: "hi"}, object{"type": "user_input", "turn": 2.0, "prompt": "hi"}},
+		"llm_call": {
+			event.ModelCall{Model: "a/b", Iteration: 1, ToolCalls: 2, Usage: usage, Duration: 1500 * time.Millisecond},
+			object{
+				"type": "llm_call", "model": "a/b", "iteration": 1.0, "tool_calls_count": 2.0, "duration_ms": 1500.0,
+				"usage": object{"input_tokens": 100.0, "output_tokens": 20.0, "cost": 1.5},
+			},
+		},
+		"llm_call at no known cost": {
+			event.ModelCall{Model: "a/b", Iteration: 1},
+			object{
+				"type": "llm_call", "model": "a/b", "iteration": 1.0, "tool_calls_count": 0.0, "duration_ms": 0.0,
+				"usage": object{"input_tokens": 0.0, "output_tokens": 0.0},
+			},
+		},
+		"tool_call": {
+			event.ToolStarted{CallID: "1", Tool: "echo", Arguments: `{"word": "a"}`},
+			object{"type": "tool_call", "tool_name": "echo", "call_id": "1", "arguments": object{"word": "a"}},
+		},
+		"tool_execution": {
+			event.ToolFinished{CallID: "1", Tool: "echo", Arguments: `{"word": "a"}`, Iteration: 1, Status: event.ToolSuccess, Result: "a", Summary: "a", Duration: time.Second},
+			object{
+				"type": "tool_execution", "tool_name": "echo", "call_id": "1", "arguments": object{"word": "a"},
+				"iteration": 1.0, "status": "success", "result": "a", "timing": 1000.0,
+			},
+		},
+		"tool_execution with nothing to tell": {
+			event.ToolFinished{CallID: "1", Tool: "echo", Arguments: `{}`, Iteration: 1, Status: event.ToolSuccess},
+			object{"type": "tool_execution", "tool_name": "echo", "call_id": "1", "arguments": object{}, "iteration": 1.0, "status": "success", "result": "", "timing": 0.0},
+		},
+		"tool_execution that failed": {
+			event.ToolFinished{CallID: "1", Tool: "echo", Arguments: `{broken`, Iteration: 1, Status: event.ToolError, Result: "Error: oh", ErrorType: "agent_validation"},
+			object{
+				"type": "tool_execution", "tool_name": "echo", "call_id": "1", "arguments": "{broken", "iteration": 1.0,
+				"status": "error", "result": "Error: oh", "error": "Error: oh", "error_type": "agent_validation", "timing": 0.0,
+			},
+		},
+		"thinking": {event.Thinking{Topic: event.Plan, Text: "first"}, object{"type": "thinking", "kind": "plan", "text": "first"}},
+		"warning":  {event.Warning{Reason: "W", Message: "mind"}, object{"type": "warning", "reason": "W", "message": "mind"}},
+		"message": {
+			event.Message{Text: "a", State: map[string]json.RawMessage{"set": json.RawMessage(`1`), "gone": nil, "away": {}}, Artifacts: map[string]int{"r": 2}},
+			object{"type": "message", "text": "a", "state_delta": object{"set": 1.0, "gone": nil, "away": nil}, "artifact_delta": object{"r": 2.0}},
+		},
+		"turn_result": {
+			event.TurnResult{Turn: 2, Reason: event.Natural, Usage: &usage, Duration: time.Second, Messages: []conversation.Message{conversation.User("x")}},
+			object{"type": "turn_result", "turn": 2.0, "reason": "natural", "duration_ms": 1000.0, "usage": object{"input_tokens": 100.0, "output_tokens": 20.0, "cost": 1.5}},
+		},
+		"turn_result of a failure": {
+			event.TurnResult{Turn: 2, Reason: event.Failed, ErrorType: "resource_api"},
+			object{"type": "turn_result", "turn": 2.0, "reason": "error", "error_type": "resource_api", "duration_ms": 0.0},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Empty(t, cmp.Diff(tc.want, entry(t, tc.payload)))
+		})
+	}
+}
+
+func TestEvent_KindsAreDifferentAndSomeAreInternal(t *testing.T) {
+	seen := map[string]event.Payload{}
+	for _, p := range []event.Payload{
+		event.UserInput{}, event.TextDelta{}, event.ModelCall{}, event.ToolStarted{}, event.ToolFinished{}, event.Appended{},
+		event.Message{}, event.Thinking{}, event.Warning{}, event.Answer{}, event.TurnResult{},
+	} {
+		require.NotContains(t, seen, p.Kind(), "%v", reflect.TypeOf(p))
+		seen[p.Kind()] = p
+	}
+	require.Equal(t, event.Internal+"appended", event.Appended{}.Kind())
+	require.Equal(t, event.Internal+"answer", event.Answer{}.Kind())
+}
+
+// Req: AD-14
+func TestEvent_OnlyWhatIsSaidIsFinal(t *testing.T) {
+	for p, want := range map[event.Payload]bool{
+		event.Answer{Text: "a"}:    true,
+		event.TextDelta{Text: "a"}: false,
+		event.Warning{}:            false,
+	} {
+		require.Equal(t, want, event.Event{Payload: p}.Final(), p.Kind())
+	}
+	require.True(t, event.Event{Payload: event.Message{Text: "a"}}.Final())
+	require.False(t, event.Event{Payload: event.Message{State: map[string]json.RawMessage{"a": nil}}}.Final())
+}

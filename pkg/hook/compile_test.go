@@ -1,0 +1,115 @@
+package hook_test
+
+import (
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// compiler compiles small sources against this package.
+type compiler struct {
+	fset     *token.FileSet
+	importer types.Importer
+}
+
+func newCompiler(t *testing.T) *compiler {
+	t.Helper()
+	list := exec.CommandContext(t.Context(), "go", "list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}", ".")
+	out, err := list.Output()
+	require.NoError(t, err)
+	exports := map[string]string{}
+	for line := range strings.Lines(string(out)) {
+		path, file, _ := strings.Cut(strings.TrimSpace(line), " ")
+		exports[path] = file
+	}
+	fset := token.NewFileSet()
+	return &compiler{fset, importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })}
+}
+
+// compile compiles a handler of an event with this body.
+func (c *compiler) compile(event, given, body string) error {
+	file, err := parser.ParseFile(c.fset, "handler.go", `package agent
+
+import (
+	"context"
+
+	"github.com/troupe-dev/troupe/pkg/hook"
+)
+
+var _ = hook.`+event+`(func(_ context.Context, x `+given+`) error {
+	`+body+`
+	return nil
+})
+`, 0)
+	if err != nil {
+		return err
+	}
+	config := types.Config{Importer: c.importer}
+	_, err = config.Check("agent", c.fset, []*ast.File{file}, nil)
+	return err
+}
+
+// What a handler may do is what compiles: it changes what its event is about, and nothing of
+// another tier.
+func TestHandlers_CompileOnlyWithWhatTheyMayDo(t *testing.T) {
+	const (
+		turn, request, reply, failed = "*hook.Turn", "*hook.LLMRequest", "*hook.LLMReply", "*hook.LLMFailure"
+		round, call, done            = "*hook.Round", "*hook.Call", "*hook.Completion"
+	)
+	c := newCompiler(t)
+	for _, tc := range []struct{ event, given, body, wrong string }{
+		// What each may do.
+		{"AfterUserInput", turn, `x.Add(x.Messages()...); x.State().Set("_n", 1); x.Memory().Set("n", 1)`, ""},
+		{"BeforeLLM", request, `x.System += "!"; x.Replace(nil); x.Respond("I know")`, ""},
+		{"AfterLLM", reply, `x.Text = ""; x.ToolCalls = x.ToolCalls[:0]`, ""},
+		{"OnLLMError", failed, `x.Respond("later")`, ""},
+		{"BeforeTools", round, `x.Stop("enough")`, ""},
+		{"BeforeEachTool", call, `x.Arguments = "{}"; x.Answer("42"); x.Refuse("no")`, ""},
+		{"AfterEachTool", call, `x.Text = "shorter"`, ""},
+		{"OnComplete", done, `_, _ = x.Transcript(); _, _ = x.Trace().Get("trace_id")`, ""},
+
+		// Messages are changed by Add and Replace alone.
+		{"BeforeEachTool", call, `x.SetMessages(nil)`, "x.SetMessages undefined"},
+		{"BeforeEachTool", call, `x.Append(x.Messages()[0])`, "x.Append undefined"},
+		{"BeforeEachTool", call, `x.Turn.held = nil`, "cannot refer to unexported field"},
+		{"AfterTools", round, `x.Release()`, "x.Release undefined"},
+		// The model's request and reply belong to their events.
+		{"AfterTools", round, `x.ToolCalls = nil`, "x.ToolCalls undefined"},
+		{"AfterLLM", reply, `x.Respond("no")`, "x.Respond undefined"},
+		{"BeforeEachTool", call, `x.System = ""`, "x.System undefined"},
+		{"BeforeIteration", turn, `x.Answer("42")`, "x.Answer undefined"},
+		{"AfterTools", call, ``, "cannot use (func"},
+		// The trace is the orchestrator's.
+		{"AfterUserInput", turn, `x.Trace().Set("trace_id", "mine")`, "Set undefined"},
+		{"AfterUserInput", turn, `x.Trace().values["trace_id"] = "mine"`, "cannot refer to unexported field"},
+		{"AfterUserInput", turn, `x.Info().TraceID = "mine"`, "cannot assign"},
+		// What is stored changes by asking.
+		{"AfterUserInput", turn, `x.Memory().made = nil`, "cannot refer to unexported field"},
+		{"AfterUserInput", turn, `x.Memory().store.State(nil)`, "cannot refer to unexported field"},
+		// What happened is not rewritten.
+		{"AfterUserInput", turn, `x.Usage().InputTokens = 0`, "cannot assign"},
+		{"AfterUserInput", turn, `x.Emit(nil)`, "x.Emit undefined"},
+		// Nobody gets from a turn to what drives it.
+		{"AfterUserInput", turn, `_ = (*hook.Control)(x)`, "cannot convert"},
+		{"AfterUserInput", turn, `_ = &hook.Control{x, nil}`, "implicit assignment to unexported field"},
+		{"AfterUserInput", turn, `x.Control()`, "x.Control undefined"},
+	} {
+		t.Run(tc.event+" "+tc.body, func(t *testing.T) {
+			err := c.compile(tc.event, tc.given, tc.body)
+			if tc.wrong == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, tc.wrong)
+		})
+	}
+}

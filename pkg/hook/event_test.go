@@ -1,0 +1,107 @@
+package hook_test
+
+import (
+	"encoding/json"
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/llm"
+)
+
+var llmRequest llm.Request
+
+// Req: CO-46, CO-47
+func TestControl_NumbersEventsAndKeepsThem(t *testing.T) {
+	var heard []event.Event
+	numbers := &hook.Numbers{}
+	agents := make([]*hook.Control, 4) // of one flow
+	var mu sync.Mutex
+	for i := range agents {
+		agents[i] = hook.New(hook.Start{
+			Info: hook.Info{Agent: "test", TurnID: "turn-1", Branch: "flow.test"}, Numbers: numbers,
+			Emit: func(e event.Event) error {
+				mu.Lock()
+				defer mu.Unlock()
+				heard = append(heard, e)
+				return nil
+			},
+		})
+	}
+	var beside sync.WaitGroup
+	for _, c := range agents {
+		beside.Go(func() {
+			for range 50 {
+				_ = c.Emit(event.TextDelta{Text: "a"})
+				c.Turn().Warn("W", "w")
+				c.Turn().Think(event.Plan, "p")
+			}
+		})
+	}
+	beside.Wait()
+	ids := map[string]bool{}
+	for _, e := range heard {
+		require.False(t, ids[e.ID()], "%s twice", e.ID())
+		ids[e.ID()] = true
+		require.False(t, e.Time.IsZero())
+		require.Equal(t, []string{"test", "flow.test", "turn-1"}, []string{e.Author, e.Branch, e.Invocation})
+	}
+	require.Len(t, ids, 600)
+	for _, c := range agents {
+		require.Len(t, c.Turn().Entries(), 100, "all but the text deltas, whoever listens")
+	}
+
+	silent := hook.New(hook.Start{})
+	require.NoError(t, silent.Emit(event.UserInput{Turn: 1}))
+	require.Len(t, silent.Turn().Entries(), 1)
+}
+
+// Req: AD-9
+func TestControl_PassesWhatOthersMade(t *testing.T) {
+	var heard []event.Event
+	c := hook.New(hook.Start{Info: hook.Info{Agent: "mine", TurnID: "turn-1"}, Emit: func(e event.Event) error { heard = append(heard, e); return nil }})
+	require.NoError(t, c.Pass(event.Event{Payload: event.Message{Text: "a"}}))
+	require.NoError(t, c.Pass(event.Event{Author: "other", Branch: "flow.other", Invocation: "turn-2", Sequence: 7, Payload: event.Message{Text: "b"}}))
+	require.Equal(t, "mine", heard[0].Author)
+	require.Equal(t, "turn-1/1", heard[0].ID())
+	require.Equal(t, "other", heard[1].Author)
+	require.Equal(t, "turn-2/7", heard[1].ID())
+}
+
+// Who does not hear one event hears none after it: an iterator must not be asked again.
+func TestControl_TellsNothingToWhoHasGone(t *testing.T) {
+	gone, told := errors.New("gone"), 0
+	c := hook.New(hook.Start{Emit: func(event.Event) error { told++; return gone }})
+	require.NoError(t, c.Heard())
+	require.ErrorIs(t, c.Emit(event.TextDelta{Text: "a"}), gone)
+	require.ErrorIs(t, c.Emit(event.TextDelta{Text: "b"}), gone)
+	require.ErrorIs(t, c.Pass(event.Event{Payload: event.TextDelta{Text: "c"}}), gone)
+	c.Turn().Warn("W", "w")
+	require.ErrorIs(t, c.Heard(), gone)
+	require.Equal(t, 1, told)
+}
+
+// Req: CO-21
+func TestTurn_ContextPercentIsOfTheLastCall(t *testing.T) {
+	for _, tc := range []struct{ limit, tokens, want int64 }{{0, 64_000, 50}, {1000, 250, 25}, {-1, 128_000, 100}} {
+		c := hook.New(hook.Start{Info: hook.Info{Context: tc.limit}})
+		require.Zero(t, c.Turn().ContextPercent(), "before the first call")
+		c.Use(execution.Usage{InputTokens: 1, ModelCalls: 1}, false)
+		c.Use(execution.Usage{InputTokens: tc.tokens, ModelCalls: 1}, false)
+		c.Use(execution.Usage{InputTokens: 7, ModelCalls: 1}, true)
+		require.InDelta(t, tc.want, c.Turn().ContextPercent(), 0.001)
+		require.Equal(t, execution.Usage{InputTokens: tc.tokens + 8, ModelCalls: 3}, c.Turn().Usage())
+	}
+}
+
+// Req: CO-54
+func TestCompletion_TranscriptIsJSON(t *testing.T) {
+	text, err := (&hook.Completion{Turn: hook.New(hook.Start{}).Turn()}).Transcript()
+	require.NoError(t, err)
+	require.True(t, json.Valid([]byte(text)))
+}

@@ -1,0 +1,187 @@
+package hook_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/hook"
+)
+
+// store is a MEMORY tier that holds a state.
+type store struct {
+	hook.Store
+	state map[string]json.RawMessage
+	reads int
+	fail  error
+}
+
+func (s *store) State(context.Context) (map[string]json.RawMessage, error) {
+	s.reads++
+	return s.state, s.fail
+}
+
+func (s *store) SaveArtifact(_ context.Context, name, _ string, content []byte) (int, error) {
+	return len(content), s.fail
+}
+
+func read(t *testing.T, m *hook.Memory, key string) string {
+	t.Helper()
+	var value string
+	err := m.Read(t.Context(), key, &value)
+	if errors.Is(err, hook.ErrNoKey) {
+		require.True(t, failure.Is(err, failure.NotFound))
+		return "none"
+	}
+	require.NoError(t, err)
+	return value
+}
+
+// Req: AD-17, AD-18, AD-19
+func TestMemory_SeesItsChangesBeforeTheStore(t *testing.T) {
+	s := &store{state: map[string]json.RawMessage{"topic": json.RawMessage(`"old"`), "app:theme": json.RawMessage(`"dark"`), "user:name": json.RawMessage(`"Ada"`)}}
+	m := hook.NewMemory(s, "test")
+	require.Equal(t, []string{"old", "dark", "Ada", "none", "none"},
+		[]string{read(t, m, "topic"), read(t, m, "app:theme"), read(t, m, "user:name"), read(t, m, "temp:draft"), read(t, m, "other")})
+
+	require.NoError(t, m.Set("topic", "new"))
+	require.NoError(t, m.Set("app:theme", "light"))
+	require.NoError(t, m.Set("temp:draft", "only now"))
+	require.NoError(t, m.Delete("user:name"))
+	require.Equal(t, []string{"new", "light", "none", "only now"},
+		[]string{read(t, m, "topic"), read(t, m, "app:theme"), read(t, m, "user:name"), read(t, m, "temp:draft")})
+	require.Equal(t, 1, s.reads, "it is read once a turn")
+	require.JSONEq(t, `"old"`, string(s.state["topic"]), "the store changes with the step")
+
+	c := hook.New(hook.Start{Memory: m})
+	lasting := map[string]json.RawMessage{"topic": json.RawMessage(`"new"`), "app:theme": json.RawMessage(`"light"`), "user:name": nil}
+	require.Equal(t, lasting, c.Lasting(), "without what is the turn's own")
+}
+
+// Req: AD-6, AD-7, AD-18
+func TestMemory_TellsTheChangesOfAChainAsOne(t *testing.T) {
+	var told []event.Message
+	set := func(key, value string) hook.Handler {
+		return hook.BeforeAgent(func(_ context.Context, t *hook.Turn) (string, error) { return "", t.Memory().Set(key, value) })
+	}
+	handlers, err := hook.NewSet(nil, []hook.Handler{set("a", "1"), set("b", "2"), set("a", "3")})
+	require.NoError(t, err)
+	c := hook.New(hook.Start{Handlers: handlers, Memory: hook.NewMemory(&store{}, "test"), Emit: func(e event.Event) error {
+		told = append(told, e.Payload.(event.Message))
+		return nil
+	}})
+	require.NoError(t, c.Changes(""))
+	require.Empty(t, told, "no change, no event")
+	_, err = c.BeforeAgent(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, c.Changes(""))
+	require.NoError(t, c.Changes(""))
+	require.Equal(t, []event.Message{{State: map[string]json.RawMessage{"a": json.RawMessage(`"3"`), "b": json.RawMessage(`"2"`)}}}, told)
+
+	_, err = c.Turn().Memory().SaveArtifact(t.Context(), "report", "text/plain", []byte("four"))
+	require.NoError(t, err)
+	require.NoError(t, c.Changes(""))
+	require.Equal(t, event.Message{Artifacts: map[string]int{"report": 4}}, told[1])
+}
+
+// Req: AD-5a
+func TestMemory_AChainThatFailsChangesNothing(t *testing.T) {
+	fail := errors.New("oh")
+	handlers, err := hook.NewSet(nil, []hook.Handler{
+		hook.BeforeAgent(func(_ context.Context, t *hook.Turn) (string, error) { return "", t.Memory().Set("a", "2") }),
+		hook.BeforeAgent(func(context.Context, *hook.Turn) (string, error) { return "", fail }),
+	})
+	require.NoError(t, err)
+	m := hook.NewMemory(&store{}, "test")
+	require.NoError(t, m.Set("a", "1"))
+	c := hook.New(hook.Start{Handlers: handlers, Memory: m})
+	_, err = c.BeforeAgent(t.Context())
+	require.ErrorIs(t, err, fail)
+	require.Equal(t, "1", read(t, m, "a"))
+}
+
+// Req: SO-6, SO-7
+func TestMemory_RefusesTheKeysOfOtherTiers(t *testing.T) {
+	m := hook.NewMemory(&store{}, "researcher")
+	for key, owner := range map[string]string{"_x": "agent", "_trace_id": "agent", "trace_id": "orchestrator", "routing": "orchestrator", "context": "orchestrator", "config": "shared"} {
+		for _, err := range []error{m.Set(key, 1), m.Delete(key)} {
+			refused, ok := errors.AsType[*failure.Error](err)
+			require.True(t, ok, "%s: %v", key, err)
+			require.Equal(t, failure.StateViolation, refused.Mode)
+			require.Equal(t, map[string]string{"key": key, "owner": owner, "actor": "researcher"}, refused.Facts)
+			require.Equal(t, `state "`+key+`" is owned by `+owner+`, but researcher attempted to modify it`, refused.Message)
+		}
+	}
+	require.Nil(t, hook.New(hook.Start{Memory: m}).Lasting())
+	for _, key := range []string{"topic", "history", "facts", "app:x", "user:x", "temp:x"} {
+		require.NoError(t, m.Set(key, 1), key)
+	}
+}
+
+func TestMemory_TellsWhatIsWrongWithAValue(t *testing.T) {
+	m := hook.NewMemory(nil, "test")
+	require.True(t, failure.Is(m.Set("a", func() {}), failure.UserInvalidInput))
+	require.NoError(t, m.Set("a", []int{1}))
+	var text string
+	require.True(t, failure.Is(m.Read(t.Context(), "a", &text), failure.AgentLogic))
+	_, err := m.SaveArtifact(t.Context(), "a", "text/plain", nil)
+	require.True(t, failure.Is(err, failure.AgentState), "%v", err)
+	_, _, err = m.LoadArtifact(t.Context(), "a", 0)
+	require.True(t, failure.Is(err, failure.AgentState), "%v", err)
+	found, err := m.Search(t.Context(), "a", 1)
+	require.NoError(t, err)
+	require.Empty(t, found)
+
+	down := failure.New(failure.SystemNetwork, "test", "down")
+	_, err = hook.NewMemory(&store{fail: down}, "test").Get(t.Context(), "a")
+	require.True(t, failure.Is(err, failure.SystemNetwork), "%v", err)
+}
+
+// What a handler got is its own: changing it does not change the state.
+func TestMemory_HandsOutCopies(t *testing.T) {
+	s := &store{state: map[string]json.RawMessage{"a": json.RawMessage(`"old"`)}}
+	m := hook.NewMemory(s, "test")
+	require.NoError(t, m.Set("b", "new"))
+	for _, key := range []string{"a", "b"} {
+		value, err := m.Get(t.Context(), key)
+		require.NoError(t, err)
+		value[1] = 'X'
+	}
+	require.Equal(t, []string{"old", "new"}, []string{read(t, m, "a"), read(t, m, "b")})
+}
+
+// Agents that work beside each other see what was before them and what they changed
+// themselves. Of two that changed a key the later one that joins decides.
+func TestMemory_ForksAndJoins(t *testing.T) {
+	s := &store{state: map[string]json.RawMessage{"stored": json.RawMessage(`"s"`)}}
+	m := hook.NewMemory(s, "flow")
+	require.NoError(t, m.Set("before", "b"))
+	require.NoError(t, m.Set("gone", "g"))
+	one, two := m.Fork("one"), m.Fork("two")
+	var beside sync.WaitGroup
+	for name, f := range map[string]*hook.Memory{"one": one, "two": two} {
+		beside.Go(func() {
+			_, _ = f.Get(t.Context(), "stored")
+			_ = f.Set("both", name)
+			_ = f.Set(name, name)
+			_ = f.Delete("gone")
+		})
+	}
+	beside.Wait()
+	require.Equal(t, []string{"s", "b", "one", "none", "none"},
+		[]string{read(t, one, "stored"), read(t, one, "before"), read(t, one, "both"), read(t, one, "two"), read(t, one, "gone")})
+	require.Equal(t, "none", read(t, m, "both"))
+	require.NoError(t, m.Set("before", "later"))
+
+	m.Join(two)
+	m.Join(one)
+	require.Equal(t, []string{"one", "one", "two", "none", "later"},
+		[]string{read(t, m, "both"), read(t, m, "one"), read(t, m, "two"), read(t, m, "gone"), read(t, m, "before")})
+	require.True(t, failure.Is(one.Set("_x", 1), failure.StateViolation))
+}

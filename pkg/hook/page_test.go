@@ -1,0 +1,66 @@
+package hook_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// page is what authors read of this package.
+const page = "../../docs/hooks.md"
+
+var quoted = regexp.MustCompile("(?s)\n### (\\w+)\n.*?\n```go\n(.*?)```\n")
+
+// Each event has a part on the page, which quotes the example of that event as it is.
+func TestPage_QuotesTheExampleOfEveryEvent(t *testing.T) {
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	examples := sources(t, "example*_test.go")
+	quotes := map[string]bool{}
+	for _, found := range quoted.FindAllStringSubmatch(string(text), -1) {
+		name, snippet := found[1], found[2]
+		require.False(t, quotes[name], "%s has two parts", name)
+		quotes[name] = true
+		example, ok := examples["Example"+name]
+		require.True(t, ok, "there is no Example%s", name)
+		require.Contains(t, example, snippet, "the snippet of %s is not that of Example%s", name, name)
+	}
+	for name := range sources(t, "handlers.go") {
+		if ast.IsExported(name) {
+			require.True(t, quotes[name], "the page quotes no example of %s", name)
+			delete(quotes, name)
+		}
+	}
+	require.Empty(t, quotes, "the page has parts of no event")
+}
+
+// sources are the bodies of the functions in files of this folder, by name, as they would
+// stand at the left margin.
+func sources(t *testing.T, pattern string) map[string]string {
+	t.Helper()
+	names, err := filepath.Glob(pattern)
+	require.NoError(t, err)
+	require.NotEmpty(t, names)
+	bodies := map[string]string{}
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		files := token.NewFileSet()
+		file, err := parser.ParseFile(files, name, text, 0)
+		require.NoError(t, err)
+		for _, d := range file.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok {
+				body := string(text[files.Position(fn.Body.Lbrace).Offset+1 : files.Position(fn.Body.Rbrace).Offset])
+				bodies[fn.Name.Name] = strings.ReplaceAll(body, "\n\t", "\n")
+			}
+		}
+	}
+	return bodies
+}

@@ -1,0 +1,140 @@
+// Package anthropic asks Anthropic's models, over the Messages API and the official SDK.
+//
+// What models think before they call a tool goes back with the call (CO-11). What requests
+// have in common is marked for the provider's prompt cache: the tools, the system prompt,
+// and the rounds of a step.
+package anthropic
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"iter"
+	"os"
+	"strings"
+
+	sdk "github.com/anthropics/anthropic-sdk-go"
+	"github.com/anthropics/anthropic-sdk-go/option"
+
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/llm"
+	"github.com/troupe-dev/troupe/pkg/secret"
+)
+
+// Prefix is what the names of the models begin with, before a slash.
+const Prefix = "anthropic"
+
+// The environment variables that Provider reads.
+const (
+	KeyVariable     = "ANTHROPIC_API_KEY"
+	BaseURLVariable = "ANTHROPIC_BASE_URL"
+)
+
+const (
+	baseURL   = "https://api.anthropic.com"
+	maxTokens = 32_000 // what all models of the fourth generation and later can say
+)
+
+// Config is how the provider is reached and asked. Zero values stand for the defaults.
+type Config struct {
+	Key       secret.Value // needed
+	BaseURL   string       // default https://api.anthropic.com
+	MaxTokens int64        // that an answer may have; default 32000
+	Thinking  bool         // the model may think before it answers, as much as it finds right
+	Bounds    llm.Bounds
+	Retry     llm.Retry
+	// Table has the prices and the sizes of the models; default the built-in one, and none
+	// when there is a BaseURL: what another server asks for a name is not known.
+	Table llm.Table
+}
+
+// Provider opens models under "anthropic/", and under the bare names claude…, with what the environment says: the key of
+// ANTHROPIC_API_KEY, and the address of ANTHROPIC_BASE_URL if there is one. Without a key,
+// opening one is an error that names the variable (CO-10).
+func Provider() llm.Provider {
+	return llm.Provider{Prefix: Prefix, Bare: []string{"claude"}, Open: func(name string) (llm.Model, error) {
+		return New(name, Config{Key: secret.New(os.Getenv(KeyVariable)), BaseURL: os.Getenv(BaseURLVariable)})
+	}}
+}
+
+// New returns the model of the given name, such as "anthropic/claude-sonnet-5"; the prefix
+// may be left out. Nothing is sent before the model is asked. It retries, and knows its
+// prices: see llm.Retried and llm.Priced.
+func New(name string, c Config) (llm.Model, error) {
+	bare := strings.TrimPrefix(name, Prefix+"/")
+	m := &model{
+		source:    llm.Source{Provider: Prefix, Model: Prefix + "/" + bare, Variable: KeyVariable, Key: c.Key},
+		model:     bare,
+		maxTokens: cmp.Or(c.MaxTokens, maxTokens),
+		thinks:    c.Thinking,
+	}
+	if c.Key.Reveal() == "" {
+		return nil, m.source.MissingKey()
+	}
+	m.messages = sdk.NewMessageService(
+		option.WithBaseURL(cmp.Or(c.BaseURL, baseURL)),
+		option.WithAPIKey(c.Key.Reveal()),
+		option.WithHTTPClient(llm.NewHTTPClient(c.Bounds)),
+		option.WithMaxRetries(0),
+		option.WithMiddleware(m.refuse),
+		option.WithoutOpenTelemetry(), // the mesh traces for itself, and tells providers nothing of it
+	)
+	table := c.Table
+	if table.Models == nil && c.BaseURL == "" {
+		table = llm.BuiltinTable()
+	}
+	return llm.Retried(llm.Priced(m, table), c.Retry), nil
+}
+
+// model is a model of the provider. It is safe for concurrent use.
+type model struct {
+	source    llm.Source
+	messages  sdk.MessageService
+	model     string // as the provider knows it
+	maxTokens int64
+	thinks    bool
+}
+
+// Name implements llm.Model.
+func (m *model) Name() string { return m.source.Model }
+
+// Generate implements llm.Model. It asks once.
+func (m *model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+	return func(yield func(llm.Delta, error) bool) {
+		stream := m.messages.NewStreaming(ctx, m.request(req))
+		defer stream.Close() //nolint:errcheck // what was to be read was read
+		var r reply
+		for !r.whole && stream.Next() {
+			if text := r.read(stream.Current()); text != "" && !yield(llm.Delta{Text: text}, nil) {
+				return
+			}
+		}
+		end, err := m.end(ctx, &r, stream.Err())
+		if (err == nil || end.Usage != execution.Usage{}) && !yield(end, nil) {
+			return
+		}
+		if err != nil {
+			yield(llm.Delta{}, err)
+		}
+	}
+}
+
+// end is what comes after the text of a reply: its calls, and how it ended. Of one that
+// failed it is what it consumed.
+func (m *model) end(ctx context.Context, r *reply, broken error) (llm.Delta, error) {
+	end := llm.Delta{Usage: r.usage()}
+	switch {
+	case !r.whole:
+		return end, m.broken(ctx, broken)
+	case r.stop == sdk.StopReasonRefusal:
+		return end, m.source.Fail(llm.Refused, errors.New(cmp.Or(r.details, "the provider does not say why")))
+	case r.stop == sdk.StopReasonMaxTokens || r.stop == sdk.StopReasonModelContextWindowExceeded:
+		end.Finish = llm.FinishLength
+	case len(r.calls) > 0:
+		end.Finish = llm.FinishCalls
+	default:
+		end.Finish = llm.FinishStop
+	}
+	end.ToolCalls = r.calls
+	return end, nil
+}

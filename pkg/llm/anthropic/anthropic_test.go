@@ -1,0 +1,200 @@
+package anthropic_test
+
+import (
+	"bytes"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/llm"
+	"github.com/troupe-dev/troupe/pkg/llm/anthropic"
+	"github.com/troupe-dev/troupe/pkg/llm/llmtest"
+)
+
+var hello = llm.Request{Messages: []conversation.Message{conversation.User("Hello?")}}
+
+// Req: CO-12
+func TestModel_TellsUsageWithWhatWasCached(t *testing.T) {
+	s := serve(t, http.StatusOK, recorded(t, "text.sse"))
+	texts, rest, err := answer(t, open(t, s, anthropic.Config{}), hello)
+	require.NoError(t, err)
+	require.Equal(t, []string{"Hello", ", wörld! <3"}, texts)
+	want := llm.Delta{
+		Usage:  execution.Usage{InputTokens: 3225, OutputTokens: 15, CachedTokens: 2000, CacheWriteTokens: 1200},
+		Finish: llm.FinishStop,
+	}
+	require.Empty(t, cmp.Diff(want, rest))
+	require.Equal(t, key, s.header.Get("X-Api-Key"))
+	require.Empty(t, s.header.Get("Traceparent"), "the provider is told nothing of the mesh")
+}
+
+// Req: CO-11
+func TestModel_WhatItThoughtGoesBackWithTheCall(t *testing.T) {
+	s := serve(t, http.StatusOK, recorded(t, "tools.sse"))
+	m := open(t, s, anthropic.Config{Thinking: true})
+	texts, rest, err := answer(t, m, hello)
+	require.NoError(t, err)
+	require.Equal(t, []string{"Let me look."}, texts)
+	require.Equal(t, llm.FinishCalls, rest.Finish)
+	require.Len(t, rest.ToolCalls, 2)
+	require.Equal(t, `{"location": "San Francisco"}`, rest.ToolCalls[0].Arguments)
+	require.Equal(t, "{}", rest.ToolCalls[1].Arguments)
+	require.Empty(t, rest.ToolCalls[1].Extra)
+
+	_, _, err = answer(t, m, llm.Request{Messages: []conversation.Message{
+		conversation.User("Hello?"),
+		{Role: conversation.RoleAssistant, Text: "Let me look.", ToolCalls: rest.ToolCalls},
+		{Role: conversation.RoleTool, ToolCallID: rest.ToolCalls[0].ID, Text: "fog"},
+		{Role: conversation.RoleTool, ToolCallID: rest.ToolCalls[1].ID, Text: ""},
+	}})
+	require.NoError(t, err)
+	require.JSONEq(t, recorded(t, "round.json"), s.asked())
+}
+
+func TestModel_SendsAConversationAsTheProviderWantsIt(t *testing.T) {
+	s := serve(t, http.StatusOK, recorded(t, "text.sse"))
+	_, _, err := answer(t, open(t, s, anthropic.Config{MaxTokens: 100}), llm.Request{
+		System: "Be brief.",
+		Tools: []llm.ToolSpec{
+			{Name: "look", Description: "Looks.", Schema: []byte(`{"type":"object","properties":{"at":{"type":"string"}},"additionalProperties":false}`)},
+			{Name: "wait"},
+		},
+		Messages: []conversation.Message{
+			conversation.Assistant("writer", "As I said."),
+			{Role: conversation.RoleSummary, Text: "They spoke of fog."},
+			conversation.User("And now?"),
+			{Role: conversation.RoleUser, Author: "scout", Text: "What scout said: fog"},
+			{Role: conversation.RoleSystem, Text: "It is Monday."},
+			{Role: conversation.RoleAssistant, Text: " ", ToolCalls: []conversation.ToolCall{
+				{ID: "functions.look:0", Name: "look", Arguments: `{"at": 12345678901234567890}`, Extra: `{"of":"another provider"}`},
+				{ID: "2", Name: "look", Arguments: `{"at":`},
+				{ID: "3", Name: "wait"},
+			}},
+			{Role: conversation.RoleTool, ToolCallID: "functions.look:0", Text: "fog"},
+			{Role: conversation.RoleTool, ToolCallID: "2", Text: "the arguments are no JSON"},
+			{Role: conversation.RoleTool, ToolCallID: "3", Text: "waited"},
+			conversation.Assistant("writer", ""),
+			conversation.User("Go on."),
+		},
+	})
+	require.NoError(t, err)
+	require.JSONEq(t, recorded(t, "conversation.json"), s.asked())
+	require.Contains(t, s.asked(), "12345678901234567890", "numbers stay what they are")
+}
+
+func TestModel_AChoiceIsMadeWithoutTools(t *testing.T) {
+	s := serve(t, http.StatusOK, recorded(t, "text.sse"))
+	_, _, err := answer(t, open(t, s, anthropic.Config{}), llm.Request{
+		System:  "You route.",
+		Choices: []string{"writer", "researcher"},
+		Messages: []conversation.Message{
+			conversation.User("Fog?"),
+			{Role: conversation.RoleAssistant, ToolCalls: []conversation.ToolCall{{ID: "1", Name: "look", Arguments: "{}"}}},
+			{Role: conversation.RoleTool, ToolCallID: "1", Text: "fog"},
+		},
+	})
+	require.NoError(t, err)
+	require.JSONEq(t, recorded(t, "choice.json"), s.asked())
+}
+
+func TestModel_ARefusalIsAFailureAndItsUsageIsTold(t *testing.T) {
+	s := serve(t, http.StatusOK, recorded(t, "refusal.sse"))
+	texts, rest, err := answer(t, open(t, s, anthropic.Config{}), hello)
+	require.Equal(t, llm.Refused, llm.KindOf(err))
+	require.ErrorContains(t, err, "against the usage policy")
+	require.NotContains(t, failure.Plain(err), "against the usage policy")
+	require.Equal(t, []string{"First, "}, texts)
+	require.EqualValues(t, 40, rest.Usage.InputTokens)
+}
+
+// Req: CO-13
+func TestModel_KnowsTheProvidersErrors(t *testing.T) {
+	for name, c := range map[string]struct {
+		status int
+		body   string
+		kind   llm.Kind
+	}{
+		"key":        {401, `{"type":"error","error":{"type":"authentication_error","message":"invalid x-api-key"}}`, llm.Authentication},
+		"context":    {400, `{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 208310 tokens > 200000 maximum"}}`, llm.ContextLength},
+		"window":     {400, `{"type":"error","error":{"type":"invalid_request_error","message":"input length and max_tokens exceed context limit: 190000 + 32000 > 200000"}}`, llm.ContextLength},
+		"body":       {413, `{"type":"error","error":{"type":"request_too_large","message":"Request exceeds the maximum size"}}`, llm.ContextLength},
+		"balance":    {400, `{"type":"error","error":{"type":"invalid_request_error","message":"Your credit balance is too low to access the Anthropic API."}}`, llm.Credits},
+		"billing":    {403, `{"type":"error","error":{"type":"billing_error","message":"Pay."}}`, llm.Credits},
+		"wrong":      {400, `{"type":"error","error":{"type":"invalid_request_error","message":"max_tokens: 5 > 4"}}`, llm.BadRequest},
+		"model":      {404, `{"type":"error","error":{"type":"not_found_error","message":"model: claude-0"}}`, llm.NotFound},
+		"overloaded": {529, `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`, llm.Unavailable},
+		"proxy":      {502, `<html>Bad Gateway</html>`, llm.Unavailable},
+		"under way":  {200, "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Overloaded\"}}\n\n", llm.Unavailable},
+		"unknown":    {200, "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"new_error\",\"message\":\"?\"}}\n\n", llm.Unavailable},
+		"a web page": {200, "<html>Sign in</html>", llm.Connection},
+		"no JSON":    {200, "event: message_start\ndata: {\"type\":\n\n", llm.Malformed},
+		"half":       {200, recordedHead, llm.Connection},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := serve(t, c.status, c.body)
+			_, _, err := answer(t, open(t, s, anthropic.Config{}), hello)
+			require.Equal(t, c.kind, llm.KindOf(err), "%v", err)
+			require.NotContains(t, err.Error(), key)
+			require.Len(t, s.bodies, 1, "the SDK asks once")
+		})
+	}
+}
+
+// recordedHead is the beginning of a message.
+const recordedHead = `event: message_start
+data: {"type":"message_start","message":{"id":"msg_01","type":"message","role":"assistant","content":[],"usage":{"input_tokens":25,"output_tokens":1}}}
+
+`
+
+func TestModel_ThoughtsThatAreTooLongAreLetGo(t *testing.T) {
+	r := wire{}.Stream(llmtest.Reply{Calls: []llmtest.Call{{ID: "1", Name: "look", Extra: strings.Repeat("x", 64<<10)}}})
+	s := serve(t, http.StatusOK, string(bytes.Join(slices.Concat(r.Begin, r.Body, r.End), nil)))
+	_, rest, err := answer(t, open(t, s, anthropic.Config{}), hello)
+	require.NoError(t, err)
+	require.Empty(t, cmp.Diff([]conversation.ToolCall{{ID: "1", Name: "look", Arguments: "{}"}}, rest.ToolCalls))
+}
+
+// Req: CO-12
+func TestNew_KnowsPricesOfTheProvidersOwnAddressOnly(t *testing.T) {
+	s := serve(t, http.StatusOK, recorded(t, "text.sse"))
+	table := llm.Table{Models: map[string]llm.Entry{"anthropic/claude-sonnet-5": {Price: llm.Price{Input: 2, Output: 10, Cached: 0.2, Write: 2.5}}}}
+	_, rest, err := answer(t, open(t, s, anthropic.Config{Table: table}), hello)
+	require.NoError(t, err)
+	require.EqualValues(t, 25*2+2000*0.2+1200*2.5+15*10, rest.Usage.CostMicros)
+	_, rest, err = answer(t, open(t, s, anthropic.Config{}), hello)
+	require.NoError(t, err)
+	require.Zero(t, rest.Usage.CostMicros)
+}
+
+// Req: CO-10
+func TestNew_AMissingKeyNamesTheVariable(t *testing.T) {
+	t.Setenv(anthropic.KeyVariable, "")
+	_, err := anthropic.Provider().Open("anthropic/claude-sonnet-5")
+	require.True(t, failure.Is(err, failure.UserInvalidInput))
+	require.ErrorContains(t, err, "ANTHROPIC_API_KEY")
+}
+
+// Req: CO-9
+func TestProvider_TakesKeyAndAddressFromTheEnvironment(t *testing.T) {
+	s := serve(t, http.StatusOK, recorded(t, "text.sse"))
+	t.Setenv(anthropic.KeyVariable, key)
+	t.Setenv(anthropic.BaseURLVariable, s.URL+"/proxy/")
+	t.Setenv("ANTHROPIC_CUSTOM_HEADERS", "X-Other: set")
+	catalog, err := llm.NewCatalog(anthropic.Provider())
+	require.NoError(t, err)
+	m, err := catalog.Model("anthropic/claude-sonnet-5")
+	require.NoError(t, err)
+	require.Equal(t, "anthropic/claude-sonnet-5", m.Name())
+	texts, _, err := answer(t, m, hello)
+	require.NoError(t, err)
+	require.Equal(t, "Hello, wörld! <3", strings.Join(texts, ""))
+	require.Empty(t, s.header.Get("X-Other"), "only what is documented is read")
+	require.Contains(t, s.asked(), `"model":"claude-sonnet-5"`)
+}

@@ -1,0 +1,90 @@
+package anthropic
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+
+	sdk "github.com/anthropics/anthropic-sdk-go"
+	"github.com/anthropics/anthropic-sdk-go/option"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/llm"
+)
+
+// refuse turns a response that is no answer into a failure. The SDK would read all of it.
+func (m *model) refuse(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
+	res, err := next(req)
+	if err != nil || res.StatusCode < http.StatusBadRequest {
+		return res, err
+	}
+	kind, text := complaint(llm.ReadRefusal(res))
+	return nil, m.source.Refuse(res.StatusCode, res.Header, kind, text)
+}
+
+// broken is the failure of a stream that ended before its message did. Err is nil when it
+// just ended.
+func (m *model) broken(ctx context.Context, err error) error {
+	if e, ok := errors.AsType[*sdk.Error](err); ok { // an event of the stream told of it
+		kind, text := complaint([]byte(e.RawJSON()))
+		return m.source.Fail(cmp.Or(kind, llm.Unavailable), errors.New(text))
+	}
+	if unreadable(err) {
+		return m.source.Fail(llm.Malformed, err)
+	}
+	return m.source.Broken(ctx, cmp.Or(err, errors.New("the stream ended before the message did")))
+}
+
+// unreadable reports whether err says that something is not JSON of the right form.
+func unreadable(err error) bool {
+	_, syntax := errors.AsType[*json.SyntaxError](err)
+	_, form := errors.AsType[*json.UnmarshalTypeError](err)
+	return syntax || form
+}
+
+// maxText is how much of the provider's own text goes to the log.
+const maxText = 4 << 10
+
+// complaint reads what the provider says that is wrong: its kind, empty where it does not
+// tell, and its text.
+func complaint(body []byte) (llm.Kind, string) {
+	var c struct {
+		Error struct {
+			Type    sdk.ErrorType `json:"type"`
+			Message string        `json:"message"`
+		} `json:"error"`
+	}
+	_ = json.Unmarshal(body, &c) // what cannot be read stays empty
+	text := cmp.Or(c.Error.Message, strings.TrimSpace(string(body)))
+	return kindOf(c.Error.Type, c.Error.Message), conversation.Cut(text, maxText)
+}
+
+// kindOf is the kind of one of the provider's errors; empty where only the status tells.
+func kindOf(sort sdk.ErrorType, text string) llm.Kind {
+	switch sort {
+	case sdk.ErrorTypeAuthenticationError:
+		return llm.Authentication
+	case sdk.ErrorTypePermissionError:
+		return llm.Permission
+	case sdk.ErrorTypeNotFoundError:
+		return llm.NotFound
+	case sdk.ErrorTypeRateLimitError:
+		return llm.RateLimit
+	case sdk.ErrorTypeBillingError:
+		return llm.Credits
+	case sdk.ErrorTypeOverloadedError, sdk.ErrorTypeAPIError, sdk.ErrorTypeTimeoutError:
+		return llm.Unavailable
+	case sdk.ErrorTypeInvalidRequestError: // is of many kinds, which only its words tell apart
+		switch {
+		case strings.Contains(text, "prompt is too long"), strings.Contains(text, "context limit"):
+			return llm.ContextLength
+		case strings.Contains(text, "credit balance"):
+			return llm.Credits
+		}
+		return llm.BadRequest
+	}
+	return ""
+}

@@ -1,0 +1,126 @@
+package anthropic
+
+import (
+	"cmp"
+	"strings"
+
+	sdk "github.com/anthropics/anthropic-sdk-go"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+)
+
+// reply is a message of the model as it arrives.
+type reply struct {
+	blocks   map[int64]*block
+	thoughts []thought // since the last call
+	calls    []conversation.ToolCall
+	used     sdk.Usage
+	stop     sdk.StopReason
+	details  string // why it was stopped, in the provider's words
+	whole    bool
+}
+
+// block is a piece of the message that is not whole yet. Of text there is none: it is
+// handed on as it comes.
+type block struct {
+	call    *conversation.ToolCall // nil: a thought
+	thought thought
+	text    strings.Builder // the arguments of the call, or what was thought
+}
+
+// read takes the next event, and returns the text in it. There may be kinds of events, and
+// of blocks, that are newer than this; they are passed over.
+func (r *reply) read(e sdk.MessageStreamEventUnion) string {
+	switch e.Type {
+	case "message_start":
+		r.used = e.Message.Usage
+	case "content_block_start":
+		return r.start(e)
+	case "content_block_delta":
+		return r.grow(e)
+	case "content_block_stop":
+		r.finish(e.Index)
+	case "message_delta":
+		r.stop, r.details = e.Delta.StopReason, e.Delta.StopDetails.Explanation
+		r.count(e.Usage)
+	case "message_stop":
+		r.whole = true
+	}
+	return ""
+}
+
+// start begins a block.
+func (r *reply) start(e sdk.MessageStreamEventUnion) string {
+	b := &block{}
+	switch c := e.ContentBlock; c.Type {
+	case "text":
+		return c.Text
+	case "tool_use":
+		b.call = &conversation.ToolCall{ID: c.ID, Name: c.Name}
+	case "thinking":
+		b.thought.Signature = c.Signature
+		b.text.WriteString(c.Thinking)
+	case "redacted_thinking":
+		b.thought.Redacted = c.Data
+	default:
+		return ""
+	}
+	if r.blocks == nil {
+		r.blocks = map[int64]*block{}
+	}
+	r.blocks[e.Index] = b
+	return ""
+}
+
+// grow adds to a block.
+func (r *reply) grow(e sdk.MessageStreamEventUnion) string {
+	if b := r.blocks[e.Index]; b != nil {
+		b.text.WriteString(e.Delta.PartialJSON)
+		b.text.WriteString(e.Delta.Thinking)
+		b.thought.Signature += e.Delta.Signature
+	}
+	return e.Delta.Text
+}
+
+// finish ends a block. A call takes the thoughts before it.
+func (r *reply) finish(index int64) {
+	b := r.blocks[index]
+	delete(r.blocks, index)
+	switch {
+	case b == nil:
+	case b.call == nil:
+		b.thought.Text = b.text.String()
+		r.thoughts = append(r.thoughts, b.thought)
+	default:
+		b.call.Arguments = cmp.Or(b.text.String(), "{}") // a call without arguments has none
+		b.call.Extra = pack(r.thoughts)
+		r.thoughts = nil
+		r.calls = append(r.calls, *b.call)
+	}
+}
+
+// count takes what the end of the message tells of its usage. The counts are of the whole
+// message; what is not told has not changed since its beginning.
+func (r *reply) count(u sdk.MessageDeltaUsage) {
+	r.used.OutputTokens = u.OutputTokens
+	if u.JSON.InputTokens.Valid() {
+		r.used.InputTokens = u.InputTokens
+	}
+	if u.JSON.CacheReadInputTokens.Valid() {
+		r.used.CacheReadInputTokens = u.CacheReadInputTokens
+	}
+	if u.JSON.CacheCreationInputTokens.Valid() {
+		r.used.CacheCreationInputTokens = u.CacheCreationInputTokens
+	}
+}
+
+// usage is what the message consumed. The provider counts apart what it had cached.
+func (r *reply) usage() execution.Usage {
+	return execution.Usage{
+		InputTokens:      r.used.InputTokens + r.used.CacheReadInputTokens + r.used.CacheCreationInputTokens,
+		OutputTokens:     r.used.OutputTokens,
+		CachedTokens:     r.used.CacheReadInputTokens,
+		CacheWriteTokens: r.used.CacheCreationInputTokens,
+	}
+}

@@ -1,0 +1,189 @@
+package anthropic
+
+import (
+	"cmp"
+	"encoding/json"
+	"regexp"
+	"strings"
+
+	sdk "github.com/anthropics/anthropic-sdk-go"
+	"github.com/anthropics/anthropic-sdk-go/packages/param"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/llm"
+)
+
+// request is req as the provider wants it.
+//
+// The provider keeps what stands before a breakpoint for five minutes and reads it again at
+// a tenth of the price. There is one after the tools, one after the system prompt, and in
+// the rounds of a step one after the last tool result, as the next round begins with all of
+// it. Beginnings that are too short to keep cost nothing more.
+func (m *model) request(req llm.Request) sdk.MessageNewParams {
+	params := sdk.MessageNewParams{
+		Model:     m.model,
+		MaxTokens: m.maxTokens,
+		Messages:  messages(req.Messages),
+		Tools:     tools(req.Tools),
+	}
+	if system := instructions(req); system != "" {
+		params.System = []sdk.TextBlockParam{{Text: system, CacheControl: sdk.NewCacheControlEphemeralParam()}}
+	}
+	if len(req.Tools) == 0 {
+		if params.Tools = tools(called(req.Messages)); len(params.Tools) > 0 {
+			params.ToolChoice = sdk.ToolChoiceUnionParam{OfNone: &sdk.ToolChoiceNoneParam{}}
+		}
+	}
+	if m.thinks {
+		params.Thinking = sdk.ThinkingConfigParamUnion{OfAdaptive: &sdk.ThinkingConfigAdaptiveParam{}}
+	}
+	return params
+}
+
+// instructions are the system prompt, with the system messages of the conversation, and how
+// a choice is to be made.
+func instructions(req llm.Request) string {
+	var all []string
+	add := func(s string) {
+		if strings.TrimSpace(s) != "" {
+			all = append(all, s)
+		}
+	}
+	add(req.System)
+	for _, m := range req.Messages {
+		if m.Role == conversation.RoleSystem {
+			add(m.Text)
+		}
+	}
+	if len(req.Choices) > 0 {
+		add("Answer with exactly one of these words and nothing else: " + strings.Join(req.Choices, ", "))
+	}
+	return strings.Join(all, "\n\n")
+}
+
+// tools are the specs as the provider wants them, with a breakpoint after the last.
+func tools(specs []llm.ToolSpec) []sdk.ToolUnionParam {
+	var all []sdk.ToolUnionParam
+	for _, spec := range specs {
+		t := &sdk.ToolParam{Name: spec.Name, InputSchema: param.Override[sdk.ToolInputSchemaParam](schema(spec))}
+		if spec.Description != "" {
+			t.Description = sdk.String(spec.Description)
+		}
+		all = append(all, sdk.ToolUnionParam{OfTool: t})
+	}
+	if len(all) > 0 {
+		all[len(all)-1].OfTool.CacheControl = sdk.NewCacheControlEphemeralParam()
+	}
+	return all
+}
+
+// schema is that of the arguments; the provider wants one of every tool.
+func schema(spec llm.ToolSpec) json.RawMessage {
+	if len(spec.Schema) == 0 {
+		return json.RawMessage(`{"type":"object"}`)
+	}
+	return spec.Schema
+}
+
+// called are the tools that messages speak of. The provider wants to know them even when
+// none may be asked for any more.
+func called(messages []conversation.Message) []llm.ToolSpec {
+	var all []llm.ToolSpec
+	known := map[string]bool{}
+	for _, m := range messages {
+		for _, c := range m.ToolCalls {
+			if !known[c.Name] {
+				known[c.Name] = true
+				all = append(all, llm.ToolSpec{Name: c.Name})
+			}
+		}
+	}
+	return all
+}
+
+// opening stands first in a conversation whose first message is not the user's, which the
+// provider refuses.
+const opening = "(The conversation began before this.)"
+
+// messages are those of a conversation as the provider wants them: the user's and the
+// assistant's in turn, the results of one round together.
+func messages(all []conversation.Message) []sdk.MessageParam {
+	var out []sdk.MessageParam
+	add := func(role sdk.MessageParamRole, blocks []sdk.ContentBlockParamUnion) {
+		switch last := len(out) - 1; {
+		case len(blocks) == 0:
+		case last >= 0 && out[last].Role == role:
+			out[last].Content = append(out[last].Content, blocks...)
+		case last < 0 && role == sdk.MessageParamRoleAssistant:
+			out = append(out, sdk.NewUserMessage(sdk.NewTextBlock(opening)), sdk.MessageParam{Role: role, Content: blocks})
+		default:
+			out = append(out, sdk.MessageParam{Role: role, Content: blocks})
+		}
+	}
+	for i, m := range all {
+		switch m.Role {
+		case conversation.RoleSystem: // is part of the instructions
+		case conversation.RoleAssistant:
+			add(sdk.MessageParamRoleAssistant, said(m))
+		case conversation.RoleTool:
+			r := result(m)
+			if i == len(all)-1 {
+				r.CacheControl = sdk.NewCacheControlEphemeralParam()
+			}
+			add(sdk.MessageParamRoleUser, []sdk.ContentBlockParamUnion{{OfToolResult: r}})
+		default:
+			add(sdk.MessageParamRoleUser, text(m.Text))
+		}
+	}
+	return out
+}
+
+// said are the blocks of an assistant message. What the model thought comes back where it
+// thought it: before its first words, and before its later calls.
+func said(m conversation.Message) []sdk.ContentBlockParamUnion {
+	var blocks []sdk.ContentBlockParamUnion
+	if len(m.ToolCalls) > 0 {
+		blocks = append(blocks, thoughts(m.ToolCalls[0].Extra)...)
+	}
+	blocks = append(blocks, text(m.Text)...)
+	for i, c := range m.ToolCalls {
+		if i > 0 {
+			blocks = append(blocks, thoughts(c.Extra)...)
+		}
+		blocks = append(blocks, sdk.NewToolUseBlock(id(c.ID), object(c.Arguments), c.Name))
+	}
+	return blocks
+}
+
+// result is what a tool gave back; nothing is something too.
+func result(m conversation.Message) *sdk.ToolResultBlockParam {
+	r := &sdk.ToolResultBlockParam{ToolUseID: id(m.ToolCallID)}
+	if strings.TrimSpace(m.Text) != "" {
+		r.Content = []sdk.ToolResultBlockParamContentUnion{{OfText: &sdk.TextBlockParam{Text: m.Text}}}
+	}
+	return r
+}
+
+// object are the arguments of a call. Those that are no JSON object are told to the model
+// as what they are.
+func object(arguments string) any {
+	var o map[string]json.RawMessage
+	if json.Unmarshal([]byte(cmp.Or(arguments, "{}")), &o) != nil || o == nil {
+		return map[string]string{"INVALID_JSON": arguments}
+	}
+	return json.RawMessage(cmp.Or(arguments, "{}"))
+}
+
+// text is a block of text, or none: the provider refuses empty ones.
+func text(s string) []sdk.ContentBlockParamUnion {
+	if strings.TrimSpace(s) == "" {
+		return nil
+	}
+	return []sdk.ContentBlockParamUnion{sdk.NewTextBlock(s)}
+}
+
+// foreign are the characters that the provider does not take in the id of a call, which
+// another one may have given.
+var foreign = regexp.MustCompile(`[^a-zA-Z0-9_-]`)
+
+func id(s string) string { return foreign.ReplaceAllString(s, "_") }

@@ -1,0 +1,50 @@
+package anthropic
+
+import (
+	"encoding/json"
+	"strings"
+
+	sdk "github.com/anthropics/anthropic-sdk-go"
+)
+
+// thought is a block of what the model thought. It is kept with the call that it led to,
+// and goes back with it unchanged: the signature is the provider's (CO-11).
+type thought struct {
+	Text      string `json:"text,omitempty"`
+	Signature string `json:"signature,omitempty"`
+	Redacted  string `json:"redacted,omitempty"` // instead of both: what the provider keeps to itself
+}
+
+// mark begins conversation.ToolCall.Extra of this provider. That of others is passed over,
+// and theirs passes over this, which is no JSON.
+const mark = "anthropic:"
+
+// maxExtra is the limit of conversation.ToolCall.Extra. Thoughts beyond it are let go.
+const maxExtra = 64 << 10
+
+// pack is thoughts as they are kept with a call; empty when there are none.
+func pack(thoughts []thought) string {
+	packed, err := json.Marshal(thoughts)
+	if len(thoughts) == 0 || err != nil || len(mark)+len(packed) > maxExtra {
+		return ""
+	}
+	return mark + string(packed)
+}
+
+// thoughts are the blocks that pack was given.
+func thoughts(extra string) []sdk.ContentBlockParamUnion {
+	packed, own := strings.CutPrefix(extra, mark)
+	var all []thought
+	if !own || json.Unmarshal([]byte(packed), &all) != nil {
+		return nil
+	}
+	var blocks []sdk.ContentBlockParamUnion
+	for _, t := range all {
+		if t.Redacted != "" {
+			blocks = append(blocks, sdk.NewRedactedThinkingBlock(t.Redacted))
+		} else {
+			blocks = append(blocks, sdk.NewThinkingBlock(t.Signature, t.Text))
+		}
+	}
+	return blocks
+}

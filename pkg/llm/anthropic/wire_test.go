@@ -1,0 +1,220 @@
+package anthropic_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/llm"
+	"github.com/troupe-dev/troupe/pkg/llm/llmtest"
+)
+
+// wire is the format of the Messages API.
+type wire struct{}
+
+type object = map[string]any
+
+// event is one of a stream.
+func event(kind string, fields object) []byte {
+	fields["type"] = kind
+	return fmt.Appendf(nil, "event: %s\ndata: %s\n\n", kind, packed(fields))
+}
+
+func packed(v any) []byte {
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return data
+}
+
+func (wire) Stream(r llmtest.Reply) llmtest.Stream {
+	index := 0
+	var body [][]byte
+	block := func(content object, deltas ...object) {
+		body = append(body, event("content_block_start", object{"index": index, "content_block": content}))
+		for _, d := range deltas {
+			body = append(body, event("content_block_delta", object{"index": index, "delta": d}))
+		}
+		body = append(body, event("content_block_stop", object{"index": index}))
+		index++
+	}
+	if len(r.Say) > 0 {
+		var deltas []object
+		for _, text := range r.Say {
+			deltas = append(deltas, object{"type": "text_delta", "text": text})
+		}
+		block(object{"type": "text", "text": ""}, deltas...)
+	}
+	for _, c := range r.Calls {
+		if c.Extra != "" {
+			block(object{"type": "thinking", "thinking": "", "signature": ""},
+				object{"type": "thinking_delta", "thinking": "I need "},
+				object{"type": "thinking_delta", "thinking": c.Name},
+				object{"type": "signature_delta", "signature": c.Extra})
+		}
+		deltas := []object{{"type": "input_json_delta", "partial_json": ""}}
+		for _, part := range c.Parts {
+			deltas = append(deltas, object{"type": "input_json_delta", "partial_json": part})
+		}
+		block(object{"type": "tool_use", "id": c.ID, "name": c.Name, "input": object{}}, deltas...)
+	}
+	begin, end := usage(r.Usage)
+	return llmtest.Stream{
+		Begin: [][]byte{
+			event("message_start", object{"message": object{
+				"id": "msg_01", "type": "message", "role": "assistant", "model": "claude-test", "content": []any{},
+				"stop_reason": nil, "stop_sequence": nil, "usage": begin,
+			}}),
+			event("ping", object{}),
+		},
+		Body: body,
+		End: [][]byte{
+			event("message_delta", object{"delta": object{"stop_reason": stop(r), "stop_sequence": nil}, "usage": end}),
+			event("message_stop", object{}),
+		},
+	}
+}
+
+// usage is what the first and the last event tell of it.
+func usage(u execution.Usage) (begin, end object) {
+	begin = object{
+		"input_tokens":                u.InputTokens - u.CachedTokens - u.CacheWriteTokens,
+		"cache_read_input_tokens":     u.CachedTokens,
+		"cache_creation_input_tokens": u.CacheWriteTokens,
+		"output_tokens":               1,
+	}
+	return begin, object{"output_tokens": u.OutputTokens}
+}
+
+func stop(r llmtest.Reply) string {
+	switch {
+	case r.Filtered:
+		return "refusal"
+	case r.Cut:
+		return "max_tokens"
+	case len(r.Calls) > 0:
+		return "tool_use"
+	}
+	return "end_turn"
+}
+
+// codes are the provider's names of the kinds that it has one for.
+var codes = map[llm.Kind]string{
+	llm.Authentication: "authentication_error",
+	llm.Permission:     "permission_error",
+	llm.RateLimit:      "rate_limit_error",
+	llm.Credits:        "billing_error",
+	llm.NotFound:       "not_found_error",
+	llm.Unavailable:    "overloaded_error",
+	llm.BadRequest:     "invalid_request_error",
+	llm.ContextLength:  "invalid_request_error",
+}
+
+func (wire) Refusal(_ int, kind llm.Kind, text string) []byte {
+	if kind == llm.ContextLength {
+		text = "prompt is too long: 210000 tokens > 200000 maximum; " + text
+	}
+	e := object{"type": "api_error", "message": text}
+	if code, ok := codes[kind]; ok {
+		e["type"] = code
+	}
+	return packed(object{"type": "error", "error": e, "request_id": "req_01"})
+}
+
+func (w wire) Interruption(kind llm.Kind, text string) []byte {
+	return fmt.Appendf(nil, "event: error\ndata: %s\n\n", w.Refusal(0, kind, text))
+}
+
+// asked is a request as the API reads it.
+type asked struct {
+	Model     string
+	MaxTokens int  `json:"max_tokens"`
+	Stream    bool `json:"stream"`
+	System    []block
+	Messages  []struct {
+		Role    conversation.Role
+		Content []block
+	}
+	Tools []struct {
+		Name, Description string
+		InputSchema       json.RawMessage `json:"input_schema"`
+		CacheControl      json.RawMessage `json:"cache_control"`
+	}
+	ToolChoice json.RawMessage `json:"tool_choice"`
+	Thinking   json.RawMessage
+}
+
+type block struct {
+	Type, Text, ID, Name, Thinking, Signature, Data string
+	Input                                           json.RawMessage
+	ToolUseID                                       string `json:"tool_use_id"`
+	Content                                         []block
+	CacheControl                                    json.RawMessage `json:"cache_control"`
+}
+
+func (wire) Asked(r *http.Request, body []byte) (llmtest.Asked, error) {
+	var a asked
+	if err := json.Unmarshal(body, &a); err != nil {
+		return llmtest.Asked{}, err
+	}
+	if r.URL.Path != "/v1/messages" || r.Header.Get("Anthropic-Version") != "2023-06-01" || !a.Stream || a.MaxTokens == 0 {
+		return llmtest.Asked{}, fmt.Errorf("%s %s with %s is no request to the Messages API", r.Method, r.URL, body)
+	}
+	out := llmtest.Asked{Model: a.Model, Key: r.Header.Get("X-Api-Key")}
+	for _, b := range a.System {
+		out.System += b.Text
+	}
+	for _, t := range a.Tools {
+		out.Tools = append(out.Tools, llm.ToolSpec{Name: t.Name, Description: t.Description, Schema: t.InputSchema})
+	}
+	last := conversation.Role("")
+	for _, m := range a.Messages {
+		if m.Role == last || len(m.Content) == 0 || last == "" && m.Role != conversation.RoleUser {
+			return out, fmt.Errorf("the API refuses a message of %s after one of %q", m.Role, last)
+		}
+		last = m.Role
+		if m.Role == conversation.RoleAssistant {
+			out.Messages = append(out.Messages, spoken(m.Content))
+			continue
+		}
+		for _, b := range m.Content {
+			switch b.Type {
+			case "text":
+				out.Messages = append(out.Messages, conversation.User(b.Text))
+			case "tool_result":
+				result := conversation.Message{Role: conversation.RoleTool, ToolCallID: b.ToolUseID}
+				for _, c := range b.Content {
+					result.Text += c.Text
+				}
+				out.Messages = append(out.Messages, result)
+			}
+		}
+	}
+	return out, nil
+}
+
+// spoken is what an assistant message says. The signature of what was thought is the extra
+// of the call after it.
+func spoken(blocks []block) conversation.Message {
+	m := conversation.Message{Role: conversation.RoleAssistant}
+	extra := ""
+	for _, b := range blocks {
+		switch b.Type {
+		case "text":
+			m.Text += b.Text
+		case "thinking":
+			extra = b.Signature
+			if !strings.HasPrefix(b.Thinking, "I need ") {
+				extra = "the thought is not what it was: " + b.Thinking
+			}
+		case "tool_use":
+			m.ToolCalls = append(m.ToolCalls, conversation.ToolCall{ID: b.ID, Name: b.Name, Arguments: string(b.Input), Extra: extra})
+			extra = ""
+		}
+	}
+	return m
+}

@@ -1,0 +1,134 @@
+package llm
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+)
+
+// Bounds are how long a provider may take (CO-13). Zero values stand for the defaults.
+type Bounds struct {
+	Connect   time.Duration // to connect, and again for TLS; default 20 s
+	FirstByte time.Duration // from then to the head of the response; default 300 s
+	Idle      time.Duration // between two pieces of a response; default 300 s
+	Read      time.Duration // for the whole response; default 600 s
+}
+
+func (b Bounds) orDefault() Bounds {
+	return Bounds{
+		Connect:   cmp.Or(b.Connect, 20*time.Second),
+		FirstByte: cmp.Or(b.FirstByte, 5*time.Minute),
+		Idle:      cmp.Or(b.Idle, 5*time.Minute),
+		Read:      cmp.Or(b.Read, 10*time.Minute),
+	}
+}
+
+// NewHTTPClient returns a client that keeps the bounds: the one that adapters give to the
+// provider's SDK. A request that breaks a bound fails with an error that names it. It
+// follows no redirect: it would carry the key to wherever that leads. It is safe for
+// concurrent use, and keeps connections for the next requests.
+func NewHTTPClient(b Bounds) *http.Client {
+	b = b.orDefault()
+	const (
+		parallel = 64 // sessions of a busy worker that ask one provider at a time
+		ping     = 15 * time.Second
+	)
+	return &http.Client{CheckRedirect: noRedirect, Transport: &bounded{bounds: b, next: &http.Transport{
+		Proxy:               http.ProxyFromEnvironment,
+		DialContext:         (&net.Dialer{Timeout: b.Connect}).DialContext,
+		TLSHandshakeTimeout: b.Connect,
+		ForceAttemptHTTP2:   true,
+		MaxIdleConnsPerHost: parallel,
+		IdleConnTimeout:     90 * time.Second,
+		// A connection that is gone without a word is noticed long before Idle.
+		HTTP2: &http.HTTP2Config{SendPingTimeout: ping, PingTimeout: ping},
+	}}}
+}
+
+func noRedirect(req *http.Request, _ []*http.Request) error {
+	return fmt.Errorf("the provider redirects to %s, which is not followed; use that address", req.URL.Host)
+}
+
+// maxRefusal is how much is read of what a provider says when it refuses.
+const maxRefusal = 64 << 10
+
+// ReadRefusal reads the beginning of the body of a response that refuses, and closes it.
+func ReadRefusal(res *http.Response) []byte {
+	defer res.Body.Close() //nolint:errcheck // it was read
+	body, _ := io.ReadAll(io.LimitReader(res.Body, maxRefusal))
+	return body
+}
+
+// bounded is a transport that gives requests up which take too long.
+type bounded struct {
+	bounds Bounds
+	next   *http.Transport
+}
+
+// CloseIdleConnections is for http.Client.
+func (b *bounded) CloseIdleConnections() { b.next.CloseIdleConnections() }
+
+// RoundTrip implements http.RoundTripper.
+func (b *bounded) RoundTrip(req *http.Request) (*http.Response, error) {
+	ctx, give := context.WithCancelCause(req.Context())
+	whole := time.AfterFunc(b.bounds.Read, func() { give(late("the whole answer", b.bounds.Read)) })
+	first := time.AfterFunc(b.bounds.Connect+b.bounds.FirstByte, func() { give(late("the first byte", b.bounds.FirstByte)) })
+	res, err := b.next.RoundTrip(req.WithContext(ctx))
+	first.Stop()
+	if err != nil {
+		whole.Stop()
+		err = because(ctx, err)
+		give(nil)
+		return nil, err
+	}
+	idle := time.AfterFunc(b.bounds.Idle, func() { give(late("the next piece", b.bounds.Idle)) })
+	idle.Stop()
+	res.Body = &boundedBody{ReadCloser: res.Body, ctx: ctx, idle: idle, bound: b.bounds.Idle, end: func() {
+		idle.Stop()
+		whole.Stop()
+		give(nil)
+	}}
+	return res, nil
+}
+
+// boundedBody gives up when a read takes longer than the bound. The time in which nobody
+// reads does not count.
+type boundedBody struct {
+	io.ReadCloser
+	ctx   context.Context // of the request, for the cause of its end
+	idle  *time.Timer
+	bound time.Duration
+	end   func()
+}
+
+func (b *boundedBody) Read(p []byte) (int, error) {
+	b.idle.Reset(b.bound)
+	n, err := b.ReadCloser.Read(p)
+	b.idle.Stop()
+	if err != nil && err != io.EOF {
+		err = because(b.ctx, err)
+	}
+	return n, err
+}
+
+func (b *boundedBody) Close() error {
+	err := b.ReadCloser.Close()
+	b.end()
+	return err
+}
+
+// because is the reason for which a request ended, rather than that its context did.
+func because(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return err
+}
+
+func late(what string, bound time.Duration) error {
+	return fmt.Errorf("%s did not come within %s", what, bound)
+}

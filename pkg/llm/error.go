@@ -1,0 +1,87 @@
+package llm
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+// Kind says what went wrong with a provider (CO-13).
+type Kind string
+
+// The kinds of errors.
+const (
+	Authentication Kind = "authentication" // the key is missing, wrong or withdrawn
+	Permission     Kind = "permission"     // the key is right, but may not do this
+	RateLimit      Kind = "rate_limit"     // too many requests, or tokens, in a time
+	Credits        Kind = "credits"        // the account has no money or quota left
+	PaidModel      Kind = "paid_model"     // the model is not for free accounts
+	BadRequest     Kind = "bad_request"    // the provider cannot take the request as it is
+	ContextLength  Kind = "context_length" // the request is longer than the model can read
+	NotFound       Kind = "not_found"      // there is no such model, or not for this account
+	Connection     Kind = "connection"     // no connection, a cut one, or silence
+	Unavailable    Kind = "unavailable"    // the provider is overloaded or has failed
+	Malformed      Kind = "malformed"      // the provider's answer cannot be read
+	Refused        Kind = "refused"        // the provider's content filter stopped the answer
+)
+
+// kinds is what is done about each. again: the same request may succeed a moment later.
+// elsewhere: the same request may succeed at another provider.
+var kinds = map[Kind]struct {
+	mode             failure.Mode
+	again, elsewhere bool
+}{
+	Authentication: {failure.AgentValidation, false, true},
+	Permission:     {failure.AgentValidation, false, true},
+	RateLimit:      {failure.ResourceAPI, true, true},
+	Credits:        {failure.ResourceQuota, false, true},
+	PaidModel:      {failure.AgentValidation, false, true},
+	BadRequest:     {failure.UserInvalidInput, false, false},
+	ContextLength:  {failure.UserInvalidInput, false, false},
+	NotFound:       {failure.AgentValidation, false, true},
+	Connection:     {failure.ResourceAPI, true, true},
+	Unavailable:    {failure.ResourceAPI, true, true},
+	Malformed:      {failure.ResourceAPI, false, true},
+	Refused:        {failure.UserInvalidInput, false, false},
+}
+
+// Again reports whether the same request may succeed a moment later.
+func (k Kind) Again() bool { return kinds[k].again }
+
+// Elsewhere reports whether the same request may succeed at another provider.
+func (k Kind) Elsewhere() bool { return kinds[k].elsewhere }
+
+// Error is what a provider's failure is, for programs: the cause of the failure.Error that
+// a model yields. Find it with errors.AsType[*llm.Error].
+type Error struct {
+	Provider   string
+	Kind       Kind
+	Status     int           // of the HTTP response; 0: there was none
+	RetryAfter time.Duration // what the provider asked to wait; 0: it said nothing
+	Cause      error         // the provider's own text; for the log
+}
+
+// Error is for the log: it has the provider's own text.
+func (e *Error) Error() string {
+	text := e.Provider + ": " + string(e.Kind)
+	if e.Status != 0 {
+		text += fmt.Sprintf(" (%d)", e.Status)
+	}
+	if e.Cause != nil {
+		text += ": " + e.Cause.Error()
+	}
+	return text
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Cause }
+
+// KindOf is the kind of the provider's error in err's chain, or empty.
+func KindOf(err error) Kind {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Kind
+	}
+	return ""
+}

@@ -1,0 +1,50 @@
+package gemini_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/llm"
+	"github.com/troupe-dev/troupe/pkg/llm/gemini"
+	"github.com/troupe-dev/troupe/pkg/secret"
+)
+
+// Provider goes into the catalog that finds models by their names.
+func ExampleProvider() {
+	catalog, err := llm.NewCatalog(gemini.Provider())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(catalog.Prefixes())
+	// Output: [gemini/]
+}
+
+// A model streams what it says. Here a local server stands for the provider.
+func ExampleNew() {
+	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.ServeFile(w, r, "testdata/text.sse")
+	}))
+	defer provider.Close()
+
+	model, err := gemini.New("gemini/gemini-3-pro", gemini.Config{Key: secret.New("…"), BaseURL: provider.URL})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	req := llm.Request{System: "Be brief.", Messages: []conversation.Message{conversation.User("Hi!")}}
+	for delta, err := range model.Generate(context.Background(), req) {
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Print(delta.Text)
+		if delta.Finish != "" {
+			fmt.Printf(" (%s, %d tokens)\n", delta.Finish, delta.Usage.OutputTokens)
+		}
+	}
+	// Output: Hello, wörld! <3 (stop, 123 tokens)
+}

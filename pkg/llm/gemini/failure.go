@@ -1,0 +1,121 @@
+package gemini
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/genai"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/llm"
+)
+
+// broken is the failure of a reply that did not become whole. Err is what the SDK says; nil
+// when the stream just ended.
+func (m *model) broken(ctx context.Context, x *exchange, err error) error {
+	if e, ok := errors.AsType[genai.APIError](err); ok { // an event of the stream told of it
+		return refusal(m.source, e, http.Header{})
+	}
+	switch {
+	case x.refused != nil:
+		return x.refused
+	case x.broken != nil: // so the SDK may have seen half of an event
+		return m.source.Broken(ctx, x.broken)
+	case x.answered && err != nil:
+		return m.source.Fail(llm.Malformed, err)
+	}
+	return m.source.Broken(ctx, cmp.Or(err, errors.New("the stream ended before the message did")))
+}
+
+// refuse is the failure that a response stands for which is no answer.
+func refuse(s llm.Source, res *http.Response) error {
+	var body struct {
+		Error genai.APIError `json:"error"`
+	}
+	text := llm.ReadRefusal(res)
+	_ = json.Unmarshal(text, &body) // what cannot be read stays empty
+	e := body.Error
+	e.Code, e.Message = res.StatusCode, cmp.Or(e.Message, strings.TrimSpace(string(text)))
+	return refusal(s, e, res.Header)
+}
+
+// maxText is how much of the provider's own text goes to the log.
+const maxText = 4 << 10
+
+// refusal is the failure of which the provider itself tells.
+func refusal(s llm.Source, e genai.APIError, header http.Header) error {
+	if wait := retryDelay(e); wait > 0 && header.Get("Retry-After") == "" {
+		header = header.Clone()
+		header.Set("Retry-After-Ms", strconv.FormatInt(wait.Milliseconds()+1, 10))
+	}
+	return s.Refuse(e.Code, header, kindOf(e), conversation.Cut(e.Message, maxText))
+}
+
+// kindOf is the kind of an error of the provider's; empty where the status tells.
+func kindOf(e genai.APIError) llm.Kind {
+	says := func(part string) bool { return strings.Contains(strings.ToLower(e.Message), part) }
+	switch e.Code {
+	case http.StatusBadRequest:
+		switch {
+		case says("api key not valid"), says("api key expired"), reason(e) == "API_KEY_INVALID":
+			return llm.Authentication
+		case says("token count") && says("exceeds"):
+			return llm.ContextLength
+		case e.Status == "FAILED_PRECONDITION" && says("billing"):
+			return llm.PaidModel
+		}
+	case http.StatusTooManyRequests:
+		switch {
+		case says("free_tier") && says("limit: 0"):
+			return llm.PaidModel
+		case says("credits are depleted"), says("billing account"):
+			return llm.Credits
+		}
+	}
+	return ""
+}
+
+// detail is what the provider tells programs of an error, in its google.rpc forms.
+type detail struct {
+	Type       string `json:"@type"`
+	Reason     string `json:"reason"`     // of google.rpc.ErrorInfo
+	RetryDelay string `json:"retryDelay"` // of google.rpc.RetryInfo
+}
+
+// details are those of e. What cannot be read is left out.
+func details(e genai.APIError) []detail {
+	packed, err := json.Marshal(e.Details)
+	if err != nil {
+		return nil
+	}
+	var all []detail
+	if json.Unmarshal(packed, &all) != nil {
+		return nil
+	}
+	return all
+}
+
+func reason(e genai.APIError) string {
+	for _, d := range details(e) {
+		if d.Reason != "" {
+			return d.Reason
+		}
+	}
+	return ""
+}
+
+// retryDelay is what the provider asks to wait; 0 when it does not.
+func retryDelay(e genai.APIError) time.Duration {
+	for _, d := range details(e) {
+		if wait, err := time.ParseDuration(d.RetryDelay); err == nil {
+			return wait
+		}
+	}
+	return 0
+}

@@ -1,0 +1,151 @@
+// Package gemini asks Google's models, over the Gemini API and the official SDK.
+//
+// The signature of what a model thought before it called a tool goes back with the call
+// (CO-11). The provider caches by itself what requests begin with.
+package gemini
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"iter"
+	"os"
+	"strings"
+
+	"google.golang.org/genai"
+
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/llm"
+	"github.com/troupe-dev/troupe/pkg/secret"
+)
+
+// Prefix is what the names of the models begin with, before a slash.
+const Prefix = "gemini"
+
+// The environment variables that Provider reads.
+const (
+	KeyVariable      = "GEMINI_API_KEY"
+	OtherKeyVariable = "GOOGLE_API_KEY" // when the first is not set
+	BaseURLVariable  = "GEMINI_BASE_URL"
+)
+
+const baseURL = "https://generativelanguage.googleapis.com"
+
+// Config is how the provider is reached and asked. Zero values stand for the defaults.
+type Config struct {
+	Key       secret.Value // needed
+	BaseURL   string       // default https://generativelanguage.googleapis.com
+	MaxTokens int32        // that an answer may have, thoughts included; default: the model's own limit
+	Bounds    llm.Bounds
+	Retry     llm.Retry
+	// Table has the prices and the sizes of the models; default the built-in one, and none
+	// when there is a BaseURL: what another server asks for a name is not known.
+	Table llm.Table
+}
+
+// Provider opens models under "gemini/", and under the bare names gemini…, with what the environment says: the key of
+// GEMINI_API_KEY, else of GOOGLE_API_KEY, and the address of GEMINI_BASE_URL if there is
+// one. Without a key, opening one is an error that names the variable (CO-10).
+func Provider() llm.Provider {
+	return llm.Provider{Prefix: Prefix, Bare: []string{"gemini"}, Open: func(name string) (llm.Model, error) {
+		key := cmp.Or(os.Getenv(KeyVariable), os.Getenv(OtherKeyVariable))
+		return New(name, Config{Key: secret.New(key), BaseURL: os.Getenv(BaseURLVariable)})
+	}}
+}
+
+// New returns the model of the given name, such as "gemini/gemini-3-pro"; the prefix may be
+// left out. Nothing is sent before the model is asked. It retries, and knows its prices: see
+// llm.Retried and llm.Priced.
+func New(name string, c Config) (llm.Model, error) {
+	bare := strings.TrimPrefix(name, Prefix+"/")
+	m := &model{
+		source:    llm.Source{Provider: Prefix, Model: Prefix + "/" + bare, Variable: KeyVariable, Key: c.Key},
+		model:     bare,
+		maxTokens: c.MaxTokens,
+	}
+	if c.Key.Reveal() == "" {
+		return nil, m.source.MissingKey()
+	}
+	web := llm.NewHTTPClient(c.Bounds)
+	web.Transport = transport{web.Transport, m.source}
+	client, err := genai.NewClient(context.Background(), &genai.ClientConfig{ // no request is made
+		Backend:     genai.BackendGeminiAPI,
+		APIKey:      c.Key.Reveal(),
+		HTTPClient:  web,
+		HTTPOptions: genai.HTTPOptions{BaseURL: cmp.Or(c.BaseURL, baseURL)},
+	})
+	if err != nil {
+		return nil, failure.Newf(failure.UserInvalidInput, "gemini.New", "model %s cannot be opened; check %s", name, BaseURLVariable)
+	}
+	m.models = client.Models
+	table := c.Table
+	if table.Models == nil && c.BaseURL == "" {
+		table = llm.BuiltinTable()
+	}
+	return llm.Retried(llm.Priced(m, table), c.Retry), nil
+}
+
+// model is a model of the provider. It is safe for concurrent use.
+type model struct {
+	source    llm.Source
+	models    *genai.Models
+	model     string // as the provider knows it
+	maxTokens int32
+}
+
+// Name implements llm.Model.
+func (m *model) Name() string { return m.source.Model }
+
+// Generate implements llm.Model. It asks once.
+func (m *model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+	return func(yield func(llm.Delta, error) bool) {
+		x := &exchange{}
+		r := reply{before: calls(req.Messages)}
+		var broken error
+		for piece, err := range m.models.GenerateContentStream(x.with(ctx), m.model, m.contents(req.Messages), m.config(req)) {
+			text := ""
+			if err == nil {
+				text, err = r.read(piece)
+			}
+			if err != nil {
+				broken = err
+				break
+			}
+			if text != "" && !yield(llm.Delta{Text: text}, nil) {
+				return
+			}
+		}
+		end, err := m.end(ctx, &r, x, broken)
+		if (err == nil || end.Usage != execution.Usage{}) && !yield(end, nil) {
+			return
+		}
+		if err != nil {
+			yield(llm.Delta{}, err)
+		}
+	}
+}
+
+// end is what comes after the text of a reply: its calls, and how it ended. Of one that
+// failed it is what it consumed.
+func (m *model) end(ctx context.Context, r *reply, x *exchange, broken error) (llm.Delta, error) {
+	end := llm.Delta{Usage: r.usage}
+	if broken != nil || x.broken != nil || r.stop == "" && r.blocked == "" {
+		return end, m.broken(ctx, x, broken)
+	}
+	switch r.stop {
+	case genai.FinishReasonStop:
+		end.Finish = llm.FinishStop
+		if len(r.calls) > 0 {
+			end.Finish = llm.FinishCalls
+		}
+	case genai.FinishReasonMaxTokens:
+		end.Finish = llm.FinishLength
+	case genai.FinishReasonMalformedFunctionCall, genai.FinishReasonUnexpectedToolCall, genai.FinishReasonTooManyToolCalls:
+		return end, m.source.Fail(llm.Malformed, errors.New(r.why()))
+	default: // the other reasons are those of a filter, and of whoever blocked the request
+		return end, m.source.Fail(llm.Refused, errors.New(r.why()))
+	}
+	end.ToolCalls = r.calls
+	return end, nil
+}

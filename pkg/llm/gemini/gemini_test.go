@@ -1,0 +1,213 @@
+package gemini_test
+
+import (
+	"bytes"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/llm"
+	"github.com/troupe-dev/troupe/pkg/llm/gemini"
+	"github.com/troupe-dev/troupe/pkg/llm/llmtest"
+	"github.com/troupe-dev/troupe/pkg/secret"
+)
+
+var hello = llm.Request{Messages: []conversation.Message{conversation.User("Hello?")}}
+
+// Req: CO-12
+func TestModel_TellsUsageWithWhatWasCachedAndThought(t *testing.T) {
+	s := serve(t, http.StatusOK, recorded(t, "text.sse"))
+	texts, rest, err := answer(t, open(t, s, gemini.Config{}), hello)
+	require.NoError(t, err)
+	require.Equal(t, []string{"Hello", ", wörld! <3"}, texts)
+	want := llm.Delta{
+		Usage:  execution.Usage{InputTokens: 3225, OutputTokens: 123, CachedTokens: 2000},
+		Finish: llm.FinishStop,
+	}
+	require.Empty(t, cmp.Diff(want, rest))
+	require.Equal(t, key, s.header.Get("X-Goog-Api-Key"))
+}
+
+// Req: CO-11
+func TestModel_TheSignatureOfAThoughtGoesBackWithTheCall(t *testing.T) {
+	s := serve(t, http.StatusOK, recorded(t, "tools.sse"))
+	m := open(t, s, gemini.Config{})
+	texts, rest, err := answer(t, m, hello)
+	require.NoError(t, err)
+	require.Equal(t, []string{"Let me look."}, texts, "what the model thinks is not what it says")
+	require.Equal(t, llm.FinishCalls, rest.Finish)
+	require.Len(t, rest.ToolCalls, 2)
+	require.Equal(t, "gemini_1", rest.ToolCalls[0].ID)
+	require.Equal(t, `{"location":"San Francisco"}`, rest.ToolCalls[0].Arguments)
+	require.Equal(t, "fc-17", rest.ToolCalls[1].ID)
+
+	round := []conversation.Message{
+		conversation.User("Hello?"),
+		{Role: conversation.RoleAssistant, Text: "Let me look.", ToolCalls: rest.ToolCalls},
+		{Role: conversation.RoleTool, ToolCallID: rest.ToolCalls[0].ID, Text: "fog"},
+		{Role: conversation.RoleTool, ToolCallID: rest.ToolCalls[1].ID, Text: ""},
+	}
+	_, rest, err = answer(t, m, llm.Request{Messages: round})
+	require.NoError(t, err)
+	require.JSONEq(t, recorded(t, "round.json"), s.asked())
+	require.Equal(t, "gemini_3", rest.ToolCalls[0].ID, "an id is given once")
+}
+
+func TestModel_SendsAConversationAsTheProviderWantsIt(t *testing.T) {
+	s := serve(t, http.StatusOK, recorded(t, "text.sse"))
+	_, _, err := answer(t, open(t, s, gemini.Config{MaxTokens: 100}), llm.Request{
+		System: "Be brief.",
+		Tools: []llm.ToolSpec{
+			{Name: "look", Description: "Looks.", Schema: []byte(`{"type":"object","properties":{"at":{"type":"string"}},"additionalProperties":false}`)},
+			{Name: "wait"},
+		},
+		Messages: []conversation.Message{
+			conversation.Assistant("writer", "As I said."),
+			{Role: conversation.RoleSummary, Text: "They spoke of fog."},
+			conversation.User("And now?"),
+			{Role: conversation.RoleUser, Author: "scout", Text: "What scout said: fog"},
+			{Role: conversation.RoleSystem, Text: "It is Monday."},
+			{Role: conversation.RoleAssistant, ToolCalls: []conversation.ToolCall{
+				{ID: "functions.look:0", Name: "look", Arguments: `{"at": "sea"}`, Extra: `{"of":"another provider"}`},
+				{ID: "2", Name: "look", Arguments: `{"at":`},
+				{ID: "3", Name: "wait"},
+			}},
+			{Role: conversation.RoleTool, ToolCallID: "functions.look:0", Text: "fog"},
+			{Role: conversation.RoleTool, ToolCallID: "2", Text: "the arguments are no JSON"},
+			{Role: conversation.RoleTool, ToolCallID: "3", Text: "waited"},
+			conversation.Assistant("writer", ""),
+			conversation.User("Go on."),
+		},
+	})
+	require.NoError(t, err)
+	require.JSONEq(t, recorded(t, "conversation.json"), s.asked())
+}
+
+func TestModel_OlderModelsAreGivenNoMadeUpSignature(t *testing.T) {
+	s := serve(t, http.StatusOK, recorded(t, "text.sse"))
+	m, err := gemini.New("gemini/gemini-2.5-flash", gemini.Config{Key: secret.New(key), BaseURL: s.URL})
+	require.NoError(t, err)
+	_, _, err = answer(t, m, llm.Request{Messages: []conversation.Message{
+		conversation.User("Fog?"),
+		{Role: conversation.RoleAssistant, ToolCalls: []conversation.ToolCall{{ID: "1", Name: "look", Arguments: "{}"}}},
+		{Role: conversation.RoleTool, ToolCallID: "1", Text: "fog"},
+	}})
+	require.NoError(t, err)
+	require.NotContains(t, s.asked(), "thoughtSignature")
+}
+
+func TestModel_AChoiceIsOneOfTheWords(t *testing.T) {
+	s := serve(t, http.StatusOK, recorded(t, "text.sse"))
+	_, _, err := answer(t, open(t, s, gemini.Config{}), llm.Request{
+		System: "You route.", Choices: []string{"writer", "researcher"}, Messages: hello.Messages,
+	})
+	require.NoError(t, err)
+	require.JSONEq(t, recorded(t, "choice.json"), s.asked())
+}
+
+// Req: CO-13
+func TestModel_KnowsTheProvidersErrors(t *testing.T) {
+	for name, c := range map[string]struct {
+		status int
+		body   string
+		kind   llm.Kind
+	}{
+		"key":        {400, recorded(t, "key.json"), llm.Authentication},
+		"quota":      {429, recorded(t, "quota.json"), llm.RateLimit},
+		"free tier":  {429, `{"error":{"code":429,"message":"You exceeded your current quota.\n* Quota exceeded for metric: generativelanguage.googleapis.com/generate_content_free_tier_requests, limit: 0, model: gemini-3-pro","status":"RESOURCE_EXHAUSTED"}}`, llm.PaidModel},
+		"credits":    {429, `{"error":{"code":429,"message":"Your prepayment credits are depleted.","status":"RESOURCE_EXHAUSTED"}}`, llm.Credits},
+		"country":    {400, `{"error":{"code":400,"message":"Gemini API free tier is not available in your country. Please enable billing on your project.","status":"FAILED_PRECONDITION"}}`, llm.PaidModel},
+		"context":    {400, `{"error":{"code":400,"message":"The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).","status":"INVALID_ARGUMENT"}}`, llm.ContextLength},
+		"permission": {403, `{"error":{"code":403,"message":"No.","status":"PERMISSION_DENIED"}}`, llm.Permission},
+		"model":      {404, `{"error":{"code":404,"message":"models/gemini-0 is not found","status":"NOT_FOUND"}}`, llm.NotFound},
+		"overloaded": {503, `{"error":{"code":503,"message":"The model is overloaded.","status":"UNAVAILABLE"}}`, llm.Unavailable},
+		"proxy":      {502, `<html>Bad Gateway</html>`, llm.Unavailable},
+		"under way":  {200, `data: {"error":{"code":503,"message":"The model is overloaded.","status":"UNAVAILABLE"}}` + "\n\n", llm.Unavailable},
+		"blocked":    {200, recorded(t, "blocked.sse"), llm.Refused},
+		"recitation": {200, `data: {"candidates":[{"finishReason":"RECITATION","index":0}]}` + "\n\n", llm.Refused},
+		"bad call":   {200, `data: {"candidates":[{"finishReason":"MALFORMED_FUNCTION_CALL","finishMessage":"print(","index":0}]}` + "\n\n", llm.Malformed},
+		"a web page": {200, "<html>Sign in</html>", llm.Malformed},
+		"nothing":    {200, "", llm.Connection},
+		"no JSON":    {200, "data: {\"candidates\":\n\n", llm.Malformed},
+		"no object":  {200, "data: [1]\n\n", llm.Malformed},
+		"half":       {200, `data: {"candidates":[{"content":{"parts":[{"text":"Hel"}],"role":"model"},"index":0}]}` + "\n\n", llm.Connection},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := serve(t, c.status, c.body)
+			_, _, err := answer(t, open(t, s, gemini.Config{}), hello)
+			require.Equal(t, c.kind, llm.KindOf(err), "%v", err)
+			require.NotContains(t, err.Error(), key)
+			require.Len(t, s.bodies, 1, "the SDK asks once")
+		})
+	}
+}
+
+// Req: CO-13
+func TestModel_TellsHowLongTheProviderAsksToWait(t *testing.T) {
+	s := serve(t, http.StatusTooManyRequests, recorded(t, "quota.json"))
+	_, _, err := answer(t, open(t, s, gemini.Config{}), hello)
+	f, ok := errors.AsType[*failure.Error](err)
+	require.True(t, ok)
+	require.Equal(t, "34.075s", f.Facts["retry_after"])
+}
+
+func TestModel_AMessageWithoutContentHasItsUsage(t *testing.T) {
+	s := serve(t, http.StatusOK, `data: {"candidates":[{"finishReason":"MAX_TOKENS","index":0}],"usageMetadata":{"promptTokenCount":7,"thoughtsTokenCount":100}}`+"\n\n")
+	texts, rest, err := answer(t, open(t, s, gemini.Config{}), hello)
+	require.NoError(t, err)
+	require.Empty(t, texts)
+	require.Equal(t, llm.FinishLength, rest.Finish)
+	require.EqualValues(t, 100, rest.Usage.OutputTokens)
+}
+
+func TestModel_ASignatureThatIsTooLongIsLetGo(t *testing.T) {
+	r := wire{}.Stream(llmtest.Reply{Calls: []llmtest.Call{{Name: "look", Extra: strings.Repeat("abcd", 16<<10)}}})
+	s := serve(t, http.StatusOK, string(bytes.Join(slices.Concat(r.Begin, r.Body, r.End), nil)))
+	_, rest, err := answer(t, open(t, s, gemini.Config{}), hello)
+	require.NoError(t, err)
+	require.Empty(t, cmp.Diff([]conversation.ToolCall{{ID: "gemini_1", Name: "look", Arguments: "{}"}}, rest.ToolCalls))
+}
+
+func TestModel_PassesOverCommentsOfAnyLength(t *testing.T) {
+	comment := ":" + strings.Repeat(" data: {\r", 10_000) + "\n\n"
+	s := serve(t, http.StatusOK, comment+strings.ReplaceAll(recorded(t, "text.sse"), "\n\n", "\r\n"+comment+"\r\n"))
+	texts, _, err := answer(t, open(t, s, gemini.Config{}), hello)
+	require.NoError(t, err)
+	require.Equal(t, []string{"Hello", ", wörld! <3"}, texts)
+}
+
+// Req: CO-10
+func TestNew_AMissingKeyNamesTheVariable(t *testing.T) {
+	t.Setenv(gemini.KeyVariable, "")
+	t.Setenv(gemini.OtherKeyVariable, "")
+	_, err := gemini.Provider().Open("gemini/gemini-3-pro")
+	require.True(t, failure.Is(err, failure.UserInvalidInput))
+	require.ErrorContains(t, err, "GEMINI_API_KEY")
+}
+
+// Req: CO-9
+func TestProvider_TakesKeyAndAddressFromTheEnvironment(t *testing.T) {
+	s := serve(t, http.StatusOK, recorded(t, "text.sse"))
+	t.Setenv(gemini.KeyVariable, "")
+	t.Setenv(gemini.OtherKeyVariable, key)
+	t.Setenv(gemini.BaseURLVariable, s.URL+"/proxy/")
+	t.Setenv("GOOGLE_GENAI_USE_VERTEXAI", "true")
+	t.Setenv("GOOGLE_GEMINI_BASE_URL", "http://127.0.0.1:1")
+	catalog, err := llm.NewCatalog(gemini.Provider())
+	require.NoError(t, err)
+	m, err := catalog.Model("gemini/gemini-3-pro")
+	require.NoError(t, err)
+	require.Equal(t, "gemini/gemini-3-pro", m.Name())
+	texts, _, err := answer(t, m, hello)
+	require.NoError(t, err)
+	require.Equal(t, "Hello, wörld! <3", strings.Join(texts, ""))
+	require.Equal(t, "/proxy/v1beta/models/gemini-3-pro:streamGenerateContent", s.path)
+}

@@ -1,0 +1,98 @@
+package gemini
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"google.golang.org/genai"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+)
+
+// reply is a message of the model as it arrives.
+type reply struct {
+	before  int // calls in the conversation before this message
+	calls   []conversation.ToolCall
+	usage   execution.Usage
+	stop    genai.FinishReason
+	blocked genai.BlockedReason // why there is no message at all
+	details string              // why it was stopped, in the provider's words
+}
+
+// read takes the next piece, and returns the text in it.
+func (r *reply) read(piece *genai.GenerateContentResponse) (string, error) {
+	if u := piece.UsageMetadata; u != nil { // of all pieces so far
+		r.usage = execution.Usage{
+			InputTokens:  int64(u.PromptTokenCount) + int64(u.ToolUsePromptTokenCount),
+			OutputTokens: int64(u.CandidatesTokenCount) + int64(u.ThoughtsTokenCount),
+			CachedTokens: int64(u.CachedContentTokenCount),
+		}
+	}
+	if f := piece.PromptFeedback; f != nil && f.BlockReason != "" {
+		r.blocked, r.details = f.BlockReason, f.BlockReasonMessage
+	}
+	if len(piece.Candidates) == 0 {
+		return "", nil
+	}
+	candidate := piece.Candidates[0]
+	if candidate.FinishReason != "" {
+		r.stop, r.details = candidate.FinishReason, candidate.FinishMessage
+	}
+	if candidate.Content == nil {
+		return "", nil
+	}
+	var said strings.Builder
+	for _, part := range candidate.Content.Parts {
+		switch {
+		case part == nil || part.Thought: // the model speaks to itself
+		case part.FunctionCall != nil:
+			if err := r.call(part); err != nil {
+				return "", err
+			}
+		default:
+			said.WriteString(part.Text)
+		}
+	}
+	return said.String(), nil
+}
+
+// call takes a call. The provider gives most of them no id; the one it gets here is the
+// same whenever the same conversation leads to it.
+func (r *reply) call(part *genai.Part) error {
+	f := part.FunctionCall
+	args, err := arguments(f.Args)
+	if err != nil {
+		return fmt.Errorf("the arguments of tool %s: %w", f.Name, err)
+	}
+	id := f.ID
+	if id == "" {
+		id = fmt.Sprintf("gemini_%d", r.before+len(r.calls)+1)
+	}
+	r.calls = append(r.calls, conversation.ToolCall{
+		ID: id, Name: f.Name, Arguments: args,
+		Extra: pack(extra{ID: f.ID, Signature: part.ThoughtSignature}),
+	})
+	return nil
+}
+
+// arguments are those of a call as a JSON object.
+func arguments(args map[string]any) (string, error) {
+	if args == nil {
+		return "{}", nil
+	}
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(args); err != nil {
+		return "", err
+	}
+	return strings.TrimSpace(b.String()), nil
+}
+
+// why is the reason for which the provider stopped the message, for the log.
+func (r *reply) why() string {
+	return strings.TrimSpace(string(r.blocked) + string(r.stop) + " " + r.details)
+}

@@ -1,0 +1,159 @@
+package gemini
+
+import (
+	"cmp"
+	"encoding/json"
+	"strings"
+
+	"google.golang.org/genai"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/llm"
+)
+
+// config is what of req is no message, as the provider wants it. The provider caches by
+// itself what requests begin with.
+func (m *model) config(req llm.Request) *genai.GenerateContentConfig {
+	c := &genai.GenerateContentConfig{
+		MaxOutputTokens:       m.maxTokens,
+		AutomaticContinuation: new(bool), // one request a call
+	}
+	if system := instructions(req); system != "" {
+		c.SystemInstruction = &genai.Content{Parts: []*genai.Part{{Text: system}}}
+	}
+	if len(req.Choices) > 0 {
+		c.ResponseMIMEType = "text/x.enum"
+		c.ResponseSchema = &genai.Schema{Type: genai.TypeString, Enum: req.Choices}
+	}
+	if len(req.Tools) > 0 {
+		c.Tools = []*genai.Tool{{FunctionDeclarations: functions(req.Tools)}}
+	}
+	return c
+}
+
+// instructions are the system prompt, with the system messages of the conversation, and how
+// a choice is to be made.
+func instructions(req llm.Request) string {
+	var all []string
+	add := func(s string) {
+		if strings.TrimSpace(s) != "" {
+			all = append(all, s)
+		}
+	}
+	add(req.System)
+	for _, m := range req.Messages {
+		if m.Role == conversation.RoleSystem {
+			add(m.Text)
+		}
+	}
+	if len(req.Choices) > 0 {
+		add("Answer with exactly one of these words and nothing else: " + strings.Join(req.Choices, ", "))
+	}
+	return strings.Join(all, "\n\n")
+}
+
+// functions are the specs as the provider wants them.
+func functions(specs []llm.ToolSpec) []*genai.FunctionDeclaration {
+	all := make([]*genai.FunctionDeclaration, 0, len(specs))
+	for _, spec := range specs {
+		f := &genai.FunctionDeclaration{Name: spec.Name, Description: spec.Description}
+		if len(spec.Schema) > 0 {
+			f.ParametersJsonSchema = spec.Schema
+		}
+		all = append(all, f)
+	}
+	return all
+}
+
+// opening stands first in a conversation whose first message is not the user's, which the
+// provider refuses.
+const opening = "(The conversation began before this.)"
+
+// contents are the messages of a conversation as the provider wants them: the user's and
+// the model's in turn, the results of one round together and in the order of their calls.
+func (m *model) contents(all []conversation.Message) []*genai.Content {
+	var out []*genai.Content
+	add := func(role string, parts []*genai.Part) {
+		switch last := len(out) - 1; {
+		case len(parts) == 0:
+		case last >= 0 && out[last].Role == role:
+			out[last].Parts = append(out[last].Parts, parts...)
+		case last < 0 && role == genai.RoleModel:
+			out = append(out, genai.NewContentFromText(opening, genai.RoleUser), &genai.Content{Role: role, Parts: parts})
+		default:
+			out = append(out, &genai.Content{Role: role, Parts: parts})
+		}
+	}
+	calls := map[string]conversation.ToolCall{}
+	for _, msg := range all {
+		switch msg.Role {
+		case conversation.RoleSystem: // is part of the instructions
+		case conversation.RoleAssistant:
+			for _, c := range msg.ToolCalls {
+				calls[c.ID] = c
+			}
+			add(genai.RoleModel, m.said(msg))
+		case conversation.RoleTool:
+			add(genai.RoleUser, []*genai.Part{result(calls[msg.ToolCallID], msg.Text)})
+		default:
+			add(genai.RoleUser, text(msg.Text))
+		}
+	}
+	return out
+}
+
+// calls is how many calls the messages of a conversation have.
+func calls(all []conversation.Message) int {
+	n := 0
+	for _, m := range all {
+		n += len(m.ToolCalls)
+	}
+	return n
+}
+
+// said are the parts of an assistant message.
+func (m *model) said(msg conversation.Message) []*genai.Part {
+	parts := text(msg.Text)
+	for i, c := range msg.ToolCalls {
+		e := unpack(c.Extra)
+		if i == 0 && len(e.Signature) == 0 && m.signs() {
+			e.Signature = []byte(unsigned)
+		}
+		parts = append(parts, &genai.Part{
+			ThoughtSignature: e.Signature,
+			FunctionCall:     &genai.FunctionCall{ID: e.ID, Name: c.Name, Args: object(c.Arguments)},
+		})
+	}
+	return parts
+}
+
+// signs reports whether the model is one of those that want their calls signed.
+func (m *model) signs() bool {
+	return !strings.HasPrefix(m.model, "gemini-1") && !strings.HasPrefix(m.model, "gemini-2")
+}
+
+// object are the arguments of a call. Those that are no JSON object are told to the model
+// as what they are.
+func object(arguments string) map[string]any {
+	var o map[string]any
+	if json.Unmarshal([]byte(cmp.Or(arguments, "{}")), &o) != nil || o == nil {
+		return map[string]any{"INVALID_JSON": arguments}
+	}
+	return o
+}
+
+// result is what a tool gave back for a call. The provider knows calls by their names and
+// their order, and by the id if it gave one.
+func result(call conversation.ToolCall, text string) *genai.Part {
+	return &genai.Part{FunctionResponse: &genai.FunctionResponse{
+		ID: unpack(call.Extra).ID, Name: call.Name, Response: map[string]any{"output": text},
+	}}
+}
+
+// text is a part of text, or none: the provider refuses empty ones.
+func text(s string) []*genai.Part {
+	if s == "" {
+		return nil
+	}
+	return []*genai.Part{{Text: s}}
+}

@@ -1,0 +1,24 @@
+package gemini_test
+
+import (
+	"testing"
+
+	"github.com/troupe-dev/troupe/pkg/llm"
+	"github.com/troupe-dev/troupe/pkg/llm/gemini"
+	"github.com/troupe-dev/troupe/pkg/llm/llmtest"
+	"github.com/troupe-dev/troupe/pkg/secret"
+)
+
+// Req: CO-11, CO-12, CO-13
+func TestModel_IsOneThatAgentsCanUse(t *testing.T) {
+	llmtest.Run(t, llmtest.Provider{
+		Name: gemini.Prefix,
+		Wire: wire{},
+		// Calls have ids only if the provider gives them.
+		NoCallIDs: true,
+		NoWrites:  true,
+		Open: func(name, baseURL, key string, bounds llm.Bounds) (llm.Model, error) {
+			return gemini.New(name, gemini.Config{Key: secret.New(key), BaseURL: baseURL, Bounds: bounds, Retry: llm.Retry{Limit: -1}})
+		},
+	})
+}

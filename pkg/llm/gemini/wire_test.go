@@ -1,0 +1,212 @@
+package gemini_test
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/llm"
+	"github.com/troupe-dev/troupe/pkg/llm/llmtest"
+)
+
+// wire is the format of the Gemini API.
+type wire struct{}
+
+type object = map[string]any
+
+// event is one of a stream.
+func event(fields object) []byte {
+	fields["modelVersion"], fields["responseId"] = "gemini-test", "r1"
+	return fmt.Appendf(nil, "data: %s\r\n\r\n", packed(fields))
+}
+
+func packed(v any) []byte {
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return data
+}
+
+// said is a piece of a message.
+func said(part, usage object) []byte {
+	return event(object{
+		"candidates":    []object{{"content": object{"parts": []object{part}, "role": "model"}, "index": 0}},
+		"usageMetadata": usage,
+	})
+}
+
+func (wire) Stream(r llmtest.Reply) llmtest.Stream {
+	begin, end := usage(r.Usage)
+	var body [][]byte
+	for _, text := range r.Say {
+		body = append(body, said(object{"text": text}, begin))
+	}
+	for _, c := range r.Calls {
+		call := object{"name": c.Name}
+		if args := strings.Join(c.Parts, ""); args != "" {
+			call["args"] = json.RawMessage(args)
+		}
+		part := object{"functionCall": call}
+		if c.Extra != "" {
+			part["thoughtSignature"] = c.Extra
+		}
+		body = append(body, said(part, begin))
+	}
+	return llmtest.Stream{
+		Begin: [][]byte{said(object{"text": "I think.", "thought": true}, begin)},
+		Body:  body,
+		End: [][]byte{event(object{
+			"candidates":    []object{{"content": object{"parts": []object{{"text": ""}}, "role": "model"}, "finishReason": stop(r), "index": 0}},
+			"usageMetadata": end,
+		})},
+	}
+}
+
+// usage is what the pieces before the last and the last tell of it.
+func usage(u execution.Usage) (begin, end object) {
+	thought := u.OutputTokens / 2
+	begin = object{"promptTokenCount": u.InputTokens, "cachedContentTokenCount": u.CachedTokens, "totalTokenCount": u.InputTokens}
+	return begin, object{
+		"promptTokenCount": u.InputTokens, "cachedContentTokenCount": u.CachedTokens,
+		"thoughtsTokenCount": thought, "candidatesTokenCount": u.OutputTokens - thought,
+		"totalTokenCount": u.InputTokens + u.OutputTokens,
+	}
+}
+
+func stop(r llmtest.Reply) string {
+	switch {
+	case r.Filtered:
+		return "SAFETY"
+	case r.Cut:
+		return "MAX_TOKENS"
+	}
+	return "STOP"
+}
+
+// codes are the provider's names of the kinds that it has one for.
+var codes = map[llm.Kind]string{
+	llm.Authentication: "UNAUTHENTICATED",
+	llm.Permission:     "PERMISSION_DENIED",
+	llm.RateLimit:      "RESOURCE_EXHAUSTED",
+	llm.Credits:        "RESOURCE_EXHAUSTED",
+	llm.PaidModel:      "RESOURCE_EXHAUSTED",
+	llm.NotFound:       "NOT_FOUND",
+	llm.Unavailable:    "UNAVAILABLE",
+}
+
+// sentences are what the provider says of kinds that have no name of their own.
+var sentences = map[llm.Kind]string{
+	llm.ContextLength: "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576). ",
+	llm.Credits:       "Your prepayment credits are depleted. ",
+	llm.PaidModel:     "Quota exceeded for metric: generativelanguage.googleapis.com/generate_content_free_tier_requests, limit: 0. ",
+}
+
+func (wire) Refusal(status int, kind llm.Kind, text string) []byte {
+	e := object{"code": status, "message": sentences[kind] + text, "status": "INVALID_ARGUMENT"}
+	if code, ok := codes[kind]; ok {
+		e["status"] = code
+	}
+	return packed(object{"error": e})
+}
+
+func (w wire) Interruption(kind llm.Kind, text string) []byte {
+	status := http.StatusServiceUnavailable
+	if kind == llm.RateLimit {
+		status = http.StatusTooManyRequests
+	}
+	return fmt.Appendf(nil, "data: %s\r\n\r\n", w.Refusal(status, kind, text))
+}
+
+// asked is a request as the API reads it.
+type asked struct {
+	SystemInstruction content
+	Contents          []content
+	Tools             []struct{ FunctionDeclarations []function }
+	ToolConfig        json.RawMessage
+	GenerationConfig  struct {
+		MaxOutputTokens  int
+		ResponseMIMEType string `json:"responseMimeType"`
+		ResponseSchema   struct {
+			Type string
+			Enum []string
+		}
+	}
+}
+
+type function struct {
+	Name, Description    string
+	ParametersJSONSchema json.RawMessage `json:"parametersJsonSchema"`
+}
+
+type content struct {
+	Role  string
+	Parts []struct {
+		Text             string
+		ThoughtSignature string
+		FunctionCall     *struct {
+			ID, Name string
+			Args     json.RawMessage
+		}
+		FunctionResponse *struct {
+			ID, Name string
+			Response struct{ Output string }
+		}
+	}
+}
+
+func (wire) Asked(r *http.Request, body []byte) (llmtest.Asked, error) {
+	var a asked
+	if err := json.Unmarshal(body, &a); err != nil {
+		return llmtest.Asked{}, err
+	}
+	name, ok := strings.CutPrefix(r.URL.Path, "/v1beta/models/")
+	name, stream := strings.CutSuffix(name, ":streamGenerateContent")
+	if !ok || !stream || r.URL.RawQuery != "alt=sse" {
+		return llmtest.Asked{}, fmt.Errorf("%s %s is no request to the Gemini API", r.Method, r.URL)
+	}
+	out := llmtest.Asked{Model: name, Key: r.Header.Get("X-Goog-Api-Key")}
+	for _, p := range a.SystemInstruction.Parts {
+		out.System += p.Text
+	}
+	for _, t := range a.Tools {
+		for _, f := range t.FunctionDeclarations {
+			out.Tools = append(out.Tools, llm.ToolSpec{Name: f.Name, Description: f.Description, Schema: f.ParametersJSONSchema})
+		}
+	}
+	last := ""
+	for _, c := range a.Contents {
+		if c.Role == last || len(c.Parts) == 0 || last == "" && c.Role != "user" {
+			return out, fmt.Errorf("the API refuses a content of %s after one of %q", c.Role, last)
+		}
+		last = c.Role
+		out.Messages = append(out.Messages, spoken(c)...)
+	}
+	return out, nil
+}
+
+// spoken are the messages in a content: one of the model, or some of the user's side.
+func spoken(c content) []conversation.Message {
+	m := conversation.Message{Role: conversation.RoleAssistant}
+	var user []conversation.Message
+	for _, p := range c.Parts {
+		switch {
+		case p.FunctionCall != nil:
+			m.ToolCalls = append(m.ToolCalls, conversation.ToolCall{ID: p.FunctionCall.ID, Name: p.FunctionCall.Name, Arguments: cmp.Or(string(p.FunctionCall.Args), "{}"), Extra: p.ThoughtSignature})
+		case p.FunctionResponse != nil:
+			user = append(user, conversation.Message{Role: conversation.RoleTool, ToolCallID: p.FunctionResponse.ID, Text: p.FunctionResponse.Response.Output})
+		case c.Role == "model":
+			m.Text += p.Text
+		default:
+			user = append(user, conversation.User(p.Text))
+		}
+	}
+	if c.Role == "model" {
+		return []conversation.Message{m}
+	}
+	return user
+}

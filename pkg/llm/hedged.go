@@ -1,0 +1,145 @@
+package llm
+
+import (
+	"context"
+	"iter"
+	"sync"
+	"time"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+// Hedged is the first model, with a second request beside the first one when that has said
+// nothing for a time: whichever says something first answers, and the other is given up.
+// The second may be the same model again. What both told of their usage adds up; a provider
+// may bill the one that was given up for more than it told. The name is that of the first;
+// Delta.Model says when the second answers. A request that fails is not asked again: that is
+// for Retried and Failover.
+func Hedged(first, second Model, after time.Duration) Model { return hedged{first, second, after} }
+
+type hedged struct {
+	first, second Model
+	after         time.Duration
+}
+
+// Name implements Model.
+func (m hedged) Name() string { return m.first.Name() }
+
+// ContextSize is that of the model that reads less: either may have to answer.
+func (m hedged) ContextSize() int64 { return min(ContextOf(m.first), ContextOf(m.second)) }
+
+// Generate implements Model.
+func (m hedged) Generate(ctx context.Context, req Request) iter.Seq2[Delta, error] {
+	return func(yield func(Delta, error) bool) {
+		r := &race{said: make(chan news)}
+		defer r.running.Wait()
+		defer r.stop(nil)
+
+		r.start(ctx, m.first, req)
+		timer := time.NewTimer(m.after)
+		defer timer.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				yield(Delta{}, ctx.Err())
+				return
+			case <-timer.C:
+				if r.winner == nil {
+					r.start(ctx, m.second, req)
+				}
+			case n := <-r.said:
+				if r.heard(n, m.Name(), yield) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// race is two requests of which one will answer. Generate owns it: only it starts and stops
+// racers.
+type race struct {
+	said    chan news
+	running sync.WaitGroup
+	racers  []*racer
+	failed  int
+	winner  *racer
+}
+
+type racer struct {
+	model Model
+	end   context.CancelFunc
+}
+
+// news is what a racer has to tell: a delta, or that it is done.
+type news struct {
+	by    *racer
+	delta Delta
+	done  bool
+	err   error // with done
+}
+
+// start lets a model run. It hands over each delta before it reads the next.
+func (r *race) start(ctx context.Context, m Model, req Request) {
+	ctx, end := context.WithCancel(ctx)
+	by := &racer{m, end}
+	r.racers = append(r.racers, by)
+	tell := func(n news) bool {
+		n.by = by
+		select {
+		case r.said <- n:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+	r.running.Go(func() {
+		tell(news{done: true, err: read(ctx, m, req, func(d Delta) bool { return tell(news{delta: d}) })})
+	})
+}
+
+// read hands over what a model says. A panic becomes an error, as it does where the model is
+// not in a goroutine of its own.
+func read(ctx context.Context, m Model, req Request, hand func(Delta) bool) (err error) {
+	defer failure.Contain("llm.Hedged", &err)
+	for d, err := range m.Generate(ctx, req) {
+		if err != nil {
+			return err
+		}
+		if !hand(d) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// stop gives up all racers but one.
+func (r *race) stop(but *racer) {
+	for _, other := range r.racers {
+		if other != but {
+			other.end()
+		}
+	}
+}
+
+// heard hands on what a racer told, and reports whether that was all.
+func (r *race) heard(n news, name string, yield func(Delta, error) bool) (all bool) {
+	if r.winner != nil && n.by != r.winner {
+		return false
+	}
+	if n.err != nil {
+		if r.failed++; r.winner == nil && r.failed < len(r.racers) {
+			return false // the other one may still answer
+		}
+		yield(Delta{}, n.err)
+		return true
+	}
+	if r.winner == nil && (n.done || n.delta.says()) {
+		r.winner = n.by
+		r.stop(n.by)
+		if n.by.model.Name() != name && n.delta.Model == "" {
+			n.delta.Model = n.by.model.Name()
+		}
+	}
+	return n.done || !yield(n.delta, nil)
+}

@@ -1,0 +1,150 @@
+package llmtest
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/llm"
+)
+
+// answers are the tests of what the adapter makes of a whole answer.
+var answers = []trial{
+	{"TextComesInOrder", textInOrder},
+	{"TextComesWhenItIsSaid", textAtOnce},
+	{"TextMayBeLong", longText},
+	{"NothingSaidIsNoError", nothingSaid},
+	{"CallsAreComplete", callsComplete},
+	{"CallsMayComeAlone", callsAlone},
+	{"CallsWithoutArgumentsHaveAnObject", callsEmpty},
+	{"UsageIsToldOnce", usageTold},
+	{"EndsForItsReason", endsForReason},
+	{"FilterIsARefusal", filterRefuses},
+}
+
+func textInOrder(rig *testbed) {
+	say := []string{"Hel", "lo ", "wörld", " 🎭", "\n\n", "\"quoted\" \\ </b>", " ", "end"}
+	all := rig.hear(rig.open(llm.Bounds{}, reply(Reply{Say: say})))
+	require.NoError(rig, all.err)
+	require.Equal(rig, say, all.texts)
+	require.Empty(rig, all.calls)
+	require.Equal(rig, llm.FinishStop, all.finish)
+}
+
+// textAtOnce lets the server go on only when what it said before was heard.
+func textAtOnce(rig *testbed) {
+	heard := make(chan struct{}, 1)
+	m := rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
+		s := rig.Wire.Stream(Reply{Say: []string{"a", "b", "c"}})
+		w.events(s.Begin...)
+		for _, e := range s.Body {
+			w.events(e)
+		}
+		select {
+		case <-heard:
+		case <-rig.ctx.Done():
+			rig.Error("no delta was handed on before the stream ended")
+		}
+		w.events(s.End...)
+	})
+	all := rig.ask(rig.ctx, m, hello, func(d llm.Delta) bool {
+		if d.Text == "c" {
+			heard <- struct{}{}
+		}
+		return true
+	})
+	require.NoError(rig, all.err)
+	require.Equal(rig, "abc", all.text())
+}
+
+func longText(rig *testbed) {
+	say := []string{strings.Repeat("ä long delta ", 20_000), "end"}
+	all := rig.hear(rig.open(llm.Bounds{}, reply(Reply{Say: say})))
+	require.NoError(rig, all.err)
+	require.Equal(rig, strings.Join(say, ""), all.text())
+}
+
+func nothingSaid(rig *testbed) {
+	all := rig.hear(rig.open(llm.Bounds{}, reply(Reply{})))
+	require.NoError(rig, all.err)
+	require.Empty(rig, all.texts)
+	require.Equal(rig, llm.FinishStop, all.finish)
+}
+
+func callsComplete(rig *testbed) {
+	all := rig.hear(rig.open(llm.Bounds{}, reply(Reply{
+		Say: []string{"I look ", "twice."},
+		Calls: []Call{
+			{ID: "call_1", Name: "look", Parts: []string{`{"at"`, `:"gr`, `ün 🎭`, ` \"q\"","n":`, `1}`}},
+			{ID: "call_2", Name: "look", Parts: []string{`{"at":{"deep":[1,2,{"x":null}]}}`}},
+			{ID: "call_3", Name: "count_all", Parts: []string{`{`, `}`}},
+		},
+	})))
+	require.NoError(rig, all.err)
+	require.Equal(rig, "I look twice.", all.text())
+	require.Equal(rig, llm.FinishCalls, all.finish)
+	rig.sameCalls([]conversation.ToolCall{
+		{ID: "call_1", Name: "look", Arguments: `{"at":"grün 🎭 \"q\"","n":1}`},
+		{ID: "call_2", Name: "look", Arguments: `{"at":{"deep":[1,2,{"x":null}]}}`},
+		{ID: "call_3", Name: "count_all", Arguments: `{}`},
+	}, all.calls)
+}
+
+func callsAlone(rig *testbed) {
+	all := rig.hear(rig.open(llm.Bounds{}, reply(Reply{Calls: []Call{{ID: "a", Name: "look", Parts: []string{`{"n":12345678901234567890}`}}}})))
+	require.NoError(rig, all.err)
+	require.Empty(rig, all.texts)
+	require.Len(rig, all.calls, 1)
+	require.Contains(rig, all.calls[0].Arguments, "12345678901234567", "as the model wrote it")
+}
+
+func callsEmpty(rig *testbed) {
+	all := rig.hear(rig.open(llm.Bounds{}, reply(Reply{Calls: []Call{
+		{ID: "a", Name: "now"}, {ID: "b", Name: "now", Parts: []string{""}}, {ID: "c", Name: "now", Parts: []string{"{}"}},
+	}})))
+	require.NoError(rig, all.err)
+	require.Len(rig, all.calls, 3)
+	for _, c := range all.calls {
+		require.JSONEq(rig, "{}", c.Arguments)
+	}
+}
+
+func usageTold(rig *testbed) {
+	told := execution.Usage{InputTokens: 1200, OutputTokens: 34, CachedTokens: 1000, CacheWriteTokens: 100}
+	if rig.NoCache {
+		told.CachedTokens = 0
+	}
+	if rig.NoWrites {
+		told.CacheWriteTokens = 0
+	}
+	all := rig.hear(rig.open(llm.Bounds{}, reply(Reply{Say: []string{"a", "b"}, Usage: told})))
+	require.NoError(rig, all.err)
+	require.Equal(rig, told, all.usage)
+}
+
+func endsForReason(rig *testbed) {
+	m := rig.open(llm.Bounds{},
+		reply(Reply{Say: []string{"a"}, Cut: true}),
+		reply(Reply{Calls: []Call{{ID: "a", Name: "look", Parts: []string{`{}`}}}}),
+		reply(Reply{Say: []string{"a"}}),
+	)
+	for _, want := range []llm.Finish{llm.FinishLength, llm.FinishCalls, llm.FinishStop} {
+		all := rig.hear(m)
+		require.NoError(rig, all.err)
+		require.Equal(rig, want, all.finish)
+	}
+}
+
+func filterRefuses(rig *testbed) {
+	m := rig.open(llm.Bounds{}, reply(Reply{Filtered: true}), reply(Reply{Say: []string{"I would"}, Filtered: true}))
+	all := rig.hear(m)
+	rig.fails(all.err, llm.Refused)
+	require.Empty(rig, all.texts)
+	all = rig.hear(m)
+	rig.fails(all.err, llm.Refused)
+	require.Equal(rig, "I would", all.text())
+	require.Empty(rig, all.finish)
+}

@@ -1,0 +1,77 @@
+package llmtest
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/llm"
+)
+
+// short is a bound that a test waits for.
+const short = 60 * time.Millisecond
+
+// bounds are the tests of how long the adapter waits.
+var bounds = []trial{
+	{"OfTheFirstByte", firstByteBound},
+	{"BetweenPieces", idleBound},
+	{"OfTheWholeAnswer", readBound},
+	{"OfTheCaller", callersBound},
+	{"DoesNotCountTheConsumersTime", slowConsumer},
+}
+
+func firstByteBound(rig *testbed) {
+	all := rig.hear(rig.open(llm.Bounds{Connect: short, FirstByte: short}, func(rig *testbed, _ *writer, r *http.Request) { rig.hang(r) }))
+	rig.fails(all.err, llm.Connection)
+	require.ErrorContains(rig, all.err, "first byte")
+	rig.gone()
+}
+
+func idleBound(rig *testbed) {
+	all := rig.hear(rig.open(llm.Bounds{Idle: short}, pending))
+	rig.fails(all.err, llm.Connection)
+	require.ErrorContains(rig, all.err, "next piece")
+	require.Equal(rig, "firstsecond", all.text())
+	rig.gone()
+}
+
+func readBound(rig *testbed) {
+	all := rig.hear(rig.open(llm.Bounds{Read: 3 * short}, func(rig *testbed, w *writer, r *http.Request) {
+		s := rig.Wire.Stream(twice)
+		w.events(slices.Concat(s.Begin, s.Body)...)
+		ticker := time.NewTicker(short / 10)
+		defer ticker.Stop()
+		for r.Context().Err() == nil && rig.ctx.Err() == nil {
+			w.events([]byte(": keep-alive\n\n"))
+			<-ticker.C
+		}
+		rig.left <- struct{}{}
+	}))
+	rig.fails(all.err, llm.Connection)
+	require.ErrorContains(rig, all.err, "whole answer")
+	rig.gone()
+}
+
+func callersBound(rig *testbed) {
+	ctx, cancel := context.WithTimeout(rig.ctx, short)
+	defer cancel()
+	all := rig.ask(ctx, rig.open(llm.Bounds{}, pending), hello, nil)
+	require.ErrorIs(rig, all.err, context.DeadlineExceeded)
+	rig.gone()
+}
+
+// slowConsumer: a consumer that takes its time is not a silent provider.
+func slowConsumer(rig *testbed) {
+	m := rig.open(llm.Bounds{Idle: short}, reply(Reply{Say: []string{"a", "b", "c"}}))
+	all := rig.ask(rig.ctx, m, hello, func(llm.Delta) bool {
+		timer := time.NewTimer(2 * short)
+		defer timer.Stop()
+		<-timer.C
+		return true
+	})
+	require.NoError(rig, all.err)
+	require.Equal(rig, "abc", all.text())
+}

@@ -1,0 +1,124 @@
+package llmtest
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/llm"
+)
+
+// refusals are the tests of what the adapter makes of a response that is no answer.
+var refusals = []trial{
+	{"IsOfItsKind", ofItsKind},
+	{"NeedsNoBodyToBeUnderstood", withoutBody},
+	{"ForbidsNothingToItsBody", hugeBody},
+	{"TellsWhenToAskAgain", tellsRetryAfter},
+	{"IsAskedOnce", askedOnce},
+	{"OfAPageIsMalformed", pageInstead},
+	{"OfAConnectionIsToldApart", noConnection},
+}
+
+// refuse answers with a status and the provider's words for it.
+func refuse(status int, kind llm.Kind, header ...string) answer {
+	return func(rig *testbed, w *writer, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		for i := 0; i < len(header); i += 2 {
+			w.Header().Set(header[i], header[i+1])
+		}
+		w.WriteHeader(status)
+		// Some providers quote the key that they were given.
+		_, _ = w.Write(rig.Wire.Refusal(status, kind, "what is wrong with "+key))
+	}
+}
+
+func ofItsKind(rig *testbed) {
+	for _, c := range []struct {
+		status int
+		kind   llm.Kind
+	}{
+		{400, llm.BadRequest}, {400, llm.ContextLength}, {401, llm.Authentication}, {402, llm.Credits}, {403, llm.Permission},
+		{404, llm.NotFound}, {422, llm.BadRequest}, {429, llm.RateLimit}, {500, llm.Unavailable}, {502, llm.Unavailable},
+		{503, llm.Unavailable}, {504, llm.Unavailable}, {529, llm.Unavailable},
+	} {
+		all := rig.hear(rig.open(llm.Bounds{}, refuse(c.status, c.kind)))
+		e := rig.fails(all.err, c.kind)
+		require.Equal(rig, c.status, e.Status)
+		require.Zero(rig, e.RetryAfter)
+		require.ErrorContains(rig, all.err, "what is wrong", "the log has the provider's own words")
+		require.Empty(rig, all.texts)
+	}
+}
+
+func withoutBody(rig *testbed) {
+	for _, body := range []string{"", "<html><body>no</body></html>", "null", `{"unknown":["form"]}`, "{"} {
+		for status, kind := range map[int]llm.Kind{401: llm.Authentication, 403: llm.Permission, 429: llm.RateLimit, 400: llm.BadRequest, 502: llm.Unavailable} {
+			all := rig.hear(rig.open(llm.Bounds{}, func(_ *testbed, w *writer, _ *http.Request) {
+				w.WriteHeader(status)
+				_, _ = w.Write([]byte(body))
+			}))
+			require.Equal(rig, status, rig.fails(all.err, kind).Status, "body %q", body)
+		}
+	}
+}
+
+// hugeBody must not fill the worker's memory, or its log.
+func hugeBody(rig *testbed) {
+	all := rig.hear(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, r *http.Request) {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		for line := []byte(strings.Repeat("x", 1<<16)); r.Context().Err() == nil && rig.ctx.Err() == nil; {
+			if _, err := w.Write(line); err != nil {
+				return
+			}
+		}
+	}))
+	rig.fails(all.err, llm.Unavailable)
+	require.Less(rig, len(all.err.Error()), 128<<10)
+}
+
+func tellsRetryAfter(rig *testbed) {
+	after := func(value string) time.Duration {
+		all := rig.hear(rig.open(llm.Bounds{}, refuse(http.StatusTooManyRequests, llm.RateLimit, "Retry-After", value)))
+		return rig.fails(all.err, llm.RateLimit).RetryAfter
+	}
+	require.Equal(rig, 7*time.Second, after("7"))
+	require.Equal(rig, 1500*time.Millisecond, after("1.5"))
+	require.InDelta(rig, 90, after(time.Now().Add(90*time.Second).UTC().Format(http.TimeFormat)).Seconds(), 10)
+	for _, none := range []string{"0", "-5", "soon", time.Now().Add(-time.Hour).UTC().Format(http.TimeFormat)} {
+		require.Zero(rig, after(none), none)
+	}
+	require.Positive(rig, after(strconv.Itoa(1<<62)), "a time without end")
+}
+
+// askedOnce: one place retries, and that is not the adapter, nor its SDK.
+func askedOnce(rig *testbed) {
+	for n, status := range []int{429, 500, 503, 408, 409} {
+		all := rig.hear(rig.open(llm.Bounds{}, refuse(status, llm.Unavailable)))
+		require.Error(rig, all.err)
+		asked, _ := rig.requests()
+		require.Len(rig, asked, n+1)
+	}
+}
+
+func pageInstead(rig *testbed) {
+	for _, kind := range []string{"text/html", "application/json", "text/event-stream"} {
+		all := rig.hear(rig.open(llm.Bounds{}, func(_ *testbed, w *writer, _ *http.Request) {
+			w.Header().Set("Content-Type", kind)
+			_, _ = w.Write([]byte("<html><body>Please log in</body></html>"))
+		}))
+		require.Contains(rig, []llm.Kind{llm.Malformed, llm.Connection}, llm.KindOf(all.err), "%v", all.err)
+	}
+}
+
+func noConnection(rig *testbed) {
+	closed := httptest.NewServer(http.NotFoundHandler())
+	closed.Close()
+	m, err := rig.Open(rig.Name+"/"+bare, closed.URL, key, llm.Bounds{})
+	require.NoError(rig, err, "nothing is sent before the model is asked")
+	all := rig.hear(m)
+	require.Zero(rig, rig.fails(all.err, llm.Connection).Status)
+}

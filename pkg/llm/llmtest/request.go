@@ -1,0 +1,223 @@
+package llmtest
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/llm"
+)
+
+// requests are the tests of what the adapter asks.
+var requests = []trial{
+	{"NamesTheModelAndHasTheKey", namesTheModel},
+	{"HasTheSystemPromptAndTheMessagesInOrder", hasTheMessages},
+	{"HasTheToolsWithTheirSchemas", hasTheTools},
+	{"BringsToolResultsBack", bringsResults},
+	{"BringsExtraBack", bringsExtra},
+	{"LeavesEmptyMessagesOut", leavesEmptyOut},
+	{"HasSummariesAndNotes", hasSummaries},
+	{"NamesTheChoices", namesTheChoices},
+	{"KeepsNothingBetweenCalls", keepsNothing},
+	{"FollowsNoRedirectWithTheKey", followsNoRedirect},
+}
+
+func namesTheModel(rig *testbed) {
+	m := rig.open(llm.Bounds{}, reply(Reply{Say: []string{"hi"}}))
+	require.Equal(rig, rig.Name+"/"+bare, m.Name())
+	require.NoError(rig, rig.hear(m).err)
+	asked, _ := rig.requests()
+	require.Len(rig, asked, 1)
+	require.Equal(rig, bare, asked[0].Model)
+	require.Equal(rig, key, asked[0].Key)
+}
+
+func hasTheMessages(rig *testbed) {
+	m := rig.open(llm.Bounds{}, reply(Reply{Say: []string{"hi"}}))
+	const quoted = "Zürich \"1\" <b> & \u2028 🎭\n\ttwo"
+	messages := []conversation.Message{
+		conversation.User("one"), conversation.Assistant("helper", quoted), conversation.User("three"),
+	}
+	require.NoError(rig, rig.ask(rig.ctx, m, llm.Request{System: "Be kind.\nAlways: " + quoted, Messages: messages}, nil).err)
+	asked, _ := rig.requests()
+	require.Equal(rig, "Be kind.\nAlways: "+quoted, asked[0].System)
+	messages[1].Author = ""
+	require.Empty(rig, cmp.Diff(messages, asked[0].Messages))
+	require.Empty(rig, asked[0].Tools)
+}
+
+func hasTheTools(rig *testbed) {
+	m := rig.open(llm.Bounds{}, reply(Reply{Say: []string{"hi"}}))
+	tools := []llm.ToolSpec{
+		{Name: "search_documents", Description: "Searches.", Schema: json.RawMessage(`{"type":"object","properties":{"query":{"type":"string","description":"what to find"},"limit":{"type":"integer"}},"required":["query"]}`)},
+		{Name: "current_time", Description: "Tells the time.", Schema: json.RawMessage(`{"type":"object","properties":{}}`)},
+	}
+	req := hello
+	req.Tools = tools
+	require.NoError(rig, rig.ask(rig.ctx, m, req, nil).err)
+	asked, _ := rig.requests()
+	require.Len(rig, asked[0].Tools, len(tools))
+	for i, tool := range asked[0].Tools {
+		require.Equal(rig, tools[i].Name, tool.Name)
+		require.Equal(rig, tools[i].Description, tool.Description)
+		require.JSONEq(rig, string(tools[i].Schema), string(tool.Schema))
+	}
+}
+
+func bringsResults(rig *testbed) {
+	m := rig.open(llm.Bounds{}, reply(Reply{Say: []string{"hi"}}))
+	messages := []conversation.Message{
+		conversation.User("compare"),
+		{Role: conversation.RoleAssistant, Text: "I look.", ToolCalls: []conversation.ToolCall{
+			{ID: "call_a", Name: "look", Arguments: `{"at":"grün","n":[1,2.5]}`},
+			{ID: "call_b", Name: "look", Arguments: `{}`},
+		}},
+		{Role: conversation.RoleTool, ToolCallID: "call_a", Text: "a \"green\" thing"},
+		{Role: conversation.RoleTool, ToolCallID: "call_b", Text: `{"error":"nothing there"}`},
+		{Role: conversation.RoleAssistant, ToolCalls: []conversation.ToolCall{{ID: "call_c", Name: "count", Arguments: `{"n":3}`}}},
+		{Role: conversation.RoleTool, ToolCallID: "call_c", Text: ""},
+		conversation.User("and?"),
+	}
+	req := llm.Request{Messages: messages, Tools: []llm.ToolSpec{
+		{Name: "look", Schema: json.RawMessage(`{"type":"object"}`)}, {Name: "count", Schema: json.RawMessage(`{"type":"object"}`)},
+	}}
+	require.NoError(rig, rig.ask(rig.ctx, m, req, nil).err)
+	asked, bodies := rig.requests()
+	require.Len(rig, asked[0].Messages, len(messages), "%s", bodies[0])
+	for i, got := range asked[0].Messages {
+		want := messages[i]
+		require.Equal(rig, want.Role, got.Role, "message %d", i)
+		require.Equal(rig, want.Text, got.Text, "message %d", i)
+		if !rig.NoCallIDs {
+			require.Equal(rig, want.ToolCallID, got.ToolCallID, "message %d", i)
+		}
+		rig.sameCalls(want.ToolCalls, got.ToolCalls)
+	}
+}
+
+// sameCalls compares calls by what their arguments say.
+func (rig *testbed) sameCalls(want, got []conversation.ToolCall) {
+	rig.Helper()
+	require.Len(rig, got, len(want))
+	for i := range want {
+		require.Equal(rig, want[i].Name, got[i].Name)
+		require.JSONEq(rig, want[i].Arguments, got[i].Arguments)
+		if !rig.NoCallIDs {
+			require.Equal(rig, want[i].ID, got[i].ID)
+		}
+	}
+}
+
+func bringsExtra(rig *testbed) {
+	if rig.NoExtra {
+		return
+	}
+	const extra = "c2lnbmVkIHRob3VnaHQ="
+	m := rig.open(llm.Bounds{},
+		reply(Reply{Calls: []Call{{ID: "a", Name: "look", Parts: []string{`{"at":1}`}, Extra: extra}}}), reply(Reply{Say: []string{"hi"}}))
+	first := rig.hear(m)
+	require.NoError(rig, first.err)
+	require.Len(rig, first.calls, 1)
+	require.NotEmpty(rig, first.calls[0].Extra)
+	req := hello
+	req.Messages = append(req.Messages[:1:1],
+		conversation.Message{Role: conversation.RoleAssistant, ToolCalls: first.calls},
+		conversation.Message{Role: conversation.RoleTool, ToolCallID: first.calls[0].ID, Text: "seen"})
+	require.NoError(rig, rig.ask(rig.ctx, m, req, nil).err)
+	asked, _ := rig.requests()
+	require.Len(rig, asked[1].Messages, 3)
+	require.Equal(rig, extra, asked[1].Messages[1].ToolCalls[0].Extra)
+}
+
+func leavesEmptyOut(rig *testbed) {
+	m := rig.open(llm.Bounds{}, reply(Reply{Say: []string{"hi"}}))
+	req := llm.Request{Messages: []conversation.Message{
+		conversation.User("one"), conversation.Assistant("helper", ""), conversation.User("two"),
+	}}
+	require.NoError(rig, rig.ask(rig.ctx, m, req, nil).err)
+	asked, _ := rig.requests()
+	var texts []string
+	for _, m := range asked[0].Messages {
+		require.Equal(rig, conversation.RoleUser, m.Role)
+		require.NotEmpty(rig, m.Text)
+		texts = append(texts, strings.Fields(m.Text)...)
+	}
+	require.Equal(rig, []string{"one", "two"}, texts)
+}
+
+func hasSummaries(rig *testbed) {
+	m := rig.open(llm.Bounds{}, reply(Reply{Say: []string{"hi"}}))
+	req := llm.Request{System: "Be kind.", Messages: []conversation.Message{
+		{Role: conversation.RoleSummary, Text: "the gist of before"},
+		conversation.User("go on"),
+		{Role: conversation.RoleSystem, Text: "a note on the way"},
+		{Role: conversation.RoleUser, Author: "research", Text: "what research found"},
+	}}
+	require.NoError(rig, rig.ask(rig.ctx, m, req, nil).err)
+	_, bodies := rig.requests()
+	for _, text := range []string{"Be kind.", "the gist of before", "go on", "a note on the way", "what research found"} {
+		require.Contains(rig, bodies[0], text)
+	}
+}
+
+func namesTheChoices(rig *testbed) {
+	m := rig.open(llm.Bounds{}, reply(Reply{Say: []string{"rese", "arch"}}))
+	req := hello
+	req.System, req.Choices = "Decide.", []string{"research", "critical-review", "ask-user"}
+	all := rig.ask(rig.ctx, m, req, nil)
+	require.NoError(rig, all.err)
+	require.Equal(rig, "research", all.text())
+	asked, bodies := rig.requests()
+	require.Contains(rig, asked[0].System, "Decide.")
+	for _, choice := range req.Choices {
+		require.Contains(rig, bodies[0], choice)
+	}
+}
+
+// keepsNothing asks one model from many goroutines at once: each gets its own answer.
+func keepsNothing(rig *testbed) {
+	m := rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
+		asked, _ := rig.requests() // this request's is among the last ones; each is answered with all
+		var all []string
+		for _, a := range asked {
+			all = append(all, a.Messages[0].Text)
+		}
+		w.events(rig.Wire.Stream(Reply{Say: all}).whole()...)
+	})
+	var group sync.WaitGroup
+	for n := range 16 {
+		group.Go(func() {
+			own := strings.Repeat("x", n+1) + "."
+			req := llm.Request{Messages: []conversation.Message{conversation.User(own)}}
+			var text string
+			for d, err := range m.Generate(rig.ctx, req) {
+				if err != nil {
+					rig.Errorf("request %d: %v", n, err)
+				}
+				text += d.Text
+			}
+			if !strings.Contains("."+text, "."+own) {
+				rig.Errorf("request %d has an answer of others: %q", n, text)
+			}
+		})
+	}
+	group.Wait()
+}
+
+func followsNoRedirect(rig *testbed) {
+	var reached atomic.Bool
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Store(true) }))
+	defer other.Close()
+	m := rig.open(llm.Bounds{}, func(_ *testbed, w *writer, r *http.Request) {
+		http.Redirect(w, r, other.URL+r.URL.Path, http.StatusTemporaryRedirect)
+	})
+	require.Error(rig, rig.hear(m).err)
+	require.False(rig, reached.Load(), "the key was carried to another address")
+}

@@ -1,0 +1,176 @@
+package llmtest
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"slices"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/llm"
+)
+
+// streams are the tests of what the adapter makes of a stream that is not as it should be.
+var streams = []trial{
+	{"CutBeforeTheFirstDelta", cutBefore},
+	{"CutAfterTheFirstDelta", cutAfter},
+	{"CutInACallHandsNoneOn", cutCall},
+	{"WithoutItsEnd", withoutEnd},
+	{"WithNothingInIt", nothingInIt},
+	{"InSingleBytes", singleBytes},
+	{"WithCommentsAndCarriageReturns", withComments},
+	{"WithWhatIsNoJSON", noJSON},
+	{"InterruptedByTheProvider", interrupted},
+	{"GivenUpByTheConsumer", consumerStops},
+	{"GivenUpByTheContext", contextEnds},
+}
+
+var twice = Reply{Say: []string{"first", "second"}}
+
+// cut closes the connection in the middle of a response.
+func cut() { panic(http.ErrAbortHandler) }
+
+func cutBefore(rig *testbed) {
+	all := rig.hear(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
+		w.events(rig.Wire.Stream(twice).Begin...)
+		cut()
+	}))
+	rig.fails(all.err, llm.Connection)
+	require.Empty(rig, all.texts)
+}
+
+func cutAfter(rig *testbed) {
+	all := rig.hear(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
+		s := rig.Wire.Stream(twice)
+		w.events(slices.Concat(s.Begin, s.Body)...)
+		cut()
+	}))
+	rig.fails(all.err, llm.Connection)
+	require.Equal(rig, "firstsecond", all.text())
+	require.Empty(rig, all.finish)
+}
+
+// cutCall: half a call must never run.
+func cutCall(rig *testbed) {
+	all := rig.hear(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
+		s := rig.Wire.Stream(Reply{Calls: []Call{{ID: "a", Name: "pay", Parts: []string{`{"amount":1`, `00}`}}, {ID: "b", Name: "pay", Parts: []string{`{}`}}}})
+		w.events(slices.Concat(s.Begin, s.Body)...)
+		cut()
+	}))
+	rig.fails(all.err, llm.Connection)
+	require.Empty(rig, all.calls)
+}
+
+// withoutEnd is what a proxy makes of a cut stream: it ends as if it were whole.
+func withoutEnd(rig *testbed) {
+	all := rig.hear(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
+		s := rig.Wire.Stream(twice)
+		w.events(slices.Concat(s.Begin, s.Body)...)
+	}))
+	rig.fails(all.err, llm.Connection)
+	require.Equal(rig, "firstsecond", all.text())
+	require.Empty(rig, all.finish)
+}
+
+func nothingInIt(rig *testbed) {
+	all := rig.hear(rig.open(llm.Bounds{}, func(_ *testbed, w *writer, _ *http.Request) { w.events() }))
+	rig.fails(all.err, llm.Connection)
+}
+
+// singleBytes breaks every character and every line end of a stream at the borders of
+// chunks.
+func singleBytes(rig *testbed) {
+	r := Reply{Say: []string{"ä", "🎭 grün"}, Calls: []Call{{ID: "a", Name: "look", Parts: []string{`{"at":"ö`, `🎭"}`}}}}
+	all := rig.hear(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
+		for _, b := range bytes.Join(rig.Wire.Stream(r).whole(), nil) {
+			w.events([]byte{b})
+		}
+	}))
+	require.NoError(rig, all.err)
+	require.Equal(rig, r.Say, all.texts)
+	require.Len(rig, all.calls, 1)
+	require.JSONEq(rig, `{"at":"ö🎭"}`, all.calls[0].Arguments)
+}
+
+func withComments(rig *testbed) {
+	all := rig.hear(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
+		for _, e := range rig.Wire.Stream(twice).whole() {
+			w.events([]byte(": keep-alive\r\n\r\n"), bytes.ReplaceAll(e, []byte("\n"), []byte("\r\n")))
+		}
+	}))
+	require.NoError(rig, all.err)
+	require.Equal(rig, twice.Say, all.texts)
+}
+
+func noJSON(rig *testbed) {
+	for _, after := range []bool{false, true} {
+		all := rig.hear(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
+			s := rig.Wire.Stream(twice)
+			w.events(s.Begin...)
+			if after {
+				w.events(s.Body...)
+			}
+			for _, e := range s.Body { // the event's own form, with its JSON torn
+				w.events(bytes.ReplaceAll(e, []byte(`"}`), []byte(`"`)))
+			}
+			w.events(s.End...)
+		}))
+		rig.fails(all.err, llm.Malformed)
+		require.Equal(rig, after, len(all.texts) > 0)
+		require.Empty(rig, all.finish)
+	}
+}
+
+func interrupted(rig *testbed) {
+	for _, kind := range []llm.Kind{llm.Unavailable, llm.RateLimit} {
+		event := rig.Wire.Interruption(kind, "too much at once for "+key)
+		if event == nil {
+			continue
+		}
+		all := rig.hear(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
+			s := rig.Wire.Stream(twice)
+			w.events(slices.Concat(s.Begin, s.Body, [][]byte{event})...)
+		}))
+		rig.fails(all.err, kind)
+		require.ErrorContains(rig, all.err, "too much at once")
+		require.Equal(rig, "firstsecond", all.text())
+	}
+}
+
+// pending says the first thing, and then nothing until the client gives up.
+func pending(rig *testbed, w *writer, r *http.Request) {
+	s := rig.Wire.Stream(twice)
+	w.events(append(slices.Clone(s.Begin), s.Body...)...)
+	rig.hang(r)
+}
+
+func consumerStops(rig *testbed) {
+	all := rig.ask(rig.ctx, rig.open(llm.Bounds{}, pending), hello, func(d llm.Delta) bool { return d.Text == "" })
+	require.NoError(rig, all.err)
+	require.Equal(rig, "first", all.text())
+	rig.gone()
+}
+
+func contextEnds(rig *testbed) {
+	ctx, cancel := context.WithCancel(rig.ctx)
+	all := rig.ask(ctx, rig.open(llm.Bounds{}, pending), hello, func(d llm.Delta) bool {
+		if d.Text == "second" {
+			cancel()
+		}
+		return true
+	})
+	require.ErrorIs(rig, all.err, context.Canceled)
+	rig.gone()
+
+	all = rig.ask(ctx, rig.open(llm.Bounds{}, pending), hello, nil) // has ended before
+	require.ErrorIs(rig, all.err, context.Canceled)
+
+	ctx, cancel = context.WithCancel(rig.ctx)
+	all = rig.ask(ctx, rig.open(llm.Bounds{}, func(rig *testbed, _ *writer, r *http.Request) {
+		cancel() // while the head is waited for
+		rig.hang(r)
+	}), hello, nil)
+	require.ErrorIs(rig, all.err, context.Canceled)
+	rig.gone()
+}

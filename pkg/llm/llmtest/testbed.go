@@ -1,0 +1,214 @@
+package llmtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/llm"
+)
+
+const (
+	key      = "key-8f14e45fceea167a5a36dedd4bea2543" // is in no error
+	bare     = "test-large"                           // the model, without the prefix
+	patience = 20 * time.Second                       // for what must happen at once
+)
+
+// answer is what the server does with one request.
+type answer func(rig *testbed, w *writer, r *http.Request)
+
+// testbed is a server that speaks the provider's wire format, for one test.
+type testbed struct {
+	*testing.T
+	Provider
+	ctx  context.Context // ends when the test has taken too long
+	url  string
+	left chan struct{} // gets a value for each client that gave up a request it waited for
+
+	mu      sync.Mutex
+	answers []answer
+	asked   []Asked
+	bodies  []string
+}
+
+func newRig(t *testing.T, p Provider) *testbed {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	rig := &testbed{T: t, Provider: p, ctx: ctx, left: make(chan struct{}, 16)}
+	server := httptest.NewServer(http.HandlerFunc(rig.serve))
+	t.Cleanup(server.Close)
+	rig.url = server.URL
+	return rig
+}
+
+// serve notes what is asked, and answers with what comes next; the last answer stays.
+func (rig *testbed) serve(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return // the client has gone
+	}
+	asked, err := rig.Wire.Asked(r, body)
+	if err != nil {
+		rig.Errorf("the server cannot read the request: %s\n%s", err, body)
+	}
+	rig.mu.Lock()
+	rig.asked = append(rig.asked, asked)
+	rig.bodies = append(rig.bodies, string(body))
+	next := rig.answers[0]
+	if len(rig.answers) > 1 {
+		rig.answers = rig.answers[1:]
+	}
+	rig.mu.Unlock()
+	next(rig, &writer{ResponseWriter: w}, r)
+}
+
+// requests are those that came so far.
+func (rig *testbed) requests() ([]Asked, []string) {
+	rig.mu.Lock()
+	defer rig.mu.Unlock()
+	return slices.Clone(rig.asked), slices.Clone(rig.bodies)
+}
+
+// open returns the adapter's model, in front of a server that gives the answers.
+func (rig *testbed) open(bounds llm.Bounds, answers ...answer) llm.Model {
+	rig.Helper()
+	rig.answers = answers
+	m, err := rig.Open(rig.Name+"/"+bare, rig.url, key, bounds)
+	require.NoError(rig, err)
+	return m
+}
+
+// gone waits until the server has seen a client give up.
+func (rig *testbed) gone() {
+	rig.Helper()
+	select {
+	case <-rig.left:
+	case <-rig.ctx.Done():
+		require.FailNow(rig, "the server did not see that the request was given up")
+	}
+}
+
+// said is all that a model said.
+type said struct {
+	texts  []string // as they came
+	calls  []conversation.ToolCall
+	usage  execution.Usage
+	finish llm.Finish
+	err    error
+}
+
+func (s said) text() string { return strings.Join(s.texts, "") }
+
+// ask reads the whole answer. heard, if there is one, is called with each delta, and
+// reports whether to go on.
+func (rig *testbed) ask(ctx context.Context, m llm.Model, req llm.Request, heard func(llm.Delta) bool) said {
+	rig.Helper()
+	var all said
+	for d, err := range m.Generate(ctx, req) {
+		require.NoError(rig, all.err, "the error was not the last item")
+		if err != nil {
+			rig.safe(err)
+			all.err = err
+			continue
+		}
+		require.Zero(rig, d.Usage.ModelCalls, "it is not the model's to count its calls")
+		if d.Text != "" {
+			all.texts = append(all.texts, d.Text)
+		}
+		all.calls = append(all.calls, d.ToolCalls...)
+		all.usage = all.usage.Add(d.Usage)
+		if d.Finish != "" {
+			require.Empty(rig, all.finish, "an answer ends once")
+			all.finish = d.Finish
+		}
+		if heard != nil && !heard(d) {
+			break
+		}
+	}
+	return all
+}
+
+// hear asks with one message of the user.
+func (rig *testbed) hear(m llm.Model) said {
+	rig.Helper()
+	return rig.ask(rig.ctx, m, hello, nil)
+}
+
+// hello is a request that has nothing special.
+var hello = llm.Request{Messages: []conversation.Message{conversation.User("hello")}}
+
+// safe checks that no form of an error has the key in it.
+func (rig *testbed) safe(err error) {
+	rig.Helper()
+	for e := err; e != nil; e = errors.Unwrap(e) {
+		for _, form := range []string{"%v", "%+v", "%#v"} {
+			require.NotContains(rig, fmt.Sprintf(form, e), key)
+		}
+	}
+	if f, ok := errors.AsType[*failure.Error](err); ok {
+		require.NotContains(rig, fmt.Sprint(f.Message, f.Facts), key)
+	}
+}
+
+// fails checks an error of the provider, and returns what it is to programs.
+func (rig *testbed) fails(err error, kind llm.Kind) *llm.Error {
+	rig.Helper()
+	require.Error(rig, err)
+	f, ok := errors.AsType[*failure.Error](err)
+	require.True(rig, ok, "not a failure: %v", err)
+	e, ok := errors.AsType[*llm.Error](err)
+	require.True(rig, ok, "no llm.Error in its chain: %v", err)
+	require.Equal(rig, kind, e.Kind, "%v", err)
+	require.Equal(rig, rig.Name, e.Provider)
+	require.Equal(rig, map[string]string{"kind": string(kind), "provider": rig.Name},
+		map[string]string{"kind": f.Facts["kind"], "provider": f.Facts["provider"]})
+	require.Contains(rig, f.Message, bare)
+	require.NotEqual(rig, failure.Unknown, f.Mode)
+	require.Equal(rig, kind.Again(), f.Mode == failure.ResourceAPI && kind != llm.Malformed, "mode %s of kind %s", f.Mode, kind)
+	return e
+}
+
+// writer writes a response piece by piece.
+type writer struct{ http.ResponseWriter }
+
+// events begins a stream, and sends events, each at once.
+func (w *writer) events(events ...[]byte) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	for _, e := range events {
+		_, _ = w.Write(e)
+		w.flush()
+	}
+	w.flush()
+}
+
+func (w *writer) flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
+
+// hang waits until the client gives up.
+func (rig *testbed) hang(r *http.Request) {
+	select {
+	case <-r.Context().Done():
+		rig.left <- struct{}{}
+	case <-rig.ctx.Done():
+	}
+}
+
+// whole is a stream's events in one list.
+func (s Stream) whole() [][]byte { return slices.Concat(s.Begin, s.Body, s.End) }
+
+// reply answers with a whole stream.
+func reply(r Reply) answer {
+	return func(rig *testbed, w *writer, _ *http.Request) { w.events(rig.Wire.Stream(r).whole()...) }
+}

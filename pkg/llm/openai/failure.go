@@ -1,0 +1,110 @@
+package openai
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/openai/openai-go/v3/option"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/llm"
+)
+
+// maxText is how much of the provider's own text goes to the log.
+const maxText = 4 << 10
+
+// refuse turns a response that is no answer into a failure. The SDK would read all of it,
+// and know nothing of one that is not in OpenAI's form.
+func (m *model) refuse(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
+	res, err := next(req)
+	if err != nil || res.StatusCode < http.StatusBadRequest {
+		return res, err
+	}
+	c := complaintIn(llm.ReadRefusal(res))
+	return nil, m.source.Refuse(res.StatusCode, res.Header, c.kind(res.StatusCode), c.text)
+}
+
+// interrupted is the failure that a stream tells of under way, where the status says nothing.
+func (m *model) interrupted(data []byte) error {
+	c := complaintIn(data)
+	if status, err := strconv.Atoi(c.code); err == nil && status >= http.StatusBadRequest {
+		return m.source.Refuse(status, nil, c.kind(status), c.text)
+	}
+	return m.source.Fail(cmp.Or(c.kind(0), llm.Unavailable), errors.New(c.text))
+}
+
+// complaint is what a provider says that is wrong.
+type complaint struct {
+	code, sort string // its own words for what is wrong; either may be empty
+	text       string // for the log
+}
+
+// complaintIn reads a body. OpenAI's form is {"error": {"message", "type", "code"}}; others
+// leave the outer object out, or the inner one, or call the message detail.
+func complaintIn(body []byte) complaint {
+	type form struct {
+		Message string          `json:"message"`
+		Detail  json.RawMessage `json:"detail"`
+		Type    string          `json:"type"`
+		Code    json.RawMessage `json:"code"`
+	}
+	var outer struct {
+		form
+		Error json.RawMessage `json:"error"`
+	}
+	_ = json.Unmarshal(body, &outer) // what cannot be read stays empty
+	inner := outer.form
+	_ = json.Unmarshal(outer.Error, &inner)
+	text := cmp.Or(inner.Message, words(outer.Error), words(inner.Detail), strings.TrimSpace(string(body)))
+	return complaint{code: words(inner.Code), sort: inner.Type, text: conversation.Cut(text, maxText)}
+}
+
+// words is a JSON string or number as text; empty for anything else.
+func words(raw json.RawMessage) string {
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		return text
+	}
+	var number json.Number
+	if json.Unmarshal(raw, &number) == nil {
+		return number.String()
+	}
+	return ""
+}
+
+// kind is what the provider's words say that a status does not; empty when they say nothing
+// more. A status of 0 is that of a stream.
+func (c complaint) kind(status int) llm.Kind {
+	says := func(text ...string) bool {
+		for _, t := range text {
+			if c.code == t || c.sort == t {
+				return true
+			}
+		}
+		return false
+	}
+	lower := strings.ToLower(c.text)
+	switch {
+	case says("insufficient_quota", "billing_hard_limit_reached"):
+		return llm.Credits
+	case says("context_length_exceeded", "exceed_context_size_error"), status == http.StatusBadRequest && strings.Contains(lower, "context length"):
+		return llm.ContextLength
+	case says("content_filter", "content_policy_violation", "moderation_blocked"):
+		return llm.Refused
+	case says("invalid_api_key"):
+		return llm.Authentication
+	case says("model_not_found"):
+		return llm.NotFound
+	case status == http.StatusForbidden && (says("paid_model_required") || strings.Contains(lower, "paid")):
+		return llm.PaidModel
+	case status == 0 && says("rate_limit_exceeded", "rate_limit_error", "tokens", "requests"):
+		return llm.RateLimit
+	case status == 0 && says("invalid_request_error"):
+		return llm.BadRequest
+	}
+	return ""
+}

@@ -1,0 +1,154 @@
+// Package openai asks the models of OpenAI, and those of every provider and server that
+// speaks its Chat Completions format: over the official SDK's request types and event
+// reader. The events themselves are decoded here, into the few fields that matter, so that
+// servers which leave fields out or add their own are read too, at a fraction of the cost.
+package openai
+
+import (
+	"cmp"
+	"context"
+	"iter"
+	"net/http"
+	"os"
+	"strings"
+
+	sdk "github.com/openai/openai-go/v3"
+	"github.com/openai/openai-go/v3/option"
+
+	"github.com/troupe-dev/troupe/pkg/llm"
+	"github.com/troupe-dev/troupe/pkg/secret"
+)
+
+// Prefix is what the names of OpenAI's own models begin with, before a slash.
+const Prefix = "openai"
+
+// The environment variables that Provider reads. The other providers' are named alike.
+const (
+	KeyVariable     = "OPENAI_API_KEY"
+	BaseURLVariable = "OPENAI_BASE_URL"
+)
+
+// Config is how a provider is reached. Zero values stand for the defaults.
+type Config struct {
+	Key     secret.Value // may be left out when there is a BaseURL: local servers need none
+	BaseURL string       // of any compatible server, with its version, such as http://localhost:11434/v1; default OpenAI's own
+	Bounds  llm.Bounds
+	Retry   llm.Retry
+	// Table has the prices and the sizes of the models; default the built-in one, and none
+	// when there is a BaseURL: what another server asks for a name is not known.
+	Table llm.Table
+	// PlainStream leaves stream_options out of requests, for servers that refuse it. They
+	// tell usage unasked, or never.
+	PlainStream bool
+}
+
+// Provider opens models under "openai/", and under the bare names gpt…, o1…, o3…, o4… (CO-10),
+// with what the environment says: the key of OPENAI_API_KEY, and the address of
+// OPENAI_BASE_URL if there is one. Without both, opening a model is an error that names the
+// variable.
+func Provider() llm.Provider { return own.provider() }
+
+// Compatible opens models of another server under its own prefix: the key comes from the
+// given environment variable, and the address too if the variable that is named like it,
+// with BASE_URL in place of API_KEY, is set.
+func Compatible(prefix, baseURL, keyVariable string) llm.Provider {
+	return server{prefix: prefix, baseURL: baseURL, key: keyVariable}.provider()
+}
+
+// Providers are all that this package knows by name: OpenAI itself, groq, openrouter,
+// mistral, grok, and co, the managed gateway (CO-10).
+func Providers() []llm.Provider {
+	return []llm.Provider{
+		Provider(),
+		Compatible("groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY"),
+		Compatible("openrouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
+		server{prefix: "mistral", baseURL: "https://api.mistral.ai/v1", key: "MISTRAL_API_KEY", plain: true}.provider(),
+		Compatible("grok", "https://api.x.ai/v1", "XAI_API_KEY"),
+		Compatible("co", "https://oo.openonion.ai/v1", "OPENONION_API_KEY"),
+	}
+}
+
+// server is where models of one prefix are.
+type server struct {
+	prefix, baseURL, key string
+	bare                 []string
+	plain                bool // see Config.PlainStream
+}
+
+var own = server{prefix: Prefix, baseURL: "https://api.openai.com/v1", key: KeyVariable, bare: []string{"gpt", "o1", "o3", "o4"}}
+
+// provider opens models with what the environment says.
+func (s server) provider() llm.Provider {
+	return llm.Provider{Prefix: s.prefix, Bare: s.bare, Open: func(name string) (llm.Model, error) {
+		return s.open(name, Config{
+			Key:         secret.New(os.Getenv(s.key)),
+			BaseURL:     os.Getenv(strings.TrimSuffix(s.key, "_API_KEY") + "_BASE_URL"),
+			PlainStream: s.plain,
+		})
+	}}
+}
+
+// New returns the model of the given name, such as "openai/gpt-5-mini". What stands before
+// the first slash names the provider in errors, and is not sent. Nothing is sent before the
+// model is asked. It retries, and knows its prices: see llm.Retried and llm.Priced.
+func New(name string, c Config) (llm.Model, error) {
+	prefix, _, slash := strings.Cut(name, "/")
+	if !slash || prefix == Prefix {
+		return own.open(name, c)
+	}
+	return server{prefix: prefix, baseURL: own.baseURL}.open(name, c)
+}
+
+func (s server) open(name string, c Config) (llm.Model, error) {
+	bare := strings.TrimPrefix(name, s.prefix+"/")
+	m := &model{
+		source: llm.Source{Provider: s.prefix, Model: s.prefix + "/" + bare, Variable: s.key, Key: c.Key},
+		model:  bare,
+		plain:  c.PlainStream,
+	}
+	if c.Key.Reveal() == "" && c.BaseURL == "" {
+		return nil, m.source.MissingKey()
+	}
+	// The SDK's own client would read the environment, and send OpenAI's key and headers to
+	// whoever is asked.
+	options := []option.RequestOption{
+		option.WithBaseURL(cmp.Or(c.BaseURL, s.baseURL)),
+		option.WithHTTPClient(llm.NewHTTPClient(c.Bounds)),
+		option.WithMaxRetries(0),
+		option.WithMiddleware(m.refuse),
+	}
+	if key := c.Key.Reveal(); key != "" {
+		options = append(options, option.WithAPIKey(key))
+	}
+	m.completions = sdk.NewChatCompletionService(options...)
+	table := c.Table
+	if table.Models == nil && c.BaseURL == "" {
+		table = llm.BuiltinTable()
+	}
+	return llm.Retried(llm.Priced(m, table), c.Retry), nil
+}
+
+// model is a model of the provider. It is safe for concurrent use.
+type model struct {
+	source      llm.Source
+	completions sdk.ChatCompletionService
+	model       string // as the provider knows it
+	plain       bool
+}
+
+// Name implements llm.Model.
+func (m *model) Name() string { return m.source.Model }
+
+// Generate implements llm.Model. It asks once.
+func (m *model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+	return func(yield func(llm.Delta, error) bool) {
+		var res *http.Response
+		_, err := m.completions.New(ctx, m.request(req), option.WithJSONSet("stream", true),
+			option.WithHeader("Accept", "text/event-stream"), option.WithResponseBodyInto(&res))
+		if err != nil {
+			yield(llm.Delta{}, m.source.Broken(ctx, err))
+			return
+		}
+		m.read(ctx, res, yield)
+	}
+}

@@ -1,0 +1,28 @@
+package openai_test
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/troupe-dev/troupe/pkg/llm"
+	"github.com/troupe-dev/troupe/pkg/llm/llmtest"
+	"github.com/troupe-dev/troupe/pkg/llm/openai"
+	"github.com/troupe-dev/troupe/pkg/secret"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// once asks without retries.
+var once = llm.Retry{Limit: -1}
+
+// Req: CO-11, CO-12, CO-13
+func TestModel_PassesTheSuite(t *testing.T) {
+	llmtest.Run(t, llmtest.Provider{
+		Name: openai.Prefix,
+		Open: func(name, baseURL, key string, bounds llm.Bounds) (llm.Model, error) {
+			return openai.New(name, openai.Config{Key: secret.New(key), BaseURL: baseURL + "/v1", Bounds: bounds, Retry: once})
+		},
+		Wire: wire{},
+	})
+}

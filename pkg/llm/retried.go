@@ -1,0 +1,94 @@
+package llm
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"iter"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+)
+
+// Retry is how a model is asked again. Zero values stand for the defaults.
+type Retry struct {
+	Limit   int           // requests after the first; default 2 (CO-13), none when negative
+	Pause   time.Duration // before the first of them, growing and jittered; default 500 ms
+	Longest time.Duration // wait that a provider may ask for; default 30 s. One that asks for more is not asked again
+}
+
+func (r Retry) orDefault() Retry {
+	return Retry{
+		Limit:   max(0, cmp.Or(r.Limit, 2)),
+		Pause:   cmp.Or(r.Pause, 500*time.Millisecond),
+		Longest: cmp.Or(r.Longest, 30*time.Second),
+	}
+}
+
+// Retried is the model, asked again when it fails in a way that may pass (see Kind.Again):
+// after the pause that the provider asks for, if it does. It is not asked again once a part
+// of its answer was handed on, or when ctx ends before the pause does; then it fails with
+// the last error. Adapters return their models so: nobody else needs to retry.
+func Retried(m Model, r Retry) Model { return retried{m, r.orDefault()} }
+
+type retried struct {
+	Model
+	retry Retry
+}
+
+// ContextSize implements ContextSize.
+func (m retried) ContextSize() int64 { return ContextOf(m.Model) }
+
+// Generate implements Model.
+func (m retried) Generate(ctx context.Context, req Request) iter.Seq2[Delta, error] {
+	return func(yield func(Delta, error) bool) {
+		pace := backoff.NewExponentialBackOff()
+		pace.InitialInterval, pace.MaxInterval = m.retry.Pause, m.retry.Longest
+		for left := m.retry.Limit; ; left-- {
+			said, err := relay(m.Model.Generate(ctx, req), yield)
+			if err == nil {
+				return
+			}
+			if said || left == 0 || !m.pause(ctx, err, pace) {
+				yield(Delta{}, err)
+				return
+			}
+		}
+	}
+}
+
+// pause waits before the model is asked again, and reports whether it may be.
+func (m retried) pause(ctx context.Context, err error, pace *backoff.ExponentialBackOff) bool {
+	e, ok := errors.AsType[*Error](err)
+	if !ok || !e.Kind.Again() || e.RetryAfter > m.retry.Longest {
+		return false
+	}
+	wait := max(e.RetryAfter, pace.NextBackOff())
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= wait {
+		return false
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// relay hands on what a model says until it fails, and reports whether it had begun to say
+// something: what only tells of usage may come again. A consumer who stops ends it, with no
+// error.
+func relay(deltas iter.Seq2[Delta, error], yield func(Delta, error) bool) (said bool, err error) {
+	for d, err := range deltas {
+		if err != nil {
+			return said, err
+		}
+		said = said || d.says()
+		if !yield(d, nil) {
+			return said, nil
+		}
+	}
+	return said, nil
+}

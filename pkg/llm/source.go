@@ -1,0 +1,165 @@
+package llm
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/secret"
+)
+
+// Source is where a model's answers come from: what an adapter says in its errors. All
+// errors of all adapters are made here, so that one kind reads and behaves alike whoever
+// the provider is (CO-13). It is immutable, and safe for concurrent use.
+type Source struct {
+	Provider string       // the prefix in the model's name, such as "openai"
+	Model    string       // the full name
+	Variable string       // environment variable that the key comes from
+	Key      secret.Value // is taken out of every text of the provider
+}
+
+// MissingKey is the error of a model that cannot be opened, because its key is not set
+// (CO-10).
+func (s Source) MissingKey() error {
+	return failure.Newf(failure.UserInvalidInput, "llm.Open",
+		"model %s needs a key: set %s in the environment of the worker", s.Model, s.Variable).
+		With("kind", string(Authentication)).With("provider", s.Provider).With("variable", s.Variable)
+}
+
+// Fail is the failure of one kind, for what has no HTTP status. The cause is the provider's
+// own text, and goes to the log only.
+func (s Source) Fail(kind Kind, cause error) error {
+	return s.failure(&Error{Provider: s.Provider, Kind: kind, Cause: cause})
+}
+
+// Refuse is the failure that a response with a status of 400 and more stands for. The kind
+// follows from the status, unless the adapter knows better from what the provider wrote.
+// The text is the provider's own, at most a few KiB; it goes to the log only.
+func (s Source) Refuse(status int, header http.Header, kind Kind, text string) error {
+	return s.failure(&Error{
+		Provider: s.Provider, Kind: cmp.Or(kind, kindOfStatus(status)), Status: status,
+		RetryAfter: retryAfter(header, time.Now()), Cause: errors.New(cmp.Or(text, http.StatusText(status))),
+	})
+}
+
+// Broken is the failure of a connection that could not be made, was cut or fell silent. When
+// ctx has ended, it is the context's error: the caller gave up, not the provider.
+func (s Source) Broken(ctx context.Context, cause error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if failure.ModeOf(cause) != failure.Unknown && KindOf(cause) != "" {
+		return cause // is one already
+	}
+	return s.Fail(Connection, cause)
+}
+
+// failure makes the one form that all errors of providers have.
+func (s Source) failure(e *Error) error {
+	if e.Cause != nil {
+		e.Cause = s.redacted(e.Cause)
+	}
+	f := failure.New(kinds[e.Kind].mode, "llm.Generate", s.message(e)).
+		With("kind", string(e.Kind)).With("provider", e.Provider).Because(e)
+	if e.RetryAfter > 0 {
+		f = f.With("retry_after", e.RetryAfter.String())
+	}
+	return f
+}
+
+// redacted is the cause with no key in its text: some providers quote the key that they do
+// not know. A cause with no key in it keeps its type.
+func (s Source) redacted(cause error) error {
+	key := s.Key.Reveal()
+	if key == "" || !strings.Contains(cause.Error(), key) {
+		return cause
+	}
+	return errors.New(strings.ReplaceAll(cause.Error(), key, secret.Redacted))
+}
+
+// message is one sentence for whoever asked, with the way out.
+func (s Source) message(e *Error) string {
+	said := map[Kind]string{
+		Authentication: "%s did not take the key of model %s" + s.check(),
+		Permission:     "%s does not let the key use model %s; give the key access, or use another model",
+		RateLimit:      "%s gets too many requests for model %s" + wait(e.RetryAfter),
+		Credits:        "%s has no credits left for model %s; add some at the provider, or use another model",
+		PaidModel:      "%s gives model %s to paid accounts only; upgrade, or use another model",
+		BadRequest:     "%s cannot take the request to model %s; the log has what it says",
+		ContextLength:  "%s: the conversation is longer than model %s can read; begin a new session, compact this one, or use a model with a larger context",
+		NotFound:       "%s has no model %s, or not for this key; check the name",
+		Connection:     "%s cannot be reached, or went silent, for model %s; try again, or check the network of the worker",
+		Unavailable:    "%s is overloaded or has failed, model %s; try again" + wait(e.RetryAfter),
+		Malformed:      "%s sent what cannot be read for model %s; try again, or check that its address speaks this provider's format",
+		Refused:        "%s stopped the answer of model %s by its content filter; put it another way",
+	}
+	return fmt.Sprintf(said[e.Kind], s.Provider, s.Model)
+}
+
+func (s Source) check() string {
+	if s.Variable == "" {
+		return "; check it"
+	}
+	return "; check " + s.Variable
+}
+
+func wait(d time.Duration) string {
+	if d <= 0 {
+		return " in a moment"
+	}
+	return fmt.Sprintf("; it asks to wait %s", d.Round(time.Second))
+}
+
+func kindOfStatus(status int) Kind {
+	switch status {
+	case http.StatusUnauthorized:
+		return Authentication
+	case http.StatusPaymentRequired:
+		return Credits
+	case http.StatusForbidden:
+		return Permission
+	case http.StatusNotFound, http.StatusGone:
+		return NotFound
+	case http.StatusRequestEntityTooLarge:
+		return ContextLength
+	case http.StatusTooManyRequests:
+		return RateLimit
+	case http.StatusRequestTimeout, http.StatusConflict, http.StatusTooEarly:
+		return Unavailable
+	}
+	if status >= 500 {
+		return Unavailable
+	}
+	return BadRequest
+}
+
+// retryAfter reads what a provider asks to wait: in milliseconds, seconds or as a date. What
+// cannot be read, and what has passed, is 0.
+func retryAfter(h http.Header, now time.Time) time.Duration {
+	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil {
+		return positive(ms, time.Millisecond)
+	}
+	text := h.Get("Retry-After")
+	if s, err := strconv.ParseFloat(text, 64); err == nil {
+		return positive(s, time.Second)
+	}
+	if at, err := http.ParseTime(text); err == nil {
+		return max(0, at.Sub(now))
+	}
+	return 0
+}
+
+// positive is n units; a year when it is more than that, 0 when it is no number.
+func positive(n float64, unit time.Duration) time.Duration {
+	const year = 365 * 24 * time.Hour
+	if !(n > 0) {
+		return 0
+	}
+	return time.Duration(min(n*float64(unit), float64(year)))
+}

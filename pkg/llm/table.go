@@ -1,0 +1,109 @@
+package llm
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"math"
+	"regexp"
+	"sync"
+	"time"
+
+	"github.com/troupe-dev/troupe/pkg/execution"
+)
+
+// DefaultContext is how many tokens a model is taken to read that nobody knows (CO-21).
+const DefaultContext = 128_000
+
+// Price is what a million tokens cost, in US dollars, which is what one token costs in
+// millionths of one. A price of 0 for cached or written tokens means that of other input.
+type Price struct {
+	Input  float64 `json:"input"`
+	Cached float64 `json:"cached"` // input that the provider had read before
+	Write  float64 `json:"write"`  // input that the provider keeps to read again
+	Output float64 `json:"output"`
+}
+
+// Entry is what is known of a model.
+type Entry struct {
+	Price            // all 0: not known
+	Context int64    `json:"context"` // tokens that it reads; 0: not known
+	Over    *OverUse `json:"over"`    // what a long request costs instead, as a whole
+}
+
+// OverUse is the price of requests with more input than some tokens.
+type OverUse struct {
+	Price
+	Tokens int64 `json:"tokens"`
+}
+
+// Table is what is known of models by their full names, as of a day. It is data: a table of
+// your own can be read from JSON of the same form. Prices are those of the provider's list,
+// without discounts and taxes; what is not in the table is not known, never guessed (CO-12).
+type Table struct {
+	AsOf   string           `json:"asOf"` // such as "2026-11-21"
+	Models map[string]Entry `json:"models"`
+}
+
+//go:embed models.json
+var builtin []byte
+
+// BuiltinTable is the table that this version was built with. Do not change what it returns.
+var BuiltinTable = sync.OnceValue(func() Table {
+	t, err := ReadTable(builtin)
+	if err != nil {
+		return Table{} // a test reads it; without it, nothing is known
+	}
+	return t
+})
+
+// ReadTable reads a table from JSON.
+func ReadTable(data []byte) (Table, error) {
+	var t Table
+	if err := json.Unmarshal(data, &t); err != nil {
+		return Table{}, fmt.Errorf("read the table of models: %w", err)
+	}
+	if _, err := time.Parse(time.DateOnly, t.AsOf); err != nil {
+		return Table{}, fmt.Errorf("read the table of models: asOf is %q; use a day such as 2026-11-21", t.AsOf)
+	}
+	for name, e := range t.Models {
+		if least := min(e.Input, e.Cached, e.Write, e.Output); least < 0 || e.Context < 0 {
+			return Table{}, fmt.Errorf("read the table of models: %s has a negative number", name)
+		}
+	}
+	return t, nil
+}
+
+// dated is the day at the end of a model's name, which pins a version of it.
+var dated = regexp.MustCompile(`-(\d{4}-\d{2}-\d{2}|\d{8})$`)
+
+// Find returns what is known of a model: under its name, or under its name without the day
+// that pins a version.
+func (t Table) Find(name string) (Entry, bool) {
+	e, ok := t.Models[name]
+	if !ok {
+		e, ok = t.Models[dated.ReplaceAllString(name, "")]
+	}
+	return e, ok
+}
+
+// Cost is what a usage of the model costs, in millionths of a US dollar, rounded; 0 when the
+// price is not known. The usage is that of one request: its input may choose the price.
+func (e Entry) Cost(u execution.Usage) int64 {
+	p := e.Price
+	if e.Over != nil && u.InputTokens > e.Over.Tokens {
+		p = e.Over.Price
+	}
+	plain := u.InputTokens - u.CachedTokens - u.CacheWriteTokens
+	return int64(math.Round(float64(plain)*p.Input +
+		float64(u.CachedTokens)*or(p.Cached, p.Input) +
+		float64(u.CacheWriteTokens)*or(p.Write, p.Input) +
+		float64(u.OutputTokens)*p.Output))
+}
+
+func or(price, other float64) float64 {
+	if price == 0 {
+		return other
+	}
+	return price
+}

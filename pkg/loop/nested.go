@@ -1,0 +1,74 @@
+package loop
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+// Nested is implemented by a tool that asks models and calls tools in the journal of the step
+// itself: an agent that is a tool. What of it was done is known call by call, so it goes on
+// where its worker was lost, whatever its effect.
+type Nested interface {
+	tool.Tool
+	// CallIn is Call of such a tool. It fills in what n is to hold afterwards, also when it
+	// fails.
+	CallIn(ctx context.Context, args json.RawMessage, n *Nest) (tool.Result, error)
+	// Skip takes over what n holds of a call that an attempt before this one finished.
+	Skip(ctx context.Context, n *Nest)
+}
+
+// Nest is the place of a nested call among the numbers of the step, and what it led to.
+type Nest struct {
+	Lane, Lanes int             // from 0, of those that run beside each other
+	Last        int             // up to where its calls are numbered, by the count of who calls it
+	Usage       execution.Usage // of its models
+}
+
+// trail is what a tool did beside giving a result. The journal keeps it with the result: it
+// is not done again by a successor, which has to know it all the same.
+type trail struct {
+	Set      map[string]json.RawMessage `json:"set,omitempty"`     // keys of state
+	Removed  []string                   `json:"removed,omitempty"` // too
+	Escalate bool                       `json:"escalate,omitempty"`
+	Last     int                        `json:"last,omitempty"` // of Nest
+}
+
+// keep puts into the entry of a call what its tool did beside giving a result. It stands in
+// the place of a reply, as one that nobody said.
+func (r *run) keep(w *work) {
+	set, removed := r.Unkept()
+	left := trail{Set: set, Removed: removed, Escalate: r.Escalated()}
+	if w.nest != nil {
+		left.Last, w.entry.Usage = w.nest.Last, w.nest.Usage
+	}
+	text, err := json.Marshal(left)
+	if err != nil || string(text) == "{}" || len(text) > conversation.MaxMessageBytes {
+		return
+	}
+	w.entry.Reply, w.entry.Aside = conversation.Message{Role: conversation.RoleTool, Text: string(text)}, true
+}
+
+// redo does again what a tool did in an attempt before this one beside giving a result.
+func (r *run) redo(w *work, e execution.Entry) {
+	var left trail
+	if e.Reply.Text != "" && json.Unmarshal([]byte(e.Reply.Text), &left) != nil {
+		return // of somebody else
+	}
+	r.Redo(left.Set, left.Removed)
+	if left.Escalate {
+		r.turn.Escalate()
+	}
+	if w.nest != nil {
+		w.nest.Last, w.nest.Usage = left.Last, e.Usage
+	}
+}
+
+// lost reports whether an error of a nested call is one of the whole step.
+func lost(err error) bool {
+	return failure.Is(err, failure.Fenced, failure.TurnNotOpen, failure.Nondeterminism, failure.SessionDeleted)
+}

@@ -1,0 +1,233 @@
+package loop_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+// toolbox are the tools of the watched turns. What stop does happens inside the tool of that name.
+func toolbox(t *testing.T, stop func()) []tool.Tool {
+	t.Helper()
+	var all []tool.Tool
+	add := func(name string, fn func(context.Context, word) (string, error)) {
+		one, err := tool.Func(name, "A tool of the test.", fn)
+		require.NoError(t, err)
+		all = append(all, one)
+	}
+	add("echo", func(_ context.Context, in word) (string, error) { return in.Word, nil })
+	add("fail", func(context.Context, word) (string, error) { return "", errors.New("the disk is full") })
+	add("ask", func(context.Context, word) (string, error) { return "", tool.AskUser("Which one?") })
+	add("stop", func(ctx context.Context, _ word) (string, error) {
+		stop()
+		<-ctx.Done()
+		return "", ctx.Err()
+	})
+	add("late", func(context.Context, word) (string, error) { stop(); return "done all the same", nil })
+	return all
+}
+
+// Which hooks and events a turn has, how often and in which order.
+//
+// Req: CO-16, CO-23, CO-27, CO-28, CO-30, CO-32, CO-34, CO-40, LP-14, LP-15, LP-16, C-8, C-12
+func TestTurn_HooksAndEventsInOrder(t *testing.T) {
+	for name, tc := range map[string]struct {
+		replies []scripted.Reply
+		config  agent.Config
+		want    string
+		text    string
+	}{
+		"no tools": {
+			replies: []scripted.Reply{scripted.Say("hello")},
+			want:    begins + says + answers,
+			text:    "hello",
+		},
+		"one round of three tools": {
+			replies: []scripted.Reply{calls("echo", "echo", "echo"), scripted.Say("done")},
+			want: begins +
+				asks + ran(1, event.ToolSuccess) + ran(2, event.ToolSuccess) + ran(3, event.ToolSuccess) + "after_tools after_iteration " +
+				says + answers,
+			text: "done",
+		},
+		"two rounds": {
+			replies: []scripted.Reply{calls("echo"), scripted.Call(ask("2", "echo", "b")), scripted.Say("done")},
+			want: begins +
+				asks + ran(1, event.ToolSuccess) + "after_tools after_iteration " +
+				asks + ran(2, event.ToolSuccess) + "after_tools after_iteration " +
+				says + answers,
+			text: "done",
+		},
+		"a tool that fails": {
+			replies: []scripted.Reply{calls("echo", "fail"), scripted.Say("done")},
+			want: begins +
+				asks + ran(1, event.ToolSuccess) + ran(2, event.ToolError) + "after_tools after_iteration " +
+				says + answers,
+			text: "done",
+		},
+		"a tool that there is not": {
+			replies: []scripted.Reply{calls("nothing"), scripted.Say("done")},
+			want: begins +
+				asks + ">tool_call:1 >tool_execution:1:not_found on_error:1 after_each_tool:1 >appended:tool:1 after_tools after_iteration " +
+				says + answers,
+			text: "done",
+		},
+		"a tool that a handler answers for": {
+			replies: []scripted.Reply{calls("echo", "echo"), scripted.Say("done")},
+			config: agent.Config{Handlers: []hook.Handler{hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
+				if c.ID == "1" {
+					c.Answer("I know")
+				} else {
+					c.Refuse("not allowed")
+				}
+				return nil
+			})}},
+			want: begins +
+				asks + ran(1, event.ToolSuccess) + ran(2, event.ToolError) + "after_tools after_iteration " +
+				says + answers,
+			text: "done",
+		},
+		"a handler of before_each_tool that fails": {
+			replies: []scripted.Reply{calls("echo", "echo"), scripted.Say("done")},
+			config: agent.Config{Handlers: []hook.Handler{hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
+				if c.ID == "1" {
+					return errors.New("no")
+				}
+				return nil
+			})}},
+			want: begins +
+				asks + ran(1, event.ToolError) + ran(2, event.ToolSuccess) + "after_tools after_iteration " +
+				says + answers,
+			text: "done",
+		},
+		"a model that fails, and a handler that answers": {
+			replies: []scripted.Reply{scripted.Fail(errors.New("down"))},
+			config: agent.Config{Handlers: []hook.Handler{hook.OnLLMError(func(_ context.Context, f *hook.LLMFailure) error {
+				f.Respond("later")
+				return nil
+			})}},
+			want: begins + "before_iteration before_llm on_llm_error after_llm >appended:assistant after_iteration " + answers,
+			text: "later",
+		},
+		"a handler that answers for the model": {
+			config: agent.Config{Handlers: []hook.Handler{hook.BeforeLLM(func(_ context.Context, r *hook.LLMRequest) error {
+				r.Respond("I know")
+				return nil
+			})}},
+			want: begins + "before_iteration before_llm after_llm >appended:assistant after_iteration " + answers,
+			text: "I know",
+		},
+		"the limit of iterations, with nothing said": {
+			replies: []scripted.Reply{calls("echo"), scripted.Call(ask("2", "echo", "b"))},
+			config:  agent.Config{MaxIterations: 2},
+			want: begins +
+				asks + ran(1, event.ToolSuccess) + "after_tools after_iteration " +
+				asks + ran(2, event.ToolSuccess) + "after_tools after_iteration " +
+				">warning:MAX_ITERATIONS >appended:assistant >answer:max_iterations after_agent on_complete >turn_result:max_iterations",
+			text: "Task incomplete: Maximum iterations (2) reached.",
+		},
+		"the limit of iterations, with something said": {
+			replies: []scripted.Reply{{Deltas: []string{"Let me see."}, ToolCalls: calls("echo").ToolCalls}},
+			config:  agent.Config{MaxIterations: 1},
+			want: begins +
+				strings.Replace(asks, ">llm_call", ">text_delta >llm_call", 1) + ran(1, event.ToolSuccess) + "after_tools after_iteration " +
+				">warning:MAX_ITERATIONS >answer:max_iterations after_agent on_complete >turn_result:max_iterations",
+			text: "Let me see.",
+		},
+		"a tool that asks the user": {
+			replies: []scripted.Reply{calls("ask", "echo"), scripted.Say("never")},
+			want: begins +
+				asks + ran(1, event.ToolAsked) + ran(2, event.ToolSuccess) + "after_tools after_iteration " +
+				">answer:input_required after_agent on_complete >turn_result:input_required",
+			text: "Which one?",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tc.config.Model, tc.config.Tools = scripted.New(tc.replies...), toolbox(t, nil)
+			w := turn(t, tc.config, agent.Invocation{}, nil)
+			require.NoError(t, w.err)
+			require.Equal(t, strings.Fields(tc.want), strings.Fields(w.text()))
+			require.Equal(t, tc.text, w.done.Result.Text)
+			require.Equal(t, name == "a tool that asks the user", w.done.Result.InputRequired)
+			require.Equal(t, strings.HasPrefix(name, "the limit"), w.done.Result.MaxIterations)
+		})
+	}
+}
+
+// Req: LP-33
+func TestTurn_FailsAfterThreeFailuresInARow(t *testing.T) {
+	failing := func(replies ...scripted.Reply) *watched {
+		return turn(t, agent.Config{Model: scripted.New(replies...), Tools: toolbox(t, nil)}, agent.Invocation{}, nil)
+	}
+	one := func(id, name string) scripted.Reply { return scripted.Call(ask(id, name, "x")) }
+
+	w := failing(one("1", "fail"), one("2", "nothing"), one("3", "fail"), scripted.Say("never"))
+	require.True(t, failure.Is(w.err, failure.ResourceTool), "%v", w.err)
+	reason, _ := errors.AsType[*failure.Error](w.err)
+	require.Equal(t, "consecutive-tool-failures", reason.Facts["reason"])
+	require.True(t, strings.HasSuffix(w.text(), "after_each_tool:3 >appended:tool:3 after_tools "+fails), w.text())
+
+	w = failing(one("1", "fail"), one("2", "fail"), one("3", "echo"), one("4", "fail"), one("5", "fail"), scripted.Say("done"))
+	require.NoError(t, w.err, "a success begins the count anew")
+	require.Equal(t, "done", w.done.Result.Text)
+}
+
+// What an attempt before this one told is told as replayed, and its handlers run again.
+//
+// Req: CO-40
+func TestTurn_ReplaysWithAllItsHooks(t *testing.T) {
+	j := &journal{}
+	config := func(replies ...scripted.Reply) agent.Config {
+		return agent.Config{Model: scripted.New(replies...), Tools: toolbox(t, nil)}
+	}
+	lost := turn(t, config(calls("echo", "fail", "echo")), journaled(j, agent.Invocation{}), func(token string) bool {
+		return token == ">tool_execution:2:error"
+	})
+	require.Equal(t, ">tool_execution:2:error", lost.log[len(lost.log)-1])
+
+	w := turn(t, config(scripted.Say("done")), journaled(j, agent.Invocation{}), nil)
+	require.NoError(t, w.err)
+	require.Equal(t, strings.Fields(begins+
+		"before_iteration before_llm >llm_call:replayed after_llm >appended:assistant before_tools "+
+		"before_each_tool:1 >tool_execution:1:success:replayed after_each_tool:1 >appended:tool:1 "+
+		"before_each_tool:2 >tool_execution:2:error:replayed on_error:2 after_each_tool:2 >appended:tool:2 "+
+		ran(3, event.ToolSuccess)+"after_tools after_iteration "+says+answers), strings.Fields(w.text()))
+	require.Equal(t, 2, w.done.Result.Usage.ModelCalls)
+}
+
+// Req: CO-25
+func TestTurn_HandlersChangeWhatTheModelSeesAndWhatRuns(t *testing.T) {
+	model := scripted.New(calls("echo", "fail"), scripted.Say("done"))
+	w := turn(t, agent.Config{Model: model, Tools: toolbox(t, nil), Handlers: []hook.Handler{
+		hook.BeforeLLM(func(_ context.Context, r *hook.LLMRequest) error {
+			if r.Iteration() == 1 {
+				r.Add(conversation.User("and be quick"))
+			}
+			r.System += " Now."
+			return nil
+		}),
+		hook.AfterLLM(func(_ context.Context, r *hook.LLMReply) error {
+			if len(r.ToolCalls) > 0 {
+				r.ToolCalls = append(r.ToolCalls[:1:1], ask("3", "echo", "other"))
+			}
+			return nil
+		}),
+	}}, agent.Invocation{}, nil)
+	require.NoError(t, w.err)
+	asked := model.Requests()
+	require.Equal(t, "and be quick", asked[0].Messages[1].Text)
+	require.True(t, strings.HasSuffix(asked[0].System, " Now."))
+	require.Len(t, asked[1].Messages, 5)
+	require.Equal(t, []string{"1", "other"}, []string{asked[1].Messages[3].Text, asked[1].Messages[4].Text})
+	require.NotContains(t, w.text(), ":2")
+}

@@ -1,0 +1,167 @@
+package loop_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+)
+
+// watch notes the hooks and the events of a turn in the order in which they happen: hooks by
+// their name, events as ">kind", both with the id of the tool call that they are about.
+type watch struct{ log []string }
+
+func (w *watch) note(parts ...string) {
+	parts = append([]string(nil), parts...)
+	w.log = append(w.log, strings.TrimRight(strings.Join(parts, ":"), ":"))
+}
+
+// plugin has a handler for each hook.
+func (w *watch) plugin() hook.Plugin {
+	turn := func(name string) func(context.Context, *hook.Turn) error {
+		return func(context.Context, *hook.Turn) error { w.note(name); return nil }
+	}
+	reply := func(name string) func(context.Context, *hook.Turn) (string, error) {
+		return func(context.Context, *hook.Turn) (string, error) { w.note(name); return "", nil }
+	}
+	round := func(name string) func(context.Context, *hook.Round) error {
+		return func(context.Context, *hook.Round) error { w.note(name); return nil }
+	}
+	call := func(name string) func(context.Context, *hook.Call) error {
+		return func(_ context.Context, c *hook.Call) error { w.note(name, c.ID); return nil }
+	}
+	return hook.Plugin{Name: "watch", Handlers: []hook.Handler{
+		hook.OnAgentReady(func(hook.Agent) error { w.note("on_agent_ready"); return nil }),
+		hook.BeforeAgent(reply("before_agent")), hook.AfterAgent(reply("after_agent")),
+		hook.AfterUserInput(turn("after_user_input")),
+		hook.BeforeIteration(turn("before_iteration")), hook.AfterIteration(turn("after_iteration")),
+		hook.BeforeLLM(func(context.Context, *hook.LLMRequest) error { w.note("before_llm"); return nil }),
+		hook.AfterLLM(func(context.Context, *hook.LLMReply) error { w.note("after_llm"); return nil }),
+		hook.OnLLMError(func(context.Context, *hook.LLMFailure) error { w.note("on_llm_error"); return nil }),
+		hook.BeforeTools(round("before_tools")), hook.AfterTools(round("after_tools")),
+		hook.BeforeEachTool(call("before_each_tool")), hook.AfterEachTool(call("after_each_tool")),
+		hook.OnError(call("on_error")), hook.OnStopSignal(turn("on_stop_signal")),
+		hook.OnComplete(func(context.Context, *hook.Completion) error { w.note("on_complete"); return nil }),
+	}}
+}
+
+func (w *watch) event(e event.Event) {
+	replayed := func(yes bool) string {
+		if yes {
+			return "replayed"
+		}
+		return ""
+	}
+	switch p := e.Payload.(type) {
+	case event.ModelCall:
+		w.note(">llm_call", replayed(p.Replayed))
+	case event.ToolStarted:
+		w.note(">tool_call", p.CallID)
+	case event.ToolFinished:
+		w.note(">tool_execution", p.CallID, string(p.Status), replayed(p.Replayed))
+	case event.Appended:
+		if strings.HasPrefix(w.log[len(w.log)-1], ">answer") {
+			return // what the agent stores of an answer that the model did not give
+		}
+		w.note(">appended", string(p.Message.Role), p.Message.ToolCallID)
+	case event.Warning:
+		w.note(">warning", p.Reason)
+	case event.Answer:
+		w.note(">answer", string(p.Reason))
+	case event.TurnResult:
+		w.note(">turn_result", string(p.Reason))
+	default:
+		w.note(">" + p.Kind())
+	}
+}
+
+// watched is what a turn of a watched agent led to.
+type watched struct {
+	watch
+	done event.TurnResult
+	err  error
+}
+
+// text is the log without what happened when the agent was made.
+func (w *watched) text() string {
+	return strings.TrimPrefix(strings.Join(w.log, " "), "on_agent_ready ")
+}
+
+// turn runs one turn of an agent that is watched: its own handlers run behind those that watch.
+// It is dropped where stop says so.
+func turn(t *testing.T, c agent.Config, inv agent.Invocation, stop func(token string) bool) *watched {
+	t.Helper()
+	w := &watched{}
+	c.Name = "test"
+	c.Plugins = append([]hook.Plugin{w.plugin()}, c.Plugins...)
+	a, err := agent.New(c)
+	require.NoError(t, err)
+	inv.Step.Number, inv.Step.Turn, inv.Step.TurnID = 1, 1, "turn-1"
+	inv.Step.History = []conversation.Message{conversation.User("go")}
+	for e, err := range a.Run(t.Context(), inv) {
+		if err != nil {
+			w.err = err
+			continue
+		}
+		require.NoError(t, w.err, "an event behind the error")
+		w.event(e)
+		if done, ok := e.Payload.(event.TurnResult); ok {
+			w.done = done
+		}
+		if stop != nil && stop(w.log[len(w.log)-1]) {
+			break
+		}
+	}
+	return w
+}
+
+// The pieces of which turns are made.
+const (
+	begins  = ">user_input before_agent after_user_input "
+	asks    = "before_iteration before_llm >llm_call after_llm >appended:assistant before_tools "
+	says    = "before_iteration before_llm >text_delta >llm_call after_llm >appended:assistant after_iteration "
+	answers = ">answer:natural after_agent on_complete >turn_result:natural"
+	stops   = "after_iteration on_stop_signal >answer:stopped >turn_result:stopped"
+	fails   = ">turn_result:error"
+)
+
+// ran is a tool call that ended with status.
+func ran(id int, status event.ToolStatus) string {
+	failed := ""
+	if status == event.ToolError {
+		failed = " on_error:" + fmt.Sprint(id)
+	}
+	return fmt.Sprintf("before_each_tool:%[1]d >tool_call:%[1]d >tool_execution:%[1]d:%[2]s%[3]s after_each_tool:%[1]d >appended:tool:%[1]d ", id, status, failed)
+}
+
+// skipped are calls that were answered without running.
+func skipped(ids ...int) string {
+	text := ""
+	for _, id := range ids {
+		text += fmt.Sprintf(">appended:tool:%d ", id)
+	}
+	return text
+}
+
+// calls is a reply that asks for the tools, with ids from 1.
+func calls(tools ...string) scripted.Reply {
+	var all []conversation.ToolCall
+	for i, name := range tools {
+		all = append(all, ask(fmt.Sprint(i+1), name, fmt.Sprint(i+1)))
+	}
+	return scripted.Call(all...)
+}
+
+func journaled(j execution.Journal, inv agent.Invocation) agent.Invocation {
+	inv.Step.Journal = j
+	return inv
+}

@@ -1,0 +1,66 @@
+package memory_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+)
+
+// leases answers RenewTurn as the test says.
+type leases struct {
+	memory.Turns
+	answers func(call int) error
+	calls   int
+}
+
+func (l *leases) RenewTurn(context.Context, memory.Hold, time.Duration) error {
+	l.calls++
+	return l.answers(l.calls)
+}
+
+func TestKeep_EndsTheStepWhenTheTurnIsAnothers(t *testing.T) {
+	for _, mode := range []failure.Mode{failure.Fenced, failure.TurnNotOpen, failure.NotFound, failure.SessionDeleted} {
+		t.Run(string(mode), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, end := context.WithCancelCause(t.Context())
+				refused := failure.New(mode, "test", "no")
+				began := time.Now()
+				memory.Keep(ctx, &leases{answers: func(call int) error {
+					if call < 3 {
+						return nil
+					}
+					return refused
+				}}, memory.Hold{}, 30*time.Second, end)
+				require.ErrorIs(t, context.Cause(ctx), refused)
+				require.Equal(t, 30*time.Second, time.Since(began))
+			})
+		})
+	}
+}
+
+func TestKeep_GivesUpOnceALeaseHasPassedInSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, end := context.WithCancelCause(t.Context())
+		away := failure.New(failure.SystemNetwork, "test", "away")
+		began := time.Now()
+		l := &leases{answers: func(call int) error {
+			if call == 2 {
+				return nil
+			}
+			return away
+		}}
+		memory.Keep(ctx, l, memory.Hold{}, 30*time.Second, end)
+		why, ok := errors.AsType[*failure.Error](context.Cause(ctx))
+		require.True(t, ok)
+		require.ErrorContains(t, why, "the step is given up")
+		require.Equal(t, "true", why.Facts["lost_lease"], "it is no failure of the step")
+		require.Equal(t, 60*time.Second, time.Since(began), "counted from the last answer")
+	})
+}

@@ -1,0 +1,374 @@
+package approval_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/plugin/approval"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+// desk is an agent with three tools, and what they did.
+type desk struct {
+	model *scripted.Model
+	agent *agent.Agent
+	did   []string
+}
+
+func (d *desk) open(c approval.Config, replies ...scripted.Reply) error {
+	plugin, err := approval.New(c)
+	if err != nil {
+		return err
+	}
+	var tools []tool.Tool
+	for name, effect := range map[string]execution.Effect{"look": execution.Read, "save": execution.Idempotent, "send": ""} {
+		made, err := tool.Func(name, "Does "+name+".", func(context.Context, struct{}) (string, error) {
+			d.did = append(d.did, name)
+			return "did " + name, nil
+		})
+		if err != nil {
+			return err
+		}
+		if effect != "" {
+			made = tool.With(effect, made)
+		}
+		tools = append(tools, made)
+	}
+	d.model = scripted.New(replies...)
+	d.agent, err = agent.New(agent.Config{Name: "clerk", Model: d.model, Tools: tools, Plugins: []hook.Plugin{plugin}})
+	return err
+}
+
+func open(t *testing.T, c approval.Config, replies ...scripted.Reply) *desk {
+	t.Helper()
+	d := &desk{}
+	require.NoError(t, d.open(c, replies...))
+	return d
+}
+
+// turn is what came of one.
+type turn struct {
+	answer   string
+	reason   event.Reason
+	observed int
+	calls    []event.ToolFinished
+	results  []string // of the calls, as the model reads them
+	warned   []string
+}
+
+func (d *desk) turn(ctx context.Context, inv agent.Invocation) (out turn, err error) {
+	inv.Step.History = []conversation.Message{conversation.User("go")}
+	done, err := d.agent.Execute(ctx, inv, func(e event.Event) error {
+		switch p := e.Payload.(type) {
+		case event.ToolFinished:
+			out.calls = append(out.calls, p)
+		case event.Warning:
+			out.warned = append(out.warned, p.Reason)
+		case event.Appended:
+			if p.Message.Role == conversation.RoleTool {
+				out.results = append(out.results, p.Message.Text)
+			}
+		}
+		return nil
+	})
+	out.answer, out.reason, out.observed = done.Result.Text, done.Reason, len(done.Result.Observations)
+	return out, err
+}
+
+func session(id string) agent.Invocation {
+	return agent.Invocation{Step: execution.Step{SessionID: id, TurnID: "t"}}
+}
+
+func round(names ...string) scripted.Reply {
+	var r scripted.Reply
+	for i, name := range names {
+		r.ToolCalls = append(r.ToolCalls, conversation.ToolCall{ID: fmt.Sprint(i + 1), Name: name, Arguments: "{}"})
+	}
+	return r
+}
+
+// person decides the same each time, and notes what about.
+type person struct {
+	answer approval.Answer
+	err    error
+	asked  []approval.Question
+}
+
+func (p *person) Ask(_ context.Context, q approval.Question) (approval.Answer, error) {
+	p.asked = append(p.asked, q)
+	return p.answer, p.err
+}
+
+func (p *person) tools() (all []string) {
+	for _, q := range p.asked {
+		all = append(all, q.Tool)
+	}
+	return all
+}
+
+// Req: CO-7, CO-64
+func TestApproval_AsksForEachToolThatMayDoMoreThanRead(t *testing.T) {
+	for name, tc := range map[string]struct {
+		config approval.Config
+		want   []string
+	}{
+		"by their effect": {want: []string{"save", "send"}},
+		"never":           {approval.Config{Never: []string{"send"}}, []string{"save"}},
+		"always":          {approval.Config{Always: []string{"look"}}, []string{"look", "save", "send"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &person{answer: approval.Answer{Verdict: approval.Allow}}
+			tc.config.Asker = p
+			d := open(t, tc.config, round("look", "save", "send"), scripted.Say("done"))
+			out, err := d.turn(t.Context(), session("s"))
+			require.NoError(t, err)
+			require.Equal(t, "done", out.answer)
+			require.Equal(t, tc.want, p.tools())
+			require.Equal(t, []string{"look", "save", "send"}, d.did)
+		})
+	}
+}
+
+// Req: CO-17, CO-64
+func TestApproval_ShowsWhatIsToBeDecided(t *testing.T) {
+	p := &person{answer: approval.Answer{Verdict: approval.Allow}}
+	d := open(t, approval.Config{Asker: p}, round("look", "save", "look", "send"), scripted.Say("done"))
+	_, err := d.turn(t.Context(), session("s"))
+	require.NoError(t, err)
+	got := p.asked[0]
+	require.Equal(t, "s", got.Turn.Session)
+	got.Turn = hook.Info{}
+	require.Empty(t, cmp.Diff(approval.Question{
+		CallID: "2", Tool: "save", Description: "Does save.", Arguments: "{}", Risk: execution.Idempotent,
+		Remaining: round("look", "save", "look", "send").ToolCalls[2:],
+	}, got))
+	require.Equal(t, execution.AtMostOnce, p.asked[1].Risk, "nobody said that it is less")
+	require.Empty(t, p.asked[1].Remaining)
+}
+
+// Req: CO-64
+func TestApproval_SkipsOrStops(t *testing.T) {
+	for name, tc := range map[string]struct {
+		answer  approval.Answer
+		results []string
+		want    string
+		reason  event.Reason
+		did     []string
+	}{
+		"skip": {
+			approval.Answer{Verdict: approval.Skip}, []string{"did look", "Not run: the user does not allow send.", "did look"},
+			"done", event.Natural, []string{"look", "look"},
+		},
+		"skip for a reason": {
+			approval.Answer{Verdict: approval.Skip, Reason: "write it first"},
+			[]string{"did look", "Not run: the user does not allow send: write it first", "did look"}, "done", event.Natural, []string{"look", "look"},
+		},
+		"stop": {
+			approval.Answer{Verdict: approval.Stop, Reason: "no mail today", Scope: approval.Session},
+			[]string{"did look", "Not run: the turn was stopped before it.", "Not run: the turn was stopped before it."},
+			"The turn was stopped: the user does not allow send: no mail today", event.Stopped, []string{"look"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := open(t, approval.Config{Asker: &person{answer: tc.answer}}, round("look", "send", "look"), scripted.Say("done"))
+			out, err := d.turn(t.Context(), session("s"))
+			require.NoError(t, err)
+			require.Equal(t, tc.want, out.answer)
+			require.Equal(t, tc.reason, out.reason)
+			require.Equal(t, tc.results, out.results)
+			require.Equal(t, tc.did, d.did)
+			require.Equal(t, len(tc.did), out.observed, "what did not run was not observed")
+		})
+	}
+}
+
+// A person who says no is no reason to give the tools up.
+func TestApproval_CountsASkipAsNoFailure(t *testing.T) {
+	d := open(t, approval.Config{Asker: &person{answer: approval.Answer{Verdict: approval.Skip}}},
+		round("send", "send"), round("send", "send"), scripted.Say("done"))
+	out, err := d.turn(t.Context(), session("s"))
+	require.NoError(t, err)
+	require.Equal(t, "done", out.answer)
+	for _, c := range out.calls {
+		require.Equal(t, event.ToolInterrupted, c.Status)
+	}
+}
+
+// Req: CO-64
+func TestApproval_FailsClosedWhenNobodyDecides(t *testing.T) {
+	for name, asker := range map[string]approval.Asker{
+		"nobody there": nil,
+		"an error":     &person{answer: approval.Answer{Verdict: approval.Allow}, err: errors.New("gone")},
+		"no answer":    &person{},
+		"what is that": &person{answer: approval.Answer{Verdict: "yes"}},
+		"a panic":      approval.AskerFunc(func(context.Context, approval.Question) (approval.Answer, error) { panic("oh") }),
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := open(t, approval.Config{Asker: asker}, round("look", "send"), scripted.Say("done"))
+			out, err := d.turn(t.Context(), session("s"))
+			require.NoError(t, err)
+			require.Equal(t, []string{"look"}, d.did)
+			require.Equal(t, event.ToolError, out.calls[1].Status)
+			require.NotContains(t, out.results[1], "oh")
+			if name != "a panic" {
+				require.Equal(t, "Not run: send needs an approval, and nobody can be asked for it.", out.results[1])
+				require.Equal(t, string(failure.UserPermission), out.calls[1].ErrorType)
+				require.Equal(t, []string{approval.ReasonNobody}, out.warned)
+			}
+		})
+	}
+}
+
+// Req: CO-64
+func TestApproval_RemembersForTheSession(t *testing.T) {
+	for verdict, did := range map[approval.Verdict]int{approval.Allow: 4, approval.Skip: 0} {
+		t.Run(string(verdict), func(t *testing.T) {
+			p := &person{answer: approval.Answer{Verdict: verdict, Scope: approval.Session}}
+			d := open(t, approval.Config{Asker: p}, round("send", "send"), scripted.Say("done"), round("send"), scripted.Say("done"), round("send"), scripted.Say("done"))
+			for i, want := range []int{1, 1, 2} { // the third turn is of another session
+				_, err := d.turn(t.Context(), session(map[bool]string{true: "a", false: "b"}[i < 2]))
+				require.NoError(t, err)
+				require.Len(t, p.asked, want)
+			}
+			require.Len(t, d.did, did)
+		})
+	}
+}
+
+func TestApproval_ForgetsWhatWasForOnce(t *testing.T) {
+	for name, inv := range map[string]agent.Invocation{"once": session("s"), "no session": session("")} {
+		t.Run(name, func(t *testing.T) {
+			p := &person{answer: approval.Answer{Verdict: approval.Allow}}
+			if name != "once" {
+				p.answer.Scope = approval.Session
+			}
+			d := open(t, approval.Config{Asker: p}, round("send", "send"), scripted.Say("done"))
+			_, err := d.turn(t.Context(), inv)
+			require.NoError(t, err)
+			require.Len(t, p.asked, 2)
+		})
+	}
+}
+
+// journal is what an attempt left.
+type journal struct{ entries []execution.Entry }
+
+func (j *journal) Replay(number int, phase execution.Phase) (execution.Entry, bool) {
+	for _, e := range j.entries {
+		if e.Number == number && e.Phase == phase {
+			return e, true
+		}
+	}
+	return execution.Entry{}, false
+}
+func (j *journal) Record(e execution.Entry)   { j.entries = append(j.entries, e) }
+func (j *journal) Sync(context.Context) error { return nil }
+
+// A tool that ran, or may have run, on a worker that was lost does not run again, so that
+// there is nothing to decide.
+func TestApproval_DoesNotAskAboutWhatWasDone(t *testing.T) {
+	kept := &journal{}
+	first := open(t, approval.Config{Asker: &person{answer: approval.Answer{Verdict: approval.Allow}}}, round("send"), scripted.Say("done"))
+	inv := session("s")
+	inv.Step.Journal = kept
+	_, err := first.turn(t.Context(), inv)
+	require.NoError(t, err)
+	for name, tc := range map[string]struct {
+		entries int
+		status  event.ToolStatus
+	}{
+		"it ran":           {3, event.ToolSuccess},
+		"it was cut short": {2, event.ToolUnknownOutcome},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &person{answer: approval.Answer{Verdict: approval.Skip}}
+			second := open(t, approval.Config{Asker: p}, scripted.Say("done"))
+			inv.Step.Attempt, inv.Step.Journal = 2, &journal{entries: kept.entries[:tc.entries:tc.entries]}
+			out, err := second.turn(t.Context(), inv)
+			require.NoError(t, err)
+			require.Empty(t, p.asked)
+			require.Empty(t, second.did)
+			require.Equal(t, tc.status, out.calls[0].Status)
+		})
+	}
+}
+
+// Req: CO-63
+func TestApproval_DoesNotHoldUpAStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stop, cancel := context.WithCancel(t.Context())
+		forever := approval.AskerFunc(func(ctx context.Context, _ approval.Question) (approval.Answer, error) {
+			cancel()
+			<-ctx.Done()
+			return approval.Answer{Verdict: approval.Allow}, ctx.Err()
+		})
+		d := open(t, approval.Config{Asker: forever}, round("send", "look"))
+		inv := session("s")
+		inv.Stop = stop
+		out, err := d.turn(t.Context(), inv)
+		require.NoError(t, err)
+		require.Equal(t, event.Stopped, out.reason)
+		require.Empty(t, d.did)
+		require.Empty(t, out.calls)
+		require.Equal(t, []string{"Not run: the turn was stopped before it.", "Not run: the turn was stopped before it."}, out.results)
+	})
+}
+
+func TestNew_NamesWhatIsWrong(t *testing.T) {
+	for want, c := range map[string]approval.Config{
+		`Always[1] is "send", which is in Never as well`:                  {Always: []string{"look", "send"}, Never: []string{"send"}},
+		`Always[0]: agent clerk has no tool "sent"; did you mean "send"?`: {Always: []string{"sent"}},
+		`Never[1]: agent clerk has no tool "x"; there are `:               {Never: []string{"send", "x"}},
+	} {
+		err := (&desk{}).open(c)
+		require.True(t, failure.Is(err, failure.AgentValidation), "%v", err)
+		require.ErrorContains(t, err, want)
+	}
+}
+
+// A person at a terminal lets the agent save for the session, and does not let it send.
+func Example() {
+	terminal := approval.AskerFunc(func(_ context.Context, q approval.Question) (approval.Answer, error) {
+		fmt.Fprintf(os.Stdout, "%s %s, with %d more? ", q.Tool, q.Arguments, len(q.Remaining))
+		if q.Tool == "save" {
+			fmt.Fprintln(os.Stdout, "yes, from now on")
+			return approval.Answer{Verdict: approval.Allow, Scope: approval.Session}, nil
+		}
+		fmt.Fprintln(os.Stdout, "no")
+		return approval.Answer{Verdict: approval.Skip, Reason: "I will do it myself"}, nil
+	})
+	d := &desk{}
+	if err := d.open(approval.Config{Asker: terminal}, round("save", "save", "send"), scripted.Say("Saved, not sent.")); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return
+	}
+	out, err := d.turn(context.Background(), session("s"))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return
+	}
+	fmt.Fprintln(os.Stdout, strings.Join(out.results, "\n"))
+	fmt.Fprintln(os.Stdout, out.answer)
+	// Output:
+	// save {}, with 2 more? yes, from now on
+	// send {}, with 0 more? no
+	// did save
+	// did save
+	// Not run: the user does not allow send: I will do it myself
+	// Saved, not sent.
+}

@@ -1,0 +1,150 @@
+package approval
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/manifest"
+	"github.com/troupe-dev/troupe/pkg/plugin/internal/keep"
+)
+
+// Config describes the plugin. Without lists a tool needs an approval unless it declares that
+// it only reads.
+type Config struct {
+	Asker  Asker    // nil: nobody can be asked, so tools that need an approval do not run
+	Never  []string // tools that run without an approval, whatever they do
+	Always []string // tools that need one, even if they only read
+}
+
+// New returns the plugin that c describes. Modes: agent_validation. At the construction of an
+// agent each tool that is listed must be there: one that is misspelled would guard nothing.
+//
+// What a session's user decided for the session is kept in the agent's own state: until the
+// agent ends, and for the sessions that were used last. A call that an attempt before this one
+// made is not asked about again. One that was skipped then is, because nothing was kept of it.
+//
+// The person decides about the arguments as they are when the handler runs. Put the plugin
+// last, for handlers behind it could change them.
+func New(c Config) (hook.Plugin, error) {
+	if both := slices.IndexFunc(c.Always, func(name string) bool { return slices.Contains(c.Never, name) }); both >= 0 {
+		return hook.Plugin{}, failure.Newf(failure.AgentValidation, "approval.New", "Always[%d] is %q, which is in Never as well; leave one out", both, c.Always[both])
+	}
+	p := &plugin{asker: c.Asker, never: slices.Clone(c.Never), always: slices.Clone(c.Always), decided: keep.New[map[string]Answer]("_approval")}
+	return hook.Plugin{Name: Name, Handlers: []hook.Handler{hook.OnAgentReady(p.ready), hook.BeforeEachTool(p.before)}}, nil
+}
+
+type plugin struct {
+	asker         Asker
+	never, always []string
+	decided       *keep.Values[map[string]Answer] // by session and tool
+}
+
+func (p *plugin) ready(a hook.Agent) error {
+	for _, list := range []struct {
+		field string
+		tools []string
+	}{{"Never", p.never}, {"Always", p.always}} {
+		for i, name := range list.tools {
+			if slices.Contains(a.Tools, name) {
+				continue
+			}
+			there := "it has none"
+			if near := manifest.Nearest(name, a.Tools); near != "" {
+				there = fmt.Sprintf("did you mean %q?", near)
+			} else if len(a.Tools) > 0 {
+				there = "there are " + strings.Join(a.Tools, ", ")
+			}
+			return failure.Newf(failure.AgentValidation, "approval.New", "%s[%d]: agent %s has no tool %q; %s", list.field, i, a.Name, name, there)
+		}
+	}
+	return nil
+}
+
+// needed reports whether a call needs an approval. What nobody declared is not read-only.
+func (p *plugin) needed(c *hook.Call) bool {
+	switch {
+	case c.Replayed || slices.Contains(p.never, c.Name):
+		return false
+	case slices.Contains(p.always, c.Name):
+		return true
+	default:
+		return c.Effect != execution.Read
+	}
+}
+
+func (p *plugin) before(ctx context.Context, c *hook.Call) error {
+	if !p.needed(c) {
+		return nil
+	}
+	session := c.Info().Session
+	kept, _ := p.decided.Get(c.State(), session)
+	answer, ok := kept[c.Name]
+	if !ok {
+		var err error
+		if answer, err = p.ask(ctx, c); err != nil {
+			return err
+		}
+	}
+	switch answer.Verdict {
+	case Allow:
+	case Skip:
+		c.Skip(said("Not run: the user does not allow "+c.Name, answer.Reason))
+	case Stop:
+		c.Stop(said("the user does not allow "+c.Name, answer.Reason))
+		return nil
+	default:
+		p.nobody(c)
+		return nil
+	}
+	if ok || answer.Scope != Session || session == "" {
+		return nil
+	}
+	return p.decided.Do(c.State(), session, func(of *map[string]Answer) {
+		if *of == nil {
+			*of = map[string]Answer{}
+		}
+		(*of)[c.Name] = answer
+	})
+}
+
+// ask returns an answer without a verdict when nobody can be asked.
+func (p *plugin) ask(ctx context.Context, c *hook.Call) (Answer, error) {
+	if p.asker == nil {
+		return Answer{}, nil
+	}
+	q := Question{
+		Turn: c.Info(), CallID: c.ID, Tool: c.Name, Description: c.Description, Arguments: c.Arguments, Risk: c.Effect,
+	}
+	for i, call := range c.Pending() {
+		if call.ID == c.ID {
+			q.Remaining = c.Pending()[i+1:]
+		}
+	}
+	answer, err := p.asker.Ask(ctx, q)
+	if ctx.Err() != nil {
+		return Answer{}, context.Cause(ctx)
+	}
+	if err != nil {
+		return Answer{}, nil //nolint:nilerr // nobody could be asked, which is an answer of its own
+	}
+	return answer, nil
+}
+
+// nobody refuses a call that nobody decides about: fail closed.
+func (p *plugin) nobody(c *hook.Call) {
+	c.Refuse(fmt.Sprintf("Not run: %s needs an approval, and nobody can be asked for it.", c.Name))
+	c.Err = failure.Newf(failure.UserPermission, "approval", "%s needs an approval, and nobody can be asked for it", c.Name)
+	c.Warn(ReasonNobody, fmt.Sprintf("the tool %s did not run, because nobody could be asked to approve it", c.Name))
+}
+
+func said(what, reason string) string {
+	if reason == "" {
+		return what + "."
+	}
+	return what + ": " + reason
+}

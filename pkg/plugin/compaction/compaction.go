@@ -1,0 +1,127 @@
+// Package compaction makes room in the context of a model within a turn: when it is nearly
+// full, the oldest messages of the turn give way to a summary (CO-64). What is stored of the
+// session does not change; the memory service compacts that between turns.
+package compaction
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/plugin/internal/aside"
+)
+
+// Name is that of the plugin.
+const Name = "compaction"
+
+// Reasons of the warnings.
+const (
+	ReasonCompacted = "CONTEXT_COMPACTED"      // messages gave way to a summary
+	ReasonByRule    = "CONTEXT_SUMMARY_FAILED" // the model made none, so it was made by rule
+)
+
+// The defaults of a Config.
+const (
+	DefaultAbove   = 90
+	DefaultAtLeast = 8
+	DefaultKeep    = 5
+)
+
+// MaxSummary is the length of a summary in bytes.
+const MaxSummary = 8 << 10
+
+// maxText is how many bytes of each message the model reads to make a summary.
+const maxText = 4 << 10
+
+// Config describes the plugin.
+type Config struct {
+	Above   float64 // per cent of the model's context, up to 100; 0: DefaultAbove
+	AtLeast int     // messages that there must be; 0: DefaultAtLeast
+	Keep    int     // messages that stay, fewer than AtLeast; 0: DefaultKeep
+}
+
+const summarizing = "You make the beginning of a conversation shorter, for the assistant that goes on with it. Write a summary of at " +
+	"most 300 words. Keep what the user wants and forbids, what was decided, facts that were found and where they are from, names, " +
+	"numbers and paths to the letter, and what is still open. A message of the role summary stands for what was said before it. " +
+	"Write the summary only."
+
+// New returns the plugin that c describes. Modes: agent_validation.
+func New(c Config) (hook.Plugin, error) {
+	c.Above = cmp.Or(c.Above, DefaultAbove)
+	c.AtLeast, c.Keep = cmp.Or(c.AtLeast, DefaultAtLeast), cmp.Or(c.Keep, DefaultKeep)
+	wrong := func(format string, args ...any) (hook.Plugin, error) {
+		return hook.Plugin{}, failure.Newf(failure.AgentValidation, "compaction.New", format, args...)
+	}
+	switch {
+	case !(c.Above > 0 && c.Above <= 100):
+		return wrong("Above is %v; use a percentage above 0 and up to 100", c.Above)
+	case c.Keep < 1:
+		return wrong("Keep is %d; use 1 or more messages", c.Keep)
+	case c.AtLeast <= c.Keep:
+		return wrong("AtLeast is %d; use more than the %d messages that stay", c.AtLeast, c.Keep)
+	}
+	return hook.Plugin{Name: Name, Handlers: []hook.Handler{hook.AfterLLM(c.compact)}}, nil
+}
+
+// compact runs where the turn goes on: an answer ends it, and nobody reads its messages then.
+func (c Config) compact(ctx context.Context, reply *hook.LLMReply) error {
+	messages := reply.Messages()
+	if len(reply.ToolCalls) == 0 || reply.ContextPercent() < c.Above || len(messages) < c.AtLeast {
+		return nil
+	}
+	done := conversation.Compact(numbered(messages), conversation.Summarize, c.Keep, "", MaxSummary)
+	if done.Messages == 0 {
+		return nil // all of it is one tool round, which stays whole
+	}
+	cut := int(done.Messages)
+	if messages[0].Role == conversation.RoleSummary {
+		cut++
+	}
+	summary, err := aside.Ask(ctx, reply.Turn, summarizing, aside.Messages(messages[:cut], maxText))
+	switch {
+	case errors.Is(err, aside.ErrModel):
+		summary = done.Summary
+		reply.Warn(ReasonByRule, "the model made no summary of the conversation so far; one by rule takes its place")
+	case err != nil:
+		return err
+	}
+	kept := []conversation.Message{{Role: conversation.RoleSummary, Text: conversation.Cut(summary, MaxSummary)}}
+	if i := lastRequest(messages); i >= 0 && i < cut {
+		request := messages[i]
+		request.Text = conversation.Cut(request.Text, MaxSummary)
+		kept = append(kept, request)
+	}
+	if err := reply.Replace(append(kept, messages[cut:]...)); err != nil {
+		return err
+	}
+	reply.Warn(ReasonCompacted, "the context of the model was nearly full; the oldest messages of the turn became a summary")
+	return nil
+}
+
+// lastRequest is where the user spoke last: without that message nobody knows what the turn
+// is about. It is -1 when the user did not.
+func lastRequest(messages []conversation.Message) int {
+	for i, m := range slices.Backward(messages) {
+		if m.Role == conversation.RoleUser && m.Author == "" {
+			return i
+		}
+	}
+	return -1
+}
+
+// numbered are messages with a sequence each: those of the turn are not stored, and have none.
+func numbered(messages []conversation.Message) []conversation.Message {
+	messages = slices.Clone(messages)
+	last := int64(0)
+	for i := range messages {
+		if messages[i].Sequence == 0 {
+			messages[i].Sequence = last + 1
+		}
+		last = messages[i].Sequence
+	}
+	return messages
+}

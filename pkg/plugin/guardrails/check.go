@@ -1,0 +1,120 @@
+package guardrails
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/plugin/internal/aside"
+)
+
+// Check looks at a text. Make one with a function of this package; what is wrong with it is
+// told by New.
+type Check struct {
+	name   string
+	trips  func(ctx context.Context, t *hook.Turn, text string) (bool, error)
+	judged bool   // it asks the model
+	wrong  string // why it cannot be
+}
+
+// Func is a check of the author's own: trips reports whether the text must not pass. If it
+// fails or panics, the text does not pass. The name stands in warnings and errors. Of the
+// user's input it may see older messages of the session as well, so it should be cheap.
+func Func(name string, trips func(ctx context.Context, t *hook.Turn, text string) (bool, error)) Check {
+	c := Check{name: name, trips: trips}
+	switch {
+	case strings.TrimSpace(name) == "":
+		c.wrong = "a check needs a name"
+	case trips == nil:
+		c.wrong = fmt.Sprintf("check %q has no function", name)
+	}
+	return c
+}
+
+// MaxLength trips at texts of more than so many characters.
+func MaxLength(characters int) Check {
+	c := Func("maxLength", func(_ context.Context, _ *hook.Turn, text string) (bool, error) {
+		return utf8.RuneCountInString(text) > characters, nil
+	})
+	if characters < 1 {
+		c.wrong = fmt.Sprintf("maxLength is %d; use 1 or more characters", characters)
+	}
+	return c
+}
+
+// Forbid trips at texts in which one of the patterns is found: regular expressions of Go
+// (RE2), whose time is bounded by the length of the text. (?i) at the beginning ignores case.
+func Forbid(patterns ...string) Check {
+	var all []*regexp.Regexp
+	c := Func("forbid", func(_ context.Context, _ *hook.Turn, text string) (bool, error) {
+		for _, p := range all {
+			if p.MatchString(text) {
+				return true, nil
+			}
+		}
+		return false, nil
+	})
+	for i, p := range patterns {
+		compiled, err := regexp.Compile(p)
+		if err != nil || p == "" {
+			c.wrong = fmt.Sprintf("forbid[%d] is %q, which is no regular expression of Go (RE2), or empty", i, p)
+			return c
+		}
+		all = append(all, compiled)
+	}
+	if len(all) == 0 {
+		c.wrong = "forbid has no pattern"
+	}
+	return c
+}
+
+// maxJudged is the longest text that a model judges, in bytes; a longer one trips.
+const maxJudged = 16 << 10
+
+const judging = `You decide whether an assistant may deal with a text. It may deal with these subjects only:
+
+- %s
+
+Greetings, thanks and questions about the assistant itself are allowed as well. When in doubt, it may not.
+Answer with exactly {"allowed": true} or {"allowed": false}, and not a character more.`
+
+// judgement is stricter than encoding/json, which takes the last of two that are the same.
+var judgement = regexp.MustCompile(`^\s*\{\s*"allowed"\s*:\s*(true|false)\s*\}\s*$`)
+
+var errNoJudgement = errors.New("the model's answer is no judgement")
+
+// Topics trips at texts about anything but the given subjects, each in a few words. The
+// agent's model decides, one more call each time; what it does not answer plainly trips.
+func Topics(subjects ...string) Check {
+	instruction := fmt.Sprintf(judging, strings.Join(subjects, "\n- "))
+	c := Func("topics", func(ctx context.Context, t *hook.Turn, text string) (bool, error) {
+		if len(text) > maxJudged {
+			return true, nil
+		}
+		answer, err := aside.Ask(ctx, t, instruction, struct {
+			Text string `json:"text"`
+		}{text})
+		if err != nil {
+			return true, err
+		}
+		found := judgement.FindStringSubmatch(answer)
+		if found == nil {
+			return true, errNoJudgement
+		}
+		return found[1] != "true", nil
+	})
+	c.judged = true
+	for i, s := range subjects {
+		if strings.TrimSpace(s) == "" {
+			c.wrong = fmt.Sprintf("topics[%d] is empty", i)
+		}
+	}
+	if len(subjects) == 0 {
+		c.wrong = "topics has no subject"
+	}
+	return c
+}

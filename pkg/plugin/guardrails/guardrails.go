@@ -1,0 +1,219 @@
+// Package guardrails keeps an agent to what it may be asked and what it may say: checks look at
+// the user's input before the agent works, and at what the model says before it counts. One
+// that trips ends the turn, either with an answer that was written before or with
+// policy_security. A check that fails trips as well.
+package guardrails
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/plugin/internal/aside"
+)
+
+// Name is that of the plugin, unless its Config has another.
+const Name = "guardrails"
+
+// ReasonTripped is that of the warning that says which check tripped. It quotes nothing of the
+// text.
+const ReasonTripped = "GUARDRAIL_TRIPPED"
+
+// Config describes the plugin. It has at least one check.
+type Config struct {
+	Name   string  // for an agent with several; empty: Name
+	Input  []Check // of what the user said
+	Output []Check // of what the model says, also of texts beside tool calls
+	// Answer is said in the agent's stead when a check trips, and the turn completes. Empty:
+	// the turn fails with policy_security, as it does in a step that decides where to go.
+	Answer string
+	Log    *zap.Logger // is told why a check failed; nil: nobody
+}
+
+// New returns the plugin that c describes. Modes: agent_validation. An agent without a model
+// says nothing that could be checked, and has nobody to judge topics: there it fails at
+// construction.
+//
+// With checks of the output the model's words are shown in one piece once they have passed,
+// and not as they come (hook.LLMRequest.Quiet).
+func New(c Config) (hook.Plugin, error) {
+	if len(c.Input)+len(c.Output) == 0 {
+		return hook.Plugin{}, failure.New(failure.AgentValidation, "guardrails.New", "Input and Output are missing; add a check, or leave the plugin out")
+	}
+	for _, list := range []struct {
+		field  string
+		checks []Check
+	}{{"Input", c.Input}, {"Output", c.Output}} {
+		for i, check := range list.checks {
+			if wrong := cmp.Or(check.wrong, Func(check.name, check.trips).wrong); wrong != "" {
+				return hook.Plugin{}, failure.Newf(failure.AgentValidation, "guardrails.New", "%s[%d]: %s", list.field, i, wrong)
+			}
+		}
+	}
+	g := &guard{output: slices.Clone(c.Output), answer: c.Answer, log: c.Log}
+	for _, check := range c.Input {
+		if check.judged {
+			g.judged = append(g.judged, check)
+		} else {
+			g.input = append(g.input, check)
+		}
+	}
+	if g.log == nil {
+		g.log = zap.NewNop()
+	}
+	handlers := []hook.Handler{hook.OnAgentReady(g.ready), hook.BeforeAgent(g.beforeAgent)}
+	if len(g.judged) > 0 {
+		handlers = append(handlers, hook.AfterUserInput(g.afterUserInput))
+	}
+	if len(g.output) > 0 {
+		handlers = append(handlers, hook.BeforeLLM(g.beforeLLM), hook.AfterLLM(g.afterLLM))
+	}
+	return hook.Plugin{Name: cmp.Or(c.Name, Name), Handlers: handlers}, nil
+}
+
+type guard struct {
+	input  []Check // that need no model, so they come before everything else
+	judged []Check // of the input, by the model, which can be asked later
+	output []Check
+	answer string
+	log    *zap.Logger
+}
+
+func (g *guard) ready(a hook.Agent) error {
+	if a.Model == "" && len(g.judged)+len(g.output) > 0 {
+		return failure.Newf(failure.AgentValidation, "guardrails.New",
+			"agent %s has no model, so Output and Topics have nothing to work with; give the plugin to the agents that it runs", a.Name)
+	}
+	return nil
+}
+
+func (g *guard) beforeAgent(ctx context.Context, t *hook.Turn) (string, error) {
+	if err := g.forget(ctx, t); err != nil {
+		return "", err
+	}
+	tripped, err := g.first(ctx, t, g.input, t.Info().Prompt)
+	if err != nil || tripped == "" {
+		return "", err
+	}
+	return g.stead(t, "input", tripped)
+}
+
+// forget takes the text out of older messages of the user that would trip: the session keeps
+// what was refused, and the next turn must not bring it back.
+func (g *guard) forget(ctx context.Context, t *hook.Turn) error {
+	messages := slices.Clone(t.Messages())
+	changed, last := false, true
+	for i, m := range slices.Backward(messages) {
+		if m.Role != conversation.RoleUser || m.Author != "" {
+			continue
+		}
+		if last { // the input of this turn
+			last = false
+			continue
+		}
+		tripped, err := g.first(ctx, t, g.input, m.Text)
+		if err != nil {
+			return err
+		}
+		if tripped != "" {
+			messages[i].Text, changed = "(left out)", true
+		}
+	}
+	if !changed {
+		return nil
+	}
+	return t.Replace(messages)
+}
+
+func (g *guard) afterUserInput(ctx context.Context, t *hook.Turn) error {
+	tripped, err := g.first(ctx, t, g.judged, t.Info().Prompt)
+	if err != nil || tripped == "" {
+		return err
+	}
+	answer, err := g.stead(t, "input", tripped)
+	if err != nil {
+		return err
+	}
+	t.Add(conversation.Assistant(t.Info().Agent, answer))
+	t.End()
+	return nil
+}
+
+func (g *guard) beforeLLM(_ context.Context, req *hook.LLMRequest) error {
+	req.Quiet = true
+	return nil
+}
+
+// afterLLM also looks at what is said beside tool calls: it is the answer when the iterations
+// are used up.
+func (g *guard) afterLLM(ctx context.Context, reply *hook.LLMReply) error {
+	if len(reply.Info().Routes) > 0 {
+		return nil // the name of an agent, which nobody is told
+	}
+	tripped, err := g.first(ctx, reply.Turn, g.output, reply.Text)
+	if err != nil || tripped == "" {
+		return err
+	}
+	reply.Text, err = g.stead(reply.Turn, "output", tripped)
+	reply.ToolCalls = nil
+	return err
+}
+
+// first is the name of the first check that trips. An error is about the turn.
+func (g *guard) first(ctx context.Context, t *hook.Turn, checks []Check, text string) (string, error) {
+	if text == "" {
+		return "", nil
+	}
+	for _, check := range checks {
+		trips, err := check.run(ctx, t, text)
+		switch {
+		case ctx.Err() != nil:
+			return "", context.Cause(ctx)
+		case errors.As(err, new(aboutTurn)):
+			return "", err
+		case err != nil:
+			g.log.Warn("a guardrail failed, so it tripped", zap.String("agent", t.Info().Agent), zap.String("check", check.name), zap.Error(err))
+			return check.name, nil
+		case trips:
+			return check.name, nil
+		}
+	}
+	return "", nil
+}
+
+// aboutTurn marks an error that is not the check's: the turn was stopped while the model
+// judged, or its worker lost it.
+type aboutTurn struct{ error }
+
+func (e aboutTurn) Unwrap() error { return e.error }
+
+// run turns a panic into an error.
+func (c Check) run(ctx context.Context, t *hook.Turn, text string) (trips bool, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	trips, err = c.trips(ctx, t, text)
+	if err != nil && c.judged && !errors.Is(err, aside.ErrModel) && !errors.Is(err, errNoJudgement) {
+		err = aboutTurn{err}
+	}
+	return trips, err
+}
+
+// stead is what is said in the agent's stead.
+func (g *guard) stead(t *hook.Turn, of, check string) (string, error) {
+	t.Warn(ReasonTripped, fmt.Sprintf("the guardrail %s tripped at the %s of agent %s", check, of, t.Info().Agent))
+	if g.answer != "" && len(t.Info().Routes) == 0 {
+		return g.answer, nil
+	}
+	return "", failure.Newf(failure.PolicySecurity, "guardrails", "the guardrail %s of agent %s does not let the %s pass", check, t.Info().Agent, of).
+		With("check", check)
+}

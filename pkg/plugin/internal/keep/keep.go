@@ -1,0 +1,83 @@
+// Package keep is what a plugin remembers by name in the agent's own state (the AGENT tier):
+// of each session, or of each turn. The number of names is bounded.
+package keep
+
+import (
+	"container/list"
+	"sync"
+
+	"github.com/troupe-dev/troupe/pkg/ownership"
+)
+
+// Limit is how many names are kept. The one that was not used for the longest time is
+// forgotten for a new one.
+const Limit = 10_000
+
+// Values are the values of a plugin by name. They are forgotten when the agent closes. Safe
+// for concurrent use.
+type Values[T any] struct {
+	key string
+	mu  sync.Mutex
+}
+
+// New returns the values that are kept under a key of the agent's own, which begins with "_".
+func New[T any](key string) *Values[T] { return &Values[T]{key: key} }
+
+// Do calls change with the value of a name, which begins as the zero T. Calls come one at a
+// time, so change must not wait for anything.
+func (v *Values[T]) Do(state *ownership.AgentState, name string, change func(*T)) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	kept := v.in(state)
+	if kept == nil {
+		kept = &recent[T]{at: map[string]*list.Element{}}
+		if err := state.Set(v.key, kept); err != nil {
+			return err
+		}
+	}
+	change(kept.touch(name))
+	return nil
+}
+
+// Get returns the value of a name, and whether there is one.
+func (v *Values[T]) Get(state *ownership.AgentState, name string) (value T, ok bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	kept := v.in(state)
+	if kept == nil || kept.at[name] == nil {
+		return value, false
+	}
+	return *kept.touch(name), true
+}
+
+func (v *Values[T]) in(state *ownership.AgentState) *recent[T] {
+	value, _ := state.Get(v.key)
+	kept, _ := value.(*recent[T])
+	return kept
+}
+
+// recent are values in the order in which they were used last.
+type recent[T any] struct {
+	order list.List // of *entry[T]; the one used last in front
+	at    map[string]*list.Element
+}
+
+type entry[T any] struct {
+	name  string
+	value T
+}
+
+func (r *recent[T]) touch(name string) *T {
+	e, ok := r.at[name]
+	if !ok {
+		e = r.order.PushFront(&entry[T]{name: name})
+		r.at[name] = e
+	}
+	r.order.MoveToFront(e)
+	if r.order.Len() > Limit {
+		last := r.order.Back()
+		delete(r.at, last.Value.(*entry[T]).name)
+		r.order.Remove(last)
+	}
+	return &e.Value.(*entry[T]).value
+}

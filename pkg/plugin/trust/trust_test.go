@@ -1,0 +1,211 @@
+package trust_test
+
+import (
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	plugin "github.com/troupe-dev/troupe/pkg/plugin/trust"
+	"github.com/troupe-dev/troupe/pkg/secret"
+	"github.com/troupe-dev/troupe/pkg/trust"
+)
+
+const (
+	question = "May I borrow a book?"
+	invite   = "an-invite-for-tests"
+)
+
+var alice = ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
+
+func signed(at time.Time) string {
+	return trust.Sign(alice, trust.Request{Agent: "librarian", Text: question, Time: at}).String()
+}
+
+func with(actor, signature, invite string) execution.Auth {
+	auth := execution.Auth{Actor: actor, Credentials: map[string]secret.Value{}}
+	for name, text := range map[string]string{plugin.Signature: signature, plugin.Invite: invite} {
+		if text != "" {
+			auth.Credentials[name] = secret.New(text)
+		}
+	}
+	return auth
+}
+
+func build(t *testing.T, c plugin.Config, handlers ...hook.Handler) *agent.Agent {
+	t.Helper()
+	c.Gate.Agent = "librarian"
+	p, err := plugin.New(c)
+	require.NoError(t, err)
+	var replies []scripted.Reply
+	for range 10 {
+		replies = append(replies, scripted.Say("Yes."))
+	}
+	a, err := agent.New(agent.Config{Name: "librarian", Model: scripted.New(replies...), Plugins: []hook.Plugin{p}, Handlers: handlers})
+	require.NoError(t, err)
+	return a
+}
+
+// visit is a turn, of which the id is that of its first step.
+func visit(ctx context.Context, a *agent.Agent, auth execution.Auth, step execution.Step) error {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	message := conversation.User(question)
+	if step.History != nil {
+		message = step.History[0]
+	}
+	step.History = []conversation.Message{message}
+	_, err := a.Execute(execution.WithAuth(ctx, auth), agent.Invocation{Step: step}, func(event.Event) error { return nil })
+	return err
+}
+
+type judge func(context.Context, trust.Case) (trust.Verdict, error)
+
+func (j judge) Decide(ctx context.Context, c trust.Case) (trust.Verdict, error) { return j(ctx, c) }
+
+// Req: CO-7, CO-61, CO-62
+func TestTrust_DecidesWhoMayUseTheAgent(t *testing.T) {
+	says := func(v trust.Verdict, err error) trust.Judge {
+		return judge(func(context.Context, trust.Case) (trust.Verdict, error) { return v, err })
+	}
+	now := signed(time.Now())
+	for name, tc := range map[string]struct {
+		config plugin.Config
+		auth   execution.Auth
+		want   failure.Mode // empty: it may
+	}{
+		"a stranger":            {plugin.Config{}, with("", "", ""), failure.UserPermission},
+		"open to all":           {plugin.Config{Gate: trust.Config{Level: trust.Open}}, with("", "", ""), ""},
+		"an invite":             {plugin.Config{Gate: trust.Config{Invites: []string{invite}}}, with("", "", invite), ""},
+		"a wrong invite":        {plugin.Config{Gate: trust.Config{Invites: []string{invite}}}, with("", "", invite+"x"), failure.UserPermission},
+		"a signature":           {plugin.Config{Gate: trust.Config{Allow: []string{trust.ClientOf(alice.Public().(ed25519.PublicKey))}}}, with("", now, ""), ""},
+		"an old signature":      {plugin.Config{Gate: trust.Config{Level: trust.Open}}, with("", signed(time.Now().Add(-time.Hour)), ""), failure.PolicySecurity},
+		"a broken signature":    {plugin.Config{Gate: trust.Config{Level: trust.Open}}, with("", now+"0", ""), failure.PolicySecurity},
+		"a claim":               {plugin.Config{Gate: trust.Config{Admins: []string{"root"}}}, with("root", "", ""), failure.UserPermission},
+		"a claim that is true":  {plugin.Config{Gate: trust.Config{Admins: []string{"root"}}, TrustActor: true}, with("root", "", ""), ""},
+		"the judge allows":      {plugin.Config{Gate: trust.Config{Judge: says(trust.Verdict{Allow: true, Reason: "nice"}, nil)}}, with("", "", ""), ""},
+		"the judge refuses":     {plugin.Config{Gate: trust.Config{Judge: says(trust.Verdict{Reason: "greedy"}, nil)}}, with("", "", ""), failure.UserPermission},
+		"the judge fails":       {plugin.Config{Gate: trust.Config{Judge: says(trust.Verdict{}, errors.New("down"))}}, with("", "", ""), failure.UserPermission},
+		"no auth and no client": {plugin.Config{Gate: trust.Config{Level: trust.Strict}, TrustActor: true}, execution.Auth{}, failure.UserPermission},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ran := false
+			a := build(t, tc.config, hook.AfterUserInput(func(context.Context, *hook.Turn) error { ran = true; return nil }))
+			err := visit(t.Context(), a, tc.auth, execution.Step{TurnID: "t"})
+			require.Equal(t, tc.want == "", ran)
+			if tc.want == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.Equal(t, tc.want, failure.ModeOf(err), "%v", err)
+			require.NotContains(t, err.Error(), invite)
+		})
+	}
+}
+
+// Req: CO-62
+func TestTrust_TakesASignatureForOneTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, other := build(t, plugin.Config{Gate: trust.Config{Level: trust.Open}}), build(t, plugin.Config{Gate: trust.Config{Level: trust.Open}})
+		sent := time.Now()
+		auth := with("", signed(sent), "")
+		stored := conversation.User(question)
+		stored.Time = sent.Add(time.Second)
+		step := execution.Step{TurnID: "one", Attempt: 1, History: []conversation.Message{stored}}
+
+		require.NoError(t, visit(t.Context(), a, auth, step))
+		require.NoError(t, visit(t.Context(), a, auth, step), "a later step of the turn")
+		another := step
+		another.TurnID = "two"
+		require.Equal(t, failure.PolicySecurity, failure.ModeOf(visit(t.Context(), a, auth, another)), "the same signature again")
+
+		<-time.After(time.Hour)
+		successor := step
+		successor.Attempt = 2
+		require.NoError(t, visit(t.Context(), other, auth, successor), "the signature is as old as it was for the first attempt")
+		successor.TurnID = "two"
+		require.NoError(t, visit(t.Context(), other, auth, successor), "what was used before is not known to a successor")
+		successor.TurnID, successor.History = "three", []conversation.Message{{Role: conversation.RoleUser, Text: question, Time: sent.Add(time.Hour)}}
+		require.Equal(t, failure.PolicySecurity, failure.ModeOf(visit(t.Context(), other, auth, successor)), "it was too old then")
+	})
+}
+
+func TestTrust_AsksAgainWhomItDidNotLetIn(t *testing.T) {
+	verdict := trust.Verdict{Reason: "not now"}
+	a := build(t, plugin.Config{Gate: trust.Config{Judge: judge(func(context.Context, trust.Case) (trust.Verdict, error) { return verdict, nil })}})
+	require.Error(t, visit(t.Context(), a, execution.Auth{}, execution.Step{TurnID: "t", Attempt: 1}))
+	verdict.Allow = true
+	require.NoError(t, visit(t.Context(), a, execution.Auth{}, execution.Step{TurnID: "t", Attempt: 2}))
+	verdict.Allow = false
+	require.NoError(t, visit(t.Context(), a, execution.Auth{}, execution.Step{TurnID: "t", Attempt: 2}), "once a turn")
+	for range 2 {
+		require.Error(t, visit(t.Context(), a, execution.Auth{}, execution.Step{}), "a turn without an id is not remembered")
+	}
+}
+
+// The agent that judges has the same plugin, and nobody judges it in turn.
+//
+// Req: CO-61
+func TestTrust_DoesNotJudgeItsJudge(t *testing.T) {
+	var a *agent.Agent
+	asked := 0
+	a = build(t, plugin.Config{Gate: trust.Config{Judge: judge(func(ctx context.Context, c trust.Case) (trust.Verdict, error) {
+		asked++
+		step := execution.Step{TurnID: "judging", History: []conversation.Message{conversation.User(c.Text)}}
+		done, err := a.Execute(ctx, agent.Invocation{Step: step}, func(event.Event) error { return nil })
+		return trust.Verdict{Allow: done.Result.Text == "Yes.", Reason: "the agent said so"}, err
+	})}})
+	require.NoError(t, visit(t.Context(), a, execution.Auth{}, execution.Step{TurnID: "t"}))
+	require.Equal(t, 1, asked)
+}
+
+func TestTrust_TellsTheLogEachDecision(t *testing.T) {
+	core, logs := observer.New(zap.InfoLevel)
+	a := build(t, plugin.Config{Gate: trust.Config{Level: trust.Open}, Log: zap.New(core)})
+	require.NoError(t, visit(t.Context(), a, with("", "", invite), execution.Step{TurnID: "t"}))
+	require.Equal(t, map[string]any{
+		"agent": "librarian", "turn": "t", "allowed": true, "by": "rule", "reason": "the agent is open to all", "client": "", "state": "stranger",
+	}, logs.All()[0].ContextMap())
+}
+
+func TestNew_NamesWhatIsWrong(t *testing.T) {
+	_, err := plugin.New(plugin.Config{Gate: trust.Config{Agent: "librarian", Level: "paranoid"}})
+	require.True(t, failure.Is(err, failure.AgentValidation))
+	require.ErrorContains(t, err, `Level: trust level "paranoid" is not known`)
+}
+
+// An agent for those who have an invite.
+func Example() {
+	p, err := plugin.New(plugin.Config{Gate: trust.Config{Agent: "librarian", Invites: []string{invite}}})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return
+	}
+	librarian, err := agent.New(agent.Config{Name: "librarian", Model: scripted.New(scripted.Say("Yes.")), Plugins: []hook.Plugin{p}})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return
+	}
+	for i, code := range []string{"", invite} {
+		err := visit(context.Background(), librarian, with("", "", code), execution.Step{TurnID: fmt.Sprint(i)})
+		fmt.Fprintln(os.Stdout, failure.ModeOf(err))
+	}
+	// Output:
+	// user_permission
+	//
+}

@@ -1,0 +1,186 @@
+package mcptool
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+// IdempotencyKey is where a call carries its key, in _meta: the same when a successor of a
+// lost worker makes it again, and different for every other call.
+const IdempotencyKey = "troupe.dev/idempotency-key"
+
+// Call implements tool.Tool. What the server calls an error is resource_tool with its text and
+// a hint of what the schema wants (CO-37). When the server is lost on the way, a tool that may
+// run only once gives unknown_outcome, and any other resource_tool.
+func (r *remote) Call(ctx context.Context, args json.RawMessage) (tool.Result, error) {
+	known := r.known.Load()
+	args, err := known.check(args)
+	if err != nil {
+		return tool.Result{}, err
+	}
+	params := &mcp.CallToolParams{Name: r.name, Arguments: args}
+	if key := tool.IdempotencyKey(ctx); key != "" {
+		params.Meta = mcp.Meta{IdempotencyKey: key}
+	}
+	result, status, err := r.ask(ctx, params)
+	if status == http.StatusNotFound && errors.Is(err, mcp.ErrSessionMissing) { // it forgot us, and ran nothing
+		result, status, err = r.ask(ctx, params)
+	}
+	if err != nil {
+		return tool.Result{}, r.explain(ctx, known, status, err, args)
+	}
+	text := textOf(result)
+	if result.IsError {
+		return tool.Result{}, r.failed(failure.ResourceTool, "says: %s %s", tool.Bounded(text), known.hint(args))
+	}
+	return tool.Result{Text: tool.Bounded(text)}, nil
+}
+
+// check returns the arguments as the object that is sent.
+func (d *definition) check(args json.RawMessage) (json.RawMessage, error) {
+	if d.schema != nil {
+		return d.schema.Check(d.spec.Name, args)
+	}
+	if len(args) == 0 {
+		return json.RawMessage("{}"), nil
+	}
+	if !json.Valid(args) {
+		return nil, failure.Newf(failure.AgentValidation, "mcptool.Call", "the arguments of %s are no JSON object", d.spec.Name)
+	}
+	return args, nil
+}
+
+func (d *definition) hint(args json.RawMessage) string {
+	if d.schema == nil {
+		return ""
+	}
+	return d.schema.Hint(args)
+}
+
+// ask sends the call. The status is that of the HTTP answer, and 0 when there was none.
+func (r *remote) ask(ctx context.Context, params *mcp.CallToolParams) (_ *mcp.CallToolResult, status int, _ error) {
+	l, err := r.server.connected(ctx)
+	if err != nil {
+		return nil, 0, &unsent{err}
+	}
+	if offered := l.offered(); find(offered, r.name) == nil {
+		return nil, 0, &unsent{r.failed(failure.NotFound, "is not offered any more; %s", there(r.name, offered))}
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.server.config.CallTimeout)
+	defer cancel()
+	ctx, answered := withStatus(ctx)
+	result, err := l.session.CallTool(ctx, params)
+	if err != nil && refused(err) == nil {
+		l.suspect.Store(true)
+	}
+	return result, int(answered.Load()), err
+}
+
+// unsent is an error before the server was asked.
+type unsent struct{ error }
+
+func (u *unsent) Unwrap() error { return u.error }
+
+// Codes that the SDK gives to errors of its own, beside those that servers send.
+const (
+	codeClosingHere  = -32003
+	codeClosingThere = -32004
+	codeNotSent      = -32005
+)
+
+// refused is the answer of a server that did not run the tool; nil if err is something else.
+func refused(err error) *jsonrpc.Error {
+	e, ok := errors.AsType[*jsonrpc.Error](err)
+	if !ok || e.Code == codeClosingHere || e.Code == codeClosingThere || e.Code == codeNotSent {
+		return nil
+	}
+	return e
+}
+
+// explain says what became of a call that has no result.
+func (r *remote) explain(ctx context.Context, known *definition, status int, err error, args json.RawMessage) error {
+	if u, ok := errors.AsType[*unsent](err); ok {
+		return u.error
+	}
+	if e, ok := errors.AsType[*failure.Error](err); ok {
+		return e // of egress: the request did not leave
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if e := refused(err); e != nil {
+		return r.failed(failure.ResourceTool, "was refused by its server: %s %s", e.Message, known.hint(args)).Because(err)
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
+		return r.failed(failure.ResourceTool, "was not called: its server cannot be reached; try again later").Because(err)
+	}
+	if status >= 400 && status < 500 {
+		return r.failed(failure.ResourceTool, "was refused by its server: %d %s", status, http.StatusText(status)).Because(err)
+	}
+	var what string
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		what = fmt.Sprintf("did not answer within %s and was cancelled", r.server.config.CallTimeout)
+	case errors.Is(err, io.EOF), errors.Is(err, mcp.ErrConnectionClosed):
+		what = "lost its server while it ran"
+	default:
+		what = "got no proper answer from its server"
+	}
+	if known.effect == execution.AtMostOnce {
+		return r.failed(failure.UnknownOutcome,
+			"%s: whether it took effect is unknown. Find out in another way before you call it again, or ask the user", what).Because(err)
+	}
+	return r.failed(failure.ResourceTool, "%s; it does no harm to call it again", what).Because(err)
+}
+
+func (r *remote) failed(mode failure.Mode, format string, args ...any) *failure.Error {
+	return failure.Newf(mode, "mcptool.Call", "the tool "+r.public+" "+format, args...)
+}
+
+// textOf is what a model can read of a result.
+func textOf(result *mcp.CallToolResult) string {
+	var parts []string
+	for _, c := range result.Content {
+		switch c := c.(type) {
+		case *mcp.TextContent:
+			parts = append(parts, c.Text)
+		case *mcp.ImageContent:
+			parts = append(parts, fmt.Sprintf("(an image, %s, of %d bytes, which is not shown)", c.MIMEType, len(c.Data)))
+		case *mcp.AudioContent:
+			parts = append(parts, fmt.Sprintf("(a sound, %s, of %d bytes, which is not shown)", c.MIMEType, len(c.Data)))
+		case *mcp.ResourceLink:
+			parts = append(parts, strings.TrimSpace(c.Name+" "+c.URI))
+		case *mcp.EmbeddedResource:
+			parts = append(parts, textOfResource(c.Resource))
+		}
+	}
+	if len(parts) == 0 && result.StructuredContent != nil {
+		if text, err := json.Marshal(result.StructuredContent); err == nil {
+			return string(text)
+		}
+	}
+	return strings.Join(parts, "\n")
+}
+
+func textOfResource(r *mcp.ResourceContents) string {
+	switch {
+	case r == nil:
+		return ""
+	case r.Text != "" || len(r.Blob) == 0:
+		return strings.TrimSpace(r.URI + "\n" + r.Text)
+	}
+	return fmt.Sprintf("%s (%s, of %d bytes, which is not shown)", r.URI, r.MIMEType, len(r.Blob))
+}

@@ -1,0 +1,156 @@
+package mcptool
+
+import (
+	"cmp"
+	"net/netip"
+	"net/url"
+	"os"
+	"path"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/secret"
+)
+
+// Defaults of a Config.
+const (
+	DefaultStartTimeout = time.Minute // a package runner may have to fetch the server first
+	DefaultCallTimeout  = time.Minute
+)
+
+// Config says what a server is and which of its tools are wanted. It needs Command or URL.
+type Config struct {
+	// Command is the program and its arguments, which speaks MCP on stdin and stdout. It is run
+	// in a process group of its own, which ends with it. What it writes to stderr goes to Log.
+	Command []string
+	// Env is what the program gets of the environment: NAME, which must be set, or NAME=value.
+	// PATH, HOME, USER, TMPDIR, TZ and the language are always handed on, and nothing else is.
+	Env []string
+	Dir string // where it runs; empty: where this process does
+
+	// URL of a server over streamable HTTP. It is asked through pkg/egress: no other host, no
+	// proxy, and no inner addresses except where the URL itself names one.
+	URL string
+	// Token, if there is one, goes along to the URL as Authorization: Bearer.
+	Token secret.Value
+	// AllowInnerAddresses opens networks for a URL whose host is a name: in a cluster, those of
+	// its services.
+	AllowInnerAddresses []netip.Prefix
+
+	Prefix string   // of the names that the model sees, such as fs_
+	Tools  []string // the wanted ones, as the server calls them; New needs at least one
+
+	StartTimeout time.Duration // of the way to where tools can be called; 0: DefaultStartTimeout
+	CallTimeout  time.Duration // of one call; 0: DefaultCallTimeout
+
+	Log *zap.Logger // nil: none
+}
+
+func invalid(format string, args ...any) error {
+	return failure.Newf(failure.UserInvalidInput, "mcptool.New", format, args...)
+}
+
+var prefixPattern = regexp.MustCompile(`^[a-zA-Z0-9_-]{0,32}$`)
+
+// fill puts in the defaults and refuses what cannot be.
+func (c *Config) fill() error {
+	c.StartTimeout = cmp.Or(c.StartTimeout, DefaultStartTimeout)
+	c.CallTimeout = cmp.Or(c.CallTimeout, DefaultCallTimeout)
+	if c.Log == nil {
+		c.Log = zap.NewNop()
+	}
+	switch {
+	case len(c.Command) == 0 && c.URL == "":
+		return invalid("command is missing: give the program and its arguments, or the url of a server")
+	case len(c.Command) > 0 && c.URL != "":
+		return invalid("url: there is a command as well; leave one out")
+	case len(c.Command) > 0 && c.Command[0] == "":
+		return invalid("command[0] is empty; name the program")
+	case c.URL != "" && (len(c.Env) > 0 || c.Dir != ""):
+		return invalid("env and dir are for a command; leave them out with a url")
+	case c.URL == "" && (c.Token.Reveal() != "" || len(c.AllowInnerAddresses) > 0):
+		return invalid("a token and allowInnerAddresses are for a url; leave them out with a command")
+	case !prefixPattern.MatchString(c.Prefix):
+		return invalid("prefix is %q; use at most 32 letters, digits, underscores and hyphens", c.Prefix)
+	case c.StartTimeout < 0 || c.CallTimeout < 0:
+		return invalid("startTimeout and callTimeout: use positive durations, or leave them out")
+	}
+	if c.URL != "" {
+		u, err := url.Parse(c.URL)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil {
+			return invalid("url is %q; write it as https://host/path, without a user", redacted(c.URL))
+		}
+	}
+	_, err := c.environment()
+	return err
+}
+
+// redacted is a URL that may be shown.
+func redacted(text string) string {
+	if u, err := url.Parse(text); err == nil {
+		return u.Redacted()
+	}
+	return secret.Redacted
+}
+
+// handedOn is what programs need to run at all; none of it is secret.
+var handedOn = []string{"PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "TZ", "LANG", "LC_ALL", "LC_CTYPE"}
+
+// environment is that of the program.
+func (c *Config) environment() ([]string, error) {
+	var all []string
+	for _, name := range handedOn {
+		if value, ok := os.LookupEnv(name); ok {
+			all = append(all, name+"="+value)
+		}
+	}
+	for i, entry := range c.Env {
+		name, _, given := strings.Cut(entry, "=")
+		value, set := os.LookupEnv(name)
+		switch {
+		case name == "":
+			return nil, invalid("env[%d] has no name; use NAME, or NAME=value", i)
+		case given:
+			all = append(all, entry)
+		case set:
+			all = append(all, name+"="+value)
+		default:
+			return nil, invalid("env[%d]: %s is not set in the environment; set it, or leave it out", i, name)
+		}
+	}
+	return all, nil
+}
+
+// name is what the server is called in messages and the log: its host, or its program with the
+// first argument that is no flag, which is what a package runner runs.
+func (c *Config) name() string {
+	if c.URL != "" {
+		if u, err := url.Parse(c.URL); err == nil {
+			return u.Host
+		}
+		return "at a URL"
+	}
+	name := path.Base(c.Command[0])
+	for _, arg := range c.Command[1:] {
+		if !strings.HasPrefix(arg, "-") {
+			return name + " " + arg
+		}
+	}
+	return name
+}
+
+// port of the URL, with that of its scheme filled in.
+func port(u *url.URL) int {
+	if n, err := strconv.Atoi(u.Port()); err == nil {
+		return n
+	}
+	if u.Scheme == "http" {
+		return 80
+	}
+	return 443
+}

@@ -1,0 +1,222 @@
+package mcptool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+// link is one connection with a server, from when its tools are known to when it is closed.
+type link struct {
+	server  *Server
+	session *mcp.ClientSession
+	end     func() // of what is below the session; may be called twice
+	tools   atomic.Pointer[[]*mcp.Tool]
+	suspect atomic.Bool // a call got no proper answer: look before the next one
+	changed chan struct{}
+	ended   chan struct{} // closed when the session is over
+	cancel  context.CancelFunc
+	working sync.WaitGroup
+
+	mu   sync.Mutex
+	lost error // why it is not to be used any more
+}
+
+// protocols are the versions to begin with. The SDK asks servers in the newest way and falls
+// back to the one before; there are servers that end at the first thing that they do not know.
+var protocols = []string{"", "2025-11-25"}
+
+// Limits of what a server may send.
+const (
+	maxTools   = 1000
+	maxMessage = 16 << 20 // bytes
+	pingTime   = 2 * time.Second
+)
+
+// dial connects with the server, starting it if it is a program, and asks for its tools.
+func (s *Server) dial(ctx context.Context) (*link, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.config.StartTimeout)
+	defer cancel()
+	var l *link
+	var err error
+	for _, protocol := range protocols {
+		if l, err = s.open(ctx, protocol); err == nil {
+			l.begin()
+			return l, nil
+		}
+		if ctx.Err() != nil || failure.Is(err, failure.UserInvalidInput) {
+			break
+		}
+	}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return nil, s.failed(failure.ResourceTool, "did not start within %s: %s", s.config.StartTimeout, failure.Plain(err)).Because(err)
+	}
+	return nil, s.failed(failure.ResourceTool, "did not start: %s", failure.Plain(err)).Because(err)
+}
+
+func (s *Server) open(ctx context.Context, protocol string) (_ *link, err error) {
+	l := &link{server: s, changed: make(chan struct{}, 1), ended: make(chan struct{})}
+	transport, end, said, err := s.transport()
+	if err != nil {
+		return nil, err
+	}
+	l.end = end
+	// The SDK does not look at ctx wherever it waits. What it waits for ends with the transport.
+	gone := make(chan struct{})
+	unwatch := context.AfterFunc(ctx, func() {
+		defer close(gone)
+		end()
+	})
+	defer func() {
+		if !unwatch() {
+			<-gone
+			err = errors.Join(err, ctx.Err())
+		}
+		if err == nil {
+			return
+		}
+		end() // which may be the second time
+		if l.session != nil {
+			_ = l.session.Close() // the error that matters is the first
+		}
+		if text := said(); text != "" {
+			err = fmt.Errorf("%w; it said: %s", err, text)
+		}
+	}()
+	client := mcp.NewClient(&mcp.Implementation{Name: "troupe", Version: version()}, &mcp.ClientOptions{
+		Capabilities: &mcp.ClientCapabilities{},
+		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) {
+			select {
+			case l.changed <- struct{}{}:
+			default: // somebody said so already
+			}
+		},
+	})
+	if l.session, err = client.Connect(ctx, transport, &mcp.ClientSessionOptions{ProtocolVersion: protocol}); err != nil {
+		return nil, err
+	}
+	if err := l.list(ctx); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// version is that of this program, for the server's log.
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "dev"
+}
+
+// list asks for the tools, page by page.
+func (l *link) list(ctx context.Context) error {
+	var all []*mcp.Tool
+	for t, err := range l.session.Tools(ctx, nil) {
+		if err != nil {
+			return err
+		}
+		if all = append(all, t); len(all) > maxTools {
+			return fmt.Errorf("it lists more than %d tools", maxTools)
+		}
+	}
+	l.tools.Store(&all)
+	return nil
+}
+
+func (l *link) offered() []*mcp.Tool { return *l.tools.Load() }
+
+// begin starts what goes on while the link is in use.
+func (l *link) begin() {
+	ctx, cancel := context.WithCancel(context.Background())
+	l.cancel = cancel
+	l.working.Go(func() {
+		defer close(l.ended)
+		if err := l.session.Wait(); err != nil {
+			l.lose(err)
+		}
+	})
+	l.working.Go(func() {
+		for {
+			select {
+			case <-l.ended:
+				return
+			case <-ctx.Done():
+				return
+			case <-l.changed:
+				l.refresh(ctx)
+			}
+		}
+	})
+}
+
+// refresh follows a list of tools that changed.
+func (l *link) refresh(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, l.server.config.StartTimeout)
+	defer cancel()
+	if err := l.list(ctx); err != nil {
+		l.server.log.Warn("the server says that its tools changed, and does not list them", zap.Error(err))
+		return
+	}
+	l.server.compare(l.offered())
+}
+
+// lose marks the link as of no more use.
+func (l *link) lose(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lost == nil {
+		l.lost = err
+	}
+}
+
+func (l *link) cause() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lost
+}
+
+// alive reports whether the link can be used. A server that left a call without an answer is
+// asked for a sign of life: any will do, a refusal as well.
+func (l *link) alive(ctx context.Context) bool {
+	select {
+	case <-l.ended:
+		return false
+	default:
+	}
+	if l.cause() != nil {
+		return false
+	}
+	if !l.suspect.Load() {
+		return true
+	}
+	asking, cancel := context.WithTimeout(ctx, pingTime)
+	defer cancel()
+	err := l.session.Ping(asking, nil)
+	if _, answered := errors.AsType[*jsonrpc.Error](err); err == nil || answered && refused(err) != nil {
+		l.suspect.Store(false)
+		return true
+	}
+	if ctx.Err() == nil {
+		l.lose(fmt.Errorf("it gave no sign of life within %s: %w", pingTime, err))
+	}
+	return false
+}
+
+// close ends the link and waits for all that belongs to it.
+func (l *link) close() {
+	l.cancel()
+	l.end()
+	_ = l.session.Close() // it has ended
+	l.working.Wait()
+}

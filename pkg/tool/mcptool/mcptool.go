@@ -1,0 +1,196 @@
+// Package mcptool gives agents the tools of MCP servers: programs that it runs (stdio), or
+// servers at a URL (streamable HTTP), by the official SDK.
+//
+// What a server says is not trusted further than it has to be: its schemas are checked before
+// they are used, its answers are bounded, and what it told of its tools when the agent started
+// stays as it was until the agent starts again, so that a server cannot change under an agent
+// what its author has seen.
+package mcptool
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+// Server is an MCP server as an agent knows it. It is safe for concurrent use.
+//
+// Nothing runs, and nothing is connected, before the first of its tools is started; the last
+// one that is closed ends it. So a Server that no agent was made of leaves nothing behind, and
+// several agents can share one. In between it is brought back when it is lost: the call that
+// was under way fails, the next one finds it again. A server that does not come back is asked
+// for at growing intervals; calls in between fail at once and say so.
+type Server struct {
+	config Config
+	log    *zap.Logger
+	tools  []*remote
+
+	turn    chan struct{} // holds one token: whoever takes it may use what follows
+	users   int           // tools that are started
+	current *link         // nil: none
+	retry   *backoff.ExponentialBackOff
+	retryAt time.Time
+	down    error // why there is no current link; nil: nobody tried
+}
+
+// How often a server that does not start is tried again.
+const (
+	firstRetry = time.Second
+	lastRetry  = 30 * time.Second
+)
+
+// New describes a server, and does not ask it anything: what its tools do and take is known
+// once they are started. Settings that cannot be give user_invalid_input with the name of the
+// field, as YAML has it.
+func New(c Config) (*Server, error) {
+	if err := c.fill(); err != nil {
+		return nil, err
+	}
+	s := newServer(c)
+	for i, name := range c.Tools {
+		if slices.Contains(c.Tools[:i], name) {
+			return nil, invalid("tools[%d]: %q is there already", i, name)
+		}
+		r := newRemote(s, name)
+		if twin := slices.IndexFunc(s.tools, func(t *remote) bool { return t.public == r.public }); twin >= 0 {
+			return nil, invalid("tools[%d]: %q and %q are both called %s for the model; leave one out", i, s.tools[twin].name, name, r.public)
+		}
+		s.tools = append(s.tools, r)
+	}
+	if len(s.tools) == 0 {
+		return nil, invalid("tools is missing: name those that the agent may use")
+	}
+	return s, nil
+}
+
+func newServer(c Config) *Server {
+	retry := backoff.NewExponentialBackOff()
+	retry.InitialInterval, retry.MaxInterval = firstRetry, lastRetry
+	return &Server{
+		config: c,
+		log:    c.Log.With(zap.String("mcp_server", c.name())),
+		turn:   make(chan struct{}, 1),
+		retry:  retry,
+	}
+}
+
+// Names starts a server, asks which tools it has, and ends it: what a Config may have as Tools,
+// whose own are ignored. It takes no longer than the start timeout.
+func Names(ctx context.Context, c Config) ([]string, error) {
+	if err := c.fill(); err != nil {
+		return nil, err
+	}
+	l, err := newServer(c).dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer l.close()
+	var names []string
+	for _, t := range l.offered() {
+		names = append(names, t.Name)
+	}
+	return names, nil
+}
+
+// Tools are those of the Config, in its order. Each is a tool.Starter.
+func (s *Server) Tools() []tool.Tool {
+	all := make([]tool.Tool, len(s.tools))
+	for i, t := range s.tools {
+		all[i] = t
+	}
+	return all
+}
+
+// take waits for its turn; give ends it.
+func (s *Server) take(ctx context.Context) error {
+	select {
+	case s.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s *Server) give() { <-s.turn }
+
+// start counts a tool in; the first one connects.
+func (s *Server) start(ctx context.Context) error {
+	if err := s.take(ctx); err != nil {
+		return err
+	}
+	defer s.give()
+	if s.users == 0 {
+		l, err := s.dial(ctx)
+		if err == nil {
+			if err = s.learn(l.offered()); err != nil {
+				l.close()
+			}
+		}
+		if err != nil {
+			return err
+		}
+		s.current = l
+		s.retry.Reset()
+	}
+	s.users++
+	return nil
+}
+
+// stop counts a tool out; the last one disconnects.
+func (s *Server) stop() {
+	s.turn <- struct{}{}
+	defer s.give()
+	if s.users--; s.users > 0 || s.current == nil {
+		return
+	}
+	s.current.close()
+	s.current, s.down, s.retryAt = nil, nil, time.Time{}
+}
+
+// connected returns the link to the server, a new one if the last is lost.
+func (s *Server) connected(ctx context.Context) (*link, error) {
+	if err := s.take(ctx); err != nil {
+		return nil, err
+	}
+	defer s.give()
+	switch {
+	case s.users == 0:
+		return nil, s.failed(failure.AgentState, "is not started; start the agent first")
+	case s.current != nil && s.current.alive(ctx):
+		return s.current, nil
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	}
+	if s.current != nil {
+		s.log.Warn("the server is lost, and started again", zap.Error(s.current.cause()))
+		s.current.close()
+		s.current = nil
+	}
+	if wait := time.Until(s.retryAt); wait > 0 {
+		return nil, failure.Newf(failure.ResourceTool, "mcptool.Server", "%s; it is tried again in %s", failure.Plain(s.down), wait.Round(time.Millisecond)).Because(s.down)
+	}
+	l, err := s.dial(ctx)
+	if ctx.Err() != nil && err != nil {
+		return nil, ctx.Err() // that says nothing about the server
+	}
+	if err != nil {
+		s.down, s.retryAt = err, time.Now().Add(s.retry.NextBackOff())
+		return nil, err
+	}
+	s.retry.Reset()
+	s.current = l
+	s.compare(l.offered())
+	return l, nil
+}
+
+// failed makes an error of the server: its name, and what is wrong with it.
+func (s *Server) failed(mode failure.Mode, format string, args ...any) *failure.Error {
+	return failure.Newf(mode, "mcptool.Server", "the MCP server %s %s", s.config.name(), fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,131 @@
+package mcptool
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+
+	"go.uber.org/zap"
+)
+
+// Limits of what a program writes beside messages.
+const (
+	maxGarbage = 1000    // lines on stdout that are no message, before it is given up
+	maxShown   = 20      // of them in the log
+	maxLine    = 2 << 10 // bytes of a line in the log
+	lastLines  = 5       // of stderr in the error of a program that did not start
+)
+
+// messages is the stdout of a program without the lines that are no message: programs greet
+// there, or write what they should write to stderr. It is read by one goroutine.
+type messages struct {
+	io.Closer
+
+	lines   *bufio.Reader
+	log     *zap.Logger
+	line    []byte // what is left of the current message
+	garbage int
+}
+
+func newMessages(stdout io.ReadCloser, log *zap.Logger) *messages {
+	return &messages{Closer: stdout, lines: bufio.NewReaderSize(stdout, 64<<10), log: log}
+}
+
+func (m *messages) Read(p []byte) (int, error) {
+	for len(m.line) == 0 {
+		if err := m.next(); err != nil {
+			return 0, err
+		}
+	}
+	n := copy(p, m.line)
+	m.line = m.line[n:]
+	return n, nil
+}
+
+// next reads a line, and keeps it if it is a message.
+func (m *messages) next() error {
+	var line []byte
+	for {
+		part, err := m.lines.ReadSlice('\n')
+		if len(line)+len(part) > maxMessage {
+			return fmt.Errorf("it sent a message of more than %d bytes", maxMessage)
+		}
+		line = append(line, part...)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return err // what is left has no end, so it is no message
+		}
+	}
+	text := bytes.TrimSpace(line)
+	if len(text) == 0 {
+		return nil
+	}
+	if (text[0] == '{' || text[0] == '[') && json.Valid(text) {
+		m.line = append(text, '\n')
+		return nil
+	}
+	if m.garbage++; m.garbage > maxGarbage {
+		return fmt.Errorf("it wrote more than %d lines that are no message to stdout", maxGarbage)
+	}
+	if m.garbage <= maxShown {
+		m.log.Warn("the server wrote something to stdout that is no message", zap.ByteString("line", text[:min(len(text), maxLine)]))
+	}
+	return nil
+}
+
+// stderr is that of a program: each line goes to the log.
+type stderr struct {
+	log *zap.Logger
+
+	mu   sync.Mutex
+	line []byte
+	tail []string
+}
+
+func (w *stderr) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for rest := p; len(rest) > 0; {
+		text, behind, whole := bytes.Cut(rest, []byte("\n"))
+		w.line = append(w.line, text[:min(len(text), maxLine-len(w.line))]...)
+		if whole {
+			w.say()
+		}
+		rest = behind
+	}
+	return len(p), nil
+}
+
+// say logs the line. The lock is held.
+func (w *stderr) say() {
+	text := strings.TrimSpace(strings.ToValidUTF8(string(w.line), "?"))
+	w.line = w.line[:0]
+	if text == "" {
+		return
+	}
+	w.log.Info("stderr", zap.String("line", text))
+	if w.tail = append(w.tail, text); len(w.tail) > lastLines {
+		w.tail = w.tail[1:]
+	}
+}
+
+// flush logs a last line that has no end.
+func (w *stderr) flush() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.say()
+}
+
+// last are the last lines, in one.
+func (w *stderr) last() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return strings.Join(w.tail, " / ")
+}

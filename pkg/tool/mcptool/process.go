@@ -1,0 +1,109 @@
+package mcptool
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// How a program is ended: it has this long after its stdin was closed, and as long again after
+// a SIGTERM. Then its group is killed.
+const grace = 2 * time.Second
+
+// stuckTime bounds a write to a program that does not read.
+const stuckTime = 10 * time.Second
+
+// process is a program that serves MCP on stdin and stdout.
+type process struct {
+	command *exec.Cmd
+	stdin   *os.File
+	stdout  *os.File
+	stderr  *stderr
+	exited  chan struct{} // closed when the program and its group are gone
+}
+
+// run starts the program.
+func (s *Server) run() (*process, error) {
+	env, err := s.config.environment()
+	if err != nil {
+		return nil, err
+	}
+	p := &process{stderr: &stderr{log: s.log}, exited: make(chan struct{})}
+	theirIn, ourIn, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("no pipe to the program: %w", err)
+	}
+	defer func() { _ = theirIn.Close() }() // the program has its own
+	ourOut, theirOut, err := os.Pipe()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("no pipe from the program: %w", err), ourIn.Close())
+	}
+	defer func() { _ = theirOut.Close() }() // the program has its own
+	p.stdin, p.stdout = ourIn, ourOut
+
+	p.command = exec.Command(s.config.Command[0], s.config.Command[1:]...) //nolint:gosec // the author of the agent asks for it
+	p.command.Env, p.command.Dir = env, s.config.Dir
+	p.command.Stdin, p.command.Stdout, p.command.Stderr = theirIn, theirOut, p.stderr
+	p.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that what it starts ends with it
+	p.command.WaitDelay = grace
+	if err := p.command.Start(); err != nil {
+		_, _ = ourIn.Close(), ourOut.Close() // nobody has the other end
+		return nil, invalid("command: %s cannot be run: %s", s.config.Command[0], err)
+	}
+	go func() {
+		defer close(p.exited)
+		_ = p.command.Wait() // how it ended does not matter: that it did is seen at its stdout
+		p.signal(syscall.SIGKILL)
+		p.stderr.flush()
+	}()
+	return p, nil
+}
+
+// signal reaches the whole group.
+func (p *process) signal(s syscall.Signal) { _ = syscall.Kill(-p.command.Process.Pid, s) } // it may be gone
+
+// end lets the program end, and sees to it that it does. It may be called more than once.
+func (p *process) end() {
+	_ = p.stdin.Close() // which asks it to end
+	for _, next := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+		select {
+		case <-p.exited:
+		case <-time.After(grace):
+			p.signal(next)
+		}
+	}
+	<-p.exited
+	_ = p.stdout.Close() // it may be closed
+}
+
+// transport is how to talk to the server, how to end that, and what a program said last on
+// its stderr.
+func (s *Server) transport() (t mcp.Transport, end func(), said func() string, err error) {
+	if s.config.URL != "" {
+		return s.web()
+	}
+	p, err := s.run()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return &mcp.IOTransport{
+		Reader:        newMessages(p.stdout, s.log),
+		Writer:        stdin{p.stdin},
+		MaxLineLength: maxMessage,
+	}, p.end, p.stderr.last, nil
+}
+
+// stdin is that of a program, which may not read it.
+type stdin struct{ *os.File }
+
+func (w stdin) Write(b []byte) (int, error) {
+	if err := w.SetWriteDeadline(time.Now().Add(stuckTime)); err != nil {
+		return 0, err
+	}
+	return w.File.Write(b)
+}

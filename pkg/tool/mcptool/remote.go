@@ -1,0 +1,154 @@
+package mcptool
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"regexp"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/llm"
+	"github.com/troupe-dev/troupe/pkg/manifest"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+// remote is a tool of a server.
+type remote struct {
+	server *Server
+	name   string // at the server
+	public string // for the model
+	known  atomic.Pointer[definition]
+}
+
+// definition is what a server says of a tool.
+type definition struct {
+	spec   llm.ToolSpec
+	effect execution.Effect
+	schema *tool.Schema // nil: the server alone checks
+}
+
+var (
+	_ tool.Tool     = (*remote)(nil)
+	_ tool.Effector = (*remote)(nil)
+	_ tool.Starter  = (*remote)(nil)
+)
+
+func newRemote(s *Server, name string) *remote {
+	r := &remote{server: s, name: name, public: publicName(s.config.Prefix, name)}
+	r.known.Store(&definition{spec: llm.ToolSpec{Name: r.public}, effect: execution.AtMostOnce})
+	return r
+}
+
+// Spec has no description and no schema before the tool is started.
+func (r *remote) Spec() llm.ToolSpec { return r.known.Load().spec }
+
+// Effect is what the annotations of the server say, and AtMostOnce if they say nothing.
+func (r *remote) Effect() execution.Effect { return r.known.Load().effect }
+
+// Start implements tool.Starter.
+func (r *remote) Start(ctx context.Context) error { return r.server.start(ctx) }
+
+// Close implements tool.Starter.
+func (r *remote) Close() error {
+	r.server.stop()
+	return nil
+}
+
+var invalidInName = regexp.MustCompile(`[^a-zA-Z0-9_-]`)
+
+// publicName makes a name that providers of models accept. One that is too long ends with a
+// part of its hash, so that two that begin alike stay two.
+func publicName(prefix, name string) string {
+	public := prefix + invalidInName.ReplaceAllString(name, "_")
+	if len(public) <= tool.MaxName {
+		return public
+	}
+	sum := sha256.Sum256([]byte(name))
+	tail := "_" + hex.EncodeToString(sum[:4])
+	return public[:tool.MaxName-len(tail)] + tail
+}
+
+// learn takes over what the server says of the wanted tools.
+func (s *Server) learn(offered []*mcp.Tool) error {
+	for _, r := range s.tools {
+		t := find(offered, r.name)
+		if t == nil {
+			return s.failed(failure.NotFound, "has no tool %q; %s", r.name, there(r.name, offered))
+		}
+		d, err := s.define(r, t)
+		if err != nil {
+			return err
+		}
+		r.known.Store(d)
+	}
+	return nil
+}
+
+func find(offered []*mcp.Tool, name string) *mcp.Tool {
+	if i := slices.IndexFunc(offered, func(t *mcp.Tool) bool { return t.Name == name }); i >= 0 {
+		return offered[i]
+	}
+	return nil
+}
+
+func there(name string, offered []*mcp.Tool) string {
+	var names []string
+	for _, t := range offered {
+		names = append(names, t.Name)
+	}
+	if near := manifest.Nearest(name, names); near != "" {
+		return "did you mean \"" + near + "\"?"
+	}
+	if len(names) == 0 {
+		return "it has none"
+	}
+	return "it has " + strings.Join(names, ", ")
+}
+
+func (s *Server) define(r *remote, t *mcp.Tool) (*definition, error) {
+	d := &definition{spec: llm.ToolSpec{Name: r.public, Description: t.Description}, effect: execution.AtMostOnce}
+	if d.spec.Description == "" {
+		d.spec.Description = t.Title
+	}
+	if a := t.Annotations; a != nil && a.ReadOnlyHint {
+		d.effect = execution.Read
+	} else if a != nil && a.IdempotentHint {
+		d.effect = execution.Idempotent
+	}
+	schema, err := json.Marshal(t.InputSchema)
+	if err != nil || !bytes.HasPrefix(schema, []byte("{")) {
+		return nil, s.failed(failure.ResourceTool, "has no schema for the arguments of %s; leave the tool out", t.Name).Because(err)
+	}
+	d.spec.Schema = schema
+	if d.schema, err = tool.NewSchema(schema); err != nil {
+		d.schema = nil
+		s.log.Warn("the arguments of a tool are not checked here, but by its server", zap.String("tool", r.name), zap.Error(err))
+	}
+	return d, nil
+}
+
+// compare tells the log where the server says something else of the wanted tools than it did
+// when they were started.
+func (s *Server) compare(offered []*mcp.Tool) {
+	for _, r := range s.tools {
+		t := find(offered, r.name)
+		if t == nil {
+			s.log.Warn("the server does not offer a tool any more", zap.String("tool", r.name))
+			continue
+		}
+		was := r.known.Load()
+		is, err := s.define(r, t)
+		if err != nil || is.spec.Description != was.spec.Description || is.effect != was.effect || !bytes.Equal(is.spec.Schema, was.spec.Schema) {
+			s.log.Warn("the server describes a tool in another way; the agent takes it up when it starts again", zap.String("tool", r.name))
+		}
+	}
+}

@@ -1,0 +1,138 @@
+package mcptool
+
+import (
+	"context"
+	"mime"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"sync"
+	"sync/atomic"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/troupe-dev/troupe/pkg/egress"
+)
+
+// web is the transport for a server at a URL.
+func (s *Server) web() (t mcp.Transport, end func(), said func() string, err error) {
+	u, err := url.Parse(s.config.URL)
+	if err != nil {
+		return nil, nil, nil, invalid("url: %s", err)
+	}
+	client, err := egress.New(egress.Config{
+		Hosts:               []string{u.Hostname()},
+		PlainHTTP:           []string{u.Hostname()}[:plain(u)],
+		Ports:               []int{port(u)},
+		AllowInnerAddresses: append(meant(u.Hostname()), s.config.AllowInnerAddresses...),
+		MaxBody:             -1, // a server may stream for as long as it is connected
+		Timeout:             -1,
+	})
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	guarded := client.Transport
+	client.Transport = &bearer{next: guarded, origin: u, token: s.config.Token.Reveal()}
+	c := &capture{Transport: &mcp.StreamableClientTransport{
+		Endpoint: s.config.URL, HTTPClient: client, MaxEventSize: maxMessage,
+	}}
+	return c, func() {
+		c.end()
+		client.CloseIdleConnections()
+	}, func() string { return "" }, nil
+}
+
+func plain(u *url.URL) int {
+	if u.Scheme == "http" {
+		return 1
+	}
+	return 0
+}
+
+// meant are the inner addresses that somebody means who writes this host into a configuration.
+func meant(host string) []netip.Prefix {
+	if host == "localhost" {
+		return []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
+	}
+	if a, err := netip.ParseAddr(host); err == nil {
+		a = a.Unmap().WithZone("")
+		return []netip.Prefix{netip.PrefixFrom(a, a.BitLen())}
+	}
+	return nil
+}
+
+type statusOf struct{}
+
+// withStatus returns a context and what holds the status of the last answer to a request under
+// it. Only so can a call tell that it was refused itself from that another one of its session was.
+func withStatus(ctx context.Context) (context.Context, *atomic.Int64) {
+	status := new(atomic.Int64)
+	return context.WithValue(ctx, statusOf{}, status), status
+}
+
+// bearer puts the token on requests to where it belongs, and bounds answers that are no stream.
+type bearer struct {
+	next   http.RoundTripper
+	origin *url.URL
+	token  string
+}
+
+func (b *bearer) RoundTrip(req *http.Request) (*http.Response, error) {
+	if b.token != "" && req.URL.Scheme == b.origin.Scheme && req.URL.Host == b.origin.Host {
+		req = req.Clone(req.Context())
+		req.Header.Set("Authorization", "Bearer "+b.token)
+	}
+	resp, err := b.next.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	if status, ok := req.Context().Value(statusOf{}).(*atomic.Int64); ok {
+		status.Store(int64(resp.StatusCode))
+	}
+	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind != "text/event-stream" {
+		resp.Body = http.MaxBytesReader(nil, resp.Body, maxMessage)
+	}
+	return resp, nil
+}
+
+// CloseIdleConnections is what http.Client looks for.
+func (b *bearer) CloseIdleConnections() {
+	if c, ok := b.next.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}
+
+// capture keeps the connection that a transport makes, so that it can be ended while the SDK
+// still waits for it.
+type capture struct {
+	mcp.Transport
+
+	mu    sync.Mutex
+	conn  mcp.Connection
+	ended bool
+}
+
+func (c *capture) Connect(ctx context.Context) (mcp.Connection, error) {
+	conn, err := c.Transport.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	c.conn = conn
+	ended := c.ended
+	c.mu.Unlock()
+	if ended {
+		_ = conn.Close() // what it is asked next says so
+	}
+	return conn, nil
+}
+
+func (c *capture) end() {
+	c.mu.Lock()
+	conn := c.conn
+	c.ended = true
+	c.mu.Unlock()
+	if conn != nil {
+		_ = conn.Close() // nobody is left to be told
+	}
+}

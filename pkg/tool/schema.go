@@ -1,0 +1,160 @@
+package tool
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+// Schema checks the arguments of a tool before it runs. It is safe for concurrent use.
+type Schema struct{ resolved *jsonschema.Resolved }
+
+// maxSchema is how many parts a schema may have, each counted as often as it is referred to.
+const maxSchema = 20_000
+
+// NewSchema reads a JSON Schema, of draft 2020-12 or 7, that refers neither to others nor to
+// itself. The schema may come from a stranger: to check against one that holds itself, or that
+// has few parts but endless ways through them, could take the process down.
+func NewSchema(text json.RawMessage) (*Schema, error) {
+	var s jsonschema.Schema
+	var parts any
+	if err := errors.Join(json.Unmarshal(text, &s), json.Unmarshal(text, &parts)); err != nil {
+		return nil, fmt.Errorf("the schema cannot be read: %w", err)
+	}
+	if err := (&walk{root: parts}).visit(parts); err != nil {
+		return nil, err
+	}
+	resolved, err := s.Resolve(nil)
+	if err != nil {
+		return nil, fmt.Errorf("the schema does not resolve: %w", err)
+	}
+	return &Schema{resolved}, nil
+}
+
+// walk goes all the ways through a schema.
+type walk struct {
+	root    any
+	under   []string // references that are being followed
+	visited int
+}
+
+func (w *walk) visit(part any) error {
+	if w.visited++; w.visited > maxSchema {
+		return fmt.Errorf("the schema has more than %d parts", maxSchema)
+	}
+	switch part := part.(type) {
+	case []any:
+		for _, p := range part {
+			if err := w.visit(p); err != nil {
+				return err
+			}
+		}
+	case map[string]any:
+		for key, p := range part {
+			ref, isRef := p.(string)
+			isRef = isRef && (key == "$ref" || key == "$dynamicRef" || key == "$recursiveRef")
+			if err := w.visit(p); err != nil {
+				return err
+			}
+			if !isRef {
+				continue
+			}
+			if err := w.follow(ref); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (w *walk) follow(ref string) error {
+	path, ok := strings.CutPrefix(ref, "#")
+	if !ok || path != "" && path[0] != '/' {
+		return fmt.Errorf("the schema refers to %q, and only references such as #/$defs/name are followed", ref)
+	}
+	if slices.Contains(w.under, ref) {
+		return fmt.Errorf("the schema holds itself, at %q", ref)
+	}
+	target := w.root
+	for _, key := range strings.Split(path, "/")[1:] {
+		key = strings.NewReplacer("~1", "/", "~0", "~").Replace(key)
+		switch t := target.(type) {
+		case map[string]any:
+			target = t[key]
+		case []any:
+			n, err := strconv.Atoi(key)
+			if err != nil || n < 0 || n >= len(t) {
+				return fmt.Errorf("the schema refers to %q, which is not there", ref)
+			}
+			target = t[n]
+		default:
+			return fmt.Errorf("the schema refers to %q, which is not there", ref)
+		}
+	}
+	w.under = append(w.under, ref)
+	err := w.visit(target)
+	w.under = w.under[:len(w.under)-1]
+	return err
+}
+
+// Check returns the arguments as the JSON object that they are, if they fit; no arguments at
+// all are an empty one. If not, the error is agent_validation, with a hint of what the schema
+// wants (CO-37).
+func (s *Schema) Check(tool string, args json.RawMessage) (json.RawMessage, error) {
+	args = bytes.TrimSpace(args)
+	if len(args) == 0 || bytes.Equal(args, []byte("null")) {
+		args = json.RawMessage("{}")
+	}
+	var object map[string]any
+	if err := json.Unmarshal(args, &object); err != nil {
+		return nil, s.refuse(tool, "they are not a JSON object", nil).Because(err)
+	}
+	if err := s.resolved.Validate(object); err != nil {
+		return nil, s.refuse(tool, err.Error(), args)
+	}
+	return args, nil
+}
+
+// refuse tells the model what was wrong, and what the schema wants.
+func (s *Schema) refuse(tool, why string, args json.RawMessage) *failure.Error {
+	return failure.Newf(failure.AgentValidation, "tool.Call", "the arguments of %s do not fit: %s %s", tool, why, s.Hint(args))
+}
+
+// Hint says in parentheses which parameters are required, which there are, and which the
+// arguments have (CO-37).
+func (s *Schema) Hint(args json.RawMessage) string {
+	var provided map[string]json.RawMessage
+	_ = json.Unmarshal(args, &provided) // what is no object provides nothing
+	schema := s.resolved.Schema()
+	return fmt.Sprintf("(required: %s; all: %s; provided: %s)",
+		list(slices.Sorted(slices.Values(schema.Required))),
+		list(slices.Sorted(maps.Keys(schema.Properties))),
+		list(slices.Sorted(maps.Keys(provided))))
+}
+
+func list(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, ", ")
+}
+
+// Bounded is the beginning of a result in at most MaxResult bytes. When that is not all of
+// it, it ends with a mark that says so (CO-39).
+func Bounded(text string) string {
+	if len(text) <= MaxResult {
+		return text
+	}
+	mark := fmt.Sprintf("… (cut: it has %d bytes)", len(text))
+	return conversation.Cut(text, MaxResult-len(mark)) + mark
+}
