@@ -2,7 +2,7 @@
 // in a whole agent of package agent, and in ADK-Go, all in one run and with the same script. It
 // is a module of its own, so that nothing else depends on ADK-Go.
 //
-//	cd bench/adk && go test -run '^$' -bench . -benchtime 2s
+//	cd bench/adk && go test -mod=mod -run '^$' -bench . -benchtime 2s
 package adk_test
 
 import (

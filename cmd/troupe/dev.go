@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ type dev struct {
 	HTTPAddr string        `name:"http-addr" help:"Address of the probes: /livez /readyz /startupz /metrics." default:"127.0.0.1:7480" env:"TROUPE_HTTP_ADDR"`
 	Agents   string        `help:"Folder with YAML files that declare agents and workflows. Empty: the research assistant that is built in." env:"TROUPE_AGENTS" type:"existingdir" placeholder:"DIR"`
 	Docs     string        `help:"Folder that search_documents searches, in place of the declared one." env:"TROUPE_DOCS" placeholder:"DIR"`
+	AgentLog string        `name:"agent-log" help:"Folder in which agents write down their turns: a plain log, and session logs in YAML. Empty: the data folder; off: nowhere." env:"TROUPE_AGENT_LOG" placeholder:"DIR"`
 	Drain    time.Duration `help:"How long running turns may take to end at a stop." default:"10s" env:"TROUPE_DRAIN"`
 	Ask      string        `help:"Ask this once the mesh is up, show what happens, and stop." placeholder:"TEXT"`
 
@@ -46,6 +48,7 @@ func (d *dev) Run(ctx context.Context, term terminal) error {
 	asked := make(chan error, 1)
 	err = standalone.Run(ctx, t, standalone.Config{
 		DataDir: d.DataDir, GRPCAddr: d.GRPCAddr, HTTPAddr: d.HTTPAddr, Agents: d.files(), Docs: d.Docs, Drain: d.Drain,
+		AgentLog: d.agentLog(),
 	}, func(e standalone.Endpoints) {
 		if d.Ask == "" {
 			d.announce(term, e, time.Since(began))
@@ -62,6 +65,13 @@ func (d *dev) Run(ctx context.Context, term terminal) error {
 		fmt.Fprintf(term.out, "\nThe mesh has stopped. What was said is kept in %s.\n", d.DataDir)
 	}
 	return err
+}
+
+func (d *dev) agentLog() string {
+	if d.AgentLog == "off" {
+		return ""
+	}
+	return cmp.Or(d.AgentLog, d.DataDir)
 }
 
 func (d *dev) files() fs.FS {

@@ -16,7 +16,7 @@ func openLog(c Config, prompt string) (*sessionlog.Log, error) {
 		return nil, nil
 	}
 	config := *c.SessionLog
-	config.Agent, config.SystemPrompt = c.Name, prompt
+	config.Agent, config.SystemPrompt, config.Model = c.Name, prompt, c.ModelName
 	if c.Model != nil {
 		config.Model = c.Model.Name()
 	}

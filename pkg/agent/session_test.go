@@ -157,6 +157,9 @@ func spoken(messages []conversation.Message) []string {
 	var all []string
 	for _, m := range messages {
 		text := m.Text
+		for _, c := range m.ToolCalls {
+			text += " → " + c.Name
+		}
 		if m.Partial {
 			text += " (partial)"
 		}
@@ -168,9 +171,6 @@ func spoken(messages []conversation.Message) []string {
 		case conversation.RoleSummary:
 			all = append(all, "summary")
 		default:
-			for _, c := range m.ToolCalls {
-				text += " → " + c.Name
-			}
 			all = append(all, "ai: "+strings.TrimSpace(text))
 		}
 	}

@@ -123,7 +123,7 @@ type Answer struct {
 type TurnResult struct {
 	Turn      int
 	Reason    Reason
-	Usage     *execution.Usage // of the turn; nil when no model was asked
+	Usage     *execution.Usage // of the turn; nil when it is not known
 	ErrorType string           // failure mode of what it failed with; its text is in the error alone
 	Duration  time.Duration
 	Result    execution.Result

@@ -87,11 +87,7 @@ func (b *bounded) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	idle := time.AfterFunc(b.bounds.Idle, func() { give(late("the next piece", b.bounds.Idle)) })
 	idle.Stop()
-	res.Body = &boundedBody{ReadCloser: res.Body, ctx: ctx, idle: idle, bound: b.bounds.Idle, end: func() {
-		idle.Stop()
-		whole.Stop()
-		give(nil)
-	}}
+	res.Body = &boundedBody{ReadCloser: res.Body, ctx: ctx, give: give, idle: idle, whole: whole, bound: b.bounds.Idle}
 	return res, nil
 }
 
@@ -99,25 +95,42 @@ func (b *bounded) RoundTrip(req *http.Request) (*http.Response, error) {
 // reads does not count.
 type boundedBody struct {
 	io.ReadCloser
-	ctx   context.Context // of the request, for the cause of its end
-	idle  *time.Timer
-	bound time.Duration
-	end   func()
+	ctx         context.Context // of the request, for the cause of its end
+	give        context.CancelCauseFunc
+	idle, whole *time.Timer
+	bound       time.Duration
+	ended       bool // all was read, or it failed
 }
 
+// Read implements io.Reader.
 func (b *boundedBody) Read(p []byte) (int, error) {
 	b.idle.Reset(b.bound)
 	n, err := b.ReadCloser.Read(p)
 	b.idle.Stop()
+	b.ended = b.ended || err != nil
 	if err != nil && err != io.EOF {
 		err = because(b.ctx, err)
 	}
 	return n, err
 }
 
+// The end of a response comes right after the mark at the end of its stream, where readers
+// stop. A connection on which it was read serves the next request.
+const (
+	tail     = 4 << 10
+	tailTime = 5 * time.Millisecond
+)
+
+// Close implements io.Closer.
 func (b *boundedBody) Close() error {
+	if !b.ended && b.ctx.Err() == nil {
+		b.bound = tailTime
+		_, _ = io.CopyN(io.Discard, b, tail)
+	}
 	err := b.ReadCloser.Close()
-	b.end()
+	b.idle.Stop()
+	b.whole.Stop()
+	b.give(nil)
 	return err
 }
 

@@ -54,8 +54,8 @@ func (s Source) Broken(ctx context.Context, cause error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if failure.ModeOf(cause) != failure.Unknown && KindOf(cause) != "" {
-		return cause // is one already
+	if KindOf(cause) != "" {
+		return cause // says what it is already
 	}
 	return s.Fail(Connection, cause)
 }
@@ -88,7 +88,7 @@ func (s Source) message(e *Error) string {
 	said := map[Kind]string{
 		Authentication: "%s did not take the key of model %s" + s.check(),
 		Permission:     "%s does not let the key use model %s; give the key access, or use another model",
-		RateLimit:      "%s gets too many requests for model %s" + wait(e.RetryAfter),
+		RateLimit:      "%s gets too many requests for model %s; try again" + wait(e.RetryAfter),
 		Credits:        "%s has no credits left for model %s; add some at the provider, or use another model",
 		PaidModel:      "%s gives model %s to paid accounts only; upgrade, or use another model",
 		BadRequest:     "%s cannot take the request to model %s; the log has what it says",
@@ -113,7 +113,7 @@ func wait(d time.Duration) string {
 	if d <= 0 {
 		return " in a moment"
 	}
-	return fmt.Sprintf("; it asks to wait %s", d.Round(time.Second))
+	return fmt.Sprintf(" in %s", d.Round(time.Second))
 }
 
 func kindOfStatus(status int) Kind {

@@ -27,6 +27,7 @@ type Config struct {
 	HTTPAddr string // probes and metrics of the whole
 	Agents   fs.FS  // declared agents and workflows
 	Docs     string // folder for search_documents; empty: the declared one
+	AgentLog string // folder in which agents write down their turns; empty: nowhere
 	Drain    time.Duration
 }
 
@@ -105,7 +106,7 @@ func assemble(t *telemetry.Telemetry, cfg Config) (_ *mesh, err error) {
 	m.endpoints.Memory = mem.GRPCAddr()
 	m.add("memory", cfg.Drain+stopTime, mem)
 	for _, name := range m.endpoints.Agents {
-		w, err := workers.New(t, workers.Config{Agent: name, Docs: cfg.Docs, Worker: worker.Config{
+		w, err := workers.New(t, workers.Config{Agent: name, Docs: cfg.Docs, AgentLog: cfg.AgentLog, Worker: worker.Config{
 			GRPCAddr: anyPort, HTTPAddr: anyPort, Etcd: m.endpoints.Etcd, Memory: m.endpoints.Memory, Drain: cfg.Drain,
 		}}, cfg.Agents)
 		if err != nil {

@@ -40,6 +40,7 @@ var durables = []struct {
 	{"CredentialsAreOfTheirTurnOnly", credentialsAreOfTheirTurnOnly},
 	{"SessionsNeverSeeEachOthersCredentials", sessionsNeverSeeEachOthersCredentials},
 	{"AStepThatIsDispatchedAgainHasItsCredentials", aStepThatIsDispatchedAgainHasItsCredentials},
+	{"AFlowThatLosesItsWorkerAsksNobodyTwice", aFlowThatLosesItsWorkerAsksNobodyTwice},
 	{"AStepThatIsLostThreeTimesFailsTheTurn", aStepThatIsLostThreeTimesFailsTheTurn},
 }
 

@@ -48,9 +48,9 @@ type Config struct {
 	Table llm.Table
 }
 
-// Provider opens models under "anthropic/", and under the bare names claude…, with what the environment says: the key of
-// ANTHROPIC_API_KEY, and the address of ANTHROPIC_BASE_URL if there is one. Without a key,
-// opening one is an error that names the variable (CO-10).
+// Provider opens models under "anthropic/", and under the bare names claude…, with what the
+// environment says: the key of ANTHROPIC_API_KEY, and the address of ANTHROPIC_BASE_URL if
+// there is one. Without a key, opening one is an error that names the variable (CO-10).
 func Provider() llm.Provider {
 	return llm.Provider{Prefix: Prefix, Bare: []string{"claude"}, Open: func(name string) (llm.Model, error) {
 		return New(name, Config{Key: secret.New(os.Getenv(KeyVariable)), BaseURL: os.Getenv(BaseURLVariable)})

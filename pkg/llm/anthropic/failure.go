@@ -28,6 +28,9 @@ func (m *model) refuse(req *http.Request, next option.MiddlewareNext) (*http.Res
 // broken is the failure of a stream that ended before its message did. Err is nil when it
 // just ended.
 func (m *model) broken(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	if e, ok := errors.AsType[*sdk.Error](err); ok { // an event of the stream told of it
 		kind, text := complaint([]byte(e.RawJSON()))
 		return m.source.Fail(cmp.Or(kind, llm.Unavailable), errors.New(text))

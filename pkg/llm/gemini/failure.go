@@ -19,6 +19,9 @@ import (
 // broken is the failure of a reply that did not become whole. Err is what the SDK says; nil
 // when the stream just ended.
 func (m *model) broken(ctx context.Context, x *exchange, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	if e, ok := errors.AsType[genai.APIError](err); ok { // an event of the stream told of it
 		return refusal(m.source, e, http.Header{})
 	}

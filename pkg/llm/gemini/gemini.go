@@ -44,9 +44,10 @@ type Config struct {
 	Table llm.Table
 }
 
-// Provider opens models under "gemini/", and under the bare names gemini…, with what the environment says: the key of
-// GEMINI_API_KEY, else of GOOGLE_API_KEY, and the address of GEMINI_BASE_URL if there is
-// one. Without a key, opening one is an error that names the variable (CO-10).
+// Provider opens models under "gemini/", and under the bare names gemini…, with what the
+// environment says: the key of GEMINI_API_KEY, else of GOOGLE_API_KEY, and the address of
+// GEMINI_BASE_URL if there is one. Without a key, opening one is an error that names the
+// variable (CO-10).
 func Provider() llm.Provider {
 	return llm.Provider{Prefix: Prefix, Bare: []string{"gemini"}, Open: func(name string) (llm.Model, error) {
 		key := cmp.Or(os.Getenv(KeyVariable), os.Getenv(OtherKeyVariable))
@@ -75,7 +76,7 @@ func New(name string, c Config) (llm.Model, error) {
 		HTTPClient:  web,
 		HTTPOptions: genai.HTTPOptions{BaseURL: cmp.Or(c.BaseURL, baseURL)},
 	})
-	if err != nil {
+	if err != nil { // its text may have the key
 		return nil, failure.Newf(failure.UserInvalidInput, "gemini.New", "model %s cannot be opened; check %s", name, BaseURLVariable)
 	}
 	m.models = client.Models
@@ -143,6 +144,8 @@ func (m *model) end(ctx context.Context, r *reply, x *exchange, broken error) (l
 		end.Finish = llm.FinishLength
 	case genai.FinishReasonMalformedFunctionCall, genai.FinishReasonUnexpectedToolCall, genai.FinishReasonTooManyToolCalls:
 		return end, m.source.Fail(llm.Malformed, errors.New(r.why()))
+	case genai.FinishReasonOther, genai.FinishReasonUnspecified:
+		return end, m.source.Fail(llm.Unavailable, errors.New(r.why()))
 	default: // the other reasons are those of a filter, and of whoever blocked the request
 		return end, m.source.Fail(llm.Refused, errors.New(r.why()))
 	}

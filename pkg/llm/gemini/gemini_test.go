@@ -133,6 +133,7 @@ func TestModel_KnowsTheProvidersErrors(t *testing.T) {
 		"under way":  {200, `data: {"error":{"code":503,"message":"The model is overloaded.","status":"UNAVAILABLE"}}` + "\n\n", llm.Unavailable},
 		"blocked":    {200, recorded(t, "blocked.sse"), llm.Refused},
 		"recitation": {200, `data: {"candidates":[{"finishReason":"RECITATION","index":0}]}` + "\n\n", llm.Refused},
+		"no reason":  {200, `data: {"candidates":[{"finishReason":"OTHER","index":0}]}` + "\n\n", llm.Unavailable},
 		"bad call":   {200, `data: {"candidates":[{"finishReason":"MALFORMED_FUNCTION_CALL","finishMessage":"print(","index":0}]}` + "\n\n", llm.Malformed},
 		"a web page": {200, "<html>Sign in</html>", llm.Malformed},
 		"nothing":    {200, "", llm.Connection},

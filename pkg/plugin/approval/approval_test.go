@@ -171,17 +171,22 @@ func TestApproval_SkipsOrStops(t *testing.T) {
 		did     []string
 	}{
 		"skip": {
-			approval.Answer{Verdict: approval.Skip}, []string{"did look", "Not run: the user does not allow send.", "did look"},
-			"done", event.Natural, []string{"look", "look"},
+			approval.Answer{Verdict: approval.Skip},
+			[]string{"did look", "Not run: the user does not allow send.", "did look"},
+			"done", event.Natural,
+			[]string{"look", "look"},
 		},
 		"skip for a reason": {
 			approval.Answer{Verdict: approval.Skip, Reason: "write it first"},
-			[]string{"did look", "Not run: the user does not allow send: write it first", "did look"}, "done", event.Natural, []string{"look", "look"},
+			[]string{"did look", "Not run: the user does not allow send: write it first", "did look"},
+			"done", event.Natural,
+			[]string{"look", "look"},
 		},
 		"stop": {
 			approval.Answer{Verdict: approval.Stop, Reason: "no mail today", Scope: approval.Session},
 			[]string{"did look", "Not run: the turn was stopped before it.", "Not run: the turn was stopped before it."},
-			"The turn was stopped: the user does not allow send: no mail today", event.Stopped, []string{"look"},
+			"The turn was stopped: the user does not allow send: no mail today", event.Stopped,
+			[]string{"look"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

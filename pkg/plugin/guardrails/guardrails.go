@@ -176,7 +176,7 @@ func (g *guard) first(ctx context.Context, t *hook.Turn, checks []Check, text st
 		switch {
 		case ctx.Err() != nil:
 			return "", context.Cause(ctx)
-		case errors.As(err, new(aboutTurn)):
+		case errors.As(err, new(turnError)):
 			return "", err
 		case err != nil:
 			g.log.Warn("a guardrail failed, so it tripped", zap.String("agent", t.Info().Agent), zap.String("check", check.name), zap.Error(err))
@@ -188,11 +188,11 @@ func (g *guard) first(ctx context.Context, t *hook.Turn, checks []Check, text st
 	return "", nil
 }
 
-// aboutTurn marks an error that is not the check's: the turn was stopped while the model
+// turnError marks an error that is not the check's: the turn was stopped while the model
 // judged, or its worker lost it.
-type aboutTurn struct{ error }
+type turnError struct{ error }
 
-func (e aboutTurn) Unwrap() error { return e.error }
+func (e turnError) Unwrap() error { return e.error }
 
 // run turns a panic into an error.
 func (c Check) run(ctx context.Context, t *hook.Turn, text string) (trips bool, err error) {
@@ -203,7 +203,7 @@ func (c Check) run(ctx context.Context, t *hook.Turn, text string) (trips bool, 
 	}()
 	trips, err = c.trips(ctx, t, text)
 	if err != nil && c.judged && !errors.Is(err, aside.ErrModel) && !errors.Is(err, errNoJudgement) {
-		err = aboutTurn{err}
+		err = turnError{err}
 	}
 	return trips, err
 }

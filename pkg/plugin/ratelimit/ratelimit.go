@@ -48,8 +48,10 @@ func New(c Config) (hook.Plugin, error) {
 		field string
 		calls int
 	}{
-		{"ModelCalls.Agent", c.ModelCalls.Agent}, {"ModelCalls.Session", c.ModelCalls.Session},
-		{"ToolCalls.Agent", c.ToolCalls.Agent}, {"ToolCalls.Session", c.ToolCalls.Session},
+		{"ModelCalls.Agent", c.ModelCalls.Agent},
+		{"ModelCalls.Session", c.ModelCalls.Session},
+		{"ToolCalls.Agent", c.ToolCalls.Agent},
+		{"ToolCalls.Session", c.ToolCalls.Session},
 	} {
 		if limit.calls < 0 {
 			return wrong("%s is %d; use calls a minute, or 0 for no limit", limit.field, limit.calls)

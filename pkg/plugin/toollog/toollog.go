@@ -60,8 +60,13 @@ type field struct{ name, text string }
 func (w *writer) tool(_ context.Context, c *hook.Call) error {
 	info := c.Info()
 	line := []field{
-		{"agent", info.Agent}, {"session", info.Session}, {"turn", info.TurnID}, {"call", c.ID},
-		{"tool", c.Name}, {"status", string(c.Status)}, {"duration", c.Duration.Round(time.Microsecond).String()},
+		{"agent", info.Agent},
+		{"session", info.Session},
+		{"turn", info.TurnID},
+		{"call", c.ID},
+		{"tool", c.Name},
+		{"status", string(c.Status)},
+		{"duration", c.Duration.Round(time.Microsecond).String()},
 	}
 	if c.Replayed {
 		line = append(line, field{"replayed", "true"})

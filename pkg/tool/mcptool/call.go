@@ -76,8 +76,8 @@ func (r *remote) ask(ctx context.Context, params *mcp.CallToolParams) (_ *mcp.Ca
 	if err != nil {
 		return nil, 0, &unsent{err}
 	}
-	if offered := l.offered(); find(offered, r.name) == nil {
-		return nil, 0, &unsent{r.failed(failure.NotFound, "is not offered any more; %s", there(r.name, offered))}
+	if find(l.offered(), r.name) == nil {
+		return nil, 0, &unsent{r.failed(failure.NotFound, "is not offered by its server any more; use another one")}
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.server.config.CallTimeout)
 	defer cancel()

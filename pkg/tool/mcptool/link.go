@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -47,10 +48,11 @@ const (
 func (s *Server) dial(ctx context.Context) (*link, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.config.StartTimeout)
 	defer cancel()
-	var l *link
+	var said string
 	var err error
 	for _, protocol := range protocols {
-		if l, err = s.open(ctx, protocol); err == nil {
+		var l *link
+		if l, said, err = s.open(ctx, protocol); err == nil {
 			l.begin()
 			return l, nil
 		}
@@ -58,17 +60,25 @@ func (s *Server) dial(ctx context.Context) (*link, error) {
 			break
 		}
 	}
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return nil, s.failed(failure.ResourceTool, "did not start within %s: %s", s.config.StartTimeout, failure.Plain(err)).Because(err)
+	reason := ": " + failure.Plain(err)
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		reason = fmt.Sprintf(" within %s", s.config.StartTimeout)
+	case errors.Is(err, io.EOF):
+		reason = ": it ended"
 	}
-	return nil, s.failed(failure.ResourceTool, "did not start: %s", failure.Plain(err)).Because(err)
+	if said != "" {
+		reason += "; it said: " + said
+	}
+	return nil, s.failed(failure.ResourceTool, "did not start%s", reason).Because(err)
 }
 
-func (s *Server) open(ctx context.Context, protocol string) (_ *link, err error) {
+// open does so in one way. With an error comes what a program said last on its stderr.
+func (s *Server) open(ctx context.Context, protocol string) (_ *link, said string, err error) {
 	l := &link{server: s, changed: make(chan struct{}, 1), ended: make(chan struct{})}
-	transport, end, said, err := s.transport()
+	transport, end, last, err := s.transport()
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	l.end = end
 	// The SDK does not look at ctx wherever it waits. What it waits for ends with the transport.
@@ -80,7 +90,7 @@ func (s *Server) open(ctx context.Context, protocol string) (_ *link, err error)
 	defer func() {
 		if !unwatch() {
 			<-gone
-			err = errors.Join(err, ctx.Err())
+			err = ctx.Err()
 		}
 		if err == nil {
 			return
@@ -89,9 +99,7 @@ func (s *Server) open(ctx context.Context, protocol string) (_ *link, err error)
 		if l.session != nil {
 			_ = l.session.Close() // the error that matters is the first
 		}
-		if text := said(); text != "" {
-			err = fmt.Errorf("%w; it said: %s", err, text)
-		}
+		said = last()
 	}()
 	client := mcp.NewClient(&mcp.Implementation{Name: "troupe", Version: version()}, &mcp.ClientOptions{
 		Capabilities: &mcp.ClientCapabilities{},
@@ -103,12 +111,12 @@ func (s *Server) open(ctx context.Context, protocol string) (_ *link, err error)
 		},
 	})
 	if l.session, err = client.Connect(ctx, transport, &mcp.ClientSessionOptions{ProtocolVersion: protocol}); err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	if err := l.list(ctx); err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	return l, nil
+	return l, "", nil
 }
 
 // version is that of this program, for the server's log.

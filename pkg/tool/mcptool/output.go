@@ -75,7 +75,7 @@ func (m *messages) next() error {
 		return fmt.Errorf("it wrote more than %d lines that are no message to stdout", maxGarbage)
 	}
 	if m.garbage <= maxShown {
-		m.log.Warn("the server wrote something to stdout that is no message", zap.ByteString("line", text[:min(len(text), maxLine)]))
+		m.log.Warn("the server wrote something to stdout that is no message", zap.String("line", string(text[:min(len(text), maxLine)])))
 	}
 	return nil
 }

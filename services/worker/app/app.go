@@ -9,9 +9,9 @@ import (
 	"os"
 	"strings"
 
-	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/llm"
 	"github.com/troupe-dev/troupe/pkg/llm/extractive"
+	"github.com/troupe-dev/troupe/pkg/sessionlog"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
 	"github.com/troupe-dev/troupe/pkg/worker"
 	"github.com/troupe-dev/troupe/services/worker/internal/builtin"
@@ -24,6 +24,8 @@ type Config struct {
 	Agents string `help:"Folder with the YAML files that declare agents." default:"agents/research-assistant" env:"TROUPE_AGENTS" type:"path"`
 	Agent  string `help:"Agent to run. May be left out when the folder declares one." env:"TROUPE_AGENT" placeholder:"NAME"`
 	Docs   string `help:"Folder for search_documents, in place of the declared one." env:"TROUPE_DOCS" placeholder:"DIR"`
+
+	AgentLog string `name:"agent-log" help:"Folder in which the agent writes down its turns, for its developer: a plain log, and session logs in YAML. Not for production: each turn reads and writes files." env:"TROUPE_AGENT_LOG" placeholder:"DIR"`
 
 	Worker worker.Config `embed:""`
 }
@@ -45,15 +47,21 @@ func New(t *telemetry.Telemetry, cfg Config, files fs.FS) (*worker.Worker, error
 	if err != nil {
 		return nil, err
 	}
-	made, err := build(files, cfg, models)
+	made, err := spec.Build(files, cfg.Agent, spec.Means{
+		Models: models, Tools: builtin.Catalog{Docs: cfg.Docs}, Log: t.Log, SessionLog: cfg.sessionLog(),
+	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", strings.TrimSpace("--agents "+cfg.Agents), err)
 	}
 	return worker.New(t, cfg.Worker, made)
 }
 
-func build(files fs.FS, cfg Config, models *llm.Catalog) (*agent.Agent, error) {
-	return spec.Build(files, cfg.Agent, models, builtin.Catalog{Docs: cfg.Docs})
+// sessionLog is where the agent writes down what it does; nil: nowhere (CO-56, CO-57).
+func (c *Config) sessionLog() *sessionlog.Config {
+	if _, set := os.LookupEnv(sessionlog.Variable); c.AgentLog == "" && !set {
+		return nil
+	}
+	return &sessionlog.Config{Folder: c.AgentLog, Lookup: os.LookupEnv}
 }
 
 // Names are those of the agents that a folder declares, in order. A folder that declares

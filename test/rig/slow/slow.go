@@ -90,6 +90,7 @@ func (m model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delt
 			return
 		}
 		verb, key, _ := strings.Cut(last.Text, " ")
+		key, _, _ = strings.Cut(key, "\n") // behind it is what agents before this one said
 		if err := m.ask(ctx, "model", key); err != nil {
 			yield(llm.Delta{}, err)
 			return

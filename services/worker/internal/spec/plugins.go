@@ -146,7 +146,7 @@ func (b *builder) plugin(name string, decode func(any) error) (hook.Plugin, erro
 		})
 	case toollog.Name:
 		return with(decode, func(s toollogSettings) (hook.Plugin, error) {
-			return toollog.New(toollog.Config{Writer: os.Stderr, Arguments: s.Arguments, Results: s.Results})
+			return toollog.New(toollog.Config{Log: b.Log, Arguments: s.Arguments, Results: s.Results})
 		})
 	case approval.Name: // a file has nobody who could be asked
 		return with(decode, func(s approvalSettings) (hook.Plugin, error) {
@@ -154,7 +154,7 @@ func (b *builder) plugin(name string, decode func(any) error) (hook.Plugin, erro
 		})
 	case guardrails.Name:
 		return with(decode, func(s guardrailsSettings) (hook.Plugin, error) {
-			return guardrails.New(guardrails.Config{Name: s.Name, Input: s.Input.checks(), Output: s.Output.checks(), Answer: s.Answer})
+			return guardrails.New(guardrails.Config{Name: s.Name, Input: s.Input.checks(), Output: s.Output.checks(), Answer: s.Answer, Log: b.Log})
 		})
 	default:
 		return with(decode, b.trust)
@@ -184,11 +184,11 @@ func (s checkSettings) checks() (all []guardrails.Check) {
 }
 
 func (b *builder) trust(s trustSettings) (hook.Plugin, error) {
-	c := trust.Config{TrustActor: s.TrustActor, Gate: gate.Config{
+	c := trust.Config{Log: b.Log, TrustActor: s.TrustActor, Gate: gate.Config{
 		Agent: b.doc.Name, Level: s.Level, Admins: s.Admins, Allow: s.Allow, Policy: s.Policy,
 	}}
 	if s.Judge != "" {
-		model, err := b.models.Model(s.Judge)
+		model, err := b.Models.Model(s.Judge)
 		if err != nil {
 			return hook.Plugin{}, failure.Newf(failure.ModeOf(err), "spec.Build", "Judge: %s", failure.Plain(err))
 		}

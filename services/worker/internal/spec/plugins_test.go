@@ -38,7 +38,7 @@ func TestBuild_GivesAnAgentItsPlugins(t *testing.T) {
 `
 	declared = strings.NewReplacer("INVITES", invites, "CLIENTS", filepath.Join(t.TempDir(), "clients.yaml")).Replace(declared)
 	model := scripted.New(scripted.Say(`{"allowed": true}`), scripted.Say("Plan."), scripted.Say("It rains."), scripted.Say(`{"allowed": true}`))
-	a, err := spec.Build(folder(declared), "", catalog(t, model.Provider()), builtin.Catalog{})
+	a, err := spec.Build(folder(declared), "", spec.Means{Models: catalog(t, model.Provider()), Tools: builtin.Catalog{}})
 	require.NoError(t, err)
 	step := execution.Step{History: []conversation.Message{conversation.User("Does it rain?")}}
 	done, err := a.Execute(t.Context(), agent.Invocation{Step: step}, func(event.Event) error { return nil })
@@ -58,10 +58,10 @@ func TestBuild_TakesPluginsByName(t *testing.T) {
 		"[reflection, compaction, contextwatch, toollog, approval, trust]",
 		"[{reflection: }, {compaction: {}}, {contextwatch: {}}, {toollog: }, {approval: {}}, {trust: {level: open}}]",
 	} {
-		_, err := spec.Build(folder("  model: builtin/extractive\n  plugins: "+declared+"\n"), "", catalog(t), builtin.Catalog{})
+		_, err := spec.Build(folder("  model: builtin/extractive\n  plugins: "+declared+"\n"), "", spec.Means{Models: catalog(t), Tools: builtin.Catalog{}})
 		require.NoError(t, err)
 	}
-	a, err := spec.Build(folder("  model: builtin/extractive\n  plugins: [trust]\n"), "", catalog(t), builtin.Catalog{})
+	a, err := spec.Build(folder("  model: builtin/extractive\n  plugins: [trust]\n"), "", spec.Means{Models: catalog(t), Tools: builtin.Catalog{}})
 	require.NoError(t, err)
 	_, err = a.Execute(t.Context(), agent.Invocation{}, func(event.Event) error { return nil })
 	require.True(t, failure.Is(err, failure.UserPermission), "%v", err)
@@ -73,7 +73,7 @@ func TestBuild_ReportsAllThatIsWrongWithPlugins(t *testing.T) {
 	for name, tc := range map[string]struct{ plugins, want string }{
 		"unknown, near":  {"reflecton", `plugins[0]: there is no plugin "reflecton"; did you mean "reflection"?`},
 		"unknown":        {"magic", `plugins[0]: there is no plugin "magic"; there are approval, compaction, contextwatch, guardrails, ratelimit, reflection, toollog, trust`},
-		"unknown, set":   {"{aproval: {never: [x]}}", `plugins[0]: there is no plugin "aproval"; did you mean "approval"?`},
+		"unknown, set":   {"{approvl: {never: [x]}}", `plugins[0]: there is no plugin "approvl"; did you mean "approval"?`},
 		"two in one":     {"{reflection: {}, compaction: {}}", `plugins[0]: want the name of a plugin, or {name: settings}; there are approval, compaction, contextwatch, guardrails, ratelimit, reflection, toollog, trust`},
 		"no name":        {"[reflection]", `plugins[0]: want the name of a plugin, or {name: settings}; there are approval, compaction, contextwatch, guardrails, ratelimit, reflection, toollog, trust`},
 		"field":          {"{reflection: {evry: 2}}", `unknown field "evry"; did you mean "every"?`},
@@ -94,14 +94,14 @@ func TestBuild_ReportsAllThatIsWrongWithPlugins(t *testing.T) {
 		"clients":        {"{trust: {clients: /nowhere/to/be/found}}", "plugins[0].trust.clients: the agent cannot write its list of clients"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := spec.Build(folder(head+"    - "+tc.plugins+"\n"), "one", catalog(t), builtin.Catalog{})
+			_, err := spec.Build(folder(head+"    - "+tc.plugins+"\n"), "one", spec.Means{Models: catalog(t), Tools: builtin.Catalog{}})
 			require.Error(t, err)
 			line, told, _ := strings.Cut(err.Error(), ": ")
 			require.Empty(t, cmp.Diff(tc.want, told))
 			require.Contains(t, []string{"agents.yaml:7", "agents.yaml:1"}, line)
 		})
 	}
-	_, err := spec.Build(folder(head+"    - reflection\n    - magic\n    - {reflection: {every: 2}}\n"), "one", catalog(t), builtin.Catalog{})
+	_, err := spec.Build(folder(head+"    - reflection\n    - magic\n    - {reflection: {every: 2}}\n"), "one", spec.Means{Models: catalog(t), Tools: builtin.Catalog{}})
 	require.ErrorContains(t, err, "agents.yaml:8: plugins[1]: there is no plugin")
 	require.ErrorContains(t, err, `agents.yaml:9: plugins[2]: there is a plugin "reflection" before it; leave one out`)
 }

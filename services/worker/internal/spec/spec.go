@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"go.uber.org/zap"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/troupe-dev/troupe/pkg/agent"
@@ -19,6 +20,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 	"github.com/troupe-dev/troupe/pkg/loop"
 	"github.com/troupe-dev/troupe/pkg/manifest"
+	"github.com/troupe-dev/troupe/pkg/sessionlog"
 	"github.com/troupe-dev/troupe/pkg/tool"
 	"github.com/troupe-dev/troupe/services/worker/internal/builtin"
 )
@@ -89,11 +91,19 @@ func names(docs []manifest.Document) []string {
 	return all
 }
 
+// Means is what agents are made with.
+type Means struct {
+	Models     *llm.Catalog
+	Tools      builtin.Catalog
+	Log        *zap.Logger        // nil: none
+	SessionLog *sessionlog.Config // where agents write down what they do; nil: nowhere
+}
+
 // Build makes the agent of the given name; an empty name stands for the only one there is.
 // All that is wrong with the folder, or with the agent, is in the one error, each with file
 // and line. The tools are made but not started: their resources are looked for at
 // agent.Start.
-func Build(folder fs.FS, name string, models *llm.Catalog, tools builtin.Catalog) (*agent.Agent, error) {
+func Build(folder fs.FS, name string, m Means) (*agent.Agent, error) {
 	docs, err := manifest.Load(folder)
 	if err != nil {
 		return nil, err
@@ -102,7 +112,10 @@ func Build(folder fs.FS, name string, models *llm.Catalog, tools builtin.Catalog
 	if err != nil {
 		return nil, err
 	}
-	b := &builder{folder: folder, doc: doc, models: models, tools: tools}
+	if m.Log == nil {
+		m.Log = zap.NewNop()
+	}
+	b := &builder{Means: m, folder: folder, doc: doc}
 	return b.build()
 }
 
@@ -131,10 +144,9 @@ func pick(docs []manifest.Document, name string) (manifest.Document, error) {
 
 // builder makes one agent and collects what is wrong on the way.
 type builder struct {
+	Means
 	folder fs.FS
 	doc    manifest.Document
-	models *llm.Catalog
-	tools  builtin.Catalog
 	wrong  []error
 }
 
@@ -148,6 +160,8 @@ func (b *builder) build() (*agent.Agent, error) {
 		return nil, err
 	}
 	config := agent.Config{
+		Log:           b.Log,
+		SessionLog:    b.SessionLog,
 		Name:          b.doc.Name,
 		Description:   s.Description,
 		Version:       s.Version,
@@ -198,10 +212,10 @@ func (b *builder) limits(s Agent) {
 
 func (b *builder) model(name string) llm.Model {
 	if name == "" {
-		b.errorf(nil, "model is missing; the prefixes there are: %s", strings.Join(b.models.Prefixes(), ", "))
+		b.errorf(nil, "model is missing; the prefixes there are: %s", strings.Join(b.Models.Prefixes(), ", "))
 		return nil
 	}
-	m, err := b.models.Model(name)
+	m, err := b.Models.Model(name)
 	if err != nil {
 		b.errorf([]any{"model"}, "%s", failure.Plain(err))
 	}
@@ -235,13 +249,13 @@ func (b *builder) toolset(declared []Tool) []tool.Tool {
 	for i, t := range declared {
 		switch {
 		case t.Builtin == "":
-			b.errorf([]any{"tools", i}, "tools[%d].builtin is missing; there are %s", i, strings.Join(b.tools.Names(), ", "))
+			b.errorf([]any{"tools", i}, "tools[%d].builtin is missing; there are %s", i, strings.Join(b.Tools.Names(), ", "))
 			continue
-		case !slices.Contains(b.tools.Names(), t.Builtin):
-			b.errorf([]any{"tools", i, "builtin"}, "tools[%d]: there is no builtin tool %q; there are %s", i, t.Builtin, strings.Join(b.tools.Names(), ", "))
+		case !slices.Contains(b.Tools.Names(), t.Builtin):
+			b.errorf([]any{"tools", i, "builtin"}, "tools[%d]: there is no builtin tool %q; there are %s", i, t.Builtin, strings.Join(b.Tools.Names(), ", "))
 			continue
 		}
-		made, err := b.tools.Tool(t.Builtin, func(v any) error { return b.doc.Decode(v, "tools", i, "with") })
+		made, err := b.Tools.Tool(t.Builtin, func(v any) error { return b.doc.Decode(v, "tools", i, "with") })
 		if e, ok := errors.AsType[*failure.Error](err); ok {
 			b.errorf([]any{"tools", i, "with"}, "tools[%d].%s", i, e.Message)
 			continue

@@ -1,0 +1,313 @@
+package client_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/client"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/rpc"
+	"github.com/troupe-dev/troupe/pkg/secret"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+)
+
+// mesh answers every turn with the events of the test, once for each request.
+type mesh struct {
+	troupev1.UnimplementedOrchestratorServiceServer
+	events []*troupev1.Event
+	hold   chan struct{} // nil: the last event comes at once
+
+	mu       sync.Mutex
+	requests []*troupev1.OrchestrateRequest
+}
+
+func (m *mesh) Orchestrate(req *troupev1.OrchestrateRequest, stream troupev1.OrchestratorService_OrchestrateServer) error {
+	m.mu.Lock()
+	m.requests = append(m.requests, req)
+	m.mu.Unlock()
+	sequence := uint64(0)
+	for _, e := range m.events {
+		if e.GetTurnResult() != nil && m.hold != nil {
+			select {
+			case <-m.hold:
+			case <-stream.Context().Done():
+				return nil
+			}
+		}
+		e.TraceId, e.Time, e.Sequence = traceID, timestamppb.Now(), 0
+		if e.GetTextDelta() == nil {
+			sequence++
+			e.Sequence = sequence
+		}
+		if err := stream.Send(&troupev1.OrchestrateResponse{Event: e}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// serveMesh runs the mesh until the test ends, and returns a client of it.
+func serveMesh(t testing.TB, m *mesh) *client.Client {
+	t.Helper()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	conn, err := rpc.Dial(lis.Addr().String(), telemetry.Discard())
+	require.NoError(t, err)
+	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{})
+	require.NoError(t, err)
+	troupev1.RegisterOrchestratorServiceServer(server, m)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- server.Part(lis, 0).Run(ctx, func() {}) }()
+	t.Cleanup(func() {
+		require.NoError(t, conn.Close())
+		cancel()
+		require.NoError(t, <-ended)
+	})
+	return client.New(conn)
+}
+
+func of(name, branch string, e *troupev1.Event) *troupev1.Event {
+	e.Agent, e.Branch = name, branch
+	return e
+}
+
+func said(text string) *troupev1.Event {
+	return &troupev1.Event{Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: text}}}
+}
+
+func ended(result *troupev1.TurnResult) *troupev1.Event {
+	return &troupev1.Event{Payload: &troupev1.Event_TurnResult{TurnResult: result}}
+}
+
+// research is what a remote agent does that is a flow itself.
+func research() []*troupev1.Event {
+	return []*troupev1.Event{
+		{Payload: &troupev1.Event_TurnStarted{TurnStarted: &troupev1.TurnStarted{}}},
+		of("research", "research.finder", &troupev1.Event{Payload: &troupev1.Event_ToolCallStarted{ToolCallStarted: &troupev1.ToolCallStarted{CallId: "1", Tool: "search", Arguments: "{}"}}}),
+		of("research", "research.finder", &troupev1.Event{Payload: &troupev1.Event_ToolCallFinished{ToolCallFinished: &troupev1.ToolCallFinished{
+			CallId: "1", Tool: "search", Status: troupev1.ToolStatus_TOOL_STATUS_SUCCESS, Summary: "found", Duration: durationpb.New(time.Second),
+		}}}),
+		of("research", "", &troupev1.Event{Payload: &troupev1.Event_Thinking{Thinking: &troupev1.Thinking{Topic: troupev1.Topic_TOPIC_PLAN, Text: "hm"}}}),
+		of("research", "", said("I fou")),
+		of("research", "", &troupev1.Event{Payload: &troupev1.Event_PartReset{PartReset: &troupev1.PartReset{}}}),
+		of("research", "", said("I found it.")),
+		of("research", "", &troupev1.Event{Payload: &troupev1.Event_ModelCall{ModelCall: &troupev1.ModelCall{Model: "m", Iteration: 1, Usage: &troupev1.Usage{InputTokens: 3, ModelCalls: 1}}}}),
+		of("research", "", &troupev1.Event{Payload: &troupev1.Event_AgentMessage{AgentMessage: &troupev1.AgentMessage{StateKeys: []string{"theirs"}}}}),
+		of("research", "", &troupev1.Event{Payload: &troupev1.Event_Warning{Warning: &troupev1.Warning{Reason: "CAREFUL", Message: "…"}}}),
+		of("research", "", &troupev1.Event{Payload: &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{Result: &troupev1.StepResult{
+			Iterations: 2, ToolsCalled: []string{"search"}, Observations: []string{"Used tool: search\nfound"},
+		}}}}),
+		ended(&troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, Text: "I found it.", Usage: &troupev1.Usage{InputTokens: 9, ModelCalls: 2}}),
+	}
+}
+
+func step() execution.Step {
+	return execution.Step{
+		SessionID: "session-1", User: "alice", TurnID: "turn-1", Number: 1, Attempt: 1, Agent: "team",
+		History: []conversation.Message{conversation.User("Where is it?")},
+	}
+}
+
+// drive runs an agent to its end: "author branch payload" of each event, and its result.
+func drive(ctx context.Context, a *agent.Agent, inv agent.Invocation) (told []string, done event.TurnResult, err error) {
+	for e, failed := range a.Run(ctx, inv) {
+		if failed != nil {
+			return told, done, failed
+		}
+		switch p := e.Payload.(type) {
+		case event.TurnResult:
+			done = p
+		case event.UserInput, event.Appended, event.Answer:
+		case event.ModelCall:
+			told = append(told, fmt.Sprintf("%s %s %s %d %d", e.Author, e.Branch, p.Model, p.Iteration, p.Usage.InputTokens))
+		default:
+			told = append(told, fmt.Sprintf("%s %s %+v", e.Author, e.Branch, p))
+		}
+	}
+	return told, done, nil
+}
+
+// Req: AD-28, LP-18, LP-29
+func TestAgent_HasARemoteAgentDoItsWork(t *testing.T) {
+	m := &mesh{events: research()}
+	c := serveMesh(t, m)
+	remote, err := c.Agent("research", agent.Config{Description: "Finds things."})
+	require.NoError(t, err)
+	before, err := agent.New(agent.Config{Name: "before", Model: scripted.New(scripted.Say("It is red."), scripted.Say("It is red."))})
+	require.NoError(t, err)
+	team, err := agent.Sequence(agent.Config{Name: "team"}, before, remote)
+	require.NoError(t, err)
+	auth := execution.Auth{Actor: "alice", Credentials: map[string]secret.Value{"github": secret.New("token-1")}}
+
+	for attempt := 1; attempt <= 2; attempt++ { // the second is that of a successor
+		inv := agent.Invocation{Step: step()}
+		inv.Step.Attempt = attempt
+		told, done, err := drive(execution.WithAuth(t.Context(), auth), team, inv)
+		require.NoError(t, err)
+		require.Equal(t, []string{
+			"finder team.research.finder {CallID:1 Tool:search Arguments:{}}",
+			"finder team.research.finder {CallID:1 Tool:search Arguments: Iteration:0 Status:success Result: Summary:found ErrorType: Duration:1s Replayed:false}",
+			"research team.research {Topic:plan Text:hm}",
+			"research team.research {Text:I fou}",
+			"research team.research {Reason:" + client.ReasonBegunAgain + " Message:the worker of agent research was lost; what it said so far is void, and another goes on}",
+			"research team.research {Text:I found it.}",
+			"research team.research m 1 3",
+			"research team.research {Reason:CAREFUL Message:…}",
+		}, told[2:])
+		require.Empty(t, cmp.Diff(execution.Result{
+			Step: 1, Agent: "team", Text: "I found it.", Observations: []string{"Used tool: search\nfound"}, ToolsCalled: []string{"search"},
+			Iterations: 3, Usage: execution.Usage{InputTokens: 9, ModelCalls: 3}, Confidence: done.Result.Confidence,
+		}, done.Result))
+	}
+
+	require.Len(t, m.requests, 2)
+	first, second := m.requests[0], m.requests[1]
+	require.Equal(t, "research", first.GetTarget())
+	require.Contains(t, first.GetText(), "Where is it?")
+	require.Contains(t, first.GetText(), "What before said:\n\nIt is red.")
+	require.Equal(t, "alice", first.GetUserId())
+	require.Equal(t, "token-1", first.GetAuth().GetCredentials()["github"])
+	require.Equal(t, troupev1.OnBusy_ON_BUSY_ENQUEUE, first.GetOnBusy())
+	require.InDelta(t, agent.DefaultTimeout.Seconds(), first.GetTimeout().AsDuration().Seconds(), 30)
+	require.Equal(t, []string{first.GetSessionId(), first.GetRequestId(), first.GetText()}, []string{second.GetSessionId(), second.GetRequestId(), second.GetText()})
+	require.Regexp(t, `^[A-Za-z0-9_-]{1,64}$`, first.GetSessionId())
+	require.NotEqual(t, "session-1", first.GetSessionId())
+}
+
+func TestAgent_RemembersFromTurnToTurnAndIsAskedOnceARound(t *testing.T) {
+	m := &mesh{events: research()}
+	remote, err := serveMesh(t, m).Agent("research", agent.Config{})
+	require.NoError(t, err)
+	rounds, err := agent.Repeat(agent.Config{Name: "rounds"}, 2, remote)
+	require.NoError(t, err)
+	for _, turn := range []string{"turn-1", "turn-2"} {
+		inv := agent.Invocation{Step: step()}
+		inv.Step.TurnID = turn
+		_, _, err = drive(t.Context(), rounds, inv)
+		require.NoError(t, err)
+	}
+	sessions, requests := map[string]bool{}, map[string]bool{}
+	for _, r := range m.requests {
+		sessions[r.GetSessionId()], requests[r.GetRequestId()] = true, true
+	}
+	require.Len(t, sessions, 1)
+	require.Len(t, requests, 4)
+}
+
+func TestAgent_HandsOnHowTheTurnEnded(t *testing.T) {
+	failed := func(mode troupev1.FailureMode) *troupev1.TurnResult {
+		return &troupev1.TurnResult{
+			Outcome: troupev1.TurnOutcome_TURN_OUTCOME_FAILED, Usage: &troupev1.Usage{InputTokens: 9, ModelCalls: 1},
+			Failure: &troupev1.Failure{Mode: mode, Message: "it is down"},
+		}
+	}
+	for name, tc := range map[string]struct {
+		result *troupev1.TurnResult
+		reason event.Reason
+		mode   failure.Mode
+	}{
+		"a question":                 {&troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED, Text: "Which one?"}, event.InputRequired, ""},
+		"a failure":                  {failed(troupev1.FailureMode_FAILURE_MODE_RESOURCE_API), event.Failed, failure.ResourceAPI},
+		"a failure that is not ours": {failed(troupev1.FailureMode_FAILURE_MODE_FENCED), event.Failed, failure.ResourceTool},
+		"cancelled by somebody":      {failed(troupev1.FailureMode_FAILURE_MODE_USER_CANCELLED), event.Failed, failure.ResourceTool},
+	} {
+		t.Run(name, func(t *testing.T) {
+			remote, err := serveMesh(t, &mesh{events: []*troupev1.Event{ended(tc.result)}}).Agent("research", agent.Config{})
+			require.NoError(t, err)
+			_, done, err := drive(t.Context(), remote, agent.Invocation{Step: step()})
+			require.Equal(t, tc.mode != "", err != nil)
+			require.Equal(t, tc.mode, failure.ModeOf(err))
+			require.Equal(t, tc.reason, done.Reason)
+			require.Equal(t, tc.reason == event.InputRequired, done.Result.InputRequired)
+			require.Equal(t, tc.result.GetText(), done.Result.Text)
+			require.Equal(t, tc.result.GetUsage().GetInputTokens(), done.Result.Usage.InputTokens)
+		})
+	}
+}
+
+// The one above is stopped, cancelled or not read any more; the remote turn is left as it is.
+func TestAgent_LeavesTheRemoteTurn(t *testing.T) {
+	run := func(t *testing.T, leave func(stop, cancel func()) bool) (event.TurnResult, error) {
+		m := &mesh{events: research(), hold: make(chan struct{})}
+		remote, err := serveMesh(t, m).Agent("research", agent.Config{})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		stop, now := context.WithCancel(t.Context())
+		defer now()
+		var done event.TurnResult
+		for e, err := range remote.Run(ctx, agent.Invocation{Step: step(), Stop: stop}) {
+			if err != nil {
+				return done, err
+			}
+			if p, ok := e.Payload.(event.TurnResult); ok {
+				done = p
+			}
+			if e.Kind() == (event.Warning{}).Kind() && !leave(now, cancel) {
+				break
+			}
+		}
+		return done, nil
+	}
+	done, err := run(t, func(stop, _ func()) bool { stop(); return true })
+	require.NoError(t, err)
+	require.Equal(t, event.Stopped, done.Reason)
+	done, err = run(t, func(_, cancel func()) bool { cancel(); return true })
+	require.True(t, failure.Is(err, failure.UserCancelled), "%v", err)
+	require.Equal(t, event.Interrupted, done.Reason)
+	_, err = run(t, func(_, _ func()) bool { return false })
+	require.NoError(t, err)
+}
+
+func TestAgent_RefusesWhatCannotBe(t *testing.T) {
+	c := serveMesh(t, &mesh{})
+	_, err := c.Agent("", agent.Config{Name: "a"})
+	require.True(t, failure.Is(err, failure.AgentValidation), "%v", err)
+	_, err = c.Agent("Not a name", agent.Config{})
+	require.True(t, failure.Is(err, failure.AgentValidation), "%v", err)
+	itself, err := c.Agent("team", agent.Config{Name: "other"})
+	require.NoError(t, err)
+	_, _, err = drive(t.Context(), itself, agent.Invocation{Step: step()})
+	require.True(t, failure.Is(err, failure.AgentLogic), "%v", err)
+	require.ErrorContains(t, err, "would ask itself")
+}
+
+// A flow of an agent here and one that runs elsewhere in the mesh.
+func ExampleClient_Agent() {
+	conn, err := rpc.Dial("127.0.0.1:7400", telemetry.Discard())
+	if err != nil {
+		return
+	}
+	defer func() { _ = conn.Close() }()
+	research, err := client.New(conn).Agent("research", agent.Config{Description: "Finds things."})
+	if err != nil {
+		return
+	}
+	writer, err := agent.New(agent.Config{Name: "writer", Model: scripted.New(scripted.Say("It is there."))})
+	if err != nil {
+		return
+	}
+	team, err := agent.Sequence(agent.Config{Name: "team"}, research, writer)
+	if err != nil {
+		return
+	}
+	fmt.Fprintln(os.Stdout, team.Name()) // to be given to worker.Main
+	// Output: team
+}

@@ -1,0 +1,224 @@
+package openai_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/llm"
+	"github.com/troupe-dev/troupe/pkg/llm/llmtest"
+	"github.com/troupe-dev/troupe/pkg/llm/openai"
+)
+
+// said is a whole answer.
+type said struct {
+	Text   string
+	Calls  []conversation.ToolCall
+	Usage  execution.Usage
+	Finish llm.Finish
+	Err    error
+}
+
+func ask(ctx context.Context, m llm.Model) (all said) {
+	for d, err := range m.Generate(ctx, llm.Request{Messages: []conversation.Message{conversation.User("hello")}}) {
+		all.Text += d.Text
+		all.Calls = append(all.Calls, d.ToolCalls...)
+		all.Usage = all.Usage.Add(d.Usage)
+		all.Finish, all.Err = d.Finish, errors.Join(all.Err, err)
+	}
+	return all
+}
+
+// serve is a server that gives one answer to all.
+func serve(t *testing.T, status int, body string) string {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		w.WriteHeader(status)
+		_, _ = w.Write([]byte(body))
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+func open(t *testing.T, name, baseURL string) llm.Model {
+	t.Helper()
+	m, err := openai.New(name, openai.Config{BaseURL: baseURL, Retry: once})
+	require.NoError(t, err)
+	return m
+}
+
+// The streams of testdata, in the forms that the servers' public references show.
+func TestModel_ReadsTheStreamsOfAllServers(t *testing.T) {
+	weather := func(id string) []conversation.ToolCall {
+		return []conversation.ToolCall{{ID: id, Name: "get_weather", Arguments: `{"location":"Boston, MA"}`}}
+	}
+	for file, want := range map[string]said{
+		"openai_text.txt":     {Text: "Hello! How can I help?", Finish: llm.FinishStop, Usage: execution.Usage{InputTokens: 19, OutputTokens: 10}},
+		"openai_calls.txt":    {Calls: append(weather("call_1"), conversation.ToolCall{ID: "call_2", Name: "now", Arguments: "{}"}), Finish: llm.FinishCalls, Usage: execution.Usage{InputTokens: 2082, OutputTokens: 37, CachedTokens: 1920}},
+		"openai_refusal.txt":  {Text: "I'm sorry, I can't help with that.", Finish: llm.FinishRefusal, Usage: execution.Usage{InputTokens: 80, OutputTokens: 11}},
+		"ollama_calls.txt":    {Calls: append(weather("call_a"), weather("call_b")...), Finish: llm.FinishCalls},
+		"vllm_text.txt":       {Text: "Hi there", Finish: llm.FinishStop, Usage: execution.Usage{InputTokens: 9, OutputTokens: 3}},
+		"openrouter_text.txt": {Text: "Hi", Finish: llm.FinishStop, Usage: execution.Usage{InputTokens: 14, OutputTokens: 2, CostMicros: 42}},
+		"gemini_extra.txt":    {Calls: []conversation.ToolCall{{ID: "function-call-1", Name: "look", Arguments: "{}", Extra: `{"google":{"thought_signature":"c2ln"}}`}}, Finish: llm.FinishCalls, Usage: execution.Usage{InputTokens: 40, OutputTokens: 12}},
+	} {
+		stream, err := os.ReadFile(filepath.Join("testdata", file))
+		require.NoError(t, err)
+		require.Empty(t, cmp.Diff(want, ask(t.Context(), open(t, "test/large", serve(t, http.StatusOK, string(stream))))), file)
+	}
+}
+
+func TestModel_UnderstandsTheComplaintsOfAllServers(t *testing.T) {
+	for body, want := range map[string]struct {
+		status int
+		kind   llm.Kind
+		text   string
+	}{
+		`{"error":{"message":"You exceeded your current quota","type":"insufficient_quota","param":null,"code":"insufficient_quota"}}`: {429, llm.Credits, "exceeded your current quota"},
+		`{"object":"error","message":"This model's maximum context length is 4096 tokens.","type":"BadRequestError","code":400}`:       {400, llm.ContextLength, "4096"},
+		`{"error":{"code":400,"message":"the request exceeds the available context size","type":"exceed_context_size_error"}}`:         {400, llm.ContextLength, "available context"},
+		`{"error":{"code":"content_filter","message":"The response was filtered"}}`:                                                    {400, llm.Refused, "filtered"},
+		`{"error":"model \"nothing\" not found, try pulling it first"}`:                                                                {404, llm.NotFound, "pulling"},
+		`{"detail":"Insufficient credits"}`:                                              {402, llm.Credits, "Insufficient"},
+		`{"detail":"This one is for paid accounts"}`:                                     {403, llm.PaidModel, "This one"},
+		`{"detail":[{"loc":["body","x"],"msg":"extra fields are not permitted"}]}`:       {422, llm.BadRequest, "not permitted"},
+		`{"error":{"message":"Rate limit reached","code":"rate_limit_exceeded"}}`:        {413, llm.ContextLength, "Rate limit"},
+		`<html>bad gateway</html>`:                                                       {502, llm.Unavailable, "bad gateway"},
+		"data: " + `{"error":{"code":429,"message":"Slow down"}}` + "\n\n":               {200, llm.RateLimit, "Slow down"},
+		"data: " + `{"error":{"message":"Try later","type":"server_error"}}` + "\n\n":    {200, llm.Unavailable, "Try later"},
+		"data: " + `{"error":{"message":"Bad","type":"invalid_request_error"}}` + "\n\n": {200, llm.BadRequest, "Bad"},
+	} {
+		err := ask(t.Context(), open(t, "test/large", serve(t, want.status, body))).Err
+		require.Equal(t, want.kind, llm.KindOf(err), "%s: %v", body, err)
+		require.ErrorContains(t, err, want.text)
+		f, ok := errors.AsType[*failure.Error](err)
+		require.True(t, ok)
+		require.NotContains(t, f.Message, want.text, "what the provider says is for the log")
+	}
+}
+
+// Req: CO-13
+func TestNew_RetriesInOnePlace(t *testing.T) {
+	var asked atomic.Int32
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if asked.Add(1) <= 2 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = fmt.Fprintf(w, "%s%s", choice(object{"content": "hi"}, nil), choice(object{}, "stop"))
+	}))
+	t.Cleanup(s.Close)
+	m, err := openai.New("local/llama", openai.Config{BaseURL: s.URL, Retry: llm.Retry{Pause: 1}})
+	require.NoError(t, err)
+	require.Equal(t, "local/llama", m.Name())
+	require.Empty(t, cmp.Diff(said{Text: "hi", Finish: llm.FinishStop}, ask(t.Context(), m)))
+	require.EqualValues(t, 3, asked.Load())
+}
+
+// clean takes away what the environment of the tests may hold.
+func clean(t *testing.T) {
+	t.Helper()
+	for _, name := range []string{"OPENAI", "GROQ", "OPENROUTER", "MISTRAL", "XAI", "OPENONION"} {
+		t.Setenv(name+"_API_KEY", "")
+		t.Setenv(name+"_BASE_URL", "")
+	}
+}
+
+// Req: CO-10
+func TestProviders_AMissingKeyNamesItsVariable(t *testing.T) {
+	clean(t)
+	catalog, err := llm.NewCatalog(openai.Providers()...)
+	require.NoError(t, err)
+	for name, variable := range map[string]string{
+		"openai/gpt-5": "OPENAI_API_KEY", "o3": "OPENAI_API_KEY", "gpt-4o": "OPENAI_API_KEY", "groq/llama-3": "GROQ_API_KEY", "openrouter/a/b": "OPENROUTER_API_KEY",
+		"mistral/small": "MISTRAL_API_KEY", "grok/grok-4": "XAI_API_KEY", "co/gpt-5": "OPENONION_API_KEY",
+	} {
+		_, err := catalog.Model(name)
+		require.True(t, failure.Is(err, failure.UserInvalidInput))
+		require.ErrorContains(t, err, "set "+variable)
+		require.ErrorContains(t, err, name)
+	}
+}
+
+// Req: CO-10
+func TestProviders_EachHasItsOwnKeyAndAddress(t *testing.T) {
+	clean(t)
+	var header atomic.Pointer[http.Header]
+	var path atomic.Pointer[string]
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		header.Store(&r.Header)
+		path.Store(&r.URL.Path)
+		_, _ = w.Write([]byte("data: [DONE]\n\n"))
+	}))
+	t.Cleanup(s.Close)
+	t.Setenv("OPENAI_API_KEY", "sk-of-openai")
+	t.Setenv("OPENAI_ORG_ID", "org-of-openai")
+	t.Setenv("OPENAI_CUSTOM_HEADERS", "X-Custom: of-openai")
+	t.Setenv("GROQ_API_KEY", "of-groq")
+	t.Setenv("GROQ_BASE_URL", s.URL+"/groq/v1")
+	t.Setenv("OPENAI_BASE_URL", s.URL+"/local/v1")
+	catalog, err := llm.NewCatalog(openai.Providers()...)
+	require.NoError(t, err)
+
+	m, err := catalog.Model("groq/llama")
+	require.NoError(t, err)
+	require.NoError(t, ask(t.Context(), m).Err)
+	require.Equal(t, "/groq/v1/chat/completions", *path.Load())
+	require.Equal(t, "Bearer of-groq", header.Load().Get("Authorization"))
+	require.NotContains(t, fmt.Sprint(*header.Load()), "of-openai")
+
+	t.Setenv("OPENAI_API_KEY", "") // a local server needs none
+	m, err = catalog.Model("gpt-oss")
+	require.NoError(t, err)
+	require.Equal(t, "openai/gpt-oss", m.Name())
+	require.NoError(t, ask(t.Context(), m).Err)
+	require.Equal(t, "/local/v1/chat/completions", *path.Load())
+	require.Empty(t, header.Load().Get("Authorization"))
+}
+
+func TestNew_PricesAreThoseOfTheProvidersOwnServer(t *testing.T) {
+	url := serve(t, http.StatusOK, string(event(object{"usage": object{"prompt_tokens": 1000}, "choices": []object{{"finish_reason": "stop"}}})))
+	m := open(t, "openai/gpt-5", url)
+	require.Zero(t, ask(t.Context(), m).Usage.CostMicros, "what this server asks is not known")
+	require.EqualValues(t, llm.DefaultContext, llm.ContextOf(m))
+
+	m, err := openai.New("openai/gpt-5", openai.Config{BaseURL: url, Table: llm.BuiltinTable()})
+	require.NoError(t, err)
+	require.EqualValues(t, 1250, ask(t.Context(), m).Usage.CostMicros)
+	require.EqualValues(t, 400_000, llm.ContextOf(m))
+}
+
+func TestModel_KeepsItsConnection(t *testing.T) {
+	var connections atomic.Int32
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		for _, e := range (wire{}).Stream(llmtest.Reply{}).End {
+			_, _ = w.Write(e)
+			_ = http.NewResponseController(w).Flush()
+		}
+	}))
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			connections.Add(1)
+		}
+	}
+	s.Start()
+	t.Cleanup(s.Close)
+	m := open(t, "test/large", s.URL)
+	for range 20 {
+		require.NoError(t, ask(t.Context(), m).Err)
+	}
+	require.EqualValues(t, 1, connections.Load())
+}

@@ -1,0 +1,172 @@
+package mcptool_test
+
+import (
+	"context"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/tool"
+	"github.com/troupe-dev/troupe/pkg/tool/mcptool"
+)
+
+func TestServer_ComesBackForTheNextCall(t *testing.T) {
+	a := start(t, config(t, "good", "die", "die.reading", "pid"))
+	for range 2 {
+		pid := a.must("pid", ``)
+		_, err := a.call("die", ``)
+		require.True(t, failure.Is(err, failure.UnknownOutcome), "%v", err)
+		require.ErrorContains(t, err, "the tool die lost its server while it ran: whether it took effect is unknown")
+		again := a.must("pid", ``)
+		require.NotEqual(t, pid, again)
+	}
+	_, err := a.call("die_reading", ``)
+	require.True(t, failure.Is(err, failure.ResourceTool), "%v", err)
+	require.ErrorContains(t, err, "it does no harm to call it again")
+	require.NotEmpty(t, a.must("pid", ``))
+}
+
+func TestServer_ThatStaysAwayIsNotAskedAllTheTime(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	c := config(t, "good", "die", "pid")
+	c.Dir = folder + "/gone"
+	require.NoError(t, os.Mkdir(c.Dir, 0o700))
+	a := start(t, c)
+	require.NoError(t, os.Remove(c.Dir))
+	_, err := a.call("die", ``)
+	require.Error(t, err)
+
+	_, err = a.call("pid", ``)
+	require.ErrorContains(t, err, "did not start")
+	_, err = a.call("pid", ``)
+	require.ErrorContains(t, err, "; it is tried again in ")
+	require.NoError(t, os.Mkdir(c.Dir, 0o700))
+	require.Eventually(t, func() bool {
+		_, err := a.call("pid", ``)
+		return err == nil
+	}, patience, 50*time.Millisecond)
+}
+
+func TestCall_ThatHangsEndsInTime(t *testing.T) {
+	c := config(t, "good", "hang", "pid")
+	c.CallTimeout = 300 * time.Millisecond
+	a := start(t, c)
+	pid := a.must("pid", ``)
+	_, err := a.call("hang", ``)
+	require.True(t, failure.Is(err, failure.UnknownOutcome), "%v", err)
+	require.ErrorContains(t, err, "did not answer within 300ms and was cancelled")
+	a.says("hang was cancelled")
+	require.Equal(t, pid, a.must("pid", ``), "a server that still answers goes on")
+
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err = a.callIn(ctx, "hang", ``)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+}
+
+// A process that is stopped answers nothing, and no signal but SIGKILL ends it.
+func TestServer_ThatHangsIsReplaced(t *testing.T) {
+	t.Parallel()
+	c := config(t, "good", "stop", "pid")
+	c.CallTimeout = 300 * time.Millisecond
+	a := start(t, c)
+	pid := a.must("pid", ``)
+	_, err := a.call("stop", ``)
+	require.ErrorContains(t, err, "did not answer within 300ms")
+	require.NotEqual(t, pid, a.must("pid", ``))
+	gone(t, pid)
+}
+
+func TestServer_EndsWithItsAgent(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"good", "deaf"} {
+		t.Run(mode, func(t *testing.T) {
+			server, err := mcptool.New(config(t, mode, "pid", "child"))
+			require.NoError(t, err)
+			set, err := tool.NewSet(server.Tools()...)
+			require.NoError(t, err)
+			a := &agent{Set: set, t: t}
+			for _, tl := range set.Tools() {
+				require.NoError(t, tl.(tool.Starter).Start(t.Context()))
+			}
+			pid, child := a.must("pid", ``), a.must("child", ``)
+			require.NoError(t, set.Tools()[0].(tool.Starter).Close())
+			require.Equal(t, pid, a.must("pid", ``), "another tool still needs it")
+			require.NoError(t, set.Tools()[1].(tool.Starter).Close())
+			gone(t, pid)
+			gone(t, child)
+
+			for _, tl := range set.Tools() { // and it can be started again
+				require.NoError(t, tl.(tool.Starter).Start(t.Context()))
+			}
+			require.NotEqual(t, pid, a.must("pid", ``))
+			for _, tl := range set.Tools() {
+				require.NoError(t, tl.(tool.Starter).Close())
+			}
+		})
+	}
+}
+
+func TestServer_MayBeSlowOrNoisyOrOld(t *testing.T) {
+	for mode, says := range map[string]string{
+		"slow":   "hello from slow",
+		"greets": "Server is listening on stdio {not JSON}",
+		"old":    "expected initialize",
+	} {
+		t.Run(mode, func(t *testing.T) {
+			a := start(t, config(t, mode, "add"))
+			require.Equal(t, "3", a.must("add", `{"a": 1, "b": 2}`))
+			a.says(says)
+		})
+	}
+}
+
+func TestStart_FailsWithTheReason(t *testing.T) {
+	t.Parallel()
+	for mode, want := range map[string]string{
+		"broken":  "did not start: it ended; it said: hello from broken / no such database",
+		"silent":  "did not start within 2s; it said: hello from silent",
+		"floods":  "did not start",
+		"endless": "did not start",
+	} {
+		t.Run(mode, func(t *testing.T) {
+			c := config(t, mode, "add")
+			c.StartTimeout = 2 * time.Second
+			server, err := mcptool.New(c)
+			require.NoError(t, err)
+			began := time.Now()
+			err = server.Tools()[0].(tool.Starter).Start(t.Context())
+			require.ErrorContains(t, err, want)
+			require.True(t, failure.Is(err, failure.ResourceTool), "%v", err)
+			require.Less(t, time.Since(began), 15*time.Second)
+		})
+	}
+
+	c := config(t, "good", "ad")
+	server, err := mcptool.New(c)
+	require.NoError(t, err)
+	require.ErrorContains(t, server.Tools()[0].(tool.Starter).Start(t.Context()), `has no tool "ad"; did you mean "add"?`)
+	c.Command = []string{"/no/such/program"}
+	server, err = mcptool.New(c)
+	require.NoError(t, err)
+	require.ErrorContains(t, server.Tools()[0].(tool.Starter).Start(t.Context()), "/no/such/program cannot be run")
+}
+
+func TestServer_CannotChangeUnderAnAgent(t *testing.T) {
+	a := start(t, config(t, "good", "add", "change"))
+	add, _ := a.Find("add")
+	was := add.Spec()
+	a.must("change", `{"a": 0}`)
+	a.says("the server does not offer a tool any more")
+	_, err := a.call("add", `{"a": 1}`)
+	require.ErrorContains(t, err, "the tool add is not offered by its server any more")
+
+	a.must("change", `{"a": 1}`)
+	a.says("the server describes a tool in another way")
+	require.Equal(t, "2", a.must("add", `{"a": 0, "b": 1}`))
+	require.Equal(t, was, add.Spec())
+}

@@ -1,0 +1,236 @@
+package mcptool_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/tool"
+	"github.com/troupe-dev/troupe/pkg/tool/mcptool"
+)
+
+// patience bounds every wait. It is far above what any should take.
+const patience = 30 * time.Second
+
+// config is that of this binary as a server.
+func config(t *testing.T, mode string, tools ...string) mcptool.Config {
+	t.Helper()
+	program, err := os.Executable()
+	require.NoError(t, err)
+	return mcptool.Config{
+		Command: []string{program}, Tools: tools,
+		Env:          []string{serverMode + "=" + mode, "GORACE=atexit_sleep_ms=0"}, // or each would take a second to end
+		StartTimeout: patience, CallTimeout: patience,
+	}
+}
+
+// agent is a set of tools that are started, as an agent has them.
+type agent struct {
+	*tool.Set
+
+	t   *testing.T
+	log *observer.ObservedLogs
+}
+
+// start makes an agent and closes it at the end of the test.
+func start(t *testing.T, c mcptool.Config) *agent {
+	t.Helper()
+	a := &agent{t: t}
+	core, logs := observer.New(zap.DebugLevel)
+	c.Log, a.log = zap.New(core), logs
+	server, err := mcptool.New(c)
+	require.NoError(t, err)
+	a.Set, err = tool.NewSet(server.Tools()...)
+	require.NoError(t, err)
+	for _, tl := range a.Tools() {
+		require.NoError(t, tl.(tool.Starter).Start(t.Context()))
+		t.Cleanup(func() { require.NoError(t, tl.(tool.Starter).Close()) })
+	}
+	return a
+}
+
+func (a *agent) call(name, args string) (string, error) {
+	a.t.Helper()
+	ctx, cancel := context.WithTimeout(a.t.Context(), patience)
+	defer cancel()
+	return a.callIn(ctx, name, args)
+}
+
+func (a *agent) callIn(ctx context.Context, name, args string) (string, error) {
+	a.t.Helper()
+	tl, ok := a.Find(name)
+	require.True(a.t, ok, name)
+	result, err := tl.Call(ctx, json.RawMessage(args))
+	return result.Text, err
+}
+
+func (a *agent) must(name, args string) string {
+	a.t.Helper()
+	text, err := a.call(name, args)
+	require.NoError(a.t, err)
+	return text
+}
+
+// says waits until the log has a line with the text.
+func (a *agent) says(text string) {
+	a.t.Helper()
+	require.Eventually(a.t, func() bool {
+		for _, entry := range a.log.All() {
+			if strings.Contains(entry.Message, text) {
+				return true
+			}
+			if strings.Contains(fmt.Sprint(entry.ContextMap()), text) {
+				return true
+			}
+		}
+		return false
+	}, patience, 10*time.Millisecond, text)
+}
+
+// gone waits until a process is no more.
+func gone(t *testing.T, pid string) {
+	t.Helper()
+	n, err := strconv.Atoi(pid)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		if syscall.Kill(n, 0) != nil {
+			return true
+		}
+		status, err := os.ReadFile("/proc/" + pid + "/stat") // orphans may wait for an init that reaps them
+		return err == nil && strings.Contains(string(status), ") Z ")
+	}, patience, 10*time.Millisecond)
+}
+
+func TestServer_IsKnownOnceItsToolsAreStarted(t *testing.T) {
+	c := config(t, "good", "add", "key", "fail", "die.reading")
+	c.Prefix = "my_"
+	server, err := mcptool.New(c)
+	require.NoError(t, err)
+	add := server.Tools()[0]
+	require.Equal(t, "my_add", add.Spec().Name)
+	require.Empty(t, add.Spec().Description)
+	require.Equal(t, execution.AtMostOnce, tool.EffectOf(add))
+	_, err = add.Call(t.Context(), json.RawMessage(`{"a": 1}`))
+	require.ErrorContains(t, err, "is not started; start the agent first")
+
+	a := start(t, c)
+	require.Equal(t, []string{"my_add", "my_key", "my_fail", "my_die_reading"}, a.Names())
+	require.Equal(t, "3", a.must("my_add", `{"a": 1, "b": 2}`))
+	effects := map[string]execution.Effect{}
+	for _, tl := range a.Tools() {
+		effects[tl.Spec().Name] = tool.EffectOf(tl)
+	}
+	require.Empty(t, cmp.Diff(map[string]execution.Effect{
+		"my_add": execution.Read, "my_key": execution.Idempotent, "my_fail": execution.AtMostOnce, "my_die_reading": execution.Read,
+	}, effects))
+	require.Equal(t, "Adds.", a.Tools()[0].Spec().Description)
+	require.Equal(t, "The key.", a.Tools()[1].Spec().Description)
+	require.Contains(t, string(a.Tools()[0].Spec().Schema), `"required":["a"]`)
+	a.says("hello from good")
+}
+
+func TestNames_AreAllPagesInOrder(t *testing.T) {
+	names, err := mcptool.Names(t.Context(), config(t, "good"))
+	require.NoError(t, err)
+	require.Equal(t, []string{
+		"add", "change", "child", "die", "die.reading", "env", "fail", "hang", "key", "kinds", "long", "pid", "stop", "structure", "tree",
+	}, names)
+}
+
+// Req: CO-37
+func TestCall_TellsWhatWasWrongWithAHint(t *testing.T) {
+	a := start(t, config(t, "good", "add", "fail", "tree"))
+	for name, tc := range map[string]struct{ tool, args, want string }{
+		"missing":        {"add", `{"b": 1}`, "(required: a; all: a, b; provided: b)"},
+		"wrong type":     {"add", `{"a": "one"}`, "the arguments of add do not fit"},
+		"no JSON":        {"add", `{"a": `, "they are not a JSON object"},
+		"of the server":  {"fail", `{"a": 1}`, "the tool fail says: there is no such file (required: a; all: a, b; provided: a)"},
+		"without schema": {"tree", `{`, "the arguments of tree are no JSON object"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := a.call(tc.tool, tc.args)
+			require.ErrorContains(t, err, tc.want)
+			require.True(t, failure.Is(err, failure.AgentValidation, failure.ResourceTool))
+		})
+	}
+	require.Equal(t, `{"child":{"child":{}}}`, a.must("tree", `{"child": {"child": {}}}`), "a schema that holds itself is left to the server")
+	a.says("the schema holds itself")
+}
+
+func TestCall_HandsOnTheIdempotencyKey(t *testing.T) {
+	a := start(t, config(t, "good", "key"))
+	text, err := a.callIn(tool.Keyed(t.Context(), "step-1/2"), "key", ``)
+	require.NoError(t, err)
+	require.Equal(t, "step-1/2", text)
+	require.Equal(t, "<nil>", a.must("key", `{}`))
+}
+
+// Req: CO-39
+func TestCall_BoundsWhatTheModelReads(t *testing.T) {
+	a := start(t, config(t, "good", "long", "kinds", "structure"))
+	require.Len(t, a.must("long", `{"a": 10}`), 20)
+	text := a.must("long", `{"a": 1000000}`)
+	require.LessOrEqual(t, len(text), tool.MaxResult)
+	require.Contains(t, text, "… (cut: it has 2000000 bytes)")
+	require.Equal(t, strings.Join([]string{
+		"words", "(an image, image/png, of 4 bytes, which is not shown)", "(a sound, audio/wav, of 5 bytes, which is not shown)",
+		"a page file:///page", "file:///note", "noted", "file:///blob (image/png, of 3 bytes, which is not shown)",
+	}, "\n"), a.must("kinds", ``))
+	require.Equal(t, `{"answer":42}`, a.must("structure", ``))
+}
+
+func TestServer_GetsOnlyTheListedEnvironment(t *testing.T) {
+	t.Setenv("GIVEN", "yes")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
+	c := config(t, "good", "env")
+	c.Env = append(c.Env, "GIVEN")
+	c.Dir = t.TempDir()
+	text := start(t, c).must("env", ``)
+	require.True(t, strings.HasPrefix(text, c.Dir+"\n"), text)
+	require.Contains(t, text, "\nGIVEN=yes")
+	require.Contains(t, text, "\nPATH=")
+	require.NotContains(t, text, "secret")
+
+	c.Env = []string{"MISSING_TOKEN"}
+	_, err := mcptool.New(c)
+	require.ErrorContains(t, err, "env[0]: MISSING_TOKEN is not set in the environment")
+}
+
+func TestNew_RefusesWhatCannotBe(t *testing.T) {
+	program := []string{"server"}
+	for want, c := range map[string]mcptool.Config{
+		"command is missing":            {Tools: []string{"a"}},
+		"url: there is a command":       {Command: program, URL: "https://example.com/mcp"},
+		"tools is missing":              {Command: program},
+		`tools[1]: "a" is there`:        {Command: program, Tools: []string{"a", "a"}},
+		"are both called a_b":           {Command: program, Tools: []string{"a.b", "a/b"}},
+		`prefix is "a b"`:               {Command: program, Prefix: "a b"},
+		`url is "ftp://x"`:              {URL: "ftp://x"},
+		`https://me:xxxxx@example.com/`: {URL: "https://me:secret@example.com/"},
+		"env and dir are for a command": {URL: "https://example.com", Dir: "x"},
+		"allowInnerAddresses are for a": {Command: program, AllowInnerAddresses: meant},
+		"use positive durations":        {Command: program, CallTimeout: -1},
+	} {
+		_, err := mcptool.New(c)
+		require.ErrorContains(t, err, want)
+		require.True(t, failure.Is(err, failure.UserInvalidInput))
+	}
+	long := strings.Repeat("x", 80)
+	server, err := mcptool.New(mcptool.Config{Command: program, Tools: []string{long + "1", long + "2"}})
+	require.NoError(t, err)
+	_, err = tool.NewSet(server.Tools()...)
+	require.NoError(t, err, "long names stay two")
+}

@@ -1,0 +1,74 @@
+// Package team is an agent that is a flow: an agent here, the slow agent elsewhere in the
+// mesh, and another one here.
+package team
+
+import (
+	"context"
+	"iter"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/client"
+	"github.com/troupe-dev/troupe/pkg/llm"
+	"github.com/troupe-dev/troupe/test/rig/slow"
+)
+
+// Name is that of the agent.
+const Name = "team"
+
+// New returns the agent, which asks the slow agent by way of the mesh. Its opener tells the
+// gate at the URL that it was asked, with the key "opener-" and that of the request.
+func New(mesh *client.Client, gate string) (*agent.Agent, error) {
+	opener, err := agent.New(agent.Config{Name: "opener", Model: model(func(ctx context.Context, text string) (string, error) {
+		_, key, _ := strings.Cut(text, " ")
+		return "I ask the slow one.", tell(ctx, gate, "opener-"+key)
+	})})
+	if err != nil {
+		return nil, err
+	}
+	remote, err := mesh.Agent(slow.Name, agent.Config{})
+	if err != nil {
+		return nil, err
+	}
+	closer, err := agent.New(agent.Config{Name: "closer", Model: model(func(_ context.Context, text string) (string, error) {
+		_, said, _ := strings.Cut(text, "What "+slow.Name+" said:\n\n")
+		return "It says: " + said, nil
+	})})
+	if err != nil {
+		return nil, err
+	}
+	return agent.Sequence(agent.Config{Name: Name, Description: "Asks the slow one.", Timeout: 2 * time.Minute}, opener, remote, closer)
+}
+
+// model answers what it read last.
+type model func(ctx context.Context, text string) (string, error)
+
+// Name implements llm.Model.
+func (model) Name() string { return "test/team" }
+
+// Generate implements llm.Model.
+func (m model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+	return func(yield func(llm.Delta, error) bool) {
+		text, err := m(ctx, req.Messages[len(req.Messages)-1].Text)
+		yield(llm.Delta{Text: text}, err)
+	}
+}
+
+// tell tells the gate that a model was asked.
+func tell(ctx context.Context, gate, key string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, gate+"/model?key="+url.QueryEscape(key), http.NoBody)
+	if err != nil {
+		return err
+	}
+	resp, err := keepsNone.Do(req)
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
+}
+
+// keepsNone keeps no connection.
+var keepsNone = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}

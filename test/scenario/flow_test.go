@@ -1,0 +1,221 @@
+package scenario
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/testing/protocmp"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/client"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/tool"
+	"github.com/troupe-dev/troupe/pkg/wire"
+	"github.com/troupe-dev/troupe/test/rig"
+	"github.com/troupe-dev/troupe/test/rig/team"
+)
+
+// Agents that run agents, in the mesh.
+
+// A flow loses its worker while an agent elsewhere works for it: its successor attaches to
+// what that does, and asks nobody again who has answered.
+//
+// Req: AD-28
+func aFlowThatLosesItsWorkerAsksNobodyTwice(t *testing.T, s *stage) {
+	const teams = 2
+	for n := range teams {
+		id := "team-" + strconv.Itoa(n+1)
+		s.Host(rig.Part(id), rig.Program{
+			Instance: id, Drain: time.Second, Package: "./test/rig/teamworker",
+			Env:  []string{"TEAM_GATE=" + s.gate.URL, "TEAM_ORCHESTRATOR=" + s.Conn.Target()},
+			Make: func() (*agent.Agent, error) { return team.New(client.New(s.Conn), s.gate.URL) },
+		})
+	}
+	s.Await("both teams are ready", func() bool { return len(idle(t, s.Mesh, team.Name)) == teams })
+
+	req, key := acting("hold", "alice", "token-1")
+	req.Target = team.Name
+	wait := s.begin(t, req)
+	s.gate.Await(t, key) // the slow agent works
+	lost := ""
+	s.Await("a team works", func() bool {
+		for _, in := range instances(t, s.Mesh, team.Name) {
+			status, err := s.DescribeInstance(t.Context(), &troupev1.DescribeInstanceRequest{InstanceId: in.GetInstanceId()})
+			if err == nil && status.GetStatus().GetState() == troupev1.InstanceState_INSTANCE_STATE_BUSY {
+				lost = in.GetInstanceId()
+			}
+		}
+		return lost != ""
+	})
+	s.Kill(rig.Part(lost))
+	s.Await("the other one works", func() bool {
+		left := idle(t, s.Mesh, team.Name)
+		if len(left) != 1 {
+			return false
+		}
+		status, err := s.DescribeInstance(t.Context(), &troupev1.DescribeInstanceRequest{InstanceId: left[0]})
+		return err == nil && status.GetStatus().GetState() == troupev1.InstanceState_INSTANCE_STATE_BUSY
+	})
+	s.gate.Open(key)
+	events := wait()
+	s.answered(t, req, events)
+	require.Equal(t, "It says: The gate is open.", result(events).GetText())
+	require.Len(t, resets(events), 1)
+	require.Equal(t, lost, resets(events)[0].GetInstanceId())
+
+	require.Equal(t, []string{"model alice token-1", "tool alice token-1"}, s.gate.Shown(key), "the slow agent worked once, in the name of the turn")
+	require.Equal(t, 1, s.gate.Asked("opener-"+key), "what it said is in the journal")
+	traces, err := s.ListTraces(t.Context(), &troupev1.ListTracesRequest{PageSize: 200})
+	require.NoError(t, err)
+	turns := map[string]int{}
+	for _, trace := range traces.GetTraces() {
+		if strings.Contains(trace.GetText(), key) {
+			turns[trace.GetTarget()]++
+		}
+	}
+	require.Equal(t, map[string]int{team.Name: 1, "slow": 1}, turns)
+	branches := map[string]bool{}
+	for _, e := range events {
+		branches[e.GetBranch()] = true
+	}
+	for _, branch := range []string{"team.opener", "team.slow", "team.closer"} {
+		require.True(t, branches[branch], branch)
+	}
+	for n := range teams {
+		if id := "team-" + strconv.Itoa(n+1); id != lost {
+			s.Stop(rig.Part(id))
+		}
+	}
+}
+
+// idle are the instances of an agent that take steps.
+func idle(t *testing.T, m *rig.Mesh, name string) (ids []string) {
+	t.Helper()
+	for _, in := range instances(t, m, name) {
+		if in.GetState() == troupev1.InstanceState_INSTANCE_STATE_READY && !in.GetMissing() {
+			ids = append(ids, in.GetInstanceId())
+		}
+	}
+	return ids
+}
+
+// everything is an agent with all that makes events: handlers, tools that work, fail and do
+// not exist, state, and two agents in a row of which one asks a third.
+func everything() (*agent.Agent, error) {
+	type city struct {
+		Name string `json:"name"`
+	}
+	weather, err := tool.Func("weather", "Tells the weather.", func(ctx context.Context, in city) (string, error) {
+		if in.Name == "Atlantis" {
+			return "", context.DeadlineExceeded
+		}
+		return in.Name + ": sunny", hook.InTool(ctx).Memory().Set("weather", "sunny")
+	})
+	if err != nil {
+		return nil, err
+	}
+	call := func(name, arguments string) scripted.Reply {
+		return scripted.Reply{
+			Deltas: []string{"Let me ", "see."}, ToolCalls: []conversation.ToolCall{{Name: name, Arguments: arguments}},
+			Usage: execution.Usage{InputTokens: 10, OutputTokens: 2},
+		}
+	}
+	aide, err := agent.New(agent.Config{Name: "aide", Model: scripted.New(scripted.Say("It is far."))})
+	if err != nil {
+		return nil, err
+	}
+	asks, err := agent.AsTool(aide, agent.AsToolConfig{})
+	if err != nil {
+		return nil, err
+	}
+	finder, err := agent.New(agent.Config{
+		Name: "finder", Tools: []tool.Tool{weather, asks}, OutputKey: "finding",
+		Model: scripted.New(
+			call("weather", `{"name":"Oslo"}`), call("weather", `{"name":"Atlantis"}`), call("nothing", `{}`),
+			call("aide", `{"request":"How far is it?"}`), scripted.Say("It is sunny."),
+		),
+		Handlers: []hook.Handler{
+			hook.BeforeAgent(func(_ context.Context, turn *hook.Turn) (string, error) { return "", turn.Memory().Set("begun", true) }),
+			hook.AfterTools(func(_ context.Context, round *hook.Round) error {
+				round.Think("reflection", "Hm.")
+				return nil
+			}),
+			hook.AfterAgent(func(context.Context, *hook.Turn) (string, error) { return "That is all.", nil }),
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	writer, err := agent.New(agent.Config{
+		Name: "writer", Instructions: "{finding} {weather} {begun} {nothing?}", MaxIterations: 1, Tools: []tool.Tool{weather},
+		Model: scripted.New(call("weather", `{"name":"Rome"}`)),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return agent.Sequence(agent.Config{Name: "everything", Handlers: []hook.Handler{
+		hook.OnComplete(func(_ context.Context, done *hook.Completion) error {
+			done.Warn("COMPLETE", done.Result)
+			return done.Memory().Set("user:done", true)
+		}),
+	}}, finder, writer)
+}
+
+// An author sees in a test what clients see of the mesh.
+func TestAlone_AnAgentTellsWhatItTellsInTheMesh(t *testing.T) {
+	m := rig.InProcess(t, rig.Config{})
+	m.Host("everything", rig.Program{Instance: "everything-1", Drain: time.Second, Make: everything})
+	m.Await("the agent is ready", func() bool { return len(idle(t, m, "everything")) == 1 })
+	req := text("What is it like?")
+	req.Target, req.UserId = "everything", "alice"
+	var inMesh []*troupev1.Event
+	var answer string
+	for _, e := range ask(t, m, req) {
+		if e.GetTurnResult() != nil {
+			answer = e.GetTurnResult().GetText()
+		}
+		if e.GetStep() == 1 && e.GetRoutingDecision() == nil && e.GetStepStarted() == nil && e.GetStepFinished() == nil {
+			inMesh = append(inMesh, bare(e))
+		}
+	}
+
+	a, err := everything()
+	require.NoError(t, err)
+	require.NoError(t, a.Start(t.Context()))
+	defer func() { require.NoError(t, a.Close()) }()
+	var alone []*troupev1.Event
+	step := execution.Step{Number: 1, Turn: 1, Attempt: 1, History: []conversation.Message{conversation.User("What is it like?")}}
+	for e, err := range a.Run(t.Context(), agent.Invocation{Step: step}) {
+		require.NoError(t, err)
+		if shown := wire.EventToProto(e); shown != nil {
+			alone = append(alone, bare(shown))
+		}
+	}
+	require.Greater(t, len(alone), 30)
+	require.Empty(t, cmp.Diff(alone, inMesh, protocmp.Transform()))
+	require.NotEmpty(t, answer)
+}
+
+// bare is what happened without where and when it did.
+func bare(e *troupev1.Event) *troupev1.Event {
+	e = proto.CloneOf(e)
+	e.Sequence, e.TraceId, e.SessionId, e.Turn, e.Step, e.Attempt, e.Agent, e.InstanceId, e.Time, e.Stage = 0, "", "", 0, 0, 0, "", "", nil, 0
+	if c := e.GetModelCall(); c != nil {
+		c.Duration = durationpb.New(0)
+	}
+	if c := e.GetToolCallFinished(); c != nil {
+		c.Duration = durationpb.New(0)
+	}
+	return e
+}
