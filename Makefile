@@ -45,9 +45,11 @@ test: redis-server ## Run all tests, with the race detector, against real server
 	go test -race -shuffle=on -timeout 10m ./...
 
 .PHONY: test-node
-test-node: node ## Test the worker in TypeScript, against the conformance kit and in a mesh.
+test-node: node ## Test what needs Node: the worker in TypeScript, and tools of real MCP servers.
 	cd examples/worker-node && npm ci --no-audit --no-fund --silent && npm test
 	go test -race -tags node ./examples/worker-node
+	cd pkg/tool/mcptool/testdata/servers && npm ci --no-audit --no-fund --silent
+	go test -race -tags node -run Node ./pkg/tool/mcptool
 
 .PHONY: node
 node:

@@ -47,7 +47,7 @@ func newADK(b *testing.B, rounds int) turn {
 	b.Helper()
 	m := &theirModel{rounds: rounds}
 	say, err := functiontool.New(functiontool.Config{Name: "echo", Description: "Says a word again."},
-		func(_ agent.Context, in echo) (echoed, error) { return echoed{in.Word}, nil })
+		func(_ agent.Context, in echo) (echoed, error) { return echoed(in), nil })
 	if err != nil {
 		b.Fatal(err)
 	}

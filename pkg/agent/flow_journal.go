@@ -74,6 +74,7 @@ type calls struct {
 	count   *counter
 	turnID  string
 	step    int
+	apart   bool  // what the agent says is no part of what the step says
 	numbers []int // of the step, by those of the loop
 }
 
@@ -98,5 +99,6 @@ func (c *calls) Replay(own int, phase execution.Phase) (execution.Entry, bool) {
 // Record implements execution.Journal.
 func (c *calls) Record(e execution.Entry) {
 	e.Number = c.number(e.Number)
+	e.Aside = e.Aside || c.apart
 	c.Journal.Record(e)
 }

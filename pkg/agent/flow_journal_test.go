@@ -21,6 +21,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/hook"
 	"github.com/troupe-dev/troupe/pkg/llm"
+	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
@@ -185,10 +186,13 @@ func (w *world) invocation(j *journal) agent.Invocation {
 func TestFlow_GoesOnWhereAnotherWasLost(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	w := &world{did: map[string]int{}}
+	flow := w.flow(t)
 	j := &journal{entries: map[string]execution.Entry{}}
-	_, want, err := observe(t.Context(), w.flow(t), w.invocation(j))
+	_, want, err := observe(t.Context(), flow, w.invocation(j))
 	require.NoError(t, err)
 	require.Empty(t, j.clashes)
+	partial, _ := memory.PartialOf(slices.Collect(maps.Values(j.entries)))
+	require.Equal(t, 1, strings.Count(partial.Text, "read [did aide"), "what it says is for the agent above, who says it")
 	total, calls := w.asked, slices.Sorted(maps.Keys(w.did))
 	require.Equal(t, 26, total)
 	require.Len(t, calls, 2*10+1+2)
@@ -197,10 +201,10 @@ func TestFlow_GoesOnWhereAnotherWasLost(t *testing.T) {
 
 	after := 0
 	for ; ; after++ {
-		w = &world{did: map[string]int{}}
+		w.did = map[string]int{}
 		j = &journal{entries: map[string]execution.Entry{}}
 		lost, left := false, after
-		for _, err := range w.flow(t).Run(t.Context(), w.invocation(j)) {
+		for _, err := range flow.Run(t.Context(), w.invocation(j)) {
 			require.NoError(t, err)
 			if lost = left == 0; lost {
 				break
@@ -213,7 +217,7 @@ func TestFlow_GoesOnWhereAnotherWasLost(t *testing.T) {
 		known, asked := j.replies(), w.asked
 		inv := w.invocation(j)
 		inv.Step.Attempt = 2
-		_, got, err := observe(t.Context(), w.flow(t), inv)
+		_, got, err := observe(t.Context(), flow, inv)
 		require.NoError(t, err, "lost behind %d events", after)
 		require.Empty(t, j.clashes, "lost behind %d events", after)
 		require.Equal(t, total-known, w.asked-asked, "lost behind %d events: models that are asked again", after)
@@ -224,6 +228,22 @@ func TestFlow_GoesOnWhereAnotherWasLost(t *testing.T) {
 	require.Greater(t, after, 140, "the run was long enough")
 }
 
+// What a tool changed is changed when its result is taken from the journal.
+func TestAgent_ASuccessorHasWhatToolsChanged(t *testing.T) {
+	w := &world{did: map[string]int{}}
+	j := &journal{entries: map[string]execution.Entry{}}
+	for e, err := range w.worker(t, "a").Run(t.Context(), w.invocation(j)) {
+		require.NoError(t, err)
+		if done, ok := e.Payload.(event.ToolFinished); ok && done.Tool == "idempotent" {
+			break
+		}
+	}
+	_, done, err := observe(t.Context(), w.worker(t, "a"), w.invocation(j))
+	require.NoError(t, err)
+	require.Len(t, w.did, 2)
+	require.Equal(t, []string{"did a i", "did a r"}, slices.Sorted(maps.Keys(done.State)))
+}
+
 // What may run once does so in a flow too.
 func TestFlow_WhatMayRunOnceRunsOnce(t *testing.T) {
 	for after := 0; ; after++ {
@@ -232,7 +252,7 @@ func TestFlow_WhatMayRunOnceRunsOnce(t *testing.T) {
 		once := func(name string) *agent.Agent {
 			return build(t, agent.Config{Name: name, Tools: []tool.Tool{w.act(t, execution.AtMostOnce)}, Model: brain{w, []conversation.ToolCall{call("at_most_once", "what", name)}}})
 		}
-		make := func() *agent.Agent {
+		team := func() *agent.Agent {
 			aide, err := agent.AsTool(once("aide"), agent.AsToolConfig{})
 			require.NoError(t, err)
 			require.Equal(t, execution.AtMostOnce, tool.EffectOf(aide))
@@ -240,14 +260,14 @@ func TestFlow_WhatMayRunOnceRunsOnce(t *testing.T) {
 			return flowOf(t)(agent.Parallel(agent.Config{Name: "all"}, once("a"), boss, once("b")))
 		}
 		lost, left := false, after
-		for _, err := range make().Run(t.Context(), w.invocation(j)) {
+		for _, err := range team().Run(t.Context(), w.invocation(j)) {
 			require.NoError(t, err)
 			if lost = left == 0; lost {
 				break
 			}
 			left--
 		}
-		_, _, err := observe(t.Context(), make(), w.invocation(j))
+		_, _, err := observe(t.Context(), team(), w.invocation(j))
 		require.NoError(t, err)
 		for did, times := range w.did {
 			require.Equal(t, 1, times, did)

@@ -58,15 +58,16 @@ func (b *branches) run(ctx context.Context) {
 	defer func() {
 		cancel()
 		close(b.left)
-		for range b.told { //nolint:revive // what is left is nobody's
+		for range b.told { // what is left is nobody's
 		}
 		closing.Wait()
 	}()
 	invs := make([]Invocation, len(b.children))
 	for i, child := range b.children {
-		invs[i] = b.inv
-		invs[i].Stop, invs[i].Step.Routes = stop, nil
-		invs[i].memory, invs[i].count = b.inv.memory.Fork(child.Name()), b.inv.count.split(i, len(b.children))
+		inv := b.inv
+		inv.Stop, inv.Step.Routes = stop, nil
+		inv.memory, inv.count = b.inv.memory.Fork(child.Name()), b.inv.count.split(i, len(b.children))
+		invs[i] = inv
 	}
 	for i, inv := range invs {
 		working.Go(func() { b.tell(ctx, i, inv) })

@@ -181,8 +181,8 @@ func TestParallel_EndsAllWhenOneFailsOrNobodyReads(t *testing.T) {
 	t.Run("the reader panics", func(t *testing.T) {
 		both := flowOf(t)(agent.Parallel(agent.Config{Name: "both"}, waits("left"), waits("right")))
 		require.PanicsWithValue(t, "mine", func() {
-			for e := range both.Run(t.Context(), agent.Invocation{Step: question("hi")}) {
-				if e.Kind() == "text_delta" {
+			for e, err := range both.Run(t.Context(), agent.Invocation{Step: question("hi")}) {
+				if err == nil && e.Kind() == "text_delta" {
 					panic("mine")
 				}
 			}

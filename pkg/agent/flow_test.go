@@ -146,8 +146,6 @@ func TestSequence_LetsItsLastChildDecideWhereToGo(t *testing.T) {
 }
 
 // An agent that a handler ended has ended alone; one that was stopped stops all.
-//
-// Req: AD-8, AD-11
 func TestSequence_EndIsForOneAgentAndStopForAll(t *testing.T) {
 	ends := hook.BeforeAgent(func(_ context.Context, turn *hook.Turn) (string, error) { turn.End(); return "", nil })
 	endsLater := hook.AfterLLM(func(_ context.Context, reply *hook.LLMReply) error { reply.End(); return nil })
@@ -338,14 +336,16 @@ func TestRun_AFunctionCanRunAgents(t *testing.T) {
 func TestFlow_NamesWhatIsWrong(t *testing.T) {
 	child, _ := says(t, "child")
 	run := func(context.Context, agent.Invocation) iter.Seq2[event.Event, error] { return nil }
-	for want, make := range map[string]func() (*agent.Agent, error){
+	for want, flow := range map[string]func() (*agent.Agent, error){
 		"needs one at least": func() (*agent.Agent, error) { return agent.Sequence(agent.Config{Name: "team"}) },
 		"leave them out":     func() (*agent.Agent, error) { return agent.Parallel(agent.Config{Name: "team", Run: run}, child) },
 		"rounds":             func() (*agent.Agent, error) { return agent.Repeat(agent.Config{Name: "team"}, -1, child) },
 		"two are named":      func() (*agent.Agent, error) { return agent.Sequence(agent.Config{Name: "team"}, child, child) },
-		"no model of its":    func() (*agent.Agent, error) { return agent.Parallel(agent.Config{Name: "team", Model: scripted.New()}, child) },
+		"no model of its": func() (*agent.Agent, error) {
+			return agent.Parallel(agent.Config{Name: "team", Model: scripted.New()}, child)
+		},
 	} {
-		_, err := make()
+		_, err := flow()
 		require.True(t, failure.Is(err, failure.AgentValidation), "%v", err)
 		require.ErrorContains(t, err, want)
 	}

@@ -72,7 +72,7 @@ type nestKey struct{}
 
 // CallIn implements loop.Nested.
 func (t *agentTool) CallIn(ctx context.Context, args json.RawMessage, n *loop.Nest) (tool.Result, error) {
-	return t.Tool.Call(context.WithValue(ctx, nestKey{}, n), args)
+	return t.Call(context.WithValue(ctx, nestKey{}, n), args)
 }
 
 // Skip implements loop.Nested.
@@ -124,7 +124,7 @@ func (t *agentTool) invocation(key, request string, above *turn, nest *loop.Nest
 	inv := above.inv
 	inv.branch = inv.path(above.agent)
 	inv.memory = inv.memory.Fork(t.agent.Name())
-	inv.numbers, inv.MaxIterations = nil, 0
+	inv.numbers, inv.MaxIterations, inv.apart = nil, 0, true
 	s := &inv.Step
 	s.History, s.Prior, s.Routes = []conversation.Message{conversation.User(request)}, nil, nil
 	if key != "" {

@@ -27,6 +27,7 @@ type Invocation struct {
 	count   *counter      // of the model calls and tool calls; nil: begin
 	branch  string        // of the agent that runs this one
 	call    int           // number of the run of a function
+	apart   bool          // it is the tool of another agent, or below one
 }
 
 // Branch are the agents above the one that runs, and itself: "team.writer". It is for a Run

@@ -8,6 +8,8 @@ import (
 	"runtime/debug"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -61,9 +63,12 @@ func (a *Agent) Run(ctx context.Context, inv Invocation) iter.Seq2[event.Event, 
 			Emit: t.emit,
 		})
 		t.inv = inv
+		ctx, span := hook.Span(ctx, "invoke_agent "+a.Name(),
+			attribute.String("gen_ai.operation.name", "invoke_agent"), attribute.String("gen_ai.agent.name", a.Name()))
 		limited, cancel := context.WithTimeout(ctx, a.config.Timeout)
 		defer cancel()
 		err := because(limited, t.contained(limited, ctx))
+		span(err)
 		if errors.Is(err, errDeaf) {
 			return
 		}
@@ -271,7 +276,9 @@ func (t *turn) loop() loop.Loop {
 
 // input is what the loop is given.
 func (t *turn) input(system string) loop.Input {
-	calls := &calls{Journal: t.inv.Step.Journal, count: t.inv.count, turnID: t.inv.Step.TurnID, step: t.inv.Step.Number}
+	calls := &calls{
+		Journal: t.inv.Step.Journal, count: t.inv.count, turnID: t.inv.Step.TurnID, step: t.inv.Step.Number, apart: t.inv.apart,
+	}
 	in := loop.Input{
 		System: system, Turn: t.control, Choices: t.inv.Step.Routes,
 		Key: calls.key, Keep: t.inv.branch != "", Stop: t.inv.Stop,

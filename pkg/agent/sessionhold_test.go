@@ -121,7 +121,7 @@ func lossWaitsForTheLease(t *testing.T, store memory.Store) {
 		left, err := time.ParseDuration(why.Facts["lease_left"])
 		require.NoError(t, err)
 		require.Greater(t, left, 30*time.Second)
-		require.Equal(t, refused(t, again, failure.SessionBusy).Facts["turn_id"], why.Facts["turn_id"])
+		require.Equal(t, refused(t, again, failure.SessionBusy).Result.Failure.Facts["turn_id"], why.Facts["turn_id"])
 		require.NoError(t, again.Close(t.Context()), "it goes on elsewhere")
 		require.Equal(t, session.Closed, again.State())
 		require.NoError(t, again.Start(t.Context()))

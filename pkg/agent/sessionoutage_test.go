@@ -127,7 +127,10 @@ func TestSession_AnOutageAtTheCommitIsAFailedTurn(t *testing.T) {
 		for _, next := range []func(*agent.Session) error{
 			func(s *agent.Session) error { return s.Save(t.Context()) },
 			func(s *agent.Session) error { return s.Pause(t.Context()) },
-			func(s *agent.Session) error { _, err := s.Execute(t.Context(), agent.Input{Text: "b"}, nil); return err },
+			func(s *agent.Session) error {
+				_, err := s.Execute(t.Context(), agent.Input{Text: "b"}, nil)
+				return err
+			},
 			func(s *agent.Session) error { return s.Close(t.Context()) },
 		} {
 			s, _, wires, store := outage(t, agent.Config{}, agent.SessionConfig{}, scripted.Say("1"), scripted.Say("2"))
@@ -277,6 +280,9 @@ func TestSession_SavesAgainWhatAnOutageCutOff(t *testing.T) {
 						wires.answers = []string{method}
 					} else {
 						wires.calls = []string{method}
+					}
+					if method == "PutArtifact" { // the lease tells that nobody answers
+						wires.calls = append(wires.calls, "RenewTurn")
 					}
 					require.Equal(t, failure.SystemNetwork, failure.ModeOf(s.Save(t.Context())))
 					wires.heal()

@@ -82,7 +82,9 @@ func (r *reading) pass(e event.Event) bool {
 		case event.Appended:
 			m := p.Message
 			m.Text = conversation.Cut(m.Text, conversation.MaxMessageBytes)
-			r.ep.messages = append(r.ep.messages, m)
+			if m.Text != "" || len(m.ToolCalls) > 0 { // else nothing was said
+				r.ep.messages = append(r.ep.messages, m)
+			}
 		}
 	}
 	if strings.HasPrefix(e.Kind(), event.Internal) {
@@ -97,7 +99,6 @@ func (r *reading) finish(ctx context.Context, err error) {
 	if r.deaf {
 		err = failure.New(failure.UserCancelled, "agent.Turn", "the turn was cancelled: nobody read its events")
 	}
-	r.end(nil)
 	r.conclude(done, err)
 	ctx, before := context.WithoutCancel(ctx), r.s.Info().Messages
 	state, unstored := r.store(ctx)
@@ -159,7 +160,6 @@ func (r *reading) close() {
 	if r.over {
 		return
 	}
-	r.end(nil)
 	if r.ep == nil || r.scribe == nil && !r.s.cfg.NoAutoSave { // it did not begin
 		r.leave("")
 		return
@@ -227,9 +227,13 @@ func (r *reading) store(ctx context.Context) (session.State, error) {
 		s.keep(ep)
 		return ep.outcome.After(), nil
 	}
-	defer func() { r.drop(); r.keeping.Wait() }()
-	r.journal.Close()
-	r.journal.Wait()
+	defer func() { // what is stored makes the journal needless, so that goes on until then
+		r.journal.Close()
+		r.end(nil)
+		r.journal.Wait()
+		r.drop()
+		r.keeping.Wait()
+	}()
 	outcome, err := r.scribe.write(ctx)
 	refused := err
 	if err != nil && ep.answered() && !unsure(err) {

@@ -2,20 +2,13 @@ package agent
 
 import (
 	"context"
-	"fmt"
+	"sync"
 	"time"
 
 	"github.com/troupe-dev/troupe/pkg/conversation"
-	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
-)
-
-// Reasons of the warnings that a session gives.
-const (
-	ReasonSessionLong  = "SESSION_LONG"          // it holds more messages than MaxMessages
-	ReasonNotCompacted = "SESSION_NOT_COMPACTED" // it should have been made shorter, and was not
 )
 
 // Save stores what is not stored yet: the turns in their order, without AutoSave (LP-12). A
@@ -32,6 +25,14 @@ func (s *Session) Pause(ctx context.Context) error {
 	return s.operate("agent.Pause", func() (session.State, error) {
 		if err := s.flush(ctx); err != nil {
 			return "", err
+		}
+		s.mu.Lock()
+		closed := s.known.State == session.Closed
+		s.mu.Unlock()
+		if closed { // it was opened, and nothing is written of that
+			if err := s.update(ctx, session.Resume); err != nil {
+				return "", err
+			}
 		}
 		return session.Paused, s.update(ctx, session.Pause)
 	})
@@ -84,20 +85,6 @@ func (s *Session) Clear(ctx context.Context) error {
 	})
 }
 
-// Compact saves, and replaces the oldest messages by a summary: the given one, or with "" one
-// made by rule. So many of the latest stay; 0: half of MaxMessages (LP-21, LP-26). Modes: as
-// those of Save.
-func (s *Session) Compact(ctx context.Context, keep int, summary string) (done conversation.Compaction, err error) {
-	err = s.operate("agent.Compact", func() (session.State, error) {
-		if err := s.flush(ctx); err != nil {
-			return "", err
-		}
-		done, err = s.compact(ctx, keep, summary)
-		return "", err
-	})
-	return done, err
-}
-
 // operate does something beside turns.
 func (s *Session) operate(op string, do func() (session.State, error)) error {
 	s.ops.Lock()
@@ -140,7 +127,13 @@ func (s *Session) flush(ctx context.Context) error {
 	if err := s.settle(ctx); err != nil || !s.cfg.NoAutoSave {
 		return err
 	}
-	if err := s.update(ctx, session.Resume); err != nil {
+	s.mu.Lock()
+	verb := session.Verb("")
+	if len(s.pending) > 0 {
+		verb = session.Resume // a closed one takes no turn
+	}
+	s.mu.Unlock()
+	if err := s.update(ctx, verb); err != nil {
 		return err
 	}
 	var refused error
@@ -191,13 +184,7 @@ func (s *Session) put(ctx context.Context, ep *episode) (bool, error) {
 		return false, s.busy(ep.id, begun.LeaseLeft)
 	}
 	w := s.scribe(ep, begun)
-	to := Remember(s.cfg.Store, w.hold, s.cfg.User)
-	for _, f := range ep.files {
-		if _, err = to.SaveArtifact(ctx, f.Name, f.MediaType, f.content); err != nil {
-			break
-		}
-	}
-	if err == nil {
+	if err = s.upload(ctx, w); err == nil {
 		if _, err = w.write(ctx); err == nil {
 			return true, nil
 		}
@@ -210,6 +197,25 @@ func (s *Session) put(ctx context.Context, ep *episode) (bool, error) {
 		return false, again
 	}
 	return true, err
+}
+
+// upload stores the artifacts of a turn, for as long as it is held.
+func (s *Session) upload(ctx context.Context, w *scribe) error {
+	if len(w.files) == 0 {
+		return nil
+	}
+	var keeping sync.WaitGroup
+	defer keeping.Wait()
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	keeping.Go(func() { memory.Keep(ctx, s.cfg.Store, w.hold, s.cfg.Lease, end) })
+	to := Remember(s.cfg.Store, w.hold, s.cfg.User)
+	for _, f := range w.files {
+		if _, err := to.SaveArtifact(ctx, f.Name, f.MediaType, f.content); err != nil {
+			return cause(ctx, err)
+		}
+	}
+	return nil
 }
 
 // keep remembers a turn that is not stored yet.
@@ -229,48 +235,4 @@ func (s *Session) wrote(turn int, last int64) {
 	s.known.Turns, s.known.LastActivity = turn, time.Now()
 	s.known.Messages += last - s.known.Sequence
 	s.known.Sequence = last
-}
-
-// bound does something about a conversation that became too long, and returns what is to be
-// told of it (LP-21, C-20).
-func (s *Session) bound(ctx context.Context, before int64) []event.Payload {
-	limit, now := int64(s.cfg.MaxMessages), s.Info().Messages
-	switch {
-	case now <= limit || s.cfg.AutoCompact && s.cfg.NoAutoSave: // the next Save compacts
-		return nil
-	case s.cfg.AutoCompact:
-		if _, err := s.compact(ctx, 0, ""); err != nil {
-			return []event.Payload{event.Warning{Reason: ReasonNotCompacted, Message: fmt.Sprintf(
-				"session %s holds %d messages and was not compacted: %s", s.ref.Session, now, failure.Plain(err))}}
-		}
-	case before <= limit:
-		return []event.Payload{event.Warning{Reason: ReasonSessionLong, Message: fmt.Sprintf(
-			"session %s holds %d messages, more than %d; compact it, or open it with AutoCompact", s.ref.Session, now, limit)}}
-	}
-	return nil
-}
-
-func (s *Session) compact(ctx context.Context, keep int, summary string) (conversation.Compaction, error) {
-	if keep <= 0 {
-		keep = s.cfg.MaxMessages / 2
-	}
-	done, err := alone(ctx, s, func(ctx context.Context) (conversation.Compaction, error) {
-		return s.cfg.Store.CompactSession(ctx, memory.Compact{Ref: s.ref, Strategy: conversation.Summarize, Keep: keep, Summary: summary})
-	})
-	if err != nil {
-		return done, err
-	}
-	s.mu.Lock()
-	s.known.Messages -= done.Messages
-	s.known.Summarized = max(s.known.Summarized, done.Last)
-	info := s.known
-	s.mu.Unlock()
-	if !s.cfg.NoAutoSave {
-		return done, nil
-	}
-	messages, err := s.latest(ctx, info, s.cfg.Window)
-	if err == nil {
-		s.window = conversation.Window(messages, s.cfg.Window, 0)
-	}
-	return done, err
 }

@@ -144,7 +144,7 @@ func drive(ctx context.Context, a *agent.Agent, inv agent.Invocation) (told []st
 	return told, done, nil
 }
 
-// Req: AD-28, LP-18, LP-29
+// Req: LP-18
 func TestAgent_HasARemoteAgentDoItsWork(t *testing.T) {
 	m := &mesh{events: research()}
 	c := serveMesh(t, m)

@@ -107,3 +107,21 @@ func checkRedirect(req *http.Request, via []*http.Request) error {
 	}
 	return nil
 }
+
+// Networks reads networks such as 10.0.0.0/8, and addresses as networks of one, as a
+// configuration has them. An error is user_invalid_input and says which is wrong.
+func Networks(texts []string) ([]netip.Prefix, error) {
+	var all []netip.Prefix
+	for i, text := range texts {
+		p, err := netip.ParsePrefix(text)
+		if a, alone := netip.ParseAddr(text); alone == nil && a.Zone() == "" {
+			p, err = netip.PrefixFrom(a, a.BitLen()), nil
+		}
+		if err != nil {
+			return nil, failure.Newf(failure.UserInvalidInput, "egress.Networks",
+				"allowInnerAddresses[%d] is %q; use a network such as 10.0.0.0/8, or an address", i, text)
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}

@@ -149,26 +149,25 @@ func TestClient_BoundsTheAnswer(t *testing.T) {
 			_, _ = io.WriteString(rw, strings.Repeat("x", 1001))
 		}
 	}))
-	client, err := egress.New(egress.Config{
-		Hosts: []string{"*"}, PlainHTTP: []string{"*"}, Ports: []int{w.port}, MaxBody: 1000, Timeout: 300 * time.Millisecond,
-		AllowInnerAddresses: []netip.Prefix{netip.MustParsePrefix(allowed + "/32")}, Resolver: w.resolver,
-	})
-	require.NoError(t, err)
-	t.Cleanup(client.CloseIdleConnections)
-
-	page := func(path string) (string, error) {
+	page := func(path string, timeout time.Duration) (string, error) {
+		client, err := egress.New(egress.Config{
+			Hosts: []string{"*"}, PlainHTTP: []string{"*"}, Ports: []int{w.port}, MaxBody: 1000, Timeout: timeout,
+			AllowInnerAddresses: []netip.Prefix{netip.MustParsePrefix(allowed + "/32")}, Resolver: w.resolver,
+		})
+		require.NoError(t, err)
+		defer client.CloseIdleConnections()
 		return get(t, client, fmt.Sprintf("http://allowed.test:%d%s", w.port, path))
 	}
-	body, err := page("/fits")
+	body, err := page("/fits", time.Minute)
 	require.NoError(t, err)
 	require.Len(t, body, 1000)
 	for _, path := range []string{"/long", "/bomb"} {
-		body, err = page(path)
+		body, err = page(path, time.Minute)
 		require.ErrorContains(t, err, "the answer has more than 1000 bytes")
 		require.True(t, failure.Is(err, failure.ResourceQuota))
 		require.Len(t, body, 1000)
 	}
-	_, err = page("/slow")
+	_, err = page("/slow", 300*time.Millisecond)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 

@@ -10,8 +10,9 @@ import (
 
 // Event is one thing that happened in an invocation of an agent. Its payload says what.
 type Event struct {
-	Invocation string // the turn in which it happened; with Sequence the identity of the event (AD-22, CO-47)
-	Sequence   int    // in the invocation, from 1
+	Invocation string // the turn in which it happened; with Step and Sequence the identity of the event (AD-22, CO-47)
+	Step       int    // in the turn, from 1
+	Sequence   int    // in the step, from 1; an attempt after another begins at 1 again
 	Time       time.Time
 	Author     string // the agent that it is from
 	Branch     string // the agents above it in a flow and itself, "a.b"; empty for an agent that runs alone
@@ -19,7 +20,9 @@ type Event struct {
 }
 
 // ID is unique among the events of a session.
-func (e Event) ID() string { return e.Invocation + "/" + strconv.Itoa(e.Sequence) }
+func (e Event) ID() string {
+	return e.Invocation + "/" + strconv.Itoa(e.Step) + "/" + strconv.Itoa(e.Sequence)
+}
 
 // Payload is what happened.
 type Payload interface {

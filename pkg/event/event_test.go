@@ -23,7 +23,7 @@ func entry(t *testing.T, p event.Payload) map[string]any {
 	require.NoError(t, err)
 	var out map[string]any
 	require.NoError(t, json.Unmarshal(text, &out))
-	for key, want := range map[string]string{"id": "turn-1/3", "timestamp": "2026-05-01T12:00:00Z", "author": "research"} {
+	for key, want := range map[string]string{"id": "turn-1/0/3", "timestamp": "2026-05-01T12:00:00Z", "author": "research"} {
 		require.Equal(t, want, out[key])
 		delete(out, key)
 	}
@@ -100,8 +100,17 @@ func TestEvent_StandsInATraceUnderItsNames(t *testing.T) {
 func TestEvent_KindsAreDifferentAndSomeAreInternal(t *testing.T) {
 	seen := map[string]event.Payload{}
 	for _, p := range []event.Payload{
-		event.UserInput{}, event.TextDelta{}, event.ModelCall{}, event.ToolStarted{}, event.ToolFinished{}, event.Appended{},
-		event.Message{}, event.Thinking{}, event.Warning{}, event.Answer{}, event.TurnResult{},
+		event.UserInput{},
+		event.TextDelta{},
+		event.ModelCall{},
+		event.ToolStarted{},
+		event.ToolFinished{},
+		event.Appended{},
+		event.Message{},
+		event.Thinking{},
+		event.Warning{},
+		event.Answer{},
+		event.TurnResult{},
 	} {
 		require.NotContains(t, seen, p.Kind(), "%v", reflect.TypeOf(p))
 		seen[p.Kind()] = p

@@ -24,7 +24,7 @@ func ExampleEvent_MarshalJSON() {
 	fmt.Fprintln(os.Stdout, string(text))
 	// Output:
 	// {
-	//   "id": "turn-1/2",
+	//   "id": "turn-1/0/2",
 	//   "type": "llm_call",
 	//   "timestamp": "2026-01-02T03:04:05Z",
 	//   "author": "clerk",

@@ -134,14 +134,34 @@ type TurnResult struct {
 }
 
 // Kind implements Payload.
-func (UserInput) Kind() string    { return "user_input" }
-func (TextDelta) Kind() string    { return "text_delta" }
-func (ModelCall) Kind() string    { return "llm_call" }
-func (ToolStarted) Kind() string  { return "tool_call" }
+func (UserInput) Kind() string { return "user_input" }
+
+// Kind implements Payload.
+func (TextDelta) Kind() string { return "text_delta" }
+
+// Kind implements Payload.
+func (ModelCall) Kind() string { return "llm_call" }
+
+// Kind implements Payload.
+func (ToolStarted) Kind() string { return "tool_call" }
+
+// Kind implements Payload.
 func (ToolFinished) Kind() string { return "tool_execution" }
-func (Appended) Kind() string     { return Internal + "appended" }
-func (Message) Kind() string      { return "message" }
-func (Thinking) Kind() string     { return "thinking" }
-func (Warning) Kind() string      { return "warning" }
-func (Answer) Kind() string       { return Internal + "answer" }
-func (TurnResult) Kind() string   { return "turn_result" }
+
+// Kind implements Payload.
+func (Appended) Kind() string { return Internal + "appended" }
+
+// Kind implements Payload.
+func (Message) Kind() string { return "message" }
+
+// Kind implements Payload.
+func (Thinking) Kind() string { return "thinking" }
+
+// Kind implements Payload.
+func (Warning) Kind() string { return "warning" }
+
+// Kind implements Payload.
+func (Answer) Kind() string { return Internal + "answer" }
+
+// Kind implements Payload.
+func (TurnResult) Kind() string { return "turn_result" }

@@ -93,7 +93,7 @@ func (c *Control) Pass(e event.Event) error {
 
 func (t *Turn) pass(e event.Event) error {
 	if e.Sequence == 0 {
-		e.Invocation, e.Sequence = t.info.TurnID, t.numbers.next()
+		e.Invocation, e.Step, e.Sequence = t.info.TurnID, t.info.Step, t.numbers.next()
 	}
 	if e.Time.IsZero() {
 		e.Time = time.Now()
@@ -175,6 +175,9 @@ func (c *Control) Changes(text string) error {
 	}
 	return c.Emit(event.Message{Text: text, State: state, Artifacts: artifacts})
 }
+
+// Absorb takes over what a tool changed in a fork of the turn's memory.
+func (c *Control) Absorb(fork *Memory) { c.t.memory.absorb(fork) }
 
 // Unkept are the changes of state that no journal has yet: what was set, and what was removed.
 // They are returned once.

@@ -68,9 +68,9 @@ func TestControl_PassesWhatOthersMade(t *testing.T) {
 	require.NoError(t, c.Pass(event.Event{Payload: event.Message{Text: "a"}}))
 	require.NoError(t, c.Pass(event.Event{Author: "other", Branch: "flow.other", Invocation: "turn-2", Sequence: 7, Payload: event.Message{Text: "b"}}))
 	require.Equal(t, "mine", heard[0].Author)
-	require.Equal(t, "turn-1/1", heard[0].ID())
+	require.Equal(t, "turn-1/0/1", heard[0].ID())
 	require.Equal(t, "other", heard[1].Author)
-	require.Equal(t, "turn-2/7", heard[1].ID())
+	require.Equal(t, "turn-2/0/7", heard[1].ID())
 }
 
 // Who does not hear one event hears none after it: an iterator must not be asked again.

@@ -150,24 +150,24 @@ func (n named) failed(err error) error {
 	}
 	mode := failure.ModeOf(err)
 	if mode == failure.Unknown {
-		return failure.Newf(failure.AgentLogic, "hook."+n.event, "the handler %s failed; the log of the agent has the cause", of).Because(ofHandler{err})
+		return failure.Newf(failure.AgentLogic, "hook."+n.event, "the handler %s failed; the log of the agent has the cause", of).Because(handlerError{err})
 	}
-	told := failure.Newf(mode, "hook."+n.event, "the handler %s failed: %s", of, failure.Plain(err)).Because(ofHandler{err})
+	told := failure.Newf(mode, "hook."+n.event, "the handler %s failed: %s", of, failure.Plain(err)).Because(handlerError{err})
 	if e, ok := errors.AsType[*failure.Error](err); ok {
 		told.Facts = e.Facts
 	}
 	return told
 }
 
-// ofHandler marks the error of a handler.
-type ofHandler struct{ error }
+// handlerError marks the error of a handler.
+type handlerError struct{ error }
 
-func (e ofHandler) Unwrap() error { return e.error }
+func (e handlerError) Unwrap() error { return e.error }
 
 // Failed reports whether an error is that of a handler, which ends its turn whatever the
 // agent forgives (C-10).
 func Failed(err error) bool {
-	_, ok := errors.AsType[ofHandler](err)
+	_, ok := errors.AsType[handlerError](err)
 	return ok
 }
 

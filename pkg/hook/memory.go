@@ -90,6 +90,23 @@ func (m *Memory) Join(fork *Memory) {
 	note(&m.made, changes)
 }
 
+// absorb takes over what a fork has changed itself, as if it had been changed here.
+func (m *Memory) absorb(fork *Memory) {
+	fork.mu.Lock()
+	changes, artifacts := maps.Clone(fork.made), maps.Clone(fork.artifacts)
+	fork.mu.Unlock()
+	if len(changes) > 0 {
+		m.redo(changes)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.artifacts == nil {
+		m.artifacts = artifacts
+		return
+	}
+	maps.Copy(m.artifacts, artifacts)
+}
+
 // note adds changes to others.
 func note(into *map[string]json.RawMessage, changes map[string]json.RawMessage) {
 	if *into == nil {

@@ -106,13 +106,14 @@ func InTool(ctx context.Context) Running {
 }
 
 // Enter returns the context for a tool call, and what takes away again that InTool finds
-// something there.
-func (c *Control) Enter(ctx context.Context, callID string) (context.Context, func()) {
+// something there. The memory is that of the turn, or a fork for a tool that runs beside
+// others, until Absorb.
+func (c *Control) Enter(ctx context.Context, callID string, memory *Memory) (context.Context, func()) {
 	t := c.t
 	cell := &atomic.Pointer[Running]{}
 	cell.Store(&Running{
-		Info: t.info, CallID: callID, Iteration: t.iteration, Messages: t.messages[:len(t.messages):len(t.messages)],
-		Previous: t.ToolsCalled(), state: t.state, memory: t.memory, escalated: &t.escalated,
+		Info: t.info, CallID: callID, Iteration: t.iteration, Messages: t.Messages(),
+		Previous: t.ToolsCalled(), state: t.state, memory: memory, escalated: &t.escalated,
 	})
 	return context.WithValue(ctx, runningKey{}, cell), func() { cell.Store(nil) }
 }

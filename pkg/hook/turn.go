@@ -13,14 +13,11 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// DefaultContext is how many tokens a model is taken to read that does not say (CO-21).
-const DefaultContext = 128_000
-
 // Info says which turn it is and who works in it (AD-15).
 type Info struct {
 	Agent   string
 	Model   string // its full name; empty for an agent that has none
-	Context int64  // tokens that the model reads; 0: DefaultContext
+	Context int64  // tokens that the model reads; 0: llm.DefaultContext
 	Session string
 	User    string // whose session it is; empty: nobody's
 	TurnID  string // the same in all attempts
@@ -128,7 +125,7 @@ func (t *Turn) Usage() execution.Usage { return t.usage }
 func (t *Turn) ContextPercent() float64 {
 	limit := t.info.Context
 	if limit <= 0 {
-		limit = DefaultContext
+		limit = llm.DefaultContext
 	}
 	return 100 * float64(t.context) / float64(limit)
 }

@@ -3,6 +3,7 @@ package llm
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -87,7 +88,10 @@ func (b *bounded) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	idle := time.AfterFunc(b.bounds.Idle, func() { give(late("the next piece", b.bounds.Idle)) })
 	idle.Stop()
-	res.Body = &boundedBody{ReadCloser: res.Body, ctx: ctx, give: give, idle: idle, whole: whole, bound: b.bounds.Idle}
+	res.Body = &boundedBody{
+		ReadCloser: res.Body, because: func(err error) error { return because(ctx, err) },
+		give: give, idle: idle, whole: whole, bound: b.bounds.Idle,
+	}
 	return res, nil
 }
 
@@ -95,7 +99,7 @@ func (b *bounded) RoundTrip(req *http.Request) (*http.Response, error) {
 // reads does not count.
 type boundedBody struct {
 	io.ReadCloser
-	ctx         context.Context // of the request, for the cause of its end
+	because     func(error) error // says why a read failed
 	give        context.CancelCauseFunc
 	idle, whole *time.Timer
 	bound       time.Duration
@@ -108,8 +112,8 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.idle.Stop()
 	b.ended = b.ended || err != nil
-	if err != nil && err != io.EOF {
-		err = because(b.ctx, err)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = b.because(err)
 	}
 	return n, err
 }
@@ -118,12 +122,12 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 // stop. A connection on which it was read serves the next request.
 const (
 	tail     = 4 << 10
-	tailTime = 5 * time.Millisecond
+	tailTime = 10 * time.Millisecond
 )
 
 // Close implements io.Closer.
 func (b *boundedBody) Close() error {
-	if !b.ended && b.ctx.Err() == nil {
+	if !b.ended && b.because(nil) == nil {
 		b.bound = tailTime
 		_, _ = io.CopyN(io.Discard, b, tail)
 	}

@@ -19,7 +19,7 @@ func TestCatalog_FindsTheProviderByPrefixOrBareNameInAnyOrder(t *testing.T) {
 	providers := []llm.Provider{
 		provider("openai", "gpt", "o1", "o3", "o4"), provider("anthropic", "claude"), provider("gemini", "gemini"), provider("openrouter"),
 	}
-	for range len(providers) {
+	for range providers {
 		providers = append(providers[1:], providers[0])
 		c, err := llm.NewCatalog(slices.Clone(providers)...)
 		require.NoError(t, err)

@@ -2,61 +2,88 @@ package llm_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"iter"
-	"os"
-	"strings"
+	"time"
 
-	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/llm"
+	"github.com/troupe-dev/troupe/pkg/llm/extractive"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 )
 
-// shouting is a model of one's own: it says in capitals what it was told last.
-type shouting struct{}
-
-func (shouting) Name() string { return "example/shouting" }
-
-func (shouting) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
-	return func(yield func(llm.Delta, error) bool) {
-		for word := range strings.FieldsSeq(req.Messages[len(req.Messages)-1].Text) {
-			if !yield(llm.Delta{Text: strings.ToUpper(word)}, nil) {
-				return
-			}
-		}
-	}
-}
-
-// A model streams what it says. Who stops reading ends it.
-func ExampleModel() {
-	req := llm.Request{Messages: []conversation.Message{conversation.User("good morning")}}
-	for delta, err := range (shouting{}).Generate(context.Background(), req) {
+// answer is what a model says, for the examples.
+func answer(m llm.Model) string {
+	var text, by string
+	for d, err := range m.Generate(context.Background(), llm.Request{}) {
 		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return
+			return failure.Plain(err)
 		}
-		fmt.Fprintln(os.Stdout, delta.Text)
+		text += d.Text
+		by += d.Model
 	}
-	// Output:
-	// GOOD
-	// MORNING
+	return fmt.Sprintf("%s %s %q", m.Name(), by, text)
 }
 
-// A catalog opens models by their names.
 func ExampleNewCatalog() {
-	models, err := llm.NewCatalog(llm.Provider{Prefix: "example", Open: func(string) (llm.Model, error) { return shouting{}, nil }})
+	models, err := llm.NewCatalog(extractive.Provider(), scripted.New().Provider())
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
+		fmt.Println(err)
 		return
 	}
-	model, err := models.Model("example/shouting")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return
-	}
-	fmt.Fprintln(os.Stdout, model.Name(), models.Prefixes())
-	_, err = models.Model("other/model")
-	fmt.Fprintln(os.Stdout, err)
+	m, _ := models.Model("builtin/extractive")
+	fmt.Println(m.Name())
+	_, err = models.Model("nobody/large")
+	fmt.Println(failure.Plain(err))
 	// Output:
-	// example/shouting [example/]
-	// llm.Model: user_invalid_input: model "other/model": no provider has the prefix "other"; there are example/
+	// builtin/extractive
+	// model "nobody/large": no provider has the prefix "nobody"; there are builtin/, scripted/
+}
+
+func ExampleFailover() {
+	openai := llm.Source{Provider: "openai", Model: "openai/gpt-5"}
+	down := scripted.New(scripted.Fail(openai.Fail(llm.Unavailable, nil)))
+	local := scripted.New(scripted.Say("still here"))
+	m, err := llm.Failover("chain/main", down, local)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(answer(m))
+	// Output: chain/main scripted/model "still here"
+}
+
+func ExampleHedged() {
+	slow := scripted.New(scripted.Reply{Deltas: []string{"too late"}, Wait: make(chan struct{})})
+	quick := scripted.New(scripted.Say("here"))
+	fmt.Println(answer(llm.Hedged(slow, quick, time.Millisecond)))
+	// Output: scripted/model  "here"
+}
+
+func ExampleRetried() {
+	openai := llm.Source{Provider: "openai", Model: "openai/gpt-5"}
+	m := scripted.New(scripted.Fail(openai.Fail(llm.Connection, nil)), scripted.Say("back again"))
+	fmt.Println(answer(llm.Retried(m, llm.Retry{Pause: time.Millisecond})))
+	// Output: scripted/model  "back again"
+}
+
+func ExampleKindOf() {
+	openai := llm.Source{Provider: "openai", Model: "openai/gpt-5", Variable: "OPENAI_API_KEY"}
+	err := openai.Refuse(429, map[string][]string{"Retry-After": {"7"}}, "", "Rate limit reached for requests per min")
+	fmt.Println(failure.Plain(err))
+	fmt.Println(llm.KindOf(err), llm.KindOf(err).Again())
+	e, _ := errors.AsType[*llm.Error](err)
+	fmt.Println(e)
+	// Output:
+	// openai gets too many requests for model openai/gpt-5; try again in 7s
+	// rate_limit true
+	// openai: rate_limit (429): Rate limit reached for requests per min
+}
+
+func ExampleTable_Find() {
+	known, _ := llm.BuiltinTable().Find("openai/gpt-5-mini-2025-08-07")
+	micros := known.Cost(execution.Usage{InputTokens: 10_000, CachedTokens: 8_000, OutputTokens: 500})
+	fmt.Printf("reads %d tokens; this costs $%.6f\n", known.Context, float64(micros)/1e6)
+	// Output: reads 400000 tokens; this costs $0.001700
 }

@@ -36,7 +36,10 @@ func TestFailover_AsksTheNextOneAndSaysWhichAnswered(t *testing.T) {
 func TestFailover_StopsWhereAnotherWouldDoNoBetter(t *testing.T) {
 	never := &actor{name: "test/never"}
 	for _, first := range [][]act{
-		{say("half"), fail(llm.Connection, 0)}, {fail(llm.ContextLength, 0)}, {fail(llm.BadRequest, 0)}, {fail(llm.Refused, 0)},
+		{say("half"), fail(llm.Connection, 0)},
+		{fail(llm.ContextLength, 0)},
+		{fail(llm.BadRequest, 0)},
+		{fail(llm.Refused, 0)},
 		{act{err: errors.New("not of a provider")}},
 	} {
 		all := ask(t.Context(), t, chain(t, &actor{name: "test/a", requests: [][]act{first}}, never))

@@ -101,7 +101,8 @@ func TestHedged_EndsWithItsContextAndItsConsumer(t *testing.T) {
 		require.ErrorIs(t, ask(ctx, t, m).err, context.DeadlineExceeded)
 		require.EqualValues(t, 2, a.left.Load()+b.left.Load(), "both were given up, and waited for")
 
-		for range m.Generate(t.Context(), llm.Request{}) {
+		for _, err := range m.Generate(t.Context(), llm.Request{}) {
+			require.NoError(t, err)
 			break
 		}
 		require.EqualValues(t, 2, a.left.Load())

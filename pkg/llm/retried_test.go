@@ -15,8 +15,12 @@ import (
 func TestRetried_AsksTwiceMoreAndNoOftener(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &actor{name: "a", requests: [][]act{
-			{fail(llm.Unavailable, 0)}, {fail(llm.Connection, 0)}, {say("third "), say("time")},
-			{fail(llm.Unavailable, 0)}, {fail(llm.Unavailable, 0)}, {fail(llm.RateLimit, 0)},
+			{fail(llm.Unavailable, 0)},
+			{fail(llm.Connection, 0)},
+			{say("third "), say("time")},
+			{fail(llm.Unavailable, 0)},
+			{fail(llm.Unavailable, 0)},
+			{fail(llm.RateLimit, 0)},
 		}}
 		m := llm.Retried(a, llm.Retry{})
 		require.Equal(t, "a", m.Name())
@@ -34,7 +38,8 @@ func TestRetried_AsksTwiceMoreAndNoOftener(t *testing.T) {
 func TestRetried_WaitsAsLongAsTheProviderAsks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &actor{name: "a", requests: [][]act{
-			{fail(llm.RateLimit, 20*time.Second)}, {say("now")},
+			{fail(llm.RateLimit, 20*time.Second)},
+			{say("now")},
 			{fail(llm.RateLimit, time.Minute)},
 		}}
 		m := llm.Retried(a, llm.Retry{})
@@ -52,7 +57,8 @@ func TestRetried_DoesNotRepeatWhatWasSaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &actor{name: "a", requests: [][]act{
 			{say("half"), fail(llm.Connection, 0)},
-			{spend(7), fail(llm.Connection, 0)}, {spend(7), say("whole")},
+			{spend(7), fail(llm.Connection, 0)},
+			{spend(7), say("whole")},
 		}}
 		m := llm.Retried(a, llm.Retry{})
 		all := ask(t.Context(), t, m)
@@ -94,7 +100,8 @@ func TestRetried_EndsWithItsContext(t *testing.T) {
 
 func TestRetried_StopsWithItsConsumer(t *testing.T) {
 	a := &actor{name: "a", requests: [][]act{{say("one"), say("two")}}}
-	for range llm.Retried(a, llm.Retry{}).Generate(t.Context(), llm.Request{}) {
+	for _, err := range llm.Retried(a, llm.Retry{}).Generate(t.Context(), llm.Request{}) {
+		require.NoError(t, err)
 		break
 	}
 	require.EqualValues(t, 1, a.left.Load())

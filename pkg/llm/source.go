@@ -85,21 +85,34 @@ func (s Source) redacted(cause error) error {
 
 // message is one sentence for whoever asked, with the way out.
 func (s Source) message(e *Error) string {
-	said := map[Kind]string{
-		Authentication: "%s did not take the key of model %s" + s.check(),
-		Permission:     "%s does not let the key use model %s; give the key access, or use another model",
-		RateLimit:      "%s gets too many requests for model %s; try again" + wait(e.RetryAfter),
-		Credits:        "%s has no credits left for model %s; add some at the provider, or use another model",
-		PaidModel:      "%s gives model %s to paid accounts only; upgrade, or use another model",
-		BadRequest:     "%s cannot take the request to model %s; the log has what it says",
-		ContextLength:  "%s: the conversation is longer than model %s can read; begin a new session, compact this one, or use a model with a larger context",
-		NotFound:       "%s has no model %s, or not for this key; check the name",
-		Connection:     "%s cannot be reached, or went silent, for model %s; try again, or check the network of the worker",
-		Unavailable:    "%s is overloaded or has failed, model %s; try again" + wait(e.RetryAfter),
-		Malformed:      "%s sent what cannot be read for model %s; try again, or check that its address speaks this provider's format",
-		Refused:        "%s stopped the answer of model %s by its content filter; put it another way",
+	said := ""
+	switch e.Kind {
+	case Authentication:
+		said = "%s did not take the key of model %s" + s.check()
+	case Permission:
+		said = "%s does not let the key use model %s; give the key access, or use another model"
+	case RateLimit:
+		said = "%s gets too many requests for model %s; try again" + wait(e.RetryAfter)
+	case Credits:
+		said = "%s has no credits left for model %s; add some at the provider, or use another model"
+	case PaidModel:
+		said = "%s gives model %s to paid accounts only; upgrade, or use another model"
+	case BadRequest:
+		said = "%s cannot take the request to model %s; the log has what it says"
+	case ContextLength:
+		said = "%s: the conversation is longer than model %s can read; begin a new session, compact this one, or use a model with a larger context"
+	case NotFound:
+		said = "%s has no model %s, or not for this key; check the name"
+	case Connection:
+		said = "%s cannot be reached, or went silent, for model %s; try again, or check the network of the worker"
+	case Unavailable:
+		said = "%s is overloaded or has failed, model %s; try again" + wait(e.RetryAfter)
+	case Malformed:
+		said = "%s sent what cannot be read for model %s; try again, or check that its address speaks this provider's format"
+	case Refused:
+		said = "%s stopped the answer of model %s by its content filter; put it another way"
 	}
-	return fmt.Sprintf(said[e.Kind], s.Provider, s.Model)
+	return fmt.Sprintf(said, s.Provider, s.Model)
 }
 
 func (s Source) check() string {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -89,10 +91,11 @@ func (r *run) generate(ctx context.Context, req llm.Request, aside bool) (said c
 	}
 	ctx, done := r.interruptible(ctx)
 	defer done()
-	ctx, span := traced(ctx, "generate_content "+r.loop.Model.Name())
+	ctx, span := hook.Span(ctx, "generate_content "+r.loop.Model.Name(),
+		attribute.String("gen_ai.operation.name", "generate_content"), attribute.String("gen_ai.request.model", r.loop.Model.Name()))
 	started := time.Now()
 	said, usage, err = r.stream(ctx, req, aside)
-	span(err)
+	span(err, attribute.Int64("gen_ai.usage.input_tokens", usage.InputTokens), attribute.Int64("gen_ai.usage.output_tokens", usage.OutputTokens))
 	r.Use(usage, aside)
 	if err != nil {
 		return said, usage, false, err

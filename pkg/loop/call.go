@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -26,16 +28,18 @@ const failedText = "Error: "
 
 // work is one tool call on its way.
 type work struct {
-	r     *run
-	asked conversation.ToolCall // by the model; what the call is known by
-	call  *hook.Call
-	tool  tool.Tool // nil: there is none
-	entry execution.Entry
-	key   string // idempotency key
-	quiet bool   // it was told in an attempt before this one
-	done  bool   // it does not run: a handler or the journal has its result
-	nest  *Nest  // of a Nested; nil: it is none
-	lost  error  // of a Nested: why the step cannot go on
+	r      *run
+	asked  conversation.ToolCall // by the model; what the call is known by
+	call   *hook.Call
+	tool   tool.Tool // nil: there is none
+	entry  execution.Entry
+	key    string       // idempotency key
+	quiet  bool         // it was told in an attempt before this one
+	done   bool         // it does not run: a handler or the journal has its result
+	memory *hook.Memory // that the tool sees
+	left   trail        // of the journal: what the tool did beside giving a result
+	nest   *Nest        // of a Nested; nil: it is none
+	lost   error        // of a Nested: why the step cannot go on
 }
 
 // prepare brings a call to where its tool can run. It is nil when the turn was stopped
@@ -45,7 +49,7 @@ func (r *run) prepare(ctx context.Context, c conversation.ToolCall) (*work, erro
 		c.Arguments = "{}"
 	}
 	r.number++
-	w := &work{r: r, asked: c, call: &hook.Call{Turn: r.turn, ID: c.ID, Name: c.Name, Arguments: c.Arguments}}
+	w := &work{r: r, asked: c, memory: r.turn.Memory(), call: &hook.Call{Turn: r.turn, ID: c.ID, Name: c.Name, Arguments: c.Arguments}}
 	w.entry = execution.Entry{Number: r.number, Tool: c.Name}
 	if r.in.Key != nil {
 		w.key = r.in.Key(r.number)
@@ -104,7 +108,7 @@ func (r *run) recall(ctx context.Context, w *work) error {
 	switch {
 	case known:
 		w.call.Status, w.call.Text, w.done, w.quiet = event.ToolStatus(done.Status), done.Text, true, true
-		r.redo(w, done)
+		w.remember(done)
 	case r.inDoubt(w.entry):
 		w.call.Status, w.call.Text, w.done = event.ToolUnknownOutcome, unknownOutcome(w.call.Name), true
 		w.entry.Phase = execution.Done
@@ -136,9 +140,10 @@ func (w *work) run(ctx context.Context) {
 	if w.key != "" {
 		ctx = tool.Keyed(ctx, w.key)
 	}
-	ctx, leave := w.r.Enter(ctx, w.call.ID)
+	ctx, leave := w.r.Enter(ctx, w.asked.ID, w.memory)
 	defer leave()
-	ctx, span := traced(ctx, "execute_tool "+w.call.Name)
+	ctx, span := hook.Span(ctx, "execute_tool "+w.call.Name,
+		attribute.String("gen_ai.operation.name", "execute_tool"), attribute.String("gen_ai.tool.name", w.call.Name), attribute.String("gen_ai.tool.call.id", w.call.ID))
 	started := time.Now()
 	result, err := contained(func() (tool.Result, error) { return w.do(ctx, json.RawMessage(w.call.Arguments)) })
 	w.call.Duration = time.Since(started)
@@ -174,6 +179,7 @@ func (r *run) finish(ctx context.Context, w *work) error {
 		return w.lost
 	}
 	c := w.call
+	r.take(w)
 	if w.entry.Phase == execution.Done && c.Status != event.ToolInterrupted {
 		w.entry.Status, w.entry.Text = string(c.Status), cut(c.Text, MaxToolText)
 		r.keep(w)

@@ -47,7 +47,9 @@ func (r *run) stopping() bool { return r.Stopping() != "" || r.signalled() }
 
 // signalled reports whether the request came from outside. The contexts that end with it do so
 // a moment later.
-func (r *run) signalled() bool { return r.in.Stop != nil && r.in.Stop.Err() != nil }
+func (r *run) signalled() bool { return r.stoppable() && r.in.Stop.Err() != nil }
+
+func (r *run) stoppable() bool { return r.in.Stop != nil && !r.unstoppable }
 
 // late is the error of a handler, unless the stop cut off what it asked the model: then the
 // turn is stopped at the next place that looks for it.
@@ -69,7 +71,7 @@ func (r *run) stopped() *event.Answer {
 
 // interruptible returns a context that ends with ctx, and when the run is to stop.
 func (r *run) interruptible(ctx context.Context) (context.Context, func()) {
-	if r.in.Stop == nil {
+	if !r.stoppable() {
 		return ctx, func() {}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -123,6 +123,53 @@ func TestTurn_HandlerInFrontOfAToolFailsNothingButTheTool(t *testing.T) {
 	}
 }
 
+// What a handler says stands in the place of what a model or a tool says, and of their errors.
+//
+// Req: AD-31
+func TestTurn_HandlersAnswerInPlaceOfModelsAndTools(t *testing.T) {
+	for _, parallel := range []bool{false, true} {
+		model := scripted.New(calls("echo", "echo", "fail", "nothing"), scripted.Fail(errors.New("down")))
+		w := turn(t, agent.Config{Model: model, Tools: toolbox(t, nil), Parallel: parallel, MaxFailures: 9, Handlers: []hook.Handler{
+			hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
+				if c.ID == "1" {
+					c.Answer("from a handler")
+				}
+				return nil
+			}),
+			hook.AfterEachTool(func(_ context.Context, c *hook.Call) error {
+				if c.ID == "2" {
+					c.Text += ", made longer"
+				}
+				return nil
+			}),
+			hook.OnError(func(_ context.Context, c *hook.Call) error {
+				if c.ID == "3" {
+					require.EqualError(t, c.Err, "the disk is full")
+					c.Text = "there is still some room"
+				}
+				return nil
+			}),
+			hook.OnLLMError(func(_ context.Context, f *hook.LLMFailure) error {
+				require.EqualError(t, f.Err, "down")
+				var read []string
+				for _, m := range f.Messages()[2:] {
+					read = append(read, m.Text)
+				}
+				f.Respond(strings.Join(read, "; "))
+				return nil
+			}),
+			hook.AfterLLM(func(_ context.Context, r *hook.LLMReply) error {
+				if r.Iteration() == 2 {
+					r.Text += "!"
+				}
+				return nil
+			}),
+		}}, agent.Invocation{}, nil)
+		require.NoError(t, w.err)
+		require.Equal(t, `from a handler; 2, made longer; there is still some room; There is no tool "nothing"; there are echo, fail, ask, stop, late.!`, w.done.Result.Text)
+	}
+}
+
 // A handler that ends the turn is the last that runs, and what was asked of tools is answered.
 //
 // Req: AD-8, AD-11
@@ -147,6 +194,21 @@ func TestTurn_EndsAtOnceWhereAHandlerEndsIt(t *testing.T) {
 			require.Equal(t, strings.Count(w.text(), ">appended:tool"), min(1, strings.Count(w.text(), "before_tools")), w.text())
 		})
 	}
+}
+
+// An id is that of one call of the turn, also when the messages are gone that had it.
+//
+// Req: CO-47
+func TestTurn_CallsKeepTheirIDsApartWhenMessagesWereReplaced(t *testing.T) {
+	compact := hook.AfterTools(func(_ context.Context, r *hook.Round) error {
+		return r.Replace([]conversation.Message{conversation.User("a summary")})
+	})
+	w := turn(t, agent.Config{
+		Model: scripted.New(calls("echo"), calls("echo"), scripted.Say("done")), Tools: toolbox(t, nil), Handlers: []hook.Handler{compact},
+	}, agent.Invocation{}, nil)
+	require.NoError(t, w.err)
+	require.Contains(t, w.text(), ">tool_call:1 ")
+	require.Contains(t, w.text(), ">tool_call:call_1 ")
 }
 
 // Handlers see the turn as it is at their event.
@@ -210,7 +272,8 @@ func TestLoop_EndsUnheardThoughAHandlerDidNotCare(t *testing.T) {
 		_, _ = t.Ask(ctx, llm.Request{}) // tells a model call, which nobody takes
 		return nil
 	}))
-	for range (loop.Loop{Model: model}).Run(t.Context(), in) {
+	for _, err := range (loop.Loop{Model: model}).Run(t.Context(), in) {
+		require.NoError(t, err)
 		break
 	}
 	require.Len(t, model.Requests(), 1)
@@ -260,4 +323,19 @@ func TestRun_FindsTheReplyThatAHandlerMadeMoreOf(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A tool that is idempotent gets the same arguments from a successor, so what they come from is
+// durable before it runs.
+func TestRun_KeepsTheReplyThatAHandlerMadeACallOfBeforeTheTool(t *testing.T) {
+	j, w := &journal{lazy: true}, &world{}
+	in := input("go", hook.AfterLLM(func(_ context.Context, r *hook.LLMReply) error {
+		r.ToolCalls = []conversation.ToolCall{ask("x", "idempotent", r.Text)}
+		return nil
+	}))
+	in.Journal = j
+	_, err := drive(t.Context(), loop.Loop{Model: scripted.New(scripted.Say("first")), Tools: w.effects(t)}, in, (&dying{after: 2}).emit)
+	require.ErrorIs(t, err, errKilled)
+	require.Len(t, j.durable, 1)
+	require.Equal(t, "first", j.durable[0].Reply.Text)
 }

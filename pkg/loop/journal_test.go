@@ -14,6 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/hook"
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 	"github.com/troupe-dev/troupe/pkg/loop"
 	"github.com/troupe-dev/troupe/pkg/tool"
@@ -68,6 +69,9 @@ func (w *world) effects(t *testing.T) *tool.Set {
 		one, err := tool.Func(string(effect), "A tool of the test.", func(ctx context.Context, in word) (string, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
+			if err := hook.InTool(ctx).Memory().Set("last", in.Word); err != nil {
+				return "", err
+			}
 			w.did = append(w.did, string(effect)+" "+tool.IdempotencyKey(ctx))
 			return "did " + in.Word, nil
 		})

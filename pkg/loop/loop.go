@@ -30,8 +30,8 @@ const (
 // MaxToolText is how much of a tool's result a model gets to read, in bytes.
 const MaxToolText = 256 << 10
 
-// Reasons of the warnings that a loop gives.
-const ReasonMaxIterations = "MAX_ITERATIONS" // the turn stopped at its limit
+// ReasonMaxIterations is that of the warning that a turn stopped at its limit.
+const ReasonMaxIterations = "MAX_ITERATIONS"
 
 // Loop is what does not change between runs. It may run many times at once.
 type Loop struct {
@@ -89,9 +89,9 @@ func (l Loop) Run(ctx context.Context, in Input) iter.Seq2[event.Event, error] {
 			}
 			return nil
 		})
-		defer r.Listen(before)
+		defer func() { r.Listen(before) }()
 		err := r.all(ctx)
-		r.in.Stop = nil // what comes now is not stopped any more, such as a handler that asks the model
+		r.unstoppable = true // such as a handler of AfterAgent that asks the model
 		if err != nil && !errors.Is(err, errDeaf) {
 			yield(event.Event{}, err)
 		}
@@ -110,12 +110,14 @@ type run struct {
 	loop     Loop
 	in       Input
 	turn     *hook.Turn
-	number   int              // of the last model call or tool call
-	failures int              // of tools, in a row
-	question string           // of a tool to the user
-	ids      map[string]bool  // of the tool calls so far
-	quiet    bool             // what the model says is told when its handlers have seen it
-	owed     *execution.Entry // of the journal: a reply that is only written if something follows it
+	number   int             // of the last model call or tool call
+	failures int             // of tools, in a row
+	question string          // of a tool to the user
+	ids      map[string]bool // of the tool calls so far
+
+	unstoppable bool             // the stop was honoured, or comes too late: nothing is cut off any more
+	quiet       bool             // what the model says is told when its handlers have seen it
+	owed        *execution.Entry // of the journal: a reply that is only written if something follows it
 }
 
 // all is the run from its first event to its answer.
@@ -185,7 +187,7 @@ func (r *run) iteration(ctx context.Context) (*event.Answer, error) {
 // answer ends the run.
 func (r *run) answer(ctx context.Context, a *event.Answer) error {
 	if a.Reason == event.Stopped {
-		r.in.Stop = nil // honoured
+		r.unstoppable = true
 		if err := r.OnStopSignal(ctx); err != nil {
 			return err
 		}

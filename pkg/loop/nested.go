@@ -41,6 +41,9 @@ type trail struct {
 // keep puts into the entry of a call what its tool did beside giving a result. It stands in
 // the place of a reply, as one that nobody said.
 func (r *run) keep(w *work) {
+	if r.in.Journal == nil {
+		return
+	}
 	set, removed := r.Unkept()
 	left := trail{Set: set, Removed: removed, Escalate: r.Escalated()}
 	if w.nest != nil {
@@ -53,18 +56,25 @@ func (r *run) keep(w *work) {
 	w.entry.Reply, w.entry.Aside = conversation.Message{Role: conversation.RoleTool, Text: string(text)}, true
 }
 
-// redo does again what a tool did in an attempt before this one beside giving a result.
-func (r *run) redo(w *work, e execution.Entry) {
-	var left trail
-	if e.Reply.Text != "" && json.Unmarshal([]byte(e.Reply.Text), &left) != nil {
+// remember finds what a tool did in an attempt before this one beside giving a result.
+func (w *work) remember(e execution.Entry) {
+	if e.Reply.Text != "" && json.Unmarshal([]byte(e.Reply.Text), &w.left) != nil {
 		return // of somebody else
 	}
-	r.Redo(left.Set, left.Removed)
-	if left.Escalate {
-		r.turn.Escalate()
-	}
 	if w.nest != nil {
-		w.nest.Last, w.nest.Usage = left.Last, e.Usage
+		w.nest.Last, w.nest.Usage = w.left.Last, e.Usage
+	}
+}
+
+// take takes over what a tool did beside giving a result, in this attempt or in one before.
+// Of tools that ran beside each other it is done in the order of their calls.
+func (r *run) take(w *work) {
+	if w.memory != r.turn.Memory() {
+		r.Absorb(w.memory)
+	}
+	r.Redo(w.left.Set, w.left.Removed)
+	if w.left.Escalate {
+		r.turn.Escalate()
 	}
 }
 

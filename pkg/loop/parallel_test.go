@@ -3,6 +3,7 @@ package loop_test
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"iter"
 	"strings"
@@ -40,12 +41,12 @@ func meeting(t *testing.T, order []int) *tool.Set {
 	close(turn[0])
 	all := make([]tool.Tool, len(order))
 	for place, which := range order {
-		one, err := tool.Func(fmt.Sprintf("meet%d", which), "Meets the others.", func(context.Context, word) (string, error) {
+		one, err := tool.Func(fmt.Sprintf("meet%d", which), "Meets the others.", func(ctx context.Context, _ word) (string, error) {
 			begun.Done()
 			begun.Wait()
 			<-turn[place]
 			close(turn[place+1])
-			return fmt.Sprintf("met %d", which), nil
+			return fmt.Sprintf("met %d", which), hook.InTool(ctx).Memory().Set("last", which)
 		})
 		require.NoError(t, err)
 		all[which] = one
@@ -56,8 +57,8 @@ func meeting(t *testing.T, order []int) *tool.Set {
 }
 
 // Tools run beside each other, or they would wait forever here, and whichever ends first:
-// handlers run one at a time, results come in the order of the calls, and the journal is the
-// same.
+// handlers run one at a time, results and changes of state come in the order of the calls, and
+// the journal is the same.
 //
 // Req: C-9
 func TestLoop_RunsToolsBesideEachOther(t *testing.T) {
@@ -95,6 +96,7 @@ func TestLoop_RunsToolsBesideEachOther(t *testing.T) {
 				require.Equal(t, []string{"started 1", "started 2", "started 3", "finished 1", "finished 2", "finished 3"}, told)
 				first = cmp.Or(first, j)
 				require.Empty(t, gocmp.Diff(first.durable, j.durable))
+				require.JSONEq(t, "2", string(in.Turn.Lasting()["last"]))
 			})
 		})
 	}
@@ -150,9 +152,15 @@ func asking() []hook.Handler {
 	return all
 }
 
+// lasting is what a run leaves.
+type lasting struct {
+	outcome
+	state map[string]json.RawMessage
+}
+
 // Wherever a worker dies, what its journal had or had not kept, whether its tools run beside
 // each other or not, and with handlers that ask the model: the successor says the same
-// messages in the same order.
+// messages in the same order, and leaves the same state.
 //
 // Req: C-9
 func TestRun_SaysTheSameWhereverAnotherWasLost(t *testing.T) {
@@ -160,7 +168,7 @@ func TestRun_SaysTheSameWhereverAnotherWasLost(t *testing.T) {
 		for _, lazy := range []bool{false, true} {
 			for _, asks := range []bool{false, true} {
 				t.Run(fmt.Sprintf("parallel=%v lazy=%v asks=%v", parallel, lazy, asks), func(t *testing.T) {
-					run := func(j *journal, w *world, emit func(event.Payload) error) (*oracle, outcome, error) {
+					run := func(j *journal, w *world, emit func(event.Payload) error) (*oracle, lasting, error) {
 						var handlers []hook.Handler
 						if asks {
 							handlers = asking()
@@ -168,7 +176,7 @@ func TestRun_SaysTheSameWhereverAnotherWasLost(t *testing.T) {
 						in, model := input("go", handlers...), &oracle{}
 						in.Journal, in.Key = j, key
 						out, err := drive(t.Context(), loop.Loop{Model: model, Tools: w.effects(t), Parallel: parallel, MaxFailures: 99}, in, emit)
-						return model, out, err
+						return model, lasting{out, in.Turn.Lasting()}, err
 					}
 					all, whole, err := run(&journal{}, &world{}, deaf)
 					require.NoError(t, err)
@@ -192,6 +200,7 @@ func TestRun_SaysTheSameWhereverAnotherWasLost(t *testing.T) {
 						second, out, err := run(j, w, deaf)
 						require.NoError(t, err)
 						require.Empty(t, gocmp.Diff(whole.Messages, out.Messages, cmpopts.EquateEmpty()), "lost behind event %d", after)
+						require.Empty(t, gocmp.Diff(whole.state, out.state), "lost behind event %d", after)
 						require.Equal(t, all.asked, second.asked+replies, "what was kept is not asked again")
 						require.LessOrEqual(t, first.asked, all.asked)
 

@@ -107,6 +107,7 @@ func (r *run) parallel(ctx context.Context, calls []conversation.ToolCall) error
 	}
 	for _, w := range work {
 		if w != nil {
+			w.memory = w.memory.Fork(r.turn.Info().Agent)
 			if err := r.begin(w); err != nil {
 				return err
 			}

@@ -214,7 +214,8 @@ func TestTurn_StopsAHandlerThatAsksTheModel(t *testing.T) {
 		want    string
 	}{
 		"at its beginning": {
-			[]scripted.Reply{wait}, hook.AfterUserInput(ask),
+			[]scripted.Reply{wait},
+			hook.AfterUserInput(ask),
 			"on_stop_signal >answer:stopped >turn_result:stopped",
 		},
 		"before the tools": {
@@ -238,7 +239,8 @@ func TestTurn_StopsAHandlerThatAsksTheModel(t *testing.T) {
 			asks + ran(1, event.ToolSuccess) + "after_tools " + stops,
 		},
 		"behind an iteration": {
-			[]scripted.Reply{calls("echo"), wait}, hook.AfterIteration(ask),
+			[]scripted.Reply{calls("echo"), wait},
+			hook.AfterIteration(ask),
 			asks + ran(1, event.ToolSuccess) + "after_tools " + stops,
 		},
 	} {

@@ -180,6 +180,18 @@ func TestTurn_FailsAfterThreeFailuresInARow(t *testing.T) {
 	w = failing(one("1", "fail"), one("2", "fail"), one("3", "echo"), one("4", "fail"), one("5", "fail"), scripted.Say("done"))
 	require.NoError(t, w.err, "a success begins the count anew")
 	require.Equal(t, "done", w.done.Result.Text)
+
+	skip := hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
+		if c.ID == "3" {
+			c.Skip("the user does not want it")
+		}
+		return nil
+	})
+	w = turn(t, agent.Config{
+		Model: scripted.New(one("1", "fail"), one("2", "fail"), one("3", "echo"), one("4", "fail"), scripted.Say("never")),
+		Tools: toolbox(t, nil), Handlers: []hook.Handler{skip},
+	}, agent.Invocation{}, nil)
+	require.True(t, failure.Is(w.err, failure.ResourceTool), "what did not run is no success: %v", w.err)
 }
 
 // What an attempt before this one told is told as replayed, and its handlers run again.

@@ -16,6 +16,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/llm"
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 	"github.com/troupe-dev/troupe/pkg/plugin/approval"
 	"github.com/troupe-dev/troupe/pkg/plugin/compaction"
@@ -78,7 +79,7 @@ func TestPlugins_WorkTogether(t *testing.T) {
 	send, err := tool.Func("send", "Sends.", func(context.Context, struct{}) (string, error) { return "sent", nil })
 	require.NoError(t, err)
 	full := scripted.Call(conversation.ToolCall{Name: "send"})
-	full.Usage.InputTokens = hook.DefaultContext * 95 / 100
+	full.Usage.InputTokens = llm.DefaultContext * 95 / 100
 	model := scripted.New(
 		scripted.Say("Send it."), full, scripted.Say("It is sent."), full, scripted.Say("The user wants it sent."), scripted.Say("Sent twice."), scripted.Say("Done."))
 	a, err := agent.New(agent.Config{Name: "clerk", Model: model, Tools: []tool.Tool{send}, Plugins: all})

@@ -25,8 +25,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// bleve starts its workers once, when it is imported.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/blevesearch/bleve_index_api.AnalysisWorker"))
+	// bleve and the SDK of Gemini start their workers once, when they are imported.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/blevesearch/bleve_index_api.AnalysisWorker"),
+		goleak.IgnoreAnyFunction("go.opencensus.io/stats/view.(*worker).start"))
 }
 
 // patience bounds every wait. It is far above what any should take.

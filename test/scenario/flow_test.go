@@ -30,8 +30,6 @@ import (
 
 // A flow loses its worker while an agent elsewhere works for it: its successor attaches to
 // what that does, and asks nobody again who has answered.
-//
-// Req: AD-28
 func aFlowThatLosesItsWorkerAsksNobodyTwice(t *testing.T, s *stage) {
 	const teams = 2
 	for n := range teams {

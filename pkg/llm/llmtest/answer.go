@@ -45,12 +45,12 @@ func textAtOnce(rig *testbed) {
 		}
 		select {
 		case <-heard:
-		case <-rig.ctx.Done():
+		case <-rig.Context().Done():
 			rig.Error("no delta was handed on before the stream ended")
 		}
 		w.events(s.End...)
 	})
-	all := rig.ask(rig.ctx, m, hello, func(d llm.Delta) bool {
+	all := rig.ask(rig.Context(), m, hello, func(d llm.Delta) bool {
 		if d.Text == "c" {
 			heard <- struct{}{}
 		}
@@ -139,7 +139,12 @@ func endsForReason(rig *testbed) {
 }
 
 func filterRefuses(rig *testbed) {
-	m := rig.open(llm.Bounds{}, reply(Reply{Filtered: true}), reply(Reply{Say: []string{"I would"}, Filtered: true}))
+	spent := execution.Usage{InputTokens: 7, OutputTokens: 3}
+	m := rig.open(llm.Bounds{},
+		reply(Reply{Filtered: true}),
+		reply(Reply{Say: []string{"I would"}, Filtered: true}),
+		reply(Reply{Calls: []Call{{ID: "a", Name: "pay", Parts: []string{`{}`}}}, Usage: spent, Filtered: true}),
+	)
 	all := rig.hear(m)
 	rig.fails(all.err, llm.Refused)
 	require.Empty(rig, all.texts)
@@ -147,4 +152,8 @@ func filterRefuses(rig *testbed) {
 	rig.fails(all.err, llm.Refused)
 	require.Equal(rig, "I would", all.text())
 	require.Empty(rig, all.finish)
+	all = rig.hear(m)
+	rig.fails(all.err, llm.Refused)
+	require.Empty(rig, all.calls, "of what was stopped, nothing may run")
+	require.Equal(rig, spent, all.usage, "it is paid for")
 }

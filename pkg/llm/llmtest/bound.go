@@ -44,7 +44,7 @@ func readBound(rig *testbed) {
 		w.events(slices.Concat(s.Begin, s.Body)...)
 		ticker := time.NewTicker(short / 10)
 		defer ticker.Stop()
-		for r.Context().Err() == nil && rig.ctx.Err() == nil {
+		for r.Context().Err() == nil && rig.Context().Err() == nil {
 			w.events([]byte(": keep-alive\n\n"))
 			<-ticker.C
 		}
@@ -56,7 +56,7 @@ func readBound(rig *testbed) {
 }
 
 func callersBound(rig *testbed) {
-	ctx, cancel := context.WithTimeout(rig.ctx, short)
+	ctx, cancel := context.WithTimeout(rig.Context(), short)
 	defer cancel()
 	all := rig.ask(ctx, rig.open(llm.Bounds{}, pending), hello, nil)
 	require.ErrorIs(rig, all.err, context.DeadlineExceeded)
@@ -66,7 +66,7 @@ func callersBound(rig *testbed) {
 // slowConsumer: a consumer that takes its time is not a silent provider.
 func slowConsumer(rig *testbed) {
 	m := rig.open(llm.Bounds{Idle: short}, reply(Reply{Say: []string{"a", "b", "c"}}))
-	all := rig.ask(rig.ctx, m, hello, func(llm.Delta) bool {
+	all := rig.ask(rig.Context(), m, hello, func(llm.Delta) bool {
 		timer := time.NewTimer(2 * short)
 		defer timer.Stop()
 		<-timer.C

@@ -41,9 +41,19 @@ func ofItsKind(rig *testbed) {
 		status int
 		kind   llm.Kind
 	}{
-		{400, llm.BadRequest}, {400, llm.ContextLength}, {401, llm.Authentication}, {402, llm.Credits}, {403, llm.Permission},
-		{404, llm.NotFound}, {422, llm.BadRequest}, {429, llm.RateLimit}, {500, llm.Unavailable}, {502, llm.Unavailable},
-		{503, llm.Unavailable}, {504, llm.Unavailable}, {529, llm.Unavailable},
+		{400, llm.BadRequest},
+		{400, llm.ContextLength},
+		{401, llm.Authentication},
+		{402, llm.Credits},
+		{403, llm.Permission},
+		{404, llm.NotFound},
+		{422, llm.BadRequest},
+		{429, llm.RateLimit},
+		{500, llm.Unavailable},
+		{502, llm.Unavailable},
+		{503, llm.Unavailable},
+		{504, llm.Unavailable},
+		{529, llm.Unavailable},
 	} {
 		all := rig.hear(rig.open(llm.Bounds{}, refuse(c.status, c.kind)))
 		e := rig.fails(all.err, c.kind)
@@ -70,7 +80,7 @@ func withoutBody(rig *testbed) {
 func hugeBody(rig *testbed) {
 	all := rig.hear(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, r *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
-		for line := []byte(strings.Repeat("x", 1<<16)); r.Context().Err() == nil && rig.ctx.Err() == nil; {
+		for line := []byte(strings.Repeat("x", 1<<16)); r.Context().Err() == nil && rig.Context().Err() == nil; {
 			if _, err := w.Write(line); err != nil {
 				return
 			}

@@ -2,6 +2,7 @@ package llmtest
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -45,7 +46,7 @@ func hasTheMessages(rig *testbed) {
 	messages := []conversation.Message{
 		conversation.User("one"), conversation.Assistant("helper", quoted), conversation.User("three"),
 	}
-	require.NoError(rig, rig.ask(rig.ctx, m, llm.Request{System: "Be kind.\nAlways: " + quoted, Messages: messages}, nil).err)
+	require.NoError(rig, rig.ask(rig.Context(), m, llm.Request{System: "Be kind.\nAlways: " + quoted, Messages: messages}, nil).err)
 	asked, _ := rig.requests()
 	require.Equal(rig, "Be kind.\nAlways: "+quoted, asked[0].System)
 	messages[1].Author = ""
@@ -61,7 +62,7 @@ func hasTheTools(rig *testbed) {
 	}
 	req := hello
 	req.Tools = tools
-	require.NoError(rig, rig.ask(rig.ctx, m, req, nil).err)
+	require.NoError(rig, rig.ask(rig.Context(), m, req, nil).err)
 	asked, _ := rig.requests()
 	require.Len(rig, asked[0].Tools, len(tools))
 	for i, tool := range asked[0].Tools {
@@ -88,7 +89,7 @@ func bringsResults(rig *testbed) {
 	req := llm.Request{Messages: messages, Tools: []llm.ToolSpec{
 		{Name: "look", Schema: json.RawMessage(`{"type":"object"}`)}, {Name: "count", Schema: json.RawMessage(`{"type":"object"}`)},
 	}}
-	require.NoError(rig, rig.ask(rig.ctx, m, req, nil).err)
+	require.NoError(rig, rig.ask(rig.Context(), m, req, nil).err)
 	asked, bodies := rig.requests()
 	require.Len(rig, asked[0].Messages, len(messages), "%s", bodies[0])
 	for i, got := range asked[0].Messages {
@@ -130,7 +131,7 @@ func bringsExtra(rig *testbed) {
 	req.Messages = append(req.Messages[:1:1],
 		conversation.Message{Role: conversation.RoleAssistant, ToolCalls: first.calls},
 		conversation.Message{Role: conversation.RoleTool, ToolCallID: first.calls[0].ID, Text: "seen"})
-	require.NoError(rig, rig.ask(rig.ctx, m, req, nil).err)
+	require.NoError(rig, rig.ask(rig.Context(), m, req, nil).err)
 	asked, _ := rig.requests()
 	require.Len(rig, asked[1].Messages, 3)
 	require.Equal(rig, extra, asked[1].Messages[1].ToolCalls[0].Extra)
@@ -141,7 +142,7 @@ func leavesEmptyOut(rig *testbed) {
 	req := llm.Request{Messages: []conversation.Message{
 		conversation.User("one"), conversation.Assistant("helper", ""), conversation.User("two"),
 	}}
-	require.NoError(rig, rig.ask(rig.ctx, m, req, nil).err)
+	require.NoError(rig, rig.ask(rig.Context(), m, req, nil).err)
 	asked, _ := rig.requests()
 	var texts []string
 	for _, m := range asked[0].Messages {
@@ -160,7 +161,7 @@ func hasSummaries(rig *testbed) {
 		{Role: conversation.RoleSystem, Text: "a note on the way"},
 		{Role: conversation.RoleUser, Author: "research", Text: "what research found"},
 	}}
-	require.NoError(rig, rig.ask(rig.ctx, m, req, nil).err)
+	require.NoError(rig, rig.ask(rig.Context(), m, req, nil).err)
 	_, bodies := rig.requests()
 	for _, text := range []string{"Be kind.", "the gist of before", "go on", "a note on the way", "what research found"} {
 		require.Contains(rig, bodies[0], text)
@@ -171,7 +172,7 @@ func namesTheChoices(rig *testbed) {
 	m := rig.open(llm.Bounds{}, reply(Reply{Say: []string{"rese", "arch"}}))
 	req := hello
 	req.System, req.Choices = "Decide.", []string{"research", "critical-review", "ask-user"}
-	all := rig.ask(rig.ctx, m, req, nil)
+	all := rig.ask(rig.Context(), m, req, nil)
 	require.NoError(rig, all.err)
 	require.Equal(rig, "research", all.text())
 	asked, bodies := rig.requests()
@@ -196,14 +197,14 @@ func keepsNothing(rig *testbed) {
 		group.Go(func() {
 			own := strings.Repeat("x", n+1) + "."
 			req := llm.Request{Messages: []conversation.Message{conversation.User(own)}}
-			var text string
-			for d, err := range m.Generate(rig.ctx, req) {
+			text := "."
+			for d, err := range m.Generate(rig.Context(), req) {
 				if err != nil {
 					rig.Errorf("request %d: %v", n, err)
 				}
-				text += d.Text
+				text = fmt.Sprint(text, d.Text)
 			}
-			if !strings.Contains("."+text, "."+own) {
+			if !strings.Contains(text, "."+own) {
 				rig.Errorf("request %d has an answer of others: %q", n, text)
 			}
 		})
@@ -216,7 +217,8 @@ func followsNoRedirect(rig *testbed) {
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Store(true) }))
 	defer other.Close()
 	m := rig.open(llm.Bounds{}, func(_ *testbed, w *writer, r *http.Request) {
-		http.Redirect(w, r, other.URL+r.URL.Path, http.StatusTemporaryRedirect)
+		w.Header().Set("Location", other.URL+r.URL.Path)
+		w.WriteHeader(http.StatusTemporaryRedirect)
 	})
 	require.Error(rig, rig.hear(m).err)
 	require.False(rig, reached.Load(), "the key was carried to another address")

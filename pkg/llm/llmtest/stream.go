@@ -28,13 +28,10 @@ var streams = []trial{
 
 var twice = Reply{Say: []string{"first", "second"}}
 
-// cut closes the connection in the middle of a response.
-func cut() { panic(http.ErrAbortHandler) }
-
 func cutBefore(rig *testbed) {
 	all := rig.hear(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
 		w.events(rig.Wire.Stream(twice).Begin...)
-		cut()
+		w.cut()
 	}))
 	rig.fails(all.err, llm.Connection)
 	require.Empty(rig, all.texts)
@@ -44,7 +41,7 @@ func cutAfter(rig *testbed) {
 	all := rig.hear(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
 		s := rig.Wire.Stream(twice)
 		w.events(slices.Concat(s.Begin, s.Body)...)
-		cut()
+		w.cut()
 	}))
 	rig.fails(all.err, llm.Connection)
 	require.Equal(rig, "firstsecond", all.text())
@@ -56,7 +53,7 @@ func cutCall(rig *testbed) {
 	all := rig.hear(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
 		s := rig.Wire.Stream(Reply{Calls: []Call{{ID: "a", Name: "pay", Parts: []string{`{"amount":1`, `00}`}}, {ID: "b", Name: "pay", Parts: []string{`{}`}}}})
 		w.events(slices.Concat(s.Begin, s.Body)...)
-		cut()
+		w.cut()
 	}))
 	rig.fails(all.err, llm.Connection)
 	require.Empty(rig, all.calls)
@@ -146,14 +143,14 @@ func pending(rig *testbed, w *writer, r *http.Request) {
 }
 
 func consumerStops(rig *testbed) {
-	all := rig.ask(rig.ctx, rig.open(llm.Bounds{}, pending), hello, func(d llm.Delta) bool { return d.Text == "" })
+	all := rig.ask(rig.Context(), rig.open(llm.Bounds{}, pending), hello, func(d llm.Delta) bool { return d.Text == "" })
 	require.NoError(rig, all.err)
 	require.Equal(rig, "first", all.text())
 	rig.gone()
 }
 
 func contextEnds(rig *testbed) {
-	ctx, cancel := context.WithCancel(rig.ctx)
+	ctx, cancel := context.WithCancel(rig.Context())
 	all := rig.ask(ctx, rig.open(llm.Bounds{}, pending), hello, func(d llm.Delta) bool {
 		if d.Text == "second" {
 			cancel()
@@ -166,7 +163,7 @@ func contextEnds(rig *testbed) {
 	all = rig.ask(ctx, rig.open(llm.Bounds{}, pending), hello, nil) // has ended before
 	require.ErrorIs(rig, all.err, context.Canceled)
 
-	ctx, cancel = context.WithCancel(rig.ctx)
+	ctx, cancel = context.WithCancel(rig.Context())
 	all = rig.ask(ctx, rig.open(llm.Bounds{}, func(rig *testbed, _ *writer, r *http.Request) {
 		cancel() // while the head is waited for
 		rig.hang(r)

@@ -22,9 +22,9 @@ import (
 )
 
 const (
-	key      = "key-8f14e45fceea167a5a36dedd4bea2543" // is in no error
-	bare     = "test-large"                           // the model, without the prefix
-	patience = 20 * time.Second                       // for what must happen at once
+	key      = "what-only-the-provider-may-know" // is in no error
+	bare     = "test-large"                      // the model, without the prefix
+	patience = 20 * time.Second                  // for what must happen at once
 )
 
 // answer is what the server does with one request.
@@ -34,7 +34,6 @@ type answer func(rig *testbed, w *writer, r *http.Request)
 type testbed struct {
 	*testing.T
 	Provider
-	ctx  context.Context // ends when the test has taken too long
 	url  string
 	left chan struct{} // gets a value for each client that gave up a request it waited for
 
@@ -45,9 +44,7 @@ type testbed struct {
 }
 
 func newRig(t *testing.T, p Provider) *testbed {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	t.Cleanup(cancel)
-	rig := &testbed{T: t, Provider: p, ctx: ctx, left: make(chan struct{}, 16)}
+	rig := &testbed{T: t, Provider: p, left: make(chan struct{}, 16)}
 	server := httptest.NewServer(http.HandlerFunc(rig.serve))
 	t.Cleanup(server.Close)
 	rig.url = server.URL
@@ -94,9 +91,11 @@ func (rig *testbed) open(bounds llm.Bounds, answers ...answer) llm.Model {
 // gone waits until the server has seen a client give up.
 func (rig *testbed) gone() {
 	rig.Helper()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
 	select {
 	case <-rig.left:
-	case <-rig.ctx.Done():
+	case <-timer.C:
 		require.FailNow(rig, "the server did not see that the request was given up")
 	}
 }
@@ -116,6 +115,8 @@ func (s said) text() string { return strings.Join(s.texts, "") }
 // reports whether to go on.
 func (rig *testbed) ask(ctx context.Context, m llm.Model, req llm.Request, heard func(llm.Delta) bool) said {
 	rig.Helper()
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	var all said
 	for d, err := range m.Generate(ctx, req) {
 		require.NoError(rig, all.err, "the error was not the last item")
@@ -144,7 +145,7 @@ func (rig *testbed) ask(ctx context.Context, m llm.Model, req llm.Request, heard
 // hear asks with one message of the user.
 func (rig *testbed) hear(m llm.Model) said {
 	rig.Helper()
-	return rig.ask(rig.ctx, m, hello, nil)
+	return rig.ask(rig.Context(), m, hello, nil)
 }
 
 // hello is a request that has nothing special.
@@ -164,7 +165,7 @@ func (rig *testbed) safe(err error) {
 }
 
 // fails checks an error of the provider, and returns what it is to programs.
-func (rig *testbed) fails(err error, kind llm.Kind) *llm.Error {
+func (rig *testbed) fails(err error, kind llm.Kind) llm.Error {
 	rig.Helper()
 	require.Error(rig, err)
 	f, ok := errors.AsType[*failure.Error](err)
@@ -178,7 +179,7 @@ func (rig *testbed) fails(err error, kind llm.Kind) *llm.Error {
 	require.Contains(rig, f.Message, bare)
 	require.NotEqual(rig, failure.Unknown, f.Mode)
 	require.Equal(rig, kind.Again(), f.Mode == failure.ResourceAPI && kind != llm.Malformed, "mode %s of kind %s", f.Mode, kind)
-	return e
+	return *e
 }
 
 // writer writes a response piece by piece.
@@ -194,6 +195,13 @@ func (w *writer) events(events ...[]byte) {
 	w.flush()
 }
 
+// cut closes the connection in the middle of a response.
+func (w *writer) cut() {
+	if conn, _, err := http.NewResponseController(w.ResponseWriter).Hijack(); err == nil {
+		_ = conn.Close()
+	}
+}
+
 func (w *writer) flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
 
 // hang waits until the client gives up.
@@ -201,7 +209,7 @@ func (rig *testbed) hang(r *http.Request) {
 	select {
 	case <-r.Context().Done():
 		rig.left <- struct{}{}
-	case <-rig.ctx.Done():
+	case <-rig.Context().Done():
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	sdk "github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/option"
 
+	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/llm"
 	"github.com/troupe-dev/troupe/pkg/secret"
 )
@@ -58,14 +59,11 @@ func Compatible(prefix, baseURL, keyVariable string) llm.Provider {
 // Providers are all that this package knows by name: OpenAI itself, groq, openrouter,
 // mistral, grok, and co, the managed gateway (CO-10).
 func Providers() []llm.Provider {
-	return []llm.Provider{
-		Provider(),
-		Compatible("groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY"),
-		Compatible("openrouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
-		server{prefix: "mistral", baseURL: "https://api.mistral.ai/v1", key: "MISTRAL_API_KEY", plain: true}.provider(),
-		Compatible("grok", "https://api.x.ai/v1", "XAI_API_KEY"),
-		Compatible("co", "https://oo.openonion.ai/v1", "OPENONION_API_KEY"),
+	all := []llm.Provider{Provider()}
+	for _, s := range others {
+		all = append(all, s.provider())
 	}
+	return all
 }
 
 // server is where models of one prefix are.
@@ -75,28 +73,45 @@ type server struct {
 	plain                bool // see Config.PlainStream
 }
 
-var own = server{prefix: Prefix, baseURL: "https://api.openai.com/v1", key: KeyVariable, bare: []string{"gpt", "o1", "o3", "o4"}}
+var (
+	own    = server{prefix: Prefix, baseURL: "https://api.openai.com/v1", key: KeyVariable, bare: []string{"gpt", "o1", "o3", "o4"}}
+	others = []server{
+		{prefix: "groq", baseURL: "https://api.groq.com/openai/v1", key: "GROQ_API_KEY"},
+		{prefix: "openrouter", baseURL: "https://openrouter.ai/api/v1", key: "OPENROUTER_API_KEY"},
+		{prefix: "mistral", baseURL: "https://api.mistral.ai/v1", key: "MISTRAL_API_KEY", plain: true},
+		{prefix: "grok", baseURL: "https://api.x.ai/v1", key: "XAI_API_KEY"},
+		{prefix: "co", baseURL: "https://oo.openonion.ai/v1", key: "OPENONION_API_KEY"},
+	}
+)
 
 // provider opens models with what the environment says.
 func (s server) provider() llm.Provider {
 	return llm.Provider{Prefix: s.prefix, Bare: s.bare, Open: func(name string) (llm.Model, error) {
 		return s.open(name, Config{
-			Key:         secret.New(os.Getenv(s.key)),
-			BaseURL:     os.Getenv(strings.TrimSuffix(s.key, "_API_KEY") + "_BASE_URL"),
-			PlainStream: s.plain,
+			Key:     secret.New(os.Getenv(s.key)),
+			BaseURL: os.Getenv(strings.TrimSuffix(s.key, "_API_KEY") + "_BASE_URL"),
 		})
 	}}
 }
 
 // New returns the model of the given name, such as "openai/gpt-5-mini". What stands before
-// the first slash names the provider in errors, and is not sent. Nothing is sent before the
-// model is asked. It retries, and knows its prices: see llm.Retried and llm.Priced.
+// the first slash says whose it is, and is not sent: one of Providers, or any other, which
+// needs a BaseURL. Nothing is sent before the model is asked. It retries, and knows its
+// prices: see llm.Retried and llm.Priced.
 func New(name string, c Config) (llm.Model, error) {
 	prefix, _, slash := strings.Cut(name, "/")
 	if !slash || prefix == Prefix {
 		return own.open(name, c)
 	}
-	return server{prefix: prefix, baseURL: own.baseURL}.open(name, c)
+	for _, s := range others {
+		if s.prefix == prefix {
+			return s.open(name, c)
+		}
+	}
+	if c.BaseURL == "" {
+		return nil, failure.Newf(failure.UserInvalidInput, "openai.New", "model %q: where %s/ is is not known; give its BaseURL", name, prefix)
+	}
+	return server{prefix: prefix}.open(name, c)
 }
 
 func (s server) open(name string, c Config) (llm.Model, error) {
@@ -104,7 +119,7 @@ func (s server) open(name string, c Config) (llm.Model, error) {
 	m := &model{
 		source: llm.Source{Provider: s.prefix, Model: s.prefix + "/" + bare, Variable: s.key, Key: c.Key},
 		model:  bare,
-		plain:  c.PlainStream,
+		plain:  c.PlainStream || s.plain,
 	}
 	if c.Key.Reveal() == "" && c.BaseURL == "" {
 		return nil, m.source.MissingKey()

@@ -18,6 +18,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/llm"
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 	"github.com/troupe-dev/troupe/pkg/plugin/compaction"
 	"github.com/troupe-dev/troupe/pkg/tool"
@@ -39,7 +40,7 @@ func talk(n int) []conversation.Message {
 
 // round is a reply that asks for tools and filled the context by so many per cent.
 func round(percent float64, tools int) scripted.Reply {
-	r := scripted.Reply{Usage: execution.Usage{InputTokens: int64(percent / 100 * hook.DefaultContext)}}
+	r := scripted.Reply{Usage: execution.Usage{InputTokens: int64(percent / 100 * llm.DefaultContext)}}
 	for range tools {
 		r.ToolCalls = append(r.ToolCalls, conversation.ToolCall{Name: "look"})
 	}

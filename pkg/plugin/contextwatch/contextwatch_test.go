@@ -14,13 +14,14 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/llm"
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 	"github.com/troupe-dev/troupe/pkg/plugin/contextwatch"
 )
 
 // answer fills the context by so many per cent.
 func answer(percent float64) scripted.Reply {
-	return scripted.Reply{Deltas: []string{"ok"}, Usage: execution.Usage{InputTokens: int64(percent / 100 * hook.DefaultContext)}}
+	return scripted.Reply{Deltas: []string{"ok"}, Usage: execution.Usage{InputTokens: int64(percent / 100 * llm.DefaultContext)}}
 }
 
 func turn(ctx context.Context, a *agent.Agent, session string) (warned []string, err error) {

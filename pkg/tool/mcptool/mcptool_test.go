@@ -182,9 +182,9 @@ func TestCall_HandsOnTheIdempotencyKey(t *testing.T) {
 func TestCall_BoundsWhatTheModelReads(t *testing.T) {
 	a := start(t, config(t, "good", "long", "kinds", "structure"))
 	require.Len(t, a.must("long", `{"a": 10}`), 20)
-	text := a.must("long", `{"a": 1000000}`)
+	text := a.must("long", `{"a": 200000}`)
 	require.LessOrEqual(t, len(text), tool.MaxResult)
-	require.Contains(t, text, "… (cut: it has 2000000 bytes)")
+	require.Contains(t, text, "… (cut: it has 400000 bytes)")
 	require.Equal(t, strings.Join([]string{
 		"words", "(an image, image/png, of 4 bytes, which is not shown)", "(a sound, audio/wav, of 5 bytes, which is not shown)",
 		"a page file:///page", "file:///note", "noted", "file:///blob (image/png, of 3 bytes, which is not shown)",

@@ -34,13 +34,17 @@ func (s *Server) web() (t mcp.Transport, end func(), said func() string, err err
 	guarded := client.Transport
 	client.Transport = &bearer{next: guarded, origin: u, token: s.config.Token.Reveal()}
 	c := &capture{Transport: &mcp.StreamableClientTransport{
-		Endpoint: s.config.URL, HTTPClient: client, MaxEventSize: maxMessage,
+		Endpoint: s.config.URL, HTTPClient: client, MaxEventSize: maxMessage, MaxRetries: streamRetries,
 	}}
 	return c, func() {
 		c.end()
 		client.CloseIdleConnections()
 	}, func() string { return "" }, nil
 }
+
+// streamRetries bounds how often a stream that broke is taken up again, at intervals that begin
+// with a second. Calls that wait for an answer in it fail after that.
+const streamRetries = 2
 
 func plain(u *url.URL) int {
 	if u.Scheme == "http" {

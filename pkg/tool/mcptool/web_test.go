@@ -67,7 +67,7 @@ func TestURL_IsCalledWithItsToken(t *testing.T) {
 	text, err := a.callIn(tool.Keyed(t.Context(), "k"), "web_key", ``)
 	require.NoError(t, err)
 	require.Equal(t, "k", text)
-	require.Contains(t, a.must("web_long", `{"a": 1000000}`), "cut")
+	require.Contains(t, a.must("web_long", `{"a": 200000}`), "cut")
 	a.must("web_change", `{"a": 0}`)
 	a.says("the server does not offer a tool any more")
 }

@@ -10,7 +10,10 @@ import (
 	"strings"
 
 	"github.com/troupe-dev/troupe/pkg/llm"
+	"github.com/troupe-dev/troupe/pkg/llm/anthropic"
 	"github.com/troupe-dev/troupe/pkg/llm/extractive"
+	"github.com/troupe-dev/troupe/pkg/llm/gemini"
+	"github.com/troupe-dev/troupe/pkg/llm/openai"
 	"github.com/troupe-dev/troupe/pkg/sessionlog"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
 	"github.com/troupe-dev/troupe/pkg/worker"
@@ -43,7 +46,7 @@ func New(t *telemetry.Telemetry, cfg Config, files fs.FS) (*worker.Worker, error
 		}
 		files = os.DirFS(cfg.Agents)
 	}
-	models, err := llm.NewCatalog(extractive.Provider())
+	models, err := llm.NewCatalog(append(openai.Providers(), anthropic.Provider(), gemini.Provider(), extractive.Provider())...)
 	if err != nil {
 		return nil, err
 	}

@@ -21,8 +21,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// bleve starts its workers once, when it is imported.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/blevesearch/bleve_index_api.AnalysisWorker"))
+	// bleve and the SDK of Gemini start their workers once, when they are imported.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/blevesearch/bleve_index_api.AnalysisWorker"),
+		goleak.IgnoreAnyFunction("go.opencensus.io/stats/view.(*worker).start"))
 }
 
 const one = "apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: one}\nspec:\n  model: builtin/extractive\n"
@@ -62,7 +63,7 @@ func TestNew_SaysWhatIsWrongWithTheDeclaration(t *testing.T) {
 	}{
 		"misspelled":   {"", strings.Replace(one, "model", "modle", 1), `--agents: agents.yaml:5: unknown field "modle"; did you mean "model"?`},
 		"no YAML":      {"", "kind: [", "--agents: agents.yaml:"},
-		"provider":     {"", strings.Replace(one, "builtin/extractive", "nobody/large", 1), `no provider has the prefix "nobody"; there are builtin/`},
+		"provider":     {"", strings.Replace(one, "builtin/extractive", "nobody/large", 1), `no provider has the prefix "nobody"; there are anthropic/, builtin/, `},
 		"two agents":   {"", one + two, "say which agent to run: there are one, two"},
 		"another name": {"tow", one + two, `agent "tow" is not declared: did you mean "two"?`},
 	} {

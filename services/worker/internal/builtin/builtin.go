@@ -13,7 +13,7 @@ type Catalog struct {
 }
 
 // Names are those of the tools there are, sorted.
-func (c Catalog) Names() []string { return []string{SearchDocuments} }
+func (c Catalog) Names() []string { return []string{CurrentTime, HTTPFetch, SearchDocuments} }
 
 // Tool makes the tool of the given name. Decode fills a struct with what the declaration
 // has under "with", and may be called once; its errors are returned as they are. Other
@@ -21,13 +21,22 @@ func (c Catalog) Names() []string { return []string{SearchDocuments} }
 // settings that cannot be, with the name of the field.
 func (c Catalog) Tool(name string, decode func(any) error) (tool.Tool, error) {
 	switch name {
+	case CurrentTime:
+		return declared(decode, newClock)
+	case HTTPFetch:
+		return declared(decode, newFetch)
 	case SearchDocuments:
-		var s searchSettings
-		if err := decode(&s); err != nil {
-			return nil, err
-		}
-		return newSearch(s, c.Docs)
+		return declared(decode, func(s searchSettings) (tool.Tool, error) { return newSearch(s, c.Docs) })
 	default:
 		return nil, failure.Newf(failure.NotFound, "builtin.Tool", "there is no builtin tool %q", name)
 	}
+}
+
+// declared makes a tool with the settings of its declaration.
+func declared[Settings any](decode func(any) error, build func(Settings) (tool.Tool, error)) (tool.Tool, error) {
+	var s Settings
+	if err := decode(&s); err != nil {
+		return nil, err
+	}
+	return build(s)
 }

@@ -46,10 +46,11 @@ type Instructions struct {
 	File string `yaml:"file"` // relative to the folder of the manifest
 }
 
-// Tool is one tool of an agent.
+// Tool is one tool of an agent, or those of an MCP server: one of the two.
 type Tool struct {
 	Builtin string    `yaml:"builtin"`
-	With    yaml.Node `yaml:"with"` // settings, which depend on the tool
+	With    yaml.Node `yaml:"with"` // settings, which depend on the builtin tool
+	MCP     *MCP      `yaml:"mcp"`
 }
 
 // Limits bound one instance.
@@ -248,8 +249,14 @@ func (b *builder) toolset(declared []Tool) []tool.Tool {
 	var all []tool.Tool
 	for i, t := range declared {
 		switch {
+		case t.MCP != nil && (t.Builtin != "" || !t.With.IsZero()):
+			b.errorf([]any{"tools", i, "mcp"}, "tools[%d]: use builtin or mcp, not both", i)
+			continue
+		case t.MCP != nil:
+			all = append(all, b.remote(*t.MCP, i)...)
+			continue
 		case t.Builtin == "":
-			b.errorf([]any{"tools", i}, "tools[%d].builtin is missing; there are %s", i, strings.Join(b.Tools.Names(), ", "))
+			b.errorf([]any{"tools", i}, "tools[%d].builtin is missing; use mcp for the tools of a server, or one of %s", i, strings.Join(b.Tools.Names(), ", "))
 			continue
 		case !slices.Contains(b.Tools.Names(), t.Builtin):
 			b.errorf([]any{"tools", i, "builtin"}, "tools[%d]: there is no builtin tool %q; there are %s", i, t.Builtin, strings.Join(b.Tools.Names(), ", "))

@@ -67,11 +67,11 @@ func TestBuild_ReportsAllThatIsWrongWithPlace(t *testing.T) {
 		want []string
 	}{
 		"shape": {
-			"  modl: x\n  somethingelse: [reflection]\n  tools: [{mcp: {command: [npx]}}]\n  lifecycle: {timeout: 30, retryOnFailures: true}\n",
+			"  modl: x\n  somethingelse: [reflection]\n  tools: [{mpc: {command: [npx]}}]\n  lifecycle: {timeout: 30, retryOnFailures: true}\n",
 			[]string{
 				`agents.yaml:5: unknown field "modl"; did you mean "model"?`,
 				`agents.yaml:6: unknown field "somethingelse"; there are asksUser, description, instructions, lifecycle, limits, model, onFailure, plugins, tools, version`,
-				`agents.yaml:7: unknown field "tools[0].mcp"; there are builtin, with`,
+				`agents.yaml:7: unknown field "tools[0].mpc"; did you mean "mcp"?`,
 				`agents.yaml:8: lifecycle.timeout: want a duration such as 30s or 5m, got "30"`,
 				`agents.yaml:8: unknown field "lifecycle.retryOnFailures"; did you mean "retryOnFailure"?`,
 			},
@@ -92,8 +92,8 @@ func TestBuild_ReportsAllThatIsWrongWithPlace(t *testing.T) {
 			[]string{
 				`agents.yaml:6: instructions.file: prompts/b.md cannot be read from the folder of this file`,
 				`agents.yaml:5: model "nobody/nothing": no provider has the prefix "nobody"; there are builtin/`,
-				`agents.yaml:8: tools[0].builtin is missing; there are search_documents`,
-				`agents.yaml:9: tools[1]: there is no builtin tool "search_document"; there are search_documents`,
+				`agents.yaml:8: tools[0].builtin is missing; use mcp for the tools of a server, or one of current_time, http_fetch, search_documents`,
+				`agents.yaml:9: tools[1]: there is no builtin tool "search_document"; there are current_time, http_fetch, search_documents`,
 				`agents.yaml:10: tools[2].with.path is missing: name the folder to search, such as ./docs`,
 				`agents.yaml:12: unknown field "pth"; did you mean "path"?`,
 				`agents.yaml:14: limits.maxIterations is -1; use 1 to 1000, or leave it out for 10`,

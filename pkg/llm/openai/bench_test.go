@@ -1,0 +1,150 @@
+package openai_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	sdk "github.com/openai/openai-go/v3"
+	"github.com/openai/openai-go/v3/option"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/llm"
+	"github.com/troupe-dev/troupe/pkg/llm/llmtest"
+	"github.com/troupe-dev/troupe/pkg/llm/openai"
+)
+
+// deltas is how many text deltas an answer of the benchmark has.
+const deltas = 500
+
+// reader reads one answer, and reports when its first text came and how many there were.
+type reader func(ctx context.Context) (first time.Time, texts int, err error)
+
+// BenchmarkStream reads the same stream from the same server by hand, with the SDK's own
+// stream, and with the adapter, retries and prices included. Allocations are those of the
+// whole process, so the server's too: compare the readers with each other.
+func BenchmarkStream(b *testing.B) {
+	var say []string
+	for range deltas {
+		say = append(say, "word ")
+	}
+	stream := (wire{}).Stream(llmtest.Reply{Say: say})
+	head := bytes.Join(slices.Concat(stream.Begin, stream.Body[:1]), nil)
+	rest := bytes.Join(slices.Concat(stream.Body[1:], stream.End), nil)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = w.Write(head)
+		_ = http.NewResponseController(w).Flush()
+		_, _ = w.Write(rest)
+	}))
+	defer s.Close()
+	m, err := openai.New("openai/gpt-5", openai.Config{BaseURL: s.URL, Table: llm.BuiltinTable()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, r := range []struct {
+		name string
+		read reader
+	}{
+		{"by=hand", byHand(s.URL)}, {"by=sdk", bySDK(s.URL)}, {"by=adapter", byAdapter(m)},
+	} {
+		b.Run(r.name, func(b *testing.B) {
+			b.ReportAllocs()
+			var waits []time.Duration
+			for b.Loop() {
+				start := time.Now()
+				first, texts, err := r.read(b.Context())
+				if err != nil || texts != deltas {
+					b.Fatalf("%d deltas: %v", texts, err)
+				}
+				waits = append(waits, first.Sub(start))
+			}
+			slices.Sort(waits)
+			b.ReportMetric(float64(waits[len(waits)/2].Microseconds()), "µs-to-first")
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/deltas, "ns/delta")
+		})
+	}
+}
+
+func byAdapter(m llm.Model) reader {
+	req := llm.Request{System: "Be kind.", Messages: []conversation.Message{conversation.User("hello")}}
+	return func(ctx context.Context) (first time.Time, texts int, err error) {
+		for d, err := range m.Generate(ctx, req) {
+			if err != nil {
+				return first, texts, err
+			}
+			if d.Text == "" {
+				continue
+			}
+			if texts++; texts == 1 {
+				first = time.Now()
+			}
+		}
+		return first, texts, nil
+	}
+}
+
+func bySDK(url string) reader {
+	service := sdk.NewChatCompletionService(option.WithBaseURL(url), option.WithHTTPClient(&http.Client{}))
+	params := sdk.ChatCompletionNewParams{Model: "gpt-5", Messages: []sdk.ChatCompletionMessageParamUnion{sdk.SystemMessage("Be kind."), sdk.UserMessage("hello")}}
+	return func(ctx context.Context) (first time.Time, texts int, err error) {
+		stream := service.NewStreaming(ctx, params)
+		for stream.Next() {
+			if c := stream.Current().Choices; len(c) == 0 || c[0].Delta.Content == "" {
+				continue
+			}
+			if texts++; texts == 1 {
+				first = time.Now()
+			}
+		}
+		return first, texts, stream.Err()
+	}
+}
+
+func byHand(url string) reader {
+	client := &http.Client{}
+	const body = `{"model":"gpt-5","stream":true,"stream_options":{"include_usage":true},"messages":[{"role":"system","content":"Be kind."},{"role":"user","content":"hello"}]}`
+	return func(ctx context.Context) (first time.Time, texts int, err error) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/chat/completions", strings.NewReader(body))
+		if err != nil {
+			return first, 0, err
+		}
+		res, err := client.Do(req)
+		if err != nil {
+			return first, 0, err
+		}
+		defer res.Body.Close()
+		lines := bufio.NewScanner(res.Body)
+		for lines.Scan() {
+			data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data: "))
+			if !ok || string(data) == "[DONE]" {
+				continue
+			}
+			var c struct {
+				Choices []struct {
+					Delta struct {
+						Content string `json:"content"`
+					} `json:"delta"`
+				} `json:"choices"`
+			}
+			if err := json.Unmarshal(data, &c); err != nil {
+				return first, texts, fmt.Errorf("%s: %w", data, err)
+			}
+			if len(c.Choices) == 0 || c.Choices[0].Delta.Content == "" {
+				continue
+			}
+			if texts++; texts == 1 {
+				first = time.Now()
+			}
+		}
+		return first, texts, lines.Err()
+	}
+}

@@ -1,0 +1,171 @@
+package builtin
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"golang.org/x/net/html/charset"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/egress"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+// HTTPFetch is the tool that reads a page of the web.
+const HTTPFetch = "http_fetch"
+
+// How many bytes of text a model gets of a page.
+const (
+	defaultText = 32 << 10
+	maxText     = tool.MaxResult
+)
+
+// fetchSettings is what a declaration has under "with". Where the tool may go is what package
+// egress says of the fields of the same names.
+type fetchSettings struct {
+	Hosts               []string `yaml:"hosts"`
+	PlainHTTP           []string `yaml:"plainHTTP"`
+	Ports               []int    `yaml:"ports"`
+	AllowInnerAddresses []string `yaml:"allowInnerAddresses"`
+	MaxBytes            int      `yaml:"maxBytes"` // of the text that the model gets; 0: defaultText
+}
+
+// fetchArguments is what a model gives.
+type fetchArguments struct {
+	URL string `json:"url" jsonschema:"the address of the page, such as https://example.com/page"`
+}
+
+// fetch is the tool. It keeps connections until Close.
+type fetch struct {
+	tool.Tool
+
+	client *http.Client
+	most   int
+}
+
+func newFetch(s fetchSettings) (tool.Tool, error) {
+	f := &fetch{most: cmp.Or(s.MaxBytes, defaultText)}
+	if f.most < 1 || f.most > maxText {
+		return nil, failure.Newf(failure.UserInvalidInput, "builtin.Tool", "with.maxBytes is %d; use 1 to %d, or leave it out for %d", s.MaxBytes, maxText, defaultText)
+	}
+	networks, err := egress.Networks(s.AllowInnerAddresses)
+	if err == nil {
+		f.client, err = egress.New(egress.Config{
+			Hosts: s.Hosts, PlainHTTP: s.PlainHTTP, Ports: s.Ports, AllowInnerAddresses: networks,
+		})
+	}
+	if err != nil {
+		return nil, failure.Newf(failure.UserInvalidInput, "builtin.Tool", "with.%s", failure.Plain(err))
+	}
+	f.Tool, err = tool.Func(HTTPFetch,
+		"Reads a page of the web and returns its text. These hosts can be asked: "+strings.Join(s.Hosts, ", ")+".", f.get)
+	return f, err
+}
+
+// Effect implements tool.Effector: a GET changes nothing.
+func (f *fetch) Effect() execution.Effect { return execution.Read }
+
+// Start implements tool.Starter.
+func (f *fetch) Start(context.Context) error { return nil }
+
+// Close lets go of connections.
+func (f *fetch) Close() error {
+	f.client.CloseIdleConnections()
+	return nil
+}
+
+// get returns the text of a page: of HTML what a reader sees, of other texts all.
+func (f *fetch) get(ctx context.Context, in fetchArguments) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, in.URL, nil)
+	if err != nil {
+		return "", failure.New(failure.AgentValidation, HTTPFetch, "the url cannot be read; write it as https://host/path").Because(err)
+	}
+	req.Header.Set("Accept", "text/html, text/*;q=0.9, application/json;q=0.9, */*;q=0.1")
+	req.Header.Set("User-Agent", "troupe")
+	resp, err := f.client.Do(req)
+	if err != nil {
+		return "", f.explain(ctx, err)
+	}
+	defer func() { _ = resp.Body.Close() }() // it was read as far as anybody wants
+	if resp.StatusCode != http.StatusOK {
+		return "", failed("the server answered %d %s; try another address", resp.StatusCode, http.StatusText(resp.StatusCode))
+	}
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")) // what is no type is told by the bytes
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return "", f.explain(ctx, err)
+	}
+	if kind == "" {
+		kind, _, _ = mime.ParseMediaType(http.DetectContentType(body))
+	}
+	if !isText(kind) {
+		return "", failed("the page is %s, which has no text; try another address", kind)
+	}
+	text, err := decode(body, resp.Header.Get("Content-Type"))
+	if err != nil {
+		return "", failed("the page has characters that cannot be read").Because(err)
+	}
+	if kind == "text/html" || kind == "application/xhtml+xml" {
+		text = readable(text, resp.Request.URL)
+	}
+	return f.cut(text), nil
+}
+
+func failed(format string, args ...any) *failure.Error {
+	return failure.Newf(failure.ResourceTool, HTTPFetch, format, args...)
+}
+
+// explain is an error of the client for a model, which has no use for the layers of net/http.
+func (f *fetch) explain(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if e, ok := errors.AsType[*failure.Error](err); ok {
+		return e
+	}
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		if e.Timeout() {
+			return failed("the server did not answer within %s; try again later", egress.DefaultTimeout).Because(err)
+		}
+		err = e.Err
+	}
+	return failed("the page cannot be had: %s", err).Because(err)
+}
+
+func isText(kind string) bool {
+	switch kind {
+	case "application/json", "application/xml", "application/xhtml+xml", "application/javascript", "application/yaml":
+		return true
+	}
+	return strings.HasPrefix(kind, "text/") || strings.HasSuffix(kind, "+json") || strings.HasSuffix(kind, "+xml")
+}
+
+// decode is a page in UTF-8.
+func decode(body []byte, contentType string) (string, error) {
+	r, err := charset.NewReader(bytes.NewReader(body), contentType)
+	if errors.Is(err, io.EOF) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	text, err := io.ReadAll(r)
+	return strings.ToValidUTF8(string(text), "\uFFFD"), err
+}
+
+func (f *fetch) cut(text string) string {
+	if len(text) <= f.most {
+		return text
+	}
+	return conversation.Cut(text, f.most) + fmt.Sprintf("\n… (cut: the page has %d bytes of text)", len(text))
+}

@@ -1,0 +1,139 @@
+package builtin
+
+import (
+	"net/url"
+	"strings"
+
+	"golang.org/x/net/html"
+	"golang.org/x/net/html/atom"
+)
+
+// readable is what a reader sees of a page: its title, paragraphs on lines of their own, marks
+// at headings and items, and where links lead. A page that is no HTML is returned as it is.
+func readable(page string, from *url.URL) string {
+	root, err := html.Parse(strings.NewReader(page))
+	if err != nil {
+		return page
+	}
+	p := &prose{base: from}
+	p.walk(root)
+	return strings.TrimSpace(p.text.String())
+}
+
+// prose is text that is being put together.
+type prose struct {
+	base  *url.URL
+	text  strings.Builder
+	space bool // there is some before the next word
+	lines int  // line breaks before it
+	exact int  // how many <pre> it is in
+	mark  bool // what was written last is a mark, which the next word follows at once
+}
+
+// unseen are elements that a reader sees nothing of.
+var unseen = map[atom.Atom]bool{
+	atom.Script: true, atom.Style: true, atom.Noscript: true, atom.Template: true, atom.Iframe: true,
+	atom.Svg: true, atom.Object: true, atom.Canvas: true, atom.Select: true, atom.Textarea: true,
+}
+
+// blocks are elements that begin a line, and how many line breaks are around them.
+var blocks = map[atom.Atom]int{
+	atom.P: 2, atom.H1: 2, atom.H2: 2, atom.H3: 2, atom.H4: 2, atom.H5: 2, atom.H6: 2, atom.Title: 2,
+	atom.Ul: 2, atom.Ol: 2, atom.Table: 2, atom.Pre: 2, atom.Blockquote: 2, atom.Section: 2, atom.Article: 2, atom.Header: 2, atom.Footer: 2, atom.Nav: 2, atom.Main: 2,
+	atom.Div: 1, atom.Li: 1, atom.Tr: 1, atom.Dt: 1, atom.Dd: 1, atom.Br: 1, atom.Hr: 1, atom.Option: 1,
+}
+
+var marks = map[atom.Atom]string{
+	atom.Title: "# ", atom.H1: "# ", atom.H2: "## ", atom.H3: "### ", atom.H4: "#### ", atom.H5: "##### ", atom.H6: "###### ", atom.Li: "- ",
+}
+
+func (p *prose) walk(n *html.Node) {
+	if n.Type == html.TextNode {
+		p.write(n.Data)
+		return
+	}
+	if n.Type == html.ElementNode {
+		if unseen[n.DataAtom] || attribute(n, "hidden") != nil {
+			return
+		}
+		p.lines = max(p.lines, blocks[n.DataAtom])
+		if mark := marks[n.DataAtom]; mark != "" && n.FirstChild != nil {
+			p.word(mark)
+			p.mark = true
+		}
+		if n.DataAtom == atom.Td || n.DataAtom == atom.Th {
+			p.space = true
+		}
+	}
+	if n.DataAtom == atom.Pre {
+		p.exact++
+		defer func() { p.exact-- }()
+	}
+	for c := range n.ChildNodes() {
+		p.walk(c)
+	}
+	if n.DataAtom == atom.A {
+		p.link(n)
+	}
+	p.lines = max(p.lines, blocks[n.DataAtom])
+}
+
+// write appends text as HTML shows it: all white space is one space, except where it is exact.
+func (p *prose) write(text string) {
+	if p.exact > 0 {
+		p.word(text)
+		return
+	}
+	words := strings.Fields(text)
+	if len(words) == 0 {
+		p.space = p.space || text != ""
+		return
+	}
+	p.space = p.space || strings.TrimLeft(text[:1], " \t\r\n") == ""
+	p.word(strings.Join(words, " "))
+	p.space = strings.TrimRight(text[len(text)-1:], " \t\r\n") == ""
+}
+
+// word appends text behind the break or space that is due.
+func (p *prose) word(text string) {
+	switch {
+	case p.text.Len() == 0, p.mark:
+	case p.lines > 0:
+		p.text.WriteString("\n\n"[:min(p.lines, 2)])
+	case p.space:
+		p.text.WriteByte(' ')
+	}
+	p.lines, p.space, p.mark = 0, false, false
+	p.text.WriteString(text)
+}
+
+// link says where a link leads, if that is another page.
+func (p *prose) link(n *html.Node) {
+	to := attribute(n, "href")
+	if to == nil {
+		return
+	}
+	u, err := p.base.Parse(strings.TrimSpace(*to))
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" {
+		return
+	}
+	here := *p.base
+	here.Fragment = ""
+	u.Fragment = ""
+	if u.String() == here.String() {
+		return
+	}
+	space := p.space
+	p.space = true
+	p.word("(" + u.String() + ")")
+	p.space = space
+}
+
+func attribute(n *html.Node, name string) *string {
+	for _, a := range n.Attr {
+		if a.Key == name {
+			return &a.Val
+		}
+	}
+	return nil
+}

@@ -1,0 +1,68 @@
+package spec
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"github.com/troupe-dev/troupe/pkg/egress"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/secret"
+	"github.com/troupe-dev/troupe/pkg/tool"
+	"github.com/troupe-dev/troupe/pkg/tool/mcptool"
+)
+
+// MCP is a server that an agent has tools of: a program, or one at a URL. What the fields mean
+// is said at those of mcptool.Config.
+type MCP struct {
+	Command []string `yaml:"command"`
+	Env     []string `yaml:"env"` // NAME, or NAME=value
+	Dir     string   `yaml:"dir"` // relative to where the worker runs
+
+	URL                 string   `yaml:"url"`
+	TokenEnv            string   `yaml:"tokenEnv"` // the variable that holds the token
+	AllowInnerAddresses []string `yaml:"allowInnerAddresses"`
+
+	Prefix       string        `yaml:"prefix"`
+	Tools        []string      `yaml:"tools"` // empty: all that the server has when the agent is made
+	StartTimeout time.Duration `yaml:"startTimeout"`
+	CallTimeout  time.Duration `yaml:"callTimeout"`
+}
+
+// remote are the tools of an MCP server. Its program runs from agent.Start to agent.Close; when
+// no tools are named, it is also started here, to ask for them, and ended at once.
+func (b *builder) remote(m MCP, i int) []tool.Tool {
+	wrong := func(err error) []tool.Tool {
+		b.errorf([]any{"tools", i, "mcp"}, "tools[%d].mcp: %s", i, failure.Plain(err))
+		return nil
+	}
+	networks, err := egress.Networks(m.AllowInnerAddresses)
+	if err != nil {
+		return wrong(err)
+	}
+	c := mcptool.Config{
+		Command: m.Command, Env: m.Env, Dir: m.Dir,
+		URL: m.URL, AllowInnerAddresses: networks,
+		Prefix: m.Prefix, Tools: m.Tools,
+		StartTimeout: m.StartTimeout, CallTimeout: m.CallTimeout,
+		Log: b.Log,
+	}
+	if m.TokenEnv != "" {
+		token := os.Getenv(m.TokenEnv)
+		if token == "" {
+			b.errorf([]any{"tools", i, "mcp", "tokenEnv"}, "tools[%d].mcp.tokenEnv: %s is not set in the environment of the worker", i, m.TokenEnv)
+			return nil
+		}
+		c.Token = secret.New(token)
+	}
+	if len(c.Tools) == 0 {
+		if c.Tools, err = mcptool.Names(context.Background(), c); err != nil { // it has a timeout of its own
+			return wrong(err)
+		}
+	}
+	server, err := mcptool.New(c)
+	if err != nil {
+		return wrong(err)
+	}
+	return server.Tools()
+}

@@ -1,0 +1,157 @@
+package scenario
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/memory/memoryrpc"
+	"github.com/troupe-dev/troupe/pkg/rpc"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+	service "github.com/troupe-dev/troupe/services/memory/app"
+	"github.com/troupe-dev/troupe/test/redistest"
+	"github.com/troupe-dev/troupe/test/scenario/talker/talk"
+)
+
+// process is a running talker.
+type process struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	in    io.WriteCloser
+	lines *bufio.Scanner
+}
+
+func runTalker(t *testing.T, program, store, id string) *process {
+	t.Helper()
+	p := &process{t: t, cmd: exec.CommandContext(t.Context(), program)}
+	p.cmd.Env = append(os.Environ(), "TALKER_MEMORY="+store, "TALKER_SESSION="+id)
+	p.cmd.Stderr = t.Output()
+	var err error
+	p.in, err = p.cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := p.cmd.StdoutPipe()
+	require.NoError(t, err)
+	p.lines = bufio.NewScanner(out)
+	require.NoError(t, p.cmd.Start())
+	return p
+}
+
+// say returns what the process answers to a line.
+func (p *process) say(line string) string {
+	p.t.Helper()
+	_, err := io.WriteString(p.in, line+"\n")
+	require.NoError(p.t, err)
+	require.True(p.t, p.lines.Scan(), "the process answers")
+	return p.lines.Text()
+}
+
+// A conversation goes through two processes, of which the second is killed in the middle of a
+// turn, and on in a third place: with all of its history and the right count of turns.
+//
+// Req: LP-9, LP-10, LP-10a
+func TestSession_OutlivesItsProcesses(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "talker")
+	built, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./talker").CombinedOutput()
+	require.NoError(t, err, "%s", built)
+	address, store := memoryOnRedis(t)
+	const id = "talk"
+
+	first := runTalker(t, program, address, id)
+	require.Equal(t, "1: I know 1 messages.", first.say("hello"))
+	require.Equal(t, "2: I know 3 messages.", first.say("hello again"))
+	require.Equal(t, "paused", first.say("/pause"))
+	require.NoError(t, first.in.Close())
+	require.NoError(t, first.cmd.Wait())
+
+	second := runTalker(t, program, address, id)
+	require.Equal(t, "3: I know 5 messages.", second.say("and you?"))
+	require.Equal(t, "4: I know 6 messages.", second.say("/goon"))
+	require.Equal(t, "working", second.say("work"))
+	require.NoError(t, second.cmd.Process.Kill())
+	require.Error(t, second.cmd.Wait())
+
+	ran := 0
+	a, err := talk.New(func(context.Context) error { ran++; return nil })
+	require.NoError(t, err)
+	s, err := agent.Open(t.Context(), a, agent.SessionConfig{Store: store, ID: id})
+	require.NoError(t, err)
+	done, waited := goOn(t, s)
+	require.Positive(t, waited, "the lease of the process that was killed still ran")
+	require.Equal(t, 5, done.Turn)
+	require.Equal(t, "I know 10 messages.", done.Result.Text)
+	require.Zero(t, ran, "nobody knows whether the tool did its work, so it does not run again")
+	require.Equal(t, session.Ready, s.State())
+	require.Equal(t, 5, s.Info().Turns)
+
+	messages, err := s.Messages(t.Context(), 0)
+	require.NoError(t, err)
+	require.NoError(t, conversation.CheckRounds(messages))
+	var users, answers int
+	for i, m := range messages {
+		require.EqualValues(t, i+1, m.Sequence)
+		switch m.Role {
+		case conversation.RoleUser:
+			users++
+		case conversation.RoleTool:
+			require.Contains(t, m.Text, "UNKNOWN_OUTCOME")
+		default:
+			answers++
+		}
+	}
+	require.Equal(t, []int{4, 6, 11}, []int{users, answers, len(messages)})
+	require.NoError(t, s.Close(t.Context()))
+}
+
+// goOn continues a session as soon as the lease of its lost turn lets it, and returns how
+// long it was told to wait.
+func goOn(t *testing.T, s *agent.Session) (done event.TurnResult, waited time.Duration) {
+	t.Helper()
+	for {
+		for e, err := range s.Turn(t.Context(), agent.Input{Continue: true}) {
+			require.NoError(t, err)
+			if p, last := e.Payload.(event.TurnResult); last {
+				done = p
+			}
+		}
+		if done.ErrorType != "session_busy" {
+			return done, waited
+		}
+		left, err := time.ParseDuration(done.Result.Failure.Facts["lease_left"])
+		require.NoError(t, err)
+		require.LessOrEqual(t, left, 2*time.Second)
+		waited += left
+		<-time.After(left)
+	}
+}
+
+// memoryOnRedis is a memory service, and its address.
+func memoryOnRedis(t *testing.T) (address string, store memory.Store) {
+	t.Helper()
+	app, err := service.New(telemetry.Discard(), service.Config{
+		GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Redis: "redis://" + redistest.Start(t), Grace: 5 * time.Second,
+	})
+	require.NoError(t, err)
+	conn, err := rpc.Dial(app.GRPCAddr(), telemetry.Discard())
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- app.Run(ctx, func() {}) }()
+	t.Cleanup(func() {
+		require.NoError(t, conn.Close())
+		stop()
+		require.NoError(t, <-done)
+	})
+	return app.GRPCAddr(), memoryrpc.New(conn)
+}

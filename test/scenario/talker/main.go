@@ -1,0 +1,67 @@
+// Command talker is a program with an agent and a conversation of its own: it says what it
+// reads, line by line, and prints what comes back. "/pause" pauses the conversation, and
+// "/goon" goes on without a word of the user.
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/memory/memoryrpc"
+	"github.com/troupe-dev/troupe/pkg/rpc"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+	"github.com/troupe-dev/troupe/test/scenario/talker/talk"
+)
+
+func main() {
+	if err := run(os.Getenv("TALKER_MEMORY"), os.Getenv("TALKER_SESSION")); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(store, id string) error {
+	ctx := context.Background()
+	conn, err := rpc.Dial(store, telemetry.Discard())
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	// It never ends: the process is killed while it works.
+	a, err := talk.New(func(context.Context) error {
+		fmt.Fprintln(os.Stdout, "working")
+		<-make(chan struct{})
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	s, err := agent.Open(ctx, a, agent.SessionConfig{Store: memoryrpc.New(conn), ID: id, Lease: 2 * time.Second})
+	if err != nil {
+		return err
+	}
+	lines := bufio.NewScanner(os.Stdin)
+	for lines.Scan() {
+		in := agent.Input{Text: lines.Text()}
+		switch in.Text {
+		case "/pause":
+			if err := s.Pause(ctx); err != nil {
+				return err
+			}
+			fmt.Fprintln(os.Stdout, "paused")
+			continue
+		case "/goon":
+			in = agent.Input{Continue: true}
+		}
+		done, err := s.Execute(ctx, in, nil)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(os.Stdout, "%d: %s\n", done.Turn, done.Result.Text)
+	}
+	return lines.Err()
+}
