@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -19,6 +20,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/memory/inmem"
 	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
 // line is the way to a store. Calls that it loses may have reached it.
@@ -152,6 +154,37 @@ func TestSession_AnOutageAtTheCommitIsAFailedTurn(t *testing.T) {
 	})
 }
 
+// Of a turn that takes more than one commit the rest is stored when the store is back.
+func TestSession_AnOutageBetweenPartsLosesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var replies []scripted.Reply
+		for i := range 34 {
+			replies = append(replies, look(fmt.Sprint(i), fmt.Sprint(-i)))
+		}
+		c := agent.Config{Tools: []tool.Tool{lookup(t)}, MaxIterations: 60}
+		a, _ := talker(t, c, append(replies, scripted.Say("Done."))...)
+		commits, down := 0, true
+		store := inmem.New(inmem.Config{})
+		s, err := agent.Open(t.Context(), a, agent.SessionConfig{Store: &line{store, func(method string) (call, answer bool) {
+			if method == "CommitStep" {
+				commits++
+			}
+			return down && (commits > 1 && method == "CommitStep" || method == "FailTurn"), false
+		}}})
+		require.NoError(t, err)
+		failed(t, s, agent.Input{Text: "a"}, failure.SystemNetwork)
+		half, _ := stored(t, store, s)
+		require.Len(t, half, 1+63, "a round stays together")
+		down = false
+		require.NoError(t, s.Save(t.Context()))
+		said, info := stored(t, store, s)
+		require.Len(t, said, 1+102+1)
+		require.Equal(t, "ai: Done. (partial)", said[103])
+		require.Equal(t, session.Failed, info.State)
+		require.Equal(t, info.Messages, s.Info().Messages)
+	})
+}
+
 // The answer of the store was lost, and the turn was not: who goes on does not get it twice.
 func TestSession_AnAnswerThatWasLostIsStoredOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -221,6 +254,27 @@ func TestSession_ABeginningInDoubtIsSettled(t *testing.T) {
 				require.Equal(t, info.Messages, s.Info().Messages)
 				require.Equal(t, info.Turns, s.Info().Turns)
 			}
+		}
+	})
+}
+
+// Nor whether a turn was taken up again.
+func TestSession_ATakeoverInDoubtIsSettled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, next := range []agent.Input{{Continue: true}, {Text: "b"}} {
+			s, _, wires, store := outage(t, agent.Config{}, agent.SessionConfig{}, scripted.Say("1"), scripted.Say("2"))
+			*wires = cut{calls: []string{"CommitStep", "FailTurn"}}
+			failed(t, s, agent.Input{Text: "a"}, failure.SystemNetwork)
+			*wires = cut{answers: []string{"BeginTurn"}}
+			failed(t, s, agent.Input{Continue: true}, failure.SystemNetwork)
+			wires.heal()
+			began := time.Now()
+			all, err := happened(t, s, next)
+			require.NoError(t, err)
+			require.Equal(t, "2", resultOf(all).Result.Text)
+			require.Zero(t, time.Since(began))
+			_, info := stored(t, store, s)
+			require.Equal(t, session.Ready, info.State)
 		}
 	})
 }

@@ -41,6 +41,22 @@ func TestPage_QuotesTheExampleOfEveryEvent(t *testing.T) {
 	require.Empty(t, quotes, "the page has parts of no event")
 }
 
+// The events have the last of the names that they have had, and no other.
+//
+// Req: CO-42
+func TestHandlers_HaveTheLastNames(t *testing.T) {
+	var names []string
+	for name := range sources(t, "handlers.go") {
+		if ast.IsExported(name) {
+			names = append(names, name)
+		}
+	}
+	require.ElementsMatch(t, []string{
+		"BeforeAgent", "AfterAgent", "AfterUserInput", "BeforeIteration", "AfterIteration", "BeforeLLM", "AfterLLM", "OnLLMError",
+		"BeforeTools", "AfterTools", "BeforeEachTool", "AfterEachTool", "OnError", "OnStopSignal", "OnComplete", "OnAgentReady",
+	}, names)
+}
+
 // sources are the bodies of the functions in files of this folder, by name, as they would
 // stand at the left margin.
 func sources(t *testing.T, pattern string) map[string]string {

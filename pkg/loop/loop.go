@@ -78,6 +78,17 @@ type Input struct {
 // again, of a tool nothing. An error of the journal ends the run; nondeterminism means that
 // this run asks for something else than the one that was lost.
 func (l Loop) Run(ctx context.Context, in Input) iter.Seq2[event.Event, error] {
+	return l.drive(in, func(r *run) error { return r.all(ctx) })
+}
+
+// Call runs the tools of a reply that nobody's model made, as one round with its handlers: a
+// tool outside of a turn (CO-38). There is no Answer; all else is as with Run.
+func (l Loop) Call(ctx context.Context, in Input, calls ...conversation.ToolCall) iter.Seq2[event.Event, error] {
+	return l.drive(in, func(r *run) error { return r.round(ctx, &hook.LLMReply{Turn: r.turn, ToolCalls: r.named(calls)}) })
+}
+
+// drive makes a run and yields its events, and then its error.
+func (l Loop) drive(in Input, work func(*run) error) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) {
 		if in.Turn == nil {
 			in.Turn = hook.New(hook.Start{})
@@ -90,7 +101,7 @@ func (l Loop) Run(ctx context.Context, in Input) iter.Seq2[event.Event, error] {
 			return nil
 		})
 		defer func() { r.Listen(before) }()
-		err := r.all(ctx)
+		err := work(r)
 		r.unstoppable = true // such as a handler of AfterAgent that asks the model
 		if err != nil && !errors.Is(err, errDeaf) {
 			yield(event.Event{}, err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -27,7 +28,7 @@ import (
 // told holds either of them, not on any disk and not in an answer, a log, a span or a metric
 // (guarantee S8). That the search would find them is shown with what is there.
 //
-// Req: LP-18
+// Req: LP-18, AD-34
 func TestCanary_Binaries(t *testing.T) {
 	spans := collectSpans(t)
 	s := newStage(t, rig.Binaries(t, rig.Config{LogLevel: "debug", Collector: spans.url}))
@@ -89,6 +90,7 @@ func TestCanary_Binaries(t *testing.T) {
 	}
 	maps.Copy(left, s.Residue())
 	left["spans"], left["told"] = spans.all(), told.all()
+	spans.oneTree(t)
 
 	holding := func(what string) string { return strings.Join(with(left, what), "\n") }
 	for what, where := range map[string][]string{
@@ -171,14 +173,15 @@ func (r *record) all() string { return strings.Join(r.said, "\n") }
 type spans struct {
 	url string
 
-	mu   sync.Mutex
-	came strings.Builder
+	mu      sync.Mutex
+	came    strings.Builder
+	missing map[string]bool // kinds of spans of agents that were not seen yet
 }
 
 // collectSpans takes spans until the test ends.
 func collectSpans(t *testing.T) *spans {
 	t.Helper()
-	s := &spans{}
+	s := &spans{missing: map[string]bool{"invoke_agent": true, "generate_content": true, "execute_tool": true}}
 	server := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
 		var body emptypb.Empty // keeps the bytes of every field
 		if err := stream.RecvMsg(&body); err != nil {
@@ -196,6 +199,39 @@ func collectSpans(t *testing.T) *spans {
 	t.Cleanup(func() { server.Stop(); require.NoError(t, <-ended) })
 	s.url = "http://" + lis.Addr().String()
 	return s
+}
+
+// oneTree checks that what agents do is below the call that the client made, though other
+// processes do it.
+func (s *spans) oneTree(t *testing.T) {
+	t.Helper()
+	var came collector.ExportTraceServiceRequest
+	require.NoError(t, proto.Unmarshal([]byte(s.all()), &came), "requests behind each other are one")
+	names, parents := map[string]string{}, map[string]string{}
+	for _, r := range came.GetResourceSpans() {
+		for _, scope := range r.GetScopeSpans() {
+			for _, span := range scope.GetSpans() {
+				names[string(span.GetSpanId())], parents[string(span.GetSpanId())] = span.GetName(), string(span.GetParentSpanId())
+			}
+		}
+	}
+	for id, name := range names {
+		switch {
+		case strings.HasPrefix(name, "invoke_agent "):
+			above := ""
+			for at := id; at != ""; at = parents[at] {
+				above += names[at] + " < "
+			}
+			require.Contains(t, above, "AgentService/ExecuteStep < ", "in the worker")
+			require.Contains(t, above, "OrchestratorService/Orchestrate < ", "in the orchestrator")
+		case strings.HasPrefix(name, "generate_content "), strings.HasPrefix(name, "execute_tool "):
+			require.Contains(t, names[parents[id]], "invoke_agent ", name)
+		default:
+			continue
+		}
+		delete(s.missing, strings.Fields(name)[0])
+	}
+	require.Empty(t, s.missing)
 }
 
 func (s *spans) all() string {

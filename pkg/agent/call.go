@@ -1,0 +1,32 @@
+package agent
+
+import (
+	"context"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/loop"
+)
+
+// CallTool runs one of the agent's tools outside of a turn, with the handlers of a tool round
+// (CO-38): for tests, and for programs that know which tool they want. Arguments are a JSON
+// object. How the tool ended is in the result; an error is that of a handler, or of ctx.
+func (a *Agent) CallTool(ctx context.Context, name, arguments string) (event.ToolFinished, error) {
+	t := &turn{agent: a, inv: Invocation{}}
+	t.control = hook.New(hook.Start{Info: a.info(t.inv), Handlers: a.handlers, State: a.state})
+	var done event.ToolFinished
+	for e, err := range t.loop().Call(ctx, loop.Input{Turn: t.control}, conversation.ToolCall{Name: name, Arguments: arguments}) {
+		if err != nil {
+			return done, err
+		}
+		if p, ok := e.Payload.(event.ToolFinished); ok {
+			done = p
+		}
+	}
+	if done.Tool == "" {
+		return done, failure.Newf(failure.UserCancelled, "agent.CallTool", "tool %s did not run: a handler stopped it", name)
+	}
+	return done, nil
+}
