@@ -166,10 +166,15 @@ func TestSession_AnOutageBetweenPartsLosesNothing(t *testing.T) {
 		commits, down := 0, true
 		store := inmem.New(inmem.Config{})
 		s, err := agent.Open(t.Context(), a, agent.SessionConfig{Store: &line{store, func(method string) (call, answer bool) {
-			if method == "CommitStep" {
+			switch method { // the journal is written beside
+			case "CommitStep":
 				commits++
+				return down && commits > 1, false
+			case "FailTurn":
+				return down, false
+			default:
+				return false, false
 			}
-			return down && (commits > 1 && method == "CommitStep" || method == "FailTurn"), false
 		}}})
 		require.NoError(t, err)
 		failed(t, s, agent.Input{Text: "a"}, failure.SystemNetwork)

@@ -34,8 +34,8 @@ var Bugs = []Bug{
 		Program: planted.Memory,
 		Changes: []planted.Change{{
 			File: commitLua,
-			Find: "local refusal, turn = held(epoch,",
-			Put:  "local refusal, turn = held(redis.call('HGET', KEYS[1], 'epoch'),",
+			Find: "local refusal = unheld(epoch, current, turn)",
+			Put:  "local refusal = unheld(current, current, turn)",
 		}},
 	},
 	{
@@ -49,12 +49,12 @@ var Bugs = []Bug{
 			},
 			{
 				File: commitLua,
-				Find: "if turn and turn[5] == sha and turn[4] == epoch then return {'ok'} end",
-				Put: `if turn and turn[5] == sha and turn[4] == epoch then
+				Find: "if turn[5] == sha and turn[4] == epoch then return {'ok'} end",
+				Put: `if turn[5] == sha and turn[4] == epoch then
   local seq = tonumber(redis.call('HGET', KEYS[1], 'seq'))
   for i = first, #ARGV do
     seq = seq + 1
-    append(seq, ARGV[i], turn[2], now_ms())
+    append(seq, ARGV[i], turn[2], decimal(now_ms()))
   end
   redis.call('HSET', KEYS[1], 'seq', decimal(seq))
   return {'ok'}
@@ -86,8 +86,8 @@ end`,
 		Program: planted.Memory,
 		Changes: []planted.Change{{
 			File: beginLua,
-			Find: "local epoch = decimal(math.max(tonumber(meta[4] or 0) + 1, least))",
-			Put:  "local epoch = known and turn[4] or decimal(math.max(tonumber(meta[4] or 0) + 1, least))",
+			Find: "local epoch = decimal(math.max(tonumber(last_epoch or 0) + 1, least))",
+			Put:  "local epoch = known and turn[4] or decimal(math.max(tonumber(last_epoch or 0) + 1, least))",
 		}},
 	},
 	{
@@ -104,8 +104,8 @@ end`,
 		Program: planted.Worker,
 		Changes: []planted.Change{{
 			File: "pkg/loop/call.go",
-			Find: "\tif known {\n",
-			Put:  "\tif known && false {\n",
+			Find: "\tcase known:\n",
+			Put:  "\tcase known && false:\n",
 		}},
 	},
 	{
@@ -113,8 +113,8 @@ end`,
 		Program: planted.Worker,
 		Changes: []planted.Change{{
 			File: "pkg/agent/run.go",
-			Find: "return execution.CallKey(step.TurnID, step.Number, number)",
-			Put:  "return execution.CallKey(fmt.Sprint(step.TurnID, step.Attempt), step.Number, number)",
+			Find: "turnID: t.inv.Step.TurnID, step:",
+			Put:  "turnID: fmt.Sprint(t.inv.Step.TurnID, t.inv.Step.Attempt), step:",
 		}},
 	},
 	{

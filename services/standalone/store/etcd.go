@@ -83,22 +83,21 @@ func (e *Etcd) config() *embed.Config {
 	cfg.LogLevel = zapcore.ErrorLevel.String()
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(e.cfg.Log.Named("etcd").WithOptions(
 		zap.IncreaseLevel(zapcore.ErrorLevel),
-		zap.WrapCore(func(core zapcore.Core) zapcore.Core { return closingIsNoError{core} }),
+		zap.WrapCore(func(core zapcore.Core) zapcore.Core { return harmless{core} }),
 	))
 	return cfg
 }
 
-// closingIsNoError drops the line at error level that every close of an etcd writes: that
-// its listener is closed.
-type closingIsNoError struct{ zapcore.Core }
+// harmless drops the lines at error level that a life without a fault writes.
+type harmless struct{ zapcore.Core }
 
-func (c closingIsNoError) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
-	if e.Message == "setting up serving from embedded etcd failed." {
-		return ce // Run returns the error when it is one
+func (c harmless) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	switch e.Message {
+	case "setting up serving from embedded etcd failed.", // at every close; Run returns the error when it is one
+		"failed to update storage version": // at a start, before the first entry is applied; it is tried again
+		return ce
 	}
 	return c.Core.Check(e, ce)
 }
 
-func (c closingIsNoError) With(fields []zapcore.Field) zapcore.Core {
-	return closingIsNoError{c.Core.With(fields)}
-}
+func (c harmless) With(fields []zapcore.Field) zapcore.Core { return harmless{c.Core.With(fields)} }

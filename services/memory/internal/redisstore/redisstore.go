@@ -44,6 +44,7 @@
 //	BeginTurn        1            1   (0 when the turn is known and not taken over)
 //	 …the first      2            2   (it enters the session in the indexes)
 //	 …that evicts    5            1
+//	 …with results   +1           0   (alone in its window, which is too short for their round)
 //	RenewTurn        1            1
 //	ReleaseTurn      1            1
 //	CommitStep       1            1   (0 when it is a repeat)

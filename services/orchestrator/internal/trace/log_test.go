@@ -141,13 +141,15 @@ func from(first, last uint64) (all []uint64) {
 	return all
 }
 
-// Req: OC-4
+// Those that leave or fail beside them take nothing from them.
+//
+// Req: OC-4, LP-35
 func TestLog_WatchersSeeEveryEventOnceInOrderFromWhereverTheyBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &ram{latency: time.Millisecond}
 		traces, l := open(t, store)
 		var wg sync.WaitGroup
-		const events = 50
+		const events = 120
 		for n := range events {
 			require.NoError(t, l.Append(t.Context(), warning()))
 			after := uint64(n / 2)
@@ -155,6 +157,15 @@ func TestLog_WatchersSeeEveryEventOnceInOrderFromWhereverTheyBegin(t *testing.T)
 				got, err := collect(t.Context(), traces, after)
 				if err != nil || !slices.Equal(got, from(after+1, events+1)) {
 					t.Errorf("watch after %d: %v, %v", after, got, err)
+				}
+			})
+			wg.Go(func() {
+				defer func() { _ = recover() }()
+				for range traces.Watch(t.Context(), ref, after) {
+					if n%2 == 0 {
+						panic("a watcher fails")
+					}
+					return
 				}
 			})
 			time.Sleep(time.Duration(n%3) * time.Millisecond)
