@@ -78,6 +78,10 @@ chaos: redis-server ## Kill, stop and cut off the parts of a real mesh under loa
 bench: redis-server ## Measure turns through a mesh in one process.
 	go test -run '^$$' -bench . -benchtime 3s ./test/bench
 
+.PHONY: bench-adk
+bench-adk: ## Compare the loop of an agent with that of ADK-Go, in a module of its own.
+	cd bench/adk && go test -mod=mod -run '^$$' -bench .
+
 .PHONY: lint
 lint: $(LINT) $(BUF) $(THIRD_PARTY) ## Check style: golangci-lint and buf lint.
 	$(LINT) run ./...
