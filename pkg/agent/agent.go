@@ -110,6 +110,7 @@ type Agent struct {
 
 	mu      sync.Mutex
 	running bool
+	closed  bool           // and its plugins with it
 	started []tool.Starter // in order
 }
 
@@ -284,7 +285,7 @@ func (a *Agent) Start(ctx context.Context) error {
 			return errors.Join(err, a.closeAll())
 		}
 	}
-	a.running = true
+	a.running, a.closed = true, false
 	return nil
 }
 
@@ -294,11 +295,11 @@ func (a *Agent) Start(ctx context.Context) error {
 func (a *Agent) Close() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	was := a.running
-	a.running = false
+	used := !a.closed
+	a.running, a.closed = false, true
 	err := errors.Join(a.closeAll(), a.closeLog())
 	a.state.Clear()
-	if !was {
+	if !used {
 		return err
 	}
 	for _, p := range slices.Backward(a.handlers.Plugins()) {

@@ -14,6 +14,7 @@ import (
 // (CO-38): for tests, and for programs that know which tool they want. Arguments are a JSON
 // object. How the tool ended is in the result; an error is that of a handler, or of ctx.
 func (a *Agent) CallTool(ctx context.Context, name, arguments string) (event.ToolFinished, error) {
+	ctx = context.WithValue(ctx, turnKey{}, nil) // nothing of it is in the journal of a turn
 	t := &turn{agent: a, inv: Invocation{}}
 	t.control = hook.New(hook.Start{Info: a.info(t.inv), Handlers: a.handlers, State: a.state})
 	var done event.ToolFinished

@@ -334,3 +334,48 @@ func TestCallbacks_TheAnswerIsAppendedToTheMessages(t *testing.T) {
 		})
 	}
 }
+
+// A step that decides where to go is not led there by what a handler says or ends it with,
+// unless that is a route.
+func TestCallbacks_ARefusalIsNoRoute(t *testing.T) {
+	for name, handler := range map[string]hook.Handler{
+		"answer": hook.BeforeAgent(func(context.Context, *hook.Turn) (string, error) { return "Blocked: ask the writer yourself.", nil }),
+		"stop": hook.BeforeLLM(func(_ context.Context, r *hook.LLMRequest) error {
+			r.Stop("you may not use the writer")
+			return nil
+		}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := build(t, agent.Config{Model: scripted.New(scripted.Say("writer")), Handlers: []hook.Handler{handler}})
+			step := question("write it")
+			step.Routes = []string{"writer", "reader"}
+			result, _, err := execute(t.Context(), a, step, quiet)
+			require.True(t, failure.Is(err, failure.PolicySecurity), "%v", err)
+			require.Empty(t, result.NextAgent)
+		})
+	}
+}
+
+// Who runs an agent without starting it closes its plugins all the same, and who ranges over
+// a run again begins anew.
+func TestAgent_ClosesItsPluginsOnceAndRunsAnew(t *testing.T) {
+	closed := 0
+	a := build(t, agent.Config{
+		Model:   scripted.New(scripted.Say("one"), scripted.Say("two")),
+		Plugins: []hook.Plugin{{Name: "p", Close: func() error { closed++; return nil }}},
+	})
+	run := a.Run(t.Context(), agent.Invocation{Step: question("hi")})
+	for range 2 {
+		first := true
+		for e, err := range run {
+			require.NoError(t, err)
+			if first {
+				require.Equal(t, 1, e.Sequence)
+			}
+			first = false
+		}
+	}
+	require.NoError(t, a.Close())
+	require.NoError(t, a.Close())
+	require.Equal(t, 1, closed)
+}

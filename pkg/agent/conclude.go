@@ -19,9 +19,7 @@ import (
 func (t *turn) conclude(cause error) error {
 	a, step := t.agent, t.inv.Step
 	if len(step.Routes) > 0 {
-		t.result.NextAgent = choose(step.Routes, t.text)
-		t.text = ""
-		return nil
+		return t.decide()
 	}
 	if cause == nil && strings.TrimSpace(t.text) == "" && !t.control.Ended() {
 		cause = failure.Newf(failure.AgentLogic, "agent.Run", "agent %s gave an empty answer", a.Name())
@@ -36,6 +34,7 @@ func (t *turn) conclude(cause error) error {
 		}
 	}
 	t.result.InputRequired = t.reason == event.InputRequired || a.config.AsksUser && t.reason == event.MaxIterations
+	t.result.Stopped = t.reason == event.Stopped && !t.control.Ended()
 	t.result.ToolsCalled = t.tally.tools
 	t.result.Observations = t.tally.found
 	t.result.MaxIterations = t.reason == event.MaxIterations
@@ -54,6 +53,20 @@ func (t *turn) conclude(cause error) error {
 	t.text = t.messages[0].Text
 	t.result.Text = t.text
 	return t.store()
+}
+
+// decide makes a route of what the model said. A handler that answers in its stead decides
+// with the bare name of a route; whatever else it says, and the end that it makes, ends the
+// turn.
+func (t *turn) decide() error {
+	bare := slices.ContainsFunc(t.inv.Step.Routes, func(route string) bool { return strings.EqualFold(route, strings.TrimSpace(t.text)) })
+	if !bare && (t.control.Ended() || t.reason != event.Natural && t.reason != event.MaxIterations) {
+		return failure.Newf(failure.PolicySecurity, "agent.Run", "agent %s was not let decide where to go: %s",
+			t.agent.Name(), cmp.Or(t.text, "a handler ended the turn"))
+	}
+	t.result.NextAgent = choose(t.inv.Step.Routes, t.text)
+	t.text = ""
+	return nil
 }
 
 // store puts the answer into the session's state, if that is wanted (AD-30).

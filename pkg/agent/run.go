@@ -37,6 +37,7 @@ const (
 // cancelled user_cancelled. Who stops reading ends the run at once, without a result (AD-10).
 func (a *Agent) Run(ctx context.Context, inv Invocation) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) {
+		inv := inv // who ranges over it again begins anew
 		t := &turn{agent: a, inv: inv, started: time.Now()}
 		t.emit = func(e event.Event) error {
 			t.note(e)
@@ -225,6 +226,10 @@ func (t *turn) main(ctx context.Context) error {
 			t.reason = event.Stopped
 			return nil
 		}
+		if why := t.control.Stopping(); why != "" {
+			t.text, t.reason = "The turn was stopped: "+why, event.Stopped
+			return t.control.OnStopSignal(ctx)
+		}
 		hand = t.relay
 		events = t.agent.config.Run(ctx, t.inv.below(t.agent))
 	} else {
@@ -244,6 +249,9 @@ func (t *turn) main(ctx context.Context) error {
 	}
 	if t.reason == "" {
 		t.reason = event.Natural
+	}
+	if t.agent.config.Run != nil && t.reason == event.Stopped && !t.control.Ended() { // the loop runs them itself
+		return t.control.OnStopSignal(ctx)
 	}
 	return nil
 }
@@ -281,7 +289,7 @@ func (t *turn) input(system string) loop.Input {
 	}
 	in := loop.Input{
 		System: system, Turn: t.control, Choices: t.inv.Step.Routes,
-		Key: calls.key, Keep: t.inv.branch != "", Stop: t.inv.Stop,
+		Key: calls.key, Keep: t.inv.branch != "", Apart: t.inv.apart, Stop: t.inv.Stop,
 	}
 	if calls.Journal != nil {
 		in.Journal = calls

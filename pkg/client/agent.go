@@ -169,6 +169,8 @@ func (r *remote) end(done *troupev1.TurnResult) error {
 		out.Reason = event.Failed
 	case done.GetOutcome() == troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED:
 		out.Reason, out.Result.InputRequired = event.InputRequired, true
+	case r.result.Stopped:
+		out.Reason = event.Stopped
 	case r.result.MaxIterations:
 		out.Reason = event.MaxIterations
 	}

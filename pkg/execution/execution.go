@@ -45,6 +45,7 @@ type Result struct {
 	Text          string   // what the agent said last
 	NextAgent     string   // a request; the orchestrator checks it
 	InputRequired bool     // Text is a question to the user that ends the turn
+	Stopped       bool     // somebody stopped the agent; the turn ends with Text
 	Observations  []string // for the steps after it, at most 4 KiB each
 	ToolsCalled   []string // in the order of the calls
 	Iterations    int      // model calls with their tool rounds

@@ -44,6 +44,7 @@ type Entry struct {
 	Usage Usage                // of the model call, or of an agent that is a tool
 	Aside bool                 // the reply is no part of what the step says: the model was asked beside the conversation
 
+	Mode   string // failure mode of a tool or a model that failed; empty: it did not, or has none
 	Status string // how the tool ended, as event.ToolStatus has it
 	Text   string // what it gave back
 }

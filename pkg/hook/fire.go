@@ -77,6 +77,9 @@ func (c *Control) AfterLLM(ctx context.Context, reply *LLMReply) error {
 	return c.heard(run(c.t, c.set.afterLLM, func(fn answerFunc) error { return fn(ctx, reply) }))
 }
 
+// HandlesLLMError reports whether there is somebody to go on when a model fails.
+func (c *Control) HandlesLLMError() bool { return len(c.set.onLLMError) > 0 }
+
 // OnLLMError runs its handlers until one responds.
 func (c *Control) OnLLMError(ctx context.Context, failed *LLMFailure) error {
 	err := run(c.t, c.set.onLLMError, func(fn errorFunc) error {

@@ -65,7 +65,10 @@ func (r *run) model(ctx context.Context, req *hook.LLMRequest) (*hook.LLMReply, 
 	if errors.Is(err, errStop) || errors.Is(err, errDeaf) || ctx.Err() != nil {
 		return nil, err
 	}
-	failed := &hook.LLMFailure{Turn: r.turn, Err: err}
+	failed, number := &hook.LLMFailure{Turn: r.turn, Err: err}, r.number
+	if r.HandlesLLMError() && !replayed {
+		r.failedAt(number, usage, err, false)
+	}
 	if err := r.OnLLMError(ctx, failed); err != nil {
 		return nil, err
 	}
@@ -73,6 +76,24 @@ func (r *run) model(ctx context.Context, req *hook.LLMRequest) (*hook.LLMReply, 
 		return nil, err
 	}
 	return failed.Reply, nil
+}
+
+// failedAt notes that a model call failed and that a handler may have gone on from there: so
+// does a successor, instead of asking again under the same number.
+func (r *run) failedAt(number int, usage execution.Usage, err error, aside bool) {
+	mode := failure.ModeOf(err)
+	if mode == failure.Unknown {
+		mode = failure.ResourceAPI
+	}
+	r.record(execution.Entry{Number: number, Phase: execution.Done, Usage: usage, Aside: aside, Mode: string(mode), Text: plain(err)})
+}
+
+// plain is what may be stored of an error: its message, if it has one for others.
+func plain(err error) string {
+	if e, ok := errors.AsType[*failure.Error](err); ok {
+		return e.Message
+	}
+	return "the model did not answer"
 }
 
 // aside asks the model for a handler.
@@ -98,6 +119,9 @@ func (r *run) generate(ctx context.Context, req llm.Request, aside bool) (said c
 	span(err, attribute.Int64("gen_ai.usage.input_tokens", usage.InputTokens), attribute.Int64("gen_ai.usage.output_tokens", usage.OutputTokens))
 	r.Use(usage, aside)
 	if err != nil {
+		if aside && !errors.Is(err, errStop) && ctx.Err() == nil {
+			r.failedAt(number, usage, err, true) // the handler may go on
+		}
 		return said, usage, false, err
 	}
 	said.ToolCalls = r.named(said.ToolCalls)

@@ -36,20 +36,20 @@ type work struct {
 	key    string       // idempotency key
 	quiet  bool         // it was told in an attempt before this one
 	done   bool         // it does not run: a handler or the journal has its result
-	memory *hook.Memory // that the tool sees
+	memory *hook.Memory // that the tool sees; its changes count when it succeeded (CO-39c)
 	left   trail        // of the journal: what the tool did beside giving a result
 	nest   *Nest        // of a Nested; nil: it is none
 	lost   error        // of a Nested: why the step cannot go on
 }
 
-// prepare brings a call to where its tool can run. It is nil when the turn was stopped
-// meanwhile.
+// prepare numbers a call and runs the handlers before it. It is nil when the turn was stopped
+// meanwhile. Then recall is due.
 func (r *run) prepare(ctx context.Context, c conversation.ToolCall) (*work, error) {
 	if strings.TrimSpace(c.Arguments) == "" {
 		c.Arguments = "{}"
 	}
 	r.number++
-	w := &work{r: r, asked: c, memory: r.turn.Memory(), call: &hook.Call{Turn: r.turn, ID: c.ID, Name: c.Name, Arguments: c.Arguments}}
+	w := &work{r: r, asked: c, call: &hook.Call{Turn: r.turn, ID: c.ID, Name: c.Name, Arguments: c.Arguments}}
 	w.entry = execution.Entry{Number: r.number, Tool: c.Name}
 	if r.in.Key != nil {
 		w.key = r.in.Key(r.number)
@@ -71,7 +71,7 @@ func (r *run) prepare(ctx context.Context, c conversation.ToolCall) (*work, erro
 		}
 	}
 	w.entry.Digest = execution.CallDigest(c.Name, w.call.Arguments)
-	return w, r.recall(ctx, w)
+	return w, nil
 }
 
 // begin tells that a call is on its way.
@@ -98,6 +98,7 @@ func (r *run) before(ctx context.Context, w *work, c conversation.ToolCall) erro
 // recall finds what the journal knows of a call, and makes sure that a successor will know
 // as much.
 func (r *run) recall(ctx context.Context, w *work) error {
+	w.memory = r.turn.Memory().Fork(r.turn.Info().Agent)
 	if w.done {
 		return nil
 	}
@@ -108,6 +109,7 @@ func (r *run) recall(ctx context.Context, w *work) error {
 	switch {
 	case known:
 		w.call.Status, w.call.Text, w.done, w.quiet = event.ToolStatus(done.Status), done.Text, true, true
+		w.entry.Mode = done.Mode
 		w.remember(done)
 	case r.inDoubt(w.entry):
 		w.call.Status, w.call.Text, w.done = event.ToolUnknownOutcome, unknownOutcome(w.call.Name), true
@@ -181,8 +183,10 @@ func (r *run) finish(ctx context.Context, w *work) error {
 	c := w.call
 	r.take(w)
 	if w.entry.Phase == execution.Done && c.Status != event.ToolInterrupted {
-		w.entry.Status, w.entry.Text = string(c.Status), cut(c.Text, MaxToolText)
-		r.keep(w)
+		w.entry.Status, w.entry.Text, w.entry.Mode = string(c.Status), cut(c.Text, MaxToolText), modeOf(c.Err)
+		if err := r.keep(w); err != nil {
+			return err
+		}
 		r.record(w.entry)
 	}
 	c.Text = cut(c.Text, MaxToolText)
@@ -192,10 +196,11 @@ func (r *run) finish(ctx context.Context, w *work) error {
 	}
 	if failed(c.Status) && c.Err == nil { // there is no such tool, a handler refused it, or it failed in an attempt before
 		c.Err = errors.New(strings.TrimPrefix(c.Text, failedText))
+		if w.entry.Mode != "" {
+			c.Err = failure.New(failure.Mode(w.entry.Mode), "loop.Run", strings.TrimPrefix(c.Text, failedText))
+		}
 	}
-	if c.Err != nil {
-		told.ErrorType = string(failure.ModeOf(c.Err))
-	}
+	told.ErrorType = modeOf(c.Err)
 	if c.Status == event.ToolAsked {
 		if r.question == "" {
 			r.question = c.Text
@@ -228,6 +233,14 @@ func (r *run) behind(ctx context.Context, c *hook.Call) error {
 		r.failures = 0
 	}
 	return r.AfterEachTool(ctx, c)
+}
+
+// modeOf is the mode of a failure, or empty.
+func modeOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	return string(failure.ModeOf(err))
 }
 
 // contained turns a panic of the tool into its error: one bad tool must not take the

@@ -58,7 +58,7 @@ func TestInTool_KnowsTheTurnInsideATool(t *testing.T) {
 		require.Equal(t, "test", r.Info.Agent)
 		require.Equal(t, "find it", r.Info.Prompt)
 		require.Same(t, in.Turn.Turn().State(), r.State())
-		require.Same(t, in.Turn.Turn().Memory(), r.Memory())
+		require.NotNil(t, r.Memory())
 	}
 	last := seen[2]
 	require.Equal(t, 2, last.Iteration)

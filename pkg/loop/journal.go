@@ -19,7 +19,13 @@ func (r *run) said(number int, aside bool) (reply conversation.Message, usage ex
 	if e.Tool != "" {
 		return reply, usage, false, differs(number, "a call of "+e.Tool, "a model call")
 	}
+	if e.Aside != aside && !r.in.Apart {
+		return reply, usage, false, differs(number, asked(e.Aside), asked(aside))
+	}
 	r.Use(e.Usage, aside)
+	if e.Mode != "" { // it failed, and a handler went on from there
+		return reply, e.Usage, true, failure.New(failure.Mode(e.Mode), "loop.Run", e.Text)
+	}
 	if e.Reply.Text != "" && !aside && !r.quiet {
 		if err := r.Emit(event.TextDelta{Text: e.Reply.Text}); err != nil {
 			return e.Reply, e.Usage, true, err
@@ -106,6 +112,13 @@ func (r *run) settle() {
 func differs(number int, was, is string) error {
 	return failure.Newf(failure.Nondeterminism, "loop.Run",
 		"number %d of the step was %s when its worker was lost, and is %s now; the agent's code or configuration changed under a running step", number, was, is)
+}
+
+func asked(aside bool) string {
+	if aside {
+		return "a model call that a handler made"
+	}
+	return "a model call of the conversation"
 }
 
 func described(e execution.Entry) string {

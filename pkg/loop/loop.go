@@ -53,6 +53,7 @@ type Input struct {
 	Journal execution.Journal       // of the step; nil: nothing is kept
 	Key     func(number int) string // idempotency key of the tool call of a number; nil: none
 	Keep    bool                    // the step goes on behind the run: the journal gets its answer too
+	Apart   bool                    // the journal takes all of the run as said beside the conversation
 
 	// Stop, when it ends, asks the run to stop: what a model says at that moment is dropped,
 	// a tool that runs is interrupted, and the run ends with the reason Stopped (CO-63). Nil:

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/tool"
@@ -40,9 +41,9 @@ type trail struct {
 
 // keep puts into the entry of a call what its tool did beside giving a result. It stands in
 // the place of a reply, as one that nobody said.
-func (r *run) keep(w *work) {
+func (r *run) keep(w *work) error {
 	if r.in.Journal == nil {
-		return
+		return nil
 	}
 	set, removed := r.Unkept()
 	left := trail{Set: set, Removed: removed, Escalate: r.Escalated()}
@@ -50,10 +51,15 @@ func (r *run) keep(w *work) {
 		left.Last, w.entry.Usage = w.nest.Last, w.nest.Usage
 	}
 	text, err := json.Marshal(left)
-	if err != nil || string(text) == "{}" || len(text) > conversation.MaxMessageBytes {
-		return
+	if err != nil || string(text) == "{}" {
+		return err
+	}
+	if len(text) > conversation.MaxMessageBytes {
+		return failure.Newf(failure.ResourceQuota, "loop.Run",
+			"tool %s changed %d bytes of state in one call, and the journal takes %d; store more as an artifact", w.asked.Name, len(text), conversation.MaxMessageBytes)
 	}
 	w.entry.Reply, w.entry.Aside = conversation.Message{Role: conversation.RoleTool, Text: string(text)}, true
+	return nil
 }
 
 // remember finds what a tool did in an attempt before this one beside giving a result.
@@ -69,7 +75,7 @@ func (w *work) remember(e execution.Entry) {
 // take takes over what a tool did beside giving a result, in this attempt or in one before.
 // Of tools that ran beside each other it is done in the order of their calls.
 func (r *run) take(w *work) {
-	if w.memory != r.turn.Memory() {
+	if !failed(w.call.Status) && w.call.Status != event.ToolInterrupted {
 		r.Absorb(w.memory)
 	}
 	r.Redo(w.left.Set, w.left.Removed)

@@ -2,6 +2,7 @@ package loop
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/troupe-dev/troupe/pkg/conversation"
@@ -18,16 +19,16 @@ func (r *run) round(ctx context.Context, reply *hook.LLMReply) error {
 	if err := r.say(reply); err != nil {
 		return err
 	}
-	round := &hook.Round{Turn: r.turn, Calls: reply.ToolCalls}
-	r.Open(round.Calls)
+	round := &hook.Round{Turn: r.turn, Calls: slices.Clone(reply.ToolCalls)} // whose change changes nothing
+	r.Open(reply.ToolCalls)
 	if err := late(r.BeforeTools(ctx, round)); err != nil {
 		return err
 	}
 	var err error
-	if r.loop.Parallel && len(round.Calls) > 1 {
-		err = r.parallel(ctx, round.Calls)
+	if r.loop.Parallel && len(reply.ToolCalls) > 1 {
+		err = r.parallel(ctx, reply.ToolCalls)
 	} else {
-		err = r.inOrder(ctx, round.Calls)
+		err = r.inOrder(ctx, reply.ToolCalls)
 	}
 	if err != nil {
 		return err
@@ -78,6 +79,9 @@ func (r *run) inOrder(ctx context.Context, calls []conversation.ToolCall) error 
 			}
 			continue
 		}
+		if err := r.recall(ctx, w); err != nil {
+			return err
+		}
 		if err := r.begin(w); err != nil {
 			return err
 		}
@@ -105,9 +109,19 @@ func (r *run) parallel(ctx context.Context, calls []conversation.ToolCall) error
 			return err
 		}
 	}
+	for i, w := range work {
+		switch {
+		case w == nil:
+		case !w.done && (r.stopping() || r.Ended()): // by a handler of a call behind it
+			work[i] = nil
+		default:
+			if err := r.recall(ctx, w); err != nil {
+				return err
+			}
+		}
+	}
 	for _, w := range work {
 		if w != nil {
-			w.memory = w.memory.Fork(r.turn.Info().Agent)
 			if err := r.begin(w); err != nil {
 				return err
 			}

@@ -30,6 +30,7 @@ func EntryToProto(e execution.Entry) *troupev1.JournalEntry {
 		Status: statuses.toProto(event.ToolStatus(e.Status)),
 		Text:   e.Text,
 		Aside:  e.Aside,
+		Mode:   e.Mode,
 	}
 	if e.Reply.Role != "" {
 		p.Reply = MessageToProto(e.Reply)
@@ -49,6 +50,7 @@ func EntryFromProto(e *troupev1.JournalEntry) execution.Entry {
 		Status: string(statuses.fromProto(e.GetStatus())),
 		Text:   e.GetText(),
 		Aside:  e.GetAside(),
+		Mode:   e.GetMode(),
 	}
 	if e.GetReply() != nil {
 		entry.Reply = MessageFromProto(e.GetReply())

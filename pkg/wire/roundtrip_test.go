@@ -68,7 +68,7 @@ var (
 			Agent:         word.Draw(t, "agent"),
 			Text:          word.Draw(t, "text"),
 			NextAgent:     word.Draw(t, "next"),
-			InputRequired: rapid.Bool().Draw(t, "input required"),
+			InputRequired: rapid.Bool().Draw(t, "input required"), Stopped: rapid.Bool().Draw(t, "stopped"),
 			Observations:  rapid.SliceOf(word).Draw(t, "observations"),
 			ToolsCalled:   rapid.SliceOf(word).Draw(t, "tools"),
 			Iterations:    count.Draw(t, "iterations"),

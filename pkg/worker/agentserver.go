@@ -190,12 +190,13 @@ func (s *agentServer) commit(step context.Context, req *troupev1.ExecuteStepRequ
 	return failure.Retry(ctx, func(ctx context.Context) (int64, error) { return s.turns.CommitStep(ctx, commit) })
 }
 
-// outcome is how the turn ends with this step, if it does. A question always ends it.
+// outcome is how the turn ends with this step, if it does. A question always ends it, and so
+// does an agent that was stopped.
 func outcome(last bool, result execution.Result) session.Outcome {
 	switch {
 	case result.InputRequired:
 		return session.OutcomeInputRequired
-	case last:
+	case last || result.Stopped:
 		return session.OutcomeCompleted
 	default:
 		return session.OutcomeOpen

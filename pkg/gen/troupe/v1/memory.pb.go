@@ -1610,7 +1610,9 @@ type JournalEntry struct {
 	Text string `protobuf:"bytes,9,opt,name=text,proto3" json:"text,omitempty"`
 	// aside is set when the model was asked beside the conversation: what it said is no part of
 	// what the step said.
-	Aside         bool `protobuf:"varint,10,opt,name=aside,proto3" json:"aside,omitempty"`
+	Aside bool `protobuf:"varint,10,opt,name=aside,proto3" json:"aside,omitempty"`
+	// mode is the failure mode of a tool or a model that failed, such as resource_api.
+	Mode          string `protobuf:"bytes,11,opt,name=mode,proto3" json:"mode,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1713,6 +1715,13 @@ func (x *JournalEntry) GetAside() bool {
 		return x.Aside
 	}
 	return false
+}
+
+func (x *JournalEntry) GetMode() string {
+	if x != nil {
+		return x.Mode
+	}
+	return ""
 }
 
 // JournalRequest stores entries of a running step.
@@ -3834,7 +3843,7 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x125\n" +
 	"\aturn_id\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x06turnId\x12\x1d\n" +
 	"\x05epoch\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02(\x01R\x05epoch\"\x15\n" +
-	"\x13ReleaseTurnResponse\"\x9c\x03\n" +
+	"\x13ReleaseTurnResponse\"\xb9\x03\n" +
 	"\fJournalEntry\x12#\n" +
 	"\x06number\x18\x01 \x01(\x05B\v\xbaH\b\x1a\x06\x18\xa0\x8d\x06(\x01R\x06number\x129\n" +
 	"\x05phase\x18\x02 \x01(\x0e2\x17.troupe.v1.JournalPhaseB\n" +
@@ -3847,7 +3856,8 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\x06status\x18\b \x01(\x0e2\x15.troupe.v1.ToolStatusR\x06status\x12\x1d\n" +
 	"\x04text\x18\t \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10R\x04text\x12\x14\n" +
 	"\x05aside\x18\n" +
-	" \x01(\bR\x05aside\"\x82\x02\n" +
+	" \x01(\bR\x05aside\x12\x1b\n" +
+	"\x04mode\x18\v \x01(\tB\a\xbaH\x04r\x02(@R\x04mode\"\x82\x02\n" +
 	"\x0eJournalRequest\x12;\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x125\n" +

@@ -535,7 +535,9 @@ type StepResult struct {
 	// sequence is the last message of the session after the step was committed.
 	Sequence int64 `protobuf:"varint,12,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// failure is set when the step failed; then nothing of it was committed.
-	Failure       *Failure `protobuf:"bytes,13,opt,name=failure,proto3" json:"failure,omitempty"`
+	Failure *Failure `protobuf:"bytes,13,opt,name=failure,proto3" json:"failure,omitempty"`
+	// stopped is set when a handler of the agent stopped the turn, which ends with text.
+	Stopped       bool `protobuf:"varint,14,opt,name=stopped,proto3" json:"stopped,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -661,6 +663,13 @@ func (x *StepResult) GetFailure() *Failure {
 	return nil
 }
 
+func (x *StepResult) GetStopped() bool {
+	if x != nil {
+		return x.Stopped
+	}
+	return false
+}
+
 var File_troupe_v1_types_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_types_proto_rawDesc = "" +
@@ -695,7 +704,7 @@ const file_troupe_v1_types_proto_rawDesc = "" +
 	"modelCalls\x12$\n" +
 	"\x0ecost_micro_usd\x18\x04 \x01(\x03R\fcostMicroUsd\x12#\n" +
 	"\rcached_tokens\x18\x05 \x01(\x03R\fcachedTokens\x12,\n" +
-	"\x12cache_write_tokens\x18\x06 \x01(\x03R\x10cacheWriteTokens\"\xb8\x04\n" +
+	"\x12cache_write_tokens\x18\x06 \x01(\x03R\x10cacheWriteTokens\"\xd2\x04\n" +
 	"\n" +
 	"StepResult\x12\x1d\n" +
 	"\x04step\x18\x01 \x01(\x05B\t\xbaH\x06\x1a\x04\x182(\x01R\x04step\x12\x1f\n" +
@@ -716,7 +725,8 @@ const file_troupe_v1_types_proto_rawDesc = "" +
 	"confidence\x18\v \x01(\x01B\x17\xbaH\x14\x12\x12\x19\x00\x00\x00\x00\x00\x00\xf0?)\x00\x00\x00\x00\x00\x00\x00\x00H\x00R\n" +
 	"confidence\x88\x01\x01\x12\x1a\n" +
 	"\bsequence\x18\f \x01(\x03R\bsequence\x12,\n" +
-	"\afailure\x18\r \x01(\v2\x12.troupe.v1.FailureR\afailureB\r\n" +
+	"\afailure\x18\r \x01(\v2\x12.troupe.v1.FailureR\afailure\x12\x18\n" +
+	"\astopped\x18\x0e \x01(\bR\astoppedB\r\n" +
 	"\v_confidence*`\n" +
 	"\x04Role\x12\x14\n" +
 	"\x10ROLE_UNSPECIFIED\x10\x00\x12\r\n" +

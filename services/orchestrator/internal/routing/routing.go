@@ -82,17 +82,24 @@ func decide(in Input) (Decision, error) {
 	}
 	from := in.Workflow.Steps[in.From]
 	switch {
-	case in.Result.Failure == nil && in.Result.InputRequired:
+	case in.Result.Failure == nil && (in.Result.InputRequired || in.Result.Stopped):
 		return Decision{}, nil
+	case in.Result.Failure != nil && (len(from.Routes) == 0 || refusal(in.Result.Failure)):
+		return Decision{}, in.Result.Failure
 	case len(from.Routes) > 0:
 		return choose(in, from)
-	case in.Result.Failure != nil:
-		return Decision{}, in.Result.Failure
 	case from.End:
 		return Decision{}, nil
 	default:
 		return fixed(in.Workflow.Steps[from.Next], fmt.Sprintf("%s always follows %s", from.Next, from.Name)), nil
 	}
+}
+
+// refusal reports whether a step did not fail but was refused: by a policy, or by who asked. A
+// default is for a step that could not choose, and not a way around one that may not.
+func refusal(f *failure.Error) bool {
+	return failure.Is(f, failure.PolicySecurity, failure.PolicyBudget, failure.PolicyAllowlist, failure.PolicyRateLimit,
+		failure.UserPermission, failure.UserInvalidInput, failure.UserCancelled)
 }
 
 // choose follows what the agent of a routing step asked for.

@@ -97,6 +97,17 @@ func TestDecide_AFailedStepEndsTheTurn(t *testing.T) {
 	require.ErrorIs(t, err, failed)
 }
 
+// A default is for a step that could not choose, not a way around one that was refused or
+// stopped.
+func TestDecide_ARefusalAndAStopEndTheTurn(t *testing.T) {
+	refused := failure.New(failure.PolicySecurity, "agent", "not this")
+	_, err := Decide(Input{Workflow: assistant(t), From: "coordinator", Result: execution.Result{Failure: refused}, History: asked})
+	require.ErrorIs(t, err, refused)
+	next, err := Decide(Input{Workflow: assistant(t), From: "research", Result: execution.Result{Text: "stopped", Stopped: true}, History: asked})
+	require.NoError(t, err)
+	require.Equal(t, Decision{}, next)
+}
+
 // Req: OC-18
 func TestDecide_SameInputSameDecision(t *testing.T) {
 	flow := assistant(t)

@@ -161,8 +161,8 @@ func TestLog_WatchersSeeEveryEventOnceInOrderFromWhereverTheyBegin(t *testing.T)
 			})
 			wg.Go(func() {
 				defer func() { _ = recover() }()
-				for range traces.Watch(t.Context(), ref, after) {
-					if n%2 == 0 {
+				for _, err := range traces.Watch(t.Context(), ref, after) {
+					if err != nil || n%2 == 0 {
 						panic("a watcher fails")
 					}
 					return

@@ -252,7 +252,7 @@ func (s *step) store(fill func(*troupev1.StepResult)) (*troupev1.StepResult, err
 	switch {
 	case r.GetInputRequired():
 		c.Outcome = session.OutcomeInputRequired
-	case s.req.GetLast():
+	case s.req.GetLast() || r.GetStopped():
 		c.Outcome = session.OutcomeCompleted
 	}
 	var err error

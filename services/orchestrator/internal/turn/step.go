@@ -30,7 +30,7 @@ func (t *turn) step(work, ctx context.Context, number int, decision routing.Deci
 		result = &troupev1.StepResult{Failure: failure.ToProto(err)}
 	}
 	committed := t.base // and one message more when it ends the turn, for that is the answer
-	if decision.Step.End || result.GetInputRequired() {
+	if decision.Step.End || result.GetInputRequired() || result.GetStopped() {
 		committed++
 	}
 	if result.GetFailure() == nil && result.GetSequence() < committed {

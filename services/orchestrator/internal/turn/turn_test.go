@@ -80,6 +80,19 @@ func TestTurn_StartsAnAgentThatIsNotReadyAndGoesOn(t *testing.T) {
 	require.Equal(t, []string{"coordinator", "research", "synthesis"}, rig.asked()[:3])
 }
 
+// An agent that was stopped has the last word, whatever the workflow would do next.
+func TestTurn_AStopEndsIt(t *testing.T) {
+	rig := newRig(t)
+	rig.on("research", func(s *step) error {
+		return s.commit(func(r *troupev1.StepResult) { r.Text, r.Stopped = "The turn was stopped: not this.", true })
+	})
+	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, "The turn was stopped: not this.", resultOf(events).GetText())
+	require.Equal(t, []string{"coordinator", "research"}, rig.asked())
+	require.Equal(t, session.Ready, rig.state(t, "s1"))
+}
+
 // Req: RA-13, RA-14
 func TestTurn_AQuestionToTheUserEndsIt(t *testing.T) {
 	rig := newRig(t)
