@@ -111,7 +111,7 @@ func TestReplay_AFailedModelCallKeepsItsNumber(t *testing.T) {
 // State that does not fit into the journal is refused, and not forgotten.
 func TestJournal_RefusesMoreStateThanItHolds(t *testing.T) {
 	set := oneTool(t, "hoard", func(ctx context.Context, _ word) (string, error) {
-		for _, key := range strings.Split("a b c d e", " ") {
+		for key := range strings.FieldsSeq("a b c d e") {
 			if err := hook.InTool(ctx).Memory().Set(key, strings.Repeat(key, 60<<10)); err != nil {
 				return "", err
 			}
