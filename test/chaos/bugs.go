@@ -19,7 +19,7 @@ type Bug struct {
 	Redis      []string // flags that make it
 	Durability string   // that the memory service shall be content with; empty: its default
 	Games      int      // of callers of the memory service; 0: a few
-	LazyDisk   bool     // the disk of Redis takes its time, and kills come meanwhile
+	LazyDisk   bool     // the disk of Redis stands still when it is killed
 }
 
 const (

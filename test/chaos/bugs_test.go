@@ -70,10 +70,7 @@ func hunt(t *testing.T, b Bug, programs map[string]string) (found []violation.Vi
 		return r.rollback(), 1
 	}
 	r.contest.Go(r.ctx, cmp.Or(b.Games, bugGames))
-	if b.LazyDisk {
-		r.keepDiskBusy()
-		r.amidSync = true
-	}
+	r.lazyDisk = b.LazyDisk
 	if cfg.Workers > 0 {
 		r.crowd.Go(r.ctx, clients)
 	}

@@ -3,60 +3,80 @@
 package chaos
 
 import (
-	"bufio"
-	"net"
+	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
-// busyBytes is what is written between two fsyncs of a busy disk.
-const busyBytes = 8 << 20
-
-// keepDiskBusy writes to the disk of Redis until the test ends, so that its fsyncs take
-// long: while one is under way, a Redis that writes every second holds writes back that it
-// has acknowledged.
-func (r *run) keepDiskBusy() {
-	r.t.Helper()
-	file, err := os.Create(filepath.Join(r.redisFolder(), "busy"))
-	require.NoError(r.t, err)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		defer file.Close()
-		block := make([]byte, busyBytes)
-		for r.ctx.Err() == nil {
-			if _, err := file.WriteAt(block, 0); err != nil || file.Sync() != nil {
-				return
-			}
-		}
-	}()
-	r.t.Cleanup(func() { r.cancel(); <-ended })
-}
-
 // syncTime is how long to wait for an fsync, of which there is one a second.
 const syncTime = 3 * time.Second
 
-// awaitSync returns while Redis waits for an fsync, and has acknowledged writes meanwhile.
-func (r *run) awaitSync() {
+// heldTurns are how many turns Redis acknowledges while its disk stands still.
+const heldTurns = 10
+
+// holdDisk has Redis wait for its disk, as on a machine that others write on, and returns
+// once it has acknowledged turns meanwhile. A Redis that writes every second holds back what
+// it has acknowledged until the fsync before is over, for up to two seconds. How fast the
+// disk is does not matter: the thread that syncs is stopped, until Redis is killed.
+func (r *run) holdDisk() {
 	r.t.Helper()
-	conn, err := net.Dial("tcp", r.Redis.Addr)
+	require.NoError(r.t, freeze(r.syncThread()))
+	r.await("an fsync that does not end", syncTime, func() bool { return r.redisInfo("aof_pending_bio_fsync") == "1" })
+	turns := r.turns()
+	r.await("turns that are acknowledged meanwhile", syncTime, func() bool { return r.turns() >= turns+heldTurns })
+}
+
+// syncThread is the id of the thread of Redis that syncs the log of its writes.
+func (r *run) syncThread() int {
+	r.t.Helper()
+	threads, err := filepath.Glob(filepath.Join("/proc", r.redisInfo("process_id"), "task", "*", "comm"))
 	require.NoError(r.t, err)
-	defer conn.Close()
-	lines := bufio.NewReader(conn)
-	for over := time.Now().Add(syncTime); time.Now().Before(over); {
-		_, err := conn.Write([]byte("INFO persistence\r\n"))
+	for _, path := range threads {
+		name, err := os.ReadFile(path)
 		require.NoError(r.t, err)
-		for line := ""; !strings.HasPrefix(line, "aof_delayed_fsync"); {
-			line, err = lines.ReadString('\n')
-			require.NoError(r.t, err)
-			if strings.HasPrefix(line, "aof_pending_bio_fsync:1") {
-				r.pause(minPause / 5)
-				return
-			}
+		if !strings.HasPrefix(string(name), "bio_aof") {
+			continue
+		}
+		var id int
+		_, err = fmt.Sscan(filepath.Base(filepath.Dir(path)), &id)
+		require.NoError(r.t, err)
+		return id
+	}
+	require.Fail(r.t, "Redis has no thread that syncs")
+	return 0
+}
+
+// freeze stops one thread of another process, and leaves it so until that process is killed.
+func freeze(thread int) error {
+	stopped := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // who traces is a thread, and to its end
+		err := syscall.PtraceAttach(thread)
+		if err == nil {
+			_, err = syscall.Wait4(thread, nil, syscall.WALL, nil)
+		}
+		stopped <- err
+		if err == nil {
+			_, _ = syscall.Wait4(thread, nil, syscall.WALL, nil) // else it is not buried
+		}
+	}()
+	return <-stopped
+}
+
+// redisInfo is one field of what Redis tells of itself.
+func (r *run) redisInfo(field string) string {
+	r.t.Helper()
+	for line := range strings.Lines(r.redis("info", "all")) {
+		if value, ok := strings.CutPrefix(line, field+":"); ok {
+			return strings.TrimSpace(value)
 		}
 	}
+	require.Fail(r.t, "Redis does not tell", field)
+	return ""
 }

@@ -5,7 +5,6 @@ package chaos
 import (
 	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -32,7 +31,7 @@ func TestRollback(t *testing.T) {
 // and the holder of before is fenced.
 func (r *run) rollback() []violation.Violation {
 	r.t.Helper()
-	folder := r.redisFolder()
+	folder := r.Redis.Dir()
 	r.beginTurn("before")
 	r.Redis.Kill()
 	saved := r.t.TempDir()
@@ -53,15 +52,6 @@ func (r *run) rollback() []violation.Violation {
 		return []violation.Violation{violation.Newf(NoReuse, "the holder of before the rollback: want fenced, got %v", err)}
 	}
 	return nil
-}
-
-// redisFolder is where Redis keeps its data.
-func (r *run) redisFolder() string {
-	r.t.Helper()
-	_, port, _ := strings.Cut(r.Redis.Addr, ":")
-	out, err := exec.CommandContext(r.ctx, "redis-cli", "-p", port, "config", "get", "dir").Output()
-	require.NoError(r.t, err)
-	return strings.TrimSpace(strings.TrimPrefix(string(out), "dir\n"))
 }
 
 // beginTurn begins a turn of a session named after it.

@@ -100,7 +100,7 @@ type run struct {
 	t        *testing.T
 	ctx      context.Context //nolint:containedctx // of the clients; it ends with the test
 	cancel   context.CancelFunc
-	amidSync bool         // Redis is killed while it waits for its disk
+	lazyDisk bool         // Redis is killed while it waits for its disk
 	frozen   atomic.Value // id of the worker that stands still
 	mu       sync.Mutex
 	fired    map[crowd.Fault]int
@@ -208,8 +208,14 @@ func (r *run) violations() []violation.Violation {
 // keys are all keys in Redis.
 func (r *run) keys() []string {
 	r.t.Helper()
+	return strings.Fields(r.redis("--scan"))
+}
+
+// redis is what Redis answers a command.
+func (r *run) redis(command ...string) string {
+	r.t.Helper()
 	host, port, _ := strings.Cut(r.Redis.Addr, ":")
-	out, err := exec.CommandContext(r.ctx, "redis-cli", "-h", host, "-p", port, "--scan").Output()
+	out, err := exec.CommandContext(r.ctx, "redis-cli", slices.Concat([]string{"-h", host, "-p", port}, command)...).Output()
 	require.NoError(r.t, err)
-	return strings.Fields(string(out))
+	return string(out)
 }

@@ -32,8 +32,8 @@ func (r *run) strike(s Strike) {
 		r.KillMemory()
 		r.StartMemory()
 	case crowd.KillRedis:
-		if r.amidSync {
-			r.awaitSync()
+		if r.lazyDisk {
+			r.holdDisk()
 		}
 		r.hit(s.Fault, "")
 		r.Redis.Kill()
