@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -53,7 +52,7 @@ func (r *reading) run(ctx context.Context, in Input, inv Invocation) {
 	}
 	for e, failed := range r.s.agent.Run(execution.WithAuth(running, in.Auth), inv) {
 		if failed != nil {
-			err = cause(running, failed)
+			err = failure.Stopped(running, failed)
 			break
 		}
 		if r.deaf = !r.pass(e); r.deaf {
@@ -61,14 +60,6 @@ func (r *reading) run(ctx context.Context, in Input, inv Invocation) {
 		}
 	}
 	r.finish(ctx, err)
-}
-
-// cause says why a turn was ended, if it was, and else what went wrong in it.
-func cause(ctx context.Context, err error) error {
-	if ended, ok := errors.AsType[*failure.Error](context.Cause(ctx)); ok {
-		return ended.Because(err)
-	}
-	return err
 }
 
 // pass hands an event of the agent on, and keeps what is to be stored. It is false when
@@ -191,7 +182,7 @@ func (r *reading) begin(ctx context.Context, in Input) (execution.Step, hook.Sto
 			return step, nil, err
 		}
 		if err := r.hold(ctx, begun); err != nil {
-			return step, nil, cause(ctx, err)
+			return step, nil, failure.Stopped(ctx, err)
 		}
 		step.Attempt, step.Journal, step.History = begun.Turn.Attempt, r.journal, begun.History
 		store = Remember(s.cfg.Store, r.scribe.hold, s.cfg.User)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"iter"
+	"strings"
 
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -30,6 +31,32 @@ type Request struct {
 	// Choices, when there are any, are the words of which the answer must name one: the
 	// form in which routing decisions are asked for.
 	Choices []string
+}
+
+// Instructions are the system prompt, with the system messages of the conversation, and how a
+// choice is to be made: for providers that take no system message among the others.
+func (r Request) Instructions() string {
+	var all []string
+	add := func(s string) {
+		if strings.TrimSpace(s) != "" {
+			all = append(all, s)
+		}
+	}
+	add(r.System)
+	for _, m := range r.Messages {
+		if m.Role == conversation.RoleSystem {
+			add(m.Text)
+		}
+	}
+	if len(r.Choices) > 0 {
+		add(r.HowToChoose())
+	}
+	return strings.Join(all, "\n\n")
+}
+
+// HowToChoose tells a model to answer with one of the choices.
+func (r Request) HowToChoose() string {
+	return "Answer with exactly one of these words and nothing else: " + strings.Join(r.Choices, ", ")
 }
 
 // ToolSpec tells a model what a tool does and takes.

@@ -74,6 +74,16 @@ func ReadTable(data []byte) (Table, error) {
 	return t, nil
 }
 
+// At is the table for models at an address: itself, or the built-in one when it is empty and
+// the address is the provider's own, which stands as "". What another server asks for a name
+// is not known.
+func (t Table) At(baseURL string) Table {
+	if t.Models == nil && baseURL == "" {
+		return BuiltinTable()
+	}
+	return t
+}
+
 // dated is the day at the end of a model's name, which pins a version of it.
 var dated = regexp.MustCompile(`-(\d{4}-\d{2}-\d{2}|\d{8})$`)
 

@@ -169,7 +169,7 @@ func (w *work) do(ctx context.Context, args json.RawMessage) (tool.Result, error
 		return w.tool.Call(ctx, args)
 	}
 	result, err := w.tool.(Nested).CallIn(ctx, args, w.nest)
-	if lost(err) {
+	if failure.Superseded(err) {
 		w.lost = err
 	}
 	return result, err

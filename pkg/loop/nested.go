@@ -83,8 +83,3 @@ func (r *run) take(w *work) {
 		r.turn.Escalate()
 	}
 }
-
-// lost reports whether an error of a nested call is one of the whole step.
-func lost(err error) bool {
-	return failure.Is(err, failure.Fenced, failure.TurnNotOpen, failure.Nondeterminism, failure.SessionDeleted)
-}

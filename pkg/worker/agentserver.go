@@ -3,8 +3,6 @@ package worker
 import (
 	"context"
 	"errors"
-	"fmt"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -101,7 +99,7 @@ func (s *agentServer) hold(ctx context.Context, stop context.CancelCauseFunc, re
 
 	journal, err := memory.NewRecorder(ctx, stop, s.turns, hold, int(req.GetStep()), req.GetAttempt() > 1)
 	if err != nil {
-		return nil, because(ctx, err)
+		return nil, failure.Stopped(ctx, err)
 	}
 	defer func() { end(); journal.Wait() }()
 	return s.step(ctx, req, journal, func(e event.Event) error {
@@ -129,36 +127,23 @@ func (s *agentServer) step(ctx context.Context, req *troupev1.ExecuteStepRequest
 		err = ctx.Err() // no commit begins behind the end of the step
 	}
 	if err != nil {
-		return nil, because(ctx, err)
+		return nil, failure.Stopped(ctx, err)
 	}
 	result := done.Result
 	result.Step, result.Agent = int(req.GetStep()), req.GetAgent()
 	if result.Sequence, err = s.commit(ctx, req, result, done); err != nil {
 		if failure.Is(err, failure.SystemNetwork, failure.SystemTimeout) { // repeated until the step was stopped
-			err = because(ctx, err)
+			err = failure.Stopped(ctx, err)
 		}
 		return nil, err
 	}
 	return wire.ResultToProto(result), nil
 }
 
-// because says why a step was stopped, if it was, and else what went wrong in it.
-func because(ctx context.Context, err error) error {
-	if stopped, ok := errors.AsType[*failure.Error](context.Cause(ctx)); ok {
-		return stopped.Because(err)
-	}
-	return err
-}
-
-// run contains what an agent's code does: a panic is a failed step (LC-29).
-func (s *agentServer) run(ctx context.Context, inv agent.Invocation, emit func(event.Event) error) (done event.TurnResult, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = failure.New(failure.AgentLogic, "agent.ExecuteStep", "the agent's code failed; the worker's log has the cause").
-				Because(fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
-		}
-	}()
-	done, err = s.agent.Execute(ctx, inv, emit)
+// run runs the agent. An error without a mode is the agent's own; a panic of its code has one
+// already (LC-29).
+func (s *agentServer) run(ctx context.Context, inv agent.Invocation, emit func(event.Event) error) (event.TurnResult, error) {
+	done, err := s.agent.Execute(ctx, inv, emit)
 	if err != nil {
 		if _, ok := errors.AsType[*failure.Error](err); !ok && ctx.Err() == nil {
 			err = failure.New(failure.AgentLogic, "agent.ExecuteStep", "the agent failed; the worker's log has the cause").Because(err)

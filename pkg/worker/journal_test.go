@@ -150,12 +150,12 @@ func TestExecuteStep_ShowsThatItIsAtWork(t *testing.T) {
 func TestExecuteStep_RunsOnceUnderAnEpoch(t *testing.T) {
 	s := surround(t)
 	acted := new(effector)
-	never := make(chan struct{})
-	model := scripted.New(scripted.Reply{Deltas: []string{"Lost."}, Wait: never}, act(), scripted.Say("All done."))
+	asked, never := make(chan struct{}), make(chan struct{})
+	model := scripted.New(scripted.Reply{Deltas: []string{"Lost."}, Asked: asked, Wait: never}, act(), scripted.Say("All done."))
 	r := s.start(t, agent.Config{Name: "a", Model: model, Tools: []tool.Tool{acted.tool(t, execution.AtMostOnce)}})
 	req := s.begin(t, "a", "s1")
 	first := r.execute(t.Context(), t, req)
-	admitted(t, first)
+	<-asked // so that the second gets the second reply
 
 	err := held(t, r.execute(t.Context(), t, req))
 	require.Equal(t, failure.Fenced, failure.ModeOf(err), "%v", err)

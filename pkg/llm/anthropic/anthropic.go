@@ -79,11 +79,7 @@ func New(name string, c Config) (llm.Model, error) {
 		option.WithMiddleware(m.refuse),
 		option.WithoutOpenTelemetry(), // the mesh traces for itself, and tells providers nothing of it
 	)
-	table := c.Table
-	if table.Models == nil && c.BaseURL == "" {
-		table = llm.BuiltinTable()
-	}
-	return llm.Retried(llm.Priced(m, table), c.Retry), nil
+	return llm.Retried(llm.Priced(m, c.Table.At(c.BaseURL)), c.Retry), nil
 }
 
 // model is a model of the provider. It is safe for concurrent use.

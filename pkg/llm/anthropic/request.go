@@ -26,7 +26,7 @@ func (m *model) request(req llm.Request) sdk.MessageNewParams {
 		Messages:  messages(req.Messages),
 		Tools:     tools(req.Tools),
 	}
-	if system := instructions(req); system != "" {
+	if system := req.Instructions(); system != "" {
 		params.System = []sdk.TextBlockParam{{Text: system, CacheControl: sdk.NewCacheControlEphemeralParam()}}
 	}
 	if len(req.Tools) == 0 {
@@ -38,27 +38,6 @@ func (m *model) request(req llm.Request) sdk.MessageNewParams {
 		params.Thinking = sdk.ThinkingConfigParamUnion{OfAdaptive: &sdk.ThinkingConfigAdaptiveParam{}}
 	}
 	return params
-}
-
-// instructions are the system prompt, with the system messages of the conversation, and how
-// a choice is to be made.
-func instructions(req llm.Request) string {
-	var all []string
-	add := func(s string) {
-		if strings.TrimSpace(s) != "" {
-			all = append(all, s)
-		}
-	}
-	add(req.System)
-	for _, m := range req.Messages {
-		if m.Role == conversation.RoleSystem {
-			add(m.Text)
-		}
-	}
-	if len(req.Choices) > 0 {
-		add("Answer with exactly one of these words and nothing else: " + strings.Join(req.Choices, ", "))
-	}
-	return strings.Join(all, "\n\n")
 }
 
 // tools are the specs as the provider wants them, with a breakpoint after the last.

@@ -80,11 +80,7 @@ func New(name string, c Config) (llm.Model, error) {
 		return nil, failure.Newf(failure.UserInvalidInput, "gemini.New", "model %s cannot be opened; check %s", name, BaseURLVariable)
 	}
 	m.models = client.Models
-	table := c.Table
-	if table.Models == nil && c.BaseURL == "" {
-		table = llm.BuiltinTable()
-	}
-	return llm.Retried(llm.Priced(m, table), c.Retry), nil
+	return llm.Retried(llm.Priced(m, c.Table.At(c.BaseURL)), c.Retry), nil
 }
 
 // model is a model of the provider. It is safe for concurrent use.

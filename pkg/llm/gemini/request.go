@@ -18,7 +18,7 @@ func (m *model) config(req llm.Request) *genai.GenerateContentConfig {
 		MaxOutputTokens:       m.maxTokens,
 		AutomaticContinuation: new(bool), // one request a call
 	}
-	if system := instructions(req); system != "" {
+	if system := req.Instructions(); system != "" {
 		c.SystemInstruction = &genai.Content{Parts: []*genai.Part{{Text: system}}}
 	}
 	if len(req.Choices) > 0 {
@@ -29,27 +29,6 @@ func (m *model) config(req llm.Request) *genai.GenerateContentConfig {
 		c.Tools = []*genai.Tool{{FunctionDeclarations: functions(req.Tools)}}
 	}
 	return c
-}
-
-// instructions are the system prompt, with the system messages of the conversation, and how
-// a choice is to be made.
-func instructions(req llm.Request) string {
-	var all []string
-	add := func(s string) {
-		if strings.TrimSpace(s) != "" {
-			all = append(all, s)
-		}
-	}
-	add(req.System)
-	for _, m := range req.Messages {
-		if m.Role == conversation.RoleSystem {
-			add(m.Text)
-		}
-	}
-	if len(req.Choices) > 0 {
-		add("Answer with exactly one of these words and nothing else: " + strings.Join(req.Choices, ", "))
-	}
-	return strings.Join(all, "\n\n")
 }
 
 // functions are the specs as the provider wants them.

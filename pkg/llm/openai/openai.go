@@ -136,11 +136,7 @@ func (s server) open(name string, c Config) (llm.Model, error) {
 		options = append(options, option.WithAPIKey(key))
 	}
 	m.completions = sdk.NewChatCompletionService(options...)
-	table := c.Table
-	if table.Models == nil && c.BaseURL == "" {
-		table = llm.BuiltinTable()
-	}
-	return llm.Retried(llm.Priced(m, table), c.Retry), nil
+	return llm.Retried(llm.Priced(m, c.Table.At(c.BaseURL)), c.Retry), nil
 }
 
 // model is a model of the provider. It is safe for concurrent use.

@@ -26,7 +26,7 @@ func instructions(req llm.Request) string {
 	if len(req.Choices) == 0 {
 		return req.System
 	}
-	return strings.TrimSpace(req.System + "\n\nAnswer with exactly one of these words and nothing else: " + strings.Join(req.Choices, ", "))
+	return strings.TrimSpace(req.System + "\n\n" + req.HowToChoose())
 }
 
 // messages are those of a conversation as the provider wants them. Empty ones are left out,

@@ -22,6 +22,7 @@ type Reply struct {
 	ToolCalls []conversation.ToolCall
 	Usage     execution.Usage
 	Err       error           // comes last, instead of an end
+	Asked     chan<- struct{} // if set, it is closed when the reply is asked for
 	Wait      <-chan struct{} // if set, the reply begins when it is closed, or ctx ends
 }
 
@@ -68,6 +69,9 @@ func (m *Model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Del
 		if err != nil {
 			yield(llm.Delta{}, err)
 			return
+		}
+		if reply.Asked != nil {
+			close(reply.Asked)
 		}
 		if reply.Wait != nil {
 			select {

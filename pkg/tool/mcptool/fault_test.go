@@ -111,9 +111,9 @@ func TestServer_EndsWithItsAgent(t *testing.T) {
 	}
 }
 
-func TestServer_MayBeSlowOrNoisyOrOld(t *testing.T) {
+func TestServer_MayBeLazyOrNoisyOrOld(t *testing.T) {
 	for mode, says := range map[string]string{
-		"slow":   "hello from slow",
+		"lazy":   "hello from lazy",
 		"greets": "Server is listening on stdio {not JSON}",
 		"old":    "expected initialize",
 	} {

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"go.uber.org/goleak"
@@ -45,8 +44,12 @@ func serve(mode string) error {
 	case "silent":
 		_, err := io.Copy(io.Discard, os.Stdin)
 		return err
-	case "slow":
-		time.Sleep(300 * time.Millisecond)
+	case "lazy": // begins when somebody asks
+		in := bufio.NewReader(os.Stdin)
+		if _, err := in.Peek(1); err != nil {
+			return err
+		}
+		return newServer().Run(ctx, &mcp.IOTransport{Reader: io.NopCloser(in), Writer: os.Stdout})
 	case "greets":
 		fmt.Fprintln(os.Stdout, "Server is listening on stdio {not JSON}")
 		fmt.Fprintln(os.Stdout, `{"almost": `)
@@ -63,9 +66,11 @@ func serve(mode string) error {
 			}
 		}
 	case "deaf":
+		signals := make(chan os.Signal, 1)
+		signal.Notify(signals, syscall.SIGUSR1)
 		signal.Ignore(syscall.SIGTERM)
 		err := newServer().Run(ctx, &mcp.StdioTransport{})
-		time.Sleep(time.Hour)
+		<-signals // of which none comes
 		return err
 	case "old": // ends at the first thing that is not initialize
 		return newServer().Run(ctx, &mcp.IOTransport{Reader: picky(), Writer: os.Stdout})
