@@ -44,6 +44,7 @@ const (
 	ToolNotFound       ToolStatus = "not_found"
 	ToolInterrupted    ToolStatus = "interrupted"     // the turn was stopped before it ended, or before it began
 	ToolAsked          ToolStatus = "input_required"  // the tool asks the user; the turn ends with the question
+	ToolWaiting        ToolStatus = "waiting"         // it waits for somebody outside of the turn; it has not run, and has no ToolFinished
 	ToolUnknownOutcome ToolStatus = "unknown_outcome" // it may run once, and nobody knows whether it did
 )
 
@@ -64,6 +65,10 @@ type ToolFinished struct {
 	Duration  time.Duration
 	Replayed  bool // it ran and was told in an attempt before this one
 }
+
+// ToolPending says that a tool call waits for somebody outside of the turn, and the turn will
+// end with it. There is neither a ToolStarted nor a ToolFinished until it is answered.
+type ToolPending struct{ execution.Pending }
 
 // Appended is a message that the agent's own copy of the conversation got (CO-28, CO-33).
 type Appended struct{ Message conversation.Message }
@@ -116,6 +121,7 @@ type Answer struct {
 	Text       string
 	Reason     Reason
 	Iterations int
+	Pending    []execution.Pending // calls that wait; only with InputRequired
 }
 
 // TurnResult is the last event of every turn, also of one that failed (CO-49). The error, if
@@ -147,6 +153,9 @@ func (ToolStarted) Kind() string { return "tool_call" }
 
 // Kind implements Payload.
 func (ToolFinished) Kind() string { return "tool_execution" }
+
+// Kind implements Payload.
+func (ToolPending) Kind() string { return "tool_pending" }
 
 // Kind implements Payload.
 func (Appended) Kind() string { return Internal + "appended" }

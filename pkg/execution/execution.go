@@ -26,6 +26,8 @@ type Step struct {
 	Prior   []Result               // of the steps before it in this turn
 	Routes  []string               // agents to which the step may ask to hand on
 
+	Answers []Answer // to calls that wait since a turn before this one, which this turn goes on with
+
 	Journal Journal // of the step; nil: nothing is kept of it
 }
 
@@ -42,14 +44,15 @@ func (s Step) Observations() []string {
 type Result struct {
 	Step          int
 	Agent         string
-	Text          string   // what the agent said last
-	NextAgent     string   // a request; the orchestrator checks it
-	InputRequired bool     // Text is a question to the user that ends the turn
-	Stopped       bool     // somebody stopped the agent; the turn ends with Text
-	Observations  []string // for the steps after it, at most 4 KiB each
-	ToolsCalled   []string // in the order of the calls
-	Iterations    int      // model calls with their tool rounds
-	MaxIterations bool     // stopped at the limit; Text says so
+	Text          string    // what the agent said last
+	NextAgent     string    // a request; the orchestrator checks it
+	InputRequired bool      // Text is a question to the user that ends the turn
+	Pending       []Pending // calls that wait for somebody, and the turn with them; only with InputRequired
+	Stopped       bool      // somebody stopped the agent; the turn ends with Text
+	Observations  []string  // for the steps after it, at most 4 KiB each
+	ToolsCalled   []string  // in the order of the calls
+	Iterations    int       // model calls with their tool rounds
+	MaxIterations bool      // stopped at the limit; Text says so
 	Usage         Usage
 	Confidence    *float64       // 0 to 1; nil when the agent does not judge
 	Sequence      int64          // last message of the session after the commit

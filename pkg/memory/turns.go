@@ -21,6 +21,12 @@ type Turns interface {
 	// whose lease has run out is failed first, as FailTurn does it, and makes room; what it
 	// had said is kept if there is room for it beside the new message. The holder's own call again,
 	// known by its trace id, is answered as before: its first answer may have been lost.
+	//
+	// A turn with Continues takes the place of one that ended with calls that wait: it gets
+	// that turn's window, its steps but for the last, whose journal is now its own, and the
+	// next attempt, so that who runs it looks into the journal. Answers are stored with it. Any
+	// other new turn leaves the calls without an answer, for good.
+	//
 	// With LostEpoch the holder takes its own turn over at once, when the turn's epoch is
 	// still that one; when it is not any more it was taken over already, and the call is the
 	// holder's again. With KnownOnly nothing is ever written.
@@ -32,7 +38,8 @@ type Turns interface {
 	// Modes: not_found when the turn is not known and KnownOnly is set, and when the session
 	// is another user's; key_reused when the turn is known under another fingerprint;
 	// session_busy while another turn is open under a lease, with its turn_id and trace_id as
-	// facts; session_closed; session_full.
+	// facts; session_closed; turn_not_open when the turn that is continued does not wait (any
+	// more); session_full.
 	BeginTurn(ctx context.Context, b Begin) (Begun, error)
 	// RenewTurn lets the lease of a turn run anew, from now. Modes: fenced, turn_not_open,
 	// not_found.
@@ -43,7 +50,8 @@ type Turns interface {
 	// CommitStep makes the messages of one step visible, applies its changes of state and
 	// stores its result, all or nothing; an outcome closes the turn in the same write. It
 	// returns the sequence of the session's last message. The same commit again is fine and
-	// changes nothing. The journal of the step is forgotten.
+	// changes nothing. The journal of the step is forgotten, unless its result has calls that
+	// wait: then it is kept, as long as the turn is, for the turn that goes on with them.
 	//
 	// Modes, in the order in which they are looked for: state_violation and
 	// user_invalid_input by CheckDelta; not_found; fenced; turn_not_open when the turn is
@@ -94,6 +102,8 @@ type Begin struct {
 	WindowTokens int                  // limits the window too, at about 4 bytes a token; 0 does not
 	KnownOnly    bool                 // find the turn, and neither open it nor take it over
 	LostEpoch    int64                // epoch of an attempt that the holder has given up on; 0: none
+	Continues    string               // id of a turn with calls that wait, whose place this one takes; it has no Message. Empty: none
+	Answers      []execution.Answer   // to these calls, settled; only with Continues
 }
 
 // Said is the message with which the turn begins, if it has one.

@@ -50,10 +50,12 @@ type Session struct {
 	ArtifactBytes int64
 	Created       time.Time
 	LastActivity  time.Time
-	OpenTurn      string            // turn id; empty when none is open
-	LastTrace     string            //
-	Metadata      map[string]string // labels of the caller
-	Revision      int64             // of the metadata; grows with every change
+	OpenTurn      string              // turn id; empty when none is open
+	WaitingTurn   string              // id of the turn whose calls wait for an answer; empty when there is none
+	Pending       []execution.Pending // of that turn; GetSession alone finds them
+	LastTrace     string              //
+	Metadata      map[string]string   // labels of the caller
+	Revision      int64               // of the metadata; grows with every change
 }
 
 // Turn is one user input carried to a result.
@@ -67,6 +69,9 @@ type Turn struct {
 	Steps    []execution.Result
 	Failure  *failure.Error
 	Sequence int64 // the last message of the session that the turn has seen or written
+
+	Continues string             // id of the turn that ended with calls that wait, and that this one goes on with; empty: none
+	Answers   []execution.Answer // to those calls
 }
 
 // TurnID derives the id of a turn from what makes it unique, so that a repeated request

@@ -67,6 +67,8 @@ func EventToProto(happened event.Event) *troupev1.Event {
 			CallId: conversation.Cut(e.CallID, maxName), Tool: conversation.Cut(e.Tool, maxName), Status: statuses.toProto(e.Status),
 			Summary: conversation.Brief(e.Summary, event.MaxSummary), Duration: durationpb.New(e.Duration),
 		}}
+	case event.ToolPending:
+		out.Payload = &troupev1.Event_ToolCallPending{ToolCallPending: &troupev1.ToolCallPending{Call: pendingToProto(e.Pending)}}
 	case event.Warning:
 		out.Payload = &troupev1.Event_Warning{Warning: &troupev1.Warning{
 			Reason: conversation.Cut(e.Reason, maxReason), Message: conversation.Cut(e.Message, maxWarning),

@@ -23,6 +23,7 @@ func ResultToProto(r execution.Result) *troupev1.StepResult {
 		Confidence:           r.Confidence,
 		Sequence:             r.Sequence,
 		Failure:              failureToProto(r.Failure),
+		Pending:              PendingToProto(r.Pending),
 	}
 }
 
@@ -46,6 +47,7 @@ func ResultFromProto(r *troupev1.StepResult) execution.Result {
 		Confidence:    r.Confidence,
 		Sequence:      r.GetSequence(),
 		Failure:       failure.FromProto(r.GetFailure()),
+		Pending:       PendingFromProto(r.GetPending()),
 	}
 }
 

@@ -31,6 +31,7 @@ func SessionToProto(s session.Session) *troupev1.Session {
 
 		UserId: s.User, Metadata: s.Metadata, Revision: s.Revision,
 		LastSequence: s.Sequence, Summarized: s.Summarized, ArtifactBytes: s.ArtifactBytes,
+		WaitingTurnId: s.WaitingTurn, Pending: PendingToProto(s.Pending),
 	}
 }
 
@@ -49,5 +50,6 @@ func SessionFromProto(s *troupev1.Session) session.Session {
 
 		User: s.GetUserId(), Metadata: s.GetMetadata(), Revision: s.GetRevision(),
 		Sequence: s.GetLastSequence(), Summarized: s.GetSummarized(), ArtifactBytes: s.GetArtifactBytes(),
+		WaitingTurn: s.GetWaitingTurnId(), Pending: PendingFromProto(s.GetPending()),
 	}
 }

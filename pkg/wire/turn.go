@@ -42,6 +42,8 @@ func TurnToProto(t session.Turn) *troupev1.Turn {
 		Steps:        each(t.Steps, ResultToProto),
 		LastSequence: t.Sequence,
 		Failure:      failureToProto(t.Failure),
+
+		ContinuesTurnId: t.Continues, Answers: AnswersToProto(t.Answers),
 	}
 }
 
@@ -57,6 +59,8 @@ func TurnFromProto(t *troupev1.Turn) session.Turn {
 		Steps:    each(t.GetSteps(), ResultFromProto),
 		Failure:  failure.FromProto(t.GetFailure()),
 		Sequence: t.GetLastSequence(),
+
+		Continues: t.GetContinuesTurnId(), Answers: AnswersFromProto(t.GetAnswers()),
 	}
 }
 
@@ -77,6 +81,7 @@ func BeginToProto(b memory.Begin) *troupev1.BeginTurnRequest {
 		KnownOnly:    b.KnownOnly,
 
 		UserId: b.User, HistoryTokens: int32(b.WindowTokens), LostEpoch: b.LostEpoch,
+		ContinuesTurnId: b.Continues, Answers: AnswersToProto(b.Answers),
 	}
 }
 
@@ -93,6 +98,7 @@ func BeginFromProto(tenant string, r *troupev1.BeginTurnRequest) memory.Begin {
 		KnownOnly:   r.GetKnownOnly(),
 
 		User: r.GetUserId(), WindowTokens: int(r.GetHistoryTokens()), LostEpoch: r.GetLostEpoch(),
+		Continues: r.GetContinuesTurnId(), Answers: AnswersFromProto(r.GetAnswers()),
 	}
 }
 

@@ -58,7 +58,9 @@ type ExecuteStepRequest struct {
 	Auth *Auth `protobuf:"bytes,14,opt,name=auth,proto3" json:"auth,omitempty"`
 	// user_id is whose session it is; empty: nobody's. A worker asks the memory service for
 	// this user's past only.
-	UserId        string `protobuf:"bytes,15,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	UserId string `protobuf:"bytes,15,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// answers to calls that wait since the turn before this one, which this turn goes on with.
+	Answers       []*CallAnswer `protobuf:"bytes,16,rep,name=answers,proto3" json:"answers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -196,6 +198,13 @@ func (x *ExecuteStepRequest) GetUserId() string {
 		return x.UserId
 	}
 	return ""
+}
+
+func (x *ExecuteStepRequest) GetAnswers() []*CallAnswer {
+	if x != nil {
+		return x.Answers
+	}
+	return nil
 }
 
 // Heartbeat says that the step is still at work. A worker sends an item at least every 2
@@ -345,7 +354,7 @@ var File_troupe_v1_agent_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x15troupe/v1/agent.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x15troupe/v1/types.proto\"\x93\x05\n" +
+	"\x15troupe/v1/agent.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x15troupe/v1/types.proto\"\xce\x05\n" +
 	"\x12ExecuteStepRequest\x120\n" +
 	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\x12;\n" +
 	"\n" +
@@ -363,7 +372,8 @@ const file_troupe_v1_agent_proto_rawDesc = "" +
 	"\x06routes\x18\f \x03(\tB\b\xbaH\x05\x92\x01\x02\x10@R\x06routes\x12\x12\n" +
 	"\x04last\x18\r \x01(\bR\x04last\x12#\n" +
 	"\x04auth\x18\x0e \x01(\v2\x0f.troupe.v1.AuthR\x04auth\x12=\n" +
-	"\auser_id\x18\x0f \x01(\tB$\xbaH!\xd8\x01\x01r\x1c2\x1a^[A-Za-z0-9_.:@+-]{1,128}$R\x06userId\"\v\n" +
+	"\auser_id\x18\x0f \x01(\tB$\xbaH!\xd8\x01\x01r\x1c2\x1a^[A-Za-z0-9_.:@+-]{1,128}$R\x06userId\x129\n" +
+	"\aanswers\x18\x10 \x03(\v2\x15.troupe.v1.CallAnswerB\b\xbaH\x05\x92\x01\x02\x10@R\aanswers\"\v\n" +
 	"\tHeartbeat\"\xae\x01\n" +
 	"\x13ExecuteStepResponse\x12(\n" +
 	"\x05event\x18\x01 \x01(\v2\x10.troupe.v1.EventH\x00R\x05event\x12/\n" +
@@ -396,22 +406,24 @@ var file_troupe_v1_agent_proto_goTypes = []any{
 	(*Message)(nil),             // 3: troupe.v1.Message
 	(*StepResult)(nil),          // 4: troupe.v1.StepResult
 	(*Auth)(nil),                // 5: troupe.v1.Auth
-	(*Event)(nil),               // 6: troupe.v1.Event
+	(*CallAnswer)(nil),          // 6: troupe.v1.CallAnswer
+	(*Event)(nil),               // 7: troupe.v1.Event
 }
 var file_troupe_v1_agent_proto_depIdxs = []int32{
 	3, // 0: troupe.v1.ExecuteStepRequest.history:type_name -> troupe.v1.Message
 	4, // 1: troupe.v1.ExecuteStepRequest.prior:type_name -> troupe.v1.StepResult
 	5, // 2: troupe.v1.ExecuteStepRequest.auth:type_name -> troupe.v1.Auth
-	6, // 3: troupe.v1.ExecuteStepResponse.event:type_name -> troupe.v1.Event
-	4, // 4: troupe.v1.ExecuteStepResponse.result:type_name -> troupe.v1.StepResult
-	1, // 5: troupe.v1.ExecuteStepResponse.heartbeat:type_name -> troupe.v1.Heartbeat
-	0, // 6: troupe.v1.AgentService.ExecuteStep:input_type -> troupe.v1.ExecuteStepRequest
-	2, // 7: troupe.v1.AgentService.ExecuteStep:output_type -> troupe.v1.ExecuteStepResponse
-	7, // [7:8] is the sub-list for method output_type
-	6, // [6:7] is the sub-list for method input_type
-	6, // [6:6] is the sub-list for extension type_name
-	6, // [6:6] is the sub-list for extension extendee
-	0, // [0:6] is the sub-list for field type_name
+	6, // 3: troupe.v1.ExecuteStepRequest.answers:type_name -> troupe.v1.CallAnswer
+	7, // 4: troupe.v1.ExecuteStepResponse.event:type_name -> troupe.v1.Event
+	4, // 5: troupe.v1.ExecuteStepResponse.result:type_name -> troupe.v1.StepResult
+	1, // 6: troupe.v1.ExecuteStepResponse.heartbeat:type_name -> troupe.v1.Heartbeat
+	0, // 7: troupe.v1.AgentService.ExecuteStep:input_type -> troupe.v1.ExecuteStepRequest
+	2, // 8: troupe.v1.AgentService.ExecuteStep:output_type -> troupe.v1.ExecuteStepResponse
+	8, // [8:9] is the sub-list for method output_type
+	7, // [7:8] is the sub-list for method input_type
+	7, // [7:7] is the sub-list for extension type_name
+	7, // [7:7] is the sub-list for extension extendee
+	0, // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_agent_proto_init() }

@@ -335,6 +335,7 @@ type Event struct {
 	//	*Event_ToolCallFinished
 	//	*Event_AgentMessage
 	//	*Event_Thinking
+	//	*Event_ToolCallPending
 	//	*Event_Warning
 	//	*Event_Aggregate
 	//	*Event_TurnResult
@@ -565,6 +566,15 @@ func (x *Event) GetThinking() *Thinking {
 	return nil
 }
 
+func (x *Event) GetToolCallPending() *ToolCallPending {
+	if x != nil {
+		if x, ok := x.Payload.(*Event_ToolCallPending); ok {
+			return x.ToolCallPending
+		}
+	}
+	return nil
+}
+
 func (x *Event) GetWarning() *Warning {
 	if x != nil {
 		if x, ok := x.Payload.(*Event_Warning); ok {
@@ -656,6 +666,11 @@ type Event_Thinking struct {
 	Thinking *Thinking `protobuf:"bytes,31,opt,name=thinking,proto3,oneof"`
 }
 
+type Event_ToolCallPending struct {
+	// tool_call_pending says that a tool call waits for somebody, and the turn with it.
+	ToolCallPending *ToolCallPending `protobuf:"bytes,32,opt,name=tool_call_pending,json=toolCallPending,proto3,oneof"`
+}
+
 type Event_Warning struct {
 	// warning is something a person should know; the turn goes on.
 	Warning *Warning `protobuf:"bytes,35,opt,name=warning,proto3,oneof"`
@@ -695,6 +710,8 @@ func (*Event_AgentMessage) isEvent_Payload() {}
 
 func (*Event_Thinking) isEvent_Payload() {}
 
+func (*Event_ToolCallPending) isEvent_Payload() {}
+
 func (*Event_Warning) isEvent_Payload() {}
 
 func (*Event_Aggregate) isEvent_Payload() {}
@@ -714,8 +731,12 @@ type TurnStarted struct {
 	Target string `protobuf:"bytes,4,opt,name=target,proto3" json:"target,omitempty"`
 	// instances_ready is how many instances could take a step when the turn began.
 	InstancesReady int32 `protobuf:"varint,5,opt,name=instances_ready,json=instancesReady,proto3" json:"instances_ready,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// continues_turn_id is the turn whose calls waited, when this one goes on with them.
+	ContinuesTurnId string `protobuf:"bytes,6,opt,name=continues_turn_id,json=continuesTurnId,proto3" json:"continues_turn_id,omitempty"`
+	// answers are those that it brings.
+	Answers       []*CallAnswer `protobuf:"bytes,7,rep,name=answers,proto3" json:"answers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TurnStarted) Reset() {
@@ -781,6 +802,20 @@ func (x *TurnStarted) GetInstancesReady() int32 {
 		return x.InstancesReady
 	}
 	return 0
+}
+
+func (x *TurnStarted) GetContinuesTurnId() string {
+	if x != nil {
+		return x.ContinuesTurnId
+	}
+	return ""
+}
+
+func (x *TurnStarted) GetAnswers() []*CallAnswer {
+	if x != nil {
+		return x.Answers
+	}
+	return nil
 }
 
 // Plan is the part of the work that is known before it starts.
@@ -1370,6 +1405,53 @@ func (x *ToolCallFinished) GetDuration() *durationpb.Duration {
 	return nil
 }
 
+// ToolCallPending says that a tool call waits for somebody. It did not run, and has no start
+// or end until it is answered.
+type ToolCallPending struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// call that waits.
+	Call          *PendingCall `protobuf:"bytes,1,opt,name=call,proto3" json:"call,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ToolCallPending) Reset() {
+	*x = ToolCallPending{}
+	mi := &file_troupe_v1_event_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ToolCallPending) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ToolCallPending) ProtoMessage() {}
+
+func (x *ToolCallPending) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_event_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ToolCallPending.ProtoReflect.Descriptor instead.
+func (*ToolCallPending) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ToolCallPending) GetCall() *PendingCall {
+	if x != nil {
+		return x.Call
+	}
+	return nil
+}
+
 // AgentMessage is what an agent says or changes beside the words of its model. The values of
 // state and the bytes of artifacts are with the session.
 type AgentMessage struct {
@@ -1386,7 +1468,7 @@ type AgentMessage struct {
 
 func (x *AgentMessage) Reset() {
 	*x = AgentMessage{}
-	mi := &file_troupe_v1_event_proto_msgTypes[11]
+	mi := &file_troupe_v1_event_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1398,7 +1480,7 @@ func (x *AgentMessage) String() string {
 func (*AgentMessage) ProtoMessage() {}
 
 func (x *AgentMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[11]
+	mi := &file_troupe_v1_event_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1411,7 +1493,7 @@ func (x *AgentMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMessage.ProtoReflect.Descriptor instead.
 func (*AgentMessage) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{11}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *AgentMessage) GetText() string {
@@ -1448,7 +1530,7 @@ type Thinking struct {
 
 func (x *Thinking) Reset() {
 	*x = Thinking{}
-	mi := &file_troupe_v1_event_proto_msgTypes[12]
+	mi := &file_troupe_v1_event_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1460,7 +1542,7 @@ func (x *Thinking) String() string {
 func (*Thinking) ProtoMessage() {}
 
 func (x *Thinking) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[12]
+	mi := &file_troupe_v1_event_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1473,7 +1555,7 @@ func (x *Thinking) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Thinking.ProtoReflect.Descriptor instead.
 func (*Thinking) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{12}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Thinking) GetTopic() Topic {
@@ -1503,7 +1585,7 @@ type Warning struct {
 
 func (x *Warning) Reset() {
 	*x = Warning{}
-	mi := &file_troupe_v1_event_proto_msgTypes[13]
+	mi := &file_troupe_v1_event_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1515,7 +1597,7 @@ func (x *Warning) String() string {
 func (*Warning) ProtoMessage() {}
 
 func (x *Warning) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[13]
+	mi := &file_troupe_v1_event_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1528,7 +1610,7 @@ func (x *Warning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Warning.ProtoReflect.Descriptor instead.
 func (*Warning) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{13}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Warning) GetReason() string {
@@ -1560,7 +1642,7 @@ type Aggregate struct {
 
 func (x *Aggregate) Reset() {
 	*x = Aggregate{}
-	mi := &file_troupe_v1_event_proto_msgTypes[14]
+	mi := &file_troupe_v1_event_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1572,7 +1654,7 @@ func (x *Aggregate) String() string {
 func (*Aggregate) ProtoMessage() {}
 
 func (x *Aggregate) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[14]
+	mi := &file_troupe_v1_event_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1585,7 +1667,7 @@ func (x *Aggregate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Aggregate.ProtoReflect.Descriptor instead.
 func (*Aggregate) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{14}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Aggregate) GetSteps() int32 {
@@ -1625,14 +1707,17 @@ type TurnResult struct {
 	// duration from admission to result.
 	Duration *durationpb.Duration `protobuf:"bytes,6,opt,name=duration,proto3" json:"duration,omitempty"`
 	// failure says why there is no answer; set when the turn failed or was cancelled.
-	Failure       *Failure `protobuf:"bytes,7,opt,name=failure,proto3" json:"failure,omitempty"`
+	Failure *Failure `protobuf:"bytes,7,opt,name=failure,proto3" json:"failure,omitempty"`
+	// pending are the calls that wait, when input is required for them. Orchestrate with
+	// answers goes on.
+	Pending       []*PendingCall `protobuf:"bytes,8,rep,name=pending,proto3" json:"pending,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TurnResult) Reset() {
 	*x = TurnResult{}
-	mi := &file_troupe_v1_event_proto_msgTypes[15]
+	mi := &file_troupe_v1_event_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1644,7 +1729,7 @@ func (x *TurnResult) String() string {
 func (*TurnResult) ProtoMessage() {}
 
 func (x *TurnResult) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[15]
+	mi := &file_troupe_v1_event_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1657,7 +1742,7 @@ func (x *TurnResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnResult.ProtoReflect.Descriptor instead.
 func (*TurnResult) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{15}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *TurnResult) GetOutcome() TurnOutcome {
@@ -1709,11 +1794,19 @@ func (x *TurnResult) GetFailure() *Failure {
 	return nil
 }
 
+func (x *TurnResult) GetPending() []*PendingCall {
+	if x != nil {
+		return x.Pending
+	}
+	return nil
+}
+
 var File_troupe_v1_event_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_event_proto_rawDesc = "" +
 	"\n" +
-	"\x15troupe/v1/event.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17troupe/v1/failure.proto\x1a\x15troupe/v1/types.proto\"\xd4\t\n" +
+	"\x15troupe/v1/event.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17troupe/v1/failure.proto\x1a\x15troupe/v1/types.proto\"\x9e\n" +
+	"\n" +
 	"\x05Event\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x19\n" +
 	"\btrace_id\x18\x02 \x01(\tR\atraceId\x12\x1d\n" +
@@ -1743,19 +1836,22 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\x11tool_call_started\x18\x1c \x01(\v2\x1a.troupe.v1.ToolCallStartedH\x00R\x0ftoolCallStarted\x12K\n" +
 	"\x12tool_call_finished\x18\x1d \x01(\v2\x1b.troupe.v1.ToolCallFinishedH\x00R\x10toolCallFinished\x12>\n" +
 	"\ragent_message\x18\x1e \x01(\v2\x17.troupe.v1.AgentMessageH\x00R\fagentMessage\x121\n" +
-	"\bthinking\x18\x1f \x01(\v2\x13.troupe.v1.ThinkingH\x00R\bthinking\x12.\n" +
+	"\bthinking\x18\x1f \x01(\v2\x13.troupe.v1.ThinkingH\x00R\bthinking\x12H\n" +
+	"\x11tool_call_pending\x18  \x01(\v2\x1a.troupe.v1.ToolCallPendingH\x00R\x0ftoolCallPending\x12.\n" +
 	"\awarning\x18# \x01(\v2\x12.troupe.v1.WarningH\x00R\awarning\x124\n" +
 	"\taggregate\x18$ \x01(\v2\x14.troupe.v1.AggregateH\x00R\taggregate\x128\n" +
 	"\vturn_result\x18( \x01(\v2\x15.troupe.v1.TurnResultH\x00R\n" +
 	"turnResultB\t\n" +
-	"\apayload\"\x9a\x01\n" +
+	"\apayload\"\xf7\x01\n" +
 	"\vTurnStarted\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x02 \x01(\tR\trequestId\x12\x17\n" +
 	"\aturn_id\x18\x03 \x01(\tR\x06turnId\x12\x16\n" +
 	"\x06target\x18\x04 \x01(\tR\x06target\x12'\n" +
-	"\x0finstances_ready\x18\x05 \x01(\x05R\x0einstancesReady\"N\n" +
+	"\x0finstances_ready\x18\x05 \x01(\x05R\x0einstancesReady\x12*\n" +
+	"\x11continues_turn_id\x18\x06 \x01(\tR\x0fcontinuesTurnId\x12/\n" +
+	"\aanswers\x18\a \x03(\v2\x15.troupe.v1.CallAnswerR\aanswers\"N\n" +
 	"\x04Plan\x12\x1a\n" +
 	"\bworkflow\x18\x01 \x01(\tR\bworkflow\x12\x14\n" +
 	"\x05entry\x18\x02 \x01(\tR\x05entry\x12\x14\n" +
@@ -1795,7 +1891,9 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\x04tool\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x04tool\x12-\n" +
 	"\x06status\x18\x03 \x01(\x0e2\x15.troupe.v1.ToolStatusR\x06status\x12\"\n" +
 	"\asummary\x18\x04 \x01(\tB\b\xbaH\x05r\x03\x18\xf0\x01R\asummary\x125\n" +
-	"\bduration\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\bduration\"\xf4\x01\n" +
+	"\bduration\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\bduration\"=\n" +
+	"\x0fToolCallPending\x12*\n" +
+	"\x04call\x18\x01 \x01(\v2\x16.troupe.v1.PendingCallR\x04call\"\xf4\x01\n" +
 	"\fAgentMessage\x12\x1d\n" +
 	"\x04text\x18\x01 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10R\x04text\x12/\n" +
 	"\n" +
@@ -1815,7 +1913,7 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\tAggregate\x12\x14\n" +
 	"\x05steps\x18\x01 \x01(\x05R\x05steps\x12\x16\n" +
 	"\x06agents\x18\x02 \x03(\tR\x06agents\x12&\n" +
-	"\x05usage\x18\x03 \x01(\v2\x10.troupe.v1.UsageR\x05usage\"\xa9\x02\n" +
+	"\x05usage\x18\x03 \x01(\v2\x10.troupe.v1.UsageR\x05usage\"\xdb\x02\n" +
 	"\n" +
 	"TurnResult\x120\n" +
 	"\aoutcome\x18\x01 \x01(\x0e2\x16.troupe.v1.TurnOutcomeR\aoutcome\x12\x12\n" +
@@ -1826,7 +1924,8 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"confidence\x88\x01\x01\x12&\n" +
 	"\x05usage\x18\x05 \x01(\v2\x10.troupe.v1.UsageR\x05usage\x125\n" +
 	"\bduration\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\bduration\x12,\n" +
-	"\afailure\x18\a \x01(\v2\x12.troupe.v1.FailureR\afailureB\r\n" +
+	"\afailure\x18\a \x01(\v2\x12.troupe.v1.FailureR\afailure\x120\n" +
+	"\apending\x18\b \x03(\v2\x16.troupe.v1.PendingCallR\apendingB\r\n" +
 	"\v_confidence*\xd2\x01\n" +
 	"\x05Stage\x12\x15\n" +
 	"\x11STAGE_UNSPECIFIED\x10\x00\x12\x14\n" +
@@ -1877,7 +1976,7 @@ func file_troupe_v1_event_proto_rawDescGZIP() []byte {
 }
 
 var file_troupe_v1_event_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_troupe_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_troupe_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_troupe_v1_event_proto_goTypes = []any{
 	(Stage)(0),                    // 0: troupe.v1.Stage
 	(RoutingStrategy)(0),          // 1: troupe.v1.RoutingStrategy
@@ -1894,21 +1993,24 @@ var file_troupe_v1_event_proto_goTypes = []any{
 	(*ModelCall)(nil),             // 12: troupe.v1.ModelCall
 	(*ToolCallStarted)(nil),       // 13: troupe.v1.ToolCallStarted
 	(*ToolCallFinished)(nil),      // 14: troupe.v1.ToolCallFinished
-	(*AgentMessage)(nil),          // 15: troupe.v1.AgentMessage
-	(*Thinking)(nil),              // 16: troupe.v1.Thinking
-	(*Warning)(nil),               // 17: troupe.v1.Warning
-	(*Aggregate)(nil),             // 18: troupe.v1.Aggregate
-	(*TurnResult)(nil),            // 19: troupe.v1.TurnResult
-	nil,                           // 20: troupe.v1.AgentMessage.ArtifactsEntry
-	(*timestamppb.Timestamp)(nil), // 21: google.protobuf.Timestamp
-	(*StepResult)(nil),            // 22: troupe.v1.StepResult
-	(*durationpb.Duration)(nil),   // 23: google.protobuf.Duration
-	(*Failure)(nil),               // 24: troupe.v1.Failure
-	(*Usage)(nil),                 // 25: troupe.v1.Usage
-	(TurnOutcome)(0),              // 26: troupe.v1.TurnOutcome
+	(*ToolCallPending)(nil),       // 15: troupe.v1.ToolCallPending
+	(*AgentMessage)(nil),          // 16: troupe.v1.AgentMessage
+	(*Thinking)(nil),              // 17: troupe.v1.Thinking
+	(*Warning)(nil),               // 18: troupe.v1.Warning
+	(*Aggregate)(nil),             // 19: troupe.v1.Aggregate
+	(*TurnResult)(nil),            // 20: troupe.v1.TurnResult
+	nil,                           // 21: troupe.v1.AgentMessage.ArtifactsEntry
+	(*timestamppb.Timestamp)(nil), // 22: google.protobuf.Timestamp
+	(*CallAnswer)(nil),            // 23: troupe.v1.CallAnswer
+	(*StepResult)(nil),            // 24: troupe.v1.StepResult
+	(*durationpb.Duration)(nil),   // 25: google.protobuf.Duration
+	(*Failure)(nil),               // 26: troupe.v1.Failure
+	(*Usage)(nil),                 // 27: troupe.v1.Usage
+	(*PendingCall)(nil),           // 28: troupe.v1.PendingCall
+	(TurnOutcome)(0),              // 29: troupe.v1.TurnOutcome
 }
 var file_troupe_v1_event_proto_depIdxs = []int32{
-	21, // 0: troupe.v1.Event.time:type_name -> google.protobuf.Timestamp
+	22, // 0: troupe.v1.Event.time:type_name -> google.protobuf.Timestamp
 	0,  // 1: troupe.v1.Event.stage:type_name -> troupe.v1.Stage
 	5,  // 2: troupe.v1.Event.turn_started:type_name -> troupe.v1.TurnStarted
 	6,  // 3: troupe.v1.Event.plan:type_name -> troupe.v1.Plan
@@ -1920,31 +2022,35 @@ var file_troupe_v1_event_proto_depIdxs = []int32{
 	12, // 9: troupe.v1.Event.model_call:type_name -> troupe.v1.ModelCall
 	13, // 10: troupe.v1.Event.tool_call_started:type_name -> troupe.v1.ToolCallStarted
 	14, // 11: troupe.v1.Event.tool_call_finished:type_name -> troupe.v1.ToolCallFinished
-	15, // 12: troupe.v1.Event.agent_message:type_name -> troupe.v1.AgentMessage
-	16, // 13: troupe.v1.Event.thinking:type_name -> troupe.v1.Thinking
-	17, // 14: troupe.v1.Event.warning:type_name -> troupe.v1.Warning
-	18, // 15: troupe.v1.Event.aggregate:type_name -> troupe.v1.Aggregate
-	19, // 16: troupe.v1.Event.turn_result:type_name -> troupe.v1.TurnResult
-	1,  // 17: troupe.v1.RoutingDecision.strategy:type_name -> troupe.v1.RoutingStrategy
-	22, // 18: troupe.v1.StepFinished.result:type_name -> troupe.v1.StepResult
-	23, // 19: troupe.v1.StepFinished.duration:type_name -> google.protobuf.Duration
-	24, // 20: troupe.v1.PartReset.failure:type_name -> troupe.v1.Failure
-	25, // 21: troupe.v1.ModelCall.usage:type_name -> troupe.v1.Usage
-	23, // 22: troupe.v1.ModelCall.duration:type_name -> google.protobuf.Duration
-	2,  // 23: troupe.v1.ToolCallFinished.status:type_name -> troupe.v1.ToolStatus
-	23, // 24: troupe.v1.ToolCallFinished.duration:type_name -> google.protobuf.Duration
-	20, // 25: troupe.v1.AgentMessage.artifacts:type_name -> troupe.v1.AgentMessage.ArtifactsEntry
-	3,  // 26: troupe.v1.Thinking.topic:type_name -> troupe.v1.Topic
-	25, // 27: troupe.v1.Aggregate.usage:type_name -> troupe.v1.Usage
-	26, // 28: troupe.v1.TurnResult.outcome:type_name -> troupe.v1.TurnOutcome
-	25, // 29: troupe.v1.TurnResult.usage:type_name -> troupe.v1.Usage
-	23, // 30: troupe.v1.TurnResult.duration:type_name -> google.protobuf.Duration
-	24, // 31: troupe.v1.TurnResult.failure:type_name -> troupe.v1.Failure
-	32, // [32:32] is the sub-list for method output_type
-	32, // [32:32] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	16, // 12: troupe.v1.Event.agent_message:type_name -> troupe.v1.AgentMessage
+	17, // 13: troupe.v1.Event.thinking:type_name -> troupe.v1.Thinking
+	15, // 14: troupe.v1.Event.tool_call_pending:type_name -> troupe.v1.ToolCallPending
+	18, // 15: troupe.v1.Event.warning:type_name -> troupe.v1.Warning
+	19, // 16: troupe.v1.Event.aggregate:type_name -> troupe.v1.Aggregate
+	20, // 17: troupe.v1.Event.turn_result:type_name -> troupe.v1.TurnResult
+	23, // 18: troupe.v1.TurnStarted.answers:type_name -> troupe.v1.CallAnswer
+	1,  // 19: troupe.v1.RoutingDecision.strategy:type_name -> troupe.v1.RoutingStrategy
+	24, // 20: troupe.v1.StepFinished.result:type_name -> troupe.v1.StepResult
+	25, // 21: troupe.v1.StepFinished.duration:type_name -> google.protobuf.Duration
+	26, // 22: troupe.v1.PartReset.failure:type_name -> troupe.v1.Failure
+	27, // 23: troupe.v1.ModelCall.usage:type_name -> troupe.v1.Usage
+	25, // 24: troupe.v1.ModelCall.duration:type_name -> google.protobuf.Duration
+	2,  // 25: troupe.v1.ToolCallFinished.status:type_name -> troupe.v1.ToolStatus
+	25, // 26: troupe.v1.ToolCallFinished.duration:type_name -> google.protobuf.Duration
+	28, // 27: troupe.v1.ToolCallPending.call:type_name -> troupe.v1.PendingCall
+	21, // 28: troupe.v1.AgentMessage.artifacts:type_name -> troupe.v1.AgentMessage.ArtifactsEntry
+	3,  // 29: troupe.v1.Thinking.topic:type_name -> troupe.v1.Topic
+	27, // 30: troupe.v1.Aggregate.usage:type_name -> troupe.v1.Usage
+	29, // 31: troupe.v1.TurnResult.outcome:type_name -> troupe.v1.TurnOutcome
+	27, // 32: troupe.v1.TurnResult.usage:type_name -> troupe.v1.Usage
+	25, // 33: troupe.v1.TurnResult.duration:type_name -> google.protobuf.Duration
+	26, // 34: troupe.v1.TurnResult.failure:type_name -> troupe.v1.Failure
+	28, // 35: troupe.v1.TurnResult.pending:type_name -> troupe.v1.PendingCall
+	36, // [36:36] is the sub-list for method output_type
+	36, // [36:36] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_event_proto_init() }
@@ -1967,18 +2073,19 @@ func file_troupe_v1_event_proto_init() {
 		(*Event_ToolCallFinished)(nil),
 		(*Event_AgentMessage)(nil),
 		(*Event_Thinking)(nil),
+		(*Event_ToolCallPending)(nil),
 		(*Event_Warning)(nil),
 		(*Event_Aggregate)(nil),
 		(*Event_TurnResult)(nil),
 	}
-	file_troupe_v1_event_proto_msgTypes[15].OneofWrappers = []any{}
+	file_troupe_v1_event_proto_msgTypes[16].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_event_proto_rawDesc), len(file_troupe_v1_event_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   17,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

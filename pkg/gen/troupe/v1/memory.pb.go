@@ -416,6 +416,11 @@ type Session struct {
 	Summarized int64 `protobuf:"varint,14,opt,name=summarized,proto3" json:"summarized,omitempty"`
 	// artifact_bytes is the size of its artifacts.
 	ArtifactBytes int64 `protobuf:"varint,15,opt,name=artifact_bytes,json=artifactBytes,proto3" json:"artifact_bytes,omitempty"`
+	// waiting_turn_id is the turn that ended with calls that wait for an answer; empty when
+	// nothing waits.
+	WaitingTurnId string `protobuf:"bytes,16,opt,name=waiting_turn_id,json=waitingTurnId,proto3" json:"waiting_turn_id,omitempty"`
+	// pending are these calls; a list of sessions leaves them out.
+	Pending       []*PendingCall `protobuf:"bytes,17,rep,name=pending,proto3" json:"pending,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -555,6 +560,20 @@ func (x *Session) GetArtifactBytes() int64 {
 	return 0
 }
 
+func (x *Session) GetWaitingTurnId() string {
+	if x != nil {
+		return x.WaitingTurnId
+	}
+	return ""
+}
+
+func (x *Session) GetPending() []*PendingCall {
+	if x != nil {
+		return x.Pending
+	}
+	return nil
+}
+
 // Turn is one user input carried to a result.
 type Turn struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -575,7 +594,11 @@ type Turn struct {
 	// failure says why it has no answer.
 	Failure *Failure `protobuf:"bytes,8,opt,name=failure,proto3" json:"failure,omitempty"`
 	// last_sequence is the last message of the session that the turn has seen or written.
-	LastSequence  int64 `protobuf:"varint,9,opt,name=last_sequence,json=lastSequence,proto3" json:"last_sequence,omitempty"`
+	LastSequence int64 `protobuf:"varint,9,opt,name=last_sequence,json=lastSequence,proto3" json:"last_sequence,omitempty"`
+	// continues_turn_id is the turn with calls that waited, whose place this one took.
+	ContinuesTurnId string `protobuf:"bytes,10,opt,name=continues_turn_id,json=continuesTurnId,proto3" json:"continues_turn_id,omitempty"`
+	// answers to these calls.
+	Answers       []*CallAnswer `protobuf:"bytes,11,rep,name=answers,proto3" json:"answers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -673,6 +696,20 @@ func (x *Turn) GetLastSequence() int64 {
 	return 0
 }
 
+func (x *Turn) GetContinuesTurnId() string {
+	if x != nil {
+		return x.ContinuesTurnId
+	}
+	return ""
+}
+
+func (x *Turn) GetAnswers() []*CallAnswer {
+	if x != nil {
+		return x.Answers
+	}
+	return nil
+}
+
 // BeginTurnRequest opens a turn.
 type BeginTurnRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -702,7 +739,13 @@ type BeginTurnRequest struct {
 	HistoryTokens int32 `protobuf:"varint,10,opt,name=history_tokens,json=historyTokens,proto3" json:"history_tokens,omitempty"`
 	// lost_epoch is the epoch of an attempt that the turn's holder has given up on. The
 	// holder, known by trace_id, takes its own turn over at once.
-	LostEpoch     int64 `protobuf:"varint,11,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
+	LostEpoch int64 `protobuf:"varint,11,opt,name=lost_epoch,json=lostEpoch,proto3" json:"lost_epoch,omitempty"`
+	// continues_turn_id is a turn that ended with calls that wait. The new turn, which has no
+	// message, takes its place: it gets its window, its steps but for the last, and the journal
+	// of the last. TURN_NOT_OPEN when that turn does not wait any more.
+	ContinuesTurnId string `protobuf:"bytes,12,opt,name=continues_turn_id,json=continuesTurnId,proto3" json:"continues_turn_id,omitempty"`
+	// answers to the calls, stored with the turn; only with continues_turn_id.
+	Answers       []*CallAnswer `protobuf:"bytes,13,rep,name=answers,proto3" json:"answers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -812,6 +855,20 @@ func (x *BeginTurnRequest) GetLostEpoch() int64 {
 		return x.LostEpoch
 	}
 	return 0
+}
+
+func (x *BeginTurnRequest) GetContinuesTurnId() string {
+	if x != nil {
+		return x.ContinuesTurnId
+	}
+	return ""
+}
+
+func (x *BeginTurnRequest) GetAnswers() []*CallAnswer {
+	if x != nil {
+		return x.Answers
+	}
+	return nil
 }
 
 // BeginTurnResponse is the turn and what the agents need to see.
@@ -3734,7 +3791,7 @@ var File_troupe_v1_memory_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\n" +
-	"\x16troupe/v1/memory.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15troupe/v1/event.proto\x1a\x17troupe/v1/failure.proto\x1a\x15troupe/v1/types.proto\"\xf8\x04\n" +
+	"\x16troupe/v1/memory.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15troupe/v1/event.proto\x1a\x17troupe/v1/failure.proto\x1a\x15troupe/v1/types.proto\"\xd2\x05\n" +
 	"\aSession\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12-\n" +
@@ -3755,10 +3812,12 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\n" +
 	"summarized\x18\x0e \x01(\x03R\n" +
 	"summarized\x12%\n" +
-	"\x0eartifact_bytes\x18\x0f \x01(\x03R\rartifactBytes\x1a;\n" +
+	"\x0eartifact_bytes\x18\x0f \x01(\x03R\rartifactBytes\x12&\n" +
+	"\x0fwaiting_turn_id\x18\x10 \x01(\tR\rwaitingTurnId\x120\n" +
+	"\apending\x18\x11 \x03(\v2\x16.troupe.v1.PendingCallR\apending\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb4\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x91\x03\n" +
 	"\x04Turn\x12\x17\n" +
 	"\aturn_id\x18\x01 \x01(\tR\x06turnId\x12\x19\n" +
 	"\btrace_id\x18\x02 \x01(\tR\atraceId\x12\x16\n" +
@@ -3768,7 +3827,10 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\aattempt\x18\x06 \x01(\x05R\aattempt\x12+\n" +
 	"\x05steps\x18\a \x03(\v2\x15.troupe.v1.StepResultR\x05steps\x12,\n" +
 	"\afailure\x18\b \x01(\v2\x12.troupe.v1.FailureR\afailure\x12#\n" +
-	"\rlast_sequence\x18\t \x01(\x03R\flastSequence\"\xbf\x04\n" +
+	"\rlast_sequence\x18\t \x01(\x03R\flastSequence\x12*\n" +
+	"\x11continues_turn_id\x18\n" +
+	" \x01(\tR\x0fcontinuesTurnId\x12/\n" +
+	"\aanswers\x18\v \x03(\v2\x15.troupe.v1.CallAnswerR\aanswers\"\xc7\x05\n" +
 	"\x10BeginTurnRequest\x12;\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x125\n" +
@@ -3785,7 +3847,9 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\x0ehistory_tokens\x18\n" +
 	" \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\rhistoryTokens\x12&\n" +
 	"\n" +
-	"lost_epoch\x18\v \x01(\x03B\a\xbaH\x04\"\x02(\x00R\tlostEpoch\"\xd3\x01\n" +
+	"lost_epoch\x18\v \x01(\x03B\a\xbaH\x04\"\x02(\x00R\tlostEpoch\x12K\n" +
+	"\x11continues_turn_id\x18\f \x01(\tB\x1f\xbaH\x1c\xd8\x01\x01r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x0fcontinuesTurnId\x129\n" +
+	"\aanswers\x18\r \x03(\v2\x15.troupe.v1.CallAnswerB\b\xbaH\x05\x92\x01\x02\x10@R\aanswers\"\xd3\x01\n" +
 	"\x11BeginTurnResponse\x121\n" +
 	"\aoutcome\x18\x01 \x01(\x0e2\x17.troupe.v1.BeginOutcomeR\aoutcome\x12#\n" +
 	"\x04turn\x18\x02 \x01(\v2\x0f.troupe.v1.TurnR\x04turn\x12,\n" +
@@ -4154,109 +4218,114 @@ var file_troupe_v1_memory_proto_goTypes = []any{
 	nil,                                         // 59: troupe.v1.MemoryServiceGetStateResponse.RevisionsEntry
 	nil,                                         // 60: troupe.v1.UpdateStateRequest.DeltaEntry
 	(*timestamppb.Timestamp)(nil),               // 61: google.protobuf.Timestamp
-	(TurnOutcome)(0),                            // 62: troupe.v1.TurnOutcome
-	(*StepResult)(nil),                          // 63: troupe.v1.StepResult
-	(*Failure)(nil),                             // 64: troupe.v1.Failure
-	(*Message)(nil),                             // 65: troupe.v1.Message
-	(*durationpb.Duration)(nil),                 // 66: google.protobuf.Duration
-	(*Usage)(nil),                               // 67: troupe.v1.Usage
-	(ToolStatus)(0),                             // 68: troupe.v1.ToolStatus
+	(*PendingCall)(nil),                         // 62: troupe.v1.PendingCall
+	(TurnOutcome)(0),                            // 63: troupe.v1.TurnOutcome
+	(*StepResult)(nil),                          // 64: troupe.v1.StepResult
+	(*Failure)(nil),                             // 65: troupe.v1.Failure
+	(*CallAnswer)(nil),                          // 66: troupe.v1.CallAnswer
+	(*Message)(nil),                             // 67: troupe.v1.Message
+	(*durationpb.Duration)(nil),                 // 68: google.protobuf.Duration
+	(*Usage)(nil),                               // 69: troupe.v1.Usage
+	(ToolStatus)(0),                             // 70: troupe.v1.ToolStatus
 }
 var file_troupe_v1_memory_proto_depIdxs = []int32{
 	0,  // 0: troupe.v1.Session.state:type_name -> troupe.v1.SessionState
 	61, // 1: troupe.v1.Session.created:type_name -> google.protobuf.Timestamp
 	61, // 2: troupe.v1.Session.last_activity:type_name -> google.protobuf.Timestamp
 	55, // 3: troupe.v1.Session.metadata:type_name -> troupe.v1.Session.MetadataEntry
-	62, // 4: troupe.v1.Turn.outcome:type_name -> troupe.v1.TurnOutcome
-	63, // 5: troupe.v1.Turn.steps:type_name -> troupe.v1.StepResult
-	64, // 6: troupe.v1.Turn.failure:type_name -> troupe.v1.Failure
-	65, // 7: troupe.v1.BeginTurnRequest.message:type_name -> troupe.v1.Message
-	66, // 8: troupe.v1.BeginTurnRequest.lease:type_name -> google.protobuf.Duration
-	1,  // 9: troupe.v1.BeginTurnResponse.outcome:type_name -> troupe.v1.BeginOutcome
-	7,  // 10: troupe.v1.BeginTurnResponse.turn:type_name -> troupe.v1.Turn
-	65, // 11: troupe.v1.BeginTurnResponse.history:type_name -> troupe.v1.Message
-	66, // 12: troupe.v1.BeginTurnResponse.lease_left:type_name -> google.protobuf.Duration
-	65, // 13: troupe.v1.CommitStepRequest.messages:type_name -> troupe.v1.Message
-	63, // 14: troupe.v1.CommitStepRequest.result:type_name -> troupe.v1.StepResult
-	62, // 15: troupe.v1.CommitStepRequest.outcome:type_name -> troupe.v1.TurnOutcome
-	56, // 16: troupe.v1.CommitStepRequest.state:type_name -> troupe.v1.CommitStepRequest.StateEntry
-	62, // 17: troupe.v1.FailTurnRequest.outcome:type_name -> troupe.v1.TurnOutcome
-	64, // 18: troupe.v1.FailTurnRequest.failure:type_name -> troupe.v1.Failure
-	7,  // 19: troupe.v1.FailTurnResponse.turn:type_name -> troupe.v1.Turn
-	65, // 20: troupe.v1.LoadHistoryResponse.messages:type_name -> troupe.v1.Message
-	6,  // 21: troupe.v1.MemoryServiceGetSessionResponse.session:type_name -> troupe.v1.Session
-	66, // 22: troupe.v1.RenewTurnRequest.lease:type_name -> google.protobuf.Duration
-	3,  // 23: troupe.v1.JournalEntry.phase:type_name -> troupe.v1.JournalPhase
-	2,  // 24: troupe.v1.JournalEntry.effect:type_name -> troupe.v1.ToolEffect
-	65, // 25: troupe.v1.JournalEntry.reply:type_name -> troupe.v1.Message
-	67, // 26: troupe.v1.JournalEntry.usage:type_name -> troupe.v1.Usage
-	68, // 27: troupe.v1.JournalEntry.status:type_name -> troupe.v1.ToolStatus
-	22, // 28: troupe.v1.JournalRequest.entries:type_name -> troupe.v1.JournalEntry
-	22, // 29: troupe.v1.LoadJournalResponse.entries:type_name -> troupe.v1.JournalEntry
-	6,  // 30: troupe.v1.MemoryServiceListSessionsResponse.sessions:type_name -> troupe.v1.Session
-	4,  // 31: troupe.v1.UpdateSessionRequest.verb:type_name -> troupe.v1.SessionVerb
-	57, // 32: troupe.v1.UpdateSessionRequest.metadata:type_name -> troupe.v1.UpdateSessionRequest.MetadataEntry
-	6,  // 33: troupe.v1.UpdateSessionResponse.session:type_name -> troupe.v1.Session
-	5,  // 34: troupe.v1.MemoryServiceCompactSessionRequest.strategy:type_name -> troupe.v1.CompactionStrategy
-	33, // 35: troupe.v1.MemoryServiceCompactSessionResponse.compaction:type_name -> troupe.v1.Compaction
-	65, // 36: troupe.v1.MemoryHit.message:type_name -> troupe.v1.Message
-	39, // 37: troupe.v1.SearchMemoryResponse.hits:type_name -> troupe.v1.MemoryHit
-	58, // 38: troupe.v1.MemoryServiceGetStateResponse.values:type_name -> troupe.v1.MemoryServiceGetStateResponse.ValuesEntry
-	59, // 39: troupe.v1.MemoryServiceGetStateResponse.revisions:type_name -> troupe.v1.MemoryServiceGetStateResponse.RevisionsEntry
-	60, // 40: troupe.v1.UpdateStateRequest.delta:type_name -> troupe.v1.UpdateStateRequest.DeltaEntry
-	61, // 41: troupe.v1.Artifact.created:type_name -> google.protobuf.Timestamp
-	47, // 42: troupe.v1.PutArtifactRequest.header:type_name -> troupe.v1.PutArtifactHeader
-	45, // 43: troupe.v1.PutArtifactHeader.artifact:type_name -> troupe.v1.Artifact
-	45, // 44: troupe.v1.PutArtifactResponse.artifact:type_name -> troupe.v1.Artifact
-	45, // 45: troupe.v1.MemoryServiceGetArtifactResponse.artifact:type_name -> troupe.v1.Artifact
-	45, // 46: troupe.v1.MemoryServiceListArtifactsResponse.artifacts:type_name -> troupe.v1.Artifact
-	8,  // 47: troupe.v1.MemoryService.BeginTurn:input_type -> troupe.v1.BeginTurnRequest
-	18, // 48: troupe.v1.MemoryService.RenewTurn:input_type -> troupe.v1.RenewTurnRequest
-	20, // 49: troupe.v1.MemoryService.ReleaseTurn:input_type -> troupe.v1.ReleaseTurnRequest
-	23, // 50: troupe.v1.MemoryService.Journal:input_type -> troupe.v1.JournalRequest
-	25, // 51: troupe.v1.MemoryService.LoadJournal:input_type -> troupe.v1.LoadJournalRequest
-	10, // 52: troupe.v1.MemoryService.CommitStep:input_type -> troupe.v1.CommitStepRequest
-	12, // 53: troupe.v1.MemoryService.FailTurn:input_type -> troupe.v1.FailTurnRequest
-	14, // 54: troupe.v1.MemoryService.LoadHistory:input_type -> troupe.v1.LoadHistoryRequest
-	16, // 55: troupe.v1.MemoryService.GetSession:input_type -> troupe.v1.MemoryServiceGetSessionRequest
-	27, // 56: troupe.v1.MemoryService.ListSessions:input_type -> troupe.v1.MemoryServiceListSessionsRequest
-	29, // 57: troupe.v1.MemoryService.UpdateSession:input_type -> troupe.v1.UpdateSessionRequest
-	31, // 58: troupe.v1.MemoryService.CompactSession:input_type -> troupe.v1.MemoryServiceCompactSessionRequest
-	34, // 59: troupe.v1.MemoryService.ClearSession:input_type -> troupe.v1.MemoryServiceClearSessionRequest
-	36, // 60: troupe.v1.MemoryService.DeleteSession:input_type -> troupe.v1.MemoryServiceDeleteSessionRequest
-	38, // 61: troupe.v1.MemoryService.SearchMemory:input_type -> troupe.v1.SearchMemoryRequest
-	41, // 62: troupe.v1.MemoryService.GetState:input_type -> troupe.v1.MemoryServiceGetStateRequest
-	43, // 63: troupe.v1.MemoryService.UpdateState:input_type -> troupe.v1.UpdateStateRequest
-	46, // 64: troupe.v1.MemoryService.PutArtifact:input_type -> troupe.v1.PutArtifactRequest
-	49, // 65: troupe.v1.MemoryService.GetArtifact:input_type -> troupe.v1.MemoryServiceGetArtifactRequest
-	51, // 66: troupe.v1.MemoryService.ListArtifacts:input_type -> troupe.v1.MemoryServiceListArtifactsRequest
-	53, // 67: troupe.v1.MemoryService.DeleteArtifact:input_type -> troupe.v1.DeleteArtifactRequest
-	9,  // 68: troupe.v1.MemoryService.BeginTurn:output_type -> troupe.v1.BeginTurnResponse
-	19, // 69: troupe.v1.MemoryService.RenewTurn:output_type -> troupe.v1.RenewTurnResponse
-	21, // 70: troupe.v1.MemoryService.ReleaseTurn:output_type -> troupe.v1.ReleaseTurnResponse
-	24, // 71: troupe.v1.MemoryService.Journal:output_type -> troupe.v1.JournalResponse
-	26, // 72: troupe.v1.MemoryService.LoadJournal:output_type -> troupe.v1.LoadJournalResponse
-	11, // 73: troupe.v1.MemoryService.CommitStep:output_type -> troupe.v1.CommitStepResponse
-	13, // 74: troupe.v1.MemoryService.FailTurn:output_type -> troupe.v1.FailTurnResponse
-	15, // 75: troupe.v1.MemoryService.LoadHistory:output_type -> troupe.v1.LoadHistoryResponse
-	17, // 76: troupe.v1.MemoryService.GetSession:output_type -> troupe.v1.MemoryServiceGetSessionResponse
-	28, // 77: troupe.v1.MemoryService.ListSessions:output_type -> troupe.v1.MemoryServiceListSessionsResponse
-	30, // 78: troupe.v1.MemoryService.UpdateSession:output_type -> troupe.v1.UpdateSessionResponse
-	32, // 79: troupe.v1.MemoryService.CompactSession:output_type -> troupe.v1.MemoryServiceCompactSessionResponse
-	35, // 80: troupe.v1.MemoryService.ClearSession:output_type -> troupe.v1.MemoryServiceClearSessionResponse
-	37, // 81: troupe.v1.MemoryService.DeleteSession:output_type -> troupe.v1.MemoryServiceDeleteSessionResponse
-	40, // 82: troupe.v1.MemoryService.SearchMemory:output_type -> troupe.v1.SearchMemoryResponse
-	42, // 83: troupe.v1.MemoryService.GetState:output_type -> troupe.v1.MemoryServiceGetStateResponse
-	44, // 84: troupe.v1.MemoryService.UpdateState:output_type -> troupe.v1.UpdateStateResponse
-	48, // 85: troupe.v1.MemoryService.PutArtifact:output_type -> troupe.v1.PutArtifactResponse
-	50, // 86: troupe.v1.MemoryService.GetArtifact:output_type -> troupe.v1.MemoryServiceGetArtifactResponse
-	52, // 87: troupe.v1.MemoryService.ListArtifacts:output_type -> troupe.v1.MemoryServiceListArtifactsResponse
-	54, // 88: troupe.v1.MemoryService.DeleteArtifact:output_type -> troupe.v1.DeleteArtifactResponse
-	68, // [68:89] is the sub-list for method output_type
-	47, // [47:68] is the sub-list for method input_type
-	47, // [47:47] is the sub-list for extension type_name
-	47, // [47:47] is the sub-list for extension extendee
-	0,  // [0:47] is the sub-list for field type_name
+	62, // 4: troupe.v1.Session.pending:type_name -> troupe.v1.PendingCall
+	63, // 5: troupe.v1.Turn.outcome:type_name -> troupe.v1.TurnOutcome
+	64, // 6: troupe.v1.Turn.steps:type_name -> troupe.v1.StepResult
+	65, // 7: troupe.v1.Turn.failure:type_name -> troupe.v1.Failure
+	66, // 8: troupe.v1.Turn.answers:type_name -> troupe.v1.CallAnswer
+	67, // 9: troupe.v1.BeginTurnRequest.message:type_name -> troupe.v1.Message
+	68, // 10: troupe.v1.BeginTurnRequest.lease:type_name -> google.protobuf.Duration
+	66, // 11: troupe.v1.BeginTurnRequest.answers:type_name -> troupe.v1.CallAnswer
+	1,  // 12: troupe.v1.BeginTurnResponse.outcome:type_name -> troupe.v1.BeginOutcome
+	7,  // 13: troupe.v1.BeginTurnResponse.turn:type_name -> troupe.v1.Turn
+	67, // 14: troupe.v1.BeginTurnResponse.history:type_name -> troupe.v1.Message
+	68, // 15: troupe.v1.BeginTurnResponse.lease_left:type_name -> google.protobuf.Duration
+	67, // 16: troupe.v1.CommitStepRequest.messages:type_name -> troupe.v1.Message
+	64, // 17: troupe.v1.CommitStepRequest.result:type_name -> troupe.v1.StepResult
+	63, // 18: troupe.v1.CommitStepRequest.outcome:type_name -> troupe.v1.TurnOutcome
+	56, // 19: troupe.v1.CommitStepRequest.state:type_name -> troupe.v1.CommitStepRequest.StateEntry
+	63, // 20: troupe.v1.FailTurnRequest.outcome:type_name -> troupe.v1.TurnOutcome
+	65, // 21: troupe.v1.FailTurnRequest.failure:type_name -> troupe.v1.Failure
+	7,  // 22: troupe.v1.FailTurnResponse.turn:type_name -> troupe.v1.Turn
+	67, // 23: troupe.v1.LoadHistoryResponse.messages:type_name -> troupe.v1.Message
+	6,  // 24: troupe.v1.MemoryServiceGetSessionResponse.session:type_name -> troupe.v1.Session
+	68, // 25: troupe.v1.RenewTurnRequest.lease:type_name -> google.protobuf.Duration
+	3,  // 26: troupe.v1.JournalEntry.phase:type_name -> troupe.v1.JournalPhase
+	2,  // 27: troupe.v1.JournalEntry.effect:type_name -> troupe.v1.ToolEffect
+	67, // 28: troupe.v1.JournalEntry.reply:type_name -> troupe.v1.Message
+	69, // 29: troupe.v1.JournalEntry.usage:type_name -> troupe.v1.Usage
+	70, // 30: troupe.v1.JournalEntry.status:type_name -> troupe.v1.ToolStatus
+	22, // 31: troupe.v1.JournalRequest.entries:type_name -> troupe.v1.JournalEntry
+	22, // 32: troupe.v1.LoadJournalResponse.entries:type_name -> troupe.v1.JournalEntry
+	6,  // 33: troupe.v1.MemoryServiceListSessionsResponse.sessions:type_name -> troupe.v1.Session
+	4,  // 34: troupe.v1.UpdateSessionRequest.verb:type_name -> troupe.v1.SessionVerb
+	57, // 35: troupe.v1.UpdateSessionRequest.metadata:type_name -> troupe.v1.UpdateSessionRequest.MetadataEntry
+	6,  // 36: troupe.v1.UpdateSessionResponse.session:type_name -> troupe.v1.Session
+	5,  // 37: troupe.v1.MemoryServiceCompactSessionRequest.strategy:type_name -> troupe.v1.CompactionStrategy
+	33, // 38: troupe.v1.MemoryServiceCompactSessionResponse.compaction:type_name -> troupe.v1.Compaction
+	67, // 39: troupe.v1.MemoryHit.message:type_name -> troupe.v1.Message
+	39, // 40: troupe.v1.SearchMemoryResponse.hits:type_name -> troupe.v1.MemoryHit
+	58, // 41: troupe.v1.MemoryServiceGetStateResponse.values:type_name -> troupe.v1.MemoryServiceGetStateResponse.ValuesEntry
+	59, // 42: troupe.v1.MemoryServiceGetStateResponse.revisions:type_name -> troupe.v1.MemoryServiceGetStateResponse.RevisionsEntry
+	60, // 43: troupe.v1.UpdateStateRequest.delta:type_name -> troupe.v1.UpdateStateRequest.DeltaEntry
+	61, // 44: troupe.v1.Artifact.created:type_name -> google.protobuf.Timestamp
+	47, // 45: troupe.v1.PutArtifactRequest.header:type_name -> troupe.v1.PutArtifactHeader
+	45, // 46: troupe.v1.PutArtifactHeader.artifact:type_name -> troupe.v1.Artifact
+	45, // 47: troupe.v1.PutArtifactResponse.artifact:type_name -> troupe.v1.Artifact
+	45, // 48: troupe.v1.MemoryServiceGetArtifactResponse.artifact:type_name -> troupe.v1.Artifact
+	45, // 49: troupe.v1.MemoryServiceListArtifactsResponse.artifacts:type_name -> troupe.v1.Artifact
+	8,  // 50: troupe.v1.MemoryService.BeginTurn:input_type -> troupe.v1.BeginTurnRequest
+	18, // 51: troupe.v1.MemoryService.RenewTurn:input_type -> troupe.v1.RenewTurnRequest
+	20, // 52: troupe.v1.MemoryService.ReleaseTurn:input_type -> troupe.v1.ReleaseTurnRequest
+	23, // 53: troupe.v1.MemoryService.Journal:input_type -> troupe.v1.JournalRequest
+	25, // 54: troupe.v1.MemoryService.LoadJournal:input_type -> troupe.v1.LoadJournalRequest
+	10, // 55: troupe.v1.MemoryService.CommitStep:input_type -> troupe.v1.CommitStepRequest
+	12, // 56: troupe.v1.MemoryService.FailTurn:input_type -> troupe.v1.FailTurnRequest
+	14, // 57: troupe.v1.MemoryService.LoadHistory:input_type -> troupe.v1.LoadHistoryRequest
+	16, // 58: troupe.v1.MemoryService.GetSession:input_type -> troupe.v1.MemoryServiceGetSessionRequest
+	27, // 59: troupe.v1.MemoryService.ListSessions:input_type -> troupe.v1.MemoryServiceListSessionsRequest
+	29, // 60: troupe.v1.MemoryService.UpdateSession:input_type -> troupe.v1.UpdateSessionRequest
+	31, // 61: troupe.v1.MemoryService.CompactSession:input_type -> troupe.v1.MemoryServiceCompactSessionRequest
+	34, // 62: troupe.v1.MemoryService.ClearSession:input_type -> troupe.v1.MemoryServiceClearSessionRequest
+	36, // 63: troupe.v1.MemoryService.DeleteSession:input_type -> troupe.v1.MemoryServiceDeleteSessionRequest
+	38, // 64: troupe.v1.MemoryService.SearchMemory:input_type -> troupe.v1.SearchMemoryRequest
+	41, // 65: troupe.v1.MemoryService.GetState:input_type -> troupe.v1.MemoryServiceGetStateRequest
+	43, // 66: troupe.v1.MemoryService.UpdateState:input_type -> troupe.v1.UpdateStateRequest
+	46, // 67: troupe.v1.MemoryService.PutArtifact:input_type -> troupe.v1.PutArtifactRequest
+	49, // 68: troupe.v1.MemoryService.GetArtifact:input_type -> troupe.v1.MemoryServiceGetArtifactRequest
+	51, // 69: troupe.v1.MemoryService.ListArtifacts:input_type -> troupe.v1.MemoryServiceListArtifactsRequest
+	53, // 70: troupe.v1.MemoryService.DeleteArtifact:input_type -> troupe.v1.DeleteArtifactRequest
+	9,  // 71: troupe.v1.MemoryService.BeginTurn:output_type -> troupe.v1.BeginTurnResponse
+	19, // 72: troupe.v1.MemoryService.RenewTurn:output_type -> troupe.v1.RenewTurnResponse
+	21, // 73: troupe.v1.MemoryService.ReleaseTurn:output_type -> troupe.v1.ReleaseTurnResponse
+	24, // 74: troupe.v1.MemoryService.Journal:output_type -> troupe.v1.JournalResponse
+	26, // 75: troupe.v1.MemoryService.LoadJournal:output_type -> troupe.v1.LoadJournalResponse
+	11, // 76: troupe.v1.MemoryService.CommitStep:output_type -> troupe.v1.CommitStepResponse
+	13, // 77: troupe.v1.MemoryService.FailTurn:output_type -> troupe.v1.FailTurnResponse
+	15, // 78: troupe.v1.MemoryService.LoadHistory:output_type -> troupe.v1.LoadHistoryResponse
+	17, // 79: troupe.v1.MemoryService.GetSession:output_type -> troupe.v1.MemoryServiceGetSessionResponse
+	28, // 80: troupe.v1.MemoryService.ListSessions:output_type -> troupe.v1.MemoryServiceListSessionsResponse
+	30, // 81: troupe.v1.MemoryService.UpdateSession:output_type -> troupe.v1.UpdateSessionResponse
+	32, // 82: troupe.v1.MemoryService.CompactSession:output_type -> troupe.v1.MemoryServiceCompactSessionResponse
+	35, // 83: troupe.v1.MemoryService.ClearSession:output_type -> troupe.v1.MemoryServiceClearSessionResponse
+	37, // 84: troupe.v1.MemoryService.DeleteSession:output_type -> troupe.v1.MemoryServiceDeleteSessionResponse
+	40, // 85: troupe.v1.MemoryService.SearchMemory:output_type -> troupe.v1.SearchMemoryResponse
+	42, // 86: troupe.v1.MemoryService.GetState:output_type -> troupe.v1.MemoryServiceGetStateResponse
+	44, // 87: troupe.v1.MemoryService.UpdateState:output_type -> troupe.v1.UpdateStateResponse
+	48, // 88: troupe.v1.MemoryService.PutArtifact:output_type -> troupe.v1.PutArtifactResponse
+	50, // 89: troupe.v1.MemoryService.GetArtifact:output_type -> troupe.v1.MemoryServiceGetArtifactResponse
+	52, // 90: troupe.v1.MemoryService.ListArtifacts:output_type -> troupe.v1.MemoryServiceListArtifactsResponse
+	54, // 91: troupe.v1.MemoryService.DeleteArtifact:output_type -> troupe.v1.DeleteArtifactResponse
+	71, // [71:92] is the sub-list for method output_type
+	50, // [50:71] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_memory_proto_init() }

@@ -200,6 +200,7 @@ type OrchestrateRequest struct {
 	// Types that are valid to be assigned to Input:
 	//
 	//	*OrchestrateRequest_Text
+	//	*OrchestrateRequest_Answers
 	Input isOrchestrateRequest_Input `protobuf_oneof:"input"`
 	// session_id continues a conversation: 1 to 64 of A-Z a-z 0-9 _ -. One that is not
 	// known starts a conversation under this id. Empty: one is made; it is in every event.
@@ -273,6 +274,15 @@ func (x *OrchestrateRequest) GetText() string {
 	return ""
 }
 
+func (x *OrchestrateRequest) GetAnswers() *Answers {
+	if x != nil {
+		if x, ok := x.Input.(*OrchestrateRequest_Answers); ok {
+			return x.Answers
+		}
+	}
+	return nil
+}
+
 func (x *OrchestrateRequest) GetSessionId() string {
 	if x != nil {
 		return x.SessionId
@@ -331,7 +341,63 @@ type OrchestrateRequest_Text struct {
 	Text string `protobuf:"bytes,1,opt,name=text,proto3,oneof"`
 }
 
+type OrchestrateRequest_Answers struct {
+	// answers go on with the turn of the session that ended with calls that wait: by the
+	// same workflow, at the step that stopped, without doing again what was done. Calls that
+	// are not answered wait on. USER_INVALID_INPUT when an answer names no call that waits,
+	// or does not fit; TURN_NOT_OPEN when nothing waits any more. target must be empty.
+	Answers *Answers `protobuf:"bytes,9,opt,name=answers,proto3,oneof"`
+}
+
 func (*OrchestrateRequest_Text) isOrchestrateRequest_Input() {}
+
+func (*OrchestrateRequest_Answers) isOrchestrateRequest_Input() {}
+
+// Answers are those to calls that wait.
+type Answers struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// answers, at most one for each call.
+	Answers       []*CallAnswer `protobuf:"bytes,1,rep,name=answers,proto3" json:"answers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Answers) Reset() {
+	*x = Answers{}
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Answers) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Answers) ProtoMessage() {}
+
+func (x *Answers) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Answers.ProtoReflect.Descriptor instead.
+func (*Answers) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Answers) GetAnswers() []*CallAnswer {
+	if x != nil {
+		return x.Answers
+	}
+	return nil
+}
 
 // OrchestrateResponse is one item of the stream.
 type OrchestrateResponse struct {
@@ -344,7 +410,7 @@ type OrchestrateResponse struct {
 
 func (x *OrchestrateResponse) Reset() {
 	*x = OrchestrateResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[1]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -356,7 +422,7 @@ func (x *OrchestrateResponse) String() string {
 func (*OrchestrateResponse) ProtoMessage() {}
 
 func (x *OrchestrateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[1]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -369,7 +435,7 @@ func (x *OrchestrateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrateResponse.ProtoReflect.Descriptor instead.
 func (*OrchestrateResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{1}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *OrchestrateResponse) GetEvent() *Event {
@@ -392,7 +458,7 @@ type WatchTraceRequest struct {
 
 func (x *WatchTraceRequest) Reset() {
 	*x = WatchTraceRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[2]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -404,7 +470,7 @@ func (x *WatchTraceRequest) String() string {
 func (*WatchTraceRequest) ProtoMessage() {}
 
 func (x *WatchTraceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[2]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -417,7 +483,7 @@ func (x *WatchTraceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchTraceRequest.ProtoReflect.Descriptor instead.
 func (*WatchTraceRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{2}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *WatchTraceRequest) GetTraceId() string {
@@ -445,7 +511,7 @@ type WatchTraceResponse struct {
 
 func (x *WatchTraceResponse) Reset() {
 	*x = WatchTraceResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[3]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -457,7 +523,7 @@ func (x *WatchTraceResponse) String() string {
 func (*WatchTraceResponse) ProtoMessage() {}
 
 func (x *WatchTraceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[3]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -470,7 +536,7 @@ func (x *WatchTraceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchTraceResponse.ProtoReflect.Descriptor instead.
 func (*WatchTraceResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{3}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *WatchTraceResponse) GetEvent() *Event {
@@ -515,7 +581,7 @@ type Trace struct {
 
 func (x *Trace) Reset() {
 	*x = Trace{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[4]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -527,7 +593,7 @@ func (x *Trace) String() string {
 func (*Trace) ProtoMessage() {}
 
 func (x *Trace) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[4]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -540,7 +606,7 @@ func (x *Trace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trace.ProtoReflect.Descriptor instead.
 func (*Trace) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{4}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Trace) GetTraceId() string {
@@ -645,7 +711,7 @@ type GetTraceRequest struct {
 
 func (x *GetTraceRequest) Reset() {
 	*x = GetTraceRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[5]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -657,7 +723,7 @@ func (x *GetTraceRequest) String() string {
 func (*GetTraceRequest) ProtoMessage() {}
 
 func (x *GetTraceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[5]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -670,7 +736,7 @@ func (x *GetTraceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTraceRequest.ProtoReflect.Descriptor instead.
 func (*GetTraceRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{5}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GetTraceRequest) GetTraceId() string {
@@ -691,7 +757,7 @@ type GetTraceResponse struct {
 
 func (x *GetTraceResponse) Reset() {
 	*x = GetTraceResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[6]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -703,7 +769,7 @@ func (x *GetTraceResponse) String() string {
 func (*GetTraceResponse) ProtoMessage() {}
 
 func (x *GetTraceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[6]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -716,7 +782,7 @@ func (x *GetTraceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTraceResponse.ProtoReflect.Descriptor instead.
 func (*GetTraceResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{6}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GetTraceResponse) GetTrace() *Trace {
@@ -737,7 +803,7 @@ type ListTracesRequest struct {
 
 func (x *ListTracesRequest) Reset() {
 	*x = ListTracesRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[7]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -749,7 +815,7 @@ func (x *ListTracesRequest) String() string {
 func (*ListTracesRequest) ProtoMessage() {}
 
 func (x *ListTracesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[7]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -762,7 +828,7 @@ func (x *ListTracesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTracesRequest.ProtoReflect.Descriptor instead.
 func (*ListTracesRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{7}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListTracesRequest) GetPageSize() int32 {
@@ -783,7 +849,7 @@ type ListTracesResponse struct {
 
 func (x *ListTracesResponse) Reset() {
 	*x = ListTracesResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[8]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -795,7 +861,7 @@ func (x *ListTracesResponse) String() string {
 func (*ListTracesResponse) ProtoMessage() {}
 
 func (x *ListTracesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[8]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -808,7 +874,7 @@ func (x *ListTracesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTracesResponse.ProtoReflect.Descriptor instead.
 func (*ListTracesResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{8}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListTracesResponse) GetTraces() []*Trace {
@@ -839,7 +905,7 @@ type Agent struct {
 
 func (x *Agent) Reset() {
 	*x = Agent{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[9]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -851,7 +917,7 @@ func (x *Agent) String() string {
 func (*Agent) ProtoMessage() {}
 
 func (x *Agent) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[9]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -864,7 +930,7 @@ func (x *Agent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agent.ProtoReflect.Descriptor instead.
 func (*Agent) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{9}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Agent) GetName() string {
@@ -918,7 +984,7 @@ type ListAgentsRequest struct {
 
 func (x *ListAgentsRequest) Reset() {
 	*x = ListAgentsRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[10]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -930,7 +996,7 @@ func (x *ListAgentsRequest) String() string {
 func (*ListAgentsRequest) ProtoMessage() {}
 
 func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[10]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -943,7 +1009,7 @@ func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsRequest.ProtoReflect.Descriptor instead.
 func (*ListAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{10}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{11}
 }
 
 // ListAgentsResponse holds the agents.
@@ -957,7 +1023,7 @@ type ListAgentsResponse struct {
 
 func (x *ListAgentsResponse) Reset() {
 	*x = ListAgentsResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[11]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -969,7 +1035,7 @@ func (x *ListAgentsResponse) String() string {
 func (*ListAgentsResponse) ProtoMessage() {}
 
 func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[11]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -982,7 +1048,7 @@ func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsResponse.ProtoReflect.Descriptor instead.
 func (*ListAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{11}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListAgentsResponse) GetAgents() []*Agent {
@@ -1029,7 +1095,7 @@ type Instance struct {
 
 func (x *Instance) Reset() {
 	*x = Instance{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[12]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1041,7 +1107,7 @@ func (x *Instance) String() string {
 func (*Instance) ProtoMessage() {}
 
 func (x *Instance) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[12]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1054,7 +1120,7 @@ func (x *Instance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instance.ProtoReflect.Descriptor instead.
 func (*Instance) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{12}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Instance) GetInstanceId() string {
@@ -1161,7 +1227,7 @@ type ListInstancesRequest struct {
 
 func (x *ListInstancesRequest) Reset() {
 	*x = ListInstancesRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[13]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1173,7 +1239,7 @@ func (x *ListInstancesRequest) String() string {
 func (*ListInstancesRequest) ProtoMessage() {}
 
 func (x *ListInstancesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[13]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1186,7 +1252,7 @@ func (x *ListInstancesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListInstancesRequest.ProtoReflect.Descriptor instead.
 func (*ListInstancesRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{13}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListInstancesRequest) GetAgent() string {
@@ -1214,7 +1280,7 @@ type ListInstancesResponse struct {
 
 func (x *ListInstancesResponse) Reset() {
 	*x = ListInstancesResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[14]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1226,7 +1292,7 @@ func (x *ListInstancesResponse) String() string {
 func (*ListInstancesResponse) ProtoMessage() {}
 
 func (x *ListInstancesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[14]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1239,7 +1305,7 @@ func (x *ListInstancesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListInstancesResponse.ProtoReflect.Descriptor instead.
 func (*ListInstancesResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{14}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListInstancesResponse) GetInstances() []*Instance {
@@ -1263,7 +1329,7 @@ type DescribeInstanceRequest struct {
 
 func (x *DescribeInstanceRequest) Reset() {
 	*x = DescribeInstanceRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[15]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1275,7 +1341,7 @@ func (x *DescribeInstanceRequest) String() string {
 func (*DescribeInstanceRequest) ProtoMessage() {}
 
 func (x *DescribeInstanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[15]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1288,7 +1354,7 @@ func (x *DescribeInstanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeInstanceRequest.ProtoReflect.Descriptor instead.
 func (*DescribeInstanceRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{15}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DescribeInstanceRequest) GetInstanceId() string {
@@ -1322,7 +1388,7 @@ type DescribeInstanceResponse struct {
 
 func (x *DescribeInstanceResponse) Reset() {
 	*x = DescribeInstanceResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[16]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1334,7 +1400,7 @@ func (x *DescribeInstanceResponse) String() string {
 func (*DescribeInstanceResponse) ProtoMessage() {}
 
 func (x *DescribeInstanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[16]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1347,7 +1413,7 @@ func (x *DescribeInstanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeInstanceResponse.ProtoReflect.Descriptor instead.
 func (*DescribeInstanceResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{16}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DescribeInstanceResponse) GetInstance() *Instance {
@@ -1393,7 +1459,7 @@ type InstanceOutcome struct {
 
 func (x *InstanceOutcome) Reset() {
 	*x = InstanceOutcome{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[17]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1405,7 +1471,7 @@ func (x *InstanceOutcome) String() string {
 func (*InstanceOutcome) ProtoMessage() {}
 
 func (x *InstanceOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[17]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1418,7 +1484,7 @@ func (x *InstanceOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceOutcome.ProtoReflect.Descriptor instead.
 func (*InstanceOutcome) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{17}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *InstanceOutcome) GetInstanceId() string {
@@ -1458,7 +1524,7 @@ type PauseAgentRequest struct {
 
 func (x *PauseAgentRequest) Reset() {
 	*x = PauseAgentRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[18]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1470,7 +1536,7 @@ func (x *PauseAgentRequest) String() string {
 func (*PauseAgentRequest) ProtoMessage() {}
 
 func (x *PauseAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[18]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1483,7 +1549,7 @@ func (x *PauseAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseAgentRequest.ProtoReflect.Descriptor instead.
 func (*PauseAgentRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{18}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *PauseAgentRequest) GetAgent() string {
@@ -1518,7 +1584,7 @@ type PauseAgentResponse struct {
 
 func (x *PauseAgentResponse) Reset() {
 	*x = PauseAgentResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[19]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1530,7 +1596,7 @@ func (x *PauseAgentResponse) String() string {
 func (*PauseAgentResponse) ProtoMessage() {}
 
 func (x *PauseAgentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[19]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1543,7 +1609,7 @@ func (x *PauseAgentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseAgentResponse.ProtoReflect.Descriptor instead.
 func (*PauseAgentResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{19}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *PauseAgentResponse) GetInstances() []*InstanceOutcome {
@@ -1566,7 +1632,7 @@ type ResumeAgentRequest struct {
 
 func (x *ResumeAgentRequest) Reset() {
 	*x = ResumeAgentRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[20]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1578,7 +1644,7 @@ func (x *ResumeAgentRequest) String() string {
 func (*ResumeAgentRequest) ProtoMessage() {}
 
 func (x *ResumeAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[20]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1591,7 +1657,7 @@ func (x *ResumeAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeAgentRequest.ProtoReflect.Descriptor instead.
 func (*ResumeAgentRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{20}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ResumeAgentRequest) GetAgent() string {
@@ -1619,7 +1685,7 @@ type ResumeAgentResponse struct {
 
 func (x *ResumeAgentResponse) Reset() {
 	*x = ResumeAgentResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[21]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1631,7 +1697,7 @@ func (x *ResumeAgentResponse) String() string {
 func (*ResumeAgentResponse) ProtoMessage() {}
 
 func (x *ResumeAgentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[21]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1644,7 +1710,7 @@ func (x *ResumeAgentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeAgentResponse.ProtoReflect.Descriptor instead.
 func (*ResumeAgentResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{21}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ResumeAgentResponse) GetInstances() []*InstanceOutcome {
@@ -1673,7 +1739,7 @@ type DrainInstanceRequest struct {
 
 func (x *DrainInstanceRequest) Reset() {
 	*x = DrainInstanceRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[22]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1685,7 +1751,7 @@ func (x *DrainInstanceRequest) String() string {
 func (*DrainInstanceRequest) ProtoMessage() {}
 
 func (x *DrainInstanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[22]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1698,7 +1764,7 @@ func (x *DrainInstanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainInstanceRequest.ProtoReflect.Descriptor instead.
 func (*DrainInstanceRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{22}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *DrainInstanceRequest) GetInstanceId() string {
@@ -1743,7 +1809,7 @@ type DrainInstanceResponse struct {
 
 func (x *DrainInstanceResponse) Reset() {
 	*x = DrainInstanceResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[23]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1755,7 +1821,7 @@ func (x *DrainInstanceResponse) String() string {
 func (*DrainInstanceResponse) ProtoMessage() {}
 
 func (x *DrainInstanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[23]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1768,7 +1834,7 @@ func (x *DrainInstanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainInstanceResponse.ProtoReflect.Descriptor instead.
 func (*DrainInstanceResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{23}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DrainInstanceResponse) GetStatus() *InstanceStatus {
@@ -1789,10 +1855,11 @@ var File_troupe_v1_orchestrator_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\n" +
-	"\x1ctroupe/v1/orchestrator.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x17troupe/v1/failure.proto\x1a\x19troupe/v1/lifecycle.proto\"\x9a\x04\n" +
+	"\x1ctroupe/v1/orchestrator.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x17troupe/v1/failure.proto\x1a\x19troupe/v1/lifecycle.proto\x1a\x15troupe/v1/types.proto\"\xca\x04\n" +
 	"\x12OrchestrateRequest\x12p\n" +
 	"\x04text\x18\x01 \x01(\tBZ\xbaHW\xba\x01N\n" +
-	"\x16orchestrate.text.blank\x12\x1fmust hold more than white space\x1a\x13this.matches('\\\\S')r\x04(\x80\x80\x10H\x00R\x04text\x12>\n" +
+	"\x16orchestrate.text.blank\x12\x1fmust hold more than white space\x1a\x13this.matches('\\\\S')r\x04(\x80\x80\x10H\x00R\x04text\x12.\n" +
+	"\aanswers\x18\t \x01(\v2\x12.troupe.v1.AnswersH\x00R\aanswers\x12>\n" +
 	"\n" +
 	"session_id\x18\x02 \x01(\tB\x1f\xbaH\x1c\xd8\x01\x01r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x12A\n" +
 	"\n" +
@@ -1802,7 +1869,10 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\aon_busy\x18\x06 \x01(\x0e2\x11.troupe.v1.OnBusyB\b\xbaH\x05\x82\x01\x02\x10\x01R\x06onBusy\x12=\n" +
 	"\auser_id\x18\a \x01(\tB$\xbaH!\xd8\x01\x01r\x1c2\x1a^[A-Za-z0-9_.:@+-]{1,128}$R\x06userId\x12#\n" +
 	"\x04auth\x18\b \x01(\v2\x0f.troupe.v1.AuthR\x04authB\x0e\n" +
-	"\x05input\x12\x05\xbaH\x02\b\x01\"=\n" +
+	"\x05input\x12\x05\xbaH\x02\b\x01\"F\n" +
+	"\aAnswers\x12;\n" +
+	"\aanswers\x18\x01 \x03(\v2\x15.troupe.v1.CallAnswerB\n" +
+	"\xbaH\a\x92\x01\x04\b\x01\x10@R\aanswers\"=\n" +
 	"\x13OrchestrateResponse\x12&\n" +
 	"\x05event\x18\x01 \x01(\v2\x10.troupe.v1.EventR\x05event\"l\n" +
 	"\x11WatchTraceRequest\x120\n" +
@@ -1952,98 +2022,102 @@ func file_troupe_v1_orchestrator_proto_rawDescGZIP() []byte {
 }
 
 var file_troupe_v1_orchestrator_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_troupe_v1_orchestrator_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_troupe_v1_orchestrator_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_troupe_v1_orchestrator_proto_goTypes = []any{
 	(OnBusy)(0),                      // 0: troupe.v1.OnBusy
 	(TraceState)(0),                  // 1: troupe.v1.TraceState
 	(DesiredState)(0),                // 2: troupe.v1.DesiredState
 	(*OrchestrateRequest)(nil),       // 3: troupe.v1.OrchestrateRequest
-	(*OrchestrateResponse)(nil),      // 4: troupe.v1.OrchestrateResponse
-	(*WatchTraceRequest)(nil),        // 5: troupe.v1.WatchTraceRequest
-	(*WatchTraceResponse)(nil),       // 6: troupe.v1.WatchTraceResponse
-	(*Trace)(nil),                    // 7: troupe.v1.Trace
-	(*GetTraceRequest)(nil),          // 8: troupe.v1.GetTraceRequest
-	(*GetTraceResponse)(nil),         // 9: troupe.v1.GetTraceResponse
-	(*ListTracesRequest)(nil),        // 10: troupe.v1.ListTracesRequest
-	(*ListTracesResponse)(nil),       // 11: troupe.v1.ListTracesResponse
-	(*Agent)(nil),                    // 12: troupe.v1.Agent
-	(*ListAgentsRequest)(nil),        // 13: troupe.v1.ListAgentsRequest
-	(*ListAgentsResponse)(nil),       // 14: troupe.v1.ListAgentsResponse
-	(*Instance)(nil),                 // 15: troupe.v1.Instance
-	(*ListInstancesRequest)(nil),     // 16: troupe.v1.ListInstancesRequest
-	(*ListInstancesResponse)(nil),    // 17: troupe.v1.ListInstancesResponse
-	(*DescribeInstanceRequest)(nil),  // 18: troupe.v1.DescribeInstanceRequest
-	(*DescribeInstanceResponse)(nil), // 19: troupe.v1.DescribeInstanceResponse
-	(*InstanceOutcome)(nil),          // 20: troupe.v1.InstanceOutcome
-	(*PauseAgentRequest)(nil),        // 21: troupe.v1.PauseAgentRequest
-	(*PauseAgentResponse)(nil),       // 22: troupe.v1.PauseAgentResponse
-	(*ResumeAgentRequest)(nil),       // 23: troupe.v1.ResumeAgentRequest
-	(*ResumeAgentResponse)(nil),      // 24: troupe.v1.ResumeAgentResponse
-	(*DrainInstanceRequest)(nil),     // 25: troupe.v1.DrainInstanceRequest
-	(*DrainInstanceResponse)(nil),    // 26: troupe.v1.DrainInstanceResponse
-	(*durationpb.Duration)(nil),      // 27: google.protobuf.Duration
-	(*Auth)(nil),                     // 28: troupe.v1.Auth
-	(*Event)(nil),                    // 29: troupe.v1.Event
-	(*timestamppb.Timestamp)(nil),    // 30: google.protobuf.Timestamp
-	(*TurnResult)(nil),               // 31: troupe.v1.TurnResult
-	(InstanceState)(0),               // 32: troupe.v1.InstanceState
-	(*InstanceStatus)(nil),           // 33: troupe.v1.InstanceStatus
-	(*GetMetricsResponse)(nil),       // 34: troupe.v1.GetMetricsResponse
-	(*Failure)(nil),                  // 35: troupe.v1.Failure
+	(*Answers)(nil),                  // 4: troupe.v1.Answers
+	(*OrchestrateResponse)(nil),      // 5: troupe.v1.OrchestrateResponse
+	(*WatchTraceRequest)(nil),        // 6: troupe.v1.WatchTraceRequest
+	(*WatchTraceResponse)(nil),       // 7: troupe.v1.WatchTraceResponse
+	(*Trace)(nil),                    // 8: troupe.v1.Trace
+	(*GetTraceRequest)(nil),          // 9: troupe.v1.GetTraceRequest
+	(*GetTraceResponse)(nil),         // 10: troupe.v1.GetTraceResponse
+	(*ListTracesRequest)(nil),        // 11: troupe.v1.ListTracesRequest
+	(*ListTracesResponse)(nil),       // 12: troupe.v1.ListTracesResponse
+	(*Agent)(nil),                    // 13: troupe.v1.Agent
+	(*ListAgentsRequest)(nil),        // 14: troupe.v1.ListAgentsRequest
+	(*ListAgentsResponse)(nil),       // 15: troupe.v1.ListAgentsResponse
+	(*Instance)(nil),                 // 16: troupe.v1.Instance
+	(*ListInstancesRequest)(nil),     // 17: troupe.v1.ListInstancesRequest
+	(*ListInstancesResponse)(nil),    // 18: troupe.v1.ListInstancesResponse
+	(*DescribeInstanceRequest)(nil),  // 19: troupe.v1.DescribeInstanceRequest
+	(*DescribeInstanceResponse)(nil), // 20: troupe.v1.DescribeInstanceResponse
+	(*InstanceOutcome)(nil),          // 21: troupe.v1.InstanceOutcome
+	(*PauseAgentRequest)(nil),        // 22: troupe.v1.PauseAgentRequest
+	(*PauseAgentResponse)(nil),       // 23: troupe.v1.PauseAgentResponse
+	(*ResumeAgentRequest)(nil),       // 24: troupe.v1.ResumeAgentRequest
+	(*ResumeAgentResponse)(nil),      // 25: troupe.v1.ResumeAgentResponse
+	(*DrainInstanceRequest)(nil),     // 26: troupe.v1.DrainInstanceRequest
+	(*DrainInstanceResponse)(nil),    // 27: troupe.v1.DrainInstanceResponse
+	(*durationpb.Duration)(nil),      // 28: google.protobuf.Duration
+	(*Auth)(nil),                     // 29: troupe.v1.Auth
+	(*CallAnswer)(nil),               // 30: troupe.v1.CallAnswer
+	(*Event)(nil),                    // 31: troupe.v1.Event
+	(*timestamppb.Timestamp)(nil),    // 32: google.protobuf.Timestamp
+	(*TurnResult)(nil),               // 33: troupe.v1.TurnResult
+	(InstanceState)(0),               // 34: troupe.v1.InstanceState
+	(*InstanceStatus)(nil),           // 35: troupe.v1.InstanceStatus
+	(*GetMetricsResponse)(nil),       // 36: troupe.v1.GetMetricsResponse
+	(*Failure)(nil),                  // 37: troupe.v1.Failure
 }
 var file_troupe_v1_orchestrator_proto_depIdxs = []int32{
-	27, // 0: troupe.v1.OrchestrateRequest.timeout:type_name -> google.protobuf.Duration
-	0,  // 1: troupe.v1.OrchestrateRequest.on_busy:type_name -> troupe.v1.OnBusy
-	28, // 2: troupe.v1.OrchestrateRequest.auth:type_name -> troupe.v1.Auth
-	29, // 3: troupe.v1.OrchestrateResponse.event:type_name -> troupe.v1.Event
-	29, // 4: troupe.v1.WatchTraceResponse.event:type_name -> troupe.v1.Event
-	1,  // 5: troupe.v1.Trace.state:type_name -> troupe.v1.TraceState
-	30, // 6: troupe.v1.Trace.started:type_name -> google.protobuf.Timestamp
-	31, // 7: troupe.v1.Trace.result:type_name -> troupe.v1.TurnResult
-	7,  // 8: troupe.v1.GetTraceResponse.trace:type_name -> troupe.v1.Trace
-	7,  // 9: troupe.v1.ListTracesResponse.traces:type_name -> troupe.v1.Trace
-	12, // 10: troupe.v1.ListAgentsResponse.agents:type_name -> troupe.v1.Agent
-	32, // 11: troupe.v1.Instance.state:type_name -> troupe.v1.InstanceState
-	30, // 12: troupe.v1.Instance.started:type_name -> google.protobuf.Timestamp
-	2,  // 13: troupe.v1.Instance.desired:type_name -> troupe.v1.DesiredState
-	33, // 14: troupe.v1.Instance.status:type_name -> troupe.v1.InstanceStatus
-	15, // 15: troupe.v1.ListInstancesResponse.instances:type_name -> troupe.v1.Instance
-	15, // 16: troupe.v1.DescribeInstanceResponse.instance:type_name -> troupe.v1.Instance
-	33, // 17: troupe.v1.DescribeInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
-	34, // 18: troupe.v1.DescribeInstanceResponse.metrics:type_name -> troupe.v1.GetMetricsResponse
-	35, // 19: troupe.v1.DescribeInstanceResponse.failure:type_name -> troupe.v1.Failure
-	33, // 20: troupe.v1.InstanceOutcome.status:type_name -> troupe.v1.InstanceStatus
-	35, // 21: troupe.v1.InstanceOutcome.failure:type_name -> troupe.v1.Failure
-	27, // 22: troupe.v1.PauseAgentRequest.within:type_name -> google.protobuf.Duration
-	20, // 23: troupe.v1.PauseAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
-	20, // 24: troupe.v1.ResumeAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
-	27, // 25: troupe.v1.DrainInstanceRequest.drain:type_name -> google.protobuf.Duration
-	33, // 26: troupe.v1.DrainInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
-	3,  // 27: troupe.v1.OrchestratorService.Orchestrate:input_type -> troupe.v1.OrchestrateRequest
-	5,  // 28: troupe.v1.OrchestratorService.WatchTrace:input_type -> troupe.v1.WatchTraceRequest
-	8,  // 29: troupe.v1.OrchestratorService.GetTrace:input_type -> troupe.v1.GetTraceRequest
-	10, // 30: troupe.v1.OrchestratorService.ListTraces:input_type -> troupe.v1.ListTracesRequest
-	13, // 31: troupe.v1.OrchestratorService.ListAgents:input_type -> troupe.v1.ListAgentsRequest
-	16, // 32: troupe.v1.OrchestratorService.ListInstances:input_type -> troupe.v1.ListInstancesRequest
-	18, // 33: troupe.v1.OrchestratorService.DescribeInstance:input_type -> troupe.v1.DescribeInstanceRequest
-	21, // 34: troupe.v1.OrchestratorService.PauseAgent:input_type -> troupe.v1.PauseAgentRequest
-	23, // 35: troupe.v1.OrchestratorService.ResumeAgent:input_type -> troupe.v1.ResumeAgentRequest
-	25, // 36: troupe.v1.OrchestratorService.DrainInstance:input_type -> troupe.v1.DrainInstanceRequest
-	4,  // 37: troupe.v1.OrchestratorService.Orchestrate:output_type -> troupe.v1.OrchestrateResponse
-	6,  // 38: troupe.v1.OrchestratorService.WatchTrace:output_type -> troupe.v1.WatchTraceResponse
-	9,  // 39: troupe.v1.OrchestratorService.GetTrace:output_type -> troupe.v1.GetTraceResponse
-	11, // 40: troupe.v1.OrchestratorService.ListTraces:output_type -> troupe.v1.ListTracesResponse
-	14, // 41: troupe.v1.OrchestratorService.ListAgents:output_type -> troupe.v1.ListAgentsResponse
-	17, // 42: troupe.v1.OrchestratorService.ListInstances:output_type -> troupe.v1.ListInstancesResponse
-	19, // 43: troupe.v1.OrchestratorService.DescribeInstance:output_type -> troupe.v1.DescribeInstanceResponse
-	22, // 44: troupe.v1.OrchestratorService.PauseAgent:output_type -> troupe.v1.PauseAgentResponse
-	24, // 45: troupe.v1.OrchestratorService.ResumeAgent:output_type -> troupe.v1.ResumeAgentResponse
-	26, // 46: troupe.v1.OrchestratorService.DrainInstance:output_type -> troupe.v1.DrainInstanceResponse
-	37, // [37:47] is the sub-list for method output_type
-	27, // [27:37] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	4,  // 0: troupe.v1.OrchestrateRequest.answers:type_name -> troupe.v1.Answers
+	28, // 1: troupe.v1.OrchestrateRequest.timeout:type_name -> google.protobuf.Duration
+	0,  // 2: troupe.v1.OrchestrateRequest.on_busy:type_name -> troupe.v1.OnBusy
+	29, // 3: troupe.v1.OrchestrateRequest.auth:type_name -> troupe.v1.Auth
+	30, // 4: troupe.v1.Answers.answers:type_name -> troupe.v1.CallAnswer
+	31, // 5: troupe.v1.OrchestrateResponse.event:type_name -> troupe.v1.Event
+	31, // 6: troupe.v1.WatchTraceResponse.event:type_name -> troupe.v1.Event
+	1,  // 7: troupe.v1.Trace.state:type_name -> troupe.v1.TraceState
+	32, // 8: troupe.v1.Trace.started:type_name -> google.protobuf.Timestamp
+	33, // 9: troupe.v1.Trace.result:type_name -> troupe.v1.TurnResult
+	8,  // 10: troupe.v1.GetTraceResponse.trace:type_name -> troupe.v1.Trace
+	8,  // 11: troupe.v1.ListTracesResponse.traces:type_name -> troupe.v1.Trace
+	13, // 12: troupe.v1.ListAgentsResponse.agents:type_name -> troupe.v1.Agent
+	34, // 13: troupe.v1.Instance.state:type_name -> troupe.v1.InstanceState
+	32, // 14: troupe.v1.Instance.started:type_name -> google.protobuf.Timestamp
+	2,  // 15: troupe.v1.Instance.desired:type_name -> troupe.v1.DesiredState
+	35, // 16: troupe.v1.Instance.status:type_name -> troupe.v1.InstanceStatus
+	16, // 17: troupe.v1.ListInstancesResponse.instances:type_name -> troupe.v1.Instance
+	16, // 18: troupe.v1.DescribeInstanceResponse.instance:type_name -> troupe.v1.Instance
+	35, // 19: troupe.v1.DescribeInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
+	36, // 20: troupe.v1.DescribeInstanceResponse.metrics:type_name -> troupe.v1.GetMetricsResponse
+	37, // 21: troupe.v1.DescribeInstanceResponse.failure:type_name -> troupe.v1.Failure
+	35, // 22: troupe.v1.InstanceOutcome.status:type_name -> troupe.v1.InstanceStatus
+	37, // 23: troupe.v1.InstanceOutcome.failure:type_name -> troupe.v1.Failure
+	28, // 24: troupe.v1.PauseAgentRequest.within:type_name -> google.protobuf.Duration
+	21, // 25: troupe.v1.PauseAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
+	21, // 26: troupe.v1.ResumeAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
+	28, // 27: troupe.v1.DrainInstanceRequest.drain:type_name -> google.protobuf.Duration
+	35, // 28: troupe.v1.DrainInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
+	3,  // 29: troupe.v1.OrchestratorService.Orchestrate:input_type -> troupe.v1.OrchestrateRequest
+	6,  // 30: troupe.v1.OrchestratorService.WatchTrace:input_type -> troupe.v1.WatchTraceRequest
+	9,  // 31: troupe.v1.OrchestratorService.GetTrace:input_type -> troupe.v1.GetTraceRequest
+	11, // 32: troupe.v1.OrchestratorService.ListTraces:input_type -> troupe.v1.ListTracesRequest
+	14, // 33: troupe.v1.OrchestratorService.ListAgents:input_type -> troupe.v1.ListAgentsRequest
+	17, // 34: troupe.v1.OrchestratorService.ListInstances:input_type -> troupe.v1.ListInstancesRequest
+	19, // 35: troupe.v1.OrchestratorService.DescribeInstance:input_type -> troupe.v1.DescribeInstanceRequest
+	22, // 36: troupe.v1.OrchestratorService.PauseAgent:input_type -> troupe.v1.PauseAgentRequest
+	24, // 37: troupe.v1.OrchestratorService.ResumeAgent:input_type -> troupe.v1.ResumeAgentRequest
+	26, // 38: troupe.v1.OrchestratorService.DrainInstance:input_type -> troupe.v1.DrainInstanceRequest
+	5,  // 39: troupe.v1.OrchestratorService.Orchestrate:output_type -> troupe.v1.OrchestrateResponse
+	7,  // 40: troupe.v1.OrchestratorService.WatchTrace:output_type -> troupe.v1.WatchTraceResponse
+	10, // 41: troupe.v1.OrchestratorService.GetTrace:output_type -> troupe.v1.GetTraceResponse
+	12, // 42: troupe.v1.OrchestratorService.ListTraces:output_type -> troupe.v1.ListTracesResponse
+	15, // 43: troupe.v1.OrchestratorService.ListAgents:output_type -> troupe.v1.ListAgentsResponse
+	18, // 44: troupe.v1.OrchestratorService.ListInstances:output_type -> troupe.v1.ListInstancesResponse
+	20, // 45: troupe.v1.OrchestratorService.DescribeInstance:output_type -> troupe.v1.DescribeInstanceResponse
+	23, // 46: troupe.v1.OrchestratorService.PauseAgent:output_type -> troupe.v1.PauseAgentResponse
+	25, // 47: troupe.v1.OrchestratorService.ResumeAgent:output_type -> troupe.v1.ResumeAgentResponse
+	27, // 48: troupe.v1.OrchestratorService.DrainInstance:output_type -> troupe.v1.DrainInstanceResponse
+	39, // [39:49] is the sub-list for method output_type
+	29, // [29:39] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_orchestrator_proto_init() }
@@ -2055,8 +2129,10 @@ func file_troupe_v1_orchestrator_proto_init() {
 	file_troupe_v1_event_proto_init()
 	file_troupe_v1_failure_proto_init()
 	file_troupe_v1_lifecycle_proto_init()
+	file_troupe_v1_types_proto_init()
 	file_troupe_v1_orchestrator_proto_msgTypes[0].OneofWrappers = []any{
 		(*OrchestrateRequest_Text)(nil),
+		(*OrchestrateRequest_Answers)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2064,7 +2140,7 @@ func file_troupe_v1_orchestrator_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_orchestrator_proto_rawDesc), len(file_troupe_v1_orchestrator_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   24,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -149,6 +149,124 @@ func (TurnOutcome) EnumDescriptor() ([]byte, []int) {
 	return file_troupe_v1_types_proto_rawDescGZIP(), []int{1}
 }
 
+// CallNeed is what a pending call waits for.
+type CallNeed int32
+
+const (
+	// Not set.
+	CallNeed_CALL_NEED_UNSPECIFIED CallNeed = 0
+	// Somebody's word that it may run: APPROVE, DENY or STOP.
+	CallNeed_CALL_NEED_APPROVAL CallNeed = 1
+	// What came of it where the client ran it: SUCCEED or FAIL.
+	CallNeed_CALL_NEED_RESULT CallNeed = 2
+)
+
+// Enum value maps for CallNeed.
+var (
+	CallNeed_name = map[int32]string{
+		0: "CALL_NEED_UNSPECIFIED",
+		1: "CALL_NEED_APPROVAL",
+		2: "CALL_NEED_RESULT",
+	}
+	CallNeed_value = map[string]int32{
+		"CALL_NEED_UNSPECIFIED": 0,
+		"CALL_NEED_APPROVAL":    1,
+		"CALL_NEED_RESULT":      2,
+	}
+)
+
+func (x CallNeed) Enum() *CallNeed {
+	p := new(CallNeed)
+	*p = x
+	return p
+}
+
+func (x CallNeed) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (CallNeed) Descriptor() protoreflect.EnumDescriptor {
+	return file_troupe_v1_types_proto_enumTypes[2].Descriptor()
+}
+
+func (CallNeed) Type() protoreflect.EnumType {
+	return &file_troupe_v1_types_proto_enumTypes[2]
+}
+
+func (x CallNeed) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use CallNeed.Descriptor instead.
+func (CallNeed) EnumDescriptor() ([]byte, []int) {
+	return file_troupe_v1_types_proto_rawDescGZIP(), []int{2}
+}
+
+// CallVerdict is what becomes of a pending call.
+type CallVerdict int32
+
+const (
+	// Not set.
+	CallVerdict_CALL_VERDICT_UNSPECIFIED CallVerdict = 0
+	// The tool runs.
+	CallVerdict_CALL_VERDICT_APPROVE CallVerdict = 1
+	// It does not; the model reads that, and the turn goes on.
+	CallVerdict_CALL_VERDICT_DENY CallVerdict = 2
+	// It does not, nor does the rest of the round, and the turn ends.
+	CallVerdict_CALL_VERDICT_STOP CallVerdict = 3
+	// The tool ran at the client; text is its result.
+	CallVerdict_CALL_VERDICT_SUCCEED CallVerdict = 4
+	// It ran there and failed; text says why.
+	CallVerdict_CALL_VERDICT_FAIL CallVerdict = 5
+)
+
+// Enum value maps for CallVerdict.
+var (
+	CallVerdict_name = map[int32]string{
+		0: "CALL_VERDICT_UNSPECIFIED",
+		1: "CALL_VERDICT_APPROVE",
+		2: "CALL_VERDICT_DENY",
+		3: "CALL_VERDICT_STOP",
+		4: "CALL_VERDICT_SUCCEED",
+		5: "CALL_VERDICT_FAIL",
+	}
+	CallVerdict_value = map[string]int32{
+		"CALL_VERDICT_UNSPECIFIED": 0,
+		"CALL_VERDICT_APPROVE":     1,
+		"CALL_VERDICT_DENY":        2,
+		"CALL_VERDICT_STOP":        3,
+		"CALL_VERDICT_SUCCEED":     4,
+		"CALL_VERDICT_FAIL":        5,
+	}
+)
+
+func (x CallVerdict) Enum() *CallVerdict {
+	p := new(CallVerdict)
+	*p = x
+	return p
+}
+
+func (x CallVerdict) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (CallVerdict) Descriptor() protoreflect.EnumDescriptor {
+	return file_troupe_v1_types_proto_enumTypes[3].Descriptor()
+}
+
+func (CallVerdict) Type() protoreflect.EnumType {
+	return &file_troupe_v1_types_proto_enumTypes[3]
+}
+
+func (x CallVerdict) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use CallVerdict.Descriptor instead.
+func (CallVerdict) EnumDescriptor() ([]byte, []int) {
+	return file_troupe_v1_types_proto_rawDescGZIP(), []int{3}
+}
+
 // ToolCall is a model's wish to run a tool.
 type ToolCall struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -537,7 +655,10 @@ type StepResult struct {
 	// failure is set when the step failed; then nothing of it was committed.
 	Failure *Failure `protobuf:"bytes,13,opt,name=failure,proto3" json:"failure,omitempty"`
 	// stopped is set when a handler of the agent stopped the turn, which ends with text.
-	Stopped       bool `protobuf:"varint,14,opt,name=stopped,proto3" json:"stopped,omitempty"`
+	Stopped bool `protobuf:"varint,14,opt,name=stopped,proto3" json:"stopped,omitempty"`
+	// pending are calls that wait for somebody outside of the turn; only with input_required.
+	// The step goes on in the turn that answers them.
+	Pending       []*PendingCall `protobuf:"bytes,15,rep,name=pending,proto3" json:"pending,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -670,6 +791,209 @@ func (x *StepResult) GetStopped() bool {
 	return false
 }
 
+func (x *StepResult) GetPending() []*PendingCall {
+	if x != nil {
+		return x.Pending
+	}
+	return nil
+}
+
+// PendingCall is a tool call that waits for somebody outside of the turn: for a person who
+// allows it, or for a client that runs it. The turn has ended with it. The next Orchestrate of
+// the session goes on in its place when it brings answers, and leaves the call for good when
+// it brings a text.
+type PendingCall struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// id is what an answer names; unique in the session until the call is answered.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// call_id is what the model named the call.
+	CallId string `protobuf:"bytes,2,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
+	// tool is the tool's name.
+	Tool string `protobuf:"bytes,3,opt,name=tool,proto3" json:"tool,omitempty"`
+	// arguments are a JSON object, whole, as the tool would get it.
+	Arguments string `protobuf:"bytes,4,opt,name=arguments,proto3" json:"arguments,omitempty"`
+	// needs is what it waits for.
+	Needs CallNeed `protobuf:"varint,5,opt,name=needs,proto3,enum=troupe.v1.CallNeed" json:"needs,omitempty"`
+	// risk is what the tool says of itself: read, idempotent or at_most_once.
+	Risk string `protobuf:"bytes,6,opt,name=risk,proto3" json:"risk,omitempty"`
+	// reason is one sentence for the person; empty when there is nothing to say.
+	Reason string `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
+	// until is when the time for an answer ends: one behind it counts as a denial. Absent: it
+	// does not end before the session's retention does.
+	Until         *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=until,proto3" json:"until,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PendingCall) Reset() {
+	*x = PendingCall{}
+	mi := &file_troupe_v1_types_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PendingCall) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PendingCall) ProtoMessage() {}
+
+func (x *PendingCall) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_types_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PendingCall.ProtoReflect.Descriptor instead.
+func (*PendingCall) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_types_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *PendingCall) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *PendingCall) GetCallId() string {
+	if x != nil {
+		return x.CallId
+	}
+	return ""
+}
+
+func (x *PendingCall) GetTool() string {
+	if x != nil {
+		return x.Tool
+	}
+	return ""
+}
+
+func (x *PendingCall) GetArguments() string {
+	if x != nil {
+		return x.Arguments
+	}
+	return ""
+}
+
+func (x *PendingCall) GetNeeds() CallNeed {
+	if x != nil {
+		return x.Needs
+	}
+	return CallNeed_CALL_NEED_UNSPECIFIED
+}
+
+func (x *PendingCall) GetRisk() string {
+	if x != nil {
+		return x.Risk
+	}
+	return ""
+}
+
+func (x *PendingCall) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *PendingCall) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
+// CallAnswer is what somebody says about a pending call.
+type CallAnswer struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// id of the pending call.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// verdict is what becomes of it.
+	Verdict CallVerdict `protobuf:"varint,2,opt,name=verdict,proto3,enum=troupe.v1.CallVerdict" json:"verdict,omitempty"`
+	// text is the result or the error of a tool, or why a call is denied. The model reads it.
+	Text string `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"`
+	// by is who says so. The orchestrator sets it, from the actor of the call's auth.
+	By string `protobuf:"bytes,4,opt,name=by,proto3" json:"by,omitempty"`
+	// late is set when the answer came behind the time for it: whatever it says, the call is
+	// denied. The orchestrator sets it.
+	Late          bool `protobuf:"varint,5,opt,name=late,proto3" json:"late,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CallAnswer) Reset() {
+	*x = CallAnswer{}
+	mi := &file_troupe_v1_types_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CallAnswer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CallAnswer) ProtoMessage() {}
+
+func (x *CallAnswer) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_types_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CallAnswer.ProtoReflect.Descriptor instead.
+func (*CallAnswer) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_types_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *CallAnswer) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *CallAnswer) GetVerdict() CallVerdict {
+	if x != nil {
+		return x.Verdict
+	}
+	return CallVerdict_CALL_VERDICT_UNSPECIFIED
+}
+
+func (x *CallAnswer) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *CallAnswer) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *CallAnswer) GetLate() bool {
+	if x != nil {
+		return x.Late
+	}
+	return false
+}
+
 var File_troupe_v1_types_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_types_proto_rawDesc = "" +
@@ -704,7 +1028,7 @@ const file_troupe_v1_types_proto_rawDesc = "" +
 	"modelCalls\x12$\n" +
 	"\x0ecost_micro_usd\x18\x04 \x01(\x03R\fcostMicroUsd\x12#\n" +
 	"\rcached_tokens\x18\x05 \x01(\x03R\fcachedTokens\x12,\n" +
-	"\x12cache_write_tokens\x18\x06 \x01(\x03R\x10cacheWriteTokens\"\xd2\x04\n" +
+	"\x12cache_write_tokens\x18\x06 \x01(\x03R\x10cacheWriteTokens\"\x8e\x05\n" +
 	"\n" +
 	"StepResult\x12\x1d\n" +
 	"\x04step\x18\x01 \x01(\x05B\t\xbaH\x06\x1a\x04\x182(\x01R\x04step\x12\x1f\n" +
@@ -726,8 +1050,26 @@ const file_troupe_v1_types_proto_rawDesc = "" +
 	"confidence\x88\x01\x01\x12\x1a\n" +
 	"\bsequence\x18\f \x01(\x03R\bsequence\x12,\n" +
 	"\afailure\x18\r \x01(\v2\x12.troupe.v1.FailureR\afailure\x12\x18\n" +
-	"\astopped\x18\x0e \x01(\bR\astoppedB\r\n" +
-	"\v_confidence*`\n" +
+	"\astopped\x18\x0e \x01(\bR\astopped\x12:\n" +
+	"\apending\x18\x0f \x03(\v2\x16.troupe.v1.PendingCallB\b\xbaH\x05\x92\x01\x02\x10@R\apendingB\r\n" +
+	"\v_confidence\"\xae\x02\n" +
+	"\vPendingCall\x12\x19\n" +
+	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01( R\x02id\x12!\n" +
+	"\acall_id\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x06callId\x12\x1c\n" +
+	"\x04tool\x18\x03 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x04tool\x12'\n" +
+	"\targuments\x18\x04 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10R\targuments\x12)\n" +
+	"\x05needs\x18\x05 \x01(\x0e2\x13.troupe.v1.CallNeedR\x05needs\x12\x1b\n" +
+	"\x04risk\x18\x06 \x01(\tB\a\xbaH\x04r\x02( R\x04risk\x12 \n" +
+	"\x06reason\x18\a \x01(\tB\b\xbaH\x05r\x03(\x80\bR\x06reason\x120\n" +
+	"\x05until\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\xb2\x01\n" +
+	"\n" +
+	"CallAnswer\x12\x19\n" +
+	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01( R\x02id\x12<\n" +
+	"\averdict\x18\x02 \x01(\x0e2\x16.troupe.v1.CallVerdictB\n" +
+	"\xbaH\a\x82\x01\x04\x10\x01 \x00R\averdict\x12\x1d\n" +
+	"\x04text\x18\x03 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10R\x04text\x12\x18\n" +
+	"\x02by\x18\x04 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x02by\x12\x12\n" +
+	"\x04late\x18\x05 \x01(\bR\x04late*`\n" +
 	"\x04Role\x12\x14\n" +
 	"\x10ROLE_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tROLE_USER\x10\x01\x12\x12\n" +
@@ -740,7 +1082,18 @@ const file_troupe_v1_types_proto_rawDesc = "" +
 	"\x13TURN_OUTCOME_FAILED\x10\x02\x12\x1a\n" +
 	"\x16TURN_OUTCOME_CANCELLED\x10\x03\x12\x1f\n" +
 	"\x1bTURN_OUTCOME_INPUT_REQUIRED\x10\x04\x12\x1e\n" +
-	"\x1aTURN_OUTCOME_AUTH_REQUIRED\x10\x05B\x99\x01\n" +
+	"\x1aTURN_OUTCOME_AUTH_REQUIRED\x10\x05*S\n" +
+	"\bCallNeed\x12\x19\n" +
+	"\x15CALL_NEED_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12CALL_NEED_APPROVAL\x10\x01\x12\x14\n" +
+	"\x10CALL_NEED_RESULT\x10\x02*\xa4\x01\n" +
+	"\vCallVerdict\x12\x1c\n" +
+	"\x18CALL_VERDICT_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14CALL_VERDICT_APPROVE\x10\x01\x12\x15\n" +
+	"\x11CALL_VERDICT_DENY\x10\x02\x12\x15\n" +
+	"\x11CALL_VERDICT_STOP\x10\x03\x12\x18\n" +
+	"\x14CALL_VERDICT_SUCCEED\x10\x04\x12\x15\n" +
+	"\x11CALL_VERDICT_FAIL\x10\x05B\x99\x01\n" +
 	"\rcom.troupe.v1B\n" +
 	"TypesProtoP\x01Z7github.com/troupe-dev/troupe/pkg/gen/troupe/v1;troupev1\xa2\x02\x03TXX\xaa\x02\tTroupe.V1\xca\x02\tTroupe\\V1\xe2\x02\x15Troupe\\V1\\GPBMetadata\xea\x02\n" +
 	"Troupe::V1b\x06proto3"
@@ -757,31 +1110,39 @@ func file_troupe_v1_types_proto_rawDescGZIP() []byte {
 	return file_troupe_v1_types_proto_rawDescData
 }
 
-var file_troupe_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_troupe_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_troupe_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_troupe_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_troupe_v1_types_proto_goTypes = []any{
 	(Role)(0),                     // 0: troupe.v1.Role
 	(TurnOutcome)(0),              // 1: troupe.v1.TurnOutcome
-	(*ToolCall)(nil),              // 2: troupe.v1.ToolCall
-	(*Part)(nil),                  // 3: troupe.v1.Part
-	(*Message)(nil),               // 4: troupe.v1.Message
-	(*Usage)(nil),                 // 5: troupe.v1.Usage
-	(*StepResult)(nil),            // 6: troupe.v1.StepResult
-	(*timestamppb.Timestamp)(nil), // 7: google.protobuf.Timestamp
-	(*Failure)(nil),               // 8: troupe.v1.Failure
+	(CallNeed)(0),                 // 2: troupe.v1.CallNeed
+	(CallVerdict)(0),              // 3: troupe.v1.CallVerdict
+	(*ToolCall)(nil),              // 4: troupe.v1.ToolCall
+	(*Part)(nil),                  // 5: troupe.v1.Part
+	(*Message)(nil),               // 6: troupe.v1.Message
+	(*Usage)(nil),                 // 7: troupe.v1.Usage
+	(*StepResult)(nil),            // 8: troupe.v1.StepResult
+	(*PendingCall)(nil),           // 9: troupe.v1.PendingCall
+	(*CallAnswer)(nil),            // 10: troupe.v1.CallAnswer
+	(*timestamppb.Timestamp)(nil), // 11: google.protobuf.Timestamp
+	(*Failure)(nil),               // 12: troupe.v1.Failure
 }
 var file_troupe_v1_types_proto_depIdxs = []int32{
-	0, // 0: troupe.v1.Message.role:type_name -> troupe.v1.Role
-	3, // 1: troupe.v1.Message.parts:type_name -> troupe.v1.Part
-	7, // 2: troupe.v1.Message.time:type_name -> google.protobuf.Timestamp
-	2, // 3: troupe.v1.Message.tool_calls:type_name -> troupe.v1.ToolCall
-	5, // 4: troupe.v1.StepResult.usage:type_name -> troupe.v1.Usage
-	8, // 5: troupe.v1.StepResult.failure:type_name -> troupe.v1.Failure
-	6, // [6:6] is the sub-list for method output_type
-	6, // [6:6] is the sub-list for method input_type
-	6, // [6:6] is the sub-list for extension type_name
-	6, // [6:6] is the sub-list for extension extendee
-	0, // [0:6] is the sub-list for field type_name
+	0,  // 0: troupe.v1.Message.role:type_name -> troupe.v1.Role
+	5,  // 1: troupe.v1.Message.parts:type_name -> troupe.v1.Part
+	11, // 2: troupe.v1.Message.time:type_name -> google.protobuf.Timestamp
+	4,  // 3: troupe.v1.Message.tool_calls:type_name -> troupe.v1.ToolCall
+	7,  // 4: troupe.v1.StepResult.usage:type_name -> troupe.v1.Usage
+	12, // 5: troupe.v1.StepResult.failure:type_name -> troupe.v1.Failure
+	9,  // 6: troupe.v1.StepResult.pending:type_name -> troupe.v1.PendingCall
+	2,  // 7: troupe.v1.PendingCall.needs:type_name -> troupe.v1.CallNeed
+	11, // 8: troupe.v1.PendingCall.until:type_name -> google.protobuf.Timestamp
+	3,  // 9: troupe.v1.CallAnswer.verdict:type_name -> troupe.v1.CallVerdict
+	10, // [10:10] is the sub-list for method output_type
+	10, // [10:10] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_types_proto_init() }
@@ -799,8 +1160,8 @@ func file_troupe_v1_types_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_types_proto_rawDesc), len(file_troupe_v1_types_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   5,
+			NumEnums:      4,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,80 @@
+package execution_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+var (
+	noon    = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+	waiting = []execution.Pending{
+		{ID: execution.PendingID(1, 2), Tool: "send_mail", Needs: execution.NeedApproval, Until: noon},
+		{ID: execution.PendingID(1, 3), Tool: "read_clipboard", Needs: execution.NeedResult},
+	}
+)
+
+func TestSettle_TakesAnswersThatFitAndMarksThoseThatAreLate(t *testing.T) {
+	approved := execution.Answer{ID: "1-2", Verdict: execution.Approve, By: "alice"}
+	ran := execution.Answer{ID: "1-3", Verdict: execution.Succeed, Text: "copied"}
+	late := approved
+	late.Late = true
+	for name, tc := range map[string]struct {
+		now     time.Time
+		answers []execution.Answer
+		want    []execution.Answer
+	}{
+		"in time":                    {noon, []execution.Answer{ran, approved}, []execution.Answer{ran, approved}},
+		"a moment too late":          {noon.Add(1), []execution.Answer{approved, ran}, []execution.Answer{late, ran}},
+		"not all of them":            {noon, []execution.Answer{ran}, []execution.Answer{ran}},
+		"who claims that it is late": {noon, []execution.Answer{late}, []execution.Answer{approved}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			given := append([]execution.Answer(nil), tc.answers...)
+			settled, err := execution.Settle(waiting, tc.answers, tc.now)
+			require.NoError(t, err)
+			require.Empty(t, cmp.Diff(tc.want, settled))
+			require.Empty(t, cmp.Diff(given, tc.answers), "the caller's stay as they are")
+		})
+	}
+}
+
+func TestSettle_NamesWhatDoesNotFit(t *testing.T) {
+	for name, tc := range map[string]struct {
+		waiting []execution.Pending
+		answers []execution.Answer
+		says    string
+	}{
+		"none":          {waiting, nil, "answers: there is none; waiting: 1-2, 1-3"},
+		"unknown":       {waiting, []execution.Answer{{ID: "2-1", Verdict: execution.Deny}}, `answers[0].id: no call "2-1" waits here; waiting: 1-2, 1-3`},
+		"nothing waits": {nil, []execution.Answer{{ID: "2-1", Verdict: execution.Deny}}, "waiting: none"},
+		"twice": {
+			waiting,
+			[]execution.Answer{{ID: "1-2", Verdict: execution.Deny}, {ID: "1-2", Verdict: execution.Approve}},
+			`answers[1].id: "1-2" is answered twice`,
+		},
+		"no verdict": {waiting, []execution.Answer{{ID: "1-2"}}, "say one of [approve deny stop]"},
+		"approval of a client's tool": {
+			waiting,
+			[]execution.Answer{{ID: "1-3", Verdict: execution.Approve}},
+			`answers[0].verdict: "approve" does not answer a call of read_clipboard that waits for its result; say one of [succeed fail]`,
+		},
+		"too long": {
+			waiting,
+			[]execution.Answer{{ID: "1-3", Verdict: execution.Succeed, Text: strings.Repeat("x", execution.MaxAnswer+1)}},
+			"answers[0].text: 262145 bytes, at most 262144",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := execution.Settle(tc.waiting, tc.answers, noon)
+			require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
+			require.ErrorContains(t, err, tc.says)
+		})
+	}
+}

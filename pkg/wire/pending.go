@@ -1,0 +1,59 @@
+package wire
+
+import (
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+var needs = enum[execution.Need, troupev1.CallNeed]{
+	execution.NeedApproval: troupev1.CallNeed_CALL_NEED_APPROVAL,
+	execution.NeedResult:   troupev1.CallNeed_CALL_NEED_RESULT,
+}
+
+var verdicts = enum[execution.Verdict, troupev1.CallVerdict]{
+	execution.Approve: troupev1.CallVerdict_CALL_VERDICT_APPROVE,
+	execution.Deny:    troupev1.CallVerdict_CALL_VERDICT_DENY,
+	execution.Stop:    troupev1.CallVerdict_CALL_VERDICT_STOP,
+	execution.Succeed: troupev1.CallVerdict_CALL_VERDICT_SUCCEED,
+	execution.Fail:    troupev1.CallVerdict_CALL_VERDICT_FAIL,
+}
+
+// PendingToProto are calls that wait, as they are stored and sent.
+func PendingToProto(all []execution.Pending) []*troupev1.PendingCall {
+	return each(all, pendingToProto)
+}
+
+// PendingFromProto is the inverse of PendingToProto.
+func PendingFromProto(all []*troupev1.PendingCall) []execution.Pending {
+	return each(all, pendingFromProto)
+}
+
+// pendingToProto leaves the arguments whole: a person decides about all of them.
+func pendingToProto(p execution.Pending) *troupev1.PendingCall {
+	return &troupev1.PendingCall{
+		Id: p.ID, CallId: conversation.Cut(p.CallID, maxName), Tool: conversation.Cut(p.Tool, maxName), Arguments: p.Arguments,
+		Needs: needs.toProto(p.Needs), Risk: string(p.Risk), Reason: conversation.Cut(p.Reason, maxWarning), Until: timeToProto(p.Until),
+	}
+}
+
+func pendingFromProto(p *troupev1.PendingCall) execution.Pending {
+	return execution.Pending{
+		ID: p.GetId(), CallID: p.GetCallId(), Tool: p.GetTool(), Arguments: p.GetArguments(),
+		Needs: needs.fromProto(p.GetNeeds()), Risk: execution.Effect(p.GetRisk()), Reason: p.GetReason(), Until: timeFromProto(p.GetUntil()),
+	}
+}
+
+// AnswersToProto are answers to calls that wait, as they are stored and sent.
+func AnswersToProto(all []execution.Answer) []*troupev1.CallAnswer {
+	return each(all, func(a execution.Answer) *troupev1.CallAnswer {
+		return &troupev1.CallAnswer{Id: a.ID, Verdict: verdicts.toProto(a.Verdict), Text: a.Text, By: a.By, Late: a.Late}
+	})
+}
+
+// AnswersFromProto is the inverse of AnswersToProto.
+func AnswersFromProto(all []*troupev1.CallAnswer) []execution.Answer {
+	return each(all, func(a *troupev1.CallAnswer) execution.Answer {
+		return execution.Answer{ID: a.GetId(), Verdict: verdicts.fromProto(a.GetVerdict()), Text: a.GetText(), By: a.GetBy(), Late: a.GetLate()}
+	})
+}
