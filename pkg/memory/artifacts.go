@@ -36,8 +36,8 @@ type Artifacts interface {
 	// then they are forgotten.
 	AppendArtifact(ctx context.Context, h Hold, c Content, offset int64, piece []byte) error
 	// PutArtifact makes a staged content the next version of the artifact. The same content
-	// as the latest version makes no new one. Modes: user_invalid_input as in StageArtifact; not_found,
-	// fenced, turn_not_open; base_mismatch when it was not staged or bytes are missing, with
+	// as the latest version makes no new one. Modes: user_invalid_input by CheckArtifactName
+	// and as in StageArtifact; not_found, fenced, turn_not_open; base_mismatch when it was not staged or bytes are missing, with
 	// the offset at which to go on as a fact; resource_quota.
 	PutArtifact(ctx context.Context, h Hold, a Artifact) (Artifact, error)
 	// GetArtifact finds a version of an artifact; 0 is the latest. Modes: not_found.
@@ -63,7 +63,7 @@ type Content struct {
 // Artifact is a version of something that a turn made.
 type Artifact struct {
 	Content
-	Name      string // 1 to MaxArtifactName bytes
+	Name      string // as CheckArtifactName has it
 	MediaType string
 	Version   int // from 1; the store assigns it
 	Turn      string

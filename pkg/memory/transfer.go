@@ -31,9 +31,13 @@ type Carrier interface {
 // Upload makes a content the next version of an artifact, of which only the name and the
 // media type are needed. What is stored already is not sent again, so that an upload that
 // broke off may be repeated. The content is read twice, in pieces. Modes: as those of
-// PutArtifact and AppendArtifact, user_invalid_input above MaxArtifactBytes.
+// PutArtifact and AppendArtifact, user_invalid_input above MaxArtifactBytes. What has a name
+// that none may have is not sent.
 func Upload(ctx context.Context, store Artifacts, h Hold, a Artifact, content *io.SectionReader) (Artifact, error) {
 	const op = "memory.Upload"
+	if err := CheckArtifactName(op, a.Name); err != nil {
+		return Artifact{}, err
+	}
 	if content.Size() > MaxArtifactBytes {
 		return Artifact{}, failure.Newf(failure.UserInvalidInput, op, "artifact %q: %d bytes are too many; an artifact has at most %d", a.Name, content.Size(), MaxArtifactBytes).
 			With("name", a.Name)

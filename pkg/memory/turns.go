@@ -51,10 +51,11 @@ type Turns interface {
 	// stores its result, all or nothing; an outcome closes the turn in the same write. It
 	// returns the sequence of the session's last message. The same commit again is fine and
 	// changes nothing. The journal of the step is forgotten, unless its result has calls that
-	// wait: then it is kept, as long as the turn is, for the turn that goes on with them.
+	// wait: then it is kept, as long as the turn is, for the turn that goes on with them. Only
+	// the last step may wait, and in a turn that goes on the step that waited comes first.
 	//
 	// Modes, in the order in which they are looked for: state_violation and
-	// user_invalid_input by CheckDelta; not_found; fenced; turn_not_open when the turn is
+	// user_invalid_input by CheckDelta and CheckPending; not_found; fenced; turn_not_open when the turn is
 	// closed or the step was committed with something else; base_mismatch with
 	// last_sequence as a fact; session_full; user_invalid_input for user: keys in a session
 	// without a user; resource_quota when a scope would hold too much state. Commits that

@@ -62,6 +62,18 @@ var (
 			Facts:   rapid.MapOf(word, word).Draw(t, "facts"),
 		}
 	})
+	waits = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) execution.Pending {
+		return execution.Pending{
+			ID: word.Draw(t, "id"), CallID: word.Draw(t, "call"), Tool: word.Draw(t, "tool"), Arguments: word.Draw(t, "arguments"),
+			Needs: oneOrNone(t, "needs", needs), Risk: execution.Effect(word.Draw(t, "risk")), Reason: word.Draw(t, "reason"), Until: moment.Draw(t, "until"),
+		}
+	}), 0, 3)
+	answers = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) execution.Answer {
+		return execution.Answer{
+			ID: word.Draw(t, "id"), Verdict: oneOrNone(t, "verdict", verdicts), Text: word.Draw(t, "text"),
+			By: word.Draw(t, "by"), Late: rapid.Bool().Draw(t, "late"),
+		}
+	}), 0, 3)
 	result = rapid.Custom(func(t *rapid.T) execution.Result {
 		return execution.Result{
 			Step:          count.Draw(t, "step"),
@@ -80,6 +92,7 @@ var (
 			Confidence: rapid.Ptr(rapid.Float64Range(0, 1), true).Draw(t, "confidence"),
 			Sequence:   big.Draw(t, "sequence"),
 			Failure:    failed.Draw(t, "failure"),
+			Pending:    waits.Draw(t, "pending"),
 		}
 	})
 	values  = rapid.MapOf(word, rapid.Custom(func(t *rapid.T) json.RawMessage { return json.RawMessage(word.Draw(t, "value")) }))
@@ -98,6 +111,8 @@ var (
 			Steps:    rapid.SliceOfN(result, 0, 3).Draw(t, "steps"),
 			Failure:  failed.Draw(t, "failure"),
 			Sequence: big.Draw(t, "sequence"),
+
+			Continues: word.Draw(t, "continues"), Answers: answers.Draw(t, "answers"),
 		}
 	})
 	conversed = rapid.Custom(func(t *rapid.T) session.Session {
@@ -117,6 +132,8 @@ var (
 			LastTrace:     word.Draw(t, "trace"),
 			Metadata:      rapid.MapOf(word, word).Draw(t, "metadata"),
 			Revision:      big.Draw(t, "revision"),
+			WaitingTurn:   word.Draw(t, "waiting"),
+			Pending:       waits.Draw(t, "pending"),
 		}
 	})
 	ref = rapid.Custom(func(t *rapid.T) session.Ref {
@@ -166,6 +183,7 @@ func TestBegin_RoundTrip(t *testing.T) {
 			Fingerprint: word.Draw(t, "fingerprint"), Message: message.Draw(t, "message"),
 			Lease: time.Duration(big.Draw(t, "lease")), Window: count.Draw(t, "window"), KnownOnly: rapid.Bool().Draw(t, "known only"),
 			User: word.Draw(t, "user"), WindowTokens: count.Draw(t, "tokens"), LostEpoch: big.Draw(t, "lost"),
+			Continues: word.Draw(t, "continues"), Answers: answers.Draw(t, "answers"),
 		}
 	}), BeginToProto, func(b memory.Begin, p *troupev1.BeginTurnRequest) memory.Begin {
 		return BeginFromProto(b.Ref.Tenant, p)
@@ -226,6 +244,8 @@ func TestEnums_AreWhole(t *testing.T) {
 		{troupev1.ToolEffect(0), len(effects) + 1},
 		{troupev1.JournalPhase(0), len(phases) + 1},
 		{troupev1.ToolStatus(0), len(statuses) + 1},
+		{troupev1.CallNeed(0), len(needs) + 1},
+		{troupev1.CallVerdict(0), len(verdicts) + 1},
 	} {
 		require.Equal(t, values.enum.Descriptor().Values().Len(), values.known, values.enum.Descriptor().FullName())
 	}

@@ -100,6 +100,9 @@ func (s *Store) AppendArtifact(_ context.Context, h memory.Hold, c memory.Conten
 // PutArtifact implements memory.Artifacts.
 func (s *Store) PutArtifact(_ context.Context, h memory.Hold, a memory.Artifact) (memory.Artifact, error) {
 	const op = "memory.PutArtifact"
+	if err := memory.CheckArtifactName(op, a.Name); err != nil {
+		return memory.Artifact{}, err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if a.Size == 0 && a.SHA256 != digest(nil) {

@@ -76,6 +76,44 @@ func TestStore_ForgetsTurnsAfterRetention(t *testing.T) {
 	require.Equal(t, memory.FoundBegun, begin(t, s, asking("t1", "two")).Found, "an open turn is never forgotten")
 }
 
+// asked is a turn whose call waits.
+func asked(t *testing.T, s *Store, turnID string) {
+	t.Helper()
+	turn := begin(t, s, asking(turnID, "one")).Turn
+	_, err := s.CommitStep(t.Context(), memory.Commit{
+		Ref: ref, TurnID: turnID, Epoch: turn.Epoch, Base: turn.Sequence, Outcome: session.OutcomeInputRequired,
+		Result: execution.Result{Step: 1, Agent: "echo", Pending: []execution.Pending{{ID: "1-2", Tool: "send_mail"}}},
+	})
+	require.NoError(t, err)
+}
+
+func TestStore_ForgetsWhatWaitsAfterRetention(t *testing.T) {
+	s, pass := timed(Config{})
+	asked(t, s, "t1")
+	answering := asking("t2", "two")
+	answering.Continues, answering.Message = "t1", conversation.Message{}
+	pass(memory.Retention - time.Millisecond)
+	found, err := s.GetSession(t.Context(), ref)
+	require.NoError(t, err)
+	require.Len(t, found.Pending, 1)
+	pass(time.Millisecond)
+	found, err = s.GetSession(t.Context(), ref)
+	require.NoError(t, err)
+	require.Empty(t, found.WaitingTurn)
+	require.Empty(t, found.Pending)
+	_, err = s.BeginTurn(t.Context(), answering)
+	require.True(t, failure.Is(err, failure.TurnNotOpen), "%v", err)
+	require.ErrorContains(t, err, "waited too long")
+
+	// Once answered, it is never too late to take the turn over.
+	asked(t, s, "t3")
+	answering.TurnID, answering.Continues = "t4", "t3"
+	begin(t, s, answering)
+	pass(2 * memory.Retention)
+	answering.TraceID = "three"
+	require.Equal(t, 3, begin(t, s, answering).Turn.Attempt)
+}
+
 func TestStore_ForgetsTheMarkAfterRetention(t *testing.T) {
 	s, pass := timed(Config{})
 	begin(t, s, asking("t1", "one"))

@@ -85,9 +85,12 @@ func (c *conversed) messages() []conversation.Message {
 	return append(all, c.log...)
 }
 
-// window is what a turn that began with the given message is given of the history.
+// window is what a turn that began with the given message is given of the history. A summary
+// may reach beyond that, when it was made while the calls of the turn waited.
 func (c *conversed) window(first int64, limit int, tokens int64) []conversation.Message {
-	all := slices.DeleteFunc(c.messages(), func(m conversation.Message) bool { return m.Sequence > first })
+	all := slices.DeleteFunc(c.messages(), func(m conversation.Message) bool {
+		return m.Sequence > first && m.Role != conversation.RoleSummary
+	})
 	fits := conversation.Fit(func(yield func(conversation.Message) bool) {
 		for _, m := range slices.Backward(all) {
 			if !yield(m) {

@@ -61,6 +61,8 @@ type turn struct {
 	closed      time.Time             // zero while it is open
 	commits     map[int]memory.Commit // by step, without what the store adds
 	journals    map[int][]execution.Entry
+	kept        []execution.Entry // journal of its last step, as long as that waits
+	inherits    int               // step of the turn that it continues, with whose journal it began; 0: it continues none
 }
 
 // New returns an empty store.

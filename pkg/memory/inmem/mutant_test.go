@@ -38,6 +38,11 @@ func TestDivergence_FindsMutants(t *testing.T) {
 		"a clear leaves the state":            tidy{open()},
 		"a deleted artifact is still there":   hoarding{open()},
 		"a version is made for equal content": prolific{open()},
+		"answers are not kept":                deaf{open()},
+		"what does not wait goes on":          obliging{open()},
+		"a turn goes on without a journal":    &forgetful{Store: open(), gone: map[string]bool{}},
+		"what waits is not told":              discreet{open()},
+		"what waits goes on unasked":          stubborn{open()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -169,4 +174,62 @@ func (s prolific) PutArtifact(ctx context.Context, h memory.Hold, a memory.Artif
 		}
 	}
 	return s.Store.PutArtifact(ctx, h, a)
+}
+
+type deaf struct{ memory.Store }
+
+func (s deaf) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+	if b.Continues != "" {
+		b.Answers = nil
+	}
+	return s.Store.BeginTurn(ctx, b)
+}
+
+type obliging struct{ memory.Store }
+
+func (s obliging) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+	begun, err := s.Store.BeginTurn(ctx, b)
+	if b.Continues != "" && failure.Is(err, failure.TurnNotOpen) {
+		b.Continues, b.Answers = "", nil
+		return s.Store.BeginTurn(ctx, b)
+	}
+	return begun, err
+}
+
+type forgetful struct {
+	memory.Store
+	gone map[string]bool // turns that went on
+}
+
+func (s *forgetful) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+	begun, err := s.Store.BeginTurn(ctx, b)
+	if begun.Turn.Continues != "" {
+		s.gone[b.Ref.Session+begun.Turn.ID] = true
+	}
+	return begun, err
+}
+
+func (s *forgetful) LoadJournal(ctx context.Context, h memory.Hold, step, after int) ([]execution.Entry, error) {
+	entries, err := s.Store.LoadJournal(ctx, h, step, after)
+	if s.gone[h.Ref.Session+h.TurnID] {
+		entries = nil
+	}
+	return entries, err
+}
+
+type discreet struct{ memory.Store }
+
+func (s discreet) GetSession(ctx context.Context, ref session.Ref) (session.Session, error) {
+	found, err := s.Store.GetSession(ctx, ref)
+	found.Pending = nil
+	return found, err
+}
+
+type stubborn struct{ memory.Store }
+
+func (s stubborn) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
+	if found, err := s.GetSession(ctx, b.Ref); err == nil && found.WaitingTurn != "" && len(b.Said()) == 0 && !b.KnownOnly {
+		b.Continues = found.WaitingTurn
+	}
+	return s.Store.BeginTurn(ctx, b)
 }

@@ -20,7 +20,12 @@ func (s *Store) GetSession(_ context.Context, ref session.Ref) (session.Session,
 	if err != nil {
 		return session.Session{}, err
 	}
-	return c.seen(), nil
+	seen := c.seen()
+	seen.WaitingTurn = ""
+	if t := s.turn(c, c.WaitingTurn); t != nil {
+		seen.WaitingTurn, seen.Pending = t.ID, t.waiting()
+	}
+	return seen, nil
 }
 
 // ListSessions implements memory.Sessions.
@@ -133,6 +138,7 @@ func (s *Store) ClearSession(_ context.Context, ref session.Ref) error {
 		delete(c.contents, a.Content)
 	}
 	c.artifacts, c.versions = nil, map[string]int{}
+	c.leave()
 	c.LastActivity = s.now()
 	return nil
 }

@@ -16,6 +16,9 @@ import (
 // BeginTurn implements memory.Turns.
 func (s *Store) BeginTurn(_ context.Context, b memory.Begin) (memory.Begun, error) {
 	const op = "memory.BeginTurn"
+	if err := memory.CheckBegin(op, b); err != nil {
+		return memory.Begun{}, err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c, err := s.find(op, b.Ref)
@@ -36,6 +39,10 @@ func (s *Store) BeginTurn(_ context.Context, b memory.Begin) (memory.Begun, erro
 	}
 	if c != nil && c.OpenTurn != "" && s.now().Before(c.deadline) {
 		return memory.Begun{}, busy(op, c)
+	}
+	from, err := s.continued(op, c, b)
+	if err != nil {
+		return memory.Begun{}, err
 	}
 	if c == nil {
 		c = s.create(b.Ref)
@@ -61,9 +68,15 @@ func (s *Store) BeginTurn(_ context.Context, b memory.Begin) (memory.Begun, erro
 		journals:    map[int][]execution.Entry{},
 	}
 	c.turns[b.TurnID] = t
+	if from != nil {
+		t.goOn(from, b)
+	}
+	c.leave()
 	c.State, c.OpenTurn, c.LastTrace = session.Busy, b.TurnID, b.TraceID
 	s.say(c, t, b.Said()...)
-	t.first = t.Sequence
+	if from == nil {
+		t.first = t.Sequence
+	}
 	s.take(c, t, b)
 	return begun(c, t, b), nil
 }
@@ -129,6 +142,9 @@ func (s *Store) CommitStep(_ context.Context, commit memory.Commit) (int64, erro
 	if err := memory.CheckDelta(op, commit.State); err != nil {
 		return 0, err
 	}
+	if err := memory.CheckPending(op, commit); err != nil {
+		return 0, err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h := memory.Hold{Ref: commit.Ref, TurnID: commit.TurnID, Epoch: commit.Epoch}
@@ -151,6 +167,10 @@ func (s *Store) CommitStep(_ context.Context, commit memory.Commit) (int64, erro
 	switch {
 	case t.committed(step):
 		return 0, stepCommitted(op, t, step)
+	case t.stopped() && step != t.inherits:
+		return 0, memory.GoesOnFirst(op, t.ID, step, t.inherits)
+	case len(commit.Result.Pending) > 0 && step < t.running():
+		return 0, memory.NotLast(op, t.ID, step)
 	case commit.Base != c.Sequence:
 		return 0, failure.Newf(failure.BaseMismatch, op, "session %s goes up to message %d and not %d; load the history again and repeat the step", c.ID, c.Sequence, commit.Base).
 			With("base_sequence", decimal(commit.Base)).With("last_sequence", decimal(c.Sequence))
@@ -174,10 +194,14 @@ func (s *Store) CommitStep(_ context.Context, commit memory.Commit) (int64, erro
 	t.Steps = append(t.Steps, result)
 	slices.SortFunc(t.Steps, func(a, b execution.Result) int { return a.Step - b.Step })
 	t.Sequence = c.Sequence
+	journal := t.journals[step]
 	delete(t.journals, step)
 	c.LastActivity = s.now()
 	if commit.Outcome != session.OutcomeOpen {
 		s.closeTurn(c, t, commit.Outcome)
+	}
+	if len(commit.Result.Pending) > 0 {
+		c.WaitingTurn, t.kept = t.ID, journal
 	}
 	return last, nil
 }
@@ -250,7 +274,7 @@ func size(messages []conversation.Message) int64 {
 // seen is the turn as a caller may keep it.
 func (t *turn) seen() session.Turn {
 	seen := t.Turn
-	seen.Steps = slices.Clone(t.Steps)
+	seen.Steps, seen.Answers = slices.Clone(t.Steps), slices.Clone(t.Answers)
 	return seen
 }
 
@@ -261,8 +285,9 @@ func (t *turn) committed(step int) bool {
 
 // running is the number of the step behind the last that was committed.
 func (t *turn) running() int {
-	if len(t.Steps) == 0 {
-		return 1
+	last := 0
+	if len(t.Steps) > 0 {
+		last = t.Steps[len(t.Steps)-1].Step
 	}
-	return t.Steps[len(t.Steps)-1].Step + 1
+	return max(last+1, t.inherits)
 }

@@ -43,6 +43,9 @@ func (s *Store) AppendArtifact(ctx context.Context, h memory.Hold, c memory.Cont
 // PutArtifact implements memory.Artifacts.
 func (s *Store) PutArtifact(ctx context.Context, h memory.Hold, a memory.Artifact) (memory.Artifact, error) {
 	const op = "memory.PutArtifact"
+	if err := memory.CheckArtifactName(op, a.Name); err != nil {
+		return memory.Artifact{}, err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	put, stored, err := s.begin(ctx, op, h, a)

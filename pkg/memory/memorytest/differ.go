@@ -89,8 +89,9 @@ const (
 	rareEach = 60 // how many of the calls are rare ones
 )
 
-// Replies counts replies by "Method found", where found is what BeginTurn found, the mode
-// of an error, or ok.
+// Replies counts replies by "Method found", where found is what BeginTurn found, continued for
+// a turn in the place of another, the mode of an error, waiting for a session with calls that
+// wait, or ok.
 type Replies map[string]int
 
 // Missing are the replies of the contract that were not seen. Limits that take hundreds of
@@ -110,14 +111,14 @@ func (r Replies) Missing() []string {
 
 // repertoire is what each method can reply.
 var repertoire = map[string]string{
-	"BeginTurn":      "begun open closed not_found key_reused session_busy session_closed session_full session_deleted",
+	"BeginTurn":      "begun continued open closed not_found key_reused session_busy session_closed session_full turn_not_open user_invalid_input session_deleted",
 	"RenewTurn":      "ok fenced turn_not_open not_found session_deleted",
 	"ReleaseTurn":    "ok fenced turn_not_open not_found session_deleted",
 	"CommitStep":     "ok fenced turn_not_open base_mismatch session_full state_violation user_invalid_input resource_quota not_found session_deleted",
 	"FailTurn":       "ok fenced not_found session_deleted",
 	"Record":         "ok nondeterminism fenced turn_not_open resource_quota not_found session_deleted",
 	"LoadJournal":    "ok fenced turn_not_open not_found session_deleted",
-	"GetSession":     "ok not_found session_deleted",
+	"GetSession":     "ok waiting not_found session_deleted",
 	"ListSessions":   "ok",
 	"LoadHistory":    "ok not_found session_deleted",
 	"UpdateSession":  "ok session_busy revision_mismatch resource_quota not_found session_deleted",
@@ -154,6 +155,7 @@ type subject struct {
 	turn    session.Turn // as it was then
 	base    int64        // the last message
 	next    int          // step
+	waiting string       // the turn whose calls wait, as far as this run knows
 	commits []memory.Commit
 	updates []memory.StateUpdate
 	idle    bool // it seems to have no open turn
@@ -270,8 +272,16 @@ func found(reply any, err error) string {
 	if err != nil {
 		return cmp.Or(string(failure.ModeOf(err)), "unknown")
 	}
-	if begun, ok := reply.(memory.Begun); ok {
-		return string(begun.Found)
+	switch r := reply.(type) {
+	case memory.Begun:
+		if r.Found == memory.FoundBegun && r.Turn.Continues != "" {
+			return "continued"
+		}
+		return string(r.Found)
+	case session.Session:
+		if len(r.Pending) > 0 {
+			return "waiting"
+		}
 	}
 	return "ok"
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -48,6 +49,7 @@ func beginTurn(d *differ, s *subject) call {
 	if d.once(8) {
 		b.Message = conversation.Message{} // it goes on
 	}
+	d.goesOn(s, &b)
 	b.Fingerprint = fingerprint(b.TurnID)
 	if d.once(30) {
 		b.Fingerprint = "of-something-else"
@@ -61,13 +63,34 @@ func beginTurn(d *differ, s *subject) call {
 	return beginCall(s, b)
 }
 
+// goesOn mostly continues what waits, if something does; and now and then what does not, or
+// with parts that do not fit together.
+func (d *differ) goesOn(s *subject, b *memory.Begin) {
+	if s.waiting != "" && !d.once(4) {
+		b.Message, b.Continues = conversation.Message{}, s.waiting
+		for n := range d.rand.IntN(3) {
+			b.Answers = append(b.Answers, execution.Answer{
+				ID: execution.PendingID(max(s.next-1, 1), n), Verdict: oneOf(d, execution.Approve, execution.Deny), Text: text(d), Late: d.once(4),
+			})
+		}
+	}
+	switch {
+	case d.once(30):
+		b.Continues = turnID(d.rand.IntN(turnIDs))
+	case d.once(30):
+		b.Message = conversation.User(text(d))
+	case d.once(200):
+		b.Continues, b.Answers = "", []execution.Answer{{ID: "1-2", Verdict: execution.Stop}}
+	}
+}
+
 func beginCall(s *subject, b memory.Begin) call {
 	return call{"BeginTurn", b, func(ctx context.Context, store memory.Store) (any, error) {
 		return store.BeginTurn(ctx, b)
 	}, func(reply any) {
 		begun, _ := reply.(memory.Begun)
 		if begun.Found == memory.FoundBegun {
-			s.idle = false
+			s.idle, s.waiting = false, ""
 			s.open, s.turn, s.base, s.next = b, begun.Turn, begun.Turn.Sequence, len(begun.Turn.Steps)+1
 		}
 	}}
@@ -126,7 +149,16 @@ func commitStep(d *differ, s *subject) call {
 		c.State = randomDelta(d, "", "app:", "user:")
 	}
 	if d.once(2) {
-		c.Outcome = oneOf(d, session.OutcomeCompleted, session.OutcomeInputRequired, session.OutcomeAuthRequired)
+		c.Outcome = oneOf(d, session.OutcomeCompleted, session.OutcomeInputRequired, session.OutcomeInputRequired, session.OutcomeAuthRequired)
+	}
+	if c.Outcome == session.OutcomeInputRequired && !d.once(4) || d.once(60) {
+		c.Result.InputRequired = true
+		for n := range 1 + d.rand.IntN(3) {
+			c.Result.Pending = append(c.Result.Pending, execution.Pending{
+				ID: execution.PendingID(c.Result.Step, n), CallID: text(d), Tool: "read", Arguments: `{"page":1}`, Needs: oneOf(d, execution.NeedApproval, execution.NeedResult),
+				Risk: oneOf(d, execution.Read, execution.AtMostOnce), Reason: text(d), Until: oneOf(d, time.Time{}, time.UnixMilli(int64(d.n)).UTC()),
+			})
+		}
 	}
 	switch {
 	case d.once(20):
@@ -147,6 +179,9 @@ func commitStep(d *differ, s *subject) call {
 			s.base, s.next = max(last, s.base), max(s.next, c.Result.Step+1)
 		}
 		s.idle = s.idle || c.Outcome != session.OutcomeOpen
+		if len(c.Result.Pending) > 0 {
+			s.waiting = c.TurnID
+		}
 		s.commits = append(s.commits, c)
 		s.commits = s.commits[max(0, len(s.commits)-4):]
 	}}

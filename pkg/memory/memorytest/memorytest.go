@@ -33,6 +33,7 @@ const (
 func Run(t *testing.T, open func(t *testing.T) memory.Store) {
 	for _, table := range []tests{
 		beginTests(), goOnTests(), holdTests(), knownTests(), userTests(), windowTests(), commitTests(), failTests(), journalTests(),
+		waitTests(), continueTests(), continueEndTests(),
 		historyTests(), sessionTests(), compactTests(), deleteTests(), searchTests(), stateTests(), commitStateTests(), artifactTests(), versionTests(),
 	} {
 		for name, test := range table {

@@ -21,7 +21,8 @@ func versionTests() tests {
 		"Artifact_StagedBytesCount":         artifactStagedBytesCount,
 		"Artifact_StagedContentsCount":      artifactStagedContentsCount,
 		"Artifact_RefusesUnknown":           artifactRefusesUnknown,
-		"Artifact_NamesMayHoldAnything":     artifactNamesMayHoldAnything,
+		"Artifact_NamesMayHoldMuch":         artifactNamesMayHoldMuch,
+		"Artifact_RefusesNames":             artifactRefusesNames,
 		"Artifact_OfSessionsAreApart":       artifactOfSessionsAreApart,
 		"Artifact_StaysAfterTheTurn":        artifactStaysAfterTheTurn,
 	}
@@ -179,9 +180,9 @@ func artifactRefusesUnknown(t *testing.T, store memory.Store) {
 	require.Empty(t, artifacts(t, store, ref))
 }
 
-func artifactNamesMayHoldAnything(t *testing.T, store memory.Store) {
+func artifactNamesMayHoldMuch(t *testing.T, store memory.Store) {
 	h := holder(t, store)
-	names := []string{"a", "a\x001", "a:1", "dir/ä {b}.txt", "lastver:a", "v:a", strings.Repeat("n", memory.MaxArtifactName)}
+	names := []string{"a", "a\x001", "a:1", "dir.ä {b}.txt", "..", "lastver:a", "v:a", strings.Repeat("n", memory.MaxArtifactName)}
 	for i, name := range names {
 		require.Equal(t, 1, put(t, store, h, name, fmt.Sprint(i)).Version)
 	}
@@ -192,6 +193,22 @@ func artifactNamesMayHoldAnything(t *testing.T, store memory.Store) {
 		require.Equal(t, fmt.Sprint(i), read(t, store, h.Ref, a.Content, 0))
 	}
 	require.Len(t, artifacts(t, store, h.Ref), len(names))
+}
+
+// artifactRefusesNames: nothing is stored, whoever asks, and what is not there can be asked for.
+func artifactRefusesNames(t *testing.T, store memory.Store) {
+	h := holder(t, store)
+	c := send(t, store, h, "text")
+	for _, name := range []string{"", strings.Repeat("n", memory.MaxArtifactName+1), "dir/a.txt", "/a", "a/", "..\\a", "user:a", "\xff"} {
+		for _, h := range []memory.Hold{h, {Ref: fresh(), TurnID: "t1", Epoch: 1}} {
+			_, err := store.PutArtifact(t.Context(), h, memory.Artifact{Content: c, Name: name})
+			requireMode(t, err, failure.UserInvalidInput)
+		}
+	}
+	require.Empty(t, artifacts(t, store, h.Ref))
+	_, err := store.GetArtifact(t.Context(), h.Ref, "dir/a.txt", 0)
+	requireMode(t, err, failure.NotFound)
+	require.NoError(t, store.DeleteArtifact(t.Context(), h, "dir/a.txt", 0))
 }
 
 func artifactOfSessionsAreApart(t *testing.T, store memory.Store) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/wire"
 )
 
@@ -24,6 +25,9 @@ func (s *Server) PutArtifact(stream troupev1.MemoryService_PutArtifactServer) er
 		return failure.New(failure.UserInvalidInput, "memory.PutArtifact", "item: the first one must be the header; send it before any chunk").With("fields", "item")
 	}
 	h, a := hold(header), wire.ArtifactFromProto(header.GetArtifact())
+	if err := memory.CheckArtifactName("memory.PutArtifact", a.Name); err != nil {
+		return err // before any byte
+	}
 	stored, err := s.store.StageArtifact(ctx, h, a.Content)
 	for err == nil {
 		if err := stream.Send(&troupev1.PutArtifactResponse{Item: &troupev1.PutArtifactResponse_Offset{Offset: stored}}); err != nil {

@@ -17,6 +17,9 @@ func (s *Server) BeginTurn(ctx context.Context, r *troupev1.BeginTurnRequest) (*
 	if err := bounded("memory.BeginTurn", "message", b.Message); err != nil {
 		return nil, err
 	}
+	if err := answered("memory.BeginTurn", b.Answers); err != nil {
+		return nil, err
+	}
 	begun, err := s.store.BeginTurn(ctx, b)
 	if err != nil {
 		return nil, err
@@ -68,6 +71,9 @@ func (s *Server) CommitStep(ctx context.Context, r *troupev1.CommitStepRequest) 
 	if err := bounded("memory.CommitStep", "messages", c.Messages...); err != nil {
 		return nil, err
 	}
+	if err := waiting("memory.CommitStep", c.Result.Pending); err != nil {
+		return nil, err
+	}
 	last, err := s.store.CommitStep(ctx, c)
 	if err != nil {
 		return nil, err
@@ -92,6 +98,32 @@ func bounded(op, field string, messages ...conversation.Message) error {
 			return failure.Newf(failure.UserInvalidInput, op, "%s: a message of %d bytes is too long; send at most %d, in more messages",
 				field, size, conversation.MaxMessageBytes).With("fields", field)
 		}
+	}
+	return nil
+}
+
+// answered is bounded for answers, which the one message to a worker carries with the window.
+func answered(op string, answers []execution.Answer) error {
+	size := 0
+	for _, a := range answers {
+		size += len(a.Text)
+	}
+	return together(op, "answers", size)
+}
+
+// waiting is bounded for calls that wait, which one message tells to whoever asks.
+func waiting(op string, pending []execution.Pending) error {
+	size := 0
+	for _, p := range pending {
+		size += len(p.Arguments)
+	}
+	return together(op, "result.pending", size)
+}
+
+func together(op, field string, size int) error {
+	if size > memory.MaxWindowBytes {
+		return failure.Newf(failure.UserInvalidInput, op, "%s: %d bytes are too many together; at most %d are, store more as an artifact",
+			field, size, memory.MaxWindowBytes).With("fields", field)
 	}
 	return nil
 }

@@ -33,6 +33,9 @@ var (
 // PutArtifact implements memory.Artifacts.
 func (s *Store) PutArtifact(ctx context.Context, h memory.Hold, a memory.Artifact) (memory.Artifact, error) {
 	const op = "memory.PutArtifact"
+	if err := memory.CheckArtifactName(op, a.Name); err != nil {
+		return memory.Artifact{}, err
+	}
 	if a.Size == 0 && a.SHA256 != emptyDigest {
 		return memory.Artifact{}, wrongDigest(op, a.Content)
 	}

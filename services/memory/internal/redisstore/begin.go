@@ -5,11 +5,14 @@ import (
 	"context"
 	_ "embed"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/wire"
 )
 
 //go:embed scripts/begin.lua
@@ -17,9 +20,9 @@ var beginSource string
 
 var beginScript = script(turnSource, readSource, beginSource)
 
-// maxEvictions bounds how often BeginTurn comes again because the open turn changed
+// maxRoom bounds how often BeginTurn comes again because the turn that must make room changed
 // between two round trips. Each time another caller got on.
-const maxEvictions = 3
+const maxRoom = 3
 
 // generationBits is how many bits of an epoch are counted within a generation.
 const generationBits = 32
@@ -49,6 +52,9 @@ func onlyResults(messages []conversation.Message) bool {
 // begin is BeginTurn with so many messages read for the window.
 func (s *Store) begin(ctx context.Context, b memory.Begin, read int) (memory.Begun, error) {
 	const op = "memory.BeginTurn"
+	if err := memory.CheckBegin(op, b); err != nil {
+		return memory.Begun{}, err
+	}
 	generation, err := s.cfg.Generation()
 	if err != nil {
 		return memory.Begun{}, err
@@ -59,14 +65,19 @@ func (s *Store) begin(ctx context.Context, b memory.Begin, read int) (memory.Beg
 			return memory.Begun{}, unencodable(op, err)
 		}
 	}
-	ks, evicted, eviction := keys(b.Ref, b.TurnID, "turns", "out"), "", []byte{}
-	var left partial
-	for range maxEvictions {
+	answers, err := encoding.Marshal(&troupev1.Answers{Answers: wire.AnswersToProto(b.Answers)})
+	if err != nil {
+		return memory.Begun{}, unencodable(op, err)
+	}
+	var before predecessor
+	for range maxRoom {
+		ks := keys(b.Ref, b.TurnID, append([]string{"turns", "out"}, before.keys...)...)
 		r, err := s.run(ctx, op, b.Ref, beginScript, ks,
 			b.TurnID, b.TraceID, b.Fingerprint, b.User, said, conversation.Size(b.Message),
 			b.Lease.Milliseconds(), read, generation<<generationBits,
 			s.cfg.MaxMessages, s.cfg.MaxBytes, retention.Milliseconds(),
-			b.KnownOnly, b.LostEpoch, evicted, eviction, readBytes, left.step, left.said, left.size)
+			b.KnownOnly, b.LostEpoch, before.name, before.why, readBytes, before.left.step, before.left.said, before.left.size,
+			b.Continues, answers)
 		if err != nil {
 			return memory.Begun{}, err
 		}
@@ -74,19 +85,41 @@ func (s *Store) begin(ctx context.Context, b memory.Begin, read int) (memory.Beg
 		if now, err := s.cfg.Generation(); err != nil || now != generation {
 			return memory.Begun{}, cmp.Or(err, unsure(op))
 		}
-		if r.status() != "evict" {
-			return s.begun(ctx, op, b, read, evicted != "", r)
+		if r.status() != "make_room" {
+			return s.begun(ctx, op, b, read, before.why != nil, r)
 		}
-		evicted = r.text(1)
-		if eviction, err = leaseRanOut(op, evicted); err != nil {
-			return memory.Begun{}, unencodable(op, err)
-		}
-		if left, err = s.saidSoFar(ctx, op, b.Ref, evicted); err != nil {
+		if before, err = s.before(ctx, op, b, r.text(1)); err != nil {
 			return memory.Begun{}, err
 		}
-		ks = keys(b.Ref, b.TurnID, "turns", "out", "turn:"+evicted, journalOf(evicted, left.step))
 	}
-	return memory.Begun{}, busy(op, b.Ref, evicted, "")
+	return memory.Begun{}, busy(op, b.Ref, before.name, "")
+}
+
+// predecessor is a turn that must make room for a new one.
+type predecessor struct {
+	name string   // as the script says it
+	keys []string // of it, which the script needs
+	why  []byte   // it has no answer; nil when it is not open
+	left partial  // what it had said
+}
+
+// before is the predecessor that the script has named: a turn whose calls wait, as
+// <turn>:<step>, or an open one.
+func (s *Store) before(ctx context.Context, op string, b memory.Begin, name string) (predecessor, error) {
+	p := predecessor{name: name}
+	if waiting, step, waits := strings.Cut(name, ":"); waits {
+		p.keys = []string{"turn:" + waiting, journalOfWaiting(name), journalOfWaiting(b.TurnID + ":" + step)}
+		return p, nil
+	}
+	var err error
+	if p.why, err = leaseRanOut(op, name); err != nil {
+		return p, unencodable(op, err)
+	}
+	if p.left, err = s.saidSoFar(ctx, op, b.Ref, name); err != nil {
+		return p, err
+	}
+	p.keys = []string{"turn:" + name, journalOf(name, p.left.step)}
+	return p, nil
 }
 
 // begun finishes what the script began: it enters a session in the indexes before anybody
@@ -136,6 +169,10 @@ func (s *Store) found(op string, b memory.Begin, read int, r reply) (memory.Begu
 	case "session_closed":
 		return memory.Begun{}, failure.Newf(failure.SessionClosed, op, "session %s is closed; resume it, or begin a new session", b.Ref.Session).
 			With("session_id", b.Ref.Session)
+	case "not_waiting":
+		return memory.Begun{}, memory.NotWaiting(op, b.Continues)
+	case "forgotten":
+		return memory.Begun{}, memory.WaitedTooLong(op, b.Continues)
 	case "session_full":
 		return memory.Begun{}, s.full(op, b.Ref, r)
 	default:

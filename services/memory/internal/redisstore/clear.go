@@ -30,7 +30,10 @@ func (s *Store) ClearSession(ctx context.Context, ref session.Ref) error {
 			return err
 		}
 		keys := []string{key(ref, "meta"), key(ref, "out"), key(ref, "state"), key(ref, "log"), key(ref, "arts")}
-		r, err := s.run(ctx, op, ref, clearScript, slices.Concat(keys, contentsOf(ref, stored)), meta["epoch"])
+		if waits := meta["waiting"]; waits != "" {
+			keys = append(keys, key(ref, journalOfWaiting(waits)))
+		}
+		r, err := s.run(ctx, op, ref, clearScript, slices.Concat(keys, contentsOf(ref, stored)), meta["epoch"], meta["waiting"])
 		if err != nil {
 			return err
 		}

@@ -38,6 +38,9 @@ func (s *Store) CommitStep(ctx context.Context, c memory.Commit) (int64, error) 
 	if err := memory.CheckDelta(op, c.State); err != nil {
 		return 0, err
 	}
+	if err := memory.CheckPending(op, c); err != nil {
+		return 0, err
+	}
 	last := c.Base + int64(len(c.Messages))
 	c.Result.Sequence = last
 	result, err := encoding.Marshal(wire.ResultToProto(c.Result))
@@ -66,7 +69,7 @@ func (s *Store) CommitStep(ctx context.Context, c memory.Commit) (int64, error) 
 		c.Epoch, c.Base, c.Result.Step, digest(parts), result,
 		string(c.Outcome), string(c.Outcome.After()), retention.Milliseconds(),
 		s.cfg.MaxMessages, s.cfg.MaxBytes, memory.MaxStateKeys, memory.MaxStateBytes,
-		left, id, needsUser(outer), size,
+		left, id, needsUser(outer), size, waitingIn(c),
 	}
 	full, err := s.overfull(ctx, op, c.Ref, outer)
 	if err != nil {
@@ -97,6 +100,10 @@ func (s *Store) uncommitted(op string, c memory.Commit, r reply) error {
 	switch r.status() {
 	case "step_committed":
 		return committed(op, h, c.Result.Step)
+	case "goes_on":
+		return memory.GoesOnFirst(op, h.TurnID, c.Result.Step, int(number(r.text(1))))
+	case "not_last":
+		return memory.NotLast(op, h.TurnID, c.Result.Step)
 	case "base_mismatch":
 		return failure.Newf(failure.BaseMismatch, op, "session %s goes up to message %s and not %d; load the history again and repeat the step", c.Ref.Session, r.text(1), c.Base).
 			With("base_sequence", strconv.FormatInt(c.Base, 10)).With("last_sequence", r.text(1))

@@ -171,6 +171,27 @@ func TestStore_CostOfOperations(t *testing.T) {
 	costs("begin again, not the first turn", 1, 0, begin("t3"))
 	costs("close", 1, 1, commit(1, session.OutcomeCompleted, nil))
 
+	stop := func() error {
+		return only(s.CommitStep(t.Context(), memory.Commit{
+			Ref: hold().Ref, TurnID: hold().TurnID, Epoch: hold().Epoch, Base: begun.Turn.Sequence, Outcome: session.OutcomeInputRequired,
+			Result: execution.Result{Step: 1, InputRequired: true, Pending: []execution.Pending{{ID: "1-2", Tool: "send_mail"}}},
+		}))
+	}
+	require.NoError(t, begin("t4")())
+	require.NoError(t, record())
+	costs("commit that waits", 1, 1, stop)
+	costs("session that waits", 2, 0, func() error { return only(s.GetSession(t.Context(), hold().Ref)) })
+	costs("begin that goes on", 2, 1, func() (err error) {
+		b := replying(ask("s1", "t4"), "t5")
+		b.User = "alice"
+		begun, err = s.BeginTurn(t.Context(), b)
+		return err
+	})
+	costs("commit that waits again", 1, 1, stop)
+	costs("begin that leaves what waits", 2, 1, begin("t6"))
+	costs("begin again, what waited is left", 1, 0, begin("t6"))
+	costs("close", 1, 1, commit(1, session.OutcomeCompleted, nil))
+
 	ref := hold().Ref
 	costs("history", 1, 0, func() error { return only(s.LoadHistory(t.Context(), ref, 0, 10)) })
 	costs("session", 1, 0, func() error { return only(s.GetSession(t.Context(), ref)) })

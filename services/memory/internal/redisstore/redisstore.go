@@ -6,18 +6,23 @@
 //	m:{T/S}:meta         hash: schema, user, state, epoch, turns, seq, count and bytes of the
 //	                     messages it holds (conversation.Size), summarized and summary, rev, md:<label>,
 //	                     created, active, last_trace; open, open_trace and deadline of the
-//	                     open turn; art_bytes, arts. Of a deleted session: epoch, deleted,
-//	                     and user as long as something of it is left to remove
+//	                     open turn; waiting, the turn whose calls wait, as <turn>:<step>;
+//	                     art_bytes, arts. Of a deleted session: epoch, deleted, and user as
+//	                     long as something of it is left to remove
 //	m:{T/S}:log          stream, ids <sequence>-0: m the number of a turn, a space, the
 //	                     time, a space, and a troupe.v1.Message
 //	m:{T/S}:turn:<turn>  hash: trace, fingerprint, number, outcome, epoch, attempt, first,
 //	                     seq, steps, failure; first is the last message when it began, the
 //	                     user's if it has one; holder, the trace that began it or took it
-//	                     over last; sha<n> and result<n> of each committed step. Expires
-//	                     7 days after the turn was closed
+//	                     over last; sha<n> and result<n> of each committed step; kept, whether
+//	                     its last step, whose calls wait, had a journal; continues, answers (a
+//	                     troupe.v1.Answers) and inherits, the step that goes on, of a turn in the
+//	                     place of one that waited. Expires 7 days after the turn was closed
 //	m:{T/S}:turns        zset of the ids of its turns by the time they began, for two retentions
 //	m:{T/S}:jrnl:<turn>:<step>  hash of a running step: <number>:i and <number>:d, each a
-//	                     troupe.v1.JournalEntry, and bytes. Expires a day after the last entry
+//	                     troupe.v1.JournalEntry, and bytes. Expires a day after the last entry;
+//	                     of a step whose calls wait with its turn; and not at all while the turn
+//	                     is open that goes on with the step, and has its key renamed
 //	m:{T/S}:out          hash of changes of app: and user: state that a commit made and that
 //	                     are still to be applied: <turn>/<step> a troupe.v1.UpdateStateRequest
 //	m:{T/S}:state        hash of a scope: rev, bytes, keys, v:<key>
@@ -44,6 +49,7 @@
 //	BeginTurn        1            1   (0 when the turn is known and not taken over)
 //	 …the first      2            2   (it enters the session in the indexes)
 //	 …that evicts    5            1
+//	 …behind a wait  2            1   (it goes on with the calls, or leaves them)
 //	 …with results   +1           0   (alone in its window, which is too short for their round)
 //	RenewTurn        1            1
 //	ReleaseTurn      1            1
@@ -53,7 +59,7 @@
 //	Record           1            1   (0 when all entries are stored)
 //	LoadJournal      1            0
 //	LoadHistory      1            0
-//	GetSession       1            0
+//	GetSession       1            0   (2 trips when calls wait)
 //	ListSessions     2            0
 //	UpdateSession    1            1
 //	CompactSession   3            1   (+1 trip for each 100 messages behind the first)

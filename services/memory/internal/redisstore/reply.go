@@ -66,6 +66,8 @@ func (r reply) turn(i int, id string) (session.Turn, error) {
 		Epoch:    number(fields["epoch"]),
 		Attempt:  int(number(fields["attempt"])),
 		Sequence: number(fields["seq"]),
+
+		Continues: fields["continues"],
 	}
 	for n := range number(fields["steps"]) {
 		stored, ok := fields["result"+strconv.FormatInt(n+1, 10)]
@@ -85,6 +87,11 @@ func (r reply) turn(i int, id string) (session.Turn, error) {
 		}
 		t.Failure = failure.FromProto(&f)
 	}
+	var answers troupev1.Answers
+	if err := proto.Unmarshal([]byte(fields["answers"]), &answers); err != nil {
+		return t, fmt.Errorf("answers of turn %s: %w", id, err)
+	}
+	t.Answers = wire.AnswersFromProto(answers.GetAnswers())
 	return t, nil
 }
 

@@ -25,7 +25,7 @@ func (s *Store) GetSession(ctx context.Context, ref session.Ref) (session.Sessio
 	if err != nil {
 		return session.Session{}, err
 	}
-	return known(ref.Session, meta), nil
+	return s.waiting(ctx, "memory.GetSession", ref, known(ref.Session, meta), meta["waiting"])
 }
 
 // meta reads what is known of a session.
@@ -52,6 +52,7 @@ func usable(op string, ref session.Ref, meta map[string]string) error {
 
 // known is a session with such a meta.
 func known(id string, meta map[string]string) session.Session {
+	waiting, _, _ := strings.Cut(meta["waiting"], ":")
 	found := session.Session{
 		ID:            id,
 		User:          meta["user"],
@@ -65,6 +66,7 @@ func known(id string, meta map[string]string) session.Session {
 		Created:       moment(meta["created"]),
 		LastActivity:  moment(meta["active"]),
 		OpenTurn:      meta["open"],
+		WaitingTurn:   waiting,
 		LastTrace:     meta["last_trace"],
 		Revision:      number(meta["rev"]),
 	}

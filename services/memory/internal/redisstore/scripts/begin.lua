@@ -1,22 +1,25 @@
 -- Opens a turn, or takes it over.
--- KEYS: meta, log, turn, turns, out; and evicted: the turn ARGV[15], to be failed when its
--- lease has run out, and jrnl of the step that ran.
+-- KEYS: meta, log, turn, turns, out; and a turn that must make room, ARGV[15], and jrnl of
+-- its step: the open one, to be failed when its lease has run out, or as <turn>:<step> the one
+-- whose calls wait; and jrnl of that step in the new turn.
 local id, trace, fingerprint, user, body, size = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
 local lease, window, least = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]) -- least epoch of the generation
 local max_messages, max_bytes, retention = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
 local known_only, lost = ARGV[13] == '1', ARGV[14]
-local evicted, eviction = ARGV[15], ARGV[16]
+local before, eviction = ARGV[15], ARGV[16]
 local window_bytes = tonumber(ARGV[17])
-local step, said, said_size = ARGV[18], ARGV[19], tonumber(ARGV[20]) -- what the evicted turn had said so far
+local step, said, said_size = ARGV[18], ARGV[19], tonumber(ARGV[20]) -- what the open turn had said so far
+local continues, answers = ARGV[21], ARGV[22] -- a turn whose calls wait; empty: none
 local added = body == '' and 0 or 1 -- a turn that goes on says nothing of its own
 
-local bar, last_epoch, open, open_trace, deadline, turns, seq, count, bytes, owner, state, created, summarized, summary =
-  barred('open', 'open_trace', 'deadline', 'turns', 'seq', 'count', 'bytes', 'user', 'state', 'created', 'summarized', 'summary')
+local bar, last_epoch, open, open_trace, deadline, turns, seq, count, bytes, owner, state, created, summarized, summary, waiting =
+  barred('open', 'open_trace', 'deadline', 'turns', 'seq', 'count', 'bytes', 'user', 'state', 'created', 'summarized', 'summary', 'waiting')
 if bar then return bar end
 local turn = redis.call('HMGET', KEYS[3], 'fingerprint', 'outcome', 'holder', 'epoch', 'first')
 local pending, now = redis.call('EXISTS', KEYS[5]), now_ms()
 local known, left, at = turn[1], tonumber(deadline or 0) - now, decimal(now)
-created, open = created or at, open or ''
+created, open, waiting = created or at, open or '', waiting or ''
+local room = open ~= '' and open or waiting
 
 -- The history is that with which the turn began, also when it is taken over.
 local function begun(fields, first)
@@ -41,10 +44,13 @@ elseif known_only then
   return {'not_found'}
 elseif state == 'closed' then
   return {'session_closed'}
-elseif open ~= '' then
-  if left > 0 then return {'session_busy', open, open_trace, left} end
-  -- Its key must be in KEYS, so the caller has to come again with it.
-  if evicted ~= open then return {'evict', open} end
+elseif open ~= '' and left > 0 then
+  return {'session_busy', open, open_trace, left}
+elseif continues ~= '' and string.match(waiting, '^[^:]*') ~= continues then
+  return {'not_waiting'}
+elseif room ~= '' and before ~= room then
+  -- Its keys must be in KEYS, so the caller has to come again with them.
+  return {'make_room', room}
 end
 seq, count, bytes = tonumber(seq or 0), tonumber(count or 0), tonumber(bytes or 0)
 if not known and added > 0 and (count + added > max_messages or bytes + size > max_bytes) then
@@ -60,6 +66,7 @@ if known then
   return begun(redis.call('HGETALL', KEYS[3]), turn[5])
 end
 
+local first, attempt, steps, carried = nil, '1', '0', {}
 if open ~= '' then
   local given_up = redis.call('HMGET', KEYS[6], 'number', 'sha' .. step)
   -- A step that was committed meanwhile has said it in full.
@@ -70,7 +77,27 @@ if open ~= '' then
   redis.call('HSET', KEYS[6], 'outcome', 'failed', 'failure', eviction, 'seq', decimal(seq))
   redis.call('PEXPIRE', KEYS[6], decimal(retention))
   redis.call('DEL', KEYS[7])
-  redis.call('ZADD', KEYS[4], at, evicted)
+  redis.call('ZADD', KEYS[4], at, open)
+elseif continues ~= '' then
+  local from, stored = {}, redis.call('HGETALL', KEYS[6])
+  for i = 1, #stored, 2 do from[stored[i]] = stored[i + 1] end
+  -- What was done must not be done again, so that nobody goes on without a journal that was.
+  if not from.steps or from.kept == '1' and redis.call('EXISTS', KEYS[7]) == 0 then return {'forgotten'} end
+  carried = {'continues', continues, 'answers', answers, 'inherits', from.steps}
+  for n = 1, tonumber(from.steps) - 1 do
+    for _, field in ipairs({'sha' .. n, 'result' .. n}) do
+      if from[field] then carried[#carried + 1], carried[#carried + 2] = field, from[field] end
+    end
+  end
+  first, attempt, steps = from.first, decimal(tonumber(from.attempt) + 1), decimal(tonumber(from.steps) - 1)
+  if from.kept == '1' then
+    redis.call('RENAME', KEYS[7], KEYS[8])
+    redis.call('PERSIST', KEYS[8]) -- it lives as long as the turn is open
+  end
+  redis.call('HDEL', KEYS[1], 'waiting')
+elseif waiting ~= '' then
+  redis.call('DEL', KEYS[7])
+  redis.call('HDEL', KEYS[1], 'waiting')
 end
 local number = tonumber(turns or 0) + 1
 if added > 0 then
@@ -82,9 +109,9 @@ redis.call('ZADD', KEYS[4], at, id)
 -- often enough to forget its id.
 if number % 16 == 0 then redis.call('ZREMRANGEBYSCORE', KEYS[4], '-inf', decimal(now - 2 * retention)) end
 local fields = {'trace', trace, 'holder', trace, 'fingerprint', fingerprint, 'number', decimal(number), 'outcome', '',
-  'epoch', epoch, 'attempt', '1', 'first', decimal(seq), 'seq', decimal(seq), 'steps', '0'}
+  'epoch', epoch, 'attempt', attempt, 'first', first or decimal(seq), 'seq', decimal(seq), 'steps', steps, unpack(carried)}
 redis.call('HSET', KEYS[3], unpack(fields))
 redis.call('HSET', KEYS[1], 'schema', schema, 'state', 'busy', 'user', user, 'epoch', epoch, 'deadline', deadline,
   'open', id, 'open_trace', trace, 'last_trace', trace, 'turns', decimal(number), 'created', created,
   'seq', decimal(seq), 'count', decimal(count + added), 'bytes', decimal(bytes + size), 'active', at)
-return begun(fields, decimal(seq))
+return begun(fields, first or decimal(seq))

@@ -6,19 +6,22 @@ local max_messages, max_bytes, max_keys, max_state = tonumber(ARGV[9]), tonumber
 -- Changes of state for other scopes, and what they are known by.
 local outer, outer_id, needs_user = ARGV[13], ARGV[14], ARGV[15] == '1'
 local size = tonumber(ARGV[16]) -- of the messages
+local waits = ARGV[17] -- <turn>:<step> when calls of the step wait; empty: none does
 -- A scope that would hold too much: its name, keys and bytes; empty: there is none.
-local full, full_keys, full_bytes = ARGV[17], ARGV[18], ARGV[19]
-local changes = 21 -- of the session's state; ARGV[20] is where they end
-local last_change = tonumber(ARGV[20])
+local full, full_keys, full_bytes = ARGV[18], ARGV[19], ARGV[20]
+local changes = 22 -- of the session's state; ARGV[21] is where they end
+local last_change = tonumber(ARGV[21])
 local first = last_change + 1 -- the bodies of the messages go from here to the end
 
 local bar, current, seq, count, bytes, user = barred('seq', 'count', 'bytes', 'user')
 if bar then return bar end
-local turn = redis.call('HMGET', KEYS[3], 'outcome', 'number', 'steps', 'epoch', 'sha' .. step)
+local turn = redis.call('HMGET', KEYS[3], 'outcome', 'number', 'steps', 'epoch', 'sha' .. step, 'inherits')
 if turn[5] == sha and turn[4] == epoch then return {'ok'} end
 local refusal = unheld(epoch, current, turn)
 if refusal then return refusal end
 if turn[5] then return {'step_committed'} end
+if turn[6] and step ~= turn[6] and tonumber(turn[3]) < tonumber(turn[6]) then return {'goes_on', turn[6]} end
+if waits ~= '' and tonumber(step) <= tonumber(turn[3]) then return {'not_last'} end
 if seq ~= base then return {'base_mismatch', seq} end
 seq, count, bytes = tonumber(seq), tonumber(count), tonumber(bytes)
 local added = #ARGV - first + 1
@@ -49,5 +52,11 @@ if outcome ~= '' then
   redis.call('PEXPIRE', KEYS[3], retention)
 end
 redis.call('HSET', KEYS[1], unpack(meta))
-redis.call('DEL', KEYS[4])
+if waits == '' then
+  redis.call('DEL', KEYS[4])
+else
+  redis.call('HSET', KEYS[1], 'waiting', waits)
+  -- It is known whether there was a journal, so that nobody takes one that is lost for none.
+  redis.call('HSET', KEYS[3], 'kept', redis.call('PEXPIRE', KEYS[4], retention))
+end
 return {'ok'}

@@ -2,7 +2,7 @@
 local epoch, step, max_bytes, keep = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local first = 5 -- fields and values in turn go from here to the end
 
-local refusal, turn = held(epoch, 'sha' .. step)
+local refusal, turn = held(epoch, 'sha' .. step, 'inherits')
 if refusal then return refusal end
 if turn[2] then return {'step_committed'} end
 local bytes = tonumber(redis.call('HGET', KEYS[4], 'bytes') or 0)
@@ -21,5 +21,6 @@ if bytes == had then return {'ok'} end
 
 for field, value in pairs(fresh) do redis.call('HSET', KEYS[4], field, value) end
 redis.call('HSET', KEYS[4], 'bytes', decimal(bytes))
-redis.call('PEXPIRE', KEYS[4], keep)
+-- One that began with answers to calls that waited must not be done anew.
+if turn[3] ~= step then redis.call('PEXPIRE', KEYS[4], keep) end
 return {'ok'}

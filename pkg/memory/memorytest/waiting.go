@@ -1,0 +1,299 @@
+package memorytest
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+func waitTests() tests {
+	return tests{
+		"Wait_EndsTheTurn":                   waitEndsTheTurn,
+		"Wait_CommitTwiceIsOnce":             waitCommitTwiceIsOnce,
+		"Wait_RefusesOtherOutcomes":          waitRefusesOtherOutcomes,
+		"Wait_RefusesTooManyCalls":           waitRefusesTooManyCalls,
+		"Wait_IsForTheLastStep":              waitIsForTheLastStep,
+		"Wait_OutlastsChangesOfTheSession":   waitOutlastsChangesOfTheSession,
+		"Wait_AMessageLeavesTheCalls":        waitAMessageLeavesTheCalls,
+		"Wait_AClearLeavesTheCalls":          waitAClearLeavesTheCalls,
+		"Wait_AQuestionAloneHasNoCalls":      waitAQuestionAloneHasNoCalls,
+		"Wait_DeletedSessionHasNoCalls":      waitDeletedSessionHasNoCalls,
+		"Wait_AClosedTurnKeepsItsResult":     waitAClosedTurnKeepsItsResult,
+		"Wait_JournalIsNobodysUntilItGoesOn": waitJournalIsNobodysUntilItGoesOn,
+	}
+}
+
+// pending are calls of a step that wait: one for each need.
+func pending(step int) []execution.Pending {
+	return []execution.Pending{
+		{
+			ID: execution.PendingID(step, 4), CallID: "call-1", Tool: "read", Arguments: `{"page":1}`, Needs: execution.NeedApproval,
+			Risk: execution.AtMostOnce, Reason: "echo wants to read page 1", Until: time.Date(2030, 1, 2, 3, 4, 5, 6e6, time.UTC),
+		},
+		{ID: execution.PendingID(step, 5), CallID: "call-2", Tool: "locate", Arguments: `{}`, Needs: execution.NeedResult, Risk: execution.Read},
+	}
+}
+
+// stopping is the commit of a step whose calls wait.
+func stopping(ref session.Ref, turn session.Turn, step int) memory.Commit {
+	c := answering(ref, turn, "read and locate wait for you", session.OutcomeInputRequired)
+	c.Result.Step, c.Result.InputRequired, c.Result.Pending = step, true, pending(step)
+	return c
+}
+
+// stopped is the journal of a step that stopped at its second round: the tool of the first ran, that of the
+// second may have.
+func stopped() []execution.Entry { return rounds(2)[:5] }
+
+// waiting is a session with a turn t1 that has done one step, and whose second waits. The
+// window of the turn ends with its message, of sequence 3.
+func waiting(t *testing.T, store memory.Store) (session.Ref, session.Turn) {
+	t.Helper()
+	ref := fresh()
+	converse(t, store, ref, "t0", "hello", "hi")
+	turn := begin(t, store, ref, "t1", "read on")
+	turn.Sequence = commit(t, store, answering(ref, turn, "first", session.OutcomeOpen))
+	record(t, store, holding(ref, turn), 2, stopped()...)
+	turn.Sequence = commit(t, store, stopping(ref, turn, 2))
+	return ref, turn
+}
+
+func waitEndsTheTurn(t *testing.T, store memory.Store) {
+	ref, turn := waiting(t, store)
+	s := get(t, store, ref)
+	requireSame(t, session.Session{
+		ID: ref.Session, State: session.InputRequired, Turns: 2, Messages: 5, Sequence: 5,
+		WaitingTurn: "t1", Pending: pending(2), LastTrace: turn.Trace,
+	}, s)
+
+	// A list names the turn, and leaves its calls out.
+	u := memory.Update{Ref: fresh(), Create: true, User: unique("alice")}
+	update(t, store, u)
+	ask := asking(u.Ref, "t1", "read")
+	ask.User = u.User
+	begun, err := store.BeginTurn(t.Context(), ask)
+	require.NoError(t, err)
+	commit(t, store, stopping(u.Ref, begun.Turn, 1))
+	listed := list(t, store, u.User)
+	require.Len(t, listed, 1)
+	want := get(t, store, u.Ref)
+	require.Len(t, want.Pending, 2)
+	want.Pending = nil
+	requireSame(t, want, listed[0])
+	require.Equal(t, "t1", listed[0].WaitingTurn)
+}
+
+func waitCommitTwiceIsOnce(t *testing.T, store memory.Store) {
+	ref, turn := waiting(t, store)
+	c := stopping(ref, turn, 2)
+	c.Base = 4
+	require.EqualValues(t, 5, commit(t, store, c))
+	require.Equal(t, "t1", get(t, store, ref).WaitingTurn)
+
+	// Also when another turn has gone on: then nothing waits again.
+	next := goOn(t, store, ref, turn, "t2")
+	require.EqualValues(t, 5, commit(t, store, c))
+	s := get(t, store, ref)
+	require.Empty(t, s.WaitingTurn)
+	require.Equal(t, "t2", s.OpenTurn)
+	requireSame(t, stopped(), journal(t, store, holding(ref, next), 2))
+
+	// With other calls it is another commit.
+	c.Result.Pending = c.Result.Pending[:1]
+	_, err := store.CommitStep(t.Context(), c)
+	requireMode(t, err, failure.Fenced)
+}
+
+func waitRefusesOtherOutcomes(t *testing.T, store memory.Store) {
+	ref := fresh()
+	turn := begin(t, store, ref, "t1", "read on")
+	for _, outcome := range []session.Outcome{session.OutcomeOpen, session.OutcomeCompleted, session.OutcomeAuthRequired} {
+		c := stopping(ref, turn, 1)
+		c.Outcome = outcome
+		_, err := store.CommitStep(t.Context(), c)
+		requireMode(t, err, failure.UserInvalidInput)
+		require.ErrorContains(t, err, "outcome")
+	}
+	require.Equal(t, "t1", get(t, store, ref).OpenTurn)
+	commit(t, store, stopping(ref, turn, 1))
+}
+
+func waitRefusesTooManyCalls(t *testing.T, store memory.Store) {
+	ref := fresh()
+	turn := begin(t, store, ref, "t1", "read on")
+	c := stopping(ref, turn, 1)
+	c.Result.Pending = nil
+	for i := range execution.MaxPending + 1 {
+		c.Result.Pending = append(c.Result.Pending, execution.Pending{ID: execution.PendingID(1, i), Tool: "read", Arguments: "{}", Needs: execution.NeedApproval})
+	}
+	_, err := store.CommitStep(t.Context(), c)
+	requireMode(t, err, failure.UserInvalidInput)
+	require.ErrorContains(t, err, "pending")
+	c.Result.Pending = c.Result.Pending[1:]
+	commit(t, store, c)
+	require.Len(t, get(t, store, ref).Pending, execution.MaxPending)
+}
+
+func waitIsForTheLastStep(t *testing.T, store memory.Store) {
+	ref := fresh()
+	turn := begin(t, store, ref, "t1", "read on")
+	c := answering(ref, turn, "second", session.OutcomeOpen)
+	c.Result.Step = 2
+	turn.Sequence = commit(t, store, c)
+	_, err := store.CommitStep(t.Context(), stopping(ref, turn, 1))
+	requireMode(t, err, failure.UserInvalidInput, "turn_id", "t1", "step", "1")
+	commit(t, store, stopping(ref, turn, 3))
+}
+
+// What is done to a session beside its turns leaves what waits as it is.
+func waitOutlastsChangesOfTheSession(t *testing.T, store memory.Store) {
+	ref, turn := waiting(t, store)
+	for _, u := range []memory.Update{
+		{Ref: ref, Metadata: map[string]string{"title": "Pages"}},
+		{Ref: ref, Verb: session.Pause},
+		{Ref: ref, Verb: session.Resume},
+		{Ref: ref, Verb: session.Close},
+		{Ref: ref, Verb: session.Resume},
+		{Ref: ref, Verb: session.Pause},
+	} {
+		updated, err := store.UpdateSession(t.Context(), u)
+		require.NoError(t, err)
+		require.Equal(t, "t1", updated.WaitingTurn)
+		require.Len(t, get(t, store, ref).Pending, 2)
+	}
+	change(t, store, changing(ref, "mood", `"calm"`))
+	next := goOn(t, store, ref, turn, "t2")
+	require.Equal(t, session.Busy, get(t, store, ref).State, "a turn resumes a paused session")
+	requireSame(t, stopped(), journal(t, store, holding(ref, next), 2))
+}
+
+// The calls are left for good, with a message and without one.
+func waitAMessageLeavesTheCalls(t *testing.T, store memory.Store) {
+	for name, ask := range map[string]func(session.Ref) memory.Begin{
+		"message": func(ref session.Ref) memory.Begin { return asking(ref, "t2", "never mind") },
+		"nothing": func(ref session.Ref) memory.Begin { return goingOn(ref, "t2") },
+	} {
+		ref, turn := waiting(t, store)
+		begun, err := store.BeginTurn(t.Context(), ask(ref))
+		require.NoError(t, err)
+		require.Equal(t, 1, begun.Turn.Attempt, name)
+		require.Empty(t, begun.Turn.Continues)
+		require.Empty(t, begun.Turn.Steps)
+		s := get(t, store, ref)
+		require.Empty(t, s.WaitingTurn)
+		require.Empty(t, s.Pending)
+		require.Empty(t, journal(t, store, holding(ref, begun.Turn), 1))
+		_, err = store.BeginTurn(t.Context(), continuing(ref, turn, "t3"))
+		requireMode(t, err, failure.SessionBusy, "turn_id", "t2")
+		commit(t, store, answering(ref, begun.Turn, "fine", session.OutcomeCompleted))
+		_, err = store.BeginTurn(t.Context(), continuing(ref, turn, "t3"))
+		requireMode(t, err, failure.TurnNotOpen, "turn_id", "t1")
+		require.Equal(t, session.Ready, get(t, store, ref).State)
+	}
+}
+
+func waitAClearLeavesTheCalls(t *testing.T, store memory.Store) {
+	ref, turn := waiting(t, store)
+	require.NoError(t, store.ClearSession(t.Context(), ref))
+	s := get(t, store, ref)
+	require.Empty(t, s.WaitingTurn)
+	require.Empty(t, s.Pending)
+	require.Equal(t, session.InputRequired, s.State)
+	_, err := store.BeginTurn(t.Context(), continuing(ref, turn, "t2"))
+	requireMode(t, err, failure.TurnNotOpen, "turn_id", "t1")
+	require.Equal(t, pending(2), known(t, store, ref).Steps[1].Pending, "what was answered stays answered")
+	require.Equal(t, 1, begin(t, store, ref, "t3", "hello").Attempt)
+}
+
+func waitAQuestionAloneHasNoCalls(t *testing.T, store memory.Store) {
+	ref := fresh()
+	turn := begin(t, store, ref, "t1", "book it")
+	c := answering(ref, turn, "for when?", session.OutcomeInputRequired)
+	c.Result.InputRequired = true
+	commit(t, store, c)
+	require.Empty(t, get(t, store, ref).WaitingTurn)
+	_, err := store.BeginTurn(t.Context(), continuing(ref, turn, "t2"))
+	requireMode(t, err, failure.TurnNotOpen, "turn_id", "t1")
+}
+
+func waitDeletedSessionHasNoCalls(t *testing.T, store memory.Store) {
+	ref, turn := waiting(t, store)
+	remove(t, store, ref)
+	_, err := store.BeginTurn(t.Context(), continuing(ref, turn, "t2"))
+	requireMode(t, err, failure.SessionDeleted)
+	_, err = store.CommitStep(t.Context(), stopping(ref, turn, 2))
+	requireMode(t, err, failure.SessionDeleted)
+}
+
+// A client that asks again hears what waits, also when somebody has answered it.
+func waitAClosedTurnKeepsItsResult(t *testing.T, store memory.Store) {
+	ref, turn := waiting(t, store)
+	check := func() {
+		t.Helper()
+		closed := known(t, store, ref)
+		require.Equal(t, session.OutcomeInputRequired, closed.Outcome)
+		require.Len(t, closed.Steps, 2)
+		requireSame(t, pending(2), closed.Steps[1].Pending)
+	}
+	check()
+	goOn(t, store, ref, turn, "t2")
+	check()
+}
+
+func waitJournalIsNobodysUntilItGoesOn(t *testing.T, store memory.Store) {
+	ref, turn := waiting(t, store)
+	for name, call := range holderCalls(store, holding(ref, turn)) {
+		requireMode(t, call(t), failure.TurnNotOpen, "turn_id", "t1")
+		require.Equal(t, "t1", get(t, store, ref).WaitingTurn, name)
+	}
+	c := answering(ref, turn, "more", session.OutcomeCompleted)
+	c.Result.Step = 3
+	_, err := store.CommitStep(t.Context(), c)
+	requireMode(t, err, failure.TurnNotOpen, "turn_id", "t1")
+	closed, err := store.FailTurn(t.Context(), failing(ref, turn, session.OutcomeFailed))
+	require.NoError(t, err)
+	require.Equal(t, session.OutcomeInputRequired, closed.Outcome)
+	require.Equal(t, "t1", get(t, store, ref).WaitingTurn, "to fail what has ended changes nothing")
+}
+
+// answers are those to the calls of a second step, by pending.
+func answers() []execution.Answer {
+	return []execution.Answer{
+		{ID: execution.PendingID(2, 4), Verdict: execution.Approve, By: "alice"},
+		{ID: execution.PendingID(2, 5), Verdict: execution.Fail, Text: "no signal", Late: true},
+	}
+}
+
+// continuing is a Begin of a turn that goes on with one whose calls wait, with answers to the
+// calls of its last step.
+func continuing(ref session.Ref, from session.Turn, turnID string) memory.Begin {
+	b := goingOn(ref, turnID)
+	b.Continues, b.Answers = from.ID, answers()
+	return b
+}
+
+// goOn begins a turn in the place of one whose calls wait.
+func goOn(t *testing.T, store memory.Store, ref session.Ref, from session.Turn, turnID string) session.Turn {
+	t.Helper()
+	begun, err := store.BeginTurn(t.Context(), continuing(ref, from, turnID))
+	require.NoError(t, err)
+	require.Equal(t, memory.FoundBegun, begun.Found)
+	return begun.Turn
+}
+
+// said are texts of messages.
+func said(messages []conversation.Message) []string {
+	texts := make([]string, len(messages))
+	for i, m := range messages {
+		texts[i] = fmt.Sprintf("%d %s", m.Sequence, m.Text)
+	}
+	return texts
+}

@@ -1,0 +1,30 @@
+package memory
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+// CheckArtifactName returns why no artifact can be stored under a name; nil when one can
+// (AD-23). For all stores, and for who keeps an artifact until it is stored. Whoever loads an
+// artifact may make a file of it, so a name has no slash of either kind. An artifact is one
+// session's, and a name under user: would promise that it is the user's. What was stored
+// under such a name before there was this rule can be read and deleted. Modes:
+// user_invalid_input with the name as a fact.
+func CheckArtifactName(op, name string) error {
+	wrong := func(why string) error {
+		return failure.Newf(failure.UserInvalidInput, op, "artifact %q: %s", name, why).With("name", strings.ToValidUTF8(name, "?"))
+	}
+	switch {
+	case name == "" || len(name) > MaxArtifactName || !utf8.ValidString(name):
+		return wrong(fmt.Sprintf("a name has 1 to %d bytes of UTF-8", MaxArtifactName))
+	case strings.ContainsAny(name, `/\`):
+		return wrong(`a name has no / and no \; put a dot or a hyphen there`)
+	case ScopeOf(name) == ScopeUser:
+		return wrong("an artifact belongs to one session, so its name must not begin with user:; leave that out, or keep what the user's sessions share as state")
+	}
+	return nil
+}

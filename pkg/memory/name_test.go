@@ -1,0 +1,44 @@
+package memory_test
+
+import (
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/memory/inmem"
+)
+
+func TestCheckArtifactName_SaysWhatToDo(t *testing.T) {
+	for _, name := range []string{"a", "report 2.md", "..", "ä", "app:a", "users", strings.Repeat("n", memory.MaxArtifactName)} {
+		require.NoError(t, memory.CheckArtifactName("test", name))
+	}
+	for name, says := range map[string]string{
+		"":         "1 to 256 bytes",
+		"\xff":     "UTF-8",
+		"dir/a":    "no /",
+		`dir\a`:    `no \`,
+		"/":        "no /",
+		"user:a":   "must not begin with user:",
+		"user:a/b": "no /",
+		strings.Repeat("n", memory.MaxArtifactName+1): "1 to 256 bytes",
+	} {
+		err := memory.CheckArtifactName("test", name)
+		require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err), name)
+		require.ErrorContains(t, err, says, name)
+	}
+}
+
+// Nothing of the content is read, and so nothing is sent.
+func TestUpload_RefusesANameBeforeItReads(t *testing.T) {
+	store := inmem.New(inmem.Config{})
+	h := holder(t, store)
+	_, err := memory.Upload(t.Context(), store, h, memory.Artifact{Name: "dir/report"}, io.NewSectionReader(broken{}, 0, 10))
+	require.ErrorContains(t, err, "no /")
+	all, err := store.ListArtifacts(t.Context(), h.Ref)
+	require.NoError(t, err)
+	require.Empty(t, all)
+}

@@ -1,0 +1,106 @@
+package memory_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/memory/inmem"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// Later versions of the agents that ours come from know neither start nor pause, and have seven
+// states. Each of them is one of ours (C-1), is reached in the same way, and takes a turn or
+// does not; one that was in error takes the next turn here (LP-10b). And no session needs to
+// be started, or resumed after a pause.
+//
+// Req: LP-40, C-1
+func TestStates_AreThoseOfLaterVersionsByOurNames(t *testing.T) {
+	for _, row := range []struct {
+		theirs string
+		ours   session.State
+		taken  bool // it takes a turn
+		reach  func(s *sessionOf)
+	}{
+		{"created", session.Created, true, func(s *sessionOf) { s.update(memory.Update{Create: true}) }},
+		{"idle", session.Ready, true, func(s *sessionOf) { s.turn(session.OutcomeCompleted) }},
+		{"idle", session.Ready, true, func(s *sessionOf) { s.turn(session.OutcomeCancelled) }},
+		{"busy", session.Busy, false, func(s *sessionOf) { s.turn(session.OutcomeOpen) }},
+		{"waiting-input", session.InputRequired, true, func(s *sessionOf) { s.turn(session.OutcomeInputRequired) }},
+		{"waiting-auth", session.AuthRequired, true, func(s *sessionOf) { s.turn(session.OutcomeAuthRequired) }},
+		{"shutdown", session.Closed, false, func(s *sessionOf) { s.turn(session.OutcomeCompleted); s.update(memory.Update{Verb: session.Close}) }},
+		{"error", session.Failed, true, func(s *sessionOf) { s.turn(session.OutcomeFailed) }},
+		{"", session.Paused, true, func(s *sessionOf) { s.turn(session.OutcomeCompleted); s.update(memory.Update{Verb: session.Pause}) }},
+	} {
+		t.Run(fmt.Sprintf("%s is %s", row.theirs, row.ours), func(t *testing.T) {
+			s := &sessionOf{t: t, store: inmem.New(inmem.Config{}), ref: session.Ref{Tenant: "default", Session: "s1"}}
+			row.reach(s)
+			require.Equal(t, row.ours, s.state())
+			_, err := s.begin()
+			if !row.taken {
+				require.True(t, failure.Is(err, failure.SessionBusy, failure.SessionClosed), "%v", err)
+				require.Equal(t, row.ours, s.state())
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, session.Busy, s.state())
+		})
+	}
+}
+
+// sessionOf is a session of a store.
+type sessionOf struct {
+	t     *testing.T
+	store memory.Store
+	ref   session.Ref
+	turns int
+}
+
+func (s *sessionOf) state() session.State {
+	s.t.Helper()
+	got, err := s.store.GetSession(s.t.Context(), s.ref)
+	require.NoError(s.t, err)
+	return got.State
+}
+
+func (s *sessionOf) update(u memory.Update) {
+	s.t.Helper()
+	u.Ref = s.ref
+	_, err := s.store.UpdateSession(s.t.Context(), u)
+	require.NoError(s.t, err)
+}
+
+func (s *sessionOf) begin() (memory.Begun, error) {
+	s.turns++
+	return s.store.BeginTurn(s.t.Context(), memory.Begin{
+		Ref: s.ref, TurnID: fmt.Sprintf("t%d", s.turns), TraceID: "0af7651916cd43dd8448eb211c80319c", Fingerprint: "f",
+		Message: conversation.User("hello"), Lease: time.Minute, Window: 1,
+	})
+}
+
+// turn is one that ends so.
+func (s *sessionOf) turn(outcome session.Outcome) {
+	s.t.Helper()
+	begun, err := s.begin()
+	require.NoError(s.t, err)
+	switch outcome {
+	case session.OutcomeOpen:
+	case session.OutcomeFailed, session.OutcomeCancelled:
+		_, err = s.store.FailTurn(s.t.Context(), memory.Fail{
+			Ref: s.ref, TurnID: begun.Turn.ID, Epoch: begun.Turn.Epoch, Outcome: outcome, Failure: failure.New(failure.AgentLogic, "test", "it broke"),
+		})
+	default:
+		_, err = s.store.CommitStep(s.t.Context(), memory.Commit{
+			Ref: s.ref, TurnID: begun.Turn.ID, Epoch: begun.Turn.Epoch, Base: begun.Turn.Sequence, Outcome: outcome,
+			Messages: []conversation.Message{conversation.Assistant("echo", "Well.")},
+			Result:   execution.Result{Step: 1, Agent: "echo", Text: "Well.", InputRequired: outcome == session.OutcomeInputRequired},
+		})
+	}
+	require.NoError(s.t, err)
+}

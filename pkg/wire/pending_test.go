@@ -1,0 +1,36 @@
+package wire
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+func TestAnswers_ReachTheStep(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		want := answers.Draw(t, "answers")
+		step := StepFromProto(&troupev1.ExecuteStepRequest{Answers: AnswersToProto(want)})
+		if diff := cmp.Diff(want, step.Answers, cmpopts.EquateEmpty()); diff != "" {
+			t.Fatalf("want -, got +\n%s", diff)
+		}
+	})
+}
+
+// A person decides about all of the arguments, and reads the reason as far as there is room.
+func TestPending_IsToldWhole(t *testing.T) {
+	p := execution.Pending{
+		ID: "1-2", CallID: "call-1", Tool: "send_mail", Arguments: `{"text":"` + strings.Repeat("a", maxArguments) + `"}`,
+		Needs: execution.NeedApproval, Risk: execution.AtMostOnce, Reason: strings.Repeat("b", maxWarning+1),
+	}
+	told := EventToProto(event.Event{Payload: event.ToolPending{Pending: p}}).GetToolCallPending().GetCall()
+	p.Reason = p.Reason[:maxWarning]
+	require.Empty(t, cmp.Diff(p, pendingFromProto(told)))
+}

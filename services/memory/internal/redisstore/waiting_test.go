@@ -1,0 +1,290 @@
+package redisstore
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/test/redistest"
+)
+
+var noted = []execution.Entry{
+	{Number: 1, Phase: execution.Done, Reply: conversation.Assistant("echo", "I will mail it")},
+	{Number: 2, Phase: execution.Intent, Tool: "send_mail", Effect: execution.AtMostOnce, Digest: "d"},
+}
+
+// stop commits a step whose call waits.
+func stop(t *testing.T, s *Store, b memory.Begin, turn session.Turn, step int) {
+	t.Helper()
+	c := answer(b, turn)
+	c.Outcome, c.Result.Step, c.Result.InputRequired = session.OutcomeInputRequired, step, true
+	c.Result.Pending = []execution.Pending{{ID: execution.PendingID(step, 3), Tool: "send_mail", Arguments: "{}", Needs: execution.NeedApproval}}
+	_, err := s.CommitStep(t.Context(), c)
+	require.NoError(t, err)
+}
+
+// halted is a session whose turn t1 has done a step, and whose second waits.
+func halted(t *testing.T, s *Store, id string) memory.Begin {
+	t.Helper()
+	b := ask(id, "t1")
+	begun, err := s.BeginTurn(t.Context(), b)
+	require.NoError(t, err)
+	c := answer(b, begun.Turn)
+	c.Outcome = session.OutcomeOpen
+	begun.Turn.Sequence, err = s.CommitStep(t.Context(), c)
+	require.NoError(t, err)
+	h := memory.Hold{Ref: b.Ref, TurnID: b.TurnID, Epoch: begun.Turn.Epoch}
+	require.NoError(t, s.Record(t.Context(), h, 2, noted))
+	stop(t, s, b, begun.Turn, 2)
+	return b
+}
+
+// replying goes on with the turn of a Begin.
+func replying(b memory.Begin, turnID string) memory.Begin {
+	b.Continues, b.TurnID, b.Message = b.TurnID, turnID, conversation.Message{}
+	b.Answers = []execution.Answer{{ID: "2-3", Verdict: execution.Approve}}
+	return b
+}
+
+func journals(t *testing.T, s *Store, ref session.Ref) []string {
+	t.Helper()
+	found := []string{}
+	for _, k := range keysOf(t, s, ref) {
+		if strings.Contains(k, ":jrnl:") {
+			found = append(found, k)
+		}
+	}
+	return found
+}
+
+// The journal of a step that waits lives as long as its turn, then as long as the turn that
+// goes on is open, and is nowhere else.
+func TestStore_JournalOfWhatWaits(t *testing.T) {
+	s := openStore(t, "redis://"+redistest.Start(t))
+	for name, end := range map[string]func(t *testing.T, b memory.Begin, turn session.Turn){
+		"commit": func(t *testing.T, b memory.Begin, turn session.Turn) {
+			c := answer(b, turn)
+			c.Result.Step = 2
+			_, err := s.CommitStep(t.Context(), c)
+			require.NoError(t, err)
+		},
+		"fail": func(t *testing.T, b memory.Begin, turn session.Turn) {
+			_, err := s.FailTurn(t.Context(), memory.Fail{
+				Ref: b.Ref, TurnID: b.TurnID, Epoch: turn.Epoch, Outcome: session.OutcomeFailed, Failure: failure.New(failure.NoWorker, "test", "nobody"),
+			})
+			require.NoError(t, err)
+		},
+		"evict": func(t *testing.T, b memory.Begin, turn session.Turn) {
+			require.NoError(t, s.ReleaseTurn(t.Context(), memory.Hold{Ref: b.Ref, TurnID: b.TurnID, Epoch: turn.Epoch}))
+			_, err := s.BeginTurn(t.Context(), ask(b.Ref.Session, "t3"))
+			require.NoError(t, err)
+		},
+		"wait": func(t *testing.T, b memory.Begin, turn session.Turn) {
+			stop(t, s, b, turn, 2)
+			kept := key(b.Ref, journalOf("t2", 2))
+			require.Equal(t, []string{kept}, journals(t, s, b.Ref))
+			require.InDelta(t, retention, s.redis.PTTL(t.Context(), kept).Val(), float64(time.Minute))
+			_, err := s.BeginTurn(t.Context(), ask(b.Ref.Session, "t3"))
+			require.NoError(t, err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := halted(t, s, name)
+			kept, turn := key(b.Ref, journalOf("t1", 2)), key(b.Ref, "turn:t1")
+			require.Equal(t, []string{kept}, journals(t, s, b.Ref))
+			require.Equal(t, s.redis.PExpireTime(t.Context(), turn).Val(), s.redis.PExpireTime(t.Context(), kept).Val())
+
+			b = replying(b, "t2")
+			begun, err := s.BeginTurn(t.Context(), b)
+			require.NoError(t, err)
+			taken := key(b.Ref, journalOf("t2", 2))
+			require.Equal(t, []string{taken}, journals(t, s, b.Ref))
+			forever := time.Duration(-1)
+			require.Equal(t, forever, s.redis.PTTL(t.Context(), taken).Val())
+			h := memory.Hold{Ref: b.Ref, TurnID: b.TurnID, Epoch: begun.Turn.Epoch}
+			require.NoError(t, s.Record(t.Context(), h, 2, []execution.Entry{{Number: 2, Phase: execution.Done, Tool: "send_mail", Digest: "d", Text: "sent"}}))
+			require.Equal(t, forever, s.redis.PTTL(t.Context(), taken).Val())
+			end(t, b, begun.Turn)
+			require.Empty(t, journals(t, s, b.Ref))
+		})
+	}
+}
+
+func TestStore_WhatWaitsGoesWithItsSession(t *testing.T) {
+	s := openStore(t, "redis://"+redistest.Start(t))
+	b := halted(t, s, "cleared")
+	require.NoError(t, s.ClearSession(t.Context(), b.Ref))
+	require.Empty(t, journals(t, s, b.Ref))
+	require.False(t, s.redis.HExists(t.Context(), key(b.Ref, "meta"), "waiting").Val())
+
+	b = halted(t, s, "left")
+	_, err := s.BeginTurn(t.Context(), ask("left", "t2"))
+	require.NoError(t, err)
+	require.Empty(t, journals(t, s, b.Ref))
+	require.False(t, s.redis.HExists(t.Context(), key(b.Ref, "meta"), "waiting").Val())
+
+	for name, also := range map[string]func(memory.Begin){
+		"waiting": func(memory.Begin) {},
+		"answered": func(b memory.Begin) {
+			_, err := s.BeginTurn(t.Context(), replying(b, "t2"))
+			require.NoError(t, err)
+		},
+	} {
+		b := halted(t, s, name)
+		also(b)
+		require.NoError(t, s.DeleteSession(t.Context(), b.Ref))
+		require.Equal(t, []string{key(b.Ref, "meta")}, keysOf(t, s, b.Ref), name)
+	}
+}
+
+// Who comes after the retention gets a clear word, and no turn that would do anything again.
+func TestStore_WhatWaitedTooLong(t *testing.T) {
+	server := miniredis.RunT(t)
+	s := openStore(t, "redis://"+server.Addr())
+	b := halted(t, s, "s1")
+	server.FastForward(retention - time.Second)
+	found, err := s.GetSession(t.Context(), b.Ref)
+	require.NoError(t, err)
+	require.Len(t, found.Pending, 1)
+	server.FastForward(2 * time.Second)
+	found, err = s.GetSession(t.Context(), b.Ref)
+	require.NoError(t, err)
+	require.Empty(t, found.WaitingTurn)
+	require.Empty(t, found.Pending)
+	for range 2 {
+		_, err = s.BeginTurn(t.Context(), replying(b, "t2"))
+		require.Equal(t, failure.TurnNotOpen, failure.ModeOf(err), "%v", err)
+		require.ErrorContains(t, err, "waited too long")
+	}
+	_, err = s.BeginTurn(t.Context(), ask("s1", "t3"))
+	require.NoError(t, err)
+
+	// So does who comes when the journal alone is gone.
+	b = halted(t, s, "s2")
+	server.Del(key(b.Ref, journalOf("t1", 2)))
+	_, err = s.BeginTurn(t.Context(), replying(b, "t2"))
+	require.Equal(t, failure.TurnNotOpen, failure.ModeOf(err), "%v", err)
+	require.ErrorContains(t, err, "waited too long")
+	found, err = s.GetSession(t.Context(), b.Ref)
+	require.NoError(t, err)
+	require.Equal(t, 1, found.Turns)
+
+	// Once answered, it is never too late to take the turn over.
+	b = replying(halted(t, s, "s3"), "t2")
+	_, err = s.BeginTurn(t.Context(), b)
+	require.NoError(t, err)
+	server.FastForward(10 * retention)
+	server.SetTime(time.Now().Add(10 * retention))
+	b.TraceID = strings.Repeat("b", 32)
+	begun, err := s.BeginTurn(t.Context(), b)
+	require.NoError(t, err)
+	require.Equal(t, 3, begun.Turn.Attempt)
+	entries, err := s.LoadJournal(t.Context(), memory.Hold{Ref: b.Ref, TurnID: "t2", Epoch: begun.Turn.Epoch}, 2, 0)
+	require.NoError(t, err)
+	require.Len(t, entries, len(noted))
+}
+
+// What waits may be gone, or there only now, when BeginTurn comes again with its keys.
+func TestStore_WhatWaitsChangesMeanwhile(t *testing.T) {
+	addr := redistest.Start(t)
+	first := openStore(t, "redis://"+addr)
+	for name, meeting := range map[string]struct {
+		before func(t *testing.T, b memory.Begin) // what happens before it comes again
+		begin  func(memory.Begin) memory.Begin
+		want   failure.Mode
+	}{
+		"an answer meets an answer": {func(t *testing.T, b memory.Begin) {
+			_, err := first.BeginTurn(t.Context(), replying(b, "t2"))
+			require.NoError(t, err)
+		}, func(b memory.Begin) memory.Begin { return replying(b, "t3") }, failure.SessionBusy},
+		"an answer meets a message": {func(t *testing.T, b memory.Begin) {
+			m := ask(b.Ref.Session, "t2")
+			begun, err := first.BeginTurn(t.Context(), m)
+			require.NoError(t, err)
+			_, err = first.CommitStep(t.Context(), answer(m, begun.Turn))
+			require.NoError(t, err)
+		}, func(b memory.Begin) memory.Begin { return replying(b, "t3") }, failure.TurnNotOpen},
+		"a message meets other calls": {func(t *testing.T, b memory.Begin) {
+			r := replying(b, "t2")
+			begun, err := first.BeginTurn(t.Context(), r)
+			require.NoError(t, err)
+			stop(t, first, r, begun.Turn, 2)
+		}, func(b memory.Begin) memory.Begin { return ask(b.Ref.Session, "t3") }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := openStore(t, "redis://"+addr)
+			require.NoError(t, beginScript.Load(t.Context(), s.redis).Err()) // else a run takes two trips
+			b := halted(t, s, strings.ReplaceAll(name, " ", "-"))
+			trips := 0
+			s.redis.AddHook(between(func(cmds ...redis.Cmder) error {
+				if !runs(beginScript, cmds) {
+					return nil
+				}
+				if trips++; trips == 2 {
+					meeting.before(t, b)
+				}
+				return nil
+			}))
+			_, err := s.BeginTurn(t.Context(), meeting.begin(b))
+			require.Equal(t, meeting.want, failure.ModeOf(err), "%v", err)
+			require.GreaterOrEqual(t, trips, 2)
+			var left []string // that of the turn that goes on, if there is one
+			if meeting.want == failure.SessionBusy {
+				left = append(left, key(b.Ref, journalOf("t2", 2)))
+			}
+			require.ElementsMatch(t, left, journals(t, s, b.Ref))
+		})
+	}
+}
+
+// A clear that began while a turn was open, whose calls wait since, leaves nothing behind. The
+// epoch is the same.
+func TestStore_ClearMeetsCallsThatWait(t *testing.T) {
+	s := openStore(t, "redis://"+redistest.Start(t))
+	b := replying(halted(t, s, "s1"), "t2")
+	begun, err := s.BeginTurn(t.Context(), b)
+	require.NoError(t, err)
+	stopped := false
+	s.redis.AddHook(between(func(cmds ...redis.Cmder) error {
+		if !stopped && runs(clearScript, cmds) {
+			stopped = true
+			stop(t, s, b, begun.Turn, 2)
+		}
+		return nil
+	}))
+	require.NoError(t, s.ClearSession(t.Context(), b.Ref))
+	require.True(t, stopped)
+	require.Empty(t, journals(t, s, b.Ref))
+	found, err := s.GetSession(t.Context(), b.Ref)
+	require.NoError(t, err)
+	require.Empty(t, found.WaitingTurn)
+}
+
+// A deletion that is cut off is ended with what waited.
+func TestStore_DeletionThatIsCutOffForgetsWhatWaited(t *testing.T) {
+	s := openStore(t, "redis://"+redistest.Start(t))
+	b := halted(t, s, "s1")
+	for i := range 5 {
+		b = replying(b, fmt.Sprintf("n%d", i))
+		begun, err := s.BeginTurn(t.Context(), b)
+		require.NoError(t, err)
+		stop(t, s, b, begun.Turn, 2)
+	}
+	ks := []string{key(b.Ref, "meta"), key(b.Ref, "log"), key(b.Ref, "state"), key(b.Ref, "reqs")}
+	_, err := s.run(t.Context(), "test", b.Ref, deleteScript, ks, 0)
+	require.NoError(t, err)
+	require.NotEmpty(t, journals(t, s, b.Ref))
+	_, _, err = s.ListSessions(t.Context(), memory.List{Tenant: "default", Limit: 10})
+	require.NoError(t, err)
+	require.Equal(t, []string{key(b.Ref, "meta")}, keysOf(t, s, b.Ref))
+}
