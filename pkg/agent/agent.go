@@ -107,6 +107,7 @@ type Agent struct {
 	tools        *tool.Set
 	state        *ownership.AgentState
 	log          *sessionlog.Log // nil: none
+	flow         bool            // its function runs its agents, and does nothing else
 
 	mu      sync.Mutex
 	running bool

@@ -115,7 +115,10 @@ func (t *turn) outcome(err error) event.TurnResult {
 		done.Usage = &u
 	}
 	if err == nil {
-		done.Result, done.Messages, done.State = t.result, t.messages, t.control.Lasting()
+		done.Result, done.Messages = t.result, t.messages
+		if len(t.result.Pending) == 0 {
+			done.State = t.control.Lasting()
+		}
 		return done
 	}
 	done.Result = execution.Result{Step: t.result.Step, Agent: t.result.Agent, Iterations: t.result.Iterations, Usage: t.result.Usage}

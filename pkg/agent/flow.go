@@ -22,7 +22,7 @@ import (
 // the flow, unless the child degrades. The Timeout of the flow bounds all of it.
 //
 // A flow that lost its worker goes on where that was, as an agent alone does: nothing that
-// the journal has runs again.
+// the journal has runs again. So does one that ended because tool calls of its children wait.
 
 // Sequence returns an agent that runs each of its children once, in order (AD-28). The answer
 // is that of the last one. In a step that decides where to go the last child decides.
@@ -81,7 +81,12 @@ func flow(c Config, children []*Agent, run func(context.Context, Invocation, fun
 	c.Run = func(ctx context.Context, inv Invocation) iter.Seq2[event.Event, error] {
 		return func(yield func(event.Event, error) bool) { run(ctx, inv, yield) }
 	}
-	return New(c)
+	a, err := New(c)
+	if err != nil {
+		return nil, err
+	}
+	a.flow = true
+	return a, nil
 }
 
 // line is children that run one after the other.

@@ -73,6 +73,7 @@ type calls struct {
 	execution.Journal
 	count   *counter
 	turnID  string
+	turn    int // in the session
 	step    int
 	apart   bool  // what the agent says is no part of what the step says
 	numbers []int // of the step, by those of the loop
@@ -88,6 +89,9 @@ func (c *calls) number(own int) int {
 
 // key is the idempotency key of a call: the same in all attempts.
 func (c *calls) key(own int) string { return execution.CallKey(c.turnID, c.step, c.number(own)) }
+
+// id is what who answers it calls a call that waits.
+func (c *calls) id(own int) string { return execution.PendingID(c.turn, c.step, c.number(own)) }
 
 // Replay implements execution.Journal.
 func (c *calls) Replay(own int, phase execution.Phase) (execution.Entry, bool) {

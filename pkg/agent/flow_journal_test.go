@@ -66,6 +66,7 @@ type world struct {
 	mu    sync.Mutex
 	asked int            // models
 	did   map[string]int // tools by effect, what they were called for, and idempotency key
+	hooks []hook.Handler // of all agents that have tools
 }
 
 // brain asks for its calls in its first round, and then says what it read, so that what it
@@ -120,7 +121,7 @@ func call(name, argument, value string) conversation.ToolCall {
 func (w *world) worker(t *testing.T, name string) *agent.Agent {
 	t.Helper()
 	return build(t, agent.Config{
-		Name:  name,
+		Name: name, Handlers: w.hooks,
 		Tools: []tool.Tool{w.act(t, execution.Read), w.act(t, execution.Idempotent)},
 		Model: brain{w, []conversation.ToolCall{call("read", "what", name+" r"), call("idempotent", "what", name+" i")}},
 	})
@@ -139,7 +140,7 @@ func (w *world) boss(t *testing.T) *agent.Agent {
 		tools, calls = append(tools, inner), append(calls, call(a.Name(), "request", "help"))
 	}
 	return build(t, agent.Config{
-		Name: "boss", Parallel: true, Tools: append(tools, w.act(t, execution.Idempotent)), Model: brain{w, calls},
+		Name: "boss", Handlers: w.hooks, Parallel: true, Tools: append(tools, w.act(t, execution.Idempotent)), Model: brain{w, calls},
 	})
 }
 
@@ -160,7 +161,7 @@ func (w *world) counting(t *testing.T) *agent.Agent {
 		return fmt.Sprint(n), in.Memory().Set("temp:rounds", n)
 	})
 	require.NoError(t, err)
-	return build(t, agent.Config{Name: "counting", Tools: []tool.Tool{tool.With(execution.Idempotent, count)}, Model: brain{w, []conversation.ToolCall{{Name: "count"}}}})
+	return build(t, agent.Config{Name: "counting", Handlers: w.hooks, Tools: []tool.Tool{tool.With(execution.Idempotent, count)}, Model: brain{w, []conversation.ToolCall{{Name: "count"}}}})
 }
 
 // flow is all that there is: agents in order, beside each other, in rounds, as tools.

@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/loop"
 )
 
 // Parallel returns an agent that runs its children beside each other, each in a branch of its
@@ -16,8 +18,9 @@ import (
 //
 // Events of the children come as they happen, and a child goes on only when its event was
 // taken. When one fails, or nobody reads any more, the others are cancelled; when one stops
-// or asks the user, the others are asked to stop or go on to their end. Whatever happens, all
-// have ended when the run ends.
+// or asks the user, the others are asked to stop or go on to their end; so they do when tool
+// calls of it wait, and what waits in all of them is the flow's. A stop is stronger: then nothing
+// waits. Whatever happens, all have ended when the run ends.
 //
 // Run and Agents of c are the flow's to fill in. Modes: as those of Sequence.
 func Parallel(c Config, children ...*Agent) (*Agent, error) {
@@ -138,9 +141,14 @@ func (b *branches) hear(cancel, stopAll func()) ([]event.TurnResult, error) {
 // join makes one answer of all.
 func (b *branches) join(invs []Invocation, results []event.TurnResult) {
 	var texts []string
+	var waiting []execution.Pending
 	reasons := map[event.Reason]bool{}
 	for i, done := range results {
 		b.inv.memory.Join(invs[i].memory)
+		if calls := done.Result.Pending; len(calls) > 0 {
+			waiting = append(waiting, calls...)
+			continue
+		}
 		if done.Result.Text != "" {
 			texts = append(texts, b.children[i].Name()+":\n"+done.Result.Text)
 		}
@@ -148,6 +156,10 @@ func (b *branches) join(invs []Invocation, results []event.TurnResult) {
 			done.Reason = event.InputRequired
 		}
 		reasons[done.Reason] = reasons[done.Reason] || !done.Ended
+	}
+	if len(waiting) > 0 && !reasons[event.Stopped] {
+		b.yield(event.Event{Payload: event.Answer{Text: loop.Waiting(waiting), Reason: event.InputRequired, Pending: waiting}}, nil)
+		return
 	}
 	reason := event.Natural
 	for _, r := range []event.Reason{event.InputRequired, event.Stopped, event.MaxIterations} {

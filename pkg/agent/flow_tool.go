@@ -28,8 +28,9 @@ type AsToolConfig struct {
 // AsTool makes a tool of an agent (AD-29). The model that calls it says what it wants in one
 // text, which begins a session of its own: the agent sees nothing of the conversation above.
 // It reads the state of the session as it is, and what it changes is forgotten with it. What
-// it says last is the result; a question to the user becomes one of the agent above. Its
-// events are not told above; what its models consume counts there.
+// it says last is the result; a question to the user becomes one of the agent above, and calls
+// that wait become its calls that wait. Its events are not told above; what its models consume
+// counts there.
 //
 // Its model calls and tool calls are in the journal of the step, under keys that begin from
 // that of the call: an agent above that lost its worker goes on in the middle of the one
@@ -106,6 +107,10 @@ func (t *agentTool) ask(ctx context.Context, request string) (string, error) {
 		if above != nil {
 			nest.Last = inv.count.join()
 		}
+	}
+	if nest != nil && len(done.Result.Pending) > 0 {
+		nest.Pending = done.Result.Pending
+		return "", err
 	}
 	if done.Escalate {
 		hook.InTool(ctx).Escalate()

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -27,6 +28,7 @@ type Invocation struct {
 	count   *counter      // of the model calls and tool calls; nil: begin
 	branch  string        // of the agent that runs this one
 	call    int           // number of the run of a function
+	key     string        // of it
 	apart   bool          // it is the tool of another agent, or below one
 }
 
@@ -35,10 +37,10 @@ type Invocation struct {
 func (inv Invocation) Branch() string { return inv.branch }
 
 // Key is the identity of this run of an agent's own Run: the same in all attempts of the step,
-// and different for every other run in it. What the function asks others to do under this key
-// is done once.
+// also in a turn that goes on with calls that waited beside it, and different for every other
+// run in it. What the function asks others to do under this key is done once.
 func (inv Invocation) Key() string {
-	return execution.CallKey(inv.Step.TurnID, inv.Step.Number, inv.call)
+	return cmp.Or(inv.key, execution.CallKey(inv.Step.TurnID, inv.Step.Number, inv.call))
 }
 
 // Prompt is what an agent is asked that does not see the conversation: what the user said
@@ -55,8 +57,21 @@ func (inv Invocation) Prompt() string {
 // children.
 func (inv Invocation) below(a *Agent) Invocation {
 	inv.branch = inv.path(a)
-	inv.call = inv.count.next()
+	inv.call, inv.key = inv.count.next(), ""
+	if j := inv.Step.Journal; j != nil && !a.flow { // a flow asks nobody itself
+		inv.key = inv.kept(j, a.Name())
+	}
 	return inv
+}
+
+// kept is the key of a run of a function: that of the turn in which it ran first.
+func (inv Invocation) kept(j execution.Journal, agent string) string {
+	if e, ok := j.Replay(inv.call, execution.Intent); ok && e.Tool == agent && e.Text != "" {
+		return e.Text
+	}
+	key := inv.Key()
+	j.Record(execution.Entry{Number: inv.call, Phase: execution.Intent, Tool: agent, Text: key})
+	return key
 }
 
 // path is the branch of an agent.

@@ -38,6 +38,8 @@ func (t *turn) note(e event.Event) {
 		line.Kind, line.Text, line.Duration, line.Usage = sessionlog.ModelCall, p.Model, p.Duration, p.Usage
 	case event.ToolFinished:
 		line.Kind, line.Text, line.Duration = sessionlog.ToolCall, p.Tool+": "+string(p.Status), p.Duration
+	case event.ToolPending:
+		line.Kind, line.Text = sessionlog.ToolCall, p.Tool+": "+string(event.ToolWaiting)
 	case event.Warning:
 		line.Kind, line.Text = sessionlog.Warning, p.Message
 	case event.TurnResult:

@@ -24,7 +24,7 @@ func (t *turn) relay(e event.Event) error {
 			return nil // the name of a route is no part of the answer
 		}
 	case event.Answer:
-		t.text, t.reason, t.judged = p.Text, p.Reason, nil
+		t.text, t.reason, t.judged, t.pending = p.Text, p.Reason, nil, p.Pending
 	case event.Message:
 		if p.Text != "" {
 			t.text = p.Text
@@ -57,7 +57,7 @@ func (t *turn) take(done event.TurnResult, own bool) {
 	if done.Result.NextAgent != "" {
 		t.text = done.Result.NextAgent
 	}
-	t.reason = done.Reason
+	t.reason, t.pending = done.Reason, done.Result.Pending
 	switch {
 	case done.Result.InputRequired:
 		t.reason = event.InputRequired

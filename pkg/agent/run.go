@@ -31,6 +31,10 @@ const (
 // (step.Routes) has no text and no message, and NextAgent is empty when the model named none
 // of the routes.
 //
+// A turn in which tool calls wait for somebody ends with Result.Pending, a sentence that says so
+// as its text and its one message, and no changes of state: who has the answers runs the step
+// again with them and the same journal, and it goes on from there.
+//
 // First the handlers of BeforeAgent run, then the agent, then those of AfterAgent and
 // OnComplete (AD-3 to AD-14); package hook says when they do not. The error of a model or a
 // handler keeps its mode. A step that takes too long is agent_timeout, one whose ctx was
@@ -120,6 +124,7 @@ type turn struct {
 	written  bool         // to the session log
 	text     string       // the answer
 	reason   event.Reason // how it came about
+	pending  []execution.Pending
 	messages []conversation.Message
 	result   execution.Result
 }
@@ -180,6 +185,9 @@ func (t *turn) run(limited, ctx context.Context) error {
 	err = t.main(limited)
 	if err != nil && (errors.Is(err, errDeaf) || ctx.Err() != nil || lost(err) || !t.agent.forgives() || len(t.inv.Step.Routes) > 0) {
 		return err
+	}
+	if err == nil && len(t.pending) > 0 {
+		return t.wait(limited)
 	}
 	if err := t.conclude(err); err != nil {
 		return err
@@ -265,7 +273,7 @@ func (t *turn) pass(e event.Event) error {
 			return nil // the name of a route is no part of the answer
 		}
 	case event.Answer:
-		t.text, t.reason = p.Text, p.Reason
+		t.text, t.reason, t.pending = p.Text, p.Reason, p.Pending
 	case event.ToolFinished:
 		t.control.Use(t.inner.take(), true)
 	}
@@ -285,11 +293,12 @@ func (t *turn) loop() loop.Loop {
 // input is what the loop is given.
 func (t *turn) input(system string) loop.Input {
 	calls := &calls{
-		Journal: t.inv.Step.Journal, count: t.inv.count, turnID: t.inv.Step.TurnID, step: t.inv.Step.Number, apart: t.inv.apart,
+		Journal: t.inv.Step.Journal, count: t.inv.count, turnID: t.inv.Step.TurnID, turn: t.inv.Step.Turn, step: t.inv.Step.Number, apart: t.inv.apart,
 	}
 	in := loop.Input{
 		System: system, Turn: t.control, Choices: t.inv.Step.Routes,
 		Key: calls.key, Keep: t.inv.branch != "", Apart: t.inv.apart, Stop: t.inv.Stop,
+		ID: calls.id, Answers: t.inv.Step.Answers,
 	}
 	if calls.Journal != nil {
 		in.Journal = calls

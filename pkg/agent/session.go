@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -36,7 +37,7 @@ type SessionConfig struct {
 
 	// NoAutoSave writes nothing until Save, Pause or Close (LP-23). Until then the turns are in
 	// RAM alone, and nothing keeps others from the conversation: what they wrote meanwhile
-	// comes before them.
+	// comes before them. Calls of tools cannot wait for somebody then.
 	NoAutoSave bool
 	// AutoCompact makes the conversation shorter when it holds more than MaxMessages, between
 	// turns only: half of them stay. Without it a warning says so, once (LP-21, C-20).
@@ -53,10 +54,10 @@ type SessionConfig struct {
 // where this one stopped (LP-10). The Agent keeps nothing of it, and may serve many.
 //
 // Its states are those of package session. A turn leads from ready to busy and back, to
-// input_required when the agent asks something, or to failed, which takes the next turn like
-// ready does (C-2). Pause sets it aside, and the next turn resumes it; Close releases it until
-// Start. After a turn of a process that was lost it is busy until the lease of that turn has
-// run out, and ready then (LP-10a).
+// input_required when the agent asks something or calls of tools wait for somebody (Pending),
+// or to failed, which takes the next turn like ready does (C-2). Pause sets it aside, and the
+// next turn resumes it; Close releases it until Start. After a turn of a process that was lost
+// it is busy until the lease of that turn has run out, and ready then (LP-10a).
 //
 // One thing happens at a time. While a turn runs another one is refused, and so are Pause,
 // Close, Save, Clear and Compact, with session_busy. Safe for concurrent use.
@@ -73,12 +74,12 @@ type Session struct {
 	state   session.State
 	stop    context.CancelFunc // asks the running turn to stop; nil: none runs
 	known   session.Session    // what is stored, as far as this process knows
-	pending []*episode         // turns that are not stored yet, in order
+	unsaved []*episode         // turns that are not stored yet, in order
 
 	// Of who has the claim alone.
 	window []conversation.Message // the latest messages, with NoAutoSave
 	left   *scribe                // of a turn that could not be closed
-	lost   string                 // id of an open turn that another process began
+	lost   string                 // id of a turn whose end nobody was told here
 }
 
 var sessionID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
@@ -142,7 +143,7 @@ func (s *Session) Info() session.Session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	info := s.known
-	info.State = s.state
+	info.State, info.Pending = s.state, slices.Clone(info.Pending)
 	if s.stop != nil {
 		info.State = session.Busy
 	}

@@ -41,7 +41,7 @@ func (all sessionTests) run(t *testing.T, store memory.Store) {
 
 func allSessionTests() sessionTests {
 	all := sessionTests{}
-	for _, some := range []sessionTests{turnTests(), lifeTests(), lossTests(), saveTests(), boundTests()} {
+	for _, some := range []sessionTests{turnTests(), lifeTests(), lossTests(), saveTests(), boundTests(), answerTests()} {
 		maps.Copy(all, some)
 	}
 	return all
@@ -55,6 +55,13 @@ func TestSession_OverTheMemoryService(t *testing.T) {
 }
 
 func memoryService(t *testing.T) memory.Store {
+	t.Helper()
+	_, store := servedMemory(t)
+	return store
+}
+
+// servedMemory is a memory service, and its address.
+func servedMemory(t *testing.T) (address string, store memory.Store) {
 	t.Helper()
 	app, err := service.New(telemetry.Discard(), service.Config{
 		GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Redis: "redis://" + redistest.Start(t), Grace: 5 * time.Second,
@@ -71,7 +78,7 @@ func memoryService(t *testing.T) memory.Store {
 		require.NoError(t, <-done)
 	})
 	<-ready
-	return memoryrpc.New(conn)
+	return app.GRPCAddr(), memoryrpc.New(conn)
 }
 
 // talk opens a session of an agent, and closes both when the test ends.

@@ -42,7 +42,7 @@ func (b *buffer) State(ctx context.Context) (map[string]json.RawMessage, error) 
 	if state == nil {
 		state = map[string]json.RawMessage{}
 	}
-	for _, ep := range b.s.pending {
+	for _, ep := range b.s.unsaved {
 		maps.Copy(state, ep.state) // an empty value removes
 	}
 	return state, nil
@@ -51,10 +51,10 @@ func (b *buffer) State(ctx context.Context) (map[string]json.RawMessage, error) 
 // SaveArtifact implements hook.Store.
 func (b *buffer) SaveArtifact(ctx context.Context, name, mediaType string, content []byte) (int, error) {
 	const op = "agent.SaveArtifact"
-	switch {
-	case name == "" || len(name) > memory.MaxArtifactName:
-		return 0, failure.Newf(failure.UserInvalidInput, op, "artifact %q: a name has 1 to %d bytes", name, memory.MaxArtifactName)
-	case len(content) > memory.MaxArtifactBytes:
+	if err := memory.CheckArtifactName(op, name); err != nil {
+		return 0, err
+	}
+	if len(content) > memory.MaxArtifactBytes {
 		return 0, failure.Newf(failure.UserInvalidInput, op, "artifact %q: %d bytes are too many; an artifact has at most %d", name, len(content), memory.MaxArtifactBytes)
 	}
 	b.mu.Lock()
@@ -103,7 +103,7 @@ func (b *buffer) store() hook.Store {
 // find returns a version of an artifact, 0 for the latest; without content when it is stored.
 func (b *buffer) find(ctx context.Context, name string, version int) (file, error) {
 	files := b.ep.files
-	for i := len(b.s.pending); ; i-- {
+	for i := len(b.s.unsaved); ; i-- {
 		for _, f := range slices.Backward(files) {
 			if f.Name == name && (version == 0 || version == f.Version) {
 				return f, nil
@@ -112,7 +112,7 @@ func (b *buffer) find(ctx context.Context, name string, version int) (file, erro
 		if i == 0 {
 			break
 		}
-		files = b.s.pending[i-1].files
+		files = b.s.unsaved[i-1].files
 	}
 	a, err := failure.Retry(ctx, func(ctx context.Context) (memory.Artifact, error) {
 		return b.s.cfg.Store.GetArtifact(ctx, b.s.ref, name, version)

@@ -10,9 +10,10 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// begin opens a turn in the store, or takes up the one that was lost.
-func (s *Session) begin(ctx context.Context, ep *episode, goesOn bool) (memory.Begun, error) {
-	if goesOn {
+// begin opens a turn in the store, or takes up the one that was lost. It may find that one
+// closed, with an answer of which nobody was told.
+func (s *Session) begin(ctx context.Context, ep *episode, in Input) (memory.Begun, error) {
+	if in.Continue || s.repeats(in.Answers) {
 		if begun, ok, err := s.resume(ctx, ep); ok || err != nil {
 			return begun, err
 		}
@@ -20,12 +21,18 @@ func (s *Session) begin(ctx context.Context, ep *episode, goesOn bool) (memory.B
 	if err := s.settle(ctx); err != nil {
 		return memory.Begun{}, err
 	}
+	if err := s.answer(ctx, ep, in); err != nil {
+		return memory.Begun{}, err
+	}
 	begun, err := stored(ctx, func(ctx context.Context) (memory.Begun, error) { return s.cfg.Store.BeginTurn(ctx, s.beginning(ep)) })
 	switch {
 	case err == nil:
 		s.lost, ep.number = "", begun.Turn.Number
+		s.waits("", nil) // no more
 	case failure.Is(err, failure.SessionBusy):
 		err = s.elsewhere(ctx, err)
+	case failure.Is(err, failure.TurnNotOpen):
+		err = s.nothingWaits(err)
 	case unsure(err):
 		s.doubt(ep, err)
 	}
@@ -40,7 +47,8 @@ func (s *Session) doubt(ep *episode, why error) {
 
 // resume takes up a turn that is open and that nobody works on: one of this process, or one
 // of a process that was lost. The agent goes through it again; what the journal has does not
-// happen again. It is false when there is no such turn.
+// happen again. One that has an answer is found as it is stored. It is false when there is no
+// such turn.
 func (s *Session) resume(ctx context.Context, ep *episode) (memory.Begun, bool, error) {
 	var b memory.Begin
 	switch {
@@ -57,21 +65,30 @@ func (s *Session) resume(ctx context.Context, ep *episode) (memory.Begun, bool, 
 	case failure.Is(err, failure.SessionBusy):
 		return begun, false, s.elsewhere(ctx, err)
 	case unsure(err):
-		s.doubt(&episode{id: b.TurnID, trace: b.TraceID, said: b.Message}, err)
+		s.doubt(&episode{id: b.TurnID, trace: b.TraceID, said: b.Message, continues: b.Continues, answers: b.Answers}, err)
 		return begun, false, err
+	case failure.Is(err, failure.TurnNotOpen):
+		s.left = nil
+		return begun, false, s.nothingWaits(err)
 	case err != nil && !failure.Is(err, failure.NotFound, failure.KeyReused):
 		return begun, false, err
 	case begun.Found == memory.FoundOpen:
 		return begun, false, s.busy(b.TurnID, begun.LeaseLeft)
 	}
 	s.left, s.lost = nil, ""
-	if begun.Found != memory.FoundBegun { // it was closed since, or is not one of a Session
+	if begun.Found == memory.FoundClosed {
+		s.ended(begun.Turn)
+		return begun, s.lost != "", nil
+	}
+	if begun.Found != memory.FoundBegun { // it is not one of a Session
 		return begun, false, nil
 	}
 	if len(begun.Turn.Steps) > 0 { // it was lost while it was stored, and its journal is gone
 		return begun, false, s.fail(ctx, begun)
 	}
 	ep.id, ep.trace, ep.number = b.TurnID, b.TraceID, begun.Turn.Number
+	ep.continues, ep.answers = begun.Turn.Continues, begun.Turn.Answers
+	s.waits("", nil)
 	return begun, true, nil
 }
 
@@ -92,21 +109,39 @@ func (s *Session) settle(ctx context.Context) error {
 		}
 		if begun.Found != memory.FoundBegun {
 			s.left = nil
-			if begun.Found == memory.FoundOpen {
+			switch begun.Found {
+			case memory.FoundOpen:
 				s.lost = w.id
+			case memory.FoundClosed:
+				s.ended(begun.Turn)
 			}
 			return nil
 		}
 		w = s.scribe(w.episode, begun)
 	}
-	if _, err := w.write(ctx); err != nil && unsure(err) {
+	turn, err := w.write(ctx)
+	if err != nil && unsure(err) {
 		return err
 	}
 	s.left = nil
-	if w.base > 0 {
-		s.wrote(max(w.number, s.Info().Turns), w.base)
+	if err == nil {
+		s.ended(turn)
+	} else {
+		s.wrote(w.number, w.base)
 	}
 	return nil
+}
+
+// ended notes how a turn ended that was lost. One with an answer is still to be told.
+func (s *Session) ended(turn session.Turn) {
+	s.wrote(turn.Number, turn.Sequence)
+	s.waits(turn.ID, turn.Steps)
+	if answered(turn.Outcome) {
+		s.lost = turn.ID
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.state = turn.Outcome.After()
 }
 
 // elsewhere says more of a session that is busy with a turn of another process.
@@ -163,7 +198,7 @@ func (s *Session) fail(ctx context.Context, begun memory.Begun) error {
 		})
 	})
 	if err == nil {
-		s.wrote(max(turn.Number, s.Info().Turns), turn.Sequence)
+		s.ended(turn)
 	}
 	return err
 }

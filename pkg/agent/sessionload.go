@@ -62,6 +62,9 @@ func (s *Session) load(ctx context.Context) (session.State, error) {
 	if s.cfg.NoAutoSave && failure.Is(err, failure.NotFound) {
 		info, err = session.Session{ID: s.ref.Session, User: s.cfg.User, Created: time.Now()}, nil
 	}
+	if err == nil && info.WaitingTurn != "" && info.Pending == nil { // the calls that wait are not in each answer
+		info, err = stored(ctx, func(ctx context.Context) (session.Session, error) { return s.cfg.Store.GetSession(ctx, s.ref) })
+	}
 	if err != nil {
 		return "", err
 	}
@@ -79,10 +82,12 @@ func (s *Session) load(ctx context.Context) (session.State, error) {
 	s.known = info
 	s.mu.Unlock()
 	s.lost = info.OpenTurn
-	switch info.State {
-	case session.Failed, session.InputRequired, session.AuthRequired:
-		return info.State, nil
-	case session.Busy:
+	switch state := info.State; {
+	case info.WaitingTurn != "": // also in one that was set aside
+		return session.InputRequired, nil
+	case state == session.Failed || state == session.InputRequired || state == session.AuthRequired:
+		return state, nil
+	case state == session.Busy:
 		left, err := s.leaseLeft(ctx, info.OpenTurn)
 		if err == nil && left > 0 {
 			return session.Busy, nil
@@ -134,7 +139,7 @@ func (s *Session) read(ctx context.Context, after int64) ([]conversation.Message
 // Messages that are not saved have no sequence and time.
 func (s *Session) Messages(ctx context.Context, latest int) ([]conversation.Message, error) {
 	s.mu.Lock()
-	pending := s.pending
+	unsaved := s.unsaved
 	s.mu.Unlock()
 	info, err := stored(ctx, func(ctx context.Context) (session.Session, error) { return s.cfg.Store.GetSession(ctx, s.ref) })
 	if err != nil && !failure.Is(err, failure.NotFound) { // it may not be saved yet
@@ -147,7 +152,7 @@ func (s *Session) Messages(ctx context.Context, latest int) ([]conversation.Mess
 	if err != nil {
 		return nil, err
 	}
-	for _, ep := range pending {
+	for _, ep := range unsaved {
 		for _, m := range ep.all() {
 			m.Turn = ep.number
 			all = append(all, m)
@@ -160,13 +165,13 @@ func (s *Session) Messages(ctx context.Context, latest int) ([]conversation.Mess
 // not saved yet behind them (LP-22).
 func (s *Session) Artifacts(ctx context.Context) ([]memory.Artifact, error) {
 	s.mu.Lock()
-	pending := s.pending
+	unsaved := s.unsaved
 	s.mu.Unlock()
 	all, err := stored(ctx, func(ctx context.Context) ([]memory.Artifact, error) { return s.cfg.Store.ListArtifacts(ctx, s.ref) })
 	if err != nil && !failure.Is(err, failure.NotFound) {
 		return nil, err
 	}
-	for _, ep := range pending {
+	for _, ep := range unsaved {
 		for _, f := range ep.files {
 			all = append(all, f.Artifact)
 		}

@@ -47,7 +47,11 @@ func through[T any](l *line, method string, call func() (T, error)) (T, error) {
 var errOutage = failure.New(failure.SystemNetwork, "test", "the store cannot be reached")
 
 func (l *line) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
-	return through(l, "BeginTurn", func() (memory.Begun, error) { return l.Store.BeginTurn(ctx, b) })
+	method := "BeginTurn"
+	if b.KnownOnly {
+		method = "FindTurn"
+	}
+	return through(l, method, func() (memory.Begun, error) { return l.Store.BeginTurn(ctx, b) })
 }
 
 func (l *line) RenewTurn(ctx context.Context, h memory.Hold, lease time.Duration) error {
@@ -187,25 +191,6 @@ func TestSession_AnOutageBetweenPartsLosesNothing(t *testing.T) {
 		require.Equal(t, "ai: Done. (partial)", said[103])
 		require.Equal(t, session.Failed, info.State)
 		require.Equal(t, info.Messages, s.Info().Messages)
-	})
-}
-
-// The answer of the store was lost, and the turn was not: who goes on does not get it twice.
-func TestSession_AnAnswerThatWasLostIsStoredOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, next := range []agent.Input{{Continue: true}, {Text: "b"}} {
-			s, model, wires, store := outage(t, agent.Config{}, agent.SessionConfig{}, scripted.Say("1"), scripted.Say("2"))
-			*wires = cut{answers: []string{"CommitStep"}, calls: []string{"FailTurn"}}
-			failed(t, s, agent.Input{Text: "a"}, failure.SystemNetwork)
-			wires.heal()
-			all, err := happened(t, s, next)
-			require.NoError(t, err)
-			require.Equal(t, 2, resultOf(all).Turn)
-			require.Equal(t, []string{"user: a", "ai: 1"}, spoken(model.Requests()[1].Messages)[:2])
-			said, info := stored(t, store, s)
-			require.Equal(t, []string{"user: a", "ai: 1"}, said[:2])
-			require.Equal(t, 2, info.Turns)
-		}
 	})
 }
 

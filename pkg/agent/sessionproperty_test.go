@@ -9,13 +9,16 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/hook"
 	"github.com/troupe-dev/troupe/pkg/llm"
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -24,8 +27,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// told is a model that does what the user says: "tool", "fail", "toolfail" or "ask", and
-// echoes anything else. What it says follows from the conversation alone.
+// told is a model that does what the user says: "tool", "fail", "toolfail", "ask" or "allow",
+// and echoes anything else. What it says follows from the conversation alone.
 type told struct{}
 
 func (told) Name() string { return "test/told" }
@@ -61,7 +64,7 @@ func speak(messages []conversation.Message) (text, query string, fails bool) {
 		return "I found it.", "", false
 	case last.Role == conversation.RoleAssistant:
 		return "There is more.", "", false
-	case asked == "tool" || asked == "toolfail" || asked == "ask":
+	case asked == "tool" || asked == "toolfail" || asked == "ask" || asked == "allow":
 		return "I look.", asked, false
 	case asked == "fail":
 		return "", "", true
@@ -79,7 +82,13 @@ func toldAgent(t *testing.T) *agent.Agent {
 		return "found " + in.Query, nil
 	})
 	require.NoError(t, err)
-	return build(t, agent.Config{Model: told{}, Tools: []tool.Tool{found}})
+	guard := hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
+		if strings.Contains(c.Arguments, "allow") {
+			c.Wait("", time.Time{})
+		}
+		return nil
+	})
+	return build(t, agent.Config{Model: told{}, Tools: []tool.Tool{found}, Handlers: []hook.Handler{guard}})
 }
 
 // twin is what a session must be, simple enough to be believed.
@@ -90,10 +99,57 @@ type twin struct {
 	all, saved  []conversation.Message
 	turns       int
 	savedTurns  int
+	waits       bool // for an answer
+}
+
+// goOn is what a turn with an answer adds.
+func (w *twin) goOn(verdict execution.Verdict, breaks bool) {
+	w.turns++
+	w.waits, w.state = false, session.Ready
+	said := conversation.Assistant("research", "I look.")
+	if breaks { // it was said in the turn before
+		said.Partial = true
+		w.all = append(w.all, said)
+	} else {
+		said.ToolCalls = look("allow").ToolCalls
+		result := "found allow"
+		if verdict == execution.Deny {
+			result = notRun
+		}
+		w.all = append(w.all, said, conversation.Message{Role: conversation.RoleTool, Text: result}, conversation.Assistant("research", "I found it."))
+	}
+	w.store(w.state)
+}
+
+// notRun is how every reason begins for which a tool did not run.
+const notRun = "Not run"
+
+// outlined is a conversation in short, without the reasons why tools did not run.
+func outlined(messages []conversation.Message) []string {
+	all := spoken(messages)
+	for i, text := range all {
+		if strings.HasPrefix(text, "tool: "+notRun) {
+			all[i] = "tool: " + notRun
+		}
+	}
+	return all
+}
+
+// refuses reports whether a turn with the input is not begun.
+func (w *twin) refuses(in agent.Input) bool {
+	return in.Continue && w.waits || len(in.Answers) > 0 && (!w.waits || w.noAutoSave)
 }
 
 // turn is what a turn adds, and the state to which it leads.
 func (w *twin) turn(in agent.Input, breaks bool) {
+	if w.refuses(in) {
+		return
+	}
+	if len(in.Answers) > 0 {
+		w.goOn(in.Answers[0].Verdict, breaks)
+		return
+	}
+	w.waits = false
 	from := len(w.all)
 	if !in.Continue {
 		w.all = append(w.all, conversation.User(in.Text))
@@ -110,11 +166,20 @@ func (w *twin) turn(in agent.Input, breaks bool) {
 			}
 			break
 		}
+		if query == "allow" && !w.noAutoSave {
+			w.waits = true
+			w.all = append(w.all, conversation.Assistant("research", "lookup waits for an approval."))
+			w.state = session.InputRequired
+			break
+		}
 		w.all = append(w.all, conversation.Assistant("research", text))
 		if query == "" {
 			break
 		}
 		result := "found " + query
+		if query == "allow" {
+			result = notRun
+		}
 		if query == "ask" {
 			result = "The user was asked: Which one?"
 		}
@@ -152,6 +217,9 @@ func (w *twin) loaded() {
 	if w.storedState == session.Failed || w.storedState == session.InputRequired {
 		w.state = w.storedState
 	}
+	if w.waits {
+		w.state = session.InputRequired
+	}
 	if !w.noAutoSave {
 		switch w.storedState {
 		case session.Paused, session.Closed:
@@ -181,16 +249,27 @@ func converse(t *testing.T, store memory.Store, noAutoSave bool, seed uint64, st
 		err = nil
 		switch n := random.IntN(20); {
 		case n < 9: // a turn
-			in := agent.Input{Text: fmt.Sprintf("%s %d", []string{"say", "tool", "fail", "toolfail", "ask"}[random.IntN(5)], step)}
-			if random.IntN(4) == 0 {
+			in := agent.Input{Text: fmt.Sprintf("%s %d", []string{"say", "tool", "fail", "toolfail", "ask", "allow"}[random.IntN(6)], step)}
+			switch random.IntN(4) {
+			case 0:
 				in = agent.Input{Continue: true}
+			case 1:
+				p := execution.Pending{ID: "1-1-2"}
+				if all := s.Pending(); len(all) > 0 {
+					p = all[0]
+				}
+				in = say(p, []execution.Verdict{execution.Approve, execution.Deny}[random.IntN(2)], "")
 			}
 			breaks := random.IntN(6) == 0
 			op = fmt.Sprintf("turn %+v, broken off: %v", in, breaks)
 			var last event.TurnResult
 			for e, err := range s.Turn(t.Context(), in) {
 				if err != nil {
-					require.Equal(t, failure.ResourceAPI, failure.ModeOf(err), "%s: %v", op, err)
+					want := failure.ResourceAPI
+					if w.refuses(in) {
+						want = failure.UserInvalidInput
+					}
+					require.Equal(t, want, failure.ModeOf(err), "%s: %v", op, err)
 				}
 				if done, ok := e.Payload.(event.TurnResult); ok {
 					last = done
@@ -230,7 +309,7 @@ func converse(t *testing.T, store memory.Store, noAutoSave bool, seed uint64, st
 		case n < 18:
 			op, err = "clear", s.Clear(t.Context())
 			if !closed {
-				w.all, w.saved, w.turns = nil, nil, w.savedTurns
+				w.all, w.saved, w.turns, w.waits = nil, nil, w.savedTurns, false
 			}
 		default:
 			op, err = "save", s.Save(t.Context())
@@ -255,7 +334,8 @@ func (w *twin) agrees(t *testing.T, s *agent.Session, store memory.Store, where 
 	messages, err := s.Messages(t.Context(), 0)
 	require.NoError(t, err)
 	require.NoError(t, conversation.CheckRounds(messages))
-	require.Equal(t, spoken(w.all), spoken(messages), where)
+	require.Equal(t, outlined(w.all), outlined(messages), where)
+	require.Equal(t, w.waits, len(s.Pending()) > 0, where)
 	require.Equal(t, w.turns, s.Info().Turns, where)
 	require.EqualValues(t, len(w.all), s.Info().Messages, where)
 	ref := session.Ref{Tenant: agent.DefaultTenant, Session: s.ID()}
@@ -270,7 +350,7 @@ func (w *twin) agrees(t *testing.T, s *agent.Session, store memory.Store, where 
 	require.EqualValues(t, len(w.saved), info.Messages, where)
 }
 
-// Req: LP-6, LP-7a, LP-8, LP-9, LP-10, LP-11, LP-12, LP-17, LP-23
+// Req: LP-6, LP-7a, LP-8, LP-9, LP-10, LP-11, LP-12, LP-17, LP-23, LP-32
 func TestSession_IsWhatItsTwinIs(t *testing.T) {
 	for _, noAutoSave := range []bool{false, true} {
 		for seed := range uint64(100) {

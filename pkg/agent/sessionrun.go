@@ -31,8 +31,9 @@ type reading struct {
 	drop    context.CancelFunc      // of the lease
 	journal *memory.Recorder
 
-	last event.Event // the agent's TurnResult
-	over bool        // the turn is stored and the session released
+	found *session.Turn // that was closed with an answer, and nothing runs
+	last  event.Event   // the agent's TurnResult
+	over  bool          // the turn is stored and the session released
 }
 
 // run is the turn, from its beginning to its last event.
@@ -48,6 +49,10 @@ func (r *reading) run(ctx context.Context, in Input, inv Invocation) {
 			follows = err
 		}
 		r.s.refuse(r.yield, err, follows)
+		return
+	}
+	if r.found != nil {
+		r.tell(ctx)
 		return
 	}
 	for e, failed := range r.s.agent.Run(execution.WithAuth(running, in.Auth), inv) {
@@ -143,6 +148,9 @@ func (r *reading) conclude(done event.TurnResult, err error) {
 		if done.Result.InputRequired {
 			ep.outcome = session.OutcomeInputRequired
 		}
+		if len(done.Result.Pending) > 0 { // the rest is in the journal, and comes again
+			ep.messages, ep.state = done.Messages, nil
+		}
 	}
 }
 
@@ -175,16 +183,23 @@ func (r *reading) begin(ctx context.Context, in Input) (execution.Step, hook.Sto
 	step := execution.Step{SessionID: s.ref.Session, User: s.cfg.User, Number: 1, Attempt: 1, Agent: s.agent.Name()}
 	var store hook.Store = &buffer{s: s, ep: r.ep}
 	if s.cfg.NoAutoSave {
+		if err := s.answer(ctx, r.ep, in); err != nil {
+			return step, nil, err
+		}
 		step.History = conversation.Window(append(slices.Clip(s.window), r.ep.all()...), s.cfg.Window, 0)
 	} else {
-		begun, err := s.begin(ctx, r.ep, in.Continue)
+		begun, err := s.begin(ctx, r.ep, in)
 		if err != nil {
 			return step, nil, err
+		}
+		if begun.Found == memory.FoundClosed {
+			r.found = &begun.Turn
+			return step, nil, nil
 		}
 		if err := r.hold(ctx, begun); err != nil {
 			return step, nil, failure.Stopped(ctx, err)
 		}
-		step.Attempt, step.Journal, step.History = begun.Turn.Attempt, r.journal, begun.History
+		step.Attempt, step.Journal, step.History, step.Answers = begun.Turn.Attempt, r.journal, begun.History, begun.Turn.Answers
 		store = Remember(s.cfg.Store, r.scribe.hold, s.cfg.User)
 	}
 	step.TurnID, step.TraceID, step.Turn, step.History = r.ep.id, r.ep.trace, r.ep.number, mended(step.History)
@@ -225,16 +240,17 @@ func (r *reading) store(ctx context.Context) (session.State, error) {
 		r.drop()
 		r.keeping.Wait()
 	}()
-	outcome, err := r.scribe.write(ctx)
+	turn, err := r.scribe.write(ctx)
 	refused := err
 	if err != nil && ep.answered() && !unsure(err) {
 		ep.fails(session.OutcomeFailed, asFailure(err))
-		outcome, err = r.scribe.write(ctx)
+		turn, err = r.scribe.write(ctx)
 	}
 	switch {
 	case err == nil:
 		s.wrote(ep.number, r.scribe.base)
-		return outcome.After(), refused
+		s.waits(ep.id, turn.Steps)
+		return turn.Outcome.After(), refused
 	case unsure(err):
 		if ep.answered() {
 			ep.fails(session.OutcomeFailed, asFailure(err))

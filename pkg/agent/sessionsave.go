@@ -79,8 +79,9 @@ func (s *Session) Clear(ctx context.Context) error {
 		s.window, s.lost = nil, ""
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.known.Turns -= len(s.pending)
-		s.pending, s.known.Messages, s.known.Bytes, s.known.ArtifactBytes = nil, 0, 0, 0
+		s.known.Turns -= len(s.unsaved)
+		s.unsaved, s.known.Messages, s.known.Bytes, s.known.ArtifactBytes = nil, 0, 0, 0
+		s.known.WaitingTurn, s.known.Pending = "", nil
 		return "", nil
 	})
 }
@@ -129,7 +130,7 @@ func (s *Session) flush(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	verb := session.Verb("")
-	if len(s.pending) > 0 {
+	if len(s.unsaved) > 0 {
 		verb = session.Resume // a closed one takes no turn
 	}
 	s.mu.Unlock()
@@ -139,12 +140,12 @@ func (s *Session) flush(ctx context.Context) error {
 	var refused error
 	for {
 		s.mu.Lock()
-		pending := s.pending
+		unsaved := s.unsaved
 		s.mu.Unlock()
-		if len(pending) == 0 {
+		if len(unsaved) == 0 {
 			break
 		}
-		done, err := s.put(ctx, pending[0])
+		done, err := s.put(ctx, unsaved[0])
 		if !done {
 			return err
 		}
@@ -152,7 +153,7 @@ func (s *Session) flush(ctx context.Context) error {
 			refused = err
 		}
 		s.mu.Lock()
-		s.pending = pending[1:]
+		s.unsaved = unsaved[1:]
 		s.mu.Unlock()
 	}
 	info, err := stored(ctx, func(ctx context.Context) (session.Session, error) { return s.cfg.Store.GetSession(ctx, s.ref) })
@@ -223,8 +224,9 @@ func (s *Session) keep(ep *episode) {
 	s.window = conversation.Window(append(s.window, ep.all()...), s.cfg.Window, 0)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.pending = append(s.pending, ep)
+	s.unsaved = append(s.unsaved, ep)
 	s.known.Turns, s.known.LastActivity = ep.number, time.Now()
+	s.known.WaitingTurn, s.known.Pending = "", nil
 	s.known.Messages += int64(len(ep.all()))
 }
 
@@ -232,7 +234,8 @@ func (s *Session) keep(ep *episode) {
 func (s *Session) wrote(turn int, last int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.known.Turns, s.known.LastActivity = turn, time.Now()
+	s.known.Turns, s.known.LastActivity = max(turn, s.known.Turns), time.Now()
+	last = max(last, s.known.Sequence)
 	s.known.Messages += last - s.known.Sequence
 	s.known.Sequence = last
 }

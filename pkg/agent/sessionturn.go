@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"iter"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -20,8 +21,16 @@ type Input struct {
 	Text string // what the user says, 1 byte to conversation.MaxMessageBytes
 	// Continue goes on where the conversation is, and appends no message of the user (LP-8).
 	// There is no Text then. A turn that was lost with its process is taken up where it was:
-	// nothing of it runs twice that need not.
+	// nothing of it runs twice that need not. One that is stored with its answer, of which nobody
+	// was told here, does not run again: its event.TurnResult is the only event. While calls
+	// wait for Answers, Continue is refused.
 	Continue bool
+	// Answers go on with the calls that wait (Session.Pending), of which one at least is answered,
+	// and append no message of the user. Calls without an answer wait again; what was done before
+	// is not done again (LP-32). There is neither Text nor Continue then, and By is the actor of
+	// Auth when it is empty. After an error of the store the same Answers, or Continue, go on with
+	// the same turn. A Text instead leaves the calls that wait, for good.
+	Answers []execution.Answer
 	// Auth is in whose name the turn acts. Tools and the model find it during this turn; it is
 	// stored nowhere (LP-18).
 	Auth          execution.Auth
@@ -35,7 +44,11 @@ func (in Input) check() error {
 	switch {
 	case in.Continue && in.Text != "":
 		return wrong("Text: a turn that continues has none; leave out one of Text and Continue")
-	case !in.Continue && strings.TrimSpace(in.Text) == "":
+	case len(in.Answers) > 0 && (in.Continue || in.Text != ""):
+		return wrong("Answers: a turn that brings them has neither Text nor Continue; leave these out")
+	case len(in.Answers) > 0 && slices.ContainsFunc(in.Answers, func(a execution.Answer) bool { return !utf8.ValidString(a.Text + a.By) }):
+		return wrong("Answers: a text is not valid UTF-8")
+	case !in.silent() && strings.TrimSpace(in.Text) == "":
 		return wrong("Text is empty; say something, or set Continue to go on without")
 	case len(in.Text) > conversation.MaxMessageBytes:
 		return wrong("Text: %d bytes are too long; send at most %d", len(in.Text), conversation.MaxMessageBytes)
@@ -47,9 +60,12 @@ func (in Input) check() error {
 	return nil
 }
 
+// silent reports whether the user says nothing.
+func (in Input) silent() bool { return in.Continue || len(in.Answers) > 0 }
+
 // message is what the user says; zero: nothing.
 func (in Input) message() conversation.Message {
-	if in.Continue {
+	if in.silent() {
 		return conversation.Message{}
 	}
 	return conversation.User(in.Text)

@@ -22,6 +22,8 @@ type episode struct {
 	id, trace string
 	number    int
 	said      conversation.Message   // by the user; zero: nothing
+	continues string                 // id of the turn whose calls wait; empty: none
+	answers   []execution.Answer     // to these calls
 	messages  []conversation.Message // of the agent, in whole rounds
 	state     map[string]json.RawMessage
 	result    execution.Result
@@ -47,8 +49,10 @@ func (ep *episode) fails(outcome session.Outcome, why *failure.Error) {
 }
 
 // answered reports whether the turn has an answer.
-func (ep *episode) answered() bool {
-	return ep.outcome != session.OutcomeFailed && ep.outcome != session.OutcomeCancelled
+func (ep *episode) answered() bool { return answered(ep.outcome) }
+
+func answered(o session.Outcome) bool {
+	return o != session.OutcomeFailed && o != session.OutcomeCancelled
 }
 
 // asking is the Begin of a turn that goes on with what is stored. The fingerprint follows
@@ -64,7 +68,7 @@ func (s *Session) asking(id, trace string) memory.Begin {
 // beginning is the Begin of an episode.
 func (s *Session) beginning(ep *episode) memory.Begin {
 	b := s.asking(ep.id, ep.trace)
-	b.Message = ep.said
+	b.Message, b.Continues, b.Answers = ep.said, ep.continues, ep.answers
 	return b
 }
 
@@ -86,11 +90,11 @@ func (s *Session) scribe(ep *episode, begun memory.Begun) *scribe {
 	}
 }
 
-// write stores the episode and closes the turn. It returns the outcome, which is another one
-// when the turn was closed before. An answer becomes visible in one write, unless it is more
+// write stores the episode and closes the turn. It returns the turn, whose outcome is another
+// one when it was closed before. An answer becomes visible in one write, unless it is more
 // than one write takes: then in several, without its parts being shown as an answer. When it
 // cannot be stored the turn is still open; write again, also as one that failed.
-func (w *scribe) write(ctx context.Context) (session.Outcome, error) {
+func (w *scribe) write(ctx context.Context) (session.Turn, error) {
 	parts := parted(w.messages)
 	for len(parts) <= w.steps && w.answered() { // the last one closes the turn
 		parts = append(parts, nil)
@@ -110,7 +114,7 @@ func (w *scribe) write(ctx context.Context) (session.Outcome, error) {
 		c.Result.Step = step
 		last, err := stored(ctx, func(ctx context.Context) (int64, error) { return w.store.CommitStep(ctx, c) })
 		if err != nil && w.answered() {
-			return "", err
+			return session.Turn{}, err
 		}
 		if err != nil {
 			break // better a turn that is closed without all of its messages than one that is not
@@ -118,7 +122,7 @@ func (w *scribe) write(ctx context.Context) (session.Outcome, error) {
 		w.base, w.steps = last, step
 	}
 	if w.answered() {
-		return w.outcome, nil
+		return session.Turn{ID: w.id, Number: w.number, Outcome: w.outcome, Steps: []execution.Result{w.result}, Sequence: w.base}, nil
 	}
 	turn, err := stored(ctx, func(ctx context.Context) (session.Turn, error) {
 		return w.store.FailTurn(ctx, memory.Fail{
@@ -128,7 +132,7 @@ func (w *scribe) write(ctx context.Context) (session.Outcome, error) {
 	if err == nil {
 		w.base = turn.Sequence
 	}
-	return turn.Outcome, err
+	return turn, err
 }
 
 // parted are messages as they fit into commits. A round stays together as long as it fits

@@ -39,6 +39,9 @@ func (s *store) State(ctx context.Context) (map[string]json.RawMessage, error) {
 
 // SaveArtifact implements hook.Store: only what is not stored yet is sent.
 func (s *store) SaveArtifact(ctx context.Context, name, mediaType string, content []byte) (int, error) {
+	if err := memory.CheckArtifactName("agent.SaveArtifact", name); err != nil { // before its bytes are sent
+		return 0, err
+	}
 	sum := sha256.Sum256(content)
 	c := memory.Content{SHA256: hex.EncodeToString(sum[:]), Size: int64(len(content))}
 	stored, err := failure.Retry(ctx, func(ctx context.Context) (int64, error) { return s.tier.StageArtifact(ctx, s.hold, c) })

@@ -35,6 +35,11 @@ type entry struct {
 	Error     string          `json:"error,omitempty"`
 	ErrorType string          `json:"error_type,omitempty"`
 
+	Pending string           `json:"pending_id,omitempty"`
+	Needs   execution.Need   `json:"needs,omitempty"`
+	Risk    execution.Effect `json:"risk,omitempty"`
+	Until   time.Time        `json:"until,omitzero"`
+
 	Text    string                     `json:"text,omitempty"`
 	Topic   Topic                      `json:"kind,omitempty"`
 	State   map[string]json.RawMessage `json:"state_delta,omitempty"`
@@ -68,6 +73,9 @@ func (e Event) MarshalJSON() ([]byte, error) {
 		if p.Status != ToolSuccess {
 			out.Error, out.ErrorType = p.Result, p.ErrorType
 		}
+	case ToolPending:
+		out.Tool, out.CallID, out.Arguments, out.Status = p.Tool, p.CallID, object(p.Arguments), ToolWaiting
+		out.Pending, out.Needs, out.Risk, out.Until, out.Message = p.ID, p.Needs, p.Risk, p.Until.UTC(), p.Reason
 	case Appended:
 		out.Text, out.Reason = p.Message.Text, string(p.Message.Role)
 	case Message:

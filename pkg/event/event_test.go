@@ -76,6 +76,19 @@ func TestEvent_StandsInATraceUnderItsNames(t *testing.T) {
 				"status": "error", "result": "Error: oh", "error": "Error: oh", "error_type": "agent_validation", "timing": 0.0,
 			},
 		},
+		"tool_pending": {
+			event.ToolPending{Pending: execution.Pending{
+				ID: "1-1-2", CallID: "1", Tool: "send", Arguments: `{"to": "all"}`, Needs: execution.NeedApproval, Risk: execution.AtMostOnce, Reason: "It sends.", Until: noon,
+			}},
+			object{
+				"type": "tool_pending", "tool_name": "send", "call_id": "1", "arguments": object{"to": "all"}, "status": "waiting",
+				"pending_id": "1-1-2", "needs": "approval", "risk": "at_most_once", "message": "It sends.", "until": "2026-05-01T12:00:00Z",
+			},
+		},
+		"tool_pending without a limit": {
+			event.ToolPending{Pending: execution.Pending{ID: "1-1-2", Tool: "look", Arguments: `{}`, Needs: execution.NeedResult}},
+			object{"type": "tool_pending", "tool_name": "look", "arguments": object{}, "status": "waiting", "pending_id": "1-1-2", "needs": "result"},
+		},
 		"thinking": {event.Thinking{Topic: event.Plan, Text: "first"}, object{"type": "thinking", "kind": "plan", "text": "first"}},
 		"warning":  {event.Warning{Reason: "W", Message: "mind"}, object{"type": "warning", "reason": "W", "message": "mind"}},
 		"message": {
@@ -105,6 +118,7 @@ func TestEvent_KindsAreDifferentAndSomeAreInternal(t *testing.T) {
 		event.ModelCall{},
 		event.ToolStarted{},
 		event.ToolFinished{},
+		event.ToolPending{},
 		event.Appended{},
 		event.Message{},
 		event.Thinking{},
@@ -121,12 +135,9 @@ func TestEvent_KindsAreDifferentAndSomeAreInternal(t *testing.T) {
 
 // Req: AD-14
 func TestEvent_OnlyWhatIsSaidIsFinal(t *testing.T) {
-	for p, want := range map[event.Payload]bool{
-		event.Answer{Text: "a"}:    true,
-		event.TextDelta{Text: "a"}: false,
-		event.Warning{}:            false,
-	} {
-		require.Equal(t, want, event.Event{Payload: p}.Final(), p.Kind())
+	require.True(t, event.Event{Payload: event.Answer{Text: "a"}}.Final())
+	for _, p := range []event.Payload{event.TextDelta{Text: "a"}, event.ToolPending{}, event.Warning{}} {
+		require.False(t, event.Event{Payload: p}.Final(), p.Kind())
 	}
 	require.True(t, event.Event{Payload: event.Message{Text: "a"}}.Final())
 	require.False(t, event.Event{Payload: event.Message{State: map[string]json.RawMessage{"a": nil}}}.Final())

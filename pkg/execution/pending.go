@@ -3,6 +3,7 @@ package execution
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,7 +21,7 @@ const (
 // it, or for a client that runs it (LP-16, AD-32). The turn has ended with it; the turn that
 // brings the answer goes on in its place, and does nothing again that was done.
 type Pending struct {
-	ID        string // in the session, until it is answered: PendingID
+	ID        string // PendingID: no other call of the session ever has it; one that is left to wait on gets another
 	CallID    string // as the model named the call
 	Tool      string
 	Arguments string // a JSON object, as the tool would get it
@@ -30,8 +31,15 @@ type Pending struct {
 	Until     time.Time // an answer behind it counts as none, so the tool does not run (OC-33); zero: there is no such time
 }
 
-// PendingID is the id of the call of a number in a step.
-func PendingID(step, number int) string { return fmt.Sprintf("%d-%d", step, number) }
+// PendingID is the id of the call of a number in a step of a turn, all from 1.
+func PendingID(turn, step, number int) string { return fmt.Sprintf("%d-%d-%d", turn, step, number) }
+
+// place is what the id of a call has in every turn that goes on with it: all but the turn.
+func place(id string) (step, number string) {
+	_, at, _ := strings.Cut(id, "-")
+	step, number, _ = strings.Cut(at, "-")
+	return step, number
+}
 
 // Need is what a pending call waits for.
 type Need string
@@ -49,6 +57,20 @@ type Answer struct {
 	Text    string // the result or the error of a tool, or why a call is denied; the model reads it
 	By      string // who says so, as the turn's Auth names the actor; empty: nobody is named
 	Late    bool   // it came behind the time for it, and whatever it says the call is denied
+}
+
+// To reports whether the answer is to the call that has the id now, in the turn that goes on.
+func (a Answer) To(id string) bool {
+	step, number := place(a.ID)
+	nowStep, nowNumber := place(id)
+	return a.ID != "" && step == nowStep && number == nowNumber
+}
+
+// Step is the number of the step whose call is answered; 0: the id is none of PendingID.
+func (a Answer) Step() int {
+	step, _ := place(a.ID)
+	number, _ := strconv.Atoi(step)
+	return number
 }
 
 // Verdict is what becomes of a pending call.

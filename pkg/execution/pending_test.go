@@ -15,14 +15,14 @@ import (
 var (
 	noon    = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 	waiting = []execution.Pending{
-		{ID: execution.PendingID(1, 2), Tool: "send_mail", Needs: execution.NeedApproval, Until: noon},
-		{ID: execution.PendingID(1, 3), Tool: "read_clipboard", Needs: execution.NeedResult},
+		{ID: execution.PendingID(1, 1, 2), Tool: "send_mail", Needs: execution.NeedApproval, Until: noon},
+		{ID: execution.PendingID(1, 1, 3), Tool: "read_clipboard", Needs: execution.NeedResult},
 	}
 )
 
 func TestSettle_TakesAnswersThatFitAndMarksThoseThatAreLate(t *testing.T) {
-	approved := execution.Answer{ID: "1-2", Verdict: execution.Approve, By: "alice"}
-	ran := execution.Answer{ID: "1-3", Verdict: execution.Succeed, Text: "copied"}
+	approved := execution.Answer{ID: "1-1-2", Verdict: execution.Approve, By: "alice"}
+	ran := execution.Answer{ID: "1-1-3", Verdict: execution.Succeed, Text: "copied"}
 	late := approved
 	late.Late = true
 	for name, tc := range map[string]struct {
@@ -51,23 +51,23 @@ func TestSettle_NamesWhatDoesNotFit(t *testing.T) {
 		answers []execution.Answer
 		says    string
 	}{
-		"none":          {waiting, nil, "answers: there is none; waiting: 1-2, 1-3"},
-		"unknown":       {waiting, []execution.Answer{{ID: "2-1", Verdict: execution.Deny}}, `answers[0].id: no call "2-1" waits here; waiting: 1-2, 1-3`},
-		"nothing waits": {nil, []execution.Answer{{ID: "2-1", Verdict: execution.Deny}}, "waiting: none"},
+		"none":          {waiting, nil, "answers: there is none; waiting: 1-1-2, 1-1-3"},
+		"unknown":       {waiting, []execution.Answer{{ID: "1-2-1", Verdict: execution.Deny}}, `answers[0].id: no call "1-2-1" waits here; waiting: 1-1-2, 1-1-3`},
+		"nothing waits": {nil, []execution.Answer{{ID: "1-2-1", Verdict: execution.Deny}}, "waiting: none"},
 		"twice": {
 			waiting,
-			[]execution.Answer{{ID: "1-2", Verdict: execution.Deny}, {ID: "1-2", Verdict: execution.Approve}},
-			`answers[1].id: "1-2" is answered twice`,
+			[]execution.Answer{{ID: "1-1-2", Verdict: execution.Deny}, {ID: "1-1-2", Verdict: execution.Approve}},
+			`answers[1].id: "1-1-2" is answered twice`,
 		},
-		"no verdict": {waiting, []execution.Answer{{ID: "1-2"}}, "say one of [approve deny stop]"},
+		"no verdict": {waiting, []execution.Answer{{ID: "1-1-2"}}, "say one of [approve deny stop]"},
 		"approval of a client's tool": {
 			waiting,
-			[]execution.Answer{{ID: "1-3", Verdict: execution.Approve}},
+			[]execution.Answer{{ID: "1-1-3", Verdict: execution.Approve}},
 			`answers[0].verdict: "approve" does not answer a call of read_clipboard that waits for its result; say one of [succeed fail]`,
 		},
 		"too long": {
 			waiting,
-			[]execution.Answer{{ID: "1-3", Verdict: execution.Succeed, Text: strings.Repeat("x", execution.MaxAnswer+1)}},
+			[]execution.Answer{{ID: "1-1-3", Verdict: execution.Succeed, Text: strings.Repeat("x", execution.MaxAnswer+1)}},
 			"answers[0].text: 262145 bytes, at most 262144",
 		},
 	} {
@@ -77,4 +77,15 @@ func TestSettle_NamesWhatDoesNotFit(t *testing.T) {
 			require.ErrorContains(t, err, tc.says)
 		})
 	}
+}
+
+// The turn that goes on has another number than the one that waits.
+func TestAnswer_IsToTheCallOfItsPlace(t *testing.T) {
+	a := execution.Answer{ID: execution.PendingID(3, 1, 12)}
+	require.True(t, a.To(execution.PendingID(4, 1, 12)))
+	require.False(t, a.To(execution.PendingID(3, 1, 1)))
+	require.False(t, a.To(execution.PendingID(3, 11, 2)))
+	require.False(t, execution.Answer{}.To(execution.PendingID(3, 1, 12)))
+	require.Equal(t, 1, a.Step())
+	require.Zero(t, execution.Answer{ID: "another's"}.Step())
 }

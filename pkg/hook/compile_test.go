@@ -74,6 +74,7 @@ func TestHandlers_CompileOnlyWithWhatTheyMayDo(t *testing.T) {
 		{"OnLLMError", failed, `x.Respond("later")`, ""},
 		{"BeforeTools", round, `x.Stop("enough")`, ""},
 		{"BeforeEachTool", call, `x.Arguments = "{}"; x.Answer("42"); x.Refuse("no")`, ""},
+		{"BeforeEachTool", call, `if a, ok := x.Answered(); !ok || a.Late { x.Wait("may it?", x.Until) }`, ""},
 		{"AfterEachTool", call, `x.Text = "shorter"`, ""},
 		{"OnComplete", done, `_, _ = x.Transcript(); _, _ = x.Trace().Get("trace_id")`, ""},
 
@@ -82,6 +83,9 @@ func TestHandlers_CompileOnlyWithWhatTheyMayDo(t *testing.T) {
 		{"BeforeEachTool", call, `x.Append(x.Messages()[0])`, "x.Append undefined"},
 		{"BeforeEachTool", call, `x.Turn.held = nil`, "cannot refer to unexported field"},
 		{"AfterTools", round, `x.Release()`, "x.Release undefined"},
+		// What waits, and what somebody said of it, is the loop's to know.
+		{"AfterTools", round, `x.Wait("no", nil)`, "x.Wait undefined"},
+		{"BeforeEachTool", call, `x.waiting.Over = true`, "x.waiting undefined"},
 		// The model's request and reply belong to their events.
 		{"AfterTools", round, `x.ToolCalls = nil`, "x.ToolCalls undefined"},
 		{"AfterLLM", reply, `x.Respond("no")`, "x.Respond undefined"},

@@ -182,7 +182,16 @@ func (c *Control) Absorb(fork *Memory) { c.t.memory.absorb(fork) }
 // Unkept are the changes of state that no journal has yet: what was set, and what was removed.
 // They are returned once.
 func (c *Control) Unkept() (set map[string]json.RawMessage, removed []string) {
-	changes := c.t.memory.keep()
+	return parted(c.t.memory.keep())
+}
+
+// Made are the changes of state that a tool made in a fork of the turn's memory: what was set,
+// and what was removed.
+func (c *Control) Made(fork *Memory) (set map[string]json.RawMessage, removed []string) {
+	return parted(fork.mark())
+}
+
+func parted(changes map[string]json.RawMessage) (set map[string]json.RawMessage, removed []string) {
 	for _, key := range slices.Sorted(maps.Keys(changes)) {
 		if len(changes[key]) > 0 {
 			continue

@@ -1,6 +1,10 @@
 package hook
 
-import "context"
+import (
+	"context"
+
+	"github.com/troupe-dev/troupe/pkg/event"
+)
 
 // The methods of Control with the name of an event run its handlers. They return the error
 // of the first that fails, or that of an event that a handler told.
@@ -101,11 +105,11 @@ func (c *Control) AfterTools(ctx context.Context, r *Round) error {
 	return c.heard(run(c.t, c.set.afterTools, func(fn roundFunc) error { return fn(ctx, r) }))
 }
 
-// BeforeEachTool runs its handlers until one answers for the tool. Their error is the tool's;
-// only that nobody hears events is the turn's, which Heard tells.
+// BeforeEachTool runs its handlers until one answers for the tool; one that lets it wait does
+// not. Their error is the tool's; only that nobody hears events is the turn's, which Heard tells.
 func (c *Control) BeforeEachTool(ctx context.Context, call *Call) error {
 	return run(c.t, c.set.beforeEachTool, func(fn callFunc) error {
-		if call.Status != "" {
+		if call.Status != "" && call.Status != event.ToolWaiting {
 			return nil
 		}
 		return fn(ctx, call)

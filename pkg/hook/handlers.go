@@ -58,13 +58,14 @@ func BeforeTools(fn func(context.Context, *Round) error) Handler {
 	return on("before_tools", fn, fn == nil, func(s *Set) *[]bound[roundFunc] { return &s.beforeTools })
 }
 
-// AfterTools runs once a round, behind its last tool message (CO-34). A round that was stopped has none (CO-63).
+// AfterTools runs once a round, behind its last tool message (CO-34). A round that was stopped has none (CO-63), and
+// one with calls that wait has it when the turn goes on.
 func AfterTools(fn func(context.Context, *Round) error) Handler {
 	return on("after_tools", fn, fn == nil, func(s *Set) *[]bound[roundFunc] { return &s.afterTools })
 }
 
-// BeforeEachTool runs before each tool that there is and may change its arguments or answer in its place. Its error
-// is the tool's (CO-36).
+// BeforeEachTool runs before each tool that there is and may change its arguments, answer in its place, or let it
+// wait for somebody (AD-32). Its error is the tool's (CO-36).
 func BeforeEachTool(fn func(context.Context, *Call) error) Handler {
 	return on("before_each_tool", fn, fn == nil, func(s *Set) *[]bound[callFunc] { return &s.beforeEachTool })
 }

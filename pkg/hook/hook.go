@@ -14,6 +14,9 @@
 // turn. A handler that fails ends the turn with its error, which the caller gets (CO-41, C-10);
 // only one of BeforeEachTool fails nothing but its tool (CO-36).
 //
+// A turn in which a call waits for somebody (Call.Wait) ends there: none of the events behind
+// it happens. They do in the turn that goes on in its place, which begins anew.
+//
 // What a handler may do is the type of what it is given: every handler may read the turn, keep
 // state of the agent's own and ask for changes of the session's; the model's request, its
 // reply and a tool call can be changed by the handlers of their events alone.

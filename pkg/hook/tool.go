@@ -29,12 +29,16 @@ type Call struct {
 	Description string // of the tool; empty when there is no such tool
 	Arguments   string // a JSON object
 	Effect      execution.Effect
+	AtClient    bool // the client of the agent runs it (tool.Client), and this process never does
 	Replayed    bool // it ran in an attempt before this one, and does not run again
 
 	Status   event.ToolStatus // after it ran
 	Text     string           // what the model reads; set by the tool, Answer or Refuse
 	Err      error            // of the tool; nil when it succeeded
 	Duration time.Duration    // without the time of handlers
+	Until    time.Time        // of a call that waits: Wait
+
+	waiting Waiting
 }
 
 // Answer gives the model a result without running the tool (AD-31).

@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -115,8 +116,8 @@ func (r *run) generate(ctx context.Context, req llm.Request, aside bool) (said c
 	ctx, span := hook.Span(ctx, "generate_content "+r.loop.Model.Name(),
 		attribute.String("gen_ai.operation.name", "generate_content"), attribute.String("gen_ai.request.model", r.loop.Model.Name()))
 	started := time.Now()
-	said, usage, err = r.stream(ctx, req, aside)
-	span(err, attribute.Int64("gen_ai.usage.input_tokens", usage.InputTokens), attribute.Int64("gen_ai.usage.output_tokens", usage.OutputTokens))
+	said, by, usage, err := r.stream(ctx, req, aside)
+	span(err, attribute.String("gen_ai.response.model", by), attribute.Int64("gen_ai.usage.input_tokens", usage.InputTokens), attribute.Int64("gen_ai.usage.output_tokens", usage.OutputTokens))
 	r.Use(usage, aside)
 	if err != nil {
 		if aside && !errors.Is(err, errStop) && ctx.Err() == nil {
@@ -131,29 +132,30 @@ func (r *run) generate(ctx context.Context, req llm.Request, aside bool) (said c
 	} else { // it ends the step, whose commit keeps it, unless a handler makes more of it
 		r.owed = &entry
 	}
-	return said, usage, false, r.Emit(r.called(said, usage, aside, time.Since(started), false))
+	return said, usage, false, r.Emit(r.called(by, said, usage, aside, time.Since(started), false))
 }
 
-// called is the event of a model call.
-func (r *run) called(said conversation.Message, usage execution.Usage, aside bool, took time.Duration, replayed bool) event.ModelCall {
-	call := event.ModelCall{Model: r.loop.Model.Name(), ToolCalls: len(said.ToolCalls), Usage: usage, Duration: took, Replayed: replayed}
+// called is the event of a model call, with the model that answered.
+func (r *run) called(by string, said conversation.Message, usage execution.Usage, aside bool, took time.Duration, replayed bool) event.ModelCall {
+	call := event.ModelCall{Model: by, ToolCalls: len(said.ToolCalls), Usage: usage, Duration: took, Replayed: replayed}
 	if !aside {
 		call.Iteration = r.turn.Iteration()
 	}
 	return call
 }
 
-// stream reads what the model says.
-func (r *run) stream(ctx context.Context, req llm.Request, aside bool) (conversation.Message, execution.Usage, error) {
-	said := conversation.Message{Role: conversation.RoleAssistant, Author: r.turn.Info().Agent}
-	usage := execution.Usage{ModelCalls: 1}
+// stream reads what the model says, and the name of the one that says it.
+func (r *run) stream(ctx context.Context, req llm.Request, aside bool) (said conversation.Message, by string, usage execution.Usage, err error) {
+	said = conversation.Message{Role: conversation.RoleAssistant, Author: r.turn.Info().Agent}
+	by, usage = r.loop.Model.Name(), execution.Usage{ModelCalls: 1}
 	for delta, err := range r.loop.Model.Generate(ctx, req) {
 		if r.signalled() || ctx.Err() != nil {
-			return said, usage, r.halted(ctx)
+			return said, by, usage, r.halted(ctx)
 		}
 		if err != nil {
-			return said, usage, err
+			return said, by, usage, err
 		}
+		by = cmp.Or(delta.Model, by)
 		said.Text += delta.Text
 		said.ToolCalls = append(said.ToolCalls, delta.ToolCalls...)
 		usage = usage.Add(delta.Usage)
@@ -161,13 +163,13 @@ func (r *run) stream(ctx context.Context, req llm.Request, aside bool) (conversa
 			continue
 		}
 		if err := r.Emit(event.TextDelta{Text: delta.Text}); err != nil {
-			return said, usage, err
+			return said, by, usage, err
 		}
 	}
 	if ctx.Err() != nil { // a model that just falls silent
-		return said, usage, r.halted(ctx)
+		return said, by, usage, r.halted(ctx)
 	}
-	return said, usage, nil
+	return said, by, usage, nil
 }
 
 // named gives calls whose id is missing, or was used before in this step, one of their

@@ -26,6 +26,9 @@ const noOutput = "(no output)"
 // failedText begins what a model reads of a tool that failed.
 const failedText = "Error: "
 
+// interrupted is what a model reads of a tool that a stop cut off.
+const interrupted = "Interrupted: the turn was stopped while it ran."
+
 // work is one tool call on its way.
 type work struct {
 	r      *run
@@ -40,6 +43,12 @@ type work struct {
 	left   trail        // of the journal: what the tool did beside giving a result
 	nest   *Nest        // of a Nested; nil: it is none
 	lost   error        // of a Nested: why the step cannot go on
+
+	id      string              // for who answers, if it waits
+	schema  *tool.Schema        // of a tool that the client runs
+	answer  execution.Answer    // that the turn brought; the zero Answer: none
+	decided bool                // by the answer, and by no handler
+	pending []execution.Pending // what it waits for: itself, or calls of an agent that is a tool
 }
 
 // prepare numbers a call and runs the handlers before it. It is nil when the turn was stopped
@@ -57,33 +66,50 @@ func (r *run) prepare(ctx context.Context, c conversation.ToolCall) (*work, erro
 	w.tool, _ = r.loop.Tools.Find(c.Name)
 	_, w.call.Replayed = r.replay(r.number, execution.Done)
 	if w.tool != nil {
-		w.call.Description, w.call.Effect = w.tool.Spec().Description, tool.EffectOf(w.tool)
-		w.entry.Effect = w.call.Effect
-		w.call.Replayed = w.call.Replayed || r.inDoubt(w.entry)
-		if _, ok := w.tool.(Nested); ok {
-			w.nest = &Nest{Lanes: 1}
-		}
-		if err := r.before(ctx, w, c); err != nil {
+		if err := r.decide(ctx, w); err != nil {
 			return nil, err
 		}
-		if w.call.Status == "" && (r.stopping() || r.Ended()) {
+		if (w.call.Status == "" || w.waits()) && (r.stopping() || r.Ended()) {
 			return nil, nil
 		}
 	}
 	w.entry.Digest = execution.CallDigest(c.Name, w.call.Arguments)
+	r.allow(w)
 	return w, nil
+}
+
+// decide finds out whether a tool that there is runs, waits, or does neither.
+func (r *run) decide(ctx context.Context, w *work) error {
+	w.call.Description, w.call.Effect = w.tool.Spec().Description, tool.EffectOf(w.tool)
+	w.entry.Effect, w.id = w.call.Effect, r.id(w.entry.Number)
+	if _, ok := w.tool.(Nested); ok {
+		w.nest = &Nest{Lanes: 1}
+	}
+	w.schema, w.call.AtClient = tool.AtClient(w.tool)
+	w.call.Replayed = w.call.Replayed || r.inDoubt(w)
+	r.expect(w)
+	if err := r.before(ctx, w); err != nil {
+		return err
+	}
+	if err := r.heed(w); err != nil {
+		return err
+	}
+	r.hold(w)
+	w.done = w.call.Status != "" && !w.waits()
+	return nil
 }
 
 // begin tells that a call is on its way.
 func (r *run) begin(w *work) error {
-	if w.quiet {
+	if w.quiet || w.waits() {
 		return nil
 	}
 	return r.Emit(event.ToolStarted{CallID: w.asked.ID, Tool: w.asked.Name, Arguments: w.call.Arguments})
 }
 
 // before runs the handlers in front of a tool; their error is the tool's (CO-36, CO-39a).
-func (r *run) before(ctx context.Context, w *work, c conversation.ToolCall) error {
+func (r *run) before(ctx context.Context, w *work) error {
+	c := w.asked
 	r.Pend(&c)
 	err := r.patiently(ctx, func(ctx context.Context) error { return r.BeforeEachTool(ctx, w.call) })
 	r.Pend(nil)
@@ -91,7 +117,6 @@ func (r *run) before(ctx context.Context, w *work, c conversation.ToolCall) erro
 		w.call.Refuse(failedText + failure.Plain(err))
 		w.call.Err = err
 	}
-	w.done = w.call.Status != ""
 	return r.Heard()
 }
 
@@ -111,9 +136,10 @@ func (r *run) recall(ctx context.Context, w *work) error {
 		w.call.Status, w.call.Text, w.done, w.quiet = event.ToolStatus(done.Status), done.Text, true, true
 		w.entry.Mode = done.Mode
 		w.remember(done)
-	case r.inDoubt(w.entry):
+	case r.inDoubt(w):
 		w.call.Status, w.call.Text, w.done = event.ToolUnknownOutcome, unknownOutcome(w.call.Name), true
 		w.entry.Phase = execution.Done
+	case w.waits():
 	default:
 		return r.intend(ctx, w.entry, w.nest != nil)
 	}
@@ -122,6 +148,9 @@ func (r *run) recall(ctx context.Context, w *work) error {
 
 // run calls the tool. It may run beside that of another call.
 func (w *work) run(ctx context.Context) {
+	if w.waits() {
+		return
+	}
 	if w.done {
 		if w.quiet && w.nest != nil {
 			w.tool.(Nested).Skip(ctx, w.nest)
@@ -157,7 +186,7 @@ func (w *work) run(ctx context.Context) {
 	case asks:
 		w.call.Status, w.call.Text = event.ToolAsked, strings.ToValidUTF8(question, "�")
 	case err != nil && ctx.Err() != nil:
-		w.call.Status, w.call.Text, w.call.Err = event.ToolInterrupted, "Interrupted: the turn was stopped while it ran.", err
+		w.call.Status, w.call.Text, w.call.Err = event.ToolInterrupted, interrupted, err
 	case err != nil:
 		w.call.Status, w.call.Text, w.call.Err = event.ToolError, failedText+strings.ToValidUTF8(failure.Plain(err), "�"), err
 	}
@@ -172,6 +201,9 @@ func (w *work) do(ctx context.Context, args json.RawMessage) (tool.Result, error
 	if failure.Superseded(err) {
 		w.lost = err
 	}
+	if err == nil {
+		w.pending = w.nest.Pending
+	}
 	return result, err
 }
 
@@ -180,16 +212,38 @@ func (r *run) finish(ctx context.Context, w *work) error {
 	if w.lost != nil {
 		return w.lost
 	}
-	c := w.call
 	r.take(w)
-	if w.entry.Phase == execution.Done && c.Status != event.ToolInterrupted {
-		w.entry.Status, w.entry.Text, w.entry.Mode = string(c.Status), cut(c.Text, MaxToolText), modeOf(c.Err)
-		if err := r.keep(w); err != nil {
+	if err := r.note(w, r.Unkept); err != nil {
+		return err
+	}
+	if err := r.report(w); err != nil {
+		return err
+	}
+	r.Append(conversation.Message{Role: conversation.RoleTool, Text: w.call.Text, ToolCallID: w.asked.ID})
+	err := late(r.behind(ctx, w.call))
+	r.Amend(cut(w.call.Text, MaxToolText))
+	return cmp.Or(err, r.Told())
+}
+
+// note puts into the journal how a call ended, if it is not there yet.
+func (r *run) note(w *work, changes func() (map[string]json.RawMessage, []string)) error {
+	c := w.call
+	text := cut(c.Text, MaxToolText)
+	if r.in.Journal != nil && w.entry.Phase == execution.Done && (c.Status != event.ToolInterrupted || w.decided) {
+		w.entry.Status, w.entry.Text, w.entry.Mode = string(c.Status), text, modeOf(c.Err)
+		set, removed := changes()
+		if err := r.keep(w, set, removed); err != nil {
 			return err
 		}
 		r.record(w.entry)
 	}
-	c.Text = cut(c.Text, MaxToolText)
+	c.Text = text
+	return nil
+}
+
+// report tells how a call ended, and leaves what the model is to read of it.
+func (r *run) report(w *work) error {
+	c := w.call
 	told := event.ToolFinished{
 		CallID: w.asked.ID, Tool: w.asked.Name, Arguments: c.Arguments, Iteration: r.turn.Iteration(), Status: c.Status, Result: c.Text,
 		Duration: c.Duration, Replayed: w.quiet,
@@ -212,13 +266,7 @@ func (r *run) finish(ctx context.Context, w *work) error {
 	}
 	told.Summary = conversation.Brief(c.Text, event.MaxSummary)
 	r.Ran(w.asked.Name)
-	if err := r.Emit(told); err != nil {
-		return err
-	}
-	r.Append(conversation.Message{Role: conversation.RoleTool, Text: c.Text, ToolCallID: w.asked.ID})
-	err := late(r.behind(ctx, c))
-	r.Amend(cut(c.Text, MaxToolText))
-	return cmp.Or(err, r.Told())
+	return r.Emit(told)
 }
 
 // behind runs the handlers behind a tool.

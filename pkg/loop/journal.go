@@ -31,7 +31,7 @@ func (r *run) said(number int, aside bool) (reply conversation.Message, usage ex
 			return e.Reply, e.Usage, true, err
 		}
 	}
-	return e.Reply, e.Usage, true, r.Emit(r.called(e.Reply, e.Usage, aside, 0, true))
+	return e.Reply, e.Usage, true, r.Emit(r.called(r.loop.Model.Name(), e.Reply, e.Usage, aside, 0, true))
 }
 
 // did finds what a tool call led to in an attempt before this one. It fails when that
@@ -74,9 +74,9 @@ func (r *run) intend(ctx context.Context, call execution.Entry, nested bool) err
 
 // inDoubt reports whether an attempt before this one was lost while it ran a tool that may
 // run once.
-func (r *run) inDoubt(call execution.Entry) bool {
-	_, begun := r.replay(call.Number, execution.Intent)
-	return begun && call.Effect != execution.Read && call.Effect != execution.Idempotent
+func (r *run) inDoubt(w *work) bool {
+	_, begun := r.replay(w.entry.Number, execution.Intent)
+	return begun && !w.lasts() && w.entry.Effect != execution.Read && w.entry.Effect != execution.Idempotent
 }
 
 // unknownOutcome is what a model reads of a tool that was running when its worker was lost.

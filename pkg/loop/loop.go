@@ -55,15 +55,18 @@ type Input struct {
 	Keep    bool                    // the step goes on behind the run: the journal gets its answer too
 	Apart   bool                    // the journal takes all of the run as said beside the conversation
 
+	ID      func(number int) string // of the tool call of a number, if it waits; nil: execution.PendingID of the turn's step
+	Answers []execution.Answer      // to calls that wait since a turn before this one; the journal has what was done in it
+
 	// Stop, when it ends, asks the run to stop: what a model says at that moment is dropped,
 	// a tool that runs is interrupted, and the run ends with the reason Stopped (CO-63). Nil:
 	// nobody asks.
 	Stop context.Context //nolint:containedctx // a signal beside the one that ends the run
 }
 
-// Run goes on until the model answers without asking for a tool, a tool asks the user,
-// somebody stops it, or the iterations are used up; all these are answers, not errors (CO-22
-// to CO-26, LP-14 to LP-16). The last event is an event.Answer then.
+// Run goes on until the model answers without asking for a tool, a tool asks the user or waits
+// for somebody, the run is stopped, or the iterations are used up; all these are answers, not
+// errors (CO-22 to CO-26, LP-14 to LP-16). The last event is an event.Answer then.
 //
 // In a tool round the assistant message with all calls comes first; then the tools run one
 // at a time in the order of the calls, and each call gets exactly one tool message (CO-29,
@@ -73,6 +76,15 @@ type Input struct {
 // An error comes last, and there is no Answer then. That of a model or a handler keeps its
 // mode. When ctx ends, it is agent_timeout or user_cancelled. A consumer that stops reading
 // ends the run at once (AD-10).
+//
+// A call that waits for somebody outside of the turn ends the run with the reason InputRequired
+// and all calls that wait (LP-16, AD-32): one that a handler lets wait, or one of a tool.Client.
+// It has not run, the journal has nothing of it, and no handler behind this point runs. In
+// order, the calls behind it are not looked at either; with Parallel they run and end, and their
+// handlers come later. What was done is durable then. The run that goes on gets the Answers and
+// the same journal, and comes to the same point: calls without an answer wait again. When a tool
+// of the round asks the user, the calls that wait come first, and its question once they have
+// their answers.
 //
 // Model calls and tool calls are numbered from 1 in the order in which they begin. A number
 // that the journal knows as done is not done again; of a model's reply the text is emitted
@@ -126,7 +138,9 @@ type run struct {
 	failures int             // of tools, in a row
 	question string          // of a tool to the user
 	ids      map[string]bool // of the tool calls so far
+	waiting  []execution.Pending
 
+	patient     bool             // calls may wait: there is a journal, and a turn
 	unstoppable bool             // the stop was honoured, or comes too late: nothing is cut off any more
 	quiet       bool             // what the model says is told when its handlers have seen it
 	owed        *execution.Entry // of the journal: a reply that is only written if something follows it
@@ -134,6 +148,7 @@ type run struct {
 
 // all is the run from its first event to its answer.
 func (r *run) all(ctx context.Context) error {
+	r.patient = r.in.Journal != nil
 	r.Asks(func(ctx context.Context, req llm.Request) (conversation.Message, error) { return r.aside(ctx, req) })
 	if err := late(r.AfterUserInput(ctx)); err != nil {
 		return err
@@ -187,6 +202,9 @@ func (r *run) iteration(ctx context.Context) (*event.Answer, error) {
 	if err := r.round(ctx, reply); err != nil {
 		return nil, err
 	}
+	if len(r.waiting) > 0 {
+		return &event.Answer{Text: Waiting(r.waiting), Reason: event.InputRequired, Pending: r.waiting}, nil
+	}
 	if err := late(r.AfterIteration(ctx)); err != nil || r.Ended() {
 		return r.over(), err
 	}
@@ -206,6 +224,14 @@ func (r *run) answer(ctx context.Context, a *event.Answer) error {
 	}
 	a.Iterations = r.turn.Iteration()
 	return r.Emit(*a)
+}
+
+// id is what somebody calls a tool call by who answers it.
+func (r *run) id(number int) string {
+	if r.in.ID != nil {
+		return r.in.ID(number)
+	}
+	return execution.PendingID(r.turn.Info().Turn, r.turn.Info().Step, number)
 }
 
 // say puts what the model said into the conversation.

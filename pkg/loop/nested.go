@@ -28,6 +28,10 @@ type Nest struct {
 	Lane, Lanes int             // from 0, of those that run beside each other
 	Last        int             // up to where its calls are numbered, by the count of who calls it
 	Usage       execution.Usage // of its models
+
+	// Pending are calls of it that wait, and it with them: it has no result then, and is called
+	// again when the turn goes on.
+	Pending []execution.Pending
 }
 
 // trail is what a tool did beside giving a result. The journal keeps it with the result: it
@@ -39,13 +43,9 @@ type trail struct {
 	Last     int                        `json:"last,omitempty"` // of Nest
 }
 
-// keep puts into the entry of a call what its tool did beside giving a result. It stands in
-// the place of a reply, as one that nobody said.
-func (r *run) keep(w *work) error {
-	if r.in.Journal == nil {
-		return nil
-	}
-	set, removed := r.Unkept()
+// keep puts into the entry of a call what its tool did beside giving a result, with these
+// changes of state. It stands in the place of a reply, as one that nobody said.
+func (r *run) keep(w *work, set map[string]json.RawMessage, removed []string) error {
 	left := trail{Set: set, Removed: removed, Escalate: r.Escalated()}
 	if w.nest != nil {
 		left.Last, w.entry.Usage = w.nest.Last, w.nest.Usage

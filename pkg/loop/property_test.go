@@ -12,6 +12,7 @@ import (
 
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/hook"
 	"github.com/troupe-dev/troupe/pkg/llm"
@@ -20,7 +21,7 @@ import (
 )
 
 // The conversation keeps its order whatever models say and handlers do, in thousands of turns
-// of models and handlers that do anything.
+// of models and handlers that do anything, also let calls wait.
 //
 // Req: C-11, CO-29, CO-31, CO-33, CO-34
 func TestLoop_KeepsTheOrderWhateverHandlersDo(t *testing.T) {
@@ -33,8 +34,10 @@ func TestLoop_KeepsTheOrderWhateverHandlersDo(t *testing.T) {
 				moves:   rapid.SliceOfN(rapid.IntRange(0, 60), 0, 40).Draw(rt, "moves"),
 				replies: rapid.SliceOfN(rapid.SliceOfN(rapid.IntRange(0, 3*4-1), 0, 4), 0, 4).Draw(rt, "replies"),
 				rounds:  map[int][]string{},
+				held:    map[string]bool{},
 			}
 			in := input("go", w.handlers()...)
+			in.Journal = map[bool]execution.Journal{true: &journal{}}[rapid.Bool().Draw(rt, "journal")]
 			l := loop.Loop{Model: w, Tools: set, MaxIterations: 4, Parallel: rapid.Bool().Draw(rt, "parallel")}
 			var failed error
 			for e, err := range l.Run(t.Context(), in) {
@@ -57,6 +60,7 @@ type wild struct {
 	replies [][]int // tool calls of each reply
 
 	rounds   map[int][]string // ids of the calls, by iteration
+	held     map[string]bool  // calls that were let wait
 	replaced bool             // messages were replaced
 	spoiled  bool             // messages were changed behind the turn's back
 	events   []event.Event
@@ -130,6 +134,9 @@ func (w *wild) handlers() []hook.Handler {
 				c.Answer("I know")
 			case w.move(7):
 				c.Refuse("no")
+			case w.move(9):
+				c.Wait("mind it", noon)
+				w.held[c.ID] = c.CanWait()
 			case w.move(8):
 				c.Arguments, c.ID, c.Name = `{"word": "other"}`, "mine", "mine"
 			}
@@ -161,7 +168,7 @@ func (w *wild) move(kind int) bool {
 
 // act does the next move, if it is one that every handler can do.
 func (w *wild) act(name string, t *hook.Turn) error {
-	if len(w.moves) == 0 || w.moves[0] >= 6 && w.moves[0] <= 8 {
+	if len(w.moves) == 0 || w.moves[0] >= 6 && w.moves[0] <= 9 {
 		return nil
 	}
 	move := w.moves[0]
@@ -207,7 +214,7 @@ func (w *wild) check(messages []conversation.Message, failed error) {
 		return // it was found before a model saw it: see Generate
 	}
 	if failed == nil {
-		w.pairs()
+		messages = w.pairs(messages)
 		require.NoError(w.rt, conversation.CheckRounds(messages))
 	}
 	if w.replaced {
@@ -235,10 +242,11 @@ func (w *wild) check(messages []conversation.Message, failed error) {
 }
 
 // pairs checks that each call of each round has one result, in order, and that each tool that
-// began has ended.
-func (w *wild) pairs() {
+// began has ended. It returns the messages without a round that waits: that has the results in
+// front of the first that does, and nothing follows it.
+func (w *wild) pairs(messages []conversation.Message) []conversation.Message {
 	var asked, answered []string
-	started, finished := map[string]int{}, map[string]int{}
+	started, finished, waiting := map[string]int{}, map[string]int{}, map[string]bool{}
 	for _, e := range w.events {
 		switch p := e.Payload.(type) {
 		case event.Appended:
@@ -253,10 +261,28 @@ func (w *wild) pairs() {
 		case event.ToolFinished:
 			require.Equal(w.rt, 1, started[p.CallID], "%s ended and did not begin", p.CallID)
 			finished[p.CallID]++
+		case event.ToolPending:
+			waiting[p.CallID] = true
 		}
 	}
-	require.Equal(w.rt, asked, answered)
 	require.Equal(w.rt, started, finished)
+	if len(waiting) == 0 {
+		require.Equal(w.rt, asked, answered)
+		return messages
+	}
+	for id := range waiting {
+		require.True(w.rt, w.held[id])
+		require.Zero(w.rt, started[id])
+		require.NotContains(w.rt, answered, id)
+	}
+	last := len(messages) - 1
+	for messages[last].Role == conversation.RoleTool {
+		require.Contains(w.rt, asked, messages[last].ToolCallID)
+		last--
+	}
+	require.NotEmpty(w.rt, messages[last].ToolCalls)
+	require.Equal(w.rt, fmt.Sprint(asked[:len(answered)]), fmt.Sprint(answered))
+	return messages[:last]
 }
 
 // Who changes messages behind the turn's back fails it, before a model sees them.

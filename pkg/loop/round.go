@@ -14,7 +14,8 @@ import (
 // notRun is what a model reads of a tool that a stop came before.
 const notRun = "Not run: the turn was stopped before it."
 
-// round runs the tools that the model asked for. Behind it every call has one result.
+// round runs the tools that the model asked for. Behind it every call has one result, unless
+// some wait: then the turn ends in the middle of it.
 func (r *run) round(ctx context.Context, reply *hook.LLMReply) error {
 	if err := r.say(reply); err != nil {
 		return err
@@ -32,6 +33,9 @@ func (r *run) round(ctx context.Context, reply *hook.LLMReply) error {
 	}
 	if err != nil {
 		return err
+	}
+	if len(r.waiting) > 0 {
+		return r.suspend(ctx)
 	}
 	r.Release()
 	if !r.stopping() {
@@ -60,7 +64,8 @@ func (r *run) maxFailures() int {
 	return DefaultMaxFailures
 }
 
-// inOrder runs calls one after the other (CO-31).
+// inOrder runs calls one after the other (CO-31). Those behind one that waits may build on it:
+// their turn comes when it has its result.
 func (r *run) inOrder(ctx context.Context, calls []conversation.ToolCall) error {
 	for _, c := range calls {
 		if r.stopping() || r.Ended() {
@@ -86,6 +91,12 @@ func (r *run) inOrder(ctx context.Context, calls []conversation.ToolCall) error 
 			return err
 		}
 		w.run(ctx)
+		if w.waits() {
+			if err := r.await(ctx, w); err != nil || len(r.waiting) > 0 {
+				return err
+			}
+			continue
+		}
 		if err := r.finish(ctx, w); err != nil {
 			return err
 		}
@@ -97,7 +108,8 @@ func (r *run) inOrder(ctx context.Context, calls []conversation.ToolCall) error 
 }
 
 // parallel runs calls beside each other: they are prepared in order and numbered before the
-// first begins, and finished in order when the last has ended (C-9, guarantees 2.8).
+// first begins, and finished in order when the last has ended (C-9, guarantees 2.8). All that
+// wait are collected; what has ended behind one of them keeps its result for later.
 func (r *run) parallel(ctx context.Context, calls []conversation.ToolCall) error {
 	work := make([]*work, len(calls))
 	for i, c := range calls {
@@ -136,13 +148,18 @@ func (r *run) parallel(ctx context.Context, calls []conversation.ToolCall) error
 	}
 	running.Wait()
 	for i, w := range work {
-		if w == nil {
-			if err := r.skip(calls[i]); err != nil {
-				return err
-			}
-			continue
+		var err error
+		switch {
+		case w == nil:
+			err = r.skip(calls[i])
+		case w.waits():
+			err = r.await(ctx, w)
+		case len(r.waiting) > 0:
+			err = r.part(w)
+		default:
+			err = r.finish(ctx, w)
 		}
-		if err := r.finish(ctx, w); err != nil {
+		if err != nil {
 			return err
 		}
 	}

@@ -3,13 +3,15 @@ package tool
 import (
 	"context"
 	"encoding/json"
+	"reflect"
 	"strings"
-
-	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
+
+// noDescription is what is wrong with a tool that has none.
+const noDescription = "the description is empty; the model chooses tools by it"
 
 // MaxResult is how much JSON a Func hands to the model, in bytes. What is longer is cut, and
 // the text says so.
@@ -17,7 +19,8 @@ const MaxResult = 256 << 10
 
 // Func makes a tool of a Go function. In is a struct; its JSON Schema is inferred from its
 // json tags, and a `jsonschema:"…"` tag describes a field. Fields without omitempty or
-// omitzero are required, a pointer may be null, others than the fields of In are refused.
+// omitzero are required, a pointer may be null, an Enum lists its values, and others than the
+// fields of In are refused.
 //
 // Out is what the model reads: a string as it is, anything else as JSON, at most MaxResult
 // bytes of it (CO-39). A value that is no JSON, such as one with NaN or with itself in it,
@@ -33,29 +36,18 @@ func Func[In, Out any](name, description string, fn func(context.Context, In) (O
 		return failure.Newf(failure.AgentValidation, "tool.Func", "tool %s: %s", name, what)
 	}
 	if strings.TrimSpace(description) == "" {
-		return nil, invalid("the description is empty; the model chooses tools by it")
+		return nil, invalid(noDescription)
 	}
 	if fn == nil {
 		return nil, invalid("there is no function")
 	}
-	schema, err := jsonschema.For[In](nil)
+	schema, text, err := infer(reflect.TypeFor[In]())
 	if err != nil {
-		return nil, invalid("the arguments have no JSON Schema").Because(err)
-	}
-	if schema.Type != "object" {
-		return nil, invalid("the arguments must be a struct")
-	}
-	resolved, err := schema.Resolve(nil)
-	if err != nil {
-		return nil, invalid("the schema of the arguments does not resolve").Because(err)
-	}
-	text, err := json.Marshal(schema)
-	if err != nil {
-		return nil, invalid("the schema of the arguments cannot be written").Because(err)
+		return nil, invalid(err.Error()).Because(err)
 	}
 	return &typed[In, Out]{
 		spec:   llm.ToolSpec{Name: name, Description: description, Schema: text},
-		schema: &Schema{resolved},
+		schema: schema,
 		fn:     fn,
 	}, nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
@@ -98,4 +99,45 @@ func TestSet_KeepsOrderAndRefusesDuplicates(t *testing.T) {
 	require.ErrorContains(t, err, "tool 2 is nil")
 	_, err = tool.NewSet(first, second, first)
 	require.ErrorContains(t, err, `two tools are named "zebra"`)
+}
+
+// Req: LP-16
+func TestClient_NeverRunsHere(t *testing.T) {
+	schema := json.RawMessage(`{"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}`)
+	made, err := tool.Client("open", "Opens a file.", schema)
+	require.NoError(t, err)
+	require.Equal(t, "open", made.Spec().Name)
+	require.Equal(t, "Opens a file.", made.Spec().Description)
+	require.JSONEq(t, string(schema), string(made.Spec().Schema))
+	require.Equal(t, execution.AtMostOnce, tool.EffectOf(made))
+
+	_, err = made.Call(t.Context(), json.RawMessage(`{"path": "a"}`))
+	require.True(t, failure.Is(err, failure.AgentState), "%v", err)
+	require.ErrorContains(t, err, "open runs at the client of the agent, not here")
+	_, err = made.Call(t.Context(), json.RawMessage(`{}`))
+	require.ErrorContains(t, err, "(required: path; all: path; provided: none)")
+
+	found, ok := tool.AtClient(tool.With(execution.Read, made))
+	require.True(t, ok)
+	_, err = found.Check("open", json.RawMessage(`{"path": 1}`))
+	require.True(t, failure.Is(err, failure.AgentValidation), "%v", err)
+	sum, err := tool.Func("add", "Adds two numbers.", add)
+	require.NoError(t, err)
+	_, ok = tool.AtClient(tool.With(execution.Read, sum))
+	require.False(t, ok)
+}
+
+func TestClient_RefusesWhatIsNoTool(t *testing.T) {
+	for want, tc := range map[string]struct{ name, description, schema string }{
+		`tool name "open it"`:           {"open it", "Opens.", `{"type": "object"}`},
+		"description is empty":          {"open", " ", `{"type": "object"}`},
+		"schema of the arguments is mi": {"open", "Opens.", ``},
+		`must have the type "object"`:   {"open", "Opens.", `{"type": "string"}`},
+		"the schema cannot be read":     {"open", "Opens.", `{"type": 7}`},
+		`the schema holds itself, at`:   {"open", "Opens.", `{"type": "object", "$ref": "#"}`},
+	} {
+		_, err := tool.Client(tc.name, tc.description, json.RawMessage(tc.schema))
+		require.True(t, failure.Is(err, failure.AgentValidation), "%v", err)
+		require.ErrorContains(t, err, want)
+	}
 }

@@ -11,6 +11,13 @@
 //	}
 //
 // Package llm/scripted has the replies, and its model knows what it was asked.
+//
+// A turn that ends because tool calls wait for somebody goes on with Session.Approve, Deny or
+// Answer:
+//
+//	s := agenttest.NewSession(t, clerk(scripted.Call(mail), scripted.Say("Sent.")))
+//	require.Equal(t, "send_mail", s.Say("Write to Ann.").Pending[0].Tool)
+//	require.Equal(t, "Sent.", s.Approve().Text)
 package agenttest
 
 import (
@@ -19,6 +26,7 @@ import (
 
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
 )
 
 // T is what this package needs of a test. *testing.T has it.
@@ -31,9 +39,10 @@ type T interface {
 
 // Turn is what one input of the user led to.
 type Turn struct {
-	Text     string          // the answer, or a question to the user; empty when the turn failed
-	Tools    []string        // that were called, in order
-	Warnings []event.Warning // that were given, in order
+	Text     string              // the answer, or a question to the user; empty when the turn failed
+	Tools    []string            // that were called, in order
+	Warnings []event.Warning     // that were given, in order
+	Pending  []execution.Pending // calls that wait; the turn has ended with them
 	// State is what the session sees afterwards, by key. The values are as encoding/json reads
 	// them into an any: numbers are float64.
 	State  map[string]any
@@ -69,6 +78,6 @@ func (r *Turn) note(e event.Event) {
 	case event.Warning:
 		r.Warnings = append(r.Warnings, p)
 	case event.TurnResult:
-		r.Result, r.Text = p, p.Result.Text
+		r.Result, r.Text, r.Pending = p, p.Result.Text, p.Result.Pending
 	}
 }

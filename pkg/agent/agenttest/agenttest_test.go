@@ -21,6 +21,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 	"github.com/troupe-dev/troupe/pkg/loop"
+	"github.com/troupe-dev/troupe/pkg/plugin/approval"
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
@@ -107,6 +108,48 @@ func TestSession_TriesWhatFailsAndGoesOn(t *testing.T) {
 	turn = s.Try("Keep a and b.", func(inv *agent.Invocation) { inv.MaxIterations = 1 })
 	require.NoError(t, turn.Err)
 	require.Equal(t, loop.ReasonMaxIterations, turn.Warnings[0].Reason)
+}
+
+// Req: LP-16, LP-32
+func TestSession_GoesOnWithAnswers(t *testing.T) {
+	screen, err := tool.Client("screen", "Reads the screen.", json.RawMessage(`{"type": "object"}`))
+	require.NoError(t, err)
+	guard, err := approval.New(approval.Config{})
+	require.NoError(t, err)
+	model := scripted.New(
+		scripted.Call(conversation.ToolCall{Name: "screen"}), scripted.Say("Seen."),
+		keep("milk"), scripted.Say("Not kept."),
+		keep("eggs"), scripted.Say("Later."),
+	)
+	a, err := agent.New(agent.Config{Name: "keeper", Model: model, Tools: []tool.Tool{note(t), screen}, Plugins: []hook.Plugin{guard}})
+	require.NoError(t, err)
+	s := agenttest.NewSession(t, a)
+
+	turn := s.Say("What is on it?")
+	require.Equal(t, "screen waits for a result of the client.", turn.Text)
+	turn = s.Answer(execution.Answer{ID: turn.Pending[0].ID, Verdict: execution.Succeed, Text: "a cat"})
+	require.Equal(t, "Seen.", turn.Text)
+	require.Equal(t, "a cat", model.Requests()[1].Messages[2].Text)
+	require.Equal(t, 2, turn.Result.Turn)
+
+	turn = s.Say("Keep milk.")
+	turn = s.Answer(execution.Answer{ID: turn.Pending[0].ID, Verdict: execution.Approve, Late: true})
+	require.Equal(t, "Not kept.", turn.Text)
+	require.Equal(t, loop.ReasonApprovalTimeout, turn.Warnings[0].Reason)
+	require.Empty(t, turn.State)
+
+	require.Len(t, s.Say("Keep eggs.").Pending, 1)
+	require.Equal(t, "Later.", s.Say("No, later.").Text, "the call is left")
+	require.Len(t, model.Requests(), 6)
+}
+
+func TestSession_FailsTheTestWithAnAnswerToNothing(t *testing.T) {
+	a, _ := keeper(t, scripted.Say("Hi."))
+	require.Contains(t, failing(t, func(f agenttest.T) {
+		s := agenttest.NewSession(f, a)
+		s.Say("Hello.")
+		s.Approve()
+	}), "answers: there is none; waiting: none")
 }
 
 // fake is a test that notes how it fails.

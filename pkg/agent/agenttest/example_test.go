@@ -10,6 +10,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/hook"
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/plugin/approval"
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
@@ -69,6 +70,42 @@ func ExampleSession_Say() {
 	// Output:
 	// 4 messages, city Bergen
 	// [user_input llm_call tool_call tool_execution message llm_call turn_result]
+}
+
+// clerk is an agent that sends mail when somebody allows it.
+func clerk(script ...scripted.Reply) *agent.Agent {
+	guard, err := approval.New(approval.Config{})
+	if err != nil {
+		return nil
+	}
+	send, err := tool.Func("send_mail", "Sends a mail.", func(context.Context, struct{}) (string, error) { return "sent", nil })
+	if err != nil {
+		return nil
+	}
+	a, err := agent.New(agent.Config{Name: "clerk", Model: scripted.New(script...), Tools: []tool.Tool{send}, Plugins: []hook.Plugin{guard}})
+	if err != nil {
+		return nil
+	}
+	return a
+}
+
+// A turn waits for an approval, and another goes on with the answer.
+func ExampleSession_Approve() {
+	var t console
+	s := agenttest.NewSession(t, clerk(
+		scripted.Call(conversation.ToolCall{Name: "send_mail"}, conversation.ToolCall{Name: "send_mail"}),
+		scripted.Say("Sent one."),
+	))
+	turn := s.Say("Write to Ann and Bob.")
+	fmt.Fprintln(os.Stdout, turn.Text, turn.Pending[0].Reason)
+	turn = s.Approve()
+	fmt.Fprintln(os.Stdout, turn.Text, turn.Tools)
+	turn = s.Deny("not to Bob")
+	fmt.Fprintln(os.Stdout, turn.Text, turn.Tools)
+	// Output:
+	// send_mail waits for an approval. The agent clerk wants to run send_mail: Sends a mail.
+	// send_mail waits for an approval. [send_mail]
+	// Sent one. [send_mail send_mail]
 }
 
 // A turn that fails, or that is run in another way than the usual.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/conversation"
@@ -22,8 +23,8 @@ const (
 )
 
 // Session is a conversation with one agent. Its messages, its state and its artifacts are
-// kept from turn to turn in a store of package memory/inmem, which a test may read. It
-// belongs to the goroutine of the test.
+// kept from turn to turn in a store of package memory/inmem, which a test may read, and so is
+// what a turn had done whose calls wait. It belongs to the goroutine of the test.
 type Session struct {
 	Store *inmem.Store
 	Ref   session.Ref
@@ -80,38 +81,106 @@ func (s *Session) Set(key string, value any) {
 }
 
 // Say is the user's next input. Without a text the user says nothing, and the agent goes on
-// where it was (LP-8). The test fails when the turn does.
+// where it was (LP-8). Calls that wait are left for good. The test fails when the turn does.
 func (s *Session) Say(text string) Turn {
 	s.t.Helper()
-	turn := s.Try(text)
-	if turn.Err != nil {
-		s.t.Fatalf("agent %s, turn %d: %v", s.agent.Name(), turn.Result.Turn, turn.Err)
-	}
-	return turn
+	return s.well(s.Try(text))
 }
 
 // Try is Say for a turn that may fail, or for one that is run otherwise: change, if there is
 // one, is given the invocation first.
 func (s *Session) Try(text string, change ...func(*agent.Invocation)) Turn {
 	s.t.Helper()
-	ctx := s.t.Context()
-	s.turns++
-	id := fmt.Sprintf("%s-turn-%d", s.Ref.Session, s.turns)
-	asked := memory.Begin{
-		Ref: s.Ref, User: User, TurnID: id, TraceID: "trace-" + id, Fingerprint: id, Lease: memory.MaxLease, Window: memory.MaxWindow,
-	}
+	asked := memory.Begin{}
 	if text != "" {
 		asked.Message = conversation.User(text)
 	}
+	return s.run(asked, change...)
+}
+
+// Approve allows all calls that wait for an approval, and is the turn that goes on. The test
+// fails when the turn does, or nothing waits for an approval.
+func (s *Session) Approve() Turn {
+	s.t.Helper()
+	return s.decide(execution.Answer{Verdict: execution.Approve})
+}
+
+// Deny is Approve for somebody who does not want it, and says why.
+func (s *Session) Deny(reason string) Turn {
+	s.t.Helper()
+	return s.decide(execution.Answer{Verdict: execution.Deny, Text: reason})
+}
+
+// Answer answers calls that wait, each by its id in Turn.Pending, and is the turn that goes on;
+// what is not answered waits again. An answer that is Late is one that came behind its time.
+// The test fails when the turn does, or an answer does not fit.
+func (s *Session) Answer(answers ...execution.Answer) Turn {
+	s.t.Helper()
+	info := s.info()
+	settled, err := execution.Settle(info.Pending, answers, time.Now())
+	if err != nil {
+		s.t.Fatalf("answer: %v", err)
+	}
+	for i := range settled {
+		settled[i].Late = settled[i].Late || answers[i].Late
+	}
+	return s.well(s.run(memory.Begin{Continues: info.WaitingTurn, Answers: settled}))
+}
+
+// decide gives all calls that wait for an approval the same answer.
+func (s *Session) decide(answer execution.Answer) Turn {
+	s.t.Helper()
+	var answers []execution.Answer
+	for _, p := range s.info().Pending {
+		if p.Needs == execution.NeedApproval {
+			answer.ID = p.ID
+			answers = append(answers, answer)
+		}
+	}
+	return s.Answer(answers...)
+}
+
+// info is the session as it is stored.
+func (s *Session) info() session.Session {
+	s.t.Helper()
+	info, err := s.Store.GetSession(s.t.Context(), s.Ref)
+	if err != nil {
+		s.t.Fatalf("read session: %v", err)
+	}
+	return info
+}
+
+// well fails the test when the turn has.
+func (s *Session) well(turn Turn) Turn {
+	s.t.Helper()
+	if turn.Err != nil {
+		s.t.Fatalf("agent %s, turn %d: %v", s.agent.Name(), turn.Result.Turn, turn.Err)
+	}
+	return turn
+}
+
+// run begins a turn, runs its step with a journal, and stores what it led to.
+func (s *Session) run(asked memory.Begin, change ...func(*agent.Invocation)) Turn {
+	s.t.Helper()
+	ctx, end := context.WithCancelCause(s.t.Context())
+	defer end(nil)
+	s.turns++
+	id := fmt.Sprintf("%s-turn-%d", s.Ref.Session, s.turns)
+	asked.Ref, asked.User, asked.TurnID, asked.TraceID, asked.Fingerprint = s.Ref, User, id, "trace-"+id, id
+	asked.Lease, asked.Window = memory.MaxLease, memory.MaxWindow
 	begun, err := s.Store.BeginTurn(ctx, asked)
 	if err != nil {
 		s.t.Fatalf("begin turn %d: %v", s.turns, err)
 	}
 	hold := memory.Hold{Ref: s.Ref, TurnID: id, Epoch: begun.Turn.Epoch}
+	journal, err := memory.NewRecorder(ctx, end, s.Store, hold, 1, begun.Turn.Attempt > 1)
+	if err != nil {
+		s.t.Fatalf("open the journal of turn %d: %v", s.turns, err)
+	}
 	inv := agent.Invocation{
 		Step: execution.Step{
 			TraceID: asked.TraceID, SessionID: s.Ref.Session, User: User, TurnID: id, Turn: begun.Turn.Number,
-			Number: 1, Attempt: 1, Agent: s.agent.Name(), History: begun.History,
+			Number: 1, Attempt: begun.Turn.Attempt, Agent: s.agent.Name(), History: begun.History, Answers: begun.Turn.Answers, Journal: journal,
 		},
 		Store: agent.Remember(s.Store, hold, User),
 	}
@@ -124,7 +193,11 @@ func (s *Session) Try(text string, change ...func(*agent.Invocation)) Turn {
 			turn.note(e)
 		}
 	}
-	if err := s.finish(context.WithoutCancel(ctx), hold, begun.Turn.Sequence, &turn); err != nil {
+	journal.Close()
+	err = s.finish(context.WithoutCancel(ctx), hold, begun.Turn.Sequence, &turn)
+	end(nil)
+	journal.Wait()
+	if err != nil {
 		s.t.Fatalf("finish turn %d: %v", s.turns, err)
 	}
 	return turn

@@ -82,7 +82,7 @@ func asked(t *testing.T, s *Store, turnID string) {
 	turn := begin(t, s, asking(turnID, "one")).Turn
 	_, err := s.CommitStep(t.Context(), memory.Commit{
 		Ref: ref, TurnID: turnID, Epoch: turn.Epoch, Base: turn.Sequence, Outcome: session.OutcomeInputRequired,
-		Result: execution.Result{Step: 1, Agent: "echo", Pending: []execution.Pending{{ID: "1-2", Tool: "send_mail"}}},
+		Result: execution.Result{Step: 1, Agent: "echo", Pending: []execution.Pending{{ID: "1-1-2", Tool: "send_mail"}}},
 	})
 	require.NoError(t, err)
 }

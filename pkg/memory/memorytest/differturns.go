@@ -70,7 +70,7 @@ func (d *differ) goesOn(s *subject, b *memory.Begin) {
 		b.Message, b.Continues = conversation.Message{}, s.waiting
 		for n := range d.rand.IntN(3) {
 			b.Answers = append(b.Answers, execution.Answer{
-				ID: execution.PendingID(max(s.next-1, 1), n), Verdict: oneOf(d, execution.Approve, execution.Deny), Text: text(d), Late: d.once(4),
+				ID: execution.PendingID(1, max(s.next-1, 1), n), Verdict: oneOf(d, execution.Approve, execution.Deny), Text: text(d), Late: d.once(4),
 			})
 		}
 	}
@@ -80,7 +80,7 @@ func (d *differ) goesOn(s *subject, b *memory.Begin) {
 	case d.once(30):
 		b.Message = conversation.User(text(d))
 	case d.once(200):
-		b.Continues, b.Answers = "", []execution.Answer{{ID: "1-2", Verdict: execution.Stop}}
+		b.Continues, b.Answers = "", []execution.Answer{{ID: "1-1-2", Verdict: execution.Stop}}
 	}
 }
 
@@ -155,7 +155,7 @@ func commitStep(d *differ, s *subject) call {
 		c.Result.InputRequired = true
 		for n := range 1 + d.rand.IntN(3) {
 			c.Result.Pending = append(c.Result.Pending, execution.Pending{
-				ID: execution.PendingID(c.Result.Step, n), CallID: text(d), Tool: "read", Arguments: `{"page":1}`, Needs: oneOf(d, execution.NeedApproval, execution.NeedResult),
+				ID: execution.PendingID(1, c.Result.Step, n), CallID: text(d), Tool: "read", Arguments: `{"page":1}`, Needs: oneOf(d, execution.NeedApproval, execution.NeedResult),
 				Risk: oneOf(d, execution.Read, execution.AtMostOnce), Reason: text(d), Until: oneOf(d, time.Time{}, time.UnixMilli(int64(d.n)).UTC()),
 			})
 		}

@@ -35,10 +35,10 @@ func waitTests() tests {
 func pending(step int) []execution.Pending {
 	return []execution.Pending{
 		{
-			ID: execution.PendingID(step, 4), CallID: "call-1", Tool: "read", Arguments: `{"page":1}`, Needs: execution.NeedApproval,
+			ID: execution.PendingID(1, step, 4), CallID: "call-1", Tool: "read", Arguments: `{"page":1}`, Needs: execution.NeedApproval,
 			Risk: execution.AtMostOnce, Reason: "echo wants to read page 1", Until: time.Date(2030, 1, 2, 3, 4, 5, 6e6, time.UTC),
 		},
-		{ID: execution.PendingID(step, 5), CallID: "call-2", Tool: "locate", Arguments: `{}`, Needs: execution.NeedResult, Risk: execution.Read},
+		{ID: execution.PendingID(1, step, 5), CallID: "call-2", Tool: "locate", Arguments: `{}`, Needs: execution.NeedResult, Risk: execution.Read},
 	}
 }
 
@@ -132,7 +132,7 @@ func waitRefusesTooManyCalls(t *testing.T, store memory.Store) {
 	c := stopping(ref, turn, 1)
 	c.Result.Pending = nil
 	for i := range execution.MaxPending + 1 {
-		c.Result.Pending = append(c.Result.Pending, execution.Pending{ID: execution.PendingID(1, i), Tool: "read", Arguments: "{}", Needs: execution.NeedApproval})
+		c.Result.Pending = append(c.Result.Pending, execution.Pending{ID: execution.PendingID(1, 1, i), Tool: "read", Arguments: "{}", Needs: execution.NeedApproval})
 	}
 	_, err := store.CommitStep(t.Context(), c)
 	requireMode(t, err, failure.UserInvalidInput)
@@ -267,8 +267,8 @@ func waitJournalIsNobodysUntilItGoesOn(t *testing.T, store memory.Store) {
 // answers are those to the calls of a second step, by pending.
 func answers() []execution.Answer {
 	return []execution.Answer{
-		{ID: execution.PendingID(2, 4), Verdict: execution.Approve, By: "alice"},
-		{ID: execution.PendingID(2, 5), Verdict: execution.Fail, Text: "no signal", Late: true},
+		{ID: execution.PendingID(1, 2, 4), Verdict: execution.Approve, By: "alice"},
+		{ID: execution.PendingID(1, 2, 5), Verdict: execution.Fail, Text: "no signal", Late: true},
 	}
 }
 

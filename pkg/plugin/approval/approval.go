@@ -1,6 +1,7 @@
-// Package approval asks a person before a tool runs that may do more than read (CO-64). Who is
-// asked, and how, is an Asker's; it runs in the process of the agent and holds the turn while
-// it waits.
+// Package approval asks a person before a tool runs that may do more than read (CO-64). Without
+// an Asker the turn ends with what waits, and whoever goes on with it answers (AD-32, OC-33): so
+// it is in the mesh. An Asker runs in the process of the agent and holds the turn while it
+// waits: for a program at a terminal.
 package approval
 
 import (

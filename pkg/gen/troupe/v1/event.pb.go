@@ -979,7 +979,9 @@ type StepStarted struct {
 	// address is where the instance serves.
 	Address string `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
 	// version is the version of the agent.
-	Version       string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
+	Version string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
+	// choice says why this instance.
+	Choice        *InstanceChoice `protobuf:"bytes,3,opt,name=choice,proto3" json:"choice,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1028,6 +1030,169 @@ func (x *StepStarted) GetVersion() string {
 	return ""
 }
 
+func (x *StepStarted) GetChoice() *InstanceChoice {
+	if x != nil {
+		return x.Choice
+	}
+	return nil
+}
+
+// InstanceChoice is why an instance got a step. Only the orchestrator chooses.
+type InstanceChoice struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// strategy is that of the step, as its workflow declares it.
+	Strategy string `protobuf:"bytes,1,opt,name=strategy,proto3" json:"strategy,omitempty"`
+	// reason is one sentence for a person.
+	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// confidence in the choice, 0 to 1.
+	Confidence float64 `protobuf:"fixed64,3,opt,name=confidence,proto3" json:"confidence,omitempty"`
+	// fallback is who would have been asked next; empty when there is nobody.
+	Fallback string `protobuf:"bytes,4,opt,name=fallback,proto3" json:"fallback,omitempty"`
+	// alternatives are instances in the order in which they would have been asked, 3 at most.
+	Alternatives []string `protobuf:"bytes,5,rep,name=alternatives,proto3" json:"alternatives,omitempty"`
+	// rejected are instances that did not get the step, 8 at most.
+	Rejected      []*RejectedInstance `protobuf:"bytes,6,rep,name=rejected,proto3" json:"rejected,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InstanceChoice) Reset() {
+	*x = InstanceChoice{}
+	mi := &file_troupe_v1_event_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InstanceChoice) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InstanceChoice) ProtoMessage() {}
+
+func (x *InstanceChoice) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_event_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InstanceChoice.ProtoReflect.Descriptor instead.
+func (*InstanceChoice) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *InstanceChoice) GetStrategy() string {
+	if x != nil {
+		return x.Strategy
+	}
+	return ""
+}
+
+func (x *InstanceChoice) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *InstanceChoice) GetConfidence() float64 {
+	if x != nil {
+		return x.Confidence
+	}
+	return 0
+}
+
+func (x *InstanceChoice) GetFallback() string {
+	if x != nil {
+		return x.Fallback
+	}
+	return ""
+}
+
+func (x *InstanceChoice) GetAlternatives() []string {
+	if x != nil {
+		return x.Alternatives
+	}
+	return nil
+}
+
+func (x *InstanceChoice) GetRejected() []*RejectedInstance {
+	if x != nil {
+		return x.Rejected
+	}
+	return nil
+}
+
+// RejectedInstance is an instance that did not get a step.
+type RejectedInstance struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// instance_id is the instance.
+	InstanceId string `protobuf:"bytes,1,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
+	// why is one of the words of docs/routing.md: full, lost, refused, silent, starting, paused,
+	// draining, not_ready, missing, no_share, not_named.
+	Why string `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"`
+	// detail is for a person; empty when there is nothing to add.
+	Detail        string `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RejectedInstance) Reset() {
+	*x = RejectedInstance{}
+	mi := &file_troupe_v1_event_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RejectedInstance) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RejectedInstance) ProtoMessage() {}
+
+func (x *RejectedInstance) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_event_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RejectedInstance.ProtoReflect.Descriptor instead.
+func (*RejectedInstance) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *RejectedInstance) GetInstanceId() string {
+	if x != nil {
+		return x.InstanceId
+	}
+	return ""
+}
+
+func (x *RejectedInstance) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+func (x *RejectedInstance) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
 // StepFinished says how a step ended.
 type StepFinished struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1041,7 +1206,7 @@ type StepFinished struct {
 
 func (x *StepFinished) Reset() {
 	*x = StepFinished{}
-	mi := &file_troupe_v1_event_proto_msgTypes[5]
+	mi := &file_troupe_v1_event_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1053,7 +1218,7 @@ func (x *StepFinished) String() string {
 func (*StepFinished) ProtoMessage() {}
 
 func (x *StepFinished) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[5]
+	mi := &file_troupe_v1_event_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1066,7 +1231,7 @@ func (x *StepFinished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepFinished.ProtoReflect.Descriptor instead.
 func (*StepFinished) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{5}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *StepFinished) GetResult() *StepResult {
@@ -1094,7 +1259,7 @@ type TextDelta struct {
 
 func (x *TextDelta) Reset() {
 	*x = TextDelta{}
-	mi := &file_troupe_v1_event_proto_msgTypes[6]
+	mi := &file_troupe_v1_event_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1106,7 +1271,7 @@ func (x *TextDelta) String() string {
 func (*TextDelta) ProtoMessage() {}
 
 func (x *TextDelta) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[6]
+	mi := &file_troupe_v1_event_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1119,7 +1284,7 @@ func (x *TextDelta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TextDelta.ProtoReflect.Descriptor instead.
 func (*TextDelta) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{6}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *TextDelta) GetText() string {
@@ -1142,7 +1307,7 @@ type PartReset struct {
 
 func (x *PartReset) Reset() {
 	*x = PartReset{}
-	mi := &file_troupe_v1_event_proto_msgTypes[7]
+	mi := &file_troupe_v1_event_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1154,7 +1319,7 @@ func (x *PartReset) String() string {
 func (*PartReset) ProtoMessage() {}
 
 func (x *PartReset) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[7]
+	mi := &file_troupe_v1_event_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1167,7 +1332,7 @@ func (x *PartReset) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartReset.ProtoReflect.Descriptor instead.
 func (*PartReset) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{7}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *PartReset) GetFailure() *Failure {
@@ -1196,7 +1361,7 @@ type ModelCall struct {
 
 func (x *ModelCall) Reset() {
 	*x = ModelCall{}
-	mi := &file_troupe_v1_event_proto_msgTypes[8]
+	mi := &file_troupe_v1_event_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1208,7 +1373,7 @@ func (x *ModelCall) String() string {
 func (*ModelCall) ProtoMessage() {}
 
 func (x *ModelCall) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[8]
+	mi := &file_troupe_v1_event_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1221,7 +1386,7 @@ func (x *ModelCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelCall.ProtoReflect.Descriptor instead.
 func (*ModelCall) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{8}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ModelCall) GetModel() string {
@@ -1274,7 +1439,7 @@ type ToolCallStarted struct {
 
 func (x *ToolCallStarted) Reset() {
 	*x = ToolCallStarted{}
-	mi := &file_troupe_v1_event_proto_msgTypes[9]
+	mi := &file_troupe_v1_event_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1286,7 +1451,7 @@ func (x *ToolCallStarted) String() string {
 func (*ToolCallStarted) ProtoMessage() {}
 
 func (x *ToolCallStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[9]
+	mi := &file_troupe_v1_event_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1299,7 +1464,7 @@ func (x *ToolCallStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCallStarted.ProtoReflect.Descriptor instead.
 func (*ToolCallStarted) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{9}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ToolCallStarted) GetCallId() string {
@@ -1342,7 +1507,7 @@ type ToolCallFinished struct {
 
 func (x *ToolCallFinished) Reset() {
 	*x = ToolCallFinished{}
-	mi := &file_troupe_v1_event_proto_msgTypes[10]
+	mi := &file_troupe_v1_event_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1354,7 +1519,7 @@ func (x *ToolCallFinished) String() string {
 func (*ToolCallFinished) ProtoMessage() {}
 
 func (x *ToolCallFinished) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[10]
+	mi := &file_troupe_v1_event_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1367,7 +1532,7 @@ func (x *ToolCallFinished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCallFinished.ProtoReflect.Descriptor instead.
 func (*ToolCallFinished) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{10}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ToolCallFinished) GetCallId() string {
@@ -1417,7 +1582,7 @@ type ToolCallPending struct {
 
 func (x *ToolCallPending) Reset() {
 	*x = ToolCallPending{}
-	mi := &file_troupe_v1_event_proto_msgTypes[11]
+	mi := &file_troupe_v1_event_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1429,7 +1594,7 @@ func (x *ToolCallPending) String() string {
 func (*ToolCallPending) ProtoMessage() {}
 
 func (x *ToolCallPending) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[11]
+	mi := &file_troupe_v1_event_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1442,7 +1607,7 @@ func (x *ToolCallPending) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCallPending.ProtoReflect.Descriptor instead.
 func (*ToolCallPending) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{11}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ToolCallPending) GetCall() *PendingCall {
@@ -1468,7 +1633,7 @@ type AgentMessage struct {
 
 func (x *AgentMessage) Reset() {
 	*x = AgentMessage{}
-	mi := &file_troupe_v1_event_proto_msgTypes[12]
+	mi := &file_troupe_v1_event_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1480,7 +1645,7 @@ func (x *AgentMessage) String() string {
 func (*AgentMessage) ProtoMessage() {}
 
 func (x *AgentMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[12]
+	mi := &file_troupe_v1_event_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1493,7 +1658,7 @@ func (x *AgentMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMessage.ProtoReflect.Descriptor instead.
 func (*AgentMessage) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{12}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *AgentMessage) GetText() string {
@@ -1530,7 +1695,7 @@ type Thinking struct {
 
 func (x *Thinking) Reset() {
 	*x = Thinking{}
-	mi := &file_troupe_v1_event_proto_msgTypes[13]
+	mi := &file_troupe_v1_event_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1542,7 +1707,7 @@ func (x *Thinking) String() string {
 func (*Thinking) ProtoMessage() {}
 
 func (x *Thinking) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[13]
+	mi := &file_troupe_v1_event_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1555,7 +1720,7 @@ func (x *Thinking) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Thinking.ProtoReflect.Descriptor instead.
 func (*Thinking) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{13}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Thinking) GetTopic() Topic {
@@ -1585,7 +1750,7 @@ type Warning struct {
 
 func (x *Warning) Reset() {
 	*x = Warning{}
-	mi := &file_troupe_v1_event_proto_msgTypes[14]
+	mi := &file_troupe_v1_event_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1597,7 +1762,7 @@ func (x *Warning) String() string {
 func (*Warning) ProtoMessage() {}
 
 func (x *Warning) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[14]
+	mi := &file_troupe_v1_event_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1610,7 +1775,7 @@ func (x *Warning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Warning.ProtoReflect.Descriptor instead.
 func (*Warning) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{14}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Warning) GetReason() string {
@@ -1642,7 +1807,7 @@ type Aggregate struct {
 
 func (x *Aggregate) Reset() {
 	*x = Aggregate{}
-	mi := &file_troupe_v1_event_proto_msgTypes[15]
+	mi := &file_troupe_v1_event_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1654,7 +1819,7 @@ func (x *Aggregate) String() string {
 func (*Aggregate) ProtoMessage() {}
 
 func (x *Aggregate) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[15]
+	mi := &file_troupe_v1_event_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1667,7 +1832,7 @@ func (x *Aggregate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Aggregate.ProtoReflect.Descriptor instead.
 func (*Aggregate) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{15}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Aggregate) GetSteps() int32 {
@@ -1717,7 +1882,7 @@ type TurnResult struct {
 
 func (x *TurnResult) Reset() {
 	*x = TurnResult{}
-	mi := &file_troupe_v1_event_proto_msgTypes[16]
+	mi := &file_troupe_v1_event_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1729,7 +1894,7 @@ func (x *TurnResult) String() string {
 func (*TurnResult) ProtoMessage() {}
 
 func (x *TurnResult) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[16]
+	mi := &file_troupe_v1_event_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1742,7 +1907,7 @@ func (x *TurnResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnResult.ProtoReflect.Descriptor instead.
 func (*TurnResult) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{16}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *TurnResult) GetOutcome() TurnOutcome {
@@ -1864,10 +2029,25 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"confidence\x18\x04 \x01(\x01R\n" +
 	"confidence\x126\n" +
 	"\bstrategy\x18\x05 \x01(\x0e2\x1a.troupe.v1.RoutingStrategyR\bstrategy\x12\x12\n" +
-	"\x04step\x18\x06 \x01(\tR\x04step\"A\n" +
+	"\x04step\x18\x06 \x01(\tR\x04step\"t\n" +
 	"\vStepStarted\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x18\n" +
-	"\aversion\x18\x02 \x01(\tR\aversion\"t\n" +
+	"\aversion\x18\x02 \x01(\tR\aversion\x121\n" +
+	"\x06choice\x18\x03 \x01(\v2\x19.troupe.v1.InstanceChoiceR\x06choice\"\xdd\x01\n" +
+	"\x0eInstanceChoice\x12\x1a\n" +
+	"\bstrategy\x18\x01 \x01(\tR\bstrategy\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1e\n" +
+	"\n" +
+	"confidence\x18\x03 \x01(\x01R\n" +
+	"confidence\x12\x1a\n" +
+	"\bfallback\x18\x04 \x01(\tR\bfallback\x12\"\n" +
+	"\falternatives\x18\x05 \x03(\tR\falternatives\x127\n" +
+	"\brejected\x18\x06 \x03(\v2\x1b.troupe.v1.RejectedInstanceR\brejected\"]\n" +
+	"\x10RejectedInstance\x12\x1f\n" +
+	"\vinstance_id\x18\x01 \x01(\tR\n" +
+	"instanceId\x12\x10\n" +
+	"\x03why\x18\x02 \x01(\tR\x03why\x12\x16\n" +
+	"\x06detail\x18\x03 \x01(\tR\x06detail\"t\n" +
 	"\fStepFinished\x12-\n" +
 	"\x06result\x18\x01 \x01(\v2\x15.troupe.v1.StepResultR\x06result\x125\n" +
 	"\bduration\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bduration\"*\n" +
@@ -1976,7 +2156,7 @@ func file_troupe_v1_event_proto_rawDescGZIP() []byte {
 }
 
 var file_troupe_v1_event_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_troupe_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_troupe_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_troupe_v1_event_proto_goTypes = []any{
 	(Stage)(0),                    // 0: troupe.v1.Stage
 	(RoutingStrategy)(0),          // 1: troupe.v1.RoutingStrategy
@@ -1987,70 +2167,74 @@ var file_troupe_v1_event_proto_goTypes = []any{
 	(*Plan)(nil),                  // 6: troupe.v1.Plan
 	(*RoutingDecision)(nil),       // 7: troupe.v1.RoutingDecision
 	(*StepStarted)(nil),           // 8: troupe.v1.StepStarted
-	(*StepFinished)(nil),          // 9: troupe.v1.StepFinished
-	(*TextDelta)(nil),             // 10: troupe.v1.TextDelta
-	(*PartReset)(nil),             // 11: troupe.v1.PartReset
-	(*ModelCall)(nil),             // 12: troupe.v1.ModelCall
-	(*ToolCallStarted)(nil),       // 13: troupe.v1.ToolCallStarted
-	(*ToolCallFinished)(nil),      // 14: troupe.v1.ToolCallFinished
-	(*ToolCallPending)(nil),       // 15: troupe.v1.ToolCallPending
-	(*AgentMessage)(nil),          // 16: troupe.v1.AgentMessage
-	(*Thinking)(nil),              // 17: troupe.v1.Thinking
-	(*Warning)(nil),               // 18: troupe.v1.Warning
-	(*Aggregate)(nil),             // 19: troupe.v1.Aggregate
-	(*TurnResult)(nil),            // 20: troupe.v1.TurnResult
-	nil,                           // 21: troupe.v1.AgentMessage.ArtifactsEntry
-	(*timestamppb.Timestamp)(nil), // 22: google.protobuf.Timestamp
-	(*CallAnswer)(nil),            // 23: troupe.v1.CallAnswer
-	(*StepResult)(nil),            // 24: troupe.v1.StepResult
-	(*durationpb.Duration)(nil),   // 25: google.protobuf.Duration
-	(*Failure)(nil),               // 26: troupe.v1.Failure
-	(*Usage)(nil),                 // 27: troupe.v1.Usage
-	(*PendingCall)(nil),           // 28: troupe.v1.PendingCall
-	(TurnOutcome)(0),              // 29: troupe.v1.TurnOutcome
+	(*InstanceChoice)(nil),        // 9: troupe.v1.InstanceChoice
+	(*RejectedInstance)(nil),      // 10: troupe.v1.RejectedInstance
+	(*StepFinished)(nil),          // 11: troupe.v1.StepFinished
+	(*TextDelta)(nil),             // 12: troupe.v1.TextDelta
+	(*PartReset)(nil),             // 13: troupe.v1.PartReset
+	(*ModelCall)(nil),             // 14: troupe.v1.ModelCall
+	(*ToolCallStarted)(nil),       // 15: troupe.v1.ToolCallStarted
+	(*ToolCallFinished)(nil),      // 16: troupe.v1.ToolCallFinished
+	(*ToolCallPending)(nil),       // 17: troupe.v1.ToolCallPending
+	(*AgentMessage)(nil),          // 18: troupe.v1.AgentMessage
+	(*Thinking)(nil),              // 19: troupe.v1.Thinking
+	(*Warning)(nil),               // 20: troupe.v1.Warning
+	(*Aggregate)(nil),             // 21: troupe.v1.Aggregate
+	(*TurnResult)(nil),            // 22: troupe.v1.TurnResult
+	nil,                           // 23: troupe.v1.AgentMessage.ArtifactsEntry
+	(*timestamppb.Timestamp)(nil), // 24: google.protobuf.Timestamp
+	(*CallAnswer)(nil),            // 25: troupe.v1.CallAnswer
+	(*StepResult)(nil),            // 26: troupe.v1.StepResult
+	(*durationpb.Duration)(nil),   // 27: google.protobuf.Duration
+	(*Failure)(nil),               // 28: troupe.v1.Failure
+	(*Usage)(nil),                 // 29: troupe.v1.Usage
+	(*PendingCall)(nil),           // 30: troupe.v1.PendingCall
+	(TurnOutcome)(0),              // 31: troupe.v1.TurnOutcome
 }
 var file_troupe_v1_event_proto_depIdxs = []int32{
-	22, // 0: troupe.v1.Event.time:type_name -> google.protobuf.Timestamp
+	24, // 0: troupe.v1.Event.time:type_name -> google.protobuf.Timestamp
 	0,  // 1: troupe.v1.Event.stage:type_name -> troupe.v1.Stage
 	5,  // 2: troupe.v1.Event.turn_started:type_name -> troupe.v1.TurnStarted
 	6,  // 3: troupe.v1.Event.plan:type_name -> troupe.v1.Plan
 	7,  // 4: troupe.v1.Event.routing_decision:type_name -> troupe.v1.RoutingDecision
 	8,  // 5: troupe.v1.Event.step_started:type_name -> troupe.v1.StepStarted
-	9,  // 6: troupe.v1.Event.step_finished:type_name -> troupe.v1.StepFinished
-	10, // 7: troupe.v1.Event.text_delta:type_name -> troupe.v1.TextDelta
-	11, // 8: troupe.v1.Event.part_reset:type_name -> troupe.v1.PartReset
-	12, // 9: troupe.v1.Event.model_call:type_name -> troupe.v1.ModelCall
-	13, // 10: troupe.v1.Event.tool_call_started:type_name -> troupe.v1.ToolCallStarted
-	14, // 11: troupe.v1.Event.tool_call_finished:type_name -> troupe.v1.ToolCallFinished
-	16, // 12: troupe.v1.Event.agent_message:type_name -> troupe.v1.AgentMessage
-	17, // 13: troupe.v1.Event.thinking:type_name -> troupe.v1.Thinking
-	15, // 14: troupe.v1.Event.tool_call_pending:type_name -> troupe.v1.ToolCallPending
-	18, // 15: troupe.v1.Event.warning:type_name -> troupe.v1.Warning
-	19, // 16: troupe.v1.Event.aggregate:type_name -> troupe.v1.Aggregate
-	20, // 17: troupe.v1.Event.turn_result:type_name -> troupe.v1.TurnResult
-	23, // 18: troupe.v1.TurnStarted.answers:type_name -> troupe.v1.CallAnswer
+	11, // 6: troupe.v1.Event.step_finished:type_name -> troupe.v1.StepFinished
+	12, // 7: troupe.v1.Event.text_delta:type_name -> troupe.v1.TextDelta
+	13, // 8: troupe.v1.Event.part_reset:type_name -> troupe.v1.PartReset
+	14, // 9: troupe.v1.Event.model_call:type_name -> troupe.v1.ModelCall
+	15, // 10: troupe.v1.Event.tool_call_started:type_name -> troupe.v1.ToolCallStarted
+	16, // 11: troupe.v1.Event.tool_call_finished:type_name -> troupe.v1.ToolCallFinished
+	18, // 12: troupe.v1.Event.agent_message:type_name -> troupe.v1.AgentMessage
+	19, // 13: troupe.v1.Event.thinking:type_name -> troupe.v1.Thinking
+	17, // 14: troupe.v1.Event.tool_call_pending:type_name -> troupe.v1.ToolCallPending
+	20, // 15: troupe.v1.Event.warning:type_name -> troupe.v1.Warning
+	21, // 16: troupe.v1.Event.aggregate:type_name -> troupe.v1.Aggregate
+	22, // 17: troupe.v1.Event.turn_result:type_name -> troupe.v1.TurnResult
+	25, // 18: troupe.v1.TurnStarted.answers:type_name -> troupe.v1.CallAnswer
 	1,  // 19: troupe.v1.RoutingDecision.strategy:type_name -> troupe.v1.RoutingStrategy
-	24, // 20: troupe.v1.StepFinished.result:type_name -> troupe.v1.StepResult
-	25, // 21: troupe.v1.StepFinished.duration:type_name -> google.protobuf.Duration
-	26, // 22: troupe.v1.PartReset.failure:type_name -> troupe.v1.Failure
-	27, // 23: troupe.v1.ModelCall.usage:type_name -> troupe.v1.Usage
-	25, // 24: troupe.v1.ModelCall.duration:type_name -> google.protobuf.Duration
-	2,  // 25: troupe.v1.ToolCallFinished.status:type_name -> troupe.v1.ToolStatus
-	25, // 26: troupe.v1.ToolCallFinished.duration:type_name -> google.protobuf.Duration
-	28, // 27: troupe.v1.ToolCallPending.call:type_name -> troupe.v1.PendingCall
-	21, // 28: troupe.v1.AgentMessage.artifacts:type_name -> troupe.v1.AgentMessage.ArtifactsEntry
-	3,  // 29: troupe.v1.Thinking.topic:type_name -> troupe.v1.Topic
-	27, // 30: troupe.v1.Aggregate.usage:type_name -> troupe.v1.Usage
-	29, // 31: troupe.v1.TurnResult.outcome:type_name -> troupe.v1.TurnOutcome
-	27, // 32: troupe.v1.TurnResult.usage:type_name -> troupe.v1.Usage
-	25, // 33: troupe.v1.TurnResult.duration:type_name -> google.protobuf.Duration
-	26, // 34: troupe.v1.TurnResult.failure:type_name -> troupe.v1.Failure
-	28, // 35: troupe.v1.TurnResult.pending:type_name -> troupe.v1.PendingCall
-	36, // [36:36] is the sub-list for method output_type
-	36, // [36:36] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	9,  // 20: troupe.v1.StepStarted.choice:type_name -> troupe.v1.InstanceChoice
+	10, // 21: troupe.v1.InstanceChoice.rejected:type_name -> troupe.v1.RejectedInstance
+	26, // 22: troupe.v1.StepFinished.result:type_name -> troupe.v1.StepResult
+	27, // 23: troupe.v1.StepFinished.duration:type_name -> google.protobuf.Duration
+	28, // 24: troupe.v1.PartReset.failure:type_name -> troupe.v1.Failure
+	29, // 25: troupe.v1.ModelCall.usage:type_name -> troupe.v1.Usage
+	27, // 26: troupe.v1.ModelCall.duration:type_name -> google.protobuf.Duration
+	2,  // 27: troupe.v1.ToolCallFinished.status:type_name -> troupe.v1.ToolStatus
+	27, // 28: troupe.v1.ToolCallFinished.duration:type_name -> google.protobuf.Duration
+	30, // 29: troupe.v1.ToolCallPending.call:type_name -> troupe.v1.PendingCall
+	23, // 30: troupe.v1.AgentMessage.artifacts:type_name -> troupe.v1.AgentMessage.ArtifactsEntry
+	3,  // 31: troupe.v1.Thinking.topic:type_name -> troupe.v1.Topic
+	29, // 32: troupe.v1.Aggregate.usage:type_name -> troupe.v1.Usage
+	31, // 33: troupe.v1.TurnResult.outcome:type_name -> troupe.v1.TurnOutcome
+	29, // 34: troupe.v1.TurnResult.usage:type_name -> troupe.v1.Usage
+	27, // 35: troupe.v1.TurnResult.duration:type_name -> google.protobuf.Duration
+	28, // 36: troupe.v1.TurnResult.failure:type_name -> troupe.v1.Failure
+	30, // 37: troupe.v1.TurnResult.pending:type_name -> troupe.v1.PendingCall
+	38, // [38:38] is the sub-list for method output_type
+	38, // [38:38] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_event_proto_init() }
@@ -2078,14 +2262,14 @@ func file_troupe_v1_event_proto_init() {
 		(*Event_Aggregate)(nil),
 		(*Event_TurnResult)(nil),
 	}
-	file_troupe_v1_event_proto_msgTypes[16].OneofWrappers = []any{}
+	file_troupe_v1_event_proto_msgTypes[18].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_event_proto_rawDesc), len(file_troupe_v1_event_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   18,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -792,6 +792,107 @@ func (x *GetTraceResponse) GetTrace() *Trace {
 	return nil
 }
 
+// CancelTraceRequest asks for the end of a trace.
+type CancelTraceRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// trace_id is the trace, 32 lower-case hex digits.
+	TraceId string `protobuf:"bytes,1,opt,name=trace_id,json=traceId,proto3" json:"trace_id,omitempty"`
+	// reason is for the turn's result and the logs, at most 200 characters; empty: none.
+	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CancelTraceRequest) Reset() {
+	*x = CancelTraceRequest{}
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CancelTraceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CancelTraceRequest) ProtoMessage() {}
+
+func (x *CancelTraceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CancelTraceRequest.ProtoReflect.Descriptor instead.
+func (*CancelTraceRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *CancelTraceRequest) GetTraceId() string {
+	if x != nil {
+		return x.TraceId
+	}
+	return ""
+}
+
+func (x *CancelTraceRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// CancelTraceResponse is the trace behind the call.
+type CancelTraceResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// trace as it is stored.
+	Trace         *Trace `protobuf:"bytes,1,opt,name=trace,proto3" json:"trace,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CancelTraceResponse) Reset() {
+	*x = CancelTraceResponse{}
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CancelTraceResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CancelTraceResponse) ProtoMessage() {}
+
+func (x *CancelTraceResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CancelTraceResponse.ProtoReflect.Descriptor instead.
+func (*CancelTraceResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *CancelTraceResponse) GetTrace() *Trace {
+	if x != nil {
+		return x.Trace
+	}
+	return nil
+}
+
 // ListTracesRequest asks for the latest traces.
 type ListTracesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -803,7 +904,7 @@ type ListTracesRequest struct {
 
 func (x *ListTracesRequest) Reset() {
 	*x = ListTracesRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[8]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -815,7 +916,7 @@ func (x *ListTracesRequest) String() string {
 func (*ListTracesRequest) ProtoMessage() {}
 
 func (x *ListTracesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[8]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -828,7 +929,7 @@ func (x *ListTracesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTracesRequest.ProtoReflect.Descriptor instead.
 func (*ListTracesRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{8}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListTracesRequest) GetPageSize() int32 {
@@ -849,7 +950,7 @@ type ListTracesResponse struct {
 
 func (x *ListTracesResponse) Reset() {
 	*x = ListTracesResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[9]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -861,7 +962,7 @@ func (x *ListTracesResponse) String() string {
 func (*ListTracesResponse) ProtoMessage() {}
 
 func (x *ListTracesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[9]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -874,7 +975,7 @@ func (x *ListTracesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTracesResponse.ProtoReflect.Descriptor instead.
 func (*ListTracesResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{9}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListTracesResponse) GetTraces() []*Trace {
@@ -905,7 +1006,7 @@ type Agent struct {
 
 func (x *Agent) Reset() {
 	*x = Agent{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[10]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -917,7 +1018,7 @@ func (x *Agent) String() string {
 func (*Agent) ProtoMessage() {}
 
 func (x *Agent) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[10]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -930,7 +1031,7 @@ func (x *Agent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agent.ProtoReflect.Descriptor instead.
 func (*Agent) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{10}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Agent) GetName() string {
@@ -984,7 +1085,7 @@ type ListAgentsRequest struct {
 
 func (x *ListAgentsRequest) Reset() {
 	*x = ListAgentsRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[11]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -996,7 +1097,7 @@ func (x *ListAgentsRequest) String() string {
 func (*ListAgentsRequest) ProtoMessage() {}
 
 func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[11]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1009,7 +1110,7 @@ func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsRequest.ProtoReflect.Descriptor instead.
 func (*ListAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{11}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{13}
 }
 
 // ListAgentsResponse holds the agents.
@@ -1023,7 +1124,7 @@ type ListAgentsResponse struct {
 
 func (x *ListAgentsResponse) Reset() {
 	*x = ListAgentsResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[12]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1035,7 +1136,7 @@ func (x *ListAgentsResponse) String() string {
 func (*ListAgentsResponse) ProtoMessage() {}
 
 func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[12]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1048,7 +1149,7 @@ func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsResponse.ProtoReflect.Descriptor instead.
 func (*ListAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{12}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListAgentsResponse) GetAgents() []*Agent {
@@ -1095,7 +1196,7 @@ type Instance struct {
 
 func (x *Instance) Reset() {
 	*x = Instance{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[13]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1107,7 +1208,7 @@ func (x *Instance) String() string {
 func (*Instance) ProtoMessage() {}
 
 func (x *Instance) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[13]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1120,7 +1221,7 @@ func (x *Instance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instance.ProtoReflect.Descriptor instead.
 func (*Instance) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{13}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Instance) GetInstanceId() string {
@@ -1227,7 +1328,7 @@ type ListInstancesRequest struct {
 
 func (x *ListInstancesRequest) Reset() {
 	*x = ListInstancesRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[14]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1239,7 +1340,7 @@ func (x *ListInstancesRequest) String() string {
 func (*ListInstancesRequest) ProtoMessage() {}
 
 func (x *ListInstancesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[14]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1252,7 +1353,7 @@ func (x *ListInstancesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListInstancesRequest.ProtoReflect.Descriptor instead.
 func (*ListInstancesRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{14}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListInstancesRequest) GetAgent() string {
@@ -1280,7 +1381,7 @@ type ListInstancesResponse struct {
 
 func (x *ListInstancesResponse) Reset() {
 	*x = ListInstancesResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[15]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1292,7 +1393,7 @@ func (x *ListInstancesResponse) String() string {
 func (*ListInstancesResponse) ProtoMessage() {}
 
 func (x *ListInstancesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[15]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1305,7 +1406,7 @@ func (x *ListInstancesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListInstancesResponse.ProtoReflect.Descriptor instead.
 func (*ListInstancesResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{15}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListInstancesResponse) GetInstances() []*Instance {
@@ -1329,7 +1430,7 @@ type DescribeInstanceRequest struct {
 
 func (x *DescribeInstanceRequest) Reset() {
 	*x = DescribeInstanceRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[16]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1341,7 +1442,7 @@ func (x *DescribeInstanceRequest) String() string {
 func (*DescribeInstanceRequest) ProtoMessage() {}
 
 func (x *DescribeInstanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[16]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1354,7 +1455,7 @@ func (x *DescribeInstanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeInstanceRequest.ProtoReflect.Descriptor instead.
 func (*DescribeInstanceRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{16}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *DescribeInstanceRequest) GetInstanceId() string {
@@ -1388,7 +1489,7 @@ type DescribeInstanceResponse struct {
 
 func (x *DescribeInstanceResponse) Reset() {
 	*x = DescribeInstanceResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[17]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1400,7 +1501,7 @@ func (x *DescribeInstanceResponse) String() string {
 func (*DescribeInstanceResponse) ProtoMessage() {}
 
 func (x *DescribeInstanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[17]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1413,7 +1514,7 @@ func (x *DescribeInstanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeInstanceResponse.ProtoReflect.Descriptor instead.
 func (*DescribeInstanceResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{17}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DescribeInstanceResponse) GetInstance() *Instance {
@@ -1459,7 +1560,7 @@ type InstanceOutcome struct {
 
 func (x *InstanceOutcome) Reset() {
 	*x = InstanceOutcome{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[18]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1471,7 +1572,7 @@ func (x *InstanceOutcome) String() string {
 func (*InstanceOutcome) ProtoMessage() {}
 
 func (x *InstanceOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[18]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1484,7 +1585,7 @@ func (x *InstanceOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceOutcome.ProtoReflect.Descriptor instead.
 func (*InstanceOutcome) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{18}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *InstanceOutcome) GetInstanceId() string {
@@ -1524,7 +1625,7 @@ type PauseAgentRequest struct {
 
 func (x *PauseAgentRequest) Reset() {
 	*x = PauseAgentRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[19]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1536,7 +1637,7 @@ func (x *PauseAgentRequest) String() string {
 func (*PauseAgentRequest) ProtoMessage() {}
 
 func (x *PauseAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[19]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1549,7 +1650,7 @@ func (x *PauseAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseAgentRequest.ProtoReflect.Descriptor instead.
 func (*PauseAgentRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{19}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PauseAgentRequest) GetAgent() string {
@@ -1584,7 +1685,7 @@ type PauseAgentResponse struct {
 
 func (x *PauseAgentResponse) Reset() {
 	*x = PauseAgentResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[20]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1596,7 +1697,7 @@ func (x *PauseAgentResponse) String() string {
 func (*PauseAgentResponse) ProtoMessage() {}
 
 func (x *PauseAgentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[20]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1609,7 +1710,7 @@ func (x *PauseAgentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseAgentResponse.ProtoReflect.Descriptor instead.
 func (*PauseAgentResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{20}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PauseAgentResponse) GetInstances() []*InstanceOutcome {
@@ -1632,7 +1733,7 @@ type ResumeAgentRequest struct {
 
 func (x *ResumeAgentRequest) Reset() {
 	*x = ResumeAgentRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[21]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1644,7 +1745,7 @@ func (x *ResumeAgentRequest) String() string {
 func (*ResumeAgentRequest) ProtoMessage() {}
 
 func (x *ResumeAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[21]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1657,7 +1758,7 @@ func (x *ResumeAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeAgentRequest.ProtoReflect.Descriptor instead.
 func (*ResumeAgentRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{21}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ResumeAgentRequest) GetAgent() string {
@@ -1685,7 +1786,7 @@ type ResumeAgentResponse struct {
 
 func (x *ResumeAgentResponse) Reset() {
 	*x = ResumeAgentResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[22]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1697,7 +1798,7 @@ func (x *ResumeAgentResponse) String() string {
 func (*ResumeAgentResponse) ProtoMessage() {}
 
 func (x *ResumeAgentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[22]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1710,7 +1811,7 @@ func (x *ResumeAgentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeAgentResponse.ProtoReflect.Descriptor instead.
 func (*ResumeAgentResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{22}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ResumeAgentResponse) GetInstances() []*InstanceOutcome {
@@ -1739,7 +1840,7 @@ type DrainInstanceRequest struct {
 
 func (x *DrainInstanceRequest) Reset() {
 	*x = DrainInstanceRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[23]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1751,7 +1852,7 @@ func (x *DrainInstanceRequest) String() string {
 func (*DrainInstanceRequest) ProtoMessage() {}
 
 func (x *DrainInstanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[23]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1764,7 +1865,7 @@ func (x *DrainInstanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainInstanceRequest.ProtoReflect.Descriptor instead.
 func (*DrainInstanceRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{23}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DrainInstanceRequest) GetInstanceId() string {
@@ -1809,7 +1910,7 @@ type DrainInstanceResponse struct {
 
 func (x *DrainInstanceResponse) Reset() {
 	*x = DrainInstanceResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[24]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1821,7 +1922,7 @@ func (x *DrainInstanceResponse) String() string {
 func (*DrainInstanceResponse) ProtoMessage() {}
 
 func (x *DrainInstanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[24]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1834,7 +1935,7 @@ func (x *DrainInstanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainInstanceResponse.ProtoReflect.Descriptor instead.
 func (*DrainInstanceResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{24}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DrainInstanceResponse) GetStatus() *InstanceStatus {
@@ -1901,6 +2002,11 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\x0fGetTraceRequest\x120\n" +
 	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\":\n" +
 	"\x10GetTraceResponse\x12&\n" +
+	"\x05trace\x18\x01 \x01(\v2\x10.troupe.v1.TraceR\x05trace\"h\n" +
+	"\x12CancelTraceRequest\x120\n" +
+	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\x12 \n" +
+	"\x06reason\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x06reason\"=\n" +
+	"\x13CancelTraceResponse\x12&\n" +
 	"\x05trace\x18\x01 \x01(\v2\x10.troupe.v1.TraceR\x05trace\"<\n" +
 	"\x11ListTracesRequest\x12'\n" +
 	"\tpage_size\x18\x01 \x01(\x05B\n" +
@@ -1990,12 +2096,13 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\x19DESIRED_STATE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11DESIRED_STATE_RUN\x10\x01\x12\x17\n" +
 	"\x13DESIRED_STATE_PAUSE\x10\x02\x12\x17\n" +
-	"\x13DESIRED_STATE_DRAIN\x10\x032\xab\x06\n" +
+	"\x13DESIRED_STATE_DRAIN\x10\x032\xf9\x06\n" +
 	"\x13OrchestratorService\x12N\n" +
 	"\vOrchestrate\x12\x1d.troupe.v1.OrchestrateRequest\x1a\x1e.troupe.v1.OrchestrateResponse0\x01\x12K\n" +
 	"\n" +
 	"WatchTrace\x12\x1c.troupe.v1.WatchTraceRequest\x1a\x1d.troupe.v1.WatchTraceResponse0\x01\x12C\n" +
-	"\bGetTrace\x12\x1a.troupe.v1.GetTraceRequest\x1a\x1b.troupe.v1.GetTraceResponse\x12I\n" +
+	"\bGetTrace\x12\x1a.troupe.v1.GetTraceRequest\x1a\x1b.troupe.v1.GetTraceResponse\x12L\n" +
+	"\vCancelTrace\x12\x1d.troupe.v1.CancelTraceRequest\x1a\x1e.troupe.v1.CancelTraceResponse\x12I\n" +
 	"\n" +
 	"ListTraces\x12\x1c.troupe.v1.ListTracesRequest\x1a\x1d.troupe.v1.ListTracesResponse\x12I\n" +
 	"\n" +
@@ -2022,7 +2129,7 @@ func file_troupe_v1_orchestrator_proto_rawDescGZIP() []byte {
 }
 
 var file_troupe_v1_orchestrator_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_troupe_v1_orchestrator_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_troupe_v1_orchestrator_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_troupe_v1_orchestrator_proto_goTypes = []any{
 	(OnBusy)(0),                      // 0: troupe.v1.OnBusy
 	(TraceState)(0),                  // 1: troupe.v1.TraceState
@@ -2035,89 +2142,94 @@ var file_troupe_v1_orchestrator_proto_goTypes = []any{
 	(*Trace)(nil),                    // 8: troupe.v1.Trace
 	(*GetTraceRequest)(nil),          // 9: troupe.v1.GetTraceRequest
 	(*GetTraceResponse)(nil),         // 10: troupe.v1.GetTraceResponse
-	(*ListTracesRequest)(nil),        // 11: troupe.v1.ListTracesRequest
-	(*ListTracesResponse)(nil),       // 12: troupe.v1.ListTracesResponse
-	(*Agent)(nil),                    // 13: troupe.v1.Agent
-	(*ListAgentsRequest)(nil),        // 14: troupe.v1.ListAgentsRequest
-	(*ListAgentsResponse)(nil),       // 15: troupe.v1.ListAgentsResponse
-	(*Instance)(nil),                 // 16: troupe.v1.Instance
-	(*ListInstancesRequest)(nil),     // 17: troupe.v1.ListInstancesRequest
-	(*ListInstancesResponse)(nil),    // 18: troupe.v1.ListInstancesResponse
-	(*DescribeInstanceRequest)(nil),  // 19: troupe.v1.DescribeInstanceRequest
-	(*DescribeInstanceResponse)(nil), // 20: troupe.v1.DescribeInstanceResponse
-	(*InstanceOutcome)(nil),          // 21: troupe.v1.InstanceOutcome
-	(*PauseAgentRequest)(nil),        // 22: troupe.v1.PauseAgentRequest
-	(*PauseAgentResponse)(nil),       // 23: troupe.v1.PauseAgentResponse
-	(*ResumeAgentRequest)(nil),       // 24: troupe.v1.ResumeAgentRequest
-	(*ResumeAgentResponse)(nil),      // 25: troupe.v1.ResumeAgentResponse
-	(*DrainInstanceRequest)(nil),     // 26: troupe.v1.DrainInstanceRequest
-	(*DrainInstanceResponse)(nil),    // 27: troupe.v1.DrainInstanceResponse
-	(*durationpb.Duration)(nil),      // 28: google.protobuf.Duration
-	(*Auth)(nil),                     // 29: troupe.v1.Auth
-	(*CallAnswer)(nil),               // 30: troupe.v1.CallAnswer
-	(*Event)(nil),                    // 31: troupe.v1.Event
-	(*timestamppb.Timestamp)(nil),    // 32: google.protobuf.Timestamp
-	(*TurnResult)(nil),               // 33: troupe.v1.TurnResult
-	(InstanceState)(0),               // 34: troupe.v1.InstanceState
-	(*InstanceStatus)(nil),           // 35: troupe.v1.InstanceStatus
-	(*GetMetricsResponse)(nil),       // 36: troupe.v1.GetMetricsResponse
-	(*Failure)(nil),                  // 37: troupe.v1.Failure
+	(*CancelTraceRequest)(nil),       // 11: troupe.v1.CancelTraceRequest
+	(*CancelTraceResponse)(nil),      // 12: troupe.v1.CancelTraceResponse
+	(*ListTracesRequest)(nil),        // 13: troupe.v1.ListTracesRequest
+	(*ListTracesResponse)(nil),       // 14: troupe.v1.ListTracesResponse
+	(*Agent)(nil),                    // 15: troupe.v1.Agent
+	(*ListAgentsRequest)(nil),        // 16: troupe.v1.ListAgentsRequest
+	(*ListAgentsResponse)(nil),       // 17: troupe.v1.ListAgentsResponse
+	(*Instance)(nil),                 // 18: troupe.v1.Instance
+	(*ListInstancesRequest)(nil),     // 19: troupe.v1.ListInstancesRequest
+	(*ListInstancesResponse)(nil),    // 20: troupe.v1.ListInstancesResponse
+	(*DescribeInstanceRequest)(nil),  // 21: troupe.v1.DescribeInstanceRequest
+	(*DescribeInstanceResponse)(nil), // 22: troupe.v1.DescribeInstanceResponse
+	(*InstanceOutcome)(nil),          // 23: troupe.v1.InstanceOutcome
+	(*PauseAgentRequest)(nil),        // 24: troupe.v1.PauseAgentRequest
+	(*PauseAgentResponse)(nil),       // 25: troupe.v1.PauseAgentResponse
+	(*ResumeAgentRequest)(nil),       // 26: troupe.v1.ResumeAgentRequest
+	(*ResumeAgentResponse)(nil),      // 27: troupe.v1.ResumeAgentResponse
+	(*DrainInstanceRequest)(nil),     // 28: troupe.v1.DrainInstanceRequest
+	(*DrainInstanceResponse)(nil),    // 29: troupe.v1.DrainInstanceResponse
+	(*durationpb.Duration)(nil),      // 30: google.protobuf.Duration
+	(*Auth)(nil),                     // 31: troupe.v1.Auth
+	(*CallAnswer)(nil),               // 32: troupe.v1.CallAnswer
+	(*Event)(nil),                    // 33: troupe.v1.Event
+	(*timestamppb.Timestamp)(nil),    // 34: google.protobuf.Timestamp
+	(*TurnResult)(nil),               // 35: troupe.v1.TurnResult
+	(InstanceState)(0),               // 36: troupe.v1.InstanceState
+	(*InstanceStatus)(nil),           // 37: troupe.v1.InstanceStatus
+	(*GetMetricsResponse)(nil),       // 38: troupe.v1.GetMetricsResponse
+	(*Failure)(nil),                  // 39: troupe.v1.Failure
 }
 var file_troupe_v1_orchestrator_proto_depIdxs = []int32{
 	4,  // 0: troupe.v1.OrchestrateRequest.answers:type_name -> troupe.v1.Answers
-	28, // 1: troupe.v1.OrchestrateRequest.timeout:type_name -> google.protobuf.Duration
+	30, // 1: troupe.v1.OrchestrateRequest.timeout:type_name -> google.protobuf.Duration
 	0,  // 2: troupe.v1.OrchestrateRequest.on_busy:type_name -> troupe.v1.OnBusy
-	29, // 3: troupe.v1.OrchestrateRequest.auth:type_name -> troupe.v1.Auth
-	30, // 4: troupe.v1.Answers.answers:type_name -> troupe.v1.CallAnswer
-	31, // 5: troupe.v1.OrchestrateResponse.event:type_name -> troupe.v1.Event
-	31, // 6: troupe.v1.WatchTraceResponse.event:type_name -> troupe.v1.Event
+	31, // 3: troupe.v1.OrchestrateRequest.auth:type_name -> troupe.v1.Auth
+	32, // 4: troupe.v1.Answers.answers:type_name -> troupe.v1.CallAnswer
+	33, // 5: troupe.v1.OrchestrateResponse.event:type_name -> troupe.v1.Event
+	33, // 6: troupe.v1.WatchTraceResponse.event:type_name -> troupe.v1.Event
 	1,  // 7: troupe.v1.Trace.state:type_name -> troupe.v1.TraceState
-	32, // 8: troupe.v1.Trace.started:type_name -> google.protobuf.Timestamp
-	33, // 9: troupe.v1.Trace.result:type_name -> troupe.v1.TurnResult
+	34, // 8: troupe.v1.Trace.started:type_name -> google.protobuf.Timestamp
+	35, // 9: troupe.v1.Trace.result:type_name -> troupe.v1.TurnResult
 	8,  // 10: troupe.v1.GetTraceResponse.trace:type_name -> troupe.v1.Trace
-	8,  // 11: troupe.v1.ListTracesResponse.traces:type_name -> troupe.v1.Trace
-	13, // 12: troupe.v1.ListAgentsResponse.agents:type_name -> troupe.v1.Agent
-	34, // 13: troupe.v1.Instance.state:type_name -> troupe.v1.InstanceState
-	32, // 14: troupe.v1.Instance.started:type_name -> google.protobuf.Timestamp
-	2,  // 15: troupe.v1.Instance.desired:type_name -> troupe.v1.DesiredState
-	35, // 16: troupe.v1.Instance.status:type_name -> troupe.v1.InstanceStatus
-	16, // 17: troupe.v1.ListInstancesResponse.instances:type_name -> troupe.v1.Instance
-	16, // 18: troupe.v1.DescribeInstanceResponse.instance:type_name -> troupe.v1.Instance
-	35, // 19: troupe.v1.DescribeInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
-	36, // 20: troupe.v1.DescribeInstanceResponse.metrics:type_name -> troupe.v1.GetMetricsResponse
-	37, // 21: troupe.v1.DescribeInstanceResponse.failure:type_name -> troupe.v1.Failure
-	35, // 22: troupe.v1.InstanceOutcome.status:type_name -> troupe.v1.InstanceStatus
-	37, // 23: troupe.v1.InstanceOutcome.failure:type_name -> troupe.v1.Failure
-	28, // 24: troupe.v1.PauseAgentRequest.within:type_name -> google.protobuf.Duration
-	21, // 25: troupe.v1.PauseAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
-	21, // 26: troupe.v1.ResumeAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
-	28, // 27: troupe.v1.DrainInstanceRequest.drain:type_name -> google.protobuf.Duration
-	35, // 28: troupe.v1.DrainInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
-	3,  // 29: troupe.v1.OrchestratorService.Orchestrate:input_type -> troupe.v1.OrchestrateRequest
-	6,  // 30: troupe.v1.OrchestratorService.WatchTrace:input_type -> troupe.v1.WatchTraceRequest
-	9,  // 31: troupe.v1.OrchestratorService.GetTrace:input_type -> troupe.v1.GetTraceRequest
-	11, // 32: troupe.v1.OrchestratorService.ListTraces:input_type -> troupe.v1.ListTracesRequest
-	14, // 33: troupe.v1.OrchestratorService.ListAgents:input_type -> troupe.v1.ListAgentsRequest
-	17, // 34: troupe.v1.OrchestratorService.ListInstances:input_type -> troupe.v1.ListInstancesRequest
-	19, // 35: troupe.v1.OrchestratorService.DescribeInstance:input_type -> troupe.v1.DescribeInstanceRequest
-	22, // 36: troupe.v1.OrchestratorService.PauseAgent:input_type -> troupe.v1.PauseAgentRequest
-	24, // 37: troupe.v1.OrchestratorService.ResumeAgent:input_type -> troupe.v1.ResumeAgentRequest
-	26, // 38: troupe.v1.OrchestratorService.DrainInstance:input_type -> troupe.v1.DrainInstanceRequest
-	5,  // 39: troupe.v1.OrchestratorService.Orchestrate:output_type -> troupe.v1.OrchestrateResponse
-	7,  // 40: troupe.v1.OrchestratorService.WatchTrace:output_type -> troupe.v1.WatchTraceResponse
-	10, // 41: troupe.v1.OrchestratorService.GetTrace:output_type -> troupe.v1.GetTraceResponse
-	12, // 42: troupe.v1.OrchestratorService.ListTraces:output_type -> troupe.v1.ListTracesResponse
-	15, // 43: troupe.v1.OrchestratorService.ListAgents:output_type -> troupe.v1.ListAgentsResponse
-	18, // 44: troupe.v1.OrchestratorService.ListInstances:output_type -> troupe.v1.ListInstancesResponse
-	20, // 45: troupe.v1.OrchestratorService.DescribeInstance:output_type -> troupe.v1.DescribeInstanceResponse
-	23, // 46: troupe.v1.OrchestratorService.PauseAgent:output_type -> troupe.v1.PauseAgentResponse
-	25, // 47: troupe.v1.OrchestratorService.ResumeAgent:output_type -> troupe.v1.ResumeAgentResponse
-	27, // 48: troupe.v1.OrchestratorService.DrainInstance:output_type -> troupe.v1.DrainInstanceResponse
-	39, // [39:49] is the sub-list for method output_type
-	29, // [29:39] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	8,  // 11: troupe.v1.CancelTraceResponse.trace:type_name -> troupe.v1.Trace
+	8,  // 12: troupe.v1.ListTracesResponse.traces:type_name -> troupe.v1.Trace
+	15, // 13: troupe.v1.ListAgentsResponse.agents:type_name -> troupe.v1.Agent
+	36, // 14: troupe.v1.Instance.state:type_name -> troupe.v1.InstanceState
+	34, // 15: troupe.v1.Instance.started:type_name -> google.protobuf.Timestamp
+	2,  // 16: troupe.v1.Instance.desired:type_name -> troupe.v1.DesiredState
+	37, // 17: troupe.v1.Instance.status:type_name -> troupe.v1.InstanceStatus
+	18, // 18: troupe.v1.ListInstancesResponse.instances:type_name -> troupe.v1.Instance
+	18, // 19: troupe.v1.DescribeInstanceResponse.instance:type_name -> troupe.v1.Instance
+	37, // 20: troupe.v1.DescribeInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
+	38, // 21: troupe.v1.DescribeInstanceResponse.metrics:type_name -> troupe.v1.GetMetricsResponse
+	39, // 22: troupe.v1.DescribeInstanceResponse.failure:type_name -> troupe.v1.Failure
+	37, // 23: troupe.v1.InstanceOutcome.status:type_name -> troupe.v1.InstanceStatus
+	39, // 24: troupe.v1.InstanceOutcome.failure:type_name -> troupe.v1.Failure
+	30, // 25: troupe.v1.PauseAgentRequest.within:type_name -> google.protobuf.Duration
+	23, // 26: troupe.v1.PauseAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
+	23, // 27: troupe.v1.ResumeAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
+	30, // 28: troupe.v1.DrainInstanceRequest.drain:type_name -> google.protobuf.Duration
+	37, // 29: troupe.v1.DrainInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
+	3,  // 30: troupe.v1.OrchestratorService.Orchestrate:input_type -> troupe.v1.OrchestrateRequest
+	6,  // 31: troupe.v1.OrchestratorService.WatchTrace:input_type -> troupe.v1.WatchTraceRequest
+	9,  // 32: troupe.v1.OrchestratorService.GetTrace:input_type -> troupe.v1.GetTraceRequest
+	11, // 33: troupe.v1.OrchestratorService.CancelTrace:input_type -> troupe.v1.CancelTraceRequest
+	13, // 34: troupe.v1.OrchestratorService.ListTraces:input_type -> troupe.v1.ListTracesRequest
+	16, // 35: troupe.v1.OrchestratorService.ListAgents:input_type -> troupe.v1.ListAgentsRequest
+	19, // 36: troupe.v1.OrchestratorService.ListInstances:input_type -> troupe.v1.ListInstancesRequest
+	21, // 37: troupe.v1.OrchestratorService.DescribeInstance:input_type -> troupe.v1.DescribeInstanceRequest
+	24, // 38: troupe.v1.OrchestratorService.PauseAgent:input_type -> troupe.v1.PauseAgentRequest
+	26, // 39: troupe.v1.OrchestratorService.ResumeAgent:input_type -> troupe.v1.ResumeAgentRequest
+	28, // 40: troupe.v1.OrchestratorService.DrainInstance:input_type -> troupe.v1.DrainInstanceRequest
+	5,  // 41: troupe.v1.OrchestratorService.Orchestrate:output_type -> troupe.v1.OrchestrateResponse
+	7,  // 42: troupe.v1.OrchestratorService.WatchTrace:output_type -> troupe.v1.WatchTraceResponse
+	10, // 43: troupe.v1.OrchestratorService.GetTrace:output_type -> troupe.v1.GetTraceResponse
+	12, // 44: troupe.v1.OrchestratorService.CancelTrace:output_type -> troupe.v1.CancelTraceResponse
+	14, // 45: troupe.v1.OrchestratorService.ListTraces:output_type -> troupe.v1.ListTracesResponse
+	17, // 46: troupe.v1.OrchestratorService.ListAgents:output_type -> troupe.v1.ListAgentsResponse
+	20, // 47: troupe.v1.OrchestratorService.ListInstances:output_type -> troupe.v1.ListInstancesResponse
+	22, // 48: troupe.v1.OrchestratorService.DescribeInstance:output_type -> troupe.v1.DescribeInstanceResponse
+	25, // 49: troupe.v1.OrchestratorService.PauseAgent:output_type -> troupe.v1.PauseAgentResponse
+	27, // 50: troupe.v1.OrchestratorService.ResumeAgent:output_type -> troupe.v1.ResumeAgentResponse
+	29, // 51: troupe.v1.OrchestratorService.DrainInstance:output_type -> troupe.v1.DrainInstanceResponse
+	41, // [41:52] is the sub-list for method output_type
+	30, // [30:41] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_orchestrator_proto_init() }
@@ -2140,7 +2252,7 @@ func file_troupe_v1_orchestrator_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_orchestrator_proto_rawDesc), len(file_troupe_v1_orchestrator_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   25,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -22,6 +22,7 @@ const (
 	OrchestratorService_Orchestrate_FullMethodName      = "/troupe.v1.OrchestratorService/Orchestrate"
 	OrchestratorService_WatchTrace_FullMethodName       = "/troupe.v1.OrchestratorService/WatchTrace"
 	OrchestratorService_GetTrace_FullMethodName         = "/troupe.v1.OrchestratorService/GetTrace"
+	OrchestratorService_CancelTrace_FullMethodName      = "/troupe.v1.OrchestratorService/CancelTrace"
 	OrchestratorService_ListTraces_FullMethodName       = "/troupe.v1.OrchestratorService/ListTraces"
 	OrchestratorService_ListAgents_FullMethodName       = "/troupe.v1.OrchestratorService/ListAgents"
 	OrchestratorService_ListInstances_FullMethodName    = "/troupe.v1.OrchestratorService/ListInstances"
@@ -52,6 +53,11 @@ type OrchestratorServiceClient interface {
 	WatchTrace(ctx context.Context, in *WatchTraceRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchTraceResponse], error)
 	// GetTrace returns the record of a trace. Fails with NOT_FOUND.
 	GetTrace(ctx context.Context, in *GetTraceRequest, opts ...grpc.CallOption) (*GetTraceResponse, error)
+	// CancelTrace ends the turn of a trace, also at its worker, and returns when the trace has
+	// ended: CANCELLED, or as it had ended before. When the caller's deadline passes first the
+	// turn ends all the same. Fails with NOT_FOUND, and with TRACE_ORPHANED when nobody drives
+	// the trace any more.
+	CancelTrace(ctx context.Context, in *CancelTraceRequest, opts ...grpc.CallOption) (*CancelTraceResponse, error)
 	// ListTraces returns the latest traces, newest first, without the texts of their results.
 	ListTraces(ctx context.Context, in *ListTracesRequest, opts ...grpc.CallOption) (*ListTracesResponse, error)
 	// ListAgents returns the agents that are registered or that a workflow names.
@@ -130,6 +136,16 @@ func (c *orchestratorServiceClient) GetTrace(ctx context.Context, in *GetTraceRe
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GetTraceResponse)
 	err := c.cc.Invoke(ctx, OrchestratorService_GetTrace_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *orchestratorServiceClient) CancelTrace(ctx context.Context, in *CancelTraceRequest, opts ...grpc.CallOption) (*CancelTraceResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CancelTraceResponse)
+	err := c.cc.Invoke(ctx, OrchestratorService_CancelTrace_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -227,6 +243,11 @@ type OrchestratorServiceServer interface {
 	WatchTrace(*WatchTraceRequest, grpc.ServerStreamingServer[WatchTraceResponse]) error
 	// GetTrace returns the record of a trace. Fails with NOT_FOUND.
 	GetTrace(context.Context, *GetTraceRequest) (*GetTraceResponse, error)
+	// CancelTrace ends the turn of a trace, also at its worker, and returns when the trace has
+	// ended: CANCELLED, or as it had ended before. When the caller's deadline passes first the
+	// turn ends all the same. Fails with NOT_FOUND, and with TRACE_ORPHANED when nobody drives
+	// the trace any more.
+	CancelTrace(context.Context, *CancelTraceRequest) (*CancelTraceResponse, error)
 	// ListTraces returns the latest traces, newest first, without the texts of their results.
 	ListTraces(context.Context, *ListTracesRequest) (*ListTracesResponse, error)
 	// ListAgents returns the agents that are registered or that a workflow names.
@@ -271,6 +292,9 @@ func (UnimplementedOrchestratorServiceServer) WatchTrace(*WatchTraceRequest, grp
 }
 func (UnimplementedOrchestratorServiceServer) GetTrace(context.Context, *GetTraceRequest) (*GetTraceResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetTrace not implemented")
+}
+func (UnimplementedOrchestratorServiceServer) CancelTrace(context.Context, *CancelTraceRequest) (*CancelTraceResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CancelTrace not implemented")
 }
 func (UnimplementedOrchestratorServiceServer) ListTraces(context.Context, *ListTracesRequest) (*ListTracesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListTraces not implemented")
@@ -350,6 +374,24 @@ func _OrchestratorService_GetTrace_Handler(srv interface{}, ctx context.Context,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(OrchestratorServiceServer).GetTrace(ctx, req.(*GetTraceRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _OrchestratorService_CancelTrace_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CancelTraceRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OrchestratorServiceServer).CancelTrace(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: OrchestratorService_CancelTrace_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OrchestratorServiceServer).CancelTrace(ctx, req.(*CancelTraceRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -490,6 +532,10 @@ var OrchestratorService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetTrace",
 			Handler:    _OrchestratorService_GetTrace_Handler,
+		},
+		{
+			MethodName: "CancelTrace",
+			Handler:    _OrchestratorService_CancelTrace_Handler,
 		},
 		{
 			MethodName: "ListTraces",

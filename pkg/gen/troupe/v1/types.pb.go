@@ -804,7 +804,8 @@ func (x *StepResult) GetPending() []*PendingCall {
 // it brings a text.
 type PendingCall struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// id is what an answer names; unique in the session until the call is answered.
+	// id is what an answer names; no other call of the session ever has it. A call that is left
+	// to wait on gets another.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// call_id is what the model named the call.
 	CallId string `protobuf:"bytes,2,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`

@@ -1,0 +1,53 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+)
+
+// Of agents that end differently beside each other a failure decides how the turn ends, then
+// a question to the user, and only then an answer; whichever was first.
+func TestParallel_AFailureComesBeforeAQuestionAndThatBeforeAnAnswer(t *testing.T) {
+	children := map[string]func() *agent.Agent{
+		"answers": func() *agent.Agent {
+			return build(t, agent.Config{Name: "answers", Model: scripted.New(scripted.Say("It is red."))})
+		},
+		"asks": func() *agent.Agent {
+			return build(t, agent.Config{Name: "asks", AsksUser: true, Model: scripted.New(scripted.Say("Which one?"))})
+		},
+		"fails": func() *agent.Agent {
+			return build(t, agent.Config{Name: "fails", Model: scripted.New(scripted.Say("Never.")), Handlers: []hook.Handler{
+				hook.AfterUserInput(func(context.Context, *hook.Turn) error { return errors.New("broken") }),
+			}})
+		},
+	}
+	for _, tc := range []struct {
+		names  []string
+		reason event.Reason
+	}{
+		{[]string{"answers", "asks"}, event.InputRequired},
+		{[]string{"asks", "answers"}, event.InputRequired},
+		{[]string{"answers", "fails"}, event.Failed},
+		{[]string{"asks", "fails"}, event.Failed},
+		{[]string{"fails", "asks"}, event.Failed},
+		{[]string{"answers", "asks", "fails"}, event.Failed},
+	} {
+		var beside []*agent.Agent
+		for _, name := range tc.names {
+			beside = append(beside, children[name]())
+		}
+		team := flowOf(t)(agent.Parallel(agent.Config{Name: "team"}, beside...))
+		_, done, err := observe(t.Context(), team, agent.Invocation{Step: question("Where is it?")})
+		require.Equal(t, tc.reason, done.Reason, "%v: %v", tc.names, err)
+		require.Equal(t, tc.reason == event.Failed, err != nil, "%v", tc.names)
+		require.Equal(t, tc.reason == event.InputRequired, done.Result.InputRequired, "%v", tc.names)
+	}
+}

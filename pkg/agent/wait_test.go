@@ -1,0 +1,327 @@
+package agent_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+// guard lets every call wait that may do more than read.
+var guard = hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
+	if c.Effect != execution.Read {
+		c.Wait("May "+c.Info().Agent+" do it?", time.Time{})
+	}
+	return nil
+})
+
+// approve answers what waits, or what is chosen of it.
+func approve(waiting []execution.Pending, chosen func(int) bool) []execution.Answer {
+	var all []execution.Answer
+	for i, p := range waiting {
+		if chosen == nil || chosen(i) {
+			all = append(all, execution.Answer{ID: p.ID, Verdict: execution.Approve})
+		}
+	}
+	return all
+}
+
+// next is the turn that goes on with answers: another one, with the journal of the one before.
+func next(inv agent.Invocation, answers ...execution.Answer) agent.Invocation {
+	inv.Step.TurnID += "+"
+	inv.Step.Turn++
+	inv.Step.Attempt++
+	inv.Step.Answers = answers
+	return inv
+}
+
+// once is an agent that calls a tool that may run once, and is asked about it first.
+func (w *world) once(t *testing.T, name string, more ...hook.Handler) *agent.Agent {
+	t.Helper()
+	return build(t, agent.Config{
+		Name: name, Tools: []tool.Tool{w.act(t, execution.AtMostOnce)}, Handlers: append(more, guard), OutputKey: "answer",
+		Model: brain{w, []conversation.ToolCall{call("at_most_once", "what", name)}},
+	})
+}
+
+// Req: LP-16, LP-32, AD-32
+func TestAgent_EndsWithWhatWaitsAndGoesOn(t *testing.T) {
+	w := &world{did: map[string]int{}}
+	var hooks []string
+	note := func(name string) func(context.Context, *hook.Turn) (string, error) {
+		return func(_ context.Context, turn *hook.Turn) (string, error) {
+			hooks = append(hooks, name)
+			return "", turn.Memory().Set(name, true)
+		}
+	}
+	a := w.once(t, "clerk", hook.BeforeAgent(note("before")), hook.AfterAgent(note("after")), hook.OnComplete(func(context.Context, *hook.Completion) error {
+		hooks = append(hooks, "complete")
+		return nil
+	}))
+	inv := w.invocation(&journal{entries: map[string]execution.Entry{}})
+	events, done, err := observe(t.Context(), a, inv)
+	require.NoError(t, err)
+	text := "at_most_once waits for an approval."
+	require.Empty(t, gocmp.Diff(event.TurnResult{
+		Turn: inv.Step.Turn, Reason: event.InputRequired, Usage: &execution.Usage{OutputTokens: 1, ModelCalls: 1},
+		Result: execution.Result{
+			Step: inv.Step.Number, Agent: "clerk", Text: text, InputRequired: true, Iterations: 1, Usage: execution.Usage{OutputTokens: 1, ModelCalls: 1},
+			Pending: []execution.Pending{{
+				ID: execution.PendingID(inv.Step.Turn, inv.Step.Number, 2), CallID: "at_most_onceclerk", Tool: "at_most_once", Arguments: `{"what": "clerk"}`,
+				Needs: execution.NeedApproval, Risk: execution.AtMostOnce, Reason: "May clerk do it?",
+			}},
+		},
+		Messages: []conversation.Message{conversation.Assistant("clerk", text)},
+	}, done, gocmp.FilterPath(func(p gocmp.Path) bool { return p.String() == "Duration" }, gocmp.Ignore())))
+	require.Equal(t, []string{"before"}, hooks)
+	require.Equal(t, []string{"clerk tool_pending", "clerk turn_result"}, events[len(events)-2:])
+	require.Empty(t, w.did)
+
+	_, done, err = observe(t.Context(), a, next(inv, approve(done.Result.Pending, nil)...))
+	require.NoError(t, err)
+	require.Equal(t, "read [did clerk]", done.Result.Text)
+	require.Equal(t, event.Natural, done.Reason)
+	require.Equal(t, []string{"after", "answer", "before", "did clerk"}, slices.Sorted(maps.Keys(done.State)))
+	require.Equal(t, []string{"before", "before", "after", "complete"}, hooks)
+	require.Len(t, w.did, 1)
+	require.Equal(t, 2, w.asked)
+}
+
+// However much waits in a flow of agents in order, beside each other, in rounds and as tools,
+// and in whatever portions it is approved: nothing is done twice, nothing is asked about twice,
+// and the result is that of a flow that nobody guards.
+//
+// Req: LP-32, AD-28, AD-29, AD-32
+func TestFlow_GoesOnHoweverMuchWaits(t *testing.T) {
+	free := &world{did: map[string]int{}}
+	_, want, err := observe(t.Context(), free.flow(t), free.invocation(&journal{entries: map[string]execution.Entry{}}))
+	require.NoError(t, err)
+
+	rapid.Check(t, func(rt *rapid.T) {
+		w := &world{did: map[string]int{}, hooks: []hook.Handler{guard}}
+		flow, j := w.flow(t), &journal{entries: map[string]execution.Entry{}}
+		inv, allowed := w.invocation(j), map[string]bool{}
+		for turns := 0; ; turns++ {
+			require.Less(rt, turns, 200)
+			if rapid.IntRange(0, 3).Draw(rt, "lost") == 0 { // the worker dies somewhere
+				left := rapid.IntRange(0, 120).Draw(rt, "after")
+				for _, err := range flow.Run(t.Context(), inv) {
+					require.NoError(rt, err)
+					if left--; left < 0 {
+						break
+					}
+				}
+				inv.Step.Attempt++
+			}
+			known := j.replies()
+			asked := w.asked
+			_, got, err := observe(t.Context(), flow, inv)
+			require.NoError(rt, err)
+			require.Empty(rt, j.clashes)
+			require.Equal(rt, j.replies()-known, w.asked-asked, "no model is asked again")
+			waiting := got.Result.Pending
+			if len(waiting) == 0 {
+				got.Duration, got.Turn = want.Duration, want.Turn
+				require.Empty(rt, gocmp.Diff(want, got))
+				require.Equal(rt, want.Result.Usage.ModelCalls, j.replies())
+				break
+			}
+			ids := map[string]bool{}
+			for _, p := range waiting {
+				require.False(rt, ids[p.ID] || allowed[p.ID], "%s is asked about twice", p.ID)
+				ids[p.ID] = true
+			}
+			require.Empty(rt, got.State)
+			require.Equal(rt, got.Result.Text, got.Messages[0].Text)
+			answers := approve(waiting, func(i int) bool { return i == turns%len(waiting) || rapid.Bool().Draw(rt, "approved") })
+			for _, a := range answers {
+				allowed[a.ID] = true
+			}
+			inv = next(inv, answers...)
+		}
+		calls := map[string]int{}
+		for did, times := range w.did {
+			require.Equal(rt, 1, times, did)
+			calls[did[:strings.LastIndex(did, " ")]]++
+		}
+		for did, times := range calls {
+			require.True(rt, times == 1 || did == "count" && times == 2, did)
+		}
+	})
+}
+
+// Req: LP-16, AD-28
+func TestParallel_CollectsWhatWaits(t *testing.T) {
+	w := &world{did: map[string]int{}}
+	free, _ := says(t, "free", "I am free.")
+	team := flowOf(t)(agent.Parallel(agent.Config{Name: "team"}, w.once(t, "a"), free, w.once(t, "b")))
+	inv := w.invocation(&journal{entries: map[string]execution.Entry{}})
+	_, done, err := observe(t.Context(), team, inv)
+	require.NoError(t, err)
+	require.Equal(t, "at_most_once waits for an approval.", done.Result.Text)
+	require.Len(t, done.Result.Pending, 2)
+	require.Equal(t, "May b do it?", done.Result.Pending[1].Reason)
+
+	// A denial is for one of them, a stop for all.
+	denied := execution.Answer{ID: done.Result.Pending[0].ID, Verdict: execution.Deny}
+	inv = next(inv, denied)
+	_, done, err = observe(t.Context(), team, inv)
+	require.NoError(t, err)
+	require.Len(t, done.Result.Pending, 1)
+	_, stopped, err := observe(t.Context(), team, next(inv, execution.Answer{ID: done.Result.Pending[0].ID, Verdict: execution.Stop, Text: "no"}))
+	require.NoError(t, err)
+	require.Equal(t, event.Stopped, stopped.Reason)
+	require.True(t, stopped.Result.Stopped)
+	require.Empty(t, stopped.Result.Pending)
+	require.Empty(t, w.did)
+
+	_, done, err = observe(t.Context(), team, next(inv, approve(done.Result.Pending, nil)...))
+	require.NoError(t, err)
+	require.Equal(t, "a:\nread [Not run: the user does not allow at_most_once.]\n\nfree:\nI am free.\n\nb:\nread [did b]", done.Result.Text)
+}
+
+// Who stops one of two ends the turn, whatever waits beside it already.
+func TestParallel_AStopIsStrongerThanWhatWaits(t *testing.T) {
+	w, waits := &world{did: map[string]int{}}, make(chan struct{})
+	behind := hook.BeforeAgent(func(context.Context, *hook.Turn) (string, error) { <-waits; return "", nil })
+	team := flowOf(t)(agent.Parallel(agent.Config{Name: "team"}, w.once(t, "a"), w.once(t, "b", behind)))
+	inv := w.invocation(&journal{entries: map[string]execution.Entry{}})
+	close(waits)
+	_, done, err := observe(t.Context(), team, inv)
+	require.NoError(t, err)
+
+	waits = make(chan struct{})
+	inv = next(inv, execution.Answer{ID: done.Result.Pending[1].ID, Verdict: execution.Stop})
+	done, err = team.Execute(t.Context(), inv, func(e event.Event) error {
+		if _, ok := e.Payload.(event.ToolPending); ok {
+			close(waits)
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, event.Stopped, done.Reason)
+	require.Empty(t, done.Result.Pending)
+}
+
+// An agent that is a tool waits with what it waits for; it is approved once itself.
+//
+// Req: AD-29, AD-32
+func TestAsTool_WaitsWithItsCalls(t *testing.T) {
+	w := &world{did: map[string]int{}}
+	boss := build(t, agent.Config{
+		Name: "boss", Tools: []tool.Tool{toolOf(t, w.once(t, "aide"))}, Handlers: []hook.Handler{guard},
+		Model: brain{w, []conversation.ToolCall{call("aide", "request", "help")}},
+	})
+	inv := w.invocation(&journal{entries: map[string]execution.Entry{}})
+	var reasons []string
+	for {
+		events, done, err := observe(t.Context(), boss, inv)
+		require.NoError(t, err)
+		if len(done.Result.Pending) == 0 {
+			require.Equal(t, "read [read [did aide]]", done.Result.Text)
+			break
+		}
+		require.Len(t, done.Result.Pending, 1)
+		require.Contains(t, events, "boss tool_pending")
+		reasons = append(reasons, done.Result.Pending[0].Reason)
+		inv = next(inv, approve(done.Result.Pending, nil)...)
+	}
+	require.Equal(t, []string{"May boss do it?", "May aide do it?"}, reasons)
+	require.Len(t, w.did, 1)
+}
+
+func TestAgent_LetsNothingWaitWithoutAJournal(t *testing.T) {
+	screen, err := tool.Client("screen", "Reads the screen.", json.RawMessage(`{"type": "object"}`))
+	require.NoError(t, err)
+	w := &world{did: map[string]int{}}
+	guarded := build(t, agent.Config{
+		Name: "clerk", Tools: []tool.Tool{w.act(t, execution.Idempotent), screen}, Handlers: []hook.Handler{guard}, MaxFailures: 5,
+		Model: brain{w, []conversation.ToolCall{call("idempotent", "what", "it"), call("screen", "all", "yes")}},
+	})
+	inside := build(t, agent.Config{
+		Name: "boss", Model: brain{w, []conversation.ToolCall{call("clerk", "request", "help")}},
+		Tools: []tool.Tool{tool.With(execution.Idempotent, toolOf(t, guarded))},
+	})
+	inv := w.invocation(&journal{entries: map[string]execution.Entry{}})
+	inv.Step.Answers = []execution.Answer{{ID: execution.PendingID(inv.Step.Turn, inv.Step.Number, 2), Verdict: execution.Approve}} // of a call above
+	for a, inv := range map[*agent.Agent]agent.Invocation{guarded: {Step: question("Do it.")}, inside: inv} {
+		_, done, err := observe(t.Context(), a, inv)
+		require.NoError(t, err)
+		require.Contains(t, done.Result.Text, "idempotent needs an approval, and nobody can be asked for it.")
+		require.Empty(t, done.Result.Pending)
+		require.Empty(t, w.did)
+	}
+	told, err := guarded.CallTool(t.Context(), "screen", "{}")
+	require.NoError(t, err)
+	require.Equal(t, event.ToolError, told.Status)
+	require.Contains(t, told.Result, "needs an approval")
+}
+
+func TestFlow_LetsOnlySoManyCallsWait(t *testing.T) {
+	w := &world{did: map[string]int{}}
+	many := func(name string, n int) *agent.Agent {
+		var calls []conversation.ToolCall
+		for i := range n {
+			calls = append(calls, call("idempotent", "what", fmt.Sprint(i)))
+		}
+		return build(t, agent.Config{Name: name, Parallel: true, Tools: []tool.Tool{w.act(t, execution.Idempotent)}, Handlers: []hook.Handler{guard}, Model: brain{w, calls}})
+	}
+	team := flowOf(t)(agent.Parallel(agent.Config{Name: "team", OnFailure: agent.Degrade}, many("a", 60), many("b", 5)))
+	_, _, err := observe(t.Context(), team, w.invocation(&journal{entries: map[string]execution.Entry{}}))
+	require.True(t, failure.Is(err, failure.ResourceQuota), "%v", err)
+	require.ErrorContains(t, err, "65 tool calls would wait at once, and a turn may leave 64")
+}
+
+// A step that decides where to go waits like any other.
+func TestSequence_WaitsInAStepThatDecides(t *testing.T) {
+	w := &world{did: map[string]int{}}
+	router, _ := says(t, "router", "billing")
+	flow := flowOf(t)(agent.Sequence(agent.Config{Name: "front"}, w.once(t, "clerk"), router))
+	inv := w.invocation(&journal{entries: map[string]execution.Entry{}})
+	inv.Step.Routes = []string{"billing", "sales"}
+	_, done, err := observe(t.Context(), flow, inv)
+	require.NoError(t, err)
+	require.True(t, done.Result.InputRequired)
+	_, done, err = observe(t.Context(), flow, next(inv, approve(done.Result.Pending, nil)...))
+	require.NoError(t, err)
+	require.Equal(t, "billing", done.Result.NextAgent)
+}
+
+// What a function asked others to do is done once, also when the turn ends in between.
+//
+// Req: LP-32
+func TestInvocation_KeepsItsKeyInTheTurnThatGoesOn(t *testing.T) {
+	w := &world{did: map[string]int{}}
+	var keys []string
+	remote := build(t, agent.Config{Name: "remote", Run: func(_ context.Context, inv agent.Invocation) iter.Seq2[event.Event, error] {
+		return func(yield func(event.Event, error) bool) {
+			keys = append(keys, inv.Key(), inv.Key())
+			yield(event.Event{Payload: event.Message{Text: "done"}}, nil)
+		}
+	}})
+	flow := flowOf(t)(agent.Sequence(agent.Config{Name: "all"}, remote, w.once(t, "clerk")))
+	inv := w.invocation(&journal{entries: map[string]execution.Entry{}})
+	_, done, err := observe(t.Context(), flow, inv)
+	require.NoError(t, err)
+	_, _, err = observe(t.Context(), flow, next(inv, approve(done.Result.Pending, nil)...))
+	require.NoError(t, err)
+	require.Len(t, keys, 4)
+	require.Len(t, slices.Compact(keys), 1)
+}

@@ -1,0 +1,72 @@
+package tool
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strings"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/llm"
+)
+
+// Client makes a tool that the client of the agent runs: what only the client has, such as its
+// screen, its files or its keys (LP-16). When a model asks for it the turn ends and hands the
+// call out, with execution.NeedResult; the turn that brings what came of it goes on in its
+// place, and the model reads that as the result. Here the tool never runs.
+//
+// The schema is a JSON Schema of type object, of which NewSchema says what it may hold; {"type":
+// "object"} takes no arguments in particular. Arguments that do not fit never reach the client:
+// the model is told what the schema wants (CO-37). Modes: agent_validation.
+func Client(name, description string, schema json.RawMessage) (Tool, error) {
+	if err := checkName(name); err != nil {
+		return nil, err
+	}
+	invalid := func(what string) *failure.Error {
+		return failure.Newf(failure.AgentValidation, "tool.Client", "tool %s: %s", name, what)
+	}
+	if strings.TrimSpace(description) == "" {
+		return nil, invalid(noDescription)
+	}
+	if len(schema) == 0 {
+		return nil, invalid(`the schema of the arguments is missing; one without arguments is {"type": "object"}`)
+	}
+	read, err := NewSchema(schema)
+	if err != nil {
+		return nil, invalid(err.Error()).Because(err)
+	}
+	if read.resolved.Schema().Type != "object" {
+		return nil, invalid(`the schema of the arguments must have the type "object"`)
+	}
+	return &client{llm.ToolSpec{Name: name, Description: description, Schema: bytes.Clone(schema)}, read}, nil
+}
+
+// client is a Tool that runs elsewhere.
+type client struct {
+	spec   llm.ToolSpec
+	schema *Schema
+}
+
+func (c *client) Spec() llm.ToolSpec { return c.spec }
+
+// Call never runs the tool.
+func (c *client) Call(_ context.Context, args json.RawMessage) (Result, error) {
+	if _, err := c.schema.Check(c.spec.Name, args); err != nil {
+		return Result{}, err
+	}
+	return Result{}, failure.Newf(failure.AgentState, "tool.Call",
+		"%s runs at the client of the agent, not here; give it to an agent in a session, whose turn ends with the call and goes on with its result", c.spec.Name)
+}
+
+// AtClient reports whether a tool was made by Client, also behind With, and returns what its
+// arguments must fit.
+func AtClient(t Tool) (*Schema, bool) {
+	switch t := t.(type) {
+	case *client:
+		return t.schema, true
+	case *with:
+		return AtClient(t.Tool)
+	default:
+		return nil, false
+	}
+}
