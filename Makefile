@@ -49,7 +49,7 @@ test-node: node ## Test what needs Node: the worker in TypeScript, and tools of 
 	cd examples/worker-node && npm ci --no-audit --no-fund --silent && npm test
 	go test -race -tags node ./examples/worker-node
 	cd pkg/tool/mcptool/testdata/servers && npm ci --no-audit --no-fund --silent
-	go test -race -tags node -run Node ./pkg/tool/mcptool
+	go test -race -tags node -run Node ./pkg/tool/mcptool ./test/models
 
 .PHONY: node
 node:

@@ -42,6 +42,7 @@ func TestSource_EveryKindHasAModeFactsAndAWayOut(t *testing.T) {
 	require.Empty(t, llm.KindOf(io.EOF))
 }
 
+// Req: CO-13
 func TestSource_TheStatusTellsTheKindUnlessTheAdapterDoes(t *testing.T) {
 	for status, want := range map[int]llm.Kind{
 		400: llm.BadRequest, 401: llm.Authentication, 402: llm.Credits, 403: llm.Permission, 404: llm.NotFound, 408: llm.Unavailable,

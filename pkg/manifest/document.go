@@ -2,6 +2,8 @@ package manifest
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"io"
 	"io/fs"
@@ -77,9 +79,8 @@ func open(file string, root *yaml.Node) (Document, []error) {
 	if !slices.Contains(kinds, env.Kind) {
 		wrong = append(wrong, at("kind").Errorf("unknown kind %q; %s", env.Kind, suggest(env.Kind, kinds)))
 	}
-	if !namePattern.MatchString(env.Metadata.Name) {
-		wrong = append(wrong, at("metadata", "name").Errorf(
-			"metadata.name is %q; use a-z, 0-9 and hyphens, at most 63 characters, no hyphen at the ends", env.Metadata.Name))
+	if err := CheckName(env.Metadata.Name); err != nil {
+		wrong = append(wrong, at("metadata", "name").Errorf("metadata.name is %v", err))
 	}
 	switch spec := resolve(&env.Spec); {
 	case spec.IsZero() || spec.ShortTag() == "!!null":
@@ -102,6 +103,44 @@ func (d Document) Decode(v any, keys ...any) error {
 		return nil
 	}
 	return errors.Join(decode(d.File, node, v)...)
+}
+
+// Digest is the same for two documents with the same spec, wherever they stand: comments, the
+// order of fields and the way they are written do not count.
+func (d Document) Digest() string {
+	var spec any
+	var text []byte
+	err := d.spec.Decode(&spec)
+	if err == nil {
+		text, err = yaml.Marshal(spec)
+	}
+	if err != nil { // such a spec fits no struct either
+		text = []byte(err.Error())
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}
+
+// Texts are the texts that stand anywhere below the fields of a name, wherever those are.
+func (d Document) Texts(field string) []string {
+	return texts(d.spec, field, false, nil)
+}
+
+func texts(node *yaml.Node, field string, below bool, all []string) []string {
+	switch node = resolve(node); {
+	case node == nil:
+	case node.Kind == yaml.ScalarNode && below:
+		all = append(all, node.Value)
+	case node.Kind == yaml.SequenceNode:
+		for _, item := range node.Content {
+			all = texts(item, field, below, all)
+		}
+	case node.Kind == yaml.MappingNode:
+		for i := 0; i+1 < len(node.Content); i += 2 {
+			all = texts(node.Content[i+1], field, below || node.Content[i].Value == field, all)
+		}
+	}
+	return all
 }
 
 // At is the place of a part of the spec, or of the nearest part around it that is there.

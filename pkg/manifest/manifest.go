@@ -10,7 +10,6 @@ import (
 	"path"
 	"regexp"
 	"slices"
-	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -25,9 +24,10 @@ const MaxFileBytes = 1 << 20
 const (
 	KindAgent    = "Agent"
 	KindWorkflow = "Workflow"
+	KindTest     = "Test" // of an agent: what it shall do; nothing that a mesh runs
 )
 
-var kinds = []string{KindAgent, KindWorkflow}
+var kinds = []string{KindAgent, KindWorkflow, KindTest}
 
 // Document is one declaration.
 type Document struct {
@@ -83,7 +83,7 @@ func Load(fsys fs.FS) ([]Document, error) {
 	wrong = append(wrong, duplicates(all)...)
 	if len(all) == 0 && len(wrong) == 0 {
 		return nil, fmt.Errorf("manifest: the folder has no document; put a *.yaml file with apiVersion: %s and kind: %s into it",
-			APIVersion, strings.Join(kinds, " or "))
+			APIVersion, KindAgent+" or "+KindWorkflow)
 	}
 	return all, errors.Join(wrong...)
 }
@@ -110,6 +110,14 @@ func duplicates(docs []Document) []error {
 func (d Document) place() Place { return Place{d.File, d.Line} }
 
 var namePattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+
+// CheckName is nil for a name that a document may have, and else says what it may be.
+func CheckName(name string) error {
+	if !namePattern.MatchString(name) {
+		return fmt.Errorf("%q: use a-z, 0-9 and hyphens, at most 63 characters, no hyphen at the ends", name)
+	}
+	return nil
+}
 
 // envelope is what all documents have in common.
 type envelope struct {

@@ -74,7 +74,7 @@ func TestLoad_ReportsAllThatIsWrongInAFolder(t *testing.T) {
 	want := []string{
 		`a.yaml:1: apiVersion is "troupe.dev/v2"; want "troupe.dev/v1"`,
 		`a.yaml:2: unknown kind "Agnet"; did you mean "Agent"?`,
-		`a.yaml:4: metadata.name is "A b"; use a-z, 0-9 and hyphens, at most 63 characters, no hyphen at the ends`,
+		`a.yaml:4: metadata.name is "A b": use a-z, 0-9 and hyphens, at most 63 characters, no hyphen at the ends`,
 		`b.yaml:4: unknown field "metadata.nam"; did you mean "name"?`,
 		`b.yaml:5: unknown field "specs"; did you mean "spec"?`,
 		`d.yaml:4: this is not YAML: did not find expected '-' indicator`,
@@ -162,6 +162,28 @@ func TestDocument_LocatesWhatTheSpecMeans(t *testing.T) {
 	require.EqualError(t, err, "a.yaml:9: step x routes to unknown step z")
 	require.Equal(t, "a.yaml:6", doc.At("steps", "x", "agent").String(), "the nearest part that is there")
 	require.Equal(t, "a.yaml:1", doc.At().String())
+}
+
+func TestDocument_DigestIsOfWhatItSays(t *testing.T) {
+	digest := load(t, "spec: {model: a, limits: {calls: 1}}\n").Digest()
+	require.Equal(t, digest, load(t, "# why\nspec:\n  limits:\n    calls: 1 # once\n\n  model: \"a\"\n").Digest())
+	require.NotEqual(t, digest, load(t, "spec: {model: a, limits: {calls: 2}}\n").Digest())
+	require.NotEqual(t, digest, load(t, "spec: {model: a, limits: {calls: \"1\"}}\n").Digest())
+}
+
+func TestDocument_FindsTextsBelowAField(t *testing.T) {
+	doc := load(t, "spec:\n  model: m\n  tools: [{name: a, with: {path: x, more: [y, {deep: z}]}}, {name: b, with: w}]\n")
+	require.Equal(t, []string{"x", "y", "z", "w"}, doc.Texts("with"))
+	require.Empty(t, doc.Texts("without"))
+}
+
+func TestCheckName_SaysWhatANameMayBe(t *testing.T) {
+	for _, name := range []string{"a", "a-1", strings.Repeat("a", 63)} {
+		require.NoError(t, manifest.CheckName(name))
+	}
+	for _, name := range []string{"", "A", "a b", "-a", "a-", "a/b", "..", strings.Repeat("a", 64)} {
+		require.ErrorContains(t, manifest.CheckName(name), "use a-z, 0-9 and hyphens", name)
+	}
 }
 
 func TestNearest_IsEmptyWhenNothingIsLikeIt(t *testing.T) {

@@ -13,11 +13,9 @@ import (
 
 	"github.com/troupe-dev/troupe/pkg/process"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
-	"github.com/troupe-dev/troupe/pkg/worker"
 	memory "github.com/troupe-dev/troupe/services/memory/app"
 	orchestrator "github.com/troupe-dev/troupe/services/orchestrator/app"
 	"github.com/troupe-dev/troupe/services/standalone/store"
-	workers "github.com/troupe-dev/troupe/services/worker/app"
 )
 
 // Config is what a mesh in one process needs to know.
@@ -26,6 +24,7 @@ type Config struct {
 	GRPCAddr string // of the orchestrator, the only port for clients
 	HTTPAddr string // probes and metrics of the whole
 	Agents   fs.FS  // declared agents and workflows
+	Watch    string // folder on disk that Agents are; an agent whose files change is replaced. Empty: they stay as they are
 	Docs     string // folder for search_documents; empty: the declared one
 	AgentLog string // folder in which agents write down their turns; empty: nowhere
 	Drain    time.Duration
@@ -34,7 +33,8 @@ type Config struct {
 // Endpoints is where the mesh is reached.
 type Endpoints struct {
 	GRPC, HTTP string
-	Agents     []string
+	Agents     []string // as declared when it began
+	Workflows  []string // likewise
 	Etcd       []string
 	Memory     string
 	Redis      string // URL
@@ -46,7 +46,7 @@ const anyPort = "127.0.0.1:0"
 // Run serves until ctx ends, and calls ready with the endpoints once an agent of every
 // kind takes steps. The parts start in order and stop in reverse.
 func Run(ctx context.Context, t *telemetry.Telemetry, cfg Config, ready func(Endpoints)) error {
-	m, err := assemble(t, cfg)
+	m, err := assemble(ctx, t, cfg)
 	if err != nil {
 		return err
 	}
@@ -82,16 +82,13 @@ func (m *mesh) add(name string, grace time.Duration, service interface {
 }
 
 // assemble makes every part; every port that is known beforehand is open after it.
-func assemble(t *telemetry.Telemetry, cfg Config) (_ *mesh, err error) {
+func assemble(ctx context.Context, t *telemetry.Telemetry, cfg Config) (_ *mesh, err error) {
 	m := &mesh{}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, m.close())
 		}
 	}()
-	if m.endpoints.Agents, err = workers.Names(cfg.Agents); err != nil {
-		return nil, err
-	}
 	if err = m.stores(t, cfg); err != nil {
 		return nil, err
 	}
@@ -105,15 +102,11 @@ func assemble(t *telemetry.Telemetry, cfg Config) (_ *mesh, err error) {
 	}
 	m.endpoints.Memory = mem.GRPCAddr()
 	m.add("memory", cfg.Drain+stopTime, mem)
-	for _, name := range m.endpoints.Agents {
-		w, err := workers.New(t, workers.Config{Agent: name, Docs: cfg.Docs, AgentLog: cfg.AgentLog, Worker: worker.Config{
-			GRPCAddr: anyPort, HTTPAddr: anyPort, Etcd: m.endpoints.Etcd, Memory: m.endpoints.Memory, Drain: cfg.Drain,
-		}}, cfg.Agents)
-		if err != nil {
-			return nil, err
-		}
-		m.add(name, cfg.Drain+stopTime, outlived{w})
+	crew, err := newCrew(ctx, t, cfg, &m.endpoints)
+	if err != nil {
+		return nil, err
 	}
+	m.add("agents", cfg.Drain+stopTime, crew)
 	orch, err := orchestrator.New(t.Named("orchestrator"), orchestrator.Config{
 		GRPCAddr: cfg.GRPCAddr, HTTPAddr: cfg.HTTPAddr, Etcd: m.endpoints.Etcd, Memory: m.endpoints.Memory, Redis: m.endpoints.Redis,
 		InstanceID: "standalone", Timeout: turnTimeout, RouteWait: routeWait, TraceRetention: traceRetention,
@@ -125,18 +118,6 @@ func assemble(t *telemetry.Telemetry, cfg Config) (_ *mesh, err error) {
 	m.endpoints.GRPC, m.endpoints.HTTP = orch.GRPCAddr(), orch.HTTPAddr()
 	m.add("orchestrator", cfg.Drain+stopTime, orch) // last: its first list has every agent
 	return m, nil
-}
-
-// outlived is a worker whose end, as by a drain, does not end the mesh.
-type outlived struct{ *worker.Worker }
-
-// Run implements service.
-func (o outlived) Run(ctx context.Context, ready func()) error {
-	err := o.Worker.Run(ctx, ready)
-	if err == nil {
-		<-ctx.Done()
-	}
-	return err
 }
 
 // stores are the embedded etcd and Redis.

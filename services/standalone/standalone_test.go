@@ -54,10 +54,15 @@ type mesh struct {
 
 func run(t *testing.T, cfg standalone.Config) *mesh {
 	t.Helper()
+	return runWith(t, telemetry.Discard(), cfg)
+}
+
+func runWith(t *testing.T, tell *telemetry.Telemetry, cfg standalone.Config) *mesh {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ready, ended := make(chan standalone.Endpoints, 1), make(chan error, 1)
 	go func() {
-		ended <- standalone.Run(ctx, telemetry.Discard(), cfg, func(e standalone.Endpoints) { ready <- e })
+		ended <- standalone.Run(ctx, tell, cfg, func(e standalone.Endpoints) { ready <- e })
 	}()
 	m := &mesh{}
 	select {

@@ -18,7 +18,7 @@ func main() {
 			if cfg.Worker.Conformance {
 				return worker.ServeConformance(ctx, t, cfg.Worker)
 			}
-			w, err := app.New(t, cfg, nil)
+			w, err := app.New(ctx, t, cfg, nil)
 			if err != nil {
 				return err
 			}

@@ -55,7 +55,7 @@ func (m *Mesh) make(p Part) (runnable, error) {
 		return memory.New(t, memory.Config{GRPCAddr: m.grpcAddr(p), HTTPAddr: m.httpAddr(p), Redis: m.redisURL(), Grace: drain})
 	case Orchestrator:
 		return orchestrator.New(t, orchestrator.Config{
-			GRPCAddr: m.grpcAddr(p), HTTPAddr: m.httpAddr(p), Agents: agentsDir(), Etcd: m.etcd.Endpoints(),
+			GRPCAddr: m.grpcAddr(p), HTTPAddr: m.httpAddr(p), Agents: m.workflows(), Etcd: m.etcd.Endpoints(),
 			Memory: m.grpcAddr(Memory), Redis: m.redisURL(), Timeout: time.Minute, RouteWait: m.cfg.RouteWait,
 			TraceRetention: time.Hour, Drain: drain, Reflection: true,
 		}, nil)
@@ -73,7 +73,7 @@ func (m *Mesh) make(p Part) (runnable, error) {
 	}
 	for _, agent := range Agents {
 		if p == Worker(agent) || p == Second(agent) {
-			return workers.New(t, workers.Config{Agents: agentsDir(), Agent: agent, Docs: docs(), Worker: worker.Config{
+			return workers.New(m.t.Context(), t, workers.Config{Agents: agentsDir(), Agent: agent, Docs: docs(), Worker: worker.Config{
 				GRPCAddr: m.grpcAddr(p), HTTPAddr: m.httpAddr(p), Etcd: m.etcd.Endpoints(), Memory: m.grpcAddr(Memory), Drain: drain,
 			}}, nil)
 		}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/test/rig/clerk"
 	"github.com/troupe-dev/troupe/test/rig/slow"
 )
 
@@ -31,5 +32,14 @@ func Slow(gate *Gate, number int) (Part, Program) {
 	return Part(id), Program{
 		Instance: id, Drain: time.Second, Package: "./test/rig/slowworker", Env: []string{"SLOW_GATE=" + gate.URL},
 		Make: func() (*agent.Agent, error) { return slow.New(gate.URL, id) },
+	}
+}
+
+// Clerk is a worker of a clerk of that name, by number; and its instance.
+func Clerk(gate *Gate, name string, number int) (Part, Program) {
+	id := fmt.Sprintf("%s-%d", name, number)
+	return Part(id), Program{
+		Instance: id, Drain: time.Second, Package: "./test/rig/clerkworker", Env: []string{"CLERK_GATE=" + gate.URL, "CLERK_NAME=" + name},
+		Make: func() (*agent.Agent, error) { return clerk.New(name, gate.URL, id) },
 	}
 }

@@ -54,6 +54,7 @@ type Config struct {
 	RouteWait time.Duration // of the orchestrator; 0: 5 s
 	LogLevel  string        // of binaries; empty: info
 	Collector string        // URL that takes the spans of binaries; empty: they leave none
+	Office    bool          // the workflow of the orchestrator is office, and not research-assistant
 }
 
 // Mesh is a running mesh. Its methods fail the test when they cannot do what they say, and
@@ -287,6 +288,14 @@ func root() string {
 }
 
 func agentsDir() string { return filepath.Join(root(), "agents", "research-assistant") }
+
+// workflows is where the orchestrator finds its workflows.
+func (m *Mesh) workflows() string {
+	if m.cfg.Office {
+		return filepath.Join(root(), "test", "rig", "flows")
+	}
+	return agentsDir()
+}
 
 // docs is what the mesh searches.
 func docs() string { return filepath.Join(root(), "test", "rig", "docs") }

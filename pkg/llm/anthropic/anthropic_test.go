@@ -22,45 +22,45 @@ var hello = llm.Request{Messages: []conversation.Message{conversation.User("Hell
 
 // Req: CO-12
 func TestModel_TellsUsageWithWhatWasCached(t *testing.T) {
-	s := serve(t, http.StatusOK, recorded(t, "text.sse"))
-	texts, rest, err := answer(t, open(t, s, anthropic.Config{}), hello)
-	require.NoError(t, err)
-	require.Equal(t, []string{"Hello", ", wörld! <3"}, texts)
-	want := llm.Delta{
+	s := llmtest.NewReplay(t, http.StatusOK, llmtest.Recorded(t, "text.sse"))
+	said := llmtest.Ask(t.Context(), open(t, s, anthropic.Config{}), hello)
+	require.NoError(t, said.Err)
+	want := llmtest.Said{
+		Texts:  []string{"Hello", ", wörld! <3"},
 		Usage:  execution.Usage{InputTokens: 3225, OutputTokens: 15, CachedTokens: 2000, CacheWriteTokens: 1200},
 		Finish: llm.FinishStop,
 	}
-	require.Empty(t, cmp.Diff(want, rest))
-	require.Equal(t, key, s.header.Get("X-Api-Key"))
-	require.Empty(t, s.header.Get("Traceparent"), "the provider is told nothing of the mesh")
+	require.Empty(t, cmp.Diff(want, said))
+	require.Equal(t, key, s.Last().Header.Get("X-Api-Key"))
+	require.Empty(t, s.Last().Header.Get("Traceparent"), "the provider is told nothing of the mesh")
 }
 
 // Req: CO-11
 func TestModel_WhatItThoughtGoesBackWithTheCall(t *testing.T) {
-	s := serve(t, http.StatusOK, recorded(t, "tools.sse"))
+	s := llmtest.NewReplay(t, http.StatusOK, llmtest.Recorded(t, "tools.sse"))
 	m := open(t, s, anthropic.Config{Thinking: true})
-	texts, rest, err := answer(t, m, hello)
-	require.NoError(t, err)
-	require.Equal(t, []string{"Let me look."}, texts)
-	require.Equal(t, llm.FinishCalls, rest.Finish)
-	require.Len(t, rest.ToolCalls, 2)
-	require.Equal(t, `{"location": "San Francisco"}`, rest.ToolCalls[0].Arguments)
-	require.Equal(t, "{}", rest.ToolCalls[1].Arguments)
-	require.Empty(t, rest.ToolCalls[1].Extra)
+	said := llmtest.Ask(t.Context(), m, hello)
+	require.NoError(t, said.Err)
+	require.Equal(t, []string{"Let me look."}, said.Texts)
+	require.Equal(t, llm.FinishCalls, said.Finish)
+	require.Len(t, said.Calls, 2)
+	require.Equal(t, `{"location": "San Francisco"}`, said.Calls[0].Arguments)
+	require.Equal(t, "{}", said.Calls[1].Arguments)
+	require.Empty(t, said.Calls[1].Extra)
 
-	_, _, err = answer(t, m, llm.Request{Messages: []conversation.Message{
+	err := llmtest.Ask(t.Context(), m, llm.Request{Messages: []conversation.Message{
 		conversation.User("Hello?"),
-		{Role: conversation.RoleAssistant, Text: "Let me look.", ToolCalls: rest.ToolCalls},
-		{Role: conversation.RoleTool, ToolCallID: rest.ToolCalls[0].ID, Text: "fog"},
-		{Role: conversation.RoleTool, ToolCallID: rest.ToolCalls[1].ID, Text: ""},
-	}})
+		{Role: conversation.RoleAssistant, Text: "Let me look.", ToolCalls: said.Calls},
+		{Role: conversation.RoleTool, ToolCallID: said.Calls[0].ID, Text: "fog"},
+		{Role: conversation.RoleTool, ToolCallID: said.Calls[1].ID, Text: ""},
+	}}).Err
 	require.NoError(t, err)
-	require.JSONEq(t, recorded(t, "round.json"), s.asked())
+	require.JSONEq(t, llmtest.Recorded(t, "round.json"), s.Last().Body)
 }
 
 func TestModel_SendsAConversationAsTheProviderWantsIt(t *testing.T) {
-	s := serve(t, http.StatusOK, recorded(t, "text.sse"))
-	_, _, err := answer(t, open(t, s, anthropic.Config{MaxTokens: 100}), llm.Request{
+	s := llmtest.NewReplay(t, http.StatusOK, llmtest.Recorded(t, "text.sse"))
+	err := llmtest.Ask(t.Context(), open(t, s, anthropic.Config{MaxTokens: 100}), llm.Request{
 		System: "Be brief.",
 		Tools: []llm.ToolSpec{
 			{Name: "look", Description: "Looks.", Schema: []byte(`{"type":"object","properties":{"at":{"type":"string"}},"additionalProperties":false}`)},
@@ -83,15 +83,15 @@ func TestModel_SendsAConversationAsTheProviderWantsIt(t *testing.T) {
 			conversation.Assistant("writer", ""),
 			conversation.User("Go on."),
 		},
-	})
+	}).Err
 	require.NoError(t, err)
-	require.JSONEq(t, recorded(t, "conversation.json"), s.asked())
-	require.Contains(t, s.asked(), "12345678901234567890", "numbers stay what they are")
+	require.JSONEq(t, llmtest.Recorded(t, "conversation.json"), s.Last().Body)
+	require.Contains(t, s.Last().Body, "12345678901234567890", "numbers stay what they are")
 }
 
 func TestModel_AChoiceIsMadeWithoutTools(t *testing.T) {
-	s := serve(t, http.StatusOK, recorded(t, "text.sse"))
-	_, _, err := answer(t, open(t, s, anthropic.Config{}), llm.Request{
+	s := llmtest.NewReplay(t, http.StatusOK, llmtest.Recorded(t, "text.sse"))
+	err := llmtest.Ask(t.Context(), open(t, s, anthropic.Config{}), llm.Request{
 		System:  "You route.",
 		Choices: []string{"writer", "researcher"},
 		Messages: []conversation.Message{
@@ -99,19 +99,19 @@ func TestModel_AChoiceIsMadeWithoutTools(t *testing.T) {
 			{Role: conversation.RoleAssistant, ToolCalls: []conversation.ToolCall{{ID: "1", Name: "look", Arguments: "{}"}}},
 			{Role: conversation.RoleTool, ToolCallID: "1", Text: "fog"},
 		},
-	})
+	}).Err
 	require.NoError(t, err)
-	require.JSONEq(t, recorded(t, "choice.json"), s.asked())
+	require.JSONEq(t, llmtest.Recorded(t, "choice.json"), s.Last().Body)
 }
 
 func TestModel_ARefusalIsAFailureAndItsUsageIsTold(t *testing.T) {
-	s := serve(t, http.StatusOK, recorded(t, "refusal.sse"))
-	texts, rest, err := answer(t, open(t, s, anthropic.Config{}), hello)
-	require.Equal(t, llm.Refused, llm.KindOf(err))
-	require.ErrorContains(t, err, "against the usage policy")
-	require.NotContains(t, failure.Plain(err), "against the usage policy")
-	require.Equal(t, []string{"First, "}, texts)
-	require.EqualValues(t, 40, rest.Usage.InputTokens)
+	s := llmtest.NewReplay(t, http.StatusOK, llmtest.Recorded(t, "refusal.sse"))
+	said := llmtest.Ask(t.Context(), open(t, s, anthropic.Config{}), hello)
+	require.Equal(t, llm.Refused, llm.KindOf(said.Err))
+	require.ErrorContains(t, said.Err, "against the usage policy")
+	require.NotContains(t, failure.Plain(said.Err), "against the usage policy")
+	require.Equal(t, []string{"First, "}, said.Texts)
+	require.EqualValues(t, 40, said.Usage.InputTokens)
 }
 
 // Req: CO-13
@@ -138,11 +138,11 @@ func TestModel_KnowsTheProvidersErrors(t *testing.T) {
 		"half":       {200, recordedHead, llm.Connection},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := serve(t, c.status, c.body)
-			_, _, err := answer(t, open(t, s, anthropic.Config{}), hello)
+			s := llmtest.NewReplay(t, c.status, c.body)
+			err := llmtest.Ask(t.Context(), open(t, s, anthropic.Config{}), hello).Err
 			require.Equal(t, c.kind, llm.KindOf(err), "%v", err)
 			require.NotContains(t, err.Error(), key)
-			require.Len(t, s.bodies, 1, "the SDK asks once")
+			require.Len(t, s.Requests(), 1, "the SDK asks once")
 		})
 	}
 }
@@ -155,22 +155,22 @@ data: {"type":"message_start","message":{"id":"msg_01","type":"message","role":"
 
 func TestModel_ThoughtsThatAreTooLongAreLetGo(t *testing.T) {
 	r := wire{}.Stream(llmtest.Reply{Calls: []llmtest.Call{{ID: "1", Name: "look", Extra: strings.Repeat("x", 64<<10)}}})
-	s := serve(t, http.StatusOK, string(bytes.Join(slices.Concat(r.Begin, r.Body, r.End), nil)))
-	_, rest, err := answer(t, open(t, s, anthropic.Config{}), hello)
-	require.NoError(t, err)
-	require.Empty(t, cmp.Diff([]conversation.ToolCall{{ID: "1", Name: "look", Arguments: "{}"}}, rest.ToolCalls))
+	s := llmtest.NewReplay(t, http.StatusOK, string(bytes.Join(slices.Concat(r.Begin, r.Body, r.End), nil)))
+	said := llmtest.Ask(t.Context(), open(t, s, anthropic.Config{}), hello)
+	require.NoError(t, said.Err)
+	require.Empty(t, cmp.Diff([]conversation.ToolCall{{ID: "1", Name: "look", Arguments: "{}"}}, said.Calls))
 }
 
 // Req: CO-12
 func TestNew_KnowsPricesOfTheProvidersOwnAddressOnly(t *testing.T) {
-	s := serve(t, http.StatusOK, recorded(t, "text.sse"))
+	s := llmtest.NewReplay(t, http.StatusOK, llmtest.Recorded(t, "text.sse"))
 	table := llm.Table{Models: map[string]llm.Entry{"anthropic/claude-sonnet-5": {Price: llm.Price{Input: 2, Output: 10, Cached: 0.2, Write: 2.5}}}}
-	_, rest, err := answer(t, open(t, s, anthropic.Config{Table: table}), hello)
-	require.NoError(t, err)
-	require.EqualValues(t, 25*2+2000*0.2+1200*2.5+15*10, rest.Usage.CostMicros)
-	_, rest, err = answer(t, open(t, s, anthropic.Config{}), hello)
-	require.NoError(t, err)
-	require.Zero(t, rest.Usage.CostMicros)
+	said := llmtest.Ask(t.Context(), open(t, s, anthropic.Config{Table: table}), hello)
+	require.NoError(t, said.Err)
+	require.EqualValues(t, 25*2+2000*0.2+1200*2.5+15*10, said.Usage.CostMicros)
+	said = llmtest.Ask(t.Context(), open(t, s, anthropic.Config{}), hello)
+	require.NoError(t, said.Err)
+	require.Zero(t, said.Usage.CostMicros)
 }
 
 // Req: CO-10
@@ -183,7 +183,7 @@ func TestNew_AMissingKeyNamesTheVariable(t *testing.T) {
 
 // Req: CO-9
 func TestProvider_TakesKeyAndAddressFromTheEnvironment(t *testing.T) {
-	s := serve(t, http.StatusOK, recorded(t, "text.sse"))
+	s := llmtest.NewReplay(t, http.StatusOK, llmtest.Recorded(t, "text.sse"))
 	t.Setenv(anthropic.KeyVariable, key)
 	t.Setenv(anthropic.BaseURLVariable, s.URL+"/proxy/")
 	t.Setenv("ANTHROPIC_CUSTOM_HEADERS", "X-Other: set")
@@ -192,9 +192,9 @@ func TestProvider_TakesKeyAndAddressFromTheEnvironment(t *testing.T) {
 	m, err := catalog.Model("anthropic/claude-sonnet-5")
 	require.NoError(t, err)
 	require.Equal(t, "anthropic/claude-sonnet-5", m.Name())
-	texts, _, err := answer(t, m, hello)
-	require.NoError(t, err)
-	require.Equal(t, "Hello, wörld! <3", strings.Join(texts, ""))
-	require.Empty(t, s.header.Get("X-Other"), "only what is documented is read")
-	require.Contains(t, s.asked(), `"model":"claude-sonnet-5"`)
+	said := llmtest.Ask(t.Context(), m, hello)
+	require.NoError(t, said.Err)
+	require.Equal(t, "Hello, wörld! <3", said.Text())
+	require.Empty(t, s.Last().Header.Get("X-Other"), "only what is documented is read")
+	require.Contains(t, s.Last().Body, `"model":"claude-sonnet-5"`)
 }

@@ -24,46 +24,46 @@ var hello = llm.Request{Messages: []conversation.Message{conversation.User("Hell
 
 // Req: CO-12
 func TestModel_TellsUsageWithWhatWasCachedAndThought(t *testing.T) {
-	s := serve(t, http.StatusOK, recorded(t, "text.sse"))
-	texts, rest, err := answer(t, open(t, s, gemini.Config{}), hello)
-	require.NoError(t, err)
-	require.Equal(t, []string{"Hello", ", wörld! <3"}, texts)
-	want := llm.Delta{
+	s := llmtest.NewReplay(t, http.StatusOK, llmtest.Recorded(t, "text.sse"))
+	said := llmtest.Ask(t.Context(), open(t, s, gemini.Config{}), hello)
+	require.NoError(t, said.Err)
+	want := llmtest.Said{
+		Texts:  []string{"Hello", ", wörld! <3"},
 		Usage:  execution.Usage{InputTokens: 3225, OutputTokens: 123, CachedTokens: 2000},
 		Finish: llm.FinishStop,
 	}
-	require.Empty(t, cmp.Diff(want, rest))
-	require.Equal(t, key, s.header.Get("X-Goog-Api-Key"))
+	require.Empty(t, cmp.Diff(want, said))
+	require.Equal(t, key, s.Last().Header.Get("X-Goog-Api-Key"))
 }
 
 // Req: CO-11
 func TestModel_TheSignatureOfAThoughtGoesBackWithTheCall(t *testing.T) {
-	s := serve(t, http.StatusOK, recorded(t, "tools.sse"))
+	s := llmtest.NewReplay(t, http.StatusOK, llmtest.Recorded(t, "tools.sse"))
 	m := open(t, s, gemini.Config{})
-	texts, rest, err := answer(t, m, hello)
-	require.NoError(t, err)
-	require.Equal(t, []string{"Let me look."}, texts, "what the model thinks is not what it says")
-	require.Equal(t, llm.FinishCalls, rest.Finish)
-	require.Len(t, rest.ToolCalls, 2)
-	require.Equal(t, "gemini_1", rest.ToolCalls[0].ID)
-	require.Equal(t, `{"location":"San Francisco"}`, rest.ToolCalls[0].Arguments)
-	require.Equal(t, "fc-17", rest.ToolCalls[1].ID)
+	said := llmtest.Ask(t.Context(), m, hello)
+	require.NoError(t, said.Err)
+	require.Equal(t, []string{"Let me look."}, said.Texts, "what the model thinks is not what it says")
+	require.Equal(t, llm.FinishCalls, said.Finish)
+	require.Len(t, said.Calls, 2)
+	require.Equal(t, "gemini_1", said.Calls[0].ID)
+	require.Equal(t, `{"location":"San Francisco"}`, said.Calls[0].Arguments)
+	require.Equal(t, "fc-17", said.Calls[1].ID)
 
 	round := []conversation.Message{
 		conversation.User("Hello?"),
-		{Role: conversation.RoleAssistant, Text: "Let me look.", ToolCalls: rest.ToolCalls},
-		{Role: conversation.RoleTool, ToolCallID: rest.ToolCalls[0].ID, Text: "fog"},
-		{Role: conversation.RoleTool, ToolCallID: rest.ToolCalls[1].ID, Text: ""},
+		{Role: conversation.RoleAssistant, Text: "Let me look.", ToolCalls: said.Calls},
+		{Role: conversation.RoleTool, ToolCallID: said.Calls[0].ID, Text: "fog"},
+		{Role: conversation.RoleTool, ToolCallID: said.Calls[1].ID, Text: ""},
 	}
-	_, rest, err = answer(t, m, llm.Request{Messages: round})
-	require.NoError(t, err)
-	require.JSONEq(t, recorded(t, "round.json"), s.asked())
-	require.Equal(t, "gemini_3", rest.ToolCalls[0].ID, "an id is given once")
+	said = llmtest.Ask(t.Context(), m, llm.Request{Messages: round})
+	require.NoError(t, said.Err)
+	require.JSONEq(t, llmtest.Recorded(t, "round.json"), s.Last().Body)
+	require.Equal(t, "gemini_3", said.Calls[0].ID, "an id is given once")
 }
 
 func TestModel_SendsAConversationAsTheProviderWantsIt(t *testing.T) {
-	s := serve(t, http.StatusOK, recorded(t, "text.sse"))
-	_, _, err := answer(t, open(t, s, gemini.Config{MaxTokens: 100}), llm.Request{
+	s := llmtest.NewReplay(t, http.StatusOK, llmtest.Recorded(t, "text.sse"))
+	err := llmtest.Ask(t.Context(), open(t, s, gemini.Config{MaxTokens: 100}), llm.Request{
 		System: "Be brief.",
 		Tools: []llm.ToolSpec{
 			{Name: "look", Description: "Looks.", Schema: []byte(`{"type":"object","properties":{"at":{"type":"string"}},"additionalProperties":false}`)},
@@ -86,31 +86,31 @@ func TestModel_SendsAConversationAsTheProviderWantsIt(t *testing.T) {
 			conversation.Assistant("writer", ""),
 			conversation.User("Go on."),
 		},
-	})
+	}).Err
 	require.NoError(t, err)
-	require.JSONEq(t, recorded(t, "conversation.json"), s.asked())
+	require.JSONEq(t, llmtest.Recorded(t, "conversation.json"), s.Last().Body)
 }
 
 func TestModel_OlderModelsAreGivenNoMadeUpSignature(t *testing.T) {
-	s := serve(t, http.StatusOK, recorded(t, "text.sse"))
+	s := llmtest.NewReplay(t, http.StatusOK, llmtest.Recorded(t, "text.sse"))
 	m, err := gemini.New("gemini/gemini-2.5-flash", gemini.Config{Key: secret.New(key), BaseURL: s.URL})
 	require.NoError(t, err)
-	_, _, err = answer(t, m, llm.Request{Messages: []conversation.Message{
+	err = llmtest.Ask(t.Context(), m, llm.Request{Messages: []conversation.Message{
 		conversation.User("Fog?"),
 		{Role: conversation.RoleAssistant, ToolCalls: []conversation.ToolCall{{ID: "1", Name: "look", Arguments: "{}"}}},
 		{Role: conversation.RoleTool, ToolCallID: "1", Text: "fog"},
-	}})
+	}}).Err
 	require.NoError(t, err)
-	require.NotContains(t, s.asked(), "thoughtSignature")
+	require.NotContains(t, s.Last().Body, "thoughtSignature")
 }
 
 func TestModel_AChoiceIsOneOfTheWords(t *testing.T) {
-	s := serve(t, http.StatusOK, recorded(t, "text.sse"))
-	_, _, err := answer(t, open(t, s, gemini.Config{}), llm.Request{
+	s := llmtest.NewReplay(t, http.StatusOK, llmtest.Recorded(t, "text.sse"))
+	err := llmtest.Ask(t.Context(), open(t, s, gemini.Config{}), llm.Request{
 		System: "You route.", Choices: []string{"writer", "researcher"}, Messages: hello.Messages,
-	})
+	}).Err
 	require.NoError(t, err)
-	require.JSONEq(t, recorded(t, "choice.json"), s.asked())
+	require.JSONEq(t, llmtest.Recorded(t, "choice.json"), s.Last().Body)
 }
 
 // Req: CO-13
@@ -120,8 +120,8 @@ func TestModel_KnowsTheProvidersErrors(t *testing.T) {
 		body   string
 		kind   llm.Kind
 	}{
-		"key":        {400, recorded(t, "key.json"), llm.Authentication},
-		"quota":      {429, recorded(t, "quota.json"), llm.RateLimit},
+		"key":        {400, llmtest.Recorded(t, "key.json"), llm.Authentication},
+		"quota":      {429, llmtest.Recorded(t, "quota.json"), llm.RateLimit},
 		"free tier":  {429, `{"error":{"code":429,"message":"You exceeded your current quota.\n* Quota exceeded for metric: generativelanguage.googleapis.com/generate_content_free_tier_requests, limit: 0, model: gemini-3-pro","status":"RESOURCE_EXHAUSTED"}}`, llm.PaidModel},
 		"credits":    {429, `{"error":{"code":429,"message":"Your prepayment credits are depleted.","status":"RESOURCE_EXHAUSTED"}}`, llm.Credits},
 		"country":    {400, `{"error":{"code":400,"message":"Gemini API free tier is not available in your country. Please enable billing on your project.","status":"FAILED_PRECONDITION"}}`, llm.PaidModel},
@@ -131,7 +131,7 @@ func TestModel_KnowsTheProvidersErrors(t *testing.T) {
 		"overloaded": {503, `{"error":{"code":503,"message":"The model is overloaded.","status":"UNAVAILABLE"}}`, llm.Unavailable},
 		"proxy":      {502, `<html>Bad Gateway</html>`, llm.Unavailable},
 		"under way":  {200, `data: {"error":{"code":503,"message":"The model is overloaded.","status":"UNAVAILABLE"}}` + "\n\n", llm.Unavailable},
-		"blocked":    {200, recorded(t, "blocked.sse"), llm.Refused},
+		"blocked":    {200, llmtest.Recorded(t, "blocked.sse"), llm.Refused},
 		"recitation": {200, `data: {"candidates":[{"finishReason":"RECITATION","index":0}]}` + "\n\n", llm.Refused},
 		"no reason":  {200, `data: {"candidates":[{"finishReason":"OTHER","index":0}]}` + "\n\n", llm.Unavailable},
 		"bad call":   {200, `data: {"candidates":[{"finishReason":"MALFORMED_FUNCTION_CALL","finishMessage":"print(","index":0}]}` + "\n\n", llm.Malformed},
@@ -142,47 +142,47 @@ func TestModel_KnowsTheProvidersErrors(t *testing.T) {
 		"half":       {200, `data: {"candidates":[{"content":{"parts":[{"text":"Hel"}],"role":"model"},"index":0}]}` + "\n\n", llm.Connection},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := serve(t, c.status, c.body)
-			_, _, err := answer(t, open(t, s, gemini.Config{}), hello)
+			s := llmtest.NewReplay(t, c.status, c.body)
+			err := llmtest.Ask(t.Context(), open(t, s, gemini.Config{}), hello).Err
 			require.Equal(t, c.kind, llm.KindOf(err), "%v", err)
 			require.NotContains(t, err.Error(), key)
-			require.Len(t, s.bodies, 1, "the SDK asks once")
+			require.Len(t, s.Requests(), 1, "the SDK asks once")
 		})
 	}
 }
 
 // Req: CO-13
 func TestModel_TellsHowLongTheProviderAsksToWait(t *testing.T) {
-	s := serve(t, http.StatusTooManyRequests, recorded(t, "quota.json"))
-	_, _, err := answer(t, open(t, s, gemini.Config{}), hello)
+	s := llmtest.NewReplay(t, http.StatusTooManyRequests, llmtest.Recorded(t, "quota.json"))
+	err := llmtest.Ask(t.Context(), open(t, s, gemini.Config{}), hello).Err
 	f, ok := errors.AsType[*failure.Error](err)
 	require.True(t, ok)
 	require.Equal(t, "34.075s", f.Facts["retry_after"])
 }
 
 func TestModel_AMessageWithoutContentHasItsUsage(t *testing.T) {
-	s := serve(t, http.StatusOK, `data: {"candidates":[{"finishReason":"MAX_TOKENS","index":0}],"usageMetadata":{"promptTokenCount":7,"thoughtsTokenCount":100}}`+"\n\n")
-	texts, rest, err := answer(t, open(t, s, gemini.Config{}), hello)
-	require.NoError(t, err)
-	require.Empty(t, texts)
-	require.Equal(t, llm.FinishLength, rest.Finish)
-	require.EqualValues(t, 100, rest.Usage.OutputTokens)
+	s := llmtest.NewReplay(t, http.StatusOK, `data: {"candidates":[{"finishReason":"MAX_TOKENS","index":0}],"usageMetadata":{"promptTokenCount":7,"thoughtsTokenCount":100}}`+"\n\n")
+	said := llmtest.Ask(t.Context(), open(t, s, gemini.Config{}), hello)
+	require.NoError(t, said.Err)
+	require.Empty(t, said.Texts)
+	require.Equal(t, llm.FinishLength, said.Finish)
+	require.EqualValues(t, 100, said.Usage.OutputTokens)
 }
 
 func TestModel_ASignatureThatIsTooLongIsLetGo(t *testing.T) {
 	r := wire{}.Stream(llmtest.Reply{Calls: []llmtest.Call{{Name: "look", Extra: strings.Repeat("abcd", 16<<10)}}})
-	s := serve(t, http.StatusOK, string(bytes.Join(slices.Concat(r.Begin, r.Body, r.End), nil)))
-	_, rest, err := answer(t, open(t, s, gemini.Config{}), hello)
-	require.NoError(t, err)
-	require.Empty(t, cmp.Diff([]conversation.ToolCall{{ID: "gemini_1", Name: "look", Arguments: "{}"}}, rest.ToolCalls))
+	s := llmtest.NewReplay(t, http.StatusOK, string(bytes.Join(slices.Concat(r.Begin, r.Body, r.End), nil)))
+	said := llmtest.Ask(t.Context(), open(t, s, gemini.Config{}), hello)
+	require.NoError(t, said.Err)
+	require.Empty(t, cmp.Diff([]conversation.ToolCall{{ID: "gemini_1", Name: "look", Arguments: "{}"}}, said.Calls))
 }
 
 func TestModel_PassesOverCommentsOfAnyLength(t *testing.T) {
 	comment := ":" + strings.Repeat(" data: {\r", 10_000) + "\n\n"
-	s := serve(t, http.StatusOK, comment+strings.ReplaceAll(recorded(t, "text.sse"), "\n\n", "\r\n"+comment+"\r\n"))
-	texts, _, err := answer(t, open(t, s, gemini.Config{}), hello)
-	require.NoError(t, err)
-	require.Equal(t, []string{"Hello", ", wörld! <3"}, texts)
+	s := llmtest.NewReplay(t, http.StatusOK, comment+strings.ReplaceAll(llmtest.Recorded(t, "text.sse"), "\n\n", "\r\n"+comment+"\r\n"))
+	said := llmtest.Ask(t.Context(), open(t, s, gemini.Config{}), hello)
+	require.NoError(t, said.Err)
+	require.Equal(t, []string{"Hello", ", wörld! <3"}, said.Texts)
 }
 
 // Req: CO-10
@@ -196,7 +196,7 @@ func TestNew_AMissingKeyNamesTheVariable(t *testing.T) {
 
 // Req: CO-9
 func TestProvider_TakesKeyAndAddressFromTheEnvironment(t *testing.T) {
-	s := serve(t, http.StatusOK, recorded(t, "text.sse"))
+	s := llmtest.NewReplay(t, http.StatusOK, llmtest.Recorded(t, "text.sse"))
 	t.Setenv(gemini.KeyVariable, "")
 	t.Setenv(gemini.OtherKeyVariable, key)
 	t.Setenv(gemini.BaseURLVariable, s.URL+"/proxy/")
@@ -207,8 +207,8 @@ func TestProvider_TakesKeyAndAddressFromTheEnvironment(t *testing.T) {
 	m, err := catalog.Model("gemini/gemini-3-pro")
 	require.NoError(t, err)
 	require.Equal(t, "gemini/gemini-3-pro", m.Name())
-	texts, _, err := answer(t, m, hello)
-	require.NoError(t, err)
-	require.Equal(t, "Hello, wörld! <3", strings.Join(texts, ""))
-	require.Equal(t, "/proxy/v1beta/models/gemini-3-pro:streamGenerateContent", s.path)
+	said := llmtest.Ask(t.Context(), m, hello)
+	require.NoError(t, said.Err)
+	require.Equal(t, "Hello, wörld! <3", said.Text())
+	require.Equal(t, "/proxy/v1beta/models/gemini-3-pro:streamGenerateContent", s.Last().Path)
 }

@@ -28,10 +28,10 @@ var answers = []trial{
 func textInOrder(rig *testbed) {
 	say := []string{"Hel", "lo ", "wörld", " 🎭", "\n\n", "\"quoted\" \\ </b>", " ", "end"}
 	all := rig.hear(rig.open(llm.Bounds{}, reply(Reply{Say: say})))
-	require.NoError(rig, all.err)
-	require.Equal(rig, say, all.texts)
-	require.Empty(rig, all.calls)
-	require.Equal(rig, llm.FinishStop, all.finish)
+	require.NoError(rig, all.Err)
+	require.Equal(rig, say, all.Texts)
+	require.Empty(rig, all.Calls)
+	require.Equal(rig, llm.FinishStop, all.Finish)
 }
 
 // textAtOnce lets the server go on only when what it said before was heard.
@@ -56,22 +56,22 @@ func textAtOnce(rig *testbed) {
 		}
 		return true
 	})
-	require.NoError(rig, all.err)
-	require.Equal(rig, "abc", all.text())
+	require.NoError(rig, all.Err)
+	require.Equal(rig, "abc", all.Text())
 }
 
 func longText(rig *testbed) {
 	say := []string{strings.Repeat("ä long delta ", 20_000), "end"}
 	all := rig.hear(rig.open(llm.Bounds{}, reply(Reply{Say: say})))
-	require.NoError(rig, all.err)
-	require.Equal(rig, strings.Join(say, ""), all.text())
+	require.NoError(rig, all.Err)
+	require.Equal(rig, strings.Join(say, ""), all.Text())
 }
 
 func nothingSaid(rig *testbed) {
 	all := rig.hear(rig.open(llm.Bounds{}, reply(Reply{})))
-	require.NoError(rig, all.err)
-	require.Empty(rig, all.texts)
-	require.Equal(rig, llm.FinishStop, all.finish)
+	require.NoError(rig, all.Err)
+	require.Empty(rig, all.Texts)
+	require.Equal(rig, llm.FinishStop, all.Finish)
 }
 
 func callsComplete(rig *testbed) {
@@ -83,31 +83,31 @@ func callsComplete(rig *testbed) {
 			{ID: "call_3", Name: "count_all", Parts: []string{`{`, `}`}},
 		},
 	})))
-	require.NoError(rig, all.err)
-	require.Equal(rig, "I look twice.", all.text())
-	require.Equal(rig, llm.FinishCalls, all.finish)
+	require.NoError(rig, all.Err)
+	require.Equal(rig, "I look twice.", all.Text())
+	require.Equal(rig, llm.FinishCalls, all.Finish)
 	rig.sameCalls([]conversation.ToolCall{
 		{ID: "call_1", Name: "look", Arguments: `{"at":"grün 🎭 \"q\"","n":1}`},
 		{ID: "call_2", Name: "look", Arguments: `{"at":{"deep":[1,2,{"x":null}]}}`},
 		{ID: "call_3", Name: "count_all", Arguments: `{}`},
-	}, all.calls)
+	}, all.Calls)
 }
 
 func callsAlone(rig *testbed) {
 	all := rig.hear(rig.open(llm.Bounds{}, reply(Reply{Calls: []Call{{ID: "a", Name: "look", Parts: []string{`{"n":12345678901234567890}`}}}})))
-	require.NoError(rig, all.err)
-	require.Empty(rig, all.texts)
-	require.Len(rig, all.calls, 1)
-	require.Contains(rig, all.calls[0].Arguments, "12345678901234567", "as the model wrote it")
+	require.NoError(rig, all.Err)
+	require.Empty(rig, all.Texts)
+	require.Len(rig, all.Calls, 1)
+	require.Contains(rig, all.Calls[0].Arguments, "12345678901234567", "as the model wrote it")
 }
 
 func callsEmpty(rig *testbed) {
 	all := rig.hear(rig.open(llm.Bounds{}, reply(Reply{Calls: []Call{
 		{ID: "a", Name: "now"}, {ID: "b", Name: "now", Parts: []string{""}}, {ID: "c", Name: "now", Parts: []string{"{}"}},
 	}})))
-	require.NoError(rig, all.err)
-	require.Len(rig, all.calls, 3)
-	for _, c := range all.calls {
+	require.NoError(rig, all.Err)
+	require.Len(rig, all.Calls, 3)
+	for _, c := range all.Calls {
 		require.JSONEq(rig, "{}", c.Arguments)
 	}
 }
@@ -121,8 +121,8 @@ func usageTold(rig *testbed) {
 		told.CacheWriteTokens = 0
 	}
 	all := rig.hear(rig.open(llm.Bounds{}, reply(Reply{Say: []string{"a", "b"}, Usage: told})))
-	require.NoError(rig, all.err)
-	require.Equal(rig, told, all.usage)
+	require.NoError(rig, all.Err)
+	require.Equal(rig, told, all.Usage)
 }
 
 func endsForReason(rig *testbed) {
@@ -133,8 +133,8 @@ func endsForReason(rig *testbed) {
 	)
 	for _, want := range []llm.Finish{llm.FinishLength, llm.FinishCalls, llm.FinishStop} {
 		all := rig.hear(m)
-		require.NoError(rig, all.err)
-		require.Equal(rig, want, all.finish)
+		require.NoError(rig, all.Err)
+		require.Equal(rig, want, all.Finish)
 	}
 }
 
@@ -146,14 +146,14 @@ func filterRefuses(rig *testbed) {
 		reply(Reply{Calls: []Call{{ID: "a", Name: "pay", Parts: []string{`{}`}}}, Usage: spent, Filtered: true}),
 	)
 	all := rig.hear(m)
-	rig.fails(all.err, llm.Refused)
-	require.Empty(rig, all.texts)
+	rig.fails(all.Err, llm.Refused)
+	require.Empty(rig, all.Texts)
 	all = rig.hear(m)
-	rig.fails(all.err, llm.Refused)
-	require.Equal(rig, "I would", all.text())
-	require.Empty(rig, all.finish)
+	rig.fails(all.Err, llm.Refused)
+	require.Equal(rig, "I would", all.Text())
+	require.Empty(rig, all.Finish)
 	all = rig.hear(m)
-	rig.fails(all.err, llm.Refused)
-	require.Empty(rig, all.calls, "of what was stopped, nothing may run")
-	require.Equal(rig, spent, all.usage, "it is paid for")
+	rig.fails(all.Err, llm.Refused)
+	require.Empty(rig, all.Calls, "of what was stopped, nothing may run")
+	require.Equal(rig, spent, all.Usage, "it is paid for")
 }

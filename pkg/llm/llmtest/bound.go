@@ -25,16 +25,16 @@ var bounds = []trial{
 
 func firstByteBound(rig *testbed) {
 	all := rig.hear(rig.open(llm.Bounds{Connect: short, FirstByte: short}, func(rig *testbed, _ *writer, r *http.Request) { rig.hang(r) }))
-	rig.fails(all.err, llm.Connection)
-	require.ErrorContains(rig, all.err, "first byte")
+	rig.fails(all.Err, llm.Connection)
+	require.ErrorContains(rig, all.Err, "first byte")
 	rig.gone()
 }
 
 func idleBound(rig *testbed) {
 	all := rig.hear(rig.open(llm.Bounds{Idle: short}, pending))
-	rig.fails(all.err, llm.Connection)
-	require.ErrorContains(rig, all.err, "next piece")
-	require.Equal(rig, "firstsecond", all.text())
+	rig.fails(all.Err, llm.Connection)
+	require.ErrorContains(rig, all.Err, "next piece")
+	require.Equal(rig, "firstsecond", all.Text())
 	rig.gone()
 }
 
@@ -50,8 +50,8 @@ func readBound(rig *testbed) {
 		}
 		rig.left <- struct{}{}
 	}))
-	rig.fails(all.err, llm.Connection)
-	require.ErrorContains(rig, all.err, "whole answer")
+	rig.fails(all.Err, llm.Connection)
+	require.ErrorContains(rig, all.Err, "whole answer")
 	rig.gone()
 }
 
@@ -59,7 +59,7 @@ func callersBound(rig *testbed) {
 	ctx, cancel := context.WithTimeout(rig.Context(), short)
 	defer cancel()
 	all := rig.ask(ctx, rig.open(llm.Bounds{}, pending), hello, nil)
-	require.ErrorIs(rig, all.err, context.DeadlineExceeded)
+	require.ErrorIs(rig, all.Err, context.DeadlineExceeded)
 	rig.gone()
 }
 
@@ -72,6 +72,6 @@ func slowConsumer(rig *testbed) {
 		<-timer.C
 		return true
 	})
-	require.NoError(rig, all.err)
-	require.Equal(rig, "abc", all.text())
+	require.NoError(rig, all.Err)
+	require.Equal(rig, "abc", all.Text())
 }

@@ -1,6 +1,7 @@
 // Package llmtest is the test of every adapter to a provider of models: one suite, driven
 // over real HTTP against a server that answers in the provider's wire format, on good days
-// and on bad ones.
+// and on bad ones. Its servers are for other tests too: Replay gives what was recorded, Server
+// what the test decides.
 package llmtest
 
 import (
@@ -50,6 +51,11 @@ type Reply struct {
 	Usage    execution.Usage
 	Cut      bool // it reached the limit of output tokens
 	Filtered bool // a content filter stopped it after what was said
+
+	// For a Server. Hold, if there is one, lets it send the first piece, and the others once it
+	// is closed. Refuse, if it is not 0, is the status with which it refuses instead.
+	Hold   <-chan struct{}
+	Refuse int
 }
 
 // Call is a tool call.

@@ -56,11 +56,11 @@ func ofItsKind(rig *testbed) {
 		{529, llm.Unavailable},
 	} {
 		all := rig.hear(rig.open(llm.Bounds{}, refuse(c.status, c.kind)))
-		e := rig.fails(all.err, c.kind)
+		e := rig.fails(all.Err, c.kind)
 		require.Equal(rig, c.status, e.Status)
 		require.Zero(rig, e.RetryAfter)
-		require.ErrorContains(rig, all.err, "what is wrong", "the log has the provider's own words")
-		require.Empty(rig, all.texts)
+		require.ErrorContains(rig, all.Err, "what is wrong", "the log has the provider's own words")
+		require.Empty(rig, all.Texts)
 	}
 }
 
@@ -71,7 +71,7 @@ func withoutBody(rig *testbed) {
 				w.WriteHeader(status)
 				_, _ = w.Write([]byte(body))
 			}))
-			require.Equal(rig, status, rig.fails(all.err, kind).Status, "body %q", body)
+			require.Equal(rig, status, rig.fails(all.Err, kind).Status, "body %q", body)
 		}
 	}
 }
@@ -86,14 +86,14 @@ func hugeBody(rig *testbed) {
 			}
 		}
 	}))
-	rig.fails(all.err, llm.Unavailable)
-	require.Less(rig, len(all.err.Error()), 128<<10)
+	rig.fails(all.Err, llm.Unavailable)
+	require.Less(rig, len(all.Err.Error()), 128<<10)
 }
 
 func tellsRetryAfter(rig *testbed) {
 	after := func(value string) time.Duration {
 		all := rig.hear(rig.open(llm.Bounds{}, refuse(http.StatusTooManyRequests, llm.RateLimit, "Retry-After", value)))
-		return rig.fails(all.err, llm.RateLimit).RetryAfter
+		return rig.fails(all.Err, llm.RateLimit).RetryAfter
 	}
 	require.Equal(rig, 7*time.Second, after("7"))
 	require.Equal(rig, 1500*time.Millisecond, after("1.5"))
@@ -108,7 +108,7 @@ func tellsRetryAfter(rig *testbed) {
 func askedOnce(rig *testbed) {
 	for n, status := range []int{429, 500, 503, 408, 409} {
 		all := rig.hear(rig.open(llm.Bounds{}, refuse(status, llm.Unavailable)))
-		require.Error(rig, all.err)
+		require.Error(rig, all.Err)
 		asked, _ := rig.requests()
 		require.Len(rig, asked, n+1)
 	}
@@ -120,7 +120,7 @@ func pageInstead(rig *testbed) {
 			w.Header().Set("Content-Type", kind)
 			_, _ = w.Write([]byte("<html><body>Please log in</body></html>"))
 		}))
-		require.Contains(rig, []llm.Kind{llm.Malformed, llm.Connection}, llm.KindOf(all.err), "%v", all.err)
+		require.Contains(rig, []llm.Kind{llm.Malformed, llm.Connection}, llm.KindOf(all.Err), "%v", all.Err)
 	}
 }
 
@@ -130,5 +130,5 @@ func noConnection(rig *testbed) {
 	m, err := rig.Open(rig.Name+"/"+bare, closed.URL, key, llm.Bounds{})
 	require.NoError(rig, err, "nothing is sent before the model is asked")
 	all := rig.hear(m)
-	require.Zero(rig, rig.fails(all.err, llm.Connection).Status)
+	require.Zero(rig, rig.fails(all.Err, llm.Connection).Status)
 }

@@ -33,7 +33,7 @@ var requests = []trial{
 func namesTheModel(rig *testbed) {
 	m := rig.open(llm.Bounds{}, reply(Reply{Say: []string{"hi"}}))
 	require.Equal(rig, rig.Name+"/"+bare, m.Name())
-	require.NoError(rig, rig.hear(m).err)
+	require.NoError(rig, rig.hear(m).Err)
 	asked, _ := rig.requests()
 	require.Len(rig, asked, 1)
 	require.Equal(rig, bare, asked[0].Model)
@@ -46,7 +46,7 @@ func hasTheMessages(rig *testbed) {
 	messages := []conversation.Message{
 		conversation.User("one"), conversation.Assistant("helper", quoted), conversation.User("three"),
 	}
-	require.NoError(rig, rig.ask(rig.Context(), m, llm.Request{System: "Be kind.\nAlways: " + quoted, Messages: messages}, nil).err)
+	require.NoError(rig, rig.ask(rig.Context(), m, llm.Request{System: "Be kind.\nAlways: " + quoted, Messages: messages}, nil).Err)
 	asked, _ := rig.requests()
 	require.Equal(rig, "Be kind.\nAlways: "+quoted, asked[0].System)
 	messages[1].Author = ""
@@ -62,7 +62,7 @@ func hasTheTools(rig *testbed) {
 	}
 	req := hello
 	req.Tools = tools
-	require.NoError(rig, rig.ask(rig.Context(), m, req, nil).err)
+	require.NoError(rig, rig.ask(rig.Context(), m, req, nil).Err)
 	asked, _ := rig.requests()
 	require.Len(rig, asked[0].Tools, len(tools))
 	for i, tool := range asked[0].Tools {
@@ -89,7 +89,7 @@ func bringsResults(rig *testbed) {
 	req := llm.Request{Messages: messages, Tools: []llm.ToolSpec{
 		{Name: "look", Schema: json.RawMessage(`{"type":"object"}`)}, {Name: "count", Schema: json.RawMessage(`{"type":"object"}`)},
 	}}
-	require.NoError(rig, rig.ask(rig.Context(), m, req, nil).err)
+	require.NoError(rig, rig.ask(rig.Context(), m, req, nil).Err)
 	asked, bodies := rig.requests()
 	require.Len(rig, asked[0].Messages, len(messages), "%s", bodies[0])
 	for i, got := range asked[0].Messages {
@@ -124,14 +124,14 @@ func bringsExtra(rig *testbed) {
 	m := rig.open(llm.Bounds{},
 		reply(Reply{Calls: []Call{{ID: "a", Name: "look", Parts: []string{`{"at":1}`}, Extra: extra}}}), reply(Reply{Say: []string{"hi"}}))
 	first := rig.hear(m)
-	require.NoError(rig, first.err)
-	require.Len(rig, first.calls, 1)
-	require.NotEmpty(rig, first.calls[0].Extra)
+	require.NoError(rig, first.Err)
+	require.Len(rig, first.Calls, 1)
+	require.NotEmpty(rig, first.Calls[0].Extra)
 	req := hello
 	req.Messages = append(req.Messages[:1:1],
-		conversation.Message{Role: conversation.RoleAssistant, ToolCalls: first.calls},
-		conversation.Message{Role: conversation.RoleTool, ToolCallID: first.calls[0].ID, Text: "seen"})
-	require.NoError(rig, rig.ask(rig.Context(), m, req, nil).err)
+		conversation.Message{Role: conversation.RoleAssistant, ToolCalls: first.Calls},
+		conversation.Message{Role: conversation.RoleTool, ToolCallID: first.Calls[0].ID, Text: "seen"})
+	require.NoError(rig, rig.ask(rig.Context(), m, req, nil).Err)
 	asked, _ := rig.requests()
 	require.Len(rig, asked[1].Messages, 3)
 	require.Equal(rig, extra, asked[1].Messages[1].ToolCalls[0].Extra)
@@ -142,7 +142,7 @@ func leavesEmptyOut(rig *testbed) {
 	req := llm.Request{Messages: []conversation.Message{
 		conversation.User("one"), conversation.Assistant("helper", ""), conversation.User("two"),
 	}}
-	require.NoError(rig, rig.ask(rig.Context(), m, req, nil).err)
+	require.NoError(rig, rig.ask(rig.Context(), m, req, nil).Err)
 	asked, _ := rig.requests()
 	var texts []string
 	for _, m := range asked[0].Messages {
@@ -161,7 +161,7 @@ func hasSummaries(rig *testbed) {
 		{Role: conversation.RoleSystem, Text: "a note on the way"},
 		{Role: conversation.RoleUser, Author: "research", Text: "what research found"},
 	}}
-	require.NoError(rig, rig.ask(rig.Context(), m, req, nil).err)
+	require.NoError(rig, rig.ask(rig.Context(), m, req, nil).Err)
 	_, bodies := rig.requests()
 	for _, text := range []string{"Be kind.", "the gist of before", "go on", "a note on the way", "what research found"} {
 		require.Contains(rig, bodies[0], text)
@@ -173,8 +173,8 @@ func namesTheChoices(rig *testbed) {
 	req := hello
 	req.System, req.Choices = "Decide.", []string{"research", "critical-review", "ask-user"}
 	all := rig.ask(rig.Context(), m, req, nil)
-	require.NoError(rig, all.err)
-	require.Equal(rig, "research", all.text())
+	require.NoError(rig, all.Err)
+	require.Equal(rig, "research", all.Text())
 	asked, bodies := rig.requests()
 	require.Contains(rig, asked[0].System, "Decide.")
 	for _, choice := range req.Choices {
@@ -220,6 +220,6 @@ func followsNoRedirect(rig *testbed) {
 		w.Header().Set("Location", other.URL+r.URL.Path)
 		w.WriteHeader(http.StatusTemporaryRedirect)
 	})
-	require.Error(rig, rig.hear(m).err)
+	require.Error(rig, rig.hear(m).Err)
 	require.False(rig, reached.Load(), "the key was carried to another address")
 }

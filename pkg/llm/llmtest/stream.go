@@ -33,8 +33,8 @@ func cutBefore(rig *testbed) {
 		w.events(rig.Wire.Stream(twice).Begin...)
 		w.cut()
 	}))
-	rig.fails(all.err, llm.Connection)
-	require.Empty(rig, all.texts)
+	rig.fails(all.Err, llm.Connection)
+	require.Empty(rig, all.Texts)
 }
 
 func cutAfter(rig *testbed) {
@@ -43,9 +43,9 @@ func cutAfter(rig *testbed) {
 		w.events(slices.Concat(s.Begin, s.Body)...)
 		w.cut()
 	}))
-	rig.fails(all.err, llm.Connection)
-	require.Equal(rig, "firstsecond", all.text())
-	require.Empty(rig, all.finish)
+	rig.fails(all.Err, llm.Connection)
+	require.Equal(rig, "firstsecond", all.Text())
+	require.Empty(rig, all.Finish)
 }
 
 // cutCall: half a call must never run.
@@ -55,8 +55,8 @@ func cutCall(rig *testbed) {
 		w.events(slices.Concat(s.Begin, s.Body)...)
 		w.cut()
 	}))
-	rig.fails(all.err, llm.Connection)
-	require.Empty(rig, all.calls)
+	rig.fails(all.Err, llm.Connection)
+	require.Empty(rig, all.Calls)
 }
 
 // withoutEnd is what a proxy makes of a cut stream: it ends as if it were whole.
@@ -65,14 +65,14 @@ func withoutEnd(rig *testbed) {
 		s := rig.Wire.Stream(twice)
 		w.events(slices.Concat(s.Begin, s.Body)...)
 	}))
-	rig.fails(all.err, llm.Connection)
-	require.Equal(rig, "firstsecond", all.text())
-	require.Empty(rig, all.finish)
+	rig.fails(all.Err, llm.Connection)
+	require.Equal(rig, "firstsecond", all.Text())
+	require.Empty(rig, all.Finish)
 }
 
 func nothingInIt(rig *testbed) {
 	all := rig.hear(rig.open(llm.Bounds{}, func(_ *testbed, w *writer, _ *http.Request) { w.events() }))
-	rig.fails(all.err, llm.Connection)
+	rig.fails(all.Err, llm.Connection)
 }
 
 // singleBytes breaks every character and every line end of a stream at the borders of
@@ -84,10 +84,10 @@ func singleBytes(rig *testbed) {
 			w.events([]byte{b})
 		}
 	}))
-	require.NoError(rig, all.err)
-	require.Equal(rig, r.Say, all.texts)
-	require.Len(rig, all.calls, 1)
-	require.JSONEq(rig, `{"at":"ö🎭"}`, all.calls[0].Arguments)
+	require.NoError(rig, all.Err)
+	require.Equal(rig, r.Say, all.Texts)
+	require.Len(rig, all.Calls, 1)
+	require.JSONEq(rig, `{"at":"ö🎭"}`, all.Calls[0].Arguments)
 }
 
 func withComments(rig *testbed) {
@@ -96,8 +96,8 @@ func withComments(rig *testbed) {
 			w.events([]byte(": keep-alive\r\n\r\n"), bytes.ReplaceAll(e, []byte("\n"), []byte("\r\n")))
 		}
 	}))
-	require.NoError(rig, all.err)
-	require.Equal(rig, twice.Say, all.texts)
+	require.NoError(rig, all.Err)
+	require.Equal(rig, twice.Say, all.Texts)
 }
 
 func noJSON(rig *testbed) {
@@ -113,9 +113,9 @@ func noJSON(rig *testbed) {
 			}
 			w.events(s.End...)
 		}))
-		rig.fails(all.err, llm.Malformed)
-		require.Equal(rig, after, len(all.texts) > 0)
-		require.Empty(rig, all.finish)
+		rig.fails(all.Err, llm.Malformed)
+		require.Equal(rig, after, len(all.Texts) > 0)
+		require.Empty(rig, all.Finish)
 	}
 }
 
@@ -129,9 +129,9 @@ func interrupted(rig *testbed) {
 			s := rig.Wire.Stream(twice)
 			w.events(slices.Concat(s.Begin, s.Body, [][]byte{event})...)
 		}))
-		rig.fails(all.err, kind)
-		require.ErrorContains(rig, all.err, "too much at once")
-		require.Equal(rig, "firstsecond", all.text())
+		rig.fails(all.Err, kind)
+		require.ErrorContains(rig, all.Err, "too much at once")
+		require.Equal(rig, "firstsecond", all.Text())
 	}
 }
 
@@ -144,8 +144,8 @@ func pending(rig *testbed, w *writer, r *http.Request) {
 
 func consumerStops(rig *testbed) {
 	all := rig.ask(rig.Context(), rig.open(llm.Bounds{}, pending), hello, func(d llm.Delta) bool { return d.Text == "" })
-	require.NoError(rig, all.err)
-	require.Equal(rig, "first", all.text())
+	require.NoError(rig, all.Err)
+	require.Equal(rig, "first", all.Text())
 	rig.gone()
 }
 
@@ -157,17 +157,17 @@ func contextEnds(rig *testbed) {
 		}
 		return true
 	})
-	require.ErrorIs(rig, all.err, context.Canceled)
+	require.ErrorIs(rig, all.Err, context.Canceled)
 	rig.gone()
 
 	all = rig.ask(ctx, rig.open(llm.Bounds{}, pending), hello, nil) // has ended before
-	require.ErrorIs(rig, all.err, context.Canceled)
+	require.ErrorIs(rig, all.Err, context.Canceled)
 
 	ctx, cancel = context.WithCancel(rig.Context())
 	all = rig.ask(ctx, rig.open(llm.Bounds{}, func(rig *testbed, _ *writer, r *http.Request) {
 		cancel() // while the head is waited for
 		rig.hang(r)
 	}), hello, nil)
-	require.ErrorIs(rig, all.err, context.Canceled)
+	require.ErrorIs(rig, all.Err, context.Canceled)
 	rig.gone()
 }

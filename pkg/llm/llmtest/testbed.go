@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -16,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/troupe-dev/troupe/pkg/conversation"
-	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
@@ -100,42 +98,23 @@ func (rig *testbed) gone() {
 	}
 }
 
-// said is all that a model said.
-type said struct {
-	texts  []string // as they came
-	calls  []conversation.ToolCall
-	usage  execution.Usage
-	finish llm.Finish
-	err    error
-}
-
-func (s said) text() string { return strings.Join(s.texts, "") }
-
 // ask reads the whole answer. heard, if there is one, is called with each delta, and
 // reports whether to go on.
-func (rig *testbed) ask(ctx context.Context, m llm.Model, req llm.Request, heard func(llm.Delta) bool) said {
+func (rig *testbed) ask(ctx context.Context, m llm.Model, req llm.Request, heard func(llm.Delta) bool) (all Said) {
 	rig.Helper()
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	var all said
 	for d, err := range m.Generate(ctx, req) {
-		require.NoError(rig, all.err, "the error was not the last item")
+		require.NoError(rig, all.Err, "the error was not the last item")
 		if err != nil {
 			rig.safe(err)
-			all.err = err
-			continue
 		}
 		require.Zero(rig, d.Usage.ModelCalls, "it is not the model's to count its calls")
-		if d.Text != "" {
-			all.texts = append(all.texts, d.Text)
-		}
-		all.calls = append(all.calls, d.ToolCalls...)
-		all.usage = all.usage.Add(d.Usage)
 		if d.Finish != "" {
-			require.Empty(rig, all.finish, "an answer ends once")
-			all.finish = d.Finish
+			require.Empty(rig, all.Finish, "an answer ends once")
 		}
-		if heard != nil && !heard(d) {
+		all.hear(d, err)
+		if heard != nil && err == nil && !heard(d) {
 			break
 		}
 	}
@@ -143,7 +122,7 @@ func (rig *testbed) ask(ctx context.Context, m llm.Model, req llm.Request, heard
 }
 
 // hear asks with one message of the user.
-func (rig *testbed) hear(m llm.Model) said {
+func (rig *testbed) hear(m llm.Model) Said {
 	rig.Helper()
 	return rig.ask(rig.Context(), m, hello, nil)
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 	"github.com/troupe-dev/troupe/pkg/llm/llmtest"
 	"github.com/troupe-dev/troupe/pkg/llm/openai"
+	"github.com/troupe-dev/troupe/pkg/llm/openai/openaitest"
 )
 
 // deltas is how many text deltas an answer of the benchmark has.
@@ -36,7 +37,7 @@ func BenchmarkStream(b *testing.B) {
 	for range deltas {
 		say = append(say, "word ")
 	}
-	stream := (wire{}).Stream(llmtest.Reply{Say: say})
+	stream := (openaitest.Wire{}).Stream(llmtest.Reply{Say: say})
 	head := bytes.Join(slices.Concat(stream.Begin, stream.Body[:1]), nil)
 	rest := bytes.Join(slices.Concat(stream.Body[1:], stream.End), nil)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

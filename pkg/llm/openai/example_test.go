@@ -10,12 +10,13 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 	"github.com/troupe-dev/troupe/pkg/llm/llmtest"
 	"github.com/troupe-dev/troupe/pkg/llm/openai"
+	"github.com/troupe-dev/troupe/pkg/llm/openai/openaitest"
 )
 
 // A server of one's own needs no key.
 func ExampleNew() {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		s := (wire{}).Stream(llmtest.Reply{Say: []string{"Hello ", "from ", "here."}})
+		s := (openaitest.Wire{}).Stream(llmtest.Reply{Say: []string{"Hello ", "from ", "here."}})
 		for _, e := range append(s.Body, s.End...) {
 			_, _ = w.Write(e)
 		}

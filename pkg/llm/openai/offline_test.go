@@ -2,15 +2,12 @@ package openai_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -25,38 +22,23 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 	"github.com/troupe-dev/troupe/pkg/llm/llmtest"
 	"github.com/troupe-dev/troupe/pkg/llm/openai"
+	"github.com/troupe-dev/troupe/pkg/llm/openai/openaitest"
 	"github.com/troupe-dev/troupe/pkg/secret"
 )
 
-// said is a whole answer.
-type said struct {
-	Text   string
-	Calls  []conversation.ToolCall
-	Usage  execution.Usage
-	Finish llm.Finish
-	Err    error
-}
+type object = map[string]any
 
-func ask(ctx context.Context, m llm.Model) (all said) {
-	for d, err := range m.Generate(ctx, llm.Request{Messages: []conversation.Message{conversation.User("hello")}}) {
-		all.Text += d.Text
-		all.Calls = append(all.Calls, d.ToolCalls...)
-		all.Usage = all.Usage.Add(d.Usage)
-		all.Finish, all.Err = d.Finish, errors.Join(all.Err, err)
-	}
-	return all
+var hello = llm.Request{Messages: []conversation.Message{conversation.User("hello")}}
+
+func ask(t *testing.T, m llm.Model) llmtest.Said {
+	t.Helper()
+	return llmtest.Ask(t.Context(), m, hello)
 }
 
 // serve is a server that gives one answer to all.
-func serve(t *testing.T, status int, body string) string {
+func serve(t *testing.T, status int, answer string) string {
 	t.Helper()
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/event-stream")
-		w.WriteHeader(status)
-		_, _ = w.Write([]byte(body))
-	}))
-	t.Cleanup(s.Close)
-	return s.URL
+	return llmtest.NewReplay(t, status, answer).URL
 }
 
 func open(t *testing.T, name, baseURL string) llm.Model {
@@ -71,18 +53,16 @@ func TestModel_ReadsTheStreamsOfAllServers(t *testing.T) {
 	weather := func(id string) []conversation.ToolCall {
 		return []conversation.ToolCall{{ID: id, Name: "get_weather", Arguments: `{"location":"Boston, MA"}`}}
 	}
-	for file, want := range map[string]said{
-		"openai_text.txt":     {Text: "Hello! How can I help?", Finish: llm.FinishStop, Usage: execution.Usage{InputTokens: 19, OutputTokens: 10}},
+	for file, want := range map[string]llmtest.Said{
+		"openai_text.txt":     {Texts: []string{"Hello", "!", " How can", " I help", "?"}, Finish: llm.FinishStop, Usage: execution.Usage{InputTokens: 19, OutputTokens: 10}},
 		"openai_calls.txt":    {Calls: append(weather("call_1"), conversation.ToolCall{ID: "call_2", Name: "now", Arguments: "{}"}), Finish: llm.FinishCalls, Usage: execution.Usage{InputTokens: 2082, OutputTokens: 37, CachedTokens: 1920}},
-		"openai_refusal.txt":  {Text: "I'm sorry, I can't help with that.", Finish: llm.FinishRefusal, Usage: execution.Usage{InputTokens: 80, OutputTokens: 11}},
+		"openai_refusal.txt":  {Texts: []string{"I'm sorry,", " I can't help", " with that."}, Finish: llm.FinishRefusal, Usage: execution.Usage{InputTokens: 80, OutputTokens: 11}},
 		"ollama_calls.txt":    {Calls: append(weather("call_a"), weather("call_b")...), Finish: llm.FinishCalls},
-		"vllm_text.txt":       {Text: "Hi there", Finish: llm.FinishStop, Usage: execution.Usage{InputTokens: 9, OutputTokens: 3}},
-		"openrouter_text.txt": {Text: "Hi", Finish: llm.FinishStop, Usage: execution.Usage{InputTokens: 14, OutputTokens: 2, CostMicros: 42}},
+		"vllm_text.txt":       {Texts: []string{"Hi", " there"}, Finish: llm.FinishStop, Usage: execution.Usage{InputTokens: 9, OutputTokens: 3}},
+		"openrouter_text.txt": {Texts: []string{"Hi"}, Finish: llm.FinishStop, Usage: execution.Usage{InputTokens: 14, OutputTokens: 2, CostMicros: 42}},
 		"gemini_extra.txt":    {Calls: []conversation.ToolCall{{ID: "function-call-1", Name: "look", Arguments: "{}", Extra: `{"google":{"thought_signature":"c2ln"}}`}}, Finish: llm.FinishCalls, Usage: execution.Usage{InputTokens: 40, OutputTokens: 12}},
 	} {
-		stream, err := os.ReadFile(filepath.Join("testdata", file))
-		require.NoError(t, err)
-		require.Empty(t, cmp.Diff(want, ask(t.Context(), open(t, "test/large", serve(t, http.StatusOK, string(stream))))), file)
+		require.Empty(t, cmp.Diff(want, ask(t, open(t, "test/large", serve(t, http.StatusOK, llmtest.Recorded(t, file))))), file)
 	}
 }
 
@@ -106,7 +86,7 @@ func TestModel_UnderstandsTheComplaintsOfAllServers(t *testing.T) {
 		"data: " + `{"error":{"message":"Try later","type":"server_error"}}` + "\n\n":    {200, llm.Unavailable, "Try later"},
 		"data: " + `{"error":{"message":"Bad","type":"invalid_request_error"}}` + "\n\n": {200, llm.BadRequest, "Bad"},
 	} {
-		err := ask(t.Context(), open(t, "test/large", serve(t, want.status, body))).Err
+		err := ask(t, open(t, "test/large", serve(t, want.status, body))).Err
 		require.Equal(t, want.kind, llm.KindOf(err), "%s: %v", body, err)
 		require.ErrorContains(t, err, want.text)
 		f, ok := errors.AsType[*failure.Error](err)
@@ -123,13 +103,13 @@ func TestNew_RetriesInOnePlace(t *testing.T) {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}
-		_, _ = fmt.Fprintf(w, "%s%s", choice(object{"content": "hi"}, nil), choice(object{}, "stop"))
+		_, _ = fmt.Fprintf(w, "%s%s", openaitest.Choice(object{"content": "hi"}, nil), openaitest.Choice(object{}, "stop"))
 	}))
 	t.Cleanup(s.Close)
 	m, err := openai.New("local/llama", openai.Config{BaseURL: s.URL, Retry: llm.Retry{Pause: 1}})
 	require.NoError(t, err)
 	require.Equal(t, "local/llama", m.Name())
-	require.Empty(t, cmp.Diff(said{Text: "hi", Finish: llm.FinishStop}, ask(t.Context(), m)))
+	require.Empty(t, cmp.Diff(llmtest.Said{Texts: []string{"hi"}, Finish: llm.FinishStop}, ask(t, m)))
 	require.EqualValues(t, 3, asked.Load())
 }
 
@@ -180,7 +160,7 @@ func TestProviders_EachHasItsOwnKeyAndAddress(t *testing.T) {
 
 	m, err := catalog.Model("groq/llama")
 	require.NoError(t, err)
-	require.NoError(t, ask(t.Context(), m).Err)
+	require.NoError(t, ask(t, m).Err)
 	require.Equal(t, "/groq/v1/chat/completions", *path.Load())
 	require.Equal(t, "Bearer of-groq", header.Load().Get("Authorization"))
 	require.NotContains(t, fmt.Sprint(*header.Load()), "of-openai")
@@ -189,27 +169,27 @@ func TestProviders_EachHasItsOwnKeyAndAddress(t *testing.T) {
 	m, err = catalog.Model("gpt-oss")
 	require.NoError(t, err)
 	require.Equal(t, "openai/gpt-oss", m.Name())
-	require.NoError(t, ask(t.Context(), m).Err)
+	require.NoError(t, ask(t, m).Err)
 	require.Equal(t, "/local/v1/chat/completions", *path.Load())
 	require.Empty(t, header.Load().Get("Authorization"))
 }
 
 func TestNew_PricesAreThoseOfTheProvidersOwnServer(t *testing.T) {
-	url := serve(t, http.StatusOK, string(event(object{"usage": object{"prompt_tokens": 1000}, "choices": []object{{"finish_reason": "stop"}}})))
+	url := serve(t, http.StatusOK, string(openaitest.Event(object{"usage": object{"prompt_tokens": 1000}, "choices": []object{{"finish_reason": "stop"}}})))
 	m := open(t, "openai/gpt-5", url)
-	require.Zero(t, ask(t.Context(), m).Usage.CostMicros, "what this server asks is not known")
+	require.Zero(t, ask(t, m).Usage.CostMicros, "what this server asks is not known")
 	require.EqualValues(t, llm.DefaultContext, llm.ContextOf(m))
 
 	m, err := openai.New("openai/gpt-5", openai.Config{BaseURL: url, Table: llm.BuiltinTable()})
 	require.NoError(t, err)
-	require.EqualValues(t, 1250, ask(t.Context(), m).Usage.CostMicros)
+	require.EqualValues(t, 1250, ask(t, m).Usage.CostMicros)
 	require.EqualValues(t, 400_000, llm.ContextOf(m))
 }
 
 func TestModel_KeepsItsConnection(t *testing.T) {
 	var connections atomic.Int32
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		for _, e := range (wire{}).Stream(llmtest.Reply{}).End {
+		for _, e := range (openaitest.Wire{}).Stream(llmtest.Reply{}).End {
 			_, _ = w.Write(e)
 			_ = http.NewResponseController(w).Flush()
 		}
@@ -226,7 +206,7 @@ func TestModel_KeepsItsConnection(t *testing.T) {
 	t.Cleanup(s.Close)
 	m := open(t, "test/large", s.URL)
 	for range 20 {
-		require.NoError(t, ask(t.Context(), m).Err)
+		require.NoError(t, ask(t, m).Err)
 	}
 	require.LessOrEqual(t, connections.Load(), int32(5))
 }
@@ -234,15 +214,15 @@ func TestModel_KeepsItsConnection(t *testing.T) {
 // Servers may send the pieces of calls in turn, with nothing but the index to tell them by.
 func TestModel_PutsPiecesToTheirCalls(t *testing.T) {
 	piece := func(index int, id, name, arguments string) []byte {
-		return choice(object{"tool_calls": []object{{"index": index, "id": id, "function": object{"name": name, "arguments": arguments}}}}, nil)
+		return openaitest.Choice(object{"tool_calls": []object{{"index": index, "id": id, "function": object{"name": name, "arguments": arguments}}}}, nil)
 	}
 	stream := bytes.Join([][]byte{
 		piece(0, "a", "add", `{"n"`), piece(1, "", "sub", `{"n"`), piece(0, "a", "add", ":1}"), piece(1, "", "", ":2}"),
-		choice(object{}, "stop"),
+		openaitest.Choice(object{}, "stop"),
 	}, nil)
 	require.Empty(t, cmp.Diff([]conversation.ToolCall{
 		{ID: "a", Name: "add", Arguments: `{"n":1}`}, {Name: "sub", Arguments: `{"n":2}`},
-	}, ask(t.Context(), open(t, "test/large", serve(t, http.StatusOK, string(stream)))).Calls))
+	}, ask(t, open(t, "test/large", serve(t, http.StatusOK, string(stream)))).Calls))
 }
 
 // A key must not go to OpenAI because a name is not known.
@@ -268,7 +248,7 @@ func TestModel_LeavesOutWhatAServerRefuses(t *testing.T) {
 	}))
 	t.Cleanup(s.Close)
 	for name, plain := range map[string]bool{"mistral/small": true, "groq/llama": false} {
-		require.NoError(t, ask(t.Context(), open(t, name, s.URL)).Err)
+		require.NoError(t, ask(t, open(t, name, s.URL)).Err)
 		require.Equal(t, !plain, strings.Contains(*asked.Load(), "stream_options"), name)
 	}
 }

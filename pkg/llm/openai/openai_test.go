@@ -8,6 +8,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 	"github.com/troupe-dev/troupe/pkg/llm/llmtest"
 	"github.com/troupe-dev/troupe/pkg/llm/openai"
+	"github.com/troupe-dev/troupe/pkg/llm/openai/openaitest"
 	"github.com/troupe-dev/troupe/pkg/secret"
 )
 
@@ -23,6 +24,6 @@ func TestModel_PassesTheSuite(t *testing.T) {
 		Open: func(name, baseURL, key string, bounds llm.Bounds) (llm.Model, error) {
 			return openai.New(name, openai.Config{Key: secret.New(key), BaseURL: baseURL + "/v1", Bounds: bounds, Retry: once})
 		},
-		Wire: wire{},
+		Wire: openaitest.Wire{},
 	})
 }

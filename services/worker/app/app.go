@@ -3,12 +3,16 @@
 package app
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"strings"
 
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/llm"
 	"github.com/troupe-dev/troupe/pkg/llm/anthropic"
 	"github.com/troupe-dev/troupe/pkg/llm/extractive"
@@ -38,25 +42,50 @@ func (c *Config) Validate() error { return c.Worker.Validate() }
 
 // New makes the worker of the configured agent, with its ports open. A nil files means the
 // folder of the configuration. Everything that is wrong with the declaration is in the
-// error, each with file and line.
-func New(t *telemetry.Telemetry, cfg Config, files fs.FS) (*worker.Worker, error) {
+// error, each with file and line. The context bounds how long MCP servers are asked for their
+// tools.
+func New(ctx context.Context, t *telemetry.Telemetry, cfg Config, files fs.FS) (*worker.Worker, error) {
 	if files == nil {
 		if _, err := os.Stat(cfg.Agents); err != nil {
 			return nil, fmt.Errorf("--agents: %w", err)
 		}
 		files = os.DirFS(cfg.Agents)
 	}
-	models, err := llm.NewCatalog(append(openai.Providers(), anthropic.Provider(), gemini.Provider(), extractive.Provider())...)
+	made, err := build(ctx, t.Log, cfg, files, providers())
 	if err != nil {
 		return nil, err
 	}
-	made, err := spec.Build(files, cfg.Agent, spec.Means{
-		Models: models, Tools: builtin.Catalog{Docs: cfg.Docs}, Log: t.Log, SessionLog: cfg.sessionLog(),
+	return worker.New(t, cfg.Worker, made)
+}
+
+// Rehearse makes the configured agent as New does, and no worker for it. The stand-in, if
+// there is one, takes the place of every model that it is declared with.
+func Rehearse(ctx context.Context, log *zap.Logger, cfg Config, files fs.FS, standIn llm.Model) (*agent.Agent, error) {
+	all := providers()
+	for i := range all {
+		if standIn != nil {
+			all[i].Open = func(string) (llm.Model, error) { return standIn, nil }
+		}
+	}
+	return build(ctx, log, cfg, files, all)
+}
+
+func providers() []llm.Provider {
+	return append(openai.Providers(), anthropic.Provider(), gemini.Provider(), extractive.Provider())
+}
+
+func build(ctx context.Context, log *zap.Logger, cfg Config, files fs.FS, providers []llm.Provider) (*agent.Agent, error) {
+	models, err := llm.NewCatalog(providers...)
+	if err != nil {
+		return nil, err
+	}
+	made, err := spec.Build(ctx, files, cfg.Agent, spec.Means{
+		Models: models, Tools: builtin.Catalog{Docs: cfg.Docs}, Log: log, SessionLog: cfg.sessionLog(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", strings.TrimSpace("--agents "+cfg.Agents), err)
 	}
-	return worker.New(t, cfg.Worker, made)
+	return made, nil
 }
 
 // sessionLog is where the agent writes down what it does; nil: nowhere (CO-56, CO-57).

@@ -70,7 +70,7 @@ func TestNew_SaysWhatIsWrongWithTheDeclaration(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cfg := config(t, "--agent", c.agent)
 			cfg.Agents = ""
-			_, err := New(telemetry.Discard(), cfg, files(c.text))
+			_, err := New(t.Context(), telemetry.Discard(), cfg, files(c.text))
 			require.ErrorContains(t, err, c.want)
 		})
 	}
@@ -80,12 +80,12 @@ func TestNew_SaysWhatIsWrongWithTheDeclaration(t *testing.T) {
 func TestNew_ReadsTheFolderOfTheFlag(t *testing.T) {
 	folder := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "agents.yaml"), []byte(one), 0o600))
-	w, err := New(telemetry.Discard(), config(t, "--agents", folder), nil)
+	w, err := New(t.Context(), telemetry.Discard(), config(t, "--agents", folder), nil)
 	require.NoError(t, err)
 	require.NoError(t, w.Close())
 
 	absent := filepath.Join(folder, "absent")
-	_, err = New(telemetry.Discard(), config(t, "--agents", absent), nil)
+	_, err = New(t.Context(), telemetry.Discard(), config(t, "--agents", absent), nil)
 	require.ErrorContains(t, err, "--agents: ")
 	require.ErrorContains(t, err, absent)
 }
@@ -104,7 +104,7 @@ func TestNew_AWorkerWithNothingThereIsAliveAndNotReady(t *testing.T) {
 	core, logs := observer.New(zap.WarnLevel)
 	cfg := config(t, "--etcd", "127.0.0.1:1", "--memory", "127.0.0.1:1")
 	cfg.Worker.HTTPAddr = freeAddress(t)
-	w, err := New(telemetry.For(zap.New(core)), cfg, files(one))
+	w, err := New(t.Context(), telemetry.For(zap.New(core)), cfg, files(one))
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

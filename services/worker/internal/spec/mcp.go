@@ -31,7 +31,7 @@ type MCP struct {
 
 // remote are the tools of an MCP server. Its program runs from agent.Start to agent.Close; when
 // no tools are named, it is also started here, to ask for them, and ended at once.
-func (b *builder) remote(m MCP, i int) []tool.Tool {
+func (b *builder) remote(ctx context.Context, m MCP, i int) []tool.Tool {
 	wrong := func(err error) []tool.Tool {
 		b.errorf([]any{"tools", i, "mcp"}, "tools[%d].mcp: %s", i, failure.Plain(err))
 		return nil
@@ -56,7 +56,7 @@ func (b *builder) remote(m MCP, i int) []tool.Tool {
 		c.Token = secret.New(token)
 	}
 	if len(c.Tools) == 0 {
-		if c.Tools, err = mcptool.Names(context.Background(), c); err != nil { // it has a timeout of its own
+		if c.Tools, err = mcptool.Names(ctx, c); err != nil { // it has a timeout of its own
 			return wrong(err)
 		}
 	}

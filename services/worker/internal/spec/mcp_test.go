@@ -42,7 +42,7 @@ func TestBuild_TakesToolsOfAnMCPServer(t *testing.T) {
 	address := mcpServer(t)
 	t.Setenv("SESAME", "open sesame")
 	build := func(more string) []string {
-		a, err := spec.Build(folder("  model: builtin/extractive\n  tools:\n    - builtin: current_time\n    - mcp: {url: "+address+", tokenEnv: SESAME"+more+"}\n"),
+		a, err := spec.Build(t.Context(), folder("  model: builtin/extractive\n  tools:\n    - builtin: current_time\n    - mcp: {url: "+address+", tokenEnv: SESAME"+more+"}\n"),
 			"", spec.Means{Models: catalog(t), Tools: builtin.Catalog{}})
 		require.NoError(t, err)
 		require.NoError(t, a.Start(t.Context()))
@@ -55,7 +55,7 @@ func TestBuild_TakesToolsOfAnMCPServer(t *testing.T) {
 
 func TestBuild_ReportsWhatIsWrongWithAnMCPServer(t *testing.T) {
 	missing := t.TempDir() + "/no-such-program"
-	_, err := spec.Build(folder(`
+	_, err := spec.Build(t.Context(), folder(`
   model: builtin/extractive
   tools:
     - mcp: {}
@@ -71,7 +71,7 @@ func TestBuild_ReportsWhatIsWrongWithAnMCPServer(t *testing.T) {
 	_, reason := os.Stat(missing)
 	require.Empty(t, cmp.Diff([]string{
 		`agents.yaml:8: tools[0].mcp: command is missing: give the program and its arguments, or the url of a server`,
-		`agents.yaml:9: tools[1]: use builtin or mcp, not both`,
+		`agents.yaml:9: tools[1]: use builtin, mcp or client, and only one of them`,
 		`agents.yaml:11: tools[2].mcp.tokenEnv: NOT_SET_ANYWHERE is not set in the environment of the worker`,
 		`agents.yaml:12: tools[3].mcp: allowInnerAddresses[0] is "home"; use a network such as 10.0.0.0/8, or an address`,
 		`agents.yaml:13: tools[4].mcp: the MCP server no-such-program did not start: command: ` + missing + ` cannot be run: fork/exec ` + strings.TrimPrefix(reason.Error(), "stat "),

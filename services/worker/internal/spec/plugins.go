@@ -58,8 +58,9 @@ type (
 		Results   bool `yaml:"results"`
 	}
 	approvalSettings struct {
-		Never  []string `yaml:"never"`
-		Always []string `yaml:"always"`
+		Never   []string      `yaml:"never"`
+		Always  []string      `yaml:"always"`
+		Timeout time.Duration `yaml:"timeout"`
 	}
 	guardrailsSettings struct {
 		Name   string        `yaml:"name"`
@@ -121,9 +122,7 @@ func (b *builder) plugins(declared []yaml.Node) []hook.Plugin {
 
 // pluginName is that of an item.
 func pluginName(item *yaml.Node) (string, bool) {
-	if item.Kind == yaml.AliasNode {
-		item = item.Alias
-	}
+	item = resolved(item)
 	if item.Kind == yaml.MappingNode && len(item.Content) == 2 {
 		item = item.Content[0]
 	}
@@ -148,9 +147,9 @@ func (b *builder) plugin(name string, decode func(any) error) (hook.Plugin, erro
 		return with(decode, func(s toollogSettings) (hook.Plugin, error) {
 			return toollog.New(toollog.Config{Log: b.Log, Arguments: s.Arguments, Results: s.Results})
 		})
-	case approval.Name: // a file has nobody who could be asked
+	case approval.Name: // without an Asker: whoever goes on with the turn answers
 		return with(decode, func(s approvalSettings) (hook.Plugin, error) {
-			return approval.New(approval.Config{Never: s.Never, Always: s.Always})
+			return approval.New(approval.Config{Never: s.Never, Always: s.Always, Timeout: s.Timeout})
 		})
 	case guardrails.Name:
 		return with(decode, func(s guardrailsSettings) (hook.Plugin, error) {

@@ -3,11 +3,11 @@ package spec
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"path"
-	"slices"
 	"strings"
 	"time"
 
@@ -21,14 +21,13 @@ import (
 	"github.com/troupe-dev/troupe/pkg/loop"
 	"github.com/troupe-dev/troupe/pkg/manifest"
 	"github.com/troupe-dev/troupe/pkg/sessionlog"
-	"github.com/troupe-dev/troupe/pkg/tool"
 	"github.com/troupe-dev/troupe/services/worker/internal/builtin"
 )
 
 // Agent is the spec of a document of kind Agent. What is left out has the default of
 // agent.Config.
 type Agent struct {
-	Model        string              `yaml:"model"` // with its prefix, such as builtin/extractive
+	Model        yaml.Node           `yaml:"model"` // a name with its prefix, such as builtin/extractive; a Model; or a list of these
 	Description  string              `yaml:"description"`
 	Version      string              `yaml:"version"`
 	Instructions Instructions        `yaml:"instructions"`
@@ -44,13 +43,6 @@ type Agent struct {
 type Instructions struct {
 	Text string `yaml:"text"`
 	File string `yaml:"file"` // relative to the folder of the manifest
-}
-
-// Tool is one tool of an agent, or those of an MCP server: one of the two.
-type Tool struct {
-	Builtin string    `yaml:"builtin"`
-	With    yaml.Node `yaml:"with"` // settings, which depend on the builtin tool
-	MCP     *MCP      `yaml:"mcp"`
 }
 
 // Limits bound one instance.
@@ -103,8 +95,9 @@ type Means struct {
 // Build makes the agent of the given name; an empty name stands for the only one there is.
 // All that is wrong with the folder, or with the agent, is in the one error, each with file
 // and line. The tools are made but not started: their resources are looked for at
-// agent.Start.
-func Build(folder fs.FS, name string, m Means) (*agent.Agent, error) {
+// agent.Start. Only the MCP servers whose tools are not named are asked for them here, as
+// long as ctx lasts.
+func Build(ctx context.Context, folder fs.FS, name string, m Means) (*agent.Agent, error) {
 	docs, err := manifest.Load(folder)
 	if err != nil {
 		return nil, err
@@ -117,7 +110,7 @@ func Build(folder fs.FS, name string, m Means) (*agent.Agent, error) {
 		m.Log = zap.NewNop()
 	}
 	b := &builder{Means: m, folder: folder, doc: doc}
-	return b.build()
+	return b.build(ctx)
 }
 
 func pick(docs []manifest.Document, name string) (manifest.Document, error) {
@@ -155,7 +148,7 @@ func (b *builder) errorf(keys []any, format string, args ...any) {
 	b.wrong = append(b.wrong, b.doc.At(keys...).Errorf(format, args...))
 }
 
-func (b *builder) build() (*agent.Agent, error) {
+func (b *builder) build(ctx context.Context) (*agent.Agent, error) {
 	var s Agent
 	if err := b.doc.Decode(&s); err != nil {
 		return nil, err
@@ -168,7 +161,7 @@ func (b *builder) build() (*agent.Agent, error) {
 		Version:       s.Version,
 		Instructions:  b.instructions(s.Instructions),
 		Model:         b.model(s.Model),
-		Tools:         b.toolset(s.Tools),
+		Tools:         b.toolset(ctx, s.Tools),
 		Plugins:       b.plugins(s.Plugins),
 		MaxIterations: s.Limits.MaxIterations,
 		Capacity:      s.Limits.Capacity,
@@ -211,18 +204,6 @@ func (b *builder) limits(s Agent) {
 	}
 }
 
-func (b *builder) model(name string) llm.Model {
-	if name == "" {
-		b.errorf(nil, "model is missing; the prefixes there are: %s", strings.Join(b.Models.Prefixes(), ", "))
-		return nil
-	}
-	m, err := b.Models.Model(name)
-	if err != nil {
-		b.errorf([]any{"model"}, "%s", failure.Plain(err))
-	}
-	return m
-}
-
 func (b *builder) instructions(in Instructions) string {
 	if in.File == "" {
 		return in.Text
@@ -243,35 +224,4 @@ func (b *builder) instructions(in Instructions) string {
 		return ""
 	}
 	return strings.TrimSpace(string(text))
-}
-
-func (b *builder) toolset(declared []Tool) []tool.Tool {
-	var all []tool.Tool
-	for i, t := range declared {
-		switch {
-		case t.MCP != nil && (t.Builtin != "" || !t.With.IsZero()):
-			b.errorf([]any{"tools", i, "mcp"}, "tools[%d]: use builtin or mcp, not both", i)
-			continue
-		case t.MCP != nil:
-			all = append(all, b.remote(*t.MCP, i)...)
-			continue
-		case t.Builtin == "":
-			b.errorf([]any{"tools", i}, "tools[%d].builtin is missing; use mcp for the tools of a server, or one of %s", i, strings.Join(b.Tools.Names(), ", "))
-			continue
-		case !slices.Contains(b.Tools.Names(), t.Builtin):
-			b.errorf([]any{"tools", i, "builtin"}, "tools[%d]: there is no builtin tool %q; there are %s", i, t.Builtin, strings.Join(b.Tools.Names(), ", "))
-			continue
-		}
-		made, err := b.Tools.Tool(t.Builtin, func(v any) error { return b.doc.Decode(v, "tools", i, "with") })
-		if e, ok := errors.AsType[*failure.Error](err); ok {
-			b.errorf([]any{"tools", i, "with"}, "tools[%d].%s", i, e.Message)
-			continue
-		}
-		if err != nil {
-			b.wrong = append(b.wrong, err)
-			continue
-		}
-		all = append(all, made)
-	}
-	return all
 }

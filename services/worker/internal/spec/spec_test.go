@@ -37,7 +37,7 @@ func folder(spec string) fstest.MapFS {
 }
 
 func TestBuild_MakesTheDeclaredAgent(t *testing.T) {
-	a, err := spec.Build(folder(`
+	a, err := spec.Build(t.Context(), folder(`
   model: builtin/extractive
   description: Does one thing.
   version: 1.2
@@ -92,8 +92,8 @@ func TestBuild_ReportsAllThatIsWrongWithPlace(t *testing.T) {
 			[]string{
 				`agents.yaml:6: instructions.file: prompts/b.md cannot be read from the folder of this file`,
 				`agents.yaml:5: model "nobody/nothing": no provider has the prefix "nobody"; there are builtin/`,
-				`agents.yaml:8: tools[0].builtin is missing; use mcp for the tools of a server, or one of current_time, http_fetch, search_documents`,
-				`agents.yaml:9: tools[1]: there is no builtin tool "search_document"; there are current_time, http_fetch, search_documents`,
+				`agents.yaml:8: tools[0].builtin is missing; use mcp for the tools of a server, client for one of the client, or one of current_time, http_fetch, search_documents`,
+				`agents.yaml:9: tools[1]: there is no builtin tool "search_document"; did you mean "search_documents"?`,
 				`agents.yaml:10: tools[2].with.path is missing: name the folder to search, such as ./docs`,
 				`agents.yaml:12: unknown field "pth"; did you mean "path"?`,
 				`agents.yaml:14: limits.maxIterations is -1; use 1 to 1000, or leave it out for 10`,
@@ -104,7 +104,7 @@ func TestBuild_ReportsAllThatIsWrongWithPlace(t *testing.T) {
 				`agents.yaml:13: onFailure is "retry"; use fail or degrade`,
 			},
 		},
-		"no model": {"  description: x\n", []string{`agents.yaml:1: model is missing; the prefixes there are: builtin/`}},
+		"no model": {"  description: x\n", []string{`agents.yaml:5: model is missing; the prefixes there are: builtin/`}},
 		"both instructions": {
 			"  model: builtin/extractive\n  instructions: {file: prompts/a.md, text: x}\n",
 			[]string{`agents.yaml:6: instructions: use text or file, not both`},
@@ -119,7 +119,7 @@ func TestBuild_ReportsAllThatIsWrongWithPlace(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := spec.Build(folder(tc.spec), "one", spec.Means{Models: catalog(t), Tools: builtin.Catalog{}})
+			_, err := spec.Build(t.Context(), folder(tc.spec), "one", spec.Means{Models: catalog(t), Tools: builtin.Catalog{}})
 			require.Error(t, err)
 			require.Empty(t, cmp.Diff(tc.want, strings.Split(err.Error(), "\n")))
 		})
@@ -128,13 +128,13 @@ func TestBuild_ReportsAllThatIsWrongWithPlace(t *testing.T) {
 
 func TestBuild_NamesTheAgentsThereAre(t *testing.T) {
 	fsys := folder("  model: builtin/extractive\n")
-	_, err := spec.Build(fsys, "won", spec.Means{Models: catalog(t), Tools: builtin.Catalog{}})
+	_, err := spec.Build(t.Context(), fsys, "won", spec.Means{Models: catalog(t), Tools: builtin.Catalog{}})
 	require.ErrorContains(t, err, `agent "won" is not declared: did you mean "one"?`)
-	_, err = spec.Build(fsys, "something", spec.Means{Models: catalog(t), Tools: builtin.Catalog{}})
+	_, err = spec.Build(t.Context(), fsys, "something", spec.Means{Models: catalog(t), Tools: builtin.Catalog{}})
 	require.ErrorContains(t, err, "there are one")
 
 	fsys["more.yaml"] = &fstest.MapFile{Data: []byte("apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: two}\nspec: {}\n")}
-	_, err = spec.Build(fsys, "", spec.Means{Models: catalog(t), Tools: builtin.Catalog{}})
+	_, err = spec.Build(t.Context(), fsys, "", spec.Means{Models: catalog(t), Tools: builtin.Catalog{}})
 	require.ErrorContains(t, err, "say which agent to run: there are one, two")
 	names, err := spec.Names(fsys)
 	require.NoError(t, err)

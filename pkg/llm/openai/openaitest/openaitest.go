@@ -1,4 +1,6 @@
-package openai_test
+// Package openaitest speaks the wire format of package openai the other way round: a server of
+// llmtest that is given its Wire answers like a server of Chat Completions.
+package openaitest
 
 import (
 	"encoding/json"
@@ -11,32 +13,33 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/llmtest"
 )
 
-// wire is the Chat Completions format, as the public reference describes it.
-type wire struct{}
+// Wire is the Chat Completions format, as the public reference describes it.
+type Wire struct{}
 
 type object = map[string]any
 
-// event is a chunk as it stands in a stream.
-func event(v any) []byte {
-	data, err := json.Marshal(v)
-	if err != nil {
-		panic(err)
-	}
-	return fmt.Appendf(nil, "data: %s\n\n", data)
+// Event is a chunk as it stands in a stream.
+func Event(chunk map[string]any) []byte { return fmt.Appendf(nil, "data: %s\n\n", packed(chunk)) }
+
+// packed is an object of texts, numbers and such, which all can be written.
+func packed(v object) []byte {
+	data, _ := json.Marshal(v)
+	return data
 }
 
-// choice is a chunk with one choice.
-func choice(delta object, finish any) []byte {
-	return event(object{
+// Choice is a chunk with one choice; finish is nil, or the reason of its end.
+func Choice(delta map[string]any, finish any) []byte {
+	return Event(object{
 		"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1763740000, "model": "test-large-2026", "usage": nil,
 		"choices": []object{{"index": 0, "delta": delta, "logprobs": nil, "finish_reason": finish}},
 	})
 }
 
-func (wire) Stream(r llmtest.Reply) llmtest.Stream {
-	s := llmtest.Stream{Begin: [][]byte{choice(object{"role": "assistant", "content": "", "refusal": nil}, nil)}}
+// Stream implements llmtest.Wire.
+func (Wire) Stream(r llmtest.Reply) llmtest.Stream {
+	s := llmtest.Stream{Begin: [][]byte{Choice(object{"role": "assistant", "content": "", "refusal": nil}, nil)}}
 	for _, text := range r.Say {
-		s.Body = append(s.Body, choice(object{"content": text}, nil))
+		s.Body = append(s.Body, Choice(object{"content": text}, nil))
 	}
 	finish := "stop"
 	for i, c := range r.Calls {
@@ -45,9 +48,9 @@ func (wire) Stream(r llmtest.Reply) llmtest.Stream {
 		if c.Extra != "" {
 			first["extra_content"] = object{"google": object{"thought_signature": c.Extra}}
 		}
-		s.Body = append(s.Body, choice(object{"tool_calls": []object{first}}, nil))
+		s.Body = append(s.Body, Choice(object{"tool_calls": []object{first}}, nil))
 		for _, part := range c.Parts {
-			s.Body = append(s.Body, choice(object{"tool_calls": []object{{"index": i, "function": object{"arguments": part}}}}, nil))
+			s.Body = append(s.Body, Choice(object{"tool_calls": []object{{"index": i, "function": object{"arguments": part}}}}, nil))
 		}
 	}
 	if r.Cut {
@@ -57,8 +60,8 @@ func (wire) Stream(r llmtest.Reply) llmtest.Stream {
 		finish = "content_filter"
 	}
 	s.End = [][]byte{
-		choice(object{}, finish),
-		event(object{"id": "chatcmpl-1", "object": "chat.completion.chunk", "choices": []object{}, "usage": object{
+		Choice(object{}, finish),
+		Event(object{"id": "chatcmpl-1", "object": "chat.completion.chunk", "choices": []object{}, "usage": object{
 			"prompt_tokens": r.Usage.InputTokens, "completion_tokens": r.Usage.OutputTokens, "total_tokens": r.Usage.InputTokens + r.Usage.OutputTokens,
 			"prompt_tokens_details": object{"cached_tokens": r.Usage.CachedTokens, "cache_write_tokens": r.Usage.CacheWriteTokens, "audio_tokens": 0},
 		}}),
@@ -72,20 +75,18 @@ var codes = map[llm.Kind]string{
 	llm.NotFound: "model_not_found", llm.RateLimit: "rate_limit_exceeded",
 }
 
-func (wire) Refusal(_ int, kind llm.Kind, text string) []byte {
+// Refusal implements llmtest.Wire.
+func (Wire) Refusal(_ int, kind llm.Kind, text string) []byte {
 	var code any
 	if c, ok := codes[kind]; ok {
 		code = c
 	}
-	data, err := json.Marshal(object{"error": object{"message": text, "type": "invalid_request_error", "param": nil, "code": code}})
-	if err != nil {
-		panic(err)
-	}
-	return data
+	return packed(object{"error": object{"message": text, "type": "invalid_request_error", "param": nil, "code": code}})
 }
 
-func (wire) Interruption(kind llm.Kind, text string) []byte {
-	return event(object{"error": object{"message": text, "type": "server_error", "code": codes[kind]}})
+// Interruption implements llmtest.Wire.
+func (Wire) Interruption(kind llm.Kind, text string) []byte {
+	return Event(object{"error": object{"message": text, "type": "server_error", "code": codes[kind]}})
 }
 
 // body is a request, as far as the suite wants to know it.
@@ -118,7 +119,8 @@ type body struct {
 	}
 }
 
-func (wire) Asked(r *http.Request, data []byte) (asked llmtest.Asked, err error) {
+// Asked implements llmtest.Wire.
+func (Wire) Asked(r *http.Request, data []byte) (asked llmtest.Asked, err error) {
 	var b body
 	if err := json.Unmarshal(data, &b); err != nil {
 		return asked, err

@@ -1,0 +1,17 @@
+package llm
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// That the bounds and the retries are kept is tested by the suite in llmtest.
+//
+// Req: CO-13
+func TestDefaults_AreThoseThatAreDocumented(t *testing.T) {
+	require.Equal(t, Bounds{Connect: 20 * time.Second, FirstByte: 5 * time.Minute, Idle: 5 * time.Minute, Read: 10 * time.Minute}, Bounds{}.orDefault())
+	require.Equal(t, Bounds{Connect: 1, FirstByte: 2, Idle: 3, Read: 4}, Bounds{Connect: 1, FirstByte: 2, Idle: 3, Read: 4}.orDefault())
+	require.Equal(t, 2, Retry{}.orDefault().Limit)
+}

@@ -1,0 +1,77 @@
+package llmtest
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Replay is a provider that gives one answer to every request, byte for byte, and keeps what
+// it was asked: for what was recorded of a provider, and for what none should send. It is safe
+// for concurrent use.
+type Replay struct {
+	URL string
+
+	mu       sync.Mutex
+	requests []Request
+}
+
+// Request is what a provider got.
+type Request struct {
+	Path   string
+	Header http.Header
+	Body   string
+}
+
+// NewReplay serves the answer until the test ends: as an event stream, or as JSON when the
+// status is that of an error.
+func NewReplay(t testing.TB, status int, answer string) *Replay {
+	t.Helper()
+	r := &Replay{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		body, err := io.ReadAll(req.Body)
+		if err != nil {
+			return // the client has gone
+		}
+		r.mu.Lock()
+		r.requests = append(r.requests, Request{Path: req.URL.Path, Header: req.Header.Clone(), Body: string(body)})
+		r.mu.Unlock()
+		w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+		if status >= http.StatusBadRequest {
+			w.Header().Set("Content-Type", "application/json")
+		}
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, answer)
+	}))
+	t.Cleanup(server.Close)
+	r.URL = server.URL
+	return r
+}
+
+// Requests are those that came so far, in order.
+func (r *Replay) Requests() []Request {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.requests)
+}
+
+// Last is the last request. There must be one.
+func (r *Replay) Last() Request {
+	all := r.Requests()
+	return all[len(all)-1]
+}
+
+// Recorded is what a file of testdata holds.
+func Recorded(t testing.TB, name string) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("testdata", name)) //nolint:gosec // the test names the file
+	require.NoError(t, err)
+	return string(data)
+}

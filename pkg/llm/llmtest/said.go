@@ -1,0 +1,45 @@
+package llmtest
+
+import (
+	"context"
+	"strings"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/llm"
+)
+
+// Said is all that a model says to one request.
+type Said struct {
+	Texts  []string // as they came
+	Calls  []conversation.ToolCall
+	Usage  execution.Usage
+	Finish llm.Finish
+	Model  string // which one answers, when it told
+	Err    error
+}
+
+// Text is all of it.
+func (s Said) Text() string { return strings.Join(s.Texts, "") }
+
+// Ask asks a model and reads all that it says.
+func Ask(ctx context.Context, m llm.Model, req llm.Request) (all Said) {
+	for d, err := range m.Generate(ctx, req) {
+		all.hear(d, err)
+	}
+	return all
+}
+
+// hear adds what comes next.
+func (s *Said) hear(d llm.Delta, err error) {
+	if d.Text != "" {
+		s.Texts = append(s.Texts, d.Text)
+	}
+	s.Calls = append(s.Calls, d.ToolCalls...)
+	s.Usage = s.Usage.Add(d.Usage)
+	s.Finish += d.Finish
+	s.Model += d.Model
+	if err != nil {
+		s.Err = err
+	}
+}

@@ -1,0 +1,98 @@
+package llmtest
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sync"
+	"testing"
+)
+
+// Server is a provider whose answers a test decides, over real HTTP in the wire format of a
+// provider: what agents are pointed at in tests of the whole. It is safe for concurrent use.
+type Server struct {
+	URL string
+
+	wire   Wire
+	answer func(Asked) Reply
+
+	mu    sync.Mutex
+	asked []Asked
+}
+
+// NewServer serves until the test ends. It asks answer for each reply, from several goroutines
+// at once. A request that is not in the wire format fails the test.
+func NewServer(t testing.TB, wire Wire, answer func(Asked) Reply) *Server {
+	t.Helper()
+	s := &Server{wire: wire, answer: answer}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serve(t, w, r) }))
+	t.Cleanup(server.Close)
+	s.URL = server.URL
+	return s
+}
+
+// InOrder gives the replies one after the other, and the last one again and again.
+func InOrder(replies ...Reply) func(Asked) Reply {
+	var mu sync.Mutex
+	return func(Asked) Reply {
+		mu.Lock()
+		defer mu.Unlock()
+		next := replies[0]
+		if len(replies) > 1 {
+			replies = replies[1:]
+		}
+		return next
+	}
+}
+
+// Asked are the requests that came so far, in order.
+func (s *Server) Asked() []Asked {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.asked)
+}
+
+func (s *Server) serve(t testing.TB, response http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return // the client has gone
+	}
+	asked, err := s.wire.Asked(r, body)
+	if err != nil {
+		t.Errorf("the server cannot read the request: %s\n%s", err, body)
+		http.Error(response, err.Error(), http.StatusBadRequest)
+		return
+	}
+	s.mu.Lock()
+	s.asked = append(s.asked, asked)
+	s.mu.Unlock()
+	reply := s.answer(asked)
+	if reply.Refuse != 0 {
+		response.WriteHeader(reply.Refuse)
+		_, _ = response.Write(s.wire.Refusal(reply.Refuse, "", "refused"))
+		return
+	}
+	stream, w := s.wire.Stream(reply), &writer{response}
+	w.events(stream.Begin...)
+	for i, e := range stream.Body {
+		if i == 1 && !reply.held(r) {
+			return
+		}
+		w.events(e)
+	}
+	w.events(stream.End...)
+}
+
+// held waits as the reply wants it, and reports whether the client is still there.
+func (r Reply) held(req *http.Request) bool {
+	if r.Hold == nil {
+		return true
+	}
+	select {
+	case <-r.Hold:
+		return true
+	case <-req.Context().Done():
+		return false
+	}
+}

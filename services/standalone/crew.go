@@ -1,0 +1,237 @@
+package standalone
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"go.uber.org/zap"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/troupe-dev/troupe/pkg/client"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/rpc"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+	"github.com/troupe-dev/troupe/pkg/worker"
+	"github.com/troupe-dev/troupe/services/standalone/watch"
+	workers "github.com/troupe-dev/troupe/services/worker/app"
+)
+
+// crew is the workers of the declared agents. An agent whose files change gets a successor,
+// and the instance before it is drained once that one is ready: a rolling update, as on a
+// cluster.
+type crew struct {
+	telemetry *telemetry.Telemetry
+	log       *zap.Logger
+	cfg       Config
+	mesh      *Endpoints // its GRPC is known by the time that something changes
+
+	members   map[string]*member // by agent; those that are drained are not in it
+	workflows string             // digest of those that the mesh runs
+	told      map[string]string  // by agent, what was last said to be wrong; "" is the folder
+	folder    *watch.Folder      // nil: nothing is watched
+
+	running sync.WaitGroup
+	failed  chan error // of 1
+}
+
+// member is one worker.
+type member struct {
+	agent, id string
+	source    source
+	worker    *worker.Worker
+
+	stop    context.CancelFunc
+	ready   chan struct{}
+	done    chan struct{}
+	err     error // valid once done is closed
+	leaving atomic.Bool
+}
+
+// newCrew makes a worker of each agent, with its ports open.
+func newCrew(ctx context.Context, t *telemetry.Telemetry, cfg Config, mesh *Endpoints) (_ *crew, err error) {
+	c := &crew{
+		telemetry: t, log: t.Log.Named("agents"), cfg: cfg, mesh: mesh,
+		members: map[string]*member{}, told: map[string]string{}, failed: make(chan error, 1),
+	}
+	if cfg.Watch != "" { // before the files are read, so that no change is missed
+		if c.folder, err = watch.New(cfg.Watch, c.log); err != nil {
+			c.log.Warn("files are not watched; start again to use what you change", zap.Error(err))
+		}
+	}
+	err = c.hire(ctx)
+	if err != nil {
+		err = errors.Join(err, c.Close())
+	}
+	return c, err
+}
+
+// hire makes the first members.
+func (c *crew) hire(ctx context.Context) error {
+	files := read(c.cfg.Agents)
+	var err error
+	if c.mesh.Agents, err = workers.Names(files); err != nil {
+		return err
+	}
+	declared, err := c.declarations(files)
+	if err != nil {
+		return err
+	}
+	c.workflows, c.mesh.Workflows = declared.workflows, declared.flows
+	for _, name := range c.mesh.Agents {
+		m, err := c.make(ctx, name, declared)
+		if err != nil {
+			return err
+		}
+		c.members[name] = m
+	}
+	return nil
+}
+
+// Close closes what newCrew opened, for a crew that does not Run. It may be called again.
+func (c *crew) Close() error {
+	var errs []error
+	for _, m := range c.members {
+		errs = append(errs, m.worker.Close())
+	}
+	if c.folder != nil {
+		errs = append(errs, c.folder.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// make makes the worker of an agent.
+func (c *crew) make(ctx context.Context, agent string, d declarations) (*member, error) {
+	files := &noted{reading: d.files}
+	m := &member{agent: agent, id: agent + "-" + uuid.NewString()[:8], ready: make(chan struct{}), done: make(chan struct{}), stop: func() {}}
+	w, err := workers.New(ctx, c.telemetry, workers.Config{Agent: agent, Docs: c.cfg.Docs, AgentLog: c.cfg.AgentLog, Worker: worker.Config{
+		GRPCAddr: anyPort, HTTPAddr: anyPort, Etcd: c.mesh.Etcd, Memory: c.mesh.Memory, Drain: c.cfg.Drain, InstanceID: m.id,
+	}}, files)
+	if err != nil {
+		return nil, err
+	}
+	m.worker, m.source = w, d.source(agent, files.names)
+	return m, nil
+}
+
+// Run implements service. It ends with ctx, or when a worker fails.
+func (c *crew) Run(ctx context.Context, ready func()) error {
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer c.running.Wait()
+	defer end()
+	changed := make(chan struct{}, 1)
+	if c.folder != nil {
+		c.running.Go(func() { c.folder.Run(life, func() { notify(changed) }) })
+	}
+	for _, name := range c.mesh.Agents {
+		if err := c.start(ctx, life, c.members[name])[0]; err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	ready()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-c.failed:
+			return err
+		case <-changed:
+			c.reload(ctx, life)
+		}
+	}
+}
+
+func notify(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default: // told already
+	}
+}
+
+// start runs members, all at once, and returns when each is registered as READY, or why not.
+// The members run as long as life does; ctx ends the waiting, and those that are not ready.
+func (c *crew) start(ctx, life context.Context, members ...*member) []error {
+	errs := make([]error, len(members))
+	var starting sync.WaitGroup
+	for i, m := range members {
+		own, stop := context.WithCancel(life)
+		m.stop = stop
+		c.running.Go(func() {
+			defer close(m.done)
+			m.err = m.worker.Run(own, func() { close(m.ready) })
+		})
+		starting.Go(func() {
+			select {
+			case <-m.ready:
+				c.running.Go(func() { c.look(m) })
+			case <-m.done:
+				if errs[i] = m.err; m.err == nil {
+					errs[i] = errors.New("it was stopped before it was ready")
+				}
+			case <-ctx.Done():
+				stop()
+				<-m.done
+			}
+		})
+	}
+	starting.Wait()
+	return errs
+}
+
+// look waits for the end of a member. One that fails ends the mesh; one that an operator
+// drained does not.
+func (c *crew) look(m *member) {
+	<-m.done
+	m.stop()
+	switch {
+	case m.err == nil:
+	case m.leaving.Load():
+		c.log.Warn("an instance that left did not end in order", zap.String("instance", m.id), zap.Error(m.err))
+	default:
+		select {
+		case c.failed <- fmt.Errorf("%s: %w", m.agent, m.err):
+		default: // another is the first
+		}
+	}
+}
+
+// retire lets a member end its steps and leave, and does not wait for that. It is what an
+// operator does with `troupe drain`, so that no orchestrator takes its end for a loss.
+func (c *crew) retire(life context.Context, m *member, why string) {
+	m.leaving.Store(true)
+	c.running.Go(func() {
+		defer m.stop() // for one that did not hear of it: as a signal does
+		select {
+		case <-m.done: // it was drained before
+			return
+		default:
+		}
+		if err := c.drain(life, m, why); err != nil && life.Err() == nil {
+			c.log.Warn("an instance could not be drained, and is stopped", zap.String("instance", m.id), zap.Error(err))
+		}
+	})
+}
+
+func (c *crew) drain(ctx context.Context, m *member, why string) error {
+	conn, err := rpc.Dial(c.mesh.GRPC, c.telemetry)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	ctx, cancel := context.WithTimeout(ctx, farewell+stopTime)
+	defer cancel()
+	_, err = client.New(conn).DrainInstance(ctx, &troupev1.DrainInstanceRequest{
+		InstanceId: m.id, Agent: m.agent, Reason: why, Drain: durationpb.New(farewell),
+	})
+	return err
+}
+
+// farewell is how long steps of an instance with a successor may go on: as long as a turn may.
+const farewell = turnTimeout + 10*time.Second

@@ -1,0 +1,154 @@
+// Package watch tells that files in a folder have changed, once it is quiet again.
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"go.uber.org/zap"
+)
+
+// Folder is a folder on disk with all that is below it. Names that begin with a dot or end
+// with a tilde are left out, and so is node_modules: editors, version control and package
+// managers write there.
+type Folder struct {
+	dir     string
+	log     *zap.Logger
+	watcher *fsnotify.Watcher
+}
+
+// New begins to watch. What changes from now on is told by Run, which closes the watch.
+func New(dir string, log *zap.Logger) (*Folder, error) {
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		return nil, fmt.Errorf("watch %s: %w", dir, err)
+	}
+	f := &Folder{dir: filepath.Clean(dir), log: log, watcher: watcher}
+	if err := f.add(f.dir); err != nil {
+		return nil, errors.Join(fmt.Errorf("watch %s: %w", dir, err), watcher.Close())
+	}
+	return f, nil
+}
+
+// Close ends the watch of a Folder that does not Run. It may be called again.
+func (f *Folder) Close() error { return f.watcher.Close() }
+
+// Run calls changed after each change, until ctx ends. Changes that come shortly after each
+// other are one; an editor that writes by renaming makes several.
+func (f *Folder) Run(ctx context.Context, changed func()) {
+	defer func() { _ = f.watcher.Close() }()
+	seen := make(chan struct{})
+	go func() {
+		defer close(seen)
+		for f.next(ctx) {
+			select {
+			case seen <- struct{}{}:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	settle(seen, changed)
+}
+
+// next returns with the next event that means a change; false: there will be none.
+func (f *Folder) next(ctx context.Context) bool {
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case e, ok := <-f.watcher.Events:
+			if !ok {
+				return false
+			}
+			if e.Op != fsnotify.Chmod && !f.ignored(e.Name) {
+				if e.Has(fsnotify.Create) {
+					f.enter(e.Name)
+				}
+				return true
+			}
+		case err, ok := <-f.watcher.Errors:
+			if !ok {
+				return false
+			}
+			f.log.Warn("some changes may have been missed", zap.String("folder", f.dir), zap.Error(err))
+			return true
+		}
+	}
+}
+
+// enter watches what was made, if it is a folder. What is in it already is read with the
+// change that its making is.
+func (f *Folder) enter(name string) {
+	if info, err := os.Stat(name); err != nil || !info.IsDir() {
+		return // or it is gone again
+	}
+	if err := f.add(name); err != nil {
+		f.log.Warn("changes in a folder are not noticed", zap.String("folder", name), zap.Error(err))
+	}
+}
+
+// add watches a folder and those below it.
+func (f *Folder) add(dir string) error {
+	return filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil && name == f.dir:
+			return err
+		case err != nil: // it went away meanwhile
+			return fs.SkipDir
+		case !entry.IsDir():
+			return nil
+		case f.ignored(name):
+			return fs.SkipDir
+		}
+		return f.watcher.Add(name)
+	})
+}
+
+func (f *Folder) ignored(name string) bool {
+	below, err := filepath.Rel(f.dir, name)
+	if err != nil || below == "." {
+		return false
+	}
+	return slices.ContainsFunc(strings.Split(filepath.ToSlash(below), "/"), func(part string) bool {
+		return strings.HasPrefix(part, ".") || strings.HasSuffix(part, "~") || part == "node_modules"
+	})
+}
+
+// How long to wait for more.
+const (
+	quiet = 100 * time.Millisecond // without a change: that was all
+	most  = time.Second            // since the first one: it is told, whatever else comes
+)
+
+// settle calls changed once for changes that come shortly after each other, until the channel
+// is closed.
+func settle(seen <-chan struct{}, changed func()) {
+	for range seen {
+		calm, enough := time.NewTimer(quiet), time.NewTimer(most)
+		for waiting := true; waiting; {
+			select {
+			case _, more := <-seen:
+				if !more {
+					return
+				}
+				calm.Reset(quiet)
+			case <-calm.C:
+				waiting = false
+			case <-enough.C:
+				waiting = false
+			}
+		}
+		calm.Stop()
+		enough.Stop()
+		changed()
+	}
+}

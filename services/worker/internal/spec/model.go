@@ -1,0 +1,144 @@
+package spec
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/llm"
+)
+
+// Model is a model of an agent, when more is said of it than its name.
+type Model struct {
+	Name    string        `yaml:"name"`
+	Timeout time.Duration `yaml:"timeout"` // to its first word, retries included; 0: what its provider is given
+	Hedge   *Hedge        `yaml:"hedge"`
+}
+
+// Hedge is a second request beside one that is slow to answer.
+type Hedge struct {
+	After time.Duration `yaml:"after"` // how long the first may say nothing
+	Model string        `yaml:"model"` // empty: the same one again
+}
+
+// model is the one that is declared: by its name, with more than that, or as a list of such, of
+// which each is asked when those before it have failed (see llm.Failover).
+func (b *builder) model(declared yaml.Node) llm.Model {
+	node := resolved(&declared)
+	if node.Kind != yaml.SequenceNode {
+		return b.one(node, "model")
+	}
+	var chain []llm.Model
+	for i := range node.Content {
+		if m := b.one(resolved(node.Content[i]), "model", i); m != nil {
+			chain = append(chain, m)
+		}
+	}
+	switch {
+	case len(node.Content) == 0:
+		b.errorf([]any{"model"}, "model: the list is empty; name at least one model")
+		return nil
+	case len(chain) < len(node.Content): // what is wrong is said
+		return nil
+	case len(chain) == 1:
+		return chain[0]
+	}
+	m, err := llm.Failover("chain/"+b.doc.Name, chain...)
+	if err != nil {
+		b.errorf([]any{"model"}, "%s", failure.Plain(err))
+	}
+	return m
+}
+
+// one is the model at a place, or nil after it has said what is wrong.
+func (b *builder) one(node *yaml.Node, keys ...any) llm.Model {
+	at := dotted(keys)
+	declared := Model{Name: node.Value}
+	switch node.Kind {
+	case yaml.SequenceNode:
+		b.errorf(keys, "%s: want the name of a model, or {name: …}, got a list", at)
+		return nil
+	case yaml.MappingNode:
+		if err := b.doc.Decode(&declared, keys...); err != nil {
+			b.wrong = append(b.wrong, err)
+			return nil
+		}
+		at += ".name"
+	default:
+	}
+	m := b.named(declared.Name, at, keys)
+	if declared.Timeout < 0 {
+		b.errorf(slices.Concat(keys, []any{"timeout"}), "%s.timeout is %s; use a positive duration, or leave it out", dotted(keys), declared.Timeout)
+		return nil
+	}
+	if declared.Hedge != nil {
+		m = b.hedged(m, declared, keys)
+	}
+	if m == nil {
+		return nil
+	}
+	return llm.Timed(m, declared.Timeout)
+}
+
+// named is the model of a name.
+func (b *builder) named(name, at string, keys []any) llm.Model {
+	if name == "" {
+		b.errorf(keys, "%s is missing; the prefixes there are: %s", at, strings.Join(b.Models.Prefixes(), ", "))
+		return nil
+	}
+	m, err := b.Models.Model(name)
+	if err != nil {
+		b.errorf(keys, "%s", failure.Plain(err))
+		return nil
+	}
+	return m
+}
+
+// hedged is a model with its second request.
+func (b *builder) hedged(first llm.Model, declared Model, keys []any) llm.Model {
+	h, at := declared.Hedge, dotted(keys)
+	second := first
+	if h.Model != "" {
+		second = b.named(h.Model, at+".hedge.model", slices.Concat(keys, []any{"hedge", "model"}))
+	}
+	switch after := slices.Concat(keys, []any{"hedge", "after"}); {
+	case h.After <= 0:
+		b.errorf(after, "%s.hedge.after is %s; say how long the model may say nothing before it is asked a second time, such as 3s", at, h.After)
+		return nil
+	case declared.Timeout > 0 && declared.Timeout <= h.After:
+		b.errorf(after, "%s.hedge.after is %s, and the timeout %s; use less, or nobody is asked a second time", at, h.After, declared.Timeout)
+		return nil
+	case first == nil || second == nil:
+		return nil
+	}
+	return llm.Hedged(first, second, h.After)
+}
+
+// dotted is how messages call a place.
+func dotted(keys []any) string {
+	var at strings.Builder
+	for _, key := range keys {
+		switch key := key.(type) {
+		case string:
+			if at.Len() > 0 {
+				at.WriteByte('.')
+			}
+			at.WriteString(key)
+		case int:
+			fmt.Fprintf(&at, "[%d]", key)
+		}
+	}
+	return at.String()
+}
+
+// resolved follows an alias.
+func resolved(node *yaml.Node) *yaml.Node {
+	if node.Kind == yaml.AliasNode {
+		return node.Alias
+	}
+	return node
+}

@@ -1,0 +1,123 @@
+package spec
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/manifest"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+// Tool is one tool of an agent, or those of an MCP server: one of the three.
+type Tool struct {
+	Builtin string    `yaml:"builtin"`
+	With    yaml.Node `yaml:"with"` // settings, which depend on the builtin tool
+	MCP     *MCP      `yaml:"mcp"`
+	Client  *Client   `yaml:"client"`
+}
+
+// Client is a tool that the client of the agent runs: see tool.Client.
+type Client struct {
+	Name        string    `yaml:"name"`
+	Description string    `yaml:"description"`
+	Parameters  yaml.Node `yaml:"parameters"` // a JSON Schema of type object; left out: it takes none in particular
+}
+
+// kinds is how many of the three a tool is.
+func (t Tool) kinds() (n int) {
+	for _, is := range []bool{t.Builtin != "" || !t.With.IsZero(), t.MCP != nil, t.Client != nil} {
+		if is {
+			n++
+		}
+	}
+	return n
+}
+
+func (b *builder) toolset(ctx context.Context, declared []Tool) []tool.Tool {
+	var all []tool.Tool
+	for i, t := range declared {
+		switch {
+		case t.kinds() > 1:
+			b.errorf([]any{"tools", i}, "tools[%d]: use builtin, mcp or client, and only one of them", i)
+		case t.MCP != nil:
+			all = append(all, b.remote(ctx, *t.MCP, i)...)
+		case t.Client != nil:
+			all = append(all, b.atClient(*t.Client, i)...)
+		default:
+			all = append(all, b.builtin(t.Builtin, i)...)
+		}
+	}
+	return all
+}
+
+// builtin is a tool of this worker, if it can be made.
+func (b *builder) builtin(name string, i int) []tool.Tool {
+	known := b.Tools.Names()
+	switch {
+	case name == "":
+		b.errorf([]any{"tools", i}, "tools[%d].builtin is missing; use mcp for the tools of a server, client for one of the client, or one of %s", i, strings.Join(known, ", "))
+		return nil
+	case !slices.Contains(known, name):
+		there := "there are " + strings.Join(known, ", ")
+		if near := manifest.Nearest(name, known); near != "" {
+			there = fmt.Sprintf("did you mean %q?", near)
+		}
+		b.errorf([]any{"tools", i, "builtin"}, "tools[%d]: there is no builtin tool %q; %s", i, name, there)
+		return nil
+	}
+	made, err := b.Tools.Tool(name, func(v any) error { return b.doc.Decode(v, "tools", i, "with") })
+	if e, ok := errors.AsType[*failure.Error](err); ok {
+		b.errorf([]any{"tools", i, "with"}, "tools[%d].%s", i, e.Message)
+		return nil
+	}
+	if err != nil {
+		b.wrong = append(b.wrong, err)
+		return nil
+	}
+	return []tool.Tool{made}
+}
+
+// atClient is a tool that the client runs, if it can be made.
+func (b *builder) atClient(c Client, i int) []tool.Tool {
+	place := []any{"tools", i, "client", "parameters"}
+	var parameters any
+	if err := b.doc.Decode(&parameters, place...); err != nil {
+		b.wrong = append(b.wrong, err)
+		return nil
+	}
+	schema, err := asSchema(parameters)
+	if err != nil {
+		b.errorf(place, "tools[%d].client.parameters: %s", i, err)
+		return nil
+	}
+	made, err := tool.Client(c.Name, c.Description, schema)
+	if err != nil {
+		b.errorf(place[:3], "tools[%d].client: %s", i, failure.Plain(err))
+		return nil
+	}
+	return []tool.Tool{made}
+}
+
+// asSchema is the JSON Schema that was written in YAML.
+func asSchema(parameters any) (json.RawMessage, error) {
+	if parameters == nil {
+		return json.RawMessage(`{"type":"object"}`), nil
+	}
+	fields, ok := parameters.(map[string]any)
+	if !ok {
+		return nil, errors.New("want a JSON Schema, such as {type: object, properties: {place: {type: string}}}")
+	}
+	text, err := json.Marshal(fields)
+	if err != nil {
+		return nil, fmt.Errorf("want what JSON can say: %w", err)
+	}
+	_, err = tool.NewSchema(text)
+	return text, err
+}

@@ -1,0 +1,108 @@
+package bench
+
+import (
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/llm"
+	"github.com/troupe-dev/troupe/pkg/llm/llmtest"
+	"github.com/troupe-dev/troupe/pkg/llm/openai"
+	"github.com/troupe-dev/troupe/pkg/llm/openai/openaitest"
+	"github.com/troupe-dev/troupe/test/rig"
+)
+
+// BenchmarkFirstToken asks a model over HTTP, in turns: itself, and by way of the mesh, from the
+// client's Orchestrate to its first text_delta. Each turn is the first of a session of its own.
+// What the mesh adds is the difference of the medians: with a model that answers at once, all
+// that is on the way to the client; with one that takes its time as real ones do (20 ms, where
+// those take hundreds), what is not done meanwhile. Asked is when the model gets the request.
+func BenchmarkFirstToken(b *testing.B) {
+	p := &provider{}
+	server := llmtest.NewServer(b, openaitest.Wire{}, p.answer)
+	model, err := openai.New("openai/test-large", openai.Config{BaseURL: server.URL})
+	require.NoError(b, err)
+	m := rig.InProcess(b, rig.Config{})
+	m.Host("talker", rig.Program{Instance: "talker-1", Drain: time.Second, Make: func() (*agent.Agent, error) {
+		return agent.New(agent.Config{Name: "talker", Model: model, Instructions: "Be kind."})
+	}})
+	m.Await("the talker is ready", func() bool {
+		all, err := m.ListAgents(b.Context(), &troupev1.ListAgentsRequest{})
+		return err == nil && slices.ContainsFunc(all.GetAgents(), func(a *troupev1.Agent) bool { return a.GetName() == "talker" && a.GetReady() > 0 })
+	})
+	for _, thinks := range []time.Duration{0, 20 * time.Millisecond} {
+		b.Run("model="+thinks.String(), func(b *testing.B) {
+			p.thinks = thinks
+			var direct, meshed, asked []time.Duration
+			for b.Loop() {
+				direct = append(direct, firstOfModel(b, model))
+				start := time.Now()
+				meshed = append(meshed, firstOfMesh(b, m))
+				asked = append(asked, time.Unix(0, p.asked.Load()).Sub(start))
+			}
+			alone, through := median(direct), median(meshed)
+			b.ReportMetric(alone, "direct-p50-ms")
+			b.ReportMetric(through, "mesh-p50-ms")
+			b.ReportMetric(through-alone, "added-p50-ms")
+			b.ReportMetric(median(asked), "asked-p50-ms")
+		})
+	}
+}
+
+// provider says the same each time, after it has thought.
+type provider struct {
+	thinks time.Duration // does not change while anybody asks
+	asked  atomic.Int64  // when it was asked last, in Unix nanoseconds
+}
+
+func (p *provider) answer(llmtest.Asked) llmtest.Reply {
+	p.asked.Store(time.Now().UnixNano())
+	timer := time.NewTimer(p.thinks)
+	defer timer.Stop()
+	<-timer.C
+	return llmtest.Reply{Say: []string{"Hello ", "to ", "you."}}
+}
+
+const greeting = "Hello?"
+
+// firstOfModel is how long the model itself takes to its first word.
+func firstOfModel(b *testing.B, model llm.Model) (first time.Duration) {
+	start := time.Now()
+	for d, err := range model.Generate(b.Context(), llm.Request{System: "Be kind.", Messages: []conversation.Message{conversation.User(greeting)}}) {
+		require.NoError(b, err)
+		if d.Text != "" && first == 0 {
+			first = time.Since(start)
+		}
+	}
+	require.NotZero(b, first)
+	return first
+}
+
+// firstOfMesh is how long a client of the mesh waits for it. The turn is carried to its end.
+func firstOfMesh(b *testing.B, m *rig.Mesh) (first time.Duration) {
+	req := &troupev1.OrchestrateRequest{
+		Input: &troupev1.OrchestrateRequest_Text{Text: greeting}, Target: "talker", SessionId: uuid.NewString(), RequestId: uuid.NewString(),
+	}
+	start := time.Now()
+	for e, err := range m.Turn(b.Context(), req) {
+		require.NoError(b, err)
+		if e.GetTextDelta() != nil && first == 0 {
+			first = time.Since(start)
+		}
+	}
+	require.NotZero(b, first)
+	return first
+}
+
+// median is in milliseconds.
+func median(all []time.Duration) float64 {
+	slices.Sort(all)
+	return float64(all[len(all)/2].Microseconds()) / 1000
+}

@@ -1,0 +1,116 @@
+package models
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/llm/llmtest"
+)
+
+// The model says the rest only once `troupe ask` has shown the first word: if tokens were held
+// back anywhere on the way, nobody would say anything more.
+//
+// Req: CO-9, CO-11
+func TestAsk_StreamsTokensAndCallsToolsOverHTTP(t *testing.T) {
+	shown := make(chan struct{})
+	server := provider(t, llmtest.InOrder(
+		llmtest.Reply{Say: []string{"I look."}, Calls: []llmtest.Call{call("call_7", "search_documents", `{"query":"what an agent may write"}`)}},
+		llmtest.Reply{Say: []string{"An agent ", "writes ", "its own ", "state."}, Hold: shown},
+	))
+	docs := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(docs, "state.md"), []byte("# State\n\nAn agent may write its own state.\n"), 0o600))
+	folder := agents(t, "  model: openai/test-large\n  tools:\n    - builtin: search_documents\n      with: {path: "+docs+"}\n")
+
+	troupe := filepath.Join(t.TempDir(), "troupe")
+	build := exec.CommandContext(t.Context(), "go", "build", "-race", "-o", troupe, "github.com/troupe-dev/troupe/cmd/troupe")
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	dev := run(t, troupe, "dev", "--data-dir", t.TempDir(), "--agents", folder, "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0", "--agent-log", "off")
+	address := dev.until(regexp.MustCompile(`gRPC +(\S+)\s`))
+
+	ask := run(t, troupe, "ask", "--addr", address, "--target", "helper", "What may an agent write?")
+	first := ask.until(regexp.MustCompile(`(.*An agent )`))
+	require.NotContains(t, first, "writes", "of a reply whose rest the model holds back")
+	close(shown)
+	text := ask.end()
+	require.Contains(t, text, "I look.")
+	require.Contains(t, text, "search_documents")
+	require.Contains(t, text, "An agent writes its own state.")
+
+	asked := server.Asked()
+	require.Len(t, asked, 2)
+	require.Equal(t, "test-large", asked[0].Model)
+	require.Equal(t, []conversation.Message{conversation.User("What may an agent write?")}, asked[0].Messages)
+	require.Equal(t, "search_documents", asked[0].Tools[0].Name)
+	require.Contains(t, results(asked[1])["call_7"], "An agent may write its own state.")
+
+	require.NoError(t, dev.cmd.Process.Signal(syscall.SIGTERM))
+	require.Contains(t, dev.end(), "The mesh has stopped.")
+}
+
+// program is one that runs, and what it wrote so far.
+type program struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	out    *bufio.Reader
+	errs   strings.Builder
+	wrote  strings.Builder
+	ended  bool
+	cancel context.CancelFunc
+}
+
+func run(t *testing.T, name string, args ...string) *program {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	p := &program{t: t, cmd: exec.CommandContext(ctx, name, args...), cancel: cancel}
+	out, err := p.cmd.StdoutPipe()
+	require.NoError(t, err)
+	p.out, p.cmd.Stderr = bufio.NewReader(out), &p.errs
+	require.NoError(t, p.cmd.Start())
+	t.Cleanup(func() {
+		cancel()
+		if !p.ended {
+			_ = p.cmd.Wait()
+		}
+		if t.Failed() {
+			t.Logf("%s wrote:\n%s%s", strings.Join(p.cmd.Args[1:], " "), p.wrote.String(), p.errs.String())
+		}
+	})
+	return p
+}
+
+// until reads what the program writes until the pattern is in it, and returns its first group.
+func (p *program) until(pattern *regexp.Regexp) string {
+	p.t.Helper()
+	for {
+		if found := pattern.FindStringSubmatch(p.wrote.String()); found != nil {
+			return found[1]
+		}
+		b, err := p.out.ReadByte()
+		require.NoError(p.t, err, "before it wrote %s", pattern)
+		p.wrote.WriteByte(b)
+	}
+}
+
+// end reads on to the end of the program, which must be in order, and returns all that it wrote.
+func (p *program) end() string {
+	p.t.Helper()
+	rest, err := io.ReadAll(p.out)
+	require.NoError(p.t, err)
+	p.wrote.Write(rest)
+	p.ended = true
+	require.NoError(p.t, p.cmd.Wait(), fmt.Sprint(p.cmd.Args))
+	return p.wrote.String()
+}

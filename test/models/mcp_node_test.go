@@ -1,0 +1,101 @@
+//go:build node
+
+package models
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/llm/llmtest"
+)
+
+// npm is a server that `npm ci` has put beside package mcptool; see the Makefile.
+func npm(t *testing.T, name string) string {
+	t.Helper()
+	program, err := filepath.Abs("../../pkg/tool/mcptool/testdata/servers/node_modules/.bin/" + name)
+	require.NoError(t, err)
+	return program
+}
+
+// An agent in YAML has the tools of two real servers. One is killed while it runs a tool: the
+// model reads what happened and may go on, and the next call finds the server again.
+func TestNode_ToolsOfMCPServersFromYAML(t *testing.T) {
+	folder := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "note.txt"), []byte("Buy bread."), 0o600))
+	heard, pid := filepath.Join(t.TempDir(), "heard"), filepath.Join(t.TempDir(), "pid")
+	// The server is this shell in the end; what it is asked goes through a file on the way.
+	everything := fmt.Sprintf("echo $$ > %s; exec %s < <(tee -a %s)", pid, npm(t, "mcp-server-everything"), heard)
+	const slow = "trigger-long-running-operation"
+	server := provider(t, llmtest.InOrder(
+		llmtest.Reply{Calls: []llmtest.Call{
+			call("a", "every_echo", `{"message":"hello"}`),
+			call("b", "read_text_file", fmt.Sprintf(`{"path":%q}`, filepath.Join(folder, "note.txt"))),
+			call("c", "read_text_file", `{"path":"/etc/passwd"}`),
+		}},
+		llmtest.Reply{Say: []string{"Bread."}},
+		llmtest.Reply{Calls: []llmtest.Call{call("d", "every_"+slow, `{"duration":600,"steps":2}`)}},
+		llmtest.Reply{Calls: []llmtest.Call{call("e", "every_echo", `{"message":"again"}`)}},
+		llmtest.Reply{Say: []string{"It is back."}},
+	))
+	c := mesh(t, agents(t, fmt.Sprintf(`  model: openai/test-large
+  tools:
+    - mcp: {command: [bash, -c, %q], prefix: every_, tools: [echo, %s]}
+    - mcp: {command: [%q, %q]}
+  lifecycle: {timeout: 1m}
+`, everything, slow, npm(t, "mcp-server-filesystem"), folder)))
+
+	tools, answer := turn(t, c, "What do I buy?")
+	require.Equal(t, "Bread.", answer)
+	require.Equal(t, []string{"every_echo SUCCESS", "read_text_file SUCCESS", "read_text_file ERROR"}, tools)
+	told := results(server.Asked()[1])
+	require.Equal(t, "Echo: hello", told["a"])
+	require.Equal(t, "Buy bread.", told["b"])
+	require.Contains(t, told["c"], "Access denied")
+
+	killed := make(chan error, 1)
+	go func() { killed <- killOnce(t.Context(), heard, slow, pid) }()
+	tools, answer = turn(t, c, "Take your time.")
+	require.NoError(t, <-killed)
+	require.Equal(t, "It is back.", answer)
+	require.Equal(t, []string{"every_" + slow + " ERROR", "every_echo SUCCESS"}, tools)
+	told = results(server.Asked()[4])
+	require.Contains(t, told["d"], "lost its server while it ran")
+	require.Equal(t, "Echo: again", told["e"])
+}
+
+// killOnce kills the process of the file once another file tells of the word.
+func killOnce(ctx context.Context, heard, word, pid string) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		text, _ := os.ReadFile(heard) // it may not be there yet
+		if strings.Contains(string(text), `"name":"`+word) {
+			break
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("the server was never asked for %s", word)
+		}
+	}
+	text, err := os.ReadFile(pid)
+	if err != nil {
+		return err
+	}
+	number, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return err
+	}
+	return syscall.Kill(number, syscall.SIGKILL)
+}

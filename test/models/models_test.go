@@ -1,0 +1,114 @@
+// Package models is what agents do with real models and real tools, seen by those who run
+// them: models are asked over HTTP in the format of a provider, by way of a whole mesh.
+package models
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/troupe-dev/troupe/pkg/client"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/llm/llmtest"
+	"github.com/troupe-dev/troupe/pkg/llm/openai"
+	"github.com/troupe-dev/troupe/pkg/llm/openai/openaitest"
+	"github.com/troupe-dev/troupe/pkg/rpc"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+	"github.com/troupe-dev/troupe/services/standalone"
+)
+
+func TestMain(m *testing.M) {
+	// bleve and the SDK of Gemini start their workers once, when they are imported.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/blevesearch/bleve_index_api.AnalysisWorker"),
+		goleak.IgnoreAnyFunction("go.opencensus.io/stats/view.(*worker).start"))
+}
+
+// patience bounds every wait. It is far above what any should take.
+const patience = time.Minute
+
+// provider is a server in OpenAI's format, and the one that the models of this process, and of
+// those that it starts, are at from now on.
+func provider(t *testing.T, answer func(llmtest.Asked) llmtest.Reply) *llmtest.Server {
+	t.Helper()
+	s := llmtest.NewServer(t, openaitest.Wire{}, answer)
+	t.Setenv(openai.BaseURLVariable, s.URL+"/v1")
+	t.Setenv(openai.KeyVariable, "")
+	return s
+}
+
+// call asks for a tool.
+func call(id, name, arguments string) llmtest.Call {
+	return llmtest.Call{ID: id, Name: name, Parts: []string{arguments}}
+}
+
+// agents is a folder with one agent, helper.
+func agents(t *testing.T, spec string) string {
+	t.Helper()
+	folder := t.TempDir()
+	text := "apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: helper}\nspec:\n" + spec
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "helper.yaml"), []byte(text), 0o600))
+	return folder
+}
+
+// results are what the model was told of the calls by the time of the request, by their ids.
+func results(asked llmtest.Asked) map[string]string {
+	all := map[string]string{}
+	for _, m := range asked.Messages {
+		if m.Role == conversation.RoleTool {
+			all[m.ToolCallID] = m.Text
+		}
+	}
+	return all
+}
+
+// mesh runs what `troupe dev` runs, until the test ends.
+func mesh(t *testing.T, agents string) *client.Client {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ready, ended := make(chan standalone.Endpoints, 1), make(chan error, 1)
+	go func() {
+		ended <- standalone.Run(ctx, telemetry.Discard(), standalone.Config{
+			DataDir: t.TempDir(), GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Agents: os.DirFS(agents), Drain: 10 * time.Second,
+		}, func(e standalone.Endpoints) { ready <- e })
+	}()
+	var at standalone.Endpoints
+	select {
+	case at = <-ready:
+	case err := <-ended:
+		cancel()
+		require.FailNow(t, "the mesh ended before it was ready", "%v", err)
+	}
+	conn, err := rpc.Dial(at.GRPC, telemetry.Discard())
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, conn.Close())
+		cancel()
+		require.NoError(t, <-ended)
+	})
+	return client.New(conn)
+}
+
+// turn asks the helper, and returns what came of its tools, in order, and its answer.
+func turn(t *testing.T, c *client.Client, text string) (tools []string, answer string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for e, err := range c.Turn(ctx, &troupev1.OrchestrateRequest{Input: &troupev1.OrchestrateRequest_Text{Text: text}, Target: "helper"}) {
+		require.NoError(t, err)
+		if f := e.GetToolCallFinished(); f != nil {
+			tools = append(tools, f.GetTool()+" "+strings.TrimPrefix(f.GetStatus().String(), "TOOL_STATUS_"))
+		}
+		if r := e.GetTurnResult(); r != nil {
+			require.Nil(t, r.GetFailure())
+			answer = r.GetText()
+		}
+	}
+	return tools, answer
+}
