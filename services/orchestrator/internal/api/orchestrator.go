@@ -44,7 +44,7 @@ func (o *Orchestrator) Close() error {
 func (o *Orchestrator) Orchestrate(req *troupev1.OrchestrateRequest, stream troupev1.OrchestratorService_OrchestrateServer) error {
 	request := turn.Request{
 		Tenant: Tenant, Session: orNew(req.GetSessionId()), User: req.GetUserId(), RequestID: orNew(req.GetRequestId()),
-		Text: req.GetText(), Target: req.GetTarget(), Timeout: req.GetTimeout().AsDuration(), OnBusy: onBusy[req.GetOnBusy()],
+		Text: req.GetText(), Answers: wire.AnswersFromProto(req.GetAnswers().GetAnswers()), Target: req.GetTarget(), Timeout: req.GetTimeout().AsDuration(), OnBusy: onBusy[req.GetOnBusy()],
 		Auth: wire.AuthFromProto(req.GetAuth()),
 	}
 	req.Auth = nil // the plain text of it is nobody's any more
@@ -72,6 +72,16 @@ func (o *Orchestrator) WatchTrace(req *troupev1.WatchTraceRequest, stream troupe
 func (o *Orchestrator) GetTrace(ctx context.Context, req *troupev1.GetTraceRequest) (*troupev1.GetTraceResponse, error) {
 	t, err := o.Traces.Store().Get(ctx, trace.Ref{Tenant: Tenant, Trace: req.GetTraceId()})
 	return &troupev1.GetTraceResponse{Trace: t}, err
+}
+
+// CancelTrace implements troupev1.OrchestratorServiceServer.
+func (o *Orchestrator) CancelTrace(ctx context.Context, req *troupev1.CancelTraceRequest) (*troupev1.CancelTraceResponse, error) {
+	ref := trace.Ref{Tenant: Tenant, Trace: req.GetTraceId()}
+	if err := o.Runner.CancelTrace(ctx, ref, req.GetReason()); err != nil {
+		return nil, err
+	}
+	t, err := o.Traces.Store().Get(ctx, ref)
+	return &troupev1.CancelTraceResponse{Trace: t}, err
 }
 
 // defaultTraces is how many traces a list holds when the caller names no number.

@@ -30,6 +30,8 @@ type run struct {
 	incarnation int64
 }
 
+func runOf(in registry.Instance) run { return run{in.Key(), in.Incarnation} }
+
 type absence struct {
 	until time.Time
 	err   error
@@ -43,15 +45,21 @@ func (d *deaf) note(in registry.Instance, pause time.Duration, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	maps.DeleteFunc(d.known, func(_ run, a absence) bool { return now.After(a.until) })
-	d.known[run{in.Key(), in.Incarnation}] = absence{now.Add(pause), err}
+	d.known[runOf(in)] = absence{now.Add(pause), err}
 }
 
-// check is why an instance is not asked now; nil when it may be.
-func (d *deaf) check(in registry.Instance) error {
+// of are the runs of an agent's instances that are not asked now, and why.
+func (d *deaf) of(agent string) map[run]error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if a, ok := d.known[run{in.Key(), in.Incarnation}]; ok && time.Now().Before(a.until) {
-		return a.err
+	var silent map[run]error
+	for who, a := range d.known {
+		if who.Agent == agent && time.Now().Before(a.until) {
+			if silent == nil {
+				silent = map[run]error{}
+			}
+			silent[who] = a.err
+		}
 	}
-	return nil
+	return silent
 }

@@ -10,6 +10,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/registry"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
 )
 
 // Dispatcher gives steps to instances. Safe for concurrent use.
@@ -17,6 +18,7 @@ type Dispatcher struct {
 	roster *routing.Roster
 	pool   *Pool
 	wait   time.Duration
+	policy balance.Policy
 	slots  *slots
 	starts *starts
 	deaf   *deaf
@@ -26,9 +28,19 @@ type Dispatcher struct {
 
 // New returns a dispatcher. Wait is how long a step waits for an instance that takes it.
 func New(roster *routing.Roster, pool *Pool, wait time.Duration) *Dispatcher {
-	return &Dispatcher{
+	d := &Dispatcher{
 		roster: roster, pool: pool, wait: wait, slots: newSlots(), starts: newStarts(pool), deaf: newDeaf(), silence: maxSilence,
 	}
+	return d.With(balance.Policy{})
+}
+
+// With returns the same dispatcher for steps whose instances are chosen by a policy. Without
+// one they take turns (OC-16).
+func (d *Dispatcher) With(policy balance.Policy) *Dispatcher {
+	other := *d
+	other.policy = policy
+	other.policy.Strategy = cmp.Or(policy.Strategy, balance.RoundRobin)
+	return &other
 }
 
 // Close ends what runs beside the steps. Steps have ended before.
@@ -38,7 +50,9 @@ func (d *Dispatcher) Close() { d.starts.close() }
 type Handler struct {
 	Waiting func(agent string) error               // nobody takes the step yet; at most once
 	Started func(instance registry.Instance) error // an instance took it; once
-	Event   func(*troupev1.Event) error
+	// Chosen is told why that instance was chosen, right before Started. It may be nil.
+	Chosen func(balance.Decision) error
+	Event  func(*troupev1.Event) error
 }
 
 // Execute runs a step on an instance of its agent and returns the result, which holds the
@@ -48,12 +62,16 @@ type Handler struct {
 func (d *Dispatcher) Execute(ctx context.Context, req *troupev1.ExecuteStepRequest, avoid []registry.Instance, h Handler) (*troupev1.StepResult, error) {
 	patience := time.NewTimer(d.wait)
 	defer patience.Stop()
-	s := &search{Dispatcher: d, req: req, avoid: avoid, handler: h, patience: patience.C}
+	agent := req.GetAgent()
+	s := &search{
+		Dispatcher: d, req: req, avoid: avoid, handler: h, patience: patience.C,
+		counter: d.slots.turn(agent, d.policy.Strategy),
+	}
 	waiting := false
 	for {
-		freed := d.slots.next() // before the look around, so that nothing is missed
-		candidates, changed := d.roster.Candidates(req.GetAgent())
-		result, taken, err := s.ask(ctx, candidates, freed)
+		freed := d.slots.next(agent) // before the look around, so that nothing is missed
+		list, changed := d.roster.List(agent)
+		result, taken, err := s.ask(ctx, list, freed)
 		if taken {
 			return result, err
 		}
@@ -62,7 +80,7 @@ func (d *Dispatcher) Execute(ctx context.Context, req *troupev1.ExecuteStepReque
 		}
 		if !waiting && !s.working {
 			waiting = true
-			if err := h.Waiting(req.GetAgent()); err != nil {
+			if err := h.Waiting(agent); err != nil {
 				return nil, err
 			}
 		}

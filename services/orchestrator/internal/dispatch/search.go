@@ -2,13 +2,15 @@ package dispatch
 
 import (
 	"context"
-	"slices"
 	"time"
 
+	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/lifecycle"
 	"github.com/troupe-dev/troupe/pkg/registry"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
 )
 
 // search looks for an instance that takes a step. One goroutine uses it.
@@ -16,25 +18,31 @@ type search struct {
 	*Dispatcher
 	req      *troupev1.ExecuteStepRequest
 	avoid    []registry.Instance
+	counter  uint64 // one for the whole search: to ask again is not the next one's turn
 	handler  Handler
 	patience <-chan time.Time
 
-	over    bool  // the patience has ended
-	working bool  // somebody could take the step, if not now
-	refusal error // the last that was heard
+	over    bool             // the patience has ended
+	working bool             // somebody could take the step, if not now
+	refusal error            // the last that was heard
+	last    balance.Decision // that nobody can have it
 }
 
-// ask goes through the candidates until one takes the step. It stops early when a place
-// became free, which may be at one that it has passed, and when the patience ends; to ask
-// one that does not answer takes time.
-func (s *search) ask(ctx context.Context, candidates []registry.Instance, freed <-chan struct{}) (_ *troupev1.StepResult, taken bool, _ error) {
+// ask goes through the instances in the order in which routing decides until one takes the
+// step. It stops early when a place became free, which may be at one that it has passed, and
+// when the patience ends; to ask one that does not answer takes time.
+func (s *search) ask(ctx context.Context, list *routing.List, freed <-chan struct{}) (_ *troupev1.StepResult, taken bool, _ error) {
 	s.working = false
-	swept := false
-	for i, in := range candidates {
-		if slices.ContainsFunc(s.avoid, func(a registry.Instance) bool { return same(a, in) }) {
-			continue
+	out, swept := s.excluded(), false
+	for first := true; ; first = false {
+		if !first && s.interrupted(freed) {
+			return nil, false, nil
 		}
-		if i > 0 && s.interrupted(freed) {
+		in, decision, ok := s.slots.take(s.req.GetAgent(), list, balance.Input{
+			Policy: s.policy, Session: s.req.GetSessionId(), Counter: s.counter, Out: out,
+		})
+		if !ok {
+			s.working, s.last = s.working || decision.Later, decision
 			return nil, false, nil
 		}
 		if in.State == lifecycle.Uninitialized {
@@ -42,31 +50,77 @@ func (s *search) ask(ctx context.Context, candidates []registry.Instance, freed 
 				s.starts.keep(s.roster.Instances())
 				swept = true
 			}
-			if err := s.starts.begun(in).outcome(); err != nil {
-				s.refusal = err
+			if s.starts.begun(in).outcome() != nil {
+				s.slots.give(in, false)
+				s.wake(list, in, out)
 				continue
 			}
 		}
 		s.working = true
-		if err := s.deaf.check(in); err != nil {
-			s.refusal = err
-			continue
-		}
-		if !s.slots.take(in) {
-			continue
-		}
-		result, taken, err := s.try(ctx, in, s.req, s.handler)
+		result, taken, err := s.try(ctx, in, s.req, s.told(decision))
 		s.slots.give(in, taken)
 		if taken || ctx.Err() != nil {
 			return result, taken, err
 		}
 		s.refusal = err
+		why := balance.Silent
+		if refused(err) {
+			why = balance.Refused
+		}
+		out.add(runOf(in), why, err)
 	}
-	return nil, false, nil
 }
 
-// same reports whether two registrations are of one run of an instance.
-func same(a, b registry.Instance) bool { return a.Key() == b.Key() && a.Incarnation == b.Incarnation }
+// excluded are instances that shall not have the step, by id.
+type excluded map[string]balance.Rejected
+
+// maxDetail is how much of why an instance did not take a step is recorded, in characters.
+const maxDetail = 200
+
+func (e excluded) add(who run, why balance.Why, err error) {
+	e[who.ID] = balance.Rejected{ID: who.ID, Incarnation: who.incarnation, Why: why, Detail: conversation.Brief(failure.Plain(err), maxDetail)}
+}
+
+// excluded are those that need not be asked: they lost the step, or do not answer.
+func (s *search) excluded() excluded {
+	out := excluded{}
+	for who, err := range s.deaf.of(s.req.GetAgent()) {
+		s.refusal = err
+		out.add(who, balance.Silent, err)
+	}
+	for _, in := range s.avoid {
+		out[in.ID] = balance.Rejected{ID: in.ID, Incarnation: in.Incarnation, Why: balance.Lost}
+	}
+	return out
+}
+
+// told returns a handler that is told of the decision before it is told of the start.
+func (s *search) told(why balance.Decision) Handler {
+	h := s.handler
+	h.Started = func(in registry.Instance) error {
+		if h.Chosen != nil {
+			if err := h.Chosen(why); err != nil {
+				return err
+			}
+		}
+		return s.handler.Started(in)
+	}
+	return h
+}
+
+// wake begins the start of all instances that were not started, for nobody else has a place.
+// When one is named, the others may sleep. Those that are not up are excluded.
+func (s *search) wake(list *routing.List, named registry.Instance, out excluded) {
+	for _, in := range list.Instances {
+		if in.State != lifecycle.Uninitialized || s.policy.Strategy == balance.Manual && in.ID != named.ID {
+			continue
+		}
+		if err := s.starts.begun(in).outcome(); err != nil {
+			s.refusal = err
+			out.add(runOf(in), balance.Starting, err)
+		}
+	}
+}
 
 func (s *search) interrupted(freed <-chan struct{}) bool {
 	select {
@@ -85,6 +139,8 @@ func (s *search) interrupted(freed <-chan struct{}) bool {
 func (s *search) nobody() error {
 	why := "none is ready"
 	switch {
+	case s.policy.Strategy == balance.Manual && s.last.Reason != "":
+		why = s.last.Reason
 	case !s.working && s.refusal != nil:
 		why += ": " + failure.Plain(s.refusal)
 	case s.working:

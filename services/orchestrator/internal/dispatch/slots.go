@@ -1,33 +1,92 @@
 package dispatch
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/troupe-dev/troupe/pkg/registry"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
 )
 
-// slots counts the steps that this orchestrator has at each instance, so that it waits for
-// a place instead of asking again and again. The instance itself has the last word: there
-// may be other orchestrators. Safe for concurrent use.
+// slots counts the steps that this orchestrator has at each instance. It waits for a place
+// instead of asking again and again, and gives steps to those that are less busy. The
+// instance itself has the last word: there may be other orchestrators. Safe for concurrent
+// use.
 type slots struct {
-	mu    sync.Mutex
-	used  map[registry.Key]int
-	freed chan struct{} // closed and replaced when a place becomes free
+	mu     sync.Mutex
+	agents map[string]*table
 }
 
-func newSlots() *slots {
-	return &slots{used: map[registry.Key]int{}, freed: make(chan struct{})}
+// table is the instances of one agent, as decisions see them.
+type table struct {
+	list       *routing.List
+	candidates []balance.Candidate // of the list, with what is in flight
+	index      map[string]int      // of the candidates, by id
+	used       map[string]int32    // by id, also of those that are no candidates any more
+	turns      map[balance.Strategy]uint64
+	freed      chan struct{} // closed and replaced when a place becomes free
 }
 
-// take reports whether the instance has a place left; the caller gives it back once.
-func (s *slots) take(in registry.Instance) bool {
+func newSlots() *slots { return &slots{agents: map[string]*table{}} }
+
+// of is called with the lock held.
+func (s *slots) of(agent string) *table {
+	t, ok := s.agents[agent]
+	if !ok {
+		t = &table{used: map[string]int32{}, turns: map[balance.Strategy]uint64{}, freed: make(chan struct{})}
+		s.agents[agent] = t
+	}
+	return t
+}
+
+// follow makes the table that of a list; nothing has to be done while it is the same.
+func (t *table) follow(list *routing.List) {
+	if t.list == list {
+		return
+	}
+	t.list, t.candidates, t.index = list, slices.Clone(list.Candidates), make(map[string]int, len(list.Candidates))
+	for i := range t.candidates {
+		c := &t.candidates[i]
+		t.index[c.ID], c.InFlight = i, t.used[c.ID]
+	}
+}
+
+func (t *table) add(id string, n int32) {
+	if t.used[id] += n; t.used[id] == 0 {
+		delete(t.used, id)
+	}
+	if i, ok := t.index[id]; ok {
+		t.candidates[i].InFlight += n
+	}
+}
+
+// turn numbers the steps of an agent for which a strategy is asked, from 0.
+func (s *slots) turn(agent string, strategy balance.Strategy) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.used[in.Key()] >= in.Capacity {
-		return false
+	t := s.of(agent)
+	n := t.turns[strategy]
+	t.turns[strategy]++
+	return n
+}
+
+// take decides who of a list gets a step, and takes a place there, which the caller gives
+// back once. Nobody decides in between, so that steps do not run to the same place. It is
+// false when nobody has a place. Candidates, and what they have in flight, are filled in.
+func (s *slots) take(agent string, list *routing.List, in balance.Input) (registry.Instance, balance.Decision, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.of(agent)
+	t.follow(list)
+	in.Candidates, in.Of, in.Withheld = t.candidates, list.Of, list.Withheld
+	d := balance.Decide(in)
+	i, ok := t.index[d.Target]
+	if !ok {
+		return registry.Instance{}, d, false
 	}
-	s.used[in.Key()]++
-	return true
+	t.add(d.Target, 1)
+	return list.Instances[i], d, true
 }
 
 // give returns a place. One that was not used, because the instance refused, tells nobody:
@@ -35,19 +94,18 @@ func (s *slots) take(in registry.Instance) bool {
 func (s *slots) give(in registry.Instance, used bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.used[in.Key()]--; s.used[in.Key()] == 0 {
-		delete(s.used, in.Key())
-	}
+	t := s.of(in.Agent)
+	t.add(in.ID, -1)
 	if !used {
 		return
 	}
-	close(s.freed)
-	s.freed = make(chan struct{})
+	close(t.freed)
+	t.freed = make(chan struct{})
 }
 
-// next is closed when a place becomes free after the call.
-func (s *slots) next() <-chan struct{} {
+// next is closed when a place of the agent becomes free after the call.
+func (s *slots) next(agent string) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.freed
+	return s.of(agent).freed
 }

@@ -3,6 +3,7 @@ package operate
 import (
 	"context"
 	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -135,23 +136,29 @@ func TestOperator_DrainsAnInstanceAndForgetsIt(t *testing.T) {
 	require.Empty(t, r.roster.Desire(registry.Key{Agent: "research", ID: "a"}))
 }
 
-func TestOperator_ADrainIsNotTakenBackByPauseOrResume(t *testing.T) {
+func TestOperator_ADrainIsNotTakenBackByResume(t *testing.T) {
 	r := newRig(t)
 	w := r.join(t, "research", "a")
-	_, end, err := w.life.Admit(t.Context())
-	require.NoError(t, err)
+	r.join(t, "research", "b")
+	decided, goOn := make(chan struct{}), make(chan struct{})
+	var first atomic.Bool
+	r.wanted = func() {
+		if first.CompareAndSwap(false, true) { // the worker is not told yet
+			close(decided)
+			<-goOn
+		}
+	}
 	ended := make(chan error, 1)
 	go func() { _, err := r.Drain(t.Context(), "a", "", "", durationpb.New(patience)); ended <- err }()
+	<-decided
 	await(t, "it drains", func() bool { return r.roster.Desire(registry.Key{Agent: "research", ID: "a"}).Want == registry.Drain })
-	// A second instance, so that the agent stays known when the first leaves the registry.
-	r.join(t, "research", "b")
-	if outcomes, err := r.Resume(t.Context(), "research", ""); len(outcomes) == 2 {
-		require.NoError(t, err)
-		require.True(t, failure.Is(outcomes[0].Err, failure.InstanceDraining), "%v", outcomes[0].Err)
-	}
-	require.NotContains(t, w.calls(), "resume")
-	end(nil)
+	outcomes, err := r.Resume(t.Context(), "research", "")
+	require.NoError(t, err)
+	require.Len(t, outcomes, 2)
+	require.True(t, failure.Is(outcomes[0].Err, failure.InstanceDraining), "%v", outcomes[0].Err)
+	close(goOn)
 	require.NoError(t, <-ended)
+	require.NotContains(t, w.calls(), "resume")
 }
 
 // When the caller leaves, the drain goes on.

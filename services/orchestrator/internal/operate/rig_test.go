@@ -129,8 +129,8 @@ func (r *rig) knows(key registry.Key) bool {
 // routes are the ids of the instances that routing would take.
 func (r *rig) routes(agent string) map[string]bool {
 	ids := map[string]bool{}
-	candidates, _ := r.roster.Candidates(agent)
-	for _, in := range candidates {
+	list, _ := r.roster.List(agent)
+	for _, in := range list.Instances {
 		ids[in.ID] = true
 	}
 	return ids

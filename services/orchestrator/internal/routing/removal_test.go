@@ -86,7 +86,7 @@ func (m *mesh) pass(d time.Duration) { time.Sleep(d); synctest.Wait() }
 
 func (m *mesh) routes() map[string]bool {
 	ids := map[string]bool{}
-	candidates, _ := m.Candidates("a")
+	candidates := instances(m.Roster, "a")
 	for _, in := range candidates {
 		ids[in.ID] = true
 	}
@@ -245,10 +245,10 @@ func TestRemoval_DoubtsAListThatLacksMany(t *testing.T) {
 func TestRoster_RoutesToNobodyWhoShallNotRun(t *testing.T) {
 	r, _ := filled()
 	key := registry.Key{Agent: "a", ID: "1"}
-	_, changed := r.Candidates("a")
+	_, changed := r.List("a")
 	for _, want := range []registry.Want{registry.Pause, registry.Drain, "SOMETHING_NEW"} {
 		r.Want(registry.Desire{Key: key, Want: want})
-		candidates, _ := r.Candidates("a")
+		candidates := instances(r, "a")
 		require.Len(t, candidates, 2)
 		require.Equal(t, 2, r.Ready("a"))
 		require.Len(t, r.Instances(), 4)

@@ -10,7 +10,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/troupe-dev/troupe/pkg/lifecycle"
 	"github.com/troupe-dev/troupe/pkg/registry"
 )
 
@@ -22,11 +21,11 @@ type Roster struct {
 
 	mu        sync.Mutex
 	instances map[registry.Key]registry.Instance
-	turn      map[string]int // round robin, by agent
-	listed    bool           // was filled once
-	recalled  bool           // from a snapshot, and not by the registry yet
-	away      time.Time      // since when the registry is away; zero while it is there
-	changed   chan struct{}  // closed and replaced at each change
+	lists     map[string]*List // by agent, as far as they were asked for since the last change
+	listed    bool             // was filled once
+	recalled  bool             // from a snapshot, and not by the registry yet
+	away      time.Time        // since when the registry is away; zero while it is there
+	changed   chan struct{}    // closed and replaced at each change
 	onChange  func(listed bool, addresses map[string]bool)
 	desires   map[registry.Key]registry.Desire
 	unclaimed map[registry.Key]time.Time // desires without an instance, since when
@@ -41,7 +40,7 @@ type Roster struct {
 // use the roster.
 func NewRoster(log *zap.Logger, onChange func(listed bool, addresses map[string]bool)) *Roster {
 	return &Roster{
-		log: log, instances: map[registry.Key]registry.Instance{}, turn: map[string]int{},
+		log: log, instances: map[registry.Key]registry.Instance{}, lists: map[string]*List{},
 		changed: make(chan struct{}), onChange: onChange,
 		desires: map[registry.Key]registry.Desire{}, unclaimed: map[registry.Key]time.Time{}, gone: removals{absent: map[registry.Key]*absence{}},
 		vanished: make(chan struct{}, 1),
@@ -94,6 +93,7 @@ func (r *Roster) tell() {
 	for _, in := range r.all() {
 		addresses[in.Address] = true
 	}
+	clear(r.lists)
 	close(r.changed)
 	r.changed = make(chan struct{})
 	r.onChange(r.listed, addresses)
@@ -132,62 +132,6 @@ func (r *Roster) Instances() []registry.Instance {
 
 func byKey(a, b registry.Instance) int {
 	return cmp.Or(cmp.Compare(a.Agent, b.Agent), cmp.Compare(a.ID, b.ID))
-}
-
-// Candidates are the instances of an agent that may take a step, in the order in which to
-// try them: those that are ready, of which each call begins with the next one (round
-// robin), so that steps spread evenly; then those that have to be started first (contract
-// C-7). What operators keep out of work is none of them, whatever it is registered as. The
-// channel is closed at the next change of the roster.
-func (r *Roster) Candidates(agent string) ([]registry.Instance, <-chan struct{}) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var ready, unstarted []registry.Instance
-	for _, in := range r.instances {
-		switch {
-		case in.Agent != agent || !r.desires[in.Key()].Want.Routable():
-		case in.State == lifecycle.Ready:
-			ready = append(ready, in)
-		case in.State == lifecycle.Uninitialized:
-			unstarted = append(unstarted, in)
-		}
-	}
-	slices.SortFunc(ready, byKey)
-	slices.SortFunc(unstarted, byKey)
-	if len(ready) > 1 {
-		first := r.turn[agent] % len(ready)
-		r.turn[agent]++
-		ready = append(ready[first:], ready[:first]...)
-	}
-	return slices.Concat(ready, r.doubtful(agent), unstarted), r.changed
-}
-
-// doubtful is called with the lock held. It returns the ready instances of an agent that
-// are missing and stay in work.
-func (r *Roster) doubtful(agent string) (all []registry.Instance) {
-	if !r.gone.frozen {
-		return nil
-	}
-	for key, a := range r.gone.absent {
-		if key.Agent == agent && a.instance.State == lifecycle.Ready && r.desires[key].Want.Routable() {
-			all = append(all, a.instance)
-		}
-	}
-	slices.SortFunc(all, byKey)
-	return all
-}
-
-// Ready counts the instances of an agent that take steps.
-func (r *Roster) Ready(agent string) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	n := len(r.doubtful(agent))
-	for _, in := range r.instances {
-		if in.Agent == agent && in.State == lifecycle.Ready && r.desires[in.Key()].Want.Routable() {
-			n++
-		}
-	}
-	return n
 }
 
 // Knows reports whether any instance of the agent is known, in whatever state.

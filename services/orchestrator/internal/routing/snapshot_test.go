@@ -97,7 +97,7 @@ func TestSnapshot_IsUsedForThoseWhoConfirmThemselves(t *testing.T) {
 		r.Apply(registry.Update{Away: errors.New("no etcd")})
 		pass(time.Second)
 		require.True(t, r.Listed())
-		candidates, _ := r.Candidates("a")
+		candidates := instances(r, "a")
 		require.Len(t, candidates, 1)
 		require.Equal(t, "2", candidates[0].ID)
 		require.Positive(t, r.Staleness())

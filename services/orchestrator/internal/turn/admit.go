@@ -28,10 +28,11 @@ type Request struct {
 	User      string // whose session it is; empty: nobody's
 	RequestID string
 	Text      string
-	Target    string         // workflow or agent, as the caller named it; empty: the default workflow
-	Timeout   time.Duration  // 0: the runner's
-	OnBusy    OnBusy         // what becomes of it while another turn of the session is open
-	Auth      execution.Auth // for the turn's steps only (LP-18): it is in nothing that is stored or told
+	Answers   []execution.Answer // to calls that wait, instead of Text; the turn goes on that ended with them
+	Target    string             // workflow or agent, as the caller named it; empty: the default workflow, or that of what is answered
+	Timeout   time.Duration      // 0: the runner's
+	OnBusy    OnBusy             // what becomes of it while another turn of the session is open
+	Auth      execution.Auth     // for the turn's steps only (LP-18): it is in nothing that is stored or told
 }
 
 func (r Request) ref() session.Ref { return session.Ref{Tenant: r.Tenant, Session: r.Session} }
@@ -41,8 +42,12 @@ func (r Request) turnID() string { return session.TurnID(r.ref(), r.RequestID) }
 // fingerprint tells whether two requests with one id ask the same. Auth does not count: who
 // repeats a request may have a newer token.
 func (r Request) fingerprint() string {
-	sum := sha256.Sum256([]byte(r.Target + "\x00" + r.Text))
-	return hex.EncodeToString(sum[:16])
+	asked := sha256.New()
+	_, _ = fmt.Fprint(asked, r.Target, "\x00", r.Text)
+	for _, a := range r.Answers {
+		_, _ = fmt.Fprintf(asked, "\x00%q %q %q", a.ID, a.Verdict, a.Text)
+	}
+	return hex.EncodeToString(asked.Sum(nil)[:16])
 }
 
 // begin opens the turn and sets it going, or finds it. It does not wait for the session.
@@ -78,28 +83,37 @@ var errStopping = failure.New(failure.SystemNetwork, "turn.Orchestrate", "this o
 // admit asks the memory service for the turn, and drives it when it is this runner's. The
 // turn is asked for even when nobody can handle its target any more: it may be known.
 func (r *Runner) admit(ctx context.Context, req Request) (memory.Begun, error) {
-	flow, target, nobody := r.resolve(req.Target)
-	begin := r.request(req, flow)
-	begin.KnownOnly = nobody != nil
-	if trace, ok := r.unsure.take(begin.TurnID); ok {
-		begin.TraceID = trace
+	a, err := r.admission(ctx, req)
+	if err != nil {
+		return memory.Begun{}, err
 	}
-	begun, err := r.ask(ctx, begin)
-	r.unsure.note(begin.TurnID, begin.TraceID, err)
-	if nobody != nil && (failure.Is(err, failure.NotFound) || err == nil && begun.Found != memory.FoundClosed && begun.LeaseLeft == 0) {
-		return memory.Begun{}, nobody
+	a.begin.KnownOnly = a.nobody != nil
+	if left, ok := r.unsure.take(a.begin.TurnID); ok {
+		a.begin.TraceID = left.id
+	}
+	begun, err := r.ask(ctx, a.begin)
+	r.unsure.note(a, err)
+	if a.nobody != nil && (failure.Is(err, failure.NotFound) || err == nil && begun.Found != memory.FoundClosed && begun.LeaseLeft == 0) {
+		return memory.Begun{}, a.nobody
+	}
+	if a.begin.Continues == a.begin.TurnID && failure.Is(err, failure.TurnNotOpen) {
+		err = errNothingWaits
 	}
 	if err != nil || begun.Found != memory.FoundBegun {
 		return begun, err
 	}
+	if len(req.Answers) > 0 {
+		req.Text = goal(begun.History)
+		r.heard(ctx, req, a)
+	}
 	t := &turn{
-		Runner: r, req: req, begin: begin, target: target, flow: flow, turn: begun.Turn, history: begun.History,
-		base: begun.Turn.Sequence, known: begun.Turn.Steps, resumed: begun.Turn.Attempt > 1, began: time.Now(),
-		cancel: make(chan error, 1), over: make(chan struct{}),
+		Runner: r, req: req, begin: a.begin, target: a.target, flow: a.flow, turn: begun.Turn, history: begun.History,
+		base: begun.Turn.Sequence, known: begun.Turn.Steps, answered: answeredStep(begun.Turn), resumed: begun.Turn.Attempt > 1,
+		began: time.Now(), cancel: make(chan error, 1), over: make(chan struct{}),
 	}
 	r.seats.drives(t)
 	if err := t.open(ctx); err != nil {
-		r.unsure.note(begin.TurnID, begin.TraceID, err)
+		r.unsure.note(a, err)
 		r.seats.ended(t)
 		return begun, err
 	}
@@ -107,12 +121,35 @@ func (r *Runner) admit(ctx context.Context, req Request) (memory.Begun, error) {
 	return begun, nil
 }
 
+// admission is what becomes of a request, as far as that is known before its turn begins.
+type admission struct {
+	begin  memory.Begin
+	flow   *workflow.Workflow
+	target string // what handles it
+	nobody error  // why nothing can; nil: something does
+
+	pending []execution.Pending // calls that waited, which the request answers
+	since   time.Time           // since when they did
+}
+
+func (r *Runner) admission(ctx context.Context, req Request) (admission, error) {
+	if len(req.Answers) > 0 {
+		return r.answers(ctx, req)
+	}
+	flow, target, nobody := r.resolve(req.Target)
+	return admission{begin: r.request(req, flow), flow: flow, target: target, nobody: nobody}, nil
+}
+
 // request is what the memory service is asked for.
 func (r *Runner) request(req Request, flow *workflow.Workflow) memory.Begin {
-	return memory.Begin{
+	begin := memory.Begin{
 		Ref: req.ref(), User: req.User, TurnID: req.turnID(), TraceID: traceID(), Fingerprint: req.fingerprint(),
-		Message: conversation.User(req.Text), Lease: lease, Window: flow.Window,
+		Lease: lease, Window: flow.Window,
 	}
+	if len(req.Answers) == 0 {
+		begin.Message = conversation.User(req.Text)
+	}
+	return begin
 }
 
 func (r *Runner) ask(ctx context.Context, begin memory.Begin) (memory.Begun, error) {

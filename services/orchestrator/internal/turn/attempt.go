@@ -13,6 +13,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/registry"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
@@ -36,7 +37,7 @@ func (t *turn) firstAttempt() int {
 func (t *turn) execute(work, ctx context.Context, at *position, step workflow.Step) (*troupev1.StepResult, error) {
 	var losses []*dispatch.LostError
 	for {
-		result, err := t.Dispatcher.Execute(work, t.stepRequest(at, step), instances(losses), t.handler(ctx, at))
+		result, err := t.Dispatcher.With(step.Instances).Execute(work, t.stepRequest(at, step), instances(losses), t.handler(ctx, at))
 		lost, ok := errors.AsType[*dispatch.LostError](err)
 		if !ok {
 			return result, unserved(err, losses)
@@ -88,10 +89,14 @@ func (t *turn) handler(ctx context.Context, at *position) dispatch.Handler {
 				Reason: "WAITING", Message: "no instance of agent " + agent + " takes the step yet",
 			}}})
 		},
+		Chosen: func(d balance.Decision) error {
+			at.choice = choice(d)
+			return nil
+		},
 		Started: func(in registry.Instance) error {
 			at.instance = in.ID
 			return t.emitAt(ctx, at, &troupev1.Event{Payload: &troupev1.Event_StepStarted{StepStarted: &troupev1.StepStarted{
-				Address: in.Address, Version: in.Version,
+				Address: in.Address, Version: in.Version, Choice: at.choice,
 			}}})
 		},
 		Event: func(e *troupev1.Event) error {
@@ -102,6 +107,17 @@ func (t *turn) handler(ctx context.Context, at *position) dispatch.Handler {
 			return t.emitAt(ctx, at, e)
 		},
 	}
+}
+
+// choice is why an instance gets a step, as clients see it.
+func choice(d balance.Decision) *troupev1.InstanceChoice {
+	out := &troupev1.InstanceChoice{
+		Strategy: string(d.Strategy), Reason: d.Reason, Confidence: d.Confidence, Fallback: d.Fallback, Alternatives: d.Alternatives,
+	}
+	for _, r := range d.Rejected {
+		out.Rejected = append(out.Rejected, &troupev1.RejectedInstance{InstanceId: r.ID, Why: string(r.Why), Detail: r.Detail})
+	}
+	return out
 }
 
 // exhausted says that nobody is left to be trusted with the step.

@@ -52,15 +52,17 @@ func (r *Runner) enqueue(ctx context.Context, req Request) (memory.Begun, error)
 // find looks for the turn of a request while others wait for its session: one that is known
 // needs no place among them, unless it has to be taken over.
 func (r *Runner) find(ctx context.Context, req Request) (memory.Begun, error) {
-	flow, _, nobody := r.resolve(req.Target)
-	known := r.request(req, flow)
-	known.KnownOnly = true
-	begun, err := r.ask(ctx, known)
+	a, err := r.admission(ctx, req)
+	if err != nil {
+		return memory.Begun{}, err
+	}
+	a.begin.KnownOnly = true
+	begun, err := r.ask(ctx, a.begin)
 	switch {
 	case failure.Is(err, failure.NotFound):
-		return memory.Begun{}, nobody
+		return memory.Begun{}, a.nobody
 	case err == nil && begun.Found == memory.FoundOpen && begun.LeaseLeft == 0:
-		return memory.Begun{}, nobody
+		return memory.Begun{}, a.nobody
 	}
 	return begun, err
 }

@@ -169,12 +169,12 @@ func TestRunner_InterruptCancelsTheOpenTurn(t *testing.T) {
 // staleBusy is a memory service that does something between its first session_busy and the
 // moment in which the caller hears of it.
 type staleBusy struct {
-	memory.Turns
+	Memory
 	meanwhile func()
 }
 
 func (s *staleBusy) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
-	begun, err := s.Turns.BeginTurn(ctx, b)
+	begun, err := s.Memory.BeginTurn(ctx, b)
 	if failure.Is(err, failure.SessionBusy) && s.meanwhile != nil {
 		meanwhile := s.meanwhile
 		s.meanwhile = nil
@@ -188,7 +188,7 @@ func (s *staleBusy) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun
 func TestRunner_InterruptCancelsNoOtherTurn(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
-	stale := &staleBusy{Turns: runner.Memory}
+	stale := &staleBusy{Memory: runner.Memory}
 	runner.Memory = stale
 	working, _, release := rig.held()
 	first := start(t, runner, ask("s1", "r0"))

@@ -66,12 +66,17 @@ func (t *turn) aggregate(ctx context.Context) error {
 	return t.emit(ctx, troupev1.Stage_STAGE_AGGREGATE, &troupev1.Event{Payload: &troupev1.Event_Aggregate{Aggregate: sum}})
 }
 
-// started is the first event of a trace.
+// started is the first event of a trace. It quotes what answers say, as it does the user's text.
 func started(req Request, target string, turn session.Turn, ready int) *troupev1.Event {
+	answers := wire.AnswersToProto(turn.Answers)
+	for _, a := range answers {
+		a.Text = conversation.Brief(a.GetText(), maxGoal)
+	}
 	return &troupev1.Event{
 		Stage: troupev1.Stage_STAGE_INITIALIZE, Time: timestamppb.Now(),
 		Payload: &troupev1.Event_TurnStarted{TurnStarted: &troupev1.TurnStarted{
 			Text: conversation.Brief(req.Text, maxGoal), RequestId: req.RequestID, TurnId: turn.ID, Target: target, InstancesReady: int32(ready),
+			ContinuesTurnId: turn.Continues, Answers: answers,
 		}},
 	}
 }
@@ -85,6 +90,7 @@ func ended(turn session.Turn) *troupev1.Event {
 			last := turn.Steps[n-1]
 			result.Text, result.Agent, result.Confidence = last.Text, last.Agent, last.Confidence
 		}
+		result.Pending = wire.PendingToProto(waiting(turn))
 	default:
 		if turn.Failure != nil {
 			result.Failure = failure.ToProto(turn.Failure)
@@ -94,6 +100,14 @@ func ended(turn session.Turn) *troupev1.Event {
 		Stage: stages[turn.Outcome], Time: timestamppb.Now(),
 		Payload: &troupev1.Event_TurnResult{TurnResult: result},
 	}
+}
+
+// waiting are the calls with which a turn ended because they wait.
+func waiting(turn session.Turn) []execution.Pending {
+	if n := len(turn.Steps); n > 0 && turn.Outcome == session.OutcomeInputRequired {
+		return turn.Steps[n-1].Pending
+	}
+	return nil
 }
 
 func setDuration(last *troupev1.Event, d time.Duration) {

@@ -16,7 +16,7 @@ import (
 
 // renewals is a memory service that tells of every renewal of a lease that it granted.
 type renewals struct {
-	memory.Turns
+	Memory
 	granted chan struct{}
 
 	mu   sync.Mutex
@@ -30,7 +30,7 @@ func (r *renewals) RenewTurn(ctx context.Context, h memory.Hold, lease time.Dura
 	if away != nil {
 		return away
 	}
-	err := r.Turns.RenewTurn(ctx, h, lease)
+	err := r.Memory.RenewTurn(ctx, h, lease)
 	if err == nil {
 		select {
 		case r.granted <- struct{}{}:
@@ -50,7 +50,7 @@ func (r *renewals) set(away error) {
 func (r *rig) hasty(t *testing.T, owner string) (*Runner, *renewals) {
 	t.Helper()
 	runner := r.runner(t, owner)
-	watched := &renewals{Turns: runner.Memory, granted: make(chan struct{})}
+	watched := &renewals{Memory: runner.Memory, granted: make(chan struct{})}
 	runner.Memory, runner.renewal = watched, 10*time.Millisecond
 	return runner, watched
 }
@@ -136,12 +136,12 @@ func TestTurn_EndsWithItsSession(t *testing.T) {
 // reclaims is a memory service whose answer to a BeginTurn with a lost epoch takes its time:
 // what it says is applied already.
 type reclaims struct {
-	memory.Turns
+	Memory
 	applied, release chan struct{}
 }
 
 func (r *reclaims) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
-	begun, err := r.Turns.BeginTurn(ctx, b)
+	begun, err := r.Memory.BeginTurn(ctx, b)
 	if b.LostEpoch == 0 {
 		return begun, err
 	}

@@ -34,11 +34,17 @@ const (
 	closeTime = 30 * time.Second // to close a turn and store its last event
 )
 
+// Memory is what turns need of the memory service.
+type Memory interface {
+	memory.Turns
+	GetSession(ctx context.Context, ref session.Ref) (session.Session, error)
+}
+
 // Config is what a runner works with.
 type Config struct {
 	Owner      string // this replica, as trace records name it
 	Timeout    time.Duration
-	Memory     memory.Turns
+	Memory     Memory
 	Traces     *trace.Traces
 	Roster     *routing.Roster
 	Dispatcher *dispatch.Dispatcher
@@ -53,6 +59,8 @@ type Runner struct {
 	turns    metric.Int64Counter
 	duration metric.Float64Histogram
 	lost     metric.Int64Counter
+	pending  metric.Int64Counter
+	waited   metric.Float64Histogram
 	flights  singleflight.Group // what concurrent calls for one turn do together
 	running  sync.WaitGroup
 	unsure   *unsure
@@ -81,9 +89,17 @@ func New(cfg Config) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
+	pending, err := meter.Int64Counter("troupe.calls.pending", metric.WithDescription("Tool calls that a turn ended with because they wait for somebody, by what they need."))
+	if err != nil {
+		return nil, err
+	}
+	waited, err := meter.Float64Histogram("troupe.calls.wait", metric.WithUnit("s"), metric.WithDescription("From the end of the turn that waits to the answer of a call (OC-31), by verdict."))
+	if err != nil {
+		return nil, err
+	}
 	stopped := make(chan struct{})
 	return &Runner{
-		Config: cfg, log: cfg.Telemetry.Log, turns: turns, duration: duration, lost: lost,
+		Config: cfg, log: cfg.Telemetry.Log, turns: turns, duration: duration, lost: lost, pending: pending, waited: waited,
 		unsure: newUnsure(), seats: newSeats(), renewal: renewal, closing: make(chan struct{}),
 		stopped: stopped, stop: sync.OnceFunc(func() { close(stopped) }),
 	}, nil
@@ -148,22 +164,6 @@ func (r *Runner) remember(req Request, begun memory.Begun, yield func(*troupev1.
 	}
 }
 
-// Cancel ends the turn of a session that this runner drives, if there is one, as cancelled,
-// and returns when it has ended, or with ctx.
-func (r *Runner) Cancel(ctx context.Context, ref session.Ref) error {
-	t := r.seats.driven(ref)
-	if t == nil {
-		return nil
-	}
-	t.stopFor(failure.New(failure.UserCancelled, "turn", "the turn was cancelled"))
-	select {
-	case <-t.over:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // enter counts a turn in, unless the runner is closed.
 func (r *Runner) enter() bool {
 	r.mu.Lock()
@@ -194,8 +194,11 @@ func (r *Runner) Close(ctx context.Context) {
 	}
 }
 
-func (r *Runner) count(ctx context.Context, outcome session.Outcome, d time.Duration) {
-	by := metric.WithAttributes(attribute.String("outcome", string(outcome)))
+func (r *Runner) count(ctx context.Context, closed session.Turn, d time.Duration) {
+	for _, p := range waiting(closed) {
+		r.pending.Add(ctx, 1, metric.WithAttributes(attribute.String("needs", string(p.Needs))))
+	}
+	by := metric.WithAttributes(attribute.String("outcome", string(closed.Outcome)))
 	r.turns.Add(ctx, 1, by)
 	r.duration.Record(ctx, d.Seconds(), by)
 }

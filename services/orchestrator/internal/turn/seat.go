@@ -6,6 +6,7 @@ import (
 
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 )
 
 // maxWaiting is how many requests may wait for a session (guarantee F14).
@@ -78,6 +79,18 @@ func (s *seats) driven(ref session.Ref) *turn {
 	defer s.mu.Unlock()
 	if at := s.known[ref]; at != nil {
 		return at.running
+	}
+	return nil
+}
+
+// traced is the turn of a trace that this runner drives; nil when there is none.
+func (s *seats) traced(ref trace.Ref) *turn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for of, at := range s.known {
+		if at.running != nil && of.Tenant == ref.Tenant && at.running.turn.Trace == ref.Trace {
+			return at.running
+		}
 	}
 	return nil
 }

@@ -50,6 +50,9 @@ func (t *turn) stepRequest(at *position, step workflow.Step) *troupev1.ExecuteSt
 		History: wire.MessagesToProto(t.history), BaseSequence: t.base, Last: step.End,
 		Auth: wire.AuthToProto(t.req.Auth), UserId: t.req.User,
 	}
+	if at.number == t.answered {
+		req.Answers = wire.AnswersToProto(t.turn.Answers)
+	}
 	for _, r := range t.results {
 		if r.Failure == nil {
 			req.Prior = append(req.Prior, wire.ResultToProto(r))
@@ -67,6 +70,7 @@ type position struct {
 	attempt  int
 	agent    string
 	instance string
+	choice   *troupev1.InstanceChoice // why the instance
 }
 
 // fromWorker reports whether the event is one that a worker may send: what happens inside
@@ -74,7 +78,7 @@ type position struct {
 func fromWorker(e *troupev1.Event) bool {
 	switch e.GetPayload().(type) {
 	case *troupev1.Event_TextDelta, *troupev1.Event_ModelCall, *troupev1.Event_ToolCallStarted,
-		*troupev1.Event_ToolCallFinished, *troupev1.Event_AgentMessage, *troupev1.Event_Thinking, *troupev1.Event_Warning:
+		*troupev1.Event_ToolCallFinished, *troupev1.Event_ToolCallPending, *troupev1.Event_AgentMessage, *troupev1.Event_Thinking, *troupev1.Event_Warning:
 		return true
 	default:
 		return false

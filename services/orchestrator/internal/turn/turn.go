@@ -22,18 +22,19 @@ import (
 // turn is one turn being driven. One goroutine owns it.
 type turn struct {
 	*Runner
-	req     Request
-	begin   memory.Begin // with which it began
-	target  string       // what the request's target stands for
-	flow    *workflow.Workflow
-	turn    session.Turn
-	events  *trace.Log
-	began   time.Time
-	history []conversation.Message // the window, grown by what the steps say
-	base    int64                  // last message of the session
-	known   []execution.Result     // steps that an earlier owner saw committed
-	resumed bool                   // it was taken over, and no step was dispatched since
-	results []execution.Result     // steps of this turn, in order
+	req      Request
+	begin    memory.Begin // with which it began
+	target   string       // what the request's target stands for
+	flow     *workflow.Workflow
+	turn     session.Turn
+	events   *trace.Log
+	began    time.Time
+	history  []conversation.Message // the window, grown by what the steps say
+	base     int64                  // last message of the session
+	known    []execution.Result     // steps that an earlier owner saw committed, or the turn that this one goes on with
+	answered int                    // number of the step that waited for the answers of this turn; 0: none did
+	resumed  bool                   // it was taken over, and no step was dispatched since
+	results  []execution.Result     // steps of this turn, in order
 
 	holding sync.Mutex    // one call at a time that the epoch of the turn depends on
 	cancel  chan error    // takes one: why the turn shall end
@@ -126,20 +127,22 @@ func (t *turn) drive(work, ctx context.Context) (err error) {
 }
 
 // done finds a step that an earlier owner of the turn is through with. One that failed was
-// not stored, but a step behind it was: then the default was taken, and is again.
+// not stored, but a step behind it was, or waited: then the default was taken, and is again.
 func (t *turn) done(number int, agent string) (execution.Result, bool) {
+	behind := t.answered > number
 	for _, r := range t.known {
-		switch {
-		case r.Step == number && r.Agent == agent:
+		if r.Step == number && r.Agent == agent {
 			return r, true
-		case r.Step > number:
-			return execution.Result{
-				Step: number, Agent: agent,
-				Failure: failure.New(failure.Unknown, "turn", "the step failed before the turn was taken over"),
-			}, true
 		}
+		behind = behind || r.Step > number
 	}
-	return execution.Result{}, false
+	if !behind {
+		return execution.Result{}, false
+	}
+	return execution.Result{
+		Step: number, Agent: agent,
+		Failure: failure.New(failure.Unknown, "turn", "the step failed before the turn was taken over"),
+	}, true
 }
 
 // add makes a result part of the turn: what the agent said is in the session now.
@@ -148,7 +151,7 @@ func (t *turn) add(step workflow.Step, r execution.Result) {
 	if r.Failure != nil {
 		return
 	}
-	t.base = r.Sequence
+	t.base = max(t.base, r.Sequence) // that of a step from the turn before this one lies below
 	if len(step.Routes) == 0 {
 		said := conversation.Assistant(r.Agent, r.Text)
 		said.Sequence, said.Turn = r.Sequence, t.turn.Number
@@ -218,7 +221,7 @@ func (t *turn) end(ctx context.Context, closed session.Turn) {
 	if err := t.Traces.Close(ctx, t.events, last); err != nil {
 		return // said by Close
 	}
-	t.count(ctx, closed.Outcome, duration)
+	t.count(ctx, closed, duration)
 	t.log.Info("turn ended", zap.String("trace", t.turn.Trace), zap.String("session", t.req.Session), zap.Int("turn", t.turn.Number),
 		zap.String("outcome", string(closed.Outcome)), zap.Int("steps", len(t.results)), zap.Duration("duration", duration))
 }

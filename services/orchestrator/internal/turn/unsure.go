@@ -21,23 +21,32 @@ type unsure struct {
 }
 
 type unsureTrace struct {
-	id    string
-	until time.Time // the lease has run out by then, if there is one
+	id     string
+	target string    // what handles the turn, for the trace may not say it yet
+	until  time.Time // the lease has run out by then, if there is one
 }
 
 func newUnsure() *unsure { return &unsure{traces: map[string]unsureTrace{}} }
 
 // take returns the trace under which a turn may have begun, once.
-func (u *unsure) take(turnID string) (trace string, ok bool) {
+func (u *unsure) take(turnID string) (unsureTrace, bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	known, ok := u.traces[turnID]
 	delete(u.traces, turnID)
-	return known.id, ok && time.Now().Before(known.until)
+	return known, ok && time.Now().Before(known.until)
+}
+
+// look returns what take would.
+func (u *unsure) look(turnID string) (unsureTrace, bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	known, ok := u.traces[turnID]
+	return known, ok && time.Now().Before(known.until)
 }
 
 // note keeps the trace of a turn when the error leaves open whether it began.
-func (u *unsure) note(turnID, trace string, err error) {
+func (u *unsure) note(a admission, err error) {
 	if err == nil || !failure.Is(err, failure.SystemNetwork, failure.SystemTimeout) && !errors.Is(err, context.DeadlineExceeded) {
 		return
 	}
@@ -45,5 +54,5 @@ func (u *unsure) note(turnID, trace string, err error) {
 	defer u.mu.Unlock()
 	now := time.Now()
 	maps.DeleteFunc(u.traces, func(_ string, t unsureTrace) bool { return now.After(t.until) })
-	u.traces[turnID] = unsureTrace{trace, now.Add(lease)}
+	u.traces[a.begin.TurnID] = unsureTrace{a.begin.TraceID, a.target, now.Add(lease)}
 }

@@ -9,15 +9,15 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
-// forgetful loses its first answer to BeginTurn.
+// forgetful loses its first answer to a BeginTurn that begins something.
 type forgetful struct {
-	memory.Turns
+	Memory
 	lost bool
 }
 
 func (f *forgetful) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
-	begun, err := f.Turns.BeginTurn(ctx, b)
-	if !f.lost {
+	begun, err := f.Memory.BeginTurn(ctx, b)
+	if !f.lost && !b.KnownOnly {
 		f.lost = true
 		return memory.Begun{}, context.DeadlineExceeded
 	}
@@ -29,7 +29,7 @@ func (f *forgetful) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun
 func TestRunner_GoesOnWithATurnWhoseBeginningItMissed(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
-	runner.Memory = &forgetful{Turns: runner.Memory}
+	runner.Memory = &forgetful{Memory: runner.Memory}
 
 	for _, err := range runner.Orchestrate(t.Context(), ask("s1", "r1")) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)

@@ -66,6 +66,7 @@ func (c *checker) step(name string, s stepDeclaration, agents map[string]bool) {
 			c.wrong(at("rules", i), "step %s: rule %d has no condition; want replyTo or unansweredMessages above 0", name, i+1)
 		}
 	}
+	c.instances(name, s.Instances)
 }
 
 // graph checks the steps together: all can be reached, and a turn cannot go round for ever

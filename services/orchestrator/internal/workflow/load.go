@@ -26,6 +26,8 @@ type stepDeclaration struct {
 	Default string            `yaml:"default"`
 	Rules   []ruleDeclaration `yaml:"rules"`
 	End     bool              `yaml:"end"`
+
+	Instances instancesDeclaration `yaml:"instances"`
 }
 
 type ruleDeclaration struct {
@@ -127,7 +129,7 @@ func build(d manifest.Document, agents map[string]bool) (*Workflow, error) {
 	for _, name := range slices.Sorted(maps.Keys(spec.Steps)) {
 		s := spec.Steps[name]
 		c.step(name, s, agents)
-		step := Step{Name: name, Agent: s.Agent, Next: s.Next, Routes: s.Routes, Default: s.Default, End: s.End}
+		step := Step{Name: name, Agent: s.Agent, Next: s.Next, Routes: s.Routes, Default: s.Default, End: s.End, Instances: s.Instances.policy()}
 		for _, r := range s.Rules {
 			step.Rules = append(step.Rules, Rule{ReplyTo: r.When.ReplyTo, Unanswered: r.When.UnansweredMessages, Next: r.Next})
 		}

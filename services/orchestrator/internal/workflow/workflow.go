@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
 )
 
 // Defaults and limits of a workflow.
@@ -33,6 +34,8 @@ type Step struct {
 	Default string   // of the routes: taken when the agent names none, or fails
 	Rules   []Rule   // tried in order before the agent is asked
 	End     bool     // the turn ends with it
+
+	Instances balance.Policy // how one of the agent's instances is chosen
 }
 
 // Rule goes to a step without asking anybody.

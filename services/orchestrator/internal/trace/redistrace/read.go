@@ -93,7 +93,7 @@ func (s *Store) List(ctx context.Context, tenant string, limit int) ([]*troupev1
 			return nil, err
 		}
 		if record.Result != nil {
-			record.Result.Text = "" // up to 256 KiB each: GetTrace has it
+			record.Result.Text, record.Result.Pending = "", nil // up to 256 KiB each: GetTrace has them
 		}
 		all = append(all, record)
 	}

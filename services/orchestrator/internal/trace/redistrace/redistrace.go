@@ -22,6 +22,7 @@ import (
 
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/redisconn"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 )
@@ -35,6 +36,10 @@ var appendSource string
 // runningTTL is how long a trace is kept that nobody ends.
 const runningTTL = 7 * 24 * time.Hour
 
+// pendingTTL is how long a trace is kept at least whose turn ended with calls that wait: as
+// long as memory.Retention keeps the turn, for the turn that goes on needs to know its target.
+const pendingTTL = memory.Retention
+
 // maxIndex is how many traces a tenant's list holds.
 const maxIndex = 10_000
 
@@ -45,8 +50,8 @@ type Store struct {
 	claim, append *redis.Script
 }
 
-// New returns a store in Redis. Retention is how long a trace is kept after its end. The
-// caller closes it.
+// New returns a store in Redis. Retention is how long a trace is kept after its end; one with
+// calls that wait is kept for a week at least. The caller closes it.
 func New(link redisconn.Config, retention time.Duration) (*Store, error) {
 	conn, err := redisconn.New(link)
 	if err != nil {
@@ -133,7 +138,11 @@ func (s *Store) Append(ctx context.Context, ref trace.Ref, ownerEpoch int64, eve
 			return fmt.Errorf("%s: %w", op, err)
 		}
 	}
-	args, err := appendEvents([]any{ownerEpoch, ending, s.retention.Milliseconds()}, events)
+	retention := s.retention
+	if len(result.GetPending()) > 0 {
+		retention = max(retention, pendingTTL)
+	}
+	args, err := appendEvents([]any{ownerEpoch, ending, retention.Milliseconds()}, events)
 	if err != nil {
 		return fmt.Errorf("%s: %w", op, err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/redisconn"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace/redistrace"
@@ -115,6 +116,31 @@ func suite(t *testing.T, s *redistrace.Store) {
 		require.True(t, failure.Is(err, failure.NotFound))
 		require.True(t, failure.Is(s.Append(t.Context(), ref(9), 1, events(1, 1), nil), failure.NotFound))
 	})
+}
+
+// A turn that waits for a person may be gone on with for as long as it is kept itself.
+func TestStore_KeepsATraceWithCallsThatWait(t *testing.T) {
+	redis := miniredis.RunT(t)
+	s := store(t, redis.Addr())
+	for n, result := range []*troupev1.TurnResult{{Text: "so"}, {Pending: []*troupev1.PendingCall{{Id: "1-1-2", Arguments: "{}"}}}} {
+		epoch, _, err := s.Claim(t.Context(), "default", record(n), events(1, 1))
+		require.NoError(t, err)
+		require.NoError(t, s.Append(t.Context(), ref(n), epoch, events(2, 2), result))
+	}
+	all, err := s.List(t.Context(), "default", 10)
+	require.NoError(t, err)
+	require.Len(t, all, 2)
+	require.Empty(t, all[0].GetResult().GetPending(), "a list is short")
+
+	redis.FastForward(memory.Retention - time.Minute)
+	_, err = s.Get(t.Context(), ref(0))
+	require.True(t, failure.Is(err, failure.NotFound), "%v", err)
+	kept, err := s.Get(t.Context(), ref(1))
+	require.NoError(t, err)
+	require.Equal(t, "1-1-2", kept.GetResult().GetPending()[0].GetId())
+	redis.FastForward(2 * time.Minute)
+	_, err = s.Get(t.Context(), ref(1))
+	require.True(t, failure.Is(err, failure.NotFound), "%v", err)
 }
 
 func TestStore_AwayIsSystemNetwork(t *testing.T) {

@@ -1,0 +1,107 @@
+package dispatch
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/registry"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
+)
+
+// choosing returns a handler that keeps the decision, of which it is told before the start.
+func choosing(t *testing.T, d *balance.Decision) (Handler, *heard) {
+	t.Helper()
+	h := &heard{}
+	handler := h.handler()
+	handler.Chosen = func(why balance.Decision) error {
+		require.Empty(t, h.started)
+		*d = why
+		return nil
+	}
+	return handler, h
+}
+
+// Who takes the step, why, and what became of those who were asked before.
+func TestDispatcher_TellsWhyTheInstanceWasChosen(t *testing.T) {
+	_, first := serve(t, func(troupev1.AgentService_ExecuteStepServer) error {
+		return failure.New(failure.InstancePaused, "test", "it is paused")
+	})
+	_, third := serve(t, answer)
+	lost := instance("0", third, 4)
+	r := newRig(t, patience, lost, instance("1", first, 4), instance("2", nobody(t), 4), instance("3", third, 4))
+	var d balance.Decision
+	handler, h := choosing(t, &d)
+	_, err := r.Execute(t.Context(), request(), []registry.Instance{lost}, handler)
+	require.NoError(t, err)
+	require.Equal(t, []string{"3"}, h.started)
+	require.Equal(t, "3", d.Target)
+	require.Equal(t, balance.RoundRobin, d.Strategy)
+	require.Equal(t, "3 is the only one that can take it; 1 lost it before, 1 refused it, 1 does not answer", d.Reason)
+	for i, want := range []balance.Rejected{{ID: "0", Why: balance.Lost}, {ID: "1", Why: balance.Refused, Detail: "it is paused"}} {
+		require.Equal(t, want, d.Rejected[i])
+	}
+	require.Equal(t, balance.Silent, d.Rejected[2].Why)
+	require.Equal(t, d, balance.Decide(d.Input), "it can be made again")
+}
+
+func TestDispatcher_AnErrorOfTheChoiceEndsTheStep(t *testing.T) {
+	_, address := serve(t, answer)
+	r := newRig(t, patience, instance("1", address, 4))
+	h, enough := new(heard), errors.New("enough")
+	handler := h.handler()
+	handler.Chosen = func(balance.Decision) error { return enough }
+	_, err := r.Execute(t.Context(), request(), nil, handler)
+	require.ErrorIs(t, err, enough)
+	require.Empty(t, h.started)
+}
+
+func TestDispatcher_FollowsThePolicyOfTheStep(t *testing.T) {
+	_, address := serve(t, answer)
+	var known []registry.Instance
+	for _, id := range []string{"1", "2", "3", "4"} {
+		known = append(known, instance(id, address, 4))
+	}
+	known[3].Version = "v2"
+	r := newRig(t, 50*time.Millisecond, known...)
+	took := func(policy balance.Policy, session string) string {
+		req := request()
+		req.SessionId = session
+		var h heard
+		_, err := r.With(policy).Execute(t.Context(), req, nil, h.handler())
+		require.NoError(t, err)
+		return h.started[0]
+	}
+	home := took(balance.Policy{Strategy: balance.Sticky}, "s-1")
+	spread := map[string]int{}
+	for range 8 {
+		require.Equal(t, home, took(balance.Policy{Strategy: balance.Sticky}, "s-1"))
+		require.Equal(t, "3", took(balance.Policy{Strategy: balance.Manual, Instance: "3"}, "s"))
+		require.Equal(t, "4", took(balance.Policy{Strategy: balance.Priority, Priorities: map[string]int{"v2": 1}}, "s"))
+		spread[took(balance.Policy{}, "s-1")]++
+	}
+	require.Equal(t, map[string]int{"1": 2, "2": 2, "3": 2, "4": 2}, spread, "other strategies take nobody's turn")
+
+	_, err := r.With(balance.Policy{Strategy: balance.Manual, Instance: "9"}).Execute(t.Context(), request(), nil, new(heard).handler())
+	require.Equal(t, failure.NoWorker, failure.ModeOf(err), "%v", err)
+	require.ErrorContains(t, err, "the workflow names 9, which is not known")
+}
+
+// A named instance is started for its step, and nobody else is.
+func TestDispatcher_StartsOnlyTheOneThatIsNamed(t *testing.T) {
+	named, one := asleep(t, "1")
+	other, two := asleep(t, "2")
+	r := newRig(t, patience, one, two)
+	t.Cleanup(r.Close)
+	named.started <- nil
+	var h heard
+	_, err := r.With(balance.Policy{Strategy: balance.Manual, Instance: "1"}).Execute(t.Context(), request(), nil, h.handler())
+	require.NoError(t, err)
+	require.Equal(t, []string{"1"}, h.started)
+	require.EqualValues(t, 1, named.starts.Load())
+	require.Zero(t, other.starts.Load())
+}

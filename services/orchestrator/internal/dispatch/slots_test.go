@@ -1,0 +1,128 @@
+package dispatch
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/pkg/registry"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
+)
+
+// desk is the places at n instances, and the roster that knows these.
+type desk struct {
+	*slots
+	roster *routing.Roster
+}
+
+func newDesk(n, capacity int) *desk {
+	d := &desk{newSlots(), routing.NewRoster(zap.NewNop(), func(bool, map[string]bool) {})}
+	known := make([]registry.Instance, n)
+	for i := range known {
+		known[i] = instance(fmt.Sprintf("%04d", i), fmt.Sprint(i, ":1"), capacity)
+	}
+	d.roster.Apply(registry.Update{List: &known})
+	return d
+}
+
+// seat gives one step a place.
+func (d *desk) seat(strategy balance.Strategy) (registry.Instance, balance.Decision, bool) {
+	list, _ := d.roster.List("a")
+	return d.take("a", list, balance.Input{Policy: balance.Policy{Strategy: strategy}, Session: "s", Counter: d.turn("a", strategy)})
+}
+
+// However many steps ask at once, each instance has the same number of turns.
+//
+// Req: OC-17
+func TestSlots_TakeTurnsEvenly(t *testing.T) {
+	const workers, each, n = 8, 100, 4
+	d := newDesk(n, workers*each)
+	var mu sync.Mutex
+	count := map[string]int{}
+	var running sync.WaitGroup
+	for range workers {
+		running.Go(func() {
+			for range each {
+				in, _, ok := d.seat(balance.RoundRobin)
+				mu.Lock()
+				count[in.ID]++
+				mu.Unlock()
+				if !ok {
+					return
+				}
+			}
+		})
+	}
+	running.Wait()
+	require.Equal(t, map[string]int{"0000": 200, "0001": 200, "0002": 200, "0003": 200}, count)
+}
+
+// Steps that come at the same moment do not all run to the one that is idle.
+func TestSlots_CountWhatWasJustGiven(t *testing.T) {
+	d := newDesk(2, 4)
+	for range 4 {
+		first, _, _ := d.seat(balance.LoadBalanced)
+		second, decision, _ := d.seat(balance.LoadBalanced)
+		require.NotEqual(t, first.ID, second.ID, decision.Reason)
+	}
+	_, decision, ok := d.seat(balance.LoadBalanced)
+	require.False(t, ok)
+	require.Equal(t, "no instance can take it: 2 are full", decision.Reason)
+	require.True(t, decision.Later)
+}
+
+// What is in flight stays known while instances come, go and come again.
+func TestSlots_OutliveAChangeOfTheRoster(t *testing.T) {
+	d := newDesk(1, 2)
+	in, _, ok := d.seat("")
+	require.True(t, ok)
+	key := in.Key()
+	d.roster.Apply(registry.Update{Delete: &key})
+	_, decision, ok := d.seat("")
+	require.False(t, ok)
+	require.Equal(t, "no instance is known", decision.Reason)
+
+	in.Incarnation++
+	d.roster.Apply(registry.Update{Put: &in})
+	_, decision, ok = d.seat("")
+	require.True(t, ok)
+	require.EqualValues(t, 1, decision.Input.Candidates[0].InFlight)
+	_, _, ok = d.seat("")
+	require.False(t, ok)
+
+	freed := d.next("a")
+	d.give(in, false)
+	require.Equal(t, freed, d.next("a"), "one that was refused is nothing to wait for")
+	d.give(in, true)
+	<-freed
+	_, _, ok = d.seat("")
+	require.True(t, ok)
+}
+
+// One decision with all that belongs to it: the look at the roster, the place, the record.
+func BenchmarkSlots(b *testing.B) {
+	for _, strategy := range balance.Strategies() {
+		for _, n := range []int{10, 100, 1000} {
+			b.Run(fmt.Sprintf("%s/%d", strategy, n), func(b *testing.B) {
+				d := newDesk(n, 4)
+				policy := balance.Policy{
+					Strategy: strategy, Instance: "0003",
+					Weights: map[string]int{"v2": 10}, Priorities: map[string]int{"v2": 10},
+				}
+				b.ReportAllocs()
+				for b.Loop() {
+					list, _ := d.roster.List("a")
+					in, _, ok := d.take("a", list, balance.Input{Policy: policy, Session: "s", Counter: d.turn("a", strategy)})
+					if !ok {
+						b.Fatal("nobody")
+					}
+					d.give(in, true)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,236 @@
+package balance
+
+import (
+	"maps"
+	"slices"
+)
+
+// Decide says which candidate gets the step. It takes time that grows with the number of
+// candidates, some nanoseconds each, and memory that does not.
+//
+// When the target does not take the step, put it into Out and decide again with the same
+// counter: the next target is the Fallback, unless loads have changed.
+func Decide(in Input) Decision {
+	s := survey(&in)
+	d := Decision{Type: Selection, Strategy: in.Policy.strategy(), Rejected: s.rejected(), Input: s.record()}
+	if s.free.n == 0 {
+		d.Reason, d.Later = s.nobody(), s.tally[Full]+s.tally[Silent]+s.tally[Refused] > 0
+		return d
+	}
+	choices := s.choices()
+	d.Target = s.at(choices[0]).ID
+	for _, c := range choices[1:] {
+		d.Alternatives = append(d.Alternatives, s.at(c).ID)
+	}
+	if len(d.Alternatives) > 0 {
+		d.Fallback = d.Alternatives[0]
+	}
+	if s.missed(choices[0]) {
+		d.Type = StandIn
+	}
+	d.Reason, d.Confidence = s.reason(choices), s.confidence(d.Type)
+	return d
+}
+
+// glance is what is seen of one candidate.
+type glance struct {
+	rank
+	index int32 // in the input
+	why   Why
+}
+
+// top are those of any number that come first, in order.
+type top struct {
+	n     int
+	items [maxRejected]glance
+}
+
+// takes reports whether one of such a rank would be among them.
+func (t *top) takes(r rank, limit int) bool {
+	return t.n < limit || r.before(t.items[t.n-1].rank)
+}
+
+func (t *top) add(g glance, limit int) {
+	if t.n == limit {
+		t.n--
+	}
+	i := t.n
+	for ; i > 0 && g.before(t.items[i-1].rank); i-- {
+		t.items[i] = t.items[i-1]
+	}
+	t.items[i] = g
+	t.n++
+}
+
+// all are those that were kept.
+func (t *top) all() []glance { return t.items[:t.n] }
+
+// sight is what a look over all candidates finds.
+type sight struct {
+	in    *Input
+	order *order
+	free  top // those that could have the step
+	out   top // those that could not
+	tally tally
+}
+
+func survey(in *Input) *sight {
+	s := &sight{in: in, order: newOrder(in)}
+	for i := range in.Candidates {
+		c := &in.Candidates[i]
+		why, kept, limit := s.why(c), &s.free, maxChoices
+		if why != Available {
+			kept, limit = &s.out, maxRejected
+		}
+		s.tally[why]++
+		if r := s.order.rank(c); kept.takes(r, limit) {
+			kept.add(glance{r, int32(i), why}, limit)
+		}
+	}
+	for _, w := range in.Withheld {
+		s.tally[w.Why]++
+	}
+	for why, n := range in.Omitted {
+		s.tally[why] += n
+	}
+	return s
+}
+
+func (s *sight) at(g glance) *Candidate { return &s.in.Candidates[g.index] }
+
+func (s *sight) why(c *Candidate) Why {
+	if s.order.bars {
+		if why := s.order.barred(c); why != Available {
+			return why
+		}
+	}
+	if len(s.in.Out) > 0 {
+		if out, ok := s.in.Out[c.ID]; ok && out.Incarnation == c.Incarnation {
+			return out.Why
+		}
+	}
+	if c.InFlight >= c.Capacity {
+		return Full
+	}
+	return Available
+}
+
+// choices are those that come first, in the order in which they are asked. Where the
+// strategy compares loads, that is the less busy of the first two, then the less busy of the
+// one that is left and the third, and so on.
+func (s *sight) choices() []glance {
+	all := s.free.all()
+	for i := range len(all) - 1 {
+		if s.order.compares(all[i].rank, all[i+1].rank) && busier(s.at(all[i]), s.at(all[i+1])) {
+			all[i], all[i+1] = all[i+1], all[i]
+		}
+	}
+	return all
+}
+
+// missed reports whether the strategy would rather have had one that was rejected.
+func (s *sight) missed(choice glance) bool {
+	if s.order.named != "" {
+		return s.at(choice).ID != s.order.named
+	}
+	return s.out.n > 0 && s.order.prefers(s.out.items[0].rank, choice.rank)
+}
+
+func (s *sight) confidence(t Type) float64 {
+	switch {
+	case t == StandIn:
+		return Guessed
+	case s.tally[Available] == 1:
+		return Certain
+	case s.order.strategy == RoundRobin && s.order.named == "":
+		return Guessed
+	case s.order.strategy == LoadBalanced && s.order.named == "", s.order.strategy == Weighted:
+		return Informed
+	default:
+		return Certain
+	}
+}
+
+// rejected names those that the strategy would have liked best, then those withheld.
+func (s *sight) rejected() (all []Rejected) {
+	for _, g := range s.out.all() {
+		c := s.at(g)
+		out := Rejected{ID: c.ID, Incarnation: c.Incarnation, Why: g.why}
+		if known := s.in.Out[c.ID]; known.Why == g.why {
+			out.Detail = known.Detail
+		}
+		all = append(all, out)
+	}
+	withheld := s.withheld()
+	return append(all, withheld[:min(len(withheld), maxRejected-len(all))]...)
+}
+
+// withheld are the few of those withheld that are told of: the named one before all others.
+func (s *sight) withheld() (few []Rejected) {
+	if s.order.named != "" {
+		for _, w := range s.in.Withheld {
+			if w.ID == s.order.named {
+				few = append(few, w)
+			}
+		}
+	}
+	for _, w := range s.in.Withheld {
+		if len(few) == maxRejected {
+			break
+		}
+		if s.order.named == "" || w.ID != s.order.named {
+			few = append(few, w)
+		}
+	}
+	return few
+}
+
+// record is the part of the input that leads to the same decision.
+func (s *sight) record() Input {
+	in := *s.in
+	var kept []int32
+	for _, few := range [][]glance{s.free.all(), s.out.all()} {
+		for _, g := range few {
+			kept = append(kept, g.index)
+		}
+	}
+	for _, i := range s.order.firsts { // so that the shares stay what they are
+		if i >= 0 {
+			kept = append(kept, int32(i))
+		}
+	}
+	slices.Sort(kept)
+	kept = slices.Compact(kept)
+
+	left := s.tally
+	in.Candidates, in.Out, in.Omitted = nil, nil, nil
+	if len(kept) > 0 {
+		in.Candidates = make([]Candidate, 0, len(kept))
+	}
+	for _, i := range kept {
+		c := s.in.Candidates[i]
+		left[s.why(&c)]--
+		if out, ok := s.in.Out[c.ID]; ok {
+			if in.Out == nil {
+				in.Out = map[string]Rejected{}
+			}
+			in.Out[c.ID] = out
+		}
+		c.hash, c.kind = 0, 0
+		in.Candidates = append(in.Candidates, c)
+	}
+	in.Withheld = s.withheld()
+	for _, w := range in.Withheld {
+		left[w.Why]--
+	}
+	for why, n := range left {
+		if n > 0 {
+			if in.Omitted == nil {
+				in.Omitted = map[Why]int{}
+			}
+			in.Omitted[Why(why)] = n
+		}
+	}
+	in.Policy.Weights, in.Policy.Priorities = maps.Clone(in.Policy.Weights), maps.Clone(in.Policy.Priorities)
+	return in
+}

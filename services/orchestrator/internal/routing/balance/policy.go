@@ -1,0 +1,45 @@
+package balance
+
+import "cmp"
+
+// Strategy is a way to choose among instances.
+type Strategy string
+
+// The strategies.
+const (
+	RoundRobin   Strategy = "round_robin"   // in turn; the default (OC-16)
+	LoadBalanced Strategy = "load_balanced" // the less busy of two drawn at random
+	Sticky       Strategy = "sticky"        // a session stays with one
+	Weighted     Strategy = "weighted"      // versions get shares
+	Priority     Strategy = "priority"      // the version with the highest priority that has a place
+	Manual       Strategy = "manual"        // the one that is named
+)
+
+// Strategies are all of them.
+func Strategies() []Strategy {
+	return []Strategy{RoundRobin, LoadBalanced, Sticky, Weighted, Priority, Manual}
+}
+
+// Policy is how the instance for a step is chosen. The zero Policy is round robin.
+type Policy struct {
+	Strategy Strategy `json:"strategy,omitempty"`
+	// Weights are the percentages that versions get of the steps; with weighted. Versions
+	// without one share what is left, and are asked last when nothing is. 0 means none at all.
+	Weights map[string]int `json:"weights,omitempty"`
+	// Priorities of versions, the higher the earlier, 0 for those without one; with priority.
+	Priorities map[string]int `json:"priorities,omitempty"`
+	Instance   string         `json:"instance,omitempty"` // that has to take the step; with manual
+	// Fallback chooses when that one cannot take it; with manual. Empty: nobody else does.
+	Fallback Strategy `json:"fallback,omitempty"`
+}
+
+// strategy is the one that is followed.
+func (p Policy) strategy() Strategy { return cmp.Or(p.Strategy, RoundRobin) }
+
+// among is the strategy by which those are ordered that are not named.
+func (p Policy) among() Strategy {
+	if p.strategy() == Manual {
+		return cmp.Or(p.Fallback, RoundRobin)
+	}
+	return p.strategy()
+}

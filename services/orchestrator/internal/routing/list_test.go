@@ -1,0 +1,110 @@
+package routing
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/pkg/lifecycle"
+	"github.com/troupe-dev/troupe/pkg/registry"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
+)
+
+func classes(l *List) map[string]balance.Class {
+	all := map[string]balance.Class{}
+	for i, c := range l.Candidates {
+		if l.Instances[i].ID == c.ID {
+			all[c.ID] = c.Class
+		}
+	}
+	return all
+}
+
+func TestList_SaysWhoMayTakeStepsAndWhoNot(t *testing.T) {
+	r := NewRoster(zap.NewNop(), func(bool, map[string]bool) {})
+	known := []registry.Instance{instance("9", lifecycle.Ready), instance("1", lifecycle.Ready)}
+	for i, state := range []lifecycle.State{
+		lifecycle.Uninitialized, lifecycle.Initializing, lifecycle.Paused, lifecycle.ShuttingDown, lifecycle.Ready, lifecycle.Ready, lifecycle.Ready,
+	} {
+		known = append(known, instance(fmt.Sprint(i+2), state))
+	}
+	known[0].Capacity, known[0].Version, known[0].Incarnation = 4, "v1", 7
+	other := instance("10", lifecycle.Ready)
+	other.Agent = "b"
+	r.Apply(registry.Update{List: new(append(known, other))})
+	for id, want := range map[string]registry.Want{"6": registry.Pause, "7": registry.Drain, "8": "SOMETHING_NEW"} {
+		r.Want(registry.Desire{Key: registry.Key{Agent: "a", ID: id}, Want: want})
+	}
+	l, _ := r.List("a")
+	require.Equal(t, map[string]balance.Class{"1": balance.Ready, "9": balance.Ready, "2": balance.Unstarted}, classes(l))
+	require.Equal(t, balance.Sizes{2, 0, 1}, l.Of)
+	require.Equal(t, []balance.Rejected{
+		{ID: "3", Why: balance.NotReady},
+		{ID: "4", Why: balance.Paused},
+		{ID: "5", Why: balance.Draining},
+		{ID: "6", Why: balance.Paused},
+		{ID: "7", Why: balance.Draining},
+		{ID: "8", Why: balance.Paused},
+	}, l.Withheld)
+	nine := l.Candidates[1]
+	require.Equal(t, "v1", nine.Version)
+	require.EqualValues(t, 7, nine.Incarnation)
+	require.EqualValues(t, 4, nine.Capacity)
+	require.EqualValues(t, 1, nine.Position)
+	require.Equal(t, 2, r.Ready("a"))
+}
+
+// A decision among many instances does not begin with sorting them.
+func TestList_IsMadeOnceForEachChange(t *testing.T) {
+	r, _ := filled()
+	first, changed := r.List("a")
+	again, _ := r.List("a")
+	require.Same(t, first, again)
+	require.Zero(t, testing.AllocsPerRun(10, func() { r.List("a") }))
+
+	five := instance("5", lifecycle.Ready)
+	r.Apply(registry.Update{Put: &five})
+	<-changed
+	later, _ := r.List("a")
+	require.Len(t, later.Instances, 4)
+	require.Len(t, first.Instances, 3, "what somebody has does not change")
+}
+
+// One that vanished and answers is kept out of work; when many vanish at once they stay in
+// work, behind those whose registration stands.
+func TestList_DoubtsThoseThatVanish(t *testing.T) {
+	within(t, 8, func(m *mesh) {
+		m.vanish("0")
+		l, _ := m.List("a")
+		require.Len(t, l.Candidates, 7)
+		require.Equal(t, []balance.Rejected{{ID: "0", Incarnation: l.Withheld[0].Incarnation, Why: balance.Missing}}, l.Withheld)
+		m.vanish("1")
+		require.True(t, m.Frozen())
+		l, _ = m.List("a")
+		require.Equal(t, balance.Sizes{6, 2, 0}, l.Of)
+		require.Equal(t, "1", l.Candidates[7].ID)
+		require.Equal(t, balance.Doubtful, classes(l)["0"])
+		require.Equal(t, 8, m.Ready("a"))
+		m.pass(3 * time.Second)
+	})
+}
+
+func BenchmarkRoster_List(b *testing.B) {
+	for _, n := range []int{10, 100, 1000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			r := NewRoster(zap.NewNop(), func(bool, map[string]bool) {})
+			known := make([]registry.Instance, n)
+			for i := range known {
+				known[i] = instance(fmt.Sprintf("%04d", i), lifecycle.Ready)
+			}
+			r.Apply(registry.Update{List: &known})
+			b.ReportAllocs()
+			for b.Loop() {
+				r.List("a")
+			}
+		})
+	}
+}

@@ -1,0 +1,353 @@
+package turn
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+	"google.golang.org/protobuf/testing/protocmp"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/pkg/wire"
+)
+
+const inputRequired = troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED
+
+// mail is a call of research, the second step, that waits for an approval.
+func mail() *troupev1.PendingCall {
+	return &troupev1.PendingCall{
+		Id: "1-2-2", CallId: "call-1", Tool: "send_mail", Arguments: `{"to":"bob@example.com"}`, Needs: troupev1.CallNeed_CALL_NEED_APPROVAL,
+		Risk: "at_most_once", Reason: "research wants to send a mail.", Until: timestamppb.New(time.Now().Add(time.Minute)),
+	}
+}
+
+// waits has research wait with calls, once.
+func (r *rig) waits(calls ...*troupev1.PendingCall) {
+	r.on("research", func(s *step) error {
+		r.on("research", nil)
+		for _, c := range calls {
+			if err := s.event(&troupev1.Event{Payload: &troupev1.Event_ToolCallPending{ToolCallPending: &troupev1.ToolCallPending{Call: c}}}); err != nil {
+				return err
+			}
+		}
+		return s.commit(func(r *troupev1.StepResult) {
+			r.Text, r.InputRequired, r.Pending = "send_mail waits for an approval.", true, calls
+		})
+	})
+}
+
+// reply is a request in session s1 with answers.
+func reply(requestID string, answers ...execution.Answer) Request {
+	return Request{Session: "s1", RequestID: requestID, Answers: answers}
+}
+
+func approve(id string) execution.Answer { return execution.Answer{ID: id, Verdict: execution.Approve} }
+
+// The turn goes on at the step that waits, with what was known before it, and nowhere else.
+//
+// Req: AD-26, AD-32
+func TestTurn_GoesOnWithAnswersWhereItStopped(t *testing.T) {
+	rig := newRig(t)
+	runner := rig.runner(t, "one")
+	core, logs := observer.New(zap.InfoLevel)
+	runner.log = zap.New(core)
+	rig.waits(mail())
+	events := collect(t, runner, ask("s1", "r1"))
+	require.Equal(t, []string{
+		"route routing_decision research", "execute step_started research", "execute tool_call_pending research", "execute step_finished research",
+		"aggregate aggregate", "input_required turn_result",
+	}, story(events)[5:])
+	require.Equal(t, inputRequired, resultOf(events).GetOutcome())
+	require.Empty(t, cmp.Diff([]*troupev1.PendingCall{mail()}, resultOf(events).GetPending(), protocmp.Transform(), protocmp.IgnoreFields(&troupev1.PendingCall{}, "until")))
+	require.Equal(t, session.InputRequired, rig.state(t, "s1"))
+
+	answer := reply("r2", execution.Answer{ID: "1-2-2", Verdict: execution.Deny, Text: "Not today: secret words.", By: "mallory", Late: true})
+	answer.Auth.Actor = "alice"
+	on := collect(t, runner, answer)
+	require.Equal(t, []string{
+		"initialize turn_started", "plan plan",
+		"route routing_decision research", "execute step_started research", "execute step_finished research",
+		"route routing_decision synthesis", "execute step_started synthesis", "execute step_finished synthesis",
+		"aggregate aggregate", "complete turn_result",
+	}, story(stored(on)))
+	want := &troupev1.CallAnswer{Id: "1-2-2", Verdict: troupev1.CallVerdict_CALL_VERDICT_DENY, Text: "Not today: secret words.", By: "alice"}
+	begin := on[0].GetTurnStarted()
+	require.Equal(t, events[0].GetTurnStarted().GetTurnId(), begin.GetContinuesTurnId())
+	require.Equal(t, "research-assistant", begin.GetTarget())
+	require.Equal(t, "What may an agent write?", begin.GetText())
+	require.Empty(t, cmp.Diff([]*troupev1.CallAnswer{want}, begin.GetAnswers(), protocmp.Transform()))
+	require.EqualValues(t, 2, on[0].GetTurn())
+	require.NotEqual(t, events[0].GetTraceId(), on[0].GetTraceId())
+	require.Equal(t, completed, resultOf(on).GetOutcome(), "%v", resultOf(on))
+	require.Empty(t, resultOf(on).GetPending())
+	require.Equal(t, []string{"coordinator", "research", "synthesis"}, on[len(on)-2].GetAggregate().GetAgents())
+
+	require.Equal(t, []string{"coordinator", "research", "research", "synthesis"}, rig.asked())
+	steps := rig.steps()
+	waited, again, next := steps[1], steps[2], steps[3]
+	require.EqualValues(t, 2, again.GetStep())
+	require.EqualValues(t, 2, again.GetAttempt(), "it has a journal")
+	require.Empty(t, cmp.Diff([]*troupev1.CallAnswer{want}, again.GetAnswers(), protocmp.Transform()))
+	require.Empty(t, cmp.Diff(said(waited), said(again)), "the same history")
+	require.Empty(t, cmp.Diff(waited.GetPrior(), again.GetPrior(), protocmp.Transform()))
+	require.EqualValues(t, 1, next.GetAttempt())
+	require.Empty(t, next.GetAnswers(), "they are for one step")
+
+	lines := logs.FilterMessage("pending call answered").All()
+	require.Len(t, lines, 1)
+	fields := lines[0].ContextMap()
+	require.Equal(t, []any{"s1", "1-2-2", "send_mail", "deny", "alice", false}, []any{fields["session"], fields["call"], fields["tool"], fields["verdict"], fields["by"], fields["late"]})
+	require.NotContains(t, fmt.Sprint(fields), "secret")
+	require.NotContains(t, fmt.Sprint(fields), "bob@example.com")
+	require.Empty(t, cmp.Diff(stored(on), stored(collect(t, runner, answer)), protocmp.Transform()), "the same request is the same turn")
+	require.Len(t, rig.asked(), 4)
+}
+
+// Calls without an answer wait on, and are answered in the turn after.
+//
+// Req: LP-32
+func TestTurn_CallsThatWaitOnMakeItWaitAgain(t *testing.T) {
+	rig := newRig(t)
+	runner := rig.runner(t, "one")
+	other := mail()
+	other.Id, other.Needs = "1-2-3", troupev1.CallNeed_CALL_NEED_RESULT
+	rig.waits(mail(), other)
+	collect(t, runner, ask("s1", "r1"))
+	rig.waits(other)
+	first := collect(t, runner, reply("r2", approve("1-2-2")))
+	require.Equal(t, inputRequired, resultOf(first).GetOutcome())
+	require.Equal(t, "1-2-3", resultOf(first).GetPending()[0].GetId())
+	second := collect(t, runner, reply("r3", execution.Answer{ID: "1-2-3", Verdict: execution.Succeed, Text: "42"}))
+	require.Equal(t, completed, resultOf(second).GetOutcome(), "%v", resultOf(second))
+	require.Equal(t, first[0].GetTurnStarted().GetTurnId(), second[0].GetTurnStarted().GetContinuesTurnId())
+	require.Equal(t, []string{"coordinator", "research", "research", "research", "synthesis"}, rig.asked())
+	require.EqualValues(t, 2, rig.steps()[3].GetAttempt())
+	require.Equal(t, "1-2-3", rig.steps()[3].GetAnswers()[0].GetId())
+
+	for n, events := range [][]*troupev1.Event{first, second} { // each is known, whatever waited since
+		again := collect(t, runner, []Request{reply("r2", approve("1-2-2")), reply("r3", execution.Answer{ID: "1-2-3", Verdict: execution.Succeed, Text: "42"})}[n])
+		require.Empty(t, cmp.Diff(stored(events), stored(again), protocmp.Transform()))
+	}
+	require.Len(t, rig.asked(), 5)
+}
+
+func TestRunner_RefusesAnswersThatFitNothing(t *testing.T) {
+	rig := newRig(t)
+	runner := rig.runner(t, "one")
+	rig.waits(mail())
+	mine := ask("s1", "r1")
+	mine.User = "ann"
+	collect(t, runner, mine)
+	for name, c := range map[string]struct {
+		change func(*Request)
+		mode   failure.Mode
+		says   string
+	}{
+		"a target":           {func(r *Request) { r.Target = "research" }, failure.UserInvalidInput, "target: "},
+		"another call":       {func(r *Request) { r.Answers[0].ID = "1-1-9" }, failure.UserInvalidInput, `answers[0].id: no call "1-1-9" waits here; waiting: 1-2-2`},
+		"another verdict":    {func(r *Request) { r.Answers[0].Verdict = execution.Succeed }, failure.UserInvalidInput, "answers[0].verdict"},
+		"no session":         {func(r *Request) { r.Session = "s9" }, failure.NotFound, "s9"},
+		"somebody else's":    {func(r *Request) { r.User = "bob"; r.Answers[0].ID = "1-1-9" }, failure.NotFound, "s1"},
+		"a known request id": {func(r *Request) { r.RequestID = "r1" }, failure.KeyReused, "another request"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			req := reply("r2", approve("1-2-2"))
+			req.User = "ann"
+			c.change(&req)
+			err := refusal(t, runner, req)
+			require.Equal(t, c.mode, failure.ModeOf(err), "%v", err)
+			require.ErrorContains(t, err, c.says)
+		})
+	}
+	require.Equal(t, session.InputRequired, rig.state(t, "s1"))
+	req := reply("r2", approve("1-2-2"))
+	req.User = "ann"
+	require.Equal(t, completed, resultOf(collect(t, runner, req)).GetOutcome())
+	req.Answers = []execution.Answer{{ID: "1-2-2", Verdict: execution.Deny}}
+	require.Equal(t, failure.KeyReused, failure.ModeOf(refusal(t, runner, req)))
+	req.RequestID = "r3"
+	err := refusal(t, runner, req)
+	require.Equal(t, failure.TurnNotOpen, failure.ModeOf(err), "%v", err)
+	require.Equal(t, []string{"coordinator", "research", "research", "synthesis"}, rig.asked())
+}
+
+// Who says something else leaves the calls.
+//
+// Req: LP-32
+func TestTurn_ATextLeavesTheCallsThatWait(t *testing.T) {
+	rig := newRig(t)
+	runner := rig.runner(t, "one")
+	rig.waits(mail())
+	collect(t, runner, ask("s1", "r1"))
+	require.Equal(t, completed, resultOf(collect(t, runner, ask("s1", "r2"))).GetOutcome())
+	err := refusal(t, runner, reply("r3", approve("1-2-2")))
+	require.Equal(t, failure.TurnNotOpen, failure.ModeOf(err), "%v", err)
+	require.ErrorContains(t, err, "nothing waits in the session")
+	for _, s := range rig.steps() {
+		require.Empty(t, s.GetAnswers())
+	}
+}
+
+// Req: OC-33
+func TestTurn_AnAnswerBehindItsTimeIsLate(t *testing.T) {
+	rig := newRig(t)
+	runner := rig.runner(t, "one")
+	late := mail()
+	late.Until = timestamppb.New(time.Now().Add(-time.Second))
+	rig.waits(late)
+	collect(t, runner, ask("s1", "r1"))
+	collect(t, runner, reply("r2", approve("1-2-2")))
+	require.True(t, rig.steps()[2].GetAnswers()[0].GetLate())
+}
+
+// Of two who answer at the same time one has the turn.
+func TestRunner_ACallIsAnsweredOnce(t *testing.T) {
+	rig := newRig(t)
+	one, two := rig.runner(t, "one"), rig.runner(t, "two")
+	rig.waits(mail())
+	collect(t, one, ask("s1", "r1"))
+	working, _, release := rig.held()
+	first := start(t, one, reply("r2", approve("1-2-2")))
+	receive(t, working)
+
+	err := refusal(t, two, reply("r3", approve("1-2-2")))
+	require.Equal(t, failure.SessionBusy, failure.ModeOf(err), "%v", err)
+	second := make(chan error, 1)
+	patient := reply("r3", approve("1-2-2"))
+	patient.OnBusy = Enqueue
+	go func() { second <- refusal(t, two, patient) }()
+	awaitLine(t, two, 1)
+	release()
+	require.Equal(t, completed, resultOf(receive(t, first)).GetOutcome())
+	err = receive(t, second)
+	require.Equal(t, failure.TurnNotOpen, failure.ModeOf(err), "%v", err)
+	require.Equal(t, []string{"coordinator", "research", "research", "synthesis"}, rig.asked())
+}
+
+// The instance that gets the step when the first is lost has the answers too.
+func TestTurn_AnswersOutliveTheWorker(t *testing.T) {
+	rig := newRig(t)
+	rig.join("research", 1)
+	runner := rig.runner(t, "one")
+	rig.waits(mail())
+	collect(t, runner, ask("s1", "r1"))
+	rig.on("research", func(s *step) error {
+		rig.on("research", nil)
+		return s.vanish()
+	})
+	events := collect(t, runner, reply("r2", approve("1-2-2")))
+	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, []string{"coordinator", "research", "research", "research", "synthesis"}, rig.asked())
+	for n, s := range rig.steps()[2:4] {
+		require.EqualValues(t, n+2, s.GetAttempt())
+		require.Len(t, s.GetAnswers(), 1)
+	}
+}
+
+// And so has the orchestrator that takes the turn over.
+func TestTurn_AnswersOutliveTheOrchestrator(t *testing.T) {
+	rig := newRig(t)
+	first := rig.runner(t, "one")
+	rig.waits(mail())
+	collect(t, first, ask("s1", "r1"))
+	working, _, release := rig.held()
+	defer release()
+	answer := reply("r2", approve("1-2-2"))
+	drivenUpTo(t, first, answer, "research")
+	receive(t, working)
+	rig.leasesRunOut()
+	rig.on("research", nil)
+
+	events := collect(t, rig.runner(t, "two"), answer)
+	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.True(t, slices.ContainsFunc(events, func(e *troupev1.Event) bool { return e.GetWarning().GetReason() == "RESUMED" }))
+	require.Equal(t, []string{"coordinator", "research", "research", "research", "synthesis"}, rig.asked())
+	for _, s := range rig.steps()[2:4] {
+		require.EqualValues(t, 2, s.GetStep())
+		require.EqualValues(t, 2, s.GetAttempt())
+		require.Len(t, s.GetAnswers(), 1)
+	}
+}
+
+// A routing step that failed before the step that waits is not asked again.
+func TestTurn_AFailedRouteIsFollowedAgainWithAnswers(t *testing.T) {
+	rig := newRig(t)
+	runner := rig.runner(t, "one")
+	rig.on("coordinator", func(s *step) error {
+		rig.on("coordinator", nil)
+		return s.result(&troupev1.StepResult{Failure: failure.ToProto(failure.New(failure.ResourceAPI, "test", "away"))})
+	})
+	rig.waits(mail())
+	collect(t, runner, ask("s1", "r1"))
+	events := collect(t, runner, reply("r2", approve("1-2-2")))
+	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, []string{"coordinator", "research", "research", "synthesis"}, rig.asked())
+	require.EqualValues(t, 2, rig.steps()[2].GetStep())
+	require.EqualValues(t, 2, rig.steps()[2].GetAttempt())
+}
+
+// A turn that goes on is begun without anybody's knowing: the same request goes on with it.
+func TestRunner_GoesOnWithAnswersWhoseTurnItMissed(t *testing.T) {
+	rig := newRig(t)
+	runner := rig.runner(t, "one")
+	rig.waits(mail())
+	collect(t, runner, ask("s1", "r1"))
+	runner.Memory = &forgetful{Memory: runner.Memory}
+	answer := reply("r2", approve("1-2-2"))
+	require.ErrorIs(t, refusal(t, runner, answer), context.DeadlineExceeded)
+	require.Equal(t, completed, resultOf(collect(t, runner, answer)).GetOutcome())
+	require.Equal(t, []string{"coordinator", "research", "research", "synthesis"}, rig.asked())
+}
+
+// Its orchestrator died before it stored what the turn is about: that is said, and a text
+// goes on.
+func TestRunner_ATurnWithAnswersAndWithoutATraceIsGivenUp(t *testing.T) {
+	rig := newRig(t)
+	runner := rig.runner(t, "one")
+	rig.waits(mail())
+	collect(t, runner, ask("s1", "r1"))
+	answer := reply("r2", approve("1-2-2"))
+	left, err := runner.answers(t.Context(), answer)
+	require.NoError(t, err)
+	_, err = rig.memory.BeginTurn(t.Context(), left.begin)
+	require.NoError(t, err)
+	err = refusal(t, runner, answer)
+	require.Equal(t, failure.TraceOrphaned, failure.ModeOf(err), "%v", err)
+	rig.leasesRunOut()
+	err = refusal(t, runner, answer)
+	require.Equal(t, failure.TurnNotOpen, failure.ModeOf(err), "%v", err)
+	require.ErrorContains(t, err, "send a text instead")
+	require.Equal(t, completed, resultOf(collect(t, runner, ask("s1", "r3"))).GetOutcome())
+}
+
+// A week is enough for a person; what waited longer is said to be gone.
+func TestRunner_WhatWaitsWithoutATraceIsNotGoneOnWith(t *testing.T) {
+	rig := newRig(t)
+	runner := rig.runner(t, "one")
+	rig.waits(mail())
+	collect(t, runner, ask("s1", "r1"))
+	settled(t, runner)
+	rig.redis.FlushAll()
+	err := refusal(t, runner, reply("r2", approve("1-2-2")))
+	require.Equal(t, failure.TurnNotOpen, failure.ModeOf(err), "%v", err)
+	require.Equal(t, session.InputRequired, rig.state(t, "s1"))
+	require.Len(t, rig.asked(), 2)
+}
+
+// What is kept of a turn beside its trace says what waits, too.
+func TestEnded_SaysWhatWaits(t *testing.T) {
+	closed := session.Turn{Outcome: session.OutcomeInputRequired, Steps: []execution.Result{{InputRequired: true, Pending: wire.PendingFromProto([]*troupev1.PendingCall{mail()})}}}
+	require.Len(t, ended(closed).GetTurnResult().GetPending(), 1)
+	closed.Outcome = session.OutcomeFailed
+	require.Empty(t, ended(closed).GetTurnResult().GetPending())
+}

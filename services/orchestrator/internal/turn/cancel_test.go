@@ -1,0 +1,51 @@
+package turn
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+)
+
+// Req: OC-5
+func TestRunner_CancelTraceEndsTheTurnAndTellsItsWorker(t *testing.T) {
+	rig := newRig(t)
+	runner := rig.runner(t, "one")
+	working, cancelled, release := rig.held()
+	defer release()
+	first := start(t, runner, ask("s1", "r0"))
+	receive(t, working)
+	ref := trace.Ref{Trace: runner.seats.driven(session.Ref{Session: "s1"}).turn.Trace}
+
+	require.NoError(t, runner.CancelTrace(t.Context(), ref, "changed my mind"))
+	require.Equal(t, session.Ready, rig.state(t, "s1"), "it has ended when CancelTrace returns")
+	events := receive(t, first)
+	require.Equal(t, cancelledOutcome, resultOf(events).GetOutcome())
+	require.Equal(t, "the turn was cancelled: changed my mind", resultOf(events).GetFailure().GetMessage())
+	receive(t, cancelled)
+
+	require.NoError(t, runner.CancelTrace(t.Context(), ref, "again"), "it has ended")
+	record, err := runner.Traces.Store().Get(t.Context(), ref)
+	require.NoError(t, err)
+	require.Equal(t, cancelledOutcome, record.GetResult().GetOutcome())
+}
+
+func TestRunner_CancelTraceSaysWhenItCannot(t *testing.T) {
+	rig := newRig(t)
+	runner := rig.runner(t, "one")
+	ref := trace.Ref{Trace: strings.Repeat("a", 32)}
+	err := runner.CancelTrace(t.Context(), ref, "")
+	require.True(t, failure.Is(err, failure.NotFound), "%v", err)
+
+	lost := &troupev1.Trace{TraceId: ref.Trace, SessionId: "s1", Owner: "gone", State: troupev1.TraceState_TRACE_STATE_RUNNING}
+	_, _, err = runner.Traces.Store().Claim(t.Context(), "", lost, nil)
+	require.NoError(t, err)
+	err = runner.CancelTrace(t.Context(), ref, "")
+	require.True(t, failure.Is(err, failure.TraceOrphaned), "%v", err)
+	require.ErrorContains(t, err, "nobody drives the trace")
+}

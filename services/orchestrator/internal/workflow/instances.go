@@ -1,0 +1,109 @@
+package workflow
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/troupe-dev/troupe/pkg/manifest"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
+)
+
+// instancesDeclaration says how the instance for a step is chosen.
+type instancesDeclaration struct {
+	Strategy   string         `yaml:"strategy"`
+	Weights    map[string]int `yaml:"weights"`
+	Priorities map[string]int `yaml:"priorities"`
+	Instance   string         `yaml:"instance"`
+	Fallback   string         `yaml:"fallback"`
+}
+
+// Limits of what a step says about versions.
+const (
+	maxVersions = 16
+	maxPriority = 1000
+)
+
+// standIns are the strategies that may choose when a named instance cannot take a step.
+var standIns = []balance.Strategy{balance.RoundRobin, balance.LoadBalanced, balance.Sticky}
+
+func (d instancesDeclaration) policy() balance.Policy {
+	return balance.Policy{
+		Strategy: balance.Strategy(d.Strategy), Weights: d.Weights, Priorities: d.Priorities,
+		Instance: d.Instance, Fallback: balance.Strategy(d.Fallback),
+	}
+}
+
+// instances checks how a step chooses: a field is for one strategy only.
+func (c *checker) instances(step string, d instancesDeclaration) {
+	at := func(keys ...any) []any { return append([]any{"steps", step, "instances"}, keys...) }
+	strategy := cmp.Or(balance.Strategy(d.Strategy), balance.RoundRobin)
+	if !slices.Contains(balance.Strategies(), strategy) {
+		c.wrong(at("strategy"), "instances.strategy: unknown strategy %q; %s", d.Strategy, choices(d.Strategy, balance.Strategies()))
+		return
+	}
+	for _, f := range []struct {
+		name     string
+		set      bool
+		strategy balance.Strategy
+	}{
+		{"weights", d.Weights != nil, balance.Weighted},
+		{"priorities", d.Priorities != nil, balance.Priority},
+		{"instance", d.Instance != "", balance.Manual},
+		{"fallback", d.Fallback != "", balance.Manual},
+	} {
+		if f.set && strategy != f.strategy {
+			c.wrong(at(f.name), "instances.%s: is for strategy %s; this is %s", f.name, f.strategy, strategy)
+		}
+	}
+	switch strategy {
+	case balance.Weighted:
+		c.versions(at, strategy, "weights", d.Weights, 0, 100)
+		sum := 0
+		for _, weight := range d.Weights {
+			sum += weight
+		}
+		if sum > 100 {
+			c.wrong(at("weights"), "instances.weights: they are percentages and add up to %d; at most 100 are there", sum)
+		}
+	case balance.Priority:
+		c.versions(at, strategy, "priorities", d.Priorities, -maxPriority, maxPriority)
+	case balance.Manual:
+		if d.Instance == "" {
+			c.wrong(at(), "instances: strategy manual wants the id of an instance as instance")
+		}
+		if d.Fallback != "" && !slices.Contains(standIns, balance.Strategy(d.Fallback)) {
+			c.wrong(at("fallback"), "instances.fallback: unknown strategy %q; %s", d.Fallback, choices(d.Fallback, standIns))
+		}
+	default: // needs nothing else
+	}
+}
+
+// versions checks numbers that are given to versions.
+func (c *checker) versions(at func(...any) []any, strategy balance.Strategy, field string, values map[string]int, least, most int) {
+	switch {
+	case len(values) == 0:
+		c.wrong(at(), "instances: strategy %s wants %s of versions, such as %s: {v2: 10}", strategy, field, field)
+	case len(values) > maxVersions:
+		c.wrong(at(field), "instances.%s: names %d versions; at most %d may be named", field, len(values), maxVersions)
+	}
+	for _, version := range slices.Sorted(maps.Keys(values)) {
+		if v := values[version]; v < least || v > most {
+			c.wrong(at(field, version), "instances.%s.%s: %d is not between %d and %d", field, version, v, least, most)
+		}
+	}
+}
+
+// choices helps somebody who wrote what is not known.
+func choices(word string, known []balance.Strategy) string {
+	names := make([]string, len(known))
+	for i, k := range known {
+		names[i] = string(k)
+	}
+	if near := manifest.Nearest(word, names); near != "" {
+		return fmt.Sprintf("did you mean %q?", near)
+	}
+	return "there are " + strings.Join(names, ", ")
+}

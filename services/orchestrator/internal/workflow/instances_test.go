@@ -1,0 +1,68 @@
+package workflow
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
+)
+
+func TestLoad_ReadsHowInstancesAreChosen(t *testing.T) {
+	for declared, want := range map[string]balance.Policy{
+		"":                          {},
+		"{strategy: round_robin}":   {Strategy: balance.RoundRobin},
+		"{strategy: load_balanced}": {Strategy: balance.LoadBalanced},
+		"{strategy: sticky}":        {Strategy: balance.Sticky},
+		"{strategy: weighted, weights: {v2: 10, 1.10: 0}}": {
+			Strategy: balance.Weighted, Weights: map[string]int{"v2": 10, "1.10": 0},
+		},
+		"{strategy: priority, priorities: {v2: 10, v1: -1}}": {
+			Strategy: balance.Priority, Priorities: map[string]int{"v2": 10, "v1": -1},
+		},
+		"{strategy: manual, instance: x-0}":                   {Strategy: balance.Manual, Instance: "x-0"},
+		"{strategy: manual, instance: x-0, fallback: sticky}": {Strategy: balance.Manual, Instance: "x-0", Fallback: balance.Sticky},
+	} {
+		set, err := load(t, "  entry: a\n  steps:\n    a:\n      agent: x\n      end: true\n      instances: "+declared+"\n")
+		require.NoError(t, err, declared)
+		flow, _ := set.Find("w")
+		require.Empty(t, cmp.Diff(want, flow.Steps["a"].Instances), declared)
+	}
+	require.Equal(t, balance.Policy{}, Single("x").Steps["x"].Instances)
+}
+
+func TestLoad_NamesWhatIsWrongWithInstances(t *testing.T) {
+	var many strings.Builder
+	for i := range 17 {
+		fmt.Fprintf(&many, "v%d: 1, ", i)
+	}
+	for declared, want := range map[string]string{
+		"{strategy: weigted}":                                        `w.yaml:10: instances.strategy: unknown strategy "weigted"; did you mean "weighted"?`,
+		"{strategy: learned_by_heart}":                               "there are round_robin, load_balanced, sticky, weighted, priority, manual",
+		"{stratgy: sticky}":                                          `w.yaml:10: unknown field "steps.a.instances.stratgy"; did you mean "strategy"?`,
+		"sticky":                                                     `w.yaml:10: steps.a.instances: want fields, got "sticky"`,
+		"{weights: {v2: 10}}":                                        "instances.weights: is for strategy weighted; this is round_robin",
+		"{strategy: sticky, priorities: {v2: 10}}":                   "instances.priorities: is for strategy priority; this is sticky",
+		"{strategy: sticky, instance: x-0}":                          "instances.instance: is for strategy manual; this is sticky",
+		"{strategy: sticky, fallback: manual}":                       "instances.fallback: is for strategy manual; this is sticky",
+		"{strategy: weighted}":                                       "instances: strategy weighted wants weights of versions, such as weights: {v2: 10}",
+		"{strategy: weighted, weights: {}}":                          "instances: strategy weighted wants weights of versions",
+		"{strategy: weighted, weights: {v2: ten}}":                   `w.yaml:10: steps.a.instances.weights.v2: want a whole number, got "ten"`,
+		"{strategy: weighted, weights: {v2: 101}}":                   "instances.weights.v2: 101 is not between 0 and 100",
+		"{strategy: weighted, weights: {v1: 60, v2: 50}}":            "instances.weights: they are percentages and add up to 110; at most 100 are there",
+		"{strategy: weighted, weights: {" + many.String() + "z: 1}}": "instances.weights: names 18 versions; at most 16 may be named",
+		"{strategy: priority}":                                       "instances: strategy priority wants priorities of versions",
+		"{strategy: priority, priorities: {v1: 2000}}":               "instances.priorities.v1: 2000 is not between -1000 and 1000",
+		"{strategy: manual}":                                         "instances: strategy manual wants the id of an instance as instance",
+		"{strategy: manual, instance: x, fallback: stickie}":         `instances.fallback: unknown strategy "stickie"; did you mean "sticky"?`,
+		"{strategy: manual, instance: x, fallback: manual}":          `instances.fallback: unknown strategy "manual"; there are round_robin, load_balanced, sticky`,
+	} {
+		_, err := load(t, "  entry: a\n  steps:\n    a:\n      agent: x\n      end: true\n      instances: "+declared+"\n")
+		require.ErrorContains(t, err, want, declared)
+	}
+	_, err := load(t, "  entry: a\n  steps:\n    a:\n      agent: x\n      end: true\n      instances:\n        strategy: weighted\n        weights:\n          v2: 10\n          v3: 500\n")
+	require.ErrorContains(t, err, "w.yaml:14: instances.weights.v3: 500", "where it stands")
+}
