@@ -2,21 +2,17 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"net"
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
 
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/process"
-	"github.com/troupe-dev/troupe/pkg/rpc"
-	"github.com/troupe-dev/troupe/pkg/telemetry"
 )
 
 // library has one artifact, of which it sends so many bytes.
@@ -37,18 +33,10 @@ func (l *library) GetArtifact(_ *troupev1.GetArtifactRequest, stream troupev1.Se
 
 func TestGetArtifact_WritesAllOfItOrNothing(t *testing.T) {
 	l := &library{content: []byte("all of it")}
-	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{})
-	require.NoError(t, err)
-	troupev1.RegisterSessionServiceServer(server, l)
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	done := make(chan error, 1)
-	go func() { done <- server.Part(lis, time.Second).Run(ctx, func() {}) }()
-	t.Cleanup(func() { stop(); require.NoError(t, <-done) })
+	addr := served(t, func(s grpc.ServiceRegistrar) { troupev1.RegisterSessionServiceServer(s, l) })
 	get := func(args ...string) (code int, out, told string) {
 		var stdout, stderr bytes.Buffer
-		code = run(t.Context(), append([]string{"get", "artifact", "s1", "report", "--addr", lis.Addr().String()}, args...), terminal{out: &stdout, err: &stderr})
+		code = run(t.Context(), append([]string{"get", "artifact", "s1", "report", "--addr", addr}, args...), terminal{out: &stdout, err: &stderr})
 		return code, stdout.String(), stderr.String()
 	}
 	file := filepath.Join(t.TempDir(), "report")

@@ -1,15 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"iter"
+	"os"
 	"strings"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/troupe-dev/troupe/pkg/client"
@@ -43,47 +43,83 @@ func (s server) told(err error) error {
 	return err
 }
 
-type ask struct {
+// flag is what a command has to say to reach the same orchestrator from the same shell.
+func (s server) flag() string {
+	if s.Addr == "" || s.Addr == cmp.Or(os.Getenv("TROUPE_ADDR"), "127.0.0.1:7400") {
+		return ""
+	}
+	return " --addr " + word(s.Addr)
+}
+
+// sender is part of every command that sends a turn and shows it.
+type sender struct {
 	server    `embed:""`
 	inName    `embed:""`
-	Session   string        `help:"Conversation to go on with. Empty: a new one." placeholder:"ID"`
-	User      string        `help:"Whose conversation it is. The first turn decides; another user's is not found." placeholder:"ID"`
 	RequestID string        `help:"Makes the call repeatable: the same id gets the same turn." placeholder:"ID"`
-	Target    string        `help:"Workflow or agent that shall answer. Empty: the default workflow." placeholder:"NAME"`
 	Timeout   time.Duration `help:"Time that the turn may take. 0: the orchestrator's default." default:"0"`
 	JSON      bool          `name:"json" help:"Print one Event a line in protobuf JSON."`
-	Text      []string      `arg:"" help:"What to ask."`
 }
 
-// Help is the long help of the command.
-func (ask) Help() string {
-	return "Exit code 0: answered. 1: failed. 2: the call cannot be. 3: an agent asks back; answer with --session."
-}
-
-// Run asks, shows the events, and says by the exit code how it ended.
-func (a *ask) Run(ctx context.Context, term terminal) error {
-	c, conn, err := a.dial()
+// send sends what begin makes, shows the events, and says by the exit code how it ended.
+// Begin also says how the same is sent again.
+func (s *sender) send(ctx context.Context, term terminal, begin func(context.Context, *client.Client) (_ *troupev1.OrchestrateRequest, again string, _ error)) error {
+	auth, err := s.auth()
+	if err != nil {
+		return err
+	}
+	c, conn, err := s.dial()
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	req := &troupev1.OrchestrateRequest{
-		Input:     &troupev1.OrchestrateRequest_Text{Text: strings.Join(a.Text, " ")},
-		SessionId: a.Session, UserId: a.User, RequestId: a.RequestID, Target: a.Target,
+	req, again, err := begin(ctx, c)
+	if err != nil {
+		return s.told(err)
 	}
-	if req.Auth, err = a.auth(); err != nil {
-		return err
+	req.RequestId, req.Auth = s.RequestID, auth
+	if s.Timeout != 0 {
+		req.Timeout = durationpb.New(s.Timeout)
 	}
-	if a.Timeout != 0 {
-		req.Timeout = durationpb.New(a.Timeout)
+	v := &view{term: term, server: s.server, user: req.GetUserId()}
+	admitted, err := v.show(s.JSON, c.Turn(ctx, req))
+	if _, ended := errors.AsType[exit](err); err != nil && !ended && (admitted || uncertain(err)) {
+		if again == "" {
+			again = "send the same text with: --session " + req.GetSessionId()
+		}
+		fmt.Fprintf(term.err, "The turn may have begun, and go on without you. To see how it ends, %s --request-id %s%s\n",
+			again, req.GetRequestId(), s.again())
 	}
-	admitted, err := show(term, a.JSON, c.Turn(ctx, req))
-	if _, ended := errors.AsType[exit](err); err != nil && !ended &&
-		(admitted || failure.Is(err, failure.TraceOrphaned, failure.SystemNetwork, failure.SystemTimeout)) {
-		fmt.Fprintf(term.err, "The turn may have begun, and go on without you. To see how it ends, send the same text with: --session %s --request-id %s%s\n",
-			req.GetSessionId(), req.GetRequestId(), a.again())
-	}
-	return a.told(err)
+	return s.told(err)
+}
+
+// uncertain reports whether a turn may run of which nothing was seen but this error.
+func uncertain(err error) bool {
+	return failure.Is(err, failure.TraceOrphaned, failure.SystemNetwork, failure.SystemTimeout)
+}
+
+type ask struct {
+	sender  `embed:""`
+	Session string   `help:"Conversation to go on with. Empty: a new one." placeholder:"ID"`
+	User    string   `help:"Whose conversation it is. The first turn decides; another user's is not found." placeholder:"ID"`
+	Target  string   `help:"Workflow or agent that shall answer. Empty: the default workflow." placeholder:"NAME"`
+	Text    []string `arg:"" help:"What to ask."`
+}
+
+// Help is the long help of the command.
+func (ask) Help() string {
+	return `Exit code 0: answered. 1: failed. 2: the call cannot be. 3: an agent asks back, or a tool call waits for you; the last lines say how to answer.
+
+Example: troupe ask "What may an agent write?"`
+}
+
+// Run asks, shows the events, and says by the exit code how it ended.
+func (a *ask) Run(ctx context.Context, term terminal) error {
+	return a.send(ctx, term, func(context.Context, *client.Client) (*troupev1.OrchestrateRequest, string, error) {
+		return &troupev1.OrchestrateRequest{
+			Input:     &troupev1.OrchestrateRequest_Text{Text: strings.Join(a.Text, " ")},
+			SessionId: a.Session, UserId: a.User, Target: a.Target,
+		}, "", nil
+	})
 }
 
 type watch struct {
@@ -100,34 +136,8 @@ func (w *watch) Run(ctx context.Context, term terminal) error {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	_, err = show(term, w.JSON, c.Watch(ctx, w.Trace, w.After))
+	_, err = (&view{term: term, server: w.server}).show(w.JSON, c.Watch(ctx, w.Trace, w.After))
 	return w.told(err)
-}
-
-// show prints events as they come, and says whether there were any and how the turn ended:
-// nil, an exit, or why it is not known.
-func show(term terminal, asJSON bool, events iter.Seq2[*troupev1.Event, error]) (begun bool, _ error) {
-	v := &view{term: term}
-	for e, err := range events {
-		if err != nil {
-			v.endText()
-			return begun, err
-		}
-		begun = true
-		if asJSON {
-			line, err := protojson.Marshal(e)
-			if err != nil {
-				return begun, err
-			}
-			fmt.Fprintln(term.out, string(line))
-		} else {
-			v.event(e)
-		}
-		if r := e.GetTurnResult(); r != nil {
-			return begun, outcome(r.GetOutcome())
-		}
-	}
-	return begun, nil
 }
 
 func outcome(o troupev1.TurnOutcome) error {

@@ -80,8 +80,11 @@ func fromFile(path string) (string, error) {
 	}
 	defer func() { _ = f.Close() }()
 	b, err := io.ReadAll(io.LimitReader(f, maxCredential+3))
-	return strings.TrimSuffix(strings.TrimSuffix(string(b), "\n"), "\r"), err
+	return trimEnd(string(b)), err
 }
+
+// trimEnd is a text without the end of its last line.
+func trimEnd(text string) string { return strings.TrimSuffix(strings.TrimSuffix(text, "\n"), "\r") }
 
 func unfit(format string, args ...any) error {
 	return failure.Newf(failure.UserInvalidInput, "troupe", "--credential: "+format, args...)

@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
+
+	"go.uber.org/zap"
 
 	researchassistant "github.com/troupe-dev/troupe/agents/research-assistant"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -21,10 +24,12 @@ type dev struct {
 	GRPCAddr string        `name:"grpc-addr" help:"Address of the orchestrator, in plain text: keep it on loopback." default:"127.0.0.1:7400" env:"TROUPE_GRPC_ADDR"`
 	HTTPAddr string        `name:"http-addr" help:"Address of the probes: /livez /readyz /startupz /metrics." default:"127.0.0.1:7480" env:"TROUPE_HTTP_ADDR"`
 	Agents   string        `help:"Folder with YAML files that declare agents and workflows. Empty: the research assistant that is built in." env:"TROUPE_AGENTS" type:"existingdir" placeholder:"DIR"`
+	Reload   bool          `help:"Replace agents whose files in the folder change." default:"true" negatable:"" env:"TROUPE_RELOAD"`
 	Docs     string        `help:"Folder that search_documents searches, in place of the declared one." env:"TROUPE_DOCS" placeholder:"DIR"`
 	AgentLog string        `name:"agent-log" help:"Folder in which agents write down their turns: a plain log, and session logs in YAML. Empty: the data folder; off: nowhere." env:"TROUPE_AGENT_LOG" placeholder:"DIR"`
 	Drain    time.Duration `help:"How long running turns may take to end at a stop." default:"10s" env:"TROUPE_DRAIN"`
 	Ask      string        `help:"Ask this once the mesh is up, show what happens, and stop." placeholder:"TEXT"`
+	Target   string        `help:"Workflow or agent that shall answer --ask. Empty: the default workflow, or else the only agent." placeholder:"NAME"`
 
 	Telemetry telemetry.Config `embed:""`
 }
@@ -46,16 +51,22 @@ func (d *dev) Run(ctx context.Context, term terminal) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	asked := make(chan error, 1)
+	forget := func() {}
 	err = standalone.Run(ctx, t, standalone.Config{
 		DataDir: d.DataDir, GRPCAddr: d.GRPCAddr, HTTPAddr: d.HTTPAddr, Agents: d.files(), Docs: d.Docs, Drain: d.Drain,
-		AgentLog: d.agentLog(),
+		AgentLog: d.agentLog(), Watch: d.watched(),
 	}, func(e standalone.Endpoints) {
 		if d.Ask == "" {
+			if err := d.writeEnv(e); err != nil {
+				t.Log.Warn("programs have to be told where the mesh is", zap.Error(err))
+			}
+			forget = func() { _ = os.Remove(d.envFile()) }
 			d.announce(term, e, time.Since(began))
 			return
 		}
 		go func() { defer stop(); asked <- d.question(ctx, term, e) }()
 	})
+	forget()
 	select {
 	case answer := <-asked:
 		return errors.Join(answer, err)
@@ -81,8 +92,38 @@ func (d *dev) files() fs.FS {
 	return os.DirFS(d.Agents)
 }
 
+// watched is the folder whose changes take effect.
+func (d *dev) watched() string {
+	if !d.Reload {
+		return ""
+	}
+	return d.Agents
+}
+
+func (d *dev) envFile() string { return filepath.Join(d.DataDir, "mesh.env") }
+
+// writeEnv writes down what a program needs to join the mesh, for as long as it runs.
+func (d *dev) writeEnv(e standalone.Endpoints) error {
+	text := fmt.Sprintf("TROUPE_ETCD=%s\nTROUPE_MEMORY=%s\nTROUPE_ADDR=%s\n", strings.Join(e.Etcd, ","), e.Memory, e.GRPC)
+	return os.WriteFile(d.envFile(), []byte(text), 0o600)
+}
+
+// target is who answers when nobody is named; empty: the default workflow.
+func (d *dev) target(e standalone.Endpoints) string {
+	if d.Target == "" && len(e.Workflows) == 0 && len(e.Agents) == 1 {
+		return e.Agents[0]
+	}
+	return d.Target
+}
+
 func (d *dev) announce(term terminal, e standalone.Endpoints, took time.Duration) {
-	etcd := strings.Join(e.Etcd, ",")
+	ask, grpcurl := `"What may an agent write?"`, `"text":"What may an agent write?"`
+	if d.Agents != "" {
+		ask, grpcurl = `"Hello?"`, `"text":"Hello?"`
+	}
+	if len(e.Workflows) == 0 {
+		ask, grpcurl = "--target "+e.Agents[0]+" "+ask, grpcurl+`,"target":"`+e.Agents[0]+`"`
+	}
 	fmt.Fprintf(term.out, `
 The mesh is up after %[1]s, with the agents %[2]s.
 
@@ -94,18 +135,31 @@ The mesh is up after %[1]s, with the agents %[2]s.
 
 Ask it something:
 
-  troupe ask --addr %[3]s "What may an agent write?"
+  troupe ask --addr %[3]s %[8]s
 
-  grpcurl -plaintext -d '{"text":"What may an agent write?"}' %[3]s troupe.v1.OrchestratorService/Orchestrate
+  grpcurl -plaintext -d '{%[9]s}' %[3]s troupe.v1.OrchestratorService/Orchestrate
 
-Add an agent of your own, such as the one in examples/hello-agent:
+`, took.Round(time.Millisecond), strings.Join(e.Agents, ", "), e.GRPC, e.HTTP, strings.Join(e.Etcd, ","), e.Memory, d.DataDir, ask, grpcurl)
+	if d.watched() != "" {
+		fmt.Fprintf(term.out, "Edit the files in %s: new turns use what they say.\n\n", d.Agents)
+	}
+	if d.Agents == "" {
+		fmt.Fprintf(term.out, `Add an agent of your own, such as the one in examples/hello-agent:
 
-  TROUPE_ETCD=%[5]s TROUPE_MEMORY=%[6]s go run ./examples/hello-agent --grpc-addr 127.0.0.1:0 --http-addr 127.0.0.1:0
+  TROUPE_ETCD=%s TROUPE_MEMORY=%s go run ./examples/hello-agent --grpc-addr 127.0.0.1:0 --http-addr 127.0.0.1:0
 
-  troupe ask --addr %[3]s --target hello "How do I say hello in Norwegian?"
+  troupe ask --addr %s --target hello "How do I say hello in Norwegian?"
+
+`, strings.Join(e.Etcd, ","), e.Memory, e.GRPC)
+	}
+	fmt.Fprintf(term.out, `Write one, in YAML or in Go; in the folder of one in Go this adds it:
+
+  troupe new agent NAME [--go]
+
+  env $(cat %s) go run .
 
 Stop it with Ctrl-C.
-`, took.Round(time.Millisecond), strings.Join(e.Agents, ", "), e.GRPC, e.HTTP, etcd, e.Memory, d.DataDir)
+`, d.envFile())
 }
 
 // question asks once and shows what happens.
@@ -116,6 +170,8 @@ func (d *dev) question(ctx context.Context, term terminal, e standalone.Endpoint
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	_, err = show(term, false, c.Turn(ctx, &troupev1.OrchestrateRequest{Input: &troupev1.OrchestrateRequest_Text{Text: d.Ask}}))
+	_, err = show(term, false, c.Turn(ctx, &troupev1.OrchestrateRequest{
+		Target: d.target(e), Input: &troupev1.OrchestrateRequest_Text{Text: d.Ask},
+	}))
 	return err
 }

@@ -12,7 +12,6 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/troupe-dev/troupe/pkg/client"
-	"github.com/troupe-dev/troupe/pkg/conversation"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/wire"
 )
@@ -23,6 +22,7 @@ type get struct {
 	Traces    getTraces    `cmd:"" help:"The latest traces."`
 	Sessions  getSessions  `cmd:"" help:"The latest conversations."`
 	Session   getSession   `cmd:"" help:"A conversation with its messages."`
+	Approvals getApprovals `cmd:"" help:"Tool calls that wait for an approval, or for a result."`
 	Artifacts getArtifacts `cmd:"" help:"What the turns of a conversation made."`
 	Artifact  getArtifact  `cmd:"" help:"The content of an artifact."`
 }
@@ -81,7 +81,7 @@ func (g *getAgents) Run(ctx context.Context, term terminal) error {
 		fmt.Fprintln(w, "NAME\tREADY\tVERSION\tWORKFLOWS\tDESCRIPTION")
 		for _, a := range resp.GetAgents() {
 			fmt.Fprintf(w, "%s\t%d/%d\t%s\t%s\t%s\n", a.GetName(), a.GetReady(), a.GetInstances(),
-				orDash(strings.Join(a.GetVersions(), ",")), orDash(strings.Join(a.GetWorkflows(), ",")), orDash(a.GetDescription()))
+				orDash(strings.Join(a.GetVersions(), ",")), orDash(strings.Join(a.GetWorkflows(), ",")), orDash(oneLine(a.GetDescription())))
 		}
 	})
 }
@@ -148,7 +148,7 @@ func (g *getTraces) Run(ctx context.Context, term terminal) error {
 		fmt.Fprintln(w, "TRACE\tSESSION\tTURN\tSTATE\tEVENTS\tAGE\tTEXT")
 		for _, t := range resp.GetTraces() {
 			fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%d\t%s\t%s\n", t.GetTraceId(), t.GetSessionId(), t.GetTurn(),
-				traceState(t), t.GetLastSequence(), ago(t.GetStarted()), conversation.Brief(t.GetText(), 40))
+				traceState(t), t.GetLastSequence(), ago(t.GetStarted()), brief(t.GetText(), 40))
 		}
 	})
 }
@@ -174,7 +174,7 @@ func (g *getSession) Run(ctx context.Context, term terminal) error {
 		fmt.Fprintf(w, "session\t%s\nstate\t%s\nturns\t%d\nmessages\t%d (%d bytes)\nlast activity\t%s ago\nlast trace\t%s\n\n",
 			s.GetSessionId(), wire.SessionFromProto(s).State, s.GetTurns(), s.GetMessages(), s.GetBytes(), ago(s.GetLastActivity()), s.GetLastTraceId())
 		for _, m := range wire.MessagesFromProto(messages) {
-			fmt.Fprintf(w, "%d  turn %d  %s:\n%s\n\n", m.Sequence, m.Turn, speaker(m), strings.TrimSpace(m.Text))
+			fmt.Fprintf(w, "%d  turn %d  %s:\n%s\n\n", m.Sequence, m.Turn, speaker(m), visible(strings.TrimSpace(m.Text)))
 		}
 	})
 }

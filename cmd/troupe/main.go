@@ -17,8 +17,14 @@ import (
 )
 
 type cli struct {
+	New         create           `cmd:"" help:"Begin something of your own: troupe new agent NAME."`
+	Test        test             `cmd:"" help:"Run the tests that a folder declares beside its agents."`
 	Dev         dev              `cmd:"" help:"Run a whole mesh in this process, for development."`
 	Ask         ask              `cmd:"" help:"Ask the mesh something and show what happens."`
+	Chat        chat             `cmd:"" help:"Talk with the mesh, turn by turn."`
+	Approve     approve          `cmd:"" help:"Let tool calls run that wait for an approval."`
+	Deny        deny             `cmd:"" help:"Keep tool calls from running that wait for an approval."`
+	Answer      answer           `cmd:"" help:"Give the result of a tool that runs at the client."`
 	Get         get              `cmd:"" help:"Show what is in the mesh."`
 	Watch       watch            `cmd:"" help:"Show the events of a trace, and go on live."`
 	Describe    describe         `cmd:"" help:"Show one thing of the mesh in full."`
@@ -28,6 +34,7 @@ type cli struct {
 	Pause       pause            `cmd:"" help:"Keep steps away from an agent, without stopping it."`
 	Resume      resume           `cmd:"" help:"Let a paused agent take steps again."`
 	Drain       drain            `cmd:"" help:"Let an instance finish its steps and end."`
+	Cancel      cancel           `cmd:"" help:"End a turn that runs."`
 	Conformance conform          `cmd:"" help:"Test whether a worker, in any language, keeps the rules."`
 	Version     kong.VersionFlag `help:"Print the version and exit."`
 }
@@ -42,14 +49,20 @@ func (e exit) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
 // terminal is where a command reads from and writes to.
 type terminal struct {
+	in       io.Reader
 	out, err io.Writer
-	color    bool
+	color    bool // it understands styles
+	live     bool // a person types, and reads along
 }
 
 func main() {
 	ctx, stop := process.Signals(context.Background())
 	defer stop()
-	os.Exit(run(ctx, os.Args[1:], terminal{os.Stdout, os.Stderr, isTerminal(os.Stdout)}))
+	shown := isTerminal(os.Stdout)
+	os.Exit(run(ctx, os.Args[1:], terminal{
+		in: os.Stdin, out: os.Stdout, err: os.Stderr,
+		color: shown && os.Getenv("NO_COLOR") == "", live: shown && isTerminal(os.Stdin),
+	}))
 }
 
 // run is main with everything it touches as arguments. It returns the exit code.
@@ -81,7 +94,7 @@ func run(ctx context.Context, args []string, term terminal) int {
 		return int(code)
 	}
 	if err != nil {
-		fmt.Fprintln(term.err, "troupe:", failure.Plain(err))
+		fmt.Fprintln(term.err, "troupe:", visible(failure.Plain(err)))
 		if failure.Is(err, failure.UserInvalidInput) {
 			return process.ExitUsage
 		}
@@ -92,7 +105,7 @@ func run(ctx context.Context, args []string, term terminal) int {
 
 func isTerminal(f *os.File) bool {
 	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("NO_COLOR") == ""
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
 func version() string {

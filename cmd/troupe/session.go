@@ -73,6 +73,11 @@ func (d *describeSession) Run(ctx context.Context, term terminal) error {
 		return resp, nil
 	}, func(w *tabwriter.Writer) {
 		about(w, s, summary)
+		var waits []string
+		for _, p := range s.GetPending() {
+			waits = append(waits, fmt.Sprintf("%s %s for %s, %s: %s", oneLine(p.GetId()), oneLine(p.GetTool()), needed(p), left(p.GetUntil()), brief(p.GetArguments(), 80)))
+		}
+		listed(w, "waits", waits)
 		listed(w, "state", slices.Sorted(maps.Keys(state.GetValues())))
 		var names []string
 		for _, a := range artifacts.GetArtifacts() {
@@ -88,7 +93,7 @@ func about(w *tabwriter.Writer, s *troupev1.Session, summary string) {
 		orDash(s.GetLastTraceId()), ago(s.GetCreated()), ago(s.GetLastActivity()))
 	fmt.Fprintf(w, "messages\t%d (%d bytes), the last is %d\n", s.GetMessages(), s.GetBytes(), s.GetLastSequence())
 	if s.GetSummarized() > 0 {
-		fmt.Fprintf(w, "summary\tof messages up to %d: %s\n", s.GetSummarized(), conversation.Brief(summary, 80))
+		fmt.Fprintf(w, "summary\tof messages up to %d: %s\n", s.GetSummarized(), brief(summary, 80))
 	}
 	var labels []string
 	for _, name := range slices.Sorted(maps.Keys(s.GetMetadata())) {
@@ -150,7 +155,7 @@ func (s *search) Run(ctx context.Context, term terminal) error {
 		fmt.Fprintln(w, "SCORE\tSESSION\tMESSAGE\tWHO\tTEXT")
 		for _, h := range resp.GetHits() {
 			m := wire.MessageFromProto(h.GetMessage())
-			fmt.Fprintf(w, "%.2f\t%s\t%d\t%s\t%s\n", h.GetScore(), h.GetSessionId(), m.Sequence, speaker(m), conversation.Brief(m.Text, 80))
+			fmt.Fprintf(w, "%.2f\t%s\t%d\t%s\t%s\n", h.GetScore(), h.GetSessionId(), m.Sequence, speaker(m), brief(m.Text, 80))
 		}
 	})
 }

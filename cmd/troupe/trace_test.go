@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"net"
 	"regexp"
 	"strings"
 	"testing"
@@ -12,13 +11,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/process"
-	"github.com/troupe-dev/troupe/pkg/rpc"
-	"github.com/troupe-dev/troupe/pkg/telemetry"
 )
 
 // archive is an orchestrator with one trace. Whoever watches a trace that runs waits.
@@ -54,17 +52,11 @@ func described(t *testing.T, trace *troupev1.Trace, events []*troupev1.Event, ar
 	}
 	trace.TraceId, trace.SessionId, trace.Turn, trace.LastSequence = traceID, "s1", 3, uint64(len(events))
 	trace.Started = timestamppb.Now()
-	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{})
-	require.NoError(t, err)
-	troupev1.RegisterOrchestratorServiceServer(server, &archive{trace: trace, events: events})
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	ended := make(chan error, 1)
-	go func() { ended <- server.Part(lis, 0).Run(ctx, func() {}) }()
-	t.Cleanup(func() { stop(); require.NoError(t, <-ended) })
+	addr := served(t, func(s grpc.ServiceRegistrar) {
+		troupev1.RegisterOrchestratorServiceServer(s, &archive{trace: trace, events: events})
+	})
 	var stdout, stderr bytes.Buffer
-	code := run(t.Context(), append([]string{"describe", "trace", "--addr", lis.Addr().String(), traceID}, args...), terminal{out: &stdout, err: &stderr})
+	code := run(t.Context(), append([]string{"describe", "trace", "--addr", addr, traceID}, args...), terminal{out: &stdout, err: &stderr})
 	require.Equal(t, process.ExitOK, code, stderr.String())
 	return stdout.String()
 }
@@ -197,6 +189,26 @@ TIME    IN  OUT      COST
                            └─ warning RESUMED: the turn goes on after its orchestrator went away
 `, tree(out)))
 	require.Equal(t, "trace", strings.Fields(described(t, &troupev1.Trace{}, nil))[0], "one without an event yet")
+}
+
+func TestDescribeTrace_OfATurnThatWaits(t *testing.T) {
+	result := &troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED, Text: "A call\x1b[2J waits.", Agent: "research", Pending: []*troupev1.PendingCall{mail("1-2")}}
+	out := described(t, &troupev1.Trace{Result: result}, []*troupev1.Event{
+		{Payload: &troupev1.Event_TurnStarted{TurnStarted: &troupev1.TurnStarted{Answers: []*troupev1.CallAnswer{
+			{Id: "1-1", Verdict: troupev1.CallVerdict_CALL_VERDICT_APPROVE, By: "alice", Late: true},
+			{Id: "1-3", Verdict: troupev1.CallVerdict_CALL_VERDICT_DENY, Text: "no\nmore"},
+		}}}},
+		at(1, 2, "research-1", begun()),
+		at(1, 2, "research-1", said(1, 1, 1, 0)),
+		at(1, 2, "research-1", &troupev1.Event{Payload: &troupev1.Event_ToolCallPending{ToolCallPending: &troupev1.ToolCallPending{Call: number("1-2")}}}),
+		{Payload: &troupev1.Event_TurnResult{TurnResult: result}},
+	})
+	for _, want := range []string{
+		"─ answer 1-1: approve by alice, too late: it counts as denied\n", "─ answer 1-3: deny: no more\n",
+		"─ tool ask_number {} waits for result\n", `question of research: A call\x1b[2J waits.`,
+	} {
+		require.Contains(t, out, want)
+	}
 }
 
 func TestDescribeTrace_AsJSONHasTheEvents(t *testing.T) {

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/wire"
@@ -66,6 +65,10 @@ func newTree(trace *troupev1.Trace, events []*troupev1.Event) *node {
 // outside is an event of the turn itself.
 func (t *traceTree) outside(e *troupev1.Event) {
 	switch p := e.GetPayload().(type) {
+	case *troupev1.Event_TurnStarted:
+		for _, a := range p.TurnStarted.GetAnswers() {
+			t.root.add(&node{text: "answer " + decision(a)})
+		}
 	case *troupev1.Event_Plan:
 		if w := p.Plan.GetWorkflow(); w != "" {
 			t.root.add(&node{text: fmt.Sprintf("plan %s: %s", w, strings.Join(p.Plan.GetSteps(), ", "))})
@@ -176,14 +179,21 @@ func (a *traceAttempt) event(e *troupev1.Event) {
 			a.iteration = a.add(&node{text: "iteration of an attempt before"})
 		}
 		a.tools[p.ToolCallStarted.GetCallId()] = a.iteration.add(&node{
-			text: strings.TrimSpace("tool " + p.ToolCallStarted.GetTool() + " " + conversation.Brief(p.ToolCallStarted.GetArguments(), 60)),
+			text: strings.TrimSpace("tool " + p.ToolCallStarted.GetTool() + " " + brief(p.ToolCallStarted.GetArguments(), 60)),
 		})
 	case *troupev1.Event_ToolCallFinished:
 		a.toolEnd(e, p.ToolCallFinished)
+	case *troupev1.Event_ToolCallPending:
+		call := p.ToolCallPending.GetCall()
+		under := a.node
+		if a.iteration != nil {
+			under = a.iteration
+		}
+		under.add(&node{text: fmt.Sprintf("tool %s %s waits for %s", oneLine(call.GetTool()), brief(call.GetArguments(), 60), awaited(call))})
 	case *troupev1.Event_AgentMessage:
 		a.add(&node{text: spoken(p.AgentMessage)})
 	case *troupev1.Event_Thinking:
-		a.add(&node{text: topic(p.Thinking) + ": " + conversation.Brief(p.Thinking.GetText(), 80), style: dim})
+		a.add(&node{text: topic(p.Thinking) + ": " + brief(p.Thinking.GetText(), 80), style: dim})
 	case *troupev1.Event_Warning:
 		a.add(warned(p.Warning))
 	}
@@ -193,7 +203,7 @@ func (a *traceAttempt) event(e *troupev1.Event) {
 func spoken(m *troupev1.AgentMessage) string {
 	var parts []string
 	if m.GetText() != "" {
-		parts = append(parts, "said: "+conversation.Brief(m.GetText(), 80))
+		parts = append(parts, "said: "+brief(m.GetText(), 80))
 	}
 	if keys := m.GetStateKeys(); len(keys) > 0 {
 		parts = append(parts, "state: "+strings.Join(keys, ", "))
@@ -216,7 +226,7 @@ func (a *traceAttempt) toolEnd(e *troupev1.Event, p *troupev1.ToolCallFinished) 
 	delete(a.tools, p.GetCallId())
 	n.took = p.GetDuration().AsDuration()
 	a.iteration.took = e.GetTime().AsTime().Sub(a.begun)
-	n.text += fmt.Sprintf(" → %s: %s", toolStatus(p.GetStatus()), conversation.Brief(p.GetSummary(), 80))
+	n.text += fmt.Sprintf(" → %s: %s", toolStatus(p.GetStatus()), brief(p.GetSummary(), 80))
 	if p.GetStatus() != troupev1.ToolStatus_TOOL_STATUS_SUCCESS {
 		n.style = red
 	}
@@ -276,5 +286,5 @@ func ending(r *troupev1.TurnResult) *node {
 	if r.Confidence != nil {
 		text += fmt.Sprintf(", confidence %.2f", r.GetConfidence())
 	}
-	return &node{text: text + ": " + conversation.Brief(r.GetText(), 80)}
+	return &node{text: text + ": " + brief(r.GetText(), 80)}
 }

@@ -12,7 +12,6 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
@@ -52,14 +51,14 @@ func describeTree(term terminal, trace *troupev1.Trace, events []*troupev1.Event
 	w := tabwriter.NewWriter(term.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "trace\t%s\nsession\t%s\nturn\t%d\nstate\t%s\ntarget\t%s\nasked\t%s\nstarted\t%s ago\nevents\t%d\n",
 		trace.GetTraceId(), orDash(trace.GetSessionId()), trace.GetTurn(), traceState(trace), orDash(trace.GetTarget()),
-		orDash(conversation.Brief(trace.GetText(), 80)), ago(trace.GetStarted()), len(events))
+		orDash(brief(trace.GetText(), 80)), ago(trace.GetStarted()), len(events))
 	_ = w.Flush()
 	lines := [][columns]string{{"TIME", "IN", "OUT", "COST"}}
 	texts := []string{""}
 	var walk func(n *node, first, rest string)
 	walk = func(n *node, first, rest string) {
 		lines = append(lines, n.cells())
-		texts = append(texts, term.paint(dim, first)+term.paint(n.style, n.text))
+		texts = append(texts, term.paint(dim, first)+term.paint(n.style, oneLine(n.text)))
 		for i, b := range n.below {
 			if i == len(n.below)-1 {
 				walk(b, rest+"└─ ", rest+"   ")

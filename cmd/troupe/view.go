@@ -2,10 +2,12 @@ package main
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -15,6 +17,8 @@ import (
 // tools, the text as it comes, and the answer.
 type view struct {
 	term     terminal
+	server   server // for the commands that go on
+	user     string // whose conversation it is
 	inText   bool   // the cursor stands behind streamed text
 	streamed string // text of the present step, as it was streamed
 }
@@ -33,6 +37,35 @@ func (t terminal) paint(style, text string) string {
 	return style + text + "\x1b[0m"
 }
 
+// show prints events as they come, and says whether there were any and how the turn ended:
+// nil, an exit, or why it is not known.
+func show(term terminal, asJSON bool, events iter.Seq2[*troupev1.Event, error]) (begun bool, _ error) {
+	return (&view{term: term}).show(asJSON, events)
+}
+
+func (v *view) show(asJSON bool, events iter.Seq2[*troupev1.Event, error]) (begun bool, _ error) {
+	for e, err := range events {
+		if err != nil {
+			v.endText()
+			return begun, err
+		}
+		begun = true
+		if asJSON {
+			line, err := protojson.Marshal(e)
+			if err != nil {
+				return begun, err
+			}
+			fmt.Fprintln(v.term.out, string(line))
+		} else {
+			v.event(e)
+		}
+		if r := e.GetTurnResult(); r != nil {
+			return begun, outcome(r.GetOutcome())
+		}
+	}
+	return begun, nil
+}
+
 func (v *view) line(format string, args ...any) {
 	v.endText()
 	fmt.Fprintf(v.term.out, format+"\n", args...)
@@ -42,34 +75,40 @@ func (v *view) event(e *troupev1.Event) {
 	switch p := e.GetPayload().(type) {
 	case *troupev1.Event_TurnStarted:
 		v.line("%s", v.term.paint(dim, fmt.Sprintf("session %s  turn %d  trace %s", e.GetSessionId(), e.GetTurn(), e.GetTraceId())))
+		for _, a := range p.TurnStarted.GetAnswers() {
+			v.line("%-9s %s", v.term.paint(dim, "answer"), decision(a))
+		}
 	case *troupev1.Event_Plan:
 		if w := p.Plan.GetWorkflow(); w != "" {
 			v.line("%-9s %s: %s", v.term.paint(dim, "plan"), w, strings.Join(p.Plan.GetSteps(), ", "))
 		}
 	case *troupev1.Event_RoutingDecision:
-		v.line("%-9s %s  %s", v.term.paint(dim, "route"), v.term.paint(bold, p.RoutingDecision.GetTarget()), v.term.paint(dim, "("+p.RoutingDecision.GetReason()+")"))
+		v.line("%-9s %s  %s", v.term.paint(dim, "route"), v.term.paint(bold, p.RoutingDecision.GetTarget()), v.term.paint(dim, "("+oneLine(p.RoutingDecision.GetReason())+")"))
 	case *troupev1.Event_StepStarted:
 		v.streamed = ""
 		v.line("%-9s %s works on instance %s", v.term.paint(dim, "execute"), e.GetAgent(), e.GetInstanceId())
 	case *troupev1.Event_ToolCallStarted:
-		v.line("          tool %s %s", p.ToolCallStarted.GetTool(), v.term.paint(dim, p.ToolCallStarted.GetArguments()))
+		v.line("          tool %s %s", oneLine(p.ToolCallStarted.GetTool()), v.term.paint(dim, oneLine(p.ToolCallStarted.GetArguments())))
 	case *troupev1.Event_ToolCallFinished:
 		v.line("          tool %s", v.term.paint(dim, toolEnd(p.ToolCallFinished)))
+	case *troupev1.Event_ToolCallPending:
+		v.line("          tool %s waits for %s", oneLine(p.ToolCallPending.GetCall().GetTool()), needed(p.ToolCallPending.GetCall()))
 	case *troupev1.Event_TextDelta:
 		v.text(p.TextDelta.GetText())
 	case *troupev1.Event_PartReset:
 		v.streamed = ""
-		v.line("%-9s attempt %d was lost: %s; what it said is void", v.term.paint(red, "reset"), e.GetAttempt(), p.PartReset.GetFailure().GetMessage())
+		v.line("%-9s attempt %d was lost: %s; what it said is void", v.term.paint(red, "reset"), e.GetAttempt(), oneLine(p.PartReset.GetFailure().GetMessage()))
 	case *troupev1.Event_AgentMessage:
 		v.line("          %s", spoken(p.AgentMessage))
 	case *troupev1.Event_Thinking:
-		v.line("%-9s %s", v.term.paint(dim, topic(p.Thinking)), v.term.paint(dim, p.Thinking.GetText()))
+		v.line("%-9s %s", v.term.paint(dim, topic(p.Thinking)), v.term.paint(dim, visible(p.Thinking.GetText())))
 	case *troupev1.Event_Warning:
-		v.line("%-9s %s", v.term.paint(red, "warning"), p.Warning.GetMessage())
+		v.line("%-9s %s", v.term.paint(red, "warning"), oneLine(p.Warning.GetMessage()))
 	case *troupev1.Event_StepFinished:
 		v.stepEnd(e, p.StepFinished)
 	case *troupev1.Event_TurnResult:
-		v.result(e, p.TurnResult)
+		v.result(p.TurnResult)
+		v.next(e.GetSessionId(), p.TurnResult)
 	}
 }
 
@@ -80,7 +119,7 @@ func (v *view) text(s string) {
 		fmt.Fprint(v.term.out, "  │ ")
 		v.inText = true
 	}
-	fmt.Fprint(v.term.out, strings.ReplaceAll(s, "\n", "\n  │ "))
+	fmt.Fprint(v.term.out, strings.ReplaceAll(visible(s), "\n", "\n  │ "))
 }
 
 func (v *view) endText() {
@@ -92,33 +131,71 @@ func (v *view) endText() {
 
 func (v *view) stepEnd(e *troupev1.Event, s *troupev1.StepFinished) {
 	if f := s.GetResult().GetFailure(); f != nil {
-		v.line("%-9s %s failed after %s: %s", v.term.paint(red, "execute"), e.GetAgent(), short(s.GetDuration()), f.GetMessage())
+		v.line("%-9s %s failed after %s: %s", v.term.paint(red, "execute"), e.GetAgent(), short(s.GetDuration()), oneLine(f.GetMessage()))
 		return
 	}
 	v.line("          %s", v.term.paint(dim, fmt.Sprintf("%s took %s", e.GetAgent(), short(s.GetDuration()))))
 }
 
-func (v *view) result(e *troupev1.Event, r *troupev1.TurnResult) {
+// result prints the answer, the question, or what failed.
+func (v *view) result(r *troupev1.TurnResult) {
 	if f := r.GetFailure(); f != nil {
-		v.line("\n%s %s", v.term.paint(red, "Failed:"), f.GetMessage())
+		v.line("\n%s %s", v.term.paint(red, "Failed:"), visible(f.GetMessage()))
 		return
 	}
 	if text := strings.TrimSpace(r.GetText()); text != strings.TrimSpace(v.streamed) {
-		v.line("\n%s", text)
+		v.line("\n%s", visible(text))
 	}
 	how := []string{fmt.Sprintf("by %s", r.GetAgent()), fmt.Sprintf("%d model calls", r.GetUsage().GetModelCalls()), short(r.GetDuration())}
 	if r.Confidence != nil {
 		how = slices.Insert(how, 1, fmt.Sprintf("confidence %.2f", r.GetConfidence()))
 	}
 	v.line("\n%s", v.term.paint(dim, strings.Join(how, ", ")))
-	if r.GetOutcome() == troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED {
-		v.line("Answer with: troupe ask --session %s …", e.GetSessionId())
+}
+
+// next says what the user can do when the turn needs it.
+func (v *view) next(session string, r *troupev1.TurnResult) {
+	if r.GetOutcome() != troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED {
+		return
 	}
+	flags := v.server.flag() + " --session " + word(session)
+	if v.user != "" {
+		flags += " --user " + word(v.user)
+	}
+	if len(r.GetPending()) == 0 {
+		v.line("Answer with: troupe ask%s …", flags)
+		return
+	}
+	for _, p := range r.GetPending() {
+		v.line("\n%s", v.term.decidable(p))
+	}
+	v.line("\nAnswer with:")
+	for _, p := range r.GetPending() {
+		for _, command := range v.server.ways(session, p) {
+			v.line("  %s", command)
+		}
+	}
+	v.line("A text in their place leaves them undone: troupe ask%s …", flags)
+}
+
+// decision is what somebody said about a call that waited.
+func decision(a *troupev1.CallAnswer) string {
+	text := fmt.Sprintf("%s: %s", oneLine(a.GetId()), strings.ToLower(strings.TrimPrefix(a.GetVerdict().String(), "CALL_VERDICT_")))
+	if a.GetBy() != "" {
+		text += " by " + oneLine(a.GetBy())
+	}
+	if a.GetLate() {
+		text += ", too late: it counts as denied"
+	}
+	if a.GetText() != "" {
+		text += ": " + brief(a.GetText(), 80)
+	}
+	return text
 }
 
 func toolEnd(t *troupev1.ToolCallFinished) string {
 	summary, _, _ := strings.Cut(t.GetSummary(), "\n")
-	return fmt.Sprintf("%s %s after %s: %s", t.GetTool(), toolStatus(t.GetStatus()), short(t.GetDuration()), summary)
+	return fmt.Sprintf("%s %s after %s: %s", oneLine(t.GetTool()), toolStatus(t.GetStatus()), short(t.GetDuration()), oneLine(summary))
 }
 
 func toolStatus(s troupev1.ToolStatus) string {

@@ -38,8 +38,14 @@ const ReasonBegunAgain = "REMOTE_STEP_BEGUN_AGAIN"
 // it is called from. Its state and artifacts stay in its session. A failure keeps its mode,
 // unless that would say something of the step above: then it is resource_tool.
 //
-// When the agent above is stopped or cancelled, the remote turn goes on to its end, for there
-// is no way to cancel it yet; its next turn waits for that.
+// When the remote agent asks a question, or calls of its tools wait for somebody, the turn above
+// ends with that: as a question, in which stands where such calls are answered. That is the
+// remote session, and what comes of it is in there; the turn above does not go on by itself. Its
+// next turn asks the remote agent anew, and calls that still wait then are left for good.
+//
+// When the agent above is stopped or cancelled, or nobody reads its events any more, the remote
+// turn is cancelled (AD-33). When its worker is lost, or its step taken away, the remote turn
+// goes on, for the successor attaches to it.
 //
 // Config may have what an agent has that does not ask a model itself. Its name is that of
 // target when there is none. An agent that is the remote one itself gets agent_logic. Modes:
@@ -67,6 +73,8 @@ type remote struct {
 	branch string // of the agent that stands for it
 	yield  func(event.Event, error) bool
 
+	trace  string // of the remote turn, while it runs
+	deaf   bool   // nobody reads any more
 	result execution.Result
 }
 
@@ -80,12 +88,15 @@ func (r *remote) run(ctx context.Context, c *Client, inv agent.Invocation) error
 			return err
 		}
 	}
+	defer r.abandon(ctx, c, inv)
 	ctx, leave := context.WithCancel(ctx)
 	defer leave()
 	if inv.Stop != nil {
 		defer context.AfterFunc(inv.Stop, leave)()
 	}
-	for e, err := range c.Turn(ctx, r.request(ctx, inv)) {
+	req := r.request(ctx, inv)
+	for e, err := range c.Turn(ctx, req) {
+		r.trace = cmp.Or(e.GetTraceId(), r.trace)
 		if err != nil && inv.Stop != nil && inv.Stop.Err() != nil {
 			r.yield(event.Event{Payload: event.Answer{Text: "The turn was stopped.", Reason: event.Stopped}}, nil)
 			return nil
@@ -94,13 +105,32 @@ func (r *remote) run(ctx context.Context, c *Client, inv agent.Invocation) error
 			return err
 		}
 		if done := e.GetTurnResult(); done != nil {
-			return r.end(done)
+			r.trace = ""
+			return r.end(done, req.GetSessionId())
 		}
-		if !r.tell(e) {
+		if r.deaf = !r.tell(e); r.deaf {
 			return nil
 		}
 	}
 	return nil
+}
+
+// cancelTime is what a remote turn may take to be cancelled (AD-33).
+const cancelTime = 5 * time.Second
+
+// abandon cancels a remote turn that has not ended, if nobody wants its result: the agent above
+// was stopped, or its turn cancelled. A context that ended for another reason may be that of a
+// worker which is lost; where there is no journal, nobody comes after it.
+func (r *remote) abandon(ctx context.Context, c *Client, inv agent.Invocation) {
+	unwanted := r.deaf || inv.Stop != nil && inv.Stop.Err() != nil || inv.Step.Journal == nil ||
+		failure.Is(context.Cause(ctx), failure.UserCancelled, failure.AgentTimeout)
+	if r.trace == "" || !unwanted {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTime)
+	defer cancel()
+	// Whatever comes of it: the remote turn has a time of its own.
+	_, _ = c.CancelTrace(ctx, &troupev1.CancelTraceRequest{TraceId: r.trace, Reason: "the agent that asked " + r.target + " was stopped"})
 }
 
 // The limits of a turn's timeout.
@@ -159,8 +189,8 @@ func (r *remote) place(e *troupev1.Event) (author, branch string) {
 	return path[len(path)-1], r.branch + "." + strings.Join(path, ".")
 }
 
-// end tells how the remote turn ended.
-func (r *remote) end(done *troupev1.TurnResult) error {
+// end tells how the remote turn of a session ended.
+func (r *remote) end(done *troupev1.TurnResult, session string) error {
 	r.result.Usage = wire.UsageFromProto(done.GetUsage())
 	out := event.TurnResult{Reason: event.Natural, Result: r.result}
 	failed := failure.FromProto(done.GetFailure())
@@ -175,6 +205,9 @@ func (r *remote) end(done *troupev1.TurnResult) error {
 		out.Reason = event.MaxIterations
 	}
 	out.Result.Agent, out.Result.Text, out.Result.Confidence = r.target, done.GetText(), done.Confidence
+	if len(done.GetPending()) > 0 {
+		out.Result.Text += " It is answered in session " + session + "."
+	}
 	if !r.yield(event.Event{Payload: out}, nil) || failed == nil {
 		return nil
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/rpc"
 	"github.com/troupe-dev/troupe/pkg/secret"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
+	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
 // mesh answers every turn with the events of the test, once for each request.
@@ -33,8 +34,16 @@ type mesh struct {
 	events []*troupev1.Event
 	hold   chan struct{} // nil: the last event comes at once
 
-	mu       sync.Mutex
-	requests []*troupev1.OrchestrateRequest
+	mu        sync.Mutex
+	requests  []*troupev1.OrchestrateRequest
+	cancelled []string // traces
+}
+
+func (m *mesh) CancelTrace(_ context.Context, req *troupev1.CancelTraceRequest) (*troupev1.CancelTraceResponse, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.cancelled = append(m.cancelled, req.GetTraceId())
+	return &troupev1.CancelTraceResponse{}, nil
 }
 
 func (m *mesh) Orchestrate(req *troupev1.OrchestrateRequest, stream troupev1.OrchestratorService_OrchestrateServer) error {
@@ -242,38 +251,132 @@ func TestAgent_HandsOnHowTheTurnEnded(t *testing.T) {
 	}
 }
 
-// The one above is stopped, cancelled or not read any more; the remote turn is left as it is.
-func TestAgent_LeavesTheRemoteTurn(t *testing.T) {
-	run := func(t *testing.T, leave func(stop, cancel func()) bool) (event.TurnResult, error) {
-		m := &mesh{events: research(), hold: make(chan struct{})}
-		remote, err := serveMesh(t, m).Agent("research", agent.Config{})
-		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		stop, now := context.WithCancel(t.Context())
-		defer now()
-		var done event.TurnResult
-		for e, err := range remote.Run(ctx, agent.Invocation{Step: step(), Stop: stop}) {
-			if err != nil {
-				return done, err
-			}
-			if p, ok := e.Payload.(event.TurnResult); ok {
-				done = p
-			}
-			if e.Kind() == (event.Warning{}).Kind() && !leave(now, cancel) {
-				break
-			}
-		}
-		return done, nil
+// Calls that wait elsewhere are no calls of this step: they are answered where they are.
+func TestAgent_SaysWhereCallsThatWaitAreAnswered(t *testing.T) {
+	m := &mesh{events: []*troupev1.Event{
+		of("research", "", &troupev1.Event{Payload: &troupev1.Event_ToolCallPending{ToolCallPending: &troupev1.ToolCallPending{Call: &troupev1.PendingCall{Id: "1-1-2"}}}}),
+		ended(&troupev1.TurnResult{
+			Outcome: troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED, Text: "send_mail waits for an approval.",
+			Pending: []*troupev1.PendingCall{{Id: "1-1-2", Tool: "send_mail"}},
+		}),
+	}}
+	remote, err := serveMesh(t, m).Agent("research", agent.Config{})
+	require.NoError(t, err)
+	told, done, err := drive(t.Context(), remote, agent.Invocation{Step: step()})
+	require.NoError(t, err)
+	require.Empty(t, told)
+	require.Equal(t, event.InputRequired, done.Reason)
+	require.True(t, done.Result.InputRequired)
+	require.Empty(t, done.Result.Pending)
+	require.Equal(t, "send_mail waits for an approval. It is answered in session "+m.requests[0].GetSessionId()+".", done.Result.Text)
+}
+
+// journal keeps what happened in a step for the turn that goes on with it.
+type journal struct {
+	mu   sync.Mutex
+	kept map[int]map[execution.Phase]execution.Entry
+}
+
+func newJournal() *journal { return &journal{kept: map[int]map[execution.Phase]execution.Entry{}} }
+
+func (j *journal) Replay(number int, phase execution.Phase) (execution.Entry, bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	e, ok := j.kept[number][phase]
+	return e, ok
+}
+
+func (j *journal) Record(e execution.Entry) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.kept[e.Number] == nil {
+		j.kept[e.Number] = map[execution.Phase]execution.Entry{}
 	}
-	done, err := run(t, func(stop, _ func()) bool { stop(); return true })
+	j.kept[e.Number][e.Phase] = e
+}
+
+func (*journal) Sync(context.Context) error { return nil }
+
+// The turn that goes on with a call that waited has another id; the agent elsewhere is asked
+// for the same turn as before nevertheless, and so works once.
+func TestAgent_IsAskedOnceBesideACallThatWaits(t *testing.T) {
+	m := &mesh{events: research()}
+	remote, err := serveMesh(t, m).Agent("research", agent.Config{})
 	require.NoError(t, err)
-	require.Equal(t, event.Stopped, done.Reason)
-	done, err = run(t, func(_, cancel func()) bool { cancel(); return true })
-	require.True(t, failure.Is(err, failure.UserCancelled), "%v", err)
-	require.Equal(t, event.Interrupted, done.Reason)
-	_, err = run(t, func(_, _ func()) bool { return false })
+	screen, err := tool.Client("screen", "Looks at the screen.", []byte(`{"type":"object"}`))
 	require.NoError(t, err)
+	looker, err := agent.New(agent.Config{
+		Name: "looker", Tools: []tool.Tool{screen},
+		Model: scripted.New(scripted.Call(conversation.ToolCall{ID: "c1", Name: "screen", Arguments: "{}"}), scripted.Say("It shows a cat.")),
+	})
+	require.NoError(t, err)
+	team, err := agent.Sequence(agent.Config{Name: "team"}, remote, looker)
+	require.NoError(t, err)
+
+	inv := agent.Invocation{Step: step()}
+	inv.Step.Journal = newJournal()
+	_, done, err := drive(t.Context(), team, inv)
+	require.NoError(t, err)
+	require.Len(t, done.Result.Pending, 1)
+	inv.Step.TurnID, inv.Step.Attempt = "turn-2", 2
+	inv.Step.Answers = []execution.Answer{{ID: done.Result.Pending[0].ID, Verdict: execution.Succeed, Text: "a cat"}}
+	_, done, err = drive(t.Context(), team, inv)
+	require.NoError(t, err)
+	require.Equal(t, "It shows a cat.", done.Result.Text)
+	require.Len(t, m.requests, 2)
+	require.Equal(t, m.requests[0].GetRequestId(), m.requests[1].GetRequestId())
+}
+
+// The one above is stopped, cancelled or not read any more: the remote turn is cancelled by a
+// context of its own. Where a successor may come to attach to it, it is left as it is.
+func TestAgent_CancelsTheRemoteTurn(t *testing.T) {
+	userCancelled := failure.New(failure.UserCancelled, "turn", "the turn was cancelled")
+	for name, tc := range map[string]struct {
+		journal   bool
+		leave     func(stop func(), cancel context.CancelCauseFunc) (goOn bool)
+		reason    event.Reason
+		cancelled bool
+	}{
+		"stopped":              {true, func(stop func(), _ context.CancelCauseFunc) bool { stop(); return true }, event.Stopped, true},
+		"not read":             {true, func(func(), context.CancelCauseFunc) bool { return false }, "", true},
+		"cancelled":            {true, func(_ func(), cancel context.CancelCauseFunc) bool { cancel(userCancelled); return true }, event.Interrupted, true},
+		"worker lost":          {true, func(_ func(), cancel context.CancelCauseFunc) bool { cancel(nil); return true }, event.Interrupted, false},
+		"without a successor":  {false, func(_ func(), cancel context.CancelCauseFunc) bool { cancel(nil); return true }, event.Interrupted, true},
+		"it has ended already": {true, nil, event.Natural, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := &mesh{events: research()}
+			if tc.leave != nil {
+				m.hold = make(chan struct{})
+			}
+			remote, err := serveMesh(t, m).Agent("research", agent.Config{})
+			require.NoError(t, err)
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			stop, now := context.WithCancel(t.Context())
+			defer now()
+			inv := agent.Invocation{Step: step(), Stop: stop}
+			if tc.journal {
+				inv.Step.Journal = newJournal()
+			}
+			var reason event.Reason
+			for e, err := range remote.Run(ctx, inv) {
+				require.True(t, err == nil || tc.reason == event.Interrupted, "%v", err)
+				if p, ok := e.Payload.(event.TurnResult); ok && err == nil {
+					reason = p.Reason
+				}
+				if err == nil && tc.leave != nil && e.Kind() == (event.Warning{}).Kind() && !tc.leave(now, cancel) {
+					break
+				}
+			}
+			require.Equal(t, tc.reason, reason)
+			var want []string
+			if tc.cancelled {
+				want = []string{traceID}
+			}
+			require.Equal(t, want, m.cancelled)
+		})
+	}
 }
 
 func TestAgent_RefusesWhatCannotBe(t *testing.T) {

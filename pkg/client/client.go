@@ -37,7 +37,7 @@ const patience = 45 * time.Second
 // firstPatience is for an address that never answered: it may be a wrong one.
 const firstPatience = 3 * time.Second
 
-// Turn sends one user input and yields the events of its trace, from the first to the turn
+// Turn sends one user input, a text or answers to calls that wait, and yields the events of its trace, from the first to the turn
 // result. A stream that breaks off, or that the server ends because its consumer is slow, is
 // taken up where it stopped, without a gap and without a repeat; text deltas of the break
 // are lost. A part_reset says that the text deltas of its step so far are void. When nobody

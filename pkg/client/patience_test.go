@@ -7,13 +7,16 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/troupe-dev/troupe/pkg/client"
 	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
 // inside is serve without a network, for a test whose time is not the real one.
@@ -98,4 +101,24 @@ func TestTurn_SendsTheRequestAgainWhenNobodyDrivesTheTurn(t *testing.T) {
 	_, err := collect(c.Watch(t.Context(), traceID, 1))
 	require.Equal(t, failure.TraceOrphaned, failure.ModeOf(err), "%v", err)
 	require.Equal(t, 1, o.calls())
+}
+
+// Answers are sent again as a text is: whole, and under the same ids.
+func TestTurn_SendsAnswersAgain(t *testing.T) {
+	o, c := serve(t, func(stream int) (int, error) {
+		if stream == 1 {
+			return 3, failure.New(failure.TraceOrphaned, "test", "nobody drives it")
+		}
+		return -1, nil
+	})
+	got, err := collect(c.Turn(t.Context(), &troupev1.OrchestrateRequest{
+		SessionId: "s1", Input: &troupev1.OrchestrateRequest_Answers{Answers: &troupev1.Answers{
+			Answers: []*troupev1.CallAnswer{{Id: "1-1-2", Verdict: troupev1.CallVerdict_CALL_VERDICT_APPROVE}},
+		}},
+	}))
+	require.NoError(t, err)
+	complete(t, got, 0)
+	require.Len(t, o.requests, 2)
+	require.Empty(t, cmp.Diff(o.requests[0], o.requests[1], protocmp.Transform()))
+	require.Len(t, o.requests[1].GetAnswers().GetAnswers(), 1)
 }

@@ -122,6 +122,9 @@ func (s *agentServer) step(ctx context.Context, req *troupev1.ExecuteStepRequest
 		Store: agent.Remember(s.turns, memory.Hold{Ref: session.Ref{Session: step.SessionID}, TurnID: step.TurnID, Epoch: req.GetEpoch()}, step.User),
 		Trace: ownership.NewTraceView(map[string]string{"trace_id": step.TraceID}),
 	}, emit)
+	if err == nil && len(done.Result.Pending) > 0 {
+		err = journal.Sync(ctx) // the turn that goes on finds the step there, and not in its commit
+	}
 	journal.Close()
 	if err == nil {
 		err = ctx.Err() // no commit begins behind the end of the step

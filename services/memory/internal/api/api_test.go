@@ -139,7 +139,7 @@ func TestServer_RefusesManyLongCalls(t *testing.T) {
 		Result: execution.Result{Step: 1, Agent: "echo", InputRequired: true},
 	}
 	for n := range memory.MaxWindowBytes/each + 1 {
-		id := execution.PendingID(1, n)
+		id := execution.PendingID(1, 1, n)
 		b.Answers = append(b.Answers, execution.Answer{ID: id, Verdict: execution.Succeed, Text: strings.Repeat("a", each)})
 		c.Result.Pending = append(c.Result.Pending, execution.Pending{ID: id, Tool: "locate", Arguments: strings.Repeat("a", each), Needs: execution.NeedResult})
 	}

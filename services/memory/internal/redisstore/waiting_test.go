@@ -28,7 +28,7 @@ func stop(t *testing.T, s *Store, b memory.Begin, turn session.Turn, step int) {
 	t.Helper()
 	c := answer(b, turn)
 	c.Outcome, c.Result.Step, c.Result.InputRequired = session.OutcomeInputRequired, step, true
-	c.Result.Pending = []execution.Pending{{ID: execution.PendingID(step, 3), Tool: "send_mail", Arguments: "{}", Needs: execution.NeedApproval}}
+	c.Result.Pending = []execution.Pending{{ID: execution.PendingID(1, step, 3), Tool: "send_mail", Arguments: "{}", Needs: execution.NeedApproval}}
 	_, err := s.CommitStep(t.Context(), c)
 	require.NoError(t, err)
 }

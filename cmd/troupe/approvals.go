@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"text/tabwriter"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/troupe-dev/troupe/pkg/client"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+type getApprovals struct {
+	query `embed:""`
+	User  string `help:"Only those in the sessions of a user." placeholder:"ID"`
+}
+
+// Help is the long help of the command.
+func (getApprovals) Help() string {
+	return `Lists the tool calls of all sessions that wait for an approval, or for a result that a client brings.
+
+Example: troupe get approvals, then: troupe approve SESSION CALL`
+}
+
+// searchTime bounds a look at all sessions.
+const searchTime = time.Minute
+
+// Run prints what waits, and as JSON the sessions in which something does.
+func (g *getApprovals) Run(ctx context.Context, term terminal) error {
+	found := &troupev1.ListSessionsResponse{}
+	agents := map[string]string{}
+	return g.within(ctx, searchTime, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
+		if found.Sessions, err = waiting(ctx, c, g.User); err != nil {
+			return nil, err
+		}
+		for _, s := range found.GetSessions() { // who asked is worth a look, and no more
+			if resp, err := c.GetTrace(ctx, &troupev1.GetTraceRequest{TraceId: s.GetLastTraceId()}); err == nil {
+				agents[s.GetSessionId()] = resp.GetTrace().GetResult().GetAgent()
+			}
+		}
+		return found, nil
+	}, func(w *tabwriter.Writer) {
+		fmt.Fprintln(w, "SESSION\tCALL\tTOOL\tFOR\tAGENT\tAGE\tTIME\tARGUMENTS")
+		for _, s := range found.GetSessions() {
+			for _, p := range s.GetPending() {
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.GetSessionId(), oneLine(p.GetId()), oneLine(p.GetTool()), awaited(p),
+					orDash(agents[s.GetSessionId()]), ago(s.GetLastActivity()), left(p.GetUntil()), brief(p.GetArguments(), 60))
+			}
+		}
+	})
+}
+
+// waiting are the sessions in which calls wait, with these calls.
+func waiting(ctx context.Context, c *client.Client, user string) (found []*troupev1.Session, _ error) {
+	for page := ""; ; {
+		listed, err := c.Sessions.ListSessions(ctx, &troupev1.ListSessionsRequest{UserId: user, PageSize: 200, PageToken: page})
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range listed.GetSessions() {
+			if s.GetWaitingTurnId() == "" {
+				continue
+			}
+			resp, err := c.Sessions.GetSession(ctx, &troupev1.GetSessionRequest{SessionId: s.GetSessionId()})
+			switch {
+			case failure.Is(failure.FromStatus("troupe", err), failure.NotFound, failure.SessionDeleted):
+			case err != nil:
+				return nil, err
+			case len(resp.GetSession().GetPending()) > 0:
+				found = append(found, resp.GetSession())
+			}
+		}
+		if page = listed.GetNextPageToken(); page == "" {
+			return found, nil
+		}
+	}
+}

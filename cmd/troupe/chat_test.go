@@ -1,0 +1,236 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/process"
+)
+
+// chat has a conversation of the given lines.
+func (d *desk) chat(t *testing.T, lines []string, flags ...string) string {
+	t.Helper()
+	out, said := d.troupe(t, process.ExitOK, strings.Join(lines, "\n"), append([]string{"chat"}, flags...)...)
+	require.Empty(t, said)
+	return out
+}
+
+func TestChat_IsAConversation(t *testing.T) {
+	d := newDesk(t)
+	out := d.chat(t, []string{"hello", "", "what?", "/nonsense", "  /tmp is full", "/session"}, "--session", "s1", "--agent", "clerk", "--user", "alice", "--actor", "a b")
+	again := "troupe chat --session s1 --target clerk --user alice --actor 'a b'\n"
+	require.Equal(t, `Session s1 (new). You talk with clerk; /help lists what you can do.
+> hello
+  tool look {"at":"it"} → success after 2ms: seen\x1b[2J
+clerk:
+  │ You said hello.\x1b]0;x\a
+
+by clerk, 0 model calls, 1ms
+> 
+> what?
+
+What do you mean?
+
+by clerk, 0 model calls, 1ms
+> /nonsense
+There is no /nonsense; /help lists what there is.
+>   /tmp is full
+  tool look {"at":"it"} → success after 2ms: seen\x1b[2J
+clerk:
+  │ You said   /tmp is full.\x1b]0;x\a
+
+by clerk, 0 model calls, 1ms
+> /session
+Session s1. Go on with it: `+again+`> 
+Go on with: `+again, out)
+	req, _ := d.last()
+	require.Equal(t, "clerk", req.GetTarget())
+	require.Equal(t, "a b", req.GetAuth().GetActor())
+
+	// It goes on where it stopped, in the name of its user.
+	out = d.chat(t, []string{"again", "/quit", "never"}, "--session", "s1")
+	require.Contains(t, out, "Session s1 (ready, 3 turns). You talk with the default workflow; ")
+	require.Contains(t, out, "\n> Good morning\\x1b[2J\nclerk: And to you.\n> again\n")
+	require.Contains(t, out, "You said again.")
+	require.NotContains(t, out, "never")
+	require.Contains(t, out, "--user alice")
+	_, said := d.troupe(t, process.ExitError, "", "chat", "--session", "s1", "--user", "bob")
+	require.Equal(t, "troupe: there is no session s1 of user bob; leave --session out to begin one\n", said)
+}
+
+func TestChat_OutlivesWhatFails(t *testing.T) {
+	d := newDesk(t)
+	out := d.chat(t, []string{"fail", "refuse", "/new", "hello", "/quit"}, "--session", "s1")
+	require.Contains(t, out, "Failed: the printer burns\n> refuse\nFailed: the session is full; begin a new one\n> /new\n")
+	require.Regexp(t, `The session before: troupe chat --session s1\nSession [0-9a-f-]{36} \(new\)`, out)
+	require.Regexp(t, `Go on with: troupe chat --session [0-9a-f-]{36}\n$`, out)
+	require.NotContains(t, d.chat(t, []string{"/help"}), "Go on with", "nothing was said")
+}
+
+// Req: AD-32, LP-16
+func TestChat_AsksAboutCallsThatWait(t *testing.T) {
+	d := newDesk(t)
+	out := d.chat(t, []string{"mail", "maybe", "y but quickly", "Yes"}, "--session", "s1")
+	require.Equal(t, 3, strings.Count(out, "Allow it? y, n WHY, s WHY (stop the turn), Enter (later): "), "a yes with a condition is none")
+	require.Contains(t, out, "\n  call       1-2  send_mail waits for an approval\n")
+	require.Contains(t, out, "\nHeard 1-2: approve\n")
+	require.Empty(t, cmp.Diff(map[string]string{"1-2": "APPROVE "}, d.verdicts()))
+	req, _ := d.last()
+	require.Empty(t, req.GetTarget())
+
+	d.chat(t, []string{"mail", "n,  Bob has left "}, "--session", "s1", "--target", "clerk")
+	require.Empty(t, cmp.Diff(map[string]string{"1-2": "DENY Bob has left"}, d.verdicts()))
+	req, _ = d.last()
+	require.Empty(t, req.GetTarget(), "answers go to who waits for them")
+
+	for line, want := range map[string]string{"42": "SUCCEED 42", "/fail no\tidea": "FAIL no\tidea", "/fail": "FAIL "} {
+		d.chat(t, []string{"number", "/failed", line}, "--session", "s1")
+		require.Empty(t, cmp.Diff(map[string]string{"1-2": want}, d.verdicts()))
+	}
+}
+
+func TestChat_AnswersInRounds(t *testing.T) {
+	d := newDesk(t)
+	out := d.chat(t, []string{"mails", "n", "", "7", "/pending", "y"}, "--session", "s1")
+	require.Contains(t, out, "/pending asks again")
+	require.Empty(t, cmp.Diff(map[string]string{"1-3": "APPROVE "}, d.verdicts()), "what was left was asked about again")
+	require.Equal(t, 2, strings.Count(out, "call       1-3"), "and not before it was wished")
+
+	// Whoever stops a turn is not asked about the rest of it.
+	out = d.chat(t, []string{"mails", "y", "s enough", "/pending"}, "--session", "s1")
+	require.Empty(t, cmp.Diff(map[string]string{"1-2": "APPROVE ", "1-3": "STOP enough"}, d.verdicts()))
+	require.Contains(t, out, "Stopped.")
+	require.Contains(t, out, "Nothing waits.")
+
+	// What waited when somebody left is asked about at the return.
+	d.chat(t, []string{"mail", "/quit"}, "--session", "s1")
+	d.chat(t, []string{"y"}, "--session", "s1")
+	require.Empty(t, cmp.Diff(map[string]string{"1-2": "APPROVE "}, d.verdicts()))
+
+	out = d.chat(t, []string{"mail", "", "hello"}, "--session", "s1")
+	require.Contains(t, out, "> hello\nA message leaves what waits undone.\n")
+}
+
+// seat is a terminal with somebody at it.
+type seat struct {
+	t          *testing.T
+	keys       *io.PipeWriter
+	screen     *bufio.Reader
+	interrupts chan os.Signal
+	left       chan struct{}
+}
+
+func (d *desk) sit(t *testing.T) *seat {
+	t.Helper()
+	c, conn, err := server{d.addr}.dial()
+	require.NoError(t, err)
+	in, keys := io.Pipe()
+	screen, out := io.Pipe()
+	s := &seat{t: t, keys: keys, screen: bufio.NewReader(screen), interrupts: make(chan os.Signal, 1), left: make(chan struct{})}
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	talk := &talk{
+		chat: chat{server: server{d.addr}, Session: "s1"}, mesh: c, lines: listen(ctx, in), interrupts: s.interrupts,
+		term: terminal{out: out, err: out, color: true, live: true},
+	}
+	go func() {
+		defer close(s.left)
+		if err := talk.run(ctx); err != nil {
+			t.Error(err)
+		}
+		_ = out.Close()
+	}()
+	t.Cleanup(func() {
+		_ = keys.Close()
+		stop()
+		_, _ = io.Copy(io.Discard, screen)
+		<-s.left
+		_ = conn.Close()
+	})
+	return s
+}
+
+func (s *seat) types(text string) {
+	_, err := io.WriteString(s.keys, text+"\n")
+	require.NoError(s.t, err)
+}
+
+// sees reads the screen up to a text.
+func (s *seat) sees(text string) {
+	s.t.Helper()
+	var read strings.Builder
+	for !strings.HasSuffix(read.String(), text) {
+		r, _, err := s.screen.ReadRune()
+		require.NoError(s.t, err, "want %q behind %q", text, read.String())
+		read.WriteRune(r)
+	}
+}
+
+func TestChat_StopsWaitingAtCtrlC(t *testing.T) {
+	d := newDesk(t)
+	s := d.sit(t)
+	s.sees("> ")
+	s.types("slow")
+	s.sees("You said slow.")
+	s.interrupts <- os.Interrupt
+	s.sees("The turn goes on without you. Enter shows the rest")
+	s.sees("> ")
+	close(d.slow)
+	s.types("")
+	s.sees("by clerk")
+	d.mu.Lock()
+	require.Len(t, d.turns, 1, "Enter looks for the turn, and begins none")
+	d.mu.Unlock()
+	s.types("")
+	s.types("hello")
+	s.sees("You said hello.")
+	s.sees("> ")
+
+	// Twice leaves; a line between them makes the first of another two.
+	s.interrupts <- os.Interrupt
+	s.sees("Ctrl-C once more leaves.")
+	s.types("/session")
+	s.sees("> ")
+	s.sees("> ")
+	s.interrupts <- os.Interrupt
+	s.sees("Ctrl-C once more leaves.")
+	s.interrupts <- os.Interrupt
+	s.sees("Go on with: troupe chat --addr " + d.addr + " --session s1")
+	<-s.left
+}
+
+func TestChat_EndsWhenItIsAskedTo(t *testing.T) {
+	d := newDesk(t)
+	s := d.sit(t)
+	s.sees("> ")
+	s.types("slow")
+	s.sees("You said slow.")
+	s.interrupts <- syscall.SIGTERM
+	s.sees("Go on with: ")
+}
+
+// What somebody types while an agent works must not allow what they have not seen.
+func TestChat_TakesNoAnswerThatWasTypedBeforeItsQuestion(t *testing.T) {
+	d := newDesk(t)
+	s := d.sit(t)
+	s.sees("> ")
+	s.types("slow")
+	s.sees("You said slow.")
+	s.types("mail")
+	s.types("y")
+	close(d.slow)
+	s.sees("Not taken as an answer, for it was typed before: y")
+	s.sees("Enter (later): ")
+	s.types("n")
+	s.sees("Heard 1-2: deny")
+	req, _ := d.last()
+	require.Equal(t, troupev1.OnBusy_ON_BUSY_UNSPECIFIED, req.GetOnBusy())
+}

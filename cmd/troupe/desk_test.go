@@ -1,0 +1,254 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/rpc"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+)
+
+// served serves in this process until the test ends, and returns where.
+func served(t *testing.T, register func(grpc.ServiceRegistrar)) string {
+	t.Helper()
+	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{})
+	require.NoError(t, err)
+	register(server)
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- server.Part(lis, 0).Run(ctx, func() {}) }()
+	t.Cleanup(func() { stop(); require.NoError(t, <-ended) })
+	return lis.Addr().String()
+}
+
+// desk is a mesh with sessions whose agent sends a mail and asks for a number when it is told
+// to. Calls wait as they do in a real one.
+type desk struct {
+	troupev1.UnimplementedOrchestratorServiceServer
+	troupev1.UnimplementedSessionServiceServer
+	addr string
+	slow chan struct{} // closed: the turn "slow" ends
+
+	mu       sync.Mutex
+	sessions map[string]*troupev1.Session
+	requests []*troupev1.OrchestrateRequest
+	turns    map[string][]*troupev1.Event // by session and request
+}
+
+func newDesk(t *testing.T) *desk {
+	t.Helper()
+	d := &desk{slow: make(chan struct{}), sessions: map[string]*troupev1.Session{}, turns: map[string][]*troupev1.Event{}}
+	d.addr = served(t, func(s grpc.ServiceRegistrar) {
+		troupev1.RegisterOrchestratorServiceServer(s, d)
+		troupev1.RegisterSessionServiceServer(s, d)
+	})
+	return d
+}
+
+func mail(id string) *troupev1.PendingCall {
+	return &troupev1.PendingCall{
+		Id: id, CallId: "c" + id, Tool: "send_mail", Needs: troupev1.CallNeed_CALL_NEED_APPROVAL, Risk: "at_most_once",
+		Arguments: "{\"to\":\"bob@example.com\",\"text\":\"\u202ehi\x1b[2J\"}", Reason: "Mails leave the house.", Until: timestamppb.New(time.Now().Add(time.Hour)),
+	}
+}
+
+func number(id string) *troupev1.PendingCall {
+	return &troupev1.PendingCall{Id: id, Tool: "ask_number", Needs: troupev1.CallNeed_CALL_NEED_RESULT, Risk: "read", Arguments: "{}"}
+}
+
+func (d *desk) Orchestrate(req *troupev1.OrchestrateRequest, out troupev1.OrchestratorService_OrchestrateServer) error {
+	events, err := d.begin(req)
+	if err != nil {
+		return failure.ToStatus(err)
+	}
+	for _, e := range events {
+		if e.GetTurnResult() != nil && req.GetText() == "slow" {
+			select {
+			case <-d.slow:
+			case <-out.Context().Done():
+				return out.Context().Err()
+			}
+		}
+		if err := out.Send(&troupev1.OrchestrateResponse{Event: e}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// begin is the turn of a request, one for each request id.
+func (d *desk) begin(req *troupev1.OrchestrateRequest) ([]*troupev1.Event, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.requests = append(d.requests, req)
+	key := req.GetSessionId() + " " + req.GetRequestId()
+	if known := d.turns[key]; known != nil {
+		return known, nil
+	}
+	s := d.sessions[req.GetSessionId()]
+	if s == nil {
+		s = &troupev1.Session{SessionId: req.GetSessionId(), UserId: req.GetUserId(), Created: timestamppb.Now()}
+		d.sessions[s.SessionId] = s
+	}
+	if s.GetUserId() != req.GetUserId() {
+		return nil, failure.Newf(failure.NotFound, "desk", "there is no session %s", s.GetSessionId())
+	}
+	if req.GetText() == "refuse" {
+		return nil, failure.New(failure.SessionFull, "desk", "the session is full; begin a new one")
+	}
+	events := d.turn(s, req)
+	for i, e := range events {
+		if e.GetTextDelta() == nil {
+			e.Sequence = uint64(i + 1)
+		}
+		e.SessionId, e.TraceId, e.Turn = s.GetSessionId(), traceID, s.GetTurns()+1
+	}
+	result := events[len(events)-1].GetTurnResult()
+	s.Turns++
+	s.LastActivity, s.LastTraceId = timestamppb.Now(), traceID
+	s.Pending, s.WaitingTurnId, s.State = result.GetPending(), "", troupev1.SessionState_SESSION_STATE_READY
+	if result.GetOutcome() == troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED {
+		s.State = troupev1.SessionState_SESSION_STATE_INPUT_REQUIRED
+	}
+	if len(s.GetPending()) > 0 {
+		s.WaitingTurnId = events[0].GetTurnStarted().GetTurnId()
+	}
+	d.turns[key] = events
+	return events, nil
+}
+
+func (d *desk) turn(s *troupev1.Session, req *troupev1.OrchestrateRequest) []*troupev1.Event {
+	events := []*troupev1.Event{{Payload: &troupev1.Event_TurnStarted{TurnStarted: &troupev1.TurnStarted{TurnId: fmt.Sprint("t", s.GetTurns()+1), Text: req.GetText(), Answers: req.GetAnswers().GetAnswers()}}}}
+	ends := func(result *troupev1.TurnResult) []*troupev1.Event {
+		result.Agent, result.Duration = "clerk", durationpb.New(time.Millisecond)
+		for _, p := range result.GetPending() {
+			events = append(events, &troupev1.Event{Step: 1, Agent: "clerk", Payload: &troupev1.Event_ToolCallPending{ToolCallPending: &troupev1.ToolCallPending{Call: p}}})
+			result.Outcome, result.Text = troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED, "A call waits."
+		}
+		return append(events, &troupev1.Event{Payload: &troupev1.Event_TurnResult{TurnResult: result}})
+	}
+	done := troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED
+	switch text := req.GetText(); {
+	case text == "mail":
+		return ends(&troupev1.TurnResult{Pending: []*troupev1.PendingCall{mail("1-2")}})
+	case text == "mails":
+		return ends(&troupev1.TurnResult{Pending: []*troupev1.PendingCall{mail("1-2"), mail("1-3"), number("1-4")}})
+	case text == "number":
+		return ends(&troupev1.TurnResult{Pending: []*troupev1.PendingCall{number("1-2")}})
+	case text == "what?":
+		return ends(&troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED, Text: "What do you mean?"})
+	case text == "fail":
+		return ends(&troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_FAILED, Failure: failure.ToProto(failure.New(failure.ResourceTool, "desk", "the printer burns"))})
+	case req.GetAnswers() == nil:
+		events = append(events,
+			&troupev1.Event{Step: 1, Agent: "clerk", Payload: &troupev1.Event_ToolCallStarted{ToolCallStarted: &troupev1.ToolCallStarted{CallId: "c1", Tool: "look", Arguments: `{"at":"it"}`}}},
+			&troupev1.Event{Step: 1, Agent: "clerk", Payload: &troupev1.Event_ToolCallFinished{ToolCallFinished: &troupev1.ToolCallFinished{
+				CallId: "c1", Tool: "look", Status: troupev1.ToolStatus_TOOL_STATUS_SUCCESS, Summary: "seen\x1b[2J", Duration: durationpb.New(2 * time.Millisecond),
+			}}},
+			&troupev1.Event{Step: 1, Agent: "clerk", Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: "You said "}}},
+			&troupev1.Event{Step: 1, Agent: "clerk", Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: text + ".\x1b]0;x\a"}}})
+		return ends(&troupev1.TurnResult{Outcome: done, Text: "You said " + text + ".\x1b]0;x\a"})
+	}
+	said := map[string]*troupev1.CallAnswer{}
+	var texts []string
+	for _, a := range req.GetAnswers().GetAnswers() {
+		said[a.GetId()] = a
+		texts = append(texts, decision(a))
+		if a.GetVerdict() == troupev1.CallVerdict_CALL_VERDICT_STOP {
+			return ends(&troupev1.TurnResult{Outcome: done, Text: "Stopped."})
+		}
+	}
+	var left []*troupev1.PendingCall
+	for _, p := range s.GetPending() {
+		if said[p.GetId()] == nil {
+			left = append(left, p)
+		}
+	}
+	return ends(&troupev1.TurnResult{Outcome: done, Text: "Heard " + strings.Join(texts, "; "), Pending: left})
+}
+
+func (d *desk) ListAgents(context.Context, *troupev1.ListAgentsRequest) (*troupev1.ListAgentsResponse, error) {
+	return &troupev1.ListAgentsResponse{}, nil
+}
+
+func (d *desk) GetSession(_ context.Context, req *troupev1.GetSessionRequest) (*troupev1.GetSessionResponse, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if s := d.sessions[req.GetSessionId()]; s != nil {
+		return &troupev1.GetSessionResponse{Session: proto.CloneOf(s)}, nil
+	}
+	return nil, failure.ToStatus(failure.Newf(failure.NotFound, "desk", "there is no session %s", req.GetSessionId()))
+}
+
+func (d *desk) ListSessions(_ context.Context, req *troupev1.ListSessionsRequest) (*troupev1.ListSessionsResponse, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	resp, page := &troupev1.ListSessionsResponse{NextPageToken: "more"}, []string{"s1", "s2"}
+	if req.GetPageToken() != "" {
+		resp.NextPageToken, page = "", []string{"s3"}
+	}
+	for _, id := range page {
+		if s := d.sessions[id]; s != nil {
+			s = proto.CloneOf(s)
+			s.Pending = nil
+			resp.Sessions = append(resp.Sessions, s)
+		}
+	}
+	return resp, nil
+}
+
+func (d *desk) ListMessages(context.Context, *troupev1.ListMessagesRequest) (*troupev1.ListMessagesResponse, error) {
+	said := func(role troupev1.Role, author, text string) *troupev1.Message {
+		return &troupev1.Message{Role: role, Author: author, Parts: []*troupev1.Part{{Content: &troupev1.Part_Text{Text: text}}}}
+	}
+	return &troupev1.ListMessagesResponse{Messages: []*troupev1.Message{
+		said(troupev1.Role_ROLE_USER, "", "Good\nmorning\x1b[2J"), said(troupev1.Role_ROLE_ASSISTANT, "clerk", "And to you."),
+	}}, nil
+}
+
+func (d *desk) GetSessionState(context.Context, *troupev1.GetSessionStateRequest) (*troupev1.GetSessionStateResponse, error) {
+	return &troupev1.GetSessionStateResponse{}, nil
+}
+
+func (d *desk) ListArtifacts(context.Context, *troupev1.ListArtifactsRequest) (*troupev1.ListArtifactsResponse, error) {
+	return &troupev1.ListArtifactsResponse{}, nil
+}
+
+func (d *desk) GetTrace(context.Context, *troupev1.GetTraceRequest) (*troupev1.GetTraceResponse, error) {
+	return &troupev1.GetTraceResponse{Trace: &troupev1.Trace{Result: &troupev1.TurnResult{Agent: "clerk"}}}, nil
+}
+
+// last are the answers of the latest request.
+func (d *desk) last() (*troupev1.OrchestrateRequest, []*troupev1.CallAnswer) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	req := d.requests[len(d.requests)-1]
+	return req, req.GetAnswers().GetAnswers()
+}
+
+// troupe runs a command at the desk with lines as its input.
+func (d *desk) troupe(t *testing.T, code int, input string, args ...string) (stdout, stderr string) {
+	t.Helper()
+	t.Setenv("TROUPE_ADDR", d.addr)
+	var out, err bytes.Buffer
+	require.Equal(t, code, run(t.Context(), args, terminal{in: io.Reader(strings.NewReader(input)), out: &out, err: &err}), "%s%s", &out, &err)
+	require.NotContains(t, out.String()+err.String(), "\x1b", "what a model says does not reach the terminal as it is")
+	return out.String(), err.String()
+}

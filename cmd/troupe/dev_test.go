@@ -1,0 +1,102 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/process"
+)
+
+// heard is what a command writes, which a test may read meanwhile.
+type heard struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (h *heard) Write(p []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.text.Write(p)
+}
+
+func (h *heard) String() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.text.String()
+}
+
+// eventually asks until the condition holds.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			require.FailNow(t, "waited in vain", what)
+		}
+	}
+}
+
+const guide = "apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: guide}\nspec:\n  model: builtin/extractive\n  tools: [{builtin: search_documents, with: {path: DOCS}}]\n"
+
+func TestDev_SaysHowToGoOnAndUsesWhatIsEdited(t *testing.T) {
+	dir, data := t.TempDir(), t.TempDir()
+	write := func(name, text string) {
+		require.NoError(t, os.MkdirAll(filepath.Dir(name), 0o700))
+		require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
+	}
+	north, south := filepath.Join(dir, "north"), filepath.Join(dir, "south")
+	write(filepath.Join(north, "town.md"), "The museum is in the north of the town.\n")
+	write(filepath.Join(south, "town.md"), "The museum is in the south of the town.\n")
+	write(filepath.Join(dir, "agent.yaml"), strings.Replace(guide, "DOCS", north, 1))
+
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var out heard
+	ended := make(chan int, 1)
+	go func() {
+		ended <- run(ctx, []string{
+			"dev", "--agents", dir, "--data-dir", data, "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0", "--log-level", "error",
+		}, terminal{out: &out, err: io.Discard})
+	}()
+	eventually(t, "the mesh is up", func() bool { return strings.Contains(out.String(), "Stop it with Ctrl-C.") })
+	env, err := os.ReadFile(filepath.Join(data, "mesh.env"))
+	require.NoError(t, err)
+	settings := map[string]string{}
+	for line := range strings.Lines(string(env)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		settings[name] = value
+	}
+	require.Contains(t, settings, "TROUPE_ETCD")
+	require.Contains(t, settings, "TROUPE_MEMORY")
+	addr := settings["TROUPE_ADDR"]
+	require.Contains(t, out.String(), "troupe ask --addr "+addr+" --target guide")
+	require.Contains(t, out.String(), "Edit the files in "+dir+": new turns use what they say.")
+
+	ask := func() string {
+		var said bytes.Buffer
+		code := run(t.Context(), []string{"ask", "--addr", addr, "--target", "guide", "Where is the museum?"}, terminal{out: &said, err: &said})
+		require.Equal(t, process.ExitOK, code, said.String())
+		return said.String()
+	}
+	require.Contains(t, ask(), "in the north")
+	write(filepath.Join(dir, "agent.yaml"), strings.Replace(guide, "DOCS", south, 1))
+	eventually(t, "the edited file takes effect", func() bool { return strings.Contains(ask(), "in the south") })
+
+	stop()
+	require.Equal(t, process.ExitOK, <-ended)
+	require.NoFileExists(t, filepath.Join(data, "mesh.env"))
+}

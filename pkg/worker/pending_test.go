@@ -1,0 +1,108 @@
+package worker_test
+
+import (
+	"context"
+	"iter"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+// The step ends with the call that waits, all of it is in the journal by then, and the step of
+// the turn that goes on finds it there with its answer.
+func TestExecuteStep_GoesOnWithTheAnswerToACallThatWaits(t *testing.T) {
+	s := surround(t)
+	acted := new(effector)
+	model := scripted.New(act(), scripted.Say("All done."))
+	r := s.start(t, agent.Config{
+		Name: "a", Model: model, Tools: []tool.Tool{acted.tool(t, execution.AtMostOnce)},
+		Plugins: []hook.Plugin{{Name: "guard", Handlers: []hook.Handler{hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
+			c.Wait("a wants to act.", time.Now().Add(time.Minute))
+			return nil
+		})}}},
+	})
+
+	req := s.begin(t, "a", "s1")
+	events, result := finish(t, r.execute(t.Context(), t, req))
+	require.Nil(t, result.GetFailure())
+	require.True(t, result.GetInputRequired())
+	require.Len(t, result.GetPending(), 1)
+	call := result.GetPending()[0]
+	require.Equal(t, []string{"1-1-2", "act", "c1", "a wants to act."}, []string{call.GetId(), call.GetTool(), call.GetCallId(), call.GetReason()})
+	pending := 0
+	for _, e := range events {
+		require.Nil(t, e.GetToolCallStarted())
+		if e.GetToolCallPending() != nil {
+			pending++
+		}
+	}
+	require.Equal(t, 1, pending)
+	stored, _ := s.stored(t, "s1")
+	require.Equal(t, session.InputRequired, stored.State)
+	require.Equal(t, "t1", stored.WaitingTurn)
+	require.Empty(t, acted.calls())
+
+	answer := execution.Answer{ID: "1-1-2", Verdict: execution.Approve}
+	begun, err := s.memory.BeginTurn(t.Context(), memory.Begin{
+		Ref: session.Ref{Session: "s1"}, TurnID: "t2", TraceID: req.GetTraceId(), Fingerprint: "g", Lease: time.Minute, Window: 10,
+		Continues: "t1", Answers: []execution.Answer{answer},
+	})
+	require.NoError(t, err)
+	next := s.stepOf(t, req)
+	next.TurnId, next.Turn, next.Epoch, next.Attempt, next.BaseSequence = "t2", 2, begun.Turn.Epoch, 2, begun.Turn.Sequence
+	next.Answers = []*troupev1.CallAnswer{{Id: "1-1-2", Verdict: troupev1.CallVerdict_CALL_VERDICT_APPROVE}}
+	_, result = finish(t, r.execute(t.Context(), t, next))
+	require.Nil(t, result.GetFailure())
+	require.Equal(t, "All done.", result.GetText())
+	require.Len(t, acted.calls(), 1)
+	require.Len(t, model.Requests(), 2, "what the model said is in the journal")
+	require.EqualValues(t, 2, result.GetUsage().GetModelCalls())
+	stored, _ = s.stored(t, "s1")
+	require.Equal(t, session.Ready, stored.State)
+	require.Empty(t, stored.WaitingTurn)
+}
+
+// What an agent records without waiting for it is in the journal nevertheless, when its calls
+// wait: no commit stands for it.
+func TestExecuteStep_WhatWaitsIsDurableBeforeItsCommit(t *testing.T) {
+	s := surround(t)
+	const entries = 300 // more than one write
+	r := s.start(t, agent.Config{Name: "a", Run: waiting(entries)})
+	req := s.begin(t, "a", "s1")
+	_, result := finish(t, r.execute(t.Context(), t, req))
+	require.Nil(t, result.GetFailure())
+	begun, err := s.memory.BeginTurn(t.Context(), memory.Begin{
+		Ref: session.Ref{Session: "s1"}, TurnID: "t2", TraceID: req.GetTraceId(), Fingerprint: "g", Lease: time.Minute, Window: 10, Continues: "t1",
+		Answers: []execution.Answer{{ID: "1-1-1", Verdict: execution.Approve}},
+	})
+	require.NoError(t, err)
+	kept, err := s.memory.LoadJournal(t.Context(), memory.Hold{Ref: session.Ref{Session: "s1"}, TurnID: "t2", Epoch: begun.Turn.Epoch}, 1, 0)
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, len(kept), entries)
+}
+
+// waiting is an agent that records so much, and then waits.
+func waiting(entries int) func(context.Context, agent.Invocation) iter.Seq2[event.Event, error] {
+	return func(_ context.Context, inv agent.Invocation) iter.Seq2[event.Event, error] {
+		return func(yield func(event.Event, error) bool) {
+			for n := range entries {
+				inv.Step.Journal.Record(execution.Entry{Number: n + 1, Phase: execution.Done, Reply: conversation.Assistant("a", "so")})
+			}
+			yield(event.Event{Payload: event.TurnResult{Reason: event.InputRequired, Result: execution.Result{
+				Text: "It waits.", InputRequired: true, Pending: []execution.Pending{{ID: "1-1-1", Tool: "act", Arguments: "{}", Needs: execution.NeedApproval}},
+			}}}, nil)
+		}
+	}
+}

@@ -1,0 +1,176 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/wire"
+	"github.com/troupe-dev/troupe/test/rig"
+)
+
+// What stands elsewhere at the edge of a runner or of a protocol of agents, and is the
+// mesh's own here (ADR 0015).
+func TestEdge_InProcess(t *testing.T) {
+	m := rig.InProcess(t, rig.Config{RouteWait: 3 * time.Second})
+	desk := &desk{mesh: m}
+	m.Host("desk", rig.Program{Instance: "desk-1", Drain: time.Second, Make: desk.make})
+	m.Host("everything", rig.Program{Instance: "everything-1", Drain: time.Second, Make: everything})
+	m.Await("both agents are ready", func() bool { return len(idle(t, m, "desk")) == 1 && len(idle(t, m, "everything")) == 1 })
+	t.Run("ATurnIsRunFromItsMessageToItsResult", func(t *testing.T) { aTurnIsRunFromItsMessageToItsResult(t, m, desk) })
+	t.Run("EventsTellWhatAClientCanTellOthers", func(t *testing.T) { eventsTellWhatAClientCanTellOthers(t, m) })
+}
+
+// desk is an agent whose plugin looks at what comes in.
+type desk struct {
+	mesh   *rig.Mesh
+	model  *scripted.Model
+	stored []string // the last message of the session when the plugin saw the user's
+}
+
+func (d *desk) make() (*agent.Agent, error) {
+	d.model = scripted.New(scripted.Say("One."), scripted.Say("Two."))
+	return agent.New(agent.Config{Name: "desk", Model: d.model, Plugins: []hook.Plugin{{Name: "keeper", Handlers: []hook.Handler{
+		hook.BeforeAgent(func(_ context.Context, turn *hook.Turn) (string, error) {
+			if turn.Info().Prompt == "Are you open?" {
+				return "We are closed.", nil
+			}
+			return "", nil
+		}),
+		hook.AfterUserInput(func(ctx context.Context, turn *hook.Turn) error {
+			listed, err := d.mesh.Sessions.ListMessages(ctx, &troupev1.ListMessagesRequest{SessionId: turn.Info().Session})
+			if err != nil {
+				return err
+			}
+			last := listed.GetMessages()[len(listed.GetMessages())-1]
+			d.stored = append(d.stored, last.GetRole().String()+" "+wire.MessageFromProto(last).Text)
+			if strings.HasPrefix(turn.Info().Prompt, "break") {
+				return errors.New("it broke")
+			}
+			_, err = turn.Memory().SaveArtifact(ctx, "inbound.txt", "text/plain", []byte(turn.Info().Prompt))
+			return err
+		}),
+	}}}})
+}
+
+// A session is made by its first turn, and one that is gone or somebody else's is not made
+// anew. The user's message is stored before a plugin sees it, and what came in may be kept as
+// an artifact. A reply before the run ends it early. Each event is stored before it is passed
+// on. And however a turn goes, it has one result.
+func aTurnIsRunFromItsMessageToItsResult(t *testing.T, m *rig.Mesh, d *desk) {
+	id := uuid.NewString()
+	say := func(text string) *troupev1.OrchestrateRequest {
+		return &troupev1.OrchestrateRequest{
+			Input: &troupev1.OrchestrateRequest_Text{Text: text}, SessionId: id, RequestId: uuid.NewString(), Target: "desk", UserId: "alice",
+		}
+	}
+	// asked carries a turn to its end, and looks into the store at each event.
+	asked := func(text string) *troupev1.TurnResult {
+		var events []*troupev1.Event
+		for e, err := range m.Turn(t.Context(), say(text)) {
+			require.NoError(t, err)
+			events = append(events, e)
+			if e.GetSequence() > 0 {
+				stored, err := m.GetTrace(t.Context(), &troupev1.GetTraceRequest{TraceId: e.GetTraceId()})
+				require.NoError(t, err)
+				require.GreaterOrEqual(t, stored.GetTrace().GetLastSequence(), e.GetSequence())
+			}
+		}
+		checkTrace(t, events)
+		return result(events)
+	}
+	_, err := m.Sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: id})
+	require.True(t, failure.Is(failure.FromStatus("", err), failure.NotFound), "%v", err)
+
+	require.Equal(t, "One.", asked("Hello").GetText())
+	require.Equal(t, "We are closed.", asked("Are you open?").GetText())
+	require.Len(t, d.model.Requests(), 1, "the run ended early")
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_FAILED, asked("break it").GetOutcome())
+	require.Equal(t, "Two.", asked("Are you there?").GetText())
+	require.Equal(t, []string{"ROLE_USER Hello", "ROLE_USER break it", "ROLE_USER Are you there?"}, d.stored)
+
+	kept, err := m.Sessions.ListArtifacts(t.Context(), &troupev1.ListArtifactsRequest{SessionId: id})
+	require.NoError(t, err)
+	require.Len(t, kept.GetArtifacts(), 2)
+	for i, a := range kept.GetArtifacts() {
+		require.Equal(t, "inbound.txt", a.GetName())
+		require.EqualValues(t, i+1, a.GetVersion())
+	}
+
+	others := say("Hello")
+	others.UserId = "bob"
+	require.True(t, failure.Is(refused(t, m, others), failure.NotFound))
+	_, err = m.Sessions.DeleteSession(t.Context(), &troupev1.DeleteSessionRequest{SessionId: id})
+	require.NoError(t, err)
+	require.True(t, failure.Is(refused(t, m, say("Hello")), failure.SessionDeleted))
+}
+
+// A client that speaks another protocol, such as A2A, finds each of its events in one of the
+// mesh's: all say of which conversation, turn and task they are, and when; those of agents
+// below another one say so, and leave nothing in the conversation of the one above.
+func eventsTellWhatAClientCanTellOthers(t *testing.T, m *rig.Mesh) {
+	kinds := map[string]bool{}
+	var outcomes []troupev1.TurnOutcome
+	look := func(events []*troupev1.Event) {
+		outcomes = append(outcomes, result(events).GetOutcome())
+		for _, e := range events {
+			require.Equal(t, events[0].GetSessionId(), e.GetSessionId())
+			require.Equal(t, events[0].GetTraceId(), e.GetTraceId())
+			require.Equal(t, events[0].GetTurn(), e.GetTurn())
+			require.NotEmpty(t, e.GetSessionId())
+			require.Positive(t, e.GetTurn())
+			require.False(t, e.GetTime().AsTime().IsZero())
+			require.NotZero(t, e.GetStage())
+			if step := e.GetStep(); step > 0 {
+				require.NotEmpty(t, e.GetAgent())
+				require.Positive(t, e.GetAttempt())
+			}
+			message := e.ProtoReflect()
+			kinds[string(message.WhichOneof(message.Descriptor().Oneofs().ByName("payload")).Name())] = true
+		}
+	}
+	req := text("What is it like?")
+	req.Target = "everything"
+	req.UserId = "alice"
+	all := ask(t, m, req)
+	look(all)
+	below, subtasks := map[string]bool{}, 0
+	for _, e := range all {
+		below[e.GetBranch()] = true
+		if e.GetToolCallStarted().GetTool() == "aide" {
+			subtasks++
+		}
+	}
+	require.True(t, below["everything.finder"] && below["everything.writer"], "%v", below)
+	require.Equal(t, 1, subtasks)
+	said, err := m.Sessions.ListMessages(t.Context(), &troupev1.ListMessagesRequest{SessionId: req.GetSessionId()})
+	require.NoError(t, err)
+	for _, message := range said.GetMessages() {
+		require.NotEqual(t, "aide", message.GetAuthor())
+		require.NotContains(t, wire.MessageFromProto(message).Text, "It is far.")
+	}
+
+	again := text("And now?") // which the script has no answer to
+	again.Target = "everything"
+	look(ask(t, m, again))
+	look(ask(t, m, text("Tell me about it")))
+	require.Equal(t, []troupev1.TurnOutcome{
+		troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, troupev1.TurnOutcome_TURN_OUTCOME_FAILED, troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED,
+	}, outcomes)
+	for _, kind := range []string{
+		"turn_started", "plan", "routing_decision", "step_started", "step_finished", "text_delta", "model_call", "tool_call_started",
+		"tool_call_finished", "agent_message", "thinking", "warning", "aggregate", "turn_result",
+	} {
+		require.True(t, kinds[kind], kind)
+	}
+}

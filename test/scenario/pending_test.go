@@ -1,0 +1,288 @@
+package scenario
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/test/rig"
+	"github.com/troupe-dev/troupe/test/rig/clerk"
+)
+
+// Calls that wait for a person or for a client, in a workflow whose second step is a clerk's.
+
+var pendings = []struct {
+	name string
+	run  func(*testing.T, *stage)
+}{
+	{"WhatIsApprovedRunsOnce", whatIsApprovedRunsOnce},
+	{"WhatIsDeniedDoesNotRun", whatIsDeniedDoesNotRun},
+	{"AStopEndsTheTurn", aStopEndsTheTurn},
+	{"AnAnswerThatIsLateIsADenial", anAnswerThatIsLateIsADenial},
+	{"ATextInsteadLeavesTheCall", aTextInsteadLeavesTheCall},
+	{"AnAnswerToNothingChangesNothing", anAnswerToNothingChangesNothing},
+	{"OfTwoAnswersOneCounts", ofTwoAnswersOneCounts},
+	{"TheClientRunsAToolOfItsOwn", theClientRunsAToolOfItsOwn},
+	{"OneCallAfterTheOther", oneCallAfterTheOther},
+	{"AnApprovalOutlivesEveryProcess", anApprovalOutlivesEveryProcess},
+	{"AnApprovedToolThatIsLostIsNotRunAgain", anApprovedToolThatIsLostIsNotRunAgain},
+}
+
+func TestPending_InProcess(t *testing.T) {
+	runPending(t, rig.InProcess(t, rig.Config{Office: true}))
+}
+
+func TestPending_Binaries(t *testing.T) { runPending(t, rig.Binaries(t, rig.Config{Office: true})) }
+
+const clerks = 2
+
+func runPending(t *testing.T, m *rig.Mesh) {
+	s := &stage{m, rig.NewGate(t)}
+	for n := range clerks {
+		s.Host(rig.Clerk(s.gate, clerk.Name, n+1))
+	}
+	s.Host(rig.Clerk(s.gate, clerk.Hurried, 1))
+	for _, p := range pendings {
+		s.awaitClerks(t)
+		if !t.Run(p.name, func(t *testing.T) { p.run(t, s) }) {
+			return // the mesh may not be whole any more
+		}
+	}
+}
+
+func (s *stage) awaitClerks(t *testing.T) {
+	t.Helper()
+	s.AwaitReady()
+	s.Await("every clerk is ready", func() bool {
+		return len(idle(t, s.Mesh, clerk.Name)) == clerks && len(idle(t, s.Mesh, clerk.Hurried)) == 1
+	})
+}
+
+// waiting asks a clerk for something, and returns the session in which it waits for somebody,
+// the key of it, and the events.
+func (s *stage) waiting(t *testing.T, target, verb string) (session, key string, events []*troupev1.Event) {
+	t.Helper()
+	key = uuid.NewString()
+	req := text(verb + " " + key)
+	req.Target = target
+	events = ask(t, s.Mesh, req)
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED, result(events).GetOutcome(), "%v", result(events))
+	require.Len(t, result(events).GetPending(), 1)
+	return req.GetSessionId(), key, events
+}
+
+// answer is a request of alice that answers a call.
+func answer(session, call string, verdict troupev1.CallVerdict, said string) *troupev1.OrchestrateRequest {
+	return &troupev1.OrchestrateRequest{
+		SessionId: session, RequestId: uuid.NewString(), Auth: &troupev1.Auth{Actor: "alice"},
+		Input: &troupev1.OrchestrateRequest_Answers{Answers: &troupev1.Answers{Answers: []*troupev1.CallAnswer{{Id: call, Verdict: verdict, Text: said}}}},
+	}
+}
+
+// only is the call that waits at the end of a turn.
+func only(events []*troupev1.Event) string { return result(events).GetPending()[0].GetId() }
+
+// did checks how often a clerk's model was asked what to do, and how often its tool ran.
+func (s *stage) did(t *testing.T, key string, sent int) {
+	t.Helper()
+	want := []string{"model"}
+	for range sent {
+		want = append(want, "tool")
+	}
+	require.Equal(t, want, s.gate.Shown(key))
+}
+
+func (s *stage) told(t *testing.T, events []*troupev1.Event, says string) {
+	t.Helper()
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(events).GetOutcome(), "%v", result(events))
+	require.Equal(t, "I was told: "+says, result(events).GetText())
+	require.Empty(t, result(events).GetPending())
+}
+
+const (
+	approved  = troupev1.CallVerdict_CALL_VERDICT_APPROVE
+	denied    = troupev1.CallVerdict_CALL_VERDICT_DENY
+	stop      = troupev1.CallVerdict_CALL_VERDICT_STOP
+	succeeded = troupev1.CallVerdict_CALL_VERDICT_SUCCEED
+	failed    = troupev1.CallVerdict_CALL_VERDICT_FAIL
+)
+
+// The turn that brings the answer goes on at the agent that asked, and does nothing again.
+//
+// Req: AD-26, AD-32, OC-33
+func whatIsApprovedRunsOnce(t *testing.T, s *stage) {
+	session, key, before := s.waiting(t, "", "send")
+	require.Equal(t, []string{"research", "clerk"}, agents(before))
+	call := result(before).GetPending()[0]
+	require.Equal(t, "send", call.GetTool())
+	require.JSONEq(t, `{"key":"`+key+`"}`, call.GetArguments())
+	require.Equal(t, troupev1.CallNeed_CALL_NEED_APPROVAL, call.GetNeeds())
+	require.Equal(t, "at_most_once", call.GetRisk())
+	require.InDelta(t, (5 * time.Minute).Seconds(), time.Until(call.GetUntil().AsTime()).Seconds(), 60)
+	seen, err := s.Sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: session})
+	require.NoError(t, err)
+	require.Equal(t, troupev1.SessionState_SESSION_STATE_INPUT_REQUIRED, seen.GetSession().GetState())
+	require.Equal(t, before[0].GetTurnStarted().GetTurnId(), seen.GetSession().GetWaitingTurnId())
+	require.Empty(t, cmp.Diff(result(before).GetPending(), seen.GetSession().GetPending(), protocmp.Transform()))
+	s.did(t, key, 0)
+
+	s.gate.Open(key)
+	req := answer(session, call.GetId(), approved, "")
+	events := ask(t, s.Mesh, req)
+	s.told(t, events, "sent")
+	s.did(t, key, 1)
+	require.Equal(t, []string{"clerk"}, agents(events))
+	started := events[0].GetTurnStarted()
+	require.Equal(t, seen.GetSession().GetWaitingTurnId(), started.GetContinuesTurnId())
+	require.Equal(t, "alice", started.GetAnswers()[0].GetBy())
+	require.Equal(t, "send "+key, started.GetText())
+	seen, err = s.Sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: session})
+	require.NoError(t, err)
+	require.Empty(t, seen.GetSession().GetWaitingTurnId())
+	require.Empty(t, seen.GetSession().GetPending())
+
+	require.Empty(t, cmp.Diff(durable(events), durable(ask(t, s.Mesh, req)), protocmp.Transform()), "the same request is the same turn")
+	s.did(t, key, 1)
+}
+
+func whatIsDeniedDoesNotRun(t *testing.T, s *stage) {
+	session, key, before := s.waiting(t, "", "send")
+	s.told(t, ask(t, s.Mesh, answer(session, only(before), denied, "not today")), "Not run: the user does not allow send: not today")
+	s.did(t, key, 0)
+}
+
+func aStopEndsTheTurn(t *testing.T, s *stage) {
+	session, key, before := s.waiting(t, "", "both")
+	events := ask(t, s.Mesh, answer(session, only(before), stop, "enough"))
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(events).GetOutcome(), "%v", result(events))
+	require.Contains(t, result(events).GetText(), "enough")
+	require.Empty(t, result(events).GetPending(), "nor does the rest of the round run")
+	s.did(t, key, 0)
+}
+
+// Req: OC-33
+func anAnswerThatIsLateIsADenial(t *testing.T, s *stage) {
+	session, key, before := s.waiting(t, clerk.Hurried, "send")
+	until := result(before).GetPending()[0].GetUntil().AsTime()
+	s.Await("nobody has time any more", func() bool { return time.Now().After(until) })
+	events := ask(t, s.Mesh, answer(session, only(before), approved, ""))
+	require.Contains(t, result(events).GetText(), "nobody approved it")
+	require.True(t, events[0].GetTurnStarted().GetAnswers()[0].GetLate())
+	require.True(t, slices.ContainsFunc(events, func(e *troupev1.Event) bool { return e.GetWarning().GetReason() == "APPROVAL_TIMEOUT" }))
+	s.did(t, key, 0)
+}
+
+// Req: LP-32
+func aTextInsteadLeavesTheCall(t *testing.T, s *stage) {
+	session, key, before := s.waiting(t, "", "send")
+	other := text("Never mind.")
+	other.SessionId = session
+	require.Equal(t, "I do nothing.", result(ask(t, s.Mesh, other)).GetText())
+	err := refused(t, s.Mesh, answer(session, only(before), approved, ""))
+	require.True(t, failure.Is(err, failure.TurnNotOpen), "%v", err)
+	s.did(t, key, 0)
+}
+
+func anAnswerToNothingChangesNothing(t *testing.T, s *stage) {
+	err := refused(t, s.Mesh, answer(uuid.NewString(), "1-1-2", approved, ""))
+	require.True(t, failure.Is(err, failure.NotFound), "%v", err)
+	session, key, before := s.waiting(t, "", "send")
+	aimed := answer(session, only(before), approved, "")
+	aimed.Target = clerk.Name
+	for _, req := range []*troupev1.OrchestrateRequest{answer(session, "9-9", approved, ""), answer(session, only(before), succeeded, "sent"), aimed} {
+		err := refused(t, s.Mesh, req)
+		require.True(t, failure.Is(err, failure.UserInvalidInput), "%v", err)
+	}
+	s.did(t, key, 0)
+	s.gate.Open(key)
+	s.told(t, ask(t, s.Mesh, answer(session, only(before), approved, "")), "sent")
+	s.did(t, key, 1)
+}
+
+func ofTwoAnswersOneCounts(t *testing.T, s *stage) {
+	for range 3 {
+		session, key, before := s.waiting(t, "", "send")
+		s.gate.Open(key)
+		var group errgroup.Group
+		errs := make([]error, 2)
+		for i := range errs {
+			group.Go(func() error {
+				_, errs[i] = collect(t.Context(), s.Mesh, answer(session, only(before), approved, ""))
+				return nil
+			})
+		}
+		require.NoError(t, group.Wait())
+		if errs[0] != nil {
+			errs[0], errs[1] = errs[1], errs[0]
+		}
+		require.NoError(t, errs[0])
+		require.True(t, failure.Is(errs[1], failure.SessionBusy, failure.TurnNotOpen), "%v", errs[1])
+		s.did(t, key, 1)
+	}
+}
+
+// Req: LP-16
+func theClientRunsAToolOfItsOwn(t *testing.T, s *stage) {
+	session, _, before := s.waiting(t, "", "look")
+	require.Equal(t, troupev1.CallNeed_CALL_NEED_RESULT, result(before).GetPending()[0].GetNeeds())
+	s.told(t, ask(t, s.Mesh, answer(session, only(before), succeeded, "a cat")), "a cat")
+	session, _, before = s.waiting(t, "", "look")
+	events := ask(t, s.Mesh, answer(session, only(before), failed, "the screen is dark"))
+	require.Contains(t, result(events).GetText(), "the screen is dark")
+}
+
+// Req: LP-32
+func oneCallAfterTheOther(t *testing.T, s *stage) {
+	session, key, before := s.waiting(t, "", "both")
+	s.gate.Open(key)
+	events := ask(t, s.Mesh, answer(session, only(before), approved, ""))
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED, result(events).GetOutcome(), "%v", result(events))
+	require.Equal(t, "screen", result(events).GetPending()[0].GetTool())
+	s.did(t, key, 1)
+	s.told(t, ask(t, s.Mesh, answer(session, only(events), succeeded, "a cat")), "sent; a cat")
+	s.did(t, key, 1)
+}
+
+// Nothing of an approval is in the memory of a process.
+func anApprovalOutlivesEveryProcess(t *testing.T, s *stage) {
+	session, key, before := s.waiting(t, "", "send")
+	parts := []rig.Part{rig.Orchestrator, rig.Memory, rig.Redis}
+	for n := range clerks {
+		part, _ := rig.Clerk(s.gate, clerk.Name, n+1)
+		parts = append(parts, part)
+	}
+	for _, p := range parts {
+		s.Kill(p)
+	}
+	for _, p := range []int{2, 1, 0, 3, 4} {
+		s.Start(parts[p])
+	}
+	s.awaitClerks(t)
+	s.gate.Open(key)
+	s.told(t, ask(t, s.Mesh, answer(session, only(before), approved, "")), "sent")
+	s.did(t, key, 1)
+}
+
+// Nobody knows whether it ran: that is said, and it does not run again. Nor is anybody asked
+// again, for it was approved.
+func anApprovedToolThatIsLostIsNotRunAgain(t *testing.T, s *stage) {
+	session, key, before := s.waiting(t, "", "send")
+	wait := s.begin(t, answer(session, only(before), approved, ""))
+	lost := rig.Part(s.gate.Await(t, key))
+	s.Kill(lost)
+	events := wait()
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(events).GetOutcome(), "%v", result(events))
+	require.Contains(t, result(events).GetText(), "UNKNOWN_OUTCOME")
+	require.Len(t, resets(events), 1)
+	s.did(t, key, 1)
+	s.gate.Open(key)
+	s.Start(lost)
+}
