@@ -108,4 +108,20 @@ func TestRun_ContainsThePanicsOfItsOwnCodeAlone(t *testing.T) {
 			panic("mine")
 		}
 	})
+	warns := hook.BeforeIteration(func(_ context.Context, t *hook.Turn) error { t.Warn("LOOK", "here"); return nil })
+	require.PanicsWithValue(t, "mine", func() {
+		a := build(t, agent.Config{Model: scripted.New(scripted.Say("hi")), Handlers: []hook.Handler{warns}})
+		for e, err := range a.Run(t.Context(), agent.Invocation{Step: question("hi")}) {
+			require.NoError(t, err)
+			if _, told := e.Payload.(event.Warning); told {
+				panic("mine") // of who reads, in the middle of a handler
+			}
+		}
+	})
+}
+
+func TestExecute_NobodyHasToRead(t *testing.T) {
+	done, err := build(t, agent.Config{Model: scripted.New(scripted.Say("hi"))}).Execute(t.Context(), agent.Invocation{Step: question("hi")}, nil)
+	require.NoError(t, err)
+	require.Equal(t, "hi", done.Result.Text)
 }

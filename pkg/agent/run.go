@@ -85,7 +85,7 @@ func (a *Agent) Run(ctx context.Context, inv Invocation) iter.Seq2[event.Event, 
 }
 
 // Execute is Run for who wants the result: events go to emit, but for the last; an error of
-// emit ends the run and is returned as it is.
+// emit ends the run and is returned as it is. A nil emit is for who wants none.
 func (a *Agent) Execute(ctx context.Context, inv Invocation, emit func(event.Event) error) (event.TurnResult, error) {
 	var done event.TurnResult
 	for e, err := range a.Run(ctx, inv) {
@@ -94,6 +94,9 @@ func (a *Agent) Execute(ctx context.Context, inv Invocation, emit func(event.Eve
 		}
 		if result, ok := e.Payload.(event.TurnResult); ok {
 			done = result
+			continue
+		}
+		if emit == nil {
 			continue
 		}
 		if err := emit(e); err != nil {

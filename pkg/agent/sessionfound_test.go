@@ -100,7 +100,10 @@ func TestSession_AnAnswerOfAnotherProcessIsFound(t *testing.T) {
 		require.NoError(t, err)
 		var other *agent.Session
 		*wires = cut{answers: []string{"CommitStep"}, calls: []string{"FailTurn"}}
-		for e := range s.Turn(t.Context(), agent.Input{Text: "a"}) {
+		for e, err := range s.Turn(t.Context(), agent.Input{Text: "a"}) {
+			if err != nil {
+				break
+			}
 			if _, begins := e.Payload.(event.UserInput); begins {
 				other, err = agent.Open(t.Context(), a, agent.SessionConfig{Store: store, ID: s.ID()})
 				require.NoError(t, err)

@@ -109,10 +109,9 @@ func (s *Session) settle(ctx context.Context) error {
 		}
 		if begun.Found != memory.FoundBegun {
 			s.left = nil
-			switch begun.Found {
-			case memory.FoundOpen:
+			if begun.Found == memory.FoundOpen {
 				s.lost = w.id
-			case memory.FoundClosed:
+			} else if begun.Found == memory.FoundClosed {
 				s.ended(begun.Turn)
 			}
 			return nil

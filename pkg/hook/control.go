@@ -108,7 +108,10 @@ func (t *Turn) pass(e event.Event) error {
 	if t.emit == nil {
 		return nil
 	}
-	return t.emit(e)
+	t.away = true
+	err := t.emit(e)
+	t.away = false
+	return err
 }
 
 // Iterate begins the next iteration and returns its number.

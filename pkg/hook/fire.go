@@ -19,7 +19,7 @@ func (c *Control) turn(ctx context.Context, all []bound[turnFunc]) error {
 func (c *Control) reply(ctx context.Context, all []bound[replyFunc]) (text string, err error) {
 	before := c.t.memory.mark()
 	for _, h := range all {
-		if err := contained(func() (err error) { text, err = h.fn(ctx, c.t); return err }); err != nil {
+		if err := c.t.contained(func() (err error) { text, err = h.fn(ctx, c.t); return err }); err != nil {
 			c.t.memory.revert(before)
 			return "", h.failed(err)
 		}

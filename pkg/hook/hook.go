@@ -137,7 +137,7 @@ func run[F any](t *Turn, all []bound[F], call func(F) error) error {
 		if t.ended {
 			return nil
 		}
-		if err := contained(func() error { return call(h.fn) }); err != nil {
+		if err := t.contained(func() error { return call(h.fn) }); err != nil {
 			return h.failed(err)
 		}
 	}
@@ -174,9 +174,13 @@ func Failed(err error) bool {
 	return ok
 }
 
-// contained turns a panic of a handler into its error.
-func contained(call func() error) (err error) {
+// contained turns a panic of a handler into its error. One of who reads the event that the
+// handler told is not the handler's, and goes on.
+func (t *Turn) contained(call func() error) (err error) {
 	defer func() {
+		if t.away {
+			return
+		}
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
 		}

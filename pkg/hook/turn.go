@@ -50,6 +50,7 @@ type Turn struct {
 
 	entries []event.Event
 	emit    func(event.Event) error
+	away    bool  // who reads has an event
 	deaf    error // why nobody hears events any more
 	numbers *Numbers
 	ask     func(context.Context, llm.Request) (conversation.Message, error)

@@ -113,8 +113,8 @@ end`,
 		Program: planted.Worker,
 		Changes: []planted.Change{{
 			File: "pkg/agent/run.go",
-			Find: "turnID: t.inv.Step.TurnID, step:",
-			Put:  "turnID: fmt.Sprint(t.inv.Step.TurnID, t.inv.Step.Attempt), step:",
+			Find: "turnID: t.inv.Step.TurnID, turn:",
+			Put:  "turnID: fmt.Sprint(t.inv.Step.TurnID, t.inv.Step.Attempt), turn:",
 		}},
 	},
 	{
@@ -140,8 +140,8 @@ end`,
 		Program: planted.Worker,
 		Changes: []planted.Change{{
 			File: "pkg/loop/journal.go",
-			Find: "return begun && call.Effect",
-			Put:  "return false && begun && call.Effect",
+			Find: "return begun && !w.lasts()",
+			Put:  "return false && begun && !w.lasts()",
 		}},
 	},
 }
