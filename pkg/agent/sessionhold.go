@@ -111,7 +111,8 @@ func (s *Session) settle(ctx context.Context) error {
 			s.left = nil
 			if begun.Found == memory.FoundOpen {
 				s.lost = w.id
-			} else if begun.Found == memory.FoundClosed {
+			}
+			if begun.Found == memory.FoundClosed {
 				s.ended(begun.Turn)
 			}
 			return nil
