@@ -29,7 +29,7 @@ type approve struct {
 func (approve) Help() string {
 	return `The turn goes on where it stopped, and is shown to its end. Exit code 0: answered. 1: failed. 2: no such call waits. 3: something waits again.
 
-Example: troupe approve s1 1-2 --actor alice`
+Example: troupe approve s1 1-1-2 --actor alice`
 }
 
 // Run lets the calls run.
@@ -49,7 +49,7 @@ type deny struct {
 func (deny) Help() string {
 	return `The tool does not run. The turn goes on, and is shown to its end. Exit code 0: answered. 1: failed. 2: no such call waits. 3: something waits again.
 
-Example: troupe deny s1 1-2 --reason "Bob has left; write to Carol."`
+Example: troupe deny s1 1-1-2 --reason "Bob has left; write to Carol."`
 }
 
 // Run keeps the calls from running.
@@ -124,7 +124,7 @@ type answer struct {
 func (answer) Help() string {
 	return `Gives the result of a tool that runs at the client. The turn goes on, and is shown to its end. Exit code 0: answered. 1: failed. 2: no such call waits. 3: something waits again.
 
-Example: date | troupe answer s1 1-2 -`
+Example: date | troupe answer s1 1-1-2 -`
 }
 
 // Run brings the result.

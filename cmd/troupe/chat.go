@@ -97,7 +97,7 @@ func (t *talk) open(ctx context.Context) error {
 		return failure.Newf(failure.NotFound, "troupe", "there is no session %s of user %s; leave --session out to begin one", t.Session, t.User)
 	}
 	t.User, t.begun = cmp.Or(s.GetUserId(), t.User), true
-	t.greet(fmt.Sprintf("%s, %d turns", wire.SessionFromProto(s).State, s.GetTurns()))
+	t.greet(fmt.Sprintf("%s, %s", wire.SessionFromProto(s).State, counted(int64(s.GetTurns()), "turn")))
 	if err := t.history(ctx, s.GetLastSequence()); err != nil {
 		return err
 	}

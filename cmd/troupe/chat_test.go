@@ -81,20 +81,21 @@ func TestChat_AsksAboutCallsThatWait(t *testing.T) {
 	d := newDesk(t)
 	out := d.chat(t, []string{"mail", "maybe", "y but quickly", "Yes"}, "--session", "s1")
 	require.Equal(t, 3, strings.Count(out, "Allow it? y, n WHY, s WHY (stop the turn), Enter (later): "), "a yes with a condition is none")
-	require.Contains(t, out, "\n  call       1-2  send_mail waits for an approval\n")
-	require.Contains(t, out, "\nHeard 1-2: approve\n")
-	require.Empty(t, cmp.Diff(map[string]string{"1-2": "APPROVE "}, d.verdicts()))
+	require.Contains(t, out, "\n  call       1-1-2  send_mail waits for an approval\n")
+	require.Contains(t, out, "\nHeard 1-1-2: approve\n")
+	require.Empty(t, cmp.Diff(map[string]string{"1-1-2": "APPROVE "}, d.verdicts()))
 	req, _ := d.last()
 	require.Empty(t, req.GetTarget())
 
 	d.chat(t, []string{"mail", "n,  Bob has left "}, "--session", "s1", "--target", "clerk")
-	require.Empty(t, cmp.Diff(map[string]string{"1-2": "DENY Bob has left"}, d.verdicts()))
+	require.Empty(t, cmp.Diff(map[string]string{"3-1-2": "DENY Bob has left"}, d.verdicts()))
 	req, _ = d.last()
 	require.Empty(t, req.GetTarget(), "answers go to who waits for them")
 
 	for line, want := range map[string]string{"42": "SUCCEED 42", "/fail no\tidea": "FAIL no\tidea", "/fail": "FAIL "} {
+		d := newDesk(t)
 		d.chat(t, []string{"number", "/failed", line}, "--session", "s1")
-		require.Empty(t, cmp.Diff(map[string]string{"1-2": want}, d.verdicts()))
+		require.Empty(t, cmp.Diff(map[string]string{"1-1-2": want}, d.verdicts()))
 	}
 }
 
@@ -102,22 +103,42 @@ func TestChat_AnswersInRounds(t *testing.T) {
 	d := newDesk(t)
 	out := d.chat(t, []string{"mails", "n", "", "7", "/pending", "y"}, "--session", "s1")
 	require.Contains(t, out, "/pending asks again")
-	require.Empty(t, cmp.Diff(map[string]string{"1-3": "APPROVE "}, d.verdicts()), "what was left was asked about again")
-	require.Equal(t, 2, strings.Count(out, "call       1-3"), "and not before it was wished")
+	require.Empty(t, cmp.Diff(map[string]string{"2-1-3": "APPROVE "}, d.verdicts()), "what was left was asked about again")
+	require.Contains(t, out, "\n> /pending\n", "a call put off is not asked about in the next turn, where it has another id")
+	require.Equal(t, 1, strings.Count(out, "call       1-1-3"))
+	require.Equal(t, 1, strings.Count(out, "call       2-1-3"), "and not before it was wished")
 
 	// Whoever stops a turn is not asked about the rest of it.
 	out = d.chat(t, []string{"mails", "y", "s enough", "/pending"}, "--session", "s1")
-	require.Empty(t, cmp.Diff(map[string]string{"1-2": "APPROVE ", "1-3": "STOP enough"}, d.verdicts()))
+	require.Empty(t, cmp.Diff(map[string]string{"4-1-2": "APPROVE ", "4-1-3": "STOP enough"}, d.verdicts()))
 	require.Contains(t, out, "Stopped.")
 	require.Contains(t, out, "Nothing waits.")
 
 	// What waited when somebody left is asked about at the return.
 	d.chat(t, []string{"mail", "/quit"}, "--session", "s1")
 	d.chat(t, []string{"y"}, "--session", "s1")
-	require.Empty(t, cmp.Diff(map[string]string{"1-2": "APPROVE "}, d.verdicts()))
+	require.Empty(t, cmp.Diff(map[string]string{"6-1-2": "APPROVE "}, d.verdicts()))
 
 	out = d.chat(t, []string{"mail", "", "hello"}, "--session", "s1")
 	require.Contains(t, out, "> hello\nA message leaves what waits undone.\n")
+}
+
+// Req: AD-32
+func TestChat_SendsWhatWasDecidedByWhoLeaves(t *testing.T) {
+	for name, last := range map[string][]string{"/quit": {"/quit", "never"}, "the end of the input": nil} {
+		t.Run(name, func(t *testing.T) {
+			d := newDesk(t)
+			out := d.chat(t, append([]string{"mails", "y"}, last...), "--session", "s1")
+			require.Empty(t, cmp.Diff(map[string]string{"1-1-2": "APPROVE "}, d.verdicts()))
+			require.Contains(t, out, "What you decided is sent; the rest waits on.\n")
+			require.Equal(t, 2, strings.Count(out, "A call waits."), "what came of it is shown")
+			require.NotContains(t, out, "call       2-1-3", "who leaves is asked nothing more")
+			require.True(t, strings.HasSuffix(out, "\nGo on with: troupe chat --session s1\n"), out)
+
+			d.chat(t, []string{"n", "7"}, "--session", "s1")
+			require.Empty(t, cmp.Diff(map[string]string{"2-1-3": "DENY ", "2-1-4": "SUCCEED 7"}, d.verdicts()), "the rest waited on")
+		})
+	}
 }
 
 // seat is a terminal with somebody at it.
@@ -230,7 +251,7 @@ func TestChat_TakesNoAnswerThatWasTypedBeforeItsQuestion(t *testing.T) {
 	s.sees("Not taken as an answer, for it was typed before: y")
 	s.sees("Enter (later): ")
 	s.types("n")
-	s.sees("Heard 1-2: deny")
+	s.sees("Heard 2-1-2: deny")
 	req, _ := d.last()
 	require.Equal(t, troupev1.OnBusy_ON_BUSY_UNSPECIFIED, req.GetOnBusy())
 }

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/rpc"
@@ -144,14 +145,15 @@ func (d *desk) turn(s *troupev1.Session, req *troupev1.OrchestrateRequest) []*tr
 		}
 		return append(events, &troupev1.Event{Payload: &troupev1.Event_TurnResult{TurnResult: result}})
 	}
+	id := func(number int) string { return execution.PendingID(int(s.GetTurns())+1, 1, number) }
 	done := troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED
 	switch text := req.GetText(); {
 	case text == "mail":
-		return ends(&troupev1.TurnResult{Pending: []*troupev1.PendingCall{mail("1-2")}})
+		return ends(&troupev1.TurnResult{Pending: []*troupev1.PendingCall{mail(id(2))}})
 	case text == "mails":
-		return ends(&troupev1.TurnResult{Pending: []*troupev1.PendingCall{mail("1-2"), mail("1-3"), number("1-4")}})
+		return ends(&troupev1.TurnResult{Pending: []*troupev1.PendingCall{mail(id(2)), mail(id(3)), number(id(4))}})
 	case text == "number":
-		return ends(&troupev1.TurnResult{Pending: []*troupev1.PendingCall{number("1-2")}})
+		return ends(&troupev1.TurnResult{Pending: []*troupev1.PendingCall{number(id(2))}})
 	case text == "what?":
 		return ends(&troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED, Text: "What do you mean?"})
 	case text == "fail":
@@ -178,6 +180,9 @@ func (d *desk) turn(s *troupev1.Session, req *troupev1.OrchestrateRequest) []*tr
 	var left []*troupev1.PendingCall
 	for _, p := range s.GetPending() {
 		if said[p.GetId()] == nil {
+			p = proto.CloneOf(p)
+			_, place, _ := strings.Cut(p.GetId(), "-")
+			p.Id = fmt.Sprintf("%d-%s", s.GetTurns()+1, place) // as in every turn that leaves a call to wait on
 			left = append(left, p)
 		}
 	}

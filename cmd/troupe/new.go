@@ -31,12 +31,12 @@ type newAgent struct {
 
 // Help is the long help of the command.
 func (newAgent) Help() string {
-	return "Example: troupe new agent weather. Nothing that is there is overwritten. Exit code 0: written. 1: files are in the way. 2: the call cannot be."
+	return "Example: troupe new agent hours. Nothing that is there is overwritten. Exit code 0: written. 1: files are in the way. 2: the call cannot be."
 }
 
-// templates are the files of an agent, each with .tmpl at the end.
+// templates are the files of an agent, each with .tmpl at the end; all: takes .gitignore along.
 //
-//go:embed templates
+//go:embed all:templates
 var templates embed.FS
 
 // Run writes all files, or none.

@@ -16,7 +16,7 @@ import (
 func written(t *testing.T, args ...string) string {
 	t.Helper()
 	var out, told bytes.Buffer
-	code := run(t.Context(), append([]string{"new", "agent", "weather"}, args...), terminal{out: &out, err: &told})
+	code := run(t.Context(), append([]string{"new", "agent", "hours"}, args...), terminal{out: &out, err: &told})
 	require.Equal(t, process.ExitOK, code, told.String())
 	return out.String()
 }
@@ -39,13 +39,16 @@ func checkout(t *testing.T) string {
 }
 
 func TestNewAgent_InGoIsAModuleWhoseTestsPass(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "weather")
+	dir := filepath.Join(t.TempDir(), "hours")
 	said := written(t, "--go", "--dir", dir, "--replace", checkout(t))
-	require.Contains(t, said, "weather\n  go test .\n", "nothing has to be downloaded first")
+	require.Contains(t, said, "hours\n  go test .\n", "nothing has to be downloaded first")
 	t.Setenv("GOPROXY", "off")
 	readme, err := os.ReadFile(filepath.Join(dir, "README.md"))
 	require.NoError(t, err)
 	require.Contains(t, string(readme), "```sh\ngo test .")
+	ignored, err := os.ReadFile(filepath.Join(dir, ".gitignore"))
+	require.NoError(t, err)
+	require.Equal(t, ".troupe/\n", string(ignored), "what a mesh that is started there keeps is not for a commit")
 	command(t, dir, "vet", ".")
 	require.Contains(t, command(t, dir, "test", "-v", "."), "PASS: TestAgent_LooksItUp")
 	require.Empty(t, command(t, dir, "fmt", "."), "it is formatted")
@@ -55,7 +58,7 @@ func TestNewAgent_InGoIsAPackageWithinAModule(t *testing.T) {
 	parent, err := os.MkdirTemp("testdata", "agent") //nolint:usetesting // it has to be within the module
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(parent)) })
-	dir := filepath.Join(parent, "weather")
+	dir := filepath.Join(parent, "hours")
 	said := written(t, "--go", "--dir", dir)
 	require.NotContains(t, said, "go.mod")
 	require.NotContains(t, said, "go get")
@@ -66,10 +69,10 @@ func TestNewAgent_InGoIsAPackageWithinAModule(t *testing.T) {
 func TestNewAgent_SaysWhatAModuleLacks(t *testing.T) {
 	module := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(module, "go.mod"), []byte("module example.com/shop\n"), 0o600))
-	said := written(t, "--go", "--dir", filepath.Join(module, "agents", "weather"))
+	said := written(t, "--go", "--dir", filepath.Join(module, "agents", "hours"))
 	require.Contains(t, said, "  go get github.com/troupe-dev/troupe@latest\n")
-	require.NoFileExists(t, filepath.Join(module, "agents", "weather", "go.mod"))
-	readme, err := os.ReadFile(filepath.Join(module, "agents", "weather", "README.md"))
+	require.NoFileExists(t, filepath.Join(module, "agents", "hours", "go.mod"))
+	readme, err := os.ReadFile(filepath.Join(module, "agents", "hours", "README.md"))
 	require.NoError(t, err)
 	require.Contains(t, string(readme), "```sh\ngo get github.com/troupe-dev/troupe@latest\ngo test .")
 

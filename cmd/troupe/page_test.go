@@ -20,6 +20,7 @@ const page = "../../docs/write-an-agent.md"
 var (
 	snippet   = regexp.MustCompile("(?s)```(yaml|go)\n(.*?)```")
 	commanded = regexp.MustCompile(`(?m)^troupe new agent (\S+)( --go)?`)
+	opening   = regexp.MustCompile(`(?s)\tmodel, err := .*?newAgent\(model\)\)\)\n`)
 	fieldRow  = regexp.MustCompile("(?m)^\\| `([a-zA-Z.\\[\\]]+)` \\|")
 )
 
@@ -51,6 +52,26 @@ func TestPage_QuotesWhatIsWritten(t *testing.T) {
 	for _, q := range quotes {
 		require.Contains(t, sources.String(), q[2])
 	}
+}
+
+// What the page has an author write for a language model in Go is built.
+func TestPage_OpensALanguageModelInGo(t *testing.T) {
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	opens := opening.FindString(string(text))
+	require.NotEmpty(t, opens)
+	dir := filepath.Join(t.TempDir(), "guide")
+	written(t, "--go", "--dir", dir, "--replace", checkout(t))
+	name := filepath.Join(dir, "main.go")
+	program, err := os.ReadFile(name) //nolint:gosec // it was written above
+	require.NoError(t, err)
+	changed := strings.NewReplacer(
+		"pkg/llm/extractive", "pkg/llm/anthropic",
+		"\tos.Exit(worker.Main(newAgent(extractive.New())))\n", opens).Replace(string(program))
+	require.NotContains(t, changed, "extractive")
+	require.NoError(t, os.WriteFile(name, []byte(changed), 0o600))
+	t.Setenv("GOPROXY", "off")
+	command(t, dir, "vet", ".")
 }
 
 // The table of fields has each of them, and no other.

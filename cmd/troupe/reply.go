@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/troupe-dev/troupe/pkg/execution"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
@@ -68,39 +70,53 @@ func (r *reply) event(e *troupev1.Event) {
 // leaves them waiting. It reports whether the conversation goes on.
 func (t *talk) answer(ctx context.Context) bool {
 	for {
-		var answers []*troupev1.CallAnswer
-		undecided := t.waits
-		for _, p := range undecided {
-			if t.later[p.GetId()] {
-				continue
-			}
-			a, ok := t.decide(p)
-			switch {
-			case !ok:
-				return false
-			case a == nil:
-				t.leaveWaiting(p)
-				continue
-			}
-			answers = append(answers, a)
-			if a.GetVerdict() == troupev1.CallVerdict_CALL_VERDICT_STOP {
-				break
-			}
-		}
+		answers, stays := t.round()
 		if len(answers) == 0 {
-			return true
+			return stays
+		}
+		if !stays {
+			t.note("What you decided is sent; the rest waits on.")
 		}
 		later := t.later
 		t.send(ctx, replied(answers))
 		t.later = later
+		if !stays {
+			return false
+		}
 	}
 }
 
-func (t *talk) leaveWaiting(p *troupev1.PendingCall) {
-	if t.later == nil {
-		t.later = map[string]bool{}
+// round asks once about each call that waits and was not put off. It reports false when the
+// user leaves; what they decided before that counts.
+func (t *talk) round() (answers []*troupev1.CallAnswer, stays bool) {
+	for _, p := range t.waits {
+		if t.putOff(p) {
+			continue
+		}
+		a, ok := t.decide(p)
+		switch {
+		case !ok:
+			return answers, false
+		case a == nil:
+			t.leaveWaiting(p)
+			continue
+		}
+		answers = append(answers, a)
+		if a.GetVerdict() == troupev1.CallVerdict_CALL_VERDICT_STOP {
+			break
+		}
 	}
-	t.later[p.GetId()] = true
+	return answers, true
+}
+
+// putOff reports whether the user left the call waiting, in this turn or in one before it:
+// the call has another id in each.
+func (t *talk) putOff(p *troupev1.PendingCall) bool {
+	return slices.ContainsFunc(t.later, func(id string) bool { return execution.Answer{ID: id}.To(p.GetId()) })
+}
+
+func (t *talk) leaveWaiting(p *troupev1.PendingCall) {
+	t.later = append(t.later, p.GetId())
 	t.note("It waits. /pending asks again; a message in its place leaves it undone.")
 }
 

@@ -32,7 +32,7 @@ type talk struct {
 	unseen func(context.Context) stream // a turn whose end was not shown; nil: there is none
 	seen   uint64                       // its last event that was
 	waits  []*troupev1.PendingCall
-	later  map[string]bool // those of them that shall go on waiting
+	later  []string // ids of those that shall go on waiting, as they were when that was said
 }
 
 // line is one that was typed.

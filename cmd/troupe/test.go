@@ -21,7 +21,7 @@ type test struct {
 
 // Help is the long help of the command.
 func (test) Help() string {
-	return "Example: troupe test weather. A test is a document of kind Test beside the agents: what is said, what the model does if it is not to be asked, and what shall come of it. No mesh is needed. Exit code 0: all passed. 1: one did not."
+	return "Example: troupe test hours. A test is a document of kind Test beside the agents: what is said, what the model does if it is not to be asked, and what shall come of it. No mesh is needed. Exit code 0: all passed. 1: one did not."
 }
 
 // Run runs the tests, and prints how each went.

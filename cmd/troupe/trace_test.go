@@ -192,19 +192,19 @@ TIME    IN  OUT      COST
 }
 
 func TestDescribeTrace_OfATurnThatWaits(t *testing.T) {
-	result := &troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED, Text: "A call\x1b[2J waits.", Agent: "research", Pending: []*troupev1.PendingCall{mail("1-2")}}
+	result := &troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED, Text: "A call\x1b[2J waits.", Agent: "research", Pending: []*troupev1.PendingCall{mail("1-1-2")}}
 	out := described(t, &troupev1.Trace{Result: result}, []*troupev1.Event{
 		{Payload: &troupev1.Event_TurnStarted{TurnStarted: &troupev1.TurnStarted{Answers: []*troupev1.CallAnswer{
-			{Id: "1-1", Verdict: troupev1.CallVerdict_CALL_VERDICT_APPROVE, By: "alice", Late: true},
-			{Id: "1-3", Verdict: troupev1.CallVerdict_CALL_VERDICT_DENY, Text: "no\nmore"},
+			{Id: "1-1-1", Verdict: troupev1.CallVerdict_CALL_VERDICT_APPROVE, By: "alice", Late: true},
+			{Id: "1-1-3", Verdict: troupev1.CallVerdict_CALL_VERDICT_DENY, Text: "no\nmore"},
 		}}}},
 		at(1, 2, "research-1", begun()),
 		at(1, 2, "research-1", said(1, 1, 1, 0)),
-		at(1, 2, "research-1", &troupev1.Event{Payload: &troupev1.Event_ToolCallPending{ToolCallPending: &troupev1.ToolCallPending{Call: number("1-2")}}}),
+		at(1, 2, "research-1", &troupev1.Event{Payload: &troupev1.Event_ToolCallPending{ToolCallPending: &troupev1.ToolCallPending{Call: number("1-1-2")}}}),
 		{Payload: &troupev1.Event_TurnResult{TurnResult: result}},
 	})
 	for _, want := range []string{
-		"─ answer 1-1: approve by alice, too late: it counts as denied\n", "─ answer 1-3: deny: no more\n",
+		"─ answer 1-1-1: approve by alice, too late: it counts as denied\n", "─ answer 1-1-3: deny: no more\n",
 		"─ tool ask_number {} waits for result\n", `question of research: A call\x1b[2J waits.`,
 	} {
 		require.Contains(t, out, want)
@@ -238,4 +238,8 @@ func TestDollars(t *testing.T) {
 	}
 	require.Equal(t, "$0.0123+", dollars(12_345, false))
 	require.Equal(t, "-", dollars(0, false))
+}
+
+func TestCounted(t *testing.T) {
+	require.Equal(t, []string{"0 turns", "1 turn", "2 turns"}, []string{counted(0, "turn"), counted(1, "turn"), counted(2, "turn")})
 }

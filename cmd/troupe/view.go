@@ -146,11 +146,19 @@ func (v *view) result(r *troupev1.TurnResult) {
 	if text := strings.TrimSpace(r.GetText()); text != strings.TrimSpace(v.streamed) {
 		v.line("\n%s", visible(text))
 	}
-	how := []string{fmt.Sprintf("by %s", r.GetAgent()), fmt.Sprintf("%d model calls", r.GetUsage().GetModelCalls()), short(r.GetDuration())}
+	how := []string{fmt.Sprintf("by %s", r.GetAgent()), counted(int64(r.GetUsage().GetModelCalls()), "model call"), short(r.GetDuration())}
 	if r.Confidence != nil {
 		how = slices.Insert(how, 1, fmt.Sprintf("confidence %.2f", r.GetConfidence()))
 	}
 	v.line("\n%s", v.term.paint(dim, strings.Join(how, ", ")))
+}
+
+// counted is a number of things: 1 turn, 2 turns.
+func counted(n int64, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return fmt.Sprint(n, " ", thing)
 }
 
 // next says what the user can do when the turn needs it.

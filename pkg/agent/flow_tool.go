@@ -29,8 +29,9 @@ type AsToolConfig struct {
 // text, which begins a session of its own: the agent sees nothing of the conversation above.
 // It reads the state of the session as it is, and what it changes is forgotten with it. What
 // it says last is the result; a question to the user becomes one of the agent above, and calls
-// that wait become its calls that wait. Its events are not told above; what its models consume
-// counts there.
+// that wait become its calls that wait: a person who stops one of these stops the whole turn,
+// and not only the agent below, as a handler of that does. Its events are not told above; what
+// its models consume counts there.
 //
 // Its model calls and tool calls are in the journal of the step, under keys that begin from
 // that of the call: an agent above that lost its worker goes on in the middle of the one

@@ -306,7 +306,8 @@ func answerBelongsToItsTurn(t *testing.T, store memory.Store) {
 	require.NoError(t, err)
 	require.Empty(t, state.Values, "nothing of the turn is stored yet")
 	waits := s.Info().WaitingTurn
-	in := say(s.Pending()[0], execution.Approve, "")
+	call := s.Pending()[0]
+	in := say(call, execution.Approve, "")
 	in.Auth.Actor = "bob"
 	var open session.Turn
 	for e, err := range s.Turn(t.Context(), in) {
@@ -325,7 +326,9 @@ func answerBelongsToItsTurn(t *testing.T, store memory.Store) {
 	}
 	require.Equal(t, waits, open.Continues)
 	require.Equal(t, 2, open.Attempt)
-	require.Equal(t, []execution.Answer{{ID: in.Answers[0].ID, Verdict: execution.Approve, By: "bob"}}, open.Answers)
+	require.Equal(t, []execution.Answer{{
+		ID: call.ID, Verdict: execution.Approve, By: "bob", Agent: "research", Digest: execution.CallDigest(call.Tool, call.Arguments),
+	}}, open.Answers)
 	require.Equal(t, []string{"bob"}, seen)
 	state, err = store.GetState(t.Context(), ref)
 	require.NoError(t, err)

@@ -22,6 +22,7 @@ const (
 // brings the answer goes on in its place, and does nothing again that was done.
 type Pending struct {
 	ID        string // PendingID: no other call of the session ever has it; one that is left to wait on gets another
+	Agent     string // of the step, which goes on with it
 	CallID    string // as the model named the call
 	Tool      string
 	Arguments string // a JSON object, as the tool would get it
@@ -57,6 +58,11 @@ type Answer struct {
 	Text    string // the result or the error of a tool, or why a call is denied; the model reads it
 	By      string // who says so, as the turn's Auth names the actor; empty: nobody is named
 	Late    bool   // it came behind the time for it, and whatever it says the call is denied
+
+	// What was answered, from the Pending: who asked, and CallDigest of the tool with the
+	// arguments that were shown. An answer counts for nothing else.
+	Agent  string
+	Digest string
 }
 
 // To reports whether the answer is to the call that has the id now, in the turn that goes on.
@@ -91,8 +97,8 @@ var verdicts = map[Need][]Verdict{
 	NeedResult:   {Succeed, Fail},
 }
 
-// Settle checks answers against the calls that wait, and marks those that come too late. Calls
-// without an answer go on waiting. Modes: user_invalid_input, which names the answer and what
+// Settle checks answers against the calls that wait, marks those that come too late, and notes
+// what was answered. Calls without an answer go on waiting. Modes: user_invalid_input, which names the answer and what
 // would be right.
 func Settle(waiting []Pending, answers []Answer, now time.Time) ([]Answer, error) {
 	const op = "execution.Settle"
@@ -117,6 +123,7 @@ func Settle(waiting []Pending, answers []Answer, now time.Time) ([]Answer, error
 			return nil, failure.Newf(failure.UserInvalidInput, op, "answers[%d].text: %d bytes, at most %d; store more as an artifact", i, len(a.Text), MaxAnswer)
 		}
 		settled[i].Late = !p.Until.IsZero() && now.After(p.Until)
+		settled[i].Agent, settled[i].Digest = p.Agent, CallDigest(p.Tool, p.Arguments)
 	}
 	return settled, nil
 }

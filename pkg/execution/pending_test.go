@@ -15,25 +15,27 @@ import (
 var (
 	noon    = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 	waiting = []execution.Pending{
-		{ID: execution.PendingID(1, 1, 2), Tool: "send_mail", Needs: execution.NeedApproval, Until: noon},
+		{ID: execution.PendingID(1, 1, 2), Agent: "clerk", Tool: "send_mail", Arguments: "{}", Needs: execution.NeedApproval, Until: noon},
 		{ID: execution.PendingID(1, 1, 3), Tool: "read_clipboard", Needs: execution.NeedResult},
 	}
 )
 
 func TestSettle_TakesAnswersThatFitAndMarksThoseThatAreLate(t *testing.T) {
-	approved := execution.Answer{ID: "1-1-2", Verdict: execution.Approve, By: "alice"}
-	ran := execution.Answer{ID: "1-1-3", Verdict: execution.Succeed, Text: "copied"}
+	approved := execution.Answer{ID: "1-1-2", Verdict: execution.Approve, By: "alice", Agent: "clerk", Digest: execution.CallDigest("send_mail", "{}")}
+	ran := execution.Answer{ID: "1-1-3", Verdict: execution.Succeed, Text: "copied", Digest: execution.CallDigest("read_clipboard", "")}
 	late := approved
 	late.Late = true
+	claimed := late
+	claimed.Agent, claimed.Digest = "another", "what it was not asked"
 	for name, tc := range map[string]struct {
 		now     time.Time
 		answers []execution.Answer
 		want    []execution.Answer
 	}{
-		"in time":                    {noon, []execution.Answer{ran, approved}, []execution.Answer{ran, approved}},
-		"a moment too late":          {noon.Add(1), []execution.Answer{approved, ran}, []execution.Answer{late, ran}},
-		"not all of them":            {noon, []execution.Answer{ran}, []execution.Answer{ran}},
-		"who claims that it is late": {noon, []execution.Answer{late}, []execution.Answer{approved}},
+		"in time":             {noon, []execution.Answer{ran, approved}, []execution.Answer{ran, approved}},
+		"a moment too late":   {noon.Add(1), []execution.Answer{approved, ran}, []execution.Answer{late, ran}},
+		"not all of them":     {noon, []execution.Answer{ran}, []execution.Answer{ran}},
+		"who claims too much": {noon, []execution.Answer{claimed}, []execution.Answer{approved}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			given := append([]execution.Answer(nil), tc.answers...)

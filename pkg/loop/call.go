@@ -94,6 +94,9 @@ func (r *run) decide(ctx context.Context, w *work) error {
 	if err := r.heed(w); err != nil {
 		return err
 	}
+	if a := w.answer; a.Verdict == execution.Stop && !a.Late && !w.decided {
+		r.stopAll(ctx, r.Stopping())
+	}
 	r.hold(w)
 	w.done = w.call.Status != "" && !w.waits()
 	return nil
@@ -194,6 +197,7 @@ func (w *work) run(ctx context.Context) {
 
 // do calls the tool.
 func (w *work) do(ctx context.Context, args json.RawMessage) (tool.Result, error) {
+	ctx = context.WithValue(ctx, nestKey{}, w.nest)
 	if w.nest == nil {
 		return w.tool.Call(ctx, args)
 	}
@@ -201,7 +205,7 @@ func (w *work) do(ctx context.Context, args json.RawMessage) (tool.Result, error
 	if failure.Superseded(err) {
 		w.lost = err
 	}
-	if err == nil {
+	if err == nil && w.nest.Stopped == "" { // a stop is stronger than what waits
 		w.pending = w.nest.Pending
 	}
 	return result, err
@@ -212,7 +216,7 @@ func (r *run) finish(ctx context.Context, w *work) error {
 	if w.lost != nil {
 		return w.lost
 	}
-	r.take(w)
+	r.take(ctx, w)
 	if err := r.note(w, r.Unkept); err != nil {
 		return err
 	}

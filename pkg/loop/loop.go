@@ -56,6 +56,7 @@ type Input struct {
 	Apart   bool                    // the journal takes all of the run as said beside the conversation
 
 	ID      func(number int) string // of the tool call of a number, if it waits; nil: execution.PendingID of the turn's step
+	Agent   string                  // of the step, to which an answer goes; a call that waits names it
 	Answers []execution.Answer      // to calls that wait since a turn before this one; the journal has what was done in it
 
 	// Stop, when it ends, asks the run to stop: what a model says at that moment is dropped,

@@ -1,8 +1,10 @@
 package loop
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"sync"
 
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
@@ -32,6 +34,30 @@ type Nest struct {
 	// Pending are calls of it that wait, and it with them: it has no result then, and is called
 	// again when the turn goes on.
 	Pending []execution.Pending
+
+	// Stopped is why a person stopped a call of it, and with it the whole turn; empty: nobody
+	// did. The loop fills it in. A handler that stops the turn of the agent below stops only
+	// that one: its last words are a result for the agent above.
+	Stopped string
+
+	stopping sync.Mutex // agents below may run beside each other
+}
+
+// maxStop is how many bytes of the reason of a stop are kept for the agent above.
+const maxStop = 8 << 10
+
+// nestKey finds the *Nest of the call that a run is part of. It is nil below every other tool:
+// what runs there is none of this turn.
+type nestKey struct{}
+
+// stopAll stops the turn, and the one above of which it is a call.
+func (r *run) stopAll(ctx context.Context, why string) {
+	r.turn.Stop(why)
+	if n, _ := ctx.Value(nestKey{}).(*Nest); n != nil {
+		n.stopping.Lock()
+		defer n.stopping.Unlock()
+		n.Stopped = cmp.Or(n.Stopped, cut(why, maxStop))
+	}
 }
 
 // trail is what a tool did beside giving a result. The journal keeps it with the result: it
@@ -40,7 +66,8 @@ type trail struct {
 	Set      map[string]json.RawMessage `json:"set,omitempty"`     // keys of state
 	Removed  []string                   `json:"removed,omitempty"` // too
 	Escalate bool                       `json:"escalate,omitempty"`
-	Last     int                        `json:"last,omitempty"` // of Nest
+	Last     int                        `json:"last,omitempty"`    // of Nest
+	Stopped  string                     `json:"stopped,omitempty"` // too
 }
 
 // keep puts into the entry of a call what its tool did beside giving a result, with these
@@ -48,7 +75,7 @@ type trail struct {
 func (r *run) keep(w *work, set map[string]json.RawMessage, removed []string) error {
 	left := trail{Set: set, Removed: removed, Escalate: r.Escalated()}
 	if w.nest != nil {
-		left.Last, w.entry.Usage = w.nest.Last, w.nest.Usage
+		left.Last, left.Stopped, w.entry.Usage = w.nest.Last, w.nest.Stopped, w.nest.Usage
 	}
 	text, err := json.Marshal(left)
 	if err != nil || string(text) == "{}" {
@@ -68,18 +95,21 @@ func (w *work) remember(e execution.Entry) {
 		return // of somebody else
 	}
 	if w.nest != nil {
-		w.nest.Last, w.nest.Usage = w.left.Last, e.Usage
+		w.nest.Last, w.nest.Stopped, w.nest.Usage = w.left.Last, w.left.Stopped, e.Usage
 	}
 }
 
 // take takes over what a tool did beside giving a result, in this attempt or in one before.
 // Of tools that ran beside each other it is done in the order of their calls.
-func (r *run) take(w *work) {
+func (r *run) take(ctx context.Context, w *work) {
 	if !failed(w.call.Status) && w.call.Status != event.ToolInterrupted {
 		r.Absorb(w.memory)
 	}
 	r.Redo(w.left.Set, w.left.Removed)
 	if w.left.Escalate {
 		r.turn.Escalate()
+	}
+	if w.nest != nil && w.nest.Stopped != "" {
+		r.stopAll(ctx, w.nest.Stopped)
 	}
 }

@@ -147,6 +147,11 @@ func (r *run) parallel(ctx context.Context, calls []conversation.ToolCall) error
 		}
 	}
 	running.Wait()
+	for _, w := range work { // a stop is stronger than what waits, also before it
+		if w != nil && w.nest != nil && w.nest.Stopped != "" {
+			r.stopAll(ctx, w.nest.Stopped)
+		}
+	}
 	for i, w := range work {
 		var err error
 		switch {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
@@ -18,6 +19,10 @@ import (
 // ReasonApprovalTimeout is that of the warning that a tool did not run because nobody approved
 // it in time (OC-33).
 const ReasonApprovalTimeout = "APPROVAL_TIMEOUT"
+
+// ReasonApprovalOutdated is that of the warning that a tool did not run because handlers changed
+// its arguments behind the person's back.
+const ReasonApprovalOutdated = "APPROVAL_OUTDATED"
 
 // maxReason is how much of the description of a tool the person who is asked gets to read, in
 // characters.
@@ -56,6 +61,8 @@ func (r *run) heed(w *work) error {
 		return r.tooLate(w)
 	case a.Verdict == execution.Stop:
 		c.Stop(c.Denied(a.Text))
+	case a.Digest != "" && a.Digest != execution.CallDigest(c.Name, w.shown()):
+		return r.outdated(w)
 	case a.Verdict == execution.Deny:
 		c.Skip("Not run: " + c.Denied(a.Text))
 		w.settled()
@@ -67,6 +74,24 @@ func (r *run) heed(w *work) error {
 		w.settled()
 	}
 	return nil
+}
+
+// shown are the arguments of a call as who answers it saw them.
+func (w *work) shown() string {
+	if w.answer.Verdict == execution.Succeed || w.answer.Verdict == execution.Fail {
+		if args, err := w.schema.Check(w.call.Name, json.RawMessage(w.call.Arguments)); err == nil {
+			return string(args)
+		}
+	}
+	return w.call.Arguments
+}
+
+// outdated skips a call that is not the one that was answered: its handlers have made another of
+// it meanwhile, of state that has changed, say.
+func (r *run) outdated(w *work) error {
+	w.call.Skip("Not run: its arguments have changed since the user was asked about it. Ask for it again, if it is still wanted.")
+	w.settled()
+	return r.Emit(event.Warning{Reason: ReasonApprovalOutdated, Message: fmt.Sprintf("the tool %s did not run, because its arguments are not those that were answered", w.asked.Name)})
 }
 
 // settled notes that an answer decided a call: a successor finds that in the journal, for its
@@ -88,7 +113,7 @@ func (r *run) tooLate(w *work) error {
 func (r *run) hold(w *work) {
 	c := w.call
 	p := execution.Pending{
-		ID: w.id, CallID: w.asked.ID, Tool: w.asked.Name, Arguments: c.Arguments, Needs: execution.NeedApproval, Risk: c.Effect, Reason: c.Text, Until: c.Until,
+		ID: w.id, Agent: r.in.Agent, CallID: w.asked.ID, Tool: w.asked.Name, Arguments: c.Arguments, Needs: execution.NeedApproval, Risk: c.Effect, Reason: strings.ToValidUTF8(c.Text, "�"), Until: c.Until,
 	}
 	if c.Status == "" && c.AtClient && !c.Replayed {
 		args, err := w.schema.Check(c.Name, json.RawMessage(c.Arguments))
@@ -107,6 +132,8 @@ func (r *run) hold(w *work) {
 	case !r.patient:
 		w.refuse(failure.Newf(failure.AgentState, "loop.Run", "%s runs at the client of the agent, and nobody can be asked here; "+
 			"run the agent in a session, whose turns can wait: agent.Open, or the mesh", c.Name))
+	case !utf8.ValidString(p.Arguments):
+		w.refuse(failure.Newf(failure.AgentValidation, "loop.Run", "the arguments of %s are no valid UTF-8", c.Name))
 	case len(p.Arguments) > conversation.MaxMessageBytes:
 		w.refuse(failure.Newf(failure.ResourceQuota, "loop.Run", "the arguments of %s have %d bytes, and a call that waits may have %d; store more as an artifact",
 			c.Name, len(p.Arguments), conversation.MaxMessageBytes))

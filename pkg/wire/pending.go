@@ -33,27 +33,27 @@ func PendingFromProto(all []*troupev1.PendingCall) []execution.Pending {
 func pendingToProto(p execution.Pending) *troupev1.PendingCall {
 	return &troupev1.PendingCall{
 		Id: p.ID, CallId: conversation.Cut(p.CallID, maxName), Tool: conversation.Cut(p.Tool, maxName), Arguments: p.Arguments,
-		Needs: needs.toProto(p.Needs), Risk: string(p.Risk), Reason: conversation.Cut(p.Reason, maxWarning), Until: timeToProto(p.Until),
+		Needs: needs.toProto(p.Needs), Risk: string(p.Risk), Reason: conversation.Cut(p.Reason, maxWarning), Until: timeToProto(p.Until), Agent: p.Agent,
 	}
 }
 
 func pendingFromProto(p *troupev1.PendingCall) execution.Pending {
 	return execution.Pending{
 		ID: p.GetId(), CallID: p.GetCallId(), Tool: p.GetTool(), Arguments: p.GetArguments(),
-		Needs: needs.fromProto(p.GetNeeds()), Risk: execution.Effect(p.GetRisk()), Reason: p.GetReason(), Until: timeFromProto(p.GetUntil()),
+		Needs: needs.fromProto(p.GetNeeds()), Risk: execution.Effect(p.GetRisk()), Reason: p.GetReason(), Until: timeFromProto(p.GetUntil()), Agent: p.GetAgent(),
 	}
 }
 
 // AnswersToProto are answers to calls that wait, as they are stored and sent.
 func AnswersToProto(all []execution.Answer) []*troupev1.CallAnswer {
 	return each(all, func(a execution.Answer) *troupev1.CallAnswer {
-		return &troupev1.CallAnswer{Id: a.ID, Verdict: verdicts.toProto(a.Verdict), Text: a.Text, By: a.By, Late: a.Late}
+		return &troupev1.CallAnswer{Id: a.ID, Verdict: verdicts.toProto(a.Verdict), Text: a.Text, By: a.By, Late: a.Late, Agent: a.Agent, Digest: a.Digest}
 	})
 }
 
 // AnswersFromProto is the inverse of AnswersToProto.
 func AnswersFromProto(all []*troupev1.CallAnswer) []execution.Answer {
 	return each(all, func(a *troupev1.CallAnswer) execution.Answer {
-		return execution.Answer{ID: a.GetId(), Verdict: verdicts.fromProto(a.GetVerdict()), Text: a.GetText(), By: a.GetBy(), Late: a.GetLate()}
+		return execution.Answer{ID: a.GetId(), Verdict: verdicts.fromProto(a.GetVerdict()), Text: a.GetText(), By: a.GetBy(), Late: a.GetLate(), Agent: a.GetAgent(), Digest: a.GetDigest()}
 	})
 }

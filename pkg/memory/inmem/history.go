@@ -39,12 +39,27 @@ func (s *Store) CompactSession(_ context.Context, compact memory.Compact) (conve
 	if c.OpenTurn != "" {
 		return conversation.Compaction{}, busy(op, c)
 	}
-	done := conversation.Compact(c.messages(), compact.Strategy, cmp.Or(compact.Keep, memory.DefaultKeep), compact.Summary, memory.MaxSummaryBytes)
+	messages, keep := c.messages(), cmp.Or(compact.Keep, memory.DefaultKeep)
+	if t := s.turn(c, c.WaitingTurn); t != nil {
+		keep = max(keep, since(messages, t.first))
+	}
+	done := conversation.Compact(messages, compact.Strategy, keep, compact.Summary, memory.MaxSummaryBytes)
 	if done.Messages > 0 {
 		c.log = slices.DeleteFunc(slices.Clone(c.log), func(m conversation.Message) bool { return m.Sequence <= done.Last })
 		c.summary, c.Summarized = done.Summary, done.Last
 	}
 	return done, nil
+}
+
+// since is how many messages there are from the given one on.
+func since(messages []conversation.Message, first int64) int {
+	n := 0
+	for _, m := range messages {
+		if m.Sequence >= first {
+			n++
+		}
+	}
+	return n
 }
 
 // SearchMemory implements memory.Sessions.
@@ -85,12 +100,9 @@ func (c *conversed) messages() []conversation.Message {
 	return append(all, c.log...)
 }
 
-// window is what a turn that began with the given message is given of the history. A summary
-// may reach beyond that, when it was made while the calls of the turn waited.
+// window is what a turn that began with the given message is given of the history.
 func (c *conversed) window(first int64, limit int, tokens int64) []conversation.Message {
-	all := slices.DeleteFunc(c.messages(), func(m conversation.Message) bool {
-		return m.Sequence > first && m.Role != conversation.RoleSummary
-	})
+	all := slices.DeleteFunc(c.messages(), func(m conversation.Message) bool { return m.Sequence > first })
 	fits := conversation.Fit(func(yield func(conversation.Message) bool) {
 		for _, m := range slices.Backward(all) {
 			if !yield(m) {

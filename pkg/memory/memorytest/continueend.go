@@ -15,11 +15,12 @@ import (
 // is there no more when they begin.
 func continueEndTests() tests {
 	return tests{
-		"Continue_FailKeepsWhatWasSaid": continueFailKeepsWhatWasSaid,
-		"Continue_MakesRoomAsAnyTurn":   continueMakesRoomAsAnyTurn,
-		"Continue_WithoutAJournal":      continueWithoutAJournal,
-		"Continue_AfterACompaction":     continueAfterACompaction,
-		"Continue_IsForFullSessionsToo": continueIsForFullSessionsToo,
+		"Continue_FailKeepsWhatWasSaid":           continueFailKeepsWhatWasSaid,
+		"Continue_MakesRoomAsAnyTurn":             continueMakesRoomAsAnyTurn,
+		"Continue_WithoutAJournal":                continueWithoutAJournal,
+		"Continue_AfterACompaction":               continueAfterACompaction,
+		"Continue_AfterACompactionWithoutMessage": continueAfterACompactionWithoutMessage,
+		"Continue_IsForFullSessionsToo":           continueIsForFullSessionsToo,
 	}
 }
 
@@ -79,21 +80,63 @@ func continueWithoutAJournal(t *testing.T, store memory.Store) {
 	requireSame(t, rounds(1), journal(t, store, holding(ref, goOn(t, store, ref, next, "t3")), 1))
 }
 
-// continueAfterACompaction has the summary for what is not there any more.
+// continueAfterACompaction has the summary for what is not there any more, which is never what
+// the turn is about, however little the compaction was to keep.
 func continueAfterACompaction(t *testing.T, store memory.Store) {
-	for keep, want := range map[int][]string{
-		3: {"2 They talked.", "3 read on"},
-		1: {"4 They talked."},
-	} {
+	for keep, gone := range map[int]int64{1: 2, 2: 2, 3: 2, 4: 1, 5: 0} {
 		ref, turn := waiting(t, store)
-		compact(t, store, memory.Compact{Ref: ref, Keep: keep, Summary: "They talked."})
+		c := memory.Compact{Ref: ref, Keep: keep, Summary: "They talked."}
+		require.Equal(t, gone, compact(t, store, c).Messages, "keep %d", keep)
+		require.Zero(t, compact(t, store, c), "keep %d", keep)
+		want := [][]string{
+			{"1 hello", "2 hi", "3 read on"},
+			{"1 They talked.", "2 hi", "3 read on"},
+			{"2 They talked.", "3 read on"},
+		}
 		ask := continuing(ref, turn, "t2")
+		var begun memory.Begun
 		for range 2 {
-			begun, err := store.BeginTurn(t.Context(), ask)
+			var err error
+			begun, err = store.BeginTurn(t.Context(), ask)
 			require.NoError(t, err)
-			require.Equal(t, want, said(begun.History))
+			require.Equal(t, want[gone], said(begun.History), "keep %d", keep)
 			require.EqualValues(t, 5, begun.Turn.Sequence)
 		}
+
+		// The turn in its place is about the same when it waits again.
+		commit(t, store, stopping(ref, begun.Turn, 2))
+		c.Keep = 1
+		require.Equal(t, 2-gone, compact(t, store, c).Messages, "keep %d", keep)
+		begun, err := store.BeginTurn(t.Context(), continuing(ref, begun.Turn, "t3"))
+		require.NoError(t, err)
+		require.Equal(t, want[2], said(begun.History), "keep %d", keep)
+		commit(t, store, stopping(ref, begun.Turn, 2))
+
+		// What is left is as all else.
+		converse(t, store, ref, "t4", "never mind", "well")
+		require.EqualValues(t, 8, compact(t, store, c).Last)
+	}
+}
+
+// continueAfterACompactionWithoutMessage is about the message, or the round, that it came behind.
+func continueAfterACompactionWithoutMessage(t *testing.T, store memory.Store) {
+	for _, results := range []int{0, 2} {
+		ref := fresh()
+		converse(t, store, ref, "t0", "hello", "hi")
+		turn := begin(t, store, ref, "t1", "look it up")
+		c := answering(ref, turn, "it is so", session.OutcomeCompleted)
+		if results > 0 {
+			c.Messages = roundOf(results)
+		}
+		commit(t, store, c)
+		begun, err := store.BeginTurn(t.Context(), goingOn(ref, "t2"))
+		require.NoError(t, err)
+		commit(t, store, stopping(ref, begun.Turn, 1))
+		require.EqualValues(t, 3, compact(t, store, memory.Compact{Ref: ref, Keep: 1, Summary: "They talked."}).Messages)
+		next, err := store.BeginTurn(t.Context(), continuing(ref, begun.Turn, "t3"))
+		require.NoError(t, err)
+		require.Equal(t, "3 They talked.", said(next.History)[0])
+		requireSame(t, begun.History[3:], next.History[1:])
 	}
 }
 

@@ -57,7 +57,7 @@ var strangers = []maker{
 }
 
 // rare are calls that take long.
-var rare = []maker{{3, bigState}, {2, recordTooMuch}, {4, appendLong}, {2, commitBigState}, {2, commitSharedState}, {1, commitWrongState}}
+var rare = []maker{{3, bigState}, {4, recordTooMuch}, {4, appendLong}, {2, commitBigState}, {2, commitSharedState}, {1, commitWrongState}}
 
 func getSession(_ *differ, s *subject) call {
 	return call{"GetSession", s.ref, func(ctx context.Context, store memory.Store) (any, error) {

@@ -40,7 +40,7 @@ func TestApproval_LetsACallWait(t *testing.T) {
 				require.Equal(t, "send waits for an approval.", turn.Text)
 				require.Equal(t, event.InputRequired, turn.Result.Reason)
 				require.Empty(t, cmp.Diff([]execution.Pending{{
-					ID: "1-1-3", CallID: "2", Tool: "send", Arguments: "{}", Needs: execution.NeedApproval, Risk: execution.AtMostOnce,
+					ID: "1-1-3", Agent: "clerk", CallID: "2", Tool: "send", Arguments: "{}", Needs: execution.NeedApproval, Risk: execution.AtMostOnce,
 					Reason: "The agent clerk wants to run send: Does send.", Until: time.Now().Add(tc.want),
 				}}, turn.Pending))
 				require.Equal(t, []string{"look"}, d.did)

@@ -141,9 +141,9 @@ func (w Want) check(doc manifest.Document, i int, got agenttest.Turn) (wrong []e
 	case got.Err != nil && w.Fails == "":
 		return []error{doc.At("turns", i).Errorf("turns[%d]: %s", i, failure.Plain(got.Err))}
 	case got.Err != nil:
-		expect(strings.Contains(failure.Plain(got.Err), w.Fails), "fails", "it failed with %q", failure.Plain(got.Err))
+		expect(strings.Contains(failure.Plain(got.Err), w.Fails), "fails", "it failed with %q; want %q in it", failure.Plain(got.Err), w.Fails)
 	case w.Fails != "":
-		expect(false, "fails", "it did not fail, and answered %q", got.Text)
+		expect(false, "fails", "it did not fail, and answered %q; want a failure with %q in it", got.Text, w.Fails)
 	}
 	var warnings, results []string
 	for _, w := range got.Warnings {
@@ -156,10 +156,10 @@ func (w Want) check(doc manifest.Document, i int, got agenttest.Turn) (wrong []e
 			found = found || strings.Contains(done.Result, w.Found)
 		}
 	}
-	expect(strings.Contains(got.Text, w.Text), "text", "the answer is %q", got.Text)
-	expect(w.Tools == nil || slices.Equal(got.Tools, w.Tools), "tools", "called were %s", list(got.Tools))
-	expect(found, "found", "the tools gave %s", list(results))
-	expect(w.Warnings == nil || slices.Equal(warnings, w.Warnings), "warnings", "given were %s", list(warnings))
+	expect(strings.Contains(got.Text, w.Text), "text", "the answer is %q; want %q in it", got.Text, w.Text)
+	expect(w.Tools == nil || slices.Equal(got.Tools, w.Tools), "tools", "called were %s; want %s", list(got.Tools), list(w.Tools))
+	expect(found, "found", "the tools gave %s; want %q in one of them", list(results), w.Found)
+	expect(w.Warnings == nil || slices.Equal(warnings, w.Warnings), "warnings", "given were %s; want %s", list(warnings), list(w.Warnings))
 	return wrong
 }
 

@@ -72,20 +72,20 @@ func TestRun_SaysWhatIsNotAsWanted(t *testing.T) {
 		"the answer": {
 			twice + "  turns:\n    - say: What time is it?\n      want:\n        text: midnight\n        tools: []\n        warnings: [X]\n        fails: never\n    - say: And now?\n",
 			[]string{
-				`tests.yaml:15: turns[0].want.fails: it did not fail, and answered "It is noon."`,
-				`tests.yaml:12: turns[0].want.text: the answer is "It is noon."`,
-				`tests.yaml:13: turns[0].want.tools: called were current_time`,
-				`tests.yaml:14: turns[0].want.warnings: given were none`,
+				`tests.yaml:15: turns[0].want.fails: it did not fail, and answered "It is noon."; want a failure with "never" in it`,
+				`tests.yaml:12: turns[0].want.text: the answer is "It is noon."; want "midnight" in it`,
+				`tests.yaml:13: turns[0].want.tools: called were current_time; want none`,
+				`tests.yaml:14: turns[0].want.warnings: given were none; want X`,
 			},
 		},
 		"what was found": {
-			"  model: [{say: It is noon.}]\n  turns: [{say: hi, want: {found: noon}}]\n", []string{`tests.yaml:6: turns[0].want.found: the tools gave none`},
+			"  model: [{say: It is noon.}]\n  turns: [{say: hi, want: {found: noon}}]\n", []string{`tests.yaml:6: turns[0].want.found: the tools gave none; want "noon" in one of them`},
 		},
 		"a failure": {
 			"  model: [{fail: it is down}]\n  turns:\n    - say: hi\n", []string{`tests.yaml:7: turns[0]: it is down`},
 		},
 		"another failure": {
-			"  model: [{fail: it is down}]\n  turns:\n    - say: hi\n      want: {fails: it is up}\n", []string{`tests.yaml:8: turns[0].want.fails: it failed with "it is down"`},
+			"  model: [{fail: it is down}]\n  turns:\n    - say: hi\n      want: {fails: it is up}\n", []string{`tests.yaml:8: turns[0].want.fails: it failed with "it is down"; want "it is up" in it`},
 		},
 		"a script that is too long": {
 			twice + "  turns: [{say: The time}]\n", []string{`tests.yaml:8: model[2]: nobody asked for this reply`},

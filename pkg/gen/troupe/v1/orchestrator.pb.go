@@ -344,7 +344,8 @@ type OrchestrateRequest_Text struct {
 type OrchestrateRequest_Answers struct {
 	// answers go on with the turn of the session that ended with calls that wait: by the
 	// same workflow, at the step that stopped, without doing again what was done. Calls that
-	// are not answered wait on. USER_INVALID_INPUT when an answer names no call that waits,
+	// are not answered wait on. The turn has the auth of this call, and not of the one that
+	// asked. USER_INVALID_INPUT when an answer names no call that waits,
 	// or does not fit; TURN_NOT_OPEN when nothing waits any more. target must be empty.
 	Answers *Answers `protobuf:"bytes,9,opt,name=answers,proto3,oneof"`
 }

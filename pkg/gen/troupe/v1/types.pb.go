@@ -821,7 +821,9 @@ type PendingCall struct {
 	Reason string `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
 	// until is when the time for an answer ends: one behind it counts as a denial. Absent: it
 	// does not end before the session's retention does.
-	Until         *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=until,proto3" json:"until,omitempty"`
+	Until *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=until,proto3" json:"until,omitempty"`
+	// agent of the step that goes on with the call.
+	Agent         string `protobuf:"bytes,9,opt,name=agent,proto3" json:"agent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -912,6 +914,13 @@ func (x *PendingCall) GetUntil() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *PendingCall) GetAgent() string {
+	if x != nil {
+		return x.Agent
+	}
+	return ""
+}
+
 // CallAnswer is what somebody says about a pending call.
 type CallAnswer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -925,7 +934,13 @@ type CallAnswer struct {
 	By string `protobuf:"bytes,4,opt,name=by,proto3" json:"by,omitempty"`
 	// late is set when the answer came behind the time for it: whatever it says, the call is
 	// denied. The orchestrator sets it.
-	Late          bool `protobuf:"varint,5,opt,name=late,proto3" json:"late,omitempty"`
+	Late bool `protobuf:"varint,5,opt,name=late,proto3" json:"late,omitempty"`
+	// agent of the step whose call is answered. The orchestrator sets it; no other agent gets
+	// the answer.
+	Agent string `protobuf:"bytes,6,opt,name=agent,proto3" json:"agent,omitempty"`
+	// digest of the tool and the arguments that were shown. The orchestrator sets it; a call
+	// with others does not run.
+	Digest        string `protobuf:"bytes,7,opt,name=digest,proto3" json:"digest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -995,6 +1010,20 @@ func (x *CallAnswer) GetLate() bool {
 	return false
 }
 
+func (x *CallAnswer) GetAgent() string {
+	if x != nil {
+		return x.Agent
+	}
+	return ""
+}
+
+func (x *CallAnswer) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
 var File_troupe_v1_types_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_types_proto_rawDesc = "" +
@@ -1053,7 +1082,7 @@ const file_troupe_v1_types_proto_rawDesc = "" +
 	"\afailure\x18\r \x01(\v2\x12.troupe.v1.FailureR\afailure\x12\x18\n" +
 	"\astopped\x18\x0e \x01(\bR\astopped\x12:\n" +
 	"\apending\x18\x0f \x03(\v2\x16.troupe.v1.PendingCallB\b\xbaH\x05\x92\x01\x02\x10@R\apendingB\r\n" +
-	"\v_confidence\"\xae\x02\n" +
+	"\v_confidence\"\xcd\x02\n" +
 	"\vPendingCall\x12\x19\n" +
 	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01( R\x02id\x12!\n" +
 	"\acall_id\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x06callId\x12\x1c\n" +
@@ -1062,7 +1091,8 @@ const file_troupe_v1_types_proto_rawDesc = "" +
 	"\x05needs\x18\x05 \x01(\x0e2\x13.troupe.v1.CallNeedR\x05needs\x12\x1b\n" +
 	"\x04risk\x18\x06 \x01(\tB\a\xbaH\x04r\x02( R\x04risk\x12 \n" +
 	"\x06reason\x18\a \x01(\tB\b\xbaH\x05r\x03(\x80\bR\x06reason\x120\n" +
-	"\x05until\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\xb2\x01\n" +
+	"\x05until\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x1d\n" +
+	"\x05agent\x18\t \x01(\tB\a\xbaH\x04r\x02\x18?R\x05agent\"\xf2\x01\n" +
 	"\n" +
 	"CallAnswer\x12\x19\n" +
 	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01( R\x02id\x12<\n" +
@@ -1070,7 +1100,9 @@ const file_troupe_v1_types_proto_rawDesc = "" +
 	"\xbaH\a\x82\x01\x04\x10\x01 \x00R\averdict\x12\x1d\n" +
 	"\x04text\x18\x03 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10R\x04text\x12\x18\n" +
 	"\x02by\x18\x04 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x02by\x12\x12\n" +
-	"\x04late\x18\x05 \x01(\bR\x04late*`\n" +
+	"\x04late\x18\x05 \x01(\bR\x04late\x12\x1d\n" +
+	"\x05agent\x18\x06 \x01(\tB\a\xbaH\x04r\x02\x18?R\x05agent\x12\x1f\n" +
+	"\x06digest\x18\a \x01(\tB\a\xbaH\x04r\x02(@R\x06digest*`\n" +
 	"\x04Role\x12\x14\n" +
 	"\x10ROLE_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tROLE_USER\x10\x01\x12\x12\n" +

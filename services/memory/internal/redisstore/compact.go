@@ -35,7 +35,12 @@ func (s *Store) CompactSession(ctx context.Context, c memory.Compact) (conversat
 		if err != nil {
 			return conversation.Compaction{}, err
 		}
-		done := conversation.Compact(messages, cmp.Or(c.Strategy, conversation.Summarize), cmp.Or(c.Keep, memory.DefaultKeep), c.Summary, memory.MaxSummaryBytes)
+		needed, err := s.needed(ctx, op, c.Ref, meta["waiting"], messages)
+		if err != nil {
+			return conversation.Compaction{}, err
+		}
+		keep := max(cmp.Or(c.Keep, memory.DefaultKeep), needed)
+		done := conversation.Compact(messages, cmp.Or(c.Strategy, conversation.Summarize), keep, c.Summary, memory.MaxSummaryBytes)
 		if done.Messages == 0 {
 			return done, nil
 		}
@@ -46,7 +51,7 @@ func (s *Store) CompactSession(ctx context.Context, c memory.Compact) (conversat
 			}
 		}
 		r, err := s.run(ctx, op, c.Ref, compactScript, []string{key(c.Ref, "meta"), key(c.Ref, "log")},
-			meta["seq"], cmp.Or(meta["summarized"], "0"), meta["count"], meta["bytes"], done.Last, done.Messages, bytes, done.Summary)
+			meta["seq"], cmp.Or(meta["summarized"], "0"), meta["count"], meta["bytes"], done.Last, done.Messages, bytes, done.Summary, meta["waiting"])
 		if err != nil {
 			return conversation.Compaction{}, err
 		}

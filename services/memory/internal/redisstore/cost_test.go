@@ -181,6 +181,7 @@ func TestStore_CostOfOperations(t *testing.T) {
 	require.NoError(t, record())
 	costs("commit that waits", 1, 1, stop)
 	costs("session that waits", 2, 0, func() error { return only(s.GetSession(t.Context(), hold().Ref)) })
+	costs("compact while it waits", 4, 1, func() error { return only(s.CompactSession(t.Context(), memory.Compact{Ref: hold().Ref, Keep: 1})) })
 	costs("begin that goes on", 2, 1, func() (err error) {
 		b := replying(ask("s1", "t4"), "t5")
 		b.User = "alice"

@@ -62,7 +62,8 @@
 //	GetSession       1            0   (2 trips when calls wait)
 //	ListSessions     2            0
 //	UpdateSession    1            1
-//	CompactSession   3            1   (+1 trip for each 100 messages behind the first)
+//	CompactSession   3            1   (+1 trip for each 100 messages behind the first,
+//	                                  and one when calls wait)
 //	ClearSession     4            1
 //	DeleteSession    11           6   (+3 trips for each 500 turns behind the first)
 //	SearchMemory     1 + 1 for each 100 messages of a session

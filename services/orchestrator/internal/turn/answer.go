@@ -15,6 +15,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
@@ -131,6 +132,20 @@ func answeredStep(t session.Turn) int {
 		return 0
 	}
 	return t.Answers[0].Step()
+}
+
+// elsewhere refuses to go on where the workflow does not lead to the agent any more whose call
+// was answered: no other one gets the answer, and the journal with it.
+func (t *turn) elsewhere(number int, d routing.Decision) error {
+	if number > t.answered || number < t.answered && !d.Done() {
+		return nil
+	}
+	asked := t.turn.Answers[0].Agent
+	if asked == "" || asked == d.Step.Agent {
+		return nil
+	}
+	return failure.Newf(failure.Nondeterminism, "turn",
+		"the workflow has changed while a call of agent %s waited, and does not lead there any more; say again what you want", asked)
 }
 
 // goal is what the user said last of a window: what a turn is about that brings answers.

@@ -28,8 +28,11 @@ const look = time.Second
 
 // enqueue opens the turn of a request, or finds it, when its session is free or as OnBusy
 // has it. It waits no longer than the turn may take, and only as long as its caller does.
-// Who does not wait does not overtake those who do.
+// Who does not wait does not overtake those who do. Answers interrupt nobody.
 func (r *Runner) enqueue(ctx context.Context, req Request) (memory.Begun, error) {
+	if len(req.Answers) > 0 && req.OnBusy == Interrupt {
+		req.OnBusy = Enqueue // the open turn may be the one that another answer goes on with
+	}
 	if req.OnBusy == Reject && !r.seats.waiting(req.ref()) {
 		return r.begin(ctx, req)
 	}

@@ -109,6 +109,9 @@ func (t *turn) drive(work, ctx context.Context) (err error) {
 	in := routing.Input{Workflow: t.flow, History: t.history}
 	for number := 1; ; number++ {
 		decision, err := routing.Decide(in)
+		if err == nil {
+			err = t.elsewhere(number, decision)
+		}
 		if err != nil || decision.Done() {
 			return err
 		}

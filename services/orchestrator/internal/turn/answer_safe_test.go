@@ -1,0 +1,70 @@
+package turn
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
+)
+
+// The workflow is deployed anew while a call waits, with another agent in the step: that one
+// gets neither the answer nor the journal.
+//
+// Req: AD-26
+func TestRunner_AnAnswerGoesToTheAgentThatAsked(t *testing.T) {
+	rig := newRig(t)
+	call := mail()
+	call.Id, call.Agent = "1-1-2", "coordinator"
+	rig.on("coordinator", func(s *step) error {
+		return s.commit(func(r *troupev1.StepResult) {
+			r.Text, r.InputRequired, r.Pending = "It waits.", true, []*troupev1.PendingCall{call}
+		})
+	})
+	require.Equal(t, inputRequired, resultOf(collect(t, rig.runner(t, "one"), ask("s1", "r1"))).GetOutcome())
+
+	flow, _ := rig.workflows.Find("research-assistant")
+	steps := map[string]workflow.Step{}
+	for name, step := range flow.Steps {
+		if step.Agent == "coordinator" {
+			step.Agent = "clarification"
+		}
+		steps[name] = step
+	}
+	flow.Steps = steps
+	asked := len(rig.steps())
+	result := resultOf(collect(t, rig.runner(t, "two"), reply("r2", approve("1-1-2"))))
+	require.Len(t, rig.steps(), asked, "nobody was asked")
+	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_NONDETERMINISM, result.GetFailure().GetMode())
+	require.Contains(t, result.GetFailure().GetMessage(), "the workflow has changed while a call of agent coordinator waited")
+}
+
+// Whoever answers second, and would interrupt, waits for the turn of who answered first.
+func TestRunner_AnswersInterruptNobody(t *testing.T) {
+	rig := newRig(t)
+	runner := rig.runner(t, "one")
+	rig.waits(mail())
+	collect(t, runner, ask("s1", "r1"))
+	runs, goOn := make(chan struct{}, 1), make(chan struct{})
+	rig.on("research", func(s *step) error {
+		runs <- struct{}{}
+		<-goOn
+		return s.say("Sent.")
+	})
+	first := start(t, runner, reply("r2", approve("1-2-2")))
+	receive(t, runs)
+	again := reply("r3", approve("1-2-2"))
+	again.OnBusy = Interrupt
+	second := make(chan error, 1)
+	go func() {
+		for _, err := range runner.Orchestrate(t.Context(), again) {
+			second <- err
+			return
+		}
+	}()
+	awaitLine(t, runner, 1)
+	close(goOn)
+	require.Equal(t, completed, resultOf(receive(t, first)).GetOutcome())
+	require.ErrorContains(t, receive(t, second), "nothing waits in the session")
+}
