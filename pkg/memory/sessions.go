@@ -39,7 +39,7 @@ type Sessions interface {
 	// session has. What is refused makes no session either.
 	UpdateSession(ctx context.Context, u Update) (session.Session, error)
 	// CompactSession replaces the oldest messages by a summary. A tool call is never parted
-	// from its result. Modes: session_busy while a turn is open, not_found.
+	// from its result, and what a turn with calls that wait is about stays. Modes: session_busy while a turn is open, not_found.
 	CompactSession(ctx context.Context, c Compact) (conversation.Compaction, error)
 	// ClearSession removes the messages, the summary, the state and the artifacts of a
 	// session, which stays usable (LP-11). Its sequence and its epochs go on, and so does the
