@@ -63,7 +63,7 @@ func TestPage_OpensALanguageModelInGo(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "guide")
 	written(t, "--go", "--dir", dir, "--replace", checkout(t))
 	name := filepath.Join(dir, "main.go")
-	program, err := os.ReadFile(name) //nolint:gosec // it was written above
+	program, err := os.ReadFile(name)
 	require.NoError(t, err)
 	changed := strings.NewReplacer(
 		"pkg/llm/extractive", "pkg/llm/anthropic",

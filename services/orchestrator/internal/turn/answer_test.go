@@ -80,8 +80,10 @@ func TestTurn_GoesOnWithAnswersWhereItStopped(t *testing.T) {
 		"route routing_decision synthesis", "execute step_started synthesis", "execute step_finished synthesis",
 		"aggregate aggregate", "complete turn_result",
 	}, story(stored(on)))
-	want := &troupev1.CallAnswer{Id: "1-2-2", Verdict: troupev1.CallVerdict_CALL_VERDICT_DENY, Text: "Not today: secret words.", By: "alice",
-		Digest: execution.CallDigest("send_mail", `{"to":"bob@example.com"}`)}
+	want := &troupev1.CallAnswer{
+		Id: "1-2-2", Verdict: troupev1.CallVerdict_CALL_VERDICT_DENY, Text: "Not today: secret words.", By: "alice",
+		Digest: execution.CallDigest("send_mail", `{"to":"bob@example.com"}`),
+	}
 	begin := on[0].GetTurnStarted()
 	require.Equal(t, events[0].GetTurnStarted().GetTurnId(), begin.GetContinuesTurnId())
 	require.Equal(t, "research-assistant", begin.GetTarget())
