@@ -125,7 +125,7 @@ func start(t *testing.T, cfg mesh.Config) *run {
 	r.contest = contest.New(clock, "contest", seed(), r.direct, memoryrpc.New(lossy))
 	if cfg.Workers > 0 {
 		conn := r.Orchestrator()
-		closeLater(t, conn)
+		t.Cleanup(func() { require.NoError(t, conn.Close()) })
 		r.crowd = crowd.New(conn, clock, "crowd", seed())
 	}
 	t.Cleanup(func() { cancel(); r.leave() })

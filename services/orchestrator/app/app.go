@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -205,16 +206,22 @@ func (a *App) Run(ctx context.Context, ready func()) error {
 	return process.Run(ctx, a.telemetry.Log, ready, parts...)
 }
 
-// stopTime is what failing the turns that are left may take.
+// stopTime is what handing over the turns that are left may take, or closing them.
 const stopTime = 35 * time.Second
 
-// runTurns waits, and lets running turns end. Ready means that every dependency is there.
+// runTurns tends the traces until the last turn that runs here has ended, or was handed over.
+// Ready means that every dependency is there.
 func (a *App) runTurns(ctx context.Context, ready func()) error {
 	a.board.OnChange(func(met bool) {
 		if met {
 			ready()
 		}
 	})
+	tended, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var tending sync.WaitGroup
+	tending.Go(func() { a.runner.Tend(tended) })
+	defer tending.Wait()
+	defer stop()
 	<-ctx.Done()
 	a.board.Set(conditionTurns, errors.New("stopping"))
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.cfg.Drain)

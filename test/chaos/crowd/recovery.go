@@ -20,6 +20,8 @@ const (
 	KillRedis    Fault = "redis kill -9"
 	LoseToRedis  Fault = "reply lost memory-redis"
 	LoseToMemory Fault = "reply lost worker-memory"
+
+	KillOrchestrator Fault = "orchestrator kill -9" // hits every turn that some worker works on
 )
 
 // ofOne reports whether the fault is of one worker.

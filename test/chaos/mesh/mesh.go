@@ -38,6 +38,7 @@ type Config struct {
 	// Programs is where each program of package planted was built, by its name there.
 	Programs map[string]string
 	Workers  int      // 0: the memory service alone, with its Redis and etcd
+	Replicas int      // of the orchestrator, when there are workers; 0: one
 	Ledger   string   // URL
 	Redis    []string // flags beside those of production
 	// Durability is what the memory service asks of Redis; empty: its default.
@@ -54,13 +55,12 @@ type Mesh struct {
 	ToRedis  *proxy.Proxy // from the memory service
 	ToMemory *proxy.Proxy // from the workers, and whoever asks for it
 
-	t            testing.TB
-	cfg          Config
-	folder       string // of the logs
-	memoryAddr   string
-	orchestrator string // its address
-	memory       *Process
-	others       []*Process
+	t          testing.TB
+	cfg        Config
+	folder     string // of the logs
+	memoryAddr string
+	memory     *Process
+	replicas   []*replica
 
 	mu      sync.Mutex
 	workers []*Process
@@ -70,16 +70,17 @@ type Mesh struct {
 // Start runs a mesh until the test ends.
 func Start(t testing.TB, cfg Config) *Mesh {
 	t.Helper()
-	m := &Mesh{t: t, cfg: cfg, folder: cmp.Or(cfg.Logs, t.TempDir()), memoryAddr: free(t), orchestrator: free(t)}
+	m := &Mesh{t: t, cfg: cfg, folder: cmp.Or(cfg.Logs, t.TempDir()), memoryAddr: free(t)}
 	m.Redis = redistest.New(t, cfg.Redis...)
 	m.Etcd = etcdtest.Start(t)
 	m.ToRedis, m.ToMemory = m.proxy(m.Redis.Addr), m.proxy(m.memoryAddr)
 	t.Cleanup(m.stop)
 	m.StartMemory()
 	if cfg.Workers > 0 {
-		m.others = append(m.others, m.launch("orchestrator", planted.Orchestrator,
-			"TROUPE_GRPC_ADDR="+m.orchestrator, "TROUPE_MEMORY="+m.memoryAddr, "TROUPE_REDIS=redis://"+m.Redis.Addr+"/0",
-			"TROUPE_AGENTS="+filepath.Join(planted.Root(), "test", "chaos", "mesh", "agents"), "TROUPE_WORKFLOW=one"))
+		for n := range max(1, cfg.Replicas) {
+			m.replicas = append(m.replicas, &replica{id: fmt.Sprintf("orchestrator-%d", n+1), addr: free(t), toRedis: m.proxy(m.Redis.Addr)})
+			m.StartReplica(n)
+		}
 	}
 	for range cfg.Workers {
 		m.StartWorker()
@@ -97,7 +98,11 @@ func (m *Mesh) proxy(target string) *proxy.Proxy {
 
 // stop kills what still runs; a chaos run does not test the stop in order.
 func (m *Mesh) stop() {
-	for _, p := range slices.Concat(m.others, m.workers, []*Process{m.memory}) {
+	running := append(slices.Clone(m.workers), m.memory)
+	for _, r := range m.replicas {
+		running = append(running, r.process)
+	}
+	for _, p := range running {
 		if p != nil && !p.Gone() {
 			_ = p.Kill()
 		}
@@ -180,9 +185,6 @@ func (m *Mesh) Said(texts ...string) (lines int) {
 	}
 	return lines
 }
-
-// Orchestrator connects to the orchestrator. Close it before the mesh ends.
-func (m *Mesh) Orchestrator() *grpc.ClientConn { m.t.Helper(); return m.dial(m.orchestrator) }
 
 // Memory connects to the memory service, directly or through the proxy that loses replies.
 func (m *Mesh) Memory(lossy bool) *grpc.ClientConn {

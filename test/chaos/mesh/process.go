@@ -52,6 +52,19 @@ func (p *Process) Kill() error {
 	return nil
 }
 
+// Stop ends the process as SIGTERM does, and returns when it has ended; with an error when
+// that was not in order.
+func (p *Process) Stop() error {
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	<-p.ended
+	if !p.cmd.ProcessState.Success() {
+		return fmt.Errorf("%s did not stop in order: %s", p.ID, p.cmd.ProcessState)
+	}
+	return nil
+}
+
 // Freeze stops the process as SIGSTOP does, until thaw, which may be called again. A
 // process that was killed meanwhile is not thawed.
 func (p *Process) Freeze() (thaw func(), err error) {

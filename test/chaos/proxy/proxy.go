@@ -30,6 +30,7 @@ type Proxy struct {
 	mu      sync.Mutex
 	open    map[net.Conn]bool
 	closed  bool
+	severed bool
 }
 
 // New starts a proxy on a free loopback port. The caller closes it.
@@ -51,6 +52,21 @@ func (p *Proxy) Cut() { p.armed.Add(1) }
 
 // Cuts is how many replies were lost.
 func (p *Proxy) Cuts() int { return int(p.cuts.Load()) }
+
+// Sever ends all connections and lets none through, until heal.
+func (p *Proxy) Sever() (heal func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.severed = true
+	for conn := range p.open {
+		_ = conn.Close()
+	}
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.severed = false
+	}
+}
 
 // Close ends all connections and the proxy.
 func (p *Proxy) Close() error {
@@ -102,7 +118,7 @@ func (p *Proxy) keep(conns ...net.Conn) bool {
 	for _, c := range conns {
 		p.open[c] = true
 	}
-	return !p.closed
+	return !p.closed && !p.severed
 }
 
 func (p *Proxy) forget(conn net.Conn) {

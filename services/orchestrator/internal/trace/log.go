@@ -23,9 +23,10 @@ const (
 // Log is the event log of one trace, at the replica that drives it. Append is called by
 // one goroutine at a time, Watch by any number.
 type Log struct {
+	traces *Traces
 	store  Store
 	ref    Ref
-	record *troupev1.Trace // never changed
+	claim  Claim // without events, never changed
 	writer sync.WaitGroup
 	epoch  int64 // of the owner; 0 until claimed. Only the writer uses it.
 
@@ -35,6 +36,7 @@ type Log struct {
 	sequence   uint64            // of the last durable event
 	bytes      int               // of durable events
 	deltaBytes int
+	term       uint64 // of the replica, in which the store took a write last
 	writing    bool
 	cancel     context.CancelFunc // of the writer
 	ended      bool               // the last event is appended
@@ -43,14 +45,17 @@ type Log struct {
 	refused    chan struct{}      // closed with err
 }
 
-func newLog(store Store, ref Ref, record *troupev1.Trace) *Log {
-	return &Log{store: store, ref: ref, record: record, changed: make(chan struct{}), refused: make(chan struct{})}
+func newLog(t *Traces, c Claim) *Log {
+	return &Log{
+		traces: t, store: t.store, ref: c.Ref(), claim: c, term: t.term(),
+		changed: make(chan struct{}), refused: make(chan struct{}),
+	}
 }
 
 // takeOver claims the trace before anything is appended, and reads what it holds.
 func (l *Log) takeOver(ctx context.Context) error {
 	last, err := failure.Retry(ctx, func(ctx context.Context) (last uint64, err error) {
-		l.epoch, last, err = l.store.Claim(ctx, l.ref.Tenant, l.record, nil)
+		l.epoch, last, err = l.store.Claim(ctx, l.claim)
 		return last, err
 	})
 	if err != nil {
@@ -74,6 +79,32 @@ func (l *Log) takeOver(ctx context.Context) error {
 	}
 	l.shown = len(l.items)
 	return nil
+}
+
+// Told is what the log says of the steps so far.
+type Told struct {
+	Finished map[int]bool    // steps that have ended
+	Started  *troupev1.Event // the start of a step that has not; nil: there is none
+	Reset    bool            // what that step had said is void already
+}
+
+// Told reads the log from the start.
+func (l *Log) Told() Told {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	told := Told{Finished: map[int]bool{}}
+	for _, e := range l.items {
+		switch {
+		case e.GetStepStarted() != nil:
+			told.Started, told.Reset = e, false
+		case e.GetPartReset() != nil:
+			told.Reset = true
+		case e.GetStepFinished() != nil:
+			told.Started = nil
+			told.Finished[int(e.GetStep())] = true
+		}
+	}
+	return told
 }
 
 // Ref names the trace.
@@ -146,7 +177,7 @@ func (l *Log) abandon(ctx context.Context) {
 // add stamps and queues an event, and starts the writer when there is none. Callers hold
 // the lock.
 func (l *Log) add(ctx context.Context, e *troupev1.Event) {
-	e.TraceId, e.SessionId, e.Turn = l.record.GetTraceId(), l.record.GetSessionId(), l.record.GetTurn()
+	e.TraceId, e.SessionId, e.Turn = l.ref.Trace, l.claim.Record.GetSessionId(), l.claim.Record.GetTurn()
 	if delta := e.GetTextDelta(); delta != nil {
 		l.deltaBytes += len(delta.GetText())
 		if delta.GetText() == "" || l.deltaBytes > maxDeltaBytes {
@@ -158,12 +189,12 @@ func (l *Log) add(ctx context.Context, e *troupev1.Event) {
 		l.bytes += proto.Size(e)
 	}
 	l.items = append(l.items, e)
-	if e.GetSequence() == 0 && l.shown == len(l.items)-1 {
-		l.shown++ // nothing before it waits for the store
+	if e.GetSequence() == 0 && l.shown == len(l.items)-1 && l.term == l.traces.term() {
+		l.shown++ // nothing before it waits for the store, and the trace is still this replica's
 		l.notify()
 		return
 	}
-	if !l.writing && l.err == nil {
+	if e.GetSequence() > 0 && !l.writing && l.err == nil {
 		ctx, l.cancel = context.WithCancel(ctx)
 		l.writing = true
 		l.writer.Go(func() { l.write(ctx) })
@@ -184,6 +215,7 @@ func (l *Log) write(ctx context.Context) {
 		}
 		l.mu.Unlock()
 
+		term := l.traces.term()
 		_, err := failure.Retry(ctx, func(ctx context.Context) (_ struct{}, err error) {
 			defer failure.Contain("trace.Append", &err)
 			return struct{}{}, l.put(ctx, batch)
@@ -194,7 +226,7 @@ func (l *Log) write(ctx context.Context) {
 			l.err = err
 			close(l.refused)
 		} else {
-			l.shown = upto
+			l.shown, l.term = upto, term
 		}
 		l.notify()
 		l.mu.Unlock()
@@ -219,7 +251,9 @@ func (l *Log) pending() (batch []*troupev1.Event, upto int) {
 func (l *Log) put(ctx context.Context, batch []*troupev1.Event) error {
 	result := batch[len(batch)-1].GetTurnResult()
 	if l.epoch == 0 {
-		epoch, _, err := l.store.Claim(ctx, l.ref.Tenant, l.record, batch)
+		claim := l.claim
+		claim.Events = batch
+		epoch, _, err := l.store.Claim(ctx, claim)
 		if err != nil {
 			return err
 		}

@@ -25,9 +25,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type ram struct {
 	mu      sync.Mutex
 	record  *troupev1.Trace
+	terms   Terms
 	events  []*troupev1.Event
 	epoch   int64
 	writes  int
+	beats   []Beat
 	away    bool
 	latency time.Duration
 }
@@ -49,14 +51,14 @@ func (s *ram) setAway(away bool) {
 	s.away = away
 }
 
-func (s *ram) Claim(ctx context.Context, _ string, record *troupev1.Trace, events []*troupev1.Event) (int64, uint64, error) {
+func (s *ram) Claim(_ context.Context, c Claim) (int64, uint64, error) {
 	if err := s.write(); err != nil {
 		return 0, 0, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.record, s.epoch = record, s.epoch+1
-	s.events = append(s.events, events...)
+	s.record, s.terms, s.epoch = c.Record, c.Terms, s.epoch+1
+	s.events = append(s.events, c.Events...)
 	return s.epoch, uint64(len(s.events)), nil
 }
 
@@ -97,6 +99,27 @@ func (s *ram) Events(_ context.Context, _ Ref, after uint64, limit int) ([]*trou
 	return slices.Clone(s.events[after:min(int(after)+limit, len(s.events))]), nil
 }
 
+func (s *ram) Load(ctx context.Context, ref Ref) (Running, error) {
+	record, err := s.Get(ctx, ref)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return Running{Record: record, Terms: s.terms, Left: s.terms.Timeout}, err
+}
+
+func (s *ram) Beat(_ context.Context, b Beat) (Heard, error) {
+	if err := s.write(); err != nil {
+		return Heard{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.beats = append(s.beats, b)
+	return Heard{}, nil
+}
+
+func (s *ram) Free(context.Context, Ref) error { return nil }
+
+func (s *ram) Stop(context.Context, Stop) error { return nil }
+
 func (s *ram) List(context.Context, string, int) ([]*troupev1.Trace, error) { return nil, nil }
 
 var ref = Ref{"t", "0123456789abcdef0123456789abcdef"}
@@ -104,9 +127,13 @@ var ref = Ref{"t", "0123456789abcdef0123456789abcdef"}
 func open(t *testing.T, store Store) (*Traces, *Log) {
 	t.Helper()
 	traces := New(store, zap.NewNop())
-	l, err := traces.Open(t.Context(), ref.Tenant, &troupev1.Trace{TraceId: ref.Trace, SessionId: "s", Turn: 1}, false)
+	l, err := traces.Open(t.Context(), claim(Terms{}), false)
 	require.NoError(t, err)
 	return traces, l
+}
+
+func claim(terms Terms) Claim {
+	return Claim{Tenant: ref.Tenant, Record: &troupev1.Trace{TraceId: ref.Trace, SessionId: "s", Turn: 1}, Terms: terms}
 }
 
 func warning() *troupev1.Event {
@@ -239,7 +266,7 @@ func TestLog_AnotherOwnerFencesIt(t *testing.T) {
 		synctest.Wait()
 
 		other := New(store, zap.NewNop())
-		taken, err := other.Open(t.Context(), ref.Tenant, &troupev1.Trace{TraceId: ref.Trace}, true)
+		taken, err := other.Open(t.Context(), claim(Terms{}), true)
 		require.NoError(t, err)
 		require.False(t, taken.Empty())
 
@@ -308,7 +335,7 @@ func TestTraces_CloseGivesUpWithItsContext(t *testing.T) {
 	})
 }
 
-func TestTraces_EndGivesAClosedTurnItsLastEvent(t *testing.T) {
+func TestTraces_ATraceThatNobodyEndsIsOrphaned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &ram{}
 		traces, l := open(t, store)
@@ -316,31 +343,35 @@ func TestTraces_EndGivesAClosedTurnItsLastEvent(t *testing.T) {
 		synctest.Wait()
 		traces.Abandon(t.Context(), l) // as when its owner is killed
 
-		record := &troupev1.Trace{TraceId: ref.Trace, SessionId: "s", Turn: 1}
-		require.NoError(t, traces.End(t.Context(), ref.Tenant, record, last()))
-		require.NoError(t, traces.End(t.Context(), ref.Tenant, record, last()), "a repeat changes nothing")
-		got, err := collect(t.Context(), traces, 0)
+		orphaned, err := traces.Orphaned(t.Context(), ref)
 		require.NoError(t, err)
-		require.Equal(t, from(1, 2), got)
+		require.True(t, orphaned)
+		again, err := traces.Open(t.Context(), claim(Terms{}), true)
+		require.NoError(t, err)
+		require.NoError(t, traces.Close(t.Context(), again, last()))
+		orphaned, err = traces.Orphaned(t.Context(), ref)
+		require.NoError(t, err)
+		require.False(t, orphaned, "it has ended")
 	})
 }
 
 // An owner that is only slow keeps its trace.
-func TestTraces_EndWaitsForALivingOwner(t *testing.T) {
+func TestTraces_OrphanedWaitsForALivingOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &ram{}
 		owner, l := open(t, store)
 		require.NoError(t, l.Append(t.Context(), warning()))
 		synctest.Wait()
 		other := New(store, zap.NewNop())
-		ended := make(chan error, 1)
+		answer := make(chan bool, 1)
 		go func() {
-			ended <- other.End(t.Context(), ref.Tenant, &troupev1.Trace{TraceId: ref.Trace, SessionId: "s", Turn: 1}, last())
+			orphaned, err := other.Orphaned(t.Context(), ref)
+			answer <- orphaned || err != nil
 		}()
 		time.Sleep(ownerTime / 2)
 		require.NoError(t, l.Append(t.Context(), warning()))
 		require.NoError(t, owner.Close(t.Context(), l, last()))
-		require.NoError(t, <-ended)
+		require.False(t, <-answer)
 		got, err := collect(t.Context(), other, 0)
 		require.NoError(t, err)
 		require.Equal(t, from(1, 3), got, "nothing of the owner is lost")

@@ -3,11 +3,16 @@
 // A Log belongs to the replica that drives its trace. Events are numbered when they are
 // appended, stored in that order, and shown to watchers only once they are stored; writes
 // of a log follow each other, and whatever was appended meanwhile goes with the next one.
+// Other replicas read a trace as it is stored.
+//
+// Owners vouch for their traces again and again; a trace for which nobody does any more is
+// taken by whoever asks next (docs/adr/0016). That costs each replica one write in two
+// seconds for all its traces together, and a turn none: it is put on the roll beside the
+// claim, in the same round trip, and taken off with one of those writes.
 package trace
 
 import (
 	"context"
-	"iter"
 	"sync"
 	"time"
 
@@ -30,18 +35,51 @@ type Store interface {
 	// Claim makes the record with its first events, or takes over one that has not ended,
 	// with a higher owner epoch and the record's owner. It returns the owner epoch and the
 	// last sequence. Events that are stored already are passed over. Modes: turn_not_open
-	// when the trace has ended.
-	Claim(ctx context.Context, tenant string, record *troupev1.Trace, events []*troupev1.Event) (ownerEpoch int64, last uint64, err error)
+	// when the trace has ended; fenced when it was claimed under a higher epoch of its turn.
+	Claim(ctx context.Context, c Claim) (ownerEpoch int64, last uint64, err error)
 	// Append stores events in order. Their sequences must go on where the log ends; those
 	// that are stored already are passed over. A result ends the trace. Modes: fenced when
 	// another owner has claimed it, not_found.
 	Append(ctx context.Context, ref Ref, ownerEpoch int64, events []*troupev1.Event, result *troupev1.TurnResult) error
 	// Get returns a record. Modes: not_found.
 	Get(ctx context.Context, ref Ref) (*troupev1.Trace, error)
+	// Load returns a record with what is needed to go on with it. Modes: not_found.
+	Load(ctx context.Context, ref Ref) (Running, error)
 	// Events returns at most limit stored events above after, in order.
 	Events(ctx context.Context, ref Ref, after uint64, limit int) ([]*troupev1.Event, error)
 	// List returns the latest records, newest first.
 	List(ctx context.Context, tenant string, limit int) ([]*troupev1.Trace, error)
+	Roll
+}
+
+// Claim is a trace as its owner opens it.
+type Claim struct {
+	Tenant string
+	Record *troupev1.Trace
+	Terms  Terms
+	Events []*troupev1.Event
+}
+
+// Ref names the trace.
+func (c Claim) Ref() Ref { return Ref{c.Tenant, c.Record.GetTraceId()} }
+
+// Terms are on what a turn runs: what another owner needs to go on with it, beside its record
+// and what the memory service keeps of it.
+type Terms struct {
+	User        string
+	Fingerprint string        // of the request
+	TurnEpoch   int64         // under which the turn is driven: the trace goes with the highest
+	Timeout     time.Duration // of the turn, from this claim on; 0: as it was before
+	Credentials bool          // the request had some. They are stored nowhere.
+}
+
+// Running is what an owner finds that goes on with a trace.
+type Running struct {
+	Record  *troupev1.Trace
+	Terms   Terms
+	Left    time.Duration // of the timeout, by the clock of the store; below zero when it is over
+	Stopped bool          // somebody asked that it ends, with the reason
+	Reason  string
 }
 
 // Traces are the traces that this replica drives, and a view of all others. Safe for
@@ -50,8 +88,10 @@ type Traces struct {
 	store Store
 	log   *zap.Logger
 
-	mu   sync.Mutex
-	live map[Ref]*Log
+	mu    sync.Mutex
+	live  map[Ref]*Log
+	ended []Ref // to be taken off the roll
+	heard pulse
 }
 
 // New returns an empty set over the store.
@@ -65,8 +105,8 @@ func (t *Traces) Store() Store { return t.store }
 // Open begins the log of a trace that this replica drives from now on. The record is made
 // with the first write, beside the caller's work. When the turn was taken over the trace
 // may have events already: Open claims it and reads them first.
-func (t *Traces) Open(ctx context.Context, tenant string, record *troupev1.Trace, takenOver bool) (*Log, error) {
-	l := newLog(t.store, Ref{tenant, record.GetTraceId()}, record)
+func (t *Traces) Open(ctx context.Context, c Claim, takenOver bool) (*Log, error) {
+	l := newLog(t, c)
 	if takenOver {
 		if err := l.takeOver(ctx); err != nil {
 			return nil, err
@@ -83,7 +123,13 @@ func (t *Traces) Open(ctx context.Context, tenant string, record *troupev1.Trace
 func (t *Traces) Close(ctx context.Context, l *Log, last *troupev1.Event) error {
 	err := l.finish(ctx, last)
 	if err != nil {
-		t.log.Error("trace not ended in the store", zap.String("trace", l.ref.Trace), zap.Error(err))
+		level := zap.ErrorLevel
+		if failure.Is(err, failure.Fenced, failure.TurnNotOpen) {
+			level = zap.WarnLevel // it is another's to end
+		}
+		t.log.Log(level, "trace not ended in the store", zap.String("trace", l.ref.Trace), zap.Error(err))
+	} else {
+		t.Dismiss(l.ref)
 	}
 	t.forget(l)
 	return err
@@ -99,104 +145,57 @@ func (t *Traces) forget(l *Log) {
 }
 
 // ownerTime is what an owner has to end the trace of a turn that is closed, before another
-// does. One that needs longer is fenced, and its watchers have to ask again.
-const ownerTime = 5 * time.Second
+// does, and firstTime what it has to store anything of it. One that needs longer is fenced.
+const (
+	ownerTime = 5 * time.Second
+	firstTime = time.Second
+)
 
-// End ends a trace whose turn is closed, and whose owner went away before it stored the
-// last event. It waits first, for the owner may be about to. A trace that is driven here,
-// or has ended, is left alone. Modes: not_found.
-func (t *Traces) End(ctx context.Context, tenant string, record *troupev1.Trace, last *troupev1.Event) error {
-	ref := Ref{tenant, record.GetTraceId()}
-	if alive, err := t.awaitEnd(ctx, ref); alive || err != nil {
-		return err
-	}
-	l, err := t.Open(ctx, tenant, record, true)
-	if failure.Is(err, failure.TurnNotOpen) {
-		return nil // its owner was faster
-	}
-	if err != nil {
-		return err
-	}
-	return t.Close(ctx, l, last)
-}
-
-// awaitEnd reports whether nothing has to be done about a trace: this replica drives it, or
-// it ended within the time of its owner.
-func (t *Traces) awaitEnd(ctx context.Context, ref Ref) (bool, error) {
-	patience := time.NewTimer(ownerTime)
+// Orphaned reports whether a trace needs somebody to end it whose turn is closed: its owner
+// went away before it stored the last event, or any, or so long ago that the trace is no
+// longer kept. It waits first, for the owner may be about to. A trace that is driven here, or
+// has ended, is none.
+func (t *Traces) Orphaned(ctx context.Context, ref Ref) (bool, error) {
+	patience, first := time.NewTimer(ownerTime), time.Now().Add(firstTime)
 	defer patience.Stop()
 	look := time.NewTicker(ownerTime / 50)
 	defer look.Stop()
 	for {
-		t.mu.Lock()
-		_, live := t.live[ref]
-		t.mu.Unlock()
-		if live {
-			return true, nil
+		if t.driven(ref) != nil {
+			return false, nil
 		}
 		stored, err := t.store.Get(ctx, ref)
-		if err != nil || stored.GetState() == troupev1.TraceState_TRACE_STATE_ENDED {
-			return true, err
+		switch {
+		case failure.Is(err, failure.NotFound):
+			if !time.Now().Before(first) {
+				return true, nil
+			}
+		case err != nil || stored.GetState() == troupev1.TraceState_TRACE_STATE_ENDED:
+			return false, err
 		}
 		select {
 		case <-look.C:
 		case <-patience.C:
-			return false, nil
+			return true, nil
 		case <-ctx.Done():
 			return false, ctx.Err()
 		}
 	}
 }
 
-// Abandon gives up the log of a trace without an end: watchers are told that it is
-// orphaned, and whoever takes the turn over goes on with it. ctx bounds the wait for a
-// write under way.
+// driven is the log of a trace that this replica drives; nil when it does not.
+func (t *Traces) driven(ref Ref) *Log {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.live[ref]
+}
+
+// Abandon gives up the log of a trace without an end: whoever takes the turn over goes on
+// with it, and watchers go on with what that one stores. ctx bounds the wait for a write
+// under way.
 func (t *Traces) Abandon(ctx context.Context, l *Log) {
 	l.abandon(ctx)
 	t.forget(l)
-}
-
-// pageSize is how many stored events are read at once.
-const pageSize = 256
-
-// Watch yields the events of a trace above after, those that happened and then those that
-// come, without a gap, up to the turn result. An error is the last item: not_found,
-// user_invalid_input when the trace does not go as far as after, or trace_orphaned when it
-// has not ended and nobody drives it.
-func (t *Traces) Watch(ctx context.Context, ref Ref, after uint64) iter.Seq2[*troupev1.Event, error] {
-	t.mu.Lock()
-	l := t.live[ref]
-	t.mu.Unlock()
-	if l != nil {
-		return l.Watch(ctx, after)
-	}
-	return func(yield func(*troupev1.Event, error) bool) {
-		record, err := t.store.Get(ctx, ref)
-		if err == nil {
-			err = inRange(after, record.GetLastSequence())
-		}
-		for err == nil && after < record.GetLastSequence() {
-			var page []*troupev1.Event
-			if page, err = t.store.Events(ctx, ref, after, pageSize); err != nil {
-				break
-			}
-			if len(page) == 0 {
-				err = forgotten(ref)
-			}
-			for _, e := range page {
-				if !yield(e, nil) {
-					return
-				}
-				after = e.GetSequence()
-			}
-		}
-		if err == nil && record.GetState() != troupev1.TraceState_TRACE_STATE_ENDED {
-			err = orphaned(ref)
-		}
-		if err != nil {
-			yield(nil, err)
-		}
-	}
 }
 
 func inRange(after, last uint64) error {

@@ -18,6 +18,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
@@ -106,19 +107,27 @@ func (r *Runner) admit(ctx context.Context, req Request) (memory.Begun, error) {
 		req.Text = goal(begun.History)
 		r.heard(ctx, req, a)
 	}
+	timeout := cmp.Or(req.Timeout, r.Timeout)
+	t := r.driver(req, a, begun)
+	t.timeout = timeout
+	if err := t.open(ctx); err != nil {
+		r.unsure.note(a, err)
+		r.seats.ended(t)
+		return begun, err
+	}
+	r.running.Go(func() { t.run(ctx, timeout, timeout) })
+	return begun, nil
+}
+
+// driver is a turn that is this runner's to drive.
+func (r *Runner) driver(req Request, a admission, begun memory.Begun) *turn {
 	t := &turn{
 		Runner: r, req: req, begin: a.begin, target: a.target, flow: a.flow, turn: begun.Turn, history: begun.History,
 		base: begun.Turn.Sequence, known: begun.Turn.Steps, answered: answeredStep(begun.Turn), resumed: begun.Turn.Attempt > 1,
 		began: time.Now(), cancel: make(chan error, 1), over: make(chan struct{}),
 	}
 	r.seats.drives(t)
-	if err := t.open(ctx); err != nil {
-		r.unsure.note(a, err)
-		r.seats.ended(t)
-		return begun, err
-	}
-	r.running.Go(func() { t.run(ctx, cmp.Or(req.Timeout, r.Timeout)) })
-	return begun, nil
+	return t
 }
 
 // admission is what becomes of a request, as far as that is known before its turn begins.
@@ -164,8 +173,9 @@ func (r *Runner) ask(ctx context.Context, begin memory.Begin) (memory.Begun, err
 func (t *turn) open(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, beginTime)
 	defer cancel()
-	t.events, err = t.Traces.Open(ctx, t.req.Tenant, t.record(t.req, t.target, t.turn), t.turn.Attempt > 1)
+	t.events, err = t.Traces.Open(ctx, t.claim(), t.turn.Attempt > 1)
 	if err == nil {
+		t.told = t.events.Told()
 		return nil
 	}
 	err = fmt.Errorf("open trace %s: %w", t.turn.Trace, err)
@@ -176,6 +186,17 @@ func (t *turn) open(ctx context.Context) (err error) {
 		t.log.Error("turn not closed; its lease will run out", zap.String("trace", t.turn.Trace), zap.Error(failErr))
 	}
 	return err
+}
+
+// claim is with what the turn's trace is opened.
+func (t *turn) claim() trace.Claim {
+	return trace.Claim{
+		Tenant: t.req.Tenant, Record: t.record(t.req, t.target, t.turn),
+		Terms: trace.Terms{
+			User: t.req.User, Fingerprint: t.begin.Fingerprint, TurnEpoch: t.turn.Epoch, Timeout: t.timeout,
+			Credentials: t.lacking || !t.req.Auth.IsZero(),
+		},
+	}
 }
 
 // record is what is kept of the turn's trace beside its events.

@@ -21,15 +21,18 @@ import (
 // takes its workers down must not go through all of them (guarantees F1, F22).
 const maxAttempts = 3
 
-// firstAttempt is the number of the next step's first attempt. Whoever takes a turn over
-// cannot know whether the step that comes next was begun before: it may have a journal, as
-// every step beyond its first attempt.
-func (t *turn) firstAttempt() int {
-	if t.resumed {
-		t.resumed = false
+// firstAttempt is the number of a step's first attempt by this owner. Whoever takes a turn
+// over cannot know whether the step that comes next was begun before: it may have a journal,
+// as every step beyond its first attempt.
+func (t *turn) firstAttempt(number int) int {
+	if !t.resumed {
+		return 1
+	}
+	t.resumed = false
+	if int(t.told.Started.GetStep()) != number {
 		return 2
 	}
-	return 1
+	return max(2, int(t.told.Started.GetAttempt())+1)
 }
 
 // execute has a step done: by an instance that brings it to an end, or by one that was lost

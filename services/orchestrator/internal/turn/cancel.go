@@ -18,14 +18,25 @@ func (r *Runner) Cancel(ctx context.Context, ref session.Ref) error {
 	return nil
 }
 
-// CancelTrace ends the turn of a trace, whatever it is at, as Cancel does (OC-5). One that has
-// ended is left as it is. Modes: not_found, trace_orphaned when nobody drives the trace.
+// CancelTrace ends the turn of a trace, whatever it is at and whoever drives it, as Cancel
+// does (OC-5). One that has ended is left as it is. When ctx ends before another owner has
+// heard of it, the turn is cancelled all the same. Modes: not_found, trace_orphaned when
+// nobody drives the trace.
 func (r *Runner) CancelTrace(ctx context.Context, ref trace.Ref, reason string) error {
 	if t := r.seats.traced(ref); t != nil {
 		return t.cancelled(ctx, reason)
 	}
 	record, err := r.Traces.Store().Get(ctx, ref)
-	if err == nil && record.GetState() == troupev1.TraceState_TRACE_STATE_RUNNING {
+	if err != nil || record.GetState() == troupev1.TraceState_TRACE_STATE_ENDED {
+		return err
+	}
+	if err := r.Traces.Store().Stop(ctx, trace.Stop{Ref: ref, Reason: reason}); err != nil {
+		return err
+	}
+	for _, watchErr := range r.Traces.Watch(ctx, ref, record.GetLastSequence()) {
+		err = watchErr
+	}
+	if failure.Is(err, failure.TraceOrphaned) {
 		err = failure.New(failure.TraceOrphaned, "turn.CancelTrace", "nobody drives the trace; its session is free once the lease of the turn has run out")
 	}
 	return err
@@ -33,15 +44,20 @@ func (r *Runner) CancelTrace(ctx context.Context, ref trace.Ref, reason string) 
 
 // cancelled ends the turn, and returns when nothing of it runs any more.
 func (t *turn) cancelled(ctx context.Context, reason string) error {
-	why := "the turn was cancelled"
-	if reason != "" {
-		why += ": " + reason
-	}
-	t.stopFor(failure.New(failure.UserCancelled, "turn", why))
+	t.stopFor(cancelledBy(reason))
 	select {
 	case <-t.over:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// cancelledBy is why a turn ends that somebody cancelled.
+func cancelledBy(reason string) error {
+	why := "the turn was cancelled"
+	if reason != "" {
+		why += ": " + reason
+	}
+	return failure.New(failure.UserCancelled, "turn", why)
 }

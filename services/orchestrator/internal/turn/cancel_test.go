@@ -43,7 +43,7 @@ func TestRunner_CancelTraceSaysWhenItCannot(t *testing.T) {
 	require.True(t, failure.Is(err, failure.NotFound), "%v", err)
 
 	lost := &troupev1.Trace{TraceId: ref.Trace, SessionId: "s1", Owner: "gone", State: troupev1.TraceState_TRACE_STATE_RUNNING}
-	_, _, err = runner.Traces.Store().Claim(t.Context(), "", lost, nil)
+	_, _, err = runner.Traces.Store().Claim(t.Context(), trace.Claim{Record: lost})
 	require.NoError(t, err)
 	err = runner.CancelTrace(t.Context(), ref, "")
 	require.True(t, failure.Is(err, failure.TraceOrphaned), "%v", err)

@@ -97,7 +97,7 @@ func TestRunner_EnqueueEndsWithItsTimeItsCallerAndItsRunner(t *testing.T) {
 	runner := rig.runner(t, "one")
 	working, _, release := rig.held()
 	defer release()
-	first := start(t, runner, ask("s1", "r0"))
+	left0 := drivenUpTo(t, runner, ask("s1", "r0"), "research")
 	receive(t, working)
 
 	hasty := wanting("hasty", Enqueue)
@@ -133,13 +133,14 @@ func TestRunner_EnqueueEndsWithItsTimeItsCallerAndItsRunner(t *testing.T) {
 	cancel()
 	runner.Close(ended)
 	require.ErrorContains(t, receive(t, left), "this orchestrator is stopping")
-	require.Equal(t, failed, resultOf(receive(t, first)).GetOutcome())
 	for _, id := range []string{"hasty", "gone", "late"} {
 		known := runner.request(ask("s1", id), runner.Workflows.All()[0])
 		known.KnownOnly = true
 		_, err := rig.memory.BeginTurn(t.Context(), known)
 		require.Equal(t, failure.NotFound, failure.ModeOf(err), "%s never began: %v", id, err)
 	}
+	require.Equal(t, completed, resultOf(collect(t, rig.runner(t, "two"), ask("s1", "r0"))).GetOutcome(), "it was handed over")
+	require.NoError(t, receive(t, left0))
 }
 
 // The open turn ends as cancelled, and the one that interrupts it comes next, before those

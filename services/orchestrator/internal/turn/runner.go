@@ -59,6 +59,7 @@ type Runner struct {
 	turns    metric.Int64Counter
 	duration metric.Float64Histogram
 	lost     metric.Int64Counter
+	adopted  metric.Int64Counter
 	pending  metric.Int64Counter
 	waited   metric.Float64Histogram
 	flights  singleflight.Group // what concurrent calls for one turn do together
@@ -89,6 +90,10 @@ func New(cfg Config) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
+	adopted, err := meter.Int64Counter("troupe.traces.adopted", metric.WithDescription("Traces whose orchestrator was gone, and that this one went on with or ended."))
+	if err != nil {
+		return nil, err
+	}
 	pending, err := meter.Int64Counter("troupe.calls.pending", metric.WithDescription("Tool calls that a turn ended with because they wait for somebody, by what they need."))
 	if err != nil {
 		return nil, err
@@ -99,7 +104,7 @@ func New(cfg Config) (*Runner, error) {
 	}
 	stopped := make(chan struct{})
 	return &Runner{
-		Config: cfg, log: cfg.Telemetry.Log, turns: turns, duration: duration, lost: lost, pending: pending, waited: waited,
+		Config: cfg, log: cfg.Telemetry.Log, turns: turns, duration: duration, lost: lost, adopted: adopted, pending: pending, waited: waited,
 		unsure: newUnsure(), seats: newSeats(), renewal: renewal, closing: make(chan struct{}),
 		stopped: stopped, stop: sync.OnceFunc(func() { close(stopped) }),
 	}, nil
@@ -123,7 +128,7 @@ func (r *Runner) Orchestrate(ctx context.Context, req Request) iter.Seq2[*troupe
 		first := true
 		for e, err := range r.Traces.Watch(ctx, trace.Ref{Tenant: req.Tenant, Trace: begun.Turn.Trace}, 0) {
 			if first && failure.Is(err, failure.NotFound) {
-				r.remember(req, begun, yield)
+				yield(nil, unstored(begun))
 				return
 			}
 			first = false
@@ -135,33 +140,32 @@ func (r *Runner) Orchestrate(ctx context.Context, req Request) iter.Seq2[*troupe
 }
 
 // mend ends the trace of a closed turn whose owner went away before it stored the last
-// event. Without it the trace would be orphaned for ever: nobody takes over a closed turn.
+// event, when nobody else does: nobody takes over a closed turn. One that is no longer kept,
+// or never was, is stored from the turn record, which is kept longer (guarantees F13): what
+// one is told must be what all are.
 func (r *Runner) mend(ctx context.Context, req Request, closed session.Turn) {
 	_, err := join(ctx, r, "mend "+closed.Trace, func(ctx context.Context) (struct{}, error) {
 		ctx, cancel := context.WithTimeout(ctx, closeTime)
 		defer cancel()
-		return struct{}{}, r.Traces.End(ctx, req.Tenant, r.record(req, req.Target, closed), ended(closed))
+		left, err := r.Traces.Orphaned(ctx, trace.Ref{Tenant: req.Tenant, Trace: closed.Trace})
+		if left && err == nil {
+			err = r.conclude(ctx, req, req.fingerprint(), closed)
+		}
+		return struct{}{}, err
 	})
 	if err != nil && !failure.Is(err, failure.NotFound) {
 		r.log.Warn("trace of a closed turn not ended", zap.String("trace", closed.Trace), zap.Error(err))
 	}
 }
 
-// remember answers for a trace that is no longer kept, or was never stored: from the turn
-// record, which is kept longer (guarantees F13).
-func (r *Runner) remember(req Request, begun memory.Begun, yield func(*troupev1.Event, error) bool) {
-	if begun.Found != memory.FoundClosed {
-		yield(nil, failure.Newf(failure.TraceOrphaned, "turn.Orchestrate",
-			"the turn's orchestrator went away before it stored an event; the same request takes it over in %s", begun.LeaseLeft.Round(time.Second)).
-			With("retry_after", begun.LeaseLeft.String()))
-		return
+// unstored is for a trace of which nothing is stored.
+func unstored(begun memory.Begun) error {
+	if begun.Found == memory.FoundClosed {
+		return failure.New(failure.TraceOrphaned, "turn.Orchestrate", "the events of the turn cannot be stored at the moment; send the same request again")
 	}
-	for i, e := range []*troupev1.Event{started(req, req.Target, begun.Turn, 0), ended(begun.Turn)} {
-		e.Sequence, e.TraceId, e.SessionId, e.Turn = uint64(i+1), begun.Turn.Trace, req.Session, int32(begun.Turn.Number)
-		if !yield(e, nil) {
-			return
-		}
-	}
+	return failure.Newf(failure.TraceOrphaned, "turn.Orchestrate",
+		"the turn's orchestrator went away before it stored an event; the same request takes it over in %s", begun.LeaseLeft.Round(time.Second)).
+		With("retry_after", begun.LeaseLeft.String())
 }
 
 // enter counts a turn in, unless the runner is closed.
@@ -175,8 +179,9 @@ func (r *Runner) enter() bool {
 	return true
 }
 
-// Close takes no more turns, lets those that run end until ctx does, and then fails the
-// rest. It returns when none runs. It may be called again.
+// Close takes no more turns, lets those that run end until ctx does, and then hands the rest
+// over: their leases are released, and whoever asks first goes on with them. It returns when
+// none runs. It may be called again.
 func (r *Runner) Close(ctx context.Context) {
 	r.mu.Lock()
 	if !r.closed {

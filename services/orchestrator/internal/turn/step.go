@@ -14,14 +14,19 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
+// routed says who works next.
+func (t *turn) routed(ctx context.Context, decision routing.Decision) error {
+	return t.emit(ctx, troupev1.Stage_STAGE_ROUTE, &troupev1.Event{Payload: &troupev1.Event_RoutingDecision{RoutingDecision: decision.Proto()}})
+}
+
 // step routes to an agent and has it run. A step that failed is a result with its failure;
 // an error is one of dispatching, or of the events.
 func (t *turn) step(work, ctx context.Context, number int, decision routing.Decision) (execution.Result, error) {
-	if err := t.emit(ctx, troupev1.Stage_STAGE_ROUTE, &troupev1.Event{Payload: &troupev1.Event_RoutingDecision{RoutingDecision: decision.Proto()}}); err != nil {
+	if err := t.routed(ctx, decision); err != nil {
 		return execution.Result{}, err
 	}
 	began := time.Now()
-	at := &position{number: number, attempt: t.firstAttempt(), agent: decision.Step.Agent}
+	at := &position{number: number, attempt: t.firstAttempt(number), agent: decision.Step.Agent}
 	result, err := t.execute(work, ctx, at, decision.Step)
 	if err != nil {
 		if !failure.Is(err, failure.NoWorker, failure.AgentContract) {

@@ -50,11 +50,11 @@ func TestTurn_IsTakenOverWhereItStopped(t *testing.T) {
 		"route routing_decision coordinator", "execute step_started coordinator", "execute step_finished coordinator",
 		"route routing_decision research", "execute step_started research", "execute step_finished research",
 		"route routing_decision synthesis", "execute step_started synthesis",
-		"route warning",
+		"execute part_reset synthesis", "route warning",
 		"route routing_decision synthesis", "execute step_started synthesis", "execute step_finished synthesis",
 		"aggregate aggregate", "complete turn_result",
 	}, story(stored(events)))
-	require.Equal(t, "RESUMED", events[10].GetWarning().GetReason())
+	require.Equal(t, "RESUMED", stored(events)[11].GetWarning().GetReason())
 	require.Equal(t, "I am synthesis.", resultOf(events).GetText())
 	require.Equal(t, []string{"coordinator", "research", "synthesis"}, events[len(events)-2].GetAggregate().GetAgents())
 	require.Equal(t, []string{"coordinator", "research", "synthesis", "synthesis"}, rig.asked())
@@ -65,7 +65,7 @@ func TestTurn_IsTakenOverWhereItStopped(t *testing.T) {
 	require.Equal(t, steps[2].GetBaseSequence(), steps[3].GetBaseSequence())
 
 	release()
-	require.Equal(t, failure.TraceOrphaned, failure.ModeOf(receive(t, left)))
+	require.NoError(t, receive(t, left), "its watchers go on with what the second stores")
 	require.Equal(t, failure.Fenced, failure.ModeOf(abandoned))
 	again := collect(t, second, ask("s1", "r1"))
 	require.Empty(t, cmp.Diff(stored(events), stored(again), protocmp.Transform()))
@@ -81,11 +81,12 @@ func TestTurn_IsTakenOverWhereItStopped(t *testing.T) {
 func drivenUpTo(t *testing.T, r *Runner, req Request, agent string) (ended <-chan error) {
 	t.Helper()
 	left, shown := make(chan error, 1), make(chan struct{})
+	show := sync.OnceFunc(func() { close(shown) })
 	go func() {
 		var last error
 		for e, err := range r.Orchestrate(t.Context(), req) {
 			if last = err; e.GetStepStarted() != nil && e.GetAgent() == agent {
-				close(shown)
+				show()
 			}
 		}
 		left <- last
@@ -174,7 +175,10 @@ func TestRunner_ATraceThatIsGoneIsAnsweredFromTheTurn(t *testing.T) {
 	ran := len(rig.asked())
 
 	events := collect(t, runner, ask("s1", "answered"))
-	require.Equal(t, []string{"initialize turn_started", "complete turn_result"}, story(events))
+	require.Equal(t, []string{
+		"initialize turn_started", "execute step_finished coordinator", "execute step_finished research", "execute step_finished synthesis",
+		"aggregate aggregate", "complete turn_result",
+	}, story(events))
 	require.Equal(t, before[0].GetTraceId(), events[0].GetTraceId())
 	require.EqualValues(t, 1, events[0].GetTurn())
 	want, got := resultOf(before), resultOf(events)
@@ -183,7 +187,7 @@ func TestRunner_ATraceThatIsGoneIsAnsweredFromTheTurn(t *testing.T) {
 	require.Empty(t, cmp.Diff(want.GetUsage(), got.GetUsage(), protocmp.Transform()))
 
 	events = collect(t, runner, ask("s1", "failed"))
-	require.Equal(t, []string{"initialize turn_started", "failed turn_result"}, story(events))
+	require.Equal(t, []string{"initialize turn_started", "execute step_finished coordinator", "failed turn_result"}, story(events))
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_RESOURCE_MEMORY, resultOf(events).GetFailure().GetMode())
 	require.Len(t, rig.asked(), ran)
 }
@@ -202,31 +206,42 @@ func TestRunner_TheTraceOfAClosedTurnIsEnded(t *testing.T) {
 		if _, err := s.store(func(r *troupev1.StepResult) { r.Text = "It is committed." }); err != nil {
 			return err
 		}
-		_, _, err := first.Traces.Store().Claim(ctx, "", &troupev1.Trace{TraceId: s.req.GetTraceId()}, nil)
+		_, _, err := first.Traces.Store().Claim(ctx, trace.Claim{Record: &troupev1.Trace{TraceId: s.req.GetTraceId()}, Terms: trace.Terms{TurnEpoch: s.req.GetEpoch()}})
 		return errors.Join(err, s.vanish())
 	})
-	var last error
-	for e, err := range first.Orchestrate(ctx, ask("s1", "r1")) {
-		if last = err; err == nil {
-			ref.Trace = e.GetTraceId()
+	left := make(chan *troupev1.Event, 1)
+	go func() {
+		var last *troupev1.Event
+		for e := range first.Orchestrate(ctx, ask("s1", "r1")) {
+			if last = e; ref.Trace == "" {
+				ref.Trace = e.GetTraceId()
+			}
+			if e.GetStepStarted() != nil && e.GetAgent() == "synthesis" {
+				close(shown)
+			}
 		}
-		if e.GetStepStarted() != nil && e.GetAgent() == "synthesis" {
-			close(shown)
-		}
-	}
-	require.Equal(t, failure.TraceOrphaned, failure.ModeOf(last), "%v", last)
-	for _, err := range second.Traces.Watch(t.Context(), ref, 0) {
-		last = err
-	}
-	require.Equal(t, failure.TraceOrphaned, failure.ModeOf(last), "%v", last)
+		left <- last
+	}()
+	receive(t, shown)
+	abandoned(t, first, ref)
 
 	events := collect(t, second, ask("s1", "r1"))
 	require.Equal(t, "It is committed.", resultOf(events).GetText())
 	require.Equal(t, ref.Trace, events[0].GetTraceId())
+	require.Equal(t, []string{
+		"execute step_started synthesis", "execute part_reset synthesis", "execute step_finished synthesis", "aggregate aggregate", "complete turn_result",
+	}, story(stored(events))[9:], "all is told")
 	require.Equal(t, []string{"coordinator", "research", "synthesis"}, rig.asked(), "nothing ran again")
+	require.Empty(t, cmp.Diff(resultOf(events), receive(t, left).GetTurnResult(), protocmp.Transform()), "for whoever watches it anywhere")
 	record, err := second.Traces.Store().Get(t.Context(), ref)
 	require.NoError(t, err)
 	require.Equal(t, troupev1.TraceState_TRACE_STATE_ENDED, record.GetState())
+}
+
+// abandoned returns once a runner drives a trace no more.
+func abandoned(t *testing.T, r *Runner, ref trace.Ref) {
+	t.Helper()
+	require.Eventually(t, func() bool { return r.seats.traced(ref) == nil }, patience, time.Millisecond)
 }
 
 // A routing step that failed is not stored. Whoever takes the turn over does not ask again
@@ -257,7 +272,7 @@ func TestTurn_AFailedRouteIsFollowedAgainWhenItIsTakenOver(t *testing.T) {
 // unclaimable is a store of traces that takes no trace over.
 type unclaimable struct{ trace.Store }
 
-func (unclaimable) Claim(context.Context, string, *troupev1.Trace, []*troupev1.Event) (int64, uint64, error) {
+func (unclaimable) Claim(context.Context, trace.Claim) (int64, uint64, error) {
 	return 0, 0, failure.New(failure.SystemDisk, "test", "no")
 }
 

@@ -11,7 +11,6 @@ import (
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
-	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
@@ -34,6 +33,10 @@ type turn struct {
 	known    []execution.Result     // steps that an earlier owner saw committed, or the turn that this one goes on with
 	answered int                    // number of the step that waited for the answers of this turn; 0: none did
 	resumed  bool                   // it was taken over, and no step was dispatched since
+	told     trace.Told             // what an earlier owner told of its steps
+	lacking  bool                   // its request had credentials that this owner does not have
+	timeout  time.Duration          // of the turn; 0: that of its trace, which was adopted
+	hopeless error                  // why it is not gone on with; nil: it is
 	results  []execution.Result     // steps of this turn, in order
 
 	holding sync.Mutex    // one call at a time that the epoch of the turn depends on
@@ -41,13 +44,13 @@ type turn struct {
 	over    chan struct{} // closed when nothing of it runs any more
 }
 
-// run drives the turn to its end. ctx has no deadline and is not cancelled: the turn has
-// its own.
-func (t *turn) run(ctx context.Context, timeout time.Duration) {
+// run drives the turn to its end, within what is left of its timeout. ctx has no deadline and
+// is not cancelled: the turn has its own.
+func (t *turn) run(ctx context.Context, timeout, left time.Duration) {
 	defer t.seats.ended(t)
-	ctx, cancel := context.WithTimeout(ctx, timeout+closeTime)
+	ctx, cancel := context.WithTimeout(ctx, max(0, left)+closeTime)
 	defer cancel()
-	work, stop := context.WithTimeoutCause(ctx, timeout,
+	work, stop := context.WithTimeoutCause(ctx, left,
 		failure.Newf(failure.AgentTimeout, "turn", "the turn did not end within its %s; ask for a longer timeout or a smaller thing", timeout))
 	defer stop()
 	work, abort := context.WithCancelCause(work)
@@ -61,6 +64,9 @@ func (t *turn) run(ctx context.Context, timeout time.Duration) {
 	if err != nil && work.Err() != nil {
 		err = context.Cause(work)
 	}
+	if err != nil && errors.Is(context.Cause(work), errHandedOver) && t.handOver(ctx) {
+		return
+	}
 	outcome := session.OutcomeFailed
 	if failure.Is(context.Cause(work), failure.UserCancelled) {
 		outcome = session.OutcomeCancelled
@@ -71,12 +77,38 @@ func (t *turn) run(ctx context.Context, timeout time.Duration) {
 	}
 }
 
+var errHandedOver = failure.New(failure.SystemNetwork, "turn", "the orchestrator stopped before the turn ended; another goes on with it")
+
+// handOver gives the turn up for another orchestrator to go on with at once. It is false when
+// the turn is closed already.
+func (t *turn) handOver(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), beginTime)
+	defer cancel()
+	_, err := failure.Retry(ctx, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, t.Memory.ReleaseTurn(ctx, memory.Hold{Ref: t.req.ref(), TurnID: t.turn.ID, Epoch: t.turn.Epoch})
+	})
+	if failure.Is(err, failure.TurnNotOpen, failure.SessionDeleted) {
+		return false
+	}
+	t.Traces.Abandon(ctx, t.events)
+	if failure.Is(err, failure.Fenced, failure.NotFound) {
+		return true // it is another's already
+	}
+	if free := t.Traces.Store().Free(ctx, t.events.Ref()); err == nil {
+		err = free
+	}
+	if err != nil {
+		t.log.Warn("turn not handed over at once", zap.String("trace", t.turn.Trace), zap.Error(err))
+	}
+	return true
+}
+
 // watchStop ends the work when the runner stops, the turn is cancelled, or the store has
 // given the trace to another owner.
 func (t *turn) watchStop(work context.Context, abort context.CancelCauseFunc) {
 	select {
 	case <-t.stopped:
-		abort(failure.New(failure.SystemNetwork, "turn", "the orchestrator stopped before the turn ended; ask again with a new request_id"))
+		abort(errHandedOver)
 	case why := <-t.cancel:
 		abort(why)
 	case <-t.events.Refused():
@@ -101,9 +133,7 @@ func (t *turn) drive(work, ctx context.Context) (err error) {
 		if err := t.initialize(ctx); err != nil {
 			return err
 		}
-	} else if err := t.emit(ctx, troupev1.Stage_STAGE_ROUTE, &troupev1.Event{Payload: &troupev1.Event_Warning{Warning: &troupev1.Warning{
-		Reason: "RESUMED", Message: "the turn goes on after its orchestrator went away; steps that were committed are not run again",
-	}}}); err != nil {
+	} else if err := t.resume(work, ctx); err != nil {
 		return err
 	}
 	in := routing.Input{Workflow: t.flow, History: t.history}
@@ -119,10 +149,14 @@ func (t *turn) drive(work, ctx context.Context) (err error) {
 			return failure.Newf(failure.PolicyBudget, "turn", "the workflow %s took %d steps without an end", t.flow.Name, workflow.MaxSteps)
 		}
 		result, done := t.done(number, decision.Step.Agent)
-		if !done {
-			if result, err = t.step(work, ctx, number, decision); err != nil {
-				return err
-			}
+		switch {
+		case !done:
+			result, err = t.step(work, ctx, number, decision)
+		case !t.isTold(number):
+			err = errors.Join(t.routed(ctx, decision), t.tell(ctx, result))
+		}
+		if err != nil {
+			return err
 		}
 		t.add(decision.Step, result)
 		in.From, in.Result = decision.Step.Name, result

@@ -8,7 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -278,32 +280,31 @@ func TestTurn_ATimeoutFailsIt(t *testing.T) {
 	require.Equal(t, session.Failed, rig.state(t, "s1"))
 }
 
-// A runner that stops takes nothing new, lets turns end as long as it may, and fails the
-// rest; another takes the session on.
-func TestRunner_CloseFailsWhatDoesNotEndInTime(t *testing.T) {
+// A runner that stops takes nothing new, lets turns end as long as it may, and hands the
+// rest over: another goes on at once, under the same trace.
+func TestRunner_CloseHandsOverWhatDoesNotEndInTime(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	working := make(chan struct{})
 	rig.on("research", func(s *step) error {
+		rig.on("research", nil)
 		close(working)
 		<-s.stream.Context().Done()
 		return s.stream.Context().Err()
 	})
-	done := make(chan []*troupev1.Event, 1)
-	go func() { done <- collect(t, runner, ask("s1", "r1")) }()
+	done := start(t, runner, ask("s1", "r1"))
 	receive(t, working)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	runner.Close(ended)
-	result := resultOf(receive(t, done))
-	require.Equal(t, failed, result.GetOutcome())
-	require.Contains(t, result.GetFailure().GetMessage(), "the orchestrator stopped before the turn ended")
 	for _, err := range runner.Orchestrate(t.Context(), ask("s1", "r2")) {
 		require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "%v", err)
 	}
 
-	rig.on("research", nil)
-	require.Equal(t, completed, resultOf(collect(t, rig.runner(t, "two"), ask("s1", "r2"))).GetOutcome())
+	events := collect(t, rig.runner(t, "two"), ask("s1", "r1"))
+	require.Equal(t, completed, resultOf(events).GetOutcome(), "no lease had to run out: %v", resultOf(events))
+	require.Equal(t, []string{"coordinator", "research", "research", "synthesis"}, rig.asked())
+	require.Empty(t, cmp.Diff(stored(events), stored(receive(t, done)), protocmp.Transform()), "who watches it here sees the same")
 }
 
 func TestRunner_CloseLetsTurnsEnd(t *testing.T) {

@@ -1,10 +1,13 @@
 package redistrace
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"google.golang.org/protobuf/proto"
@@ -24,6 +27,45 @@ func (s *Store) Get(ctx context.Context, ref trace.Ref) (*troupev1.Trace, error)
 		return nil, notFound(op, ref)
 	}
 	return decode(held)
+}
+
+// Load implements trace.Store.
+func (s *Store) Load(ctx context.Context, ref trace.Ref) (trace.Running, error) {
+	const op = "trace.Load"
+	reply, err := s.load.Run(ctx, s.redis, keys(ref)[:1]).StringSlice()
+	if err != nil {
+		return trace.Running{}, s.redis.Fault(op, err)
+	}
+	if len(reply) < 2 {
+		return trace.Running{}, notFound(op, ref)
+	}
+	held := map[string]string{}
+	for field := range slices.Chunk(reply[1:], 2) {
+		held[field[0]] = field[1]
+	}
+	record, err := decode(held)
+	if err != nil {
+		return trace.Running{}, err
+	}
+	ran, err1 := strconv.ParseInt(reply[0], 10, 64)
+	timeout, err2 := number(held["timeout"])
+	epoch, err3 := number(held["turn_epoch"])
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return trace.Running{}, fmt.Errorf("%s: %s: %w", op, ref.Trace, err)
+	}
+	reason, stopped := held["stop"]
+	return trace.Running{
+		Record: record, Stopped: stopped, Reason: reason, Left: time.Duration(timeout-ran) * time.Millisecond,
+		Terms: trace.Terms{
+			User: held["user"], Fingerprint: held["fingerprint"], TurnEpoch: epoch,
+			Timeout: time.Duration(timeout) * time.Millisecond, Credentials: held["credentials"] == "1",
+		},
+	}, nil
+}
+
+// number is that of a field, 0 when it is not there.
+func number(field string) (int64, error) {
+	return strconv.ParseInt(cmp.Or(field, "0"), 10, 64)
 }
 
 func decode(held map[string]string) (*troupev1.Trace, error) {

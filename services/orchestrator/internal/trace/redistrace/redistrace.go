@@ -1,12 +1,16 @@
 // Package redistrace keeps traces in Redis, one Lua script per write.
 //
-//	o:{tenant/trace}:rec   hash    record (protobuf), owner, epoch, last, ended, result (protobuf)
+//	o:{tenant/trace}:rec   hash    record (protobuf), owner, epoch, last, ended, result (protobuf); user,
+//	                               fingerprint, turn_epoch, timeout, since, credentials, stop
 //	o:{tenant/trace}:ev    stream  the durable events, ids <sequence>-0
 //	o:idx:{tenant}         zset    traces by start, for lists; eventual
+//	o:{running}:roll       zset    traces that run, <tenant>/<trace>, by minus the ms until when they are vouched for
+//	o:{running}:stops      stream  traces that shall end; the latest
 //
 // The keys of a trace share a slot, so every operation touches one. A trace is found by its
 // id within the caller's tenant, without an index. Round trips and durable writes: Claim
-// 1 and 1 (and the index, beside it), Append 1 and 1, Get 1, Events 1.
+// 1 and 1 (and beside it the index and the roll, which may be in other slots), Append 1 and 1,
+// Get 1, Load 1, Events 1, Beat 1 for a thousand traces and 1 when there are any.
 package redistrace
 
 import (
@@ -33,6 +37,12 @@ var claimSource string
 //go:embed scripts/append.lua
 var appendSource string
 
+//go:embed scripts/load.lua
+var loadSource string
+
+//go:embed scripts/beat.lua
+var beatSource string
+
 // runningTTL is how long a trace is kept that nobody ends.
 const runningTTL = 7 * 24 * time.Hour
 
@@ -45,9 +55,10 @@ const maxIndex = 10_000
 
 // Store implements trace.Store.
 type Store struct {
-	redis         *redisconn.Conn
-	retention     time.Duration
-	claim, append *redis.Script
+	redis     *redisconn.Conn
+	retention time.Duration
+
+	claim, append, load, beat *redis.Script
 }
 
 // New returns a store in Redis. Retention is how long a trace is kept after its end; one with
@@ -57,7 +68,10 @@ func New(link redisconn.Config, retention time.Duration) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Store{conn, retention, redis.NewScript(claimSource), redis.NewScript(appendSource)}, nil
+	return &Store{
+		redis: conn, retention: retention,
+		claim: redis.NewScript(claimSource), append: redis.NewScript(appendSource), load: redis.NewScript(loadSource), beat: redis.NewScript(beatSource),
+	}, nil
 }
 
 // Ping returns nil when the store answers and takes commands.
@@ -77,22 +91,28 @@ func keys(ref trace.Ref) []string {
 func indexKey(tenant string) string { return "o:idx:{" + tenant + "}" }
 
 // Claim implements trace.Store.
-func (s *Store) Claim(ctx context.Context, tenant string, record *troupev1.Trace, events []*troupev1.Event) (int64, uint64, error) {
+func (s *Store) Claim(ctx context.Context, c trace.Claim) (int64, uint64, error) {
 	const op = "trace.Claim"
-	body, err := proto.Marshal(record)
+	body, err := proto.Marshal(c.Record)
 	if err != nil {
 		return 0, 0, fmt.Errorf("%s: %w", op, err)
 	}
-	args, err := appendEvents([]any{record.GetOwner(), body, runningTTL.Milliseconds()}, events)
+	args, err := appendEvents([]any{
+		c.Record.GetOwner(), body, runningTTL.Milliseconds(),
+		c.Terms.User, c.Terms.Fingerprint, c.Terms.TurnEpoch, c.Terms.Timeout.Milliseconds(), c.Terms.Credentials,
+	}, c.Events)
 	if err != nil {
 		return 0, 0, fmt.Errorf("%s: %w", op, err)
 	}
-	reply, err := s.claimAndIndex(ctx, tenant, record, args)
+	reply, err := s.claimAndList(ctx, c, args)
 	if err != nil {
 		return 0, 0, s.redis.Fault(op, err)
 	}
-	if reply[0] == "ENDED" {
+	switch reply[0] {
+	case "ENDED":
 		return 0, 0, failure.New(failure.TurnNotOpen, op, "the trace has ended")
+	case "FENCED":
+		return 0, 0, failure.New(failure.Fenced, op, "another orchestrator drives the turn now").With("turn_epoch", reply[1])
 	}
 	epoch, err1 := strconv.ParseInt(reply[1], 10, 64)
 	last, err2 := strconv.ParseUint(reply[2], 10, 64)
@@ -102,25 +122,35 @@ func (s *Store) Claim(ctx context.Context, tenant string, record *troupev1.Trace
 	return epoch, last, nil
 }
 
-// claimAndIndex sends the claim and the entry in the tenant's list together. The list holds
-// the newest maxIndex.
-func (s *Store) claimAndIndex(ctx context.Context, tenant string, record *troupev1.Trace, args []any) ([]string, error) {
-	claim := func(eval func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd) ([]string, error) {
-		var reply *redis.Cmd
+// claimAndList sends the claim, the entry in the tenant's list and that on the roll together.
+// The list holds the newest maxIndex. A trace that did not get onto the roll comes there with
+// the next beat of its owner.
+func (s *Store) claimAndList(ctx context.Context, c trace.Claim, args []any) ([]string, error) {
+	index, entry := indexKey(c.Tenant), redis.Z{Score: float64(c.Record.GetStarted().AsTime().UnixMilli()), Member: c.Record.GetTraceId()}
+	onRoll := beatArgs(trace.Beat{Mine: []trace.Ref{c.Ref()}, Vouch: trace.Vouch})
+	type eval func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd
+	send := func(claim, beat eval) ([]string, error) {
+		var reply, vouched *redis.Cmd
 		_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-			reply = eval(ctx, p, keys(trace.Ref{Tenant: tenant, Trace: record.GetTraceId()}), args...)
-			p.ZAddNX(ctx, indexKey(tenant), redis.Z{Score: float64(record.GetStarted().AsTime().UnixMilli()), Member: record.GetTraceId()})
-			p.ZRemRangeByRank(ctx, indexKey(tenant), 0, -maxIndex-1)
+			reply = claim(ctx, p, keys(c.Ref()), args...)
+			if c.Terms != (trace.Terms{}) {
+				vouched = beat(ctx, p, rollKeys, onRoll...)
+			}
+			p.ZAddNX(ctx, index, entry)
+			p.ZRemRangeByRank(ctx, index, 0, -maxIndex-1)
 			return nil
 		})
+		if vouched != nil && vouched.Err() != nil && reply.Err() == nil && !redis.HasErrorPrefix(err, "NOSCRIPT") {
+			return reply.StringSlice()
+		}
 		if err != nil {
 			return nil, err
 		}
 		return reply.StringSlice()
 	}
-	reply, err := claim(s.claim.EvalSha)
+	reply, err := send(s.claim.EvalSha, s.beat.EvalSha)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		return claim(s.claim.Eval)
+		return send(s.claim.Eval, s.beat.Eval)
 	}
 	return reply, err
 }

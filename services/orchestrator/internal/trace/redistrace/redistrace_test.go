@@ -57,7 +57,7 @@ func TestStore(t *testing.T) {
 
 func suite(t *testing.T, s *redistrace.Store) {
 	t.Run("a trace from claim to end", func(t *testing.T) {
-		epoch, last, err := s.Claim(t.Context(), "default", record(1), events(1, 2))
+		epoch, last, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(1), Events: events(1, 2)})
 		require.NoError(t, err)
 		require.Equal(t, int64(1), epoch)
 		require.Equal(t, uint64(2), last)
@@ -76,15 +76,15 @@ func suite(t *testing.T, s *redistrace.Store) {
 		require.NoError(t, err)
 		require.Empty(t, cmp.Diff(events(291, 295), page, protocmp.Transform()))
 
-		_, _, err = s.Claim(t.Context(), "default", record(1), nil)
+		_, _, err = s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(1), Events: nil})
 		require.True(t, failure.Is(err, failure.TurnNotOpen), "%v", err)
 	})
 	t.Run("a later owner fences the one before", func(t *testing.T) {
-		first, _, err := s.Claim(t.Context(), "default", record(2), events(1, 1))
+		first, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(2), Events: events(1, 1)})
 		require.NoError(t, err)
 		taken := record(2)
 		taken.Owner = "two"
-		second, last, err := s.Claim(t.Context(), "default", taken, nil)
+		second, last, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: taken, Events: nil})
 		require.NoError(t, err)
 		require.Equal(t, first+1, second)
 		require.Equal(t, uint64(1), last)
@@ -97,7 +97,7 @@ func suite(t *testing.T, s *redistrace.Store) {
 		require.Equal(t, troupev1.TraceState_TRACE_STATE_RUNNING, got.GetState())
 	})
 	t.Run("events have no gap", func(t *testing.T) {
-		epoch, _, err := s.Claim(t.Context(), "default", record(3), events(1, 1))
+		epoch, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(3), Events: events(1, 1)})
 		require.NoError(t, err)
 		require.Error(t, s.Append(t.Context(), ref(3), epoch, events(5, 6), nil))
 		all, err := s.Events(t.Context(), ref(3), 0, 100)
@@ -111,8 +111,48 @@ func suite(t *testing.T, s *redistrace.Store) {
 		require.Equal(t, ref(3).Trace, all[0].GetTraceId())
 		require.Equal(t, ref(2).Trace, all[1].GetTraceId())
 	})
+	t.Run("the roll gives each orphan to one", func(t *testing.T) {
+		terms := trace.Terms{User: "u", Fingerprint: "f", TurnEpoch: 5, Timeout: time.Minute, Credentials: true}
+		for n := range 3 {
+			_, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(10 + n), Terms: terms, Events: events(1, 1)})
+			require.NoError(t, err)
+		}
+		heard, err := s.Beat(t.Context(), trace.Beat{Mine: []trace.Ref{ref(10)}, Vouch: time.Minute, Take: 9})
+		require.NoError(t, err)
+		require.Empty(t, heard.Taken, "a claim vouches")
+		require.NoError(t, s.Free(t.Context(), ref(11)))
+		require.NoError(t, s.Free(t.Context(), ref(12)))
+		heard, err = s.Beat(t.Context(), trace.Beat{Ended: []trace.Ref{ref(12), ref(99)}, Vouch: time.Minute, Take: 9, After: heard.Until})
+		require.NoError(t, err)
+		require.Equal(t, []trace.Ref{ref(11)}, heard.Taken)
+		heard, err = s.Beat(t.Context(), trace.Beat{Vouch: time.Minute, Take: 9, After: heard.Until})
+		require.NoError(t, err)
+		require.Empty(t, heard.Taken)
+
+		require.NoError(t, s.Stop(t.Context(), trace.Stop{Ref: ref(11), Reason: "why not"}))
+		heard, err = s.Beat(t.Context(), trace.Beat{Vouch: time.Minute, After: heard.Until})
+		require.NoError(t, err)
+		require.Equal(t, []trace.Stop{{Ref: ref(11), Reason: "why not"}}, heard.Stops)
+		heard, err = s.Beat(t.Context(), trace.Beat{Vouch: time.Minute, After: heard.Until})
+		require.NoError(t, err)
+		require.Empty(t, heard.Stops)
+
+		running, err := s.Load(t.Context(), ref(11))
+		require.NoError(t, err)
+		require.Equal(t, terms, running.Terms)
+		require.InDelta(t, time.Minute, running.Left, float64(10*time.Second))
+		require.True(t, running.Stopped)
+		require.Equal(t, "why not", running.Reason)
+
+		older := terms
+		older.TurnEpoch--
+		_, _, err = s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(11), Terms: older})
+		require.True(t, failure.Is(err, failure.Fenced), "the trace goes with the turn: %v", err)
+	})
 	t.Run("what is not there", func(t *testing.T) {
-		_, err := s.Get(t.Context(), ref(9))
+		_, err := s.Load(t.Context(), ref(9))
+		require.True(t, failure.Is(err, failure.NotFound))
+		_, err = s.Get(t.Context(), ref(9))
 		require.True(t, failure.Is(err, failure.NotFound))
 		require.True(t, failure.Is(s.Append(t.Context(), ref(9), 1, events(1, 1), nil), failure.NotFound))
 	})
@@ -123,7 +163,7 @@ func TestStore_KeepsATraceWithCallsThatWait(t *testing.T) {
 	redis := miniredis.RunT(t)
 	s := store(t, redis.Addr())
 	for n, result := range []*troupev1.TurnResult{{Text: "so"}, {Pending: []*troupev1.PendingCall{{Id: "1-1-2", Arguments: "{}"}}}} {
-		epoch, _, err := s.Claim(t.Context(), "default", record(n), events(1, 1))
+		epoch, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(n), Events: events(1, 1)})
 		require.NoError(t, err)
 		require.NoError(t, s.Append(t.Context(), ref(n), epoch, events(2, 2), result))
 	}
@@ -145,7 +185,7 @@ func TestStore_KeepsATraceWithCallsThatWait(t *testing.T) {
 
 func TestStore_AwayIsSystemNetwork(t *testing.T) {
 	s := store(t, "127.0.0.1:1")
-	_, _, err := s.Claim(t.Context(), "default", record(1), nil)
+	_, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(1), Events: nil})
 	require.True(t, failure.Is(err, failure.SystemNetwork), "%v", err)
 	require.NotContains(t, failure.ToProto(err).GetMessage(), "127.0.0.1", "addresses are for the log")
 }

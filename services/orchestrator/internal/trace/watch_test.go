@@ -1,0 +1,168 @@
+package trace
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+var terms = Terms{Fingerprint: "f", Timeout: time.Minute}
+
+func inStep(payload any) *troupev1.Event {
+	e := &troupev1.Event{Step: 1, Agent: "a"}
+	switch p := payload.(type) {
+	case *troupev1.Event_StepStarted:
+		e.Payload = p
+	case *troupev1.Event_StepFinished:
+		e.Payload = p
+	}
+	return e
+}
+
+// Whichever replica is asked: every event once, in order, and a step's whole text before its
+// end.
+func TestTraces_WatchFollowsATraceThatAnotherDrives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &ram{}
+		owner, other := New(store, zap.NewNop()), New(store, zap.NewNop())
+		l, err := owner.Open(t.Context(), claim(terms), false)
+		require.NoError(t, err)
+		require.NoError(t, l.Append(t.Context(), warning()))
+		synctest.Wait()
+		var seen []string
+		done := make(chan error, 1)
+		go func() {
+			for e, err := range other.Watch(t.Context(), ref, 0) {
+				if err != nil {
+					done <- err
+					return
+				}
+				seen = append(seen, e.GetTextDelta().GetText())
+			}
+			done <- nil
+		}()
+		for _, e := range []*troupev1.Event{
+			inStep(&troupev1.Event_StepStarted{StepStarted: &troupev1.StepStarted{}}), delta("Hel"), delta("lo"),
+			inStep(&troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{Result: &troupev1.StepResult{Text: "Hello"}}}),
+		} {
+			time.Sleep(5 * time.Second)
+			require.NoError(t, l.Append(t.Context(), e))
+		}
+		require.NoError(t, owner.Close(t.Context(), l, last()))
+		require.NoError(t, <-done)
+		require.Equal(t, []string{"", "", "Hello", "", ""}, seen)
+	})
+}
+
+// A trace moves from one replica to another: who watches it at the first does not notice.
+func TestTraces_WatchGoesOnWhereverTheTraceGoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &ram{}
+		first, second := New(store, zap.NewNop()), New(store, zap.NewNop())
+		l, err := first.Open(t.Context(), claim(terms), false)
+		require.NoError(t, err)
+		require.NoError(t, l.Append(t.Context(), warning()))
+		synctest.Wait()
+		seen := make(chan []uint64, 2)
+		for _, traces := range []*Traces{first, second} {
+			go func() {
+				got, err := collect(t.Context(), traces, 0)
+				if err != nil {
+					t.Error(err)
+				}
+				seen <- got
+			}()
+		}
+		synctest.Wait()
+		first.Abandon(t.Context(), l)
+		time.Sleep(time.Second)
+		taken, err := second.Open(t.Context(), claim(terms), true)
+		require.NoError(t, err)
+		require.NoError(t, taken.Append(t.Context(), warning()))
+		require.NoError(t, second.Close(t.Context(), taken, last()))
+		require.Equal(t, from(1, 3), <-seen)
+		require.Equal(t, from(1, 3), <-seen)
+	})
+}
+
+// Nobody ends it in its time: whoever watches is not left waiting for ever.
+func TestTraces_WatchGivesUpATraceWhoseTimeIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &ram{}
+		traces, l := open(t, store)
+		require.NoError(t, l.Append(t.Context(), warning()))
+		synctest.Wait()
+		traces.Abandon(t.Context(), l)
+		store.mu.Lock()
+		store.terms = Terms{Fingerprint: "f", Timeout: -2 * ending}
+		store.mu.Unlock()
+		start := time.Now()
+		_, err := collect(t.Context(), traces, 0)
+		require.True(t, failure.Is(err, failure.TraceOrphaned), "%v", err)
+		require.Less(t, time.Since(start), time.Second)
+	})
+}
+
+// A replica that was not heard for as long as it vouches may not be the owner any more: text
+// is held back until the store has taken something of it.
+func TestLog_HoldsTextBackWhenItsReplicaWasNotHeard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &ram{}
+		traces := New(store, zap.NewNop())
+		_, _, err := traces.Beat(t.Context(), 0)
+		require.NoError(t, err)
+		l, err := traces.Open(t.Context(), claim(terms), false)
+		require.NoError(t, err)
+		require.NoError(t, l.Append(t.Context(), warning()))
+		synctest.Wait()
+		shown := func() int { items, _, _ := l.from(0); return len(items) }
+
+		require.NoError(t, l.Append(t.Context(), delta("true")))
+		require.Equal(t, 2, shown())
+		time.Sleep(Vouch + time.Second)
+		require.NoError(t, l.Append(t.Context(), delta("who knows")))
+		require.Equal(t, 2, shown())
+		_, _, err = traces.Beat(t.Context(), 0)
+		require.NoError(t, err)
+		require.NoError(t, l.Append(t.Context(), delta("still")))
+		require.Equal(t, 2, shown(), "to be heard is no proof")
+		require.NoError(t, l.Append(t.Context(), warning()))
+		synctest.Wait()
+		require.Equal(t, 5, shown())
+		require.NoError(t, traces.Close(t.Context(), l, last()))
+	})
+}
+
+// After an outage of the store all seem to be gone: who lives is heard first.
+func TestTraces_BeatTakesNothingBeforeItWasHeardForAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &ram{}
+		traces, l := open(t, store)
+		takes := func() int {
+			_, _, err := traces.Beat(t.Context(), 7)
+			require.NoError(t, err)
+			return store.beats[len(store.beats)-1].Take
+		}
+		require.Zero(t, takes())
+		time.Sleep(Vouch)
+		require.Equal(t, 7, takes())
+		require.Equal(t, []Ref{ref}, store.beats[1].Mine)
+		store.setAway(true)
+		_, _, err := traces.Beat(t.Context(), 7)
+		require.Error(t, err)
+		store.setAway(false)
+		require.Zero(t, takes())
+		time.Sleep(Vouch)
+		require.NoError(t, traces.Close(t.Context(), l, last()))
+		require.Equal(t, 7, takes())
+		require.Equal(t, []Ref{ref}, store.beats[len(store.beats)-1].Ended)
+		takes()
+		require.Empty(t, store.beats[len(store.beats)-1].Ended)
+	})
+}

@@ -1,0 +1,286 @@
+package turn
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+)
+
+// lost drives a request up to research by a runner that then is as one that was killed: it
+// vouches for nothing, and what it does later changes nothing.
+func (r *rig) lost(t *testing.T, req Request) (first *Runner, ref trace.Ref, left <-chan error) {
+	t.Helper()
+	first = r.runner(t, "one")
+	working, _, _ := r.held()
+	left = drivenUpTo(t, first, req, "research")
+	receive(t, working)
+	return first, trace.Ref{Trace: first.seats.driven(req.ref()).turn.Trace}, left
+}
+
+// watched are the events of a trace as another runner shows them, to its end.
+func watched(t *testing.T, r *Runner, ref trace.Ref, after uint64) (events []*troupev1.Event) {
+	t.Helper()
+	for e, err := range r.Traces.Watch(t.Context(), ref, after) {
+		require.NoError(t, err)
+		events = append(events, e)
+	}
+	return events
+}
+
+// tend tends a runner until the test ends.
+func tend(t *testing.T, r *Runner) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	var tending sync.WaitGroup
+	tending.Go(func() { r.Tend(ctx) })
+	t.Cleanup(func() { cancel(); tending.Wait() })
+}
+
+// Nobody asks again, and the lease of the turn has long to run: the turn goes on all the
+// same, without what is stored nowhere.
+func TestRunner_AnOrphanedTraceIsAdopted(t *testing.T) {
+	rig := newRig(t)
+	_, ref, left := rig.lost(t, acting("alice", "s1", "r1"))
+	second := rig.runner(t, "two")
+	second.adopt(t.Context(), ref)
+
+	events := watched(t, second, ref, 0)
+	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, []string{
+		"route routing_decision research", "execute step_started research",
+		"execute part_reset research", "route warning", "route warning",
+		"route routing_decision research", "execute step_started research", "execute step_finished research",
+		"route routing_decision synthesis", "execute step_started synthesis", "execute step_finished synthesis",
+		"aggregate aggregate", "complete turn_result",
+	}, story(stored(events))[5:])
+	require.Equal(t, "RESUMED", stored(events)[8].GetWarning().GetReason())
+	require.Equal(t, "CREDENTIALS_LOST", stored(events)[9].GetWarning().GetReason())
+	rig.brought(t, "alice", "alice", "", "")
+	require.EqualValues(t, 2, rig.steps()[2].GetAttempt())
+	require.NoError(t, receive(t, left), "who watched it at the first sees it end")
+	record, err := second.Traces.Store().Get(t.Context(), ref)
+	require.NoError(t, err)
+	require.Equal(t, "two", record.GetOwner())
+}
+
+// Whoever looks for orphans finds them by the roll, and finds nothing of those that live.
+func TestRunner_TendFindsOrphansAndLeavesTheLivingAlone(t *testing.T) {
+	rig := newRig(t)
+	second := rig.runner(t, "two")
+	tend(t, second)
+	_, orphan, _ := rig.lost(t, ask("s1", "r1"))
+
+	living := rig.runner(t, "three")
+	tend(t, living)
+	working, released := make(chan struct{}), make(chan struct{})
+	rig.on("research", func(s *step) error {
+		rig.on("research", nil)
+		close(working)
+		alive := time.NewTicker(time.Second)
+		defer alive.Stop()
+		for {
+			select {
+			case <-alive.C:
+				if err := s.event(&troupev1.Event{Payload: &troupev1.Event_Thinking{Thinking: &troupev1.Thinking{}}}); err != nil {
+					return err
+				}
+			case <-released:
+				return s.say("I am research.")
+			}
+		}
+	})
+	done := start(t, living, ask("s2", "r2"))
+	receive(t, working)
+
+	events := watched(t, rig.runner(t, "four"), orphan, 0)
+	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	close(released)
+	events = receive(t, done)
+	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.NotContains(t, story(events), "route warning", "nobody took it")
+	record, err := second.Traces.Store().Get(t.Context(), trace.Ref{Trace: events[0].GetTraceId()})
+	require.NoError(t, err)
+	require.EqualValues(t, 1, record.GetOwnerEpoch())
+}
+
+// However many find the same orphan at once, one of them goes on with it, and each thing runs
+// once more at most.
+func TestRunner_OneOfManyAdopts(t *testing.T) {
+	rig := newRig(t)
+	_, ref, _ := rig.lost(t, ask("s1", "r1"))
+	var all sync.WaitGroup
+	runners := []*Runner{rig.runner(t, "a"), rig.runner(t, "b"), rig.runner(t, "c"), rig.runner(t, "d")}
+	for _, r := range runners {
+		all.Go(func() { r.adopt(t.Context(), ref) })
+	}
+	all.Wait()
+	var seen []*troupev1.Event
+	for n, r := range runners {
+		events := stored(watched(t, r, ref, 0))
+		require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+		if n > 0 {
+			require.Empty(t, cmp.Diff(seen, events, protocmp.Transform()))
+		}
+		seen = events
+	}
+	answers := 0
+	messages, err := rig.memory.LoadHistory(t.Context(), session.Ref{Session: "s1"}, 0, 100)
+	require.NoError(t, err)
+	for _, m := range messages {
+		if m.Role == conversation.RoleAssistant {
+			answers++
+		}
+	}
+	require.Equal(t, 2, answers, "research and synthesis, once each")
+}
+
+// A turn whose time is over when somebody finds it is failed, and not begun again.
+func TestRunner_AnOrphanWhoseTimeIsOverIsFailed(t *testing.T) {
+	rig := newRig(t)
+	req := ask("s1", "r1")
+	req.Timeout = time.Minute
+	_, ref, _ := rig.lost(t, req)
+	second := rig.runner(t, "two")
+	rig.redis.SetTime(time.Now().Add(2 * time.Minute))
+	ran := len(rig.asked())
+	second.adopt(t.Context(), ref)
+	events := watched(t, second, ref, 0)
+	require.Equal(t, failed, resultOf(events).GetOutcome())
+	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_TIMEOUT, resultOf(events).GetFailure().GetMode())
+	require.Contains(t, resultOf(events).GetFailure().GetMessage(), "within its 1m0s")
+	require.Len(t, rig.asked(), ran)
+	require.Equal(t, session.Failed, rig.state(t, "s1"))
+}
+
+// The owner was lost behind the commit that closed the turn: the rest is told.
+func TestRunner_AnOrphanWhoseTurnIsClosedIsEnded(t *testing.T) {
+	rig := newRig(t)
+	first := rig.runner(t, "one")
+	working := make(chan *step, 1)
+	released := make(chan struct{})
+	rig.on("synthesis", func(s *step) error { working <- s; <-released; return s.vanish() })
+	drivenUpTo(t, first, ask("s1", "r1"), "synthesis")
+	s := receive(t, working)
+	ref := trace.Ref{Trace: s.req.GetTraceId()}
+	_, err := s.store(func(r *troupev1.StepResult) { r.Text = "It is committed." })
+	require.NoError(t, err)
+
+	second := rig.runner(t, "two")
+	second.adopt(t.Context(), ref)
+	events := watched(t, second, ref, 0)
+	require.Equal(t, "It is committed.", resultOf(events).GetText())
+	require.Equal(t, []string{"execute part_reset synthesis", "execute step_finished synthesis", "aggregate aggregate", "complete turn_result"}, story(events)[len(events)-4:])
+	close(released)
+}
+
+// With its session a turn is gone; its trace must not run for ever.
+func TestRunner_AnOrphanWhoseSessionIsDeletedIsEnded(t *testing.T) {
+	rig := newRig(t)
+	_, ref, _ := rig.lost(t, ask("s1", "r1"))
+	require.NoError(t, rig.memory.DeleteSession(t.Context(), session.Ref{Session: "s1"}))
+	second := rig.runner(t, "two")
+	second.adopt(t.Context(), ref)
+	events := watched(t, second, ref, 0)
+	require.Equal(t, failed, resultOf(events).GetOutcome())
+	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_SESSION_DELETED, resultOf(events).GetFailure().GetMode())
+}
+
+// A turn that takes down whoever drives it does not take down all.
+func TestRunner_ATurnMayLoseSoManyOrchestrators(t *testing.T) {
+	rig := newRig(t)
+	_, ref, _ := rig.lost(t, ask("s1", "r1"))
+	second := rig.runner(t, "two")
+	record, err := second.Traces.Store().Load(t.Context(), ref)
+	require.NoError(t, err)
+	for range maxOwners - 1 {
+		_, _, err := second.Traces.Store().Claim(t.Context(), trace.Claim{Record: record.Record, Terms: record.Terms})
+		require.NoError(t, err)
+	}
+	ran := len(rig.asked())
+	second.adopt(t.Context(), ref)
+	events := watched(t, second, ref, 0)
+	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_ATTEMPTS_EXHAUSTED, resultOf(events).GetFailure().GetMode(), "%v", resultOf(events))
+	require.Len(t, rig.asked(), ran)
+}
+
+// An owner of whom the memory service has heard nothing new can still not be robbed by one
+// that looked before the turn changed hands.
+func TestRunner_WhoLookedTooEarlyTakesNothing(t *testing.T) {
+	rig := newRig(t)
+	_, ref, _ := rig.lost(t, ask("s1", "r1"))
+	slow, quick := rig.runner(t, "slow"), rig.runner(t, "quick")
+	found, err := slow.Traces.Store().Load(t.Context(), ref)
+	require.NoError(t, err)
+	a, _ := slow.orphan(ref, found)
+	known, err := slow.known(t.Context(), a.begin)
+	require.NoError(t, err)
+
+	working, _, release := rig.held()
+	defer release()
+	quick.adopt(t.Context(), ref)
+	receive(t, working)
+	begun, err := slow.wrest(t.Context(), a.begin, known)
+	require.NoError(t, err)
+	require.Empty(t, begun.Found)
+	_, _, err = slow.Traces.Store().Claim(t.Context(), trace.Claim{Record: found.Record, Terms: found.Terms})
+	require.True(t, failure.Is(err, failure.Fenced), "the trace goes with the turn: %v", err)
+	release()
+	require.Equal(t, completed, resultOf(watched(t, quick, ref, 0)).GetOutcome())
+}
+
+// Req: OC-5
+func TestRunner_CancelTraceReachesTheOwnerWhereverItIs(t *testing.T) {
+	rig := newRig(t)
+	owner, other := rig.runner(t, "one"), rig.runner(t, "two")
+	tend(t, owner)
+	working, cancelled, release := rig.held()
+	defer release()
+	done := start(t, owner, ask("s1", "r1"))
+	receive(t, working)
+	ref := trace.Ref{Trace: owner.seats.driven(session.Ref{Session: "s1"}).turn.Trace}
+	require.NoError(t, other.CancelTrace(t.Context(), ref, "changed my mind"))
+	events := receive(t, done)
+	require.Equal(t, cancelledOutcome, resultOf(events).GetOutcome())
+	require.Contains(t, resultOf(events).GetFailure().GetMessage(), "changed my mind")
+	receive(t, cancelled)
+}
+
+// A wish that nobody could hear is one of whoever goes on with the trace.
+func TestRunner_AnOrphanThatWasCancelledIsCancelled(t *testing.T) {
+	rig := newRig(t)
+	_, ref, _ := rig.lost(t, ask("s1", "r1"))
+	second := rig.runner(t, "two")
+	require.NoError(t, second.Traces.Store().Stop(t.Context(), trace.Stop{Ref: ref, Reason: "enough"}))
+	second.adopt(t.Context(), ref)
+	require.Equal(t, cancelledOutcome, resultOf(watched(t, second, ref, 0)).GetOutcome())
+}
+
+// Who answers calls that wait is told that they are answered, whoever drives the turn.
+func TestRunner_AnOrphanKeepsItsAnswers(t *testing.T) {
+	rig := newRig(t)
+	first := rig.runner(t, "one")
+	rig.waits(mail())
+	collect(t, first, ask("s1", "r1"))
+	working, _, _ := rig.held()
+	answer := reply("r2", execution.Answer{ID: "1-2-2", Verdict: execution.Approve})
+	drivenUpTo(t, first, answer, "research")
+	receive(t, working)
+	ref := trace.Ref{Trace: first.seats.driven(session.Ref{Session: "s1"}).turn.Trace}
+	second := rig.runner(t, "two")
+	second.adopt(t.Context(), ref)
+	require.Equal(t, completed, resultOf(watched(t, second, ref, 0)).GetOutcome())
+	require.Len(t, rig.steps()[3].GetAnswers(), 1)
+	require.EqualValues(t, 3, rig.steps()[3].GetAttempt())
+}

@@ -1,0 +1,126 @@
+package turn
+
+import (
+	"context"
+	"time"
+
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/pkg/wire"
+)
+
+// resume tells that the turn has another owner. It fails when the turn is not gone on with.
+func (t *turn) resume(work, ctx context.Context) error {
+	if err := t.void(ctx); err != nil {
+		return err
+	}
+	err := t.warn(ctx, "RESUMED", "the turn goes on after its orchestrator went away; steps that were committed are not run again")
+	switch {
+	case err != nil:
+		return err
+	case t.hopeless != nil:
+		return t.hopeless
+	case work.Err() != nil:
+		return context.Cause(work)
+	case t.lacking:
+		return t.warn(ctx, "CREDENTIALS_LOST",
+			"the credentials of the request were lost with its orchestrator, for they are stored nowhere; a tool that needs them fails, and the request may be sent again under a new request_id")
+	}
+	return nil
+}
+
+func (t *turn) warn(ctx context.Context, reason, message string) error {
+	return t.emit(ctx, troupev1.Stage_STAGE_ROUTE, &troupev1.Event{Payload: &troupev1.Event_Warning{Warning: &troupev1.Warning{
+		Reason: reason, Message: message,
+	}}})
+}
+
+// void says that the text is void of a step that was lost with the owner before.
+func (t *turn) void(ctx context.Context) error {
+	if t.told.Started == nil || t.told.Reset {
+		return nil
+	}
+	t.told.Reset = true
+	lost := failure.New(failure.SystemNetwork, "turn", "the orchestrator that drove the step went away")
+	return t.emitAt(ctx, t.where(int(t.told.Started.GetStep()), t.told.Started.GetAgent()), &troupev1.Event{Payload: &troupev1.Event_PartReset{PartReset: &troupev1.PartReset{
+		Failure: failure.ToProto(lost),
+	}}})
+}
+
+// where is the position of a step of an earlier owner, as far as that told it.
+func (t *turn) where(number int, agent string) *position {
+	at := &position{number: number, attempt: 1, agent: agent}
+	if started := t.told.Started; int(started.GetStep()) == number {
+		at.attempt, at.instance = int(started.GetAttempt()), started.GetInstanceId()
+	}
+	return at
+}
+
+// isTold reports whether the trace needs no end of a step that is done: it has it, or the
+// step is of the turn that this one goes on with.
+func (t *turn) isTold(number int) bool {
+	return t.told.Finished[number] || number < answeredStep(t.turn)
+}
+
+// tell tells of a step that has ended, and whose owner did not come to say so.
+func (t *turn) tell(ctx context.Context, r execution.Result) error {
+	at := t.where(r.Step, r.Agent)
+	if r.Text != "" {
+		if err := t.emitAt(ctx, at, &troupev1.Event{Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: r.Text}}}); err != nil {
+			return err
+		}
+	}
+	return t.emitAt(ctx, at, &troupev1.Event{Payload: &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{Result: wire.ResultToProto(r)}}})
+}
+
+// conclude ends the trace of a closed turn in the place of an owner that went away: with what
+// that did not come to say.
+func (r *Runner) conclude(ctx context.Context, req Request, fingerprint string, closed session.Turn) error {
+	t := &turn{
+		Runner: r, req: req, begin: memory.Begin{Fingerprint: fingerprint}, target: req.Target, turn: closed,
+		results: closed.Steps, began: time.Now(),
+	}
+	var err error
+	if t.events, err = t.Traces.Open(ctx, t.claim(), true); err != nil {
+		if failure.Is(err, failure.TurnNotOpen) {
+			return nil // its owner was faster
+		}
+		return err
+	}
+	t.told = t.events.Told()
+	if err := t.conclude(ctx); err != nil {
+		t.Traces.Abandon(ctx, t.events)
+		return err
+	}
+	return nil
+}
+
+// conclude tells the rest of a turn that is closed.
+func (t *turn) conclude(ctx context.Context) error {
+	if t.events.Empty() {
+		if err := t.emit(ctx, troupev1.Stage_STAGE_INITIALIZE, started(t.req, t.target, t.turn, 0)); err != nil {
+			return err
+		}
+	}
+	if err := t.void(ctx); err != nil {
+		return err
+	}
+	for _, step := range t.turn.Steps {
+		if t.isTold(step.Step) {
+			continue
+		}
+		if err := t.tell(ctx, step); err != nil {
+			return err
+		}
+	}
+	if t.turn.Outcome == session.OutcomeCompleted || t.turn.Outcome == session.OutcomeInputRequired {
+		if err := t.aggregate(ctx); err != nil {
+			return err
+		}
+	}
+	t.end(ctx, t.turn)
+	return nil
+}
