@@ -5,6 +5,7 @@ import (
 	"flag"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -23,8 +24,9 @@ import (
 // again (guarantee F4).
 
 var (
-	replicaKills = flag.Int("replicas.kills", 10, "orchestrators to kill")
-	replicaEvery = flag.Duration("replicas.every", 3*time.Second, "from one kill to the next")
+	replicaKills = flag.Int("replicas.kills", 4, "orchestrators to kill")
+	replicaEvery = flag.Duration("replicas.every", 5*time.Second, "from one kill to the next")
+	replicaRound = flag.Int("replicas.rounds", 1, "orchestrators to freeze, to cut off, and to stop in order")
 )
 
 const (
@@ -99,22 +101,51 @@ func (r *replicated) finish(t *testing.T) {
 	t.Logf("%d turns, %d failed, %d streams", tally.Turns, tally.Failed, tally.Streams)
 }
 
-// TestReplicas_Kills is acceptance in small; with -replicas.kills=36 -replicas.every=5s it is
-// three minutes long. Each kill hits the owner of a turn whose model is just at work.
-func TestReplicas_Kills(t *testing.T) {
+// With -replicas.kills=36 one is killed every 5 seconds for three minutes. Then come those that
+// stand still for longer than they vouch for their traces, and go on where others have gone on
+// already; those that cannot reach Redis, lose their traces to others, and are told so when they
+// can again; and those that stop in order, and hand over what does not end in their time, so
+// that nobody waits for a lease, or until nobody vouches.
+func TestReplicas_KilledFrozenCutOffAndStopped(t *testing.T) {
 	r := startReplicated(t)
-	var took []time.Duration
-	for range *replicaKills {
-		began := time.Now()
-		took = append(took, r.strike(t, func(victim int) func() {
-			r.KillReplica(victim)
+	r.kills(t, *replicaKills)
+	for range *replicaRound {
+		for _, hit := range []func(int) func(){r.FreezeReplica, r.CutOffReplica} {
+			r.strike(t, hit)
+			r.pause(time.Second)
+		}
+		took := r.strike(t, func(victim int) func() {
+			r.StopReplica(victim)
 			return func() { r.StartReplica(victim) }
-		}))
-		r.pause(max(0, *replicaEvery-time.Since(began)))
+		})
+		t.Logf("handed over after %s", took)
+		require.Less(t, took, 5*time.Second)
+		r.pause(time.Second)
 	}
 	r.finish(t)
+}
+
+// kills kills, by the clock, owners of turns whose model is just at work.
+func (r *replicated) kills(t *testing.T, n int) {
+	t.Helper()
+	var owned sync.WaitGroup
+	took := make([]time.Duration, n)
+	for i := range n {
+		next := time.NewTimer(*replicaEvery)
+		held, release := r.catch(t)
+		victim := r.owner(t, held)
+		r.KillReplica(victim)
+		struck := time.Now()
+		release()
+		owned.Go(func() { took[i] = r.another(t, held, struck) })
+		r.pause(back)
+		r.StartReplica(victim)
+		<-next.C
+	}
+	owned.Wait()
 	slices.Sort(took)
 	t.Logf("a trace had another owner after p50 %s, p99 %s", crowd.Quantile(took, 0.5), crowd.Quantile(took, 0.99))
+	require.NotContains(t, took, time.Duration(0), "a trace got no other owner")
 	require.LessOrEqual(t, crowd.Quantile(took, 0.99), 10*time.Second)
 }
 
@@ -123,43 +154,72 @@ func TestReplicas_Kills(t *testing.T) {
 func (r *replicated) strike(t *testing.T, hit func(victim int) (undo func())) time.Duration {
 	t.Helper()
 	held, release := r.catch(t)
-	victim := slices.IndexFunc([]int{0, 1, 2}, func(n int) bool { return r.Replica(n) == held.GetOwner() })
-	require.GreaterOrEqual(t, victim, 0, held.GetOwner())
-	undo := hit(victim)
+	undo := hit(r.owner(t, held))
 	struck := time.Now()
 	release()
-	r.await(t, 20*time.Second, "another owner", func() bool {
-		now, err := r.trace(t, held.GetTraceId())
-		return err == nil && now.GetOwnerEpoch() > held.GetOwnerEpoch()
-	})
-	took := time.Since(struck)
-	r.pause(max(0, back-took))
+	took := r.another(t, held, struck)
+	require.NotZero(t, took, "the trace got no other owner")
+	r.pause(back - took)
 	undo()
 	return took
 }
 
-// catch holds a turn in a call of its model, and returns its trace.
+// owner is the replica that drives a trace.
+func (r *replicated) owner(t *testing.T, held *troupev1.Trace) int {
+	t.Helper()
+	n := slices.IndexFunc([]int{0, 1, 2}, func(n int) bool { return r.Replica(n) == held.GetOwner() })
+	require.GreaterOrEqual(t, n, 0, held.GetOwner())
+	return n
+}
+
+// another waits until a trace has another owner, and returns how long that took; 0: it got
+// none in time.
+func (r *replicated) another(t *testing.T, held *troupev1.Trace, struck time.Time) time.Duration {
+	for time.Since(struck) < 30*time.Second {
+		if now, err := r.trace(t, held.GetTraceId()); err == nil && now.GetOwnerEpoch() > held.GetOwnerEpoch() {
+			return time.Since(struck)
+		}
+		r.pause(10 * time.Millisecond)
+	}
+	return 0
+}
+
+// catch holds a turn in a call of its model, and returns its trace. A turn that began long ago
+// and went on here is not among the latest, and is let go.
 func (r *replicated) catch(t *testing.T) (held *troupev1.Trace, release func()) {
 	t.Helper()
-	hold := r.ledger.Hold(func(c ledger.Call) bool { return c.Kind == ledger.Model })
-	var call ledger.Call
-	select {
-	case call = <-hold.Reached():
-	case <-time.After(20 * time.Second):
-		require.FailNow(t, "no model was called")
-	}
-	r.await(t, 20*time.Second, "its trace", func() bool {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		resp, err := troupev1.NewOrchestratorServiceClient(r.conn).ListTraces(ctx, &troupev1.ListTracesRequest{PageSize: 50})
-		for _, trace := range resp.GetTraces() {
-			if crowd.Mark(trace.GetSessionId(), trace.GetRequestId()) == call.Mark {
-				held = trace
-			}
+	for range 100 {
+		hold := r.ledger.Hold(func(c ledger.Call) bool { return c.Kind == ledger.Model })
+		select {
+		case call := <-hold.Reached():
+			held = r.latest(t, call.Mark)
+		case <-time.After(20 * time.Second):
+			require.FailNow(t, "no model was called")
 		}
-		return err == nil && held != nil
-	})
-	return held, hold.Release
+		if held != nil {
+			return held, hold.Release
+		}
+		hold.Release()
+	}
+	require.FailNow(t, "no trace of a turn whose model is at work is among the latest")
+	return nil, nil
+}
+
+// latest finds the trace of a turn among the latest; nil when it is not there.
+func (r *replicated) latest(t *testing.T, mark string) *troupev1.Trace {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	resp, err := troupev1.NewOrchestratorServiceClient(r.conn).ListTraces(ctx, &troupev1.ListTracesRequest{PageSize: 200})
+	if err != nil {
+		return nil
+	}
+	for _, trace := range resp.GetTraces() {
+		if crowd.Mark(trace.GetSessionId(), trace.GetRequestId()) == mark {
+			return trace
+		}
+	}
+	return nil
 }
 
 func (r *replicated) trace(t *testing.T, id string) (*troupev1.Trace, error) {
@@ -168,42 +228,4 @@ func (r *replicated) trace(t *testing.T, id string) (*troupev1.Trace, error) {
 	defer cancel()
 	resp, err := troupev1.NewOrchestratorServiceClient(r.conn).GetTrace(ctx, &troupev1.GetTraceRequest{TraceId: id})
 	return resp.GetTrace(), err
-}
-
-// An orchestrator that stands still for longer than it vouches for its traces goes on where
-// others have gone on already: it changes nothing, and tells nobody what is not so.
-func TestReplicas_Zombies(t *testing.T) {
-	r := startReplicated(t)
-	for range replicas {
-		r.strike(t, r.FreezeReplica)
-		r.pause(2 * time.Second)
-	}
-	r.finish(t)
-}
-
-// An orchestrator that cannot reach Redis loses its traces to others, and is told so when it
-// can again.
-func TestReplicas_CutOffFromRedis(t *testing.T) {
-	r := startReplicated(t)
-	for range replicas {
-		r.strike(t, r.CutOffReplica)
-		r.pause(2 * time.Second)
-	}
-	r.finish(t)
-}
-
-// One that stops in order hands over what does not end in its time, and nobody waits for a
-// lease, or until nobody vouches.
-func TestReplicas_AStopInOrderHandsOver(t *testing.T) {
-	r := startReplicated(t)
-	for range replicas {
-		took := r.strike(t, func(victim int) func() {
-			r.StopReplica(victim)
-			return func() { r.StartReplica(victim) }
-		})
-		t.Logf("handed over after %s", took)
-		require.Less(t, took, 5*time.Second)
-		r.pause(2 * time.Second)
-	}
-	r.finish(t)
 }
