@@ -257,6 +257,24 @@ func TestRunner_CancelTraceReachesTheOwnerWhereverItIs(t *testing.T) {
 	receive(t, cancelled)
 }
 
+// A request may interrupt a turn that another runner drives.
+func TestRunner_InterruptReachesTheOwnerWhereverItIs(t *testing.T) {
+	rig := newRig(t)
+	owner, other := rig.runner(t, "one"), rig.runner(t, "two")
+	tend(t, owner)
+	working, cancelled, release := rig.held()
+	defer release()
+	done := start(t, owner, ask("s1", "r1"))
+	receive(t, working)
+	next := start(t, other, wanting("r2", Interrupt))
+	require.Equal(t, cancelledOutcome, resultOf(receive(t, done)).GetOutcome())
+	receive(t, cancelled)
+	release()
+	events := receive(t, next)
+	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.EqualValues(t, 2, events[0].GetTurn())
+}
+
 // A wish that nobody could hear is one of whoever goes on with the trace.
 func TestRunner_AnOrphanThatWasCancelledIsCancelled(t *testing.T) {
 	rig := newRig(t)

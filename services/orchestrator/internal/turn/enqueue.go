@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 )
 
 // OnBusy is what becomes of a request while another turn of its session is open (guarantee
@@ -21,6 +24,9 @@ const (
 	Enqueue                 // it waits, first come first served
 	Interrupt               // it has the turn cancelled that is open, and comes before those that wait
 )
+
+// interrupted is why a turn ends that a request with Interrupt found.
+const interrupted = "another request of the session interrupted it"
 
 // look is how often a request that waits for a turn of somebody else asks whether it is
 // over: nobody tells.
@@ -77,6 +83,7 @@ func (r *Runner) wait(ctx context.Context, req Request, p *place) (memory.Begun,
 	defer patience.Stop()
 	tick := time.NewTicker(look)
 	defer tick.Stop()
+	stopped := "" // the trace that somebody else was asked to end
 	for {
 		first, asked, changed := r.seats.first(req.ref(), p)
 		var again <-chan time.Time
@@ -90,8 +97,11 @@ func (r *Runner) wait(ctx context.Context, req Request, p *place) (memory.Begun,
 			switch t := r.seats.driven(req.ref()); {
 			case t == nil || t.turn.ID != fact(err, "turn_id"):
 				again = tick.C // somebody else's, or it has ended since
+				if left := fact(err, "trace_id"); req.OnBusy == Interrupt && left != stopped {
+					stopped = r.interrupt(ctx, trace.Ref{Tenant: req.Tenant, Trace: left})
+				}
 			case req.OnBusy == Interrupt:
-				t.stopFor(failure.New(failure.UserCancelled, "turn", "another request of the session interrupted the turn"))
+				t.stopFor(cancelledBy(interrupted))
 			}
 		}
 		select {
@@ -105,6 +115,16 @@ func (r *Runner) wait(ctx context.Context, req Request, p *place) (memory.Begun,
 			return memory.Begun{}, ctx.Err()
 		}
 	}
+}
+
+// interrupt has the owner of a trace cancel it, and returns the trace; empty when the wish could
+// not be stored.
+func (r *Runner) interrupt(ctx context.Context, ref trace.Ref) string {
+	if err := r.Traces.Store().Stop(ctx, trace.Stop{Ref: ref, Reason: interrupted}); err != nil {
+		r.log.Warn("turn of another orchestrator not interrupted yet", zap.String("trace", ref.Trace), zap.Error(err))
+		return ""
+	}
+	return ref.Trace
 }
 
 // fact is one of an error's; empty when there is none.

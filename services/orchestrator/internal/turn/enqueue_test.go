@@ -162,7 +162,7 @@ func TestRunner_InterruptCancelsTheOpenTurn(t *testing.T) {
 	require.Equal(t, cancelledOutcome, resultOf(events).GetOutcome())
 	require.Equal(t, troupev1.Stage_STAGE_CANCELLED, events[len(events)-1].GetStage())
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_USER_CANCELLED, resultOf(events).GetFailure().GetMode())
-	require.Contains(t, resultOf(events).GetFailure().GetMessage(), "another request of the session interrupted the turn")
+	require.Contains(t, resultOf(events).GetFailure().GetMessage(), "another request of the session interrupted it")
 	receive(t, cancelled)
 	require.EqualValues(t, 3, receive(t, patient)[0].GetTurn())
 }
@@ -229,8 +229,8 @@ func TestRunner_InterruptMovesTheRequestThatWaits(t *testing.T) {
 	require.EqualValues(t, 2, receive(t, waiting[1])[0].GetTurn())
 }
 
-// A turn that another orchestrator drives cannot be cancelled from here: its end is awaited.
-func TestRunner_InterruptWaitsForATurnOfSomebodyElse(t *testing.T) {
+// An owner that hears of no wish brings the turn to its end, which is awaited.
+func TestRunner_InterruptAwaitsAnOwnerThatDoesNotHear(t *testing.T) {
 	rig := newRig(t)
 	first, second := rig.runner(t, "one"), rig.runner(t, "two")
 	working, _, release := rig.held()
