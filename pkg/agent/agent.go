@@ -59,8 +59,9 @@ type Config struct {
 
 	// Instructions are the system prompt, or the path of a file that holds it. With {key} in
 	// it the value of a key of the session's state takes its place, which may be missing with
-	// {key?}; {artifact.name} is the latest version of an artifact; {{key}} is left as {key}
-	// (AD-30). Empty: DefaultInstructions.
+	// {key?}; {artifact.name} is the latest version of an artifact; {session.history} is what
+	// the user and the agents said before, as conversation.Transcript has it; {{key}} is left
+	// as {key} (AD-30). Empty: DefaultInstructions.
 	Instructions string
 	// InstructionsFrom is a file, or a folder whose .md and .txt files are put together in the
 	// order of their names; it must exist, be UTF-8 and not empty (CO-2, CO-3).

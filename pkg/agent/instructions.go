@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/hook"
 )
@@ -26,9 +27,12 @@ type instructions struct {
 	filled bool // it has such places
 }
 
-// place is {key}, {key?}, {artifact.name}, or one of them between double braces. Other braces,
+// place is {key}, {key?}, {artifact.name}, {session.history}, or one of them between double braces. Other braces,
 // such as those of JSON, are text.
 var place = regexp.MustCompile(`\{\{[A-Za-z_][A-Za-z0-9_:.-]*\??\}\}|\{([A-Za-z_][A-Za-z0-9_:.-]*)(\??)\}`)
+
+// historyPlace is the place of what was said before (RA-22). It hides a key of this name.
+const historyPlace = "session.history"
 
 func newInstructions(c Config) (instructions, error) {
 	text, err := source(c)
@@ -120,9 +124,9 @@ func unreadable(path string, err error) error {
 	return failure.Newf(failure.AgentValidation, "agent.New", "%s: %s", path, why).Because(err)
 }
 
-// resolve fills the places with what the session knows (AD-30). Modes: agent_validation for a
-// key or an artifact that is missing and may not be.
-func (in instructions) resolve(ctx context.Context, m *hook.Memory) (string, error) {
+// resolve fills the places with what the session knows (AD-30); history is the window of the
+// turn. Modes: agent_validation for a key or an artifact that is missing and may not be.
+func (in instructions) resolve(ctx context.Context, m *hook.Memory, history []conversation.Message) (string, error) {
 	if !in.filled {
 		return in.text, nil
 	}
@@ -132,6 +136,9 @@ func (in instructions) resolve(ctx context.Context, m *hook.Memory) (string, err
 			return found[1 : len(found)-1]
 		}
 		parts := place.FindStringSubmatch(found)
+		if parts[1] == historyPlace {
+			return conversation.Transcript(before(history))
+		}
 		value, err := lookup(ctx, m, parts[1])
 		switch {
 		case err == nil:
@@ -148,6 +155,14 @@ func (in instructions) resolve(ctx context.Context, m *hook.Memory) (string, err
 		return ""
 	})
 	return text, failed
+}
+
+// before are the messages before the one that the turn answers, which the model reads anyway.
+func before(history []conversation.Message) []conversation.Message {
+	if n := len(history); n > 0 && history[n-1].Role == conversation.RoleUser {
+		return history[:n-1]
+	}
+	return history
 }
 
 // lookup is the text of a key or an artifact.

@@ -65,6 +65,15 @@ func TestInstructions_TakeWhatTheSessionKnows(t *testing.T) {
 	}
 }
 
+// Req: RA-22
+func TestInstructions_TakeWhatWasSaidBefore(t *testing.T) {
+	s, model := templated(t, agent.Config{Instructions: "Before:\n{session.history}"}, "hi", "fine")
+	s.Say("hello")
+	s.Say("how are you?")
+	require.Equal(t, "Before:\nNo previous conversation.", model.Requests()[0].System)
+	require.Equal(t, "Before:\nUser: hello\nAI: hi", model.Requests()[1].System)
+}
+
 // Req: AD-30
 func TestInstructions_MissWhatTheSessionMustKnow(t *testing.T) {
 	for _, key := range []string{"country", "user:age", "artifact.none", "temp:x"} {

@@ -244,7 +244,7 @@ func (t *turn) main(ctx context.Context) error {
 		hand = t.relay
 		events = t.agent.config.Run(ctx, t.inv.below(t.agent))
 	} else {
-		system, err := t.agent.instructions.resolve(ctx, t.control.Turn().Memory())
+		system, err := t.agent.instructions.resolve(ctx, t.control.Turn().Memory(), t.inv.Step.History)
 		if err != nil {
 			return err
 		}

@@ -40,6 +40,7 @@ var scenarios = []struct {
 	{"TheSameRequestIsTheSameTurn", theSameRequestIsTheSameTurn},
 	{"SixteenAtOnceAreOneTurn", sixteenAtOnceAreOneTurn},
 	{"AsksBackAndUnderstandsTheReply", asksBackAndUnderstandsTheReply},
+	{"AChatIsReadAndForgotten", aChatIsReadAndForgotten},
 	{"AnAgentCanBeAskedDirectly", anAgentCanBeAskedDirectly},
 	{"WatchesFromEverySequence", watchesFromEverySequence},
 	{"ATurnDoesNotNeedItsClient", aTurnDoesNotNeedItsClient},

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/testing/protocmp"
 
@@ -115,6 +116,39 @@ func asksBackAndUnderstandsTheReply(t *testing.T, m *rig.Mesh) {
 	events = ask(t, m, reply)
 	require.Equal(t, []string{"research", "synthesis"}, agents(events), "the coordinator's model is not asked")
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(events).GetOutcome())
+}
+
+// What a chat needs: a conversation gets an id when it has none, is kept under it, read by
+// role, and forgotten on request. How long an idle one is kept is --session-retention.
+//
+// Req: RA-24
+func aChatIsReadAndForgotten(t *testing.T, m *rig.Mesh) {
+	first := text(question)
+	first.SessionId = ""
+	events := ask(t, m, first)
+	id := events[0].GetSessionId()
+	require.NoError(t, uuid.Validate(id))
+	next := text("And who enforces the epoch of a turn?")
+	next.SessionId = id
+	require.EqualValues(t, 2, ask(t, m, next)[0].GetTurn())
+	empty := text("")
+	empty.SessionId = id
+	require.True(t, failure.Is(refused(t, m, empty), failure.UserInvalidInput))
+
+	resp, err := m.Sessions.ListMessages(t.Context(), &troupev1.ListMessagesRequest{SessionId: id})
+	require.NoError(t, err)
+	roles := map[troupev1.Role]int{}
+	for _, said := range resp.GetMessages() {
+		roles[said.GetRole()]++
+	}
+	require.Equal(t, map[troupev1.Role]int{troupev1.Role_ROLE_USER: 2, troupev1.Role_ROLE_ASSISTANT: 4}, roles)
+
+	_, err = m.Sessions.DeleteSession(t.Context(), &troupev1.DeleteSessionRequest{SessionId: id})
+	require.NoError(t, err)
+	_, err = m.Sessions.ListMessages(t.Context(), &troupev1.ListMessagesRequest{SessionId: id})
+	require.True(t, failure.Is(failure.FromStatus("", err), failure.NotFound, failure.SessionDeleted), "%v", err)
+	_, err = m.Sessions.DeleteSession(t.Context(), &troupev1.DeleteSessionRequest{SessionId: uuid.NewString()})
+	require.True(t, failure.Is(failure.FromStatus("", err), failure.NotFound), "%v", err)
 }
 
 func anAgentCanBeAskedDirectly(t *testing.T, m *rig.Mesh) {

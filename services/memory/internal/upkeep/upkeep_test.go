@@ -166,6 +166,7 @@ func TestKeeper_WarnsOnceOfASessionThatIsNearlyFull(t *testing.T) {
 	require.EqualValues(t, session.MaxMessages*90/100+2, messages(t, k, ref))
 }
 
+// Req: RA-24
 func TestKeeper_DeletesWhatNobodyUses(t *testing.T) {
 	k := tend(t, upkeep.Config{Retention: 100 * time.Millisecond, Every: 10 * time.Millisecond})
 	idle, open := session.Ref{Tenant: "default", Session: "idle"}, session.Ref{Tenant: "default", Session: "open"}
