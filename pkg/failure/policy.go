@@ -1,6 +1,7 @@
 package failure
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -58,20 +59,17 @@ func (p Policy) Again(err error, retries int) bool {
 
 // Pause is how long to wait after that many retries before the next one.
 func (p Policy) Pause(retries int) time.Duration {
-	pause := float64(p.First)
-	longest := float64(p.Longest)
-	if longest <= 0 {
-		longest = float64(1<<63 - 1)
-	}
-	for range retries {
-		if p.Factor <= 0 || pause >= longest {
-			break
-		}
+	pause, longest := float64(p.First), float64(cmp.Or(p.Longest, forever))
+	for i := 0; i < retries && p.Factor > 0 && pause < longest; i++ {
 		pause *= p.Factor
 	}
-	pause *= 1 + p.Jitter*(2*rand.Float64()-1)
-	return time.Duration(min(pause, longest))
+	plain := time.Duration(min(pause, longest))
+	spread := time.Duration(p.Jitter * float64(plain))
+	return min(plain-spread+rand.N(2*spread+1), time.Duration(longest)) //nolint:gosec // it spreads load, and hides nothing
 }
+
+// forever is what nothing grows to, and still can be added to.
+const forever = time.Duration(1 << 61)
 
 // Do calls op until it succeeds, fails in a way that is not tried again, has no retries left, or
 // ctx ends in a pause. It returns how many retries it took, and the last error, which has that
