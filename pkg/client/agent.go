@@ -194,6 +194,9 @@ func (r *remote) end(done *troupev1.TurnResult, session string) error {
 	r.result.Usage = wire.UsageFromProto(done.GetUsage())
 	out := event.TurnResult{Reason: event.Natural, Result: r.result}
 	failed := failure.FromProto(done.GetFailure())
+	if failed != nil && failed.Facts[failure.FactTrace] != "" { // the run above will say its own there
+		failed = failed.With("remote_trace_id", failed.Facts[failure.FactTrace])
+	}
 	switch {
 	case failed != nil:
 		out.Reason = event.Failed

@@ -52,13 +52,14 @@ func (e *Error) Because(cause error) *Error {
 	return &c
 }
 
-// Error is the text for logs: operation, mode, message and cause.
+// Error is the text for logs: operation, mode, message, for the failure of a run its stage and
+// trace, and cause.
 func (e *Error) Error() string {
 	text := e.Op + ": "
 	if e.Mode != Unknown {
 		text += string(e.Mode) + ": "
 	}
-	text += e.Message
+	text += e.Message + e.where()
 	if e.Cause != nil {
 		text += ": " + e.Cause.Error()
 	}

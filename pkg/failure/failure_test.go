@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -45,8 +46,10 @@ func TestTable_RetryableAndTerminalAreAsTheContractSays(t *testing.T) {
 	for _, m := range terminal {
 		require.True(t, m.Terminal(), "%s", m)
 	}
+	partial := []Mode{PartialToolFailures, PartialStepFailures, PartialTimeout, AgentTimeout, SystemTimeout, ResourceQuota}
 	for m := range table {
 		require.False(t, m.Retryable() && m.Terminal(), "%s is both", m)
+		require.Equal(t, slices.Contains(partial, m), m.Partial(), "%s", m)
 	}
 }
 

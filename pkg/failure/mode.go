@@ -134,6 +134,16 @@ func (m Mode) Retryable() bool { return table[m].retryable }
 // Terminal reports whether it must not be tried again.
 func (m Mode) Terminal() bool { return table[m].terminal }
 
+// Partial reports whether what was done before such a failure may be of use.
+func (m Mode) Partial() bool {
+	switch m {
+	case PartialToolFailures, PartialStepFailures, PartialTimeout, AgentTimeout, SystemTimeout, ResourceQuota:
+		return true
+	default:
+		return false
+	}
+}
+
 // Reason is the mode as google.rpc.ErrorInfo names it, for example SESSION_BUSY.
 func (m Mode) Reason() string { return strings.ToUpper(string(m)) }
 

@@ -24,16 +24,7 @@ func NewPace() *Pace {
 }
 
 // Wait pauses; each time longer than before. It fails when ctx ends first.
-func (p *Pace) Wait(ctx context.Context) error {
-	timer := time.NewTimer(p.backoff.NextBackOff())
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
+func (p *Pace) Wait(ctx context.Context) error { return pause(ctx, p.backoff.NextBackOff()) }
 
 // Reset begins again with the shortest pause.
 func (p *Pace) Reset() { p.backoff.Reset() }

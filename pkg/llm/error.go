@@ -25,6 +25,7 @@ const (
 	Unavailable    Kind = "unavailable"    // the provider is overloaded or has failed
 	Malformed      Kind = "malformed"      // the provider's answer cannot be read
 	Refused        Kind = "refused"        // the provider's content filter stopped the answer
+	Circuit        Kind = "circuit"        // the provider failed lately, and was not asked: see Guarded
 )
 
 // kinds is what is done about each. again: the same request may succeed a moment later.
@@ -45,6 +46,7 @@ var kinds = map[Kind]struct {
 	Unavailable:    {failure.ResourceAPI, true, true},
 	Malformed:      {failure.ResourceAPI, false, true},
 	Refused:        {failure.UserInvalidInput, false, false},
+	Circuit:        {failure.ResourceCircuit, false, true},
 }
 
 // Again reports whether the same request may succeed a moment later.
@@ -52,6 +54,9 @@ func (k Kind) Again() bool { return kinds[k].again }
 
 // Elsewhere reports whether the same request may succeed at another provider.
 func (k Kind) Elsewhere() bool { return kinds[k].elsewhere }
+
+// down reports whether the provider does not work at the moment, whatever it is asked.
+func (k Kind) down() bool { return kinds[k].mode == failure.ResourceAPI }
 
 // Error is what a provider's failure is, for programs: the cause of the failure.Error that
 // a model yields. Find it with errors.AsType[*llm.Error].

@@ -12,9 +12,10 @@ import (
 
 // Failover is a model made of others, of which the first that answers does: when one fails
 // before it said anything, and another may do better (see Kind.Elsewhere), the next is
-// asked. The name is the caller's; Delta.Model says which one answers, and its usage is what
-// all of them told. When all have failed, it fails like the last, and the log has each. A
-// chain of no models, or of one that has the chain's name, is an error.
+// asked; one that is left alone is passed over (see Guarded). The name is the caller's;
+// Delta.Model says which one answers, and its usage is what all of them told. When all have
+// failed, it fails like the last, and the log has each. A chain of no models, or of one that
+// has the chain's name, is an error.
 func Failover(name string, models ...Model) (Model, error) {
 	if len(models) == 0 {
 		return nil, failure.Newf(failure.UserInvalidInput, "llm.Failover", "model %q: a chain needs at least one model", name)

@@ -111,6 +111,8 @@ func (s Source) message(e *Error) string {
 		said = "%s sent what cannot be read for model %s; try again, or check that its address speaks this provider's format"
 	case Refused:
 		said = "%s stopped the answer of model %s by its content filter; put it another way"
+	case Circuit:
+		said = "%s failed the last requests to model %s, and is left alone; try again" + wait(e.RetryAfter)
 	}
 	return fmt.Sprintf(said, s.Provider, s.Model)
 }

@@ -22,6 +22,7 @@ type Dispatcher struct {
 	slots  *slots
 	starts *starts
 	deaf   *deaf
+	broken *broken
 
 	silence time.Duration // after which a step that was admitted is given up
 }
@@ -29,7 +30,8 @@ type Dispatcher struct {
 // New returns a dispatcher. Wait is how long a step waits for an instance that takes it.
 func New(roster *routing.Roster, pool *Pool, wait time.Duration) *Dispatcher {
 	d := &Dispatcher{
-		roster: roster, pool: pool, wait: wait, slots: newSlots(), starts: newStarts(pool), deaf: newDeaf(), silence: maxSilence,
+		roster: roster, pool: pool, wait: wait, slots: newSlots(), starts: newStarts(pool), deaf: newDeaf(),
+		broken: newBroken(pool.telemetry.Log), silence: maxSilence,
 	}
 	return d.With(balance.Policy{})
 }

@@ -57,7 +57,14 @@ func (s *search) ask(ctx context.Context, list *routing.List, freed <-chan struc
 			}
 		}
 		s.working = true
+		ended := s.broken.begin(in)
+		if ended == nil { // another step is the one that shows whether it works again
+			s.slots.give(in, false)
+			out.add(runOf(in), balance.Broken, errOnTrial)
+			continue
+		}
 		result, taken, err := s.try(ctx, in, s.req, s.told(decision))
+		ended(judge(ctx, result, taken, err))
 		s.slots.give(in, taken)
 		if taken || ctx.Err() != nil {
 			return result, taken, err
@@ -81,9 +88,13 @@ func (e excluded) add(who run, why balance.Why, err error) {
 	e[who.ID] = balance.Rejected{ID: who.ID, Incarnation: who.incarnation, Why: why, Detail: conversation.Brief(failure.Plain(err), maxDetail)}
 }
 
-// excluded are those that need not be asked: they lost the step, or do not answer.
+// excluded are those that need not be asked: they lost the step, or others, or do not answer.
 func (s *search) excluded() excluded {
 	out := excluded{}
+	for who, err := range s.broken.of(s.req.GetAgent()) {
+		s.refusal = err
+		out.add(who, balance.Broken, err)
+	}
 	for who, err := range s.deaf.of(s.req.GetAgent()) {
 		s.refusal = err
 		out.add(who, balance.Silent, err)
@@ -144,7 +155,7 @@ func (s *search) nobody() error {
 	case !s.working && s.refusal != nil:
 		why += ": " + failure.Plain(s.refusal)
 	case s.working:
-		why = "all are at capacity, refuse it, or cannot be reached"
+		why = "all are at capacity, refuse it, fail their steps, or cannot be reached"
 	case len(s.avoid) > 0:
 		why = "none is ready but those that lost it before"
 	}

@@ -117,6 +117,16 @@ func (l *Log) Empty() bool {
 	return l.sequence == 0
 }
 
+// Stage is the stage of the last event; INITIALIZE when there is none.
+func (l *Log) Stage() troupev1.Stage {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.items) == 0 {
+		return troupev1.Stage_STAGE_INITIALIZE
+	}
+	return l.items[len(l.items)-1].GetStage()
+}
+
 // Refused is closed when the store will take no more: another owner has the trace, or ctx
 // of the writes has ended.
 func (l *Log) Refused() <-chan struct{} { return l.refused }

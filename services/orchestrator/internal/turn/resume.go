@@ -121,6 +121,9 @@ func (t *turn) conclude(ctx context.Context) error {
 			return err
 		}
 	}
+	if why := t.turn.Failure; why != nil && why.Facts[failure.FactStage] == "" {
+		t.turn.Failure = t.failed(why)
+	}
 	t.end(ctx, t.turn)
 	return nil
 }

@@ -212,7 +212,7 @@ func (t *turn) close(ctx context.Context, outcome session.Outcome, err error) (b
 	switch {
 	case failure.Is(closeErr, failure.SessionDeleted): // and the turn with it
 		closed = t.turn
-		closed.Outcome, closed.Failure = session.OutcomeFailed, failure.FromProto(failure.ToProto(closeErr))
+		closed.Outcome, closed.Failure = session.OutcomeFailed, t.failed(closeErr)
 		t.end(ctx, closed)
 	case closeErr != nil:
 		return errors.Join(err, closeErr)
@@ -221,7 +221,7 @@ func (t *turn) close(ctx context.Context, outcome session.Outcome, err error) (b
 		t.results = closed.Steps
 		t.finish(ctx)
 	default:
-		t.log.Warn("turn without an answer", zap.String("trace", t.turn.Trace), zap.Error(err))
+		t.log.Warn("turn without an answer", zap.String("trace", t.turn.Trace), zap.String("stage", t.stage(err)), zap.Error(err))
 		t.end(ctx, closed)
 	}
 	return nil
@@ -232,7 +232,7 @@ func (t *turn) fail(ctx context.Context, outcome session.Outcome, why error) (se
 	return failure.Retry(ctx, func(ctx context.Context) (session.Turn, error) {
 		return t.Memory.FailTurn(ctx, memory.Fail{
 			Ref: t.req.ref(), TurnID: t.turn.ID, Epoch: t.turn.Epoch,
-			Outcome: outcome, Failure: failure.FromProto(failure.ToProto(why)),
+			Outcome: outcome, Failure: t.failed(why),
 		})
 	})
 }

@@ -81,7 +81,7 @@ func (b *builder) one(node *yaml.Node, keys ...any) llm.Model {
 	if m == nil {
 		return nil
 	}
-	return llm.Timed(m, declared.Timeout)
+	return llm.Guarded(llm.Timed(m, declared.Timeout))
 }
 
 // named is the model of a name.

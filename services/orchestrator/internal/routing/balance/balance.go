@@ -112,7 +112,7 @@ type Decision struct {
 	Alternatives []string   `json:"alternatives,omitempty"` // in the order in which they are asked when the target refuses; 3 at most
 	Rejected     []Rejected `json:"rejected,omitempty"`     // most preferred first; 8 at most
 	// Later reports, without a target, that somebody may take it in a while: it is full, or
-	// refused, or did not answer.
+	// refused, did not answer, or is left alone for a while.
 	Later bool `json:"later,omitempty"`
 	// Input is what the decision was made of. Of many candidates it holds those that mattered,
 	// 28 at most: Decide gives the same decision for it.

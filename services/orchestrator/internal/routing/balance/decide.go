@@ -14,7 +14,7 @@ func Decide(in Input) Decision {
 	s := survey(&in)
 	d := Decision{Type: Selection, Strategy: in.Policy.strategy(), Rejected: s.rejected(), Input: s.record()}
 	if s.free.n == 0 {
-		d.Reason, d.Later = s.nobody(), s.tally[Full]+s.tally[Silent]+s.tally[Refused] > 0
+		d.Reason, d.Later = s.nobody(), s.tally[Full]+s.tally[Silent]+s.tally[Broken]+s.tally[Refused] > 0
 		return d
 	}
 	choices := s.choices()

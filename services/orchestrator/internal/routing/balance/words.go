@@ -15,6 +15,7 @@ const (
 	Lost                 // it lost this step before
 	Refused              // it was asked, and did not take it
 	Silent               // it did not answer lately
+	Broken               // it failed the last steps that it had (OC-34)
 	Starting             // it is being started, or could not be
 	Paused
 	Draining
@@ -38,6 +39,8 @@ func (w Why) words() (name, one, many string) {
 		return "refused", "refused it", "refused it"
 	case Silent:
 		return "silent", "does not answer", "do not answer"
+	case Broken:
+		return "broken", "failed its last steps", "failed their last steps"
 	case Starting:
 		return "starting", "is not started", "are not started"
 	case Paused:

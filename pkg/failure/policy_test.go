@@ -1,0 +1,110 @@
+package failure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func policy(t *testing.T, name string) Policy {
+	t.Helper()
+	p, err := ParsePolicy(name)
+	require.NoError(t, err)
+	return p
+}
+
+// tries runs an op that always fails, and returns when each try began.
+func tries(t *testing.T, p Policy, why error) (at []time.Duration, retries int, err error) {
+	t.Helper()
+	start := time.Now()
+	retries, err = p.Do(t.Context(), func(context.Context) error {
+		at = append(at, time.Since(start))
+		return why
+	})
+	return at, retries, err
+}
+
+// Req: OC-25
+func TestPolicy_TriesAgainAfterThePausesOfItsKind(t *testing.T) {
+	away := New(SystemNetwork, "op", "away")
+	synctest.Test(t, func(t *testing.T) {
+		at, retries, err := tries(t, policy(t, "linear"), away)
+		require.Equal(t, []time.Duration{0, 2 * time.Second, 4 * time.Second, 6 * time.Second}, at, "three retries after the first try")
+		require.Equal(t, 3, retries)
+		told, ok := errors.AsType[*Error](err)
+		require.True(t, ok)
+		require.Equal(t, "3", told.Facts["retry_count"])
+		require.Equal(t, SystemNetwork, told.Mode)
+
+		at, retries, _ = tries(t, policy(t, "none"), away)
+		require.Len(t, at, 1)
+		require.Zero(t, retries)
+
+		p := policy(t, "exponential")
+		p.Retries = 9
+		at, retries, _ = tries(t, p, away)
+		require.Equal(t, 9, retries)
+		differ := false
+		for i, want := range []float64{1, 2, 4, 8, 16, 32, 60, 60, 60} {
+			pause := (at[i+1] - at[i]).Seconds()
+			require.InDelta(t, want, pause, want/10+1e-6, "retry %d", i+1)
+			require.LessOrEqual(t, pause, 60.0)
+			differ = differ || pause != want
+		}
+		require.True(t, differ, "they are jittered")
+		require.Equal(t, 3, policy(t, "exponential").Retries)
+	})
+	_, err := ParsePolicy("fibonacci")
+	require.True(t, Is(err, UserInvalidInput))
+	require.ErrorContains(t, err, `there is no retry policy "fibonacci"; use exponential, linear or none`)
+	for _, name := range Policies() {
+		require.Equal(t, name, policy(t, name).Name)
+	}
+}
+
+// Req: OC-25
+func TestPolicy_NeverTriesATerminalModeAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := policy(t, "linear")
+		for mode := range table {
+			at, _, _ := tries(t, p, fmt.Errorf("wrapped: %w", New(mode, "op", "no")))
+			require.Equal(t, mode.Retryable() && !mode.Terminal(), len(at) == 4, "%s", mode)
+		}
+		p.Modes = []Mode{ResourceQuota, PolicyBudget} // its own, of which one is terminal
+		for mode, want := range map[Mode]int{ResourceQuota: 4, PolicyBudget: 1, SystemNetwork: 1} {
+			at, _, _ := tries(t, p, New(mode, "op", "no"))
+			require.Len(t, at, want, "%s", mode)
+		}
+		at, _, err := tries(t, p, errors.New("unknown"))
+		require.Len(t, at, 1)
+		require.EqualError(t, err, "unknown")
+	})
+}
+
+// Req: OC-25
+func TestPolicy_EndsItsPauseWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(3*time.Second, cancel)
+		start, count := time.Now(), 0
+		retries, err := policy(t, "linear").Do(ctx, func(context.Context) error { count++; return New(ResourceAPI, "op", "down") })
+		require.Equal(t, 3*time.Second, time.Since(start))
+		require.Equal(t, 2, count)
+		require.Equal(t, 1, retries)
+		require.True(t, Is(err, ResourceAPI), "the last error, not the context's")
+
+		retries, err = policy(t, "linear").Do(t.Context(), func(context.Context) error {
+			if count++; count < 5 {
+				return New(ResourceAPI, "op", "down")
+			}
+			return nil
+		})
+		require.NoError(t, err)
+		require.Equal(t, 2, retries)
+	})
+}

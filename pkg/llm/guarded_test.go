@@ -1,0 +1,105 @@
+package llm_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/llm"
+)
+
+func TestGuarded_LeavesAProviderAloneThatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		down := []act{fail(llm.Unavailable, 0)}
+		a := &actor{name: "test/a", requests: [][]act{
+			down,
+			{fail(llm.RateLimit, 0)},
+			{say("hi")}, // which begins the count anew
+			down,
+			{fail(llm.Authentication, 0)},
+			{fail(llm.Connection, 0)},
+			{fail(llm.Malformed, 0)},
+			down, // the trial
+			{say("back")},
+			{say("still")},
+		}}
+		m := llm.Guarded(a)
+		for range 7 {
+			require.NotEqual(t, llm.Circuit, llm.KindOf(ask(t.Context(), t, m).err))
+		}
+		time.Sleep(4 * time.Second)
+		err := ask(t.Context(), t, m).err
+		require.Equal(t, llm.Circuit, llm.KindOf(err))
+		told, ok := errors.AsType[*failure.Error](err)
+		require.True(t, ok)
+		require.Equal(t, failure.ResourceCircuit, told.Mode)
+		require.True(t, told.Mode.Retryable())
+		require.Equal(t, "6s", told.Facts["retry_after"])
+		require.Equal(t, "test failed the last requests to model test/a, and is left alone; try again in 6s", told.Message)
+		require.EqualValues(t, 7, a.asked.Load(), "it was not asked")
+
+		time.Sleep(6*time.Second + 1)
+		require.Equal(t, llm.Unavailable, llm.KindOf(ask(t.Context(), t, m).err), "the trial")
+		require.Equal(t, llm.Circuit, llm.KindOf(ask(t.Context(), t, m).err))
+		time.Sleep(failure.CircuitPause + 1)
+		require.Equal(t, "back", ask(t.Context(), t, m).text)
+		require.Equal(t, "still", ask(t.Context(), t, m).text)
+	})
+}
+
+// A chain passes it over, also one that hangs, and comes back to it.
+func TestGuarded_IsPassedOverInAChain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hangs := []act{after(time.Hour, say("never"))}
+		a := &actor{name: "test/a", requests: [][]act{hangs, hangs, hangs, {say("back")}}}
+		var ok [][]act
+		for range 5 {
+			ok = append(ok, []act{say("here")})
+		}
+		b := &actor{name: "test/b", requests: ok}
+		m := chain(t, llm.Guarded(llm.Timed(a, time.Second)), llm.Guarded(b))
+		start := time.Now()
+		for range 5 {
+			require.Equal(t, said{text: "here", by: "test/b"}, ask(t.Context(), t, m))
+		}
+		require.Equal(t, 3*time.Second, time.Since(start), "two of them did not wait")
+		time.Sleep(failure.CircuitPause + 1)
+		require.Equal(t, said{text: "back", by: "test/a"}, ask(t.Context(), t, m))
+	})
+}
+
+// The trial has succeeded with its first word; a caller who gives up decides nothing.
+func TestGuarded_TheFirstWordDecides(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		down := []act{fail(llm.Unavailable, 0)}
+		a := &actor{name: "test/a", requests: [][]act{
+			down, down, down,
+			{after(time.Hour, say("given up"))},
+			{after(time.Second, say("long ")), after(time.Hour, say("answer"))},
+			{say("beside it")},
+		}}
+		m := llm.Guarded(a)
+		for range 3 {
+			require.Error(t, ask(t.Context(), t, m).err)
+		}
+		time.Sleep(failure.CircuitPause + 1)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, ask(ctx, t, m).err, context.DeadlineExceeded)
+
+		long := make(chan said)
+		go func() { long <- ask(t.Context(), t, m) }()
+		time.Sleep(time.Millisecond)
+		err := ask(t.Context(), t, m).err
+		require.Equal(t, llm.Circuit, llm.KindOf(err), "one at a time")
+		require.ErrorContains(t, err, "try again in 1s")
+		time.Sleep(2 * time.Second)
+		require.Equal(t, "beside it", ask(t.Context(), t, m).text)
+		require.Equal(t, "long answer", (<-long).text)
+	})
+}

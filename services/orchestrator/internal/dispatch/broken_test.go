@@ -1,0 +1,233 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/registry"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
+)
+
+// hospital is a rig in a synctest bubble: its clock is not that of the machine. Each worker does
+// what its patient says.
+type hospital struct {
+	*rig
+	known    []registry.Instance
+	patients map[string]*patient
+}
+
+// patient is a worker that fails as long as it is ill.
+type patient struct {
+	agentServer
+	ill atomic.Pointer[func(troupev1.AgentService_ExecuteStepServer) error]
+}
+
+func admit(t *testing.T, wait time.Duration, ids ...string) *hospital {
+	t.Helper()
+	h := &hospital{rig: &rig{}, patients: map[string]*patient{}}
+	doors := map[string]*bufconn.Listener{}
+	h.pool = NewPool(telemetry.Discard(), func(target string, _ *telemetry.Telemetry, _ ...string) (*grpc.ClientConn, error) {
+		return grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(func(ctx context.Context, at string) (net.Conn, error) { return doors[at].DialContext(ctx) }))
+	})
+	for _, id := range ids {
+		p := &patient{}
+		p.script = func(s troupev1.AgentService_ExecuteStepServer) error {
+			if ill := p.ill.Load(); ill != nil {
+				return (*ill)(s)
+			}
+			return answer(s)
+		}
+		server := grpc.NewServer()
+		troupev1.RegisterAgentServiceServer(server, p)
+		doors[id] = bufconn.Listen(1 << 16)
+		ended := make(chan error, 1)
+		go func() { ended <- server.Serve(doors[id]) }()
+		t.Cleanup(func() { server.Stop(); require.NoError(t, <-ended) })
+		h.patients[id] = p
+		h.known = append(h.known, instance(id, id, 4))
+	}
+	t.Cleanup(h.pool.Close)
+	h.roster = routing.NewRoster(zap.NewNop(), func(bool, map[string]bool) {})
+	h.roster.Apply(registry.Update{List: &h.known})
+	h.Dispatcher = New(h.roster, h.pool, wait)
+	return h
+}
+
+// falls makes a worker fail from now on; nil makes it well.
+func (h *hospital) falls(id string, ill func(troupev1.AgentService_ExecuteStepServer) error) {
+	if ill == nil {
+		h.patients[id].ill.Store(nil)
+		return
+	}
+	h.patients[id].ill.Store(&ill)
+}
+
+// step gives a step to one instance, and returns the decision and what became of it.
+func (h *hospital) step(t *testing.T, id string) (d balance.Decision, err error) {
+	t.Helper()
+	handler, _ := choosing(t, &d)
+	_, err = h.With(balance.Policy{Strategy: balance.Manual, Instance: id}).Execute(t.Context(), request(), nil, handler)
+	return d, err
+}
+
+func breaks(s troupev1.AgentService_ExecuteStepServer) error {
+	return errors.Join(s.SendHeader(nil), failure.ToStatus(failure.New(failure.SystemNetwork, "test", "gone")))
+}
+
+// Req: OC-34
+func TestBroken_LeavesAnInstanceAloneAfterThreeFailuresAndThenTriesOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := admit(t, time.Second, "1", "2")
+		h.falls("1", breaks)
+		lose := func() { _, err := h.step(t, "1"); require.True(t, failure.Is(err, failure.SystemNetwork), "%v", err) }
+		count := h.patients["1"].count
+
+		lose()
+		lose()
+		h.falls("1", nil)
+		_, err := h.step(t, "1")
+		require.NoError(t, err, "which begins the count anew")
+		require.Empty(t, h.broken.known)
+
+		h.falls("1", breaks)
+		lose()
+		lose()
+		lose()
+		opened, asked := time.Now(), count()
+		var d balance.Decision
+		handler, told := choosing(t, &d)
+		for range 4 { // in turn, with nobody named
+			_, err = h.Execute(t.Context(), request(), nil, handler)
+			require.NoError(t, err)
+			require.Equal(t, "2", told.started[0])
+			told.started = nil
+		}
+		require.Equal(t, "2 is the only one that can take it; 1 failed its last steps", d.Reason)
+		require.Equal(t, balance.Broken, d.Rejected[0].Why)
+		require.Equal(t, "instance 1 of agent a went away while it worked", d.Rejected[0].Detail)
+		require.Equal(t, d, balance.Decide(d.Input), "it can be made again")
+
+		d, err = h.step(t, "1")
+		require.True(t, failure.Is(err, failure.NoWorker), "%v", err)
+		require.ErrorContains(t, err, "the workflow names 1, which failed its last steps")
+		require.Equal(t, asked, count(), "it was not asked")
+
+		time.Sleep(time.Until(opened.Add(failure.CircuitPause - time.Millisecond)))
+		require.Contains(t, h.broken.of("a"), runOf(h.known[0]))
+		time.Sleep(2 * time.Millisecond)
+		lose() // the trial
+		_, err = h.step(t, "1")
+		require.True(t, failure.Is(err, failure.NoWorker), "%v", err)
+		require.Equal(t, asked+1, count())
+
+		time.Sleep(failure.CircuitPause)
+		h.falls("1", nil)
+		for range 3 {
+			_, err = h.step(t, "1")
+			require.NoError(t, err)
+		}
+		require.Empty(t, h.broken.known)
+	})
+}
+
+// While one step is the trial, no other is given to the instance.
+func TestBroken_TriesOneStepAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := admit(t, 20*time.Second, "1")
+		h.falls("1", breaks)
+		for range failure.CircuitFailures {
+			_, err := h.step(t, "1")
+			require.Error(t, err)
+		}
+		asked, release := h.patients["1"].count(), make(chan struct{})
+		h.falls("1", func(s troupev1.AgentService_ExecuteStepServer) error {
+			err := s.SendHeader(nil)
+			<-release
+			return errors.Join(err, result(s, "done"))
+		})
+		var steps sync.WaitGroup
+		errs := make([]error, 4)
+		for i := range errs { // they wait, for nobody else is there
+			steps.Go(func() { _, errs[i] = h.Execute(t.Context(), request(), nil, new(heard).handler()) })
+		}
+		time.Sleep(failure.CircuitPause + time.Second)
+		require.Equal(t, asked+1, h.patients["1"].count())
+		close(release)
+		steps.Wait()
+		require.NoError(t, errors.Join(errs...))
+	})
+}
+
+// What says nothing of the instance, and what happened to all of its steps at once.
+func TestBroken_CountsWhatTheInstanceIsToBlameFor(t *testing.T) {
+	outcome := func(mode failure.Mode) func(troupev1.AgentService_ExecuteStepServer) error {
+		return func(s troupev1.AgentService_ExecuteStepServer) error { return failed(s, mode) }
+	}
+	refusal := func(mode failure.Mode) func(troupev1.AgentService_ExecuteStepServer) error {
+		return func(troupev1.AgentService_ExecuteStepServer) error {
+			return failure.ToStatus(failure.New(mode, "test", "no"))
+		}
+	}
+	for name, c := range map[string]struct {
+		ill    func(troupev1.AgentService_ExecuteStepServer) error
+		counts bool
+	}{
+		"lost":                       {breaks, true},
+		"no result":                  {func(s troupev1.AgentService_ExecuteStepServer) error { return s.SendHeader(nil) }, true},
+		"disk":                       {outcome(failure.SystemDisk), true},
+		"memory":                     {outcome(failure.SystemOOM), true},
+		"internal error":             {refusal(failure.Unknown), true},
+		"logic of the agent":         {outcome(failure.AgentLogic), false},
+		"provider of the model":      {outcome(failure.ResourceAPI), false},
+		"unknown error of the agent": {outcome(failure.Unknown), false},
+		"draining in the step":       {outcome(failure.InstanceDraining), false},
+		"fenced":                     {outcome(failure.Fenced), false},
+		"full":                       {refusal(failure.InstanceFull), false},
+		"paused":                     {refusal(failure.InstancePaused), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := admit(t, 50*time.Millisecond, "1")
+				h.falls("1", c.ill)
+				for range failure.CircuitFailures {
+					_, _ = h.step(t, "1")
+				}
+				require.Equal(t, c.counts, len(h.broken.of("a")) == 1)
+			})
+		})
+	}
+	t.Run("all at once", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			h := admit(t, time.Second, "1")
+			h.falls("1", func(s troupev1.AgentService_ExecuteStepServer) error {
+				err := s.SendHeader(nil)
+				time.Sleep(time.Second)
+				return errors.Join(err, failure.ToStatus(failure.New(failure.SystemNetwork, "test", "gone")))
+			})
+			var steps sync.WaitGroup
+			for range 4 {
+				steps.Go(func() { _, _ = h.step(t, "1") })
+			}
+			steps.Wait()
+			require.Len(t, h.broken.known, 1)
+			require.Empty(t, h.broken.of("a"), "one connection broke")
+		})
+	})
+}

@@ -1,0 +1,28 @@
+package turn
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// failed is why the turn has no answer, as it is stored and told (contract OC-20): with the stage
+// and the trace, and without its cause, which is for the log.
+func (t *turn) failed(why error) *failure.Error {
+	return failure.FromProto(failure.ToProto(failure.In(t.stage(why), t.turn.Trace, why)))
+}
+
+// stage is in which stage the turn failed: where it was last, unless it failed to find who goes
+// on (OC-6).
+func (t *turn) stage(why error) string {
+	at := troupev1.Stage_STAGE_INITIALIZE
+	if t.events != nil {
+		at = t.events.Stage()
+	}
+	if e, ok := errors.AsType[*failure.Error](why); ok && (e.Mode == failure.NoWorker || strings.HasPrefix(e.Op, "routing.")) {
+		at = troupev1.Stage_STAGE_ROUTE
+	}
+	return strings.ToLower(strings.TrimPrefix(at.String(), "STAGE_"))
+}

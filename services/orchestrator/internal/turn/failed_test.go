@@ -1,0 +1,59 @@
+package turn
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/registry"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// A turn without an answer says in which stage of which trace it failed: to who watches, and to
+// who asks for the same turn later.
+//
+// Req: OC-6, OC-20
+func TestTurn_AFailureNamesItsStageAndItsTrace(t *testing.T) {
+	for name, c := range map[string]struct {
+		prepare     func(*rig)
+		stage       string
+		recoverable bool
+	}{
+		"a step fails": {func(r *rig) {
+			r.on("research", func(s *step) error {
+				why := failure.New(failure.ResourceTool, "test", "no search").With("tool", "search")
+				return s.result(&troupev1.StepResult{Failure: failure.ToProto(why)})
+			})
+		}, "execute", true},
+		"nobody is there": {func(r *rig) {
+			r.roster.Apply(registry.Update{Delete: &registry.Key{Agent: "research", ID: "research-1"}})
+		}, "route", false},
+		"a route that is not allowed": {func(r *rig) {
+			r.on("coordinator", func(s *step) error { return s.commit(func(r *troupev1.StepResult) { r.NextAgent = "synthesis" }) })
+		}, "route", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rig := newRig(t)
+			rig.wait = 50 * time.Millisecond
+			c.prepare(rig)
+			runner := rig.runner(t, "one")
+			events := collect(t, runner, ask("s1", "r1"))
+			err := failure.FromProto(resultOf(events).GetFailure())
+			require.Equal(t, c.stage, err.Facts[failure.FactStage], "%v", err)
+			require.Equal(t, events[0].GetTraceId(), err.Facts[failure.FactTrace])
+			require.Equal(t, c.recoverable, err.Recoverable())
+			require.ErrorContains(t, err, err.Message+" (stage "+c.stage+", trace "+events[0].GetTraceId()+")")
+			if c.recoverable {
+				require.Equal(t, "search", err.Facts["tool"], "what the cause said of itself")
+			}
+			require.Equal(t, session.Failed, rig.state(t, "s1"))
+
+			rig.redis.FlushAll() // the turn record of the session is kept for longer
+			again := failure.FromProto(resultOf(collect(t, runner, ask("s1", "r1"))).GetFailure())
+			require.Equal(t, err, again)
+		})
+	}
+}
