@@ -6,14 +6,14 @@ import (
 	"unicode/utf8"
 
 	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/session"
 )
 
 // CheckArtifactName returns why no artifact can be stored under a name; nil when one can
 // (AD-23). For all stores, and for who keeps an artifact until it is stored. Whoever loads an
-// artifact may make a file of it, so a name has no slash of either kind. An artifact is one
-// session's, and a name under user: would promise that it is the user's. What was stored
-// under such a name before there was this rule can be read and deleted. Modes:
-// user_invalid_input with the name as a fact.
+// artifact may make a file of it, so a name has no slash of either kind. What was stored under
+// such a name before there was this rule can be read and deleted. Modes: user_invalid_input
+// with the name as a fact.
 func CheckArtifactName(op, name string) error {
 	wrong := func(why string) error {
 		return failure.Newf(failure.UserInvalidInput, op, "artifact %q: %s", name, why).With("name", strings.ToValidUTF8(name, "?"))
@@ -23,8 +23,15 @@ func CheckArtifactName(op, name string) error {
 		return wrong(fmt.Sprintf("a name has 1 to %d bytes of UTF-8", MaxArtifactName))
 	case strings.ContainsAny(name, `/\`):
 		return wrong(`a name has no / and no \; put a dot or a hyphen there`)
-	case ScopeOf(name) == ScopeUser:
-		return wrong("an artifact belongs to one session, so its name must not begin with user:; leave that out, or keep what the user's sessions share as state")
+	case name == "user:":
+		return wrong("behind user: there is no name; add one")
 	}
 	return nil
+}
+
+// ArtifactOfNobody is the user_invalid_input of a session without a user that is to store or
+// to remove an artifact under user:.
+func ArtifactOfNobody(op string, ref session.Ref, name string) *failure.Error {
+	return failure.Newf(failure.UserInvalidInput, op, "artifact %q: session %s has no user, so it has no user: artifacts; begin a session with a user, or leave out user:", name, ref.Session).
+		With("session_id", ref.Session).With("name", name)
 }

@@ -13,7 +13,7 @@ import (
 )
 
 func TestCheckArtifactName_SaysWhatToDo(t *testing.T) {
-	for _, name := range []string{"a", "report 2.md", "..", "ä", "app:a", "users", strings.Repeat("n", memory.MaxArtifactName)} {
+	for _, name := range []string{"a", "report 2.md", "..", "ä", "app:a", "users", "user:a", strings.Repeat("n", memory.MaxArtifactName)} {
 		require.NoError(t, memory.CheckArtifactName("test", name))
 	}
 	for name, says := range map[string]string{
@@ -22,7 +22,7 @@ func TestCheckArtifactName_SaysWhatToDo(t *testing.T) {
 		"dir/a":    "no /",
 		`dir\a`:    `no \`,
 		"/":        "no /",
-		"user:a":   "must not begin with user:",
+		"user:":    "no name",
 		"user:a/b": "no /",
 		strings.Repeat("n", memory.MaxArtifactName+1): "1 to 256 bytes",
 	} {

@@ -16,6 +16,33 @@ import (
 // stagedFor is how long a content waits for its artifact.
 const stagedFor = 24 * time.Hour
 
+// shelf is the artifacts of a session, or of a user, and their contents.
+type shelf struct {
+	artifacts []memory.Artifact
+	versions  map[string]int // the last of each name
+	contents  map[memory.Content]*content
+}
+
+func newShelf() shelf {
+	return shelf{versions: map[string]int{}, contents: map[memory.Content]*content{}}
+}
+
+// shelf is where artifacts of a name are; nil in a session without a user for one of a user.
+func (s *Store) shelf(ref session.Ref, in *conversed, name string) *shelf {
+	if memory.ScopeOf(name) != memory.ScopeUser {
+		return &in.shelf
+	}
+	if in.User == "" {
+		return nil
+	}
+	of := owner{ref.Tenant, in.User}
+	if s.shelves[of] == nil {
+		shelf := newShelf()
+		s.shelves[of] = &shelf
+	}
+	return s.shelves[of]
+}
+
 // content is bytes that are stored, or on their way.
 type content struct {
 	bytes  []byte
@@ -44,7 +71,7 @@ func (s *Store) stage(op string, h memory.Hold, c memory.Content) (*conversed, i
 		return in, stored, nil
 	}
 	count, bytes := s.staged(in, c)
-	if len(in.artifacts)+count+1 > memory.MaxArtifacts || in.seen().ArtifactBytes+bytes+c.Size > memory.MaxSessionArtifacts {
+	if len(in.artifacts)+count+1 > memory.MaxArtifacts || in.bytes()+bytes+c.Size > memory.MaxSessionArtifacts {
 		return nil, 0, artifactsFull(op, in)
 	}
 	if in.contents[c] == nil {
@@ -112,23 +139,44 @@ func (s *Store) PutArtifact(_ context.Context, h memory.Hold, a memory.Artifact)
 	if err != nil {
 		return memory.Artifact{}, err
 	}
-	if stored := s.stored(in, a.Content); stored < a.Size || in.contents[a.Content] == nil {
+	on := s.shelf(h.Ref, in, a.Name)
+	if on == nil {
+		return memory.Artifact{}, memory.ArtifactOfNobody(op, h.Ref, a.Name)
+	}
+	stored := s.stored(in, a.Content)
+	if (stored < a.Size || in.contents[a.Content] == nil) && !on.refers(a.Content) {
 		return memory.Artifact{}, memory.GoOnAt(op, stored)
 	}
-	if latest, ok := in.artifact(a.Name, 0); ok && latest.Content == a.Content {
+	if latest, ok := on.artifact(a.Name, 0); ok && latest.Content == a.Content {
+		in.leaves(on, a.Content)
 		return latest, nil
 	}
-	if len(in.artifacts) == memory.MaxArtifacts || in.seen().ArtifactBytes+a.Size > memory.MaxSessionArtifacts {
+	if len(on.artifacts) == memory.MaxArtifacts || on.bytes()+a.Size > memory.MaxSessionArtifacts {
 		return memory.Artifact{}, artifactsFull(op, in)
 	}
-	in.versions[a.Name]++
-	a.Version, a.Turn, a.Created = in.versions[a.Name], t.ID, s.now()
-	in.artifacts = append(in.artifacts, a)
-	slices.SortFunc(in.artifacts, func(a, b memory.Artifact) int {
-		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Version, b.Version))
-	})
+	if on.contents[a.Content] == nil {
+		on.contents[a.Content] = &content{bytes: in.contents[a.Content].bytes}
+	}
+	on.versions[a.Name]++
+	a.Version, a.Turn, a.Created = on.versions[a.Name], t.ID, s.now()
+	on.artifacts = sorted(append(on.artifacts, a))
+	in.leaves(on, a.Content)
 	in.LastActivity = s.now()
 	return a, nil
+}
+
+// leaves forgets a content that was staged in the session and that its user has now.
+func (c *conversed) leaves(on *shelf, put memory.Content) {
+	if on != &c.shelf && !c.refers(put) {
+		delete(c.contents, put)
+	}
+}
+
+func sorted(all []memory.Artifact) []memory.Artifact {
+	slices.SortFunc(all, func(a, b memory.Artifact) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Version, b.Version))
+	})
+	return all
 }
 
 // GetArtifact implements memory.Artifacts.
@@ -140,7 +188,11 @@ func (s *Store) GetArtifact(_ context.Context, ref session.Ref, name string, ver
 	if err != nil {
 		return memory.Artifact{}, err
 	}
-	a, ok := in.artifact(name, version)
+	var a memory.Artifact
+	on, ok := s.shelf(ref, in, name), false
+	if on != nil {
+		a, ok = on.artifact(name, version)
+	}
 	if !ok {
 		return memory.Artifact{}, failure.Newf(failure.NotFound, op, "session %s has no artifact %s in that version; list them", ref.Session, name).
 			With("session_id", ref.Session).With("name", name)
@@ -157,12 +209,16 @@ func (s *Store) ReadArtifact(_ context.Context, ref session.Ref, c memory.Conten
 	if err != nil {
 		return nil, err
 	}
-	if !in.refers(c) {
+	from := &in.shelf
+	if users := s.shelf(ref, in, "user:"); !in.refers(c) && users != nil {
+		from = users
+	}
+	if !from.refers(c) {
 		return nil, failure.Newf(failure.NotFound, op, "session %s has no artifact with the content %s; list them", ref.Session, c.SHA256).
 			With("session_id", ref.Session)
 	}
 	end := min(offset+memory.ArtifactChunk, c.Size)
-	return slices.Clone(in.contents[c].bytes[min(offset, end):end]), nil
+	return slices.Clone(from.contents[c].bytes[min(offset, end):end]), nil
 }
 
 // ListArtifacts implements memory.Artifacts.
@@ -173,30 +229,39 @@ func (s *Store) ListArtifacts(_ context.Context, ref session.Ref) ([]memory.Arti
 	if err != nil {
 		return nil, err
 	}
-	return slices.Clone(in.artifacts), nil
+	all := slices.Clone(in.artifacts)
+	if users := s.shelf(ref, in, "user:"); users != nil {
+		all = append(all, users.artifacts...)
+	}
+	return sorted(all), nil
 }
 
 // DeleteArtifact implements memory.Artifacts.
 func (s *Store) DeleteArtifact(_ context.Context, h memory.Hold, name string, version int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	in, _, err := s.held("memory.DeleteArtifact", h)
+	const op = "memory.DeleteArtifact"
+	in, _, err := s.held(op, h)
 	if err != nil {
 		return err
 	}
+	on := s.shelf(h.Ref, in, name)
+	if on == nil {
+		return memory.ArtifactOfNobody(op, h.Ref, name)
+	}
 	gone := func(a memory.Artifact) bool { return a.Name == name && (version == 0 || a.Version == version) }
-	before := slices.Clone(in.artifacts)
-	in.artifacts = slices.DeleteFunc(in.artifacts, gone)
+	before := slices.Clone(on.artifacts)
+	on.artifacts = slices.DeleteFunc(on.artifacts, gone)
 	for _, a := range before {
-		if gone(a) && !in.refers(a.Content) {
-			delete(in.contents, a.Content)
+		if gone(a) && !on.refers(a.Content) {
+			delete(on.contents, a.Content)
 		}
 	}
 	return nil
 }
 
 // artifact finds a version; 0 is the latest.
-func (c *conversed) artifact(name string, version int) (memory.Artifact, bool) {
+func (c *shelf) artifact(name string, version int) (memory.Artifact, bool) {
 	for _, a := range slices.Backward(c.artifacts) {
 		if a.Name == name && (version == 0 || a.Version == version) {
 			return a, true
@@ -206,8 +271,16 @@ func (c *conversed) artifact(name string, version int) (memory.Artifact, bool) {
 }
 
 // refers reports whether an artifact has the content.
-func (c *conversed) refers(to memory.Content) bool {
+func (c *shelf) refers(to memory.Content) bool {
 	return slices.ContainsFunc(c.artifacts, func(a memory.Artifact) bool { return a.Content == to })
+}
+
+// bytes are those of all versions.
+func (c *shelf) bytes() (sum int64) {
+	for _, a := range c.artifacts {
+		sum += a.Size
+	}
+	return sum
 }
 
 func digest(content []byte) string {
@@ -221,6 +294,6 @@ func wrongDigest(op string, c memory.Content) error {
 }
 
 func artifactsFull(op string, in *conversed) error {
-	return failure.Newf(failure.ResourceQuota, op, "the artifacts of session %s would be too many; it may hold %d versions and %d bytes: delete some",
+	return failure.Newf(failure.ResourceQuota, op, "the artifacts of session %s, or of its user, would be too many; it may hold %d versions and %d bytes: delete some",
 		in.ID, memory.MaxArtifacts, memory.MaxSessionArtifacts).With("session_id", in.ID)
 }

@@ -34,6 +34,7 @@ type Store struct {
 	made     int64      // sessions so far
 	sessions map[session.Ref]*conversed
 	shared   map[owner]*scope
+	shelves  map[owner]*shelf // of users
 }
 
 // conversed is all that belongs to a session.
@@ -47,9 +48,7 @@ type conversed struct {
 	summary         string                 //
 	turns           map[string]*turn
 	state           *scope
-	artifacts       []memory.Artifact
-	versions        map[string]int // the last of each name
-	contents        map[memory.Content]*content
+	shelf
 }
 
 // turn is a turn and what is known of its steps.
@@ -72,7 +71,7 @@ func New(cfg Config) *Store {
 	}
 	cfg.MaxMessages = cmp.Or(cfg.MaxMessages, session.MaxMessages)
 	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, session.MaxBytes)
-	return &Store{cfg: cfg, sessions: map[session.Ref]*conversed{}, shared: map[owner]*scope{}}
+	return &Store{cfg: cfg, sessions: map[session.Ref]*conversed{}, shared: map[owner]*scope{}, shelves: map[owner]*shelf{}}
 }
 
 // now is as fine as other stores have it.
@@ -140,11 +139,10 @@ func (s *Store) turn(c *conversed, id string) *turn {
 func (s *Store) create(ref session.Ref) *conversed {
 	s.made++
 	return &conversed{
-		Session:  session.Session{ID: ref.Session, State: session.Created, Created: s.now(), LastActivity: s.now(), Metadata: map[string]string{}},
-		made:     s.made,
-		turns:    map[string]*turn{},
-		state:    newScope(),
-		versions: map[string]int{},
-		contents: map[memory.Content]*content{},
+		Session: session.Session{ID: ref.Session, State: session.Created, Created: s.now(), LastActivity: s.now(), Metadata: map[string]string{}},
+		made:    s.made,
+		turns:   map[string]*turn{},
+		state:   newScope(),
+		shelf:   newShelf(),
 	}
 }

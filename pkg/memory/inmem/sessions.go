@@ -164,8 +164,6 @@ func (c *conversed) seen() session.Session {
 	seen := c.Session
 	seen.Metadata = maps.Clone(c.Metadata)
 	seen.Messages, seen.Bytes = int64(len(c.log)), size(c.log)
-	for _, a := range c.artifacts {
-		seen.ArtifactBytes += a.Size
-	}
+	seen.ArtifactBytes = c.bytes()
 	return seen
 }

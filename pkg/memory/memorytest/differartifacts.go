@@ -20,7 +20,7 @@ func content(d *differ) (memory.Content, string) {
 	return c, text
 }
 
-func artifactName(d *differ) string { return oneOf(d, "a", "b", "a/b") }
+func artifactName(d *differ) string { return oneOf(d, "a", "b", "a/b", "user:a", "user:b") }
 
 func stageArtifact(d *differ, s *subject) call {
 	h := d.hold(s)

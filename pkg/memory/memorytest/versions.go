@@ -199,7 +199,7 @@ func artifactNamesMayHoldMuch(t *testing.T, store memory.Store) {
 func artifactRefusesNames(t *testing.T, store memory.Store) {
 	h := holder(t, store)
 	c := send(t, store, h, "text")
-	for _, name := range []string{"", strings.Repeat("n", memory.MaxArtifactName+1), "dir/a.txt", "/a", "a/", "..\\a", "user:a", "\xff"} {
+	for _, name := range []string{"", strings.Repeat("n", memory.MaxArtifactName+1), "dir/a.txt", "/a", "a/", "..\\a", "user:", "user:a/b", "\xff"} {
 		for _, h := range []memory.Hold{h, {Ref: fresh(), TurnID: "t1", Epoch: 1}} {
 			_, err := store.PutArtifact(t.Context(), h, memory.Artifact{Content: c, Name: name})
 			requireMode(t, err, failure.UserInvalidInput)

@@ -19,6 +19,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/wire"
 )
 
+//go:embed scripts/shelf.lua
+var shelfSource string
+
 //go:embed scripts/put.lua
 var putSource string
 
@@ -26,8 +29,8 @@ var putSource string
 var removeSource string
 
 var (
-	putScript    = script(turnSource, putSource)
-	removeScript = script(turnSource, removeSource)
+	putScript    = script(turnSource, shelfSource, putSource)
+	removeScript = script(turnSource, shelfSource, removeSource)
 )
 
 // PutArtifact implements memory.Artifacts.
@@ -38,6 +41,9 @@ func (s *Store) PutArtifact(ctx context.Context, h memory.Hold, a memory.Artifac
 	}
 	if a.Size == 0 && a.SHA256 != emptyDigest {
 		return memory.Artifact{}, wrongDigest(op, a.Content)
+	}
+	if memory.ScopeOf(a.Name) == memory.ScopeUser {
+		return s.putOfUser(ctx, op, h, memory.Artifact{Content: a.Content, Name: a.Name, MediaType: a.MediaType})
 	}
 	stored, err := encoding.Marshal(wire.ArtifactToProto(memory.Artifact{Content: a.Content, Name: a.Name, MediaType: a.MediaType, Turn: h.TurnID}))
 	if err != nil {
@@ -58,7 +64,7 @@ func (s *Store) PutArtifact(ctx context.Context, h memory.Hold, a memory.Artifac
 	case "elsewhere":
 		return memory.Artifact{}, memory.GoOnAt(op, number(r.text(1)))
 	case "artifacts_full":
-		return memory.Artifact{}, artifactsFull(op, h.Ref, r)
+		return memory.Artifact{}, artifactsFull(op, "session "+h.Ref.Session, h.Ref, r)
 	default:
 		return memory.Artifact{}, refused(op, h, r)
 	}
@@ -67,7 +73,13 @@ func (s *Store) PutArtifact(ctx context.Context, h memory.Hold, a memory.Artifac
 // GetArtifact implements memory.Artifacts.
 func (s *Store) GetArtifact(ctx context.Context, ref session.Ref, name string, version int) (memory.Artifact, error) {
 	const op = "memory.GetArtifact"
-	stored, err := s.ListArtifacts(ctx, ref)
+	stored, meta, err := s.artifacts(ctx, op, ref)
+	if err == nil {
+		err = usable(op, ref, meta)
+	}
+	if err == nil && memory.ScopeOf(name) == memory.ScopeUser {
+		stored, err = s.sharedArtifacts(ctx, op, ref, meta)
+	}
 	if err != nil {
 		return memory.Artifact{}, err
 	}
@@ -83,20 +95,27 @@ func (s *Store) GetArtifact(ctx context.Context, ref session.Ref, name string, v
 // ListArtifacts implements memory.Artifacts.
 func (s *Store) ListArtifacts(ctx context.Context, ref session.Ref) ([]memory.Artifact, error) {
 	const op = "memory.ListArtifacts"
-	stored, meta, err := s.artifacts(ctx, op, ref)
+	own, meta, err := s.artifacts(ctx, op, ref)
 	if err != nil {
 		return nil, err
 	}
-	return stored, usable(op, ref, meta)
+	if err := usable(op, ref, meta); err != nil {
+		return nil, err
+	}
+	shared, err := s.sharedArtifacts(ctx, op, ref, meta)
+	return inOrderOfNames(append(own, shared...)), err
 }
 
-// artifacts are those of a session, by name and version, and what of its meta says whether
-// anybody may read them.
+// artifacts are those that a session has itself, by name and version; what of its meta says
+// whether anybody may read them, and whose it is; and as left whether something is still to be
+// made that a turn left in it.
 func (s *Store) artifacts(ctx context.Context, op string, ref session.Ref) ([]memory.Artifact, map[string]string, error) {
 	var meta *redis.SliceCmd
+	var left *redis.IntCmd
 	var arts *redis.MapStringStringCmd
+	fields := []string{"deleted", "schema", "user"}
 	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		meta, arts = p.HMGet(ctx, key(ref, "meta"), "deleted", "schema"), p.HGetAll(ctx, key(ref, "arts"))
+		meta, left, arts = p.HMGet(ctx, key(ref, "meta"), fields...), p.Exists(ctx, key(ref, "out")), p.HGetAll(ctx, key(ref, "arts"))
 		return nil
 	})
 	if err != nil {
@@ -106,7 +125,11 @@ func (s *Store) artifacts(ctx context.Context, op string, ref session.Ref) ([]me
 	if err != nil {
 		return nil, nil, unreadable(op, err)
 	}
-	return all, map[string]string{"deleted": reply(meta.Val()).text(0), "schema": reply(meta.Val()).text(1)}, nil
+	known := map[string]string{"left": strconv.FormatInt(left.Val(), 10)}
+	for i, name := range fields {
+		known[name] = reply(meta.Val()).text(i)
+	}
+	return all, known, nil
 }
 
 // versions reads a hash of artifacts.
@@ -123,36 +146,32 @@ func versions(stored map[string]string) ([]memory.Artifact, error) {
 		}
 		all = append(all, a)
 	}
+	return inOrderOfNames(all), nil
+}
+
+func inOrderOfNames(all []memory.Artifact) []memory.Artifact {
 	slices.SortFunc(all, func(a, b memory.Artifact) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Version, b.Version))
 	})
-	return all, nil
+	return all
 }
 
 // DeleteArtifact implements memory.Artifacts.
 func (s *Store) DeleteArtifact(ctx context.Context, h memory.Hold, name string, version int) error {
 	const op = "memory.DeleteArtifact"
+	if memory.ScopeOf(name) == memory.ScopeUser {
+		return s.dropOfUser(ctx, op, h, name, version)
+	}
 	stored, _, err := s.artifacts(ctx, op, h.Ref)
 	if err != nil {
 		return err
 	}
-	ks, args := keys(h.Ref, h.TurnID, "arts"), []any{h.Epoch}
-	for _, a := range stored {
-		if a.Name == name && (version == 0 || a.Version == version) {
-			blob := blobKeys(h.Ref, a.Content)
-			ks, args = append(ks, blob...), append(args, versionField(a), a.Size, len(blob))
-		}
-	}
-	r, err := s.run(ctx, op, h.Ref, removeScript, ks, args...)
+	ks, args := removing(ofSession(h.Ref), stored, name, version)
+	r, err := s.run(ctx, op, h.Ref, removeScript, append(keys(h.Ref, h.TurnID, "arts"), ks...), append([]any{h.Epoch}, args...)...)
 	return done(op, h, r, err)
 }
 
-// versionField is that of a version in the hash of artifacts; put.lua makes the same.
-func versionField(a memory.Artifact) string {
-	return "v:" + a.Name + "\x00" + strconv.Itoa(a.Version)
-}
-
-// artifact reads a version as put.lua stored it: digest, size, time, and what it is.
+// artifact reads a version as shelf.lua stored it: digest, size, time, and what it is.
 func artifact(version, stored string) (memory.Artifact, error) {
 	parts := strings.SplitN(stored, " ", 4)
 	if len(parts) != 4 {
@@ -167,8 +186,9 @@ func artifact(version, stored string) (memory.Artifact, error) {
 	return a, nil
 }
 
-func artifactsFull(op string, ref session.Ref, r reply) error {
-	return failure.Newf(failure.ResourceQuota, op, "session %s has %s versions of artifacts of %s bytes; it may have %d of %d bytes: delete some",
-		ref.Session, r.text(1), r.text(2), memory.MaxArtifacts, memory.MaxSessionArtifacts).
+// artifactsFull is for who has so many: a session, or its user.
+func artifactsFull(op, who string, ref session.Ref, r reply) error {
+	return failure.Newf(failure.ResourceQuota, op, "%s has %s versions of artifacts of %s bytes, with what is staged; there may be %d of %d bytes: delete some",
+		who, r.text(1), r.text(2), memory.MaxArtifacts, memory.MaxSessionArtifacts).
 		With("session_id", ref.Session).With("artifacts", r.text(1)).With("bytes", r.text(2))
 }

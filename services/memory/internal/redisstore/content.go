@@ -28,7 +28,7 @@ var stageSource string
 var pieceSource string
 
 var (
-	stageScript = script(turnSource, stageSource)
+	stageScript = script(turnSource, shelfSource, stageSource)
 	pieceScript = script(turnSource, pieceSource)
 )
 
@@ -58,7 +58,7 @@ func (s *Store) stage(ctx context.Context, op string, h memory.Hold, c memory.Co
 	case "ok":
 		return number(r.text(1)), r.text(2), nil
 	case "artifacts_full":
-		return 0, "", artifactsFull(op, h.Ref, r)
+		return 0, "", artifactsFull(op, "session "+h.Ref.Session, h.Ref, r)
 	default:
 		return 0, "", refused(op, h, r)
 	}
@@ -107,11 +107,11 @@ func (s *Store) AppendArtifact(ctx context.Context, h memory.Hold, c memory.Cont
 // ReadArtifact implements memory.Artifacts.
 func (s *Store) ReadArtifact(ctx context.Context, ref session.Ref, c memory.Content, offset int64) ([]byte, error) {
 	const op = "memory.ReadArtifact"
-	var gone, layout, refs, piece *redis.StringCmd
+	var gone, layout, user, refs, piece *redis.StringCmd
 	at := offset % memory.ArtifactChunk
 	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
 		gone, layout = p.HGet(ctx, key(ref, "meta"), "deleted"), p.HGet(ctx, key(ref, "meta"), "schema")
-		refs = p.HGet(ctx, key(ref, blob(c)), "refs")
+		user, refs = p.HGet(ctx, key(ref, "meta"), "user"), p.HGet(ctx, key(ref, blob(c)), "refs")
 		piece = p.GetRange(ctx, key(ref, pieceOf(c, offset)), at, -1)
 		return nil
 	})
@@ -121,11 +121,21 @@ func (s *Store) ReadArtifact(ctx context.Context, ref session.Ref, c memory.Cont
 	if err := usable(op, ref, map[string]string{"deleted": gone.Val(), "schema": layout.Val()}); err != nil {
 		return nil, err
 	}
-	if number(refs.Val()) == 0 {
+	if number(refs.Val()) > 0 {
+		return []byte(piece.Val()), nil
+	}
+	var shared []byte
+	var has bool
+	if user.Val() != "" {
+		if shared, has, err = s.readShared(ctx, op, ofUser(ref.Tenant, user.Val()), c, offset); err != nil {
+			return nil, err
+		}
+	}
+	if !has {
 		return nil, failure.Newf(failure.NotFound, op, "session %s has no artifact with the content %s; list its artifacts", ref.Session, c.SHA256).
 			With("session_id", ref.Session).With("sha256", c.SHA256)
 	}
-	return []byte(piece.Val()), nil
+	return shared, nil
 }
 
 // nameOf is the name of a content among those that are staged, and contentNamed its inverse.
@@ -143,14 +153,8 @@ func pieceOf(c memory.Content, offset int64) string {
 	return blob(c) + ":" + strconv.FormatInt(offset/memory.ArtifactChunk, 10)
 }
 
-// blobKeys are all keys of a content: its own, and those of its pieces.
-func blobKeys(ref session.Ref, c memory.Content) []string {
-	all := []string{key(ref, blob(c))}
-	for offset := int64(0); offset < c.Size; offset += memory.ArtifactChunk {
-		all = append(all, key(ref, pieceOf(c, offset)))
-	}
-	return all
-}
+// blobKeys are all keys of a content of a session: its own, and those of its pieces.
+func blobKeys(ref session.Ref, c memory.Content) []string { return ofSession(ref).content(c) }
 
 // contentsOf are the keys of the contents of artifacts.
 func contentsOf(ref session.Ref, stored []memory.Artifact) []string {

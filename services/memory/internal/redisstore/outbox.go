@@ -29,16 +29,18 @@ var settleScript = script(deltaSource, settleSource)
 const settledKept = 24 * time.Hour
 
 // pending is a change that waits in its session, under an id of its own: that of a commit is
-// its request id, that of a call begins with asked, which no id of a turn does.
+// its request id, that of a call begins with asked, putting or dropping, which no id of a turn
+// does. With the latter two it is one of the artifacts of the user.
 type pending struct {
 	id string
 	memory.StateUpdate
+	artifact memory.Artifact // of such a call, and Ref; else none
 }
 
 const asked = "call:"
 
-// settle makes the changes of app: and user: state that commits and calls of turns left in a
-// session, each once, in their order, and removes them. A scope is in another slot than the
+// settle makes the changes of app: and user: state, and of the artifacts of the user, that
+// commits and calls of turns left in a session, each once, in their order, and removes them. A scope is in another slot than the
 // session, so a change is made under its id, which the scope keeps until the session has
 // forgotten it.
 func (s *Store) settle(ctx context.Context, ref session.Ref) error {
@@ -54,17 +56,20 @@ func (s *Store) settle(ctx context.Context, ref session.Ref) error {
 	}
 	all := make([]pending, 0, len(waiting.Val()))
 	for id, stored := range waiting.Val() {
-		var p troupev1.UpdateStateRequest
-		if err := proto.Unmarshal([]byte(stored), &p); err != nil {
+		l, err := left(ref, id, stored)
+		if err != nil {
 			return unreadable(op, err)
 		}
-		all = append(all, pending{id, wire.StateUpdateFromProto(ref.Tenant, &p)})
+		all = append(all, l)
 	}
 	slices.SortFunc(all, inOrder)
 	for _, l := range all {
-		if l.call() {
-			_, err = s.answer(ctx, op, whose.Val(), l) // a refusal is for who called
-		} else {
+		switch { // a refusal is for who called
+		case l.putting() || l.dropping():
+			_, err = s.answerArtifact(ctx, op, whose.Val(), l)
+		case l.call():
+			_, err = s.answer(ctx, op, whose.Val(), l)
+		default:
 			err = s.apply(ctx, op, whose.Val(), l.StateUpdate)
 		}
 		if err != nil {
@@ -74,8 +79,22 @@ func (s *Store) settle(ctx context.Context, ref session.Ref) error {
 	return nil
 }
 
+// left reads what a session has under an id.
+func left(ref session.Ref, id, stored string) (pending, error) {
+	if l := (pending{id: id}); l.putting() || l.dropping() {
+		return leftArtifact(ref, id, stored)
+	}
+	var p troupev1.UpdateStateRequest
+	err := proto.Unmarshal([]byte(stored), &p)
+	return pending{id: id, StateUpdate: wire.StateUpdateFromProto(ref.Tenant, &p)}, err
+}
+
 // call reports whether the change is that of a call, and not of a commit.
-func (l pending) call() bool { return strings.HasPrefix(l.id, asked) }
+func (l pending) call() bool { return strings.HasPrefix(l.id, asked) || l.putting() || l.dropping() }
+
+func (l pending) putting() bool { return strings.HasPrefix(l.id, putting) }
+
+func (l pending) dropping() bool { return strings.HasPrefix(l.id, dropping) }
 
 // inOrder is the order in which changes were left: one of a call when there were none, and
 // those of commits by epoch, which has one turn, and by the number of the step with which
@@ -100,12 +119,12 @@ func (s *Store) apply(ctx context.Context, op, user string, u memory.StateUpdate
 		parts[scope] = append(parts[scope], name, string(value))
 	}
 	for scope, changes := range parts {
-		args := append([]any{pending{u.RequestID, u}.settled(), settledKept.Milliseconds()}, changes...)
+		args := append([]any{pending{id: u.RequestID, StateUpdate: u}.settled(), settledKept.Milliseconds()}, changes...)
 		if _, err := s.run(ctx, op, u.Ref, settleScript, scopeKeys(u.Ref, user, scope, "settled"), args...); err != nil {
 			return err
 		}
 	}
-	return s.forget(ctx, op, user, pending{u.RequestID, u}, slices.Collect(maps.Keys(parts)))
+	return s.forget(ctx, op, user, pending{id: u.RequestID, StateUpdate: u}, slices.Collect(maps.Keys(parts)))
 }
 
 // answer makes the change of a call, or refuses it, and lets it be forgotten.

@@ -10,7 +10,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/pkg/wire"
@@ -137,7 +136,7 @@ func (s *Store) UpdateState(ctx context.Context, u memory.StateUpdate) (int64, e
 	case "state_full":
 		return 0, stateFull(op, scope, r)
 	case "pending", "decided":
-		return 0, failure.New(failure.SystemNetwork, op, "the change met others of its session, and may have been made; repeat the call")
+		return 0, metOthers(op)
 	default:
 		return 0, refused(op, memory.Hold{Ref: u.Ref, TurnID: u.TurnID, Epoch: u.Epoch}, r)
 	}
