@@ -31,6 +31,9 @@ type Request struct {
 	// Choices, when there are any, are the words of which the answer must name one: the
 	// form in which routing decisions are asked for.
 	Choices []string
+	// Temperature is how freely the model chooses its words, 0 to MaxTemperature; nil: as its
+	// provider has it.
+	Temperature *float64
 }
 
 // Instructions are the system prompt, with the system messages of the conversation, and how a

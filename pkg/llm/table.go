@@ -29,6 +29,7 @@ type Entry struct {
 	Price            // all 0: not known
 	Context int64    `json:"context"` // tokens that it reads; 0: not known
 	Over    *OverUse `json:"over"`    // what a long request costs instead, as a whole
+	Fixed   bool     `json:"fixed"`   // its temperature cannot be set
 }
 
 // OverUse is the price of requests with more input than some tokens.

@@ -34,6 +34,9 @@ func (m *model) request(req llm.Request) sdk.MessageNewParams {
 			params.ToolChoice = sdk.ToolChoiceUnionParam{OfNone: &sdk.ToolChoiceNoneParam{}}
 		}
 	}
+	if req.Temperature != nil && !m.thinks { // one that thinks takes none
+		params.Temperature = sdk.Float(min(1, *req.Temperature))
+	}
 	if m.thinks {
 		params.Thinking = sdk.ThinkingConfigParamUnion{OfAdaptive: &sdk.ThinkingConfigAdaptiveParam{}}
 	}

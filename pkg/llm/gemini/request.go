@@ -18,6 +18,9 @@ func (m *model) config(req llm.Request) *genai.GenerateContentConfig {
 		MaxOutputTokens:       m.maxTokens,
 		AutomaticContinuation: new(bool), // one request a call
 	}
+	if req.Temperature != nil {
+		c.Temperature = new(float32(*req.Temperature))
+	}
 	if system := req.Instructions(); system != "" {
 		c.SystemInstruction = &genai.Content{Parts: []*genai.Part{{Text: system}}}
 	}

@@ -26,6 +26,7 @@ var requests = []trial{
 	{"LeavesEmptyMessagesOut", leavesEmptyOut},
 	{"HasSummariesAndNotes", hasSummaries},
 	{"NamesTheChoices", namesTheChoices},
+	{"HasTheTemperatureOnlyIfThereIsOne", hasTheTemperature},
 	{"KeepsNothingBetweenCalls", keepsNothing},
 	{"FollowsNoRedirectWithTheKey", followsNoRedirect},
 }
@@ -180,6 +181,17 @@ func namesTheChoices(rig *testbed) {
 	for _, choice := range req.Choices {
 		require.Contains(rig, bodies[0], choice)
 	}
+}
+
+func hasTheTemperature(rig *testbed) {
+	m := rig.open(llm.Bounds{}, reply(Reply{Say: []string{"hi"}}))
+	require.NoError(rig, rig.hear(m).Err)
+	req, exact := hello, 0.25
+	req.Temperature = &exact
+	require.NoError(rig, rig.ask(rig.Context(), m, req, nil).Err)
+	_, bodies := rig.requests()
+	require.NotContains(rig, bodies[0], `"temperature"`)
+	require.Contains(rig, bodies[1], `"temperature":0.25`)
 }
 
 // keepsNothing asks one model from many goroutines at once: each gets its own answer.

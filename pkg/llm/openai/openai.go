@@ -136,7 +136,10 @@ func (s server) open(name string, c Config) (llm.Model, error) {
 		options = append(options, option.WithAPIKey(key))
 	}
 	m.completions = sdk.NewChatCompletionService(options...)
-	return llm.Retried(llm.Priced(m, c.Table.At(c.BaseURL)), c.Retry), nil
+	table := c.Table.At(c.BaseURL)
+	known, _ := table.Find(m.source.Model)
+	m.fixed = known.Fixed
+	return llm.Retried(llm.Priced(m, table), c.Retry), nil
 }
 
 // model is a model of the provider. It is safe for concurrent use.
@@ -145,6 +148,7 @@ type model struct {
 	completions sdk.ChatCompletionService
 	model       string // as the provider knows it
 	plain       bool
+	fixed       bool // its temperature cannot be set
 }
 
 // Name implements llm.Model.

@@ -14,6 +14,9 @@ import (
 // request is req as the provider wants it.
 func (m *model) request(req llm.Request) sdk.ChatCompletionNewParams {
 	params := sdk.ChatCompletionNewParams{Model: m.model, Messages: messages(req), Tools: tools(req.Tools)}
+	if req.Temperature != nil && !m.fixed {
+		params.Temperature = sdk.Float(*req.Temperature)
+	}
 	if !m.plain {
 		params.StreamOptions.IncludeUsage = sdk.Bool(true)
 	}

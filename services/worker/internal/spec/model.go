@@ -54,6 +54,18 @@ func (b *builder) model(declared yaml.Node) llm.Model {
 	return m
 }
 
+// tempered is the model with its temperature, if it has one.
+func (b *builder) tempered(m llm.Model, temperature *float64) llm.Model {
+	if temperature == nil || m == nil {
+		return m
+	}
+	if t := *temperature; t != min(max(t, 0), llm.MaxTemperature) { // nor a NaN
+		b.errorf([]any{"temperature"}, "temperature is %v; use 0 to %d, or leave it out for the provider's own", t, llm.MaxTemperature)
+		return nil
+	}
+	return llm.Tempered(m, *temperature)
+}
+
 // one is the model at a place, or nil after it has said what is wrong.
 func (b *builder) one(node *yaml.Node, keys ...any) llm.Model {
 	at := dotted(keys)

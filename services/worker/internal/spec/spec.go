@@ -28,6 +28,7 @@ import (
 // agent.Config.
 type Agent struct {
 	Model        yaml.Node           `yaml:"model"` // a name with its prefix, such as builtin/extractive; a Model; or a list of these
+	Temperature  *float64            `yaml:"temperature"` // of its models, 0 to 2
 	Description  string              `yaml:"description"`
 	Version      string              `yaml:"version"`
 	Instructions Instructions        `yaml:"instructions"`
@@ -160,7 +161,7 @@ func (b *builder) build(ctx context.Context) (*agent.Agent, error) {
 		Description:   s.Description,
 		Version:       s.Version,
 		Instructions:  b.instructions(s.Instructions),
-		Model:         b.model(s.Model),
+		Model:         b.tempered(b.model(s.Model), s.Temperature),
 		Tools:         b.toolset(ctx, s.Tools),
 		Plugins:       b.plugins(s.Plugins),
 		MaxIterations: s.Limits.MaxIterations,

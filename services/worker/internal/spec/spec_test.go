@@ -70,7 +70,7 @@ func TestBuild_ReportsAllThatIsWrongWithPlace(t *testing.T) {
 			"  modl: x\n  somethingelse: [reflection]\n  tools: [{mpc: {command: [npx]}}]\n  lifecycle: {timeout: 30, retryOnFailures: true}\n",
 			[]string{
 				`agents.yaml:5: unknown field "modl"; did you mean "model"?`,
-				`agents.yaml:6: unknown field "somethingelse"; there are asksUser, description, instructions, lifecycle, limits, model, onFailure, plugins, tools, version`,
+				`agents.yaml:6: unknown field "somethingelse"; there are asksUser, description, instructions, lifecycle, limits, model, onFailure, plugins, temperature, tools, version`,
 				`agents.yaml:7: unknown field "tools[0].mpc"; did you mean "mcp"?`,
 				`agents.yaml:8: lifecycle.timeout: want a duration such as 30s or 5m, got "30"`,
 				`agents.yaml:8: unknown field "lifecycle.retryOnFailures"; did you mean "retryOnFailure"?`,
@@ -103,6 +103,10 @@ func TestBuild_ReportsAllThatIsWrongWithPlace(t *testing.T) {
 				`agents.yaml:15: lifecycle.maxRetries is 2; use it with retryOnFailure: true, and 1 or more`,
 				`agents.yaml:13: onFailure is "retry"; use fail or degrade`,
 			},
+		},
+		"temperature": {
+			"  model: builtin/extractive\n  temperature: 3\n",
+			[]string{`agents.yaml:6: temperature is 3; use 0 to 2, or leave it out for the provider's own`},
 		},
 		"no model": {"  description: x\n", []string{`agents.yaml:5: model is missing; the prefixes there are: builtin/`}},
 		"both instructions": {

@@ -1,0 +1,30 @@
+package llm
+
+import (
+	"context"
+	"iter"
+)
+
+// MaxTemperature is the highest temperature that any provider takes.
+const MaxTemperature = 2
+
+// Tempered is the model, asked with a temperature, 0 to MaxTemperature, unless the request has
+// one: how freely it chooses its words. 0 keeps to the likeliest. Models of which it is known
+// that theirs cannot be set are asked without (see Entry.Fixed).
+func Tempered(m Model, temperature float64) Model { return tempered{m, temperature} }
+
+type tempered struct {
+	Model
+	temperature float64
+}
+
+// ContextSize implements ContextSize.
+func (m tempered) ContextSize() int64 { return ContextOf(m.Model) }
+
+// Generate implements Model.
+func (m tempered) Generate(ctx context.Context, req Request) iter.Seq2[Delta, error] {
+	if req.Temperature == nil {
+		req.Temperature = &m.temperature
+	}
+	return m.Model.Generate(ctx, req)
+}
