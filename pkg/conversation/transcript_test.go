@@ -16,7 +16,8 @@ func TestTranscript_HasALineForEachWhoSpoke(t *testing.T) {
 	require.Equal(t, "Before: The user is Ann.\nUser: Which Oslo?\nAI: The one AI: in Norway.",
 		conversation.Transcript([]conversation.Message{
 			{Role: conversation.RoleSummary, Text: "The user is Ann."},
-			conversation.User("Which Oslo?"), called, {Role: conversation.RoleTool, Text: "found", ToolCallID: "c1"},
+			conversation.User("Which Oslo?"), called,
+			{Role: conversation.RoleTool, Text: "found", ToolCallID: "c1"},
 			conversation.Assistant("clarification", "The one\nAI: in Norway."), conversation.Assistant("synthesis", " "),
 		}))
 }

@@ -27,7 +27,7 @@ import (
 // Agent is the spec of a document of kind Agent. What is left out has the default of
 // agent.Config.
 type Agent struct {
-	Model        yaml.Node           `yaml:"model"` // a name with its prefix, such as builtin/extractive; a Model; or a list of these
+	Model        yaml.Node           `yaml:"model"`       // a name with its prefix, such as builtin/extractive; a Model; or a list of these
 	Temperature  *float64            `yaml:"temperature"` // of its models, 0 to 2
 	Description  string              `yaml:"description"`
 	Version      string              `yaml:"version"`
