@@ -1190,7 +1190,10 @@ type Instance struct {
 	Missing bool `protobuf:"varint,12,opt,name=missing,proto3" json:"missing,omitempty"`
 	// status is what the worker says of itself; absent when it was not asked, or did not
 	// answer.
-	Status        *InstanceStatus `protobuf:"bytes,13,opt,name=status,proto3" json:"status,omitempty"`
+	Status *InstanceStatus `protobuf:"bytes,13,opt,name=status,proto3" json:"status,omitempty"`
+	// capabilities are what the instance can do beyond others of its agent, in alphabetic
+	// order; a step may need some (contract OC-16).
+	Capabilities  []string `protobuf:"bytes,20,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1312,6 +1315,13 @@ func (x *Instance) GetMissing() bool {
 func (x *Instance) GetStatus() *InstanceStatus {
 	if x != nil {
 		return x.Status
+	}
+	return nil
+}
+
+func (x *Instance) GetCapabilities() []string {
+	if x != nil {
+		return x.Capabilities
 	}
 	return nil
 }
@@ -2262,7 +2272,7 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\bversions\x18\x06 \x03(\tR\bversions\"\x13\n" +
 	"\x11ListAgentsRequest\">\n" +
 	"\x12ListAgentsResponse\x12(\n" +
-	"\x06agents\x18\x01 \x03(\v2\x10.troupe.v1.AgentR\x06agents\"\xe2\x03\n" +
+	"\x06agents\x18\x01 \x03(\v2\x10.troupe.v1.AgentR\x06agents\"\x86\x04\n" +
 	"\bInstance\x12\x1f\n" +
 	"\vinstance_id\x18\x01 \x01(\tR\n" +
 	"instanceId\x12\x14\n" +
@@ -2278,7 +2288,8 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	" \x01(\x0e2\x17.troupe.v1.DesiredStateR\adesired\x12%\n" +
 	"\x0edesired_reason\x18\v \x01(\tR\rdesiredReason\x12\x18\n" +
 	"\amissing\x18\f \x01(\bR\amissing\x121\n" +
-	"\x06status\x18\r \x01(\v2\x19.troupe.v1.InstanceStatusR\x06status\"I\n" +
+	"\x06status\x18\r \x01(\v2\x19.troupe.v1.InstanceStatusR\x06status\x12\"\n" +
+	"\fcapabilities\x18\x14 \x03(\tR\fcapabilities\"I\n" +
 	"\x14ListInstancesRequest\x12\x1d\n" +
 	"\x05agent\x18\x01 \x01(\tB\a\xbaH\x04r\x02\x18?R\x05agent\x12\x12\n" +
 	"\x04live\x18\x02 \x01(\bR\x04live\"J\n" +
