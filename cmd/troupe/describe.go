@@ -33,8 +33,8 @@ func (d *describeInstance) Run(ctx context.Context, term terminal) error {
 		return resp, err
 	}, func(w *tabwriter.Writer) {
 		in := resp.GetInstance()
-		fmt.Fprintf(w, "instance\t%s\nagent\t%s\nversion\t%s\naddress\t%s\nuptime\t%s\nincarnation\t%d\nregistered as\t%s\ndesired\t%s\n",
-			in.GetInstanceId(), in.GetAgent(), orDash(in.GetVersion()), in.GetAddress(), ago(in.GetStarted()), in.GetIncarnation(),
+		fmt.Fprintf(w, "instance\t%s\nagent\t%s\nversion\t%s\naddress\t%s\ncapabilities\t%s\nuptime\t%s\nincarnation\t%d\nregistered as\t%s\ndesired\t%s\n",
+			in.GetInstanceId(), in.GetAgent(), orDash(in.GetVersion()), in.GetAddress(), orDash(strings.Join(in.GetCapabilities(), ", ")), ago(in.GetStarted()), in.GetIncarnation(),
 			registeredState(in), wanted(in))
 		if resp.GetFailure() != nil {
 			fmt.Fprintf(w, "worker\t%s\n", resp.GetFailure().GetMessage())

@@ -20,6 +20,7 @@ type get struct {
 	Agents    getAgents    `cmd:"" help:"Agents, with how many of their instances are ready."`
 	Instances getInstances `cmd:"" help:"Registered instances."`
 	Traces    getTraces    `cmd:"" help:"The latest traces."`
+	Decisions getDecisions `cmd:"" help:"The latest decisions about agents and instances."`
 	Sessions  getSessions  `cmd:"" help:"The latest conversations."`
 	Session   getSession   `cmd:"" help:"A conversation with its messages."`
 	Approvals getApprovals `cmd:"" help:"Tool calls that wait for an approval, or for a result."`

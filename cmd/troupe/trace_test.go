@@ -45,6 +45,12 @@ const traceID = "0af7651916cd43dd8448eb211c80319c"
 // described is what troupe prints of a trace of these events, without what is above the tree.
 func described(t *testing.T, trace *troupev1.Trace, events []*troupev1.Event, args ...string) string {
 	t.Helper()
+	return toldOf(t, trace, events, append([]string{"describe", "trace"}, args...)...)
+}
+
+// toldOf is what a command prints of a trace of these events.
+func toldOf(t *testing.T, trace *troupev1.Trace, events []*troupev1.Event, command ...string) string {
+	t.Helper()
 	began := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	for i, e := range events {
 		e.Sequence, e.TraceId = uint64(i+1), traceID
@@ -56,7 +62,7 @@ func described(t *testing.T, trace *troupev1.Trace, events []*troupev1.Event, ar
 		troupev1.RegisterOrchestratorServiceServer(s, &archive{trace: trace, events: events})
 	})
 	var stdout, stderr bytes.Buffer
-	code := run(t.Context(), append([]string{"describe", "trace", "--addr", addr, traceID}, args...), terminal{out: &stdout, err: &stderr})
+	code := run(t.Context(), append(command, "--addr", addr, traceID), terminal{out: &stdout, err: &stderr})
 	require.Equal(t, process.ExitOK, code, stderr.String())
 	return stdout.String()
 }

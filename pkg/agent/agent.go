@@ -26,6 +26,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/loop"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/ownership"
+	"github.com/troupe-dev/troupe/pkg/registry"
 	"github.com/troupe-dev/troupe/pkg/sessionlog"
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
@@ -56,6 +57,9 @@ type Config struct {
 	Name        string // a DNS label: a-z, 0-9 and hyphens, at most 63 characters; not "user"
 	Description string // one line, for those who choose between agents
 	Version     string // empty: DefaultVersion
+	// Capabilities are what its instances can do beyond others, such as gpu: words of a-z, 0-9,
+	// dot and hyphen, 16 at most. A step of a workflow may need some (OC-16).
+	Capabilities []string
 
 	// Instructions are the system prompt, or the path of a file that holds it. With {key} in
 	// it the value of a key of the session's state takes its place, which may be missing with
@@ -199,6 +203,8 @@ func (c Config) check() []string {
 	expect(c.StartRetries >= 0, "StartRetries %d: use 0 or more", c.StartRetries)
 	expect(c.StartTimeout >= 0, "StartTimeout %v: use a positive duration", c.StartTimeout)
 	expect(c.OnFailure == Fail || c.OnFailure == Degrade, "OnFailure %q: use %q or %q", c.OnFailure, Fail, Degrade)
+	_, err := registry.Capabilities(c.Capabilities)
+	expect(err == nil, "Capabilities: %v", err)
 	return wrong
 }
 
@@ -228,6 +234,9 @@ func (a *Agent) Name() string { return a.config.Name }
 
 // Description is one line from the agent's author.
 func (a *Agent) Description() string { return a.config.Description }
+
+// Capabilities are what its instances can do beyond others.
+func (a *Agent) Capabilities() []string { return slices.Clone(a.config.Capabilities) }
 
 // Version is that of the agent, not of the mesh.
 func (a *Agent) Version() string { return a.config.Version }

@@ -7,6 +7,7 @@ package registry
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/troupe-dev/troupe/pkg/lifecycle"
@@ -23,6 +24,8 @@ type Instance struct {
 	Capacity    int
 	Incarnation int64 // given by the registry; grows with every registration
 	Started     time.Time
+	// Capabilities are what it can do beyond other instances, sorted; steps may need some.
+	Capabilities []string
 }
 
 // Registrar registers instances.
@@ -77,3 +80,10 @@ type Key struct{ Agent, ID string }
 
 // Key of the instance.
 func (in Instance) Key() Key { return Key{in.Agent, in.ID} }
+
+// Equal reports whether two registrations say the same.
+func (in Instance) Equal(other Instance) bool {
+	return in.Key() == other.Key() && in.Address == other.Address && in.Version == other.Version && in.Description == other.Description &&
+		in.State == other.State && in.Capacity == other.Capacity && in.Incarnation == other.Incarnation && in.Started.Equal(other.Started) &&
+		slices.Equal(in.Capabilities, other.Capabilities)
+}

@@ -44,6 +44,8 @@ func InstanceToProto(in registry.Instance) *troupev1.Instance {
 		Capacity:    int32(in.Capacity),
 		Incarnation: in.Incarnation,
 		Started:     timeToProto(in.Started),
+
+		Capabilities: in.Capabilities,
 	}
 }
 
@@ -59,6 +61,8 @@ func InstanceFromProto(in *troupev1.Instance) registry.Instance {
 		Capacity:    int(in.GetCapacity()),
 		Incarnation: in.GetIncarnation(),
 		Started:     timeFromProto(in.GetStarted()),
+
+		Capabilities: in.GetCapabilities(),
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/troupe-dev/troupe/pkg/registry"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
 )
 
@@ -19,6 +20,7 @@ type Config struct {
 	Memory        string        `help:"Address of the memory service." default:"127.0.0.1:7401" env:"TROUPE_MEMORY"`
 	Drain         time.Duration `help:"How long running steps may take to end when the worker stops." default:"30s" env:"TROUPE_DRAIN"`
 	Conformance   bool          `help:"Serve the conformance kit instead of the agent: see troupe conformance." env:"TROUPE_CONFORMANCE"`
+	Capabilities  []string      `help:"What this instance can do beyond those of its agent: words such as gpu, with commas between them." env:"TROUPE_CAPABILITIES" placeholder:"NAME"`
 	Reflection    bool          `help:"Serve gRPC reflection." env:"TROUPE_REFLECTION"`
 
 	Telemetry telemetry.Config `embed:""`
@@ -28,6 +30,9 @@ type Config struct {
 func (c *Config) Validate() error {
 	if c.Drain < 0 {
 		return fmt.Errorf("--drain: %s is below zero", c.Drain)
+	}
+	if _, err := registry.Capabilities(c.Capabilities); err != nil {
+		return fmt.Errorf("--capabilities: %w", err)
 	}
 	if len(c.Etcd) == 0 {
 		return fmt.Errorf("--etcd: at least one address is needed")

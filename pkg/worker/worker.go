@@ -98,9 +98,13 @@ func New(t *telemetry.Telemetry, cfg Config, a *agent.Agent) (*Worker, error) {
 	if err := w.open(); err != nil {
 		return nil, errors.Join(fmt.Errorf("worker %s: %w", a.Name(), err), w.Close())
 	}
+	capabilities, err := registry.Capabilities(a.Capabilities(), cfg.Capabilities)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("--capabilities: with those of agent %s: %w", a.Name(), err), w.Close())
+	}
 	w.enrolment = newEnrolment(w.telemetry.Log, w.registrar, w.instance, w.board, registry.Instance{
 		ID: cfg.InstanceID, Agent: a.Name(), Address: w.address(), Version: a.Version(),
-		Description: a.Description(), Capacity: a.Capacity(), Started: time.Now(),
+		Description: a.Description(), Capacity: a.Capacity(), Started: time.Now(), Capabilities: capabilities,
 	})
 	return w, nil
 }

@@ -28,12 +28,13 @@ import (
 func TestWorker_IsFoundAsInitializingAndRoutableOnceReady(t *testing.T) {
 	s := surround(t)
 	resource := newGate("gate")
-	r := s.launch(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}, Capacity: 3, Description: "Does things."})
+	r := s.launch(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}, Capacity: 3, Description: "Does things.", Capabilities: []string{"maps", "gpu"}})
 	s.Until(func() bool { return s.Known[r.key()].State == lifecycle.Initializing })
 	in := s.Known[r.key()]
 	require.Equal(t, r.grpc, in.Address)
 	require.Equal(t, 3, in.Capacity)
 	require.Equal(t, "Does things.", in.Description)
+	require.Equal(t, []string{"gpu", "maps"}, in.Capabilities)
 	r.becomes(t, http.StatusServiceUnavailable, "lifecycle: initializing")
 
 	resource.open <- nil

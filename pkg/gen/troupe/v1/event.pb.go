@@ -167,6 +167,71 @@ func (RoutingStrategy) EnumDescriptor() ([]byte, []int) {
 	return file_troupe_v1_event_proto_rawDescGZIP(), []int{1}
 }
 
+// DecisionType is what a decision of the orchestrator is about.
+type DecisionType int32
+
+const (
+	// Not set.
+	DecisionType_DECISION_TYPE_UNSPECIFIED DecisionType = 0
+	// Which agent works next.
+	DecisionType_DECISION_TYPE_AGENT_SELECTION DecisionType = 1
+	// Which instance of it.
+	DecisionType_DECISION_TYPE_WORKER_SELECTION DecisionType = 2
+	// Which tool. None is made yet: a tool is called by its name.
+	DecisionType_DECISION_TYPE_TOOL_SELECTION DecisionType = 3
+	// Which part of a workflow. None is made yet.
+	DecisionType_DECISION_TYPE_SUBGRAPH_SELECTION DecisionType = 4
+	// Who stands in for the one that should have had it, be it an agent or an instance.
+	DecisionType_DECISION_TYPE_FALLBACK DecisionType = 5
+)
+
+// Enum value maps for DecisionType.
+var (
+	DecisionType_name = map[int32]string{
+		0: "DECISION_TYPE_UNSPECIFIED",
+		1: "DECISION_TYPE_AGENT_SELECTION",
+		2: "DECISION_TYPE_WORKER_SELECTION",
+		3: "DECISION_TYPE_TOOL_SELECTION",
+		4: "DECISION_TYPE_SUBGRAPH_SELECTION",
+		5: "DECISION_TYPE_FALLBACK",
+	}
+	DecisionType_value = map[string]int32{
+		"DECISION_TYPE_UNSPECIFIED":        0,
+		"DECISION_TYPE_AGENT_SELECTION":    1,
+		"DECISION_TYPE_WORKER_SELECTION":   2,
+		"DECISION_TYPE_TOOL_SELECTION":     3,
+		"DECISION_TYPE_SUBGRAPH_SELECTION": 4,
+		"DECISION_TYPE_FALLBACK":           5,
+	}
+)
+
+func (x DecisionType) Enum() *DecisionType {
+	p := new(DecisionType)
+	*p = x
+	return p
+}
+
+func (x DecisionType) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (DecisionType) Descriptor() protoreflect.EnumDescriptor {
+	return file_troupe_v1_event_proto_enumTypes[2].Descriptor()
+}
+
+func (DecisionType) Type() protoreflect.EnumType {
+	return &file_troupe_v1_event_proto_enumTypes[2]
+}
+
+func (x DecisionType) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use DecisionType.Descriptor instead.
+func (DecisionType) EnumDescriptor() ([]byte, []int) {
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{2}
+}
+
 // ToolStatus says how a tool call ended.
 type ToolStatus int32
 
@@ -221,11 +286,11 @@ func (x ToolStatus) String() string {
 }
 
 func (ToolStatus) Descriptor() protoreflect.EnumDescriptor {
-	return file_troupe_v1_event_proto_enumTypes[2].Descriptor()
+	return file_troupe_v1_event_proto_enumTypes[3].Descriptor()
 }
 
 func (ToolStatus) Type() protoreflect.EnumType {
-	return &file_troupe_v1_event_proto_enumTypes[2]
+	return &file_troupe_v1_event_proto_enumTypes[3]
 }
 
 func (x ToolStatus) Number() protoreflect.EnumNumber {
@@ -234,7 +299,7 @@ func (x ToolStatus) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ToolStatus.Descriptor instead.
 func (ToolStatus) EnumDescriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{2}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{3}
 }
 
 // Topic says what a thought is about.
@@ -274,11 +339,11 @@ func (x Topic) String() string {
 }
 
 func (Topic) Descriptor() protoreflect.EnumDescriptor {
-	return file_troupe_v1_event_proto_enumTypes[3].Descriptor()
+	return file_troupe_v1_event_proto_enumTypes[4].Descriptor()
 }
 
 func (Topic) Type() protoreflect.EnumType {
-	return &file_troupe_v1_event_proto_enumTypes[3]
+	return &file_troupe_v1_event_proto_enumTypes[4]
 }
 
 func (x Topic) Number() protoreflect.EnumNumber {
@@ -287,7 +352,7 @@ func (x Topic) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Topic.Descriptor instead.
 func (Topic) EnumDescriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{3}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{4}
 }
 
 // Event is one ordered record on a trace; what clients see. Durable events are stored
@@ -734,7 +799,9 @@ type TurnStarted struct {
 	// continues_turn_id is the turn whose calls waited, when this one goes on with them.
 	ContinuesTurnId string `protobuf:"bytes,6,opt,name=continues_turn_id,json=continuesTurnId,proto3" json:"continues_turn_id,omitempty"`
 	// answers are those that it brings.
-	Answers       []*CallAnswer `protobuf:"bytes,7,rep,name=answers,proto3" json:"answers,omitempty"`
+	Answers []*CallAnswer `protobuf:"bytes,7,rep,name=answers,proto3" json:"answers,omitempty"`
+	// profile is the one under which the turn runs; "default" when the request names none.
+	Profile       string `protobuf:"bytes,20,opt,name=profile,proto3" json:"profile,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -818,6 +885,13 @@ func (x *TurnStarted) GetAnswers() []*CallAnswer {
 	return nil
 }
 
+func (x *TurnStarted) GetProfile() string {
+	if x != nil {
+		return x.Profile
+	}
+	return ""
+}
+
 // Plan is the part of the work that is known before it starts.
 type Plan struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -826,7 +900,13 @@ type Plan struct {
 	// entry is the step that comes first.
 	Entry string `protobuf:"bytes,2,opt,name=entry,proto3" json:"entry,omitempty"`
 	// steps are the steps of the workflow that can be reached, entry first.
-	Steps         []string `protobuf:"bytes,3,rep,name=steps,proto3" json:"steps,omitempty"`
+	Steps []string `protobuf:"bytes,3,rep,name=steps,proto3" json:"steps,omitempty"`
+	// steps_count is how many steps are listed. The turn may take fewer, or some again.
+	StepsCount int32 `protobuf:"varint,4,opt,name=steps_count,json=stepsCount,proto3" json:"steps_count,omitempty"`
+	// duration is how long it took to lay them out.
+	Duration *durationpb.Duration `protobuf:"bytes,5,opt,name=duration,proto3" json:"duration,omitempty"`
+	// budget is what the turn may use.
+	Budget        *TurnBudget `protobuf:"bytes,6,opt,name=budget,proto3" json:"budget,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -882,6 +962,82 @@ func (x *Plan) GetSteps() []string {
 	return nil
 }
 
+func (x *Plan) GetStepsCount() int32 {
+	if x != nil {
+		return x.StepsCount
+	}
+	return 0
+}
+
+func (x *Plan) GetDuration() *durationpb.Duration {
+	if x != nil {
+		return x.Duration
+	}
+	return nil
+}
+
+func (x *Plan) GetBudget() *TurnBudget {
+	if x != nil {
+		return x.Budget
+	}
+	return nil
+}
+
+// TurnBudget is what a turn may use.
+type TurnBudget struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// steps is how many it may take.
+	Steps int32 `protobuf:"varint,1,opt,name=steps,proto3" json:"steps,omitempty"`
+	// time is what it has from its admission to its result.
+	Time          *durationpb.Duration `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TurnBudget) Reset() {
+	*x = TurnBudget{}
+	mi := &file_troupe_v1_event_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TurnBudget) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TurnBudget) ProtoMessage() {}
+
+func (x *TurnBudget) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_event_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TurnBudget.ProtoReflect.Descriptor instead.
+func (*TurnBudget) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *TurnBudget) GetSteps() int32 {
+	if x != nil {
+		return x.Steps
+	}
+	return 0
+}
+
+func (x *TurnBudget) GetTime() *durationpb.Duration {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
 // RoutingDecision says who works next. Only the orchestrator makes it.
 type RoutingDecision struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -896,14 +1052,21 @@ type RoutingDecision struct {
 	// strategy is the way the choice was made.
 	Strategy RoutingStrategy `protobuf:"varint,5,opt,name=strategy,proto3,enum=troupe.v1.RoutingStrategy" json:"strategy,omitempty"`
 	// step is the step of the workflow that the target runs.
-	Step          string `protobuf:"bytes,6,opt,name=step,proto3" json:"step,omitempty"`
+	Step string `protobuf:"bytes,6,opt,name=step,proto3" json:"step,omitempty"`
+	// duration is how long it took to decide.
+	Duration *durationpb.Duration `protobuf:"bytes,7,opt,name=duration,proto3" json:"duration,omitempty"`
+	// type is AGENT_SELECTION, or FALLBACK when the target is the step's default.
+	Type DecisionType `protobuf:"varint,8,opt,name=type,proto3,enum=troupe.v1.DecisionType" json:"type,omitempty"`
+	// fallback is the agent that comes when the target is not the one: the default of the step
+	// that chose. Empty when there is none, or when it is the target.
+	Fallback      string `protobuf:"bytes,9,opt,name=fallback,proto3" json:"fallback,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RoutingDecision) Reset() {
 	*x = RoutingDecision{}
-	mi := &file_troupe_v1_event_proto_msgTypes[3]
+	mi := &file_troupe_v1_event_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -915,7 +1078,7 @@ func (x *RoutingDecision) String() string {
 func (*RoutingDecision) ProtoMessage() {}
 
 func (x *RoutingDecision) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[3]
+	mi := &file_troupe_v1_event_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -928,7 +1091,7 @@ func (x *RoutingDecision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoutingDecision.ProtoReflect.Descriptor instead.
 func (*RoutingDecision) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{3}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *RoutingDecision) GetTarget() string {
@@ -973,6 +1136,27 @@ func (x *RoutingDecision) GetStep() string {
 	return ""
 }
 
+func (x *RoutingDecision) GetDuration() *durationpb.Duration {
+	if x != nil {
+		return x.Duration
+	}
+	return nil
+}
+
+func (x *RoutingDecision) GetType() DecisionType {
+	if x != nil {
+		return x.Type
+	}
+	return DecisionType_DECISION_TYPE_UNSPECIFIED
+}
+
+func (x *RoutingDecision) GetFallback() string {
+	if x != nil {
+		return x.Fallback
+	}
+	return ""
+}
+
 // StepStarted says that an instance took the step.
 type StepStarted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -988,7 +1172,7 @@ type StepStarted struct {
 
 func (x *StepStarted) Reset() {
 	*x = StepStarted{}
-	mi := &file_troupe_v1_event_proto_msgTypes[4]
+	mi := &file_troupe_v1_event_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1000,7 +1184,7 @@ func (x *StepStarted) String() string {
 func (*StepStarted) ProtoMessage() {}
 
 func (x *StepStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[4]
+	mi := &file_troupe_v1_event_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1013,7 +1197,7 @@ func (x *StepStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepStarted.ProtoReflect.Descriptor instead.
 func (*StepStarted) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{4}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *StepStarted) GetAddress() string {
@@ -1051,14 +1235,19 @@ type InstanceChoice struct {
 	// alternatives are instances in the order in which they would have been asked, 3 at most.
 	Alternatives []string `protobuf:"bytes,5,rep,name=alternatives,proto3" json:"alternatives,omitempty"`
 	// rejected are instances that did not get the step, 8 at most.
-	Rejected      []*RejectedInstance `protobuf:"bytes,6,rep,name=rejected,proto3" json:"rejected,omitempty"`
+	Rejected []*RejectedInstance `protobuf:"bytes,6,rep,name=rejected,proto3" json:"rejected,omitempty"`
+	// type is WORKER_SELECTION, or FALLBACK when the strategy would rather have had one that
+	// was rejected.
+	Type DecisionType `protobuf:"varint,7,opt,name=type,proto3,enum=troupe.v1.DecisionType" json:"type,omitempty"`
+	// counter is how many such decisions there were before, which makes taking turns repeatable.
+	Counter       uint64 `protobuf:"varint,8,opt,name=counter,proto3" json:"counter,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *InstanceChoice) Reset() {
 	*x = InstanceChoice{}
-	mi := &file_troupe_v1_event_proto_msgTypes[5]
+	mi := &file_troupe_v1_event_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1070,7 +1259,7 @@ func (x *InstanceChoice) String() string {
 func (*InstanceChoice) ProtoMessage() {}
 
 func (x *InstanceChoice) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[5]
+	mi := &file_troupe_v1_event_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1083,7 +1272,7 @@ func (x *InstanceChoice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceChoice.ProtoReflect.Descriptor instead.
 func (*InstanceChoice) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{5}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *InstanceChoice) GetStrategy() string {
@@ -1128,6 +1317,20 @@ func (x *InstanceChoice) GetRejected() []*RejectedInstance {
 	return nil
 }
 
+func (x *InstanceChoice) GetType() DecisionType {
+	if x != nil {
+		return x.Type
+	}
+	return DecisionType_DECISION_TYPE_UNSPECIFIED
+}
+
+func (x *InstanceChoice) GetCounter() uint64 {
+	if x != nil {
+		return x.Counter
+	}
+	return 0
+}
+
 // RejectedInstance is an instance that did not get a step.
 type RejectedInstance struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1144,7 +1347,7 @@ type RejectedInstance struct {
 
 func (x *RejectedInstance) Reset() {
 	*x = RejectedInstance{}
-	mi := &file_troupe_v1_event_proto_msgTypes[6]
+	mi := &file_troupe_v1_event_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1156,7 +1359,7 @@ func (x *RejectedInstance) String() string {
 func (*RejectedInstance) ProtoMessage() {}
 
 func (x *RejectedInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[6]
+	mi := &file_troupe_v1_event_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1169,7 +1372,7 @@ func (x *RejectedInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RejectedInstance.ProtoReflect.Descriptor instead.
 func (*RejectedInstance) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{6}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *RejectedInstance) GetInstanceId() string {
@@ -1206,7 +1409,7 @@ type StepFinished struct {
 
 func (x *StepFinished) Reset() {
 	*x = StepFinished{}
-	mi := &file_troupe_v1_event_proto_msgTypes[7]
+	mi := &file_troupe_v1_event_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1218,7 +1421,7 @@ func (x *StepFinished) String() string {
 func (*StepFinished) ProtoMessage() {}
 
 func (x *StepFinished) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[7]
+	mi := &file_troupe_v1_event_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1231,7 +1434,7 @@ func (x *StepFinished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepFinished.ProtoReflect.Descriptor instead.
 func (*StepFinished) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{7}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *StepFinished) GetResult() *StepResult {
@@ -1259,7 +1462,7 @@ type TextDelta struct {
 
 func (x *TextDelta) Reset() {
 	*x = TextDelta{}
-	mi := &file_troupe_v1_event_proto_msgTypes[8]
+	mi := &file_troupe_v1_event_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1271,7 +1474,7 @@ func (x *TextDelta) String() string {
 func (*TextDelta) ProtoMessage() {}
 
 func (x *TextDelta) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[8]
+	mi := &file_troupe_v1_event_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1284,7 +1487,7 @@ func (x *TextDelta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TextDelta.ProtoReflect.Descriptor instead.
 func (*TextDelta) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{8}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *TextDelta) GetText() string {
@@ -1307,7 +1510,7 @@ type PartReset struct {
 
 func (x *PartReset) Reset() {
 	*x = PartReset{}
-	mi := &file_troupe_v1_event_proto_msgTypes[9]
+	mi := &file_troupe_v1_event_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1319,7 +1522,7 @@ func (x *PartReset) String() string {
 func (*PartReset) ProtoMessage() {}
 
 func (x *PartReset) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[9]
+	mi := &file_troupe_v1_event_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1332,7 +1535,7 @@ func (x *PartReset) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartReset.ProtoReflect.Descriptor instead.
 func (*PartReset) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{9}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *PartReset) GetFailure() *Failure {
@@ -1361,7 +1564,7 @@ type ModelCall struct {
 
 func (x *ModelCall) Reset() {
 	*x = ModelCall{}
-	mi := &file_troupe_v1_event_proto_msgTypes[10]
+	mi := &file_troupe_v1_event_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1373,7 +1576,7 @@ func (x *ModelCall) String() string {
 func (*ModelCall) ProtoMessage() {}
 
 func (x *ModelCall) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[10]
+	mi := &file_troupe_v1_event_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1386,7 +1589,7 @@ func (x *ModelCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelCall.ProtoReflect.Descriptor instead.
 func (*ModelCall) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{10}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ModelCall) GetModel() string {
@@ -1439,7 +1642,7 @@ type ToolCallStarted struct {
 
 func (x *ToolCallStarted) Reset() {
 	*x = ToolCallStarted{}
-	mi := &file_troupe_v1_event_proto_msgTypes[11]
+	mi := &file_troupe_v1_event_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1451,7 +1654,7 @@ func (x *ToolCallStarted) String() string {
 func (*ToolCallStarted) ProtoMessage() {}
 
 func (x *ToolCallStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[11]
+	mi := &file_troupe_v1_event_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1464,7 +1667,7 @@ func (x *ToolCallStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCallStarted.ProtoReflect.Descriptor instead.
 func (*ToolCallStarted) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{11}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ToolCallStarted) GetCallId() string {
@@ -1507,7 +1710,7 @@ type ToolCallFinished struct {
 
 func (x *ToolCallFinished) Reset() {
 	*x = ToolCallFinished{}
-	mi := &file_troupe_v1_event_proto_msgTypes[12]
+	mi := &file_troupe_v1_event_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1519,7 +1722,7 @@ func (x *ToolCallFinished) String() string {
 func (*ToolCallFinished) ProtoMessage() {}
 
 func (x *ToolCallFinished) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[12]
+	mi := &file_troupe_v1_event_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1532,7 +1735,7 @@ func (x *ToolCallFinished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCallFinished.ProtoReflect.Descriptor instead.
 func (*ToolCallFinished) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{12}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ToolCallFinished) GetCallId() string {
@@ -1582,7 +1785,7 @@ type ToolCallPending struct {
 
 func (x *ToolCallPending) Reset() {
 	*x = ToolCallPending{}
-	mi := &file_troupe_v1_event_proto_msgTypes[13]
+	mi := &file_troupe_v1_event_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1594,7 +1797,7 @@ func (x *ToolCallPending) String() string {
 func (*ToolCallPending) ProtoMessage() {}
 
 func (x *ToolCallPending) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[13]
+	mi := &file_troupe_v1_event_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1607,7 +1810,7 @@ func (x *ToolCallPending) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCallPending.ProtoReflect.Descriptor instead.
 func (*ToolCallPending) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{13}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ToolCallPending) GetCall() *PendingCall {
@@ -1633,7 +1836,7 @@ type AgentMessage struct {
 
 func (x *AgentMessage) Reset() {
 	*x = AgentMessage{}
-	mi := &file_troupe_v1_event_proto_msgTypes[14]
+	mi := &file_troupe_v1_event_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1645,7 +1848,7 @@ func (x *AgentMessage) String() string {
 func (*AgentMessage) ProtoMessage() {}
 
 func (x *AgentMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[14]
+	mi := &file_troupe_v1_event_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1658,7 +1861,7 @@ func (x *AgentMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMessage.ProtoReflect.Descriptor instead.
 func (*AgentMessage) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{14}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *AgentMessage) GetText() string {
@@ -1695,7 +1898,7 @@ type Thinking struct {
 
 func (x *Thinking) Reset() {
 	*x = Thinking{}
-	mi := &file_troupe_v1_event_proto_msgTypes[15]
+	mi := &file_troupe_v1_event_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1707,7 +1910,7 @@ func (x *Thinking) String() string {
 func (*Thinking) ProtoMessage() {}
 
 func (x *Thinking) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[15]
+	mi := &file_troupe_v1_event_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1720,7 +1923,7 @@ func (x *Thinking) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Thinking.ProtoReflect.Descriptor instead.
 func (*Thinking) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{15}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Thinking) GetTopic() Topic {
@@ -1750,7 +1953,7 @@ type Warning struct {
 
 func (x *Warning) Reset() {
 	*x = Warning{}
-	mi := &file_troupe_v1_event_proto_msgTypes[16]
+	mi := &file_troupe_v1_event_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1762,7 +1965,7 @@ func (x *Warning) String() string {
 func (*Warning) ProtoMessage() {}
 
 func (x *Warning) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[16]
+	mi := &file_troupe_v1_event_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1775,7 +1978,7 @@ func (x *Warning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Warning.ProtoReflect.Descriptor instead.
 func (*Warning) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{16}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Warning) GetReason() string {
@@ -1800,14 +2003,18 @@ type Aggregate struct {
 	// agents are the agents that ran, in order.
 	Agents []string `protobuf:"bytes,2,rep,name=agents,proto3" json:"agents,omitempty"`
 	// usage is the sum over the steps.
-	Usage         *Usage `protobuf:"bytes,3,opt,name=usage,proto3" json:"usage,omitempty"`
+	Usage *Usage `protobuf:"bytes,3,opt,name=usage,proto3" json:"usage,omitempty"`
+	// trace_length is how many durable events the trace has, this one included.
+	TraceLength int32 `protobuf:"varint,4,opt,name=trace_length,json=traceLength,proto3" json:"trace_length,omitempty"`
+	// output is the beginning of the answer, cut to 500 characters; turn_result has all of it.
+	Output        string `protobuf:"bytes,5,opt,name=output,proto3" json:"output,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Aggregate) Reset() {
 	*x = Aggregate{}
-	mi := &file_troupe_v1_event_proto_msgTypes[17]
+	mi := &file_troupe_v1_event_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1819,7 +2026,7 @@ func (x *Aggregate) String() string {
 func (*Aggregate) ProtoMessage() {}
 
 func (x *Aggregate) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[17]
+	mi := &file_troupe_v1_event_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1832,7 +2039,7 @@ func (x *Aggregate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Aggregate.ProtoReflect.Descriptor instead.
 func (*Aggregate) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{17}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Aggregate) GetSteps() int32 {
@@ -1856,6 +2063,20 @@ func (x *Aggregate) GetUsage() *Usage {
 	return nil
 }
 
+func (x *Aggregate) GetTraceLength() int32 {
+	if x != nil {
+		return x.TraceLength
+	}
+	return 0
+}
+
+func (x *Aggregate) GetOutput() string {
+	if x != nil {
+		return x.Output
+	}
+	return ""
+}
+
 // TurnResult is how a turn ended.
 type TurnResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1875,14 +2096,16 @@ type TurnResult struct {
 	Failure *Failure `protobuf:"bytes,7,opt,name=failure,proto3" json:"failure,omitempty"`
 	// pending are the calls that wait, when input is required for them. Orchestrate with
 	// answers goes on.
-	Pending       []*PendingCall `protobuf:"bytes,8,rep,name=pending,proto3" json:"pending,omitempty"`
+	Pending []*PendingCall `protobuf:"bytes,8,rep,name=pending,proto3" json:"pending,omitempty"`
+	// metrics say what the turn took. Absent on traces of before it was there.
+	Metrics       *TurnMetrics `protobuf:"bytes,20,opt,name=metrics,proto3" json:"metrics,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TurnResult) Reset() {
 	*x = TurnResult{}
-	mi := &file_troupe_v1_event_proto_msgTypes[18]
+	mi := &file_troupe_v1_event_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1894,7 +2117,7 @@ func (x *TurnResult) String() string {
 func (*TurnResult) ProtoMessage() {}
 
 func (x *TurnResult) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[18]
+	mi := &file_troupe_v1_event_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1907,7 +2130,7 @@ func (x *TurnResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnResult.ProtoReflect.Descriptor instead.
 func (*TurnResult) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{18}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *TurnResult) GetOutcome() TurnOutcome {
@@ -1966,6 +2189,140 @@ func (x *TurnResult) GetPending() []*PendingCall {
 	return nil
 }
 
+func (x *TurnResult) GetMetrics() *TurnMetrics {
+	if x != nil {
+		return x.Metrics
+	}
+	return nil
+}
+
+// TurnMetrics say what a turn took, the work of owners before the last one included.
+type TurnMetrics struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// plan is how long it took to lay the steps out.
+	Plan *durationpb.Duration `protobuf:"bytes,1,opt,name=plan,proto3" json:"plan,omitempty"`
+	// routing is the sum over the routing decisions.
+	Routing *durationpb.Duration `protobuf:"bytes,2,opt,name=routing,proto3" json:"routing,omitempty"`
+	// execute is the sum over the steps, from dispatch to result.
+	Execute *durationpb.Duration `protobuf:"bytes,3,opt,name=execute,proto3" json:"execute,omitempty"`
+	// total is from admission to result; after a change of owner, from when the last one began.
+	Total *durationpb.Duration `protobuf:"bytes,4,opt,name=total,proto3" json:"total,omitempty"`
+	// total_steps is how many steps ended in this turn.
+	TotalSteps int32 `protobuf:"varint,5,opt,name=total_steps,json=totalSteps,proto3" json:"total_steps,omitempty"`
+	// successful_steps are those without a failure.
+	SuccessfulSteps int32 `protobuf:"varint,6,opt,name=successful_steps,json=successfulSteps,proto3" json:"successful_steps,omitempty"`
+	// failed_steps are the others.
+	FailedSteps int32 `protobuf:"varint,7,opt,name=failed_steps,json=failedSteps,proto3" json:"failed_steps,omitempty"`
+	// retries is how many attempts were begun in the place of one that was lost.
+	Retries int32 `protobuf:"varint,8,opt,name=retries,proto3" json:"retries,omitempty"`
+	// routing_decisions is how many there were about agents.
+	RoutingDecisions int32 `protobuf:"varint,9,opt,name=routing_decisions,json=routingDecisions,proto3" json:"routing_decisions,omitempty"`
+	// average_step_duration is execute by total_steps; zero without steps.
+	AverageStepDuration *durationpb.Duration `protobuf:"bytes,10,opt,name=average_step_duration,json=averageStepDuration,proto3" json:"average_step_duration,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
+}
+
+func (x *TurnMetrics) Reset() {
+	*x = TurnMetrics{}
+	mi := &file_troupe_v1_event_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TurnMetrics) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TurnMetrics) ProtoMessage() {}
+
+func (x *TurnMetrics) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_event_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TurnMetrics.ProtoReflect.Descriptor instead.
+func (*TurnMetrics) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *TurnMetrics) GetPlan() *durationpb.Duration {
+	if x != nil {
+		return x.Plan
+	}
+	return nil
+}
+
+func (x *TurnMetrics) GetRouting() *durationpb.Duration {
+	if x != nil {
+		return x.Routing
+	}
+	return nil
+}
+
+func (x *TurnMetrics) GetExecute() *durationpb.Duration {
+	if x != nil {
+		return x.Execute
+	}
+	return nil
+}
+
+func (x *TurnMetrics) GetTotal() *durationpb.Duration {
+	if x != nil {
+		return x.Total
+	}
+	return nil
+}
+
+func (x *TurnMetrics) GetTotalSteps() int32 {
+	if x != nil {
+		return x.TotalSteps
+	}
+	return 0
+}
+
+func (x *TurnMetrics) GetSuccessfulSteps() int32 {
+	if x != nil {
+		return x.SuccessfulSteps
+	}
+	return 0
+}
+
+func (x *TurnMetrics) GetFailedSteps() int32 {
+	if x != nil {
+		return x.FailedSteps
+	}
+	return 0
+}
+
+func (x *TurnMetrics) GetRetries() int32 {
+	if x != nil {
+		return x.Retries
+	}
+	return 0
+}
+
+func (x *TurnMetrics) GetRoutingDecisions() int32 {
+	if x != nil {
+		return x.RoutingDecisions
+	}
+	return 0
+}
+
+func (x *TurnMetrics) GetAverageStepDuration() *durationpb.Duration {
+	if x != nil {
+		return x.AverageStepDuration
+	}
+	return nil
+}
+
 var File_troupe_v1_event_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_event_proto_rawDesc = "" +
@@ -2007,7 +2364,7 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\taggregate\x18$ \x01(\v2\x14.troupe.v1.AggregateH\x00R\taggregate\x128\n" +
 	"\vturn_result\x18( \x01(\v2\x15.troupe.v1.TurnResultH\x00R\n" +
 	"turnResultB\t\n" +
-	"\apayload\"\xf7\x01\n" +
+	"\apayload\"\x91\x02\n" +
 	"\vTurnStarted\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x1d\n" +
 	"\n" +
@@ -2016,11 +2373,20 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\x06target\x18\x04 \x01(\tR\x06target\x12'\n" +
 	"\x0finstances_ready\x18\x05 \x01(\x05R\x0einstancesReady\x12*\n" +
 	"\x11continues_turn_id\x18\x06 \x01(\tR\x0fcontinuesTurnId\x12/\n" +
-	"\aanswers\x18\a \x03(\v2\x15.troupe.v1.CallAnswerR\aanswers\"N\n" +
+	"\aanswers\x18\a \x03(\v2\x15.troupe.v1.CallAnswerR\aanswers\x12\x18\n" +
+	"\aprofile\x18\x14 \x01(\tR\aprofile\"\xd5\x01\n" +
 	"\x04Plan\x12\x1a\n" +
 	"\bworkflow\x18\x01 \x01(\tR\bworkflow\x12\x14\n" +
 	"\x05entry\x18\x02 \x01(\tR\x05entry\x12\x14\n" +
-	"\x05steps\x18\x03 \x03(\tR\x05steps\"\xd1\x01\n" +
+	"\x05steps\x18\x03 \x03(\tR\x05steps\x12\x1f\n" +
+	"\vsteps_count\x18\x04 \x01(\x05R\n" +
+	"stepsCount\x125\n" +
+	"\bduration\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\bduration\x12-\n" +
+	"\x06budget\x18\x06 \x01(\v2\x15.troupe.v1.TurnBudgetR\x06budget\"Q\n" +
+	"\n" +
+	"TurnBudget\x12\x14\n" +
+	"\x05steps\x18\x01 \x01(\x05R\x05steps\x12-\n" +
+	"\x04time\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04time\"\xd1\x02\n" +
 	"\x0fRoutingDecision\x12\x16\n" +
 	"\x06target\x18\x01 \x01(\tR\x06target\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\"\n" +
@@ -2029,11 +2395,14 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"confidence\x18\x04 \x01(\x01R\n" +
 	"confidence\x126\n" +
 	"\bstrategy\x18\x05 \x01(\x0e2\x1a.troupe.v1.RoutingStrategyR\bstrategy\x12\x12\n" +
-	"\x04step\x18\x06 \x01(\tR\x04step\"t\n" +
+	"\x04step\x18\x06 \x01(\tR\x04step\x125\n" +
+	"\bduration\x18\a \x01(\v2\x19.google.protobuf.DurationR\bduration\x12+\n" +
+	"\x04type\x18\b \x01(\x0e2\x17.troupe.v1.DecisionTypeR\x04type\x12\x1a\n" +
+	"\bfallback\x18\t \x01(\tR\bfallback\"t\n" +
 	"\vStepStarted\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x121\n" +
-	"\x06choice\x18\x03 \x01(\v2\x19.troupe.v1.InstanceChoiceR\x06choice\"\xdd\x01\n" +
+	"\x06choice\x18\x03 \x01(\v2\x19.troupe.v1.InstanceChoiceR\x06choice\"\xa4\x02\n" +
 	"\x0eInstanceChoice\x12\x1a\n" +
 	"\bstrategy\x18\x01 \x01(\tR\bstrategy\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1e\n" +
@@ -2042,7 +2411,9 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"confidence\x12\x1a\n" +
 	"\bfallback\x18\x04 \x01(\tR\bfallback\x12\"\n" +
 	"\falternatives\x18\x05 \x03(\tR\falternatives\x127\n" +
-	"\brejected\x18\x06 \x03(\v2\x1b.troupe.v1.RejectedInstanceR\brejected\"]\n" +
+	"\brejected\x18\x06 \x03(\v2\x1b.troupe.v1.RejectedInstanceR\brejected\x12+\n" +
+	"\x04type\x18\a \x01(\x0e2\x17.troupe.v1.DecisionTypeR\x04type\x12\x18\n" +
+	"\acounter\x18\b \x01(\x04R\acounter\"]\n" +
 	"\x10RejectedInstance\x12\x1f\n" +
 	"\vinstance_id\x18\x01 \x01(\tR\n" +
 	"instanceId\x12\x10\n" +
@@ -2089,11 +2460,13 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\x04text\x18\x02 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x01R\x04text\"N\n" +
 	"\aWarning\x12\x1f\n" +
 	"\x06reason\x18\x01 \x01(\tB\a\xbaH\x04r\x02(@R\x06reason\x12\"\n" +
-	"\amessage\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\bR\amessage\"a\n" +
+	"\amessage\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\bR\amessage\"\x9c\x01\n" +
 	"\tAggregate\x12\x14\n" +
 	"\x05steps\x18\x01 \x01(\x05R\x05steps\x12\x16\n" +
 	"\x06agents\x18\x02 \x03(\tR\x06agents\x12&\n" +
-	"\x05usage\x18\x03 \x01(\v2\x10.troupe.v1.UsageR\x05usage\"\xdb\x02\n" +
+	"\x05usage\x18\x03 \x01(\v2\x10.troupe.v1.UsageR\x05usage\x12!\n" +
+	"\ftrace_length\x18\x04 \x01(\x05R\vtraceLength\x12\x16\n" +
+	"\x06output\x18\x05 \x01(\tR\x06output\"\x8d\x03\n" +
 	"\n" +
 	"TurnResult\x120\n" +
 	"\aoutcome\x18\x01 \x01(\x0e2\x16.troupe.v1.TurnOutcomeR\aoutcome\x12\x12\n" +
@@ -2105,8 +2478,22 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\x05usage\x18\x05 \x01(\v2\x10.troupe.v1.UsageR\x05usage\x125\n" +
 	"\bduration\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\bduration\x12,\n" +
 	"\afailure\x18\a \x01(\v2\x12.troupe.v1.FailureR\afailure\x120\n" +
-	"\apending\x18\b \x03(\v2\x16.troupe.v1.PendingCallR\apendingB\r\n" +
-	"\v_confidence*\xd2\x01\n" +
+	"\apending\x18\b \x03(\v2\x16.troupe.v1.PendingCallR\apending\x120\n" +
+	"\ametrics\x18\x14 \x01(\v2\x16.troupe.v1.TurnMetricsR\ametricsB\r\n" +
+	"\v_confidence\"\xdc\x03\n" +
+	"\vTurnMetrics\x12-\n" +
+	"\x04plan\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x04plan\x123\n" +
+	"\arouting\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\arouting\x123\n" +
+	"\aexecute\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\aexecute\x12/\n" +
+	"\x05total\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x05total\x12\x1f\n" +
+	"\vtotal_steps\x18\x05 \x01(\x05R\n" +
+	"totalSteps\x12)\n" +
+	"\x10successful_steps\x18\x06 \x01(\x05R\x0fsuccessfulSteps\x12!\n" +
+	"\ffailed_steps\x18\a \x01(\x05R\vfailedSteps\x12\x18\n" +
+	"\aretries\x18\b \x01(\x05R\aretries\x12+\n" +
+	"\x11routing_decisions\x18\t \x01(\x05R\x10routingDecisions\x12M\n" +
+	"\x15average_step_duration\x18\n" +
+	" \x01(\v2\x19.google.protobuf.DurationR\x13averageStepDuration*\xd2\x01\n" +
 	"\x05Stage\x12\x15\n" +
 	"\x11STAGE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10STAGE_INITIALIZE\x10\x01\x12\x0e\n" +
@@ -2124,7 +2511,14 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\x16ROUTING_STRATEGY_FIXED\x10\x01\x12\x19\n" +
 	"\x15ROUTING_STRATEGY_RULE\x10\x02\x12\x1c\n" +
 	"\x18ROUTING_STRATEGY_LEARNED\x10\x03\x12\x1c\n" +
-	"\x18ROUTING_STRATEGY_DEFAULT\x10\x04*\xd2\x01\n" +
+	"\x18ROUTING_STRATEGY_DEFAULT\x10\x04*\xd8\x01\n" +
+	"\fDecisionType\x12\x1d\n" +
+	"\x19DECISION_TYPE_UNSPECIFIED\x10\x00\x12!\n" +
+	"\x1dDECISION_TYPE_AGENT_SELECTION\x10\x01\x12\"\n" +
+	"\x1eDECISION_TYPE_WORKER_SELECTION\x10\x02\x12 \n" +
+	"\x1cDECISION_TYPE_TOOL_SELECTION\x10\x03\x12$\n" +
+	" DECISION_TYPE_SUBGRAPH_SELECTION\x10\x04\x12\x1a\n" +
+	"\x16DECISION_TYPE_FALLBACK\x10\x05*\xd2\x01\n" +
 	"\n" +
 	"ToolStatus\x12\x1b\n" +
 	"\x17TOOL_STATUS_UNSPECIFIED\x10\x00\x12\x17\n" +
@@ -2155,86 +2549,101 @@ func file_troupe_v1_event_proto_rawDescGZIP() []byte {
 	return file_troupe_v1_event_proto_rawDescData
 }
 
-var file_troupe_v1_event_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_troupe_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_troupe_v1_event_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_troupe_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_troupe_v1_event_proto_goTypes = []any{
 	(Stage)(0),                    // 0: troupe.v1.Stage
 	(RoutingStrategy)(0),          // 1: troupe.v1.RoutingStrategy
-	(ToolStatus)(0),               // 2: troupe.v1.ToolStatus
-	(Topic)(0),                    // 3: troupe.v1.Topic
-	(*Event)(nil),                 // 4: troupe.v1.Event
-	(*TurnStarted)(nil),           // 5: troupe.v1.TurnStarted
-	(*Plan)(nil),                  // 6: troupe.v1.Plan
-	(*RoutingDecision)(nil),       // 7: troupe.v1.RoutingDecision
-	(*StepStarted)(nil),           // 8: troupe.v1.StepStarted
-	(*InstanceChoice)(nil),        // 9: troupe.v1.InstanceChoice
-	(*RejectedInstance)(nil),      // 10: troupe.v1.RejectedInstance
-	(*StepFinished)(nil),          // 11: troupe.v1.StepFinished
-	(*TextDelta)(nil),             // 12: troupe.v1.TextDelta
-	(*PartReset)(nil),             // 13: troupe.v1.PartReset
-	(*ModelCall)(nil),             // 14: troupe.v1.ModelCall
-	(*ToolCallStarted)(nil),       // 15: troupe.v1.ToolCallStarted
-	(*ToolCallFinished)(nil),      // 16: troupe.v1.ToolCallFinished
-	(*ToolCallPending)(nil),       // 17: troupe.v1.ToolCallPending
-	(*AgentMessage)(nil),          // 18: troupe.v1.AgentMessage
-	(*Thinking)(nil),              // 19: troupe.v1.Thinking
-	(*Warning)(nil),               // 20: troupe.v1.Warning
-	(*Aggregate)(nil),             // 21: troupe.v1.Aggregate
-	(*TurnResult)(nil),            // 22: troupe.v1.TurnResult
-	nil,                           // 23: troupe.v1.AgentMessage.ArtifactsEntry
-	(*timestamppb.Timestamp)(nil), // 24: google.protobuf.Timestamp
-	(*CallAnswer)(nil),            // 25: troupe.v1.CallAnswer
-	(*StepResult)(nil),            // 26: troupe.v1.StepResult
-	(*durationpb.Duration)(nil),   // 27: google.protobuf.Duration
-	(*Failure)(nil),               // 28: troupe.v1.Failure
-	(*Usage)(nil),                 // 29: troupe.v1.Usage
-	(*PendingCall)(nil),           // 30: troupe.v1.PendingCall
-	(TurnOutcome)(0),              // 31: troupe.v1.TurnOutcome
+	(DecisionType)(0),             // 2: troupe.v1.DecisionType
+	(ToolStatus)(0),               // 3: troupe.v1.ToolStatus
+	(Topic)(0),                    // 4: troupe.v1.Topic
+	(*Event)(nil),                 // 5: troupe.v1.Event
+	(*TurnStarted)(nil),           // 6: troupe.v1.TurnStarted
+	(*Plan)(nil),                  // 7: troupe.v1.Plan
+	(*TurnBudget)(nil),            // 8: troupe.v1.TurnBudget
+	(*RoutingDecision)(nil),       // 9: troupe.v1.RoutingDecision
+	(*StepStarted)(nil),           // 10: troupe.v1.StepStarted
+	(*InstanceChoice)(nil),        // 11: troupe.v1.InstanceChoice
+	(*RejectedInstance)(nil),      // 12: troupe.v1.RejectedInstance
+	(*StepFinished)(nil),          // 13: troupe.v1.StepFinished
+	(*TextDelta)(nil),             // 14: troupe.v1.TextDelta
+	(*PartReset)(nil),             // 15: troupe.v1.PartReset
+	(*ModelCall)(nil),             // 16: troupe.v1.ModelCall
+	(*ToolCallStarted)(nil),       // 17: troupe.v1.ToolCallStarted
+	(*ToolCallFinished)(nil),      // 18: troupe.v1.ToolCallFinished
+	(*ToolCallPending)(nil),       // 19: troupe.v1.ToolCallPending
+	(*AgentMessage)(nil),          // 20: troupe.v1.AgentMessage
+	(*Thinking)(nil),              // 21: troupe.v1.Thinking
+	(*Warning)(nil),               // 22: troupe.v1.Warning
+	(*Aggregate)(nil),             // 23: troupe.v1.Aggregate
+	(*TurnResult)(nil),            // 24: troupe.v1.TurnResult
+	(*TurnMetrics)(nil),           // 25: troupe.v1.TurnMetrics
+	nil,                           // 26: troupe.v1.AgentMessage.ArtifactsEntry
+	(*timestamppb.Timestamp)(nil), // 27: google.protobuf.Timestamp
+	(*CallAnswer)(nil),            // 28: troupe.v1.CallAnswer
+	(*durationpb.Duration)(nil),   // 29: google.protobuf.Duration
+	(*StepResult)(nil),            // 30: troupe.v1.StepResult
+	(*Failure)(nil),               // 31: troupe.v1.Failure
+	(*Usage)(nil),                 // 32: troupe.v1.Usage
+	(*PendingCall)(nil),           // 33: troupe.v1.PendingCall
+	(TurnOutcome)(0),              // 34: troupe.v1.TurnOutcome
 }
 var file_troupe_v1_event_proto_depIdxs = []int32{
-	24, // 0: troupe.v1.Event.time:type_name -> google.protobuf.Timestamp
+	27, // 0: troupe.v1.Event.time:type_name -> google.protobuf.Timestamp
 	0,  // 1: troupe.v1.Event.stage:type_name -> troupe.v1.Stage
-	5,  // 2: troupe.v1.Event.turn_started:type_name -> troupe.v1.TurnStarted
-	6,  // 3: troupe.v1.Event.plan:type_name -> troupe.v1.Plan
-	7,  // 4: troupe.v1.Event.routing_decision:type_name -> troupe.v1.RoutingDecision
-	8,  // 5: troupe.v1.Event.step_started:type_name -> troupe.v1.StepStarted
-	11, // 6: troupe.v1.Event.step_finished:type_name -> troupe.v1.StepFinished
-	12, // 7: troupe.v1.Event.text_delta:type_name -> troupe.v1.TextDelta
-	13, // 8: troupe.v1.Event.part_reset:type_name -> troupe.v1.PartReset
-	14, // 9: troupe.v1.Event.model_call:type_name -> troupe.v1.ModelCall
-	15, // 10: troupe.v1.Event.tool_call_started:type_name -> troupe.v1.ToolCallStarted
-	16, // 11: troupe.v1.Event.tool_call_finished:type_name -> troupe.v1.ToolCallFinished
-	18, // 12: troupe.v1.Event.agent_message:type_name -> troupe.v1.AgentMessage
-	19, // 13: troupe.v1.Event.thinking:type_name -> troupe.v1.Thinking
-	17, // 14: troupe.v1.Event.tool_call_pending:type_name -> troupe.v1.ToolCallPending
-	20, // 15: troupe.v1.Event.warning:type_name -> troupe.v1.Warning
-	21, // 16: troupe.v1.Event.aggregate:type_name -> troupe.v1.Aggregate
-	22, // 17: troupe.v1.Event.turn_result:type_name -> troupe.v1.TurnResult
-	25, // 18: troupe.v1.TurnStarted.answers:type_name -> troupe.v1.CallAnswer
-	1,  // 19: troupe.v1.RoutingDecision.strategy:type_name -> troupe.v1.RoutingStrategy
-	9,  // 20: troupe.v1.StepStarted.choice:type_name -> troupe.v1.InstanceChoice
-	10, // 21: troupe.v1.InstanceChoice.rejected:type_name -> troupe.v1.RejectedInstance
-	26, // 22: troupe.v1.StepFinished.result:type_name -> troupe.v1.StepResult
-	27, // 23: troupe.v1.StepFinished.duration:type_name -> google.protobuf.Duration
-	28, // 24: troupe.v1.PartReset.failure:type_name -> troupe.v1.Failure
-	29, // 25: troupe.v1.ModelCall.usage:type_name -> troupe.v1.Usage
-	27, // 26: troupe.v1.ModelCall.duration:type_name -> google.protobuf.Duration
-	2,  // 27: troupe.v1.ToolCallFinished.status:type_name -> troupe.v1.ToolStatus
-	27, // 28: troupe.v1.ToolCallFinished.duration:type_name -> google.protobuf.Duration
-	30, // 29: troupe.v1.ToolCallPending.call:type_name -> troupe.v1.PendingCall
-	23, // 30: troupe.v1.AgentMessage.artifacts:type_name -> troupe.v1.AgentMessage.ArtifactsEntry
-	3,  // 31: troupe.v1.Thinking.topic:type_name -> troupe.v1.Topic
-	29, // 32: troupe.v1.Aggregate.usage:type_name -> troupe.v1.Usage
-	31, // 33: troupe.v1.TurnResult.outcome:type_name -> troupe.v1.TurnOutcome
-	29, // 34: troupe.v1.TurnResult.usage:type_name -> troupe.v1.Usage
-	27, // 35: troupe.v1.TurnResult.duration:type_name -> google.protobuf.Duration
-	28, // 36: troupe.v1.TurnResult.failure:type_name -> troupe.v1.Failure
-	30, // 37: troupe.v1.TurnResult.pending:type_name -> troupe.v1.PendingCall
-	38, // [38:38] is the sub-list for method output_type
-	38, // [38:38] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	6,  // 2: troupe.v1.Event.turn_started:type_name -> troupe.v1.TurnStarted
+	7,  // 3: troupe.v1.Event.plan:type_name -> troupe.v1.Plan
+	9,  // 4: troupe.v1.Event.routing_decision:type_name -> troupe.v1.RoutingDecision
+	10, // 5: troupe.v1.Event.step_started:type_name -> troupe.v1.StepStarted
+	13, // 6: troupe.v1.Event.step_finished:type_name -> troupe.v1.StepFinished
+	14, // 7: troupe.v1.Event.text_delta:type_name -> troupe.v1.TextDelta
+	15, // 8: troupe.v1.Event.part_reset:type_name -> troupe.v1.PartReset
+	16, // 9: troupe.v1.Event.model_call:type_name -> troupe.v1.ModelCall
+	17, // 10: troupe.v1.Event.tool_call_started:type_name -> troupe.v1.ToolCallStarted
+	18, // 11: troupe.v1.Event.tool_call_finished:type_name -> troupe.v1.ToolCallFinished
+	20, // 12: troupe.v1.Event.agent_message:type_name -> troupe.v1.AgentMessage
+	21, // 13: troupe.v1.Event.thinking:type_name -> troupe.v1.Thinking
+	19, // 14: troupe.v1.Event.tool_call_pending:type_name -> troupe.v1.ToolCallPending
+	22, // 15: troupe.v1.Event.warning:type_name -> troupe.v1.Warning
+	23, // 16: troupe.v1.Event.aggregate:type_name -> troupe.v1.Aggregate
+	24, // 17: troupe.v1.Event.turn_result:type_name -> troupe.v1.TurnResult
+	28, // 18: troupe.v1.TurnStarted.answers:type_name -> troupe.v1.CallAnswer
+	29, // 19: troupe.v1.Plan.duration:type_name -> google.protobuf.Duration
+	8,  // 20: troupe.v1.Plan.budget:type_name -> troupe.v1.TurnBudget
+	29, // 21: troupe.v1.TurnBudget.time:type_name -> google.protobuf.Duration
+	1,  // 22: troupe.v1.RoutingDecision.strategy:type_name -> troupe.v1.RoutingStrategy
+	29, // 23: troupe.v1.RoutingDecision.duration:type_name -> google.protobuf.Duration
+	2,  // 24: troupe.v1.RoutingDecision.type:type_name -> troupe.v1.DecisionType
+	11, // 25: troupe.v1.StepStarted.choice:type_name -> troupe.v1.InstanceChoice
+	12, // 26: troupe.v1.InstanceChoice.rejected:type_name -> troupe.v1.RejectedInstance
+	2,  // 27: troupe.v1.InstanceChoice.type:type_name -> troupe.v1.DecisionType
+	30, // 28: troupe.v1.StepFinished.result:type_name -> troupe.v1.StepResult
+	29, // 29: troupe.v1.StepFinished.duration:type_name -> google.protobuf.Duration
+	31, // 30: troupe.v1.PartReset.failure:type_name -> troupe.v1.Failure
+	32, // 31: troupe.v1.ModelCall.usage:type_name -> troupe.v1.Usage
+	29, // 32: troupe.v1.ModelCall.duration:type_name -> google.protobuf.Duration
+	3,  // 33: troupe.v1.ToolCallFinished.status:type_name -> troupe.v1.ToolStatus
+	29, // 34: troupe.v1.ToolCallFinished.duration:type_name -> google.protobuf.Duration
+	33, // 35: troupe.v1.ToolCallPending.call:type_name -> troupe.v1.PendingCall
+	26, // 36: troupe.v1.AgentMessage.artifacts:type_name -> troupe.v1.AgentMessage.ArtifactsEntry
+	4,  // 37: troupe.v1.Thinking.topic:type_name -> troupe.v1.Topic
+	32, // 38: troupe.v1.Aggregate.usage:type_name -> troupe.v1.Usage
+	34, // 39: troupe.v1.TurnResult.outcome:type_name -> troupe.v1.TurnOutcome
+	32, // 40: troupe.v1.TurnResult.usage:type_name -> troupe.v1.Usage
+	29, // 41: troupe.v1.TurnResult.duration:type_name -> google.protobuf.Duration
+	31, // 42: troupe.v1.TurnResult.failure:type_name -> troupe.v1.Failure
+	33, // 43: troupe.v1.TurnResult.pending:type_name -> troupe.v1.PendingCall
+	25, // 44: troupe.v1.TurnResult.metrics:type_name -> troupe.v1.TurnMetrics
+	29, // 45: troupe.v1.TurnMetrics.plan:type_name -> google.protobuf.Duration
+	29, // 46: troupe.v1.TurnMetrics.routing:type_name -> google.protobuf.Duration
+	29, // 47: troupe.v1.TurnMetrics.execute:type_name -> google.protobuf.Duration
+	29, // 48: troupe.v1.TurnMetrics.total:type_name -> google.protobuf.Duration
+	29, // 49: troupe.v1.TurnMetrics.average_step_duration:type_name -> google.protobuf.Duration
+	50, // [50:50] is the sub-list for method output_type
+	50, // [50:50] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_event_proto_init() }
@@ -2262,14 +2671,14 @@ func file_troupe_v1_event_proto_init() {
 		(*Event_Aggregate)(nil),
 		(*Event_TurnResult)(nil),
 	}
-	file_troupe_v1_event_proto_msgTypes[18].OneofWrappers = []any{}
+	file_troupe_v1_event_proto_msgTypes[19].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_event_proto_rawDesc), len(file_troupe_v1_event_proto_rawDesc)),
-			NumEnums:      4,
-			NumMessages:   20,
+			NumEnums:      5,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

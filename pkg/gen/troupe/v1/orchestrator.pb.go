@@ -1190,7 +1190,10 @@ type Instance struct {
 	Missing bool `protobuf:"varint,12,opt,name=missing,proto3" json:"missing,omitempty"`
 	// status is what the worker says of itself; absent when it was not asked, or did not
 	// answer.
-	Status        *InstanceStatus `protobuf:"bytes,13,opt,name=status,proto3" json:"status,omitempty"`
+	Status *InstanceStatus `protobuf:"bytes,13,opt,name=status,proto3" json:"status,omitempty"`
+	// capabilities are what the instance can do beyond others of its agent, in alphabetic
+	// order; a step may need some (contract OC-16).
+	Capabilities  []string `protobuf:"bytes,20,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1312,6 +1315,13 @@ func (x *Instance) GetMissing() bool {
 func (x *Instance) GetStatus() *InstanceStatus {
 	if x != nil {
 		return x.Status
+	}
+	return nil
+}
+
+func (x *Instance) GetCapabilities() []string {
+	if x != nil {
+		return x.Capabilities
 	}
 	return nil
 }
@@ -1953,6 +1963,245 @@ func (x *DrainInstanceResponse) GetErrors() []string {
 	return nil
 }
 
+// ListDecisionsRequest asks for decisions.
+type ListDecisionsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// trace_id limits them to a trace, 32 lower-case hex digits; empty: all traces.
+	TraceId string `protobuf:"bytes,1,opt,name=trace_id,json=traceId,proto3" json:"trace_id,omitempty"`
+	// type limits them to one type; UNSPECIFIED: all.
+	Type DecisionType `protobuf:"varint,2,opt,name=type,proto3,enum=troupe.v1.DecisionType" json:"type,omitempty"`
+	// page_size is how many to return at most, up to 200; 0 means 20.
+	PageSize      int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListDecisionsRequest) Reset() {
+	*x = ListDecisionsRequest{}
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListDecisionsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListDecisionsRequest) ProtoMessage() {}
+
+func (x *ListDecisionsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListDecisionsRequest.ProtoReflect.Descriptor instead.
+func (*ListDecisionsRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *ListDecisionsRequest) GetTraceId() string {
+	if x != nil {
+		return x.TraceId
+	}
+	return ""
+}
+
+func (x *ListDecisionsRequest) GetType() DecisionType {
+	if x != nil {
+		return x.Type
+	}
+	return DecisionType_DECISION_TYPE_UNSPECIFIED
+}
+
+func (x *ListDecisionsRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+// ListDecisionsResponse holds decisions.
+type ListDecisionsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// decisions, newest first.
+	Decisions     []*Decision `protobuf:"bytes,1,rep,name=decisions,proto3" json:"decisions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListDecisionsResponse) Reset() {
+	*x = ListDecisionsResponse{}
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListDecisionsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListDecisionsResponse) ProtoMessage() {}
+
+func (x *ListDecisionsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListDecisionsResponse.ProtoReflect.Descriptor instead.
+func (*ListDecisionsResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *ListDecisionsResponse) GetDecisions() []*Decision {
+	if x != nil {
+		return x.Decisions
+	}
+	return nil
+}
+
+// Decision is the record of one decision, made of the event that tells of it.
+type Decision struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// record_id is unique: the trace, a dash, and the sequence of the event.
+	RecordId string `protobuf:"bytes,1,opt,name=record_id,json=recordId,proto3" json:"record_id,omitempty"`
+	// time is when it was made.
+	Time *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
+	// trace_id is the trace that it belongs to.
+	TraceId string `protobuf:"bytes,3,opt,name=trace_id,json=traceId,proto3" json:"trace_id,omitempty"`
+	// type is what it is about.
+	Type DecisionType `protobuf:"varint,4,opt,name=type,proto3,enum=troupe.v1.DecisionType" json:"type,omitempty"`
+	// stage is where the trace stood.
+	Stage Stage `protobuf:"varint,5,opt,name=stage,proto3,enum=troupe.v1.Stage" json:"stage,omitempty"`
+	// target is the agent, or the id of the instance, that was chosen.
+	Target string `protobuf:"bytes,6,opt,name=target,proto3" json:"target,omitempty"`
+	// reason is one sentence for a person.
+	Reason string `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
+	// alternatives are the others that could have been chosen.
+	Alternatives []string `protobuf:"bytes,8,rep,name=alternatives,proto3" json:"alternatives,omitempty"`
+	// confidence in the choice, 0 to 1.
+	Confidence float64 `protobuf:"fixed64,9,opt,name=confidence,proto3" json:"confidence,omitempty"`
+	// metadata says more: strategy, fallback, session_id, turn and the name of the workflow's
+	// step (route); of an instance also step, attempt, agent, version, counter, and rejected,
+	// a list of "id why". What is empty is left out.
+	Metadata      map[string]string `protobuf:"bytes,10,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Decision) Reset() {
+	*x = Decision{}
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Decision) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Decision) ProtoMessage() {}
+
+func (x *Decision) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Decision.ProtoReflect.Descriptor instead.
+func (*Decision) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *Decision) GetRecordId() string {
+	if x != nil {
+		return x.RecordId
+	}
+	return ""
+}
+
+func (x *Decision) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *Decision) GetTraceId() string {
+	if x != nil {
+		return x.TraceId
+	}
+	return ""
+}
+
+func (x *Decision) GetType() DecisionType {
+	if x != nil {
+		return x.Type
+	}
+	return DecisionType_DECISION_TYPE_UNSPECIFIED
+}
+
+func (x *Decision) GetStage() Stage {
+	if x != nil {
+		return x.Stage
+	}
+	return Stage_STAGE_UNSPECIFIED
+}
+
+func (x *Decision) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
+func (x *Decision) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Decision) GetAlternatives() []string {
+	if x != nil {
+		return x.Alternatives
+	}
+	return nil
+}
+
+func (x *Decision) GetConfidence() float64 {
+	if x != nil {
+		return x.Confidence
+	}
+	return 0
+}
+
+func (x *Decision) GetMetadata() map[string]string {
+	if x != nil {
+		return x.Metadata
+	}
+	return nil
+}
+
 var File_troupe_v1_orchestrator_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_orchestrator_proto_rawDesc = "" +
@@ -2023,7 +2272,7 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\bversions\x18\x06 \x03(\tR\bversions\"\x13\n" +
 	"\x11ListAgentsRequest\">\n" +
 	"\x12ListAgentsResponse\x12(\n" +
-	"\x06agents\x18\x01 \x03(\v2\x10.troupe.v1.AgentR\x06agents\"\xe2\x03\n" +
+	"\x06agents\x18\x01 \x03(\v2\x10.troupe.v1.AgentR\x06agents\"\x86\x04\n" +
 	"\bInstance\x12\x1f\n" +
 	"\vinstance_id\x18\x01 \x01(\tR\n" +
 	"instanceId\x12\x14\n" +
@@ -2039,7 +2288,8 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	" \x01(\x0e2\x17.troupe.v1.DesiredStateR\adesired\x12%\n" +
 	"\x0edesired_reason\x18\v \x01(\tR\rdesiredReason\x12\x18\n" +
 	"\amissing\x18\f \x01(\bR\amissing\x121\n" +
-	"\x06status\x18\r \x01(\v2\x19.troupe.v1.InstanceStatusR\x06status\"I\n" +
+	"\x06status\x18\r \x01(\v2\x19.troupe.v1.InstanceStatusR\x06status\x12\"\n" +
+	"\fcapabilities\x18\x14 \x03(\tR\fcapabilities\"I\n" +
 	"\x14ListInstancesRequest\x12\x1d\n" +
 	"\x05agent\x18\x01 \x01(\tB\a\xbaH\x04r\x02\x18?R\x05agent\x12\x12\n" +
 	"\x04live\x18\x02 \x01(\bR\x04live\"J\n" +
@@ -2082,7 +2332,31 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\xaa\x01\a\"\x03\b\xd8\x042\x00R\x05drain\"b\n" +
 	"\x15DrainInstanceResponse\x121\n" +
 	"\x06status\x18\x01 \x01(\v2\x19.troupe.v1.InstanceStatusR\x06status\x12\x16\n" +
-	"\x06errors\x18\x02 \x03(\tR\x06errors*a\n" +
+	"\x06errors\x18\x02 \x03(\tR\x06errors\"\xab\x01\n" +
+	"\x14ListDecisionsRequest\x123\n" +
+	"\btrace_id\x18\x01 \x01(\tB\x18\xbaH\x15\xd8\x01\x01r\x102\x0e^[0-9a-f]{32}$R\atraceId\x125\n" +
+	"\x04type\x18\x02 \x01(\x0e2\x17.troupe.v1.DecisionTypeB\b\xbaH\x05\x82\x01\x02\x10\x01R\x04type\x12'\n" +
+	"\tpage_size\x18\x03 \x01(\x05B\n" +
+	"\xbaH\a\x1a\x05\x18\xc8\x01(\x00R\bpageSize\"J\n" +
+	"\x15ListDecisionsResponse\x121\n" +
+	"\tdecisions\x18\x01 \x03(\v2\x13.troupe.v1.DecisionR\tdecisions\"\xb7\x03\n" +
+	"\bDecision\x12\x1b\n" +
+	"\trecord_id\x18\x01 \x01(\tR\brecordId\x12.\n" +
+	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x19\n" +
+	"\btrace_id\x18\x03 \x01(\tR\atraceId\x12+\n" +
+	"\x04type\x18\x04 \x01(\x0e2\x17.troupe.v1.DecisionTypeR\x04type\x12&\n" +
+	"\x05stage\x18\x05 \x01(\x0e2\x10.troupe.v1.StageR\x05stage\x12\x16\n" +
+	"\x06target\x18\x06 \x01(\tR\x06target\x12\x16\n" +
+	"\x06reason\x18\a \x01(\tR\x06reason\x12\"\n" +
+	"\falternatives\x18\b \x03(\tR\falternatives\x12\x1e\n" +
+	"\n" +
+	"confidence\x18\t \x01(\x01R\n" +
+	"confidence\x12=\n" +
+	"\bmetadata\x18\n" +
+	" \x03(\v2!.troupe.v1.Decision.MetadataEntryR\bmetadata\x1a;\n" +
+	"\rMetadataEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01*a\n" +
 	"\x06OnBusy\x12\x17\n" +
 	"\x13ON_BUSY_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eON_BUSY_REJECT\x10\x01\x12\x13\n" +
@@ -2097,7 +2371,7 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\x19DESIRED_STATE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11DESIRED_STATE_RUN\x10\x01\x12\x17\n" +
 	"\x13DESIRED_STATE_PAUSE\x10\x02\x12\x17\n" +
-	"\x13DESIRED_STATE_DRAIN\x10\x032\xf9\x06\n" +
+	"\x13DESIRED_STATE_DRAIN\x10\x032\xcd\a\n" +
 	"\x13OrchestratorService\x12N\n" +
 	"\vOrchestrate\x12\x1d.troupe.v1.OrchestrateRequest\x1a\x1e.troupe.v1.OrchestrateResponse0\x01\x12K\n" +
 	"\n" +
@@ -2113,7 +2387,8 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\n" +
 	"PauseAgent\x12\x1c.troupe.v1.PauseAgentRequest\x1a\x1d.troupe.v1.PauseAgentResponse\x12L\n" +
 	"\vResumeAgent\x12\x1d.troupe.v1.ResumeAgentRequest\x1a\x1e.troupe.v1.ResumeAgentResponse\x12R\n" +
-	"\rDrainInstance\x12\x1f.troupe.v1.DrainInstanceRequest\x1a .troupe.v1.DrainInstanceResponseB\xa0\x01\n" +
+	"\rDrainInstance\x12\x1f.troupe.v1.DrainInstanceRequest\x1a .troupe.v1.DrainInstanceResponse\x12R\n" +
+	"\rListDecisions\x12\x1f.troupe.v1.ListDecisionsRequest\x1a .troupe.v1.ListDecisionsResponseB\xa0\x01\n" +
 	"\rcom.troupe.v1B\x11OrchestratorProtoP\x01Z7github.com/troupe-dev/troupe/pkg/gen/troupe/v1;troupev1\xa2\x02\x03TXX\xaa\x02\tTroupe.V1\xca\x02\tTroupe\\V1\xe2\x02\x15Troupe\\V1\\GPBMetadata\xea\x02\n" +
 	"Troupe::V1b\x06proto3"
 
@@ -2130,7 +2405,7 @@ func file_troupe_v1_orchestrator_proto_rawDescGZIP() []byte {
 }
 
 var file_troupe_v1_orchestrator_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_troupe_v1_orchestrator_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_troupe_v1_orchestrator_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_troupe_v1_orchestrator_proto_goTypes = []any{
 	(OnBusy)(0),                      // 0: troupe.v1.OnBusy
 	(TraceState)(0),                  // 1: troupe.v1.TraceState
@@ -2162,75 +2437,89 @@ var file_troupe_v1_orchestrator_proto_goTypes = []any{
 	(*ResumeAgentResponse)(nil),      // 27: troupe.v1.ResumeAgentResponse
 	(*DrainInstanceRequest)(nil),     // 28: troupe.v1.DrainInstanceRequest
 	(*DrainInstanceResponse)(nil),    // 29: troupe.v1.DrainInstanceResponse
-	(*durationpb.Duration)(nil),      // 30: google.protobuf.Duration
-	(*Auth)(nil),                     // 31: troupe.v1.Auth
-	(*CallAnswer)(nil),               // 32: troupe.v1.CallAnswer
-	(*Event)(nil),                    // 33: troupe.v1.Event
-	(*timestamppb.Timestamp)(nil),    // 34: google.protobuf.Timestamp
-	(*TurnResult)(nil),               // 35: troupe.v1.TurnResult
-	(InstanceState)(0),               // 36: troupe.v1.InstanceState
-	(*InstanceStatus)(nil),           // 37: troupe.v1.InstanceStatus
-	(*GetMetricsResponse)(nil),       // 38: troupe.v1.GetMetricsResponse
-	(*Failure)(nil),                  // 39: troupe.v1.Failure
+	(*ListDecisionsRequest)(nil),     // 30: troupe.v1.ListDecisionsRequest
+	(*ListDecisionsResponse)(nil),    // 31: troupe.v1.ListDecisionsResponse
+	(*Decision)(nil),                 // 32: troupe.v1.Decision
+	nil,                              // 33: troupe.v1.Decision.MetadataEntry
+	(*durationpb.Duration)(nil),      // 34: google.protobuf.Duration
+	(*Auth)(nil),                     // 35: troupe.v1.Auth
+	(*CallAnswer)(nil),               // 36: troupe.v1.CallAnswer
+	(*Event)(nil),                    // 37: troupe.v1.Event
+	(*timestamppb.Timestamp)(nil),    // 38: google.protobuf.Timestamp
+	(*TurnResult)(nil),               // 39: troupe.v1.TurnResult
+	(InstanceState)(0),               // 40: troupe.v1.InstanceState
+	(*InstanceStatus)(nil),           // 41: troupe.v1.InstanceStatus
+	(*GetMetricsResponse)(nil),       // 42: troupe.v1.GetMetricsResponse
+	(*Failure)(nil),                  // 43: troupe.v1.Failure
+	(DecisionType)(0),                // 44: troupe.v1.DecisionType
+	(Stage)(0),                       // 45: troupe.v1.Stage
 }
 var file_troupe_v1_orchestrator_proto_depIdxs = []int32{
 	4,  // 0: troupe.v1.OrchestrateRequest.answers:type_name -> troupe.v1.Answers
-	30, // 1: troupe.v1.OrchestrateRequest.timeout:type_name -> google.protobuf.Duration
+	34, // 1: troupe.v1.OrchestrateRequest.timeout:type_name -> google.protobuf.Duration
 	0,  // 2: troupe.v1.OrchestrateRequest.on_busy:type_name -> troupe.v1.OnBusy
-	31, // 3: troupe.v1.OrchestrateRequest.auth:type_name -> troupe.v1.Auth
-	32, // 4: troupe.v1.Answers.answers:type_name -> troupe.v1.CallAnswer
-	33, // 5: troupe.v1.OrchestrateResponse.event:type_name -> troupe.v1.Event
-	33, // 6: troupe.v1.WatchTraceResponse.event:type_name -> troupe.v1.Event
+	35, // 3: troupe.v1.OrchestrateRequest.auth:type_name -> troupe.v1.Auth
+	36, // 4: troupe.v1.Answers.answers:type_name -> troupe.v1.CallAnswer
+	37, // 5: troupe.v1.OrchestrateResponse.event:type_name -> troupe.v1.Event
+	37, // 6: troupe.v1.WatchTraceResponse.event:type_name -> troupe.v1.Event
 	1,  // 7: troupe.v1.Trace.state:type_name -> troupe.v1.TraceState
-	34, // 8: troupe.v1.Trace.started:type_name -> google.protobuf.Timestamp
-	35, // 9: troupe.v1.Trace.result:type_name -> troupe.v1.TurnResult
+	38, // 8: troupe.v1.Trace.started:type_name -> google.protobuf.Timestamp
+	39, // 9: troupe.v1.Trace.result:type_name -> troupe.v1.TurnResult
 	8,  // 10: troupe.v1.GetTraceResponse.trace:type_name -> troupe.v1.Trace
 	8,  // 11: troupe.v1.CancelTraceResponse.trace:type_name -> troupe.v1.Trace
 	8,  // 12: troupe.v1.ListTracesResponse.traces:type_name -> troupe.v1.Trace
 	15, // 13: troupe.v1.ListAgentsResponse.agents:type_name -> troupe.v1.Agent
-	36, // 14: troupe.v1.Instance.state:type_name -> troupe.v1.InstanceState
-	34, // 15: troupe.v1.Instance.started:type_name -> google.protobuf.Timestamp
+	40, // 14: troupe.v1.Instance.state:type_name -> troupe.v1.InstanceState
+	38, // 15: troupe.v1.Instance.started:type_name -> google.protobuf.Timestamp
 	2,  // 16: troupe.v1.Instance.desired:type_name -> troupe.v1.DesiredState
-	37, // 17: troupe.v1.Instance.status:type_name -> troupe.v1.InstanceStatus
+	41, // 17: troupe.v1.Instance.status:type_name -> troupe.v1.InstanceStatus
 	18, // 18: troupe.v1.ListInstancesResponse.instances:type_name -> troupe.v1.Instance
 	18, // 19: troupe.v1.DescribeInstanceResponse.instance:type_name -> troupe.v1.Instance
-	37, // 20: troupe.v1.DescribeInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
-	38, // 21: troupe.v1.DescribeInstanceResponse.metrics:type_name -> troupe.v1.GetMetricsResponse
-	39, // 22: troupe.v1.DescribeInstanceResponse.failure:type_name -> troupe.v1.Failure
-	37, // 23: troupe.v1.InstanceOutcome.status:type_name -> troupe.v1.InstanceStatus
-	39, // 24: troupe.v1.InstanceOutcome.failure:type_name -> troupe.v1.Failure
-	30, // 25: troupe.v1.PauseAgentRequest.within:type_name -> google.protobuf.Duration
+	41, // 20: troupe.v1.DescribeInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
+	42, // 21: troupe.v1.DescribeInstanceResponse.metrics:type_name -> troupe.v1.GetMetricsResponse
+	43, // 22: troupe.v1.DescribeInstanceResponse.failure:type_name -> troupe.v1.Failure
+	41, // 23: troupe.v1.InstanceOutcome.status:type_name -> troupe.v1.InstanceStatus
+	43, // 24: troupe.v1.InstanceOutcome.failure:type_name -> troupe.v1.Failure
+	34, // 25: troupe.v1.PauseAgentRequest.within:type_name -> google.protobuf.Duration
 	23, // 26: troupe.v1.PauseAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
 	23, // 27: troupe.v1.ResumeAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
-	30, // 28: troupe.v1.DrainInstanceRequest.drain:type_name -> google.protobuf.Duration
-	37, // 29: troupe.v1.DrainInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
-	3,  // 30: troupe.v1.OrchestratorService.Orchestrate:input_type -> troupe.v1.OrchestrateRequest
-	6,  // 31: troupe.v1.OrchestratorService.WatchTrace:input_type -> troupe.v1.WatchTraceRequest
-	9,  // 32: troupe.v1.OrchestratorService.GetTrace:input_type -> troupe.v1.GetTraceRequest
-	11, // 33: troupe.v1.OrchestratorService.CancelTrace:input_type -> troupe.v1.CancelTraceRequest
-	13, // 34: troupe.v1.OrchestratorService.ListTraces:input_type -> troupe.v1.ListTracesRequest
-	16, // 35: troupe.v1.OrchestratorService.ListAgents:input_type -> troupe.v1.ListAgentsRequest
-	19, // 36: troupe.v1.OrchestratorService.ListInstances:input_type -> troupe.v1.ListInstancesRequest
-	21, // 37: troupe.v1.OrchestratorService.DescribeInstance:input_type -> troupe.v1.DescribeInstanceRequest
-	24, // 38: troupe.v1.OrchestratorService.PauseAgent:input_type -> troupe.v1.PauseAgentRequest
-	26, // 39: troupe.v1.OrchestratorService.ResumeAgent:input_type -> troupe.v1.ResumeAgentRequest
-	28, // 40: troupe.v1.OrchestratorService.DrainInstance:input_type -> troupe.v1.DrainInstanceRequest
-	5,  // 41: troupe.v1.OrchestratorService.Orchestrate:output_type -> troupe.v1.OrchestrateResponse
-	7,  // 42: troupe.v1.OrchestratorService.WatchTrace:output_type -> troupe.v1.WatchTraceResponse
-	10, // 43: troupe.v1.OrchestratorService.GetTrace:output_type -> troupe.v1.GetTraceResponse
-	12, // 44: troupe.v1.OrchestratorService.CancelTrace:output_type -> troupe.v1.CancelTraceResponse
-	14, // 45: troupe.v1.OrchestratorService.ListTraces:output_type -> troupe.v1.ListTracesResponse
-	17, // 46: troupe.v1.OrchestratorService.ListAgents:output_type -> troupe.v1.ListAgentsResponse
-	20, // 47: troupe.v1.OrchestratorService.ListInstances:output_type -> troupe.v1.ListInstancesResponse
-	22, // 48: troupe.v1.OrchestratorService.DescribeInstance:output_type -> troupe.v1.DescribeInstanceResponse
-	25, // 49: troupe.v1.OrchestratorService.PauseAgent:output_type -> troupe.v1.PauseAgentResponse
-	27, // 50: troupe.v1.OrchestratorService.ResumeAgent:output_type -> troupe.v1.ResumeAgentResponse
-	29, // 51: troupe.v1.OrchestratorService.DrainInstance:output_type -> troupe.v1.DrainInstanceResponse
-	41, // [41:52] is the sub-list for method output_type
-	30, // [30:41] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	34, // 28: troupe.v1.DrainInstanceRequest.drain:type_name -> google.protobuf.Duration
+	41, // 29: troupe.v1.DrainInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
+	44, // 30: troupe.v1.ListDecisionsRequest.type:type_name -> troupe.v1.DecisionType
+	32, // 31: troupe.v1.ListDecisionsResponse.decisions:type_name -> troupe.v1.Decision
+	38, // 32: troupe.v1.Decision.time:type_name -> google.protobuf.Timestamp
+	44, // 33: troupe.v1.Decision.type:type_name -> troupe.v1.DecisionType
+	45, // 34: troupe.v1.Decision.stage:type_name -> troupe.v1.Stage
+	33, // 35: troupe.v1.Decision.metadata:type_name -> troupe.v1.Decision.MetadataEntry
+	3,  // 36: troupe.v1.OrchestratorService.Orchestrate:input_type -> troupe.v1.OrchestrateRequest
+	6,  // 37: troupe.v1.OrchestratorService.WatchTrace:input_type -> troupe.v1.WatchTraceRequest
+	9,  // 38: troupe.v1.OrchestratorService.GetTrace:input_type -> troupe.v1.GetTraceRequest
+	11, // 39: troupe.v1.OrchestratorService.CancelTrace:input_type -> troupe.v1.CancelTraceRequest
+	13, // 40: troupe.v1.OrchestratorService.ListTraces:input_type -> troupe.v1.ListTracesRequest
+	16, // 41: troupe.v1.OrchestratorService.ListAgents:input_type -> troupe.v1.ListAgentsRequest
+	19, // 42: troupe.v1.OrchestratorService.ListInstances:input_type -> troupe.v1.ListInstancesRequest
+	21, // 43: troupe.v1.OrchestratorService.DescribeInstance:input_type -> troupe.v1.DescribeInstanceRequest
+	24, // 44: troupe.v1.OrchestratorService.PauseAgent:input_type -> troupe.v1.PauseAgentRequest
+	26, // 45: troupe.v1.OrchestratorService.ResumeAgent:input_type -> troupe.v1.ResumeAgentRequest
+	28, // 46: troupe.v1.OrchestratorService.DrainInstance:input_type -> troupe.v1.DrainInstanceRequest
+	30, // 47: troupe.v1.OrchestratorService.ListDecisions:input_type -> troupe.v1.ListDecisionsRequest
+	5,  // 48: troupe.v1.OrchestratorService.Orchestrate:output_type -> troupe.v1.OrchestrateResponse
+	7,  // 49: troupe.v1.OrchestratorService.WatchTrace:output_type -> troupe.v1.WatchTraceResponse
+	10, // 50: troupe.v1.OrchestratorService.GetTrace:output_type -> troupe.v1.GetTraceResponse
+	12, // 51: troupe.v1.OrchestratorService.CancelTrace:output_type -> troupe.v1.CancelTraceResponse
+	14, // 52: troupe.v1.OrchestratorService.ListTraces:output_type -> troupe.v1.ListTracesResponse
+	17, // 53: troupe.v1.OrchestratorService.ListAgents:output_type -> troupe.v1.ListAgentsResponse
+	20, // 54: troupe.v1.OrchestratorService.ListInstances:output_type -> troupe.v1.ListInstancesResponse
+	22, // 55: troupe.v1.OrchestratorService.DescribeInstance:output_type -> troupe.v1.DescribeInstanceResponse
+	25, // 56: troupe.v1.OrchestratorService.PauseAgent:output_type -> troupe.v1.PauseAgentResponse
+	27, // 57: troupe.v1.OrchestratorService.ResumeAgent:output_type -> troupe.v1.ResumeAgentResponse
+	29, // 58: troupe.v1.OrchestratorService.DrainInstance:output_type -> troupe.v1.DrainInstanceResponse
+	31, // 59: troupe.v1.OrchestratorService.ListDecisions:output_type -> troupe.v1.ListDecisionsResponse
+	48, // [48:60] is the sub-list for method output_type
+	36, // [36:48] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_orchestrator_proto_init() }
@@ -2253,7 +2542,7 @@ func file_troupe_v1_orchestrator_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_orchestrator_proto_rawDesc), len(file_troupe_v1_orchestrator_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   27,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

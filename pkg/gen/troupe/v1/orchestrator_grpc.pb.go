@@ -30,6 +30,7 @@ const (
 	OrchestratorService_PauseAgent_FullMethodName       = "/troupe.v1.OrchestratorService/PauseAgent"
 	OrchestratorService_ResumeAgent_FullMethodName      = "/troupe.v1.OrchestratorService/ResumeAgent"
 	OrchestratorService_DrainInstance_FullMethodName    = "/troupe.v1.OrchestratorService/DrainInstance"
+	OrchestratorService_ListDecisions_FullMethodName    = "/troupe.v1.OrchestratorService/ListDecisions"
 )
 
 // OrchestratorServiceClient is the client API for OrchestratorService service.
@@ -84,6 +85,10 @@ type OrchestratorServiceClient interface {
 	// takes its place here. When the caller's deadline passes first, the drain goes on. Fails
 	// with NOT_FOUND, and with SYSTEM_NETWORK, changing nothing, while the registry is away.
 	DrainInstance(ctx context.Context, in *DrainInstanceRequest, opts ...grpc.CallOption) (*DrainInstanceResponse, error)
+	// ListDecisions returns the decisions about agents and instances, of all traces that are
+	// kept or of one, newest first, with their reasons (contract OC-32). A trace that is not
+	// known has none.
+	ListDecisions(ctx context.Context, in *ListDecisionsRequest, opts ...grpc.CallOption) (*ListDecisionsResponse, error)
 }
 
 type orchestratorServiceClient struct {
@@ -222,6 +227,16 @@ func (c *orchestratorServiceClient) DrainInstance(ctx context.Context, in *Drain
 	return out, nil
 }
 
+func (c *orchestratorServiceClient) ListDecisions(ctx context.Context, in *ListDecisionsRequest, opts ...grpc.CallOption) (*ListDecisionsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListDecisionsResponse)
+	err := c.cc.Invoke(ctx, OrchestratorService_ListDecisions_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // OrchestratorServiceServer is the server API for OrchestratorService service.
 // All implementations must embed UnimplementedOrchestratorServiceServer
 // for forward compatibility.
@@ -274,6 +289,10 @@ type OrchestratorServiceServer interface {
 	// takes its place here. When the caller's deadline passes first, the drain goes on. Fails
 	// with NOT_FOUND, and with SYSTEM_NETWORK, changing nothing, while the registry is away.
 	DrainInstance(context.Context, *DrainInstanceRequest) (*DrainInstanceResponse, error)
+	// ListDecisions returns the decisions about agents and instances, of all traces that are
+	// kept or of one, newest first, with their reasons (contract OC-32). A trace that is not
+	// known has none.
+	ListDecisions(context.Context, *ListDecisionsRequest) (*ListDecisionsResponse, error)
 	mustEmbedUnimplementedOrchestratorServiceServer()
 }
 
@@ -316,6 +335,9 @@ func (UnimplementedOrchestratorServiceServer) ResumeAgent(context.Context, *Resu
 }
 func (UnimplementedOrchestratorServiceServer) DrainInstance(context.Context, *DrainInstanceRequest) (*DrainInstanceResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DrainInstance not implemented")
+}
+func (UnimplementedOrchestratorServiceServer) ListDecisions(context.Context, *ListDecisionsRequest) (*ListDecisionsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListDecisions not implemented")
 }
 func (UnimplementedOrchestratorServiceServer) mustEmbedUnimplementedOrchestratorServiceServer() {}
 func (UnimplementedOrchestratorServiceServer) testEmbeddedByValue()                             {}
@@ -522,6 +544,24 @@ func _OrchestratorService_DrainInstance_Handler(srv interface{}, ctx context.Con
 	return interceptor(ctx, in, info, handler)
 }
 
+func _OrchestratorService_ListDecisions_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListDecisionsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OrchestratorServiceServer).ListDecisions(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: OrchestratorService_ListDecisions_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OrchestratorServiceServer).ListDecisions(ctx, req.(*ListDecisionsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // OrchestratorService_ServiceDesc is the grpc.ServiceDesc for OrchestratorService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -564,6 +604,10 @@ var OrchestratorService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DrainInstance",
 			Handler:    _OrchestratorService_DrainInstance_Handler,
+		},
+		{
+			MethodName: "ListDecisions",
+			Handler:    _OrchestratorService_ListDecisions_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -105,3 +105,23 @@ func TestDispatcher_StartsOnlyTheOneThatIsNamed(t *testing.T) {
 	require.EqualValues(t, 1, named.starts.Load())
 	require.Zero(t, other.starts.Load())
 }
+
+// What an instance registered as able to do decides, and nobody takes a step that cannot.
+func TestDispatcher_GivesTheStepToOneThatCan(t *testing.T) {
+	_, address := serve(t, answer)
+	plain, able := instance("0", address, 4), instance("1", address, 4)
+	able.Capabilities = []string{"gpu", "maps"}
+	r := newRig(t, 300*time.Millisecond, plain, able)
+	var d balance.Decision
+	handler, h := choosing(t, &d)
+	_, err := r.With(balance.Policy{Strategy: balance.Capability, Needs: []string{"gpu"}}).Execute(t.Context(), request(), nil, handler)
+	require.NoError(t, err)
+	require.Equal(t, []string{"1"}, h.started)
+	require.Equal(t, "1 has all that the step needs: gpu; 1 has nothing of what the step needs", d.Reason)
+	require.Equal(t, d, balance.Decide(d.Input), "it can be made again")
+
+	handler, _ = choosing(t, &d)
+	_, err = r.With(balance.Policy{Strategy: balance.Capability, Needs: []string{"tpu"}}).Execute(t.Context(), request(), nil, handler)
+	require.True(t, failure.Is(err, failure.NoWorker), "%v", err)
+	require.ErrorContains(t, err, "2 have nothing of what the step needs")
+}

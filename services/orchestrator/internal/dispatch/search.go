@@ -150,7 +150,7 @@ func (s *search) interrupted(freed <-chan struct{}) bool {
 func (s *search) nobody() error {
 	why := "none is ready"
 	switch {
-	case s.policy.Strategy == balance.Manual && s.last.Reason != "":
+	case (s.policy.Strategy == balance.Manual || s.policy.Strategy == balance.Capability) && s.last.Reason != "":
 		why = s.last.Reason
 	case !s.working && s.refusal != nil:
 		why += ": " + failure.Plain(s.refusal)

@@ -73,6 +73,7 @@ func (r *Roster) sort(agent string) *List {
 			l.Instances = append(l.Instances, in)
 			l.Candidates = append(l.Candidates, balance.Candidate{
 				ID: in.ID, Version: in.Version, Incarnation: in.Incarnation, Capacity: int32(in.Capacity), Class: balance.Class(class),
+				Capabilities: in.Capabilities,
 			})
 		}
 	}

@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -30,6 +33,8 @@ type Decision struct {
 	Strategy     troupev1.RoutingStrategy
 	Alternatives []string // agents that were allowed too
 	Confidence   float64
+	Fallback     string        // the agent that would have come for want of a choice; empty: none, or it is the target
+	Took         time.Duration // to decide. Decide leaves it to its caller, for it has no clock.
 }
 
 // Done reports whether the turn is over.
@@ -39,8 +44,16 @@ func (d Decision) Done() bool { return d.Step.Name == "" }
 func (d Decision) Proto() *troupev1.RoutingDecision {
 	return &troupev1.RoutingDecision{
 		Target: d.Step.Agent, Step: d.Step.Name, Reason: d.Reason, Strategy: d.Strategy,
-		Alternatives: d.Alternatives, Confidence: d.Confidence,
+		Alternatives: d.Alternatives, Confidence: d.Confidence, Fallback: d.Fallback, Type: d.kind(), Duration: durationpb.New(d.Took),
 	}
+}
+
+// kind is what the decision is about: a default stands in for what an agent should have chosen.
+func (d Decision) kind() troupev1.DecisionType {
+	if d.Strategy == troupev1.RoutingStrategy_ROUTING_STRATEGY_DEFAULT {
+		return troupev1.DecisionType_DECISION_TYPE_FALLBACK
+	}
+	return troupev1.DecisionType_DECISION_TYPE_AGENT_SELECTION
 }
 
 // How sure a choice is: the workflow and its rules are certain; a model's is not.
@@ -112,7 +125,7 @@ func choose(in Input, from workflow.Step) (Decision, error) {
 					Step:     in.Workflow.Steps[name],
 					Reason:   fmt.Sprintf("%s chose %s", from.Agent, asked),
 					Strategy: troupev1.RoutingStrategy_ROUTING_STRATEGY_LEARNED, Confidence: learned,
-					Alternatives: others(in.Workflow, from.Routes, name),
+					Alternatives: others(in.Workflow, from.Routes, name), Fallback: standIn(in.Workflow, from, name),
 				}, nil
 			}
 		}
@@ -169,4 +182,13 @@ func others(w *workflow.Workflow, routes []string, chosen string) []string {
 		}
 	}
 	return all
+}
+
+// standIn is the agent of a step's default, unless that was chosen.
+func standIn(w *workflow.Workflow, from workflow.Step, chosen string) string {
+	agent := w.Steps[from.Default].Agent
+	if agent == w.Steps[chosen].Agent {
+		return ""
+	}
+	return agent
 }

@@ -129,7 +129,7 @@ func (r *Roster) recall(confirmed []registry.Instance, of int) {
 	for _, in := range confirmed {
 		r.instances[in.Key()] = in
 	}
-	if maps.Equal(before, r.instances) {
+	if maps.EqualFunc(before, r.instances, registry.Instance.Equal) {
 		return
 	}
 	r.listed, r.recalled = true, true

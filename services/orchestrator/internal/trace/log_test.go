@@ -120,6 +120,10 @@ func (s *ram) Free(context.Context, Ref) error { return nil }
 
 func (s *ram) Stop(context.Context, Stop) error { return nil }
 
+func (s *ram) Decisions(context.Context, string, DecisionQuery) ([]*troupev1.Decision, error) {
+	return nil, nil
+}
+
 func (s *ram) List(context.Context, string, int) ([]*troupev1.Trace, error) { return nil, nil }
 
 var ref = Ref{"t", "0123456789abcdef0123456789abcdef"}

@@ -50,6 +50,7 @@ type Store interface {
 	// List returns the latest records, newest first.
 	List(ctx context.Context, tenant string, limit int) ([]*troupev1.Trace, error)
 	Roll
+	Audit
 }
 
 // Claim is a trace as its owner opens it.

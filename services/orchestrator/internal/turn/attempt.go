@@ -116,6 +116,7 @@ func (t *turn) handler(ctx context.Context, at *position) dispatch.Handler {
 func choice(d balance.Decision) *troupev1.InstanceChoice {
 	out := &troupev1.InstanceChoice{
 		Strategy: string(d.Strategy), Reason: d.Reason, Confidence: d.Confidence, Fallback: d.Fallback, Alternatives: d.Alternatives,
+		Type: choiceType(d.Type), Counter: d.Input.Counter,
 	}
 	for _, r := range d.Rejected {
 		out.Rejected = append(out.Rejected, &troupev1.RejectedInstance{InstanceId: r.ID, Why: string(r.Why), Detail: r.Detail})

@@ -44,9 +44,7 @@ func (t *turn) initialize(ctx context.Context) error {
 	if err := t.emit(ctx, troupev1.Stage_STAGE_INITIALIZE, started(t.req, t.target, t.turn, t.ready())); err != nil {
 		return err
 	}
-	return t.emit(ctx, troupev1.Stage_STAGE_PLAN, &troupev1.Event{Payload: &troupev1.Event_Plan{Plan: &troupev1.Plan{
-		Workflow: t.flow.Name, Entry: t.flow.Entry, Steps: t.flow.Reachable(),
-	}}})
+	return t.emit(ctx, troupev1.Stage_STAGE_PLAN, &troupev1.Event{Payload: &troupev1.Event_Plan{Plan: plan(t.flow, t.timeout)}})
 }
 
 // ready counts the instances that could take a step of this turn.
@@ -62,7 +60,9 @@ func (t *turn) aggregate(ctx context.Context) error {
 	sum := &troupev1.Aggregate{Steps: int32(len(t.results)), Usage: wire.UsageToProto(usage(t.results))}
 	for _, r := range t.results {
 		sum.Agents = append(sum.Agents, r.Agent)
+		sum.Output = conversation.Brief(r.Text, maxOutput) // of the last, as that of the turn
 	}
+	sum.TraceLength = int32(t.events.Length()) + 1
 	return t.emit(ctx, troupev1.Stage_STAGE_AGGREGATE, &troupev1.Event{Payload: &troupev1.Event_Aggregate{Aggregate: sum}})
 }
 
@@ -76,7 +76,7 @@ func started(req Request, target string, turn session.Turn, ready int) *troupev1
 		Stage: troupev1.Stage_STAGE_INITIALIZE, Time: timestamppb.Now(),
 		Payload: &troupev1.Event_TurnStarted{TurnStarted: &troupev1.TurnStarted{
 			Text: conversation.Brief(req.Text, maxGoal), RequestId: req.RequestID, TurnId: turn.ID, Target: target, InstancesReady: int32(ready),
-			ContinuesTurnId: turn.Continues, Answers: answers,
+			ContinuesTurnId: turn.Continues, Answers: answers, Profile: defaultProfile,
 		}},
 	}
 }

@@ -138,7 +138,7 @@ func (t *turn) drive(work, ctx context.Context) (err error) {
 	}
 	in := routing.Input{Workflow: t.flow, History: t.history}
 	for number := 1; ; number++ {
-		decision, err := routing.Decide(in)
+		decision, err := decide(in)
 		if err == nil {
 			err = t.elsewhere(number, decision)
 		}
@@ -255,6 +255,7 @@ func (t *turn) end(ctx context.Context, closed session.Turn) {
 	last := ended(closed)
 	duration := time.Since(t.began)
 	setDuration(last, duration)
+	last.GetTurnResult().Metrics = t.events.Measure(duration)
 	if err := t.Traces.Close(ctx, t.events, last); err != nil {
 		return // said by Close
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/troupe-dev/troupe/pkg/manifest"
+	"github.com/troupe-dev/troupe/pkg/registry"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
 )
 
@@ -18,6 +19,7 @@ type instancesDeclaration struct {
 	Priorities map[string]int `yaml:"priorities"`
 	Instance   string         `yaml:"instance"`
 	Fallback   string         `yaml:"fallback"`
+	Needs      []string       `yaml:"needs"`
 }
 
 // Limits of what a step says about versions.
@@ -32,7 +34,7 @@ var standIns = []balance.Strategy{balance.RoundRobin, balance.LoadBalanced, bala
 func (d instancesDeclaration) policy() balance.Policy {
 	return balance.Policy{
 		Strategy: balance.Strategy(d.Strategy), Weights: d.Weights, Priorities: d.Priorities,
-		Instance: d.Instance, Fallback: balance.Strategy(d.Fallback),
+		Instance: d.Instance, Fallback: balance.Strategy(d.Fallback), Needs: d.Needs,
 	}
 }
 
@@ -53,6 +55,7 @@ func (c *checker) instances(step string, d instancesDeclaration) {
 		{"priorities", d.Priorities != nil, balance.Priority},
 		{"instance", d.Instance != "", balance.Manual},
 		{"fallback", d.Fallback != "", balance.Manual},
+		{"needs", d.Needs != nil, balance.Capability},
 	} {
 		if f.set && strategy != f.strategy {
 			c.wrong(at(f.name), "instances.%s: is for strategy %s; this is %s", f.name, f.strategy, strategy)
@@ -77,7 +80,24 @@ func (c *checker) instances(step string, d instancesDeclaration) {
 		if d.Fallback != "" && !slices.Contains(standIns, balance.Strategy(d.Fallback)) {
 			c.wrong(at("fallback"), "instances.fallback: unknown strategy %q; %s", d.Fallback, choices(d.Fallback, standIns))
 		}
+	case balance.Capability:
+		c.needs(at, d.Needs)
 	default: // needs nothing else
+	}
+}
+
+// needs checks the capabilities that a step asks for.
+func (c *checker) needs(at func(...any) []any, needs []string) {
+	if len(needs) > registry.MaxCapabilities {
+		c.wrong(at("needs"), "instances.needs: names %d capabilities; at most %d may be named", len(needs), registry.MaxCapabilities)
+	}
+	for i, name := range needs {
+		switch {
+		case !registry.IsCapability(name):
+			c.wrong(at("needs", i), "instances.needs: %q is no capability; want 1 to 63 of a-z, 0-9, dot and hyphen", name)
+		case slices.Contains(needs[:i], name):
+			c.wrong(at("needs", i), "instances.needs: %q is named twice", name)
+		}
 	}
 }
 

@@ -17,6 +17,10 @@ func TestLoad_ReadsHowInstancesAreChosen(t *testing.T) {
 		"{strategy: round_robin}":   {Strategy: balance.RoundRobin},
 		"{strategy: load_balanced}": {Strategy: balance.LoadBalanced},
 		"{strategy: sticky}":        {Strategy: balance.Sticky},
+		"{strategy: capability}":    {Strategy: balance.Capability},
+		"{strategy: capability, needs: [gpu, maps]}": {
+			Strategy: balance.Capability, Needs: []string{"gpu", "maps"},
+		},
 		"{strategy: weighted, weights: {v2: 10, 1.10: 0}}": {
 			Strategy: balance.Weighted, Weights: map[string]int{"v2": 10, "1.10": 0},
 		},
@@ -41,7 +45,10 @@ func TestLoad_NamesWhatIsWrongWithInstances(t *testing.T) {
 	}
 	for declared, want := range map[string]string{
 		"{strategy: weigted}":                                        `w.yaml:10: instances.strategy: unknown strategy "weigted"; did you mean "weighted"?`,
-		"{strategy: learned_by_heart}":                               "there are round_robin, load_balanced, sticky, weighted, priority, manual",
+		"{strategy: learned_by_heart}":                               "there are round_robin, load_balanced, sticky, weighted, priority, manual, capability",
+		"{strategy: sticky, needs: [gpu]}":                           "instances.needs: is for strategy capability; this is sticky",
+		"{strategy: capability, needs: [GPU]}":                       `w.yaml:10: instances.needs: "GPU" is no capability; want 1 to 63 of a-z, 0-9, dot and hyphen`,
+		"{strategy: capability, needs: [gpu, x, gpu]}":               `instances.needs: "gpu" is named twice`,
 		"{stratgy: sticky}":                                          `w.yaml:10: unknown field "steps.a.instances.stratgy"; did you mean "strategy"?`,
 		"sticky":                                                     `w.yaml:10: steps.a.instances: want fields, got "sticky"`,
 		"{weights: {v2: 10}}":                                        "instances.weights: is for strategy weighted; this is round_robin",

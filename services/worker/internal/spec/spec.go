@@ -20,6 +20,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 	"github.com/troupe-dev/troupe/pkg/loop"
 	"github.com/troupe-dev/troupe/pkg/manifest"
+	"github.com/troupe-dev/troupe/pkg/registry"
 	"github.com/troupe-dev/troupe/pkg/sessionlog"
 	"github.com/troupe-dev/troupe/services/worker/internal/builtin"
 )
@@ -31,6 +32,7 @@ type Agent struct {
 	Temperature  *float64            `yaml:"temperature"` // of its models, 0 to 2
 	Description  string              `yaml:"description"`
 	Version      string              `yaml:"version"`
+	Capabilities []string            `yaml:"capabilities"` // what steps may need of its instances
 	Instructions Instructions        `yaml:"instructions"`
 	Tools        []Tool              `yaml:"tools"`
 	Plugins      []yaml.Node         `yaml:"plugins"` // each a name, or one name with its settings
@@ -160,6 +162,7 @@ func (b *builder) build(ctx context.Context) (*agent.Agent, error) {
 		Name:          b.doc.Name,
 		Description:   s.Description,
 		Version:       s.Version,
+		Capabilities:  s.Capabilities,
 		Instructions:  b.instructions(s.Instructions),
 		Model:         b.tempered(b.model(s.Model), s.Temperature),
 		Tools:         b.toolset(ctx, s.Tools),
@@ -193,6 +196,9 @@ func (b *builder) limits(s Agent) {
 	}
 	if d := s.Limits.Timeout; d < 0 {
 		b.errorf([]any{"limits", "timeout"}, "limits.timeout is %s; use a positive duration, or leave it out for %s", d, agent.DefaultTimeout)
+	}
+	if _, err := registry.Capabilities(s.Capabilities); err != nil {
+		b.errorf([]any{"capabilities"}, "capabilities: %v", err)
 	}
 	if d := s.Lifecycle.Timeout; d < 0 {
 		b.errorf([]any{"lifecycle", "timeout"}, "lifecycle.timeout is %s; use a positive duration, or leave it out for %s", d, lifecycle.DefaultStartupTimeout)

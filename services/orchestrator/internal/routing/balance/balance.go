@@ -33,6 +33,8 @@ type Candidate struct {
 	Capacity    int32  `json:"capacity"`  // steps that it takes at once
 	Position    int32  `json:"position"`  // among those of its class, from 0
 	Class       Class  `json:"class"`
+	// Capabilities are what it can do beyond others, for capability.
+	Capabilities []string `json:"capabilities,omitempty"`
 
 	hash uint64 // of the id; 0 when it is not known yet
 	kind uint8  // the same for those of the same version; 0 when it is not known

@@ -138,6 +138,8 @@ func (s *sight) missed(choice glance) bool {
 
 func (s *sight) confidence(t Type) float64 {
 	switch {
+	case s.order.strategy == Capability && s.order.named == "":
+		return s.score(&s.free.items[0])
 	case t == StandIn:
 		return Guessed
 	case s.tally[Available] == 1:
@@ -149,6 +151,14 @@ func (s *sight) confidence(t Type) float64 {
 	default:
 		return Certain
 	}
+}
+
+// score is the part of what the step needs that a choice has (OC-17).
+func (s *sight) score(choice *glance) float64 {
+	if len(s.order.needs) == 0 {
+		return Guessed
+	}
+	return float64(s.order.meets(s.at(*choice))) / float64(len(s.order.needs))
 }
 
 // rejected names those that the strategy would have liked best, then those withheld.

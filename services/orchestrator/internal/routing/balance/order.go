@@ -39,6 +39,7 @@ type order struct {
 	turn     [3]int32 // whose turn it is, by class
 	of       Sizes
 
+	needs    []string  // by a policy of capability
 	versions []version // that the policy names
 	drawn    int       // the version whose step it is; -1 when nobody has a share
 	firsts   []int     // the first candidate of each version
@@ -77,7 +78,8 @@ func newOrder(in *Input) *order {
 		o.name(in.Policy.Priorities)
 	default: // takes turns
 	}
-	o.bars = o.alone || o.strategy == Weighted
+	o.needs = in.Policy.Needs
+	o.bars = o.alone || o.strategy == Weighted || o.strategy == Capability && len(o.needs) > 0
 	return o
 }
 
@@ -196,6 +198,8 @@ func (o *order) barred(c *Candidate) Why {
 		return NotNamed
 	case o.strategy == Weighted && o.groups[o.versionOf(c)] == groupBarred:
 		return NoShare
+	case o.strategy == Capability && len(o.needs) > 0 && o.meets(c) == 0:
+		return Unfit
 	default:
 		return Available
 	}
@@ -221,6 +225,8 @@ func (o *order) rank(c *Candidate) rank {
 		r.lead, r.key = r.lead+o.groups[o.versionOf(c)], mix(o.seed^c.hashed())
 	case Priority:
 		r.key = uint64(^(uint32(int32(o.priority(c)))^1<<31))<<32 | uint64(c.load())
+	case Capability: // and of equals the first, whoever had the last step (OC-17)
+		r.key, r.turn = uint64(len(o.needs)-o.meets(c))<<32, c.Position
 	default: // whose turn it is
 	}
 	if o.named != "" {
@@ -230,6 +236,16 @@ func (o *order) rank(c *Candidate) rank {
 		}
 	}
 	return r
+}
+
+// meets is how many of the capabilities that a step needs a candidate has.
+func (o *order) meets(c *Candidate) (n int) {
+	for _, need := range o.needs {
+		if slices.Contains(c.Capabilities, need) {
+			n++
+		}
+	}
+	return n
 }
 
 func (o *order) priority(c *Candidate) int {
@@ -247,7 +263,7 @@ func (o *order) prefers(a, b rank) bool {
 		return a.lead < b.lead
 	case o.strategy == Sticky:
 		return a.before(b)
-	case o.strategy == Priority:
+	case o.strategy == Priority || o.strategy == Capability:
 		return cmp.Or(cmp.Compare(a.lead, b.lead), cmp.Compare(a.key>>32, b.key>>32)) < 0
 	default:
 		return false

@@ -13,11 +13,12 @@ const (
 	Weighted     Strategy = "weighted"      // versions get shares
 	Priority     Strategy = "priority"      // the version with the highest priority that has a place
 	Manual       Strategy = "manual"        // the one that is named
+	Capability   Strategy = "capability"    // the one that has most of what the step needs
 )
 
 // Strategies are all of them.
 func Strategies() []Strategy {
-	return []Strategy{RoundRobin, LoadBalanced, Sticky, Weighted, Priority, Manual}
+	return []Strategy{RoundRobin, LoadBalanced, Sticky, Weighted, Priority, Manual, Capability}
 }
 
 // Policy is how the instance for a step is chosen. The zero Policy is round robin.
@@ -31,6 +32,9 @@ type Policy struct {
 	Instance   string         `json:"instance,omitempty"` // that has to take the step; with manual
 	// Fallback chooses when that one cannot take it; with manual. Empty: nobody else does.
 	Fallback Strategy `json:"fallback,omitempty"`
+	// Needs are capabilities of which an instance must have some, the more the better; with
+	// capability. Without any the first that is available has the step.
+	Needs []string `json:"needs,omitempty"`
 }
 
 // strategy is the one that is followed.

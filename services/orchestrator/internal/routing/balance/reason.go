@@ -1,6 +1,9 @@
 package balance
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // reason says in one sentence why the first of the choices gets the step.
 func (s *sight) reason(choices []glance) string {
@@ -36,6 +39,8 @@ func (s *sight) because(choices []glance) string {
 		return fmt.Sprintf("this step is one of those for %s, and %s", s.share(), s.compared(choices))
 	case Priority:
 		return fmt.Sprintf("%s has priority %d, the highest", c.ID, s.order.priority(c))
+	case Capability:
+		return s.fit(c)
 	default:
 		return s.among(choices)
 	}
@@ -105,8 +110,23 @@ func (s *sight) instead(c *Candidate) string {
 		return fmt.Sprintf("%s stands in: this step is one of those for %s, of which none can take it", c.ID, s.share())
 	case Priority:
 		return fmt.Sprintf("%s has priority %d, and none above it can take the step", c.ID, s.order.priority(c))
+	case Capability:
+		return s.fit(c) + ", and none with more can take it"
 	default:
 		return c.ID + " stands in for " + s.at(missed).ID
+	}
+}
+
+// fit says how well one meets what the step needs.
+func (s *sight) fit(c *Candidate) string {
+	needs := strings.Join(s.order.needs, ", ")
+	switch n := s.order.meets(c); len(s.order.needs) {
+	case 0:
+		return c.ID + " is the first that can take it, and the step needs nothing"
+	case n:
+		return fmt.Sprintf("%s has all that the step needs: %s", c.ID, needs)
+	default:
+		return fmt.Sprintf("%s has %d of the %d that the step needs: %s", c.ID, n, len(s.order.needs), needs)
 	}
 }
 

@@ -25,6 +25,11 @@ func (r dice) input() Input {
 			ID: fmt.Sprintf("b-%02d", i), Version: r.one("", "v1", "v2", "v3"), Incarnation: int64(r.upTo(2)),
 			InFlight: int32(r.upTo(5)), Capacity: int32(r.upTo(6)), Class: Class(max(0, r.upTo(6)-4)),
 		}
+		for _, can := range []string{"audio", "gpu", "maps"} {
+			if r.upTo(1) == 0 {
+				candidates[i].Capabilities = append(candidates[i].Capabilities, can)
+			}
+		}
 	}
 	slices.SortStableFunc(candidates, func(a, b Candidate) int { return int(a.Class) - int(b.Class) })
 	in.Candidates, in.Of = candidates, Arrange(candidates)
@@ -43,7 +48,7 @@ func (r dice) input() Input {
 }
 
 func (r dice) policy() Policy {
-	p := Policy{Strategy: Strategies()[r.IntN(6)]}
+	p := Policy{Strategy: Strategies()[r.IntN(len(Strategies()))]}
 	switch p.Strategy {
 	case Weighted:
 		p.Weights = map[string]int{"v1": r.upTo(50), r.one("v2", "v9"): r.upTo(50)}
@@ -51,6 +56,11 @@ func (r dice) policy() Policy {
 		p.Priorities = map[string]int{"v1": r.upTo(4) - 2, "v2": r.upTo(4) - 2}
 	case Manual:
 		p.Instance, p.Fallback = r.one("b-00", "b-05", "w-3", "w-11", "z"), Strategy(r.one("", "round_robin", "load_balanced", "sticky"))
+	case Capability:
+		p.Needs = []string{"gpu", "maps", "audio"}[:r.upTo(3)]
+		if len(p.Needs) == 0 {
+			p.Needs = nil
+		}
 	default:
 		p.Strategy = Strategy(r.one(string(p.Strategy), ""))
 	}

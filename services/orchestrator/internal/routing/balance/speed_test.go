@@ -27,6 +27,11 @@ func crowd(strategy Strategy, n int) Input {
 		in.Policy.Priorities = map[string]int{"v2": 10}
 	case Manual:
 		in.Policy.Instance, in.Policy.Fallback = all[n-1].ID, RoundRobin
+	case Capability:
+		in.Policy.Needs = []string{"gpu", "maps"}
+		for i := range all {
+			all[i].Capabilities = []string{"gpu"}
+		}
 	default:
 	}
 	return in

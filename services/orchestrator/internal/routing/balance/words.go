@@ -23,6 +23,7 @@ const (
 	Missing  // its registration is gone
 	NoShare  // its version gets no steps
 	NotNamed // another one is named, and nobody may stand in
+	Unfit    // has nothing of what the step needs
 	whys     // how many there are
 )
 
@@ -55,6 +56,8 @@ func (w Why) words() (name, one, many string) {
 		return "no_share", "has a version that gets no steps", "have a version that gets no steps"
 	case NotNamed:
 		return "not_named", "is not the one that is named", "are not the one that is named"
+	case Unfit:
+		return "unfit", "has nothing of what the step needs", "have nothing of what the step needs"
 	default:
 		return "unknown", "is out", "are out"
 	}

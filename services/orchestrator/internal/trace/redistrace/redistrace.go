@@ -4,13 +4,15 @@
 //	                               fingerprint, turn_epoch, timeout, since, credentials, stop
 //	o:{tenant/trace}:ev    stream  the durable events, ids <sequence>-0
 //	o:idx:{tenant}         zset    traces by start, for lists; eventual
+//	o:audit:{tenant}:TYPE  zset    events that tell of decisions, <trace>/<sequence>, by time
 //	o:{running}:roll       zset    traces that run, <tenant>/<trace>, by minus the ms until when they are vouched for
 //	o:{running}:stops      stream  traces that shall end; the latest
 //
 // The keys of a trace share a slot, so every operation touches one. A trace is found by its
 // id within the caller's tenant, without an index. Round trips and durable writes: Claim
-// 1 and 1 (and beside it the index and the roll, which may be in other slots), Append 1 and 1,
-// Get 1, Load 1, Events 1, Beat 1 for a thousand traces and 1 when there are any.
+// 1 and 1 (and beside it the index, the roll and the audit, which may be in other slots), Append
+// 1 and 1 (and beside it the audit), Get 1, Load 1, Events 1, Decisions 2 for 200 of a type, or 1
+// for 200 events of a trace, Beat 1 for a thousand traces and 1 when there are any.
 package redistrace
 
 import (
@@ -127,6 +129,7 @@ func (s *Store) Claim(ctx context.Context, c trace.Claim) (int64, uint64, error)
 // the next beat of its owner.
 func (s *Store) claimAndList(ctx context.Context, c trace.Claim, args []any) ([]string, error) {
 	index, entry := indexKey(c.Tenant), redis.Z{Score: float64(c.Record.GetStarted().AsTime().UnixMilli()), Member: c.Record.GetTraceId()}
+	pointers := notes(c.Ref(), c.Events)
 	onRoll := beatArgs(trace.Beat{Mine: []trace.Ref{c.Ref()}, Vouch: trace.Vouch})
 	type eval func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd
 	send := func(claim, beat eval) ([]string, error) {
@@ -138,6 +141,7 @@ func (s *Store) claimAndList(ctx context.Context, c trace.Claim, args []any) ([]
 			}
 			p.ZAddNX(ctx, index, entry)
 			p.ZRemRangeByRank(ctx, index, 0, -maxIndex-1)
+			s.note(ctx, p, pointers)
 			return nil
 		})
 		if vouched != nil && vouched.Err() != nil && reply.Err() == nil && !redis.HasErrorPrefix(err, "NOSCRIPT") {
@@ -176,7 +180,7 @@ func (s *Store) Append(ctx context.Context, ref trace.Ref, ownerEpoch int64, eve
 	if err != nil {
 		return fmt.Errorf("%s: %w", op, err)
 	}
-	reply, err := s.append.Run(ctx, s.redis, keys(ref), args...).StringSlice()
+	reply, err := s.appendNoted(ctx, ref, events, args)
 	if err != nil {
 		return s.redis.Fault(op, err)
 	}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/wire"
+)
+
+type explain struct {
+	query `embed:""`
+	ID    string `arg:"" name:"trace" help:"Id of the trace; troupe get traces lists them."`
+}
+
+// Help is the long help of the command.
+func (explain) Help() string {
+	return "Prints the decisions of a trace in the order in which they were made: which agent, which instance, why, who else " +
+		"could have been chosen and who could not; and what led to the next one: attempts that were lost, steps that failed. " +
+		"With --json it has the events that tell of these, as troupe describe trace has all."
+}
+
+// Run reads the trace as it is stored now, and prints what was decided.
+func (x *explain) Run(ctx context.Context, term terminal) error {
+	c, conn, err := x.dial()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	ctx, cancel := context.WithTimeout(ctx, queryTime)
+	defer cancel()
+	trace, events, err := recorded(ctx, c, x.ID)
+	if err != nil {
+		return x.told(err)
+	}
+	if x.JSON {
+		return printTrace(term, trace, slices.DeleteFunc(events, func(e *troupev1.Event) bool { return explained(e) == nil }))
+	}
+	fmt.Fprintf(term.out, "trace  %s\nasked  %s\nstate  %s\n\n", trace.GetTraceId(), orDash(brief(trace.GetText(), 80)), traceState(trace))
+	w := tabwriter.NewWriter(term.out, 0, 0, 2, ' ', 0)
+	for _, e := range events {
+		for i, line := range explained(e) {
+			if i > 0 {
+				line = "\t  " + line
+			}
+			fmt.Fprintln(w, line)
+		}
+	}
+	return w.Flush()
+}
+
+// explained is what an event says of the course of a turn, a heading first; nil when it says
+// nothing of it.
+func explained(e *troupev1.Event) []string {
+	switch p := e.GetPayload().(type) {
+	case *troupev1.Event_RoutingDecision:
+		return weighed("agent", wire.Decision(e), nil)
+	case *troupev1.Event_StepStarted:
+		d := wire.Decision(e)
+		if d == nil {
+			return []string{fmt.Sprintf("instance\t%s%s", e.GetInstanceId(), inStep(e))}
+		}
+		return weighed("instance", d, p.StepStarted.GetChoice().GetRejected(), inStep(e))
+	case *troupev1.Event_PartReset:
+		f := p.PartReset.GetFailure()
+		return []string{
+			fmt.Sprintf("lost\t%s%s", orDash(e.GetInstanceId()), inStep(e)),
+			fmt.Sprintf("%s: %s", failure.FromProto(f).Mode, oneLine(f.GetMessage())),
+		}
+	case *troupev1.Event_StepFinished:
+		if f := p.StepFinished.GetResult().GetFailure(); f != nil {
+			return []string{
+				fmt.Sprintf("failed\t%s%s", e.GetAgent(), inStep(e)),
+				fmt.Sprintf("%s: %s", failure.FromProto(f).Mode, oneLine(f.GetMessage())),
+			}
+		}
+	case *troupev1.Event_Warning:
+		if p.Warning.GetReason() == "WAITING" || p.Warning.GetReason() == "RESUMED" {
+			return []string{fmt.Sprintf("%s\t%s", strings.ToLower(p.Warning.GetReason()), oneLine(p.Warning.GetMessage()))}
+		}
+	}
+	return nil
+}
+
+// weighed is a decision: who, how sure, why, who else, and who not.
+func weighed(kind string, d *troupev1.Decision, rejected []*troupev1.RejectedInstance, where ...string) []string {
+	about := strings.ToLower(d.GetMetadata()["strategy"])
+	if d.GetType() == troupev1.DecisionType_DECISION_TYPE_FALLBACK {
+		about += ", a fallback"
+	}
+	lines := []string{
+		fmt.Sprintf("%s\t%s%s: %s, confidence %.2f", kind, d.GetTarget(), strings.Join(where, ""), about, d.GetConfidence()),
+		"because " + oneLine(d.GetReason()),
+	}
+	if next := d.GetMetadata()["fallback"]; next != "" {
+		lines = append(lines, "next would be "+next)
+	}
+	if others := d.GetAlternatives(); len(others) > 0 {
+		lines = append(lines, "could have been "+strings.Join(others, ", "))
+	}
+	for _, r := range rejected {
+		line := fmt.Sprintf("not %s: %s", r.GetInstanceId(), r.GetWhy())
+		if r.GetDetail() != "" {
+			line += " (" + oneLine(r.GetDetail()) + ")"
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+func inStep(e *troupev1.Event) string {
+	return fmt.Sprintf(", step %d, attempt %d", e.GetStep(), e.GetAttempt())
+}

@@ -1,0 +1,20 @@
+package api
+
+import (
+	"cmp"
+	"context"
+
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+)
+
+// defaultDecisions is how many decisions a list holds when the caller names no number.
+const defaultDecisions = 20
+
+// ListDecisions implements troupev1.OrchestratorServiceServer.
+func (o *Orchestrator) ListDecisions(ctx context.Context, req *troupev1.ListDecisionsRequest) (*troupev1.ListDecisionsResponse, error) {
+	all, err := o.Traces.Store().Decisions(ctx, Tenant, trace.DecisionQuery{
+		Trace: req.GetTraceId(), Type: req.GetType(), Limit: cmp.Or(int(req.GetPageSize()), defaultDecisions),
+	})
+	return &troupev1.ListDecisionsResponse{Decisions: all}, err
+}

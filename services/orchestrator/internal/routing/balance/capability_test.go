@@ -1,0 +1,51 @@
+package balance
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func able(of ...[]string) Input {
+	all := ready(len(of))
+	for i := range all {
+		all[i].Capabilities = of[i]
+	}
+	in := input(Capability, all)
+	in.Policy.Needs = []string{"gpu", "maps"}
+	return in
+}
+
+// Whoever has more of what is needed comes first, of equals always the same one.
+//
+// Req: OC-17
+func TestCapability_TakesTheOneWithMostOfWhatIsNeeded(t *testing.T) {
+	in := able(nil, []string{"gpu"}, []string{"audio", "maps"}, []string{"gpu", "maps", "more"}, []string{"gpu", "maps"})
+	require.Equal(t, map[string]int{"b-3": 100}, targets(in, 100), "ties are stable")
+	d := Decide(in)
+	require.Equal(t, "b-3 has all that the step needs: gpu, maps; 1 has nothing of what the step needs", d.Reason)
+	require.InDelta(t, 1, d.Confidence, 0)
+	require.Equal(t, []string{"b-4", "b-1", "b-2"}, d.Alternatives)
+	require.Equal(t, []Rejected{{ID: "b-0", Why: Unfit}}, d.Rejected)
+
+	in.Candidates[3].InFlight, in.Candidates[4].InFlight = 4, 4
+	d = Decide(in)
+	require.Equal(t, "b-1", d.Target)
+	require.Equal(t, StandIn, d.Type)
+	require.InDelta(t, 0.5, d.Confidence, 0, "one of the two that are required")
+	require.Equal(t, "b-1 has 1 of the 2 that the step needs: gpu, maps, and none with more can take it; 2 are full, 1 has nothing of what the step needs", d.Reason)
+
+	in.Policy.Needs = nil
+	require.Equal(t, map[string]int{"b-0": 10}, targets(in, 10))
+	d = Decide(in)
+	require.Equal(t, "b-0", d.Target, "the first that is available")
+	require.InDelta(t, 0.5, d.Confidence, 0)
+	require.Equal(t, "b-0 is the first that can take it, and the step needs nothing; 2 are full", d.Reason)
+}
+
+func TestCapability_NobodyFits(t *testing.T) {
+	d := Decide(able(nil, []string{"audio"}))
+	require.Empty(t, d.Target)
+	require.False(t, d.Later, "to wait for those is in vain")
+	require.Equal(t, "no instance can take it: 2 have nothing of what the step needs", d.Reason)
+}

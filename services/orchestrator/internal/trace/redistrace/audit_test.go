@@ -1,0 +1,193 @@
+package redistrace_test
+
+import (
+	"fmt"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/redisconn"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace/redistrace"
+	"github.com/troupe-dev/troupe/test/redistest"
+)
+
+const (
+	agents    = troupev1.DecisionType_DECISION_TYPE_AGENT_SELECTION
+	instances = troupev1.DecisionType_DECISION_TYPE_WORKER_SELECTION
+)
+
+// told is an event that tells of a decision about an agent, or about an instance.
+func told(n int, sequence uint64, about troupev1.DecisionType) *troupev1.Event {
+	e := &troupev1.Event{
+		Sequence: sequence, TraceId: ref(n).Trace, SessionId: "s", Time: timestamppb.New(time.Unix(int64(n), int64(sequence)*int64(time.Millisecond))),
+		Stage: troupev1.Stage_STAGE_ROUTE,
+		Payload: &troupev1.Event_RoutingDecision{RoutingDecision: &troupev1.RoutingDecision{
+			Type: agents, Target: "research", Reason: "it always follows", Alternatives: []string{"b"}, Confidence: 0.8,
+		}},
+	}
+	if about == instances {
+		e.Stage, e.InstanceId = troupev1.Stage_STAGE_EXECUTE, "r-1"
+		e.Payload = &troupev1.Event_StepStarted{StepStarted: &troupev1.StepStarted{Choice: &troupev1.InstanceChoice{Type: instances, Reason: "it is next"}}}
+	}
+	return e
+}
+
+// at is a store that a URL leads to.
+func at(t *testing.T, url string) *redistrace.Store {
+	t.Helper()
+	s, err := redistrace.New(redisconn.Config{URL: url}, time.Hour)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
+}
+
+func ids(t *testing.T, s trace.Store, q trace.DecisionQuery) (all []string) {
+	t.Helper()
+	found, err := s.Decisions(t.Context(), "default", q)
+	require.NoError(t, err)
+	for _, d := range found {
+		all = append(all, fmt.Sprint(d.GetRecordId()[31:]))
+	}
+	return all
+}
+
+// On every kind of store; in a Cluster the traces and the audit are in different slots.
+//
+// Req: OC-32
+func TestStore_KeepsDecisionsForThoseWhoAsk(t *testing.T) {
+	for name, addr := range map[string]func(t *testing.T) string{
+		"redis":     func(t *testing.T) string { return "redis://" + redistest.Start(t) },
+		"cluster":   func(t *testing.T) string { return redistest.Cluster(t) },
+		"miniredis": func(t *testing.T) string { return "redis://" + miniredis.RunT(t).Addr() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			url := addr(t)
+			s, another := at(t, url), at(t, url)
+			for n := 1; n <= 2; n++ {
+				epoch, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(n), Events: []*troupev1.Event{{Sequence: 1}, told(n, 2, agents)}})
+				require.NoError(t, err)
+				rest := []*troupev1.Event{told(n, 3, instances), {Sequence: 4}, told(n, 5, agents)}
+				for range 2 { // who does not hear that it is stored sends it again
+					require.NoError(t, s.Append(t.Context(), ref(n), epoch, rest, nil))
+				}
+				err = s.Append(t.Context(), ref(n), epoch-1, []*troupev1.Event{told(n, 6, agents), told(n, 3, agents)}, nil)
+				require.True(t, failure.Is(err, failure.Fenced), "%v", err)
+			}
+			require.Equal(t, []string{"2-5", "2-3", "2-2", "1-5", "1-3", "1-2"}, ids(t, s, trace.DecisionQuery{Limit: 9}), "what a fenced owner says did not happen")
+			require.Equal(t, []string{"2-5", "2-3"}, ids(t, s, trace.DecisionQuery{Limit: 2}))
+			require.Equal(t, []string{"2-3", "1-3"}, ids(t, s, trace.DecisionQuery{Limit: 9, Type: instances}))
+			require.Equal(t, []string{"1-5", "1-3", "1-2"}, ids(t, s, trace.DecisionQuery{Limit: 9, Trace: ref(1).Trace}))
+			require.Equal(t, []string{"1-5"}, ids(t, s, trace.DecisionQuery{Limit: 1, Trace: ref(1).Trace, Type: agents}))
+			require.Empty(t, ids(t, s, trace.DecisionQuery{Limit: 9, Trace: ref(7).Trace}))
+			other, err := s.Decisions(t.Context(), "other", trace.DecisionQuery{Limit: 9})
+			require.NoError(t, err)
+			require.Empty(t, other)
+
+			all, err := another.Decisions(t.Context(), "default", trace.DecisionQuery{Limit: 1})
+			require.NoError(t, err, "another process")
+			d := all[0]
+			require.Equal(t, ref(2).Trace+"-5", d.GetRecordId())
+			require.Equal(t, ref(2).Trace, d.GetTraceId())
+			require.Equal(t, told(2, 5, agents).GetTime().AsTime(), d.GetTime().AsTime())
+			require.Equal(t, agents, d.GetType())
+			require.Equal(t, troupev1.Stage_STAGE_ROUTE, d.GetStage())
+			require.Equal(t, "research", d.GetTarget())
+			require.Equal(t, "it always follows", d.GetReason())
+			require.Equal(t, []string{"b"}, d.GetAlternatives())
+			require.InDelta(t, 0.8, d.GetConfidence(), 0)
+			require.Equal(t, "s", d.GetMetadata()["session_id"])
+		})
+	}
+}
+
+// Redis is killed as soon as it has acknowledged the events.
+//
+// Req: OC-32
+func TestStore_DecisionsAreAsDurableAsTheirEvents(t *testing.T) {
+	server := redistest.New(t, "--appendonly", "yes", "--appendfsync", "always")
+	s := store(t, server.Addr)
+	_, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(1), Events: []*troupev1.Event{told(1, 1, agents), told(1, 2, instances)}})
+	require.NoError(t, err)
+	server.Kill()
+	server.Start()
+	require.Equal(t, []string{"1-2", "1-1"}, ids(t, s, trace.DecisionQuery{Limit: 9}))
+}
+
+// A trace that is no longer kept takes its decisions along, and hides none behind it.
+func TestStore_ForgetsDecisionsWithTheirTrace(t *testing.T) {
+	redis := miniredis.RunT(t)
+	s := store(t, redis.Addr())
+	for n := 1; n <= 300; n++ {
+		epoch, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(n), Events: []*troupev1.Event{told(n, 1, agents)}})
+		require.NoError(t, err)
+		if n > 1 {
+			require.NoError(t, s.Append(t.Context(), ref(n), epoch, []*troupev1.Event{{Sequence: 2}}, &troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED}))
+		}
+	}
+	redis.FastForward(2 * time.Hour)
+	found, err := s.Decisions(t.Context(), "default", trace.DecisionQuery{Limit: 9})
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	require.Equal(t, ref(1).Trace, found[0].GetTraceId())
+}
+
+// That decisions are found costs no round trip: the pointers go with the events.
+func TestStore_AppendsEventsAndPointersInOneRoundTrip(t *testing.T) {
+	redis := miniredis.RunT(t)
+	address, sent := counting(t, redis.Addr())
+	s := store(t, address)
+	epoch, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(1), Events: []*troupev1.Event{told(1, 1, agents)}})
+	require.NoError(t, err)
+	require.NoError(t, s.Append(t.Context(), ref(1), epoch, []*troupev1.Event{told(1, 2, agents)}, nil)) // the script is known from here on
+	before := sent.Load()
+	require.NoError(t, s.Append(t.Context(), ref(1), epoch, []*troupev1.Event{told(1, 3, agents), told(1, 4, instances)}, nil))
+	require.EqualValues(t, 1, sent.Load()-before)
+}
+
+// counting is an address that leads to another one, and how often something was sent there.
+func counting(t *testing.T, to string) (string, *atomic.Int64) {
+	t.Helper()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = lis.Close() })
+	sent := &atomic.Int64{}
+	go func() {
+		for {
+			client, err := lis.Accept()
+			if err != nil {
+				return
+			}
+			server, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", to)
+			if err != nil {
+				_ = client.Close()
+				continue
+			}
+			go pipe(server, client, sent)
+			go pipe(client, server, &atomic.Int64{})
+		}
+	}()
+	return lis.Addr().String(), sent
+}
+
+func pipe(to, from net.Conn, count *atomic.Int64) {
+	defer func() { _, _ = to.Close(), from.Close() }()
+	buffer := make([]byte, 1<<16)
+	for {
+		n, err := from.Read(buffer)
+		if err != nil {
+			return
+		}
+		count.Add(1)
+		if _, err := to.Write(buffer[:n]); err != nil {
+			return
+		}
+	}
+}

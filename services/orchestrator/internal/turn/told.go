@@ -1,0 +1,49 @@
+package turn
+
+import (
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
+)
+
+// What the stages tell beside what was decided and done (contract OC-3).
+
+// defaultProfile is that of every turn whose request names none (OC-7).
+const defaultProfile = "default"
+
+// maxOutput is how many characters of the answer the aggregate quotes.
+const maxOutput = 500
+
+// decide asks the routing authority, and notes how long it took.
+func decide(in routing.Input) (routing.Decision, error) {
+	began := time.Now()
+	d, err := routing.Decide(in)
+	d.Took = time.Since(began)
+	return d, err
+}
+
+// plan lays out the steps that are known.
+func plan(flow *workflow.Workflow, timeout time.Duration) *troupev1.Plan {
+	began := time.Now()
+	p := &troupev1.Plan{Workflow: flow.Name, Entry: flow.Entry, Steps: flow.Reachable()}
+	p.StepsCount = int32(len(p.GetSteps()))
+	p.Budget = &troupev1.TurnBudget{Steps: workflow.MaxSteps}
+	if timeout > 0 { // else it was another owner's, who went away before it told
+		p.Budget.Time = durationpb.New(timeout)
+	}
+	p.Duration = durationpb.New(time.Since(began))
+	return p
+}
+
+// choiceType is what kind of choice it was, as clients see it.
+func choiceType(t balance.Type) troupev1.DecisionType {
+	if t == balance.StandIn {
+		return troupev1.DecisionType_DECISION_TYPE_FALLBACK
+	}
+	return troupev1.DecisionType_DECISION_TYPE_WORKER_SELECTION
+}

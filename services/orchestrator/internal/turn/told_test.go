@@ -1,0 +1,118 @@
+package turn
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+)
+
+// only are the payloads of one kind.
+func only[T any](events []*troupev1.Event, payload func(*troupev1.Event) *T) (all []*T) {
+	for _, e := range events {
+		if p := payload(e); p != nil {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// What each stage tells. The trace of a result is that which its trace_id names.
+//
+// Req: OC-3
+func TestTurn_EachStageTellsItsData(t *testing.T) {
+	rig := newRig(t)
+	runner := rig.runner(t, "one")
+	events := collect(t, runner, ask("s1", "r1"))
+
+	begin := events[0].GetTurnStarted()
+	require.Equal(t, "What may an agent write?", begin.GetText())
+	require.EqualValues(t, 4, begin.GetInstancesReady())
+	require.Equal(t, "default", begin.GetProfile())
+
+	plan := events[1].GetPlan()
+	require.Equal(t, []string{"coordinator", "clarification", "research", "synthesis"}, plan.GetSteps())
+	require.EqualValues(t, 4, plan.GetStepsCount())
+	require.Positive(t, plan.GetDuration().AsDuration())
+	require.EqualValues(t, 20, plan.GetBudget().GetSteps())
+	require.Equal(t, time.Minute, plan.GetBudget().GetTime().AsDuration())
+
+	routes := only(events, (*troupev1.Event).GetRoutingDecision)
+	var workers []string
+	for _, r := range routes {
+		workers = append(workers, r.GetTarget())
+		require.NotEmpty(t, r.GetReason())
+		require.Positive(t, r.GetDuration().AsDuration())
+		require.Equal(t, troupev1.DecisionType_DECISION_TYPE_AGENT_SELECTION, r.GetType())
+		require.NotEqual(t, r.GetTarget(), r.GetFallback())
+	}
+	require.Equal(t, []string{"coordinator", "research", "synthesis"}, workers)
+
+	var execute time.Duration
+	steps := only(events, (*troupev1.Event).GetStepFinished)
+	require.Len(t, steps, 3)
+	for i, s := range steps {
+		require.Equal(t, workers[i], s.GetResult().GetAgent())
+		require.Positive(t, s.GetDuration().AsDuration())
+		execute += s.GetDuration().AsDuration()
+	}
+	require.Equal(t, "I am research.", steps[1].GetResult().GetText())
+
+	sum := only(events, (*troupev1.Event).GetAggregate)[0]
+	last := events[len(events)-1]
+	require.EqualValues(t, last.GetSequence()-1, sum.GetTraceLength())
+	require.Equal(t, "I am synthesis.", sum.GetOutput())
+
+	require.Equal(t, troupev1.Stage_STAGE_COMPLETE, last.GetStage())
+	require.Equal(t, "I am synthesis.", last.GetTurnResult().GetText())
+	stored, err := runner.Traces.Store().Events(t.Context(), trace.Ref{Trace: last.GetTraceId()}, 0, 100)
+	require.NoError(t, err)
+	require.Len(t, stored, int(last.GetSequence()))
+	took := last.GetTurnResult().GetMetrics()
+	require.Equal(t, plan.GetDuration().AsDuration(), took.GetPlan().AsDuration())
+	require.Equal(t, routes[0].GetDuration().AsDuration()+routes[1].GetDuration().AsDuration()+routes[2].GetDuration().AsDuration(), took.GetRouting().AsDuration())
+	require.Equal(t, execute, took.GetExecute().AsDuration())
+	require.Equal(t, last.GetTurnResult().GetDuration().AsDuration(), took.GetTotal().AsDuration())
+	require.Greater(t, took.GetTotal().AsDuration(), took.GetExecute().AsDuration())
+
+	rig.on("research", func(s *step) error {
+		return s.result(&troupev1.StepResult{Failure: failure.ToProto(failure.New(failure.AgentLogic, "agent", "no idea"))})
+	})
+	broken := resultOf(collect(t, runner, ask("s2", "r1")))
+	require.Equal(t, failed, broken.GetOutcome())
+	require.Contains(t, broken.GetFailure().GetMessage(), "no idea")
+	require.Positive(t, broken.GetMetrics().GetTotal().AsDuration())
+}
+
+// One step fails and its default comes, and one is lost and tried again.
+//
+// Req: OC-21
+func TestTurn_CountsWhatItTook(t *testing.T) {
+	rig := newRig(t)
+	rig.join("research", 1)
+	lost := false // steps follow each other
+	rig.on("coordinator", func(s *step) error {
+		return s.result(&troupev1.StepResult{Failure: failure.ToProto(failure.New(failure.AgentLogic, "agent", "no idea"))})
+	})
+	rig.on("research", func(s *step) error {
+		if !lost {
+			lost = true
+			return s.vanish()
+		}
+		return s.say("At last.")
+	})
+	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	m := resultOf(events).GetMetrics()
+	require.EqualValues(t, 3, m.GetTotalSteps())
+	require.EqualValues(t, 2, m.GetSuccessfulSteps())
+	require.EqualValues(t, 1, m.GetFailedSteps())
+	require.EqualValues(t, 1, m.GetRetries())
+	require.EqualValues(t, 3, m.GetRoutingDecisions())
+	require.Equal(t, m.GetExecute().AsDuration()/3, m.GetAverageStepDuration().AsDuration())
+	require.Equal(t, troupev1.DecisionType_DECISION_TYPE_FALLBACK, only(events, (*troupev1.Event).GetRoutingDecision)[1].GetType())
+}
