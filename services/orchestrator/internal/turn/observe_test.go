@@ -104,3 +104,18 @@ func TestRunner_CountsTheSignalsOfItsTurns(t *testing.T) {
 	require.Equal(t, 1, logs.FilterMessage("a tool gave no result").Len())
 	require.Equal(t, 1, logs.FilterMessage("a turn has ended").Len())
 }
+
+// How long somebody was waited for, and that it was asked and answered.
+//
+// Req: OC-30, OC-31
+func TestRunner_CountsTheWaitForAnApproval(t *testing.T) {
+	rig := newRig(t)
+	runner, scrape, logs := scraped(t, rig)
+	rig.waits(mail())
+	require.Equal(t, inputRequired, resultOf(collect(t, runner, ask("s1", "r1"))).GetOutcome())
+	require.Equal(t, completed, resultOf(collect(t, runner, reply("r2", approve("1-2-2")))).GetOutcome())
+	require.Regexp(t, `(?m)^troupe_calls_wait_seconds_bucket\{.*verdict="approve",le="1"\} 1$`, scrape())
+	for _, name := range []string{"approval_requested", "approval_received"} {
+		require.Equal(t, 1, logs.FilterField(zap.String("event", name)).Len(), name)
+	}
+}
