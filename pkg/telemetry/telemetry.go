@@ -49,7 +49,7 @@ const flushTime = 2 * time.Second
 
 // New makes the telemetry of the named program. The caller closes it.
 func New(ctx context.Context, name string, cfg Config) (*Telemetry, error) {
-	log, err := newLogger(cfg)
+	log, err := newLogger(name, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -115,12 +115,17 @@ func (t *Telemetry) Close() {
 	_ = t.Log.Sync() // standard error cannot always be synced, and then there is nobody to tell
 }
 
-func newLogger(cfg Config) (*zap.Logger, error) {
+// newLogger makes the logger of a program. Its JSON lines have timestamp, level, service,
+// component and message (contract OC-31).
+func newLogger(service string, cfg Config) (*zap.Logger, error) {
 	level, err := zapcore.ParseLevel(cfg.LogLevel)
 	if err != nil {
 		return nil, fmt.Errorf("telemetry: log level %q: want debug, info, warn or error", cfg.LogLevel)
 	}
 	z := zap.NewProductionConfig()
+	z.InitialFields = map[string]any{"service": service}
+	z.EncoderConfig.TimeKey, z.EncoderConfig.EncodeTime = "timestamp", zapcore.RFC3339NanoTimeEncoder
+	z.EncoderConfig.NameKey, z.EncoderConfig.MessageKey = "component", "message"
 	if cfg.LogFormat == "console" {
 		z = zap.NewDevelopmentConfig()
 		z.EncoderConfig.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")

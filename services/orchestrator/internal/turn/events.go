@@ -29,7 +29,11 @@ func (t *turn) emit(ctx context.Context, stage troupev1.Stage, e *troupev1.Event
 	if e.GetTime() == nil {
 		e.Time = timestamppb.Now()
 	}
-	return t.events.Append(ctx, e)
+	if err := t.events.Append(ctx, e); err != nil {
+		return err
+	}
+	t.observe(ctx, e)
+	return nil
 }
 
 // emitAt appends an event of a step. Whoever made it, its number is given here.

@@ -62,6 +62,7 @@ type Runner struct {
 	adopted  metric.Int64Counter
 	pending  metric.Int64Counter
 	waited   metric.Float64Histogram
+	signals  *signals
 	flights  singleflight.Group // what concurrent calls for one turn do together
 	running  sync.WaitGroup
 	unsure   *unsure
@@ -82,7 +83,7 @@ func New(cfg Config) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	duration, err := meter.Float64Histogram("troupe.turn.duration", metric.WithUnit("s"), metric.WithDescription("From admission to result."))
+	duration, err := meter.Float64Histogram("troupe.turn.duration", metric.WithUnit("s"), seconds, metric.WithDescription("From admission to result."))
 	if err != nil {
 		return nil, err
 	}
@@ -98,13 +99,17 @@ func New(cfg Config) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	waited, err := meter.Float64Histogram("troupe.calls.wait", metric.WithUnit("s"), metric.WithDescription("From the end of the turn that waits to the answer of a call (OC-31), by verdict."))
+	waited, err := meter.Float64Histogram("troupe.calls.wait", metric.WithUnit("s"), waits, metric.WithDescription("From the end of the turn that waits to the answer of a call (OC-31), by verdict."))
+	if err != nil {
+		return nil, err
+	}
+	signals, err := newSignals(meter)
 	if err != nil {
 		return nil, err
 	}
 	stopped := make(chan struct{})
 	return &Runner{
-		Config: cfg, log: cfg.Telemetry.Log, turns: turns, duration: duration, lost: lost, adopted: adopted, pending: pending, waited: waited,
+		Config: cfg, log: cfg.Telemetry.Log, turns: turns, duration: duration, lost: lost, adopted: adopted, pending: pending, waited: waited, signals: signals,
 		unsure: newUnsure(), seats: newSeats(), renewal: renewal, closing: make(chan struct{}),
 		stopped: stopped, stop: sync.OnceFunc(func() { close(stopped) }),
 	}, nil

@@ -13,6 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/pkg/wire"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
@@ -38,6 +39,8 @@ type turn struct {
 	timeout  time.Duration          // of the turn; 0: that of its trace, which was adopted
 	hopeless error                  // why it is not gone on with; nil: it is
 	results  []execution.Result     // steps of this turn, in order
+
+	translation wire.Translation // of its events, for the log
 
 	holding sync.Mutex    // one call at a time that the epoch of the turn depends on
 	cancel  chan error    // takes one: why the turn shall end
@@ -260,6 +263,7 @@ func (t *turn) end(ctx context.Context, closed session.Turn) {
 		return // said by Close
 	}
 	t.count(ctx, closed, duration)
+	t.observe(ctx, last)
 	t.log.Info("turn ended", zap.String("trace", t.turn.Trace), zap.String("session", t.req.Session), zap.Int("turn", t.turn.Number),
 		zap.String("outcome", string(closed.Outcome)), zap.Int("steps", len(t.results)), zap.Duration("duration", duration))
 }

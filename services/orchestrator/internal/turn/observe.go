@@ -1,0 +1,103 @@
+package turn
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.uber.org/zap"
+
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/telemetry/structured"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
+)
+
+// signals are what the events of turns are counted as (contract OC-21, OC-31).
+type signals struct {
+	steps     metric.Int64Counter
+	took      metric.Float64Histogram
+	retries   metric.Int64Counter
+	decisions metric.Int64Counter
+	tools     metric.Int64Counter
+	perTurn   metric.Int64Histogram
+	budget    metric.Float64Histogram
+}
+
+// Boundaries of histograms. Those of OpenTelemetry are for milliseconds.
+var (
+	seconds = metric.WithExplicitBucketBoundaries(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60, 120, 300, 600)
+	waits   = metric.WithExplicitBucketBoundaries(1, 5, 15, 60, 300, 900, 3600, 6*3600, 24*3600, 7*24*3600)
+	counts  = metric.WithExplicitBucketBoundaries(0, 1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 50)
+	parts   = metric.WithExplicitBucketBoundaries(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1)
+)
+
+func newSignals(meter metric.Meter) (*signals, error) {
+	var errs []error
+	counter := func(name, says string) metric.Int64Counter {
+		c, err := meter.Int64Counter(name, metric.WithDescription(says))
+		errs = append(errs, err)
+		return c
+	}
+	s := &signals{
+		steps:     counter("troupe.steps", "Steps that ended, by outcome: successful or failed (OC-21)."),
+		retries:   counter("troupe.steps.retries", "Attempts that were begun in the place of a lost one (OC-21)."),
+		decisions: counter("troupe.routing.decisions", "Routing decisions, by what they are about and strategy (OC-21)."),
+		tools:     counter("troupe.tool.calls", "Tool calls that ended, by status (OC-31)."),
+	}
+	var err error
+	s.took, err = meter.Float64Histogram("troupe.step.duration", metric.WithUnit("s"), seconds,
+		metric.WithDescription("From dispatch to result; its sum by its count is the average (OC-21)."))
+	errs = append(errs, err)
+	s.perTurn, err = meter.Int64Histogram("troupe.turn.steps", counts, metric.WithDescription("Steps of a turn (OC-31)."))
+	errs = append(errs, err)
+	s.budget, err = meter.Float64Histogram("troupe.turn.budget", parts,
+		metric.WithDescription("The part of its budget that a turn used, 1 for all of it, of its steps and of its time (OC-31)."))
+	return s, errors.Join(append(errs, err)...)
+}
+
+// observe counts and logs an event that was told.
+func (t *turn) observe(ctx context.Context, e *troupev1.Event) {
+	t.signals.count(ctx, e)
+	for _, happened := range t.translation.Of(e) {
+		happened.UserID, happened.Profile = t.req.User, defaultProfile
+		if err := structured.Emit(ctx, t.log, happened); err != nil {
+			t.log.Error("an event could not be logged", zap.Error(err))
+		}
+	}
+	if r := e.GetTurnResult(); r != nil && t.timeout > 0 {
+		t.signals.budget.Record(ctx, r.GetDuration().AsDuration().Seconds()/t.timeout.Seconds(), metric.WithAttributes(attribute.String("of", "time")))
+	}
+}
+
+func (s *signals) count(ctx context.Context, e *troupev1.Event) {
+	label := func(key, value, prefix string) attribute.KeyValue {
+		return attribute.String(key, strings.ToLower(strings.TrimPrefix(value, prefix)))
+	}
+	switch p := e.GetPayload().(type) {
+	case *troupev1.Event_RoutingDecision:
+		d := p.RoutingDecision
+		s.decisions.Add(ctx, 1, metric.WithAttributes(label("type", d.GetType().String(), "DECISION_TYPE_"), label("strategy", d.GetStrategy().String(), "ROUTING_STRATEGY_")))
+	case *troupev1.Event_StepStarted:
+		c := p.StepStarted.GetChoice()
+		s.decisions.Add(ctx, 1, metric.WithAttributes(label("type", c.GetType().String(), "DECISION_TYPE_"), attribute.String("strategy", c.GetStrategy())))
+		if e.GetAttempt() > 1 {
+			s.retries.Add(ctx, 1)
+		}
+	case *troupev1.Event_StepFinished:
+		outcome := "successful"
+		if p.StepFinished.GetResult().GetFailure() != nil {
+			outcome = "failed"
+		}
+		by := metric.WithAttributes(attribute.String("outcome", outcome))
+		s.steps.Add(ctx, 1, by)
+		s.took.Record(ctx, p.StepFinished.GetDuration().AsDuration().Seconds(), by)
+	case *troupev1.Event_ToolCallFinished:
+		s.tools.Add(ctx, 1, metric.WithAttributes(label("status", p.ToolCallFinished.GetStatus().String(), "TOOL_STATUS_")))
+	case *troupev1.Event_TurnResult:
+		steps := p.TurnResult.GetMetrics().GetTotalSteps()
+		s.perTurn.Record(ctx, int64(steps))
+		s.budget.Record(ctx, float64(steps)/workflow.MaxSteps, metric.WithAttributes(attribute.String("of", "steps")))
+	}
+}

@@ -1,0 +1,121 @@
+package turn
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+)
+
+// scraped are turns whose runner is scraped, and whose log is read.
+func scraped(t *testing.T, r *rig) (*Runner, func() string, *observer.ObservedLogs) {
+	t.Helper()
+	tel, err := telemetry.New(t.Context(), "orchestrator", telemetry.Config{LogLevel: "error"})
+	require.NoError(t, err)
+	t.Cleanup(tel.Close)
+	core, logs := observer.New(zap.DebugLevel)
+	tel.Log = zap.New(core)
+	config := r.runner(t, "model").Config
+	config.Owner, config.Telemetry = "one", tel
+	runner, err := New(config)
+	require.NoError(t, err)
+	t.Cleanup(func() { runner.Close(t.Context()) })
+	return runner, func() string {
+		answer := httptest.NewRecorder()
+		tel.Scrape.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody))
+		return answer.Body.String()
+	}, logs
+}
+
+// A turn whose first step fails and whose second is lost once, and that calls two tools.
+//
+// Req: OC-21, OC-31
+func TestRunner_CountsTheSignalsOfItsTurns(t *testing.T) {
+	rig := newRig(t)
+	rig.join("research", 1)
+	lost := false // steps follow each other
+	rig.on("coordinator", func(s *step) error {
+		return s.result(&troupev1.StepResult{Failure: failure.ToProto(failure.New(failure.AgentLogic, "agent", "no idea"))})
+	})
+	rig.on("research", func(s *step) error {
+		if !lost {
+			lost = true
+			return s.vanish()
+		}
+		for i, status := range []troupev1.ToolStatus{troupev1.ToolStatus_TOOL_STATUS_SUCCESS, troupev1.ToolStatus_TOOL_STATUS_ERROR} {
+			id := string(rune('a' + i))
+			started := &troupev1.Event_ToolCallStarted{ToolCallStarted: &troupev1.ToolCallStarted{CallId: id, Tool: "search"}}
+			ended := &troupev1.Event_ToolCallFinished{ToolCallFinished: &troupev1.ToolCallFinished{CallId: id, Tool: "search", Status: status, Duration: durationpb.New(time.Millisecond)}}
+			if err := s.event(&troupev1.Event{Payload: started}); err != nil {
+				return err
+			}
+			if err := s.event(&troupev1.Event{Payload: ended}); err != nil {
+				return err
+			}
+		}
+		return s.say("At last.")
+	})
+	runner, scrape, logs := scraped(t, rig)
+	req := ask("s1", "r1")
+	req.User = "u1"
+	events := collect(t, runner, req)
+	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	runner.Close(t.Context()) // what is counted behind the last event is counted now
+	said := scrape()
+	for _, line := range []string{
+		`troupe_turns_total\{.*outcome="completed".*\} 1`,
+		`troupe_turn_duration_seconds_bucket\{.*le="0.25".*\} \d`,
+		`troupe_turn_duration_seconds_count\{.*\} 1`,
+		`troupe_steps_total\{.*outcome="successful".*\} 2`,
+		`troupe_steps_total\{.*outcome="failed".*\} 1`,
+		`troupe_steps_retries_total\{.*\} 1`,
+		`troupe_routing_decisions_total\{.*strategy="default",type="fallback"\} 1`,
+		`troupe_routing_decisions_total\{.*strategy="round_robin",type="worker_selection"\} [34]`, // the first of them may be lost before it is told
+		`troupe_step_duration_seconds_sum\{.*outcome="successful".*\} [0-9.e-]+`,
+		`troupe_step_duration_seconds_count\{.*outcome="successful".*\} 2`,
+		`troupe_tool_calls_total\{.*status="success"\} 1`,
+		`troupe_tool_calls_total\{.*status="error"\} 1`,
+		`troupe_turn_steps_sum\{.*\} 3`,
+		`troupe_turn_steps_count\{.*\} 1`,
+		`troupe_turn_budget_sum\{.*of="steps".*\} 0.15`,
+		`troupe_turn_budget_count\{.*of="time".*\} 1`,
+	} {
+		require.Regexp(t, "(?m)^"+line+"$", said)
+	}
+
+	decisions := logs.FilterMessage("an agent is chosen").All()
+	require.Len(t, decisions, 3, "every decision is logged with its reason")
+	for _, d := range decisions {
+		fields := d.ContextMap()
+		require.Equal(t, events[0].GetTraceId(), fields["trace_id"])
+		require.Equal(t, "u1", fields["user_id"])
+		require.Equal(t, "default", fields["profile"])
+		require.NotEmpty(t, fields["data"].(map[string]any)["reason"])
+	}
+	require.Equal(t, 1, logs.FilterMessage("a tool gave no result").Len())
+	require.Equal(t, 1, logs.FilterMessage("a turn has ended").Len())
+}
+
+// How long somebody was waited for, and that it was asked and answered.
+//
+// Req: OC-30, OC-31
+func TestRunner_CountsTheWaitForAnApproval(t *testing.T) {
+	rig := newRig(t)
+	runner, scrape, logs := scraped(t, rig)
+	rig.waits(mail())
+	require.Equal(t, inputRequired, resultOf(collect(t, runner, ask("s1", "r1"))).GetOutcome())
+	require.Equal(t, completed, resultOf(collect(t, runner, reply("r2", approve("1-2-2")))).GetOutcome())
+	require.Regexp(t, `(?m)^troupe_calls_wait_seconds_bucket\{.*verdict="approve",le="1"\} 1$`, scrape())
+	for _, name := range []string{"approval_requested", "approval_received"} {
+		require.Equal(t, 1, logs.FilterField(zap.String("event", name)).Len(), name)
+	}
+}
