@@ -36,7 +36,7 @@ func TestAgent_IsTracedBelowItsCaller(t *testing.T) {
 			require.NotContains(t, kv.Value.String(), "secret")
 		}
 	}
-	model, invoked := "generate_content "+scripted.Name, "invoke_agent research"
-	require.Equal(t, []string{model, "execute_tool lookup", model, invoked, "ExecuteStep"}, names)
-	require.Equal(t, map[string]string{model: invoked, "execute_tool lookup": invoked, invoked: "ExecuteStep"}, parents)
+	model, invoked, round := "generate_content "+scripted.Name, "invoke_agent research", "iteration"
+	require.Equal(t, []string{model, "execute_tool lookup", round, model, round, invoked, "ExecuteStep"}, names)
+	require.Equal(t, map[string]string{model: round, "execute_tool lookup": round, round: invoked, invoked: "ExecuteStep"}, parents)
 }
