@@ -12,8 +12,10 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// What an agent does is spans below that of its caller: the agent, and in it each model call
-// and each tool. None has a word of what was said.
+// What an agent does is spans below that of its caller: the agent, in it each iteration, and in
+// that its model call and its tools. None has a word of what was said.
+//
+// Req: LP-38
 func TestAgent_IsTracedBelowItsCaller(t *testing.T) {
 	recorded := tracetest.NewSpanRecorder()
 	provider := trace.NewTracerProvider(trace.WithSpanProcessor(recorded))
