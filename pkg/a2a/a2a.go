@@ -95,7 +95,8 @@ func (b *Bridge) contain(p any) error {
 // told is an error for a client. What the client is not told of it goes to the log.
 func (b *Bridge) told(method string, err error) error {
 	told := toA2A(err)
-	if errors.Is(told, a2a.ErrInternalError) || errors.Is(told, a2a.ErrServerError) {
+	left := failure.ModeOf(err) == failure.UserCancelled // the client went away
+	if !left && (errors.Is(told, a2a.ErrInternalError) || errors.Is(told, a2a.ErrServerError)) {
 		b.log.Warn("A2A call failed", zap.String("method", method), zap.String("mode", string(failure.ModeOf(err))), zap.Error(err))
 	}
 	return told
