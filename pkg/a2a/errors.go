@@ -6,6 +6,7 @@ import (
 
 	"github.com/a2aproject/a2a-go/v2/a2a"
 
+	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
@@ -60,13 +61,5 @@ func toA2A(err error) error {
 
 // notFound is for an id that is not that of a task.
 func notFound(id a2a.TaskID) error {
-	return a2a.NewError(a2a.ErrTaskNotFound, "there is no task "+strconv.Quote(short(string(id)))+"; a task is kept for as long as the mesh keeps its trace")
-}
-
-// short keeps what a caller sent within what one line can show.
-func short(id string) string {
-	if len(id) > 64 {
-		return id[:64] + "…"
-	}
-	return id
+	return a2a.NewError(a2a.ErrTaskNotFound, "there is no task "+strconv.Quote(conversation.Cut(string(id), 64))+"; a task is kept for as long as the mesh keeps its trace")
 }

@@ -25,6 +25,7 @@ func (p *played) add(step int32, branch string, payload *troupev1.Event) {
 func (p *played) begin(step int32) {
 	p.add(step, "", &troupev1.Event{Payload: &troupev1.Event_StepStarted{}})
 }
+
 func (p *played) void(step int32) {
 	p.add(step, "", &troupev1.Event{Payload: &troupev1.Event_PartReset{}})
 }

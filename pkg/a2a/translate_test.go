@@ -1,6 +1,7 @@
 package a2a
 
 import (
+	"maps"
 	"testing"
 	"time"
 
@@ -25,9 +26,7 @@ func TestTranslate_SaysWhatHappenedInTheWordsOfA2A(t *testing.T) {
 	used := &troupev1.Usage{InputTokens: 10, OutputTokens: 2, ModelCalls: 1, CostMicroUsd: 7}
 	usedData := func(more facts) facts {
 		data := facts{"inputTokens": int64(10), "outputTokens": int64(2), "cachedTokens": int64(0), "modelCalls": int32(1), "costMicroUsd": int64(7)}
-		for k, v := range more {
-			data[k] = v
-		}
+		maps.Copy(data, more)
 		return data
 	}
 	call := &troupev1.PendingCall{
