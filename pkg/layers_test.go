@@ -20,7 +20,7 @@ var layers = []struct{ name, packages string }{
 	{"contracts", "pkg/llm pkg/tool pkg/memory pkg/registry"},
 	{"sdk", "pkg/hook pkg/loop pkg/agent pkg/plugin pkg/trust pkg/sessionlog"},
 	{"plumbing", "pkg/process pkg/telemetry pkg/probe pkg/rpc pkg/redisconn pkg/wire pkg/identity"},
-	{"adapters", "pkg/llm/openai pkg/llm/anthropic pkg/llm/gemini pkg/tool/mcptool pkg/memory/memoryrpc pkg/registry/etcdregistry pkg/worker pkg/client pkg/conformance"},
+	{"adapters", "pkg/llm/openai pkg/llm/anthropic pkg/llm/gemini pkg/tool/mcptool pkg/memory/memoryrpc pkg/registry/etcdregistry pkg/worker pkg/client pkg/conformance pkg/a2a"},
 	{"services", "services/orchestrator services/memory services/worker agents"},
 	{"whole", "services/standalone cmd test examples deploy"},
 }
@@ -33,7 +33,8 @@ var confined = []struct{ technology, packages string }{
 	{"go.etcd.io/etcd/client", "pkg/registry/etcdregistry services/standalone test"},
 	{"go.etcd.io/etcd/server", "services/standalone test"},
 	{"github.com/alicebob/miniredis", "services/standalone test"},
-	{module + "pkg/gen", "pkg/gen pkg/failure pkg/wire pkg/worker pkg/client pkg/conformance pkg/memory/memoryrpc services cmd test"},
+	{"github.com/a2aproject/a2a-go", "pkg/a2a test"},
+	{module + "pkg/gen", "pkg/gen pkg/failure pkg/wire pkg/worker pkg/client pkg/conformance pkg/a2a pkg/memory/memoryrpc services cmd test"},
 	{module + "pkg/memory", "pkg/memory pkg/wire pkg/worker pkg/agent services test"}, // so the loop stays stateless
 	{module + "services/orchestrator", "services/orchestrator services/standalone test"},
 	{module + "services/worker", "services/worker services/standalone test"},

@@ -36,6 +36,7 @@ type cli struct {
 	Resume      resume           `cmd:"" help:"Let a paused agent take steps again."`
 	Drain       drain            `cmd:"" help:"Let an instance finish its steps and end."`
 	Cancel      cancel           `cmd:"" help:"End a turn that runs."`
+	A2A         bridge           `cmd:"" name:"a2a" help:"Serve the mesh to clients of the A2A protocol."`
 	Conformance conform          `cmd:"" help:"Test whether a worker, in any language, keeps the rules."`
 	Version     kong.VersionFlag `help:"Print the version and exit."`
 }

@@ -12,8 +12,10 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// What an agent does is spans below that of its caller: the agent, and in it each model call
-// and each tool. None has a word of what was said.
+// What an agent does is spans below that of its caller: the agent, in it each iteration, and in
+// that its model call and its tools. None has a word of what was said.
+//
+// Req: LP-38
 func TestAgent_IsTracedBelowItsCaller(t *testing.T) {
 	recorded := tracetest.NewSpanRecorder()
 	provider := trace.NewTracerProvider(trace.WithSpanProcessor(recorded))
@@ -36,7 +38,7 @@ func TestAgent_IsTracedBelowItsCaller(t *testing.T) {
 			require.NotContains(t, kv.Value.String(), "secret")
 		}
 	}
-	model, invoked := "generate_content "+scripted.Name, "invoke_agent research"
-	require.Equal(t, []string{model, "execute_tool lookup", model, invoked, "ExecuteStep"}, names)
-	require.Equal(t, map[string]string{model: invoked, "execute_tool lookup": invoked, invoked: "ExecuteStep"}, parents)
+	model, invoked, round := "generate_content "+scripted.Name, "invoke_agent research", "iteration"
+	require.Equal(t, []string{model, "execute_tool lookup", round, model, round, invoked, "ExecuteStep"}, names)
+	require.Equal(t, map[string]string{model: round, "execute_tool lookup": round, round: invoked, invoked: "ExecuteStep"}, parents)
 }

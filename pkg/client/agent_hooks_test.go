@@ -16,6 +16,8 @@ import (
 // What stands before and after the request of a remote agent are the handlers of the agent
 // that stands for it: they see what was said, may answer in its place, so that nobody is
 // asked, may refuse it, and may add to what it answered.
+//
+// Req: AD-33
 func TestAgent_HandlersStandBeforeAndAfterTheRequest(t *testing.T) {
 	for name, tc := range map[string]struct {
 		before  func() (string, error)

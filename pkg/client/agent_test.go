@@ -329,6 +329,8 @@ func TestAgent_IsAskedOnceBesideACallThatWaits(t *testing.T) {
 
 // The one above is stopped, cancelled or not read any more: the remote turn is cancelled by a
 // context of its own. Where a successor may come to attach to it, it is left as it is.
+//
+// Req: AD-33
 func TestAgent_CancelsTheRemoteTurn(t *testing.T) {
 	userCancelled := failure.New(failure.UserCancelled, "turn", "the turn was cancelled")
 	for name, tc := range map[string]struct {

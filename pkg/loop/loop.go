@@ -13,6 +13,8 @@ import (
 	"errors"
 	"iter"
 
+	"go.opentelemetry.io/otel/attribute"
+
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -159,7 +161,9 @@ func (r *run) all(ctx context.Context) error {
 	}
 	limit := cmp.Or(r.loop.MaxIterations, DefaultMaxIterations)
 	for r.turn.Iteration() < limit {
-		answer, err := r.iteration(ctx)
+		below, span := hook.Span(ctx, "iteration", attribute.Int("troupe.iteration", r.turn.Iteration()+1))
+		answer, err := r.iteration(below)
+		span(err)
 		if err != nil {
 			return err
 		}

@@ -181,7 +181,7 @@ type spans struct {
 // collectSpans takes spans until the test ends.
 func collectSpans(t *testing.T) *spans {
 	t.Helper()
-	s := &spans{missing: map[string]bool{"invoke_agent": true, "generate_content": true, "execute_tool": true}}
+	s := &spans{missing: map[string]bool{"invoke_agent": true, "iteration": true, "generate_content": true, "execute_tool": true}}
 	server := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
 		var body emptypb.Empty // keeps the bytes of every field
 		if err := stream.RecvMsg(&body); err != nil {
@@ -224,8 +224,10 @@ func (s *spans) oneTree(t *testing.T) {
 			}
 			require.Contains(t, above, "AgentService/ExecuteStep < ", "in the worker")
 			require.Contains(t, above, "OrchestratorService/Orchestrate < ", "in the orchestrator")
-		case strings.HasPrefix(name, "generate_content "), strings.HasPrefix(name, "execute_tool "):
+		case name == "iteration":
 			require.Contains(t, names[parents[id]], "invoke_agent ", name)
+		case strings.HasPrefix(name, "generate_content "), strings.HasPrefix(name, "execute_tool "):
+			require.Equal(t, "iteration", names[parents[id]], name)
 		default:
 			continue
 		}

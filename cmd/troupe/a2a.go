@@ -1,0 +1,81 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+
+	"github.com/troupe-dev/troupe/pkg/a2a"
+	"github.com/troupe-dev/troupe/pkg/client"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/probe"
+	"github.com/troupe-dev/troupe/pkg/process"
+	"github.com/troupe-dev/troupe/pkg/rpc"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+)
+
+type bridge struct {
+	Server string `help:"Address of the orchestrator. --addr says the same." aliases:"addr" default:"127.0.0.1:7400" env:"TROUPE_ADDR" placeholder:"HOST:PORT"`
+	Listen string `help:"Address to serve A2A at, in plain text and without authentication." default:"127.0.0.1:7410" env:"TROUPE_A2A_LISTEN" placeholder:"HOST:PORT"`
+	URL    string `name:"url" help:"Where clients reach it, for the agent card. Empty: http:// and the address it serves at." env:"TROUPE_A2A_URL"`
+	Name   string `help:"Name of the agent that the mesh is to clients." default:"troupe" env:"TROUPE_A2A_NAME"`
+	Target string `help:"Workflow or agent for messages that name none. Empty: the default workflow." placeholder:"NAME"`
+
+	LetAnybodyCall bool `help:"Serve at an address that is not loopback: whoever reaches it may then talk with the mesh."`
+
+	Telemetry telemetry.Config `embed:""`
+}
+
+// Help is the long help of the command.
+func (bridge) Help() string {
+	return `Clients of A2A find the agent card at /.well-known/agent-card.json, JSON-RPC at / and the same as REST.
+
+Example: troupe a2a --server 127.0.0.1:7400 --listen 127.0.0.1:7410`
+}
+
+// Run serves until a signal.
+func (b *bridge) Run(ctx context.Context, term terminal) error {
+	if err := b.private(); err != nil {
+		return err
+	}
+	if os.Getenv("TROUPE_LOG_FORMAT") == "" {
+		b.Telemetry.LogFormat = "console" // a person reads along
+	}
+	t, err := telemetry.New(ctx, "a2a", b.Telemetry)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	conn, err := rpc.Dial(b.Server, t)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	var open net.ListenConfig
+	lis, err := open.Listen(ctx, "tcp", b.Listen)
+	if err != nil {
+		return failure.Newf(failure.SystemNetwork, "troupe a2a", "--listen: cannot serve at %s: choose another address", b.Listen).Because(err)
+	}
+	url := cmp.Or(b.URL, "http://"+lis.Addr().String())
+	served := a2a.New(a2a.Config{Client: client.New(conn), Log: t.Log, URL: url, Name: b.Name, Target: b.Target}).Handler()
+	return process.Run(ctx, t.Log, func() {
+		fmt.Fprintf(term.out, "A2A is served at %s for the mesh at %s.\nStop it with Ctrl-C.\n", url, b.Server)
+	}, probe.Part(lis, served))
+}
+
+// private refuses an address that others can reach, unless that is said to be meant.
+func (b *bridge) private() error {
+	host, _, err := net.SplitHostPort(b.Listen)
+	if err != nil {
+		return failure.Newf(failure.UserInvalidInput, "troupe a2a", "--listen: want HOST:PORT, such as 127.0.0.1:7410, not %q", b.Listen)
+	}
+	ip, err := netip.ParseAddr(host)
+	if b.LetAnybodyCall || host == "localhost" || err == nil && ip.IsLoopback() {
+		return nil
+	}
+	return failure.Newf(failure.UserInvalidInput, "troupe a2a",
+		"--listen: whoever reaches %s could talk with the mesh, for there is no authentication; serve at 127.0.0.1 behind something that asks who it is, or add --let-anybody-call", b.Listen)
+}

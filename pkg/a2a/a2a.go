@@ -1,0 +1,140 @@
+// Package a2a lets clients of the A2A protocol talk with a mesh. A session of the mesh is a
+// context there, and a turn is a task (C-17). The bridge is a client of the mesh like others and
+// keeps nothing: what it says of a task it reads from the task's trace, so any number of bridges
+// may serve one mesh, and one that is restarted has forgotten nothing.
+package a2a
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/a2aproject/a2a-go/v2/a2a"
+	"github.com/a2aproject/a2a-go/v2/a2acompat/a2av0"
+	"github.com/a2aproject/a2a-go/v2/a2asrv"
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/pkg/client"
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+// Config is what a bridge needs to know.
+type Config struct {
+	// Client is that of the mesh.
+	Client *client.Client
+	// Log gets what clients are not told.
+	Log *zap.Logger
+	// URL is where clients reach the bridge, such as http://127.0.0.1:7410; the agent card says so.
+	URL string
+	// Name of the agent that the mesh is to clients; empty: troupe.
+	Name string
+	// Target is the workflow or agent that messages go to which name none; empty: the mesh's default.
+	Target string
+}
+
+// Bridge serves A2A. Safe for concurrent use. It is an a2asrv.RequestHandler, for transports
+// that Handler does not serve.
+type Bridge struct {
+	client *client.Client
+	log    *zap.Logger
+	url    string
+	name   string
+	target string
+}
+
+var _ a2asrv.RequestHandler = (*Bridge)(nil)
+
+// New returns a bridge.
+func New(cfg Config) *Bridge {
+	b := &Bridge{cfg.Client, cfg.Log, strings.TrimSuffix(cfg.URL, "/"), cfg.Name, cfg.Target}
+	if b.log == nil {
+		b.log = zap.NewNop()
+	}
+	if b.name == "" {
+		b.name = "troupe"
+	}
+	return b
+}
+
+// keepAlive is how often a stream on which nothing happens says that it is there.
+const keepAlive = 15 * time.Second
+
+// maxBody is how much a request may hold: a text or an answer of 256 KiB, as JSON may write it.
+const maxBody = 4 << 20
+
+// Handler serves the agent card, JSON-RPC at /, and the same as REST, in versions 1.0 and 0.3 of
+// the protocol. A request that says no version is one of 0.3, as the protocol wants it.
+func (b *Bridge) Handler() http.Handler {
+	quiet := &a2asrv.InterceptedHandler{Handler: b, Logger: slog.New(slog.DiscardHandler)}
+	options := []a2asrv.TransportOption{a2asrv.WithTransportKeepAlive(keepAlive), a2asrv.WithTransportPanicHandler(b.contain)}
+	now, before := a2asrv.NewJSONRPCHandler(quiet, options...), a2av0.NewJSONRPCHandler(quiet, options...)
+	mux := http.NewServeMux()
+	mux.Handle(a2asrv.WellKnownAgentCardPath, a2asrv.NewAgentCardHandler(a2av0.NewAgentCardProducer(a2asrv.AgentCardProducerFn(b.card))))
+	mux.HandleFunc("POST /{$}", func(w http.ResponseWriter, r *http.Request) {
+		switch r.Header.Get(a2a.SvcParamVersion) {
+		case "", string(a2av0.Version):
+			before.ServeHTTP(w, r)
+		default:
+			now.ServeHTTP(w, r)
+		}
+	})
+	mux.Handle(a2av0.RESTPathPrefix+"/", a2av0.NewRESTHandler(quiet, options...))
+	mux.Handle("/", a2asrv.NewRESTHandler(quiet, options...))
+	return guard(http.MaxBytesHandler(mux, maxBody), b.url)
+}
+
+// contain is what a client is told of a panic.
+func (b *Bridge) contain(p any) error {
+	b.log.Error("panic while serving A2A", zap.Any("panic", p), zap.Stack("stack"))
+	return toA2A(errors.New("panic"))
+}
+
+// told is an error for a client. What the client is not told of it goes to the log.
+func (b *Bridge) told(method string, err error) error {
+	told := toA2A(err)
+	left := failure.ModeOf(err) == failure.UserCancelled // the client went away
+	if !left && (errors.Is(told, a2a.ErrInternalError) || errors.Is(told, a2a.ErrServerError)) {
+		b.log.Warn("A2A call failed", zap.String("method", method), zap.String("mode", string(failure.ModeOf(err))), zap.Error(err))
+	}
+	return told
+}
+
+var (
+	errPush     = a2a.NewError(a2a.ErrPushNotificationNotSupported, "nobody is called back; follow the task with SubscribeToTask, or ask with GetTask")
+	errList     = a2a.NewError(a2a.ErrUnsupportedOperation, "tasks are not listed; ask for one by its id")
+	errExtended = a2a.NewError(a2a.ErrUnsupportedOperation, "there is no card but the public one")
+)
+
+// ListTasks implements a2asrv.RequestHandler: it is not supported, for the mesh does not know
+// which client a task is of.
+func (b *Bridge) ListTasks(context.Context, *a2a.ListTasksRequest) (*a2a.ListTasksResponse, error) {
+	return nil, errList
+}
+
+// GetExtendedAgentCard implements a2asrv.RequestHandler: it is not supported.
+func (b *Bridge) GetExtendedAgentCard(context.Context, *a2a.GetExtendedAgentCardRequest) (*a2a.AgentCard, error) {
+	return nil, errExtended
+}
+
+// GetTaskPushConfig implements a2asrv.RequestHandler: it is not supported.
+func (b *Bridge) GetTaskPushConfig(context.Context, *a2a.GetTaskPushConfigRequest) (*a2a.PushConfig, error) {
+	return nil, errPush
+}
+
+// ListTaskPushConfigs implements a2asrv.RequestHandler: it is not supported.
+func (b *Bridge) ListTaskPushConfigs(context.Context, *a2a.ListTaskPushConfigRequest) (*a2a.ListTaskPushConfigResponse, error) {
+	return nil, errPush
+}
+
+// CreateTaskPushConfig implements a2asrv.RequestHandler: it is not supported.
+func (b *Bridge) CreateTaskPushConfig(context.Context, *a2a.PushConfig) (*a2a.PushConfig, error) {
+	return nil, errPush
+}
+
+// DeleteTaskPushConfig implements a2asrv.RequestHandler: it is not supported.
+func (b *Bridge) DeleteTaskPushConfig(context.Context, *a2a.DeleteTaskPushConfigRequest) error {
+	return errPush
+}

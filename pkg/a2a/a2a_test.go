@@ -1,0 +1,104 @@
+package a2a
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/a2aproject/a2a-go/v2/a2a"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// Every mode has an error of A2A, which says whether the same may succeed later. What is no
+// failure, and why something failed, stays here.
+func TestToA2A_TellsFailuresAndNoCauses(t *testing.T) {
+	for number := range troupev1.FailureMode_name {
+		f := failure.FromProto(&troupev1.Failure{Mode: troupev1.FailureMode(number), Op: "memory.Private", Message: "You cannot."})
+		err := toA2A(fmt.Errorf("somewhere: %w", f.Because(errors.New("secret of 10.0.0.1"))))
+		told, ok := errors.AsType[*a2a.Error](err)
+		require.True(t, ok, f.Mode)
+		require.Equal(t, "You cannot.", told.Error(), f.Mode)
+		require.NotNil(t, told.Err)
+		if f.Mode.Retryable() {
+			require.ErrorIs(t, told, a2a.ErrServerError, f.Mode)
+		}
+		require.Equal(t, map[string]string{"mode": f.Mode.Reason(), "retryable": fmt.Sprint(f.Mode.Retryable())}, told.ErrorInfo().Value["metadata"])
+	}
+	unknown := toA2A(errors.New("secret of 10.0.0.1"))
+	require.ErrorIs(t, unknown, a2a.ErrInternalError)
+	require.NotContains(t, unknown.Error(), "secret")
+	require.NotContains(t, toA2A(context.Canceled).Error(), "context")
+	require.Same(t, errPush, toA2A(errPush))
+	require.NoError(t, toA2A(nil))
+}
+
+// What a message cannot say is refused with what it should.
+func TestInput_IsTextOrAnswers(t *testing.T) {
+	data := func(answers ...any) *a2a.Part { return a2a.NewDataPart(map[string]any{"answers": answers}) }
+	yes := map[string]any{"id": "1-1", "verdict": "approve"}
+	for name, tc := range map[string]struct {
+		parts []*a2a.Part
+		fails error
+	}{
+		"texts":                     {[]*a2a.Part{a2a.NewTextPart("a"), a2a.NewTextPart("b")}, nil},
+		"answers":                   {[]*a2a.Part{data(yes)}, nil},
+		"answers and white space":   {[]*a2a.Part{a2a.NewTextPart(" "), data(yes)}, nil},
+		"both":                      {[]*a2a.Part{a2a.NewTextPart("a"), data(yes)}, a2a.ErrInvalidParams},
+		"answers twice":             {[]*a2a.Part{data(yes), data(yes)}, a2a.ErrInvalidParams},
+		"no answer":                 {[]*a2a.Part{data()}, a2a.ErrInvalidParams},
+		"a verdict that is none":    {[]*a2a.Part{data(map[string]any{"id": "1-1", "verdict": "maybe"})}, a2a.ErrInvalidParams},
+		"no verdict":                {[]*a2a.Part{data(map[string]any{"id": "1-1"})}, a2a.ErrInvalidParams},
+		"a field that is not known": {[]*a2a.Part{data(map[string]any{"id": "1-1", "verdict": "deny", "sealed": "x"})}, a2a.ErrInvalidParams},
+		"other data":                {[]*a2a.Part{a2a.NewDataPart("x")}, a2a.ErrInvalidParams},
+		"bytes":                     {[]*a2a.Part{a2a.NewRawPart([]byte("x"))}, a2a.ErrUnsupportedContentType},
+		"a file that is somewhere":  {[]*a2a.Part{a2a.NewFileURLPart("http://x", "")}, a2a.ErrUnsupportedContentType},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var turn troupev1.OrchestrateRequest
+			err := input(&turn, a2a.NewMessage(a2a.MessageRoleUser, tc.parts...))
+			require.ErrorIs(t, err, tc.fails)
+			require.Equal(t, tc.fails == nil, turn.GetInput() != nil)
+		})
+	}
+}
+
+// A page of the web that a browser on this machine shows cannot talk with the mesh.
+func TestGuard_KeepsWebPagesAway(t *testing.T) {
+	for name, tc := range map[string]struct {
+		local, host, origin, method string
+		status                      int
+	}{
+		"a program":                        {"127.0.0.1:7410", "127.0.0.1:7410", "", http.MethodPost, http.StatusOK},
+		"a program, by name":               {"127.0.0.1:7410", "localhost:7410", "", http.MethodPost, http.StatusOK},
+		"a program, by IPv6":               {"[::1]:7410", "[::1]:7410", "", http.MethodPost, http.StatusOK},
+		"a proxy":                          {"127.0.0.1:7410", "agents.example.com", "", http.MethodPost, http.StatusOK},
+		"a page from elsewhere":            {"127.0.0.1:7410", "127.0.0.1:7410", "http://evil.example", http.MethodPost, http.StatusForbidden},
+		"a page whose name was made ours":  {"127.0.0.1:7410", "evil.example:7410", "http://evil.example:7410", http.MethodPost, http.StatusForbidden},
+		"one that only reads":              {"127.0.0.1:7410", "evil.example:7410", "", http.MethodGet, http.StatusForbidden},
+		"served to others":                 {"10.0.0.1:7410", "mesh.example:7410", "", http.MethodPost, http.StatusOK},
+		"served to others, from elsewhere": {"10.0.0.1:7410", "mesh.example:7410", "http://evil.example", http.MethodPost, http.StatusForbidden},
+	} {
+		t.Run(name, func(t *testing.T) {
+			local, err := net.ResolveTCPAddr("tcp", tc.local)
+			require.NoError(t, err)
+			r := httptest.NewRequestWithContext(context.WithValue(t.Context(), http.LocalAddrContextKey, net.Addr(local)), tc.method, "/", http.NoBody)
+			r.Host = tc.host
+			if tc.origin != "" {
+				r.Header.Set("Origin", tc.origin)
+			}
+			w := httptest.NewRecorder()
+			guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), "https://agents.example.com").ServeHTTP(w, r)
+			require.Equal(t, tc.status, w.Code)
+		})
+	}
+}

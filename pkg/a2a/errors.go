@@ -1,0 +1,65 @@
+package a2a
+
+import (
+	"errors"
+	"strconv"
+
+	"github.com/a2aproject/a2a-go/v2/a2a"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+// codes says as which error of A2A a failure is told (LP-38). Modes that are not here are the
+// mesh's own affair: they are a server error if the same call may succeed later, and else an
+// internal one.
+var codes = map[failure.Mode]error{
+	failure.NotFound: a2a.ErrTaskNotFound,
+
+	failure.TurnNotOpen:    a2a.ErrUnsupportedOperation,
+	failure.SessionClosed:  a2a.ErrUnsupportedOperation,
+	failure.SessionDeleted: a2a.ErrUnsupportedOperation,
+
+	failure.UserInvalidInput: a2a.ErrInvalidParams,
+	failure.KeyReused:        a2a.ErrInvalidParams,
+
+	failure.UserPermission:  a2a.ErrUnauthorized,
+	failure.PolicySecurity:  a2a.ErrUnauthorized,
+	failure.PolicyAllowlist: a2a.ErrUnauthorized,
+	failure.StateViolation:  a2a.ErrUnauthorized,
+
+	failure.SessionFull:    a2a.ErrServerError,
+	failure.NoWorker:       a2a.ErrServerError,
+	failure.ResourceQuota:  a2a.ErrServerError,
+	failure.ResourceMemory: a2a.ErrServerError,
+	failure.PolicyBudget:   a2a.ErrServerError,
+	failure.UserCancelled:  a2a.ErrServerError,
+}
+
+// toA2A is an error as a client of A2A is told of it: the message of a failure, its reason,
+// and whether the same may succeed later. Nothing of an error that is no failure.
+func toA2A(err error) error {
+	if err == nil {
+		return nil
+	}
+	if known, ok := errors.AsType[*a2a.Error](err); ok {
+		return known
+	}
+	err = failure.FromStatus("a2a", err)
+	f := failure.FromProto(failure.ToProto(err)) // an error that is no failure has lost its text here
+	code, ok := codes[f.Mode]
+	if !ok {
+		code = a2a.ErrInternalError
+		if f.Mode.Retryable() {
+			code = a2a.ErrServerError
+		}
+	}
+	return a2a.NewError(code, f.Message).WithErrorInfoMeta(map[string]string{
+		"mode": f.Mode.Reason(), "retryable": strconv.FormatBool(f.Mode.Retryable()),
+	})
+}
+
+// notFound is for an id that is not that of a task.
+func notFound(id a2a.TaskID) error {
+	return a2a.NewError(a2a.ErrTaskNotFound, "there is no task "+strconv.Quote(conversation.Cut(string(id), 64))+"; a task is kept for as long as the mesh keeps its trace")
+}

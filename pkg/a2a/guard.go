@@ -1,0 +1,37 @@
+package a2a
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+)
+
+// guard keeps web pages away that a browser on this machine shows. Their requests are refused
+// when they say that they come from elsewhere; and where the bridge listens on loopback, when
+// they name a host that is neither loopback nor that of the bridge's URL, as those do whose name
+// was made to lead here.
+func guard(next http.Handler, at string) http.Handler {
+	known, _ := url.Parse(at)
+	return http.NewCrossOriginProtection().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+		if ok && loopback(local.String()) && !loopback(r.Host) && (known == nil || r.Host != known.Host) {
+			http.Error(w, "this address is for programs on the same machine; name it as 127.0.0.1 or localhost", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	}))
+}
+
+// loopback reports whether a host, with or without a port, is this machine and no other.
+func loopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		host = address
+	}
+	if host == "localhost" {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback()
+}

@@ -1,0 +1,204 @@
+package a2a
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"iter"
+	"strings"
+
+	"github.com/a2aproject/a2a-go/v2/a2a"
+	"github.com/google/uuid"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// SendMessage implements a2asrv.RequestHandler: the task at the end of its turn, or once it has
+// begun if the client will not wait. The turn does not end when the client goes away.
+func (b *Bridge) SendMessage(ctx context.Context, req *a2a.SendMessageRequest) (a2a.SendMessageResult, error) {
+	var task *a2a.Task
+	for told, err := range b.SendStreamingMessage(ctx, req) {
+		if err != nil {
+			return nil, err
+		}
+		switch told := told.(type) {
+		case *a2a.Task:
+			task = told
+			if req.Config != nil && req.Config.ReturnImmediately {
+				return task, nil
+			}
+		case *a2a.TaskStatusUpdateEvent:
+			if told.Status.State == a2a.TaskStateWorking {
+				continue
+			}
+			ended, err := b.GetTask(ctx, &a2a.GetTaskRequest{ID: task.ID})
+			if err == nil {
+				ended.History = task.History // whole, as it came
+			}
+			return ended, err
+		}
+	}
+	return nil, a2a.NewError(a2a.ErrServerError, "the turn did not end; GetTask shows how it goes on")
+}
+
+// SendStreamingMessage implements a2asrv.RequestHandler: the events of the turn that the message
+// begins, or with which a task that waits goes on.
+func (b *Bridge) SendStreamingMessage(ctx context.Context, req *a2a.SendMessageRequest) iter.Seq2[a2a.Event, error] {
+	return func(yield func(a2a.Event, error) bool) {
+		turn, task, err := b.turn(ctx, req)
+		if err != nil {
+			yield(nil, toA2A(err))
+			return
+		}
+		var t *teller
+		for e, err := range b.client.Turn(ctx, turn) {
+			if t == nil && err == nil {
+				t = newTeller(a2a.TaskInfo{TaskID: cmp.Or(task, a2a.TaskID(e.GetTraceId())), ContextID: e.GetSessionId()}, req.Message)
+			}
+			if failure.Is(err, failure.NotFound) && t == nil {
+				err = a2a.NewError(a2a.ErrInvalidParams, failure.Plain(err)) // it is the target that is not there
+			}
+			if err != nil {
+				yield(nil, b.told("SendMessage", err))
+				return
+			}
+			for _, told := range t.tell(e) {
+				if !yield(told, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// turn is the request that a message stands for, and the task with which it goes on; none if
+// it begins one.
+func (b *Bridge) turn(ctx context.Context, req *a2a.SendMessageRequest) (*troupev1.OrchestrateRequest, a2a.TaskID, error) {
+	m := req.Message
+	if m == nil || m.ID == "" {
+		return nil, "", a2a.NewError(a2a.ErrInvalidParams, "message: it needs a messageId, which makes the call repeatable")
+	}
+	if req.Config != nil && req.Config.PushConfig != nil {
+		return nil, "", errPush
+	}
+	turn := &troupev1.OrchestrateRequest{SessionId: m.ContextID, RequestId: requestID("", m.ID)}
+	if err := input(turn, m); err != nil {
+		return nil, "", err
+	}
+	if len(m.ReferenceTasks) > 0 {
+		refer(turn, string(m.ReferenceTasks[0]))
+	}
+	if m.TaskID == "" {
+		turn.SessionId = cmp.Or(turn.GetSessionId(), uuid.NewString())
+		turn.Target = cmp.Or(target(m.Metadata), target(req.Metadata), b.target)
+		if turn.GetAnswers() != nil {
+			return nil, "", a2a.NewError(a2a.ErrInvalidParams, "message.taskId: answers go to the task that waits for them; name it")
+		}
+		return turn, "", nil
+	}
+	turn.RequestId = requestID(m.TaskID, m.ID)
+	trace, err := b.find(ctx, m.TaskID)
+	switch {
+	case err != nil:
+		return nil, "", err
+	case m.ContextID != "" && m.ContextID != trace.GetSessionId():
+		return nil, "", a2a.NewError(a2a.ErrInvalidParams, "message.contextId: the task belongs to another context; leave it out")
+	case trace.GetRequestId() == turn.GetRequestId(): // the message came before; its turn is found again
+	case trace.GetState() == troupev1.TraceState_TRACE_STATE_RUNNING:
+		return nil, "", a2a.NewError(a2a.ErrUnsupportedOperation, "the task is at work and takes no message; wait for its end, or cancel it")
+	case asks[stateOf(trace.GetResult())] == "":
+		return nil, "", a2a.NewError(a2a.ErrUnsupportedOperation, "the task has ended; send the message without taskId, and with its contextId, to go on with the conversation")
+	}
+	turn.SessionId = trace.GetSessionId()
+	if turn.GetAnswers() == nil {
+		turn.Target = trace.GetTarget()
+	}
+	return turn, m.TaskID, nil
+}
+
+// target is the workflow or agent that a client names in metadata.
+func target(metadata map[string]any) string {
+	name, _ := metadata["target"].(string)
+	return name
+}
+
+// requestID makes a message repeatable: the same one in the same context is the same turn. It
+// says with which task the turn goes on; nothing else of the mesh does.
+func requestID(task a2a.TaskID, message string) string {
+	sum := sha256.Sum256([]byte(message))
+	return "a2a:" + string(task) + ":" + hex.EncodeToString(sum[:16])
+}
+
+// goesOn reports whether a turn with the request id is one with which a task goes on.
+func goesOn(requestID string, task a2a.TaskID) bool {
+	return strings.HasPrefix(requestID, "a2a:"+string(task)+":")
+}
+
+// input is what a message says: its texts, or answers in a data part.
+func input(turn *troupev1.OrchestrateRequest, m *a2a.Message) error {
+	var texts []string
+	var answers *troupev1.Answers
+	for _, p := range m.Parts {
+		var err error
+		switch c := p.Content.(type) {
+		case a2a.Text:
+			texts = append(texts, string(c))
+		case a2a.Data:
+			if answers != nil {
+				return a2a.NewError(a2a.ErrInvalidParams, "message.parts: put all answers into one data part")
+			}
+			answers, err = answersIn(c.Value)
+		default:
+			err = a2a.NewError(a2a.ErrUnsupportedContentType, "message.parts: files are not taken; send text, or a data part with answers")
+		}
+		if err != nil {
+			return err
+		}
+	}
+	switch text := strings.Join(texts, "\n"); {
+	case answers == nil:
+		turn.Input = &troupev1.OrchestrateRequest_Text{Text: text}
+	case strings.TrimSpace(text) == "":
+		turn.Input = &troupev1.OrchestrateRequest_Answers{Answers: answers}
+	default:
+		return a2a.NewError(a2a.ErrInvalidParams, "message.parts: send answers or a text; a text leaves the calls that wait for good")
+	}
+	return nil
+}
+
+// reply is an answer to a call that waits, as clients write it.
+type reply struct {
+	ID      string `json:"id"`
+	Verdict string `json:"verdict"`
+	Text    string `json:"text"`
+}
+
+const wantAnswers = `message.parts: want {"answers":[{"id":"…","verdict":"approve","text":""}]}; verdict is approve, deny or stop, and succeed or fail for a tool that runs at the client`
+
+func answersIn(value any) (*troupev1.Answers, error) {
+	var said struct {
+		Answers []reply `json:"answers"`
+	}
+	text, err := json.Marshal(value)
+	if err == nil {
+		read := json.NewDecoder(bytes.NewReader(text))
+		read.DisallowUnknownFields()
+		err = read.Decode(&said)
+	}
+	if err != nil || len(said.Answers) == 0 {
+		return nil, a2a.NewError(a2a.ErrInvalidParams, wantAnswers)
+	}
+	answers := &troupev1.Answers{}
+	for _, r := range said.Answers {
+		verdict := troupev1.CallVerdict_value["CALL_VERDICT_"+strings.ToUpper(r.Verdict)]
+		if verdict == 0 {
+			return nil, a2a.NewError(a2a.ErrInvalidParams, wantAnswers)
+		}
+		answers.Answers = append(answers.Answers, &troupev1.CallAnswer{Id: r.ID, Verdict: troupev1.CallVerdict(verdict), Text: r.Text})
+	}
+	return answers, nil
+}

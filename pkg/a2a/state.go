@@ -1,0 +1,66 @@
+package a2a
+
+import (
+	"time"
+
+	"github.com/a2aproject/a2a-go/v2/a2a"
+
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// stateOf is the state of a task whose turn led to the result. A failure comes before what
+// somebody is asked for, and that before an answer (AD-33).
+func stateOf(r *troupev1.TurnResult) a2a.TaskState {
+	switch outcome := r.GetOutcome(); {
+	case outcome == troupev1.TurnOutcome_TURN_OUTCOME_CANCELLED:
+		return a2a.TaskStateCanceled
+	case outcome == troupev1.TurnOutcome_TURN_OUTCOME_FAILED, r.GetFailure() != nil:
+		return a2a.TaskStateFailed
+	case outcome == troupev1.TurnOutcome_TURN_OUTCOME_AUTH_REQUIRED:
+		return a2a.TaskStateAuthRequired
+	case outcome == troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED, len(r.GetPending()) > 0:
+		return a2a.TaskStateInputRequired
+	case outcome == troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED:
+		return a2a.TaskStateCompleted
+	default:
+		return a2a.TaskStateWorking
+	}
+}
+
+// words are the states of a task as LP-29 calls them.
+var words = map[a2a.TaskState]string{
+	a2a.TaskStateWorking:       "working",
+	a2a.TaskStateInputRequired: "waiting-input",
+	a2a.TaskStateAuthRequired:  "waiting-auth",
+	a2a.TaskStateCompleted:     "completed",
+	a2a.TaskStateFailed:        "failed",
+	a2a.TaskStateCanceled:      "canceled",
+}
+
+// asks are the kinds of LP-29 with which a task asks for something.
+var asks = map[a2a.TaskState]string{
+	a2a.TaskStateInputRequired: "input-required",
+	a2a.TaskStateAuthRequired:  "auth-required",
+}
+
+// status is the state of a task with what there is to say of it: a question, and the calls
+// that wait as a data part; or why there is no answer. An answer is the task's artifact.
+func status(task a2a.TaskInfo, r *troupev1.TurnResult, at time.Time) a2a.TaskStatus {
+	s := a2a.TaskStatus{State: stateOf(r), Timestamp: &at}
+	var parts []*a2a.Part
+	if text := r.GetFailure().GetMessage(); text != "" {
+		parts = append(parts, a2a.NewTextPart(text))
+	}
+	if asks[s.State] != "" {
+		if r.GetText() != "" {
+			parts = append(parts, a2a.NewTextPart(r.GetText()))
+		}
+		if len(r.GetPending()) > 0 {
+			parts = append(parts, a2a.NewDataPart(facts{"pending": all(r.GetPending())}))
+		}
+	}
+	if len(parts) > 0 {
+		s.Message = a2a.NewMessageForTask(a2a.MessageRoleAgent, task, parts...)
+	}
+	return s
+}

@@ -1,0 +1,177 @@
+package a2a
+
+import (
+	"context"
+	"iter"
+	"regexp"
+	"strconv"
+	"time"
+
+	"github.com/a2aproject/a2a-go/v2/a2a"
+	"github.com/a2aproject/a2a-go/v2/a2asrv"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// taskIDs are those of tasks: the id of the trace of their first turn.
+var taskIDs = regexp.MustCompile(`^[0-9a-f]{32}$`)
+
+// latest is how many traces are looked through for the turn with which a task went on, if its
+// session has gone on with others since.
+const latest = 200
+
+// find is the trace of a task: of its turn, or of the last one with which it went on.
+func (b *Bridge) find(ctx context.Context, id a2a.TaskID) (*troupev1.Trace, error) {
+	if !taskIDs.MatchString(string(id)) {
+		return nil, notFound(id)
+	}
+	first, err := b.trace(ctx, string(id))
+	if failure.Is(err, failure.NotFound) {
+		return nil, notFound(id)
+	}
+	if err != nil || asks[stateOf(first.GetResult())] == "" {
+		return first, err
+	}
+	s, err := b.client.Sessions.GetSession(ctx, &troupev1.GetSessionRequest{SessionId: first.GetSessionId()})
+	if failure.Is(failure.FromStatus("a2a", err), failure.NotFound) {
+		return first, nil // it was deleted; what the turn led to is still told
+	}
+	if err != nil {
+		return nil, err
+	}
+	last := s.GetSession().GetLastTraceId()
+	if last == first.GetTraceId() || last == "" {
+		return first, nil
+	}
+	if trace, err := b.trace(ctx, last); err == nil && goesOn(trace.GetRequestId(), id) {
+		return trace, nil
+	}
+	traces, err := b.client.ListTraces(ctx, &troupev1.ListTracesRequest{PageSize: latest})
+	for _, trace := range traces.GetTraces() { // newest first
+		if trace.GetSessionId() == first.GetSessionId() && goesOn(trace.GetRequestId(), id) {
+			return b.trace(ctx, trace.GetTraceId())
+		}
+	}
+	return first, err
+}
+
+func (b *Bridge) trace(ctx context.Context, id string) (*troupev1.Trace, error) {
+	resp, err := b.client.GetTrace(ctx, &troupev1.GetTraceRequest{TraceId: id})
+	return resp.GetTrace(), failure.FromStatus("a2a", err)
+}
+
+// snapshot is a task as its trace stands.
+func snapshot(id a2a.TaskID, trace *troupev1.Trace) *a2a.Task {
+	t := newTeller(a2a.TaskInfo{TaskID: id, ContextID: trace.GetSessionId()}, nil)
+	at := trace.GetStarted().AsTime()
+	task := t.of(a2a.TaskStatus{State: a2a.TaskStateWorking, Timestamp: &at}, trace.GetText())
+	if r := trace.GetResult(); r != nil {
+		task = t.whole(r, trace.GetText(), at.Add(r.GetDuration().AsDuration()))
+	}
+	task.SetMeta(Extension, Telling{Sequence: trace.GetLastSequence(), TraceID: trace.GetTraceId(), Events: []Item{}})
+	return task
+}
+
+// GetTask implements a2asrv.RequestHandler. What the user said is cut to 200 characters.
+func (b *Bridge) GetTask(ctx context.Context, req *a2a.GetTaskRequest) (*a2a.Task, error) {
+	trace, err := b.find(ctx, req.ID)
+	if err != nil {
+		return nil, b.told("GetTask", err)
+	}
+	task := snapshot(req.ID, trace)
+	if n := req.HistoryLength; n != nil && *n == 0 {
+		task.History = nil
+	}
+	return task, nil
+}
+
+// cancelTime is what a turn may take to end for a client that cancels it.
+const cancelTime = 5 * time.Second
+
+// CancelTask implements a2asrv.RequestHandler. A client that goes away leaves a turn that is
+// cancelled all the same (AD-33).
+func (b *Bridge) CancelTask(ctx context.Context, req *a2a.CancelTaskRequest) (*a2a.Task, error) {
+	trace, err := b.find(ctx, req.ID)
+	if err != nil {
+		return nil, b.told("CancelTask", err)
+	}
+	if trace.GetState() == troupev1.TraceState_TRACE_STATE_RUNNING {
+		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), cancelTime)
+		defer stop()
+		resp, err := b.client.CancelTrace(ctx, &troupev1.CancelTraceRequest{TraceId: trace.GetTraceId(), Reason: "a client of A2A cancelled the task"})
+		if err != nil {
+			return nil, b.told("CancelTask", err)
+		}
+		trace = resp.GetTrace()
+		if stateOf(trace.GetResult()) == a2a.TaskStateCanceled {
+			return snapshot(req.ID, trace), nil
+		}
+	}
+	if asks[stateOf(trace.GetResult())] != "" {
+		return nil, a2a.NewError(a2a.ErrTaskNotCancelable, "nothing runs that could be cancelled: the task waits for an answer; deny its calls, or leave it")
+	}
+	return nil, a2a.NewError(a2a.ErrTaskNotCancelable, "the task has ended")
+}
+
+// AfterParam is the service parameter, a header over HTTP, with which a client that was cut off
+// says what it has: the highest sequence of the Tellings that came. It gets those behind it.
+const AfterParam = "Troupe-After-Sequence"
+
+// SubscribeToTask implements a2asrv.RequestHandler: the task as it stands, and every event behind
+// that, up to the end of its turn. With AfterParam it is every event behind the one that is named.
+func (b *Bridge) SubscribeToTask(ctx context.Context, req *a2a.SubscribeToTaskRequest) iter.Seq2[a2a.Event, error] {
+	return func(yield func(a2a.Event, error) bool) {
+		after, resumes, err := afterOf(ctx)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		trace, err := b.find(ctx, req.ID)
+		if err != nil {
+			yield(nil, b.told("SubscribeToTask", err))
+			return
+		}
+		task := snapshot(req.ID, trace)
+		if task.Status.State.Terminal() && !resumes {
+			yield(nil, a2a.NewError(a2a.ErrUnsupportedOperation, "the task has ended, and nothing happens any more; GetTask shows its result"))
+			return
+		}
+		last := trace.GetLastSequence()
+		if !resumes {
+			after = last
+		}
+		if !yield(task, nil) || after >= last && trace.GetState() == troupev1.TraceState_TRACE_STATE_ENDED {
+			return
+		}
+		t := newTeller(task.TaskInfo(), nil)
+		t.since = last
+		for e, err := range b.client.Watch(ctx, trace.GetTraceId(), after) {
+			if err != nil {
+				yield(nil, b.told("SubscribeToTask", err))
+				return
+			}
+			for _, told := range t.tell(e) {
+				if !yield(told, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// afterOf is where a client goes on that was cut off.
+func afterOf(ctx context.Context) (sequence uint64, resumes bool, err error) {
+	call, ok := a2asrv.CallContextFrom(ctx)
+	if !ok {
+		return 0, false, nil
+	}
+	values, ok := call.ServiceParams().Get(AfterParam)
+	if !ok || len(values) == 0 {
+		return 0, false, nil
+	}
+	if sequence, err = strconv.ParseUint(values[0], 10, 64); err != nil {
+		return 0, false, a2a.NewError(a2a.ErrInvalidParams, AfterParam+": want the sequence of an event, a number")
+	}
+	return sequence, true, nil
+}

@@ -1,0 +1,133 @@
+package a2a
+
+import (
+	"time"
+
+	"github.com/a2aproject/a2a-go/v2/a2a"
+
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// Extension is the key of metadata under which every event of a task says what happened in
+// the mesh, as a Telling.
+const Extension = "https://troupe.dev/a2a/events/v1"
+
+// Telling is what happened in the mesh, in the words of LP-29.
+type Telling struct {
+	// Sequence is that of the mesh's event, from 1 without a hole; 0 on one that is not stored.
+	Sequence uint64 `json:"sequence"`
+	// TraceID is the trace of the turn.
+	TraceID string `json:"traceId"`
+	// Events are those that the mesh's event stands for.
+	Events []Item `json:"events"`
+}
+
+// teller tells the events of one turn as those of a task.
+type teller struct {
+	task   a2a.TaskInfo
+	parent string       // the task above; empty: none
+	asked  *a2a.Message // what the user said; nil: as the trace has it
+	since  uint64       // up to here the events had happened before somebody listened
+	heard  int32        // the step whose text is heard from its beginning
+	answer answer
+	deltas map[string]int // how many there were of each agent's text, by path
+}
+
+func newTeller(task a2a.TaskInfo, asked *a2a.Message) *teller {
+	t := &teller{task: task, asked: asked, answer: answer{task: task}, deltas: map[string]int{}}
+	if asked != nil && len(asked.ReferenceTasks) > 0 {
+		t.parent = string(asked.ReferenceTasks[0])
+	}
+	return t
+}
+
+// tell is what an event of the mesh is for a client of A2A. Each of the mesh is told; the
+// text of a step only to those who listened when it began, for others get it whole at the end.
+func (t *teller) tell(e *troupev1.Event) []a2a.Event {
+	var told []a2a.Event
+	at := place{task: string(t.task.TaskID)}
+	switch p := e.GetPayload().(type) {
+	case *troupev1.Event_TurnStarted:
+		if above := parent(p.TurnStarted); above != "" {
+			t.parent = above
+		}
+	case *troupev1.Event_StepStarted:
+		t.listen(e)
+	case *troupev1.Event_ModelCall:
+		t.listen(e)
+		delete(t.deltas, pathOf(e))
+		if p.ModelCall.GetToolCalls() > 0 {
+			t.answer.restart()
+		}
+	case *troupev1.Event_PartReset:
+		t.listen(e)
+		clear(t.deltas)
+		if c := t.answer.void(e.GetStep()); c != nil {
+			told = append(told, c)
+		}
+	case *troupev1.Event_TextDelta:
+		if t.heard != e.GetStep() {
+			return nil
+		}
+		at.index = t.deltas[pathOf(e)]
+		t.deltas[pathOf(e)]++
+		if e.GetBranch() == "" { // agents beside each other do not write into one text
+			told = append(told, t.answer.delta(e.GetStep(), p.TextDelta.GetText()))
+		}
+	case *troupev1.Event_TurnResult:
+		if c := t.answer.last(p.TurnResult); c != nil {
+			told = append(told, c)
+		}
+	}
+	if len(told) == 0 || e.GetTurnResult() != nil || e.GetPartReset() != nil {
+		told = append(told, t.status(e))
+	}
+	at.parent = t.parent
+	told[len(told)-1].SetMeta(Extension, Telling{Sequence: e.GetSequence(), TraceID: e.GetTraceId(), Events: translate(e, at)})
+	return told
+}
+
+// listen notes that what a step says from here on is heard.
+func (t *teller) listen(e *troupev1.Event) {
+	if e.GetSequence() > t.since {
+		t.heard = e.GetStep()
+	}
+}
+
+// status is the task with an event: as it is created, at work, or as it ended.
+func (t *teller) status(e *troupev1.Event) a2a.Event {
+	at := e.GetTime().AsTime()
+	if started := e.GetTurnStarted(); started != nil {
+		state := a2a.TaskStateSubmitted
+		if e.GetTraceId() != string(t.task.TaskID) { // it goes on
+			state = a2a.TaskStateWorking
+		}
+		return t.of(a2a.TaskStatus{State: state, Timestamp: &at}, started.GetText())
+	}
+	u := a2a.NewStatusUpdateEvent(t.task, a2a.TaskStateWorking, nil)
+	u.Status.Timestamp = &at
+	if r := e.GetTurnResult(); r != nil {
+		u.Status = status(t.task, r, at)
+	}
+	return u
+}
+
+// of is the task in a state. Said is what the user said, where that is all that is known of it.
+func (t *teller) of(s a2a.TaskStatus, said string) *a2a.Task {
+	asked := a2a.NewMessageForTask(a2a.MessageRoleUser, t.task, a2a.NewTextPart(said))
+	if t.asked != nil {
+		own := *t.asked
+		own.TaskID, own.ContextID = t.task.TaskID, t.task.ContextID
+		asked = &own
+	}
+	return &a2a.Task{ID: t.task.TaskID, ContextID: t.task.ContextID, Status: s, History: []*a2a.Message{asked}}
+}
+
+// whole is the task as its turn left it.
+func (t *teller) whole(r *troupev1.TurnResult, said string, at time.Time) *a2a.Task {
+	task := t.of(status(t.task, r, at), said)
+	if task.Status.State == a2a.TaskStateCompleted {
+		task.Artifacts = []*a2a.Artifact{{ID: answerID, Name: string(answerID), Parts: a2a.ContentParts{a2a.NewTextPart(r.GetText())}}}
+	}
+	return task
+}

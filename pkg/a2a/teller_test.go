@@ -1,0 +1,222 @@
+package a2a
+
+import (
+	"testing"
+
+	"github.com/a2aproject/a2a-go/v2/a2a"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// played is a turn as a test writes it down.
+type played []*troupev1.Event
+
+func (p *played) add(step int32, branch string, payload *troupev1.Event) {
+	e := happened(troupev1.Stage_STAGE_EXECUTE)
+	e.Payload, e.Step, e.Branch = payload.GetPayload(), step, branch
+	if payload.GetTextDelta() == nil {
+		e.Sequence = uint64(len(*p) + 1)
+	}
+	*p = append(*p, e)
+}
+
+func (p *played) begin(step int32) {
+	p.add(step, "", &troupev1.Event{Payload: &troupev1.Event_StepStarted{}})
+}
+
+func (p *played) void(step int32) {
+	p.add(step, "", &troupev1.Event{Payload: &troupev1.Event_PartReset{}})
+}
+
+func (p *played) say(step int32, branch string, texts ...string) {
+	for _, text := range texts {
+		p.add(step, branch, &troupev1.Event{Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: text}}})
+	}
+}
+
+func (p *played) model(step, calls int32) {
+	p.add(step, "", &troupev1.Event{Payload: &troupev1.Event_ModelCall{ModelCall: &troupev1.ModelCall{ToolCalls: calls}}})
+}
+
+func (p *played) end(r *troupev1.TurnResult) {
+	p.add(0, "", &troupev1.Event{Payload: &troupev1.Event_TurnResult{TurnResult: r}})
+}
+
+// reader is a client that keeps to the chunks.
+type reader struct {
+	text   string
+	shown  []string // what it had after each chunk
+	last   bool
+	status a2a.TaskStatus
+	deltas []int
+}
+
+func (r *reader) read(t *testing.T, all []a2a.Event) {
+	t.Helper()
+	for _, told := range all {
+		if telling, ok := told.Meta()[Extension].(Telling); ok {
+			for _, item := range telling.Events {
+				if item.Kind == "content-delta" {
+					r.deltas = append(r.deltas, item.Data["index"].(int))
+				}
+			}
+		}
+		switch e := told.(type) {
+		case *a2a.TaskArtifactUpdateEvent:
+			require.False(t, r.last, "behind the last chunk is none")
+			require.Equal(t, answerID, e.Artifact.ID)
+			if !e.Append {
+				r.text = ""
+			}
+			r.text += e.Artifact.Parts[0].Text()
+			r.shown = append(r.shown, r.text)
+			r.last = e.LastChunk
+		case *a2a.TaskStatusUpdateEvent:
+			r.status = e.Status
+		}
+	}
+}
+
+func answered(text string) *troupev1.TurnResult {
+	return &troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, Text: text}
+}
+
+// Whatever became of what was said, a client that keeps to the chunks never has text that was
+// taken back, and has the answer at the end, behind the last chunk (AD-33).
+func TestTeller_LeavesTheAnswerWithItsClient(t *testing.T) {
+	for name, tc := range map[string]struct {
+		since uint64
+		play  func(*played)
+		shown []string
+		state a2a.TaskState
+	}{
+		"it is said piece by piece": {0, func(p *played) {
+			p.begin(1)
+			p.say(1, "", "Red", " it is.")
+			p.model(1, 0)
+			p.end(answered("Red it is."))
+		}, []string{"Red", "Red it is.", "Red it is."}, a2a.TaskStateCompleted},
+		"the worker is lost": {0, func(p *played) {
+			p.begin(1)
+			p.say(1, "", "Blue", " it")
+			p.void(1)
+			p.begin(1)
+			p.say(1, "", "Red.")
+			p.end(answered("Red."))
+		}, []string{"Blue", "Blue it", "", "Red.", "Red."}, a2a.TaskStateCompleted},
+		"the worker is lost before it says anything": {0, func(p *played) {
+			p.begin(1)
+			p.void(1)
+			p.say(1, "", "Red.")
+			p.end(answered("Red."))
+		}, []string{"Red.", "Red."}, a2a.TaskStateCompleted},
+		"a tool is asked first": {0, func(p *played) {
+			p.begin(1)
+			p.say(1, "", "Let me look.")
+			p.model(1, 1)
+			p.say(1, "", "Red.")
+			p.end(answered("Red."))
+		}, []string{"Let me look.", "Red.", "Red."}, a2a.TaskStateCompleted},
+		"another agent has the last word": {0, func(p *played) {
+			p.begin(1)
+			p.say(1, "", "Blue?")
+			p.begin(2)
+			p.say(2, "", "Red.")
+			p.end(answered("Red."))
+		}, []string{"Blue?", "Red.", "Red."}, a2a.TaskStateCompleted},
+		"the answer is not what was said last": {0, func(p *played) {
+			p.begin(1)
+			p.say(1, "", "Blue.")
+			p.end(answered("Red."))
+		}, []string{"Blue.", "Red."}, a2a.TaskStateCompleted},
+		"agents speak beside each other": {0, func(p *played) {
+			p.begin(1)
+			p.say(1, "both.a", "Bl")
+			p.say(1, "both.b", "Re")
+			p.say(1, "both.a", "ue")
+			p.end(answered("Red."))
+		}, []string{"Red."}, a2a.TaskStateCompleted},
+		"nobody listened when it began": {1, func(p *played) {
+			p.begin(1)
+			p.say(1, "", "it is.")
+			p.model(1, 1)
+			p.say(1, "", "Red", ".")
+			p.end(answered("Red."))
+		}, []string{"Red", "Red.", "Red."}, a2a.TaskStateCompleted},
+		"it fails": {0, func(p *played) {
+			p.begin(1)
+			p.say(1, "", "Bl")
+			p.end(&troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_FAILED, Failure: &troupev1.Failure{Message: "It broke."}})
+		}, []string{"Bl", "Bl"}, a2a.TaskStateFailed},
+		"it fails before anything is said": {0, func(p *played) {
+			p.end(&troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_FAILED, Failure: &troupev1.Failure{Message: "It broke."}})
+		}, nil, a2a.TaskStateFailed},
+		"it asks": {0, func(p *played) {
+			p.begin(1)
+			p.end(&troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED, Text: "Which?"})
+		}, nil, a2a.TaskStateInputRequired},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var p played
+			tc.play(&p)
+			teller, got := newTeller(a2a.TaskInfo{TaskID: taskID, ContextID: "s1"}, nil), &reader{}
+			teller.since = tc.since
+			for _, e := range p {
+				require.Equal(t, a2a.TaskState(""), endOf(got), "behind the end is nothing")
+				got.read(t, teller.tell(e))
+			}
+			require.Equal(t, tc.shown, got.shown)
+			require.Equal(t, tc.shown != nil, got.last)
+			require.Equal(t, tc.state, got.status.State)
+		})
+	}
+}
+
+// endOf is the state in which a task ended; empty: it has not.
+func endOf(r *reader) a2a.TaskState {
+	if r.status.State == a2a.TaskStateWorking {
+		return ""
+	}
+	return r.status.State
+}
+
+// Deltas are numbered from where what they say begins, for each agent.
+func TestTeller_NumbersDeltas(t *testing.T) {
+	var p played
+	p.begin(1)
+	p.say(1, "both.a", "x", "y")
+	p.say(1, "both.b", "x")
+	p.say(1, "both.a", "z")
+	p.say(1, "", "x", "y")
+	p.model(1, 1)
+	p.say(1, "", "x", "y")
+	p.void(1)
+	p.say(1, "both.a", "x")
+	teller, got := newTeller(a2a.TaskInfo{TaskID: taskID, ContextID: "s1"}, nil), &reader{}
+	for _, e := range p {
+		got.read(t, teller.tell(e))
+	}
+	require.Equal(t, []int{0, 1, 0, 2, 0, 1, 0, 1, 0}, got.deltas)
+}
+
+// A failure comes before what somebody is asked for, and that before an answer.
+//
+// Req: AD-33
+func TestStateOf_ByPriority(t *testing.T) {
+	broke := &troupev1.Failure{Message: "It broke."}
+	waits := []*troupev1.PendingCall{{Id: "1-1", Until: timestamppb.New(noon)}}
+	for outcome, want := range map[troupev1.TurnOutcome][3]a2a.TaskState{ // alone, with calls that wait, and with a failure too
+		troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED:      {a2a.TaskStateCompleted, a2a.TaskStateInputRequired, a2a.TaskStateFailed},
+		troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED: {a2a.TaskStateInputRequired, a2a.TaskStateInputRequired, a2a.TaskStateFailed},
+		troupev1.TurnOutcome_TURN_OUTCOME_AUTH_REQUIRED:  {a2a.TaskStateAuthRequired, a2a.TaskStateAuthRequired, a2a.TaskStateFailed},
+		troupev1.TurnOutcome_TURN_OUTCOME_FAILED:         {a2a.TaskStateFailed, a2a.TaskStateFailed, a2a.TaskStateFailed},
+		troupev1.TurnOutcome_TURN_OUTCOME_CANCELLED:      {a2a.TaskStateCanceled, a2a.TaskStateCanceled, a2a.TaskStateCanceled},
+		troupev1.TurnOutcome_TURN_OUTCOME_UNSPECIFIED:    {a2a.TaskStateWorking, a2a.TaskStateInputRequired, a2a.TaskStateFailed},
+	} {
+		require.Equal(t, want[0], stateOf(&troupev1.TurnResult{Outcome: outcome}), outcome)
+		require.Equal(t, want[1], stateOf(&troupev1.TurnResult{Outcome: outcome, Pending: waits}), outcome)
+		require.Equal(t, want[2], stateOf(&troupev1.TurnResult{Outcome: outcome, Pending: waits, Failure: broke}), outcome)
+	}
+}

@@ -1,0 +1,208 @@
+package a2a
+
+import (
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+
+const taskID = "0af7651916cd43dd8448eb211c80319c"
+
+// happened is an event of a step of the task's turn.
+func happened(stage troupev1.Stage) *troupev1.Event {
+	return &troupev1.Event{TraceId: taskID, SessionId: "s1", Step: 1, Attempt: 1, Agent: "research", Time: timestamppb.New(noon), Stage: stage}
+}
+
+func TestTranslate_SaysWhatHappenedInTheWordsOfA2A(t *testing.T) {
+	used := &troupev1.Usage{InputTokens: 10, OutputTokens: 2, ModelCalls: 1, CostMicroUsd: 7}
+	usedData := func(more facts) facts {
+		data := facts{"inputTokens": int64(10), "outputTokens": int64(2), "cachedTokens": int64(0), "modelCalls": int32(1), "costMicroUsd": int64(7)}
+		maps.Copy(data, more)
+		return data
+	}
+	call := &troupev1.PendingCall{
+		Id: "1-1", CallId: "c1", Tool: "send", Arguments: `{"to":"bob"}`, Agent: "clerk", Risk: "at_most_once", Reason: "Mails leave the house.",
+		Needs: troupev1.CallNeed_CALL_NEED_APPROVAL, Until: timestamppb.New(noon),
+	}
+	waits := facts{
+		"id": "1-1", "callId": "c1", "tool": "send", "arguments": `{"to":"bob"}`, "agent": "clerk",
+		"needs": "approval", "risk": "at_most_once", "reason": "Mails leave the house.", "until": noon,
+	}
+	type items []struct {
+		kind string
+		data facts
+	}
+	result := func(r *troupev1.TurnResult) *troupev1.Event {
+		return &troupev1.Event{Stage: troupev1.Stage_STAGE_COMPLETE, Payload: &troupev1.Event_TurnResult{TurnResult: r}}
+	}
+	for name, tc := range map[string]struct {
+		event *troupev1.Event
+		want  items
+	}{
+		"a task begins": {
+			&troupev1.Event{Payload: &troupev1.Event_TurnStarted{TurnStarted: &troupev1.TurnStarted{RequestId: "r1", TurnId: "t1", Target: "flow"}}},
+			items{{"task-created", facts{"requestId": "r1", "turnId": "t1", "target": "flow"}}},
+		},
+		"a task goes on": {
+			&troupev1.Event{TraceId: "another", Payload: &troupev1.Event_TurnStarted{TurnStarted: &troupev1.TurnStarted{
+				RequestId: "r2", TurnId: "t2", Target: "flow", Answers: []*troupev1.CallAnswer{{Id: "1-1", Verdict: troupev1.CallVerdict_CALL_VERDICT_SUCCEED, Text: "private"}},
+			}}},
+			items{
+				{"input-received", facts{"requestId": "r2", "turnId": "t2", "target": "flow", "answers": []facts{{"id": "1-1", "verdict": "succeed"}}}},
+				{"task-status", facts{"state": "working", "stage": "initialize"}},
+			},
+		},
+		"a plan": {
+			&troupev1.Event{Stage: troupev1.Stage_STAGE_PLAN, Payload: &troupev1.Event_Plan{Plan: &troupev1.Plan{Workflow: "flow", Steps: []string{"a", "b"}}}},
+			items{{"task-status", facts{"state": "working", "stage": "plan", "workflow": "flow", "steps": []string{"a", "b"}}}},
+		},
+		"a routing decision": {
+			&troupev1.Event{Stage: troupev1.Stage_STAGE_ROUTE, Payload: &troupev1.Event_RoutingDecision{RoutingDecision: &troupev1.RoutingDecision{Target: "a", Reason: "because"}}},
+			items{{"task-status", facts{"state": "working", "stage": "route", "agent": "a", "reason": "because"}}},
+		},
+		"a step begins": {
+			&troupev1.Event{Payload: &troupev1.Event_StepStarted{}},
+			items{{"task-status", facts{"state": "working", "stage": "execute", "agent": "research", "step": int32(1), "attempt": int32(1)}}},
+		},
+		"a step ends": {
+			&troupev1.Event{Payload: &troupev1.Event_StepFinished{}},
+			items{{"task-status", facts{"state": "working", "stage": "execute", "agent": "research", "step": int32(1), "finished": true}}},
+		},
+		"text": {
+			&troupev1.Event{Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: "An "}}},
+			items{{"content-delta", facts{"index": 3, "delta": "An "}}},
+		},
+		"text that is void": {
+			&troupev1.Event{Payload: &troupev1.Event_PartReset{}},
+			items{{"task-status", facts{"state": "working", "stage": "execute", "step": int32(1), "reset": true}}},
+		},
+		"a model that answers": {
+			&troupev1.Event{Payload: &troupev1.Event_ModelCall{ModelCall: &troupev1.ModelCall{Model: "m", Iteration: 2, Usage: used}}},
+			items{{"content-complete", facts{"finishReason": "stop"}}, {"llm-usage", usedData(facts{"model": "m", "iteration": int32(2)})}},
+		},
+		"a model that calls tools": {
+			&troupev1.Event{Payload: &troupev1.Event_ModelCall{ModelCall: &troupev1.ModelCall{Model: "m", Iteration: 1, ToolCalls: 2, Usage: used}}},
+			items{{"content-complete", facts{"finishReason": "tool_calls"}}, {"llm-usage", usedData(facts{"model": "m", "iteration": int32(1)})}},
+		},
+		"a tool begins": {
+			&troupev1.Event{Payload: &troupev1.Event_ToolCallStarted{ToolCallStarted: &troupev1.ToolCallStarted{CallId: "c1", Tool: "look", Arguments: "{}"}}},
+			items{{"tool-call", facts{"callId": "c1", "tool": "look", "arguments": "{}"}}, {"tool-start", facts{"callId": "c1", "tool": "look"}}},
+		},
+		"a tool ends": {
+			&troupev1.Event{Payload: &troupev1.Event_ToolCallFinished{ToolCallFinished: &troupev1.ToolCallFinished{
+				CallId: "c1", Tool: "look", Status: troupev1.ToolStatus_TOOL_STATUS_SUCCESS, Summary: "red", Duration: durationpb.New(time.Second),
+			}}},
+			items{{"tool-complete", facts{"callId": "c1", "tool": "look", "status": "success", "summary": "red", "milliseconds": int64(1000)}}},
+		},
+		"a tool asks": {
+			&troupev1.Event{Payload: &troupev1.Event_ToolCallFinished{ToolCallFinished: &troupev1.ToolCallFinished{
+				CallId: "c1", Tool: "ask", Status: troupev1.ToolStatus_TOOL_STATUS_INPUT_REQUIRED,
+			}}},
+			items{
+				{"tool-complete", facts{"callId": "c1", "tool": "ask", "status": "input_required", "summary": "", "milliseconds": int64(0)}},
+				{"tool-input-required", facts{"callId": "c1", "tool": "ask"}},
+			},
+		},
+		"a call waits": {
+			&troupev1.Event{Payload: &troupev1.Event_ToolCallPending{ToolCallPending: &troupev1.ToolCallPending{Call: call}}},
+			items{{"tool-input-required", waits}},
+		},
+		"a handler speaks and writes": {
+			&troupev1.Event{Payload: &troupev1.Event_AgentMessage{AgentMessage: &troupev1.AgentMessage{
+				Text: "Done.", StateKeys: []string{"user:name"}, Artifacts: map[string]int32{"rows.CSV": 2, "plan.md": 1},
+			}}},
+			items{
+				{"message", facts{"text": "Done."}},
+				{"file-write", facts{"name": "plan.md", "version": int32(1)}},
+				{"dataset-write", facts{"name": "rows.CSV", "version": int32(2)}},
+				{"data-write", facts{"keys": []string{"user:name"}}},
+			},
+		},
+		"a thought": {
+			&troupev1.Event{Payload: &troupev1.Event_Thinking{Thinking: &troupev1.Thinking{Topic: troupev1.Topic_TOPIC_PLAN, Text: "First this."}}},
+			items{{"thought-stream", facts{"topic": "plan", "text": "First this."}}},
+		},
+		"a warning": {
+			&troupev1.Event{Payload: &troupev1.Event_Warning{Warning: &troupev1.Warning{Reason: "MAX_ITERATIONS", Message: "It was the last."}}},
+			items{{"task-status", facts{"state": "working", "stage": "execute", "warning": "MAX_ITERATIONS", "message": "It was the last."}}},
+		},
+		"a sum": {
+			&troupev1.Event{Stage: troupev1.Stage_STAGE_AGGREGATE, Payload: &troupev1.Event_Aggregate{Aggregate: &troupev1.Aggregate{Agents: []string{"a"}, Usage: used}}},
+			items{{"task-status", usedData(facts{"state": "working", "stage": "aggregate", "agents": []string{"a"}})}},
+		},
+		"an answer": {
+			result(&troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, Agent: "research", Text: "Red.", Usage: used}),
+			items{{"task-status", facts{"state": "completed"}}, {"task-complete", usedData(facts{"state": "completed", "agent": "research"})}},
+		},
+		"a failure": {
+			result(&troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_FAILED, Usage: used, Failure: &troupev1.Failure{
+				Mode: troupev1.FailureMode_FAILURE_MODE_RESOURCE_API, Message: "It is away.",
+			}}),
+			items{
+				{"task-status", facts{"state": "failed", "reason": "resource_api", "message": "It is away."}},
+				{"task-complete", usedData(facts{"state": "failed", "agent": ""})},
+			},
+		},
+		"a question": {
+			result(&troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED, Text: "Which?"}),
+			items{{"input-required", facts{"text": "Which?", "pending": []facts{}}}, {"task-status", facts{"state": "waiting-input"}}},
+		},
+		"a call that the turn ends with": {
+			result(&troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED, Text: "May I?", Pending: []*troupev1.PendingCall{call}}),
+			items{{"input-required", facts{"text": "May I?", "pending": []facts{waits}}}, {"task-status", facts{"state": "waiting-input"}}},
+		},
+		"an authorization that is needed": {
+			result(&troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_AUTH_REQUIRED, Text: "Log in."}),
+			items{{"auth-required", facts{"text": "Log in.", "pending": []facts{}}}, {"task-status", facts{"state": "waiting-auth"}}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := happened(troupev1.Stage_STAGE_EXECUTE)
+			e.Payload = tc.event.GetPayload()
+			if tc.event.GetStage() != 0 {
+				e.Stage = tc.event.GetStage()
+			}
+			if tc.event.GetTraceId() != "" {
+				e.TraceId = tc.event.GetTraceId()
+			}
+			got := translate(e, place{task: taskID, parent: "above", index: 3})
+			want := []Item{}
+			for _, w := range tc.want {
+				want = append(want, Item{Kind: w.kind, ContextID: "s1", TaskID: taskID, ParentTaskID: "above", Path: "research", Timestamp: noon, Data: w.data})
+			}
+			require.Empty(t, cmp.Diff(want, got))
+		})
+	}
+}
+
+// Whatever the mesh tells, and will tell one day, is told on.
+func TestTranslate_LeavesNothingOut(t *testing.T) {
+	kinds := (&troupev1.Event{}).ProtoReflect().Descriptor().Oneofs().ByName("payload").Fields()
+	require.NotZero(t, kinds.Len())
+	for i := range kinds.Len() {
+		e := happened(troupev1.Stage_STAGE_EXECUTE)
+		e.Branch = "flow.research"
+		m := e.ProtoReflect()
+		field := kinds.Get(i)
+		m.Set(field, m.NewField(field))
+		if agent := e.GetAgentMessage(); agent != nil {
+			agent.Text = "Done."
+		}
+		items := translate(e, place{task: taskID})
+		require.NotEmpty(t, items, field.Name())
+		for _, item := range items {
+			require.Equal(t, "flow.research", item.Path)
+			require.NotEmpty(t, item.Kind)
+			require.Empty(t, item.ParentTaskID)
+		}
+	}
+}

@@ -1,0 +1,237 @@
+package scenario
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/a2aproject/a2a-go/v2/a2a"
+	"github.com/a2aproject/a2a-go/v2/a2aclient"
+	"github.com/a2aproject/a2a-go/v2/a2aclient/agentcard"
+	"github.com/a2aproject/a2a-go/v2/a2acompat/a2av0"
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	bridge "github.com/troupe-dev/troupe/pkg/a2a"
+	"github.com/troupe-dev/troupe/test/rig"
+	"github.com/troupe-dev/troupe/test/rig/clerk"
+)
+
+// a2aStage is a mesh behind a bridge, and the client of another framework that talks with it.
+type a2aStage struct {
+	*stage
+	url    string
+	client *a2aclient.Client
+}
+
+// onTheWire keeps no connection.
+var onTheWire = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+
+func TestA2A_InProcess(t *testing.T) {
+	s := &a2aStage{stage: newStage(t, rig.InProcess(t, rig.Config{}))}
+	s.Host(rig.Clerk(s.gate, clerk.Name, 1))
+	s.Await("the clerk is ready", func() bool { return len(idle(t, s.Mesh, clerk.Name)) == 1 })
+	server := httptest.NewUnstartedServer(nil)
+	s.url = "http://" + server.Listener.Addr().String()
+	server.Config.Handler = bridge.New(bridge.Config{Client: s.Client, URL: s.url}).Handler()
+	server.Start()
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
+	s.client = s.connect(t, a2aclient.WithJSONRPCTransport(onTheWire))
+	for _, scene := range []struct {
+		name string
+		run  func(*testing.T, *a2aStage)
+	}{
+		{"TheCardNamesWorkflowsAndAgents", theCardNamesWorkflowsAndAgents},
+		{"AMessageIsATask", aMessageIsATask},
+		{"ATaskIsToldAsItHappens", aTaskIsToldAsItHappens},
+		{"AQuestionIsAnsweredInItsTask", aQuestionIsAnsweredInItsTask},
+		{"ACallThatWaitsIsAnsweredInItsTask", aCallThatWaitsIsAnsweredInItsTask},
+		{"ACancelledTaskIsCanceled", aCancelledTaskIsCanceled},
+		{"AFailedTurnIsAFailedTask", aFailedTurnIsAFailedTask},
+		{"AStreamThatBrokeOffGoesOn", aStreamThatBrokeOffGoesOn},
+		{"WhatIsNotThereHasItsCode", whatIsNotThereHasItsCode},
+		{"TheVersionBeforeIsSpokenToo", theVersionBeforeIsSpokenToo},
+	} {
+		t.Run(scene.name, func(t *testing.T) { scene.run(t, s) })
+	}
+}
+
+// connect returns a client that has read the card.
+func (s *a2aStage) connect(t *testing.T, options ...a2aclient.FactoryOption) *a2aclient.Client {
+	t.Helper()
+	c, err := a2aclient.NewFactory(append([]a2aclient.FactoryOption{a2aclient.WithDefaultsDisabled()}, options...)...).CreateFromCard(t.Context(), s.card(t))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Destroy()) })
+	return c
+}
+
+func (s *a2aStage) card(t *testing.T) *a2a.AgentCard {
+	t.Helper()
+	card, err := agentcard.NewResolver(onTheWire).Resolve(t.Context(), s.url)
+	require.NoError(t, err)
+	return card
+}
+
+// say is a message to a workflow or an agent.
+func say(text, target string) *a2a.SendMessageRequest {
+	m := a2a.NewMessage(a2a.MessageRoleUser, a2a.NewTextPart(text))
+	m.Metadata = map[string]any{"target": target}
+	return &a2a.SendMessageRequest{Message: m}
+}
+
+// to is a message to a task.
+func to(task a2a.TaskInfoProvider, part *a2a.Part) *a2a.SendMessageRequest {
+	return &a2a.SendMessageRequest{Message: a2a.NewMessageForTask(a2a.MessageRoleUser, task, part)}
+}
+
+// seen is what a client makes of the events of a task.
+type seen struct {
+	a2a.TaskInfo
+	states    []a2a.TaskState // as they changed
+	status    a2a.TaskStatus
+	chunks    int
+	last      bool // a chunk was the last
+	text      string
+	sequences []uint64 // of the mesh's events that are stored
+	items     []bridge.Item
+}
+
+// take adds an event, and reports whether the turn has ended.
+func (s *seen) take(t *testing.T, told a2a.Event) (ended bool) {
+	t.Helper()
+	s.TaskInfo = told.TaskInfo()
+	status := s.status
+	switch e := told.(type) {
+	case *a2a.Task:
+		status = e.Status
+		for _, a := range e.Artifacts {
+			s.text = a.Parts[0].Text()
+		}
+	case *a2a.TaskStatusUpdateEvent:
+		status = e.Status
+	case *a2a.TaskArtifactUpdateEvent:
+		require.False(t, s.last, "behind the last chunk is none")
+		if !e.Append {
+			s.text = ""
+		}
+		require.Contains(t, []a2a.TaskState{a2a.TaskStateWorking, a2a.TaskStateSubmitted}, s.status.State, "nor any behind the end")
+		s.text += e.Artifact.Parts[0].Text()
+		s.chunks++
+		s.last = e.LastChunk
+	default:
+		require.Fail(t, "not an event of a task", "%T", told)
+	}
+	if len(s.states) == 0 || status.State != s.status.State {
+		s.states = append(s.states, status.State)
+	}
+	s.status = status
+	meta, ok := told.Meta()[bridge.Extension]
+	if !ok {
+		return false
+	}
+	var telling bridge.Telling
+	text, err := json.Marshal(meta)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(text, &telling))
+	if _, snapshot := told.(*a2a.Task); telling.Sequence > 0 && (!snapshot || len(telling.Events) > 0) {
+		s.sequences = append(s.sequences, telling.Sequence)
+	}
+	s.items = append(s.items, telling.Events...)
+	return status.State != a2a.TaskStateWorking && status.State != a2a.TaskStateSubmitted
+}
+
+// kinds are those of what was told, with how often each was.
+func (s *seen) kinds() map[string]int {
+	all := map[string]int{}
+	for _, item := range s.items {
+		all[item.Kind]++
+	}
+	return all
+}
+
+// stream carries a message to the end of its turn.
+func (s *a2aStage) stream(t *testing.T, req *a2a.SendMessageRequest) *seen {
+	t.Helper()
+	got := &seen{}
+	for told, err := range s.client.SendStreamingMessage(t.Context(), req) {
+		require.NoError(t, err)
+		got.take(t, told)
+	}
+	return got
+}
+
+// send carries a message to the end of its turn, without a stream.
+func (s *a2aStage) send(t *testing.T, req *a2a.SendMessageRequest) *a2a.Task {
+	t.Helper()
+	done, err := s.client.SendMessage(t.Context(), req)
+	require.NoError(t, err)
+	task, ok := done.(*a2a.Task)
+	require.True(t, ok, "%T", done)
+	return task
+}
+
+func (s *a2aStage) get(t *testing.T, id a2a.TaskID) *a2a.Task {
+	t.Helper()
+	task, err := s.client.GetTask(t.Context(), &a2a.GetTaskRequest{ID: id})
+	require.NoError(t, err)
+	return task
+}
+
+// call is a request of JSON-RPC as it is on the wire; it returns the code of the error.
+func (s *a2aStage) call(t *testing.T, method, params string) (code int, message string) {
+	t.Helper()
+	body := `{"jsonrpc":"2.0","id":"1","method":"` + method + `","params":` + params + `}`
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url, strings.NewReader(body))
+	require.NoError(t, err)
+	req.Header.Set(a2a.SvcParamVersion, string(a2a.Version))
+	resp, err := onTheWire.Do(req)
+	require.NoError(t, err)
+	defer func() { _ = resp.Body.Close() }()
+	var said struct {
+		Error struct {
+			Code    int    `json:"code"`
+			Message string `json:"message"`
+		} `json:"error"`
+	}
+	require.NoError(t, json.NewDecoder(resp.Body).Decode(&said))
+	return said.Error.Code, said.Error.Message
+}
+
+func theCardNamesWorkflowsAndAgents(t *testing.T, s *a2aStage) {
+	card := s.card(t)
+	require.True(t, card.Capabilities.Streaming)
+	tags := map[string]string{}
+	for _, skill := range card.Skills {
+		tags[skill.ID] = skill.Tags[0]
+	}
+	require.Equal(t, "workflow", tags["research-assistant"])
+	require.Equal(t, "agent", tags["research"])
+	require.Equal(t, "agent", tags[clerk.Name])
+}
+
+// The version before has other names for the methods, and the same tasks.
+func theVersionBeforeIsSpokenToo(t *testing.T, s *a2aStage) {
+	older, err := a2aclient.NewFactory(a2av0.WithJSONRPCTransport(a2av0.JSONRPCTransportConfig{Client: onTheWire})).CreateFromEndpoints(t.Context(),
+		[]*a2a.AgentInterface{{URL: s.url, ProtocolBinding: a2a.TransportProtocolJSONRPC, ProtocolVersion: a2av0.Version}})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, older.Destroy()) }()
+	got := &seen{}
+	for told, err := range older.SendStreamingMessage(t.Context(), say(question, "research")) {
+		require.NoError(t, err)
+		got.take(t, told)
+	}
+	require.Equal(t, a2a.TaskStateCompleted, got.status.State)
+	require.Equal(t, got.text, s.get(t, got.TaskID).Artifacts[0].Parts[0].Text())
+	_, err = older.GetTask(t.Context(), &a2a.GetTaskRequest{ID: a2a.TaskID(uuid.NewString())})
+	require.ErrorIs(t, err, a2a.ErrTaskNotFound)
+}
+
+// number is the last sequence, as a header has it.
+func number(sequences []uint64) string { return strconv.FormatUint(slices.Max(sequences), 10) }
