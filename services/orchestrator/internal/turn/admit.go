@@ -92,7 +92,7 @@ func (r *Runner) admit(ctx context.Context, req Request) (memory.Begun, error) {
 	if err != nil {
 		return memory.Begun{}, err
 	}
-	req.Labels = req.Labels.or(a.labels)
+	req.Labels = req.or(a.labels)
 	a.begin.KnownOnly = a.nobody != nil
 	if left, ok := r.unsure.take(a.begin.TurnID); ok {
 		a.begin.TraceID = left.id
@@ -200,7 +200,7 @@ func (t *turn) claim() trace.Claim {
 		Tenant: t.req.Tenant, Record: t.record(t.req, t.target, t.turn),
 		Terms: trace.Terms{
 			User: t.req.User, Fingerprint: t.begin.Fingerprint, TurnEpoch: t.turn.Epoch, Timeout: t.timeout,
-			Credentials: t.lacking || !t.req.Auth.IsZero(), Labels: t.req.Labels.stored(),
+			Credentials: t.lacking || !t.req.Auth.IsZero(), Labels: t.req.stored(),
 		},
 	}
 }
