@@ -87,7 +87,7 @@ func (s *sender) send(ctx context.Context, term terminal, begin func(context.Con
 			again = "send the same text with: --session " + req.GetSessionId()
 		}
 		fmt.Fprintf(term.err, "The turn may have begun, and go on without you. To see how it ends, %s --request-id %s%s\n",
-			again, req.GetRequestId(), s.again())
+			again, req.GetRequestId(), s.again()+labels{req.GetProfile(), req.GetMetadata()}.again())
 	}
 	return s.told(err)
 }
@@ -99,9 +99,10 @@ func uncertain(err error) bool {
 
 type ask struct {
 	sender  `embed:""`
-	Session string   `help:"Conversation to go on with. Empty: a new one." placeholder:"ID"`
-	User    string   `help:"Whose conversation it is. The first turn decides; another user's is not found." placeholder:"ID"`
-	Target  string   `help:"Workflow or agent that shall answer. Empty: the default workflow." placeholder:"NAME"`
+	Session string `help:"Conversation to go on with. Empty: a new one." placeholder:"ID"`
+	User    string `help:"Whose conversation it is. The first turn decides; another user's is not found." placeholder:"ID"`
+	Target  string `help:"Workflow or agent that shall answer. Empty: the default workflow." placeholder:"NAME"`
+	labels  `embed:""`
 	Text    []string `arg:"" help:"What to ask."`
 }
 
@@ -117,7 +118,7 @@ func (a *ask) Run(ctx context.Context, term terminal) error {
 	return a.send(ctx, term, func(context.Context, *client.Client) (*troupev1.OrchestrateRequest, string, error) {
 		return &troupev1.OrchestrateRequest{
 			Input:     &troupev1.OrchestrateRequest_Text{Text: strings.Join(a.Text, " ")},
-			SessionId: a.Session, UserId: a.User, Target: a.Target,
+			SessionId: a.Session, UserId: a.User, Target: a.Target, Profile: a.Profile, Metadata: a.Metadata,
 		}, "", nil
 	})
 }

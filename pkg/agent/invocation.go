@@ -104,6 +104,24 @@ func (a *Agent) info(inv Invocation) hook.Info {
 	return info
 }
 
+// under is ctx with what the agent acts under: a child of what the agent above it does, or of the
+// turn's. Handlers, models and tools find it with execution.From.
+func (inv Invocation) under(ctx context.Context) context.Context {
+	above, ok := execution.From(ctx)
+	s := inv.Step
+	if !ok {
+		above = s.Context
+	}
+	if above.IsZero() {
+		made, err := execution.NewContext(execution.Origin{TraceID: s.TraceID, UserID: s.User, ConversationID: s.SessionID, SessionID: s.SessionID})
+		if err != nil { // an agent that is run by hand may have no trace
+			return ctx
+		}
+		above = made
+	}
+	return execution.With(ctx, above.WithUserIntent(prompted(s)))
+}
+
 // prompted is what the user said last.
 func prompted(s execution.Step) string {
 	for _, m := range slices.Backward(s.History) {

@@ -68,6 +68,7 @@ func (a *Agent) Run(ctx context.Context, inv Invocation) iter.Seq2[event.Event, 
 			Emit: t.emit,
 		})
 		t.inv = inv
+		ctx := inv.under(ctx)
 		ctx, span := hook.Span(ctx, "invoke_agent "+a.Name(),
 			attribute.String("gen_ai.operation.name", "invoke_agent"), attribute.String("gen_ai.agent.name", a.Name()))
 		limited, cancel := context.WithTimeout(ctx, a.config.Timeout)

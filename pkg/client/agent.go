@@ -146,6 +146,10 @@ func (r *remote) request(ctx context.Context, inv agent.Invocation) *troupev1.Or
 		Input:  &troupev1.OrchestrateRequest_Text{Text: conversation.Cut(inv.Prompt(), conversation.MaxMessageBytes)},
 		Target: r.target, UserId: inv.Step.User, OnBusy: troupev1.OnBusy_ON_BUSY_ENQUEUE, Auth: wire.AuthToProto(auth),
 	}
+	if c, ok := execution.From(ctx); ok {
+		o := c.Origin()
+		req.Profile, req.Metadata = o.Profile, o.Metadata
+	}
 	if inv.Step.SessionID != "" {
 		sum := sha256.Sum256([]byte(inv.Step.SessionID + "\x00" + r.branch))
 		req.SessionId = "sub-" + hex.EncodeToString(sum[:16])

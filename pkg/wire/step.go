@@ -19,6 +19,9 @@ func StepFromProto(req *troupev1.ExecuteStepRequest) execution.Step {
 		Routes:    req.GetRoutes(),
 		Answers:   AnswersFromProto(req.GetAnswers()),
 	}
+	if c, err := execution.NewContext(origin(req)); err == nil { // the rules of the wire are no weaker
+		step.Context = c
+	}
 	for _, m := range req.GetHistory() {
 		step.History = append(step.History, MessageFromProto(m))
 	}
@@ -26,4 +29,16 @@ func StepFromProto(req *troupev1.ExecuteStepRequest) execution.Step {
 		step.Prior = append(step.Prior, ResultFromProto(r))
 	}
 	return step
+}
+
+// origin is under what a step's turn acts. The conversation is the session.
+func origin(req *troupev1.ExecuteStepRequest) execution.Origin {
+	o := execution.Origin{
+		TraceID: req.GetTraceId(), RequestID: req.GetRequestId(), Profile: req.GetProfile(), UserID: req.GetUserId(),
+		ConversationID: req.GetSessionId(), SessionID: req.GetSessionId(), Metadata: req.GetMetadata(),
+	}
+	if o.UserID != "" {
+		o.MemoryScope = "user:" + o.UserID
+	}
+	return o
 }

@@ -1,9 +1,11 @@
 package worker_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -11,6 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/lifecycle"
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
@@ -103,4 +106,34 @@ func TestOwnsState_TellsWhoseAKeyIs(t *testing.T) {
 	}
 	_, err := r.OwnsState(t.Context(), &troupev1.OwnsStateRequest{})
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(failure.FromStatus("test", err)))
+}
+
+// The lifecycle of an instance is one service: it begins, ends, and says what is the agent's own,
+// each under the context of who calls.
+//
+// Req: OC-22
+func TestLifecycle_BeginsEndsAndKnowsWhatItOwns(t *testing.T) {
+	s := surround(t)
+	resource := newGate("gate")
+	r := s.launch(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}})
+	s.Until(func() bool { return s.Known[r.key()].State == lifecycle.Initializing })
+	short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	_, err := r.Startup(short, &troupev1.StartupRequest{})
+	require.True(t, failure.Is(failure.FromStatus("test", err), failure.SystemTimeout), "%v", err)
+	resource.open <- nil
+	begun, err := r.Startup(t.Context(), &troupev1.StartupRequest{})
+	require.NoError(t, err)
+	require.Equal(t, troupev1.InstanceState_INSTANCE_STATE_READY, begun.GetStatus().GetState())
+
+	for key, owns := range map[string]bool{"_scratch": true, "history": false, "routing": false} {
+		got, err := r.OwnsState(t.Context(), &troupev1.OwnsStateRequest{Key: key})
+		require.NoError(t, err)
+		require.Equal(t, owns, got.GetOwns(), key)
+	}
+	ended, err := r.Shutdown(t.Context(), &troupev1.ShutdownRequest{Drain: durationpb.New(time.Second)})
+	require.NoError(t, err)
+	require.Equal(t, troupev1.InstanceState_INSTANCE_STATE_TERMINATED, ended.GetStatus().GetState())
+	receive(t, resource.closed)
+	require.NoError(t, r.end(t))
 }

@@ -34,7 +34,7 @@ func Run(t *testing.T, open func(t *testing.T) memory.Store) {
 	for _, table := range []tests{
 		beginTests(), goOnTests(), holdTests(), knownTests(), userTests(), windowTests(), commitTests(), failTests(), journalTests(),
 		waitTests(), continueTests(), continueEndTests(),
-		historyTests(), sessionTests(), compactTests(), deleteTests(), searchTests(), stateTests(), commitStateTests(), artifactTests(), versionTests(), userArtifactTests(),
+		historyTests(), sessionTests(), compactTests(), deleteTests(), searchTests(), scopeTests(), stateTests(), commitStateTests(), artifactTests(), versionTests(), userArtifactTests(),
 	} {
 		for name, test := range table {
 			t.Run(name, func(t *testing.T) {

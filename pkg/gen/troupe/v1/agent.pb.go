@@ -60,7 +60,13 @@ type ExecuteStepRequest struct {
 	// this user's past only.
 	UserId string `protobuf:"bytes,15,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// answers to calls that wait since the turn before this one, which this turn goes on with.
-	Answers       []*CallAnswer `protobuf:"bytes,16,rep,name=answers,proto3" json:"answers,omitempty"`
+	Answers []*CallAnswer `protobuf:"bytes,16,rep,name=answers,proto3" json:"answers,omitempty"`
+	// profile of the request, for the agent and its tools. Empty: "default".
+	Profile string `protobuf:"bytes,20,opt,name=profile,proto3" json:"profile,omitempty"`
+	// metadata of the request, for the agent and its tools.
+	Metadata map[string]string `protobuf:"bytes,21,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// request_id of the request that began the turn.
+	RequestId     string `protobuf:"bytes,22,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -205,6 +211,27 @@ func (x *ExecuteStepRequest) GetAnswers() []*CallAnswer {
 		return x.Answers
 	}
 	return nil
+}
+
+func (x *ExecuteStepRequest) GetProfile() string {
+	if x != nil {
+		return x.Profile
+	}
+	return ""
+}
+
+func (x *ExecuteStepRequest) GetMetadata() map[string]string {
+	if x != nil {
+		return x.Metadata
+	}
+	return nil
+}
+
+func (x *ExecuteStepRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
 }
 
 // Heartbeat says that the step is still at work. A worker sends an item at least every 2
@@ -354,7 +381,7 @@ var File_troupe_v1_agent_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x15troupe/v1/agent.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x15troupe/v1/types.proto\"\xce\x05\n" +
+	"\x15troupe/v1/agent.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x15troupe/v1/types.proto\"\xf7\a\n" +
 	"\x12ExecuteStepRequest\x120\n" +
 	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\x12;\n" +
 	"\n" +
@@ -373,7 +400,14 @@ const file_troupe_v1_agent_proto_rawDesc = "" +
 	"\x04last\x18\r \x01(\bR\x04last\x12#\n" +
 	"\x04auth\x18\x0e \x01(\v2\x0f.troupe.v1.AuthR\x04auth\x12=\n" +
 	"\auser_id\x18\x0f \x01(\tB$\xbaH!\xd8\x01\x01r\x1c2\x1a^[A-Za-z0-9_.:@+-]{1,128}$R\x06userId\x129\n" +
-	"\aanswers\x18\x10 \x03(\v2\x15.troupe.v1.CallAnswerB\b\xbaH\x05\x92\x01\x02\x10@R\aanswers\"\v\n" +
+	"\aanswers\x18\x10 \x03(\v2\x15.troupe.v1.CallAnswerB\b\xbaH\x05\x92\x01\x02\x10@R\aanswers\x12E\n" +
+	"\aprofile\x18\x14 \x01(\tB+\xbaH(\xd8\x01\x01r#2!^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$R\aprofile\x12`\n" +
+	"\bmetadata\x18\x15 \x03(\v2+.troupe.v1.ExecuteStepRequest.MetadataEntryB\x17\xbaH\x14\x9a\x01\x11\x10 \"\x06r\x04 \x01(@*\x05r\x03(\x80\bR\bmetadata\x12A\n" +
+	"\n" +
+	"request_id\x18\x16 \x01(\tB\"\xbaH\x1f\xd8\x01\x01r\x1a2\x18^[A-Za-z0-9_.:-]{1,128}$R\trequestId\x1a;\n" +
+	"\rMetadataEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\v\n" +
 	"\tHeartbeat\"\xae\x01\n" +
 	"\x13ExecuteStepResponse\x12(\n" +
 	"\x05event\x18\x01 \x01(\v2\x10.troupe.v1.EventH\x00R\x05event\x12/\n" +
@@ -398,32 +432,34 @@ func file_troupe_v1_agent_proto_rawDescGZIP() []byte {
 	return file_troupe_v1_agent_proto_rawDescData
 }
 
-var file_troupe_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
+var file_troupe_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
 var file_troupe_v1_agent_proto_goTypes = []any{
 	(*ExecuteStepRequest)(nil),  // 0: troupe.v1.ExecuteStepRequest
 	(*Heartbeat)(nil),           // 1: troupe.v1.Heartbeat
 	(*ExecuteStepResponse)(nil), // 2: troupe.v1.ExecuteStepResponse
-	(*Message)(nil),             // 3: troupe.v1.Message
-	(*StepResult)(nil),          // 4: troupe.v1.StepResult
-	(*Auth)(nil),                // 5: troupe.v1.Auth
-	(*CallAnswer)(nil),          // 6: troupe.v1.CallAnswer
-	(*Event)(nil),               // 7: troupe.v1.Event
+	nil,                         // 3: troupe.v1.ExecuteStepRequest.MetadataEntry
+	(*Message)(nil),             // 4: troupe.v1.Message
+	(*StepResult)(nil),          // 5: troupe.v1.StepResult
+	(*Auth)(nil),                // 6: troupe.v1.Auth
+	(*CallAnswer)(nil),          // 7: troupe.v1.CallAnswer
+	(*Event)(nil),               // 8: troupe.v1.Event
 }
 var file_troupe_v1_agent_proto_depIdxs = []int32{
-	3, // 0: troupe.v1.ExecuteStepRequest.history:type_name -> troupe.v1.Message
-	4, // 1: troupe.v1.ExecuteStepRequest.prior:type_name -> troupe.v1.StepResult
-	5, // 2: troupe.v1.ExecuteStepRequest.auth:type_name -> troupe.v1.Auth
-	6, // 3: troupe.v1.ExecuteStepRequest.answers:type_name -> troupe.v1.CallAnswer
-	7, // 4: troupe.v1.ExecuteStepResponse.event:type_name -> troupe.v1.Event
-	4, // 5: troupe.v1.ExecuteStepResponse.result:type_name -> troupe.v1.StepResult
-	1, // 6: troupe.v1.ExecuteStepResponse.heartbeat:type_name -> troupe.v1.Heartbeat
-	0, // 7: troupe.v1.AgentService.ExecuteStep:input_type -> troupe.v1.ExecuteStepRequest
-	2, // 8: troupe.v1.AgentService.ExecuteStep:output_type -> troupe.v1.ExecuteStepResponse
-	8, // [8:9] is the sub-list for method output_type
-	7, // [7:8] is the sub-list for method input_type
-	7, // [7:7] is the sub-list for extension type_name
-	7, // [7:7] is the sub-list for extension extendee
-	0, // [0:7] is the sub-list for field type_name
+	4, // 0: troupe.v1.ExecuteStepRequest.history:type_name -> troupe.v1.Message
+	5, // 1: troupe.v1.ExecuteStepRequest.prior:type_name -> troupe.v1.StepResult
+	6, // 2: troupe.v1.ExecuteStepRequest.auth:type_name -> troupe.v1.Auth
+	7, // 3: troupe.v1.ExecuteStepRequest.answers:type_name -> troupe.v1.CallAnswer
+	3, // 4: troupe.v1.ExecuteStepRequest.metadata:type_name -> troupe.v1.ExecuteStepRequest.MetadataEntry
+	8, // 5: troupe.v1.ExecuteStepResponse.event:type_name -> troupe.v1.Event
+	5, // 6: troupe.v1.ExecuteStepResponse.result:type_name -> troupe.v1.StepResult
+	1, // 7: troupe.v1.ExecuteStepResponse.heartbeat:type_name -> troupe.v1.Heartbeat
+	0, // 8: troupe.v1.AgentService.ExecuteStep:input_type -> troupe.v1.ExecuteStepRequest
+	2, // 9: troupe.v1.AgentService.ExecuteStep:output_type -> troupe.v1.ExecuteStepResponse
+	9, // [9:10] is the sub-list for method output_type
+	8, // [8:9] is the sub-list for method input_type
+	8, // [8:8] is the sub-list for extension type_name
+	8, // [8:8] is the sub-list for extension extendee
+	0, // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_agent_proto_init() }
@@ -445,7 +481,7 @@ func file_troupe_v1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_agent_proto_rawDesc), len(file_troupe_v1_agent_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   3,
+			NumMessages:   4,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -223,7 +223,15 @@ type OrchestrateRequest struct {
 	// of what request_id stands for: a repeated request that attaches to its turn leaves the
 	// turn the auth that it has. One that takes its turn over, after the orchestrator went
 	// away, brings its own; without one the steps that are left run without credentials.
-	Auth          *Auth `protobuf:"bytes,8,opt,name=auth,proto3" json:"auth,omitempty"`
+	Auth *Auth `protobuf:"bytes,8,opt,name=auth,proto3" json:"auth,omitempty"`
+	// profile says how the turn shall be handled, at most 63 of a-z 0-9 -, a letter first. Agents
+	// and tools read it; the mesh itself makes nothing of it. Empty: "default", or, with answers, that
+	// of the turn that they go on with.
+	Profile string `protobuf:"bytes,20,opt,name=profile,proto3" json:"profile,omitempty"`
+	// metadata are labels of the caller for agents and tools, at most 32, with keys of 1 to 64
+	// bytes and values of at most 1 KiB. They are stored with the trace: secrets belong into auth.
+	// Absent with answers: those of the turn that they go on with.
+	Metadata      map[string]string `protobuf:"bytes,21,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -328,6 +336,20 @@ func (x *OrchestrateRequest) GetUserId() string {
 func (x *OrchestrateRequest) GetAuth() *Auth {
 	if x != nil {
 		return x.Auth
+	}
+	return nil
+}
+
+func (x *OrchestrateRequest) GetProfile() string {
+	if x != nil {
+		return x.Profile
+	}
+	return ""
+}
+
+func (x *OrchestrateRequest) GetMetadata() map[string]string {
+	if x != nil {
+		return x.Metadata
 	}
 	return nil
 }
@@ -2206,7 +2228,7 @@ var File_troupe_v1_orchestrator_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\n" +
-	"\x1ctroupe/v1/orchestrator.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x17troupe/v1/failure.proto\x1a\x19troupe/v1/lifecycle.proto\x1a\x15troupe/v1/types.proto\"\xca\x04\n" +
+	"\x1ctroupe/v1/orchestrator.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x17troupe/v1/failure.proto\x1a\x19troupe/v1/lifecycle.proto\x1a\x15troupe/v1/types.proto\"\xb0\x06\n" +
 	"\x12OrchestrateRequest\x12p\n" +
 	"\x04text\x18\x01 \x01(\tBZ\xbaHW\xba\x01N\n" +
 	"\x16orchestrate.text.blank\x12\x1fmust hold more than white space\x1a\x13this.matches('\\\\S')r\x04(\x80\x80\x10H\x00R\x04text\x12.\n" +
@@ -2219,7 +2241,12 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\atimeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationB\x0f\xbaH\f\xaa\x01\t\"\x03\b\xd8\x042\x02\b\x01R\atimeout\x124\n" +
 	"\aon_busy\x18\x06 \x01(\x0e2\x11.troupe.v1.OnBusyB\b\xbaH\x05\x82\x01\x02\x10\x01R\x06onBusy\x12=\n" +
 	"\auser_id\x18\a \x01(\tB$\xbaH!\xd8\x01\x01r\x1c2\x1a^[A-Za-z0-9_.:@+-]{1,128}$R\x06userId\x12#\n" +
-	"\x04auth\x18\b \x01(\v2\x0f.troupe.v1.AuthR\x04authB\x0e\n" +
+	"\x04auth\x18\b \x01(\v2\x0f.troupe.v1.AuthR\x04auth\x12E\n" +
+	"\aprofile\x18\x14 \x01(\tB+\xbaH(\xd8\x01\x01r#2!^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$R\aprofile\x12`\n" +
+	"\bmetadata\x18\x15 \x03(\v2+.troupe.v1.OrchestrateRequest.MetadataEntryB\x17\xbaH\x14\x9a\x01\x11\x10 \"\x06r\x04 \x01(@*\x05r\x03(\x80\bR\bmetadata\x1a;\n" +
+	"\rMetadataEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x0e\n" +
 	"\x05input\x12\x05\xbaH\x02\b\x01\"F\n" +
 	"\aAnswers\x12;\n" +
 	"\aanswers\x18\x01 \x03(\v2\x15.troupe.v1.CallAnswerB\n" +
@@ -2405,7 +2432,7 @@ func file_troupe_v1_orchestrator_proto_rawDescGZIP() []byte {
 }
 
 var file_troupe_v1_orchestrator_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_troupe_v1_orchestrator_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_troupe_v1_orchestrator_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_troupe_v1_orchestrator_proto_goTypes = []any{
 	(OnBusy)(0),                      // 0: troupe.v1.OnBusy
 	(TraceState)(0),                  // 1: troupe.v1.TraceState
@@ -2440,86 +2467,88 @@ var file_troupe_v1_orchestrator_proto_goTypes = []any{
 	(*ListDecisionsRequest)(nil),     // 30: troupe.v1.ListDecisionsRequest
 	(*ListDecisionsResponse)(nil),    // 31: troupe.v1.ListDecisionsResponse
 	(*Decision)(nil),                 // 32: troupe.v1.Decision
-	nil,                              // 33: troupe.v1.Decision.MetadataEntry
-	(*durationpb.Duration)(nil),      // 34: google.protobuf.Duration
-	(*Auth)(nil),                     // 35: troupe.v1.Auth
-	(*CallAnswer)(nil),               // 36: troupe.v1.CallAnswer
-	(*Event)(nil),                    // 37: troupe.v1.Event
-	(*timestamppb.Timestamp)(nil),    // 38: google.protobuf.Timestamp
-	(*TurnResult)(nil),               // 39: troupe.v1.TurnResult
-	(InstanceState)(0),               // 40: troupe.v1.InstanceState
-	(*InstanceStatus)(nil),           // 41: troupe.v1.InstanceStatus
-	(*GetMetricsResponse)(nil),       // 42: troupe.v1.GetMetricsResponse
-	(*Failure)(nil),                  // 43: troupe.v1.Failure
-	(DecisionType)(0),                // 44: troupe.v1.DecisionType
-	(Stage)(0),                       // 45: troupe.v1.Stage
+	nil,                              // 33: troupe.v1.OrchestrateRequest.MetadataEntry
+	nil,                              // 34: troupe.v1.Decision.MetadataEntry
+	(*durationpb.Duration)(nil),      // 35: google.protobuf.Duration
+	(*Auth)(nil),                     // 36: troupe.v1.Auth
+	(*CallAnswer)(nil),               // 37: troupe.v1.CallAnswer
+	(*Event)(nil),                    // 38: troupe.v1.Event
+	(*timestamppb.Timestamp)(nil),    // 39: google.protobuf.Timestamp
+	(*TurnResult)(nil),               // 40: troupe.v1.TurnResult
+	(InstanceState)(0),               // 41: troupe.v1.InstanceState
+	(*InstanceStatus)(nil),           // 42: troupe.v1.InstanceStatus
+	(*GetMetricsResponse)(nil),       // 43: troupe.v1.GetMetricsResponse
+	(*Failure)(nil),                  // 44: troupe.v1.Failure
+	(DecisionType)(0),                // 45: troupe.v1.DecisionType
+	(Stage)(0),                       // 46: troupe.v1.Stage
 }
 var file_troupe_v1_orchestrator_proto_depIdxs = []int32{
 	4,  // 0: troupe.v1.OrchestrateRequest.answers:type_name -> troupe.v1.Answers
-	34, // 1: troupe.v1.OrchestrateRequest.timeout:type_name -> google.protobuf.Duration
+	35, // 1: troupe.v1.OrchestrateRequest.timeout:type_name -> google.protobuf.Duration
 	0,  // 2: troupe.v1.OrchestrateRequest.on_busy:type_name -> troupe.v1.OnBusy
-	35, // 3: troupe.v1.OrchestrateRequest.auth:type_name -> troupe.v1.Auth
-	36, // 4: troupe.v1.Answers.answers:type_name -> troupe.v1.CallAnswer
-	37, // 5: troupe.v1.OrchestrateResponse.event:type_name -> troupe.v1.Event
-	37, // 6: troupe.v1.WatchTraceResponse.event:type_name -> troupe.v1.Event
-	1,  // 7: troupe.v1.Trace.state:type_name -> troupe.v1.TraceState
-	38, // 8: troupe.v1.Trace.started:type_name -> google.protobuf.Timestamp
-	39, // 9: troupe.v1.Trace.result:type_name -> troupe.v1.TurnResult
-	8,  // 10: troupe.v1.GetTraceResponse.trace:type_name -> troupe.v1.Trace
-	8,  // 11: troupe.v1.CancelTraceResponse.trace:type_name -> troupe.v1.Trace
-	8,  // 12: troupe.v1.ListTracesResponse.traces:type_name -> troupe.v1.Trace
-	15, // 13: troupe.v1.ListAgentsResponse.agents:type_name -> troupe.v1.Agent
-	40, // 14: troupe.v1.Instance.state:type_name -> troupe.v1.InstanceState
-	38, // 15: troupe.v1.Instance.started:type_name -> google.protobuf.Timestamp
-	2,  // 16: troupe.v1.Instance.desired:type_name -> troupe.v1.DesiredState
-	41, // 17: troupe.v1.Instance.status:type_name -> troupe.v1.InstanceStatus
-	18, // 18: troupe.v1.ListInstancesResponse.instances:type_name -> troupe.v1.Instance
-	18, // 19: troupe.v1.DescribeInstanceResponse.instance:type_name -> troupe.v1.Instance
-	41, // 20: troupe.v1.DescribeInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
-	42, // 21: troupe.v1.DescribeInstanceResponse.metrics:type_name -> troupe.v1.GetMetricsResponse
-	43, // 22: troupe.v1.DescribeInstanceResponse.failure:type_name -> troupe.v1.Failure
-	41, // 23: troupe.v1.InstanceOutcome.status:type_name -> troupe.v1.InstanceStatus
-	43, // 24: troupe.v1.InstanceOutcome.failure:type_name -> troupe.v1.Failure
-	34, // 25: troupe.v1.PauseAgentRequest.within:type_name -> google.protobuf.Duration
-	23, // 26: troupe.v1.PauseAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
-	23, // 27: troupe.v1.ResumeAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
-	34, // 28: troupe.v1.DrainInstanceRequest.drain:type_name -> google.protobuf.Duration
-	41, // 29: troupe.v1.DrainInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
-	44, // 30: troupe.v1.ListDecisionsRequest.type:type_name -> troupe.v1.DecisionType
-	32, // 31: troupe.v1.ListDecisionsResponse.decisions:type_name -> troupe.v1.Decision
-	38, // 32: troupe.v1.Decision.time:type_name -> google.protobuf.Timestamp
-	44, // 33: troupe.v1.Decision.type:type_name -> troupe.v1.DecisionType
-	45, // 34: troupe.v1.Decision.stage:type_name -> troupe.v1.Stage
-	33, // 35: troupe.v1.Decision.metadata:type_name -> troupe.v1.Decision.MetadataEntry
-	3,  // 36: troupe.v1.OrchestratorService.Orchestrate:input_type -> troupe.v1.OrchestrateRequest
-	6,  // 37: troupe.v1.OrchestratorService.WatchTrace:input_type -> troupe.v1.WatchTraceRequest
-	9,  // 38: troupe.v1.OrchestratorService.GetTrace:input_type -> troupe.v1.GetTraceRequest
-	11, // 39: troupe.v1.OrchestratorService.CancelTrace:input_type -> troupe.v1.CancelTraceRequest
-	13, // 40: troupe.v1.OrchestratorService.ListTraces:input_type -> troupe.v1.ListTracesRequest
-	16, // 41: troupe.v1.OrchestratorService.ListAgents:input_type -> troupe.v1.ListAgentsRequest
-	19, // 42: troupe.v1.OrchestratorService.ListInstances:input_type -> troupe.v1.ListInstancesRequest
-	21, // 43: troupe.v1.OrchestratorService.DescribeInstance:input_type -> troupe.v1.DescribeInstanceRequest
-	24, // 44: troupe.v1.OrchestratorService.PauseAgent:input_type -> troupe.v1.PauseAgentRequest
-	26, // 45: troupe.v1.OrchestratorService.ResumeAgent:input_type -> troupe.v1.ResumeAgentRequest
-	28, // 46: troupe.v1.OrchestratorService.DrainInstance:input_type -> troupe.v1.DrainInstanceRequest
-	30, // 47: troupe.v1.OrchestratorService.ListDecisions:input_type -> troupe.v1.ListDecisionsRequest
-	5,  // 48: troupe.v1.OrchestratorService.Orchestrate:output_type -> troupe.v1.OrchestrateResponse
-	7,  // 49: troupe.v1.OrchestratorService.WatchTrace:output_type -> troupe.v1.WatchTraceResponse
-	10, // 50: troupe.v1.OrchestratorService.GetTrace:output_type -> troupe.v1.GetTraceResponse
-	12, // 51: troupe.v1.OrchestratorService.CancelTrace:output_type -> troupe.v1.CancelTraceResponse
-	14, // 52: troupe.v1.OrchestratorService.ListTraces:output_type -> troupe.v1.ListTracesResponse
-	17, // 53: troupe.v1.OrchestratorService.ListAgents:output_type -> troupe.v1.ListAgentsResponse
-	20, // 54: troupe.v1.OrchestratorService.ListInstances:output_type -> troupe.v1.ListInstancesResponse
-	22, // 55: troupe.v1.OrchestratorService.DescribeInstance:output_type -> troupe.v1.DescribeInstanceResponse
-	25, // 56: troupe.v1.OrchestratorService.PauseAgent:output_type -> troupe.v1.PauseAgentResponse
-	27, // 57: troupe.v1.OrchestratorService.ResumeAgent:output_type -> troupe.v1.ResumeAgentResponse
-	29, // 58: troupe.v1.OrchestratorService.DrainInstance:output_type -> troupe.v1.DrainInstanceResponse
-	31, // 59: troupe.v1.OrchestratorService.ListDecisions:output_type -> troupe.v1.ListDecisionsResponse
-	48, // [48:60] is the sub-list for method output_type
-	36, // [36:48] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	36, // 3: troupe.v1.OrchestrateRequest.auth:type_name -> troupe.v1.Auth
+	33, // 4: troupe.v1.OrchestrateRequest.metadata:type_name -> troupe.v1.OrchestrateRequest.MetadataEntry
+	37, // 5: troupe.v1.Answers.answers:type_name -> troupe.v1.CallAnswer
+	38, // 6: troupe.v1.OrchestrateResponse.event:type_name -> troupe.v1.Event
+	38, // 7: troupe.v1.WatchTraceResponse.event:type_name -> troupe.v1.Event
+	1,  // 8: troupe.v1.Trace.state:type_name -> troupe.v1.TraceState
+	39, // 9: troupe.v1.Trace.started:type_name -> google.protobuf.Timestamp
+	40, // 10: troupe.v1.Trace.result:type_name -> troupe.v1.TurnResult
+	8,  // 11: troupe.v1.GetTraceResponse.trace:type_name -> troupe.v1.Trace
+	8,  // 12: troupe.v1.CancelTraceResponse.trace:type_name -> troupe.v1.Trace
+	8,  // 13: troupe.v1.ListTracesResponse.traces:type_name -> troupe.v1.Trace
+	15, // 14: troupe.v1.ListAgentsResponse.agents:type_name -> troupe.v1.Agent
+	41, // 15: troupe.v1.Instance.state:type_name -> troupe.v1.InstanceState
+	39, // 16: troupe.v1.Instance.started:type_name -> google.protobuf.Timestamp
+	2,  // 17: troupe.v1.Instance.desired:type_name -> troupe.v1.DesiredState
+	42, // 18: troupe.v1.Instance.status:type_name -> troupe.v1.InstanceStatus
+	18, // 19: troupe.v1.ListInstancesResponse.instances:type_name -> troupe.v1.Instance
+	18, // 20: troupe.v1.DescribeInstanceResponse.instance:type_name -> troupe.v1.Instance
+	42, // 21: troupe.v1.DescribeInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
+	43, // 22: troupe.v1.DescribeInstanceResponse.metrics:type_name -> troupe.v1.GetMetricsResponse
+	44, // 23: troupe.v1.DescribeInstanceResponse.failure:type_name -> troupe.v1.Failure
+	42, // 24: troupe.v1.InstanceOutcome.status:type_name -> troupe.v1.InstanceStatus
+	44, // 25: troupe.v1.InstanceOutcome.failure:type_name -> troupe.v1.Failure
+	35, // 26: troupe.v1.PauseAgentRequest.within:type_name -> google.protobuf.Duration
+	23, // 27: troupe.v1.PauseAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
+	23, // 28: troupe.v1.ResumeAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
+	35, // 29: troupe.v1.DrainInstanceRequest.drain:type_name -> google.protobuf.Duration
+	42, // 30: troupe.v1.DrainInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
+	45, // 31: troupe.v1.ListDecisionsRequest.type:type_name -> troupe.v1.DecisionType
+	32, // 32: troupe.v1.ListDecisionsResponse.decisions:type_name -> troupe.v1.Decision
+	39, // 33: troupe.v1.Decision.time:type_name -> google.protobuf.Timestamp
+	45, // 34: troupe.v1.Decision.type:type_name -> troupe.v1.DecisionType
+	46, // 35: troupe.v1.Decision.stage:type_name -> troupe.v1.Stage
+	34, // 36: troupe.v1.Decision.metadata:type_name -> troupe.v1.Decision.MetadataEntry
+	3,  // 37: troupe.v1.OrchestratorService.Orchestrate:input_type -> troupe.v1.OrchestrateRequest
+	6,  // 38: troupe.v1.OrchestratorService.WatchTrace:input_type -> troupe.v1.WatchTraceRequest
+	9,  // 39: troupe.v1.OrchestratorService.GetTrace:input_type -> troupe.v1.GetTraceRequest
+	11, // 40: troupe.v1.OrchestratorService.CancelTrace:input_type -> troupe.v1.CancelTraceRequest
+	13, // 41: troupe.v1.OrchestratorService.ListTraces:input_type -> troupe.v1.ListTracesRequest
+	16, // 42: troupe.v1.OrchestratorService.ListAgents:input_type -> troupe.v1.ListAgentsRequest
+	19, // 43: troupe.v1.OrchestratorService.ListInstances:input_type -> troupe.v1.ListInstancesRequest
+	21, // 44: troupe.v1.OrchestratorService.DescribeInstance:input_type -> troupe.v1.DescribeInstanceRequest
+	24, // 45: troupe.v1.OrchestratorService.PauseAgent:input_type -> troupe.v1.PauseAgentRequest
+	26, // 46: troupe.v1.OrchestratorService.ResumeAgent:input_type -> troupe.v1.ResumeAgentRequest
+	28, // 47: troupe.v1.OrchestratorService.DrainInstance:input_type -> troupe.v1.DrainInstanceRequest
+	30, // 48: troupe.v1.OrchestratorService.ListDecisions:input_type -> troupe.v1.ListDecisionsRequest
+	5,  // 49: troupe.v1.OrchestratorService.Orchestrate:output_type -> troupe.v1.OrchestrateResponse
+	7,  // 50: troupe.v1.OrchestratorService.WatchTrace:output_type -> troupe.v1.WatchTraceResponse
+	10, // 51: troupe.v1.OrchestratorService.GetTrace:output_type -> troupe.v1.GetTraceResponse
+	12, // 52: troupe.v1.OrchestratorService.CancelTrace:output_type -> troupe.v1.CancelTraceResponse
+	14, // 53: troupe.v1.OrchestratorService.ListTraces:output_type -> troupe.v1.ListTracesResponse
+	17, // 54: troupe.v1.OrchestratorService.ListAgents:output_type -> troupe.v1.ListAgentsResponse
+	20, // 55: troupe.v1.OrchestratorService.ListInstances:output_type -> troupe.v1.ListInstancesResponse
+	22, // 56: troupe.v1.OrchestratorService.DescribeInstance:output_type -> troupe.v1.DescribeInstanceResponse
+	25, // 57: troupe.v1.OrchestratorService.PauseAgent:output_type -> troupe.v1.PauseAgentResponse
+	27, // 58: troupe.v1.OrchestratorService.ResumeAgent:output_type -> troupe.v1.ResumeAgentResponse
+	29, // 59: troupe.v1.OrchestratorService.DrainInstance:output_type -> troupe.v1.DrainInstanceResponse
+	31, // 60: troupe.v1.OrchestratorService.ListDecisions:output_type -> troupe.v1.ListDecisionsResponse
+	49, // [49:61] is the sub-list for method output_type
+	37, // [37:49] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_orchestrator_proto_init() }
@@ -2542,7 +2571,7 @@ func file_troupe_v1_orchestrator_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_orchestrator_proto_rawDesc), len(file_troupe_v1_orchestrator_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   31,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

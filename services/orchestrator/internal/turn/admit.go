@@ -34,6 +34,7 @@ type Request struct {
 	Timeout   time.Duration      // 0: the runner's
 	OnBusy    OnBusy             // what becomes of it while another turn of the session is open
 	Auth      execution.Auth     // for the turn's steps only (LP-18): it is in nothing that is stored or told
+	Labels                       // for agents and tools
 }
 
 func (r Request) ref() session.Ref { return session.Ref{Tenant: r.Tenant, Session: r.Session} }
@@ -47,6 +48,9 @@ func (r Request) fingerprint() string {
 	_, _ = fmt.Fprint(asked, r.Target, "\x00", r.Text)
 	for _, a := range r.Answers {
 		_, _ = fmt.Fprintf(asked, "\x00%q %q %q", a.ID, a.Verdict, a.Text)
+	}
+	if labels := r.stored(); labels != "" {
+		_, _ = fmt.Fprint(asked, "\x00", labels)
 	}
 	return hex.EncodeToString(asked.Sum(nil)[:16])
 }
@@ -88,6 +92,7 @@ func (r *Runner) admit(ctx context.Context, req Request) (memory.Begun, error) {
 	if err != nil {
 		return memory.Begun{}, err
 	}
+	req.Labels = req.or(a.labels)
 	a.begin.KnownOnly = a.nobody != nil
 	if left, ok := r.unsure.take(a.begin.TurnID); ok {
 		a.begin.TraceID = left.id
@@ -139,6 +144,7 @@ type admission struct {
 
 	pending []execution.Pending // calls that waited, which the request answers
 	since   time.Time           // since when they did
+	labels  Labels              // of the turn that waited
 }
 
 func (r *Runner) admission(ctx context.Context, req Request) (admission, error) {
@@ -194,7 +200,7 @@ func (t *turn) claim() trace.Claim {
 		Tenant: t.req.Tenant, Record: t.record(t.req, t.target, t.turn),
 		Terms: trace.Terms{
 			User: t.req.User, Fingerprint: t.begin.Fingerprint, TurnEpoch: t.turn.Epoch, Timeout: t.timeout,
-			Credentials: t.lacking || !t.req.Auth.IsZero(),
+			Credentials: t.lacking || !t.req.Auth.IsZero(), Labels: t.req.stored(),
 		},
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
-	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
@@ -79,8 +78,8 @@ func (r *Runner) session(ctx context.Context, ref session.Ref) (session.Session,
 func (r *Runner) like(ctx context.Context, req Request, begin memory.Begin, traceID string) (admission, error) {
 	ctx, cancel := context.WithTimeout(ctx, beginTime)
 	defer cancel()
-	record, err := failure.Retry(ctx, func(ctx context.Context) (*troupev1.Trace, error) {
-		return r.Traces.Store().Get(ctx, trace.Ref{Tenant: req.Tenant, Trace: traceID})
+	found, err := failure.Retry(ctx, func(ctx context.Context) (trace.Running, error) {
+		return r.Traces.Store().Load(ctx, trace.Ref{Tenant: req.Tenant, Trace: traceID})
 	})
 	switch {
 	case failure.Is(err, failure.NotFound):
@@ -88,7 +87,9 @@ func (r *Runner) like(ctx context.Context, req Request, begin memory.Begin, trac
 	case err != nil:
 		return admission{}, err
 	}
+	record := found.Record
 	a := r.directed(begin, record.GetTarget())
+	a.labels = readLabels(found.Terms.Labels)
 	a.since = record.GetStarted().AsTime().Add(record.GetResult().GetDuration().AsDuration())
 	return a, nil
 }

@@ -54,6 +54,7 @@ func (t *turn) stepRequest(at *position, step workflow.Step) *troupev1.ExecuteSt
 		Step: int32(at.number), Attempt: int32(at.attempt), Epoch: t.turn.Epoch, Agent: step.Agent,
 		History: wire.MessagesToProto(t.history), BaseSequence: t.base, Last: step.End,
 		Auth: wire.AuthToProto(t.req.Auth), UserId: t.req.User,
+		Profile: t.req.Profile, Metadata: t.req.Metadata, RequestId: t.req.RequestID,
 	}
 	if at.number == t.answered {
 		req.Answers = wire.AnswersToProto(t.turn.Answers)

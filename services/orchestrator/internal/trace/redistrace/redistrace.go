@@ -102,6 +102,7 @@ func (s *Store) Claim(ctx context.Context, c trace.Claim) (int64, uint64, error)
 	args, err := appendEvents([]any{
 		c.Record.GetOwner(), body, runningTTL.Milliseconds(),
 		c.Terms.User, c.Terms.Fingerprint, c.Terms.TurnEpoch, c.Terms.Timeout.Milliseconds(), c.Terms.Credentials,
+		c.Terms.Labels,
 	}, c.Events)
 	if err != nil {
 		return 0, 0, fmt.Errorf("%s: %w", op, err)

@@ -1,7 +1,7 @@
 -- Makes the record of a trace with its first events, or takes over one that has not ended.
 -- KEYS: record, events
 -- ARGV: owner, record (protobuf), ttl of a running trace in ms, user, fingerprint, turn_epoch, timeout in ms
--- or 0 to leave it, 1 for credentials; then sequence and event (protobuf) pairs
+-- or 0 to leave it, 1 for credentials, labels; then sequence and event (protobuf) pairs
 -- Reply: CLAIMED owner_epoch last | ENDED | FENCED turn_epoch
 local held = redis.call('HMGET', KEYS[1], 'epoch', 'last', 'ended', 'turn_epoch')
 if held[3] then return {'ENDED'} end
@@ -9,7 +9,7 @@ if tonumber(held[4] or '0') > tonumber(ARGV[6]) then return {'FENCED', held[4]} 
 
 local epoch = string.format('%.0f', tonumber(held[1] or '0') + 1)
 local last = tonumber(held[2] or '0')
-for i = 9, #ARGV, 2 do
+for i = 10, #ARGV, 2 do
   local sequence = tonumber(ARGV[i])
   if sequence == last + 1 then
     redis.call('XADD', KEYS[2], ARGV[i] .. '-0', 'e', ARGV[i + 1])
@@ -18,7 +18,7 @@ for i = 9, #ARGV, 2 do
 end
 last = string.format('%.0f', last)
 redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'epoch', epoch, 'last', last,
-  'user', ARGV[4], 'fingerprint', ARGV[5], 'turn_epoch', ARGV[6], 'credentials', ARGV[8])
+  'user', ARGV[4], 'fingerprint', ARGV[5], 'turn_epoch', ARGV[6], 'credentials', ARGV[8], 'labels', ARGV[9])
 redis.call('HSETNX', KEYS[1], 'record', ARGV[2])
 if ARGV[7] ~= '0' then
   local now = redis.call('TIME')

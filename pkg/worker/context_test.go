@@ -1,0 +1,79 @@
+package worker_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+// places notes under what each part of a step acts.
+type places struct {
+	mu   sync.Mutex
+	seen map[string]execution.Context
+}
+
+func (p *places) note(ctx context.Context, where string) {
+	c, _ := execution.From(ctx)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.seen[where] = c
+}
+
+// handler notes where an agent begins.
+func (p *places) handler(where string) hook.Handler {
+	return hook.BeforeAgent(func(ctx context.Context, _ *hook.Turn) (string, error) { p.note(ctx, where); return "", nil })
+}
+
+// An agent, its handlers and tools, and the agents below it act under the context of the turn,
+// each for what it was asked, and all in one trace.
+func TestExecuteStep_EverythingInItActsUnderTheContextOfTheTurn(t *testing.T) {
+	s := surround(t)
+	p := &places{seen: map[string]execution.Context{}}
+	look, err := tool.Func("look", "Looks.", func(ctx context.Context, _ nothing) (string, error) { p.note(ctx, "tool"); return "seen", nil })
+	require.NoError(t, err)
+	helper, err := agent.New(agent.Config{
+		Name: "helper", Description: "Helps.", Handlers: []hook.Handler{p.handler("agent below")}, Tools: []tool.Tool{look},
+		Model: scripted.New(scripted.Say("I help.")),
+	})
+	require.NoError(t, err)
+	below, err := agent.AsTool(helper, agent.AsToolConfig{})
+	require.NoError(t, err)
+	r := s.start(t, agent.Config{
+		Name: "a", Handlers: []hook.Handler{p.handler("agent")}, Tools: []tool.Tool{look, below},
+		Model: scripted.New(
+			scripted.Call(conversation.ToolCall{ID: "c1", Name: "look", Arguments: "{}"}),
+			scripted.Call(conversation.ToolCall{ID: "c2", Name: "helper", Arguments: `{"request":"help me"}`}),
+			scripted.Say("Done."),
+		),
+	})
+	req := s.begin(t, "a", "s1")
+	req.UserId, req.RequestId, req.Profile, req.Metadata = "ann", "r1", "fast", map[string]string{"team": "blue"}
+	_, result := finish(t, r.execute(t.Context(), t, req))
+	require.Nil(t, result.GetFailure(), "%v", result)
+
+	require.Len(t, p.seen, 3)
+	for where, c := range p.seen {
+		o := c.Origin()
+		require.Equal(t, req.GetTraceId(), c.TraceID(), where)
+		require.Equal(t, execution.Origin{
+			TraceID: req.GetTraceId(), RequestID: "r1", Profile: "fast", UserIntent: o.UserIntent, UserID: "ann", MemoryScope: "user:ann",
+			ConversationID: "s1", SessionID: "s1", Metadata: map[string]string{"team": "blue"}, Created: o.Created,
+		}, o, where)
+	}
+	said := p.seen["agent"].Origin().UserIntent
+	require.NotEmpty(t, said)
+	require.Equal(t, said, p.seen["tool"].Origin().UserIntent)
+	require.Equal(t, "help me", p.seen["agent below"].Origin().UserIntent)
+	above, ok := p.seen["agent below"].Parent()
+	require.True(t, ok)
+	require.Equal(t, p.seen["agent"], above)
+}

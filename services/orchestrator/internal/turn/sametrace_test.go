@@ -1,0 +1,47 @@
+package turn
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// A turn has one trace: at its events, at every step that is given out, also again after a worker
+// or an orchestrator was lost, in the session, and in what is logged of it. (The parts of a step
+// have it too: see TestExecuteStep_EverythingInItActsUnderTheContextOfTheTurn. A turn of a remote
+// agent, and one that answers calls that wait, are other turns with traces of their own.)
+func TestTurn_HasOneTraceWhateverIsLost(t *testing.T) {
+	rig := newRig(t)
+	rig.join("research", 2)
+	first, ref, _ := rig.lost(t, ask("s1", "r1")) // of which research is under way
+	require.Len(t, ref.Trace, 32)
+	second := rig.runner(t, "two")
+	core, logs := observer.New(zap.DebugLevel)
+	second.log = zap.New(core)
+	rig.on("research", func(s *step) error { rig.on("research", nil); return s.vanish() })
+	second.adopt(t.Context(), ref)
+	events := watched(t, second, ref, 0)
+	require.Equal(t, completed, resultOf(events).GetOutcome())
+	for _, e := range events {
+		require.Equal(t, ref.Trace, e.GetTraceId())
+	}
+	require.Equal(t, []string{"coordinator", "research", "research", "research", "synthesis"}, rig.asked())
+	for _, s := range rig.steps() {
+		require.Equal(t, ref.Trace, s.GetTraceId())
+	}
+	kept, err := rig.memory.GetSession(t.Context(), session.Ref{Session: "s1"})
+	require.NoError(t, err)
+	require.Equal(t, ref.Trace, kept.LastTrace)
+
+	second.Close(t.Context())
+	require.Positive(t, logs.Len())
+	for _, line := range logs.All() {
+		require.Equal(t, ref.Trace, line.ContextMap()["trace"], line.Message)
+	}
+	other := collect(t, first, ask("s1", "r2"))
+	require.NotEqual(t, ref.Trace, other[0].GetTraceId(), "another request is another run")
+}
