@@ -1,5 +1,11 @@
 package turn
 
+import (
+	"cmp"
+
+	"github.com/troupe-dev/troupe/pkg/execution"
+)
+
 import "encoding/json"
 
 // Labels are what a caller says of a turn for its agents and tools. They are stored with the
@@ -8,6 +14,9 @@ type Labels struct {
 	Profile  string            `json:"profile,omitempty"`
 	Metadata map[string]string `json:"metadata,omitempty"`
 }
+
+// profile is the one that is named, or else the default (OC-7).
+func (l Labels) profile() string { return cmp.Or(l.Profile, execution.DefaultProfile) }
 
 // or is the labels, or others where there are none.
 func (l Labels) or(others Labels) Labels {

@@ -13,9 +13,6 @@ import (
 
 // What the stages tell beside what was decided and done (contract OC-3).
 
-// defaultProfile is that of every turn whose request names none (OC-7).
-const defaultProfile = "default"
-
 // maxOutput is how many characters of the answer the aggregate quotes.
 const maxOutput = 500
 
