@@ -3,6 +3,7 @@
 package execution
 
 import (
+	"github.com/troupe-dev/troupe/pkg/broker"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
@@ -29,6 +30,8 @@ type Step struct {
 	Answers []Answer // to calls that wait since a turn before this one, which this turn goes on with
 
 	Journal Journal // of the step; nil: nothing is kept of it
+
+	Broker *broker.Broker // makes the keys for credentials that its tools lack; nil: nobody can be asked for one
 }
 
 // Observations are those of the steps before this one, in order.
