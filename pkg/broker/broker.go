@@ -153,3 +153,20 @@ func kem() hpke.KEM { return hpke.DHKEM(ecdh.X25519()) }
 
 // info binds what is sealed to a key and a session: ids hold no zero byte.
 func info(id, session string) []byte { return []byte("troupe.v1 auth\x00" + id + "\x00" + session) }
+
+// Session is a broker for one session, for those who shall not choose it.
+type Session struct {
+	broker *Broker
+	id     string
+}
+
+// For returns the broker for a session.
+func (b *Broker) For(session string) *Session { return &Session{b, session} }
+
+// Ask is Broker.Ask.
+func (s *Session) Ask(name string) (Key, error) { return s.broker.Ask(s.id, name) }
+
+// Open is Broker.Open.
+func (s *Session) Open(id string, sealed []byte) (string, secret.Value, error) {
+	return s.broker.Open(id, s.id, sealed)
+}

@@ -31,7 +31,7 @@ type Step struct {
 
 	Journal Journal // of the step; nil: nothing is kept of it
 
-	Broker *broker.Broker // makes the keys for credentials that its tools lack; nil: nobody can be asked for one
+	Broker *broker.Session // makes the keys for credentials that its tools lack; nil: nobody can be asked for one
 }
 
 // Observations are those of the steps before this one, in order.

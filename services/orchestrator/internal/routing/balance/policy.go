@@ -31,10 +31,14 @@ type Policy struct {
 	Instance   string         `json:"instance,omitempty"` // that has to take the step; with manual
 	// Fallback chooses when that one cannot take it; with manual. Empty: nobody else does.
 	Fallback Strategy `json:"fallback,omitempty"`
+	By       string   `json:"by,omitempty"` // what names it, for people; with manual. Empty: the workflow
 }
 
 // strategy is the one that is followed.
 func (p Policy) strategy() Strategy { return cmp.Or(p.Strategy, RoundRobin) }
+
+// namer is what names the instance.
+func (p Policy) namer() string { return cmp.Or(p.By, "the workflow") }
 
 // among is the strategy by which those are ordered that are not named.
 func (p Policy) among() Strategy {
