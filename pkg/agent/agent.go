@@ -19,6 +19,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/troupe-dev/troupe/pkg/broker"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/hook"
@@ -113,6 +114,7 @@ type Agent struct {
 	state        *ownership.AgentState
 	log          *sessionlog.Log // nil: none
 	flow         bool            // its function runs its agents, and does nothing else
+	broker       *broker.Broker  // of its sessions in this process
 
 	mu      sync.Mutex
 	running bool
@@ -139,7 +141,7 @@ func New(c Config) (*Agent, error) {
 	if wrong := c.check(); len(wrong) > 0 {
 		return nil, c.invalid(strings.Join(wrong, "; "))
 	}
-	a := &Agent{config: c}
+	a := &Agent{config: c, broker: broker.New("")}
 	a.state = ownership.NewAgentState(c.Name, c.Owns, func(key string) {
 		c.Log.Warn("a key of state that no rule names is taken as the agent's own; declare it in Owns", zap.String("agent", c.Name), zap.String("key", key))
 	})

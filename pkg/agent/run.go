@@ -302,7 +302,7 @@ func (t *turn) input(system string) loop.Input {
 	in := loop.Input{
 		System: system, Turn: t.control, Choices: t.inv.Step.Routes,
 		Key: calls.key, Keep: t.inv.branch != "", Apart: t.inv.apart, Stop: t.inv.Stop,
-		ID: calls.id, Agent: t.inv.Step.Agent, Answers: t.inv.Step.Answers,
+		ID: calls.id, Agent: t.inv.Step.Agent, Answers: t.inv.Step.Answers, Broker: t.inv.Step.Broker,
 	}
 	if calls.Journal != nil {
 		in.Journal = calls

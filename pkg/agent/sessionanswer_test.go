@@ -38,6 +38,7 @@ func answerTests() sessionTests {
 		"Answer_NeedsAJournal":          answerNeedsAJournal,
 		"Answer_BelongsToItsTurn":       answerBelongsToItsTurn,
 		"Answer_InAFlow":                answerInAFlow,
+		"Answer_BringsACredential":      answerBringsACredential,
 	}
 }
 

@@ -146,7 +146,7 @@ func (r *reading) conclude(done event.TurnResult, err error) {
 	default:
 		ep.state, ep.result, ep.outcome = done.State, done.Result, session.OutcomeCompleted
 		if done.Result.InputRequired {
-			ep.outcome = session.OutcomeInputRequired
+			ep.outcome = session.Asking(done.Result)
 		}
 		if len(done.Result.Pending) > 0 { // the rest is in the journal, and comes again
 			ep.messages, ep.state = done.Messages, nil
@@ -180,7 +180,7 @@ func (r *reading) begin(ctx context.Context, in Input) (execution.Step, hook.Sto
 	r.ep = &episode{
 		id: session.TurnID(s.ref, fmt.Sprintf("%d|%s", number, rand.Text())), trace: newTrace(), number: number, said: in.message(),
 	}
-	step := execution.Step{SessionID: s.ref.Session, User: s.cfg.User, Number: 1, Attempt: 1, Agent: s.agent.Name()}
+	step := execution.Step{SessionID: s.ref.Session, User: s.cfg.User, Number: 1, Attempt: 1, Agent: s.agent.Name(), Broker: s.agent.broker.For(s.ref.Session)}
 	var store hook.Store = &buffer{s: s, ep: r.ep}
 	if s.cfg.NoAutoSave {
 		if err := s.answer(ctx, r.ep, in); err != nil {

@@ -204,7 +204,7 @@ func (r *remote) end(done *troupev1.TurnResult, session string) error {
 	switch {
 	case failed != nil:
 		out.Reason = event.Failed
-	case done.GetOutcome() == troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED:
+	case done.GetOutcome() == troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED, done.GetOutcome() == troupev1.TurnOutcome_TURN_OUTCOME_AUTH_REQUIRED:
 		out.Reason, out.Result.InputRequired = event.InputRequired, true
 	case r.result.Stopped:
 		out.Reason = event.Stopped

@@ -2,7 +2,8 @@ package execution
 
 import (
 	"context"
-	"sync/atomic"
+	"maps"
+	"sync"
 
 	"github.com/troupe-dev/troupe/pkg/secret"
 )
@@ -17,36 +18,102 @@ type Auth struct {
 // IsZero reports whether there is nothing in it.
 func (a Auth) IsZero() bool { return a.Actor == "" && len(a.Credentials) == 0 }
 
-type authKey struct{}
+// Login is a credential that a tool lacks, and how a person comes by it.
+type Login struct {
+	Name   string // of the credential, as Credential finds it
+	Prompt string // one sentence for the person; at most 1 KiB
+	URL    string // where it comes from; empty: Prompt says all there is
+}
+
+type (
+	authKey   struct{}
+	holderKey struct{}
+)
+
+// held is the auth of a turn while that runs. What single tools were given beside it, or are not
+// to have any more, is by the holder.
+type held struct {
+	mu   sync.Mutex
+	auth Auth
+	lent map[string]map[string]secret.Value // by holder and name; the zero Value: it was taken away
+	over bool
+}
 
 // WithAuth returns a context under which AuthFrom finds auth, until ctx ends. It is for
 // whoever runs steps.
 func WithAuth(ctx context.Context, auth Auth) context.Context {
-	held := &atomic.Pointer[Auth]{}
-	held.Store(&auth)
-	context.AfterFunc(ctx, func() { held.Store(nil) }) // also for those who keep a context
-	return context.WithValue(ctx, authKey{}, held)
+	h := &held{auth: auth}
+	context.AfterFunc(ctx, func() { // also for those who keep a context
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.auth, h.lent, h.over = Auth{}, nil, true
+	})
+	return context.WithValue(ctx, authKey{}, h)
 }
 
 // AuthFrom returns the auth of the turn. It is for the tools and models of the running step,
-// with the context that they were called with: once the step has ended it is forgotten. False
-// means that the turn brought none.
+// with the context that they were called with: once the step has ended it is forgotten. A tool
+// also finds what it alone was given. False means that there is none.
 func AuthFrom(ctx context.Context) (Auth, bool) {
-	held, ok := ctx.Value(authKey{}).(*atomic.Pointer[Auth])
+	h, ok := ctx.Value(authKey{}).(*held)
 	if !ok {
 		return Auth{}, false
 	}
-	auth := held.Load()
-	if auth == nil || auth.IsZero() {
-		return Auth{}, false
+	holder, _ := ctx.Value(holderKey{}).(string)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	auth := h.auth
+	if own := h.lent[holder]; len(own) > 0 {
+		auth.Credentials = maps.Clone(auth.Credentials)
+		if auth.Credentials == nil {
+			auth.Credentials = map[string]secret.Value{}
+		}
+		for name, v := range own {
+			auth.Credentials[name] = v
+			if v == (secret.Value{}) {
+				delete(auth.Credentials, name)
+			}
+		}
 	}
-	return *auth, true
+	return auth, !auth.IsZero()
 }
 
 // Credential returns one of the turn's credentials, under the conditions of AuthFrom. False
-// means that the turn brought none of that name.
+// means that there is none of that name.
 func Credential(ctx context.Context, name string) (secret.Value, bool) {
 	auth, _ := AuthFrom(ctx)
 	v, ok := auth.Credentials[name]
 	return v, ok
 }
+
+// Holding returns a context for a tool: under it AuthFrom also finds what was lent to the holder
+// (LP-37). It is for whoever calls tools.
+func Holding(ctx context.Context, holder string) context.Context {
+	return context.WithValue(ctx, holderKey{}, holder)
+}
+
+// Lend gives a credential to the holder of ctx alone, for as long as the auth of the turn lasts.
+// Without such an auth nothing is given.
+func Lend(ctx context.Context, name string, v secret.Value) {
+	h, ok := ctx.Value(authKey{}).(*held)
+	holder, named := ctx.Value(holderKey{}).(string)
+	if !ok || !named {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.over {
+		return
+	}
+	if h.lent == nil {
+		h.lent = map[string]map[string]secret.Value{}
+	}
+	if h.lent[holder] == nil {
+		h.lent[holder] = map[string]secret.Value{}
+	}
+	h.lent[holder][name] = v
+}
+
+// Withdraw takes a credential away from the holder of ctx for the rest of the turn, also one that
+// came with the turn.
+func Withdraw(ctx context.Context, name string) { Lend(ctx, name, secret.Value{}) }

@@ -3,6 +3,7 @@
 package execution
 
 import (
+	"github.com/troupe-dev/troupe/pkg/broker"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
@@ -31,6 +32,8 @@ type Step struct {
 	Context Context // of the turn: under what it acts; zero: the agent makes one of the above
 
 	Journal Journal // of the step; nil: nothing is kept of it
+
+	Broker *broker.Session // makes the keys for credentials that its tools lack; nil: nobody can be asked for one
 }
 
 // Observations are those of the steps before this one, in order.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/troupe-dev/troupe/pkg/broker"
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
@@ -27,9 +28,23 @@ type Pending struct {
 	Tool      string
 	Arguments string // a JSON object, as the tool would get it
 	Needs     Need
-	Risk      Effect    // of the tool
-	Reason    string    // one sentence for the person; empty when there is nothing to say
-	Until     time.Time // an answer behind it counts as none, so the tool does not run (OC-33); zero: there is no such time
+	Risk      Effect       // of the tool
+	Reason    string       // one sentence for the person; empty when there is nothing to say
+	Until     time.Time    // an answer behind it counts as none, so the tool does not run (OC-33); zero: there is no such time
+	Auth      *PendingAuth // with NeedAuth only
+}
+
+// PendingAuth is the credential that a call lacks, and the key to which it is sealed (LP-37).
+type PendingAuth struct {
+	Login
+	ID      string // of the key, as package broker makes it
+	Key     []byte // its public half
+	Expires time.Time
+}
+
+// AnyAuth reports whether some of the calls lack a credential.
+func AnyAuth(waiting []Pending) bool {
+	return slices.ContainsFunc(waiting, func(p Pending) bool { return p.Needs == NeedAuth })
 }
 
 // PendingID is the id of the call of a number in a step of a turn, all from 1.
@@ -49,6 +64,7 @@ type Need string
 const (
 	NeedApproval Need = "approval" // somebody's word that it may run
 	NeedResult   Need = "result"   // what came of it where the client ran it
+	NeedAuth     Need = "auth"     // a credential that its tool lacks
 )
 
 // Answer is what somebody says about a pending call.
@@ -63,6 +79,11 @@ type Answer struct {
 	// arguments that were shown. An answer counts for nothing else.
 	Agent  string
 	Digest string
+	AuthID string // of the key that the call showed
+
+	// Sealed is the credential of a call that waits for one, as broker.Seal leaves it. With
+	// Approve only; without it the turn's Auth may have the credential.
+	Sealed string
 }
 
 // To reports whether the answer is to the call that has the id now, in the turn that goes on.
@@ -82,7 +103,7 @@ func (a Answer) Step() int {
 // Verdict is what becomes of a pending call.
 type Verdict string
 
-// The verdicts. The first three answer NeedApproval, the other two NeedResult.
+// The verdicts. The first three answer NeedApproval and NeedAuth, the other two NeedResult.
 const (
 	Approve Verdict = "approve" // the tool runs
 	Deny    Verdict = "deny"    // it does not; the model reads that, and the turn goes on
@@ -95,6 +116,7 @@ const (
 var verdicts = map[Need][]Verdict{
 	NeedApproval: {Approve, Deny, Stop},
 	NeedResult:   {Succeed, Fail},
+	NeedAuth:     {Approve, Deny, Stop},
 }
 
 // Settle checks answers against the calls that wait, marks those that come too late, and notes
@@ -122,7 +144,20 @@ func Settle(waiting []Pending, answers []Answer, now time.Time) ([]Answer, error
 		if len(a.Text) > MaxAnswer {
 			return nil, failure.Newf(failure.UserInvalidInput, op, "answers[%d].text: %d bytes, at most %d; store more as an artifact", i, len(a.Text), MaxAnswer)
 		}
+		if a.Sealed != "" && (p.Auth == nil || a.Verdict != Approve) {
+			return nil, failure.Newf(failure.UserInvalidInput, op, "answers[%d].sealed: only an approval of a call that waits for a credential has one; leave it out", i)
+		}
+		if len(a.Sealed) > broker.MaxSealed {
+			return nil, failure.Newf(failure.UserInvalidInput, op, "answers[%d].sealed: %d bytes, at most %d", i, len(a.Sealed), broker.MaxSealed)
+		}
+		settled[i].AuthID = ""
+		if p.Auth != nil {
+			settled[i].AuthID = p.Auth.ID
+		}
 		settled[i].Late = !p.Until.IsZero() && now.After(p.Until)
+		if settled[i].Late {
+			settled[i].Sealed = "" // nobody opens it any more
+		}
 		settled[i].Agent, settled[i].Digest = p.Agent, CallDigest(p.Tool, p.Arguments)
 	}
 	return settled, nil

@@ -81,6 +81,36 @@ func TestSettle_NamesWhatDoesNotFit(t *testing.T) {
 	}
 }
 
+// A credential is for the key that was shown; of one that comes too late nothing is kept.
+func TestSettle_TakesACredentialForTheCallThatLacksIt(t *testing.T) {
+	lacking := []execution.Pending{
+		{ID: "1-1-2", Tool: "mail", Needs: execution.NeedAuth, Until: noon, Auth: &execution.PendingAuth{ID: "key@clerk-1"}},
+		{ID: "1-1-3", Tool: "send_mail", Needs: execution.NeedApproval},
+	}
+	require.True(t, execution.AnyAuth(lacking))
+	require.False(t, execution.AnyAuth(lacking[1:]))
+	given := execution.Answer{ID: "1-1-2", Verdict: execution.Approve, Sealed: "\x00sealed", AuthID: "another"}
+	settled, err := execution.Settle(lacking, []execution.Answer{given}, noon)
+	require.NoError(t, err)
+	want := execution.Answer{ID: "1-1-2", Verdict: execution.Approve, Sealed: "\x00sealed", AuthID: "key@clerk-1", Digest: execution.CallDigest("mail", "")}
+	require.Equal(t, want, settled[0])
+	settled, err = execution.Settle(lacking, []execution.Answer{given}, noon.Add(1))
+	require.NoError(t, err)
+	want.Late, want.Sealed = true, ""
+	require.Equal(t, want, settled[0])
+
+	for says, wrong := range map[string]execution.Answer{
+		"answers[0].sealed: only an approval": {ID: "1-1-2", Verdict: execution.Deny, Sealed: "x"},
+		"waits for a credential":              {ID: "1-1-3", Verdict: execution.Approve, Sealed: "x"},
+		"at most 16640":                       {ID: "1-1-2", Verdict: execution.Approve, Sealed: strings.Repeat("x", 16641)},
+		"say one of [approve deny stop]":      {ID: "1-1-2", Verdict: execution.Succeed},
+	} {
+		_, err := execution.Settle(lacking, []execution.Answer{wrong}, noon)
+		require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
+		require.ErrorContains(t, err, says)
+	}
+}
+
 // The turn that goes on has another number than the one that waits.
 func TestAnswer_IsToTheCallOfItsPlace(t *testing.T) {
 	a := execution.Answer{ID: execution.PendingID(3, 1, 12)}

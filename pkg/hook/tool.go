@@ -37,6 +37,7 @@ type Call struct {
 	Err      error            // of the tool; nil when it succeeded
 	Duration time.Duration    // without the time of handlers
 	Until    time.Time        // of a call that waits: Wait
+	Lacks    *execution.Login // of a call that waits: Login
 
 	waiting Waiting
 }

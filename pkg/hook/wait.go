@@ -1,6 +1,7 @@
 package hook
 
 import (
+	"context"
 	"time"
 
 	"github.com/troupe-dev/troupe/pkg/event"
@@ -29,6 +30,10 @@ func (c *Call) CanWait() bool { return c.waiting.Can }
 // that was allowed, and one that was not does not run. So a handler needs to keep nothing. A
 // call that cannot wait is refused, for nobody can be asked.
 func (c *Call) Wait(reason string, until time.Time) {
+	if c.Status == event.ToolWaiting && c.Lacks != nil && c.Text == "" && !c.waiting.Over && !allows(c.waiting.Answer) {
+		c.Text, c.Until = reason, until // one answer is for both
+		return
+	}
 	switch {
 	case c.Status != "" || c.waiting.Over || allows(c.waiting.Answer):
 	case !c.waiting.Can:
@@ -36,6 +41,25 @@ func (c *Call) Wait(reason string, until time.Time) {
 	default:
 		c.Status, c.Text, c.Until = event.ToolWaiting, reason, until
 	}
+}
+
+// Login lets the call wait until somebody brings a credential that it lacks (LP-37): it does not
+// run, and the turn ends with it. It does nothing when the credential is there, under the context
+// of the handler. Of a call that also waits for an approval one answer is for both: who gives the
+// credential has seen the arguments, and allows them. The first handler that lacks something
+// decides what is asked for.
+//
+// When the turn goes on, the handlers run again, and find the credential, as the tool does. It
+// is the tool's alone, for the rest of the turn. A tool itself says with tool.WithLogin what it
+// needs.
+func (c *Call) Login(ctx context.Context, login execution.Login) {
+	if c.Status != "" && c.Status != event.ToolWaiting || c.waiting.Over || c.Lacks != nil {
+		return
+	}
+	if _, ok := execution.Credential(ctx, login.Name); ok {
+		return
+	}
+	c.Status, c.Lacks = event.ToolWaiting, &login
 }
 
 // allows reports whether an answer lets a handler go on: a tool that ran at the client had been

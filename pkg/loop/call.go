@@ -48,6 +48,7 @@ type work struct {
 	schema  *tool.Schema        // of a tool that the client runs
 	answer  execution.Answer    // that the turn brought; the zero Answer: none
 	decided bool                // by the answer, and by no handler
+	unread  error               // why the credential of the answer is not there
 	pending []execution.Pending // what it waits for: itself, or calls of an agent that is a tool
 }
 
@@ -88,6 +89,8 @@ func (r *run) decide(ctx context.Context, w *work) error {
 	w.schema, w.call.AtClient = tool.AtClient(w.tool)
 	w.call.Replayed = w.call.Replayed || r.inDoubt(w)
 	r.expect(w)
+	ctx = w.holding(ctx)
+	r.open(ctx, w)
 	if err := r.before(ctx, w); err != nil {
 		return err
 	}
@@ -97,7 +100,10 @@ func (r *run) decide(ctx context.Context, w *work) error {
 	if a := w.answer; a.Verdict == execution.Stop && !a.Late && !w.decided {
 		r.stopAll(ctx, r.Stopping())
 	}
-	r.hold(w)
+	r.login(ctx, w)
+	if err := r.hold(w); err != nil {
+		return err
+	}
 	w.done = w.call.Status != "" && !w.waits()
 	return nil
 }
@@ -174,7 +180,7 @@ func (w *work) run(ctx context.Context) {
 	if w.key != "" {
 		ctx = tool.Keyed(ctx, w.key)
 	}
-	ctx, leave := w.r.Enter(ctx, w.asked.ID, w.memory)
+	ctx, leave := w.r.Enter(w.holding(ctx), w.asked.ID, w.memory)
 	defer leave()
 	ctx, span := hook.Span(ctx, "execute_tool "+w.call.Name,
 		attribute.String("gen_ai.operation.name", "execute_tool"), attribute.String("gen_ai.tool.name", w.call.Name), attribute.String("gen_ai.tool.call.id", w.call.ID))
@@ -184,6 +190,9 @@ func (w *work) run(ctx context.Context) {
 	span(err)
 
 	w.call.Status, w.call.Text = event.ToolSuccess, strings.ToValidUTF8(result.Text, "�")
+	if name, ok := tool.Rejected(err); ok {
+		execution.Withdraw(ctx, name)
+	}
 	question, asks := tool.Question(err)
 	switch {
 	case asks:

@@ -15,6 +15,7 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 
+	"github.com/troupe-dev/troupe/pkg/broker"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -61,6 +62,8 @@ type Input struct {
 	Agent   string                  // of the step, to which an answer goes; a call that waits names it
 	Answers []execution.Answer      // to calls that wait since a turn before this one; the journal has what was done in it
 
+	Broker *broker.Session // asks for credentials that tools lack; nil: such a tool fails
+
 	// Stop, when it ends, asks the run to stop: what a model says at that moment is dropped,
 	// a tool that runs is interrupted, and the run ends with the reason Stopped (CO-63). Nil:
 	// nobody asks.
@@ -81,7 +84,8 @@ type Input struct {
 // ends the run at once (AD-10).
 //
 // A call that waits for somebody outside of the turn ends the run with the reason InputRequired
-// and all calls that wait (LP-16, AD-32): one that a handler lets wait, or one of a tool.Client.
+// and all calls that wait (LP-16, AD-32, LP-37): one that a handler lets wait, one of a
+// tool.Client, or one that lacks a credential.
 // It has not run, the journal has nothing of it, and no handler behind this point runs. In
 // order, the calls behind it are not looked at either; with Parallel they run and end, and their
 // handlers come later. What was done is durable then. The run that goes on gets the Answers and

@@ -57,6 +57,8 @@ func (r *run) heed(w *work) error {
 	otherwise := c.Status != "" && c.Status != event.ToolWaiting
 	switch {
 	case a.ID == "" || otherwise && (a.Late || a.Verdict != execution.Stop):
+	case a.Late && a.AuthID != "":
+		return r.noLogin(w)
 	case a.Late:
 		return r.tooLate(w)
 	case a.Verdict == execution.Stop:
@@ -109,8 +111,9 @@ func (r *run) tooLate(w *work) error {
 	return r.Emit(event.Warning{Reason: ReasonApprovalTimeout, Message: fmt.Sprintf("the tool %s did not run, because nobody approved it %s", w.asked.Name, within)})
 }
 
-// hold lets a call wait, if it has to: for its handlers, or for the client that runs it.
-func (r *run) hold(w *work) {
+// hold lets a call wait, if it has to: for its handlers, for a credential, or for the client
+// that runs it.
+func (r *run) hold(w *work) error {
 	c := w.call
 	p := execution.Pending{
 		ID: w.id, Agent: r.in.Agent, CallID: w.asked.ID, Tool: w.asked.Name, Arguments: c.Arguments, Needs: execution.NeedApproval, Risk: c.Effect, Reason: strings.ToValidUTF8(c.Text, "�"), Until: c.Until,
@@ -119,16 +122,18 @@ func (r *run) hold(w *work) {
 		args, err := w.schema.Check(c.Name, json.RawMessage(c.Arguments))
 		if err != nil {
 			w.refuse(err)
-			return
+			return nil
 		}
 		p.Arguments = string(args)
 		p.Needs, p.Reason = execution.NeedResult, fmt.Sprintf("The agent %s asks for %s: %s", r.turn.Info().Agent, c.Name, conversation.Brief(c.Description, maxReason))
 		c.Status = event.ToolWaiting
 	}
 	if c.Status != event.ToolWaiting {
-		return
+		return nil
 	}
 	switch {
+	case c.Lacks != nil && (!r.patient || r.in.Broker == nil):
+		w.refuse(failure.Newf(failure.AgentState, "loop.Run", "%s lacks the credential %s, and nobody can be asked for it here; send it with the turn", c.Name, c.Lacks.Name))
 	case !r.patient:
 		w.refuse(failure.Newf(failure.AgentState, "loop.Run", "%s runs at the client of the agent, and nobody can be asked here; "+
 			"run the agent in a session, whose turns can wait: agent.Open, or the mesh", c.Name))
@@ -139,7 +144,11 @@ func (r *run) hold(w *work) {
 			c.Name, len(p.Arguments), conversation.MaxMessageBytes))
 	default:
 		w.pending = []execution.Pending{p}
+		if c.Lacks != nil {
+			return r.lack(w, &w.pending[0])
+		}
 	}
+	return nil
 }
 
 // refuse fails a call that cannot run.
@@ -229,7 +238,7 @@ func Waiting(calls []execution.Pending) string {
 	for _, of := range []struct {
 		need execution.Need
 		what string
-	}{{execution.NeedApproval, "an approval"}, {execution.NeedResult, "a result of the client"}} {
+	}{{execution.NeedApproval, "an approval"}, {execution.NeedResult, "a result of the client"}, {execution.NeedAuth, "a credential"}} {
 		var names []string
 		for _, p := range calls {
 			if p.Needs == of.need && !slices.Contains(names, p.Tool) {

@@ -28,9 +28,9 @@ func CheckBegin(op string, b Begin) error {
 // CheckPending refuses calls that cannot wait. Modes: user_invalid_input.
 func CheckPending(op string, c Commit) error {
 	switch pending := c.Result.Pending; {
-	case len(pending) > 0 && c.Outcome != session.OutcomeInputRequired:
+	case len(pending) > 0 && c.Outcome != session.Asking(c.Result):
 		return failure.Newf(failure.UserInvalidInput, op, "outcome: a step with calls that wait ends its turn with %s; set it, or leave the calls out",
-			session.OutcomeInputRequired).With("fields", "outcome")
+			session.Asking(c.Result)).With("fields", "outcome")
 	case len(pending) > execution.MaxPending:
 		return failure.Newf(failure.UserInvalidInput, op, "result.pending: %d calls are too many; at most %d of a turn may wait", len(pending), execution.MaxPending).
 			With("fields", "result.pending")

@@ -31,6 +31,18 @@ const (
 	OutcomeAuthRequired  Outcome = "auth_required"
 )
 
+// Asking is how a turn ends whose last step has a question, or calls that wait: for a credential
+// among others with auth_required, or else with input_required.
+func Asking(r execution.Result) Outcome {
+	if execution.AnyAuth(r.Pending) {
+		return OutcomeAuthRequired
+	}
+	return OutcomeInputRequired
+}
+
+// Asks reports whether the turn ended with a question, or with calls that wait.
+func (o Outcome) Asks() bool { return o == OutcomeInputRequired || o == OutcomeAuthRequired }
+
 // Ref names a session of a tenant.
 type Ref struct {
 	Tenant  string

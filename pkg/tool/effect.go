@@ -28,15 +28,20 @@ func EffectOf(t Tool) execution.Effect {
 //
 // A tool that is Idempotent finds its key with IdempotencyKey.
 func With(effect execution.Effect, t Tool) Tool {
+	return wrapped(with{Tool: t, effect: effect}, t)
+}
+
+func wrapped(w with, t Tool) Tool {
 	if s, ok := t.(Starter); ok {
-		return &startingWith{with{t, effect}, s}
+		return &startingWith{w, s}
 	}
-	return &with{t, effect}
+	return &w
 }
 
 type with struct {
 	Tool
 	effect execution.Effect
+	login  *execution.Login // without which it cannot run; nil: what is inside decides
 }
 
 func (w *with) Effect() execution.Effect { return w.effect }

@@ -15,7 +15,8 @@ type Set struct {
 }
 
 // NewSet returns a set of the given tools in their order. A tool that is nil, a name that is not
-// valid, or one that occurs twice, gives agent_validation (CO-59).
+// valid, or one that occurs twice, gives agent_validation (CO-59), and so does a login that
+// nobody could answer.
 func NewSet(tools ...Tool) (*Set, error) {
 	s := &Set{byName: map[string]Tool{}}
 	for i, t := range tools {
@@ -29,6 +30,11 @@ func NewSet(tools ...Tool) (*Set, error) {
 		if _, ok := s.byName[name]; ok {
 			return nil, failure.Newf(failure.AgentValidation, "tool.NewSet",
 				"two tools are named %q: rename one", name)
+		}
+		if login, ok := LoginOf(t); ok {
+			if wrong := checkLogin(login); wrong != "" {
+				return nil, failure.Newf(failure.AgentValidation, "tool.NewSet", "tool %s: the login that it needs: %s", name, wrong)
+			}
 		}
 		s.tools = append(s.tools, t)
 		s.byName[name] = t

@@ -9,6 +9,7 @@ import (
 var needs = enum[execution.Need, troupev1.CallNeed]{
 	execution.NeedApproval: troupev1.CallNeed_CALL_NEED_APPROVAL,
 	execution.NeedResult:   troupev1.CallNeed_CALL_NEED_RESULT,
+	execution.NeedAuth:     troupev1.CallNeed_CALL_NEED_AUTH,
 }
 
 var verdicts = enum[execution.Verdict, troupev1.CallVerdict]{
@@ -33,27 +34,56 @@ func PendingFromProto(all []*troupev1.PendingCall) []execution.Pending {
 func pendingToProto(p execution.Pending) *troupev1.PendingCall {
 	return &troupev1.PendingCall{
 		Id: p.ID, CallId: conversation.Cut(p.CallID, maxName), Tool: conversation.Cut(p.Tool, maxName), Arguments: p.Arguments,
-		Needs: needs.toProto(p.Needs), Risk: string(p.Risk), Reason: conversation.Cut(p.Reason, maxWarning), Until: timeToProto(p.Until), Agent: p.Agent,
+		Needs: needs.toProto(p.Needs), Risk: string(p.Risk), Reason: conversation.Cut(p.Reason, maxWarning), Until: timeToProto(p.Until), Agent: p.Agent, Auth: pendingAuthToProto(p.Auth),
 	}
 }
 
 func pendingFromProto(p *troupev1.PendingCall) execution.Pending {
 	return execution.Pending{
 		ID: p.GetId(), CallID: p.GetCallId(), Tool: p.GetTool(), Arguments: p.GetArguments(),
-		Needs: needs.fromProto(p.GetNeeds()), Risk: execution.Effect(p.GetRisk()), Reason: p.GetReason(), Until: timeFromProto(p.GetUntil()), Agent: p.GetAgent(),
+		Needs: needs.fromProto(p.GetNeeds()), Risk: execution.Effect(p.GetRisk()), Reason: p.GetReason(), Until: timeFromProto(p.GetUntil()), Agent: p.GetAgent(), Auth: pendingAuthFromProto(p.GetAuth()),
 	}
 }
+
+func pendingAuthToProto(a *execution.PendingAuth) *troupev1.PendingAuth {
+	if a == nil {
+		return nil
+	}
+	return &troupev1.PendingAuth{
+		AuthId: a.ID, Name: conversation.Cut(a.Name, maxLoginName), Prompt: conversation.Cut(a.Prompt, maxWarning), Url: conversation.Cut(a.URL, maxURL),
+		PublicKey: a.Key, Expires: timeToProto(a.Expires),
+	}
+}
+
+func pendingAuthFromProto(a *troupev1.PendingAuth) *execution.PendingAuth {
+	if a == nil {
+		return nil
+	}
+	return &execution.PendingAuth{
+		Login: execution.Login{Name: a.GetName(), Prompt: a.GetPrompt(), URL: a.GetUrl()},
+		ID:    a.GetAuthId(), Key: a.GetPublicKey(), Expires: timeFromProto(a.GetExpires()),
+	}
+}
+
+// Limits of a PendingAuth, in bytes.
+const (
+	maxLoginName = 64
+	maxURL       = 2048
+)
 
 // AnswersToProto are answers to calls that wait, as they are stored and sent.
 func AnswersToProto(all []execution.Answer) []*troupev1.CallAnswer {
 	return each(all, func(a execution.Answer) *troupev1.CallAnswer {
-		return &troupev1.CallAnswer{Id: a.ID, Verdict: verdicts.toProto(a.Verdict), Text: a.Text, By: a.By, Late: a.Late, Agent: a.Agent, Digest: a.Digest}
+		return &troupev1.CallAnswer{Id: a.ID, Verdict: verdicts.toProto(a.Verdict), Text: a.Text, By: a.By, Late: a.Late, Agent: a.Agent, Digest: a.Digest, Sealed: []byte(a.Sealed), AuthId: a.AuthID}
 	})
 }
 
 // AnswersFromProto is the inverse of AnswersToProto.
 func AnswersFromProto(all []*troupev1.CallAnswer) []execution.Answer {
 	return each(all, func(a *troupev1.CallAnswer) execution.Answer {
-		return execution.Answer{ID: a.GetId(), Verdict: verdicts.fromProto(a.GetVerdict()), Text: a.GetText(), By: a.GetBy(), Late: a.GetLate(), Agent: a.GetAgent(), Digest: a.GetDigest()}
+		return execution.Answer{
+			ID: a.GetId(), Verdict: verdicts.fromProto(a.GetVerdict()), Text: a.GetText(), By: a.GetBy(), Late: a.GetLate(), Agent: a.GetAgent(), Digest: a.GetDigest(),
+			Sealed: string(a.GetSealed()), AuthID: a.GetAuthId(),
+		}
 	})
 }

@@ -66,12 +66,20 @@ var (
 		return execution.Pending{
 			ID: word.Draw(t, "id"), CallID: word.Draw(t, "call"), Tool: word.Draw(t, "tool"), Arguments: word.Draw(t, "arguments"),
 			Needs: oneOrNone(t, "needs", needs), Risk: execution.Effect(word.Draw(t, "risk")), Reason: word.Draw(t, "reason"), Until: moment.Draw(t, "until"),
+			Auth: rapid.Ptr(lacks, true).Draw(t, "auth"),
 		}
 	}), 0, 3)
+	lacks = rapid.Custom(func(t *rapid.T) execution.PendingAuth {
+		return execution.PendingAuth{
+			Login: execution.Login{Name: word.Draw(t, "name"), Prompt: word.Draw(t, "prompt"), URL: word.Draw(t, "url")},
+			ID:    word.Draw(t, "key id"), Key: rapid.SliceOfN(rapid.Byte(), 1, 32).Draw(t, "key"), Expires: moment.Draw(t, "expires"),
+		}
+	})
 	answers = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) execution.Answer {
 		return execution.Answer{
 			ID: word.Draw(t, "id"), Verdict: oneOrNone(t, "verdict", verdicts), Text: word.Draw(t, "text"),
 			By: word.Draw(t, "by"), Late: rapid.Bool().Draw(t, "late"),
+			Sealed: string(rapid.SliceOf(rapid.Byte()).Draw(t, "sealed")), AuthID: word.Draw(t, "key id"),
 		}
 	}), 0, 3)
 	result = rapid.Custom(func(t *rapid.T) execution.Result {

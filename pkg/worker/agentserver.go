@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/broker"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -30,14 +31,15 @@ type agentServer struct {
 	instance *lifecycle.Instance
 	turns    turns
 	running  *running
+	broker   *broker.Broker
 	fenced   metric.Int64Counter
 }
 
-// newAgentServer returns the server of an agent's steps.
-func newAgentServer(t *telemetry.Telemetry, a *agent.Agent, instance *lifecycle.Instance, turns turns) (*agentServer, error) {
+// newAgentServer returns the server of an agent's steps, on the instance of an id.
+func newAgentServer(t *telemetry.Telemetry, a *agent.Agent, instance *lifecycle.Instance, id string, turns turns) (*agentServer, error) {
 	fenced, err := t.Metrics.Meter("troupe/worker").Int64Counter("troupe.worker.fenced",
 		metric.WithDescription("Steps that ended because a successor had their turn."))
-	return &agentServer{log: t.Log, agent: a, instance: instance, turns: turns, running: newRunning(), fenced: fenced}, err
+	return &agentServer{log: t.Log, agent: a, instance: instance, turns: turns, running: newRunning(), broker: broker.New(id), fenced: fenced}, err
 }
 
 // turns is what a step needs of the MEMORY tier.
@@ -114,7 +116,7 @@ func (s *agentServer) hold(ctx context.Context, stop context.CancelCauseFunc, re
 // step runs the agent and commits what it led to.
 func (s *agentServer) step(ctx context.Context, req *troupev1.ExecuteStepRequest, journal *memory.Recorder, emit func(event.Event) error) (*troupev1.StepResult, error) {
 	step := wire.StepFromProto(req)
-	step.Journal = journal
+	step.Journal, step.Broker = journal, s.broker.For(step.SessionID)
 	authorized := execution.WithAuth(ctx, wire.AuthFromProto(req.GetAuth()))
 	req.Auth = nil // the plain text of it is nobody's any more
 	done, err := s.run(authorized, agent.Invocation{
@@ -139,6 +141,9 @@ func (s *agentServer) step(ctx context.Context, req *troupev1.ExecuteStepRequest
 			err = failure.Stopped(ctx, err)
 		}
 		return nil, err
+	}
+	for _, a := range step.Answers { // the turn goes on elsewhere, or has ended
+		s.broker.Forget(a.AuthID)
 	}
 	return wire.ResultToProto(result), nil
 }
@@ -183,7 +188,7 @@ func (s *agentServer) commit(step context.Context, req *troupev1.ExecuteStepRequ
 func outcome(last bool, result execution.Result) session.Outcome {
 	switch {
 	case result.InputRequired:
-		return session.OutcomeInputRequired
+		return session.Asking(result)
 	case last || result.Stopped:
 		return session.OutcomeCompleted
 	default:

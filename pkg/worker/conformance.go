@@ -151,7 +151,7 @@ func (h *Host) make(id string, req *troupev1.MakeInstanceRequest) (*hosted, erro
 	troupev1.RegisterLifecycleServiceServer(server, &lifecycleServer{
 		instance: in.instance, id: id, agent: a.Name(), version: a.Version(), drain: lifecycle.DefaultDrain,
 	})
-	steps, err := newAgentServer(quiet, a, in.instance, memoryrpc.New(in.memory))
+	steps, err := newAgentServer(quiet, a, in.instance, id, memoryrpc.New(in.memory))
 	if err != nil {
 		return nil, errors.Join(err, lis.Close(), in.memory.Close())
 	}

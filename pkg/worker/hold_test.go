@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/broker"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
@@ -40,7 +41,7 @@ func TestHold_ACommitInAnOutageIsALostLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, err := agent.New(agent.Config{Name: "a", Model: scripted.New(scripted.Say("done"))})
 		require.NoError(t, err)
-		s := &agentServer{log: zap.NewNop(), agent: a, turns: outage{}}
+		s := &agentServer{log: zap.NewNop(), agent: a, turns: outage{}, broker: broker.New("")}
 		ctx, stop := context.WithCancelCause(t.Context())
 		defer stop(nil)
 		stream := &beats{}

@@ -135,7 +135,7 @@ func (w *Worker) open() (err error) {
 	troupev1.RegisterLifecycleServiceServer(w.grpc, &lifecycleServer{
 		instance: w.instance, id: w.cfg.InstanceID, agent: w.agent.Name(), version: w.agent.Version(), drain: w.cfg.Drain,
 	})
-	steps, err := newAgentServer(w.telemetry, w.agent, w.instance, memoryrpc.New(memory))
+	steps, err := newAgentServer(w.telemetry, w.agent, w.instance, w.cfg.InstanceID, memoryrpc.New(memory))
 	if err != nil {
 		return err
 	}

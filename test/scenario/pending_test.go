@@ -32,6 +32,11 @@ var pendings = []struct {
 	{"OfTwoAnswersOneCounts", ofTwoAnswersOneCounts},
 	{"TheClientRunsAToolOfItsOwn", theClientRunsAToolOfItsOwn},
 	{"OneCallAfterTheOther", oneCallAfterTheOther},
+	{"ACredentialReachesTheToolThatLacksIt", aCredentialReachesTheToolThatLacksIt},
+	{"ACredentialOutlivesTheOrchestrator", aCredentialOutlivesTheOrchestrator},
+	{"AKeyThatIsLostIsMadeAnew", aKeyThatIsLostIsMadeAnew},
+	{"ACredentialIsForOneSession", aCredentialIsForOneSession},
+	{"AToolThatIsLostWithItsCredentialIsNotRunAgain", aToolThatIsLostWithItsCredentialIsNotRunAgain},
 	{"AnApprovalOutlivesEveryProcess", anApprovalOutlivesEveryProcess},
 	{"AnApprovedToolThatIsLostIsNotRunAgain", anApprovedToolThatIsLostIsNotRunAgain},
 }

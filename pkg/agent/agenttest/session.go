@@ -216,7 +216,7 @@ func (s *Session) finish(ctx context.Context, hold memory.Hold, base int64, turn
 	} else {
 		outcome := session.OutcomeCompleted
 		if turn.Result.Result.InputRequired {
-			outcome = session.OutcomeInputRequired
+			outcome = session.Asking(turn.Result.Result)
 		}
 		if _, err := s.Store.CommitStep(ctx, memory.Commit{
 			Ref: s.Ref, TurnID: hold.TurnID, Epoch: hold.Epoch, Base: base, Messages: turn.Result.Messages,

@@ -19,6 +19,7 @@ func waitTests() tests {
 		"Wait_EndsTheTurn":                   waitEndsTheTurn,
 		"Wait_CommitTwiceIsOnce":             waitCommitTwiceIsOnce,
 		"Wait_RefusesOtherOutcomes":          waitRefusesOtherOutcomes,
+		"Wait_ForACredential":                waitForACredential,
 		"Wait_RefusesTooManyCalls":           waitRefusesTooManyCalls,
 		"Wait_IsForTheLastStep":              waitIsForTheLastStep,
 		"Wait_OutlastsChangesOfTheSession":   waitOutlastsChangesOfTheSession,
@@ -124,6 +125,46 @@ func waitRefusesOtherOutcomes(t *testing.T, store memory.Store) {
 	}
 	require.Equal(t, "t1", get(t, store, ref).OpenTurn)
 	commit(t, store, stopping(ref, turn, 1))
+}
+
+// A call that lacks a credential makes the turn one that asks for it, and what answers it stays
+// as sealed as it came.
+//
+// Req: LP-40
+func waitForACredential(t *testing.T, store memory.Store) {
+	ref := fresh()
+	turn := begin(t, store, ref, "t1", "read on")
+	c := stopping(ref, turn, 1)
+	c.Result.Pending = append(c.Result.Pending, execution.Pending{
+		ID: execution.PendingID(1, 1, 6), Tool: "fetch", Arguments: "{}", Needs: execution.NeedAuth, Until: c.Result.Pending[0].Until,
+		Auth: &execution.PendingAuth{
+			Login: execution.Login{Name: "mailbox", Prompt: "The password.", URL: "https://example.org"},
+			ID:    "key@echo-1", Key: []byte("\xffpublic"), Expires: c.Result.Pending[0].Until,
+		},
+	})
+	for _, outcome := range []session.Outcome{session.OutcomeInputRequired, session.OutcomeCompleted, session.OutcomeOpen} {
+		c.Outcome = outcome
+		_, err := store.CommitStep(t.Context(), c)
+		requireMode(t, err, failure.UserInvalidInput)
+		require.ErrorContains(t, err, "auth_required")
+	}
+	c.Outcome = session.OutcomeAuthRequired
+	turn.Sequence = commit(t, store, c)
+	s := get(t, store, ref)
+	require.Equal(t, session.AuthRequired, s.State)
+	require.Equal(t, "t1", s.WaitingTurn)
+	requireSame(t, c.Result.Pending, s.Pending)
+
+	b := continuing(ref, turn, "t2")
+	b.Answers = []execution.Answer{{ID: execution.PendingID(1, 1, 6), Verdict: execution.Approve, Sealed: "\xffsealed", AuthID: "key@echo-1"}}
+	begun, err := store.BeginTurn(t.Context(), b)
+	require.NoError(t, err)
+	requireSame(t, b.Answers, begun.Turn.Answers)
+	require.Equal(t, session.Busy, get(t, store, ref).State)
+	b.KnownOnly = true
+	begun, err = store.BeginTurn(t.Context(), b)
+	require.NoError(t, err)
+	requireSame(t, b.Answers, begun.Turn.Answers)
 }
 
 func waitRefusesTooManyCalls(t *testing.T, store memory.Store) {

@@ -1,5 +1,5 @@
 // Package clerk is an agent whose tools wait for somebody: one for an approval before it acts,
-// another for a client that runs it.
+// another for a client that runs it, a third for a credential.
 package clerk
 
 import (
@@ -29,11 +29,15 @@ const (
 	Hurried = "hurried"
 )
 
+// Credential is the name of that which the tool fetch needs.
+const Credential = "mailbox"
+
 // New returns the agent of an instance, which asks the gate at the URL.
 //
 // To "send <key>" it calls the tool send, which needs an approval, waits at the gate for the
 // key and may run once; to "look <key>" the tool screen, which its client has; to "both <key>"
-// one after the other in one round. Then it says what came of them.
+// one after the other in one round; to "fetch <key>" the tool fetch, which does as send does with
+// the credential Credential, and shows it to the gate. Then it says what came of them.
 func New(name, gate, instance string) (*agent.Agent, error) {
 	c := caller{gate, instance}
 	send, err := tool.Func("send", "Sends something.", func(ctx context.Context, in struct {
@@ -49,7 +53,17 @@ func New(name, gate, instance string) (*agent.Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	config := approval.Config{Never: []string{"screen"}}
+	fetch, err := tool.Func("fetch", "Fetches something.", func(ctx context.Context, in struct {
+		Key string `json:"key"`
+	},
+	) (string, error) {
+		return "fetched", c.call(ctx, "hold", in.Key)
+	})
+	if err != nil {
+		return nil, err
+	}
+	fetch = tool.WithLogin(execution.Login{Name: Credential, Prompt: "The password of your mailbox.", URL: "https://mail.example.org/passwords"}, fetch)
+	config := approval.Config{Never: []string{"screen", "fetch"}}
 	if name == Hurried {
 		config.Timeout = 100 * time.Millisecond
 	}
@@ -59,7 +73,7 @@ func New(name, gate, instance string) (*agent.Agent, error) {
 	}
 	return agent.New(agent.Config{
 		Name: name, Description: "Acts when it may.", Timeout: 2 * time.Minute, Model: model{c},
-		Tools: []tool.Tool{tool.With(execution.AtMostOnce, send), screen}, Plugins: []hook.Plugin{asks},
+		Tools: []tool.Tool{tool.With(execution.AtMostOnce, send), screen, fetch}, Plugins: []hook.Plugin{asks},
 	})
 }
 
@@ -71,6 +85,9 @@ func (c caller) call(ctx context.Context, what, key string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.gate+"/"+what+"?"+query.Encode(), http.NoBody)
 	if err != nil {
 		return err
+	}
+	if v, ok := execution.Credential(ctx, Credential); ok {
+		req.SetBasicAuth("", v.Reveal())
 	}
 	resp, err := client.Do(req)
 	if err != nil {
@@ -110,6 +127,8 @@ func (m model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delt
 			yield(llm.Delta{ToolCalls: []conversation.ToolCall{call("send")}}, nil)
 		case "look":
 			yield(llm.Delta{ToolCalls: []conversation.ToolCall{call("screen")}}, nil)
+		case "fetch":
+			yield(llm.Delta{ToolCalls: []conversation.ToolCall{call("fetch")}}, nil)
 		case "both":
 			yield(llm.Delta{ToolCalls: []conversation.ToolCall{call("send"), call("screen")}}, nil)
 		default:

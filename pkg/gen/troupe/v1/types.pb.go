@@ -159,6 +159,8 @@ const (
 	CallNeed_CALL_NEED_APPROVAL CallNeed = 1
 	// What came of it where the client ran it: SUCCEED or FAIL.
 	CallNeed_CALL_NEED_RESULT CallNeed = 2
+	// A credential that its tool lacks: APPROVE with the credential sealed, DENY or STOP.
+	CallNeed_CALL_NEED_AUTH CallNeed = 3
 )
 
 // Enum value maps for CallNeed.
@@ -167,11 +169,13 @@ var (
 		0: "CALL_NEED_UNSPECIFIED",
 		1: "CALL_NEED_APPROVAL",
 		2: "CALL_NEED_RESULT",
+		3: "CALL_NEED_AUTH",
 	}
 	CallNeed_value = map[string]int32{
 		"CALL_NEED_UNSPECIFIED": 0,
 		"CALL_NEED_APPROVAL":    1,
 		"CALL_NEED_RESULT":      2,
+		"CALL_NEED_AUTH":        3,
 	}
 )
 
@@ -823,7 +827,10 @@ type PendingCall struct {
 	// does not end before the session's retention does.
 	Until *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=until,proto3" json:"until,omitempty"`
 	// agent of the step that goes on with the call.
-	Agent         string `protobuf:"bytes,9,opt,name=agent,proto3" json:"agent,omitempty"`
+	Agent string `protobuf:"bytes,9,opt,name=agent,proto3" json:"agent,omitempty"`
+	// auth says which credential the call lacks, and to which key it is sealed; only where it
+	// needs AUTH.
+	Auth          *PendingAuth `protobuf:"bytes,10,opt,name=auth,proto3" json:"auth,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -921,6 +928,106 @@ func (x *PendingCall) GetAgent() string {
 	return ""
 }
 
+func (x *PendingCall) GetAuth() *PendingAuth {
+	if x != nil {
+		return x.Auth
+	}
+	return nil
+}
+
+// PendingAuth is a credential that a call lacks. Whoever answers seals it to the key, so that
+// the instance that asked reads it and nobody else: it is never stored or sent in plain.
+type PendingAuth struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// auth_id is the key's: no other request for a credential ever has it. It ends with @ and
+	// the instance that has the key in its memory.
+	AuthId string `protobuf:"bytes,1,opt,name=auth_id,json=authId,proto3" json:"auth_id,omitempty"`
+	// name of the credential, as the tool finds it: 1 to 64 of A-Z a-z 0-9 _ . -.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// prompt is one sentence for the person.
+	Prompt string `protobuf:"bytes,3,opt,name=prompt,proto3" json:"prompt,omitempty"`
+	// url is where the credential comes from; empty: the prompt says all there is.
+	Url string `protobuf:"bytes,4,opt,name=url,proto3" json:"url,omitempty"`
+	// public_key is of X25519, 32 bytes.
+	PublicKey []byte `protobuf:"bytes,5,opt,name=public_key,json=publicKey,proto3" json:"public_key,omitempty"`
+	// expires is when the instance forgets the key, at most 15 minutes after it was made.
+	Expires       *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=expires,proto3" json:"expires,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PendingAuth) Reset() {
+	*x = PendingAuth{}
+	mi := &file_troupe_v1_types_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PendingAuth) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PendingAuth) ProtoMessage() {}
+
+func (x *PendingAuth) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_types_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PendingAuth.ProtoReflect.Descriptor instead.
+func (*PendingAuth) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_types_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *PendingAuth) GetAuthId() string {
+	if x != nil {
+		return x.AuthId
+	}
+	return ""
+}
+
+func (x *PendingAuth) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *PendingAuth) GetPrompt() string {
+	if x != nil {
+		return x.Prompt
+	}
+	return ""
+}
+
+func (x *PendingAuth) GetUrl() string {
+	if x != nil {
+		return x.Url
+	}
+	return ""
+}
+
+func (x *PendingAuth) GetPublicKey() []byte {
+	if x != nil {
+		return x.PublicKey
+	}
+	return nil
+}
+
+func (x *PendingAuth) GetExpires() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Expires
+	}
+	return nil
+}
+
 // CallAnswer is what somebody says about a pending call.
 type CallAnswer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -940,14 +1047,23 @@ type CallAnswer struct {
 	Agent string `protobuf:"bytes,6,opt,name=agent,proto3" json:"agent,omitempty"`
 	// digest of the tool and the arguments that were shown. The orchestrator sets it; a call
 	// with others does not run.
-	Digest        string `protobuf:"bytes,7,opt,name=digest,proto3" json:"digest,omitempty"`
+	Digest string `protobuf:"bytes,7,opt,name=digest,proto3" json:"digest,omitempty"`
+	// sealed is the credential of a call that needs AUTH: HPKE (RFC 9180, base mode, X25519,
+	// HKDF-SHA256, AES-256-GCM), the encapsulated key first, for the public_key of the call. Its
+	// info is "troupe.v1 auth", a zero byte, the auth_id, a zero byte and the session_id; the
+	// credential is at most 16 KiB of UTF-8. It is kept with the turn, in no event, and is of no
+	// use once the key is gone. With APPROVE only; without it the auth of the call may have the
+	// credential.
+	Sealed []byte `protobuf:"bytes,8,opt,name=sealed,proto3" json:"sealed,omitempty"`
+	// auth_id of the call that was answered. The orchestrator sets it.
+	AuthId        string `protobuf:"bytes,9,opt,name=auth_id,json=authId,proto3" json:"auth_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CallAnswer) Reset() {
 	*x = CallAnswer{}
-	mi := &file_troupe_v1_types_proto_msgTypes[6]
+	mi := &file_troupe_v1_types_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -959,7 +1075,7 @@ func (x *CallAnswer) String() string {
 func (*CallAnswer) ProtoMessage() {}
 
 func (x *CallAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_types_proto_msgTypes[6]
+	mi := &file_troupe_v1_types_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -972,7 +1088,7 @@ func (x *CallAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallAnswer.ProtoReflect.Descriptor instead.
 func (*CallAnswer) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_types_proto_rawDescGZIP(), []int{6}
+	return file_troupe_v1_types_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *CallAnswer) GetId() string {
@@ -1020,6 +1136,20 @@ func (x *CallAnswer) GetAgent() string {
 func (x *CallAnswer) GetDigest() string {
 	if x != nil {
 		return x.Digest
+	}
+	return ""
+}
+
+func (x *CallAnswer) GetSealed() []byte {
+	if x != nil {
+		return x.Sealed
+	}
+	return nil
+}
+
+func (x *CallAnswer) GetAuthId() string {
+	if x != nil {
+		return x.AuthId
 	}
 	return ""
 }
@@ -1082,7 +1212,7 @@ const file_troupe_v1_types_proto_rawDesc = "" +
 	"\afailure\x18\r \x01(\v2\x12.troupe.v1.FailureR\afailure\x12\x18\n" +
 	"\astopped\x18\x0e \x01(\bR\astopped\x12:\n" +
 	"\apending\x18\x0f \x03(\v2\x16.troupe.v1.PendingCallB\b\xbaH\x05\x92\x01\x02\x10@R\apendingB\r\n" +
-	"\v_confidence\"\xcd\x02\n" +
+	"\v_confidence\"\xf9\x02\n" +
 	"\vPendingCall\x12\x19\n" +
 	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01( R\x02id\x12!\n" +
 	"\acall_id\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x06callId\x12\x1c\n" +
@@ -1092,7 +1222,17 @@ const file_troupe_v1_types_proto_rawDesc = "" +
 	"\x04risk\x18\x06 \x01(\tB\a\xbaH\x04r\x02( R\x04risk\x12 \n" +
 	"\x06reason\x18\a \x01(\tB\b\xbaH\x05r\x03(\x80\bR\x06reason\x120\n" +
 	"\x05until\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x1d\n" +
-	"\x05agent\x18\t \x01(\tB\a\xbaH\x04r\x02\x18?R\x05agent\"\xf2\x01\n" +
+	"\x05agent\x18\t \x01(\tB\a\xbaH\x04r\x02\x18?R\x05agent\x12*\n" +
+	"\x04auth\x18\n" +
+	" \x01(\v2\x16.troupe.v1.PendingAuthR\x04auth\"\xe9\x01\n" +
+	"\vPendingAuth\x12!\n" +
+	"\aauth_id\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\xa0\x01R\x06authId\x12\x1b\n" +
+	"\x04name\x18\x02 \x01(\tB\a\xbaH\x04r\x02(@R\x04name\x12 \n" +
+	"\x06prompt\x18\x03 \x01(\tB\b\xbaH\x05r\x03(\x80\bR\x06prompt\x12\x1a\n" +
+	"\x03url\x18\x04 \x01(\tB\b\xbaH\x05r\x03(\x80\x10R\x03url\x12&\n" +
+	"\n" +
+	"public_key\x18\x05 \x01(\fB\a\xbaH\x04z\x02\x18 R\tpublicKey\x124\n" +
+	"\aexpires\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\aexpires\"\xbb\x02\n" +
 	"\n" +
 	"CallAnswer\x12\x19\n" +
 	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01( R\x02id\x12<\n" +
@@ -1102,7 +1242,9 @@ const file_troupe_v1_types_proto_rawDesc = "" +
 	"\x02by\x18\x04 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x02by\x12\x12\n" +
 	"\x04late\x18\x05 \x01(\bR\x04late\x12\x1d\n" +
 	"\x05agent\x18\x06 \x01(\tB\a\xbaH\x04r\x02\x18?R\x05agent\x12\x1f\n" +
-	"\x06digest\x18\a \x01(\tB\a\xbaH\x04r\x02(@R\x06digest*`\n" +
+	"\x06digest\x18\a \x01(\tB\a\xbaH\x04r\x02(@R\x06digest\x12$\n" +
+	"\x06sealed\x18\b \x01(\fB\f\xbaH\x06z\x04\x18\x80\x82\x01\x80\x01\x01R\x06sealed\x12!\n" +
+	"\aauth_id\x18\t \x01(\tB\b\xbaH\x05r\x03(\xa0\x01R\x06authId*`\n" +
 	"\x04Role\x12\x14\n" +
 	"\x10ROLE_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tROLE_USER\x10\x01\x12\x12\n" +
@@ -1115,11 +1257,12 @@ const file_troupe_v1_types_proto_rawDesc = "" +
 	"\x13TURN_OUTCOME_FAILED\x10\x02\x12\x1a\n" +
 	"\x16TURN_OUTCOME_CANCELLED\x10\x03\x12\x1f\n" +
 	"\x1bTURN_OUTCOME_INPUT_REQUIRED\x10\x04\x12\x1e\n" +
-	"\x1aTURN_OUTCOME_AUTH_REQUIRED\x10\x05*S\n" +
+	"\x1aTURN_OUTCOME_AUTH_REQUIRED\x10\x05*g\n" +
 	"\bCallNeed\x12\x19\n" +
 	"\x15CALL_NEED_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12CALL_NEED_APPROVAL\x10\x01\x12\x14\n" +
-	"\x10CALL_NEED_RESULT\x10\x02*\xa4\x01\n" +
+	"\x10CALL_NEED_RESULT\x10\x02\x12\x12\n" +
+	"\x0eCALL_NEED_AUTH\x10\x03*\xa4\x01\n" +
 	"\vCallVerdict\x12\x1c\n" +
 	"\x18CALL_VERDICT_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14CALL_VERDICT_APPROVE\x10\x01\x12\x15\n" +
@@ -1144,7 +1287,7 @@ func file_troupe_v1_types_proto_rawDescGZIP() []byte {
 }
 
 var file_troupe_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_troupe_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_troupe_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_troupe_v1_types_proto_goTypes = []any{
 	(Role)(0),                     // 0: troupe.v1.Role
 	(TurnOutcome)(0),              // 1: troupe.v1.TurnOutcome
@@ -1156,26 +1299,29 @@ var file_troupe_v1_types_proto_goTypes = []any{
 	(*Usage)(nil),                 // 7: troupe.v1.Usage
 	(*StepResult)(nil),            // 8: troupe.v1.StepResult
 	(*PendingCall)(nil),           // 9: troupe.v1.PendingCall
-	(*CallAnswer)(nil),            // 10: troupe.v1.CallAnswer
-	(*timestamppb.Timestamp)(nil), // 11: google.protobuf.Timestamp
-	(*Failure)(nil),               // 12: troupe.v1.Failure
+	(*PendingAuth)(nil),           // 10: troupe.v1.PendingAuth
+	(*CallAnswer)(nil),            // 11: troupe.v1.CallAnswer
+	(*timestamppb.Timestamp)(nil), // 12: google.protobuf.Timestamp
+	(*Failure)(nil),               // 13: troupe.v1.Failure
 }
 var file_troupe_v1_types_proto_depIdxs = []int32{
 	0,  // 0: troupe.v1.Message.role:type_name -> troupe.v1.Role
 	5,  // 1: troupe.v1.Message.parts:type_name -> troupe.v1.Part
-	11, // 2: troupe.v1.Message.time:type_name -> google.protobuf.Timestamp
+	12, // 2: troupe.v1.Message.time:type_name -> google.protobuf.Timestamp
 	4,  // 3: troupe.v1.Message.tool_calls:type_name -> troupe.v1.ToolCall
 	7,  // 4: troupe.v1.StepResult.usage:type_name -> troupe.v1.Usage
-	12, // 5: troupe.v1.StepResult.failure:type_name -> troupe.v1.Failure
+	13, // 5: troupe.v1.StepResult.failure:type_name -> troupe.v1.Failure
 	9,  // 6: troupe.v1.StepResult.pending:type_name -> troupe.v1.PendingCall
 	2,  // 7: troupe.v1.PendingCall.needs:type_name -> troupe.v1.CallNeed
-	11, // 8: troupe.v1.PendingCall.until:type_name -> google.protobuf.Timestamp
-	3,  // 9: troupe.v1.CallAnswer.verdict:type_name -> troupe.v1.CallVerdict
-	10, // [10:10] is the sub-list for method output_type
-	10, // [10:10] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	12, // 8: troupe.v1.PendingCall.until:type_name -> google.protobuf.Timestamp
+	10, // 9: troupe.v1.PendingCall.auth:type_name -> troupe.v1.PendingAuth
+	12, // 10: troupe.v1.PendingAuth.expires:type_name -> google.protobuf.Timestamp
+	3,  // 11: troupe.v1.CallAnswer.verdict:type_name -> troupe.v1.CallVerdict
+	12, // [12:12] is the sub-list for method output_type
+	12, // [12:12] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_types_proto_init() }
@@ -1194,7 +1340,7 @@ func file_troupe_v1_types_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_types_proto_rawDesc), len(file_troupe_v1_types_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   7,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

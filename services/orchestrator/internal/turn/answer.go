@@ -63,7 +63,7 @@ func (r *Runner) answers(ctx context.Context, req Request) (admission, error) {
 func by(answers []execution.Answer, actor string) []execution.Answer {
 	signed := make([]execution.Answer, len(answers))
 	for i, a := range answers {
-		signed[i] = execution.Answer{ID: a.ID, Verdict: a.Verdict, Text: a.Text, By: actor}
+		signed[i] = execution.Answer{ID: a.ID, Verdict: a.Verdict, Text: a.Text, By: actor, Sealed: a.Sealed}
 	}
 	return signed
 }

@@ -40,7 +40,7 @@ func (t *turn) firstAttempt(number int) int {
 func (t *turn) execute(work, ctx context.Context, at *position, step workflow.Step) (*troupev1.StepResult, error) {
 	var losses []*dispatch.LostError
 	for {
-		result, err := t.Dispatcher.With(step.Instances).Execute(work, t.stepRequest(at, step), instances(losses), t.handler(ctx, at))
+		result, err := t.Dispatcher.With(t.policy(at.number, step.Instances)).Execute(work, t.stepRequest(at, step), instances(losses), t.handler(ctx, at))
 		lost, ok := errors.AsType[*dispatch.LostError](err)
 		if !ok {
 			return result, unserved(err, losses)

@@ -21,6 +21,7 @@ var stages = map[session.Outcome]troupev1.Stage{
 	session.OutcomeFailed:        troupev1.Stage_STAGE_FAILED,
 	session.OutcomeCancelled:     troupev1.Stage_STAGE_CANCELLED,
 	session.OutcomeInputRequired: troupev1.Stage_STAGE_INPUT_REQUIRED,
+	session.OutcomeAuthRequired:  troupev1.Stage_STAGE_INPUT_REQUIRED,
 }
 
 // emit appends an event outside of steps.
@@ -70,11 +71,12 @@ func (t *turn) aggregate(ctx context.Context) error {
 	return t.emit(ctx, troupev1.Stage_STAGE_AGGREGATE, &troupev1.Event{Payload: &troupev1.Event_Aggregate{Aggregate: sum}})
 }
 
-// started is the first event of a trace. It quotes what answers say, as it does the user's text.
+// started is the first event of a trace. It quotes what answers say, as it does the user's text,
+// and leaves out what they have sealed.
 func started(req Request, target string, turn session.Turn, ready int) *troupev1.Event {
 	answers := wire.AnswersToProto(turn.Answers)
 	for _, a := range answers {
-		a.Text = conversation.Brief(a.GetText(), maxGoal)
+		a.Text, a.Sealed = conversation.Brief(a.GetText(), maxGoal), nil
 	}
 	return &troupev1.Event{
 		Stage: troupev1.Stage_STAGE_INITIALIZE, Time: timestamppb.Now(),
@@ -89,7 +91,7 @@ func started(req Request, target string, turn session.Turn, ready int) *troupev1
 func ended(turn session.Turn) *troupev1.Event {
 	result := &troupev1.TurnResult{Outcome: wire.OutcomeToProto(turn.Outcome), Usage: wire.UsageToProto(usage(turn.Steps))}
 	switch turn.Outcome {
-	case session.OutcomeCompleted, session.OutcomeInputRequired:
+	case session.OutcomeCompleted, session.OutcomeInputRequired, session.OutcomeAuthRequired:
 		if n := len(turn.Steps); n > 0 {
 			last := turn.Steps[n-1]
 			result.Text, result.Agent, result.Confidence = last.Text, last.Agent, last.Confidence
@@ -108,7 +110,7 @@ func ended(turn session.Turn) *troupev1.Event {
 
 // waiting are the calls with which a turn ended because they wait.
 func waiting(turn session.Turn) []execution.Pending {
-	if n := len(turn.Steps); n > 0 && turn.Outcome == session.OutcomeInputRequired {
+	if n := len(turn.Steps); n > 0 && turn.Outcome.Asks() {
 		return turn.Steps[n-1].Pending
 	}
 	return nil

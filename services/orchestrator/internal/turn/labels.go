@@ -2,11 +2,10 @@ package turn
 
 import (
 	"cmp"
+	"encoding/json"
 
 	"github.com/troupe-dev/troupe/pkg/execution"
 )
-
-import "encoding/json"
 
 // Labels are what a caller says of a turn for its agents and tools. They are stored with the
 // trace, so that who goes on with the turn has them too.

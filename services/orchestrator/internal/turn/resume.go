@@ -116,7 +116,7 @@ func (t *turn) conclude(ctx context.Context) error {
 			return err
 		}
 	}
-	if t.turn.Outcome == session.OutcomeCompleted || t.turn.Outcome == session.OutcomeInputRequired {
+	if t.turn.Outcome == session.OutcomeCompleted || t.turn.Outcome.Asks() {
 		if err := t.aggregate(ctx); err != nil {
 			return err
 		}

@@ -251,7 +251,7 @@ func (s *step) store(fill func(*troupev1.StepResult)) (*troupev1.StepResult, err
 	}
 	switch {
 	case r.GetInputRequired():
-		c.Outcome = session.OutcomeInputRequired
+		c.Outcome = session.Asking(c.Result)
 	case s.req.GetLast() || r.GetStopped():
 		c.Outcome = session.OutcomeCompleted
 	}

@@ -219,7 +219,7 @@ func (t *turn) close(ctx context.Context, outcome session.Outcome, err error) (b
 		t.end(ctx, closed)
 	case closeErr != nil:
 		return errors.Join(err, closeErr)
-	case closed.Outcome == session.OutcomeCompleted || closed.Outcome == session.OutcomeInputRequired:
+	case closed.Outcome == session.OutcomeCompleted || closed.Outcome.Asks():
 		// The worker was lost behind its commit: the turn has its answer.
 		t.results = closed.Steps
 		t.finish(ctx)
@@ -246,7 +246,7 @@ func (t *turn) finish(ctx context.Context) {
 	closed.Steps = t.results
 	closed.Outcome = session.OutcomeCompleted
 	if n := len(t.results); n > 0 && t.results[n-1].InputRequired {
-		closed.Outcome = session.OutcomeInputRequired
+		closed.Outcome = session.Asking(t.results[n-1])
 	}
 	if err := t.aggregate(ctx); err != nil {
 		t.log.Warn("no aggregate event", zap.String("trace", t.turn.Trace), zap.Error(err))

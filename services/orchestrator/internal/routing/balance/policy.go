@@ -35,10 +35,14 @@ type Policy struct {
 	// Needs are capabilities of which an instance must have some, the more the better; with
 	// capability. Without any the first that is available has the step.
 	Needs []string `json:"needs,omitempty"`
+	By       string   `json:"by,omitempty"` // what names it, for people; with manual. Empty: the workflow
 }
 
 // strategy is the one that is followed.
 func (p Policy) strategy() Strategy { return cmp.Or(p.Strategy, RoundRobin) }
+
+// namer is what names the instance.
+func (p Policy) namer() string { return cmp.Or(p.By, "the workflow") }
 
 // among is the strategy by which those are ordered that are not named.
 func (p Policy) among() Strategy {

@@ -77,9 +77,9 @@ func (s *sight) compared(choices []glance) string {
 func (s *sight) named(choices []glance) string {
 	c := s.at(choices[0])
 	if c.ID == s.order.named {
-		return "the workflow names " + c.ID
+		return s.in.Policy.namer() + " names " + c.ID
 	}
-	return fmt.Sprintf("the workflow names %s, which %s; %s", s.order.named, s.fate(), s.among(choices))
+	return fmt.Sprintf("%s names %s, which %s; %s", s.in.Policy.namer(), s.order.named, s.fate(), s.among(choices))
 }
 
 // fate is what is known of the named one.
@@ -147,7 +147,7 @@ func (s *sight) share() string {
 func (s *sight) nobody() string {
 	switch {
 	case s.order.alone:
-		return fmt.Sprintf("the workflow names %s, which %s", s.order.named, s.fate())
+		return fmt.Sprintf("%s names %s, which %s", s.in.Policy.namer(), s.order.named, s.fate())
 	case s.tally.rejected() == 0:
 		return "no instance is known"
 	default:

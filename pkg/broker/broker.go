@@ -1,0 +1,172 @@
+// Package broker lets a process be told a secret through others that shall not know it: it
+// makes a key for each, which lives in the RAM of the process alone and for a short time, and
+// whoever has the secret seals it to that key (LP-37). On the way, in every store and in every
+// log, there is only the sealed form.
+//
+// It is HPKE (RFC 9180) in base mode. What is sealed says which key and which session it is
+// for, so that it opens for no other.
+package broker
+
+import (
+	"crypto/ecdh"
+	"crypto/hpke"
+	"crypto/rand"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/secret"
+)
+
+// Lifetime is how long a key lives, if nothing ends it before.
+const Lifetime = 15 * time.Minute
+
+// Limits of a Broker and of what is sealed.
+const (
+	MaxSecret = 16 << 10        // bytes of a secret
+	MaxSealed = MaxSecret + 256 // bytes of a secret that is sealed
+	maxKeys   = 1 << 14         // of one Broker at once
+)
+
+// Broker makes keys and opens what is sealed to them. Nothing of it outlives its process, nor
+// can it be copied to another. Safe for concurrent use.
+type Broker struct {
+	instance string
+
+	mu   sync.Mutex
+	keys map[string]*held
+}
+
+// held is a key that lives.
+type held struct {
+	private hpke.PrivateKey
+	session string
+	name    string
+	end     *time.Timer
+}
+
+// Key is the public half of a key, for who has the secret.
+type Key struct {
+	ID      string // no other key ever has it
+	Public  []byte // of X25519
+	Expires time.Time
+}
+
+// maxInstance is the longest id of an instance.
+const maxInstance = 128
+
+// New returns the broker of an instance, whose id becomes a part of that of each key. One with
+// a longer id than an instance may have, or with none, is not named.
+func New(instance string) *Broker {
+	if len(instance) > maxInstance || !utf8.ValidString(instance) {
+		instance = ""
+	}
+	return &Broker{instance: instance, keys: map[string]*held{}}
+}
+
+// Instance is the id of the instance that has a key; empty when its id does not say.
+func Instance(id string) string {
+	_, instance, _ := strings.Cut(id, "@")
+	return instance
+}
+
+// Ask makes a key for the secret of a name, for one session. Modes: resource_quota when too
+// many keys live.
+func (b *Broker) Ask(session, name string) (Key, error) {
+	private, err := kem().GenerateKey()
+	if err != nil {
+		return Key{}, err
+	}
+	k := Key{ID: rand.Text() + "@" + b.instance, Public: private.PublicKey().Bytes(), Expires: time.Now().Add(Lifetime)}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.keys) >= maxKeys {
+		return Key{}, failure.Newf(failure.ResourceQuota, "broker.Ask",
+			"%d calls wait for a credential here already, as many as may within %s; try again later", maxKeys, Lifetime)
+	}
+	h := &held{private: private, session: session, name: name}
+	h.end = time.AfterFunc(Lifetime, func() { b.Forget(k.ID) })
+	b.keys[k.ID] = h
+	return k, nil
+}
+
+// Open returns a secret that was sealed to the key of an id, and the name that it was asked for.
+// The key lives on, so that an attempt after this one opens it too. Modes: not_found when the key
+// does not live here, because its time is over, it is another process's, or it was forgotten;
+// user_invalid_input when this is not sealed to it, or for another session.
+func (b *Broker) Open(id, session string, sealed []byte) (name string, _ secret.Value, err error) {
+	const op = "broker.Open"
+	b.mu.Lock()
+	h := b.keys[id]
+	b.mu.Unlock()
+	if h == nil {
+		return "", secret.Value{}, failure.New(failure.NotFound, op,
+			"the key that it was sealed to is gone: it lives for 15 minutes, and no longer than the process that made it")
+	}
+	wrong := func(cause error) error {
+		return failure.New(failure.UserInvalidInput, op, "it was not sealed to the key of this call; seal it to the one that the call shows").Because(cause)
+	}
+	if h.session != session {
+		return "", secret.Value{}, wrong(nil)
+	}
+	text, err := hpke.Open(h.private, hpke.HKDFSHA256(), hpke.AES256GCM(), info(id, session), sealed)
+	if err == nil && (len(text) > MaxSecret || !utf8.Valid(text)) {
+		return "", secret.Value{}, failure.Newf(failure.UserInvalidInput, op, "the credential is no UTF-8 of at most %d bytes", MaxSecret)
+	}
+	if err != nil {
+		return "", secret.Value{}, wrong(err)
+	}
+	return h.name, secret.New(string(text)), nil
+}
+
+// Forget ends the life of a key before its time. One that there is not is no error.
+func (b *Broker) Forget(id string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if h := b.keys[id]; h != nil {
+		h.end.Stop()
+		delete(b.keys, id)
+	}
+}
+
+// Seal seals a secret to a key of a session, so that only its broker can open it. Modes:
+// user_invalid_input when the secret is empty, too long or no UTF-8, or there is no such key.
+func Seal(id, session string, public []byte, s secret.Value) ([]byte, error) {
+	const op = "broker.Seal"
+	text := s.Reveal()
+	if text == "" || len(text) > MaxSecret || !utf8.ValidString(text) {
+		return nil, failure.Newf(failure.UserInvalidInput, op, "credential: want 1 to %d bytes of UTF-8; encode bytes, for example as base64", MaxSecret)
+	}
+	key, err := kem().NewPublicKey(public)
+	if err == nil {
+		var sealed []byte
+		if sealed, err = hpke.Seal(key, hpke.HKDFSHA256(), hpke.AES256GCM(), info(id, session), []byte(text)); err == nil {
+			return sealed, nil
+		}
+	}
+	return nil, failure.New(failure.UserInvalidInput, op, "public_key: it is none of X25519; take it from the call that waits as it is").Because(err)
+}
+
+func kem() hpke.KEM { return hpke.DHKEM(ecdh.X25519()) }
+
+// info binds what is sealed to a key and a session: ids hold no zero byte.
+func info(id, session string) []byte { return []byte("troupe.v1 auth\x00" + id + "\x00" + session) }
+
+// Session is a broker for one session, for those who shall not choose it.
+type Session struct {
+	broker *Broker
+	id     string
+}
+
+// For returns the broker for a session.
+func (b *Broker) For(session string) *Session { return &Session{b, session} }
+
+// Ask is Broker.Ask.
+func (s *Session) Ask(name string) (Key, error) { return s.broker.Ask(s.id, name) }
+
+// Open is Broker.Open.
+func (s *Session) Open(id string, sealed []byte) (string, secret.Value, error) {
+	return s.broker.Open(id, s.id, sealed)
+}

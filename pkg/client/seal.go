@@ -1,0 +1,24 @@
+package client
+
+import (
+	"github.com/troupe-dev/troupe/pkg/broker"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/secret"
+)
+
+// Seal is the answer to a call of a session that lacks a credential (LP-37): it lets the call
+// run, with the credential sealed to the key that the call shows. Only the worker that asked can
+// open it, for this call, and until the key expires. Modes: user_invalid_input when the call
+// waits for something else, or the credential is empty, longer than 16 KiB or no UTF-8.
+func Seal(sessionID string, call *troupev1.PendingCall, credential secret.Value) (*troupev1.CallAnswer, error) {
+	auth := call.GetAuth()
+	if call.GetNeeds() != troupev1.CallNeed_CALL_NEED_AUTH || auth == nil {
+		return nil, failure.Newf(failure.UserInvalidInput, "client.Seal", "call %s of %s does not wait for a credential", call.GetId(), call.GetTool())
+	}
+	sealed, err := broker.Seal(auth.GetAuthId(), sessionID, auth.GetPublicKey(), credential)
+	if err != nil {
+		return nil, err
+	}
+	return &troupev1.CallAnswer{Id: call.GetId(), Verdict: troupev1.CallVerdict_CALL_VERDICT_APPROVE, Sealed: sealed}, nil
+}

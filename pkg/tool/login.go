@@ -1,0 +1,84 @@
+package tool
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"regexp"
+	"strings"
+
+	"github.com/troupe-dev/troupe/pkg/execution"
+)
+
+// WithLogin declares a credential without which the tool cannot run (LP-37):
+//
+//	tool.WithLogin(execution.Login{Name: "github", Prompt: "A token that may read issues.", URL: "https://github.com/settings/tokens"}, issues)
+//
+// The tool finds it with execution.Credential. When the turn did not bring it (LP-18), the call
+// waits before it runs, and the turn ends with it: whoever answers gives the credential to this
+// tool alone, sealed, for the rest of the turn that goes on. Its name has 1 to 64 letters,
+// digits, dots, hyphens and underscores. A tool that its client runs, or that is an agent, asks
+// for none.
+func WithLogin(login execution.Login, t Tool) Tool {
+	return wrapped(with{Tool: t, effect: EffectOf(t), login: &login}, t)
+}
+
+// LoginOf is the credential without which a tool cannot run, also behind With.
+func LoginOf(t Tool) (execution.Login, bool) {
+	var w *with
+	switch t := t.(type) {
+	case *with:
+		w = t
+	case *startingWith:
+		w = &t.with
+	default:
+		return execution.Login{}, false
+	}
+	if w.login != nil {
+		return *w.login, true
+	}
+	return LoginOf(w.Tool)
+}
+
+// LoginRejected returns the error of a tool whose credential was not taken: it has expired, say.
+// The model reads why. For the rest of the turn the tool does not find the credential any more,
+// so that its next call waits for another one.
+func LoginRejected(name, why string) error { return &rejected{name, why} }
+
+type rejected struct{ name, why string }
+
+func (r *rejected) Error() string {
+	return fmt.Sprintf("the credential %s was not taken: %s; call the tool again, and the user is asked for another one", r.name, r.why)
+}
+
+// Rejected returns the name of the credential that a tool could not use, and whether that is why
+// it failed.
+func Rejected(err error) (string, bool) {
+	if r, ok := errors.AsType[*rejected](err); ok {
+		return r.name, true
+	}
+	return "", false
+}
+
+// Limits of a Login, in bytes.
+const (
+	maxPrompt = 1 << 10
+	maxURL    = 2 << 10
+)
+
+var loginName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
+
+// checkLogin says what is wrong with a login; empty: nothing.
+func checkLogin(l execution.Login) string {
+	at, err := url.Parse(l.URL)
+	switch {
+	case !loginName.MatchString(l.Name):
+		return fmt.Sprintf("name %q: use 1 to 64 letters, digits, dots, hyphens and underscores", l.Name)
+	case strings.TrimSpace(l.Prompt) == "" || len(l.Prompt) > maxPrompt:
+		return fmt.Sprintf("prompt: say in 1 to %d bytes what the credential is for", maxPrompt)
+	case err != nil || l.URL != "" && (at.Host == "" || at.Scheme != "https" && at.Scheme != "http") || len(l.URL) > maxURL:
+		return fmt.Sprintf("url: want an address of at most %d bytes that begins with https:// or http://, or none", maxURL)
+	default:
+		return ""
+	}
+}

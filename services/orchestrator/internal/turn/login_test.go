@@ -1,0 +1,125 @@
+package turn
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/troupe-dev/troupe/pkg/broker"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
+)
+
+// login is a call of research that lacks a credential, whose key is at an instance.
+func login(t *testing.T, instance string, left time.Duration) *troupev1.PendingCall {
+	t.Helper()
+	key, err := broker.New(instance).Ask("s1", "mailbox")
+	require.NoError(t, err)
+	call := mail()
+	call.Needs, call.Until = troupev1.CallNeed_CALL_NEED_AUTH, timestamppb.New(time.Now().Add(left))
+	call.Auth = &troupev1.PendingAuth{AuthId: key.ID, Name: "mailbox", Prompt: "Your password.", PublicKey: key.Public, Expires: call.GetUntil()}
+	return call
+}
+
+func sealed(id string) execution.Answer {
+	return execution.Answer{ID: id, Verdict: execution.Approve, Sealed: "\x00sealed\xff"}
+}
+
+// The turn that brings the credential goes on where the key is, and nobody who watches gets to
+// see even what is sealed.
+//
+// Req: LP-37
+func TestTurn_ACredentialGoesToTheInstanceThatHasItsKey(t *testing.T) {
+	rig := newRig(t)
+	rig.join("research", 3)
+	runner := rig.runner(t, "one")
+	for n := range 3 {
+		instance := fmt.Sprintf("research-%d", n+2)
+		call := login(t, instance, time.Minute)
+		rig.waits(call)
+		req := ask(fmt.Sprint("s", n), "r1")
+		asked := collect(t, runner, req)
+		require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_AUTH_REQUIRED, resultOf(asked).GetOutcome())
+		require.Equal(t, troupev1.Stage_STAGE_INPUT_REQUIRED, asked[len(asked)-1].GetStage())
+		require.Equal(t, call.GetAuth().GetAuthId(), resultOf(asked).GetPending()[0].GetAuth().GetAuthId())
+		require.Equal(t, session.AuthRequired, rig.state(t, req.Session))
+
+		given := reply("r2", sealed("1-2-2"))
+		given.Session = req.Session
+		given.Answers[0].AuthID = "another@research-1"
+		on := collect(t, runner, given)
+		require.Equal(t, completed, resultOf(on).GetOutcome(), "%v", resultOf(on))
+		steps := rig.steps()
+		again := steps[len(steps)-2]
+		require.Equal(t, "\x00sealed\xff", string(again.GetAnswers()[0].GetSealed()))
+		require.Equal(t, call.GetAuth().GetAuthId(), again.GetAnswers()[0].GetAuthId())
+		started := on[0].GetTurnStarted().GetAnswers()[0]
+		require.Empty(t, started.GetSealed())
+		require.Equal(t, call.GetAuth().GetAuthId(), started.GetAuthId())
+		require.NotContains(t, fmt.Sprint(on), "sealed\\xff")
+		for _, e := range on {
+			if s := e.GetStepStarted(); s != nil && e.GetAgent() == "research" {
+				require.Equal(t, instance, e.GetInstanceId())
+				require.Equal(t, "the credential of an answer names "+instance, s.GetChoice().GetReason())
+			}
+		}
+	}
+}
+
+// One that is gone does not hold the turn up: whoever stands in asks again.
+func TestTurn_ACredentialWhoseInstanceIsGoneGoesToAnother(t *testing.T) {
+	rig := newRig(t)
+	runner := rig.runner(t, "one")
+	rig.waits(login(t, "research-9", time.Minute))
+	collect(t, runner, ask("s1", "r1"))
+	rig.waits(login(t, "research-1", time.Minute))
+	on := collect(t, runner, reply("r2", sealed("1-2-2")))
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_AUTH_REQUIRED, resultOf(on).GetOutcome())
+	require.Equal(t, "\x00sealed\xff", string(rig.steps()[2].GetAnswers()[0].GetSealed()))
+}
+
+// Req: LP-37
+func TestTurn_ACredentialThatComesTooLateIsNotHandedOn(t *testing.T) {
+	rig := newRig(t)
+	runner := rig.runner(t, "one")
+	rig.waits(login(t, "research-1", -time.Second))
+	collect(t, runner, ask("s1", "r1"))
+	collect(t, runner, reply("r2", sealed("1-2-2")))
+	got := rig.steps()[2].GetAnswers()[0]
+	require.True(t, got.GetLate())
+	require.Empty(t, got.GetSealed())
+}
+
+func TestRunner_RefusesACredentialForACallThatLacksNone(t *testing.T) {
+	rig := newRig(t)
+	runner := rig.runner(t, "one")
+	rig.waits(mail())
+	collect(t, runner, ask("s1", "r1"))
+	err := refusal(t, runner, reply("r2", sealed("1-2-2")))
+	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
+	require.ErrorContains(t, err, "answers[0].sealed")
+}
+
+// The way in which a step chooses stays that for who stands in, and a named instance is named.
+func TestTurn_APolicyWithACredential(t *testing.T) {
+	with := &turn{answered: 2, turn: session.Turn{Answers: []execution.Answer{{ID: "1-2-2"}, {ID: "1-2-3", Sealed: "x", AuthID: "key@research-2"}}}}
+	weights := map[string]int{"v2": 10}
+	for _, tc := range []struct{ is, want balance.Policy }{
+		{balance.Policy{}, balance.Policy{Strategy: balance.Manual, Instance: "research-2", Fallback: balance.RoundRobin, By: "the credential of an answer"}},
+		{
+			balance.Policy{Strategy: balance.Weighted, Weights: weights},
+			balance.Policy{Strategy: balance.Manual, Instance: "research-2", Fallback: balance.Weighted, Weights: weights, By: "the credential of an answer"},
+		},
+		{balance.Policy{Strategy: balance.Manual, Instance: "research-1"}, balance.Policy{Strategy: balance.Manual, Instance: "research-1"}},
+	} {
+		require.Equal(t, tc.want, with.policy(2, tc.is))
+		require.Equal(t, tc.is, with.policy(3, tc.is), "it is for one step")
+		require.Equal(t, tc.is, (&turn{answered: 2}).policy(2, tc.is))
+	}
+}

@@ -1,0 +1,241 @@
+package scenario
+
+import (
+	"encoding/base64"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/broker"
+	"github.com/troupe-dev/troupe/pkg/client"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/secret"
+	"github.com/troupe-dev/troupe/test/rig"
+	"github.com/troupe-dev/troupe/test/rig/clerk"
+)
+
+// Calls that lack a credential. They are part of runPending, but for the search for what was
+// sealed.
+
+const authRequired = troupev1.TurnOutcome_TURN_OUTCOME_AUTH_REQUIRED
+
+// lacking asks a clerk for something that takes a credential.
+func (s *stage) lacking(t *testing.T) (session, key string, call *troupev1.PendingCall) {
+	t.Helper()
+	key = uuid.NewString()
+	req := text("fetch " + key)
+	events := ask(t, s.Mesh, req)
+	call = lacks(t, events)
+	return req.GetSessionId(), key, call
+}
+
+// lacks is the call that waits for a credential at the end of a turn.
+func lacks(t *testing.T, events []*troupev1.Event) *troupev1.PendingCall {
+	t.Helper()
+	require.Equal(t, authRequired, result(events).GetOutcome(), "%v", result(events))
+	require.Len(t, result(events).GetPending(), 1)
+	return result(events).GetPending()[0]
+}
+
+// given is a request with the credential that a call lacks.
+func given(t *testing.T, session string, call *troupev1.PendingCall, credential string) *troupev1.OrchestrateRequest {
+	t.Helper()
+	sealed, err := client.Seal(session, call, secret.New(credential))
+	require.NoError(t, err)
+	return replying(session, sealed)
+}
+
+func replying(session string, a *troupev1.CallAnswer) *troupev1.OrchestrateRequest {
+	req := answer(session, a.GetId(), a.GetVerdict(), "")
+	req.GetAnswers().Answers[0] = a
+	return req
+}
+
+// keeper is the part that has the key of a call.
+func keeper(call *troupev1.PendingCall) rig.Part {
+	return rig.Part(broker.Instance(call.GetAuth().GetAuthId()))
+}
+
+// shows checks what came to the gate: the model was asked once, and then the tool ran with these.
+func (s *stage) shows(t *testing.T, key string, credentials ...string) {
+	t.Helper()
+	want := []string{"model"}
+	for _, c := range credentials {
+		want = append(want, "tool  "+c)
+	}
+	require.Equal(t, want, s.gate.Shown(key))
+}
+
+// The call says what it lacks and the session waits for it. The turn with the credential goes on
+// at the instance that asked, and its tool has it.
+//
+// Req: LP-37, LP-40
+func aCredentialReachesTheToolThatLacksIt(t *testing.T, s *stage) {
+	session, key, call := s.lacking(t)
+	require.Equal(t, troupev1.CallNeed_CALL_NEED_AUTH, call.GetNeeds())
+	auth := call.GetAuth()
+	require.Equal(t, clerk.Credential, auth.GetName())
+	require.Equal(t, "The password of your mailbox.", auth.GetPrompt())
+	require.Equal(t, "https://mail.example.org/passwords", auth.GetUrl())
+	require.InDelta(t, (15 * time.Minute).Seconds(), time.Until(auth.GetExpires().AsTime()).Seconds(), 60)
+	seen, err := s.Sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: session})
+	require.NoError(t, err)
+	require.Equal(t, troupev1.SessionState_SESSION_STATE_AUTH_REQUIRED, seen.GetSession().GetState())
+	require.Equal(t, auth.GetPublicKey(), seen.GetSession().GetPending()[0].GetAuth().GetPublicKey())
+
+	s.gate.Open(key)
+	events := ask(t, s.Mesh, given(t, session, call, "hunter2"))
+	s.told(t, events, "fetched")
+	s.shows(t, key, "hunter2")
+	heard := events[0].GetTurnStarted().GetAnswers()[0]
+	require.Equal(t, auth.GetAuthId(), heard.GetAuthId())
+	require.Empty(t, heard.GetSealed())
+	for _, e := range events {
+		if e.GetStepStarted() != nil {
+			require.Equal(t, string(keeper(call)), e.GetInstanceId())
+		}
+	}
+	// The next turn has it no more.
+	again := text("fetch " + uuid.NewString())
+	again.SessionId = session
+	lacks(t, ask(t, s.Mesh, again))
+}
+
+// Req: LP-37
+func aCredentialOutlivesTheOrchestrator(t *testing.T, s *stage) {
+	session, key, call := s.lacking(t)
+	s.Kill(rig.Orchestrator)
+	s.Start(rig.Orchestrator)
+	s.awaitClerks(t)
+	s.gate.Open(key)
+	s.told(t, ask(t, s.Mesh, given(t, session, call, "hunter2")), "fetched")
+	s.shows(t, key, "hunter2")
+}
+
+// A worker that is killed takes its keys along: what is sealed to them opens nowhere, whoever
+// goes on asks with another key, and nothing is lost but the answer.
+//
+// Req: LP-37
+func aKeyThatIsLostIsMadeAnew(t *testing.T, s *stage) {
+	for _, back := range []bool{false, true} { // the worker, before the answer comes
+		session, key, call := s.lacking(t)
+		lost := keeper(call)
+		s.Kill(lost)
+		if back {
+			s.Start(lost)
+			s.awaitClerks(t)
+		}
+		events := ask(t, s.Mesh, given(t, session, call, "hunter2"))
+		again := lacks(t, events)
+		require.NotEqual(t, call.GetAuth().GetAuthId(), again.GetAuth().GetAuthId())
+		require.Contains(t, again.GetReason(), "It is asked for again: the key that it was sealed to is gone")
+		s.shows(t, key)
+		s.gate.Open(key)
+		s.told(t, ask(t, s.Mesh, given(t, session, again, "hunter3")), "fetched")
+		s.shows(t, key, "hunter3")
+		if !back {
+			s.Start(lost)
+			s.awaitClerks(t)
+		}
+	}
+}
+
+// What was sealed for one session is sent as the answer of another.
+//
+// Req: LP-37
+func aCredentialIsForOneSession(t *testing.T, s *stage) {
+	session, key, call := s.lacking(t)
+	mine := given(t, session, call, "hunter2")
+	other, otherKey, otherCall := s.lacking(t)
+	stolen := &troupev1.CallAnswer{Id: otherCall.GetId(), Verdict: approved, Sealed: mine.GetAnswers().GetAnswers()[0].GetSealed(), AuthId: call.GetAuth().GetAuthId()}
+	again := lacks(t, ask(t, s.Mesh, replying(other, stolen)))
+	require.Contains(t, again.GetReason(), "It is asked for again: it was not sealed to the key of this call")
+	s.shows(t, otherKey)
+	s.gate.Open(key)
+	s.told(t, ask(t, s.Mesh, mine), "fetched")
+	s.shows(t, key, "hunter2")
+}
+
+// It may run once, and nobody knows whether it did: then nobody is asked for anything.
+func aToolThatIsLostWithItsCredentialIsNotRunAgain(t *testing.T, s *stage) {
+	session, key, call := s.lacking(t)
+	wait := s.begin(t, given(t, session, call, "hunter2"))
+	lost := rig.Part(s.gate.Await(t, key))
+	require.Equal(t, keeper(call), lost)
+	s.Kill(lost)
+	events := wait()
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(events).GetOutcome(), "%v", result(events))
+	require.Contains(t, result(events).GetText(), "UNKNOWN_OUTCOME")
+	s.shows(t, key, "hunter2")
+	s.gate.Open(key)
+	s.Start(lost)
+	s.awaitClerks(t)
+}
+
+// A credential comes to a tool, to a worker that is killed with it, and to a session that it is
+// not for. Then it is nowhere: in no file of Redis and etcd, no log, no span, no metric and
+// nothing that a client was told; and clients are not told what was sealed either.
+//
+// Req: LP-37
+func TestLoginCanary_Binaries(t *testing.T) {
+	spans := collectSpans(t)
+	s := &stage{rig.Binaries(t, rig.Config{Office: true, LogLevel: "debug", Collector: spans.url}), rig.NewGate(t)}
+	for n := range clerks {
+		s.Host(rig.Clerk(s.gate, clerk.Name, n+1))
+	}
+	s.Host(rig.Clerk(s.gate, clerk.Hurried, 1))
+	s.awaitClerks(t)
+	canary := "CANARY" + strings.ReplaceAll(uuid.NewString(), "-", "")
+	told := &record{traces: map[string]string{}}
+	var sealed []string
+	bring := func(session string, call *troupev1.PendingCall) (*troupev1.OrchestrateRequest, string) {
+		req := given(t, session, call, canary)
+		text := string(req.GetAnswers().GetAnswers()[0].GetSealed())
+		sealed = append(sealed, base64.StdEncoding.EncodeToString([]byte(text)))
+		return req, text
+	}
+	session, key, call := s.lacking(t)
+	s.gate.Open(key)
+	req, kept := bring(session, call)
+	events := ask(t, s.Mesh, req)
+	told.turn(t, s.Mesh, req, events)
+	s.told(t, events, "fetched")
+	s.shows(t, key, canary)
+
+	session, key2, call := s.lacking(t)
+	req, _ = bring(session, call)
+	wait := s.begin(t, req)
+	lost := rig.Part(s.gate.Await(t, key2))
+	s.Kill(lost)
+	told.turn(t, s.Mesh, req, wait())
+	s.Start(lost)
+	s.awaitClerks(t)
+
+	session, _, call = s.lacking(t)
+	req, _ = bring("another", call)
+	req.SessionId = session
+	events = ask(t, s.Mesh, req)
+	lacks(t, events)
+	told.turn(t, s.Mesh, req, events)
+
+	left := s.Residue()
+	for _, p := range []rig.Part{rig.Orchestrator, "clerk-1", "clerk-2", rig.Memory} {
+		s.Stop(p) // its last spans leave it, and its last lines
+	}
+	maps.Copy(left, s.Residue())
+	left["spans"], left["told"] = spans.all(), told.all()
+	holding := func(what string) string { return strings.Join(with(left, what), "\n") }
+	require.Contains(t, holding(key), "redis /dump.rdb")
+	require.Contains(t, holding(key), "told")
+	require.Contains(t, holding("execute_tool fetch"), "spans")
+	require.Contains(t, holding(kept), "redis /dump.rdb", "the search finds what is sealed")
+	require.Contains(t, holding(call.GetAuth().GetAuthId()), "told")
+	require.Empty(t, with(left, canary))
+	for _, text := range sealed {
+		require.Empty(t, with(left, text))
+	}
+}
