@@ -35,7 +35,7 @@ type Policy struct {
 	// Needs are capabilities of which an instance must have some, the more the better; with
 	// capability. Without any the first that is available has the step.
 	Needs []string `json:"needs,omitempty"`
-	By       string   `json:"by,omitempty"` // what names it, for people; with manual. Empty: the workflow
+	By    string   `json:"by,omitempty"` // what names it, for people; with manual. Empty: the workflow
 }
 
 // strategy is the one that is followed.
