@@ -165,7 +165,7 @@ func unstored(begun memory.Begun) error {
 	}
 	return failure.Newf(failure.TraceOrphaned, "turn.Orchestrate",
 		"the turn's orchestrator went away before it stored an event; the same request takes it over in %s", begun.LeaseLeft.Round(time.Second)).
-		With("retry_after", begun.LeaseLeft.String())
+		After(begun.LeaseLeft)
 }
 
 // enter counts a turn in, unless the runner is closed.
