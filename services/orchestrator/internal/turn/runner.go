@@ -22,6 +22,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
+	gate "github.com/troupe-dev/troupe/services/orchestrator/internal/admission"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
@@ -49,6 +50,7 @@ type Config struct {
 	Roster     *routing.Roster
 	Dispatcher *dispatch.Dispatcher
 	Workflows  *workflow.Set
+	Gate       *gate.Gate // that new turns pass; Close closes it
 	Telemetry  *telemetry.Telemetry
 }
 
@@ -63,6 +65,8 @@ type Runner struct {
 	pending  metric.Int64Counter
 	waited   metric.Float64Histogram
 	flights  singleflight.Group // what concurrent calls for one turn do together
+	callers  *callers
+	lookups  chan struct{} // holds one for each request that looks for its turn before it waits
 	running  sync.WaitGroup
 	unsure   *unsure
 	seats    *seats
@@ -105,7 +109,7 @@ func New(cfg Config) (*Runner, error) {
 	stopped := make(chan struct{})
 	return &Runner{
 		Config: cfg, log: cfg.Telemetry.Log, turns: turns, duration: duration, lost: lost, adopted: adopted, pending: pending, waited: waited,
-		unsure: newUnsure(), seats: newSeats(), renewal: renewal, closing: make(chan struct{}),
+		unsure: newUnsure(), callers: newCallers(), lookups: make(chan struct{}, maxLookups), seats: newSeats(), renewal: renewal, closing: make(chan struct{}),
 		stopped: stopped, stop: sync.OnceFunc(func() { close(stopped) }),
 	}, nil
 }
@@ -187,6 +191,7 @@ func (r *Runner) Close(ctx context.Context) {
 	if !r.closed {
 		r.closed = true
 		close(r.closing)
+		r.Gate.Close(errStopping)
 	}
 	r.mu.Unlock()
 	idle := make(chan struct{})

@@ -13,6 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
+	gate "github.com/troupe-dev/troupe/services/orchestrator/internal/admission"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
@@ -21,6 +22,7 @@ import (
 // turn is one turn being driven. One goroutine owns it.
 type turn struct {
 	*Runner
+	pass     *gate.Pass // its place among the turns that there may be at once
 	req      Request
 	begin    memory.Begin // with which it began
 	target   string       // what the request's target stands for
@@ -47,6 +49,7 @@ type turn struct {
 // run drives the turn to its end, within what is left of its timeout. ctx has no deadline and
 // is not cancelled: the turn has its own.
 func (t *turn) run(ctx context.Context, timeout, left time.Duration) {
+	defer t.pass.End(true)
 	defer t.seats.ended(t)
 	ctx, cancel := context.WithTimeout(ctx, max(0, left)+closeTime)
 	defer cancel()
