@@ -81,6 +81,9 @@ func (s *sender) send(ctx context.Context, term terminal, begin func(context.Con
 		req.Timeout = durationpb.New(s.Timeout)
 	}
 	v := &view{term: term, server: s.server, user: req.GetUserId()}
+	c = c.Waiting(func(_ error, d time.Duration) {
+		fmt.Fprintf(term.err, "The mesh has more to do than it can; asking again in %s.\n", d.Round(100*time.Millisecond))
+	})
 	admitted, err := v.show(s.JSON, c.Turn(ctx, req))
 	if _, ended := errors.AsType[exit](err); err != nil && !ended && (admitted || uncertain(err)) {
 		if again == "" {

@@ -154,19 +154,16 @@ func (a *App) open(files fs.FS) error {
 	return nil
 }
 
-// turnsPerPlace is how many turns may run for each step that the instances take at once: one
-// that is worked on, and one that is about to be, so that no instance is idle while a turn
-// begins or ends.
-const turnsPerPlace = 2
-
-// maxTurns is how many turns may run at once. While no instance is known they fail
-// soon, and say why.
+// maxTurns is how many turns may run at once: one for each step that the instances take at
+// once, for a turn has one step at a time. With more, steps wait for each other, and answers
+// come when nobody wants them any more. While no instance is known turns fail soon, and say
+// why.
 func (a *App) maxTurns() int {
 	if a.cfg.MaxTurns > 0 {
 		return a.cfg.MaxTurns
 	}
 	if places := a.roster.Places(); places > 0 {
-		return turnsPerPlace * places
+		return places
 	}
 	return unknownTurns
 }

@@ -26,7 +26,7 @@ type Config struct {
 	Drain          time.Duration `help:"How long running turns may take to end when the orchestrator stops." default:"30s" env:"TROUPE_DRAIN"`
 	Reflection     bool          `help:"Serve gRPC reflection." env:"TROUPE_REFLECTION"`
 
-	MaxTurns       int           `help:"How many turns may run at once here. 0: twice as many as steps that the known instances take at once." default:"0" env:"TROUPE_MAX_TURNS"`
+	MaxTurns       int           `help:"How many turns may run at once here. 0: as many as the steps that the known instances take at once." default:"0" env:"TROUPE_MAX_TURNS"`
 	MaxTenantTurns int           `help:"How many of them one tenant may have. 0: all while it is alone, half of them as soon as another has or wants one." default:"0" env:"TROUPE_MAX_TENANT_TURNS"`
 	MaxQueue       int           `help:"How many callers may wait for a turn to begin. 0: as many as turns may run at once." default:"0" env:"TROUPE_MAX_QUEUE"`
 	MaxQueueTime   time.Duration `help:"How long a caller may wait for its turn to begin. 0s: nobody waits." default:"5s" env:"TROUPE_MAX_QUEUE_TIME"`

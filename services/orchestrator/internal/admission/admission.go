@@ -206,6 +206,13 @@ func (g *Gate) Look() {
 	g.pump()
 }
 
+// Waiting is how many callers wait.
+func (g *Gate) Waiting() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.waiting
+}
+
 // Close refuses all who wait, and all who come, with the error. Those whom Force lets in come
 // in.
 func (g *Gate) Close(why error) {

@@ -27,15 +27,15 @@ const (
 func (g *Gate) refuse(t *tenant, reason why, within time.Duration) error {
 	g.count.refused(t.name, reason)
 	limit, share := g.limit(), g.share()
-	full := "the orchestrator has %d turns at once, and no more may"
+	full := "no more than %d turns may run here at once"
 	if t.turns >= share && share < limit {
-		full, limit = "the tenant has %d turns at once here, and no more may", share
+		full, limit = "no more than %d turns of one tenant may run here at once", share
 	}
 	after := unknown
 	if g.typical > 0 {
 		after = min(max(g.expected(t), soonest), latest).Round(time.Millisecond)
 	}
-	err := failure.Newf(failure.Overloaded, "admission", full+"; %s. Send the same request again in %s", limit, g.saying(reason, within), after)
+	err := failure.Newf(failure.Overloaded, "admission", full+", and %s. Send the same request again in %s", limit, g.saying(reason, within), after)
 	return err.After(after).With("full", string(reason))
 }
 

@@ -140,6 +140,8 @@ type scriptedWorker struct {
 
 	starts atomic.Int32 // Startups that came
 
+	tenant func(sessionID string) string // whose a session is; nil: nobody's
+
 	mu       sync.Mutex
 	scripts  map[string]func(*step) error // by agent
 	requests []*troupev1.ExecuteStepRequest
@@ -249,6 +251,9 @@ func (s *step) store(fill func(*troupev1.StepResult)) (*troupev1.StepResult, err
 	c := memory.Commit{
 		Ref: session.Ref{Session: s.req.GetSessionId()}, TurnID: s.req.GetTurnId(), Epoch: s.req.GetEpoch(),
 		Base: s.req.GetBaseSequence(), Result: wire.ResultFromProto(r),
+	}
+	if s.worker.tenant != nil {
+		c.Ref.Tenant = s.worker.tenant(c.Ref.Session)
 	}
 	if r.GetText() != "" {
 		c.Messages = []conversation.Message{conversation.Assistant(r.GetAgent(), r.GetText())}

@@ -49,8 +49,8 @@ type turn struct {
 // run drives the turn to its end, within what is left of its timeout. ctx has no deadline and
 // is not cancelled: the turn has its own.
 func (t *turn) run(ctx context.Context, timeout, left time.Duration) {
-	defer t.pass.End(true)
 	defer t.seats.ended(t)
+	defer t.pass.End(true)
 	ctx, cancel := context.WithTimeout(ctx, max(0, left)+closeTime)
 	defer cancel()
 	work, stop := context.WithTimeoutCause(ctx, left,
