@@ -150,7 +150,7 @@ func (c *Client) askLater(ctx context.Context, err error) bool {
 	if !ok || !failure.Is(err, failure.Overloaded) {
 		return false
 	}
-	after += rand.N(after/4 + 1) // so that those who were refused together do not come together
+	after += rand.N(after/4 + 1) //nolint:gosec // no secret: so that those who were refused together do not come together
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= after {
 		return false
 	}

@@ -281,6 +281,17 @@ func TestGate_ATenantWithItsFairShareIsNotRefused(t *testing.T) {
 	})
 }
 
+// Whoever may make up tenants cannot fill the memory of those who count.
+func TestCount_NamesAFewTenants(t *testing.T) {
+	g := newGate(t, 1)
+	for n := range 2 * maxNamed {
+		g.count.admitted(fmt.Sprint(n), atOnce, 0)
+	}
+	require.Equal(t, "0", g.count.label("0").Value.AsString())
+	require.Equal(t, others, g.count.label(fmt.Sprint(maxNamed)).Value.AsString())
+	require.Len(t, g.count.named, maxNamed)
+}
+
 func BenchmarkGate(b *testing.B) {
 	for _, tenants := range []int{1, 100} {
 		b.Run(fmt.Sprint(tenants), func(b *testing.B) {

@@ -36,6 +36,7 @@ type Request struct {
 	Timeout   time.Duration      // 0: the runner's
 	OnBusy    OnBusy             // what becomes of it while another turn of the session is open
 	Auth      execution.Auth     // for the turn's steps only (LP-18): it is in nothing that is stored or told
+	Above     string             // trace of the turn that waits for this one; empty: none does
 }
 
 func (r Request) ref() session.Ref { return session.Ref{Tenant: r.Tenant, Session: r.Session} }

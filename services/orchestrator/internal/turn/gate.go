@@ -6,8 +6,10 @@ import (
 	"sync"
 	"time"
 
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	gate "github.com/troupe-dev/troupe/services/orchestrator/internal/admission"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 )
 
 // maxLookups is how many requests look for their turn at once before they wait at the gate.
@@ -15,14 +17,15 @@ import (
 const maxLookups = 64
 
 // enterGate lets a request in, or finds its turn: then there is no pass. Only what is new
-// waits at the gate: what goes on with a turn that was begun before never does. Waiting ends
+// waits at the gate: what goes on with a turn that was begun before never does, nor what one
+// that runs waits for. Waiting ends
 // when the callers have left.
 func (r *Runner) enterGate(ctx, waiting context.Context, until time.Time, req Request) (*gate.Pass, memory.Begun, error) {
 	if pass, ok := r.Gate.Try(req.Tenant); ok {
 		return pass, memory.Begun{}, nil
 	}
 	_, unsure := r.unsure.look(req.turnID())
-	if unsure || len(req.Answers) > 0 || r.seats.driven(req.ref()) != nil { // then it is that turn, or the session is busy
+	if unsure || len(req.Answers) > 0 || r.runs(ctx, trace.Ref{Tenant: req.Tenant, Trace: req.Above}) || r.seats.driven(req.ref()) != nil { // then it is that turn, or the session is busy
 		return r.Gate.Force(req.Tenant), memory.Begun{}, nil
 	}
 	select {
@@ -39,6 +42,21 @@ func (r *Runner) enterGate(ctx, waiting context.Context, until time.Time, req Re
 	}
 	pass, err := r.Gate.Enter(waiting, req.Tenant, until)
 	return pass, memory.Begun{}, err
+}
+
+// runs reports whether a trace is of a turn that was let in and has not ended, here or
+// elsewhere.
+func (r *Runner) runs(ctx context.Context, ref trace.Ref) bool {
+	if ref.Trace == "" {
+		return false
+	}
+	if r.seats.traced(ref) != nil {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, beginTime)
+	defer cancel()
+	record, err := r.Traces.Store().Get(ctx, ref)
+	return err == nil && record.GetState() == troupev1.TraceState_TRACE_STATE_RUNNING
 }
 
 // errLeft ends what nobody waits for any more.

@@ -2,6 +2,7 @@ package turn
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -65,6 +66,14 @@ func TestRunner_OnlyNewTurnsWaitAtTheGate(t *testing.T) {
 	require.Equal(t, failure.SessionBusy, failure.ModeOf(refusal(t, runner, ask("s2", "r4"))), "its session is busy, and waiting would not help")
 	rig.on("research", nil) // who goes on need not wait for the one that is held
 	require.Equal(t, completed, resultOf(collect(t, runner, reply("r5", approve("1-2-2")))).GetOutcome())
+	for n, r := range []*Runner{runner, other} {
+		below := ask(fmt.Sprint("s5-", n), "r6")
+		below.Above = runner.seats.driven(ask("s2", "r2").ref()).turn.Trace
+		require.Equal(t, completed, resultOf(collect(t, r, below)).GetOutcome(), "the turn above waits for it")
+	}
+	ofNobody := ask("s6", "r7")
+	ofNobody.Above = ended[0].GetTraceId()
+	require.Equal(t, failure.Overloaded, failure.ModeOf(refusal(t, runner, ofNobody)), "the turn above has ended")
 
 	release()
 	for _, events := range []<-chan []*troupev1.Event{running, attached, elsewhere} {
@@ -83,7 +92,7 @@ func TestRunner_ATurnThatIsTakenOverIsNotRefused(t *testing.T) {
 		second := rig.runner(t, "two")
 		defer second.Gate.Force("").End(false)
 		require.Equal(t, completed, resultOf(collect(t, second, ask("s1", "r1"))).GetOutcome())
-		receive(t, left)
+		require.NoError(t, receive(t, left))
 	})
 	t.Run("by another orchestrator", func(t *testing.T) {
 		rig := limited(t, 0)
@@ -92,7 +101,7 @@ func TestRunner_ATurnThatIsTakenOverIsNotRefused(t *testing.T) {
 		defer second.Gate.Force("").End(false)
 		second.adopt(t.Context(), ref)
 		require.Equal(t, completed, resultOf(watched(t, second, ref, 0)).GetOutcome())
-		receive(t, left)
+		require.NoError(t, receive(t, left))
 	})
 }
 
