@@ -148,9 +148,11 @@ type crowd struct {
 func (b *bubble) load(t *testing.T, during, deadline time.Duration, rates map[string]float64) map[string]*tally {
 	t.Helper()
 	c := &crowd{bubble: b, during: during, deadline: deadline, began: time.Now(), all: map[string]*tally{}}
+	for tenant := range rates {
+		c.all[tenant] = &tally{}
+	}
 	var asking, arriving sync.WaitGroup
 	for tenant, rate := range rates {
-		c.all[tenant] = &tally{}
 		arriving.Go(func() {
 			for n := 0; time.Since(c.began) < during; n++ {
 				asking.Go(func() { c.ask(t, tenant, n) })
