@@ -81,7 +81,7 @@ func (s *sender) send(ctx context.Context, term terminal, begin func(context.Con
 		req.Timeout = durationpb.New(s.Timeout)
 	}
 	v := &view{term: term, server: s.server, user: req.GetUserId()}
-	admitted, err := v.show(s.JSON, c.Turn(ctx, req))
+	admitted, err := v.show(s.JSON, patient(c, term).Turn(ctx, req))
 	if _, ended := errors.AsType[exit](err); err != nil && !ended && (admitted || uncertain(err)) {
 		if again == "" {
 			again = "send the same text with: --session " + req.GetSessionId()
@@ -90,6 +90,13 @@ func (s *sender) send(ctx context.Context, term terminal, begin func(context.Con
 			again, req.GetRequestId(), s.again()+labels{req.GetProfile(), req.GetMetadata()}.again())
 	}
 	return s.told(err)
+}
+
+// patient is a client that says so when it waits because the mesh is overloaded.
+func patient(c *client.Client, term terminal) *client.Client {
+	return c.Waiting(func(_ error, d time.Duration) {
+		fmt.Fprintf(term.err, "The mesh has more to do than it can; asking again in %s.\n", d.Round(100*time.Millisecond))
+	})
 }
 
 // uncertain reports whether a turn may run of which nothing was seen but this error.

@@ -208,7 +208,7 @@ func (t *talk) send(ctx context.Context, req *troupev1.OrchestrateRequest) {
 		req.Timeout = durationpb.New(t.Timeout)
 	}
 	t.seen, t.waits, t.later = 0, nil, nil
-	t.unseen = func(ctx context.Context) stream { return t.mesh.Turn(ctx, req) }
+	t.unseen = func(ctx context.Context) stream { return patient(t.mesh, t.term).Turn(ctx, req) }
 	t.follow(ctx)
 }
 

@@ -95,6 +95,9 @@ func (r *remote) run(ctx context.Context, c *Client, inv agent.Invocation) error
 		defer context.AfterFunc(inv.Stop, leave)()
 	}
 	req := r.request(ctx, inv)
+	if inv.Step.TraceID != "" {
+		ctx = wire.Above(ctx, inv.Step.TraceID)
+	}
 	for e, err := range c.Turn(ctx, req) {
 		r.trace = cmp.Or(e.GetTraceId(), r.trace)
 		if err != nil && inv.Stop != nil && inv.Stop.Err() != nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"iter"
+	"math/rand/v2"
 	"time"
 
 	"github.com/google/uuid"
@@ -23,11 +24,20 @@ type Client struct {
 	Sessions troupev1.SessionServiceClient
 
 	patience time.Duration // for how long a stream is taken up again without progress
+	waiting  func(error, time.Duration)
 }
 
 // New returns a client over a connection that the caller closes.
 func New(conn grpc.ClientConnInterface) *Client {
-	return &Client{troupev1.NewOrchestratorServiceClient(conn), troupev1.NewSessionServiceClient(conn), patience}
+	return &Client{OrchestratorServiceClient: troupev1.NewOrchestratorServiceClient(conn), Sessions: troupev1.NewSessionServiceClient(conn), patience: patience}
+}
+
+// Waiting returns a client that calls tell before it waits because an orchestrator refused a
+// turn with overloaded: with the refusal, and for how long. Calls of one Turn do not overlap.
+func (c *Client) Waiting(tell func(refusal error, d time.Duration)) *Client {
+	other := *c
+	other.waiting = tell
+	return &other
 }
 
 // patience outlasts the restart of an orchestrator, and the lease of 30 s that one leaves
@@ -44,6 +54,10 @@ const firstPatience = 3 * time.Second
 // drives the turn any more the request is sent again, which takes the turn over. It is given
 // up when nothing new came for 45 s since the first break, 3 s when nothing ever came, and
 // with ctx.
+//
+// A request that is refused with overloaded is sent again after the time that the refusal names
+// and up to a quarter more, at most 3 times, and not when ctx would end before. Then the
+// refusal is the error.
 //
 // A request that is sent again carries the auth of the first. It is kept until then, and never
 // part of an error.
@@ -84,7 +98,7 @@ func (c *Client) resuming(ctx context.Context, traceID string, after uint64, ope
 		from := after
 		pace := failure.NewPace()
 		var broken time.Time // when it broke off first since the last progress; zero: it did not
-		orphaned, answered := false, false
+		orphaned, answered, refused := false, false, 0
 		for {
 			connect := open
 			if traceID != "" && !orphaned {
@@ -97,6 +111,11 @@ func (c *Client) resuming(ctx context.Context, traceID string, after uint64, ope
 			}
 			if err == nil {
 				err = failure.New(failure.SystemNetwork, "client", "the stream ended before the turn did; send the request again with its session_id and request_id")
+			}
+			if after == from && refused < maxRefusals && c.askLater(ctx, err) {
+				refused++
+				broken = time.Time{}
+				continue
 			}
 			if progress || time.Since(began) >= c.patience { // a stream that held so long was none that failed
 				broken = time.Time{}
@@ -117,6 +136,34 @@ func (c *Client) resuming(ctx context.Context, traceID string, after uint64, ope
 				return
 			}
 		}
+	}
+}
+
+// maxRefusals is how many times a refused request is sent again: a mesh that is overloaded has
+// to do something else than to refuse the same.
+const maxRefusals = 3
+
+// askLater waits for as long as a refusal says. It is false when err is none, or ctx ends
+// before the next try.
+func (c *Client) askLater(ctx context.Context, err error) bool {
+	after, ok := failure.RetryAfter(err)
+	if !ok || !failure.Is(err, failure.Overloaded) {
+		return false
+	}
+	after += rand.N(after/4 + 1) //nolint:gosec // no secret: so that those who were refused together do not come together
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= after {
+		return false
+	}
+	if c.waiting != nil {
+		c.waiting(err, after)
+	}
+	timer := time.NewTimer(after)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 

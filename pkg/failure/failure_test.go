@@ -123,3 +123,26 @@ func TestRetry_GoesOnUntilItWorksOrMustStop(t *testing.T) {
 		require.Equal(t, time.Minute, time.Since(start))
 	})
 }
+
+// Who knows nothing of our facts is told in google.rpc.RetryInfo when to ask again.
+func TestStatus_SaysWhenToAskAgain(t *testing.T) {
+	said := New(Overloaded, "test", "full").After(1500 * time.Millisecond)
+	sent := ToStatus(said)
+	after, ok := RetryAfter(FromStatus("test", sent))
+	require.True(t, ok)
+	require.Equal(t, 1500*time.Millisecond, after)
+	st, _ := status.FromError(sent)
+	require.Equal(t, codes.ResourceExhausted, st.Code())
+	var info *errdetails.RetryInfo
+	for _, d := range st.Details() {
+		if found, ok := d.(*errdetails.RetryInfo); ok {
+			info = found
+		}
+	}
+	require.Equal(t, 1500*time.Millisecond, info.GetRetryDelay().AsDuration())
+
+	for _, says := range []error{New(Overloaded, "test", "full"), said.With("retry_after", "soon"), said.With("retry_after", "-1s"), errors.New("else")} {
+		_, ok := RetryAfter(says)
+		require.False(t, ok, "%v", says)
+	}
+}

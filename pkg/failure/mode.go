@@ -65,6 +65,7 @@ const (
 	RevisionMismatch  Mode = "revision_mismatch"
 	SlowConsumer      Mode = "slow_consumer"
 	AttemptsExhausted Mode = "attempts_exhausted"
+	Overloaded        Mode = "overloaded"
 )
 
 // row is what the mesh does about a mode. Retryable: the same call may succeed later or
@@ -126,6 +127,7 @@ var table = map[Mode]row{
 	RevisionMismatch:  {codes.Aborted, false, false},
 	SlowConsumer:      {codes.ResourceExhausted, true, false},
 	AttemptsExhausted: {codes.Internal, false, true},
+	Overloaded:        {codes.ResourceExhausted, true, false},
 }
 
 // Retryable reports whether the same call may succeed later or on another instance.

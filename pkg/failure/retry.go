@@ -2,6 +2,7 @@ package failure
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -12,6 +13,23 @@ const (
 	firstPause = 50 * time.Millisecond
 	maxPause   = 2 * time.Second
 )
+
+// factRetryAfter is how long to wait before the same call may succeed, as Go writes a
+// duration.
+const factRetryAfter = "retry_after"
+
+// After returns a copy of e that says when to ask again.
+func (e *Error) After(d time.Duration) *Error { return e.With(factRetryAfter, d.String()) }
+
+// RetryAfter is when err says to ask again; false when it does not.
+func RetryAfter(err error) (time.Duration, bool) {
+	e, ok := errors.AsType[*Error](err)
+	if !ok {
+		return 0, false
+	}
+	after, parseErr := time.ParseDuration(e.Facts[factRetryAfter])
+	return after, parseErr == nil && after >= 0
+}
 
 // Pace is the growing, jittered pause between tries. One goroutine uses it.
 type Pace struct{ backoff *backoff.ExponentialBackOff }

@@ -7,6 +7,8 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
@@ -41,10 +43,14 @@ func ToStatus(err error) error {
 	}
 	e := classify(err)
 	st := status.New(table[e.Mode].code, e.Message)
-	detailed, detailErr := st.WithDetails(
+	details := []protoadapt.MessageV1{
 		&errdetails.ErrorInfo{Reason: e.Mode.Reason(), Domain: Domain, Metadata: e.Facts},
 		ToProto(e),
-	)
+	}
+	if after, ok := RetryAfter(e); ok { // for clients that know nothing of us
+		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(after)})
+	}
+	detailed, detailErr := st.WithDetails(details...)
 	if detailErr != nil {
 		return st.Err()
 	}

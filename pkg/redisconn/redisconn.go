@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"strings"
 	"sync/atomic"
@@ -39,6 +40,8 @@ type Config struct {
 	// long they may take; 0: 200 ms. With replicas transactions cannot be used.
 	Replicas    int
 	ReplicaTime time.Duration
+	// Dial makes the connections, but not those to a Cluster; nil: over the network.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // Conn is a client of one Redis or Redis Cluster. It connects when first used, and
@@ -71,7 +74,7 @@ func New(cfg Config) (*Conn, error) {
 		return nil, err
 	}
 	o.CredentialsProviderContext = cfg.Security.credentials(o.Username)
-	o.OnConnect = cfg.Met
+	o.OnConnect, o.Dialer = cfg.Met, cfg.Dial
 	o.MaxRetries = -1
 	o.DialerRetries = 1
 	o.DialTimeout = cmp.Or(o.DialTimeout, dialTimeout)

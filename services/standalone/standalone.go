@@ -109,7 +109,7 @@ func assemble(ctx context.Context, t *telemetry.Telemetry, cfg Config) (_ *mesh,
 	m.add("agents", cfg.Drain+stopTime, crew)
 	orch, err := orchestrator.New(t.Named("orchestrator"), orchestrator.Config{
 		GRPCAddr: cfg.GRPCAddr, HTTPAddr: cfg.HTTPAddr, Etcd: m.endpoints.Etcd, Memory: m.endpoints.Memory, Redis: m.endpoints.Redis,
-		InstanceID: "standalone", Timeout: turnTimeout, RouteWait: routeWait, TraceRetention: traceRetention,
+		InstanceID: "standalone", Timeout: turnTimeout, RouteWait: routeWait, MaxQueueTime: queueTime, TraceRetention: traceRetention,
 		Drain: cfg.Drain, Reflection: true,
 	}, cfg.Agents)
 	if err != nil {
@@ -141,6 +141,7 @@ func (m *mesh) stores(t *telemetry.Telemetry, cfg Config) error {
 const (
 	turnTimeout    = 2 * time.Minute
 	routeWait      = 5 * time.Second
+	queueTime      = 5 * time.Second
 	traceRetention = 24 * time.Hour
 	stopTime       = 40 * time.Second // of a part, beyond its drain
 )

@@ -26,6 +26,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/registry/etcdregistry"
 	"github.com/troupe-dev/troupe/pkg/rpc"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/admission"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/api"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/operate"
@@ -108,12 +109,20 @@ func (a *App) open(files fs.FS) error {
 	a.closers.Add(etcd)
 	a.registry = etcdregistry.New(etcd, a.telemetry.Log, etcdregistry.Config{})
 
+	gate, err := admission.New(admission.Config{
+		Turns: a.maxTurns, PerTenant: a.cfg.MaxTenantTurns, Queue: a.cfg.MaxQueue, QueueTime: a.cfg.MaxQueueTime,
+		Meter: a.telemetry.Metrics.Meter("troupe/orchestrator"),
+	})
+	if err != nil {
+		return err
+	}
 	pool := dispatch.NewPool(a.telemetry, rpc.Dial)
 	a.roster = routing.NewRoster(a.telemetry.Log, func(listed bool, addresses map[string]bool) {
 		if listed {
 			a.board.Set(conditionRegistry, nil)
 		}
 		pool.Keep(addresses)
+		gate.Look()
 	})
 	a.roster.Verify(pool.Health)
 	a.operator = operate.New(a.roster, a.registry, pool, a.telemetry.Log)
@@ -125,7 +134,7 @@ func (a *App) open(files fs.FS) error {
 	dispatcher := dispatch.New(a.roster, pool, a.cfg.RouteWait)
 	if a.runner, err = turn.New(turn.Config{
 		Owner: a.cfg.InstanceID, Timeout: a.cfg.Timeout, Memory: memory, Traces: traces, Roster: a.roster,
-		Dispatcher: dispatcher, Workflows: workflows, Telemetry: a.telemetry,
+		Dispatcher: dispatcher, Workflows: workflows, Gate: gate, Telemetry: a.telemetry,
 	}); err != nil {
 		return err
 	}
@@ -144,6 +153,23 @@ func (a *App) open(files fs.FS) error {
 	}
 	return nil
 }
+
+// maxTurns is how many turns may run at once: one for each step that the instances take at
+// once, for a turn has one step at a time. With more, steps wait for each other, and answers
+// come when nobody wants them any more. While no instance is known turns fail soon, and say
+// why.
+func (a *App) maxTurns() int {
+	if a.cfg.MaxTurns > 0 {
+		return a.cfg.MaxTurns
+	}
+	if places := a.roster.Places(); places > 0 {
+		return places
+	}
+	return unknownTurns
+}
+
+// unknownTurns is how many turns may run at once while no instance is known.
+const unknownTurns = 256
 
 // measureRegistry tells for how long routing has worked from what it remembers (F9), and
 // whether it doubts what it is told (F11).

@@ -280,14 +280,16 @@ func TestNew_ReadsTheFolderOfTheFlag(t *testing.T) {
 
 func TestConfig_RefusesWhatCannotBe(t *testing.T) {
 	for want, flags := range map[string][]string{
-		"--timeout: 100ms is not between 1s and 10m0s":   {"--timeout", "100ms"},
-		"--timeout: 1h0m0s is not between 1s and 10m0s":  {"--timeout", "1h"},
-		"--route-wait: -1s is below zero":                {"--route-wait=-1s"},
-		"--trace-retention: 1s is below a minute":        {"--trace-retention", "1s"},
-		"--drain: -1s is below zero":                     {"--drain=-1s"},
-		"--log-level must be one of":                     {"--log-level", "loud"},
-		`unknown flag --rediss, did you mean "--redis"?`: {"--rediss", "x"},
-		"--timeout: expected duration":                   {"--timeout", "soon"},
+		"--timeout: 100ms is not between 1s and 10m0s":    {"--timeout", "100ms"},
+		"--timeout: 1h0m0s is not between 1s and 10m0s":   {"--timeout", "1h"},
+		"--route-wait: -1s is below zero":                 {"--route-wait=-1s"},
+		"--trace-retention: 1s is below a minute":         {"--trace-retention", "1s"},
+		"--drain: -1s is below zero":                      {"--drain=-1s"},
+		"--max-queue: -1 is below zero; 0 is the default": {"--max-queue=-1"},
+		"--max-queue-time: -1s is below zero":             {"--max-queue-time=-1s"},
+		"--log-level must be one of":                      {"--log-level", "loud"},
+		`unknown flag --rediss, did you mean "--redis"?`:  {"--rediss", "x"},
+		"--timeout: expected duration":                    {"--timeout", "soon"},
 	} {
 		_, err := parse(t, flags...)
 		require.ErrorContains(t, err, want)

@@ -20,11 +20,16 @@ type Config struct {
 	Redis          string        `help:"URL of the Redis that keeps traces." default:"redis://127.0.0.1:6379/0" env:"TROUPE_REDIS"`
 	InstanceID     string        `help:"Name of this replica in trace records. Empty: one is made." env:"TROUPE_INSTANCE_ID" placeholder:"ID"`
 	Timeout        time.Duration `help:"Time that a turn may take when its caller names none, 1s to 10m." default:"2m" env:"TROUPE_TIMEOUT"`
-	RouteWait      time.Duration `help:"How long a step waits for an instance that takes it." default:"5s" env:"TROUPE_ROUTE_WAIT"`
+	RouteWait      time.Duration `help:"How long a step waits for an instance that takes it, while none of its agent works for this orchestrator." default:"5s" env:"TROUPE_ROUTE_WAIT"`
 	TraceRetention time.Duration `help:"How long traces are kept after their end." default:"24h" env:"TROUPE_TRACE_RETENTION"`
 	Snapshot       string        `help:"File for the last known instances, so that a start without etcd can serve. Empty: none." env:"TROUPE_SNAPSHOT" type:"path" placeholder:"FILE"`
 	Drain          time.Duration `help:"How long running turns may take to end when the orchestrator stops." default:"30s" env:"TROUPE_DRAIN"`
 	Reflection     bool          `help:"Serve gRPC reflection." env:"TROUPE_REFLECTION"`
+
+	MaxTurns       int           `help:"How many turns may run at once here. 0: as many as the steps that the known instances take at once." default:"0" env:"TROUPE_MAX_TURNS"`
+	MaxTenantTurns int           `help:"How many of them one tenant may have. 0: all while it is alone, half of them as soon as another has or wants one." default:"0" env:"TROUPE_MAX_TENANT_TURNS"`
+	MaxQueue       int           `help:"How many callers may wait for a turn to begin. 0: as many as turns may run at once." default:"0" env:"TROUPE_MAX_QUEUE"`
+	MaxQueueTime   time.Duration `help:"How long a caller may wait for its turn to begin. 0s: nobody waits." default:"5s" env:"TROUPE_MAX_QUEUE_TIME"`
 
 	RedisSecurity redisconn.Security `embed:"" prefix:"redis-"`
 	Telemetry     telemetry.Config   `embed:""`
@@ -43,6 +48,10 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("--timeout: %s is not between %s and %s", c.Timeout, minTimeout, maxTimeout)
 	case c.RouteWait < 0:
 		return fmt.Errorf("--route-wait: %s is below zero", c.RouteWait)
+	case min(c.MaxTurns, c.MaxTenantTurns, c.MaxQueue) < 0:
+		return fmt.Errorf("--max-turns, --max-tenant-turns and --max-queue: %d is below zero; 0 is the default", min(c.MaxTurns, c.MaxTenantTurns, c.MaxQueue))
+	case c.MaxQueueTime < 0:
+		return fmt.Errorf("--max-queue-time: %s is below zero", c.MaxQueueTime)
 	case c.TraceRetention < time.Minute:
 		return fmt.Errorf("--trace-retention: %s is below a minute; clients resume from stored traces", c.TraceRetention)
 	case c.Drain < 0:

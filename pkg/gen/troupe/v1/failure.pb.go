@@ -124,6 +124,10 @@ const (
 	FailureMode_FAILURE_MODE_SLOW_CONSUMER FailureMode = 78
 	// Every attempt of a step was lost with its worker.
 	FailureMode_FAILURE_MODE_ATTEMPTS_EXHAUSTED FailureMode = 79
+	// The orchestrator has as many turns as it may have, and so does its queue: nothing was
+	// begun. The fact retry_after says when to ask again, as does google.rpc.RetryInfo.
+	// Retryable.
+	FailureMode_FAILURE_MODE_OVERLOADED FailureMode = 80
 )
 
 // Enum value maps for FailureMode.
@@ -175,6 +179,7 @@ var (
 		77: "FAILURE_MODE_REVISION_MISMATCH",
 		78: "FAILURE_MODE_SLOW_CONSUMER",
 		79: "FAILURE_MODE_ATTEMPTS_EXHAUSTED",
+		80: "FAILURE_MODE_OVERLOADED",
 	}
 	FailureMode_value = map[string]int32{
 		"FAILURE_MODE_UNSPECIFIED":           0,
@@ -223,6 +228,7 @@ var (
 		"FAILURE_MODE_REVISION_MISMATCH":     77,
 		"FAILURE_MODE_SLOW_CONSUMER":         78,
 		"FAILURE_MODE_ATTEMPTS_EXHAUSTED":    79,
+		"FAILURE_MODE_OVERLOADED":            80,
 	}
 )
 
@@ -341,7 +347,7 @@ const file_troupe_v1_failure_proto_rawDesc = "" +
 	"\n" +
 	"FactsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01*\xf3\v\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01*\x90\f\n" +
 	"\vFailureMode\x12\x1c\n" +
 	"\x18FAILURE_MODE_UNSPECIFIED\x10\x00\x12!\n" +
 	"\x1dFAILURE_MODE_AGENT_VALIDATION\x10\x01\x12\x1e\n" +
@@ -389,7 +395,8 @@ const file_troupe_v1_failure_proto_rawDesc = "" +
 	"\x1cFAILURE_MODE_SESSION_DELETED\x10L\x12\"\n" +
 	"\x1eFAILURE_MODE_REVISION_MISMATCH\x10M\x12\x1e\n" +
 	"\x1aFAILURE_MODE_SLOW_CONSUMER\x10N\x12#\n" +
-	"\x1fFAILURE_MODE_ATTEMPTS_EXHAUSTED\x10OB\x9b\x01\n" +
+	"\x1fFAILURE_MODE_ATTEMPTS_EXHAUSTED\x10O\x12\x1b\n" +
+	"\x17FAILURE_MODE_OVERLOADED\x10PB\x9b\x01\n" +
 	"\rcom.troupe.v1B\fFailureProtoP\x01Z7github.com/troupe-dev/troupe/pkg/gen/troupe/v1;troupev1\xa2\x02\x03TXX\xaa\x02\tTroupe.V1\xca\x02\tTroupe\\V1\xe2\x02\x15Troupe\\V1\\GPBMetadata\xea\x02\n" +
 	"Troupe::V1b\x06proto3"
 

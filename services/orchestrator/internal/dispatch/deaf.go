@@ -39,6 +39,15 @@ type absence struct {
 
 func newDeaf() *deaf { return &deaf{known: map[run]absence{}} }
 
+// forget has an instance asked again that refused a step, for it has just ended one.
+func (d *deaf) forget(in registry.Instance) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if refused(d.known[runOf(in)].err) {
+		delete(d.known, runOf(in))
+	}
+}
+
 // note says for how long an instance is passed over, and why.
 func (d *deaf) note(in registry.Instance, pause time.Duration, err error) {
 	now := time.Now()

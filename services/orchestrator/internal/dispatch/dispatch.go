@@ -27,7 +27,8 @@ type Dispatcher struct {
 	silence time.Duration // after which a step that was admitted is given up
 }
 
-// New returns a dispatcher. Wait is how long a step waits for an instance that takes it.
+// New returns a dispatcher. Wait is how long a step waits for an instance that takes it, while
+// none of them works for this dispatcher.
 func New(roster *routing.Roster, pool *Pool, wait time.Duration) *Dispatcher {
 	d := &Dispatcher{
 		roster: roster, pool: pool, wait: wait, slots: newSlots(), starts: newStarts(pool), deaf: newDeaf(),
@@ -59,21 +60,24 @@ type Handler struct {
 
 // Execute runs a step on an instance of its agent and returns the result, which holds the
 // failure when the step failed. An instance that does not take the step has not begun it,
-// and the next one is asked; those to avoid are not. Fails with no_worker when none took it
-// in time, and with a *LostError when the instance that took it did not bring it to an end.
+// and the next one is asked; those to avoid are not. While all are at capacity with steps of
+// this dispatcher it waits its turn: steps that are not the first of their turn come before
+// those that are, and else whoever came first. Fails with no_worker when none took it in time
+// and none works on such a step, and with a *LostError when the instance that took it did not bring it to an end.
 func (d *Dispatcher) Execute(ctx context.Context, req *troupev1.ExecuteStepRequest, avoid []registry.Instance, h Handler) (*troupev1.StepResult, error) {
-	patience := time.NewTimer(d.wait)
-	defer patience.Stop()
 	agent := req.GetAgent()
 	s := &search{
-		Dispatcher: d, req: req, avoid: avoid, handler: h, patience: patience.C,
+		Dispatcher: d, req: req, avoid: avoid, handler: h, patience: time.NewTimer(d.wait),
 		counter: d.slots.turn(agent, d.policy.Strategy),
+		waiter:  newWaiter(req.GetStep() > 1 || req.GetAttempt() > 1, d.policy.Strategy == balance.Manual || len(avoid) > 0),
 	}
+	defer s.patience.Stop()
+	defer d.slots.leave(agent, s.waiter)
 	waiting := false
 	for {
-		freed := d.slots.next(agent) // before the look around, so that nothing is missed
 		list, changed := d.roster.List(agent)
-		result, taken, err := s.ask(ctx, list, freed)
+		d.slots.join(agent, s.waiter)
+		result, taken, err := s.ask(ctx, list)
 		if taken {
 			return result, err
 		}
@@ -86,20 +90,10 @@ func (d *Dispatcher) Execute(ctx context.Context, req *troupev1.ExecuteStepReque
 				return nil, err
 			}
 		}
-		again := time.NewTimer(retryPause)
-		select {
-		case <-freed:
-		case <-changed:
-		case <-again.C:
-		case <-patience.C:
-			s.over = true
-		case <-ctx.Done():
+		if err := s.rest(ctx, changed); err != nil {
+			return nil, err
 		}
-		again.Stop()
-		switch {
-		case ctx.Err() != nil:
-			return nil, ctx.Err()
-		case s.over:
+		if s.over {
 			return nil, s.nobody()
 		}
 	}

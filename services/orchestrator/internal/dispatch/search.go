@@ -20,9 +20,11 @@ type search struct {
 	avoid    []registry.Instance
 	counter  uint64 // one for the whole search: to ask again is not the next one's turn
 	handler  Handler
-	patience <-chan time.Time
+	patience *time.Timer
+	waiter   *waiter
 
 	over    bool             // the patience has ended
+	works   bool             // an instance has begun the step
 	working bool             // somebody could take the step, if not now
 	refusal error            // the last that was heard
 	last    balance.Decision // that nobody can have it
@@ -31,16 +33,16 @@ type search struct {
 // ask goes through the instances in the order in which routing decides until one takes the
 // step. It stops early when a place became free, which may be at one that it has passed, and
 // when the patience ends; to ask one that does not answer takes time.
-func (s *search) ask(ctx context.Context, list *routing.List, freed <-chan struct{}) (_ *troupev1.StepResult, taken bool, _ error) {
+func (s *search) ask(ctx context.Context, list *routing.List) (_ *troupev1.StepResult, taken bool, _ error) {
 	s.working = false
 	out, swept := s.excluded(), false
 	for first := true; ; first = false {
-		if !first && s.interrupted(freed) {
+		if !first && s.interrupted() {
 			return nil, false, nil
 		}
 		in, decision, ok := s.slots.take(s.req.GetAgent(), list, balance.Input{
 			Policy: s.policy, Session: s.req.GetSessionId(), Counter: s.counter, Out: out,
-		})
+		}, s.waiter)
 		if !ok {
 			s.working, s.last = s.working || decision.Later, decision
 			return nil, false, nil
@@ -51,7 +53,7 @@ func (s *search) ask(ctx context.Context, list *routing.List, freed <-chan struc
 				swept = true
 			}
 			if s.starts.begun(in).outcome() != nil {
-				s.slots.give(in, false)
+				s.giveBack(in)
 				s.wake(list, in, out)
 				continue
 			}
@@ -59,23 +61,89 @@ func (s *search) ask(ctx context.Context, list *routing.List, freed <-chan struc
 		s.working = true
 		ended := s.broken.begin(in)
 		if ended == nil { // another step is the one that shows whether it works again
-			s.slots.give(in, false)
+			s.giveBack(in)
 			out.add(runOf(in), balance.Broken, errOnTrial)
 			continue
 		}
 		result, taken, err := s.try(ctx, in, s.req, s.told(decision))
 		ended(judge(ctx, result, taken, err))
-		s.slots.give(in, taken)
-		if taken || ctx.Err() != nil {
-			return result, taken, err
+		if s.works {
+			s.slots.works(in, -1)
+		}
+		if taken {
+			s.deaf.forget(in)
+			s.slots.give(in, true)
+			return result, true, err
+		}
+		s.giveBack(in)
+		if ctx.Err() != nil {
+			return nil, false, err
 		}
 		s.refusal = err
-		why := balance.Silent
 		if refused(err) {
-			why = balance.Refused
+			s.deaf.note(in, retryPause, err) // by other steps too: each would be refused
 		}
-		out.add(runOf(in), why, err)
+		out.add(runOf(in), passedOver(err), err)
 	}
+}
+
+// passedOver is why an instance is not asked that did not take a step.
+func passedOver(err error) balance.Why {
+	if refused(err) {
+		return balance.Refused
+	}
+	return balance.Silent
+}
+
+// giveBack returns a place that could not be used, and goes back to that in the line.
+func (s *search) giveBack(in registry.Instance) {
+	s.slots.give(in, false)
+	s.slots.join(in.Agent, s.waiter)
+}
+
+// rest waits until there may be a place, or the patience ends.
+func (s *search) rest(ctx context.Context, changed <-chan struct{}) error {
+	again := time.NewTicker(retryPause)
+	defer again.Stop()
+	for {
+		select {
+		case <-s.waiter.again:
+			return nil
+		case <-changed:
+			return nil
+		case <-again.C:
+			if s.slots.asks(s.req.GetAgent(), s.waiter) {
+				return nil
+			}
+		case <-s.patience.C:
+			if s.over = s.impatient(); s.over {
+				return nil
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// impatient reports whether a wait that has lasted long enough is in vain. It is not while an
+// instance works on a step of this orchestrator, and will take this one: how long that takes
+// is the agent's business, and the turn has a timeout.
+func (s *search) impatient() bool {
+	list, _ := s.roster.List(s.req.GetAgent())
+	out := s.excluded()
+	only := ""
+	if s.policy.Strategy == balance.Manual && s.policy.Fallback == "" {
+		only = s.policy.Instance
+	}
+	if s.slots.working(s.req.GetAgent(), list, func(c balance.Candidate) bool {
+		no, ok := out[c.ID]
+		ok = ok && no.Incarnation == c.Incarnation && no.Why != balance.Refused
+		return !ok && (only == "" || c.ID == only)
+	}) {
+		s.patience.Reset(s.wait)
+		return false
+	}
+	return true
 }
 
 // excluded are instances that shall not have the step, by id.
@@ -97,7 +165,7 @@ func (s *search) excluded() excluded {
 	}
 	for who, err := range s.deaf.of(s.req.GetAgent()) {
 		s.refusal = err
-		out.add(who, balance.Silent, err)
+		out.add(who, passedOver(err), err)
 	}
 	for _, in := range s.avoid {
 		out[in.ID] = balance.Rejected{ID: in.ID, Incarnation: in.Incarnation, Why: balance.Lost}
@@ -109,6 +177,8 @@ func (s *search) excluded() excluded {
 func (s *search) told(why balance.Decision) Handler {
 	h := s.handler
 	h.Started = func(in registry.Instance) error {
+		s.slots.works(in, 1)
+		s.works = true
 		if h.Chosen != nil {
 			if err := h.Chosen(why); err != nil {
 				return err
@@ -133,13 +203,15 @@ func (s *search) wake(list *routing.List, named registry.Instance, out excluded)
 	}
 }
 
-func (s *search) interrupted(freed <-chan struct{}) bool {
+// interrupted reports whether the search shall begin anew, or end.
+func (s *search) interrupted() bool {
 	select {
-	case <-s.patience:
-		s.over = true
-		return true
-	case <-freed:
+	case <-s.patience.C:
+		s.over = s.impatient()
+		return s.over
+	case <-s.waiter.again:
 		s.working = true
+		s.waiter.wake() // so that it does not rest
 		return true
 	default:
 		return false

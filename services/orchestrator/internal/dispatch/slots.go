@@ -24,8 +24,9 @@ type table struct {
 	candidates []balance.Candidate // of the list, with what is in flight
 	index      map[string]int      // of the candidates, by id
 	used       map[string]int32    // by id, also of those that are no candidates any more
+	working    map[string]int32    // the part of used that is steps which were begun, by id
 	turns      map[balance.Strategy]uint64
-	freed      chan struct{} // closed and replaced when a place becomes free
+	line
 }
 
 func newSlots() *slots { return &slots{agents: map[string]*table{}} }
@@ -34,7 +35,7 @@ func newSlots() *slots { return &slots{agents: map[string]*table{}} }
 func (s *slots) of(agent string) *table {
 	t, ok := s.agents[agent]
 	if !ok {
-		t = &table{used: map[string]int32{}, turns: map[balance.Strategy]uint64{}, freed: make(chan struct{})}
+		t = &table{used: map[string]int32{}, working: map[string]int32{}, turns: map[balance.Strategy]uint64{}}
 		s.agents[agent] = t
 	}
 	return t
@@ -45,6 +46,7 @@ func (t *table) follow(list *routing.List) {
 	if t.list == list {
 		return
 	}
+	t.version++ // those who wait are told by the roster
 	t.list, t.candidates, t.index = list, slices.Clone(list.Candidates), make(map[string]int, len(list.Candidates))
 	for i := range t.candidates {
 		c := &t.candidates[i]
@@ -61,6 +63,16 @@ func (t *table) add(id string, n int32) {
 	}
 }
 
+// works counts the steps that an instance has begun, and not only been asked to take.
+func (s *slots) works(in registry.Instance, n int32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.of(in.Agent)
+	if t.working[in.ID] += n; t.working[in.ID] == 0 {
+		delete(t.working, in.ID)
+	}
+}
+
 // turn numbers the steps of an agent for which a strategy is asked, from 0.
 func (s *slots) turn(agent string, strategy balance.Strategy) uint64 {
 	s.mu.Lock()
@@ -73,15 +85,20 @@ func (s *slots) turn(agent string, strategy balance.Strategy) uint64 {
 
 // take decides who of a list gets a step, and takes a place there, which the caller gives
 // back once. Nobody decides in between, so that steps do not run to the same place. It is
-// false when nobody has a place. Candidates, and what they have in flight, are filled in.
-func (s *slots) take(agent string, list *routing.List, in balance.Input) (registry.Instance, balance.Decision, bool) {
+// false when nobody has a place, or others come first. Candidates, and what they have in
+// flight, are filled in. A step that gets a place leaves the line.
+func (s *slots) take(agent string, list *routing.List, in balance.Input, w *waiter) (registry.Instance, balance.Decision, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.of(agent)
 	t.follow(list)
+	if !t.mayLook(w) {
+		return registry.Instance{}, othersFirst(), false
+	}
 	in.Candidates, in.Of, in.Withheld = t.candidates, list.Of, list.Withheld
 	d := balance.Decide(in)
 	i, ok := t.index[d.Target]
+	t.hasLooked(w, ok)
 	if !ok {
 		return registry.Instance{}, d, false
 	}
@@ -96,16 +113,7 @@ func (s *slots) give(in registry.Instance, used bool) {
 	defer s.mu.Unlock()
 	t := s.of(in.Agent)
 	t.add(in.ID, -1)
-	if !used {
-		return
+	if used {
+		t.freed()
 	}
-	close(t.freed)
-	t.freed = make(chan struct{})
-}
-
-// next is closed when a place of the agent becomes free after the call.
-func (s *slots) next(agent string) <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.of(agent).freed
 }

@@ -32,7 +32,7 @@ func newDesk(n, capacity int) *desk {
 // seat gives one step a place.
 func (d *desk) seat(strategy balance.Strategy) (registry.Instance, balance.Decision, bool) {
 	list, _ := d.roster.List("a")
-	return d.take("a", list, balance.Input{Policy: balance.Policy{Strategy: strategy}, Session: "s", Counter: d.turn("a", strategy)})
+	return d.take("a", list, balance.Input{Policy: balance.Policy{Strategy: strategy}, Session: "s", Counter: d.turn("a", strategy)}, newWaiter(false, false))
 }
 
 // However many steps ask at once, each instance has the same number of turns.
@@ -94,11 +94,15 @@ func TestSlots_OutliveAChangeOfTheRoster(t *testing.T) {
 	_, _, ok = d.seat("")
 	require.False(t, ok)
 
-	freed := d.next("a")
+	waiting := newWaiter(false, false)
+	d.join("a", waiting)
+	_, _, ok = d.take("a", d.agents["a"].list, balance.Input{}, waiting)
+	require.False(t, ok)
 	d.give(in, false)
-	require.Equal(t, freed, d.next("a"), "one that was refused is nothing to wait for")
+	require.Empty(t, waiting.again, "one that was refused is nothing to wait for")
 	d.give(in, true)
-	<-freed
+	<-waiting.again
+	d.leave("a", waiting)
 	_, _, ok = d.seat("")
 	require.True(t, ok)
 }
@@ -116,7 +120,7 @@ func BenchmarkSlots(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
 					list, _ := d.roster.List("a")
-					in, _, ok := d.take("a", list, balance.Input{Policy: policy, Session: "s", Counter: d.turn("a", strategy)})
+					in, _, ok := d.take("a", list, balance.Input{Policy: policy, Session: "s", Counter: d.turn("a", strategy)}, newWaiter(false, false))
 					if !ok {
 						b.Fatal("nobody")
 					}

@@ -6,11 +6,13 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/troupe-dev/troupe/pkg/registry"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
 )
 
 // Roster is the last known registry. When the registry is away it stays as it is, and
@@ -33,6 +35,8 @@ type Roster struct {
 
 	ask      func(context.Context, registry.Instance) Health // nil: nobody is asked
 	vanished chan struct{}                                   // of 1: somebody is to be asked
+
+	places atomic.Int64
 }
 
 // NewRoster returns an empty roster. onChange is called at each change, in order, with
@@ -89,10 +93,14 @@ func (r *Roster) replace(list []registry.Instance) {
 
 // tell is called with the lock held, after each change.
 func (r *Roster) tell() {
-	addresses := map[string]bool{}
+	addresses, places := map[string]bool{}, 0
 	for _, in := range r.all() {
 		addresses[in.Address] = true
+		if _, why := fitness(in, r.desires[in.Key()].Want); why == balance.Available {
+			places += in.Capacity
+		}
 	}
+	r.places.Store(int64(places))
 	clear(r.lists)
 	close(r.changed)
 	r.changed = make(chan struct{})
@@ -120,6 +128,10 @@ func (r *Roster) Staleness() time.Duration {
 	}
 	return time.Since(r.away)
 }
+
+// Places is how many steps those instances take at once that may take steps. It does not wait
+// for the roster, and may be used in onChange.
+func (r *Roster) Places() int { return int(r.places.Load()) }
 
 // Instances are all that are known, by agent and id.
 func (r *Roster) Instances() []registry.Instance {

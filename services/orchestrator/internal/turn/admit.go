@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
+	gate "github.com/troupe-dev/troupe/services/orchestrator/internal/admission"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
@@ -34,6 +36,7 @@ type Request struct {
 	Timeout   time.Duration      // 0: the runner's
 	OnBusy    OnBusy             // what becomes of it while another turn of the session is open
 	Auth      execution.Auth     // for the turn's steps only (LP-18): it is in nothing that is stored or told
+	Above     string             // trace of the turn that waits for this one; empty: none does
 	Labels                       // for agents and tools
 }
 
@@ -55,11 +58,25 @@ func (r Request) fingerprint() string {
 	return hex.EncodeToString(asked.Sum(nil)[:16])
 }
 
-// begin opens the turn and sets it going, or finds it. It does not wait for the session.
+// begin opens the turn and sets it going, or finds it. It waits at the gate, and not for the
+// session.
 func (r *Runner) begin(ctx context.Context, req Request) (memory.Begun, error) {
-	return join(ctx, r, req.turnID()+req.fingerprint(), func(ctx context.Context) (memory.Begun, error) {
-		return r.admit(ctx, req)
-	})
+	key := req.turnID() + req.fingerprint()
+	until, _ := ctx.Deadline()
+	for {
+		waiting, leave := r.callers.join(ctx, key)
+		begun, err := join(ctx, r, key, func(ctx context.Context) (memory.Begun, error) {
+			pass, begun, err := r.enterGate(ctx, waiting, until, req)
+			if pass == nil {
+				return begun, err
+			}
+			return r.admit(ctx, req, pass)
+		})
+		leave()
+		if !errors.Is(err, errLeft) || ctx.Err() != nil {
+			return begun, err
+		}
+	}
 }
 
 // join has concurrent calls for one thing done once. It goes on when its callers leave, and
@@ -86,8 +103,15 @@ func join[T any](ctx context.Context, r *Runner, key string, do func(context.Con
 var errStopping = failure.New(failure.SystemNetwork, "turn.Orchestrate", "this orchestrator is stopping; send the request again")
 
 // admit asks the memory service for the turn, and drives it when it is this runner's. The
-// turn is asked for even when nobody can handle its target any more: it may be known.
-func (r *Runner) admit(ctx context.Context, req Request) (memory.Begun, error) {
+// turn is asked for even when nobody can handle its target any more: it may be known. The pass
+// is ended with the turn, or here when there is none.
+func (r *Runner) admit(ctx context.Context, req Request, pass *gate.Pass) (memory.Begun, error) {
+	driven := false
+	defer func() {
+		if !driven {
+			pass.End(false)
+		}
+	}()
 	a, err := r.admission(ctx, req)
 	if err != nil {
 		return memory.Begun{}, err
@@ -113,21 +137,22 @@ func (r *Runner) admit(ctx context.Context, req Request) (memory.Begun, error) {
 		r.heard(ctx, req, a)
 	}
 	timeout := cmp.Or(req.Timeout, r.Timeout)
-	t := r.driver(req, a, begun)
+	t := r.driver(req, a, begun, pass)
 	t.timeout = timeout
 	if err := t.open(ctx); err != nil {
 		r.unsure.note(a, err)
 		r.seats.ended(t)
 		return begun, err
 	}
+	driven = true
 	r.running.Go(func() { t.run(ctx, timeout, timeout) })
 	return begun, nil
 }
 
 // driver is a turn that is this runner's to drive.
-func (r *Runner) driver(req Request, a admission, begun memory.Begun) *turn {
+func (r *Runner) driver(req Request, a admission, begun memory.Begun, pass *gate.Pass) *turn {
 	t := &turn{
-		Runner: r, req: req, begin: a.begin, target: a.target, flow: a.flow, turn: begun.Turn, history: begun.History,
+		Runner: r, pass: pass, req: req, begin: a.begin, target: a.target, flow: a.flow, turn: begun.Turn, history: begun.History,
 		base: begun.Turn.Sequence, known: begun.Turn.Steps, answered: answeredStep(begun.Turn), resumed: begun.Turn.Attempt > 1,
 		began: time.Now(), cancel: make(chan error, 1), over: make(chan struct{}),
 	}

@@ -137,7 +137,8 @@ func (r *Runner) takeUp(ctx context.Context, ref trace.Ref) (bool, error) {
 	if err != nil || begun.Found != memory.FoundBegun {
 		return false, err
 	}
-	t := r.driver(req, a, begun)
+	pass := r.Gate.Force(req.Tenant) // nobody who was admitted once waits again
+	t := r.driver(req, a, begun, pass)
 	t.began, t.lacking = found.Record.GetStarted().AsTime(), found.Terms.Credentials
 	if found.Record.GetOwnerEpoch() >= maxOwners {
 		t.hopeless = failure.Newf(failure.AttemptsExhausted, "turn", "%d orchestrators went away while they drove the turn", found.Record.GetOwnerEpoch())
@@ -147,6 +148,7 @@ func (r *Runner) takeUp(ctx context.Context, ref trace.Ref) (bool, error) {
 	}
 	ctx = context.WithoutCancel(ctx)
 	if err := t.open(ctx); err != nil {
+		pass.End(false)
 		r.seats.ended(t)
 		return false, err
 	}

@@ -43,7 +43,7 @@ func (r *Runner) enqueue(ctx context.Context, req Request) (memory.Begun, error)
 		return r.begin(ctx, req)
 	}
 	if r.seats.waiting(req.ref()) {
-		if begun, err := r.find(ctx, req); begun.Found != "" || err != nil {
+		if begun, _, err := r.find(ctx, req); begun.Found != "" || err != nil {
 			return begun, err
 		}
 		if req.OnBusy == Reject {
@@ -58,22 +58,22 @@ func (r *Runner) enqueue(ctx context.Context, req Request) (memory.Begun, error)
 	return r.wait(ctx, req, place)
 }
 
-// find looks for the turn of a request while others wait for its session: one that is known
-// needs no place among them, unless it has to be taken over.
-func (r *Runner) find(ctx context.Context, req Request) (memory.Begun, error) {
+// find looks for the turn of a request while others wait: one that is known needs no place
+// among them, unless it has to be taken over. Left says that it has.
+func (r *Runner) find(ctx context.Context, req Request) (_ memory.Begun, left bool, _ error) {
 	a, err := r.admission(ctx, req)
 	if err != nil {
-		return memory.Begun{}, err
+		return memory.Begun{}, false, err
 	}
 	a.begin.KnownOnly = true
 	begun, err := r.ask(ctx, a.begin)
 	switch {
 	case failure.Is(err, failure.NotFound):
-		return memory.Begun{}, a.nobody
+		return memory.Begun{}, false, a.nobody
 	case err == nil && begun.Found == memory.FoundOpen && begun.LeaseLeft == 0:
-		return memory.Begun{}, a.nobody
+		return memory.Begun{}, true, a.nobody
 	}
-	return begun, err
+	return begun, false, err
 }
 
 // wait begins the turn of a request once its place is the first and the session is free.

@@ -199,7 +199,7 @@ func TestRunner_InterruptCancelsNoOtherTurn(t *testing.T) {
 	stale.meanwhile = func() {
 		release()
 		<-runner.seats.driven(urgent.ref()).over
-		_, err := runner.admit(context.WithoutCancel(t.Context()), urgent) // of another caller
+		_, err := runner.admit(context.WithoutCancel(t.Context()), urgent, runner.Gate.Force("")) // of another caller
 		require.NoError(t, err)
 	}
 	done := start(t, runner, urgent)

@@ -29,6 +29,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
 	"github.com/troupe-dev/troupe/pkg/wire"
+	gate "github.com/troupe-dev/troupe/services/orchestrator/internal/admission"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
@@ -54,6 +55,7 @@ type rig struct {
 	roster    *routing.Roster
 	pool      *dispatch.Pool
 	wait      time.Duration // of a step for an instance
+	limits    gate.Config   // of the runners; empty: none
 }
 
 func newRig(t *testing.T) *rig {
@@ -93,8 +95,10 @@ func (r *rig) runner(t *testing.T, owner string) *Runner {
 	t.Helper()
 	store, err := redistrace.New(redisconn.Config{URL: "redis://" + r.redis.Addr()}, retention)
 	require.NoError(t, err)
+	limits, err := gate.New(r.limits)
+	require.NoError(t, err)
 	runner, err := New(Config{
-		Owner: owner, Timeout: time.Minute, Memory: r.memory, Traces: trace.New(store, zap.NewNop()),
+		Gate: limits, Owner: owner, Timeout: time.Minute, Memory: r.memory, Traces: trace.New(store, zap.NewNop()),
 		Roster: r.roster, Dispatcher: dispatch.New(r.roster, r.pool, r.wait), Workflows: r.workflows, Telemetry: telemetry.Discard(),
 	})
 	require.NoError(t, err)
@@ -135,6 +139,8 @@ type scriptedWorker struct {
 	conns   *conns
 
 	starts atomic.Int32 // Startups that came
+
+	tenant func(sessionID string) string // whose a session is; nil: nobody's
 
 	mu       sync.Mutex
 	scripts  map[string]func(*step) error // by agent
@@ -245,6 +251,9 @@ func (s *step) store(fill func(*troupev1.StepResult)) (*troupev1.StepResult, err
 	c := memory.Commit{
 		Ref: session.Ref{Session: s.req.GetSessionId()}, TurnID: s.req.GetTurnId(), Epoch: s.req.GetEpoch(),
 		Base: s.req.GetBaseSequence(), Result: wire.ResultFromProto(r),
+	}
+	if s.worker.tenant != nil {
+		c.Ref.Tenant = s.worker.tenant(c.Ref.Session)
 	}
 	if r.GetText() != "" {
 		c.Messages = []conversation.Message{conversation.Assistant(r.GetAgent(), r.GetText())}

@@ -22,6 +22,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
+	gate "github.com/troupe-dev/troupe/services/orchestrator/internal/admission"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
@@ -49,6 +50,7 @@ type Config struct {
 	Roster     *routing.Roster
 	Dispatcher *dispatch.Dispatcher
 	Workflows  *workflow.Set
+	Gate       *gate.Gate // that new turns pass; Close closes it
 	Telemetry  *telemetry.Telemetry
 }
 
@@ -64,6 +66,8 @@ type Runner struct {
 	waited   metric.Float64Histogram
 	signals  *signals
 	flights  singleflight.Group // what concurrent calls for one turn do together
+	callers  *callers
+	lookups  chan struct{} // holds one for each request that looks for its turn before it waits
 	running  sync.WaitGroup
 	unsure   *unsure
 	seats    *seats
@@ -110,7 +114,7 @@ func New(cfg Config) (*Runner, error) {
 	stopped := make(chan struct{})
 	return &Runner{
 		Config: cfg, log: cfg.Telemetry.Log, turns: turns, duration: duration, lost: lost, adopted: adopted, pending: pending, waited: waited, signals: signals,
-		unsure: newUnsure(), seats: newSeats(), renewal: renewal, closing: make(chan struct{}),
+		unsure: newUnsure(), callers: newCallers(), lookups: make(chan struct{}, maxLookups), seats: newSeats(), renewal: renewal, closing: make(chan struct{}),
 		stopped: stopped, stop: sync.OnceFunc(func() { close(stopped) }),
 	}, nil
 }
@@ -170,7 +174,7 @@ func unstored(begun memory.Begun) error {
 	}
 	return failure.Newf(failure.TraceOrphaned, "turn.Orchestrate",
 		"the turn's orchestrator went away before it stored an event; the same request takes it over in %s", begun.LeaseLeft.Round(time.Second)).
-		With("retry_after", begun.LeaseLeft.String())
+		After(begun.LeaseLeft)
 }
 
 // enter counts a turn in, unless the runner is closed.
@@ -192,6 +196,7 @@ func (r *Runner) Close(ctx context.Context) {
 	if !r.closed {
 		r.closed = true
 		close(r.closing)
+		r.Gate.Close(errStopping)
 	}
 	r.mu.Unlock()
 	idle := make(chan struct{})

@@ -14,6 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/pkg/wire"
+	gate "github.com/troupe-dev/troupe/services/orchestrator/internal/admission"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
@@ -22,6 +23,7 @@ import (
 // turn is one turn being driven. One goroutine owns it.
 type turn struct {
 	*Runner
+	pass     *gate.Pass // its place among the turns that there may be at once
 	req      Request
 	begin    memory.Begin // with which it began
 	target   string       // what the request's target stands for
@@ -51,6 +53,7 @@ type turn struct {
 // is not cancelled: the turn has its own.
 func (t *turn) run(ctx context.Context, timeout, left time.Duration) {
 	defer t.seats.ended(t)
+	defer t.pass.End(true)
 	ctx, cancel := context.WithTimeout(ctx, max(0, left)+closeTime)
 	defer cancel()
 	work, stop := context.WithTimeoutCause(ctx, left,

@@ -1,0 +1,78 @@
+package client_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+// Who is refused asks again when it was told to, under the same ids, and not for ever.
+func TestTurn_AsksAgainWhenItWasTold(t *testing.T) {
+	const after = 4 * time.Second
+	full := failure.New(failure.Overloaded, "test", "full").After(after)
+	for name, c := range map[string]struct {
+		refusals int
+		deadline time.Duration // 0: none
+		tries    int
+		fails    bool
+	}{
+		"once":            {refusals: 1, tries: 2},
+		"three times":     {refusals: 3, tries: 4},
+		"too often":       {refusals: 4, tries: 4, fails: true},
+		"no time for one": {refusals: 1, deadline: 3 * time.Second, tries: 1, fails: true},
+		"time for one":    {refusals: 9, deadline: 7 * time.Second, tries: 2, fails: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o, client := inside(t, func(stream int) (int, error) {
+					if stream <= c.refusals {
+						return 0, full
+					}
+					return -1, nil
+				})
+				ctx, cancel := context.WithCancel(t.Context())
+				if c.deadline > 0 {
+					ctx, cancel = context.WithTimeout(t.Context(), c.deadline)
+				}
+				defer cancel()
+				var waits []time.Duration
+				began := time.Now()
+				got, err := collect(client.Waiting(func(refusal error, d time.Duration) {
+					require.ErrorContains(t, refusal, "full")
+					waits = append(waits, d)
+				}).Turn(ctx, question()))
+				require.Equal(t, c.tries, o.calls())
+				require.Len(t, waits, c.tries-1)
+				total := time.Duration(0)
+				for _, d := range waits {
+					require.GreaterOrEqual(t, d, after)
+					require.LessOrEqual(t, d, after*5/4)
+					total += d
+				}
+				require.Equal(t, total, time.Since(began))
+				for _, r := range o.requests {
+					require.Equal(t, o.requests[0].GetRequestId(), r.GetRequestId())
+				}
+				if c.fails {
+					require.Equal(t, failure.Overloaded, failure.ModeOf(err), "%v", err)
+					return
+				}
+				require.NoError(t, err)
+				complete(t, got, 0)
+			})
+		})
+	}
+}
+
+// One that says nothing of when to ask again is not asked again.
+func TestTurn_DoesNotGuessWhenToAskAgain(t *testing.T) {
+	o, c := serve(t, func(int) (int, error) { return 0, failure.New(failure.Overloaded, "test", "full") })
+	_, err := collect(c.Turn(t.Context(), question()))
+	require.Equal(t, failure.Overloaded, failure.ModeOf(err), "%v", err)
+	require.Equal(t, 1, o.calls())
+}

@@ -1,0 +1,89 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
+)
+
+// how a turn came in, as metrics name it.
+type how string
+
+const (
+	atOnce how = "at_once"
+	queued how = "queued"
+	forced how = "goes_on" // with what was begun before
+)
+
+// maxNamed is how many tenants metrics name; the others are told together. Whoever may make up
+// tenants must not be able to fill the memory of those who count.
+const maxNamed = 32
+
+const others = "other"
+
+// count is what is told about a gate. Safe for concurrent use.
+type count struct {
+	in, out metric.Int64Counter
+	wait    metric.Float64Histogram
+
+	mu    sync.Mutex
+	named map[string]bool
+}
+
+func newCount(meter metric.Meter, g *Gate) (*count, error) {
+	if meter == nil {
+		meter = noop.Meter{}
+	}
+	in, admitted := meter.Int64Counter("troupe.admission.admitted", metric.WithDescription("Turns that were let in, by tenant and how: at_once, queued, goes_on."))
+	out, refused := meter.Int64Counter("troupe.admission.refused", metric.WithDescription("Turns that were refused with OVERLOADED, by tenant and reason."))
+	wait, waited := meter.Float64Histogram("troupe.admission.queue.time", metric.WithUnit("s"),
+		metric.WithDescription("For how long those waited that were let in from the queue."),
+		metric.WithExplicitBucketBoundaries(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30))
+	_, running := meter.Int64ObservableGauge("troupe.admission.turns", metric.WithDescription("Turns at once."),
+		metric.WithInt64Callback(g.observe(func() int { return g.turns })))
+	_, limit := meter.Int64ObservableGauge("troupe.admission.limit", metric.WithDescription("How many turns there may be at once."),
+		metric.WithInt64Callback(g.observe(g.limit)))
+	_, waiting := meter.Int64ObservableGauge("troupe.admission.waiting", metric.WithDescription("Callers in the queue."),
+		metric.WithInt64Callback(g.observe(func() int { return g.waiting })))
+	return &count{in: in, out: out, wait: wait, named: map[string]bool{}},
+		errors.Join(admitted, refused, waited, running, limit, waiting)
+}
+
+// observe reads what the lock of the gate guards.
+func (g *Gate) observe(read func() int) metric.Int64Callback {
+	return func(_ context.Context, o metric.Int64Observer) error {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		o.Observe(int64(read()))
+		return nil
+	}
+}
+
+func (c *count) admitted(tenant string, by how, waited time.Duration) {
+	c.in.Add(context.Background(), 1, metric.WithAttributes(c.label(tenant), attribute.String("how", string(by))))
+	if by == queued {
+		c.wait.Record(context.Background(), waited.Seconds())
+	}
+}
+
+func (c *count) refused(tenant string, reason why) {
+	c.out.Add(context.Background(), 1, metric.WithAttributes(c.label(tenant), attribute.String("reason", string(reason))))
+}
+
+// label is the name of a tenant, if it is among the first.
+func (c *count) label(tenant string) attribute.KeyValue {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.named[tenant] {
+		if len(c.named) == maxNamed {
+			return attribute.String("tenant", others)
+		}
+		c.named[tenant] = true
+	}
+	return attribute.String("tenant", tenant)
+}

@@ -1,0 +1,168 @@
+package turn
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+	gate "github.com/troupe-dev/troupe/services/orchestrator/internal/admission"
+)
+
+// limited is a rig whose runners have one turn at once, and one caller that waits.
+func limited(t *testing.T, queueTime time.Duration) *rig {
+	t.Helper()
+	rig := newRig(t)
+	rig.limits = gate.Config{Turns: func() int { return 1 }, QueueTime: queueTime}
+	return rig
+}
+
+// known reports whether the memory service has heard of the turn of a request.
+func (r *rig) known(t *testing.T, req Request) bool {
+	t.Helper()
+	_, err := r.memory.BeginTurn(t.Context(), memory.Begin{Ref: req.ref(), TurnID: req.turnID(), Fingerprint: req.fingerprint(), KnownOnly: true})
+	require.True(t, err == nil || failure.Is(err, failure.NotFound), "%v", err)
+	return err == nil
+}
+
+// inQueue returns once somebody waits at the gate.
+func inQueue(t *testing.T, r *Runner) {
+	t.Helper()
+	require.Eventually(t, func() bool { return r.Gate.Waiting() == 1 }, patience, time.Millisecond)
+}
+
+// What goes on with something that was begun never waits behind what is new.
+func TestRunner_OnlyNewTurnsWaitAtTheGate(t *testing.T) {
+	rig := limited(t, 0)
+	runner, other := rig.runner(t, "one"), rig.runner(t, "two")
+	ended := collect(t, runner, ask("s0", "r0"))
+	settled(t, runner)
+	rig.waits(mail())
+	require.Equal(t, inputRequired, resultOf(collect(t, runner, ask("s1", "r1"))).GetOutcome())
+	settled(t, runner)
+
+	working, _, release := rig.held()
+	running := start(t, runner, ask("s2", "r2"))
+	receive(t, working)
+	full := other.Gate.Force("")
+	defer full.End(false)
+
+	fresh := ask("s3", "r3")
+	err := refusal(t, runner, fresh)
+	require.Equal(t, failure.Overloaded, failure.ModeOf(err), "%v", err)
+	require.ErrorContains(t, err, "no more than 1 turns may run here at once")
+	require.False(t, rig.known(t, fresh))
+
+	for _, r := range []*Runner{runner, other} {
+		require.Equal(t, story(stored(ended)), story(collect(t, r, ask("s0", "r0"))), "one that has ended is told")
+	}
+	attached, elsewhere := start(t, runner, ask("s2", "r2")), start(t, other, ask("s2", "r2"))
+	require.Equal(t, failure.SessionBusy, failure.ModeOf(refusal(t, runner, ask("s2", "r4"))), "its session is busy, and waiting would not help")
+	rig.on("research", nil) // who goes on need not wait for the one that is held
+	require.Equal(t, completed, resultOf(collect(t, runner, reply("r5", approve("1-2-2")))).GetOutcome())
+	for n, r := range []*Runner{runner, other} {
+		below := ask(fmt.Sprint("s5-", n), "r6")
+		below.Above = runner.seats.driven(ask("s2", "r2").ref()).turn.Trace
+		require.Equal(t, completed, resultOf(collect(t, r, below)).GetOutcome(), "the turn above waits for it")
+	}
+	ofNobody := ask("s6", "r7")
+	ofNobody.Above = ended[0].GetTraceId()
+	require.Equal(t, failure.Overloaded, failure.ModeOf(refusal(t, runner, ofNobody)), "the turn above has ended")
+
+	release()
+	for _, events := range []<-chan []*troupev1.Event{running, attached, elsewhere} {
+		require.Equal(t, completed, resultOf(receive(t, events)).GetOutcome())
+	}
+	settled(t, runner)
+	require.Equal(t, completed, resultOf(collect(t, runner, fresh)).GetOutcome())
+}
+
+// A turn that has to be taken over was admitted once.
+func TestRunner_ATurnThatIsTakenOverIsNotRefused(t *testing.T) {
+	t.Run("by its request", func(t *testing.T) {
+		rig := limited(t, 0)
+		_, _, left := rig.lost(t, ask("s1", "r1"))
+		rig.leasesRunOut()
+		second := rig.runner(t, "two")
+		defer second.Gate.Force("").End(false)
+		require.Equal(t, completed, resultOf(collect(t, second, ask("s1", "r1"))).GetOutcome())
+		require.NoError(t, receive(t, left))
+	})
+	t.Run("by another orchestrator", func(t *testing.T) {
+		rig := limited(t, 0)
+		_, ref, left := rig.lost(t, ask("s1", "r1"))
+		second := rig.runner(t, "two")
+		defer second.Gate.Force("").End(false)
+		second.adopt(t.Context(), ref)
+		require.Equal(t, completed, resultOf(watched(t, second, ref, 0)).GetOutcome())
+		require.NoError(t, receive(t, left))
+	})
+}
+
+// The same request has one place, and that is free once the last of its callers has left.
+func TestRunner_ACallerThatLeavesTheQueueLeavesNothing(t *testing.T) {
+	rig := limited(t, patience)
+	runner := rig.runner(t, "one")
+	working, _, release := rig.held()
+	first := start(t, runner, ask("s1", "r1"))
+	receive(t, working)
+
+	waiting := ask("s2", "r2")
+	var leave [2]context.CancelFunc
+	left := make(chan error, 2)
+	for n := range leave {
+		var ctx context.Context
+		ctx, leave[n] = context.WithCancel(t.Context())
+		go func() {
+			for _, err := range runner.Orchestrate(ctx, waiting) {
+				left <- err
+			}
+		}()
+	}
+	callers := func(n int) {
+		require.Eventually(t, func() bool {
+			runner.callers.mu.Lock()
+			defer runner.callers.mu.Unlock()
+			of := runner.callers.known[waiting.turnID()+waiting.fingerprint()]
+			return of != nil && of.callers == n || of == nil && n == 0
+		}, patience, time.Millisecond)
+	}
+	callers(2)
+	inQueue(t, runner)
+	require.Equal(t, failure.Overloaded, failure.ModeOf(refusal(t, runner, ask("s3", "r3"))), "there is no other place")
+	leave[0]()
+	require.ErrorIs(t, receive(t, left), context.Canceled)
+	callers(1)
+	require.Equal(t, 1, runner.Gate.Waiting())
+	require.Equal(t, failure.Overloaded, failure.ModeOf(refusal(t, runner, ask("s3", "r3"))), "somebody still waits")
+	leave[1]()
+	require.ErrorIs(t, receive(t, left), context.Canceled)
+	require.Eventually(t, func() bool { return runner.Gate.Waiting() == 0 }, patience, time.Millisecond)
+
+	next := start(t, runner, ask("s4", "r4"))
+	release()
+	require.Equal(t, completed, resultOf(receive(t, first)).GetOutcome())
+	require.Equal(t, completed, resultOf(receive(t, next)).GetOutcome())
+	require.False(t, rig.known(t, waiting))
+	_, err := rig.memory.GetSession(t.Context(), session.Ref{Session: "s2"})
+	require.Equal(t, failure.NotFound, failure.ModeOf(err), "%v", err)
+}
+
+// Whoever waits when the orchestrator stops is told so, and asks another.
+func TestRunner_StopsWithoutThoseWhoWaitAtTheGate(t *testing.T) {
+	rig := limited(t, patience)
+	runner := rig.runner(t, "one")
+	full := runner.Gate.Force("")
+	refused := make(chan error, 1)
+	go func() { refused <- refusal(t, runner, ask("s1", "r1")) }()
+	inQueue(t, runner)
+	runner.Close(t.Context())
+	require.Equal(t, failure.SystemNetwork, failure.ModeOf(receive(t, refused)))
+	full.End(false)
+}

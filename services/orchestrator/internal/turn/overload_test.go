@@ -1,0 +1,283 @@
+package turn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+
+	researchassistant "github.com/troupe-dev/troupe/agents/research-assistant"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/lifecycle"
+	"github.com/troupe-dev/troupe/pkg/memory/inmem"
+	"github.com/troupe-dev/troupe/pkg/redisconn"
+	"github.com/troupe-dev/troupe/pkg/registry"
+	"github.com/troupe-dev/troupe/pkg/rpc"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+	gate "github.com/troupe-dev/troupe/services/orchestrator/internal/admission"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace/redistrace"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
+)
+
+// The mesh of these tests: two instances of each agent of the research assistant, which take
+// four steps each. A turn takes 1.3 s, of which research is 1 s: so eight turns a second are
+// all that can be done.
+const (
+	each     = 2
+	capacity = 4
+	capable  = each * capacity / 1.0 // turns a second
+)
+
+var took = map[string]time.Duration{
+	"coordinator": 100 * time.Millisecond, "research": time.Second, "synthesis": 200 * time.Millisecond,
+}
+
+// bubble is an orchestrator whose time is not the real one: everything else of the mesh is
+// real, and in the same process. It is for the bubble of a test.
+type bubble struct {
+	*Runner
+	roster *routing.Roster
+	close  func()
+}
+
+func newBubble(t *testing.T, limits func(places int) gate.Config) *bubble {
+	t.Helper()
+	kept := miniredis.NewMiniRedis()
+	kept.ClockTTL(true)
+	store, err := redistrace.New(redisconn.Config{
+		URL: "redis://bubble", Dial: buffered(kept.Dial),
+	}, retention)
+	require.NoError(t, err)
+	workflows, err := workflow.Load(researchassistant.FS, "")
+	require.NoError(t, err)
+
+	lis := bufconn.Listen(1 << 20)
+	worker := &scriptedWorker{memory: inmem.New(inmem.Config{Clock: time.Now}), scripts: map[string]func(*step) error{}}
+	worker.tenant = func(id string) string { name, _, _ := strings.Cut(id, "-"); return name }
+	for agent, d := range took {
+		worker.on(agent, func(s *step) error {
+			time.Sleep(d)
+			return s.commit(func(r *troupev1.StepResult) {
+				if r.Text = "I am " + agent; agent == "coordinator" {
+					r.Text, r.NextAgent = "", "research"
+				}
+			})
+		})
+	}
+	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Inner: true})
+	require.NoError(t, err)
+	troupev1.RegisterAgentServiceServer(server, worker)
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.Part(lis, 0).Run(ctx, func() {}) })
+
+	b := &bubble{roster: routing.NewRoster(zap.NewNop(), func(bool, map[string]bool) {})}
+	var known []registry.Instance
+	for _, agent := range []string{"coordinator", "clarification", "research", "synthesis"} {
+		for n := range each {
+			known = append(known, registry.Instance{
+				ID: fmt.Sprintf("%s-%d", agent, n), Agent: agent, Address: fmt.Sprintf("%s-%d", agent, n), State: lifecycle.Ready, Capacity: capacity,
+			})
+		}
+	}
+	b.roster.Apply(registry.Update{List: &known})
+	pool := dispatch.NewPool(telemetry.Discard(), func(target string, _ *telemetry.Telemetry, _ ...string) (*grpc.ClientConn, error) {
+		return grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
+	})
+	dispatcher := dispatch.New(b.roster, pool, 5*time.Second)
+	g, err := gate.New(limits(b.roster.Places()))
+	require.NoError(t, err)
+	b.Runner, err = New(Config{
+		Owner: "one", Timeout: 2 * time.Minute, Memory: worker.memory, Traces: trace.New(store, zap.NewNop()), Gate: g,
+		Roster: b.roster, Dispatcher: dispatcher, Workflows: workflows, Telemetry: telemetry.Discard(),
+	})
+	require.NoError(t, err)
+	b.close = func() {
+		b.Close(context.WithoutCancel(t.Context()))
+		dispatcher.Close()
+		pool.Close()
+		stop()
+		serving.Wait()
+		require.NoError(t, store.Close())
+		kept.Close()
+	}
+	return b
+}
+
+// buffered puts room between two ends, as a network has: a pipeline is written before its
+// replies are read.
+func buffered(dial func() (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
+	return func(ctx context.Context, _, _ string) (net.Conn, error) {
+		far, err := dial()
+		if err != nil {
+			return nil, err
+		}
+		lis := bufconn.Listen(1 << 20)
+		accepted := make(chan net.Conn, 1)
+		go func() {
+			between, _ := lis.Accept()
+			accepted <- between
+		}()
+		near, err := lis.DialContext(ctx)
+		if err != nil {
+			return nil, errors.Join(err, lis.Close(), far.Close())
+		}
+		between := <-accepted
+		relay := func(to, from net.Conn) {
+			_, _ = io.Copy(to, from)
+			_, _ = to.Close(), from.Close()
+		}
+		go relay(far, between)
+		go relay(between, far)
+		return near, lis.Close()
+	}
+}
+
+// tally is what became of the turns of one tenant.
+type tally struct {
+	offered, refused int
+	good             int           // ended with an answer within the deadline, and while load was offered
+	late             int           // the caller had gone
+	failed           []string      // why
+	refusal          time.Duration // the longest until somebody was refused
+	waited           time.Duration // the longest until the first event of a turn
+	calls, atOnce    int           // calls that were open, and at most
+}
+
+// crowd offers load, and notes what becomes of it.
+type crowd struct {
+	*bubble
+	during   time.Duration
+	deadline time.Duration // of each caller
+	began    time.Time
+
+	mu  sync.Mutex
+	all map[string]*tally
+}
+
+// load offers so many turns a second of each tenant for a while, whatever becomes of them:
+// nobody waits for an answer before the next one asks.
+func (b *bubble) load(t *testing.T, during, deadline time.Duration, rates map[string]float64) map[string]*tally {
+	t.Helper()
+	c := &crowd{bubble: b, during: during, deadline: deadline, began: time.Now(), all: map[string]*tally{}}
+	for tenant := range rates {
+		c.all[tenant] = &tally{}
+	}
+	var asking, arriving sync.WaitGroup
+	for tenant, rate := range rates {
+		arriving.Go(func() {
+			for n := 0; time.Since(c.began) < during; n++ {
+				asking.Go(func() { c.ask(t, tenant, n) })
+				time.Sleep(time.Duration(float64(time.Second) / rate))
+			}
+		})
+	}
+	arriving.Wait()
+	asking.Wait()
+	return c.all
+}
+
+func (c *crowd) ask(t *testing.T, tenant string, n int) {
+	ctx, cancel := context.WithTimeout(t.Context(), c.deadline)
+	defer cancel()
+	began, first := time.Now(), time.Duration(-1)
+	c.note(tenant, func(a *tally) { a.offered++; a.calls++; a.atOnce = max(a.atOnce, a.calls) })
+	var result *troupev1.TurnResult
+	var err error
+	for e, broken := range c.Orchestrate(ctx, Request{
+		Tenant: tenant, Session: fmt.Sprint(tenant, "-", n), RequestID: "r", Text: "What may an agent write?", Target: "research-assistant",
+	}) {
+		if first < 0 {
+			first = time.Since(began)
+		}
+		result, err = e.GetTurnResult(), broken
+	}
+	c.note(tenant, func(a *tally) {
+		a.calls--
+		switch {
+		case result.GetOutcome() == completed:
+			a.waited = max(a.waited, first)
+			if time.Since(c.began) <= c.during {
+				a.good++
+			}
+		case failure.Is(err, failure.Overloaded):
+			a.refused++
+			a.refusal = max(a.refusal, time.Since(began))
+		case ctx.Err() != nil:
+			a.late++
+		default:
+			a.failed = append(a.failed, fmt.Sprint(result.GetFailure().GetMessage(), err))
+		}
+	})
+}
+
+func (c *crowd) note(tenant string, what func(*tally)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	what(c.all[tenant])
+}
+
+// defaults are those of the flags.
+func defaults(places int) gate.Config {
+	return gate.Config{Turns: func() int { return places }, QueueTime: 5 * time.Second}
+}
+
+// At five times of what the mesh can do it does as much as at one time of it. Nothing that was
+// admitted fails, or ends too late for its caller; the rest is refused at once, or within the
+// time that it may wait. How much is held for callers does not depend on how many come.
+func TestRunner_OverloadIsNoCollapse(t *testing.T) {
+	const during, deadline = 20 * time.Second, 10 * time.Second
+	good := map[float64]int{}
+	for _, times := range []float64{1, 5, 10} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBubble(t, defaults)
+			defer b.close()
+			got := b.load(t, during, deadline, map[string]float64{"default": times * capable})["default"]
+			t.Logf("%.0f times: %+v", times, *got)
+			require.Empty(t, got.failed)
+			require.Zero(t, got.late)
+			require.LessOrEqual(t, got.refusal, 5*time.Second)
+			require.LessOrEqual(t, got.atOnce, 2*b.roster.Places()+1) // one more is about to be refused
+			good[times] = got.good
+		})
+	}
+	peak := float64(good[1])
+	require.Greater(t, peak, 0.9*capable*during.Seconds())
+	for times, n := range good {
+		require.GreaterOrEqual(t, float64(n), 0.8*peak, "at %.0f times", times)
+	}
+}
+
+// A tenant that asks for its fair share gets all of it, and soon, whatever another asks for.
+func TestRunner_OneTenantDoesNotStarveAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t, defaults)
+		defer b.close()
+		got := b.load(t, 20*time.Second, 10*time.Second, map[string]float64{"greedy": 10 * capable, "modest": capable / 2})
+		t.Logf("greedy: %+v", *got["greedy"])
+		t.Logf("modest: %+v", *got["modest"])
+		modest, greedy := got["modest"], got["greedy"]
+		require.Zero(t, modest.refused+modest.late+len(modest.failed))
+		require.LessOrEqual(t, modest.waited, time.Second)
+		require.Empty(t, greedy.failed)
+		require.GreaterOrEqual(t, float64(modest.good+greedy.good), 0.8*capable*20)
+	})
+}

@@ -1,0 +1,110 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/test/rig"
+)
+
+// BenchmarkOverload finds what the mesh can do with as many callers as it has places, and then
+// offers five times of that for a while, whatever becomes of it: nobody waits for an answer
+// before the next one asks. It reports what is done then, in turns a second and as a part of
+// the first, and how long those waited that were refused. The callers share the machine.
+func BenchmarkOverload(b *testing.B) {
+	const clients, during = 64, 3 * time.Second
+	m := rig.InProcess(b, rig.Config{})
+	for range b.N {
+		peak := steady(b, m, clients, during)
+		good, refusals, failed := offered(b, m, 5*peak, during)
+		if failed > 0 {
+			b.Errorf("%d turns that were admitted failed", failed)
+		}
+		slices.Sort(refusals)
+		b.ReportMetric(peak, "peak-turns/s")
+		b.ReportMetric(good, "turns/s")
+		b.ReportMetric(100*good/peak, "%-of-peak")
+		b.ReportMetric(float64(len(refusals))/during.Seconds(), "refusals/s")
+		if n := len(refusals); n > 0 {
+			b.ReportMetric(float64(refusals[n/2].Microseconds())/1000, "refusal-p50-ms")
+			b.ReportMetric(float64(refusals[n*99/100].Microseconds())/1000, "refusal-p99-ms")
+		}
+	}
+}
+
+// steady is how many turns a second so many clients have done, one after the other each.
+func steady(b *testing.B, m *rig.Mesh, clients int, during time.Duration) float64 {
+	b.Helper()
+	var done atomic.Int64
+	var wg sync.WaitGroup
+	for began := time.Now(); clients > 0; clients-- {
+		wg.Go(func() {
+			for time.Since(began) < during {
+				if err := once(b.Context(), m); err != nil {
+					b.Error(err)
+					return
+				}
+				done.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	return float64(done.Load()) / during.Seconds()
+}
+
+// offered is what becomes of so many turns a second that are asked for.
+func offered(b *testing.B, m *rig.Mesh, rate float64, during time.Duration) (good float64, refusals []time.Duration, failed int) {
+	b.Helper()
+	var mu sync.Mutex
+	done := 0
+	var wg sync.WaitGroup
+	began := time.Now()
+	for n := 0; time.Since(began) < during; n++ {
+		<-time.After(time.Until(began.Add(time.Duration(float64(n) / rate * float64(time.Second)))))
+		wg.Go(func() {
+			asked := time.Now()
+			err := once(b.Context(), m)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err == nil && time.Since(began) <= during:
+				done++
+			case failure.Is(err, failure.Overloaded):
+				refusals = append(refusals, time.Since(asked))
+			case err != nil:
+				b.Log(err)
+				failed++
+			}
+		})
+	}
+	wg.Wait()
+	return float64(done) / during.Seconds(), refusals, failed
+}
+
+// once asks once: it does not come again when it is refused.
+func once(ctx context.Context, m *rig.Mesh) error {
+	s, err := m.Orchestrate(ctx, &troupev1.OrchestrateRequest{
+		Input:  &troupev1.OrchestrateRequest_Text{Text: "Tell me about it"},
+		Target: "clarification", SessionId: uuid.NewString(), RequestId: uuid.NewString(),
+	})
+	for err == nil {
+		var r *troupev1.OrchestrateResponse
+		if r, err = s.Recv(); r.GetEvent().GetTurnResult().GetFailure() != nil {
+			return failure.FromProto(r.GetEvent().GetTurnResult().GetFailure())
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return failure.FromStatus("bench", err)
+}
