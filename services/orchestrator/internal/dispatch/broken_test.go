@@ -56,9 +56,9 @@ func admit(t *testing.T, wait time.Duration, ids ...string) *hospital {
 		}
 		server := grpc.NewServer()
 		troupev1.RegisterAgentServiceServer(server, p)
-		doors[id] = bufconn.Listen(1 << 16)
-		ended := make(chan error, 1)
-		go func() { ended <- server.Serve(doors[id]) }()
+		door, ended := bufconn.Listen(1<<16), make(chan error, 1)
+		doors[id] = door
+		go func() { ended <- server.Serve(door) }()
 		t.Cleanup(func() { server.Stop(); require.NoError(t, <-ended) })
 		h.patients[id] = p
 		h.known = append(h.known, instance(id, id, 4))

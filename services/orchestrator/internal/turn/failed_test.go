@@ -28,6 +28,12 @@ func TestTurn_AFailureNamesItsStageAndItsTrace(t *testing.T) {
 				return s.result(&troupev1.StepResult{Failure: failure.ToProto(why)})
 			})
 		}, "execute", true},
+		"a run inside of it fails": {func(r *rig) {
+			r.on("research", func(s *step) error {
+				nested := failure.In("route", "ffffffffffffffffffffffffffffffff", failure.New(failure.ResourceTool, "test", "the agent below failed"))
+				return s.result(&troupev1.StepResult{Failure: failure.ToProto(nested.With("tool", "search"))})
+			})
+		}, "execute", true},
 		"nobody is there": {func(r *rig) {
 			r.roster.Apply(registry.Update{Delete: &registry.Key{Agent: "research", ID: "research-1"}})
 		}, "route", false},
