@@ -127,8 +127,9 @@ func (answer) Help() string {
 
 A credential is typed without being shown, or comes from standard input. It is sealed before it is sent, for the worker that asked, and never an argument: the list of processes shows those to everybody.
 
-Examples: date | troupe answer s1 1-1-2 -
-          pass show mail | troupe answer s1 1-1-2`
+Example: date | troupe answer s1 1-1-2 -
+
+A credential: pass show mail | troupe answer s1 1-1-2`
 }
 
 // Run brings the result.
