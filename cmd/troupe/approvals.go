@@ -20,7 +20,7 @@ type getApprovals struct {
 
 // Help is the long help of the command.
 func (getApprovals) Help() string {
-	return `Lists the tool calls of all sessions that wait for an approval, or for a result that a client brings.
+	return `Lists the tool calls of all sessions that wait for an approval, for a result that a client brings, or for a credential.
 
 Example: troupe get approvals, then: troupe approve SESSION CALL`
 }

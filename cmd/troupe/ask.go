@@ -148,11 +148,16 @@ func (w *watch) Run(ctx context.Context, term terminal) error {
 	return w.told(err)
 }
 
+// asks reports whether a turn that ended so needs the user.
+func asks(o troupev1.TurnOutcome) bool {
+	return o == troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED || o == troupev1.TurnOutcome_TURN_OUTCOME_AUTH_REQUIRED
+}
+
 func outcome(o troupev1.TurnOutcome) error {
 	switch o {
 	case troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED:
 		return nil
-	case troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED:
+	case troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED, troupev1.TurnOutcome_TURN_OUTCOME_AUTH_REQUIRED:
 		return exit(exitInputRequired)
 	default:
 		return exit(process.ExitError)

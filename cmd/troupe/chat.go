@@ -54,7 +54,8 @@ func (c *chat) Run(ctx context.Context, term terminal) error {
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(interrupts)
-	t := &talk{chat: *c, term: term, mesh: mesh, sign: auth, lines: listen(ctx, term.in), interrupts: interrupts}
+	t := &talk{chat: *c, term: term, mesh: mesh, sign: auth, interrupts: interrupts, hush: newHush()}
+	t.lines = listen(ctx, term.in, t.hush)
 	return t.run(ctx)
 }
 
@@ -167,7 +168,7 @@ func (t *talk) take(ctx context.Context, text string) bool {
 		if t.begun {
 			t.note("The session before: %s", t.again())
 		}
-		*t = talk{chat: t.chat, term: t.term, mesh: t.mesh, sign: t.sign, lines: t.lines, interrupts: t.interrupts}
+		*t = talk{chat: t.chat, term: t.term, mesh: t.mesh, sign: t.sign, lines: t.lines, interrupts: t.interrupts, hush: t.hush}
 		t.Session = uuid.NewString()
 		t.greet("new")
 	default:

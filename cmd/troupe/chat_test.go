@@ -159,9 +159,17 @@ func (d *desk) sit(t *testing.T) *seat {
 	s := &seat{t: t, keys: keys, screen: bufio.NewReader(screen), interrupts: make(chan os.Signal, 1), left: make(chan struct{})}
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	talk := &talk{
-		chat: chat{server: server{d.addr}, Session: "s1"}, mesh: c, lines: listen(ctx, in), interrupts: s.interrupts,
-		term: terminal{out: out, err: out, color: true, live: true},
+		chat: chat{server: server{d.addr}, Session: "s1"}, mesh: c, interrupts: s.interrupts, hush: newHush(),
+		term: terminal{out: out, err: out, color: true, live: true, unseen: func(context.Context) (string, error) {
+			var typed []byte
+			for one := []byte{0}; ; typed = append(typed, one[0]) {
+				if _, err := in.Read(one); err != nil || one[0] == '\n' {
+					return string(typed), err
+				}
+			}
+		}},
 	}
+	talk.lines = listen(ctx, in, talk.hush)
 	go func() {
 		defer close(s.left)
 		if err := talk.run(ctx); err != nil {

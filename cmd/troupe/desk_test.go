@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/troupe-dev/troupe/pkg/broker"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -46,6 +47,7 @@ type desk struct {
 	troupev1.UnimplementedSessionServiceServer
 	addr string
 	slow chan struct{} // closed: the turn "slow" ends
+	keys *broker.Broker
 
 	mu       sync.Mutex
 	sessions map[string]*troupev1.Session
@@ -55,7 +57,7 @@ type desk struct {
 
 func newDesk(t *testing.T) *desk {
 	t.Helper()
-	d := &desk{slow: make(chan struct{}), sessions: map[string]*troupev1.Session{}, turns: map[string][]*troupev1.Event{}}
+	d := &desk{slow: make(chan struct{}), keys: broker.New("clerk-1"), sessions: map[string]*troupev1.Session{}, turns: map[string][]*troupev1.Event{}}
 	d.addr = served(t, func(s grpc.ServiceRegistrar) {
 		troupev1.RegisterOrchestratorServiceServer(s, d)
 		troupev1.RegisterSessionServiceServer(s, d)
@@ -72,6 +74,21 @@ func mail(id string) *troupev1.PendingCall {
 
 func number(id string) *troupev1.PendingCall {
 	return &troupev1.PendingCall{Id: id, Tool: "ask_number", Needs: troupev1.CallNeed_CALL_NEED_RESULT, Risk: "read", Arguments: "{}"}
+}
+
+// fetch is a call that lacks a credential.
+func (d *desk) fetch(session, id string) *troupev1.PendingCall {
+	key, err := d.keys.Ask(session, "mailbox")
+	if err != nil {
+		panic(err)
+	}
+	return &troupev1.PendingCall{
+		Id: id, CallId: "c" + id, Tool: "fetch", Needs: troupev1.CallNeed_CALL_NEED_AUTH, Risk: "read", Arguments: "{}", Until: timestamppb.New(key.Expires),
+		Auth: &troupev1.PendingAuth{
+			AuthId: key.ID, Name: "mailbox", Prompt: "The password of your mailbox.\x1b[2J", Url: "https://mail.example.org/\x1b[2J",
+			PublicKey: key.Public, Expires: timestamppb.New(key.Expires),
+		},
+	}
 }
 
 func (d *desk) Orchestrate(req *troupev1.OrchestrateRequest, out troupev1.OrchestratorService_OrchestrateServer) error {
@@ -128,6 +145,9 @@ func (d *desk) begin(req *troupev1.OrchestrateRequest) ([]*troupev1.Event, error
 	if result.GetOutcome() == troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED {
 		s.State = troupev1.SessionState_SESSION_STATE_INPUT_REQUIRED
 	}
+	if result.GetOutcome() == troupev1.TurnOutcome_TURN_OUTCOME_AUTH_REQUIRED {
+		s.State = troupev1.SessionState_SESSION_STATE_AUTH_REQUIRED
+	}
 	if len(s.GetPending()) > 0 {
 		s.WaitingTurnId = events[0].GetTurnStarted().GetTurnId()
 	}
@@ -142,6 +162,9 @@ func (d *desk) turn(s *troupev1.Session, req *troupev1.OrchestrateRequest) []*tr
 		for _, p := range result.GetPending() {
 			events = append(events, &troupev1.Event{Step: 1, Agent: "clerk", Payload: &troupev1.Event_ToolCallPending{ToolCallPending: &troupev1.ToolCallPending{Call: p}}})
 			result.Outcome, result.Text = troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED, "A call waits."
+			if p.GetAuth() != nil {
+				result.Outcome = troupev1.TurnOutcome_TURN_OUTCOME_AUTH_REQUIRED
+			}
 		}
 		return append(events, &troupev1.Event{Payload: &troupev1.Event_TurnResult{TurnResult: result}})
 	}
@@ -154,6 +177,8 @@ func (d *desk) turn(s *troupev1.Session, req *troupev1.OrchestrateRequest) []*tr
 		return ends(&troupev1.TurnResult{Pending: []*troupev1.PendingCall{mail(id(2)), mail(id(3)), number(id(4))}})
 	case text == "number":
 		return ends(&troupev1.TurnResult{Pending: []*troupev1.PendingCall{number(id(2))}})
+	case text == "fetch":
+		return ends(&troupev1.TurnResult{Pending: []*troupev1.PendingCall{d.fetch(s.GetSessionId(), id(2))}})
 	case text == "what?":
 		return ends(&troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED, Text: "What do you mean?"})
 	case text == "fail":
@@ -179,6 +204,10 @@ func (d *desk) turn(s *troupev1.Session, req *troupev1.OrchestrateRequest) []*tr
 	}
 	var left []*troupev1.PendingCall
 	for _, p := range s.GetPending() {
+		if a := said[p.GetId()]; a.GetSealed() != nil {
+			_, v, err := d.keys.Open(p.GetAuth().GetAuthId(), s.GetSessionId(), a.GetSealed())
+			texts = append(texts, fmt.Sprintf("%q %v", v.Reveal(), err))
+		}
 		if said[p.GetId()] == nil {
 			p = proto.CloneOf(p)
 			_, place, _ := strings.Cut(p.GetId(), "-")

@@ -11,6 +11,7 @@ import (
 	"runtime/debug"
 
 	"github.com/alecthomas/kong"
+	"golang.org/x/term"
 
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/process"
@@ -24,7 +25,7 @@ type cli struct {
 	Chat        chat             `cmd:"" help:"Talk with the mesh, turn by turn."`
 	Approve     approve          `cmd:"" help:"Let tool calls run that wait for an approval."`
 	Deny        deny             `cmd:"" help:"Keep tool calls from running that wait for an approval."`
-	Answer      answer           `cmd:"" help:"Give the result of a tool that runs at the client."`
+	Answer      answer           `cmd:"" help:"Give the result of a tool that runs at the client, or the credential that a tool lacks."`
 	Get         get              `cmd:"" help:"Show what is in the mesh."`
 	Watch       watch            `cmd:"" help:"Show the events of a trace, and go on live."`
 	Describe    describe         `cmd:"" help:"Show one thing of the mesh in full."`
@@ -55,16 +56,22 @@ type terminal struct {
 	out, err io.Writer
 	color    bool // it understands styles
 	live     bool // a person types, and reads along
+	// unseen reads a line of in that is not shown while it is typed; nil: in is no terminal.
+	unseen func(context.Context) (string, error)
 }
 
 func main() {
 	ctx, stop := process.Signals(context.Background())
 	defer stop()
 	shown := isTerminal(os.Stdout)
-	os.Exit(run(ctx, os.Args[1:], terminal{
+	with := terminal{
 		in: os.Stdin, out: os.Stdout, err: os.Stderr,
 		color: shown && os.Getenv("NO_COLOR") == "", live: shown && isTerminal(os.Stdin),
-	}))
+	}
+	if fd := int(os.Stdin.Fd()); term.IsTerminal(fd) {
+		with.unseen = func(ctx context.Context) (string, error) { return unseen(ctx, fd) }
+	}
+	os.Exit(run(ctx, os.Args[1:], with))
 }
 
 // run is main with everything it touches as arguments. It returns the exit code.

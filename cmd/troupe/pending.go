@@ -21,18 +21,26 @@ var risks = map[string]string{
 
 // awaited is what a call waits for.
 func awaited(p *troupev1.PendingCall) string {
-	if p.GetNeeds() == troupev1.CallNeed_CALL_NEED_RESULT {
+	switch p.GetNeeds() {
+	case troupev1.CallNeed_CALL_NEED_RESULT:
 		return "result"
+	case troupev1.CallNeed_CALL_NEED_AUTH:
+		return "auth"
+	default:
+		return "approval"
 	}
-	return "approval"
 }
 
 // needed is the same in a sentence.
 func needed(p *troupev1.PendingCall) string {
-	if p.GetNeeds() == troupev1.CallNeed_CALL_NEED_RESULT {
+	switch p.GetNeeds() {
+	case troupev1.CallNeed_CALL_NEED_RESULT:
 		return "a result, for it is yours to run"
+	case troupev1.CallNeed_CALL_NEED_AUTH:
+		return "a credential, and may run with it"
+	default:
+		return "an approval"
 	}
-	return "an approval"
 }
 
 // decidable is all that a person needs to know of a call that waits. The arguments are whole:
@@ -50,6 +58,12 @@ func (t terminal) decidable(p *troupev1.PendingCall) string {
 	}
 	if p.GetReason() != "" {
 		row("reason", "%s", oneLine(p.GetReason()))
+	}
+	if auth := p.GetAuth(); auth != nil {
+		row("lacks", "%s: %s", oneLine(auth.GetName()), oneLine(auth.GetPrompt()))
+		if auth.GetUrl() != "" {
+			row("from", "%s", oneLine(auth.GetUrl()))
+		}
 	}
 	if p.GetUntil() != nil {
 		row("until", "%s, %s; an answer after that counts as a denial", clock(p.GetUntil()), left(p.GetUntil()))
@@ -96,6 +110,9 @@ func (s server) ways(session string, p *troupev1.PendingCall) []string {
 	of := s.flag() + " " + word(session) + " " + word(p.GetId())
 	if p.GetNeeds() == troupev1.CallNeed_CALL_NEED_RESULT {
 		return []string{"troupe answer" + of + " RESULT"}
+	}
+	if p.GetNeeds() == troupev1.CallNeed_CALL_NEED_AUTH {
+		return []string{"troupe answer" + of, "troupe deny" + of + " --reason WHY"}
 	}
 	return []string{"troupe approve" + of, "troupe deny" + of + " --reason WHY"}
 }

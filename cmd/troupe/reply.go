@@ -124,6 +124,9 @@ func (t *talk) leaveWaiting(p *troupev1.PendingCall) {
 // leaves.
 func (t *talk) decide(p *troupev1.PendingCall) (*troupev1.CallAnswer, bool) {
 	fmt.Fprintf(t.term.out, "\n%s\n", t.term.decidable(p))
+	if p.GetNeeds() == troupev1.CallNeed_CALL_NEED_AUTH {
+		return t.login(p)
+	}
 	prompt, understand := "Allow it? y, n WHY, s WHY (stop the turn), Enter (later): ", allowed
 	if p.GetNeeds() == troupev1.CallNeed_CALL_NEED_RESULT {
 		prompt, understand = "Its result in one line, /fail WHY, or Enter (later): ", ran

@@ -24,6 +24,7 @@ type talk struct {
 	mesh       *client.Client
 	sign       *troupev1.Auth
 	lines      <-chan line
+	hush       *hush
 	interrupts <-chan os.Signal
 	warned     bool // the next Ctrl-C leaves
 	ended      bool // the process was asked to end
@@ -39,11 +40,13 @@ type talk struct {
 type line struct {
 	text string
 	at   time.Time
+	held bool // nothing behind it is read, until the hush is over
 }
 
 // listen reads lines until the input or ctx ends. It reads ahead, so that it is known of each
-// line when it was typed. Nobody waits for it: a read of a terminal cannot be called off.
-func listen(ctx context.Context, r io.Reader) <-chan line {
+// line when it was typed, but not behind a line that was typed under a hush. Nobody waits for
+// it: a read of a terminal cannot be called off.
+func listen(ctx context.Context, r io.Reader, h *hush) <-chan line {
 	const ahead = 1024
 	lines := make(chan line, ahead)
 	go func() {
@@ -52,9 +55,14 @@ func listen(ctx context.Context, r io.Reader) <-chan line {
 		for {
 			text, err := in.ReadString('\n')
 			if text != "" {
+				at := time.Now()
+				held := h.on.Load()
 				select {
-				case lines <- line{trimEnd(text), time.Now()}:
+				case lines <- line{trimEnd(text), at, held}:
 				case <-ctx.Done():
+					return
+				}
+				if held && !h.wait(ctx) {
 					return
 				}
 			}
@@ -77,11 +85,13 @@ func (t *talk) readSince(prompt string, asked time.Time) (string, bool) {
 		fmt.Fprint(t.term.out, prompt)
 		select {
 		case l, ok := <-t.lines:
+			t.hush.came(l)
 			switch {
 			case !ok:
 				fmt.Fprintln(t.term.out)
 				return "", false
 			case t.term.live && l.at.Before(asked):
+				t.hush.goOn()
 				t.note("Not taken as an answer, for it was typed before: %s", brief(l.text, 60))
 				continue
 			case !t.term.live:

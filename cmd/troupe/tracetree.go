@@ -279,7 +279,7 @@ func ending(r *troupev1.TurnResult) *node {
 		return failed(string(wire.OutcomeFromProto(r.GetOutcome())), f)
 	}
 	what := "answer"
-	if r.GetOutcome() == troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED {
+	if asks(r.GetOutcome()) {
 		what = "question"
 	}
 	text := fmt.Sprintf("%s of %s", what, r.GetAgent())

@@ -163,7 +163,7 @@ func counted(n int64, thing string) string {
 
 // next says what the user can do when the turn needs it.
 func (v *view) next(session string, r *troupev1.TurnResult) {
-	if r.GetOutcome() != troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED {
+	if !asks(r.GetOutcome()) {
 		return
 	}
 	flags := v.server.flag() + " --session " + word(session)

@@ -27,7 +27,7 @@ const Lifetime = 15 * time.Minute
 const (
 	MaxSecret = 16 << 10        // bytes of a secret
 	MaxSealed = MaxSecret + 256 // bytes of a secret that is sealed
-	maxKeys   = 1 << 14         // of one Broker at once
+	maxKeys   = 1 << 12         // of one Broker at once
 )
 
 // Broker makes keys and opens what is sealed to them. Nothing of it outlives its process, nor

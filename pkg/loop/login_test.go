@@ -101,8 +101,8 @@ func TestLogin_ACallThatLacksACredentialWaitsForIt(t *testing.T) {
 		Auth: &execution.PendingAuth{Login: mailbox},
 	}
 	require.Empty(t, gocmp.Diff([]execution.Pending{want}, out.Pending, cmpopts.IgnoreFields(execution.PendingAuth{}, "ID", "Key", "Expires")))
-	require.Equal(t, "post waits for a credential.", out.Answer.Text)
-	require.Equal(t, event.InputRequired, out.Answer.Reason)
+	require.Equal(t, "post waits for a credential.", out.Text)
+	require.Equal(t, event.InputRequired, out.Reason)
 	require.InDelta(t, (15 * time.Minute).Seconds(), time.Until(want.Until).Seconds(), 60)
 	require.Empty(t, h.did)
 	require.Equal(t, []string{"started 1", "success 1", "waits 2"}, h.told())
@@ -115,7 +115,7 @@ func TestLogin_ACallThatLacksACredentialWaitsForIt(t *testing.T) {
 
 	out = h.turn(gives(t, out.Pending[0], "hunter3"))
 	require.Equal(t, []string{"post 2 hunter2", "post 1 hunter2", "fetch 2 hunter3"}, h.did)
-	require.Equal(t, "done", out.Answer.Text)
+	require.Equal(t, "done", out.Text)
 }
 
 // Whoever cannot open what came asks anew, with another key, and says why.
@@ -143,7 +143,7 @@ func TestLogin_WhatCannotBeOpenedIsAskedForAgain(t *testing.T) {
 			require.Contains(t, again.Reason, "It is asked for again: "+tc.why)
 			require.Equal(t, []string{loop.ReasonAuthAskedAgain, "waits 1"}, h.told())
 			require.Empty(t, h.did)
-			require.Equal(t, "done", h.turn(gives(t, again, "hunter2")).Answer.Text)
+			require.Equal(t, "done", h.turn(gives(t, again, "hunter2")).Text)
 			require.Equal(t, []string{"post 1 hunter2"}, h.did)
 		})
 	}
@@ -165,7 +165,7 @@ func TestLogin_AnAnswerBehindTheTimeOfTheKeyIsADenial(t *testing.T) {
 		require.Empty(t, h.did)
 		second := out.Pending[0]
 		require.NotEqual(t, first.Auth.ID, second.Auth.ID)
-		require.Equal(t, "done", h.turn(gives(t, second, "hunter2")).Answer.Text)
+		require.Equal(t, "done", h.turn(gives(t, second, "hunter2")).Text)
 		require.Equal(t, []string{"post 1 hunter2"}, h.did)
 	})
 }
@@ -177,7 +177,7 @@ func TestLogin_ADenialAndAStopAreHeard(t *testing.T) {
 		settled, err := execution.Settle([]execution.Pending{p}, []execution.Answer{{ID: p.ID, Verdict: verdict, Text: "not mine"}}, time.Now())
 		require.NoError(t, err)
 		out := h.turn(settled...)
-		require.Equal(t, ends, out.Answer.Reason)
+		require.Equal(t, ends, out.Reason)
 		require.Empty(t, out.Pending)
 		require.Empty(t, h.did)
 	}
@@ -198,7 +198,7 @@ func TestLogin_ACredentialThatIsNotTakenIsAskedForAgain(t *testing.T) {
 	require.Len(t, out.Pending, 1)
 	out = h.turn(gives(t, out.Pending[0], "new"))
 	require.Equal(t, []string{"post 1 old", "post 1 new"}, h.did)
-	require.Equal(t, "done", out.Answer.Text)
+	require.Equal(t, "done", out.Text)
 }
 
 // One answer is for both, whoever asks first.
@@ -212,7 +212,7 @@ func TestLogin_AnAnswerIsForTheApprovalToo(t *testing.T) {
 			p := h.turn().Pending[0]
 			require.Equal(t, "It posts. The agent test needs the credential mailbox for post.", p.Reason)
 			require.Equal(t, p.Auth.Expires, p.Until)
-			require.Equal(t, "done", h.turn(gives(t, p, "hunter2")).Answer.Text)
+			require.Equal(t, "done", h.turn(gives(t, p, "hunter2")).Text)
 			require.Equal(t, []string{"post 1 hunter2"}, h.did)
 		})
 	}
