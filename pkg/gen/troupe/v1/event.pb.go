@@ -734,7 +734,9 @@ type TurnStarted struct {
 	// continues_turn_id is the turn whose calls waited, when this one goes on with them.
 	ContinuesTurnId string `protobuf:"bytes,6,opt,name=continues_turn_id,json=continuesTurnId,proto3" json:"continues_turn_id,omitempty"`
 	// answers are those that it brings.
-	Answers       []*CallAnswer `protobuf:"bytes,7,rep,name=answers,proto3" json:"answers,omitempty"`
+	Answers []*CallAnswer `protobuf:"bytes,7,rep,name=answers,proto3" json:"answers,omitempty"`
+	// attachments are the files that the user sent, as artifacts and without their bytes.
+	Attachments   []*Blob `protobuf:"bytes,9,rep,name=attachments,proto3" json:"attachments,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -814,6 +816,13 @@ func (x *TurnStarted) GetContinuesTurnId() string {
 func (x *TurnStarted) GetAnswers() []*CallAnswer {
 	if x != nil {
 		return x.Answers
+	}
+	return nil
+}
+
+func (x *TurnStarted) GetAttachments() []*Blob {
+	if x != nil {
+		return x.Attachments
 	}
 	return nil
 }
@@ -2007,7 +2016,7 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\taggregate\x18$ \x01(\v2\x14.troupe.v1.AggregateH\x00R\taggregate\x128\n" +
 	"\vturn_result\x18( \x01(\v2\x15.troupe.v1.TurnResultH\x00R\n" +
 	"turnResultB\t\n" +
-	"\apayload\"\xf7\x01\n" +
+	"\apayload\"\xaa\x02\n" +
 	"\vTurnStarted\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x1d\n" +
 	"\n" +
@@ -2016,7 +2025,8 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\x06target\x18\x04 \x01(\tR\x06target\x12'\n" +
 	"\x0finstances_ready\x18\x05 \x01(\x05R\x0einstancesReady\x12*\n" +
 	"\x11continues_turn_id\x18\x06 \x01(\tR\x0fcontinuesTurnId\x12/\n" +
-	"\aanswers\x18\a \x03(\v2\x15.troupe.v1.CallAnswerR\aanswers\"N\n" +
+	"\aanswers\x18\a \x03(\v2\x15.troupe.v1.CallAnswerR\aanswers\x121\n" +
+	"\vattachments\x18\t \x03(\v2\x0f.troupe.v1.BlobR\vattachments\"N\n" +
 	"\x04Plan\x12\x1a\n" +
 	"\bworkflow\x18\x01 \x01(\tR\bworkflow\x12\x14\n" +
 	"\x05entry\x18\x02 \x01(\tR\x05entry\x12\x14\n" +
@@ -2184,12 +2194,13 @@ var file_troupe_v1_event_proto_goTypes = []any{
 	nil,                           // 23: troupe.v1.AgentMessage.ArtifactsEntry
 	(*timestamppb.Timestamp)(nil), // 24: google.protobuf.Timestamp
 	(*CallAnswer)(nil),            // 25: troupe.v1.CallAnswer
-	(*StepResult)(nil),            // 26: troupe.v1.StepResult
-	(*durationpb.Duration)(nil),   // 27: google.protobuf.Duration
-	(*Failure)(nil),               // 28: troupe.v1.Failure
-	(*Usage)(nil),                 // 29: troupe.v1.Usage
-	(*PendingCall)(nil),           // 30: troupe.v1.PendingCall
-	(TurnOutcome)(0),              // 31: troupe.v1.TurnOutcome
+	(*Blob)(nil),                  // 26: troupe.v1.Blob
+	(*StepResult)(nil),            // 27: troupe.v1.StepResult
+	(*durationpb.Duration)(nil),   // 28: google.protobuf.Duration
+	(*Failure)(nil),               // 29: troupe.v1.Failure
+	(*Usage)(nil),                 // 30: troupe.v1.Usage
+	(*PendingCall)(nil),           // 31: troupe.v1.PendingCall
+	(TurnOutcome)(0),              // 32: troupe.v1.TurnOutcome
 }
 var file_troupe_v1_event_proto_depIdxs = []int32{
 	24, // 0: troupe.v1.Event.time:type_name -> google.protobuf.Timestamp
@@ -2211,30 +2222,31 @@ var file_troupe_v1_event_proto_depIdxs = []int32{
 	21, // 16: troupe.v1.Event.aggregate:type_name -> troupe.v1.Aggregate
 	22, // 17: troupe.v1.Event.turn_result:type_name -> troupe.v1.TurnResult
 	25, // 18: troupe.v1.TurnStarted.answers:type_name -> troupe.v1.CallAnswer
-	1,  // 19: troupe.v1.RoutingDecision.strategy:type_name -> troupe.v1.RoutingStrategy
-	9,  // 20: troupe.v1.StepStarted.choice:type_name -> troupe.v1.InstanceChoice
-	10, // 21: troupe.v1.InstanceChoice.rejected:type_name -> troupe.v1.RejectedInstance
-	26, // 22: troupe.v1.StepFinished.result:type_name -> troupe.v1.StepResult
-	27, // 23: troupe.v1.StepFinished.duration:type_name -> google.protobuf.Duration
-	28, // 24: troupe.v1.PartReset.failure:type_name -> troupe.v1.Failure
-	29, // 25: troupe.v1.ModelCall.usage:type_name -> troupe.v1.Usage
-	27, // 26: troupe.v1.ModelCall.duration:type_name -> google.protobuf.Duration
-	2,  // 27: troupe.v1.ToolCallFinished.status:type_name -> troupe.v1.ToolStatus
-	27, // 28: troupe.v1.ToolCallFinished.duration:type_name -> google.protobuf.Duration
-	30, // 29: troupe.v1.ToolCallPending.call:type_name -> troupe.v1.PendingCall
-	23, // 30: troupe.v1.AgentMessage.artifacts:type_name -> troupe.v1.AgentMessage.ArtifactsEntry
-	3,  // 31: troupe.v1.Thinking.topic:type_name -> troupe.v1.Topic
-	29, // 32: troupe.v1.Aggregate.usage:type_name -> troupe.v1.Usage
-	31, // 33: troupe.v1.TurnResult.outcome:type_name -> troupe.v1.TurnOutcome
-	29, // 34: troupe.v1.TurnResult.usage:type_name -> troupe.v1.Usage
-	27, // 35: troupe.v1.TurnResult.duration:type_name -> google.protobuf.Duration
-	28, // 36: troupe.v1.TurnResult.failure:type_name -> troupe.v1.Failure
-	30, // 37: troupe.v1.TurnResult.pending:type_name -> troupe.v1.PendingCall
-	38, // [38:38] is the sub-list for method output_type
-	38, // [38:38] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	26, // 19: troupe.v1.TurnStarted.attachments:type_name -> troupe.v1.Blob
+	1,  // 20: troupe.v1.RoutingDecision.strategy:type_name -> troupe.v1.RoutingStrategy
+	9,  // 21: troupe.v1.StepStarted.choice:type_name -> troupe.v1.InstanceChoice
+	10, // 22: troupe.v1.InstanceChoice.rejected:type_name -> troupe.v1.RejectedInstance
+	27, // 23: troupe.v1.StepFinished.result:type_name -> troupe.v1.StepResult
+	28, // 24: troupe.v1.StepFinished.duration:type_name -> google.protobuf.Duration
+	29, // 25: troupe.v1.PartReset.failure:type_name -> troupe.v1.Failure
+	30, // 26: troupe.v1.ModelCall.usage:type_name -> troupe.v1.Usage
+	28, // 27: troupe.v1.ModelCall.duration:type_name -> google.protobuf.Duration
+	2,  // 28: troupe.v1.ToolCallFinished.status:type_name -> troupe.v1.ToolStatus
+	28, // 29: troupe.v1.ToolCallFinished.duration:type_name -> google.protobuf.Duration
+	31, // 30: troupe.v1.ToolCallPending.call:type_name -> troupe.v1.PendingCall
+	23, // 31: troupe.v1.AgentMessage.artifacts:type_name -> troupe.v1.AgentMessage.ArtifactsEntry
+	3,  // 32: troupe.v1.Thinking.topic:type_name -> troupe.v1.Topic
+	30, // 33: troupe.v1.Aggregate.usage:type_name -> troupe.v1.Usage
+	32, // 34: troupe.v1.TurnResult.outcome:type_name -> troupe.v1.TurnOutcome
+	30, // 35: troupe.v1.TurnResult.usage:type_name -> troupe.v1.Usage
+	28, // 36: troupe.v1.TurnResult.duration:type_name -> google.protobuf.Duration
+	29, // 37: troupe.v1.TurnResult.failure:type_name -> troupe.v1.Failure
+	31, // 38: troupe.v1.TurnResult.pending:type_name -> troupe.v1.PendingCall
+	39, // [39:39] is the sub-list for method output_type
+	39, // [39:39] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_event_proto_init() }
