@@ -27,6 +27,7 @@ var requests = []trial{
 	{"HasSummariesAndNotes", hasSummaries},
 	{"NamesTheChoices", namesTheChoices},
 	{"KeepsNothingBetweenCalls", keepsNothing},
+	{"ShowsAttachments", showsAttachments},
 	{"FollowsNoRedirectWithTheKey", followsNoRedirect},
 }
 
