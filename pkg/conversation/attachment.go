@@ -1,7 +1,13 @@
 package conversation
 
-import (
-	"slices"
+import "slices"
+
+// Limits of what one message brings (AD-25). All of it and the text fit into one message of the
+// wire, rpc.MaxMessageBytes.
+const (
+	MaxAttachments     = 8
+	MaxAttachmentBytes = 1 << 20 // of one
+	MaxAttachedBytes   = 3 << 20 // of all
 )
 
 // Attachment is a file beside the text of a message (AD-25). What it holds is an artifact of

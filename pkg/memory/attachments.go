@@ -10,14 +10,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Limits of what one message brings (AD-25). All of it and the message fit into one message of
-// the wire, rpc.MaxMessageBytes.
-const (
-	MaxAttachments     = 8
-	MaxAttachmentBytes = 1 << 20 // of one
-	MaxAttachedBytes   = 3 << 20 // of all
-	maxMediaType       = 128     // bytes
-)
+const maxMediaType = 128 // bytes
 
 // CheckAttachments returns why files cannot be sent beside a message; nil when they can. Field
 // is what the caller calls them. For whoever sends them, and for all stores. Modes:
@@ -27,9 +20,9 @@ func CheckAttachments(op, field string, files []conversation.Attachment) error {
 		return failure.Newf(failure.UserInvalidInput, op, "%s[%d] (%q): %s", field, i, files[i].Name, why).
 			With("fields", fmt.Sprintf("%s[%d]", field, i))
 	}
-	if len(files) > MaxAttachments {
+	if len(files) > conversation.MaxAttachments {
 		return failure.Newf(failure.UserInvalidInput, op, "%s: %d files are too many; at most %d go with one message, so send the others with the next",
-			field, len(files), MaxAttachments).With("fields", field)
+			field, len(files), conversation.MaxAttachments).With("fields", field)
 	}
 	seen, total := map[string]bool{}, 0
 	for i, f := range files {
@@ -46,14 +39,14 @@ func CheckAttachments(op, field string, files []conversation.Attachment) error {
 			return wrong(i, fmt.Sprintf("the media type is no word like image/png of at most %d bytes; leave it out to have it told by the content", maxMediaType))
 		case len(f.Data) == 0:
 			return wrong(i, "the file is empty; leave it out")
-		case len(f.Data) > MaxAttachmentBytes:
-			return wrong(i, fmt.Sprintf("%d bytes are too many; a file has at most %d, so send less of it, or let a tool of the agent read it", len(f.Data), MaxAttachmentBytes))
+		case len(f.Data) > conversation.MaxAttachmentBytes:
+			return wrong(i, fmt.Sprintf("%d bytes are too many; a file has at most %d, so send less of it, or let a tool of the agent read it", len(f.Data), conversation.MaxAttachmentBytes))
 		}
 		seen[f.Name] = true
 	}
-	if total > MaxAttachedBytes {
+	if total > conversation.MaxAttachedBytes {
 		return failure.Newf(failure.UserInvalidInput, op, "%s: %d bytes are too many; the files of one message have at most %d together, so send the others with the next",
-			field, total, MaxAttachedBytes).With("fields", field)
+			field, total, conversation.MaxAttachedBytes).With("fields", field)
 	}
 	return nil
 }

@@ -29,9 +29,9 @@ func (s *agentServer) attach(ctx context.Context, ref session.Ref, history []con
 		return nil
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	for i := range history[last].Attachments[:min(len(history[last].Attachments), memory.MaxAttachments)] {
+	for i := range history[last].Attachments[:min(len(history[last].Attachments), conversation.MaxAttachments)] {
 		a := &history[last].Attachments[i]
-		if a.Size > memory.MaxAttachmentBytes {
+		if a.Size > conversation.MaxAttachmentBytes {
 			continue
 		}
 		group.Go(func() error {

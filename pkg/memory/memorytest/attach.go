@@ -153,11 +153,11 @@ func attachARefusedTurnStoresNothing(t *testing.T, store memory.Store) {
 }
 
 func attachRefusesWhatNoArtifactMayBe(t *testing.T, store memory.Store) {
-	many := make([]conversation.Attachment, memory.MaxAttachments+1)
+	many := make([]conversation.Attachment, conversation.MaxAttachments+1)
 	for i := range many {
 		many[i] = file(fmt.Sprint(i), "x")
 	}
-	mebi := bulk(memory.MaxAttachmentBytes)
+	mebi := bulk(conversation.MaxAttachmentBytes)
 	for why, files := range map[string][]conversation.Attachment{
 		"a name without a slash":   {file("a/b", "x")},
 		"a name":                   {file("", "x")},
@@ -241,11 +241,11 @@ func attachReferencesMayBeSaidOnceMore(t *testing.T, store memory.Store) {
 func attachManyFilesAreOneWriteAllOrNone(t *testing.T, store memory.Store) {
 	ref := fresh()
 	var files []conversation.Attachment
-	for i := range memory.MaxAttachments {
-		files = append(files, file(fmt.Sprintf("f%d", i), bulk(memory.MaxAttachedBytes/memory.MaxAttachments)))
+	for i := range conversation.MaxAttachments {
+		files = append(files, file(fmt.Sprintf("f%d", i), bulk(conversation.MaxAttachedBytes/conversation.MaxAttachments)))
 	}
 	begun := beginWith(t, store, attaching(ref, "t1", files...))
-	require.Len(t, last(begun.History).Attachments, memory.MaxAttachments)
-	require.Len(t, artifacts(t, store, ref), memory.MaxAttachments)
-	require.EqualValues(t, memory.MaxAttachedBytes, get(t, store, ref).ArtifactBytes)
+	require.Len(t, last(begun.History).Attachments, conversation.MaxAttachments)
+	require.Len(t, artifacts(t, store, ref), conversation.MaxAttachments)
+	require.EqualValues(t, conversation.MaxAttachedBytes, get(t, store, ref).ArtifactBytes)
 }
