@@ -85,6 +85,9 @@ func (s *sender) send(ctx context.Context, term terminal, begin func(context.Con
 	if _, ended := errors.AsType[exit](err); err != nil && !ended && (admitted || uncertain(err)) {
 		if again == "" {
 			again = "send the same text with: --session " + req.GetSessionId()
+			if len(req.GetParts()) > 0 {
+				again = "send the same text and files with: --session " + req.GetSessionId()
+			}
 		}
 		fmt.Fprintf(term.err, "The turn may have begun, and go on without you. To see how it ends, %s --request-id %s%s\n",
 			again, req.GetRequestId(), s.again()+labels{req.GetProfile(), req.GetMetadata()}.again())
@@ -106,27 +109,44 @@ func uncertain(err error) bool {
 
 type ask struct {
 	sender  `embed:""`
-	Session string `help:"Conversation to go on with. Empty: a new one." placeholder:"ID"`
-	User    string `help:"Whose conversation it is. The first turn decides; another user's is not found." placeholder:"ID"`
-	Target  string `help:"Workflow or agent that shall answer. Empty: the default workflow." placeholder:"NAME"`
+	Session string   `help:"Conversation to go on with. Empty: a new one." placeholder:"ID"`
+	User    string   `help:"Whose conversation it is. The first turn decides; another user's is not found." placeholder:"ID"`
+	Target  string   `help:"Workflow or agent that shall answer. Empty: the default workflow." placeholder:"NAME"`
+	File    []string `help:"A file to ask about, at most 1 MiB; it becomes an artifact of the conversation. May be repeated, up to 8 files and 3 MiB." placeholder:"PATH" sep:"none"`
 	labels  `embed:""`
-	Text    []string `arg:"" help:"What to ask."`
+	Text    []string `arg:"" optional:"" help:"What to ask. May be left out with --file."`
+}
+
+// Validate asks for something to send.
+func (a *ask) Validate() error {
+	if len(a.Text) == 0 && len(a.File) == 0 {
+		return errors.New("expected \"<text> ...\", or a --file")
+	}
+	return nil
 }
 
 // Help is the long help of the command.
 func (ask) Help() string {
 	return `Exit code 0: answered. 1: failed. 2: the call cannot be. 3: an agent asks back, or a tool call waits for you; the last lines say how to answer.
 
-Example: troupe ask "What may an agent write?"`
+Example: troupe ask "What may an agent write?"
+Example: troupe ask --file report.pdf "What does it say about costs?"`
 }
 
 // Run asks, shows the events, and says by the exit code how it ended.
 func (a *ask) Run(ctx context.Context, term terminal) error {
+	files, err := client.Files(a.File...)
+	if err != nil {
+		return err
+	}
+	req := &troupev1.OrchestrateRequest{
+		SessionId: a.Session, UserId: a.User, Target: a.Target, Profile: a.Profile, Metadata: a.Metadata, Parts: files,
+	}
+	if len(a.Text) > 0 {
+		req.Input = &troupev1.OrchestrateRequest_Text{Text: strings.Join(a.Text, " ")}
+	}
 	return a.send(ctx, term, func(context.Context, *client.Client) (*troupev1.OrchestrateRequest, string, error) {
-		return &troupev1.OrchestrateRequest{
-			Input:     &troupev1.OrchestrateRequest_Text{Text: strings.Join(a.Text, " ")},
-			SessionId: a.Session, UserId: a.User, Target: a.Target, Profile: a.Profile, Metadata: a.Metadata,
-		}, "", nil
+		return req, "", nil
 	})
 }
 

@@ -175,7 +175,7 @@ func (g *getSession) Run(ctx context.Context, term terminal) error {
 		fmt.Fprintf(w, "session\t%s\nstate\t%s\nturns\t%d\nmessages\t%d (%d bytes)\nlast activity\t%s ago\nlast trace\t%s\n\n",
 			s.GetSessionId(), wire.SessionFromProto(s).State, s.GetTurns(), s.GetMessages(), s.GetBytes(), ago(s.GetLastActivity()), s.GetLastTraceId())
 		for _, m := range wire.MessagesFromProto(messages) {
-			fmt.Fprintf(w, "%d  turn %d  %s:\n%s\n\n", m.Sequence, m.Turn, speaker(m), visible(strings.TrimSpace(m.Text)))
+			fmt.Fprintf(w, "%d  turn %d  %s:\n%s\n\n", m.Sequence, m.Turn, speaker(m), visible(strings.TrimSpace(spoke(m))))
 		}
 	})
 }

@@ -69,6 +69,9 @@ func (t *traceTree) outside(e *troupev1.Event) {
 		for _, a := range p.TurnStarted.GetAnswers() {
 			t.root.add(&node{text: "answer " + decision(a)})
 		}
+		for _, b := range p.TurnStarted.GetAttachments() {
+			t.root.add(&node{text: "file " + sent(b)})
+		}
 	case *troupev1.Event_Plan:
 		if w := p.Plan.GetWorkflow(); w != "" {
 			t.root.add(&node{text: fmt.Sprintf("plan %s: %s", w, strings.Join(p.Plan.GetSteps(), ", "))})

@@ -78,6 +78,9 @@ func (v *view) event(e *troupev1.Event) {
 		for _, a := range p.TurnStarted.GetAnswers() {
 			v.line("%-9s %s", v.term.paint(dim, "answer"), decision(a))
 		}
+		for _, b := range p.TurnStarted.GetAttachments() {
+			v.line("%-9s %s", v.term.paint(dim, "file"), sent(b))
+		}
 	case *troupev1.Event_Plan:
 		if w := p.Plan.GetWorkflow(); w != "" {
 			v.line("%-9s %s: %s", v.term.paint(dim, "plan"), w, strings.Join(p.Plan.GetSteps(), ", "))

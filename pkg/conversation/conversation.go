@@ -38,6 +38,8 @@ type Message struct {
 	ToolCalls  []ToolCall // of an assistant message
 	ToolCallID string     // of a tool message: the call that it answers
 	Partial    bool       // said before its turn failed
+
+	Attachments []Attachment // of a user's message: files beside the text
 }
 
 // ToolCall is a model's wish to run a tool.

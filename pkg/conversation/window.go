@@ -8,11 +8,15 @@ const bytesPerToken = 4
 // Tokens is about how many tokens a message takes: a quarter of its bytes, rounded up.
 func Tokens(m Message) int64 { return (int64(Size(m)) + bytesPerToken - 1) / bytesPerToken }
 
-// Size is how many bytes of text a message holds, tool calls included.
+// Size is how many bytes of text a message holds, tool calls included. Of an attachment only
+// its name counts: what it holds is no part of the message.
 func Size(m Message) int {
 	n := len(m.Text)
 	for _, c := range m.ToolCalls {
 		n += len(c.Name) + len(c.Arguments)
+	}
+	for _, a := range m.Attachments {
+		n += len(a.Name) + len(a.MediaType)
 	}
 	return n
 }

@@ -14,7 +14,9 @@ import (
 // Turns opens, feeds and closes turns.
 type Turns interface {
 	// BeginTurn opens a turn: it appends the user's message, mints the epoch and returns
-	// the window of the history. A turn without a message goes on where the one before it
+	// the window of the history. What is attached to the message becomes artifacts of the
+	// session in the same write, as PutArtifact has it, and the message names their versions
+	// (AD-25). A turn without a message goes on where the one before it
 	// ended, and appends none (LP-8). A turn that is known is returned as it is (Open, Closed)
 	// and nothing is written, unless its lease has run out while it was open: then it is
 	// taken over (Begun) with a higher epoch and the next attempt. A turn of another id
@@ -39,7 +41,8 @@ type Turns interface {
 	// is another user's; key_reused when the turn is known under another fingerprint;
 	// session_busy while another turn is open under a lease, with its turn_id and trace_id as
 	// facts; session_closed; turn_not_open when the turn that is continued does not wait (any
-	// more); session_full.
+	// more); session_full; resource_quota when the session would have too many artifacts;
+	// user_invalid_input by CheckBegin.
 	BeginTurn(ctx context.Context, b Begin) (Begun, error)
 	// RenewTurn lets the lease of a turn run anew, from now. Modes: fenced, turn_not_open,
 	// not_found.
@@ -113,6 +116,17 @@ func (b Begin) Said() []conversation.Message {
 		return nil
 	}
 	return []conversation.Message{b.Message}
+}
+
+// Files are what is attached to the message and not stored yet.
+func (b Begin) Files() []conversation.Attachment {
+	var files []conversation.Attachment
+	for _, a := range b.Message.Attachments {
+		if a.Version == 0 {
+			files = append(files, a)
+		}
+	}
+	return files
 }
 
 // Found says what BeginTurn found.

@@ -21,7 +21,7 @@ func CheckBegin(op string, b Begin) error {
 		return failure.New(failure.UserInvalidInput, op, "message: a turn that goes on with calls that wait has none; leave out one of the two").
 			With("fields", "message")
 	default:
-		return nil
+		return CheckAttachments(op, "message.parts", b.Files())
 	}
 }
 

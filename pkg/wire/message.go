@@ -15,8 +15,8 @@ var roles = enum[conversation.Role, troupev1.Role]{
 	conversation.RoleSummary:   troupev1.Role_ROLE_SUMMARY,
 }
 
-// MessageToProto is m as it is stored and sent: its text as one part, and no part for a
-// message that only calls tools.
+// MessageToProto is m as it is stored and sent: its text as one part, each of its attachments
+// as another, and no part for a message that only calls tools.
 func MessageToProto(m conversation.Message) *troupev1.Message {
 	p := &troupev1.Message{
 		Sequence:   m.Sequence,
@@ -28,9 +28,10 @@ func MessageToProto(m conversation.Message) *troupev1.Message {
 		ToolCallId: m.ToolCallID,
 		Partial:    m.Partial,
 	}
-	if m.Text != "" || len(m.ToolCalls) == 0 {
+	if m.Text != "" || len(m.ToolCalls) == 0 && len(m.Attachments) == 0 {
 		p.Parts = []*troupev1.Part{{Content: &troupev1.Part_Text{Text: m.Text}}}
 	}
+	p.Parts = append(p.Parts, PartsToProto(m.Attachments)...)
 	return p
 }
 
@@ -42,7 +43,7 @@ func callFromProto(c *troupev1.ToolCall) conversation.ToolCall {
 	return conversation.ToolCall{ID: c.GetId(), Name: c.GetName(), Arguments: c.GetArguments(), Extra: c.GetExtra()}
 }
 
-// MessageFromProto is m with the text of all its parts.
+// MessageFromProto is m with the text of all its parts, and their files.
 func MessageFromProto(m *troupev1.Message) conversation.Message {
 	return conversation.Message{
 		Sequence:   m.GetSequence(),
@@ -54,6 +55,8 @@ func MessageFromProto(m *troupev1.Message) conversation.Message {
 		ToolCalls:  each(m.GetToolCalls(), callFromProto),
 		ToolCallID: m.GetToolCallId(),
 		Partial:    m.GetPartial(),
+
+		Attachments: PartsFromProto(m.GetParts()),
 	}
 }
 

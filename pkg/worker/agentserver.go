@@ -117,6 +117,9 @@ func (s *agentServer) hold(ctx context.Context, stop context.CancelCauseFunc, re
 func (s *agentServer) step(ctx context.Context, req *troupev1.ExecuteStepRequest, journal *memory.Recorder, emit func(event.Event) error) (*troupev1.StepResult, error) {
 	step := wire.StepFromProto(req)
 	step.Journal, step.Broker = journal, s.broker.For(step.SessionID)
+	if err := s.attach(ctx, session.Ref{Session: step.SessionID}, step.History); err != nil {
+		return nil, failure.Stopped(ctx, err)
+	}
 	authorized := execution.WithAuth(ctx, wire.AuthFromProto(req.GetAuth()))
 	req.Auth = nil // the plain text of it is nobody's any more
 	done, err := s.run(authorized, agent.Invocation{

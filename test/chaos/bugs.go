@@ -95,7 +95,7 @@ end`,
 		Program: planted.Memory,
 		Changes: []planted.Change{{
 			File: "services/memory/internal/redisstore/begin.go",
-			Find: "generation<<generationBits",
+			Find: "generation << generationBits",
 			Put:  "generation*0",
 		}},
 	},

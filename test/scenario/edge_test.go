@@ -3,6 +3,7 @@ package scenario
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -36,6 +37,8 @@ type desk struct {
 	mesh   *rig.Mesh
 	model  *scripted.Model
 	stored []string // the last message of the session when the plugin saw the user's
+
+	inbound []string // the files that came with it, as artifacts and as the model sees them
 }
 
 func (d *desk) make() (*agent.Agent, error) {
@@ -57,6 +60,13 @@ func (d *desk) make() (*agent.Agent, error) {
 			if strings.HasPrefix(turn.Info().Prompt, "break") {
 				return errors.New("it broke")
 			}
+			for _, a := range turn.Messages()[len(turn.Messages())-1].Attachments {
+				content, mediaType, err := turn.Memory().LoadArtifact(ctx, a.Name, a.Version)
+				if err != nil {
+					return err
+				}
+				d.inbound = append(d.inbound, fmt.Sprintf("%s %s %s %s", a.Name, mediaType, content, a.Data))
+			}
 			_, err = turn.Memory().SaveArtifact(ctx, "inbound.txt", "text/plain", []byte(turn.Info().Prompt))
 			return err
 		}),
@@ -64,9 +74,11 @@ func (d *desk) make() (*agent.Agent, error) {
 }
 
 // A session is made by its first turn, and one that is gone or somebody else's is not made
-// anew. The user's message is stored before a plugin sees it, and what came in may be kept as
-// an artifact. A reply before the run ends it early. Each event is stored before it is passed
-// on. And however a turn goes, it has one result.
+// anew. The user's message is stored before a plugin sees it; files that came with it are
+// artifacts by then, and what else came in may be kept as one. A reply before the run ends it
+// early. Each event is stored before it is passed on. And however a turn goes, it has one result.
+//
+// Req: AD-25
 func aTurnIsRunFromItsMessageToItsResult(t *testing.T, m *rig.Mesh, d *desk) {
 	id := uuid.NewString()
 	say := func(text string) *troupev1.OrchestrateRequest {
@@ -75,9 +87,11 @@ func aTurnIsRunFromItsMessageToItsResult(t *testing.T, m *rig.Mesh, d *desk) {
 		}
 	}
 	// asked carries a turn to its end, and looks into the store at each event.
-	asked := func(text string) *troupev1.TurnResult {
+	asked := func(text string, files ...*troupev1.Part) *troupev1.TurnResult {
 		var events []*troupev1.Event
-		for e, err := range m.Turn(t.Context(), say(text)) {
+		req := say(text)
+		req.Parts = files
+		for e, err := range m.Turn(t.Context(), req) {
 			require.NoError(t, err)
 			events = append(events, e)
 			if e.GetSequence() > 0 {
@@ -96,13 +110,17 @@ func aTurnIsRunFromItsMessageToItsResult(t *testing.T, m *rig.Mesh, d *desk) {
 	require.Equal(t, "We are closed.", asked("Are you open?").GetText())
 	require.Len(t, d.model.Requests(), 1, "the run ended early")
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_FAILED, asked("break it").GetOutcome())
-	require.Equal(t, "Two.", asked("Are you there?").GetText())
+	require.Equal(t, "Two.", asked("Are you there?", &troupev1.Part{Content: &troupev1.Part_Blob{Blob: &troupev1.Blob{
+		Name: "map.txt", MediaType: "text/plain", Data: []byte("north"),
+	}}}).GetText())
+	require.Equal(t, []string{"map.txt text/plain north north"}, d.inbound)
 	require.Equal(t, []string{"ROLE_USER Hello", "ROLE_USER break it", "ROLE_USER Are you there?"}, d.stored)
 
 	kept, err := m.Sessions.ListArtifacts(t.Context(), &troupev1.ListArtifactsRequest{SessionId: id})
 	require.NoError(t, err)
-	require.Len(t, kept.GetArtifacts(), 2)
-	for i, a := range kept.GetArtifacts() {
+	require.Len(t, kept.GetArtifacts(), 3)
+	require.Equal(t, "map.txt", kept.GetArtifacts()[2].GetName())
+	for i, a := range kept.GetArtifacts()[:2] {
 		require.Equal(t, "inbound.txt", a.GetName())
 		require.EqualValues(t, i+1, a.GetVersion())
 	}

@@ -114,7 +114,7 @@ func messages(all []conversation.Message) []sdk.MessageParam {
 			}
 			add(sdk.MessageParamRoleUser, []sdk.ContentBlockParamUnion{{OfToolResult: r}})
 		default:
-			add(sdk.MessageParamRoleUser, text(m.Text))
+			add(sdk.MessageParamRoleUser, user(m))
 		}
 	}
 	return out

@@ -154,6 +154,12 @@ type block struct {
 	ToolUseID                                       string `json:"tool_use_id"`
 	Content                                         []block
 	CacheControl                                    json.RawMessage `json:"cache_control"`
+	Title                                           string
+	Source                                          struct {
+		Type      string
+		MediaType string `json:"media_type"`
+		Data      []byte
+	}
 }
 
 func (wire) Asked(r *http.Request, body []byte) (llmtest.Asked, error) {
@@ -185,6 +191,12 @@ func (wire) Asked(r *http.Request, body []byte) (llmtest.Asked, error) {
 			switch b.Type {
 			case "text":
 				out.Messages = append(out.Messages, conversation.User(b.Text))
+			case "image", "document":
+				if b.Source.Type != "base64" {
+					return out, fmt.Errorf("a source of type %q", b.Source.Type)
+				}
+				file := conversation.Attachment{Name: b.Title, MediaType: b.Source.MediaType, Data: b.Source.Data}
+				out.Messages = append(out.Messages, conversation.Message{Role: conversation.RoleUser, Attachments: []conversation.Attachment{file}})
 			case "tool_result":
 				result := conversation.Message{Role: conversation.RoleTool, ToolCallID: b.ToolUseID}
 				for _, c := range b.Content {

@@ -9,7 +9,7 @@
 //   - a tool that searches (its schema has a string property "query") and no result yet:
 //     it calls that tool with the content words of the question.
 //   - results of tools, or a message of the user's side with an author, which is what
-//     other agents found: it quotes what fits the question best, with file and line.
+//     other agents found, or texts that came with the question: it quotes what fits the question best, with file and line.
 //   - nothing of these: it asks what is meant.
 package extractive
 

@@ -8,7 +8,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/conversation"
 )
 
-// questionOf is what the user asks, and the messages since. When the message before was a
+// questionOf is what the user asks, and what there is to quote from: texts that came with the
+// question, and the messages since. When the message before was a
 // question back, what the user asked first belongs to it as well (C-36).
 func questionOf(messages []conversation.Message) (string, []conversation.Message) {
 	byUser := func(m conversation.Message) bool { return m.Role == conversation.RoleUser && m.Author == "" }
@@ -22,7 +23,7 @@ func questionOf(messages []conversation.Message) (string, []conversation.Message
 			question = messages[first].Text + "\n" + question
 		}
 	}
-	return question, messages[last+1:]
+	return question, append(attached(messages[last]), messages[last+1:]...)
 }
 
 func asksBack(m conversation.Message) bool {

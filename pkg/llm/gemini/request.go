@@ -78,7 +78,7 @@ func (m *model) contents(all []conversation.Message) []*genai.Content {
 		case conversation.RoleTool:
 			add(genai.RoleUser, []*genai.Part{result(calls[msg.ToolCallID], msg.Text)})
 		default:
-			add(genai.RoleUser, text(msg.Text))
+			add(genai.RoleUser, user(msg))
 		}
 	}
 	return out

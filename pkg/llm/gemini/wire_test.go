@@ -148,7 +148,11 @@ type content struct {
 	Parts []struct {
 		Text             string
 		ThoughtSignature string
-		FunctionCall     *struct {
+		InlineData       *struct {
+			MIMEType string `json:"mimeType"`
+			Data     []byte
+		}
+		FunctionCall *struct {
 			ID, Name string
 			Args     json.RawMessage
 		}
@@ -197,6 +201,9 @@ func spoken(c content) []conversation.Message {
 		switch {
 		case p.FunctionCall != nil:
 			m.ToolCalls = append(m.ToolCalls, conversation.ToolCall{ID: p.FunctionCall.ID, Name: p.FunctionCall.Name, Arguments: cmp.Or(string(p.FunctionCall.Args), "{}"), Extra: p.ThoughtSignature})
+		case p.InlineData != nil:
+			file := conversation.Attachment{MediaType: p.InlineData.MIMEType, Data: p.InlineData.Data}
+			user = append(user, conversation.Message{Role: conversation.RoleUser, Attachments: []conversation.Attachment{file}})
 		case p.FunctionResponse != nil:
 			user = append(user, conversation.Message{Role: conversation.RoleTool, ToolCallID: p.FunctionResponse.ID, Text: p.FunctionResponse.Response.Output})
 		case c.Role == "model":

@@ -75,10 +75,12 @@ type Stream struct {
 
 // Asked is a request in the suite's words.
 type Asked struct {
-	Model    string // as the provider knows it: without the prefix
-	Key      string // as it was sent
-	System   string
-	Messages []conversation.Message // Role, Text, ToolCalls and ToolCallID; one for each tool result
+	Model  string // as the provider knows it: without the prefix
+	Key    string // as it was sent
+	System string
+	// Messages have Role, Text, ToolCalls and ToolCallID, one for each tool result; and the media
+	// type and the bytes of Attachments.
+	Messages []conversation.Message
 	Tools    []llm.ToolSpec
 }
 

@@ -28,6 +28,7 @@ var requests = []trial{
 	{"NamesTheChoices", namesTheChoices},
 	{"HasTheTemperatureOnlyIfThereIsOne", hasTheTemperature},
 	{"KeepsNothingBetweenCalls", keepsNothing},
+	{"ShowsAttachments", showsAttachments},
 	{"FollowsNoRedirectWithTheKey", followsNoRedirect},
 }
 

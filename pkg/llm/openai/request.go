@@ -13,7 +13,7 @@ import (
 
 // request is req as the provider wants it.
 func (m *model) request(req llm.Request) sdk.ChatCompletionNewParams {
-	params := sdk.ChatCompletionNewParams{Model: m.model, Messages: messages(req), Tools: tools(req.Tools)}
+	params := sdk.ChatCompletionNewParams{Model: m.model, Messages: m.messages(req), Tools: tools(req.Tools)}
 	if req.Temperature != nil && !m.fixed {
 		params.Temperature = sdk.Float(*req.Temperature)
 	}
@@ -34,22 +34,22 @@ func instructions(req llm.Request) string {
 
 // messages are those of a conversation as the provider wants them. Empty ones are left out,
 // except results: a tool that has nothing to say has answered too.
-func messages(req llm.Request) []sdk.ChatCompletionMessageParamUnion {
+func (m *model) messages(req llm.Request) []sdk.ChatCompletionMessageParamUnion {
 	all := make([]sdk.ChatCompletionMessageParamUnion, 0, 1+len(req.Messages))
 	if system := instructions(req); system != "" {
 		all = append(all, sdk.SystemMessage(system))
 	}
-	for _, m := range req.Messages {
+	for _, said := range req.Messages {
 		switch {
-		case m.Role == conversation.RoleTool:
-			all = append(all, sdk.ToolMessage(m.Text, m.ToolCallID))
-		case m.Text == "" && len(m.ToolCalls) == 0:
-		case m.Role == conversation.RoleAssistant:
-			all = append(all, sdk.ChatCompletionMessageParamUnion{OfAssistant: assistant(m)})
-		case m.Role == conversation.RoleSystem:
-			all = append(all, sdk.SystemMessage(m.Text))
+		case said.Role == conversation.RoleTool:
+			all = append(all, sdk.ToolMessage(said.Text, said.ToolCallID))
+		case said.Text == "" && len(said.ToolCalls) == 0 && len(said.Attachments) == 0:
+		case said.Role == conversation.RoleAssistant:
+			all = append(all, sdk.ChatCompletionMessageParamUnion{OfAssistant: assistant(said)})
+		case said.Role == conversation.RoleSystem:
+			all = append(all, sdk.SystemMessage(said.Text))
 		default: // a summary too: many servers take a system message in the first place only
-			all = append(all, sdk.UserMessage(m.Text))
+			all = append(all, m.user(said))
 		}
 	}
 	return all

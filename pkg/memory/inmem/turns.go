@@ -50,6 +50,9 @@ func (s *Store) BeginTurn(_ context.Context, b memory.Begin) (memory.Begun, erro
 	if !s.room(c, b.Said()...) {
 		return memory.Begun{}, s.full(op, c)
 	}
+	if !s.attachable(c, b) {
+		return memory.Begun{}, artifactsFull(op, c)
+	}
 	if left := c.turns[c.OpenTurn]; left != nil {
 		left.Failure = failure.New(failure.SystemTimeout, op,
 			"the turn was given up: its lease ran out before it had an answer, and another turn of the session began").With("turn_id", left.ID)
@@ -73,7 +76,11 @@ func (s *Store) BeginTurn(_ context.Context, b memory.Begin) (memory.Begun, erro
 	}
 	c.leave()
 	c.State, c.OpenTurn, c.LastTrace = session.Busy, b.TurnID, b.TraceID
-	s.say(c, t, b.Said()...)
+	said := b.Said()
+	for i := range said {
+		said[i].Attachments = s.attach(c, t, b)
+	}
+	s.say(c, t, said...)
 	if from == nil {
 		t.first = t.Sequence
 	}
@@ -251,6 +258,7 @@ func (s *Store) closeTurn(c *conversed, t *turn, o session.Outcome) {
 func (s *Store) say(c *conversed, t *turn, messages ...conversation.Message) {
 	for _, m := range messages {
 		c.Sequence++
+		m = m.Stored()
 		m.Sequence, m.Turn, m.Time = c.Sequence, t.Number, s.now()
 		c.log = append(c.log, m)
 	}

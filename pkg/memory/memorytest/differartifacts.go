@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
@@ -102,4 +103,13 @@ func deleteArtifact(d *differ, s *subject) call {
 	return held("DeleteArtifact", h, fmt.Sprint(name, " ", version), func(ctx context.Context, store memory.Store) (any, error) {
 		return nil, store.DeleteArtifact(ctx, h, name, version)
 	})
+}
+
+// files are one or two beside a message; now and then of one name, or empty.
+func (d *differ) files() []conversation.Attachment {
+	files := make([]conversation.Attachment, 1+d.rand.IntN(2))
+	for i := range files {
+		files[i] = conversation.Attachment{Name: artifactName(d), MediaType: oneOf(d, "", "text/plain"), Data: []byte(oneOf(d, texts...))}
+	}
+	return files
 }

@@ -49,6 +49,9 @@ func beginTurn(d *differ, s *subject) call {
 	if d.once(8) {
 		b.Message = conversation.Message{} // it goes on
 	}
+	if b.Message.Role != "" && d.once(6) {
+		b.Message.Attachments = d.files()
+	}
 	d.goesOn(s, &b)
 	b.Fingerprint = fingerprint(b.TurnID)
 	if d.once(30) {

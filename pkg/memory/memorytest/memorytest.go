@@ -35,6 +35,7 @@ func Run(t *testing.T, open func(t *testing.T) memory.Store) {
 		beginTests(), goOnTests(), holdTests(), knownTests(), userTests(), windowTests(), commitTests(), failTests(), journalTests(),
 		waitTests(), continueTests(), continueEndTests(),
 		historyTests(), sessionTests(), compactTests(), deleteTests(), searchTests(), scopeTests(), stateTests(), commitStateTests(), artifactTests(), versionTests(), userArtifactTests(),
+		attachTests(),
 	} {
 		for name, test := range table {
 			t.Run(name, func(t *testing.T) {

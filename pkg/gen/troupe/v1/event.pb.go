@@ -800,6 +800,8 @@ type TurnStarted struct {
 	ContinuesTurnId string `protobuf:"bytes,6,opt,name=continues_turn_id,json=continuesTurnId,proto3" json:"continues_turn_id,omitempty"`
 	// answers are those that it brings.
 	Answers []*CallAnswer `protobuf:"bytes,7,rep,name=answers,proto3" json:"answers,omitempty"`
+	// attachments are the files that the user sent, as artifacts and without their bytes.
+	Attachments []*Blob `protobuf:"bytes,9,rep,name=attachments,proto3" json:"attachments,omitempty"`
 	// profile is the one under which the turn runs; "default" when the request names none.
 	Profile       string `protobuf:"bytes,20,opt,name=profile,proto3" json:"profile,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -881,6 +883,13 @@ func (x *TurnStarted) GetContinuesTurnId() string {
 func (x *TurnStarted) GetAnswers() []*CallAnswer {
 	if x != nil {
 		return x.Answers
+	}
+	return nil
+}
+
+func (x *TurnStarted) GetAttachments() []*Blob {
+	if x != nil {
+		return x.Attachments
 	}
 	return nil
 }
@@ -2364,7 +2373,7 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\taggregate\x18$ \x01(\v2\x14.troupe.v1.AggregateH\x00R\taggregate\x128\n" +
 	"\vturn_result\x18( \x01(\v2\x15.troupe.v1.TurnResultH\x00R\n" +
 	"turnResultB\t\n" +
-	"\apayload\"\x91\x02\n" +
+	"\apayload\"\xc4\x02\n" +
 	"\vTurnStarted\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x1d\n" +
 	"\n" +
@@ -2373,7 +2382,8 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\x06target\x18\x04 \x01(\tR\x06target\x12'\n" +
 	"\x0finstances_ready\x18\x05 \x01(\x05R\x0einstancesReady\x12*\n" +
 	"\x11continues_turn_id\x18\x06 \x01(\tR\x0fcontinuesTurnId\x12/\n" +
-	"\aanswers\x18\a \x03(\v2\x15.troupe.v1.CallAnswerR\aanswers\x12\x18\n" +
+	"\aanswers\x18\a \x03(\v2\x15.troupe.v1.CallAnswerR\aanswers\x121\n" +
+	"\vattachments\x18\t \x03(\v2\x0f.troupe.v1.BlobR\vattachments\x12\x18\n" +
 	"\aprofile\x18\x14 \x01(\tR\aprofile\"\xd5\x01\n" +
 	"\x04Plan\x12\x1a\n" +
 	"\bworkflow\x18\x01 \x01(\tR\bworkflow\x12\x14\n" +
@@ -2581,12 +2591,13 @@ var file_troupe_v1_event_proto_goTypes = []any{
 	nil,                           // 26: troupe.v1.AgentMessage.ArtifactsEntry
 	(*timestamppb.Timestamp)(nil), // 27: google.protobuf.Timestamp
 	(*CallAnswer)(nil),            // 28: troupe.v1.CallAnswer
-	(*durationpb.Duration)(nil),   // 29: google.protobuf.Duration
-	(*StepResult)(nil),            // 30: troupe.v1.StepResult
-	(*Failure)(nil),               // 31: troupe.v1.Failure
-	(*Usage)(nil),                 // 32: troupe.v1.Usage
-	(*PendingCall)(nil),           // 33: troupe.v1.PendingCall
-	(TurnOutcome)(0),              // 34: troupe.v1.TurnOutcome
+	(*Blob)(nil),                  // 29: troupe.v1.Blob
+	(*durationpb.Duration)(nil),   // 30: google.protobuf.Duration
+	(*StepResult)(nil),            // 31: troupe.v1.StepResult
+	(*Failure)(nil),               // 32: troupe.v1.Failure
+	(*Usage)(nil),                 // 33: troupe.v1.Usage
+	(*PendingCall)(nil),           // 34: troupe.v1.PendingCall
+	(TurnOutcome)(0),              // 35: troupe.v1.TurnOutcome
 }
 var file_troupe_v1_event_proto_depIdxs = []int32{
 	27, // 0: troupe.v1.Event.time:type_name -> google.protobuf.Timestamp
@@ -2608,42 +2619,43 @@ var file_troupe_v1_event_proto_depIdxs = []int32{
 	23, // 16: troupe.v1.Event.aggregate:type_name -> troupe.v1.Aggregate
 	24, // 17: troupe.v1.Event.turn_result:type_name -> troupe.v1.TurnResult
 	28, // 18: troupe.v1.TurnStarted.answers:type_name -> troupe.v1.CallAnswer
-	29, // 19: troupe.v1.Plan.duration:type_name -> google.protobuf.Duration
-	8,  // 20: troupe.v1.Plan.budget:type_name -> troupe.v1.TurnBudget
-	29, // 21: troupe.v1.TurnBudget.time:type_name -> google.protobuf.Duration
-	1,  // 22: troupe.v1.RoutingDecision.strategy:type_name -> troupe.v1.RoutingStrategy
-	29, // 23: troupe.v1.RoutingDecision.duration:type_name -> google.protobuf.Duration
-	2,  // 24: troupe.v1.RoutingDecision.type:type_name -> troupe.v1.DecisionType
-	11, // 25: troupe.v1.StepStarted.choice:type_name -> troupe.v1.InstanceChoice
-	12, // 26: troupe.v1.InstanceChoice.rejected:type_name -> troupe.v1.RejectedInstance
-	2,  // 27: troupe.v1.InstanceChoice.type:type_name -> troupe.v1.DecisionType
-	30, // 28: troupe.v1.StepFinished.result:type_name -> troupe.v1.StepResult
-	29, // 29: troupe.v1.StepFinished.duration:type_name -> google.protobuf.Duration
-	31, // 30: troupe.v1.PartReset.failure:type_name -> troupe.v1.Failure
-	32, // 31: troupe.v1.ModelCall.usage:type_name -> troupe.v1.Usage
-	29, // 32: troupe.v1.ModelCall.duration:type_name -> google.protobuf.Duration
-	3,  // 33: troupe.v1.ToolCallFinished.status:type_name -> troupe.v1.ToolStatus
-	29, // 34: troupe.v1.ToolCallFinished.duration:type_name -> google.protobuf.Duration
-	33, // 35: troupe.v1.ToolCallPending.call:type_name -> troupe.v1.PendingCall
-	26, // 36: troupe.v1.AgentMessage.artifacts:type_name -> troupe.v1.AgentMessage.ArtifactsEntry
-	4,  // 37: troupe.v1.Thinking.topic:type_name -> troupe.v1.Topic
-	32, // 38: troupe.v1.Aggregate.usage:type_name -> troupe.v1.Usage
-	34, // 39: troupe.v1.TurnResult.outcome:type_name -> troupe.v1.TurnOutcome
-	32, // 40: troupe.v1.TurnResult.usage:type_name -> troupe.v1.Usage
-	29, // 41: troupe.v1.TurnResult.duration:type_name -> google.protobuf.Duration
-	31, // 42: troupe.v1.TurnResult.failure:type_name -> troupe.v1.Failure
-	33, // 43: troupe.v1.TurnResult.pending:type_name -> troupe.v1.PendingCall
-	25, // 44: troupe.v1.TurnResult.metrics:type_name -> troupe.v1.TurnMetrics
-	29, // 45: troupe.v1.TurnMetrics.plan:type_name -> google.protobuf.Duration
-	29, // 46: troupe.v1.TurnMetrics.routing:type_name -> google.protobuf.Duration
-	29, // 47: troupe.v1.TurnMetrics.execute:type_name -> google.protobuf.Duration
-	29, // 48: troupe.v1.TurnMetrics.total:type_name -> google.protobuf.Duration
-	29, // 49: troupe.v1.TurnMetrics.average_step_duration:type_name -> google.protobuf.Duration
-	50, // [50:50] is the sub-list for method output_type
-	50, // [50:50] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	29, // 19: troupe.v1.TurnStarted.attachments:type_name -> troupe.v1.Blob
+	30, // 20: troupe.v1.Plan.duration:type_name -> google.protobuf.Duration
+	8,  // 21: troupe.v1.Plan.budget:type_name -> troupe.v1.TurnBudget
+	30, // 22: troupe.v1.TurnBudget.time:type_name -> google.protobuf.Duration
+	1,  // 23: troupe.v1.RoutingDecision.strategy:type_name -> troupe.v1.RoutingStrategy
+	30, // 24: troupe.v1.RoutingDecision.duration:type_name -> google.protobuf.Duration
+	2,  // 25: troupe.v1.RoutingDecision.type:type_name -> troupe.v1.DecisionType
+	11, // 26: troupe.v1.StepStarted.choice:type_name -> troupe.v1.InstanceChoice
+	12, // 27: troupe.v1.InstanceChoice.rejected:type_name -> troupe.v1.RejectedInstance
+	2,  // 28: troupe.v1.InstanceChoice.type:type_name -> troupe.v1.DecisionType
+	31, // 29: troupe.v1.StepFinished.result:type_name -> troupe.v1.StepResult
+	30, // 30: troupe.v1.StepFinished.duration:type_name -> google.protobuf.Duration
+	32, // 31: troupe.v1.PartReset.failure:type_name -> troupe.v1.Failure
+	33, // 32: troupe.v1.ModelCall.usage:type_name -> troupe.v1.Usage
+	30, // 33: troupe.v1.ModelCall.duration:type_name -> google.protobuf.Duration
+	3,  // 34: troupe.v1.ToolCallFinished.status:type_name -> troupe.v1.ToolStatus
+	30, // 35: troupe.v1.ToolCallFinished.duration:type_name -> google.protobuf.Duration
+	34, // 36: troupe.v1.ToolCallPending.call:type_name -> troupe.v1.PendingCall
+	26, // 37: troupe.v1.AgentMessage.artifacts:type_name -> troupe.v1.AgentMessage.ArtifactsEntry
+	4,  // 38: troupe.v1.Thinking.topic:type_name -> troupe.v1.Topic
+	33, // 39: troupe.v1.Aggregate.usage:type_name -> troupe.v1.Usage
+	35, // 40: troupe.v1.TurnResult.outcome:type_name -> troupe.v1.TurnOutcome
+	33, // 41: troupe.v1.TurnResult.usage:type_name -> troupe.v1.Usage
+	30, // 42: troupe.v1.TurnResult.duration:type_name -> google.protobuf.Duration
+	32, // 43: troupe.v1.TurnResult.failure:type_name -> troupe.v1.Failure
+	34, // 44: troupe.v1.TurnResult.pending:type_name -> troupe.v1.PendingCall
+	25, // 45: troupe.v1.TurnResult.metrics:type_name -> troupe.v1.TurnMetrics
+	30, // 46: troupe.v1.TurnMetrics.plan:type_name -> google.protobuf.Duration
+	30, // 47: troupe.v1.TurnMetrics.routing:type_name -> google.protobuf.Duration
+	30, // 48: troupe.v1.TurnMetrics.execute:type_name -> google.protobuf.Duration
+	30, // 49: troupe.v1.TurnMetrics.total:type_name -> google.protobuf.Duration
+	30, // 50: troupe.v1.TurnMetrics.average_step_duration:type_name -> google.protobuf.Duration
+	51, // [51:51] is the sub-list for method output_type
+	51, // [51:51] is the sub-list for method input_type
+	51, // [51:51] is the sub-list for extension type_name
+	51, // [51:51] is the sub-list for extension extendee
+	0,  // [0:51] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_event_proto_init() }

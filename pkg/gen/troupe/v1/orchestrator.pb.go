@@ -195,7 +195,7 @@ func (DesiredState) EnumDescriptor() ([]byte, []int) {
 // OrchestrateRequest is one user input.
 type OrchestrateRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// input is what the user says.
+	// input is what the user says. It may be left out when there are parts.
 	//
 	// Types that are valid to be assigned to Input:
 	//
@@ -224,6 +224,10 @@ type OrchestrateRequest struct {
 	// turn the auth that it has. One that takes its turn over, after the orchestrator went
 	// away, brings its own; without one the steps that are left run without credentials.
 	Auth *Auth `protobuf:"bytes,8,opt,name=auth,proto3" json:"auth,omitempty"`
+	// parts are files beside the text, at most 8 of 1 MiB each and 3 MiB together, each with a
+	// name of its own. Each is stored as an artifact of the session before any agent runs, with
+	// the turn or not at all. They count to what request_id stands for. Not with answers.
+	Parts []*Part `protobuf:"bytes,10,rep,name=parts,proto3" json:"parts,omitempty"`
 	// profile says how the turn shall be handled, at most 63 of a-z 0-9 -, a letter first. Agents
 	// and tools read it; the mesh itself makes nothing of it. Empty: "default", or, with answers, that
 	// of the turn that they go on with.
@@ -336,6 +340,13 @@ func (x *OrchestrateRequest) GetUserId() string {
 func (x *OrchestrateRequest) GetAuth() *Auth {
 	if x != nil {
 		return x.Auth
+	}
+	return nil
+}
+
+func (x *OrchestrateRequest) GetParts() []*Part {
+	if x != nil {
+		return x.Parts
 	}
 	return nil
 }
@@ -2228,7 +2239,7 @@ var File_troupe_v1_orchestrator_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\n" +
-	"\x1ctroupe/v1/orchestrator.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x17troupe/v1/failure.proto\x1a\x19troupe/v1/lifecycle.proto\x1a\x15troupe/v1/types.proto\"\xb0\x06\n" +
+	"\x1ctroupe/v1/orchestrator.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x17troupe/v1/failure.proto\x1a\x19troupe/v1/lifecycle.proto\x1a\x15troupe/v1/types.proto\"\x86\v\n" +
 	"\x12OrchestrateRequest\x12p\n" +
 	"\x04text\x18\x01 \x01(\tBZ\xbaHW\xba\x01N\n" +
 	"\x16orchestrate.text.blank\x12\x1fmust hold more than white space\x1a\x13this.matches('\\\\S')r\x04(\x80\x80\x10H\x00R\x04text\x12.\n" +
@@ -2241,13 +2252,19 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\atimeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationB\x0f\xbaH\f\xaa\x01\t\"\x03\b\xd8\x042\x02\b\x01R\atimeout\x124\n" +
 	"\aon_busy\x18\x06 \x01(\x0e2\x11.troupe.v1.OnBusyB\b\xbaH\x05\x82\x01\x02\x10\x01R\x06onBusy\x12=\n" +
 	"\auser_id\x18\a \x01(\tB$\xbaH!\xd8\x01\x01r\x1c2\x1a^[A-Za-z0-9_.:@+-]{1,128}$R\x06userId\x12#\n" +
-	"\x04auth\x18\b \x01(\v2\x0f.troupe.v1.AuthR\x04auth\x12E\n" +
+	"\x04auth\x18\b \x01(\v2\x0f.troupe.v1.AuthR\x04auth\x12\x97\x02\n" +
+	"\x05parts\x18\n" +
+	" \x03(\v2\x0f.troupe.v1.PartB\xef\x01\xbaH\xeb\x01\xba\x01z\n" +
+	"\x17orchestrate.parts.count\x12Mmust be at most 8 files; send the others with the next request of the session\x1a\x10this.size() <= 8\xba\x01k\n" +
+	"\x16orchestrate.parts.blob\x127must be files (blob); what the user says goes into text\x1a\x18this.all(p, has(p.blob))R\x05parts\x12E\n" +
 	"\aprofile\x18\x14 \x01(\tB+\xbaH(\xd8\x01\x01r#2!^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$R\aprofile\x12`\n" +
 	"\bmetadata\x18\x15 \x03(\v2+.troupe.v1.OrchestrateRequest.MetadataEntryB\x17\xbaH\x14\x9a\x01\x11\x10 \"\x06r\x04 \x01(@*\x05r\x03(\x80\bR\bmetadata\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x0e\n" +
-	"\x05input\x12\x05\xbaH\x02\b\x01\"F\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01:\xc0\x02\xbaH\xbc\x02\x1a\x9d\x01\n" +
+	"\x11orchestrate.input\x12Jtext: say something, send a file in parts, or answer what waits in answers\x1a<has(this.text) || has(this.answers) || this.parts.size() > 0\x1a\x99\x01\n" +
+	"\x19orchestrate.parts.answers\x12Nparts: answers go on with a turn, and bring no files; leave out one of the two\x1a,!has(this.answers) || this.parts.size() == 0B\a\n" +
+	"\x05input\"F\n" +
 	"\aAnswers\x12;\n" +
 	"\aanswers\x18\x01 \x03(\v2\x15.troupe.v1.CallAnswerB\n" +
 	"\xbaH\a\x92\x01\x04\b\x01\x10@R\aanswers\"=\n" +
@@ -2471,84 +2488,86 @@ var file_troupe_v1_orchestrator_proto_goTypes = []any{
 	nil,                              // 34: troupe.v1.Decision.MetadataEntry
 	(*durationpb.Duration)(nil),      // 35: google.protobuf.Duration
 	(*Auth)(nil),                     // 36: troupe.v1.Auth
-	(*CallAnswer)(nil),               // 37: troupe.v1.CallAnswer
-	(*Event)(nil),                    // 38: troupe.v1.Event
-	(*timestamppb.Timestamp)(nil),    // 39: google.protobuf.Timestamp
-	(*TurnResult)(nil),               // 40: troupe.v1.TurnResult
-	(InstanceState)(0),               // 41: troupe.v1.InstanceState
-	(*InstanceStatus)(nil),           // 42: troupe.v1.InstanceStatus
-	(*GetMetricsResponse)(nil),       // 43: troupe.v1.GetMetricsResponse
-	(*Failure)(nil),                  // 44: troupe.v1.Failure
-	(DecisionType)(0),                // 45: troupe.v1.DecisionType
-	(Stage)(0),                       // 46: troupe.v1.Stage
+	(*Part)(nil),                     // 37: troupe.v1.Part
+	(*CallAnswer)(nil),               // 38: troupe.v1.CallAnswer
+	(*Event)(nil),                    // 39: troupe.v1.Event
+	(*timestamppb.Timestamp)(nil),    // 40: google.protobuf.Timestamp
+	(*TurnResult)(nil),               // 41: troupe.v1.TurnResult
+	(InstanceState)(0),               // 42: troupe.v1.InstanceState
+	(*InstanceStatus)(nil),           // 43: troupe.v1.InstanceStatus
+	(*GetMetricsResponse)(nil),       // 44: troupe.v1.GetMetricsResponse
+	(*Failure)(nil),                  // 45: troupe.v1.Failure
+	(DecisionType)(0),                // 46: troupe.v1.DecisionType
+	(Stage)(0),                       // 47: troupe.v1.Stage
 }
 var file_troupe_v1_orchestrator_proto_depIdxs = []int32{
 	4,  // 0: troupe.v1.OrchestrateRequest.answers:type_name -> troupe.v1.Answers
 	35, // 1: troupe.v1.OrchestrateRequest.timeout:type_name -> google.protobuf.Duration
 	0,  // 2: troupe.v1.OrchestrateRequest.on_busy:type_name -> troupe.v1.OnBusy
 	36, // 3: troupe.v1.OrchestrateRequest.auth:type_name -> troupe.v1.Auth
-	33, // 4: troupe.v1.OrchestrateRequest.metadata:type_name -> troupe.v1.OrchestrateRequest.MetadataEntry
-	37, // 5: troupe.v1.Answers.answers:type_name -> troupe.v1.CallAnswer
-	38, // 6: troupe.v1.OrchestrateResponse.event:type_name -> troupe.v1.Event
-	38, // 7: troupe.v1.WatchTraceResponse.event:type_name -> troupe.v1.Event
-	1,  // 8: troupe.v1.Trace.state:type_name -> troupe.v1.TraceState
-	39, // 9: troupe.v1.Trace.started:type_name -> google.protobuf.Timestamp
-	40, // 10: troupe.v1.Trace.result:type_name -> troupe.v1.TurnResult
-	8,  // 11: troupe.v1.GetTraceResponse.trace:type_name -> troupe.v1.Trace
-	8,  // 12: troupe.v1.CancelTraceResponse.trace:type_name -> troupe.v1.Trace
-	8,  // 13: troupe.v1.ListTracesResponse.traces:type_name -> troupe.v1.Trace
-	15, // 14: troupe.v1.ListAgentsResponse.agents:type_name -> troupe.v1.Agent
-	41, // 15: troupe.v1.Instance.state:type_name -> troupe.v1.InstanceState
-	39, // 16: troupe.v1.Instance.started:type_name -> google.protobuf.Timestamp
-	2,  // 17: troupe.v1.Instance.desired:type_name -> troupe.v1.DesiredState
-	42, // 18: troupe.v1.Instance.status:type_name -> troupe.v1.InstanceStatus
-	18, // 19: troupe.v1.ListInstancesResponse.instances:type_name -> troupe.v1.Instance
-	18, // 20: troupe.v1.DescribeInstanceResponse.instance:type_name -> troupe.v1.Instance
-	42, // 21: troupe.v1.DescribeInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
-	43, // 22: troupe.v1.DescribeInstanceResponse.metrics:type_name -> troupe.v1.GetMetricsResponse
-	44, // 23: troupe.v1.DescribeInstanceResponse.failure:type_name -> troupe.v1.Failure
-	42, // 24: troupe.v1.InstanceOutcome.status:type_name -> troupe.v1.InstanceStatus
-	44, // 25: troupe.v1.InstanceOutcome.failure:type_name -> troupe.v1.Failure
-	35, // 26: troupe.v1.PauseAgentRequest.within:type_name -> google.protobuf.Duration
-	23, // 27: troupe.v1.PauseAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
-	23, // 28: troupe.v1.ResumeAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
-	35, // 29: troupe.v1.DrainInstanceRequest.drain:type_name -> google.protobuf.Duration
-	42, // 30: troupe.v1.DrainInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
-	45, // 31: troupe.v1.ListDecisionsRequest.type:type_name -> troupe.v1.DecisionType
-	32, // 32: troupe.v1.ListDecisionsResponse.decisions:type_name -> troupe.v1.Decision
-	39, // 33: troupe.v1.Decision.time:type_name -> google.protobuf.Timestamp
-	45, // 34: troupe.v1.Decision.type:type_name -> troupe.v1.DecisionType
-	46, // 35: troupe.v1.Decision.stage:type_name -> troupe.v1.Stage
-	34, // 36: troupe.v1.Decision.metadata:type_name -> troupe.v1.Decision.MetadataEntry
-	3,  // 37: troupe.v1.OrchestratorService.Orchestrate:input_type -> troupe.v1.OrchestrateRequest
-	6,  // 38: troupe.v1.OrchestratorService.WatchTrace:input_type -> troupe.v1.WatchTraceRequest
-	9,  // 39: troupe.v1.OrchestratorService.GetTrace:input_type -> troupe.v1.GetTraceRequest
-	11, // 40: troupe.v1.OrchestratorService.CancelTrace:input_type -> troupe.v1.CancelTraceRequest
-	13, // 41: troupe.v1.OrchestratorService.ListTraces:input_type -> troupe.v1.ListTracesRequest
-	16, // 42: troupe.v1.OrchestratorService.ListAgents:input_type -> troupe.v1.ListAgentsRequest
-	19, // 43: troupe.v1.OrchestratorService.ListInstances:input_type -> troupe.v1.ListInstancesRequest
-	21, // 44: troupe.v1.OrchestratorService.DescribeInstance:input_type -> troupe.v1.DescribeInstanceRequest
-	24, // 45: troupe.v1.OrchestratorService.PauseAgent:input_type -> troupe.v1.PauseAgentRequest
-	26, // 46: troupe.v1.OrchestratorService.ResumeAgent:input_type -> troupe.v1.ResumeAgentRequest
-	28, // 47: troupe.v1.OrchestratorService.DrainInstance:input_type -> troupe.v1.DrainInstanceRequest
-	30, // 48: troupe.v1.OrchestratorService.ListDecisions:input_type -> troupe.v1.ListDecisionsRequest
-	5,  // 49: troupe.v1.OrchestratorService.Orchestrate:output_type -> troupe.v1.OrchestrateResponse
-	7,  // 50: troupe.v1.OrchestratorService.WatchTrace:output_type -> troupe.v1.WatchTraceResponse
-	10, // 51: troupe.v1.OrchestratorService.GetTrace:output_type -> troupe.v1.GetTraceResponse
-	12, // 52: troupe.v1.OrchestratorService.CancelTrace:output_type -> troupe.v1.CancelTraceResponse
-	14, // 53: troupe.v1.OrchestratorService.ListTraces:output_type -> troupe.v1.ListTracesResponse
-	17, // 54: troupe.v1.OrchestratorService.ListAgents:output_type -> troupe.v1.ListAgentsResponse
-	20, // 55: troupe.v1.OrchestratorService.ListInstances:output_type -> troupe.v1.ListInstancesResponse
-	22, // 56: troupe.v1.OrchestratorService.DescribeInstance:output_type -> troupe.v1.DescribeInstanceResponse
-	25, // 57: troupe.v1.OrchestratorService.PauseAgent:output_type -> troupe.v1.PauseAgentResponse
-	27, // 58: troupe.v1.OrchestratorService.ResumeAgent:output_type -> troupe.v1.ResumeAgentResponse
-	29, // 59: troupe.v1.OrchestratorService.DrainInstance:output_type -> troupe.v1.DrainInstanceResponse
-	31, // 60: troupe.v1.OrchestratorService.ListDecisions:output_type -> troupe.v1.ListDecisionsResponse
-	49, // [49:61] is the sub-list for method output_type
-	37, // [37:49] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	37, // 4: troupe.v1.OrchestrateRequest.parts:type_name -> troupe.v1.Part
+	33, // 5: troupe.v1.OrchestrateRequest.metadata:type_name -> troupe.v1.OrchestrateRequest.MetadataEntry
+	38, // 6: troupe.v1.Answers.answers:type_name -> troupe.v1.CallAnswer
+	39, // 7: troupe.v1.OrchestrateResponse.event:type_name -> troupe.v1.Event
+	39, // 8: troupe.v1.WatchTraceResponse.event:type_name -> troupe.v1.Event
+	1,  // 9: troupe.v1.Trace.state:type_name -> troupe.v1.TraceState
+	40, // 10: troupe.v1.Trace.started:type_name -> google.protobuf.Timestamp
+	41, // 11: troupe.v1.Trace.result:type_name -> troupe.v1.TurnResult
+	8,  // 12: troupe.v1.GetTraceResponse.trace:type_name -> troupe.v1.Trace
+	8,  // 13: troupe.v1.CancelTraceResponse.trace:type_name -> troupe.v1.Trace
+	8,  // 14: troupe.v1.ListTracesResponse.traces:type_name -> troupe.v1.Trace
+	15, // 15: troupe.v1.ListAgentsResponse.agents:type_name -> troupe.v1.Agent
+	42, // 16: troupe.v1.Instance.state:type_name -> troupe.v1.InstanceState
+	40, // 17: troupe.v1.Instance.started:type_name -> google.protobuf.Timestamp
+	2,  // 18: troupe.v1.Instance.desired:type_name -> troupe.v1.DesiredState
+	43, // 19: troupe.v1.Instance.status:type_name -> troupe.v1.InstanceStatus
+	18, // 20: troupe.v1.ListInstancesResponse.instances:type_name -> troupe.v1.Instance
+	18, // 21: troupe.v1.DescribeInstanceResponse.instance:type_name -> troupe.v1.Instance
+	43, // 22: troupe.v1.DescribeInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
+	44, // 23: troupe.v1.DescribeInstanceResponse.metrics:type_name -> troupe.v1.GetMetricsResponse
+	45, // 24: troupe.v1.DescribeInstanceResponse.failure:type_name -> troupe.v1.Failure
+	43, // 25: troupe.v1.InstanceOutcome.status:type_name -> troupe.v1.InstanceStatus
+	45, // 26: troupe.v1.InstanceOutcome.failure:type_name -> troupe.v1.Failure
+	35, // 27: troupe.v1.PauseAgentRequest.within:type_name -> google.protobuf.Duration
+	23, // 28: troupe.v1.PauseAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
+	23, // 29: troupe.v1.ResumeAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
+	35, // 30: troupe.v1.DrainInstanceRequest.drain:type_name -> google.protobuf.Duration
+	43, // 31: troupe.v1.DrainInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
+	46, // 32: troupe.v1.ListDecisionsRequest.type:type_name -> troupe.v1.DecisionType
+	32, // 33: troupe.v1.ListDecisionsResponse.decisions:type_name -> troupe.v1.Decision
+	40, // 34: troupe.v1.Decision.time:type_name -> google.protobuf.Timestamp
+	46, // 35: troupe.v1.Decision.type:type_name -> troupe.v1.DecisionType
+	47, // 36: troupe.v1.Decision.stage:type_name -> troupe.v1.Stage
+	34, // 37: troupe.v1.Decision.metadata:type_name -> troupe.v1.Decision.MetadataEntry
+	3,  // 38: troupe.v1.OrchestratorService.Orchestrate:input_type -> troupe.v1.OrchestrateRequest
+	6,  // 39: troupe.v1.OrchestratorService.WatchTrace:input_type -> troupe.v1.WatchTraceRequest
+	9,  // 40: troupe.v1.OrchestratorService.GetTrace:input_type -> troupe.v1.GetTraceRequest
+	11, // 41: troupe.v1.OrchestratorService.CancelTrace:input_type -> troupe.v1.CancelTraceRequest
+	13, // 42: troupe.v1.OrchestratorService.ListTraces:input_type -> troupe.v1.ListTracesRequest
+	16, // 43: troupe.v1.OrchestratorService.ListAgents:input_type -> troupe.v1.ListAgentsRequest
+	19, // 44: troupe.v1.OrchestratorService.ListInstances:input_type -> troupe.v1.ListInstancesRequest
+	21, // 45: troupe.v1.OrchestratorService.DescribeInstance:input_type -> troupe.v1.DescribeInstanceRequest
+	24, // 46: troupe.v1.OrchestratorService.PauseAgent:input_type -> troupe.v1.PauseAgentRequest
+	26, // 47: troupe.v1.OrchestratorService.ResumeAgent:input_type -> troupe.v1.ResumeAgentRequest
+	28, // 48: troupe.v1.OrchestratorService.DrainInstance:input_type -> troupe.v1.DrainInstanceRequest
+	30, // 49: troupe.v1.OrchestratorService.ListDecisions:input_type -> troupe.v1.ListDecisionsRequest
+	5,  // 50: troupe.v1.OrchestratorService.Orchestrate:output_type -> troupe.v1.OrchestrateResponse
+	7,  // 51: troupe.v1.OrchestratorService.WatchTrace:output_type -> troupe.v1.WatchTraceResponse
+	10, // 52: troupe.v1.OrchestratorService.GetTrace:output_type -> troupe.v1.GetTraceResponse
+	12, // 53: troupe.v1.OrchestratorService.CancelTrace:output_type -> troupe.v1.CancelTraceResponse
+	14, // 54: troupe.v1.OrchestratorService.ListTraces:output_type -> troupe.v1.ListTracesResponse
+	17, // 55: troupe.v1.OrchestratorService.ListAgents:output_type -> troupe.v1.ListAgentsResponse
+	20, // 56: troupe.v1.OrchestratorService.ListInstances:output_type -> troupe.v1.ListInstancesResponse
+	22, // 57: troupe.v1.OrchestratorService.DescribeInstance:output_type -> troupe.v1.DescribeInstanceResponse
+	25, // 58: troupe.v1.OrchestratorService.PauseAgent:output_type -> troupe.v1.PauseAgentResponse
+	27, // 59: troupe.v1.OrchestratorService.ResumeAgent:output_type -> troupe.v1.ResumeAgentResponse
+	29, // 60: troupe.v1.OrchestratorService.DrainInstance:output_type -> troupe.v1.DrainInstanceResponse
+	31, // 61: troupe.v1.OrchestratorService.ListDecisions:output_type -> troupe.v1.ListDecisionsResponse
+	50, // [50:62] is the sub-list for method output_type
+	38, // [38:50] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_orchestrator_proto_init() }

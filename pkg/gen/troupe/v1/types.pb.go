@@ -352,6 +352,7 @@ type Part struct {
 	// Types that are valid to be assigned to Content:
 	//
 	//	*Part_Text
+	//	*Part_Blob
 	Content       isPart_Content `protobuf_oneof:"content"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -403,6 +404,15 @@ func (x *Part) GetText() string {
 	return ""
 }
 
+func (x *Part) GetBlob() *Blob {
+	if x != nil {
+		if x, ok := x.Content.(*Part_Blob); ok {
+			return x.Blob
+		}
+	}
+	return nil
+}
+
 type isPart_Content interface {
 	isPart_Content()
 }
@@ -412,7 +422,14 @@ type Part_Text struct {
 	Text string `protobuf:"bytes,1,opt,name=text,proto3,oneof"`
 }
 
+type Part_Blob struct {
+	// blob is a file; only in what a user says.
+	Blob *Blob `protobuf:"bytes,2,opt,name=blob,proto3,oneof"`
+}
+
 func (*Part_Text) isPart_Content() {}
+
+func (*Part_Blob) isPart_Content() {}
 
 // Message is one entry of a session's history.
 type Message struct {
@@ -1154,6 +1171,145 @@ func (x *CallAnswer) GetAuthId() string {
 	return ""
 }
 
+// Blob is a file beside the text of a message (AD-25). An input brings its bytes. They become a
+// version of an artifact of the session when the turn begins, and the message that is stored
+// names that version in their place.
+type Blob struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// name of the artifact: 1 to 256 bytes without / and \, and not beginning with user:.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// media_type such as image/png, at most 128 bytes. Empty in an input: it is told by the bytes.
+	MediaType string `protobuf:"bytes,2,opt,name=media_type,json=mediaType,proto3" json:"media_type,omitempty"`
+	// data are the bytes, at most 1 MiB; only on the way to the store.
+	Data []byte `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
+	// artifact that has the bytes; absent until the store has them.
+	Artifact *ArtifactRef `protobuf:"bytes,4,opt,name=artifact,proto3" json:"artifact,omitempty"`
+	// size in bytes. In an input it is ignored.
+	Size          int64 `protobuf:"varint,5,opt,name=size,proto3" json:"size,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Blob) Reset() {
+	*x = Blob{}
+	mi := &file_troupe_v1_types_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Blob) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Blob) ProtoMessage() {}
+
+func (x *Blob) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_types_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Blob.ProtoReflect.Descriptor instead.
+func (*Blob) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_types_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Blob) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Blob) GetMediaType() string {
+	if x != nil {
+		return x.MediaType
+	}
+	return ""
+}
+
+func (x *Blob) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *Blob) GetArtifact() *ArtifactRef {
+	if x != nil {
+		return x.Artifact
+	}
+	return nil
+}
+
+func (x *Blob) GetSize() int64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+// ArtifactRef names a version of an artifact of the session.
+type ArtifactRef struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// name of the artifact.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// version of it, from 1.
+	Version       int32 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ArtifactRef) Reset() {
+	*x = ArtifactRef{}
+	mi := &file_troupe_v1_types_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ArtifactRef) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ArtifactRef) ProtoMessage() {}
+
+func (x *ArtifactRef) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_types_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ArtifactRef.ProtoReflect.Descriptor instead.
+func (*ArtifactRef) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_types_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *ArtifactRef) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ArtifactRef) GetVersion() int32 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
 var File_troupe_v1_types_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_types_proto_rawDesc = "" +
@@ -1163,9 +1319,10 @@ const file_troupe_v1_types_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x02id\x12\x1c\n" +
 	"\x04name\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x04name\x12'\n" +
 	"\targuments\x18\x03 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10R\targuments\x12\x1f\n" +
-	"\x05extra\x18\x04 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x04R\x05extra\"9\n" +
+	"\x05extra\x18\x04 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x04R\x05extra\"`\n" +
 	"\x04Part\x12\x1f\n" +
-	"\x04text\x18\x01 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10H\x00R\x04textB\x10\n" +
+	"\x04text\x18\x01 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10H\x00R\x04text\x12%\n" +
+	"\x04blob\x18\x02 \x01(\v2\x0f.troupe.v1.BlobH\x00R\x04blobB\x10\n" +
 	"\acontent\x12\x05\xbaH\x02\b\x01\"\xf4\x03\n" +
 	"\aMessage\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x03R\bsequence\x12/\n" +
@@ -1244,7 +1401,19 @@ const file_troupe_v1_types_proto_rawDesc = "" +
 	"\x05agent\x18\x06 \x01(\tB\a\xbaH\x04r\x02\x18?R\x05agent\x12\x1f\n" +
 	"\x06digest\x18\a \x01(\tB\a\xbaH\x04r\x02(@R\x06digest\x12$\n" +
 	"\x06sealed\x18\b \x01(\fB\f\xbaH\x06z\x04\x18\x80\x82\x01\x80\x01\x01R\x06sealed\x12!\n" +
-	"\aauth_id\x18\t \x01(\tB\b\xbaH\x05r\x03(\xa0\x01R\x06authId*`\n" +
+	"\aauth_id\x18\t \x01(\tB\b\xbaH\x05r\x03(\xa0\x01R\x06authId\"\xf1\x03\n" +
+	"\x04Blob\x12\xc8\x01\n" +
+	"\x04name\x18\x01 \x01(\tB\xb3\x01\xbaH\xaf\x01\xba\x01\xa4\x01\n" +
+	"\tblob.name\x12Mmust have no / and no \\, and not begin with user:; give the file another name\x1aH!this.contains('/') && !this.contains('\\\\') && !this.startsWith('user:')r\x05\x10\x01(\x80\x02R\x04name\x12'\n" +
+	"\n" +
+	"media_type\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\tmediaType\x12\xa3\x01\n" +
+	"\x04data\x18\x03 \x01(\fB\x8e\x01\xbaH\x8a\x01\xba\x01\x86\x01\n" +
+	"\tblob.data\x12bmust have at most 1 MiB (1048576 bytes); send less of the file, or let a tool of the agent read it\x1a\x15size(this) <= 1048576R\x04data\x122\n" +
+	"\bartifact\x18\x04 \x01(\v2\x16.troupe.v1.ArtifactRefR\bartifact\x12\x1b\n" +
+	"\x04size\x18\x05 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\x04size\"N\n" +
+	"\vArtifactRef\x12\x1c\n" +
+	"\x04name\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x04name\x12!\n" +
+	"\aversion\x18\x02 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\aversion*`\n" +
 	"\x04Role\x12\x14\n" +
 	"\x10ROLE_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tROLE_USER\x10\x01\x12\x12\n" +
@@ -1287,7 +1456,7 @@ func file_troupe_v1_types_proto_rawDescGZIP() []byte {
 }
 
 var file_troupe_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_troupe_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_troupe_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_troupe_v1_types_proto_goTypes = []any{
 	(Role)(0),                     // 0: troupe.v1.Role
 	(TurnOutcome)(0),              // 1: troupe.v1.TurnOutcome
@@ -1301,27 +1470,31 @@ var file_troupe_v1_types_proto_goTypes = []any{
 	(*PendingCall)(nil),           // 9: troupe.v1.PendingCall
 	(*PendingAuth)(nil),           // 10: troupe.v1.PendingAuth
 	(*CallAnswer)(nil),            // 11: troupe.v1.CallAnswer
-	(*timestamppb.Timestamp)(nil), // 12: google.protobuf.Timestamp
-	(*Failure)(nil),               // 13: troupe.v1.Failure
+	(*Blob)(nil),                  // 12: troupe.v1.Blob
+	(*ArtifactRef)(nil),           // 13: troupe.v1.ArtifactRef
+	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
+	(*Failure)(nil),               // 15: troupe.v1.Failure
 }
 var file_troupe_v1_types_proto_depIdxs = []int32{
-	0,  // 0: troupe.v1.Message.role:type_name -> troupe.v1.Role
-	5,  // 1: troupe.v1.Message.parts:type_name -> troupe.v1.Part
-	12, // 2: troupe.v1.Message.time:type_name -> google.protobuf.Timestamp
-	4,  // 3: troupe.v1.Message.tool_calls:type_name -> troupe.v1.ToolCall
-	7,  // 4: troupe.v1.StepResult.usage:type_name -> troupe.v1.Usage
-	13, // 5: troupe.v1.StepResult.failure:type_name -> troupe.v1.Failure
-	9,  // 6: troupe.v1.StepResult.pending:type_name -> troupe.v1.PendingCall
-	2,  // 7: troupe.v1.PendingCall.needs:type_name -> troupe.v1.CallNeed
-	12, // 8: troupe.v1.PendingCall.until:type_name -> google.protobuf.Timestamp
-	10, // 9: troupe.v1.PendingCall.auth:type_name -> troupe.v1.PendingAuth
-	12, // 10: troupe.v1.PendingAuth.expires:type_name -> google.protobuf.Timestamp
-	3,  // 11: troupe.v1.CallAnswer.verdict:type_name -> troupe.v1.CallVerdict
-	12, // [12:12] is the sub-list for method output_type
-	12, // [12:12] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	12, // 0: troupe.v1.Part.blob:type_name -> troupe.v1.Blob
+	0,  // 1: troupe.v1.Message.role:type_name -> troupe.v1.Role
+	5,  // 2: troupe.v1.Message.parts:type_name -> troupe.v1.Part
+	14, // 3: troupe.v1.Message.time:type_name -> google.protobuf.Timestamp
+	4,  // 4: troupe.v1.Message.tool_calls:type_name -> troupe.v1.ToolCall
+	7,  // 5: troupe.v1.StepResult.usage:type_name -> troupe.v1.Usage
+	15, // 6: troupe.v1.StepResult.failure:type_name -> troupe.v1.Failure
+	9,  // 7: troupe.v1.StepResult.pending:type_name -> troupe.v1.PendingCall
+	2,  // 8: troupe.v1.PendingCall.needs:type_name -> troupe.v1.CallNeed
+	14, // 9: troupe.v1.PendingCall.until:type_name -> google.protobuf.Timestamp
+	10, // 10: troupe.v1.PendingCall.auth:type_name -> troupe.v1.PendingAuth
+	14, // 11: troupe.v1.PendingAuth.expires:type_name -> google.protobuf.Timestamp
+	3,  // 12: troupe.v1.CallAnswer.verdict:type_name -> troupe.v1.CallVerdict
+	13, // 13: troupe.v1.Blob.artifact:type_name -> troupe.v1.ArtifactRef
+	14, // [14:14] is the sub-list for method output_type
+	14, // [14:14] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_types_proto_init() }
@@ -1332,6 +1505,7 @@ func file_troupe_v1_types_proto_init() {
 	file_troupe_v1_failure_proto_init()
 	file_troupe_v1_types_proto_msgTypes[1].OneofWrappers = []any{
 		(*Part_Text)(nil),
+		(*Part_Blob)(nil),
 	}
 	file_troupe_v1_types_proto_msgTypes[4].OneofWrappers = []any{}
 	type x struct{}
@@ -1340,7 +1514,7 @@ func file_troupe_v1_types_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_types_proto_rawDesc), len(file_troupe_v1_types_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   8,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

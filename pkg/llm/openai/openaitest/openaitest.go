@@ -98,7 +98,7 @@ type body struct {
 	} `json:"stream_options"`
 	Messages []struct {
 		Role       conversation.Role
-		Content    *string
+		Content    content
 		ToolCallID string `json:"tool_call_id"`
 		ToolCalls  []struct {
 			ID, Type     string
@@ -131,8 +131,8 @@ func (Wire) Asked(r *http.Request, data []byte) (asked llmtest.Asked, err error)
 	asked.Model, asked.Key = b.Model, strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
 	for i, m := range b.Messages {
 		said := conversation.Message{Role: m.Role, ToolCallID: m.ToolCallID}
-		if m.Content != nil {
-			said.Text = *m.Content
+		if said.Text, said.Attachments, err = m.Content.read(); err != nil {
+			return asked, err
 		}
 		if i == 0 && m.Role == conversation.RoleSystem {
 			asked.System = said.Text

@@ -18,11 +18,12 @@ import (
 //go:embed scripts/begin.lua
 var beginSource string
 
-var beginScript = script(turnSource, readSource, beginSource)
+var beginScript = script(turnSource, readSource, shelfSource, attachSource, beginSource)
 
 // maxRoom bounds how often BeginTurn comes again because the turn that must make room changed
-// between two round trips. Each time another caller got on.
-const maxRoom = 3
+// between two round trips, or the files of its message become other versions than it said.
+// Each time another caller got on, but for one time each.
+const maxRoom = 4
 
 // generationBits is how many bits of an epoch are counted within a generation.
 const generationBits = 32
@@ -59,12 +60,7 @@ func (s *Store) begin(ctx context.Context, b memory.Begin, read int) (memory.Beg
 	if err != nil {
 		return memory.Begun{}, err
 	}
-	var said []byte // empty: the turn has no message
-	for _, m := range b.Said() {
-		if said, err = body(m); err != nil {
-			return memory.Begun{}, unencodable(op, err)
-		}
-	}
+	attached := newFiles(b)
 	answers, err := encoding.Marshal(&troupev1.Answers{Answers: wire.AnswersToProto(b.Answers)})
 	if err != nil {
 		return memory.Begun{}, unencodable(op, err)
@@ -72,18 +68,31 @@ func (s *Store) begin(ctx context.Context, b memory.Begin, read int) (memory.Beg
 	var before predecessor
 	for range maxRoom {
 		ks := keys(b.Ref, b.TurnID, append([]string{"turns", "out"}, before.keys...)...)
-		r, err := s.run(ctx, op, b.Ref, beginScript, ks,
+		said, err := attached.said()
+		if err != nil {
+			return memory.Begun{}, unencodable(op, err)
+		}
+		files, err := attached.args()
+		if err != nil {
+			return memory.Begun{}, unencodable(op, err)
+		}
+		args := append([]any{
 			b.TurnID, b.TraceID, b.Fingerprint, b.User, said, conversation.Size(b.Message),
-			b.Lease.Milliseconds(), read, generation<<generationBits,
+			b.Lease.Milliseconds(), read, generation << generationBits,
 			s.cfg.MaxMessages, s.cfg.MaxBytes, retention.Milliseconds(),
 			b.KnownOnly, b.LostEpoch, before.name, before.why, readBytes, before.left.step, before.left.said, before.left.size,
-			b.Continues, answers)
+			b.Continues, answers, len(ks) + 1}, files...)
+		r, err := s.run(ctx, op, b.Ref, beginScript, append(ks, attached.keys()...), args...)
 		if err != nil {
 			return memory.Begun{}, err
 		}
 		// The answer may be of another Redis than that of which the generation was.
 		if now, err := s.cfg.Generation(); err != nil || now != generation {
 			return memory.Begun{}, cmp.Or(err, unsure(op))
+		}
+		if r.status() == "versions" {
+			attached = attached.corrected(r)
+			continue
 		}
 		if r.status() != "make_room" {
 			return s.begun(ctx, op, b, read, before.why != nil, r)
@@ -175,6 +184,8 @@ func (s *Store) found(op string, b memory.Begin, read int, r reply) (memory.Begu
 		return memory.Begun{}, memory.WaitedTooLong(op, b.Continues)
 	case "session_full":
 		return memory.Begun{}, s.full(op, b.Ref, r)
+	case "artifacts_full":
+		return memory.Begun{}, artifactsFull(op, "session "+b.Ref.Session, b.Ref, r)
 	default:
 		return memory.Begun{}, unexpected(op, r)
 	}

@@ -119,6 +119,15 @@ func TestStore_CostOfOperations(t *testing.T) {
 		})
 		return err
 	}
+	beginWith := func(turnID, content string) func() error {
+		return func() (err error) {
+			b := ask("s1", turnID)
+			b.User = "alice"
+			b.Message.Attachments = []conversation.Attachment{{Name: "sent", Data: []byte(content)}}
+			begun, err = s.BeginTurn(t.Context(), b)
+			return err
+		}
+	}
 	record := func() error {
 		return s.Record(t.Context(), hold(), 1, []execution.Entry{{Number: 1, Phase: execution.Done, Reply: conversation.Assistant("echo", "hm")}})
 	}
@@ -191,6 +200,10 @@ func TestStore_CostOfOperations(t *testing.T) {
 	costs("commit that waits again", 1, 1, stop)
 	costs("begin that leaves what waits", 2, 1, begin("t6"))
 	costs("begin again, what waited is left", 1, 0, begin("t6"))
+	costs("close", 1, 1, commit(1, session.OutcomeCompleted, nil))
+	costs("begin with a file", 1, 1, beginWith("t7", "one"))
+	costs("close", 1, 1, commit(1, session.OutcomeCompleted, nil))
+	costs("begin with a file of a name that is known", 2, 1, beginWith("t8", "two"))
 	costs("close", 1, 1, commit(1, session.OutcomeCompleted, nil))
 
 	ref := hold().Ref

@@ -50,6 +50,7 @@
 //	 …the first      2            2   (it enters the session in the indexes)
 //	 …that evicts    5            1
 //	 …behind a wait  2            1   (it goes on with the calls, or leaves them)
+//	 …with files     1            1   (2 and 1 when the session knows one of their names)
 //	 …with results   +1           0   (alone in its window, which is too short for their round)
 //	RenewTurn        1            1
 //	ReleaseTurn      1            1

@@ -124,6 +124,7 @@ func message(id, entry string) (conversation.Message, error) {
 
 // body is what the log holds of a message: what the store knows itself is left out.
 func body(m conversation.Message) ([]byte, error) {
+	m = m.Stored()
 	m.Sequence, m.Turn, m.Time = 0, 0, time.Time{}
 	return encoding.Marshal(wire.MessageToProto(m))
 }

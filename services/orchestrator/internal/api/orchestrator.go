@@ -42,9 +42,13 @@ func (o *Orchestrator) Close() error {
 
 // Orchestrate implements troupev1.OrchestratorServiceServer.
 func (o *Orchestrator) Orchestrate(req *troupev1.OrchestrateRequest, stream troupev1.OrchestratorService_OrchestrateServer) error {
+	files, err := filesOf(req.GetParts())
+	if err != nil {
+		return err
+	}
 	request := turn.Request{
 		Tenant: Tenant, Session: orNew(req.GetSessionId()), User: req.GetUserId(), RequestID: orNew(req.GetRequestId()),
-		Text: req.GetText(), Answers: wire.AnswersFromProto(req.GetAnswers().GetAnswers()), Target: req.GetTarget(), Timeout: req.GetTimeout().AsDuration(), OnBusy: onBusy[req.GetOnBusy()],
+		Text: req.GetText(), Files: files, Answers: wire.AnswersFromProto(req.GetAnswers().GetAnswers()), Target: req.GetTarget(), Timeout: req.GetTimeout().AsDuration(), OnBusy: onBusy[req.GetOnBusy()],
 		Auth: wire.AuthFromProto(req.GetAuth()), Above: wire.AboveOf(stream.Context()),
 		Labels: turn.Labels{Profile: req.GetProfile(), Metadata: req.GetMetadata()},
 	}

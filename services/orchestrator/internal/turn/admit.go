@@ -31,13 +31,14 @@ type Request struct {
 	User      string // whose session it is; empty: nobody's
 	RequestID string
 	Text      string
-	Answers   []execution.Answer // to calls that wait, instead of Text; the turn goes on that ended with them
-	Target    string             // workflow or agent, as the caller named it; empty: the default workflow, or that of what is answered
-	Timeout   time.Duration      // 0: the runner's
-	OnBusy    OnBusy             // what becomes of it while another turn of the session is open
-	Auth      execution.Auth     // for the turn's steps only (LP-18): it is in nothing that is stored or told
-	Above     string             // trace of the turn that waits for this one; empty: none does
-	Labels                       // for agents and tools
+	Files     []conversation.Attachment // beside Text, which may be empty then; without their bytes once the turn has begun
+	Answers   []execution.Answer        // to calls that wait, instead of Text; the turn goes on that ended with them
+	Target    string                    // workflow or agent, as the caller named it; empty: the default workflow, or that of what is answered
+	Timeout   time.Duration             // 0: the runner's
+	OnBusy    OnBusy                    // what becomes of it while another turn of the session is open
+	Auth      execution.Auth            // for the turn's steps only (LP-18): it is in nothing that is stored or told
+	Above     string                    // trace of the turn that waits for this one; empty: none does
+	Labels                              // for agents and tools
 }
 
 func (r Request) ref() session.Ref { return session.Ref{Tenant: r.Tenant, Session: r.Session} }
@@ -49,6 +50,9 @@ func (r Request) turnID() string { return session.TurnID(r.ref(), r.RequestID) }
 func (r Request) fingerprint() string {
 	asked := sha256.New()
 	_, _ = fmt.Fprint(asked, r.Target, "\x00", r.Text)
+	for _, f := range r.Files {
+		_, _ = fmt.Fprintf(asked, "\x00%q %q %x", f.Name, f.MediaType, sha256.Sum256(f.Data))
+	}
 	for _, a := range r.Answers {
 		_, _ = fmt.Fprintf(asked, "\x00%q %q %q", a.ID, a.Verdict, a.Text)
 	}
@@ -137,6 +141,9 @@ func (r *Runner) admit(ctx context.Context, req Request, pass *gate.Pass) (memor
 		r.heard(ctx, req, a)
 	}
 	timeout := cmp.Or(req.Timeout, r.Timeout)
+	// From here on the bytes are the memory service's, also for who takes the turn over.
+	req.Files = attachments(begun)
+	a.begin.Message.Attachments = req.Files
 	t := r.driver(req, a, begun, pass)
 	t.timeout = timeout
 	if err := t.open(ctx); err != nil {
@@ -188,6 +195,7 @@ func (r *Runner) request(req Request, flow *workflow.Workflow) memory.Begin {
 	}
 	if len(req.Answers) == 0 {
 		begin.Message = conversation.User(req.Text)
+		begin.Message.Attachments = req.Files
 	}
 	return begin
 }
@@ -195,6 +203,9 @@ func (r *Runner) request(req Request, flow *workflow.Workflow) memory.Begin {
 func (r *Runner) ask(ctx context.Context, begin memory.Begin) (memory.Begun, error) {
 	ctx, cancel := context.WithTimeout(ctx, beginTime)
 	defer cancel()
+	if begin.KnownOnly {
+		begin.Message.Attachments = nil // nothing is stored
+	}
 	return failure.Retry(ctx, func(ctx context.Context) (memory.Begun, error) { return r.Memory.BeginTurn(ctx, begin) })
 }
 

@@ -137,6 +137,7 @@ func (r *Runner) takeUp(ctx context.Context, ref trace.Ref) (bool, error) {
 	if err != nil || begun.Found != memory.FoundBegun {
 		return false, err
 	}
+	req.Files = attachments(begun)
 	pass := r.Gate.Force(req.Tenant) // nobody who was admitted once waits again
 	t := r.driver(req, a, begun, pass)
 	t.began, t.lacking = found.Record.GetStarted().AsTime(), found.Terms.Credentials

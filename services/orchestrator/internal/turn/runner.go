@@ -134,6 +134,7 @@ func (r *Runner) Orchestrate(ctx context.Context, req Request) iter.Seq2[*troupe
 		if begun.Found == memory.FoundClosed {
 			r.mend(ctx, req, begun.Turn)
 		}
+		req.Files = nil // what they hold is the session's, and not of those who watch
 		first := true
 		for e, err := range r.Traces.Watch(ctx, trace.Ref{Tenant: req.Tenant, Trace: begun.Turn.Trace}, 0) {
 			if first && failure.Is(err, failure.NotFound) {

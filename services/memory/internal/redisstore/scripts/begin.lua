@@ -1,7 +1,8 @@
 -- Opens a turn, or takes it over.
 -- KEYS: meta, log, turn, turns, out; and a turn that must make room, ARGV[15], and jrnl of
 -- its step: the open one, to be failed when its lease has run out, or as <turn>:<step> the one
--- whose calls wait; and jrnl of that step in the new turn.
+-- whose calls wait; and jrnl of that step in the new turn. Behind them, from ARGV[23] on, are
+-- those of files beside the message, if it has any, and from ARGV[24] on what is said of them.
 local id, trace, fingerprint, user, body, size = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
 local lease, window, least = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]) -- least epoch of the generation
 local max_messages, max_bytes, retention = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
@@ -10,10 +11,11 @@ local before, eviction = ARGV[15], ARGV[16]
 local window_bytes = tonumber(ARGV[17])
 local step, said, said_size = ARGV[18], ARGV[19], tonumber(ARGV[20]) -- what the open turn had said so far
 local continues, answers = ARGV[21], ARGV[22] -- a turn whose calls wait; empty: none
+local files_at, files, unattachable = tonumber(ARGV[23]), {}, nil
 local added = body == '' and 0 or 1 -- a turn that goes on says nothing of its own
 
-local bar, last_epoch, open, open_trace, deadline, turns, seq, count, bytes, owner, state, created, summarized, summary, waiting =
-  barred('open', 'open_trace', 'deadline', 'turns', 'seq', 'count', 'bytes', 'user', 'state', 'created', 'summarized', 'summary', 'waiting')
+local bar, last_epoch, open, open_trace, deadline, turns, seq, count, bytes, owner, state, created, summarized, summary, waiting, arts, art_bytes =
+  barred('open', 'open_trace', 'deadline', 'turns', 'seq', 'count', 'bytes', 'user', 'state', 'created', 'summarized', 'summary', 'waiting', 'arts', 'art_bytes')
 if bar then return bar end
 local turn = redis.call('HMGET', KEYS[3], 'fingerprint', 'outcome', 'holder', 'epoch', 'first')
 local pending, now = redis.call('EXISTS', KEYS[5]), now_ms()
@@ -55,6 +57,10 @@ end
 seq, count, bytes = tonumber(seq or 0), tonumber(count or 0), tonumber(bytes or 0)
 if not known and added > 0 and (count + added > max_messages or bytes + size > max_bytes) then
   return {'session_full', decimal(count), decimal(bytes)}
+end
+if not known and ARGV[24] then
+  files, unattachable = attachable(files_at, 24, tonumber(arts or 0), tonumber(art_bytes or 0), now)
+  if unattachable then return unattachable end
 end
 
 local epoch = decimal(math.max(tonumber(last_epoch or 0) + 1, least))
@@ -104,6 +110,7 @@ if added > 0 then
   seq = seq + 1
   append(seq, body, decimal(number), at)
 end
+attach(files, files_at, at)
 redis.call('ZADD', KEYS[4], at, id)
 -- A turn that began two retentions ago was closed and forgotten long since. Now and then is
 -- often enough to forget its id.

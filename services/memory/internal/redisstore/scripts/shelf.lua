@@ -23,24 +23,32 @@ local function room(counts, staged, blob, name, size, max_count, max_bytes, keep
   return {'ok', '0', ''}
 end
 
--- Makes a content that is there the next version of a name, and returns it, and the time when
--- it is new. blob is the place in KEYS of the content, whose pieces go on to the end.
-local function shelve(arts, counts, staged, blob, name, sha, size, artifact, max_count, max_bytes)
-  local content = sha .. ' ' .. size .. ' '
+-- The version that a content has under a name, with what is stored of it, if it is the latest;
+-- else the one that it would get.
+local function version_of(arts, name, content)
   local last = tonumber(redis.call('HGET', arts, 'n:' .. name) or 0)
   for version = last, 1, -1 do
     local latest = redis.call('HGET', arts, 'v:' .. name .. '\0' .. decimal(version))
     if latest then
-      if string.sub(latest, 1, #content) == content then return {'ok', decimal(version), latest} end
+      if string.sub(latest, 1, #content) == content then return version, latest end
       break
     end
   end
+  return last + 1
+end
+
+-- Makes a content that is there the next version of a name, and returns it, and the time when
+-- it is new. blob is the place in KEYS of the content, whose pieces go on to the end.
+local function shelve(arts, counts, staged, blob, name, sha, size, artifact, max_count, max_bytes)
+  local content = sha .. ' ' .. size .. ' '
+  local next, latest = version_of(arts, name, content)
+  if latest then return {'ok', decimal(next), latest} end
   local had = redis.call('HMGET', counts, 'arts', 'art_bytes')
   local count, bytes = tonumber(had[1] or 0) + 1, tonumber(had[2] or 0) + tonumber(size)
   if count > max_count or bytes > max_bytes then return {'artifacts_full', had[1] or '0', had[2] or '0'} end
 
   local now = decimal(now_ms())
-  local version, value = decimal(last + 1), content .. now .. ' ' .. artifact
+  local version, value = decimal(next), content .. now .. ' ' .. artifact
   redis.call('HSET', arts, 'n:' .. name, version, 'v:' .. name .. '\0' .. version, value)
   if redis.call('HINCRBY', KEYS[blob], 'refs', 1) == 1 then
     redis.call('ZREM', staged, sha .. '-' .. size)

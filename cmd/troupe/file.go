@@ -1,0 +1,27 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/wire"
+)
+
+// sent is a file that came with an input, on one line.
+func sent(b *troupev1.Blob) string {
+	stored := ""
+	if v := b.GetArtifact().GetVersion(); v > 0 {
+		stored = fmt.Sprintf(", artifact version %d", v)
+	}
+	return fmt.Sprintf("%s, %s, %d bytes%s", oneLine(b.GetName()), oneLine(b.GetMediaType()), b.GetSize(), stored)
+}
+
+// spoke is a message with the files that came with it.
+func spoke(m conversation.Message) string {
+	text := m.Text
+	for _, a := range m.Attachments {
+		text += "\n[file " + sent(wire.BlobToProto(a)) + "]"
+	}
+	return text
+}

@@ -1,0 +1,30 @@
+package anthropic
+
+import (
+	"encoding/base64"
+
+	sdk "github.com/anthropics/anthropic-sdk-go"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/llm"
+)
+
+// user are the blocks of a message of the user's side. Files come first: the provider reads
+// what is asked about them better behind them.
+func user(m conversation.Message) []sdk.ContentBlockParamUnion {
+	said, files := llm.Shown(m, takes)
+	var blocks []sdk.ContentBlockParamUnion
+	for _, f := range files {
+		data := base64.StdEncoding.EncodeToString(f.Data)
+		if llm.MediaType(f) == llm.PDF {
+			document := sdk.NewDocumentBlock(sdk.Base64PDFSourceParam{Data: data})
+			document.OfDocument.Title = sdk.String(f.Name)
+			blocks = append(blocks, document)
+			continue
+		}
+		blocks = append(blocks, sdk.NewImageBlockBase64(llm.MediaType(f), data))
+	}
+	return append(blocks, text(said)...)
+}
+
+func takes(mediaType string) bool { return llm.IsImage(mediaType) || mediaType == llm.PDF }

@@ -1,0 +1,20 @@
+package gemini
+
+import (
+	"google.golang.org/genai"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/llm"
+)
+
+// user are the parts of a message of the user's side, files first.
+func user(m conversation.Message) []*genai.Part {
+	said, files := llm.Shown(m, takes)
+	var parts []*genai.Part
+	for _, f := range files {
+		parts = append(parts, &genai.Part{InlineData: &genai.Blob{MIMEType: llm.MediaType(f), Data: f.Data}})
+	}
+	return append(parts, text(said)...)
+}
+
+func takes(mediaType string) bool { return llm.IsImage(mediaType) || mediaType == llm.PDF }

@@ -1,0 +1,60 @@
+package memory
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+const maxMediaType = 128 // bytes
+
+// CheckAttachments returns why files cannot be sent beside a message; nil when they can. Field
+// is what the caller calls them. For whoever sends them, and for all stores. Modes:
+// user_invalid_input with the field as a fact.
+func CheckAttachments(op, field string, files []conversation.Attachment) error {
+	wrong := func(i int, why string) error {
+		return failure.Newf(failure.UserInvalidInput, op, "%s[%d] (%q): %s", field, i, files[i].Name, why).
+			With("fields", fmt.Sprintf("%s[%d]", field, i))
+	}
+	if len(files) > conversation.MaxAttachments {
+		return failure.Newf(failure.UserInvalidInput, op, "%s: %d files are too many; at most %d go with one message, so send the others with the next",
+			field, len(files), conversation.MaxAttachments).With("fields", field)
+	}
+	seen, total := map[string]bool{}, 0
+	for i, f := range files {
+		total += len(f.Data)
+		err := CheckArtifactName(op, f.Name)
+		switch {
+		case err != nil:
+			return wrong(i, failure.Plain(err))
+		case ScopeOf(f.Name) == ScopeUser:
+			return wrong(i, "a file belongs to its session, so its name must not begin with user:; leave that out")
+		case seen[f.Name]:
+			return wrong(i, "another file of the message has this name; give each its own")
+		case len(f.MediaType) > maxMediaType || strings.ContainsFunc(f.MediaType, unprintable):
+			return wrong(i, fmt.Sprintf("the media type is no word like image/png of at most %d bytes; leave it out to have it told by the content", maxMediaType))
+		case len(f.Data) == 0:
+			return wrong(i, "the file is empty; leave it out")
+		case len(f.Data) > conversation.MaxAttachmentBytes:
+			return wrong(i, fmt.Sprintf("%d bytes are too many; a file has at most %d, so send less of it, or let a tool of the agent read it", len(f.Data), conversation.MaxAttachmentBytes))
+		}
+		seen[f.Name] = true
+	}
+	if total > conversation.MaxAttachedBytes {
+		return failure.Newf(failure.UserInvalidInput, op, "%s: %d bytes are too many; the files of one message have at most %d together, so send the others with the next",
+			field, total, conversation.MaxAttachedBytes).With("fields", field)
+	}
+	return nil
+}
+
+func unprintable(r rune) bool { return r <= ' ' && r != ' ' || r > '~' }
+
+// ContentOf is what bytes are known by.
+func ContentOf(data []byte) Content {
+	sum := sha256.Sum256(data)
+	return Content{SHA256: hex.EncodeToString(sum[:]), Size: int64(len(data))}
+}

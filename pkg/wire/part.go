@@ -1,0 +1,44 @@
+package wire
+
+import (
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// PartsToProto are attachments as parts of a message, with their bytes as far as they have any.
+func PartsToProto(as []conversation.Attachment) []*troupev1.Part {
+	return each(as, func(a conversation.Attachment) *troupev1.Part {
+		return &troupev1.Part{Content: &troupev1.Part_Blob{Blob: BlobToProto(a)}}
+	})
+}
+
+// PartsFromProto are the attachments among the parts of a message.
+func PartsFromProto(parts []*troupev1.Part) []conversation.Attachment {
+	var all []conversation.Attachment
+	for _, p := range parts {
+		if b := p.GetBlob(); b != nil {
+			all = append(all, BlobFromProto(b))
+		}
+	}
+	return all
+}
+
+// BlobToProto is one attachment.
+func BlobToProto(a conversation.Attachment) *troupev1.Blob {
+	b := &troupev1.Blob{Name: a.Name, MediaType: a.MediaType, Data: a.Data, Size: a.Size}
+	if a.Version > 0 {
+		b.Artifact = &troupev1.ArtifactRef{Name: a.Name, Version: int32(a.Version)}
+	}
+	return b
+}
+
+// BlobFromProto is the inverse of BlobToProto. The size is that of the bytes, when there are any.
+func BlobFromProto(b *troupev1.Blob) conversation.Attachment {
+	a := conversation.Attachment{
+		Name: b.GetName(), MediaType: b.GetMediaType(), Size: b.GetSize(), Version: int(b.GetArtifact().GetVersion()), Data: b.GetData(),
+	}
+	if len(a.Data) > 0 {
+		a.Size = int64(len(a.Data))
+	}
+	return a
+}

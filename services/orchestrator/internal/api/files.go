@@ -1,0 +1,22 @@
+package api
+
+import (
+	"cmp"
+	"net/http"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/wire"
+)
+
+// filesOf are the files of an input, with the media types that their content tells where the
+// caller named none. What they say of being stored is nobody's to say.
+func filesOf(parts []*troupev1.Part) ([]conversation.Attachment, error) {
+	files := wire.PartsFromProto(parts)
+	for i, f := range files {
+		files[i].Version, files[i].Size = 0, int64(len(f.Data))
+		files[i].MediaType = cmp.Or(f.MediaType, http.DetectContentType(f.Data))
+	}
+	return files, memory.CheckAttachments("OrchestrateRequest", "parts", files)
+}

@@ -1,0 +1,75 @@
+package turn
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// notes is a request with a file.
+func notes(sessionID, requestID string) Request {
+	req := ask(sessionID, requestID)
+	req.Target = "synthesis"
+	req.Files = []conversation.Attachment{{Name: "notes.txt", MediaType: "text/plain", Size: 4, Data: []byte("milk")}}
+	return req
+}
+
+// requireNotes checks what there is of these notes behind the beginning of their turn: one version, which
+// the first event and the step name, and nowhere but in the artifact the bytes.
+func requireNotes(t *testing.T, rig *rig, sessionID string, events []*troupev1.Event) {
+	t.Helper()
+	want := &troupev1.Blob{Name: "notes.txt", MediaType: "text/plain", Size: 4, Artifact: &troupev1.ArtifactRef{Name: "notes.txt", Version: 1}}
+	told := events[0].GetTurnStarted().GetAttachments()
+	require.Empty(t, cmp.Diff([]*troupev1.Blob{want}, told, protocmp.Transform()))
+	history := rig.steps()[len(rig.steps())-1].GetHistory()
+	require.Empty(t, cmp.Diff(want, history[len(history)-1].GetParts()[1].GetBlob(), protocmp.Transform()))
+	all, err := rig.memory.ListArtifacts(t.Context(), session.Ref{Session: sessionID})
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	require.Equal(t, 1, all[0].Version)
+}
+
+func TestTurn_BeginsWithFiles(t *testing.T) {
+	rig := newRig(t)
+	r := rig.runner(t, "one")
+	events := collect(t, r, notes("s1", "r1"))
+	require.Equal(t, "I am synthesis.", resultOf(events).GetText(), "%v", resultOf(events))
+	requireNotes(t, rig, "s1", events)
+
+	// The same again is the same turn. Other bytes are another request.
+	require.Len(t, collect(t, r, notes("s1", "r1")), len(stored(events)))
+	requireNotes(t, rig, "s1", events)
+	other := notes("s1", "r1")
+	other.Files[0].Data = []byte("eggs")
+	for _, err := range r.Orchestrate(t.Context(), other) {
+		require.True(t, failure.Is(err, failure.KeyReused), "%v", err)
+	}
+	require.Len(t, rig.steps(), 1)
+}
+
+// The files are stored with the turn, in one write. So an orchestrator that dies behind it, and
+// before the first step, leaves nothing to be done again: neither for the same request, nor for
+// who adopts the trace and has no bytes.
+func TestTurn_FilesOutliveAnOrchestratorThatDiesBeforeTheFirstStep(t *testing.T) {
+	rig := newRig(t)
+	dead, heir := rig.runner(t, "one"), rig.runner(t, "two")
+	req := notes("s1", "r1")
+	a, err := dead.admission(t.Context(), req)
+	require.NoError(t, err)
+	begun, err := dead.ask(t.Context(), a.begin) // and it is gone
+	require.NoError(t, err)
+	require.Equal(t, 1, begun.Turn.Attempt)
+	rig.leasesRunOut()
+
+	events := collect(t, heir, req)
+	require.Equal(t, "I am synthesis.", resultOf(events).GetText(), "%v", resultOf(events))
+	require.Equal(t, begun.Turn.Trace, events[0].GetTraceId())
+	requireNotes(t, rig, "s1", events)
+}
