@@ -57,8 +57,12 @@ func (d *desk) make() (*agent.Agent, error) {
 			if strings.HasPrefix(turn.Info().Prompt, "break") {
 				return errors.New("it broke")
 			}
-			_, err = turn.Memory().SaveArtifact(ctx, "inbound.txt", "text/plain", []byte(turn.Info().Prompt))
-			return err
+			for _, name := range []string{"inbound.txt", "user:latest.txt"} {
+				if _, err := turn.Memory().SaveArtifact(ctx, name, "text/plain", []byte(turn.Info().Prompt)); err != nil {
+					return err
+				}
+			}
+			return nil
 		}),
 	}}}})
 }
@@ -101,11 +105,18 @@ func aTurnIsRunFromItsMessageToItsResult(t *testing.T, m *rig.Mesh, d *desk) {
 
 	kept, err := m.Sessions.ListArtifacts(t.Context(), &troupev1.ListArtifactsRequest{SessionId: id})
 	require.NoError(t, err)
-	require.Len(t, kept.GetArtifacts(), 2)
+	require.Len(t, kept.GetArtifacts(), 4)
 	for i, a := range kept.GetArtifacts() {
-		require.Equal(t, "inbound.txt", a.GetName())
-		require.EqualValues(t, i+1, a.GetVersion())
+		require.Equal(t, []string{"inbound.txt", "user:latest.txt"}[i/2], a.GetName())
+		require.EqualValues(t, i%2+1, a.GetVersion())
 	}
+
+	sibling := say("Are you open?")
+	sibling.SessionId = uuid.NewString()
+	require.Equal(t, "We are closed.", result(ask(t, m, sibling)).GetText())
+	shared, err := m.Sessions.ListArtifacts(t.Context(), &troupev1.ListArtifactsRequest{SessionId: sibling.GetSessionId()})
+	require.NoError(t, err)
+	require.Len(t, shared.GetArtifacts(), 2, "those of alice")
 
 	others := say("Hello")
 	others.UserId = "bob"
