@@ -167,6 +167,67 @@ func (RoutingStrategy) EnumDescriptor() ([]byte, []int) {
 	return file_troupe_v1_event_proto_rawDescGZIP(), []int{1}
 }
 
+// FinishReason says why a model stopped.
+type FinishReason int32
+
+const (
+	// Not set.
+	FinishReason_FINISH_REASON_UNSPECIFIED FinishReason = 0
+	// It said all.
+	FinishReason_FINISH_REASON_STOP FinishReason = 1
+	// It reached the limit of what it may say: text or arguments may be cut.
+	FinishReason_FINISH_REASON_LENGTH FinishReason = 2
+	// It waits for the results of its calls.
+	FinishReason_FINISH_REASON_TOOL_CALLS FinishReason = 3
+	// It declined, or a filter of its provider stopped it; by a filter the call fails.
+	FinishReason_FINISH_REASON_CONTENT_FILTER FinishReason = 4
+)
+
+// Enum value maps for FinishReason.
+var (
+	FinishReason_name = map[int32]string{
+		0: "FINISH_REASON_UNSPECIFIED",
+		1: "FINISH_REASON_STOP",
+		2: "FINISH_REASON_LENGTH",
+		3: "FINISH_REASON_TOOL_CALLS",
+		4: "FINISH_REASON_CONTENT_FILTER",
+	}
+	FinishReason_value = map[string]int32{
+		"FINISH_REASON_UNSPECIFIED":    0,
+		"FINISH_REASON_STOP":           1,
+		"FINISH_REASON_LENGTH":         2,
+		"FINISH_REASON_TOOL_CALLS":     3,
+		"FINISH_REASON_CONTENT_FILTER": 4,
+	}
+)
+
+func (x FinishReason) Enum() *FinishReason {
+	p := new(FinishReason)
+	*p = x
+	return p
+}
+
+func (x FinishReason) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (FinishReason) Descriptor() protoreflect.EnumDescriptor {
+	return file_troupe_v1_event_proto_enumTypes[2].Descriptor()
+}
+
+func (FinishReason) Type() protoreflect.EnumType {
+	return &file_troupe_v1_event_proto_enumTypes[2]
+}
+
+func (x FinishReason) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use FinishReason.Descriptor instead.
+func (FinishReason) EnumDescriptor() ([]byte, []int) {
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{2}
+}
+
 // ToolStatus says how a tool call ended.
 type ToolStatus int32
 
@@ -221,11 +282,11 @@ func (x ToolStatus) String() string {
 }
 
 func (ToolStatus) Descriptor() protoreflect.EnumDescriptor {
-	return file_troupe_v1_event_proto_enumTypes[2].Descriptor()
+	return file_troupe_v1_event_proto_enumTypes[3].Descriptor()
 }
 
 func (ToolStatus) Type() protoreflect.EnumType {
-	return &file_troupe_v1_event_proto_enumTypes[2]
+	return &file_troupe_v1_event_proto_enumTypes[3]
 }
 
 func (x ToolStatus) Number() protoreflect.EnumNumber {
@@ -234,7 +295,7 @@ func (x ToolStatus) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ToolStatus.Descriptor instead.
 func (ToolStatus) EnumDescriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{2}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{3}
 }
 
 // Topic says what a thought is about.
@@ -274,11 +335,11 @@ func (x Topic) String() string {
 }
 
 func (Topic) Descriptor() protoreflect.EnumDescriptor {
-	return file_troupe_v1_event_proto_enumTypes[3].Descriptor()
+	return file_troupe_v1_event_proto_enumTypes[4].Descriptor()
 }
 
 func (Topic) Type() protoreflect.EnumType {
-	return &file_troupe_v1_event_proto_enumTypes[3]
+	return &file_troupe_v1_event_proto_enumTypes[4]
 }
 
 func (x Topic) Number() protoreflect.EnumNumber {
@@ -287,12 +348,13 @@ func (x Topic) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Topic.Descriptor instead.
 func (Topic) EnumDescriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{3}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{4}
 }
 
 // Event is one ordered record on a trace; what clients see. Durable events are stored
 // before they are sent, and their sequence is 1, 2, 3, … without a hole; the last one is
-// the turn result. Text deltas are ephemeral: their sequence is 0 and they are not stored.
+// the turn result. Text deltas and the progress of tools are ephemeral: their sequence is 0
+// and they are not stored.
 type Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// sequence is the position on the trace, from 1; 0 on an ephemeral event.
@@ -339,6 +401,8 @@ type Event struct {
 	//	*Event_Warning
 	//	*Event_Aggregate
 	//	*Event_TurnResult
+	//	*Event_ToolProgress
+	//	*Event_SubtaskStarted
 	Payload       isEvent_Payload `protobuf_oneof:"payload"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -602,6 +666,24 @@ func (x *Event) GetTurnResult() *TurnResult {
 	return nil
 }
 
+func (x *Event) GetToolProgress() *ToolProgress {
+	if x != nil {
+		if x, ok := x.Payload.(*Event_ToolProgress); ok {
+			return x.ToolProgress
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetSubtaskStarted() *SubtaskStarted {
+	if x != nil {
+		if x, ok := x.Payload.(*Event_SubtaskStarted); ok {
+			return x.SubtaskStarted
+		}
+	}
+	return nil
+}
+
 type isEvent_Payload interface {
 	isEvent_Payload()
 }
@@ -686,6 +768,16 @@ type Event_TurnResult struct {
 	TurnResult *TurnResult `protobuf:"bytes,40,opt,name=turn_result,json=turnResult,proto3,oneof"`
 }
 
+type Event_ToolProgress struct {
+	// tool_progress says how far a tool call is. Ephemeral.
+	ToolProgress *ToolProgress `protobuf:"bytes,33,opt,name=tool_progress,json=toolProgress,proto3,oneof"`
+}
+
+type Event_SubtaskStarted struct {
+	// subtask_started says that a turn of its own began for this step: that of a remote agent.
+	SubtaskStarted *SubtaskStarted `protobuf:"bytes,34,opt,name=subtask_started,json=subtaskStarted,proto3,oneof"`
+}
+
 func (*Event_TurnStarted) isEvent_Payload() {}
 
 func (*Event_Plan) isEvent_Payload() {}
@@ -718,6 +810,10 @@ func (*Event_Aggregate) isEvent_Payload() {}
 
 func (*Event_TurnResult) isEvent_Payload() {}
 
+func (*Event_ToolProgress) isEvent_Payload() {}
+
+func (*Event_SubtaskStarted) isEvent_Payload() {}
+
 // TurnStarted says what was asked and under which ids it can be asked for again.
 type TurnStarted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -734,7 +830,9 @@ type TurnStarted struct {
 	// continues_turn_id is the turn whose calls waited, when this one goes on with them.
 	ContinuesTurnId string `protobuf:"bytes,6,opt,name=continues_turn_id,json=continuesTurnId,proto3" json:"continues_turn_id,omitempty"`
 	// answers are those that it brings.
-	Answers       []*CallAnswer `protobuf:"bytes,7,rep,name=answers,proto3" json:"answers,omitempty"`
+	Answers []*CallAnswer `protobuf:"bytes,7,rep,name=answers,proto3" json:"answers,omitempty"`
+	// parent is the call that asked for the turn, when that was an agent; absent otherwise.
+	Parent        *Parent `protobuf:"bytes,8,opt,name=parent,proto3" json:"parent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -818,6 +916,89 @@ func (x *TurnStarted) GetAnswers() []*CallAnswer {
 	return nil
 }
 
+func (x *TurnStarted) GetParent() *Parent {
+	if x != nil {
+		return x.Parent
+	}
+	return nil
+}
+
+// Parent is the place in another turn from which a turn was asked for: that of an agent which
+// has an agent of the mesh do its work (LP-29). It is what the caller says; nothing is decided
+// by it.
+type Parent struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// trace_id is the trace above, 32 lower-case hex digits.
+	TraceId string `protobuf:"bytes,1,opt,name=trace_id,json=traceId,proto3" json:"trace_id,omitempty"`
+	// turn_id is its turn; empty when it is not known.
+	TurnId string `protobuf:"bytes,2,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
+	// step is the number of the step in that turn, from 1.
+	Step int32 `protobuf:"varint,3,opt,name=step,proto3" json:"step,omitempty"`
+	// call is the number of the call among those of the step, from 1; those of agents that run
+	// beside each other are numbered apart.
+	Call          int32 `protobuf:"varint,4,opt,name=call,proto3" json:"call,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Parent) Reset() {
+	*x = Parent{}
+	mi := &file_troupe_v1_event_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Parent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Parent) ProtoMessage() {}
+
+func (x *Parent) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_event_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Parent.ProtoReflect.Descriptor instead.
+func (*Parent) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Parent) GetTraceId() string {
+	if x != nil {
+		return x.TraceId
+	}
+	return ""
+}
+
+func (x *Parent) GetTurnId() string {
+	if x != nil {
+		return x.TurnId
+	}
+	return ""
+}
+
+func (x *Parent) GetStep() int32 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
+func (x *Parent) GetCall() int32 {
+	if x != nil {
+		return x.Call
+	}
+	return 0
+}
+
 // Plan is the part of the work that is known before it starts.
 type Plan struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -833,7 +1014,7 @@ type Plan struct {
 
 func (x *Plan) Reset() {
 	*x = Plan{}
-	mi := &file_troupe_v1_event_proto_msgTypes[2]
+	mi := &file_troupe_v1_event_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -845,7 +1026,7 @@ func (x *Plan) String() string {
 func (*Plan) ProtoMessage() {}
 
 func (x *Plan) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[2]
+	mi := &file_troupe_v1_event_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -858,7 +1039,7 @@ func (x *Plan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Plan.ProtoReflect.Descriptor instead.
 func (*Plan) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{2}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Plan) GetWorkflow() string {
@@ -903,7 +1084,7 @@ type RoutingDecision struct {
 
 func (x *RoutingDecision) Reset() {
 	*x = RoutingDecision{}
-	mi := &file_troupe_v1_event_proto_msgTypes[3]
+	mi := &file_troupe_v1_event_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -915,7 +1096,7 @@ func (x *RoutingDecision) String() string {
 func (*RoutingDecision) ProtoMessage() {}
 
 func (x *RoutingDecision) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[3]
+	mi := &file_troupe_v1_event_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -928,7 +1109,7 @@ func (x *RoutingDecision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoutingDecision.ProtoReflect.Descriptor instead.
 func (*RoutingDecision) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{3}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *RoutingDecision) GetTarget() string {
@@ -988,7 +1169,7 @@ type StepStarted struct {
 
 func (x *StepStarted) Reset() {
 	*x = StepStarted{}
-	mi := &file_troupe_v1_event_proto_msgTypes[4]
+	mi := &file_troupe_v1_event_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1000,7 +1181,7 @@ func (x *StepStarted) String() string {
 func (*StepStarted) ProtoMessage() {}
 
 func (x *StepStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[4]
+	mi := &file_troupe_v1_event_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1013,7 +1194,7 @@ func (x *StepStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepStarted.ProtoReflect.Descriptor instead.
 func (*StepStarted) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{4}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *StepStarted) GetAddress() string {
@@ -1058,7 +1239,7 @@ type InstanceChoice struct {
 
 func (x *InstanceChoice) Reset() {
 	*x = InstanceChoice{}
-	mi := &file_troupe_v1_event_proto_msgTypes[5]
+	mi := &file_troupe_v1_event_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1070,7 +1251,7 @@ func (x *InstanceChoice) String() string {
 func (*InstanceChoice) ProtoMessage() {}
 
 func (x *InstanceChoice) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[5]
+	mi := &file_troupe_v1_event_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1083,7 +1264,7 @@ func (x *InstanceChoice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceChoice.ProtoReflect.Descriptor instead.
 func (*InstanceChoice) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{5}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *InstanceChoice) GetStrategy() string {
@@ -1144,7 +1325,7 @@ type RejectedInstance struct {
 
 func (x *RejectedInstance) Reset() {
 	*x = RejectedInstance{}
-	mi := &file_troupe_v1_event_proto_msgTypes[6]
+	mi := &file_troupe_v1_event_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1156,7 +1337,7 @@ func (x *RejectedInstance) String() string {
 func (*RejectedInstance) ProtoMessage() {}
 
 func (x *RejectedInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[6]
+	mi := &file_troupe_v1_event_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1169,7 +1350,7 @@ func (x *RejectedInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RejectedInstance.ProtoReflect.Descriptor instead.
 func (*RejectedInstance) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{6}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *RejectedInstance) GetInstanceId() string {
@@ -1206,7 +1387,7 @@ type StepFinished struct {
 
 func (x *StepFinished) Reset() {
 	*x = StepFinished{}
-	mi := &file_troupe_v1_event_proto_msgTypes[7]
+	mi := &file_troupe_v1_event_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1218,7 +1399,7 @@ func (x *StepFinished) String() string {
 func (*StepFinished) ProtoMessage() {}
 
 func (x *StepFinished) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[7]
+	mi := &file_troupe_v1_event_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1231,7 +1412,7 @@ func (x *StepFinished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepFinished.ProtoReflect.Descriptor instead.
 func (*StepFinished) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{7}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *StepFinished) GetResult() *StepResult {
@@ -1259,7 +1440,7 @@ type TextDelta struct {
 
 func (x *TextDelta) Reset() {
 	*x = TextDelta{}
-	mi := &file_troupe_v1_event_proto_msgTypes[8]
+	mi := &file_troupe_v1_event_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1271,7 +1452,7 @@ func (x *TextDelta) String() string {
 func (*TextDelta) ProtoMessage() {}
 
 func (x *TextDelta) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[8]
+	mi := &file_troupe_v1_event_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1284,7 +1465,7 @@ func (x *TextDelta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TextDelta.ProtoReflect.Descriptor instead.
 func (*TextDelta) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{8}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *TextDelta) GetText() string {
@@ -1307,7 +1488,7 @@ type PartReset struct {
 
 func (x *PartReset) Reset() {
 	*x = PartReset{}
-	mi := &file_troupe_v1_event_proto_msgTypes[9]
+	mi := &file_troupe_v1_event_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1319,7 +1500,7 @@ func (x *PartReset) String() string {
 func (*PartReset) ProtoMessage() {}
 
 func (x *PartReset) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[9]
+	mi := &file_troupe_v1_event_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1332,7 +1513,7 @@ func (x *PartReset) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartReset.ProtoReflect.Descriptor instead.
 func (*PartReset) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{9}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *PartReset) GetFailure() *Failure {
@@ -1354,14 +1535,16 @@ type ModelCall struct {
 	// usage of this call.
 	Usage *Usage `protobuf:"bytes,4,opt,name=usage,proto3" json:"usage,omitempty"`
 	// duration of the call.
-	Duration      *durationpb.Duration `protobuf:"bytes,5,opt,name=duration,proto3" json:"duration,omitempty"`
+	Duration *durationpb.Duration `protobuf:"bytes,5,opt,name=duration,proto3" json:"duration,omitempty"`
+	// finish says why the model stopped; not set when it did not say.
+	Finish        FinishReason `protobuf:"varint,6,opt,name=finish,proto3,enum=troupe.v1.FinishReason" json:"finish,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ModelCall) Reset() {
 	*x = ModelCall{}
-	mi := &file_troupe_v1_event_proto_msgTypes[10]
+	mi := &file_troupe_v1_event_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1373,7 +1556,7 @@ func (x *ModelCall) String() string {
 func (*ModelCall) ProtoMessage() {}
 
 func (x *ModelCall) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[10]
+	mi := &file_troupe_v1_event_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1386,7 +1569,7 @@ func (x *ModelCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelCall.ProtoReflect.Descriptor instead.
 func (*ModelCall) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{10}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ModelCall) GetModel() string {
@@ -1424,6 +1607,180 @@ func (x *ModelCall) GetDuration() *durationpb.Duration {
 	return nil
 }
 
+func (x *ModelCall) GetFinish() FinishReason {
+	if x != nil {
+		return x.Finish
+	}
+	return FinishReason_FINISH_REASON_UNSPECIFIED
+}
+
+// ToolProgress says how far a tool call is that runs. At most 10 a second of a call are told,
+// and none is stored.
+type ToolProgress struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// call_id is that of the start.
+	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
+	// tool is the tool's name, as the model gave it.
+	Tool string `protobuf:"bytes,2,opt,name=tool,proto3" json:"tool,omitempty"`
+	// message is what the tool says, at most 240 characters; empty when it gives a number alone.
+	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	// fraction that is done, 0 to 1; absent when the tool does not know.
+	Fraction      *float64 `protobuf:"fixed64,4,opt,name=fraction,proto3,oneof" json:"fraction,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ToolProgress) Reset() {
+	*x = ToolProgress{}
+	mi := &file_troupe_v1_event_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ToolProgress) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ToolProgress) ProtoMessage() {}
+
+func (x *ToolProgress) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_event_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ToolProgress.ProtoReflect.Descriptor instead.
+func (*ToolProgress) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ToolProgress) GetCallId() string {
+	if x != nil {
+		return x.CallId
+	}
+	return ""
+}
+
+func (x *ToolProgress) GetTool() string {
+	if x != nil {
+		return x.Tool
+	}
+	return ""
+}
+
+func (x *ToolProgress) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *ToolProgress) GetFraction() float64 {
+	if x != nil && x.Fraction != nil {
+		return *x.Fraction
+	}
+	return 0
+}
+
+// SubtaskStarted says that a turn of its own began for the step (LP-29): an agent has an agent
+// of the mesh do its work. The turn names this one as its parent. It is told again by a
+// successor, as the events of the remote agent are.
+type SubtaskStarted struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// target is the agent or workflow that was asked.
+	Target string `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
+	// session_id is the conversation of the turn.
+	SessionId string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// request_id is its idempotency key.
+	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// trace_id is its trace.
+	TraceId string `protobuf:"bytes,4,opt,name=trace_id,json=traceId,proto3" json:"trace_id,omitempty"`
+	// turn_id identifies it in its session.
+	TurnId string `protobuf:"bytes,5,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
+	// call_id is that of the tool call that it is for; empty when the agent is no tool.
+	CallId        string `protobuf:"bytes,6,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SubtaskStarted) Reset() {
+	*x = SubtaskStarted{}
+	mi := &file_troupe_v1_event_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SubtaskStarted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SubtaskStarted) ProtoMessage() {}
+
+func (x *SubtaskStarted) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_event_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SubtaskStarted.ProtoReflect.Descriptor instead.
+func (*SubtaskStarted) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *SubtaskStarted) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
+func (x *SubtaskStarted) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *SubtaskStarted) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *SubtaskStarted) GetTraceId() string {
+	if x != nil {
+		return x.TraceId
+	}
+	return ""
+}
+
+func (x *SubtaskStarted) GetTurnId() string {
+	if x != nil {
+		return x.TurnId
+	}
+	return ""
+}
+
+func (x *SubtaskStarted) GetCallId() string {
+	if x != nil {
+		return x.CallId
+	}
+	return ""
+}
+
 // ToolCallStarted says that a tool begins to run.
 type ToolCallStarted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1439,7 +1796,7 @@ type ToolCallStarted struct {
 
 func (x *ToolCallStarted) Reset() {
 	*x = ToolCallStarted{}
-	mi := &file_troupe_v1_event_proto_msgTypes[11]
+	mi := &file_troupe_v1_event_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1451,7 +1808,7 @@ func (x *ToolCallStarted) String() string {
 func (*ToolCallStarted) ProtoMessage() {}
 
 func (x *ToolCallStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[11]
+	mi := &file_troupe_v1_event_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1464,7 +1821,7 @@ func (x *ToolCallStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCallStarted.ProtoReflect.Descriptor instead.
 func (*ToolCallStarted) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{11}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ToolCallStarted) GetCallId() string {
@@ -1507,7 +1864,7 @@ type ToolCallFinished struct {
 
 func (x *ToolCallFinished) Reset() {
 	*x = ToolCallFinished{}
-	mi := &file_troupe_v1_event_proto_msgTypes[12]
+	mi := &file_troupe_v1_event_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1519,7 +1876,7 @@ func (x *ToolCallFinished) String() string {
 func (*ToolCallFinished) ProtoMessage() {}
 
 func (x *ToolCallFinished) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[12]
+	mi := &file_troupe_v1_event_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1532,7 +1889,7 @@ func (x *ToolCallFinished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCallFinished.ProtoReflect.Descriptor instead.
 func (*ToolCallFinished) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{12}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ToolCallFinished) GetCallId() string {
@@ -1582,7 +1939,7 @@ type ToolCallPending struct {
 
 func (x *ToolCallPending) Reset() {
 	*x = ToolCallPending{}
-	mi := &file_troupe_v1_event_proto_msgTypes[13]
+	mi := &file_troupe_v1_event_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1594,7 +1951,7 @@ func (x *ToolCallPending) String() string {
 func (*ToolCallPending) ProtoMessage() {}
 
 func (x *ToolCallPending) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[13]
+	mi := &file_troupe_v1_event_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1607,7 +1964,7 @@ func (x *ToolCallPending) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCallPending.ProtoReflect.Descriptor instead.
 func (*ToolCallPending) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{13}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ToolCallPending) GetCall() *PendingCall {
@@ -1633,7 +1990,7 @@ type AgentMessage struct {
 
 func (x *AgentMessage) Reset() {
 	*x = AgentMessage{}
-	mi := &file_troupe_v1_event_proto_msgTypes[14]
+	mi := &file_troupe_v1_event_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1645,7 +2002,7 @@ func (x *AgentMessage) String() string {
 func (*AgentMessage) ProtoMessage() {}
 
 func (x *AgentMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[14]
+	mi := &file_troupe_v1_event_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1658,7 +2015,7 @@ func (x *AgentMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMessage.ProtoReflect.Descriptor instead.
 func (*AgentMessage) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{14}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *AgentMessage) GetText() string {
@@ -1695,7 +2052,7 @@ type Thinking struct {
 
 func (x *Thinking) Reset() {
 	*x = Thinking{}
-	mi := &file_troupe_v1_event_proto_msgTypes[15]
+	mi := &file_troupe_v1_event_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1707,7 +2064,7 @@ func (x *Thinking) String() string {
 func (*Thinking) ProtoMessage() {}
 
 func (x *Thinking) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[15]
+	mi := &file_troupe_v1_event_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1720,7 +2077,7 @@ func (x *Thinking) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Thinking.ProtoReflect.Descriptor instead.
 func (*Thinking) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{15}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Thinking) GetTopic() Topic {
@@ -1750,7 +2107,7 @@ type Warning struct {
 
 func (x *Warning) Reset() {
 	*x = Warning{}
-	mi := &file_troupe_v1_event_proto_msgTypes[16]
+	mi := &file_troupe_v1_event_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1762,7 +2119,7 @@ func (x *Warning) String() string {
 func (*Warning) ProtoMessage() {}
 
 func (x *Warning) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[16]
+	mi := &file_troupe_v1_event_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1775,7 +2132,7 @@ func (x *Warning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Warning.ProtoReflect.Descriptor instead.
 func (*Warning) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{16}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Warning) GetReason() string {
@@ -1807,7 +2164,7 @@ type Aggregate struct {
 
 func (x *Aggregate) Reset() {
 	*x = Aggregate{}
-	mi := &file_troupe_v1_event_proto_msgTypes[17]
+	mi := &file_troupe_v1_event_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1819,7 +2176,7 @@ func (x *Aggregate) String() string {
 func (*Aggregate) ProtoMessage() {}
 
 func (x *Aggregate) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[17]
+	mi := &file_troupe_v1_event_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1832,7 +2189,7 @@ func (x *Aggregate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Aggregate.ProtoReflect.Descriptor instead.
 func (*Aggregate) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{17}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Aggregate) GetSteps() int32 {
@@ -1882,7 +2239,7 @@ type TurnResult struct {
 
 func (x *TurnResult) Reset() {
 	*x = TurnResult{}
-	mi := &file_troupe_v1_event_proto_msgTypes[18]
+	mi := &file_troupe_v1_event_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1894,7 +2251,7 @@ func (x *TurnResult) String() string {
 func (*TurnResult) ProtoMessage() {}
 
 func (x *TurnResult) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[18]
+	mi := &file_troupe_v1_event_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1907,7 +2264,7 @@ func (x *TurnResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnResult.ProtoReflect.Descriptor instead.
 func (*TurnResult) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{18}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *TurnResult) GetOutcome() TurnOutcome {
@@ -1970,8 +2327,7 @@ var File_troupe_v1_event_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_event_proto_rawDesc = "" +
 	"\n" +
-	"\x15troupe/v1/event.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17troupe/v1/failure.proto\x1a\x15troupe/v1/types.proto\"\x9e\n" +
-	"\n" +
+	"\x15troupe/v1/event.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17troupe/v1/failure.proto\x1a\x15troupe/v1/types.proto\"\xa4\v\n" +
 	"\x05Event\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x19\n" +
 	"\btrace_id\x18\x02 \x01(\tR\atraceId\x12\x1d\n" +
@@ -2006,8 +2362,10 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\awarning\x18# \x01(\v2\x12.troupe.v1.WarningH\x00R\awarning\x124\n" +
 	"\taggregate\x18$ \x01(\v2\x14.troupe.v1.AggregateH\x00R\taggregate\x128\n" +
 	"\vturn_result\x18( \x01(\v2\x15.troupe.v1.TurnResultH\x00R\n" +
-	"turnResultB\t\n" +
-	"\apayload\"\xf7\x01\n" +
+	"turnResult\x12>\n" +
+	"\rtool_progress\x18! \x01(\v2\x17.troupe.v1.ToolProgressH\x00R\ftoolProgress\x12D\n" +
+	"\x0fsubtask_started\x18\" \x01(\v2\x19.troupe.v1.SubtaskStartedH\x00R\x0esubtaskStartedB\t\n" +
+	"\apayload\"\xa2\x02\n" +
 	"\vTurnStarted\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x1d\n" +
 	"\n" +
@@ -2016,7 +2374,13 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\x06target\x18\x04 \x01(\tR\x06target\x12'\n" +
 	"\x0finstances_ready\x18\x05 \x01(\x05R\x0einstancesReady\x12*\n" +
 	"\x11continues_turn_id\x18\x06 \x01(\tR\x0fcontinuesTurnId\x12/\n" +
-	"\aanswers\x18\a \x03(\v2\x15.troupe.v1.CallAnswerR\aanswers\"N\n" +
+	"\aanswers\x18\a \x03(\v2\x15.troupe.v1.CallAnswerR\aanswers\x12)\n" +
+	"\x06parent\x18\b \x01(\v2\x11.troupe.v1.ParentR\x06parent\"\x96\x01\n" +
+	"\x06Parent\x120\n" +
+	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\x12 \n" +
+	"\aturn_id\x18\x02 \x01(\tB\a\xbaH\x04r\x02(@R\x06turnId\x12\x1b\n" +
+	"\x04step\x18\x03 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\x04step\x12\x1b\n" +
+	"\x04call\x18\x04 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\x04call\"N\n" +
 	"\x04Plan\x12\x1a\n" +
 	"\bworkflow\x18\x01 \x01(\tR\bworkflow\x12\x14\n" +
 	"\x05entry\x18\x02 \x01(\tR\x05entry\x12\x14\n" +
@@ -2054,14 +2418,30 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\tTextDelta\x12\x1d\n" +
 	"\x04text\x18\x01 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10R\x04text\"9\n" +
 	"\tPartReset\x12,\n" +
-	"\afailure\x18\x01 \x01(\v2\x12.troupe.v1.FailureR\afailure\"\xc7\x01\n" +
+	"\afailure\x18\x01 \x01(\v2\x12.troupe.v1.FailureR\afailure\"\xf8\x01\n" +
 	"\tModelCall\x12\x1e\n" +
 	"\x05model\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x05model\x12\x1c\n" +
 	"\titeration\x18\x02 \x01(\x05R\titeration\x12\x1d\n" +
 	"\n" +
 	"tool_calls\x18\x03 \x01(\x05R\ttoolCalls\x12&\n" +
 	"\x05usage\x18\x04 \x01(\v2\x10.troupe.v1.UsageR\x05usage\x125\n" +
-	"\bduration\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\bduration\"{\n" +
+	"\bduration\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\bduration\x12/\n" +
+	"\x06finish\x18\x06 \x01(\x0e2\x17.troupe.v1.FinishReasonR\x06finish\"\xba\x01\n" +
+	"\fToolProgress\x12!\n" +
+	"\acall_id\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x06callId\x12\x1c\n" +
+	"\x04tool\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x04tool\x12\"\n" +
+	"\amessage\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\xf0\x01R\amessage\x128\n" +
+	"\bfraction\x18\x04 \x01(\x01B\x17\xbaH\x14\x12\x12\x19\x00\x00\x00\x00\x00\x00\xf0?)\x00\x00\x00\x00\x00\x00\x00\x00H\x00R\bfraction\x88\x01\x01B\v\n" +
+	"\t_fraction\"\xec\x01\n" +
+	"\x0eSubtaskStarted\x12 \n" +
+	"\x06target\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x06target\x12&\n" +
+	"\n" +
+	"session_id\x18\x02 \x01(\tB\a\xbaH\x04r\x02(@R\tsessionId\x12'\n" +
+	"\n" +
+	"request_id\x18\x03 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\trequestId\x12\"\n" +
+	"\btrace_id\x18\x04 \x01(\tB\a\xbaH\x04r\x02( R\atraceId\x12 \n" +
+	"\aturn_id\x18\x05 \x01(\tB\a\xbaH\x04r\x02(@R\x06turnId\x12!\n" +
+	"\acall_id\x18\x06 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x06callId\"{\n" +
 	"\x0fToolCallStarted\x12!\n" +
 	"\acall_id\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x06callId\x12\x1c\n" +
 	"\x04tool\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x04tool\x12'\n" +
@@ -2124,7 +2504,13 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\x16ROUTING_STRATEGY_FIXED\x10\x01\x12\x19\n" +
 	"\x15ROUTING_STRATEGY_RULE\x10\x02\x12\x1c\n" +
 	"\x18ROUTING_STRATEGY_LEARNED\x10\x03\x12\x1c\n" +
-	"\x18ROUTING_STRATEGY_DEFAULT\x10\x04*\xd2\x01\n" +
+	"\x18ROUTING_STRATEGY_DEFAULT\x10\x04*\x9f\x01\n" +
+	"\fFinishReason\x12\x1d\n" +
+	"\x19FINISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12FINISH_REASON_STOP\x10\x01\x12\x18\n" +
+	"\x14FINISH_REASON_LENGTH\x10\x02\x12\x1c\n" +
+	"\x18FINISH_REASON_TOOL_CALLS\x10\x03\x12 \n" +
+	"\x1cFINISH_REASON_CONTENT_FILTER\x10\x04*\xd2\x01\n" +
 	"\n" +
 	"ToolStatus\x12\x1b\n" +
 	"\x17TOOL_STATUS_UNSPECIFIED\x10\x00\x12\x17\n" +
@@ -2155,86 +2541,94 @@ func file_troupe_v1_event_proto_rawDescGZIP() []byte {
 	return file_troupe_v1_event_proto_rawDescData
 }
 
-var file_troupe_v1_event_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_troupe_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_troupe_v1_event_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_troupe_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_troupe_v1_event_proto_goTypes = []any{
 	(Stage)(0),                    // 0: troupe.v1.Stage
 	(RoutingStrategy)(0),          // 1: troupe.v1.RoutingStrategy
-	(ToolStatus)(0),               // 2: troupe.v1.ToolStatus
-	(Topic)(0),                    // 3: troupe.v1.Topic
-	(*Event)(nil),                 // 4: troupe.v1.Event
-	(*TurnStarted)(nil),           // 5: troupe.v1.TurnStarted
-	(*Plan)(nil),                  // 6: troupe.v1.Plan
-	(*RoutingDecision)(nil),       // 7: troupe.v1.RoutingDecision
-	(*StepStarted)(nil),           // 8: troupe.v1.StepStarted
-	(*InstanceChoice)(nil),        // 9: troupe.v1.InstanceChoice
-	(*RejectedInstance)(nil),      // 10: troupe.v1.RejectedInstance
-	(*StepFinished)(nil),          // 11: troupe.v1.StepFinished
-	(*TextDelta)(nil),             // 12: troupe.v1.TextDelta
-	(*PartReset)(nil),             // 13: troupe.v1.PartReset
-	(*ModelCall)(nil),             // 14: troupe.v1.ModelCall
-	(*ToolCallStarted)(nil),       // 15: troupe.v1.ToolCallStarted
-	(*ToolCallFinished)(nil),      // 16: troupe.v1.ToolCallFinished
-	(*ToolCallPending)(nil),       // 17: troupe.v1.ToolCallPending
-	(*AgentMessage)(nil),          // 18: troupe.v1.AgentMessage
-	(*Thinking)(nil),              // 19: troupe.v1.Thinking
-	(*Warning)(nil),               // 20: troupe.v1.Warning
-	(*Aggregate)(nil),             // 21: troupe.v1.Aggregate
-	(*TurnResult)(nil),            // 22: troupe.v1.TurnResult
-	nil,                           // 23: troupe.v1.AgentMessage.ArtifactsEntry
-	(*timestamppb.Timestamp)(nil), // 24: google.protobuf.Timestamp
-	(*CallAnswer)(nil),            // 25: troupe.v1.CallAnswer
-	(*StepResult)(nil),            // 26: troupe.v1.StepResult
-	(*durationpb.Duration)(nil),   // 27: google.protobuf.Duration
-	(*Failure)(nil),               // 28: troupe.v1.Failure
-	(*Usage)(nil),                 // 29: troupe.v1.Usage
-	(*PendingCall)(nil),           // 30: troupe.v1.PendingCall
-	(TurnOutcome)(0),              // 31: troupe.v1.TurnOutcome
+	(FinishReason)(0),             // 2: troupe.v1.FinishReason
+	(ToolStatus)(0),               // 3: troupe.v1.ToolStatus
+	(Topic)(0),                    // 4: troupe.v1.Topic
+	(*Event)(nil),                 // 5: troupe.v1.Event
+	(*TurnStarted)(nil),           // 6: troupe.v1.TurnStarted
+	(*Parent)(nil),                // 7: troupe.v1.Parent
+	(*Plan)(nil),                  // 8: troupe.v1.Plan
+	(*RoutingDecision)(nil),       // 9: troupe.v1.RoutingDecision
+	(*StepStarted)(nil),           // 10: troupe.v1.StepStarted
+	(*InstanceChoice)(nil),        // 11: troupe.v1.InstanceChoice
+	(*RejectedInstance)(nil),      // 12: troupe.v1.RejectedInstance
+	(*StepFinished)(nil),          // 13: troupe.v1.StepFinished
+	(*TextDelta)(nil),             // 14: troupe.v1.TextDelta
+	(*PartReset)(nil),             // 15: troupe.v1.PartReset
+	(*ModelCall)(nil),             // 16: troupe.v1.ModelCall
+	(*ToolProgress)(nil),          // 17: troupe.v1.ToolProgress
+	(*SubtaskStarted)(nil),        // 18: troupe.v1.SubtaskStarted
+	(*ToolCallStarted)(nil),       // 19: troupe.v1.ToolCallStarted
+	(*ToolCallFinished)(nil),      // 20: troupe.v1.ToolCallFinished
+	(*ToolCallPending)(nil),       // 21: troupe.v1.ToolCallPending
+	(*AgentMessage)(nil),          // 22: troupe.v1.AgentMessage
+	(*Thinking)(nil),              // 23: troupe.v1.Thinking
+	(*Warning)(nil),               // 24: troupe.v1.Warning
+	(*Aggregate)(nil),             // 25: troupe.v1.Aggregate
+	(*TurnResult)(nil),            // 26: troupe.v1.TurnResult
+	nil,                           // 27: troupe.v1.AgentMessage.ArtifactsEntry
+	(*timestamppb.Timestamp)(nil), // 28: google.protobuf.Timestamp
+	(*CallAnswer)(nil),            // 29: troupe.v1.CallAnswer
+	(*StepResult)(nil),            // 30: troupe.v1.StepResult
+	(*durationpb.Duration)(nil),   // 31: google.protobuf.Duration
+	(*Failure)(nil),               // 32: troupe.v1.Failure
+	(*Usage)(nil),                 // 33: troupe.v1.Usage
+	(*PendingCall)(nil),           // 34: troupe.v1.PendingCall
+	(TurnOutcome)(0),              // 35: troupe.v1.TurnOutcome
 }
 var file_troupe_v1_event_proto_depIdxs = []int32{
-	24, // 0: troupe.v1.Event.time:type_name -> google.protobuf.Timestamp
+	28, // 0: troupe.v1.Event.time:type_name -> google.protobuf.Timestamp
 	0,  // 1: troupe.v1.Event.stage:type_name -> troupe.v1.Stage
-	5,  // 2: troupe.v1.Event.turn_started:type_name -> troupe.v1.TurnStarted
-	6,  // 3: troupe.v1.Event.plan:type_name -> troupe.v1.Plan
-	7,  // 4: troupe.v1.Event.routing_decision:type_name -> troupe.v1.RoutingDecision
-	8,  // 5: troupe.v1.Event.step_started:type_name -> troupe.v1.StepStarted
-	11, // 6: troupe.v1.Event.step_finished:type_name -> troupe.v1.StepFinished
-	12, // 7: troupe.v1.Event.text_delta:type_name -> troupe.v1.TextDelta
-	13, // 8: troupe.v1.Event.part_reset:type_name -> troupe.v1.PartReset
-	14, // 9: troupe.v1.Event.model_call:type_name -> troupe.v1.ModelCall
-	15, // 10: troupe.v1.Event.tool_call_started:type_name -> troupe.v1.ToolCallStarted
-	16, // 11: troupe.v1.Event.tool_call_finished:type_name -> troupe.v1.ToolCallFinished
-	18, // 12: troupe.v1.Event.agent_message:type_name -> troupe.v1.AgentMessage
-	19, // 13: troupe.v1.Event.thinking:type_name -> troupe.v1.Thinking
-	17, // 14: troupe.v1.Event.tool_call_pending:type_name -> troupe.v1.ToolCallPending
-	20, // 15: troupe.v1.Event.warning:type_name -> troupe.v1.Warning
-	21, // 16: troupe.v1.Event.aggregate:type_name -> troupe.v1.Aggregate
-	22, // 17: troupe.v1.Event.turn_result:type_name -> troupe.v1.TurnResult
-	25, // 18: troupe.v1.TurnStarted.answers:type_name -> troupe.v1.CallAnswer
-	1,  // 19: troupe.v1.RoutingDecision.strategy:type_name -> troupe.v1.RoutingStrategy
-	9,  // 20: troupe.v1.StepStarted.choice:type_name -> troupe.v1.InstanceChoice
-	10, // 21: troupe.v1.InstanceChoice.rejected:type_name -> troupe.v1.RejectedInstance
-	26, // 22: troupe.v1.StepFinished.result:type_name -> troupe.v1.StepResult
-	27, // 23: troupe.v1.StepFinished.duration:type_name -> google.protobuf.Duration
-	28, // 24: troupe.v1.PartReset.failure:type_name -> troupe.v1.Failure
-	29, // 25: troupe.v1.ModelCall.usage:type_name -> troupe.v1.Usage
-	27, // 26: troupe.v1.ModelCall.duration:type_name -> google.protobuf.Duration
-	2,  // 27: troupe.v1.ToolCallFinished.status:type_name -> troupe.v1.ToolStatus
-	27, // 28: troupe.v1.ToolCallFinished.duration:type_name -> google.protobuf.Duration
-	30, // 29: troupe.v1.ToolCallPending.call:type_name -> troupe.v1.PendingCall
-	23, // 30: troupe.v1.AgentMessage.artifacts:type_name -> troupe.v1.AgentMessage.ArtifactsEntry
-	3,  // 31: troupe.v1.Thinking.topic:type_name -> troupe.v1.Topic
-	29, // 32: troupe.v1.Aggregate.usage:type_name -> troupe.v1.Usage
-	31, // 33: troupe.v1.TurnResult.outcome:type_name -> troupe.v1.TurnOutcome
-	29, // 34: troupe.v1.TurnResult.usage:type_name -> troupe.v1.Usage
-	27, // 35: troupe.v1.TurnResult.duration:type_name -> google.protobuf.Duration
-	28, // 36: troupe.v1.TurnResult.failure:type_name -> troupe.v1.Failure
-	30, // 37: troupe.v1.TurnResult.pending:type_name -> troupe.v1.PendingCall
-	38, // [38:38] is the sub-list for method output_type
-	38, // [38:38] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	6,  // 2: troupe.v1.Event.turn_started:type_name -> troupe.v1.TurnStarted
+	8,  // 3: troupe.v1.Event.plan:type_name -> troupe.v1.Plan
+	9,  // 4: troupe.v1.Event.routing_decision:type_name -> troupe.v1.RoutingDecision
+	10, // 5: troupe.v1.Event.step_started:type_name -> troupe.v1.StepStarted
+	13, // 6: troupe.v1.Event.step_finished:type_name -> troupe.v1.StepFinished
+	14, // 7: troupe.v1.Event.text_delta:type_name -> troupe.v1.TextDelta
+	15, // 8: troupe.v1.Event.part_reset:type_name -> troupe.v1.PartReset
+	16, // 9: troupe.v1.Event.model_call:type_name -> troupe.v1.ModelCall
+	19, // 10: troupe.v1.Event.tool_call_started:type_name -> troupe.v1.ToolCallStarted
+	20, // 11: troupe.v1.Event.tool_call_finished:type_name -> troupe.v1.ToolCallFinished
+	22, // 12: troupe.v1.Event.agent_message:type_name -> troupe.v1.AgentMessage
+	23, // 13: troupe.v1.Event.thinking:type_name -> troupe.v1.Thinking
+	21, // 14: troupe.v1.Event.tool_call_pending:type_name -> troupe.v1.ToolCallPending
+	24, // 15: troupe.v1.Event.warning:type_name -> troupe.v1.Warning
+	25, // 16: troupe.v1.Event.aggregate:type_name -> troupe.v1.Aggregate
+	26, // 17: troupe.v1.Event.turn_result:type_name -> troupe.v1.TurnResult
+	17, // 18: troupe.v1.Event.tool_progress:type_name -> troupe.v1.ToolProgress
+	18, // 19: troupe.v1.Event.subtask_started:type_name -> troupe.v1.SubtaskStarted
+	29, // 20: troupe.v1.TurnStarted.answers:type_name -> troupe.v1.CallAnswer
+	7,  // 21: troupe.v1.TurnStarted.parent:type_name -> troupe.v1.Parent
+	1,  // 22: troupe.v1.RoutingDecision.strategy:type_name -> troupe.v1.RoutingStrategy
+	11, // 23: troupe.v1.StepStarted.choice:type_name -> troupe.v1.InstanceChoice
+	12, // 24: troupe.v1.InstanceChoice.rejected:type_name -> troupe.v1.RejectedInstance
+	30, // 25: troupe.v1.StepFinished.result:type_name -> troupe.v1.StepResult
+	31, // 26: troupe.v1.StepFinished.duration:type_name -> google.protobuf.Duration
+	32, // 27: troupe.v1.PartReset.failure:type_name -> troupe.v1.Failure
+	33, // 28: troupe.v1.ModelCall.usage:type_name -> troupe.v1.Usage
+	31, // 29: troupe.v1.ModelCall.duration:type_name -> google.protobuf.Duration
+	2,  // 30: troupe.v1.ModelCall.finish:type_name -> troupe.v1.FinishReason
+	3,  // 31: troupe.v1.ToolCallFinished.status:type_name -> troupe.v1.ToolStatus
+	31, // 32: troupe.v1.ToolCallFinished.duration:type_name -> google.protobuf.Duration
+	34, // 33: troupe.v1.ToolCallPending.call:type_name -> troupe.v1.PendingCall
+	27, // 34: troupe.v1.AgentMessage.artifacts:type_name -> troupe.v1.AgentMessage.ArtifactsEntry
+	4,  // 35: troupe.v1.Thinking.topic:type_name -> troupe.v1.Topic
+	33, // 36: troupe.v1.Aggregate.usage:type_name -> troupe.v1.Usage
+	35, // 37: troupe.v1.TurnResult.outcome:type_name -> troupe.v1.TurnOutcome
+	33, // 38: troupe.v1.TurnResult.usage:type_name -> troupe.v1.Usage
+	31, // 39: troupe.v1.TurnResult.duration:type_name -> google.protobuf.Duration
+	32, // 40: troupe.v1.TurnResult.failure:type_name -> troupe.v1.Failure
+	34, // 41: troupe.v1.TurnResult.pending:type_name -> troupe.v1.PendingCall
+	42, // [42:42] is the sub-list for method output_type
+	42, // [42:42] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_event_proto_init() }
@@ -2261,15 +2655,18 @@ func file_troupe_v1_event_proto_init() {
 		(*Event_Warning)(nil),
 		(*Event_Aggregate)(nil),
 		(*Event_TurnResult)(nil),
+		(*Event_ToolProgress)(nil),
+		(*Event_SubtaskStarted)(nil),
 	}
-	file_troupe_v1_event_proto_msgTypes[18].OneofWrappers = []any{}
+	file_troupe_v1_event_proto_msgTypes[12].OneofWrappers = []any{}
+	file_troupe_v1_event_proto_msgTypes[21].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_event_proto_rawDesc), len(file_troupe_v1_event_proto_rawDesc)),
-			NumEnums:      4,
-			NumMessages:   20,
+			NumEnums:      5,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

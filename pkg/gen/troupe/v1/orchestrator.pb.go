@@ -223,7 +223,10 @@ type OrchestrateRequest struct {
 	// of what request_id stands for: a repeated request that attaches to its turn leaves the
 	// turn the auth that it has. One that takes its turn over, after the orchestrator went
 	// away, brings its own; without one the steps that are left run without credentials.
-	Auth          *Auth `protobuf:"bytes,8,opt,name=auth,proto3" json:"auth,omitempty"`
+	Auth *Auth `protobuf:"bytes,8,opt,name=auth,proto3" json:"auth,omitempty"`
+	// parent is the place in another turn that asks, when an agent does; it is told and stored
+	// with the trace. It is no part of what request_id stands for.
+	Parent        *Parent `protobuf:"bytes,10,opt,name=parent,proto3" json:"parent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -328,6 +331,13 @@ func (x *OrchestrateRequest) GetUserId() string {
 func (x *OrchestrateRequest) GetAuth() *Auth {
 	if x != nil {
 		return x.Auth
+	}
+	return nil
+}
+
+func (x *OrchestrateRequest) GetParent() *Parent {
+	if x != nil {
+		return x.Parent
 	}
 	return nil
 }
@@ -575,7 +585,9 @@ type Trace struct {
 	// owner_epoch is the fence between orchestrators.
 	OwnerEpoch int64 `protobuf:"varint,12,opt,name=owner_epoch,json=ownerEpoch,proto3" json:"owner_epoch,omitempty"`
 	// result is how it ended; absent while it runs.
-	Result        *TurnResult `protobuf:"bytes,13,opt,name=result,proto3" json:"result,omitempty"`
+	Result *TurnResult `protobuf:"bytes,13,opt,name=result,proto3" json:"result,omitempty"`
+	// parent is the call that asked for its turn, when that was an agent; absent otherwise.
+	Parent        *Parent `protobuf:"bytes,14,opt,name=parent,proto3" json:"parent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -697,6 +709,13 @@ func (x *Trace) GetOwnerEpoch() int64 {
 func (x *Trace) GetResult() *TurnResult {
 	if x != nil {
 		return x.Result
+	}
+	return nil
+}
+
+func (x *Trace) GetParent() *Parent {
+	if x != nil {
+		return x.Parent
 	}
 	return nil
 }
@@ -1957,7 +1976,7 @@ var File_troupe_v1_orchestrator_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\n" +
-	"\x1ctroupe/v1/orchestrator.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x17troupe/v1/failure.proto\x1a\x19troupe/v1/lifecycle.proto\x1a\x15troupe/v1/types.proto\"\xca\x04\n" +
+	"\x1ctroupe/v1/orchestrator.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x17troupe/v1/failure.proto\x1a\x19troupe/v1/lifecycle.proto\x1a\x15troupe/v1/types.proto\"\xf5\x04\n" +
 	"\x12OrchestrateRequest\x12p\n" +
 	"\x04text\x18\x01 \x01(\tBZ\xbaHW\xba\x01N\n" +
 	"\x16orchestrate.text.blank\x12\x1fmust hold more than white space\x1a\x13this.matches('\\\\S')r\x04(\x80\x80\x10H\x00R\x04text\x12.\n" +
@@ -1970,7 +1989,9 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\atimeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationB\x0f\xbaH\f\xaa\x01\t\"\x03\b\xd8\x042\x02\b\x01R\atimeout\x124\n" +
 	"\aon_busy\x18\x06 \x01(\x0e2\x11.troupe.v1.OnBusyB\b\xbaH\x05\x82\x01\x02\x10\x01R\x06onBusy\x12=\n" +
 	"\auser_id\x18\a \x01(\tB$\xbaH!\xd8\x01\x01r\x1c2\x1a^[A-Za-z0-9_.:@+-]{1,128}$R\x06userId\x12#\n" +
-	"\x04auth\x18\b \x01(\v2\x0f.troupe.v1.AuthR\x04authB\x0e\n" +
+	"\x04auth\x18\b \x01(\v2\x0f.troupe.v1.AuthR\x04auth\x12)\n" +
+	"\x06parent\x18\n" +
+	" \x01(\v2\x11.troupe.v1.ParentR\x06parentB\x0e\n" +
 	"\x05input\x12\x05\xbaH\x02\b\x01\"F\n" +
 	"\aAnswers\x12;\n" +
 	"\aanswers\x18\x01 \x03(\v2\x15.troupe.v1.CallAnswerB\n" +
@@ -1981,7 +2002,7 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\x12%\n" +
 	"\x0eafter_sequence\x18\x02 \x01(\x04R\rafterSequence\"<\n" +
 	"\x12WatchTraceResponse\x12&\n" +
-	"\x05event\x18\x01 \x01(\v2\x10.troupe.v1.EventR\x05event\"\xa7\x03\n" +
+	"\x05event\x18\x01 \x01(\v2\x10.troupe.v1.EventR\x05event\"\xd2\x03\n" +
 	"\x05Trace\x12\x19\n" +
 	"\btrace_id\x18\x01 \x01(\tR\atraceId\x12\x1d\n" +
 	"\n" +
@@ -1999,7 +2020,8 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\x05owner\x18\v \x01(\tR\x05owner\x12\x1f\n" +
 	"\vowner_epoch\x18\f \x01(\x03R\n" +
 	"ownerEpoch\x12-\n" +
-	"\x06result\x18\r \x01(\v2\x15.troupe.v1.TurnResultR\x06result\"C\n" +
+	"\x06result\x18\r \x01(\v2\x15.troupe.v1.TurnResultR\x06result\x12)\n" +
+	"\x06parent\x18\x0e \x01(\v2\x11.troupe.v1.ParentR\x06parent\"C\n" +
 	"\x0fGetTraceRequest\x120\n" +
 	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\":\n" +
 	"\x10GetTraceResponse\x12&\n" +
@@ -2164,73 +2186,76 @@ var file_troupe_v1_orchestrator_proto_goTypes = []any{
 	(*DrainInstanceResponse)(nil),    // 29: troupe.v1.DrainInstanceResponse
 	(*durationpb.Duration)(nil),      // 30: google.protobuf.Duration
 	(*Auth)(nil),                     // 31: troupe.v1.Auth
-	(*CallAnswer)(nil),               // 32: troupe.v1.CallAnswer
-	(*Event)(nil),                    // 33: troupe.v1.Event
-	(*timestamppb.Timestamp)(nil),    // 34: google.protobuf.Timestamp
-	(*TurnResult)(nil),               // 35: troupe.v1.TurnResult
-	(InstanceState)(0),               // 36: troupe.v1.InstanceState
-	(*InstanceStatus)(nil),           // 37: troupe.v1.InstanceStatus
-	(*GetMetricsResponse)(nil),       // 38: troupe.v1.GetMetricsResponse
-	(*Failure)(nil),                  // 39: troupe.v1.Failure
+	(*Parent)(nil),                   // 32: troupe.v1.Parent
+	(*CallAnswer)(nil),               // 33: troupe.v1.CallAnswer
+	(*Event)(nil),                    // 34: troupe.v1.Event
+	(*timestamppb.Timestamp)(nil),    // 35: google.protobuf.Timestamp
+	(*TurnResult)(nil),               // 36: troupe.v1.TurnResult
+	(InstanceState)(0),               // 37: troupe.v1.InstanceState
+	(*InstanceStatus)(nil),           // 38: troupe.v1.InstanceStatus
+	(*GetMetricsResponse)(nil),       // 39: troupe.v1.GetMetricsResponse
+	(*Failure)(nil),                  // 40: troupe.v1.Failure
 }
 var file_troupe_v1_orchestrator_proto_depIdxs = []int32{
 	4,  // 0: troupe.v1.OrchestrateRequest.answers:type_name -> troupe.v1.Answers
 	30, // 1: troupe.v1.OrchestrateRequest.timeout:type_name -> google.protobuf.Duration
 	0,  // 2: troupe.v1.OrchestrateRequest.on_busy:type_name -> troupe.v1.OnBusy
 	31, // 3: troupe.v1.OrchestrateRequest.auth:type_name -> troupe.v1.Auth
-	32, // 4: troupe.v1.Answers.answers:type_name -> troupe.v1.CallAnswer
-	33, // 5: troupe.v1.OrchestrateResponse.event:type_name -> troupe.v1.Event
-	33, // 6: troupe.v1.WatchTraceResponse.event:type_name -> troupe.v1.Event
-	1,  // 7: troupe.v1.Trace.state:type_name -> troupe.v1.TraceState
-	34, // 8: troupe.v1.Trace.started:type_name -> google.protobuf.Timestamp
-	35, // 9: troupe.v1.Trace.result:type_name -> troupe.v1.TurnResult
-	8,  // 10: troupe.v1.GetTraceResponse.trace:type_name -> troupe.v1.Trace
-	8,  // 11: troupe.v1.CancelTraceResponse.trace:type_name -> troupe.v1.Trace
-	8,  // 12: troupe.v1.ListTracesResponse.traces:type_name -> troupe.v1.Trace
-	15, // 13: troupe.v1.ListAgentsResponse.agents:type_name -> troupe.v1.Agent
-	36, // 14: troupe.v1.Instance.state:type_name -> troupe.v1.InstanceState
-	34, // 15: troupe.v1.Instance.started:type_name -> google.protobuf.Timestamp
-	2,  // 16: troupe.v1.Instance.desired:type_name -> troupe.v1.DesiredState
-	37, // 17: troupe.v1.Instance.status:type_name -> troupe.v1.InstanceStatus
-	18, // 18: troupe.v1.ListInstancesResponse.instances:type_name -> troupe.v1.Instance
-	18, // 19: troupe.v1.DescribeInstanceResponse.instance:type_name -> troupe.v1.Instance
-	37, // 20: troupe.v1.DescribeInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
-	38, // 21: troupe.v1.DescribeInstanceResponse.metrics:type_name -> troupe.v1.GetMetricsResponse
-	39, // 22: troupe.v1.DescribeInstanceResponse.failure:type_name -> troupe.v1.Failure
-	37, // 23: troupe.v1.InstanceOutcome.status:type_name -> troupe.v1.InstanceStatus
-	39, // 24: troupe.v1.InstanceOutcome.failure:type_name -> troupe.v1.Failure
-	30, // 25: troupe.v1.PauseAgentRequest.within:type_name -> google.protobuf.Duration
-	23, // 26: troupe.v1.PauseAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
-	23, // 27: troupe.v1.ResumeAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
-	30, // 28: troupe.v1.DrainInstanceRequest.drain:type_name -> google.protobuf.Duration
-	37, // 29: troupe.v1.DrainInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
-	3,  // 30: troupe.v1.OrchestratorService.Orchestrate:input_type -> troupe.v1.OrchestrateRequest
-	6,  // 31: troupe.v1.OrchestratorService.WatchTrace:input_type -> troupe.v1.WatchTraceRequest
-	9,  // 32: troupe.v1.OrchestratorService.GetTrace:input_type -> troupe.v1.GetTraceRequest
-	11, // 33: troupe.v1.OrchestratorService.CancelTrace:input_type -> troupe.v1.CancelTraceRequest
-	13, // 34: troupe.v1.OrchestratorService.ListTraces:input_type -> troupe.v1.ListTracesRequest
-	16, // 35: troupe.v1.OrchestratorService.ListAgents:input_type -> troupe.v1.ListAgentsRequest
-	19, // 36: troupe.v1.OrchestratorService.ListInstances:input_type -> troupe.v1.ListInstancesRequest
-	21, // 37: troupe.v1.OrchestratorService.DescribeInstance:input_type -> troupe.v1.DescribeInstanceRequest
-	24, // 38: troupe.v1.OrchestratorService.PauseAgent:input_type -> troupe.v1.PauseAgentRequest
-	26, // 39: troupe.v1.OrchestratorService.ResumeAgent:input_type -> troupe.v1.ResumeAgentRequest
-	28, // 40: troupe.v1.OrchestratorService.DrainInstance:input_type -> troupe.v1.DrainInstanceRequest
-	5,  // 41: troupe.v1.OrchestratorService.Orchestrate:output_type -> troupe.v1.OrchestrateResponse
-	7,  // 42: troupe.v1.OrchestratorService.WatchTrace:output_type -> troupe.v1.WatchTraceResponse
-	10, // 43: troupe.v1.OrchestratorService.GetTrace:output_type -> troupe.v1.GetTraceResponse
-	12, // 44: troupe.v1.OrchestratorService.CancelTrace:output_type -> troupe.v1.CancelTraceResponse
-	14, // 45: troupe.v1.OrchestratorService.ListTraces:output_type -> troupe.v1.ListTracesResponse
-	17, // 46: troupe.v1.OrchestratorService.ListAgents:output_type -> troupe.v1.ListAgentsResponse
-	20, // 47: troupe.v1.OrchestratorService.ListInstances:output_type -> troupe.v1.ListInstancesResponse
-	22, // 48: troupe.v1.OrchestratorService.DescribeInstance:output_type -> troupe.v1.DescribeInstanceResponse
-	25, // 49: troupe.v1.OrchestratorService.PauseAgent:output_type -> troupe.v1.PauseAgentResponse
-	27, // 50: troupe.v1.OrchestratorService.ResumeAgent:output_type -> troupe.v1.ResumeAgentResponse
-	29, // 51: troupe.v1.OrchestratorService.DrainInstance:output_type -> troupe.v1.DrainInstanceResponse
-	41, // [41:52] is the sub-list for method output_type
-	30, // [30:41] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	32, // 4: troupe.v1.OrchestrateRequest.parent:type_name -> troupe.v1.Parent
+	33, // 5: troupe.v1.Answers.answers:type_name -> troupe.v1.CallAnswer
+	34, // 6: troupe.v1.OrchestrateResponse.event:type_name -> troupe.v1.Event
+	34, // 7: troupe.v1.WatchTraceResponse.event:type_name -> troupe.v1.Event
+	1,  // 8: troupe.v1.Trace.state:type_name -> troupe.v1.TraceState
+	35, // 9: troupe.v1.Trace.started:type_name -> google.protobuf.Timestamp
+	36, // 10: troupe.v1.Trace.result:type_name -> troupe.v1.TurnResult
+	32, // 11: troupe.v1.Trace.parent:type_name -> troupe.v1.Parent
+	8,  // 12: troupe.v1.GetTraceResponse.trace:type_name -> troupe.v1.Trace
+	8,  // 13: troupe.v1.CancelTraceResponse.trace:type_name -> troupe.v1.Trace
+	8,  // 14: troupe.v1.ListTracesResponse.traces:type_name -> troupe.v1.Trace
+	15, // 15: troupe.v1.ListAgentsResponse.agents:type_name -> troupe.v1.Agent
+	37, // 16: troupe.v1.Instance.state:type_name -> troupe.v1.InstanceState
+	35, // 17: troupe.v1.Instance.started:type_name -> google.protobuf.Timestamp
+	2,  // 18: troupe.v1.Instance.desired:type_name -> troupe.v1.DesiredState
+	38, // 19: troupe.v1.Instance.status:type_name -> troupe.v1.InstanceStatus
+	18, // 20: troupe.v1.ListInstancesResponse.instances:type_name -> troupe.v1.Instance
+	18, // 21: troupe.v1.DescribeInstanceResponse.instance:type_name -> troupe.v1.Instance
+	38, // 22: troupe.v1.DescribeInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
+	39, // 23: troupe.v1.DescribeInstanceResponse.metrics:type_name -> troupe.v1.GetMetricsResponse
+	40, // 24: troupe.v1.DescribeInstanceResponse.failure:type_name -> troupe.v1.Failure
+	38, // 25: troupe.v1.InstanceOutcome.status:type_name -> troupe.v1.InstanceStatus
+	40, // 26: troupe.v1.InstanceOutcome.failure:type_name -> troupe.v1.Failure
+	30, // 27: troupe.v1.PauseAgentRequest.within:type_name -> google.protobuf.Duration
+	23, // 28: troupe.v1.PauseAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
+	23, // 29: troupe.v1.ResumeAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
+	30, // 30: troupe.v1.DrainInstanceRequest.drain:type_name -> google.protobuf.Duration
+	38, // 31: troupe.v1.DrainInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
+	3,  // 32: troupe.v1.OrchestratorService.Orchestrate:input_type -> troupe.v1.OrchestrateRequest
+	6,  // 33: troupe.v1.OrchestratorService.WatchTrace:input_type -> troupe.v1.WatchTraceRequest
+	9,  // 34: troupe.v1.OrchestratorService.GetTrace:input_type -> troupe.v1.GetTraceRequest
+	11, // 35: troupe.v1.OrchestratorService.CancelTrace:input_type -> troupe.v1.CancelTraceRequest
+	13, // 36: troupe.v1.OrchestratorService.ListTraces:input_type -> troupe.v1.ListTracesRequest
+	16, // 37: troupe.v1.OrchestratorService.ListAgents:input_type -> troupe.v1.ListAgentsRequest
+	19, // 38: troupe.v1.OrchestratorService.ListInstances:input_type -> troupe.v1.ListInstancesRequest
+	21, // 39: troupe.v1.OrchestratorService.DescribeInstance:input_type -> troupe.v1.DescribeInstanceRequest
+	24, // 40: troupe.v1.OrchestratorService.PauseAgent:input_type -> troupe.v1.PauseAgentRequest
+	26, // 41: troupe.v1.OrchestratorService.ResumeAgent:input_type -> troupe.v1.ResumeAgentRequest
+	28, // 42: troupe.v1.OrchestratorService.DrainInstance:input_type -> troupe.v1.DrainInstanceRequest
+	5,  // 43: troupe.v1.OrchestratorService.Orchestrate:output_type -> troupe.v1.OrchestrateResponse
+	7,  // 44: troupe.v1.OrchestratorService.WatchTrace:output_type -> troupe.v1.WatchTraceResponse
+	10, // 45: troupe.v1.OrchestratorService.GetTrace:output_type -> troupe.v1.GetTraceResponse
+	12, // 46: troupe.v1.OrchestratorService.CancelTrace:output_type -> troupe.v1.CancelTraceResponse
+	14, // 47: troupe.v1.OrchestratorService.ListTraces:output_type -> troupe.v1.ListTracesResponse
+	17, // 48: troupe.v1.OrchestratorService.ListAgents:output_type -> troupe.v1.ListAgentsResponse
+	20, // 49: troupe.v1.OrchestratorService.ListInstances:output_type -> troupe.v1.ListInstancesResponse
+	22, // 50: troupe.v1.OrchestratorService.DescribeInstance:output_type -> troupe.v1.DescribeInstanceResponse
+	25, // 51: troupe.v1.OrchestratorService.PauseAgent:output_type -> troupe.v1.PauseAgentResponse
+	27, // 52: troupe.v1.OrchestratorService.ResumeAgent:output_type -> troupe.v1.ResumeAgentResponse
+	29, // 53: troupe.v1.OrchestratorService.DrainInstance:output_type -> troupe.v1.DrainInstanceResponse
+	43, // [43:54] is the sub-list for method output_type
+	32, // [32:43] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_orchestrator_proto_init() }
