@@ -174,6 +174,9 @@ func (w *work) run(ctx context.Context) {
 	if w.key != "" {
 		ctx = tool.Keyed(ctx, w.key)
 	}
+	if a, ok := ctx.Value(attendedKey{}).(*attended); ok {
+		ctx = a.reporting(ctx)
+	}
 	ctx, leave := w.r.Enter(ctx, w.asked.ID, w.memory)
 	defer leave()
 	ctx, span := hook.Span(ctx, "execute_tool "+w.call.Name,

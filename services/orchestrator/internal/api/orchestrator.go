@@ -45,7 +45,7 @@ func (o *Orchestrator) Orchestrate(req *troupev1.OrchestrateRequest, stream trou
 	request := turn.Request{
 		Tenant: Tenant, Session: orNew(req.GetSessionId()), User: req.GetUserId(), RequestID: orNew(req.GetRequestId()),
 		Text: req.GetText(), Answers: wire.AnswersFromProto(req.GetAnswers().GetAnswers()), Target: req.GetTarget(), Timeout: req.GetTimeout().AsDuration(), OnBusy: onBusy[req.GetOnBusy()],
-		Auth: wire.AuthFromProto(req.GetAuth()),
+		Auth: wire.AuthFromProto(req.GetAuth()), Parent: req.GetParent(),
 	}
 	req.Auth = nil // the plain text of it is nobody's any more
 	return o.streams.send(o.Runner.Orchestrate(stream.Context(), request), func(e *troupev1.Event) error {
