@@ -22,7 +22,7 @@ type getArtifacts struct {
 	Session string `arg:"" help:"Id of the session."`
 }
 
-// Run prints the artifacts of the session.
+// Run prints the artifacts of the session, and the user: ones of its user.
 func (g *getArtifacts) Run(ctx context.Context, term terminal) error {
 	var resp *troupev1.ListArtifactsResponse
 	return g.run(ctx, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {

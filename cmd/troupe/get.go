@@ -24,7 +24,7 @@ type get struct {
 	Sessions  getSessions  `cmd:"" help:"The latest conversations."`
 	Session   getSession   `cmd:"" help:"A conversation with its messages."`
 	Approvals getApprovals `cmd:"" help:"Tool calls that wait for an approval, or for a result."`
-	Artifacts getArtifacts `cmd:"" help:"What the turns of a conversation made."`
+	Artifacts getArtifacts `cmd:"" help:"What the turns of a conversation made, and what its user has under user:."`
 	Artifact  getArtifact  `cmd:"" help:"The content of an artifact."`
 }
 

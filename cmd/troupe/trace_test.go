@@ -92,6 +92,37 @@ func said(iteration int32, in, out, cost int64) *troupev1.Event {
 	}}}
 }
 
+// A turn that an agent asked for says where; one that asks an agent of the mesh says which turn
+// that is; and an answer that was cut says so.
+func TestDescribeTrace_ShowsWhatIsAboveAndBelow(t *testing.T) {
+	cut := said(1, 1, 1, 0)
+	cut.GetModelCall().Finish = troupev1.FinishReason_FINISH_REASON_LENGTH
+	var out strings.Builder
+	trace := &troupev1.Trace{Turn: 1, Parent: &troupev1.Parent{TraceId: "above", Step: 2, Call: 3}}
+	describeTree(terminal{out: &out}, trace, []*troupev1.Event{
+		{Payload: &troupev1.Event_TurnStarted{TurnStarted: &troupev1.TurnStarted{Parent: trace.GetParent()}}},
+		at(1, 1, "research-1", begun()), at(1, 1, "research-1", cut), at(1, 1, "research-1", called("1")),
+		at(1, 1, "research-1", &troupev1.Event{Payload: &troupev1.Event_SubtaskStarted{SubtaskStarted: &troupev1.SubtaskStarted{
+			Target: "aide", SessionId: "sub-1", TraceId: "below", CallId: "1",
+		}}}),
+	})
+	text := out.String()
+	require.Regexp(t, "parent +trace above  step 2  call 3", text)
+	require.Contains(t, text, "model openai/gpt-5, ended by length")
+	require.Contains(t, text, "aide works in session sub-1  trace below")
+}
+
+func TestView_ShowsHowFarAToolIs(t *testing.T) {
+	var out strings.Builder
+	v := &view{term: terminal{out: &out}}
+	v.event(&troupev1.Event{Payload: &troupev1.Event_ToolProgress{ToolProgress: &troupev1.ToolProgress{Tool: "search", Message: "page 3\nof 12", Fraction: new(0.25)}}})
+	v.event(&troupev1.Event{Payload: &troupev1.Event_ToolProgress{ToolProgress: &troupev1.ToolProgress{Tool: "search", Message: "still"}}})
+	v.event(&troupev1.Event{Payload: &troupev1.Event_TurnStarted{TurnStarted: &troupev1.TurnStarted{Parent: &troupev1.Parent{TraceId: "above", Step: 2, Call: 3}}}})
+	require.Contains(t, out.String(), "tool search … 25 % page 3")
+	require.Contains(t, out.String(), "tool search … still")
+	require.Contains(t, out.String(), "trace above  step 2  call 3")
+}
+
 func called(id string) *troupev1.Event {
 	return &troupev1.Event{Payload: &troupev1.Event_ToolCallStarted{ToolCallStarted: &troupev1.ToolCallStarted{CallId: id, Tool: "search", Arguments: `{"query": "tiers"}`}}}
 }

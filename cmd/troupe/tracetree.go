@@ -175,7 +175,7 @@ func (a *traceAttempt) event(e *troupev1.Event) {
 		}
 		a.begun = e.GetTime().AsTime().Add(-took)
 		a.iteration = a.add(&node{text: fmt.Sprintf("iteration %d", p.ModelCall.GetIteration()), took: took, sums: true})
-		a.iteration.add(&node{text: "model " + p.ModelCall.GetModel(), took: took, sums: true, own: wire.UsageFromProto(p.ModelCall.GetUsage())})
+		a.iteration.add(&node{text: "model " + p.ModelCall.GetModel() + cutShort(p.ModelCall.GetFinish()), took: took, sums: true, own: wire.UsageFromProto(p.ModelCall.GetUsage())})
 	case *troupev1.Event_ToolCallStarted:
 		if a.iteration == nil { // its model call was in an attempt before
 			a.begun = e.GetTime().AsTime()
@@ -184,6 +184,12 @@ func (a *traceAttempt) event(e *troupev1.Event) {
 		a.tools[p.ToolCallStarted.GetCallId()] = a.iteration.add(&node{
 			text: strings.TrimSpace("tool " + p.ToolCallStarted.GetTool() + " " + brief(p.ToolCallStarted.GetArguments(), 60)),
 		})
+	case *troupev1.Event_SubtaskStarted:
+		under := a.node
+		if n := a.tools[p.SubtaskStarted.GetCallId()]; n != nil {
+			under = n
+		}
+		under.add(&node{text: oneLine(p.SubtaskStarted.GetTarget()) + " works in " + subtask(p.SubtaskStarted)})
 	case *troupev1.Event_ToolCallFinished:
 		a.toolEnd(e, p.ToolCallFinished)
 	case *troupev1.Event_ToolCallPending:
@@ -200,6 +206,14 @@ func (a *traceAttempt) event(e *troupev1.Event) {
 	case *troupev1.Event_Warning:
 		a.add(warned(p.Warning))
 	}
+}
+
+// cutShort says of an answer that it did not end by itself.
+func cutShort(f troupev1.FinishReason) string {
+	if f == troupev1.FinishReason_FINISH_REASON_LENGTH || f == troupev1.FinishReason_FINISH_REASON_CONTENT_FILTER {
+		return ", ended by " + strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(f.String(), "FINISH_REASON_")), "_", " ")
+	}
+	return ""
 }
 
 // spoken is what an agent said or changed beside its model.

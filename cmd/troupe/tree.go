@@ -52,6 +52,9 @@ func describeTree(term terminal, trace *troupev1.Trace, events []*troupev1.Event
 	fmt.Fprintf(w, "trace\t%s\nsession\t%s\nturn\t%d\nstate\t%s\ntarget\t%s\nasked\t%s\nstarted\t%s ago\nevents\t%d\n",
 		trace.GetTraceId(), orDash(trace.GetSessionId()), trace.GetTurn(), traceState(trace), orDash(trace.GetTarget()),
 		orDash(brief(trace.GetText(), 80)), ago(trace.GetStarted()), len(events))
+	if above := trace.GetParent(); above != nil {
+		fmt.Fprintf(w, "parent\t%s\n", parentage(above))
+	}
 	_ = w.Flush()
 	lines := [][columns]string{{"TIME", "IN", "OUT", "COST"}}
 	texts := []string{""}

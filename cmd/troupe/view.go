@@ -75,6 +75,9 @@ func (v *view) event(e *troupev1.Event) {
 	switch p := e.GetPayload().(type) {
 	case *troupev1.Event_TurnStarted:
 		v.line("%s", v.term.paint(dim, fmt.Sprintf("session %s  turn %d  trace %s", e.GetSessionId(), e.GetTurn(), e.GetTraceId())))
+		if above := p.TurnStarted.GetParent(); above != nil {
+			v.line("%-9s %s", v.term.paint(dim, "parent"), parentage(above))
+		}
 		for _, a := range p.TurnStarted.GetAnswers() {
 			v.line("%-9s %s", v.term.paint(dim, "answer"), decision(a))
 		}
@@ -92,6 +95,10 @@ func (v *view) event(e *troupev1.Event) {
 		v.line("%-9s %s works on instance %s", v.term.paint(dim, "execute"), e.GetAgent(), e.GetInstanceId())
 	case *troupev1.Event_ToolCallStarted:
 		v.line("          tool %s %s", oneLine(p.ToolCallStarted.GetTool()), v.term.paint(dim, oneLine(p.ToolCallStarted.GetArguments())))
+	case *troupev1.Event_ToolProgress:
+		v.line("          tool %s", v.term.paint(dim, progress(p.ToolProgress)))
+	case *troupev1.Event_SubtaskStarted:
+		v.line("          %s works in %s", oneLine(p.SubtaskStarted.GetTarget()), v.term.paint(dim, subtask(p.SubtaskStarted)))
 	case *troupev1.Event_ToolCallFinished:
 		v.line("          tool %s", v.term.paint(dim, toolEnd(p.ToolCallFinished)))
 	case *troupev1.Event_ToolCallPending:
@@ -200,6 +207,28 @@ func decision(a *troupev1.CallAnswer) string {
 	}
 	if a.GetText() != "" {
 		text += ": " + brief(a.GetText(), 80)
+	}
+	return text
+}
+
+// parentage is the place in another turn from which a turn was asked for.
+func parentage(p *troupev1.Parent) string {
+	return fmt.Sprintf("trace %s  step %d  call %d", oneLine(p.GetTraceId()), p.GetStep(), p.GetCall())
+}
+
+// subtask names the turn of a remote agent.
+func subtask(s *troupev1.SubtaskStarted) string {
+	return fmt.Sprintf("session %s  trace %s", oneLine(s.GetSessionId()), oneLine(s.GetTraceId()))
+}
+
+// progress is how far a tool is.
+func progress(p *troupev1.ToolProgress) string {
+	text := oneLine(p.GetTool()) + " …"
+	if p.Fraction != nil {
+		text += fmt.Sprintf(" %.0f %%", 100*p.GetFraction())
+	}
+	if p.GetMessage() != "" {
+		text += " " + oneLine(p.GetMessage())
 	}
 	return text
 }

@@ -30,8 +30,8 @@ type AsToolConfig struct {
 // It reads the state of the session as it is, and what it changes is forgotten with it. What
 // it says last is the result; a question to the user becomes one of the agent above, and calls
 // that wait become its calls that wait: a person who stops one of these stops the whole turn,
-// and not only the agent below, as a handler of that does. Its events are not told above; what
-// its models consume counts there.
+// and not only the agent below, as a handler of that does. Its events are not told above, but for
+// the turns of remote agents that begin below it; what its models consume counts there.
 //
 // Its model calls and tool calls are in the journal of the step, under keys that begin from
 // that of the call: an agent above that lost its worker goes on in the middle of the one
@@ -144,11 +144,15 @@ func (t *agentTool) invocation(key, request string, above *turn, nest *loop.Nest
 	return inv
 }
 
-// collect runs the agent to its end, and returns its result also when it failed.
+// collect runs the agent to its end, and returns its result also when it failed. The call that
+// it is for tells which turns of their own begin.
 func (a *Agent) collect(ctx context.Context, inv Invocation) (done event.TurnResult, err error) {
 	for e, failed := range a.Run(ctx, inv) {
-		if result, ok := e.Payload.(event.TurnResult); ok {
-			done = result
+		switch p := e.Payload.(type) {
+		case event.TurnResult:
+			done = p
+		case event.SubtaskStarted:
+			loop.Began(ctx, p)
 		}
 		err = failed
 	}

@@ -43,6 +43,10 @@ func (inv Invocation) Key() string {
 	return cmp.Or(inv.key, execution.CallKey(inv.Step.TurnID, inv.Step.Number, inv.call))
 }
 
+// Call is the number of this run of an agent's own Run among the calls of the step, from 1.
+// Agents that run beside each other are numbered apart.
+func (inv Invocation) Call() int { return inv.call }
+
 // Prompt is what an agent is asked that does not see the conversation: what the user said
 // last, and behind it what the steps before this one found.
 func (inv Invocation) Prompt() string {

@@ -48,11 +48,15 @@ func (b *buffer) State(ctx context.Context) (map[string]json.RawMessage, error) 
 	return state, nil
 }
 
-// SaveArtifact implements hook.Store.
+// SaveArtifact implements hook.Store. The version of an artifact of the user is a guess:
+// another session may store one before this one is saved.
 func (b *buffer) SaveArtifact(ctx context.Context, name, mediaType string, content []byte) (int, error) {
 	const op = "agent.SaveArtifact"
 	if err := memory.CheckArtifactName(op, name); err != nil {
 		return 0, err
+	}
+	if memory.ScopeOf(name) == memory.ScopeUser && b.s.cfg.User == "" {
+		return 0, memory.ArtifactOfNobody(op, b.s.ref, name)
 	}
 	if len(content) > memory.MaxArtifactBytes {
 		return 0, failure.Newf(failure.UserInvalidInput, op, "artifact %q: %d bytes are too many; an artifact has at most %d", name, len(content), memory.MaxArtifactBytes)

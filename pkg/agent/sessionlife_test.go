@@ -24,6 +24,7 @@ func lifeTests() sessionTests {
 		"Life_OfAnotherUserIsNotFound":     lifeOfAnotherUserIsNotFound,
 		"Life_ClearLeavesTheSession":       lifeClearLeavesTheSession,
 		"Life_AnotherIDBeginsAtTurnOne":    lifeAnotherIDBeginsAtTurnOne,
+		"Life_SessionsOfAUserShare":        lifeSessionsOfAUserShare,
 		"Life_StartsTheToolsOfItsAgent":    lifeStartsTheToolsOfItsAgent,
 		"Life_WhatFailsToStartIsNotOpened": lifeWhatFailsToStartIsNotOpened,
 	}
@@ -120,6 +121,33 @@ func making() hook.Handler {
 		_, err := turn.Memory().SaveArtifact(ctx, "note", "text/plain", []byte(turn.Info().Prompt))
 		return "", errors.Join(err, turn.Memory().Set("last", turn.Info().Prompt))
 	})
+}
+
+func lifeSessionsOfAUserShare(t *testing.T, store memory.Store) {
+	saving := hook.BeforeAgent(func(ctx context.Context, turn *hook.Turn) (string, error) {
+		_, err := turn.Memory().SaveArtifact(ctx, "user:note", "text/plain", []byte(turn.Info().Prompt))
+		return "", err
+	})
+	for user, noAutoSave := range map[string]bool{"alice": false, "bob": true} {
+		writer, _ := talker(t, agent.Config{Handlers: []hook.Handler{saving}}, scripted.Say("1"), scripted.Say("2"))
+		reader, model := talker(t, agent.Config{Instructions: "Note: {artifact.user:note?}"}, scripted.Say("1"))
+		one := talk(t, writer, agent.SessionConfig{Store: store, User: user, NoAutoSave: noAutoSave})
+		two := talk(t, writer, agent.SessionConfig{Store: store, User: user, NoAutoSave: noAutoSave})
+		for _, s := range []*agent.Session{one, two} {
+			ask(t, s, "of "+s.ID())
+			require.NoError(t, s.Save(t.Context()))
+		}
+		s := talk(t, reader, agent.SessionConfig{Store: store, User: user})
+		ask(t, s, "a")
+		require.Equal(t, "Note: of "+two.ID(), model.Requests()[0].System)
+		artifacts, err := one.Artifacts(t.Context())
+		require.NoError(t, err)
+		require.Len(t, artifacts, 2)
+
+		alone, _ := talker(t, agent.Config{Handlers: []hook.Handler{saving}}, scripted.Say("1"))
+		_, err = happened(t, talk(t, alone, agent.SessionConfig{Store: store, NoAutoSave: noAutoSave}), agent.Input{Text: "b"})
+		require.ErrorContains(t, err, "has no user, so it has no user: artifacts")
+	}
 }
 
 // Req: LP-11, LP-22

@@ -161,8 +161,8 @@ func (s *Session) Messages(ctx context.Context, latest int) ([]conversation.Mess
 	return all[max(0, len(all)-latest):], nil
 }
 
-// Artifacts are what turns made, in all versions, by name and version, with those that are
-// not saved yet behind them (LP-22).
+// Artifacts are what turns made, in all versions, by name and version, also the user: ones of
+// the user's other sessions, with those that are not saved yet behind them (LP-22, AD-23).
 func (s *Session) Artifacts(ctx context.Context) ([]memory.Artifact, error) {
 	s.mu.Lock()
 	unsaved := s.unsaved

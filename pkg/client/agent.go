@@ -34,7 +34,8 @@ const ReasonBegunAgain = "REMOTE_STEP_BEGUN_AGAIN"
 // is lost, its successor attaches to the turn that runs, or has ended, and nothing runs
 // twice. The successor tells its events again.
 //
-// The events of the remote agent are told with their authors, and branches below the one that
+// The remote turn names the place of the call as its parent, and is told as subtask_started. The
+// events of the remote agent are told with their authors, and branches below the one that
 // it is called from. Its state and artifacts stay in its session. A failure keeps its mode,
 // unless that would say something of the step above: then it is resource_tool.
 //
@@ -142,7 +143,11 @@ const (
 	maxTimeout = 10 * time.Minute
 )
 
-// request is the same in all attempts of the step, but for its timeout and its credentials.
+// maxTurnID is that of Parent.turn_id; an agent that is a tool has the key of its call there.
+const maxTurnID = 64
+
+// request is the same in all attempts of the step, but for its timeout, its credentials and
+// its parent, which are no part of what it asks.
 func (r *remote) request(ctx context.Context, inv agent.Invocation) *troupev1.OrchestrateRequest {
 	auth, _ := execution.AuthFrom(ctx)
 	req := &troupev1.OrchestrateRequest{
@@ -160,6 +165,11 @@ func (r *remote) request(ctx context.Context, inv agent.Invocation) *troupev1.Or
 	if inv.Step.TurnID != "" {
 		req.RequestId = "sub-" + inv.Key()
 	}
+	if inv.Step.TraceID != "" {
+		req.Parent = &troupev1.Parent{
+			TraceId: inv.Step.TraceID, TurnId: conversation.Cut(inv.Step.TurnID, maxTurnID), Step: int32(inv.Step.Number), Call: int32(inv.Call()),
+		}
+	}
 	if until, ok := ctx.Deadline(); ok {
 		req.Timeout = durationpb.New(min(max(time.Until(until), minTimeout), maxTimeout))
 	}
@@ -168,6 +178,9 @@ func (r *remote) request(ctx context.Context, inv agent.Invocation) *troupev1.Or
 
 // tell passes an event on, and reports whether somebody reads.
 func (r *remote) tell(e *troupev1.Event) bool {
+	if begun := e.GetTurnStarted(); begun != nil {
+		return r.began(e, begun)
+	}
 	if step := e.GetStepFinished(); step != nil {
 		done := wire.ResultFromProto(step.GetResult())
 		r.result.Iterations += done.Iterations
@@ -182,6 +195,14 @@ func (r *remote) tell(e *troupev1.Event) bool {
 	}
 	author, branch := r.place(e)
 	return r.yield(event.Event{Time: e.GetTime().AsTime(), Author: author, Branch: branch, Payload: payload}, nil)
+}
+
+// began tells which turn works for this one.
+func (r *remote) began(e *troupev1.Event, begun *troupev1.TurnStarted) bool {
+	s := event.SubtaskStarted{
+		Target: r.target, Session: e.GetSessionId(), Request: begun.GetRequestId(), Trace: e.GetTraceId(), Turn: begun.GetTurnId(),
+	}
+	return r.yield(event.Event{Time: e.GetTime().AsTime(), Payload: s}, nil)
 }
 
 // place is the author and the branch of an event; empty for the remote agent itself.
@@ -246,9 +267,18 @@ func payloadOf(e *troupev1.Event) event.Payload {
 		return event.ModelCall{
 			Model: m.GetModel(), Iteration: int(m.GetIteration()), ToolCalls: int(m.GetToolCalls()),
 			Usage: wire.UsageFromProto(m.GetUsage()), Duration: m.GetDuration().AsDuration(),
+			Finish: event.Finish(word(strings.TrimSuffix(m.GetFinish().String(), "UNSPECIFIED"), "FINISH_REASON_")),
 		}
 	case *troupev1.Event_ToolCallStarted:
 		return event.ToolStarted{CallID: p.ToolCallStarted.GetCallId(), Tool: p.ToolCallStarted.GetTool(), Arguments: p.ToolCallStarted.GetArguments()}
+	case *troupev1.Event_ToolProgress:
+		told := p.ToolProgress
+		return event.ToolProgress{CallID: told.GetCallId(), Tool: told.GetTool(), Message: told.GetMessage(), Fraction: told.Fraction}
+	case *troupev1.Event_SubtaskStarted:
+		s := p.SubtaskStarted
+		return event.SubtaskStarted{
+			Target: s.GetTarget(), Session: s.GetSessionId(), Request: s.GetRequestId(), Trace: s.GetTraceId(), Turn: s.GetTurnId(), CallID: s.GetCallId(),
+		}
 	case *troupev1.Event_ToolCallFinished:
 		f := p.ToolCallFinished
 		return event.ToolFinished{

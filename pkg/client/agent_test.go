@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -60,7 +61,7 @@ func (m *mesh) Orchestrate(req *troupev1.OrchestrateRequest, stream troupev1.Orc
 			}
 		}
 		e.TraceId, e.Time, e.Sequence = traceID, timestamppb.Now(), 0
-		if e.GetTextDelta() == nil {
+		if e.GetTextDelta() == nil && e.GetToolProgress() == nil {
 			sequence++
 			e.Sequence = sequence
 		}
@@ -108,7 +109,8 @@ func ended(result *troupev1.TurnResult) *troupev1.Event {
 // research is what a remote agent does that is a flow itself.
 func research() []*troupev1.Event {
 	return []*troupev1.Event{
-		{Payload: &troupev1.Event_TurnStarted{TurnStarted: &troupev1.TurnStarted{}}},
+		{SessionId: "theirs", Payload: &troupev1.Event_TurnStarted{TurnStarted: &troupev1.TurnStarted{RequestId: "sub-1", TurnId: "t-1"}}},
+		of("research", "research.finder", &troupev1.Event{Payload: &troupev1.Event_ToolProgress{ToolProgress: &troupev1.ToolProgress{CallId: "0", Tool: "search", Message: "half"}}}),
 		of("research", "research.finder", &troupev1.Event{Payload: &troupev1.Event_ToolCallStarted{ToolCallStarted: &troupev1.ToolCallStarted{CallId: "1", Tool: "search", Arguments: "{}"}}}),
 		of("research", "research.finder", &troupev1.Event{Payload: &troupev1.Event_ToolCallFinished{ToolCallFinished: &troupev1.ToolCallFinished{
 			CallId: "1", Tool: "search", Status: troupev1.ToolStatus_TOOL_STATUS_SUCCESS, Summary: "found", Duration: durationpb.New(time.Second),
@@ -127,9 +129,12 @@ func research() []*troupev1.Event {
 	}
 }
 
+// traceAbove is the trace that the remote agent is called from.
+const traceAbove = "11111111111111111111111111111111"
+
 func step() execution.Step {
 	return execution.Step{
-		SessionID: "session-1", User: "alice", TurnID: "turn-1", Number: 1, Attempt: 1, Agent: "team",
+		TraceID: traceAbove, SessionID: "session-1", User: "alice", TurnID: "turn-1", Number: 1, Attempt: 1, Agent: "team",
 		History: []conversation.Message{conversation.User("Where is it?")},
 	}
 }
@@ -171,6 +176,8 @@ func TestAgent_HasARemoteAgentDoItsWork(t *testing.T) {
 		told, done, err := drive(execution.WithAuth(t.Context(), auth), team, inv)
 		require.NoError(t, err)
 		require.Equal(t, []string{
+			"research team.research {Target:research Session:theirs Request:sub-1 Trace:" + traceID + " Turn:t-1 CallID:}",
+			"finder team.research.finder {CallID:0 Tool:search Message:half Fraction:<nil>}",
 			"finder team.research.finder {CallID:1 Tool:search Arguments:{}}",
 			"finder team.research.finder {CallID:1 Tool:search Arguments: Iteration:0 Status:success Result: Summary:found ErrorType: Duration:1s Replayed:false}",
 			"research team.research {Topic:plan Text:hm}",
@@ -196,6 +203,7 @@ func TestAgent_HasARemoteAgentDoItsWork(t *testing.T) {
 	require.Equal(t, troupev1.OnBusy_ON_BUSY_ENQUEUE, first.GetOnBusy())
 	require.InDelta(t, agent.DefaultTimeout.Seconds(), first.GetTimeout().AsDuration().Seconds(), 30)
 	require.Equal(t, []string{first.GetSessionId(), first.GetRequestId(), first.GetText()}, []string{second.GetSessionId(), second.GetRequestId(), second.GetText()})
+	require.Empty(t, cmp.Diff(&troupev1.Parent{TraceId: traceAbove, TurnId: "turn-1", Step: 1, Call: 2}, first.GetParent(), protocmp.Transform()))
 	require.Regexp(t, `^[A-Za-z0-9_-]{1,64}$`, first.GetSessionId())
 	require.NotEqual(t, "session-1", first.GetSessionId())
 }
@@ -415,4 +423,38 @@ func ExampleClient_Agent() {
 	}
 	fmt.Fprintln(os.Stdout, team.Name()) // to be given to worker.Main
 	// Output: team
+}
+
+// An agent that is a tool tells its own events to nobody, but the turn that works for it is told,
+// however deep it is.
+func TestAgent_ThatIsAToolIsASubtask(t *testing.T) {
+	m := &mesh{events: research()}
+	remote, err := serveMesh(t, m).Agent("research", agent.Config{Description: "Finds things."})
+	require.NoError(t, err)
+	asTool := func(a *agent.Agent) []tool.Tool {
+		made, err := agent.AsTool(a, agent.AsToolConfig{})
+		require.NoError(t, err)
+		return []tool.Tool{made}
+	}
+	call := func(id, name string) scripted.Reply {
+		return scripted.Call(conversation.ToolCall{ID: id, Name: name, Arguments: `{"request": "find it"}`})
+	}
+	aide, err := agent.New(agent.Config{Name: "aide", Model: scripted.New(call("inner", "research"), scripted.Say("There.")), Tools: asTool(remote)})
+	require.NoError(t, err)
+	team, err := agent.New(agent.Config{Name: "team", Model: scripted.New(call("outer", "aide"), scripted.Say("There.")), Tools: asTool(aide)})
+	require.NoError(t, err)
+	var subtasks []event.Event
+	_, err = team.Execute(t.Context(), agent.Invocation{Step: step()}, func(e event.Event) error {
+		if e.Kind() == (event.SubtaskStarted{}).Kind() {
+			subtasks = append(subtasks, e)
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	require.Len(t, subtasks, 1)
+	require.Equal(t, "team", subtasks[0].Author)
+	require.Equal(t, event.SubtaskStarted{
+		Target: "research", Session: "theirs", Request: "sub-1", Trace: traceID, Turn: "t-1", CallID: "outer",
+	}, subtasks[0].Payload)
+	require.Equal(t, traceAbove, m.requests[0].GetParent().GetTraceId())
 }

@@ -25,6 +25,7 @@ type entry struct {
 	ToolCalls *int   `json:"tool_calls_count,omitempty"`
 	Usage     *usage `json:"usage,omitempty"`
 	Duration  *int64 `json:"duration_ms,omitempty"`
+	Finish    Finish `json:"finish_reason,omitempty"`
 
 	Tool      string          `json:"tool_name,omitempty"`
 	CallID    string          `json:"call_id,omitempty"`
@@ -34,6 +35,14 @@ type entry struct {
 	Timing    *int64          `json:"timing,omitempty"`
 	Error     string          `json:"error,omitempty"`
 	ErrorType string          `json:"error_type,omitempty"`
+
+	Fraction *float64 `json:"fraction,omitempty"`
+
+	Target  string `json:"target,omitempty"`
+	Session string `json:"session_id,omitempty"`
+	Request string `json:"request_id,omitempty"`
+	Trace   string `json:"trace_id,omitempty"`
+	TurnID  string `json:"turn_id,omitempty"`
 
 	Pending string           `json:"pending_id,omitempty"`
 	Needs   execution.Need   `json:"needs,omitempty"`
@@ -64,7 +73,7 @@ func (e Event) MarshalJSON() ([]byte, error) {
 		out.Text = p.Text
 	case ModelCall:
 		out.Model, out.Iteration, out.ToolCalls = p.Model, p.Iteration, &p.ToolCalls
-		out.Usage, out.Duration = used(p.Usage), milliseconds(p.Duration)
+		out.Usage, out.Duration, out.Finish = used(p.Usage), milliseconds(p.Duration), p.Finish
 	case ToolStarted:
 		out.Tool, out.CallID, out.Arguments = p.Tool, p.CallID, object(p.Arguments)
 	case ToolFinished:
@@ -73,6 +82,10 @@ func (e Event) MarshalJSON() ([]byte, error) {
 		if p.Status != ToolSuccess {
 			out.Error, out.ErrorType = p.Result, p.ErrorType
 		}
+	case ToolProgress:
+		out.Tool, out.CallID, out.Message, out.Fraction = p.Tool, p.CallID, p.Message, p.Fraction
+	case SubtaskStarted:
+		out.Target, out.Session, out.Request, out.Trace, out.TurnID, out.CallID = p.Target, p.Session, p.Request, p.Trace, p.Turn, p.CallID
 	case ToolPending:
 		out.Tool, out.CallID, out.Arguments, out.Status = p.Tool, p.CallID, object(p.Arguments), ToolWaiting
 		out.Pending, out.Needs, out.Risk, out.Until, out.Message = p.ID, p.Needs, p.Risk, p.Until.UTC(), p.Reason

@@ -41,9 +41,10 @@ func TestEvent_StandsInATraceUnderItsNames(t *testing.T) {
 	}{
 		"user_input": {event.UserInput{Turn: 2, Prompt: "hi"}, object{"type": "user_input", "turn": 2.0, "prompt": "hi"}},
 		"llm_call": {
-			event.ModelCall{Model: "a/b", Iteration: 1, ToolCalls: 2, Usage: usage, Duration: 1500 * time.Millisecond},
+			event.ModelCall{Model: "a/b", Iteration: 1, ToolCalls: 2, Usage: usage, Duration: 1500 * time.Millisecond, Finish: event.FinishCalls},
 			object{
-				"type": "llm_call", "model": "a/b", "iteration": 1.0, "tool_calls_count": 2.0, "duration_ms": 1500.0,
+				"finish_reason": "tool_calls",
+				"type":          "llm_call", "model": "a/b", "iteration": 1.0, "tool_calls_count": 2.0, "duration_ms": 1500.0,
 				"usage": object{"input_tokens": 100.0, "output_tokens": 20.0, "cost": 1.5},
 			},
 		},
@@ -53,6 +54,14 @@ func TestEvent_StandsInATraceUnderItsNames(t *testing.T) {
 				"type": "llm_call", "model": "a/b", "iteration": 1.0, "tool_calls_count": 0.0, "duration_ms": 0.0,
 				"usage": object{"input_tokens": 0.0, "output_tokens": 0.0},
 			},
+		},
+		"tool_progress": {
+			event.ToolProgress{CallID: "1", Tool: "echo", Message: "half", Fraction: new(0.5)},
+			object{"type": "tool_progress", "tool_name": "echo", "call_id": "1", "message": "half", "fraction": 0.5},
+		},
+		"subtask": {
+			event.SubtaskStarted{Target: "aide", Session: "s", Request: "r", Trace: "t", Turn: "u", CallID: "1"},
+			object{"type": "subtask", "target": "aide", "session_id": "s", "request_id": "r", "trace_id": "t", "turn_id": "u", "call_id": "1"},
 		},
 		"tool_call": {
 			event.ToolStarted{CallID: "1", Tool: "echo", Arguments: `{"word": "a"}`},
@@ -119,6 +128,8 @@ func TestEvent_KindsAreDifferentAndSomeAreInternal(t *testing.T) {
 		event.ToolStarted{},
 		event.ToolFinished{},
 		event.ToolPending{},
+		event.ToolProgress{},
+		event.SubtaskStarted{},
 		event.Appended{},
 		event.Message{},
 		event.Thinking{},

@@ -24,8 +24,20 @@ type ModelCall struct {
 	ToolCalls int // how many tools the model asked for
 	Usage     execution.Usage
 	Duration  time.Duration
-	Replayed  bool // it was made and told by an attempt before this one
+	Replayed  bool   // it was made and told by an attempt before this one
+	Finish    Finish // why the model stopped; empty when it did not say, or is replayed
 }
+
+// Finish says why a model stopped (LP-29).
+type Finish string
+
+// The reasons.
+const (
+	FinishStop   Finish = "stop"           // it said all
+	FinishLength Finish = "length"         // it reached the limit of what it may say
+	FinishCalls  Finish = "tool_calls"     // it waits for the results of its calls
+	FinishFilter Finish = "content_filter" // it declined, or a filter of its provider stopped it
+)
 
 // ToolStarted says that a tool begins to run.
 type ToolStarted struct {
@@ -64,6 +76,35 @@ type ToolFinished struct {
 	ErrorType string // failure mode of an error; empty when its cause has none
 	Duration  time.Duration
 	Replayed  bool // it ran and was told in an attempt before this one
+}
+
+// ToolProgress says how far a tool call is that runs (LP-29). It is not stored.
+type ToolProgress struct {
+	CallID   string
+	Tool     string
+	Message  string   // at most MaxSummary characters; may be empty
+	Fraction *float64 // that is done, 0 to 1; nil when the tool does not know
+}
+
+// SubtaskStarted says that a turn of its own began: an agent of the mesh works for this one
+// (LP-29).
+type SubtaskStarted struct {
+	Target  string // agent or workflow
+	Session string
+	Request string // its id, under which it can be asked for again
+	Trace   string
+	Turn    string // its id
+	CallID  string // of the tool call that it is for; empty when the agent is no tool
+}
+
+// Passing reports whether an event is only for who listens now: it is in no trace.
+func Passing(p Payload) bool {
+	switch p.(type) {
+	case TextDelta, ToolProgress:
+		return true
+	default:
+		return false
+	}
 }
 
 // ToolPending says that a tool call waits for somebody outside of the turn, and the turn will
@@ -153,6 +194,12 @@ func (ToolStarted) Kind() string { return "tool_call" }
 
 // Kind implements Payload.
 func (ToolFinished) Kind() string { return "tool_execution" }
+
+// Kind implements Payload.
+func (ToolProgress) Kind() string { return "tool_progress" }
+
+// Kind implements Payload.
+func (SubtaskStarted) Kind() string { return "subtask" }
 
 // Kind implements Payload.
 func (ToolPending) Kind() string { return "tool_pending" }

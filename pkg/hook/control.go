@@ -73,7 +73,7 @@ func (c *Control) Listen(emit func(event.Event) error) (before func(event.Event)
 // Turn is what handlers are given.
 func (c *Control) Turn() *Turn { return c.t }
 
-// Emit tells an event. All but text deltas become entries of the trace.
+// Emit tells an event. All but those that pass become entries of the trace.
 func (c *Control) Emit(p event.Payload) error {
 	c.t.tell(p)
 	return c.t.deaf
@@ -102,7 +102,7 @@ func (t *Turn) pass(e event.Event) error {
 		e.Author, e.Branch = t.info.Agent, t.info.Branch
 	}
 	p := e.Payload
-	if _, passing := p.(event.TextDelta); !passing {
+	if !event.Passing(p) {
 		t.entries = append(t.entries, e)
 	}
 	if t.emit == nil {

@@ -25,7 +25,8 @@ const temp = "temp:"
 type Store interface {
 	// State is what the session sees, by key.
 	State(ctx context.Context) (map[string]json.RawMessage, error)
-	// SaveArtifact stores content as the next version of an artifact (AD-23).
+	// SaveArtifact stores content as the next version of an artifact; one whose name begins
+	// with user: is the user's, and the versions are those of all its sessions (AD-23).
 	SaveArtifact(ctx context.Context, name, mediaType string, content []byte) (version int, err error)
 	// LoadArtifact returns a version of an artifact; 0 is the latest.
 	LoadArtifact(ctx context.Context, name string, version int) (content []byte, mediaType string, err error)
@@ -182,7 +183,10 @@ func (m *Memory) redo(changes map[string]json.RawMessage) {
 	note(&m.unkept, changes)
 }
 
-// SaveArtifact stores content as the next version of an artifact at once.
+// SaveArtifact stores content as the next version of an artifact at once. Under a name that
+// begins with user: it is the user's, as a key of state is: every session of the user loads it
+// and adds to its versions. Modes: user_invalid_input for such a name in a session without a
+// user; else as those of memory.PutArtifact.
 func (m *Memory) SaveArtifact(ctx context.Context, name, mediaType string, content []byte) (int, error) {
 	if m.store == nil {
 		return 0, m.none("artifacts")

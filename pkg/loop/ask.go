@@ -117,9 +117,13 @@ func (r *run) generate(ctx context.Context, req llm.Request, aside bool) (said c
 		attribute.String("gen_ai.operation.name", "generate_content"), attribute.String("gen_ai.request.model", r.loop.Model.Name()))
 	started := time.Now()
 	said, by, usage, err := r.stream(ctx, req, aside)
-	span(err, attribute.String("gen_ai.response.model", by), attribute.Int64("gen_ai.usage.input_tokens", usage.InputTokens), attribute.Int64("gen_ai.usage.output_tokens", usage.OutputTokens))
+	span(err, attribute.String("gen_ai.response.model", by.model), attribute.Int64("gen_ai.usage.input_tokens", usage.InputTokens), attribute.Int64("gen_ai.usage.output_tokens", usage.OutputTokens))
 	r.Use(usage, aside)
 	if err != nil {
+		if refused, ok := errors.AsType[*llm.Error](err); ok && refused.Kind == llm.Refused {
+			by.finish = event.FinishFilter
+			err = cmp.Or(r.Emit(r.called(by, said, usage, aside, time.Since(started), false)), err)
+		}
 		if aside && !errors.Is(err, errStop) && ctx.Err() == nil {
 			r.failedAt(number, usage, err, true) // the handler may go on
 		}
@@ -136,18 +140,29 @@ func (r *run) generate(ctx context.Context, req llm.Request, aside bool) (said c
 }
 
 // called is the event of a model call, with the model that answered.
-func (r *run) called(by string, said conversation.Message, usage execution.Usage, aside bool, took time.Duration, replayed bool) event.ModelCall {
-	call := event.ModelCall{Model: by, ToolCalls: len(said.ToolCalls), Usage: usage, Duration: took, Replayed: replayed}
+func (r *run) called(by heard, said conversation.Message, usage execution.Usage, aside bool, took time.Duration, replayed bool) event.ModelCall {
+	call := event.ModelCall{Model: by.model, ToolCalls: len(said.ToolCalls), Usage: usage, Duration: took, Replayed: replayed, Finish: by.finish}
 	if !aside {
 		call.Iteration = r.turn.Iteration()
 	}
 	return call
 }
 
-// stream reads what the model says, and the name of the one that says it.
-func (r *run) stream(ctx context.Context, req llm.Request, aside bool) (said conversation.Message, by string, usage execution.Usage, err error) {
+// heard is what is known of an answer beside its words: who gave it, and why it ended.
+type heard struct {
+	model  string
+	finish event.Finish
+}
+
+// finishes are the words of events for those of models.
+var finishes = map[llm.Finish]event.Finish{
+	llm.FinishStop: event.FinishStop, llm.FinishLength: event.FinishLength, llm.FinishCalls: event.FinishCalls, llm.FinishRefusal: event.FinishFilter,
+}
+
+// stream reads what the model says, and who says it.
+func (r *run) stream(ctx context.Context, req llm.Request, aside bool) (said conversation.Message, by heard, usage execution.Usage, err error) {
 	said = conversation.Message{Role: conversation.RoleAssistant, Author: r.turn.Info().Agent}
-	by, usage = r.loop.Model.Name(), execution.Usage{ModelCalls: 1}
+	by, usage = heard{model: r.loop.Model.Name()}, execution.Usage{ModelCalls: 1}
 	for delta, err := range r.loop.Model.Generate(ctx, req) {
 		if r.signalled() || ctx.Err() != nil {
 			return said, by, usage, r.halted(ctx)
@@ -155,7 +170,7 @@ func (r *run) stream(ctx context.Context, req llm.Request, aside bool) (said con
 		if err != nil {
 			return said, by, usage, err
 		}
-		by = cmp.Or(delta.Model, by)
+		by.model, by.finish = cmp.Or(delta.Model, by.model), cmp.Or(finishes[delta.Finish], by.finish)
 		said.Text += delta.Text
 		said.ToolCalls = append(said.ToolCalls, delta.ToolCalls...)
 		usage = usage.Add(delta.Usage)

@@ -180,7 +180,11 @@ func (w *work) run(ctx context.Context) {
 	if w.key != "" {
 		ctx = tool.Keyed(ctx, w.key)
 	}
-	ctx, leave := w.r.Enter(w.holding(ctx), w.asked.ID, w.memory)
+	ctx = w.holding(ctx)
+	if a, ok := ctx.Value(attendedKey{}).(*attended); ok {
+		ctx = a.reporting(ctx)
+	}
+	ctx, leave := w.r.Enter(ctx, w.asked.ID, w.memory)
 	defer leave()
 	ctx, span := hook.Span(ctx, "execute_tool "+w.call.Name,
 		attribute.String("gen_ai.operation.name", "execute_tool"), attribute.String("gen_ai.tool.name", w.call.Name), attribute.String("gen_ai.tool.call.id", w.call.ID))

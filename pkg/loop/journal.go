@@ -31,7 +31,7 @@ func (r *run) said(number int, aside bool) (reply conversation.Message, usage ex
 			return e.Reply, e.Usage, true, err
 		}
 	}
-	return e.Reply, e.Usage, true, r.Emit(r.called(r.loop.Model.Name(), e.Reply, e.Usage, aside, 0, true))
+	return e.Reply, e.Usage, true, r.Emit(r.called(heard{model: r.loop.Model.Name()}, e.Reply, e.Usage, aside, 0, true))
 }
 
 // did finds what a tool call led to in an attempt before this one. It fails when that

@@ -64,7 +64,7 @@ func TestLoop_AnswersWithoutTools(t *testing.T) {
 	want := []event.Payload{
 		event.TextDelta{Text: "Hel"},
 		event.TextDelta{Text: "lo"},
-		event.ModelCall{Model: scripted.Name, Iteration: 1, Usage: usage},
+		event.ModelCall{Model: scripted.Name, Iteration: 1, Usage: usage, Finish: event.FinishStop},
 	}
 	require.Empty(t, cmp.Diff(want, got.events, cmpopts.IgnoreFields(event.ModelCall{}, "Duration")))
 }

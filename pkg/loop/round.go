@@ -3,7 +3,6 @@ package loop
 import (
 	"context"
 	"slices"
-	"sync"
 
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
@@ -90,7 +89,7 @@ func (r *run) inOrder(ctx context.Context, calls []conversation.ToolCall) error 
 		if err := r.begin(w); err != nil {
 			return err
 		}
-		w.run(ctx)
+		r.attend(ctx, w)
 		if w.waits() {
 			if err := r.await(ctx, w); err != nil || len(r.waiting) > 0 {
 				return err
@@ -140,13 +139,7 @@ func (r *run) parallel(ctx context.Context, calls []conversation.ToolCall) error
 		}
 	}
 	lanes(work)
-	var running sync.WaitGroup
-	for _, w := range work {
-		if w != nil {
-			running.Go(func() { w.run(ctx) })
-		}
-	}
-	running.Wait()
+	r.attend(ctx, work...)
 	for _, w := range work { // a stop is stronger than what waits, also before it
 		if w != nil && w.nest != nil && w.nest.Stopped != "" {
 			r.stopAll(ctx, w.nest.Stopped)

@@ -21,6 +21,13 @@ var statuses = enum[event.ToolStatus, troupev1.ToolStatus]{
 	event.ToolAsked:          troupev1.ToolStatus_TOOL_STATUS_INPUT_REQUIRED,
 }
 
+var finishes = enum[event.Finish, troupev1.FinishReason]{
+	event.FinishStop:   troupev1.FinishReason_FINISH_REASON_STOP,
+	event.FinishLength: troupev1.FinishReason_FINISH_REASON_LENGTH,
+	event.FinishCalls:  troupev1.FinishReason_FINISH_REASON_TOOL_CALLS,
+	event.FinishFilter: troupev1.FinishReason_FINISH_REASON_CONTENT_FILTER,
+}
+
 var topics = enum[event.Topic, troupev1.Topic]{
 	event.Plan:       troupev1.Topic_TOPIC_PLAN,
 	event.Reflection: troupev1.Topic_TOPIC_REFLECTION,
@@ -53,7 +60,7 @@ func EventToProto(happened event.Event) *troupev1.Event {
 		}
 		out.Payload = &troupev1.Event_ModelCall{ModelCall: &troupev1.ModelCall{
 			Model: conversation.Cut(e.Model, maxName), Iteration: int32(e.Iteration), ToolCalls: int32(e.ToolCalls),
-			Usage: UsageToProto(e.Usage), Duration: durationpb.New(e.Duration),
+			Usage: UsageToProto(e.Usage), Duration: durationpb.New(e.Duration), Finish: finishes.toProto(e.Finish),
 		}}
 	case event.ToolStarted:
 		out.Payload = &troupev1.Event_ToolCallStarted{ToolCallStarted: &troupev1.ToolCallStarted{
@@ -66,6 +73,15 @@ func EventToProto(happened event.Event) *troupev1.Event {
 		out.Payload = &troupev1.Event_ToolCallFinished{ToolCallFinished: &troupev1.ToolCallFinished{
 			CallId: conversation.Cut(e.CallID, maxName), Tool: conversation.Cut(e.Tool, maxName), Status: statuses.toProto(e.Status),
 			Summary: conversation.Brief(e.Summary, event.MaxSummary), Duration: durationpb.New(e.Duration),
+		}}
+	case event.ToolProgress:
+		out.Payload = &troupev1.Event_ToolProgress{ToolProgress: &troupev1.ToolProgress{
+			CallId: conversation.Cut(e.CallID, maxName), Tool: conversation.Cut(e.Tool, maxName),
+			Message: conversation.Brief(e.Message, event.MaxSummary), Fraction: e.Fraction,
+		}}
+	case event.SubtaskStarted:
+		out.Payload = &troupev1.Event_SubtaskStarted{SubtaskStarted: &troupev1.SubtaskStarted{
+			Target: e.Target, SessionId: e.Session, RequestId: e.Request, TraceId: e.Trace, TurnId: e.Turn, CallId: conversation.Cut(e.CallID, maxName),
 		}}
 	case event.ToolPending:
 		out.Payload = &troupev1.Event_ToolCallPending{ToolCallPending: &troupev1.ToolCallPending{Call: pendingToProto(e.Pending)}}

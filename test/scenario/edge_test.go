@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -67,8 +68,12 @@ func (d *desk) make() (*agent.Agent, error) {
 				}
 				d.inbound = append(d.inbound, fmt.Sprintf("%s %s %s %s", a.Name, mediaType, content, a.Data))
 			}
-			_, err = turn.Memory().SaveArtifact(ctx, "inbound.txt", "text/plain", []byte(turn.Info().Prompt))
-			return err
+			for _, name := range []string{"inbound.txt", "user:latest.txt"} {
+				if _, err := turn.Memory().SaveArtifact(ctx, name, "text/plain", []byte(turn.Info().Prompt)); err != nil {
+					return err
+				}
+			}
+			return nil
 		}),
 	}}}})
 }
@@ -118,12 +123,19 @@ func aTurnIsRunFromItsMessageToItsResult(t *testing.T, m *rig.Mesh, d *desk) {
 
 	kept, err := m.Sessions.ListArtifacts(t.Context(), &troupev1.ListArtifactsRequest{SessionId: id})
 	require.NoError(t, err)
-	require.Len(t, kept.GetArtifacts(), 3)
+	require.Len(t, kept.GetArtifacts(), 5)
 	require.Equal(t, "map.txt", kept.GetArtifacts()[2].GetName())
-	for i, a := range kept.GetArtifacts()[:2] {
-		require.Equal(t, "inbound.txt", a.GetName())
-		require.EqualValues(t, i+1, a.GetVersion())
+	for i, a := range slices.Delete(kept.GetArtifacts(), 2, 3) {
+		require.Equal(t, []string{"inbound.txt", "user:latest.txt"}[i/2], a.GetName())
+		require.EqualValues(t, i%2+1, a.GetVersion())
 	}
+
+	sibling := say("Are you open?")
+	sibling.SessionId = uuid.NewString()
+	require.Equal(t, "We are closed.", result(ask(t, m, sibling)).GetText())
+	shared, err := m.Sessions.ListArtifacts(t.Context(), &troupev1.ListArtifactsRequest{SessionId: sibling.GetSessionId()})
+	require.NoError(t, err)
+	require.Len(t, shared.GetArtifacts(), 2, "those of alice")
 
 	others := say("Hello")
 	others.UserId = "bob"

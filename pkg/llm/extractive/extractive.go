@@ -67,7 +67,11 @@ func (model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta,
 				return
 			}
 		}
-		yield(llm.Delta{ToolCalls: calls, Usage: estimate(req, text, calls)}, nil)
+		finish := llm.FinishStop
+		if len(calls) > 0 {
+			finish = llm.FinishCalls
+		}
+		yield(llm.Delta{ToolCalls: calls, Usage: estimate(req, text, calls), Finish: finish}, nil)
 	}
 }
 

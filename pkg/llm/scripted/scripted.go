@@ -2,6 +2,7 @@
 package scripted
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"slices"
@@ -21,6 +22,7 @@ type Reply struct {
 	Deltas    []string // texts that come one after the other
 	ToolCalls []conversation.ToolCall
 	Usage     execution.Usage
+	Finish    llm.Finish      // why it ends; empty: for its calls, or because all is said
 	Err       error           // comes last, instead of an end
 	Asked     chan<- struct{} // if set, it is closed when the reply is asked for
 	Wait      <-chan struct{} // if set, the reply begins when it is closed, or ctx ends
@@ -86,7 +88,14 @@ func (m *Model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Del
 				return
 			}
 		}
-		if !yield(llm.Delta{ToolCalls: slices.Clone(reply.ToolCalls), Usage: reply.Usage}, nil) {
+		last := llm.Delta{ToolCalls: slices.Clone(reply.ToolCalls), Usage: reply.Usage}
+		if reply.Err == nil {
+			last.Finish = cmp.Or(reply.Finish, llm.FinishStop)
+			if reply.Finish == "" && len(reply.ToolCalls) > 0 {
+				last.Finish = llm.FinishCalls
+			}
+		}
+		if !yield(last, nil) {
 			return
 		}
 		if reply.Err != nil {

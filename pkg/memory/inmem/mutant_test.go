@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -43,6 +44,7 @@ func TestDivergence_FindsMutants(t *testing.T) {
 		"a turn goes on without a journal":    &forgetful{Store: open(), gone: map[string]bool{}},
 		"what waits is not told":              discreet{open()},
 		"what waits goes on unasked":          stubborn{open()},
+		"what is a user's is the session's":   selfish{open()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -88,6 +90,16 @@ type stateless struct{ memory.Store }
 func (s stateless) CommitStep(ctx context.Context, c memory.Commit) (int64, error) {
 	c.State = nil
 	return s.Store.CommitStep(ctx, c)
+}
+
+type selfish struct{ memory.Store }
+
+func (s selfish) PutArtifact(ctx context.Context, h memory.Hold, a memory.Artifact) (memory.Artifact, error) {
+	name := a.Name
+	a.Name = strings.TrimPrefix(a.Name, "user:")
+	put, err := s.Store.PutArtifact(ctx, h, a)
+	put.Name = name
+	return put, err
 }
 
 type silent struct{ memory.Store }

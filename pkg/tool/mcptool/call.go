@@ -82,6 +82,9 @@ func (r *remote) ask(ctx context.Context, params *mcp.CallToolParams) (_ *mcp.Ca
 	ctx, cancel := context.WithTimeout(ctx, r.server.config.CallTimeout)
 	defer cancel()
 	ctx, answered := withStatus(ctx)
+	token, forget := l.calls.expect(ctx)
+	defer forget()
+	params.SetProgressToken(token)
 	result, err := l.session.CallTool(ctx, params)
 	if err != nil && refused(err) == nil {
 		l.suspect.Store(true)

@@ -23,6 +23,7 @@ type link struct {
 	session *mcp.ClientSession
 	end     func() // of what is below the session; may be called twice
 	tools   atomic.Pointer[[]*mcp.Tool]
+	calls   calls
 	suspect atomic.Bool // a call got no proper answer: look before the next one
 	changed chan struct{}
 	ended   chan struct{} // closed when the session is over
@@ -109,6 +110,7 @@ func (s *Server) open(ctx context.Context, protocol string) (_ *link, said strin
 			default: // somebody said so already
 			}
 		},
+		ProgressNotificationHandler: func(_ context.Context, n *mcp.ProgressNotificationClientRequest) { l.calls.heard(n.Params) },
 	})
 	if l.session, err = client.Connect(ctx, transport, &mcp.ClientSessionOptions{ProtocolVersion: protocol}); err != nil {
 		return nil, "", err

@@ -146,7 +146,7 @@ func TestNames_AreAllPagesInOrder(t *testing.T) {
 	names, err := mcptool.Names(t.Context(), config(t, "good"))
 	require.NoError(t, err)
 	require.Equal(t, []string{
-		"add", "change", "child", "die", "die.reading", "env", "fail", "hang", "key", "kinds", "long", "pid", "stop", "structure", "tree",
+		"add", "change", "child", "die", "die.reading", "env", "fail", "hang", "key", "kinds", "long", "pid", "stop", "structure", "tells", "tree",
 	}, names)
 }
 

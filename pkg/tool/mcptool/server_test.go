@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"go.uber.org/goleak"
@@ -136,6 +137,15 @@ func newServer() *mcp.Server {
 		fmt.Fprintln(os.Stderr, "hang was cancelled")
 		return nil, nil, ctx.Err()
 	}
+	mcp.AddTool(s, &mcp.Tool{Name: "tells", Description: "Says how far it is.", Annotations: read}, func(ctx context.Context, r *mcp.CallToolRequest, _ nothing) (*mcp.CallToolResult, any, error) {
+		for _, token := range []any{"another", r.Params.GetProgressToken()} {
+			if err := r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: 1, Total: 4, Message: "a quarter"}); err != nil {
+				return nil, nil, err
+			}
+		}
+		<-time.After(50 * time.Millisecond) // so that it is heard before the result
+		return text("done")
+	})
 	mcp.AddTool(s, &mcp.Tool{Name: "hang", Description: "Never answers."}, hang)
 	mcp.AddTool(s, &mcp.Tool{Name: "stop", Description: "Stops the process.", Annotations: read}, func(ctx context.Context, _ *mcp.CallToolRequest, _ nothing) (*mcp.CallToolResult, any, error) {
 		err := syscall.Kill(os.Getpid(), syscall.SIGSTOP)

@@ -232,6 +232,67 @@ func (DecisionType) EnumDescriptor() ([]byte, []int) {
 	return file_troupe_v1_event_proto_rawDescGZIP(), []int{2}
 }
 
+// FinishReason says why a model stopped.
+type FinishReason int32
+
+const (
+	// Not set.
+	FinishReason_FINISH_REASON_UNSPECIFIED FinishReason = 0
+	// It said all.
+	FinishReason_FINISH_REASON_STOP FinishReason = 1
+	// It reached the limit of what it may say: text or arguments may be cut.
+	FinishReason_FINISH_REASON_LENGTH FinishReason = 2
+	// It waits for the results of its calls.
+	FinishReason_FINISH_REASON_TOOL_CALLS FinishReason = 3
+	// It declined, or a filter of its provider stopped it; by a filter the call fails.
+	FinishReason_FINISH_REASON_CONTENT_FILTER FinishReason = 4
+)
+
+// Enum value maps for FinishReason.
+var (
+	FinishReason_name = map[int32]string{
+		0: "FINISH_REASON_UNSPECIFIED",
+		1: "FINISH_REASON_STOP",
+		2: "FINISH_REASON_LENGTH",
+		3: "FINISH_REASON_TOOL_CALLS",
+		4: "FINISH_REASON_CONTENT_FILTER",
+	}
+	FinishReason_value = map[string]int32{
+		"FINISH_REASON_UNSPECIFIED":    0,
+		"FINISH_REASON_STOP":           1,
+		"FINISH_REASON_LENGTH":         2,
+		"FINISH_REASON_TOOL_CALLS":     3,
+		"FINISH_REASON_CONTENT_FILTER": 4,
+	}
+)
+
+func (x FinishReason) Enum() *FinishReason {
+	p := new(FinishReason)
+	*p = x
+	return p
+}
+
+func (x FinishReason) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (FinishReason) Descriptor() protoreflect.EnumDescriptor {
+	return file_troupe_v1_event_proto_enumTypes[3].Descriptor()
+}
+
+func (FinishReason) Type() protoreflect.EnumType {
+	return &file_troupe_v1_event_proto_enumTypes[3]
+}
+
+func (x FinishReason) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use FinishReason.Descriptor instead.
+func (FinishReason) EnumDescriptor() ([]byte, []int) {
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{3}
+}
+
 // ToolStatus says how a tool call ended.
 type ToolStatus int32
 
@@ -286,11 +347,11 @@ func (x ToolStatus) String() string {
 }
 
 func (ToolStatus) Descriptor() protoreflect.EnumDescriptor {
-	return file_troupe_v1_event_proto_enumTypes[3].Descriptor()
+	return file_troupe_v1_event_proto_enumTypes[4].Descriptor()
 }
 
 func (ToolStatus) Type() protoreflect.EnumType {
-	return &file_troupe_v1_event_proto_enumTypes[3]
+	return &file_troupe_v1_event_proto_enumTypes[4]
 }
 
 func (x ToolStatus) Number() protoreflect.EnumNumber {
@@ -299,7 +360,7 @@ func (x ToolStatus) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ToolStatus.Descriptor instead.
 func (ToolStatus) EnumDescriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{3}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{4}
 }
 
 // Topic says what a thought is about.
@@ -339,11 +400,11 @@ func (x Topic) String() string {
 }
 
 func (Topic) Descriptor() protoreflect.EnumDescriptor {
-	return file_troupe_v1_event_proto_enumTypes[4].Descriptor()
+	return file_troupe_v1_event_proto_enumTypes[5].Descriptor()
 }
 
 func (Topic) Type() protoreflect.EnumType {
-	return &file_troupe_v1_event_proto_enumTypes[4]
+	return &file_troupe_v1_event_proto_enumTypes[5]
 }
 
 func (x Topic) Number() protoreflect.EnumNumber {
@@ -352,12 +413,13 @@ func (x Topic) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Topic.Descriptor instead.
 func (Topic) EnumDescriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{4}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{5}
 }
 
 // Event is one ordered record on a trace; what clients see. Durable events are stored
 // before they are sent, and their sequence is 1, 2, 3, … without a hole; the last one is
-// the turn result. Text deltas are ephemeral: their sequence is 0 and they are not stored.
+// the turn result. Text deltas and the progress of tools are ephemeral: their sequence is 0
+// and they are not stored.
 type Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// sequence is the position on the trace, from 1; 0 on an ephemeral event.
@@ -404,6 +466,8 @@ type Event struct {
 	//	*Event_Warning
 	//	*Event_Aggregate
 	//	*Event_TurnResult
+	//	*Event_ToolProgress
+	//	*Event_SubtaskStarted
 	Payload       isEvent_Payload `protobuf_oneof:"payload"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -667,6 +731,24 @@ func (x *Event) GetTurnResult() *TurnResult {
 	return nil
 }
 
+func (x *Event) GetToolProgress() *ToolProgress {
+	if x != nil {
+		if x, ok := x.Payload.(*Event_ToolProgress); ok {
+			return x.ToolProgress
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetSubtaskStarted() *SubtaskStarted {
+	if x != nil {
+		if x, ok := x.Payload.(*Event_SubtaskStarted); ok {
+			return x.SubtaskStarted
+		}
+	}
+	return nil
+}
+
 type isEvent_Payload interface {
 	isEvent_Payload()
 }
@@ -751,6 +833,16 @@ type Event_TurnResult struct {
 	TurnResult *TurnResult `protobuf:"bytes,40,opt,name=turn_result,json=turnResult,proto3,oneof"`
 }
 
+type Event_ToolProgress struct {
+	// tool_progress says how far a tool call is. Ephemeral.
+	ToolProgress *ToolProgress `protobuf:"bytes,33,opt,name=tool_progress,json=toolProgress,proto3,oneof"`
+}
+
+type Event_SubtaskStarted struct {
+	// subtask_started says that a turn of its own began for this step: that of a remote agent.
+	SubtaskStarted *SubtaskStarted `protobuf:"bytes,34,opt,name=subtask_started,json=subtaskStarted,proto3,oneof"`
+}
+
 func (*Event_TurnStarted) isEvent_Payload() {}
 
 func (*Event_Plan) isEvent_Payload() {}
@@ -783,6 +875,10 @@ func (*Event_Aggregate) isEvent_Payload() {}
 
 func (*Event_TurnResult) isEvent_Payload() {}
 
+func (*Event_ToolProgress) isEvent_Payload() {}
+
+func (*Event_SubtaskStarted) isEvent_Payload() {}
+
 // TurnStarted says what was asked and under which ids it can be asked for again.
 type TurnStarted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -800,6 +896,8 @@ type TurnStarted struct {
 	ContinuesTurnId string `protobuf:"bytes,6,opt,name=continues_turn_id,json=continuesTurnId,proto3" json:"continues_turn_id,omitempty"`
 	// answers are those that it brings.
 	Answers []*CallAnswer `protobuf:"bytes,7,rep,name=answers,proto3" json:"answers,omitempty"`
+	// parent is the call that asked for the turn, when that was an agent; absent otherwise.
+	Parent *Parent `protobuf:"bytes,8,opt,name=parent,proto3" json:"parent,omitempty"`
 	// attachments are the files that the user sent, as artifacts and without their bytes.
 	Attachments []*Blob `protobuf:"bytes,9,rep,name=attachments,proto3" json:"attachments,omitempty"`
 	// profile is the one under which the turn runs; "default" when the request names none.
@@ -887,6 +985,13 @@ func (x *TurnStarted) GetAnswers() []*CallAnswer {
 	return nil
 }
 
+func (x *TurnStarted) GetParent() *Parent {
+	if x != nil {
+		return x.Parent
+	}
+	return nil
+}
+
 func (x *TurnStarted) GetAttachments() []*Blob {
 	if x != nil {
 		return x.Attachments
@@ -899,6 +1004,82 @@ func (x *TurnStarted) GetProfile() string {
 		return x.Profile
 	}
 	return ""
+}
+
+// Parent is the place in another turn from which a turn was asked for: that of an agent which
+// has an agent of the mesh do its work (LP-29). It is what the caller says; nothing is decided
+// by it.
+type Parent struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// trace_id is the trace above, 32 lower-case hex digits.
+	TraceId string `protobuf:"bytes,1,opt,name=trace_id,json=traceId,proto3" json:"trace_id,omitempty"`
+	// turn_id is its turn; empty when it is not known.
+	TurnId string `protobuf:"bytes,2,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
+	// step is the number of the step in that turn, from 1.
+	Step int32 `protobuf:"varint,3,opt,name=step,proto3" json:"step,omitempty"`
+	// call is the number of the call among those of the step, from 1; those of agents that run
+	// beside each other are numbered apart.
+	Call          int32 `protobuf:"varint,4,opt,name=call,proto3" json:"call,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Parent) Reset() {
+	*x = Parent{}
+	mi := &file_troupe_v1_event_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Parent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Parent) ProtoMessage() {}
+
+func (x *Parent) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_event_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Parent.ProtoReflect.Descriptor instead.
+func (*Parent) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Parent) GetTraceId() string {
+	if x != nil {
+		return x.TraceId
+	}
+	return ""
+}
+
+func (x *Parent) GetTurnId() string {
+	if x != nil {
+		return x.TurnId
+	}
+	return ""
+}
+
+func (x *Parent) GetStep() int32 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
+func (x *Parent) GetCall() int32 {
+	if x != nil {
+		return x.Call
+	}
+	return 0
 }
 
 // Plan is the part of the work that is known before it starts.
@@ -922,7 +1103,7 @@ type Plan struct {
 
 func (x *Plan) Reset() {
 	*x = Plan{}
-	mi := &file_troupe_v1_event_proto_msgTypes[2]
+	mi := &file_troupe_v1_event_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -934,7 +1115,7 @@ func (x *Plan) String() string {
 func (*Plan) ProtoMessage() {}
 
 func (x *Plan) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[2]
+	mi := &file_troupe_v1_event_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -947,7 +1128,7 @@ func (x *Plan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Plan.ProtoReflect.Descriptor instead.
 func (*Plan) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{2}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Plan) GetWorkflow() string {
@@ -1005,7 +1186,7 @@ type TurnBudget struct {
 
 func (x *TurnBudget) Reset() {
 	*x = TurnBudget{}
-	mi := &file_troupe_v1_event_proto_msgTypes[3]
+	mi := &file_troupe_v1_event_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1017,7 +1198,7 @@ func (x *TurnBudget) String() string {
 func (*TurnBudget) ProtoMessage() {}
 
 func (x *TurnBudget) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[3]
+	mi := &file_troupe_v1_event_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1030,7 +1211,7 @@ func (x *TurnBudget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnBudget.ProtoReflect.Descriptor instead.
 func (*TurnBudget) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{3}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *TurnBudget) GetSteps() int32 {
@@ -1075,7 +1256,7 @@ type RoutingDecision struct {
 
 func (x *RoutingDecision) Reset() {
 	*x = RoutingDecision{}
-	mi := &file_troupe_v1_event_proto_msgTypes[4]
+	mi := &file_troupe_v1_event_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1087,7 +1268,7 @@ func (x *RoutingDecision) String() string {
 func (*RoutingDecision) ProtoMessage() {}
 
 func (x *RoutingDecision) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[4]
+	mi := &file_troupe_v1_event_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1100,7 +1281,7 @@ func (x *RoutingDecision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoutingDecision.ProtoReflect.Descriptor instead.
 func (*RoutingDecision) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{4}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *RoutingDecision) GetTarget() string {
@@ -1181,7 +1362,7 @@ type StepStarted struct {
 
 func (x *StepStarted) Reset() {
 	*x = StepStarted{}
-	mi := &file_troupe_v1_event_proto_msgTypes[5]
+	mi := &file_troupe_v1_event_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1193,7 +1374,7 @@ func (x *StepStarted) String() string {
 func (*StepStarted) ProtoMessage() {}
 
 func (x *StepStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[5]
+	mi := &file_troupe_v1_event_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1206,7 +1387,7 @@ func (x *StepStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepStarted.ProtoReflect.Descriptor instead.
 func (*StepStarted) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{5}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *StepStarted) GetAddress() string {
@@ -1256,7 +1437,7 @@ type InstanceChoice struct {
 
 func (x *InstanceChoice) Reset() {
 	*x = InstanceChoice{}
-	mi := &file_troupe_v1_event_proto_msgTypes[6]
+	mi := &file_troupe_v1_event_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1268,7 +1449,7 @@ func (x *InstanceChoice) String() string {
 func (*InstanceChoice) ProtoMessage() {}
 
 func (x *InstanceChoice) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[6]
+	mi := &file_troupe_v1_event_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1281,7 +1462,7 @@ func (x *InstanceChoice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceChoice.ProtoReflect.Descriptor instead.
 func (*InstanceChoice) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{6}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *InstanceChoice) GetStrategy() string {
@@ -1356,7 +1537,7 @@ type RejectedInstance struct {
 
 func (x *RejectedInstance) Reset() {
 	*x = RejectedInstance{}
-	mi := &file_troupe_v1_event_proto_msgTypes[7]
+	mi := &file_troupe_v1_event_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1368,7 +1549,7 @@ func (x *RejectedInstance) String() string {
 func (*RejectedInstance) ProtoMessage() {}
 
 func (x *RejectedInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[7]
+	mi := &file_troupe_v1_event_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1381,7 +1562,7 @@ func (x *RejectedInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RejectedInstance.ProtoReflect.Descriptor instead.
 func (*RejectedInstance) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{7}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RejectedInstance) GetInstanceId() string {
@@ -1418,7 +1599,7 @@ type StepFinished struct {
 
 func (x *StepFinished) Reset() {
 	*x = StepFinished{}
-	mi := &file_troupe_v1_event_proto_msgTypes[8]
+	mi := &file_troupe_v1_event_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1430,7 +1611,7 @@ func (x *StepFinished) String() string {
 func (*StepFinished) ProtoMessage() {}
 
 func (x *StepFinished) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[8]
+	mi := &file_troupe_v1_event_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1443,7 +1624,7 @@ func (x *StepFinished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepFinished.ProtoReflect.Descriptor instead.
 func (*StepFinished) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{8}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *StepFinished) GetResult() *StepResult {
@@ -1471,7 +1652,7 @@ type TextDelta struct {
 
 func (x *TextDelta) Reset() {
 	*x = TextDelta{}
-	mi := &file_troupe_v1_event_proto_msgTypes[9]
+	mi := &file_troupe_v1_event_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1483,7 +1664,7 @@ func (x *TextDelta) String() string {
 func (*TextDelta) ProtoMessage() {}
 
 func (x *TextDelta) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[9]
+	mi := &file_troupe_v1_event_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1496,7 +1677,7 @@ func (x *TextDelta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TextDelta.ProtoReflect.Descriptor instead.
 func (*TextDelta) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{9}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *TextDelta) GetText() string {
@@ -1519,7 +1700,7 @@ type PartReset struct {
 
 func (x *PartReset) Reset() {
 	*x = PartReset{}
-	mi := &file_troupe_v1_event_proto_msgTypes[10]
+	mi := &file_troupe_v1_event_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1531,7 +1712,7 @@ func (x *PartReset) String() string {
 func (*PartReset) ProtoMessage() {}
 
 func (x *PartReset) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[10]
+	mi := &file_troupe_v1_event_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1544,7 +1725,7 @@ func (x *PartReset) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartReset.ProtoReflect.Descriptor instead.
 func (*PartReset) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{10}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *PartReset) GetFailure() *Failure {
@@ -1566,14 +1747,16 @@ type ModelCall struct {
 	// usage of this call.
 	Usage *Usage `protobuf:"bytes,4,opt,name=usage,proto3" json:"usage,omitempty"`
 	// duration of the call.
-	Duration      *durationpb.Duration `protobuf:"bytes,5,opt,name=duration,proto3" json:"duration,omitempty"`
+	Duration *durationpb.Duration `protobuf:"bytes,5,opt,name=duration,proto3" json:"duration,omitempty"`
+	// finish says why the model stopped; not set when it did not say.
+	Finish        FinishReason `protobuf:"varint,6,opt,name=finish,proto3,enum=troupe.v1.FinishReason" json:"finish,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ModelCall) Reset() {
 	*x = ModelCall{}
-	mi := &file_troupe_v1_event_proto_msgTypes[11]
+	mi := &file_troupe_v1_event_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1585,7 +1768,7 @@ func (x *ModelCall) String() string {
 func (*ModelCall) ProtoMessage() {}
 
 func (x *ModelCall) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[11]
+	mi := &file_troupe_v1_event_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1598,7 +1781,7 @@ func (x *ModelCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelCall.ProtoReflect.Descriptor instead.
 func (*ModelCall) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{11}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ModelCall) GetModel() string {
@@ -1636,6 +1819,180 @@ func (x *ModelCall) GetDuration() *durationpb.Duration {
 	return nil
 }
 
+func (x *ModelCall) GetFinish() FinishReason {
+	if x != nil {
+		return x.Finish
+	}
+	return FinishReason_FINISH_REASON_UNSPECIFIED
+}
+
+// ToolProgress says how far a tool call is that runs. At most 10 a second of a call are told,
+// and none is stored.
+type ToolProgress struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// call_id is that of the start.
+	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
+	// tool is the tool's name, as the model gave it.
+	Tool string `protobuf:"bytes,2,opt,name=tool,proto3" json:"tool,omitempty"`
+	// message is what the tool says, at most 240 characters; empty when it gives a number alone.
+	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	// fraction that is done, 0 to 1; absent when the tool does not know.
+	Fraction      *float64 `protobuf:"fixed64,4,opt,name=fraction,proto3,oneof" json:"fraction,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ToolProgress) Reset() {
+	*x = ToolProgress{}
+	mi := &file_troupe_v1_event_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ToolProgress) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ToolProgress) ProtoMessage() {}
+
+func (x *ToolProgress) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_event_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ToolProgress.ProtoReflect.Descriptor instead.
+func (*ToolProgress) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ToolProgress) GetCallId() string {
+	if x != nil {
+		return x.CallId
+	}
+	return ""
+}
+
+func (x *ToolProgress) GetTool() string {
+	if x != nil {
+		return x.Tool
+	}
+	return ""
+}
+
+func (x *ToolProgress) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *ToolProgress) GetFraction() float64 {
+	if x != nil && x.Fraction != nil {
+		return *x.Fraction
+	}
+	return 0
+}
+
+// SubtaskStarted says that a turn of its own began for the step (LP-29): an agent has an agent
+// of the mesh do its work. The turn names this one as its parent. It is told again by a
+// successor, as the events of the remote agent are.
+type SubtaskStarted struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// target is the agent or workflow that was asked.
+	Target string `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
+	// session_id is the conversation of the turn.
+	SessionId string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// request_id is its idempotency key.
+	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// trace_id is its trace.
+	TraceId string `protobuf:"bytes,4,opt,name=trace_id,json=traceId,proto3" json:"trace_id,omitempty"`
+	// turn_id identifies it in its session.
+	TurnId string `protobuf:"bytes,5,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
+	// call_id is that of the tool call that it is for; empty when the agent is no tool.
+	CallId        string `protobuf:"bytes,6,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SubtaskStarted) Reset() {
+	*x = SubtaskStarted{}
+	mi := &file_troupe_v1_event_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SubtaskStarted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SubtaskStarted) ProtoMessage() {}
+
+func (x *SubtaskStarted) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_event_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SubtaskStarted.ProtoReflect.Descriptor instead.
+func (*SubtaskStarted) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *SubtaskStarted) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
+func (x *SubtaskStarted) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *SubtaskStarted) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *SubtaskStarted) GetTraceId() string {
+	if x != nil {
+		return x.TraceId
+	}
+	return ""
+}
+
+func (x *SubtaskStarted) GetTurnId() string {
+	if x != nil {
+		return x.TurnId
+	}
+	return ""
+}
+
+func (x *SubtaskStarted) GetCallId() string {
+	if x != nil {
+		return x.CallId
+	}
+	return ""
+}
+
 // ToolCallStarted says that a tool begins to run.
 type ToolCallStarted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1651,7 +2008,7 @@ type ToolCallStarted struct {
 
 func (x *ToolCallStarted) Reset() {
 	*x = ToolCallStarted{}
-	mi := &file_troupe_v1_event_proto_msgTypes[12]
+	mi := &file_troupe_v1_event_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1663,7 +2020,7 @@ func (x *ToolCallStarted) String() string {
 func (*ToolCallStarted) ProtoMessage() {}
 
 func (x *ToolCallStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[12]
+	mi := &file_troupe_v1_event_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1676,7 +2033,7 @@ func (x *ToolCallStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCallStarted.ProtoReflect.Descriptor instead.
 func (*ToolCallStarted) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{12}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ToolCallStarted) GetCallId() string {
@@ -1719,7 +2076,7 @@ type ToolCallFinished struct {
 
 func (x *ToolCallFinished) Reset() {
 	*x = ToolCallFinished{}
-	mi := &file_troupe_v1_event_proto_msgTypes[13]
+	mi := &file_troupe_v1_event_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1731,7 +2088,7 @@ func (x *ToolCallFinished) String() string {
 func (*ToolCallFinished) ProtoMessage() {}
 
 func (x *ToolCallFinished) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[13]
+	mi := &file_troupe_v1_event_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1744,7 +2101,7 @@ func (x *ToolCallFinished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCallFinished.ProtoReflect.Descriptor instead.
 func (*ToolCallFinished) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{13}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ToolCallFinished) GetCallId() string {
@@ -1794,7 +2151,7 @@ type ToolCallPending struct {
 
 func (x *ToolCallPending) Reset() {
 	*x = ToolCallPending{}
-	mi := &file_troupe_v1_event_proto_msgTypes[14]
+	mi := &file_troupe_v1_event_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1806,7 +2163,7 @@ func (x *ToolCallPending) String() string {
 func (*ToolCallPending) ProtoMessage() {}
 
 func (x *ToolCallPending) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[14]
+	mi := &file_troupe_v1_event_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1819,7 +2176,7 @@ func (x *ToolCallPending) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCallPending.ProtoReflect.Descriptor instead.
 func (*ToolCallPending) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{14}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ToolCallPending) GetCall() *PendingCall {
@@ -1845,7 +2202,7 @@ type AgentMessage struct {
 
 func (x *AgentMessage) Reset() {
 	*x = AgentMessage{}
-	mi := &file_troupe_v1_event_proto_msgTypes[15]
+	mi := &file_troupe_v1_event_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1857,7 +2214,7 @@ func (x *AgentMessage) String() string {
 func (*AgentMessage) ProtoMessage() {}
 
 func (x *AgentMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[15]
+	mi := &file_troupe_v1_event_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1870,7 +2227,7 @@ func (x *AgentMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMessage.ProtoReflect.Descriptor instead.
 func (*AgentMessage) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{15}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *AgentMessage) GetText() string {
@@ -1907,7 +2264,7 @@ type Thinking struct {
 
 func (x *Thinking) Reset() {
 	*x = Thinking{}
-	mi := &file_troupe_v1_event_proto_msgTypes[16]
+	mi := &file_troupe_v1_event_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1919,7 +2276,7 @@ func (x *Thinking) String() string {
 func (*Thinking) ProtoMessage() {}
 
 func (x *Thinking) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[16]
+	mi := &file_troupe_v1_event_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1932,7 +2289,7 @@ func (x *Thinking) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Thinking.ProtoReflect.Descriptor instead.
 func (*Thinking) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{16}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Thinking) GetTopic() Topic {
@@ -1962,7 +2319,7 @@ type Warning struct {
 
 func (x *Warning) Reset() {
 	*x = Warning{}
-	mi := &file_troupe_v1_event_proto_msgTypes[17]
+	mi := &file_troupe_v1_event_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1974,7 +2331,7 @@ func (x *Warning) String() string {
 func (*Warning) ProtoMessage() {}
 
 func (x *Warning) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[17]
+	mi := &file_troupe_v1_event_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1987,7 +2344,7 @@ func (x *Warning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Warning.ProtoReflect.Descriptor instead.
 func (*Warning) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{17}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Warning) GetReason() string {
@@ -2023,7 +2380,7 @@ type Aggregate struct {
 
 func (x *Aggregate) Reset() {
 	*x = Aggregate{}
-	mi := &file_troupe_v1_event_proto_msgTypes[18]
+	mi := &file_troupe_v1_event_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2035,7 +2392,7 @@ func (x *Aggregate) String() string {
 func (*Aggregate) ProtoMessage() {}
 
 func (x *Aggregate) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[18]
+	mi := &file_troupe_v1_event_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2048,7 +2405,7 @@ func (x *Aggregate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Aggregate.ProtoReflect.Descriptor instead.
 func (*Aggregate) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{18}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Aggregate) GetSteps() int32 {
@@ -2114,7 +2471,7 @@ type TurnResult struct {
 
 func (x *TurnResult) Reset() {
 	*x = TurnResult{}
-	mi := &file_troupe_v1_event_proto_msgTypes[19]
+	mi := &file_troupe_v1_event_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2126,7 +2483,7 @@ func (x *TurnResult) String() string {
 func (*TurnResult) ProtoMessage() {}
 
 func (x *TurnResult) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[19]
+	mi := &file_troupe_v1_event_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2139,7 +2496,7 @@ func (x *TurnResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnResult.ProtoReflect.Descriptor instead.
 func (*TurnResult) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{19}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *TurnResult) GetOutcome() TurnOutcome {
@@ -2234,7 +2591,7 @@ type TurnMetrics struct {
 
 func (x *TurnMetrics) Reset() {
 	*x = TurnMetrics{}
-	mi := &file_troupe_v1_event_proto_msgTypes[20]
+	mi := &file_troupe_v1_event_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2246,7 +2603,7 @@ func (x *TurnMetrics) String() string {
 func (*TurnMetrics) ProtoMessage() {}
 
 func (x *TurnMetrics) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[20]
+	mi := &file_troupe_v1_event_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2259,7 +2616,7 @@ func (x *TurnMetrics) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnMetrics.ProtoReflect.Descriptor instead.
 func (*TurnMetrics) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{20}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *TurnMetrics) GetPlan() *durationpb.Duration {
@@ -2336,8 +2693,7 @@ var File_troupe_v1_event_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_event_proto_rawDesc = "" +
 	"\n" +
-	"\x15troupe/v1/event.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17troupe/v1/failure.proto\x1a\x15troupe/v1/types.proto\"\x9e\n" +
-	"\n" +
+	"\x15troupe/v1/event.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17troupe/v1/failure.proto\x1a\x15troupe/v1/types.proto\"\xa4\v\n" +
 	"\x05Event\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x19\n" +
 	"\btrace_id\x18\x02 \x01(\tR\atraceId\x12\x1d\n" +
@@ -2372,8 +2728,10 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\awarning\x18# \x01(\v2\x12.troupe.v1.WarningH\x00R\awarning\x124\n" +
 	"\taggregate\x18$ \x01(\v2\x14.troupe.v1.AggregateH\x00R\taggregate\x128\n" +
 	"\vturn_result\x18( \x01(\v2\x15.troupe.v1.TurnResultH\x00R\n" +
-	"turnResultB\t\n" +
-	"\apayload\"\xc4\x02\n" +
+	"turnResult\x12>\n" +
+	"\rtool_progress\x18! \x01(\v2\x17.troupe.v1.ToolProgressH\x00R\ftoolProgress\x12D\n" +
+	"\x0fsubtask_started\x18\" \x01(\v2\x19.troupe.v1.SubtaskStartedH\x00R\x0esubtaskStartedB\t\n" +
+	"\apayload\"\xef\x02\n" +
 	"\vTurnStarted\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x1d\n" +
 	"\n" +
@@ -2382,9 +2740,15 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\x06target\x18\x04 \x01(\tR\x06target\x12'\n" +
 	"\x0finstances_ready\x18\x05 \x01(\x05R\x0einstancesReady\x12*\n" +
 	"\x11continues_turn_id\x18\x06 \x01(\tR\x0fcontinuesTurnId\x12/\n" +
-	"\aanswers\x18\a \x03(\v2\x15.troupe.v1.CallAnswerR\aanswers\x121\n" +
+	"\aanswers\x18\a \x03(\v2\x15.troupe.v1.CallAnswerR\aanswers\x12)\n" +
+	"\x06parent\x18\b \x01(\v2\x11.troupe.v1.ParentR\x06parent\x121\n" +
 	"\vattachments\x18\t \x03(\v2\x0f.troupe.v1.BlobR\vattachments\x12\x18\n" +
-	"\aprofile\x18\x14 \x01(\tR\aprofile\"\xd5\x01\n" +
+	"\aprofile\x18\x14 \x01(\tR\aprofile\"\x96\x01\n" +
+	"\x06Parent\x120\n" +
+	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\x12 \n" +
+	"\aturn_id\x18\x02 \x01(\tB\a\xbaH\x04r\x02(@R\x06turnId\x12\x1b\n" +
+	"\x04step\x18\x03 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\x04step\x12\x1b\n" +
+	"\x04call\x18\x04 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\x04call\"\xd5\x01\n" +
 	"\x04Plan\x12\x1a\n" +
 	"\bworkflow\x18\x01 \x01(\tR\bworkflow\x12\x14\n" +
 	"\x05entry\x18\x02 \x01(\tR\x05entry\x12\x14\n" +
@@ -2435,14 +2799,30 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\tTextDelta\x12\x1d\n" +
 	"\x04text\x18\x01 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10R\x04text\"9\n" +
 	"\tPartReset\x12,\n" +
-	"\afailure\x18\x01 \x01(\v2\x12.troupe.v1.FailureR\afailure\"\xc7\x01\n" +
+	"\afailure\x18\x01 \x01(\v2\x12.troupe.v1.FailureR\afailure\"\xf8\x01\n" +
 	"\tModelCall\x12\x1e\n" +
 	"\x05model\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x05model\x12\x1c\n" +
 	"\titeration\x18\x02 \x01(\x05R\titeration\x12\x1d\n" +
 	"\n" +
 	"tool_calls\x18\x03 \x01(\x05R\ttoolCalls\x12&\n" +
 	"\x05usage\x18\x04 \x01(\v2\x10.troupe.v1.UsageR\x05usage\x125\n" +
-	"\bduration\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\bduration\"{\n" +
+	"\bduration\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\bduration\x12/\n" +
+	"\x06finish\x18\x06 \x01(\x0e2\x17.troupe.v1.FinishReasonR\x06finish\"\xba\x01\n" +
+	"\fToolProgress\x12!\n" +
+	"\acall_id\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x06callId\x12\x1c\n" +
+	"\x04tool\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x04tool\x12\"\n" +
+	"\amessage\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\xf0\x01R\amessage\x128\n" +
+	"\bfraction\x18\x04 \x01(\x01B\x17\xbaH\x14\x12\x12\x19\x00\x00\x00\x00\x00\x00\xf0?)\x00\x00\x00\x00\x00\x00\x00\x00H\x00R\bfraction\x88\x01\x01B\v\n" +
+	"\t_fraction\"\xec\x01\n" +
+	"\x0eSubtaskStarted\x12 \n" +
+	"\x06target\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x06target\x12&\n" +
+	"\n" +
+	"session_id\x18\x02 \x01(\tB\a\xbaH\x04r\x02(@R\tsessionId\x12'\n" +
+	"\n" +
+	"request_id\x18\x03 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\trequestId\x12\"\n" +
+	"\btrace_id\x18\x04 \x01(\tB\a\xbaH\x04r\x02( R\atraceId\x12 \n" +
+	"\aturn_id\x18\x05 \x01(\tB\a\xbaH\x04r\x02(@R\x06turnId\x12!\n" +
+	"\acall_id\x18\x06 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x06callId\"{\n" +
 	"\x0fToolCallStarted\x12!\n" +
 	"\acall_id\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x06callId\x12\x1c\n" +
 	"\x04tool\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x04tool\x12'\n" +
@@ -2528,7 +2908,13 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\x1eDECISION_TYPE_WORKER_SELECTION\x10\x02\x12 \n" +
 	"\x1cDECISION_TYPE_TOOL_SELECTION\x10\x03\x12$\n" +
 	" DECISION_TYPE_SUBGRAPH_SELECTION\x10\x04\x12\x1a\n" +
-	"\x16DECISION_TYPE_FALLBACK\x10\x05*\xd2\x01\n" +
+	"\x16DECISION_TYPE_FALLBACK\x10\x05*\x9f\x01\n" +
+	"\fFinishReason\x12\x1d\n" +
+	"\x19FINISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12FINISH_REASON_STOP\x10\x01\x12\x18\n" +
+	"\x14FINISH_REASON_LENGTH\x10\x02\x12\x1c\n" +
+	"\x18FINISH_REASON_TOOL_CALLS\x10\x03\x12 \n" +
+	"\x1cFINISH_REASON_CONTENT_FILTER\x10\x04*\xd2\x01\n" +
 	"\n" +
 	"ToolStatus\x12\x1b\n" +
 	"\x17TOOL_STATUS_UNSPECIFIED\x10\x00\x12\x17\n" +
@@ -2559,103 +2945,111 @@ func file_troupe_v1_event_proto_rawDescGZIP() []byte {
 	return file_troupe_v1_event_proto_rawDescData
 }
 
-var file_troupe_v1_event_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_troupe_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_troupe_v1_event_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
+var file_troupe_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_troupe_v1_event_proto_goTypes = []any{
 	(Stage)(0),                    // 0: troupe.v1.Stage
 	(RoutingStrategy)(0),          // 1: troupe.v1.RoutingStrategy
 	(DecisionType)(0),             // 2: troupe.v1.DecisionType
-	(ToolStatus)(0),               // 3: troupe.v1.ToolStatus
-	(Topic)(0),                    // 4: troupe.v1.Topic
-	(*Event)(nil),                 // 5: troupe.v1.Event
-	(*TurnStarted)(nil),           // 6: troupe.v1.TurnStarted
-	(*Plan)(nil),                  // 7: troupe.v1.Plan
-	(*TurnBudget)(nil),            // 8: troupe.v1.TurnBudget
-	(*RoutingDecision)(nil),       // 9: troupe.v1.RoutingDecision
-	(*StepStarted)(nil),           // 10: troupe.v1.StepStarted
-	(*InstanceChoice)(nil),        // 11: troupe.v1.InstanceChoice
-	(*RejectedInstance)(nil),      // 12: troupe.v1.RejectedInstance
-	(*StepFinished)(nil),          // 13: troupe.v1.StepFinished
-	(*TextDelta)(nil),             // 14: troupe.v1.TextDelta
-	(*PartReset)(nil),             // 15: troupe.v1.PartReset
-	(*ModelCall)(nil),             // 16: troupe.v1.ModelCall
-	(*ToolCallStarted)(nil),       // 17: troupe.v1.ToolCallStarted
-	(*ToolCallFinished)(nil),      // 18: troupe.v1.ToolCallFinished
-	(*ToolCallPending)(nil),       // 19: troupe.v1.ToolCallPending
-	(*AgentMessage)(nil),          // 20: troupe.v1.AgentMessage
-	(*Thinking)(nil),              // 21: troupe.v1.Thinking
-	(*Warning)(nil),               // 22: troupe.v1.Warning
-	(*Aggregate)(nil),             // 23: troupe.v1.Aggregate
-	(*TurnResult)(nil),            // 24: troupe.v1.TurnResult
-	(*TurnMetrics)(nil),           // 25: troupe.v1.TurnMetrics
-	nil,                           // 26: troupe.v1.AgentMessage.ArtifactsEntry
-	(*timestamppb.Timestamp)(nil), // 27: google.protobuf.Timestamp
-	(*CallAnswer)(nil),            // 28: troupe.v1.CallAnswer
-	(*Blob)(nil),                  // 29: troupe.v1.Blob
-	(*durationpb.Duration)(nil),   // 30: google.protobuf.Duration
-	(*StepResult)(nil),            // 31: troupe.v1.StepResult
-	(*Failure)(nil),               // 32: troupe.v1.Failure
-	(*Usage)(nil),                 // 33: troupe.v1.Usage
-	(*PendingCall)(nil),           // 34: troupe.v1.PendingCall
-	(TurnOutcome)(0),              // 35: troupe.v1.TurnOutcome
+	(FinishReason)(0),             // 3: troupe.v1.FinishReason
+	(ToolStatus)(0),               // 4: troupe.v1.ToolStatus
+	(Topic)(0),                    // 5: troupe.v1.Topic
+	(*Event)(nil),                 // 6: troupe.v1.Event
+	(*TurnStarted)(nil),           // 7: troupe.v1.TurnStarted
+	(*Parent)(nil),                // 8: troupe.v1.Parent
+	(*Plan)(nil),                  // 9: troupe.v1.Plan
+	(*TurnBudget)(nil),            // 10: troupe.v1.TurnBudget
+	(*RoutingDecision)(nil),       // 11: troupe.v1.RoutingDecision
+	(*StepStarted)(nil),           // 12: troupe.v1.StepStarted
+	(*InstanceChoice)(nil),        // 13: troupe.v1.InstanceChoice
+	(*RejectedInstance)(nil),      // 14: troupe.v1.RejectedInstance
+	(*StepFinished)(nil),          // 15: troupe.v1.StepFinished
+	(*TextDelta)(nil),             // 16: troupe.v1.TextDelta
+	(*PartReset)(nil),             // 17: troupe.v1.PartReset
+	(*ModelCall)(nil),             // 18: troupe.v1.ModelCall
+	(*ToolProgress)(nil),          // 19: troupe.v1.ToolProgress
+	(*SubtaskStarted)(nil),        // 20: troupe.v1.SubtaskStarted
+	(*ToolCallStarted)(nil),       // 21: troupe.v1.ToolCallStarted
+	(*ToolCallFinished)(nil),      // 22: troupe.v1.ToolCallFinished
+	(*ToolCallPending)(nil),       // 23: troupe.v1.ToolCallPending
+	(*AgentMessage)(nil),          // 24: troupe.v1.AgentMessage
+	(*Thinking)(nil),              // 25: troupe.v1.Thinking
+	(*Warning)(nil),               // 26: troupe.v1.Warning
+	(*Aggregate)(nil),             // 27: troupe.v1.Aggregate
+	(*TurnResult)(nil),            // 28: troupe.v1.TurnResult
+	(*TurnMetrics)(nil),           // 29: troupe.v1.TurnMetrics
+	nil,                           // 30: troupe.v1.AgentMessage.ArtifactsEntry
+	(*timestamppb.Timestamp)(nil), // 31: google.protobuf.Timestamp
+	(*CallAnswer)(nil),            // 32: troupe.v1.CallAnswer
+	(*Blob)(nil),                  // 33: troupe.v1.Blob
+	(*durationpb.Duration)(nil),   // 34: google.protobuf.Duration
+	(*StepResult)(nil),            // 35: troupe.v1.StepResult
+	(*Failure)(nil),               // 36: troupe.v1.Failure
+	(*Usage)(nil),                 // 37: troupe.v1.Usage
+	(*PendingCall)(nil),           // 38: troupe.v1.PendingCall
+	(TurnOutcome)(0),              // 39: troupe.v1.TurnOutcome
 }
 var file_troupe_v1_event_proto_depIdxs = []int32{
-	27, // 0: troupe.v1.Event.time:type_name -> google.protobuf.Timestamp
+	31, // 0: troupe.v1.Event.time:type_name -> google.protobuf.Timestamp
 	0,  // 1: troupe.v1.Event.stage:type_name -> troupe.v1.Stage
-	6,  // 2: troupe.v1.Event.turn_started:type_name -> troupe.v1.TurnStarted
-	7,  // 3: troupe.v1.Event.plan:type_name -> troupe.v1.Plan
-	9,  // 4: troupe.v1.Event.routing_decision:type_name -> troupe.v1.RoutingDecision
-	10, // 5: troupe.v1.Event.step_started:type_name -> troupe.v1.StepStarted
-	13, // 6: troupe.v1.Event.step_finished:type_name -> troupe.v1.StepFinished
-	14, // 7: troupe.v1.Event.text_delta:type_name -> troupe.v1.TextDelta
-	15, // 8: troupe.v1.Event.part_reset:type_name -> troupe.v1.PartReset
-	16, // 9: troupe.v1.Event.model_call:type_name -> troupe.v1.ModelCall
-	17, // 10: troupe.v1.Event.tool_call_started:type_name -> troupe.v1.ToolCallStarted
-	18, // 11: troupe.v1.Event.tool_call_finished:type_name -> troupe.v1.ToolCallFinished
-	20, // 12: troupe.v1.Event.agent_message:type_name -> troupe.v1.AgentMessage
-	21, // 13: troupe.v1.Event.thinking:type_name -> troupe.v1.Thinking
-	19, // 14: troupe.v1.Event.tool_call_pending:type_name -> troupe.v1.ToolCallPending
-	22, // 15: troupe.v1.Event.warning:type_name -> troupe.v1.Warning
-	23, // 16: troupe.v1.Event.aggregate:type_name -> troupe.v1.Aggregate
-	24, // 17: troupe.v1.Event.turn_result:type_name -> troupe.v1.TurnResult
-	28, // 18: troupe.v1.TurnStarted.answers:type_name -> troupe.v1.CallAnswer
-	29, // 19: troupe.v1.TurnStarted.attachments:type_name -> troupe.v1.Blob
-	30, // 20: troupe.v1.Plan.duration:type_name -> google.protobuf.Duration
-	8,  // 21: troupe.v1.Plan.budget:type_name -> troupe.v1.TurnBudget
-	30, // 22: troupe.v1.TurnBudget.time:type_name -> google.protobuf.Duration
-	1,  // 23: troupe.v1.RoutingDecision.strategy:type_name -> troupe.v1.RoutingStrategy
-	30, // 24: troupe.v1.RoutingDecision.duration:type_name -> google.protobuf.Duration
-	2,  // 25: troupe.v1.RoutingDecision.type:type_name -> troupe.v1.DecisionType
-	11, // 26: troupe.v1.StepStarted.choice:type_name -> troupe.v1.InstanceChoice
-	12, // 27: troupe.v1.InstanceChoice.rejected:type_name -> troupe.v1.RejectedInstance
-	2,  // 28: troupe.v1.InstanceChoice.type:type_name -> troupe.v1.DecisionType
-	31, // 29: troupe.v1.StepFinished.result:type_name -> troupe.v1.StepResult
-	30, // 30: troupe.v1.StepFinished.duration:type_name -> google.protobuf.Duration
-	32, // 31: troupe.v1.PartReset.failure:type_name -> troupe.v1.Failure
-	33, // 32: troupe.v1.ModelCall.usage:type_name -> troupe.v1.Usage
-	30, // 33: troupe.v1.ModelCall.duration:type_name -> google.protobuf.Duration
-	3,  // 34: troupe.v1.ToolCallFinished.status:type_name -> troupe.v1.ToolStatus
-	30, // 35: troupe.v1.ToolCallFinished.duration:type_name -> google.protobuf.Duration
-	34, // 36: troupe.v1.ToolCallPending.call:type_name -> troupe.v1.PendingCall
-	26, // 37: troupe.v1.AgentMessage.artifacts:type_name -> troupe.v1.AgentMessage.ArtifactsEntry
-	4,  // 38: troupe.v1.Thinking.topic:type_name -> troupe.v1.Topic
-	33, // 39: troupe.v1.Aggregate.usage:type_name -> troupe.v1.Usage
-	35, // 40: troupe.v1.TurnResult.outcome:type_name -> troupe.v1.TurnOutcome
-	33, // 41: troupe.v1.TurnResult.usage:type_name -> troupe.v1.Usage
-	30, // 42: troupe.v1.TurnResult.duration:type_name -> google.protobuf.Duration
-	32, // 43: troupe.v1.TurnResult.failure:type_name -> troupe.v1.Failure
-	34, // 44: troupe.v1.TurnResult.pending:type_name -> troupe.v1.PendingCall
-	25, // 45: troupe.v1.TurnResult.metrics:type_name -> troupe.v1.TurnMetrics
-	30, // 46: troupe.v1.TurnMetrics.plan:type_name -> google.protobuf.Duration
-	30, // 47: troupe.v1.TurnMetrics.routing:type_name -> google.protobuf.Duration
-	30, // 48: troupe.v1.TurnMetrics.execute:type_name -> google.protobuf.Duration
-	30, // 49: troupe.v1.TurnMetrics.total:type_name -> google.protobuf.Duration
-	30, // 50: troupe.v1.TurnMetrics.average_step_duration:type_name -> google.protobuf.Duration
-	51, // [51:51] is the sub-list for method output_type
-	51, // [51:51] is the sub-list for method input_type
-	51, // [51:51] is the sub-list for extension type_name
-	51, // [51:51] is the sub-list for extension extendee
-	0,  // [0:51] is the sub-list for field type_name
+	7,  // 2: troupe.v1.Event.turn_started:type_name -> troupe.v1.TurnStarted
+	9,  // 3: troupe.v1.Event.plan:type_name -> troupe.v1.Plan
+	11, // 4: troupe.v1.Event.routing_decision:type_name -> troupe.v1.RoutingDecision
+	12, // 5: troupe.v1.Event.step_started:type_name -> troupe.v1.StepStarted
+	15, // 6: troupe.v1.Event.step_finished:type_name -> troupe.v1.StepFinished
+	16, // 7: troupe.v1.Event.text_delta:type_name -> troupe.v1.TextDelta
+	17, // 8: troupe.v1.Event.part_reset:type_name -> troupe.v1.PartReset
+	18, // 9: troupe.v1.Event.model_call:type_name -> troupe.v1.ModelCall
+	21, // 10: troupe.v1.Event.tool_call_started:type_name -> troupe.v1.ToolCallStarted
+	22, // 11: troupe.v1.Event.tool_call_finished:type_name -> troupe.v1.ToolCallFinished
+	24, // 12: troupe.v1.Event.agent_message:type_name -> troupe.v1.AgentMessage
+	25, // 13: troupe.v1.Event.thinking:type_name -> troupe.v1.Thinking
+	23, // 14: troupe.v1.Event.tool_call_pending:type_name -> troupe.v1.ToolCallPending
+	26, // 15: troupe.v1.Event.warning:type_name -> troupe.v1.Warning
+	27, // 16: troupe.v1.Event.aggregate:type_name -> troupe.v1.Aggregate
+	28, // 17: troupe.v1.Event.turn_result:type_name -> troupe.v1.TurnResult
+	19, // 18: troupe.v1.Event.tool_progress:type_name -> troupe.v1.ToolProgress
+	20, // 19: troupe.v1.Event.subtask_started:type_name -> troupe.v1.SubtaskStarted
+	32, // 20: troupe.v1.TurnStarted.answers:type_name -> troupe.v1.CallAnswer
+	8,  // 21: troupe.v1.TurnStarted.parent:type_name -> troupe.v1.Parent
+	33, // 22: troupe.v1.TurnStarted.attachments:type_name -> troupe.v1.Blob
+	34, // 23: troupe.v1.Plan.duration:type_name -> google.protobuf.Duration
+	10, // 24: troupe.v1.Plan.budget:type_name -> troupe.v1.TurnBudget
+	34, // 25: troupe.v1.TurnBudget.time:type_name -> google.protobuf.Duration
+	1,  // 26: troupe.v1.RoutingDecision.strategy:type_name -> troupe.v1.RoutingStrategy
+	34, // 27: troupe.v1.RoutingDecision.duration:type_name -> google.protobuf.Duration
+	2,  // 28: troupe.v1.RoutingDecision.type:type_name -> troupe.v1.DecisionType
+	13, // 29: troupe.v1.StepStarted.choice:type_name -> troupe.v1.InstanceChoice
+	14, // 30: troupe.v1.InstanceChoice.rejected:type_name -> troupe.v1.RejectedInstance
+	2,  // 31: troupe.v1.InstanceChoice.type:type_name -> troupe.v1.DecisionType
+	35, // 32: troupe.v1.StepFinished.result:type_name -> troupe.v1.StepResult
+	34, // 33: troupe.v1.StepFinished.duration:type_name -> google.protobuf.Duration
+	36, // 34: troupe.v1.PartReset.failure:type_name -> troupe.v1.Failure
+	37, // 35: troupe.v1.ModelCall.usage:type_name -> troupe.v1.Usage
+	34, // 36: troupe.v1.ModelCall.duration:type_name -> google.protobuf.Duration
+	3,  // 37: troupe.v1.ModelCall.finish:type_name -> troupe.v1.FinishReason
+	4,  // 38: troupe.v1.ToolCallFinished.status:type_name -> troupe.v1.ToolStatus
+	34, // 39: troupe.v1.ToolCallFinished.duration:type_name -> google.protobuf.Duration
+	38, // 40: troupe.v1.ToolCallPending.call:type_name -> troupe.v1.PendingCall
+	30, // 41: troupe.v1.AgentMessage.artifacts:type_name -> troupe.v1.AgentMessage.ArtifactsEntry
+	5,  // 42: troupe.v1.Thinking.topic:type_name -> troupe.v1.Topic
+	37, // 43: troupe.v1.Aggregate.usage:type_name -> troupe.v1.Usage
+	39, // 44: troupe.v1.TurnResult.outcome:type_name -> troupe.v1.TurnOutcome
+	37, // 45: troupe.v1.TurnResult.usage:type_name -> troupe.v1.Usage
+	34, // 46: troupe.v1.TurnResult.duration:type_name -> google.protobuf.Duration
+	36, // 47: troupe.v1.TurnResult.failure:type_name -> troupe.v1.Failure
+	38, // 48: troupe.v1.TurnResult.pending:type_name -> troupe.v1.PendingCall
+	29, // 49: troupe.v1.TurnResult.metrics:type_name -> troupe.v1.TurnMetrics
+	34, // 50: troupe.v1.TurnMetrics.plan:type_name -> google.protobuf.Duration
+	34, // 51: troupe.v1.TurnMetrics.routing:type_name -> google.protobuf.Duration
+	34, // 52: troupe.v1.TurnMetrics.execute:type_name -> google.protobuf.Duration
+	34, // 53: troupe.v1.TurnMetrics.total:type_name -> google.protobuf.Duration
+	34, // 54: troupe.v1.TurnMetrics.average_step_duration:type_name -> google.protobuf.Duration
+	55, // [55:55] is the sub-list for method output_type
+	55, // [55:55] is the sub-list for method input_type
+	55, // [55:55] is the sub-list for extension type_name
+	55, // [55:55] is the sub-list for extension extendee
+	0,  // [0:55] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_event_proto_init() }
@@ -2682,15 +3076,18 @@ func file_troupe_v1_event_proto_init() {
 		(*Event_Warning)(nil),
 		(*Event_Aggregate)(nil),
 		(*Event_TurnResult)(nil),
+		(*Event_ToolProgress)(nil),
+		(*Event_SubtaskStarted)(nil),
 	}
-	file_troupe_v1_event_proto_msgTypes[19].OneofWrappers = []any{}
+	file_troupe_v1_event_proto_msgTypes[13].OneofWrappers = []any{}
+	file_troupe_v1_event_proto_msgTypes[22].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_event_proto_rawDesc), len(file_troupe_v1_event_proto_rawDesc)),
-			NumEnums:      5,
-			NumMessages:   22,
+			NumEnums:      6,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

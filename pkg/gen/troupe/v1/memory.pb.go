@@ -3072,7 +3072,7 @@ func (x *UpdateStateResponse) GetRevision() int64 {
 // Artifact is a version of something that a turn made.
 type Artifact struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// name within the session: no / and no \, and not beginning with user:.
+	// name within the session, or with user: in front among those of its user: no / and no \.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// version of the name, from 1. Assigned by the memory service.
 	Version int32 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`

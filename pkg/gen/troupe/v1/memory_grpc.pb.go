@@ -101,7 +101,7 @@ type MemoryServiceClient interface {
 	// open, NOT_FOUND.
 	CompactSession(ctx context.Context, in *MemoryServiceCompactSessionRequest, opts ...grpc.CallOption) (*MemoryServiceCompactSessionResponse, error)
 	// ClearSession removes the messages, the summary, the state and the artifacts of a
-	// session. It stays usable, and its sequence goes on. Fails with SESSION_BUSY while a turn
+	// session, but not what is its user's. It stays usable, and its sequence goes on. Fails with SESSION_BUSY while a turn
 	// is open, NOT_FOUND.
 	ClearSession(ctx context.Context, in *MemoryServiceClearSessionRequest, opts ...grpc.CallOption) (*MemoryServiceClearSessionResponse, error)
 	// DeleteSession removes everything of a session but the mark that it is deleted. An open
@@ -122,16 +122,19 @@ type MemoryServiceClient interface {
 	// bytes from there on, and closes; the last response is the artifact. Content is known by
 	// its digest: what is there is not sent again. Fails with FENCED, RESOURCE_QUOTA above 64
 	// MiB, 1,000 versions or 256 MiB a session, USER_INVALID_INPUT when the bytes do not have
-	// the digest, NOT_FOUND.
+	// the digest, NOT_FOUND. One whose name begins with user: is the session's user's (AD-23),
+	// under the same limits for the user; without a user that is USER_INVALID_INPUT.
 	PutArtifact(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[PutArtifactRequest, PutArtifactResponse], error)
 	// GetArtifact streams an artifact: first what it is, then its bytes from the offset on.
 	// Fails with NOT_FOUND.
 	GetArtifact(ctx context.Context, in *MemoryServiceGetArtifactRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[MemoryServiceGetArtifactResponse], error)
-	// ListArtifacts returns all versions of the artifacts of a session, by name and version.
+	// ListArtifacts returns all versions of the artifacts of a session, and of the user: ones
+	// of its user, by name and version.
 	// Fails with NOT_FOUND when there is no such session.
 	ListArtifacts(ctx context.Context, in *MemoryServiceListArtifactsRequest, opts ...grpc.CallOption) (*MemoryServiceListArtifactsResponse, error)
 	// DeleteArtifact removes a version, or all of them. Removing what is not there is OK.
-	// Fails with NOT_FOUND when there is no such session, FENCED.
+	// Fails with NOT_FOUND when there is no such session, FENCED, USER_INVALID_INPUT for a
+	// user: name in a session without a user.
 	DeleteArtifact(ctx context.Context, in *DeleteArtifactRequest, opts ...grpc.CallOption) (*DeleteArtifactResponse, error)
 }
 
@@ -424,7 +427,7 @@ type MemoryServiceServer interface {
 	// open, NOT_FOUND.
 	CompactSession(context.Context, *MemoryServiceCompactSessionRequest) (*MemoryServiceCompactSessionResponse, error)
 	// ClearSession removes the messages, the summary, the state and the artifacts of a
-	// session. It stays usable, and its sequence goes on. Fails with SESSION_BUSY while a turn
+	// session, but not what is its user's. It stays usable, and its sequence goes on. Fails with SESSION_BUSY while a turn
 	// is open, NOT_FOUND.
 	ClearSession(context.Context, *MemoryServiceClearSessionRequest) (*MemoryServiceClearSessionResponse, error)
 	// DeleteSession removes everything of a session but the mark that it is deleted. An open
@@ -445,16 +448,19 @@ type MemoryServiceServer interface {
 	// bytes from there on, and closes; the last response is the artifact. Content is known by
 	// its digest: what is there is not sent again. Fails with FENCED, RESOURCE_QUOTA above 64
 	// MiB, 1,000 versions or 256 MiB a session, USER_INVALID_INPUT when the bytes do not have
-	// the digest, NOT_FOUND.
+	// the digest, NOT_FOUND. One whose name begins with user: is the session's user's (AD-23),
+	// under the same limits for the user; without a user that is USER_INVALID_INPUT.
 	PutArtifact(grpc.BidiStreamingServer[PutArtifactRequest, PutArtifactResponse]) error
 	// GetArtifact streams an artifact: first what it is, then its bytes from the offset on.
 	// Fails with NOT_FOUND.
 	GetArtifact(*MemoryServiceGetArtifactRequest, grpc.ServerStreamingServer[MemoryServiceGetArtifactResponse]) error
-	// ListArtifacts returns all versions of the artifacts of a session, by name and version.
+	// ListArtifacts returns all versions of the artifacts of a session, and of the user: ones
+	// of its user, by name and version.
 	// Fails with NOT_FOUND when there is no such session.
 	ListArtifacts(context.Context, *MemoryServiceListArtifactsRequest) (*MemoryServiceListArtifactsResponse, error)
 	// DeleteArtifact removes a version, or all of them. Removing what is not there is OK.
-	// Fails with NOT_FOUND when there is no such session, FENCED.
+	// Fails with NOT_FOUND when there is no such session, FENCED, USER_INVALID_INPUT for a
+	// user: name in a session without a user.
 	DeleteArtifact(context.Context, *DeleteArtifactRequest) (*DeleteArtifactResponse, error)
 	mustEmbedUnimplementedMemoryServiceServer()
 }

@@ -228,6 +228,9 @@ type OrchestrateRequest struct {
 	// name of its own. Each is stored as an artifact of the session before any agent runs, with
 	// the turn or not at all. They count to what request_id stands for. Not with answers.
 	Parts []*Part `protobuf:"bytes,10,rep,name=parts,proto3" json:"parts,omitempty"`
+	// parent is the place in another turn that asks, when an agent does; it is told and stored
+	// with the trace. It is no part of what request_id stands for.
+	Parent *Parent `protobuf:"bytes,11,opt,name=parent,proto3" json:"parent,omitempty"`
 	// profile says how the turn shall be handled, at most 63 of a-z 0-9 -, a letter first. Agents
 	// and tools read it; the mesh itself makes nothing of it. Empty: "default", or, with answers, that
 	// of the turn that they go on with.
@@ -347,6 +350,13 @@ func (x *OrchestrateRequest) GetAuth() *Auth {
 func (x *OrchestrateRequest) GetParts() []*Part {
 	if x != nil {
 		return x.Parts
+	}
+	return nil
+}
+
+func (x *OrchestrateRequest) GetParent() *Parent {
+	if x != nil {
+		return x.Parent
 	}
 	return nil
 }
@@ -608,7 +618,9 @@ type Trace struct {
 	// owner_epoch is the fence between orchestrators.
 	OwnerEpoch int64 `protobuf:"varint,12,opt,name=owner_epoch,json=ownerEpoch,proto3" json:"owner_epoch,omitempty"`
 	// result is how it ended; absent while it runs.
-	Result        *TurnResult `protobuf:"bytes,13,opt,name=result,proto3" json:"result,omitempty"`
+	Result *TurnResult `protobuf:"bytes,13,opt,name=result,proto3" json:"result,omitempty"`
+	// parent is the call that asked for its turn, when that was an agent; absent otherwise.
+	Parent        *Parent `protobuf:"bytes,14,opt,name=parent,proto3" json:"parent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -730,6 +742,13 @@ func (x *Trace) GetOwnerEpoch() int64 {
 func (x *Trace) GetResult() *TurnResult {
 	if x != nil {
 		return x.Result
+	}
+	return nil
+}
+
+func (x *Trace) GetParent() *Parent {
+	if x != nil {
+		return x.Parent
 	}
 	return nil
 }
@@ -2239,7 +2258,7 @@ var File_troupe_v1_orchestrator_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\n" +
-	"\x1ctroupe/v1/orchestrator.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x17troupe/v1/failure.proto\x1a\x19troupe/v1/lifecycle.proto\x1a\x15troupe/v1/types.proto\"\x86\v\n" +
+	"\x1ctroupe/v1/orchestrator.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x17troupe/v1/failure.proto\x1a\x19troupe/v1/lifecycle.proto\x1a\x15troupe/v1/types.proto\"\xb1\v\n" +
 	"\x12OrchestrateRequest\x12p\n" +
 	"\x04text\x18\x01 \x01(\tBZ\xbaHW\xba\x01N\n" +
 	"\x16orchestrate.text.blank\x12\x1fmust hold more than white space\x1a\x13this.matches('\\\\S')r\x04(\x80\x80\x10H\x00R\x04text\x12.\n" +
@@ -2256,7 +2275,8 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\x05parts\x18\n" +
 	" \x03(\v2\x0f.troupe.v1.PartB\xef\x01\xbaH\xeb\x01\xba\x01z\n" +
 	"\x17orchestrate.parts.count\x12Mmust be at most 8 files; send the others with the next request of the session\x1a\x10this.size() <= 8\xba\x01k\n" +
-	"\x16orchestrate.parts.blob\x127must be files (blob); what the user says goes into text\x1a\x18this.all(p, has(p.blob))R\x05parts\x12E\n" +
+	"\x16orchestrate.parts.blob\x127must be files (blob); what the user says goes into text\x1a\x18this.all(p, has(p.blob))R\x05parts\x12)\n" +
+	"\x06parent\x18\v \x01(\v2\x11.troupe.v1.ParentR\x06parent\x12E\n" +
 	"\aprofile\x18\x14 \x01(\tB+\xbaH(\xd8\x01\x01r#2!^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$R\aprofile\x12`\n" +
 	"\bmetadata\x18\x15 \x03(\v2+.troupe.v1.OrchestrateRequest.MetadataEntryB\x17\xbaH\x14\x9a\x01\x11\x10 \"\x06r\x04 \x01(@*\x05r\x03(\x80\bR\bmetadata\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
@@ -2274,7 +2294,7 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\x12%\n" +
 	"\x0eafter_sequence\x18\x02 \x01(\x04R\rafterSequence\"<\n" +
 	"\x12WatchTraceResponse\x12&\n" +
-	"\x05event\x18\x01 \x01(\v2\x10.troupe.v1.EventR\x05event\"\xa7\x03\n" +
+	"\x05event\x18\x01 \x01(\v2\x10.troupe.v1.EventR\x05event\"\xd2\x03\n" +
 	"\x05Trace\x12\x19\n" +
 	"\btrace_id\x18\x01 \x01(\tR\atraceId\x12\x1d\n" +
 	"\n" +
@@ -2292,7 +2312,8 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\x05owner\x18\v \x01(\tR\x05owner\x12\x1f\n" +
 	"\vowner_epoch\x18\f \x01(\x03R\n" +
 	"ownerEpoch\x12-\n" +
-	"\x06result\x18\r \x01(\v2\x15.troupe.v1.TurnResultR\x06result\"C\n" +
+	"\x06result\x18\r \x01(\v2\x15.troupe.v1.TurnResultR\x06result\x12)\n" +
+	"\x06parent\x18\x0e \x01(\v2\x11.troupe.v1.ParentR\x06parent\"C\n" +
 	"\x0fGetTraceRequest\x120\n" +
 	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\":\n" +
 	"\x10GetTraceResponse\x12&\n" +
@@ -2489,16 +2510,17 @@ var file_troupe_v1_orchestrator_proto_goTypes = []any{
 	(*durationpb.Duration)(nil),      // 35: google.protobuf.Duration
 	(*Auth)(nil),                     // 36: troupe.v1.Auth
 	(*Part)(nil),                     // 37: troupe.v1.Part
-	(*CallAnswer)(nil),               // 38: troupe.v1.CallAnswer
-	(*Event)(nil),                    // 39: troupe.v1.Event
-	(*timestamppb.Timestamp)(nil),    // 40: google.protobuf.Timestamp
-	(*TurnResult)(nil),               // 41: troupe.v1.TurnResult
-	(InstanceState)(0),               // 42: troupe.v1.InstanceState
-	(*InstanceStatus)(nil),           // 43: troupe.v1.InstanceStatus
-	(*GetMetricsResponse)(nil),       // 44: troupe.v1.GetMetricsResponse
-	(*Failure)(nil),                  // 45: troupe.v1.Failure
-	(DecisionType)(0),                // 46: troupe.v1.DecisionType
-	(Stage)(0),                       // 47: troupe.v1.Stage
+	(*Parent)(nil),                   // 38: troupe.v1.Parent
+	(*CallAnswer)(nil),               // 39: troupe.v1.CallAnswer
+	(*Event)(nil),                    // 40: troupe.v1.Event
+	(*timestamppb.Timestamp)(nil),    // 41: google.protobuf.Timestamp
+	(*TurnResult)(nil),               // 42: troupe.v1.TurnResult
+	(InstanceState)(0),               // 43: troupe.v1.InstanceState
+	(*InstanceStatus)(nil),           // 44: troupe.v1.InstanceStatus
+	(*GetMetricsResponse)(nil),       // 45: troupe.v1.GetMetricsResponse
+	(*Failure)(nil),                  // 46: troupe.v1.Failure
+	(DecisionType)(0),                // 47: troupe.v1.DecisionType
+	(Stage)(0),                       // 48: troupe.v1.Stage
 }
 var file_troupe_v1_orchestrator_proto_depIdxs = []int32{
 	4,  // 0: troupe.v1.OrchestrateRequest.answers:type_name -> troupe.v1.Answers
@@ -2506,68 +2528,70 @@ var file_troupe_v1_orchestrator_proto_depIdxs = []int32{
 	0,  // 2: troupe.v1.OrchestrateRequest.on_busy:type_name -> troupe.v1.OnBusy
 	36, // 3: troupe.v1.OrchestrateRequest.auth:type_name -> troupe.v1.Auth
 	37, // 4: troupe.v1.OrchestrateRequest.parts:type_name -> troupe.v1.Part
-	33, // 5: troupe.v1.OrchestrateRequest.metadata:type_name -> troupe.v1.OrchestrateRequest.MetadataEntry
-	38, // 6: troupe.v1.Answers.answers:type_name -> troupe.v1.CallAnswer
-	39, // 7: troupe.v1.OrchestrateResponse.event:type_name -> troupe.v1.Event
-	39, // 8: troupe.v1.WatchTraceResponse.event:type_name -> troupe.v1.Event
-	1,  // 9: troupe.v1.Trace.state:type_name -> troupe.v1.TraceState
-	40, // 10: troupe.v1.Trace.started:type_name -> google.protobuf.Timestamp
-	41, // 11: troupe.v1.Trace.result:type_name -> troupe.v1.TurnResult
-	8,  // 12: troupe.v1.GetTraceResponse.trace:type_name -> troupe.v1.Trace
-	8,  // 13: troupe.v1.CancelTraceResponse.trace:type_name -> troupe.v1.Trace
-	8,  // 14: troupe.v1.ListTracesResponse.traces:type_name -> troupe.v1.Trace
-	15, // 15: troupe.v1.ListAgentsResponse.agents:type_name -> troupe.v1.Agent
-	42, // 16: troupe.v1.Instance.state:type_name -> troupe.v1.InstanceState
-	40, // 17: troupe.v1.Instance.started:type_name -> google.protobuf.Timestamp
-	2,  // 18: troupe.v1.Instance.desired:type_name -> troupe.v1.DesiredState
-	43, // 19: troupe.v1.Instance.status:type_name -> troupe.v1.InstanceStatus
-	18, // 20: troupe.v1.ListInstancesResponse.instances:type_name -> troupe.v1.Instance
-	18, // 21: troupe.v1.DescribeInstanceResponse.instance:type_name -> troupe.v1.Instance
-	43, // 22: troupe.v1.DescribeInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
-	44, // 23: troupe.v1.DescribeInstanceResponse.metrics:type_name -> troupe.v1.GetMetricsResponse
-	45, // 24: troupe.v1.DescribeInstanceResponse.failure:type_name -> troupe.v1.Failure
-	43, // 25: troupe.v1.InstanceOutcome.status:type_name -> troupe.v1.InstanceStatus
-	45, // 26: troupe.v1.InstanceOutcome.failure:type_name -> troupe.v1.Failure
-	35, // 27: troupe.v1.PauseAgentRequest.within:type_name -> google.protobuf.Duration
-	23, // 28: troupe.v1.PauseAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
-	23, // 29: troupe.v1.ResumeAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
-	35, // 30: troupe.v1.DrainInstanceRequest.drain:type_name -> google.protobuf.Duration
-	43, // 31: troupe.v1.DrainInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
-	46, // 32: troupe.v1.ListDecisionsRequest.type:type_name -> troupe.v1.DecisionType
-	32, // 33: troupe.v1.ListDecisionsResponse.decisions:type_name -> troupe.v1.Decision
-	40, // 34: troupe.v1.Decision.time:type_name -> google.protobuf.Timestamp
-	46, // 35: troupe.v1.Decision.type:type_name -> troupe.v1.DecisionType
-	47, // 36: troupe.v1.Decision.stage:type_name -> troupe.v1.Stage
-	34, // 37: troupe.v1.Decision.metadata:type_name -> troupe.v1.Decision.MetadataEntry
-	3,  // 38: troupe.v1.OrchestratorService.Orchestrate:input_type -> troupe.v1.OrchestrateRequest
-	6,  // 39: troupe.v1.OrchestratorService.WatchTrace:input_type -> troupe.v1.WatchTraceRequest
-	9,  // 40: troupe.v1.OrchestratorService.GetTrace:input_type -> troupe.v1.GetTraceRequest
-	11, // 41: troupe.v1.OrchestratorService.CancelTrace:input_type -> troupe.v1.CancelTraceRequest
-	13, // 42: troupe.v1.OrchestratorService.ListTraces:input_type -> troupe.v1.ListTracesRequest
-	16, // 43: troupe.v1.OrchestratorService.ListAgents:input_type -> troupe.v1.ListAgentsRequest
-	19, // 44: troupe.v1.OrchestratorService.ListInstances:input_type -> troupe.v1.ListInstancesRequest
-	21, // 45: troupe.v1.OrchestratorService.DescribeInstance:input_type -> troupe.v1.DescribeInstanceRequest
-	24, // 46: troupe.v1.OrchestratorService.PauseAgent:input_type -> troupe.v1.PauseAgentRequest
-	26, // 47: troupe.v1.OrchestratorService.ResumeAgent:input_type -> troupe.v1.ResumeAgentRequest
-	28, // 48: troupe.v1.OrchestratorService.DrainInstance:input_type -> troupe.v1.DrainInstanceRequest
-	30, // 49: troupe.v1.OrchestratorService.ListDecisions:input_type -> troupe.v1.ListDecisionsRequest
-	5,  // 50: troupe.v1.OrchestratorService.Orchestrate:output_type -> troupe.v1.OrchestrateResponse
-	7,  // 51: troupe.v1.OrchestratorService.WatchTrace:output_type -> troupe.v1.WatchTraceResponse
-	10, // 52: troupe.v1.OrchestratorService.GetTrace:output_type -> troupe.v1.GetTraceResponse
-	12, // 53: troupe.v1.OrchestratorService.CancelTrace:output_type -> troupe.v1.CancelTraceResponse
-	14, // 54: troupe.v1.OrchestratorService.ListTraces:output_type -> troupe.v1.ListTracesResponse
-	17, // 55: troupe.v1.OrchestratorService.ListAgents:output_type -> troupe.v1.ListAgentsResponse
-	20, // 56: troupe.v1.OrchestratorService.ListInstances:output_type -> troupe.v1.ListInstancesResponse
-	22, // 57: troupe.v1.OrchestratorService.DescribeInstance:output_type -> troupe.v1.DescribeInstanceResponse
-	25, // 58: troupe.v1.OrchestratorService.PauseAgent:output_type -> troupe.v1.PauseAgentResponse
-	27, // 59: troupe.v1.OrchestratorService.ResumeAgent:output_type -> troupe.v1.ResumeAgentResponse
-	29, // 60: troupe.v1.OrchestratorService.DrainInstance:output_type -> troupe.v1.DrainInstanceResponse
-	31, // 61: troupe.v1.OrchestratorService.ListDecisions:output_type -> troupe.v1.ListDecisionsResponse
-	50, // [50:62] is the sub-list for method output_type
-	38, // [38:50] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	38, // 5: troupe.v1.OrchestrateRequest.parent:type_name -> troupe.v1.Parent
+	33, // 6: troupe.v1.OrchestrateRequest.metadata:type_name -> troupe.v1.OrchestrateRequest.MetadataEntry
+	39, // 7: troupe.v1.Answers.answers:type_name -> troupe.v1.CallAnswer
+	40, // 8: troupe.v1.OrchestrateResponse.event:type_name -> troupe.v1.Event
+	40, // 9: troupe.v1.WatchTraceResponse.event:type_name -> troupe.v1.Event
+	1,  // 10: troupe.v1.Trace.state:type_name -> troupe.v1.TraceState
+	41, // 11: troupe.v1.Trace.started:type_name -> google.protobuf.Timestamp
+	42, // 12: troupe.v1.Trace.result:type_name -> troupe.v1.TurnResult
+	38, // 13: troupe.v1.Trace.parent:type_name -> troupe.v1.Parent
+	8,  // 14: troupe.v1.GetTraceResponse.trace:type_name -> troupe.v1.Trace
+	8,  // 15: troupe.v1.CancelTraceResponse.trace:type_name -> troupe.v1.Trace
+	8,  // 16: troupe.v1.ListTracesResponse.traces:type_name -> troupe.v1.Trace
+	15, // 17: troupe.v1.ListAgentsResponse.agents:type_name -> troupe.v1.Agent
+	43, // 18: troupe.v1.Instance.state:type_name -> troupe.v1.InstanceState
+	41, // 19: troupe.v1.Instance.started:type_name -> google.protobuf.Timestamp
+	2,  // 20: troupe.v1.Instance.desired:type_name -> troupe.v1.DesiredState
+	44, // 21: troupe.v1.Instance.status:type_name -> troupe.v1.InstanceStatus
+	18, // 22: troupe.v1.ListInstancesResponse.instances:type_name -> troupe.v1.Instance
+	18, // 23: troupe.v1.DescribeInstanceResponse.instance:type_name -> troupe.v1.Instance
+	44, // 24: troupe.v1.DescribeInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
+	45, // 25: troupe.v1.DescribeInstanceResponse.metrics:type_name -> troupe.v1.GetMetricsResponse
+	46, // 26: troupe.v1.DescribeInstanceResponse.failure:type_name -> troupe.v1.Failure
+	44, // 27: troupe.v1.InstanceOutcome.status:type_name -> troupe.v1.InstanceStatus
+	46, // 28: troupe.v1.InstanceOutcome.failure:type_name -> troupe.v1.Failure
+	35, // 29: troupe.v1.PauseAgentRequest.within:type_name -> google.protobuf.Duration
+	23, // 30: troupe.v1.PauseAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
+	23, // 31: troupe.v1.ResumeAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
+	35, // 32: troupe.v1.DrainInstanceRequest.drain:type_name -> google.protobuf.Duration
+	44, // 33: troupe.v1.DrainInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
+	47, // 34: troupe.v1.ListDecisionsRequest.type:type_name -> troupe.v1.DecisionType
+	32, // 35: troupe.v1.ListDecisionsResponse.decisions:type_name -> troupe.v1.Decision
+	41, // 36: troupe.v1.Decision.time:type_name -> google.protobuf.Timestamp
+	47, // 37: troupe.v1.Decision.type:type_name -> troupe.v1.DecisionType
+	48, // 38: troupe.v1.Decision.stage:type_name -> troupe.v1.Stage
+	34, // 39: troupe.v1.Decision.metadata:type_name -> troupe.v1.Decision.MetadataEntry
+	3,  // 40: troupe.v1.OrchestratorService.Orchestrate:input_type -> troupe.v1.OrchestrateRequest
+	6,  // 41: troupe.v1.OrchestratorService.WatchTrace:input_type -> troupe.v1.WatchTraceRequest
+	9,  // 42: troupe.v1.OrchestratorService.GetTrace:input_type -> troupe.v1.GetTraceRequest
+	11, // 43: troupe.v1.OrchestratorService.CancelTrace:input_type -> troupe.v1.CancelTraceRequest
+	13, // 44: troupe.v1.OrchestratorService.ListTraces:input_type -> troupe.v1.ListTracesRequest
+	16, // 45: troupe.v1.OrchestratorService.ListAgents:input_type -> troupe.v1.ListAgentsRequest
+	19, // 46: troupe.v1.OrchestratorService.ListInstances:input_type -> troupe.v1.ListInstancesRequest
+	21, // 47: troupe.v1.OrchestratorService.DescribeInstance:input_type -> troupe.v1.DescribeInstanceRequest
+	24, // 48: troupe.v1.OrchestratorService.PauseAgent:input_type -> troupe.v1.PauseAgentRequest
+	26, // 49: troupe.v1.OrchestratorService.ResumeAgent:input_type -> troupe.v1.ResumeAgentRequest
+	28, // 50: troupe.v1.OrchestratorService.DrainInstance:input_type -> troupe.v1.DrainInstanceRequest
+	30, // 51: troupe.v1.OrchestratorService.ListDecisions:input_type -> troupe.v1.ListDecisionsRequest
+	5,  // 52: troupe.v1.OrchestratorService.Orchestrate:output_type -> troupe.v1.OrchestrateResponse
+	7,  // 53: troupe.v1.OrchestratorService.WatchTrace:output_type -> troupe.v1.WatchTraceResponse
+	10, // 54: troupe.v1.OrchestratorService.GetTrace:output_type -> troupe.v1.GetTraceResponse
+	12, // 55: troupe.v1.OrchestratorService.CancelTrace:output_type -> troupe.v1.CancelTraceResponse
+	14, // 56: troupe.v1.OrchestratorService.ListTraces:output_type -> troupe.v1.ListTracesResponse
+	17, // 57: troupe.v1.OrchestratorService.ListAgents:output_type -> troupe.v1.ListAgentsResponse
+	20, // 58: troupe.v1.OrchestratorService.ListInstances:output_type -> troupe.v1.ListInstancesResponse
+	22, // 59: troupe.v1.OrchestratorService.DescribeInstance:output_type -> troupe.v1.DescribeInstanceResponse
+	25, // 60: troupe.v1.OrchestratorService.PauseAgent:output_type -> troupe.v1.PauseAgentResponse
+	27, // 61: troupe.v1.OrchestratorService.ResumeAgent:output_type -> troupe.v1.ResumeAgentResponse
+	29, // 62: troupe.v1.OrchestratorService.DrainInstance:output_type -> troupe.v1.DrainInstanceResponse
+	31, // 63: troupe.v1.OrchestratorService.ListDecisions:output_type -> troupe.v1.ListDecisionsResponse
+	52, // [52:64] is the sub-list for method output_type
+	40, // [40:52] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_orchestrator_proto_init() }

@@ -50,7 +50,8 @@ type SessionServiceClient interface {
 	// GetSessionState returns the state that the session sees: its own keys, the app: keys, and the
 	// user: keys of its user. Fails with NOT_FOUND.
 	GetSessionState(ctx context.Context, in *GetSessionStateRequest, opts ...grpc.CallOption) (*GetSessionStateResponse, error)
-	// ListArtifacts returns all versions of the session's artifacts, by name and version.
+	// ListArtifacts returns all versions of the session's artifacts, and of the user: ones of
+	// its user, by name and version.
 	// Fails with NOT_FOUND when there is no such session.
 	ListArtifacts(ctx context.Context, in *ListArtifactsRequest, opts ...grpc.CallOption) (*ListArtifactsResponse, error)
 	// GetArtifact streams an artifact: first what it is, then its bytes from the offset on.
@@ -231,7 +232,8 @@ type SessionServiceServer interface {
 	// GetSessionState returns the state that the session sees: its own keys, the app: keys, and the
 	// user: keys of its user. Fails with NOT_FOUND.
 	GetSessionState(context.Context, *GetSessionStateRequest) (*GetSessionStateResponse, error)
-	// ListArtifacts returns all versions of the session's artifacts, by name and version.
+	// ListArtifacts returns all versions of the session's artifacts, and of the user: ones of
+	// its user, by name and version.
 	// Fails with NOT_FOUND when there is no such session.
 	ListArtifacts(context.Context, *ListArtifactsRequest) (*ListArtifactsResponse, error)
 	// GetArtifact streams an artifact: first what it is, then its bytes from the offset on.

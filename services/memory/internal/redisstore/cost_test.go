@@ -74,6 +74,7 @@ func counted(t testing.TB) (*Store, *counter) {
 		beginScript, commitScript, failScript, renewScript, releaseScript, journalScript, replayScript, historyScript, weighScript,
 		stateScript, attendScript, leaveScript, scopeScript, settleScript, updateScript, compactScript, clearScript, deleteScript,
 		stageScript, pieceScript, putScript, removeScript,
+		offerScript, admitScript, carryScript, shelveScript, discardScript, unstageScript,
 	} {
 		require.NoError(t, script.Load(t.Context(), s.redis).Err())
 	}
@@ -174,6 +175,17 @@ func TestStore_CostOfOperations(t *testing.T) {
 	})
 	costs("read artifact", 1, 0, func() error { return only(s.ReadArtifact(t.Context(), hold().Ref, content, 0)) })
 	costs("get artifact", 1, 0, func() error { return only(s.GetArtifact(t.Context(), hold().Ref, "a", 0)) })
+	costs("put under user: what the session keeps", 9, 6, func() error {
+		return only(s.PutArtifact(t.Context(), hold(), memory.Artifact{Content: content, Name: "user:a"}))
+	})
+	costs("put under user: what the user has", 7, 4, func() error {
+		return only(s.PutArtifact(t.Context(), hold(), memory.Artifact{Content: content, Name: "user:b"}))
+	})
+	costs("get artifact of a user", 2, 0, func() error { return only(s.GetArtifact(t.Context(), hold().Ref, "user:a", 0)) })
+	costs("list artifacts", 2, 0, func() error { return only(s.ListArtifacts(t.Context(), hold().Ref)) })
+	costs("delete artifact of a user", 6, 4, func() error { return s.DeleteArtifact(t.Context(), hold(), "user:a", 1) })
+	costs("delete artifact", 2, 1, func() error { return s.DeleteArtifact(t.Context(), hold(), "a", 1) })
+	costs("read artifact of a user", 2, 0, func() error { return only(s.ReadArtifact(t.Context(), hold().Ref, content, 0)) })
 	costs("fail", 3, 1, fail)
 	costs("fail again", 2, 0, fail)
 	costs("begin", 1, 1, begin("t3"))

@@ -23,8 +23,10 @@
 //	                     troupe.v1.JournalEntry, and bytes. Expires a day after the last entry;
 //	                     of a step whose calls wait with its turn; and not at all while the turn
 //	                     is open that goes on with the step, and has its key renamed
-//	m:{T/S}:out          hash of changes of app: and user: state that a commit made and that
-//	                     are still to be applied: <turn>/<step> a troupe.v1.UpdateStateRequest
+//	m:{T/S}:out          hash of changes that are still to be made elsewhere: <turn>/<step>
+//	                     of a commit and call:<id> of a call, a troupe.v1.UpdateStateRequest
+//	                     of app: or user: state; put:<id> and drop:<id>, a troupe.v1.Artifact
+//	                     of the user
 //	m:{T/S}:state        hash of a scope: rev, bytes, keys, v:<key>
 //	m:{T/S}:reqs         zset of the latest 1,000 request ids of the scope
 //	m:{T/S}:arts         hash: v:<name>\x00<version> digest, size, time and a
@@ -35,7 +37,8 @@
 //	                     until which they are kept
 //
 // Elsewhere are the scopes that sessions share, m:{T/u/U} and m:{T} with :state and :reqs,
-// and :settled, the changes that commits left for them; and where sessions are found,
+// and :settled, the changes that sessions left for them; the artifacts of a user, m:{T/u/U} with
+// :arts, which also has how many there are, arts, and art_bytes, :blob and :staged; and where sessions are found,
 // m:idx:{T} and m:{T/u/U}:sessions, zsets of session ids by the time they were made. m:store,
 // a hash, is about all of it: beat counts up while somebody looks after the data, and
 // generation was given to those of identity. In a Cluster each master has one, m:store:{<n>}.
@@ -73,8 +76,11 @@
 //	StageArtifact    1            1
 //	AppendArtifact   2            1   (for each piece)
 //	PutArtifact      1            1
-//	GetArtifact      1            0
-//	ReadArtifact     1            0   (for each piece)
+//	 …under user:    7            5   (+2 and +1 for each piece; 7 and 4 when the user has it)
+//	GetArtifact      1            0   (2 trips under user:)
+//	ReadArtifact     1            0   (for each piece; 2 trips of what a user has)
+//	ListArtifacts    2            0   (1 without a user)
+//	DeleteArtifact   2            1   (6 and 4 under user:)
 //
 // An acknowledged write is on disk only if Redis runs with appendonly yes and appendfsync
 // always; Durable tells.

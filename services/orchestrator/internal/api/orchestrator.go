@@ -49,7 +49,7 @@ func (o *Orchestrator) Orchestrate(req *troupev1.OrchestrateRequest, stream trou
 	request := turn.Request{
 		Tenant: Tenant, Session: orNew(req.GetSessionId()), User: req.GetUserId(), RequestID: orNew(req.GetRequestId()),
 		Text: req.GetText(), Files: files, Answers: wire.AnswersFromProto(req.GetAnswers().GetAnswers()), Target: req.GetTarget(), Timeout: req.GetTimeout().AsDuration(), OnBusy: onBusy[req.GetOnBusy()],
-		Auth: wire.AuthFromProto(req.GetAuth()), Above: wire.AboveOf(stream.Context()),
+		Auth: wire.AuthFromProto(req.GetAuth()), Above: wire.AboveOf(stream.Context()), Parent: req.GetParent(),
 		Labels: turn.Labels{Profile: req.GetProfile(), Metadata: req.GetMetadata()},
 	}
 	req.Auth = nil // the plain text of it is nobody's any more

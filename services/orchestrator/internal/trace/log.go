@@ -17,7 +17,7 @@ import (
 const (
 	MaxEvents     = 4096
 	MaxBytes      = 16 << 20 // of stored events
-	maxDeltaBytes = 1 << 20  // of ephemeral text; what comes after is not shown
+	maxDeltaBytes = 1 << 20  // of ephemeral text, and of progress; what comes after is not shown
 )
 
 // Log is the event log of one trace, at the replica that drives it. Append is called by
@@ -131,7 +131,7 @@ func (l *Log) Stage() troupev1.Stage {
 // of the writes has ended.
 func (l *Log) Refused() <-chan struct{} { return l.refused }
 
-// Append adds an event. A durable one gets the next sequence; a text delta stays at 0. It
+// Append adds an event. A durable one gets the next sequence; an ephemeral one stays at 0. It
 // does not wait for the store; ctx bounds the write. Fails with resource_quota at
 // MaxEvents and MaxBytes.
 func (l *Log) Append(ctx context.Context, e *troupev1.Event) error {
@@ -188,9 +188,9 @@ func (l *Log) abandon(ctx context.Context) {
 // the lock.
 func (l *Log) add(ctx context.Context, e *troupev1.Event) {
 	e.TraceId, e.SessionId, e.Turn = l.ref.Trace, l.claim.Record.GetSessionId(), l.claim.Record.GetTurn()
-	if delta := e.GetTextDelta(); delta != nil {
-		l.deltaBytes += len(delta.GetText())
-		if delta.GetText() == "" || l.deltaBytes > maxDeltaBytes {
+	if size, ephemeral := passing(e); ephemeral {
+		l.deltaBytes += size
+		if size == 0 || l.deltaBytes > maxDeltaBytes {
 			return
 		}
 	} else {
@@ -209,6 +209,14 @@ func (l *Log) add(ctx context.Context, e *troupev1.Event) {
 		l.writing = true
 		l.writer.Go(func() { l.write(ctx) })
 	}
+}
+
+// passing reports whether an event is ephemeral, and the bytes that it counts with.
+func passing(e *troupev1.Event) (size int, ephemeral bool) {
+	if p := e.GetToolProgress(); p != nil {
+		return proto.Size(p), true
+	}
+	return len(e.GetTextDelta().GetText()), e.GetTextDelta() != nil
 }
 
 // write stores what is pending, and what came meanwhile, until nothing is left.
@@ -281,7 +289,7 @@ func (l *Log) notify() {
 	l.changed = make(chan struct{})
 }
 
-// Watch yields the events above after, as Traces.Watch does, and text deltas as they come.
+// Watch yields the events above after, as Traces.Watch does, and ephemeral ones as they come.
 // A slow consumer holds up nobody.
 func (l *Log) Watch(ctx context.Context, after uint64) iter.Seq2[*troupev1.Event, error] {
 	return func(yield func(*troupev1.Event, error) bool) {

@@ -36,6 +36,7 @@ type Request struct {
 	Target    string                    // workflow or agent, as the caller named it; empty: the default workflow, or that of what is answered
 	Timeout   time.Duration             // 0: the runner's
 	OnBusy    OnBusy                    // what becomes of it while another turn of the session is open
+	Parent    *troupev1.Parent          // the place in another turn that asks; nil: no agent does. It is told, and decides nothing
 	Auth      execution.Auth            // for the turn's steps only (LP-18): it is in nothing that is stored or told
 	Above     string                    // trace of the turn that waits for this one; empty: none does
 	Labels                              // for agents and tools
@@ -46,7 +47,7 @@ func (r Request) ref() session.Ref { return session.Ref{Tenant: r.Tenant, Sessio
 func (r Request) turnID() string { return session.TurnID(r.ref(), r.RequestID) }
 
 // fingerprint tells whether two requests with one id ask the same. Auth does not count: who
-// repeats a request may have a newer token.
+// repeats a request may have a newer token. Nor does who asks.
 func (r Request) fingerprint() string {
 	asked := sha256.New()
 	_, _ = fmt.Fprint(asked, r.Target, "\x00", r.Text)
@@ -246,6 +247,7 @@ func (r *Runner) record(req Request, target string, turn session.Turn) *troupev1
 	return &troupev1.Trace{
 		TraceId: turn.Trace, SessionId: req.Session, TurnId: turn.ID, Turn: int32(turn.Number), RequestId: req.RequestID,
 		Target: target, Text: conversation.Brief(req.Text, maxGoal), Started: timestamppb.Now(), Owner: r.Owner,
+		Parent: req.Parent,
 	}
 }
 

@@ -162,7 +162,7 @@ func (r *Runner) orphan(ref trace.Ref, found trace.Running) (admission, Request)
 	record := found.Record
 	req := Request{
 		Tenant: ref.Tenant, Session: record.GetSessionId(), User: found.Terms.User, RequestID: record.GetRequestId(),
-		Text: record.GetText(), Target: record.GetTarget(), Labels: readLabels(found.Terms.Labels),
+		Text: record.GetText(), Target: record.GetTarget(), Parent: record.GetParent(), Labels: readLabels(found.Terms.Labels),
 	}
 	a := r.directed(memory.Begin{
 		Ref: req.ref(), User: req.User, TurnID: record.GetTurnId(), TraceID: traceID(), Fingerprint: found.Terms.Fingerprint, Lease: lease,

@@ -82,7 +82,7 @@ func started(req Request, target string, turn session.Turn, ready int) *troupev1
 		Stage: troupev1.Stage_STAGE_INITIALIZE, Time: timestamppb.Now(),
 		Payload: &troupev1.Event_TurnStarted{TurnStarted: &troupev1.TurnStarted{
 			Text: conversation.Brief(req.Text, maxGoal), RequestId: req.RequestID, TurnId: turn.ID, Target: target, InstancesReady: int32(ready),
-			ContinuesTurnId: turn.Continues, Answers: answers, Profile: req.profile(), Attachments: blobs(req.Files),
+			ContinuesTurnId: turn.Continues, Answers: answers, Parent: req.Parent, Profile: req.profile(), Attachments: blobs(req.Files),
 		}},
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/lifecycle"
 	"github.com/troupe-dev/troupe/pkg/registry"
 	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 )
 
 const (
@@ -211,6 +212,8 @@ func TestTurn_AWorkerDecidesNeitherAboutTheTurnNorAboutNumbers(t *testing.T) {
 				Stage: troupev1.Stage_STAGE_COMPLETE, Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: "said"}},
 			},
 			{Sequence: 1, Payload: &troupev1.Event_Warning{Warning: &troupev1.Warning{Reason: "HEARD"}}},
+			{Sequence: 1, Payload: &troupev1.Event_ToolProgress{ToolProgress: &troupev1.ToolProgress{Tool: "search", Message: "half", Fraction: new(0.5)}}},
+			{Payload: &troupev1.Event_SubtaskStarted{SubtaskStarted: &troupev1.SubtaskStarted{Target: "remote"}}},
 		}
 		for _, e := range forged {
 			if err := s.event(e); err != nil {
@@ -227,10 +230,28 @@ func TestTurn_AWorkerDecidesNeitherAboutTheTurnNorAboutNumbers(t *testing.T) {
 			heard = append(heard, strings.Fields(story([]*troupev1.Event{e})[0])[1])
 			require.EqualValues(t, 2, e.GetStep())
 			require.Equal(t, "research-1", e.GetInstanceId())
-			require.Equal(t, e.GetTextDelta() != nil, e.GetSequence() == 0)
+			require.Equal(t, e.GetTextDelta() != nil || e.GetToolProgress() != nil, e.GetSequence() == 0)
 		}
 	}
-	require.Equal(t, []string{"step_started", "text_delta", "warning", "text_delta", "step_finished"}, heard)
+	require.Equal(t, []string{"step_started", "text_delta", "warning", "tool_progress", "subtask_started", "text_delta", "step_finished"}, heard)
+}
+
+// Who asks is told and stored, and is no part of what a request id stands for.
+func TestTurn_SaysWhichCallAskedForIt(t *testing.T) {
+	rig := newRig(t)
+	runner := rig.runner(t, "one")
+	req := ask("s1", "r1")
+	req.Parent = &troupev1.Parent{TraceId: "11111111111111111111111111111111", TurnId: "above", Step: 2, Call: 3}
+	events := collect(t, runner, req)
+	require.Empty(t, cmp.Diff(req.Parent, events[0].GetTurnStarted().GetParent(), protocmp.Transform()))
+	stored, err := runner.Traces.Store().Get(t.Context(), trace.Ref{Tenant: req.Tenant, Trace: events[0].GetTraceId()})
+	require.NoError(t, err)
+	require.Empty(t, cmp.Diff(req.Parent, stored.GetParent(), protocmp.Transform()))
+
+	req.Parent = nil
+	again := collect(t, runner, req)
+	require.Equal(t, events[0].GetTraceId(), again[0].GetTraceId())
+	require.NotNil(t, again[0].GetTurnStarted().GetParent())
 }
 
 // The worker is killed between its commit and its result: the answer is there.

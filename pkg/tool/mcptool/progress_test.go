@@ -1,0 +1,29 @@
+package mcptool_test
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+// What a server says of a call is told as its progress; what it says of another one is not.
+func TestServer_SaysHowFarACallIs(t *testing.T) {
+	a := start(t, config(t, "good", "tells"))
+	var mu sync.Mutex
+	var told []tool.Report
+	ctx := tool.Reporting(t.Context(), func(r tool.Report) {
+		mu.Lock()
+		defer mu.Unlock()
+		told = append(told, r)
+	})
+	text, err := a.callIn(ctx, "tells", "{}")
+	require.NoError(t, err)
+	require.Equal(t, "done", text)
+	mu.Lock()
+	defer mu.Unlock()
+	require.Empty(t, cmp.Diff([]tool.Report{{Message: "a quarter", Fraction: new(0.25)}}, told))
+}

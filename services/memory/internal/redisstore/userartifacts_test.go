@@ -1,0 +1,178 @@
+package redisstore
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/test/redistest"
+)
+
+// alices is an open turn of a session of alice, in a tenant of its own.
+func alices(t *testing.T, s *Store, tenant, id string) (memory.Begin, memory.Hold) {
+	t.Helper()
+	b := ask(id, "t1")
+	b.Ref.Tenant, b.User = tenant, "alice"
+	begun, err := s.BeginTurn(t.Context(), b)
+	require.NoError(t, err)
+	return b, memory.Hold{Ref: b.Ref, TurnID: b.TurnID, Epoch: begun.Turn.Epoch}
+}
+
+// stagedIn stages a content in the session.
+func stagedIn(t *testing.T, s *Store, h memory.Hold, text []byte) memory.Content {
+	t.Helper()
+	sum := sha256.Sum256(text)
+	c := memory.Content{SHA256: hex.EncodeToString(sum[:]), Size: int64(len(text))}
+	for at := 0; at < len(text); at += memory.ArtifactChunk {
+		require.NoError(t, s.AppendArtifact(t.Context(), h, c, int64(at), text[at:min(at+memory.ArtifactChunk, len(text))]))
+	}
+	return c
+}
+
+// broken is a store whose connection is cut after so many trips; cut tells whether it was.
+func broken(t *testing.T, addr string, trips int) (s *Store, cut *bool) {
+	t.Helper()
+	s, cut = openStore(t, "redis://"+addr), new(bool)
+	for _, script := range []*redis.Script{offerScript, admitScript, carryScript, leaveScript, shelveScript, discardScript, settleScript, unstageScript} {
+		require.NoError(t, script.Load(t.Context(), s.redis).Err())
+	}
+	s.redis.AddHook(between(func(...redis.Cmder) error {
+		if trips--; trips < 0 {
+			*cut = true
+			return errCut
+		}
+		return nil
+	}))
+	return s, cut
+}
+
+// Wherever a call ends before it is done: repeated, it has been made once, and nothing of it
+// is left over.
+func TestStore_ArtifactOfAUserThatIsCutOff(t *testing.T) {
+	addr := redistest.Start(t)
+	s := openStore(t, "redis://"+addr)
+	text := bytes.Repeat([]byte("0123456789abcdef"), memory.ArtifactChunk/16+1) // two pieces
+	for trips, again := 0, true; again; trips++ {
+		tenant := fmt.Sprint("cut-", trips)
+		_, h := alices(t, s, tenant, "s1")
+		_, reader := alices(t, s, tenant, "s2")
+		a := memory.Artifact{Content: stagedIn(t, s, h, text), Name: "user:a"}
+		at := ofUser(tenant, "alice")
+		failing, cut := broken(t, addr, trips)
+		_, err := failing.PutArtifact(t.Context(), h, a)
+		require.Equal(t, *cut, err != nil, "after %d trips: %v", trips, err)
+		again = *cut
+
+		put, err := s.PutArtifact(t.Context(), h, a)
+		require.NoError(t, err)
+		all, err := s.ListArtifacts(t.Context(), reader.Ref)
+		require.NoError(t, err)
+		require.Equal(t, []memory.Artifact{put}, all, "after %d trips", trips)
+		require.Equal(t, 1, put.Version)
+		require.Zero(t, s.redis.Exists(t.Context(), append(blobKeys(h.Ref, a.Content), key(h.Ref, "staged"), key(h.Ref, "out"), at("staged"))...).Val())
+		for _, k := range at.content(a.Content) {
+			require.EqualValues(t, -1, s.redis.PTTL(t.Context(), k).Val(), "it does not expire: %s", k)
+		}
+
+		failing, cut = broken(t, addr, trips)
+		err = failing.DeleteArtifact(t.Context(), h, a.Name, 0)
+		require.Equal(t, *cut, err != nil, "after %d trips: %v", trips, err)
+		require.NoError(t, s.DeleteArtifact(t.Context(), h, a.Name, 0))
+		require.Zero(t, s.redis.Exists(t.Context(), append(at.content(a.Content), key(h.Ref, "out"))...).Val())
+		require.Equal(t, map[string]string{"n:user:a": "1", "arts": "0", "art_bytes": "0"}, s.redis.HGetAll(t.Context(), at("arts")).Val())
+	}
+}
+
+// The writer held the turn when it left the version, and is fenced before that is made. The
+// successor sees it from the beginning, and what it writes itself is behind it.
+func TestStore_FencedWriterAddsNoVersionLater(t *testing.T) {
+	addr := redistest.Start(t)
+	next := openStore(t, "redis://"+addr)
+	for name, script := range map[string]*redis.Script{"before it is left": leaveScript, "before it is made": shelveScript} {
+		t.Run(name, func(t *testing.T) {
+			old, _ := broken(t, addr, 1000)
+			b, h := alices(t, next, name, "s1")
+			a := memory.Artifact{Content: stagedIn(t, next, h, []byte("of the one before")), Name: "user:a"}
+			taken, seen := h, []memory.Artifact(nil)
+			once := false
+			old.redis.AddHook(between(func(cmds ...redis.Cmder) error {
+				if once || !runs(script, cmds) {
+					return nil
+				}
+				once = true
+				b.LostEpoch = h.Epoch
+				begun, err := next.BeginTurn(t.Context(), b)
+				require.NoError(t, err)
+				taken.Epoch = begun.Turn.Epoch
+				seen, err = next.ListArtifacts(t.Context(), b.Ref)
+				require.NoError(t, err)
+				_, err = next.PutArtifact(t.Context(), taken, memory.Artifact{Content: stagedIn(t, next, taken, []byte("of the successor")), Name: "user:a"})
+				require.NoError(t, err)
+				return nil
+			}))
+			put, err := old.PutArtifact(t.Context(), h, a)
+			require.True(t, once)
+			after, again := next.ListArtifacts(t.Context(), b.Ref)
+			require.NoError(t, again)
+			if script == leaveScript {
+				require.Equal(t, failure.Fenced, failure.ModeOf(err), "error: %v", err)
+				require.Empty(t, seen)
+				require.Len(t, after, 1)
+				return
+			}
+			require.NoError(t, err, "it was made before the turn changed hands")
+			require.Equal(t, []memory.Artifact{put}, seen)
+			require.Equal(t, 1, put.Version)
+			require.Len(t, after, 2)
+		})
+	}
+}
+
+// Two sessions have the same content; one removes it while the other takes it for stored.
+func TestStore_ContentOfAUserThatGoesOnTheWay(t *testing.T) {
+	addr := redistest.Start(t)
+	other := openStore(t, "redis://"+addr)
+	s, _ := broken(t, addr, 1000)
+	_, one := alices(t, other, "default", "s1")
+	_, two := alices(t, other, "default", "s2")
+	text := []byte("the same")
+	a := memory.Artifact{Content: stagedIn(t, other, one, text), Name: "user:a"}
+	_, err := other.PutArtifact(t.Context(), one, a)
+	require.NoError(t, err)
+	stagedIn(t, other, two, text)
+	once := false
+	s.redis.AddHook(between(func(cmds ...redis.Cmder) error {
+		if once || !runs(leaveScript, cmds) {
+			return nil
+		}
+		once = true
+		return other.DeleteArtifact(t.Context(), one, "user:a", 0)
+	}))
+	b, err := s.PutArtifact(t.Context(), two, memory.Artifact{Content: a.Content, Name: "user:b"})
+	require.NoError(t, err)
+	require.True(t, once)
+	piece, err := other.ReadArtifact(t.Context(), one.Ref, b.Content, 0)
+	require.NoError(t, err)
+	require.Equal(t, text, piece)
+}
+
+// A user with no room is told before anything is copied, and what others refused to become a
+// version leaves again.
+func TestStore_FullUserGetsNoCopy(t *testing.T) {
+	s := openStore(t, "redis://"+redistest.Start(t))
+	_, h := alices(t, s, "default", "s1")
+	at := ofUser("default", "alice")
+	require.NoError(t, s.redis.HSet(t.Context(), at("arts"), "arts", memory.MaxArtifacts, "art_bytes", 7).Err())
+	a := memory.Artifact{Content: stagedIn(t, s, h, []byte("text")), Name: "user:a"}
+	_, err := s.PutArtifact(t.Context(), h, a)
+	require.Equal(t, failure.ResourceQuota, failure.ModeOf(err))
+	require.ErrorContains(t, err, "the user of session s1 has 1000 versions")
+	require.Zero(t, s.redis.Exists(t.Context(), at.content(a.Content)...).Val())
+}
