@@ -48,7 +48,7 @@ func (inv Invocation) Key() string {
 func (inv Invocation) Prompt() string {
 	text := prompted(inv.Step)
 	if prior := worked(inv.Step); len(prior) > 0 {
-		text += "\n\n" + briefing(prior)
+		text += "\n\n" + briefing(inv.Step.History, prior)
 	}
 	return text
 }
