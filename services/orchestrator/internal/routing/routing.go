@@ -77,7 +77,7 @@ func next(w *workflow.Workflow, from workflow.Step, result execution.Result) (De
 		if edge.When.Holds(result) {
 			return Decision{
 				Step:     w.Steps[edge.Next],
-				Reason:   fmt.Sprintf("the result of %s meets condition %d: %s", from.Name, i+1, wanted(edge.When)),
+				Reason:   fmt.Sprintf("the result of %s meets condition %d: %s", from.Name, i+1, edge.When),
 				Strategy: troupev1.RoutingStrategy_ROUTING_STRATEGY_RULE, Confidence: certain,
 			}, nil
 		}
@@ -103,7 +103,7 @@ func passed(w *workflow.Workflow, step workflow.Step, history []conversation.Mes
 	rule, ok := matching(step, history)
 	return Decision{
 		Step:     w.Steps[rule.Next],
-		Reason:   fmt.Sprintf("%s, so %s is not asked", describe(rule), cmp.Or(step.Agent, step.Name)),
+		Reason:   fmt.Sprintf("%s, so %s is not asked", rule, cmp.Or(step.Agent, step.Name)),
 		Strategy: troupev1.RoutingStrategy_ROUTING_STRATEGY_RULE, Confidence: certain,
 		Alternatives: others(w, step.Routes, rule.Next),
 	}, ok
@@ -171,31 +171,6 @@ func matching(step workflow.Step, history []conversation.Message) (workflow.Rule
 		return workflow.Rule{}, false
 	}
 	return step.Rules[i], true
-}
-
-func describe(r workflow.Rule) string {
-	var parts []string
-	if r.ReplyTo != "" {
-		parts = append(parts, "the user answers "+r.ReplyTo)
-	}
-	if r.Unanswered > 0 {
-		parts = append(parts, fmt.Sprintf("%d messages in a row have no answer", r.Unanswered))
-	}
-	return strings.Join(parts, " and ")
-}
-
-func wanted(c workflow.Condition) string {
-	var parts []string
-	if c.Failed {
-		parts = append(parts, "it failed")
-	}
-	if c.ConfidenceBelow > 0 {
-		parts = append(parts, fmt.Sprintf("a confidence below %v", c.ConfidenceBelow))
-	}
-	if c.ObservationsBelow > 0 {
-		parts = append(parts, fmt.Sprintf("fewer than %d observations", c.ObservationsBelow))
-	}
-	return strings.Join(parts, " and ")
 }
 
 func mode(f *failure.Error) string { return cmp.Or(string(f.Mode), "unknown") }

@@ -246,7 +246,7 @@ func (s *step) store(fill func(*troupev1.StepResult)) (*troupev1.StepResult, err
 		Ref: session.Ref{Session: s.req.GetSessionId()}, TurnID: s.req.GetTurnId(), Epoch: s.req.GetEpoch(),
 		Base: s.req.GetBaseSequence(), Result: wire.ResultFromProto(r),
 	}
-	if r.GetText() != "" {
+	if r.GetText() != "" && !s.req.GetSilent() {
 		c.Messages = []conversation.Message{conversation.Assistant(r.GetAgent(), r.GetText())}
 	}
 	switch {

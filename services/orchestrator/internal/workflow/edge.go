@@ -1,7 +1,9 @@
 package workflow
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -31,6 +33,33 @@ func (c Condition) Holds(r execution.Result) bool {
 		return false
 	}
 	return c.ConfidenceBelow == 0 || r.Confidence != nil && *r.Confidence < c.ConfidenceBelow
+}
+
+// String says in words what must hold.
+func (c Condition) String() string {
+	var parts []string
+	if c.Failed {
+		parts = append(parts, "it failed")
+	}
+	if c.ConfidenceBelow > 0 {
+		parts = append(parts, fmt.Sprintf("a confidence below %v", c.ConfidenceBelow))
+	}
+	if c.ObservationsBelow > 0 {
+		parts = append(parts, fmt.Sprintf("fewer than %d observations", c.ObservationsBelow))
+	}
+	return strings.Join(parts, " and ")
+}
+
+// String says in words when the rule holds.
+func (r Rule) String() string {
+	var parts []string
+	if r.ReplyTo != "" {
+		parts = append(parts, "the user answers "+r.ReplyTo)
+	}
+	if r.Unanswered > 0 {
+		parts = append(parts, fmt.Sprintf("%d messages in a row have no answer", r.Unanswered))
+	}
+	return strings.Join(parts, " and ")
 }
 
 // OnError is what becomes of a step that fails (OC-19). The zero OnError fails the turn.
