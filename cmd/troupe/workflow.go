@@ -71,10 +71,11 @@ func drawWorkflow(w io.Writer, f *troupev1.Workflow) {
 		forks[s.GetName()] = s.GetFork()
 	}
 	for _, s := range f.GetSteps() {
-		in := ""
+		depth := 0
 		for fork := s.GetFork(); fork != ""; fork = forks[fork] {
-			in += "  "
+			depth++
 		}
+		in := strings.Repeat("  ", depth)
 		fmt.Fprintln(w)
 		line("%s%s%s", in, s.GetName(), stepNotes(s))
 		for i, e := range s.GetEdges() {

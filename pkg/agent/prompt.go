@@ -30,13 +30,13 @@ func briefing(said []conversation.Message, prior []execution.Result) string {
 	if found == "" {
 		found = "No observations available."
 	}
-	text := "What the steps before this one observed:\n\n" + found
+	text := []string{"What the steps before this one observed:\n\n" + found}
 	for i, r := range prior {
 		if i == len(prior)-1 || !spoken(said, r.Text) {
-			text += "\n\nWhat " + r.Agent + " said:\n\n" + r.Text
+			text = append(text, "What "+r.Agent+" said:\n\n"+r.Text)
 		}
 	}
-	return text
+	return strings.Join(text, "\n\n")
 }
 
 // worked are the steps before this one that did more than decide where to go.

@@ -63,21 +63,22 @@ func (c *Course) Round() []Task { return c.round }
 func (c *Course) Go(results []execution.Result) error {
 	ended := c.round
 	c.round = nil
-	for i, task := range ended {
-		if err := c.Ends(task, results[i]); err != nil {
+	for i, r := range results {
+		if err := c.Ends(ended[i], r); err != nil {
 			return err
 		}
 	}
-	for i, task := range ended {
+	for i, r := range results {
+		task := ended[i]
 		from, seen := task.Decision.Step, task.Prior
-		if results[i].Failure == nil {
+		if r.Failure == nil {
 			seen = append(slices.Clip(seen), task.Number)
 		}
-		d, err := next(c.flow, from, results[i])
+		d, err := next(c.flow, from, r)
 		switch {
 		case err != nil:
 			return err
-		case d.Done() && len(from.Parallel) > 0 && !results[i].InputRequired && !results[i].Stopped:
+		case d.Done() && len(from.Parallel) > 0 && !r.InputRequired && !r.Stopped:
 			c.fork(from, seen)
 		case !d.Done():
 			c.come(d, from.Fork, seen)

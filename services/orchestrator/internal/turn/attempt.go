@@ -3,12 +3,12 @@ package turn
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/cenkalti/backoff/v5"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
@@ -161,8 +161,10 @@ func (t *turn) replaced(ctx context.Context, a *attempt, committed *troupev1.Ste
 
 // pause waits before a step that has failed so many times before is tried again (OC-25).
 func pause(work context.Context, first time.Duration, retries int) error {
-	within := float64(min(first<<retries, maxPause))
-	timer := time.NewTimer(time.Duration(within * (0.9 + 0.2*rand.Float64())))
+	within := min(first<<retries, maxPause)
+	jittered := backoff.ExponentialBackOff{InitialInterval: within, MaxInterval: within, Multiplier: 1, RandomizationFactor: 0.1}
+	jittered.Reset()
+	timer := time.NewTimer(jittered.NextBackOff())
 	defer timer.Stop()
 	select {
 	case <-timer.C:

@@ -29,8 +29,12 @@ func (c *checker) part(at func(...any) []any, name string, s stepDeclaration) {
 		name string
 		set  bool
 	}{
-		{"agent", s.Agent != ""}, {"routes", len(s.Routes) > 0}, {"parallel", len(s.Parallel) > 0}, {"rules", len(s.Rules) > 0},
-		{"limit", s.Limit != 0}, {"instances", s.Instances.Strategy != ""},
+		{"agent", s.Agent != ""},
+		{"routes", len(s.Routes) > 0},
+		{"parallel", len(s.Parallel) > 0},
+		{"rules", len(s.Rules) > 0},
+		{"limit", s.Limit != 0},
+		{"instances", s.Instances.Strategy != ""},
 	} {
 		if f.set {
 			c.wrong(at(f.name), "step %s: is the workflow %s, and cannot have %s; it may have next, then and end", name, s.Workflow, f.name)
