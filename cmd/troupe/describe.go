@@ -17,6 +17,7 @@ type describe struct {
 	Instance describeInstance `cmd:"" help:"An instance, as the registry and as its worker know it."`
 	Session  describeSession  `cmd:"" help:"A conversation: its state, what it holds and what it remembers."`
 	Trace    describeTrace    `cmd:"" help:"What a turn did, as a tree with times, tokens and costs."`
+	Workflow describeWorkflow `cmd:"" help:"The steps of a workflow, and what leads from each to the next."`
 }
 
 type describeInstance struct {

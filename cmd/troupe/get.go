@@ -19,6 +19,7 @@ import (
 type get struct {
 	Agents    getAgents    `cmd:"" help:"Agents, with how many of their instances are ready."`
 	Instances getInstances `cmd:"" help:"Registered instances."`
+	Workflows getWorkflows `cmd:"" help:"Workflows that calls may name as their target."`
 	Traces    getTraces    `cmd:"" help:"The latest traces."`
 	Decisions getDecisions `cmd:"" help:"The latest decisions about agents and instances."`
 	Sessions  getSessions  `cmd:"" help:"The latest conversations."`

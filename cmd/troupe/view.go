@@ -21,6 +21,7 @@ type view struct {
 	user     string // whose conversation it is
 	inText   bool   // the cursor stands behind streamed text
 	streamed string // text of the present step, as it was streamed
+	step     int32  // that one; branches of a workflow take turns
 }
 
 const (
@@ -91,7 +92,7 @@ func (v *view) event(e *troupev1.Event) {
 	case *troupev1.Event_RoutingDecision:
 		v.line("%-9s %s  %s", v.term.paint(dim, "route"), v.term.paint(bold, p.RoutingDecision.GetTarget()), v.term.paint(dim, "("+oneLine(p.RoutingDecision.GetReason())+")"))
 	case *troupev1.Event_StepStarted:
-		v.streamed = ""
+		v.streamed, v.step = "", e.GetStep()
 		v.line("%-9s %s works on instance %s", v.term.paint(dim, "execute"), e.GetAgent(), e.GetInstanceId())
 	case *troupev1.Event_ToolCallStarted:
 		v.line("          tool %s %s", oneLine(p.ToolCallStarted.GetTool()), v.term.paint(dim, oneLine(p.ToolCallStarted.GetArguments())))
@@ -104,6 +105,10 @@ func (v *view) event(e *troupev1.Event) {
 	case *troupev1.Event_ToolCallPending:
 		v.line("          tool %s waits for %s", oneLine(p.ToolCallPending.GetCall().GetTool()), needed(p.ToolCallPending.GetCall()))
 	case *troupev1.Event_TextDelta:
+		if v.step != e.GetStep() {
+			v.streamed, v.step = "", e.GetStep()
+			v.line("          %s:", oneLine(e.GetAgent()))
+		}
 		v.text(p.TextDelta.GetText())
 	case *troupev1.Event_PartReset:
 		v.streamed = ""

@@ -52,7 +52,7 @@ func (inv Invocation) Call() int { return inv.call }
 func (inv Invocation) Prompt() string {
 	text := prompted(inv.Step)
 	if prior := worked(inv.Step); len(prior) > 0 {
-		text += "\n\n" + briefing(prior)
+		text += "\n\n" + briefing(inv.Step.History, prior)
 	}
 	return text
 }

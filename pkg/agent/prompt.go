@@ -19,19 +19,24 @@ func history(step execution.Step) []conversation.Message {
 	return append(slices.Clip(step.History), conversation.Message{
 		Role:   conversation.RoleUser,
 		Author: prior[len(prior)-1].Agent,
-		Text:   briefing(prior),
+		Text:   briefing(step.History, prior),
 	})
 }
 
-// briefing is what the steps before found and said last (RA-20).
-func briefing(prior []execution.Result) string {
+// briefing is what the steps before found and said last (RA-20), and what those in branches
+// said, which is not in the conversation.
+func briefing(said []conversation.Message, prior []execution.Result) string {
 	found := strings.Join(execution.Step{Prior: prior}.Observations(), "\n\n")
 	if found == "" {
 		found = "No observations available."
 	}
-	last := prior[len(prior)-1]
-	return "What the steps before this one observed:\n\n" + found +
-		"\n\nWhat " + last.Agent + " said:\n\n" + last.Text
+	text := []string{"What the steps before this one observed:\n\n" + found}
+	for i, r := range prior {
+		if i == len(prior)-1 || !spoken(said, r.Text) {
+			text = append(text, "What "+r.Agent+" said:\n\n"+r.Text)
+		}
+	}
+	return strings.Join(text, "\n\n")
 }
 
 // worked are the steps before this one that did more than decide where to go.

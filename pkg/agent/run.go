@@ -296,12 +296,13 @@ func (t *turn) loop() loop.Loop {
 
 // input is what the loop is given.
 func (t *turn) input(system string) loop.Input {
+	apart := t.inv.apart || t.inv.Step.Silent // a turn that breaks off leaves nothing of it in the session
 	calls := &calls{
-		Journal: t.inv.Step.Journal, count: t.inv.count, turnID: t.inv.Step.TurnID, turn: t.inv.Step.Turn, step: t.inv.Step.Number, apart: t.inv.apart,
+		Journal: t.inv.Step.Journal, count: t.inv.count, turnID: t.inv.Step.TurnID, turn: t.inv.Step.Turn, step: t.inv.Step.Number, apart: apart,
 	}
 	in := loop.Input{
 		System: system, Turn: t.control, Choices: t.inv.Step.Routes,
-		Key: calls.key, Keep: t.inv.branch != "", Apart: t.inv.apart, Stop: t.inv.Stop,
+		Key: calls.key, Keep: t.inv.branch != "", Apart: apart, Stop: t.inv.Stop,
 		ID: calls.id, Agent: t.inv.Step.Agent, Answers: t.inv.Step.Answers, Broker: t.inv.Step.Broker,
 	}
 	if calls.Journal != nil {

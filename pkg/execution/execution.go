@@ -26,6 +26,7 @@ type Step struct {
 	History []conversation.Message // the window that the agent may see, oldest first
 	Prior   []Result               // of the steps before it in this turn
 	Routes  []string               // agents to which the step may ask to hand on
+	Silent  bool                   // what it says is for the steps behind it, and not for the session; it may not end the turn
 
 	Answers []Answer // to calls that wait since a turn before this one, which this turn goes on with
 

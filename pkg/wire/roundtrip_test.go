@@ -71,7 +71,7 @@ var (
 	}), 0, 3)
 	lacks = rapid.Custom(func(t *rapid.T) execution.PendingAuth {
 		return execution.PendingAuth{
-			Login: execution.Login{Name: word.Draw(t, "name"), Prompt: word.Draw(t, "prompt"), URL: word.Draw(t, "url")},
+			Login: execution.Login{Name: rapid.StringN(-1, -1, 64).Draw(t, "name"), Prompt: word.Draw(t, "prompt"), URL: word.Draw(t, "url")},
 			ID:    word.Draw(t, "key id"), Key: rapid.SliceOfN(rapid.Byte(), 1, 32).Draw(t, "key"), Expires: moment.Draw(t, "expires"),
 		}
 	})

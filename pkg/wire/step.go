@@ -17,6 +17,7 @@ func StepFromProto(req *troupev1.ExecuteStepRequest) execution.Step {
 		Attempt:   int(req.GetAttempt()),
 		Agent:     req.GetAgent(),
 		Routes:    req.GetRoutes(),
+		Silent:    req.GetSilent(),
 		Answers:   AnswersFromProto(req.GetAnswers()),
 	}
 	if c, err := execution.NewContext(origin(req)); err == nil { // the rules of the wire are no weaker

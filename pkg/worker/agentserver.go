@@ -127,6 +127,9 @@ func (s *agentServer) step(ctx context.Context, req *troupev1.ExecuteStepRequest
 		Store: agent.Remember(s.turns, memory.Hold{Ref: session.Ref{Session: step.SessionID}, TurnID: step.TurnID, Epoch: req.GetEpoch()}, step.User),
 		Trace: ownership.NewTraceView(map[string]string{"trace_id": step.TraceID}),
 	}, emit)
+	if err == nil && step.Silent {
+		err = silenced(&done)
+	}
 	if err == nil && len(done.Result.Pending) > 0 {
 		err = journal.Sync(ctx) // the turn that goes on finds the step there, and not in its commit
 	}
@@ -149,6 +152,17 @@ func (s *agentServer) step(ctx context.Context, req *troupev1.ExecuteStepRequest
 		s.broker.Forget(a.AuthID)
 	}
 	return wire.ResultToProto(result), nil
+}
+
+// silenced keeps what a step in a branch said out of the session. It refuses one that would end
+// the turn, for others run beside it.
+func silenced(done *event.TurnResult) error {
+	if r := done.Result; r.InputRequired || r.Stopped || len(r.Pending) > 0 {
+		return failure.Newf(failure.AgentContract, "agent.ExecuteStep",
+			"agent %s would end the turn in a branch of the workflow; only a step outside of branches may ask the user, wait or stop", r.Agent)
+	}
+	done.Messages = nil
+	return nil
 }
 
 // run runs the agent. An error without a mode is the agent's own; a panic of its code has one

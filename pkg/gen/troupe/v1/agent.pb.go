@@ -61,6 +61,11 @@ type ExecuteStepRequest struct {
 	UserId string `protobuf:"bytes,15,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// answers to calls that wait since the turn before this one, which this turn goes on with.
 	Answers []*CallAnswer `protobuf:"bytes,16,rep,name=answers,proto3" json:"answers,omitempty"`
+	// silent is set for a step in a branch of a fork, beside which others run: what it says is
+	// for the steps behind it, in their prior, and is not added to the session. It must not end
+	// the turn: one that asks the user, has calls that wait, or was stopped fails with
+	// AGENT_CONTRACT, and commits nothing.
+	Silent bool `protobuf:"varint,17,opt,name=silent,proto3" json:"silent,omitempty"`
 	// profile of the request, for the agent and its tools. Empty: "default".
 	Profile string `protobuf:"bytes,20,opt,name=profile,proto3" json:"profile,omitempty"`
 	// metadata of the request, for the agent and its tools.
@@ -211,6 +216,13 @@ func (x *ExecuteStepRequest) GetAnswers() []*CallAnswer {
 		return x.Answers
 	}
 	return nil
+}
+
+func (x *ExecuteStepRequest) GetSilent() bool {
+	if x != nil {
+		return x.Silent
+	}
+	return false
 }
 
 func (x *ExecuteStepRequest) GetProfile() string {
@@ -381,7 +393,7 @@ var File_troupe_v1_agent_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x15troupe/v1/agent.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x15troupe/v1/types.proto\"\xf7\a\n" +
+	"\x15troupe/v1/agent.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x15troupe/v1/types.proto\"\x8f\b\n" +
 	"\x12ExecuteStepRequest\x120\n" +
 	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\x12;\n" +
 	"\n" +
@@ -400,7 +412,8 @@ const file_troupe_v1_agent_proto_rawDesc = "" +
 	"\x04last\x18\r \x01(\bR\x04last\x12#\n" +
 	"\x04auth\x18\x0e \x01(\v2\x0f.troupe.v1.AuthR\x04auth\x12=\n" +
 	"\auser_id\x18\x0f \x01(\tB$\xbaH!\xd8\x01\x01r\x1c2\x1a^[A-Za-z0-9_.:@+-]{1,128}$R\x06userId\x129\n" +
-	"\aanswers\x18\x10 \x03(\v2\x15.troupe.v1.CallAnswerB\b\xbaH\x05\x92\x01\x02\x10@R\aanswers\x12E\n" +
+	"\aanswers\x18\x10 \x03(\v2\x15.troupe.v1.CallAnswerB\b\xbaH\x05\x92\x01\x02\x10@R\aanswers\x12\x16\n" +
+	"\x06silent\x18\x11 \x01(\bR\x06silent\x12E\n" +
 	"\aprofile\x18\x14 \x01(\tB+\xbaH(\xd8\x01\x01r#2!^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$R\aprofile\x12`\n" +
 	"\bmetadata\x18\x15 \x03(\v2+.troupe.v1.ExecuteStepRequest.MetadataEntryB\x17\xbaH\x14\x9a\x01\x11\x10 \"\x06r\x04 \x01(@*\x05r\x03(\x80\bR\bmetadata\x12A\n" +
 	"\n" +

@@ -192,6 +192,83 @@ func (DesiredState) EnumDescriptor() ([]byte, []int) {
 	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{2}
 }
 
+// WorkflowEdgeKind says when an edge is taken.
+type WorkflowEdgeKind int32
+
+const (
+	// Not set.
+	WorkflowEdgeKind_WORKFLOW_EDGE_KIND_UNSPECIFIED WorkflowEdgeKind = 0
+	// When no other edge is.
+	WorkflowEdgeKind_WORKFLOW_EDGE_KIND_NEXT WorkflowEdgeKind = 1
+	// When the agent chooses it.
+	WorkflowEdgeKind_WORKFLOW_EDGE_KIND_ROUTE WorkflowEdgeKind = 2
+	// In place of the step, when the conversation is as the condition says.
+	WorkflowEdgeKind_WORKFLOW_EDGE_KIND_RULE WorkflowEdgeKind = 3
+	// When the result is as the condition says.
+	WorkflowEdgeKind_WORKFLOW_EDGE_KIND_THEN WorkflowEdgeKind = 4
+	// When the step fails.
+	WorkflowEdgeKind_WORKFLOW_EDGE_KIND_FALLBACK WorkflowEdgeKind = 5
+	// In place of the step, beyond its limit.
+	WorkflowEdgeKind_WORKFLOW_EDGE_KIND_OTHERWISE WorkflowEdgeKind = 6
+	// At once with the other branches.
+	WorkflowEdgeKind_WORKFLOW_EDGE_KIND_BRANCH WorkflowEdgeKind = 7
+	// When all branches have come there.
+	WorkflowEdgeKind_WORKFLOW_EDGE_KIND_JOIN WorkflowEdgeKind = 8
+)
+
+// Enum value maps for WorkflowEdgeKind.
+var (
+	WorkflowEdgeKind_name = map[int32]string{
+		0: "WORKFLOW_EDGE_KIND_UNSPECIFIED",
+		1: "WORKFLOW_EDGE_KIND_NEXT",
+		2: "WORKFLOW_EDGE_KIND_ROUTE",
+		3: "WORKFLOW_EDGE_KIND_RULE",
+		4: "WORKFLOW_EDGE_KIND_THEN",
+		5: "WORKFLOW_EDGE_KIND_FALLBACK",
+		6: "WORKFLOW_EDGE_KIND_OTHERWISE",
+		7: "WORKFLOW_EDGE_KIND_BRANCH",
+		8: "WORKFLOW_EDGE_KIND_JOIN",
+	}
+	WorkflowEdgeKind_value = map[string]int32{
+		"WORKFLOW_EDGE_KIND_UNSPECIFIED": 0,
+		"WORKFLOW_EDGE_KIND_NEXT":        1,
+		"WORKFLOW_EDGE_KIND_ROUTE":       2,
+		"WORKFLOW_EDGE_KIND_RULE":        3,
+		"WORKFLOW_EDGE_KIND_THEN":        4,
+		"WORKFLOW_EDGE_KIND_FALLBACK":    5,
+		"WORKFLOW_EDGE_KIND_OTHERWISE":   6,
+		"WORKFLOW_EDGE_KIND_BRANCH":      7,
+		"WORKFLOW_EDGE_KIND_JOIN":        8,
+	}
+)
+
+func (x WorkflowEdgeKind) Enum() *WorkflowEdgeKind {
+	p := new(WorkflowEdgeKind)
+	*p = x
+	return p
+}
+
+func (x WorkflowEdgeKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (WorkflowEdgeKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_troupe_v1_orchestrator_proto_enumTypes[3].Descriptor()
+}
+
+func (WorkflowEdgeKind) Type() protoreflect.EnumType {
+	return &file_troupe_v1_orchestrator_proto_enumTypes[3]
+}
+
+func (x WorkflowEdgeKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use WorkflowEdgeKind.Descriptor instead.
+func (WorkflowEdgeKind) EnumDescriptor() ([]byte, []int) {
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{3}
+}
+
 // OrchestrateRequest is one user input.
 type OrchestrateRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2254,6 +2331,463 @@ func (x *Decision) GetMetadata() map[string]string {
 	return nil
 }
 
+// Workflow is a declared graph of steps.
+type Workflow struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// name of the workflow.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// description is one line from its author.
+	Description string `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"`
+	// entry is the name of the first step.
+	Entry string `protobuf:"bytes,3,opt,name=entry,proto3" json:"entry,omitempty"`
+	// history_window is how many of the latest messages agents see.
+	HistoryWindow int32 `protobuf:"varint,4,opt,name=history_window,json=historyWindow,proto3" json:"history_window,omitempty"`
+	// max_steps is how many steps a turn may take.
+	MaxSteps int32 `protobuf:"varint,5,opt,name=max_steps,json=maxSteps,proto3" json:"max_steps,omitempty"`
+	// is_default is set for the workflow of calls that name no target.
+	IsDefault bool `protobuf:"varint,6,opt,name=is_default,json=isDefault,proto3" json:"is_default,omitempty"`
+	// agents of its steps, by name, each once.
+	Agents []string `protobuf:"bytes,7,rep,name=agents,proto3" json:"agents,omitempty"`
+	// steps in the order in which a turn can come to them, the entry first; none in a list.
+	Steps         []*WorkflowStep `protobuf:"bytes,8,rep,name=steps,proto3" json:"steps,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Workflow) Reset() {
+	*x = Workflow{}
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Workflow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Workflow) ProtoMessage() {}
+
+func (x *Workflow) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Workflow.ProtoReflect.Descriptor instead.
+func (*Workflow) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *Workflow) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Workflow) GetDescription() string {
+	if x != nil {
+		return x.Description
+	}
+	return ""
+}
+
+func (x *Workflow) GetEntry() string {
+	if x != nil {
+		return x.Entry
+	}
+	return ""
+}
+
+func (x *Workflow) GetHistoryWindow() int32 {
+	if x != nil {
+		return x.HistoryWindow
+	}
+	return 0
+}
+
+func (x *Workflow) GetMaxSteps() int32 {
+	if x != nil {
+		return x.MaxSteps
+	}
+	return 0
+}
+
+func (x *Workflow) GetIsDefault() bool {
+	if x != nil {
+		return x.IsDefault
+	}
+	return false
+}
+
+func (x *Workflow) GetAgents() []string {
+	if x != nil {
+		return x.Agents
+	}
+	return nil
+}
+
+func (x *Workflow) GetSteps() []*WorkflowStep {
+	if x != nil {
+		return x.Steps
+	}
+	return nil
+}
+
+// WorkflowStep is one node of a workflow.
+type WorkflowStep struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// name of the step; one of a workflow inside has a slash in it.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// agent that runs it; empty for a fork that runs nothing itself.
+	Agent string `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`
+	// edges to the steps that can come next, in the order in which they are tried.
+	Edges []*WorkflowEdge `protobuf:"bytes,3,rep,name=edges,proto3" json:"edges,omitempty"`
+	// end is set when the turn ends with it.
+	End bool `protobuf:"varint,4,opt,name=end,proto3" json:"end,omitempty"`
+	// fork is the fork in a branch of which it is; empty: in none.
+	Fork string `protobuf:"bytes,5,opt,name=fork,proto3" json:"fork,omitempty"`
+	// limit is how often a turn may come to it; 0: as often as it has steps.
+	Limit int32 `protobuf:"varint,6,opt,name=limit,proto3" json:"limit,omitempty"`
+	// retries is how often it is tried again when it fails.
+	Retries int32 `protobuf:"varint,7,opt,name=retries,proto3" json:"retries,omitempty"`
+	// continues is set when the turn goes on although it failed.
+	Continues     bool `protobuf:"varint,8,opt,name=continues,proto3" json:"continues,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkflowStep) Reset() {
+	*x = WorkflowStep{}
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkflowStep) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkflowStep) ProtoMessage() {}
+
+func (x *WorkflowStep) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkflowStep.ProtoReflect.Descriptor instead.
+func (*WorkflowStep) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *WorkflowStep) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *WorkflowStep) GetAgent() string {
+	if x != nil {
+		return x.Agent
+	}
+	return ""
+}
+
+func (x *WorkflowStep) GetEdges() []*WorkflowEdge {
+	if x != nil {
+		return x.Edges
+	}
+	return nil
+}
+
+func (x *WorkflowStep) GetEnd() bool {
+	if x != nil {
+		return x.End
+	}
+	return false
+}
+
+func (x *WorkflowStep) GetFork() string {
+	if x != nil {
+		return x.Fork
+	}
+	return ""
+}
+
+func (x *WorkflowStep) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *WorkflowStep) GetRetries() int32 {
+	if x != nil {
+		return x.Retries
+	}
+	return 0
+}
+
+func (x *WorkflowStep) GetContinues() bool {
+	if x != nil {
+		return x.Continues
+	}
+	return false
+}
+
+// WorkflowEdge leads from one step to another.
+type WorkflowEdge struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// step to which it leads.
+	Step string `protobuf:"bytes,1,opt,name=step,proto3" json:"step,omitempty"`
+	// kind says when it is taken.
+	Kind WorkflowEdgeKind `protobuf:"varint,2,opt,name=kind,proto3,enum=troupe.v1.WorkflowEdgeKind" json:"kind,omitempty"`
+	// condition in words, when it has one.
+	Condition     string `protobuf:"bytes,3,opt,name=condition,proto3" json:"condition,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkflowEdge) Reset() {
+	*x = WorkflowEdge{}
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkflowEdge) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkflowEdge) ProtoMessage() {}
+
+func (x *WorkflowEdge) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkflowEdge.ProtoReflect.Descriptor instead.
+func (*WorkflowEdge) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *WorkflowEdge) GetStep() string {
+	if x != nil {
+		return x.Step
+	}
+	return ""
+}
+
+func (x *WorkflowEdge) GetKind() WorkflowEdgeKind {
+	if x != nil {
+		return x.Kind
+	}
+	return WorkflowEdgeKind_WORKFLOW_EDGE_KIND_UNSPECIFIED
+}
+
+func (x *WorkflowEdge) GetCondition() string {
+	if x != nil {
+		return x.Condition
+	}
+	return ""
+}
+
+// ListWorkflowsRequest asks for the workflows.
+type ListWorkflowsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListWorkflowsRequest) Reset() {
+	*x = ListWorkflowsRequest{}
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListWorkflowsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListWorkflowsRequest) ProtoMessage() {}
+
+func (x *ListWorkflowsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListWorkflowsRequest.ProtoReflect.Descriptor instead.
+func (*ListWorkflowsRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{33}
+}
+
+// ListWorkflowsResponse holds the workflows.
+type ListWorkflowsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// workflows, by name.
+	Workflows     []*Workflow `protobuf:"bytes,1,rep,name=workflows,proto3" json:"workflows,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListWorkflowsResponse) Reset() {
+	*x = ListWorkflowsResponse{}
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListWorkflowsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListWorkflowsResponse) ProtoMessage() {}
+
+func (x *ListWorkflowsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListWorkflowsResponse.ProtoReflect.Descriptor instead.
+func (*ListWorkflowsResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *ListWorkflowsResponse) GetWorkflows() []*Workflow {
+	if x != nil {
+		return x.Workflows
+	}
+	return nil
+}
+
+// GetWorkflowRequest names a workflow.
+type GetWorkflowRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// name of the workflow, at most 63 characters; empty: the default one.
+	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetWorkflowRequest) Reset() {
+	*x = GetWorkflowRequest{}
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetWorkflowRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetWorkflowRequest) ProtoMessage() {}
+
+func (x *GetWorkflowRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetWorkflowRequest.ProtoReflect.Descriptor instead.
+func (*GetWorkflowRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *GetWorkflowRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// GetWorkflowResponse is a workflow.
+type GetWorkflowResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// workflow with its steps.
+	Workflow      *Workflow `protobuf:"bytes,1,opt,name=workflow,proto3" json:"workflow,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetWorkflowResponse) Reset() {
+	*x = GetWorkflowResponse{}
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetWorkflowResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetWorkflowResponse) ProtoMessage() {}
+
+func (x *GetWorkflowResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetWorkflowResponse.ProtoReflect.Descriptor instead.
+func (*GetWorkflowResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *GetWorkflowResponse) GetWorkflow() *Workflow {
+	if x != nil {
+		return x.Workflow
+	}
+	return nil
+}
+
 var File_troupe_v1_orchestrator_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_orchestrator_proto_rawDesc = "" +
@@ -2421,7 +2955,37 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	" \x03(\v2!.troupe.v1.Decision.MetadataEntryR\bmetadata\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01*a\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x80\x02\n" +
+	"\bWorkflow\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
+	"\vdescription\x18\x02 \x01(\tR\vdescription\x12\x14\n" +
+	"\x05entry\x18\x03 \x01(\tR\x05entry\x12%\n" +
+	"\x0ehistory_window\x18\x04 \x01(\x05R\rhistoryWindow\x12\x1b\n" +
+	"\tmax_steps\x18\x05 \x01(\x05R\bmaxSteps\x12\x1d\n" +
+	"\n" +
+	"is_default\x18\x06 \x01(\bR\tisDefault\x12\x16\n" +
+	"\x06agents\x18\a \x03(\tR\x06agents\x12-\n" +
+	"\x05steps\x18\b \x03(\v2\x17.troupe.v1.WorkflowStepR\x05steps\"\xdb\x01\n" +
+	"\fWorkflowStep\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05agent\x18\x02 \x01(\tR\x05agent\x12-\n" +
+	"\x05edges\x18\x03 \x03(\v2\x17.troupe.v1.WorkflowEdgeR\x05edges\x12\x10\n" +
+	"\x03end\x18\x04 \x01(\bR\x03end\x12\x12\n" +
+	"\x04fork\x18\x05 \x01(\tR\x04fork\x12\x14\n" +
+	"\x05limit\x18\x06 \x01(\x05R\x05limit\x12\x18\n" +
+	"\aretries\x18\a \x01(\x05R\aretries\x12\x1c\n" +
+	"\tcontinues\x18\b \x01(\bR\tcontinues\"q\n" +
+	"\fWorkflowEdge\x12\x12\n" +
+	"\x04step\x18\x01 \x01(\tR\x04step\x12/\n" +
+	"\x04kind\x18\x02 \x01(\x0e2\x1b.troupe.v1.WorkflowEdgeKindR\x04kind\x12\x1c\n" +
+	"\tcondition\x18\x03 \x01(\tR\tcondition\"\x16\n" +
+	"\x14ListWorkflowsRequest\"J\n" +
+	"\x15ListWorkflowsResponse\x121\n" +
+	"\tworkflows\x18\x01 \x03(\v2\x13.troupe.v1.WorkflowR\tworkflows\"1\n" +
+	"\x12GetWorkflowRequest\x12\x1b\n" +
+	"\x04name\x18\x01 \x01(\tB\a\xbaH\x04r\x02\x18?R\x04name\"F\n" +
+	"\x13GetWorkflowResponse\x12/\n" +
+	"\bworkflow\x18\x01 \x01(\v2\x13.troupe.v1.WorkflowR\bworkflow*a\n" +
 	"\x06OnBusy\x12\x17\n" +
 	"\x13ON_BUSY_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eON_BUSY_REJECT\x10\x01\x12\x13\n" +
@@ -2436,7 +3000,17 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\x19DESIRED_STATE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11DESIRED_STATE_RUN\x10\x01\x12\x17\n" +
 	"\x13DESIRED_STATE_PAUSE\x10\x02\x12\x17\n" +
-	"\x13DESIRED_STATE_DRAIN\x10\x032\xcd\a\n" +
+	"\x13DESIRED_STATE_DRAIN\x10\x03*\xaa\x02\n" +
+	"\x10WorkflowEdgeKind\x12\"\n" +
+	"\x1eWORKFLOW_EDGE_KIND_UNSPECIFIED\x10\x00\x12\x1b\n" +
+	"\x17WORKFLOW_EDGE_KIND_NEXT\x10\x01\x12\x1c\n" +
+	"\x18WORKFLOW_EDGE_KIND_ROUTE\x10\x02\x12\x1b\n" +
+	"\x17WORKFLOW_EDGE_KIND_RULE\x10\x03\x12\x1b\n" +
+	"\x17WORKFLOW_EDGE_KIND_THEN\x10\x04\x12\x1f\n" +
+	"\x1bWORKFLOW_EDGE_KIND_FALLBACK\x10\x05\x12 \n" +
+	"\x1cWORKFLOW_EDGE_KIND_OTHERWISE\x10\x06\x12\x1d\n" +
+	"\x19WORKFLOW_EDGE_KIND_BRANCH\x10\a\x12\x1b\n" +
+	"\x17WORKFLOW_EDGE_KIND_JOIN\x10\b2\xef\b\n" +
 	"\x13OrchestratorService\x12N\n" +
 	"\vOrchestrate\x12\x1d.troupe.v1.OrchestrateRequest\x1a\x1e.troupe.v1.OrchestrateResponse0\x01\x12K\n" +
 	"\n" +
@@ -2453,7 +3027,9 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"PauseAgent\x12\x1c.troupe.v1.PauseAgentRequest\x1a\x1d.troupe.v1.PauseAgentResponse\x12L\n" +
 	"\vResumeAgent\x12\x1d.troupe.v1.ResumeAgentRequest\x1a\x1e.troupe.v1.ResumeAgentResponse\x12R\n" +
 	"\rDrainInstance\x12\x1f.troupe.v1.DrainInstanceRequest\x1a .troupe.v1.DrainInstanceResponse\x12R\n" +
-	"\rListDecisions\x12\x1f.troupe.v1.ListDecisionsRequest\x1a .troupe.v1.ListDecisionsResponseB\xa0\x01\n" +
+	"\rListDecisions\x12\x1f.troupe.v1.ListDecisionsRequest\x1a .troupe.v1.ListDecisionsResponse\x12R\n" +
+	"\rListWorkflows\x12\x1f.troupe.v1.ListWorkflowsRequest\x1a .troupe.v1.ListWorkflowsResponse\x12L\n" +
+	"\vGetWorkflow\x12\x1d.troupe.v1.GetWorkflowRequest\x1a\x1e.troupe.v1.GetWorkflowResponseB\xa0\x01\n" +
 	"\rcom.troupe.v1B\x11OrchestratorProtoP\x01Z7github.com/troupe-dev/troupe/pkg/gen/troupe/v1;troupev1\xa2\x02\x03TXX\xaa\x02\tTroupe.V1\xca\x02\tTroupe\\V1\xe2\x02\x15Troupe\\V1\\GPBMetadata\xea\x02\n" +
 	"Troupe::V1b\x06proto3"
 
@@ -2469,129 +3045,146 @@ func file_troupe_v1_orchestrator_proto_rawDescGZIP() []byte {
 	return file_troupe_v1_orchestrator_proto_rawDescData
 }
 
-var file_troupe_v1_orchestrator_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_troupe_v1_orchestrator_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_troupe_v1_orchestrator_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_troupe_v1_orchestrator_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_troupe_v1_orchestrator_proto_goTypes = []any{
 	(OnBusy)(0),                      // 0: troupe.v1.OnBusy
 	(TraceState)(0),                  // 1: troupe.v1.TraceState
 	(DesiredState)(0),                // 2: troupe.v1.DesiredState
-	(*OrchestrateRequest)(nil),       // 3: troupe.v1.OrchestrateRequest
-	(*Answers)(nil),                  // 4: troupe.v1.Answers
-	(*OrchestrateResponse)(nil),      // 5: troupe.v1.OrchestrateResponse
-	(*WatchTraceRequest)(nil),        // 6: troupe.v1.WatchTraceRequest
-	(*WatchTraceResponse)(nil),       // 7: troupe.v1.WatchTraceResponse
-	(*Trace)(nil),                    // 8: troupe.v1.Trace
-	(*GetTraceRequest)(nil),          // 9: troupe.v1.GetTraceRequest
-	(*GetTraceResponse)(nil),         // 10: troupe.v1.GetTraceResponse
-	(*CancelTraceRequest)(nil),       // 11: troupe.v1.CancelTraceRequest
-	(*CancelTraceResponse)(nil),      // 12: troupe.v1.CancelTraceResponse
-	(*ListTracesRequest)(nil),        // 13: troupe.v1.ListTracesRequest
-	(*ListTracesResponse)(nil),       // 14: troupe.v1.ListTracesResponse
-	(*Agent)(nil),                    // 15: troupe.v1.Agent
-	(*ListAgentsRequest)(nil),        // 16: troupe.v1.ListAgentsRequest
-	(*ListAgentsResponse)(nil),       // 17: troupe.v1.ListAgentsResponse
-	(*Instance)(nil),                 // 18: troupe.v1.Instance
-	(*ListInstancesRequest)(nil),     // 19: troupe.v1.ListInstancesRequest
-	(*ListInstancesResponse)(nil),    // 20: troupe.v1.ListInstancesResponse
-	(*DescribeInstanceRequest)(nil),  // 21: troupe.v1.DescribeInstanceRequest
-	(*DescribeInstanceResponse)(nil), // 22: troupe.v1.DescribeInstanceResponse
-	(*InstanceOutcome)(nil),          // 23: troupe.v1.InstanceOutcome
-	(*PauseAgentRequest)(nil),        // 24: troupe.v1.PauseAgentRequest
-	(*PauseAgentResponse)(nil),       // 25: troupe.v1.PauseAgentResponse
-	(*ResumeAgentRequest)(nil),       // 26: troupe.v1.ResumeAgentRequest
-	(*ResumeAgentResponse)(nil),      // 27: troupe.v1.ResumeAgentResponse
-	(*DrainInstanceRequest)(nil),     // 28: troupe.v1.DrainInstanceRequest
-	(*DrainInstanceResponse)(nil),    // 29: troupe.v1.DrainInstanceResponse
-	(*ListDecisionsRequest)(nil),     // 30: troupe.v1.ListDecisionsRequest
-	(*ListDecisionsResponse)(nil),    // 31: troupe.v1.ListDecisionsResponse
-	(*Decision)(nil),                 // 32: troupe.v1.Decision
-	nil,                              // 33: troupe.v1.OrchestrateRequest.MetadataEntry
-	nil,                              // 34: troupe.v1.Decision.MetadataEntry
-	(*durationpb.Duration)(nil),      // 35: google.protobuf.Duration
-	(*Auth)(nil),                     // 36: troupe.v1.Auth
-	(*Part)(nil),                     // 37: troupe.v1.Part
-	(*Parent)(nil),                   // 38: troupe.v1.Parent
-	(*CallAnswer)(nil),               // 39: troupe.v1.CallAnswer
-	(*Event)(nil),                    // 40: troupe.v1.Event
-	(*timestamppb.Timestamp)(nil),    // 41: google.protobuf.Timestamp
-	(*TurnResult)(nil),               // 42: troupe.v1.TurnResult
-	(InstanceState)(0),               // 43: troupe.v1.InstanceState
-	(*InstanceStatus)(nil),           // 44: troupe.v1.InstanceStatus
-	(*GetMetricsResponse)(nil),       // 45: troupe.v1.GetMetricsResponse
-	(*Failure)(nil),                  // 46: troupe.v1.Failure
-	(DecisionType)(0),                // 47: troupe.v1.DecisionType
-	(Stage)(0),                       // 48: troupe.v1.Stage
+	(WorkflowEdgeKind)(0),            // 3: troupe.v1.WorkflowEdgeKind
+	(*OrchestrateRequest)(nil),       // 4: troupe.v1.OrchestrateRequest
+	(*Answers)(nil),                  // 5: troupe.v1.Answers
+	(*OrchestrateResponse)(nil),      // 6: troupe.v1.OrchestrateResponse
+	(*WatchTraceRequest)(nil),        // 7: troupe.v1.WatchTraceRequest
+	(*WatchTraceResponse)(nil),       // 8: troupe.v1.WatchTraceResponse
+	(*Trace)(nil),                    // 9: troupe.v1.Trace
+	(*GetTraceRequest)(nil),          // 10: troupe.v1.GetTraceRequest
+	(*GetTraceResponse)(nil),         // 11: troupe.v1.GetTraceResponse
+	(*CancelTraceRequest)(nil),       // 12: troupe.v1.CancelTraceRequest
+	(*CancelTraceResponse)(nil),      // 13: troupe.v1.CancelTraceResponse
+	(*ListTracesRequest)(nil),        // 14: troupe.v1.ListTracesRequest
+	(*ListTracesResponse)(nil),       // 15: troupe.v1.ListTracesResponse
+	(*Agent)(nil),                    // 16: troupe.v1.Agent
+	(*ListAgentsRequest)(nil),        // 17: troupe.v1.ListAgentsRequest
+	(*ListAgentsResponse)(nil),       // 18: troupe.v1.ListAgentsResponse
+	(*Instance)(nil),                 // 19: troupe.v1.Instance
+	(*ListInstancesRequest)(nil),     // 20: troupe.v1.ListInstancesRequest
+	(*ListInstancesResponse)(nil),    // 21: troupe.v1.ListInstancesResponse
+	(*DescribeInstanceRequest)(nil),  // 22: troupe.v1.DescribeInstanceRequest
+	(*DescribeInstanceResponse)(nil), // 23: troupe.v1.DescribeInstanceResponse
+	(*InstanceOutcome)(nil),          // 24: troupe.v1.InstanceOutcome
+	(*PauseAgentRequest)(nil),        // 25: troupe.v1.PauseAgentRequest
+	(*PauseAgentResponse)(nil),       // 26: troupe.v1.PauseAgentResponse
+	(*ResumeAgentRequest)(nil),       // 27: troupe.v1.ResumeAgentRequest
+	(*ResumeAgentResponse)(nil),      // 28: troupe.v1.ResumeAgentResponse
+	(*DrainInstanceRequest)(nil),     // 29: troupe.v1.DrainInstanceRequest
+	(*DrainInstanceResponse)(nil),    // 30: troupe.v1.DrainInstanceResponse
+	(*ListDecisionsRequest)(nil),     // 31: troupe.v1.ListDecisionsRequest
+	(*ListDecisionsResponse)(nil),    // 32: troupe.v1.ListDecisionsResponse
+	(*Decision)(nil),                 // 33: troupe.v1.Decision
+	(*Workflow)(nil),                 // 34: troupe.v1.Workflow
+	(*WorkflowStep)(nil),             // 35: troupe.v1.WorkflowStep
+	(*WorkflowEdge)(nil),             // 36: troupe.v1.WorkflowEdge
+	(*ListWorkflowsRequest)(nil),     // 37: troupe.v1.ListWorkflowsRequest
+	(*ListWorkflowsResponse)(nil),    // 38: troupe.v1.ListWorkflowsResponse
+	(*GetWorkflowRequest)(nil),       // 39: troupe.v1.GetWorkflowRequest
+	(*GetWorkflowResponse)(nil),      // 40: troupe.v1.GetWorkflowResponse
+	nil,                              // 41: troupe.v1.OrchestrateRequest.MetadataEntry
+	nil,                              // 42: troupe.v1.Decision.MetadataEntry
+	(*durationpb.Duration)(nil),      // 43: google.protobuf.Duration
+	(*Auth)(nil),                     // 44: troupe.v1.Auth
+	(*Part)(nil),                     // 45: troupe.v1.Part
+	(*Parent)(nil),                   // 46: troupe.v1.Parent
+	(*CallAnswer)(nil),               // 47: troupe.v1.CallAnswer
+	(*Event)(nil),                    // 48: troupe.v1.Event
+	(*timestamppb.Timestamp)(nil),    // 49: google.protobuf.Timestamp
+	(*TurnResult)(nil),               // 50: troupe.v1.TurnResult
+	(InstanceState)(0),               // 51: troupe.v1.InstanceState
+	(*InstanceStatus)(nil),           // 52: troupe.v1.InstanceStatus
+	(*GetMetricsResponse)(nil),       // 53: troupe.v1.GetMetricsResponse
+	(*Failure)(nil),                  // 54: troupe.v1.Failure
+	(DecisionType)(0),                // 55: troupe.v1.DecisionType
+	(Stage)(0),                       // 56: troupe.v1.Stage
 }
 var file_troupe_v1_orchestrator_proto_depIdxs = []int32{
-	4,  // 0: troupe.v1.OrchestrateRequest.answers:type_name -> troupe.v1.Answers
-	35, // 1: troupe.v1.OrchestrateRequest.timeout:type_name -> google.protobuf.Duration
+	5,  // 0: troupe.v1.OrchestrateRequest.answers:type_name -> troupe.v1.Answers
+	43, // 1: troupe.v1.OrchestrateRequest.timeout:type_name -> google.protobuf.Duration
 	0,  // 2: troupe.v1.OrchestrateRequest.on_busy:type_name -> troupe.v1.OnBusy
-	36, // 3: troupe.v1.OrchestrateRequest.auth:type_name -> troupe.v1.Auth
-	37, // 4: troupe.v1.OrchestrateRequest.parts:type_name -> troupe.v1.Part
-	38, // 5: troupe.v1.OrchestrateRequest.parent:type_name -> troupe.v1.Parent
-	33, // 6: troupe.v1.OrchestrateRequest.metadata:type_name -> troupe.v1.OrchestrateRequest.MetadataEntry
-	39, // 7: troupe.v1.Answers.answers:type_name -> troupe.v1.CallAnswer
-	40, // 8: troupe.v1.OrchestrateResponse.event:type_name -> troupe.v1.Event
-	40, // 9: troupe.v1.WatchTraceResponse.event:type_name -> troupe.v1.Event
+	44, // 3: troupe.v1.OrchestrateRequest.auth:type_name -> troupe.v1.Auth
+	45, // 4: troupe.v1.OrchestrateRequest.parts:type_name -> troupe.v1.Part
+	46, // 5: troupe.v1.OrchestrateRequest.parent:type_name -> troupe.v1.Parent
+	41, // 6: troupe.v1.OrchestrateRequest.metadata:type_name -> troupe.v1.OrchestrateRequest.MetadataEntry
+	47, // 7: troupe.v1.Answers.answers:type_name -> troupe.v1.CallAnswer
+	48, // 8: troupe.v1.OrchestrateResponse.event:type_name -> troupe.v1.Event
+	48, // 9: troupe.v1.WatchTraceResponse.event:type_name -> troupe.v1.Event
 	1,  // 10: troupe.v1.Trace.state:type_name -> troupe.v1.TraceState
-	41, // 11: troupe.v1.Trace.started:type_name -> google.protobuf.Timestamp
-	42, // 12: troupe.v1.Trace.result:type_name -> troupe.v1.TurnResult
-	38, // 13: troupe.v1.Trace.parent:type_name -> troupe.v1.Parent
-	8,  // 14: troupe.v1.GetTraceResponse.trace:type_name -> troupe.v1.Trace
-	8,  // 15: troupe.v1.CancelTraceResponse.trace:type_name -> troupe.v1.Trace
-	8,  // 16: troupe.v1.ListTracesResponse.traces:type_name -> troupe.v1.Trace
-	15, // 17: troupe.v1.ListAgentsResponse.agents:type_name -> troupe.v1.Agent
-	43, // 18: troupe.v1.Instance.state:type_name -> troupe.v1.InstanceState
-	41, // 19: troupe.v1.Instance.started:type_name -> google.protobuf.Timestamp
+	49, // 11: troupe.v1.Trace.started:type_name -> google.protobuf.Timestamp
+	50, // 12: troupe.v1.Trace.result:type_name -> troupe.v1.TurnResult
+	46, // 13: troupe.v1.Trace.parent:type_name -> troupe.v1.Parent
+	9,  // 14: troupe.v1.GetTraceResponse.trace:type_name -> troupe.v1.Trace
+	9,  // 15: troupe.v1.CancelTraceResponse.trace:type_name -> troupe.v1.Trace
+	9,  // 16: troupe.v1.ListTracesResponse.traces:type_name -> troupe.v1.Trace
+	16, // 17: troupe.v1.ListAgentsResponse.agents:type_name -> troupe.v1.Agent
+	51, // 18: troupe.v1.Instance.state:type_name -> troupe.v1.InstanceState
+	49, // 19: troupe.v1.Instance.started:type_name -> google.protobuf.Timestamp
 	2,  // 20: troupe.v1.Instance.desired:type_name -> troupe.v1.DesiredState
-	44, // 21: troupe.v1.Instance.status:type_name -> troupe.v1.InstanceStatus
-	18, // 22: troupe.v1.ListInstancesResponse.instances:type_name -> troupe.v1.Instance
-	18, // 23: troupe.v1.DescribeInstanceResponse.instance:type_name -> troupe.v1.Instance
-	44, // 24: troupe.v1.DescribeInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
-	45, // 25: troupe.v1.DescribeInstanceResponse.metrics:type_name -> troupe.v1.GetMetricsResponse
-	46, // 26: troupe.v1.DescribeInstanceResponse.failure:type_name -> troupe.v1.Failure
-	44, // 27: troupe.v1.InstanceOutcome.status:type_name -> troupe.v1.InstanceStatus
-	46, // 28: troupe.v1.InstanceOutcome.failure:type_name -> troupe.v1.Failure
-	35, // 29: troupe.v1.PauseAgentRequest.within:type_name -> google.protobuf.Duration
-	23, // 30: troupe.v1.PauseAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
-	23, // 31: troupe.v1.ResumeAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
-	35, // 32: troupe.v1.DrainInstanceRequest.drain:type_name -> google.protobuf.Duration
-	44, // 33: troupe.v1.DrainInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
-	47, // 34: troupe.v1.ListDecisionsRequest.type:type_name -> troupe.v1.DecisionType
-	32, // 35: troupe.v1.ListDecisionsResponse.decisions:type_name -> troupe.v1.Decision
-	41, // 36: troupe.v1.Decision.time:type_name -> google.protobuf.Timestamp
-	47, // 37: troupe.v1.Decision.type:type_name -> troupe.v1.DecisionType
-	48, // 38: troupe.v1.Decision.stage:type_name -> troupe.v1.Stage
-	34, // 39: troupe.v1.Decision.metadata:type_name -> troupe.v1.Decision.MetadataEntry
-	3,  // 40: troupe.v1.OrchestratorService.Orchestrate:input_type -> troupe.v1.OrchestrateRequest
-	6,  // 41: troupe.v1.OrchestratorService.WatchTrace:input_type -> troupe.v1.WatchTraceRequest
-	9,  // 42: troupe.v1.OrchestratorService.GetTrace:input_type -> troupe.v1.GetTraceRequest
-	11, // 43: troupe.v1.OrchestratorService.CancelTrace:input_type -> troupe.v1.CancelTraceRequest
-	13, // 44: troupe.v1.OrchestratorService.ListTraces:input_type -> troupe.v1.ListTracesRequest
-	16, // 45: troupe.v1.OrchestratorService.ListAgents:input_type -> troupe.v1.ListAgentsRequest
-	19, // 46: troupe.v1.OrchestratorService.ListInstances:input_type -> troupe.v1.ListInstancesRequest
-	21, // 47: troupe.v1.OrchestratorService.DescribeInstance:input_type -> troupe.v1.DescribeInstanceRequest
-	24, // 48: troupe.v1.OrchestratorService.PauseAgent:input_type -> troupe.v1.PauseAgentRequest
-	26, // 49: troupe.v1.OrchestratorService.ResumeAgent:input_type -> troupe.v1.ResumeAgentRequest
-	28, // 50: troupe.v1.OrchestratorService.DrainInstance:input_type -> troupe.v1.DrainInstanceRequest
-	30, // 51: troupe.v1.OrchestratorService.ListDecisions:input_type -> troupe.v1.ListDecisionsRequest
-	5,  // 52: troupe.v1.OrchestratorService.Orchestrate:output_type -> troupe.v1.OrchestrateResponse
-	7,  // 53: troupe.v1.OrchestratorService.WatchTrace:output_type -> troupe.v1.WatchTraceResponse
-	10, // 54: troupe.v1.OrchestratorService.GetTrace:output_type -> troupe.v1.GetTraceResponse
-	12, // 55: troupe.v1.OrchestratorService.CancelTrace:output_type -> troupe.v1.CancelTraceResponse
-	14, // 56: troupe.v1.OrchestratorService.ListTraces:output_type -> troupe.v1.ListTracesResponse
-	17, // 57: troupe.v1.OrchestratorService.ListAgents:output_type -> troupe.v1.ListAgentsResponse
-	20, // 58: troupe.v1.OrchestratorService.ListInstances:output_type -> troupe.v1.ListInstancesResponse
-	22, // 59: troupe.v1.OrchestratorService.DescribeInstance:output_type -> troupe.v1.DescribeInstanceResponse
-	25, // 60: troupe.v1.OrchestratorService.PauseAgent:output_type -> troupe.v1.PauseAgentResponse
-	27, // 61: troupe.v1.OrchestratorService.ResumeAgent:output_type -> troupe.v1.ResumeAgentResponse
-	29, // 62: troupe.v1.OrchestratorService.DrainInstance:output_type -> troupe.v1.DrainInstanceResponse
-	31, // 63: troupe.v1.OrchestratorService.ListDecisions:output_type -> troupe.v1.ListDecisionsResponse
-	52, // [52:64] is the sub-list for method output_type
-	40, // [40:52] is the sub-list for method input_type
-	40, // [40:40] is the sub-list for extension type_name
-	40, // [40:40] is the sub-list for extension extendee
-	0,  // [0:40] is the sub-list for field type_name
+	52, // 21: troupe.v1.Instance.status:type_name -> troupe.v1.InstanceStatus
+	19, // 22: troupe.v1.ListInstancesResponse.instances:type_name -> troupe.v1.Instance
+	19, // 23: troupe.v1.DescribeInstanceResponse.instance:type_name -> troupe.v1.Instance
+	52, // 24: troupe.v1.DescribeInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
+	53, // 25: troupe.v1.DescribeInstanceResponse.metrics:type_name -> troupe.v1.GetMetricsResponse
+	54, // 26: troupe.v1.DescribeInstanceResponse.failure:type_name -> troupe.v1.Failure
+	52, // 27: troupe.v1.InstanceOutcome.status:type_name -> troupe.v1.InstanceStatus
+	54, // 28: troupe.v1.InstanceOutcome.failure:type_name -> troupe.v1.Failure
+	43, // 29: troupe.v1.PauseAgentRequest.within:type_name -> google.protobuf.Duration
+	24, // 30: troupe.v1.PauseAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
+	24, // 31: troupe.v1.ResumeAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
+	43, // 32: troupe.v1.DrainInstanceRequest.drain:type_name -> google.protobuf.Duration
+	52, // 33: troupe.v1.DrainInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
+	55, // 34: troupe.v1.ListDecisionsRequest.type:type_name -> troupe.v1.DecisionType
+	33, // 35: troupe.v1.ListDecisionsResponse.decisions:type_name -> troupe.v1.Decision
+	49, // 36: troupe.v1.Decision.time:type_name -> google.protobuf.Timestamp
+	55, // 37: troupe.v1.Decision.type:type_name -> troupe.v1.DecisionType
+	56, // 38: troupe.v1.Decision.stage:type_name -> troupe.v1.Stage
+	42, // 39: troupe.v1.Decision.metadata:type_name -> troupe.v1.Decision.MetadataEntry
+	35, // 40: troupe.v1.Workflow.steps:type_name -> troupe.v1.WorkflowStep
+	36, // 41: troupe.v1.WorkflowStep.edges:type_name -> troupe.v1.WorkflowEdge
+	3,  // 42: troupe.v1.WorkflowEdge.kind:type_name -> troupe.v1.WorkflowEdgeKind
+	34, // 43: troupe.v1.ListWorkflowsResponse.workflows:type_name -> troupe.v1.Workflow
+	34, // 44: troupe.v1.GetWorkflowResponse.workflow:type_name -> troupe.v1.Workflow
+	4,  // 45: troupe.v1.OrchestratorService.Orchestrate:input_type -> troupe.v1.OrchestrateRequest
+	7,  // 46: troupe.v1.OrchestratorService.WatchTrace:input_type -> troupe.v1.WatchTraceRequest
+	10, // 47: troupe.v1.OrchestratorService.GetTrace:input_type -> troupe.v1.GetTraceRequest
+	12, // 48: troupe.v1.OrchestratorService.CancelTrace:input_type -> troupe.v1.CancelTraceRequest
+	14, // 49: troupe.v1.OrchestratorService.ListTraces:input_type -> troupe.v1.ListTracesRequest
+	17, // 50: troupe.v1.OrchestratorService.ListAgents:input_type -> troupe.v1.ListAgentsRequest
+	20, // 51: troupe.v1.OrchestratorService.ListInstances:input_type -> troupe.v1.ListInstancesRequest
+	22, // 52: troupe.v1.OrchestratorService.DescribeInstance:input_type -> troupe.v1.DescribeInstanceRequest
+	25, // 53: troupe.v1.OrchestratorService.PauseAgent:input_type -> troupe.v1.PauseAgentRequest
+	27, // 54: troupe.v1.OrchestratorService.ResumeAgent:input_type -> troupe.v1.ResumeAgentRequest
+	29, // 55: troupe.v1.OrchestratorService.DrainInstance:input_type -> troupe.v1.DrainInstanceRequest
+	31, // 56: troupe.v1.OrchestratorService.ListDecisions:input_type -> troupe.v1.ListDecisionsRequest
+	37, // 57: troupe.v1.OrchestratorService.ListWorkflows:input_type -> troupe.v1.ListWorkflowsRequest
+	39, // 58: troupe.v1.OrchestratorService.GetWorkflow:input_type -> troupe.v1.GetWorkflowRequest
+	6,  // 59: troupe.v1.OrchestratorService.Orchestrate:output_type -> troupe.v1.OrchestrateResponse
+	8,  // 60: troupe.v1.OrchestratorService.WatchTrace:output_type -> troupe.v1.WatchTraceResponse
+	11, // 61: troupe.v1.OrchestratorService.GetTrace:output_type -> troupe.v1.GetTraceResponse
+	13, // 62: troupe.v1.OrchestratorService.CancelTrace:output_type -> troupe.v1.CancelTraceResponse
+	15, // 63: troupe.v1.OrchestratorService.ListTraces:output_type -> troupe.v1.ListTracesResponse
+	18, // 64: troupe.v1.OrchestratorService.ListAgents:output_type -> troupe.v1.ListAgentsResponse
+	21, // 65: troupe.v1.OrchestratorService.ListInstances:output_type -> troupe.v1.ListInstancesResponse
+	23, // 66: troupe.v1.OrchestratorService.DescribeInstance:output_type -> troupe.v1.DescribeInstanceResponse
+	26, // 67: troupe.v1.OrchestratorService.PauseAgent:output_type -> troupe.v1.PauseAgentResponse
+	28, // 68: troupe.v1.OrchestratorService.ResumeAgent:output_type -> troupe.v1.ResumeAgentResponse
+	30, // 69: troupe.v1.OrchestratorService.DrainInstance:output_type -> troupe.v1.DrainInstanceResponse
+	32, // 70: troupe.v1.OrchestratorService.ListDecisions:output_type -> troupe.v1.ListDecisionsResponse
+	38, // 71: troupe.v1.OrchestratorService.ListWorkflows:output_type -> troupe.v1.ListWorkflowsResponse
+	40, // 72: troupe.v1.OrchestratorService.GetWorkflow:output_type -> troupe.v1.GetWorkflowResponse
+	59, // [59:73] is the sub-list for method output_type
+	45, // [45:59] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_orchestrator_proto_init() }
@@ -2613,8 +3206,8 @@ func file_troupe_v1_orchestrator_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_orchestrator_proto_rawDesc), len(file_troupe_v1_orchestrator_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   32,
+			NumEnums:      4,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

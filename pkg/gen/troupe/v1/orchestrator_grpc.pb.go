@@ -31,6 +31,8 @@ const (
 	OrchestratorService_ResumeAgent_FullMethodName      = "/troupe.v1.OrchestratorService/ResumeAgent"
 	OrchestratorService_DrainInstance_FullMethodName    = "/troupe.v1.OrchestratorService/DrainInstance"
 	OrchestratorService_ListDecisions_FullMethodName    = "/troupe.v1.OrchestratorService/ListDecisions"
+	OrchestratorService_ListWorkflows_FullMethodName    = "/troupe.v1.OrchestratorService/ListWorkflows"
+	OrchestratorService_GetWorkflow_FullMethodName      = "/troupe.v1.OrchestratorService/GetWorkflow"
 )
 
 // OrchestratorServiceClient is the client API for OrchestratorService service.
@@ -89,6 +91,10 @@ type OrchestratorServiceClient interface {
 	// kept or of one, newest first, with their reasons (contract OC-32). A trace that is not
 	// known has none.
 	ListDecisions(ctx context.Context, in *ListDecisionsRequest, opts ...grpc.CallOption) (*ListDecisionsResponse, error)
+	// ListWorkflows returns the workflows that this orchestrator has loaded, without their steps.
+	ListWorkflows(ctx context.Context, in *ListWorkflowsRequest, opts ...grpc.CallOption) (*ListWorkflowsResponse, error)
+	// GetWorkflow returns a workflow with its steps. Fails with NOT_FOUND.
+	GetWorkflow(ctx context.Context, in *GetWorkflowRequest, opts ...grpc.CallOption) (*GetWorkflowResponse, error)
 }
 
 type orchestratorServiceClient struct {
@@ -237,6 +243,26 @@ func (c *orchestratorServiceClient) ListDecisions(ctx context.Context, in *ListD
 	return out, nil
 }
 
+func (c *orchestratorServiceClient) ListWorkflows(ctx context.Context, in *ListWorkflowsRequest, opts ...grpc.CallOption) (*ListWorkflowsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListWorkflowsResponse)
+	err := c.cc.Invoke(ctx, OrchestratorService_ListWorkflows_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *orchestratorServiceClient) GetWorkflow(ctx context.Context, in *GetWorkflowRequest, opts ...grpc.CallOption) (*GetWorkflowResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetWorkflowResponse)
+	err := c.cc.Invoke(ctx, OrchestratorService_GetWorkflow_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // OrchestratorServiceServer is the server API for OrchestratorService service.
 // All implementations must embed UnimplementedOrchestratorServiceServer
 // for forward compatibility.
@@ -293,6 +319,10 @@ type OrchestratorServiceServer interface {
 	// kept or of one, newest first, with their reasons (contract OC-32). A trace that is not
 	// known has none.
 	ListDecisions(context.Context, *ListDecisionsRequest) (*ListDecisionsResponse, error)
+	// ListWorkflows returns the workflows that this orchestrator has loaded, without their steps.
+	ListWorkflows(context.Context, *ListWorkflowsRequest) (*ListWorkflowsResponse, error)
+	// GetWorkflow returns a workflow with its steps. Fails with NOT_FOUND.
+	GetWorkflow(context.Context, *GetWorkflowRequest) (*GetWorkflowResponse, error)
 	mustEmbedUnimplementedOrchestratorServiceServer()
 }
 
@@ -338,6 +368,12 @@ func (UnimplementedOrchestratorServiceServer) DrainInstance(context.Context, *Dr
 }
 func (UnimplementedOrchestratorServiceServer) ListDecisions(context.Context, *ListDecisionsRequest) (*ListDecisionsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListDecisions not implemented")
+}
+func (UnimplementedOrchestratorServiceServer) ListWorkflows(context.Context, *ListWorkflowsRequest) (*ListWorkflowsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListWorkflows not implemented")
+}
+func (UnimplementedOrchestratorServiceServer) GetWorkflow(context.Context, *GetWorkflowRequest) (*GetWorkflowResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetWorkflow not implemented")
 }
 func (UnimplementedOrchestratorServiceServer) mustEmbedUnimplementedOrchestratorServiceServer() {}
 func (UnimplementedOrchestratorServiceServer) testEmbeddedByValue()                             {}
@@ -562,6 +598,42 @@ func _OrchestratorService_ListDecisions_Handler(srv interface{}, ctx context.Con
 	return interceptor(ctx, in, info, handler)
 }
 
+func _OrchestratorService_ListWorkflows_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListWorkflowsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OrchestratorServiceServer).ListWorkflows(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: OrchestratorService_ListWorkflows_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OrchestratorServiceServer).ListWorkflows(ctx, req.(*ListWorkflowsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _OrchestratorService_GetWorkflow_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetWorkflowRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OrchestratorServiceServer).GetWorkflow(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: OrchestratorService_GetWorkflow_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OrchestratorServiceServer).GetWorkflow(ctx, req.(*GetWorkflowRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // OrchestratorService_ServiceDesc is the grpc.ServiceDesc for OrchestratorService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -608,6 +680,14 @@ var OrchestratorService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListDecisions",
 			Handler:    _OrchestratorService_ListDecisions_Handler,
+		},
+		{
+			MethodName: "ListWorkflows",
+			Handler:    _OrchestratorService_ListWorkflows_Handler,
+		},
+		{
+			MethodName: "GetWorkflow",
+			Handler:    _OrchestratorService_GetWorkflow_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -4,6 +4,7 @@
 package routing
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,13 +19,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// Input is all that a decision depends on.
-type Input struct {
-	Workflow *workflow.Workflow
-	From     string                 // the step that ended; empty at the start of the turn
-	Result   execution.Result       // of that step
-	History  []conversation.Message // as the turn began, its own message last
-}
+// Op is the operation of errors that say why there is no next step (OC-6).
+const Op = "routing"
 
 // Decision says which step comes next, and why. Step is empty when the turn is over.
 type Decision struct {
@@ -34,7 +30,7 @@ type Decision struct {
 	Alternatives []string // agents that were allowed too
 	Confidence   float64
 	Fallback     string        // the agent that would have come for want of a choice; empty: none, or it is the target
-	Took         time.Duration // to decide. Decide leaves it to its caller, for it has no clock.
+	Took         time.Duration // to decide. A course leaves it to its caller, for it has no clock.
 }
 
 // Done reports whether the turn is over.
@@ -63,49 +59,80 @@ const (
 	guessed = 0.5
 )
 
-// Decide says who works next. It fails with the step's own failure when that ends the
-// turn, and with agent_contract when the step asks for an agent that the workflow does not
-// allow (RA-7).
-func Decide(in Input) (Decision, error) {
-	d, err := decide(in)
-	if err != nil || d.Done() {
-		return d, err
+// first is the decision with which a turn begins.
+func first(w *workflow.Workflow) Decision {
+	step := w.Steps[w.Entry]
+	if w.Name == "" {
+		return fixed(step, fmt.Sprintf("the call names the agent %s", step.Agent))
 	}
-	// A step whose rules know the answer is passed over: nobody is asked (RA-8, RA-10).
-	if rule, ok := matching(d.Step, in.History); ok {
-		passed := d.Step
-		d = Decision{
-			Step:     in.Workflow.Steps[rule.Next],
-			Reason:   fmt.Sprintf("%s, so %s is not asked", describe(rule), passed.Agent),
-			Strategy: troupev1.RoutingStrategy_ROUTING_STRATEGY_RULE, Confidence: certain,
-			Alternatives: others(in.Workflow, passed.Routes, rule.Next),
-		}
-	}
-	return d, nil
+	return fixed(step, fmt.Sprintf("the workflow %s begins with %s", w.Name, step.Name))
 }
 
-func decide(in Input) (Decision, error) {
-	if in.From == "" {
-		step := in.Workflow.Steps[in.Workflow.Entry]
-		reason := fmt.Sprintf("the workflow %s begins with %s", in.Workflow.Name, step.Name)
-		if in.Workflow.Name == "" {
-			reason = fmt.Sprintf("the call names the agent %s", step.Agent)
-		}
-		return fixed(step, reason), nil
-	}
-	from := in.Workflow.Steps[in.From]
+// next says who works behind a step; nobody behind an end and a fork. It fails with the step's own failure when that ends the
+// turn, and with agent_contract when the step asks for an agent that the workflow does not
+// allow (RA-7).
+func next(w *workflow.Workflow, from workflow.Step, result execution.Result) (Decision, error) {
+	failed := result.Failure
 	switch {
-	case in.Result.Failure == nil && (in.Result.InputRequired || in.Result.Stopped):
-		return Decision{}, nil
-	case in.Result.Failure != nil && (len(from.Routes) == 0 || refusal(in.Result.Failure)):
-		return Decision{}, in.Result.Failure
-	case len(from.Routes) > 0:
-		return choose(in, from)
-	case from.End:
-		return Decision{}, nil
-	default:
-		return fixed(in.Workflow.Steps[from.Next], fmt.Sprintf("%s always follows %s", from.Next, from.Name)), nil
+	case failed == nil && (result.InputRequired || result.Stopped):
+		return Decision{}, unended(from)
+	case failed != nil && from.OnError.Fallback != "" && !refusal(failed):
+		return Decision{
+			Step:     w.Steps[from.OnError.Fallback],
+			Reason:   fmt.Sprintf("%s failed (%s); %s is its fallback", from.Name, mode(failed), from.OnError.Fallback),
+			Strategy: troupev1.RoutingStrategy_ROUTING_STRATEGY_DEFAULT, Confidence: guessed,
+		}, nil
+	case failed != nil && from.OnError.Continue && failed.Mode != failure.UserCancelled: // and on as if it had not
+	case failed != nil && (len(from.Routes) == 0 || refusal(failed)):
+		return Decision{}, failed
 	}
+	if len(from.Routes) > 0 {
+		return choose(w, from, result)
+	}
+	for i, edge := range from.Then {
+		if edge.When.Holds(result) {
+			return Decision{
+				Step:     w.Steps[edge.Next],
+				Reason:   fmt.Sprintf("the result of %s meets condition %d: %s", from.Name, i+1, edge.When),
+				Strategy: troupev1.RoutingStrategy_ROUTING_STRATEGY_RULE, Confidence: certain,
+			}, nil
+		}
+	}
+	if from.End || len(from.Parallel) > 0 {
+		return Decision{}, nil
+	}
+	return fixed(w.Steps[from.Next], fmt.Sprintf("%s always follows %s", from.Next, from.Name)), nil
+}
+
+// unended refuses to end the turn in a branch, whose siblings have not ended.
+func unended(from workflow.Step) error {
+	if from.Fork == "" {
+		return nil
+	}
+	return failure.Newf(failure.AgentContract, Op,
+		"agent %s would end the turn in a branch of %s; only a step outside of branches may ask the user, wait or stop", from.Agent, from.Fork)
+}
+
+// passed is the step that comes in the place of one because a rule knows the answer: nobody is
+// asked (RA-8, RA-10).
+func passed(w *workflow.Workflow, step workflow.Step, history []conversation.Message) (Decision, bool) {
+	rule, ok := matching(step, history)
+	return Decision{
+		Step:     w.Steps[rule.Next],
+		Reason:   fmt.Sprintf("%s, so %s is not asked", rule, cmp.Or(step.Agent, step.Name)),
+		Strategy: troupev1.RoutingStrategy_ROUTING_STRATEGY_RULE, Confidence: certain,
+		Alternatives: others(w, step.Routes, rule.Next),
+	}, ok
+}
+
+// spent is the step that comes in the place of one to which the turn has come as often as it
+// may.
+func spent(w *workflow.Workflow, step workflow.Step, times int) (Decision, bool) {
+	return Decision{
+		Step:     w.Steps[step.Otherwise],
+		Reason:   fmt.Sprintf("the turn came to %s %d times, which is its limit", step.Name, times),
+		Strategy: troupev1.RoutingStrategy_ROUTING_STRATEGY_RULE, Confidence: certain,
+	}, step.Limit > 0 && times >= step.Limit
 }
 
 // refusal reports whether a step did not fail but was refused: by a policy, or by who asked. A
@@ -116,37 +143,37 @@ func refusal(f *failure.Error) bool {
 }
 
 // choose follows what the agent of a routing step asked for.
-func choose(in Input, from workflow.Step) (Decision, error) {
-	asked := in.Result.NextAgent
+func choose(w *workflow.Workflow, from workflow.Step, result execution.Result) (Decision, error) {
+	asked := result.NextAgent
 	if asked != "" {
 		for _, name := range from.Routes {
-			if in.Workflow.Steps[name].Agent == asked {
+			if w.Steps[name].Agent == asked {
 				return Decision{
-					Step:     in.Workflow.Steps[name],
+					Step:     w.Steps[name],
 					Reason:   fmt.Sprintf("%s chose %s", from.Agent, asked),
 					Strategy: troupev1.RoutingStrategy_ROUTING_STRATEGY_LEARNED, Confidence: learned,
-					Alternatives: others(in.Workflow, from.Routes, name), Fallback: standIn(in.Workflow, from, name),
+					Alternatives: others(w, from.Routes, name), Fallback: standIn(w, from, name),
 				}, nil
 			}
 		}
-		return Decision{}, failure.Newf(failure.AgentContract, "routing.Decide",
-			"agent %s asks to hand on to %q; the workflow allows %s", from.Agent, asked, strings.Join(others(in.Workflow, from.Routes, ""), ", "))
+		return Decision{}, failure.Newf(failure.AgentContract, Op,
+			"agent %s asks to hand on to %q; the workflow allows %s", from.Agent, asked, strings.Join(others(w, from.Routes, ""), ", "))
 	}
 	why := fmt.Sprintf("%s named none of its routes", from.Agent)
-	if in.Result.Failure != nil {
-		why = fmt.Sprintf("%s failed (%s)", from.Agent, in.Result.Failure.Mode)
+	if result.Failure != nil {
+		why = fmt.Sprintf("%s failed (%s)", from.Agent, mode(result.Failure))
 	}
 	if from.Default == "" {
-		if in.Result.Failure != nil {
-			return Decision{}, in.Result.Failure
+		if result.Failure != nil {
+			return Decision{}, result.Failure
 		}
-		return Decision{}, failure.Newf(failure.AgentContract, "routing.Decide", "%s, and step %s has no default", why, from.Name)
+		return Decision{}, failure.Newf(failure.AgentContract, Op, "%s, and step %s has no default", why, from.Name)
 	}
 	return Decision{
-		Step:     in.Workflow.Steps[from.Default],
+		Step:     w.Steps[from.Default],
 		Reason:   why + "; " + from.Default + " is the default",
 		Strategy: troupev1.RoutingStrategy_ROUTING_STRATEGY_DEFAULT, Confidence: guessed,
-		Alternatives: others(in.Workflow, from.Routes, from.Default),
+		Alternatives: others(w, from.Routes, from.Default),
 	}, nil
 }
 
@@ -162,16 +189,7 @@ func matching(step workflow.Step, history []conversation.Message) (workflow.Rule
 	return step.Rules[i], true
 }
 
-func describe(r workflow.Rule) string {
-	var parts []string
-	if r.ReplyTo != "" {
-		parts = append(parts, "the user answers "+r.ReplyTo)
-	}
-	if r.Unanswered > 0 {
-		parts = append(parts, fmt.Sprintf("%d messages in a row have no answer", r.Unanswered))
-	}
-	return strings.Join(parts, " and ")
-}
+func mode(f *failure.Error) string { return cmp.Or(string(f.Mode), "unknown") }
 
 // others are the agents of the routes but for the chosen one.
 func others(w *workflow.Workflow, routes []string, chosen string) []string {

@@ -23,6 +23,27 @@ func assistant(t *testing.T) *workflow.Workflow {
 	return flow
 }
 
+// Input is all that one decision depends on.
+type Input struct {
+	Workflow *workflow.Workflow
+	From     string                 // the step that ended; empty at the start of the turn
+	Result   execution.Result       // of that step
+	History  []conversation.Message // as the turn began, its own message last
+}
+
+// Decide is the first decision of a course, or the one behind a step of it.
+func Decide(in Input) (Decision, error) {
+	c, err := NewCourse(in.Workflow, in.History)
+	if err == nil && in.From != "" {
+		c.round = []Task{{Number: 1, Decision: Decision{Step: in.Workflow.Steps[in.From]}}}
+		err = c.Go([]execution.Result{in.Result})
+	}
+	if err != nil || len(c.Round()) == 0 {
+		return Decision{}, err
+	}
+	return c.Round()[0].Decision, nil
+}
+
 var asked = []conversation.Message{conversation.User("What may an agent write?")}
 
 // Req: RA-5

@@ -20,8 +20,8 @@ const (
 	maxDeltaBytes = 1 << 20  // of ephemeral text, and of progress; what comes after is not shown
 )
 
-// Log is the event log of one trace, at the replica that drives it. Append is called by
-// one goroutine at a time, Watch by any number.
+// Log is the event log of one trace, at the replica that drives it. Safe for concurrent use,
+// but nothing is appended behind the last event.
 type Log struct {
 	traces *Traces
 	store  Store
@@ -81,27 +81,28 @@ func (l *Log) takeOver(ctx context.Context) error {
 	return nil
 }
 
-// Told is what the log says of the steps so far.
+// Told is what the log says of the steps so far, by their numbers.
 type Told struct {
-	Finished map[int]bool    // steps that have ended
-	Started  *troupev1.Event // the start of a step that has not; nil: there is none
-	Reset    bool            // what that step had said is void already
+	Finished map[int]*troupev1.StepResult // steps that have ended
+	Started  map[int]*troupev1.Event      // the last starts of those that have not
+	Reset    map[int]bool                 // what such a step had said is void already
 }
 
 // Told reads the log from the start.
 func (l *Log) Told() Told {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	told := Told{Finished: map[int]bool{}}
+	told := Told{Finished: map[int]*troupev1.StepResult{}, Started: map[int]*troupev1.Event{}, Reset: map[int]bool{}}
 	for _, e := range l.items {
+		step := int(e.GetStep())
 		switch {
 		case e.GetStepStarted() != nil:
-			told.Started, told.Reset = e, false
+			told.Started[step], told.Reset[step] = e, false
 		case e.GetPartReset() != nil:
-			told.Reset = true
+			told.Reset[step] = true
 		case e.GetStepFinished() != nil:
-			told.Started = nil
-			told.Finished[int(e.GetStep())] = true
+			delete(told.Started, step)
+			told.Finished[step] = e.GetStepFinished().GetResult()
 		}
 	}
 	return told

@@ -219,6 +219,7 @@ func (t *turn) open(ctx context.Context) (err error) {
 	t.events, err = t.Traces.Open(ctx, t.claim(), t.turn.Attempt > 1)
 	if err == nil {
 		t.told = t.events.Told()
+		t.recalled()
 		return nil
 	}
 	err = fmt.Errorf("open trace %s: %w", t.turn.Trace, err)

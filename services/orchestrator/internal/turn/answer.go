@@ -137,12 +137,18 @@ func answeredStep(t session.Turn) int {
 
 // elsewhere refuses to go on where the workflow does not lead to the agent any more whose call
 // was answered: no other one gets the answer, and the journal with it.
-func (t *turn) elsewhere(number int, d routing.Decision) error {
-	if number > t.answered || number < t.answered && !d.Done() {
+func (t *turn) elsewhere(round []routing.Task) error {
+	if len(t.results) >= t.answered {
 		return nil
 	}
 	asked := t.turn.Answers[0].Agent
-	if asked == "" || asked == d.Step.Agent {
+	there := len(round) > 0 // and the step is still to come
+	for _, task := range round {
+		if task.Number == t.answered {
+			there = !task.Branch() && (asked == "" || asked == task.Decision.Step.Agent)
+		}
+	}
+	if there || len(round) == 0 && asked == "" {
 		return nil
 	}
 	return failure.Newf(failure.Nondeterminism, "turn",

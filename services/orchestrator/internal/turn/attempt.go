@@ -3,82 +3,188 @@ package turn
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
+	"sync"
+	"time"
 
+	"github.com/cenkalti/backoff/v5"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
 
+	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/registry"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
 // maxAttempts is how many instances may lose a step before the turn fails: a step that
 // takes its workers down must not go through all of them (guarantees F1, F22).
 const maxAttempts = 3
 
-// firstAttempt is the number of a step's first attempt by this owner. Whoever takes a turn
-// over cannot know whether the step that comes next was begun before: it may have a journal,
-// as every step beyond its first attempt.
-func (t *turn) firstAttempt(number int) int {
-	if !t.resumed {
-		return 1
-	}
-	t.resumed = false
-	if int(t.told.Started.GetStep()) != number {
-		return 2
-	}
-	return max(2, int(t.told.Started.GetAttempt())+1)
+// maxPause is how long a step that failed waits at most before it is tried again.
+const maxPause = time.Minute
+
+// attempt is a step that is being done, by one instance after the other.
+type attempt struct {
+	position
+	task    routing.Task
+	began   time.Time
+	retries int                   // attempts that failed, and were followed by another
+	losses  []*dispatch.LostError // attempts that were lost
+	lost    *dispatch.LostError   // the last attempt, until the turn is taken back from it
+	result  execution.Result      // once it has ended
 }
 
-// execute has a step done: by an instance that brings it to an end, or by one that was lost
-// behind its commit.
-func (t *turn) execute(work, ctx context.Context, at *position, step workflow.Step) (*troupev1.StepResult, error) {
-	var losses []*dispatch.LostError
+// attempt begins a step. Whoever takes a turn over cannot know whether those that come next
+// were begun before: they may have journals, as every step beyond its first attempt.
+func (t *turn) attempt(task routing.Task) *attempt {
+	a := &attempt{task: task, began: time.Now(), position: position{number: task.Number, attempt: 1, agent: task.Decision.Step.Agent}}
+	if t.resumed {
+		a.attempt = max(2, int(t.told.Started[task.Number].GetAttempt())+1)
+	}
+	return a
+}
+
+// attempts has steps done: by instances that bring them to an end, or by ones that were lost
+// behind their commit.
+//
+// All steps of a round have one epoch, so that an attempt that was lost cannot be fenced while
+// the others run. When they have ended the turn is taken back once, and what was not committed
+// is given to others.
+func (t *turn) attempts(work, ctx context.Context, course *routing.Course, open []*attempt) error {
+	t.resumed = t.resumed && len(open) == 0
+	for len(open) > 0 {
+		if err := t.atOnce(work, ctx, course, open); err != nil {
+			return err
+		}
+		open = slices.DeleteFunc(slices.Clone(open), func(a *attempt) bool { return a.lost == nil })
+		if len(open) == 0 {
+			return nil
+		}
+		committed, err := t.reclaim(work, open)
+		if err != nil {
+			return err
+		}
+		var again []*attempt
+		for _, a := range open {
+			ended, err := t.replaced(ctx, a, committed[a.number])
+			if err != nil {
+				return err
+			}
+			if !ended {
+				again = append(again, a)
+			}
+		}
+		open = again
+	}
+	return nil
+}
+
+// atOnce has steps done side by side, and returns when none runs any more. When one fails in a
+// way that the turn does not survive, the others are stopped.
+func (t *turn) atOnce(work, ctx context.Context, course *routing.Course, open []*attempt) error {
+	if len(open) == 1 {
+		return t.execute(work, ctx, open[0])
+	}
+	round, abort := context.WithCancelCause(work)
+	defer abort(nil)
+	var beside sync.WaitGroup
+	for _, a := range open {
+		beside.Go(func() {
+			err := t.execute(round, ctx, a)
+			if err == nil && a.lost == nil {
+				err = course.Ends(a.task, a.result)
+			}
+			if err != nil {
+				abort(err)
+			}
+		})
+	}
+	beside.Wait()
+	return context.Cause(round)
+}
+
+// execute gives a step to an instance, and to the next when it failed and is to be tried again.
+// It returns when the step has ended, or the attempt was lost.
+func (t *turn) execute(work, ctx context.Context, a *attempt) (err error) {
+	defer failure.Contain("turn", &err)
+	step := a.task.Decision.Step
 	for {
-		result, err := t.Dispatcher.With(t.policy(at.number, step.Instances)).Execute(work, t.stepRequest(at, step), instances(losses), t.handler(ctx, at))
-		lost, ok := errors.AsType[*dispatch.LostError](err)
-		if !ok {
-			return result, unserved(err, losses)
+		result, err := t.Dispatcher.With(t.policy(a.number, step.Instances)).Execute(work, t.stepRequest(a), instances(a.losses), t.handler(ctx, &a.position))
+		if lost, ok := errors.AsType[*dispatch.LostError](err); ok {
+			a.lost, a.losses = lost, append(a.losses, lost)
+			a.instance = lost.Instance.ID // which may not have come to say that it took the step
+			t.lost.Add(ctx, 1, metric.WithAttributes(attribute.String("agent", a.agent)))
+			t.log.Warn("attempt lost", zap.String("trace", t.turn.Trace), zap.Int("step", a.number), zap.Int("attempt", a.attempt), zap.Error(err))
+			return nil
 		}
-		losses = append(losses, lost)
-		at.instance = lost.Instance.ID // which may not have come to say that it took the step
-		t.lost.Add(ctx, 1, metric.WithAttributes(attribute.String("agent", at.agent)))
-		t.log.Warn("attempt lost", zap.String("trace", t.turn.Trace), zap.Int("step", at.number), zap.Int("attempt", at.attempt), zap.Error(err))
-		if result, err = t.reclaim(work, at.number); err != nil {
-			return nil, err
+		why := failure.FromProto(result.GetFailure())
+		if err != nil || why == nil || !why.Mode.Retryable() || a.retries >= step.OnError.Retries {
+			return t.concluded(ctx, a, result, unserved(err, a.losses))
 		}
-		if result != nil {
-			return result, t.tellAgain(ctx, at, lost, result)
+		t.log.Warn("step failed; it is tried again", zap.String("trace", t.turn.Trace), zap.Int("step", a.number), zap.Int("attempt", a.attempt), zap.Error(why))
+		if err := t.reset(ctx, &a.position, why); err != nil {
+			return err
 		}
-		if lost.Breach {
-			return nil, lost // which is a failed step
+		if err := pause(work, step.OnError.Backoff, a.retries); err != nil {
+			return err
 		}
-		if len(losses) == maxAttempts {
-			return nil, exhausted(at, losses)
-		}
-		if err := t.reset(ctx, at, lost); err != nil {
-			return nil, err
-		}
-		at.attempt, at.instance = at.attempt+1, ""
+		a.retries++
+		a.attempt, a.instance = a.attempt+1, ""
 	}
 }
 
-// reset says that the text of a lost attempt is void.
-func (t *turn) reset(ctx context.Context, at *position, lost *dispatch.LostError) error {
+// replaced ends an attempt that was lost, now that its worker can write no more. It is false
+// when the step is to be given to another.
+func (t *turn) replaced(ctx context.Context, a *attempt, committed *troupev1.StepResult) (ended bool, err error) {
+	lost := a.lost
+	a.lost = nil
+	switch {
+	case committed != nil:
+		err = errors.Join(t.tellAgain(ctx, &a.position, lost, committed), t.concluded(ctx, a, committed, nil))
+	case lost.Breach:
+		err = t.concluded(ctx, a, nil, lost) // which is a failed step
+	case len(a.losses) == maxAttempts:
+		err = t.concluded(ctx, a, nil, exhausted(&a.position, a.losses))
+	default:
+		err = t.reset(ctx, &a.position, lost.Failure)
+		a.attempt, a.instance = a.attempt+1, ""
+		return false, err
+	}
+	return true, err
+}
+
+// pause waits before a step that has failed so many times before is tried again (OC-25).
+func pause(work context.Context, first time.Duration, retries int) error {
+	within := min(first<<retries, maxPause)
+	jittered := backoff.ExponentialBackOff{InitialInterval: within, MaxInterval: within, Multiplier: 1, RandomizationFactor: 0.1}
+	jittered.Reset()
+	timer := time.NewTimer(jittered.NextBackOff())
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-work.Done():
+		return context.Cause(work)
+	}
+}
+
+// reset says that the text of an attempt is void.
+func (t *turn) reset(ctx context.Context, at *position, why *failure.Error) error {
 	return t.emitAt(ctx, at, &troupev1.Event{Payload: &troupev1.Event_PartReset{PartReset: &troupev1.PartReset{
-		Failure: failure.ToProto(lost.Failure),
+		Failure: failure.ToProto(why),
 	}}})
 }
 
 // tellAgain shows the text of a step whose worker was lost behind its commit: nobody knows
 // how much of it was lost with the stream.
 func (t *turn) tellAgain(ctx context.Context, at *position, lost *dispatch.LostError, result *troupev1.StepResult) error {
-	if err := t.reset(ctx, at, lost); err != nil || result.GetText() == "" {
+	if err := t.reset(ctx, at, lost.Failure); err != nil || result.GetText() == "" {
 		return err
 	}
 	return t.emitAt(ctx, at, &troupev1.Event{Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: result.GetText()}}})

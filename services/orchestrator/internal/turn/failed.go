@@ -6,6 +6,7 @@ import (
 
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
 )
 
 // failed is why the turn has no answer, as it is stored and told (contract OC-20): with the stage
@@ -21,7 +22,7 @@ func (t *turn) stage(why error) string {
 	if t.events != nil {
 		at = t.events.Stage()
 	}
-	if e, ok := errors.AsType[*failure.Error](why); ok && (e.Mode == failure.NoWorker || strings.HasPrefix(e.Op, "routing.")) {
+	if e, ok := errors.AsType[*failure.Error](why); ok && (e.Mode == failure.NoWorker || e.Op == routing.Op) {
 		at = troupev1.Stage_STAGE_ROUTE
 	}
 	return strings.ToLower(strings.TrimPrefix(at.String(), "STAGE_"))

@@ -2,6 +2,7 @@ package turn
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -56,11 +57,11 @@ func (t *turn) renew(ctx context.Context) error {
 	return err
 }
 
-// reclaim takes the turn back from an attempt that was lost: from here on its worker can
-// write no more (guarantee F1). It returns the result of the step when the worker had
-// committed it before. When the work ends meanwhile, the answer is awaited nevertheless: the
-// turn can only be closed under the epoch that it has.
-func (t *turn) reclaim(work context.Context, number int) (*troupev1.StepResult, error) {
+// reclaim takes the turn back from attempts that were lost, when no other runs: from here on
+// their workers can write no more (guarantee F1). It returns the results of the steps, by
+// number, whose workers had committed them before. When the work ends meanwhile, the answer is
+// awaited nevertheless: the turn can only be closed under the epoch that it has.
+func (t *turn) reclaim(work context.Context, lost []*attempt) (map[int]*troupev1.StepResult, error) {
 	t.holding.Lock()
 	defer t.holding.Unlock()
 	again := t.begin
@@ -79,15 +80,19 @@ func (t *turn) reclaim(work context.Context, number int) (*troupev1.StepResult, 
 	case begun.Turn.Outcome == session.OutcomeFailed || begun.Turn.Outcome == session.OutcomeCancelled:
 		return nil, failure.New(failure.TurnNotOpen, "turn", "the turn was closed while it ran")
 	}
+	committed := map[int]*troupev1.StepResult{}
 	for _, r := range begun.Turn.Steps {
-		if r.Step == number {
-			return wire.ResultToProto(r), nil
+		if slices.ContainsFunc(lost, func(a *attempt) bool { return a.number == r.Step }) {
+			committed[r.Step] = wire.ResultToProto(r)
 		}
 	}
-	if begun.Found == memory.FoundClosed {
+	switch {
+	case len(committed) == len(lost):
+		return committed, nil
+	case begun.Found == memory.FoundClosed:
 		return nil, failure.New(failure.TurnNotOpen, "turn", "the turn was closed while it ran")
 	}
-	return nil, context.Cause(work) // nil while the work goes on
+	return committed, context.Cause(work) // nil while the work goes on
 }
 
 // outlive returns a context that ends a little later than ctx.

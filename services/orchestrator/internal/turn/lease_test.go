@@ -169,7 +169,7 @@ func TestTurn_ThatIsCancelledWhileItIsTakenBackCanBeClosed(t *testing.T) {
 	work, cancel := context.WithCancelCause(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		_, err := turn.reclaim(work, 1)
+		_, err := turn.reclaim(work, []*attempt{{position: position{number: 1}}})
 		ended <- err
 	}()
 	receive(t, slow.applied)

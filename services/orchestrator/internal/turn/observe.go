@@ -59,7 +59,7 @@ func newSignals(meter metric.Meter) (*signals, error) {
 
 // observe counts and logs an event that was told.
 func (t *turn) observe(ctx context.Context, e *troupev1.Event) {
-	t.signals.count(ctx, e)
+	t.signals.count(ctx, e, t.maxSteps())
 	for _, happened := range t.translation.Of(e) {
 		happened.UserID, happened.Profile = t.req.User, t.req.profile()
 		if err := structured.Emit(ctx, t.log, happened); err != nil {
@@ -71,7 +71,15 @@ func (t *turn) observe(ctx context.Context, e *troupev1.Event) {
 	}
 }
 
-func (s *signals) count(ctx context.Context, e *troupev1.Event) {
+// maxSteps is how many steps the turn may take; the usual number of one that is only concluded.
+func (t *turn) maxSteps() int {
+	if t.flow == nil {
+		return workflow.DefaultSteps
+	}
+	return t.flow.MaxSteps
+}
+
+func (s *signals) count(ctx context.Context, e *troupev1.Event, maxSteps int) {
 	label := func(key, value, prefix string) attribute.KeyValue {
 		return attribute.String(key, strings.ToLower(strings.TrimPrefix(value, prefix)))
 	}
@@ -98,6 +106,6 @@ func (s *signals) count(ctx context.Context, e *troupev1.Event) {
 	case *troupev1.Event_TurnResult:
 		steps := p.TurnResult.GetMetrics().GetTotalSteps()
 		s.perTurn.Record(ctx, int64(steps))
-		s.budget.Record(ctx, float64(steps)/workflow.MaxSteps, metric.WithAttributes(attribute.String("of", "steps")))
+		s.budget.Record(ctx, float64(steps)/float64(maxSteps), metric.WithAttributes(attribute.String("of", "steps")))
 	}
 }

@@ -2,6 +2,8 @@ package turn
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -38,22 +40,25 @@ func (t *turn) warn(ctx context.Context, reason, message string) error {
 	}}})
 }
 
-// void says that the text is void of a step that was lost with the owner before.
+// void says that the text is void of the steps that were lost with the owner before.
 func (t *turn) void(ctx context.Context) error {
-	if t.told.Started == nil || t.told.Reset {
-		return nil
-	}
-	t.told.Reset = true
 	lost := failure.New(failure.SystemNetwork, "turn", "the orchestrator that drove the step went away")
-	return t.emitAt(ctx, t.where(int(t.told.Started.GetStep()), t.told.Started.GetAgent()), &troupev1.Event{Payload: &troupev1.Event_PartReset{PartReset: &troupev1.PartReset{
-		Failure: failure.ToProto(lost),
-	}}})
+	for _, number := range slices.Sorted(maps.Keys(t.told.Started)) {
+		if t.told.Reset[number] {
+			continue
+		}
+		t.told.Reset[number] = true
+		if err := t.reset(ctx, t.where(number, t.told.Started[number].GetAgent()), lost); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // where is the position of a step of an earlier owner, as far as that told it.
 func (t *turn) where(number int, agent string) *position {
 	at := &position{number: number, attempt: 1, agent: agent}
-	if started := t.told.Started; int(started.GetStep()) == number {
+	if started := t.told.Started[number]; started != nil {
 		at.attempt, at.instance = int(started.GetAttempt()), started.GetInstanceId()
 	}
 	return at
@@ -62,7 +67,17 @@ func (t *turn) where(number int, agent string) *position {
 // isTold reports whether the trace needs no end of a step that is done: it has it, or the
 // step is of the turn that this one goes on with.
 func (t *turn) isTold(number int) bool {
-	return t.told.Finished[number] || number < answeredStep(t.turn)
+	return t.told.Finished[number] != nil || number < answeredStep(t.turn)
+}
+
+// recalled adds the failures that an earlier owner told: they are stored nowhere else, and the
+// way of the turn depends on them.
+func (t *turn) recalled() {
+	for _, number := range slices.Sorted(maps.Keys(t.told.Finished)) {
+		if r := t.told.Finished[number]; r.GetFailure() != nil {
+			t.known = append(t.known, wire.ResultFromProto(r))
+		}
+	}
 }
 
 // tell tells of a step that has ended, and whose owner did not come to say so.

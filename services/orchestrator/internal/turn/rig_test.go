@@ -255,7 +255,7 @@ func (s *step) store(fill func(*troupev1.StepResult)) (*troupev1.StepResult, err
 	if s.worker.tenant != nil {
 		c.Ref.Tenant = s.worker.tenant(c.Ref.Session)
 	}
-	if r.GetText() != "" {
+	if r.GetText() != "" && !s.req.GetSilent() {
 		c.Messages = []conversation.Message{conversation.Assistant(r.GetAgent(), r.GetText())}
 	}
 	switch {

@@ -4,65 +4,73 @@ import (
 	"context"
 	"time"
 
+	"go.uber.org/zap"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/wire"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
 // routed says who works next.
 func (t *turn) routed(ctx context.Context, decision routing.Decision) error {
+	decision.Took = t.deciding
 	return t.emit(ctx, troupev1.Stage_STAGE_ROUTE, &troupev1.Event{Payload: &troupev1.Event_RoutingDecision{RoutingDecision: decision.Proto()}})
 }
 
-// step routes to an agent and has it run. A step that failed is a result with its failure;
+// concluded makes a result of what came of a step. One that failed is a result with its failure;
 // an error is one of dispatching, or of the events.
-func (t *turn) step(work, ctx context.Context, number int, decision routing.Decision) (execution.Result, error) {
-	if err := t.routed(ctx, decision); err != nil {
-		return execution.Result{}, err
-	}
-	began := time.Now()
-	at := &position{number: number, attempt: t.firstAttempt(number), agent: decision.Step.Agent}
-	result, err := t.execute(work, ctx, at, decision.Step)
+func (t *turn) concluded(ctx context.Context, a *attempt, result *troupev1.StepResult, err error) error {
+	step := a.task.Decision.Step
 	if err != nil {
-		if !failure.Is(err, failure.NoWorker, failure.AgentContract) {
-			return execution.Result{}, err
+		survived := failure.Is(err, failure.NoWorker, failure.AgentContract) ||
+			failure.Is(err, failure.AttemptsExhausted) && step.OnError.Survivable()
+		if !survived {
+			return err
 		}
 		result = &troupev1.StepResult{Failure: failure.ToProto(err)}
 	}
+	ends := step.End || result.GetInputRequired() || result.GetStopped()
 	committed := t.base // and one message more when it ends the turn, for that is the answer
-	if decision.Step.End || result.GetInputRequired() || result.GetStopped() {
+	if ends {
 		committed++
 	}
-	if result.GetFailure() == nil && result.GetSequence() < committed {
-		result = &troupev1.StepResult{Failure: failure.ToProto(failure.Newf(failure.AgentContract, "turn", "agent %s told a result that it did not commit", decision.Step.Agent))}
+	var breach error
+	switch {
+	case result.GetFailure() != nil:
+	case ends && a.task.Branch():
+		breach = failure.Newf(failure.AgentContract, "turn", "agent %s ended the turn in a branch of %s", step.Agent, step.Fork)
+	case result.GetSequence() < committed:
+		breach = failure.Newf(failure.AgentContract, "turn", "agent %s told a result that it did not commit", step.Agent)
 	}
-	result.Step, result.Agent = int32(number), decision.Step.Agent
-	err = t.emitAt(ctx, at, &troupev1.Event{Payload: &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{
-		Result: result, Duration: durationpb.New(time.Since(began)),
+	if breach != nil {
+		result = &troupev1.StepResult{Failure: failure.ToProto(breach)}
+	}
+	result.Step, result.Agent = int32(a.number), step.Agent
+	a.result = wire.ResultFromProto(result)
+	if a.result.Failure != nil && step.OnError.Survivable() {
+		t.log.Warn("step failed; the turn goes on", zap.String("trace", t.turn.Trace), zap.Int("step", a.number), zap.Error(a.result.Failure))
+	}
+	return t.emitAt(ctx, &a.position, &troupev1.Event{Payload: &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{
+		Result: result, Duration: durationpb.New(time.Since(a.began)),
 	}}})
-	return wire.ResultFromProto(result), err
 }
 
-func (t *turn) stepRequest(at *position, step workflow.Step) *troupev1.ExecuteStepRequest {
+func (t *turn) stepRequest(a *attempt) *troupev1.ExecuteStepRequest {
+	step := a.task.Decision.Step
 	req := &troupev1.ExecuteStepRequest{
 		TraceId: t.turn.Trace, SessionId: t.req.Session, TurnId: t.turn.ID, Turn: int32(t.turn.Number),
-		Step: int32(at.number), Attempt: int32(at.attempt), Epoch: t.turn.Epoch, Agent: step.Agent,
-		History: wire.MessagesToProto(t.history), BaseSequence: t.base, Last: step.End,
+		Step: int32(a.number), Attempt: int32(a.attempt), Epoch: t.turn.Epoch, Agent: step.Agent,
+		History: wire.MessagesToProto(t.history), BaseSequence: t.base, Last: step.End, Silent: a.task.Branch(),
 		Auth: wire.AuthToProto(t.req.Auth), UserId: t.req.User,
 		Profile: t.req.Profile, Metadata: t.req.Metadata, RequestId: t.req.RequestID,
 	}
-	if at.number == t.answered {
+	if a.number == t.answered {
 		req.Answers = wire.AnswersToProto(t.turn.Answers)
 	}
-	for _, r := range t.results {
-		if r.Failure == nil {
-			req.Prior = append(req.Prior, wire.ResultToProto(r))
-		}
+	for _, number := range a.task.Prior {
+		req.Prior = append(req.Prior, wire.ResultToProto(t.results[number-1]))
 	}
 	for _, name := range step.Routes {
 		req.Routes = append(req.Routes, t.flow.Steps[name].Agent)

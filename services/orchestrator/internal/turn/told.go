@@ -6,7 +6,6 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
@@ -16,12 +15,12 @@ import (
 // maxOutput is how many characters of the answer the aggregate quotes.
 const maxOutput = 500
 
-// decide asks the routing authority, and notes how long it took.
-func decide(in routing.Input) (routing.Decision, error) {
+// decide has the routing authority decide, and notes how long it took. A course has no clock.
+func (t *turn) decide(what func() error) error {
 	began := time.Now()
-	d, err := routing.Decide(in)
-	d.Took = time.Since(began)
-	return d, err
+	err := what()
+	t.deciding = time.Since(began)
+	return err
 }
 
 // plan lays out the steps that are known.
@@ -29,7 +28,7 @@ func plan(flow *workflow.Workflow, timeout time.Duration) *troupev1.Plan {
 	began := time.Now()
 	p := &troupev1.Plan{Workflow: flow.Name, Entry: flow.Entry, Steps: flow.Reachable()}
 	p.StepsCount = int32(len(p.GetSteps()))
-	p.Budget = &troupev1.TurnBudget{Steps: workflow.MaxSteps}
+	p.Budget = &troupev1.TurnBudget{Steps: int32(flow.MaxSteps)}
 	if timeout > 0 { // else it was another owner's, who went away before it told
 		p.Budget.Time = durationpb.New(timeout)
 	}

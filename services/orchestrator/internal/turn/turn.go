@@ -1,8 +1,10 @@
 package turn
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -43,6 +45,8 @@ type turn struct {
 	results  []execution.Result     // steps of this turn, in order
 
 	translation wire.Translation // of its events, for the log
+
+	deciding time.Duration // that the last decisions took
 
 	holding sync.Mutex    // one call at a time that the epoch of the turn depends on
 	cancel  chan error    // takes one: why the turn shall end
@@ -142,60 +146,66 @@ func (t *turn) drive(work, ctx context.Context) (err error) {
 	} else if err := t.resume(work, ctx); err != nil {
 		return err
 	}
-	in := routing.Input{Workflow: t.flow, History: t.history}
-	for number := 1; ; number++ {
-		decision, err := decide(in)
-		if err == nil {
-			err = t.elsewhere(number, decision)
-		}
-		if err != nil || decision.Done() {
+	var course *routing.Course
+	err = t.decide(func() (err error) { course, err = routing.NewCourse(t.flow, t.history); return err })
+	for err == nil {
+		if err := t.elsewhere(course.Round()); err != nil || len(course.Round()) == 0 {
 			return err
 		}
-		if number > workflow.MaxSteps {
-			return failure.Newf(failure.PolicyBudget, "turn", "the workflow %s took %d steps without an end", t.flow.Name, workflow.MaxSteps)
-		}
-		result, done := t.done(number, decision.Step.Agent)
-		switch {
-		case !done:
-			result, err = t.step(work, ctx, number, decision)
-		case !t.isTold(number):
-			err = errors.Join(t.routed(ctx, decision), t.tell(ctx, result))
-		}
+		results, err := t.round(work, ctx, course)
 		if err != nil {
 			return err
 		}
-		t.add(decision.Step, result)
-		in.From, in.Result = decision.Step.Name, result
-	}
-}
-
-// done finds a step that an earlier owner of the turn is through with. One that failed was
-// not stored, but a step behind it was, or waited: then the default was taken, and is again.
-func (t *turn) done(number int, agent string) (execution.Result, bool) {
-	behind := t.answered > number
-	for _, r := range t.known {
-		if r.Step == number && r.Agent == agent {
-			return r, true
+		if err := t.decide(func() error { return course.Go(results) }); err != nil {
+			return err
 		}
-		behind = behind || r.Step > number
 	}
-	if !behind {
-		return execution.Result{}, false
-	}
-	return execution.Result{
-		Step: number, Agent: agent,
-		Failure: failure.New(failure.Unknown, "turn", "the step failed before the turn was taken over"),
-	}, true
+	return err
 }
 
-// add makes a result part of the turn: what the agent said is in the session now.
-func (t *turn) add(step workflow.Step, r execution.Result) {
+// round has the steps of a round done, but for those that an earlier owner of the turn is
+// through with, and returns their results in order.
+func (t *turn) round(work, ctx context.Context, course *routing.Course) ([]execution.Result, error) {
+	tasks := course.Round()
+	var open []*attempt
+	for i, known := range routing.Recall(tasks, t.known, t.answered) {
+		task := tasks[i]
+		switch {
+		case known == nil:
+			open = append(open, t.attempt(task))
+		case !t.isTold(task.Number):
+			if err := errors.Join(t.routed(ctx, task.Decision), t.tell(ctx, *known)); err != nil {
+				return nil, err
+			}
+			fallthrough
+		default:
+			t.add(task, *known)
+		}
+	}
+	for _, a := range open {
+		if err := t.routed(ctx, a.task.Decision); err != nil {
+			return nil, err
+		}
+	}
+	if err := t.attempts(work, ctx, course, open); err != nil {
+		return nil, err
+	}
+	for _, a := range open {
+		t.add(a.task, a.result)
+	}
+	slices.SortFunc(t.results, func(a, b execution.Result) int { return cmp.Compare(a.Step, b.Step) })
+	return t.results[len(t.results)-len(tasks):], nil
+}
+
+// add makes a result part of the turn: what the agent said is in the session now, unless it
+// was not for it.
+func (t *turn) add(task routing.Task, r execution.Result) {
 	t.results = append(t.results, r)
 	if r.Failure != nil {
 		return
 	}
 	t.base = max(t.base, r.Sequence) // that of a step from the turn before this one lies below
-	if len(step.Routes) == 0 {
+	if !task.Silent() {
 		said := conversation.Assistant(r.Agent, r.Text)
 		said.Sequence, said.Turn = r.Sequence, t.turn.Number
 		t.history = append(t.history, said)

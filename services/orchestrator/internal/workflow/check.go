@@ -33,23 +33,34 @@ func (c *checker) names() string {
 	return strings.Join(slices.Sorted(maps.Keys(c.spec.Steps)), ", ")
 }
 
+// within checks a number that begins with 1.
+func (c *checker) within(at []any, field string, value, most int) {
+	if value < 1 || value > most {
+		c.wrong(at, "%s: %d is not between 1 and %d", field, value, most)
+	}
+}
+
 // step checks one step on its own.
 func (c *checker) step(name string, s stepDeclaration, agents map[string]bool) {
 	at := func(keys ...any) []any { return append([]any{"steps", name}, keys...) }
 	switch {
-	case s.Agent == "":
+	case strings.Contains(name, "/"):
+		c.wrong(at(), "step %s: a name has no slash; those of steps of workflows inside have", name)
+	case s.Workflow != "":
+		c.part(at, name, s)
+	case s.Agent == "" && len(s.Parallel) == 0:
 		c.wrong(at(), "step %s: agent is missing", name)
-	case len(agents) > 0 && !agents[s.Agent]:
+	case s.Agent != "" && len(agents) > 0 && !agents[s.Agent]:
 		c.wrong(at("agent"), "step %s: unknown agent %q; declared are %s", name, s.Agent, strings.Join(slices.Sorted(maps.Keys(agents)), ", "))
 	}
 	ways := 0
-	for _, set := range []bool{s.Next != "", len(s.Routes) > 0, s.End} {
+	for _, set := range []bool{s.Next != "", len(s.Routes) > 0, s.End, len(s.Parallel) > 0} {
 		if set {
 			ways++
 		}
 	}
 	if ways != 1 {
-		c.wrong(at(), "step %s: want exactly one of next, routes and end, got %d", name, ways)
+		c.wrong(at(), "step %s: want exactly one of next, routes, parallel and end, got %d", name, ways)
 	}
 	if s.Next != "" {
 		c.target(at("next"), "next", s.Next)
@@ -66,24 +77,137 @@ func (c *checker) step(name string, s stepDeclaration, agents map[string]bool) {
 			c.wrong(at("rules", i), "step %s: rule %d has no condition; want replyTo or unansweredMessages above 0", name, i+1)
 		}
 	}
+	c.fork(at, name, s)
+	c.then(at, name, s)
+	c.loop(at, name, s)
+	c.onError(at, name, s)
 	c.instances(name, s.Instances)
 }
 
-// graph checks the steps together: all can be reached, and a turn cannot go round for ever
-// without anybody choosing.
+// fork checks what says that branches run at once.
+func (c *checker) fork(at func(...any) []any, name string, s stepDeclaration) {
+	switch {
+	case len(s.Parallel) == 0 && s.Join == "":
+		return
+	case len(s.Parallel) == 0:
+		c.wrong(at("join"), "step %s: join is for a step with parallel", name)
+		return
+	case len(s.Parallel) == 1 || len(s.Parallel) > MaxBranches:
+		c.wrong(at("parallel"), "step %s: parallel names %d branches; want 2 to %d", name, len(s.Parallel), MaxBranches)
+	}
+	c.target(at("join"), "join", s.Join)
+	for i, head := range s.Parallel {
+		c.target(at("parallel", i), "parallel", head)
+		if head == s.Join || head == name || slices.Contains(s.Parallel[:i], head) {
+			c.wrong(at("parallel", i), "step %s: %s cannot be a branch; each begins with a step of its own, which is not the join", name, head)
+		}
+	}
+}
+
+// then checks the conditions on the result of a step.
+func (c *checker) then(at func(...any) []any, name string, s stepDeclaration) {
+	if len(s.Then) > 0 && (s.Next == "" && len(s.Parallel) == 0 || s.Agent == "" && s.Workflow == "") {
+		c.wrong(at("then"), "step %s: then is for a step that has a result, and goes on with next or parallel", name)
+	}
+	for i, e := range s.Then {
+		c.target(at("then", i, "next"), "then.next", e.Next)
+		switch when := e.When; {
+		case when.ConfidenceBelow == 0 && when.ObservationsBelow == 0 && !when.Failed:
+			c.wrong(at("then", i), "step %s: then %d has no condition; want confidenceBelow, observationsBelow or failed", name, i+1)
+		case when.ConfidenceBelow < 0 || when.ConfidenceBelow > 1:
+			c.wrong(at("then", i, "when"), "step %s: confidenceBelow %v is not between 0 and 1", name, when.ConfidenceBelow)
+		case when.ObservationsBelow < 0:
+			c.wrong(at("then", i, "when"), "step %s: observationsBelow %d is below 0", name, when.ObservationsBelow)
+		case when.Failed && !s.OnError.Continue:
+			c.wrong(at("then", i, "when"), "step %s: then %d wants a step that failed, and such a one ends the turn; say onError: {continue: true} too", name, i+1)
+		}
+	}
+}
+
+// loop checks what limits how often a step is come to.
+func (c *checker) loop(at func(...any) []any, name string, s stepDeclaration) {
+	switch {
+	case s.Limit == 0 && s.Otherwise == "":
+		return
+	case s.Limit == 0:
+		c.wrong(at("otherwise"), "step %s: otherwise is for a step with a limit", name)
+		return
+	}
+	c.within(at("limit"), "step "+name+": limit", s.Limit, maxLimit)
+	c.target(at("otherwise"), "otherwise", s.Otherwise)
+}
+
+// onError checks what becomes of a step that fails.
+func (c *checker) onError(at func(...any) []any, name string, s stepDeclaration) {
+	o := s.OnError
+	if s.Agent == "" && o != (onErrorDeclaration{}) {
+		c.wrong(at("onError"), "step %s: onError is for a step with an agent, for only that can fail", name)
+	}
+	if o.Continue && o.Fallback != "" {
+		c.wrong(at("onError"), "step %s: onError wants continue or fallback, not both", name)
+	}
+	if o.Continue && s.End {
+		c.wrong(at("onError"), "step %s: onError.continue has nothing to go on with behind the end; name a step as fallback", name)
+	}
+	if len(s.Routes) > 0 && (o.Continue || o.Fallback != "") {
+		c.wrong(at("onError"), "step %s: a step with routes takes its default when it fails; onError may only retry it", name)
+	}
+	if o.Fallback != "" {
+		c.target(at("onError", "fallback"), "onError.fallback", o.Fallback)
+		if o.Fallback == name {
+			c.wrong(at("onError", "fallback"), "step %s: cannot be its own fallback; use retry", name)
+		}
+	}
+	if o.Retry == nil {
+		return
+	}
+	if o.Retry.Attempts != 0 {
+		c.within(at("onError", "retry", "attempts"), "onError.retry.attempts", o.Retry.Attempts, maxRetries)
+	}
+	if o.Retry.Backoff < 0 || o.Retry.Backoff > maxBackoff {
+		c.wrong(at("onError", "retry", "backoff"), "onError.retry.backoff: %s is not between 0s and %s", o.Retry.Backoff, maxBackoff)
+	}
+}
+
+// graph checks the steps together: all can be reached, a turn cannot go round for ever
+// without anybody choosing, and branches meet.
 func (c *checker) graph(w *Workflow) {
 	reachable := w.Reachable()
-	for name, step := range w.Steps {
+	for _, name := range slices.Sorted(maps.Keys(w.Steps)) {
 		if !slices.Contains(reachable, name) {
 			c.wrong([]any{"steps", name}, "step %s cannot be reached from %s", name, w.Entry)
 		}
-		seen := map[string]bool{}
-		for at := step; at.Next != ""; at = w.Steps[at.Next] {
-			if seen[at.Name] {
-				c.wrong([]any{"steps", name, "next"}, "step %s: its next steps go round and never end", name)
-				break
+	}
+	c.endless(w, reachable)
+	if len(c.problems) == 0 {
+		c.branches(w)
+	}
+}
+
+// endless finds a cycle that no limit and no choice ends.
+func (c *checker) endless(w *Workflow, steps []string) {
+	done := map[string]bool{}
+	var walk func(name string, way []string) bool
+	walk = func(name string, way []string) bool {
+		if i := slices.Index(way, name); i >= 0 {
+			c.wrong([]any{"steps", way[len(way)-1]}, "step %s: its next steps go round and never end: %s; give one of them a limit",
+				name, strings.Join(append(way[i:], name), ", "))
+			return true
+		}
+		if done[name] {
+			return false
+		}
+		done[name] = true
+		for _, next := range w.Steps[name].driven() {
+			if walk(next, append(slices.Clip(way), name)) {
+				return true
 			}
-			seen[at.Name] = true
+		}
+		return false
+	}
+	for _, name := range steps {
+		if walk(name, nil) {
+			return
 		}
 	}
 }

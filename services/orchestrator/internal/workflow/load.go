@@ -1,12 +1,14 @@
 package workflow
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/troupe-dev/troupe/pkg/manifest"
 )
@@ -16,18 +18,48 @@ type declaration struct {
 	Description   string                     `yaml:"description"`
 	Entry         string                     `yaml:"entry"`
 	HistoryWindow int                        `yaml:"historyWindow"`
+	Limits        limitsDeclaration          `yaml:"limits"`
 	Steps         map[string]stepDeclaration `yaml:"steps"`
 }
 
+type limitsDeclaration struct {
+	Steps int `yaml:"steps"`
+}
+
 type stepDeclaration struct {
-	Agent   string            `yaml:"agent"`
-	Next    string            `yaml:"next"`
-	Routes  []string          `yaml:"routes"`
-	Default string            `yaml:"default"`
-	Rules   []ruleDeclaration `yaml:"rules"`
-	End     bool              `yaml:"end"`
+	Agent     string             `yaml:"agent"`
+	Workflow  string             `yaml:"workflow"`
+	Next      string             `yaml:"next"`
+	Routes    []string           `yaml:"routes"`
+	Default   string             `yaml:"default"`
+	Rules     []ruleDeclaration  `yaml:"rules"`
+	End       bool               `yaml:"end"`
+	Parallel  []string           `yaml:"parallel"`
+	Join      string             `yaml:"join"`
+	Then      []edgeDeclaration  `yaml:"then"`
+	OnError   onErrorDeclaration `yaml:"onError"`
+	Limit     int                `yaml:"limit"`
+	Otherwise string             `yaml:"otherwise"`
 
 	Instances instancesDeclaration `yaml:"instances"`
+}
+
+type edgeDeclaration struct {
+	When struct {
+		ConfidenceBelow   float64 `yaml:"confidenceBelow"`
+		ObservationsBelow int     `yaml:"observationsBelow"`
+		Failed            bool    `yaml:"failed"`
+	} `yaml:"when"`
+	Next string `yaml:"next"`
+}
+
+type onErrorDeclaration struct {
+	Retry *struct {
+		Attempts int           `yaml:"attempts"`
+		Backoff  time.Duration `yaml:"backoff"`
+	} `yaml:"retry"`
+	Continue bool   `yaml:"continue"`
+	Fallback string `yaml:"fallback"`
 }
 
 type ruleDeclaration struct {
@@ -38,8 +70,16 @@ type ruleDeclaration struct {
 	Next string `yaml:"next"`
 }
 
-// maxWindow is how many messages agents may be shown; more is what summaries are for.
-const maxWindow = 100
+// Limits and defaults of what is declared.
+const (
+	maxWindow      = 100 // messages that agents may be shown; more is what summaries are for
+	maxSteps       = 50  // that a turn may take
+	maxLimit       = 20  // that one step may be come to in a turn
+	maxRetries     = 10
+	defaultRetries = 3 // as OC-25 has it
+	defaultBackoff = time.Second
+	maxBackoff     = time.Minute
+)
 
 // Set is the workflows of a mesh. It is not changed after Load.
 type Set struct {
@@ -62,14 +102,23 @@ func Load(files fs.FS, name string) (*Set, error) {
 		}
 	}
 	set := &Set{byName: map[string]*Workflow{}, fallback: name}
+	built := plans{}
 	var problems []error
 	for _, d := range documents {
 		if d.Kind != manifest.KindWorkflow {
 			continue
 		}
-		flow, err := build(d, agents)
+		p, err := build(d, agents)
 		problems = append(problems, err)
-		set.byName[d.Name] = flow
+		built[d.Name] = p
+	}
+	if err := errors.Join(problems...); err != nil {
+		return nil, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(built)) {
+		flow, err := built.whole(name)
+		problems = append(problems, err)
+		set.byName[name] = flow
 	}
 	if err := errors.Join(problems...); err != nil {
 		return nil, err
@@ -112,31 +161,49 @@ func (s *Set) All() []*Workflow {
 }
 
 // build checks a declaration against itself and the declared agents.
-func build(d manifest.Document, agents map[string]bool) (*Workflow, error) {
+func build(d manifest.Document, agents map[string]bool) (*plan, error) {
 	var spec declaration
 	if err := d.Decode(&spec); err != nil {
 		return nil, err
 	}
 	c := &checker{document: d, spec: spec}
-	flow := &Workflow{Name: d.Name, Description: spec.Description, Entry: spec.Entry, Window: spec.HistoryWindow, Steps: map[string]Step{}}
-	if flow.Window == 0 {
-		flow.Window = DefaultWindow
+	flow := &Workflow{
+		Name: d.Name, Description: spec.Description, Entry: spec.Entry, Steps: map[string]Step{},
+		Window: cmp.Or(spec.HistoryWindow, DefaultWindow), MaxSteps: cmp.Or(spec.Limits.Steps, DefaultSteps),
 	}
-	if flow.Window < 1 || flow.Window > maxWindow {
-		c.wrong([]any{"historyWindow"}, "historyWindow: %d is not between 1 and %d", flow.Window, maxWindow)
-	}
+	c.within([]any{"historyWindow"}, "historyWindow", flow.Window, maxWindow)
+	c.within([]any{"limits", "steps"}, "limits.steps", flow.MaxSteps, maxSteps)
 	c.target([]any{"entry"}, "entry", spec.Entry)
+	p := &plan{checker: c, flow: flow, parts: map[string]string{}}
 	for _, name := range slices.Sorted(maps.Keys(spec.Steps)) {
 		s := spec.Steps[name]
 		c.step(name, s, agents)
-		step := Step{Name: name, Agent: s.Agent, Next: s.Next, Routes: s.Routes, Default: s.Default, End: s.End, Instances: s.Instances.policy()}
-		for _, r := range s.Rules {
-			step.Rules = append(step.Rules, Rule{ReplyTo: r.When.ReplyTo, Unanswered: r.When.UnansweredMessages, Next: r.Next})
+		flow.Steps[name] = s.step(name)
+		if s.Workflow != "" {
+			p.parts[name] = s.Workflow
 		}
-		flow.Steps[name] = step
 	}
 	if len(c.problems) == 0 {
 		c.graph(flow)
 	}
-	return flow, errors.Join(c.problems...)
+	return p, errors.Join(c.problems...)
+}
+
+// step is what was declared, in the terms of the workflow.
+func (s stepDeclaration) step(name string) Step {
+	step := Step{
+		Name: name, Agent: s.Agent, Next: s.Next, Routes: s.Routes, Default: s.Default, End: s.End, Instances: s.Instances.policy(),
+		Parallel: s.Parallel, Join: s.Join, Limit: s.Limit, Otherwise: s.Otherwise,
+		OnError: OnError{Continue: s.OnError.Continue, Fallback: s.OnError.Fallback},
+	}
+	for _, r := range s.Rules {
+		step.Rules = append(step.Rules, Rule{ReplyTo: r.When.ReplyTo, Unanswered: r.When.UnansweredMessages, Next: r.Next})
+	}
+	for _, e := range s.Then {
+		step.Then = append(step.Then, Edge{When: Condition(e.When), Next: e.Next})
+	}
+	if retry := s.OnError.Retry; retry != nil {
+		step.OnError.Retries, step.OnError.Backoff = cmp.Or(retry.Attempts, defaultRetries), cmp.Or(retry.Backoff, defaultBackoff)
+	}
+	return step
 }

@@ -1,10 +1,14 @@
 package workflow
 
 import (
+	"maps"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -51,4 +55,35 @@ func TestPage_QuotesErrorsAsTheyAre(t *testing.T) {
 	for _, line := range lines {
 		require.Contains(t, got.String(), line+"\n")
 	}
+}
+
+var shape = regexp.MustCompile("(?s)\n### ([A-Z][a-z ]+)\n\nTo .*?\n```yaml\n(.*?)```\n")
+
+// Each shape of a workflow has a part on the page of workflows, with an example that can be
+// loaded and is of that shape.
+func TestPage_HasAnExampleOfEveryShape(t *testing.T) {
+	text, err := os.ReadFile("../../../../docs/workflows.md")
+	require.NoError(t, err)
+	is := map[string]func(Step) bool{
+		"Branches":   func(s Step) bool { return s.Fork == "split" && s.Next == "check" },
+		"Conditions": func(s Step) bool { return len(s.Then) == 2 && s.Then[1].When.ConfidenceBelow == 0.5 },
+		"Loops":      func(s Step) bool { return s.Limit == 3 && s.Otherwise == "publish" },
+		"Failures":   func(s Step) bool { return s.OnError.Retries == 3 && s.OnError.Backoff == time.Second },
+		"Workflows":  func(s Step) bool { return s.Name == "ours/find" && s.Fork == "split" && s.Next == "compare" },
+		"Handing on": func(s Step) bool { return s.Name == "billing" && slices.Contains(s.Routes, "support") },
+	}
+	for _, found := range shape.FindAllStringSubmatch(string(text), -1) {
+		steps := "    " + strings.ReplaceAll(strings.TrimSpace(found[2]), "\n", "\n    ")
+		entry, _, _ := strings.Cut(found[2], ":")
+		set, err := Load(fstest.MapFS{
+			"w.yaml":      {Data: []byte(head + "  entry: " + entry + "\n  steps:\n" + steps + "\n")},
+			"search.yaml": {Data: []byte(strings.Replace(head, "name: w", "name: search", 1) + "  entry: find\n  steps:\n    find: {agent: x, end: true}\n")},
+		}, "w")
+		require.NoError(t, err, found[1])
+		require.Contains(t, is, found[1])
+		flow, _ := set.Find("w")
+		require.True(t, slices.ContainsFunc(slices.Collect(maps.Values(flow.Steps)), is[found[1]]), found[1])
+		delete(is, found[1])
+	}
+	require.Empty(t, is, "without an example")
 }

@@ -12,8 +12,11 @@ import (
 // Defaults and limits of a workflow.
 const (
 	DefaultWindow = 10 // messages that its agents see (RA-21)
-	// MaxSteps is how many steps a turn may take in a workflow (C-8): more is a loop.
-	MaxSteps = 20
+	// DefaultSteps is how many steps a turn may take in a workflow that does not say (C-8):
+	// more is a loop.
+	DefaultSteps = 20
+	// MaxBranches is how many branches a fork may have.
+	MaxBranches = 16
 )
 
 // Workflow is a valid graph. It is not changed after Load.
@@ -22,18 +25,30 @@ type Workflow struct {
 	Description string
 	Entry       string
 	Window      int // how many of the latest messages agents see
+	MaxSteps    int // that a turn may take
 	Steps       map[string]Step
 }
 
-// Step is one node. Exactly one of Next, Routes and End is set.
+// Step is one node. Exactly one of Next, Routes, Parallel and End is set.
 type Step struct {
 	Name    string
-	Agent   string
+	Agent   string   // empty: a fork that runs nothing itself
 	Next    string   // the step that follows
 	Routes  []string // steps between which the agent chooses
 	Default string   // of the routes: taken when the agent names none, or fails
 	Rules   []Rule   // tried in order before the agent is asked
 	End     bool     // the turn ends with it
+
+	Parallel []string // first steps of branches that run at once
+	Join     string   // of a fork: where its branches meet
+	Then     []Edge   // tried in order once the step has run, before Next and Parallel
+	OnError  OnError  // what becomes of it when it fails
+	Limit    int      // how often it may be come to in a turn; 0: as often as the turn has steps
+	// Otherwise comes in its place beyond the limit.
+	Otherwise string
+	// Fork is the innermost fork in a branch of which the step is; empty: in none. What it says
+	// is for the steps behind it, and not for the session.
+	Fork string
 
 	Instances balance.Policy // how one of the agent's instances is chosen
 }
@@ -71,7 +86,7 @@ func unanswered(history []conversation.Message) int {
 // Single is the workflow of one agent that is addressed directly.
 func Single(agent string) *Workflow {
 	return &Workflow{
-		Entry: agent, Window: DefaultWindow,
+		Entry: agent, Window: DefaultWindow, MaxSteps: DefaultSteps,
 		Steps: map[string]Step{agent: {Name: agent, Agent: agent, End: true}},
 	}
 }
@@ -94,19 +109,10 @@ func (w *Workflow) Reachable() []string {
 func (w *Workflow) Agents() []string {
 	var all []string
 	for _, s := range w.Steps {
-		all = append(all, s.Agent)
+		if s.Agent != "" {
+			all = append(all, s.Agent)
+		}
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
-}
-
-func (s Step) successors() []string {
-	all := slices.Clone(s.Routes)
-	if s.Next != "" {
-		all = append(all, s.Next)
-	}
-	for _, r := range s.Rules {
-		all = append(all, r.Next)
-	}
-	return all
 }

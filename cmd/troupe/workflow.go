@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/troupe-dev/troupe/pkg/client"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+type getWorkflows struct {
+	query `embed:""`
+}
+
+// Run prints the workflows.
+func (g *getWorkflows) Run(ctx context.Context, term terminal) error {
+	var resp *troupev1.ListWorkflowsResponse
+	return g.run(ctx, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
+		resp, err = c.ListWorkflows(ctx, &troupev1.ListWorkflowsRequest{})
+		return resp, err
+	}, func(w *tabwriter.Writer) {
+		fmt.Fprintln(w, "NAME\tENTRY\tAGENTS\tDESCRIPTION")
+		for _, f := range resp.GetWorkflows() {
+			name := f.GetName()
+			if f.GetIsDefault() {
+				name += " (default)"
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", name, f.GetEntry(), strings.Join(f.GetAgents(), ","), orDash(oneLine(f.GetDescription())))
+		}
+	})
+}
+
+type describeWorkflow struct {
+	query `embed:""`
+	Name  string `arg:"" optional:"" help:"Name of the workflow; the default one without."`
+}
+
+// Run prints the graph.
+func (d *describeWorkflow) Run(ctx context.Context, term terminal) error {
+	var resp *troupev1.GetWorkflowResponse
+	return d.run(ctx, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
+		resp, err = c.GetWorkflow(ctx, &troupev1.GetWorkflowRequest{Name: d.Name})
+		return resp, err
+	}, func(w *tabwriter.Writer) { drawWorkflow(w, resp.GetWorkflow()) })
+}
+
+// width of a terminal that shows a graph.
+const width = 80
+
+// drawWorkflow prints each step with what leads on from it, in the order in which that is
+// tried. Steps of a branch stand further in than their fork.
+func drawWorkflow(w io.Writer, f *troupev1.Workflow) {
+	line := func(format string, args ...any) {
+		text := []rune(strings.TrimRight(visible(fmt.Sprintf(format, args...)), " "))
+		if len(text) > width {
+			text = append(text[:width-1], '…')
+		}
+		fmt.Fprintln(w, string(text))
+	}
+	line("workflow %s: begins with %s, at most %d steps", f.GetName(), f.GetEntry(), f.GetMaxSteps())
+	if f.GetDescription() != "" {
+		line("%s", oneLine(f.GetDescription()))
+	}
+	forks := map[string]string{}
+	for _, s := range f.GetSteps() {
+		forks[s.GetName()] = s.GetFork()
+	}
+	for _, s := range f.GetSteps() {
+		depth := 0
+		for fork := s.GetFork(); fork != ""; fork = forks[fork] {
+			depth++
+		}
+		in := strings.Repeat("  ", depth)
+		fmt.Fprintln(w)
+		line("%s%s%s", in, s.GetName(), stepNotes(s))
+		for i, e := range s.GetEdges() {
+			corner := "├─"
+			if i == len(s.GetEdges())-1 {
+				corner = "└─"
+			}
+			kind := strings.ToLower(strings.TrimPrefix(e.GetKind().String(), "WORKFLOW_EDGE_KIND_"))
+			line("%s%s %-9s → %s  %s", in, corner, kind, e.GetStep(), e.GetCondition())
+		}
+	}
+}
+
+// stepNotes is what a step is beside its name and its edges.
+func stepNotes(s *troupev1.WorkflowStep) string {
+	var notes []string
+	if s.GetAgent() != "" {
+		notes = append(notes, "agent "+s.GetAgent())
+	}
+	if s.GetFork() != "" {
+		notes = append(notes, "in a branch of "+s.GetFork())
+	}
+	if s.GetLimit() > 0 {
+		notes = append(notes, fmt.Sprintf("at most %d times", s.GetLimit()))
+	}
+	if s.GetRetries() > 0 {
+		notes = append(notes, fmt.Sprintf("%d retries", s.GetRetries()))
+	}
+	if s.GetContinues() {
+		notes = append(notes, "goes on when it fails")
+	}
+	if s.GetEnd() {
+		notes = append(notes, "end")
+	}
+	if len(notes) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(notes, ", ")
+}

@@ -1,0 +1,39 @@
+package worker_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// What a step in a branch says is in its result, and not in the session.
+func TestExecuteStep_InABranchAddsNothingToTheSession(t *testing.T) {
+	s := surround(t)
+	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(scripted.Reply{Deltas: []string{"Good day."}})})
+	req := s.begin(t, "a", "s1")
+	req.Last, req.Silent = false, true
+	_, result := finish(t, r.execute(t.Context(), t, req))
+	require.Nil(t, result.GetFailure())
+	require.Equal(t, "Good day.", result.GetText())
+	require.Equal(t, req.GetBaseSequence(), result.GetSequence())
+	_, messages := s.stored(t, "s1")
+	require.Len(t, messages, 1, "the user's")
+}
+
+// A step in a branch that would end the turn is refused, and the turn is as open as before.
+func TestExecuteStep_InABranchDoesNotEndTheTurn(t *testing.T) {
+	s := surround(t)
+	r := s.start(t, agent.Config{Name: "a", AsksUser: true, Model: scripted.New(scripted.Reply{Deltas: []string{"Which one?"}})})
+	req := s.begin(t, "a", "s1")
+	req.Last, req.Silent = false, true
+	_, result := finish(t, r.execute(t.Context(), t, req))
+	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_CONTRACT, result.GetFailure().GetMode())
+	found, messages := s.stored(t, "s1")
+	require.Equal(t, session.Busy, found.State)
+	require.Len(t, messages, 1)
+}

@@ -1,0 +1,73 @@
+package api
+
+import (
+	"context"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
+)
+
+// ListWorkflows implements troupev1.OrchestratorServiceServer.
+func (o *Orchestrator) ListWorkflows(context.Context, *troupev1.ListWorkflowsRequest) (*troupev1.ListWorkflowsResponse, error) {
+	resp := &troupev1.ListWorkflowsResponse{}
+	for _, flow := range o.Workflows.All() {
+		resp.Workflows = append(resp.Workflows, o.workflow(flow))
+	}
+	return resp, nil
+}
+
+// GetWorkflow implements troupev1.OrchestratorServiceServer.
+func (o *Orchestrator) GetWorkflow(_ context.Context, req *troupev1.GetWorkflowRequest) (*troupev1.GetWorkflowResponse, error) {
+	flow, ok := o.Workflows.Find(req.GetName())
+	if !ok {
+		return nil, failure.Newf(failure.NotFound, "orchestrator.GetWorkflow", "no workflow is called %q; see ListWorkflows", req.GetName())
+	}
+	shown := o.workflow(flow)
+	for _, name := range flow.Reachable() {
+		shown.Steps = append(shown.Steps, shownStep(flow.Steps[name]))
+	}
+	return &troupev1.GetWorkflowResponse{Workflow: shown}, nil
+}
+
+// workflow is one without its steps.
+func (o *Orchestrator) workflow(flow *workflow.Workflow) *troupev1.Workflow {
+	first, _ := o.Workflows.Find("")
+	return &troupev1.Workflow{
+		Name: flow.Name, Description: flow.Description, Entry: flow.Entry, HistoryWindow: int32(flow.Window),
+		MaxSteps: int32(flow.MaxSteps), IsDefault: flow == first, Agents: flow.Agents(),
+	}
+}
+
+func shownStep(s workflow.Step) *troupev1.WorkflowStep {
+	shown := &troupev1.WorkflowStep{
+		Name: s.Name, Agent: s.Agent, End: s.End, Fork: s.Fork, Limit: int32(s.Limit),
+		Retries: int32(s.OnError.Retries), Continues: s.OnError.Continue,
+	}
+	add := func(to string, kind troupev1.WorkflowEdgeKind, condition string) {
+		if to != "" {
+			shown.Edges = append(shown.Edges, &troupev1.WorkflowEdge{Step: to, Kind: kind, Condition: condition})
+		}
+	}
+	for _, r := range s.Rules {
+		add(r.Next, troupev1.WorkflowEdgeKind_WORKFLOW_EDGE_KIND_RULE, r.String())
+	}
+	add(s.Otherwise, troupev1.WorkflowEdgeKind_WORKFLOW_EDGE_KIND_OTHERWISE, "")
+	add(s.OnError.Fallback, troupev1.WorkflowEdgeKind_WORKFLOW_EDGE_KIND_FALLBACK, "")
+	for _, route := range s.Routes {
+		condition := ""
+		if route == s.Default {
+			condition = "the default"
+		}
+		add(route, troupev1.WorkflowEdgeKind_WORKFLOW_EDGE_KIND_ROUTE, condition)
+	}
+	for _, e := range s.Then {
+		add(e.Next, troupev1.WorkflowEdgeKind_WORKFLOW_EDGE_KIND_THEN, e.When.String())
+	}
+	for _, head := range s.Parallel {
+		add(head, troupev1.WorkflowEdgeKind_WORKFLOW_EDGE_KIND_BRANCH, "")
+	}
+	add(s.Join, troupev1.WorkflowEdgeKind_WORKFLOW_EDGE_KIND_JOIN, "")
+	add(s.Next, troupev1.WorkflowEdgeKind_WORKFLOW_EDGE_KIND_NEXT, "")
+	return shown
+}

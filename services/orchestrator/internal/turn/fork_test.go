@@ -1,0 +1,229 @@
+package turn
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
+)
+
+// declares has the mesh run the steps of one workflow.
+func (r *rig) declares(t *testing.T, steps string) {
+	t.Helper()
+	var err error
+	r.workflows, err = workflow.Load(fstest.MapFS{"w.yaml": {Data: []byte(
+		"apiVersion: troupe.dev/v1\nkind: Workflow\nmetadata: {name: w}\nspec:\n  entry: a\n  steps:\n" + steps)}}, "")
+	require.NoError(t, err)
+}
+
+// three branches beside each other, and a step that sees what all have said.
+const three = `
+    a: {parallel: [b, c, d], join: e}
+    b: {agent: coordinator, next: e}
+    c: {agent: clarification, next: e}
+    d: {agent: research, next: e}
+    e: {agent: synthesis, end: true}
+`
+
+// prior are the texts that a step is given of those before it.
+func prior(req *troupev1.ExecuteStepRequest) (texts []string) {
+	for _, r := range req.GetPrior() {
+		texts = append(texts, r.GetText())
+	}
+	return texts
+}
+
+func forkRig(t *testing.T) *rig {
+	t.Helper()
+	rig := newRig(t)
+	rig.declares(t, three)
+	rig.on("coordinator", nil)
+	return rig
+}
+
+func TestTurn_RunsBranchesAtOnceAndJoinsThem(t *testing.T) {
+	rig := forkRig(t)
+	var meet sync.WaitGroup // nobody goes on before all are there
+	meet.Add(3)
+	for _, agent := range []string{"coordinator", "clarification", "research"} {
+		rig.on(agent, func(s *step) error { meet.Done(); meet.Wait(); return s.say("I am " + agent + ".") })
+	}
+	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, []string{"coordinator", "clarification", "research", "synthesis"}, events[len(events)-2].GetAggregate().GetAgents())
+
+	steps := rig.steps()
+	slices.SortFunc(steps, func(a, b *troupev1.ExecuteStepRequest) int { return int(a.GetStep() - b.GetStep()) })
+	for i, req := range steps[:3] {
+		require.EqualValues(t, i+1, req.GetStep())
+		require.True(t, req.GetSilent())
+		require.Empty(t, req.GetPrior())
+	}
+	require.False(t, steps[3].GetSilent())
+	require.Equal(t, []string{"I am coordinator.", "I am clarification.", "I am research."}, prior(steps[3]))
+	messages, err := rig.memory.LoadHistory(t.Context(), session.Ref{Session: "s1"}, 0, 10)
+	require.NoError(t, err)
+	require.Len(t, messages, 2, "the user's, and the answer")
+}
+
+// The worker of a branch that is lost is fenced once its siblings have ended: none of them
+// runs twice.
+func TestTurn_ALostBranchWaitsForItsSiblings(t *testing.T) {
+	rig := forkRig(t)
+	rig.join("research", 1)
+	working, lost := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	rig.on("coordinator", func(s *step) error { close(working); <-lost; return s.say("I am coordinator.") })
+	rig.on("research", func(s *step) error {
+		first := false
+		once.Do(func() { first = true })
+		if first {
+			<-working
+			close(lost)
+			return nil // without a result
+		}
+		return s.say("I am research.")
+	})
+	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	asked := rig.asked()
+	slices.Sort(asked[:3])
+	require.Equal(t, []string{"clarification", "coordinator", "research", "research", "synthesis"}, asked)
+	steps := rig.steps()
+	require.EqualValues(t, 2, steps[3].GetAttempt())
+	require.Greater(t, steps[3].GetEpoch(), steps[0].GetEpoch())
+	require.Equal(t, []string{"I am coordinator.", "I am clarification.", "I am research."}, prior(steps[4]))
+}
+
+// Whoever takes a turn over in the middle of a round runs what was not committed, under the
+// numbers that it had.
+func TestTurn_IsTakenOverInMidRound(t *testing.T) {
+	rig := forkRig(t)
+	first, second := rig.runner(t, "one"), rig.runner(t, "two")
+	working := make(chan struct{})
+	rig.on("clarification", func(s *step) error {
+		rig.on("clarification", nil)
+		close(working)
+		<-s.stream.Context().Done()
+		return s.stream.Context().Err()
+	})
+	req := ask("s1", "r1")
+	drivenUpTo(t, first, req, "clarification")
+	receive(t, working)
+	require.Eventually(t, func() bool {
+		begun, err := first.Memory.BeginTurn(t.Context(), memory.Begin{
+			Ref: req.ref(), TurnID: req.turnID(), TraceID: traceID(), Fingerprint: req.fingerprint(), Lease: lease, Window: 10, KnownOnly: true,
+		})
+		return err == nil && len(begun.Turn.Steps) == 2
+	}, patience, 10*time.Millisecond)
+	rig.leasesRunOut()
+	events := collect(t, second, req)
+	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	asked := rig.asked()
+	slices.Sort(asked[:3])
+	require.Equal(t, []string{"clarification", "coordinator", "research", "clarification", "synthesis"}, asked)
+	steps := rig.steps()
+	require.EqualValues(t, 2, steps[3].GetStep())
+	require.EqualValues(t, 2, steps[3].GetAttempt())
+	require.Equal(t, []string{"I am coordinator.", "I am clarification.", "I am research."}, prior(steps[4]))
+}
+
+// A branch that fails in a way that the turn does not survive stops the others (AD-28).
+func TestTurn_AFailedBranchStopsItsSiblings(t *testing.T) {
+	rig := forkRig(t)
+	stopped, working := make(chan struct{}), make(chan struct{})
+	rig.on("coordinator", func(s *step) error {
+		close(working)
+		<-s.stream.Context().Done()
+		close(stopped)
+		return s.stream.Context().Err()
+	})
+	rig.on("research", func(s *step) error {
+		<-working
+		return s.result(&troupev1.StepResult{Failure: failure.ToProto(failure.New(failure.AgentLogic, "test", "broken"))})
+	})
+	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+	require.Equal(t, "broken", resultOf(events).GetFailure().GetMessage())
+	receive(t, stopped)
+}
+
+// down fails with a mode that may be tried again, so many times; then the agent answers.
+func down(rig *rig, agent string, times int) {
+	left := times
+	rig.on(agent, func(s *step) error {
+		if left--; left < 0 {
+			return s.say("I am " + agent + ".")
+		}
+		return s.result(&troupev1.StepResult{Failure: failure.ToProto(failure.New(failure.ResourceAPI, "test", "down"))})
+	})
+}
+
+// Req: OC-19
+func TestTurn_GoesOnAsTheStepSaysThatFails(t *testing.T) {
+	for name, c := range map[string]struct {
+		step   string
+		times  int
+		asked  []string
+		failed bool
+	}{
+		"fail fast is the default": {"next: b", 1, []string{"research"}, true},
+		"continue":                 {"next: b, onError: {continue: true}", 1, []string{"research", "synthesis"}, false},
+		"continue, as it says":     {"next: b, onError: {continue: true}, then: [{when: {failed: true}, next: c}]", 1, []string{"research", "clarification"}, false},
+		"retry":                    {"next: b, onError: {retry: {attempts: 2, backoff: 1ms}}", 2, []string{"research", "research", "research", "synthesis"}, false},
+		"retry, then fail":         {"next: b, onError: {retry: {attempts: 1, backoff: 1ms}}", 2, []string{"research", "research"}, true},
+		"retry, then fall back":    {"next: b, onError: {retry: {attempts: 1, backoff: 1ms}, fallback: c}", 2, []string{"research", "research", "clarification"}, false},
+		"fallback":                 {"next: b, onError: {fallback: c}", 1, []string{"research", "clarification"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rig := newRig(t)
+			other := ""
+			if strings.Contains(c.step, "next: c") || strings.Contains(c.step, "fallback: c") {
+				other = "    c: {agent: clarification, end: true}\n"
+			}
+			rig.declares(t, "    a: {agent: research, "+c.step+"}\n    b: {agent: synthesis, end: true}\n"+other)
+			down(rig, "research", c.times)
+			events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+			require.Equal(t, c.asked, rig.asked())
+			require.Equal(t, c.failed, resultOf(events).GetOutcome() != completed, "%v", resultOf(events))
+			if c.failed {
+				require.Equal(t, "down", resultOf(events).GetFailure().GetMessage(), "the step's own failure")
+			}
+			var finished []*troupev1.StepFinished
+			for _, e := range events {
+				if f := e.GetStepFinished(); f != nil && e.GetAgent() == "research" {
+					finished = append(finished, f)
+				}
+			}
+			require.Len(t, finished, 1, "a step ends once")
+			require.Equal(t, name != "retry", finished[0].GetResult().GetFailure() != nil, "marked as failed")
+			for i, req := range rig.steps() {
+				if req.GetAgent() == "research" {
+					require.EqualValues(t, i+1, req.GetAttempt())
+				}
+			}
+		})
+	}
+}
+
+// A fallback is for a step that failed, and not a way around a refusal.
+func TestTurn_ARefusedStepHasNoFallback(t *testing.T) {
+	rig := newRig(t)
+	rig.declares(t, "    a: {agent: research, end: true, onError: {fallback: b, retry: {backoff: 1ms}}}\n    b: {agent: synthesis, end: true}\n")
+	rig.on("research", func(s *step) error {
+		return s.result(&troupev1.StepResult{Failure: failure.ToProto(failure.New(failure.PolicySecurity, "test", "no"))})
+	})
+	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_POLICY_SECURITY, resultOf(events).GetFailure().GetMode())
+	require.Empty(t, cmp.Diff([]string{"research"}, rig.asked()))
+}

@@ -1,0 +1,155 @@
+package workflow
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Bounds of workflows inside of others.
+const (
+	maxDepth = 8
+	maxWhole = 256 // steps, those of the workflows inside included
+)
+
+// plan is a workflow whose steps may be workflows themselves.
+type plan struct {
+	*checker
+	flow  *Workflow
+	parts map[string]string // workflows by the step that they are
+}
+
+// plans are those of a folder, by name.
+type plans map[string]*plan
+
+// part checks a step that is a workflow. What is about the run of an agent belongs into it.
+func (c *checker) part(at func(...any) []any, name string, s stepDeclaration) {
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{
+		{"agent", s.Agent != ""},
+		{"routes", len(s.Routes) > 0},
+		{"parallel", len(s.Parallel) > 0},
+		{"rules", len(s.Rules) > 0},
+		{"limit", s.Limit != 0},
+		{"instances", s.Instances.Strategy != ""},
+	} {
+		if f.set {
+			c.wrong(at(f.name), "step %s: is the workflow %s, and cannot have %s; it may have next, then and end", name, s.Workflow, f.name)
+		}
+	}
+}
+
+// whole is a workflow with the steps of those inside it, named step/inner.
+func (p plans) whole(name string) (*Workflow, error) {
+	return p.expand(name, nil)
+}
+
+func (p plans) expand(name string, around []string) (*Workflow, error) {
+	own := p[name]
+	around = append(slices.Clip(around), name)
+	whole := *own.flow
+	whole.Steps = map[string]Step{}
+	entries := map[string]string{} // of the steps that are workflows
+	inside := map[string]*Workflow{}
+	c := &checker{document: own.document, spec: own.spec}
+	for _, step := range slices.Sorted(maps.Keys(own.parts)) {
+		part, at := own.parts[step], []any{"steps", step, "workflow"}
+		switch {
+		case p[part] == nil:
+			c.wrong(at, "step %s: unknown workflow %q; there are %s", step, part, strings.Join(slices.Sorted(maps.Keys(p)), ", "))
+		case slices.Contains(around, part):
+			c.wrong(at, "step %s: the workflow %s is inside itself: %s", step, part, strings.Join(append(around, part), ", "))
+		case len(around) >= maxDepth:
+			c.wrong(at, "step %s: workflows are nested more than %d deep: %s", step, maxDepth, strings.Join(append(around, part), ", "))
+		default:
+			flow, err := p.expand(part, around)
+			if err != nil {
+				return nil, err
+			}
+			inside[step], entries[step] = flow, step+"/"+flow.Entry
+		}
+	}
+	if len(c.problems) > 0 {
+		return nil, errors.Join(c.problems...)
+	}
+	for name, step := range own.flow.Steps {
+		if flow := inside[name]; flow != nil {
+			maps.Copy(whole.Steps, flow.inside(step.renamed(in(entries))))
+		} else {
+			whole.Steps[name] = step.renamed(in(entries))
+		}
+	}
+	whole.Entry = in(entries)(whole.Entry)
+	c.choices(own, &whole)
+	if len(whole.Steps) > maxWhole {
+		c.wrong(nil, "workflow %s: has %d steps with those of the workflows inside it; at most %d are there", name, len(whole.Steps), maxWhole)
+	}
+	return &whole, errors.Join(c.problems...)
+}
+
+// choices checks that an agent can name each step to which it may go.
+func (c *checker) choices(own *plan, whole *Workflow) {
+	for _, name := range slices.Sorted(maps.Keys(own.flow.Steps)) {
+		for i, route := range whole.Steps[name].Routes {
+			if whole.Steps[route].Agent == "" {
+				c.wrong([]any{"steps", name, "routes", i}, "step %s: the route %s begins with no agent, and agents choose between agents", name, route)
+			}
+		}
+	}
+}
+
+// inside are the steps of a workflow in the place of a step of another. Where it would end it
+// goes on as that step does.
+func (w *Workflow) inside(outer Step) map[string]Step {
+	steps := map[string]Step{}
+	for _, step := range w.Steps {
+		step = step.renamed(func(name string) string { return outer.Name + "/" + name })
+		step.Name = outer.Name + "/" + step.Name
+		if step.Fork == "" {
+			step.Fork = outer.Fork
+		}
+		if step.End {
+			step.End, step.Next, step.Then = outer.End, outer.Next, outer.Then
+		}
+		steps[step.Name] = step
+	}
+	return steps
+}
+
+// in names the entry of a workflow for the step that it is.
+func in(entries map[string]string) func(string) string {
+	return func(name string) string {
+		if entry, ok := entries[name]; ok {
+			return entry
+		}
+		return name
+	}
+}
+
+// renamed is the step with other names for those that it leads to, and for its fork.
+func (s Step) renamed(to func(string) string) Step {
+	each := func(names []string) []string {
+		var all []string
+		for _, name := range names {
+			all = append(all, to(name))
+		}
+		return all
+	}
+	for _, name := range []*string{&s.Next, &s.Default, &s.Join, &s.Otherwise, &s.OnError.Fallback, &s.Fork} {
+		if *name != "" {
+			*name = to(*name)
+		}
+	}
+	s.Routes, s.Parallel = each(s.Routes), each(s.Parallel)
+	s.Rules, s.Then = slices.Clone(s.Rules), slices.Clone(s.Then)
+	for i := range s.Rules {
+		s.Rules[i].Next = to(s.Rules[i].Next)
+	}
+	for i := range s.Then {
+		s.Then[i].Next = to(s.Then[i].Next)
+	}
+	return s
+}

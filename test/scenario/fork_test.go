@@ -1,0 +1,92 @@
+package scenario
+
+import (
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/test/rig"
+)
+
+// Steps that run at once, and those who are lost in the middle of a round.
+
+func TestFork_InProcess(t *testing.T) { runForks(t, rig.InProcess(t, rig.Config{Office: true})) }
+
+func TestFork_Binaries(t *testing.T) { runForks(t, rig.Binaries(t, rig.Config{Office: true})) }
+
+const waiters = 2
+
+func runForks(t *testing.T, m *rig.Mesh) {
+	s := &stage{m, rig.NewGate(t)}
+	for n := range waiters {
+		s.Host(rig.Slow(s.gate, n+1))
+	}
+	for name, lose := range map[string]func(*testing.T, string){
+		"ABranchThatLosesItsWorker": func(t *testing.T, instance string) {
+			s.Kill(rig.Part(instance))
+			t.Cleanup(func() { s.Start(rig.Part(instance)) })
+		},
+		"ARoundThatLosesItsOrchestrator": func(_ *testing.T, _ string) {
+			s.Kill(rig.Orchestrator)
+			s.Start(rig.Orchestrator)
+		},
+	} {
+		s.AwaitReady()
+		s.Await("everybody who waits is ready", func() bool { return len(idle(t, s.Mesh, "slow")) == waiters })
+		if !t.Run(name, func(t *testing.T) { s.runsSiblingsOnce(t, lose) }) {
+			return
+		}
+	}
+}
+
+// runsSiblingsOnce loses something while one branch of three waits and the others have ended:
+// these are not run again, and the join comes once, behind all.
+func (s *stage) runsSiblingsOnce(t *testing.T, lose func(t *testing.T, instance string)) {
+	key := uuid.NewString()
+	req := text("hold " + key)
+	req.Target = "trio"
+	wait := s.begin(t, req)
+	instance := s.gate.Await(t, key)
+	s.awaitEnds(t, 2)
+	lose(t, instance)
+	s.gate.Await(t, key)
+	s.gate.Open(key)
+	events := wait()
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(events).GetOutcome(), "%v", result(events))
+	finished := map[int32]string{}
+	started := map[int32]int{}
+	for _, e := range durable(events) {
+		if e.GetStepFinished() != nil {
+			require.Empty(t, finished[e.GetStep()], "a step ends once")
+			finished[e.GetStep()] = e.GetAgent()
+		}
+		if e.GetStepStarted() != nil {
+			started[e.GetStep()]++
+		}
+	}
+	require.Equal(t, map[int32]string{1: "research", 2: "slow", 3: "research", 4: "synthesis"}, finished)
+	require.Equal(t, map[int32]int{1: 1, 2: 2, 3: 1, 4: 1}, started)
+	require.Equal(t, []string{"research", "slow", "research", "synthesis"}, events[len(events)-2].GetAggregate().GetAgents())
+	require.Equal(t, 1, s.gate.Asked(key), "what the model of the lost branch had said is in its journal")
+	messages, err := s.Sessions.ListMessages(t.Context(), &troupev1.ListMessagesRequest{SessionId: req.GetSessionId()})
+	require.NoError(t, err)
+	require.Len(t, messages.GetMessages(), 2, "the question and the answer: branches add nothing")
+}
+
+// awaitEnds returns when so many steps of the latest turn have ended.
+func (s *stage) awaitEnds(t *testing.T, steps int) {
+	t.Helper()
+	traces, err := s.ListTraces(t.Context(), &troupev1.ListTracesRequest{PageSize: 1})
+	require.NoError(t, err)
+	for e, err := range s.Watch(t.Context(), traces.GetTraces()[0].GetTraceId(), 0) {
+		require.NoError(t, err)
+		if e.GetStepFinished() != nil {
+			steps--
+		}
+		if steps == 0 {
+			return
+		}
+	}
+}
