@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -19,9 +20,9 @@ func sent(b *troupev1.Blob) string {
 
 // spoke is a message with the files that came with it.
 func spoke(m conversation.Message) string {
-	text := m.Text
+	lines := []string{m.Text}
 	for _, a := range m.Attachments {
-		text += "\n[file " + sent(wire.BlobToProto(a)) + "]"
+		lines = append(lines, "[file "+sent(wire.BlobToProto(a))+"]")
 	}
-	return text
+	return strings.Join(lines, "\n")
 }

@@ -26,18 +26,19 @@ func newFiles(b memory.Begin) files {
 
 // said is the message as the log holds it; empty when the turn has none.
 func (f files) said() ([]byte, error) {
-	for _, m := range f.begin.Said() {
-		next := 0
-		m.Attachments = slices.Clone(m.Attachments)
-		for i, a := range m.Attachments {
-			if a.Version == 0 {
-				m.Attachments[i].Version, m.Attachments[i].Size = int(number(f.versions[next])), int64(len(a.Data))
-				next++
-			}
-		}
-		return body(m)
+	said := f.begin.Said()
+	if len(said) == 0 {
+		return nil, nil
 	}
-	return nil, nil
+	m, next := said[0], 0 // there is one at most
+	m.Attachments = slices.Clone(m.Attachments)
+	for i, a := range m.Attachments {
+		if a.Version == 0 {
+			m.Attachments[i].Version, m.Attachments[i].Size = int(number(f.versions[next])), int64(len(a.Data))
+			next++
+		}
+	}
+	return body(m)
 }
 
 // keys and args are those of scripts/attach.lua.

@@ -81,7 +81,8 @@ func (s *Store) begin(ctx context.Context, b memory.Begin, read int) (memory.Beg
 			b.Lease.Milliseconds(), read, generation << generationBits,
 			s.cfg.MaxMessages, s.cfg.MaxBytes, retention.Milliseconds(),
 			b.KnownOnly, b.LostEpoch, before.name, before.why, readBytes, before.left.step, before.left.said, before.left.size,
-			b.Continues, answers, len(ks) + 1}, files...)
+			b.Continues, answers, len(ks) + 1,
+		}, files...)
 		r, err := s.run(ctx, op, b.Ref, beginScript, append(ks, attached.keys()...), args...)
 		if err != nil {
 			return memory.Begun{}, err

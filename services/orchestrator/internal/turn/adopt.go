@@ -58,7 +58,9 @@ func (r *Runner) Tend(ctx context.Context) {
 }
 
 // jittered is a time about as long, so that replicas do not ask all at once.
-func jittered(d time.Duration) time.Duration { return d*3/4 + rand.N(d/2) }
+func jittered(d time.Duration) time.Duration {
+	return d*3/4 + rand.N(d/2) //nolint:gosec // it spreads load, and hides nothing
+}
 
 // beat vouches for the traces of this runner, ends those that somebody wants ended, and
 // returns orphans to adopt.

@@ -212,7 +212,7 @@ func TestRunner_TheTraceOfAClosedTurnIsEnded(t *testing.T) {
 	left := make(chan *troupev1.Event, 1)
 	go func() {
 		var last *troupev1.Event
-		for e := range first.Orchestrate(ctx, ask("s1", "r1")) {
+		for e, _ := range first.Orchestrate(ctx, ask("s1", "r1")) {
 			if last = e; ref.Trace == "" {
 				ref.Trace = e.GetTraceId()
 			}
