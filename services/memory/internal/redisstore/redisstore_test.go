@@ -26,7 +26,7 @@ func openStore(t *testing.T, url string) *Store {
 
 // The suite names what each of its tests proves; this is the sum for the store that ships.
 //
-// Req: OC-11, LP-17, LP-19, LP-20, LP-22, LP-25, LP-26, LP-27, LP-28, AD-18, AD-19, AD-21
+// Req: OC-11, LP-17, LP-19, LP-20, LP-22, LP-25, LP-26, LP-27, LP-28, AD-18, AD-19, AD-21, AD-23
 func TestStore_OnRedis(t *testing.T) {
 	s := openStore(t, "redis://"+redistest.Start(t))
 	require.NoError(t, s.Durable(t.Context()))
