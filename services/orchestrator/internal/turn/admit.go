@@ -34,7 +34,7 @@ type Request struct {
 	Files     []conversation.Attachment // beside Text, which may be empty then; without their bytes once the turn has begun
 	Answers   []execution.Answer        // to calls that wait, instead of Text; the turn goes on that ended with them
 	Target    string                    // workflow or agent, as the caller named it; empty: the default workflow, or that of what is answered
-	Timeout   time.Duration             // 0: the runner's
+	Timeout   time.Duration             // 0: the workflow's, or else the runner's
 	OnBusy    OnBusy                    // what becomes of it while another turn of the session is open
 	Parent    *troupev1.Parent          // the place in another turn that asks; nil: no agent does. It is told, and decides nothing
 	Auth      execution.Auth            // for the turn's steps only (LP-18): it is in nothing that is stored or told
@@ -141,7 +141,7 @@ func (r *Runner) admit(ctx context.Context, req Request, pass *gate.Pass) (memor
 		req.Text = goal(begun.History)
 		r.heard(ctx, req, a)
 	}
-	timeout := cmp.Or(req.Timeout, r.Timeout)
+	timeout := cmp.Or(req.Timeout, a.flow.Timeout, r.Timeout)
 	// From here on the bytes are the memory service's, also for who takes the turn over.
 	req.Files = attachments(begun)
 	a.begin.Message.Attachments = req.Files

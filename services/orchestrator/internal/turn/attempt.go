@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
@@ -25,9 +24,6 @@ import (
 // maxAttempts is how many instances may lose a step before the turn fails: a step that
 // takes its workers down must not go through all of them (guarantees F1, F22).
 const maxAttempts = 3
-
-// maxPause is how long a step that failed waits at most before it is tried again.
-const maxPause = time.Minute
 
 // attempt is a step that is being done, by one instance after the other.
 type attempt struct {
@@ -124,14 +120,14 @@ func (t *turn) execute(work, ctx context.Context, a *attempt) (err error) {
 			return nil
 		}
 		why := failure.FromProto(result.GetFailure())
-		if err != nil || why == nil || !why.Mode.Retryable() || a.retries >= step.OnError.Retries {
+		if err != nil || why == nil || !step.OnError.Again(why, a.retries) {
 			return t.concluded(ctx, a, result, unserved(err, a.losses))
 		}
 		t.log.Warn("step failed; it is tried again", zap.String("trace", t.turn.Trace), zap.Int("step", a.number), zap.Int("attempt", a.attempt), zap.Error(why))
 		if err := t.reset(ctx, &a.position, why); err != nil {
 			return err
 		}
-		if err := pause(work, step.OnError.Backoff, a.retries); err != nil {
+		if err := pause(work, step.OnError.Pause(a.retries)); err != nil {
 			return err
 		}
 		a.retries++
@@ -159,12 +155,9 @@ func (t *turn) replaced(ctx context.Context, a *attempt, committed *troupev1.Ste
 	return true, err
 }
 
-// pause waits before a step that has failed so many times before is tried again (OC-25).
-func pause(work context.Context, first time.Duration, retries int) error {
-	within := min(first<<retries, maxPause)
-	jittered := backoff.ExponentialBackOff{InitialInterval: within, MaxInterval: within, Multiplier: 1, RandomizationFactor: 0.1}
-	jittered.Reset()
-	timer := time.NewTimer(jittered.NextBackOff())
+// pause waits before a step that failed is tried again, unless the turn ends first.
+func pause(work context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/manifest"
 )
 
@@ -158,14 +159,24 @@ func (c *checker) onError(at func(...any) []any, name string, s stepDeclaration)
 			c.wrong(at("onError", "fallback"), "step %s: cannot be its own fallback; use retry", name)
 		}
 	}
-	if o.Retry == nil {
-		return
+	if o.Retry != nil {
+		c.retry(at, *o.Retry)
 	}
-	if o.Retry.Attempts != 0 {
-		c.within(at("onError", "retry", "attempts"), "onError.retry.attempts", o.Retry.Attempts, maxRetries)
+}
+
+// retry checks how often a step is tried again.
+func (c *checker) retry(at func(...any) []any, r retryDeclaration) {
+	switch _, err := r.policy(); {
+	case err != nil:
+		c.wrong(at("onError", "retry", "policy"), "onError.retry.policy: %s", failure.Plain(err))
+	case r.Policy == "none" && (r.Attempts != 0 || r.Backoff != 0):
+		c.wrong(at("onError", "retry", "policy"), "onError.retry.policy: none tries nothing again; leave out attempts and backoff, or use another")
 	}
-	if o.Retry.Backoff < 0 || o.Retry.Backoff > maxBackoff {
-		c.wrong(at("onError", "retry", "backoff"), "onError.retry.backoff: %s is not between 0s and %s", o.Retry.Backoff, maxBackoff)
+	if r.Attempts != 0 {
+		c.within(at("onError", "retry", "attempts"), "onError.retry.attempts", r.Attempts, maxRetries)
+	}
+	if r.Backoff < 0 || r.Backoff > maxBackoff {
+		c.wrong(at("onError", "retry", "backoff"), "onError.retry.backoff: %s is not between 0s and %s", r.Backoff, maxBackoff)
 	}
 }
 

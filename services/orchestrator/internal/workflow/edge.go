@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
 // Edge leads to a step when the result of the one before it is as it says.
@@ -64,10 +64,9 @@ func (r Rule) String() string {
 
 // OnError is what becomes of a step that fails (OC-19). The zero OnError fails the turn.
 type OnError struct {
-	Retries  int           // attempts behind the first one that failed
-	Backoff  time.Duration // before the first of them; each other waits twice as long
-	Continue bool          // the turn goes on, and the step is marked as failed
-	Fallback string        // the step that comes next then
+	failure.Policy        // how often it is tried again first (OC-25)
+	Continue       bool   // the turn goes on, and the step is marked as failed
+	Fallback       string // the step that comes next then
 }
 
 // Survivable reports whether the turn can go on behind the failure of such a step.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	researchassistant "github.com/troupe-dev/troupe/agents/research-assistant"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
@@ -23,7 +24,7 @@ func TestLoad_ReadsForksConditionsAndLimits(t *testing.T) {
     c: {agent: x, parallel: [g, h], join: e, limit: 2, otherwise: e}
     g: {agent: x, next: e}
     h: {agent: x, next: c2}
-    c2: {agent: x, next: e, onError: {retry: {}}}
+    c2: {agent: x, next: e, onError: {retry: {policy: linear}}}
     e: {agent: y, next: end, then: [{when: {confidenceBelow: 0.5, observationsBelow: 2}, next: a2}]}
     a2: {agent: x, next: e2, limit: 1, otherwise: end}
     e2: {agent: x, next: a2}
@@ -39,8 +40,9 @@ func TestLoad_ReadsForksConditionsAndLimits(t *testing.T) {
 		}
 	}
 	require.Equal(t, map[string]string{"b": "a", "c": "a", "d": "a", "f": "a", "g": "c", "h": "c", "c2": "c"}, forks)
-	require.Equal(t, OnError{Retries: 2, Backoff: 5 * time.Second, Fallback: "f"}, flow.Steps["d"].OnError)
-	require.Equal(t, OnError{Retries: 3, Backoff: time.Second}, flow.Steps["c2"].OnError)
+	require.Equal(t, "f", flow.Steps["d"].OnError.Fallback)
+	require.Equal(t, "linear", flow.Steps["c2"].OnError.Name)
+	require.Zero(t, flow.Steps["e"].OnError)
 	require.Equal(t, []Edge{{When: Condition{ConfidenceBelow: 0.5, ObservationsBelow: 2}, Next: "a2"}}, flow.Steps["e"].Then)
 }
 
@@ -79,6 +81,63 @@ func TestLoad_RefusesGraphsThatCannotWork(t *testing.T) {
 	}
 	_, err := load(t, "  entry: a\n  limits: {steps: 51}\n  steps: {a: {agent: x, end: true}}\n")
 	require.ErrorContains(t, err, "w.yaml:6: limits.steps: 51 is not between 1 and 50")
+	for timeout, want := range map[string]string{"500ms": "500ms", "11m": "11m0s", "-1s": "-1s"} {
+		_, err = load(t, "  entry: a\n  timeout: "+timeout+"\n  steps: {a: {agent: x, end: true}}\n")
+		require.ErrorContains(t, err, "w.yaml:6: timeout: "+want+" is not between 1s and 10m0s")
+	}
+}
+
+// What is declared beside a policy takes the place of its own numbers.
+func TestLoad_ReadsHowAStepIsTriedAgain(t *testing.T) {
+	type numbers struct {
+		name    string
+		retries int
+		first   time.Duration
+	}
+	for declared, want := range map[string]numbers{
+		"{}":                         {"exponential", 3, time.Second},
+		"{attempts: 2, backoff: 5s}": {"exponential", 2, 5 * time.Second},
+		"{attempts: 0, backoff: 0s}": {"exponential", 3, time.Second},
+		"{policy: exponential}":      {"exponential", 3, time.Second},
+		"{policy: linear}":           {"linear", 3, 2 * time.Second},
+		"{policy: none}":             {"none", 0, 0},
+
+		"{policy: exponential, attempts: 1, backoff: 1m}": {"exponential", 1, time.Minute},
+		"{policy: linear, attempts: 10, backoff: 1ms}":    {"linear", 10, time.Millisecond},
+	} {
+		set, err := load(t, "  entry: a\n  steps:\n    a: {agent: x, end: true, onError: {retry: "+declared+"}}\n")
+		require.NoError(t, err, declared)
+		flow, _ := set.Find("w")
+		p, err := failure.ParsePolicy(want.name)
+		require.NoError(t, err)
+		p.Retries, p.First = want.retries, want.first
+		require.Equal(t, OnError{Policy: p}, flow.Steps["a"].OnError, declared)
+	}
+}
+
+func TestLoad_RefusesARetryThatCannotWork(t *testing.T) {
+	for declared, want := range map[string]string{
+		"{policy: fibonacci}":            `w.yaml:8: onError.retry.policy: there is no retry policy "fibonacci"; use exponential, linear or none`,
+		"{policy: none, attempts: 2}":    "w.yaml:8: onError.retry.policy: none tries nothing again; leave out attempts and backoff, or use another",
+		"{policy: none, backoff: 2s}":    "w.yaml:8: onError.retry.policy: none tries nothing again",
+		"{attempts: -1}":                 "w.yaml:8: onError.retry.attempts: -1 is not between 1 and 10",
+		"{policy: linear, backoff: 61s}": "w.yaml:8: onError.retry.backoff: 1m1s is not between 0s and 1m0s",
+	} {
+		_, err := load(t, "  entry: a\n  steps:\n    a: {agent: x, end: true,\n      onError: {retry: "+declared+"}}\n")
+		require.ErrorContains(t, err, want)
+	}
+}
+
+// What the declared assistant allows a turn: 20 steps in all, and 60 seconds.
+//
+// Req: RA-25
+func TestLoad_ReadsTheLimitsOfTheAssistant(t *testing.T) {
+	set, err := Load(researchassistant.FS, "")
+	require.NoError(t, err)
+	flow, _ := set.Find("research-assistant")
+	require.Equal(t, 20, flow.MaxSteps)
+	require.Equal(t, 60*time.Second, flow.Timeout)
+	require.Zero(t, Single("research").Timeout, "an agent alone has that of the orchestrator")
 }
 
 // A workflow inside another is its steps, under its own name in that.

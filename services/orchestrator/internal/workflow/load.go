@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/manifest"
 )
 
@@ -19,6 +20,7 @@ type declaration struct {
 	Entry         string                     `yaml:"entry"`
 	HistoryWindow int                        `yaml:"historyWindow"`
 	Limits        limitsDeclaration          `yaml:"limits"`
+	Timeout       time.Duration              `yaml:"timeout"`
 	Steps         map[string]stepDeclaration `yaml:"steps"`
 }
 
@@ -54,12 +56,15 @@ type edgeDeclaration struct {
 }
 
 type onErrorDeclaration struct {
-	Retry *struct {
-		Attempts int           `yaml:"attempts"`
-		Backoff  time.Duration `yaml:"backoff"`
-	} `yaml:"retry"`
-	Continue bool   `yaml:"continue"`
-	Fallback string `yaml:"fallback"`
+	Retry    *retryDeclaration `yaml:"retry"`
+	Continue bool              `yaml:"continue"`
+	Fallback string            `yaml:"fallback"`
+}
+
+type retryDeclaration struct {
+	Policy   string        `yaml:"policy"`
+	Attempts int           `yaml:"attempts"`
+	Backoff  time.Duration `yaml:"backoff"`
 }
 
 type ruleDeclaration struct {
@@ -72,13 +77,14 @@ type ruleDeclaration struct {
 
 // Limits and defaults of what is declared.
 const (
-	maxWindow      = 100 // messages that agents may be shown; more is what summaries are for
-	maxSteps       = 50  // that a turn may take
-	maxLimit       = 20  // that one step may be come to in a turn
-	maxRetries     = 10
-	defaultRetries = 3 // as OC-25 has it
-	defaultBackoff = time.Second
-	maxBackoff     = time.Minute
+	maxWindow     = 100 // messages that agents may be shown; more is what summaries are for
+	maxSteps      = 50  // that a turn may take
+	maxLimit      = 20  // that one step may be come to in a turn
+	maxRetries    = 10
+	defaultPolicy = "exponential"
+	maxBackoff    = time.Minute
+	minTimeout    = time.Second // of a turn, as for one that its caller names
+	maxTimeout    = 10 * time.Minute
 )
 
 // Set is the workflows of a mesh. It is not changed after Load.
@@ -170,9 +176,13 @@ func build(d manifest.Document, agents map[string]bool) (*plan, error) {
 	flow := &Workflow{
 		Name: d.Name, Description: spec.Description, Entry: spec.Entry, Steps: map[string]Step{},
 		Window: cmp.Or(spec.HistoryWindow, DefaultWindow), MaxSteps: cmp.Or(spec.Limits.Steps, DefaultSteps),
+		Timeout: spec.Timeout,
 	}
 	c.within([]any{"historyWindow"}, "historyWindow", flow.Window, maxWindow)
 	c.within([]any{"limits", "steps"}, "limits.steps", flow.MaxSteps, maxSteps)
+	if spec.Timeout != 0 && (spec.Timeout < minTimeout || spec.Timeout > maxTimeout) {
+		c.wrong([]any{"timeout"}, "timeout: %s is not between %s and %s", spec.Timeout, minTimeout, maxTimeout)
+	}
 	c.target([]any{"entry"}, "entry", spec.Entry)
 	p := &plan{checker: c, flow: flow, parts: map[string]string{}}
 	for _, name := range slices.Sorted(maps.Keys(spec.Steps)) {
@@ -203,7 +213,14 @@ func (s stepDeclaration) step(name string) Step {
 		step.Then = append(step.Then, Edge{When: Condition(e.When), Next: e.Next})
 	}
 	if retry := s.OnError.Retry; retry != nil {
-		step.OnError.Retries, step.OnError.Backoff = cmp.Or(retry.Attempts, defaultRetries), cmp.Or(retry.Backoff, defaultBackoff)
+		step.OnError.Policy, _ = retry.policy() // the checker has said what is wrong with it
 	}
 	return step
+}
+
+// policy is the named one, with what is declared in place of its own numbers.
+func (r retryDeclaration) policy() (failure.Policy, error) {
+	p, err := failure.ParsePolicy(cmp.Or(r.Policy, defaultPolicy))
+	p.Retries, p.First = cmp.Or(r.Attempts, p.Retries), cmp.Or(r.Backoff, p.First)
+	return p, err
 }

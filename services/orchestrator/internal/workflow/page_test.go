@@ -68,7 +68,9 @@ func TestPage_HasAnExampleOfEveryShape(t *testing.T) {
 		"Branches":   func(s Step) bool { return s.Fork == "split" && s.Next == "check" },
 		"Conditions": func(s Step) bool { return len(s.Then) == 2 && s.Then[1].When.ConfidenceBelow == 0.5 },
 		"Loops":      func(s Step) bool { return s.Limit == 3 && s.Otherwise == "publish" },
-		"Failures":   func(s Step) bool { return s.OnError.Retries == 3 && s.OnError.Backoff == time.Second },
+		"Failures": func(s Step) bool {
+			return s.OnError.Name == "exponential" && s.OnError.Retries == 3 && s.OnError.First == 2*time.Second
+		},
 		"Workflows":  func(s Step) bool { return s.Name == "ours/find" && s.Fork == "split" && s.Next == "compare" },
 		"Handing on": func(s Step) bool { return s.Name == "billing" && slices.Contains(s.Routes, "support") },
 	}

@@ -4,6 +4,7 @@ package workflow
 
 import (
 	"slices"
+	"time"
 
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
@@ -24,8 +25,9 @@ type Workflow struct {
 	Name        string // empty when it stands for a single agent
 	Description string
 	Entry       string
-	Window      int // how many of the latest messages agents see
-	MaxSteps    int // that a turn may take
+	Window      int           // how many of the latest messages agents see
+	MaxSteps    int           // that a turn may take
+	Timeout     time.Duration // of a turn whose caller names none; 0: the orchestrator's (RA-25)
 	Steps       map[string]Step
 }
 

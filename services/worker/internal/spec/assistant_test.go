@@ -2,6 +2,7 @@ package spec_test
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -169,6 +170,36 @@ func TestAssistant_AnswersEvenWhenItsModelsFail(t *testing.T) {
 	require.Equal(t, research.Text, synthesis.Text)
 	require.InDelta(t, 0.0, *synthesis.Confidence, 0)
 	require.Len(t, messages, 1)
+}
+
+// A model that never has enough is asked 10 times.
+//
+// Req: RA-25
+func TestAssistant_ResearchEndsAfterTenIterations(t *testing.T) {
+	a := newAssistant(t, scriptable(t), "What may an agent write?")
+	var replies []scripted.Reply
+	for n := range 20 {
+		replies = append(replies, scripted.Call(conversation.ToolCall{Name: builtin.SearchDocuments, Arguments: fmt.Sprintf(`{"query": "agent %d"}`, n)}))
+	}
+	a.model = scripted.New(replies...)
+	research, _ := a.run("research")
+	require.Len(t, a.model.Requests(), 10)
+	require.Equal(t, 10, research.Iterations)
+	require.True(t, research.MaxIterations)
+}
+
+// Req: RA-25
+func TestAssistant_AsksItsModelsWithTheirTemperatures(t *testing.T) {
+	a := newAssistant(t, scriptable(t), "What may an agent write?")
+	var asked []float64
+	for _, name := range []string{"coordinator", "clarification", "research", "synthesis"} {
+		a.model = scripted.New(scripted.Say("It is so."))
+		a.run(name)
+		require.Len(t, a.model.Requests(), 1, name)
+		require.NotNil(t, a.model.Requests()[0].Temperature, name)
+		asked = append(asked, *a.model.Requests()[0].Temperature)
+	}
+	require.Equal(t, []float64{0.3, 0.5, 0.7, 0.7}, asked)
 }
 
 // Req: RA-20

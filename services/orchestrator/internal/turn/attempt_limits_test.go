@@ -1,0 +1,124 @@
+package turn
+
+import (
+	"fmt"
+	"io/fs"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	researchassistant "github.com/troupe-dev/troupe/agents/research-assistant"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
+)
+
+// A step is tried again as often as its policy says, and only after a failure that may pass.
+func TestTurn_TriesAStepAgainAsItsPolicySays(t *testing.T) {
+	for name, c := range map[string]struct {
+		retry string
+		mode  failure.Mode
+		tries int
+	}{
+		"exponential is the default": {"backoff: 1ms", failure.ResourceAPI, 4},
+		"linear":                     {"policy: linear, attempts: 5, backoff: 1ms", failure.ResourceAPI, 6},
+		"none":                       {"policy: none", failure.ResourceAPI, 1},
+		"it will not pass":           {"policy: linear, backoff: 1ms", failure.AgentLogic, 1},
+		"a refusal":                  {"policy: linear, backoff: 1ms", failure.PolicyBudget, 1},
+		"a crash is terminal":        {"policy: exponential, backoff: 1ms", failure.SystemCrash, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rig := newRig(t)
+			rig.declares(t, "    a: {agent: research, end: true, onError: {retry: {"+c.retry+"}}}\n")
+			rig.on("research", failing(c.mode))
+			result := resultOf(collect(t, rig.runner(t, "one"), ask("s1", "r1")))
+			require.Equal(t, "it stopped", result.GetFailure().GetMessage())
+			require.Len(t, rig.asked(), c.tries)
+		})
+	}
+}
+
+// Who cancels a turn does not wait for the pause before a step is tried again.
+func TestTurn_APauseEndsWithTheTurn(t *testing.T) {
+	rig := newRig(t)
+	rig.declares(t, "    a: {agent: research, end: true, onError: {retry: {policy: linear, backoff: 1m}}}\n")
+	rig.on("research", failing(failure.ResourceAPI))
+	runner := rig.runner(t, "one")
+	began := time.Now()
+	for e, err := range runner.Orchestrate(t.Context(), ask("s1", "r1")) {
+		require.NoError(t, err)
+		if e.GetPartReset() != nil {
+			require.NoError(t, runner.CancelTrace(t.Context(), trace.Ref{Trace: e.GetTraceId()}, "changed my mind"))
+		}
+		if result := e.GetTurnResult(); result != nil {
+			require.Equal(t, cancelledOutcome, result.GetOutcome())
+		}
+	}
+	require.Less(t, time.Since(began), patience)
+	require.Equal(t, []string{"research"}, rig.asked())
+	require.Equal(t, session.Ready, rig.state(t, "s1"))
+}
+
+// budget is what the plan of a turn allows it.
+func budget(events []*troupev1.Event) *troupev1.TurnBudget {
+	return only(events, (*troupev1.Event).GetPlan)[0].GetBudget()
+}
+
+// The research assistant has its 60 seconds and 20 steps, unless its caller names a time.
+//
+// Req: RA-25
+func TestTurn_HasTheTimeThatItsWorkflowNames(t *testing.T) {
+	rig := newRig(t)
+	runner := rig.runner(t, "one")
+	runner.Timeout = 3 * time.Minute
+	for i, c := range []struct {
+		target string
+		named  time.Duration
+		want   time.Duration
+	}{
+		{"", 0, 60 * time.Second},
+		{"research-assistant", 0, 60 * time.Second},
+		{"", 2 * time.Minute, 2 * time.Minute},
+		{"research", 0, 3 * time.Minute},
+	} {
+		req := ask("s1", fmt.Sprint("r", i))
+		req.Target, req.Timeout = c.target, c.named
+		got := budget(collect(t, runner, req))
+		require.Equal(t, c.want, got.GetTime().AsDuration())
+		require.EqualValues(t, 20, got.GetSteps())
+	}
+}
+
+// The same assistant with a second in place of its 60: a turn that is not through by then fails.
+//
+// Req: RA-25
+func TestTurn_FailsWhenTheTimeOfItsWorkflowIsOver(t *testing.T) {
+	rig := newRig(t)
+	declared, err := fs.ReadFile(researchassistant.FS, "workflow.yaml")
+	require.NoError(t, err)
+	require.Contains(t, string(declared), "timeout: 60s")
+	rig.workflows, err = workflow.Load(fstest.MapFS{"w.yaml": {Data: []byte(strings.Replace(string(declared), "timeout: 60s", "timeout: 1s", 1))}}, "")
+	require.NoError(t, err)
+	_, cancelled, release := rig.held()
+	defer release()
+	result := resultOf(collect(t, rig.runner(t, "one"), ask("s1", "r1")))
+	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_TIMEOUT, result.GetFailure().GetMode())
+	require.Contains(t, result.GetFailure().GetMessage(), "the turn did not end within its 1s")
+	receive(t, cancelled)
+}
+
+// A workflow that names no limit, as the assistant does, has 20 steps in all, whoever chooses them.
+//
+// Req: RA-25
+func TestTurn_HasTwentyStepsAndNoMore(t *testing.T) {
+	rig := newRig(t)
+	rig.declares(t, "    a: {agent: research, routes: [b], default: b}\n    b: {agent: synthesis, routes: [a, c], default: a}\n    c: {agent: clarification, end: true}\n")
+	result := resultOf(collect(t, rig.runner(t, "one"), ask("s1", "r1")))
+	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_POLICY_BUDGET, result.GetFailure().GetMode(), "%v", result)
+	require.Len(t, rig.asked(), 20)
+}
