@@ -56,7 +56,7 @@ type sender struct {
 	server    `embed:""`
 	inName    `embed:""`
 	RequestID string        `help:"Makes the call repeatable: the same id gets the same turn." placeholder:"ID"`
-	Timeout   time.Duration `help:"Time that the turn may take. 0: the orchestrator's default." default:"0"`
+	Timeout   time.Duration `help:"Time that the turn may take. 0: the default of the workflow, or of the orchestrator." default:"0"`
 	JSON      bool          `name:"json" help:"Print one Event a line in protobuf JSON."`
 }
 

@@ -25,7 +25,7 @@ type chat struct {
 	Target  string        `help:"Workflow or agent to talk with. Empty: the default workflow. --agent says the same." aliases:"agent" placeholder:"NAME"`
 	Session string        `help:"Conversation to go on with. Empty: a new one." placeholder:"ID"`
 	User    string        `help:"Whose conversation it is. Empty: as it began." placeholder:"ID"`
-	Timeout time.Duration `help:"Time that a turn may take. 0: the orchestrator's default." default:"0"`
+	Timeout time.Duration `help:"Time that a turn may take. 0: the default of the workflow, or of the orchestrator." default:"0"`
 }
 
 // Help is the long help of the command.

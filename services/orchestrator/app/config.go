@@ -19,7 +19,7 @@ type Config struct {
 	Memory         string        `help:"Address of the memory service." default:"127.0.0.1:7401" env:"TROUPE_MEMORY"`
 	Redis          string        `help:"URL of the Redis that keeps traces." default:"redis://127.0.0.1:6379/0" env:"TROUPE_REDIS"`
 	InstanceID     string        `help:"Name of this replica in trace records. Empty: one is made." env:"TROUPE_INSTANCE_ID" placeholder:"ID"`
-	Timeout        time.Duration `help:"Time that a turn may take when its caller names none, 1s to 10m." default:"2m" env:"TROUPE_TIMEOUT"`
+	Timeout        time.Duration `help:"Time that a turn may take when its caller and its workflow name none, 1s to 10m." default:"2m" env:"TROUPE_TIMEOUT"`
 	RouteWait      time.Duration `help:"How long a step waits for an instance that takes it, while none of its agent works for this orchestrator." default:"5s" env:"TROUPE_ROUTE_WAIT"`
 	TraceRetention time.Duration `help:"How long traces are kept after their end." default:"24h" env:"TROUPE_TRACE_RETENTION"`
 	Snapshot       string        `help:"File for the last known instances, so that a start without etcd can serve. Empty: none." env:"TROUPE_SNAPSHOT" type:"path" placeholder:"FILE"`

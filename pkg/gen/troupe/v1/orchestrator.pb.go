@@ -289,7 +289,7 @@ type OrchestrateRequest struct {
 	// target is the workflow or the agent that shall handle the input. Empty: the default
 	// workflow. Unknown: NOT_FOUND, and nothing is admitted.
 	Target string `protobuf:"bytes,4,opt,name=target,proto3" json:"target,omitempty"`
-	// timeout of the turn, 1 second to 10 minutes. Absent: the orchestrator's default.
+	// timeout of the turn, 1 second to 10 minutes. Absent: that of the workflow, or else the orchestrator's default.
 	Timeout *durationpb.Duration `protobuf:"bytes,5,opt,name=timeout,proto3" json:"timeout,omitempty"`
 	// on_busy says what to do while another turn of the session is open.
 	OnBusy OnBusy `protobuf:"varint,6,opt,name=on_busy,json=onBusy,proto3,enum=troupe.v1.OnBusy" json:"on_busy,omitempty"`
