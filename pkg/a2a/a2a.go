@@ -62,8 +62,9 @@ func New(cfg Config) *Bridge {
 // keepAlive is how often a stream on which nothing happens says that it is there.
 const keepAlive = 15 * time.Second
 
-// maxBody is how much a request may hold: a text or an answer of 256 KiB, as JSON may write it.
-const maxBody = 4 << 20
+// maxBody is how much a request may hold: a text of 256 KiB as JSON may write it, and 3 MiB of
+// files as base64.
+const maxBody = 6 << 20
 
 // Handler serves the agent card, JSON-RPC at /, and the same as REST, in versions 1.0 and 0.3 of
 // the protocol. A request that says no version is one of 0.3, as the protocol wants it.

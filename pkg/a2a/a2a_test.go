@@ -10,8 +10,10 @@ import (
 	"testing"
 
 	"github.com/a2aproject/a2a-go/v2/a2a"
+	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -43,7 +45,7 @@ func TestToA2A_TellsFailuresAndNoCauses(t *testing.T) {
 }
 
 // What a message cannot say is refused with what it should.
-func TestInput_IsTextOrAnswers(t *testing.T) {
+func TestInput_IsTextAndFilesOrAnswers(t *testing.T) {
 	data := func(answers ...any) *a2a.Part { return a2a.NewDataPart(map[string]any{"answers": answers}) }
 	yes := map[string]any{"id": "1-1", "verdict": "approve"}
 	for name, tc := range map[string]struct {
@@ -58,18 +60,58 @@ func TestInput_IsTextOrAnswers(t *testing.T) {
 		"no answer":                 {[]*a2a.Part{data()}, a2a.ErrInvalidParams},
 		"a verdict that is none":    {[]*a2a.Part{data(map[string]any{"id": "1-1", "verdict": "maybe"})}, a2a.ErrInvalidParams},
 		"no verdict":                {[]*a2a.Part{data(map[string]any{"id": "1-1"})}, a2a.ErrInvalidParams},
-		"a field that is not known": {[]*a2a.Part{data(map[string]any{"id": "1-1", "verdict": "deny", "sealed": "x"})}, a2a.ErrInvalidParams},
+		"a credential":              {[]*a2a.Part{data(map[string]any{"id": "1-1", "verdict": "approve", "sealed": "AQID"})}, nil},
+		"one that is no base64":     {[]*a2a.Part{data(map[string]any{"id": "1-1", "verdict": "approve", "sealed": "!"})}, a2a.ErrInvalidParams},
+		"a field that is not known": {[]*a2a.Part{data(map[string]any{"id": "1-1", "verdict": "deny", "by": "x"})}, a2a.ErrInvalidParams},
 		"other data":                {[]*a2a.Part{a2a.NewDataPart("x")}, a2a.ErrInvalidParams},
-		"bytes":                     {[]*a2a.Part{a2a.NewRawPart([]byte("x"))}, a2a.ErrUnsupportedContentType},
+		"a file":                    {[]*a2a.Part{a2a.NewRawPart([]byte("x"))}, nil},
+		"a file and a text":         {[]*a2a.Part{a2a.NewRawPart([]byte("x")), a2a.NewTextPart("a")}, nil},
+		"a file and answers":        {[]*a2a.Part{a2a.NewRawPart([]byte("x")), data(yes)}, a2a.ErrInvalidParams},
 		"a file that is somewhere":  {[]*a2a.Part{a2a.NewFileURLPart("http://x", "")}, a2a.ErrUnsupportedContentType},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var turn troupev1.OrchestrateRequest
 			err := input(&turn, a2a.NewMessage(a2a.MessageRoleUser, tc.parts...))
 			require.ErrorIs(t, err, tc.fails)
-			require.Equal(t, tc.fails == nil, turn.GetInput() != nil)
+			if tc.fails == nil {
+				require.True(t, turn.GetInput() != nil || len(turn.GetParts()) > 0)
+			}
 		})
 	}
+}
+
+// Files are told by their names, or by where they stand; the bytes go along as they are.
+func TestInput_NamesFiles(t *testing.T) {
+	named := &a2a.Part{Content: a2a.Raw("a"), Filename: "a.png", MediaType: "image/png"}
+	var turn troupev1.OrchestrateRequest
+	require.NoError(t, input(&turn, a2a.NewMessage(a2a.MessageRoleUser, named, a2a.NewRawPart([]byte("b")))))
+	require.Nil(t, turn.GetInput())
+	for i, want := range []*troupev1.Blob{{Name: "a.png", MediaType: "image/png", Data: []byte("a")}, {Name: "file-2", Data: []byte("b")}} {
+		require.Empty(t, cmp.Diff(want, turn.GetParts()[i].GetBlob(), protocmp.Transform()))
+	}
+}
+
+// What is sealed goes to the mesh, and is not said again (LP-37).
+func TestShown_LeavesOutWhatIsSealed(t *testing.T) {
+	said := a2a.NewMessage(a2a.MessageRoleUser, a2a.NewDataPart(map[string]any{"answers": []any{map[string]any{"id": "1-1", "verdict": "approve", "sealed": "AQID"}}}))
+	var turn troupev1.OrchestrateRequest
+	require.NoError(t, input(&turn, said))
+	require.Equal(t, []byte{1, 2, 3}, turn.GetAnswers().GetAnswers()[0].GetSealed())
+	told := shown(said, &turn)
+	require.Equal(t, said.ID, told.ID)
+	require.Equal(t, facts{"answers": []facts{{"id": "1-1", "verdict": "approve", "text": ""}}}, told.Parts[0].Data())
+	require.Contains(t, said.Parts[0].Data().(map[string]any)["answers"].([]any)[0], "sealed", "the message of the client is left alone")
+}
+
+// A turn says by its request id with which task it goes on; what others write there says nothing.
+func TestTaskIn_IsThatOfOurOwnRequests(t *testing.T) {
+	for id, want := range map[string]string{
+		requestID(taskID, "m1"): taskID, requestID("", "m1"): "", "sub-" + taskID: "", "a2a:x:y": "", "": "",
+	} {
+		require.Equal(t, want, taskIn(id), id)
+	}
+	require.Nil(t, refer(&a2a.Message{ReferenceTasks: []a2a.TaskID{"of somebody else"}}))
+	require.Equal(t, taskID, refer(&a2a.Message{ReferenceTasks: []a2a.TaskID{"of somebody else", taskID}}).GetTraceId())
 }
 
 // A page of the web that a browser on this machine shows cannot talk with the mesh.

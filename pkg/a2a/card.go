@@ -35,7 +35,7 @@ func (b *Bridge) card(ctx context.Context) (*a2a.AgentCard, error) {
 		Capabilities: a2a.AgentCapabilities{Streaming: true, Extensions: []a2a.AgentExtension{{
 			URI: Extension, Description: "The metadata of every event of a task says what happened in the mesh.",
 		}}},
-		DefaultInputModes: []string{"text/plain", "application/json"}, DefaultOutputModes: []string{"text/plain"},
+		DefaultInputModes: []string{"text/plain", "application/json", "*/*"}, DefaultOutputModes: []string{"text/plain"},
 		Skills: skills(resp.GetAgents()),
 	}, nil
 }

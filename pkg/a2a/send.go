@@ -1,12 +1,10 @@
 package a2a
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"iter"
 	"strings"
 
@@ -57,7 +55,8 @@ func (b *Bridge) SendStreamingMessage(ctx context.Context, req *a2a.SendMessageR
 		var t *teller
 		for e, err := range b.client.Turn(ctx, turn) {
 			if t == nil && err == nil {
-				t = newTeller(a2a.TaskInfo{TaskID: cmp.Or(task, a2a.TaskID(e.GetTraceId())), ContextID: e.GetSessionId()}, req.Message)
+				t = newTeller(a2a.TaskInfo{TaskID: cmp.Or(task, a2a.TaskID(e.GetTraceId())), ContextID: e.GetSessionId()}, shown(req.Message, turn))
+				t.parent = b.above(ctx, e.GetTurnStarted().GetParent())
 			}
 			if failure.Is(err, failure.NotFound) && t == nil {
 				err = a2a.NewError(a2a.ErrInvalidParams, failure.Plain(err)) // it is the target that is not there
@@ -85,12 +84,9 @@ func (b *Bridge) turn(ctx context.Context, req *a2a.SendMessageRequest) (*troupe
 	if req.Config != nil && req.Config.PushConfig != nil {
 		return nil, "", errPush
 	}
-	turn := &troupev1.OrchestrateRequest{SessionId: m.ContextID, RequestId: requestID("", m.ID)}
+	turn := &troupev1.OrchestrateRequest{SessionId: m.ContextID, RequestId: requestID("", m.ID), Parent: refer(m)}
 	if err := input(turn, m); err != nil {
 		return nil, "", err
-	}
-	if len(m.ReferenceTasks) > 0 {
-		refer(turn, string(m.ReferenceTasks[0]))
 	}
 	if m.TaskID == "" {
 		turn.SessionId = cmp.Or(turn.GetSessionId(), uuid.NewString())
@@ -114,6 +110,9 @@ func (b *Bridge) turn(ctx context.Context, req *a2a.SendMessageRequest) (*troupe
 		return nil, "", a2a.NewError(a2a.ErrUnsupportedOperation, "the task has ended; send the message without taskId, and with its contextId, to go on with the conversation")
 	}
 	turn.SessionId = trace.GetSessionId()
+	if above := trace.GetParent(); above != nil { // a task that goes on stays where it is
+		turn.Parent = above
+	}
 	if turn.GetAnswers() == nil {
 		turn.Target = trace.GetTarget()
 	}
@@ -133,72 +132,15 @@ func requestID(task a2a.TaskID, message string) string {
 	return "a2a:" + string(task) + ":" + hex.EncodeToString(sum[:16])
 }
 
+// taskIn is the task with which a turn goes on, by its request id; empty: none.
+func taskIn(requestID string) string {
+	rest, ours := strings.CutPrefix(requestID, "a2a:")
+	task, _, _ := strings.Cut(rest, ":")
+	if !ours || !taskIDs.MatchString(task) {
+		return ""
+	}
+	return task
+}
+
 // goesOn reports whether a turn with the request id is one with which a task goes on.
-func goesOn(requestID string, task a2a.TaskID) bool {
-	return strings.HasPrefix(requestID, "a2a:"+string(task)+":")
-}
-
-// input is what a message says: its texts, or answers in a data part.
-func input(turn *troupev1.OrchestrateRequest, m *a2a.Message) error {
-	var texts []string
-	var answers *troupev1.Answers
-	for _, p := range m.Parts {
-		var err error
-		switch c := p.Content.(type) {
-		case a2a.Text:
-			texts = append(texts, string(c))
-		case a2a.Data:
-			if answers != nil {
-				return a2a.NewError(a2a.ErrInvalidParams, "message.parts: put all answers into one data part")
-			}
-			answers, err = answersIn(c.Value)
-		default:
-			err = a2a.NewError(a2a.ErrUnsupportedContentType, "message.parts: files are not taken; send text, or a data part with answers")
-		}
-		if err != nil {
-			return err
-		}
-	}
-	switch text := strings.Join(texts, "\n"); {
-	case answers == nil:
-		turn.Input = &troupev1.OrchestrateRequest_Text{Text: text}
-	case strings.TrimSpace(text) == "":
-		turn.Input = &troupev1.OrchestrateRequest_Answers{Answers: answers}
-	default:
-		return a2a.NewError(a2a.ErrInvalidParams, "message.parts: send answers or a text; a text leaves the calls that wait for good")
-	}
-	return nil
-}
-
-// reply is an answer to a call that waits, as clients write it.
-type reply struct {
-	ID      string `json:"id"`
-	Verdict string `json:"verdict"`
-	Text    string `json:"text"`
-}
-
-const wantAnswers = `message.parts: want {"answers":[{"id":"…","verdict":"approve","text":""}]}; verdict is approve, deny or stop, and succeed or fail for a tool that runs at the client`
-
-func answersIn(value any) (*troupev1.Answers, error) {
-	var said struct {
-		Answers []reply `json:"answers"`
-	}
-	text, err := json.Marshal(value)
-	if err == nil {
-		read := json.NewDecoder(bytes.NewReader(text))
-		read.DisallowUnknownFields()
-		err = read.Decode(&said)
-	}
-	if err != nil || len(said.Answers) == 0 {
-		return nil, a2a.NewError(a2a.ErrInvalidParams, wantAnswers)
-	}
-	answers := &troupev1.Answers{}
-	for _, r := range said.Answers {
-		verdict := troupev1.CallVerdict_value["CALL_VERDICT_"+strings.ToUpper(r.Verdict)]
-		if verdict == 0 {
-			return nil, a2a.NewError(a2a.ErrInvalidParams, wantAnswers)
-		}
-		answers.Answers = append(answers.Answers, &troupev1.CallAnswer{Id: r.ID, Verdict: troupev1.CallVerdict(verdict), Text: r.Text})
-	}
-	return answers, nil
-}
+func goesOn(requestID string, task a2a.TaskID) bool { return taskIn(requestID) == string(task) }

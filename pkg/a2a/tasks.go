@@ -1,6 +1,7 @@
 package a2a
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"regexp"
@@ -59,6 +60,16 @@ func (b *Bridge) find(ctx context.Context, id a2a.TaskID) (*troupev1.Trace, erro
 func (b *Bridge) trace(ctx context.Context, id string) (*troupev1.Trace, error) {
 	resp, err := b.client.GetTrace(ctx, &troupev1.GetTraceRequest{TraceId: id})
 	return resp.GetTrace(), failure.FromStatus("a2a", err)
+}
+
+// above is the task that asked for a turn: its trace is the one that is named, unless that went
+// on with a task. Empty: it is nobody's child.
+func (b *Bridge) above(ctx context.Context, p *troupev1.Parent) string {
+	if p == nil {
+		return ""
+	}
+	trace, _ := b.trace(ctx, p.GetTraceId()) // one that is not kept any more says no other
+	return cmp.Or(taskIn(trace.GetRequestId()), p.GetTraceId())
 }
 
 // snapshot is a task as its trace stands.
@@ -145,7 +156,7 @@ func (b *Bridge) SubscribeToTask(ctx context.Context, req *a2a.SubscribeToTaskRe
 			return
 		}
 		t := newTeller(task.TaskInfo(), nil)
-		t.since = last
+		t.since, t.parent = last, b.above(ctx, trace.GetParent())
 		for e, err := range b.client.Watch(ctx, trace.GetTraceId(), after) {
 			if err != nil {
 				yield(nil, b.told("SubscribeToTask", err))

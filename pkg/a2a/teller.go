@@ -34,11 +34,7 @@ type teller struct {
 }
 
 func newTeller(task a2a.TaskInfo, asked *a2a.Message) *teller {
-	t := &teller{task: task, asked: asked, answer: answer{task: task}, deltas: map[string]int{}}
-	if asked != nil && len(asked.ReferenceTasks) > 0 {
-		t.parent = string(asked.ReferenceTasks[0])
-	}
-	return t
+	return &teller{task: task, asked: asked, answer: answer{task: task}, deltas: map[string]int{}}
 }
 
 // tell is what an event of the mesh is for a client of A2A. Each of the mesh is told; the
@@ -47,10 +43,6 @@ func (t *teller) tell(e *troupev1.Event) []a2a.Event {
 	var told []a2a.Event
 	at := place{task: string(t.task.TaskID)}
 	switch p := e.GetPayload().(type) {
-	case *troupev1.Event_TurnStarted:
-		if above := parent(p.TurnStarted); above != "" {
-			t.parent = above
-		}
 	case *troupev1.Event_StepStarted:
 		t.listen(e)
 	case *troupev1.Event_ModelCall:

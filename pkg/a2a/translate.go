@@ -2,9 +2,6 @@ package a2a
 
 import (
 	"cmp"
-	"maps"
-	"path"
-	"slices"
 	"strings"
 	"time"
 
@@ -75,7 +72,10 @@ func translate(e *troupev1.Event, at place) []Item {
 		c := p.ToolCallStarted
 		add("tool-call", facts{"callId": c.GetCallId(), "tool": c.GetTool(), "arguments": c.GetArguments()})
 		add("tool-start", facts{"callId": c.GetCallId(), "tool": c.GetTool()})
-		subtask(c, add)
+	case *troupev1.Event_ToolProgress:
+		progress(p.ToolProgress, add)
+	case *troupev1.Event_SubtaskStarted:
+		subtask(p.SubtaskStarted, add)
 	case *troupev1.Event_ToolCallFinished:
 		c := p.ToolCallFinished
 		status := lower(c.GetStatus().String(), "TOOL_STATUS_")
@@ -98,87 +98,13 @@ func translate(e *troupev1.Event, at place) []Item {
 	case *troupev1.Event_TurnResult:
 		ended(p.TurnResult, add)
 	default:
-		working(more(e, add))
+		working(facts{}) // one that is newer than the bridge
 	}
 	return items
 }
 
 // pathOf is the agent of an event with those above it in a flow.
 func pathOf(e *troupev1.Event) string { return cmp.Or(e.GetBranch(), e.GetAgent()) }
-
-// started is the first event of a turn: that of a task, or the input with which one goes on.
-func started(p *troupev1.TurnStarted, goesOn bool, add func(string, facts)) {
-	about := facts{"requestId": p.GetRequestId(), "turnId": p.GetTurnId(), "target": p.GetTarget()}
-	if !goesOn {
-		add("task-created", about)
-		return
-	}
-	answers := []facts{}
-	for _, a := range p.GetAnswers() {
-		answers = append(answers, facts{"id": a.GetId(), "verdict": lower(a.GetVerdict().String(), "CALL_VERDICT_")})
-	}
-	about["answers"] = answers
-	add("input-received", about)
-	authReceived(p, add)
-	add("task-status", facts{"state": "working", "stage": "initialize"})
-}
-
-// message is what an agent says or changes beside the words of its model. The values and the
-// bytes are with the session.
-func message(m *troupev1.AgentMessage, add func(string, facts)) {
-	if m.GetText() != "" {
-		add("message", facts{"text": m.GetText()})
-	}
-	for _, name := range slices.Sorted(maps.Keys(m.GetArtifacts())) {
-		kind := "file-write"
-		if slices.Contains(datasets, strings.ToLower(path.Ext(name))) {
-			kind = "dataset-write"
-		}
-		add(kind, facts{"name": name, "version": m.GetArtifacts()[name]})
-	}
-	if len(m.GetStateKeys()) > 0 {
-		add("data-write", facts{"keys": m.GetStateKeys()})
-	}
-}
-
-// datasets are the ends of names of artifacts that are rows, one like the other.
-var datasets = []string{".csv", ".tsv", ".jsonl", ".ndjson", ".parquet"}
-
-// ended is the last event of a turn.
-func ended(r *troupev1.TurnResult, add func(string, facts)) {
-	state := stateOf(r)
-	status := facts{"state": words[state]}
-	if f := r.GetFailure(); f != nil {
-		status["reason"], status["message"] = lower(f.GetMode().String(), "FAILURE_MODE_"), f.GetMessage()
-	}
-	if waits := asks[state]; waits != "" {
-		add(waits, facts{"text": r.GetText(), "pending": all(r.GetPending())})
-		add("task-status", status)
-		return
-	}
-	add("task-status", status)
-	add("task-complete", usage(r.GetUsage(), facts{"state": words[state], "agent": r.GetAgent()}))
-}
-
-func all(calls []*troupev1.PendingCall) []facts {
-	waits := []facts{}
-	for _, c := range calls {
-		waits = append(waits, pending(c))
-	}
-	return waits
-}
-
-// pending is a call that waits, as clients of A2A are told of it.
-func pending(c *troupev1.PendingCall) facts {
-	told := facts{
-		"id": c.GetId(), "callId": c.GetCallId(), "tool": c.GetTool(), "arguments": c.GetArguments(), "agent": c.GetAgent(),
-		"needs": lower(c.GetNeeds().String(), "CALL_NEED_"), "risk": c.GetRisk(), "reason": c.GetReason(),
-	}
-	if c.GetUntil() != nil {
-		told["until"] = c.GetUntil().AsTime()
-	}
-	return told
-}
 
 func usage(u *troupev1.Usage, data facts) facts {
 	data["inputTokens"], data["outputTokens"], data["cachedTokens"] = u.GetInputTokens(), u.GetOutputTokens(), u.GetCachedTokens()

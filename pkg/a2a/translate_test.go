@@ -22,6 +22,7 @@ func happened(stage troupev1.Stage) *troupev1.Event {
 	return &troupev1.Event{TraceId: taskID, SessionId: "s1", Step: 1, Attempt: 1, Agent: "research", Time: timestamppb.New(noon), Stage: stage}
 }
 
+// Req: LP-29
 func TestTranslate_SaysWhatHappenedInTheWordsOfA2A(t *testing.T) {
 	used := &troupev1.Usage{InputTokens: 10, OutputTokens: 2, ModelCalls: 1, CostMicroUsd: 7}
 	usedData := func(more facts) facts {
@@ -36,6 +37,21 @@ func TestTranslate_SaysWhatHappenedInTheWordsOfA2A(t *testing.T) {
 	waits := facts{
 		"id": "1-1", "callId": "c1", "tool": "send", "arguments": `{"to":"bob"}`, "agent": "clerk",
 		"needs": "approval", "risk": "at_most_once", "reason": "Mails leave the house.", "until": noon,
+	}
+	lacks := &troupev1.PendingCall{Id: "1-2", CallId: "c2", Tool: "fetch", Agent: "clerk", Needs: troupev1.CallNeed_CALL_NEED_AUTH, Auth: &troupev1.PendingAuth{
+		AuthId: "k@clerk-1", Name: "mailbox", Prompt: "Log in.", Url: "https://x", PublicKey: []byte{1, 2, 3}, Expires: timestamppb.New(noon),
+	}}
+	lacksData := facts{
+		"id": "1-2", "callId": "c2", "tool": "fetch", "arguments": "", "agent": "clerk", "needs": "auth", "risk": "", "reason": "",
+		"auth": facts{"authId": "k@clerk-1", "name": "mailbox", "prompt": "Log in.", "url": "https://x", "publicKey": "AQID", "expires": noon},
+	}
+	model := func(finish troupev1.FinishReason) *troupev1.Event {
+		return &troupev1.Event{Payload: &troupev1.Event_ModelCall{ModelCall: &troupev1.ModelCall{Model: "m", Iteration: 1, ToolCalls: 1, Finish: finish, Usage: used}}}
+	}
+	subtasked := func(call string) *troupev1.Event {
+		return &troupev1.Event{Payload: &troupev1.Event_SubtaskStarted{SubtaskStarted: &troupev1.SubtaskStarted{
+			Target: "finder", SessionId: "theirs", RequestId: "sub-1", TraceId: "child", TurnId: "t2", CallId: call,
+		}}}
 	}
 	type items []struct {
 		kind string
@@ -59,6 +75,31 @@ func TestTranslate_SaysWhatHappenedInTheWordsOfA2A(t *testing.T) {
 			items{
 				{"input-received", facts{"requestId": "r2", "turnId": "t2", "target": "flow", "answers": []facts{{"id": "1-1", "verdict": "succeed"}}}},
 				{"task-status", facts{"state": "working", "stage": "initialize"}},
+			},
+		},
+		"a task goes on with a credential, and one came too late": {
+			&troupev1.Event{TraceId: "another", Payload: &troupev1.Event_TurnStarted{TurnStarted: &troupev1.TurnStarted{Answers: []*troupev1.CallAnswer{
+				{Id: "1-1", AuthId: "k@clerk-1", Verdict: troupev1.CallVerdict_CALL_VERDICT_APPROVE},
+				{Id: "1-2", AuthId: "l@clerk-1", Verdict: troupev1.CallVerdict_CALL_VERDICT_APPROVE, Late: true},
+				{Id: "1-3", Verdict: troupev1.CallVerdict_CALL_VERDICT_STOP},
+			}}}},
+			items{
+				{"input-received", facts{"requestId": "", "turnId": "", "target": "", "answers": []facts{
+					{"id": "1-1", "verdict": "approve"}, {"id": "1-2", "verdict": "deny"}, {"id": "1-3", "verdict": "stop"},
+				}}},
+				{"auth-completed", facts{"id": "1-1", "authId": "k@clerk-1", "verdict": "approve"}},
+				{"auth-completed", facts{"id": "1-2", "authId": "l@clerk-1", "verdict": "deny"}},
+				{"task-status", facts{"state": "working", "stage": "initialize"}},
+			},
+		},
+		"a task begins with files": {
+			&troupev1.Event{Payload: &troupev1.Event_TurnStarted{TurnStarted: &troupev1.TurnStarted{Attachments: []*troupev1.Blob{
+				{Name: "map.png", Artifact: &troupev1.ArtifactRef{Name: "map.png", Version: 1}}, {Name: "rows.csv", Artifact: &troupev1.ArtifactRef{Name: "rows.csv", Version: 2}},
+			}}}},
+			items{
+				{"task-created", facts{"requestId": "", "turnId": "", "target": ""}},
+				{"file-write", facts{"name": "map.png", "version": int32(1)}},
+				{"dataset-write", facts{"name": "rows.csv", "version": int32(2)}},
 			},
 		},
 		"a plan": {
@@ -92,6 +133,44 @@ func TestTranslate_SaysWhatHappenedInTheWordsOfA2A(t *testing.T) {
 		"a model that calls tools": {
 			&troupev1.Event{Payload: &troupev1.Event_ModelCall{ModelCall: &troupev1.ModelCall{Model: "m", Iteration: 1, ToolCalls: 2, Usage: used}}},
 			items{{"content-complete", facts{"finishReason": "tool_calls"}}, {"llm-usage", usedData(facts{"model": "m", "iteration": int32(1)})}},
+		},
+		"a model that is cut off": {
+			model(troupev1.FinishReason_FINISH_REASON_LENGTH),
+			items{{"content-complete", facts{"finishReason": "length"}}, {"llm-usage", usedData(facts{"model": "m", "iteration": int32(1)})}},
+		},
+		"a model that declines": {
+			model(troupev1.FinishReason_FINISH_REASON_CONTENT_FILTER),
+			items{{"content-complete", facts{"finishReason": "content_filter"}}, {"llm-usage", usedData(facts{"model": "m", "iteration": int32(1)})}},
+		},
+		"a model that says all, and calls tools": {
+			model(troupev1.FinishReason_FINISH_REASON_STOP),
+			items{{"content-complete", facts{"finishReason": "stop"}}, {"llm-usage", usedData(facts{"model": "m", "iteration": int32(1)})}},
+		},
+		"a model that waits for its tools": {
+			model(troupev1.FinishReason_FINISH_REASON_TOOL_CALLS),
+			items{{"content-complete", facts{"finishReason": "tool_calls"}}, {"llm-usage", usedData(facts{"model": "m", "iteration": int32(1)})}},
+		},
+		"a tool is half done": {
+			&troupev1.Event{Payload: &troupev1.Event_ToolProgress{ToolProgress: &troupev1.ToolProgress{CallId: "c1", Tool: "look", Message: "half", Fraction: new(0.5)}}},
+			items{{"tool-progress", facts{"callId": "c1", "tool": "look", "message": "half", "fraction": 0.5}}},
+		},
+		"a tool does not know how far it is": {
+			&troupev1.Event{Payload: &troupev1.Event_ToolProgress{ToolProgress: &troupev1.ToolProgress{CallId: "c1", Tool: "look", Message: "still"}}},
+			items{{"tool-progress", facts{"callId": "c1", "tool": "look", "message": "still"}}},
+		},
+		"another agent works for this one": {
+			subtasked(""),
+			items{
+				{"subtask-created", facts{"taskId": "child", "contextId": "theirs", "turnId": "t2", "requestId": "sub-1", "target": "finder"}},
+				{"task-status", facts{"state": "waiting-subtask", "stage": "execute", "taskId": "child"}},
+			},
+		},
+		"another agent works for this one, as a tool": {
+			subtasked("c1"),
+			items{
+				{"subtask-created", facts{"taskId": "child", "contextId": "theirs", "turnId": "t2", "requestId": "sub-1", "target": "finder", "callId": "c1"}},
+				{"task-status", facts{"state": "waiting-subtask", "stage": "execute", "taskId": "child", "callId": "c1"}},
+			},
 		},
 		"a tool begins": {
 			&troupev1.Event{Payload: &troupev1.Event_ToolCallStarted{ToolCallStarted: &troupev1.ToolCallStarted{CallId: "c1", Tool: "look", Arguments: "{}"}}},
@@ -160,9 +239,17 @@ func TestTranslate_SaysWhatHappenedInTheWordsOfA2A(t *testing.T) {
 			result(&troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED, Text: "May I?", Pending: []*troupev1.PendingCall{call}}),
 			items{{"input-required", facts{"text": "May I?", "pending": []facts{waits}}}, {"task-status", facts{"state": "waiting-input"}}},
 		},
+		"a cancellation": {
+			result(&troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_CANCELLED, Usage: used}),
+			items{{"task-status", facts{"state": "canceled"}}, {"task-complete", usedData(facts{"state": "canceled", "agent": ""})}},
+		},
+		"a call lacks a credential": {
+			&troupev1.Event{Payload: &troupev1.Event_ToolCallPending{ToolCallPending: &troupev1.ToolCallPending{Call: lacks}}},
+			items{{"tool-input-required", lacksData}},
+		},
 		"an authorization that is needed": {
-			result(&troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_AUTH_REQUIRED, Text: "Log in."}),
-			items{{"auth-required", facts{"text": "Log in.", "pending": []facts{}}}, {"task-status", facts{"state": "waiting-auth"}}},
+			result(&troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_AUTH_REQUIRED, Text: "Log in.", Pending: []*troupev1.PendingCall{lacks}}),
+			items{{"auth-required", facts{"text": "Log in.", "pending": []facts{lacksData}}}, {"task-status", facts{"state": "waiting-auth"}}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

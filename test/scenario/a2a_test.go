@@ -51,6 +51,8 @@ func TestA2A_InProcess(t *testing.T) {
 		{"TheCardNamesWorkflowsAndAgents", theCardNamesWorkflowsAndAgents},
 		{"AMessageIsATask", aMessageIsATask},
 		{"ATaskIsToldAsItHappens", aTaskIsToldAsItHappens},
+		{"ATaskTellsAllThatHappens", aTaskTellsAllThatHappens},
+		{"ACredentialIsGivenInItsTask", aCredentialIsGivenInItsTask},
 		{"AQuestionIsAnsweredInItsTask", aQuestionIsAnsweredInItsTask},
 		{"ACallThatWaitsIsAnsweredInItsTask", aCallThatWaitsIsAnsweredInItsTask},
 		{"ACancelledTaskIsCanceled", aCancelledTaskIsCanceled},

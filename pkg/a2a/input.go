@@ -1,0 +1,113 @@
+package a2a
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"strconv"
+	"strings"
+
+	"github.com/a2aproject/a2a-go/v2/a2a"
+
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// input is what a message says: its texts and files, or answers in a data part.
+func input(turn *troupev1.OrchestrateRequest, m *a2a.Message) error {
+	var texts []string
+	var answers *troupev1.Answers
+	for _, p := range m.Parts {
+		var err error
+		switch c := p.Content.(type) {
+		case a2a.Text:
+			texts = append(texts, string(c))
+		case a2a.Data:
+			if answers != nil {
+				return a2a.NewError(a2a.ErrInvalidParams, "message.parts: put all answers into one data part")
+			}
+			answers, err = answersIn(c.Value)
+		case a2a.Raw:
+			turn.Parts = append(turn.Parts, file(p, c, len(turn.GetParts())+1))
+		default:
+			err = a2a.NewError(a2a.ErrUnsupportedContentType, "message.parts: nothing is fetched from a url; send the bytes of the file, at most 1 MiB")
+		}
+		if err != nil {
+			return err
+		}
+	}
+	switch text := strings.Join(texts, "\n"); {
+	case answers == nil && text == "" && len(turn.GetParts()) > 0: // the files say it all
+	case answers == nil:
+		turn.Input = &troupev1.OrchestrateRequest_Text{Text: text}
+	case strings.TrimSpace(text) == "" && len(turn.GetParts()) == 0:
+		turn.Input = &troupev1.OrchestrateRequest_Answers{Answers: answers}
+	default:
+		return a2a.NewError(a2a.ErrInvalidParams, "message.parts: send answers alone, or a text and files; those leave the calls that wait for good")
+	}
+	return nil
+}
+
+// file is one of a message, by its number there if it has no name.
+func file(p *a2a.Part, data []byte, number int) *troupev1.Part {
+	name := cmp.Or(p.Filename, "file-"+strconv.Itoa(number))
+	return &troupev1.Part{Content: &troupev1.Part_Blob{Blob: &troupev1.Blob{Name: name, MediaType: p.MediaType, Data: data}}}
+}
+
+// refer is the task to which a message refers, as the parent of its turn: the first that may be
+// one of a mesh. Nil: it refers to none.
+func refer(m *a2a.Message) *troupev1.Parent {
+	for _, id := range m.ReferenceTasks {
+		if taskIDs.MatchString(string(id)) {
+			return &troupev1.Parent{TraceId: string(id)}
+		}
+	}
+	return nil
+}
+
+// shown is a message as its task shows it: without what it brings sealed (LP-37).
+func shown(m *a2a.Message, turn *troupev1.OrchestrateRequest) *a2a.Message {
+	if turn.GetAnswers() == nil {
+		return m
+	}
+	said := []facts{}
+	for _, a := range turn.GetAnswers().GetAnswers() {
+		said = append(said, facts{"id": a.GetId(), "verdict": verdict(a), "text": a.GetText()})
+	}
+	own := *m
+	own.Parts = a2a.ContentParts{a2a.NewDataPart(facts{"answers": said})}
+	return &own
+}
+
+// reply is an answer to a call that waits, as clients write it.
+type reply struct {
+	ID      string `json:"id"`
+	Verdict string `json:"verdict"`
+	Text    string `json:"text"`
+	Sealed  []byte `json:"sealed"` // the credential of a call that lacks one; base64
+}
+
+const wantAnswers = `message.parts: want {"answers":[{"id":"…","verdict":"approve","text":""}]}; verdict is approve, deny or stop, and succeed or fail for a tool that runs at the client; a call that needs auth takes "sealed" with approve, as base64`
+
+func answersIn(value any) (*troupev1.Answers, error) {
+	var said struct {
+		Answers []reply `json:"answers"`
+	}
+	text, err := json.Marshal(value)
+	if err == nil {
+		read := json.NewDecoder(bytes.NewReader(text))
+		read.DisallowUnknownFields()
+		err = read.Decode(&said)
+	}
+	if err != nil || len(said.Answers) == 0 {
+		return nil, a2a.NewError(a2a.ErrInvalidParams, wantAnswers)
+	}
+	answers := &troupev1.Answers{}
+	for _, r := range said.Answers {
+		verdict := troupev1.CallVerdict_value["CALL_VERDICT_"+strings.ToUpper(r.Verdict)]
+		if verdict == 0 {
+			return nil, a2a.NewError(a2a.ErrInvalidParams, wantAnswers)
+		}
+		answers.Answers = append(answers.Answers, &troupev1.CallAnswer{Id: r.ID, Verdict: troupev1.CallVerdict(verdict), Text: r.Text, Sealed: r.Sealed})
+	}
+	return answers, nil
+}

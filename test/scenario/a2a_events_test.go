@@ -1,0 +1,240 @@
+package scenario
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/a2aproject/a2a-go/v2/a2a"
+	"github.com/a2aproject/a2a-go/v2/a2aclient"
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	bridge "github.com/troupe-dev/troupe/pkg/a2a"
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/broker"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/llm"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/secret"
+	"github.com/troupe-dev/troupe/pkg/tool"
+	"github.com/troupe-dev/troupe/test/rig"
+	"github.com/troupe-dev/troupe/test/rig/clerk"
+)
+
+// What clients of A2A are told of a turn, in the words of LP-29.
+
+// narrator writes, thinks, says how far it is, and has the finder work for it.
+func narrator(s *a2aStage) (*agent.Agent, error) {
+	count, err := tool.Func("count", "Counts.", func(ctx context.Context, _ struct{}) (string, error) {
+		tool.Progress(ctx, 1, 2, "half")
+		memory := hook.InTool(ctx).Memory()
+		for _, name := range []string{"plan.md", "rows.csv"} {
+			if _, err := memory.SaveArtifact(ctx, name, "text/plain", []byte("1")); err != nil {
+				return "", err
+			}
+		}
+		return "two", memory.Set("count", 2)
+	})
+	if err != nil {
+		return nil, err
+	}
+	remote, err := s.Agent("finder", agent.Config{Description: "Finds things."})
+	if err != nil {
+		return nil, err
+	}
+	finder, err := agent.AsTool(remote, agent.AsToolConfig{})
+	if err != nil {
+		return nil, err
+	}
+	return agent.New(agent.Config{
+		Name: "narrator", Tools: []tool.Tool{count, finder},
+		Model: scripted.New(
+			scripted.Call(conversation.ToolCall{ID: "c1", Name: "count", Arguments: `{}`}),
+			scripted.Call(conversation.ToolCall{ID: "c2", Name: "finder", Arguments: `{"request":"Where is the third?"}`}),
+			scripted.Reply{Deltas: []string{"There are ", "two"}, Finish: llm.FinishLength},
+		),
+		Handlers: []hook.Handler{
+			hook.AfterTools(func(_ context.Context, round *hook.Round) error {
+				round.Think("reflection", "Hm.")
+				return nil
+			}),
+			hook.AfterAgent(func(context.Context, *hook.Turn) (string, error) { return "That is all.", nil }),
+		},
+	})
+}
+
+// finder looks, once it may.
+func finder(may <-chan struct{}) (*agent.Agent, error) {
+	look, err := tool.Func("look", "Looks.", func(context.Context, struct{}) (string, error) { return "an attic", nil })
+	if err != nil {
+		return nil, err
+	}
+	return agent.New(agent.Config{Name: "finder", Description: "Finds things.", Tools: []tool.Tool{look}, Model: scripted.New(
+		scripted.Reply{Wait: may, ToolCalls: []conversation.ToolCall{{ID: "c1", Name: "look", Arguments: `{}`}}},
+		scripted.Reply{Deltas: []string{"I would rather not say."}, Finish: llm.FinishRefusal},
+	)})
+}
+
+// find is the first item of a kind with these data.
+func (s *seen) find(t *testing.T, kind string, data map[string]any) bridge.Item {
+	t.Helper()
+	i := slices.IndexFunc(s.items, func(item bridge.Item) bool {
+		for key, want := range data {
+			if item.Data[key] != want {
+				return false
+			}
+		}
+		return item.Kind == kind
+	})
+	require.GreaterOrEqual(t, i, 0, "%s %v in %v", kind, data, s.items)
+	return s.items[i]
+}
+
+// of checks whose events these are, and that what is internal stays in the mesh.
+func (s *seen) of(t *testing.T, context, task, parent string) {
+	t.Helper()
+	require.NotEmpty(t, s.items)
+	for _, item := range s.items {
+		require.Equal(t, context, item.ContextID, item.Kind)
+		require.Equal(t, task, item.TaskID, item.Kind)
+		require.Equal(t, parent, item.ParentTaskID, item.Kind)
+		require.WithinDuration(t, time.Now(), item.Timestamp, time.Minute, item.Kind)
+		require.False(t, strings.HasPrefix(item.Kind, "internal:"), item.Kind)
+	}
+}
+
+// An agent has another one of the mesh work for it. That is a task of its own, which names the
+// one above and can be followed; the task above waits for it, and has none of it in its history.
+//
+// Req: LP-29
+func aTaskTellsAllThatHappens(t *testing.T, s *a2aStage) {
+	may := make(chan struct{})
+	host := func(name string, made func() (*agent.Agent, error)) {
+		s.Host(rig.Part(name+"-1"), rig.Program{Instance: name + "-1", Drain: time.Second, Make: made})
+		s.Await(name+" is ready", func() bool { return len(idle(t, s.Mesh, name)) == 1 })
+	}
+	host("finder", func() (*agent.Agent, error) { return finder(may) })
+	host("narrator", func() (*agent.Agent, error) { return narrator(s) })
+
+	req := say("How many are there?", "narrator")
+	req.Message.Parts = append(req.Message.Parts, &a2a.Part{Content: a2a.Raw("\x89PNG a map"), Filename: "map.png", MediaType: "image/png"})
+	got, child := &seen{}, &seen{}
+	for told, err := range s.client.SendStreamingMessage(t.Context(), req) {
+		require.NoError(t, err)
+		got.take(t, told)
+		if got.kinds()["subtask-created"] == 1 && len(child.items) == 0 {
+			require.Equal(t, a2a.TaskStateWorking, got.status.State)
+			id := a2a.TaskID(got.find(t, "subtask-created", nil).Data["taskId"].(string))
+			close(may)
+			whole := a2aclient.AttachServiceParams(t.Context(), a2aclient.ServiceParams{bridge.AfterParam: {"0"}})
+			for told, err := range s.client.SubscribeToTask(whole, &a2a.SubscribeToTaskRequest{ID: id}) {
+				require.NoError(t, err)
+				child.take(t, told)
+			}
+		}
+	}
+	require.Equal(t, a2a.TaskStateCompleted, got.status.State, "%v", got.status.Message)
+	got.of(t, got.ContextID, string(got.TaskID), "")
+	child.of(t, child.ContextID, string(child.TaskID), string(got.TaskID))
+	require.NotEqual(t, got.ContextID, child.ContextID)
+
+	subtask := map[string]any{"taskId": string(child.TaskID), "callId": "c2"}
+	created := got.find(t, "subtask-created", subtask)
+	require.Equal(t, "narrator", created.Path)
+	require.Equal(t, "finder", created.Data["target"])
+	require.Equal(t, child.ContextID, created.Data["contextId"])
+	subtask["state"] = "waiting-subtask"
+	got.find(t, "task-status", subtask)
+	got.find(t, "tool-progress", map[string]any{"callId": "c1", "fraction": 0.5, "message": "half"})
+	got.find(t, "file-write", map[string]any{"name": "map.png"})
+	got.find(t, "file-write", map[string]any{"name": "plan.md"})
+	got.find(t, "dataset-write", map[string]any{"name": "rows.csv"})
+	got.find(t, "content-delta", map[string]any{"index": 1.0, "delta": "two"})
+	got.find(t, "content-complete", map[string]any{"finishReason": "tool_calls"})
+	got.find(t, "content-complete", map[string]any{"finishReason": "length"})
+	child.find(t, "content-complete", map[string]any{"finishReason": "content_filter"})
+	child.find(t, "tool-call", map[string]any{"tool": "look"})
+	for _, kind := range []string{
+		"task-created", "task-status", "task-complete", "tool-call", "tool-start", "tool-complete",
+		"data-write", "thought-stream", "llm-usage", "message",
+	} {
+		require.Positive(t, got.kinds()[kind], kind)
+	}
+
+	history := func(session string) (said []string) {
+		page, err := s.Sessions.ListMessages(t.Context(), &troupev1.ListMessagesRequest{SessionId: session})
+		require.NoError(t, err)
+		for _, m := range page.GetMessages() {
+			said = append(said, m.GetParts()[0].GetText())
+		}
+		return said
+	}
+	require.Equal(t, []string{"Where is the third?", "I would rather not say."}, history(child.ContextID))
+	require.Equal(t, []string{"How many are there?", "There are two", "That is all."}, history(got.ContextID), "what the child did is with the child")
+	for _, task := range []a2a.TaskID{got.TaskID, child.TaskID} {
+		require.Len(t, s.get(t, task).History, 1, "what its user said")
+	}
+}
+
+// A call that lacks a credential waits in its task for one that is sealed. The task stays the
+// child of the one to which it refers, and nobody is told what was sealed.
+//
+// Req: LP-29
+func aCredentialIsGivenInItsTask(t *testing.T, s *a2aStage) {
+	key, above := uuid.NewString(), "0af7651916cd43dd8448eb211c80319c"
+	req := say("fetch "+key, clerk.Name)
+	req.Message.ReferenceTasks = []a2a.TaskID{"of another system", a2a.TaskID(above)}
+	got := s.stream(t, req)
+	require.Equal(t, a2a.TaskStateAuthRequired, got.status.State)
+	got.of(t, got.ContextID, string(got.TaskID), above)
+	got.find(t, "tool-input-required", map[string]any{"tool": "fetch", "needs": "auth"})
+	got.find(t, "auth-required", nil)
+	got.find(t, "task-status", map[string]any{"state": "waiting-auth"})
+	var call map[string]any
+	for _, p := range got.status.Message.Parts {
+		if data, ok := p.Data().(map[string]any); ok {
+			call = data["pending"].([]any)[0].(map[string]any)
+		}
+	}
+	auth := call["auth"].(map[string]any)
+	require.Equal(t, clerk.Credential, auth["name"])
+	public, err := base64.StdEncoding.DecodeString(auth["publicKey"].(string))
+	require.NoError(t, err)
+	sealed, err := broker.Seal(auth["authId"].(string), got.ContextID, public, secret.New("hunter2"))
+	require.NoError(t, err)
+
+	s.gate.Open(key)
+	reply := map[string]any{"id": call["id"], "verdict": "approve", "sealed": base64.StdEncoding.EncodeToString(sealed)}
+	answered := &seen{}
+	for told, err := range s.client.SendStreamingMessage(t.Context(), to(got.TaskInfo, a2a.NewDataPart(map[string]any{"answers": []any{reply}}))) {
+		require.NoError(t, err)
+		answered.take(t, told)
+		text, err := json.Marshal(told)
+		require.NoError(t, err)
+		require.NotContains(t, string(text), reply["sealed"])
+	}
+	require.Equal(t, a2a.TaskStateCompleted, answered.status.State)
+	require.Equal(t, "I was told: fetched", answered.text)
+	s.shows(t, key, "hunter2")
+	answered.of(t, got.ContextID, string(got.TaskID), above)
+	answered.find(t, "input-received", nil)
+	answered.find(t, "auth-completed", map[string]any{"id": call["id"], "authId": auth["authId"], "verdict": "approve"})
+
+	// A turn that names the one with which the task went on is the child of the task.
+	trace := s.get(t, got.TaskID).Meta()[bridge.Extension].(map[string]any)["traceId"].(string)
+	require.NotEqual(t, string(got.TaskID), trace)
+	below := say(question, "research")
+	below.Message.ReferenceTasks = []a2a.TaskID{a2a.TaskID(trace)}
+	child := s.stream(t, below)
+	child.of(t, child.ContextID, string(child.TaskID), string(got.TaskID))
+	stored, err := s.GetTrace(t.Context(), &troupev1.GetTraceRequest{TraceId: string(child.TaskID)})
+	require.NoError(t, err)
+	require.Equal(t, trace, stored.GetTrace().GetParent().GetTraceId())
+}
