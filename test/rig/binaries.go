@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -100,7 +101,7 @@ func (m *Mesh) environment(p Part) []string {
 	case "memory":
 		return append(env, "TROUPE_REDIS="+m.redisURL())
 	case "orchestrator":
-		return append(append(env, stores...), "TROUPE_AGENTS="+m.workflows(), "TROUPE_REDIS="+m.redisURL(), "TROUPE_ROUTE_WAIT="+m.cfg.RouteWait.String(), "TROUPE_REFLECTION=true")
+		return append(append(env, stores...), "TROUPE_AGENTS="+m.workflows(), "TROUPE_REDIS="+m.redisURL(), "TROUPE_ROUTE_WAIT="+m.cfg.RouteWait.String(), "TROUPE_MAX_TURNS="+strconv.Itoa(m.cfg.MaxTurns), "TROUPE_REFLECTION=true")
 	default:
 		return append(append(env, stores...), "TROUPE_AGENT="+agent, "TROUPE_DOCS="+docs())
 	}

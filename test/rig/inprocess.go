@@ -56,7 +56,7 @@ func (m *Mesh) make(p Part) (runnable, error) {
 	case Orchestrator:
 		return orchestrator.New(t, orchestrator.Config{
 			GRPCAddr: m.grpcAddr(p), HTTPAddr: m.httpAddr(p), Agents: m.workflows(), Etcd: m.etcd.Endpoints(),
-			Memory: m.grpcAddr(Memory), Redis: m.redisURL(), Timeout: time.Minute, RouteWait: m.cfg.RouteWait, MaxQueueTime: 5 * time.Second,
+			Memory: m.grpcAddr(Memory), Redis: m.redisURL(), Timeout: time.Minute, RouteWait: m.cfg.RouteWait, MaxTurns: m.cfg.MaxTurns, MaxQueueTime: 5 * time.Second,
 			TraceRetention: time.Hour, Drain: drain, Reflection: true,
 		}, nil)
 	default: // a worker

@@ -52,6 +52,7 @@ const patience = 60 * time.Second
 // Config is what a test may choose.
 type Config struct {
 	RouteWait time.Duration // of the orchestrator; 0: 5 s
+	MaxTurns  int           // at once, of the orchestrator; 0: as many as steps
 	LogLevel  string        // of binaries; empty: info
 	Collector string        // URL that takes the spans of binaries; empty: they leave none
 	Office    bool          // the workflow of the orchestrator is office, and not research-assistant

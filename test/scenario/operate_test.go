@@ -108,11 +108,11 @@ const (
 )
 
 func TestDrain_InProcess(t *testing.T) {
-	loseNothingInADrain(t, rig.InProcess(t, rig.Config{RouteWait: time.Minute}))
+	loseNothingInADrain(t, rig.InProcess(t, rig.Config{RouteWait: time.Minute, MaxTurns: flood}))
 }
 
 func TestDrain_Binaries(t *testing.T) {
-	loseNothingInADrain(t, rig.Binaries(t, rig.Config{RouteWait: time.Minute}))
+	loseNothingInADrain(t, rig.Binaries(t, rig.Config{RouteWait: time.Minute, MaxTurns: flood}))
 }
 
 // Of 200 turns in flight over two instances none fails when one of the two is drained.
