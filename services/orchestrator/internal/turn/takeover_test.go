@@ -212,7 +212,10 @@ func TestRunner_TheTraceOfAClosedTurnIsEnded(t *testing.T) {
 	left := make(chan *troupev1.Event, 1)
 	go func() {
 		var last *troupev1.Event
-		for e, _ := range first.Orchestrate(ctx, ask("s1", "r1")) {
+		for e, err := range first.Orchestrate(ctx, ask("s1", "r1")) {
+			if err != nil {
+				break // the caller has left
+			}
 			if last = e; ref.Trace == "" {
 				ref.Trace = e.GetTraceId()
 			}
