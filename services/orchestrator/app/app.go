@@ -155,7 +155,7 @@ func (a *App) open(files fs.FS) error {
 }
 
 // maxTurns is how many turns may run at once: one for each step that the instances take at
-// once, for a turn has one step at a time. With more, steps wait for each other, and answers
+// once. With more, steps wait for each other, and answers
 // come when nobody wants them any more. While no instance is known turns fail soon, and say
 // why.
 func (a *App) maxTurns() int {

@@ -40,6 +40,8 @@ type Request struct {
 	Auth      execution.Auth            // for the turn's steps only (LP-18): it is in nothing that is stored or told
 	Above     string                    // trace of the turn that waits for this one; empty: none does
 	Labels                              // for agents and tools
+
+	passed bool // it was let in at the gate before, and found its session busy
 }
 
 func (r Request) ref() session.Ref { return session.Ref{Tenant: r.Tenant, Session: r.Session} }

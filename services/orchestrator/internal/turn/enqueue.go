@@ -93,6 +93,7 @@ func (r *Runner) wait(ctx context.Context, req Request, p *place) (memory.Begun,
 			if !failure.Is(err, failure.SessionBusy) {
 				return begun, err
 			}
+			req.passed = true
 			r.seats.isBusy(req.ref(), err)
 			switch t := r.seats.driven(req.ref()); {
 			case t == nil || t.turn.ID != fact(err, "turn_id"):

@@ -18,14 +18,13 @@ const maxLookups = 64
 
 // enterGate lets a request in, or finds its turn: then there is no pass. Only what is new
 // waits at the gate: what goes on with a turn that was begun before never does, nor what one
-// that runs waits for. Waiting ends
-// when the callers have left.
+// that runs waits for. Waiting ends when the callers have left.
 func (r *Runner) enterGate(ctx, waiting context.Context, until time.Time, req Request) (*gate.Pass, memory.Begun, error) {
 	if pass, ok := r.Gate.Try(req.Tenant); ok {
 		return pass, memory.Begun{}, nil
 	}
 	_, unsure := r.unsure.look(req.turnID())
-	if unsure || len(req.Answers) > 0 || r.runs(ctx, trace.Ref{Tenant: req.Tenant, Trace: req.Above}) || r.seats.driven(req.ref()) != nil { // then it is that turn, or the session is busy
+	if unsure || req.passed || len(req.Answers) > 0 || r.runs(ctx, trace.Ref{Tenant: req.Tenant, Trace: req.Above}) || r.seats.driven(req.ref()) != nil { // then it is that turn, or the session is busy
 		return r.Gate.Force(req.Tenant), memory.Begun{}, nil
 	}
 	select {
@@ -35,13 +34,25 @@ func (r *Runner) enterGate(ctx, waiting context.Context, until time.Time, req Re
 		switch {
 		case err != nil || begun.Found != "":
 			return nil, begun, err
-		case left:
+		case left, r.openElsewhere(ctx, req):
 			return r.Gate.Force(req.Tenant), memory.Begun{}, nil
 		}
 	default: // if it is known it is found when it comes again
 	}
 	pass, err := r.Gate.Enter(waiting, req.Tenant, until)
 	return pass, memory.Begun{}, err
+}
+
+// openElsewhere reports whether a request waits for a turn of its session that somebody else
+// drives: to ask for its own begins nothing then, and says which turn is to be interrupted.
+func (r *Runner) openElsewhere(ctx context.Context, req Request) bool {
+	if req.OnBusy == Reject {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, beginTime)
+	defer cancel()
+	s, err := r.Memory.GetSession(ctx, req.ref())
+	return err == nil && s.OpenTurn != ""
 }
 
 // runs reports whether a trace is of a turn that was let in and has not ended, here or

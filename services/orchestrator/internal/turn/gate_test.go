@@ -166,3 +166,23 @@ func TestRunner_StopsWithoutThoseWhoWaitAtTheGate(t *testing.T) {
 	require.Equal(t, failure.SystemNetwork, failure.ModeOf(receive(t, refused)))
 	full.End(false)
 }
+
+// A full gate does not keep a request from the turn that it wants to interrupt, wherever that
+// runs.
+func TestRunner_InterruptReachesAnotherOwnerPastAFullGate(t *testing.T) {
+	rig := limited(t, 0)
+	owner, other := rig.runner(t, "one"), rig.runner(t, "two")
+	tend(t, owner)
+	working, cancelled, release := rig.held()
+	defer release()
+	done := start(t, owner, ask("s1", "r1"))
+	receive(t, working)
+	full := other.Gate.Force("")
+	defer full.End(false)
+	next := start(t, other, wanting("r2", Interrupt))
+	require.Equal(t, cancelledOutcome, resultOf(receive(t, done)).GetOutcome())
+	receive(t, cancelled)
+	release()
+	events := receive(t, next)
+	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+}
