@@ -42,8 +42,8 @@ func (a *answer) void(step int32) *a2a.TaskArtifactUpdateEvent {
 	return a.chunk("", false)
 }
 
-// restart has the next chunk begin anew.
-func (a *answer) restart() { a.fresh = true }
+// restart has the next chunk begin anew, if it is of the step.
+func (a *answer) restart(step int32) { a.fresh = a.fresh || step == a.step }
 
 // last is the chunk behind which there is none; nil when nothing was said, and there is no answer.
 func (a *answer) last(r *troupev1.TurnResult) *a2a.TaskArtifactUpdateEvent {

@@ -1,6 +1,7 @@
 package a2a
 
 import (
+	"maps"
 	"time"
 
 	"github.com/a2aproject/a2a-go/v2/a2a"
@@ -25,45 +26,61 @@ type Telling struct {
 // teller tells the events of one turn as those of a task.
 type teller struct {
 	task   a2a.TaskInfo
-	parent string       // the task above; empty: none
-	asked  *a2a.Message // what the user said; nil: as the trace has it
-	since  uint64       // up to here the events had happened before somebody listened
-	heard  int32        // the step whose text is heard from its beginning
+	parent string         // the task above; empty: none
+	asked  *a2a.Message   // what the user said; nil: as the trace has it
+	since  uint64         // up to here the events had happened before somebody listened
+	heard  map[int32]bool // steps that run, and whose text is heard from its beginning
+	beside int            // how many steps run at once, as far as it is known
+	closed bool           // they have begun: the next that is decided is not one of them
 	answer answer
-	deltas map[string]int // how many there were of each agent's text, by path
+	deltas map[voice]int // how many there were of each text
 }
 
+// voice is an agent that speaks in a step; one agent may have several steps that run at once.
+type voice struct {
+	step int32
+	path string
+}
+
+func voiceOf(e *troupev1.Event) voice { return voice{step: e.GetStep(), path: pathOf(e)} }
+
 func newTeller(task a2a.TaskInfo, asked *a2a.Message) *teller {
-	return &teller{task: task, asked: asked, answer: answer{task: task}, deltas: map[string]int{}}
+	return &teller{task: task, asked: asked, heard: map[int32]bool{}, answer: answer{task: task}, deltas: map[voice]int{}}
 }
 
 // tell is what an event of the mesh is for a client of A2A. Each of the mesh is told; the
 // text of a step only to those who listened when it began, for others get it whole at the end.
+// What steps say that run at once is no answer: that is what the step behind them makes of it.
 func (t *teller) tell(e *troupev1.Event) []a2a.Event {
 	var told []a2a.Event
 	at := place{task: string(t.task.TaskID)}
+	t.closed = t.closed || e.GetStep() > 0
 	switch p := e.GetPayload().(type) {
+	case *troupev1.Event_RoutingDecision:
+		t.decided()
 	case *troupev1.Event_StepStarted:
 		t.listen(e)
+	case *troupev1.Event_StepFinished:
+		delete(t.heard, e.GetStep())
 	case *troupev1.Event_ModelCall:
 		t.listen(e)
-		delete(t.deltas, pathOf(e))
+		delete(t.deltas, voiceOf(e))
 		if p.ModelCall.GetToolCalls() > 0 {
-			t.answer.restart()
+			t.answer.restart(e.GetStep())
 		}
 	case *troupev1.Event_PartReset:
 		t.listen(e)
-		clear(t.deltas)
+		maps.DeleteFunc(t.deltas, func(v voice, _ int) bool { return v.step == e.GetStep() })
 		if c := t.answer.void(e.GetStep()); c != nil {
 			told = append(told, c)
 		}
 	case *troupev1.Event_TextDelta:
-		if t.heard != e.GetStep() {
+		if !t.heard[e.GetStep()] {
 			return nil
 		}
-		at.index = t.deltas[pathOf(e)]
-		t.deltas[pathOf(e)]++
-		if e.GetBranch() == "" { // agents beside each other do not write into one text
+		at.index = t.deltas[voiceOf(e)]
+		t.deltas[voiceOf(e)]++
+		if e.GetBranch() == "" && t.beside < 2 { // agents beside each other do not write into one text
 			told = append(told, t.answer.delta(e.GetStep(), p.TextDelta.GetText()))
 		}
 	case *troupev1.Event_TurnResult:
@@ -79,10 +96,21 @@ func (t *teller) tell(e *troupev1.Event) []a2a.Event {
 	return told
 }
 
-// listen notes that what a step says from here on is heard.
+// decided counts the steps that run at once: all of them are decided before the first begins.
+// Those that go on under another owner are decided again, and are still beside each other.
+func (t *teller) decided() {
+	if t.closed && len(t.heard) < 2 {
+		t.beside, t.closed = 0, false
+	}
+	t.beside++
+}
+
+// listen notes that what a step says from here on is heard. Who came too late for what was
+// decided learns from it how many steps run at once.
 func (t *teller) listen(e *troupev1.Event) {
 	if e.GetSequence() > t.since {
-		t.heard = e.GetStep()
+		t.heard[e.GetStep()] = true
+		t.beside = max(t.beside, len(t.heard))
 	}
 }
 

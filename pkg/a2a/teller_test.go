@@ -26,6 +26,17 @@ func (p *played) begin(step int32) {
 	p.add(step, "", &troupev1.Event{Payload: &troupev1.Event_StepStarted{}})
 }
 
+func (p *played) finish(step int32) {
+	p.add(step, "", &troupev1.Event{Payload: &troupev1.Event_StepFinished{}})
+}
+
+// decide has as many steps run at once as are decided.
+func (p *played) decide(steps int) {
+	for range steps {
+		p.add(0, "", &troupev1.Event{Payload: &troupev1.Event_RoutingDecision{}})
+	}
+}
+
 func (p *played) void(step int32) {
 	p.add(step, "", &troupev1.Event{Payload: &troupev1.Event_PartReset{}})
 }
@@ -122,6 +133,7 @@ func TestTeller_LeavesTheAnswerWithItsClient(t *testing.T) {
 		"another agent has the last word": {0, func(p *played) {
 			p.begin(1)
 			p.say(1, "", "Blue?")
+			p.finish(1)
 			p.begin(2)
 			p.say(2, "", "Red.")
 			p.end(answered("Red."))
@@ -136,6 +148,59 @@ func TestTeller_LeavesTheAnswerWithItsClient(t *testing.T) {
 			p.say(1, "both.a", "Bl")
 			p.say(1, "both.b", "Re")
 			p.say(1, "both.a", "ue")
+			p.end(answered("Red."))
+		}, []string{"Red."}, a2a.TaskStateCompleted},
+		"steps run at once": {0, func(p *played) {
+			p.decide(3)
+			p.begin(1)
+			p.say(1, "", "Bl")
+			p.begin(2)
+			p.begin(3)
+			p.say(2, "", "Green.")
+			p.model(1, 1)
+			p.void(3)
+			p.say(1, "", "Blue.")
+			p.finish(1)
+			p.finish(2)
+			p.say(3, "", "Yellow.")
+			p.finish(3)
+			p.decide(1)
+			p.begin(4)
+			p.say(4, "", "Red", ".")
+			p.finish(4)
+			p.end(answered("Red."))
+		}, []string{"Red", "Red.", "Red."}, a2a.TaskStateCompleted},
+		"the owner of steps that run at once is lost": {0, func(p *played) {
+			p.decide(2)
+			p.begin(1)
+			p.begin(2)
+			p.void(1)
+			p.void(2)
+			p.decide(1)
+			p.say(1, "", "Blue.")
+			p.finish(1)
+			p.decide(1)
+			p.begin(2)
+			p.void(2)
+			p.finish(2)
+			p.decide(1)
+			p.begin(3)
+			p.void(3) // and of the one behind them
+			p.decide(1)
+			p.say(3, "", "Red.")
+			p.finish(3)
+			p.end(answered("Red."))
+		}, []string{"Red.", "Red."}, a2a.TaskStateCompleted},
+		"nobody listened when steps began that run at once": {4, func(p *played) {
+			p.decide(2)
+			p.begin(1)
+			p.begin(2)
+			p.model(1, 1)
+			p.model(2, 1)
+			p.say(1, "", "Blue.")
+			p.finish(1)
+			p.say(2, "", "Green.")
+			p.finish(2)
 			p.end(answered("Red."))
 		}, []string{"Red."}, a2a.TaskStateCompleted},
 		"nobody listened when it began": {1, func(p *played) {
@@ -199,6 +264,31 @@ func TestTeller_NumbersDeltas(t *testing.T) {
 		got.read(t, teller.tell(e))
 	}
 	require.Equal(t, []int{0, 1, 0, 2, 0, 1, 0, 1, 0}, got.deltas)
+}
+
+// Steps that run at once are all heard, also of one agent, and what becomes of one is nothing
+// to the others.
+func TestTeller_HearsStepsThatRunAtOnce(t *testing.T) {
+	var p played
+	p.decide(3)
+	p.begin(1)
+	p.begin(2)
+	p.begin(3)
+	p.say(1, "", "x", "y")
+	p.say(2, "", "x")
+	p.say(3, "", "x")
+	p.model(1, 1)
+	p.say(1, "", "x")
+	p.void(2)
+	p.say(2, "", "x", "y")
+	p.finish(1)
+	p.say(3, "", "y")
+	teller, got := newTeller(a2a.TaskInfo{TaskID: taskID, ContextID: "s1"}, nil), &reader{}
+	for _, e := range p {
+		got.read(t, teller.tell(e))
+	}
+	require.Equal(t, []int{0, 1, 0, 0, 0, 0, 1, 1}, got.deltas)
+	require.Empty(t, got.shown, "none of it is the answer")
 }
 
 // A failure comes before what somebody is asked for, and that before an answer.

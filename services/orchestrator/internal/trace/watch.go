@@ -33,7 +33,7 @@ const ending = 45 * time.Second
 // as after, or trace_orphaned when nobody has ended it in its time.
 func (t *Traces) Watch(ctx context.Context, ref Ref, after uint64) iter.Seq2[*troupev1.Event, error] {
 	return func(yield func(*troupev1.Event, error) bool) {
-		w := &watch{traces: t, ref: ref, after: after, yield: yield}
+		w := &watch{traces: t, ref: ref, after: after, yield: yield, begun: map[int32]bool{}}
 		if err := w.run(ctx); err != nil {
 			yield(nil, err)
 		}
@@ -46,10 +46,10 @@ type watch struct {
 	ref    Ref
 	yield  func(*troupev1.Event, error) bool
 
-	after uint64 // sequence of the last event
-	lived bool   // the trace ran when the watch began
-	begun int32  // step whose start was seen and not its end; 0: none
-	over  bool   // the consumer wants no more, or there is no more
+	after uint64         // sequence of the last event
+	lived bool           // the trace ran when the watch began
+	begun map[int32]bool // steps whose start was seen and not their end: those of a fork run at once
+	over  bool           // the consumer wants no more, or there is no more
 }
 
 // run goes from the replica's own log to the store and back, as the trace moves.
@@ -67,7 +67,7 @@ func (w *watch) run(ctx context.Context) error {
 		if w.over || err != nil && !failure.Is(err, failure.TraceOrphaned) {
 			return err
 		}
-		w.begun = 0 // its text may have been shown
+		clear(w.begun) // their text may have been shown
 		if w.traces.driven(w.ref) == l {
 			w.traces.forget(l) // it was refused; its turn is about to find out
 		}
@@ -144,13 +144,13 @@ func (w *watch) follow(ctx context.Context) error {
 func (w *watch) stored(e *troupev1.Event) bool {
 	switch {
 	case e.GetStepStarted() != nil, e.GetPartReset() != nil:
-		w.begun = e.GetStep()
+		w.begun[e.GetStep()] = true
 	case e.GetStepFinished() != nil:
 		text := e.GetStepFinished().GetResult().GetText()
-		if w.begun == e.GetStep() && text != "" && w.lived && !w.show(wholeText(e, text)) {
+		if w.begun[e.GetStep()] && text != "" && w.lived && !w.show(wholeText(e, text)) {
 			return false
 		}
-		w.begun = 0
+		delete(w.begun, e.GetStep())
 	}
 	return w.show(e)
 }

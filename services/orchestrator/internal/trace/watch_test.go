@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -57,6 +58,48 @@ func TestTraces_WatchFollowsATraceThatAnotherDrives(t *testing.T) {
 		require.NoError(t, owner.Close(t.Context(), l, last()))
 		require.NoError(t, <-done)
 		require.Equal(t, []string{"", "", "Hello", "", ""}, seen)
+	})
+}
+
+// Steps run at once: each has its whole text before its end, whichever of them ends first.
+func TestTraces_WatchTellsTheTextOfStepsThatRunAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &ram{}
+		owner, other := New(store, zap.NewNop()), New(store, zap.NewNop())
+		l, err := owner.Open(t.Context(), claim(terms), false)
+		require.NoError(t, err)
+		require.NoError(t, l.Append(t.Context(), warning()))
+		synctest.Wait()
+		var texts []string
+		done := make(chan error, 1)
+		go func() {
+			for e, err := range other.Watch(t.Context(), ref, 0) {
+				if err != nil {
+					done <- err
+					return
+				}
+				if text := e.GetTextDelta().GetText(); text != "" {
+					texts = append(texts, text)
+				} else if e.GetStepFinished() != nil {
+					texts = append(texts, "end")
+				}
+			}
+			done <- nil
+		}()
+		for _, step := range []int32{1, 2, 3} {
+			e := inStep(&troupev1.Event_StepStarted{StepStarted: &troupev1.StepStarted{}})
+			e.Step = step
+			require.NoError(t, l.Append(t.Context(), e))
+		}
+		for _, step := range []int32{2, 1, 3, 1} { // the last was not begun again
+			time.Sleep(5 * time.Second)
+			e := inStep(&troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{Result: &troupev1.StepResult{Text: fmt.Sprint(step)}}})
+			e.Step = step
+			require.NoError(t, l.Append(t.Context(), e))
+		}
+		require.NoError(t, owner.Close(t.Context(), l, last()))
+		require.NoError(t, <-done)
+		require.Equal(t, []string{"2", "end", "1", "end", "3", "end", "end"}, texts)
 	})
 }
 
