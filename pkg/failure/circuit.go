@@ -73,15 +73,16 @@ func (c *Circuit) Try() (done func(Verdict), left time.Duration) {
 
 // Open reports whether Try would be refused now.
 func (c *Circuit) Open() bool {
-	switch c.breaker.State() {
-	case gobreaker.StateOpen:
-		return true
-	case gobreaker.StateHalfOpen:
-		n := c.breaker.Counts()
-		return n.Requests > n.TotalExclusions
-	default:
+	return c.breaker.State() == gobreaker.StateOpen || c.OnTrial()
+}
+
+// OnTrial reports whether the one try runs that decides.
+func (c *Circuit) OnTrial() bool {
+	if c.breaker.State() != gobreaker.StateHalfOpen {
 		return false
 	}
+	n := c.breaker.Counts()
+	return n.Requests > n.TotalExclusions
 }
 
 // Quiet reports whether nothing speaks against what is tried: it worked the last time.

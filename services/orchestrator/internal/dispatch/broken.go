@@ -90,7 +90,8 @@ func (b *broken) ended(in registry.Instance, t *trouble, began time.Time, done f
 	}
 }
 
-// of are the runs of an agent's instances that are left alone now, and why.
+// of are the runs of an agent's instances that are left alone now, and why: errOnTrial of those
+// that another step tries, and else how they failed.
 func (b *broken) of(agent string) map[run]error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -101,6 +102,9 @@ func (b *broken) of(agent string) map[run]error {
 				alone = map[run]error{}
 			}
 			alone[who] = t.err
+			if t.circuit.OnTrial() {
+				alone[who] = errOnTrial
+			}
 		}
 	}
 	return alone

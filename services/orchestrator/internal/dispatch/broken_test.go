@@ -175,6 +175,61 @@ func TestBroken_TriesOneStepAtATime(t *testing.T) {
 	})
 }
 
+// A step waits for the trial of the only instance, however long that takes: what it shows decides.
+func TestBroken_WaitsWhileOneIsOnTrial(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := admit(t, time.Second, "1")
+		h.falls("1", breaks)
+		for range failure.CircuitFailures {
+			_, err := h.step(t, "1")
+			require.Error(t, err)
+		}
+		time.Sleep(failure.CircuitPause + time.Second)
+		h.falls("1", func(s troupev1.AgentService_ExecuteStepServer) error {
+			err := s.SendHeader(nil)
+			time.Sleep(5 * time.Second)
+			return errors.Join(err, result(s, "done"))
+		})
+		var steps sync.WaitGroup
+		defer steps.Wait()
+		errs := make(chan error, 2)
+		for range cap(errs) {
+			steps.Go(func() {
+				_, err := h.Execute(t.Context(), request(), nil, new(heard).handler())
+				errs <- err
+			})
+			synctest.Wait()
+		}
+		for range cap(errs) {
+			require.NoError(t, <-errs)
+		}
+		require.Empty(t, h.broken.known)
+	})
+}
+
+// Who contains the panic of a handler goes on: the place is free, and another step is the trial.
+func TestBroken_APanicInTheTrialShowsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := admit(t, time.Second, "1")
+		h.falls("1", breaks)
+		for range failure.CircuitFailures {
+			_, err := h.step(t, "1")
+			require.Error(t, err)
+		}
+		time.Sleep(failure.CircuitPause + time.Second)
+		h.falls("1", nil)
+		handler := new(heard).handler()
+		handler.Started = func(registry.Instance) error { panic("broken") }
+		require.Panics(t, func() { _, _ = h.Execute(t.Context(), request(), nil, handler) })
+		require.Empty(t, h.slots.of("a").used)
+		require.Empty(t, h.slots.of("a").working)
+
+		_, err := h.step(t, "1")
+		require.NoError(t, err)
+		require.Empty(t, h.broken.known)
+	})
+}
+
 // What says nothing of the instance, and what happened to all of its steps at once.
 func TestBroken_CountsWhatTheInstanceIsToBlameFor(t *testing.T) {
 	outcome := func(mode failure.Mode) func(troupev1.AgentService_ExecuteStepServer) error {

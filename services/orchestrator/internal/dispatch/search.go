@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/troupe-dev/troupe/pkg/conversation"
@@ -62,22 +63,12 @@ func (s *search) ask(ctx context.Context, list *routing.List) (_ *troupev1.StepR
 		ended := s.broken.begin(in)
 		if ended == nil { // another step is the one that shows whether it works again
 			s.giveBack(in)
-			out.add(runOf(in), balance.Broken, errOnTrial)
+			out.add(runOf(in), leftAlone(errOnTrial), errOnTrial)
 			continue
 		}
-		result, taken, err := s.try(ctx, in, s.req, s.told(decision))
-		ended(judge(ctx, result, taken, err))
-		if s.works {
-			s.slots.works(in, -1)
-		}
-		if taken {
-			s.deaf.forget(in)
-			s.slots.give(in, true)
-			return result, true, err
-		}
-		s.giveBack(in)
-		if ctx.Err() != nil {
-			return nil, false, err
+		result, taken, err := s.hand(ctx, in, decision, ended)
+		if taken || ctx.Err() != nil {
+			return result, taken, err
 		}
 		s.refusal = err
 		if refused(err) {
@@ -85,6 +76,35 @@ func (s *search) ask(ctx context.Context, list *routing.List) (_ *troupev1.StepR
 		}
 		out.add(runOf(in), passedOver(err), err)
 	}
+}
+
+// hand gives the step to an instance, and the place there back, even when a handler panics:
+// whoever contains that has the dispatcher go on.
+func (s *search) hand(ctx context.Context, in registry.Instance, why balance.Decision, ended func(failure.Verdict, error)) (result *troupev1.StepResult, taken bool, err error) {
+	defer func() {
+		ended(judge(ctx, result, taken, err))
+		if s.works {
+			s.slots.works(in, -1)
+		}
+		if taken {
+			s.deaf.forget(in)
+		}
+		if taken || s.works {
+			s.slots.give(in, true)
+		} else {
+			s.giveBack(in)
+		}
+	}()
+	return s.try(ctx, in, s.req, s.told(why))
+}
+
+// leftAlone is why an instance is not asked that failed its last steps. One that is on trial
+// may have the step soon, as one may that refused it.
+func leftAlone(err error) balance.Why {
+	if errors.Is(err, errOnTrial) {
+		return balance.Refused
+	}
+	return balance.Broken
 }
 
 // passedOver is why an instance is not asked that did not take a step.
@@ -161,7 +181,7 @@ func (s *search) excluded() excluded {
 	out := excluded{}
 	for who, err := range s.broken.of(s.req.GetAgent()) {
 		s.refusal = err
-		out.add(who, balance.Broken, err)
+		out.add(who, leftAlone(err), err)
 	}
 	for who, err := range s.deaf.of(s.req.GetAgent()) {
 		s.refusal = err

@@ -112,7 +112,11 @@ func (r *Runner) adopt(ctx context.Context, ref trace.Ref) {
 // that it had, which fails when another has the turn by now, and whoever begins the turn then
 // gets a higher one. From there on the owner before can write nothing, whether or not it is
 // gone; the trace goes with the turn.
-func (r *Runner) takeUp(ctx context.Context, ref trace.Ref) (bool, error) {
+//
+// A trace that panics here would take down each orchestrator that finds it: that is an error
+// too, and holds nothing.
+func (r *Runner) takeUp(ctx context.Context, ref trace.Ref) (took bool, err error) {
+	defer failure.Contain("turn.adopt", &err)
 	found, err := r.Traces.Store().Load(ctx, ref)
 	if failure.Is(err, failure.NotFound) || err == nil && found.Record.GetState() == troupev1.TraceState_TRACE_STATE_ENDED {
 		r.Traces.Dismiss(ref)
@@ -140,8 +144,22 @@ func (r *Runner) takeUp(ctx context.Context, ref trace.Ref) (bool, error) {
 		return false, err
 	}
 	req.Files = attachments(begun)
-	pass := r.Gate.Force(req.Tenant) // nobody who was admitted once waits again
+	pass, driven := r.Gate.Force(req.Tenant), false // nobody who was admitted once waits again
+	defer func() {
+		if !driven {
+			pass.End(false)
+		}
+	}()
 	t := r.driver(req, a, begun, pass)
+	defer func() {
+		if driven {
+			return
+		}
+		if t.events != nil {
+			r.Traces.Abandon(ctx, t.events)
+		}
+		r.seats.ended(t)
+	}()
 	t.began, t.lacking = found.Record.GetStarted().AsTime(), found.Terms.Credentials
 	if found.Record.GetOwnerEpoch() >= maxOwners {
 		t.hopeless = failure.Newf(failure.AttemptsExhausted, "turn", "%d orchestrators went away while they drove the turn", found.Record.GetOwnerEpoch())
@@ -151,10 +169,9 @@ func (r *Runner) takeUp(ctx context.Context, ref trace.Ref) (bool, error) {
 	}
 	ctx = context.WithoutCancel(ctx)
 	if err := t.open(ctx); err != nil {
-		pass.End(false)
-		r.seats.ended(t)
 		return false, err
 	}
+	driven = true
 	r.running.Go(func() { t.run(ctx, found.Terms.Timeout, found.Left) })
 	return true, nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/troupe-dev/troupe/pkg/conversation"
@@ -15,6 +16,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/session"
+	gate "github.com/troupe-dev/troupe/services/orchestrator/internal/admission"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 )
 
@@ -46,6 +48,38 @@ func tend(t *testing.T, r *Runner) {
 	var tending sync.WaitGroup
 	tending.Go(func() { r.Tend(ctx) })
 	t.Cleanup(func() { cancel(); tending.Wait() })
+}
+
+// poisoned is a trace store in which one claim panics.
+type poisoned struct {
+	trace.Store
+	cured bool
+}
+
+func (p *poisoned) Claim(ctx context.Context, c trace.Claim) (int64, uint64, error) {
+	if !p.cured {
+		p.cured = true
+		panic("poisoned")
+	}
+	return p.Store.Claim(ctx, c)
+}
+
+// A trace that panics while it is taken up takes down nobody, holds nothing, and may be taken up again.
+func TestRunner_APanicWhileATraceIsTakenUpIsContained(t *testing.T) {
+	rig := newRig(t)
+	_, ref, _ := rig.lost(t, ask("s1", "r1"))
+	rig.limits = gate.Config{Turns: func() int { return 1 }}
+	second := rig.runner(t, "two")
+	second.Traces = trace.New(&poisoned{Store: second.Traces.Store()}, zap.NewNop())
+	require.NotPanics(t, func() { second.adopt(t.Context(), ref) })
+	require.Nil(t, second.seats.traced(ref))
+	pass, free := second.Gate.Try("")
+	require.True(t, free)
+	pass.End(false)
+
+	second.adopt(t.Context(), ref)
+	events := watched(t, second, ref, 0)
+	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
 }
 
 // Nobody asks again, and the lease of the turn has long to run: the turn goes on all the
