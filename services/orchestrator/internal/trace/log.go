@@ -146,6 +146,29 @@ func (l *Log) Append(ctx context.Context, e *troupev1.Event) error {
 	return nil
 }
 
+// Stored returns once all durable events that were appended are stored. It fails with the cause
+// of ctx when that ends before, and with trace_orphaned when the store takes no more. The turn
+// waits for it where its events are all that is known of what it did.
+func (l *Log) Stored(ctx context.Context) error {
+	for {
+		l.mu.Lock()
+		left, _ := l.pending()
+		changed, refused := l.changed, l.err != nil
+		l.mu.Unlock()
+		switch {
+		case refused:
+			return orphaned(l.ref)
+		case len(left) == 0:
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
 // finish adds the last event and waits until all are stored, or ctx ends.
 func (l *Log) finish(ctx context.Context, last *troupev1.Event) error {
 	l.mu.Lock()

@@ -72,7 +72,7 @@ type Terms struct {
 	TurnEpoch   int64         // under which the turn is driven: the trace goes with the highest
 	Timeout     time.Duration // of the turn, from this claim on; 0: as it was before
 	Credentials bool          // the request had some. They are stored nowhere.
-	Labels      string        // of the request, as its owner wrote them
+	Labels      string        // of the request, as its first owner wrote them; later claims leave them
 }
 
 // Running is what an owner finds that goes on with a trace.

@@ -41,7 +41,9 @@ func (r *Runner) answers(ctx context.Context, req Request) (admission, error) {
 	left, unsure := r.unsure.look(begin.TurnID)
 	switch {
 	case err == nil && unsure && left.id == known.Turn.Trace:
-		return r.directed(begin, left.target), nil
+		a := r.directed(begin, left.target)
+		a.labels = left.labels
+		return a, nil
 	case err == nil:
 		return r.like(ctx, req, begin, known.Turn.Trace)
 	case !failure.Is(err, failure.NotFound) || seen.User != req.User:

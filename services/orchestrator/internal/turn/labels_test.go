@@ -1,6 +1,7 @@
 package turn
 
 import (
+	"context"
 	"maps"
 	"testing"
 
@@ -87,4 +88,19 @@ func TestRequest_LabelsAreAPartOfWhatIsAsked(t *testing.T) {
 	require.Equal(t, blue, readLabels(stored.Terms.Labels))
 	require.Equal(t, Labels{}, readLabels("{"))
 	require.Equal(t, session.Ready, rig.state(t, "s1"))
+}
+
+// Nor need who sends the answers again, because nobody said whether they were taken.
+func TestTurn_AnswersWhoseBeginningWasMissedGoOnWithItsLabels(t *testing.T) {
+	rig := newRig(t)
+	runner := rig.runner(t, "one")
+	rig.waits(mail())
+	collect(t, runner, labelled(ask("s1", "r1"), blue))
+	before := len(rig.steps())
+	runner.Memory = &forgetful{Memory: runner.Memory}
+	for _, err := range runner.Orchestrate(t.Context(), reply("r2", approve("1-2-2"))) {
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	}
+	require.Equal(t, completed, resultOf(collect(t, runner, reply("r2", approve("1-2-2")))).GetOutcome())
+	rig.brings(t, before, blue, "r2", "r2")
 }

@@ -159,8 +159,21 @@ func (t *turn) drive(work, ctx context.Context) (err error) {
 		if err := t.decide(func() error { return course.Go(results) }); err != nil {
 			return err
 		}
+		if err := t.survived(work, results); err != nil {
+			return err
+		}
 	}
 	return err
+}
+
+// survived waits until the failures of a round are stored, if there are any. Only the trace has
+// them, and the way of the turn depends on them: without them, who takes it over might come to
+// other steps under the numbers of those that have run, or run a tool again under another one.
+func (t *turn) survived(work context.Context, round []execution.Result) error {
+	if slices.ContainsFunc(round, func(r execution.Result) bool { return r.Failure != nil }) {
+		return t.events.Stored(work)
+	}
+	return nil
 }
 
 // round has the steps of a round done, but for those that an earlier owner of the turn is

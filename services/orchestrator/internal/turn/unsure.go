@@ -23,6 +23,7 @@ type unsure struct {
 type unsureTrace struct {
 	id     string
 	target string    // what handles the turn, for the trace may not say it yet
+	labels Labels    // of the turn that it goes on with, for the same reason
 	until  time.Time // the lease has run out by then, if there is one
 }
 
@@ -54,5 +55,5 @@ func (u *unsure) note(a admission, err error) {
 	defer u.mu.Unlock()
 	now := time.Now()
 	maps.DeleteFunc(u.traces, func(_ string, t unsureTrace) bool { return now.After(t.until) })
-	u.traces[a.begin.TurnID] = unsureTrace{a.begin.TraceID, a.target, now.Add(lease)}
+	u.traces[a.begin.TurnID] = unsureTrace{a.begin.TraceID, a.target, a.labels, now.Add(lease)}
 }

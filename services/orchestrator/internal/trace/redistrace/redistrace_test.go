@@ -111,6 +111,15 @@ func suite(t *testing.T, s *redistrace.Store) {
 		require.Equal(t, ref(3).Trace, all[0].GetTraceId())
 		require.Equal(t, ref(2).Trace, all[1].GetTraceId())
 	})
+	t.Run("who ends a trace without labels leaves those that it has", func(t *testing.T) {
+		for _, labels := range []string{`{"profile":"fast"}`, ""} {
+			_, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(4), Terms: trace.Terms{User: "u", Labels: labels}})
+			require.NoError(t, err)
+		}
+		running, err := s.Load(t.Context(), ref(4))
+		require.NoError(t, err)
+		require.Equal(t, `{"profile":"fast"}`, running.Terms.Labels)
+	})
 	t.Run("the roll gives each orphan to one", func(t *testing.T) {
 		terms := trace.Terms{User: "u", Fingerprint: "f", TurnEpoch: 5, Timeout: time.Minute, Credentials: true, Labels: `{"profile":"fast"}`}
 		for n := range 3 {

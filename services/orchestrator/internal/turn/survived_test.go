@@ -1,0 +1,57 @@
+package turn
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+)
+
+// surviving goes on with b when a has failed.
+const surviving = `
+    a: {agent: research, next: b, onError: {continue: true}}
+    b: {agent: synthesis, end: true}
+`
+
+// slowly is a store of traces that takes its time for the end of a step.
+type slowly struct {
+	trace.Store
+	writes  chan struct{} // takes one for each such write
+	release chan struct{}
+}
+
+func (s *slowly) Append(ctx context.Context, ref trace.Ref, epoch int64, events []*troupev1.Event, result *troupev1.TurnResult) error {
+	if len(only(events, (*troupev1.Event).GetStepFinished)) > 0 {
+		s.writes <- struct{}{}
+		<-s.release
+	}
+	return s.Store.Append(ctx, ref, epoch, events, result)
+}
+
+// A failure is stored nowhere but in the trace. Who takes the turn over must find it, or the
+// step may end otherwise, and others come under the numbers of those that have run.
+func TestTurn_GoesOnPastAFailureThatIsStored(t *testing.T) {
+	rig := newRig(t)
+	rig.declares(t, surviving)
+	fail := make(chan struct{})
+	rig.on("research", func(s *step) error { <-fail; return failing(failure.AgentLogic)(s) })
+	runner := rig.runner(t, "one")
+	store := &slowly{Store: runner.Traces.Store(), writes: make(chan struct{}, 8), release: make(chan struct{})}
+	release := sync.OnceFunc(func() { close(store.release) })
+	defer release()
+	runner.Traces = trace.New(store, zap.NewNop())
+	left := drivenUpTo(t, runner, ask("s1", "r1"), "research")
+	close(fail)
+	receive(t, store.writes)
+	require.Never(t, func() bool { return len(rig.steps()) > 1 }, 100*time.Millisecond, time.Millisecond)
+	release()
+	require.NoError(t, receive(t, left))
+	require.Equal(t, []string{"research", "synthesis"}, rig.asked())
+}
