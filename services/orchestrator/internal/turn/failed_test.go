@@ -57,6 +57,7 @@ func TestTurn_AFailureNamesItsStageAndItsTrace(t *testing.T) {
 			}
 			require.Equal(t, session.Failed, rig.state(t, "s1"))
 
+			settled(t, runner)
 			rig.redis.FlushAll() // the turn record of the session is kept for longer
 			again := failure.FromProto(resultOf(collect(t, runner, ask("s1", "r1"))).GetFailure())
 			require.Equal(t, err, again)
