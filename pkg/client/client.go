@@ -157,14 +157,7 @@ func (c *Client) askLater(ctx context.Context, err error) bool {
 	if c.waiting != nil {
 		c.waiting(err, after)
 	}
-	timer := time.NewTimer(after)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return failure.Pause(ctx, after) == nil
 }
 
 func (c *Client) watch(ctx context.Context, traceID string, after uint64) (stream, error) {

@@ -76,7 +76,7 @@ const forever = time.Duration(1 << 61)
 // number as its fact retry_count. op must be safe to repeat.
 func (p Policy) Do(ctx context.Context, op func(context.Context) error) (retries int, err error) {
 	for {
-		if err = op(ctx); !p.Again(err, retries) || pause(ctx, p.Pause(retries)) != nil {
+		if err = op(ctx); !p.Again(err, retries) || Pause(ctx, p.Pause(retries)) != nil {
 			return retries, counted(err, retries)
 		}
 		retries++
@@ -89,16 +89,4 @@ func counted(err error, retries int) error {
 		return e.With("retry_count", strconv.Itoa(retries))
 	}
 	return err
-}
-
-// pause waits, and fails when ctx ends first.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -42,7 +42,19 @@ func NewPace() *Pace {
 }
 
 // Wait pauses; each time longer than before. It fails when ctx ends first.
-func (p *Pace) Wait(ctx context.Context) error { return pause(ctx, p.backoff.NextBackOff()) }
+func (p *Pace) Wait(ctx context.Context) error { return Pause(ctx, p.backoff.NextBackOff()) }
+
+// Pause waits for a time. It fails with ctx's error when that ends first.
+func Pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
 
 // Reset begins again with the shortest pause.
 func (p *Pace) Reset() { p.backoff.Reset() }

@@ -132,7 +132,7 @@ func (w *watch) follow(ctx context.Context) error {
 		case time.Now().After(given):
 			return w.givenUp(ctx)
 		}
-		if err := wait(ctx, pause); err != nil || w.traces.driven(w.ref) != nil {
+		if err := failure.Pause(ctx, pause); err != nil || w.traces.driven(w.ref) != nil {
 			return err
 		}
 		pause = min(2*pause, maxLook)
@@ -171,15 +171,4 @@ func (w *watch) givenUp(ctx context.Context) error {
 		err = orphaned(w.ref)
 	}
 	return err
-}
-
-func wait(ctx context.Context, pause time.Duration) error {
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
