@@ -2301,7 +2301,8 @@ type Decision struct {
 	Confidence float64 `protobuf:"fixed64,9,opt,name=confidence,proto3" json:"confidence,omitempty"`
 	// metadata says more: strategy, fallback, session_id, turn and the name of the workflow's
 	// step (route); of an instance also step, attempt, agent, version, counter, and rejected,
-	// a list of "id why". What is empty is left out.
+	// a list of "id why"; of a choice among agents or tools also task, needs, counter and rejected,
+	// and of tools step, attempt, agent and instance. What is empty is left out.
 	Metadata      map[string]string `protobuf:"bytes,10,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -67,7 +67,9 @@ func (t *turn) choice(number int) *troupev1.RoutingDecision {
 }
 
 // isChosen reports whether a decision is a choice that this trace tells of.
-func (t *turn) isChosen(d routing.Decision) bool { return d.Choice > 0 && t.told.Choices[d.Choice] != nil }
+func (t *turn) isChosen(d routing.Decision) bool {
+	return d.Choice > 0 && t.told.Choices[d.Choice] != nil
+}
 
 // settled waits until the choices are stored, if there are any: only the trace has them, and the
 // way of the turn depends on them. That costs a turn one write in sequence for each round behind a choice.
