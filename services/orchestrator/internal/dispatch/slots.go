@@ -97,7 +97,7 @@ func (s *slots) take(agent string, list *routing.List, in balance.Input, w *wait
 	t := s.of(agent)
 	t.follow(list)
 	if !t.mayLook(w) {
-		return registry.Instance{}, othersFirst(), false
+		return registry.Instance{}, balance.OthersFirst(), false
 	}
 	in.Candidates, in.Of, in.Withheld = t.candidates, list.Of, list.Withheld
 	d := s.authority.Instance(in)

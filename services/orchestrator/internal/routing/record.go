@@ -78,32 +78,6 @@ func kind(d choice.Decision) troupev1.DecisionType {
 	}
 }
 
-// Recorded is the input of a recorded choice, of which choice.Decide makes the same decision.
-func Recorded(r *troupev1.RoutingDecision) choice.Input {
-	from := r.GetInput()
-	in := choice.Input{
-		Ask:  balance.Ask{Task: from.GetTask(), Constraints: from.GetConstraints()},
-		Type: choice.Tool, Names: from.GetNames(), Counter: from.GetCounter(),
-	}
-	for s, recorded := range strategies {
-		if recorded == r.GetStrategy() {
-			in.Strategy = s
-		}
-	}
-	for _, c := range from.GetCandidates() {
-		read := choice.Candidate{
-			ID: c.GetId(), Name: c.GetName(), Type: choice.Type(c.GetType()), Capabilities: c.GetCapabilities(), Metadata: c.GetMetadata(),
-			Available: c.GetAvailable(), Load: c.GetLoad(), Priority: int(c.GetPriority()),
-		}
-		if !read.Available {
-			_ = read.Why.UnmarshalText([]byte(c.GetWhy())) // one of another version is said to be available, and is not
-		}
-		in.Type = read.Type
-		in.Candidates = append(in.Candidates, read)
-	}
-	return in
-}
-
 // Chosen is a choice of a turn as it was recorded, which is followed again and never made again. It
 // fails with nondeterminism when the workflow does not lead there any more.
 func Chosen(flow *workflow.Workflow, from workflow.Step, r *troupev1.RoutingDecision) (Decision, error) {

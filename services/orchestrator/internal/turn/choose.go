@@ -42,9 +42,6 @@ func (t *turn) chooser(ctx context.Context) routing.Chooser {
 			return routing.Decision{}, failed
 		}
 		t.unsettled = true
-		if t.told.Choices == nil {
-			t.told.Choices = map[int]*troupev1.RoutingDecision{}
-		}
 		t.told.Choices[number] = told
 		return routing.Chosen(t.flow, step, told)
 	}

@@ -39,7 +39,10 @@ func (in Input) because(free []Candidate, d Decision) string {
 	default:
 		why = fmt.Sprintf("%s is next in turn of %d", c.ID, n)
 	}
-	if d.StandIn {
+	switch {
+	case d.StandIn && in.Strategy == balance.Capability:
+		why += ", and nobody with more is available"
+	case d.StandIn:
 		why += " of those that are available"
 	}
 	if in.Type == Tool && n > 1 {
