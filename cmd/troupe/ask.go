@@ -90,7 +90,7 @@ func (s *sender) send(ctx context.Context, term terminal, begin func(context.Con
 			}
 		}
 		fmt.Fprintf(term.err, "The turn may have begun, and go on without you. To see how it ends, %s --request-id %s%s\n",
-			again, req.GetRequestId(), s.again()+labels{req.GetProfile(), req.GetMetadata()}.again())
+			again, req.GetRequestId(), s.again()+labels{Profile: req.GetProfile(), Need: req.GetNeeds(), Metadata: req.GetMetadata()}.again())
 	}
 	return s.told(err)
 }
@@ -140,7 +140,7 @@ func (a *ask) Run(ctx context.Context, term terminal) error {
 		return err
 	}
 	req := &troupev1.OrchestrateRequest{
-		SessionId: a.Session, UserId: a.User, Target: a.Target, Profile: a.Profile, Metadata: a.Metadata, Parts: files,
+		SessionId: a.Session, UserId: a.User, Target: a.Target, Profile: a.Profile, Needs: a.Need, Metadata: a.Metadata, Parts: files,
 	}
 	if len(a.Text) > 0 {
 		req.Input = &troupev1.OrchestrateRequest_Text{Text: strings.Join(a.Text, " ")}

@@ -34,8 +34,8 @@ func (d *describeInstance) Run(ctx context.Context, term terminal) error {
 		return resp, err
 	}, func(w *tabwriter.Writer) {
 		in := resp.GetInstance()
-		fmt.Fprintf(w, "instance\t%s\nagent\t%s\nversion\t%s\naddress\t%s\ncapabilities\t%s\nuptime\t%s\nincarnation\t%d\nregistered as\t%s\ndesired\t%s\n",
-			in.GetInstanceId(), in.GetAgent(), orDash(in.GetVersion()), in.GetAddress(), orDash(strings.Join(in.GetCapabilities(), ", ")), ago(in.GetStarted()), in.GetIncarnation(),
+		fmt.Fprintf(w, "instance\t%s\nagent\t%s\nversion\t%s\naddress\t%s\ncapabilities\t%s\ntools\t%s\nuptime\t%s\nincarnation\t%d\nregistered as\t%s\ndesired\t%s\n",
+			in.GetInstanceId(), in.GetAgent(), orDash(in.GetVersion()), in.GetAddress(), orDash(strings.Join(in.GetCapabilities(), ", ")), orDash(toolbox(in.GetTools())), ago(in.GetStarted()), in.GetIncarnation(),
 			registeredState(in), wanted(in))
 		if resp.GetFailure() != nil {
 			fmt.Fprintf(w, "worker\t%s\n", resp.GetFailure().GetMessage())
@@ -43,6 +43,19 @@ func (d *describeInstance) Run(ctx context.Context, term terminal) error {
 		}
 		live(w, resp.GetStatus(), resp.GetMetrics())
 	})
+}
+
+// toolbox is tools with what they can do.
+func toolbox(tools []*troupev1.InstanceTool) string {
+	var all []string
+	for _, t := range tools {
+		text := t.GetName()
+		if can := t.GetCapabilities(); len(can) > 0 {
+			text += " (" + strings.Join(can, ", ") + ")"
+		}
+		all = append(all, text)
+	}
+	return strings.Join(all, ", ")
 }
 
 // live prints what the worker says.

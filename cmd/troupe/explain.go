@@ -19,7 +19,7 @@ type explain struct {
 
 // Help is the long help of the command.
 func (explain) Help() string {
-	return "Prints the decisions of a trace in the order in which they were made: which agent, which instance, why, who else " +
+	return "Prints the decisions of a trace in the order in which they were made: which agent, which instance, which tools, why, who else " +
 		"could have been chosen and who could not; and what led to the next one: attempts that were lost, steps that failed. " +
 		"With --json it has the events that tell of these, as troupe describe trace has all."
 }
@@ -58,7 +58,14 @@ func (x *explain) Run(ctx context.Context, term terminal) error {
 func explained(e *troupev1.Event) []string {
 	switch p := e.GetPayload().(type) {
 	case *troupev1.Event_RoutingDecision:
-		return weighed("agent", wire.Decision(e), nil)
+		var rejected []*troupev1.RejectedInstance
+		for _, out := range p.RoutingDecision.GetRejected() {
+			rejected = append(rejected, &troupev1.RejectedInstance{InstanceId: out.GetId(), Why: out.GetWhy()})
+		}
+		if e.GetStep() > 0 {
+			return weighed("tools", wire.Decision(e), rejected, inStep(e))
+		}
+		return weighed("agent", wire.Decision(e), rejected)
 	case *troupev1.Event_StepStarted:
 		d := wire.Decision(e)
 		if d == nil {
@@ -99,7 +106,9 @@ func weighed(kind string, d *troupev1.Decision, rejected []*troupev1.RejectedIns
 	if next := d.GetMetadata()["fallback"]; next != "" {
 		lines = append(lines, "next would be "+next)
 	}
-	if others := d.GetAlternatives(); len(others) > 0 {
+	if others := d.GetAlternatives(); len(others) > 0 && kind == "tools" {
+		lines = append(lines, "and "+strings.Join(others, ", "))
+	} else if len(others) > 0 {
 		lines = append(lines, "could have been "+strings.Join(others, ", "))
 	}
 	for _, r := range rejected {

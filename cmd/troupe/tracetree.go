@@ -78,7 +78,7 @@ func (t *traceTree) outside(e *troupev1.Event) {
 		}
 	case *troupev1.Event_RoutingDecision:
 		t.settle()
-		t.route = &node{text: decided(p.RoutingDecision)}
+		t.route = &node{text: decided("route", p.RoutingDecision)}
 	case *troupev1.Event_Warning:
 		t.root.add(warned(p.Warning))
 	case *troupev1.Event_TurnResult:
@@ -199,6 +199,8 @@ func (a *traceAttempt) event(e *troupev1.Event) {
 			under = a.iteration
 		}
 		under.add(&node{text: fmt.Sprintf("tool %s %s waits for %s", oneLine(call.GetTool()), brief(call.GetArguments(), 60), awaited(call))})
+	case *troupev1.Event_RoutingDecision:
+		a.add(&node{text: decided("tools", p.RoutingDecision)})
 	case *troupev1.Event_AgentMessage:
 		a.add(&node{text: spoken(p.AgentMessage)})
 	case *troupev1.Event_Thinking:
@@ -270,9 +272,9 @@ func (t *traceTree) unfinished(open string) {
 	}
 }
 
-// decided is who works next and why, with those who could have.
-func decided(d *troupev1.RoutingDecision) string {
-	text := fmt.Sprintf("route %s, %s: %s", d.GetTarget(), strings.TrimPrefix(d.GetStrategy().String(), "ROUTING_STRATEGY_"), d.GetReason())
+// decided is who works next, or what a step may use, and why, with those who could have.
+func decided(what string, d *troupev1.RoutingDecision) string {
+	text := fmt.Sprintf("%s %s, %s: %s", what, d.GetTarget(), strings.TrimPrefix(d.GetStrategy().String(), "ROUTING_STRATEGY_"), d.GetReason())
 	if d.GetConfidence() > 0 && d.GetConfidence() < 1 {
 		text += fmt.Sprintf("; confidence %.2f", d.GetConfidence())
 	}

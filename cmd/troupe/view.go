@@ -90,7 +90,11 @@ func (v *view) event(e *troupev1.Event) {
 			v.line("%-9s %s: %s", v.term.paint(dim, "plan"), w, strings.Join(p.Plan.GetSteps(), ", "))
 		}
 	case *troupev1.Event_RoutingDecision:
-		v.line("%-9s %s  %s", v.term.paint(dim, "route"), v.term.paint(bold, p.RoutingDecision.GetTarget()), v.term.paint(dim, "("+oneLine(p.RoutingDecision.GetReason())+")"))
+		what := "route"
+		if e.GetStep() > 0 {
+			what = "tools"
+		}
+		v.line("%-9s %s  %s", v.term.paint(dim, what), v.term.paint(bold, p.RoutingDecision.GetTarget()), v.term.paint(dim, "("+oneLine(p.RoutingDecision.GetReason())+")"))
 	case *troupev1.Event_StepStarted:
 		v.streamed, v.step = "", e.GetStep()
 		v.line("%-9s %s works on instance %s", v.term.paint(dim, "execute"), e.GetAgent(), e.GetInstanceId())

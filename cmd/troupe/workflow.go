@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -95,6 +97,12 @@ func stepNotes(s *troupev1.WorkflowStep) string {
 	if s.GetAgent() != "" {
 		notes = append(notes, "agent "+s.GetAgent())
 	}
+	if s.GetChoose() != nil {
+		notes = append(notes, "chooses by "+policyText(s.GetChoose()))
+	}
+	if s.GetTools() != nil {
+		notes = append(notes, "tools by "+policyText(s.GetTools()))
+	}
 	if s.GetFork() != "" {
 		notes = append(notes, "in a branch of "+s.GetFork())
 	}
@@ -114,4 +122,21 @@ func stepNotes(s *troupev1.WorkflowStep) string {
 		return ""
 	}
 	return ": " + strings.Join(notes, ", ")
+}
+
+// policyText is how it is chosen among agents or tools.
+func policyText(p *troupev1.ChoicePolicy) string {
+	text := strings.ToLower(strings.TrimPrefix(p.GetStrategy().String(), "ROUTING_STRATEGY_"))
+	var parts []string
+	if needs := p.GetNeeds(); len(needs) > 0 {
+		parts = append(parts, "needs "+strings.Join(needs, " "))
+	}
+	parts = append(parts, p.GetNames()...)
+	for _, name := range slices.Sorted(maps.Keys(p.GetPriorities())) {
+		parts = append(parts, fmt.Sprintf("%s %d", name, p.GetPriorities()[name]))
+	}
+	if len(parts) > 0 {
+		text += " (" + strings.Join(parts, "; ") + ")"
+	}
+	return text
 }

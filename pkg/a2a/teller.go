@@ -57,7 +57,9 @@ func (t *teller) tell(e *troupev1.Event) []a2a.Event {
 	t.closed = t.closed || e.GetStep() > 0
 	switch p := e.GetPayload().(type) {
 	case *troupev1.Event_RoutingDecision:
-		t.decided()
+		if e.GetStep() == 0 { // else it is about the tools of a step
+			t.decided()
+		}
 	case *troupev1.Event_StepStarted:
 		t.listen(e)
 	case *troupev1.Event_StepFinished:

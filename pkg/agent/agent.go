@@ -81,8 +81,11 @@ type Config struct {
 	Run    func(context.Context, Invocation) iter.Seq2[event.Event, error]
 	Agents []*Agent // that Run runs; started and closed with it
 
-	Tools    []tool.Tool
-	Parallel bool // the tools of a round run beside each other (C-9)
+	Tools []tool.Tool
+	// ToolCapabilities are what tools of Tools can do, by their names, in words as those of
+	// Capabilities. A step of a workflow that needs some gets those tools alone (OC-16).
+	ToolCapabilities map[string][]string
+	Parallel         bool // the tools of a round run beside each other (C-9)
 
 	Plugins  []hook.Plugin
 	Handlers []hook.Handler // run behind those of plugins (CO-4)
@@ -166,6 +169,9 @@ func (a *Agent) build() (err error) {
 	}
 	if a.tools, err = tool.NewSet(c.Tools...); err != nil {
 		return c.invalid("Tools: " + failure.Plain(err)).Because(err)
+	}
+	if wrong := a.abilities(); wrong != "" {
+		return c.invalid("ToolCapabilities: " + wrong)
 	}
 	if c.Model == nil && c.Run == nil {
 		if c.Model, err = c.Models.Model(c.ModelName); err != nil {

@@ -132,7 +132,7 @@ func (t *agentTool) invocation(key, request string, above *turn, nest *loop.Nest
 	inv.memory = inv.memory.Fork(t.agent.Name())
 	inv.numbers, inv.MaxIterations, inv.apart = nil, 0, true
 	s := &inv.Step
-	s.History, s.Prior, s.Routes = []conversation.Message{conversation.User(request)}, nil, nil
+	s.History, s.Prior, s.Routes, s.Tools = []conversation.Message{conversation.User(request)}, nil, nil, nil
 	if key != "" {
 		s.SessionID, s.TurnID = "sub-"+key, key
 	}

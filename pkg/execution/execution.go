@@ -28,6 +28,8 @@ type Step struct {
 	Routes  []string               // agents to which the step may ask to hand on
 	Silent  bool                   // what it says is for the steps behind it, and not for the session; it may not end the turn
 
+	Tools *Tools // of its agent, which it may use; nil: all
+
 	Answers []Answer // to calls that wait since a turn before this one, which this turn goes on with
 
 	Context Context // of the turn: under what it acts; zero: the agent makes one of the above

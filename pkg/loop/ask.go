@@ -22,7 +22,7 @@ import (
 func (r *run) ask(ctx context.Context) (*hook.LLMReply, error) {
 	req := &hook.LLMRequest{Turn: r.turn, System: r.in.System}
 	if len(r.in.Choices) == 0 {
-		req.Tools = r.loop.Tools.Specs()
+		req.Tools = r.tools.Specs()
 	}
 	err := r.patiently(ctx, func(ctx context.Context) error { return r.BeforeLLM(ctx, req) })
 	if err != nil || r.Ended() {

@@ -64,7 +64,7 @@ func (r *run) prepare(ctx context.Context, c conversation.ToolCall) (*work, erro
 	if r.in.Key != nil {
 		w.key = r.in.Key(r.number)
 	}
-	w.tool, _ = r.loop.Tools.Find(c.Name)
+	w.tool, _ = r.tools.Find(c.Name)
 	_, w.call.Replayed = r.replay(r.number, execution.Done)
 	if w.tool != nil {
 		if err := r.decide(ctx, w); err != nil {
@@ -168,11 +168,7 @@ func (w *work) run(ctx context.Context) {
 	}
 	w.entry.Phase = execution.Done
 	if w.tool == nil {
-		there := "there are none"
-		if names := w.r.loop.Tools.Names(); len(names) > 0 {
-			there = "there are " + strings.Join(names, ", ")
-		}
-		w.call.Status, w.call.Text = event.ToolNotFound, fmt.Sprintf("There is no tool %q; %s.", w.call.Name, there)
+		w.missing()
 		return
 	}
 	ctx, free := w.r.interruptible(ctx)
@@ -205,6 +201,19 @@ func (w *work) run(ctx context.Context) {
 		w.call.Status, w.call.Text, w.call.Err = event.ToolInterrupted, interrupted, err
 	case err != nil:
 		w.call.Status, w.call.Text, w.call.Err = event.ToolError, failedText+strings.ToValidUTF8(failure.Plain(err), "�"), err
+	}
+}
+
+// missing tells the model that there is no such tool, or that the step may not use it.
+func (w *work) missing() {
+	there := "there are none"
+	if names := w.r.tools.Names(); len(names) > 0 {
+		there = "there are " + strings.Join(names, ", ")
+	}
+	w.call.Status, w.call.Text = event.ToolNotFound, fmt.Sprintf("There is no tool %q; %s.", w.call.Name, there)
+	if _, kept := w.r.loop.Tools.Find(w.call.Name); kept {
+		w.call.Err = failure.Newf(failure.PolicyAllowlist, "loop.Run", "The tool %q may not be used in this step; %s.", w.call.Name, there)
+		w.call.Text = failure.Plain(w.call.Err)
 	}
 }
 

@@ -52,6 +52,9 @@ type Input struct {
 	System  string
 	Turn    *hook.Control // of the turn: its messages, its handlers; nil: a new one
 	Choices []string      // if any, the model decides between them and gets no tools
+	// Only are the tools that the run may use, and that the model is offered, in this order; nil:
+	// all. A call for another one is not run: its message says so, with policy_allowlist.
+	Only *execution.Tools
 
 	Journal execution.Journal       // of the step; nil: nothing is kept
 	Key     func(number int) string // idempotency key of the tool call of a number; nil: none
@@ -113,7 +116,7 @@ func (l Loop) drive(in Input, work func(*run) error) iter.Seq2[event.Event, erro
 		if in.Turn == nil {
 			in.Turn = hook.New(hook.Start{})
 		}
-		r := &run{Control: in.Turn, loop: l, in: in, turn: in.Turn.Turn(), ids: map[string]bool{}}
+		r := &run{Control: in.Turn, loop: l, in: in, turn: in.Turn.Turn(), tools: l.Tools.Only(in.Only), ids: map[string]bool{}}
 		before := r.Listen(func(e event.Event) error {
 			if !yield(e, nil) {
 				return errDeaf
@@ -141,6 +144,7 @@ type run struct {
 	loop     Loop
 	in       Input
 	turn     *hook.Turn
+	tools    *tool.Set       // that it may use
 	number   int             // of the last model call or tool call
 	failures int             // of tools, in a row
 	question string          // of a tool to the user

@@ -26,6 +26,19 @@ type Instance struct {
 	Started     time.Time
 	// Capabilities are what it can do beyond other instances, sorted; steps may need some.
 	Capabilities []string
+	// Tools are those of the agent, in order.
+	Tools []Tool
+}
+
+// Tool is a tool of an agent, as its instances register it.
+type Tool struct {
+	Name         string
+	Capabilities []string // what it can do, sorted; steps may need some of it
+}
+
+// Equal reports whether two tools are the same.
+func (t Tool) Equal(other Tool) bool {
+	return t.Name == other.Name && slices.Equal(t.Capabilities, other.Capabilities)
 }
 
 // Registrar registers instances.
@@ -85,5 +98,5 @@ func (in Instance) Key() Key { return Key{in.Agent, in.ID} }
 func (in Instance) Equal(other Instance) bool {
 	return in.Key() == other.Key() && in.Address == other.Address && in.Version == other.Version && in.Description == other.Description &&
 		in.State == other.State && in.Capacity == other.Capacity && in.Incarnation == other.Incarnation && in.Started.Equal(other.Started) &&
-		slices.Equal(in.Capabilities, other.Capabilities)
+		slices.Equal(in.Capabilities, other.Capabilities) && slices.EqualFunc(in.Tools, other.Tools, Tool.Equal)
 }

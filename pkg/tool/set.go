@@ -3,6 +3,7 @@ package tool
 import (
 	"slices"
 
+	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
@@ -66,6 +67,22 @@ func (s *Set) Names() []string {
 		names = append(names, t.Spec().Name)
 	}
 	return names
+}
+
+// Only is the set without the tools that a step may not use, in the order in which they are
+// allowed. Names without a tool are passed over. The set itself when all may be used.
+func (s *Set) Only(allowed *execution.Tools) *Set {
+	if s == nil || allowed == nil {
+		return s
+	}
+	few := &Set{byName: map[string]Tool{}}
+	for _, name := range allowed.Names {
+		if t, ok := s.byName[name]; ok && few.byName[name] == nil {
+			few.tools = append(few.tools, t)
+			few.byName[name] = t
+		}
+	}
+	return few
 }
 
 // Specs are what a model is told of the tools, in order.

@@ -36,6 +36,22 @@ func Decision(e *troupev1.Event) *troupev1.Decision {
 		}
 		note("fallback", r.GetFallback())
 		note("route", r.GetStep())
+		if r.GetInput() != nil {
+			note("task", r.GetInput().GetTask())
+			note("needs", strings.Join(r.GetInput().GetConstraints(), ", "))
+			note("counter", strconv.FormatUint(r.GetInput().GetCounter(), 10))
+		}
+		if e.GetStep() > 0 { // it is about the tools of a step
+			note("step", strconv.Itoa(int(e.GetStep())))
+			note("attempt", strconv.Itoa(int(e.GetAttempt())))
+			note("agent", e.GetAgent())
+			note("instance", e.GetInstanceId())
+		}
+		var rejected []string
+		for _, out := range r.GetRejected() {
+			rejected = append(rejected, out.GetId()+" "+out.GetWhy())
+		}
+		note("rejected", strings.Join(rejected, ", "))
 	case *troupev1.Event_StepStarted:
 		c := p.StepStarted.GetChoice()
 		if c == nil {

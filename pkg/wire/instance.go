@@ -46,6 +46,7 @@ func InstanceToProto(in registry.Instance) *troupev1.Instance {
 		Started:     timeToProto(in.Started),
 
 		Capabilities: in.Capabilities,
+		Tools:        toolsToProto(in.Tools),
 	}
 }
 
@@ -63,7 +64,24 @@ func InstanceFromProto(in *troupev1.Instance) registry.Instance {
 		Started:     timeFromProto(in.GetStarted()),
 
 		Capabilities: in.GetCapabilities(),
+		Tools:        instanceTools(in.GetTools()),
 	}
+}
+
+func toolsToProto(tools []registry.Tool) []*troupev1.InstanceTool {
+	var all []*troupev1.InstanceTool
+	for _, t := range tools {
+		all = append(all, &troupev1.InstanceTool{Name: t.Name, Capabilities: t.Capabilities})
+	}
+	return all
+}
+
+func instanceTools(tools []*troupev1.InstanceTool) []registry.Tool {
+	var all []registry.Tool
+	for _, t := range tools {
+		all = append(all, registry.Tool{Name: t.GetName(), Capabilities: t.GetCapabilities()})
+	}
+	return all
 }
 
 // MarshalInstance is a registration as the registry stores it: JSON, so that an operator

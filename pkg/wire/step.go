@@ -18,6 +18,7 @@ func StepFromProto(req *troupev1.ExecuteStepRequest) execution.Step {
 		Agent:     req.GetAgent(),
 		Routes:    req.GetRoutes(),
 		Silent:    req.GetSilent(),
+		Tools:     toolsFromProto(req.GetTools()),
 		Answers:   AnswersFromProto(req.GetAnswers()),
 	}
 	if c, err := execution.NewContext(origin(req)); err == nil { // the rules of the wire are no weaker
@@ -30,6 +31,14 @@ func StepFromProto(req *troupev1.ExecuteStepRequest) execution.Step {
 		step.Prior = append(step.Prior, ResultFromProto(r))
 	}
 	return step
+}
+
+// toolsFromProto are the tools that a step may use.
+func toolsFromProto(t *troupev1.AllowedTools) *execution.Tools {
+	if t == nil {
+		return nil
+	}
+	return &execution.Tools{Names: t.GetNames()}
 }
 
 // origin is under what a step's turn acts. The conversation is the session.

@@ -48,7 +48,11 @@ func (t *Translation) of(e *troupev1.Event) []structured.Event {
 		})
 	case *troupev1.Event_RoutingDecision:
 		d := p.RoutingDecision
-		return one(structured.RouteDecision, "an agent is chosen", map[string]any{
+		message := "an agent is chosen"
+		if e.GetStep() > 0 {
+			message = "tools are chosen"
+		}
+		return one(structured.RouteDecision, message, map[string]any{
 			"target": d.GetTarget(), "reason": d.GetReason(), "strategy": lower(d.GetStrategy().String(), "ROUTING_STRATEGY_"),
 			"decision_type": lower(d.GetType().String(), "DECISION_TYPE_"), "confidence": d.GetConfidence(),
 		})

@@ -104,7 +104,7 @@ func New(t *telemetry.Telemetry, cfg Config, a *agent.Agent) (*Worker, error) {
 	}
 	w.enrolment = newEnrolment(w.telemetry.Log, w.registrar, w.instance, w.board, registry.Instance{
 		ID: cfg.InstanceID, Agent: a.Name(), Address: w.address(), Version: a.Version(),
-		Description: a.Description(), Capacity: a.Capacity(), Started: time.Now(), Capabilities: capabilities,
+		Description: a.Description(), Capacity: a.Capacity(), Started: time.Now(), Capabilities: capabilities, Tools: a.Toolbox(),
 	})
 	return w, nil
 }

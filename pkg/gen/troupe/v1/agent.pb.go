@@ -71,7 +71,11 @@ type ExecuteStepRequest struct {
 	// metadata of the request, for the agent and its tools.
 	Metadata map[string]string `protobuf:"bytes,21,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// request_id of the request that began the turn.
-	RequestId     string `protobuf:"bytes,22,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	RequestId string `protobuf:"bytes,22,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// tools are those that the step may use, by the orchestrator's decision (contract OC-13): the
+	// model is offered no others of the agent's, and a call for another one is not run; the model is
+	// told so. Absent: all tools of the agent. With no names in it: none.
+	Tools         *AllowedTools `protobuf:"bytes,30,opt,name=tools,proto3" json:"tools,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -246,6 +250,60 @@ func (x *ExecuteStepRequest) GetRequestId() string {
 	return ""
 }
 
+func (x *ExecuteStepRequest) GetTools() *AllowedTools {
+	if x != nil {
+		return x.Tools
+	}
+	return nil
+}
+
+// AllowedTools are the tools that a step may use.
+type AllowedTools struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// names of tools, those that fit best first, each once. One that the agent does not have is
+	// passed over.
+	Names         []string `protobuf:"bytes,1,rep,name=names,proto3" json:"names,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AllowedTools) Reset() {
+	*x = AllowedTools{}
+	mi := &file_troupe_v1_agent_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AllowedTools) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AllowedTools) ProtoMessage() {}
+
+func (x *AllowedTools) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_agent_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AllowedTools.ProtoReflect.Descriptor instead.
+func (*AllowedTools) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_agent_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *AllowedTools) GetNames() []string {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
 // Heartbeat says that the step is still at work. A worker sends an item at least every 2
 // seconds; the orchestrator gives a stream up that was silent for 6.
 type Heartbeat struct {
@@ -256,7 +314,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_troupe_v1_agent_proto_msgTypes[1]
+	mi := &file_troupe_v1_agent_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -268,7 +326,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_agent_proto_msgTypes[1]
+	mi := &file_troupe_v1_agent_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -281,7 +339,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_agent_proto_rawDescGZIP(), []int{1}
+	return file_troupe_v1_agent_proto_rawDescGZIP(), []int{2}
 }
 
 // ExecuteStepResponse is one item of the stream.
@@ -301,7 +359,7 @@ type ExecuteStepResponse struct {
 
 func (x *ExecuteStepResponse) Reset() {
 	*x = ExecuteStepResponse{}
-	mi := &file_troupe_v1_agent_proto_msgTypes[2]
+	mi := &file_troupe_v1_agent_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -313,7 +371,7 @@ func (x *ExecuteStepResponse) String() string {
 func (*ExecuteStepResponse) ProtoMessage() {}
 
 func (x *ExecuteStepResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_agent_proto_msgTypes[2]
+	mi := &file_troupe_v1_agent_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -326,7 +384,7 @@ func (x *ExecuteStepResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecuteStepResponse.ProtoReflect.Descriptor instead.
 func (*ExecuteStepResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_agent_proto_rawDescGZIP(), []int{2}
+	return file_troupe_v1_agent_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ExecuteStepResponse) GetItem() isExecuteStepResponse_Item {
@@ -393,7 +451,7 @@ var File_troupe_v1_agent_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x15troupe/v1/agent.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x15troupe/v1/types.proto\"\x8f\b\n" +
+	"\x15troupe/v1/agent.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x15troupe/v1/types.proto\"\xbe\b\n" +
 	"\x12ExecuteStepRequest\x120\n" +
 	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\x12;\n" +
 	"\n" +
@@ -417,10 +475,13 @@ const file_troupe_v1_agent_proto_rawDesc = "" +
 	"\aprofile\x18\x14 \x01(\tB+\xbaH(\xd8\x01\x01r#2!^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$R\aprofile\x12`\n" +
 	"\bmetadata\x18\x15 \x03(\v2+.troupe.v1.ExecuteStepRequest.MetadataEntryB\x17\xbaH\x14\x9a\x01\x11\x10 \"\x06r\x04 \x01(@*\x05r\x03(\x80\bR\bmetadata\x12A\n" +
 	"\n" +
-	"request_id\x18\x16 \x01(\tB\"\xbaH\x1f\xd8\x01\x01r\x1a2\x18^[A-Za-z0-9_.:-]{1,128}$R\trequestId\x1a;\n" +
+	"request_id\x18\x16 \x01(\tB\"\xbaH\x1f\xd8\x01\x01r\x1a2\x18^[A-Za-z0-9_.:-]{1,128}$R\trequestId\x12-\n" +
+	"\x05tools\x18\x1e \x01(\v2\x17.troupe.v1.AllowedToolsR\x05tools\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\v\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"9\n" +
+	"\fAllowedTools\x12)\n" +
+	"\x05names\x18\x01 \x03(\tB\x13\xbaH\x10\x92\x01\r\x10\xe8\a\x18\x01\"\x06r\x04\x10\x01\x18@R\x05names\"\v\n" +
 	"\tHeartbeat\"\xae\x01\n" +
 	"\x13ExecuteStepResponse\x12(\n" +
 	"\x05event\x18\x01 \x01(\v2\x10.troupe.v1.EventH\x00R\x05event\x12/\n" +
@@ -445,34 +506,36 @@ func file_troupe_v1_agent_proto_rawDescGZIP() []byte {
 	return file_troupe_v1_agent_proto_rawDescData
 }
 
-var file_troupe_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_troupe_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
 var file_troupe_v1_agent_proto_goTypes = []any{
 	(*ExecuteStepRequest)(nil),  // 0: troupe.v1.ExecuteStepRequest
-	(*Heartbeat)(nil),           // 1: troupe.v1.Heartbeat
-	(*ExecuteStepResponse)(nil), // 2: troupe.v1.ExecuteStepResponse
-	nil,                         // 3: troupe.v1.ExecuteStepRequest.MetadataEntry
-	(*Message)(nil),             // 4: troupe.v1.Message
-	(*StepResult)(nil),          // 5: troupe.v1.StepResult
-	(*Auth)(nil),                // 6: troupe.v1.Auth
-	(*CallAnswer)(nil),          // 7: troupe.v1.CallAnswer
-	(*Event)(nil),               // 8: troupe.v1.Event
+	(*AllowedTools)(nil),        // 1: troupe.v1.AllowedTools
+	(*Heartbeat)(nil),           // 2: troupe.v1.Heartbeat
+	(*ExecuteStepResponse)(nil), // 3: troupe.v1.ExecuteStepResponse
+	nil,                         // 4: troupe.v1.ExecuteStepRequest.MetadataEntry
+	(*Message)(nil),             // 5: troupe.v1.Message
+	(*StepResult)(nil),          // 6: troupe.v1.StepResult
+	(*Auth)(nil),                // 7: troupe.v1.Auth
+	(*CallAnswer)(nil),          // 8: troupe.v1.CallAnswer
+	(*Event)(nil),               // 9: troupe.v1.Event
 }
 var file_troupe_v1_agent_proto_depIdxs = []int32{
-	4, // 0: troupe.v1.ExecuteStepRequest.history:type_name -> troupe.v1.Message
-	5, // 1: troupe.v1.ExecuteStepRequest.prior:type_name -> troupe.v1.StepResult
-	6, // 2: troupe.v1.ExecuteStepRequest.auth:type_name -> troupe.v1.Auth
-	7, // 3: troupe.v1.ExecuteStepRequest.answers:type_name -> troupe.v1.CallAnswer
-	3, // 4: troupe.v1.ExecuteStepRequest.metadata:type_name -> troupe.v1.ExecuteStepRequest.MetadataEntry
-	8, // 5: troupe.v1.ExecuteStepResponse.event:type_name -> troupe.v1.Event
-	5, // 6: troupe.v1.ExecuteStepResponse.result:type_name -> troupe.v1.StepResult
-	1, // 7: troupe.v1.ExecuteStepResponse.heartbeat:type_name -> troupe.v1.Heartbeat
-	0, // 8: troupe.v1.AgentService.ExecuteStep:input_type -> troupe.v1.ExecuteStepRequest
-	2, // 9: troupe.v1.AgentService.ExecuteStep:output_type -> troupe.v1.ExecuteStepResponse
-	9, // [9:10] is the sub-list for method output_type
-	8, // [8:9] is the sub-list for method input_type
-	8, // [8:8] is the sub-list for extension type_name
-	8, // [8:8] is the sub-list for extension extendee
-	0, // [0:8] is the sub-list for field type_name
+	5,  // 0: troupe.v1.ExecuteStepRequest.history:type_name -> troupe.v1.Message
+	6,  // 1: troupe.v1.ExecuteStepRequest.prior:type_name -> troupe.v1.StepResult
+	7,  // 2: troupe.v1.ExecuteStepRequest.auth:type_name -> troupe.v1.Auth
+	8,  // 3: troupe.v1.ExecuteStepRequest.answers:type_name -> troupe.v1.CallAnswer
+	4,  // 4: troupe.v1.ExecuteStepRequest.metadata:type_name -> troupe.v1.ExecuteStepRequest.MetadataEntry
+	1,  // 5: troupe.v1.ExecuteStepRequest.tools:type_name -> troupe.v1.AllowedTools
+	9,  // 6: troupe.v1.ExecuteStepResponse.event:type_name -> troupe.v1.Event
+	6,  // 7: troupe.v1.ExecuteStepResponse.result:type_name -> troupe.v1.StepResult
+	2,  // 8: troupe.v1.ExecuteStepResponse.heartbeat:type_name -> troupe.v1.Heartbeat
+	0,  // 9: troupe.v1.AgentService.ExecuteStep:input_type -> troupe.v1.ExecuteStepRequest
+	3,  // 10: troupe.v1.AgentService.ExecuteStep:output_type -> troupe.v1.ExecuteStepResponse
+	10, // [10:11] is the sub-list for method output_type
+	9,  // [9:10] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_agent_proto_init() }
@@ -483,7 +546,7 @@ func file_troupe_v1_agent_proto_init() {
 	file_troupe_v1_auth_proto_init()
 	file_troupe_v1_event_proto_init()
 	file_troupe_v1_types_proto_init()
-	file_troupe_v1_agent_proto_msgTypes[2].OneofWrappers = []any{
+	file_troupe_v1_agent_proto_msgTypes[3].OneofWrappers = []any{
 		(*ExecuteStepResponse_Event)(nil),
 		(*ExecuteStepResponse_Result)(nil),
 		(*ExecuteStepResponse_Heartbeat)(nil),
@@ -494,7 +557,7 @@ func file_troupe_v1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_agent_proto_rawDesc), len(file_troupe_v1_agent_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   4,
+			NumMessages:   5,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

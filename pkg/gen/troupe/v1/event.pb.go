@@ -120,6 +120,16 @@ const (
 	RoutingStrategy_ROUTING_STRATEGY_LEARNED RoutingStrategy = 3
 	// The agent that should choose named no route, or failed: the step's default.
 	RoutingStrategy_ROUTING_STRATEGY_DEFAULT RoutingStrategy = 4
+	// The one that has most of what is needed (contract OC-16).
+	RoutingStrategy_ROUTING_STRATEGY_CAPABILITY RoutingStrategy = 5
+	// In turn.
+	RoutingStrategy_ROUTING_STRATEGY_ROUND_ROBIN RoutingStrategy = 6
+	// The one with the smallest part of its places taken.
+	RoutingStrategy_ROUTING_STRATEGY_LOAD_BALANCED RoutingStrategy = 7
+	// The one with the highest priority.
+	RoutingStrategy_ROUTING_STRATEGY_PRIORITY RoutingStrategy = 8
+	// The one that the workflow names.
+	RoutingStrategy_ROUTING_STRATEGY_MANUAL RoutingStrategy = 9
 )
 
 // Enum value maps for RoutingStrategy.
@@ -130,13 +140,23 @@ var (
 		2: "ROUTING_STRATEGY_RULE",
 		3: "ROUTING_STRATEGY_LEARNED",
 		4: "ROUTING_STRATEGY_DEFAULT",
+		5: "ROUTING_STRATEGY_CAPABILITY",
+		6: "ROUTING_STRATEGY_ROUND_ROBIN",
+		7: "ROUTING_STRATEGY_LOAD_BALANCED",
+		8: "ROUTING_STRATEGY_PRIORITY",
+		9: "ROUTING_STRATEGY_MANUAL",
 	}
 	RoutingStrategy_value = map[string]int32{
-		"ROUTING_STRATEGY_UNSPECIFIED": 0,
-		"ROUTING_STRATEGY_FIXED":       1,
-		"ROUTING_STRATEGY_RULE":        2,
-		"ROUTING_STRATEGY_LEARNED":     3,
-		"ROUTING_STRATEGY_DEFAULT":     4,
+		"ROUTING_STRATEGY_UNSPECIFIED":   0,
+		"ROUTING_STRATEGY_FIXED":         1,
+		"ROUTING_STRATEGY_RULE":          2,
+		"ROUTING_STRATEGY_LEARNED":       3,
+		"ROUTING_STRATEGY_DEFAULT":       4,
+		"ROUTING_STRATEGY_CAPABILITY":    5,
+		"ROUTING_STRATEGY_ROUND_ROBIN":   6,
+		"ROUTING_STRATEGY_LOAD_BALANCED": 7,
+		"ROUTING_STRATEGY_PRIORITY":      8,
+		"ROUTING_STRATEGY_MANUAL":        9,
 	}
 )
 
@@ -177,7 +197,7 @@ const (
 	DecisionType_DECISION_TYPE_AGENT_SELECTION DecisionType = 1
 	// Which instance of it.
 	DecisionType_DECISION_TYPE_WORKER_SELECTION DecisionType = 2
-	// Which tool. None is made yet: a tool is called by its name.
+	// Which tools a step may use; a model's call for one is a request.
 	DecisionType_DECISION_TYPE_TOOL_SELECTION DecisionType = 3
 	// Which part of a workflow. None is made yet.
 	DecisionType_DECISION_TYPE_SUBGRAPH_SELECTION DecisionType = 4
@@ -1231,11 +1251,13 @@ func (x *TurnBudget) GetTime() *durationpb.Duration {
 // RoutingDecision says who works next. Only the orchestrator makes it.
 type RoutingDecision struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// target is the agent that was chosen.
+	// target is the agent that was chosen; with TOOL_SELECTION the tool that fits best, and "none"
+	// when nobody could be chosen.
 	Target string `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
 	// reason is one sentence for a person.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
-	// alternatives are the other agents that were allowed.
+	// alternatives are the other agents that were allowed; with TOOL_SELECTION the other tools that
+	// the step may use, best first.
 	Alternatives []string `protobuf:"bytes,3,rep,name=alternatives,proto3" json:"alternatives,omitempty"`
 	// confidence in the choice, 0 to 1; rules are certain.
 	Confidence float64 `protobuf:"fixed64,4,opt,name=confidence,proto3" json:"confidence,omitempty"`
@@ -1245,11 +1267,21 @@ type RoutingDecision struct {
 	Step string `protobuf:"bytes,6,opt,name=step,proto3" json:"step,omitempty"`
 	// duration is how long it took to decide.
 	Duration *durationpb.Duration `protobuf:"bytes,7,opt,name=duration,proto3" json:"duration,omitempty"`
-	// type is AGENT_SELECTION, or FALLBACK when the target is the step's default.
+	// type is AGENT_SELECTION; FALLBACK when the target is the step's default, or stands in for one
+	// that is not available; TOOL_SELECTION for which tools of its agent a step may use.
 	Type DecisionType `protobuf:"varint,8,opt,name=type,proto3,enum=troupe.v1.DecisionType" json:"type,omitempty"`
 	// fallback is the agent that comes when the target is not the one: the default of the step
 	// that chose. Empty when there is none, or when it is the target.
-	Fallback      string `protobuf:"bytes,9,opt,name=fallback,proto3" json:"fallback,omitempty"`
+	Fallback string `protobuf:"bytes,9,opt,name=fallback,proto3" json:"fallback,omitempty"`
+	// rejected are the candidates that could not be chosen, 8 at most, and why.
+	Rejected []*RejectedCandidate `protobuf:"bytes,30,rep,name=rejected,proto3" json:"rejected,omitempty"`
+	// input is what the decision was made of, when that is more than the workflow and the results
+	// of steps: whoever replays it gets the same decision (contract OC-14, OC-18). Absent otherwise.
+	Input *RoutingInput `protobuf:"bytes,31,opt,name=input,proto3" json:"input,omitempty"`
+	// choice is which one of the choices among agents by strategy it is, from 1 in the order of the
+	// turn; 0 for any other decision. An owner that takes the turn over finds it by this number, and
+	// does not choose again.
+	Choice        int32 `protobuf:"varint,32,opt,name=choice,proto3" json:"choice,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1347,6 +1379,283 @@ func (x *RoutingDecision) GetFallback() string {
 	return ""
 }
 
+func (x *RoutingDecision) GetRejected() []*RejectedCandidate {
+	if x != nil {
+		return x.Rejected
+	}
+	return nil
+}
+
+func (x *RoutingDecision) GetInput() *RoutingInput {
+	if x != nil {
+		return x.Input
+	}
+	return nil
+}
+
+func (x *RoutingDecision) GetChoice() int32 {
+	if x != nil {
+		return x.Choice
+	}
+	return 0
+}
+
+// RoutingInput is what a choice among agents or tools was made of. The rest of what the authority
+// is given is told with the turn: its goal, its profile and its parent.
+type RoutingInput struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// task is the step for which it was decided.
+	Task string `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
+	// constraints are the capabilities that were needed: those of the step and those of the call.
+	Constraints []string `protobuf:"bytes,2,rep,name=constraints,proto3" json:"constraints,omitempty"`
+	// counter is how many such decisions there were before, which makes taking turns repeatable.
+	Counter uint64 `protobuf:"varint,3,opt,name=counter,proto3" json:"counter,omitempty"`
+	// names are the candidates that the workflow names, with the strategy MANUAL.
+	Names []string `protobuf:"bytes,4,rep,name=names,proto3" json:"names,omitempty"`
+	// candidates in the order of their declaration, those that were rejected included.
+	Candidates    []*RoutingCandidate `protobuf:"bytes,5,rep,name=candidates,proto3" json:"candidates,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RoutingInput) Reset() {
+	*x = RoutingInput{}
+	mi := &file_troupe_v1_event_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RoutingInput) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RoutingInput) ProtoMessage() {}
+
+func (x *RoutingInput) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_event_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RoutingInput.ProtoReflect.Descriptor instead.
+func (*RoutingInput) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *RoutingInput) GetTask() string {
+	if x != nil {
+		return x.Task
+	}
+	return ""
+}
+
+func (x *RoutingInput) GetConstraints() []string {
+	if x != nil {
+		return x.Constraints
+	}
+	return nil
+}
+
+func (x *RoutingInput) GetCounter() uint64 {
+	if x != nil {
+		return x.Counter
+	}
+	return 0
+}
+
+func (x *RoutingInput) GetNames() []string {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+func (x *RoutingInput) GetCandidates() []*RoutingCandidate {
+	if x != nil {
+		return x.Candidates
+	}
+	return nil
+}
+
+// RoutingCandidate is one that could be chosen.
+type RoutingCandidate struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// id is the step that would run, or the tool.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// name is the agent, or the tool.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// type is agent or tool.
+	Type string `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"`
+	// capabilities that it has.
+	Capabilities []string `protobuf:"bytes,4,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
+	// metadata says more of it: of an agent, how many instances could take the step.
+	Metadata map[string]string `protobuf:"bytes,5,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// available says whether it could be chosen at all.
+	Available bool `protobuf:"varint,6,opt,name=available,proto3" json:"available,omitempty"`
+	// why not, one of the words of docs/routing.md; empty when it is available.
+	Why string `protobuf:"bytes,7,opt,name=why,proto3" json:"why,omitempty"`
+	// load is the part of its places that is taken, 0 to 1.
+	Load float64 `protobuf:"fixed64,8,opt,name=load,proto3" json:"load,omitempty"`
+	// priority of it, the higher the earlier; with the strategy PRIORITY.
+	Priority      int32 `protobuf:"varint,9,opt,name=priority,proto3" json:"priority,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RoutingCandidate) Reset() {
+	*x = RoutingCandidate{}
+	mi := &file_troupe_v1_event_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RoutingCandidate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RoutingCandidate) ProtoMessage() {}
+
+func (x *RoutingCandidate) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_event_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RoutingCandidate.ProtoReflect.Descriptor instead.
+func (*RoutingCandidate) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *RoutingCandidate) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *RoutingCandidate) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RoutingCandidate) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *RoutingCandidate) GetCapabilities() []string {
+	if x != nil {
+		return x.Capabilities
+	}
+	return nil
+}
+
+func (x *RoutingCandidate) GetMetadata() map[string]string {
+	if x != nil {
+		return x.Metadata
+	}
+	return nil
+}
+
+func (x *RoutingCandidate) GetAvailable() bool {
+	if x != nil {
+		return x.Available
+	}
+	return false
+}
+
+func (x *RoutingCandidate) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+func (x *RoutingCandidate) GetLoad() float64 {
+	if x != nil {
+		return x.Load
+	}
+	return 0
+}
+
+func (x *RoutingCandidate) GetPriority() int32 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
+}
+
+// RejectedCandidate is one that was not chosen.
+type RejectedCandidate struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// id is that of the candidate: a step, or a tool.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// why is one of the words of docs/routing.md, such as unfit, paused or absent.
+	Why           string `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RejectedCandidate) Reset() {
+	*x = RejectedCandidate{}
+	mi := &file_troupe_v1_event_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RejectedCandidate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RejectedCandidate) ProtoMessage() {}
+
+func (x *RejectedCandidate) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_event_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RejectedCandidate.ProtoReflect.Descriptor instead.
+func (*RejectedCandidate) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *RejectedCandidate) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *RejectedCandidate) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
 // StepStarted says that an instance took the step.
 type StepStarted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1362,7 +1671,7 @@ type StepStarted struct {
 
 func (x *StepStarted) Reset() {
 	*x = StepStarted{}
-	mi := &file_troupe_v1_event_proto_msgTypes[6]
+	mi := &file_troupe_v1_event_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1374,7 +1683,7 @@ func (x *StepStarted) String() string {
 func (*StepStarted) ProtoMessage() {}
 
 func (x *StepStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[6]
+	mi := &file_troupe_v1_event_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1387,7 +1696,7 @@ func (x *StepStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepStarted.ProtoReflect.Descriptor instead.
 func (*StepStarted) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{6}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *StepStarted) GetAddress() string {
@@ -1437,7 +1746,7 @@ type InstanceChoice struct {
 
 func (x *InstanceChoice) Reset() {
 	*x = InstanceChoice{}
-	mi := &file_troupe_v1_event_proto_msgTypes[7]
+	mi := &file_troupe_v1_event_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1449,7 +1758,7 @@ func (x *InstanceChoice) String() string {
 func (*InstanceChoice) ProtoMessage() {}
 
 func (x *InstanceChoice) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[7]
+	mi := &file_troupe_v1_event_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1462,7 +1771,7 @@ func (x *InstanceChoice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceChoice.ProtoReflect.Descriptor instead.
 func (*InstanceChoice) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{7}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *InstanceChoice) GetStrategy() string {
@@ -1537,7 +1846,7 @@ type RejectedInstance struct {
 
 func (x *RejectedInstance) Reset() {
 	*x = RejectedInstance{}
-	mi := &file_troupe_v1_event_proto_msgTypes[8]
+	mi := &file_troupe_v1_event_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1549,7 +1858,7 @@ func (x *RejectedInstance) String() string {
 func (*RejectedInstance) ProtoMessage() {}
 
 func (x *RejectedInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[8]
+	mi := &file_troupe_v1_event_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1562,7 +1871,7 @@ func (x *RejectedInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RejectedInstance.ProtoReflect.Descriptor instead.
 func (*RejectedInstance) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{8}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *RejectedInstance) GetInstanceId() string {
@@ -1599,7 +1908,7 @@ type StepFinished struct {
 
 func (x *StepFinished) Reset() {
 	*x = StepFinished{}
-	mi := &file_troupe_v1_event_proto_msgTypes[9]
+	mi := &file_troupe_v1_event_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1611,7 +1920,7 @@ func (x *StepFinished) String() string {
 func (*StepFinished) ProtoMessage() {}
 
 func (x *StepFinished) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[9]
+	mi := &file_troupe_v1_event_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1624,7 +1933,7 @@ func (x *StepFinished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepFinished.ProtoReflect.Descriptor instead.
 func (*StepFinished) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{9}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *StepFinished) GetResult() *StepResult {
@@ -1652,7 +1961,7 @@ type TextDelta struct {
 
 func (x *TextDelta) Reset() {
 	*x = TextDelta{}
-	mi := &file_troupe_v1_event_proto_msgTypes[10]
+	mi := &file_troupe_v1_event_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1664,7 +1973,7 @@ func (x *TextDelta) String() string {
 func (*TextDelta) ProtoMessage() {}
 
 func (x *TextDelta) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[10]
+	mi := &file_troupe_v1_event_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1677,7 +1986,7 @@ func (x *TextDelta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TextDelta.ProtoReflect.Descriptor instead.
 func (*TextDelta) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{10}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *TextDelta) GetText() string {
@@ -1700,7 +2009,7 @@ type PartReset struct {
 
 func (x *PartReset) Reset() {
 	*x = PartReset{}
-	mi := &file_troupe_v1_event_proto_msgTypes[11]
+	mi := &file_troupe_v1_event_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1712,7 +2021,7 @@ func (x *PartReset) String() string {
 func (*PartReset) ProtoMessage() {}
 
 func (x *PartReset) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[11]
+	mi := &file_troupe_v1_event_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1725,7 +2034,7 @@ func (x *PartReset) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartReset.ProtoReflect.Descriptor instead.
 func (*PartReset) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{11}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *PartReset) GetFailure() *Failure {
@@ -1756,7 +2065,7 @@ type ModelCall struct {
 
 func (x *ModelCall) Reset() {
 	*x = ModelCall{}
-	mi := &file_troupe_v1_event_proto_msgTypes[12]
+	mi := &file_troupe_v1_event_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1768,7 +2077,7 @@ func (x *ModelCall) String() string {
 func (*ModelCall) ProtoMessage() {}
 
 func (x *ModelCall) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[12]
+	mi := &file_troupe_v1_event_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1781,7 +2090,7 @@ func (x *ModelCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelCall.ProtoReflect.Descriptor instead.
 func (*ModelCall) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{12}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ModelCall) GetModel() string {
@@ -1844,7 +2153,7 @@ type ToolProgress struct {
 
 func (x *ToolProgress) Reset() {
 	*x = ToolProgress{}
-	mi := &file_troupe_v1_event_proto_msgTypes[13]
+	mi := &file_troupe_v1_event_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1856,7 +2165,7 @@ func (x *ToolProgress) String() string {
 func (*ToolProgress) ProtoMessage() {}
 
 func (x *ToolProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[13]
+	mi := &file_troupe_v1_event_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1869,7 +2178,7 @@ func (x *ToolProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolProgress.ProtoReflect.Descriptor instead.
 func (*ToolProgress) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{13}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ToolProgress) GetCallId() string {
@@ -1923,7 +2232,7 @@ type SubtaskStarted struct {
 
 func (x *SubtaskStarted) Reset() {
 	*x = SubtaskStarted{}
-	mi := &file_troupe_v1_event_proto_msgTypes[14]
+	mi := &file_troupe_v1_event_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1935,7 +2244,7 @@ func (x *SubtaskStarted) String() string {
 func (*SubtaskStarted) ProtoMessage() {}
 
 func (x *SubtaskStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[14]
+	mi := &file_troupe_v1_event_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1948,7 +2257,7 @@ func (x *SubtaskStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubtaskStarted.ProtoReflect.Descriptor instead.
 func (*SubtaskStarted) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{14}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SubtaskStarted) GetTarget() string {
@@ -2008,7 +2317,7 @@ type ToolCallStarted struct {
 
 func (x *ToolCallStarted) Reset() {
 	*x = ToolCallStarted{}
-	mi := &file_troupe_v1_event_proto_msgTypes[15]
+	mi := &file_troupe_v1_event_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2020,7 +2329,7 @@ func (x *ToolCallStarted) String() string {
 func (*ToolCallStarted) ProtoMessage() {}
 
 func (x *ToolCallStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[15]
+	mi := &file_troupe_v1_event_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2033,7 +2342,7 @@ func (x *ToolCallStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCallStarted.ProtoReflect.Descriptor instead.
 func (*ToolCallStarted) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{15}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ToolCallStarted) GetCallId() string {
@@ -2076,7 +2385,7 @@ type ToolCallFinished struct {
 
 func (x *ToolCallFinished) Reset() {
 	*x = ToolCallFinished{}
-	mi := &file_troupe_v1_event_proto_msgTypes[16]
+	mi := &file_troupe_v1_event_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2088,7 +2397,7 @@ func (x *ToolCallFinished) String() string {
 func (*ToolCallFinished) ProtoMessage() {}
 
 func (x *ToolCallFinished) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[16]
+	mi := &file_troupe_v1_event_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2101,7 +2410,7 @@ func (x *ToolCallFinished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCallFinished.ProtoReflect.Descriptor instead.
 func (*ToolCallFinished) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{16}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ToolCallFinished) GetCallId() string {
@@ -2151,7 +2460,7 @@ type ToolCallPending struct {
 
 func (x *ToolCallPending) Reset() {
 	*x = ToolCallPending{}
-	mi := &file_troupe_v1_event_proto_msgTypes[17]
+	mi := &file_troupe_v1_event_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2163,7 +2472,7 @@ func (x *ToolCallPending) String() string {
 func (*ToolCallPending) ProtoMessage() {}
 
 func (x *ToolCallPending) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[17]
+	mi := &file_troupe_v1_event_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2176,7 +2485,7 @@ func (x *ToolCallPending) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCallPending.ProtoReflect.Descriptor instead.
 func (*ToolCallPending) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{17}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ToolCallPending) GetCall() *PendingCall {
@@ -2202,7 +2511,7 @@ type AgentMessage struct {
 
 func (x *AgentMessage) Reset() {
 	*x = AgentMessage{}
-	mi := &file_troupe_v1_event_proto_msgTypes[18]
+	mi := &file_troupe_v1_event_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2214,7 +2523,7 @@ func (x *AgentMessage) String() string {
 func (*AgentMessage) ProtoMessage() {}
 
 func (x *AgentMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[18]
+	mi := &file_troupe_v1_event_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2227,7 +2536,7 @@ func (x *AgentMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMessage.ProtoReflect.Descriptor instead.
 func (*AgentMessage) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{18}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *AgentMessage) GetText() string {
@@ -2264,7 +2573,7 @@ type Thinking struct {
 
 func (x *Thinking) Reset() {
 	*x = Thinking{}
-	mi := &file_troupe_v1_event_proto_msgTypes[19]
+	mi := &file_troupe_v1_event_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2276,7 +2585,7 @@ func (x *Thinking) String() string {
 func (*Thinking) ProtoMessage() {}
 
 func (x *Thinking) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[19]
+	mi := &file_troupe_v1_event_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2289,7 +2598,7 @@ func (x *Thinking) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Thinking.ProtoReflect.Descriptor instead.
 func (*Thinking) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{19}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Thinking) GetTopic() Topic {
@@ -2319,7 +2628,7 @@ type Warning struct {
 
 func (x *Warning) Reset() {
 	*x = Warning{}
-	mi := &file_troupe_v1_event_proto_msgTypes[20]
+	mi := &file_troupe_v1_event_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2331,7 +2640,7 @@ func (x *Warning) String() string {
 func (*Warning) ProtoMessage() {}
 
 func (x *Warning) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[20]
+	mi := &file_troupe_v1_event_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2344,7 +2653,7 @@ func (x *Warning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Warning.ProtoReflect.Descriptor instead.
 func (*Warning) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{20}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Warning) GetReason() string {
@@ -2380,7 +2689,7 @@ type Aggregate struct {
 
 func (x *Aggregate) Reset() {
 	*x = Aggregate{}
-	mi := &file_troupe_v1_event_proto_msgTypes[21]
+	mi := &file_troupe_v1_event_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2392,7 +2701,7 @@ func (x *Aggregate) String() string {
 func (*Aggregate) ProtoMessage() {}
 
 func (x *Aggregate) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[21]
+	mi := &file_troupe_v1_event_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2405,7 +2714,7 @@ func (x *Aggregate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Aggregate.ProtoReflect.Descriptor instead.
 func (*Aggregate) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{21}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Aggregate) GetSteps() int32 {
@@ -2471,7 +2780,7 @@ type TurnResult struct {
 
 func (x *TurnResult) Reset() {
 	*x = TurnResult{}
-	mi := &file_troupe_v1_event_proto_msgTypes[22]
+	mi := &file_troupe_v1_event_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2483,7 +2792,7 @@ func (x *TurnResult) String() string {
 func (*TurnResult) ProtoMessage() {}
 
 func (x *TurnResult) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[22]
+	mi := &file_troupe_v1_event_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2496,7 +2805,7 @@ func (x *TurnResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnResult.ProtoReflect.Descriptor instead.
 func (*TurnResult) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{22}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *TurnResult) GetOutcome() TurnOutcome {
@@ -2591,7 +2900,7 @@ type TurnMetrics struct {
 
 func (x *TurnMetrics) Reset() {
 	*x = TurnMetrics{}
-	mi := &file_troupe_v1_event_proto_msgTypes[23]
+	mi := &file_troupe_v1_event_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2603,7 +2912,7 @@ func (x *TurnMetrics) String() string {
 func (*TurnMetrics) ProtoMessage() {}
 
 func (x *TurnMetrics) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[23]
+	mi := &file_troupe_v1_event_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2616,7 +2925,7 @@ func (x *TurnMetrics) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnMetrics.ProtoReflect.Descriptor instead.
 func (*TurnMetrics) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{23}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *TurnMetrics) GetPlan() *durationpb.Duration {
@@ -2760,7 +3069,7 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\n" +
 	"TurnBudget\x12\x14\n" +
 	"\x05steps\x18\x01 \x01(\x05R\x05steps\x12-\n" +
-	"\x04time\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04time\"\xd1\x02\n" +
+	"\x04time\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04time\"\xd2\x03\n" +
 	"\x0fRoutingDecision\x12\x16\n" +
 	"\x06target\x18\x01 \x01(\tR\x06target\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\"\n" +
@@ -2772,7 +3081,34 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\x04step\x18\x06 \x01(\tR\x04step\x125\n" +
 	"\bduration\x18\a \x01(\v2\x19.google.protobuf.DurationR\bduration\x12+\n" +
 	"\x04type\x18\b \x01(\x0e2\x17.troupe.v1.DecisionTypeR\x04type\x12\x1a\n" +
-	"\bfallback\x18\t \x01(\tR\bfallback\"t\n" +
+	"\bfallback\x18\t \x01(\tR\bfallback\x128\n" +
+	"\brejected\x18\x1e \x03(\v2\x1c.troupe.v1.RejectedCandidateR\brejected\x12-\n" +
+	"\x05input\x18\x1f \x01(\v2\x17.troupe.v1.RoutingInputR\x05input\x12\x16\n" +
+	"\x06choice\x18  \x01(\x05R\x06choice\"\xb1\x01\n" +
+	"\fRoutingInput\x12\x12\n" +
+	"\x04task\x18\x01 \x01(\tR\x04task\x12 \n" +
+	"\vconstraints\x18\x02 \x03(\tR\vconstraints\x12\x18\n" +
+	"\acounter\x18\x03 \x01(\x04R\acounter\x12\x14\n" +
+	"\x05names\x18\x04 \x03(\tR\x05names\x12;\n" +
+	"\n" +
+	"candidates\x18\x05 \x03(\v2\x1b.troupe.v1.RoutingCandidateR\n" +
+	"candidates\"\xd2\x02\n" +
+	"\x10RoutingCandidate\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
+	"\x04type\x18\x03 \x01(\tR\x04type\x12\"\n" +
+	"\fcapabilities\x18\x04 \x03(\tR\fcapabilities\x12E\n" +
+	"\bmetadata\x18\x05 \x03(\v2).troupe.v1.RoutingCandidate.MetadataEntryR\bmetadata\x12\x1c\n" +
+	"\tavailable\x18\x06 \x01(\bR\tavailable\x12\x10\n" +
+	"\x03why\x18\a \x01(\tR\x03why\x12\x12\n" +
+	"\x04load\x18\b \x01(\x01R\x04load\x12\x1a\n" +
+	"\bpriority\x18\t \x01(\x05R\bpriority\x1a;\n" +
+	"\rMetadataEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"5\n" +
+	"\x11RejectedCandidate\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x10\n" +
+	"\x03why\x18\x02 \x01(\tR\x03why\"t\n" +
 	"\vStepStarted\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x121\n" +
@@ -2895,13 +3231,18 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\x0eSTAGE_COMPLETE\x10\x06\x12\x10\n" +
 	"\fSTAGE_FAILED\x10\a\x12\x13\n" +
 	"\x0fSTAGE_CANCELLED\x10\b\x12\x18\n" +
-	"\x14STAGE_INPUT_REQUIRED\x10\t*\xa6\x01\n" +
+	"\x14STAGE_INPUT_REQUIRED\x10\t*\xc9\x02\n" +
 	"\x0fRoutingStrategy\x12 \n" +
 	"\x1cROUTING_STRATEGY_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16ROUTING_STRATEGY_FIXED\x10\x01\x12\x19\n" +
 	"\x15ROUTING_STRATEGY_RULE\x10\x02\x12\x1c\n" +
 	"\x18ROUTING_STRATEGY_LEARNED\x10\x03\x12\x1c\n" +
-	"\x18ROUTING_STRATEGY_DEFAULT\x10\x04*\xd8\x01\n" +
+	"\x18ROUTING_STRATEGY_DEFAULT\x10\x04\x12\x1f\n" +
+	"\x1bROUTING_STRATEGY_CAPABILITY\x10\x05\x12 \n" +
+	"\x1cROUTING_STRATEGY_ROUND_ROBIN\x10\x06\x12\"\n" +
+	"\x1eROUTING_STRATEGY_LOAD_BALANCED\x10\a\x12\x1d\n" +
+	"\x19ROUTING_STRATEGY_PRIORITY\x10\b\x12\x1b\n" +
+	"\x17ROUTING_STRATEGY_MANUAL\x10\t*\xd8\x01\n" +
 	"\fDecisionType\x12\x1d\n" +
 	"\x19DECISION_TYPE_UNSPECIFIED\x10\x00\x12!\n" +
 	"\x1dDECISION_TYPE_AGENT_SELECTION\x10\x01\x12\"\n" +
@@ -2946,7 +3287,7 @@ func file_troupe_v1_event_proto_rawDescGZIP() []byte {
 }
 
 var file_troupe_v1_event_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_troupe_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_troupe_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_troupe_v1_event_proto_goTypes = []any{
 	(Stage)(0),                    // 0: troupe.v1.Stage
 	(RoutingStrategy)(0),          // 1: troupe.v1.RoutingStrategy
@@ -2960,96 +3301,104 @@ var file_troupe_v1_event_proto_goTypes = []any{
 	(*Plan)(nil),                  // 9: troupe.v1.Plan
 	(*TurnBudget)(nil),            // 10: troupe.v1.TurnBudget
 	(*RoutingDecision)(nil),       // 11: troupe.v1.RoutingDecision
-	(*StepStarted)(nil),           // 12: troupe.v1.StepStarted
-	(*InstanceChoice)(nil),        // 13: troupe.v1.InstanceChoice
-	(*RejectedInstance)(nil),      // 14: troupe.v1.RejectedInstance
-	(*StepFinished)(nil),          // 15: troupe.v1.StepFinished
-	(*TextDelta)(nil),             // 16: troupe.v1.TextDelta
-	(*PartReset)(nil),             // 17: troupe.v1.PartReset
-	(*ModelCall)(nil),             // 18: troupe.v1.ModelCall
-	(*ToolProgress)(nil),          // 19: troupe.v1.ToolProgress
-	(*SubtaskStarted)(nil),        // 20: troupe.v1.SubtaskStarted
-	(*ToolCallStarted)(nil),       // 21: troupe.v1.ToolCallStarted
-	(*ToolCallFinished)(nil),      // 22: troupe.v1.ToolCallFinished
-	(*ToolCallPending)(nil),       // 23: troupe.v1.ToolCallPending
-	(*AgentMessage)(nil),          // 24: troupe.v1.AgentMessage
-	(*Thinking)(nil),              // 25: troupe.v1.Thinking
-	(*Warning)(nil),               // 26: troupe.v1.Warning
-	(*Aggregate)(nil),             // 27: troupe.v1.Aggregate
-	(*TurnResult)(nil),            // 28: troupe.v1.TurnResult
-	(*TurnMetrics)(nil),           // 29: troupe.v1.TurnMetrics
-	nil,                           // 30: troupe.v1.AgentMessage.ArtifactsEntry
-	(*timestamppb.Timestamp)(nil), // 31: google.protobuf.Timestamp
-	(*CallAnswer)(nil),            // 32: troupe.v1.CallAnswer
-	(*Blob)(nil),                  // 33: troupe.v1.Blob
-	(*durationpb.Duration)(nil),   // 34: google.protobuf.Duration
-	(*StepResult)(nil),            // 35: troupe.v1.StepResult
-	(*Failure)(nil),               // 36: troupe.v1.Failure
-	(*Usage)(nil),                 // 37: troupe.v1.Usage
-	(*PendingCall)(nil),           // 38: troupe.v1.PendingCall
-	(TurnOutcome)(0),              // 39: troupe.v1.TurnOutcome
+	(*RoutingInput)(nil),          // 12: troupe.v1.RoutingInput
+	(*RoutingCandidate)(nil),      // 13: troupe.v1.RoutingCandidate
+	(*RejectedCandidate)(nil),     // 14: troupe.v1.RejectedCandidate
+	(*StepStarted)(nil),           // 15: troupe.v1.StepStarted
+	(*InstanceChoice)(nil),        // 16: troupe.v1.InstanceChoice
+	(*RejectedInstance)(nil),      // 17: troupe.v1.RejectedInstance
+	(*StepFinished)(nil),          // 18: troupe.v1.StepFinished
+	(*TextDelta)(nil),             // 19: troupe.v1.TextDelta
+	(*PartReset)(nil),             // 20: troupe.v1.PartReset
+	(*ModelCall)(nil),             // 21: troupe.v1.ModelCall
+	(*ToolProgress)(nil),          // 22: troupe.v1.ToolProgress
+	(*SubtaskStarted)(nil),        // 23: troupe.v1.SubtaskStarted
+	(*ToolCallStarted)(nil),       // 24: troupe.v1.ToolCallStarted
+	(*ToolCallFinished)(nil),      // 25: troupe.v1.ToolCallFinished
+	(*ToolCallPending)(nil),       // 26: troupe.v1.ToolCallPending
+	(*AgentMessage)(nil),          // 27: troupe.v1.AgentMessage
+	(*Thinking)(nil),              // 28: troupe.v1.Thinking
+	(*Warning)(nil),               // 29: troupe.v1.Warning
+	(*Aggregate)(nil),             // 30: troupe.v1.Aggregate
+	(*TurnResult)(nil),            // 31: troupe.v1.TurnResult
+	(*TurnMetrics)(nil),           // 32: troupe.v1.TurnMetrics
+	nil,                           // 33: troupe.v1.RoutingCandidate.MetadataEntry
+	nil,                           // 34: troupe.v1.AgentMessage.ArtifactsEntry
+	(*timestamppb.Timestamp)(nil), // 35: google.protobuf.Timestamp
+	(*CallAnswer)(nil),            // 36: troupe.v1.CallAnswer
+	(*Blob)(nil),                  // 37: troupe.v1.Blob
+	(*durationpb.Duration)(nil),   // 38: google.protobuf.Duration
+	(*StepResult)(nil),            // 39: troupe.v1.StepResult
+	(*Failure)(nil),               // 40: troupe.v1.Failure
+	(*Usage)(nil),                 // 41: troupe.v1.Usage
+	(*PendingCall)(nil),           // 42: troupe.v1.PendingCall
+	(TurnOutcome)(0),              // 43: troupe.v1.TurnOutcome
 }
 var file_troupe_v1_event_proto_depIdxs = []int32{
-	31, // 0: troupe.v1.Event.time:type_name -> google.protobuf.Timestamp
+	35, // 0: troupe.v1.Event.time:type_name -> google.protobuf.Timestamp
 	0,  // 1: troupe.v1.Event.stage:type_name -> troupe.v1.Stage
 	7,  // 2: troupe.v1.Event.turn_started:type_name -> troupe.v1.TurnStarted
 	9,  // 3: troupe.v1.Event.plan:type_name -> troupe.v1.Plan
 	11, // 4: troupe.v1.Event.routing_decision:type_name -> troupe.v1.RoutingDecision
-	12, // 5: troupe.v1.Event.step_started:type_name -> troupe.v1.StepStarted
-	15, // 6: troupe.v1.Event.step_finished:type_name -> troupe.v1.StepFinished
-	16, // 7: troupe.v1.Event.text_delta:type_name -> troupe.v1.TextDelta
-	17, // 8: troupe.v1.Event.part_reset:type_name -> troupe.v1.PartReset
-	18, // 9: troupe.v1.Event.model_call:type_name -> troupe.v1.ModelCall
-	21, // 10: troupe.v1.Event.tool_call_started:type_name -> troupe.v1.ToolCallStarted
-	22, // 11: troupe.v1.Event.tool_call_finished:type_name -> troupe.v1.ToolCallFinished
-	24, // 12: troupe.v1.Event.agent_message:type_name -> troupe.v1.AgentMessage
-	25, // 13: troupe.v1.Event.thinking:type_name -> troupe.v1.Thinking
-	23, // 14: troupe.v1.Event.tool_call_pending:type_name -> troupe.v1.ToolCallPending
-	26, // 15: troupe.v1.Event.warning:type_name -> troupe.v1.Warning
-	27, // 16: troupe.v1.Event.aggregate:type_name -> troupe.v1.Aggregate
-	28, // 17: troupe.v1.Event.turn_result:type_name -> troupe.v1.TurnResult
-	19, // 18: troupe.v1.Event.tool_progress:type_name -> troupe.v1.ToolProgress
-	20, // 19: troupe.v1.Event.subtask_started:type_name -> troupe.v1.SubtaskStarted
-	32, // 20: troupe.v1.TurnStarted.answers:type_name -> troupe.v1.CallAnswer
+	15, // 5: troupe.v1.Event.step_started:type_name -> troupe.v1.StepStarted
+	18, // 6: troupe.v1.Event.step_finished:type_name -> troupe.v1.StepFinished
+	19, // 7: troupe.v1.Event.text_delta:type_name -> troupe.v1.TextDelta
+	20, // 8: troupe.v1.Event.part_reset:type_name -> troupe.v1.PartReset
+	21, // 9: troupe.v1.Event.model_call:type_name -> troupe.v1.ModelCall
+	24, // 10: troupe.v1.Event.tool_call_started:type_name -> troupe.v1.ToolCallStarted
+	25, // 11: troupe.v1.Event.tool_call_finished:type_name -> troupe.v1.ToolCallFinished
+	27, // 12: troupe.v1.Event.agent_message:type_name -> troupe.v1.AgentMessage
+	28, // 13: troupe.v1.Event.thinking:type_name -> troupe.v1.Thinking
+	26, // 14: troupe.v1.Event.tool_call_pending:type_name -> troupe.v1.ToolCallPending
+	29, // 15: troupe.v1.Event.warning:type_name -> troupe.v1.Warning
+	30, // 16: troupe.v1.Event.aggregate:type_name -> troupe.v1.Aggregate
+	31, // 17: troupe.v1.Event.turn_result:type_name -> troupe.v1.TurnResult
+	22, // 18: troupe.v1.Event.tool_progress:type_name -> troupe.v1.ToolProgress
+	23, // 19: troupe.v1.Event.subtask_started:type_name -> troupe.v1.SubtaskStarted
+	36, // 20: troupe.v1.TurnStarted.answers:type_name -> troupe.v1.CallAnswer
 	8,  // 21: troupe.v1.TurnStarted.parent:type_name -> troupe.v1.Parent
-	33, // 22: troupe.v1.TurnStarted.attachments:type_name -> troupe.v1.Blob
-	34, // 23: troupe.v1.Plan.duration:type_name -> google.protobuf.Duration
+	37, // 22: troupe.v1.TurnStarted.attachments:type_name -> troupe.v1.Blob
+	38, // 23: troupe.v1.Plan.duration:type_name -> google.protobuf.Duration
 	10, // 24: troupe.v1.Plan.budget:type_name -> troupe.v1.TurnBudget
-	34, // 25: troupe.v1.TurnBudget.time:type_name -> google.protobuf.Duration
+	38, // 25: troupe.v1.TurnBudget.time:type_name -> google.protobuf.Duration
 	1,  // 26: troupe.v1.RoutingDecision.strategy:type_name -> troupe.v1.RoutingStrategy
-	34, // 27: troupe.v1.RoutingDecision.duration:type_name -> google.protobuf.Duration
+	38, // 27: troupe.v1.RoutingDecision.duration:type_name -> google.protobuf.Duration
 	2,  // 28: troupe.v1.RoutingDecision.type:type_name -> troupe.v1.DecisionType
-	13, // 29: troupe.v1.StepStarted.choice:type_name -> troupe.v1.InstanceChoice
-	14, // 30: troupe.v1.InstanceChoice.rejected:type_name -> troupe.v1.RejectedInstance
-	2,  // 31: troupe.v1.InstanceChoice.type:type_name -> troupe.v1.DecisionType
-	35, // 32: troupe.v1.StepFinished.result:type_name -> troupe.v1.StepResult
-	34, // 33: troupe.v1.StepFinished.duration:type_name -> google.protobuf.Duration
-	36, // 34: troupe.v1.PartReset.failure:type_name -> troupe.v1.Failure
-	37, // 35: troupe.v1.ModelCall.usage:type_name -> troupe.v1.Usage
-	34, // 36: troupe.v1.ModelCall.duration:type_name -> google.protobuf.Duration
-	3,  // 37: troupe.v1.ModelCall.finish:type_name -> troupe.v1.FinishReason
-	4,  // 38: troupe.v1.ToolCallFinished.status:type_name -> troupe.v1.ToolStatus
-	34, // 39: troupe.v1.ToolCallFinished.duration:type_name -> google.protobuf.Duration
-	38, // 40: troupe.v1.ToolCallPending.call:type_name -> troupe.v1.PendingCall
-	30, // 41: troupe.v1.AgentMessage.artifacts:type_name -> troupe.v1.AgentMessage.ArtifactsEntry
-	5,  // 42: troupe.v1.Thinking.topic:type_name -> troupe.v1.Topic
-	37, // 43: troupe.v1.Aggregate.usage:type_name -> troupe.v1.Usage
-	39, // 44: troupe.v1.TurnResult.outcome:type_name -> troupe.v1.TurnOutcome
-	37, // 45: troupe.v1.TurnResult.usage:type_name -> troupe.v1.Usage
-	34, // 46: troupe.v1.TurnResult.duration:type_name -> google.protobuf.Duration
-	36, // 47: troupe.v1.TurnResult.failure:type_name -> troupe.v1.Failure
-	38, // 48: troupe.v1.TurnResult.pending:type_name -> troupe.v1.PendingCall
-	29, // 49: troupe.v1.TurnResult.metrics:type_name -> troupe.v1.TurnMetrics
-	34, // 50: troupe.v1.TurnMetrics.plan:type_name -> google.protobuf.Duration
-	34, // 51: troupe.v1.TurnMetrics.routing:type_name -> google.protobuf.Duration
-	34, // 52: troupe.v1.TurnMetrics.execute:type_name -> google.protobuf.Duration
-	34, // 53: troupe.v1.TurnMetrics.total:type_name -> google.protobuf.Duration
-	34, // 54: troupe.v1.TurnMetrics.average_step_duration:type_name -> google.protobuf.Duration
-	55, // [55:55] is the sub-list for method output_type
-	55, // [55:55] is the sub-list for method input_type
-	55, // [55:55] is the sub-list for extension type_name
-	55, // [55:55] is the sub-list for extension extendee
-	0,  // [0:55] is the sub-list for field type_name
+	14, // 29: troupe.v1.RoutingDecision.rejected:type_name -> troupe.v1.RejectedCandidate
+	12, // 30: troupe.v1.RoutingDecision.input:type_name -> troupe.v1.RoutingInput
+	13, // 31: troupe.v1.RoutingInput.candidates:type_name -> troupe.v1.RoutingCandidate
+	33, // 32: troupe.v1.RoutingCandidate.metadata:type_name -> troupe.v1.RoutingCandidate.MetadataEntry
+	16, // 33: troupe.v1.StepStarted.choice:type_name -> troupe.v1.InstanceChoice
+	17, // 34: troupe.v1.InstanceChoice.rejected:type_name -> troupe.v1.RejectedInstance
+	2,  // 35: troupe.v1.InstanceChoice.type:type_name -> troupe.v1.DecisionType
+	39, // 36: troupe.v1.StepFinished.result:type_name -> troupe.v1.StepResult
+	38, // 37: troupe.v1.StepFinished.duration:type_name -> google.protobuf.Duration
+	40, // 38: troupe.v1.PartReset.failure:type_name -> troupe.v1.Failure
+	41, // 39: troupe.v1.ModelCall.usage:type_name -> troupe.v1.Usage
+	38, // 40: troupe.v1.ModelCall.duration:type_name -> google.protobuf.Duration
+	3,  // 41: troupe.v1.ModelCall.finish:type_name -> troupe.v1.FinishReason
+	4,  // 42: troupe.v1.ToolCallFinished.status:type_name -> troupe.v1.ToolStatus
+	38, // 43: troupe.v1.ToolCallFinished.duration:type_name -> google.protobuf.Duration
+	42, // 44: troupe.v1.ToolCallPending.call:type_name -> troupe.v1.PendingCall
+	34, // 45: troupe.v1.AgentMessage.artifacts:type_name -> troupe.v1.AgentMessage.ArtifactsEntry
+	5,  // 46: troupe.v1.Thinking.topic:type_name -> troupe.v1.Topic
+	41, // 47: troupe.v1.Aggregate.usage:type_name -> troupe.v1.Usage
+	43, // 48: troupe.v1.TurnResult.outcome:type_name -> troupe.v1.TurnOutcome
+	41, // 49: troupe.v1.TurnResult.usage:type_name -> troupe.v1.Usage
+	38, // 50: troupe.v1.TurnResult.duration:type_name -> google.protobuf.Duration
+	40, // 51: troupe.v1.TurnResult.failure:type_name -> troupe.v1.Failure
+	42, // 52: troupe.v1.TurnResult.pending:type_name -> troupe.v1.PendingCall
+	32, // 53: troupe.v1.TurnResult.metrics:type_name -> troupe.v1.TurnMetrics
+	38, // 54: troupe.v1.TurnMetrics.plan:type_name -> google.protobuf.Duration
+	38, // 55: troupe.v1.TurnMetrics.routing:type_name -> google.protobuf.Duration
+	38, // 56: troupe.v1.TurnMetrics.execute:type_name -> google.protobuf.Duration
+	38, // 57: troupe.v1.TurnMetrics.total:type_name -> google.protobuf.Duration
+	38, // 58: troupe.v1.TurnMetrics.average_step_duration:type_name -> google.protobuf.Duration
+	59, // [59:59] is the sub-list for method output_type
+	59, // [59:59] is the sub-list for method input_type
+	59, // [59:59] is the sub-list for extension type_name
+	59, // [59:59] is the sub-list for extension extendee
+	0,  // [0:59] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_event_proto_init() }
@@ -3079,15 +3428,15 @@ func file_troupe_v1_event_proto_init() {
 		(*Event_ToolProgress)(nil),
 		(*Event_SubtaskStarted)(nil),
 	}
-	file_troupe_v1_event_proto_msgTypes[13].OneofWrappers = []any{}
-	file_troupe_v1_event_proto_msgTypes[22].OneofWrappers = []any{}
+	file_troupe_v1_event_proto_msgTypes[16].OneofWrappers = []any{}
+	file_troupe_v1_event_proto_msgTypes[25].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_event_proto_rawDesc), len(file_troupe_v1_event_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   25,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -315,7 +315,12 @@ type OrchestrateRequest struct {
 	// metadata are labels of the caller for agents and tools, at most 32, with keys of 1 to 64
 	// bytes and values of at most 1 KiB. They are stored with the trace: secrets belong into auth.
 	// Absent with answers: those of the turn that they go on with.
-	Metadata      map[string]string `protobuf:"bytes,21,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Metadata map[string]string `protobuf:"bytes,21,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// needs are capabilities that whoever is chosen for the turn shall have: where a step chooses
+	// among agents by strategy, they count beside those of the step (contract OC-14, OC-16). At most
+	// 16, each 1 to 63 of a-z, 0-9, dot and hyphen. They are stored with the trace. Absent with
+	// answers: those of the turn that they go on with.
+	Needs         []string `protobuf:"bytes,30,rep,name=needs,proto3" json:"needs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -448,6 +453,13 @@ func (x *OrchestrateRequest) GetProfile() string {
 func (x *OrchestrateRequest) GetMetadata() map[string]string {
 	if x != nil {
 		return x.Metadata
+	}
+	return nil
+}
+
+func (x *OrchestrateRequest) GetNeeds() []string {
+	if x != nil {
+		return x.Needs
 	}
 	return nil
 }
@@ -1322,7 +1334,9 @@ type Instance struct {
 	Status *InstanceStatus `protobuf:"bytes,13,opt,name=status,proto3" json:"status,omitempty"`
 	// capabilities are what the instance can do beyond others of its agent, in alphabetic
 	// order; a step may need some (contract OC-16).
-	Capabilities  []string `protobuf:"bytes,20,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
+	Capabilities []string `protobuf:"bytes,20,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
+	// tools of its agent, in order, with what each can do; a step may use those that it needs.
+	Tools         []*InstanceTool `protobuf:"bytes,30,rep,name=tools,proto3" json:"tools,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1455,6 +1469,68 @@ func (x *Instance) GetCapabilities() []string {
 	return nil
 }
 
+func (x *Instance) GetTools() []*InstanceTool {
+	if x != nil {
+		return x.Tools
+	}
+	return nil
+}
+
+// InstanceTool is a tool of an agent.
+type InstanceTool struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// name of the tool.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// capabilities are what it can do, in alphabetic order; empty: nothing is declared.
+	Capabilities  []string `protobuf:"bytes,2,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InstanceTool) Reset() {
+	*x = InstanceTool{}
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InstanceTool) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InstanceTool) ProtoMessage() {}
+
+func (x *InstanceTool) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InstanceTool.ProtoReflect.Descriptor instead.
+func (*InstanceTool) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *InstanceTool) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *InstanceTool) GetCapabilities() []string {
+	if x != nil {
+		return x.Capabilities
+	}
+	return nil
+}
+
 // ListInstancesRequest asks for the instances.
 type ListInstancesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1468,7 +1544,7 @@ type ListInstancesRequest struct {
 
 func (x *ListInstancesRequest) Reset() {
 	*x = ListInstancesRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[16]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1480,7 +1556,7 @@ func (x *ListInstancesRequest) String() string {
 func (*ListInstancesRequest) ProtoMessage() {}
 
 func (x *ListInstancesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[16]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1493,7 +1569,7 @@ func (x *ListInstancesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListInstancesRequest.ProtoReflect.Descriptor instead.
 func (*ListInstancesRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{16}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListInstancesRequest) GetAgent() string {
@@ -1521,7 +1597,7 @@ type ListInstancesResponse struct {
 
 func (x *ListInstancesResponse) Reset() {
 	*x = ListInstancesResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[17]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1533,7 +1609,7 @@ func (x *ListInstancesResponse) String() string {
 func (*ListInstancesResponse) ProtoMessage() {}
 
 func (x *ListInstancesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[17]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1546,7 +1622,7 @@ func (x *ListInstancesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListInstancesResponse.ProtoReflect.Descriptor instead.
 func (*ListInstancesResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{17}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListInstancesResponse) GetInstances() []*Instance {
@@ -1570,7 +1646,7 @@ type DescribeInstanceRequest struct {
 
 func (x *DescribeInstanceRequest) Reset() {
 	*x = DescribeInstanceRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[18]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1582,7 +1658,7 @@ func (x *DescribeInstanceRequest) String() string {
 func (*DescribeInstanceRequest) ProtoMessage() {}
 
 func (x *DescribeInstanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[18]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1595,7 +1671,7 @@ func (x *DescribeInstanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeInstanceRequest.ProtoReflect.Descriptor instead.
 func (*DescribeInstanceRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{18}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DescribeInstanceRequest) GetInstanceId() string {
@@ -1629,7 +1705,7 @@ type DescribeInstanceResponse struct {
 
 func (x *DescribeInstanceResponse) Reset() {
 	*x = DescribeInstanceResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[19]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1641,7 +1717,7 @@ func (x *DescribeInstanceResponse) String() string {
 func (*DescribeInstanceResponse) ProtoMessage() {}
 
 func (x *DescribeInstanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[19]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1654,7 +1730,7 @@ func (x *DescribeInstanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeInstanceResponse.ProtoReflect.Descriptor instead.
 func (*DescribeInstanceResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{19}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *DescribeInstanceResponse) GetInstance() *Instance {
@@ -1700,7 +1776,7 @@ type InstanceOutcome struct {
 
 func (x *InstanceOutcome) Reset() {
 	*x = InstanceOutcome{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[20]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1712,7 +1788,7 @@ func (x *InstanceOutcome) String() string {
 func (*InstanceOutcome) ProtoMessage() {}
 
 func (x *InstanceOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[20]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1725,7 +1801,7 @@ func (x *InstanceOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceOutcome.ProtoReflect.Descriptor instead.
 func (*InstanceOutcome) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{20}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *InstanceOutcome) GetInstanceId() string {
@@ -1765,7 +1841,7 @@ type PauseAgentRequest struct {
 
 func (x *PauseAgentRequest) Reset() {
 	*x = PauseAgentRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[21]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1777,7 +1853,7 @@ func (x *PauseAgentRequest) String() string {
 func (*PauseAgentRequest) ProtoMessage() {}
 
 func (x *PauseAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[21]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1790,7 +1866,7 @@ func (x *PauseAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseAgentRequest.ProtoReflect.Descriptor instead.
 func (*PauseAgentRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{21}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PauseAgentRequest) GetAgent() string {
@@ -1825,7 +1901,7 @@ type PauseAgentResponse struct {
 
 func (x *PauseAgentResponse) Reset() {
 	*x = PauseAgentResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[22]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1837,7 +1913,7 @@ func (x *PauseAgentResponse) String() string {
 func (*PauseAgentResponse) ProtoMessage() {}
 
 func (x *PauseAgentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[22]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1850,7 +1926,7 @@ func (x *PauseAgentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseAgentResponse.ProtoReflect.Descriptor instead.
 func (*PauseAgentResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{22}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *PauseAgentResponse) GetInstances() []*InstanceOutcome {
@@ -1873,7 +1949,7 @@ type ResumeAgentRequest struct {
 
 func (x *ResumeAgentRequest) Reset() {
 	*x = ResumeAgentRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[23]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1885,7 +1961,7 @@ func (x *ResumeAgentRequest) String() string {
 func (*ResumeAgentRequest) ProtoMessage() {}
 
 func (x *ResumeAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[23]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1898,7 +1974,7 @@ func (x *ResumeAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeAgentRequest.ProtoReflect.Descriptor instead.
 func (*ResumeAgentRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{23}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ResumeAgentRequest) GetAgent() string {
@@ -1926,7 +2002,7 @@ type ResumeAgentResponse struct {
 
 func (x *ResumeAgentResponse) Reset() {
 	*x = ResumeAgentResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[24]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1938,7 +2014,7 @@ func (x *ResumeAgentResponse) String() string {
 func (*ResumeAgentResponse) ProtoMessage() {}
 
 func (x *ResumeAgentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[24]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1951,7 +2027,7 @@ func (x *ResumeAgentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeAgentResponse.ProtoReflect.Descriptor instead.
 func (*ResumeAgentResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{24}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ResumeAgentResponse) GetInstances() []*InstanceOutcome {
@@ -1980,7 +2056,7 @@ type DrainInstanceRequest struct {
 
 func (x *DrainInstanceRequest) Reset() {
 	*x = DrainInstanceRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[25]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1992,7 +2068,7 @@ func (x *DrainInstanceRequest) String() string {
 func (*DrainInstanceRequest) ProtoMessage() {}
 
 func (x *DrainInstanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[25]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2005,7 +2081,7 @@ func (x *DrainInstanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainInstanceRequest.ProtoReflect.Descriptor instead.
 func (*DrainInstanceRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{25}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DrainInstanceRequest) GetInstanceId() string {
@@ -2050,7 +2126,7 @@ type DrainInstanceResponse struct {
 
 func (x *DrainInstanceResponse) Reset() {
 	*x = DrainInstanceResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[26]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2062,7 +2138,7 @@ func (x *DrainInstanceResponse) String() string {
 func (*DrainInstanceResponse) ProtoMessage() {}
 
 func (x *DrainInstanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[26]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2075,7 +2151,7 @@ func (x *DrainInstanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainInstanceResponse.ProtoReflect.Descriptor instead.
 func (*DrainInstanceResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{26}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DrainInstanceResponse) GetStatus() *InstanceStatus {
@@ -2107,7 +2183,7 @@ type ListDecisionsRequest struct {
 
 func (x *ListDecisionsRequest) Reset() {
 	*x = ListDecisionsRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[27]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2119,7 +2195,7 @@ func (x *ListDecisionsRequest) String() string {
 func (*ListDecisionsRequest) ProtoMessage() {}
 
 func (x *ListDecisionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[27]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2132,7 +2208,7 @@ func (x *ListDecisionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDecisionsRequest.ProtoReflect.Descriptor instead.
 func (*ListDecisionsRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{27}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListDecisionsRequest) GetTraceId() string {
@@ -2167,7 +2243,7 @@ type ListDecisionsResponse struct {
 
 func (x *ListDecisionsResponse) Reset() {
 	*x = ListDecisionsResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[28]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2179,7 +2255,7 @@ func (x *ListDecisionsResponse) String() string {
 func (*ListDecisionsResponse) ProtoMessage() {}
 
 func (x *ListDecisionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[28]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2192,7 +2268,7 @@ func (x *ListDecisionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDecisionsResponse.ProtoReflect.Descriptor instead.
 func (*ListDecisionsResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{28}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListDecisionsResponse) GetDecisions() []*Decision {
@@ -2215,7 +2291,7 @@ type Decision struct {
 	Type DecisionType `protobuf:"varint,4,opt,name=type,proto3,enum=troupe.v1.DecisionType" json:"type,omitempty"`
 	// stage is where the trace stood.
 	Stage Stage `protobuf:"varint,5,opt,name=stage,proto3,enum=troupe.v1.Stage" json:"stage,omitempty"`
-	// target is the agent, or the id of the instance, that was chosen.
+	// target is the agent, the id of the instance, or the tool that was chosen.
 	Target string `protobuf:"bytes,6,opt,name=target,proto3" json:"target,omitempty"`
 	// reason is one sentence for a person.
 	Reason string `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
@@ -2225,7 +2301,8 @@ type Decision struct {
 	Confidence float64 `protobuf:"fixed64,9,opt,name=confidence,proto3" json:"confidence,omitempty"`
 	// metadata says more: strategy, fallback, session_id, turn and the name of the workflow's
 	// step (route); of an instance also step, attempt, agent, version, counter, and rejected,
-	// a list of "id why". What is empty is left out.
+	// a list of "id why"; of a choice among agents or tools also task, needs, counter and rejected,
+	// and of tools step, attempt, agent and instance. What is empty is left out.
 	Metadata      map[string]string `protobuf:"bytes,10,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2233,7 +2310,7 @@ type Decision struct {
 
 func (x *Decision) Reset() {
 	*x = Decision{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[29]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2245,7 +2322,7 @@ func (x *Decision) String() string {
 func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[29]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2258,7 +2335,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{29}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Decision) GetRecordId() string {
@@ -2356,7 +2433,7 @@ type Workflow struct {
 
 func (x *Workflow) Reset() {
 	*x = Workflow{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[30]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2368,7 +2445,7 @@ func (x *Workflow) String() string {
 func (*Workflow) ProtoMessage() {}
 
 func (x *Workflow) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[30]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2381,7 +2458,7 @@ func (x *Workflow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Workflow.ProtoReflect.Descriptor instead.
 func (*Workflow) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{30}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Workflow) GetName() string {
@@ -2458,14 +2535,19 @@ type WorkflowStep struct {
 	// retries is how often it is tried again when it fails.
 	Retries int32 `protobuf:"varint,7,opt,name=retries,proto3" json:"retries,omitempty"`
 	// continues is set when the turn goes on although it failed.
-	Continues     bool `protobuf:"varint,8,opt,name=continues,proto3" json:"continues,omitempty"`
+	Continues bool `protobuf:"varint,8,opt,name=continues,proto3" json:"continues,omitempty"`
+	// choose is how the step itself chooses among its routes; absent when its agent does, or there
+	// are none.
+	Choose *ChoicePolicy `protobuf:"bytes,30,opt,name=choose,proto3" json:"choose,omitempty"`
+	// tools is which tools of its agent it may use; absent: all.
+	Tools         *ChoicePolicy `protobuf:"bytes,31,opt,name=tools,proto3" json:"tools,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WorkflowStep) Reset() {
 	*x = WorkflowStep{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[31]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2477,7 +2559,7 @@ func (x *WorkflowStep) String() string {
 func (*WorkflowStep) ProtoMessage() {}
 
 func (x *WorkflowStep) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[31]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2490,7 +2572,7 @@ func (x *WorkflowStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkflowStep.ProtoReflect.Descriptor instead.
 func (*WorkflowStep) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{31}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *WorkflowStep) GetName() string {
@@ -2549,6 +2631,93 @@ func (x *WorkflowStep) GetContinues() bool {
 	return false
 }
 
+func (x *WorkflowStep) GetChoose() *ChoicePolicy {
+	if x != nil {
+		return x.Choose
+	}
+	return nil
+}
+
+func (x *WorkflowStep) GetTools() *ChoicePolicy {
+	if x != nil {
+		return x.Tools
+	}
+	return nil
+}
+
+// ChoicePolicy is how the orchestrator chooses among agents or tools.
+type ChoicePolicy struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// strategy by which it chooses.
+	Strategy RoutingStrategy `protobuf:"varint,1,opt,name=strategy,proto3,enum=troupe.v1.RoutingStrategy" json:"strategy,omitempty"`
+	// needs are the capabilities that are asked for; with CAPABILITY.
+	Needs []string `protobuf:"bytes,2,rep,name=needs,proto3" json:"needs,omitempty"`
+	// priorities of steps; with PRIORITY.
+	Priorities map[string]int32 `protobuf:"bytes,3,rep,name=priorities,proto3" json:"priorities,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// names of the tools, or of the one step; with MANUAL.
+	Names         []string `protobuf:"bytes,4,rep,name=names,proto3" json:"names,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChoicePolicy) Reset() {
+	*x = ChoicePolicy{}
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChoicePolicy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChoicePolicy) ProtoMessage() {}
+
+func (x *ChoicePolicy) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChoicePolicy.ProtoReflect.Descriptor instead.
+func (*ChoicePolicy) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *ChoicePolicy) GetStrategy() RoutingStrategy {
+	if x != nil {
+		return x.Strategy
+	}
+	return RoutingStrategy_ROUTING_STRATEGY_UNSPECIFIED
+}
+
+func (x *ChoicePolicy) GetNeeds() []string {
+	if x != nil {
+		return x.Needs
+	}
+	return nil
+}
+
+func (x *ChoicePolicy) GetPriorities() map[string]int32 {
+	if x != nil {
+		return x.Priorities
+	}
+	return nil
+}
+
+func (x *ChoicePolicy) GetNames() []string {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
 // WorkflowEdge leads from one step to another.
 type WorkflowEdge struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2564,7 +2733,7 @@ type WorkflowEdge struct {
 
 func (x *WorkflowEdge) Reset() {
 	*x = WorkflowEdge{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[32]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2576,7 +2745,7 @@ func (x *WorkflowEdge) String() string {
 func (*WorkflowEdge) ProtoMessage() {}
 
 func (x *WorkflowEdge) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[32]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2589,7 +2758,7 @@ func (x *WorkflowEdge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkflowEdge.ProtoReflect.Descriptor instead.
 func (*WorkflowEdge) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{32}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *WorkflowEdge) GetStep() string {
@@ -2622,7 +2791,7 @@ type ListWorkflowsRequest struct {
 
 func (x *ListWorkflowsRequest) Reset() {
 	*x = ListWorkflowsRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[33]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2634,7 +2803,7 @@ func (x *ListWorkflowsRequest) String() string {
 func (*ListWorkflowsRequest) ProtoMessage() {}
 
 func (x *ListWorkflowsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[33]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2647,7 +2816,7 @@ func (x *ListWorkflowsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWorkflowsRequest.ProtoReflect.Descriptor instead.
 func (*ListWorkflowsRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{33}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{35}
 }
 
 // ListWorkflowsResponse holds the workflows.
@@ -2661,7 +2830,7 @@ type ListWorkflowsResponse struct {
 
 func (x *ListWorkflowsResponse) Reset() {
 	*x = ListWorkflowsResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[34]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2673,7 +2842,7 @@ func (x *ListWorkflowsResponse) String() string {
 func (*ListWorkflowsResponse) ProtoMessage() {}
 
 func (x *ListWorkflowsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[34]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2686,7 +2855,7 @@ func (x *ListWorkflowsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWorkflowsResponse.ProtoReflect.Descriptor instead.
 func (*ListWorkflowsResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{34}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListWorkflowsResponse) GetWorkflows() []*Workflow {
@@ -2707,7 +2876,7 @@ type GetWorkflowRequest struct {
 
 func (x *GetWorkflowRequest) Reset() {
 	*x = GetWorkflowRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[35]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2719,7 +2888,7 @@ func (x *GetWorkflowRequest) String() string {
 func (*GetWorkflowRequest) ProtoMessage() {}
 
 func (x *GetWorkflowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[35]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2732,7 +2901,7 @@ func (x *GetWorkflowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetWorkflowRequest.ProtoReflect.Descriptor instead.
 func (*GetWorkflowRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{35}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *GetWorkflowRequest) GetName() string {
@@ -2753,7 +2922,7 @@ type GetWorkflowResponse struct {
 
 func (x *GetWorkflowResponse) Reset() {
 	*x = GetWorkflowResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[36]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2765,7 +2934,7 @@ func (x *GetWorkflowResponse) String() string {
 func (*GetWorkflowResponse) ProtoMessage() {}
 
 func (x *GetWorkflowResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[36]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2778,7 +2947,7 @@ func (x *GetWorkflowResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetWorkflowResponse.ProtoReflect.Descriptor instead.
 func (*GetWorkflowResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{36}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *GetWorkflowResponse) GetWorkflow() *Workflow {
@@ -2792,7 +2961,7 @@ var File_troupe_v1_orchestrator_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\n" +
-	"\x1ctroupe/v1/orchestrator.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x17troupe/v1/failure.proto\x1a\x19troupe/v1/lifecycle.proto\x1a\x15troupe/v1/types.proto\"\xb1\v\n" +
+	"\x1ctroupe/v1/orchestrator.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x17troupe/v1/failure.proto\x1a\x19troupe/v1/lifecycle.proto\x1a\x15troupe/v1/types.proto\"\xfe\v\n" +
 	"\x12OrchestrateRequest\x12p\n" +
 	"\x04text\x18\x01 \x01(\tBZ\xbaHW\xba\x01N\n" +
 	"\x16orchestrate.text.blank\x12\x1fmust hold more than white space\x1a\x13this.matches('\\\\S')r\x04(\x80\x80\x10H\x00R\x04text\x12.\n" +
@@ -2812,7 +2981,8 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\x16orchestrate.parts.blob\x127must be files (blob); what the user says goes into text\x1a\x18this.all(p, has(p.blob))R\x05parts\x12)\n" +
 	"\x06parent\x18\v \x01(\v2\x11.troupe.v1.ParentR\x06parent\x12E\n" +
 	"\aprofile\x18\x14 \x01(\tB+\xbaH(\xd8\x01\x01r#2!^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$R\aprofile\x12`\n" +
-	"\bmetadata\x18\x15 \x03(\v2+.troupe.v1.OrchestrateRequest.MetadataEntryB\x17\xbaH\x14\x9a\x01\x11\x10 \"\x06r\x04 \x01(@*\x05r\x03(\x80\bR\bmetadata\x1a;\n" +
+	"\bmetadata\x18\x15 \x03(\v2+.troupe.v1.OrchestrateRequest.MetadataEntryB\x17\xbaH\x14\x9a\x01\x11\x10 \"\x06r\x04 \x01(@*\x05r\x03(\x80\bR\bmetadata\x12K\n" +
+	"\x05needs\x18\x1e \x03(\tB5\xbaH2\x92\x01/\x10\x10\x18\x01\")r'2%^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$R\x05needs\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01:\xc0\x02\xbaH\xbc\x02\x1a\x9d\x01\n" +
@@ -2871,7 +3041,7 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\bversions\x18\x06 \x03(\tR\bversions\"\x13\n" +
 	"\x11ListAgentsRequest\">\n" +
 	"\x12ListAgentsResponse\x12(\n" +
-	"\x06agents\x18\x01 \x03(\v2\x10.troupe.v1.AgentR\x06agents\"\x86\x04\n" +
+	"\x06agents\x18\x01 \x03(\v2\x10.troupe.v1.AgentR\x06agents\"\xb5\x04\n" +
 	"\bInstance\x12\x1f\n" +
 	"\vinstance_id\x18\x01 \x01(\tR\n" +
 	"instanceId\x12\x14\n" +
@@ -2888,7 +3058,11 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\x0edesired_reason\x18\v \x01(\tR\rdesiredReason\x12\x18\n" +
 	"\amissing\x18\f \x01(\bR\amissing\x121\n" +
 	"\x06status\x18\r \x01(\v2\x19.troupe.v1.InstanceStatusR\x06status\x12\"\n" +
-	"\fcapabilities\x18\x14 \x03(\tR\fcapabilities\"I\n" +
+	"\fcapabilities\x18\x14 \x03(\tR\fcapabilities\x12-\n" +
+	"\x05tools\x18\x1e \x03(\v2\x17.troupe.v1.InstanceToolR\x05tools\"F\n" +
+	"\fInstanceTool\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\"\n" +
+	"\fcapabilities\x18\x02 \x03(\tR\fcapabilities\"I\n" +
 	"\x14ListInstancesRequest\x12\x1d\n" +
 	"\x05agent\x18\x01 \x01(\tB\a\xbaH\x04r\x02\x18?R\x05agent\x12\x12\n" +
 	"\x04live\x18\x02 \x01(\bR\x04live\"J\n" +
@@ -2965,7 +3139,7 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\n" +
 	"is_default\x18\x06 \x01(\bR\tisDefault\x12\x16\n" +
 	"\x06agents\x18\a \x03(\tR\x06agents\x12-\n" +
-	"\x05steps\x18\b \x03(\v2\x17.troupe.v1.WorkflowStepR\x05steps\"\xdb\x01\n" +
+	"\x05steps\x18\b \x03(\v2\x17.troupe.v1.WorkflowStepR\x05steps\"\xbb\x02\n" +
 	"\fWorkflowStep\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05agent\x18\x02 \x01(\tR\x05agent\x12-\n" +
@@ -2974,7 +3148,19 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\x04fork\x18\x05 \x01(\tR\x04fork\x12\x14\n" +
 	"\x05limit\x18\x06 \x01(\x05R\x05limit\x12\x18\n" +
 	"\aretries\x18\a \x01(\x05R\aretries\x12\x1c\n" +
-	"\tcontinues\x18\b \x01(\bR\tcontinues\"q\n" +
+	"\tcontinues\x18\b \x01(\bR\tcontinues\x12/\n" +
+	"\x06choose\x18\x1e \x01(\v2\x17.troupe.v1.ChoicePolicyR\x06choose\x12-\n" +
+	"\x05tools\x18\x1f \x01(\v2\x17.troupe.v1.ChoicePolicyR\x05tools\"\xfa\x01\n" +
+	"\fChoicePolicy\x126\n" +
+	"\bstrategy\x18\x01 \x01(\x0e2\x1a.troupe.v1.RoutingStrategyR\bstrategy\x12\x14\n" +
+	"\x05needs\x18\x02 \x03(\tR\x05needs\x12G\n" +
+	"\n" +
+	"priorities\x18\x03 \x03(\v2'.troupe.v1.ChoicePolicy.PrioritiesEntryR\n" +
+	"priorities\x12\x14\n" +
+	"\x05names\x18\x04 \x03(\tR\x05names\x1a=\n" +
+	"\x0fPrioritiesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"q\n" +
 	"\fWorkflowEdge\x12\x12\n" +
 	"\x04step\x18\x01 \x01(\tR\x04step\x12/\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x1b.troupe.v1.WorkflowEdgeKindR\x04kind\x12\x1c\n" +
@@ -3046,7 +3232,7 @@ func file_troupe_v1_orchestrator_proto_rawDescGZIP() []byte {
 }
 
 var file_troupe_v1_orchestrator_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_troupe_v1_orchestrator_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
+var file_troupe_v1_orchestrator_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_troupe_v1_orchestrator_proto_goTypes = []any{
 	(OnBusy)(0),                      // 0: troupe.v1.OnBusy
 	(TraceState)(0),                  // 1: troupe.v1.TraceState
@@ -3068,123 +3254,132 @@ var file_troupe_v1_orchestrator_proto_goTypes = []any{
 	(*ListAgentsRequest)(nil),        // 17: troupe.v1.ListAgentsRequest
 	(*ListAgentsResponse)(nil),       // 18: troupe.v1.ListAgentsResponse
 	(*Instance)(nil),                 // 19: troupe.v1.Instance
-	(*ListInstancesRequest)(nil),     // 20: troupe.v1.ListInstancesRequest
-	(*ListInstancesResponse)(nil),    // 21: troupe.v1.ListInstancesResponse
-	(*DescribeInstanceRequest)(nil),  // 22: troupe.v1.DescribeInstanceRequest
-	(*DescribeInstanceResponse)(nil), // 23: troupe.v1.DescribeInstanceResponse
-	(*InstanceOutcome)(nil),          // 24: troupe.v1.InstanceOutcome
-	(*PauseAgentRequest)(nil),        // 25: troupe.v1.PauseAgentRequest
-	(*PauseAgentResponse)(nil),       // 26: troupe.v1.PauseAgentResponse
-	(*ResumeAgentRequest)(nil),       // 27: troupe.v1.ResumeAgentRequest
-	(*ResumeAgentResponse)(nil),      // 28: troupe.v1.ResumeAgentResponse
-	(*DrainInstanceRequest)(nil),     // 29: troupe.v1.DrainInstanceRequest
-	(*DrainInstanceResponse)(nil),    // 30: troupe.v1.DrainInstanceResponse
-	(*ListDecisionsRequest)(nil),     // 31: troupe.v1.ListDecisionsRequest
-	(*ListDecisionsResponse)(nil),    // 32: troupe.v1.ListDecisionsResponse
-	(*Decision)(nil),                 // 33: troupe.v1.Decision
-	(*Workflow)(nil),                 // 34: troupe.v1.Workflow
-	(*WorkflowStep)(nil),             // 35: troupe.v1.WorkflowStep
-	(*WorkflowEdge)(nil),             // 36: troupe.v1.WorkflowEdge
-	(*ListWorkflowsRequest)(nil),     // 37: troupe.v1.ListWorkflowsRequest
-	(*ListWorkflowsResponse)(nil),    // 38: troupe.v1.ListWorkflowsResponse
-	(*GetWorkflowRequest)(nil),       // 39: troupe.v1.GetWorkflowRequest
-	(*GetWorkflowResponse)(nil),      // 40: troupe.v1.GetWorkflowResponse
-	nil,                              // 41: troupe.v1.OrchestrateRequest.MetadataEntry
-	nil,                              // 42: troupe.v1.Decision.MetadataEntry
-	(*durationpb.Duration)(nil),      // 43: google.protobuf.Duration
-	(*Auth)(nil),                     // 44: troupe.v1.Auth
-	(*Part)(nil),                     // 45: troupe.v1.Part
-	(*Parent)(nil),                   // 46: troupe.v1.Parent
-	(*CallAnswer)(nil),               // 47: troupe.v1.CallAnswer
-	(*Event)(nil),                    // 48: troupe.v1.Event
-	(*timestamppb.Timestamp)(nil),    // 49: google.protobuf.Timestamp
-	(*TurnResult)(nil),               // 50: troupe.v1.TurnResult
-	(InstanceState)(0),               // 51: troupe.v1.InstanceState
-	(*InstanceStatus)(nil),           // 52: troupe.v1.InstanceStatus
-	(*GetMetricsResponse)(nil),       // 53: troupe.v1.GetMetricsResponse
-	(*Failure)(nil),                  // 54: troupe.v1.Failure
-	(DecisionType)(0),                // 55: troupe.v1.DecisionType
-	(Stage)(0),                       // 56: troupe.v1.Stage
+	(*InstanceTool)(nil),             // 20: troupe.v1.InstanceTool
+	(*ListInstancesRequest)(nil),     // 21: troupe.v1.ListInstancesRequest
+	(*ListInstancesResponse)(nil),    // 22: troupe.v1.ListInstancesResponse
+	(*DescribeInstanceRequest)(nil),  // 23: troupe.v1.DescribeInstanceRequest
+	(*DescribeInstanceResponse)(nil), // 24: troupe.v1.DescribeInstanceResponse
+	(*InstanceOutcome)(nil),          // 25: troupe.v1.InstanceOutcome
+	(*PauseAgentRequest)(nil),        // 26: troupe.v1.PauseAgentRequest
+	(*PauseAgentResponse)(nil),       // 27: troupe.v1.PauseAgentResponse
+	(*ResumeAgentRequest)(nil),       // 28: troupe.v1.ResumeAgentRequest
+	(*ResumeAgentResponse)(nil),      // 29: troupe.v1.ResumeAgentResponse
+	(*DrainInstanceRequest)(nil),     // 30: troupe.v1.DrainInstanceRequest
+	(*DrainInstanceResponse)(nil),    // 31: troupe.v1.DrainInstanceResponse
+	(*ListDecisionsRequest)(nil),     // 32: troupe.v1.ListDecisionsRequest
+	(*ListDecisionsResponse)(nil),    // 33: troupe.v1.ListDecisionsResponse
+	(*Decision)(nil),                 // 34: troupe.v1.Decision
+	(*Workflow)(nil),                 // 35: troupe.v1.Workflow
+	(*WorkflowStep)(nil),             // 36: troupe.v1.WorkflowStep
+	(*ChoicePolicy)(nil),             // 37: troupe.v1.ChoicePolicy
+	(*WorkflowEdge)(nil),             // 38: troupe.v1.WorkflowEdge
+	(*ListWorkflowsRequest)(nil),     // 39: troupe.v1.ListWorkflowsRequest
+	(*ListWorkflowsResponse)(nil),    // 40: troupe.v1.ListWorkflowsResponse
+	(*GetWorkflowRequest)(nil),       // 41: troupe.v1.GetWorkflowRequest
+	(*GetWorkflowResponse)(nil),      // 42: troupe.v1.GetWorkflowResponse
+	nil,                              // 43: troupe.v1.OrchestrateRequest.MetadataEntry
+	nil,                              // 44: troupe.v1.Decision.MetadataEntry
+	nil,                              // 45: troupe.v1.ChoicePolicy.PrioritiesEntry
+	(*durationpb.Duration)(nil),      // 46: google.protobuf.Duration
+	(*Auth)(nil),                     // 47: troupe.v1.Auth
+	(*Part)(nil),                     // 48: troupe.v1.Part
+	(*Parent)(nil),                   // 49: troupe.v1.Parent
+	(*CallAnswer)(nil),               // 50: troupe.v1.CallAnswer
+	(*Event)(nil),                    // 51: troupe.v1.Event
+	(*timestamppb.Timestamp)(nil),    // 52: google.protobuf.Timestamp
+	(*TurnResult)(nil),               // 53: troupe.v1.TurnResult
+	(InstanceState)(0),               // 54: troupe.v1.InstanceState
+	(*InstanceStatus)(nil),           // 55: troupe.v1.InstanceStatus
+	(*GetMetricsResponse)(nil),       // 56: troupe.v1.GetMetricsResponse
+	(*Failure)(nil),                  // 57: troupe.v1.Failure
+	(DecisionType)(0),                // 58: troupe.v1.DecisionType
+	(Stage)(0),                       // 59: troupe.v1.Stage
+	(RoutingStrategy)(0),             // 60: troupe.v1.RoutingStrategy
 }
 var file_troupe_v1_orchestrator_proto_depIdxs = []int32{
 	5,  // 0: troupe.v1.OrchestrateRequest.answers:type_name -> troupe.v1.Answers
-	43, // 1: troupe.v1.OrchestrateRequest.timeout:type_name -> google.protobuf.Duration
+	46, // 1: troupe.v1.OrchestrateRequest.timeout:type_name -> google.protobuf.Duration
 	0,  // 2: troupe.v1.OrchestrateRequest.on_busy:type_name -> troupe.v1.OnBusy
-	44, // 3: troupe.v1.OrchestrateRequest.auth:type_name -> troupe.v1.Auth
-	45, // 4: troupe.v1.OrchestrateRequest.parts:type_name -> troupe.v1.Part
-	46, // 5: troupe.v1.OrchestrateRequest.parent:type_name -> troupe.v1.Parent
-	41, // 6: troupe.v1.OrchestrateRequest.metadata:type_name -> troupe.v1.OrchestrateRequest.MetadataEntry
-	47, // 7: troupe.v1.Answers.answers:type_name -> troupe.v1.CallAnswer
-	48, // 8: troupe.v1.OrchestrateResponse.event:type_name -> troupe.v1.Event
-	48, // 9: troupe.v1.WatchTraceResponse.event:type_name -> troupe.v1.Event
+	47, // 3: troupe.v1.OrchestrateRequest.auth:type_name -> troupe.v1.Auth
+	48, // 4: troupe.v1.OrchestrateRequest.parts:type_name -> troupe.v1.Part
+	49, // 5: troupe.v1.OrchestrateRequest.parent:type_name -> troupe.v1.Parent
+	43, // 6: troupe.v1.OrchestrateRequest.metadata:type_name -> troupe.v1.OrchestrateRequest.MetadataEntry
+	50, // 7: troupe.v1.Answers.answers:type_name -> troupe.v1.CallAnswer
+	51, // 8: troupe.v1.OrchestrateResponse.event:type_name -> troupe.v1.Event
+	51, // 9: troupe.v1.WatchTraceResponse.event:type_name -> troupe.v1.Event
 	1,  // 10: troupe.v1.Trace.state:type_name -> troupe.v1.TraceState
-	49, // 11: troupe.v1.Trace.started:type_name -> google.protobuf.Timestamp
-	50, // 12: troupe.v1.Trace.result:type_name -> troupe.v1.TurnResult
-	46, // 13: troupe.v1.Trace.parent:type_name -> troupe.v1.Parent
+	52, // 11: troupe.v1.Trace.started:type_name -> google.protobuf.Timestamp
+	53, // 12: troupe.v1.Trace.result:type_name -> troupe.v1.TurnResult
+	49, // 13: troupe.v1.Trace.parent:type_name -> troupe.v1.Parent
 	9,  // 14: troupe.v1.GetTraceResponse.trace:type_name -> troupe.v1.Trace
 	9,  // 15: troupe.v1.CancelTraceResponse.trace:type_name -> troupe.v1.Trace
 	9,  // 16: troupe.v1.ListTracesResponse.traces:type_name -> troupe.v1.Trace
 	16, // 17: troupe.v1.ListAgentsResponse.agents:type_name -> troupe.v1.Agent
-	51, // 18: troupe.v1.Instance.state:type_name -> troupe.v1.InstanceState
-	49, // 19: troupe.v1.Instance.started:type_name -> google.protobuf.Timestamp
+	54, // 18: troupe.v1.Instance.state:type_name -> troupe.v1.InstanceState
+	52, // 19: troupe.v1.Instance.started:type_name -> google.protobuf.Timestamp
 	2,  // 20: troupe.v1.Instance.desired:type_name -> troupe.v1.DesiredState
-	52, // 21: troupe.v1.Instance.status:type_name -> troupe.v1.InstanceStatus
-	19, // 22: troupe.v1.ListInstancesResponse.instances:type_name -> troupe.v1.Instance
-	19, // 23: troupe.v1.DescribeInstanceResponse.instance:type_name -> troupe.v1.Instance
-	52, // 24: troupe.v1.DescribeInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
-	53, // 25: troupe.v1.DescribeInstanceResponse.metrics:type_name -> troupe.v1.GetMetricsResponse
-	54, // 26: troupe.v1.DescribeInstanceResponse.failure:type_name -> troupe.v1.Failure
-	52, // 27: troupe.v1.InstanceOutcome.status:type_name -> troupe.v1.InstanceStatus
-	54, // 28: troupe.v1.InstanceOutcome.failure:type_name -> troupe.v1.Failure
-	43, // 29: troupe.v1.PauseAgentRequest.within:type_name -> google.protobuf.Duration
-	24, // 30: troupe.v1.PauseAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
-	24, // 31: troupe.v1.ResumeAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
-	43, // 32: troupe.v1.DrainInstanceRequest.drain:type_name -> google.protobuf.Duration
-	52, // 33: troupe.v1.DrainInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
-	55, // 34: troupe.v1.ListDecisionsRequest.type:type_name -> troupe.v1.DecisionType
-	33, // 35: troupe.v1.ListDecisionsResponse.decisions:type_name -> troupe.v1.Decision
-	49, // 36: troupe.v1.Decision.time:type_name -> google.protobuf.Timestamp
-	55, // 37: troupe.v1.Decision.type:type_name -> troupe.v1.DecisionType
-	56, // 38: troupe.v1.Decision.stage:type_name -> troupe.v1.Stage
-	42, // 39: troupe.v1.Decision.metadata:type_name -> troupe.v1.Decision.MetadataEntry
-	35, // 40: troupe.v1.Workflow.steps:type_name -> troupe.v1.WorkflowStep
-	36, // 41: troupe.v1.WorkflowStep.edges:type_name -> troupe.v1.WorkflowEdge
-	3,  // 42: troupe.v1.WorkflowEdge.kind:type_name -> troupe.v1.WorkflowEdgeKind
-	34, // 43: troupe.v1.ListWorkflowsResponse.workflows:type_name -> troupe.v1.Workflow
-	34, // 44: troupe.v1.GetWorkflowResponse.workflow:type_name -> troupe.v1.Workflow
-	4,  // 45: troupe.v1.OrchestratorService.Orchestrate:input_type -> troupe.v1.OrchestrateRequest
-	7,  // 46: troupe.v1.OrchestratorService.WatchTrace:input_type -> troupe.v1.WatchTraceRequest
-	10, // 47: troupe.v1.OrchestratorService.GetTrace:input_type -> troupe.v1.GetTraceRequest
-	12, // 48: troupe.v1.OrchestratorService.CancelTrace:input_type -> troupe.v1.CancelTraceRequest
-	14, // 49: troupe.v1.OrchestratorService.ListTraces:input_type -> troupe.v1.ListTracesRequest
-	17, // 50: troupe.v1.OrchestratorService.ListAgents:input_type -> troupe.v1.ListAgentsRequest
-	20, // 51: troupe.v1.OrchestratorService.ListInstances:input_type -> troupe.v1.ListInstancesRequest
-	22, // 52: troupe.v1.OrchestratorService.DescribeInstance:input_type -> troupe.v1.DescribeInstanceRequest
-	25, // 53: troupe.v1.OrchestratorService.PauseAgent:input_type -> troupe.v1.PauseAgentRequest
-	27, // 54: troupe.v1.OrchestratorService.ResumeAgent:input_type -> troupe.v1.ResumeAgentRequest
-	29, // 55: troupe.v1.OrchestratorService.DrainInstance:input_type -> troupe.v1.DrainInstanceRequest
-	31, // 56: troupe.v1.OrchestratorService.ListDecisions:input_type -> troupe.v1.ListDecisionsRequest
-	37, // 57: troupe.v1.OrchestratorService.ListWorkflows:input_type -> troupe.v1.ListWorkflowsRequest
-	39, // 58: troupe.v1.OrchestratorService.GetWorkflow:input_type -> troupe.v1.GetWorkflowRequest
-	6,  // 59: troupe.v1.OrchestratorService.Orchestrate:output_type -> troupe.v1.OrchestrateResponse
-	8,  // 60: troupe.v1.OrchestratorService.WatchTrace:output_type -> troupe.v1.WatchTraceResponse
-	11, // 61: troupe.v1.OrchestratorService.GetTrace:output_type -> troupe.v1.GetTraceResponse
-	13, // 62: troupe.v1.OrchestratorService.CancelTrace:output_type -> troupe.v1.CancelTraceResponse
-	15, // 63: troupe.v1.OrchestratorService.ListTraces:output_type -> troupe.v1.ListTracesResponse
-	18, // 64: troupe.v1.OrchestratorService.ListAgents:output_type -> troupe.v1.ListAgentsResponse
-	21, // 65: troupe.v1.OrchestratorService.ListInstances:output_type -> troupe.v1.ListInstancesResponse
-	23, // 66: troupe.v1.OrchestratorService.DescribeInstance:output_type -> troupe.v1.DescribeInstanceResponse
-	26, // 67: troupe.v1.OrchestratorService.PauseAgent:output_type -> troupe.v1.PauseAgentResponse
-	28, // 68: troupe.v1.OrchestratorService.ResumeAgent:output_type -> troupe.v1.ResumeAgentResponse
-	30, // 69: troupe.v1.OrchestratorService.DrainInstance:output_type -> troupe.v1.DrainInstanceResponse
-	32, // 70: troupe.v1.OrchestratorService.ListDecisions:output_type -> troupe.v1.ListDecisionsResponse
-	38, // 71: troupe.v1.OrchestratorService.ListWorkflows:output_type -> troupe.v1.ListWorkflowsResponse
-	40, // 72: troupe.v1.OrchestratorService.GetWorkflow:output_type -> troupe.v1.GetWorkflowResponse
-	59, // [59:73] is the sub-list for method output_type
-	45, // [45:59] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	55, // 21: troupe.v1.Instance.status:type_name -> troupe.v1.InstanceStatus
+	20, // 22: troupe.v1.Instance.tools:type_name -> troupe.v1.InstanceTool
+	19, // 23: troupe.v1.ListInstancesResponse.instances:type_name -> troupe.v1.Instance
+	19, // 24: troupe.v1.DescribeInstanceResponse.instance:type_name -> troupe.v1.Instance
+	55, // 25: troupe.v1.DescribeInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
+	56, // 26: troupe.v1.DescribeInstanceResponse.metrics:type_name -> troupe.v1.GetMetricsResponse
+	57, // 27: troupe.v1.DescribeInstanceResponse.failure:type_name -> troupe.v1.Failure
+	55, // 28: troupe.v1.InstanceOutcome.status:type_name -> troupe.v1.InstanceStatus
+	57, // 29: troupe.v1.InstanceOutcome.failure:type_name -> troupe.v1.Failure
+	46, // 30: troupe.v1.PauseAgentRequest.within:type_name -> google.protobuf.Duration
+	25, // 31: troupe.v1.PauseAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
+	25, // 32: troupe.v1.ResumeAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
+	46, // 33: troupe.v1.DrainInstanceRequest.drain:type_name -> google.protobuf.Duration
+	55, // 34: troupe.v1.DrainInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
+	58, // 35: troupe.v1.ListDecisionsRequest.type:type_name -> troupe.v1.DecisionType
+	34, // 36: troupe.v1.ListDecisionsResponse.decisions:type_name -> troupe.v1.Decision
+	52, // 37: troupe.v1.Decision.time:type_name -> google.protobuf.Timestamp
+	58, // 38: troupe.v1.Decision.type:type_name -> troupe.v1.DecisionType
+	59, // 39: troupe.v1.Decision.stage:type_name -> troupe.v1.Stage
+	44, // 40: troupe.v1.Decision.metadata:type_name -> troupe.v1.Decision.MetadataEntry
+	36, // 41: troupe.v1.Workflow.steps:type_name -> troupe.v1.WorkflowStep
+	38, // 42: troupe.v1.WorkflowStep.edges:type_name -> troupe.v1.WorkflowEdge
+	37, // 43: troupe.v1.WorkflowStep.choose:type_name -> troupe.v1.ChoicePolicy
+	37, // 44: troupe.v1.WorkflowStep.tools:type_name -> troupe.v1.ChoicePolicy
+	60, // 45: troupe.v1.ChoicePolicy.strategy:type_name -> troupe.v1.RoutingStrategy
+	45, // 46: troupe.v1.ChoicePolicy.priorities:type_name -> troupe.v1.ChoicePolicy.PrioritiesEntry
+	3,  // 47: troupe.v1.WorkflowEdge.kind:type_name -> troupe.v1.WorkflowEdgeKind
+	35, // 48: troupe.v1.ListWorkflowsResponse.workflows:type_name -> troupe.v1.Workflow
+	35, // 49: troupe.v1.GetWorkflowResponse.workflow:type_name -> troupe.v1.Workflow
+	4,  // 50: troupe.v1.OrchestratorService.Orchestrate:input_type -> troupe.v1.OrchestrateRequest
+	7,  // 51: troupe.v1.OrchestratorService.WatchTrace:input_type -> troupe.v1.WatchTraceRequest
+	10, // 52: troupe.v1.OrchestratorService.GetTrace:input_type -> troupe.v1.GetTraceRequest
+	12, // 53: troupe.v1.OrchestratorService.CancelTrace:input_type -> troupe.v1.CancelTraceRequest
+	14, // 54: troupe.v1.OrchestratorService.ListTraces:input_type -> troupe.v1.ListTracesRequest
+	17, // 55: troupe.v1.OrchestratorService.ListAgents:input_type -> troupe.v1.ListAgentsRequest
+	21, // 56: troupe.v1.OrchestratorService.ListInstances:input_type -> troupe.v1.ListInstancesRequest
+	23, // 57: troupe.v1.OrchestratorService.DescribeInstance:input_type -> troupe.v1.DescribeInstanceRequest
+	26, // 58: troupe.v1.OrchestratorService.PauseAgent:input_type -> troupe.v1.PauseAgentRequest
+	28, // 59: troupe.v1.OrchestratorService.ResumeAgent:input_type -> troupe.v1.ResumeAgentRequest
+	30, // 60: troupe.v1.OrchestratorService.DrainInstance:input_type -> troupe.v1.DrainInstanceRequest
+	32, // 61: troupe.v1.OrchestratorService.ListDecisions:input_type -> troupe.v1.ListDecisionsRequest
+	39, // 62: troupe.v1.OrchestratorService.ListWorkflows:input_type -> troupe.v1.ListWorkflowsRequest
+	41, // 63: troupe.v1.OrchestratorService.GetWorkflow:input_type -> troupe.v1.GetWorkflowRequest
+	6,  // 64: troupe.v1.OrchestratorService.Orchestrate:output_type -> troupe.v1.OrchestrateResponse
+	8,  // 65: troupe.v1.OrchestratorService.WatchTrace:output_type -> troupe.v1.WatchTraceResponse
+	11, // 66: troupe.v1.OrchestratorService.GetTrace:output_type -> troupe.v1.GetTraceResponse
+	13, // 67: troupe.v1.OrchestratorService.CancelTrace:output_type -> troupe.v1.CancelTraceResponse
+	15, // 68: troupe.v1.OrchestratorService.ListTraces:output_type -> troupe.v1.ListTracesResponse
+	18, // 69: troupe.v1.OrchestratorService.ListAgents:output_type -> troupe.v1.ListAgentsResponse
+	22, // 70: troupe.v1.OrchestratorService.ListInstances:output_type -> troupe.v1.ListInstancesResponse
+	24, // 71: troupe.v1.OrchestratorService.DescribeInstance:output_type -> troupe.v1.DescribeInstanceResponse
+	27, // 72: troupe.v1.OrchestratorService.PauseAgent:output_type -> troupe.v1.PauseAgentResponse
+	29, // 73: troupe.v1.OrchestratorService.ResumeAgent:output_type -> troupe.v1.ResumeAgentResponse
+	31, // 74: troupe.v1.OrchestratorService.DrainInstance:output_type -> troupe.v1.DrainInstanceResponse
+	33, // 75: troupe.v1.OrchestratorService.ListDecisions:output_type -> troupe.v1.ListDecisionsResponse
+	40, // 76: troupe.v1.OrchestratorService.ListWorkflows:output_type -> troupe.v1.ListWorkflowsResponse
+	42, // 77: troupe.v1.OrchestratorService.GetWorkflow:output_type -> troupe.v1.GetWorkflowResponse
+	64, // [64:78] is the sub-list for method output_type
+	50, // [50:64] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_orchestrator_proto_init() }
@@ -3207,7 +3402,7 @@ func file_troupe_v1_orchestrator_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_orchestrator_proto_rawDesc), len(file_troupe_v1_orchestrator_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   39,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

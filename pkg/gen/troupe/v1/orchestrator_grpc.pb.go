@@ -87,7 +87,7 @@ type OrchestratorServiceClient interface {
 	// takes its place here. When the caller's deadline passes first, the drain goes on. Fails
 	// with NOT_FOUND, and with SYSTEM_NETWORK, changing nothing, while the registry is away.
 	DrainInstance(ctx context.Context, in *DrainInstanceRequest, opts ...grpc.CallOption) (*DrainInstanceResponse, error)
-	// ListDecisions returns the decisions about agents and instances, of all traces that are
+	// ListDecisions returns the decisions about agents, instances and tools, of all traces that are
 	// kept or of one, newest first, with their reasons (contract OC-32). A trace that is not
 	// known has none.
 	ListDecisions(ctx context.Context, in *ListDecisionsRequest, opts ...grpc.CallOption) (*ListDecisionsResponse, error)
@@ -315,7 +315,7 @@ type OrchestratorServiceServer interface {
 	// takes its place here. When the caller's deadline passes first, the drain goes on. Fails
 	// with NOT_FOUND, and with SYSTEM_NETWORK, changing nothing, while the registry is away.
 	DrainInstance(context.Context, *DrainInstanceRequest) (*DrainInstanceResponse, error)
-	// ListDecisions returns the decisions about agents and instances, of all traces that are
+	// ListDecisions returns the decisions about agents, instances and tools, of all traces that are
 	// kept or of one, newest first, with their reasons (contract OC-32). A trace that is not
 	// known has none.
 	ListDecisions(context.Context, *ListDecisionsRequest) (*ListDecisionsResponse, error)

@@ -5,6 +5,8 @@ import (
 
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/choice"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
@@ -43,6 +45,7 @@ func shownStep(s workflow.Step) *troupev1.WorkflowStep {
 	shown := &troupev1.WorkflowStep{
 		Name: s.Name, Agent: s.Agent, End: s.End, Fork: s.Fork, Limit: int32(s.Limit),
 		Retries: int32(s.OnError.Retries), Continues: s.OnError.Continue,
+		Choose: shownPolicy(s.Choose), Tools: shownPolicy(s.Tools),
 	}
 	add := func(to string, kind troupev1.WorkflowEdgeKind, condition string) {
 		if to != "" {
@@ -69,5 +72,20 @@ func shownStep(s workflow.Step) *troupev1.WorkflowStep {
 	}
 	add(s.Join, troupev1.WorkflowEdgeKind_WORKFLOW_EDGE_KIND_JOIN, "")
 	add(s.Next, troupev1.WorkflowEdgeKind_WORKFLOW_EDGE_KIND_NEXT, "")
+	return shown
+}
+
+// shownPolicy is how it is chosen among agents or tools; nil when it is not.
+func shownPolicy(p choice.Policy) *troupev1.ChoicePolicy {
+	if p.IsZero() {
+		return nil
+	}
+	shown := &troupev1.ChoicePolicy{Strategy: routing.StrategyToProto(p.Strategy), Needs: p.Needs, Names: p.Names}
+	for name, priority := range p.Priorities {
+		if shown.Priorities == nil {
+			shown.Priorities = map[string]int32{}
+		}
+		shown.Priorities[name] = int32(priority)
+	}
 	return shown
 }

@@ -19,6 +19,7 @@ type Dispatcher struct {
 	pool   *Pool
 	wait   time.Duration
 	policy balance.Policy
+	asked  balance.Ask
 	slots  *slots
 	starts *starts
 	deaf   *deaf
@@ -46,6 +47,14 @@ func (d *Dispatcher) With(policy balance.Policy) *Dispatcher {
 	return &other
 }
 
+// For returns the same dispatcher for steps of which decisions record for whom and for what they
+// are made (contract OC-14).
+func (d *Dispatcher) For(asked balance.Ask) *Dispatcher {
+	other := *d
+	other.asked = asked
+	return &other
+}
+
 // Close ends what runs beside the steps. Steps have ended before.
 func (d *Dispatcher) Close() { d.starts.close() }
 
@@ -55,7 +64,10 @@ type Handler struct {
 	Started func(instance registry.Instance) error // an instance took it; once
 	// Chosen is told why that instance was chosen, right before Started. It may be nil.
 	Chosen func(balance.Decision) error
-	Event  func(*troupev1.Event) error
+	// Equip is asked which tools the step may use at an instance, before that gets it; nil, and a nil
+	// answer: all. Its error ends the step. It may be asked again for the next instance.
+	Equip func(registry.Instance) (*troupev1.AllowedTools, error)
+	Event func(*troupev1.Event) error
 }
 
 // Execute runs a step on an instance of its agent and returns the result, which holds the

@@ -149,8 +149,3 @@ func (s *slots) working(agent string, list *routing.List, may func(balance.Candi
 	t.follow(list)
 	return slices.ContainsFunc(t.candidates, func(c balance.Candidate) bool { return t.working[c.ID] > 0 && may(c) })
 }
-
-// othersFirst is the decision on a step before which others may have a place.
-func othersFirst() balance.Decision {
-	return balance.Decision{Reason: "other steps wait for a place, and come first", Later: true}
-}

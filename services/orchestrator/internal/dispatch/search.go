@@ -42,7 +42,7 @@ func (s *search) ask(ctx context.Context, list *routing.List) (_ *troupev1.StepR
 			return nil, false, nil
 		}
 		in, decision, ok := s.slots.take(s.req.GetAgent(), list, balance.Input{
-			Policy: s.policy, Session: s.req.GetSessionId(), Counter: s.counter, Out: out,
+			Ask: s.asked, Policy: s.policy, Session: s.req.GetSessionId(), Counter: s.counter, Out: out,
 		}, s.waiter)
 		if !ok {
 			s.working, s.last = s.working || decision.Later, decision
@@ -95,6 +95,11 @@ func (s *search) hand(ctx context.Context, in registry.Instance, why balance.Dec
 			s.giveBack(in)
 		}
 	}()
+	if s.handler.Equip != nil {
+		if s.req.Tools, err = s.handler.Equip(in); err != nil {
+			return nil, true, err
+		}
+	}
 	return s.try(ctx, in, s.req, s.told(why))
 }
 

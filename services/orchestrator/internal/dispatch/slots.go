@@ -14,6 +14,8 @@ import (
 // instance itself has the last word: there may be other orchestrators. Safe for concurrent
 // use.
 type slots struct {
+	authority *routing.Authority
+
 	mu     sync.Mutex
 	agents map[string]*table
 }
@@ -29,7 +31,9 @@ type table struct {
 	line
 }
 
-func newSlots() *slots { return &slots{agents: map[string]*table{}} }
+func newSlots() *slots {
+	return &slots{authority: routing.NewAuthority(), agents: map[string]*table{}}
+}
 
 // of is called with the lock held.
 func (s *slots) of(agent string) *table {
@@ -93,10 +97,10 @@ func (s *slots) take(agent string, list *routing.List, in balance.Input, w *wait
 	t := s.of(agent)
 	t.follow(list)
 	if !t.mayLook(w) {
-		return registry.Instance{}, othersFirst(), false
+		return registry.Instance{}, balance.OthersFirst(), false
 	}
 	in.Candidates, in.Of, in.Withheld = t.candidates, list.Of, list.Withheld
-	d := balance.Decide(in)
+	d := s.authority.Instance(in)
 	i, ok := t.index[d.Target]
 	t.hasLooked(w, ok)
 	if !ok {
@@ -104,6 +108,15 @@ func (s *slots) take(agent string, list *routing.List, in balance.Input, w *wait
 	}
 	t.add(d.Target, 1)
 	return list.Instances[i], d, true
+}
+
+// candidates are the instances of a list with the steps that they have.
+func (s *slots) candidates(agent string, list *routing.List) []balance.Candidate {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.of(agent)
+	t.follow(list)
+	return slices.Clone(t.candidates)
 }
 
 // give returns a place. One that was not used, because the instance refused, tells nobody:

@@ -27,12 +27,14 @@ func (t Task) Branch() bool { return t.Decision.Step.Fork != "" }
 
 // Course is the way of one turn through its workflow. It goes in rounds: all steps of a round
 // run at once, and what comes next is decided when all have ended. It is a function of the
-// workflow, the history with which the turn began, and the results so far: whoever takes the
-// turn over comes to the same steps, under the same numbers, for the same reasons. One
-// goroutine uses it.
+// workflow, the history with which the turn began, the results so far, and the choices that were
+// recorded: whoever takes the turn over comes to the same steps, under the same numbers, for the
+// same reasons. One goroutine uses it.
 type Course struct {
 	flow    *workflow.Workflow
 	history []conversation.Message
+	choose  Chooser
+	choices int // that were made
 	round   []Task
 	number  int              // of the last step
 	times   map[string]int   // that the turn came to a step
@@ -45,10 +47,17 @@ type meet struct {
 	seen []int // of the branches that have
 }
 
-// NewCourse returns the way of a turn that begins with a history, its own message last.
-func NewCourse(flow *workflow.Workflow, history []conversation.Message) (*Course, error) {
-	c := &Course{flow: flow, history: history, times: map[string]int{}, meeting: map[string]*meet{}}
-	c.come(first(flow), "", nil)
+// Chooser chooses among the routes of a step that has no agent. Number is which one of the choices
+// of the turn it is, from 1: under this number it was recorded, if an owner of the turn came here before.
+type Chooser func(number int, step workflow.Step) (Decision, error)
+
+// NewCourse returns the way of a turn that begins with a history, its own message last. The
+// chooser may be nil when the workflow has no step that chooses.
+func NewCourse(flow *workflow.Workflow, history []conversation.Message, choose Chooser) (*Course, error) {
+	c := &Course{flow: flow, history: history, choose: choose, times: map[string]int{}, meeting: map[string]*meet{}}
+	if err := c.come(first(flow), "", nil); err != nil {
+		return nil, err
+	}
 	return c, c.bounded()
 }
 
@@ -79,9 +88,12 @@ func (c *Course) Go(results []execution.Result) error {
 		case err != nil:
 			return err
 		case d.Done() && len(from.Parallel) > 0 && !r.InputRequired && !r.Stopped:
-			c.fork(from, seen)
+			err = c.fork(from, seen)
 		case !d.Done():
-			c.come(d, from.Fork, seen)
+			err = c.come(d, from.Fork, seen)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return c.bounded()
@@ -95,11 +107,10 @@ func (c *Course) Ends(task Task, result execution.Result) error {
 }
 
 // come comes to a step in a branch of a fork, or in none.
-func (c *Course) come(d Decision, fork string, seen []int) {
+func (c *Course) come(d Decision, fork string, seen []int) error {
 	for asked := false; ; {
 		if fork != "" && d.Step.Name == c.flow.Steps[fork].Join {
-			c.meet(fork, seen)
-			return
+			return c.meet(fork, seen)
 		}
 		if other, ok := passed(c.flow, d.Step, c.history); ok && !asked {
 			d, asked = other, true
@@ -112,34 +123,46 @@ func (c *Course) come(d Decision, fork string, seen []int) {
 		d = other
 	}
 	c.times[d.Step.Name]++
-	if d.Step.Agent == "" {
-		c.fork(d.Step, seen)
-		return
+	switch {
+	case d.Step.Chooses():
+		c.choices++
+		chosen, err := c.choose(c.choices, d.Step)
+		if err != nil {
+			return err
+		}
+		return c.come(chosen, fork, seen)
+	case d.Step.Agent == "":
+		return c.fork(d.Step, seen)
 	}
 	c.number++
 	c.round = append(c.round, Task{Number: c.number, Decision: d, Prior: seen})
+	return nil
 }
 
 // fork begins the branches of a step.
-func (c *Course) fork(step workflow.Step, seen []int) {
+func (c *Course) fork(step workflow.Step, seen []int) error {
 	c.meeting[step.Name] = &meet{left: len(step.Parallel)}
 	for i, head := range step.Parallel {
-		c.come(fixed(c.flow.Steps[head], fmt.Sprintf("%s is branch %d of %d of %s", head, i+1, len(step.Parallel), step.Name)), step.Name, seen)
+		begun := fixed(c.flow.Steps[head], fmt.Sprintf("%s is branch %d of %d of %s", head, i+1, len(step.Parallel), step.Name))
+		if err := c.come(begun, step.Name, seen); err != nil {
+			return err
+		}
 	}
+	return nil
 }
 
 // meet ends a branch of a fork. Behind the last one comes the join.
-func (c *Course) meet(fork string, seen []int) {
+func (c *Course) meet(fork string, seen []int) error {
 	m := c.meeting[fork]
 	m.left--
 	m.seen = append(m.seen, seen...)
 	if m.left > 0 {
-		return
+		return nil
 	}
 	delete(c.meeting, fork)
 	slices.Sort(m.seen)
 	step := c.flow.Steps[fork]
-	c.come(fixed(c.flow.Steps[step.Join], fmt.Sprintf("all %d branches of %s have come to %s", len(step.Parallel), fork, step.Join)),
+	return c.come(fixed(c.flow.Steps[step.Join], fmt.Sprintf("all %d branches of %s have come to %s", len(step.Parallel), fork, step.Join)),
 		step.Fork, slices.Compact(m.seen))
 }
 

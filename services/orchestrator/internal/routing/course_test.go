@@ -41,7 +41,7 @@ func forked() *workflow.Workflow {
 }
 
 func TestCourse_RunsBranchesInRoundsAndTheJoinOnce(t *testing.T) {
-	c, err := NewCourse(forked(), asked)
+	c, err := NewCourse(forked(), asked, nil)
 	require.NoError(t, err)
 	for _, want := range [][]string{
 		{"1 split []"},
@@ -57,7 +57,7 @@ func TestCourse_RunsBranchesInRoundsAndTheJoinOnce(t *testing.T) {
 
 // Nobody may end a turn beside others that run, and no result of a failed step is handed on.
 func TestCourse_ABranchDoesNotEndTheTurn(t *testing.T) {
-	c, err := NewCourse(forked(), asked)
+	c, err := NewCourse(forked(), asked, nil)
 	require.NoError(t, err)
 	require.NoError(t, c.Go(fine(c.Round())))
 	results := fine(c.Round())
@@ -72,7 +72,7 @@ func TestCourse_TakesOtherwiseBeyondALimit(t *testing.T) {
 		"human": {Name: "human", Agent: "y", Next: "end"},
 		"end":   {Name: "end", Agent: "z", End: true},
 	}}
-	c, err := NewCourse(flow, asked)
+	c, err := NewCourse(flow, asked, nil)
 	require.NoError(t, err)
 	unsure := []execution.Result{{Confidence: &low}}
 	require.NoError(t, c.Go(unsure))
@@ -86,7 +86,7 @@ func TestCourse_TakesOtherwiseBeyondALimit(t *testing.T) {
 func TestCourse_HasNoMoreStepsThanTheWorkflowAllows(t *testing.T) {
 	flow := forked()
 	flow.MaxSteps = 4
-	c, err := NewCourse(flow, asked)
+	c, err := NewCourse(flow, asked, nil)
 	require.NoError(t, err)
 	require.Equal(t, failure.PolicyBudget, failure.ModeOf(c.Go(fine(c.Round()))))
 }
@@ -170,7 +170,7 @@ func TestCourse_IsAFunctionOfTheResultsSoFar(t *testing.T) {
 	for seed := range uint64(500) {
 		g := &grown{Rand: rand.New(rand.NewPCG(seed, 1)), flow: &workflow.Workflow{Name: "w", MaxSteps: 1000, Steps: map[string]workflow.Step{}}}
 		g.flow.Entry = g.before(g.add(workflow.Step{End: true}), "", 2)
-		c, err := NewCourse(g.flow, asked)
+		c, err := NewCourse(g.flow, asked, nil)
 		require.NoError(t, err)
 		var known []execution.Result
 		var ways [][]Task
@@ -207,7 +207,7 @@ func replay(t *testing.T, g *grown, ways [][]Task, all, known []execution.Result
 	t.Helper()
 	known = append([]execution.Result{}, known...)
 	g.Shuffle(len(known), func(i, j int) { known[i], known[j] = known[j], known[i] })
-	c, err := NewCourse(g.flow, asked)
+	c, err := NewCourse(g.flow, asked, nil)
 	require.NoError(t, err)
 	for i := 0; len(c.Round()) > 0; i++ {
 		require.Less(t, i, len(ways), "seed %d", seed)

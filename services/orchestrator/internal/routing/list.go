@@ -21,6 +21,8 @@ type List struct {
 	// Withheld are those that may not: what operators keep out of work, whatever it is
 	// registered as, what is in another state, and what vanished and is kept; by id.
 	Withheld []balance.Rejected
+	// Asleep is what those can do together.
+	Asleep []string
 }
 
 // List is who is known of an agent. The channel is closed at the next change of the roster.
@@ -50,6 +52,7 @@ func (r *Roster) sort(agent string) *List {
 			classes[class] = append(classes[class], in)
 		} else {
 			l.Withheld = append(l.Withheld, balance.Rejected{ID: in.ID, Incarnation: in.Incarnation, Why: why})
+			l.Asleep = append(l.Asleep, in.Capabilities...)
 		}
 	}
 	for _, in := range r.instances {
@@ -78,6 +81,8 @@ func (r *Roster) sort(agent string) *List {
 		}
 	}
 	slices.SortFunc(l.Withheld, func(a, b balance.Rejected) int { return cmp.Compare(a.ID, b.ID) })
+	slices.Sort(l.Asleep)
+	l.Asleep = slices.Compact(l.Asleep)
 	l.Of = balance.Arrange(l.Candidates)
 	return l
 }

@@ -31,6 +31,11 @@ type Decision struct {
 	Confidence   float64
 	Fallback     string        // the agent that would have come for want of a choice; empty: none, or it is the target
 	Took         time.Duration // to decide. A course leaves it to its caller, for it has no clock.
+	// Choice is which one of the choices of the turn it is, from 1; 0 when nothing was chosen by
+	// strategy. Then the decision is a function of the workflow and the results alone.
+	Choice int
+	// Told is such a choice as it is recorded.
+	Told *troupev1.RoutingDecision
 }
 
 // Done reports whether the turn is over.
@@ -38,6 +43,9 @@ func (d Decision) Done() bool { return d.Step.Name == "" }
 
 // Proto is the decision as clients see it.
 func (d Decision) Proto() *troupev1.RoutingDecision {
+	if d.Told != nil {
+		return d.Told
+	}
 	return &troupev1.RoutingDecision{
 		Target: d.Step.Agent, Step: d.Step.Name, Reason: d.Reason, Strategy: d.Strategy,
 		Alternatives: d.Alternatives, Confidence: d.Confidence, Fallback: d.Fallback, Type: d.kind(), Duration: durationpb.New(d.Took),

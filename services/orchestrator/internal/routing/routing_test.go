@@ -33,7 +33,7 @@ type Input struct {
 
 // Decide is the first decision of a course, or the one behind a step of it.
 func Decide(in Input) (Decision, error) {
-	c, err := NewCourse(in.Workflow, in.History)
+	c, err := NewCourse(in.Workflow, in.History, nil)
 	if err == nil && in.From != "" {
 		c.round = []Task{{Number: 1, Decision: Decision{Step: in.Workflow.Steps[in.From]}}}
 		err = c.Go([]execution.Result{in.Result})

@@ -91,9 +91,11 @@ func (r *Runner) like(ctx context.Context, req Request, begin memory.Begin, trac
 	}
 	record := found.Record
 	a := r.directed(begin, record.GetTarget())
-	a.labels = readLabels(found.Terms.Labels)
+	if a.labels = readLabels(found.Terms.Labels); a.flow.Chooses() {
+		a.labels, err = r.inherited(ctx, trace.Ref{Tenant: req.Tenant, Trace: traceID}, a.labels)
+	}
 	a.since = record.GetStarted().AsTime().Add(record.GetResult().GetDuration().AsDuration())
-	return a, nil
+	return a, err
 }
 
 var errNothingWaits = failure.New(failure.TurnNotOpen, "turn.Orchestrate",

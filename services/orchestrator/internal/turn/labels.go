@@ -12,6 +12,10 @@ import (
 type Labels struct {
 	Profile  string            `json:"profile,omitempty"`
 	Metadata map[string]string `json:"metadata,omitempty"`
+	Needs    []string          `json:"needs,omitempty"` // of those who are chosen (OC-14)
+	// Choices are those of the turns that this one goes on with, as they were told; by their
+	// numbers. They are no caller's.
+	Choices map[int][]byte `json:"choices,omitempty"`
 }
 
 // profile is the one that is named, or else the default (OC-7).
@@ -25,17 +29,20 @@ func (l Labels) or(others Labels) Labels {
 	if len(l.Metadata) == 0 {
 		l.Metadata = others.Metadata
 	}
+	if len(l.Needs) == 0 {
+		l.Needs = others.Needs
+	}
+	if len(l.Choices) == 0 {
+		l.Choices = others.Choices
+	}
 	return l
 }
 
 // stored is the labels as they are kept, the same for the same labels; empty when there are none.
 func (l Labels) stored() string {
-	if l.Profile == "" && len(l.Metadata) == 0 {
-		return ""
-	}
 	text, err := json.Marshal(l)
-	if err != nil {
-		return "" // strings can be written
+	if err != nil || string(text) == "{}" {
+		return "" // what is of strings can be written
 	}
 	return string(text)
 }

@@ -13,8 +13,11 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
 )
 
-// routed says who works next.
+// routed says who works next, unless that is told: a choice is when it is made.
 func (t *turn) routed(ctx context.Context, decision routing.Decision) error {
+	if t.isChosen(decision) {
+		return nil
+	}
 	decision.Took = t.deciding
 	return t.emit(ctx, troupev1.Stage_STAGE_ROUTE, &troupev1.Event{Payload: &troupev1.Event_RoutingDecision{RoutingDecision: decision.Proto()}})
 }

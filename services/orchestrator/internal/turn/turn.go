@@ -46,7 +46,8 @@ type turn struct {
 
 	translation wire.Translation // of its events, for the log
 
-	deciding time.Duration // that the last decisions took
+	deciding  time.Duration // that the last decisions took
+	unsettled bool          // a choice was told that may not be stored yet
 
 	holding sync.Mutex    // one call at a time that the epoch of the turn depends on
 	cancel  chan error    // takes one: why the turn shall end
@@ -147,7 +148,7 @@ func (t *turn) drive(work, ctx context.Context) (err error) {
 		return err
 	}
 	var course *routing.Course
-	err = t.decide(func() (err error) { course, err = routing.NewCourse(t.flow, t.history); return err })
+	err = t.decide(func() (err error) { course, err = routing.NewCourse(t.flow, t.history, t.chooser(ctx)); return err })
 	for err == nil {
 		if err := t.elsewhere(course.Round()); err != nil || len(course.Round()) == 0 {
 			return err
@@ -171,7 +172,7 @@ func (t *turn) drive(work, ctx context.Context) (err error) {
 // other steps under the numbers of those that have run, or run a tool again under another one.
 func (t *turn) survived(work context.Context, round []execution.Result) error {
 	if slices.ContainsFunc(round, func(r execution.Result) bool { return r.Failure != nil }) {
-		return t.events.Stored(work)
+		return t.stored(work)
 	}
 	return nil
 }
@@ -199,6 +200,9 @@ func (t *turn) round(work, ctx context.Context, course *routing.Course) ([]execu
 		if err := t.routed(ctx, a.task.Decision); err != nil {
 			return nil, err
 		}
+	}
+	if err := t.settled(work); err != nil {
+		return nil, err
 	}
 	if err := t.attempts(work, ctx, course, open); err != nil {
 		return nil, err

@@ -49,7 +49,7 @@ func (c *checker) step(name string, s stepDeclaration, agents map[string]bool) {
 		c.wrong(at(), "step %s: a name has no slash; those of steps of workflows inside have", name)
 	case s.Workflow != "":
 		c.part(at, name, s)
-	case s.Agent == "" && len(s.Parallel) == 0:
+	case s.Agent == "" && len(s.Parallel) == 0 && len(s.Routes) == 0:
 		c.wrong(at(), "step %s: agent is missing", name)
 	case s.Agent != "" && len(agents) > 0 && !agents[s.Agent]:
 		c.wrong(at("agent"), "step %s: unknown agent %q; declared are %s", name, s.Agent, strings.Join(slices.Sorted(maps.Keys(agents)), ", "))
@@ -83,6 +83,8 @@ func (c *checker) step(name string, s stepDeclaration, agents map[string]bool) {
 	c.loop(at, name, s)
 	c.onError(at, name, s)
 	c.instances(name, s.Instances)
+	c.choose(at, name, s)
+	c.tools(at, name, s)
 }
 
 // fork checks what says that branches run at once.

@@ -97,7 +97,10 @@ func (s Step) successors() []string {
 // one with a limit are left out, but for those that come in its place.
 func (s Step) driven() []string {
 	unlimited := s
-	unlimited.Routes, unlimited.Join = nil, ""
+	unlimited.Join = ""
+	if !s.Chooses() { // else nobody but a strategy ends it
+		unlimited.Routes = nil
+	}
 	if s.Limit > 0 {
 		unlimited = Step{Rules: s.Rules, Otherwise: s.Otherwise}
 	}

@@ -35,6 +35,8 @@ func (c *checker) part(at func(...any) []any, name string, s stepDeclaration) {
 		{"rules", len(s.Rules) > 0},
 		{"limit", s.Limit != 0},
 		{"instances", s.Instances.Strategy != ""},
+		{"choose", !s.Choose.isZero()},
+		{"tools", !s.Tools.policy().IsZero()},
 	} {
 		if f.set {
 			c.wrong(at(f.name), "step %s: is the workflow %s, and cannot have %s; it may have next, then and end", name, s.Workflow, f.name)
@@ -144,6 +146,7 @@ func (s Step) renamed(to func(string) string) Step {
 		}
 	}
 	s.Routes, s.Parallel = each(s.Routes), each(s.Parallel)
+	s.Choose = s.Choose.Renamed(to)
 	s.Rules, s.Then = slices.Clone(s.Rules), slices.Clone(s.Then)
 	for i := range s.Rules {
 		s.Rules[i].Next = to(s.Rules[i].Next)

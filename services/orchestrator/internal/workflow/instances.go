@@ -81,22 +81,22 @@ func (c *checker) instances(step string, d instancesDeclaration) {
 			c.wrong(at("fallback"), "instances.fallback: unknown strategy %q; %s", d.Fallback, choices(d.Fallback, standIns))
 		}
 	case balance.Capability:
-		c.needs(at, d.Needs)
+		c.needs(at, "instances", d.Needs)
 	default: // needs nothing else
 	}
 }
 
 // needs checks the capabilities that a step asks for.
-func (c *checker) needs(at func(...any) []any, needs []string) {
+func (c *checker) needs(at func(...any) []any, of string, needs []string) {
 	if len(needs) > registry.MaxCapabilities {
-		c.wrong(at("needs"), "instances.needs: names %d capabilities; at most %d may be named", len(needs), registry.MaxCapabilities)
+		c.wrong(at("needs"), "%s.needs: names %d capabilities; at most %d may be named", of, len(needs), registry.MaxCapabilities)
 	}
 	for i, name := range needs {
 		switch {
 		case !registry.IsCapability(name):
-			c.wrong(at("needs", i), "instances.needs: %q is no capability; want 1 to 63 of a-z, 0-9, dot and hyphen", name)
+			c.wrong(at("needs", i), "%s.needs: %q is no capability; want 1 to 63 of a-z, 0-9, dot and hyphen", of, name)
 		case slices.Contains(needs[:i], name):
-			c.wrong(at("needs", i), "instances.needs: %q is named twice", name)
+			c.wrong(at("needs", i), "%s.needs: %q is named twice", of, name)
 		}
 	}
 }

@@ -44,6 +44,8 @@ type stepDeclaration struct {
 	Otherwise string             `yaml:"otherwise"`
 
 	Instances instancesDeclaration `yaml:"instances"`
+	Choose    chooseDeclaration    `yaml:"choose"`
+	Tools     toolsDeclaration     `yaml:"tools"`
 }
 
 type edgeDeclaration struct {
@@ -205,6 +207,7 @@ func (s stepDeclaration) step(name string) Step {
 		Name: name, Agent: s.Agent, Next: s.Next, Routes: s.Routes, Default: s.Default, End: s.End, Instances: s.Instances.policy(),
 		Parallel: s.Parallel, Join: s.Join, Limit: s.Limit, Otherwise: s.Otherwise,
 		OnError: OnError{Continue: s.OnError.Continue, Fallback: s.OnError.Fallback},
+		Choose:  s.Choose.policy(s), Tools: s.Tools.policy(),
 	}
 	for _, r := range s.Rules {
 		step.Rules = append(step.Rules, Rule{ReplyTo: r.When.ReplyTo, Unanswered: r.When.UnansweredMessages, Next: r.Next})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/choice"
 )
 
 // Defaults and limits of a workflow.
@@ -34,9 +35,9 @@ type Workflow struct {
 // Step is one node. Exactly one of Next, Routes, Parallel and End is set.
 type Step struct {
 	Name    string
-	Agent   string   // empty: a fork that runs nothing itself
+	Agent   string   // empty: a fork that runs nothing itself, or a choice by strategy
 	Next    string   // the step that follows
-	Routes  []string // steps between which the agent chooses
+	Routes  []string // steps between which the agent chooses, or the orchestrator by Choose
 	Default string   // of the routes: taken when the agent names none, or fails
 	Rules   []Rule   // tried in order before the agent is asked
 	End     bool     // the turn ends with it
@@ -53,6 +54,21 @@ type Step struct {
 	Fork string
 
 	Instances balance.Policy // how one of the agent's instances is chosen
+	Choose    choice.Policy  // how one of the routes is chosen where there is no agent (OC-16)
+	Tools     choice.Policy  // which of the agent's tools it may use; the zero Policy: all
+}
+
+// Chooses reports whether the orchestrator chooses among the routes, and no agent does.
+func (s Step) Chooses() bool { return s.Agent == "" && len(s.Routes) > 0 }
+
+// Chooses reports whether a turn can come to a step that does.
+func (w *Workflow) Chooses() bool {
+	for _, s := range w.Steps {
+		if s.Chooses() {
+			return true
+		}
+	}
+	return false
 }
 
 // Rule goes to a step without asking anybody.

@@ -112,7 +112,7 @@ func Build(ctx context.Context, folder fs.FS, name string, m Means) (*agent.Agen
 	if m.Log == nil {
 		m.Log = zap.NewNop()
 	}
-	b := &builder{Means: m, folder: folder, doc: doc}
+	b := &builder{Means: m, folder: folder, doc: doc, abilities: map[string][]string{}}
 	return b.build(ctx)
 }
 
@@ -145,6 +145,8 @@ type builder struct {
 	folder fs.FS
 	doc    manifest.Document
 	wrong  []error
+
+	abilities map[string][]string // what tools can do, by their names
 }
 
 func (b *builder) errorf(keys []any, format string, args ...any) {
@@ -174,6 +176,8 @@ func (b *builder) build(ctx context.Context) (*agent.Agent, error) {
 		StartRetries:  s.Lifecycle.retries(),
 		AsksUser:      s.AsksUser,
 		OnFailure:     s.OnFailure,
+
+		ToolCapabilities: b.abilities,
 	}
 	b.limits(s)
 	if len(b.wrong) > 0 {

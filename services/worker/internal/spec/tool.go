@@ -12,6 +12,7 @@ import (
 
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/manifest"
+	"github.com/troupe-dev/troupe/pkg/registry"
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
@@ -21,6 +22,8 @@ type Tool struct {
 	With    yaml.Node `yaml:"with"` // settings, which depend on the builtin tool
 	MCP     *MCP      `yaml:"mcp"`
 	Client  *Client   `yaml:"client"`
+
+	Capabilities []string `yaml:"capabilities"` // what it can do, or each of the server's, for steps that need some
 }
 
 // Client is a tool that the client of the agent runs: see tool.Client.
@@ -43,6 +46,7 @@ func (t Tool) kinds() (n int) {
 func (b *builder) toolset(ctx context.Context, declared []Tool) []tool.Tool {
 	var all []tool.Tool
 	for i, t := range declared {
+		before := len(all)
 		switch {
 		case t.kinds() > 1:
 			b.errorf([]any{"tools", i}, "tools[%d]: use builtin, mcp or client, and only one of them", i)
@@ -53,8 +57,22 @@ func (b *builder) toolset(ctx context.Context, declared []Tool) []tool.Tool {
 		default:
 			all = append(all, b.builtin(t.Builtin, i)...)
 		}
+		b.able(all[before:], t.Capabilities, i)
 	}
 	return all
+}
+
+// able notes what tools of one declaration can do.
+func (b *builder) able(tools []tool.Tool, capabilities []string, i int) {
+	sorted, err := registry.Capabilities(capabilities)
+	if err != nil {
+		b.errorf([]any{"tools", i, "capabilities"}, "tools[%d].capabilities: %v", i, err)
+	}
+	for _, t := range tools {
+		if len(sorted) > 0 {
+			b.abilities[t.Spec().Name] = sorted
+		}
+	}
 }
 
 // builtin is a tool of this worker, if it can be made.

@@ -4,8 +4,21 @@
 // decision. Nothing here has a clock, a lock or a memory.
 package balance
 
+// Ask is for whom and for what it is decided, the same for all that is decided (contract OC-14).
+type Ask struct {
+	TraceID  string            `json:"trace_id,omitempty"`
+	Profile  string            `json:"profile,omitempty"`
+	Goal     string            `json:"goal,omitempty"` // what the user wants
+	Task     string            `json:"task,omitempty"` // the step that is decided about
+	Metadata map[string]string `json:"metadata,omitempty"`
+	// Constraints are the capabilities that are needed: those of the step, and of the call.
+	Constraints []string `json:"constraints,omitempty"`
+	Parent      string   `json:"parent,omitempty"` // trace of the turn that asked for this one
+}
+
 // Input is all that a decision depends on.
 type Input struct {
+	Ask     Ask    `json:"ask,omitzero"`
 	Policy  Policy `json:"policy"`
 	Session string `json:"session,omitempty"`
 	// Counter is how many decisions there were before this one for the same agent by the same

@@ -32,6 +32,11 @@ func Decide(in Input) Decision {
 	return d
 }
 
+// OthersFirst is the decision on a step before which others may have a place.
+func OthersFirst() Decision {
+	return Decision{Reason: "other steps wait for a place, and come first", Later: true}
+}
+
 // glance is what is seen of one candidate.
 type glance struct {
 	rank

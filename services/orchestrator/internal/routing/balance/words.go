@@ -24,6 +24,7 @@ const (
 	NoShare  // its version gets no steps
 	NotNamed // another one is named, and nobody may stand in
 	Unfit    // has nothing of what the step needs
+	Absent   // there is none: no instance of an agent, no tool of that name
 	whys     // how many there are
 )
 
@@ -58,6 +59,8 @@ func (w Why) words() (name, one, many string) {
 		return "not_named", "is not the one that is named", "are not the one that is named"
 	case Unfit:
 		return "unfit", "has nothing of what the step needs", "have nothing of what the step needs"
+	case Absent:
+		return "absent", "is not there", "are not there"
 	default:
 		return "unknown", "is out", "are out"
 	}

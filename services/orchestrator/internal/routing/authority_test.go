@@ -1,0 +1,288 @@
+package routing
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"testing/fstest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/registry"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/choice"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
+)
+
+// office is a workflow whose first step chooses.
+func office(t *testing.T, choose string) *workflow.Workflow {
+	t.Helper()
+	set, err := workflow.Load(fstest.MapFS{"w.yaml": {Data: []byte(`apiVersion: troupe.dev/v1
+kind: Workflow
+metadata: {name: w}
+spec:
+  entry: desk
+  steps:
+    desk: {routes: [billing, support, law], ` + choose + `}
+    billing: {agent: billing, end: true}
+    support: {agent: support, end: true}
+    law: {agent: law, end: true}
+`)}}, "")
+	require.NoError(t, err)
+	flow, _ := set.Find("w")
+	return flow
+}
+
+// standings of the agents of the desk.
+func standings(agent string) choice.Candidate {
+	can := map[string][]string{"billing": {"tax"}, "support": {"tax", "law"}, "law": {"law"}}[agent]
+	load := map[string]int32{"billing": 3, "support": 2, "law": 1}[agent]
+	return choice.Together(agent, []choice.Candidate{choice.Instance(balance.Candidate{ID: agent + "-1", Capacity: 4, InFlight: load, Capabilities: can}, balance.Available)})
+}
+
+var whole = balance.Ask{
+	TraceID: "t", Profile: "fast", Goal: "a bill", Task: "desk", Metadata: map[string]string{"team": "blue"}, Constraints: []string{"law"}, Parent: "u",
+}
+
+// Nobody but the routing authority decides: not by deciding elsewhere, and not by making a decision up.
+//
+// Req: OC-13
+func TestAuthority_IsTheOnlyPlaceThatDecides(t *testing.T) {
+	const root, own = "../../../..", "services/orchestrator/internal/routing"
+	decisions := map[string]bool{"routing.Decision": true, "balance.Decision": true, "choice.Decision": true}
+	looked := 0
+	require.NoError(t, filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
+		name := filepath.ToSlash(strings.TrimPrefix(file, root+"/"))
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && strings.HasPrefix(d.Name(), ".") && !strings.HasPrefix(d.Name(), ".."), name == own, name == "pkg/gen":
+			return fs.SkipDir
+		case d.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go"):
+			return nil
+		}
+		source, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		looked++
+		ast.Inspect(source, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.CompositeLit:
+				made := dotted(n.Type)
+				if len(n.Elts) > 0 && (decisions[made] || made == "troupev1.RoutingDecision" || made == "troupev1.RoutingInput") {
+					t.Errorf("%s makes a %s; only %s may", name, made, own)
+				}
+			case *ast.CallExpr:
+				if called := dotted(n.Fun); called == "balance.Decide" || called == "choice.Decide" {
+					t.Errorf("%s calls %s; only %s may", name, called, own)
+				}
+			}
+			return true
+		})
+		return nil
+	}))
+	require.Greater(t, looked, 300, "or nothing is shown")
+}
+
+// dotted is a name of another package, as it is written.
+func dotted(e ast.Expr) string {
+	if s, ok := e.(*ast.SelectorExpr); ok {
+		if pkg, ok := s.X.(*ast.Ident); ok {
+			return pkg.Name + "." + s.Sel.Name
+		}
+	}
+	return ""
+}
+
+// It has three calls: for agents, for workers, which are instances, and for tools. Each is told the same of the turn, and
+// of candidates the same is known.
+//
+// Req: OC-13, OC-14
+func TestAuthority_HasThreeCallsWithOneInput(t *testing.T) {
+	a := NewAuthority()
+	flow := office(t, "choose: {needs: [tax]}")
+	agent, err := a.Agent(flow, flow.Steps["desk"], whole, standings)
+	require.NoError(t, err)
+	require.Equal(t, "support", agent.Target, "it has what the step needs, and what the call does")
+	want := whole
+	want.Constraints = []string{"tax", "law"}
+	require.Equal(t, want, agent.Input.Ask)
+
+	instance := a.Instance(balance.Input{Ask: whole, Candidates: []balance.Candidate{{ID: "b-0", Capacity: 4}}, Of: balance.Sizes{1}})
+	require.Equal(t, "b-0", instance.Target)
+	require.Equal(t, whole, instance.Input.Ask)
+
+	step := workflow.Step{Name: "desk", Agent: "support", Tools: choice.Policy{Needs: []string{"law"}}}
+	tools := []registry.Tool{{Name: "search", Capabilities: []string{"law"}}, {Name: "mail"}}
+	tool, err := a.Tool(step, whole, tools)
+	require.NoError(t, err)
+	require.Equal(t, []string{"search"}, tool.Chosen())
+	require.Equal(t, whole, tool.Input.Ask)
+
+	require.Equal(t, choice.Candidate{
+		ID: "support", Name: "support", Type: choice.Agent, Capabilities: []string{"law", "tax"}, Metadata: map[string]string{"instances": "1"},
+		Available: true, Load: 0.5,
+	}, agent.Input.Candidates[1])
+	require.Equal(t, choice.Candidate{ID: "search", Name: "search", Type: choice.Tool, Capabilities: []string{"law"}, Available: true}, tool.Input.Candidates[0])
+	require.Equal(t, choice.Candidate{
+		ID: "b-0", Name: "b-0", Type: choice.Worker, Capabilities: []string{"gpu"}, Metadata: map[string]string{"version": "v1", "incarnation": "7"},
+		Available: true, Load: 0.25,
+	}, choice.Instance(balance.Candidate{ID: "b-0", Version: "v1", Incarnation: 7, InFlight: 1, Capacity: 4, Capabilities: []string{"gpu"}}, balance.Available))
+	require.Equal(t, []string{"TraceID", "Profile", "Goal", "Task", "Metadata", "Constraints", "Parent"}, fields(balance.Ask{}))
+	require.Equal(t, []string{"ID", "Name", "Type", "Capabilities", "Metadata", "Available", "Why", "Load", "Priority"}, fields(choice.Candidate{}))
+}
+
+func fields(v any) (names []string) {
+	for i := range reflect.TypeOf(v).NumField() {
+		names = append(names, reflect.TypeOf(v).Field(i).Name)
+	}
+	return names
+}
+
+// Each strategy, its default for agents, workers and tools, and what is left when nobody is
+// available.
+//
+// Req: OC-16
+func TestAuthority_ChoosesByStrategy(t *testing.T) {
+	for choose, want := range map[string]struct {
+		targets  []string // of three decisions
+		strategy troupev1.RoutingStrategy
+	}{
+		"":                                  {[]string{"billing", "billing", "billing"}, troupev1.RoutingStrategy_ROUTING_STRATEGY_CAPABILITY},
+		"choose: {needs: [law]}":            {[]string{"support", "support", "support"}, troupev1.RoutingStrategy_ROUTING_STRATEGY_CAPABILITY},
+		"choose: {strategy: capability}":    {[]string{"billing", "billing", "billing"}, troupev1.RoutingStrategy_ROUTING_STRATEGY_CAPABILITY},
+		"choose: {strategy: round_robin}":   {[]string{"billing", "support", "law"}, troupev1.RoutingStrategy_ROUTING_STRATEGY_ROUND_ROBIN},
+		"choose: {strategy: load_balanced}": {[]string{"law", "law", "law"}, troupev1.RoutingStrategy_ROUTING_STRATEGY_LOAD_BALANCED},
+		"choose: {strategy: priority, priorities: {support: 1}}": {[]string{"support", "support", "support"}, troupev1.RoutingStrategy_ROUTING_STRATEGY_PRIORITY},
+		"choose: {strategy: manual, step: law}":                  {[]string{"law", "law", "law"}, troupev1.RoutingStrategy_ROUTING_STRATEGY_MANUAL},
+	} {
+		a, flow := NewAuthority(), office(t, choose)
+		var got []string
+		for range 3 {
+			d, err := a.Agent(flow, flow.Steps["desk"], balance.Ask{}, standings)
+			require.NoError(t, err)
+			got = append(got, d.Target)
+			require.Equal(t, want.strategy, Record(d, 1, 0).GetStrategy())
+		}
+		require.Equal(t, want.targets, got, choose)
+		away := func(agent string) choice.Candidate { return choice.Together(agent, nil) }
+		d, err := a.Agent(flow, flow.Steps["desk"], balance.Ask{}, away)
+		require.True(t, failure.Is(err, failure.NoWorker), choose)
+		require.Equal(t, "no_worker: step desk: "+d.Reason, string(failure.ModeOf(err))+": "+failure.Plain(err))
+		require.Equal(t, []choice.Rejected{{ID: "billing", Why: balance.Absent}, {ID: "support", Why: balance.Absent}, {ID: "law", Why: balance.Absent}}, d.Rejected)
+		only := func(agent string) choice.Candidate {
+			if agent != "law" {
+				return away(agent)
+			}
+			return standings(agent)
+		}
+		d, err = a.Agent(flow, flow.Steps["desk"], balance.Ask{}, only)
+		require.NoError(t, err)
+		require.Equal(t, "law", d.Target, "those that are not available are left out first")
+	}
+
+	chosen, err := Decide(Input{Workflow: assistant(t), From: "coordinator", Result: execution.Result{NextAgent: "research"}, History: asked})
+	require.NoError(t, err)
+	require.Equal(t, troupev1.RoutingStrategy_ROUTING_STRATEGY_LEARNED, chosen.Strategy, "where a step's agent chooses")
+
+	a := NewAuthority()
+	instance := a.Instance(balance.Input{Candidates: []balance.Candidate{{ID: "b-0", Capacity: 4}}, Of: balance.Sizes{1}})
+	require.Equal(t, balance.RoundRobin, instance.Strategy)
+	require.Empty(t, a.Instance(balance.Input{}).Target, "of which dispatch makes no_worker")
+
+	step := workflow.Step{Name: "s", Agent: "x", Tools: choice.Policy{Needs: []string{"web"}}}
+	tool, err := a.Tool(step, balance.Ask{}, []registry.Tool{{Name: "fetch", Capabilities: []string{"web"}}})
+	require.NoError(t, err)
+	require.Equal(t, balance.Capability, tool.Strategy)
+	_, err = a.Tool(step, balance.Ask{}, []registry.Tool{{Name: "clock"}})
+	require.True(t, failure.Is(err, failure.AgentContract))
+	require.Equal(t, "step s may use none of the 1 tools of agent x: no tool can be chosen: clock has nothing of what the step needs; "+
+		"declare what they can do, or change the step's tools", failure.Plain(err))
+}
+
+// Req: OC-17
+func TestAuthority_CountsTurnsAlsoAtOnce(t *testing.T) {
+	a, flow := NewAuthority(), office(t, "choose: {strategy: round_robin}")
+	var mu sync.Mutex
+	var choosing sync.WaitGroup
+	had := map[string]int{}
+	for range 8 {
+		choosing.Go(func() {
+			for range 30 {
+				d, _ := a.Agent(flow, flow.Steps["desk"], balance.Ask{}, standings)
+				mu.Lock()
+				had[d.Target]++
+				mu.Unlock()
+			}
+		})
+	}
+	choosing.Wait()
+	require.Equal(t, map[string]int{"billing": 80, "support": 80, "law": 80}, had)
+}
+
+// A choice that was told is followed, whoever would be chosen now; unless the workflow has changed.
+func TestChosen_IsWhatWasTold(t *testing.T) {
+	flow := office(t, "choose: {strategy: load_balanced}")
+	told := &troupev1.RoutingDecision{Target: "support", Step: "support", Reason: "it was so", Choice: 2, Confidence: 0.8}
+	d, err := Chosen(flow, flow.Steps["desk"], told)
+	require.NoError(t, err)
+	require.Equal(t, "support", d.Step.Name)
+	require.Same(t, told, d.Proto(), "and told as it was")
+	for _, other := range []*troupev1.RoutingDecision{{Target: "x", Step: "support"}, {Target: "x", Step: "gone"}, {Target: "", Step: "desk"}} {
+		_, err := Chosen(flow, flow.Steps["desk"], other)
+		require.True(t, failure.Is(err, failure.Nondeterminism))
+	}
+}
+
+// A course asks for each choice under its number, in the same order each time.
+func TestCourse_NumbersItsChoices(t *testing.T) {
+	set, err := workflow.Load(fstest.MapFS{"w.yaml": {Data: []byte(`apiVersion: troupe.dev/v1
+kind: Workflow
+metadata: {name: w}
+spec:
+  entry: split
+  steps:
+    split: {parallel: [left, right], join: end}
+    left: {routes: [a, b]}
+    right: {routes: [b2, end]}
+    a: {agent: a, next: again}
+    b: {agent: b, next: again}
+    again: {routes: [c], limit: 1, otherwise: end}
+    c: {agent: c, next: end}
+    b2: {agent: b, next: end}
+    end: {agent: e, end: true}
+`)}}, "")
+	require.NoError(t, err)
+	flow, _ := set.Find("w")
+	require.True(t, flow.Chooses())
+	var chosen []string
+	c, err := NewCourse(flow, asked, func(number int, step workflow.Step) (Decision, error) {
+		chosen = append(chosen, step.Name)
+		require.Equal(t, len(chosen), number)
+		return Decision{Step: flow.Steps[step.Routes[len(step.Routes)-1]], Choice: number}, nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, []string{"left", "right"}, chosen)
+	require.Len(t, c.Round(), 1, "the right branch is chosen to end at once")
+	require.Equal(t, "b", c.Round()[0].Decision.Step.Name)
+	require.True(t, c.Round()[0].Silent())
+	for range 2 {
+		require.NoError(t, c.Go([]execution.Result{{}}))
+	}
+	require.Equal(t, []string{"left", "right", "again"}, chosen)
+	require.Equal(t, "end", c.Round()[0].Decision.Step.Name)
+
+	nobody := failure.New(failure.NoWorker, Op, "nobody is there")
+	_, err = NewCourse(flow, asked, func(int, workflow.Step) (Decision, error) { return Decision{}, nobody })
+	require.ErrorIs(t, err, nobody)
+}

@@ -1,0 +1,150 @@
+package choice
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
+)
+
+func agents(of ...Candidate) Input {
+	for i := range of {
+		of[i].Name, of[i].Type = of[i].ID, Agent
+		of[i].Available = of[i].Why == balance.Available
+	}
+	return Input{Type: Agent, Candidates: of}
+}
+
+// Whoever has most of what is needed is chosen; without needs the first that is available.
+//
+// Req: OC-17
+func TestDecide_ByCapability(t *testing.T) {
+	in := agents(
+		Candidate{ID: "a", Capabilities: []string{"tax"}}, Candidate{ID: "b", Capabilities: []string{"law", "tax"}},
+		Candidate{ID: "c", Capabilities: []string{"law", "more", "tax"}}, Candidate{ID: "d"},
+	)
+	in.Constraints = []string{"tax", "law"}
+	d := Decide(in)
+	require.Equal(t, balance.Capability, d.Strategy, "the default (OC-16)")
+	require.Equal(t, "b", d.Target, "of equals the first")
+	require.Equal(t, []string{"c", "a"}, d.Alternatives)
+	require.Equal(t, []Rejected{{"d", balance.Unfit}}, d.Rejected)
+	require.InDelta(t, 1, d.Confidence, 0)
+	require.Equal(t, "b has all that is needed: tax, law; d has nothing of what the step needs", d.Reason)
+
+	in.Candidates[1].Available, in.Candidates[1].Why = false, balance.Paused
+	in.Candidates[2].Available, in.Candidates[2].Why = false, balance.Absent
+	d = Decide(in)
+	require.Equal(t, "a", d.Target)
+	require.True(t, d.StandIn)
+	require.InDelta(t, 0.5, d.Confidence, 0, "one of the two that are required")
+	require.Equal(t, "a has 1 of the 2 that are needed: tax, law, and nobody with more is available; b is paused, c is not there, d has nothing of what the step needs", d.Reason)
+
+	in.Constraints = nil
+	d = Decide(in)
+	require.Equal(t, "a", d.Target)
+	require.InDelta(t, 0.5, d.Confidence, 0)
+	in.Candidates[0].Available, in.Candidates[0].Why = false, balance.Draining
+	require.Equal(t, "d", Decide(in).Target, "the first that is available")
+}
+
+// Over N×k decisions each of N has k, also while others are not available.
+//
+// Req: OC-17
+func TestDecide_InTurn(t *testing.T) {
+	in := agents(Candidate{ID: "a"}, Candidate{ID: "b", Why: balance.NotReady}, Candidate{ID: "c"}, Candidate{ID: "d"})
+	in.Strategy = balance.RoundRobin
+	had := map[string]int{}
+	for range 30 {
+		had[Decide(in).Target]++
+		in.Counter++
+	}
+	require.Equal(t, map[string]int{"a": 10, "c": 10, "d": 10}, had)
+	require.Equal(t, "a is next in turn of 3; b is not ready", Decide(in).Reason)
+}
+
+func TestDecide_ByLoad(t *testing.T) {
+	in := agents(Candidate{ID: "a", Load: 0.5}, Candidate{ID: "b", Load: 0.25}, Candidate{ID: "c", Load: 0.25}, Candidate{ID: "d", Why: balance.Broken})
+	in.Strategy = balance.LoadBalanced
+	had := map[string]int{}
+	for range 30 {
+		d := Decide(in)
+		had[d.Target]++
+		require.False(t, d.StandIn)
+		require.InDelta(t, balance.Informed, d.Confidence, 0)
+		in.Counter++
+	}
+	require.Len(t, had, 2, "%v", had)
+	require.Zero(t, had["a"])
+	in.Counter = 1
+	require.Equal(t, "b has 25 % of its places taken, the least of 3; d failed its last steps", Decide(in).Reason)
+}
+
+func TestDecide_ByPriority(t *testing.T) {
+	in := agents(Candidate{ID: "a"}, Candidate{ID: "b", Priority: 10}, Candidate{ID: "c", Priority: -1}, Candidate{ID: "d"})
+	in.Strategy = balance.Priority
+	d := Decide(in)
+	require.Equal(t, []string{"b", "a", "d", "c"}, d.Chosen())
+	require.InDelta(t, 1, d.Confidence, 0)
+	require.Equal(t, "b has priority 10, the highest", d.Reason)
+	in.Candidates[1].Available, in.Candidates[1].Why = false, balance.Paused
+	d = Decide(in)
+	require.Equal(t, "a", d.Target)
+	require.True(t, d.StandIn)
+	require.InDelta(t, 0.5, d.Confidence, 0)
+}
+
+func TestDecide_ByName(t *testing.T) {
+	in := agents(Candidate{ID: "a"}, Candidate{ID: "b"})
+	in.Strategy, in.Names = balance.Manual, []string{"b"}
+	d := Decide(in)
+	require.Equal(t, []string{"b"}, d.Chosen())
+	require.Equal(t, "the workflow names b", d.Reason)
+	in.Candidates[1].Available, in.Candidates[1].Why = false, balance.Paused
+	d = Decide(in)
+	require.Empty(t, d.Target, "nobody stands in for one that is named")
+	require.Equal(t, "no agent can be chosen: b is paused", d.Reason)
+}
+
+// Of tools all are allowed that fit, those that fit best first.
+func TestDecide_AmongTools(t *testing.T) {
+	in := Input{Type: Tool, Candidates: []Candidate{
+		{ID: "clock", Available: true},
+		{ID: "fetch", Capabilities: []string{"web"}, Available: true},
+		{ID: "search", Capabilities: []string{"docs", "web"}, Available: true},
+	}}
+	in.Constraints = []string{"docs", "web"}
+	d := Decide(in)
+	require.Equal(t, []string{"search", "fetch"}, d.Chosen())
+	require.Equal(t, "search has all that is needed: docs, web; 1 more have some of it; clock has nothing of what the step needs", d.Reason)
+
+	in.Strategy, in.Names = balance.Manual, []string{"search", "nothing", "clock"}
+	d = Decide(in)
+	require.Equal(t, []string{"search", "clock"}, d.Chosen(), "in the order of the names")
+	require.Equal(t, []Rejected{{"fetch", balance.NotNamed}, {"nothing", balance.Absent}}, d.Rejected)
+	require.Equal(t, "the workflow names search, clock; nothing is not there", d.Reason)
+
+	in.Strategy, in.Constraints = balance.Capability, []string{"mail"}
+	require.Empty(t, Decide(in).Chosen())
+	require.Equal(t, "there is no tool to choose", Decide(Input{Type: Tool}).Reason)
+}
+
+// An agent is what its instances are together.
+func TestTogether_IsWhatItsInstancesAre(t *testing.T) {
+	instance := func(id string, busy int32, why balance.Why, can ...string) Candidate {
+		return Instance(balance.Candidate{ID: id, Version: "v1", InFlight: busy, Capacity: 4, Capabilities: can}, why)
+	}
+	require.Equal(t, Candidate{
+		ID: "a-1", Name: "a-1", Type: Worker, Capabilities: []string{"gpu"}, Metadata: map[string]string{"version": "v1", "incarnation": "0"},
+		Available: true, Load: 0.5,
+	}, instance("a-1", 2, balance.Available, "gpu"))
+	require.Equal(t, Candidate{
+		ID: "a", Name: "a", Type: Agent, Capabilities: []string{"gpu", "maps"}, Metadata: map[string]string{"instances": "2"}, Available: true, Load: 0.75,
+	}, Together("a", []Candidate{
+		instance("a-1", 2, balance.Available, "gpu"), instance("a-2", 9, balance.Available, "gpu", "maps"), instance("a-3", 0, balance.Broken, "tax"),
+	}))
+	require.Equal(t, Candidate{ID: "a", Name: "a", Type: Agent, Capabilities: []string{"tax"}, Metadata: map[string]string{"instances": "0"}, Why: balance.Paused},
+		Together("a", []Candidate{instance("a-3", 0, balance.Paused, "tax"), instance("a-4", 0, balance.Draining)}))
+	require.Equal(t, balance.Absent, Together("a", nil).Why)
+}

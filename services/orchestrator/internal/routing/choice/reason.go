@@ -1,0 +1,85 @@
+package choice
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
+)
+
+// reason says in one sentence why it was decided so.
+func (in Input) reason(free []Candidate, d Decision) string {
+	left := leftOut(d.Rejected)
+	switch {
+	case len(free) == 0 && left == "":
+		return fmt.Sprintf("there is no %s to choose", in.Type)
+	case len(free) == 0:
+		return fmt.Sprintf("no %s can be chosen: %s", in.Type, left)
+	case left == "":
+		return in.because(free, d)
+	default:
+		return in.because(free, d) + "; " + left
+	}
+}
+
+func (in Input) because(free []Candidate, d Decision) string {
+	c, n := free[0], len(free)
+	why := ""
+	switch {
+	case in.Strategy == balance.Manual:
+		return "the workflow names " + strings.Join(d.Chosen(), ", ")
+	case in.Strategy == balance.Capability:
+		why = in.fit(c)
+	case in.Strategy == balance.Priority:
+		why = fmt.Sprintf("%s has priority %d, the highest", c.ID, c.Priority)
+	case n == 1:
+		why = c.ID + " is the only one that is available"
+	case in.Strategy == balance.LoadBalanced:
+		why = fmt.Sprintf("%s has %.0f %% of its places taken, the least of %d", c.ID, 100*c.Load, n)
+	default:
+		why = fmt.Sprintf("%s is next in turn of %d", c.ID, n)
+	}
+	switch {
+	case d.StandIn && in.Strategy == balance.Capability:
+		why += ", and nobody with more is available"
+	case d.StandIn:
+		why += " of those that are available"
+	}
+	if in.Type == Tool && n > 1 {
+		why += fmt.Sprintf("; %d more have some of it", n-1)
+	}
+	return why
+}
+
+// fit says how well one meets what is needed.
+func (in Input) fit(c Candidate) string {
+	needs := strings.Join(in.Constraints, ", ")
+	switch n := in.meets(c); len(in.Constraints) {
+	case 0:
+		return c.ID + " is the first that is available, and nothing is needed"
+	case n:
+		return fmt.Sprintf("%s has all that is needed: %s", c.ID, needs)
+	default:
+		return fmt.Sprintf("%s has %d of the %d that are needed: %s", c.ID, n, len(in.Constraints), needs)
+	}
+}
+
+// leftOut names those that were not chosen, for a person: but for those that another one was named
+// in the place of.
+func leftOut(rejected []Rejected) string {
+	var parts []string
+	more := 0
+	for _, r := range rejected {
+		switch {
+		case r.Why == balance.NotNamed:
+		case len(parts) == maxRejected:
+			more++
+		default:
+			parts = append(parts, r.ID+" "+r.Why.Of())
+		}
+	}
+	if more > 0 {
+		parts = append(parts, fmt.Sprintf("%d more are left out", more))
+	}
+	return strings.Join(parts, ", ")
+}

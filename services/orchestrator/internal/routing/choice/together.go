@@ -1,0 +1,50 @@
+package choice
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
+)
+
+// Instance is an instance of an agent, as package balance sees it, as a candidate. Out is why it
+// cannot take a step; Available when it can, or is only full, for then a step waits for it.
+func Instance(c balance.Candidate, out balance.Why) Candidate {
+	return Candidate{
+		ID: c.ID, Name: c.ID, Type: Worker, Capabilities: c.Capabilities,
+		Metadata:  map[string]string{"version": c.Version, "incarnation": strconv.FormatInt(c.Incarnation, 10)},
+		Available: out == balance.Available, Why: out,
+		Load: min(1, float64(max(0, c.InFlight))/float64(max(1, c.Capacity))),
+	}
+}
+
+// Together is an agent as a candidate: what its instances are together. It can what any of those
+// can that are available, and is as busy as they are on average. Without one it is not available,
+// for the reason of the first, and can what they all could.
+func Together(agent string, instances []Candidate) Candidate {
+	all := Candidate{ID: agent, Name: agent, Type: Agent, Why: balance.Absent}
+	n := 0
+	for _, c := range instances {
+		if c.Available {
+			n++
+			all.Load += c.Load
+		}
+	}
+	all.Available = n > 0
+	all.Load /= float64(max(1, n))
+	all.Metadata = map[string]string{"instances": strconv.Itoa(n)}
+	for i, c := range instances {
+		if i == 0 && n == 0 {
+			all.Why = c.Why
+		}
+		if c.Available || n == 0 {
+			all.Capabilities = append(all.Capabilities, c.Capabilities...)
+		}
+	}
+	if all.Available {
+		all.Why = balance.Available
+	}
+	slices.Sort(all.Capabilities)
+	all.Capabilities = slices.Compact(all.Capabilities)
+	return all
+}

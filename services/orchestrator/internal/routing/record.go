@@ -1,0 +1,93 @@
+package routing
+
+import (
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/choice"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
+)
+
+// nobody is the target of a decision by which nobody was chosen (OC-6).
+const nobody = "none"
+
+// strategies by which the orchestrator chooses, as they are recorded.
+var strategies = map[balance.Strategy]troupev1.RoutingStrategy{
+	balance.Capability:   troupev1.RoutingStrategy_ROUTING_STRATEGY_CAPABILITY,
+	balance.RoundRobin:   troupev1.RoutingStrategy_ROUTING_STRATEGY_ROUND_ROBIN,
+	balance.LoadBalanced: troupev1.RoutingStrategy_ROUTING_STRATEGY_LOAD_BALANCED,
+	balance.Priority:     troupev1.RoutingStrategy_ROUTING_STRATEGY_PRIORITY,
+	balance.Manual:       troupev1.RoutingStrategy_ROUTING_STRATEGY_MANUAL,
+}
+
+// StrategyToProto is a strategy of agents and tools as it is recorded.
+func StrategyToProto(s balance.Strategy) troupev1.RoutingStrategy { return strategies[s] }
+
+// Record is a choice among agents or tools as it is told and stored. It has all of its input that
+// is not told with the turn. Number is which one of the turn it is, if an owner has to find it.
+func Record(d choice.Decision, number int, took time.Duration) *troupev1.RoutingDecision {
+	in := d.Input
+	name := func(id string) string { return in.Find(id).Name }
+	r := &troupev1.RoutingDecision{
+		Target: nobody, Reason: d.Reason, Strategy: strategies[d.Strategy], Confidence: d.Confidence, Type: kind(d), Choice: int32(number),
+		Duration: durationpb.New(took),
+		Input:    &troupev1.RoutingInput{Task: in.Task, Constraints: in.Constraints, Counter: in.Counter, Names: in.Names},
+	}
+	if d.Target != "" {
+		r.Target = name(d.Target)
+	}
+	if in.Type == choice.Agent {
+		r.Step = d.Target
+	}
+	for _, id := range d.Alternatives {
+		r.Alternatives = append(r.Alternatives, name(id))
+	}
+	if i := slices.IndexFunc(r.GetAlternatives(), func(other string) bool { return other != r.GetTarget() }); i >= 0 && in.Type == choice.Agent {
+		r.Fallback = r.GetAlternatives()[i]
+	}
+	for _, out := range d.Rejected {
+		r.Rejected = append(r.Rejected, &troupev1.RejectedCandidate{Id: out.ID, Why: out.Why.String()})
+	}
+	for _, c := range in.Candidates {
+		shown := &troupev1.RoutingCandidate{
+			Id: c.ID, Name: c.Name, Type: string(c.Type), Capabilities: c.Capabilities, Metadata: c.Metadata,
+			Available: c.Available, Load: c.Load, Priority: int32(c.Priority),
+		}
+		if !c.Available {
+			shown.Why = c.Why.String()
+		}
+		r.Input.Candidates = append(r.GetInput().GetCandidates(), shown)
+	}
+	return r
+}
+
+// kind is what a decision is about.
+func kind(d choice.Decision) troupev1.DecisionType {
+	switch {
+	case d.StandIn:
+		return troupev1.DecisionType_DECISION_TYPE_FALLBACK
+	case d.Type == choice.Tool:
+		return troupev1.DecisionType_DECISION_TYPE_TOOL_SELECTION
+	default:
+		return troupev1.DecisionType_DECISION_TYPE_AGENT_SELECTION
+	}
+}
+
+// Chosen is a choice of a turn as it was recorded, which is followed again and never made again. It
+// fails with nondeterminism when the workflow does not lead there any more.
+func Chosen(flow *workflow.Workflow, from workflow.Step, r *troupev1.RoutingDecision) (Decision, error) {
+	step, ok := flow.Steps[r.GetStep()]
+	if !ok || !slices.Contains(from.Routes, r.GetStep()) || step.Agent != r.GetTarget() {
+		return Decision{}, failure.Newf(failure.Nondeterminism, Op,
+			"the workflow has changed since step %s chose %s of agent %s, and does not lead there any more; say again what you want", from.Name, r.GetStep(), r.GetTarget())
+	}
+	return Decision{
+		Step: step, Reason: r.GetReason(), Strategy: r.GetStrategy(), Alternatives: r.GetAlternatives(), Confidence: r.GetConfidence(),
+		Fallback: r.GetFallback(), Took: r.GetDuration().AsDuration(), Choice: int(r.GetChoice()), Told: r,
+	}, nil
+}

@@ -1,0 +1,105 @@
+package routing
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/choice"
+)
+
+// recorded is the input of a decision as it was stored.
+func recorded(t *testing.T, r *troupev1.RoutingDecision) choice.Input {
+	t.Helper()
+	from := r.GetInput()
+	in := choice.Input{
+		Ask:  balance.Ask{Task: from.GetTask(), Constraints: from.GetConstraints()},
+		Type: choice.Tool, Names: from.GetNames(), Counter: from.GetCounter(),
+	}
+	for s, told := range strategies {
+		if told == r.GetStrategy() {
+			in.Strategy = s
+		}
+	}
+	for _, c := range from.GetCandidates() {
+		read := choice.Candidate{
+			ID: c.GetId(), Name: c.GetName(), Type: choice.Type(c.GetType()), Capabilities: c.GetCapabilities(), Metadata: c.GetMetadata(),
+			Available: c.GetAvailable(), Load: c.GetLoad(), Priority: int(c.GetPriority()),
+		}
+		if !read.Available {
+			require.NoError(t, read.Why.UnmarshalText([]byte(c.GetWhy())))
+		}
+		in.Type = read.Type
+		in.Candidates = append(in.Candidates, read)
+	}
+	return in
+}
+
+// drawn is an input of any kind.
+func drawn(r *rand.Rand) choice.Input {
+	some := func(of ...string) (few []string) {
+		for _, word := range of {
+			if r.IntN(2) == 0 {
+				few = append(few, word)
+			}
+		}
+		return few
+	}
+	in := choice.Input{
+		Ask:  balance.Ask{TraceID: "t", Profile: "p", Goal: "g", Task: "s", Metadata: map[string]string{"team": "blue"}, Parent: "u", Constraints: some("law", "maps", "tax")},
+		Type: []choice.Type{choice.Agent, choice.Tool}[r.IntN(2)], Counter: r.Uint64() >> r.IntN(64), Names: some("c-0", "c-1", "c-7"),
+		Strategy: []balance.Strategy{"", balance.Capability, balance.RoundRobin, balance.LoadBalanced, balance.Priority, balance.Manual}[r.IntN(6)],
+	}
+	for i := range 1 + r.IntN(12) {
+		c := choice.Candidate{
+			ID: fmt.Sprint("c-", i), Name: fmt.Sprint("n-", r.IntN(9)), Type: in.Type, Capabilities: some("law", "maps", "tax"), Available: r.IntN(3) > 0,
+			Load: float64(r.IntN(5)) / 4, Priority: r.IntN(5) - 2, Metadata: map[string]string{"instances": fmt.Sprint(r.IntN(3))},
+		}
+		if !c.Available {
+			c.Why = []balance.Why{balance.Paused, balance.Absent, balance.Broken}[r.IntN(3)]
+		}
+		in.Candidates = append(in.Candidates, c)
+	}
+	return in
+}
+
+// Whoever replays what is stored of a choice makes the same one, and every one says who, why, who
+// else and who not (contract OC-12, OC-15, OC-18, C-15).
+func TestRecord_GivesTheSameDecision(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 1))
+	toldWithTheTurn := cmpopts.IgnoreFields(balance.Ask{}, "TraceID", "Profile", "Goal", "Metadata", "Parent")
+	nobodys := 0
+	for range 10_000 {
+		in := drawn(r)
+		d := choice.Decide(in)
+		require.Empty(t, cmp.Diff(d, choice.Decide(in)), "the same input")
+		stored, err := proto.Marshal(Record(d, 3, 0))
+		require.NoError(t, err)
+		told := &troupev1.RoutingDecision{}
+		require.NoError(t, proto.Unmarshal(stored, told))
+		require.Empty(t, cmp.Diff(d, choice.Decide(recorded(t, told)), cmpopts.EquateEmpty(), toldWithTheTurn), "the record")
+
+		require.Greater(t, len(d.Reason), 10)
+		require.True(t, d.Confidence >= 0 && d.Confidence <= 1)
+		require.NotEqual(t, told.GetTarget(), told.GetFallback())
+		require.LessOrEqual(t, len(d.Rejected), 8)
+		for _, id := range d.Chosen() {
+			require.True(t, in.Find(id).Available)
+			require.False(t, slices.ContainsFunc(d.Rejected, func(out choice.Rejected) bool { return out.ID == id }))
+		}
+		if d.Target == "" {
+			nobodys++
+			require.Equal(t, "none", told.GetTarget())
+			require.Zero(t, d.Confidence)
+		}
+	}
+	require.Less(t, nobodys, 5_000, "or nothing is shown")
+}

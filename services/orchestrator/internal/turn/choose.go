@@ -1,0 +1,148 @@
+package turn
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/registry"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
+)
+
+// asks is what the authority is told of the turn, whatever it decides (contract OC-14).
+func (t *turn) asks(step workflow.Step) balance.Ask {
+	return balance.Ask{
+		TraceID: t.turn.Trace, Profile: t.req.profile(), Goal: conversation.Brief(t.req.Text, maxGoal), Task: step.Name,
+		Metadata: t.req.Metadata, Constraints: t.req.Needs, Parent: t.req.Parent.GetTraceId(),
+	}
+}
+
+// chooser has the authority choose among agents. A choice that an earlier owner told, or the turn
+// that this one goes on with, is followed and never made again: steps may have run by it.
+func (t *turn) chooser(ctx context.Context) routing.Chooser {
+	return func(number int, step workflow.Step) (routing.Decision, error) {
+		if known := t.choice(number); known != nil {
+			return routing.Chosen(t.flow, step, known)
+		}
+		began := time.Now()
+		d, failed := t.Dispatcher.Authority().Agent(t.flow, step, t.asks(step), t.Dispatcher.Standing)
+		told := routing.Record(d, number, time.Since(began))
+		if err := t.emit(ctx, troupev1.Stage_STAGE_ROUTE, &troupev1.Event{Payload: &troupev1.Event_RoutingDecision{RoutingDecision: told}}); err != nil {
+			return routing.Decision{}, err
+		}
+		if failed != nil {
+			return routing.Decision{}, failed
+		}
+		t.unsettled = true
+		t.told.Choices[number] = told
+		return routing.Chosen(t.flow, step, told)
+	}
+}
+
+// choice is one that was made before; nil when none was.
+func (t *turn) choice(number int) *troupev1.RoutingDecision {
+	if told := t.told.Choices[number]; told != nil {
+		return told
+	}
+	inherited, ok := t.req.Choices[number]
+	if !ok {
+		return nil
+	}
+	d := &troupev1.RoutingDecision{}
+	if err := proto.Unmarshal(inherited, d); err != nil {
+		return nil // it was written by this package
+	}
+	return d
+}
+
+// isChosen reports whether a decision is a choice that this trace tells of.
+func (t *turn) isChosen(d routing.Decision) bool {
+	return d.Choice > 0 && t.told.Choices[d.Choice] != nil
+}
+
+// settled waits until the choices are stored, if there are any: only the trace has them, and the
+// way of the turn depends on them. That costs a turn one write in sequence for each round behind a choice.
+func (t *turn) settled(work context.Context) error {
+	if !t.unsettled {
+		return nil
+	}
+	return t.stored(work)
+}
+
+// stored waits until all that was told is stored.
+func (t *turn) stored(work context.Context) error {
+	err := t.events.Stored(work)
+	t.unsettled = t.unsettled && err != nil
+	return err
+}
+
+// equipped is the handler of an attempt, which says which tools the step may use at an instance.
+func (t *turn) equipped(ctx context.Context, a *attempt) dispatch.Handler {
+	h := t.handler(ctx, &a.position)
+	step := a.task.Decision.Step
+	if step.Tools.IsZero() {
+		return h
+	}
+	var told *troupev1.RoutingDecision
+	tell := func() error {
+		return t.emitAt(ctx, &a.position, &troupev1.Event{Payload: &troupev1.Event_RoutingDecision{RoutingDecision: told}})
+	}
+	h.Equip = func(in registry.Instance) (*troupev1.AllowedTools, error) {
+		began := time.Now()
+		d, failed := t.Dispatcher.Authority().Tool(step, t.asks(step), in.Tools)
+		told = routing.Record(d, 0, time.Since(began))
+		if failed != nil {
+			if err := tell(); err != nil {
+				return nil, err
+			}
+			return nil, failed
+		}
+		return &troupev1.AllowedTools{Names: d.Chosen()}, nil
+	}
+	started := h.Started
+	h.Started = func(in registry.Instance) error {
+		if err := started(in); err != nil {
+			return err
+		}
+		return tell()
+	}
+	return h
+}
+
+// inherited are the choices of a turn and of those that it went on with, for the turn that goes on
+// with it: its way begins with theirs.
+func (r *Runner) inherited(ctx context.Context, ref trace.Ref, labels Labels) (Labels, error) {
+	all := map[int][]byte{}
+	for number, d := range labels.Choices {
+		all[number] = d
+	}
+	for after := uint64(0); ; {
+		page, err := failure.Retry(ctx, func(ctx context.Context) ([]*troupev1.Event, error) {
+			return r.Traces.Store().Events(ctx, ref, after, eventsPage)
+		})
+		if err != nil {
+			return labels, err
+		}
+		for number, d := range trace.Choices(page) {
+			if all[number], err = proto.Marshal(d); err != nil {
+				return labels, err
+			}
+		}
+		if len(page) < eventsPage {
+			labels.Choices = all
+			return labels, nil
+		}
+		after = page[len(page)-1].GetSequence()
+	}
+}
+
+// eventsPage is how many events are read at once.
+const eventsPage = 200

@@ -1,0 +1,152 @@
+package workflow
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/choice"
+)
+
+// chooseDeclaration says how a step without an agent chooses among its routes.
+type chooseDeclaration struct {
+	Strategy   string         `yaml:"strategy"`
+	Needs      []string       `yaml:"needs"`
+	Priorities map[string]int `yaml:"priorities"`
+	Step       string         `yaml:"step"`
+}
+
+// toolsDeclaration says which tools of its agent a step may use.
+type toolsDeclaration struct {
+	Strategy string   `yaml:"strategy"`
+	Needs    []string `yaml:"needs"`
+	Names    []string `yaml:"names"`
+}
+
+// maxTools is how many tools a step may name.
+const maxTools = 64
+
+// The strategies by which it may be chosen, the default first (OC-16).
+var (
+	amongAgents = []balance.Strategy{balance.Capability, balance.RoundRobin, balance.LoadBalanced, balance.Priority, balance.Manual}
+	amongTools  = []balance.Strategy{balance.Capability, balance.Manual}
+)
+
+func (d chooseDeclaration) isZero() bool {
+	return d.Strategy == "" && d.Needs == nil && d.Priorities == nil && d.Step == ""
+}
+
+// policy is the default for a step that chooses and does not say how.
+func (d chooseDeclaration) policy(s stepDeclaration) choice.Policy {
+	if s.Agent != "" || len(s.Routes) == 0 {
+		return choice.Policy{}
+	}
+	p := choice.Policy{Strategy: cmp.Or(balance.Strategy(d.Strategy), balance.Capability), Needs: d.Needs, Priorities: d.Priorities}
+	if d.Step != "" {
+		p.Names = []string{d.Step}
+	}
+	return p
+}
+
+func (d toolsDeclaration) policy() choice.Policy {
+	p := choice.Policy{Strategy: balance.Strategy(d.Strategy), Needs: d.Needs, Names: d.Names}
+	if p.Strategy != balance.Manual && len(p.Needs) == 0 && len(p.Names) == 0 { // nothing is to be decided
+		return choice.Policy{}
+	}
+	p.Strategy = cmp.Or(p.Strategy, balance.Capability)
+	return p
+}
+
+// field is one of a policy that is for one strategy only.
+type field struct {
+	name     string
+	set      bool
+	strategy balance.Strategy
+}
+
+// strategy checks which one a step names, and that what else it says is for that. It is empty when
+// the name is not known.
+func (c *checker) strategy(at func(...any) []any, of, named string, known []balance.Strategy, fields ...field) balance.Strategy {
+	strategy := cmp.Or(balance.Strategy(named), known[0])
+	if !slices.Contains(known, strategy) {
+		c.wrong(at("strategy"), "%s.strategy: unknown strategy %q; %s", of, named, choices(named, known))
+		return ""
+	}
+	for _, f := range fields {
+		if f.set && strategy != f.strategy {
+			c.wrong(at(f.name), "%s.%s: is for strategy %s; this is %s", of, f.name, f.strategy, strategy)
+		}
+	}
+	return strategy
+}
+
+// choose checks a step that chooses by strategy.
+func (c *checker) choose(in func(...any) []any, name string, s stepDeclaration) {
+	at := func(keys ...any) []any { return in(append([]any{"choose"}, keys...)...) }
+	d := s.Choose
+	switch {
+	case s.Workflow != "": // said already
+		return
+	case s.Agent != "" || len(s.Routes) == 0:
+		if !d.isZero() {
+			c.wrong(at(), "step %s: choose is for a step with routes and without an agent; an agent chooses itself", name)
+		}
+		return
+	case s.Default != "":
+		c.wrong(in("default"), "step %s: default is for an agent that names none of its routes; without an agent the orchestrator chooses", name)
+	}
+	if s.Instances.Strategy != "" {
+		c.wrong(in("instances"), "step %s: instances is for a step with an agent", name)
+	}
+	switch c.strategy(at, "choose", d.Strategy, amongAgents,
+		field{"needs", d.Needs != nil, balance.Capability}, field{"priorities", d.Priorities != nil, balance.Priority}, field{"step", d.Step != "", balance.Manual}) {
+	case balance.Capability:
+		c.needs(at, "choose", d.Needs)
+	case balance.Priority:
+		if len(d.Priorities) == 0 {
+			c.wrong(at(), "choose: strategy priority wants priorities of routes, such as priorities: {%s: 10}", s.Routes[0])
+		}
+		for _, step := range slices.Sorted(maps.Keys(d.Priorities)) {
+			if !slices.Contains(s.Routes, step) {
+				c.wrong(at("priorities", step), "choose.priorities: %q is not among the routes of step %s", step, name)
+			}
+			if p := d.Priorities[step]; p < -maxPriority || p > maxPriority {
+				c.wrong(at("priorities", step), "choose.priorities.%s: %d is not between %d and %d", step, p, -maxPriority, maxPriority)
+			}
+		}
+	case balance.Manual:
+		if !slices.Contains(s.Routes, d.Step) {
+			c.wrong(at(), "choose: strategy manual wants one of the routes as step; %q is none", d.Step)
+		}
+	default: // needs nothing else
+	}
+}
+
+// tools checks which tools a step may use.
+func (c *checker) tools(in func(...any) []any, name string, s stepDeclaration) {
+	at := func(keys ...any) []any { return in(append([]any{"tools"}, keys...)...) }
+	d := s.Tools
+	switch {
+	case d.Strategy == "" && d.Needs == nil && d.Names == nil || s.Workflow != "":
+		return
+	case s.Agent == "":
+		c.wrong(at(), "step %s: tools is for a step with an agent, for only that has tools", name)
+		return
+	}
+	switch c.strategy(at, "tools", d.Strategy, amongTools,
+		field{"needs", d.Needs != nil, balance.Capability}, field{"names", d.Names != nil, balance.Manual}) {
+	case balance.Capability:
+		c.needs(at, "tools", d.Needs)
+	case balance.Manual:
+		if len(d.Names) == 0 || len(d.Names) > maxTools {
+			c.wrong(at(), "tools: strategy manual wants names of 1 to %d tools, got %d", maxTools, len(d.Names))
+		}
+		for i, tool := range d.Names {
+			if tool == "" || slices.Contains(d.Names[:i], tool) {
+				c.wrong(at("names", i), "tools.names: %q is empty, or named twice", tool)
+			}
+		}
+	default: // not known, as was said
+	}
+}
