@@ -1096,7 +1096,9 @@ type Plan struct {
 	// duration is how long it took to lay them out.
 	Duration *durationpb.Duration `protobuf:"bytes,5,opt,name=duration,proto3" json:"duration,omitempty"`
 	// budget is what the turn may use.
-	Budget        *TurnBudget `protobuf:"bytes,6,opt,name=budget,proto3" json:"budget,omitempty"`
+	Budget *TurnBudget `protobuf:"bytes,6,opt,name=budget,proto3" json:"budget,omitempty"`
+	// agents are those of the steps, in their order; empty for a fork that runs nothing itself.
+	Agents        []string `protobuf:"bytes,20,rep,name=agents,proto3" json:"agents,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1169,6 +1171,13 @@ func (x *Plan) GetDuration() *durationpb.Duration {
 func (x *Plan) GetBudget() *TurnBudget {
 	if x != nil {
 		return x.Budget
+	}
+	return nil
+}
+
+func (x *Plan) GetAgents() []string {
+	if x != nil {
+		return x.Agents
 	}
 	return nil
 }
@@ -1249,7 +1258,11 @@ type RoutingDecision struct {
 	Type DecisionType `protobuf:"varint,8,opt,name=type,proto3,enum=troupe.v1.DecisionType" json:"type,omitempty"`
 	// fallback is the agent that comes when the target is not the one: the default of the step
 	// that chose. Empty when there is none, or when it is the target.
-	Fallback      string `protobuf:"bytes,9,opt,name=fallback,proto3" json:"fallback,omitempty"`
+	Fallback string `protobuf:"bytes,9,opt,name=fallback,proto3" json:"fallback,omitempty"`
+	// number of the step in the turn, from 1.
+	Number int32 `protobuf:"varint,45,opt,name=number,proto3" json:"number,omitempty"`
+	// task is what the step is asked to do, cut to 200 characters; empty: the goal of the turn.
+	Task          string `protobuf:"bytes,46,opt,name=task,proto3" json:"task,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1343,6 +1356,20 @@ func (x *RoutingDecision) GetType() DecisionType {
 func (x *RoutingDecision) GetFallback() string {
 	if x != nil {
 		return x.Fallback
+	}
+	return ""
+}
+
+func (x *RoutingDecision) GetNumber() int32 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *RoutingDecision) GetTask() string {
+	if x != nil {
+		return x.Task
 	}
 	return ""
 }
@@ -2748,7 +2775,7 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\x12 \n" +
 	"\aturn_id\x18\x02 \x01(\tB\a\xbaH\x04r\x02(@R\x06turnId\x12\x1b\n" +
 	"\x04step\x18\x03 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\x04step\x12\x1b\n" +
-	"\x04call\x18\x04 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\x04call\"\xd5\x01\n" +
+	"\x04call\x18\x04 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\x04call\"\xed\x01\n" +
 	"\x04Plan\x12\x1a\n" +
 	"\bworkflow\x18\x01 \x01(\tR\bworkflow\x12\x14\n" +
 	"\x05entry\x18\x02 \x01(\tR\x05entry\x12\x14\n" +
@@ -2756,11 +2783,12 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\vsteps_count\x18\x04 \x01(\x05R\n" +
 	"stepsCount\x125\n" +
 	"\bduration\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\bduration\x12-\n" +
-	"\x06budget\x18\x06 \x01(\v2\x15.troupe.v1.TurnBudgetR\x06budget\"Q\n" +
+	"\x06budget\x18\x06 \x01(\v2\x15.troupe.v1.TurnBudgetR\x06budget\x12\x16\n" +
+	"\x06agents\x18\x14 \x03(\tR\x06agents\"Q\n" +
 	"\n" +
 	"TurnBudget\x12\x14\n" +
 	"\x05steps\x18\x01 \x01(\x05R\x05steps\x12-\n" +
-	"\x04time\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04time\"\xd1\x02\n" +
+	"\x04time\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04time\"\xfd\x02\n" +
 	"\x0fRoutingDecision\x12\x16\n" +
 	"\x06target\x18\x01 \x01(\tR\x06target\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\"\n" +
@@ -2772,7 +2800,9 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\x04step\x18\x06 \x01(\tR\x04step\x125\n" +
 	"\bduration\x18\a \x01(\v2\x19.google.protobuf.DurationR\bduration\x12+\n" +
 	"\x04type\x18\b \x01(\x0e2\x17.troupe.v1.DecisionTypeR\x04type\x12\x1a\n" +
-	"\bfallback\x18\t \x01(\tR\bfallback\"t\n" +
+	"\bfallback\x18\t \x01(\tR\bfallback\x12\x16\n" +
+	"\x06number\x18- \x01(\x05R\x06number\x12\x12\n" +
+	"\x04task\x18. \x01(\tR\x04task\"t\n" +
 	"\vStepStarted\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x121\n" +

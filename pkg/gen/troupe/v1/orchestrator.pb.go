@@ -135,6 +135,76 @@ func (TraceState) EnumDescriptor() ([]byte, []int) {
 	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{1}
 }
 
+// PlanState is how far a step of a plan is. It goes from one to the next, and ends with one of the
+// last three; cancelled can follow on each of the first three.
+type PlanState int32
+
+const (
+	// Not set.
+	PlanState_PLAN_STATE_UNSPECIFIED PlanState = 0
+	// It is part of the plan.
+	PlanState_PLAN_STATE_CREATED PlanState = 1
+	// It is decided that it runs.
+	PlanState_PLAN_STATE_ROUTED PlanState = 2
+	// It runs, or waits for an instance.
+	PlanState_PLAN_STATE_EXECUTING PlanState = 3
+	// It has a result.
+	PlanState_PLAN_STATE_COMPLETED PlanState = 4
+	// It failed.
+	PlanState_PLAN_STATE_FAILED PlanState = 5
+	// It was cancelled, or the turn ended without it.
+	PlanState_PLAN_STATE_CANCELLED PlanState = 6
+)
+
+// Enum value maps for PlanState.
+var (
+	PlanState_name = map[int32]string{
+		0: "PLAN_STATE_UNSPECIFIED",
+		1: "PLAN_STATE_CREATED",
+		2: "PLAN_STATE_ROUTED",
+		3: "PLAN_STATE_EXECUTING",
+		4: "PLAN_STATE_COMPLETED",
+		5: "PLAN_STATE_FAILED",
+		6: "PLAN_STATE_CANCELLED",
+	}
+	PlanState_value = map[string]int32{
+		"PLAN_STATE_UNSPECIFIED": 0,
+		"PLAN_STATE_CREATED":     1,
+		"PLAN_STATE_ROUTED":      2,
+		"PLAN_STATE_EXECUTING":   3,
+		"PLAN_STATE_COMPLETED":   4,
+		"PLAN_STATE_FAILED":      5,
+		"PLAN_STATE_CANCELLED":   6,
+	}
+)
+
+func (x PlanState) Enum() *PlanState {
+	p := new(PlanState)
+	*p = x
+	return p
+}
+
+func (x PlanState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (PlanState) Descriptor() protoreflect.EnumDescriptor {
+	return file_troupe_v1_orchestrator_proto_enumTypes[2].Descriptor()
+}
+
+func (PlanState) Type() protoreflect.EnumType {
+	return &file_troupe_v1_orchestrator_proto_enumTypes[2]
+}
+
+func (x PlanState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use PlanState.Descriptor instead.
+func (PlanState) EnumDescriptor() ([]byte, []int) {
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{2}
+}
+
 // DesiredState is what operators want of an instance.
 type DesiredState int32
 
@@ -176,11 +246,11 @@ func (x DesiredState) String() string {
 }
 
 func (DesiredState) Descriptor() protoreflect.EnumDescriptor {
-	return file_troupe_v1_orchestrator_proto_enumTypes[2].Descriptor()
+	return file_troupe_v1_orchestrator_proto_enumTypes[3].Descriptor()
 }
 
 func (DesiredState) Type() protoreflect.EnumType {
-	return &file_troupe_v1_orchestrator_proto_enumTypes[2]
+	return &file_troupe_v1_orchestrator_proto_enumTypes[3]
 }
 
 func (x DesiredState) Number() protoreflect.EnumNumber {
@@ -189,7 +259,7 @@ func (x DesiredState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use DesiredState.Descriptor instead.
 func (DesiredState) EnumDescriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{2}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{3}
 }
 
 // WorkflowEdgeKind says when an edge is taken.
@@ -253,11 +323,11 @@ func (x WorkflowEdgeKind) String() string {
 }
 
 func (WorkflowEdgeKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_troupe_v1_orchestrator_proto_enumTypes[3].Descriptor()
+	return file_troupe_v1_orchestrator_proto_enumTypes[4].Descriptor()
 }
 
 func (WorkflowEdgeKind) Type() protoreflect.EnumType {
-	return &file_troupe_v1_orchestrator_proto_enumTypes[3]
+	return &file_troupe_v1_orchestrator_proto_enumTypes[4]
 }
 
 func (x WorkflowEdgeKind) Number() protoreflect.EnumNumber {
@@ -266,7 +336,7 @@ func (x WorkflowEdgeKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WorkflowEdgeKind.Descriptor instead.
 func (WorkflowEdgeKind) EnumDescriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{3}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{4}
 }
 
 // OrchestrateRequest is one user input.
@@ -315,7 +385,14 @@ type OrchestrateRequest struct {
 	// metadata are labels of the caller for agents and tools, at most 32, with keys of 1 to 64
 	// bytes and values of at most 1 KiB. They are stored with the trace: secrets belong into auth.
 	// Absent with answers: those of the turn that they go on with.
-	Metadata      map[string]string `protobuf:"bytes,21,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Metadata map[string]string `protobuf:"bytes,21,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// priority is where the turn's steps stand in the line for a place at an instance: 0 to 10,
+	// higher ones first among steps of the same kind (docs/turn.md). It changes nothing else.
+	// Absent: 5, or, with answers, that of the turn that they go on with.
+	Priority *int32 `protobuf:"varint,31,opt,name=priority,proto3,oneof" json:"priority,omitempty"`
+	// tags are words of the caller for agents and tools, at most 32 of 1 to 64 bytes. They are stored
+	// with the trace. Absent with answers: those of the turn that they go on with.
+	Tags          []string `protobuf:"bytes,32,rep,name=tags,proto3" json:"tags,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -448,6 +525,20 @@ func (x *OrchestrateRequest) GetProfile() string {
 func (x *OrchestrateRequest) GetMetadata() map[string]string {
 	if x != nil {
 		return x.Metadata
+	}
+	return nil
+}
+
+func (x *OrchestrateRequest) GetPriority() int32 {
+	if x != nil && x.Priority != nil {
+		return *x.Priority
+	}
+	return 0
+}
+
+func (x *OrchestrateRequest) GetTags() []string {
+	if x != nil {
+		return x.Tags
 	}
 	return nil
 }
@@ -697,7 +788,10 @@ type Trace struct {
 	// result is how it ended; absent while it runs.
 	Result *TurnResult `protobuf:"bytes,13,opt,name=result,proto3" json:"result,omitempty"`
 	// parent is the call that asked for its turn, when that was an agent; absent otherwise.
-	Parent        *Parent `protobuf:"bytes,14,opt,name=parent,proto3" json:"parent,omitempty"`
+	Parent *Parent `protobuf:"bytes,14,opt,name=parent,proto3" json:"parent,omitempty"`
+	// plan is how far the steps of the turn are, as its events tell: those that have a number in its
+	// order, and behind them those that the turn did not come to. Only GetTrace fills it in.
+	Plan          []*PlanStep `protobuf:"bytes,23,rep,name=plan,proto3" json:"plan,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -830,6 +924,133 @@ func (x *Trace) GetParent() *Parent {
 	return nil
 }
 
+func (x *Trace) GetPlan() []*PlanStep {
+	if x != nil {
+		return x.Plan
+	}
+	return nil
+}
+
+// PlanStep is one step of the plan of a turn (contract OC-29). A step that the turn comes to again
+// is another one. Times are by the clock of the orchestrator.
+type PlanStep struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// number of the step in the turn, from 1; 0 until it is routed.
+	Number int32 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	// step is its name in the workflow; that of a task of a planner is the planner's, with the
+	// number of the task behind it: plan[1].
+	Step string `protobuf:"bytes,2,opt,name=step,proto3" json:"step,omitempty"`
+	// agent that runs it.
+	Agent string `protobuf:"bytes,3,opt,name=agent,proto3" json:"agent,omitempty"`
+	// task is what it is asked to do, cut to 200 characters; empty: the goal of the turn.
+	Task string `protobuf:"bytes,4,opt,name=task,proto3" json:"task,omitempty"`
+	// state is how far it is.
+	State PlanState `protobuf:"varint,5,opt,name=state,proto3,enum=troupe.v1.PlanState" json:"state,omitempty"`
+	// created is when it became part of the plan.
+	Created *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=created,proto3" json:"created,omitempty"`
+	// routed is when it was decided that it runs; absent until then, as the times below.
+	Routed *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=routed,proto3" json:"routed,omitempty"`
+	// executing is when it was begun.
+	Executing *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=executing,proto3" json:"executing,omitempty"`
+	// ended is when it was completed, failed or cancelled.
+	Ended         *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=ended,proto3" json:"ended,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlanStep) Reset() {
+	*x = PlanStep{}
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlanStep) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlanStep) ProtoMessage() {}
+
+func (x *PlanStep) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlanStep.ProtoReflect.Descriptor instead.
+func (*PlanStep) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *PlanStep) GetNumber() int32 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *PlanStep) GetStep() string {
+	if x != nil {
+		return x.Step
+	}
+	return ""
+}
+
+func (x *PlanStep) GetAgent() string {
+	if x != nil {
+		return x.Agent
+	}
+	return ""
+}
+
+func (x *PlanStep) GetTask() string {
+	if x != nil {
+		return x.Task
+	}
+	return ""
+}
+
+func (x *PlanStep) GetState() PlanState {
+	if x != nil {
+		return x.State
+	}
+	return PlanState_PLAN_STATE_UNSPECIFIED
+}
+
+func (x *PlanStep) GetCreated() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Created
+	}
+	return nil
+}
+
+func (x *PlanStep) GetRouted() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Routed
+	}
+	return nil
+}
+
+func (x *PlanStep) GetExecuting() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Executing
+	}
+	return nil
+}
+
+func (x *PlanStep) GetEnded() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Ended
+	}
+	return nil
+}
+
 // GetTraceRequest asks for a trace.
 type GetTraceRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -841,7 +1062,7 @@ type GetTraceRequest struct {
 
 func (x *GetTraceRequest) Reset() {
 	*x = GetTraceRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[6]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -853,7 +1074,7 @@ func (x *GetTraceRequest) String() string {
 func (*GetTraceRequest) ProtoMessage() {}
 
 func (x *GetTraceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[6]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -866,7 +1087,7 @@ func (x *GetTraceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTraceRequest.ProtoReflect.Descriptor instead.
 func (*GetTraceRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{6}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GetTraceRequest) GetTraceId() string {
@@ -887,7 +1108,7 @@ type GetTraceResponse struct {
 
 func (x *GetTraceResponse) Reset() {
 	*x = GetTraceResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[7]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -899,7 +1120,7 @@ func (x *GetTraceResponse) String() string {
 func (*GetTraceResponse) ProtoMessage() {}
 
 func (x *GetTraceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[7]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -912,7 +1133,7 @@ func (x *GetTraceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTraceResponse.ProtoReflect.Descriptor instead.
 func (*GetTraceResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{7}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetTraceResponse) GetTrace() *Trace {
@@ -935,7 +1156,7 @@ type CancelTraceRequest struct {
 
 func (x *CancelTraceRequest) Reset() {
 	*x = CancelTraceRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[8]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -947,7 +1168,7 @@ func (x *CancelTraceRequest) String() string {
 func (*CancelTraceRequest) ProtoMessage() {}
 
 func (x *CancelTraceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[8]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -960,7 +1181,7 @@ func (x *CancelTraceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelTraceRequest.ProtoReflect.Descriptor instead.
 func (*CancelTraceRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{8}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CancelTraceRequest) GetTraceId() string {
@@ -988,7 +1209,7 @@ type CancelTraceResponse struct {
 
 func (x *CancelTraceResponse) Reset() {
 	*x = CancelTraceResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[9]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1000,7 +1221,7 @@ func (x *CancelTraceResponse) String() string {
 func (*CancelTraceResponse) ProtoMessage() {}
 
 func (x *CancelTraceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[9]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1013,7 +1234,7 @@ func (x *CancelTraceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelTraceResponse.ProtoReflect.Descriptor instead.
 func (*CancelTraceResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{9}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CancelTraceResponse) GetTrace() *Trace {
@@ -1034,7 +1255,7 @@ type ListTracesRequest struct {
 
 func (x *ListTracesRequest) Reset() {
 	*x = ListTracesRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[10]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1046,7 +1267,7 @@ func (x *ListTracesRequest) String() string {
 func (*ListTracesRequest) ProtoMessage() {}
 
 func (x *ListTracesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[10]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1059,7 +1280,7 @@ func (x *ListTracesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTracesRequest.ProtoReflect.Descriptor instead.
 func (*ListTracesRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{10}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListTracesRequest) GetPageSize() int32 {
@@ -1080,7 +1301,7 @@ type ListTracesResponse struct {
 
 func (x *ListTracesResponse) Reset() {
 	*x = ListTracesResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[11]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1092,7 +1313,7 @@ func (x *ListTracesResponse) String() string {
 func (*ListTracesResponse) ProtoMessage() {}
 
 func (x *ListTracesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[11]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1105,7 +1326,7 @@ func (x *ListTracesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTracesResponse.ProtoReflect.Descriptor instead.
 func (*ListTracesResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{11}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListTracesResponse) GetTraces() []*Trace {
@@ -1136,7 +1357,7 @@ type Agent struct {
 
 func (x *Agent) Reset() {
 	*x = Agent{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[12]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1148,7 +1369,7 @@ func (x *Agent) String() string {
 func (*Agent) ProtoMessage() {}
 
 func (x *Agent) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[12]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1161,7 +1382,7 @@ func (x *Agent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agent.ProtoReflect.Descriptor instead.
 func (*Agent) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{12}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Agent) GetName() string {
@@ -1215,7 +1436,7 @@ type ListAgentsRequest struct {
 
 func (x *ListAgentsRequest) Reset() {
 	*x = ListAgentsRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[13]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1227,7 +1448,7 @@ func (x *ListAgentsRequest) String() string {
 func (*ListAgentsRequest) ProtoMessage() {}
 
 func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[13]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1240,7 +1461,7 @@ func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsRequest.ProtoReflect.Descriptor instead.
 func (*ListAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{13}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{14}
 }
 
 // ListAgentsResponse holds the agents.
@@ -1254,7 +1475,7 @@ type ListAgentsResponse struct {
 
 func (x *ListAgentsResponse) Reset() {
 	*x = ListAgentsResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[14]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1266,7 +1487,7 @@ func (x *ListAgentsResponse) String() string {
 func (*ListAgentsResponse) ProtoMessage() {}
 
 func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[14]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1279,7 +1500,7 @@ func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsResponse.ProtoReflect.Descriptor instead.
 func (*ListAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{14}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListAgentsResponse) GetAgents() []*Agent {
@@ -1329,7 +1550,7 @@ type Instance struct {
 
 func (x *Instance) Reset() {
 	*x = Instance{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[15]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1341,7 +1562,7 @@ func (x *Instance) String() string {
 func (*Instance) ProtoMessage() {}
 
 func (x *Instance) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[15]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1354,7 +1575,7 @@ func (x *Instance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instance.ProtoReflect.Descriptor instead.
 func (*Instance) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{15}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Instance) GetInstanceId() string {
@@ -1468,7 +1689,7 @@ type ListInstancesRequest struct {
 
 func (x *ListInstancesRequest) Reset() {
 	*x = ListInstancesRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[16]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1480,7 +1701,7 @@ func (x *ListInstancesRequest) String() string {
 func (*ListInstancesRequest) ProtoMessage() {}
 
 func (x *ListInstancesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[16]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1493,7 +1714,7 @@ func (x *ListInstancesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListInstancesRequest.ProtoReflect.Descriptor instead.
 func (*ListInstancesRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{16}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListInstancesRequest) GetAgent() string {
@@ -1521,7 +1742,7 @@ type ListInstancesResponse struct {
 
 func (x *ListInstancesResponse) Reset() {
 	*x = ListInstancesResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[17]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1533,7 +1754,7 @@ func (x *ListInstancesResponse) String() string {
 func (*ListInstancesResponse) ProtoMessage() {}
 
 func (x *ListInstancesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[17]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1546,7 +1767,7 @@ func (x *ListInstancesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListInstancesResponse.ProtoReflect.Descriptor instead.
 func (*ListInstancesResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{17}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListInstancesResponse) GetInstances() []*Instance {
@@ -1570,7 +1791,7 @@ type DescribeInstanceRequest struct {
 
 func (x *DescribeInstanceRequest) Reset() {
 	*x = DescribeInstanceRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[18]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1582,7 +1803,7 @@ func (x *DescribeInstanceRequest) String() string {
 func (*DescribeInstanceRequest) ProtoMessage() {}
 
 func (x *DescribeInstanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[18]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1595,7 +1816,7 @@ func (x *DescribeInstanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeInstanceRequest.ProtoReflect.Descriptor instead.
 func (*DescribeInstanceRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{18}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DescribeInstanceRequest) GetInstanceId() string {
@@ -1629,7 +1850,7 @@ type DescribeInstanceResponse struct {
 
 func (x *DescribeInstanceResponse) Reset() {
 	*x = DescribeInstanceResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[19]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1641,7 +1862,7 @@ func (x *DescribeInstanceResponse) String() string {
 func (*DescribeInstanceResponse) ProtoMessage() {}
 
 func (x *DescribeInstanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[19]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1654,7 +1875,7 @@ func (x *DescribeInstanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeInstanceResponse.ProtoReflect.Descriptor instead.
 func (*DescribeInstanceResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{19}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *DescribeInstanceResponse) GetInstance() *Instance {
@@ -1700,7 +1921,7 @@ type InstanceOutcome struct {
 
 func (x *InstanceOutcome) Reset() {
 	*x = InstanceOutcome{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[20]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1712,7 +1933,7 @@ func (x *InstanceOutcome) String() string {
 func (*InstanceOutcome) ProtoMessage() {}
 
 func (x *InstanceOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[20]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1725,7 +1946,7 @@ func (x *InstanceOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceOutcome.ProtoReflect.Descriptor instead.
 func (*InstanceOutcome) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{20}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *InstanceOutcome) GetInstanceId() string {
@@ -1765,7 +1986,7 @@ type PauseAgentRequest struct {
 
 func (x *PauseAgentRequest) Reset() {
 	*x = PauseAgentRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[21]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1777,7 +1998,7 @@ func (x *PauseAgentRequest) String() string {
 func (*PauseAgentRequest) ProtoMessage() {}
 
 func (x *PauseAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[21]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1790,7 +2011,7 @@ func (x *PauseAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseAgentRequest.ProtoReflect.Descriptor instead.
 func (*PauseAgentRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{21}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PauseAgentRequest) GetAgent() string {
@@ -1825,7 +2046,7 @@ type PauseAgentResponse struct {
 
 func (x *PauseAgentResponse) Reset() {
 	*x = PauseAgentResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[22]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1837,7 +2058,7 @@ func (x *PauseAgentResponse) String() string {
 func (*PauseAgentResponse) ProtoMessage() {}
 
 func (x *PauseAgentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[22]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1850,7 +2071,7 @@ func (x *PauseAgentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseAgentResponse.ProtoReflect.Descriptor instead.
 func (*PauseAgentResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{22}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *PauseAgentResponse) GetInstances() []*InstanceOutcome {
@@ -1873,7 +2094,7 @@ type ResumeAgentRequest struct {
 
 func (x *ResumeAgentRequest) Reset() {
 	*x = ResumeAgentRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[23]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1885,7 +2106,7 @@ func (x *ResumeAgentRequest) String() string {
 func (*ResumeAgentRequest) ProtoMessage() {}
 
 func (x *ResumeAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[23]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1898,7 +2119,7 @@ func (x *ResumeAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeAgentRequest.ProtoReflect.Descriptor instead.
 func (*ResumeAgentRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{23}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ResumeAgentRequest) GetAgent() string {
@@ -1926,7 +2147,7 @@ type ResumeAgentResponse struct {
 
 func (x *ResumeAgentResponse) Reset() {
 	*x = ResumeAgentResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[24]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1938,7 +2159,7 @@ func (x *ResumeAgentResponse) String() string {
 func (*ResumeAgentResponse) ProtoMessage() {}
 
 func (x *ResumeAgentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[24]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1951,7 +2172,7 @@ func (x *ResumeAgentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeAgentResponse.ProtoReflect.Descriptor instead.
 func (*ResumeAgentResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{24}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ResumeAgentResponse) GetInstances() []*InstanceOutcome {
@@ -1980,7 +2201,7 @@ type DrainInstanceRequest struct {
 
 func (x *DrainInstanceRequest) Reset() {
 	*x = DrainInstanceRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[25]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1992,7 +2213,7 @@ func (x *DrainInstanceRequest) String() string {
 func (*DrainInstanceRequest) ProtoMessage() {}
 
 func (x *DrainInstanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[25]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2005,7 +2226,7 @@ func (x *DrainInstanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainInstanceRequest.ProtoReflect.Descriptor instead.
 func (*DrainInstanceRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{25}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DrainInstanceRequest) GetInstanceId() string {
@@ -2050,7 +2271,7 @@ type DrainInstanceResponse struct {
 
 func (x *DrainInstanceResponse) Reset() {
 	*x = DrainInstanceResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[26]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2062,7 +2283,7 @@ func (x *DrainInstanceResponse) String() string {
 func (*DrainInstanceResponse) ProtoMessage() {}
 
 func (x *DrainInstanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[26]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2075,7 +2296,7 @@ func (x *DrainInstanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainInstanceResponse.ProtoReflect.Descriptor instead.
 func (*DrainInstanceResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{26}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DrainInstanceResponse) GetStatus() *InstanceStatus {
@@ -2107,7 +2328,7 @@ type ListDecisionsRequest struct {
 
 func (x *ListDecisionsRequest) Reset() {
 	*x = ListDecisionsRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[27]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2119,7 +2340,7 @@ func (x *ListDecisionsRequest) String() string {
 func (*ListDecisionsRequest) ProtoMessage() {}
 
 func (x *ListDecisionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[27]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2132,7 +2353,7 @@ func (x *ListDecisionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDecisionsRequest.ProtoReflect.Descriptor instead.
 func (*ListDecisionsRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{27}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListDecisionsRequest) GetTraceId() string {
@@ -2167,7 +2388,7 @@ type ListDecisionsResponse struct {
 
 func (x *ListDecisionsResponse) Reset() {
 	*x = ListDecisionsResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[28]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2179,7 +2400,7 @@ func (x *ListDecisionsResponse) String() string {
 func (*ListDecisionsResponse) ProtoMessage() {}
 
 func (x *ListDecisionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[28]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2192,7 +2413,7 @@ func (x *ListDecisionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDecisionsResponse.ProtoReflect.Descriptor instead.
 func (*ListDecisionsResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{28}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListDecisionsResponse) GetDecisions() []*Decision {
@@ -2233,7 +2454,7 @@ type Decision struct {
 
 func (x *Decision) Reset() {
 	*x = Decision{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[29]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2245,7 +2466,7 @@ func (x *Decision) String() string {
 func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[29]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2258,7 +2479,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{29}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Decision) GetRecordId() string {
@@ -2356,7 +2577,7 @@ type Workflow struct {
 
 func (x *Workflow) Reset() {
 	*x = Workflow{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[30]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2368,7 +2589,7 @@ func (x *Workflow) String() string {
 func (*Workflow) ProtoMessage() {}
 
 func (x *Workflow) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[30]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2381,7 +2602,7 @@ func (x *Workflow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Workflow.ProtoReflect.Descriptor instead.
 func (*Workflow) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{30}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Workflow) GetName() string {
@@ -2458,14 +2679,22 @@ type WorkflowStep struct {
 	// retries is how often it is tried again when it fails.
 	Retries int32 `protobuf:"varint,7,opt,name=retries,proto3" json:"retries,omitempty"`
 	// continues is set when the turn goes on although it failed.
-	Continues     bool `protobuf:"varint,8,opt,name=continues,proto3" json:"continues,omitempty"`
+	Continues bool `protobuf:"varint,8,opt,name=continues,proto3" json:"continues,omitempty"`
+	// plan is set when the step makes tasks for others.
+	Plan *WorkflowPlan `protobuf:"bytes,20,opt,name=plan,proto3" json:"plan,omitempty"`
+	// task is what it is asked to do; empty: what the user wants.
+	Task string `protobuf:"bytes,21,opt,name=task,proto3" json:"task,omitempty"`
+	// expects says in words what its result shall be; empty: nobody said.
+	Expects string `protobuf:"bytes,22,opt,name=expects,proto3" json:"expects,omitempty"`
+	// constraints are what it has to keep to, in words.
+	Constraints   []string `protobuf:"bytes,23,rep,name=constraints,proto3" json:"constraints,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WorkflowStep) Reset() {
 	*x = WorkflowStep{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[31]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2477,7 +2706,7 @@ func (x *WorkflowStep) String() string {
 func (*WorkflowStep) ProtoMessage() {}
 
 func (x *WorkflowStep) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[31]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2490,7 +2719,7 @@ func (x *WorkflowStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkflowStep.ProtoReflect.Descriptor instead.
 func (*WorkflowStep) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{31}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *WorkflowStep) GetName() string {
@@ -2549,6 +2778,107 @@ func (x *WorkflowStep) GetContinues() bool {
 	return false
 }
 
+func (x *WorkflowStep) GetPlan() *WorkflowPlan {
+	if x != nil {
+		return x.Plan
+	}
+	return nil
+}
+
+func (x *WorkflowStep) GetTask() string {
+	if x != nil {
+		return x.Task
+	}
+	return ""
+}
+
+func (x *WorkflowStep) GetExpects() string {
+	if x != nil {
+		return x.Expects
+	}
+	return ""
+}
+
+func (x *WorkflowStep) GetConstraints() []string {
+	if x != nil {
+		return x.Constraints
+	}
+	return nil
+}
+
+// WorkflowPlan is what a planner may plan.
+type WorkflowPlan struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// agents that may have tasks.
+	Agents []string `protobuf:"bytes,1,rep,name=agents,proto3" json:"agents,omitempty"`
+	// max is how many tasks there may be.
+	Max int32 `protobuf:"varint,2,opt,name=max,proto3" json:"max,omitempty"`
+	// parallel is set when they run at once.
+	Parallel bool `protobuf:"varint,3,opt,name=parallel,proto3" json:"parallel,omitempty"`
+	// continues is set when the turn goes on although a task failed.
+	Continues     bool `protobuf:"varint,4,opt,name=continues,proto3" json:"continues,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkflowPlan) Reset() {
+	*x = WorkflowPlan{}
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkflowPlan) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkflowPlan) ProtoMessage() {}
+
+func (x *WorkflowPlan) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkflowPlan.ProtoReflect.Descriptor instead.
+func (*WorkflowPlan) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *WorkflowPlan) GetAgents() []string {
+	if x != nil {
+		return x.Agents
+	}
+	return nil
+}
+
+func (x *WorkflowPlan) GetMax() int32 {
+	if x != nil {
+		return x.Max
+	}
+	return 0
+}
+
+func (x *WorkflowPlan) GetParallel() bool {
+	if x != nil {
+		return x.Parallel
+	}
+	return false
+}
+
+func (x *WorkflowPlan) GetContinues() bool {
+	if x != nil {
+		return x.Continues
+	}
+	return false
+}
+
 // WorkflowEdge leads from one step to another.
 type WorkflowEdge struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2564,7 +2894,7 @@ type WorkflowEdge struct {
 
 func (x *WorkflowEdge) Reset() {
 	*x = WorkflowEdge{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[32]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2576,7 +2906,7 @@ func (x *WorkflowEdge) String() string {
 func (*WorkflowEdge) ProtoMessage() {}
 
 func (x *WorkflowEdge) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[32]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2589,7 +2919,7 @@ func (x *WorkflowEdge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkflowEdge.ProtoReflect.Descriptor instead.
 func (*WorkflowEdge) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{32}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *WorkflowEdge) GetStep() string {
@@ -2622,7 +2952,7 @@ type ListWorkflowsRequest struct {
 
 func (x *ListWorkflowsRequest) Reset() {
 	*x = ListWorkflowsRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[33]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2634,7 +2964,7 @@ func (x *ListWorkflowsRequest) String() string {
 func (*ListWorkflowsRequest) ProtoMessage() {}
 
 func (x *ListWorkflowsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[33]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2647,7 +2977,7 @@ func (x *ListWorkflowsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWorkflowsRequest.ProtoReflect.Descriptor instead.
 func (*ListWorkflowsRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{33}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{35}
 }
 
 // ListWorkflowsResponse holds the workflows.
@@ -2661,7 +2991,7 @@ type ListWorkflowsResponse struct {
 
 func (x *ListWorkflowsResponse) Reset() {
 	*x = ListWorkflowsResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[34]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2673,7 +3003,7 @@ func (x *ListWorkflowsResponse) String() string {
 func (*ListWorkflowsResponse) ProtoMessage() {}
 
 func (x *ListWorkflowsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[34]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2686,7 +3016,7 @@ func (x *ListWorkflowsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWorkflowsResponse.ProtoReflect.Descriptor instead.
 func (*ListWorkflowsResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{34}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListWorkflowsResponse) GetWorkflows() []*Workflow {
@@ -2707,7 +3037,7 @@ type GetWorkflowRequest struct {
 
 func (x *GetWorkflowRequest) Reset() {
 	*x = GetWorkflowRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[35]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2719,7 +3049,7 @@ func (x *GetWorkflowRequest) String() string {
 func (*GetWorkflowRequest) ProtoMessage() {}
 
 func (x *GetWorkflowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[35]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2732,7 +3062,7 @@ func (x *GetWorkflowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetWorkflowRequest.ProtoReflect.Descriptor instead.
 func (*GetWorkflowRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{35}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *GetWorkflowRequest) GetName() string {
@@ -2753,7 +3083,7 @@ type GetWorkflowResponse struct {
 
 func (x *GetWorkflowResponse) Reset() {
 	*x = GetWorkflowResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[36]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2765,7 +3095,7 @@ func (x *GetWorkflowResponse) String() string {
 func (*GetWorkflowResponse) ProtoMessage() {}
 
 func (x *GetWorkflowResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[36]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2778,7 +3108,7 @@ func (x *GetWorkflowResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetWorkflowResponse.ProtoReflect.Descriptor instead.
 func (*GetWorkflowResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{36}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *GetWorkflowResponse) GetWorkflow() *Workflow {
@@ -2792,7 +3122,7 @@ var File_troupe_v1_orchestrator_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\n" +
-	"\x1ctroupe/v1/orchestrator.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x17troupe/v1/failure.proto\x1a\x19troupe/v1/lifecycle.proto\x1a\x15troupe/v1/types.proto\"\xb1\v\n" +
+	"\x1ctroupe/v1/orchestrator.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x17troupe/v1/failure.proto\x1a\x19troupe/v1/lifecycle.proto\x1a\x15troupe/v1/types.proto\"\x90\f\n" +
 	"\x12OrchestrateRequest\x12p\n" +
 	"\x04text\x18\x01 \x01(\tBZ\xbaHW\xba\x01N\n" +
 	"\x16orchestrate.text.blank\x12\x1fmust hold more than white space\x1a\x13this.matches('\\\\S')r\x04(\x80\x80\x10H\x00R\x04text\x12.\n" +
@@ -2812,13 +3142,18 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\x16orchestrate.parts.blob\x127must be files (blob); what the user says goes into text\x1a\x18this.all(p, has(p.blob))R\x05parts\x12)\n" +
 	"\x06parent\x18\v \x01(\v2\x11.troupe.v1.ParentR\x06parent\x12E\n" +
 	"\aprofile\x18\x14 \x01(\tB+\xbaH(\xd8\x01\x01r#2!^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$R\aprofile\x12`\n" +
-	"\bmetadata\x18\x15 \x03(\v2+.troupe.v1.OrchestrateRequest.MetadataEntryB\x17\xbaH\x14\x9a\x01\x11\x10 \"\x06r\x04 \x01(@*\x05r\x03(\x80\bR\bmetadata\x1a;\n" +
+	"\bmetadata\x18\x15 \x03(\v2+.troupe.v1.OrchestrateRequest.MetadataEntryB\x17\xbaH\x14\x9a\x01\x11\x10 \"\x06r\x04 \x01(@*\x05r\x03(\x80\bR\bmetadata\x12*\n" +
+	"\bpriority\x18\x1f \x01(\x05B\t\xbaH\x06\x1a\x04\x18\n" +
+	"(\x00H\x01R\bpriority\x88\x01\x01\x12$\n" +
+	"\x04tags\x18  \x03(\tB\x10\xbaH\r\x92\x01\n" +
+	"\x10 \"\x06r\x04\x10\x01(@R\x04tags\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01:\xc0\x02\xbaH\xbc\x02\x1a\x9d\x01\n" +
 	"\x11orchestrate.input\x12Jtext: say something, send a file in parts, or answer what waits in answers\x1a<has(this.text) || has(this.answers) || this.parts.size() > 0\x1a\x99\x01\n" +
 	"\x19orchestrate.parts.answers\x12Nparts: answers go on with a turn, and bring no files; leave out one of the two\x1a,!has(this.answers) || this.parts.size() == 0B\a\n" +
-	"\x05input\"F\n" +
+	"\x05inputB\v\n" +
+	"\t_priority\"F\n" +
 	"\aAnswers\x12;\n" +
 	"\aanswers\x18\x01 \x03(\v2\x15.troupe.v1.CallAnswerB\n" +
 	"\xbaH\a\x92\x01\x04\b\x01\x10@R\aanswers\"=\n" +
@@ -2828,7 +3163,7 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\x12%\n" +
 	"\x0eafter_sequence\x18\x02 \x01(\x04R\rafterSequence\"<\n" +
 	"\x12WatchTraceResponse\x12&\n" +
-	"\x05event\x18\x01 \x01(\v2\x10.troupe.v1.EventR\x05event\"\xd2\x03\n" +
+	"\x05event\x18\x01 \x01(\v2\x10.troupe.v1.EventR\x05event\"\xfb\x03\n" +
 	"\x05Trace\x12\x19\n" +
 	"\btrace_id\x18\x01 \x01(\tR\atraceId\x12\x1d\n" +
 	"\n" +
@@ -2847,7 +3182,18 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\vowner_epoch\x18\f \x01(\x03R\n" +
 	"ownerEpoch\x12-\n" +
 	"\x06result\x18\r \x01(\v2\x15.troupe.v1.TurnResultR\x06result\x12)\n" +
-	"\x06parent\x18\x0e \x01(\v2\x11.troupe.v1.ParentR\x06parent\"C\n" +
+	"\x06parent\x18\x0e \x01(\v2\x11.troupe.v1.ParentR\x06parent\x12'\n" +
+	"\x04plan\x18\x17 \x03(\v2\x13.troupe.v1.PlanStepR\x04plan\"\xe2\x02\n" +
+	"\bPlanStep\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x05R\x06number\x12\x12\n" +
+	"\x04step\x18\x02 \x01(\tR\x04step\x12\x14\n" +
+	"\x05agent\x18\x03 \x01(\tR\x05agent\x12\x12\n" +
+	"\x04task\x18\x04 \x01(\tR\x04task\x12*\n" +
+	"\x05state\x18\x05 \x01(\x0e2\x14.troupe.v1.PlanStateR\x05state\x124\n" +
+	"\acreated\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x122\n" +
+	"\x06routed\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x06routed\x128\n" +
+	"\texecuting\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\texecuting\x120\n" +
+	"\x05ended\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\x05ended\"C\n" +
 	"\x0fGetTraceRequest\x120\n" +
 	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\":\n" +
 	"\x10GetTraceResponse\x12&\n" +
@@ -2965,7 +3311,7 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\n" +
 	"is_default\x18\x06 \x01(\bR\tisDefault\x12\x16\n" +
 	"\x06agents\x18\a \x03(\tR\x06agents\x12-\n" +
-	"\x05steps\x18\b \x03(\v2\x17.troupe.v1.WorkflowStepR\x05steps\"\xdb\x01\n" +
+	"\x05steps\x18\b \x03(\v2\x17.troupe.v1.WorkflowStepR\x05steps\"\xd8\x02\n" +
 	"\fWorkflowStep\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05agent\x18\x02 \x01(\tR\x05agent\x12-\n" +
@@ -2974,7 +3320,16 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\x04fork\x18\x05 \x01(\tR\x04fork\x12\x14\n" +
 	"\x05limit\x18\x06 \x01(\x05R\x05limit\x12\x18\n" +
 	"\aretries\x18\a \x01(\x05R\aretries\x12\x1c\n" +
-	"\tcontinues\x18\b \x01(\bR\tcontinues\"q\n" +
+	"\tcontinues\x18\b \x01(\bR\tcontinues\x12+\n" +
+	"\x04plan\x18\x14 \x01(\v2\x17.troupe.v1.WorkflowPlanR\x04plan\x12\x12\n" +
+	"\x04task\x18\x15 \x01(\tR\x04task\x12\x18\n" +
+	"\aexpects\x18\x16 \x01(\tR\aexpects\x12 \n" +
+	"\vconstraints\x18\x17 \x03(\tR\vconstraints\"r\n" +
+	"\fWorkflowPlan\x12\x16\n" +
+	"\x06agents\x18\x01 \x03(\tR\x06agents\x12\x10\n" +
+	"\x03max\x18\x02 \x01(\x05R\x03max\x12\x1a\n" +
+	"\bparallel\x18\x03 \x01(\bR\bparallel\x12\x1c\n" +
+	"\tcontinues\x18\x04 \x01(\bR\tcontinues\"q\n" +
 	"\fWorkflowEdge\x12\x12\n" +
 	"\x04step\x18\x01 \x01(\tR\x04step\x12/\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x1b.troupe.v1.WorkflowEdgeKindR\x04kind\x12\x1c\n" +
@@ -2995,7 +3350,15 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"TraceState\x12\x1b\n" +
 	"\x17TRACE_STATE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13TRACE_STATE_RUNNING\x10\x01\x12\x15\n" +
-	"\x11TRACE_STATE_ENDED\x10\x02*v\n" +
+	"\x11TRACE_STATE_ENDED\x10\x02*\xbb\x01\n" +
+	"\tPlanState\x12\x1a\n" +
+	"\x16PLAN_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12PLAN_STATE_CREATED\x10\x01\x12\x15\n" +
+	"\x11PLAN_STATE_ROUTED\x10\x02\x12\x18\n" +
+	"\x14PLAN_STATE_EXECUTING\x10\x03\x12\x18\n" +
+	"\x14PLAN_STATE_COMPLETED\x10\x04\x12\x15\n" +
+	"\x11PLAN_STATE_FAILED\x10\x05\x12\x18\n" +
+	"\x14PLAN_STATE_CANCELLED\x10\x06*v\n" +
 	"\fDesiredState\x12\x1d\n" +
 	"\x19DESIRED_STATE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11DESIRED_STATE_RUN\x10\x01\x12\x17\n" +
@@ -3045,146 +3408,156 @@ func file_troupe_v1_orchestrator_proto_rawDescGZIP() []byte {
 	return file_troupe_v1_orchestrator_proto_rawDescData
 }
 
-var file_troupe_v1_orchestrator_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_troupe_v1_orchestrator_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
+var file_troupe_v1_orchestrator_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_troupe_v1_orchestrator_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
 var file_troupe_v1_orchestrator_proto_goTypes = []any{
 	(OnBusy)(0),                      // 0: troupe.v1.OnBusy
 	(TraceState)(0),                  // 1: troupe.v1.TraceState
-	(DesiredState)(0),                // 2: troupe.v1.DesiredState
-	(WorkflowEdgeKind)(0),            // 3: troupe.v1.WorkflowEdgeKind
-	(*OrchestrateRequest)(nil),       // 4: troupe.v1.OrchestrateRequest
-	(*Answers)(nil),                  // 5: troupe.v1.Answers
-	(*OrchestrateResponse)(nil),      // 6: troupe.v1.OrchestrateResponse
-	(*WatchTraceRequest)(nil),        // 7: troupe.v1.WatchTraceRequest
-	(*WatchTraceResponse)(nil),       // 8: troupe.v1.WatchTraceResponse
-	(*Trace)(nil),                    // 9: troupe.v1.Trace
-	(*GetTraceRequest)(nil),          // 10: troupe.v1.GetTraceRequest
-	(*GetTraceResponse)(nil),         // 11: troupe.v1.GetTraceResponse
-	(*CancelTraceRequest)(nil),       // 12: troupe.v1.CancelTraceRequest
-	(*CancelTraceResponse)(nil),      // 13: troupe.v1.CancelTraceResponse
-	(*ListTracesRequest)(nil),        // 14: troupe.v1.ListTracesRequest
-	(*ListTracesResponse)(nil),       // 15: troupe.v1.ListTracesResponse
-	(*Agent)(nil),                    // 16: troupe.v1.Agent
-	(*ListAgentsRequest)(nil),        // 17: troupe.v1.ListAgentsRequest
-	(*ListAgentsResponse)(nil),       // 18: troupe.v1.ListAgentsResponse
-	(*Instance)(nil),                 // 19: troupe.v1.Instance
-	(*ListInstancesRequest)(nil),     // 20: troupe.v1.ListInstancesRequest
-	(*ListInstancesResponse)(nil),    // 21: troupe.v1.ListInstancesResponse
-	(*DescribeInstanceRequest)(nil),  // 22: troupe.v1.DescribeInstanceRequest
-	(*DescribeInstanceResponse)(nil), // 23: troupe.v1.DescribeInstanceResponse
-	(*InstanceOutcome)(nil),          // 24: troupe.v1.InstanceOutcome
-	(*PauseAgentRequest)(nil),        // 25: troupe.v1.PauseAgentRequest
-	(*PauseAgentResponse)(nil),       // 26: troupe.v1.PauseAgentResponse
-	(*ResumeAgentRequest)(nil),       // 27: troupe.v1.ResumeAgentRequest
-	(*ResumeAgentResponse)(nil),      // 28: troupe.v1.ResumeAgentResponse
-	(*DrainInstanceRequest)(nil),     // 29: troupe.v1.DrainInstanceRequest
-	(*DrainInstanceResponse)(nil),    // 30: troupe.v1.DrainInstanceResponse
-	(*ListDecisionsRequest)(nil),     // 31: troupe.v1.ListDecisionsRequest
-	(*ListDecisionsResponse)(nil),    // 32: troupe.v1.ListDecisionsResponse
-	(*Decision)(nil),                 // 33: troupe.v1.Decision
-	(*Workflow)(nil),                 // 34: troupe.v1.Workflow
-	(*WorkflowStep)(nil),             // 35: troupe.v1.WorkflowStep
-	(*WorkflowEdge)(nil),             // 36: troupe.v1.WorkflowEdge
-	(*ListWorkflowsRequest)(nil),     // 37: troupe.v1.ListWorkflowsRequest
-	(*ListWorkflowsResponse)(nil),    // 38: troupe.v1.ListWorkflowsResponse
-	(*GetWorkflowRequest)(nil),       // 39: troupe.v1.GetWorkflowRequest
-	(*GetWorkflowResponse)(nil),      // 40: troupe.v1.GetWorkflowResponse
-	nil,                              // 41: troupe.v1.OrchestrateRequest.MetadataEntry
-	nil,                              // 42: troupe.v1.Decision.MetadataEntry
-	(*durationpb.Duration)(nil),      // 43: google.protobuf.Duration
-	(*Auth)(nil),                     // 44: troupe.v1.Auth
-	(*Part)(nil),                     // 45: troupe.v1.Part
-	(*Parent)(nil),                   // 46: troupe.v1.Parent
-	(*CallAnswer)(nil),               // 47: troupe.v1.CallAnswer
-	(*Event)(nil),                    // 48: troupe.v1.Event
-	(*timestamppb.Timestamp)(nil),    // 49: google.protobuf.Timestamp
-	(*TurnResult)(nil),               // 50: troupe.v1.TurnResult
-	(InstanceState)(0),               // 51: troupe.v1.InstanceState
-	(*InstanceStatus)(nil),           // 52: troupe.v1.InstanceStatus
-	(*GetMetricsResponse)(nil),       // 53: troupe.v1.GetMetricsResponse
-	(*Failure)(nil),                  // 54: troupe.v1.Failure
-	(DecisionType)(0),                // 55: troupe.v1.DecisionType
-	(Stage)(0),                       // 56: troupe.v1.Stage
+	(PlanState)(0),                   // 2: troupe.v1.PlanState
+	(DesiredState)(0),                // 3: troupe.v1.DesiredState
+	(WorkflowEdgeKind)(0),            // 4: troupe.v1.WorkflowEdgeKind
+	(*OrchestrateRequest)(nil),       // 5: troupe.v1.OrchestrateRequest
+	(*Answers)(nil),                  // 6: troupe.v1.Answers
+	(*OrchestrateResponse)(nil),      // 7: troupe.v1.OrchestrateResponse
+	(*WatchTraceRequest)(nil),        // 8: troupe.v1.WatchTraceRequest
+	(*WatchTraceResponse)(nil),       // 9: troupe.v1.WatchTraceResponse
+	(*Trace)(nil),                    // 10: troupe.v1.Trace
+	(*PlanStep)(nil),                 // 11: troupe.v1.PlanStep
+	(*GetTraceRequest)(nil),          // 12: troupe.v1.GetTraceRequest
+	(*GetTraceResponse)(nil),         // 13: troupe.v1.GetTraceResponse
+	(*CancelTraceRequest)(nil),       // 14: troupe.v1.CancelTraceRequest
+	(*CancelTraceResponse)(nil),      // 15: troupe.v1.CancelTraceResponse
+	(*ListTracesRequest)(nil),        // 16: troupe.v1.ListTracesRequest
+	(*ListTracesResponse)(nil),       // 17: troupe.v1.ListTracesResponse
+	(*Agent)(nil),                    // 18: troupe.v1.Agent
+	(*ListAgentsRequest)(nil),        // 19: troupe.v1.ListAgentsRequest
+	(*ListAgentsResponse)(nil),       // 20: troupe.v1.ListAgentsResponse
+	(*Instance)(nil),                 // 21: troupe.v1.Instance
+	(*ListInstancesRequest)(nil),     // 22: troupe.v1.ListInstancesRequest
+	(*ListInstancesResponse)(nil),    // 23: troupe.v1.ListInstancesResponse
+	(*DescribeInstanceRequest)(nil),  // 24: troupe.v1.DescribeInstanceRequest
+	(*DescribeInstanceResponse)(nil), // 25: troupe.v1.DescribeInstanceResponse
+	(*InstanceOutcome)(nil),          // 26: troupe.v1.InstanceOutcome
+	(*PauseAgentRequest)(nil),        // 27: troupe.v1.PauseAgentRequest
+	(*PauseAgentResponse)(nil),       // 28: troupe.v1.PauseAgentResponse
+	(*ResumeAgentRequest)(nil),       // 29: troupe.v1.ResumeAgentRequest
+	(*ResumeAgentResponse)(nil),      // 30: troupe.v1.ResumeAgentResponse
+	(*DrainInstanceRequest)(nil),     // 31: troupe.v1.DrainInstanceRequest
+	(*DrainInstanceResponse)(nil),    // 32: troupe.v1.DrainInstanceResponse
+	(*ListDecisionsRequest)(nil),     // 33: troupe.v1.ListDecisionsRequest
+	(*ListDecisionsResponse)(nil),    // 34: troupe.v1.ListDecisionsResponse
+	(*Decision)(nil),                 // 35: troupe.v1.Decision
+	(*Workflow)(nil),                 // 36: troupe.v1.Workflow
+	(*WorkflowStep)(nil),             // 37: troupe.v1.WorkflowStep
+	(*WorkflowPlan)(nil),             // 38: troupe.v1.WorkflowPlan
+	(*WorkflowEdge)(nil),             // 39: troupe.v1.WorkflowEdge
+	(*ListWorkflowsRequest)(nil),     // 40: troupe.v1.ListWorkflowsRequest
+	(*ListWorkflowsResponse)(nil),    // 41: troupe.v1.ListWorkflowsResponse
+	(*GetWorkflowRequest)(nil),       // 42: troupe.v1.GetWorkflowRequest
+	(*GetWorkflowResponse)(nil),      // 43: troupe.v1.GetWorkflowResponse
+	nil,                              // 44: troupe.v1.OrchestrateRequest.MetadataEntry
+	nil,                              // 45: troupe.v1.Decision.MetadataEntry
+	(*durationpb.Duration)(nil),      // 46: google.protobuf.Duration
+	(*Auth)(nil),                     // 47: troupe.v1.Auth
+	(*Part)(nil),                     // 48: troupe.v1.Part
+	(*Parent)(nil),                   // 49: troupe.v1.Parent
+	(*CallAnswer)(nil),               // 50: troupe.v1.CallAnswer
+	(*Event)(nil),                    // 51: troupe.v1.Event
+	(*timestamppb.Timestamp)(nil),    // 52: google.protobuf.Timestamp
+	(*TurnResult)(nil),               // 53: troupe.v1.TurnResult
+	(InstanceState)(0),               // 54: troupe.v1.InstanceState
+	(*InstanceStatus)(nil),           // 55: troupe.v1.InstanceStatus
+	(*GetMetricsResponse)(nil),       // 56: troupe.v1.GetMetricsResponse
+	(*Failure)(nil),                  // 57: troupe.v1.Failure
+	(DecisionType)(0),                // 58: troupe.v1.DecisionType
+	(Stage)(0),                       // 59: troupe.v1.Stage
 }
 var file_troupe_v1_orchestrator_proto_depIdxs = []int32{
-	5,  // 0: troupe.v1.OrchestrateRequest.answers:type_name -> troupe.v1.Answers
-	43, // 1: troupe.v1.OrchestrateRequest.timeout:type_name -> google.protobuf.Duration
+	6,  // 0: troupe.v1.OrchestrateRequest.answers:type_name -> troupe.v1.Answers
+	46, // 1: troupe.v1.OrchestrateRequest.timeout:type_name -> google.protobuf.Duration
 	0,  // 2: troupe.v1.OrchestrateRequest.on_busy:type_name -> troupe.v1.OnBusy
-	44, // 3: troupe.v1.OrchestrateRequest.auth:type_name -> troupe.v1.Auth
-	45, // 4: troupe.v1.OrchestrateRequest.parts:type_name -> troupe.v1.Part
-	46, // 5: troupe.v1.OrchestrateRequest.parent:type_name -> troupe.v1.Parent
-	41, // 6: troupe.v1.OrchestrateRequest.metadata:type_name -> troupe.v1.OrchestrateRequest.MetadataEntry
-	47, // 7: troupe.v1.Answers.answers:type_name -> troupe.v1.CallAnswer
-	48, // 8: troupe.v1.OrchestrateResponse.event:type_name -> troupe.v1.Event
-	48, // 9: troupe.v1.WatchTraceResponse.event:type_name -> troupe.v1.Event
+	47, // 3: troupe.v1.OrchestrateRequest.auth:type_name -> troupe.v1.Auth
+	48, // 4: troupe.v1.OrchestrateRequest.parts:type_name -> troupe.v1.Part
+	49, // 5: troupe.v1.OrchestrateRequest.parent:type_name -> troupe.v1.Parent
+	44, // 6: troupe.v1.OrchestrateRequest.metadata:type_name -> troupe.v1.OrchestrateRequest.MetadataEntry
+	50, // 7: troupe.v1.Answers.answers:type_name -> troupe.v1.CallAnswer
+	51, // 8: troupe.v1.OrchestrateResponse.event:type_name -> troupe.v1.Event
+	51, // 9: troupe.v1.WatchTraceResponse.event:type_name -> troupe.v1.Event
 	1,  // 10: troupe.v1.Trace.state:type_name -> troupe.v1.TraceState
-	49, // 11: troupe.v1.Trace.started:type_name -> google.protobuf.Timestamp
-	50, // 12: troupe.v1.Trace.result:type_name -> troupe.v1.TurnResult
-	46, // 13: troupe.v1.Trace.parent:type_name -> troupe.v1.Parent
-	9,  // 14: troupe.v1.GetTraceResponse.trace:type_name -> troupe.v1.Trace
-	9,  // 15: troupe.v1.CancelTraceResponse.trace:type_name -> troupe.v1.Trace
-	9,  // 16: troupe.v1.ListTracesResponse.traces:type_name -> troupe.v1.Trace
-	16, // 17: troupe.v1.ListAgentsResponse.agents:type_name -> troupe.v1.Agent
-	51, // 18: troupe.v1.Instance.state:type_name -> troupe.v1.InstanceState
-	49, // 19: troupe.v1.Instance.started:type_name -> google.protobuf.Timestamp
-	2,  // 20: troupe.v1.Instance.desired:type_name -> troupe.v1.DesiredState
-	52, // 21: troupe.v1.Instance.status:type_name -> troupe.v1.InstanceStatus
-	19, // 22: troupe.v1.ListInstancesResponse.instances:type_name -> troupe.v1.Instance
-	19, // 23: troupe.v1.DescribeInstanceResponse.instance:type_name -> troupe.v1.Instance
-	52, // 24: troupe.v1.DescribeInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
-	53, // 25: troupe.v1.DescribeInstanceResponse.metrics:type_name -> troupe.v1.GetMetricsResponse
-	54, // 26: troupe.v1.DescribeInstanceResponse.failure:type_name -> troupe.v1.Failure
-	52, // 27: troupe.v1.InstanceOutcome.status:type_name -> troupe.v1.InstanceStatus
-	54, // 28: troupe.v1.InstanceOutcome.failure:type_name -> troupe.v1.Failure
-	43, // 29: troupe.v1.PauseAgentRequest.within:type_name -> google.protobuf.Duration
-	24, // 30: troupe.v1.PauseAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
-	24, // 31: troupe.v1.ResumeAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
-	43, // 32: troupe.v1.DrainInstanceRequest.drain:type_name -> google.protobuf.Duration
-	52, // 33: troupe.v1.DrainInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
-	55, // 34: troupe.v1.ListDecisionsRequest.type:type_name -> troupe.v1.DecisionType
-	33, // 35: troupe.v1.ListDecisionsResponse.decisions:type_name -> troupe.v1.Decision
-	49, // 36: troupe.v1.Decision.time:type_name -> google.protobuf.Timestamp
-	55, // 37: troupe.v1.Decision.type:type_name -> troupe.v1.DecisionType
-	56, // 38: troupe.v1.Decision.stage:type_name -> troupe.v1.Stage
-	42, // 39: troupe.v1.Decision.metadata:type_name -> troupe.v1.Decision.MetadataEntry
-	35, // 40: troupe.v1.Workflow.steps:type_name -> troupe.v1.WorkflowStep
-	36, // 41: troupe.v1.WorkflowStep.edges:type_name -> troupe.v1.WorkflowEdge
-	3,  // 42: troupe.v1.WorkflowEdge.kind:type_name -> troupe.v1.WorkflowEdgeKind
-	34, // 43: troupe.v1.ListWorkflowsResponse.workflows:type_name -> troupe.v1.Workflow
-	34, // 44: troupe.v1.GetWorkflowResponse.workflow:type_name -> troupe.v1.Workflow
-	4,  // 45: troupe.v1.OrchestratorService.Orchestrate:input_type -> troupe.v1.OrchestrateRequest
-	7,  // 46: troupe.v1.OrchestratorService.WatchTrace:input_type -> troupe.v1.WatchTraceRequest
-	10, // 47: troupe.v1.OrchestratorService.GetTrace:input_type -> troupe.v1.GetTraceRequest
-	12, // 48: troupe.v1.OrchestratorService.CancelTrace:input_type -> troupe.v1.CancelTraceRequest
-	14, // 49: troupe.v1.OrchestratorService.ListTraces:input_type -> troupe.v1.ListTracesRequest
-	17, // 50: troupe.v1.OrchestratorService.ListAgents:input_type -> troupe.v1.ListAgentsRequest
-	20, // 51: troupe.v1.OrchestratorService.ListInstances:input_type -> troupe.v1.ListInstancesRequest
-	22, // 52: troupe.v1.OrchestratorService.DescribeInstance:input_type -> troupe.v1.DescribeInstanceRequest
-	25, // 53: troupe.v1.OrchestratorService.PauseAgent:input_type -> troupe.v1.PauseAgentRequest
-	27, // 54: troupe.v1.OrchestratorService.ResumeAgent:input_type -> troupe.v1.ResumeAgentRequest
-	29, // 55: troupe.v1.OrchestratorService.DrainInstance:input_type -> troupe.v1.DrainInstanceRequest
-	31, // 56: troupe.v1.OrchestratorService.ListDecisions:input_type -> troupe.v1.ListDecisionsRequest
-	37, // 57: troupe.v1.OrchestratorService.ListWorkflows:input_type -> troupe.v1.ListWorkflowsRequest
-	39, // 58: troupe.v1.OrchestratorService.GetWorkflow:input_type -> troupe.v1.GetWorkflowRequest
-	6,  // 59: troupe.v1.OrchestratorService.Orchestrate:output_type -> troupe.v1.OrchestrateResponse
-	8,  // 60: troupe.v1.OrchestratorService.WatchTrace:output_type -> troupe.v1.WatchTraceResponse
-	11, // 61: troupe.v1.OrchestratorService.GetTrace:output_type -> troupe.v1.GetTraceResponse
-	13, // 62: troupe.v1.OrchestratorService.CancelTrace:output_type -> troupe.v1.CancelTraceResponse
-	15, // 63: troupe.v1.OrchestratorService.ListTraces:output_type -> troupe.v1.ListTracesResponse
-	18, // 64: troupe.v1.OrchestratorService.ListAgents:output_type -> troupe.v1.ListAgentsResponse
-	21, // 65: troupe.v1.OrchestratorService.ListInstances:output_type -> troupe.v1.ListInstancesResponse
-	23, // 66: troupe.v1.OrchestratorService.DescribeInstance:output_type -> troupe.v1.DescribeInstanceResponse
-	26, // 67: troupe.v1.OrchestratorService.PauseAgent:output_type -> troupe.v1.PauseAgentResponse
-	28, // 68: troupe.v1.OrchestratorService.ResumeAgent:output_type -> troupe.v1.ResumeAgentResponse
-	30, // 69: troupe.v1.OrchestratorService.DrainInstance:output_type -> troupe.v1.DrainInstanceResponse
-	32, // 70: troupe.v1.OrchestratorService.ListDecisions:output_type -> troupe.v1.ListDecisionsResponse
-	38, // 71: troupe.v1.OrchestratorService.ListWorkflows:output_type -> troupe.v1.ListWorkflowsResponse
-	40, // 72: troupe.v1.OrchestratorService.GetWorkflow:output_type -> troupe.v1.GetWorkflowResponse
-	59, // [59:73] is the sub-list for method output_type
-	45, // [45:59] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	52, // 11: troupe.v1.Trace.started:type_name -> google.protobuf.Timestamp
+	53, // 12: troupe.v1.Trace.result:type_name -> troupe.v1.TurnResult
+	49, // 13: troupe.v1.Trace.parent:type_name -> troupe.v1.Parent
+	11, // 14: troupe.v1.Trace.plan:type_name -> troupe.v1.PlanStep
+	2,  // 15: troupe.v1.PlanStep.state:type_name -> troupe.v1.PlanState
+	52, // 16: troupe.v1.PlanStep.created:type_name -> google.protobuf.Timestamp
+	52, // 17: troupe.v1.PlanStep.routed:type_name -> google.protobuf.Timestamp
+	52, // 18: troupe.v1.PlanStep.executing:type_name -> google.protobuf.Timestamp
+	52, // 19: troupe.v1.PlanStep.ended:type_name -> google.protobuf.Timestamp
+	10, // 20: troupe.v1.GetTraceResponse.trace:type_name -> troupe.v1.Trace
+	10, // 21: troupe.v1.CancelTraceResponse.trace:type_name -> troupe.v1.Trace
+	10, // 22: troupe.v1.ListTracesResponse.traces:type_name -> troupe.v1.Trace
+	18, // 23: troupe.v1.ListAgentsResponse.agents:type_name -> troupe.v1.Agent
+	54, // 24: troupe.v1.Instance.state:type_name -> troupe.v1.InstanceState
+	52, // 25: troupe.v1.Instance.started:type_name -> google.protobuf.Timestamp
+	3,  // 26: troupe.v1.Instance.desired:type_name -> troupe.v1.DesiredState
+	55, // 27: troupe.v1.Instance.status:type_name -> troupe.v1.InstanceStatus
+	21, // 28: troupe.v1.ListInstancesResponse.instances:type_name -> troupe.v1.Instance
+	21, // 29: troupe.v1.DescribeInstanceResponse.instance:type_name -> troupe.v1.Instance
+	55, // 30: troupe.v1.DescribeInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
+	56, // 31: troupe.v1.DescribeInstanceResponse.metrics:type_name -> troupe.v1.GetMetricsResponse
+	57, // 32: troupe.v1.DescribeInstanceResponse.failure:type_name -> troupe.v1.Failure
+	55, // 33: troupe.v1.InstanceOutcome.status:type_name -> troupe.v1.InstanceStatus
+	57, // 34: troupe.v1.InstanceOutcome.failure:type_name -> troupe.v1.Failure
+	46, // 35: troupe.v1.PauseAgentRequest.within:type_name -> google.protobuf.Duration
+	26, // 36: troupe.v1.PauseAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
+	26, // 37: troupe.v1.ResumeAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
+	46, // 38: troupe.v1.DrainInstanceRequest.drain:type_name -> google.protobuf.Duration
+	55, // 39: troupe.v1.DrainInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
+	58, // 40: troupe.v1.ListDecisionsRequest.type:type_name -> troupe.v1.DecisionType
+	35, // 41: troupe.v1.ListDecisionsResponse.decisions:type_name -> troupe.v1.Decision
+	52, // 42: troupe.v1.Decision.time:type_name -> google.protobuf.Timestamp
+	58, // 43: troupe.v1.Decision.type:type_name -> troupe.v1.DecisionType
+	59, // 44: troupe.v1.Decision.stage:type_name -> troupe.v1.Stage
+	45, // 45: troupe.v1.Decision.metadata:type_name -> troupe.v1.Decision.MetadataEntry
+	37, // 46: troupe.v1.Workflow.steps:type_name -> troupe.v1.WorkflowStep
+	39, // 47: troupe.v1.WorkflowStep.edges:type_name -> troupe.v1.WorkflowEdge
+	38, // 48: troupe.v1.WorkflowStep.plan:type_name -> troupe.v1.WorkflowPlan
+	4,  // 49: troupe.v1.WorkflowEdge.kind:type_name -> troupe.v1.WorkflowEdgeKind
+	36, // 50: troupe.v1.ListWorkflowsResponse.workflows:type_name -> troupe.v1.Workflow
+	36, // 51: troupe.v1.GetWorkflowResponse.workflow:type_name -> troupe.v1.Workflow
+	5,  // 52: troupe.v1.OrchestratorService.Orchestrate:input_type -> troupe.v1.OrchestrateRequest
+	8,  // 53: troupe.v1.OrchestratorService.WatchTrace:input_type -> troupe.v1.WatchTraceRequest
+	12, // 54: troupe.v1.OrchestratorService.GetTrace:input_type -> troupe.v1.GetTraceRequest
+	14, // 55: troupe.v1.OrchestratorService.CancelTrace:input_type -> troupe.v1.CancelTraceRequest
+	16, // 56: troupe.v1.OrchestratorService.ListTraces:input_type -> troupe.v1.ListTracesRequest
+	19, // 57: troupe.v1.OrchestratorService.ListAgents:input_type -> troupe.v1.ListAgentsRequest
+	22, // 58: troupe.v1.OrchestratorService.ListInstances:input_type -> troupe.v1.ListInstancesRequest
+	24, // 59: troupe.v1.OrchestratorService.DescribeInstance:input_type -> troupe.v1.DescribeInstanceRequest
+	27, // 60: troupe.v1.OrchestratorService.PauseAgent:input_type -> troupe.v1.PauseAgentRequest
+	29, // 61: troupe.v1.OrchestratorService.ResumeAgent:input_type -> troupe.v1.ResumeAgentRequest
+	31, // 62: troupe.v1.OrchestratorService.DrainInstance:input_type -> troupe.v1.DrainInstanceRequest
+	33, // 63: troupe.v1.OrchestratorService.ListDecisions:input_type -> troupe.v1.ListDecisionsRequest
+	40, // 64: troupe.v1.OrchestratorService.ListWorkflows:input_type -> troupe.v1.ListWorkflowsRequest
+	42, // 65: troupe.v1.OrchestratorService.GetWorkflow:input_type -> troupe.v1.GetWorkflowRequest
+	7,  // 66: troupe.v1.OrchestratorService.Orchestrate:output_type -> troupe.v1.OrchestrateResponse
+	9,  // 67: troupe.v1.OrchestratorService.WatchTrace:output_type -> troupe.v1.WatchTraceResponse
+	13, // 68: troupe.v1.OrchestratorService.GetTrace:output_type -> troupe.v1.GetTraceResponse
+	15, // 69: troupe.v1.OrchestratorService.CancelTrace:output_type -> troupe.v1.CancelTraceResponse
+	17, // 70: troupe.v1.OrchestratorService.ListTraces:output_type -> troupe.v1.ListTracesResponse
+	20, // 71: troupe.v1.OrchestratorService.ListAgents:output_type -> troupe.v1.ListAgentsResponse
+	23, // 72: troupe.v1.OrchestratorService.ListInstances:output_type -> troupe.v1.ListInstancesResponse
+	25, // 73: troupe.v1.OrchestratorService.DescribeInstance:output_type -> troupe.v1.DescribeInstanceResponse
+	28, // 74: troupe.v1.OrchestratorService.PauseAgent:output_type -> troupe.v1.PauseAgentResponse
+	30, // 75: troupe.v1.OrchestratorService.ResumeAgent:output_type -> troupe.v1.ResumeAgentResponse
+	32, // 76: troupe.v1.OrchestratorService.DrainInstance:output_type -> troupe.v1.DrainInstanceResponse
+	34, // 77: troupe.v1.OrchestratorService.ListDecisions:output_type -> troupe.v1.ListDecisionsResponse
+	41, // 78: troupe.v1.OrchestratorService.ListWorkflows:output_type -> troupe.v1.ListWorkflowsResponse
+	43, // 79: troupe.v1.OrchestratorService.GetWorkflow:output_type -> troupe.v1.GetWorkflowResponse
+	66, // [66:80] is the sub-list for method output_type
+	52, // [52:66] is the sub-list for method input_type
+	52, // [52:52] is the sub-list for extension type_name
+	52, // [52:52] is the sub-list for extension extendee
+	0,  // [0:52] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_orchestrator_proto_init() }
@@ -3206,8 +3579,8 @@ func file_troupe_v1_orchestrator_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_orchestrator_proto_rawDesc), len(file_troupe_v1_orchestrator_proto_rawDesc)),
-			NumEnums:      4,
-			NumMessages:   39,
+			NumEnums:      5,
+			NumMessages:   41,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
