@@ -83,6 +83,8 @@ func (c *checker) step(name string, s stepDeclaration, agents map[string]bool) {
 	c.loop(at, name, s)
 	c.onError(at, name, s)
 	c.instances(name, s.Instances)
+	c.asked(at, name, s)
+	c.plan(at, name, s, agents)
 }
 
 // fork checks what says that branches run at once.

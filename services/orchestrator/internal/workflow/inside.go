@@ -35,6 +35,10 @@ func (c *checker) part(at func(...any) []any, name string, s stepDeclaration) {
 		{"rules", len(s.Rules) > 0},
 		{"limit", s.Limit != 0},
 		{"instances", s.Instances.Strategy != ""},
+		{"task", s.Task != ""},
+		{"expects", s.Expects != ""},
+		{"constraints", len(s.Constraints) > 0},
+		{"plan", s.Plan != nil},
 	} {
 		if f.set {
 			c.wrong(at(f.name), "step %s: is the workflow %s, and cannot have %s; it may have next, then and end", name, s.Workflow, f.name)

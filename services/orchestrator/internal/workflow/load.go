@@ -44,6 +44,11 @@ type stepDeclaration struct {
 	Otherwise string             `yaml:"otherwise"`
 
 	Instances instancesDeclaration `yaml:"instances"`
+
+	Task        string           `yaml:"task"`
+	Expects     string           `yaml:"expects"`
+	Constraints []string         `yaml:"constraints"`
+	Plan        *planDeclaration `yaml:"plan"`
 }
 
 type edgeDeclaration struct {
@@ -205,6 +210,7 @@ func (s stepDeclaration) step(name string) Step {
 		Name: name, Agent: s.Agent, Next: s.Next, Routes: s.Routes, Default: s.Default, End: s.End, Instances: s.Instances.policy(),
 		Parallel: s.Parallel, Join: s.Join, Limit: s.Limit, Otherwise: s.Otherwise,
 		OnError: OnError{Continue: s.OnError.Continue, Fallback: s.OnError.Fallback},
+		Task:    s.Task, Expects: s.Expects, Constraints: s.Constraints, Plan: s.Plan.plan(),
 	}
 	for _, r := range s.Rules {
 		step.Rules = append(step.Rules, Rule{ReplyTo: r.When.ReplyTo, Unanswered: r.When.UnansweredMessages, Next: r.Next})

@@ -53,6 +53,11 @@ type Step struct {
 	Fork string
 
 	Instances balance.Policy // how one of the agent's instances is chosen
+
+	Task        string   // what it is asked to do; empty: what the user wants
+	Expects     string   // what its result shall be, in words; empty: nobody said
+	Constraints []string // that it has to keep to, in words
+	Plan        *Plan    // it says what is done before Next; nil: it does not plan
 }
 
 // Rule goes to a step without asking anybody.
@@ -107,12 +112,15 @@ func (w *Workflow) Reachable() []string {
 	return all
 }
 
-// Agents are the names of the agents of all steps, sorted, each once.
+// Agents are the names of the agents of all steps, and of those that may have tasks, sorted, each once.
 func (w *Workflow) Agents() []string {
 	var all []string
 	for _, s := range w.Steps {
 		if s.Agent != "" {
 			all = append(all, s.Agent)
+		}
+		if s.Plan != nil {
+			all = append(all, s.Plan.Agents...)
 		}
 	}
 	slices.Sort(all)
