@@ -12,6 +12,8 @@ import (
 type Labels struct {
 	Profile  string            `json:"profile,omitempty"`
 	Metadata map[string]string `json:"metadata,omitempty"`
+	Priority *int32            `json:"priority,omitempty"` // 0 to 10; nil: nobody named one
+	Tags     []string          `json:"tags,omitempty"`
 }
 
 // profile is the one that is named, or else the default (OC-7).
@@ -25,12 +27,16 @@ func (l Labels) or(others Labels) Labels {
 	if len(l.Metadata) == 0 {
 		l.Metadata = others.Metadata
 	}
+	l.Priority = cmp.Or(l.Priority, others.Priority)
+	if len(l.Tags) == 0 {
+		l.Tags = others.Tags
+	}
 	return l
 }
 
 // stored is the labels as they are kept, the same for the same labels; empty when there are none.
 func (l Labels) stored() string {
-	if l.Profile == "" && len(l.Metadata) == 0 {
+	if l.Profile == "" && len(l.Metadata) == 0 && l.Priority == nil && len(l.Tags) == 0 {
 		return ""
 	}
 	text, err := json.Marshal(l)

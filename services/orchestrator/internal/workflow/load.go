@@ -210,7 +210,7 @@ func (s stepDeclaration) step(name string) Step {
 		Name: name, Agent: s.Agent, Next: s.Next, Routes: s.Routes, Default: s.Default, End: s.End, Instances: s.Instances.policy(),
 		Parallel: s.Parallel, Join: s.Join, Limit: s.Limit, Otherwise: s.Otherwise,
 		OnError: OnError{Continue: s.OnError.Continue, Fallback: s.OnError.Fallback},
-		Task:    s.Task, Expects: s.Expects, Constraints: s.Constraints, Plan: s.Plan.plan(),
+		Task:    strings.TrimSpace(s.Task), Expects: strings.TrimSpace(s.Expects), Constraints: s.Constraints, Plan: s.Plan.plan(),
 	}
 	for _, r := range s.Rules {
 		step.Rules = append(step.Rules, Rule{ReplyTo: r.When.ReplyTo, Unanswered: r.When.UnansweredMessages, Next: r.Next})
