@@ -790,7 +790,8 @@ type Trace struct {
 	// parent is the call that asked for its turn, when that was an agent; absent otherwise.
 	Parent *Parent `protobuf:"bytes,14,opt,name=parent,proto3" json:"parent,omitempty"`
 	// plan is how far the steps of the turn are, as its events tell: those that have a number in its
-	// order, and behind them those that the turn did not come to. Only GetTrace fills it in.
+	// order, and behind them those that the turn did not come to. Only GetTrace fills it in, when it
+	// is asked to.
 	Plan          []*PlanStep `protobuf:"bytes,23,rep,name=plan,proto3" json:"plan,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1055,7 +1056,9 @@ func (x *PlanStep) GetEnded() *timestamppb.Timestamp {
 type GetTraceRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// trace_id is the trace, 32 lower-case hex digits.
-	TraceId       string `protobuf:"bytes,1,opt,name=trace_id,json=traceId,proto3" json:"trace_id,omitempty"`
+	TraceId string `protobuf:"bytes,1,opt,name=trace_id,json=traceId,proto3" json:"trace_id,omitempty"`
+	// plan asks for the plan of the trace too, for which all of its events are read.
+	Plan          bool `protobuf:"varint,20,opt,name=plan,proto3" json:"plan,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1095,6 +1098,13 @@ func (x *GetTraceRequest) GetTraceId() string {
 		return x.TraceId
 	}
 	return ""
+}
+
+func (x *GetTraceRequest) GetPlan() bool {
+	if x != nil {
+		return x.Plan
+	}
+	return false
 }
 
 // GetTraceResponse is a trace.
@@ -3193,9 +3203,10 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\acreated\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x122\n" +
 	"\x06routed\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x06routed\x128\n" +
 	"\texecuting\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\texecuting\x120\n" +
-	"\x05ended\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\x05ended\"C\n" +
+	"\x05ended\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\x05ended\"W\n" +
 	"\x0fGetTraceRequest\x120\n" +
-	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\":\n" +
+	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\x12\x12\n" +
+	"\x04plan\x18\x14 \x01(\bR\x04plan\":\n" +
 	"\x10GetTraceResponse\x12&\n" +
 	"\x05trace\x18\x01 \x01(\v2\x10.troupe.v1.TraceR\x05trace\"h\n" +
 	"\x12CancelTraceRequest\x120\n" +
