@@ -21,7 +21,10 @@ func (t *turn) conclude(cause error) error {
 	if len(step.Routes) > 0 {
 		return t.decide()
 	}
-	if cause == nil && strings.TrimSpace(t.text) == "" && !t.control.Ended() {
+	if t.planner != nil {
+		t.tasks = t.planner.tasks
+	}
+	if cause == nil && strings.TrimSpace(t.text) == "" && !t.control.Ended() && len(t.tasks) == 0 {
 		cause = failure.Newf(failure.AgentLogic, "agent.Run", "agent %s gave an empty answer", a.Name())
 		if !a.forgives() {
 			return cause
@@ -37,6 +40,9 @@ func (t *turn) conclude(cause error) error {
 	t.result.Stopped = t.reason == event.Stopped && !t.control.Ended()
 	t.result.ToolsCalled = t.tally.tools
 	t.result.Observations = t.tally.found
+	if cause == nil && !t.result.InputRequired && !t.result.Stopped {
+		t.result.Tasks = t.tasks
+	}
 	t.result.MaxIterations = t.reason == event.MaxIterations
 	t.result.Confidence = cmp.Or(t.judged, confidence(step, t.result.Observations))
 	if cause != nil {

@@ -33,9 +33,9 @@ func Sequence(c Config, children ...*Agent) (*Agent, error) {
 	return flow(c, children, func(ctx context.Context, inv Invocation, yield func(event.Event, error) bool) {
 		l := newLine(inv, yield)
 		for i, child := range children {
-			l.inv.Step.Routes = nil
+			l.inv.Step.Routes, l.inv.Step.Plan = nil, nil
 			if i == len(children)-1 {
-				l.inv.Step.Routes = inv.Step.Routes
+				l.inv.Step.Routes, l.inv.Step.Plan = inv.Step.Routes, inv.Step.Plan
 			}
 			if !l.run(ctx, child) {
 				return
@@ -57,7 +57,7 @@ func Repeat(c Config, rounds int, children ...*Agent) (*Agent, error) {
 	}
 	return flow(c, children, func(ctx context.Context, inv Invocation, yield func(event.Event, error) bool) {
 		l := newLine(inv, yield)
-		l.inv.Step.Routes = nil
+		l.inv.Step.Routes, l.inv.Step.Plan = nil, nil
 		l.rounds = true
 		for n := 0; rounds == 0 || n < rounds; n++ {
 			for _, child := range children {

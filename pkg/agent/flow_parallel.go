@@ -68,7 +68,7 @@ func (b *branches) run(ctx context.Context) {
 	invs := make([]Invocation, len(b.children))
 	for i, child := range b.children {
 		inv := b.inv
-		inv.Stop, inv.Step.Routes = stop, nil
+		inv.Stop, inv.Step.Routes, inv.Step.Plan = stop, nil, nil
 		inv.memory, inv.count = b.inv.memory.Fork(child.Name()), b.inv.count.split(i, len(b.children))
 		invs[i] = inv
 	}

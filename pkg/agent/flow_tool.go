@@ -133,6 +133,7 @@ func (t *agentTool) invocation(key, request string, above *turn, nest *loop.Nest
 	inv.numbers, inv.MaxIterations, inv.apart = nil, 0, true
 	s := &inv.Step
 	s.History, s.Prior, s.Routes, s.Tools = []conversation.Message{conversation.User(request)}, nil, nil, nil
+	s.Asked = execution.Asked{Priority: s.Priority, Tags: s.Tags, Timeout: s.Timeout}
 	if key != "" {
 		s.SessionID, s.TurnID = "sub-"+key, key
 	}

@@ -48,9 +48,12 @@ func (inv Invocation) Key() string {
 func (inv Invocation) Call() int { return inv.call }
 
 // Prompt is what an agent is asked that does not see the conversation: what the user said
-// last, and behind it what the steps before this one found.
+// last, behind it what it is asked to do itself, and then what the steps before this one found.
 func (inv Invocation) Prompt() string {
 	text := prompted(inv.Step)
+	if asked := inv.Step.Brief(); asked != "" {
+		text += "\n\n" + asked
+	}
 	if prior := worked(inv.Step); len(prior) > 0 {
 		text += "\n\n" + briefing(inv.Step.History, prior)
 	}
@@ -123,7 +126,7 @@ func (inv Invocation) under(ctx context.Context) context.Context {
 		}
 		above = made
 	}
-	return execution.With(ctx, above.WithUserIntent(prompted(s)))
+	return execution.With(ctx, above.WithUserIntent(intent(s)))
 }
 
 // prompted is what the user said last.
@@ -134,4 +137,12 @@ func prompted(s execution.Step) string {
 		}
 	}
 	return ""
+}
+
+// intent is what the agent is asked to do: its task, or what the user said last.
+func intent(s execution.Step) string {
+	if s.Task != s.Goal {
+		return s.Task
+	}
+	return prompted(s)
 }

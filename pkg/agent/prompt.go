@@ -8,15 +8,20 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 )
 
-// history is what the model reads: the window of the conversation as it is, and after it
-// what the steps before this one found. The latter is a message of the user's side whose
-// author is the agent that found it, which tells it from what the user said.
+// history is what the model reads: the window of the conversation as it is, behind it what the
+// step is asked to do when that is something else, and then what the steps before this one found.
+// The last is a message of the user's side whose author is the agent that found it, which tells it
+// from what is asked.
 func history(step execution.Step) []conversation.Message {
+	read := slices.Clip(step.History)
+	if asked := step.Brief(); asked != "" {
+		read = append(read, conversation.User(asked))
+	}
 	prior := worked(step)
 	if len(step.Routes) > 0 || len(prior) == 0 {
-		return step.History
+		return read
 	}
-	return append(slices.Clip(step.History), conversation.Message{
+	return append(read, conversation.Message{
 		Role:   conversation.RoleUser,
 		Author: prior[len(prior)-1].Agent,
 		Text:   briefing(step.History, prior),

@@ -25,6 +25,7 @@ func (t *turn) relay(e event.Event) error {
 		}
 	case event.Answer:
 		t.text, t.reason, t.judged, t.pending = p.Text, p.Reason, nil, p.Pending
+		t.tasks = p.Tasks
 	case event.Message:
 		if p.Text != "" {
 			t.text = p.Text
@@ -57,7 +58,7 @@ func (t *turn) take(done event.TurnResult, own bool) {
 	if done.Result.NextAgent != "" {
 		t.text = done.Result.NextAgent
 	}
-	t.reason, t.pending = done.Reason, done.Result.Pending
+	t.reason, t.pending, t.tasks = done.Reason, done.Result.Pending, done.Result.Tasks
 	switch {
 	case done.Result.InputRequired:
 		t.reason = event.InputRequired

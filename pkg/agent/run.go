@@ -129,6 +129,8 @@ type turn struct {
 	text     string       // the answer
 	reason   event.Reason // how it came about
 	pending  []execution.Pending
+	planner  *planner // nil: the step does not plan, or a function does
+	tasks    []execution.PlannedTask
 	messages []conversation.Message
 	result   execution.Result
 }
@@ -249,7 +251,11 @@ func (t *turn) main(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		events = t.loop().Run(ctx, t.input(system))
+		l := t.loop()
+		if l.Tools, err = t.offered(l.Tools); err != nil {
+			return err
+		}
+		events = l.Run(ctx, t.input(system))
 	}
 	for e, err := range events {
 		if err != nil {
@@ -270,6 +276,9 @@ func (t *turn) main(ctx context.Context) error {
 
 // pass hands on an event of the loop, and notes what it says of the answer.
 func (t *turn) pass(e event.Event) error {
+	if done, ok := e.Payload.(event.ToolFinished); ok && t.planner.heard(done) {
+		return t.emit(e) // it is no tool of the agent, and found nothing
+	}
 	t.tally.note(e)
 	switch p := e.Payload.(type) {
 	case event.TextDelta:

@@ -28,7 +28,7 @@ func (in *instance) request(text string) *troupev1.ExecuteStepRequest {
 	trace := strings.ReplaceAll(uuid.NewString(), "-", "")
 	return &troupev1.ExecuteStepRequest{
 		TraceId: trace, SessionId: "s-" + trace, TurnId: "t-" + trace, Turn: 3, Step: 1, Attempt: 1, Epoch: 41,
-		Agent: in.made.GetAgent(), BaseSequence: 7, Last: true,
+		Agent: in.made.GetAgent(), BaseSequence: 7, Last: true, Goal: text, Task: text,
 		History: []*troupev1.Message{
 			message(troupev1.Role_ROLE_USER, 5, 2, "say not this"),
 			message(troupev1.Role_ROLE_ASSISTANT, 6, 2, "not this"),

@@ -163,6 +163,8 @@ type Answer struct {
 	Reason     Reason
 	Iterations int
 	Pending    []execution.Pending // calls that wait; only with InputRequired
+	// Tasks are what is to be done next, of a function whose step plans; that of a loop has none.
+	Tasks []execution.PlannedTask
 }
 
 // TurnResult is the last event of every turn, also of one that failed (CO-49). The error, if

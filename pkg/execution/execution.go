@@ -32,6 +32,8 @@ type Step struct {
 
 	Answers []Answer // to calls that wait since a turn before this one, which this turn goes on with
 
+	Asked // what it is asked to do
+
 	Context Context // of the turn: under what it acts; zero: the agent makes one of the above
 
 	Journal Journal // of the step; nil: nothing is kept of it
@@ -64,6 +66,7 @@ type Result struct {
 	Usage         Usage
 	Confidence    *float64       // 0 to 1; nil when the agent does not judge
 	Sequence      int64          // last message of the session after the commit
+	Tasks         []PlannedTask  // what a step that plans wants done next, in order
 	Failure       *failure.Error // set when the step failed
 }
 

@@ -101,6 +101,9 @@ var (
 			Sequence:   big.Draw(t, "sequence"),
 			Failure:    failed.Draw(t, "failure"),
 			Pending:    waits.Draw(t, "pending"),
+			Tasks: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) execution.PlannedTask {
+				return execution.PlannedTask{Agent: word.Draw(t, "for"), Text: word.Draw(t, "task")}
+			}), 0, 3).Draw(t, "tasks"),
 		}
 	})
 	values  = rapid.MapOf(word, rapid.Custom(func(t *rapid.T) json.RawMessage { return json.RawMessage(word.Draw(t, "value")) }))

@@ -20,6 +20,7 @@ func StepFromProto(req *troupev1.ExecuteStepRequest) execution.Step {
 		Silent:    req.GetSilent(),
 		Tools:     toolsFromProto(req.GetTools()),
 		Answers:   AnswersFromProto(req.GetAnswers()),
+		Asked:     askedFromProto(req),
 	}
 	if c, err := execution.NewContext(origin(req)); err == nil { // the rules of the wire are no weaker
 		step.Context = c

@@ -69,6 +69,7 @@ func (s *surroundings) stepOf(t *testing.T, req *troupev1.ExecuteStepRequest) *t
 	return &troupev1.ExecuteStepRequest{
 		TraceId: req.GetTraceId(), SessionId: req.GetSessionId(), TurnId: req.GetTurnId(), Turn: 1, Step: 1,
 		Agent: req.GetAgent(), History: req.GetHistory(), BaseSequence: req.GetBaseSequence(), Last: true,
+		Goal: req.GetGoal(), Task: req.GetTask(),
 	}
 }
 

@@ -219,6 +219,7 @@ func (s *surroundings) begin(t *testing.T, agent, sessionID string) *troupev1.Ex
 	return &troupev1.ExecuteStepRequest{
 		TraceId: trace, SessionId: sessionID, TurnId: "t1", Turn: 1, Step: 1, Attempt: 1, Epoch: begun.Turn.Epoch,
 		Agent: agent, History: wire.MessagesToProto(begun.History), BaseSequence: begun.Turn.Sequence, Last: true,
+		Goal: "What may an agent write?", Task: "What may an agent write?",
 	}
 }
 

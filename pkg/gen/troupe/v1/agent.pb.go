@@ -10,6 +10,7 @@ import (
 	_ "buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -75,7 +76,26 @@ type ExecuteStepRequest struct {
 	// tools are those that the step may use, by the orchestrator's decision (contract OC-13): the
 	// model is offered no others of the agent's, and a call for another one is not run; the model is
 	// told so. Absent: all tools of the agent. With no names in it: none.
-	Tools         *AllowedTools `protobuf:"bytes,30,opt,name=tools,proto3" json:"tools,omitempty"`
+	Tools *AllowedTools `protobuf:"bytes,30,opt,name=tools,proto3" json:"tools,omitempty"`
+	// goal is what the user wants of the turn, cut to 200 characters; history has all of it. Required
+	// (contract OC-28).
+	Goal string `protobuf:"bytes,32,opt,name=goal,proto3" json:"goal,omitempty"`
+	// task is what this step is asked to do, at most 4 KiB: what its workflow declares, or a planner
+	// wants of it, or else the goal. Required (contract OC-28).
+	Task string `protobuf:"bytes,33,opt,name=task,proto3" json:"task,omitempty"`
+	// expected_output says in words what the result shall be; empty: nobody said.
+	ExpectedOutput string `protobuf:"bytes,34,opt,name=expected_output,json=expectedOutput,proto3" json:"expected_output,omitempty"`
+	// constraints are what the agent has to keep to, in words.
+	Constraints []string `protobuf:"bytes,35,rep,name=constraints,proto3" json:"constraints,omitempty"`
+	// priority of the turn, 0 to 10. Absent: 5.
+	Priority *int32 `protobuf:"varint,36,opt,name=priority,proto3,oneof" json:"priority,omitempty"`
+	// tags of the request, for the agent and its tools.
+	Tags []string `protobuf:"bytes,37,rep,name=tags,proto3" json:"tags,omitempty"`
+	// timeout is what was left of the time of the turn when the step was given away. The deadline of
+	// the call says the same; this is for the agent to read. Absent: nobody said.
+	Timeout *durationpb.Duration `protobuf:"bytes,38,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	// plan is set when the step shall say who does what next: its result may have tasks then.
+	Plan          *PlanRequest `protobuf:"bytes,39,opt,name=plan,proto3" json:"plan,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -257,6 +277,62 @@ func (x *ExecuteStepRequest) GetTools() *AllowedTools {
 	return nil
 }
 
+func (x *ExecuteStepRequest) GetGoal() string {
+	if x != nil {
+		return x.Goal
+	}
+	return ""
+}
+
+func (x *ExecuteStepRequest) GetTask() string {
+	if x != nil {
+		return x.Task
+	}
+	return ""
+}
+
+func (x *ExecuteStepRequest) GetExpectedOutput() string {
+	if x != nil {
+		return x.ExpectedOutput
+	}
+	return ""
+}
+
+func (x *ExecuteStepRequest) GetConstraints() []string {
+	if x != nil {
+		return x.Constraints
+	}
+	return nil
+}
+
+func (x *ExecuteStepRequest) GetPriority() int32 {
+	if x != nil && x.Priority != nil {
+		return *x.Priority
+	}
+	return 0
+}
+
+func (x *ExecuteStepRequest) GetTags() []string {
+	if x != nil {
+		return x.Tags
+	}
+	return nil
+}
+
+func (x *ExecuteStepRequest) GetTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.Timeout
+	}
+	return nil
+}
+
+func (x *ExecuteStepRequest) GetPlan() *PlanRequest {
+	if x != nil {
+		return x.Plan
+	}
+	return nil
+}
+
 // AllowedTools are the tools that a step may use.
 type AllowedTools struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -304,6 +380,126 @@ func (x *AllowedTools) GetNames() []string {
 	return nil
 }
 
+// PlanRequest asks an agent for a list of tasks. The orchestrator checks what it says: a task for
+// another agent, or more of them than max, fail the step's turn with AGENT_CONTRACT.
+type PlanRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// agents that may have tasks.
+	Agents []*PlanAgent `protobuf:"bytes,1,rep,name=agents,proto3" json:"agents,omitempty"`
+	// max is how many tasks there may be, 1 to 16.
+	Max int32 `protobuf:"varint,2,opt,name=max,proto3" json:"max,omitempty"`
+	// parallel is set when they run at once, so that none may build on another.
+	Parallel      bool `protobuf:"varint,3,opt,name=parallel,proto3" json:"parallel,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlanRequest) Reset() {
+	*x = PlanRequest{}
+	mi := &file_troupe_v1_agent_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlanRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlanRequest) ProtoMessage() {}
+
+func (x *PlanRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_agent_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlanRequest.ProtoReflect.Descriptor instead.
+func (*PlanRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_agent_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *PlanRequest) GetAgents() []*PlanAgent {
+	if x != nil {
+		return x.Agents
+	}
+	return nil
+}
+
+func (x *PlanRequest) GetMax() int32 {
+	if x != nil {
+		return x.Max
+	}
+	return 0
+}
+
+func (x *PlanRequest) GetParallel() bool {
+	if x != nil {
+		return x.Parallel
+	}
+	return false
+}
+
+// PlanAgent is an agent that may have tasks.
+type PlanAgent struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// name of the agent.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// description is one line from its author; empty when no instance of it is known.
+	Description   string `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlanAgent) Reset() {
+	*x = PlanAgent{}
+	mi := &file_troupe_v1_agent_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlanAgent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlanAgent) ProtoMessage() {}
+
+func (x *PlanAgent) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_agent_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlanAgent.ProtoReflect.Descriptor instead.
+func (*PlanAgent) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_agent_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *PlanAgent) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *PlanAgent) GetDescription() string {
+	if x != nil {
+		return x.Description
+	}
+	return ""
+}
+
 // Heartbeat says that the step is still at work. A worker sends an item at least every 2
 // seconds; the orchestrator gives a stream up that was silent for 6.
 type Heartbeat struct {
@@ -314,7 +510,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_troupe_v1_agent_proto_msgTypes[2]
+	mi := &file_troupe_v1_agent_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -326,7 +522,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_agent_proto_msgTypes[2]
+	mi := &file_troupe_v1_agent_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -339,7 +535,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_agent_proto_rawDescGZIP(), []int{2}
+	return file_troupe_v1_agent_proto_rawDescGZIP(), []int{4}
 }
 
 // ExecuteStepResponse is one item of the stream.
@@ -359,7 +555,7 @@ type ExecuteStepResponse struct {
 
 func (x *ExecuteStepResponse) Reset() {
 	*x = ExecuteStepResponse{}
-	mi := &file_troupe_v1_agent_proto_msgTypes[3]
+	mi := &file_troupe_v1_agent_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -371,7 +567,7 @@ func (x *ExecuteStepResponse) String() string {
 func (*ExecuteStepResponse) ProtoMessage() {}
 
 func (x *ExecuteStepResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_agent_proto_msgTypes[3]
+	mi := &file_troupe_v1_agent_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -384,7 +580,7 @@ func (x *ExecuteStepResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecuteStepResponse.ProtoReflect.Descriptor instead.
 func (*ExecuteStepResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_agent_proto_rawDescGZIP(), []int{3}
+	return file_troupe_v1_agent_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ExecuteStepResponse) GetItem() isExecuteStepResponse_Item {
@@ -451,7 +647,7 @@ var File_troupe_v1_agent_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x15troupe/v1/agent.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x15troupe/v1/types.proto\"\xbe\b\n" +
+	"\x15troupe/v1/agent.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x15troupe/v1/types.proto\"\xb0\v\n" +
 	"\x12ExecuteStepRequest\x120\n" +
 	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\x12;\n" +
 	"\n" +
@@ -476,12 +672,33 @@ const file_troupe_v1_agent_proto_rawDesc = "" +
 	"\bmetadata\x18\x15 \x03(\v2+.troupe.v1.ExecuteStepRequest.MetadataEntryB\x17\xbaH\x14\x9a\x01\x11\x10 \"\x06r\x04 \x01(@*\x05r\x03(\x80\bR\bmetadata\x12A\n" +
 	"\n" +
 	"request_id\x18\x16 \x01(\tB\"\xbaH\x1f\xd8\x01\x01r\x1a2\x18^[A-Za-z0-9_.:-]{1,128}$R\trequestId\x12-\n" +
-	"\x05tools\x18\x1e \x01(\v2\x17.troupe.v1.AllowedToolsR\x05tools\x1a;\n" +
+	"\x05tools\x18\x1e \x01(\v2\x17.troupe.v1.AllowedToolsR\x05tools\x12\x1e\n" +
+	"\x04goal\x18  \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\x80\x02R\x04goal\x12\x1e\n" +
+	"\x04task\x18! \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01(\x80 R\x04task\x121\n" +
+	"\x0fexpected_output\x18\" \x01(\tB\b\xbaH\x05r\x03(\x80 R\x0eexpectedOutput\x123\n" +
+	"\vconstraints\x18# \x03(\tB\x11\xbaH\x0e\x92\x01\v\x10\x10\"\ar\x05\x10\x01(\x80\bR\vconstraints\x12*\n" +
+	"\bpriority\x18$ \x01(\x05B\t\xbaH\x06\x1a\x04\x18\n" +
+	"(\x00H\x00R\bpriority\x88\x01\x01\x12$\n" +
+	"\x04tags\x18% \x03(\tB\x10\xbaH\r\x92\x01\n" +
+	"\x10 \"\x06r\x04\x10\x01(@R\x04tags\x12=\n" +
+	"\atimeout\x18& \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x02*\x00R\atimeout\x12*\n" +
+	"\x04plan\x18' \x01(\v2\x16.troupe.v1.PlanRequestR\x04plan\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"9\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\v\n" +
+	"\t_priority\"9\n" +
 	"\fAllowedTools\x12)\n" +
-	"\x05names\x18\x01 \x03(\tB\x13\xbaH\x10\x92\x01\r\x10\xe8\a\x18\x01\"\x06r\x04\x10\x01\x18@R\x05names\"\v\n" +
+	"\x05names\x18\x01 \x03(\tB\x13\xbaH\x10\x92\x01\r\x10\xe8\a\x18\x01\"\x06r\x04\x10\x01\x18@R\x05names\"\x80\x01\n" +
+	"\vPlanRequest\x128\n" +
+	"\x06agents\x18\x01 \x03(\v2\x14.troupe.v1.PlanAgentB\n" +
+	"\xbaH\a\x92\x01\x04\b\x01\x10\x10R\x06agents\x12\x1b\n" +
+	"\x03max\x18\x02 \x01(\x05B\t\xbaH\x06\x1a\x04\x18\x10(\x01R\x03max\x12\x1a\n" +
+	"\bparallel\x18\x03 \x01(\bR\bparallel\"V\n" +
+	"\tPlanAgent\x12\x1d\n" +
+	"\x04name\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18?R\x04name\x12*\n" +
+	"\vdescription\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80 R\vdescription\"\v\n" +
 	"\tHeartbeat\"\xae\x01\n" +
 	"\x13ExecuteStepResponse\x12(\n" +
 	"\x05event\x18\x01 \x01(\v2\x10.troupe.v1.EventH\x00R\x05event\x12/\n" +
@@ -506,36 +723,42 @@ func file_troupe_v1_agent_proto_rawDescGZIP() []byte {
 	return file_troupe_v1_agent_proto_rawDescData
 }
 
-var file_troupe_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_troupe_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_troupe_v1_agent_proto_goTypes = []any{
 	(*ExecuteStepRequest)(nil),  // 0: troupe.v1.ExecuteStepRequest
 	(*AllowedTools)(nil),        // 1: troupe.v1.AllowedTools
-	(*Heartbeat)(nil),           // 2: troupe.v1.Heartbeat
-	(*ExecuteStepResponse)(nil), // 3: troupe.v1.ExecuteStepResponse
-	nil,                         // 4: troupe.v1.ExecuteStepRequest.MetadataEntry
-	(*Message)(nil),             // 5: troupe.v1.Message
-	(*StepResult)(nil),          // 6: troupe.v1.StepResult
-	(*Auth)(nil),                // 7: troupe.v1.Auth
-	(*CallAnswer)(nil),          // 8: troupe.v1.CallAnswer
-	(*Event)(nil),               // 9: troupe.v1.Event
+	(*PlanRequest)(nil),         // 2: troupe.v1.PlanRequest
+	(*PlanAgent)(nil),           // 3: troupe.v1.PlanAgent
+	(*Heartbeat)(nil),           // 4: troupe.v1.Heartbeat
+	(*ExecuteStepResponse)(nil), // 5: troupe.v1.ExecuteStepResponse
+	nil,                         // 6: troupe.v1.ExecuteStepRequest.MetadataEntry
+	(*Message)(nil),             // 7: troupe.v1.Message
+	(*StepResult)(nil),          // 8: troupe.v1.StepResult
+	(*Auth)(nil),                // 9: troupe.v1.Auth
+	(*CallAnswer)(nil),          // 10: troupe.v1.CallAnswer
+	(*durationpb.Duration)(nil), // 11: google.protobuf.Duration
+	(*Event)(nil),               // 12: troupe.v1.Event
 }
 var file_troupe_v1_agent_proto_depIdxs = []int32{
-	5,  // 0: troupe.v1.ExecuteStepRequest.history:type_name -> troupe.v1.Message
-	6,  // 1: troupe.v1.ExecuteStepRequest.prior:type_name -> troupe.v1.StepResult
-	7,  // 2: troupe.v1.ExecuteStepRequest.auth:type_name -> troupe.v1.Auth
-	8,  // 3: troupe.v1.ExecuteStepRequest.answers:type_name -> troupe.v1.CallAnswer
-	4,  // 4: troupe.v1.ExecuteStepRequest.metadata:type_name -> troupe.v1.ExecuteStepRequest.MetadataEntry
+	7,  // 0: troupe.v1.ExecuteStepRequest.history:type_name -> troupe.v1.Message
+	8,  // 1: troupe.v1.ExecuteStepRequest.prior:type_name -> troupe.v1.StepResult
+	9,  // 2: troupe.v1.ExecuteStepRequest.auth:type_name -> troupe.v1.Auth
+	10, // 3: troupe.v1.ExecuteStepRequest.answers:type_name -> troupe.v1.CallAnswer
+	6,  // 4: troupe.v1.ExecuteStepRequest.metadata:type_name -> troupe.v1.ExecuteStepRequest.MetadataEntry
 	1,  // 5: troupe.v1.ExecuteStepRequest.tools:type_name -> troupe.v1.AllowedTools
-	9,  // 6: troupe.v1.ExecuteStepResponse.event:type_name -> troupe.v1.Event
-	6,  // 7: troupe.v1.ExecuteStepResponse.result:type_name -> troupe.v1.StepResult
-	2,  // 8: troupe.v1.ExecuteStepResponse.heartbeat:type_name -> troupe.v1.Heartbeat
-	0,  // 9: troupe.v1.AgentService.ExecuteStep:input_type -> troupe.v1.ExecuteStepRequest
-	3,  // 10: troupe.v1.AgentService.ExecuteStep:output_type -> troupe.v1.ExecuteStepResponse
-	10, // [10:11] is the sub-list for method output_type
-	9,  // [9:10] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	11, // 6: troupe.v1.ExecuteStepRequest.timeout:type_name -> google.protobuf.Duration
+	2,  // 7: troupe.v1.ExecuteStepRequest.plan:type_name -> troupe.v1.PlanRequest
+	3,  // 8: troupe.v1.PlanRequest.agents:type_name -> troupe.v1.PlanAgent
+	12, // 9: troupe.v1.ExecuteStepResponse.event:type_name -> troupe.v1.Event
+	8,  // 10: troupe.v1.ExecuteStepResponse.result:type_name -> troupe.v1.StepResult
+	4,  // 11: troupe.v1.ExecuteStepResponse.heartbeat:type_name -> troupe.v1.Heartbeat
+	0,  // 12: troupe.v1.AgentService.ExecuteStep:input_type -> troupe.v1.ExecuteStepRequest
+	5,  // 13: troupe.v1.AgentService.ExecuteStep:output_type -> troupe.v1.ExecuteStepResponse
+	13, // [13:14] is the sub-list for method output_type
+	12, // [12:13] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_agent_proto_init() }
@@ -546,7 +769,8 @@ func file_troupe_v1_agent_proto_init() {
 	file_troupe_v1_auth_proto_init()
 	file_troupe_v1_event_proto_init()
 	file_troupe_v1_types_proto_init()
-	file_troupe_v1_agent_proto_msgTypes[3].OneofWrappers = []any{
+	file_troupe_v1_agent_proto_msgTypes[0].OneofWrappers = []any{}
+	file_troupe_v1_agent_proto_msgTypes[5].OneofWrappers = []any{
 		(*ExecuteStepResponse_Event)(nil),
 		(*ExecuteStepResponse_Result)(nil),
 		(*ExecuteStepResponse_Heartbeat)(nil),
@@ -557,7 +781,7 @@ func file_troupe_v1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_agent_proto_rawDesc), len(file_troupe_v1_agent_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   5,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

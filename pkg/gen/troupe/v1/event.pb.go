@@ -1116,7 +1116,9 @@ type Plan struct {
 	// duration is how long it took to lay them out.
 	Duration *durationpb.Duration `protobuf:"bytes,5,opt,name=duration,proto3" json:"duration,omitempty"`
 	// budget is what the turn may use.
-	Budget        *TurnBudget `protobuf:"bytes,6,opt,name=budget,proto3" json:"budget,omitempty"`
+	Budget *TurnBudget `protobuf:"bytes,6,opt,name=budget,proto3" json:"budget,omitempty"`
+	// agents are those of the steps, in their order; empty for a fork that runs nothing itself.
+	Agents        []string `protobuf:"bytes,20,rep,name=agents,proto3" json:"agents,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1189,6 +1191,13 @@ func (x *Plan) GetDuration() *durationpb.Duration {
 func (x *Plan) GetBudget() *TurnBudget {
 	if x != nil {
 		return x.Budget
+	}
+	return nil
+}
+
+func (x *Plan) GetAgents() []string {
+	if x != nil {
+		return x.Agents
 	}
 	return nil
 }
@@ -1281,7 +1290,11 @@ type RoutingDecision struct {
 	// choice is which one of the choices among agents by strategy it is, from 1 in the order of the
 	// turn; 0 for any other decision. An owner that takes the turn over finds it by this number, and
 	// does not choose again.
-	Choice        int32 `protobuf:"varint,32,opt,name=choice,proto3" json:"choice,omitempty"`
+	Choice int32 `protobuf:"varint,32,opt,name=choice,proto3" json:"choice,omitempty"`
+	// number of the step in the turn, from 1.
+	Number int32 `protobuf:"varint,45,opt,name=number,proto3" json:"number,omitempty"`
+	// task is what the step is asked to do, cut to 200 characters; empty: the goal of the turn.
+	Task          string `protobuf:"bytes,46,opt,name=task,proto3" json:"task,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1398,6 +1411,20 @@ func (x *RoutingDecision) GetChoice() int32 {
 		return x.Choice
 	}
 	return 0
+}
+
+func (x *RoutingDecision) GetNumber() int32 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *RoutingDecision) GetTask() string {
+	if x != nil {
+		return x.Task
+	}
+	return ""
 }
 
 // RoutingInput is what a choice among agents or tools was made of. The rest of what the authority
@@ -3057,7 +3084,7 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\x12 \n" +
 	"\aturn_id\x18\x02 \x01(\tB\a\xbaH\x04r\x02(@R\x06turnId\x12\x1b\n" +
 	"\x04step\x18\x03 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\x04step\x12\x1b\n" +
-	"\x04call\x18\x04 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\x04call\"\xd5\x01\n" +
+	"\x04call\x18\x04 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\x04call\"\xed\x01\n" +
 	"\x04Plan\x12\x1a\n" +
 	"\bworkflow\x18\x01 \x01(\tR\bworkflow\x12\x14\n" +
 	"\x05entry\x18\x02 \x01(\tR\x05entry\x12\x14\n" +
@@ -3065,11 +3092,12 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\vsteps_count\x18\x04 \x01(\x05R\n" +
 	"stepsCount\x125\n" +
 	"\bduration\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\bduration\x12-\n" +
-	"\x06budget\x18\x06 \x01(\v2\x15.troupe.v1.TurnBudgetR\x06budget\"Q\n" +
+	"\x06budget\x18\x06 \x01(\v2\x15.troupe.v1.TurnBudgetR\x06budget\x12\x16\n" +
+	"\x06agents\x18\x14 \x03(\tR\x06agents\"Q\n" +
 	"\n" +
 	"TurnBudget\x12\x14\n" +
 	"\x05steps\x18\x01 \x01(\x05R\x05steps\x12-\n" +
-	"\x04time\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04time\"\xd2\x03\n" +
+	"\x04time\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04time\"\xfe\x03\n" +
 	"\x0fRoutingDecision\x12\x16\n" +
 	"\x06target\x18\x01 \x01(\tR\x06target\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\"\n" +
@@ -3084,7 +3112,9 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\bfallback\x18\t \x01(\tR\bfallback\x128\n" +
 	"\brejected\x18\x1e \x03(\v2\x1c.troupe.v1.RejectedCandidateR\brejected\x12-\n" +
 	"\x05input\x18\x1f \x01(\v2\x17.troupe.v1.RoutingInputR\x05input\x12\x16\n" +
-	"\x06choice\x18  \x01(\x05R\x06choice\"\xb1\x01\n" +
+	"\x06choice\x18  \x01(\x05R\x06choice\x12\x16\n" +
+	"\x06number\x18- \x01(\x05R\x06number\x12\x12\n" +
+	"\x04task\x18. \x01(\tR\x04task\"\xb1\x01\n" +
 	"\fRoutingInput\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12 \n" +
 	"\vconstraints\x18\x02 \x03(\tR\vconstraints\x12\x18\n" +

@@ -135,6 +135,76 @@ func (TraceState) EnumDescriptor() ([]byte, []int) {
 	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{1}
 }
 
+// PlanState is how far a step of a plan is. It goes from one to the next, and ends with one of the
+// last three; cancelled can follow on each of the first three.
+type PlanState int32
+
+const (
+	// Not set.
+	PlanState_PLAN_STATE_UNSPECIFIED PlanState = 0
+	// It is part of the plan.
+	PlanState_PLAN_STATE_CREATED PlanState = 1
+	// It is decided that it runs.
+	PlanState_PLAN_STATE_ROUTED PlanState = 2
+	// It runs, or waits for an instance.
+	PlanState_PLAN_STATE_EXECUTING PlanState = 3
+	// It has a result.
+	PlanState_PLAN_STATE_COMPLETED PlanState = 4
+	// It failed.
+	PlanState_PLAN_STATE_FAILED PlanState = 5
+	// It was cancelled, or the turn ended without it.
+	PlanState_PLAN_STATE_CANCELLED PlanState = 6
+)
+
+// Enum value maps for PlanState.
+var (
+	PlanState_name = map[int32]string{
+		0: "PLAN_STATE_UNSPECIFIED",
+		1: "PLAN_STATE_CREATED",
+		2: "PLAN_STATE_ROUTED",
+		3: "PLAN_STATE_EXECUTING",
+		4: "PLAN_STATE_COMPLETED",
+		5: "PLAN_STATE_FAILED",
+		6: "PLAN_STATE_CANCELLED",
+	}
+	PlanState_value = map[string]int32{
+		"PLAN_STATE_UNSPECIFIED": 0,
+		"PLAN_STATE_CREATED":     1,
+		"PLAN_STATE_ROUTED":      2,
+		"PLAN_STATE_EXECUTING":   3,
+		"PLAN_STATE_COMPLETED":   4,
+		"PLAN_STATE_FAILED":      5,
+		"PLAN_STATE_CANCELLED":   6,
+	}
+)
+
+func (x PlanState) Enum() *PlanState {
+	p := new(PlanState)
+	*p = x
+	return p
+}
+
+func (x PlanState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (PlanState) Descriptor() protoreflect.EnumDescriptor {
+	return file_troupe_v1_orchestrator_proto_enumTypes[2].Descriptor()
+}
+
+func (PlanState) Type() protoreflect.EnumType {
+	return &file_troupe_v1_orchestrator_proto_enumTypes[2]
+}
+
+func (x PlanState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use PlanState.Descriptor instead.
+func (PlanState) EnumDescriptor() ([]byte, []int) {
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{2}
+}
+
 // DesiredState is what operators want of an instance.
 type DesiredState int32
 
@@ -176,11 +246,11 @@ func (x DesiredState) String() string {
 }
 
 func (DesiredState) Descriptor() protoreflect.EnumDescriptor {
-	return file_troupe_v1_orchestrator_proto_enumTypes[2].Descriptor()
+	return file_troupe_v1_orchestrator_proto_enumTypes[3].Descriptor()
 }
 
 func (DesiredState) Type() protoreflect.EnumType {
-	return &file_troupe_v1_orchestrator_proto_enumTypes[2]
+	return &file_troupe_v1_orchestrator_proto_enumTypes[3]
 }
 
 func (x DesiredState) Number() protoreflect.EnumNumber {
@@ -189,7 +259,7 @@ func (x DesiredState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use DesiredState.Descriptor instead.
 func (DesiredState) EnumDescriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{2}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{3}
 }
 
 // WorkflowEdgeKind says when an edge is taken.
@@ -253,11 +323,11 @@ func (x WorkflowEdgeKind) String() string {
 }
 
 func (WorkflowEdgeKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_troupe_v1_orchestrator_proto_enumTypes[3].Descriptor()
+	return file_troupe_v1_orchestrator_proto_enumTypes[4].Descriptor()
 }
 
 func (WorkflowEdgeKind) Type() protoreflect.EnumType {
-	return &file_troupe_v1_orchestrator_proto_enumTypes[3]
+	return &file_troupe_v1_orchestrator_proto_enumTypes[4]
 }
 
 func (x WorkflowEdgeKind) Number() protoreflect.EnumNumber {
@@ -266,7 +336,7 @@ func (x WorkflowEdgeKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WorkflowEdgeKind.Descriptor instead.
 func (WorkflowEdgeKind) EnumDescriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{3}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{4}
 }
 
 // OrchestrateRequest is one user input.
@@ -320,7 +390,14 @@ type OrchestrateRequest struct {
 	// among agents by strategy, they count beside those of the step (contract OC-14, OC-16). At most
 	// 16, each 1 to 63 of a-z, 0-9, dot and hyphen. They are stored with the trace. Absent with
 	// answers: those of the turn that they go on with.
-	Needs         []string `protobuf:"bytes,30,rep,name=needs,proto3" json:"needs,omitempty"`
+	Needs []string `protobuf:"bytes,30,rep,name=needs,proto3" json:"needs,omitempty"`
+	// priority is where the turn's steps stand in the line for a place at an instance: 0 to 10,
+	// higher ones first among steps of the same kind (docs/turn.md). It changes nothing else.
+	// Absent: 5, or, with answers, that of the turn that they go on with.
+	Priority *int32 `protobuf:"varint,31,opt,name=priority,proto3,oneof" json:"priority,omitempty"`
+	// tags are words of the caller for agents and tools, at most 32 of 1 to 64 bytes. They are stored
+	// with the trace. Absent with answers: those of the turn that they go on with.
+	Tags          []string `protobuf:"bytes,32,rep,name=tags,proto3" json:"tags,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -460,6 +537,20 @@ func (x *OrchestrateRequest) GetMetadata() map[string]string {
 func (x *OrchestrateRequest) GetNeeds() []string {
 	if x != nil {
 		return x.Needs
+	}
+	return nil
+}
+
+func (x *OrchestrateRequest) GetPriority() int32 {
+	if x != nil && x.Priority != nil {
+		return *x.Priority
+	}
+	return 0
+}
+
+func (x *OrchestrateRequest) GetTags() []string {
+	if x != nil {
+		return x.Tags
 	}
 	return nil
 }
@@ -709,7 +800,11 @@ type Trace struct {
 	// result is how it ended; absent while it runs.
 	Result *TurnResult `protobuf:"bytes,13,opt,name=result,proto3" json:"result,omitempty"`
 	// parent is the call that asked for its turn, when that was an agent; absent otherwise.
-	Parent        *Parent `protobuf:"bytes,14,opt,name=parent,proto3" json:"parent,omitempty"`
+	Parent *Parent `protobuf:"bytes,14,opt,name=parent,proto3" json:"parent,omitempty"`
+	// plan is how far the steps of the turn are, as its events tell: those that have a number in its
+	// order, and behind them those that the turn did not come to. Only GetTrace fills it in, when it
+	// is asked to.
+	Plan          []*PlanStep `protobuf:"bytes,23,rep,name=plan,proto3" json:"plan,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -842,18 +937,147 @@ func (x *Trace) GetParent() *Parent {
 	return nil
 }
 
+func (x *Trace) GetPlan() []*PlanStep {
+	if x != nil {
+		return x.Plan
+	}
+	return nil
+}
+
+// PlanStep is one step of the plan of a turn (contract OC-29). A step that the turn comes to again
+// is another one. Times are by the clock of the orchestrator.
+type PlanStep struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// number of the step in the turn, from 1; 0 until it is routed.
+	Number int32 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	// step is its name in the workflow; that of a task of a planner is the planner's, with the
+	// number of the task behind it: plan[1].
+	Step string `protobuf:"bytes,2,opt,name=step,proto3" json:"step,omitempty"`
+	// agent that runs it.
+	Agent string `protobuf:"bytes,3,opt,name=agent,proto3" json:"agent,omitempty"`
+	// task is what it is asked to do, cut to 200 characters; empty: the goal of the turn.
+	Task string `protobuf:"bytes,4,opt,name=task,proto3" json:"task,omitempty"`
+	// state is how far it is.
+	State PlanState `protobuf:"varint,5,opt,name=state,proto3,enum=troupe.v1.PlanState" json:"state,omitempty"`
+	// created is when it became part of the plan.
+	Created *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=created,proto3" json:"created,omitempty"`
+	// routed is when it was decided that it runs; absent until then, as the times below.
+	Routed *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=routed,proto3" json:"routed,omitempty"`
+	// executing is when it was begun.
+	Executing *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=executing,proto3" json:"executing,omitempty"`
+	// ended is when it was completed, failed or cancelled.
+	Ended         *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=ended,proto3" json:"ended,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlanStep) Reset() {
+	*x = PlanStep{}
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlanStep) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlanStep) ProtoMessage() {}
+
+func (x *PlanStep) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlanStep.ProtoReflect.Descriptor instead.
+func (*PlanStep) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *PlanStep) GetNumber() int32 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *PlanStep) GetStep() string {
+	if x != nil {
+		return x.Step
+	}
+	return ""
+}
+
+func (x *PlanStep) GetAgent() string {
+	if x != nil {
+		return x.Agent
+	}
+	return ""
+}
+
+func (x *PlanStep) GetTask() string {
+	if x != nil {
+		return x.Task
+	}
+	return ""
+}
+
+func (x *PlanStep) GetState() PlanState {
+	if x != nil {
+		return x.State
+	}
+	return PlanState_PLAN_STATE_UNSPECIFIED
+}
+
+func (x *PlanStep) GetCreated() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Created
+	}
+	return nil
+}
+
+func (x *PlanStep) GetRouted() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Routed
+	}
+	return nil
+}
+
+func (x *PlanStep) GetExecuting() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Executing
+	}
+	return nil
+}
+
+func (x *PlanStep) GetEnded() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Ended
+	}
+	return nil
+}
+
 // GetTraceRequest asks for a trace.
 type GetTraceRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// trace_id is the trace, 32 lower-case hex digits.
-	TraceId       string `protobuf:"bytes,1,opt,name=trace_id,json=traceId,proto3" json:"trace_id,omitempty"`
+	TraceId string `protobuf:"bytes,1,opt,name=trace_id,json=traceId,proto3" json:"trace_id,omitempty"`
+	// plan asks for the plan of the trace too, for which all of its events are read.
+	Plan          bool `protobuf:"varint,20,opt,name=plan,proto3" json:"plan,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetTraceRequest) Reset() {
 	*x = GetTraceRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[6]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -865,7 +1089,7 @@ func (x *GetTraceRequest) String() string {
 func (*GetTraceRequest) ProtoMessage() {}
 
 func (x *GetTraceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[6]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -878,7 +1102,7 @@ func (x *GetTraceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTraceRequest.ProtoReflect.Descriptor instead.
 func (*GetTraceRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{6}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GetTraceRequest) GetTraceId() string {
@@ -886,6 +1110,13 @@ func (x *GetTraceRequest) GetTraceId() string {
 		return x.TraceId
 	}
 	return ""
+}
+
+func (x *GetTraceRequest) GetPlan() bool {
+	if x != nil {
+		return x.Plan
+	}
+	return false
 }
 
 // GetTraceResponse is a trace.
@@ -899,7 +1130,7 @@ type GetTraceResponse struct {
 
 func (x *GetTraceResponse) Reset() {
 	*x = GetTraceResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[7]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -911,7 +1142,7 @@ func (x *GetTraceResponse) String() string {
 func (*GetTraceResponse) ProtoMessage() {}
 
 func (x *GetTraceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[7]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -924,7 +1155,7 @@ func (x *GetTraceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTraceResponse.ProtoReflect.Descriptor instead.
 func (*GetTraceResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{7}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetTraceResponse) GetTrace() *Trace {
@@ -947,7 +1178,7 @@ type CancelTraceRequest struct {
 
 func (x *CancelTraceRequest) Reset() {
 	*x = CancelTraceRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[8]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -959,7 +1190,7 @@ func (x *CancelTraceRequest) String() string {
 func (*CancelTraceRequest) ProtoMessage() {}
 
 func (x *CancelTraceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[8]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -972,7 +1203,7 @@ func (x *CancelTraceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelTraceRequest.ProtoReflect.Descriptor instead.
 func (*CancelTraceRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{8}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CancelTraceRequest) GetTraceId() string {
@@ -1000,7 +1231,7 @@ type CancelTraceResponse struct {
 
 func (x *CancelTraceResponse) Reset() {
 	*x = CancelTraceResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[9]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1012,7 +1243,7 @@ func (x *CancelTraceResponse) String() string {
 func (*CancelTraceResponse) ProtoMessage() {}
 
 func (x *CancelTraceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[9]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1025,7 +1256,7 @@ func (x *CancelTraceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelTraceResponse.ProtoReflect.Descriptor instead.
 func (*CancelTraceResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{9}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CancelTraceResponse) GetTrace() *Trace {
@@ -1046,7 +1277,7 @@ type ListTracesRequest struct {
 
 func (x *ListTracesRequest) Reset() {
 	*x = ListTracesRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[10]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1058,7 +1289,7 @@ func (x *ListTracesRequest) String() string {
 func (*ListTracesRequest) ProtoMessage() {}
 
 func (x *ListTracesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[10]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1071,7 +1302,7 @@ func (x *ListTracesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTracesRequest.ProtoReflect.Descriptor instead.
 func (*ListTracesRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{10}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListTracesRequest) GetPageSize() int32 {
@@ -1092,7 +1323,7 @@ type ListTracesResponse struct {
 
 func (x *ListTracesResponse) Reset() {
 	*x = ListTracesResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[11]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1104,7 +1335,7 @@ func (x *ListTracesResponse) String() string {
 func (*ListTracesResponse) ProtoMessage() {}
 
 func (x *ListTracesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[11]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1117,7 +1348,7 @@ func (x *ListTracesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTracesResponse.ProtoReflect.Descriptor instead.
 func (*ListTracesResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{11}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListTracesResponse) GetTraces() []*Trace {
@@ -1148,7 +1379,7 @@ type Agent struct {
 
 func (x *Agent) Reset() {
 	*x = Agent{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[12]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1160,7 +1391,7 @@ func (x *Agent) String() string {
 func (*Agent) ProtoMessage() {}
 
 func (x *Agent) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[12]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1173,7 +1404,7 @@ func (x *Agent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agent.ProtoReflect.Descriptor instead.
 func (*Agent) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{12}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Agent) GetName() string {
@@ -1227,7 +1458,7 @@ type ListAgentsRequest struct {
 
 func (x *ListAgentsRequest) Reset() {
 	*x = ListAgentsRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[13]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1239,7 +1470,7 @@ func (x *ListAgentsRequest) String() string {
 func (*ListAgentsRequest) ProtoMessage() {}
 
 func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[13]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1252,7 +1483,7 @@ func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsRequest.ProtoReflect.Descriptor instead.
 func (*ListAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{13}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{14}
 }
 
 // ListAgentsResponse holds the agents.
@@ -1266,7 +1497,7 @@ type ListAgentsResponse struct {
 
 func (x *ListAgentsResponse) Reset() {
 	*x = ListAgentsResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[14]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1278,7 +1509,7 @@ func (x *ListAgentsResponse) String() string {
 func (*ListAgentsResponse) ProtoMessage() {}
 
 func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[14]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1291,7 +1522,7 @@ func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsResponse.ProtoReflect.Descriptor instead.
 func (*ListAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{14}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListAgentsResponse) GetAgents() []*Agent {
@@ -1343,7 +1574,7 @@ type Instance struct {
 
 func (x *Instance) Reset() {
 	*x = Instance{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[15]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1355,7 +1586,7 @@ func (x *Instance) String() string {
 func (*Instance) ProtoMessage() {}
 
 func (x *Instance) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[15]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1368,7 +1599,7 @@ func (x *Instance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instance.ProtoReflect.Descriptor instead.
 func (*Instance) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{15}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Instance) GetInstanceId() string {
@@ -1489,7 +1720,7 @@ type InstanceTool struct {
 
 func (x *InstanceTool) Reset() {
 	*x = InstanceTool{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[16]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1501,7 +1732,7 @@ func (x *InstanceTool) String() string {
 func (*InstanceTool) ProtoMessage() {}
 
 func (x *InstanceTool) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[16]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1514,7 +1745,7 @@ func (x *InstanceTool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceTool.ProtoReflect.Descriptor instead.
 func (*InstanceTool) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{16}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *InstanceTool) GetName() string {
@@ -1544,7 +1775,7 @@ type ListInstancesRequest struct {
 
 func (x *ListInstancesRequest) Reset() {
 	*x = ListInstancesRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[17]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1556,7 +1787,7 @@ func (x *ListInstancesRequest) String() string {
 func (*ListInstancesRequest) ProtoMessage() {}
 
 func (x *ListInstancesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[17]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1569,7 +1800,7 @@ func (x *ListInstancesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListInstancesRequest.ProtoReflect.Descriptor instead.
 func (*ListInstancesRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{17}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListInstancesRequest) GetAgent() string {
@@ -1597,7 +1828,7 @@ type ListInstancesResponse struct {
 
 func (x *ListInstancesResponse) Reset() {
 	*x = ListInstancesResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[18]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1609,7 +1840,7 @@ func (x *ListInstancesResponse) String() string {
 func (*ListInstancesResponse) ProtoMessage() {}
 
 func (x *ListInstancesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[18]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1622,7 +1853,7 @@ func (x *ListInstancesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListInstancesResponse.ProtoReflect.Descriptor instead.
 func (*ListInstancesResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{18}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListInstancesResponse) GetInstances() []*Instance {
@@ -1646,7 +1877,7 @@ type DescribeInstanceRequest struct {
 
 func (x *DescribeInstanceRequest) Reset() {
 	*x = DescribeInstanceRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[19]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1658,7 +1889,7 @@ func (x *DescribeInstanceRequest) String() string {
 func (*DescribeInstanceRequest) ProtoMessage() {}
 
 func (x *DescribeInstanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[19]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1671,7 +1902,7 @@ func (x *DescribeInstanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeInstanceRequest.ProtoReflect.Descriptor instead.
 func (*DescribeInstanceRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{19}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *DescribeInstanceRequest) GetInstanceId() string {
@@ -1705,7 +1936,7 @@ type DescribeInstanceResponse struct {
 
 func (x *DescribeInstanceResponse) Reset() {
 	*x = DescribeInstanceResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[20]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1717,7 +1948,7 @@ func (x *DescribeInstanceResponse) String() string {
 func (*DescribeInstanceResponse) ProtoMessage() {}
 
 func (x *DescribeInstanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[20]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1730,7 +1961,7 @@ func (x *DescribeInstanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeInstanceResponse.ProtoReflect.Descriptor instead.
 func (*DescribeInstanceResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{20}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DescribeInstanceResponse) GetInstance() *Instance {
@@ -1776,7 +2007,7 @@ type InstanceOutcome struct {
 
 func (x *InstanceOutcome) Reset() {
 	*x = InstanceOutcome{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[21]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1788,7 +2019,7 @@ func (x *InstanceOutcome) String() string {
 func (*InstanceOutcome) ProtoMessage() {}
 
 func (x *InstanceOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[21]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1801,7 +2032,7 @@ func (x *InstanceOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceOutcome.ProtoReflect.Descriptor instead.
 func (*InstanceOutcome) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{21}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *InstanceOutcome) GetInstanceId() string {
@@ -1841,7 +2072,7 @@ type PauseAgentRequest struct {
 
 func (x *PauseAgentRequest) Reset() {
 	*x = PauseAgentRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[22]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1853,7 +2084,7 @@ func (x *PauseAgentRequest) String() string {
 func (*PauseAgentRequest) ProtoMessage() {}
 
 func (x *PauseAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[22]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1866,7 +2097,7 @@ func (x *PauseAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseAgentRequest.ProtoReflect.Descriptor instead.
 func (*PauseAgentRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{22}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *PauseAgentRequest) GetAgent() string {
@@ -1901,7 +2132,7 @@ type PauseAgentResponse struct {
 
 func (x *PauseAgentResponse) Reset() {
 	*x = PauseAgentResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[23]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1913,7 +2144,7 @@ func (x *PauseAgentResponse) String() string {
 func (*PauseAgentResponse) ProtoMessage() {}
 
 func (x *PauseAgentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[23]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1926,7 +2157,7 @@ func (x *PauseAgentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseAgentResponse.ProtoReflect.Descriptor instead.
 func (*PauseAgentResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{23}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *PauseAgentResponse) GetInstances() []*InstanceOutcome {
@@ -1949,7 +2180,7 @@ type ResumeAgentRequest struct {
 
 func (x *ResumeAgentRequest) Reset() {
 	*x = ResumeAgentRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[24]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1961,7 +2192,7 @@ func (x *ResumeAgentRequest) String() string {
 func (*ResumeAgentRequest) ProtoMessage() {}
 
 func (x *ResumeAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[24]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1974,7 +2205,7 @@ func (x *ResumeAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeAgentRequest.ProtoReflect.Descriptor instead.
 func (*ResumeAgentRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{24}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ResumeAgentRequest) GetAgent() string {
@@ -2002,7 +2233,7 @@ type ResumeAgentResponse struct {
 
 func (x *ResumeAgentResponse) Reset() {
 	*x = ResumeAgentResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[25]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2014,7 +2245,7 @@ func (x *ResumeAgentResponse) String() string {
 func (*ResumeAgentResponse) ProtoMessage() {}
 
 func (x *ResumeAgentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[25]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2027,7 +2258,7 @@ func (x *ResumeAgentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeAgentResponse.ProtoReflect.Descriptor instead.
 func (*ResumeAgentResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{25}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ResumeAgentResponse) GetInstances() []*InstanceOutcome {
@@ -2056,7 +2287,7 @@ type DrainInstanceRequest struct {
 
 func (x *DrainInstanceRequest) Reset() {
 	*x = DrainInstanceRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[26]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2068,7 +2299,7 @@ func (x *DrainInstanceRequest) String() string {
 func (*DrainInstanceRequest) ProtoMessage() {}
 
 func (x *DrainInstanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[26]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2081,7 +2312,7 @@ func (x *DrainInstanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainInstanceRequest.ProtoReflect.Descriptor instead.
 func (*DrainInstanceRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{26}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DrainInstanceRequest) GetInstanceId() string {
@@ -2126,7 +2357,7 @@ type DrainInstanceResponse struct {
 
 func (x *DrainInstanceResponse) Reset() {
 	*x = DrainInstanceResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[27]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2138,7 +2369,7 @@ func (x *DrainInstanceResponse) String() string {
 func (*DrainInstanceResponse) ProtoMessage() {}
 
 func (x *DrainInstanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[27]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2151,7 +2382,7 @@ func (x *DrainInstanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainInstanceResponse.ProtoReflect.Descriptor instead.
 func (*DrainInstanceResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{27}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *DrainInstanceResponse) GetStatus() *InstanceStatus {
@@ -2183,7 +2414,7 @@ type ListDecisionsRequest struct {
 
 func (x *ListDecisionsRequest) Reset() {
 	*x = ListDecisionsRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[28]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2195,7 +2426,7 @@ func (x *ListDecisionsRequest) String() string {
 func (*ListDecisionsRequest) ProtoMessage() {}
 
 func (x *ListDecisionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[28]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2208,7 +2439,7 @@ func (x *ListDecisionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDecisionsRequest.ProtoReflect.Descriptor instead.
 func (*ListDecisionsRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{28}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListDecisionsRequest) GetTraceId() string {
@@ -2243,7 +2474,7 @@ type ListDecisionsResponse struct {
 
 func (x *ListDecisionsResponse) Reset() {
 	*x = ListDecisionsResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[29]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2255,7 +2486,7 @@ func (x *ListDecisionsResponse) String() string {
 func (*ListDecisionsResponse) ProtoMessage() {}
 
 func (x *ListDecisionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[29]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2268,7 +2499,7 @@ func (x *ListDecisionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDecisionsResponse.ProtoReflect.Descriptor instead.
 func (*ListDecisionsResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{29}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListDecisionsResponse) GetDecisions() []*Decision {
@@ -2310,7 +2541,7 @@ type Decision struct {
 
 func (x *Decision) Reset() {
 	*x = Decision{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[30]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2322,7 +2553,7 @@ func (x *Decision) String() string {
 func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[30]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2335,7 +2566,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{30}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Decision) GetRecordId() string {
@@ -2433,7 +2664,7 @@ type Workflow struct {
 
 func (x *Workflow) Reset() {
 	*x = Workflow{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[31]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2445,7 +2676,7 @@ func (x *Workflow) String() string {
 func (*Workflow) ProtoMessage() {}
 
 func (x *Workflow) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[31]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2458,7 +2689,7 @@ func (x *Workflow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Workflow.ProtoReflect.Descriptor instead.
 func (*Workflow) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{31}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Workflow) GetName() string {
@@ -2540,14 +2771,22 @@ type WorkflowStep struct {
 	// are none.
 	Choose *ChoicePolicy `protobuf:"bytes,30,opt,name=choose,proto3" json:"choose,omitempty"`
 	// tools is which tools of its agent it may use; absent: all.
-	Tools         *ChoicePolicy `protobuf:"bytes,31,opt,name=tools,proto3" json:"tools,omitempty"`
+	Tools *ChoicePolicy `protobuf:"bytes,31,opt,name=tools,proto3" json:"tools,omitempty"`
+	// plan is set when the step makes tasks for others.
+	Plan *WorkflowPlan `protobuf:"bytes,20,opt,name=plan,proto3" json:"plan,omitempty"`
+	// task is what it is asked to do; empty: what the user wants.
+	Task string `protobuf:"bytes,21,opt,name=task,proto3" json:"task,omitempty"`
+	// expects says in words what its result shall be; empty: nobody said.
+	Expects string `protobuf:"bytes,22,opt,name=expects,proto3" json:"expects,omitempty"`
+	// constraints are what it has to keep to, in words.
+	Constraints   []string `protobuf:"bytes,23,rep,name=constraints,proto3" json:"constraints,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WorkflowStep) Reset() {
 	*x = WorkflowStep{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[32]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2559,7 +2798,7 @@ func (x *WorkflowStep) String() string {
 func (*WorkflowStep) ProtoMessage() {}
 
 func (x *WorkflowStep) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[32]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2572,7 +2811,7 @@ func (x *WorkflowStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkflowStep.ProtoReflect.Descriptor instead.
 func (*WorkflowStep) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{32}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *WorkflowStep) GetName() string {
@@ -2645,6 +2884,34 @@ func (x *WorkflowStep) GetTools() *ChoicePolicy {
 	return nil
 }
 
+func (x *WorkflowStep) GetPlan() *WorkflowPlan {
+	if x != nil {
+		return x.Plan
+	}
+	return nil
+}
+
+func (x *WorkflowStep) GetTask() string {
+	if x != nil {
+		return x.Task
+	}
+	return ""
+}
+
+func (x *WorkflowStep) GetExpects() string {
+	if x != nil {
+		return x.Expects
+	}
+	return ""
+}
+
+func (x *WorkflowStep) GetConstraints() []string {
+	if x != nil {
+		return x.Constraints
+	}
+	return nil
+}
+
 // ChoicePolicy is how the orchestrator chooses among agents or tools.
 type ChoicePolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2662,7 +2929,7 @@ type ChoicePolicy struct {
 
 func (x *ChoicePolicy) Reset() {
 	*x = ChoicePolicy{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[33]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2674,7 +2941,7 @@ func (x *ChoicePolicy) String() string {
 func (*ChoicePolicy) ProtoMessage() {}
 
 func (x *ChoicePolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[33]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2687,7 +2954,7 @@ func (x *ChoicePolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChoicePolicy.ProtoReflect.Descriptor instead.
 func (*ChoicePolicy) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{33}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ChoicePolicy) GetStrategy() RoutingStrategy {
@@ -2718,6 +2985,79 @@ func (x *ChoicePolicy) GetNames() []string {
 	return nil
 }
 
+// WorkflowPlan is what a planner may plan.
+type WorkflowPlan struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// agents that may have tasks.
+	Agents []string `protobuf:"bytes,1,rep,name=agents,proto3" json:"agents,omitempty"`
+	// max is how many tasks there may be.
+	Max int32 `protobuf:"varint,2,opt,name=max,proto3" json:"max,omitempty"`
+	// parallel is set when they run at once.
+	Parallel bool `protobuf:"varint,3,opt,name=parallel,proto3" json:"parallel,omitempty"`
+	// continues is set when the turn goes on although a task failed.
+	Continues     bool `protobuf:"varint,4,opt,name=continues,proto3" json:"continues,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkflowPlan) Reset() {
+	*x = WorkflowPlan{}
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkflowPlan) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkflowPlan) ProtoMessage() {}
+
+func (x *WorkflowPlan) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkflowPlan.ProtoReflect.Descriptor instead.
+func (*WorkflowPlan) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *WorkflowPlan) GetAgents() []string {
+	if x != nil {
+		return x.Agents
+	}
+	return nil
+}
+
+func (x *WorkflowPlan) GetMax() int32 {
+	if x != nil {
+		return x.Max
+	}
+	return 0
+}
+
+func (x *WorkflowPlan) GetParallel() bool {
+	if x != nil {
+		return x.Parallel
+	}
+	return false
+}
+
+func (x *WorkflowPlan) GetContinues() bool {
+	if x != nil {
+		return x.Continues
+	}
+	return false
+}
+
 // WorkflowEdge leads from one step to another.
 type WorkflowEdge struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2733,7 +3073,7 @@ type WorkflowEdge struct {
 
 func (x *WorkflowEdge) Reset() {
 	*x = WorkflowEdge{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[34]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2745,7 +3085,7 @@ func (x *WorkflowEdge) String() string {
 func (*WorkflowEdge) ProtoMessage() {}
 
 func (x *WorkflowEdge) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[34]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2758,7 +3098,7 @@ func (x *WorkflowEdge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkflowEdge.ProtoReflect.Descriptor instead.
 func (*WorkflowEdge) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{34}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *WorkflowEdge) GetStep() string {
@@ -2791,7 +3131,7 @@ type ListWorkflowsRequest struct {
 
 func (x *ListWorkflowsRequest) Reset() {
 	*x = ListWorkflowsRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[35]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2803,7 +3143,7 @@ func (x *ListWorkflowsRequest) String() string {
 func (*ListWorkflowsRequest) ProtoMessage() {}
 
 func (x *ListWorkflowsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[35]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2816,7 +3156,7 @@ func (x *ListWorkflowsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWorkflowsRequest.ProtoReflect.Descriptor instead.
 func (*ListWorkflowsRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{35}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{37}
 }
 
 // ListWorkflowsResponse holds the workflows.
@@ -2830,7 +3170,7 @@ type ListWorkflowsResponse struct {
 
 func (x *ListWorkflowsResponse) Reset() {
 	*x = ListWorkflowsResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[36]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2842,7 +3182,7 @@ func (x *ListWorkflowsResponse) String() string {
 func (*ListWorkflowsResponse) ProtoMessage() {}
 
 func (x *ListWorkflowsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[36]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2855,7 +3195,7 @@ func (x *ListWorkflowsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWorkflowsResponse.ProtoReflect.Descriptor instead.
 func (*ListWorkflowsResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{36}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ListWorkflowsResponse) GetWorkflows() []*Workflow {
@@ -2876,7 +3216,7 @@ type GetWorkflowRequest struct {
 
 func (x *GetWorkflowRequest) Reset() {
 	*x = GetWorkflowRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[37]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2888,7 +3228,7 @@ func (x *GetWorkflowRequest) String() string {
 func (*GetWorkflowRequest) ProtoMessage() {}
 
 func (x *GetWorkflowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[37]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2901,7 +3241,7 @@ func (x *GetWorkflowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetWorkflowRequest.ProtoReflect.Descriptor instead.
 func (*GetWorkflowRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{37}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *GetWorkflowRequest) GetName() string {
@@ -2922,7 +3262,7 @@ type GetWorkflowResponse struct {
 
 func (x *GetWorkflowResponse) Reset() {
 	*x = GetWorkflowResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[38]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2934,7 +3274,7 @@ func (x *GetWorkflowResponse) String() string {
 func (*GetWorkflowResponse) ProtoMessage() {}
 
 func (x *GetWorkflowResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[38]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2947,7 +3287,7 @@ func (x *GetWorkflowResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetWorkflowResponse.ProtoReflect.Descriptor instead.
 func (*GetWorkflowResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{38}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GetWorkflowResponse) GetWorkflow() *Workflow {
@@ -2961,7 +3301,7 @@ var File_troupe_v1_orchestrator_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\n" +
-	"\x1ctroupe/v1/orchestrator.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x17troupe/v1/failure.proto\x1a\x19troupe/v1/lifecycle.proto\x1a\x15troupe/v1/types.proto\"\xfe\v\n" +
+	"\x1ctroupe/v1/orchestrator.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x17troupe/v1/failure.proto\x1a\x19troupe/v1/lifecycle.proto\x1a\x15troupe/v1/types.proto\"\xdd\f\n" +
 	"\x12OrchestrateRequest\x12p\n" +
 	"\x04text\x18\x01 \x01(\tBZ\xbaHW\xba\x01N\n" +
 	"\x16orchestrate.text.blank\x12\x1fmust hold more than white space\x1a\x13this.matches('\\\\S')r\x04(\x80\x80\x10H\x00R\x04text\x12.\n" +
@@ -2982,13 +3322,18 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\x06parent\x18\v \x01(\v2\x11.troupe.v1.ParentR\x06parent\x12E\n" +
 	"\aprofile\x18\x14 \x01(\tB+\xbaH(\xd8\x01\x01r#2!^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$R\aprofile\x12`\n" +
 	"\bmetadata\x18\x15 \x03(\v2+.troupe.v1.OrchestrateRequest.MetadataEntryB\x17\xbaH\x14\x9a\x01\x11\x10 \"\x06r\x04 \x01(@*\x05r\x03(\x80\bR\bmetadata\x12K\n" +
-	"\x05needs\x18\x1e \x03(\tB5\xbaH2\x92\x01/\x10\x10\x18\x01\")r'2%^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$R\x05needs\x1a;\n" +
+	"\x05needs\x18\x1e \x03(\tB5\xbaH2\x92\x01/\x10\x10\x18\x01\")r'2%^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$R\x05needs\x12*\n" +
+	"\bpriority\x18\x1f \x01(\x05B\t\xbaH\x06\x1a\x04\x18\n" +
+	"(\x00H\x01R\bpriority\x88\x01\x01\x12$\n" +
+	"\x04tags\x18  \x03(\tB\x10\xbaH\r\x92\x01\n" +
+	"\x10 \"\x06r\x04\x10\x01(@R\x04tags\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01:\xc0\x02\xbaH\xbc\x02\x1a\x9d\x01\n" +
 	"\x11orchestrate.input\x12Jtext: say something, send a file in parts, or answer what waits in answers\x1a<has(this.text) || has(this.answers) || this.parts.size() > 0\x1a\x99\x01\n" +
 	"\x19orchestrate.parts.answers\x12Nparts: answers go on with a turn, and bring no files; leave out one of the two\x1a,!has(this.answers) || this.parts.size() == 0B\a\n" +
-	"\x05input\"F\n" +
+	"\x05inputB\v\n" +
+	"\t_priority\"F\n" +
 	"\aAnswers\x12;\n" +
 	"\aanswers\x18\x01 \x03(\v2\x15.troupe.v1.CallAnswerB\n" +
 	"\xbaH\a\x92\x01\x04\b\x01\x10@R\aanswers\"=\n" +
@@ -2998,7 +3343,7 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\x12%\n" +
 	"\x0eafter_sequence\x18\x02 \x01(\x04R\rafterSequence\"<\n" +
 	"\x12WatchTraceResponse\x12&\n" +
-	"\x05event\x18\x01 \x01(\v2\x10.troupe.v1.EventR\x05event\"\xd2\x03\n" +
+	"\x05event\x18\x01 \x01(\v2\x10.troupe.v1.EventR\x05event\"\xfb\x03\n" +
 	"\x05Trace\x12\x19\n" +
 	"\btrace_id\x18\x01 \x01(\tR\atraceId\x12\x1d\n" +
 	"\n" +
@@ -3017,9 +3362,21 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\vowner_epoch\x18\f \x01(\x03R\n" +
 	"ownerEpoch\x12-\n" +
 	"\x06result\x18\r \x01(\v2\x15.troupe.v1.TurnResultR\x06result\x12)\n" +
-	"\x06parent\x18\x0e \x01(\v2\x11.troupe.v1.ParentR\x06parent\"C\n" +
+	"\x06parent\x18\x0e \x01(\v2\x11.troupe.v1.ParentR\x06parent\x12'\n" +
+	"\x04plan\x18\x17 \x03(\v2\x13.troupe.v1.PlanStepR\x04plan\"\xe2\x02\n" +
+	"\bPlanStep\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x05R\x06number\x12\x12\n" +
+	"\x04step\x18\x02 \x01(\tR\x04step\x12\x14\n" +
+	"\x05agent\x18\x03 \x01(\tR\x05agent\x12\x12\n" +
+	"\x04task\x18\x04 \x01(\tR\x04task\x12*\n" +
+	"\x05state\x18\x05 \x01(\x0e2\x14.troupe.v1.PlanStateR\x05state\x124\n" +
+	"\acreated\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x122\n" +
+	"\x06routed\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x06routed\x128\n" +
+	"\texecuting\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\texecuting\x120\n" +
+	"\x05ended\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\x05ended\"W\n" +
 	"\x0fGetTraceRequest\x120\n" +
-	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\":\n" +
+	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\x12\x12\n" +
+	"\x04plan\x18\x14 \x01(\bR\x04plan\":\n" +
 	"\x10GetTraceResponse\x12&\n" +
 	"\x05trace\x18\x01 \x01(\v2\x10.troupe.v1.TraceR\x05trace\"h\n" +
 	"\x12CancelTraceRequest\x120\n" +
@@ -3139,7 +3496,7 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\n" +
 	"is_default\x18\x06 \x01(\bR\tisDefault\x12\x16\n" +
 	"\x06agents\x18\a \x03(\tR\x06agents\x12-\n" +
-	"\x05steps\x18\b \x03(\v2\x17.troupe.v1.WorkflowStepR\x05steps\"\xbb\x02\n" +
+	"\x05steps\x18\b \x03(\v2\x17.troupe.v1.WorkflowStepR\x05steps\"\xb8\x03\n" +
 	"\fWorkflowStep\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05agent\x18\x02 \x01(\tR\x05agent\x12-\n" +
@@ -3150,7 +3507,11 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\aretries\x18\a \x01(\x05R\aretries\x12\x1c\n" +
 	"\tcontinues\x18\b \x01(\bR\tcontinues\x12/\n" +
 	"\x06choose\x18\x1e \x01(\v2\x17.troupe.v1.ChoicePolicyR\x06choose\x12-\n" +
-	"\x05tools\x18\x1f \x01(\v2\x17.troupe.v1.ChoicePolicyR\x05tools\"\xfa\x01\n" +
+	"\x05tools\x18\x1f \x01(\v2\x17.troupe.v1.ChoicePolicyR\x05tools\x12+\n" +
+	"\x04plan\x18\x14 \x01(\v2\x17.troupe.v1.WorkflowPlanR\x04plan\x12\x12\n" +
+	"\x04task\x18\x15 \x01(\tR\x04task\x12\x18\n" +
+	"\aexpects\x18\x16 \x01(\tR\aexpects\x12 \n" +
+	"\vconstraints\x18\x17 \x03(\tR\vconstraints\"\xfa\x01\n" +
 	"\fChoicePolicy\x126\n" +
 	"\bstrategy\x18\x01 \x01(\x0e2\x1a.troupe.v1.RoutingStrategyR\bstrategy\x12\x14\n" +
 	"\x05needs\x18\x02 \x03(\tR\x05needs\x12G\n" +
@@ -3160,7 +3521,12 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\x05names\x18\x04 \x03(\tR\x05names\x1a=\n" +
 	"\x0fPrioritiesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"q\n" +
+	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"r\n" +
+	"\fWorkflowPlan\x12\x16\n" +
+	"\x06agents\x18\x01 \x03(\tR\x06agents\x12\x10\n" +
+	"\x03max\x18\x02 \x01(\x05R\x03max\x12\x1a\n" +
+	"\bparallel\x18\x03 \x01(\bR\bparallel\x12\x1c\n" +
+	"\tcontinues\x18\x04 \x01(\bR\tcontinues\"q\n" +
 	"\fWorkflowEdge\x12\x12\n" +
 	"\x04step\x18\x01 \x01(\tR\x04step\x12/\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x1b.troupe.v1.WorkflowEdgeKindR\x04kind\x12\x1c\n" +
@@ -3181,7 +3547,15 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"TraceState\x12\x1b\n" +
 	"\x17TRACE_STATE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13TRACE_STATE_RUNNING\x10\x01\x12\x15\n" +
-	"\x11TRACE_STATE_ENDED\x10\x02*v\n" +
+	"\x11TRACE_STATE_ENDED\x10\x02*\xbb\x01\n" +
+	"\tPlanState\x12\x1a\n" +
+	"\x16PLAN_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12PLAN_STATE_CREATED\x10\x01\x12\x15\n" +
+	"\x11PLAN_STATE_ROUTED\x10\x02\x12\x18\n" +
+	"\x14PLAN_STATE_EXECUTING\x10\x03\x12\x18\n" +
+	"\x14PLAN_STATE_COMPLETED\x10\x04\x12\x15\n" +
+	"\x11PLAN_STATE_FAILED\x10\x05\x12\x18\n" +
+	"\x14PLAN_STATE_CANCELLED\x10\x06*v\n" +
 	"\fDesiredState\x12\x1d\n" +
 	"\x19DESIRED_STATE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11DESIRED_STATE_RUN\x10\x01\x12\x17\n" +
@@ -3231,155 +3605,165 @@ func file_troupe_v1_orchestrator_proto_rawDescGZIP() []byte {
 	return file_troupe_v1_orchestrator_proto_rawDescData
 }
 
-var file_troupe_v1_orchestrator_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_troupe_v1_orchestrator_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
+var file_troupe_v1_orchestrator_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_troupe_v1_orchestrator_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
 var file_troupe_v1_orchestrator_proto_goTypes = []any{
 	(OnBusy)(0),                      // 0: troupe.v1.OnBusy
 	(TraceState)(0),                  // 1: troupe.v1.TraceState
-	(DesiredState)(0),                // 2: troupe.v1.DesiredState
-	(WorkflowEdgeKind)(0),            // 3: troupe.v1.WorkflowEdgeKind
-	(*OrchestrateRequest)(nil),       // 4: troupe.v1.OrchestrateRequest
-	(*Answers)(nil),                  // 5: troupe.v1.Answers
-	(*OrchestrateResponse)(nil),      // 6: troupe.v1.OrchestrateResponse
-	(*WatchTraceRequest)(nil),        // 7: troupe.v1.WatchTraceRequest
-	(*WatchTraceResponse)(nil),       // 8: troupe.v1.WatchTraceResponse
-	(*Trace)(nil),                    // 9: troupe.v1.Trace
-	(*GetTraceRequest)(nil),          // 10: troupe.v1.GetTraceRequest
-	(*GetTraceResponse)(nil),         // 11: troupe.v1.GetTraceResponse
-	(*CancelTraceRequest)(nil),       // 12: troupe.v1.CancelTraceRequest
-	(*CancelTraceResponse)(nil),      // 13: troupe.v1.CancelTraceResponse
-	(*ListTracesRequest)(nil),        // 14: troupe.v1.ListTracesRequest
-	(*ListTracesResponse)(nil),       // 15: troupe.v1.ListTracesResponse
-	(*Agent)(nil),                    // 16: troupe.v1.Agent
-	(*ListAgentsRequest)(nil),        // 17: troupe.v1.ListAgentsRequest
-	(*ListAgentsResponse)(nil),       // 18: troupe.v1.ListAgentsResponse
-	(*Instance)(nil),                 // 19: troupe.v1.Instance
-	(*InstanceTool)(nil),             // 20: troupe.v1.InstanceTool
-	(*ListInstancesRequest)(nil),     // 21: troupe.v1.ListInstancesRequest
-	(*ListInstancesResponse)(nil),    // 22: troupe.v1.ListInstancesResponse
-	(*DescribeInstanceRequest)(nil),  // 23: troupe.v1.DescribeInstanceRequest
-	(*DescribeInstanceResponse)(nil), // 24: troupe.v1.DescribeInstanceResponse
-	(*InstanceOutcome)(nil),          // 25: troupe.v1.InstanceOutcome
-	(*PauseAgentRequest)(nil),        // 26: troupe.v1.PauseAgentRequest
-	(*PauseAgentResponse)(nil),       // 27: troupe.v1.PauseAgentResponse
-	(*ResumeAgentRequest)(nil),       // 28: troupe.v1.ResumeAgentRequest
-	(*ResumeAgentResponse)(nil),      // 29: troupe.v1.ResumeAgentResponse
-	(*DrainInstanceRequest)(nil),     // 30: troupe.v1.DrainInstanceRequest
-	(*DrainInstanceResponse)(nil),    // 31: troupe.v1.DrainInstanceResponse
-	(*ListDecisionsRequest)(nil),     // 32: troupe.v1.ListDecisionsRequest
-	(*ListDecisionsResponse)(nil),    // 33: troupe.v1.ListDecisionsResponse
-	(*Decision)(nil),                 // 34: troupe.v1.Decision
-	(*Workflow)(nil),                 // 35: troupe.v1.Workflow
-	(*WorkflowStep)(nil),             // 36: troupe.v1.WorkflowStep
-	(*ChoicePolicy)(nil),             // 37: troupe.v1.ChoicePolicy
-	(*WorkflowEdge)(nil),             // 38: troupe.v1.WorkflowEdge
-	(*ListWorkflowsRequest)(nil),     // 39: troupe.v1.ListWorkflowsRequest
-	(*ListWorkflowsResponse)(nil),    // 40: troupe.v1.ListWorkflowsResponse
-	(*GetWorkflowRequest)(nil),       // 41: troupe.v1.GetWorkflowRequest
-	(*GetWorkflowResponse)(nil),      // 42: troupe.v1.GetWorkflowResponse
-	nil,                              // 43: troupe.v1.OrchestrateRequest.MetadataEntry
-	nil,                              // 44: troupe.v1.Decision.MetadataEntry
-	nil,                              // 45: troupe.v1.ChoicePolicy.PrioritiesEntry
-	(*durationpb.Duration)(nil),      // 46: google.protobuf.Duration
-	(*Auth)(nil),                     // 47: troupe.v1.Auth
-	(*Part)(nil),                     // 48: troupe.v1.Part
-	(*Parent)(nil),                   // 49: troupe.v1.Parent
-	(*CallAnswer)(nil),               // 50: troupe.v1.CallAnswer
-	(*Event)(nil),                    // 51: troupe.v1.Event
-	(*timestamppb.Timestamp)(nil),    // 52: google.protobuf.Timestamp
-	(*TurnResult)(nil),               // 53: troupe.v1.TurnResult
-	(InstanceState)(0),               // 54: troupe.v1.InstanceState
-	(*InstanceStatus)(nil),           // 55: troupe.v1.InstanceStatus
-	(*GetMetricsResponse)(nil),       // 56: troupe.v1.GetMetricsResponse
-	(*Failure)(nil),                  // 57: troupe.v1.Failure
-	(DecisionType)(0),                // 58: troupe.v1.DecisionType
-	(Stage)(0),                       // 59: troupe.v1.Stage
-	(RoutingStrategy)(0),             // 60: troupe.v1.RoutingStrategy
+	(PlanState)(0),                   // 2: troupe.v1.PlanState
+	(DesiredState)(0),                // 3: troupe.v1.DesiredState
+	(WorkflowEdgeKind)(0),            // 4: troupe.v1.WorkflowEdgeKind
+	(*OrchestrateRequest)(nil),       // 5: troupe.v1.OrchestrateRequest
+	(*Answers)(nil),                  // 6: troupe.v1.Answers
+	(*OrchestrateResponse)(nil),      // 7: troupe.v1.OrchestrateResponse
+	(*WatchTraceRequest)(nil),        // 8: troupe.v1.WatchTraceRequest
+	(*WatchTraceResponse)(nil),       // 9: troupe.v1.WatchTraceResponse
+	(*Trace)(nil),                    // 10: troupe.v1.Trace
+	(*PlanStep)(nil),                 // 11: troupe.v1.PlanStep
+	(*GetTraceRequest)(nil),          // 12: troupe.v1.GetTraceRequest
+	(*GetTraceResponse)(nil),         // 13: troupe.v1.GetTraceResponse
+	(*CancelTraceRequest)(nil),       // 14: troupe.v1.CancelTraceRequest
+	(*CancelTraceResponse)(nil),      // 15: troupe.v1.CancelTraceResponse
+	(*ListTracesRequest)(nil),        // 16: troupe.v1.ListTracesRequest
+	(*ListTracesResponse)(nil),       // 17: troupe.v1.ListTracesResponse
+	(*Agent)(nil),                    // 18: troupe.v1.Agent
+	(*ListAgentsRequest)(nil),        // 19: troupe.v1.ListAgentsRequest
+	(*ListAgentsResponse)(nil),       // 20: troupe.v1.ListAgentsResponse
+	(*Instance)(nil),                 // 21: troupe.v1.Instance
+	(*InstanceTool)(nil),             // 22: troupe.v1.InstanceTool
+	(*ListInstancesRequest)(nil),     // 23: troupe.v1.ListInstancesRequest
+	(*ListInstancesResponse)(nil),    // 24: troupe.v1.ListInstancesResponse
+	(*DescribeInstanceRequest)(nil),  // 25: troupe.v1.DescribeInstanceRequest
+	(*DescribeInstanceResponse)(nil), // 26: troupe.v1.DescribeInstanceResponse
+	(*InstanceOutcome)(nil),          // 27: troupe.v1.InstanceOutcome
+	(*PauseAgentRequest)(nil),        // 28: troupe.v1.PauseAgentRequest
+	(*PauseAgentResponse)(nil),       // 29: troupe.v1.PauseAgentResponse
+	(*ResumeAgentRequest)(nil),       // 30: troupe.v1.ResumeAgentRequest
+	(*ResumeAgentResponse)(nil),      // 31: troupe.v1.ResumeAgentResponse
+	(*DrainInstanceRequest)(nil),     // 32: troupe.v1.DrainInstanceRequest
+	(*DrainInstanceResponse)(nil),    // 33: troupe.v1.DrainInstanceResponse
+	(*ListDecisionsRequest)(nil),     // 34: troupe.v1.ListDecisionsRequest
+	(*ListDecisionsResponse)(nil),    // 35: troupe.v1.ListDecisionsResponse
+	(*Decision)(nil),                 // 36: troupe.v1.Decision
+	(*Workflow)(nil),                 // 37: troupe.v1.Workflow
+	(*WorkflowStep)(nil),             // 38: troupe.v1.WorkflowStep
+	(*ChoicePolicy)(nil),             // 39: troupe.v1.ChoicePolicy
+	(*WorkflowPlan)(nil),             // 40: troupe.v1.WorkflowPlan
+	(*WorkflowEdge)(nil),             // 41: troupe.v1.WorkflowEdge
+	(*ListWorkflowsRequest)(nil),     // 42: troupe.v1.ListWorkflowsRequest
+	(*ListWorkflowsResponse)(nil),    // 43: troupe.v1.ListWorkflowsResponse
+	(*GetWorkflowRequest)(nil),       // 44: troupe.v1.GetWorkflowRequest
+	(*GetWorkflowResponse)(nil),      // 45: troupe.v1.GetWorkflowResponse
+	nil,                              // 46: troupe.v1.OrchestrateRequest.MetadataEntry
+	nil,                              // 47: troupe.v1.Decision.MetadataEntry
+	nil,                              // 48: troupe.v1.ChoicePolicy.PrioritiesEntry
+	(*durationpb.Duration)(nil),      // 49: google.protobuf.Duration
+	(*Auth)(nil),                     // 50: troupe.v1.Auth
+	(*Part)(nil),                     // 51: troupe.v1.Part
+	(*Parent)(nil),                   // 52: troupe.v1.Parent
+	(*CallAnswer)(nil),               // 53: troupe.v1.CallAnswer
+	(*Event)(nil),                    // 54: troupe.v1.Event
+	(*timestamppb.Timestamp)(nil),    // 55: google.protobuf.Timestamp
+	(*TurnResult)(nil),               // 56: troupe.v1.TurnResult
+	(InstanceState)(0),               // 57: troupe.v1.InstanceState
+	(*InstanceStatus)(nil),           // 58: troupe.v1.InstanceStatus
+	(*GetMetricsResponse)(nil),       // 59: troupe.v1.GetMetricsResponse
+	(*Failure)(nil),                  // 60: troupe.v1.Failure
+	(DecisionType)(0),                // 61: troupe.v1.DecisionType
+	(Stage)(0),                       // 62: troupe.v1.Stage
+	(RoutingStrategy)(0),             // 63: troupe.v1.RoutingStrategy
 }
 var file_troupe_v1_orchestrator_proto_depIdxs = []int32{
-	5,  // 0: troupe.v1.OrchestrateRequest.answers:type_name -> troupe.v1.Answers
-	46, // 1: troupe.v1.OrchestrateRequest.timeout:type_name -> google.protobuf.Duration
+	6,  // 0: troupe.v1.OrchestrateRequest.answers:type_name -> troupe.v1.Answers
+	49, // 1: troupe.v1.OrchestrateRequest.timeout:type_name -> google.protobuf.Duration
 	0,  // 2: troupe.v1.OrchestrateRequest.on_busy:type_name -> troupe.v1.OnBusy
-	47, // 3: troupe.v1.OrchestrateRequest.auth:type_name -> troupe.v1.Auth
-	48, // 4: troupe.v1.OrchestrateRequest.parts:type_name -> troupe.v1.Part
-	49, // 5: troupe.v1.OrchestrateRequest.parent:type_name -> troupe.v1.Parent
-	43, // 6: troupe.v1.OrchestrateRequest.metadata:type_name -> troupe.v1.OrchestrateRequest.MetadataEntry
-	50, // 7: troupe.v1.Answers.answers:type_name -> troupe.v1.CallAnswer
-	51, // 8: troupe.v1.OrchestrateResponse.event:type_name -> troupe.v1.Event
-	51, // 9: troupe.v1.WatchTraceResponse.event:type_name -> troupe.v1.Event
+	50, // 3: troupe.v1.OrchestrateRequest.auth:type_name -> troupe.v1.Auth
+	51, // 4: troupe.v1.OrchestrateRequest.parts:type_name -> troupe.v1.Part
+	52, // 5: troupe.v1.OrchestrateRequest.parent:type_name -> troupe.v1.Parent
+	46, // 6: troupe.v1.OrchestrateRequest.metadata:type_name -> troupe.v1.OrchestrateRequest.MetadataEntry
+	53, // 7: troupe.v1.Answers.answers:type_name -> troupe.v1.CallAnswer
+	54, // 8: troupe.v1.OrchestrateResponse.event:type_name -> troupe.v1.Event
+	54, // 9: troupe.v1.WatchTraceResponse.event:type_name -> troupe.v1.Event
 	1,  // 10: troupe.v1.Trace.state:type_name -> troupe.v1.TraceState
-	52, // 11: troupe.v1.Trace.started:type_name -> google.protobuf.Timestamp
-	53, // 12: troupe.v1.Trace.result:type_name -> troupe.v1.TurnResult
-	49, // 13: troupe.v1.Trace.parent:type_name -> troupe.v1.Parent
-	9,  // 14: troupe.v1.GetTraceResponse.trace:type_name -> troupe.v1.Trace
-	9,  // 15: troupe.v1.CancelTraceResponse.trace:type_name -> troupe.v1.Trace
-	9,  // 16: troupe.v1.ListTracesResponse.traces:type_name -> troupe.v1.Trace
-	16, // 17: troupe.v1.ListAgentsResponse.agents:type_name -> troupe.v1.Agent
-	54, // 18: troupe.v1.Instance.state:type_name -> troupe.v1.InstanceState
-	52, // 19: troupe.v1.Instance.started:type_name -> google.protobuf.Timestamp
-	2,  // 20: troupe.v1.Instance.desired:type_name -> troupe.v1.DesiredState
-	55, // 21: troupe.v1.Instance.status:type_name -> troupe.v1.InstanceStatus
-	20, // 22: troupe.v1.Instance.tools:type_name -> troupe.v1.InstanceTool
-	19, // 23: troupe.v1.ListInstancesResponse.instances:type_name -> troupe.v1.Instance
-	19, // 24: troupe.v1.DescribeInstanceResponse.instance:type_name -> troupe.v1.Instance
-	55, // 25: troupe.v1.DescribeInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
-	56, // 26: troupe.v1.DescribeInstanceResponse.metrics:type_name -> troupe.v1.GetMetricsResponse
-	57, // 27: troupe.v1.DescribeInstanceResponse.failure:type_name -> troupe.v1.Failure
-	55, // 28: troupe.v1.InstanceOutcome.status:type_name -> troupe.v1.InstanceStatus
-	57, // 29: troupe.v1.InstanceOutcome.failure:type_name -> troupe.v1.Failure
-	46, // 30: troupe.v1.PauseAgentRequest.within:type_name -> google.protobuf.Duration
-	25, // 31: troupe.v1.PauseAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
-	25, // 32: troupe.v1.ResumeAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
-	46, // 33: troupe.v1.DrainInstanceRequest.drain:type_name -> google.protobuf.Duration
-	55, // 34: troupe.v1.DrainInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
-	58, // 35: troupe.v1.ListDecisionsRequest.type:type_name -> troupe.v1.DecisionType
-	34, // 36: troupe.v1.ListDecisionsResponse.decisions:type_name -> troupe.v1.Decision
-	52, // 37: troupe.v1.Decision.time:type_name -> google.protobuf.Timestamp
-	58, // 38: troupe.v1.Decision.type:type_name -> troupe.v1.DecisionType
-	59, // 39: troupe.v1.Decision.stage:type_name -> troupe.v1.Stage
-	44, // 40: troupe.v1.Decision.metadata:type_name -> troupe.v1.Decision.MetadataEntry
-	36, // 41: troupe.v1.Workflow.steps:type_name -> troupe.v1.WorkflowStep
-	38, // 42: troupe.v1.WorkflowStep.edges:type_name -> troupe.v1.WorkflowEdge
-	37, // 43: troupe.v1.WorkflowStep.choose:type_name -> troupe.v1.ChoicePolicy
-	37, // 44: troupe.v1.WorkflowStep.tools:type_name -> troupe.v1.ChoicePolicy
-	60, // 45: troupe.v1.ChoicePolicy.strategy:type_name -> troupe.v1.RoutingStrategy
-	45, // 46: troupe.v1.ChoicePolicy.priorities:type_name -> troupe.v1.ChoicePolicy.PrioritiesEntry
-	3,  // 47: troupe.v1.WorkflowEdge.kind:type_name -> troupe.v1.WorkflowEdgeKind
-	35, // 48: troupe.v1.ListWorkflowsResponse.workflows:type_name -> troupe.v1.Workflow
-	35, // 49: troupe.v1.GetWorkflowResponse.workflow:type_name -> troupe.v1.Workflow
-	4,  // 50: troupe.v1.OrchestratorService.Orchestrate:input_type -> troupe.v1.OrchestrateRequest
-	7,  // 51: troupe.v1.OrchestratorService.WatchTrace:input_type -> troupe.v1.WatchTraceRequest
-	10, // 52: troupe.v1.OrchestratorService.GetTrace:input_type -> troupe.v1.GetTraceRequest
-	12, // 53: troupe.v1.OrchestratorService.CancelTrace:input_type -> troupe.v1.CancelTraceRequest
-	14, // 54: troupe.v1.OrchestratorService.ListTraces:input_type -> troupe.v1.ListTracesRequest
-	17, // 55: troupe.v1.OrchestratorService.ListAgents:input_type -> troupe.v1.ListAgentsRequest
-	21, // 56: troupe.v1.OrchestratorService.ListInstances:input_type -> troupe.v1.ListInstancesRequest
-	23, // 57: troupe.v1.OrchestratorService.DescribeInstance:input_type -> troupe.v1.DescribeInstanceRequest
-	26, // 58: troupe.v1.OrchestratorService.PauseAgent:input_type -> troupe.v1.PauseAgentRequest
-	28, // 59: troupe.v1.OrchestratorService.ResumeAgent:input_type -> troupe.v1.ResumeAgentRequest
-	30, // 60: troupe.v1.OrchestratorService.DrainInstance:input_type -> troupe.v1.DrainInstanceRequest
-	32, // 61: troupe.v1.OrchestratorService.ListDecisions:input_type -> troupe.v1.ListDecisionsRequest
-	39, // 62: troupe.v1.OrchestratorService.ListWorkflows:input_type -> troupe.v1.ListWorkflowsRequest
-	41, // 63: troupe.v1.OrchestratorService.GetWorkflow:input_type -> troupe.v1.GetWorkflowRequest
-	6,  // 64: troupe.v1.OrchestratorService.Orchestrate:output_type -> troupe.v1.OrchestrateResponse
-	8,  // 65: troupe.v1.OrchestratorService.WatchTrace:output_type -> troupe.v1.WatchTraceResponse
-	11, // 66: troupe.v1.OrchestratorService.GetTrace:output_type -> troupe.v1.GetTraceResponse
-	13, // 67: troupe.v1.OrchestratorService.CancelTrace:output_type -> troupe.v1.CancelTraceResponse
-	15, // 68: troupe.v1.OrchestratorService.ListTraces:output_type -> troupe.v1.ListTracesResponse
-	18, // 69: troupe.v1.OrchestratorService.ListAgents:output_type -> troupe.v1.ListAgentsResponse
-	22, // 70: troupe.v1.OrchestratorService.ListInstances:output_type -> troupe.v1.ListInstancesResponse
-	24, // 71: troupe.v1.OrchestratorService.DescribeInstance:output_type -> troupe.v1.DescribeInstanceResponse
-	27, // 72: troupe.v1.OrchestratorService.PauseAgent:output_type -> troupe.v1.PauseAgentResponse
-	29, // 73: troupe.v1.OrchestratorService.ResumeAgent:output_type -> troupe.v1.ResumeAgentResponse
-	31, // 74: troupe.v1.OrchestratorService.DrainInstance:output_type -> troupe.v1.DrainInstanceResponse
-	33, // 75: troupe.v1.OrchestratorService.ListDecisions:output_type -> troupe.v1.ListDecisionsResponse
-	40, // 76: troupe.v1.OrchestratorService.ListWorkflows:output_type -> troupe.v1.ListWorkflowsResponse
-	42, // 77: troupe.v1.OrchestratorService.GetWorkflow:output_type -> troupe.v1.GetWorkflowResponse
-	64, // [64:78] is the sub-list for method output_type
-	50, // [50:64] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	55, // 11: troupe.v1.Trace.started:type_name -> google.protobuf.Timestamp
+	56, // 12: troupe.v1.Trace.result:type_name -> troupe.v1.TurnResult
+	52, // 13: troupe.v1.Trace.parent:type_name -> troupe.v1.Parent
+	11, // 14: troupe.v1.Trace.plan:type_name -> troupe.v1.PlanStep
+	2,  // 15: troupe.v1.PlanStep.state:type_name -> troupe.v1.PlanState
+	55, // 16: troupe.v1.PlanStep.created:type_name -> google.protobuf.Timestamp
+	55, // 17: troupe.v1.PlanStep.routed:type_name -> google.protobuf.Timestamp
+	55, // 18: troupe.v1.PlanStep.executing:type_name -> google.protobuf.Timestamp
+	55, // 19: troupe.v1.PlanStep.ended:type_name -> google.protobuf.Timestamp
+	10, // 20: troupe.v1.GetTraceResponse.trace:type_name -> troupe.v1.Trace
+	10, // 21: troupe.v1.CancelTraceResponse.trace:type_name -> troupe.v1.Trace
+	10, // 22: troupe.v1.ListTracesResponse.traces:type_name -> troupe.v1.Trace
+	18, // 23: troupe.v1.ListAgentsResponse.agents:type_name -> troupe.v1.Agent
+	57, // 24: troupe.v1.Instance.state:type_name -> troupe.v1.InstanceState
+	55, // 25: troupe.v1.Instance.started:type_name -> google.protobuf.Timestamp
+	3,  // 26: troupe.v1.Instance.desired:type_name -> troupe.v1.DesiredState
+	58, // 27: troupe.v1.Instance.status:type_name -> troupe.v1.InstanceStatus
+	22, // 28: troupe.v1.Instance.tools:type_name -> troupe.v1.InstanceTool
+	21, // 29: troupe.v1.ListInstancesResponse.instances:type_name -> troupe.v1.Instance
+	21, // 30: troupe.v1.DescribeInstanceResponse.instance:type_name -> troupe.v1.Instance
+	58, // 31: troupe.v1.DescribeInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
+	59, // 32: troupe.v1.DescribeInstanceResponse.metrics:type_name -> troupe.v1.GetMetricsResponse
+	60, // 33: troupe.v1.DescribeInstanceResponse.failure:type_name -> troupe.v1.Failure
+	58, // 34: troupe.v1.InstanceOutcome.status:type_name -> troupe.v1.InstanceStatus
+	60, // 35: troupe.v1.InstanceOutcome.failure:type_name -> troupe.v1.Failure
+	49, // 36: troupe.v1.PauseAgentRequest.within:type_name -> google.protobuf.Duration
+	27, // 37: troupe.v1.PauseAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
+	27, // 38: troupe.v1.ResumeAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
+	49, // 39: troupe.v1.DrainInstanceRequest.drain:type_name -> google.protobuf.Duration
+	58, // 40: troupe.v1.DrainInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
+	61, // 41: troupe.v1.ListDecisionsRequest.type:type_name -> troupe.v1.DecisionType
+	36, // 42: troupe.v1.ListDecisionsResponse.decisions:type_name -> troupe.v1.Decision
+	55, // 43: troupe.v1.Decision.time:type_name -> google.protobuf.Timestamp
+	61, // 44: troupe.v1.Decision.type:type_name -> troupe.v1.DecisionType
+	62, // 45: troupe.v1.Decision.stage:type_name -> troupe.v1.Stage
+	47, // 46: troupe.v1.Decision.metadata:type_name -> troupe.v1.Decision.MetadataEntry
+	38, // 47: troupe.v1.Workflow.steps:type_name -> troupe.v1.WorkflowStep
+	41, // 48: troupe.v1.WorkflowStep.edges:type_name -> troupe.v1.WorkflowEdge
+	39, // 49: troupe.v1.WorkflowStep.choose:type_name -> troupe.v1.ChoicePolicy
+	39, // 50: troupe.v1.WorkflowStep.tools:type_name -> troupe.v1.ChoicePolicy
+	40, // 51: troupe.v1.WorkflowStep.plan:type_name -> troupe.v1.WorkflowPlan
+	63, // 52: troupe.v1.ChoicePolicy.strategy:type_name -> troupe.v1.RoutingStrategy
+	48, // 53: troupe.v1.ChoicePolicy.priorities:type_name -> troupe.v1.ChoicePolicy.PrioritiesEntry
+	4,  // 54: troupe.v1.WorkflowEdge.kind:type_name -> troupe.v1.WorkflowEdgeKind
+	37, // 55: troupe.v1.ListWorkflowsResponse.workflows:type_name -> troupe.v1.Workflow
+	37, // 56: troupe.v1.GetWorkflowResponse.workflow:type_name -> troupe.v1.Workflow
+	5,  // 57: troupe.v1.OrchestratorService.Orchestrate:input_type -> troupe.v1.OrchestrateRequest
+	8,  // 58: troupe.v1.OrchestratorService.WatchTrace:input_type -> troupe.v1.WatchTraceRequest
+	12, // 59: troupe.v1.OrchestratorService.GetTrace:input_type -> troupe.v1.GetTraceRequest
+	14, // 60: troupe.v1.OrchestratorService.CancelTrace:input_type -> troupe.v1.CancelTraceRequest
+	16, // 61: troupe.v1.OrchestratorService.ListTraces:input_type -> troupe.v1.ListTracesRequest
+	19, // 62: troupe.v1.OrchestratorService.ListAgents:input_type -> troupe.v1.ListAgentsRequest
+	23, // 63: troupe.v1.OrchestratorService.ListInstances:input_type -> troupe.v1.ListInstancesRequest
+	25, // 64: troupe.v1.OrchestratorService.DescribeInstance:input_type -> troupe.v1.DescribeInstanceRequest
+	28, // 65: troupe.v1.OrchestratorService.PauseAgent:input_type -> troupe.v1.PauseAgentRequest
+	30, // 66: troupe.v1.OrchestratorService.ResumeAgent:input_type -> troupe.v1.ResumeAgentRequest
+	32, // 67: troupe.v1.OrchestratorService.DrainInstance:input_type -> troupe.v1.DrainInstanceRequest
+	34, // 68: troupe.v1.OrchestratorService.ListDecisions:input_type -> troupe.v1.ListDecisionsRequest
+	42, // 69: troupe.v1.OrchestratorService.ListWorkflows:input_type -> troupe.v1.ListWorkflowsRequest
+	44, // 70: troupe.v1.OrchestratorService.GetWorkflow:input_type -> troupe.v1.GetWorkflowRequest
+	7,  // 71: troupe.v1.OrchestratorService.Orchestrate:output_type -> troupe.v1.OrchestrateResponse
+	9,  // 72: troupe.v1.OrchestratorService.WatchTrace:output_type -> troupe.v1.WatchTraceResponse
+	13, // 73: troupe.v1.OrchestratorService.GetTrace:output_type -> troupe.v1.GetTraceResponse
+	15, // 74: troupe.v1.OrchestratorService.CancelTrace:output_type -> troupe.v1.CancelTraceResponse
+	17, // 75: troupe.v1.OrchestratorService.ListTraces:output_type -> troupe.v1.ListTracesResponse
+	20, // 76: troupe.v1.OrchestratorService.ListAgents:output_type -> troupe.v1.ListAgentsResponse
+	24, // 77: troupe.v1.OrchestratorService.ListInstances:output_type -> troupe.v1.ListInstancesResponse
+	26, // 78: troupe.v1.OrchestratorService.DescribeInstance:output_type -> troupe.v1.DescribeInstanceResponse
+	29, // 79: troupe.v1.OrchestratorService.PauseAgent:output_type -> troupe.v1.PauseAgentResponse
+	31, // 80: troupe.v1.OrchestratorService.ResumeAgent:output_type -> troupe.v1.ResumeAgentResponse
+	33, // 81: troupe.v1.OrchestratorService.DrainInstance:output_type -> troupe.v1.DrainInstanceResponse
+	35, // 82: troupe.v1.OrchestratorService.ListDecisions:output_type -> troupe.v1.ListDecisionsResponse
+	43, // 83: troupe.v1.OrchestratorService.ListWorkflows:output_type -> troupe.v1.ListWorkflowsResponse
+	45, // 84: troupe.v1.OrchestratorService.GetWorkflow:output_type -> troupe.v1.GetWorkflowResponse
+	71, // [71:85] is the sub-list for method output_type
+	57, // [57:71] is the sub-list for method input_type
+	57, // [57:57] is the sub-list for extension type_name
+	57, // [57:57] is the sub-list for extension extendee
+	0,  // [0:57] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_orchestrator_proto_init() }
@@ -3401,8 +3785,8 @@ func file_troupe_v1_orchestrator_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_orchestrator_proto_rawDesc), len(file_troupe_v1_orchestrator_proto_rawDesc)),
-			NumEnums:      4,
-			NumMessages:   42,
+			NumEnums:      5,
+			NumMessages:   44,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -679,7 +679,10 @@ type StepResult struct {
 	Stopped bool `protobuf:"varint,14,opt,name=stopped,proto3" json:"stopped,omitempty"`
 	// pending are calls that wait for somebody outside of the turn; only with input_required.
 	// The step goes on in the turn that answers them.
-	Pending       []*PendingCall `protobuf:"bytes,15,rep,name=pending,proto3" json:"pending,omitempty"`
+	Pending []*PendingCall `protobuf:"bytes,15,rep,name=pending,proto3" json:"pending,omitempty"`
+	// tasks are what a step that plans wants done next, in order; none: the turn goes on as if it had
+	// not planned. Only when the request asked for a plan.
+	Tasks         []*PlannedTask `protobuf:"bytes,30,rep,name=tasks,proto3" json:"tasks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -819,6 +822,69 @@ func (x *StepResult) GetPending() []*PendingCall {
 	return nil
 }
 
+func (x *StepResult) GetTasks() []*PlannedTask {
+	if x != nil {
+		return x.Tasks
+	}
+	return nil
+}
+
+// PlannedTask is a piece of work that a planner gives to an agent. It is a request: the
+// orchestrator checks it against the workflow.
+type PlannedTask struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// agent that shall do it.
+	Agent string `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
+	// text is what it is asked to do.
+	Text          string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlannedTask) Reset() {
+	*x = PlannedTask{}
+	mi := &file_troupe_v1_types_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlannedTask) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlannedTask) ProtoMessage() {}
+
+func (x *PlannedTask) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_types_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlannedTask.ProtoReflect.Descriptor instead.
+func (*PlannedTask) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_types_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *PlannedTask) GetAgent() string {
+	if x != nil {
+		return x.Agent
+	}
+	return ""
+}
+
+func (x *PlannedTask) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
 // PendingCall is a tool call that waits for somebody outside of the turn: for a person who
 // allows it, or for a client that runs it. The turn has ended with it. The next Orchestrate of
 // the session goes on in its place when it brings answers, and leaves the call for good when
@@ -854,7 +920,7 @@ type PendingCall struct {
 
 func (x *PendingCall) Reset() {
 	*x = PendingCall{}
-	mi := &file_troupe_v1_types_proto_msgTypes[5]
+	mi := &file_troupe_v1_types_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -866,7 +932,7 @@ func (x *PendingCall) String() string {
 func (*PendingCall) ProtoMessage() {}
 
 func (x *PendingCall) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_types_proto_msgTypes[5]
+	mi := &file_troupe_v1_types_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -879,7 +945,7 @@ func (x *PendingCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PendingCall.ProtoReflect.Descriptor instead.
 func (*PendingCall) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_types_proto_rawDescGZIP(), []int{5}
+	return file_troupe_v1_types_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *PendingCall) GetId() string {
@@ -975,7 +1041,7 @@ type PendingAuth struct {
 
 func (x *PendingAuth) Reset() {
 	*x = PendingAuth{}
-	mi := &file_troupe_v1_types_proto_msgTypes[6]
+	mi := &file_troupe_v1_types_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -987,7 +1053,7 @@ func (x *PendingAuth) String() string {
 func (*PendingAuth) ProtoMessage() {}
 
 func (x *PendingAuth) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_types_proto_msgTypes[6]
+	mi := &file_troupe_v1_types_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1000,7 +1066,7 @@ func (x *PendingAuth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PendingAuth.ProtoReflect.Descriptor instead.
 func (*PendingAuth) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_types_proto_rawDescGZIP(), []int{6}
+	return file_troupe_v1_types_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *PendingAuth) GetAuthId() string {
@@ -1080,7 +1146,7 @@ type CallAnswer struct {
 
 func (x *CallAnswer) Reset() {
 	*x = CallAnswer{}
-	mi := &file_troupe_v1_types_proto_msgTypes[7]
+	mi := &file_troupe_v1_types_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1092,7 +1158,7 @@ func (x *CallAnswer) String() string {
 func (*CallAnswer) ProtoMessage() {}
 
 func (x *CallAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_types_proto_msgTypes[7]
+	mi := &file_troupe_v1_types_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1105,7 +1171,7 @@ func (x *CallAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallAnswer.ProtoReflect.Descriptor instead.
 func (*CallAnswer) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_types_proto_rawDescGZIP(), []int{7}
+	return file_troupe_v1_types_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *CallAnswer) GetId() string {
@@ -1192,7 +1258,7 @@ type Blob struct {
 
 func (x *Blob) Reset() {
 	*x = Blob{}
-	mi := &file_troupe_v1_types_proto_msgTypes[8]
+	mi := &file_troupe_v1_types_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1204,7 +1270,7 @@ func (x *Blob) String() string {
 func (*Blob) ProtoMessage() {}
 
 func (x *Blob) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_types_proto_msgTypes[8]
+	mi := &file_troupe_v1_types_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1217,7 +1283,7 @@ func (x *Blob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Blob.ProtoReflect.Descriptor instead.
 func (*Blob) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_types_proto_rawDescGZIP(), []int{8}
+	return file_troupe_v1_types_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Blob) GetName() string {
@@ -1268,7 +1334,7 @@ type ArtifactRef struct {
 
 func (x *ArtifactRef) Reset() {
 	*x = ArtifactRef{}
-	mi := &file_troupe_v1_types_proto_msgTypes[9]
+	mi := &file_troupe_v1_types_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1280,7 +1346,7 @@ func (x *ArtifactRef) String() string {
 func (*ArtifactRef) ProtoMessage() {}
 
 func (x *ArtifactRef) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_types_proto_msgTypes[9]
+	mi := &file_troupe_v1_types_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1293,7 +1359,7 @@ func (x *ArtifactRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArtifactRef.ProtoReflect.Descriptor instead.
 func (*ArtifactRef) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_types_proto_rawDescGZIP(), []int{9}
+	return file_troupe_v1_types_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ArtifactRef) GetName() string {
@@ -1345,7 +1411,7 @@ const file_troupe_v1_types_proto_rawDesc = "" +
 	"modelCalls\x12$\n" +
 	"\x0ecost_micro_usd\x18\x04 \x01(\x03R\fcostMicroUsd\x12#\n" +
 	"\rcached_tokens\x18\x05 \x01(\x03R\fcachedTokens\x12,\n" +
-	"\x12cache_write_tokens\x18\x06 \x01(\x03R\x10cacheWriteTokens\"\x8e\x05\n" +
+	"\x12cache_write_tokens\x18\x06 \x01(\x03R\x10cacheWriteTokens\"\xc6\x05\n" +
 	"\n" +
 	"StepResult\x12\x1d\n" +
 	"\x04step\x18\x01 \x01(\x05B\t\xbaH\x06\x1a\x04\x182(\x01R\x04step\x12\x1f\n" +
@@ -1368,8 +1434,13 @@ const file_troupe_v1_types_proto_rawDesc = "" +
 	"\bsequence\x18\f \x01(\x03R\bsequence\x12,\n" +
 	"\afailure\x18\r \x01(\v2\x12.troupe.v1.FailureR\afailure\x12\x18\n" +
 	"\astopped\x18\x0e \x01(\bR\astopped\x12:\n" +
-	"\apending\x18\x0f \x03(\v2\x16.troupe.v1.PendingCallB\b\xbaH\x05\x92\x01\x02\x10@R\apendingB\r\n" +
-	"\v_confidence\"\xf9\x02\n" +
+	"\apending\x18\x0f \x03(\v2\x16.troupe.v1.PendingCallB\b\xbaH\x05\x92\x01\x02\x10@R\apending\x126\n" +
+	"\x05tasks\x18\x1e \x03(\v2\x16.troupe.v1.PlannedTaskB\b\xbaH\x05\x92\x01\x02\x10\x10R\x05tasksB\r\n" +
+	"\v_confidence\"N\n" +
+	"\vPlannedTask\x12\x1f\n" +
+	"\x05agent\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18?R\x05agent\x12\x1e\n" +
+	"\x04text\x18\x02 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01(\x80 R\x04text\"\xf9\x02\n" +
 	"\vPendingCall\x12\x19\n" +
 	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01( R\x02id\x12!\n" +
 	"\acall_id\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x06callId\x12\x1c\n" +
@@ -1456,7 +1527,7 @@ func file_troupe_v1_types_proto_rawDescGZIP() []byte {
 }
 
 var file_troupe_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_troupe_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_troupe_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_troupe_v1_types_proto_goTypes = []any{
 	(Role)(0),                     // 0: troupe.v1.Role
 	(TurnOutcome)(0),              // 1: troupe.v1.TurnOutcome
@@ -1467,34 +1538,36 @@ var file_troupe_v1_types_proto_goTypes = []any{
 	(*Message)(nil),               // 6: troupe.v1.Message
 	(*Usage)(nil),                 // 7: troupe.v1.Usage
 	(*StepResult)(nil),            // 8: troupe.v1.StepResult
-	(*PendingCall)(nil),           // 9: troupe.v1.PendingCall
-	(*PendingAuth)(nil),           // 10: troupe.v1.PendingAuth
-	(*CallAnswer)(nil),            // 11: troupe.v1.CallAnswer
-	(*Blob)(nil),                  // 12: troupe.v1.Blob
-	(*ArtifactRef)(nil),           // 13: troupe.v1.ArtifactRef
-	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
-	(*Failure)(nil),               // 15: troupe.v1.Failure
+	(*PlannedTask)(nil),           // 9: troupe.v1.PlannedTask
+	(*PendingCall)(nil),           // 10: troupe.v1.PendingCall
+	(*PendingAuth)(nil),           // 11: troupe.v1.PendingAuth
+	(*CallAnswer)(nil),            // 12: troupe.v1.CallAnswer
+	(*Blob)(nil),                  // 13: troupe.v1.Blob
+	(*ArtifactRef)(nil),           // 14: troupe.v1.ArtifactRef
+	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
+	(*Failure)(nil),               // 16: troupe.v1.Failure
 }
 var file_troupe_v1_types_proto_depIdxs = []int32{
-	12, // 0: troupe.v1.Part.blob:type_name -> troupe.v1.Blob
+	13, // 0: troupe.v1.Part.blob:type_name -> troupe.v1.Blob
 	0,  // 1: troupe.v1.Message.role:type_name -> troupe.v1.Role
 	5,  // 2: troupe.v1.Message.parts:type_name -> troupe.v1.Part
-	14, // 3: troupe.v1.Message.time:type_name -> google.protobuf.Timestamp
+	15, // 3: troupe.v1.Message.time:type_name -> google.protobuf.Timestamp
 	4,  // 4: troupe.v1.Message.tool_calls:type_name -> troupe.v1.ToolCall
 	7,  // 5: troupe.v1.StepResult.usage:type_name -> troupe.v1.Usage
-	15, // 6: troupe.v1.StepResult.failure:type_name -> troupe.v1.Failure
-	9,  // 7: troupe.v1.StepResult.pending:type_name -> troupe.v1.PendingCall
-	2,  // 8: troupe.v1.PendingCall.needs:type_name -> troupe.v1.CallNeed
-	14, // 9: troupe.v1.PendingCall.until:type_name -> google.protobuf.Timestamp
-	10, // 10: troupe.v1.PendingCall.auth:type_name -> troupe.v1.PendingAuth
-	14, // 11: troupe.v1.PendingAuth.expires:type_name -> google.protobuf.Timestamp
-	3,  // 12: troupe.v1.CallAnswer.verdict:type_name -> troupe.v1.CallVerdict
-	13, // 13: troupe.v1.Blob.artifact:type_name -> troupe.v1.ArtifactRef
-	14, // [14:14] is the sub-list for method output_type
-	14, // [14:14] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	16, // 6: troupe.v1.StepResult.failure:type_name -> troupe.v1.Failure
+	10, // 7: troupe.v1.StepResult.pending:type_name -> troupe.v1.PendingCall
+	9,  // 8: troupe.v1.StepResult.tasks:type_name -> troupe.v1.PlannedTask
+	2,  // 9: troupe.v1.PendingCall.needs:type_name -> troupe.v1.CallNeed
+	15, // 10: troupe.v1.PendingCall.until:type_name -> google.protobuf.Timestamp
+	11, // 11: troupe.v1.PendingCall.auth:type_name -> troupe.v1.PendingAuth
+	15, // 12: troupe.v1.PendingAuth.expires:type_name -> google.protobuf.Timestamp
+	3,  // 13: troupe.v1.CallAnswer.verdict:type_name -> troupe.v1.CallVerdict
+	14, // 14: troupe.v1.Blob.artifact:type_name -> troupe.v1.ArtifactRef
+	15, // [15:15] is the sub-list for method output_type
+	15, // [15:15] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_types_proto_init() }
@@ -1514,7 +1587,7 @@ func file_troupe_v1_types_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_types_proto_rawDesc), len(file_troupe_v1_types_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   10,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -50,7 +50,10 @@ func (o *Orchestrator) Orchestrate(req *troupev1.OrchestrateRequest, stream trou
 		Tenant: Tenant, Session: orNew(req.GetSessionId()), User: req.GetUserId(), RequestID: orNew(req.GetRequestId()),
 		Text: req.GetText(), Files: files, Answers: wire.AnswersFromProto(req.GetAnswers().GetAnswers()), Target: req.GetTarget(), Timeout: req.GetTimeout().AsDuration(), OnBusy: onBusy[req.GetOnBusy()],
 		Auth: wire.AuthFromProto(req.GetAuth()), Above: wire.AboveOf(stream.Context()), Parent: req.GetParent(),
-		Labels: turn.Labels{Profile: req.GetProfile(), Metadata: req.GetMetadata(), Needs: req.GetNeeds()},
+		Labels: turn.Labels{
+			Profile: req.GetProfile(), Metadata: req.GetMetadata(), Needs: req.GetNeeds(),
+			Priority: req.Priority, Tags: req.GetTags(), //nolint:protogetter // whether a priority is there counts
+		},
 	}
 	req.Auth = nil // the plain text of it is nobody's any more
 	return o.streams.send(o.Runner.Orchestrate(stream.Context(), request), func(e *troupev1.Event) error {

@@ -9,6 +9,7 @@ import (
 
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/registry"
+	"github.com/troupe-dev/troupe/pkg/wire"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
 )
@@ -74,7 +75,7 @@ type Handler struct {
 // failure when the step failed. An instance that does not take the step has not begun it,
 // and the next one is asked; those to avoid are not. While all are at capacity with steps of
 // this dispatcher it waits its turn: steps that are not the first of their turn come before
-// those that are, and else whoever came first. Fails with no_worker when none took it in time
+// those that are, then those of a higher priority, and else whoever came first. Fails with no_worker when none took it in time
 // and none works on such a step, and with a *LostError when the instance that took it did not bring it to an end.
 func (d *Dispatcher) Execute(ctx context.Context, req *troupev1.ExecuteStepRequest, avoid []registry.Instance, h Handler) (*troupev1.StepResult, error) {
 	agent := req.GetAgent()
@@ -83,6 +84,7 @@ func (d *Dispatcher) Execute(ctx context.Context, req *troupev1.ExecuteStepReque
 		counter: d.slots.turn(agent, d.policy.Strategy),
 		waiter:  newWaiter(req.GetStep() > 1 || req.GetAttempt() > 1, d.policy.Strategy == balance.Manual || len(avoid) > 0),
 	}
+	s.waiter.priority = wire.PriorityFromProto(req.Priority) //nolint:protogetter // whether it is there counts
 	defer s.patience.Stop()
 	defer d.slots.leave(agent, s.waiter)
 	waiting := false

@@ -111,7 +111,7 @@ func request() *troupev1.ExecuteStepRequest {
 	said := &troupev1.Message{Role: troupev1.Role_ROLE_USER, Parts: []*troupev1.Part{{Content: &troupev1.Part_Text{Text: "hello"}}}}
 	return &troupev1.ExecuteStepRequest{
 		TraceId: "0af7651916cd43dd8448eb211c80319c", SessionId: "s", TurnId: "t", Turn: 1, Step: 1, Attempt: 1, Epoch: 1,
-		Agent: "a", History: []*troupev1.Message{said}, BaseSequence: 1,
+		Agent: "a", History: []*troupev1.Message{said}, BaseSequence: 1, Goal: "g", Task: "g",
 	}
 }
 

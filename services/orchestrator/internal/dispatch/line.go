@@ -8,16 +8,18 @@ import (
 )
 
 // waiter is a step that has no place yet, in the line of its agent. Steps of turns that have
-// begun come before first steps, so that what was begun ends; among each, those that came
-// first.
+// begun come before first steps, so that what was begun ends; among each, those of turns with a
+// higher priority (contract OC-28), and then those that came first. While there are always steps
+// of a higher priority, the others wait; the timeout of their turn bounds it.
 //
 // One after the other looks for a place: when one becomes free the first in the line is told,
 // and it tells the next when there may be more. The channel belongs to the step; all else is
 // guarded by the lock of slots.
 type waiter struct {
-	late  bool          // not the first attempt of the first step of its turn
-	picky bool          // a place that others could take may be none for it, and the other way round
-	again chan struct{} // of 1: there may be a place
+	late     bool          // not the first attempt of the first step of its turn
+	picky    bool          // a place that others could take may be none for it, and the other way round
+	priority int           // of its turn
+	again    chan struct{} // of 1: there may be a place
 
 	number  uint64 // of arrival; 0: it was never in the line
 	looked  uint64 // what the table was when it looked last
@@ -31,6 +33,9 @@ func newWaiter(late, picky bool) *waiter {
 func (w *waiter) before(other *waiter) bool {
 	if w.late != other.late {
 		return w.late
+	}
+	if w.priority != other.priority {
+		return w.priority > other.priority
 	}
 	return w.number < other.number
 }

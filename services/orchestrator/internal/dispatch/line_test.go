@@ -85,6 +85,37 @@ func TestLine_FinishesWhatWasBegun(t *testing.T) {
 	require.Equal(t, []string{"newcomer"}, queue(d, names))
 }
 
+// Among steps of the same kind those of turns with a higher priority come first, and then those
+// that came first. What was begun comes before all of them. Nothing else depends on it.
+//
+// Req: OC-28
+func TestLine_HigherPrioritiesComeFirst(t *testing.T) {
+	d, names := newDesk(1, 1), map[*waiter]string{}
+	for _, s := range []struct {
+		late     bool
+		priority int
+	}{{false, 5}, {false, 0}, {true, 5}, {false, 10}, {false, 5}, {true, 9}, {true, 9}, {false, 0}} {
+		w := newWaiter(s.late, false)
+		w.priority = s.priority
+		names[w] = fmt.Sprint(len(names), " late ", s.late, ", ", s.priority)
+		d.join("a", w)
+	}
+	require.Equal(t, []string{
+		"5 late true, 9", "6 late true, 9", "2 late true, 5",
+		"3 late false, 10", "0 late false, 5", "4 late false, 5", "1 late false, 0", "7 late false, 0",
+	}, queue(d, names))
+	for len(d.agents["a"].waiting) > 0 { // each gets the place in this order, whoever else looks
+		first := d.agents["a"].waiting[0]
+		in, ok := d.look(first)
+		require.True(t, ok, names[first])
+		for _, w := range d.agents["a"].waiting {
+			_, ok := d.look(w)
+			require.False(t, ok)
+		}
+		d.give(in, true)
+	}
+}
+
 // One that wants a certain instance holds up nobody that has found a place elsewhere.
 func TestLine_WhoIsPickyHoldsUpNobody(t *testing.T) {
 	d := newDesk(2, 1)

@@ -38,13 +38,17 @@ type Course struct {
 	round   []Task
 	number  int              // of the last step
 	times   map[string]int   // that the turn came to a step
-	meeting map[string]*meet // branches of a fork that run
+	meeting map[string]*meet // branches of a fork, or tasks of a planner, that run
 }
 
-// meet is a fork whose branches have not all reached its join.
+// meet is a fork whose branches have not all reached its join, or a planner whose tasks are not
+// all done.
 type meet struct {
-	left int
-	seen []int // of the branches that have
+	left  int
+	seen  []int           // of the branches that have
+	join  Decision        // who works when all have
+	fork  string          // in a branch of which the join is
+	later []workflow.Step // tasks that are done one after the other, and have not begun
 }
 
 // Chooser chooses among the routes of a step that has no agent. Number is which one of the choices
@@ -87,6 +91,8 @@ func (c *Course) Go(results []execution.Result) error {
 		switch {
 		case err != nil:
 			return err
+		case !d.Done() && r.Failure == nil && len(r.Tasks) > 0:
+			c.plan(from, r.Tasks, d, seen)
 		case d.Done() && len(from.Parallel) > 0 && !r.InputRequired && !r.Stopped:
 			err = c.fork(from, seen)
 		case !d.Done():
@@ -109,7 +115,7 @@ func (c *Course) Ends(task Task, result execution.Result) error {
 // come comes to a step in a branch of a fork, or in none.
 func (c *Course) come(d Decision, fork string, seen []int) error {
 	for asked := false; ; {
-		if fork != "" && d.Step.Name == c.flow.Steps[fork].Join {
+		if fork != "" && d.Step.Name == c.meeting[fork].join.Step.Name {
 			return c.meet(fork, seen)
 		}
 		if other, ok := passed(c.flow, d.Step, c.history); ok && !asked {
@@ -141,7 +147,10 @@ func (c *Course) come(d Decision, fork string, seen []int) error {
 
 // fork begins the branches of a step.
 func (c *Course) fork(step workflow.Step, seen []int) error {
-	c.meeting[step.Name] = &meet{left: len(step.Parallel)}
+	c.meeting[step.Name] = &meet{
+		left: len(step.Parallel), fork: step.Fork,
+		join: fixed(c.flow.Steps[step.Join], fmt.Sprintf("all %d branches of %s have come to %s", len(step.Parallel), step.Name, step.Join)),
+	}
 	for i, head := range step.Parallel {
 		begun := fixed(c.flow.Steps[head], fmt.Sprintf("%s is branch %d of %d of %s", head, i+1, len(step.Parallel), step.Name))
 		if err := c.come(begun, step.Name, seen); err != nil {
@@ -157,13 +166,12 @@ func (c *Course) meet(fork string, seen []int) error {
 	m.left--
 	m.seen = append(m.seen, seen...)
 	if m.left > 0 {
+		c.later(m, seen)
 		return nil
 	}
 	delete(c.meeting, fork)
 	slices.Sort(m.seen)
-	step := c.flow.Steps[fork]
-	return c.come(fixed(c.flow.Steps[step.Join], fmt.Sprintf("all %d branches of %s have come to %s", len(step.Parallel), fork, step.Join)),
-		step.Fork, slices.Compact(m.seen))
+	return c.come(m.join, m.fork, slices.Compact(m.seen))
 }
 
 // bounded refuses more steps than the workflow allows.

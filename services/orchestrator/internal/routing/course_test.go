@@ -16,7 +16,7 @@ import (
 // numbers are those of a round with the names of its steps.
 func numbers(round []Task) (all []string) {
 	for _, t := range round {
-		all = append(all, fmt.Sprintf("%d %s %v", t.Number, t.Decision.Step.Name, t.Prior))
+		all = append(all, fmt.Sprintf("%d %s %v", t.Number, t.Decision.Step.Name+t.Decision.Step.Task, t.Prior))
 	}
 	return all
 }
@@ -109,7 +109,7 @@ func (g *grown) add(s workflow.Step) string {
 // before grows steps that lead to the given one, and returns the first.
 func (g *grown) before(next, fork string, depth int) string {
 	for range 1 + g.IntN(2) {
-		switch kind := g.IntN(6); {
+		switch kind := g.IntN(7); {
 		case kind < 2 && depth > 0:
 			name := g.add(workflow.Step{Parallel: []string{"?"}, Fork: fork})
 			step := workflow.Step{Name: name, Join: next, Fork: fork}
@@ -130,6 +130,10 @@ func (g *grown) before(next, fork string, depth int) string {
 			step.Then = []workflow.Edge{{When: workflow.Condition{ObservationsBelow: 1}, Next: name}}
 			g.flow.Steps[name] = step
 			next = name
+		case kind == 4:
+			next = g.add(workflow.Step{Next: next, Fork: fork, OnError: workflow.OnError{Continue: true}, Plan: &workflow.Plan{
+				Agents: []string{"worker", "helper"}, Max: 3, Parallel: g.IntN(2) == 0, Continue: true,
+			}})
 		default:
 			next = g.add(workflow.Step{Next: next, Fork: fork, OnError: workflow.OnError{Continue: true}})
 		}
@@ -146,6 +150,11 @@ func (g *grown) result(task Task) execution.Result {
 	}
 	if g.IntN(2) == 0 {
 		r.Observations = []string{"something"}
+	}
+	if step.Plan != nil {
+		for i := range g.IntN(4) {
+			r.Tasks = append(r.Tasks, execution.PlannedTask{Agent: step.Plan.Agents[g.IntN(2)], Text: fmt.Sprint("part ", i)})
+		}
 	}
 	return r
 }
@@ -166,7 +175,7 @@ func (g *grown) some(ways [][]Task, all []execution.Result) (known []execution.R
 // Whatever of a round is known when somebody takes a turn over: the same steps come under the
 // same numbers, for the same reasons, with the same results before them.
 func TestCourse_IsAFunctionOfTheResultsSoFar(t *testing.T) {
-	rounds, wide := 0, 0
+	rounds, wide, tasks := 0, 0, 0
 	for seed := range uint64(500) {
 		g := &grown{Rand: rand.New(rand.NewPCG(seed, 1)), flow: &workflow.Workflow{Name: "w", MaxSteps: 1000, Steps: map[string]workflow.Step{}}}
 		g.flow.Entry = g.before(g.add(workflow.Step{End: true}), "", 2)
@@ -179,6 +188,7 @@ func TestCourse_IsAFunctionOfTheResultsSoFar(t *testing.T) {
 			var results []execution.Result
 			for _, task := range c.Round() {
 				results = append(results, g.result(task))
+				tasks += len(results[len(results)-1].Tasks)
 			}
 			require.NoError(t, c.Go(results), "seed %d", seed)
 			known = append(known, results...)
@@ -199,6 +209,7 @@ func TestCourse_IsAFunctionOfTheResultsSoFar(t *testing.T) {
 	}
 	require.Greater(t, rounds, 1000)
 	require.Greater(t, wide, 3)
+	require.Greater(t, tasks, 200)
 }
 
 // replay goes the way again with a part of the results in any order; what is not known is run

@@ -84,6 +84,8 @@ func next(w *workflow.Workflow, from workflow.Step, result execution.Result) (De
 	switch {
 	case failed == nil && (result.InputRequired || result.Stopped):
 		return Decision{}, unended(from)
+	case failed == nil && len(result.Tasks) > 0:
+		return planned(w, from, result.Tasks)
 	case failed != nil && from.OnError.Fallback != "" && !refusal(failed):
 		return Decision{
 			Step:     w.Steps[from.OnError.Fallback],

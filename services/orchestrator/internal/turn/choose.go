@@ -17,8 +17,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// asks is what the authority is told of the turn, whatever it decides (contract OC-14).
-func (t *turn) asks(step workflow.Step) balance.Ask {
+// inquiry is what the authority is told of the turn, whatever it decides (contract OC-14).
+func (t *turn) inquiry(step workflow.Step) balance.Ask {
 	return balance.Ask{
 		TraceID: t.turn.Trace, Profile: t.req.profile(), Goal: conversation.Brief(t.req.Text, maxGoal), Task: step.Name,
 		Metadata: t.req.Metadata, Constraints: t.req.Needs, Parent: t.req.Parent.GetTraceId(),
@@ -33,7 +33,7 @@ func (t *turn) chooser(ctx context.Context) routing.Chooser {
 			return routing.Chosen(t.flow, step, known)
 		}
 		began := time.Now()
-		d, failed := t.Dispatcher.Authority().Agent(t.flow, step, t.asks(step), t.Dispatcher.Standing)
+		d, failed := t.Dispatcher.Authority().Agent(t.flow, step, t.inquiry(step), t.Dispatcher.Standing)
 		told := routing.Record(d, number, time.Since(began))
 		if err := t.emit(ctx, troupev1.Stage_STAGE_ROUTE, &troupev1.Event{Payload: &troupev1.Event_RoutingDecision{RoutingDecision: told}}); err != nil {
 			return routing.Decision{}, err
@@ -97,7 +97,7 @@ func (t *turn) equipped(ctx context.Context, a *attempt) dispatch.Handler {
 	}
 	h.Equip = func(in registry.Instance) (*troupev1.AllowedTools, error) {
 		began := time.Now()
-		d, failed := t.Dispatcher.Authority().Tool(step, t.asks(step), in.Tools)
+		d, failed := t.Dispatcher.Authority().Tool(step, t.inquiry(step), in.Tools)
 		told = routing.Record(d, 0, time.Since(began))
 		if failed != nil {
 			if err := tell(); err != nil {

@@ -12,7 +12,9 @@ import (
 type Labels struct {
 	Profile  string            `json:"profile,omitempty"`
 	Metadata map[string]string `json:"metadata,omitempty"`
-	Needs    []string          `json:"needs,omitempty"` // of those who are chosen (OC-14)
+	Needs    []string          `json:"needs,omitempty"`    // of those who are chosen (OC-14)
+	Priority *int32            `json:"priority,omitempty"` // 0 to 10; nil: nobody named one
+	Tags     []string          `json:"tags,omitempty"`
 	// Choices are those of the turns that this one goes on with, as they were told; by their
 	// numbers. They are no caller's.
 	Choices map[int][]byte `json:"choices,omitempty"`
@@ -31,6 +33,10 @@ func (l Labels) or(others Labels) Labels {
 	}
 	if len(l.Needs) == 0 {
 		l.Needs = others.Needs
+	}
+	l.Priority = cmp.Or(l.Priority, others.Priority)
+	if len(l.Tags) == 0 {
+		l.Tags = others.Tags
 	}
 	if len(l.Choices) == 0 {
 		l.Choices = others.Choices

@@ -3,6 +3,7 @@ package turn
 import (
 	"context"
 	"maps"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -14,7 +15,10 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 )
 
-var blue = Labels{Profile: "fast", Metadata: map[string]string{"team": "blue", "tier": "gold"}}
+var (
+	urgent = int32(9)
+	blue   = Labels{Profile: "fast", Metadata: map[string]string{"team": "blue", "tier": "gold"}, Priority: &urgent, Tags: []string{"x", "y"}}
+)
 
 func labelled(req Request, l Labels) Request {
 	req.Labels = l
@@ -29,6 +33,8 @@ func (r *rig) brings(t *testing.T, from int, l Labels, requests ...string) {
 	for i, s := range steps {
 		require.Equal(t, l.Profile, s.GetProfile())
 		require.Empty(t, cmp.Diff(maps.Clone(l.Metadata), s.GetMetadata()))
+		require.Equal(t, l.Priority, s.Priority) //nolint:protogetter // whether it is there counts
+		require.Equal(t, l.Tags, s.GetTags())
 		require.Equal(t, requests[i], s.GetRequestId())
 	}
 }
@@ -55,7 +61,7 @@ func TestTurn_ItsLabelsOutliveWorkersAndOrchestrators(t *testing.T) {
 func TestTurn_AnswersGoOnWithItsLabels(t *testing.T) {
 	for name, c := range map[string]struct{ said, want Labels }{
 		"none":  {Labels{}, blue},
-		"other": {Labels{Profile: "slow"}, Labels{Profile: "slow", Metadata: blue.Metadata}},
+		"other": {Labels{Profile: "slow"}, Labels{Profile: "slow", Metadata: blue.Metadata, Priority: blue.Priority, Tags: blue.Tags}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rig := newRig(t)
@@ -75,7 +81,8 @@ func TestTurn_AnswersGoOnWithItsLabels(t *testing.T) {
 func TestRequest_LabelsAreAPartOfWhatIsAsked(t *testing.T) {
 	plain := ask("s1", "r1")
 	require.Equal(t, plain.fingerprint(), labelled(plain, Labels{Metadata: map[string]string{}}).fingerprint())
-	require.Equal(t, labelled(plain, blue).fingerprint(), labelled(plain, Labels{Profile: blue.Profile, Metadata: maps.Clone(blue.Metadata)}).fingerprint())
+	same := Labels{Profile: blue.Profile, Metadata: maps.Clone(blue.Metadata), Priority: new(int32(9)), Tags: slices.Clone(blue.Tags)}
+	require.Equal(t, labelled(plain, blue).fingerprint(), labelled(plain, same).fingerprint())
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	events := collect(t, runner, labelled(plain, blue))

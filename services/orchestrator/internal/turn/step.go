@@ -7,19 +7,22 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/wire"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
 )
 
-// routed says who works next, unless that is told: a choice is when it is made.
-func (t *turn) routed(ctx context.Context, decision routing.Decision) error {
-	if t.isChosen(decision) {
+// routed says who works next, and at what, unless that is told: a choice is when it is made.
+func (t *turn) routed(ctx context.Context, task routing.Task) error {
+	if t.isChosen(task.Decision) {
 		return nil
 	}
-	decision.Took = t.deciding
-	return t.emit(ctx, troupev1.Stage_STAGE_ROUTE, &troupev1.Event{Payload: &troupev1.Event_RoutingDecision{RoutingDecision: decision.Proto()}})
+	task.Decision.Took = t.deciding
+	told := task.Decision.Proto()
+	told.Number, told.Task = int32(task.Number), conversation.Brief(task.Decision.Step.Task, maxGoal)
+	return t.emit(ctx, troupev1.Stage_STAGE_ROUTE, &troupev1.Event{Payload: &troupev1.Event_RoutingDecision{RoutingDecision: told}})
 }
 
 // concluded makes a result of what came of a step. One that failed is a result with its failure;
@@ -60,7 +63,7 @@ func (t *turn) concluded(ctx context.Context, a *attempt, result *troupev1.StepR
 	}}})
 }
 
-func (t *turn) stepRequest(a *attempt) *troupev1.ExecuteStepRequest {
+func (t *turn) stepRequest(work context.Context, a *attempt) *troupev1.ExecuteStepRequest {
 	step := a.task.Decision.Step
 	req := &troupev1.ExecuteStepRequest{
 		TraceId: t.turn.Trace, SessionId: t.req.Session, TurnId: t.turn.ID, Turn: int32(t.turn.Number),
@@ -78,6 +81,7 @@ func (t *turn) stepRequest(a *attempt) *troupev1.ExecuteStepRequest {
 	for _, name := range step.Routes {
 		req.Routes = append(req.Routes, t.flow.Steps[name].Agent)
 	}
+	t.asks(work, req, step)
 	return req
 }
 

@@ -28,6 +28,9 @@ func plan(flow *workflow.Workflow, timeout time.Duration) *troupev1.Plan {
 	began := time.Now()
 	p := &troupev1.Plan{Workflow: flow.Name, Entry: flow.Entry, Steps: flow.Reachable()}
 	p.StepsCount = int32(len(p.GetSteps()))
+	for _, name := range p.GetSteps() {
+		p.Agents = append(p.Agents, flow.Steps[name].Agent)
+	}
 	p.Budget = &troupev1.TurnBudget{Steps: int32(flow.MaxSteps)}
 	if timeout > 0 { // else it was another owner's, who went away before it told
 		p.Budget.Time = durationpb.New(timeout)

@@ -188,7 +188,7 @@ func (t *turn) round(work, ctx context.Context, course *routing.Course) ([]execu
 		case known == nil:
 			open = append(open, t.attempt(task))
 		case !t.isTold(task.Number):
-			if err := errors.Join(t.routed(ctx, task.Decision), t.tell(ctx, *known)); err != nil {
+			if err := errors.Join(t.routed(ctx, task), t.tell(ctx, *known)); err != nil {
 				return nil, err
 			}
 			fallthrough
@@ -197,7 +197,7 @@ func (t *turn) round(work, ctx context.Context, course *routing.Course) ([]execu
 		}
 	}
 	for _, a := range open {
-		if err := t.routed(ctx, a.task.Decision); err != nil {
+		if err := t.routed(ctx, a.task); err != nil {
 			return nil, err
 		}
 	}
@@ -222,7 +222,7 @@ func (t *turn) add(task routing.Task, r execution.Result) {
 		return
 	}
 	t.base = max(t.base, r.Sequence) // that of a step from the turn before this one lies below
-	if !task.Silent() {
+	if !task.Silent() && r.Text != "" {
 		said := conversation.Assistant(r.Agent, r.Text)
 		said.Sequence, said.Turn = r.Sequence, t.turn.Number
 		t.history = append(t.history, said)

@@ -85,6 +85,8 @@ func (c *checker) step(name string, s stepDeclaration, agents map[string]bool) {
 	c.instances(name, s.Instances)
 	c.choose(at, name, s)
 	c.tools(at, name, s)
+	c.asked(at, name, s)
+	c.plan(at, name, s, agents)
 }
 
 // fork checks what says that branches run at once.

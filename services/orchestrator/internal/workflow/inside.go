@@ -37,6 +37,10 @@ func (c *checker) part(at func(...any) []any, name string, s stepDeclaration) {
 		{"instances", s.Instances.Strategy != ""},
 		{"choose", !s.Choose.isZero()},
 		{"tools", !s.Tools.policy().IsZero()},
+		{"task", s.Task != ""},
+		{"expects", s.Expects != ""},
+		{"constraints", len(s.Constraints) > 0},
+		{"plan", s.Plan != nil},
 	} {
 		if f.set {
 			c.wrong(at(f.name), "step %s: is the workflow %s, and cannot have %s; it may have next, then and end", name, s.Workflow, f.name)

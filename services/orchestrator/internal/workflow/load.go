@@ -46,6 +46,11 @@ type stepDeclaration struct {
 	Instances instancesDeclaration `yaml:"instances"`
 	Choose    chooseDeclaration    `yaml:"choose"`
 	Tools     toolsDeclaration     `yaml:"tools"`
+
+	Task        string           `yaml:"task"`
+	Expects     string           `yaml:"expects"`
+	Constraints []string         `yaml:"constraints"`
+	Plan        *planDeclaration `yaml:"plan"`
 }
 
 type edgeDeclaration struct {
@@ -208,6 +213,7 @@ func (s stepDeclaration) step(name string) Step {
 		Parallel: s.Parallel, Join: s.Join, Limit: s.Limit, Otherwise: s.Otherwise,
 		OnError: OnError{Continue: s.OnError.Continue, Fallback: s.OnError.Fallback},
 		Choose:  s.Choose.policy(s), Tools: s.Tools.policy(),
+		Task: strings.TrimSpace(s.Task), Expects: strings.TrimSpace(s.Expects), Constraints: s.Constraints, Plan: s.Plan.plan(),
 	}
 	for _, r := range s.Rules {
 		step.Rules = append(step.Rules, Rule{ReplyTo: r.When.ReplyTo, Unanswered: r.When.UnansweredMessages, Next: r.Next})

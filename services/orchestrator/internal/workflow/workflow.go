@@ -56,6 +56,11 @@ type Step struct {
 	Instances balance.Policy // how one of the agent's instances is chosen
 	Choose    choice.Policy  // how one of the routes is chosen where there is no agent (OC-16)
 	Tools     choice.Policy  // which of the agent's tools it may use; the zero Policy: all
+
+	Task        string   // what it is asked to do; empty: what the user wants
+	Expects     string   // what its result shall be, in words; empty: nobody said
+	Constraints []string // that it has to keep to, in words
+	Plan        *Plan    // it says what is done before Next; nil: it does not plan
 }
 
 // Chooses reports whether the orchestrator chooses among the routes, and no agent does.
@@ -123,12 +128,15 @@ func (w *Workflow) Reachable() []string {
 	return all
 }
 
-// Agents are the names of the agents of all steps, sorted, each once.
+// Agents are the names of the agents of all steps, and of those that may have tasks, sorted, each once.
 func (w *Workflow) Agents() []string {
 	var all []string
 	for _, s := range w.Steps {
 		if s.Agent != "" {
 			all = append(all, s.Agent)
+		}
+		if s.Plan != nil {
+			all = append(all, s.Plan.Agents...)
 		}
 	}
 	slices.Sort(all)

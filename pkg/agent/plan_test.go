@@ -1,0 +1,167 @@
+package agent_test
+
+import (
+	"context"
+	"encoding/json"
+	"iter"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+// What a model reads of a step that is asked for nothing but what the user wants is what it was
+// before steps could be asked for anything.
+func TestAgent_ReadsWhatItIsAskedBesideTheGoal(t *testing.T) {
+	prior := execution.Result{Step: 1, Agent: "search", Text: "found it", Observations: []string{"x"}}
+	for name, c := range map[string]struct {
+		asked execution.Asked
+		want  string
+	}{
+		"nothing":       {execution.Asked{}, ""},
+		"the goal":      {execution.Asked{Goal: "What?", Task: "What?", Priority: 9, Tags: []string{"a"}}, ""},
+		"a task":        {execution.Asked{Goal: "What?", Task: "Sum it up."}, "What you are asked to do:\n\nSum it up."},
+		"a constraint":  {execution.Asked{Goal: "What?", Task: "What?", Constraints: []string{"no jargon", "short"}}, "What you have to keep to:\n\n- no jargon\n- short"},
+		"what to bring": {execution.Asked{Goal: "What?", Task: "What?", ExpectedOutput: "One line."}, "What is expected of you:\n\nOne line."},
+		"all": {
+			execution.Asked{Goal: "What?", Task: "Sum it up.", Constraints: []string{"short"}, ExpectedOutput: "One line."},
+			"What you are asked to do:\n\nSum it up.\n\nWhat you have to keep to:\n\n- short\n\nWhat is expected of you:\n\nOne line.",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			model := scripted.New(scripted.Say("So."))
+			step := question("What?")
+			step.Asked, step.Prior = c.asked, []execution.Result{prior}
+			_, _, err := execute(t.Context(), build(t, agent.Config{Model: model, Instructions: "Answer."}), step, quiet)
+			require.NoError(t, err)
+			found := conversation.Message{Role: conversation.RoleUser, Author: "search", Text: "What the steps before this one observed:\n\nx\n\nWhat search said:\n\nfound it"}
+			want := []conversation.Message{conversation.User("What?"), found}
+			prompt := "What?\n\n" + found.Text
+			if c.want != "" {
+				want = []conversation.Message{conversation.User("What?"), conversation.User(c.want), found}
+				prompt = "What?\n\n" + c.want + "\n\n" + found.Text
+			}
+			require.Empty(t, cmp.Diff(want, model.Requests()[0].Messages))
+			require.Equal(t, "Answer.", model.Requests()[0].System)
+			require.Equal(t, prompt, agent.Invocation{Step: step}.Prompt())
+		})
+	}
+}
+
+func plans(history string, most int) execution.Step {
+	step := question(history)
+	step.Plan = &execution.PlanRequest{Agents: []execution.PlanAgent{{Name: "search", Description: "Finds things."}, {Name: "calc"}}, Max: most}
+	return step
+}
+
+func add(tasks ...string) scripted.Reply {
+	var r scripted.Reply
+	for i, said := range tasks {
+		name, text, _ := strings.Cut(said, ": ")
+		arguments, _ := json.Marshal(map[string]string{"agent": name, "task": text})
+		r.ToolCalls = append(r.ToolCalls, conversation.ToolCall{ID: string(rune('a' + i)), Name: agent.AddTask, Arguments: string(arguments)})
+	}
+	return r
+}
+
+// The model of a step that plans is offered a tool that makes tasks. It is told what is wrong with
+// one, and need not say anything beside them.
+func TestAgent_PlansWithATool(t *testing.T) {
+	model := scripted.New(add("search: find it ", "boss: decide", "calc:  "), add("calc: add it up", "calc: once more"), scripted.Say(""))
+	a := build(t, agent.Config{Name: "planner", Model: model, Tools: []tool.Tool{lookup(t)}})
+	var said []string
+	result, messages, err := execute(t.Context(), a, plans("Do it.", 2), func(e event.Event) error {
+		if done, ok := e.Payload.(event.ToolFinished); ok {
+			said = append(said, done.Result)
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, []execution.PlannedTask{{Agent: "search", Text: "find it"}, {Agent: "calc", Text: "add it up"}}, result.Tasks)
+	require.Empty(t, messages)
+	require.Empty(t, result.Observations)
+	require.Empty(t, result.ToolsCalled, "it is no tool of the agent")
+	require.Equal(t, []string{
+		"The task is given to search.", `Error: agent: there is no "boss"; use one of search, calc`, "Error: task: 0 bytes; use 1 to 4096, and not only white space",
+		"The task is given to calc.", "Error: there are 2 tasks already, and no more are allowed",
+	}, said)
+	tools := model.Requests()[0].Tools
+	require.Equal(t, agent.AddTask, tools[len(tools)-1].Name)
+	require.Contains(t, tools[len(tools)-1].Description, "At most 2 tasks.")
+	require.Contains(t, tools[len(tools)-1].Description, "- search: Finds things.\n- calc:")
+
+	model = scripted.New(add("search: one", "calc: two", "search: three"), scripted.Say("Planned."))
+	result, _, err = execute(t.Context(), build(t, agent.Config{Model: model, Parallel: true}), plans("Do it.", 3), quiet)
+	require.NoError(t, err)
+	require.Equal(t, []execution.PlannedTask{{Agent: "search", Text: "one"}, {Agent: "calc", Text: "two"}, {Agent: "search", Text: "three"}}, result.Tasks)
+
+	model = scripted.New(scripted.Say("Nothing to plan."))
+	result, _, err = execute(t.Context(), build(t, agent.Config{Model: model}), question("Do it."), quiet)
+	require.NoError(t, err)
+	require.Empty(t, result.Tasks)
+	require.Empty(t, model.Requests()[0].Tools, "nobody asks for a plan")
+}
+
+// Whoever goes on with a planner that was lost has the tasks that it had made.
+func TestAgent_PlansOnBehindALostAttempt(t *testing.T) {
+	j := &journal{entries: map[string]execution.Entry{}}
+	step := plans("Do it.", 2)
+	step.Journal = j
+	model := scripted.New(add("search: find it"), scripted.Fail(failure.New(failure.SystemNetwork, "test", "gone")))
+	_, _, err := execute(t.Context(), build(t, agent.Config{Model: model}), step, quiet)
+	require.Error(t, err)
+	for key, e := range j.entries {
+		if e.Tool == "" && e.Mode != "" {
+			delete(j.entries, key) // the worker was gone before it could note that
+		}
+	}
+	model = scripted.New(add("calc: add it up", "calc: once more"), scripted.Say("Planned."))
+	result, _, err := execute(t.Context(), build(t, agent.Config{Model: model}), step, quiet)
+	require.NoError(t, err)
+	require.Equal(t, []execution.PlannedTask{{Agent: "search", Text: "find it"}, {Agent: "calc", Text: "add it up"}}, result.Tasks)
+	require.Empty(t, j.clashes)
+}
+
+func TestAgent_APlannerCannotHaveAToolOfThatName(t *testing.T) {
+	own, err := tool.Func(agent.AddTask, "Something else.", func(context.Context, struct{}) (string, error) { return "", nil })
+	require.NoError(t, err)
+	a := build(t, agent.Config{Model: scripted.New(scripted.Say("Hi.")), Tools: []tool.Tool{own}})
+	_, _, err = execute(t.Context(), a, plans("Do it.", 2), quiet)
+	require.True(t, failure.Is(err, failure.AgentValidation), "%v", err)
+	require.ErrorContains(t, err, "rename that")
+	_, _, err = execute(t.Context(), a, question("Do it."), quiet)
+	require.NoError(t, err)
+}
+
+// A function says with its answer what is to be done, and in a sequence the last child plans.
+func TestAgent_AFunctionPlansWithItsAnswer(t *testing.T) {
+	tasks := []execution.PlannedTask{{Agent: "search", Text: "find it"}}
+	asked := 0
+	planner := build(t, agent.Config{Name: "planner", Run: func(_ context.Context, inv agent.Invocation) iter.Seq2[event.Event, error] {
+		return func(yield func(event.Event, error) bool) {
+			asked = inv.Step.Plan.Max
+			yield(event.Event{Payload: event.Answer{Reason: event.Natural, Tasks: tasks}}, nil)
+		}
+	}})
+	result, _, err := execute(t.Context(), planner, plans("Do it.", 3), quiet)
+	require.NoError(t, err)
+	require.Equal(t, tasks, result.Tasks)
+	require.Equal(t, 3, asked)
+
+	before := scripted.New(scripted.Say("Let me think."))
+	flow, err := agent.Sequence(agent.Config{Name: "team"}, build(t, agent.Config{Name: "thinker", Model: before}), planner)
+	require.NoError(t, err)
+	result, _, err = execute(t.Context(), flow, plans("Do it.", 3), quiet)
+	require.NoError(t, err)
+	require.Equal(t, tasks, result.Tasks)
+	require.Empty(t, before.Requests()[0].Tools)
+}

@@ -1,0 +1,43 @@
+package wire
+
+import (
+	"github.com/troupe-dev/troupe/pkg/execution"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// askedFromProto is what a step is asked to do.
+func askedFromProto(req *troupev1.ExecuteStepRequest) execution.Asked {
+	a := execution.Asked{
+		Goal: req.GetGoal(), Task: req.GetTask(), ExpectedOutput: req.GetExpectedOutput(), Constraints: req.GetConstraints(),
+		Priority: PriorityFromProto(req.Priority), Tags: req.GetTags(), Timeout: req.GetTimeout().AsDuration(), //nolint:protogetter // whether it is there counts
+	}
+	if p := req.GetPlan(); p != nil {
+		a.Plan = &execution.PlanRequest{Max: int(p.GetMax()), Parallel: p.GetParallel()}
+		for _, agent := range p.GetAgents() {
+			a.Plan.Agents = append(a.Plan.Agents, execution.PlanAgent{Name: agent.GetName(), Description: agent.GetDescription()})
+		}
+	}
+	return a
+}
+
+// PriorityFromProto is the priority of a request: the usual one when it names none.
+func PriorityFromProto(p *int32) int {
+	if p == nil {
+		return execution.DefaultPriority
+	}
+	return int(*p)
+}
+
+func tasksToProto(tasks []execution.PlannedTask) (all []*troupev1.PlannedTask) {
+	for _, t := range tasks {
+		all = append(all, &troupev1.PlannedTask{Agent: t.Agent, Text: t.Text})
+	}
+	return all
+}
+
+func tasksFromProto(tasks []*troupev1.PlannedTask) (all []execution.PlannedTask) {
+	for _, t := range tasks {
+		all = append(all, execution.PlannedTask{Agent: t.GetAgent(), Text: t.GetText()})
+	}
+	return all
+}

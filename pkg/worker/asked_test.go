@@ -1,0 +1,133 @@
+package worker_test
+
+import (
+	"context"
+	"iter"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/wire"
+)
+
+// does is an agent whose code is run.
+func does(run func(inv agent.Invocation, yield func(event.Event, error) bool)) agent.Config {
+	return agent.Config{Name: "a", Run: func(_ context.Context, inv agent.Invocation) iter.Seq2[event.Event, error] {
+		return func(yield func(event.Event, error) bool) { run(inv, yield) }
+	}}
+}
+
+// An agent finds all of the request in its step: goal and task; trace, profile, priority, timeout,
+// parent context and tags; the inputs, which are the conversation and what the steps before it led
+// to; the context, the constraints, and what is expected of it.
+//
+// Req: OC-28
+func TestExecuteStep_TheAgentReadsWhatItIsAsked(t *testing.T) {
+	s := surround(t)
+	var got execution.Step
+	r := s.start(t, does(func(inv agent.Invocation, yield func(event.Event, error) bool) {
+		got = inv.Step
+		yield(event.Event{Payload: event.Message{Text: "Done."}}, nil)
+	}))
+	req := s.begin(t, "a", "s1")
+	req.Goal, req.Task, req.ExpectedOutput, req.Constraints = "Know it all.", "Find it.", "One line.", []string{"short", "no jargon"}
+	req.Priority, req.Tags, req.Timeout, req.Profile = proto.Int32(0), []string{"demo"}, durationpb.New(time.Minute), "fast"
+	req.Plan = &troupev1.PlanRequest{Agents: []*troupev1.PlanAgent{{Name: "b", Description: "Bees."}, {Name: "c"}}, Max: 3, Parallel: true}
+	req.Prior = []*troupev1.StepResult{{Step: 1, Agent: "before", Text: "What I found.", Observations: []string{"x"}}}
+	req.Step = 2
+	_, result := finish(t, r.execute(t.Context(), t, req))
+	require.Nil(t, result.GetFailure(), "%v", result)
+	require.Equal(t, execution.Asked{
+		Goal: "Know it all.", Task: "Find it.", ExpectedOutput: "One line.", Constraints: []string{"short", "no jargon"},
+		Tags: []string{"demo"}, Timeout: time.Minute,
+		Plan: &execution.PlanRequest{Agents: []execution.PlanAgent{{Name: "b", Description: "Bees."}, {Name: "c"}}, Max: 3, Parallel: true},
+	}, got.Asked)
+	require.Equal(t, req.GetTraceId(), got.TraceID)
+	require.Equal(t, "fast", got.Context.Profile())
+	require.Equal(t, "hello", got.History[0].Text)
+	require.Equal(t, []string{"x"}, got.Observations())
+
+	req = s.begin(t, "a", "s2")
+	_, result = finish(t, r.execute(t.Context(), t, req))
+	require.Nil(t, result.GetFailure(), "%v", result)
+	require.Equal(t, execution.DefaultPriority, got.Priority)
+	require.Equal(t, 5, got.Priority)
+}
+
+// Goal, task and trace_id are required, and a priority is 0 to 10: a request that breaks this is
+// refused by the name of the field, and no agent runs.
+//
+// Req: OC-28
+func TestExecuteStep_RefusesARequestThatAsksForNothing(t *testing.T) {
+	s := surround(t)
+	r := s.start(t, does(func(agent.Invocation, func(event.Event, error) bool) { t.Error("the agent runs") }))
+	whole := s.begin(t, "a", "s1")
+	for field, spoil := range map[string]func(*troupev1.ExecuteStepRequest){
+		"trace_id":       func(r *troupev1.ExecuteStepRequest) { r.TraceId = "" },
+		"goal":           func(r *troupev1.ExecuteStepRequest) { r.Goal = "" },
+		"task":           func(r *troupev1.ExecuteStepRequest) { r.Task = "" },
+		"priority":       func(r *troupev1.ExecuteStepRequest) { r.Priority = proto.Int32(11) },
+		"constraints[0]": func(r *troupev1.ExecuteStepRequest) { r.Constraints = []string{""} },
+	} {
+		req := proto.CloneOf(whole)
+		spoil(req)
+		err := held(t, r.execute(t.Context(), t, req))
+		require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err), field)
+		require.ErrorContains(t, err, field+": ")
+	}
+	low := proto.CloneOf(whole)
+	low.Priority = proto.Int32(-1)
+	require.ErrorContains(t, held(t, r.execute(t.Context(), t, low)), "priority: ")
+}
+
+// Whatever an agent does, its caller gets a response, and no error: what went wrong is in it.
+//
+// Req: OC-28
+func TestExecuteStep_ErrorsComeAsResponses(t *testing.T) {
+	for name, c := range map[string]struct {
+		run    func(agent.Invocation, func(event.Event, error) bool)
+		status execution.Status
+		kind   execution.ErrorType
+	}{
+		"an answer": {func(_ agent.Invocation, yield func(event.Event, error) bool) {
+			yield(event.Event{Payload: event.Message{Text: "Yes."}}, nil)
+		}, execution.Success, ""},
+		"a question": {func(_ agent.Invocation, yield func(event.Event, error) bool) {
+			yield(event.Event{Payload: event.Answer{Text: "Which?", Reason: event.InputRequired}}, nil)
+		}, execution.Waiting, ""},
+		"cut off": {func(_ agent.Invocation, yield func(event.Event, error) bool) {
+			yield(event.Event{Payload: event.Answer{Text: "As far as I came.", Reason: event.MaxIterations}}, nil)
+		}, execution.Partial, ""},
+		"an error": {func(_ agent.Invocation, yield func(event.Event, error) bool) {
+			yield(event.Event{}, context.Canceled)
+		}, execution.Failed, execution.ExecutionError},
+		"an error with a mode": {func(_ agent.Invocation, yield func(event.Event, error) bool) {
+			yield(event.Event{}, failure.New(failure.SystemNetwork, "test", "no way there").After(time.Second))
+		}, execution.Failed, execution.NetworkError},
+		"a panic": {func(agent.Invocation, func(event.Event, error) bool) { panic("oh no") }, execution.Failed, execution.ExecutionError},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := surround(t)
+			r := s.start(t, does(c.run))
+			_, result := finish(t, r.execute(t.Context(), t, s.begin(t, "a", "s1")))
+			resp := execution.ResponseOf(wire.ResultFromProto(result))
+			require.Equal(t, c.status, resp.Status, "%v", result)
+			require.Equal(t, c.status == execution.Failed, resp.Error != nil)
+			if resp.Error == nil {
+				require.NotEmpty(t, resp.Result.Text)
+				return
+			}
+			require.Equal(t, c.kind, resp.Error.Type)
+			require.NotEmpty(t, resp.Error.Message)
+			require.NotContains(t, resp.Error.Message, "oh no", "the cause is for the log")
+		})
+	}
+}
