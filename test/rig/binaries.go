@@ -45,6 +45,14 @@ func compile(dir string, packages ...string) error {
 	return nil
 }
 
+// compileOnce is compile for a program that a test brings along and that may run already.
+func compileOnce(dir, pkg string) error {
+	once, _ := compiled.LoadOrStore(pkg, sync.OnceValue(func() error { return compile(dir, pkg) }))
+	return once.(func() error)()
+}
+
+var compiled sync.Map // by package, a func() error
+
 var built string
 
 // Clean removes the binaries; a TestMain calls it at the end.
@@ -65,7 +73,7 @@ func launchProcess(m *Mesh, dir string, p Part) service {
 	program, _, _ := strings.Cut(string(p), " ")
 	if brought, ok := m.programs[p]; ok {
 		program = path.Base(brought.Package)
-		require.NoError(m.t, compile(dir, brought.Package))
+		require.NoError(m.t, compileOnce(dir, brought.Package))
 	}
 	output, err := os.Create(filepath.Join(m.t.TempDir(), program+".log"))
 	require.NoError(m.t, err)

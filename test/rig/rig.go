@@ -6,7 +6,6 @@ package rig
 
 import (
 	"maps"
-	"net"
 	"net/http"
 	"path/filepath"
 	"runtime"
@@ -23,6 +22,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/rpc"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
 	"github.com/troupe-dev/troupe/test/etcdtest"
+	"github.com/troupe-dev/troupe/test/loopback"
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
@@ -271,13 +271,8 @@ func (m *Mesh) redisURL() string       { return "redis://" + m.redis.Addr + "/0"
 
 // address is a loopback address of its own, the same over restarts.
 func (m *Mesh) address(of string) string {
-	for m.addresses[of] == "" {
-		lis, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(m.t, err)
-		if free := lis.Addr().String(); !slices.Contains(slices.Collect(maps.Values(m.addresses)), free) { // whose process may not listen yet
-			m.addresses[of] = free
-		}
-		require.NoError(m.t, lis.Close())
+	if m.addresses[of] == "" {
+		m.addresses[of] = loopback.Address(m.t)
 	}
 	return m.addresses[of]
 }
