@@ -52,6 +52,7 @@ const patience = 60 * time.Second
 // Config is what a test may choose.
 type Config struct {
 	RouteWait time.Duration // of the orchestrator; 0: 5 s
+	Drain     time.Duration // of the orchestrator; 0: 10 s
 	MaxTurns  int           // at once, of the orchestrator; 0: as many as steps
 	LogLevel  string        // of binaries; empty: info
 	Collector string        // URL that takes the spans of binaries; empty: they leave none
@@ -91,6 +92,9 @@ func start(t testing.TB, cfg Config, launch launcher) *Mesh {
 	t.Helper()
 	if cfg.RouteWait == 0 {
 		cfg.RouteWait = 5 * time.Second
+	}
+	if cfg.Drain == 0 {
+		cfg.Drain = drain
 	}
 	m := &Mesh{
 		t: t, cfg: cfg, launch: launch, addresses: map[string]string{}, running: map[Part]service{}, programs: map[Part]Program{},

@@ -18,7 +18,7 @@ import (
 // once. The next turn knows of it, and is not shown it once more.
 func TestAttachment_IsStoredOnceWhateverHappens(t *testing.T) {
 	t.Parallel()
-	m := rig.InProcess(t, rig.Config{RouteWait: 3 * time.Second})
+	m := rig.InProcess(t, rig.Config{RouteWait: 3 * time.Second, Drain: time.Second})
 	asked := make(chan struct{})
 	model := scripted.New(
 		scripted.Reply{Deltas: []string{"It says no"}, Asked: asked, Wait: make(chan struct{})},

@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -14,7 +15,7 @@ import (
 
 func TestFork_InProcess(t *testing.T) {
 	t.Parallel()
-	runForks(t, rig.InProcess(t, rig.Config{Office: true}))
+	runForks(t, rig.InProcess(t, rig.Config{Office: true, Drain: time.Second})) // a kill is a stop here, and the turn waits for what comes after
 }
 
 func TestFork_Binaries(t *testing.T) {
