@@ -40,9 +40,10 @@ bin/troupe:
 	@echo "building bin/troupe; the first time takes a few minutes"
 	@go build -trimpath -o bin/ ./cmd/troupe
 
+# Tests that may run beside each other do more often wait than compute: 4 of a package at once.
 .PHONY: test
 test: redis-server ## Run all tests, with the race detector, against real servers.
-	go test -race -shuffle=on -timeout 10m ./...
+	go test -race -shuffle=on -parallel 4 -timeout 15m ./...
 
 .PHONY: test-node
 test-node: node ## Test what needs Node: the worker in TypeScript, and tools of real MCP servers.

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/troupe-dev/troupe/test/loopback"
 )
 
 // patience is how long a server may take to come up on a machine that is busy.
@@ -49,12 +51,7 @@ func New(t testing.TB, flags ...string) *Server {
 // Reserve is New without the start: it finds a port at which nobody listens yet.
 func Reserve(t testing.TB, flags ...string) *Server {
 	t.Helper()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatalf("redistest: no free port: %v", err)
-	}
-	defer lis.Close()
-	s := &Server{Addr: lis.Addr().String(), t: t, dir: t.TempDir(), flags: flags}
+	s := &Server{Addr: loopback.Address(t), t: t, dir: t.TempDir(), flags: flags}
 	t.Cleanup(s.Kill)
 	return s
 }

@@ -25,25 +25,22 @@ func Binaries(t testing.TB, cfg Config) *Mesh {
 	return start(t, cfg, func(m *Mesh, p Part) service { return launchProcess(m, dir, p) })
 }
 
-// build makes the binaries, once for all tests of a process, with the race detector in
-// them: that is also what the packages of the tests are built with, so little is left to do.
+// build makes the binaries, with those of Programs, once for all tests of a process and with
+// the race detector in them: that is also what the packages of the tests are built with, so
+// little is left to do.
 var build = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "troupe-bin")
 	if err != nil {
 		return "", err
 	}
 	built = dir
-	return dir, compile(dir, "./services/memory", "./services/orchestrator", "./services/worker")
-})
-
-func compile(dir string, packages ...string) error {
-	cmd := exec.Command("go", append([]string{"build", "-race", "-o", dir + "/"}, packages...)...)
+	cmd := exec.Command("go", "build", "-race", "-o", dir+"/", "./services/memory", "./services/orchestrator", "./services/worker", "./test/rig/...")
 	cmd.Dir = root()
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return errors.New(string(out))
+		return dir, errors.New(string(out))
 	}
-	return nil
-}
+	return dir, nil
+})
 
 var built string
 
@@ -65,7 +62,6 @@ func launchProcess(m *Mesh, dir string, p Part) service {
 	program, _, _ := strings.Cut(string(p), " ")
 	if brought, ok := m.programs[p]; ok {
 		program = path.Base(brought.Package)
-		require.NoError(m.t, compile(dir, brought.Package))
 	}
 	output, err := os.Create(filepath.Join(m.t.TempDir(), program+".log"))
 	require.NoError(m.t, err)
@@ -101,7 +97,7 @@ func (m *Mesh) environment(p Part) []string {
 	case "memory":
 		return append(env, "TROUPE_REDIS="+m.redisURL())
 	case "orchestrator":
-		return append(append(env, stores...), "TROUPE_AGENTS="+m.workflows(), "TROUPE_REDIS="+m.redisURL(), "TROUPE_ROUTE_WAIT="+m.cfg.RouteWait.String(), "TROUPE_MAX_TURNS="+strconv.Itoa(m.cfg.MaxTurns), "TROUPE_REFLECTION=true")
+		return append(append(env, stores...), "TROUPE_AGENTS="+m.workflows(), "TROUPE_REDIS="+m.redisURL(), "TROUPE_ROUTE_WAIT="+m.cfg.RouteWait.String(), "TROUPE_MAX_TURNS="+strconv.Itoa(m.cfg.MaxTurns), "TROUPE_REFLECTION=true", "TROUPE_DRAIN="+m.cfg.Drain.String())
 	default:
 		return append(append(env, stores...), "TROUPE_AGENT="+agent, "TROUPE_DOCS="+docs())
 	}

@@ -57,7 +57,7 @@ func (m *Mesh) make(p Part) (runnable, error) {
 		return orchestrator.New(t, orchestrator.Config{
 			GRPCAddr: m.grpcAddr(p), HTTPAddr: m.httpAddr(p), Agents: m.workflows(), Etcd: m.etcd.Endpoints(),
 			Memory: m.grpcAddr(Memory), Redis: m.redisURL(), Timeout: time.Minute, RouteWait: m.cfg.RouteWait, MaxTurns: m.cfg.MaxTurns, MaxQueueTime: 5 * time.Second,
-			TraceRetention: time.Hour, Drain: drain, Reflection: true,
+			TraceRetention: time.Hour, Drain: m.cfg.Drain, Reflection: true,
 		}, nil)
 	default: // a worker
 	}

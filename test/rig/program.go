@@ -13,7 +13,7 @@ import (
 type Program struct {
 	Instance string                       // its id
 	Drain    time.Duration                // how long its steps may take to end when it stops
-	Package  string                       // of its main, from the root of the repository; for Binaries
+	Package  string                       // of its main, below ./test/rig; for Binaries
 	Env      []string                     // of its process, beside where the mesh is
 	Make     func() (*agent.Agent, error) // for InProcess
 }

@@ -6,7 +6,6 @@ package rig
 
 import (
 	"maps"
-	"net"
 	"net/http"
 	"path/filepath"
 	"runtime"
@@ -23,6 +22,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/rpc"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
 	"github.com/troupe-dev/troupe/test/etcdtest"
+	"github.com/troupe-dev/troupe/test/loopback"
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
@@ -52,6 +52,7 @@ const patience = 60 * time.Second
 // Config is what a test may choose.
 type Config struct {
 	RouteWait time.Duration // of the orchestrator; 0: 5 s
+	Drain     time.Duration // of the orchestrator; 0: 10 s
 	MaxTurns  int           // at once, of the orchestrator; 0: as many as steps
 	LogLevel  string        // of binaries; empty: info
 	Collector string        // URL that takes the spans of binaries; empty: they leave none
@@ -91,6 +92,9 @@ func start(t testing.TB, cfg Config, launch launcher) *Mesh {
 	t.Helper()
 	if cfg.RouteWait == 0 {
 		cfg.RouteWait = 5 * time.Second
+	}
+	if cfg.Drain == 0 {
+		cfg.Drain = drain
 	}
 	m := &Mesh{
 		t: t, cfg: cfg, launch: launch, addresses: map[string]string{}, running: map[Part]service{}, programs: map[Part]Program{},
@@ -271,13 +275,8 @@ func (m *Mesh) redisURL() string       { return "redis://" + m.redis.Addr + "/0"
 
 // address is a loopback address of its own, the same over restarts.
 func (m *Mesh) address(of string) string {
-	for m.addresses[of] == "" {
-		lis, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(m.t, err)
-		if free := lis.Addr().String(); !slices.Contains(slices.Collect(maps.Values(m.addresses)), free) { // whose process may not listen yet
-			m.addresses[of] = free
-		}
-		require.NoError(m.t, lis.Close())
+	if m.addresses[of] == "" {
+		m.addresses[of] = loopback.Address(m.t)
 	}
 	return m.addresses[of]
 }

@@ -17,7 +17,8 @@ import (
 // gets its answer all the same, from a model that saw the file again, and the file is stored
 // once. The next turn knows of it, and is not shown it once more.
 func TestAttachment_IsStoredOnceWhateverHappens(t *testing.T) {
-	m := rig.InProcess(t, rig.Config{RouteWait: 3 * time.Second})
+	t.Parallel()
+	m := rig.InProcess(t, rig.Config{RouteWait: 3 * time.Second, Drain: time.Second})
 	asked := make(chan struct{})
 	model := scripted.New(
 		scripted.Reply{Deltas: []string{"It says no"}, Asked: asked, Wait: make(chan struct{})},

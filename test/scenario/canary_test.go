@@ -30,6 +30,7 @@ import (
 //
 // Req: LP-18, AD-34
 func TestCanary_Binaries(t *testing.T) {
+	t.Parallel()
 	spans := collectSpans(t)
 	s := newStage(t, rig.Binaries(t, rig.Config{LogLevel: "debug", Collector: spans.url}))
 	canary := "CANARY" + strings.ReplaceAll(uuid.NewString(), "-", "")

@@ -45,10 +45,12 @@ var durables = []struct {
 }
 
 func TestDurable_InProcess(t *testing.T) {
+	t.Parallel()
 	runDurable(t, newStage(t, rig.InProcess(t, rig.Config{})))
 }
 
 func TestDurable_Binaries(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, rig.Binaries(t, rig.Config{}))
 	if runDurable(t, s) {
 		t.Run("AFrozenWorkerIsGivenUp", func(t *testing.T) { aFrozenWorkerIsGivenUp(t, s) })

@@ -24,6 +24,7 @@ import (
 // What stands elsewhere at the edge of a runner or of a protocol of agents, and is the
 // mesh's own here (ADR 0015).
 func TestEdge_InProcess(t *testing.T) {
+	t.Parallel()
 	m := rig.InProcess(t, rig.Config{RouteWait: 3 * time.Second})
 	desk := &desk{mesh: m}
 	m.Host("desk", rig.Program{Instance: "desk-1", Drain: time.Second, Make: desk.make})

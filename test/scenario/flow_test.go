@@ -172,6 +172,7 @@ func everything() (*agent.Agent, error) {
 
 // An author sees in a test what clients see of the mesh.
 func TestAlone_AnAgentTellsWhatItTellsInTheMesh(t *testing.T) {
+	t.Parallel()
 	m := rig.InProcess(t, rig.Config{})
 	m.Host("everything", rig.Program{Instance: "everything-1", Drain: time.Second, Make: everything})
 	m.Await("the agent is ready", func() bool { return len(idle(t, m, "everything")) == 1 })

@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -12,9 +13,15 @@ import (
 
 // Steps that run at once, and those who are lost in the middle of a round.
 
-func TestFork_InProcess(t *testing.T) { runForks(t, rig.InProcess(t, rig.Config{Office: true})) }
+func TestFork_InProcess(t *testing.T) {
+	t.Parallel()
+	runForks(t, rig.InProcess(t, rig.Config{Office: true, Drain: time.Second})) // a kill is a stop here, and the turn waits for what comes after
+}
 
-func TestFork_Binaries(t *testing.T) { runForks(t, rig.Binaries(t, rig.Config{Office: true})) }
+func TestFork_Binaries(t *testing.T) {
+	t.Parallel()
+	runForks(t, rig.Binaries(t, rig.Config{Office: true}))
+}
 
 const waiters = 2
 

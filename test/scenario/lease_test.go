@@ -20,6 +20,7 @@ const (
 )
 
 func TestLease_Binaries(t *testing.T) {
+	t.Parallel()
 	m := rig.Binaries(t, rig.Config{RouteWait: 5 * time.Second})
 	second := rig.Second("research")
 	m.Start(second)

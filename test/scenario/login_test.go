@@ -182,6 +182,7 @@ func aToolThatIsLostWithItsCredentialIsNotRunAgain(t *testing.T, s *stage) {
 //
 // Req: LP-37
 func TestLoginCanary_Binaries(t *testing.T) {
+	t.Parallel()
 	spans := collectSpans(t)
 	s := &stage{rig.Binaries(t, rig.Config{Office: true, LogLevel: "debug", Collector: spans.url}), rig.NewGate(t)}
 	for n := range clerks {

@@ -42,10 +42,14 @@ var pendings = []struct {
 }
 
 func TestPending_InProcess(t *testing.T) {
+	t.Parallel()
 	runPending(t, rig.InProcess(t, rig.Config{Office: true}))
 }
 
-func TestPending_Binaries(t *testing.T) { runPending(t, rig.Binaries(t, rig.Config{Office: true})) }
+func TestPending_Binaries(t *testing.T) {
+	t.Parallel()
+	runPending(t, rig.Binaries(t, rig.Config{Office: true}))
+}
 
 const clerks = 2
 

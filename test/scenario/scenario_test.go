@@ -20,6 +20,9 @@ import (
 	"github.com/troupe-dev/troupe/test/rig"
 )
 
+// Each test has a mesh of its own, and most wait more than they compute: those run beside each
+// other, as many at once as -parallel says. Those run alone that measure how long something
+// takes, or have to be in time for something: TestReplicas, TestDrain and TestSession.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreTopFunction("github.com/blevesearch/bleve_index_api.AnalysisWorker"), // the library's own pool, one a process
@@ -59,9 +62,15 @@ var scenarios = []struct {
 	{"VerbsNeedTheRegistry", verbsNeedTheRegistry},
 }
 
-func TestInProcess(t *testing.T) { runAll(t, rig.InProcess(t, rig.Config{RouteWait: 3 * time.Second})) }
+func TestInProcess(t *testing.T) {
+	t.Parallel()
+	runAll(t, rig.InProcess(t, rig.Config{RouteWait: 3 * time.Second}))
+}
 
-func TestBinaries(t *testing.T) { runAll(t, rig.Binaries(t, rig.Config{RouteWait: 3 * time.Second})) }
+func TestBinaries(t *testing.T) {
+	t.Parallel()
+	runAll(t, rig.Binaries(t, rig.Config{RouteWait: 3 * time.Second}))
+}
 
 func runAll(t *testing.T, m *rig.Mesh) {
 	for _, s := range scenarios {

@@ -18,6 +18,7 @@ var (
 
 // Redis and the store in RAM answer alike, whatever they are asked.
 func TestStore_DoesAsTheOracle(t *testing.T) {
+	t.Parallel()
 	// The disk has no part in this.
 	s := openStore(t, "redis://"+redistest.New(t, "--appendonly", "no").Addr)
 	oracle := inmem.New(inmem.Config{MaxMessages: memorytest.MaxMessages, MaxBytes: memorytest.MaxBytes})

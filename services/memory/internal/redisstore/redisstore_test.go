@@ -34,6 +34,7 @@ func TestStore_OnRedis(t *testing.T) {
 }
 
 func TestStore_OnMiniredis(t *testing.T) {
+	t.Parallel()
 	s := openStore(t, "redis://"+miniredis.RunT(t).Addr())
 	memorytest.Run(t, func(*testing.T) memory.Store { return s })
 }

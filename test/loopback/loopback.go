@@ -1,0 +1,38 @@
+// Package loopback hands out the addresses of servers that a test stops and starts again.
+package loopback
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync/atomic"
+	"testing"
+)
+
+// Ports that the system gives nobody by itself, and below those that etcdtest chooses from:
+// so nobody else is there while a server is down.
+const (
+	firstPort = 10_000
+	ports     = 10_000
+)
+
+var (
+	begin = rand.Uint32N(ports) // of this process, as other packages are tested at the same time
+	given atomic.Uint32
+)
+
+// Address returns a loopback address, host:port, at which nobody listens. No other call in
+// this process has returned it or will, so tests that run beside each other never meet.
+func Address(t testing.TB) string {
+	t.Helper()
+	for range ports {
+		lis, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", firstPort+(begin+given.Add(1))%ports))
+		if err != nil {
+			continue // somebody is there
+		}
+		defer lis.Close()
+		return lis.Addr().String()
+	}
+	t.Fatal("loopback: no free port")
+	return ""
+}
