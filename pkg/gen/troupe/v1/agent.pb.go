@@ -71,7 +71,12 @@ type ExecuteStepRequest struct {
 	// metadata of the request, for the agent and its tools.
 	Metadata map[string]string `protobuf:"bytes,21,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// request_id of the request that began the turn.
-	RequestId     string `protobuf:"bytes,22,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	RequestId string `protobuf:"bytes,22,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// budget is what this attempt may use, remote turns included: its part of what is left of the
+	// trace. A worker refuses a call before it goes beyond, with POLICY_BUDGET and the facts
+	// budget, limit, used and asked (OC-29). Calls that the journal knows use nothing. Absent:
+	// nothing is bounded.
+	Budget        *Budget `protobuf:"bytes,40,opt,name=budget,proto3" json:"budget,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -246,6 +251,13 @@ func (x *ExecuteStepRequest) GetRequestId() string {
 	return ""
 }
 
+func (x *ExecuteStepRequest) GetBudget() *Budget {
+	if x != nil {
+		return x.Budget
+	}
+	return nil
+}
+
 // Heartbeat says that the step is still at work. A worker sends an item at least every 2
 // seconds; the orchestrator gives a stream up that was silent for 6.
 type Heartbeat struct {
@@ -393,7 +405,7 @@ var File_troupe_v1_agent_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x15troupe/v1/agent.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x15troupe/v1/types.proto\"\x8f\b\n" +
+	"\x15troupe/v1/agent.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x15troupe/v1/types.proto\"\xba\b\n" +
 	"\x12ExecuteStepRequest\x120\n" +
 	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\x12;\n" +
 	"\n" +
@@ -417,7 +429,8 @@ const file_troupe_v1_agent_proto_rawDesc = "" +
 	"\aprofile\x18\x14 \x01(\tB+\xbaH(\xd8\x01\x01r#2!^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$R\aprofile\x12`\n" +
 	"\bmetadata\x18\x15 \x03(\v2+.troupe.v1.ExecuteStepRequest.MetadataEntryB\x17\xbaH\x14\x9a\x01\x11\x10 \"\x06r\x04 \x01(@*\x05r\x03(\x80\bR\bmetadata\x12A\n" +
 	"\n" +
-	"request_id\x18\x16 \x01(\tB\"\xbaH\x1f\xd8\x01\x01r\x1a2\x18^[A-Za-z0-9_.:-]{1,128}$R\trequestId\x1a;\n" +
+	"request_id\x18\x16 \x01(\tB\"\xbaH\x1f\xd8\x01\x01r\x1a2\x18^[A-Za-z0-9_.:-]{1,128}$R\trequestId\x12)\n" +
+	"\x06budget\x18( \x01(\v2\x11.troupe.v1.BudgetR\x06budget\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\v\n" +
@@ -455,24 +468,26 @@ var file_troupe_v1_agent_proto_goTypes = []any{
 	(*StepResult)(nil),          // 5: troupe.v1.StepResult
 	(*Auth)(nil),                // 6: troupe.v1.Auth
 	(*CallAnswer)(nil),          // 7: troupe.v1.CallAnswer
-	(*Event)(nil),               // 8: troupe.v1.Event
+	(*Budget)(nil),              // 8: troupe.v1.Budget
+	(*Event)(nil),               // 9: troupe.v1.Event
 }
 var file_troupe_v1_agent_proto_depIdxs = []int32{
-	4, // 0: troupe.v1.ExecuteStepRequest.history:type_name -> troupe.v1.Message
-	5, // 1: troupe.v1.ExecuteStepRequest.prior:type_name -> troupe.v1.StepResult
-	6, // 2: troupe.v1.ExecuteStepRequest.auth:type_name -> troupe.v1.Auth
-	7, // 3: troupe.v1.ExecuteStepRequest.answers:type_name -> troupe.v1.CallAnswer
-	3, // 4: troupe.v1.ExecuteStepRequest.metadata:type_name -> troupe.v1.ExecuteStepRequest.MetadataEntry
-	8, // 5: troupe.v1.ExecuteStepResponse.event:type_name -> troupe.v1.Event
-	5, // 6: troupe.v1.ExecuteStepResponse.result:type_name -> troupe.v1.StepResult
-	1, // 7: troupe.v1.ExecuteStepResponse.heartbeat:type_name -> troupe.v1.Heartbeat
-	0, // 8: troupe.v1.AgentService.ExecuteStep:input_type -> troupe.v1.ExecuteStepRequest
-	2, // 9: troupe.v1.AgentService.ExecuteStep:output_type -> troupe.v1.ExecuteStepResponse
-	9, // [9:10] is the sub-list for method output_type
-	8, // [8:9] is the sub-list for method input_type
-	8, // [8:8] is the sub-list for extension type_name
-	8, // [8:8] is the sub-list for extension extendee
-	0, // [0:8] is the sub-list for field type_name
+	4,  // 0: troupe.v1.ExecuteStepRequest.history:type_name -> troupe.v1.Message
+	5,  // 1: troupe.v1.ExecuteStepRequest.prior:type_name -> troupe.v1.StepResult
+	6,  // 2: troupe.v1.ExecuteStepRequest.auth:type_name -> troupe.v1.Auth
+	7,  // 3: troupe.v1.ExecuteStepRequest.answers:type_name -> troupe.v1.CallAnswer
+	3,  // 4: troupe.v1.ExecuteStepRequest.metadata:type_name -> troupe.v1.ExecuteStepRequest.MetadataEntry
+	8,  // 5: troupe.v1.ExecuteStepRequest.budget:type_name -> troupe.v1.Budget
+	9,  // 6: troupe.v1.ExecuteStepResponse.event:type_name -> troupe.v1.Event
+	5,  // 7: troupe.v1.ExecuteStepResponse.result:type_name -> troupe.v1.StepResult
+	1,  // 8: troupe.v1.ExecuteStepResponse.heartbeat:type_name -> troupe.v1.Heartbeat
+	0,  // 9: troupe.v1.AgentService.ExecuteStep:input_type -> troupe.v1.ExecuteStepRequest
+	2,  // 10: troupe.v1.AgentService.ExecuteStep:output_type -> troupe.v1.ExecuteStepResponse
+	10, // [10:11] is the sub-list for method output_type
+	9,  // [9:10] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_agent_proto_init() }
