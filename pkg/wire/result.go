@@ -8,7 +8,7 @@ import (
 
 // ResultToProto is the result of a step as it is stored and sent.
 func ResultToProto(r execution.Result) *troupev1.StepResult {
-	return &troupev1.StepResult{
+	result := &troupev1.StepResult{
 		Step:                 int32(r.Step),
 		Agent:                r.Agent,
 		Text:                 r.Text,
@@ -25,6 +25,10 @@ func ResultToProto(r execution.Result) *troupev1.StepResult {
 		Failure:              failureToProto(r.Failure),
 		Pending:              PendingToProto(r.Pending),
 	}
+	if r.Used != nil {
+		result.Used = UsedToProto(*r.Used)
+	}
+	return result
 }
 
 // ResultFromProto is the inverse of ResultToProto.
@@ -48,6 +52,7 @@ func ResultFromProto(r *troupev1.StepResult) execution.Result {
 		Sequence:      r.GetSequence(),
 		Failure:       failure.FromProto(r.GetFailure()),
 		Pending:       PendingFromProto(r.GetPending()),
+		Used:          usedOrNil(r.GetUsed()),
 	}
 }
 
