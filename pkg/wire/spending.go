@@ -18,6 +18,7 @@ type Spending struct {
 	total    *budget.Amounts      // as the end of the trace has it
 	attempts map[place]*attempt
 	steps    map[int32]bool // that have ended
+	warned   map[string]bool
 }
 
 // place is an attempt of a step.
@@ -57,6 +58,11 @@ func (s *Spending) Note(e *troupev1.Event) {
 		}
 	case *troupev1.Event_StepFinished:
 		s.ended(e, p.StepFinished.GetResult())
+	case *troupev1.Event_Warning:
+		if of, ok := strings.CutPrefix(p.Warning.GetMessage(), warningOf); ok && p.Warning.GetReason() == ReasonBudget {
+			of, _, _ = strings.Cut(of, ":")
+			s.warn(of)
+		}
 	case *troupev1.Event_TurnResult:
 		s.total = usedOrNil(p.TurnResult.GetUsed())
 	}

@@ -91,7 +91,7 @@ func (r *Runner) like(ctx context.Context, req Request, begin memory.Begin, trac
 	}
 	record := found.Record
 	a := r.directed(begin, record.GetTarget())
-	a.labels = readLabels(found.Terms.Labels)
+	a.labels = readLabels(found.Terms.Labels).after(record.GetResult(), a.flow.Budget)
 	a.since = record.GetStarted().AsTime().Add(record.GetResult().GetDuration().AsDuration())
 	return a, nil
 }

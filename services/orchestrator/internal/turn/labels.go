@@ -12,6 +12,10 @@ import (
 type Labels struct {
 	Profile  string            `json:"profile,omitempty"`
 	Metadata map[string]string `json:"metadata,omitempty"`
+
+	// Budget is what the turn may use, where that does not follow from its workflow. It is no part
+	// of what the caller says.
+	Budget *allowance `json:"budget,omitempty"`
 }
 
 // profile is the one that is named, or else the default (OC-7).
@@ -30,7 +34,7 @@ func (l Labels) or(others Labels) Labels {
 
 // stored is the labels as they are kept, the same for the same labels; empty when there are none.
 func (l Labels) stored() string {
-	if l.Profile == "" && len(l.Metadata) == 0 {
+	if l.Profile == "" && len(l.Metadata) == 0 && l.Budget == nil {
 		return ""
 	}
 	text, err := json.Marshal(l)
