@@ -21,6 +21,11 @@ const warnAt = 0.8
 // finds of which it was told.
 const warningOf = "limits."
 
+// isOwn reports whether a warning is one of Due: those of a step may be those of a remote turn.
+func isOwn(e *troupev1.Event, w *troupev1.Warning) bool {
+	return w.GetReason() == ReasonBudget && e.GetStep() == 0
+}
+
 // Due are the warnings that are to be told now: of each kind of which 80 % are used, once in the
 // life of the trace. They count as told.
 func (s *Spending) Due() []*troupev1.Warning {

@@ -26,9 +26,8 @@ type place struct{ step, attempt int32 }
 
 // attempt is what is known of one.
 type attempt struct {
-	used     budget.Amounts
-	remote   []string        // branches of agents that are remote: they are counted with the result
-	subtasks map[string]bool // remote turns, by their requests
+	used   budget.Amounts
+	remote []string // branches of agents that are remote: what they do is counted with the result
 }
 
 // Note takes an event of the trace into account.
@@ -40,7 +39,10 @@ func (s *Spending) Note(e *troupev1.Event) {
 		s.budget = p.Plan.GetBudget()
 	case *troupev1.Event_SubtaskStarted:
 		a := s.at(e)
-		a.subtasks[p.SubtaskStarted.GetRequestId()] = true
+		if a.elsewhere(e.GetBranch()) {
+			return // it may be one of the remote turn; the result knows
+		}
+		a.used.FanOut++
 		if p.SubtaskStarted.GetCallId() == "" {
 			a.remote = append(a.remote, e.GetBranch())
 		}
@@ -59,7 +61,7 @@ func (s *Spending) Note(e *troupev1.Event) {
 	case *troupev1.Event_StepFinished:
 		s.ended(e, p.StepFinished.GetResult())
 	case *troupev1.Event_Warning:
-		if of, ok := strings.CutPrefix(p.Warning.GetMessage(), warningOf); ok && p.Warning.GetReason() == ReasonBudget {
+		if of, ok := strings.CutPrefix(p.Warning.GetMessage(), warningOf); ok && isOwn(e, p.Warning) {
 			of, _, _ = strings.Cut(of, ":")
 			s.warn(of)
 		}
@@ -101,7 +103,7 @@ func (s *Spending) at(e *troupev1.Event) *attempt {
 		s.attempts = map[place]*attempt{}
 	}
 	if s.attempts[key] == nil {
-		s.attempts[key] = &attempt{subtasks: map[string]bool{}}
+		s.attempts[key] = &attempt{}
 	}
 	return s.attempts[key]
 }
@@ -147,21 +149,20 @@ func (s *Spending) UsedBy(step int) budget.Amounts {
 	return s.sum(func(n int32) bool { return n == int32(step) })
 }
 
-// sum is called with the lock held. A remote turn that several attempts wait for is one.
+// sum is called with the lock held. The attempts of a step wait for the same remote turns.
 func (s *Spending) sum(of func(step int32) bool) budget.Amounts {
 	var sum budget.Amounts
-	turns := map[string]bool{}
+	turns := map[int32]int64{}
 	for at, a := range s.attempts {
 		if !of(at.step) {
 			continue
 		}
 		used := a.used
-		used.FanOut = 0
+		turns[at.step], used.FanOut = max(turns[at.step], used.FanOut), 0
 		sum = sum.Add(used)
-		for id := range a.subtasks {
-			turns[id] = true
-		}
 	}
-	sum.FanOut = int64(len(turns))
+	for _, n := range turns {
+		sum.FanOut += n
+	}
 	return sum
 }

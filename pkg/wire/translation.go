@@ -64,7 +64,7 @@ func (t *Translation) of(e *troupev1.Event) []structured.Event {
 		}
 		return events
 	case *troupev1.Event_Warning:
-		return t.warned(p.Warning)
+		return t.warned(e, p.Warning)
 	case *troupev1.Event_TurnResult:
 		return ended(p.TurnResult)
 	}
@@ -146,13 +146,13 @@ func (t *Translation) spent() []structured.Event {
 }
 
 // warned is what a warning says of the budget.
-func (t *Translation) warned(w *troupev1.Warning) []structured.Event {
+func (t *Translation) warned(e *troupev1.Event, w *troupev1.Warning) []structured.Event {
 	of, _, _ := strings.Cut(strings.TrimPrefix(w.GetMessage(), warningOf), ":")
 	data := map[string]any{"of": of, "reason": w.GetMessage()}
-	switch w.GetReason() {
-	case ReasonBudget:
+	switch {
+	case isOwn(e, w):
 		return one(structured.BudgetWarning, "a turn has used most of its budget", data)
-	case reasonExceeded:
+	case w.GetReason() == reasonExceeded:
 		return one(structured.BudgetExceeded, "a turn uses more than its budget, whose policy is to warn", data)
 	}
 	return nil
