@@ -149,7 +149,7 @@ func TestLoop_NoHandlerGoesOnFromARefusal(t *testing.T) {
 	refused(t, err, budget.ModelCalls)
 
 	asks := hook.AfterLLM(func(ctx context.Context, reply *hook.LLMReply) error {
-		_, _ = reply.Turn.Ask(ctx, llm.Request{System: "what do you think of it?"})
+		_, _ = reply.Ask(ctx, llm.Request{System: "what do you think of it?"})
 		return nil
 	})
 	in = input("go", asks)
