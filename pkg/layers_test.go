@@ -16,7 +16,7 @@ const module = "github.com/troupe-dev/troupe/"
 // layers above it in this list, never of those below. The longest listed prefix of a path
 // decides its layer. Folders that are still to come are listed where they belong.
 var layers = []struct{ name, packages string }{
-	{"ground", "pkg/gen pkg/failure pkg/egress pkg/secret pkg/broker pkg/ownership pkg/lifecycle pkg/session pkg/execution pkg/conversation pkg/event pkg/manifest"},
+	{"ground", "pkg/gen pkg/failure pkg/egress pkg/secret pkg/broker pkg/ownership pkg/lifecycle pkg/session pkg/execution pkg/budget pkg/conversation pkg/event pkg/manifest"},
 	{"contracts", "pkg/llm pkg/tool pkg/memory pkg/registry"},
 	{"sdk", "pkg/hook pkg/loop pkg/agent pkg/plugin pkg/trust pkg/sessionlog"},
 	{"plumbing", "pkg/process pkg/telemetry pkg/probe pkg/rpc pkg/redisconn pkg/wire pkg/identity"},

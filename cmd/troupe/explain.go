@@ -40,7 +40,11 @@ func (x *explain) Run(ctx context.Context, term terminal) error {
 	if x.JSON {
 		return printTrace(term, trace, slices.DeleteFunc(events, func(e *troupev1.Event) bool { return explained(e) == nil }))
 	}
-	fmt.Fprintf(term.out, "trace  %s\nasked  %s\nstate  %s\n\n", trace.GetTraceId(), orDash(brief(trace.GetText(), 80)), traceState(trace))
+	fmt.Fprintf(term.out, "trace  %s\nasked  %s\nstate  %s\n", trace.GetTraceId(), orDash(brief(trace.GetText(), 80)), traceState(trace))
+	if used := budgetUsed(events); used != "" {
+		fmt.Fprintf(term.out, "budget %s\n", used)
+	}
+	fmt.Fprintln(term.out)
 	w := tabwriter.NewWriter(term.out, 0, 0, 2, ' ', 0)
 	for _, e := range events {
 		for i, line := range explained(e) {
@@ -86,7 +90,7 @@ func explained(e *troupev1.Event) []string {
 			}
 		}
 	case *troupev1.Event_Warning:
-		if p.Warning.GetReason() == "WAITING" || p.Warning.GetReason() == "RESUMED" {
+		if p.Warning.GetReason() == "WAITING" || p.Warning.GetReason() == "RESUMED" || p.Warning.GetReason() == wire.ReasonBudget {
 			return []string{fmt.Sprintf("%s\t%s", strings.ToLower(p.Warning.GetReason()), oneLine(p.Warning.GetMessage()))}
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/troupe-dev/troupe/pkg/execution"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/wire"
 )
 
 // node is one line of the tree of a trace.
@@ -55,6 +56,9 @@ func describeTree(term terminal, trace *troupev1.Trace, events []*troupev1.Event
 	if above := trace.GetParent(); above != nil {
 		fmt.Fprintf(w, "parent\t%s\n", parentage(above))
 	}
+	if used := budgetUsed(events); used != "" {
+		fmt.Fprintf(w, "budget\t%s\n", used)
+	}
 	_ = w.Flush()
 	lines := [][columns]string{{"TIME", "IN", "OUT", "COST"}}
 	texts := []string{""}
@@ -73,6 +77,20 @@ func describeTree(term terminal, trace *troupev1.Trace, events []*troupev1.Event
 	walk(newTree(trace, events), "", "")
 	fmt.Fprintln(term.out)
 	aligned(term.out, lines, texts)
+}
+
+// budgetUsed is what the turn took of its budget, as far as its events tell; empty when it took
+// nothing, or had no budget.
+func budgetUsed(events []*troupev1.Event) string {
+	var spent wire.Spending
+	for _, e := range events {
+		spent.Note(e)
+	}
+	limits := spent.Budget().GetLimits()
+	if limits == nil {
+		return ""
+	}
+	return wire.UseText(wire.UsedToProto(spent.Used()), limits)
 }
 
 // columns stand before the tree, so that no text in it can shift them.

@@ -42,6 +42,15 @@ func (c *counter) split(lane, lanes int) *counter {
 	return &counter{up: c, base: c.last, lane: lane, lanes: lanes}
 }
 
+// beside is how many lanes there are, those of the lanes above included.
+func (c *counter) beside() int {
+	n := 1
+	for ; c != nil; c = c.up {
+		n *= max(1, c.lanes)
+	}
+	return n
+}
+
 // join ends a lane, and returns up to where it got as its upper counter counts.
 func (c *counter) join() int {
 	c.settle()

@@ -47,6 +47,9 @@ func (inv Invocation) Key() string {
 // Agents that run beside each other are numbered apart.
 func (inv Invocation) Call() int { return inv.call }
 
+// Beside is how many agents may run beside each other at the place of this run, itself included.
+func (inv Invocation) Beside() int { return inv.count.beside() }
+
 // Prompt is what an agent is asked that does not see the conversation: what the user said
 // last, behind it what it is asked to do itself, and then what the steps before this one found.
 func (inv Invocation) Prompt() string {

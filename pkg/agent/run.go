@@ -147,7 +147,10 @@ func (t *turn) contained(limited, ctx context.Context) (err error) {
 				Because(fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
 		}
 	}()
-	return t.run(limited, ctx)
+	if err = t.run(limited, ctx); err == nil {
+		err = t.inv.Step.Budget.Refusal() // whatever its handlers made of it
+	}
+	return err
 }
 
 // because gives an error that comes of the end of ctx the mode of that: code of an author
@@ -189,6 +192,9 @@ func (t *turn) run(limited, ctx context.Context) error {
 		return t.control.Changes("")
 	}
 	err = t.main(limited)
+	if refused := t.inv.Step.Budget.Refusal(); refused != nil && ctx.Err() == nil && !errors.Is(err, errDeaf) {
+		return refused
+	}
 	if err != nil && (errors.Is(err, errDeaf) || ctx.Err() != nil || lost(err) || !t.agent.forgives() || len(t.inv.Step.Routes) > 0) {
 		return err
 	}
@@ -312,7 +318,7 @@ func (t *turn) input(system string) loop.Input {
 	in := loop.Input{
 		System: system, Turn: t.control, Choices: t.inv.Step.Routes, Only: t.inv.Step.Tools,
 		Key: calls.key, Keep: t.inv.branch != "", Apart: apart, Stop: t.inv.Stop,
-		ID: calls.id, Agent: t.inv.Step.Agent, Answers: t.inv.Step.Answers, Broker: t.inv.Step.Broker,
+		ID: calls.id, Agent: t.inv.Step.Agent, Answers: t.inv.Step.Answers, Broker: t.inv.Step.Broker, Budget: t.inv.Step.Budget,
 	}
 	if calls.Journal != nil {
 		in.Journal = calls

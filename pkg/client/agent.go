@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/budget"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -48,6 +49,10 @@ const ReasonBegunAgain = "REMOTE_STEP_BEGUN_AGAIN"
 // turn is cancelled (AD-33). When its worker is lost, or its step taken away, the remote turn
 // goes on, for the successor attaches to it.
 //
+// Its turn gets a share of what is left of the budget of the turn above, which is reserved while
+// it runs, and what it used counts there. When it would lie too deep, or there were too many, or
+// nothing is left, it is not asked, and the step above fails with policy_budget (S17).
+//
 // Config may have what an agent has that does not ask a model itself. Its name is that of
 // target when there is none. An agent that is the remote one itself gets agent_logic. Modes:
 // as those of agent.New.
@@ -74,8 +79,9 @@ type remote struct {
 	branch string // of the agent that stands for it
 	yield  func(event.Event, error) bool
 
-	trace  string // of the remote turn, while it runs
-	deaf   bool   // nobody reads any more
+	spent  wire.Spending // by the remote turn, as far as it was told
+	trace  string        // of the remote turn, while it runs
+	deaf   bool          // nobody reads any more
 	result execution.Result
 }
 
@@ -89,6 +95,11 @@ func (r *remote) run(ctx context.Context, c *Client, inv agent.Invocation) error
 			return err
 		}
 	}
+	limits, held, err := inv.Step.Budget.Child(inv.Beside())
+	if err != nil {
+		return err
+	}
+	defer func() { held.Settle(r.used()) }()
 	defer r.abandon(ctx, c, inv)
 	ctx, leave := context.WithCancel(ctx)
 	defer leave()
@@ -96,11 +107,15 @@ func (r *remote) run(ctx context.Context, c *Client, inv agent.Invocation) error
 		defer context.AfterFunc(inv.Stop, leave)()
 	}
 	req := r.request(ctx, inv)
+	if inv.Step.Budget != nil {
+		req.Budget = wire.LimitsToProto(limits)
+	}
 	if inv.Step.TraceID != "" {
 		ctx = wire.Above(ctx, inv.Step.TraceID)
 	}
 	for e, err := range c.Turn(ctx, req) {
 		r.trace = cmp.Or(e.GetTraceId(), r.trace)
+		r.spent.Note(e)
 		if err != nil && inv.Stop != nil && inv.Stop.Err() != nil {
 			r.yield(event.Event{Payload: event.Answer{Text: "The turn was stopped.", Reason: event.Stopped}}, nil)
 			return nil
@@ -117,6 +132,14 @@ func (r *remote) run(ctx context.Context, c *Client, inv agent.Invocation) error
 		}
 	}
 	return nil
+}
+
+// used is what the remote turn used of the budget of the turn above: one turn, whatever it began
+// itself.
+func (r *remote) used() budget.Amounts {
+	used := r.spent.Used()
+	used.FanOut = 1
+	return used
 }
 
 // cancelTime is what a remote turn may take to be cancelled (AD-33).
@@ -146,8 +169,8 @@ const (
 // maxTurnID is that of Parent.turn_id; an agent that is a tool has the key of its call there.
 const maxTurnID = 64
 
-// request is the same in all attempts of the step, but for its timeout, its credentials and
-// its parent, which are no part of what it asks.
+// request is the same in all attempts of the step, but for its timeout, its budget, its
+// credentials and its parent, which are no part of what it asks.
 func (r *remote) request(ctx context.Context, inv agent.Invocation) *troupev1.OrchestrateRequest {
 	auth, _ := execution.AuthFrom(ctx)
 	req := &troupev1.OrchestrateRequest{
@@ -168,6 +191,9 @@ func (r *remote) request(ctx context.Context, inv agent.Invocation) *troupev1.Or
 	if inv.Step.TraceID != "" {
 		req.Parent = &troupev1.Parent{
 			TraceId: inv.Step.TraceID, TurnId: conversation.Cut(inv.Step.TurnID, maxTurnID), Step: int32(inv.Step.Number), Call: int32(inv.Call()),
+		}
+		if inv.Step.Budget != nil {
+			req.Parent.Depth = int32(inv.Step.Budget.Level()) + 1
 		}
 	}
 	if until, ok := ctx.Deadline(); ok {

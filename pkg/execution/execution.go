@@ -4,6 +4,7 @@ package execution
 
 import (
 	"github.com/troupe-dev/troupe/pkg/broker"
+	"github.com/troupe-dev/troupe/pkg/budget"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
@@ -39,6 +40,8 @@ type Step struct {
 	Journal Journal // of the step; nil: nothing is kept of it
 
 	Broker *broker.Session // makes the keys for credentials that its tools lack; nil: nobody can be asked for one
+
+	Budget *budget.Ledger // what this attempt may use, and has used; all agents of the step share it; nil: nothing is bounded
 }
 
 // Observations are those of the steps before this one, in order.
@@ -68,6 +71,8 @@ type Result struct {
 	Sequence      int64          // last message of the session after the commit
 	Tasks         []PlannedTask  // what a step that plans wants done next, in order
 	Failure       *failure.Error // set when the step failed
+
+	Used *budget.Amounts // of the budget, by this attempt; nil: its worker does not count
 }
 
 // Usage is what model calls consumed.

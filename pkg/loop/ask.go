@@ -63,7 +63,7 @@ func (r *run) model(ctx context.Context, req *hook.LLMRequest) (*hook.LLMReply, 
 	if err == nil {
 		return &hook.LLMReply{Turn: r.turn, Text: said.Text, ToolCalls: said.ToolCalls, Usage: usage, Replayed: replayed}, nil
 	}
-	if errors.Is(err, errStop) || errors.Is(err, errDeaf) || ctx.Err() != nil {
+	if errors.Is(err, errStop) || errors.Is(err, errDeaf) || ctx.Err() != nil || r.in.Budget.Refusal() != nil {
 		return nil, err
 	}
 	failed, number := &hook.LLMFailure{Turn: r.turn, Err: err}, r.number
@@ -111,6 +111,10 @@ func (r *run) generate(ctx context.Context, req llm.Request, aside bool) (said c
 	if said, usage, replayed, err = r.said(number, aside); replayed || err != nil {
 		return said, usage, replayed, err
 	}
+	held, err := r.affordModel(req, aside)
+	if err != nil {
+		return said, usage, false, err
+	}
 	ctx, done := r.interruptible(ctx)
 	defer done()
 	ctx, span := hook.Span(ctx, "generate_content "+r.loop.Model.Name(),
@@ -118,6 +122,7 @@ func (r *run) generate(ctx context.Context, req llm.Request, aside bool) (said c
 	started := time.Now()
 	said, by, usage, err := r.stream(ctx, req, aside)
 	span(err, attribute.String("gen_ai.response.model", by.model), attribute.Int64("gen_ai.usage.input_tokens", usage.InputTokens), attribute.Int64("gen_ai.usage.output_tokens", usage.OutputTokens))
+	held.Settle(consumed(usage, aside))
 	r.Use(usage, aside)
 	if err != nil {
 		if refused, ok := errors.AsType[*llm.Error](err); ok && refused.Kind == llm.Refused {

@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/troupe-dev/troupe/pkg/broker"
+	"github.com/troupe-dev/troupe/pkg/budget"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -66,6 +67,7 @@ type Input struct {
 	Answers []execution.Answer      // to calls that wait since a turn before this one; the journal has what was done in it
 
 	Broker *broker.Session // asks for credentials that tools lack; nil: such a tool fails
+	Budget *budget.Ledger  // that the run asks before each call of a model or a tool; nil: nothing is bounded
 
 	// Stop, when it ends, asks the run to stop: what a model says at that moment is dropped,
 	// a tool that runs is interrupted, and the run ends with the reason Stopped (CO-63). Nil:
@@ -95,6 +97,10 @@ type Input struct {
 // the same journal, and comes to the same point: calls without an answer wait again. When a tool
 // of the round asks the user, the calls that wait come first, and its question once they have
 // their answers.
+//
+// Before each call of a model or a tool that the journal does not know the Budget is asked. When
+// it refuses, the run ends with policy_budget and the call is not made, nor any other of its
+// round; no handler can go on from there (OC-29).
 //
 // Model calls and tool calls are numbered from 1 in the order in which they begin. A number
 // that the journal knows as done is not done again; of a model's reply the text is emitted
@@ -229,6 +235,9 @@ func (r *run) iteration(ctx context.Context) (*event.Answer, error) {
 
 // answer ends the run.
 func (r *run) answer(ctx context.Context, a *event.Answer) error {
+	if err := r.in.Budget.Refusal(); err != nil { // a handler went on from it
+		return err
+	}
 	if a.Reason == event.Stopped {
 		r.unstoppable = true
 		if err := r.OnStopSignal(ctx); err != nil {

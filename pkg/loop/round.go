@@ -83,6 +83,9 @@ func (r *run) inOrder(ctx context.Context, calls []conversation.ToolCall) error 
 			}
 			continue
 		}
+		if err := r.affordTools(w); err != nil {
+			return err
+		}
 		if err := r.recall(ctx, w); err != nil {
 			return err
 		}
@@ -119,6 +122,9 @@ func (r *run) parallel(ctx context.Context, calls []conversation.ToolCall) error
 		if work[i], err = r.prepare(ctx, c); err != nil {
 			return err
 		}
+	}
+	if err := r.affordTools(work...); err != nil {
+		return err
 	}
 	for i, w := range work {
 		switch {

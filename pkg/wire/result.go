@@ -8,7 +8,7 @@ import (
 
 // ResultToProto is the result of a step as it is stored and sent.
 func ResultToProto(r execution.Result) *troupev1.StepResult {
-	return &troupev1.StepResult{
+	result := &troupev1.StepResult{
 		Step:                 int32(r.Step),
 		Agent:                r.Agent,
 		Text:                 r.Text,
@@ -26,6 +26,10 @@ func ResultToProto(r execution.Result) *troupev1.StepResult {
 		Pending:              PendingToProto(r.Pending),
 		Tasks:                tasksToProto(r.Tasks),
 	}
+	if r.Used != nil {
+		result.Used = UsedToProto(*r.Used)
+	}
+	return result
 }
 
 // ResultFromProto is the inverse of ResultToProto.
@@ -50,6 +54,7 @@ func ResultFromProto(r *troupev1.StepResult) execution.Result {
 		Failure:       failure.FromProto(r.GetFailure()),
 		Pending:       PendingFromProto(r.GetPending()),
 		Tasks:         tasksFromProto(r.GetTasks()),
+		Used:          usedOrNil(r.GetUsed()),
 	}
 }
 

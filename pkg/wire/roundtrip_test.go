@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"pgregory.net/rapid"
 
+	"github.com/troupe-dev/troupe/pkg/budget"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -104,6 +105,14 @@ var (
 			Tasks: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) execution.PlannedTask {
 				return execution.PlannedTask{Agent: word.Draw(t, "for"), Text: word.Draw(t, "task")}
 			}), 0, 3).Draw(t, "tasks"),
+			Used: rapid.Ptr(used, true).Draw(t, "used"),
+		}
+	})
+	used = rapid.Custom(func(t *rapid.T) budget.Amounts {
+		amount := rapid.Int64Range(0, 1<<60)
+		return budget.Amounts{
+			Iterations: amount.Draw(t, "iterations"), ModelCalls: amount.Draw(t, "calls"), ToolCalls: amount.Draw(t, "tools"),
+			Tokens: amount.Draw(t, "tokens"), Cost: amount.Draw(t, "cost"), FanOut: amount.Draw(t, "turns"),
 		}
 	})
 	values  = rapid.MapOf(word, rapid.Custom(func(t *rapid.T) json.RawMessage { return json.RawMessage(word.Draw(t, "value")) }))
@@ -257,6 +266,7 @@ func TestEnums_AreWhole(t *testing.T) {
 		{troupev1.ToolStatus(0), len(statuses) + 1},
 		{troupev1.CallNeed(0), len(needs) + 1},
 		{troupev1.CallVerdict(0), len(verdicts) + 1},
+		{troupev1.BudgetPolicy(0), len(policies) + 1},
 	} {
 		require.Equal(t, values.enum.Descriptor().Values().Len(), values.known, values.enum.Descriptor().FullName())
 	}

@@ -21,6 +21,7 @@ func StepFromProto(req *troupev1.ExecuteStepRequest) execution.Step {
 		Tools:     toolsFromProto(req.GetTools()),
 		Answers:   AnswersFromProto(req.GetAnswers()),
 		Asked:     askedFromProto(req),
+		Budget:    LedgerFromProto(req.GetBudget()),
 	}
 	if c, err := execution.NewContext(origin(req)); err == nil { // the rules of the wire are no weaker
 		step.Context = c

@@ -1,29 +1,23 @@
 package wire
 
 import (
-	"fmt"
 	"strings"
-	"sync"
 
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/telemetry/structured"
 )
 
-// warnAt is the part of a budget at which it is warned.
-const warnAt = 0.8
-
 // Translation makes structured events of the events of one trace, so that all processes log
 // them alike. The zero Translation is ready. Safe for concurrent use.
 type Translation struct {
-	mu     sync.Mutex
-	budget int32 // of steps; 0: not known
-	used   int32
+	Spending Spending // of the events so far
 }
 
 // Of is what an event of the trace is in the log; most are nothing. It holds nothing that
 // models or tools say but their failures.
 func (t *Translation) Of(e *troupev1.Event) []structured.Event {
+	t.Spending.Note(e)
 	events := t.of(e)
 	for i := range events {
 		events[i].TraceID = e.GetTraceId()
@@ -42,7 +36,6 @@ func (t *Translation) of(e *troupev1.Event) []structured.Event {
 	case *troupev1.Event_TurnStarted:
 		return started(p.TurnStarted)
 	case *troupev1.Event_Plan:
-		t.allow(p.Plan.GetBudget().GetSteps())
 		return one(structured.PlanCreated, "the steps that are known are laid out", map[string]any{
 			"workflow": p.Plan.GetWorkflow(), "steps_count": p.Plan.GetStepsCount(),
 		})
@@ -74,6 +67,8 @@ func (t *Translation) of(e *troupev1.Event) []structured.Event {
 			events = append(events, structured.Event{Name: structured.MemoryStore, Message: "what a step said is committed", Data: map[string]any{"sequence": s}})
 		}
 		return events
+	case *troupev1.Event_Warning:
+		return t.warned(e, p.Warning)
 	case *troupev1.Event_TurnResult:
 		return ended(p.TurnResult)
 	}
@@ -142,28 +137,27 @@ func ended(p *troupev1.TurnResult) []structured.Event {
 	return events
 }
 
-func (t *Translation) allow(steps int32) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.budget = steps
-}
-
-// spent counts a step.
+// spent says what is used behind a step. Amounts are told as one text: by its name a number of
+// tokens would be taken for a secret.
 func (t *Translation) spent() []structured.Event {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.used++
-	if t.budget == 0 {
+	b := t.Spending.Budget()
+	if b.GetSteps() == 0 {
 		return nil
 	}
-	data := func() map[string]any { return map[string]any{"used": t.used, "budget": t.budget, "of": "steps"} }
-	events := one(structured.BudgetUpdated, "a turn has used one step more", data())
-	limit := warnAt * float64(t.budget)
-	if float64(t.used) >= limit && float64(t.used-1) < limit {
-		events = append(events, structured.Event{
-			Name: structured.BudgetWarning, Data: data(),
-			Message: fmt.Sprintf("a turn has used %d of its %d steps", t.used, t.budget),
-		})
+	return one(structured.BudgetUpdated, "a turn has used one step more", map[string]any{
+		"used": t.Spending.Steps(), "budget": b.GetSteps(), "of": "steps", "amounts": UseText(UsedToProto(t.Spending.Used()), b.GetLimits()),
+	})
+}
+
+// warned is what a warning says of the budget.
+func (t *Translation) warned(e *troupev1.Event, w *troupev1.Warning) []structured.Event {
+	of, _, _ := strings.Cut(strings.TrimPrefix(w.GetMessage(), warningOf), ":")
+	data := map[string]any{"of": of, "reason": w.GetMessage()}
+	switch {
+	case isOwn(e, w):
+		return one(structured.BudgetWarning, "a turn has used most of its budget", data)
+	case w.GetReason() == reasonExceeded:
+		return one(structured.BudgetExceeded, "a turn uses more than its budget, whose policy is to warn", data)
 	}
-	return events
+	return nil
 }

@@ -79,7 +79,7 @@ func (s *agentServer) ExecuteStep(req *troupev1.ExecuteStepRequest, stream troup
 			s.fenced.Add(ctx, 1)
 		}
 		s.log.Warn("step failed", zap.String("trace", req.GetTraceId()), zap.Int32("step", req.GetStep()), zap.Error(err))
-		result = &troupev1.StepResult{Step: req.GetStep(), Agent: req.GetAgent(), Failure: failure.ToProto(err)}
+		result = &troupev1.StepResult{Step: req.GetStep(), Agent: req.GetAgent(), Failure: failure.ToProto(err), Used: result.GetUsed()}
 	}
 	failed = err
 	return out.send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Result{Result: result}})
@@ -113,9 +113,15 @@ func (s *agentServer) hold(ctx context.Context, stop context.CancelCauseFunc, re
 	})
 }
 
-// step runs the agent and commits what it led to.
-func (s *agentServer) step(ctx context.Context, req *troupev1.ExecuteStepRequest, journal *memory.Recorder, emit func(event.Event) error) (*troupev1.StepResult, error) {
+// step runs the agent and commits what it led to. A step that failed has used of its budget, too:
+// then the result says that alone.
+func (s *agentServer) step(ctx context.Context, req *troupev1.ExecuteStepRequest, journal *memory.Recorder, emit func(event.Event) error) (made *troupev1.StepResult, err error) {
 	step := wire.StepFromProto(req)
+	defer func() {
+		if err != nil && step.Budget != nil {
+			made = &troupev1.StepResult{Used: wire.UsedToProto(step.Budget.Used())}
+		}
+	}()
 	step.Journal, step.Broker = journal, s.broker.For(step.SessionID)
 	if err := s.attach(ctx, session.Ref{Session: step.SessionID}, step.History); err != nil {
 		return nil, failure.Stopped(ctx, err)
@@ -142,6 +148,10 @@ func (s *agentServer) step(ctx context.Context, req *troupev1.ExecuteStepRequest
 	}
 	result := done.Result
 	result.Step, result.Agent = int(req.GetStep()), req.GetAgent()
+	if step.Budget != nil {
+		used := step.Budget.Used()
+		result.Used = &used
+	}
 	if result.Sequence, err = s.commit(ctx, req, result, done); err != nil {
 		if failure.Is(err, failure.SystemNetwork, failure.SystemTimeout) { // repeated until the step was stopped
 			err = failure.Stopped(ctx, err)

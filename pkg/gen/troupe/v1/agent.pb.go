@@ -95,7 +95,12 @@ type ExecuteStepRequest struct {
 	// the call says the same; this is for the agent to read. Absent: nobody said.
 	Timeout *durationpb.Duration `protobuf:"bytes,38,opt,name=timeout,proto3" json:"timeout,omitempty"`
 	// plan is set when the step shall say who does what next: its result may have tasks then.
-	Plan          *PlanRequest `protobuf:"bytes,39,opt,name=plan,proto3" json:"plan,omitempty"`
+	Plan *PlanRequest `protobuf:"bytes,39,opt,name=plan,proto3" json:"plan,omitempty"`
+	// budget is what this attempt may use, remote turns included: its part of what is left of the
+	// trace. A worker refuses a call before it goes beyond, with POLICY_BUDGET and the facts
+	// budget, limit, used and asked (OC-29). Calls that the journal knows use nothing. Absent:
+	// nothing is bounded.
+	Budget        *Budget `protobuf:"bytes,40,opt,name=budget,proto3" json:"budget,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -329,6 +334,13 @@ func (x *ExecuteStepRequest) GetTimeout() *durationpb.Duration {
 func (x *ExecuteStepRequest) GetPlan() *PlanRequest {
 	if x != nil {
 		return x.Plan
+	}
+	return nil
+}
+
+func (x *ExecuteStepRequest) GetBudget() *Budget {
+	if x != nil {
+		return x.Budget
 	}
 	return nil
 }
@@ -647,7 +659,7 @@ var File_troupe_v1_agent_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x15troupe/v1/agent.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x15troupe/v1/types.proto\"\xb0\v\n" +
+	"\x15troupe/v1/agent.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x15troupe/v1/types.proto\"\xdb\v\n" +
 	"\x12ExecuteStepRequest\x120\n" +
 	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\x12;\n" +
 	"\n" +
@@ -684,7 +696,8 @@ const file_troupe_v1_agent_proto_rawDesc = "" +
 	"\x04tags\x18% \x03(\tB\x10\xbaH\r\x92\x01\n" +
 	"\x10 \"\x06r\x04\x10\x01(@R\x04tags\x12=\n" +
 	"\atimeout\x18& \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x02*\x00R\atimeout\x12*\n" +
-	"\x04plan\x18' \x01(\v2\x16.troupe.v1.PlanRequestR\x04plan\x1a;\n" +
+	"\x04plan\x18' \x01(\v2\x16.troupe.v1.PlanRequestR\x04plan\x12)\n" +
+	"\x06budget\x18( \x01(\v2\x11.troupe.v1.BudgetR\x06budget\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\v\n" +
@@ -737,7 +750,8 @@ var file_troupe_v1_agent_proto_goTypes = []any{
 	(*Auth)(nil),                // 9: troupe.v1.Auth
 	(*CallAnswer)(nil),          // 10: troupe.v1.CallAnswer
 	(*durationpb.Duration)(nil), // 11: google.protobuf.Duration
-	(*Event)(nil),               // 12: troupe.v1.Event
+	(*Budget)(nil),              // 12: troupe.v1.Budget
+	(*Event)(nil),               // 13: troupe.v1.Event
 }
 var file_troupe_v1_agent_proto_depIdxs = []int32{
 	7,  // 0: troupe.v1.ExecuteStepRequest.history:type_name -> troupe.v1.Message
@@ -748,17 +762,18 @@ var file_troupe_v1_agent_proto_depIdxs = []int32{
 	1,  // 5: troupe.v1.ExecuteStepRequest.tools:type_name -> troupe.v1.AllowedTools
 	11, // 6: troupe.v1.ExecuteStepRequest.timeout:type_name -> google.protobuf.Duration
 	2,  // 7: troupe.v1.ExecuteStepRequest.plan:type_name -> troupe.v1.PlanRequest
-	3,  // 8: troupe.v1.PlanRequest.agents:type_name -> troupe.v1.PlanAgent
-	12, // 9: troupe.v1.ExecuteStepResponse.event:type_name -> troupe.v1.Event
-	8,  // 10: troupe.v1.ExecuteStepResponse.result:type_name -> troupe.v1.StepResult
-	4,  // 11: troupe.v1.ExecuteStepResponse.heartbeat:type_name -> troupe.v1.Heartbeat
-	0,  // 12: troupe.v1.AgentService.ExecuteStep:input_type -> troupe.v1.ExecuteStepRequest
-	5,  // 13: troupe.v1.AgentService.ExecuteStep:output_type -> troupe.v1.ExecuteStepResponse
-	13, // [13:14] is the sub-list for method output_type
-	12, // [12:13] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	12, // 8: troupe.v1.ExecuteStepRequest.budget:type_name -> troupe.v1.Budget
+	3,  // 9: troupe.v1.PlanRequest.agents:type_name -> troupe.v1.PlanAgent
+	13, // 10: troupe.v1.ExecuteStepResponse.event:type_name -> troupe.v1.Event
+	8,  // 11: troupe.v1.ExecuteStepResponse.result:type_name -> troupe.v1.StepResult
+	4,  // 12: troupe.v1.ExecuteStepResponse.heartbeat:type_name -> troupe.v1.Heartbeat
+	0,  // 13: troupe.v1.AgentService.ExecuteStep:input_type -> troupe.v1.ExecuteStepRequest
+	5,  // 14: troupe.v1.AgentService.ExecuteStep:output_type -> troupe.v1.ExecuteStepResponse
+	14, // [14:15] is the sub-list for method output_type
+	13, // [13:14] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_agent_proto_init() }

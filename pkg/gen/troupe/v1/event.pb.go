@@ -1039,7 +1039,11 @@ type Parent struct {
 	Step int32 `protobuf:"varint,3,opt,name=step,proto3" json:"step,omitempty"`
 	// call is the number of the call among those of the step, from 1; those of agents that run
 	// beside each other are numbered apart.
-	Call          int32 `protobuf:"varint,4,opt,name=call,proto3" json:"call,omitempty"`
+	Call int32 `protobuf:"varint,4,opt,name=call,proto3" json:"call,omitempty"`
+	// depth is how deep the turn that is asked for lies below the one that nobody's agent asked
+	// for: 1 for a turn that an agent of that one asks for. Deeper than a budget allows is
+	// POLICY_BUDGET, and nothing is admitted (S17). 0 when it is not known.
+	Depth         int32 `protobuf:"varint,10,opt,name=depth,proto3" json:"depth,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1098,6 +1102,13 @@ func (x *Parent) GetStep() int32 {
 func (x *Parent) GetCall() int32 {
 	if x != nil {
 		return x.Call
+	}
+	return 0
+}
+
+func (x *Parent) GetDepth() int32 {
+	if x != nil {
+		return x.Depth
 	}
 	return 0
 }
@@ -1208,7 +1219,11 @@ type TurnBudget struct {
 	// steps is how many it may take.
 	Steps int32 `protobuf:"varint,1,opt,name=steps,proto3" json:"steps,omitempty"`
 	// time is what it has from its admission to its result.
-	Time          *durationpb.Duration `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
+	Time *durationpb.Duration `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
+	// limits are the other kinds (OC-29). Absent on traces of before they were there.
+	Limits *Budget `protobuf:"bytes,3,opt,name=limits,proto3" json:"limits,omitempty"`
+	// carried is what was used before this trace: by the turns that it goes on with.
+	Carried       *BudgetUse `protobuf:"bytes,4,opt,name=carried,proto3" json:"carried,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1253,6 +1268,20 @@ func (x *TurnBudget) GetSteps() int32 {
 func (x *TurnBudget) GetTime() *durationpb.Duration {
 	if x != nil {
 		return x.Time
+	}
+	return nil
+}
+
+func (x *TurnBudget) GetLimits() *Budget {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+func (x *TurnBudget) GetCarried() *BudgetUse {
+	if x != nil {
+		return x.Carried
 	}
 	return nil
 }
@@ -2029,7 +2058,9 @@ func (x *TextDelta) GetText() string {
 type PartReset struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// failure is what became of the attempt that was lost.
-	Failure       *Failure `protobuf:"bytes,1,opt,name=failure,proto3" json:"failure,omitempty"`
+	Failure *Failure `protobuf:"bytes,1,opt,name=failure,proto3" json:"failure,omitempty"`
+	// used is what the attempt took of the budget, when it ended with a result.
+	Used          *BudgetUse `protobuf:"bytes,2,opt,name=used,proto3" json:"used,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2067,6 +2098,13 @@ func (*PartReset) Descriptor() ([]byte, []int) {
 func (x *PartReset) GetFailure() *Failure {
 	if x != nil {
 		return x.Failure
+	}
+	return nil
+}
+
+func (x *PartReset) GetUsed() *BudgetUse {
+	if x != nil {
+		return x.Used
 	}
 	return nil
 }
@@ -2800,7 +2838,10 @@ type TurnResult struct {
 	// answers goes on.
 	Pending []*PendingCall `protobuf:"bytes,8,rep,name=pending,proto3" json:"pending,omitempty"`
 	// metrics say what the turn took. Absent on traces of before it was there.
-	Metrics       *TurnMetrics `protobuf:"bytes,20,opt,name=metrics,proto3" json:"metrics,omitempty"`
+	Metrics *TurnMetrics `protobuf:"bytes,20,opt,name=metrics,proto3" json:"metrics,omitempty"`
+	// used is what the turn took of its budget, with remote turns and lost attempts, and with the
+	// turns that it goes on with.
+	Used          *BudgetUse `protobuf:"bytes,30,opt,name=used,proto3" json:"used,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2894,6 +2935,13 @@ func (x *TurnResult) GetPending() []*PendingCall {
 func (x *TurnResult) GetMetrics() *TurnMetrics {
 	if x != nil {
 		return x.Metrics
+	}
+	return nil
+}
+
+func (x *TurnResult) GetUsed() *BudgetUse {
+	if x != nil {
+		return x.Used
 	}
 	return nil
 }
@@ -3079,12 +3127,14 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\aanswers\x18\a \x03(\v2\x15.troupe.v1.CallAnswerR\aanswers\x12)\n" +
 	"\x06parent\x18\b \x01(\v2\x11.troupe.v1.ParentR\x06parent\x121\n" +
 	"\vattachments\x18\t \x03(\v2\x0f.troupe.v1.BlobR\vattachments\x12\x18\n" +
-	"\aprofile\x18\x14 \x01(\tR\aprofile\"\x96\x01\n" +
+	"\aprofile\x18\x14 \x01(\tR\aprofile\"\xb5\x01\n" +
 	"\x06Parent\x120\n" +
 	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\x12 \n" +
 	"\aturn_id\x18\x02 \x01(\tB\a\xbaH\x04r\x02(@R\x06turnId\x12\x1b\n" +
 	"\x04step\x18\x03 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\x04step\x12\x1b\n" +
-	"\x04call\x18\x04 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\x04call\"\xed\x01\n" +
+	"\x04call\x18\x04 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\x04call\x12\x1d\n" +
+	"\x05depth\x18\n" +
+	" \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\x05depth\"\xed\x01\n" +
 	"\x04Plan\x12\x1a\n" +
 	"\bworkflow\x18\x01 \x01(\tR\bworkflow\x12\x14\n" +
 	"\x05entry\x18\x02 \x01(\tR\x05entry\x12\x14\n" +
@@ -3093,11 +3143,13 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"stepsCount\x125\n" +
 	"\bduration\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\bduration\x12-\n" +
 	"\x06budget\x18\x06 \x01(\v2\x15.troupe.v1.TurnBudgetR\x06budget\x12\x16\n" +
-	"\x06agents\x18\x14 \x03(\tR\x06agents\"Q\n" +
+	"\x06agents\x18\x14 \x03(\tR\x06agents\"\xac\x01\n" +
 	"\n" +
 	"TurnBudget\x12\x14\n" +
 	"\x05steps\x18\x01 \x01(\x05R\x05steps\x12-\n" +
-	"\x04time\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04time\"\xfe\x03\n" +
+	"\x04time\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04time\x12)\n" +
+	"\x06limits\x18\x03 \x01(\v2\x11.troupe.v1.BudgetR\x06limits\x12.\n" +
+	"\acarried\x18\x04 \x01(\v2\x14.troupe.v1.BudgetUseR\acarried\"\xfe\x03\n" +
 	"\x0fRoutingDecision\x12\x16\n" +
 	"\x06target\x18\x01 \x01(\tR\x06target\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\"\n" +
@@ -3163,9 +3215,10 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\x06result\x18\x01 \x01(\v2\x15.troupe.v1.StepResultR\x06result\x125\n" +
 	"\bduration\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bduration\"*\n" +
 	"\tTextDelta\x12\x1d\n" +
-	"\x04text\x18\x01 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10R\x04text\"9\n" +
+	"\x04text\x18\x01 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10R\x04text\"c\n" +
 	"\tPartReset\x12,\n" +
-	"\afailure\x18\x01 \x01(\v2\x12.troupe.v1.FailureR\afailure\"\xf8\x01\n" +
+	"\afailure\x18\x01 \x01(\v2\x12.troupe.v1.FailureR\afailure\x12(\n" +
+	"\x04used\x18\x02 \x01(\v2\x14.troupe.v1.BudgetUseR\x04used\"\xf8\x01\n" +
 	"\tModelCall\x12\x1e\n" +
 	"\x05model\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x05model\x12\x1c\n" +
 	"\titeration\x18\x02 \x01(\x05R\titeration\x12\x1d\n" +
@@ -3222,7 +3275,7 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\x06agents\x18\x02 \x03(\tR\x06agents\x12&\n" +
 	"\x05usage\x18\x03 \x01(\v2\x10.troupe.v1.UsageR\x05usage\x12!\n" +
 	"\ftrace_length\x18\x04 \x01(\x05R\vtraceLength\x12\x16\n" +
-	"\x06output\x18\x05 \x01(\tR\x06output\"\x8d\x03\n" +
+	"\x06output\x18\x05 \x01(\tR\x06output\"\xb7\x03\n" +
 	"\n" +
 	"TurnResult\x120\n" +
 	"\aoutcome\x18\x01 \x01(\x0e2\x16.troupe.v1.TurnOutcomeR\aoutcome\x12\x12\n" +
@@ -3235,7 +3288,8 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\bduration\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\bduration\x12,\n" +
 	"\afailure\x18\a \x01(\v2\x12.troupe.v1.FailureR\afailure\x120\n" +
 	"\apending\x18\b \x03(\v2\x16.troupe.v1.PendingCallR\apending\x120\n" +
-	"\ametrics\x18\x14 \x01(\v2\x16.troupe.v1.TurnMetricsR\ametricsB\r\n" +
+	"\ametrics\x18\x14 \x01(\v2\x16.troupe.v1.TurnMetricsR\ametrics\x12(\n" +
+	"\x04used\x18\x1e \x01(\v2\x14.troupe.v1.BudgetUseR\x04usedB\r\n" +
 	"\v_confidence\"\xdc\x03\n" +
 	"\vTurnMetrics\x12-\n" +
 	"\x04plan\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x04plan\x123\n" +
@@ -3358,11 +3412,13 @@ var file_troupe_v1_event_proto_goTypes = []any{
 	(*CallAnswer)(nil),            // 36: troupe.v1.CallAnswer
 	(*Blob)(nil),                  // 37: troupe.v1.Blob
 	(*durationpb.Duration)(nil),   // 38: google.protobuf.Duration
-	(*StepResult)(nil),            // 39: troupe.v1.StepResult
-	(*Failure)(nil),               // 40: troupe.v1.Failure
-	(*Usage)(nil),                 // 41: troupe.v1.Usage
-	(*PendingCall)(nil),           // 42: troupe.v1.PendingCall
-	(TurnOutcome)(0),              // 43: troupe.v1.TurnOutcome
+	(*Budget)(nil),                // 39: troupe.v1.Budget
+	(*BudgetUse)(nil),             // 40: troupe.v1.BudgetUse
+	(*StepResult)(nil),            // 41: troupe.v1.StepResult
+	(*Failure)(nil),               // 42: troupe.v1.Failure
+	(*Usage)(nil),                 // 43: troupe.v1.Usage
+	(*PendingCall)(nil),           // 44: troupe.v1.PendingCall
+	(TurnOutcome)(0),              // 45: troupe.v1.TurnOutcome
 }
 var file_troupe_v1_event_proto_depIdxs = []int32{
 	35, // 0: troupe.v1.Event.time:type_name -> google.protobuf.Timestamp
@@ -3391,44 +3447,48 @@ var file_troupe_v1_event_proto_depIdxs = []int32{
 	38, // 23: troupe.v1.Plan.duration:type_name -> google.protobuf.Duration
 	10, // 24: troupe.v1.Plan.budget:type_name -> troupe.v1.TurnBudget
 	38, // 25: troupe.v1.TurnBudget.time:type_name -> google.protobuf.Duration
-	1,  // 26: troupe.v1.RoutingDecision.strategy:type_name -> troupe.v1.RoutingStrategy
-	38, // 27: troupe.v1.RoutingDecision.duration:type_name -> google.protobuf.Duration
-	2,  // 28: troupe.v1.RoutingDecision.type:type_name -> troupe.v1.DecisionType
-	14, // 29: troupe.v1.RoutingDecision.rejected:type_name -> troupe.v1.RejectedCandidate
-	12, // 30: troupe.v1.RoutingDecision.input:type_name -> troupe.v1.RoutingInput
-	13, // 31: troupe.v1.RoutingInput.candidates:type_name -> troupe.v1.RoutingCandidate
-	33, // 32: troupe.v1.RoutingCandidate.metadata:type_name -> troupe.v1.RoutingCandidate.MetadataEntry
-	16, // 33: troupe.v1.StepStarted.choice:type_name -> troupe.v1.InstanceChoice
-	17, // 34: troupe.v1.InstanceChoice.rejected:type_name -> troupe.v1.RejectedInstance
-	2,  // 35: troupe.v1.InstanceChoice.type:type_name -> troupe.v1.DecisionType
-	39, // 36: troupe.v1.StepFinished.result:type_name -> troupe.v1.StepResult
-	38, // 37: troupe.v1.StepFinished.duration:type_name -> google.protobuf.Duration
-	40, // 38: troupe.v1.PartReset.failure:type_name -> troupe.v1.Failure
-	41, // 39: troupe.v1.ModelCall.usage:type_name -> troupe.v1.Usage
-	38, // 40: troupe.v1.ModelCall.duration:type_name -> google.protobuf.Duration
-	3,  // 41: troupe.v1.ModelCall.finish:type_name -> troupe.v1.FinishReason
-	4,  // 42: troupe.v1.ToolCallFinished.status:type_name -> troupe.v1.ToolStatus
-	38, // 43: troupe.v1.ToolCallFinished.duration:type_name -> google.protobuf.Duration
-	42, // 44: troupe.v1.ToolCallPending.call:type_name -> troupe.v1.PendingCall
-	34, // 45: troupe.v1.AgentMessage.artifacts:type_name -> troupe.v1.AgentMessage.ArtifactsEntry
-	5,  // 46: troupe.v1.Thinking.topic:type_name -> troupe.v1.Topic
-	41, // 47: troupe.v1.Aggregate.usage:type_name -> troupe.v1.Usage
-	43, // 48: troupe.v1.TurnResult.outcome:type_name -> troupe.v1.TurnOutcome
-	41, // 49: troupe.v1.TurnResult.usage:type_name -> troupe.v1.Usage
-	38, // 50: troupe.v1.TurnResult.duration:type_name -> google.protobuf.Duration
-	40, // 51: troupe.v1.TurnResult.failure:type_name -> troupe.v1.Failure
-	42, // 52: troupe.v1.TurnResult.pending:type_name -> troupe.v1.PendingCall
-	32, // 53: troupe.v1.TurnResult.metrics:type_name -> troupe.v1.TurnMetrics
-	38, // 54: troupe.v1.TurnMetrics.plan:type_name -> google.protobuf.Duration
-	38, // 55: troupe.v1.TurnMetrics.routing:type_name -> google.protobuf.Duration
-	38, // 56: troupe.v1.TurnMetrics.execute:type_name -> google.protobuf.Duration
-	38, // 57: troupe.v1.TurnMetrics.total:type_name -> google.protobuf.Duration
-	38, // 58: troupe.v1.TurnMetrics.average_step_duration:type_name -> google.protobuf.Duration
-	59, // [59:59] is the sub-list for method output_type
-	59, // [59:59] is the sub-list for method input_type
-	59, // [59:59] is the sub-list for extension type_name
-	59, // [59:59] is the sub-list for extension extendee
-	0,  // [0:59] is the sub-list for field type_name
+	39, // 26: troupe.v1.TurnBudget.limits:type_name -> troupe.v1.Budget
+	40, // 27: troupe.v1.TurnBudget.carried:type_name -> troupe.v1.BudgetUse
+	1,  // 28: troupe.v1.RoutingDecision.strategy:type_name -> troupe.v1.RoutingStrategy
+	38, // 29: troupe.v1.RoutingDecision.duration:type_name -> google.protobuf.Duration
+	2,  // 30: troupe.v1.RoutingDecision.type:type_name -> troupe.v1.DecisionType
+	14, // 31: troupe.v1.RoutingDecision.rejected:type_name -> troupe.v1.RejectedCandidate
+	12, // 32: troupe.v1.RoutingDecision.input:type_name -> troupe.v1.RoutingInput
+	13, // 33: troupe.v1.RoutingInput.candidates:type_name -> troupe.v1.RoutingCandidate
+	33, // 34: troupe.v1.RoutingCandidate.metadata:type_name -> troupe.v1.RoutingCandidate.MetadataEntry
+	16, // 35: troupe.v1.StepStarted.choice:type_name -> troupe.v1.InstanceChoice
+	17, // 36: troupe.v1.InstanceChoice.rejected:type_name -> troupe.v1.RejectedInstance
+	2,  // 37: troupe.v1.InstanceChoice.type:type_name -> troupe.v1.DecisionType
+	41, // 38: troupe.v1.StepFinished.result:type_name -> troupe.v1.StepResult
+	38, // 39: troupe.v1.StepFinished.duration:type_name -> google.protobuf.Duration
+	42, // 40: troupe.v1.PartReset.failure:type_name -> troupe.v1.Failure
+	40, // 41: troupe.v1.PartReset.used:type_name -> troupe.v1.BudgetUse
+	43, // 42: troupe.v1.ModelCall.usage:type_name -> troupe.v1.Usage
+	38, // 43: troupe.v1.ModelCall.duration:type_name -> google.protobuf.Duration
+	3,  // 44: troupe.v1.ModelCall.finish:type_name -> troupe.v1.FinishReason
+	4,  // 45: troupe.v1.ToolCallFinished.status:type_name -> troupe.v1.ToolStatus
+	38, // 46: troupe.v1.ToolCallFinished.duration:type_name -> google.protobuf.Duration
+	44, // 47: troupe.v1.ToolCallPending.call:type_name -> troupe.v1.PendingCall
+	34, // 48: troupe.v1.AgentMessage.artifacts:type_name -> troupe.v1.AgentMessage.ArtifactsEntry
+	5,  // 49: troupe.v1.Thinking.topic:type_name -> troupe.v1.Topic
+	43, // 50: troupe.v1.Aggregate.usage:type_name -> troupe.v1.Usage
+	45, // 51: troupe.v1.TurnResult.outcome:type_name -> troupe.v1.TurnOutcome
+	43, // 52: troupe.v1.TurnResult.usage:type_name -> troupe.v1.Usage
+	38, // 53: troupe.v1.TurnResult.duration:type_name -> google.protobuf.Duration
+	42, // 54: troupe.v1.TurnResult.failure:type_name -> troupe.v1.Failure
+	44, // 55: troupe.v1.TurnResult.pending:type_name -> troupe.v1.PendingCall
+	32, // 56: troupe.v1.TurnResult.metrics:type_name -> troupe.v1.TurnMetrics
+	40, // 57: troupe.v1.TurnResult.used:type_name -> troupe.v1.BudgetUse
+	38, // 58: troupe.v1.TurnMetrics.plan:type_name -> google.protobuf.Duration
+	38, // 59: troupe.v1.TurnMetrics.routing:type_name -> google.protobuf.Duration
+	38, // 60: troupe.v1.TurnMetrics.execute:type_name -> google.protobuf.Duration
+	38, // 61: troupe.v1.TurnMetrics.total:type_name -> google.protobuf.Duration
+	38, // 62: troupe.v1.TurnMetrics.average_step_duration:type_name -> google.protobuf.Duration
+	63, // [63:63] is the sub-list for method output_type
+	63, // [63:63] is the sub-list for method input_type
+	63, // [63:63] is the sub-list for extension type_name
+	63, // [63:63] is the sub-list for extension extendee
+	0,  // [0:63] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_event_proto_init() }

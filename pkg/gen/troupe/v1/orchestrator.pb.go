@@ -397,7 +397,11 @@ type OrchestrateRequest struct {
 	Priority *int32 `protobuf:"varint,31,opt,name=priority,proto3,oneof" json:"priority,omitempty"`
 	// tags are words of the caller for agents and tools, at most 32 of 1 to 64 bytes. They are stored
 	// with the trace. Absent with answers: those of the turn that they go on with.
-	Tags          []string `protobuf:"bytes,32,rep,name=tags,proto3" json:"tags,omitempty"`
+	Tags []string `protobuf:"bytes,32,rep,name=tags,proto3" json:"tags,omitempty"`
+	// budget lowers what the turn may use below what its workflow allows, at least 1 of each kind.
+	// More than that is USER_INVALID_INPUT, but for a turn with a parent, which gets the lesser of
+	// both. level is ignored. It is no part of what request_id stands for (OC-29).
+	Budget        *Budget `protobuf:"bytes,35,opt,name=budget,proto3" json:"budget,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -551,6 +555,13 @@ func (x *OrchestrateRequest) GetPriority() int32 {
 func (x *OrchestrateRequest) GetTags() []string {
 	if x != nil {
 		return x.Tags
+	}
+	return nil
+}
+
+func (x *OrchestrateRequest) GetBudget() *Budget {
+	if x != nil {
+		return x.Budget
 	}
 	return nil
 }
@@ -3301,7 +3312,7 @@ var File_troupe_v1_orchestrator_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\n" +
-	"\x1ctroupe/v1/orchestrator.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x17troupe/v1/failure.proto\x1a\x19troupe/v1/lifecycle.proto\x1a\x15troupe/v1/types.proto\"\xdd\f\n" +
+	"\x1ctroupe/v1/orchestrator.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x17troupe/v1/failure.proto\x1a\x19troupe/v1/lifecycle.proto\x1a\x15troupe/v1/types.proto\"\x88\r\n" +
 	"\x12OrchestrateRequest\x12p\n" +
 	"\x04text\x18\x01 \x01(\tBZ\xbaHW\xba\x01N\n" +
 	"\x16orchestrate.text.blank\x12\x1fmust hold more than white space\x1a\x13this.matches('\\\\S')r\x04(\x80\x80\x10H\x00R\x04text\x12.\n" +
@@ -3326,7 +3337,8 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\bpriority\x18\x1f \x01(\x05B\t\xbaH\x06\x1a\x04\x18\n" +
 	"(\x00H\x01R\bpriority\x88\x01\x01\x12$\n" +
 	"\x04tags\x18  \x03(\tB\x10\xbaH\r\x92\x01\n" +
-	"\x10 \"\x06r\x04\x10\x01(@R\x04tags\x1a;\n" +
+	"\x10 \"\x06r\x04\x10\x01(@R\x04tags\x12)\n" +
+	"\x06budget\x18# \x01(\v2\x11.troupe.v1.BudgetR\x06budget\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01:\xc0\x02\xbaH\xbc\x02\x1a\x9d\x01\n" +
@@ -3661,17 +3673,18 @@ var file_troupe_v1_orchestrator_proto_goTypes = []any{
 	(*Auth)(nil),                     // 50: troupe.v1.Auth
 	(*Part)(nil),                     // 51: troupe.v1.Part
 	(*Parent)(nil),                   // 52: troupe.v1.Parent
-	(*CallAnswer)(nil),               // 53: troupe.v1.CallAnswer
-	(*Event)(nil),                    // 54: troupe.v1.Event
-	(*timestamppb.Timestamp)(nil),    // 55: google.protobuf.Timestamp
-	(*TurnResult)(nil),               // 56: troupe.v1.TurnResult
-	(InstanceState)(0),               // 57: troupe.v1.InstanceState
-	(*InstanceStatus)(nil),           // 58: troupe.v1.InstanceStatus
-	(*GetMetricsResponse)(nil),       // 59: troupe.v1.GetMetricsResponse
-	(*Failure)(nil),                  // 60: troupe.v1.Failure
-	(DecisionType)(0),                // 61: troupe.v1.DecisionType
-	(Stage)(0),                       // 62: troupe.v1.Stage
-	(RoutingStrategy)(0),             // 63: troupe.v1.RoutingStrategy
+	(*Budget)(nil),                   // 53: troupe.v1.Budget
+	(*CallAnswer)(nil),               // 54: troupe.v1.CallAnswer
+	(*Event)(nil),                    // 55: troupe.v1.Event
+	(*timestamppb.Timestamp)(nil),    // 56: google.protobuf.Timestamp
+	(*TurnResult)(nil),               // 57: troupe.v1.TurnResult
+	(InstanceState)(0),               // 58: troupe.v1.InstanceState
+	(*InstanceStatus)(nil),           // 59: troupe.v1.InstanceStatus
+	(*GetMetricsResponse)(nil),       // 60: troupe.v1.GetMetricsResponse
+	(*Failure)(nil),                  // 61: troupe.v1.Failure
+	(DecisionType)(0),                // 62: troupe.v1.DecisionType
+	(Stage)(0),                       // 63: troupe.v1.Stage
+	(RoutingStrategy)(0),             // 64: troupe.v1.RoutingStrategy
 }
 var file_troupe_v1_orchestrator_proto_depIdxs = []int32{
 	6,  // 0: troupe.v1.OrchestrateRequest.answers:type_name -> troupe.v1.Answers
@@ -3681,89 +3694,90 @@ var file_troupe_v1_orchestrator_proto_depIdxs = []int32{
 	51, // 4: troupe.v1.OrchestrateRequest.parts:type_name -> troupe.v1.Part
 	52, // 5: troupe.v1.OrchestrateRequest.parent:type_name -> troupe.v1.Parent
 	46, // 6: troupe.v1.OrchestrateRequest.metadata:type_name -> troupe.v1.OrchestrateRequest.MetadataEntry
-	53, // 7: troupe.v1.Answers.answers:type_name -> troupe.v1.CallAnswer
-	54, // 8: troupe.v1.OrchestrateResponse.event:type_name -> troupe.v1.Event
-	54, // 9: troupe.v1.WatchTraceResponse.event:type_name -> troupe.v1.Event
-	1,  // 10: troupe.v1.Trace.state:type_name -> troupe.v1.TraceState
-	55, // 11: troupe.v1.Trace.started:type_name -> google.protobuf.Timestamp
-	56, // 12: troupe.v1.Trace.result:type_name -> troupe.v1.TurnResult
-	52, // 13: troupe.v1.Trace.parent:type_name -> troupe.v1.Parent
-	11, // 14: troupe.v1.Trace.plan:type_name -> troupe.v1.PlanStep
-	2,  // 15: troupe.v1.PlanStep.state:type_name -> troupe.v1.PlanState
-	55, // 16: troupe.v1.PlanStep.created:type_name -> google.protobuf.Timestamp
-	55, // 17: troupe.v1.PlanStep.routed:type_name -> google.protobuf.Timestamp
-	55, // 18: troupe.v1.PlanStep.executing:type_name -> google.protobuf.Timestamp
-	55, // 19: troupe.v1.PlanStep.ended:type_name -> google.protobuf.Timestamp
-	10, // 20: troupe.v1.GetTraceResponse.trace:type_name -> troupe.v1.Trace
-	10, // 21: troupe.v1.CancelTraceResponse.trace:type_name -> troupe.v1.Trace
-	10, // 22: troupe.v1.ListTracesResponse.traces:type_name -> troupe.v1.Trace
-	18, // 23: troupe.v1.ListAgentsResponse.agents:type_name -> troupe.v1.Agent
-	57, // 24: troupe.v1.Instance.state:type_name -> troupe.v1.InstanceState
-	55, // 25: troupe.v1.Instance.started:type_name -> google.protobuf.Timestamp
-	3,  // 26: troupe.v1.Instance.desired:type_name -> troupe.v1.DesiredState
-	58, // 27: troupe.v1.Instance.status:type_name -> troupe.v1.InstanceStatus
-	22, // 28: troupe.v1.Instance.tools:type_name -> troupe.v1.InstanceTool
-	21, // 29: troupe.v1.ListInstancesResponse.instances:type_name -> troupe.v1.Instance
-	21, // 30: troupe.v1.DescribeInstanceResponse.instance:type_name -> troupe.v1.Instance
-	58, // 31: troupe.v1.DescribeInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
-	59, // 32: troupe.v1.DescribeInstanceResponse.metrics:type_name -> troupe.v1.GetMetricsResponse
-	60, // 33: troupe.v1.DescribeInstanceResponse.failure:type_name -> troupe.v1.Failure
-	58, // 34: troupe.v1.InstanceOutcome.status:type_name -> troupe.v1.InstanceStatus
-	60, // 35: troupe.v1.InstanceOutcome.failure:type_name -> troupe.v1.Failure
-	49, // 36: troupe.v1.PauseAgentRequest.within:type_name -> google.protobuf.Duration
-	27, // 37: troupe.v1.PauseAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
-	27, // 38: troupe.v1.ResumeAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
-	49, // 39: troupe.v1.DrainInstanceRequest.drain:type_name -> google.protobuf.Duration
-	58, // 40: troupe.v1.DrainInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
-	61, // 41: troupe.v1.ListDecisionsRequest.type:type_name -> troupe.v1.DecisionType
-	36, // 42: troupe.v1.ListDecisionsResponse.decisions:type_name -> troupe.v1.Decision
-	55, // 43: troupe.v1.Decision.time:type_name -> google.protobuf.Timestamp
-	61, // 44: troupe.v1.Decision.type:type_name -> troupe.v1.DecisionType
-	62, // 45: troupe.v1.Decision.stage:type_name -> troupe.v1.Stage
-	47, // 46: troupe.v1.Decision.metadata:type_name -> troupe.v1.Decision.MetadataEntry
-	38, // 47: troupe.v1.Workflow.steps:type_name -> troupe.v1.WorkflowStep
-	41, // 48: troupe.v1.WorkflowStep.edges:type_name -> troupe.v1.WorkflowEdge
-	39, // 49: troupe.v1.WorkflowStep.choose:type_name -> troupe.v1.ChoicePolicy
-	39, // 50: troupe.v1.WorkflowStep.tools:type_name -> troupe.v1.ChoicePolicy
-	40, // 51: troupe.v1.WorkflowStep.plan:type_name -> troupe.v1.WorkflowPlan
-	63, // 52: troupe.v1.ChoicePolicy.strategy:type_name -> troupe.v1.RoutingStrategy
-	48, // 53: troupe.v1.ChoicePolicy.priorities:type_name -> troupe.v1.ChoicePolicy.PrioritiesEntry
-	4,  // 54: troupe.v1.WorkflowEdge.kind:type_name -> troupe.v1.WorkflowEdgeKind
-	37, // 55: troupe.v1.ListWorkflowsResponse.workflows:type_name -> troupe.v1.Workflow
-	37, // 56: troupe.v1.GetWorkflowResponse.workflow:type_name -> troupe.v1.Workflow
-	5,  // 57: troupe.v1.OrchestratorService.Orchestrate:input_type -> troupe.v1.OrchestrateRequest
-	8,  // 58: troupe.v1.OrchestratorService.WatchTrace:input_type -> troupe.v1.WatchTraceRequest
-	12, // 59: troupe.v1.OrchestratorService.GetTrace:input_type -> troupe.v1.GetTraceRequest
-	14, // 60: troupe.v1.OrchestratorService.CancelTrace:input_type -> troupe.v1.CancelTraceRequest
-	16, // 61: troupe.v1.OrchestratorService.ListTraces:input_type -> troupe.v1.ListTracesRequest
-	19, // 62: troupe.v1.OrchestratorService.ListAgents:input_type -> troupe.v1.ListAgentsRequest
-	23, // 63: troupe.v1.OrchestratorService.ListInstances:input_type -> troupe.v1.ListInstancesRequest
-	25, // 64: troupe.v1.OrchestratorService.DescribeInstance:input_type -> troupe.v1.DescribeInstanceRequest
-	28, // 65: troupe.v1.OrchestratorService.PauseAgent:input_type -> troupe.v1.PauseAgentRequest
-	30, // 66: troupe.v1.OrchestratorService.ResumeAgent:input_type -> troupe.v1.ResumeAgentRequest
-	32, // 67: troupe.v1.OrchestratorService.DrainInstance:input_type -> troupe.v1.DrainInstanceRequest
-	34, // 68: troupe.v1.OrchestratorService.ListDecisions:input_type -> troupe.v1.ListDecisionsRequest
-	42, // 69: troupe.v1.OrchestratorService.ListWorkflows:input_type -> troupe.v1.ListWorkflowsRequest
-	44, // 70: troupe.v1.OrchestratorService.GetWorkflow:input_type -> troupe.v1.GetWorkflowRequest
-	7,  // 71: troupe.v1.OrchestratorService.Orchestrate:output_type -> troupe.v1.OrchestrateResponse
-	9,  // 72: troupe.v1.OrchestratorService.WatchTrace:output_type -> troupe.v1.WatchTraceResponse
-	13, // 73: troupe.v1.OrchestratorService.GetTrace:output_type -> troupe.v1.GetTraceResponse
-	15, // 74: troupe.v1.OrchestratorService.CancelTrace:output_type -> troupe.v1.CancelTraceResponse
-	17, // 75: troupe.v1.OrchestratorService.ListTraces:output_type -> troupe.v1.ListTracesResponse
-	20, // 76: troupe.v1.OrchestratorService.ListAgents:output_type -> troupe.v1.ListAgentsResponse
-	24, // 77: troupe.v1.OrchestratorService.ListInstances:output_type -> troupe.v1.ListInstancesResponse
-	26, // 78: troupe.v1.OrchestratorService.DescribeInstance:output_type -> troupe.v1.DescribeInstanceResponse
-	29, // 79: troupe.v1.OrchestratorService.PauseAgent:output_type -> troupe.v1.PauseAgentResponse
-	31, // 80: troupe.v1.OrchestratorService.ResumeAgent:output_type -> troupe.v1.ResumeAgentResponse
-	33, // 81: troupe.v1.OrchestratorService.DrainInstance:output_type -> troupe.v1.DrainInstanceResponse
-	35, // 82: troupe.v1.OrchestratorService.ListDecisions:output_type -> troupe.v1.ListDecisionsResponse
-	43, // 83: troupe.v1.OrchestratorService.ListWorkflows:output_type -> troupe.v1.ListWorkflowsResponse
-	45, // 84: troupe.v1.OrchestratorService.GetWorkflow:output_type -> troupe.v1.GetWorkflowResponse
-	71, // [71:85] is the sub-list for method output_type
-	57, // [57:71] is the sub-list for method input_type
-	57, // [57:57] is the sub-list for extension type_name
-	57, // [57:57] is the sub-list for extension extendee
-	0,  // [0:57] is the sub-list for field type_name
+	53, // 7: troupe.v1.OrchestrateRequest.budget:type_name -> troupe.v1.Budget
+	54, // 8: troupe.v1.Answers.answers:type_name -> troupe.v1.CallAnswer
+	55, // 9: troupe.v1.OrchestrateResponse.event:type_name -> troupe.v1.Event
+	55, // 10: troupe.v1.WatchTraceResponse.event:type_name -> troupe.v1.Event
+	1,  // 11: troupe.v1.Trace.state:type_name -> troupe.v1.TraceState
+	56, // 12: troupe.v1.Trace.started:type_name -> google.protobuf.Timestamp
+	57, // 13: troupe.v1.Trace.result:type_name -> troupe.v1.TurnResult
+	52, // 14: troupe.v1.Trace.parent:type_name -> troupe.v1.Parent
+	11, // 15: troupe.v1.Trace.plan:type_name -> troupe.v1.PlanStep
+	2,  // 16: troupe.v1.PlanStep.state:type_name -> troupe.v1.PlanState
+	56, // 17: troupe.v1.PlanStep.created:type_name -> google.protobuf.Timestamp
+	56, // 18: troupe.v1.PlanStep.routed:type_name -> google.protobuf.Timestamp
+	56, // 19: troupe.v1.PlanStep.executing:type_name -> google.protobuf.Timestamp
+	56, // 20: troupe.v1.PlanStep.ended:type_name -> google.protobuf.Timestamp
+	10, // 21: troupe.v1.GetTraceResponse.trace:type_name -> troupe.v1.Trace
+	10, // 22: troupe.v1.CancelTraceResponse.trace:type_name -> troupe.v1.Trace
+	10, // 23: troupe.v1.ListTracesResponse.traces:type_name -> troupe.v1.Trace
+	18, // 24: troupe.v1.ListAgentsResponse.agents:type_name -> troupe.v1.Agent
+	58, // 25: troupe.v1.Instance.state:type_name -> troupe.v1.InstanceState
+	56, // 26: troupe.v1.Instance.started:type_name -> google.protobuf.Timestamp
+	3,  // 27: troupe.v1.Instance.desired:type_name -> troupe.v1.DesiredState
+	59, // 28: troupe.v1.Instance.status:type_name -> troupe.v1.InstanceStatus
+	22, // 29: troupe.v1.Instance.tools:type_name -> troupe.v1.InstanceTool
+	21, // 30: troupe.v1.ListInstancesResponse.instances:type_name -> troupe.v1.Instance
+	21, // 31: troupe.v1.DescribeInstanceResponse.instance:type_name -> troupe.v1.Instance
+	59, // 32: troupe.v1.DescribeInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
+	60, // 33: troupe.v1.DescribeInstanceResponse.metrics:type_name -> troupe.v1.GetMetricsResponse
+	61, // 34: troupe.v1.DescribeInstanceResponse.failure:type_name -> troupe.v1.Failure
+	59, // 35: troupe.v1.InstanceOutcome.status:type_name -> troupe.v1.InstanceStatus
+	61, // 36: troupe.v1.InstanceOutcome.failure:type_name -> troupe.v1.Failure
+	49, // 37: troupe.v1.PauseAgentRequest.within:type_name -> google.protobuf.Duration
+	27, // 38: troupe.v1.PauseAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
+	27, // 39: troupe.v1.ResumeAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
+	49, // 40: troupe.v1.DrainInstanceRequest.drain:type_name -> google.protobuf.Duration
+	59, // 41: troupe.v1.DrainInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
+	62, // 42: troupe.v1.ListDecisionsRequest.type:type_name -> troupe.v1.DecisionType
+	36, // 43: troupe.v1.ListDecisionsResponse.decisions:type_name -> troupe.v1.Decision
+	56, // 44: troupe.v1.Decision.time:type_name -> google.protobuf.Timestamp
+	62, // 45: troupe.v1.Decision.type:type_name -> troupe.v1.DecisionType
+	63, // 46: troupe.v1.Decision.stage:type_name -> troupe.v1.Stage
+	47, // 47: troupe.v1.Decision.metadata:type_name -> troupe.v1.Decision.MetadataEntry
+	38, // 48: troupe.v1.Workflow.steps:type_name -> troupe.v1.WorkflowStep
+	41, // 49: troupe.v1.WorkflowStep.edges:type_name -> troupe.v1.WorkflowEdge
+	39, // 50: troupe.v1.WorkflowStep.choose:type_name -> troupe.v1.ChoicePolicy
+	39, // 51: troupe.v1.WorkflowStep.tools:type_name -> troupe.v1.ChoicePolicy
+	40, // 52: troupe.v1.WorkflowStep.plan:type_name -> troupe.v1.WorkflowPlan
+	64, // 53: troupe.v1.ChoicePolicy.strategy:type_name -> troupe.v1.RoutingStrategy
+	48, // 54: troupe.v1.ChoicePolicy.priorities:type_name -> troupe.v1.ChoicePolicy.PrioritiesEntry
+	4,  // 55: troupe.v1.WorkflowEdge.kind:type_name -> troupe.v1.WorkflowEdgeKind
+	37, // 56: troupe.v1.ListWorkflowsResponse.workflows:type_name -> troupe.v1.Workflow
+	37, // 57: troupe.v1.GetWorkflowResponse.workflow:type_name -> troupe.v1.Workflow
+	5,  // 58: troupe.v1.OrchestratorService.Orchestrate:input_type -> troupe.v1.OrchestrateRequest
+	8,  // 59: troupe.v1.OrchestratorService.WatchTrace:input_type -> troupe.v1.WatchTraceRequest
+	12, // 60: troupe.v1.OrchestratorService.GetTrace:input_type -> troupe.v1.GetTraceRequest
+	14, // 61: troupe.v1.OrchestratorService.CancelTrace:input_type -> troupe.v1.CancelTraceRequest
+	16, // 62: troupe.v1.OrchestratorService.ListTraces:input_type -> troupe.v1.ListTracesRequest
+	19, // 63: troupe.v1.OrchestratorService.ListAgents:input_type -> troupe.v1.ListAgentsRequest
+	23, // 64: troupe.v1.OrchestratorService.ListInstances:input_type -> troupe.v1.ListInstancesRequest
+	25, // 65: troupe.v1.OrchestratorService.DescribeInstance:input_type -> troupe.v1.DescribeInstanceRequest
+	28, // 66: troupe.v1.OrchestratorService.PauseAgent:input_type -> troupe.v1.PauseAgentRequest
+	30, // 67: troupe.v1.OrchestratorService.ResumeAgent:input_type -> troupe.v1.ResumeAgentRequest
+	32, // 68: troupe.v1.OrchestratorService.DrainInstance:input_type -> troupe.v1.DrainInstanceRequest
+	34, // 69: troupe.v1.OrchestratorService.ListDecisions:input_type -> troupe.v1.ListDecisionsRequest
+	42, // 70: troupe.v1.OrchestratorService.ListWorkflows:input_type -> troupe.v1.ListWorkflowsRequest
+	44, // 71: troupe.v1.OrchestratorService.GetWorkflow:input_type -> troupe.v1.GetWorkflowRequest
+	7,  // 72: troupe.v1.OrchestratorService.Orchestrate:output_type -> troupe.v1.OrchestrateResponse
+	9,  // 73: troupe.v1.OrchestratorService.WatchTrace:output_type -> troupe.v1.WatchTraceResponse
+	13, // 74: troupe.v1.OrchestratorService.GetTrace:output_type -> troupe.v1.GetTraceResponse
+	15, // 75: troupe.v1.OrchestratorService.CancelTrace:output_type -> troupe.v1.CancelTraceResponse
+	17, // 76: troupe.v1.OrchestratorService.ListTraces:output_type -> troupe.v1.ListTracesResponse
+	20, // 77: troupe.v1.OrchestratorService.ListAgents:output_type -> troupe.v1.ListAgentsResponse
+	24, // 78: troupe.v1.OrchestratorService.ListInstances:output_type -> troupe.v1.ListInstancesResponse
+	26, // 79: troupe.v1.OrchestratorService.DescribeInstance:output_type -> troupe.v1.DescribeInstanceResponse
+	29, // 80: troupe.v1.OrchestratorService.PauseAgent:output_type -> troupe.v1.PauseAgentResponse
+	31, // 81: troupe.v1.OrchestratorService.ResumeAgent:output_type -> troupe.v1.ResumeAgentResponse
+	33, // 82: troupe.v1.OrchestratorService.DrainInstance:output_type -> troupe.v1.DrainInstanceResponse
+	35, // 83: troupe.v1.OrchestratorService.ListDecisions:output_type -> troupe.v1.ListDecisionsResponse
+	43, // 84: troupe.v1.OrchestratorService.ListWorkflows:output_type -> troupe.v1.ListWorkflowsResponse
+	45, // 85: troupe.v1.OrchestratorService.GetWorkflow:output_type -> troupe.v1.GetWorkflowResponse
+	72, // [72:86] is the sub-list for method output_type
+	58, // [58:72] is the sub-list for method input_type
+	58, // [58:58] is the sub-list for extension type_name
+	58, // [58:58] is the sub-list for extension extendee
+	0,  // [0:58] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_orchestrator_proto_init() }

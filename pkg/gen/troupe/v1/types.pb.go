@@ -149,6 +149,59 @@ func (TurnOutcome) EnumDescriptor() ([]byte, []int) {
 	return file_troupe_v1_types_proto_rawDescGZIP(), []int{1}
 }
 
+// BudgetPolicy says what becomes of a call that would go beyond a budget.
+type BudgetPolicy int32
+
+const (
+	// Not set: BLOCK.
+	BudgetPolicy_BUDGET_POLICY_UNSPECIFIED BudgetPolicy = 0
+	// It is not made, and the step fails with POLICY_BUDGET.
+	BudgetPolicy_BUDGET_POLICY_BLOCK BudgetPolicy = 1
+	// It is made, and a warning is told.
+	BudgetPolicy_BUDGET_POLICY_WARN BudgetPolicy = 2
+)
+
+// Enum value maps for BudgetPolicy.
+var (
+	BudgetPolicy_name = map[int32]string{
+		0: "BUDGET_POLICY_UNSPECIFIED",
+		1: "BUDGET_POLICY_BLOCK",
+		2: "BUDGET_POLICY_WARN",
+	}
+	BudgetPolicy_value = map[string]int32{
+		"BUDGET_POLICY_UNSPECIFIED": 0,
+		"BUDGET_POLICY_BLOCK":       1,
+		"BUDGET_POLICY_WARN":        2,
+	}
+)
+
+func (x BudgetPolicy) Enum() *BudgetPolicy {
+	p := new(BudgetPolicy)
+	*p = x
+	return p
+}
+
+func (x BudgetPolicy) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (BudgetPolicy) Descriptor() protoreflect.EnumDescriptor {
+	return file_troupe_v1_types_proto_enumTypes[2].Descriptor()
+}
+
+func (BudgetPolicy) Type() protoreflect.EnumType {
+	return &file_troupe_v1_types_proto_enumTypes[2]
+}
+
+func (x BudgetPolicy) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use BudgetPolicy.Descriptor instead.
+func (BudgetPolicy) EnumDescriptor() ([]byte, []int) {
+	return file_troupe_v1_types_proto_rawDescGZIP(), []int{2}
+}
+
 // CallNeed is what a pending call waits for.
 type CallNeed int32
 
@@ -190,11 +243,11 @@ func (x CallNeed) String() string {
 }
 
 func (CallNeed) Descriptor() protoreflect.EnumDescriptor {
-	return file_troupe_v1_types_proto_enumTypes[2].Descriptor()
+	return file_troupe_v1_types_proto_enumTypes[3].Descriptor()
 }
 
 func (CallNeed) Type() protoreflect.EnumType {
-	return &file_troupe_v1_types_proto_enumTypes[2]
+	return &file_troupe_v1_types_proto_enumTypes[3]
 }
 
 func (x CallNeed) Number() protoreflect.EnumNumber {
@@ -203,7 +256,7 @@ func (x CallNeed) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CallNeed.Descriptor instead.
 func (CallNeed) EnumDescriptor() ([]byte, []int) {
-	return file_troupe_v1_types_proto_rawDescGZIP(), []int{2}
+	return file_troupe_v1_types_proto_rawDescGZIP(), []int{3}
 }
 
 // CallVerdict is what becomes of a pending call.
@@ -255,11 +308,11 @@ func (x CallVerdict) String() string {
 }
 
 func (CallVerdict) Descriptor() protoreflect.EnumDescriptor {
-	return file_troupe_v1_types_proto_enumTypes[3].Descriptor()
+	return file_troupe_v1_types_proto_enumTypes[4].Descriptor()
 }
 
 func (CallVerdict) Type() protoreflect.EnumType {
-	return &file_troupe_v1_types_proto_enumTypes[3]
+	return &file_troupe_v1_types_proto_enumTypes[4]
 }
 
 func (x CallVerdict) Number() protoreflect.EnumNumber {
@@ -268,7 +321,7 @@ func (x CallVerdict) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CallVerdict.Descriptor instead.
 func (CallVerdict) EnumDescriptor() ([]byte, []int) {
-	return file_troupe_v1_types_proto_rawDescGZIP(), []int{3}
+	return file_troupe_v1_types_proto_rawDescGZIP(), []int{4}
 }
 
 // ToolCall is a model's wish to run a tool.
@@ -682,7 +735,11 @@ type StepResult struct {
 	Pending []*PendingCall `protobuf:"bytes,15,rep,name=pending,proto3" json:"pending,omitempty"`
 	// tasks are what a step that plans wants done next, in order; none: the turn goes on as if it had
 	// not planned. Only when the request asked for a plan.
-	Tasks         []*PlannedTask `protobuf:"bytes,30,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	Tasks []*PlannedTask `protobuf:"bytes,30,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	// used is what this attempt of the step took of the budget of its trace: what the journal knew
+	// is not in it, agents that are tools and remote turns are. Set also when the step failed.
+	// Absent when the worker does not count: then it is read from the fields above (S17).
+	Used          *BudgetUse `protobuf:"bytes,31,opt,name=used,proto3" json:"used,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -829,6 +886,13 @@ func (x *StepResult) GetTasks() []*PlannedTask {
 	return nil
 }
 
+func (x *StepResult) GetUsed() *BudgetUse {
+	if x != nil {
+		return x.Used
+	}
+	return nil
+}
+
 // PlannedTask is a piece of work that a planner gives to an agent. It is a request: the
 // orchestrator checks it against the workflow.
 type PlannedTask struct {
@@ -885,6 +949,217 @@ func (x *PlannedTask) GetText() string {
 	return ""
 }
 
+// Budget is what may be used of each kind (contract OC-29, guarantee S17). A field that is absent
+// bounds nothing.
+type Budget struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// iterations are model calls of conversations, with their tool rounds.
+	Iterations *int64 `protobuf:"varint,1,opt,name=iterations,proto3,oneof" json:"iterations,omitempty"`
+	// model_calls are requests to models, those of handlers included.
+	ModelCalls *int64 `protobuf:"varint,2,opt,name=model_calls,json=modelCalls,proto3,oneof" json:"model_calls,omitempty"`
+	// tool_calls are tools that are run.
+	ToolCalls *int64 `protobuf:"varint,3,opt,name=tool_calls,json=toolCalls,proto3,oneof" json:"tool_calls,omitempty"`
+	// tokens are those of input and output together.
+	Tokens *int64 `protobuf:"varint,4,opt,name=tokens,proto3,oneof" json:"tokens,omitempty"`
+	// cost_micro_usd is in millionths of a US dollar; calls whose price is not known cost nothing.
+	CostMicroUsd *int64 `protobuf:"varint,5,opt,name=cost_micro_usd,json=costMicroUsd,proto3,oneof" json:"cost_micro_usd,omitempty"`
+	// fan_out is how many remote turns the turn itself may begin.
+	FanOut *int64 `protobuf:"varint,6,opt,name=fan_out,json=fanOut,proto3,oneof" json:"fan_out,omitempty"`
+	// depth is how deep a remote turn may lie below the turn that nobody's agent asked for.
+	Depth *int32 `protobuf:"varint,7,opt,name=depth,proto3,oneof" json:"depth,omitempty"`
+	// policy says what becomes of a call that would go beyond the budget. Depth and fan_out are
+	// refused whatever it says.
+	Policy BudgetPolicy `protobuf:"varint,8,opt,name=policy,proto3,enum=troupe.v1.BudgetPolicy" json:"policy,omitempty"`
+	// level is how deep the turn itself lies, in what a worker gets; ignored elsewhere.
+	Level         int32 `protobuf:"varint,9,opt,name=level,proto3" json:"level,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Budget) Reset() {
+	*x = Budget{}
+	mi := &file_troupe_v1_types_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Budget) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Budget) ProtoMessage() {}
+
+func (x *Budget) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_types_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Budget.ProtoReflect.Descriptor instead.
+func (*Budget) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_types_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Budget) GetIterations() int64 {
+	if x != nil && x.Iterations != nil {
+		return *x.Iterations
+	}
+	return 0
+}
+
+func (x *Budget) GetModelCalls() int64 {
+	if x != nil && x.ModelCalls != nil {
+		return *x.ModelCalls
+	}
+	return 0
+}
+
+func (x *Budget) GetToolCalls() int64 {
+	if x != nil && x.ToolCalls != nil {
+		return *x.ToolCalls
+	}
+	return 0
+}
+
+func (x *Budget) GetTokens() int64 {
+	if x != nil && x.Tokens != nil {
+		return *x.Tokens
+	}
+	return 0
+}
+
+func (x *Budget) GetCostMicroUsd() int64 {
+	if x != nil && x.CostMicroUsd != nil {
+		return *x.CostMicroUsd
+	}
+	return 0
+}
+
+func (x *Budget) GetFanOut() int64 {
+	if x != nil && x.FanOut != nil {
+		return *x.FanOut
+	}
+	return 0
+}
+
+func (x *Budget) GetDepth() int32 {
+	if x != nil && x.Depth != nil {
+		return *x.Depth
+	}
+	return 0
+}
+
+func (x *Budget) GetPolicy() BudgetPolicy {
+	if x != nil {
+		return x.Policy
+	}
+	return BudgetPolicy_BUDGET_POLICY_UNSPECIFIED
+}
+
+func (x *Budget) GetLevel() int32 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
+}
+
+// BudgetUse is what was used of a budget.
+type BudgetUse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// iterations are model calls of conversations, with their tool rounds.
+	Iterations int64 `protobuf:"varint,1,opt,name=iterations,proto3" json:"iterations,omitempty"`
+	// model_calls are requests to models, those of handlers included.
+	ModelCalls int64 `protobuf:"varint,2,opt,name=model_calls,json=modelCalls,proto3" json:"model_calls,omitempty"`
+	// tool_calls are tools that were run.
+	ToolCalls int64 `protobuf:"varint,3,opt,name=tool_calls,json=toolCalls,proto3" json:"tool_calls,omitempty"`
+	// tokens are those of input and output together.
+	Tokens int64 `protobuf:"varint,4,opt,name=tokens,proto3" json:"tokens,omitempty"`
+	// cost_micro_usd is in millionths of a US dollar; calls whose price is not known cost nothing.
+	CostMicroUsd int64 `protobuf:"varint,5,opt,name=cost_micro_usd,json=costMicroUsd,proto3" json:"cost_micro_usd,omitempty"`
+	// fan_out is how many remote turns were begun.
+	FanOut        int64 `protobuf:"varint,6,opt,name=fan_out,json=fanOut,proto3" json:"fan_out,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BudgetUse) Reset() {
+	*x = BudgetUse{}
+	mi := &file_troupe_v1_types_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BudgetUse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BudgetUse) ProtoMessage() {}
+
+func (x *BudgetUse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_types_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BudgetUse.ProtoReflect.Descriptor instead.
+func (*BudgetUse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_types_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *BudgetUse) GetIterations() int64 {
+	if x != nil {
+		return x.Iterations
+	}
+	return 0
+}
+
+func (x *BudgetUse) GetModelCalls() int64 {
+	if x != nil {
+		return x.ModelCalls
+	}
+	return 0
+}
+
+func (x *BudgetUse) GetToolCalls() int64 {
+	if x != nil {
+		return x.ToolCalls
+	}
+	return 0
+}
+
+func (x *BudgetUse) GetTokens() int64 {
+	if x != nil {
+		return x.Tokens
+	}
+	return 0
+}
+
+func (x *BudgetUse) GetCostMicroUsd() int64 {
+	if x != nil {
+		return x.CostMicroUsd
+	}
+	return 0
+}
+
+func (x *BudgetUse) GetFanOut() int64 {
+	if x != nil {
+		return x.FanOut
+	}
+	return 0
+}
+
 // PendingCall is a tool call that waits for somebody outside of the turn: for a person who
 // allows it, or for a client that runs it. The turn has ended with it. The next Orchestrate of
 // the session goes on in its place when it brings answers, and leaves the call for good when
@@ -920,7 +1195,7 @@ type PendingCall struct {
 
 func (x *PendingCall) Reset() {
 	*x = PendingCall{}
-	mi := &file_troupe_v1_types_proto_msgTypes[6]
+	mi := &file_troupe_v1_types_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -932,7 +1207,7 @@ func (x *PendingCall) String() string {
 func (*PendingCall) ProtoMessage() {}
 
 func (x *PendingCall) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_types_proto_msgTypes[6]
+	mi := &file_troupe_v1_types_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -945,7 +1220,7 @@ func (x *PendingCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PendingCall.ProtoReflect.Descriptor instead.
 func (*PendingCall) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_types_proto_rawDescGZIP(), []int{6}
+	return file_troupe_v1_types_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *PendingCall) GetId() string {
@@ -1041,7 +1316,7 @@ type PendingAuth struct {
 
 func (x *PendingAuth) Reset() {
 	*x = PendingAuth{}
-	mi := &file_troupe_v1_types_proto_msgTypes[7]
+	mi := &file_troupe_v1_types_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1053,7 +1328,7 @@ func (x *PendingAuth) String() string {
 func (*PendingAuth) ProtoMessage() {}
 
 func (x *PendingAuth) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_types_proto_msgTypes[7]
+	mi := &file_troupe_v1_types_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1066,7 +1341,7 @@ func (x *PendingAuth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PendingAuth.ProtoReflect.Descriptor instead.
 func (*PendingAuth) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_types_proto_rawDescGZIP(), []int{7}
+	return file_troupe_v1_types_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *PendingAuth) GetAuthId() string {
@@ -1146,7 +1421,7 @@ type CallAnswer struct {
 
 func (x *CallAnswer) Reset() {
 	*x = CallAnswer{}
-	mi := &file_troupe_v1_types_proto_msgTypes[8]
+	mi := &file_troupe_v1_types_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1158,7 +1433,7 @@ func (x *CallAnswer) String() string {
 func (*CallAnswer) ProtoMessage() {}
 
 func (x *CallAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_types_proto_msgTypes[8]
+	mi := &file_troupe_v1_types_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1171,7 +1446,7 @@ func (x *CallAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallAnswer.ProtoReflect.Descriptor instead.
 func (*CallAnswer) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_types_proto_rawDescGZIP(), []int{8}
+	return file_troupe_v1_types_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CallAnswer) GetId() string {
@@ -1258,7 +1533,7 @@ type Blob struct {
 
 func (x *Blob) Reset() {
 	*x = Blob{}
-	mi := &file_troupe_v1_types_proto_msgTypes[9]
+	mi := &file_troupe_v1_types_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1270,7 +1545,7 @@ func (x *Blob) String() string {
 func (*Blob) ProtoMessage() {}
 
 func (x *Blob) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_types_proto_msgTypes[9]
+	mi := &file_troupe_v1_types_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1283,7 +1558,7 @@ func (x *Blob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Blob.ProtoReflect.Descriptor instead.
 func (*Blob) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_types_proto_rawDescGZIP(), []int{9}
+	return file_troupe_v1_types_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Blob) GetName() string {
@@ -1334,7 +1609,7 @@ type ArtifactRef struct {
 
 func (x *ArtifactRef) Reset() {
 	*x = ArtifactRef{}
-	mi := &file_troupe_v1_types_proto_msgTypes[10]
+	mi := &file_troupe_v1_types_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1346,7 +1621,7 @@ func (x *ArtifactRef) String() string {
 func (*ArtifactRef) ProtoMessage() {}
 
 func (x *ArtifactRef) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_types_proto_msgTypes[10]
+	mi := &file_troupe_v1_types_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1359,7 +1634,7 @@ func (x *ArtifactRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArtifactRef.ProtoReflect.Descriptor instead.
 func (*ArtifactRef) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_types_proto_rawDescGZIP(), []int{10}
+	return file_troupe_v1_types_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ArtifactRef) GetName() string {
@@ -1411,7 +1686,7 @@ const file_troupe_v1_types_proto_rawDesc = "" +
 	"modelCalls\x12$\n" +
 	"\x0ecost_micro_usd\x18\x04 \x01(\x03R\fcostMicroUsd\x12#\n" +
 	"\rcached_tokens\x18\x05 \x01(\x03R\fcachedTokens\x12,\n" +
-	"\x12cache_write_tokens\x18\x06 \x01(\x03R\x10cacheWriteTokens\"\xc6\x05\n" +
+	"\x12cache_write_tokens\x18\x06 \x01(\x03R\x10cacheWriteTokens\"\xf0\x05\n" +
 	"\n" +
 	"StepResult\x12\x1d\n" +
 	"\x04step\x18\x01 \x01(\x05B\t\xbaH\x06\x1a\x04\x182(\x01R\x04step\x12\x1f\n" +
@@ -1435,12 +1710,46 @@ const file_troupe_v1_types_proto_rawDesc = "" +
 	"\afailure\x18\r \x01(\v2\x12.troupe.v1.FailureR\afailure\x12\x18\n" +
 	"\astopped\x18\x0e \x01(\bR\astopped\x12:\n" +
 	"\apending\x18\x0f \x03(\v2\x16.troupe.v1.PendingCallB\b\xbaH\x05\x92\x01\x02\x10@R\apending\x126\n" +
-	"\x05tasks\x18\x1e \x03(\v2\x16.troupe.v1.PlannedTaskB\b\xbaH\x05\x92\x01\x02\x10\x10R\x05tasksB\r\n" +
+	"\x05tasks\x18\x1e \x03(\v2\x16.troupe.v1.PlannedTaskB\b\xbaH\x05\x92\x01\x02\x10\x10R\x05tasks\x12(\n" +
+	"\x04used\x18\x1f \x01(\v2\x14.troupe.v1.BudgetUseR\x04usedB\r\n" +
 	"\v_confidence\"N\n" +
 	"\vPlannedTask\x12\x1f\n" +
 	"\x05agent\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18?R\x05agent\x12\x1e\n" +
 	"\x04text\x18\x02 \x01(\tB\n" +
-	"\xbaH\ar\x05\x10\x01(\x80 R\x04text\"\xf9\x02\n" +
+	"\xbaH\ar\x05\x10\x01(\x80 R\x04text\"\xf3\x03\n" +
+	"\x06Budget\x12,\n" +
+	"\n" +
+	"iterations\x18\x01 \x01(\x03B\a\xbaH\x04\"\x02(\x00H\x00R\n" +
+	"iterations\x88\x01\x01\x12-\n" +
+	"\vmodel_calls\x18\x02 \x01(\x03B\a\xbaH\x04\"\x02(\x00H\x01R\n" +
+	"modelCalls\x88\x01\x01\x12+\n" +
+	"\n" +
+	"tool_calls\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02(\x00H\x02R\ttoolCalls\x88\x01\x01\x12$\n" +
+	"\x06tokens\x18\x04 \x01(\x03B\a\xbaH\x04\"\x02(\x00H\x03R\x06tokens\x88\x01\x01\x122\n" +
+	"\x0ecost_micro_usd\x18\x05 \x01(\x03B\a\xbaH\x04\"\x02(\x00H\x04R\fcostMicroUsd\x88\x01\x01\x12%\n" +
+	"\afan_out\x18\x06 \x01(\x03B\a\xbaH\x04\"\x02(\x00H\x05R\x06fanOut\x88\x01\x01\x12\"\n" +
+	"\x05depth\x18\a \x01(\x05B\a\xbaH\x04\x1a\x02(\x00H\x06R\x05depth\x88\x01\x01\x129\n" +
+	"\x06policy\x18\b \x01(\x0e2\x17.troupe.v1.BudgetPolicyB\b\xbaH\x05\x82\x01\x02\x10\x01R\x06policy\x12\x1d\n" +
+	"\x05level\x18\t \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\x05levelB\r\n" +
+	"\v_iterationsB\x0e\n" +
+	"\f_model_callsB\r\n" +
+	"\v_tool_callsB\t\n" +
+	"\a_tokensB\x11\n" +
+	"\x0f_cost_micro_usdB\n" +
+	"\n" +
+	"\b_fan_outB\b\n" +
+	"\x06_depth\"\xc2\x01\n" +
+	"\tBudgetUse\x12\x1e\n" +
+	"\n" +
+	"iterations\x18\x01 \x01(\x03R\n" +
+	"iterations\x12\x1f\n" +
+	"\vmodel_calls\x18\x02 \x01(\x03R\n" +
+	"modelCalls\x12\x1d\n" +
+	"\n" +
+	"tool_calls\x18\x03 \x01(\x03R\ttoolCalls\x12\x16\n" +
+	"\x06tokens\x18\x04 \x01(\x03R\x06tokens\x12$\n" +
+	"\x0ecost_micro_usd\x18\x05 \x01(\x03R\fcostMicroUsd\x12\x17\n" +
+	"\afan_out\x18\x06 \x01(\x03R\x06fanOut\"\xf9\x02\n" +
 	"\vPendingCall\x12\x19\n" +
 	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01( R\x02id\x12!\n" +
 	"\acall_id\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x06callId\x12\x1c\n" +
@@ -1497,7 +1806,11 @@ const file_troupe_v1_types_proto_rawDesc = "" +
 	"\x13TURN_OUTCOME_FAILED\x10\x02\x12\x1a\n" +
 	"\x16TURN_OUTCOME_CANCELLED\x10\x03\x12\x1f\n" +
 	"\x1bTURN_OUTCOME_INPUT_REQUIRED\x10\x04\x12\x1e\n" +
-	"\x1aTURN_OUTCOME_AUTH_REQUIRED\x10\x05*g\n" +
+	"\x1aTURN_OUTCOME_AUTH_REQUIRED\x10\x05*^\n" +
+	"\fBudgetPolicy\x12\x1d\n" +
+	"\x19BUDGET_POLICY_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13BUDGET_POLICY_BLOCK\x10\x01\x12\x16\n" +
+	"\x12BUDGET_POLICY_WARN\x10\x02*g\n" +
 	"\bCallNeed\x12\x19\n" +
 	"\x15CALL_NEED_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12CALL_NEED_APPROVAL\x10\x01\x12\x14\n" +
@@ -1526,48 +1839,53 @@ func file_troupe_v1_types_proto_rawDescGZIP() []byte {
 	return file_troupe_v1_types_proto_rawDescData
 }
 
-var file_troupe_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_troupe_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_troupe_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_troupe_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_troupe_v1_types_proto_goTypes = []any{
 	(Role)(0),                     // 0: troupe.v1.Role
 	(TurnOutcome)(0),              // 1: troupe.v1.TurnOutcome
-	(CallNeed)(0),                 // 2: troupe.v1.CallNeed
-	(CallVerdict)(0),              // 3: troupe.v1.CallVerdict
-	(*ToolCall)(nil),              // 4: troupe.v1.ToolCall
-	(*Part)(nil),                  // 5: troupe.v1.Part
-	(*Message)(nil),               // 6: troupe.v1.Message
-	(*Usage)(nil),                 // 7: troupe.v1.Usage
-	(*StepResult)(nil),            // 8: troupe.v1.StepResult
-	(*PlannedTask)(nil),           // 9: troupe.v1.PlannedTask
-	(*PendingCall)(nil),           // 10: troupe.v1.PendingCall
-	(*PendingAuth)(nil),           // 11: troupe.v1.PendingAuth
-	(*CallAnswer)(nil),            // 12: troupe.v1.CallAnswer
-	(*Blob)(nil),                  // 13: troupe.v1.Blob
-	(*ArtifactRef)(nil),           // 14: troupe.v1.ArtifactRef
-	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
-	(*Failure)(nil),               // 16: troupe.v1.Failure
+	(BudgetPolicy)(0),             // 2: troupe.v1.BudgetPolicy
+	(CallNeed)(0),                 // 3: troupe.v1.CallNeed
+	(CallVerdict)(0),              // 4: troupe.v1.CallVerdict
+	(*ToolCall)(nil),              // 5: troupe.v1.ToolCall
+	(*Part)(nil),                  // 6: troupe.v1.Part
+	(*Message)(nil),               // 7: troupe.v1.Message
+	(*Usage)(nil),                 // 8: troupe.v1.Usage
+	(*StepResult)(nil),            // 9: troupe.v1.StepResult
+	(*PlannedTask)(nil),           // 10: troupe.v1.PlannedTask
+	(*Budget)(nil),                // 11: troupe.v1.Budget
+	(*BudgetUse)(nil),             // 12: troupe.v1.BudgetUse
+	(*PendingCall)(nil),           // 13: troupe.v1.PendingCall
+	(*PendingAuth)(nil),           // 14: troupe.v1.PendingAuth
+	(*CallAnswer)(nil),            // 15: troupe.v1.CallAnswer
+	(*Blob)(nil),                  // 16: troupe.v1.Blob
+	(*ArtifactRef)(nil),           // 17: troupe.v1.ArtifactRef
+	(*timestamppb.Timestamp)(nil), // 18: google.protobuf.Timestamp
+	(*Failure)(nil),               // 19: troupe.v1.Failure
 }
 var file_troupe_v1_types_proto_depIdxs = []int32{
-	13, // 0: troupe.v1.Part.blob:type_name -> troupe.v1.Blob
+	16, // 0: troupe.v1.Part.blob:type_name -> troupe.v1.Blob
 	0,  // 1: troupe.v1.Message.role:type_name -> troupe.v1.Role
-	5,  // 2: troupe.v1.Message.parts:type_name -> troupe.v1.Part
-	15, // 3: troupe.v1.Message.time:type_name -> google.protobuf.Timestamp
-	4,  // 4: troupe.v1.Message.tool_calls:type_name -> troupe.v1.ToolCall
-	7,  // 5: troupe.v1.StepResult.usage:type_name -> troupe.v1.Usage
-	16, // 6: troupe.v1.StepResult.failure:type_name -> troupe.v1.Failure
-	10, // 7: troupe.v1.StepResult.pending:type_name -> troupe.v1.PendingCall
-	9,  // 8: troupe.v1.StepResult.tasks:type_name -> troupe.v1.PlannedTask
-	2,  // 9: troupe.v1.PendingCall.needs:type_name -> troupe.v1.CallNeed
-	15, // 10: troupe.v1.PendingCall.until:type_name -> google.protobuf.Timestamp
-	11, // 11: troupe.v1.PendingCall.auth:type_name -> troupe.v1.PendingAuth
-	15, // 12: troupe.v1.PendingAuth.expires:type_name -> google.protobuf.Timestamp
-	3,  // 13: troupe.v1.CallAnswer.verdict:type_name -> troupe.v1.CallVerdict
-	14, // 14: troupe.v1.Blob.artifact:type_name -> troupe.v1.ArtifactRef
-	15, // [15:15] is the sub-list for method output_type
-	15, // [15:15] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	6,  // 2: troupe.v1.Message.parts:type_name -> troupe.v1.Part
+	18, // 3: troupe.v1.Message.time:type_name -> google.protobuf.Timestamp
+	5,  // 4: troupe.v1.Message.tool_calls:type_name -> troupe.v1.ToolCall
+	8,  // 5: troupe.v1.StepResult.usage:type_name -> troupe.v1.Usage
+	19, // 6: troupe.v1.StepResult.failure:type_name -> troupe.v1.Failure
+	13, // 7: troupe.v1.StepResult.pending:type_name -> troupe.v1.PendingCall
+	10, // 8: troupe.v1.StepResult.tasks:type_name -> troupe.v1.PlannedTask
+	12, // 9: troupe.v1.StepResult.used:type_name -> troupe.v1.BudgetUse
+	2,  // 10: troupe.v1.Budget.policy:type_name -> troupe.v1.BudgetPolicy
+	3,  // 11: troupe.v1.PendingCall.needs:type_name -> troupe.v1.CallNeed
+	18, // 12: troupe.v1.PendingCall.until:type_name -> google.protobuf.Timestamp
+	14, // 13: troupe.v1.PendingCall.auth:type_name -> troupe.v1.PendingAuth
+	18, // 14: troupe.v1.PendingAuth.expires:type_name -> google.protobuf.Timestamp
+	4,  // 15: troupe.v1.CallAnswer.verdict:type_name -> troupe.v1.CallVerdict
+	17, // 16: troupe.v1.Blob.artifact:type_name -> troupe.v1.ArtifactRef
+	17, // [17:17] is the sub-list for method output_type
+	17, // [17:17] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_types_proto_init() }
@@ -1581,13 +1899,14 @@ func file_troupe_v1_types_proto_init() {
 		(*Part_Blob)(nil),
 	}
 	file_troupe_v1_types_proto_msgTypes[4].OneofWrappers = []any{}
+	file_troupe_v1_types_proto_msgTypes[6].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_types_proto_rawDesc), len(file_troupe_v1_types_proto_rawDesc)),
-			NumEnums:      4,
-			NumMessages:   11,
+			NumEnums:      5,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -55,6 +55,10 @@ func (o *Orchestrator) Orchestrate(req *troupev1.OrchestrateRequest, stream trou
 			Priority: req.Priority, Tags: req.GetTags(), //nolint:protogetter // whether a priority is there counts
 		},
 	}
+	if b := req.GetBudget(); b != nil {
+		limits := wire.LimitsFromProto(b)
+		request.Budget = &limits
+	}
 	req.Auth = nil // the plain text of it is nobody's any more
 	return o.streams.send(o.Runner.Orchestrate(stream.Context(), request), func(e *troupev1.Event) error {
 		return stream.Send(&troupev1.OrchestrateResponse{Event: e})

@@ -124,6 +124,13 @@ func Choices(events []*troupev1.Event) map[int]*troupev1.RoutingDecision {
 	return all
 }
 
+// Items are the events of the log so far, in the order in which they happened.
+func (l *Log) Items() []*troupev1.Event {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.items)
+}
+
 // Ref names the trace.
 func (l *Log) Ref() Ref { return l.ref }
 

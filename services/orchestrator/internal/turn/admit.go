@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/troupe-dev/troupe/pkg/budget"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -39,6 +40,7 @@ type Request struct {
 	Parent    *troupev1.Parent          // the place in another turn that asks; nil: no agent does. It is told, and decides nothing
 	Auth      execution.Auth            // for the turn's steps only (LP-18): it is in nothing that is stored or told
 	Above     string                    // trace of the turn that waits for this one; empty: none does
+	Budget    *budget.Limits            // lowers what the workflow allows; nil: it does not
 	Labels                              // for agents and tools
 
 	passed bool // it was let in at the gate before, and found its session busy
@@ -59,7 +61,9 @@ func (r Request) fingerprint() string {
 	for _, a := range r.Answers {
 		_, _ = fmt.Fprintf(asked, "\x00%q %q %q", a.ID, a.Verdict, a.Text)
 	}
-	if labels := r.stored(); labels != "" {
+	said := r.Labels
+	said.Budget = nil
+	if labels := said.stored(); labels != "" {
 		_, _ = fmt.Fprint(asked, "\x00", labels)
 	}
 	return hex.EncodeToString(asked.Sum(nil)[:16])
@@ -123,7 +127,12 @@ func (r *Runner) admit(ctx context.Context, req Request, pass *gate.Pass) (memor
 	if err != nil {
 		return memory.Begun{}, err
 	}
+	allowed, err := req.allowance(a)
+	if err != nil {
+		return memory.Begun{}, err
+	}
 	req.Labels = req.or(a.labels)
+	req.Labels.Budget = allowed.kept(a.flow.Budget)
 	a.begin.KnownOnly = a.nobody != nil
 	if left, ok := r.unsure.take(a.begin.TurnID); ok {
 		a.begin.TraceID = left.id
@@ -164,7 +173,7 @@ func (r *Runner) driver(req Request, a admission, begun memory.Begun, pass *gate
 	t := &turn{
 		Runner: r, pass: pass, req: req, begin: a.begin, target: a.target, flow: a.flow, turn: begun.Turn, history: begun.History,
 		base: begun.Turn.Sequence, known: begun.Turn.Steps, answered: answeredStep(begun.Turn), resumed: begun.Turn.Attempt > 1,
-		began: time.Now(), cancel: make(chan error, 1), over: make(chan struct{}),
+		began: time.Now(), cancel: make(chan error, 1), over: make(chan struct{}), allowed: req.allowed(a.flow.Budget),
 	}
 	r.seats.drives(t)
 	return t
@@ -221,6 +230,7 @@ func (t *turn) open(ctx context.Context) (err error) {
 	t.events, err = t.Traces.Open(ctx, t.claim(), t.turn.Attempt > 1)
 	if err == nil {
 		t.told = t.events.Told()
+		t.learn()
 		t.recalled()
 		return nil
 	}

@@ -91,7 +91,8 @@ func (r *Runner) like(ctx context.Context, req Request, begin memory.Begin, trac
 	}
 	record := found.Record
 	a := r.directed(begin, record.GetTarget())
-	if a.labels = readLabels(found.Terms.Labels); a.flow.Chooses() {
+	a.labels = readLabels(found.Terms.Labels).after(record.GetResult(), a.flow.Budget)
+	if a.flow.Chooses() {
 		a.labels, err = r.inherited(ctx, trace.Ref{Tenant: req.Tenant, Trace: traceID}, a.labels)
 	}
 	a.since = record.GetStarted().AsTime().Add(record.GetResult().GetDuration().AsDuration())

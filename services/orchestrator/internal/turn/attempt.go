@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
 
+	"github.com/troupe-dev/troupe/pkg/budget"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -34,6 +35,8 @@ type attempt struct {
 	losses  []*dispatch.LostError // attempts that were lost
 	lost    *dispatch.LostError   // the last attempt, until the turn is taken back from it
 	result  execution.Result      // once it has ended
+	part    budget.Amounts        // of what is left of the budget, for all attempts from now on
+	before  budget.Amounts        // that were used when it got that
 }
 
 // attempt begins a step. Whoever takes a turn over cannot know whether those that come next
@@ -55,6 +58,7 @@ func (t *turn) attempt(task routing.Task) *attempt {
 func (t *turn) attempts(work, ctx context.Context, course *routing.Course, open []*attempt) error {
 	t.resumed = t.resumed && len(open) == 0
 	for len(open) > 0 {
+		t.allot(open)
 		if err := t.atOnce(work, ctx, course, open); err != nil {
 			return err
 		}
@@ -124,7 +128,7 @@ func (t *turn) execute(work, ctx context.Context, a *attempt) (err error) {
 			return t.concluded(ctx, a, result, unserved(err, a.losses))
 		}
 		t.log.Warn("step failed; it is tried again", zap.String("trace", t.turn.Trace), zap.Int("step", a.number), zap.Int("attempt", a.attempt), zap.Error(why))
-		if err := t.reset(ctx, &a.position, why); err != nil {
+		if err := t.reset(ctx, &a.position, why, result.GetUsed()); err != nil {
 			return err
 		}
 		if err := pause(work, step.OnError.Pause(a.retries)); err != nil {
@@ -148,7 +152,7 @@ func (t *turn) replaced(ctx context.Context, a *attempt, committed *troupev1.Ste
 	case len(a.losses) == maxAttempts:
 		err = t.concluded(ctx, a, nil, exhausted(&a.position, a.losses))
 	default:
-		err = t.reset(ctx, &a.position, lost.Failure)
+		err = t.reset(ctx, &a.position, lost.Failure, nil)
 		a.attempt, a.instance = a.attempt+1, ""
 		return false, err
 	}
@@ -167,17 +171,17 @@ func pause(work context.Context, d time.Duration) error {
 	}
 }
 
-// reset says that the text of an attempt is void.
-func (t *turn) reset(ctx context.Context, at *position, why *failure.Error) error {
+// reset says that the text of an attempt is void, and what it used when it said so itself.
+func (t *turn) reset(ctx context.Context, at *position, why *failure.Error, used *troupev1.BudgetUse) error {
 	return t.emitAt(ctx, at, &troupev1.Event{Payload: &troupev1.Event_PartReset{PartReset: &troupev1.PartReset{
-		Failure: failure.ToProto(why),
+		Failure: failure.ToProto(why), Used: used,
 	}}})
 }
 
 // tellAgain shows the text of a step whose worker was lost behind its commit: nobody knows
 // how much of it was lost with the stream.
 func (t *turn) tellAgain(ctx context.Context, at *position, lost *dispatch.LostError, result *troupev1.StepResult) error {
-	if err := t.reset(ctx, at, lost.Failure); err != nil || result.GetText() == "" {
+	if err := t.reset(ctx, at, lost.Failure, nil); err != nil || result.GetText() == "" {
 		return err
 	}
 	return t.emitAt(ctx, at, &troupev1.Event{Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: result.GetText()}}})

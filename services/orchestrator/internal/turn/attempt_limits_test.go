@@ -64,8 +64,8 @@ func TestTurn_APauseEndsWithTheTurn(t *testing.T) {
 	require.Equal(t, session.Ready, rig.state(t, "s1"))
 }
 
-// budget is what the plan of a turn allows it.
-func budget(events []*troupev1.Event) *troupev1.TurnBudget {
+// planned is what the plan of a turn allows it.
+func planned(events []*troupev1.Event) *troupev1.TurnBudget {
 	return only(events, (*troupev1.Event).GetPlan)[0].GetBudget()
 }
 
@@ -88,7 +88,7 @@ func TestTurn_HasTheTimeThatItsWorkflowNames(t *testing.T) {
 	} {
 		req := ask("s1", fmt.Sprint("r", i))
 		req.Target, req.Timeout = c.target, c.named
-		got := budget(collect(t, runner, req))
+		got := planned(collect(t, runner, req))
 		require.Equal(t, c.want, got.GetTime().AsDuration())
 		require.EqualValues(t, 20, got.GetSteps())
 	}

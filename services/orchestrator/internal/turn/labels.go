@@ -18,6 +18,10 @@ type Labels struct {
 	// Choices are those of the turns that this one goes on with, as they were told; by their
 	// numbers. They are no caller's.
 	Choices map[int][]byte `json:"choices,omitempty"`
+
+	// Budget is what the turn may use, where that does not follow from its workflow. It is no part
+	// of what the caller says.
+	Budget *allowance `json:"budget,omitempty"`
 }
 
 // profile is the one that is named, or else the default (OC-7).

@@ -9,8 +9,10 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
 
+	"github.com/troupe-dev/troupe/pkg/budget"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/telemetry/structured"
+	"github.com/troupe-dev/troupe/pkg/wire"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
@@ -53,13 +55,14 @@ func newSignals(meter metric.Meter) (*signals, error) {
 	s.perTurn, err = meter.Int64Histogram("troupe.turn.steps", counts, metric.WithDescription("Steps of a turn (OC-31)."))
 	errs = append(errs, err)
 	s.budget, err = meter.Float64Histogram("troupe.turn.budget", parts,
-		metric.WithDescription("The part of its budget that a turn used, 1 for all of it, of its steps and of its time (OC-31)."))
+		metric.WithDescription("The part of its budget that a turn used, 1 for all of it, by what of: its steps, its time, and each kind of its limits (OC-31)."))
 	return s, errors.Join(append(errs, err)...)
 }
 
 // observe counts and logs an event that was told.
 func (t *turn) observe(ctx context.Context, e *troupev1.Event) {
 	t.signals.count(ctx, e, t.maxSteps())
+	defer t.warnBudget(ctx, e)
 	for _, happened := range t.translation.Of(e) {
 		happened.UserID, happened.Profile = t.req.User, t.req.profile()
 		if err := structured.Emit(ctx, t.log, happened); err != nil {
@@ -68,6 +71,14 @@ func (t *turn) observe(ctx context.Context, e *troupev1.Event) {
 	}
 	if r := e.GetTurnResult(); r != nil && t.timeout > 0 {
 		t.signals.budget.Record(ctx, r.GetDuration().AsDuration().Seconds()/t.timeout.Seconds(), metric.WithAttributes(attribute.String("of", "time")))
+	}
+	if r := e.GetTurnResult(); r != nil {
+		used := wire.UsedFromProto(r.GetUsed())
+		for _, k := range budget.Kinds() {
+			if limit := t.allowed.Limits.Of(k); limit > 0 {
+				t.signals.budget.Record(ctx, float64(used.Of(k))/float64(limit), metric.WithAttributes(attribute.String("of", string(k))))
+			}
+		}
 	}
 }
 

@@ -48,7 +48,7 @@ func (t *turn) void(ctx context.Context) error {
 			continue
 		}
 		t.told.Reset[number] = true
-		if err := t.reset(ctx, t.where(number, t.told.Started[number].GetAgent()), lost); err != nil {
+		if err := t.reset(ctx, t.where(number, t.told.Started[number].GetAgent()), lost, nil); err != nil {
 			return err
 		}
 	}
@@ -106,6 +106,7 @@ func (r *Runner) conclude(ctx context.Context, req Request, fingerprint string, 
 		return err
 	}
 	t.told = t.events.Told()
+	t.learn()
 	if err := t.conclude(ctx); err != nil {
 		t.Traces.Abandon(ctx, t.events)
 		return err

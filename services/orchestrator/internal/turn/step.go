@@ -51,7 +51,7 @@ func (t *turn) concluded(ctx context.Context, a *attempt, result *troupev1.StepR
 		breach = failure.Newf(failure.AgentContract, "turn", "agent %s told a result that it did not commit", step.Agent)
 	}
 	if breach != nil {
-		result = &troupev1.StepResult{Failure: failure.ToProto(breach)}
+		result = &troupev1.StepResult{Failure: failure.ToProto(breach), Used: result.GetUsed()}
 	}
 	result.Step, result.Agent = int32(a.number), step.Agent
 	a.result = wire.ResultFromProto(result)
@@ -71,6 +71,7 @@ func (t *turn) stepRequest(work context.Context, a *attempt) *troupev1.ExecuteSt
 		History: wire.MessagesToProto(t.history), BaseSequence: t.base, Last: step.End, Silent: a.task.Branch(),
 		Auth: wire.AuthToProto(t.req.Auth), UserId: t.req.User,
 		Profile: t.req.Profile, Metadata: t.req.Metadata, RequestId: t.req.RequestID,
+		Budget: t.allotment(a),
 	}
 	if a.number == t.answered {
 		req.Answers = wire.AnswersToProto(t.turn.Answers)

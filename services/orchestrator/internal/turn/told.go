@@ -5,7 +5,9 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/troupe-dev/troupe/pkg/budget"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/wire"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
@@ -24,14 +26,17 @@ func (t *turn) decide(what func() error) error {
 }
 
 // plan lays out the steps that are known.
-func plan(flow *workflow.Workflow, timeout time.Duration) *troupev1.Plan {
+func plan(flow *workflow.Workflow, timeout time.Duration, allowed allowance) *troupev1.Plan {
 	began := time.Now()
 	p := &troupev1.Plan{Workflow: flow.Name, Entry: flow.Entry, Steps: flow.Reachable()}
 	p.StepsCount = int32(len(p.GetSteps()))
 	for _, name := range p.GetSteps() {
 		p.Agents = append(p.Agents, flow.Steps[name].Agent)
 	}
-	p.Budget = &troupev1.TurnBudget{Steps: int32(flow.MaxSteps)}
+	p.Budget = &troupev1.TurnBudget{Steps: int32(flow.MaxSteps), Limits: allowed.proto()}
+	if allowed.Carried != (budget.Amounts{}) {
+		p.Budget.Carried = wire.UsedToProto(allowed.Carried)
+	}
 	if timeout > 0 { // else it was another owner's, who went away before it told
 		p.Budget.Time = durationpb.New(timeout)
 	}

@@ -44,7 +44,8 @@ type turn struct {
 	hopeless error                  // why it is not gone on with; nil: it is
 	results  []execution.Result     // steps of this turn, in order
 
-	translation wire.Translation // of its events, for the log
+	translation wire.Translation // of its events, for the log, and what they tell of the budget
+	allowed     allowance
 
 	deciding  time.Duration // that the last decisions took
 	unsettled bool          // a choice was told that may not be stored yet
@@ -289,6 +290,7 @@ func (t *turn) end(ctx context.Context, closed session.Turn) {
 	duration := time.Since(t.began)
 	setDuration(last, duration)
 	last.GetTurnResult().Metrics = t.events.Measure(duration)
+	last.GetTurnResult().Used = wire.UsedToProto(t.spent().Used())
 	if err := t.Traces.Close(ctx, t.events, last); err != nil {
 		return // said by Close
 	}

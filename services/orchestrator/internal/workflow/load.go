@@ -24,10 +24,6 @@ type declaration struct {
 	Steps         map[string]stepDeclaration `yaml:"steps"`
 }
 
-type limitsDeclaration struct {
-	Steps int `yaml:"steps"`
-}
-
 type stepDeclaration struct {
 	Agent     string             `yaml:"agent"`
 	Workflow  string             `yaml:"workflow"`
@@ -187,6 +183,7 @@ func build(d manifest.Document, agents map[string]bool) (*plan, error) {
 	}
 	c.within([]any{"historyWindow"}, "historyWindow", flow.Window, maxWindow)
 	c.within([]any{"limits", "steps"}, "limits.steps", flow.MaxSteps, maxSteps)
+	flow.Budget = c.limits(spec.Limits)
 	if spec.Timeout != 0 && (spec.Timeout < minTimeout || spec.Timeout > maxTimeout) {
 		c.wrong([]any{"timeout"}, "timeout: %s is not between %s and %s", spec.Timeout, minTimeout, maxTimeout)
 	}

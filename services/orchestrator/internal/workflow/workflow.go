@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/troupe-dev/troupe/pkg/budget"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/choice"
@@ -29,6 +30,7 @@ type Workflow struct {
 	Window      int           // how many of the latest messages agents see
 	MaxSteps    int           // that a turn may take
 	Timeout     time.Duration // of a turn whose caller names none; 0: the orchestrator's (RA-25)
+	Budget      budget.Limits // of the trace of a turn, remote turns included (OC-29)
 	Steps       map[string]Step
 }
 
@@ -109,7 +111,7 @@ func unanswered(history []conversation.Message) int {
 // Single is the workflow of one agent that is addressed directly.
 func Single(agent string) *Workflow {
 	return &Workflow{
-		Entry: agent, Window: DefaultWindow, MaxSteps: DefaultSteps,
+		Entry: agent, Window: DefaultWindow, MaxSteps: DefaultSteps, Budget: budget.Default(),
 		Steps: map[string]Step{agent: {Name: agent, Agent: agent, End: true}},
 	}
 }

@@ -1,0 +1,26 @@
+package main
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/budget"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/wire"
+)
+
+func TestDescribeTrace_SaysWhatWasUsedOfTheBudget(t *testing.T) {
+	events := []*troupev1.Event{
+		{Sequence: 1, Payload: &troupev1.Event_Plan{Plan: &troupev1.Plan{Budget: &troupev1.TurnBudget{Steps: 20, Limits: wire.LimitsToProto(budget.Default())}}}},
+		{Sequence: 2, Step: 1, Attempt: 1, Agent: "research", Payload: &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{
+			Result: &troupev1.StepResult{Used: wire.UsedToProto(budget.Amounts{ToolCalls: 2, Tokens: 812})},
+		}}},
+	}
+	require.Equal(t, "toolCalls 2 of 50, tokens 812 of 100000", budgetUsed(events))
+	var out bytes.Buffer
+	describeTree(terminal{out: &out}, &troupev1.Trace{}, events)
+	require.Regexp(t, `(?m)^budget +toolCalls 2 of 50, tokens 812 of 100000$`, out.String())
+	require.Empty(t, budgetUsed(nil))
+}

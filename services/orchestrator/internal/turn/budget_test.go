@@ -1,0 +1,253 @@
+package turn
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/budget"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/wire"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
+)
+
+// uses says that a step used amounts, and tells its result.
+func (s *step) uses(a budget.Amounts) error {
+	return s.commit(func(r *troupev1.StepResult) { r.Text, r.Used = "I am "+r.GetAgent()+".", wire.UsedToProto(a) })
+}
+
+// allotted is what the steps that came were given, in the order of their numbers.
+func (w *scriptedWorker) allotted() (all []budget.Limits) {
+	steps := slices.Clone(w.steps())
+	slices.SortStableFunc(steps, func(a, b *troupev1.ExecuteStepRequest) int { return int(a.GetStep() - b.GetStep()) })
+	for _, req := range steps {
+		all = append(all, wire.LimitsFromProto(req.GetBudget()))
+	}
+	return all
+}
+
+// line is three steps one after the other.
+const lineOfThree = "    a: {agent: research, next: b}\n    b: {agent: clarification, next: c}\n    c: {agent: synthesis, end: true}\n"
+
+func TestTurn_GivesEachStepWhatIsLeft(t *testing.T) {
+	rig := newRig(t)
+	rig.declares(t, lineOfThree)
+	rig.on("research", func(s *step) error {
+		return s.uses(budget.Amounts{Iterations: 1, ModelCalls: 2, ToolCalls: 3, Tokens: 4000, Cost: 5, FanOut: 6})
+	})
+	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, budget.Default(), wire.LimitsFromProto(planned(events).GetLimits()), "the plan tells it")
+	got := rig.allotted()
+	require.Equal(t, budget.Default(), got[0])
+	left := budget.Amounts{Iterations: 199, ModelCalls: 198, ToolCalls: 47, Tokens: 96_000, Cost: 100*budget.Dollar - 5, FanOut: 10}
+	require.Equal(t, left, got[1].Amounts)
+	left.ModelCalls-- // the usage of a worker that does not count
+	require.Equal(t, left, got[2].Amounts)
+	require.EqualValues(t, 4, resultOf(events).GetUsed().GetModelCalls())
+	require.EqualValues(t, 4000, resultOf(events).GetUsed().GetTokens())
+}
+
+func TestTurn_PartsWhatIsLeftAmongBranches(t *testing.T) {
+	rig := forkRig(t)
+	rig.on("research", func(s *step) error { return s.uses(budget.Amounts{Tokens: 30_000}) })
+	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	got := rig.allotted()
+	var tools, tokens int64
+	for _, l := range got[:3] {
+		require.InDelta(t, 17, l.ToolCalls, 1)
+		tools, tokens = tools+l.ToolCalls, tokens+l.Tokens
+	}
+	require.EqualValues(t, budget.DefaultToolCalls, tools, "the parts are the whole")
+	require.EqualValues(t, budget.DefaultTokens, tokens)
+	require.EqualValues(t, 70_000, got[3].Tokens, "what branches did not use has come back")
+	require.EqualValues(t, budget.DefaultToolCalls, got[3].ToolCalls)
+}
+
+// A lost attempt has used what it told; its successor has the rest of the part.
+func TestTurn_CountsWhatALostAttemptTold(t *testing.T) {
+	rig := newRig(t)
+	rig.join("research", 1)
+	rig.declares(t, "    a: {agent: research, end: true}\n")
+	var once sync.Once
+	rig.on("research", func(s *step) error {
+		lost := false
+		once.Do(func() { lost = true })
+		if !lost {
+			return s.uses(budget.Amounts{ModelCalls: 1, Tokens: 7})
+		}
+		for _, e := range []*troupev1.Event{
+			{Payload: &troupev1.Event_ModelCall{ModelCall: &troupev1.ModelCall{Iteration: 1, Usage: &troupev1.Usage{InputTokens: 100, OutputTokens: 11}}}},
+			{Payload: &troupev1.Event_ToolCallStarted{ToolCallStarted: &troupev1.ToolCallStarted{CallId: "1", Tool: "search"}}},
+		} {
+			if err := s.event(e); err != nil {
+				return err
+			}
+		}
+		return nil // without a result
+	})
+	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	second := rig.allotted()[1]
+	require.EqualValues(t, budget.DefaultTokens-111, second.Tokens)
+	require.EqualValues(t, budget.DefaultModelCalls-1, second.ModelCalls)
+	require.EqualValues(t, budget.DefaultToolCalls-1, second.ToolCalls)
+	require.EqualValues(t, 118, resultOf(events).GetUsed().GetTokens())
+	require.EqualValues(t, 2, resultOf(events).GetUsed().GetModelCalls())
+}
+
+// Whoever takes a turn over comes to the same: with the budget that its caller lowered, which only
+// the trace has, and with what committed steps used.
+func TestTurn_ItsBudgetOutlivesItsOrchestrator(t *testing.T) {
+	rig := newRig(t)
+	rig.on("coordinator", func(s *step) error {
+		return s.commit(func(r *troupev1.StepResult) {
+			r.NextAgent, r.Used = "research", wire.UsedToProto(budget.Amounts{Tokens: 300})
+		})
+	})
+	asked := budget.Open()
+	asked.Tokens = 5000
+	req := ask("s1", "r1")
+	req.Budget = &asked
+	_, ref, _ := rig.lost(t, req)
+	before := len(rig.steps())
+	second := rig.runner(t, "two")
+	second.adopt(t.Context(), ref)
+	result := resultOf(watched(t, second, ref, 0))
+	require.Equal(t, completed, result.GetOutcome(), "%v", result)
+	require.Len(t, rig.steps()[before:], 2)
+	for _, s := range rig.steps()[1:] { // before and behind the change
+		require.EqualValues(t, 4700, s.GetBudget().GetTokens(), "step %d, attempt %d", s.GetStep(), s.GetAttempt())
+	}
+	require.EqualValues(t, 300, result.GetUsed().GetTokens())
+}
+
+// A turn that brings answers goes on with the budget of the one that waited.
+func TestTurn_GoesOnWithTheBudgetOfTheTurnThatWaited(t *testing.T) {
+	rig := newRig(t)
+	runner := rig.runner(t, "one")
+	rig.waits(mail())
+	rig.on("coordinator", func(s *step) error {
+		return s.commit(func(r *troupev1.StepResult) {
+			r.NextAgent, r.Used = "research", wire.UsedToProto(budget.Amounts{Tokens: 1000})
+		})
+	})
+	asked := budget.Open()
+	asked.Tokens = 5000
+	req := ask("s1", "r1")
+	req.Budget = &asked
+	require.Equal(t, inputRequired, resultOf(collect(t, runner, req)).GetOutcome())
+	events := collect(t, runner, reply("r2", approve("1-2-2")))
+	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.EqualValues(t, 1000, planned(events).GetCarried().GetTokens())
+	for _, s := range rig.steps()[2:] {
+		require.EqualValues(t, 4000, s.GetBudget().GetTokens())
+	}
+	require.EqualValues(t, 1000, resultOf(events).GetUsed().GetTokens())
+}
+
+func TestTurn_WarnsAtFourFifths(t *testing.T) {
+	rig := newRig(t)
+	rig.declares(t, lineOfThree)
+	rig.on("research", func(s *step) error { return s.uses(budget.Amounts{ToolCalls: 39, Tokens: 80_000}) })
+	rig.on("clarification", func(s *step) error { return s.uses(budget.Amounts{ToolCalls: 1, Tokens: 1}) })
+	runner, scrape, logs := scraped(t, rig)
+	events := collect(t, runner, ask("s1", "r1"))
+	runner.Close(t.Context())
+	var told []string
+	for _, w := range only(events, (*troupev1.Event).GetWarning) {
+		require.Equal(t, wire.ReasonBudget, w.GetReason())
+		told = append(told, w.GetMessage())
+	}
+	require.Equal(t, []string{"limits.tokens: 80000 of 100000 are used", "limits.toolCalls: 40 of 50 are used"}, told)
+	require.Equal(t, 2, logs.FilterMessage("a turn has used most of its budget").Len())
+	require.Equal(t, 3, logs.FilterMessage("a turn has used one step more").Len())
+	require.Regexp(t, `(?m)^troupe_turn_budget_sum\{.*of="toolCalls".*\} 0.8$`, scrape())
+}
+
+func TestTurn_EndsWithTheRefusalOfItsStep(t *testing.T) {
+	rig := newRig(t)
+	rig.declares(t, lineOfThree)
+	rig.on("research", func(s *step) error {
+		return s.result(&troupev1.StepResult{
+			Failure: failure.ToProto(budget.Refuse(budget.ToolCalls, 50, 50, 1)), Used: wire.UsedToProto(budget.Amounts{ToolCalls: 50}),
+		})
+	})
+	runner, _, logs := scraped(t, rig)
+	result := resultOf(collect(t, runner, ask("s1", "r1")))
+	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_POLICY_BUDGET, result.GetFailure().GetMode())
+	require.Equal(t, "toolCalls", result.GetFailure().GetFacts()["budget"])
+	require.EqualValues(t, 50, result.GetUsed().GetToolCalls(), "a step that failed has used it, too")
+	require.Equal(t, []string{"research"}, rig.asked())
+	runner.Close(t.Context())
+	require.Equal(t, 1, logs.FilterMessage("a turn has used up what it had").Len())
+}
+
+// child is a request that an agent of a turn makes.
+func child(depth int32, given budget.Limits) Request {
+	req := ask("s1", "r1")
+	req.Parent, req.Budget = &troupev1.Parent{TraceId: strings.Repeat("1", 32), Depth: depth}, &given
+	return req
+}
+
+func TestRequest_ItsBudgetOnlyLowersThatOfTheWorkflow(t *testing.T) {
+	flow := &workflow.Workflow{Budget: budget.Default()}
+	with := func(change func(*budget.Limits)) budget.Limits {
+		l := budget.Open()
+		change(&l)
+		return l
+	}
+	for field, l := range map[string]budget.Limits{
+		"budget.tokens":     with(func(l *budget.Limits) { l.Tokens = budget.DefaultTokens + 1 }),
+		"budget.toolCalls":  with(func(l *budget.Limits) { l.ToolCalls = 0 }),
+		"budget.cost: 100.": with(func(l *budget.Limits) { l.Cost = 100*budget.Dollar + 1 }),
+		"budget.depth":      with(func(l *budget.Limits) { l.Depth = 5 }),
+		"budget.policy":     with(func(l *budget.Limits) { l.Policy = budget.Warn }),
+	} {
+		req := ask("s1", "r1")
+		req.Budget = &l
+		_, err := req.allowance(admission{flow: flow})
+		require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err), field)
+		require.ErrorContains(t, err, field)
+	}
+
+	given := with(func(l *budget.Limits) { l.Tokens, l.ToolCalls, l.Depth = budget.DefaultTokens+1, 0, 3 })
+	got, err := child(2, given).allowance(admission{flow: flow})
+	require.NoError(t, err, "of a child it is what is left above")
+	require.EqualValues(t, budget.DefaultTokens, got.Limits.Tokens)
+	require.Zero(t, got.Limits.ToolCalls)
+	require.Equal(t, 3, got.Limits.Depth)
+	require.Equal(t, 2, got.Level)
+}
+
+// A turn that lies too deep is refused before anything is admitted: its session is not there. One
+// that does not is told to its steps with its level.
+func TestTurn_LiesNoDeeperThanItMay(t *testing.T) {
+	rig := newRig(t)
+	runner := rig.runner(t, "one")
+	for _, req := range []Request{child(budget.DefaultDepth+1, budget.Open()), child(2, budget.Limits{Amounts: budget.Open().Amounts, Depth: 1})} {
+		for _, err := range runner.Orchestrate(t.Context(), req) {
+			require.Equal(t, failure.PolicyBudget, failure.ModeOf(err))
+			require.ErrorContains(t, err, "limits.depth")
+		}
+	}
+	require.Empty(t, rig.asked())
+	events := collect(t, runner, child(budget.DefaultDepth, budget.Open()))
+	require.Equal(t, completed, resultOf(events).GetOutcome())
+	require.EqualValues(t, budget.DefaultDepth, rig.steps()[0].GetBudget().GetLevel())
+}
+
+// Another budget is no other request.
+func TestRequest_BudgetIsNoPartOfWhatIsAsked(t *testing.T) {
+	req := ask("s1", "r1")
+	same := req
+	less := budget.Default()
+	less.Tokens = 5
+	same.Budget, same.Labels.Budget = &less, &allowance{Limits: less}
+	require.Equal(t, req.fingerprint(), same.fingerprint())
+}
