@@ -315,7 +315,14 @@ type OrchestrateRequest struct {
 	// metadata are labels of the caller for agents and tools, at most 32, with keys of 1 to 64
 	// bytes and values of at most 1 KiB. They are stored with the trace: secrets belong into auth.
 	// Absent with answers: those of the turn that they go on with.
-	Metadata      map[string]string `protobuf:"bytes,21,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Metadata map[string]string `protobuf:"bytes,21,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// from goes on from an earlier trace: without fork with the turn that failed, in its session
+	// and without an input; with fork from a step of it, in a session that is not known yet, with
+	// its text or the one given here. NOT_FOUND when the trace is not kept or another user's;
+	// TURN_NOT_OPEN when its turn did not fail, is not to be recovered, or is not the last of its
+	// session; KEY_REUSED when a fork names a session that is known. target must be empty. Absent
+	// session_id without fork: that of the trace.
+	From          *From `protobuf:"bytes,36,opt,name=from,proto3" json:"from,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -448,6 +455,13 @@ func (x *OrchestrateRequest) GetProfile() string {
 func (x *OrchestrateRequest) GetMetadata() map[string]string {
 	if x != nil {
 		return x.Metadata
+	}
+	return nil
+}
+
+func (x *OrchestrateRequest) GetFrom() *From {
+	if x != nil {
+		return x.From
 	}
 	return nil
 }
@@ -697,7 +711,10 @@ type Trace struct {
 	// result is how it ended; absent while it runs.
 	Result *TurnResult `protobuf:"bytes,13,opt,name=result,proto3" json:"result,omitempty"`
 	// parent is the call that asked for its turn, when that was an agent; absent otherwise.
-	Parent        *Parent `protobuf:"bytes,14,opt,name=parent,proto3" json:"parent,omitempty"`
+	Parent *Parent `protobuf:"bytes,14,opt,name=parent,proto3" json:"parent,omitempty"`
+	// forked_from is the trace that its turn goes on from: in the same session, or with fork in one
+	// of its own; absent when it began anew.
+	ForkedFrom    *From `protobuf:"bytes,20,opt,name=forked_from,json=forkedFrom,proto3" json:"forked_from,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -826,6 +843,13 @@ func (x *Trace) GetResult() *TurnResult {
 func (x *Trace) GetParent() *Parent {
 	if x != nil {
 		return x.Parent
+	}
+	return nil
+}
+
+func (x *Trace) GetForkedFrom() *From {
+	if x != nil {
+		return x.ForkedFrom
 	}
 	return nil
 }
@@ -2792,7 +2816,7 @@ var File_troupe_v1_orchestrator_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\n" +
-	"\x1ctroupe/v1/orchestrator.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x17troupe/v1/failure.proto\x1a\x19troupe/v1/lifecycle.proto\x1a\x15troupe/v1/types.proto\"\xb1\v\n" +
+	"\x1ctroupe/v1/orchestrator.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x17troupe/v1/failure.proto\x1a\x19troupe/v1/lifecycle.proto\x1a\x15troupe/v1/types.proto\"\x8e\x0f\n" +
 	"\x12OrchestrateRequest\x12p\n" +
 	"\x04text\x18\x01 \x01(\tBZ\xbaHW\xba\x01N\n" +
 	"\x16orchestrate.text.blank\x12\x1fmust hold more than white space\x1a\x13this.matches('\\\\S')r\x04(\x80\x80\x10H\x00R\x04text\x12.\n" +
@@ -2812,11 +2836,14 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\x16orchestrate.parts.blob\x127must be files (blob); what the user says goes into text\x1a\x18this.all(p, has(p.blob))R\x05parts\x12)\n" +
 	"\x06parent\x18\v \x01(\v2\x11.troupe.v1.ParentR\x06parent\x12E\n" +
 	"\aprofile\x18\x14 \x01(\tB+\xbaH(\xd8\x01\x01r#2!^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$R\aprofile\x12`\n" +
-	"\bmetadata\x18\x15 \x03(\v2+.troupe.v1.OrchestrateRequest.MetadataEntryB\x17\xbaH\x14\x9a\x01\x11\x10 \"\x06r\x04 \x01(@*\x05r\x03(\x80\bR\bmetadata\x1a;\n" +
+	"\bmetadata\x18\x15 \x03(\v2+.troupe.v1.OrchestrateRequest.MetadataEntryB\x17\xbaH\x14\x9a\x01\x11\x10 \"\x06r\x04 \x01(@*\x05r\x03(\x80\bR\bmetadata\x12#\n" +
+	"\x04from\x18$ \x01(\v2\x0f.troupe.v1.FromR\x04from\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01:\xc0\x02\xbaH\xbc\x02\x1a\x9d\x01\n" +
-	"\x11orchestrate.input\x12Jtext: say something, send a file in parts, or answer what waits in answers\x1a<has(this.text) || has(this.answers) || this.parts.size() > 0\x1a\x99\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01:\xf8\x05\xbaH\xf4\x05\x1a\xaf\x01\n" +
+	"\x11orchestrate.input\x12Jtext: say something, send a file in parts, or answer what waits in answers\x1aNhas(this.text) || has(this.answers) || this.parts.size() > 0 || has(this.from)\x1a\xf1\x01\n" +
+	"\x16orchestrate.from.input\x12ofrom: a turn that goes on with one that failed says nothing new; leave text, answers and parts out, or set fork\x1af!has(this.from) || !has(this.answers) && (this.from.fork || !has(this.text) && this.parts.size() == 0)\x1a\xaf\x01\n" +
+	"\x15orchestrate.from.step\x12[from.step: a fork names the first step that is done anew, from 1; without fork leave it out\x1a9!has(this.from) || this.from.fork == (this.from.step > 0)\x1a\x99\x01\n" +
 	"\x19orchestrate.parts.answers\x12Nparts: answers go on with a turn, and bring no files; leave out one of the two\x1a,!has(this.answers) || this.parts.size() == 0B\a\n" +
 	"\x05input\"F\n" +
 	"\aAnswers\x12;\n" +
@@ -2828,7 +2855,7 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\x12%\n" +
 	"\x0eafter_sequence\x18\x02 \x01(\x04R\rafterSequence\"<\n" +
 	"\x12WatchTraceResponse\x12&\n" +
-	"\x05event\x18\x01 \x01(\v2\x10.troupe.v1.EventR\x05event\"\xd2\x03\n" +
+	"\x05event\x18\x01 \x01(\v2\x10.troupe.v1.EventR\x05event\"\x84\x04\n" +
 	"\x05Trace\x12\x19\n" +
 	"\btrace_id\x18\x01 \x01(\tR\atraceId\x12\x1d\n" +
 	"\n" +
@@ -2847,7 +2874,9 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\vowner_epoch\x18\f \x01(\x03R\n" +
 	"ownerEpoch\x12-\n" +
 	"\x06result\x18\r \x01(\v2\x15.troupe.v1.TurnResultR\x06result\x12)\n" +
-	"\x06parent\x18\x0e \x01(\v2\x11.troupe.v1.ParentR\x06parent\"C\n" +
+	"\x06parent\x18\x0e \x01(\v2\x11.troupe.v1.ParentR\x06parent\x120\n" +
+	"\vforked_from\x18\x14 \x01(\v2\x0f.troupe.v1.FromR\n" +
+	"forkedFrom\"C\n" +
 	"\x0fGetTraceRequest\x120\n" +
 	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\":\n" +
 	"\x10GetTraceResponse\x12&\n" +
@@ -3095,16 +3124,17 @@ var file_troupe_v1_orchestrator_proto_goTypes = []any{
 	(*Auth)(nil),                     // 44: troupe.v1.Auth
 	(*Part)(nil),                     // 45: troupe.v1.Part
 	(*Parent)(nil),                   // 46: troupe.v1.Parent
-	(*CallAnswer)(nil),               // 47: troupe.v1.CallAnswer
-	(*Event)(nil),                    // 48: troupe.v1.Event
-	(*timestamppb.Timestamp)(nil),    // 49: google.protobuf.Timestamp
-	(*TurnResult)(nil),               // 50: troupe.v1.TurnResult
-	(InstanceState)(0),               // 51: troupe.v1.InstanceState
-	(*InstanceStatus)(nil),           // 52: troupe.v1.InstanceStatus
-	(*GetMetricsResponse)(nil),       // 53: troupe.v1.GetMetricsResponse
-	(*Failure)(nil),                  // 54: troupe.v1.Failure
-	(DecisionType)(0),                // 55: troupe.v1.DecisionType
-	(Stage)(0),                       // 56: troupe.v1.Stage
+	(*From)(nil),                     // 47: troupe.v1.From
+	(*CallAnswer)(nil),               // 48: troupe.v1.CallAnswer
+	(*Event)(nil),                    // 49: troupe.v1.Event
+	(*timestamppb.Timestamp)(nil),    // 50: google.protobuf.Timestamp
+	(*TurnResult)(nil),               // 51: troupe.v1.TurnResult
+	(InstanceState)(0),               // 52: troupe.v1.InstanceState
+	(*InstanceStatus)(nil),           // 53: troupe.v1.InstanceStatus
+	(*GetMetricsResponse)(nil),       // 54: troupe.v1.GetMetricsResponse
+	(*Failure)(nil),                  // 55: troupe.v1.Failure
+	(DecisionType)(0),                // 56: troupe.v1.DecisionType
+	(Stage)(0),                       // 57: troupe.v1.Stage
 }
 var file_troupe_v1_orchestrator_proto_depIdxs = []int32{
 	5,  // 0: troupe.v1.OrchestrateRequest.answers:type_name -> troupe.v1.Answers
@@ -3114,77 +3144,79 @@ var file_troupe_v1_orchestrator_proto_depIdxs = []int32{
 	45, // 4: troupe.v1.OrchestrateRequest.parts:type_name -> troupe.v1.Part
 	46, // 5: troupe.v1.OrchestrateRequest.parent:type_name -> troupe.v1.Parent
 	41, // 6: troupe.v1.OrchestrateRequest.metadata:type_name -> troupe.v1.OrchestrateRequest.MetadataEntry
-	47, // 7: troupe.v1.Answers.answers:type_name -> troupe.v1.CallAnswer
-	48, // 8: troupe.v1.OrchestrateResponse.event:type_name -> troupe.v1.Event
-	48, // 9: troupe.v1.WatchTraceResponse.event:type_name -> troupe.v1.Event
-	1,  // 10: troupe.v1.Trace.state:type_name -> troupe.v1.TraceState
-	49, // 11: troupe.v1.Trace.started:type_name -> google.protobuf.Timestamp
-	50, // 12: troupe.v1.Trace.result:type_name -> troupe.v1.TurnResult
-	46, // 13: troupe.v1.Trace.parent:type_name -> troupe.v1.Parent
-	9,  // 14: troupe.v1.GetTraceResponse.trace:type_name -> troupe.v1.Trace
-	9,  // 15: troupe.v1.CancelTraceResponse.trace:type_name -> troupe.v1.Trace
-	9,  // 16: troupe.v1.ListTracesResponse.traces:type_name -> troupe.v1.Trace
-	16, // 17: troupe.v1.ListAgentsResponse.agents:type_name -> troupe.v1.Agent
-	51, // 18: troupe.v1.Instance.state:type_name -> troupe.v1.InstanceState
-	49, // 19: troupe.v1.Instance.started:type_name -> google.protobuf.Timestamp
-	2,  // 20: troupe.v1.Instance.desired:type_name -> troupe.v1.DesiredState
-	52, // 21: troupe.v1.Instance.status:type_name -> troupe.v1.InstanceStatus
-	19, // 22: troupe.v1.ListInstancesResponse.instances:type_name -> troupe.v1.Instance
-	19, // 23: troupe.v1.DescribeInstanceResponse.instance:type_name -> troupe.v1.Instance
-	52, // 24: troupe.v1.DescribeInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
-	53, // 25: troupe.v1.DescribeInstanceResponse.metrics:type_name -> troupe.v1.GetMetricsResponse
-	54, // 26: troupe.v1.DescribeInstanceResponse.failure:type_name -> troupe.v1.Failure
-	52, // 27: troupe.v1.InstanceOutcome.status:type_name -> troupe.v1.InstanceStatus
-	54, // 28: troupe.v1.InstanceOutcome.failure:type_name -> troupe.v1.Failure
-	43, // 29: troupe.v1.PauseAgentRequest.within:type_name -> google.protobuf.Duration
-	24, // 30: troupe.v1.PauseAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
-	24, // 31: troupe.v1.ResumeAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
-	43, // 32: troupe.v1.DrainInstanceRequest.drain:type_name -> google.protobuf.Duration
-	52, // 33: troupe.v1.DrainInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
-	55, // 34: troupe.v1.ListDecisionsRequest.type:type_name -> troupe.v1.DecisionType
-	33, // 35: troupe.v1.ListDecisionsResponse.decisions:type_name -> troupe.v1.Decision
-	49, // 36: troupe.v1.Decision.time:type_name -> google.protobuf.Timestamp
-	55, // 37: troupe.v1.Decision.type:type_name -> troupe.v1.DecisionType
-	56, // 38: troupe.v1.Decision.stage:type_name -> troupe.v1.Stage
-	42, // 39: troupe.v1.Decision.metadata:type_name -> troupe.v1.Decision.MetadataEntry
-	35, // 40: troupe.v1.Workflow.steps:type_name -> troupe.v1.WorkflowStep
-	36, // 41: troupe.v1.WorkflowStep.edges:type_name -> troupe.v1.WorkflowEdge
-	3,  // 42: troupe.v1.WorkflowEdge.kind:type_name -> troupe.v1.WorkflowEdgeKind
-	34, // 43: troupe.v1.ListWorkflowsResponse.workflows:type_name -> troupe.v1.Workflow
-	34, // 44: troupe.v1.GetWorkflowResponse.workflow:type_name -> troupe.v1.Workflow
-	4,  // 45: troupe.v1.OrchestratorService.Orchestrate:input_type -> troupe.v1.OrchestrateRequest
-	7,  // 46: troupe.v1.OrchestratorService.WatchTrace:input_type -> troupe.v1.WatchTraceRequest
-	10, // 47: troupe.v1.OrchestratorService.GetTrace:input_type -> troupe.v1.GetTraceRequest
-	12, // 48: troupe.v1.OrchestratorService.CancelTrace:input_type -> troupe.v1.CancelTraceRequest
-	14, // 49: troupe.v1.OrchestratorService.ListTraces:input_type -> troupe.v1.ListTracesRequest
-	17, // 50: troupe.v1.OrchestratorService.ListAgents:input_type -> troupe.v1.ListAgentsRequest
-	20, // 51: troupe.v1.OrchestratorService.ListInstances:input_type -> troupe.v1.ListInstancesRequest
-	22, // 52: troupe.v1.OrchestratorService.DescribeInstance:input_type -> troupe.v1.DescribeInstanceRequest
-	25, // 53: troupe.v1.OrchestratorService.PauseAgent:input_type -> troupe.v1.PauseAgentRequest
-	27, // 54: troupe.v1.OrchestratorService.ResumeAgent:input_type -> troupe.v1.ResumeAgentRequest
-	29, // 55: troupe.v1.OrchestratorService.DrainInstance:input_type -> troupe.v1.DrainInstanceRequest
-	31, // 56: troupe.v1.OrchestratorService.ListDecisions:input_type -> troupe.v1.ListDecisionsRequest
-	37, // 57: troupe.v1.OrchestratorService.ListWorkflows:input_type -> troupe.v1.ListWorkflowsRequest
-	39, // 58: troupe.v1.OrchestratorService.GetWorkflow:input_type -> troupe.v1.GetWorkflowRequest
-	6,  // 59: troupe.v1.OrchestratorService.Orchestrate:output_type -> troupe.v1.OrchestrateResponse
-	8,  // 60: troupe.v1.OrchestratorService.WatchTrace:output_type -> troupe.v1.WatchTraceResponse
-	11, // 61: troupe.v1.OrchestratorService.GetTrace:output_type -> troupe.v1.GetTraceResponse
-	13, // 62: troupe.v1.OrchestratorService.CancelTrace:output_type -> troupe.v1.CancelTraceResponse
-	15, // 63: troupe.v1.OrchestratorService.ListTraces:output_type -> troupe.v1.ListTracesResponse
-	18, // 64: troupe.v1.OrchestratorService.ListAgents:output_type -> troupe.v1.ListAgentsResponse
-	21, // 65: troupe.v1.OrchestratorService.ListInstances:output_type -> troupe.v1.ListInstancesResponse
-	23, // 66: troupe.v1.OrchestratorService.DescribeInstance:output_type -> troupe.v1.DescribeInstanceResponse
-	26, // 67: troupe.v1.OrchestratorService.PauseAgent:output_type -> troupe.v1.PauseAgentResponse
-	28, // 68: troupe.v1.OrchestratorService.ResumeAgent:output_type -> troupe.v1.ResumeAgentResponse
-	30, // 69: troupe.v1.OrchestratorService.DrainInstance:output_type -> troupe.v1.DrainInstanceResponse
-	32, // 70: troupe.v1.OrchestratorService.ListDecisions:output_type -> troupe.v1.ListDecisionsResponse
-	38, // 71: troupe.v1.OrchestratorService.ListWorkflows:output_type -> troupe.v1.ListWorkflowsResponse
-	40, // 72: troupe.v1.OrchestratorService.GetWorkflow:output_type -> troupe.v1.GetWorkflowResponse
-	59, // [59:73] is the sub-list for method output_type
-	45, // [45:59] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	47, // 7: troupe.v1.OrchestrateRequest.from:type_name -> troupe.v1.From
+	48, // 8: troupe.v1.Answers.answers:type_name -> troupe.v1.CallAnswer
+	49, // 9: troupe.v1.OrchestrateResponse.event:type_name -> troupe.v1.Event
+	49, // 10: troupe.v1.WatchTraceResponse.event:type_name -> troupe.v1.Event
+	1,  // 11: troupe.v1.Trace.state:type_name -> troupe.v1.TraceState
+	50, // 12: troupe.v1.Trace.started:type_name -> google.protobuf.Timestamp
+	51, // 13: troupe.v1.Trace.result:type_name -> troupe.v1.TurnResult
+	46, // 14: troupe.v1.Trace.parent:type_name -> troupe.v1.Parent
+	47, // 15: troupe.v1.Trace.forked_from:type_name -> troupe.v1.From
+	9,  // 16: troupe.v1.GetTraceResponse.trace:type_name -> troupe.v1.Trace
+	9,  // 17: troupe.v1.CancelTraceResponse.trace:type_name -> troupe.v1.Trace
+	9,  // 18: troupe.v1.ListTracesResponse.traces:type_name -> troupe.v1.Trace
+	16, // 19: troupe.v1.ListAgentsResponse.agents:type_name -> troupe.v1.Agent
+	52, // 20: troupe.v1.Instance.state:type_name -> troupe.v1.InstanceState
+	50, // 21: troupe.v1.Instance.started:type_name -> google.protobuf.Timestamp
+	2,  // 22: troupe.v1.Instance.desired:type_name -> troupe.v1.DesiredState
+	53, // 23: troupe.v1.Instance.status:type_name -> troupe.v1.InstanceStatus
+	19, // 24: troupe.v1.ListInstancesResponse.instances:type_name -> troupe.v1.Instance
+	19, // 25: troupe.v1.DescribeInstanceResponse.instance:type_name -> troupe.v1.Instance
+	53, // 26: troupe.v1.DescribeInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
+	54, // 27: troupe.v1.DescribeInstanceResponse.metrics:type_name -> troupe.v1.GetMetricsResponse
+	55, // 28: troupe.v1.DescribeInstanceResponse.failure:type_name -> troupe.v1.Failure
+	53, // 29: troupe.v1.InstanceOutcome.status:type_name -> troupe.v1.InstanceStatus
+	55, // 30: troupe.v1.InstanceOutcome.failure:type_name -> troupe.v1.Failure
+	43, // 31: troupe.v1.PauseAgentRequest.within:type_name -> google.protobuf.Duration
+	24, // 32: troupe.v1.PauseAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
+	24, // 33: troupe.v1.ResumeAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
+	43, // 34: troupe.v1.DrainInstanceRequest.drain:type_name -> google.protobuf.Duration
+	53, // 35: troupe.v1.DrainInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
+	56, // 36: troupe.v1.ListDecisionsRequest.type:type_name -> troupe.v1.DecisionType
+	33, // 37: troupe.v1.ListDecisionsResponse.decisions:type_name -> troupe.v1.Decision
+	50, // 38: troupe.v1.Decision.time:type_name -> google.protobuf.Timestamp
+	56, // 39: troupe.v1.Decision.type:type_name -> troupe.v1.DecisionType
+	57, // 40: troupe.v1.Decision.stage:type_name -> troupe.v1.Stage
+	42, // 41: troupe.v1.Decision.metadata:type_name -> troupe.v1.Decision.MetadataEntry
+	35, // 42: troupe.v1.Workflow.steps:type_name -> troupe.v1.WorkflowStep
+	36, // 43: troupe.v1.WorkflowStep.edges:type_name -> troupe.v1.WorkflowEdge
+	3,  // 44: troupe.v1.WorkflowEdge.kind:type_name -> troupe.v1.WorkflowEdgeKind
+	34, // 45: troupe.v1.ListWorkflowsResponse.workflows:type_name -> troupe.v1.Workflow
+	34, // 46: troupe.v1.GetWorkflowResponse.workflow:type_name -> troupe.v1.Workflow
+	4,  // 47: troupe.v1.OrchestratorService.Orchestrate:input_type -> troupe.v1.OrchestrateRequest
+	7,  // 48: troupe.v1.OrchestratorService.WatchTrace:input_type -> troupe.v1.WatchTraceRequest
+	10, // 49: troupe.v1.OrchestratorService.GetTrace:input_type -> troupe.v1.GetTraceRequest
+	12, // 50: troupe.v1.OrchestratorService.CancelTrace:input_type -> troupe.v1.CancelTraceRequest
+	14, // 51: troupe.v1.OrchestratorService.ListTraces:input_type -> troupe.v1.ListTracesRequest
+	17, // 52: troupe.v1.OrchestratorService.ListAgents:input_type -> troupe.v1.ListAgentsRequest
+	20, // 53: troupe.v1.OrchestratorService.ListInstances:input_type -> troupe.v1.ListInstancesRequest
+	22, // 54: troupe.v1.OrchestratorService.DescribeInstance:input_type -> troupe.v1.DescribeInstanceRequest
+	25, // 55: troupe.v1.OrchestratorService.PauseAgent:input_type -> troupe.v1.PauseAgentRequest
+	27, // 56: troupe.v1.OrchestratorService.ResumeAgent:input_type -> troupe.v1.ResumeAgentRequest
+	29, // 57: troupe.v1.OrchestratorService.DrainInstance:input_type -> troupe.v1.DrainInstanceRequest
+	31, // 58: troupe.v1.OrchestratorService.ListDecisions:input_type -> troupe.v1.ListDecisionsRequest
+	37, // 59: troupe.v1.OrchestratorService.ListWorkflows:input_type -> troupe.v1.ListWorkflowsRequest
+	39, // 60: troupe.v1.OrchestratorService.GetWorkflow:input_type -> troupe.v1.GetWorkflowRequest
+	6,  // 61: troupe.v1.OrchestratorService.Orchestrate:output_type -> troupe.v1.OrchestrateResponse
+	8,  // 62: troupe.v1.OrchestratorService.WatchTrace:output_type -> troupe.v1.WatchTraceResponse
+	11, // 63: troupe.v1.OrchestratorService.GetTrace:output_type -> troupe.v1.GetTraceResponse
+	13, // 64: troupe.v1.OrchestratorService.CancelTrace:output_type -> troupe.v1.CancelTraceResponse
+	15, // 65: troupe.v1.OrchestratorService.ListTraces:output_type -> troupe.v1.ListTracesResponse
+	18, // 66: troupe.v1.OrchestratorService.ListAgents:output_type -> troupe.v1.ListAgentsResponse
+	21, // 67: troupe.v1.OrchestratorService.ListInstances:output_type -> troupe.v1.ListInstancesResponse
+	23, // 68: troupe.v1.OrchestratorService.DescribeInstance:output_type -> troupe.v1.DescribeInstanceResponse
+	26, // 69: troupe.v1.OrchestratorService.PauseAgent:output_type -> troupe.v1.PauseAgentResponse
+	28, // 70: troupe.v1.OrchestratorService.ResumeAgent:output_type -> troupe.v1.ResumeAgentResponse
+	30, // 71: troupe.v1.OrchestratorService.DrainInstance:output_type -> troupe.v1.DrainInstanceResponse
+	32, // 72: troupe.v1.OrchestratorService.ListDecisions:output_type -> troupe.v1.ListDecisionsResponse
+	38, // 73: troupe.v1.OrchestratorService.ListWorkflows:output_type -> troupe.v1.ListWorkflowsResponse
+	40, // 74: troupe.v1.OrchestratorService.GetWorkflow:output_type -> troupe.v1.GetWorkflowResponse
+	61, // [61:75] is the sub-list for method output_type
+	47, // [47:61] is the sub-list for method input_type
+	47, // [47:47] is the sub-list for extension type_name
+	47, // [47:47] is the sub-list for extension extendee
+	0,  // [0:47] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_orchestrator_proto_init() }

@@ -679,7 +679,10 @@ type StepResult struct {
 	Stopped bool `protobuf:"varint,14,opt,name=stopped,proto3" json:"stopped,omitempty"`
 	// pending are calls that wait for somebody outside of the turn; only with input_required.
 	// The step goes on in the turn that answers them.
-	Pending       []*PendingCall `protobuf:"bytes,15,rep,name=pending,proto3" json:"pending,omitempty"`
+	Pending []*PendingCall `protobuf:"bytes,15,rep,name=pending,proto3" json:"pending,omitempty"`
+	// inherited is set when an earlier turn did the step, and this one began with its result
+	// (contract OC-27). The mesh sets it.
+	Inherited     bool `protobuf:"varint,31,opt,name=inherited,proto3" json:"inherited,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -817,6 +820,13 @@ func (x *StepResult) GetPending() []*PendingCall {
 		return x.Pending
 	}
 	return nil
+}
+
+func (x *StepResult) GetInherited() bool {
+	if x != nil {
+		return x.Inherited
+	}
+	return false
 }
 
 // PendingCall is a tool call that waits for somebody outside of the turn: for a person who
@@ -1345,7 +1355,7 @@ const file_troupe_v1_types_proto_rawDesc = "" +
 	"modelCalls\x12$\n" +
 	"\x0ecost_micro_usd\x18\x04 \x01(\x03R\fcostMicroUsd\x12#\n" +
 	"\rcached_tokens\x18\x05 \x01(\x03R\fcachedTokens\x12,\n" +
-	"\x12cache_write_tokens\x18\x06 \x01(\x03R\x10cacheWriteTokens\"\x8e\x05\n" +
+	"\x12cache_write_tokens\x18\x06 \x01(\x03R\x10cacheWriteTokens\"\xac\x05\n" +
 	"\n" +
 	"StepResult\x12\x1d\n" +
 	"\x04step\x18\x01 \x01(\x05B\t\xbaH\x06\x1a\x04\x182(\x01R\x04step\x12\x1f\n" +
@@ -1368,7 +1378,8 @@ const file_troupe_v1_types_proto_rawDesc = "" +
 	"\bsequence\x18\f \x01(\x03R\bsequence\x12,\n" +
 	"\afailure\x18\r \x01(\v2\x12.troupe.v1.FailureR\afailure\x12\x18\n" +
 	"\astopped\x18\x0e \x01(\bR\astopped\x12:\n" +
-	"\apending\x18\x0f \x03(\v2\x16.troupe.v1.PendingCallB\b\xbaH\x05\x92\x01\x02\x10@R\apendingB\r\n" +
+	"\apending\x18\x0f \x03(\v2\x16.troupe.v1.PendingCallB\b\xbaH\x05\x92\x01\x02\x10@R\apending\x12\x1c\n" +
+	"\tinherited\x18\x1f \x01(\bR\tinheritedB\r\n" +
 	"\v_confidence\"\xf9\x02\n" +
 	"\vPendingCall\x12\x19\n" +
 	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01( R\x02id\x12!\n" +
