@@ -134,7 +134,7 @@ func (t *agentTool) invocation(key, request string, above *turn, nest *loop.Nest
 	s := &inv.Step
 	s.History, s.Prior, s.Routes = []conversation.Message{conversation.User(request)}, nil, nil
 	if key != "" {
-		s.SessionID, s.TurnID = "sub-"+key, key
+		s.SessionID, s.TurnID, s.Origin = "sub-"+key, key, ""
 	}
 	if nest == nil {
 		s.Journal, inv.count = nil, nil

@@ -3,6 +3,8 @@
 package execution
 
 import (
+	"cmp"
+
 	"github.com/troupe-dev/troupe/pkg/broker"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -34,8 +36,14 @@ type Step struct {
 
 	Journal Journal // of the step; nil: nothing is kept of it
 
+	Origin string // turn that did the step first, and failed in it; TurnID goes on in its place. Empty: TurnID
+
 	Broker *broker.Session // makes the keys for credentials that its tools lack; nil: nobody can be asked for one
 }
+
+// CallTurn is the turn under whose id idempotency keys are made: a tool that ran for a turn that
+// failed knows its call again in the one that goes on.
+func (s Step) CallTurn() string { return cmp.Or(s.Origin, s.TurnID) }
 
 // Observations are those of the steps before this one, in order.
 func (s Step) Observations() []string {
@@ -63,6 +71,7 @@ type Result struct {
 	Confidence    *float64       // 0 to 1; nil when the agent does not judge
 	Sequence      int64          // last message of the session after the commit
 	Failure       *failure.Error // set when the step failed
+	Inherited     bool           // an earlier turn did it, and this one began with its result
 }
 
 // Usage is what model calls consumed.

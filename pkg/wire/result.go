@@ -24,6 +24,7 @@ func ResultToProto(r execution.Result) *troupev1.StepResult {
 		Sequence:             r.Sequence,
 		Failure:              failureToProto(r.Failure),
 		Pending:              PendingToProto(r.Pending),
+		Inherited:            r.Inherited,
 	}
 }
 
@@ -48,6 +49,7 @@ func ResultFromProto(r *troupev1.StepResult) execution.Result {
 		Sequence:      r.GetSequence(),
 		Failure:       failure.FromProto(r.GetFailure()),
 		Pending:       PendingFromProto(r.GetPending()),
+		Inherited:     r.GetInherited(),
 	}
 }
 
