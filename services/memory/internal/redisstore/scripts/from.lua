@@ -40,6 +40,7 @@ local function resumable(new, turns)
     if step and not new.results[tonumber(step)] then again[#again + 1] = tonumber(step) end
   end
   table.sort(again)
+  for i, step in ipairs(again) do again[i] = decimal(step) end
   failed.again = again
   return failed
 end
@@ -58,7 +59,7 @@ local function take_over(failed, fields, keep)
   for i, step in ipairs(failed.again) do
     redis.call('RENAME', KEYS[5 + 2 * i], KEYS[6 + 2 * i])
     redis.call('PEXPIRE', KEYS[6 + 2 * i], keep)
-    fields[#fields + 1], fields[#fields + 2] = 'jrnl' .. decimal(step), '1'
+    fields[#fields + 1], fields[#fields + 2] = 'jrnl' .. step, '1'
   end
 end
 
