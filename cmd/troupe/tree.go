@@ -55,6 +55,9 @@ func describeTree(term terminal, trace *troupev1.Trace, events []*troupev1.Event
 	if above := trace.GetParent(); above != nil {
 		fmt.Fprintf(w, "parent\t%s\n", parentage(above))
 	}
+	if f := trace.GetForkedFrom(); f != nil {
+		fmt.Fprintf(w, "from\t%s\n", origin(f))
+	}
 	_ = w.Flush()
 	lines := [][columns]string{{"TIME", "IN", "OUT", "COST"}}
 	texts := []string{""}
@@ -73,6 +76,12 @@ func describeTree(term terminal, trace *troupev1.Trace, events []*troupev1.Event
 	walk(newTree(trace, events), "", "")
 	fmt.Fprintln(term.out)
 	aligned(term.out, lines, texts)
+	for i, line := range goingOn(trace.GetResult().GetPartial(), "") {
+		if i == 0 {
+			fmt.Fprintln(term.out)
+		}
+		fmt.Fprintln(term.out, line)
+	}
 }
 
 // columns stand before the tree, so that no text in it can shift them.
