@@ -59,6 +59,9 @@ func describeTree(term terminal, trace *troupev1.Trace, events []*troupev1.Event
 	if used := budgetUsed(events); used != "" {
 		fmt.Fprintf(w, "budget\t%s\n", used)
 	}
+	if f := trace.GetForkedFrom(); f != nil {
+		fmt.Fprintf(w, "from\t%s\n", origin(f))
+	}
 	_ = w.Flush()
 	lines := [][columns]string{{"TIME", "IN", "OUT", "COST"}}
 	texts := []string{""}
@@ -77,6 +80,12 @@ func describeTree(term terminal, trace *troupev1.Trace, events []*troupev1.Event
 	walk(newTree(trace, events), "", "")
 	fmt.Fprintln(term.out)
 	aligned(term.out, lines, texts)
+	for i, line := range goingOn(trace.GetResult().GetPartial(), "") {
+		if i == 0 {
+			fmt.Fprintln(term.out)
+		}
+		fmt.Fprintln(term.out, line)
+	}
 }
 
 // budgetUsed is what the turn took of its budget, as far as its events tell; empty when it took

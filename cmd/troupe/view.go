@@ -79,6 +79,9 @@ func (v *view) event(e *troupev1.Event) {
 		if above := p.TurnStarted.GetParent(); above != nil {
 			v.line("%-9s %s", v.term.paint(dim, "parent"), parentage(above))
 		}
+		if f := p.TurnStarted.GetFrom(); f != nil {
+			v.line("%-9s %s", v.term.paint(dim, "from"), origin(f))
+		}
 		for _, a := range p.TurnStarted.GetAnswers() {
 			v.line("%-9s %s", v.term.paint(dim, "answer"), decision(a))
 		}
@@ -127,6 +130,9 @@ func (v *view) event(e *troupev1.Event) {
 		v.stepEnd(e, p.StepFinished)
 	case *troupev1.Event_TurnResult:
 		v.result(p.TurnResult)
+		for _, line := range goingOn(p.TurnResult.GetPartial(), v.flags("")) {
+			v.line("%s", line)
+		}
 		v.next(e.GetSessionId(), p.TurnResult)
 	}
 }
@@ -185,10 +191,7 @@ func (v *view) next(session string, r *troupev1.TurnResult) {
 	if !asks(r.GetOutcome()) {
 		return
 	}
-	flags := v.server.flag() + " --session " + word(session)
-	if v.user != "" {
-		flags += " --user " + word(v.user)
-	}
+	flags := v.flags(" --session " + word(session))
 	if len(r.GetPending()) == 0 {
 		v.line("Answer with: troupe ask%s …", flags)
 		return
@@ -203,6 +206,15 @@ func (v *view) next(session string, r *troupev1.TurnResult) {
 		}
 	}
 	v.line("A text in their place leaves them undone: troupe ask%s …", flags)
+}
+
+// flags are those with which the same person reaches the same mesh.
+func (v *view) flags(more string) string {
+	flags := v.server.flag() + more
+	if v.user != "" {
+		flags += " --user " + word(v.user)
+	}
+	return flags
 }
 
 // decision is what somebody said about a call that waited.

@@ -135,7 +135,7 @@ func (t *agentTool) invocation(key, request string, above *turn, nest *loop.Nest
 	s.History, s.Prior, s.Routes, s.Tools = []conversation.Message{conversation.User(request)}, nil, nil, nil
 	s.Asked = execution.Asked{Priority: s.Priority, Tags: s.Tags, Timeout: s.Timeout}
 	if key != "" {
-		s.SessionID, s.TurnID = "sub-"+key, key
+		s.SessionID, s.TurnID, s.Origin = "sub-"+key, key, ""
 	}
 	if nest == nil {
 		s.Journal, inv.count = nil, nil

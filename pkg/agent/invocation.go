@@ -40,7 +40,7 @@ func (inv Invocation) Branch() string { return inv.branch }
 // also in a turn that goes on with calls that waited beside it, and different for every other
 // run in it. What the function asks others to do under this key is done once.
 func (inv Invocation) Key() string {
-	return cmp.Or(inv.key, execution.CallKey(inv.Step.TurnID, inv.Step.Number, inv.call))
+	return cmp.Or(inv.key, execution.CallKey(inv.Step.CallTurn(), inv.Step.Number, inv.call))
 }
 
 // Call is the number of this run of an agent's own Run among the calls of the step, from 1.

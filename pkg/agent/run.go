@@ -313,7 +313,7 @@ func (t *turn) loop() loop.Loop {
 func (t *turn) input(system string) loop.Input {
 	apart := t.inv.apart || t.inv.Step.Silent // a turn that breaks off leaves nothing of it in the session
 	calls := &calls{
-		Journal: t.inv.Step.Journal, count: t.inv.count, turnID: t.inv.Step.TurnID, turn: t.inv.Step.Turn, step: t.inv.Step.Number, apart: apart,
+		Journal: t.inv.Step.Journal, count: t.inv.count, turnID: t.inv.Step.CallTurn(), turn: t.inv.Step.Turn, step: t.inv.Step.Number, apart: apart,
 	}
 	in := loop.Input{
 		System: system, Turn: t.control, Choices: t.inv.Step.Routes, Only: t.inv.Step.Tools,

@@ -66,7 +66,7 @@ const firstPatience = 3 * time.Second
 // first byte on. An error is the last item: before any event it means that nothing was
 // admitted, unless its mode is system_network, system_timeout or trace_orphaned.
 func (c *Client) Turn(ctx context.Context, req *troupev1.OrchestrateRequest) iter.Seq2[*troupev1.Event, error] {
-	if req.GetSessionId() == "" {
+	if req.GetSessionId() == "" && (req.GetFrom() == nil || req.GetFrom().GetFork()) { // else it is that of the trace
 		req.SessionId = uuid.NewString()
 	}
 	if req.GetRequestId() == "" {

@@ -3,6 +3,8 @@
 package execution
 
 import (
+	"cmp"
+
 	"github.com/troupe-dev/troupe/pkg/broker"
 	"github.com/troupe-dev/troupe/pkg/budget"
 	"github.com/troupe-dev/troupe/pkg/conversation"
@@ -39,10 +41,16 @@ type Step struct {
 
 	Journal Journal // of the step; nil: nothing is kept of it
 
+	Origin string // turn that did the step first, and failed in it; TurnID goes on in its place. Empty: TurnID
+
 	Broker *broker.Session // makes the keys for credentials that its tools lack; nil: nobody can be asked for one
 
 	Budget *budget.Ledger // what this attempt may use, and has used; all agents of the step share it; nil: nothing is bounded
 }
+
+// CallTurn is the turn under whose id idempotency keys are made: a tool that ran for a turn that
+// failed knows its call again in the one that goes on.
+func (s Step) CallTurn() string { return cmp.Or(s.Origin, s.TurnID) }
 
 // Observations are those of the steps before this one, in order.
 func (s Step) Observations() []string {
@@ -72,7 +80,8 @@ type Result struct {
 	Tasks         []PlannedTask  // what a step that plans wants done next, in order
 	Failure       *failure.Error // set when the step failed
 
-	Used *budget.Amounts // of the budget, by this attempt; nil: its worker does not count
+	Used      *budget.Amounts // of the budget, by this attempt; nil: its worker does not count
+	Inherited bool            // an earlier turn did it, and this one began with its result
 }
 
 // Usage is what model calls consumed.

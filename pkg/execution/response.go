@@ -13,7 +13,7 @@ type Status string
 const (
 	Success   Status = "success"
 	Failed    Status = "error"
-	Partial   Status = "partial"   // there is a result, and the agent came not to its end
+	Partly    Status = "partial"   // there is a result, and the agent came not to its end
 	Waiting   Status = "pending"   // somebody is asked, and the step goes on with the answer
 	Cancelled Status = "cancelled" // somebody ended it
 )
@@ -60,7 +60,7 @@ func StatusOf(r Result) Status {
 	case r.InputRequired:
 		return Waiting
 	case r.Stopped || r.MaxIterations:
-		return Partial
+		return Partly
 	default:
 		return Success
 	}

@@ -18,7 +18,7 @@ func TestResponse_HasAResultOrAnError(t *testing.T) {
 	fails := func(mode failure.Mode) Result { return Result{Failure: failure.New(mode, "test", "no")} }
 	for want, r := range map[Status]Result{
 		Success:   {Text: "Yes."},
-		Partial:   {Text: "So far.", MaxIterations: true},
+		Partly:   {Text: "So far.", MaxIterations: true},
 		Waiting:   {Text: "Which?", InputRequired: true},
 		Failed:    fails(failure.AgentLogic),
 		Cancelled: fails(failure.UserCancelled),
@@ -28,8 +28,8 @@ func TestResponse_HasAResultOrAnError(t *testing.T) {
 		require.Equal(t, want == Failed || want == Cancelled, resp.Error != nil, want)
 		require.Equal(t, r, resp.Result)
 	}
-	require.Equal(t, Partial, StatusOf(Result{Stopped: true}))
-	require.Equal(t, []Status{"success", "error", "partial", "pending", "cancelled"}, []Status{Success, Failed, Partial, Waiting, Cancelled})
+	require.Equal(t, Partly, StatusOf(Result{Stopped: true}))
+	require.Equal(t, []Status{"success", "error", "partial", "pending", "cancelled"}, []Status{Success, Failed, Partly, Waiting, Cancelled})
 
 	why := failure.In("execute", "t1", failure.New(failure.ResourceAPI, "test", "down").With("model", "m").After(3*time.Second))
 	require.Equal(t, &ResponseError{

@@ -29,6 +29,12 @@ type Turns interface {
 	// next attempt, so that who runs it looks into the journal. Answers are stored with it. Any
 	// other new turn leaves the calls without an answer, for good.
 	//
+	// A turn with Resumes takes the place of the last one of its session, which failed: it gets
+	// that turn's window, the journals of the steps that are not Inherited, and the next attempt;
+	// tools know their calls by its Origin (OC-27). With Copy it is the first of its session, which
+	// begins with what is copied, all or nothing. In both cases the Inherited steps are those of
+	// the turn, as if it had committed them.
+	//
 	// With LostEpoch the holder takes its own turn over at once, when the turn's epoch is
 	// still that one; when it is not any more it was taken over already, and the call is the
 	// holder's again. With KnownOnly nothing is ever written.
@@ -41,7 +47,8 @@ type Turns interface {
 	// is another user's; key_reused when the turn is known under another fingerprint;
 	// session_busy while another turn is open under a lease, with its turn_id and trace_id as
 	// facts; session_closed; turn_not_open when the turn that is continued does not wait (any
-	// more); session_full; resource_quota when the session would have too many artifacts;
+	// more), or when the turn that is resumed did not fail, is not the last any more, or is
+	// forgotten; key_reused when the session of a Copy is known; session_full; resource_quota when the session would have too many artifacts;
 	// user_invalid_input by CheckBegin.
 	BeginTurn(ctx context.Context, b Begin) (Begun, error)
 	// RenewTurn lets the lease of a turn run anew, from now. Modes: fenced, turn_not_open,
@@ -70,7 +77,8 @@ type Turns interface {
 	// room for it: the texts of the model replies in its journal, parted by blank lines and
 	// cut at MaxMessageBytes, by the author of the last of them; PartialOf makes it. The
 	// running step is the one behind the last that was committed. A turn that is closed
-	// already stays as it is and is returned.
+	// already stays as it is and is returned. The journals of a turn that failed are kept, for
+	// the turn that resumes it; those of one that was cancelled are not.
 	//
 	// Modes: fenced, not_found.
 	FailTurn(ctx context.Context, f Fail) (session.Turn, error)
@@ -108,6 +116,9 @@ type Begin struct {
 	LostEpoch    int64                // epoch of an attempt that the holder has given up on; 0: none
 	Continues    string               // id of a turn with calls that wait, whose place this one takes; it has no Message. Empty: none
 	Answers      []execution.Answer   // to these calls, settled; only with Continues
+	Resumes      string               // id of the last turn of the session, which failed, and whose place this one takes; it has no Message. Empty: none
+	Inherited    []execution.Result   // steps that an earlier turn is through with, by number; only with Resumes or Copy
+	Copy         *Copy                // with what a session begins that is made with this turn; nil: with nothing
 }
 
 // Said is the message with which the turn begins, if it has one.

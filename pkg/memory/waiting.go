@@ -20,9 +20,11 @@ func CheckBegin(op string, b Begin) error {
 	case b.Continues != "" && len(b.Said()) > 0:
 		return failure.New(failure.UserInvalidInput, op, "message: a turn that goes on with calls that wait has none; leave out one of the two").
 			With("fields", "message")
-	default:
-		return CheckAttachments(op, "message.parts", b.Files())
 	}
+	if err := CheckFrom(op, b); err != nil {
+		return err
+	}
+	return CheckAttachments(op, "message.parts", b.Files())
 }
 
 // CheckPending refuses calls that cannot wait. Modes: user_invalid_input.

@@ -84,6 +84,10 @@ type Turn struct {
 
 	Continues string             // id of the turn that ended with calls that wait, and that this one goes on with; empty: none
 	Answers   []execution.Answer // to those calls
+
+	// Origin is the first of the turns that failed one after the other, and whose place this one
+	// took; empty: it took none.
+	Origin string
 }
 
 // TurnID derives the id of a turn from what makes it unique, so that a repeated request

@@ -25,6 +25,7 @@ func ResultToProto(r execution.Result) *troupev1.StepResult {
 		Failure:              failureToProto(r.Failure),
 		Pending:              PendingToProto(r.Pending),
 		Tasks:                tasksToProto(r.Tasks),
+		Inherited:            r.Inherited,
 	}
 	if r.Used != nil {
 		result.Used = UsedToProto(*r.Used)
@@ -55,6 +56,7 @@ func ResultFromProto(r *troupev1.StepResult) execution.Result {
 		Pending:       PendingFromProto(r.GetPending()),
 		Tasks:         tasksFromProto(r.GetTasks()),
 		Used:          usedOrNil(r.GetUsed()),
+		Inherited:     r.GetInherited(),
 	}
 }
 

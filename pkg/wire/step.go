@@ -22,6 +22,7 @@ func StepFromProto(req *troupev1.ExecuteStepRequest) execution.Step {
 		Answers:   AnswersFromProto(req.GetAnswers()),
 		Asked:     askedFromProto(req),
 		Budget:    LedgerFromProto(req.GetBudget()),
+		Origin:    req.GetOriginTurnId(),
 	}
 	if c, err := execution.NewContext(origin(req)); err == nil { // the rules of the wire are no weaker
 		step.Context = c

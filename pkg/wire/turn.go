@@ -43,7 +43,7 @@ func TurnToProto(t session.Turn) *troupev1.Turn {
 		LastSequence: t.Sequence,
 		Failure:      failureToProto(t.Failure),
 
-		ContinuesTurnId: t.Continues, Answers: AnswersToProto(t.Answers),
+		ContinuesTurnId: t.Continues, Answers: AnswersToProto(t.Answers), OriginTurnId: t.Origin,
 	}
 }
 
@@ -60,7 +60,7 @@ func TurnFromProto(t *troupev1.Turn) session.Turn {
 		Failure:  failure.FromProto(t.GetFailure()),
 		Sequence: t.GetLastSequence(),
 
-		Continues: t.GetContinuesTurnId(), Answers: AnswersFromProto(t.GetAnswers()),
+		Continues: t.GetContinuesTurnId(), Answers: AnswersFromProto(t.GetAnswers()), Origin: t.GetOriginTurnId(),
 	}
 }
 
@@ -82,6 +82,7 @@ func BeginToProto(b memory.Begin) *troupev1.BeginTurnRequest {
 
 		UserId: b.User, HistoryTokens: int32(b.WindowTokens), LostEpoch: b.LostEpoch,
 		ContinuesTurnId: b.Continues, Answers: AnswersToProto(b.Answers),
+		ResumesTurnId: b.Resumes, Inherited: each(b.Inherited, ResultToProto), Copy: copyToProto(b.Copy),
 	}
 }
 
@@ -99,7 +100,22 @@ func BeginFromProto(tenant string, r *troupev1.BeginTurnRequest) memory.Begin {
 
 		User: r.GetUserId(), WindowTokens: int(r.GetHistoryTokens()), LostEpoch: r.GetLostEpoch(),
 		Continues: r.GetContinuesTurnId(), Answers: AnswersFromProto(r.GetAnswers()),
+		Resumes: r.GetResumesTurnId(), Inherited: each(r.GetInherited(), ResultFromProto), Copy: copyFromProto(r.GetCopy()),
 	}
+}
+
+func copyToProto(c *memory.Copy) *troupev1.SessionCopy {
+	if c == nil {
+		return nil
+	}
+	return &troupev1.SessionCopy{History: MessagesToProto(c.History), Said: MessagesToProto(c.Said), State: valuesToProto(c.State)}
+}
+
+func copyFromProto(c *troupev1.SessionCopy) *memory.Copy {
+	if c == nil {
+		return nil
+	}
+	return &memory.Copy{History: MessagesFromProto(c.GetHistory()), Said: MessagesFromProto(c.GetSaid()), State: valuesFromProto(c.GetState())}
 }
 
 // BegunToProto is the answer b.

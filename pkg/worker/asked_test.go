@@ -105,7 +105,7 @@ func TestExecuteStep_ErrorsComeAsResponses(t *testing.T) {
 		}, execution.Waiting, ""},
 		"cut off": {func(_ agent.Invocation, yield func(event.Event, error) bool) {
 			yield(event.Event{Payload: event.Answer{Text: "As far as I came.", Reason: event.MaxIterations}}, nil)
-		}, execution.Partial, ""},
+		}, execution.Partly, ""},
 		"an error": {func(_ agent.Invocation, yield func(event.Event, error) bool) {
 			yield(event.Event{}, context.Canceled)
 		}, execution.Failed, execution.ExecutionError},

@@ -25,6 +25,8 @@ type lock struct {
 	came  chan string   // instances, in the order in which they came
 	open  chan struct{} // closed by Open
 	asked int           // model calls
+	noted int           // that a tool made
+	whole bool          // what broke is mended
 	shown []string      // by models and tools
 }
 
@@ -48,6 +50,27 @@ func NewGate(t testing.TB) *Gate {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		l.asked++
+	})
+	mux.HandleFunc("/note", func(_ http.ResponseWriter, r *http.Request) {
+		l := g.at(r.FormValue("key"))
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		l.noted++
+	})
+	mux.HandleFunc("/mended", func(w http.ResponseWriter, r *http.Request) {
+		l := g.at(r.FormValue("key"))
+		g.mu.Lock()
+		whole := l.whole
+		g.mu.Unlock()
+		if !whole {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		l.came <- r.FormValue("instance")
+		select {
+		case <-l.open:
+		case <-r.Context().Done():
+		}
 	})
 	server := httptest.NewServer(mux)
 	g.URL = server.URL
@@ -73,6 +96,22 @@ func (g *Gate) look(l *lock, who string, r *http.Request) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	l.shown = append(l.shown, strings.TrimSpace(who+" "+actor+" "+credential))
+}
+
+// Mend ends what makes steps with a key fail.
+func (g *Gate) Mend(key string) {
+	l := g.at(key)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	l.whole = true
+}
+
+// Noted is how often a tool noted a key.
+func (g *Gate) Noted(key string) int {
+	l := g.at(key)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return l.noted
 }
 
 // Shown is what came to the gate with a key, in order: model or tool, and whom and which

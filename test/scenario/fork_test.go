@@ -46,6 +46,9 @@ func runForks(t *testing.T, m *rig.Mesh) {
 			return
 		}
 	}
+	s.AwaitReady()
+	s.Await("everybody who waits is ready", func() bool { return len(idle(t, s.Mesh, "slow")) == waiters })
+	t.Run("ATurnThatFailedIsGoneOnWith", s.goesOnWithWhatFailed)
 }
 
 // runsSiblingsOnce loses something while one branch of three waits and the others have ended:

@@ -44,10 +44,17 @@ func (s *Store) BeginTurn(_ context.Context, b memory.Begin) (memory.Begun, erro
 	if err != nil {
 		return memory.Begun{}, err
 	}
+	failed, err := s.resumed(op, c, b)
+	if err != nil {
+		return memory.Begun{}, err
+	}
+	if c != nil && b.Copy != nil {
+		return memory.Begun{}, memory.SessionKnown(op, b.Ref)
+	}
 	if c == nil {
 		c = s.create(b.Ref)
 	}
-	if !s.room(c, b.Said()...) {
+	if !s.room(c, brought(b)...) {
 		return memory.Begun{}, s.full(op, c)
 	}
 	if !s.attachable(c, b) {
@@ -74,6 +81,11 @@ func (s *Store) BeginTurn(_ context.Context, b memory.Begin) (memory.Begun, erro
 	if from != nil {
 		t.goOn(from, b)
 	}
+	if failed != nil {
+		t.resume(failed, b)
+	}
+	t.inherit(b)
+	c.copied(t, b)
 	c.leave()
 	c.State, c.OpenTurn, c.LastTrace = session.Busy, b.TurnID, b.TraceID
 	said := b.Said()
@@ -81,9 +93,10 @@ func (s *Store) BeginTurn(_ context.Context, b memory.Begin) (memory.Begun, erro
 		said[i].Attachments = s.attach(c, t, b)
 	}
 	s.say(c, t, said...)
-	if from == nil {
+	if from == nil && failed == nil {
 		t.first = t.Sequence
 	}
+	s.follow(c, t, b)
 	s.take(c, t, b)
 	return begun(c, t, b), nil
 }
@@ -250,7 +263,10 @@ func (s *Store) FailTurn(_ context.Context, f memory.Fail) (session.Turn, error)
 }
 
 func (s *Store) closeTurn(c *conversed, t *turn, o session.Outcome) {
-	t.Outcome, t.closed, t.journals = o, s.now(), nil
+	t.Outcome, t.closed = o, s.now()
+	if o != session.OutcomeFailed { // then somebody may go on with them
+		t.journals = nil
+	}
 	c.State, c.OpenTurn = o.After(), ""
 }
 

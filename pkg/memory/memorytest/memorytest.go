@@ -33,7 +33,7 @@ const (
 func Run(t *testing.T, open func(t *testing.T) memory.Store) {
 	for _, table := range []tests{
 		beginTests(), goOnTests(), holdTests(), knownTests(), userTests(), windowTests(), commitTests(), failTests(), journalTests(),
-		waitTests(), continueTests(), continueEndTests(),
+		waitTests(), continueTests(), continueEndTests(), resumeTests(), copyTests(),
 		historyTests(), sessionTests(), compactTests(), deleteTests(), searchTests(), scopeTests(), stateTests(), commitStateTests(), artifactTests(), versionTests(), userArtifactTests(),
 		attachTests(),
 	} {

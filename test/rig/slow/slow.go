@@ -26,7 +26,9 @@ const Name = "slow"
 // New returns the agent of an instance, which asks the gate at the URL.
 //
 // To "hold <key>" it has its tool wait at the gate for the key; to "tell <key>" it says a
-// lot first, and to "fail <key>" it fails, telling all that it may of its credentials. Model
+// lot first, and to "fail <key>" it fails, telling all that it may of its credentials. To "break
+// <key>" it notes the key at the gate, with a tool that may run once, and fails then until the key
+// is mended; after that it waits at the gate. Model
 // and tool show the gate the credential of the turn that is called "gate".
 func New(gate, instance string) (*agent.Agent, error) {
 	a := asker{gate, instance}
@@ -39,9 +41,18 @@ func New(gate, instance string) (*agent.Agent, error) {
 	if err != nil {
 		return nil, err
 	}
+	note, err := tool.Func("note", "Notes the key at the gate.", func(ctx context.Context, in struct {
+		Key string `json:"key"`
+	},
+	) (string, error) {
+		return "noted", a.ask(ctx, "note", in.Key)
+	})
+	if err != nil {
+		return nil, err
+	}
 	return agent.New(agent.Config{
 		Name: Name, Description: "Waits until it is let go.", Timeout: 2 * time.Minute,
-		Model: model{a}, Tools: []tool.Tool{tool.With(execution.Idempotent, hold)},
+		Model: model{a}, Tools: []tool.Tool{tool.With(execution.Idempotent, hold), tool.With(execution.AtMostOnce, note)},
 	})
 }
 
@@ -62,6 +73,9 @@ func (a asker) ask(ctx context.Context, what, key string) error {
 		return err
 	}
 	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		return failure.Newf(failure.ResourceAPI, "slow", "the gate says %s to %s", resp.Status, what)
+	}
 	_, err = io.Copy(io.Discard, resp.Body)
 	return err
 }
@@ -86,11 +100,20 @@ func (m model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delt
 	return func(yield func(llm.Delta, error) bool) {
 		last := req.Messages[len(req.Messages)-1]
 		if last.Role == conversation.RoleTool {
+			if key, breaks := broken(req.Messages); breaks {
+				if err := m.ask(ctx, "mended", key); err != nil {
+					yield(llm.Delta{}, err)
+					return
+				}
+			}
 			yield(llm.Delta{Text: "The gate is " + last.Text + "."}, nil)
 			return
 		}
 		verb, key, _ := strings.Cut(last.Text, " ")
 		key, _, _ = strings.Cut(key, "\n") // behind it is what agents before this one said
+		if broke, breaks := broken(req.Messages); breaks {
+			verb, key = "break", broke
+		}
 		if err := m.ask(ctx, "model", key); err != nil {
 			yield(llm.Delta{}, err)
 			return
@@ -98,6 +121,10 @@ func (m model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delt
 		if verb == "fail" {
 			auth, _ := execution.AuthFrom(ctx)
 			yield(llm.Delta{}, failure.Newf(failure.ResourceAPI, "slow", "the gate does not take %+v", auth.Credentials))
+			return
+		}
+		if verb == "break" {
+			yield(llm.Delta{ToolCalls: []conversation.ToolCall{{ID: "note-1", Name: "note", Arguments: fmt.Sprintf(`{"key":%q}`, key)}}}, nil)
 			return
 		}
 		if !yield(llm.Delta{Text: "Let me wait. "}, nil) {
@@ -110,4 +137,16 @@ func (m model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delt
 		}
 		yield(llm.Delta{ToolCalls: []conversation.ToolCall{{ID: "hold-1", Name: "hold", Arguments: fmt.Sprintf(`{"key":%q}`, key)}}}, nil)
 	}
+}
+
+// broken is the key of a "break" that the user said.
+func broken(messages []conversation.Message) (key string, breaks bool) {
+	for _, m := range messages {
+		for line := range strings.Lines(m.Text) { // among what agents before this one said
+			if said, ok := strings.CutPrefix(line, "break "); ok {
+				key, breaks = strings.TrimSpace(said), true
+			}
+		}
+	}
+	return key, breaks
 }

@@ -436,6 +436,67 @@ func (Topic) EnumDescriptor() ([]byte, []int) {
 	return file_troupe_v1_event_proto_rawDescGZIP(), []int{5}
 }
 
+// RecoveryStrategy is what is best done about a turn that failed (contract OC-26).
+type RecoveryStrategy int32
+
+const (
+	// Not set.
+	RecoveryStrategy_RECOVERY_STRATEGY_UNSPECIFIED RecoveryStrategy = 0
+	// Somebody has to look: the failure is terminal, or not one that passes.
+	RecoveryStrategy_RECOVERY_STRATEGY_MANUAL RecoveryStrategy = 1
+	// The failed steps are to be retried: at least 0.75 of the steps are done.
+	RecoveryStrategy_RECOVERY_STRATEGY_RETRY_FAILED_STEPS RecoveryStrategy = 2
+	// It is to be retried from what is done, at least 0.25 of the steps.
+	RecoveryStrategy_RECOVERY_STRATEGY_RETRY_FROM_CHECKPOINT RecoveryStrategy = 3
+	// All is to be retried.
+	RecoveryStrategy_RECOVERY_STRATEGY_RETRY_ALL RecoveryStrategy = 4
+)
+
+// Enum value maps for RecoveryStrategy.
+var (
+	RecoveryStrategy_name = map[int32]string{
+		0: "RECOVERY_STRATEGY_UNSPECIFIED",
+		1: "RECOVERY_STRATEGY_MANUAL",
+		2: "RECOVERY_STRATEGY_RETRY_FAILED_STEPS",
+		3: "RECOVERY_STRATEGY_RETRY_FROM_CHECKPOINT",
+		4: "RECOVERY_STRATEGY_RETRY_ALL",
+	}
+	RecoveryStrategy_value = map[string]int32{
+		"RECOVERY_STRATEGY_UNSPECIFIED":           0,
+		"RECOVERY_STRATEGY_MANUAL":                1,
+		"RECOVERY_STRATEGY_RETRY_FAILED_STEPS":    2,
+		"RECOVERY_STRATEGY_RETRY_FROM_CHECKPOINT": 3,
+		"RECOVERY_STRATEGY_RETRY_ALL":             4,
+	}
+)
+
+func (x RecoveryStrategy) Enum() *RecoveryStrategy {
+	p := new(RecoveryStrategy)
+	*p = x
+	return p
+}
+
+func (x RecoveryStrategy) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (RecoveryStrategy) Descriptor() protoreflect.EnumDescriptor {
+	return file_troupe_v1_event_proto_enumTypes[6].Descriptor()
+}
+
+func (RecoveryStrategy) Type() protoreflect.EnumType {
+	return &file_troupe_v1_event_proto_enumTypes[6]
+}
+
+func (x RecoveryStrategy) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use RecoveryStrategy.Descriptor instead.
+func (RecoveryStrategy) EnumDescriptor() ([]byte, []int) {
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{6}
+}
+
 // Event is one ordered record on a trace; what clients see. Durable events are stored
 // before they are sent, and their sequence is 1, 2, 3, … without a hole; the last one is
 // the turn result. Text deltas and the progress of tools are ephemeral: their sequence is 0
@@ -921,7 +982,9 @@ type TurnStarted struct {
 	// attachments are the files that the user sent, as artifacts and without their bytes.
 	Attachments []*Blob `protobuf:"bytes,9,rep,name=attachments,proto3" json:"attachments,omitempty"`
 	// profile is the one under which the turn runs; "default" when the request names none.
-	Profile       string `protobuf:"bytes,20,opt,name=profile,proto3" json:"profile,omitempty"`
+	Profile string `protobuf:"bytes,20,opt,name=profile,proto3" json:"profile,omitempty"`
+	// from is the trace that the turn goes on from; absent when it begins anew.
+	From          *From `protobuf:"bytes,36,opt,name=from,proto3" json:"from,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1026,6 +1089,79 @@ func (x *TurnStarted) GetProfile() string {
 	return ""
 }
 
+func (x *TurnStarted) GetFrom() *From {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+// From is an earlier trace from which a turn goes on (contract OC-27).
+type From struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// trace_id is the earlier trace, 32 lower-case hex digits.
+	TraceId string `protobuf:"bytes,1,opt,name=trace_id,json=traceId,proto3" json:"trace_id,omitempty"`
+	// step is the first one that is done anew, with fork; those below are taken over. 0 without
+	// fork: it follows from what failed.
+	Step int32 `protobuf:"varint,2,opt,name=step,proto3" json:"step,omitempty"`
+	// fork goes on in a session of its own, which begins as the earlier one was. Without it the
+	// turn takes the place of the one that failed, in its session.
+	Fork          bool `protobuf:"varint,3,opt,name=fork,proto3" json:"fork,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *From) Reset() {
+	*x = From{}
+	mi := &file_troupe_v1_event_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *From) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*From) ProtoMessage() {}
+
+func (x *From) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_event_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use From.ProtoReflect.Descriptor instead.
+func (*From) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *From) GetTraceId() string {
+	if x != nil {
+		return x.TraceId
+	}
+	return ""
+}
+
+func (x *From) GetStep() int32 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
+func (x *From) GetFork() bool {
+	if x != nil {
+		return x.Fork
+	}
+	return false
+}
+
 // Parent is the place in another turn from which a turn was asked for: that of an agent which
 // has an agent of the mesh do its work (LP-29). It is what the caller says; nothing is decided
 // by it.
@@ -1050,7 +1186,7 @@ type Parent struct {
 
 func (x *Parent) Reset() {
 	*x = Parent{}
-	mi := &file_troupe_v1_event_proto_msgTypes[2]
+	mi := &file_troupe_v1_event_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1062,7 +1198,7 @@ func (x *Parent) String() string {
 func (*Parent) ProtoMessage() {}
 
 func (x *Parent) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[2]
+	mi := &file_troupe_v1_event_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1075,7 +1211,7 @@ func (x *Parent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Parent.ProtoReflect.Descriptor instead.
 func (*Parent) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{2}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Parent) GetTraceId() string {
@@ -1136,7 +1272,7 @@ type Plan struct {
 
 func (x *Plan) Reset() {
 	*x = Plan{}
-	mi := &file_troupe_v1_event_proto_msgTypes[3]
+	mi := &file_troupe_v1_event_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1148,7 +1284,7 @@ func (x *Plan) String() string {
 func (*Plan) ProtoMessage() {}
 
 func (x *Plan) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[3]
+	mi := &file_troupe_v1_event_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1161,7 +1297,7 @@ func (x *Plan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Plan.ProtoReflect.Descriptor instead.
 func (*Plan) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{3}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Plan) GetWorkflow() string {
@@ -1230,7 +1366,7 @@ type TurnBudget struct {
 
 func (x *TurnBudget) Reset() {
 	*x = TurnBudget{}
-	mi := &file_troupe_v1_event_proto_msgTypes[4]
+	mi := &file_troupe_v1_event_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1242,7 +1378,7 @@ func (x *TurnBudget) String() string {
 func (*TurnBudget) ProtoMessage() {}
 
 func (x *TurnBudget) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[4]
+	mi := &file_troupe_v1_event_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1255,7 +1391,7 @@ func (x *TurnBudget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnBudget.ProtoReflect.Descriptor instead.
 func (*TurnBudget) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{4}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *TurnBudget) GetSteps() int32 {
@@ -1330,7 +1466,7 @@ type RoutingDecision struct {
 
 func (x *RoutingDecision) Reset() {
 	*x = RoutingDecision{}
-	mi := &file_troupe_v1_event_proto_msgTypes[5]
+	mi := &file_troupe_v1_event_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1342,7 +1478,7 @@ func (x *RoutingDecision) String() string {
 func (*RoutingDecision) ProtoMessage() {}
 
 func (x *RoutingDecision) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[5]
+	mi := &file_troupe_v1_event_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1355,7 +1491,7 @@ func (x *RoutingDecision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoutingDecision.ProtoReflect.Descriptor instead.
 func (*RoutingDecision) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{5}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *RoutingDecision) GetTarget() string {
@@ -1476,7 +1612,7 @@ type RoutingInput struct {
 
 func (x *RoutingInput) Reset() {
 	*x = RoutingInput{}
-	mi := &file_troupe_v1_event_proto_msgTypes[6]
+	mi := &file_troupe_v1_event_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1488,7 +1624,7 @@ func (x *RoutingInput) String() string {
 func (*RoutingInput) ProtoMessage() {}
 
 func (x *RoutingInput) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[6]
+	mi := &file_troupe_v1_event_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1501,7 +1637,7 @@ func (x *RoutingInput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoutingInput.ProtoReflect.Descriptor instead.
 func (*RoutingInput) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{6}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *RoutingInput) GetTask() string {
@@ -1566,7 +1702,7 @@ type RoutingCandidate struct {
 
 func (x *RoutingCandidate) Reset() {
 	*x = RoutingCandidate{}
-	mi := &file_troupe_v1_event_proto_msgTypes[7]
+	mi := &file_troupe_v1_event_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1578,7 +1714,7 @@ func (x *RoutingCandidate) String() string {
 func (*RoutingCandidate) ProtoMessage() {}
 
 func (x *RoutingCandidate) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[7]
+	mi := &file_troupe_v1_event_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1591,7 +1727,7 @@ func (x *RoutingCandidate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoutingCandidate.ProtoReflect.Descriptor instead.
 func (*RoutingCandidate) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{7}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RoutingCandidate) GetId() string {
@@ -1670,7 +1806,7 @@ type RejectedCandidate struct {
 
 func (x *RejectedCandidate) Reset() {
 	*x = RejectedCandidate{}
-	mi := &file_troupe_v1_event_proto_msgTypes[8]
+	mi := &file_troupe_v1_event_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1682,7 +1818,7 @@ func (x *RejectedCandidate) String() string {
 func (*RejectedCandidate) ProtoMessage() {}
 
 func (x *RejectedCandidate) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[8]
+	mi := &file_troupe_v1_event_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1695,7 +1831,7 @@ func (x *RejectedCandidate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RejectedCandidate.ProtoReflect.Descriptor instead.
 func (*RejectedCandidate) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{8}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RejectedCandidate) GetId() string {
@@ -1727,7 +1863,7 @@ type StepStarted struct {
 
 func (x *StepStarted) Reset() {
 	*x = StepStarted{}
-	mi := &file_troupe_v1_event_proto_msgTypes[9]
+	mi := &file_troupe_v1_event_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1739,7 +1875,7 @@ func (x *StepStarted) String() string {
 func (*StepStarted) ProtoMessage() {}
 
 func (x *StepStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[9]
+	mi := &file_troupe_v1_event_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1752,7 +1888,7 @@ func (x *StepStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepStarted.ProtoReflect.Descriptor instead.
 func (*StepStarted) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{9}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *StepStarted) GetAddress() string {
@@ -1802,7 +1938,7 @@ type InstanceChoice struct {
 
 func (x *InstanceChoice) Reset() {
 	*x = InstanceChoice{}
-	mi := &file_troupe_v1_event_proto_msgTypes[10]
+	mi := &file_troupe_v1_event_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1814,7 +1950,7 @@ func (x *InstanceChoice) String() string {
 func (*InstanceChoice) ProtoMessage() {}
 
 func (x *InstanceChoice) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[10]
+	mi := &file_troupe_v1_event_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1827,7 +1963,7 @@ func (x *InstanceChoice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceChoice.ProtoReflect.Descriptor instead.
 func (*InstanceChoice) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{10}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *InstanceChoice) GetStrategy() string {
@@ -1902,7 +2038,7 @@ type RejectedInstance struct {
 
 func (x *RejectedInstance) Reset() {
 	*x = RejectedInstance{}
-	mi := &file_troupe_v1_event_proto_msgTypes[11]
+	mi := &file_troupe_v1_event_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1914,7 +2050,7 @@ func (x *RejectedInstance) String() string {
 func (*RejectedInstance) ProtoMessage() {}
 
 func (x *RejectedInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[11]
+	mi := &file_troupe_v1_event_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1927,7 +2063,7 @@ func (x *RejectedInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RejectedInstance.ProtoReflect.Descriptor instead.
 func (*RejectedInstance) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{11}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *RejectedInstance) GetInstanceId() string {
@@ -1964,7 +2100,7 @@ type StepFinished struct {
 
 func (x *StepFinished) Reset() {
 	*x = StepFinished{}
-	mi := &file_troupe_v1_event_proto_msgTypes[12]
+	mi := &file_troupe_v1_event_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1976,7 +2112,7 @@ func (x *StepFinished) String() string {
 func (*StepFinished) ProtoMessage() {}
 
 func (x *StepFinished) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[12]
+	mi := &file_troupe_v1_event_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1989,7 +2125,7 @@ func (x *StepFinished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepFinished.ProtoReflect.Descriptor instead.
 func (*StepFinished) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{12}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *StepFinished) GetResult() *StepResult {
@@ -2017,7 +2153,7 @@ type TextDelta struct {
 
 func (x *TextDelta) Reset() {
 	*x = TextDelta{}
-	mi := &file_troupe_v1_event_proto_msgTypes[13]
+	mi := &file_troupe_v1_event_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2029,7 +2165,7 @@ func (x *TextDelta) String() string {
 func (*TextDelta) ProtoMessage() {}
 
 func (x *TextDelta) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[13]
+	mi := &file_troupe_v1_event_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2042,7 +2178,7 @@ func (x *TextDelta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TextDelta.ProtoReflect.Descriptor instead.
 func (*TextDelta) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{13}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *TextDelta) GetText() string {
@@ -2067,7 +2203,7 @@ type PartReset struct {
 
 func (x *PartReset) Reset() {
 	*x = PartReset{}
-	mi := &file_troupe_v1_event_proto_msgTypes[14]
+	mi := &file_troupe_v1_event_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2079,7 +2215,7 @@ func (x *PartReset) String() string {
 func (*PartReset) ProtoMessage() {}
 
 func (x *PartReset) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[14]
+	mi := &file_troupe_v1_event_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2092,7 +2228,7 @@ func (x *PartReset) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartReset.ProtoReflect.Descriptor instead.
 func (*PartReset) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{14}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *PartReset) GetFailure() *Failure {
@@ -2130,7 +2266,7 @@ type ModelCall struct {
 
 func (x *ModelCall) Reset() {
 	*x = ModelCall{}
-	mi := &file_troupe_v1_event_proto_msgTypes[15]
+	mi := &file_troupe_v1_event_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2142,7 +2278,7 @@ func (x *ModelCall) String() string {
 func (*ModelCall) ProtoMessage() {}
 
 func (x *ModelCall) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[15]
+	mi := &file_troupe_v1_event_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2155,7 +2291,7 @@ func (x *ModelCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelCall.ProtoReflect.Descriptor instead.
 func (*ModelCall) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{15}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ModelCall) GetModel() string {
@@ -2218,7 +2354,7 @@ type ToolProgress struct {
 
 func (x *ToolProgress) Reset() {
 	*x = ToolProgress{}
-	mi := &file_troupe_v1_event_proto_msgTypes[16]
+	mi := &file_troupe_v1_event_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2230,7 +2366,7 @@ func (x *ToolProgress) String() string {
 func (*ToolProgress) ProtoMessage() {}
 
 func (x *ToolProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[16]
+	mi := &file_troupe_v1_event_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2243,7 +2379,7 @@ func (x *ToolProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolProgress.ProtoReflect.Descriptor instead.
 func (*ToolProgress) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{16}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ToolProgress) GetCallId() string {
@@ -2297,7 +2433,7 @@ type SubtaskStarted struct {
 
 func (x *SubtaskStarted) Reset() {
 	*x = SubtaskStarted{}
-	mi := &file_troupe_v1_event_proto_msgTypes[17]
+	mi := &file_troupe_v1_event_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2309,7 +2445,7 @@ func (x *SubtaskStarted) String() string {
 func (*SubtaskStarted) ProtoMessage() {}
 
 func (x *SubtaskStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[17]
+	mi := &file_troupe_v1_event_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2322,7 +2458,7 @@ func (x *SubtaskStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubtaskStarted.ProtoReflect.Descriptor instead.
 func (*SubtaskStarted) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{17}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SubtaskStarted) GetTarget() string {
@@ -2382,7 +2518,7 @@ type ToolCallStarted struct {
 
 func (x *ToolCallStarted) Reset() {
 	*x = ToolCallStarted{}
-	mi := &file_troupe_v1_event_proto_msgTypes[18]
+	mi := &file_troupe_v1_event_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2394,7 +2530,7 @@ func (x *ToolCallStarted) String() string {
 func (*ToolCallStarted) ProtoMessage() {}
 
 func (x *ToolCallStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[18]
+	mi := &file_troupe_v1_event_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2407,7 +2543,7 @@ func (x *ToolCallStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCallStarted.ProtoReflect.Descriptor instead.
 func (*ToolCallStarted) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{18}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ToolCallStarted) GetCallId() string {
@@ -2450,7 +2586,7 @@ type ToolCallFinished struct {
 
 func (x *ToolCallFinished) Reset() {
 	*x = ToolCallFinished{}
-	mi := &file_troupe_v1_event_proto_msgTypes[19]
+	mi := &file_troupe_v1_event_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2462,7 +2598,7 @@ func (x *ToolCallFinished) String() string {
 func (*ToolCallFinished) ProtoMessage() {}
 
 func (x *ToolCallFinished) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[19]
+	mi := &file_troupe_v1_event_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2475,7 +2611,7 @@ func (x *ToolCallFinished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCallFinished.ProtoReflect.Descriptor instead.
 func (*ToolCallFinished) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{19}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ToolCallFinished) GetCallId() string {
@@ -2525,7 +2661,7 @@ type ToolCallPending struct {
 
 func (x *ToolCallPending) Reset() {
 	*x = ToolCallPending{}
-	mi := &file_troupe_v1_event_proto_msgTypes[20]
+	mi := &file_troupe_v1_event_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2537,7 +2673,7 @@ func (x *ToolCallPending) String() string {
 func (*ToolCallPending) ProtoMessage() {}
 
 func (x *ToolCallPending) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[20]
+	mi := &file_troupe_v1_event_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2550,7 +2686,7 @@ func (x *ToolCallPending) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCallPending.ProtoReflect.Descriptor instead.
 func (*ToolCallPending) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{20}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ToolCallPending) GetCall() *PendingCall {
@@ -2576,7 +2712,7 @@ type AgentMessage struct {
 
 func (x *AgentMessage) Reset() {
 	*x = AgentMessage{}
-	mi := &file_troupe_v1_event_proto_msgTypes[21]
+	mi := &file_troupe_v1_event_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2588,7 +2724,7 @@ func (x *AgentMessage) String() string {
 func (*AgentMessage) ProtoMessage() {}
 
 func (x *AgentMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[21]
+	mi := &file_troupe_v1_event_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2601,7 +2737,7 @@ func (x *AgentMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMessage.ProtoReflect.Descriptor instead.
 func (*AgentMessage) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{21}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *AgentMessage) GetText() string {
@@ -2638,7 +2774,7 @@ type Thinking struct {
 
 func (x *Thinking) Reset() {
 	*x = Thinking{}
-	mi := &file_troupe_v1_event_proto_msgTypes[22]
+	mi := &file_troupe_v1_event_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2650,7 +2786,7 @@ func (x *Thinking) String() string {
 func (*Thinking) ProtoMessage() {}
 
 func (x *Thinking) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[22]
+	mi := &file_troupe_v1_event_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2663,7 +2799,7 @@ func (x *Thinking) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Thinking.ProtoReflect.Descriptor instead.
 func (*Thinking) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{22}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Thinking) GetTopic() Topic {
@@ -2693,7 +2829,7 @@ type Warning struct {
 
 func (x *Warning) Reset() {
 	*x = Warning{}
-	mi := &file_troupe_v1_event_proto_msgTypes[23]
+	mi := &file_troupe_v1_event_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2705,7 +2841,7 @@ func (x *Warning) String() string {
 func (*Warning) ProtoMessage() {}
 
 func (x *Warning) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[23]
+	mi := &file_troupe_v1_event_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2718,7 +2854,7 @@ func (x *Warning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Warning.ProtoReflect.Descriptor instead.
 func (*Warning) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{23}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Warning) GetReason() string {
@@ -2754,7 +2890,7 @@ type Aggregate struct {
 
 func (x *Aggregate) Reset() {
 	*x = Aggregate{}
-	mi := &file_troupe_v1_event_proto_msgTypes[24]
+	mi := &file_troupe_v1_event_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2766,7 +2902,7 @@ func (x *Aggregate) String() string {
 func (*Aggregate) ProtoMessage() {}
 
 func (x *Aggregate) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[24]
+	mi := &file_troupe_v1_event_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2779,7 +2915,7 @@ func (x *Aggregate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Aggregate.ProtoReflect.Descriptor instead.
 func (*Aggregate) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{24}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Aggregate) GetSteps() int32 {
@@ -2841,14 +2977,17 @@ type TurnResult struct {
 	Metrics *TurnMetrics `protobuf:"bytes,20,opt,name=metrics,proto3" json:"metrics,omitempty"`
 	// used is what the turn took of its budget, with remote turns and lost attempts, and with the
 	// turns that it goes on with.
-	Used          *BudgetUse `protobuf:"bytes,30,opt,name=used,proto3" json:"used,omitempty"`
+	Used *BudgetUse `protobuf:"bytes,30,opt,name=used,proto3" json:"used,omitempty"`
+	// partial is what there is of a turn that failed, when at least one of its steps was completed
+	// (contract OC-26).
+	Partial       *PartialResult `protobuf:"bytes,31,opt,name=partial,proto3" json:"partial,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TurnResult) Reset() {
 	*x = TurnResult{}
-	mi := &file_troupe_v1_event_proto_msgTypes[25]
+	mi := &file_troupe_v1_event_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2860,7 +2999,7 @@ func (x *TurnResult) String() string {
 func (*TurnResult) ProtoMessage() {}
 
 func (x *TurnResult) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[25]
+	mi := &file_troupe_v1_event_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2873,7 +3012,7 @@ func (x *TurnResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnResult.ProtoReflect.Descriptor instead.
 func (*TurnResult) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{25}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *TurnResult) GetOutcome() TurnOutcome {
@@ -2946,6 +3085,242 @@ func (x *TurnResult) GetUsed() *BudgetUse {
 	return nil
 }
 
+func (x *TurnResult) GetPartial() *PartialResult {
+	if x != nil {
+		return x.Partial
+	}
+	return nil
+}
+
+// PartialResult is what a turn had when it failed.
+type PartialResult struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// completed_steps are the numbers of the steps that were committed, by this turn or by one
+	// whose place it took.
+	CompletedSteps []int32 `protobuf:"varint,1,rep,packed,name=completed_steps,json=completedSteps,proto3" json:"completed_steps,omitempty"`
+	// failed_steps are those that failed, or were not ended.
+	FailedSteps []int32 `protobuf:"varint,2,rep,packed,name=failed_steps,json=failedSteps,proto3" json:"failed_steps,omitempty"`
+	// partial_data are texts and observations of the completed steps, in order, each cut to 500
+	// characters, and at most 64 of them.
+	PartialData []string `protobuf:"bytes,3,rep,name=partial_data,json=partialData,proto3" json:"partial_data,omitempty"`
+	// failure_mode is why the turn failed.
+	FailureMode FailureMode `protobuf:"varint,4,opt,name=failure_mode,json=failureMode,proto3,enum=troupe.v1.FailureMode" json:"failure_mode,omitempty"`
+	// recovery_strategy is what is best done.
+	RecoveryStrategy RecoveryStrategy `protobuf:"varint,5,opt,name=recovery_strategy,json=recoveryStrategy,proto3,enum=troupe.v1.RecoveryStrategy" json:"recovery_strategy,omitempty"`
+	// step_results are the steps with a result, by number. Their texts are cut to 500 characters.
+	StepResults []*PartialStep `protobuf:"bytes,6,rep,name=step_results,json=stepResults,proto3" json:"step_results,omitempty"`
+	// step_timestamps are when steps ended that this trace tells of, by number.
+	StepTimestamps map[int32]*timestamppb.Timestamp `protobuf:"bytes,7,rep,name=step_timestamps,json=stepTimestamps,proto3" json:"step_timestamps,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// total_steps is how many the plan has, or were begun if that is more.
+	TotalSteps int32 `protobuf:"varint,8,opt,name=total_steps,json=totalSteps,proto3" json:"total_steps,omitempty"`
+	// failure_point is the number of the step in which the turn failed; 0: between steps.
+	FailurePoint int32 `protobuf:"varint,9,opt,name=failure_point,json=failurePoint,proto3" json:"failure_point,omitempty"`
+	// trace_id is the trace of the turn.
+	TraceId string `protobuf:"bytes,10,opt,name=trace_id,json=traceId,proto3" json:"trace_id,omitempty"`
+	// completion_ratio is the part of the steps that is completed, 0 to 1.
+	CompletionRatio float64 `protobuf:"fixed64,11,opt,name=completion_ratio,json=completionRatio,proto3" json:"completion_ratio,omitempty"`
+	// recoverable is set when Orchestrate with from goes on with it.
+	Recoverable bool `protobuf:"varint,12,opt,name=recoverable,proto3" json:"recoverable,omitempty"`
+	// remaining_steps is how many are not completed.
+	RemainingSteps int32 `protobuf:"varint,13,opt,name=remaining_steps,json=remainingSteps,proto3" json:"remaining_steps,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *PartialResult) Reset() {
+	*x = PartialResult{}
+	mi := &file_troupe_v1_event_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PartialResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PartialResult) ProtoMessage() {}
+
+func (x *PartialResult) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_event_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PartialResult.ProtoReflect.Descriptor instead.
+func (*PartialResult) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *PartialResult) GetCompletedSteps() []int32 {
+	if x != nil {
+		return x.CompletedSteps
+	}
+	return nil
+}
+
+func (x *PartialResult) GetFailedSteps() []int32 {
+	if x != nil {
+		return x.FailedSteps
+	}
+	return nil
+}
+
+func (x *PartialResult) GetPartialData() []string {
+	if x != nil {
+		return x.PartialData
+	}
+	return nil
+}
+
+func (x *PartialResult) GetFailureMode() FailureMode {
+	if x != nil {
+		return x.FailureMode
+	}
+	return FailureMode_FAILURE_MODE_UNSPECIFIED
+}
+
+func (x *PartialResult) GetRecoveryStrategy() RecoveryStrategy {
+	if x != nil {
+		return x.RecoveryStrategy
+	}
+	return RecoveryStrategy_RECOVERY_STRATEGY_UNSPECIFIED
+}
+
+func (x *PartialResult) GetStepResults() []*PartialStep {
+	if x != nil {
+		return x.StepResults
+	}
+	return nil
+}
+
+func (x *PartialResult) GetStepTimestamps() map[int32]*timestamppb.Timestamp {
+	if x != nil {
+		return x.StepTimestamps
+	}
+	return nil
+}
+
+func (x *PartialResult) GetTotalSteps() int32 {
+	if x != nil {
+		return x.TotalSteps
+	}
+	return 0
+}
+
+func (x *PartialResult) GetFailurePoint() int32 {
+	if x != nil {
+		return x.FailurePoint
+	}
+	return 0
+}
+
+func (x *PartialResult) GetTraceId() string {
+	if x != nil {
+		return x.TraceId
+	}
+	return ""
+}
+
+func (x *PartialResult) GetCompletionRatio() float64 {
+	if x != nil {
+		return x.CompletionRatio
+	}
+	return 0
+}
+
+func (x *PartialResult) GetRecoverable() bool {
+	if x != nil {
+		return x.Recoverable
+	}
+	return false
+}
+
+func (x *PartialResult) GetRemainingSteps() int32 {
+	if x != nil {
+		return x.RemainingSteps
+	}
+	return 0
+}
+
+// PartialStep is the result of a step in short.
+type PartialStep struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// step is its number.
+	Step int32 `protobuf:"varint,1,opt,name=step,proto3" json:"step,omitempty"`
+	// agent that did it.
+	Agent string `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`
+	// text that it said, cut to 500 characters.
+	Text string `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"`
+	// failure is why it failed; absent when it is completed.
+	Failure       *Failure `protobuf:"bytes,4,opt,name=failure,proto3" json:"failure,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PartialStep) Reset() {
+	*x = PartialStep{}
+	mi := &file_troupe_v1_event_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PartialStep) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PartialStep) ProtoMessage() {}
+
+func (x *PartialStep) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_event_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PartialStep.ProtoReflect.Descriptor instead.
+func (*PartialStep) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *PartialStep) GetStep() int32 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
+func (x *PartialStep) GetAgent() string {
+	if x != nil {
+		return x.Agent
+	}
+	return ""
+}
+
+func (x *PartialStep) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *PartialStep) GetFailure() *Failure {
+	if x != nil {
+		return x.Failure
+	}
+	return nil
+}
+
 // TurnMetrics say what a turn took, the work of owners before the last one included.
 type TurnMetrics struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2975,7 +3350,7 @@ type TurnMetrics struct {
 
 func (x *TurnMetrics) Reset() {
 	*x = TurnMetrics{}
-	mi := &file_troupe_v1_event_proto_msgTypes[26]
+	mi := &file_troupe_v1_event_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2987,7 +3362,7 @@ func (x *TurnMetrics) String() string {
 func (*TurnMetrics) ProtoMessage() {}
 
 func (x *TurnMetrics) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[26]
+	mi := &file_troupe_v1_event_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3000,7 +3375,7 @@ func (x *TurnMetrics) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnMetrics.ProtoReflect.Descriptor instead.
 func (*TurnMetrics) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{26}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *TurnMetrics) GetPlan() *durationpb.Duration {
@@ -3115,7 +3490,7 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"turnResult\x12>\n" +
 	"\rtool_progress\x18! \x01(\v2\x17.troupe.v1.ToolProgressH\x00R\ftoolProgress\x12D\n" +
 	"\x0fsubtask_started\x18\" \x01(\v2\x19.troupe.v1.SubtaskStartedH\x00R\x0esubtaskStartedB\t\n" +
-	"\apayload\"\xef\x02\n" +
+	"\apayload\"\x94\x03\n" +
 	"\vTurnStarted\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x1d\n" +
 	"\n" +
@@ -3127,7 +3502,12 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\aanswers\x18\a \x03(\v2\x15.troupe.v1.CallAnswerR\aanswers\x12)\n" +
 	"\x06parent\x18\b \x01(\v2\x11.troupe.v1.ParentR\x06parent\x121\n" +
 	"\vattachments\x18\t \x03(\v2\x0f.troupe.v1.BlobR\vattachments\x12\x18\n" +
-	"\aprofile\x18\x14 \x01(\tR\aprofile\"\xb5\x01\n" +
+	"\aprofile\x18\x14 \x01(\tR\aprofile\x12#\n" +
+	"\x04from\x18$ \x01(\v2\x0f.troupe.v1.FromR\x04from\"k\n" +
+	"\x04From\x120\n" +
+	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\x12\x1d\n" +
+	"\x04step\x18\x02 \x01(\x05B\t\xbaH\x06\x1a\x04\x182(\x00R\x04step\x12\x12\n" +
+	"\x04fork\x18\x03 \x01(\bR\x04fork\"\xb5\x01\n" +
 	"\x06Parent\x120\n" +
 	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\x12 \n" +
 	"\aturn_id\x18\x02 \x01(\tB\a\xbaH\x04r\x02(@R\x06turnId\x12\x1b\n" +
@@ -3275,7 +3655,7 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\x06agents\x18\x02 \x03(\tR\x06agents\x12&\n" +
 	"\x05usage\x18\x03 \x01(\v2\x10.troupe.v1.UsageR\x05usage\x12!\n" +
 	"\ftrace_length\x18\x04 \x01(\x05R\vtraceLength\x12\x16\n" +
-	"\x06output\x18\x05 \x01(\tR\x06output\"\xb7\x03\n" +
+	"\x06output\x18\x05 \x01(\tR\x06output\"\xeb\x03\n" +
 	"\n" +
 	"TurnResult\x120\n" +
 	"\aoutcome\x18\x01 \x01(\x0e2\x16.troupe.v1.TurnOutcomeR\aoutcome\x12\x12\n" +
@@ -3289,8 +3669,33 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\afailure\x18\a \x01(\v2\x12.troupe.v1.FailureR\afailure\x120\n" +
 	"\apending\x18\b \x03(\v2\x16.troupe.v1.PendingCallR\apending\x120\n" +
 	"\ametrics\x18\x14 \x01(\v2\x16.troupe.v1.TurnMetricsR\ametrics\x12(\n" +
-	"\x04used\x18\x1e \x01(\v2\x14.troupe.v1.BudgetUseR\x04usedB\r\n" +
-	"\v_confidence\"\xdc\x03\n" +
+	"\x04used\x18\x1e \x01(\v2\x14.troupe.v1.BudgetUseR\x04used\x122\n" +
+	"\apartial\x18\x1f \x01(\v2\x18.troupe.v1.PartialResultR\apartialB\r\n" +
+	"\v_confidence\"\xcb\x05\n" +
+	"\rPartialResult\x12'\n" +
+	"\x0fcompleted_steps\x18\x01 \x03(\x05R\x0ecompletedSteps\x12!\n" +
+	"\ffailed_steps\x18\x02 \x03(\x05R\vfailedSteps\x12!\n" +
+	"\fpartial_data\x18\x03 \x03(\tR\vpartialData\x129\n" +
+	"\ffailure_mode\x18\x04 \x01(\x0e2\x16.troupe.v1.FailureModeR\vfailureMode\x12H\n" +
+	"\x11recovery_strategy\x18\x05 \x01(\x0e2\x1b.troupe.v1.RecoveryStrategyR\x10recoveryStrategy\x129\n" +
+	"\fstep_results\x18\x06 \x03(\v2\x16.troupe.v1.PartialStepR\vstepResults\x12U\n" +
+	"\x0fstep_timestamps\x18\a \x03(\v2,.troupe.v1.PartialResult.StepTimestampsEntryR\x0estepTimestamps\x12\x1f\n" +
+	"\vtotal_steps\x18\b \x01(\x05R\n" +
+	"totalSteps\x12#\n" +
+	"\rfailure_point\x18\t \x01(\x05R\ffailurePoint\x12\x19\n" +
+	"\btrace_id\x18\n" +
+	" \x01(\tR\atraceId\x12)\n" +
+	"\x10completion_ratio\x18\v \x01(\x01R\x0fcompletionRatio\x12 \n" +
+	"\vrecoverable\x18\f \x01(\bR\vrecoverable\x12'\n" +
+	"\x0fremaining_steps\x18\r \x01(\x05R\x0eremainingSteps\x1a]\n" +
+	"\x13StepTimestampsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\x05R\x03key\x120\n" +
+	"\x05value\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05value:\x028\x01\"y\n" +
+	"\vPartialStep\x12\x12\n" +
+	"\x04step\x18\x01 \x01(\x05R\x04step\x12\x14\n" +
+	"\x05agent\x18\x02 \x01(\tR\x05agent\x12\x12\n" +
+	"\x04text\x18\x03 \x01(\tR\x04text\x12,\n" +
+	"\afailure\x18\x04 \x01(\v2\x12.troupe.v1.FailureR\afailure\"\xdc\x03\n" +
 	"\vTurnMetrics\x12-\n" +
 	"\x04plan\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x04plan\x123\n" +
 	"\arouting\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\arouting\x123\n" +
@@ -3353,7 +3758,13 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\x11TOPIC_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
 	"TOPIC_PLAN\x10\x01\x12\x14\n" +
-	"\x10TOPIC_REFLECTION\x10\x02B\x99\x01\n" +
+	"\x10TOPIC_REFLECTION\x10\x02*\xcb\x01\n" +
+	"\x10RecoveryStrategy\x12!\n" +
+	"\x1dRECOVERY_STRATEGY_UNSPECIFIED\x10\x00\x12\x1c\n" +
+	"\x18RECOVERY_STRATEGY_MANUAL\x10\x01\x12(\n" +
+	"$RECOVERY_STRATEGY_RETRY_FAILED_STEPS\x10\x02\x12+\n" +
+	"'RECOVERY_STRATEGY_RETRY_FROM_CHECKPOINT\x10\x03\x12\x1f\n" +
+	"\x1bRECOVERY_STRATEGY_RETRY_ALL\x10\x04B\x99\x01\n" +
 	"\rcom.troupe.v1B\n" +
 	"EventProtoP\x01Z7github.com/troupe-dev/troupe/pkg/gen/troupe/v1;troupev1\xa2\x02\x03TXX\xaa\x02\tTroupe.V1\xca\x02\tTroupe\\V1\xe2\x02\x15Troupe\\V1\\GPBMetadata\xea\x02\n" +
 	"Troupe::V1b\x06proto3"
@@ -3370,8 +3781,8 @@ func file_troupe_v1_event_proto_rawDescGZIP() []byte {
 	return file_troupe_v1_event_proto_rawDescData
 }
 
-var file_troupe_v1_event_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_troupe_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_troupe_v1_event_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
+var file_troupe_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_troupe_v1_event_proto_goTypes = []any{
 	(Stage)(0),                    // 0: troupe.v1.Stage
 	(RoutingStrategy)(0),          // 1: troupe.v1.RoutingStrategy
@@ -3379,116 +3790,130 @@ var file_troupe_v1_event_proto_goTypes = []any{
 	(FinishReason)(0),             // 3: troupe.v1.FinishReason
 	(ToolStatus)(0),               // 4: troupe.v1.ToolStatus
 	(Topic)(0),                    // 5: troupe.v1.Topic
-	(*Event)(nil),                 // 6: troupe.v1.Event
-	(*TurnStarted)(nil),           // 7: troupe.v1.TurnStarted
-	(*Parent)(nil),                // 8: troupe.v1.Parent
-	(*Plan)(nil),                  // 9: troupe.v1.Plan
-	(*TurnBudget)(nil),            // 10: troupe.v1.TurnBudget
-	(*RoutingDecision)(nil),       // 11: troupe.v1.RoutingDecision
-	(*RoutingInput)(nil),          // 12: troupe.v1.RoutingInput
-	(*RoutingCandidate)(nil),      // 13: troupe.v1.RoutingCandidate
-	(*RejectedCandidate)(nil),     // 14: troupe.v1.RejectedCandidate
-	(*StepStarted)(nil),           // 15: troupe.v1.StepStarted
-	(*InstanceChoice)(nil),        // 16: troupe.v1.InstanceChoice
-	(*RejectedInstance)(nil),      // 17: troupe.v1.RejectedInstance
-	(*StepFinished)(nil),          // 18: troupe.v1.StepFinished
-	(*TextDelta)(nil),             // 19: troupe.v1.TextDelta
-	(*PartReset)(nil),             // 20: troupe.v1.PartReset
-	(*ModelCall)(nil),             // 21: troupe.v1.ModelCall
-	(*ToolProgress)(nil),          // 22: troupe.v1.ToolProgress
-	(*SubtaskStarted)(nil),        // 23: troupe.v1.SubtaskStarted
-	(*ToolCallStarted)(nil),       // 24: troupe.v1.ToolCallStarted
-	(*ToolCallFinished)(nil),      // 25: troupe.v1.ToolCallFinished
-	(*ToolCallPending)(nil),       // 26: troupe.v1.ToolCallPending
-	(*AgentMessage)(nil),          // 27: troupe.v1.AgentMessage
-	(*Thinking)(nil),              // 28: troupe.v1.Thinking
-	(*Warning)(nil),               // 29: troupe.v1.Warning
-	(*Aggregate)(nil),             // 30: troupe.v1.Aggregate
-	(*TurnResult)(nil),            // 31: troupe.v1.TurnResult
-	(*TurnMetrics)(nil),           // 32: troupe.v1.TurnMetrics
-	nil,                           // 33: troupe.v1.RoutingCandidate.MetadataEntry
-	nil,                           // 34: troupe.v1.AgentMessage.ArtifactsEntry
-	(*timestamppb.Timestamp)(nil), // 35: google.protobuf.Timestamp
-	(*CallAnswer)(nil),            // 36: troupe.v1.CallAnswer
-	(*Blob)(nil),                  // 37: troupe.v1.Blob
-	(*durationpb.Duration)(nil),   // 38: google.protobuf.Duration
-	(*Budget)(nil),                // 39: troupe.v1.Budget
-	(*BudgetUse)(nil),             // 40: troupe.v1.BudgetUse
-	(*StepResult)(nil),            // 41: troupe.v1.StepResult
-	(*Failure)(nil),               // 42: troupe.v1.Failure
-	(*Usage)(nil),                 // 43: troupe.v1.Usage
-	(*PendingCall)(nil),           // 44: troupe.v1.PendingCall
-	(TurnOutcome)(0),              // 45: troupe.v1.TurnOutcome
+	(RecoveryStrategy)(0),         // 6: troupe.v1.RecoveryStrategy
+	(*Event)(nil),                 // 7: troupe.v1.Event
+	(*TurnStarted)(nil),           // 8: troupe.v1.TurnStarted
+	(*From)(nil),                  // 9: troupe.v1.From
+	(*Parent)(nil),                // 10: troupe.v1.Parent
+	(*Plan)(nil),                  // 11: troupe.v1.Plan
+	(*TurnBudget)(nil),            // 12: troupe.v1.TurnBudget
+	(*RoutingDecision)(nil),       // 13: troupe.v1.RoutingDecision
+	(*RoutingInput)(nil),          // 14: troupe.v1.RoutingInput
+	(*RoutingCandidate)(nil),      // 15: troupe.v1.RoutingCandidate
+	(*RejectedCandidate)(nil),     // 16: troupe.v1.RejectedCandidate
+	(*StepStarted)(nil),           // 17: troupe.v1.StepStarted
+	(*InstanceChoice)(nil),        // 18: troupe.v1.InstanceChoice
+	(*RejectedInstance)(nil),      // 19: troupe.v1.RejectedInstance
+	(*StepFinished)(nil),          // 20: troupe.v1.StepFinished
+	(*TextDelta)(nil),             // 21: troupe.v1.TextDelta
+	(*PartReset)(nil),             // 22: troupe.v1.PartReset
+	(*ModelCall)(nil),             // 23: troupe.v1.ModelCall
+	(*ToolProgress)(nil),          // 24: troupe.v1.ToolProgress
+	(*SubtaskStarted)(nil),        // 25: troupe.v1.SubtaskStarted
+	(*ToolCallStarted)(nil),       // 26: troupe.v1.ToolCallStarted
+	(*ToolCallFinished)(nil),      // 27: troupe.v1.ToolCallFinished
+	(*ToolCallPending)(nil),       // 28: troupe.v1.ToolCallPending
+	(*AgentMessage)(nil),          // 29: troupe.v1.AgentMessage
+	(*Thinking)(nil),              // 30: troupe.v1.Thinking
+	(*Warning)(nil),               // 31: troupe.v1.Warning
+	(*Aggregate)(nil),             // 32: troupe.v1.Aggregate
+	(*TurnResult)(nil),            // 33: troupe.v1.TurnResult
+	(*PartialResult)(nil),         // 34: troupe.v1.PartialResult
+	(*PartialStep)(nil),           // 35: troupe.v1.PartialStep
+	(*TurnMetrics)(nil),           // 36: troupe.v1.TurnMetrics
+	nil,                           // 37: troupe.v1.RoutingCandidate.MetadataEntry
+	nil,                           // 38: troupe.v1.AgentMessage.ArtifactsEntry
+	nil,                           // 39: troupe.v1.PartialResult.StepTimestampsEntry
+	(*timestamppb.Timestamp)(nil), // 40: google.protobuf.Timestamp
+	(*CallAnswer)(nil),            // 41: troupe.v1.CallAnswer
+	(*Blob)(nil),                  // 42: troupe.v1.Blob
+	(*durationpb.Duration)(nil),   // 43: google.protobuf.Duration
+	(*Budget)(nil),                // 44: troupe.v1.Budget
+	(*BudgetUse)(nil),             // 45: troupe.v1.BudgetUse
+	(*StepResult)(nil),            // 46: troupe.v1.StepResult
+	(*Failure)(nil),               // 47: troupe.v1.Failure
+	(*Usage)(nil),                 // 48: troupe.v1.Usage
+	(*PendingCall)(nil),           // 49: troupe.v1.PendingCall
+	(TurnOutcome)(0),              // 50: troupe.v1.TurnOutcome
+	(FailureMode)(0),              // 51: troupe.v1.FailureMode
 }
 var file_troupe_v1_event_proto_depIdxs = []int32{
-	35, // 0: troupe.v1.Event.time:type_name -> google.protobuf.Timestamp
+	40, // 0: troupe.v1.Event.time:type_name -> google.protobuf.Timestamp
 	0,  // 1: troupe.v1.Event.stage:type_name -> troupe.v1.Stage
-	7,  // 2: troupe.v1.Event.turn_started:type_name -> troupe.v1.TurnStarted
-	9,  // 3: troupe.v1.Event.plan:type_name -> troupe.v1.Plan
-	11, // 4: troupe.v1.Event.routing_decision:type_name -> troupe.v1.RoutingDecision
-	15, // 5: troupe.v1.Event.step_started:type_name -> troupe.v1.StepStarted
-	18, // 6: troupe.v1.Event.step_finished:type_name -> troupe.v1.StepFinished
-	19, // 7: troupe.v1.Event.text_delta:type_name -> troupe.v1.TextDelta
-	20, // 8: troupe.v1.Event.part_reset:type_name -> troupe.v1.PartReset
-	21, // 9: troupe.v1.Event.model_call:type_name -> troupe.v1.ModelCall
-	24, // 10: troupe.v1.Event.tool_call_started:type_name -> troupe.v1.ToolCallStarted
-	25, // 11: troupe.v1.Event.tool_call_finished:type_name -> troupe.v1.ToolCallFinished
-	27, // 12: troupe.v1.Event.agent_message:type_name -> troupe.v1.AgentMessage
-	28, // 13: troupe.v1.Event.thinking:type_name -> troupe.v1.Thinking
-	26, // 14: troupe.v1.Event.tool_call_pending:type_name -> troupe.v1.ToolCallPending
-	29, // 15: troupe.v1.Event.warning:type_name -> troupe.v1.Warning
-	30, // 16: troupe.v1.Event.aggregate:type_name -> troupe.v1.Aggregate
-	31, // 17: troupe.v1.Event.turn_result:type_name -> troupe.v1.TurnResult
-	22, // 18: troupe.v1.Event.tool_progress:type_name -> troupe.v1.ToolProgress
-	23, // 19: troupe.v1.Event.subtask_started:type_name -> troupe.v1.SubtaskStarted
-	36, // 20: troupe.v1.TurnStarted.answers:type_name -> troupe.v1.CallAnswer
-	8,  // 21: troupe.v1.TurnStarted.parent:type_name -> troupe.v1.Parent
-	37, // 22: troupe.v1.TurnStarted.attachments:type_name -> troupe.v1.Blob
-	38, // 23: troupe.v1.Plan.duration:type_name -> google.protobuf.Duration
-	10, // 24: troupe.v1.Plan.budget:type_name -> troupe.v1.TurnBudget
-	38, // 25: troupe.v1.TurnBudget.time:type_name -> google.protobuf.Duration
-	39, // 26: troupe.v1.TurnBudget.limits:type_name -> troupe.v1.Budget
-	40, // 27: troupe.v1.TurnBudget.carried:type_name -> troupe.v1.BudgetUse
-	1,  // 28: troupe.v1.RoutingDecision.strategy:type_name -> troupe.v1.RoutingStrategy
-	38, // 29: troupe.v1.RoutingDecision.duration:type_name -> google.protobuf.Duration
-	2,  // 30: troupe.v1.RoutingDecision.type:type_name -> troupe.v1.DecisionType
-	14, // 31: troupe.v1.RoutingDecision.rejected:type_name -> troupe.v1.RejectedCandidate
-	12, // 32: troupe.v1.RoutingDecision.input:type_name -> troupe.v1.RoutingInput
-	13, // 33: troupe.v1.RoutingInput.candidates:type_name -> troupe.v1.RoutingCandidate
-	33, // 34: troupe.v1.RoutingCandidate.metadata:type_name -> troupe.v1.RoutingCandidate.MetadataEntry
-	16, // 35: troupe.v1.StepStarted.choice:type_name -> troupe.v1.InstanceChoice
-	17, // 36: troupe.v1.InstanceChoice.rejected:type_name -> troupe.v1.RejectedInstance
-	2,  // 37: troupe.v1.InstanceChoice.type:type_name -> troupe.v1.DecisionType
-	41, // 38: troupe.v1.StepFinished.result:type_name -> troupe.v1.StepResult
-	38, // 39: troupe.v1.StepFinished.duration:type_name -> google.protobuf.Duration
-	42, // 40: troupe.v1.PartReset.failure:type_name -> troupe.v1.Failure
-	40, // 41: troupe.v1.PartReset.used:type_name -> troupe.v1.BudgetUse
-	43, // 42: troupe.v1.ModelCall.usage:type_name -> troupe.v1.Usage
-	38, // 43: troupe.v1.ModelCall.duration:type_name -> google.protobuf.Duration
-	3,  // 44: troupe.v1.ModelCall.finish:type_name -> troupe.v1.FinishReason
-	4,  // 45: troupe.v1.ToolCallFinished.status:type_name -> troupe.v1.ToolStatus
-	38, // 46: troupe.v1.ToolCallFinished.duration:type_name -> google.protobuf.Duration
-	44, // 47: troupe.v1.ToolCallPending.call:type_name -> troupe.v1.PendingCall
-	34, // 48: troupe.v1.AgentMessage.artifacts:type_name -> troupe.v1.AgentMessage.ArtifactsEntry
-	5,  // 49: troupe.v1.Thinking.topic:type_name -> troupe.v1.Topic
-	43, // 50: troupe.v1.Aggregate.usage:type_name -> troupe.v1.Usage
-	45, // 51: troupe.v1.TurnResult.outcome:type_name -> troupe.v1.TurnOutcome
-	43, // 52: troupe.v1.TurnResult.usage:type_name -> troupe.v1.Usage
-	38, // 53: troupe.v1.TurnResult.duration:type_name -> google.protobuf.Duration
-	42, // 54: troupe.v1.TurnResult.failure:type_name -> troupe.v1.Failure
-	44, // 55: troupe.v1.TurnResult.pending:type_name -> troupe.v1.PendingCall
-	32, // 56: troupe.v1.TurnResult.metrics:type_name -> troupe.v1.TurnMetrics
-	40, // 57: troupe.v1.TurnResult.used:type_name -> troupe.v1.BudgetUse
-	38, // 58: troupe.v1.TurnMetrics.plan:type_name -> google.protobuf.Duration
-	38, // 59: troupe.v1.TurnMetrics.routing:type_name -> google.protobuf.Duration
-	38, // 60: troupe.v1.TurnMetrics.execute:type_name -> google.protobuf.Duration
-	38, // 61: troupe.v1.TurnMetrics.total:type_name -> google.protobuf.Duration
-	38, // 62: troupe.v1.TurnMetrics.average_step_duration:type_name -> google.protobuf.Duration
-	63, // [63:63] is the sub-list for method output_type
-	63, // [63:63] is the sub-list for method input_type
-	63, // [63:63] is the sub-list for extension type_name
-	63, // [63:63] is the sub-list for extension extendee
-	0,  // [0:63] is the sub-list for field type_name
+	8,  // 2: troupe.v1.Event.turn_started:type_name -> troupe.v1.TurnStarted
+	11, // 3: troupe.v1.Event.plan:type_name -> troupe.v1.Plan
+	13, // 4: troupe.v1.Event.routing_decision:type_name -> troupe.v1.RoutingDecision
+	17, // 5: troupe.v1.Event.step_started:type_name -> troupe.v1.StepStarted
+	20, // 6: troupe.v1.Event.step_finished:type_name -> troupe.v1.StepFinished
+	21, // 7: troupe.v1.Event.text_delta:type_name -> troupe.v1.TextDelta
+	22, // 8: troupe.v1.Event.part_reset:type_name -> troupe.v1.PartReset
+	23, // 9: troupe.v1.Event.model_call:type_name -> troupe.v1.ModelCall
+	26, // 10: troupe.v1.Event.tool_call_started:type_name -> troupe.v1.ToolCallStarted
+	27, // 11: troupe.v1.Event.tool_call_finished:type_name -> troupe.v1.ToolCallFinished
+	29, // 12: troupe.v1.Event.agent_message:type_name -> troupe.v1.AgentMessage
+	30, // 13: troupe.v1.Event.thinking:type_name -> troupe.v1.Thinking
+	28, // 14: troupe.v1.Event.tool_call_pending:type_name -> troupe.v1.ToolCallPending
+	31, // 15: troupe.v1.Event.warning:type_name -> troupe.v1.Warning
+	32, // 16: troupe.v1.Event.aggregate:type_name -> troupe.v1.Aggregate
+	33, // 17: troupe.v1.Event.turn_result:type_name -> troupe.v1.TurnResult
+	24, // 18: troupe.v1.Event.tool_progress:type_name -> troupe.v1.ToolProgress
+	25, // 19: troupe.v1.Event.subtask_started:type_name -> troupe.v1.SubtaskStarted
+	41, // 20: troupe.v1.TurnStarted.answers:type_name -> troupe.v1.CallAnswer
+	10, // 21: troupe.v1.TurnStarted.parent:type_name -> troupe.v1.Parent
+	42, // 22: troupe.v1.TurnStarted.attachments:type_name -> troupe.v1.Blob
+	9,  // 23: troupe.v1.TurnStarted.from:type_name -> troupe.v1.From
+	43, // 24: troupe.v1.Plan.duration:type_name -> google.protobuf.Duration
+	12, // 25: troupe.v1.Plan.budget:type_name -> troupe.v1.TurnBudget
+	43, // 26: troupe.v1.TurnBudget.time:type_name -> google.protobuf.Duration
+	44, // 27: troupe.v1.TurnBudget.limits:type_name -> troupe.v1.Budget
+	45, // 28: troupe.v1.TurnBudget.carried:type_name -> troupe.v1.BudgetUse
+	1,  // 29: troupe.v1.RoutingDecision.strategy:type_name -> troupe.v1.RoutingStrategy
+	43, // 30: troupe.v1.RoutingDecision.duration:type_name -> google.protobuf.Duration
+	2,  // 31: troupe.v1.RoutingDecision.type:type_name -> troupe.v1.DecisionType
+	16, // 32: troupe.v1.RoutingDecision.rejected:type_name -> troupe.v1.RejectedCandidate
+	14, // 33: troupe.v1.RoutingDecision.input:type_name -> troupe.v1.RoutingInput
+	15, // 34: troupe.v1.RoutingInput.candidates:type_name -> troupe.v1.RoutingCandidate
+	37, // 35: troupe.v1.RoutingCandidate.metadata:type_name -> troupe.v1.RoutingCandidate.MetadataEntry
+	18, // 36: troupe.v1.StepStarted.choice:type_name -> troupe.v1.InstanceChoice
+	19, // 37: troupe.v1.InstanceChoice.rejected:type_name -> troupe.v1.RejectedInstance
+	2,  // 38: troupe.v1.InstanceChoice.type:type_name -> troupe.v1.DecisionType
+	46, // 39: troupe.v1.StepFinished.result:type_name -> troupe.v1.StepResult
+	43, // 40: troupe.v1.StepFinished.duration:type_name -> google.protobuf.Duration
+	47, // 41: troupe.v1.PartReset.failure:type_name -> troupe.v1.Failure
+	45, // 42: troupe.v1.PartReset.used:type_name -> troupe.v1.BudgetUse
+	48, // 43: troupe.v1.ModelCall.usage:type_name -> troupe.v1.Usage
+	43, // 44: troupe.v1.ModelCall.duration:type_name -> google.protobuf.Duration
+	3,  // 45: troupe.v1.ModelCall.finish:type_name -> troupe.v1.FinishReason
+	4,  // 46: troupe.v1.ToolCallFinished.status:type_name -> troupe.v1.ToolStatus
+	43, // 47: troupe.v1.ToolCallFinished.duration:type_name -> google.protobuf.Duration
+	49, // 48: troupe.v1.ToolCallPending.call:type_name -> troupe.v1.PendingCall
+	38, // 49: troupe.v1.AgentMessage.artifacts:type_name -> troupe.v1.AgentMessage.ArtifactsEntry
+	5,  // 50: troupe.v1.Thinking.topic:type_name -> troupe.v1.Topic
+	48, // 51: troupe.v1.Aggregate.usage:type_name -> troupe.v1.Usage
+	50, // 52: troupe.v1.TurnResult.outcome:type_name -> troupe.v1.TurnOutcome
+	48, // 53: troupe.v1.TurnResult.usage:type_name -> troupe.v1.Usage
+	43, // 54: troupe.v1.TurnResult.duration:type_name -> google.protobuf.Duration
+	47, // 55: troupe.v1.TurnResult.failure:type_name -> troupe.v1.Failure
+	49, // 56: troupe.v1.TurnResult.pending:type_name -> troupe.v1.PendingCall
+	36, // 57: troupe.v1.TurnResult.metrics:type_name -> troupe.v1.TurnMetrics
+	45, // 58: troupe.v1.TurnResult.used:type_name -> troupe.v1.BudgetUse
+	34, // 59: troupe.v1.TurnResult.partial:type_name -> troupe.v1.PartialResult
+	51, // 60: troupe.v1.PartialResult.failure_mode:type_name -> troupe.v1.FailureMode
+	6,  // 61: troupe.v1.PartialResult.recovery_strategy:type_name -> troupe.v1.RecoveryStrategy
+	35, // 62: troupe.v1.PartialResult.step_results:type_name -> troupe.v1.PartialStep
+	39, // 63: troupe.v1.PartialResult.step_timestamps:type_name -> troupe.v1.PartialResult.StepTimestampsEntry
+	47, // 64: troupe.v1.PartialStep.failure:type_name -> troupe.v1.Failure
+	43, // 65: troupe.v1.TurnMetrics.plan:type_name -> google.protobuf.Duration
+	43, // 66: troupe.v1.TurnMetrics.routing:type_name -> google.protobuf.Duration
+	43, // 67: troupe.v1.TurnMetrics.execute:type_name -> google.protobuf.Duration
+	43, // 68: troupe.v1.TurnMetrics.total:type_name -> google.protobuf.Duration
+	43, // 69: troupe.v1.TurnMetrics.average_step_duration:type_name -> google.protobuf.Duration
+	40, // 70: troupe.v1.PartialResult.StepTimestampsEntry.value:type_name -> google.protobuf.Timestamp
+	71, // [71:71] is the sub-list for method output_type
+	71, // [71:71] is the sub-list for method input_type
+	71, // [71:71] is the sub-list for extension type_name
+	71, // [71:71] is the sub-list for extension extendee
+	0,  // [0:71] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_event_proto_init() }
@@ -3518,15 +3943,15 @@ func file_troupe_v1_event_proto_init() {
 		(*Event_ToolProgress)(nil),
 		(*Event_SubtaskStarted)(nil),
 	}
-	file_troupe_v1_event_proto_msgTypes[16].OneofWrappers = []any{}
-	file_troupe_v1_event_proto_msgTypes[25].OneofWrappers = []any{}
+	file_troupe_v1_event_proto_msgTypes[17].OneofWrappers = []any{}
+	file_troupe_v1_event_proto_msgTypes[26].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_event_proto_rawDesc), len(file_troupe_v1_event_proto_rawDesc)),
-			NumEnums:      6,
-			NumMessages:   29,
+			NumEnums:      7,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

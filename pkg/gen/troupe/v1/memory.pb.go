@@ -598,7 +598,10 @@ type Turn struct {
 	// continues_turn_id is the turn with calls that waited, whose place this one took.
 	ContinuesTurnId string `protobuf:"bytes,10,opt,name=continues_turn_id,json=continuesTurnId,proto3" json:"continues_turn_id,omitempty"`
 	// answers to these calls.
-	Answers       []*CallAnswer `protobuf:"bytes,11,rep,name=answers,proto3" json:"answers,omitempty"`
+	Answers []*CallAnswer `protobuf:"bytes,11,rep,name=answers,proto3" json:"answers,omitempty"`
+	// origin_turn_id is the first of the turns that failed one after the other and whose place this
+	// one took; tools know their calls by it. Empty: it took no place.
+	OriginTurnId  string `protobuf:"bytes,31,opt,name=origin_turn_id,json=originTurnId,proto3" json:"origin_turn_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -710,6 +713,13 @@ func (x *Turn) GetAnswers() []*CallAnswer {
 	return nil
 }
 
+func (x *Turn) GetOriginTurnId() string {
+	if x != nil {
+		return x.OriginTurnId
+	}
+	return ""
+}
+
 // BeginTurnRequest opens a turn.
 type BeginTurnRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -745,7 +755,18 @@ type BeginTurnRequest struct {
 	// of the last. TURN_NOT_OPEN when that turn does not wait any more.
 	ContinuesTurnId string `protobuf:"bytes,12,opt,name=continues_turn_id,json=continuesTurnId,proto3" json:"continues_turn_id,omitempty"`
 	// answers to the calls, stored with the turn; only with continues_turn_id.
-	Answers       []*CallAnswer `protobuf:"bytes,13,rep,name=answers,proto3" json:"answers,omitempty"`
+	Answers []*CallAnswer `protobuf:"bytes,13,rep,name=answers,proto3" json:"answers,omitempty"`
+	// resumes_turn_id is the last turn of the session, which failed. The new turn, which has no
+	// message, takes its place: it gets its window, and the journals of the steps that are not
+	// inherited. TURN_NOT_OPEN when that turn is not the last any more, did not fail, or is
+	// forgotten (contract OC-27).
+	ResumesTurnId string `protobuf:"bytes,30,opt,name=resumes_turn_id,json=resumesTurnId,proto3" json:"resumes_turn_id,omitempty"`
+	// inherited are the results of steps that an earlier turn is through with, by their numbers.
+	// They are stored with the turn, and not run again. Only with resumes_turn_id or copy.
+	Inherited []*StepResult `protobuf:"bytes,31,rep,name=inherited,proto3" json:"inherited,omitempty"`
+	// copy is with what a session begins that is made with this turn. KEY_REUSED when the session
+	// is known.
+	Copy          *SessionCopy `protobuf:"bytes,32,opt,name=copy,proto3" json:"copy,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -871,6 +892,92 @@ func (x *BeginTurnRequest) GetAnswers() []*CallAnswer {
 	return nil
 }
 
+func (x *BeginTurnRequest) GetResumesTurnId() string {
+	if x != nil {
+		return x.ResumesTurnId
+	}
+	return ""
+}
+
+func (x *BeginTurnRequest) GetInherited() []*StepResult {
+	if x != nil {
+		return x.Inherited
+	}
+	return nil
+}
+
+func (x *BeginTurnRequest) GetCopy() *SessionCopy {
+	if x != nil {
+		return x.Copy
+	}
+	return nil
+}
+
+// SessionCopy is what a new session gets of an older one.
+type SessionCopy struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// history are the messages before the turn's own, oldest first; a summary may come first. They
+	// are numbered anew from 1 and belong to no turn of the session.
+	History []*Message `protobuf:"bytes,1,rep,name=history,proto3" json:"history,omitempty"`
+	// said are the messages of the inherited steps, which come behind the turn's own.
+	Said []*Message `protobuf:"bytes,2,rep,name=said,proto3" json:"said,omitempty"`
+	// state are keys of the session's own scope; a value is JSON.
+	State         map[string]string `protobuf:"bytes,3,rep,name=state,proto3" json:"state,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionCopy) Reset() {
+	*x = SessionCopy{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionCopy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionCopy) ProtoMessage() {}
+
+func (x *SessionCopy) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionCopy.ProtoReflect.Descriptor instead.
+func (*SessionCopy) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *SessionCopy) GetHistory() []*Message {
+	if x != nil {
+		return x.History
+	}
+	return nil
+}
+
+func (x *SessionCopy) GetSaid() []*Message {
+	if x != nil {
+		return x.Said
+	}
+	return nil
+}
+
+func (x *SessionCopy) GetState() map[string]string {
+	if x != nil {
+		return x.State
+	}
+	return nil
+}
+
 // BeginTurnResponse is the turn and what the agents need to see.
 type BeginTurnResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -888,7 +995,7 @@ type BeginTurnResponse struct {
 
 func (x *BeginTurnResponse) Reset() {
 	*x = BeginTurnResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[3]
+	mi := &file_troupe_v1_memory_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -900,7 +1007,7 @@ func (x *BeginTurnResponse) String() string {
 func (*BeginTurnResponse) ProtoMessage() {}
 
 func (x *BeginTurnResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[3]
+	mi := &file_troupe_v1_memory_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -913,7 +1020,7 @@ func (x *BeginTurnResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginTurnResponse.ProtoReflect.Descriptor instead.
 func (*BeginTurnResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{3}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *BeginTurnResponse) GetOutcome() BeginOutcome {
@@ -973,7 +1080,7 @@ type CommitStepRequest struct {
 
 func (x *CommitStepRequest) Reset() {
 	*x = CommitStepRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[4]
+	mi := &file_troupe_v1_memory_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -985,7 +1092,7 @@ func (x *CommitStepRequest) String() string {
 func (*CommitStepRequest) ProtoMessage() {}
 
 func (x *CommitStepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[4]
+	mi := &file_troupe_v1_memory_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -998,7 +1105,7 @@ func (x *CommitStepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitStepRequest.ProtoReflect.Descriptor instead.
 func (*CommitStepRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{4}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *CommitStepRequest) GetSessionId() string {
@@ -1068,7 +1175,7 @@ type CommitStepResponse struct {
 
 func (x *CommitStepResponse) Reset() {
 	*x = CommitStepResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[5]
+	mi := &file_troupe_v1_memory_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1080,7 +1187,7 @@ func (x *CommitStepResponse) String() string {
 func (*CommitStepResponse) ProtoMessage() {}
 
 func (x *CommitStepResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[5]
+	mi := &file_troupe_v1_memory_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1093,7 +1200,7 @@ func (x *CommitStepResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitStepResponse.ProtoReflect.Descriptor instead.
 func (*CommitStepResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{5}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *CommitStepResponse) GetLastSequence() int64 {
@@ -1122,7 +1229,7 @@ type FailTurnRequest struct {
 
 func (x *FailTurnRequest) Reset() {
 	*x = FailTurnRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[6]
+	mi := &file_troupe_v1_memory_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1134,7 +1241,7 @@ func (x *FailTurnRequest) String() string {
 func (*FailTurnRequest) ProtoMessage() {}
 
 func (x *FailTurnRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[6]
+	mi := &file_troupe_v1_memory_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1147,7 +1254,7 @@ func (x *FailTurnRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FailTurnRequest.ProtoReflect.Descriptor instead.
 func (*FailTurnRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{6}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *FailTurnRequest) GetSessionId() string {
@@ -1196,7 +1303,7 @@ type FailTurnResponse struct {
 
 func (x *FailTurnResponse) Reset() {
 	*x = FailTurnResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[7]
+	mi := &file_troupe_v1_memory_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1208,7 +1315,7 @@ func (x *FailTurnResponse) String() string {
 func (*FailTurnResponse) ProtoMessage() {}
 
 func (x *FailTurnResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[7]
+	mi := &file_troupe_v1_memory_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1221,7 +1328,7 @@ func (x *FailTurnResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FailTurnResponse.ProtoReflect.Descriptor instead.
 func (*FailTurnResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{7}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *FailTurnResponse) GetTurn() *Turn {
@@ -1246,7 +1353,7 @@ type LoadHistoryRequest struct {
 
 func (x *LoadHistoryRequest) Reset() {
 	*x = LoadHistoryRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[8]
+	mi := &file_troupe_v1_memory_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1258,7 +1365,7 @@ func (x *LoadHistoryRequest) String() string {
 func (*LoadHistoryRequest) ProtoMessage() {}
 
 func (x *LoadHistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[8]
+	mi := &file_troupe_v1_memory_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1271,7 +1378,7 @@ func (x *LoadHistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadHistoryRequest.ProtoReflect.Descriptor instead.
 func (*LoadHistoryRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{8}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *LoadHistoryRequest) GetSessionId() string {
@@ -1306,7 +1413,7 @@ type LoadHistoryResponse struct {
 
 func (x *LoadHistoryResponse) Reset() {
 	*x = LoadHistoryResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[9]
+	mi := &file_troupe_v1_memory_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1318,7 +1425,7 @@ func (x *LoadHistoryResponse) String() string {
 func (*LoadHistoryResponse) ProtoMessage() {}
 
 func (x *LoadHistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[9]
+	mi := &file_troupe_v1_memory_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1331,7 +1438,7 @@ func (x *LoadHistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadHistoryResponse.ProtoReflect.Descriptor instead.
 func (*LoadHistoryResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{9}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *LoadHistoryResponse) GetMessages() []*Message {
@@ -1352,7 +1459,7 @@ type MemoryServiceGetSessionRequest struct {
 
 func (x *MemoryServiceGetSessionRequest) Reset() {
 	*x = MemoryServiceGetSessionRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[10]
+	mi := &file_troupe_v1_memory_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1364,7 +1471,7 @@ func (x *MemoryServiceGetSessionRequest) String() string {
 func (*MemoryServiceGetSessionRequest) ProtoMessage() {}
 
 func (x *MemoryServiceGetSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[10]
+	mi := &file_troupe_v1_memory_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1377,7 +1484,7 @@ func (x *MemoryServiceGetSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryServiceGetSessionRequest.ProtoReflect.Descriptor instead.
 func (*MemoryServiceGetSessionRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{10}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *MemoryServiceGetSessionRequest) GetSessionId() string {
@@ -1398,7 +1505,7 @@ type MemoryServiceGetSessionResponse struct {
 
 func (x *MemoryServiceGetSessionResponse) Reset() {
 	*x = MemoryServiceGetSessionResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[11]
+	mi := &file_troupe_v1_memory_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1410,7 +1517,7 @@ func (x *MemoryServiceGetSessionResponse) String() string {
 func (*MemoryServiceGetSessionResponse) ProtoMessage() {}
 
 func (x *MemoryServiceGetSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[11]
+	mi := &file_troupe_v1_memory_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1423,7 +1530,7 @@ func (x *MemoryServiceGetSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryServiceGetSessionResponse.ProtoReflect.Descriptor instead.
 func (*MemoryServiceGetSessionResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{11}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *MemoryServiceGetSessionResponse) GetSession() *Session {
@@ -1450,7 +1557,7 @@ type RenewTurnRequest struct {
 
 func (x *RenewTurnRequest) Reset() {
 	*x = RenewTurnRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[12]
+	mi := &file_troupe_v1_memory_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1462,7 +1569,7 @@ func (x *RenewTurnRequest) String() string {
 func (*RenewTurnRequest) ProtoMessage() {}
 
 func (x *RenewTurnRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[12]
+	mi := &file_troupe_v1_memory_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1475,7 +1582,7 @@ func (x *RenewTurnRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewTurnRequest.ProtoReflect.Descriptor instead.
 func (*RenewTurnRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{12}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RenewTurnRequest) GetSessionId() string {
@@ -1515,7 +1622,7 @@ type RenewTurnResponse struct {
 
 func (x *RenewTurnResponse) Reset() {
 	*x = RenewTurnResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[13]
+	mi := &file_troupe_v1_memory_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1527,7 +1634,7 @@ func (x *RenewTurnResponse) String() string {
 func (*RenewTurnResponse) ProtoMessage() {}
 
 func (x *RenewTurnResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[13]
+	mi := &file_troupe_v1_memory_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1540,7 +1647,7 @@ func (x *RenewTurnResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewTurnResponse.ProtoReflect.Descriptor instead.
 func (*RenewTurnResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{13}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{14}
 }
 
 // ReleaseTurnRequest gives the lease of a turn up.
@@ -1558,7 +1665,7 @@ type ReleaseTurnRequest struct {
 
 func (x *ReleaseTurnRequest) Reset() {
 	*x = ReleaseTurnRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[14]
+	mi := &file_troupe_v1_memory_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1570,7 +1677,7 @@ func (x *ReleaseTurnRequest) String() string {
 func (*ReleaseTurnRequest) ProtoMessage() {}
 
 func (x *ReleaseTurnRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[14]
+	mi := &file_troupe_v1_memory_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1583,7 +1690,7 @@ func (x *ReleaseTurnRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseTurnRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseTurnRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{14}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ReleaseTurnRequest) GetSessionId() string {
@@ -1616,7 +1723,7 @@ type ReleaseTurnResponse struct {
 
 func (x *ReleaseTurnResponse) Reset() {
 	*x = ReleaseTurnResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[15]
+	mi := &file_troupe_v1_memory_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1628,7 +1735,7 @@ func (x *ReleaseTurnResponse) String() string {
 func (*ReleaseTurnResponse) ProtoMessage() {}
 
 func (x *ReleaseTurnResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[15]
+	mi := &file_troupe_v1_memory_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1641,7 +1748,7 @@ func (x *ReleaseTurnResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseTurnResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseTurnResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{15}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{16}
 }
 
 // JournalEntry is one thing that happened inside a step.
@@ -1676,7 +1783,7 @@ type JournalEntry struct {
 
 func (x *JournalEntry) Reset() {
 	*x = JournalEntry{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[16]
+	mi := &file_troupe_v1_memory_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1688,7 +1795,7 @@ func (x *JournalEntry) String() string {
 func (*JournalEntry) ProtoMessage() {}
 
 func (x *JournalEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[16]
+	mi := &file_troupe_v1_memory_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1701,7 +1808,7 @@ func (x *JournalEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JournalEntry.ProtoReflect.Descriptor instead.
 func (*JournalEntry) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{16}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *JournalEntry) GetNumber() int32 {
@@ -1800,7 +1907,7 @@ type JournalRequest struct {
 
 func (x *JournalRequest) Reset() {
 	*x = JournalRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[17]
+	mi := &file_troupe_v1_memory_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1812,7 +1919,7 @@ func (x *JournalRequest) String() string {
 func (*JournalRequest) ProtoMessage() {}
 
 func (x *JournalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[17]
+	mi := &file_troupe_v1_memory_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1825,7 +1932,7 @@ func (x *JournalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JournalRequest.ProtoReflect.Descriptor instead.
 func (*JournalRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{17}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *JournalRequest) GetSessionId() string {
@@ -1872,7 +1979,7 @@ type JournalResponse struct {
 
 func (x *JournalResponse) Reset() {
 	*x = JournalResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[18]
+	mi := &file_troupe_v1_memory_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1884,7 +1991,7 @@ func (x *JournalResponse) String() string {
 func (*JournalResponse) ProtoMessage() {}
 
 func (x *JournalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[18]
+	mi := &file_troupe_v1_memory_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1897,7 +2004,7 @@ func (x *JournalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JournalResponse.ProtoReflect.Descriptor instead.
 func (*JournalResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{18}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{19}
 }
 
 // LoadJournalRequest asks for the entries of a running step.
@@ -1919,7 +2026,7 @@ type LoadJournalRequest struct {
 
 func (x *LoadJournalRequest) Reset() {
 	*x = LoadJournalRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[19]
+	mi := &file_troupe_v1_memory_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1931,7 +2038,7 @@ func (x *LoadJournalRequest) String() string {
 func (*LoadJournalRequest) ProtoMessage() {}
 
 func (x *LoadJournalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[19]
+	mi := &file_troupe_v1_memory_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1944,7 +2051,7 @@ func (x *LoadJournalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadJournalRequest.ProtoReflect.Descriptor instead.
 func (*LoadJournalRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{19}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *LoadJournalRequest) GetSessionId() string {
@@ -1993,7 +2100,7 @@ type LoadJournalResponse struct {
 
 func (x *LoadJournalResponse) Reset() {
 	*x = LoadJournalResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[20]
+	mi := &file_troupe_v1_memory_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2005,7 +2112,7 @@ func (x *LoadJournalResponse) String() string {
 func (*LoadJournalResponse) ProtoMessage() {}
 
 func (x *LoadJournalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[20]
+	mi := &file_troupe_v1_memory_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2018,7 +2125,7 @@ func (x *LoadJournalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadJournalResponse.ProtoReflect.Descriptor instead.
 func (*LoadJournalResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{20}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *LoadJournalResponse) GetEntries() []*JournalEntry {
@@ -2043,7 +2150,7 @@ type MemoryServiceListSessionsRequest struct {
 
 func (x *MemoryServiceListSessionsRequest) Reset() {
 	*x = MemoryServiceListSessionsRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[21]
+	mi := &file_troupe_v1_memory_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2055,7 +2162,7 @@ func (x *MemoryServiceListSessionsRequest) String() string {
 func (*MemoryServiceListSessionsRequest) ProtoMessage() {}
 
 func (x *MemoryServiceListSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[21]
+	mi := &file_troupe_v1_memory_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2068,7 +2175,7 @@ func (x *MemoryServiceListSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryServiceListSessionsRequest.ProtoReflect.Descriptor instead.
 func (*MemoryServiceListSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{21}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *MemoryServiceListSessionsRequest) GetUserId() string {
@@ -2105,7 +2212,7 @@ type MemoryServiceListSessionsResponse struct {
 
 func (x *MemoryServiceListSessionsResponse) Reset() {
 	*x = MemoryServiceListSessionsResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[22]
+	mi := &file_troupe_v1_memory_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2117,7 +2224,7 @@ func (x *MemoryServiceListSessionsResponse) String() string {
 func (*MemoryServiceListSessionsResponse) ProtoMessage() {}
 
 func (x *MemoryServiceListSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[22]
+	mi := &file_troupe_v1_memory_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2130,7 +2237,7 @@ func (x *MemoryServiceListSessionsResponse) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use MemoryServiceListSessionsResponse.ProtoReflect.Descriptor instead.
 func (*MemoryServiceListSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{22}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *MemoryServiceListSessionsResponse) GetSessions() []*Session {
@@ -2169,7 +2276,7 @@ type UpdateSessionRequest struct {
 
 func (x *UpdateSessionRequest) Reset() {
 	*x = UpdateSessionRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[23]
+	mi := &file_troupe_v1_memory_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2181,7 +2288,7 @@ func (x *UpdateSessionRequest) String() string {
 func (*UpdateSessionRequest) ProtoMessage() {}
 
 func (x *UpdateSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[23]
+	mi := &file_troupe_v1_memory_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2194,7 +2301,7 @@ func (x *UpdateSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSessionRequest.ProtoReflect.Descriptor instead.
 func (*UpdateSessionRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{23}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *UpdateSessionRequest) GetSessionId() string {
@@ -2250,7 +2357,7 @@ type UpdateSessionResponse struct {
 
 func (x *UpdateSessionResponse) Reset() {
 	*x = UpdateSessionResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[24]
+	mi := &file_troupe_v1_memory_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2262,7 +2369,7 @@ func (x *UpdateSessionResponse) String() string {
 func (*UpdateSessionResponse) ProtoMessage() {}
 
 func (x *UpdateSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[24]
+	mi := &file_troupe_v1_memory_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2275,7 +2382,7 @@ func (x *UpdateSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSessionResponse.ProtoReflect.Descriptor instead.
 func (*UpdateSessionResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{24}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *UpdateSessionResponse) GetSession() *Session {
@@ -2304,7 +2411,7 @@ type MemoryServiceCompactSessionRequest struct {
 
 func (x *MemoryServiceCompactSessionRequest) Reset() {
 	*x = MemoryServiceCompactSessionRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[25]
+	mi := &file_troupe_v1_memory_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2316,7 +2423,7 @@ func (x *MemoryServiceCompactSessionRequest) String() string {
 func (*MemoryServiceCompactSessionRequest) ProtoMessage() {}
 
 func (x *MemoryServiceCompactSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[25]
+	mi := &file_troupe_v1_memory_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2329,7 +2436,7 @@ func (x *MemoryServiceCompactSessionRequest) ProtoReflect() protoreflect.Message
 
 // Deprecated: Use MemoryServiceCompactSessionRequest.ProtoReflect.Descriptor instead.
 func (*MemoryServiceCompactSessionRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{25}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *MemoryServiceCompactSessionRequest) GetSessionId() string {
@@ -2371,7 +2478,7 @@ type MemoryServiceCompactSessionResponse struct {
 
 func (x *MemoryServiceCompactSessionResponse) Reset() {
 	*x = MemoryServiceCompactSessionResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[26]
+	mi := &file_troupe_v1_memory_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2383,7 +2490,7 @@ func (x *MemoryServiceCompactSessionResponse) String() string {
 func (*MemoryServiceCompactSessionResponse) ProtoMessage() {}
 
 func (x *MemoryServiceCompactSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[26]
+	mi := &file_troupe_v1_memory_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2396,7 +2503,7 @@ func (x *MemoryServiceCompactSessionResponse) ProtoReflect() protoreflect.Messag
 
 // Deprecated: Use MemoryServiceCompactSessionResponse.ProtoReflect.Descriptor instead.
 func (*MemoryServiceCompactSessionResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{26}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *MemoryServiceCompactSessionResponse) GetCompaction() *Compaction {
@@ -2425,7 +2532,7 @@ type Compaction struct {
 
 func (x *Compaction) Reset() {
 	*x = Compaction{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[27]
+	mi := &file_troupe_v1_memory_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2437,7 +2544,7 @@ func (x *Compaction) String() string {
 func (*Compaction) ProtoMessage() {}
 
 func (x *Compaction) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[27]
+	mi := &file_troupe_v1_memory_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2450,7 +2557,7 @@ func (x *Compaction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Compaction.ProtoReflect.Descriptor instead.
 func (*Compaction) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{27}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Compaction) GetFirst() int64 {
@@ -2499,7 +2606,7 @@ type MemoryServiceClearSessionRequest struct {
 
 func (x *MemoryServiceClearSessionRequest) Reset() {
 	*x = MemoryServiceClearSessionRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[28]
+	mi := &file_troupe_v1_memory_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2511,7 +2618,7 @@ func (x *MemoryServiceClearSessionRequest) String() string {
 func (*MemoryServiceClearSessionRequest) ProtoMessage() {}
 
 func (x *MemoryServiceClearSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[28]
+	mi := &file_troupe_v1_memory_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2524,7 +2631,7 @@ func (x *MemoryServiceClearSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryServiceClearSessionRequest.ProtoReflect.Descriptor instead.
 func (*MemoryServiceClearSessionRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{28}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *MemoryServiceClearSessionRequest) GetSessionId() string {
@@ -2543,7 +2650,7 @@ type MemoryServiceClearSessionResponse struct {
 
 func (x *MemoryServiceClearSessionResponse) Reset() {
 	*x = MemoryServiceClearSessionResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[29]
+	mi := &file_troupe_v1_memory_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2555,7 +2662,7 @@ func (x *MemoryServiceClearSessionResponse) String() string {
 func (*MemoryServiceClearSessionResponse) ProtoMessage() {}
 
 func (x *MemoryServiceClearSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[29]
+	mi := &file_troupe_v1_memory_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2568,7 +2675,7 @@ func (x *MemoryServiceClearSessionResponse) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use MemoryServiceClearSessionResponse.ProtoReflect.Descriptor instead.
 func (*MemoryServiceClearSessionResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{29}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{30}
 }
 
 // MemoryServiceDeleteSessionRequest removes a session.
@@ -2582,7 +2689,7 @@ type MemoryServiceDeleteSessionRequest struct {
 
 func (x *MemoryServiceDeleteSessionRequest) Reset() {
 	*x = MemoryServiceDeleteSessionRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[30]
+	mi := &file_troupe_v1_memory_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2594,7 +2701,7 @@ func (x *MemoryServiceDeleteSessionRequest) String() string {
 func (*MemoryServiceDeleteSessionRequest) ProtoMessage() {}
 
 func (x *MemoryServiceDeleteSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[30]
+	mi := &file_troupe_v1_memory_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2607,7 +2714,7 @@ func (x *MemoryServiceDeleteSessionRequest) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use MemoryServiceDeleteSessionRequest.ProtoReflect.Descriptor instead.
 func (*MemoryServiceDeleteSessionRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{30}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *MemoryServiceDeleteSessionRequest) GetSessionId() string {
@@ -2626,7 +2733,7 @@ type MemoryServiceDeleteSessionResponse struct {
 
 func (x *MemoryServiceDeleteSessionResponse) Reset() {
 	*x = MemoryServiceDeleteSessionResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[31]
+	mi := &file_troupe_v1_memory_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2638,7 +2745,7 @@ func (x *MemoryServiceDeleteSessionResponse) String() string {
 func (*MemoryServiceDeleteSessionResponse) ProtoMessage() {}
 
 func (x *MemoryServiceDeleteSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[31]
+	mi := &file_troupe_v1_memory_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2651,7 +2758,7 @@ func (x *MemoryServiceDeleteSessionResponse) ProtoReflect() protoreflect.Message
 
 // Deprecated: Use MemoryServiceDeleteSessionResponse.ProtoReflect.Descriptor instead.
 func (*MemoryServiceDeleteSessionResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{31}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{32}
 }
 
 // SearchMemoryRequest asks for what was said.
@@ -2669,7 +2776,7 @@ type SearchMemoryRequest struct {
 
 func (x *SearchMemoryRequest) Reset() {
 	*x = SearchMemoryRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[32]
+	mi := &file_troupe_v1_memory_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2681,7 +2788,7 @@ func (x *SearchMemoryRequest) String() string {
 func (*SearchMemoryRequest) ProtoMessage() {}
 
 func (x *SearchMemoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[32]
+	mi := &file_troupe_v1_memory_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2694,7 +2801,7 @@ func (x *SearchMemoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchMemoryRequest.ProtoReflect.Descriptor instead.
 func (*SearchMemoryRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{32}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SearchMemoryRequest) GetUserId() string {
@@ -2733,7 +2840,7 @@ type MemoryHit struct {
 
 func (x *MemoryHit) Reset() {
 	*x = MemoryHit{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[33]
+	mi := &file_troupe_v1_memory_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2745,7 +2852,7 @@ func (x *MemoryHit) String() string {
 func (*MemoryHit) ProtoMessage() {}
 
 func (x *MemoryHit) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[33]
+	mi := &file_troupe_v1_memory_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2758,7 +2865,7 @@ func (x *MemoryHit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryHit.ProtoReflect.Descriptor instead.
 func (*MemoryHit) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{33}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *MemoryHit) GetSessionId() string {
@@ -2793,7 +2900,7 @@ type SearchMemoryResponse struct {
 
 func (x *SearchMemoryResponse) Reset() {
 	*x = SearchMemoryResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[34]
+	mi := &file_troupe_v1_memory_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2805,7 +2912,7 @@ func (x *SearchMemoryResponse) String() string {
 func (*SearchMemoryResponse) ProtoMessage() {}
 
 func (x *SearchMemoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[34]
+	mi := &file_troupe_v1_memory_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2818,7 +2925,7 @@ func (x *SearchMemoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchMemoryResponse.ProtoReflect.Descriptor instead.
 func (*SearchMemoryResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{34}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SearchMemoryResponse) GetHits() []*MemoryHit {
@@ -2839,7 +2946,7 @@ type MemoryServiceGetStateRequest struct {
 
 func (x *MemoryServiceGetStateRequest) Reset() {
 	*x = MemoryServiceGetStateRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[35]
+	mi := &file_troupe_v1_memory_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2851,7 +2958,7 @@ func (x *MemoryServiceGetStateRequest) String() string {
 func (*MemoryServiceGetStateRequest) ProtoMessage() {}
 
 func (x *MemoryServiceGetStateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[35]
+	mi := &file_troupe_v1_memory_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2864,7 +2971,7 @@ func (x *MemoryServiceGetStateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryServiceGetStateRequest.ProtoReflect.Descriptor instead.
 func (*MemoryServiceGetStateRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{35}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *MemoryServiceGetStateRequest) GetSessionId() string {
@@ -2887,7 +2994,7 @@ type MemoryServiceGetStateResponse struct {
 
 func (x *MemoryServiceGetStateResponse) Reset() {
 	*x = MemoryServiceGetStateResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[36]
+	mi := &file_troupe_v1_memory_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2899,7 +3006,7 @@ func (x *MemoryServiceGetStateResponse) String() string {
 func (*MemoryServiceGetStateResponse) ProtoMessage() {}
 
 func (x *MemoryServiceGetStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[36]
+	mi := &file_troupe_v1_memory_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2912,7 +3019,7 @@ func (x *MemoryServiceGetStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryServiceGetStateResponse.ProtoReflect.Descriptor instead.
 func (*MemoryServiceGetStateResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{36}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *MemoryServiceGetStateResponse) GetValues() map[string]string {
@@ -2953,7 +3060,7 @@ type UpdateStateRequest struct {
 
 func (x *UpdateStateRequest) Reset() {
 	*x = UpdateStateRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[37]
+	mi := &file_troupe_v1_memory_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2965,7 +3072,7 @@ func (x *UpdateStateRequest) String() string {
 func (*UpdateStateRequest) ProtoMessage() {}
 
 func (x *UpdateStateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[37]
+	mi := &file_troupe_v1_memory_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2978,7 +3085,7 @@ func (x *UpdateStateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateStateRequest.ProtoReflect.Descriptor instead.
 func (*UpdateStateRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{37}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *UpdateStateRequest) GetSessionId() string {
@@ -3034,7 +3141,7 @@ type UpdateStateResponse struct {
 
 func (x *UpdateStateResponse) Reset() {
 	*x = UpdateStateResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[38]
+	mi := &file_troupe_v1_memory_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3046,7 +3153,7 @@ func (x *UpdateStateResponse) String() string {
 func (*UpdateStateResponse) ProtoMessage() {}
 
 func (x *UpdateStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[38]
+	mi := &file_troupe_v1_memory_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3059,7 +3166,7 @@ func (x *UpdateStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateStateResponse.ProtoReflect.Descriptor instead.
 func (*UpdateStateResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{38}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *UpdateStateResponse) GetRevision() int64 {
@@ -3092,7 +3199,7 @@ type Artifact struct {
 
 func (x *Artifact) Reset() {
 	*x = Artifact{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[39]
+	mi := &file_troupe_v1_memory_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3104,7 +3211,7 @@ func (x *Artifact) String() string {
 func (*Artifact) ProtoMessage() {}
 
 func (x *Artifact) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[39]
+	mi := &file_troupe_v1_memory_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3117,7 +3224,7 @@ func (x *Artifact) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Artifact.ProtoReflect.Descriptor instead.
 func (*Artifact) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{39}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Artifact) GetName() string {
@@ -3185,7 +3292,7 @@ type PutArtifactRequest struct {
 
 func (x *PutArtifactRequest) Reset() {
 	*x = PutArtifactRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[40]
+	mi := &file_troupe_v1_memory_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3197,7 +3304,7 @@ func (x *PutArtifactRequest) String() string {
 func (*PutArtifactRequest) ProtoMessage() {}
 
 func (x *PutArtifactRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[40]
+	mi := &file_troupe_v1_memory_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3210,7 +3317,7 @@ func (x *PutArtifactRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutArtifactRequest.ProtoReflect.Descriptor instead.
 func (*PutArtifactRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{40}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *PutArtifactRequest) GetItem() isPutArtifactRequest_Item {
@@ -3273,7 +3380,7 @@ type PutArtifactHeader struct {
 
 func (x *PutArtifactHeader) Reset() {
 	*x = PutArtifactHeader{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[41]
+	mi := &file_troupe_v1_memory_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3285,7 +3392,7 @@ func (x *PutArtifactHeader) String() string {
 func (*PutArtifactHeader) ProtoMessage() {}
 
 func (x *PutArtifactHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[41]
+	mi := &file_troupe_v1_memory_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3298,7 +3405,7 @@ func (x *PutArtifactHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutArtifactHeader.ProtoReflect.Descriptor instead.
 func (*PutArtifactHeader) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{41}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *PutArtifactHeader) GetSessionId() string {
@@ -3345,7 +3452,7 @@ type PutArtifactResponse struct {
 
 func (x *PutArtifactResponse) Reset() {
 	*x = PutArtifactResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[42]
+	mi := &file_troupe_v1_memory_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3357,7 +3464,7 @@ func (x *PutArtifactResponse) String() string {
 func (*PutArtifactResponse) ProtoMessage() {}
 
 func (x *PutArtifactResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[42]
+	mi := &file_troupe_v1_memory_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3370,7 +3477,7 @@ func (x *PutArtifactResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutArtifactResponse.ProtoReflect.Descriptor instead.
 func (*PutArtifactResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{42}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *PutArtifactResponse) GetItem() isPutArtifactResponse_Item {
@@ -3433,7 +3540,7 @@ type MemoryServiceGetArtifactRequest struct {
 
 func (x *MemoryServiceGetArtifactRequest) Reset() {
 	*x = MemoryServiceGetArtifactRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[43]
+	mi := &file_troupe_v1_memory_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3445,7 +3552,7 @@ func (x *MemoryServiceGetArtifactRequest) String() string {
 func (*MemoryServiceGetArtifactRequest) ProtoMessage() {}
 
 func (x *MemoryServiceGetArtifactRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[43]
+	mi := &file_troupe_v1_memory_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3458,7 +3565,7 @@ func (x *MemoryServiceGetArtifactRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryServiceGetArtifactRequest.ProtoReflect.Descriptor instead.
 func (*MemoryServiceGetArtifactRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{43}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *MemoryServiceGetArtifactRequest) GetSessionId() string {
@@ -3505,7 +3612,7 @@ type MemoryServiceGetArtifactResponse struct {
 
 func (x *MemoryServiceGetArtifactResponse) Reset() {
 	*x = MemoryServiceGetArtifactResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[44]
+	mi := &file_troupe_v1_memory_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3517,7 +3624,7 @@ func (x *MemoryServiceGetArtifactResponse) String() string {
 func (*MemoryServiceGetArtifactResponse) ProtoMessage() {}
 
 func (x *MemoryServiceGetArtifactResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[44]
+	mi := &file_troupe_v1_memory_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3530,7 +3637,7 @@ func (x *MemoryServiceGetArtifactResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryServiceGetArtifactResponse.ProtoReflect.Descriptor instead.
 func (*MemoryServiceGetArtifactResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{44}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *MemoryServiceGetArtifactResponse) GetItem() isMemoryServiceGetArtifactResponse_Item {
@@ -3587,7 +3694,7 @@ type MemoryServiceListArtifactsRequest struct {
 
 func (x *MemoryServiceListArtifactsRequest) Reset() {
 	*x = MemoryServiceListArtifactsRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[45]
+	mi := &file_troupe_v1_memory_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3599,7 +3706,7 @@ func (x *MemoryServiceListArtifactsRequest) String() string {
 func (*MemoryServiceListArtifactsRequest) ProtoMessage() {}
 
 func (x *MemoryServiceListArtifactsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[45]
+	mi := &file_troupe_v1_memory_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3612,7 +3719,7 @@ func (x *MemoryServiceListArtifactsRequest) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use MemoryServiceListArtifactsRequest.ProtoReflect.Descriptor instead.
 func (*MemoryServiceListArtifactsRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{45}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *MemoryServiceListArtifactsRequest) GetSessionId() string {
@@ -3633,7 +3740,7 @@ type MemoryServiceListArtifactsResponse struct {
 
 func (x *MemoryServiceListArtifactsResponse) Reset() {
 	*x = MemoryServiceListArtifactsResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[46]
+	mi := &file_troupe_v1_memory_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3645,7 +3752,7 @@ func (x *MemoryServiceListArtifactsResponse) String() string {
 func (*MemoryServiceListArtifactsResponse) ProtoMessage() {}
 
 func (x *MemoryServiceListArtifactsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[46]
+	mi := &file_troupe_v1_memory_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3658,7 +3765,7 @@ func (x *MemoryServiceListArtifactsResponse) ProtoReflect() protoreflect.Message
 
 // Deprecated: Use MemoryServiceListArtifactsResponse.ProtoReflect.Descriptor instead.
 func (*MemoryServiceListArtifactsResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{46}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *MemoryServiceListArtifactsResponse) GetArtifacts() []*Artifact {
@@ -3687,7 +3794,7 @@ type DeleteArtifactRequest struct {
 
 func (x *DeleteArtifactRequest) Reset() {
 	*x = DeleteArtifactRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[47]
+	mi := &file_troupe_v1_memory_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3699,7 +3806,7 @@ func (x *DeleteArtifactRequest) String() string {
 func (*DeleteArtifactRequest) ProtoMessage() {}
 
 func (x *DeleteArtifactRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[47]
+	mi := &file_troupe_v1_memory_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3712,7 +3819,7 @@ func (x *DeleteArtifactRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteArtifactRequest.ProtoReflect.Descriptor instead.
 func (*DeleteArtifactRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{47}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *DeleteArtifactRequest) GetSessionId() string {
@@ -3759,7 +3866,7 @@ type DeleteArtifactResponse struct {
 
 func (x *DeleteArtifactResponse) Reset() {
 	*x = DeleteArtifactResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[48]
+	mi := &file_troupe_v1_memory_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3771,7 +3878,7 @@ func (x *DeleteArtifactResponse) String() string {
 func (*DeleteArtifactResponse) ProtoMessage() {}
 
 func (x *DeleteArtifactResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[48]
+	mi := &file_troupe_v1_memory_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3784,7 +3891,7 @@ func (x *DeleteArtifactResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteArtifactResponse.ProtoReflect.Descriptor instead.
 func (*DeleteArtifactResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{48}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{49}
 }
 
 var File_troupe_v1_memory_proto protoreflect.FileDescriptor
@@ -3817,7 +3924,7 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\apending\x18\x11 \x03(\v2\x16.troupe.v1.PendingCallR\apending\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x91\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb7\x03\n" +
 	"\x04Turn\x12\x17\n" +
 	"\aturn_id\x18\x01 \x01(\tR\x06turnId\x12\x19\n" +
 	"\btrace_id\x18\x02 \x01(\tR\atraceId\x12\x16\n" +
@@ -3830,7 +3937,8 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\rlast_sequence\x18\t \x01(\x03R\flastSequence\x12*\n" +
 	"\x11continues_turn_id\x18\n" +
 	" \x01(\tR\x0fcontinuesTurnId\x12/\n" +
-	"\aanswers\x18\v \x03(\v2\x15.troupe.v1.CallAnswerR\aanswers\"\xc7\x05\n" +
+	"\aanswers\x18\v \x03(\v2\x15.troupe.v1.CallAnswerR\aanswers\x12$\n" +
+	"\x0eorigin_turn_id\x18\x1f \x01(\tR\foriginTurnId\"\xfb\x06\n" +
 	"\x10BeginTurnRequest\x12;\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x125\n" +
@@ -3849,7 +3957,18 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\n" +
 	"lost_epoch\x18\v \x01(\x03B\a\xbaH\x04\"\x02(\x00R\tlostEpoch\x12K\n" +
 	"\x11continues_turn_id\x18\f \x01(\tB\x1f\xbaH\x1c\xd8\x01\x01r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x0fcontinuesTurnId\x129\n" +
-	"\aanswers\x18\r \x03(\v2\x15.troupe.v1.CallAnswerB\b\xbaH\x05\x92\x01\x02\x10@R\aanswers\"\xd3\x01\n" +
+	"\aanswers\x18\r \x03(\v2\x15.troupe.v1.CallAnswerB\b\xbaH\x05\x92\x01\x02\x10@R\aanswers\x12G\n" +
+	"\x0fresumes_turn_id\x18\x1e \x01(\tB\x1f\xbaH\x1c\xd8\x01\x01r\x172\x15^[A-Za-z0-9_-]{1,64}$R\rresumesTurnId\x12=\n" +
+	"\tinherited\x18\x1f \x03(\v2\x15.troupe.v1.StepResultB\b\xbaH\x05\x92\x01\x02\x102R\tinherited\x12*\n" +
+	"\x04copy\x18  \x01(\v2\x16.troupe.v1.SessionCopyR\x04copy\"\xf7\x01\n" +
+	"\vSessionCopy\x127\n" +
+	"\ahistory\x18\x01 \x03(\v2\x12.troupe.v1.MessageB\t\xbaH\x06\x92\x01\x03\x10\xe8\aR\ahistory\x121\n" +
+	"\x04said\x18\x02 \x03(\v2\x12.troupe.v1.MessageB\t\xbaH\x06\x92\x01\x03\x10\xe8\aR\x04said\x12B\n" +
+	"\x05state\x18\x03 \x03(\v2!.troupe.v1.SessionCopy.StateEntryB\t\xbaH\x06\x9a\x01\x03\x10\xe8\aR\x05state\x1a8\n" +
+	"\n" +
+	"StateEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd3\x01\n" +
 	"\x11BeginTurnResponse\x121\n" +
 	"\aoutcome\x18\x01 \x01(\x0e2\x17.troupe.v1.BeginOutcomeR\aoutcome\x12#\n" +
 	"\x04turn\x18\x02 \x01(\v2\x0f.troupe.v1.TurnR\x04turn\x12,\n" +
@@ -4154,7 +4273,7 @@ func file_troupe_v1_memory_proto_rawDescGZIP() []byte {
 }
 
 var file_troupe_v1_memory_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_troupe_v1_memory_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
+var file_troupe_v1_memory_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
 var file_troupe_v1_memory_proto_goTypes = []any{
 	(SessionState)(0),                           // 0: troupe.v1.SessionState
 	(BeginOutcome)(0),                           // 1: troupe.v1.BeginOutcome
@@ -4165,167 +4284,174 @@ var file_troupe_v1_memory_proto_goTypes = []any{
 	(*Session)(nil),                             // 6: troupe.v1.Session
 	(*Turn)(nil),                                // 7: troupe.v1.Turn
 	(*BeginTurnRequest)(nil),                    // 8: troupe.v1.BeginTurnRequest
-	(*BeginTurnResponse)(nil),                   // 9: troupe.v1.BeginTurnResponse
-	(*CommitStepRequest)(nil),                   // 10: troupe.v1.CommitStepRequest
-	(*CommitStepResponse)(nil),                  // 11: troupe.v1.CommitStepResponse
-	(*FailTurnRequest)(nil),                     // 12: troupe.v1.FailTurnRequest
-	(*FailTurnResponse)(nil),                    // 13: troupe.v1.FailTurnResponse
-	(*LoadHistoryRequest)(nil),                  // 14: troupe.v1.LoadHistoryRequest
-	(*LoadHistoryResponse)(nil),                 // 15: troupe.v1.LoadHistoryResponse
-	(*MemoryServiceGetSessionRequest)(nil),      // 16: troupe.v1.MemoryServiceGetSessionRequest
-	(*MemoryServiceGetSessionResponse)(nil),     // 17: troupe.v1.MemoryServiceGetSessionResponse
-	(*RenewTurnRequest)(nil),                    // 18: troupe.v1.RenewTurnRequest
-	(*RenewTurnResponse)(nil),                   // 19: troupe.v1.RenewTurnResponse
-	(*ReleaseTurnRequest)(nil),                  // 20: troupe.v1.ReleaseTurnRequest
-	(*ReleaseTurnResponse)(nil),                 // 21: troupe.v1.ReleaseTurnResponse
-	(*JournalEntry)(nil),                        // 22: troupe.v1.JournalEntry
-	(*JournalRequest)(nil),                      // 23: troupe.v1.JournalRequest
-	(*JournalResponse)(nil),                     // 24: troupe.v1.JournalResponse
-	(*LoadJournalRequest)(nil),                  // 25: troupe.v1.LoadJournalRequest
-	(*LoadJournalResponse)(nil),                 // 26: troupe.v1.LoadJournalResponse
-	(*MemoryServiceListSessionsRequest)(nil),    // 27: troupe.v1.MemoryServiceListSessionsRequest
-	(*MemoryServiceListSessionsResponse)(nil),   // 28: troupe.v1.MemoryServiceListSessionsResponse
-	(*UpdateSessionRequest)(nil),                // 29: troupe.v1.UpdateSessionRequest
-	(*UpdateSessionResponse)(nil),               // 30: troupe.v1.UpdateSessionResponse
-	(*MemoryServiceCompactSessionRequest)(nil),  // 31: troupe.v1.MemoryServiceCompactSessionRequest
-	(*MemoryServiceCompactSessionResponse)(nil), // 32: troupe.v1.MemoryServiceCompactSessionResponse
-	(*Compaction)(nil),                          // 33: troupe.v1.Compaction
-	(*MemoryServiceClearSessionRequest)(nil),    // 34: troupe.v1.MemoryServiceClearSessionRequest
-	(*MemoryServiceClearSessionResponse)(nil),   // 35: troupe.v1.MemoryServiceClearSessionResponse
-	(*MemoryServiceDeleteSessionRequest)(nil),   // 36: troupe.v1.MemoryServiceDeleteSessionRequest
-	(*MemoryServiceDeleteSessionResponse)(nil),  // 37: troupe.v1.MemoryServiceDeleteSessionResponse
-	(*SearchMemoryRequest)(nil),                 // 38: troupe.v1.SearchMemoryRequest
-	(*MemoryHit)(nil),                           // 39: troupe.v1.MemoryHit
-	(*SearchMemoryResponse)(nil),                // 40: troupe.v1.SearchMemoryResponse
-	(*MemoryServiceGetStateRequest)(nil),        // 41: troupe.v1.MemoryServiceGetStateRequest
-	(*MemoryServiceGetStateResponse)(nil),       // 42: troupe.v1.MemoryServiceGetStateResponse
-	(*UpdateStateRequest)(nil),                  // 43: troupe.v1.UpdateStateRequest
-	(*UpdateStateResponse)(nil),                 // 44: troupe.v1.UpdateStateResponse
-	(*Artifact)(nil),                            // 45: troupe.v1.Artifact
-	(*PutArtifactRequest)(nil),                  // 46: troupe.v1.PutArtifactRequest
-	(*PutArtifactHeader)(nil),                   // 47: troupe.v1.PutArtifactHeader
-	(*PutArtifactResponse)(nil),                 // 48: troupe.v1.PutArtifactResponse
-	(*MemoryServiceGetArtifactRequest)(nil),     // 49: troupe.v1.MemoryServiceGetArtifactRequest
-	(*MemoryServiceGetArtifactResponse)(nil),    // 50: troupe.v1.MemoryServiceGetArtifactResponse
-	(*MemoryServiceListArtifactsRequest)(nil),   // 51: troupe.v1.MemoryServiceListArtifactsRequest
-	(*MemoryServiceListArtifactsResponse)(nil),  // 52: troupe.v1.MemoryServiceListArtifactsResponse
-	(*DeleteArtifactRequest)(nil),               // 53: troupe.v1.DeleteArtifactRequest
-	(*DeleteArtifactResponse)(nil),              // 54: troupe.v1.DeleteArtifactResponse
-	nil,                                         // 55: troupe.v1.Session.MetadataEntry
-	nil,                                         // 56: troupe.v1.CommitStepRequest.StateEntry
-	nil,                                         // 57: troupe.v1.UpdateSessionRequest.MetadataEntry
-	nil,                                         // 58: troupe.v1.MemoryServiceGetStateResponse.ValuesEntry
-	nil,                                         // 59: troupe.v1.MemoryServiceGetStateResponse.RevisionsEntry
-	nil,                                         // 60: troupe.v1.UpdateStateRequest.DeltaEntry
-	(*timestamppb.Timestamp)(nil),               // 61: google.protobuf.Timestamp
-	(*PendingCall)(nil),                         // 62: troupe.v1.PendingCall
-	(TurnOutcome)(0),                            // 63: troupe.v1.TurnOutcome
-	(*StepResult)(nil),                          // 64: troupe.v1.StepResult
-	(*Failure)(nil),                             // 65: troupe.v1.Failure
-	(*CallAnswer)(nil),                          // 66: troupe.v1.CallAnswer
-	(*Message)(nil),                             // 67: troupe.v1.Message
-	(*durationpb.Duration)(nil),                 // 68: google.protobuf.Duration
-	(*Usage)(nil),                               // 69: troupe.v1.Usage
-	(ToolStatus)(0),                             // 70: troupe.v1.ToolStatus
+	(*SessionCopy)(nil),                         // 9: troupe.v1.SessionCopy
+	(*BeginTurnResponse)(nil),                   // 10: troupe.v1.BeginTurnResponse
+	(*CommitStepRequest)(nil),                   // 11: troupe.v1.CommitStepRequest
+	(*CommitStepResponse)(nil),                  // 12: troupe.v1.CommitStepResponse
+	(*FailTurnRequest)(nil),                     // 13: troupe.v1.FailTurnRequest
+	(*FailTurnResponse)(nil),                    // 14: troupe.v1.FailTurnResponse
+	(*LoadHistoryRequest)(nil),                  // 15: troupe.v1.LoadHistoryRequest
+	(*LoadHistoryResponse)(nil),                 // 16: troupe.v1.LoadHistoryResponse
+	(*MemoryServiceGetSessionRequest)(nil),      // 17: troupe.v1.MemoryServiceGetSessionRequest
+	(*MemoryServiceGetSessionResponse)(nil),     // 18: troupe.v1.MemoryServiceGetSessionResponse
+	(*RenewTurnRequest)(nil),                    // 19: troupe.v1.RenewTurnRequest
+	(*RenewTurnResponse)(nil),                   // 20: troupe.v1.RenewTurnResponse
+	(*ReleaseTurnRequest)(nil),                  // 21: troupe.v1.ReleaseTurnRequest
+	(*ReleaseTurnResponse)(nil),                 // 22: troupe.v1.ReleaseTurnResponse
+	(*JournalEntry)(nil),                        // 23: troupe.v1.JournalEntry
+	(*JournalRequest)(nil),                      // 24: troupe.v1.JournalRequest
+	(*JournalResponse)(nil),                     // 25: troupe.v1.JournalResponse
+	(*LoadJournalRequest)(nil),                  // 26: troupe.v1.LoadJournalRequest
+	(*LoadJournalResponse)(nil),                 // 27: troupe.v1.LoadJournalResponse
+	(*MemoryServiceListSessionsRequest)(nil),    // 28: troupe.v1.MemoryServiceListSessionsRequest
+	(*MemoryServiceListSessionsResponse)(nil),   // 29: troupe.v1.MemoryServiceListSessionsResponse
+	(*UpdateSessionRequest)(nil),                // 30: troupe.v1.UpdateSessionRequest
+	(*UpdateSessionResponse)(nil),               // 31: troupe.v1.UpdateSessionResponse
+	(*MemoryServiceCompactSessionRequest)(nil),  // 32: troupe.v1.MemoryServiceCompactSessionRequest
+	(*MemoryServiceCompactSessionResponse)(nil), // 33: troupe.v1.MemoryServiceCompactSessionResponse
+	(*Compaction)(nil),                          // 34: troupe.v1.Compaction
+	(*MemoryServiceClearSessionRequest)(nil),    // 35: troupe.v1.MemoryServiceClearSessionRequest
+	(*MemoryServiceClearSessionResponse)(nil),   // 36: troupe.v1.MemoryServiceClearSessionResponse
+	(*MemoryServiceDeleteSessionRequest)(nil),   // 37: troupe.v1.MemoryServiceDeleteSessionRequest
+	(*MemoryServiceDeleteSessionResponse)(nil),  // 38: troupe.v1.MemoryServiceDeleteSessionResponse
+	(*SearchMemoryRequest)(nil),                 // 39: troupe.v1.SearchMemoryRequest
+	(*MemoryHit)(nil),                           // 40: troupe.v1.MemoryHit
+	(*SearchMemoryResponse)(nil),                // 41: troupe.v1.SearchMemoryResponse
+	(*MemoryServiceGetStateRequest)(nil),        // 42: troupe.v1.MemoryServiceGetStateRequest
+	(*MemoryServiceGetStateResponse)(nil),       // 43: troupe.v1.MemoryServiceGetStateResponse
+	(*UpdateStateRequest)(nil),                  // 44: troupe.v1.UpdateStateRequest
+	(*UpdateStateResponse)(nil),                 // 45: troupe.v1.UpdateStateResponse
+	(*Artifact)(nil),                            // 46: troupe.v1.Artifact
+	(*PutArtifactRequest)(nil),                  // 47: troupe.v1.PutArtifactRequest
+	(*PutArtifactHeader)(nil),                   // 48: troupe.v1.PutArtifactHeader
+	(*PutArtifactResponse)(nil),                 // 49: troupe.v1.PutArtifactResponse
+	(*MemoryServiceGetArtifactRequest)(nil),     // 50: troupe.v1.MemoryServiceGetArtifactRequest
+	(*MemoryServiceGetArtifactResponse)(nil),    // 51: troupe.v1.MemoryServiceGetArtifactResponse
+	(*MemoryServiceListArtifactsRequest)(nil),   // 52: troupe.v1.MemoryServiceListArtifactsRequest
+	(*MemoryServiceListArtifactsResponse)(nil),  // 53: troupe.v1.MemoryServiceListArtifactsResponse
+	(*DeleteArtifactRequest)(nil),               // 54: troupe.v1.DeleteArtifactRequest
+	(*DeleteArtifactResponse)(nil),              // 55: troupe.v1.DeleteArtifactResponse
+	nil,                                         // 56: troupe.v1.Session.MetadataEntry
+	nil,                                         // 57: troupe.v1.SessionCopy.StateEntry
+	nil,                                         // 58: troupe.v1.CommitStepRequest.StateEntry
+	nil,                                         // 59: troupe.v1.UpdateSessionRequest.MetadataEntry
+	nil,                                         // 60: troupe.v1.MemoryServiceGetStateResponse.ValuesEntry
+	nil,                                         // 61: troupe.v1.MemoryServiceGetStateResponse.RevisionsEntry
+	nil,                                         // 62: troupe.v1.UpdateStateRequest.DeltaEntry
+	(*timestamppb.Timestamp)(nil),               // 63: google.protobuf.Timestamp
+	(*PendingCall)(nil),                         // 64: troupe.v1.PendingCall
+	(TurnOutcome)(0),                            // 65: troupe.v1.TurnOutcome
+	(*StepResult)(nil),                          // 66: troupe.v1.StepResult
+	(*Failure)(nil),                             // 67: troupe.v1.Failure
+	(*CallAnswer)(nil),                          // 68: troupe.v1.CallAnswer
+	(*Message)(nil),                             // 69: troupe.v1.Message
+	(*durationpb.Duration)(nil),                 // 70: google.protobuf.Duration
+	(*Usage)(nil),                               // 71: troupe.v1.Usage
+	(ToolStatus)(0),                             // 72: troupe.v1.ToolStatus
 }
 var file_troupe_v1_memory_proto_depIdxs = []int32{
 	0,  // 0: troupe.v1.Session.state:type_name -> troupe.v1.SessionState
-	61, // 1: troupe.v1.Session.created:type_name -> google.protobuf.Timestamp
-	61, // 2: troupe.v1.Session.last_activity:type_name -> google.protobuf.Timestamp
-	55, // 3: troupe.v1.Session.metadata:type_name -> troupe.v1.Session.MetadataEntry
-	62, // 4: troupe.v1.Session.pending:type_name -> troupe.v1.PendingCall
-	63, // 5: troupe.v1.Turn.outcome:type_name -> troupe.v1.TurnOutcome
-	64, // 6: troupe.v1.Turn.steps:type_name -> troupe.v1.StepResult
-	65, // 7: troupe.v1.Turn.failure:type_name -> troupe.v1.Failure
-	66, // 8: troupe.v1.Turn.answers:type_name -> troupe.v1.CallAnswer
-	67, // 9: troupe.v1.BeginTurnRequest.message:type_name -> troupe.v1.Message
-	68, // 10: troupe.v1.BeginTurnRequest.lease:type_name -> google.protobuf.Duration
-	66, // 11: troupe.v1.BeginTurnRequest.answers:type_name -> troupe.v1.CallAnswer
-	1,  // 12: troupe.v1.BeginTurnResponse.outcome:type_name -> troupe.v1.BeginOutcome
-	7,  // 13: troupe.v1.BeginTurnResponse.turn:type_name -> troupe.v1.Turn
-	67, // 14: troupe.v1.BeginTurnResponse.history:type_name -> troupe.v1.Message
-	68, // 15: troupe.v1.BeginTurnResponse.lease_left:type_name -> google.protobuf.Duration
-	67, // 16: troupe.v1.CommitStepRequest.messages:type_name -> troupe.v1.Message
-	64, // 17: troupe.v1.CommitStepRequest.result:type_name -> troupe.v1.StepResult
-	63, // 18: troupe.v1.CommitStepRequest.outcome:type_name -> troupe.v1.TurnOutcome
-	56, // 19: troupe.v1.CommitStepRequest.state:type_name -> troupe.v1.CommitStepRequest.StateEntry
-	63, // 20: troupe.v1.FailTurnRequest.outcome:type_name -> troupe.v1.TurnOutcome
-	65, // 21: troupe.v1.FailTurnRequest.failure:type_name -> troupe.v1.Failure
-	7,  // 22: troupe.v1.FailTurnResponse.turn:type_name -> troupe.v1.Turn
-	67, // 23: troupe.v1.LoadHistoryResponse.messages:type_name -> troupe.v1.Message
-	6,  // 24: troupe.v1.MemoryServiceGetSessionResponse.session:type_name -> troupe.v1.Session
-	68, // 25: troupe.v1.RenewTurnRequest.lease:type_name -> google.protobuf.Duration
-	3,  // 26: troupe.v1.JournalEntry.phase:type_name -> troupe.v1.JournalPhase
-	2,  // 27: troupe.v1.JournalEntry.effect:type_name -> troupe.v1.ToolEffect
-	67, // 28: troupe.v1.JournalEntry.reply:type_name -> troupe.v1.Message
-	69, // 29: troupe.v1.JournalEntry.usage:type_name -> troupe.v1.Usage
-	70, // 30: troupe.v1.JournalEntry.status:type_name -> troupe.v1.ToolStatus
-	22, // 31: troupe.v1.JournalRequest.entries:type_name -> troupe.v1.JournalEntry
-	22, // 32: troupe.v1.LoadJournalResponse.entries:type_name -> troupe.v1.JournalEntry
-	6,  // 33: troupe.v1.MemoryServiceListSessionsResponse.sessions:type_name -> troupe.v1.Session
-	4,  // 34: troupe.v1.UpdateSessionRequest.verb:type_name -> troupe.v1.SessionVerb
-	57, // 35: troupe.v1.UpdateSessionRequest.metadata:type_name -> troupe.v1.UpdateSessionRequest.MetadataEntry
-	6,  // 36: troupe.v1.UpdateSessionResponse.session:type_name -> troupe.v1.Session
-	5,  // 37: troupe.v1.MemoryServiceCompactSessionRequest.strategy:type_name -> troupe.v1.CompactionStrategy
-	33, // 38: troupe.v1.MemoryServiceCompactSessionResponse.compaction:type_name -> troupe.v1.Compaction
-	67, // 39: troupe.v1.MemoryHit.message:type_name -> troupe.v1.Message
-	39, // 40: troupe.v1.SearchMemoryResponse.hits:type_name -> troupe.v1.MemoryHit
-	58, // 41: troupe.v1.MemoryServiceGetStateResponse.values:type_name -> troupe.v1.MemoryServiceGetStateResponse.ValuesEntry
-	59, // 42: troupe.v1.MemoryServiceGetStateResponse.revisions:type_name -> troupe.v1.MemoryServiceGetStateResponse.RevisionsEntry
-	60, // 43: troupe.v1.UpdateStateRequest.delta:type_name -> troupe.v1.UpdateStateRequest.DeltaEntry
-	61, // 44: troupe.v1.Artifact.created:type_name -> google.protobuf.Timestamp
-	47, // 45: troupe.v1.PutArtifactRequest.header:type_name -> troupe.v1.PutArtifactHeader
-	45, // 46: troupe.v1.PutArtifactHeader.artifact:type_name -> troupe.v1.Artifact
-	45, // 47: troupe.v1.PutArtifactResponse.artifact:type_name -> troupe.v1.Artifact
-	45, // 48: troupe.v1.MemoryServiceGetArtifactResponse.artifact:type_name -> troupe.v1.Artifact
-	45, // 49: troupe.v1.MemoryServiceListArtifactsResponse.artifacts:type_name -> troupe.v1.Artifact
-	8,  // 50: troupe.v1.MemoryService.BeginTurn:input_type -> troupe.v1.BeginTurnRequest
-	18, // 51: troupe.v1.MemoryService.RenewTurn:input_type -> troupe.v1.RenewTurnRequest
-	20, // 52: troupe.v1.MemoryService.ReleaseTurn:input_type -> troupe.v1.ReleaseTurnRequest
-	23, // 53: troupe.v1.MemoryService.Journal:input_type -> troupe.v1.JournalRequest
-	25, // 54: troupe.v1.MemoryService.LoadJournal:input_type -> troupe.v1.LoadJournalRequest
-	10, // 55: troupe.v1.MemoryService.CommitStep:input_type -> troupe.v1.CommitStepRequest
-	12, // 56: troupe.v1.MemoryService.FailTurn:input_type -> troupe.v1.FailTurnRequest
-	14, // 57: troupe.v1.MemoryService.LoadHistory:input_type -> troupe.v1.LoadHistoryRequest
-	16, // 58: troupe.v1.MemoryService.GetSession:input_type -> troupe.v1.MemoryServiceGetSessionRequest
-	27, // 59: troupe.v1.MemoryService.ListSessions:input_type -> troupe.v1.MemoryServiceListSessionsRequest
-	29, // 60: troupe.v1.MemoryService.UpdateSession:input_type -> troupe.v1.UpdateSessionRequest
-	31, // 61: troupe.v1.MemoryService.CompactSession:input_type -> troupe.v1.MemoryServiceCompactSessionRequest
-	34, // 62: troupe.v1.MemoryService.ClearSession:input_type -> troupe.v1.MemoryServiceClearSessionRequest
-	36, // 63: troupe.v1.MemoryService.DeleteSession:input_type -> troupe.v1.MemoryServiceDeleteSessionRequest
-	38, // 64: troupe.v1.MemoryService.SearchMemory:input_type -> troupe.v1.SearchMemoryRequest
-	41, // 65: troupe.v1.MemoryService.GetState:input_type -> troupe.v1.MemoryServiceGetStateRequest
-	43, // 66: troupe.v1.MemoryService.UpdateState:input_type -> troupe.v1.UpdateStateRequest
-	46, // 67: troupe.v1.MemoryService.PutArtifact:input_type -> troupe.v1.PutArtifactRequest
-	49, // 68: troupe.v1.MemoryService.GetArtifact:input_type -> troupe.v1.MemoryServiceGetArtifactRequest
-	51, // 69: troupe.v1.MemoryService.ListArtifacts:input_type -> troupe.v1.MemoryServiceListArtifactsRequest
-	53, // 70: troupe.v1.MemoryService.DeleteArtifact:input_type -> troupe.v1.DeleteArtifactRequest
-	9,  // 71: troupe.v1.MemoryService.BeginTurn:output_type -> troupe.v1.BeginTurnResponse
-	19, // 72: troupe.v1.MemoryService.RenewTurn:output_type -> troupe.v1.RenewTurnResponse
-	21, // 73: troupe.v1.MemoryService.ReleaseTurn:output_type -> troupe.v1.ReleaseTurnResponse
-	24, // 74: troupe.v1.MemoryService.Journal:output_type -> troupe.v1.JournalResponse
-	26, // 75: troupe.v1.MemoryService.LoadJournal:output_type -> troupe.v1.LoadJournalResponse
-	11, // 76: troupe.v1.MemoryService.CommitStep:output_type -> troupe.v1.CommitStepResponse
-	13, // 77: troupe.v1.MemoryService.FailTurn:output_type -> troupe.v1.FailTurnResponse
-	15, // 78: troupe.v1.MemoryService.LoadHistory:output_type -> troupe.v1.LoadHistoryResponse
-	17, // 79: troupe.v1.MemoryService.GetSession:output_type -> troupe.v1.MemoryServiceGetSessionResponse
-	28, // 80: troupe.v1.MemoryService.ListSessions:output_type -> troupe.v1.MemoryServiceListSessionsResponse
-	30, // 81: troupe.v1.MemoryService.UpdateSession:output_type -> troupe.v1.UpdateSessionResponse
-	32, // 82: troupe.v1.MemoryService.CompactSession:output_type -> troupe.v1.MemoryServiceCompactSessionResponse
-	35, // 83: troupe.v1.MemoryService.ClearSession:output_type -> troupe.v1.MemoryServiceClearSessionResponse
-	37, // 84: troupe.v1.MemoryService.DeleteSession:output_type -> troupe.v1.MemoryServiceDeleteSessionResponse
-	40, // 85: troupe.v1.MemoryService.SearchMemory:output_type -> troupe.v1.SearchMemoryResponse
-	42, // 86: troupe.v1.MemoryService.GetState:output_type -> troupe.v1.MemoryServiceGetStateResponse
-	44, // 87: troupe.v1.MemoryService.UpdateState:output_type -> troupe.v1.UpdateStateResponse
-	48, // 88: troupe.v1.MemoryService.PutArtifact:output_type -> troupe.v1.PutArtifactResponse
-	50, // 89: troupe.v1.MemoryService.GetArtifact:output_type -> troupe.v1.MemoryServiceGetArtifactResponse
-	52, // 90: troupe.v1.MemoryService.ListArtifacts:output_type -> troupe.v1.MemoryServiceListArtifactsResponse
-	54, // 91: troupe.v1.MemoryService.DeleteArtifact:output_type -> troupe.v1.DeleteArtifactResponse
-	71, // [71:92] is the sub-list for method output_type
-	50, // [50:71] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	63, // 1: troupe.v1.Session.created:type_name -> google.protobuf.Timestamp
+	63, // 2: troupe.v1.Session.last_activity:type_name -> google.protobuf.Timestamp
+	56, // 3: troupe.v1.Session.metadata:type_name -> troupe.v1.Session.MetadataEntry
+	64, // 4: troupe.v1.Session.pending:type_name -> troupe.v1.PendingCall
+	65, // 5: troupe.v1.Turn.outcome:type_name -> troupe.v1.TurnOutcome
+	66, // 6: troupe.v1.Turn.steps:type_name -> troupe.v1.StepResult
+	67, // 7: troupe.v1.Turn.failure:type_name -> troupe.v1.Failure
+	68, // 8: troupe.v1.Turn.answers:type_name -> troupe.v1.CallAnswer
+	69, // 9: troupe.v1.BeginTurnRequest.message:type_name -> troupe.v1.Message
+	70, // 10: troupe.v1.BeginTurnRequest.lease:type_name -> google.protobuf.Duration
+	68, // 11: troupe.v1.BeginTurnRequest.answers:type_name -> troupe.v1.CallAnswer
+	66, // 12: troupe.v1.BeginTurnRequest.inherited:type_name -> troupe.v1.StepResult
+	9,  // 13: troupe.v1.BeginTurnRequest.copy:type_name -> troupe.v1.SessionCopy
+	69, // 14: troupe.v1.SessionCopy.history:type_name -> troupe.v1.Message
+	69, // 15: troupe.v1.SessionCopy.said:type_name -> troupe.v1.Message
+	57, // 16: troupe.v1.SessionCopy.state:type_name -> troupe.v1.SessionCopy.StateEntry
+	1,  // 17: troupe.v1.BeginTurnResponse.outcome:type_name -> troupe.v1.BeginOutcome
+	7,  // 18: troupe.v1.BeginTurnResponse.turn:type_name -> troupe.v1.Turn
+	69, // 19: troupe.v1.BeginTurnResponse.history:type_name -> troupe.v1.Message
+	70, // 20: troupe.v1.BeginTurnResponse.lease_left:type_name -> google.protobuf.Duration
+	69, // 21: troupe.v1.CommitStepRequest.messages:type_name -> troupe.v1.Message
+	66, // 22: troupe.v1.CommitStepRequest.result:type_name -> troupe.v1.StepResult
+	65, // 23: troupe.v1.CommitStepRequest.outcome:type_name -> troupe.v1.TurnOutcome
+	58, // 24: troupe.v1.CommitStepRequest.state:type_name -> troupe.v1.CommitStepRequest.StateEntry
+	65, // 25: troupe.v1.FailTurnRequest.outcome:type_name -> troupe.v1.TurnOutcome
+	67, // 26: troupe.v1.FailTurnRequest.failure:type_name -> troupe.v1.Failure
+	7,  // 27: troupe.v1.FailTurnResponse.turn:type_name -> troupe.v1.Turn
+	69, // 28: troupe.v1.LoadHistoryResponse.messages:type_name -> troupe.v1.Message
+	6,  // 29: troupe.v1.MemoryServiceGetSessionResponse.session:type_name -> troupe.v1.Session
+	70, // 30: troupe.v1.RenewTurnRequest.lease:type_name -> google.protobuf.Duration
+	3,  // 31: troupe.v1.JournalEntry.phase:type_name -> troupe.v1.JournalPhase
+	2,  // 32: troupe.v1.JournalEntry.effect:type_name -> troupe.v1.ToolEffect
+	69, // 33: troupe.v1.JournalEntry.reply:type_name -> troupe.v1.Message
+	71, // 34: troupe.v1.JournalEntry.usage:type_name -> troupe.v1.Usage
+	72, // 35: troupe.v1.JournalEntry.status:type_name -> troupe.v1.ToolStatus
+	23, // 36: troupe.v1.JournalRequest.entries:type_name -> troupe.v1.JournalEntry
+	23, // 37: troupe.v1.LoadJournalResponse.entries:type_name -> troupe.v1.JournalEntry
+	6,  // 38: troupe.v1.MemoryServiceListSessionsResponse.sessions:type_name -> troupe.v1.Session
+	4,  // 39: troupe.v1.UpdateSessionRequest.verb:type_name -> troupe.v1.SessionVerb
+	59, // 40: troupe.v1.UpdateSessionRequest.metadata:type_name -> troupe.v1.UpdateSessionRequest.MetadataEntry
+	6,  // 41: troupe.v1.UpdateSessionResponse.session:type_name -> troupe.v1.Session
+	5,  // 42: troupe.v1.MemoryServiceCompactSessionRequest.strategy:type_name -> troupe.v1.CompactionStrategy
+	34, // 43: troupe.v1.MemoryServiceCompactSessionResponse.compaction:type_name -> troupe.v1.Compaction
+	69, // 44: troupe.v1.MemoryHit.message:type_name -> troupe.v1.Message
+	40, // 45: troupe.v1.SearchMemoryResponse.hits:type_name -> troupe.v1.MemoryHit
+	60, // 46: troupe.v1.MemoryServiceGetStateResponse.values:type_name -> troupe.v1.MemoryServiceGetStateResponse.ValuesEntry
+	61, // 47: troupe.v1.MemoryServiceGetStateResponse.revisions:type_name -> troupe.v1.MemoryServiceGetStateResponse.RevisionsEntry
+	62, // 48: troupe.v1.UpdateStateRequest.delta:type_name -> troupe.v1.UpdateStateRequest.DeltaEntry
+	63, // 49: troupe.v1.Artifact.created:type_name -> google.protobuf.Timestamp
+	48, // 50: troupe.v1.PutArtifactRequest.header:type_name -> troupe.v1.PutArtifactHeader
+	46, // 51: troupe.v1.PutArtifactHeader.artifact:type_name -> troupe.v1.Artifact
+	46, // 52: troupe.v1.PutArtifactResponse.artifact:type_name -> troupe.v1.Artifact
+	46, // 53: troupe.v1.MemoryServiceGetArtifactResponse.artifact:type_name -> troupe.v1.Artifact
+	46, // 54: troupe.v1.MemoryServiceListArtifactsResponse.artifacts:type_name -> troupe.v1.Artifact
+	8,  // 55: troupe.v1.MemoryService.BeginTurn:input_type -> troupe.v1.BeginTurnRequest
+	19, // 56: troupe.v1.MemoryService.RenewTurn:input_type -> troupe.v1.RenewTurnRequest
+	21, // 57: troupe.v1.MemoryService.ReleaseTurn:input_type -> troupe.v1.ReleaseTurnRequest
+	24, // 58: troupe.v1.MemoryService.Journal:input_type -> troupe.v1.JournalRequest
+	26, // 59: troupe.v1.MemoryService.LoadJournal:input_type -> troupe.v1.LoadJournalRequest
+	11, // 60: troupe.v1.MemoryService.CommitStep:input_type -> troupe.v1.CommitStepRequest
+	13, // 61: troupe.v1.MemoryService.FailTurn:input_type -> troupe.v1.FailTurnRequest
+	15, // 62: troupe.v1.MemoryService.LoadHistory:input_type -> troupe.v1.LoadHistoryRequest
+	17, // 63: troupe.v1.MemoryService.GetSession:input_type -> troupe.v1.MemoryServiceGetSessionRequest
+	28, // 64: troupe.v1.MemoryService.ListSessions:input_type -> troupe.v1.MemoryServiceListSessionsRequest
+	30, // 65: troupe.v1.MemoryService.UpdateSession:input_type -> troupe.v1.UpdateSessionRequest
+	32, // 66: troupe.v1.MemoryService.CompactSession:input_type -> troupe.v1.MemoryServiceCompactSessionRequest
+	35, // 67: troupe.v1.MemoryService.ClearSession:input_type -> troupe.v1.MemoryServiceClearSessionRequest
+	37, // 68: troupe.v1.MemoryService.DeleteSession:input_type -> troupe.v1.MemoryServiceDeleteSessionRequest
+	39, // 69: troupe.v1.MemoryService.SearchMemory:input_type -> troupe.v1.SearchMemoryRequest
+	42, // 70: troupe.v1.MemoryService.GetState:input_type -> troupe.v1.MemoryServiceGetStateRequest
+	44, // 71: troupe.v1.MemoryService.UpdateState:input_type -> troupe.v1.UpdateStateRequest
+	47, // 72: troupe.v1.MemoryService.PutArtifact:input_type -> troupe.v1.PutArtifactRequest
+	50, // 73: troupe.v1.MemoryService.GetArtifact:input_type -> troupe.v1.MemoryServiceGetArtifactRequest
+	52, // 74: troupe.v1.MemoryService.ListArtifacts:input_type -> troupe.v1.MemoryServiceListArtifactsRequest
+	54, // 75: troupe.v1.MemoryService.DeleteArtifact:input_type -> troupe.v1.DeleteArtifactRequest
+	10, // 76: troupe.v1.MemoryService.BeginTurn:output_type -> troupe.v1.BeginTurnResponse
+	20, // 77: troupe.v1.MemoryService.RenewTurn:output_type -> troupe.v1.RenewTurnResponse
+	22, // 78: troupe.v1.MemoryService.ReleaseTurn:output_type -> troupe.v1.ReleaseTurnResponse
+	25, // 79: troupe.v1.MemoryService.Journal:output_type -> troupe.v1.JournalResponse
+	27, // 80: troupe.v1.MemoryService.LoadJournal:output_type -> troupe.v1.LoadJournalResponse
+	12, // 81: troupe.v1.MemoryService.CommitStep:output_type -> troupe.v1.CommitStepResponse
+	14, // 82: troupe.v1.MemoryService.FailTurn:output_type -> troupe.v1.FailTurnResponse
+	16, // 83: troupe.v1.MemoryService.LoadHistory:output_type -> troupe.v1.LoadHistoryResponse
+	18, // 84: troupe.v1.MemoryService.GetSession:output_type -> troupe.v1.MemoryServiceGetSessionResponse
+	29, // 85: troupe.v1.MemoryService.ListSessions:output_type -> troupe.v1.MemoryServiceListSessionsResponse
+	31, // 86: troupe.v1.MemoryService.UpdateSession:output_type -> troupe.v1.UpdateSessionResponse
+	33, // 87: troupe.v1.MemoryService.CompactSession:output_type -> troupe.v1.MemoryServiceCompactSessionResponse
+	36, // 88: troupe.v1.MemoryService.ClearSession:output_type -> troupe.v1.MemoryServiceClearSessionResponse
+	38, // 89: troupe.v1.MemoryService.DeleteSession:output_type -> troupe.v1.MemoryServiceDeleteSessionResponse
+	41, // 90: troupe.v1.MemoryService.SearchMemory:output_type -> troupe.v1.SearchMemoryResponse
+	43, // 91: troupe.v1.MemoryService.GetState:output_type -> troupe.v1.MemoryServiceGetStateResponse
+	45, // 92: troupe.v1.MemoryService.UpdateState:output_type -> troupe.v1.UpdateStateResponse
+	49, // 93: troupe.v1.MemoryService.PutArtifact:output_type -> troupe.v1.PutArtifactResponse
+	51, // 94: troupe.v1.MemoryService.GetArtifact:output_type -> troupe.v1.MemoryServiceGetArtifactResponse
+	53, // 95: troupe.v1.MemoryService.ListArtifacts:output_type -> troupe.v1.MemoryServiceListArtifactsResponse
+	55, // 96: troupe.v1.MemoryService.DeleteArtifact:output_type -> troupe.v1.DeleteArtifactResponse
+	76, // [76:97] is the sub-list for method output_type
+	55, // [55:76] is the sub-list for method input_type
+	55, // [55:55] is the sub-list for extension type_name
+	55, // [55:55] is the sub-list for extension extendee
+	0,  // [0:55] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_memory_proto_init() }
@@ -4336,16 +4462,16 @@ func file_troupe_v1_memory_proto_init() {
 	file_troupe_v1_event_proto_init()
 	file_troupe_v1_failure_proto_init()
 	file_troupe_v1_types_proto_init()
-	file_troupe_v1_memory_proto_msgTypes[37].OneofWrappers = []any{}
-	file_troupe_v1_memory_proto_msgTypes[40].OneofWrappers = []any{
+	file_troupe_v1_memory_proto_msgTypes[38].OneofWrappers = []any{}
+	file_troupe_v1_memory_proto_msgTypes[41].OneofWrappers = []any{
 		(*PutArtifactRequest_Header)(nil),
 		(*PutArtifactRequest_Chunk)(nil),
 	}
-	file_troupe_v1_memory_proto_msgTypes[42].OneofWrappers = []any{
+	file_troupe_v1_memory_proto_msgTypes[43].OneofWrappers = []any{
 		(*PutArtifactResponse_Offset)(nil),
 		(*PutArtifactResponse_Artifact)(nil),
 	}
-	file_troupe_v1_memory_proto_msgTypes[44].OneofWrappers = []any{
+	file_troupe_v1_memory_proto_msgTypes[45].OneofWrappers = []any{
 		(*MemoryServiceGetArtifactResponse_Artifact)(nil),
 		(*MemoryServiceGetArtifactResponse_Chunk)(nil),
 	}
@@ -4355,7 +4481,7 @@ func file_troupe_v1_memory_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_memory_proto_rawDesc), len(file_troupe_v1_memory_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   55,
+			NumMessages:   57,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

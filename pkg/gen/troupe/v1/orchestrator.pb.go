@@ -401,7 +401,14 @@ type OrchestrateRequest struct {
 	// budget lowers what the turn may use below what its workflow allows, at least 1 of each kind.
 	// More than that is USER_INVALID_INPUT, but for a turn with a parent, which gets the lesser of
 	// both. level is ignored. It is no part of what request_id stands for (OC-29).
-	Budget        *Budget `protobuf:"bytes,35,opt,name=budget,proto3" json:"budget,omitempty"`
+	Budget *Budget `protobuf:"bytes,35,opt,name=budget,proto3" json:"budget,omitempty"`
+	// from goes on from an earlier trace: without fork with the turn that failed, in its session
+	// and without an input; with fork from a step of it, in a session that is not known yet, with
+	// its text or the one given here. NOT_FOUND when the trace is not kept or another user's;
+	// TURN_NOT_OPEN when its turn did not fail, is not to be recovered, or is not the last of its
+	// session; KEY_REUSED when a fork names a session that is known. target must be empty. Absent
+	// session_id without fork: that of the trace.
+	From          *From `protobuf:"bytes,36,opt,name=from,proto3" json:"from,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -562,6 +569,13 @@ func (x *OrchestrateRequest) GetTags() []string {
 func (x *OrchestrateRequest) GetBudget() *Budget {
 	if x != nil {
 		return x.Budget
+	}
+	return nil
+}
+
+func (x *OrchestrateRequest) GetFrom() *From {
+	if x != nil {
+		return x.From
 	}
 	return nil
 }
@@ -815,7 +829,10 @@ type Trace struct {
 	// plan is how far the steps of the turn are, as its events tell: those that have a number in its
 	// order, and behind them those that the turn did not come to. Only GetTrace fills it in, when it
 	// is asked to.
-	Plan          []*PlanStep `protobuf:"bytes,23,rep,name=plan,proto3" json:"plan,omitempty"`
+	Plan []*PlanStep `protobuf:"bytes,23,rep,name=plan,proto3" json:"plan,omitempty"`
+	// forked_from is the trace that its turn goes on from: in the same session, or with fork in one
+	// of its own; absent when it began anew.
+	ForkedFrom    *From `protobuf:"bytes,20,opt,name=forked_from,json=forkedFrom,proto3" json:"forked_from,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -951,6 +968,13 @@ func (x *Trace) GetParent() *Parent {
 func (x *Trace) GetPlan() []*PlanStep {
 	if x != nil {
 		return x.Plan
+	}
+	return nil
+}
+
+func (x *Trace) GetForkedFrom() *From {
+	if x != nil {
+		return x.ForkedFrom
 	}
 	return nil
 }
@@ -3312,7 +3336,7 @@ var File_troupe_v1_orchestrator_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\n" +
-	"\x1ctroupe/v1/orchestrator.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x17troupe/v1/failure.proto\x1a\x19troupe/v1/lifecycle.proto\x1a\x15troupe/v1/types.proto\"\x88\r\n" +
+	"\x1ctroupe/v1/orchestrator.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x17troupe/v1/failure.proto\x1a\x19troupe/v1/lifecycle.proto\x1a\x15troupe/v1/types.proto\"\xe5\x10\n" +
 	"\x12OrchestrateRequest\x12p\n" +
 	"\x04text\x18\x01 \x01(\tBZ\xbaHW\xba\x01N\n" +
 	"\x16orchestrate.text.blank\x12\x1fmust hold more than white space\x1a\x13this.matches('\\\\S')r\x04(\x80\x80\x10H\x00R\x04text\x12.\n" +
@@ -3338,11 +3362,14 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"(\x00H\x01R\bpriority\x88\x01\x01\x12$\n" +
 	"\x04tags\x18  \x03(\tB\x10\xbaH\r\x92\x01\n" +
 	"\x10 \"\x06r\x04\x10\x01(@R\x04tags\x12)\n" +
-	"\x06budget\x18# \x01(\v2\x11.troupe.v1.BudgetR\x06budget\x1a;\n" +
+	"\x06budget\x18# \x01(\v2\x11.troupe.v1.BudgetR\x06budget\x12#\n" +
+	"\x04from\x18$ \x01(\v2\x0f.troupe.v1.FromR\x04from\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01:\xc0\x02\xbaH\xbc\x02\x1a\x9d\x01\n" +
-	"\x11orchestrate.input\x12Jtext: say something, send a file in parts, or answer what waits in answers\x1a<has(this.text) || has(this.answers) || this.parts.size() > 0\x1a\x99\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01:\xf8\x05\xbaH\xf4\x05\x1a\xaf\x01\n" +
+	"\x11orchestrate.input\x12Jtext: say something, send a file in parts, or answer what waits in answers\x1aNhas(this.text) || has(this.answers) || this.parts.size() > 0 || has(this.from)\x1a\xf1\x01\n" +
+	"\x16orchestrate.from.input\x12ofrom: a turn that goes on with one that failed says nothing new; leave text, answers and parts out, or set fork\x1af!has(this.from) || !has(this.answers) && (this.from.fork || !has(this.text) && this.parts.size() == 0)\x1a\xaf\x01\n" +
+	"\x15orchestrate.from.step\x12[from.step: a fork names the first step that is done anew, from 1; without fork leave it out\x1a9!has(this.from) || this.from.fork == (this.from.step > 0)\x1a\x99\x01\n" +
 	"\x19orchestrate.parts.answers\x12Nparts: answers go on with a turn, and bring no files; leave out one of the two\x1a,!has(this.answers) || this.parts.size() == 0B\a\n" +
 	"\x05inputB\v\n" +
 	"\t_priority\"F\n" +
@@ -3355,7 +3382,7 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\x12%\n" +
 	"\x0eafter_sequence\x18\x02 \x01(\x04R\rafterSequence\"<\n" +
 	"\x12WatchTraceResponse\x12&\n" +
-	"\x05event\x18\x01 \x01(\v2\x10.troupe.v1.EventR\x05event\"\xfb\x03\n" +
+	"\x05event\x18\x01 \x01(\v2\x10.troupe.v1.EventR\x05event\"\xad\x04\n" +
 	"\x05Trace\x12\x19\n" +
 	"\btrace_id\x18\x01 \x01(\tR\atraceId\x12\x1d\n" +
 	"\n" +
@@ -3375,7 +3402,9 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"ownerEpoch\x12-\n" +
 	"\x06result\x18\r \x01(\v2\x15.troupe.v1.TurnResultR\x06result\x12)\n" +
 	"\x06parent\x18\x0e \x01(\v2\x11.troupe.v1.ParentR\x06parent\x12'\n" +
-	"\x04plan\x18\x17 \x03(\v2\x13.troupe.v1.PlanStepR\x04plan\"\xe2\x02\n" +
+	"\x04plan\x18\x17 \x03(\v2\x13.troupe.v1.PlanStepR\x04plan\x120\n" +
+	"\vforked_from\x18\x14 \x01(\v2\x0f.troupe.v1.FromR\n" +
+	"forkedFrom\"\xe2\x02\n" +
 	"\bPlanStep\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x05R\x06number\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\tR\x04step\x12\x14\n" +
@@ -3674,17 +3703,18 @@ var file_troupe_v1_orchestrator_proto_goTypes = []any{
 	(*Part)(nil),                     // 51: troupe.v1.Part
 	(*Parent)(nil),                   // 52: troupe.v1.Parent
 	(*Budget)(nil),                   // 53: troupe.v1.Budget
-	(*CallAnswer)(nil),               // 54: troupe.v1.CallAnswer
-	(*Event)(nil),                    // 55: troupe.v1.Event
-	(*timestamppb.Timestamp)(nil),    // 56: google.protobuf.Timestamp
-	(*TurnResult)(nil),               // 57: troupe.v1.TurnResult
-	(InstanceState)(0),               // 58: troupe.v1.InstanceState
-	(*InstanceStatus)(nil),           // 59: troupe.v1.InstanceStatus
-	(*GetMetricsResponse)(nil),       // 60: troupe.v1.GetMetricsResponse
-	(*Failure)(nil),                  // 61: troupe.v1.Failure
-	(DecisionType)(0),                // 62: troupe.v1.DecisionType
-	(Stage)(0),                       // 63: troupe.v1.Stage
-	(RoutingStrategy)(0),             // 64: troupe.v1.RoutingStrategy
+	(*From)(nil),                     // 54: troupe.v1.From
+	(*CallAnswer)(nil),               // 55: troupe.v1.CallAnswer
+	(*Event)(nil),                    // 56: troupe.v1.Event
+	(*timestamppb.Timestamp)(nil),    // 57: google.protobuf.Timestamp
+	(*TurnResult)(nil),               // 58: troupe.v1.TurnResult
+	(InstanceState)(0),               // 59: troupe.v1.InstanceState
+	(*InstanceStatus)(nil),           // 60: troupe.v1.InstanceStatus
+	(*GetMetricsResponse)(nil),       // 61: troupe.v1.GetMetricsResponse
+	(*Failure)(nil),                  // 62: troupe.v1.Failure
+	(DecisionType)(0),                // 63: troupe.v1.DecisionType
+	(Stage)(0),                       // 64: troupe.v1.Stage
+	(RoutingStrategy)(0),             // 65: troupe.v1.RoutingStrategy
 }
 var file_troupe_v1_orchestrator_proto_depIdxs = []int32{
 	6,  // 0: troupe.v1.OrchestrateRequest.answers:type_name -> troupe.v1.Answers
@@ -3695,89 +3725,91 @@ var file_troupe_v1_orchestrator_proto_depIdxs = []int32{
 	52, // 5: troupe.v1.OrchestrateRequest.parent:type_name -> troupe.v1.Parent
 	46, // 6: troupe.v1.OrchestrateRequest.metadata:type_name -> troupe.v1.OrchestrateRequest.MetadataEntry
 	53, // 7: troupe.v1.OrchestrateRequest.budget:type_name -> troupe.v1.Budget
-	54, // 8: troupe.v1.Answers.answers:type_name -> troupe.v1.CallAnswer
-	55, // 9: troupe.v1.OrchestrateResponse.event:type_name -> troupe.v1.Event
-	55, // 10: troupe.v1.WatchTraceResponse.event:type_name -> troupe.v1.Event
-	1,  // 11: troupe.v1.Trace.state:type_name -> troupe.v1.TraceState
-	56, // 12: troupe.v1.Trace.started:type_name -> google.protobuf.Timestamp
-	57, // 13: troupe.v1.Trace.result:type_name -> troupe.v1.TurnResult
-	52, // 14: troupe.v1.Trace.parent:type_name -> troupe.v1.Parent
-	11, // 15: troupe.v1.Trace.plan:type_name -> troupe.v1.PlanStep
-	2,  // 16: troupe.v1.PlanStep.state:type_name -> troupe.v1.PlanState
-	56, // 17: troupe.v1.PlanStep.created:type_name -> google.protobuf.Timestamp
-	56, // 18: troupe.v1.PlanStep.routed:type_name -> google.protobuf.Timestamp
-	56, // 19: troupe.v1.PlanStep.executing:type_name -> google.protobuf.Timestamp
-	56, // 20: troupe.v1.PlanStep.ended:type_name -> google.protobuf.Timestamp
-	10, // 21: troupe.v1.GetTraceResponse.trace:type_name -> troupe.v1.Trace
-	10, // 22: troupe.v1.CancelTraceResponse.trace:type_name -> troupe.v1.Trace
-	10, // 23: troupe.v1.ListTracesResponse.traces:type_name -> troupe.v1.Trace
-	18, // 24: troupe.v1.ListAgentsResponse.agents:type_name -> troupe.v1.Agent
-	58, // 25: troupe.v1.Instance.state:type_name -> troupe.v1.InstanceState
-	56, // 26: troupe.v1.Instance.started:type_name -> google.protobuf.Timestamp
-	3,  // 27: troupe.v1.Instance.desired:type_name -> troupe.v1.DesiredState
-	59, // 28: troupe.v1.Instance.status:type_name -> troupe.v1.InstanceStatus
-	22, // 29: troupe.v1.Instance.tools:type_name -> troupe.v1.InstanceTool
-	21, // 30: troupe.v1.ListInstancesResponse.instances:type_name -> troupe.v1.Instance
-	21, // 31: troupe.v1.DescribeInstanceResponse.instance:type_name -> troupe.v1.Instance
-	59, // 32: troupe.v1.DescribeInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
-	60, // 33: troupe.v1.DescribeInstanceResponse.metrics:type_name -> troupe.v1.GetMetricsResponse
-	61, // 34: troupe.v1.DescribeInstanceResponse.failure:type_name -> troupe.v1.Failure
-	59, // 35: troupe.v1.InstanceOutcome.status:type_name -> troupe.v1.InstanceStatus
-	61, // 36: troupe.v1.InstanceOutcome.failure:type_name -> troupe.v1.Failure
-	49, // 37: troupe.v1.PauseAgentRequest.within:type_name -> google.protobuf.Duration
-	27, // 38: troupe.v1.PauseAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
-	27, // 39: troupe.v1.ResumeAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
-	49, // 40: troupe.v1.DrainInstanceRequest.drain:type_name -> google.protobuf.Duration
-	59, // 41: troupe.v1.DrainInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
-	62, // 42: troupe.v1.ListDecisionsRequest.type:type_name -> troupe.v1.DecisionType
-	36, // 43: troupe.v1.ListDecisionsResponse.decisions:type_name -> troupe.v1.Decision
-	56, // 44: troupe.v1.Decision.time:type_name -> google.protobuf.Timestamp
-	62, // 45: troupe.v1.Decision.type:type_name -> troupe.v1.DecisionType
-	63, // 46: troupe.v1.Decision.stage:type_name -> troupe.v1.Stage
-	47, // 47: troupe.v1.Decision.metadata:type_name -> troupe.v1.Decision.MetadataEntry
-	38, // 48: troupe.v1.Workflow.steps:type_name -> troupe.v1.WorkflowStep
-	41, // 49: troupe.v1.WorkflowStep.edges:type_name -> troupe.v1.WorkflowEdge
-	39, // 50: troupe.v1.WorkflowStep.choose:type_name -> troupe.v1.ChoicePolicy
-	39, // 51: troupe.v1.WorkflowStep.tools:type_name -> troupe.v1.ChoicePolicy
-	40, // 52: troupe.v1.WorkflowStep.plan:type_name -> troupe.v1.WorkflowPlan
-	64, // 53: troupe.v1.ChoicePolicy.strategy:type_name -> troupe.v1.RoutingStrategy
-	48, // 54: troupe.v1.ChoicePolicy.priorities:type_name -> troupe.v1.ChoicePolicy.PrioritiesEntry
-	4,  // 55: troupe.v1.WorkflowEdge.kind:type_name -> troupe.v1.WorkflowEdgeKind
-	37, // 56: troupe.v1.ListWorkflowsResponse.workflows:type_name -> troupe.v1.Workflow
-	37, // 57: troupe.v1.GetWorkflowResponse.workflow:type_name -> troupe.v1.Workflow
-	5,  // 58: troupe.v1.OrchestratorService.Orchestrate:input_type -> troupe.v1.OrchestrateRequest
-	8,  // 59: troupe.v1.OrchestratorService.WatchTrace:input_type -> troupe.v1.WatchTraceRequest
-	12, // 60: troupe.v1.OrchestratorService.GetTrace:input_type -> troupe.v1.GetTraceRequest
-	14, // 61: troupe.v1.OrchestratorService.CancelTrace:input_type -> troupe.v1.CancelTraceRequest
-	16, // 62: troupe.v1.OrchestratorService.ListTraces:input_type -> troupe.v1.ListTracesRequest
-	19, // 63: troupe.v1.OrchestratorService.ListAgents:input_type -> troupe.v1.ListAgentsRequest
-	23, // 64: troupe.v1.OrchestratorService.ListInstances:input_type -> troupe.v1.ListInstancesRequest
-	25, // 65: troupe.v1.OrchestratorService.DescribeInstance:input_type -> troupe.v1.DescribeInstanceRequest
-	28, // 66: troupe.v1.OrchestratorService.PauseAgent:input_type -> troupe.v1.PauseAgentRequest
-	30, // 67: troupe.v1.OrchestratorService.ResumeAgent:input_type -> troupe.v1.ResumeAgentRequest
-	32, // 68: troupe.v1.OrchestratorService.DrainInstance:input_type -> troupe.v1.DrainInstanceRequest
-	34, // 69: troupe.v1.OrchestratorService.ListDecisions:input_type -> troupe.v1.ListDecisionsRequest
-	42, // 70: troupe.v1.OrchestratorService.ListWorkflows:input_type -> troupe.v1.ListWorkflowsRequest
-	44, // 71: troupe.v1.OrchestratorService.GetWorkflow:input_type -> troupe.v1.GetWorkflowRequest
-	7,  // 72: troupe.v1.OrchestratorService.Orchestrate:output_type -> troupe.v1.OrchestrateResponse
-	9,  // 73: troupe.v1.OrchestratorService.WatchTrace:output_type -> troupe.v1.WatchTraceResponse
-	13, // 74: troupe.v1.OrchestratorService.GetTrace:output_type -> troupe.v1.GetTraceResponse
-	15, // 75: troupe.v1.OrchestratorService.CancelTrace:output_type -> troupe.v1.CancelTraceResponse
-	17, // 76: troupe.v1.OrchestratorService.ListTraces:output_type -> troupe.v1.ListTracesResponse
-	20, // 77: troupe.v1.OrchestratorService.ListAgents:output_type -> troupe.v1.ListAgentsResponse
-	24, // 78: troupe.v1.OrchestratorService.ListInstances:output_type -> troupe.v1.ListInstancesResponse
-	26, // 79: troupe.v1.OrchestratorService.DescribeInstance:output_type -> troupe.v1.DescribeInstanceResponse
-	29, // 80: troupe.v1.OrchestratorService.PauseAgent:output_type -> troupe.v1.PauseAgentResponse
-	31, // 81: troupe.v1.OrchestratorService.ResumeAgent:output_type -> troupe.v1.ResumeAgentResponse
-	33, // 82: troupe.v1.OrchestratorService.DrainInstance:output_type -> troupe.v1.DrainInstanceResponse
-	35, // 83: troupe.v1.OrchestratorService.ListDecisions:output_type -> troupe.v1.ListDecisionsResponse
-	43, // 84: troupe.v1.OrchestratorService.ListWorkflows:output_type -> troupe.v1.ListWorkflowsResponse
-	45, // 85: troupe.v1.OrchestratorService.GetWorkflow:output_type -> troupe.v1.GetWorkflowResponse
-	72, // [72:86] is the sub-list for method output_type
-	58, // [58:72] is the sub-list for method input_type
-	58, // [58:58] is the sub-list for extension type_name
-	58, // [58:58] is the sub-list for extension extendee
-	0,  // [0:58] is the sub-list for field type_name
+	54, // 8: troupe.v1.OrchestrateRequest.from:type_name -> troupe.v1.From
+	55, // 9: troupe.v1.Answers.answers:type_name -> troupe.v1.CallAnswer
+	56, // 10: troupe.v1.OrchestrateResponse.event:type_name -> troupe.v1.Event
+	56, // 11: troupe.v1.WatchTraceResponse.event:type_name -> troupe.v1.Event
+	1,  // 12: troupe.v1.Trace.state:type_name -> troupe.v1.TraceState
+	57, // 13: troupe.v1.Trace.started:type_name -> google.protobuf.Timestamp
+	58, // 14: troupe.v1.Trace.result:type_name -> troupe.v1.TurnResult
+	52, // 15: troupe.v1.Trace.parent:type_name -> troupe.v1.Parent
+	11, // 16: troupe.v1.Trace.plan:type_name -> troupe.v1.PlanStep
+	54, // 17: troupe.v1.Trace.forked_from:type_name -> troupe.v1.From
+	2,  // 18: troupe.v1.PlanStep.state:type_name -> troupe.v1.PlanState
+	57, // 19: troupe.v1.PlanStep.created:type_name -> google.protobuf.Timestamp
+	57, // 20: troupe.v1.PlanStep.routed:type_name -> google.protobuf.Timestamp
+	57, // 21: troupe.v1.PlanStep.executing:type_name -> google.protobuf.Timestamp
+	57, // 22: troupe.v1.PlanStep.ended:type_name -> google.protobuf.Timestamp
+	10, // 23: troupe.v1.GetTraceResponse.trace:type_name -> troupe.v1.Trace
+	10, // 24: troupe.v1.CancelTraceResponse.trace:type_name -> troupe.v1.Trace
+	10, // 25: troupe.v1.ListTracesResponse.traces:type_name -> troupe.v1.Trace
+	18, // 26: troupe.v1.ListAgentsResponse.agents:type_name -> troupe.v1.Agent
+	59, // 27: troupe.v1.Instance.state:type_name -> troupe.v1.InstanceState
+	57, // 28: troupe.v1.Instance.started:type_name -> google.protobuf.Timestamp
+	3,  // 29: troupe.v1.Instance.desired:type_name -> troupe.v1.DesiredState
+	60, // 30: troupe.v1.Instance.status:type_name -> troupe.v1.InstanceStatus
+	22, // 31: troupe.v1.Instance.tools:type_name -> troupe.v1.InstanceTool
+	21, // 32: troupe.v1.ListInstancesResponse.instances:type_name -> troupe.v1.Instance
+	21, // 33: troupe.v1.DescribeInstanceResponse.instance:type_name -> troupe.v1.Instance
+	60, // 34: troupe.v1.DescribeInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
+	61, // 35: troupe.v1.DescribeInstanceResponse.metrics:type_name -> troupe.v1.GetMetricsResponse
+	62, // 36: troupe.v1.DescribeInstanceResponse.failure:type_name -> troupe.v1.Failure
+	60, // 37: troupe.v1.InstanceOutcome.status:type_name -> troupe.v1.InstanceStatus
+	62, // 38: troupe.v1.InstanceOutcome.failure:type_name -> troupe.v1.Failure
+	49, // 39: troupe.v1.PauseAgentRequest.within:type_name -> google.protobuf.Duration
+	27, // 40: troupe.v1.PauseAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
+	27, // 41: troupe.v1.ResumeAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
+	49, // 42: troupe.v1.DrainInstanceRequest.drain:type_name -> google.protobuf.Duration
+	60, // 43: troupe.v1.DrainInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
+	63, // 44: troupe.v1.ListDecisionsRequest.type:type_name -> troupe.v1.DecisionType
+	36, // 45: troupe.v1.ListDecisionsResponse.decisions:type_name -> troupe.v1.Decision
+	57, // 46: troupe.v1.Decision.time:type_name -> google.protobuf.Timestamp
+	63, // 47: troupe.v1.Decision.type:type_name -> troupe.v1.DecisionType
+	64, // 48: troupe.v1.Decision.stage:type_name -> troupe.v1.Stage
+	47, // 49: troupe.v1.Decision.metadata:type_name -> troupe.v1.Decision.MetadataEntry
+	38, // 50: troupe.v1.Workflow.steps:type_name -> troupe.v1.WorkflowStep
+	41, // 51: troupe.v1.WorkflowStep.edges:type_name -> troupe.v1.WorkflowEdge
+	39, // 52: troupe.v1.WorkflowStep.choose:type_name -> troupe.v1.ChoicePolicy
+	39, // 53: troupe.v1.WorkflowStep.tools:type_name -> troupe.v1.ChoicePolicy
+	40, // 54: troupe.v1.WorkflowStep.plan:type_name -> troupe.v1.WorkflowPlan
+	65, // 55: troupe.v1.ChoicePolicy.strategy:type_name -> troupe.v1.RoutingStrategy
+	48, // 56: troupe.v1.ChoicePolicy.priorities:type_name -> troupe.v1.ChoicePolicy.PrioritiesEntry
+	4,  // 57: troupe.v1.WorkflowEdge.kind:type_name -> troupe.v1.WorkflowEdgeKind
+	37, // 58: troupe.v1.ListWorkflowsResponse.workflows:type_name -> troupe.v1.Workflow
+	37, // 59: troupe.v1.GetWorkflowResponse.workflow:type_name -> troupe.v1.Workflow
+	5,  // 60: troupe.v1.OrchestratorService.Orchestrate:input_type -> troupe.v1.OrchestrateRequest
+	8,  // 61: troupe.v1.OrchestratorService.WatchTrace:input_type -> troupe.v1.WatchTraceRequest
+	12, // 62: troupe.v1.OrchestratorService.GetTrace:input_type -> troupe.v1.GetTraceRequest
+	14, // 63: troupe.v1.OrchestratorService.CancelTrace:input_type -> troupe.v1.CancelTraceRequest
+	16, // 64: troupe.v1.OrchestratorService.ListTraces:input_type -> troupe.v1.ListTracesRequest
+	19, // 65: troupe.v1.OrchestratorService.ListAgents:input_type -> troupe.v1.ListAgentsRequest
+	23, // 66: troupe.v1.OrchestratorService.ListInstances:input_type -> troupe.v1.ListInstancesRequest
+	25, // 67: troupe.v1.OrchestratorService.DescribeInstance:input_type -> troupe.v1.DescribeInstanceRequest
+	28, // 68: troupe.v1.OrchestratorService.PauseAgent:input_type -> troupe.v1.PauseAgentRequest
+	30, // 69: troupe.v1.OrchestratorService.ResumeAgent:input_type -> troupe.v1.ResumeAgentRequest
+	32, // 70: troupe.v1.OrchestratorService.DrainInstance:input_type -> troupe.v1.DrainInstanceRequest
+	34, // 71: troupe.v1.OrchestratorService.ListDecisions:input_type -> troupe.v1.ListDecisionsRequest
+	42, // 72: troupe.v1.OrchestratorService.ListWorkflows:input_type -> troupe.v1.ListWorkflowsRequest
+	44, // 73: troupe.v1.OrchestratorService.GetWorkflow:input_type -> troupe.v1.GetWorkflowRequest
+	7,  // 74: troupe.v1.OrchestratorService.Orchestrate:output_type -> troupe.v1.OrchestrateResponse
+	9,  // 75: troupe.v1.OrchestratorService.WatchTrace:output_type -> troupe.v1.WatchTraceResponse
+	13, // 76: troupe.v1.OrchestratorService.GetTrace:output_type -> troupe.v1.GetTraceResponse
+	15, // 77: troupe.v1.OrchestratorService.CancelTrace:output_type -> troupe.v1.CancelTraceResponse
+	17, // 78: troupe.v1.OrchestratorService.ListTraces:output_type -> troupe.v1.ListTracesResponse
+	20, // 79: troupe.v1.OrchestratorService.ListAgents:output_type -> troupe.v1.ListAgentsResponse
+	24, // 80: troupe.v1.OrchestratorService.ListInstances:output_type -> troupe.v1.ListInstancesResponse
+	26, // 81: troupe.v1.OrchestratorService.DescribeInstance:output_type -> troupe.v1.DescribeInstanceResponse
+	29, // 82: troupe.v1.OrchestratorService.PauseAgent:output_type -> troupe.v1.PauseAgentResponse
+	31, // 83: troupe.v1.OrchestratorService.ResumeAgent:output_type -> troupe.v1.ResumeAgentResponse
+	33, // 84: troupe.v1.OrchestratorService.DrainInstance:output_type -> troupe.v1.DrainInstanceResponse
+	35, // 85: troupe.v1.OrchestratorService.ListDecisions:output_type -> troupe.v1.ListDecisionsResponse
+	43, // 86: troupe.v1.OrchestratorService.ListWorkflows:output_type -> troupe.v1.ListWorkflowsResponse
+	45, // 87: troupe.v1.OrchestratorService.GetWorkflow:output_type -> troupe.v1.GetWorkflowResponse
+	74, // [74:88] is the sub-list for method output_type
+	60, // [60:74] is the sub-list for method input_type
+	60, // [60:60] is the sub-list for extension type_name
+	60, // [60:60] is the sub-list for extension extendee
+	0,  // [0:60] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_orchestrator_proto_init() }

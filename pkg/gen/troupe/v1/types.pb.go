@@ -739,7 +739,10 @@ type StepResult struct {
 	// used is what this attempt of the step took of the budget of its trace: what the journal knew
 	// is not in it, agents that are tools and remote turns are. Set also when the step failed.
 	// Absent when the worker does not count: then it is read from the fields above (S17).
-	Used          *BudgetUse `protobuf:"bytes,31,opt,name=used,proto3" json:"used,omitempty"`
+	Used *BudgetUse `protobuf:"bytes,31,opt,name=used,proto3" json:"used,omitempty"`
+	// inherited is set when an earlier turn did the step, and this one began with its result
+	// (contract OC-27). The mesh sets it.
+	Inherited     bool `protobuf:"varint,32,opt,name=inherited,proto3" json:"inherited,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -891,6 +894,13 @@ func (x *StepResult) GetUsed() *BudgetUse {
 		return x.Used
 	}
 	return nil
+}
+
+func (x *StepResult) GetInherited() bool {
+	if x != nil {
+		return x.Inherited
+	}
+	return false
 }
 
 // PlannedTask is a piece of work that a planner gives to an agent. It is a request: the
@@ -1686,7 +1696,7 @@ const file_troupe_v1_types_proto_rawDesc = "" +
 	"modelCalls\x12$\n" +
 	"\x0ecost_micro_usd\x18\x04 \x01(\x03R\fcostMicroUsd\x12#\n" +
 	"\rcached_tokens\x18\x05 \x01(\x03R\fcachedTokens\x12,\n" +
-	"\x12cache_write_tokens\x18\x06 \x01(\x03R\x10cacheWriteTokens\"\xf0\x05\n" +
+	"\x12cache_write_tokens\x18\x06 \x01(\x03R\x10cacheWriteTokens\"\x8e\x06\n" +
 	"\n" +
 	"StepResult\x12\x1d\n" +
 	"\x04step\x18\x01 \x01(\x05B\t\xbaH\x06\x1a\x04\x182(\x01R\x04step\x12\x1f\n" +
@@ -1711,7 +1721,8 @@ const file_troupe_v1_types_proto_rawDesc = "" +
 	"\astopped\x18\x0e \x01(\bR\astopped\x12:\n" +
 	"\apending\x18\x0f \x03(\v2\x16.troupe.v1.PendingCallB\b\xbaH\x05\x92\x01\x02\x10@R\apending\x126\n" +
 	"\x05tasks\x18\x1e \x03(\v2\x16.troupe.v1.PlannedTaskB\b\xbaH\x05\x92\x01\x02\x10\x10R\x05tasks\x12(\n" +
-	"\x04used\x18\x1f \x01(\v2\x14.troupe.v1.BudgetUseR\x04usedB\r\n" +
+	"\x04used\x18\x1f \x01(\v2\x14.troupe.v1.BudgetUseR\x04used\x12\x1c\n" +
+	"\tinherited\x18  \x01(\bR\tinheritedB\r\n" +
 	"\v_confidence\"N\n" +
 	"\vPlannedTask\x12\x1f\n" +
 	"\x05agent\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18?R\x05agent\x12\x1e\n" +

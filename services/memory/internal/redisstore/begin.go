@@ -18,7 +18,7 @@ import (
 //go:embed scripts/begin.lua
 var beginSource string
 
-var beginScript = script(turnSource, readSource, shelfSource, attachSource, beginSource)
+var beginScript = script(turnSource, readSource, shelfSource, attachSource, deltaSource, fromSource, beginSource)
 
 // maxRoom bounds how often BeginTurn comes again because the turn that must make room changed
 // between two round trips, or the files of its message become other versions than it said.
@@ -65,7 +65,11 @@ func (s *Store) begin(ctx context.Context, b memory.Begin, read int) (memory.Beg
 	if err != nil {
 		return memory.Begun{}, unencodable(op, err)
 	}
-	var before predecessor
+	from, err := fromArgs(b)
+	if err != nil {
+		return memory.Begun{}, unencodable(op, err)
+	}
+	before := fromKeys(b)
 	for range maxRoom {
 		ks := keys(b.Ref, b.TurnID, append([]string{"turns", "out"}, before.keys...)...)
 		said, err := attached.said()
@@ -76,13 +80,13 @@ func (s *Store) begin(ctx context.Context, b memory.Begin, read int) (memory.Beg
 		if err != nil {
 			return memory.Begun{}, unencodable(op, err)
 		}
-		args := append([]any{
+		args := slices.Concat([]any{
 			b.TurnID, b.TraceID, b.Fingerprint, b.User, said, conversation.Size(b.Message),
 			b.Lease.Milliseconds(), read, generation << generationBits,
 			s.cfg.MaxMessages, s.cfg.MaxBytes, retention.Milliseconds(),
 			b.KnownOnly, b.LostEpoch, before.name, before.why, readBytes, before.left.step, before.left.said, before.left.size,
-			b.Continues, answers, len(ks) + 1,
-		}, files...)
+			b.Continues, answers, b.Resumes, placed(from, firstFile+len(files)), len(ks) + 1,
+		}, files, from)
 		r, err := s.run(ctx, op, b.Ref, beginScript, append(ks, attached.keys()...), args...)
 		if err != nil {
 			return memory.Begun{}, err
@@ -93,6 +97,10 @@ func (s *Store) begin(ctx context.Context, b memory.Begin, read int) (memory.Beg
 		}
 		if r.status() == "versions" {
 			attached = attached.corrected(r)
+			continue
+		}
+		if r.status() == "journals" {
+			before = journalsOf(b, r.text(1))
 			continue
 		}
 		if r.status() != "make_room" {
@@ -183,6 +191,12 @@ func (s *Store) found(op string, b memory.Begin, read int, r reply) (memory.Begu
 		return memory.Begun{}, memory.NotWaiting(op, b.Continues)
 	case "forgotten":
 		return memory.Begun{}, memory.WaitedTooLong(op, b.Continues)
+	case "gone_on":
+		return memory.Begun{}, memory.GoneOn(op, b.Resumes)
+	case "failed_long_ago":
+		return memory.Begun{}, memory.FailedTooLongAgo(op, b.Resumes)
+	case "session_known":
+		return memory.Begun{}, memory.SessionKnown(op, b.Ref)
 	case "session_full":
 		return memory.Begun{}, s.full(op, b.Ref, r)
 	case "artifacts_full":

@@ -218,7 +218,28 @@ func TestStore_CostOfOperations(t *testing.T) {
 	costs("begin with a file of a name that is known", 2, 1, beginWith("t8", "two"))
 	costs("close", 1, 1, commit(1, session.OutcomeCompleted, nil))
 
+	resume := func(from, turnID string) func() error {
+		return func() (err error) {
+			b := replying(ask("s1", from), turnID)
+			b.User, b.Resumes, b.Continues, b.Answers = "alice", from, "", nil
+			begun, err = s.BeginTurn(t.Context(), b)
+			return err
+		}
+	}
+	require.NoError(t, begin("t9")())
+	costs("fail", 3, 1, fail)
+	costs("begin in the place of one that failed", 1, 1, resume("t9", "t10"))
+	require.NoError(t, record())
+	costs("fail", 3, 1, fail)
+	costs("begin in the place of one that failed in a step with a journal", 2, 1, resume("t10", "t11"))
+	costs("fail", 3, 1, fail)
 	ref := hold().Ref
+	costs("begin of a session with a copy", 2, 2, func() error {
+		b := ask("s2", "t1")
+		b.User = "alice"
+		b.Copy = &memory.Copy{History: []conversation.Message{conversation.User("hello")}, State: map[string]json.RawMessage{"key": json.RawMessage("1")}}
+		return only(s.BeginTurn(t.Context(), b))
+	})
 	costs("history", 1, 0, func() error { return only(s.LoadHistory(t.Context(), ref, 0, 10)) })
 	costs("session", 1, 0, func() error { return only(s.GetSession(t.Context(), ref)) })
 	costs("state", 2, 0, func() error { return only(s.GetState(t.Context(), ref)) })

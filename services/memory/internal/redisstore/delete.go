@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -148,13 +149,14 @@ func (s *Store) forgetArtifacts(ctx context.Context, op string, ref session.Ref)
 	return nil
 }
 
-// journals are the keys of the steps that may have one: of each turn the next, and the last,
-// which may wait.
+// journals are the keys of the steps that may have one: those that the turn knows of, the next,
+// and the last, which may wait.
 func (s *Store) journals(ctx context.Context, op string, ref session.Ref, turns []string) ([]string, error) {
-	steps := make([]*redis.StringCmd, len(turns))
+	steps, fields := make([]*redis.StringCmd, len(turns)), make([]*redis.StringSliceCmd, len(turns))
 	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, id := range turns {
 			steps[i] = p.HGet(ctx, key(ref, "turn:"+id), "steps")
+			fields[i] = p.HKeys(ctx, key(ref, "turn:"+id))
 		}
 		return nil
 	})
@@ -165,6 +167,11 @@ func (s *Store) journals(ctx context.Context, op string, ref session.Ref, turns 
 	for i, id := range turns {
 		if n, err := steps[i].Int(); err == nil {
 			keys = append(keys, key(ref, journalOf(id, n)), key(ref, journalOf(id, n+1)))
+		}
+		for _, field := range fields[i].Val() {
+			if step, ok := strings.CutPrefix(field, "jrnl"); ok {
+				keys = append(keys, key(ref, journalOf(id, int(number(step)))))
+			}
 		}
 	}
 	return keys, nil

@@ -17,11 +17,14 @@
 //	                     over last; sha<n> and result<n> of each committed step; kept, whether
 //	                     its last step, whose calls wait, had a journal; continues, answers (a
 //	                     troupe.v1.Answers) and inherits, the step that goes on, of a turn in the
-//	                     place of one that waited. Expires 7 days after the turn was closed
+//	                     place of one that waited; jrnl<n> of each step that had a journal; origin, the first of
+//	                     the turns that failed and whose place it took; sha<n> of a step that it began
+//	                     with is "inherited". Expires 7 days after the turn was closed
 //	m:{T/S}:turns        zset of the ids of its turns by the time they began, for two retentions
 //	m:{T/S}:jrnl:<turn>:<step>  hash of a running step: <number>:i and <number>:d, each a
 //	                     troupe.v1.JournalEntry, and bytes. Expires a day after the last entry;
-//	                     of a step whose calls wait with its turn; and not at all while the turn
+//	                     of a turn that failed a day after that; of a step whose calls wait with its turn; and
+//	                     not at all while the turn
 //	                     is open that goes on with the step, and has its key renamed
 //	m:{T/S}:out          hash of changes that are still to be made elsewhere: <turn>/<step>
 //	                     of a commit and call:<id> of a call, a troupe.v1.UpdateStateRequest
@@ -53,6 +56,8 @@
 //	 …the first      2            2   (it enters the session in the indexes)
 //	 …that evicts    5            1
 //	 …behind a wait  2            1   (it goes on with the calls, or leaves them)
+//	 …that resumes   1            1   (2 and 1 when a step that failed has a journal)
+//	 …with a copy    2            2
 //	 …with files     1            1   (2 and 1 when the session knows one of their names)
 //	 …with results   +1           0   (alone in its window, which is too short for their round)
 //	RenewTurn        1            1

@@ -67,7 +67,7 @@ func (r reply) turn(i int, id string) (session.Turn, error) {
 		Attempt:  int(number(fields["attempt"])),
 		Sequence: number(fields["seq"]),
 
-		Continues: fields["continues"],
+		Continues: fields["continues"], Origin: fields["origin"],
 	}
 	for n := range number(fields["steps"]) {
 		stored, ok := fields["result"+strconv.FormatInt(n+1, 10)]

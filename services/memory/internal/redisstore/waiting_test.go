@@ -83,6 +83,9 @@ func TestStore_JournalOfWhatWaits(t *testing.T) {
 				Ref: b.Ref, TurnID: b.TurnID, Epoch: turn.Epoch, Outcome: session.OutcomeFailed, Failure: failure.New(failure.NoWorker, "test", "nobody"),
 			})
 			require.NoError(t, err)
+			kept := key(b.Ref, journalOf("t2", 2)) // for a turn that resumes it
+			require.InDelta(t, journalKept, s.redis.PTTL(t.Context(), kept).Val(), float64(time.Minute))
+			require.NoError(t, s.DeleteSession(t.Context(), b.Ref))
 		},
 		"evict": func(t *testing.T, b memory.Begin, turn session.Turn) {
 			require.NoError(t, s.ReleaseTurn(t.Context(), memory.Hold{Ref: b.Ref, TurnID: b.TurnID, Epoch: turn.Epoch}))

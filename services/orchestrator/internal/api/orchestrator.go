@@ -47,9 +47,9 @@ func (o *Orchestrator) Orchestrate(req *troupev1.OrchestrateRequest, stream trou
 		return err
 	}
 	request := turn.Request{
-		Tenant: Tenant, Session: orNew(req.GetSessionId()), User: req.GetUserId(), RequestID: orNew(req.GetRequestId()),
+		Tenant: Tenant, Session: sessionOf(req), User: req.GetUserId(), RequestID: orNew(req.GetRequestId()),
 		Text: req.GetText(), Files: files, Answers: wire.AnswersFromProto(req.GetAnswers().GetAnswers()), Target: req.GetTarget(), Timeout: req.GetTimeout().AsDuration(), OnBusy: onBusy[req.GetOnBusy()],
-		Auth: wire.AuthFromProto(req.GetAuth()), Above: wire.AboveOf(stream.Context()), Parent: req.GetParent(),
+		Auth: wire.AuthFromProto(req.GetAuth()), Above: wire.AboveOf(stream.Context()), Parent: req.GetParent(), From: turn.FromProto(req.GetFrom()),
 		Labels: turn.Labels{
 			Profile: req.GetProfile(), Metadata: req.GetMetadata(), Needs: req.GetNeeds(),
 			Priority: req.Priority, Tags: req.GetTags(), //nolint:protogetter // whether a priority is there counts
@@ -157,6 +157,15 @@ func (o *Orchestrator) ListInstances(ctx context.Context, req *troupev1.ListInst
 		resp.Instances = append(resp.Instances, shown)
 	}
 	return resp, nil
+}
+
+// sessionOf is the caller's session, or a new one; empty for a turn that goes on with one that
+// failed, whose session its trace tells.
+func sessionOf(req *troupev1.OrchestrateRequest) string {
+	if req.GetFrom() != nil && !req.GetFrom().GetFork() {
+		return req.GetSessionId()
+	}
+	return orNew(req.GetSessionId())
 }
 
 // orNew is the caller's id, or a new one, sortable by time.

@@ -37,6 +37,7 @@ type Request struct {
 	Target    string                    // workflow or agent, as the caller named it; empty: the default workflow, or that of what is answered
 	Timeout   time.Duration             // 0: the workflow's, or else the runner's
 	OnBusy    OnBusy                    // what becomes of it while another turn of the session is open
+	From      From                      // an earlier trace to go on from
 	Parent    *troupev1.Parent          // the place in another turn that asks; nil: no agent does. It is told, and decides nothing
 	Auth      execution.Auth            // for the turn's steps only (LP-18): it is in nothing that is stored or told
 	Above     string                    // trace of the turn that waits for this one; empty: none does
@@ -60,6 +61,9 @@ func (r Request) fingerprint() string {
 	}
 	for _, a := range r.Answers {
 		_, _ = fmt.Fprintf(asked, "\x00%q %q %q", a.ID, a.Verdict, a.Text)
+	}
+	if r.From != (From{}) {
+		_, _ = fmt.Fprintf(asked, "\x00from %+v", r.From)
 	}
 	said := r.Labels
 	said.Budget = nil
@@ -152,6 +156,11 @@ func (r *Runner) admit(ctx context.Context, req Request, pass *gate.Pass) (memor
 		req.Text = goal(begun.History)
 		r.heard(ctx, req, a)
 	}
+	if req.From != (From{}) {
+		req.Text = cmp.Or(a.text, goal(begun.History))
+		// The store has it now, also for who takes the turn over.
+		a.begin.Resumes, a.begin.Inherited, a.begin.Copy = "", nil, nil
+	}
 	timeout := cmp.Or(req.Timeout, a.flow.Timeout, r.Timeout)
 	// From here on the bytes are the memory service's, also for who takes the turn over.
 	req.Files = attachments(begun)
@@ -173,7 +182,7 @@ func (r *Runner) driver(req Request, a admission, begun memory.Begun, pass *gate
 	t := &turn{
 		Runner: r, pass: pass, req: req, begin: a.begin, target: a.target, flow: a.flow, turn: begun.Turn, history: begun.History,
 		base: begun.Turn.Sequence, known: begun.Turn.Steps, answered: answeredStep(begun.Turn), resumed: begun.Turn.Attempt > 1,
-		began: time.Now(), cancel: make(chan error, 1), over: make(chan struct{}), allowed: req.allowed(a.flow.Budget),
+		redo: a.redo, began: time.Now(), cancel: make(chan error, 1), over: make(chan struct{}), allowed: req.allowed(a.flow.Budget),
 	}
 	r.seats.drives(t)
 	return t
@@ -188,12 +197,18 @@ type admission struct {
 
 	pending []execution.Pending // calls that waited, which the request answers
 	since   time.Time           // since when they did
-	labels  Labels              // of the turn that waited
+	labels  Labels              // of the turn that waited, or of the earlier trace
+
+	text string         // that a fork begins with
+	redo map[int]string // agents of the steps that failed, by number, of a turn that goes on with one that did
 }
 
 func (r *Runner) admission(ctx context.Context, req Request) (admission, error) {
 	if len(req.Answers) > 0 {
 		return r.answers(ctx, req)
+	}
+	if req.From != (From{}) {
+		return r.from(ctx, req)
 	}
 	flow, target, nobody := r.resolve(req.Target)
 	return admission{begin: r.request(req, flow), flow: flow, target: target, nobody: nobody}, nil
@@ -205,7 +220,7 @@ func (r *Runner) request(req Request, flow *workflow.Workflow) memory.Begin {
 		Ref: req.ref(), User: req.User, TurnID: req.turnID(), TraceID: traceID(), Fingerprint: req.fingerprint(),
 		Lease: lease, Window: flow.Window,
 	}
-	if len(req.Answers) == 0 {
+	if len(req.Answers) == 0 && req.From == (From{}) {
 		begin.Message = conversation.User(req.Text)
 		begin.Message.Attachments = req.Files
 	}
@@ -260,7 +275,7 @@ func (r *Runner) record(req Request, target string, turn session.Turn) *troupev1
 	return &troupev1.Trace{
 		TraceId: turn.Trace, SessionId: req.Session, TurnId: turn.ID, Turn: int32(turn.Number), RequestId: req.RequestID,
 		Target: target, Text: conversation.Brief(req.Text, maxGoal), Started: timestamppb.Now(), Owner: r.Owner,
-		Parent: req.Parent,
+		Parent: req.Parent, ForkedFrom: req.From.proto(),
 	}
 }
 

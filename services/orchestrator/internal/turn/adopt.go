@@ -144,6 +144,7 @@ func (r *Runner) takeUp(ctx context.Context, ref trace.Ref) (took bool, err erro
 		return false, err
 	}
 	req.Files = attachments(begun)
+	a.redo = r.failedSteps(within, req)
 	pass, driven := r.Gate.Force(req.Tenant), false // nobody who was admitted once waits again
 	defer func() {
 		if !driven {
@@ -182,6 +183,7 @@ func (r *Runner) orphan(ref trace.Ref, found trace.Running) (admission, Request)
 	req := Request{
 		Tenant: ref.Tenant, Session: record.GetSessionId(), User: found.Terms.User, RequestID: record.GetRequestId(),
 		Text: record.GetText(), Target: record.GetTarget(), Parent: record.GetParent(), Labels: readLabels(found.Terms.Labels),
+		From: FromProto(record.GetForkedFrom()),
 	}
 	a := r.directed(memory.Begin{
 		Ref: req.ref(), User: req.User, TurnID: record.GetTurnId(), TraceID: traceID(), Fingerprint: found.Terms.Fingerprint, Lease: lease,

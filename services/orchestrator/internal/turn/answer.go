@@ -143,8 +143,8 @@ func answeredStep(t session.Turn) int {
 // elsewhere refuses to go on where the workflow does not lead to the agent any more whose call
 // was answered: no other one gets the answer, and the journal with it.
 func (t *turn) elsewhere(round []routing.Task) error {
-	if len(t.results) >= t.answered {
-		return nil
+	if err := t.strayed(round); err != nil || len(t.results) >= t.answered {
+		return err
 	}
 	asked := t.turn.Answers[0].Agent
 	there := len(round) > 0 // and the step is still to come

@@ -83,6 +83,7 @@ func started(req Request, target string, turn session.Turn, ready int) *troupev1
 		Payload: &troupev1.Event_TurnStarted{TurnStarted: &troupev1.TurnStarted{
 			Text: conversation.Brief(req.Text, maxGoal), RequestId: req.RequestID, TurnId: turn.ID, Target: target, InstancesReady: int32(ready),
 			ContinuesTurnId: turn.Continues, Answers: answers, Parent: req.Parent, Profile: req.profile(), Attachments: blobs(req.Files),
+			From: req.From.proto(),
 		}},
 	}
 }
@@ -123,7 +124,9 @@ func setDuration(last *troupev1.Event, d time.Duration) {
 func usage(steps []execution.Result) execution.Usage {
 	var sum execution.Usage
 	for _, r := range steps {
-		sum = sum.Add(r.Usage)
+		if !r.Inherited { // which another turn has used
+			sum = sum.Add(r.Usage)
+		}
 	}
 	return sum
 }

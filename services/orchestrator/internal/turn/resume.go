@@ -67,7 +67,7 @@ func (t *turn) where(number int, agent string) *position {
 // isTold reports whether the trace needs no end of a step that is done: it has it, or the
 // step is of the turn that this one goes on with.
 func (t *turn) isTold(number int) bool {
-	return t.told.Finished[number] != nil || number < answeredStep(t.turn)
+	return t.told.Finished[number] != nil || number < answeredStep(t.turn) || t.inherited(number)
 }
 
 // recalled adds the failures that an earlier owner told: they are stored nowhere else, and the

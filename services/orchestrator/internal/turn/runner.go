@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/singleflight"
 
+	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -39,6 +40,8 @@ const (
 type Memory interface {
 	memory.Turns
 	GetSession(ctx context.Context, ref session.Ref) (session.Session, error)
+	LoadHistory(ctx context.Context, ref session.Ref, after int64, limit int) ([]conversation.Message, error)
+	GetState(ctx context.Context, ref session.Ref) (memory.Snapshot, error)
 }
 
 // Config is what a runner works with.
@@ -125,6 +128,11 @@ func New(cfg Config) (*Runner, error) {
 // that the stream broke off. When the consumer stops, the turn goes on.
 func (r *Runner) Orchestrate(ctx context.Context, req Request) iter.Seq2[*troupev1.Event, error] {
 	return func(yield func(*troupev1.Event, error) bool) {
+		req, err := r.located(ctx, req)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
 		begun, err := r.enqueue(ctx, req)
 		if err != nil {
 			yield(nil, err)

@@ -36,6 +36,7 @@ type turn struct {
 	history  []conversation.Message // the window, grown by what the steps say
 	base     int64                  // last message of the session
 	known    []execution.Result     // steps that an earlier owner saw committed, or the turn that this one goes on with
+	redo     map[int]string         // agents of the steps that are to be done again, of a turn that goes on with one that failed
 	answered int                    // number of the step that waited for the answers of this turn; 0: none did
 	resumed  bool                   // it was taken over, and no step was dispatched since
 	told     trace.Told             // what an earlier owner told of its steps
@@ -291,6 +292,7 @@ func (t *turn) end(ctx context.Context, closed session.Turn) {
 	setDuration(last, duration)
 	last.GetTurnResult().Metrics = t.events.Measure(duration)
 	last.GetTurnResult().Used = wire.UsedToProto(t.spent().Used())
+	last.GetTurnResult().Partial = partial(closed, t.events.Account())
 	if err := t.Traces.Close(ctx, t.events, last); err != nil {
 		return // said by Close
 	}

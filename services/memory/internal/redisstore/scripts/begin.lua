@@ -1,8 +1,9 @@
 -- Opens a turn, or takes it over.
 -- KEYS: meta, log, turn, turns, out; and a turn that must make room, ARGV[15], and jrnl of
 -- its step: the open one, to be failed when its lease has run out, or as <turn>:<step> the one
--- whose calls wait; and jrnl of that step in the new turn. Behind them, from ARGV[23] on, are
--- those of files beside the message, if it has any, and from ARGV[24] on what is said of them.
+-- whose calls wait; and jrnl of that step in the new turn. In their place, of a turn that goes on
+-- from an earlier one, are those of from.lua. Behind them, from ARGV[25] on, are
+-- those of files beside the message, if it has any, and from ARGV[26] on what is said of them.
 local id, trace, fingerprint, user, body, size = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
 local lease, window, least = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]) -- least epoch of the generation
 local max_messages, max_bytes, retention = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
@@ -11,7 +12,10 @@ local before, eviction = ARGV[15], ARGV[16]
 local window_bytes = tonumber(ARGV[17])
 local step, said, said_size = ARGV[18], ARGV[19], tonumber(ARGV[20]) -- what the open turn had said so far
 local continues, answers = ARGV[21], ARGV[22] -- a turn whose calls wait; empty: none
-local files_at, files, unattachable = tonumber(ARGV[23]), {}, nil
+local resumes, from_place = ARGV[23], tonumber(ARGV[24]) -- a turn that failed, or empty; and 0 when it begins anew
+local files_at, files, unattachable = tonumber(ARGV[25]), {}, nil
+local new = from_place > 0 and from_at(from_place) or {count = 0, bytes = 0}
+local failed, refusal
 local added = body == '' and 0 or 1 -- a turn that goes on says nothing of its own
 
 local bar, last_epoch, open, open_trace, deadline, turns, seq, count, bytes, owner, state, created, summarized, summary, waiting, arts, art_bytes =
@@ -50,16 +54,26 @@ elseif open ~= '' and left > 0 then
   return {'session_busy', open, open_trace, left}
 elseif continues ~= '' and string.match(waiting, '^[^:]*') ~= continues then
   return {'not_waiting'}
+elseif new.copy and turns then
+  return {'session_known'}
+elseif resumes ~= '' then
+  failed, refusal = resumable(new, turns or '0')
+  if refusal then return refusal end
+  local again = table.concat(failed.again, ',')
+  if again ~= before then return {'journals', again} end
+  for i = 1, #failed.again do
+    if redis.call('EXISTS', KEYS[5 + 2 * i]) == 0 then return {'failed_long_ago'} end
+  end
 elseif room ~= '' and before ~= room then
   -- Its keys must be in KEYS, so the caller has to come again with them.
   return {'make_room', room}
 end
 seq, count, bytes = tonumber(seq or 0), tonumber(count or 0), tonumber(bytes or 0)
-if not known and added > 0 and (count + added > max_messages or bytes + size > max_bytes) then
+if not known and added > 0 and (count + added + new.count > max_messages or bytes + size + new.bytes > max_bytes) then
   return {'session_full', decimal(count), decimal(bytes)}
 end
-if not known and ARGV[24] then
-  files, unattachable = attachable(files_at, 24, tonumber(arts or 0), tonumber(art_bytes or 0), now)
+if not known and ARGV[26] and from_place ~= 26 then
+  files, unattachable = attachable(files_at, 26, tonumber(arts or 0), tonumber(art_bytes or 0), now)
   if unattachable then return unattachable end
 end
 
@@ -99,26 +113,39 @@ elseif continues ~= '' then
   if from.kept == '1' then
     redis.call('RENAME', KEYS[7], KEYS[8])
     redis.call('PERSIST', KEYS[8]) -- it lives as long as the turn is open
+    carried[#carried + 1], carried[#carried + 2] = 'jrnl' .. from.steps, '1'
   end
   redis.call('HDEL', KEYS[1], 'waiting')
+elseif resumes ~= '' then
+  carried = {'origin', failed.origin or resumes}
+  first, attempt = failed.first, decimal(tonumber(failed.attempt) + 1)
+  take_over(failed, carried, new.keep)
 elseif waiting ~= '' then
   redis.call('DEL', KEYS[7])
   redis.call('HDEL', KEYS[1], 'waiting')
 end
 local number = tonumber(turns or 0) + 1
+if from_place > 0 then
+  steps = decimal(new.step)
+  inherit(new, carried)
+  if new.copy then seq = copy_before(new, seq) end
+end
 if added > 0 then
   seq = seq + 1
   append(seq, body, decimal(number), at)
 end
+first = first or decimal(seq)
+if new.copy then seq = copy_behind(new, seq, decimal(number)) end
 attach(files, files_at, at)
 redis.call('ZADD', KEYS[4], at, id)
 -- A turn that began two retentions ago was closed and forgotten long since. Now and then is
 -- often enough to forget its id.
 if number % 16 == 0 then redis.call('ZREMRANGEBYSCORE', KEYS[4], '-inf', decimal(now - 2 * retention)) end
 local fields = {'trace', trace, 'holder', trace, 'fingerprint', fingerprint, 'number', decimal(number), 'outcome', '',
-  'epoch', epoch, 'attempt', attempt, 'first', first or decimal(seq), 'seq', decimal(seq), 'steps', steps, unpack(carried)}
+  'epoch', epoch, 'attempt', attempt, 'first', first, 'seq', decimal(seq), 'steps', steps, unpack(carried)}
 redis.call('HSET', KEYS[3], unpack(fields))
 redis.call('HSET', KEYS[1], 'schema', schema, 'state', 'busy', 'user', user, 'epoch', epoch, 'deadline', deadline,
   'open', id, 'open_trace', trace, 'last_trace', trace, 'turns', decimal(number), 'created', created,
-  'seq', decimal(seq), 'count', decimal(count + added), 'bytes', decimal(bytes + size), 'active', at)
-return begun(fields, first or decimal(seq))
+  'seq', decimal(seq), 'count', decimal(count + added + new.count), 'bytes', decimal(bytes + size + new.bytes), 'active', at)
+if new.summary then summarized, summary = '1', new.summary end
+return begun(fields, first)

@@ -21,6 +21,8 @@ if bytes == had then return {'ok'} end
 
 for field, value in pairs(fresh) do redis.call('HSET', KEYS[4], field, value) end
 redis.call('HSET', KEYS[4], 'bytes', decimal(bytes))
+-- It is known that there was a journal, so that nobody goes on without one that is lost.
+if had == 0 then redis.call('HSET', KEYS[3], 'jrnl' .. step, '1') end
 -- One that began with answers to calls that waited must not be done anew.
 if turn[3] ~= step then redis.call('PEXPIRE', KEYS[4], keep) end
 return {'ok'}

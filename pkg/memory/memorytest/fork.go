@@ -1,0 +1,156 @@
+package memorytest
+
+import (
+	"encoding/json"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+func copyTests() tests {
+	return tests{
+		"Copy_BeginsASessionAsAnotherWas": copyBeginsASessionAsAnotherWas,
+		"Copy_AgainIsTheSameTurn":         copyAgainIsTheSameTurn,
+		"Copy_RefusesAKnownSession":       copyRefusesAKnownSession,
+		"Copy_BeginsWithASummary":         copyBeginsWithASummary,
+		"Copy_BringsFiles":                copyBringsFiles,
+		"Copy_KeepsToTheLimits":           copyKeepsToTheLimits,
+	}
+}
+
+// copying is a Begin of the first turn of a session, which begins as another one was.
+func copying(ref session.Ref, turnID, text string) memory.Begin {
+	b := asking(ref, turnID, text)
+	b.Copy = &memory.Copy{
+		History: []conversation.Message{conversation.User("hello"), conversation.Assistant("echo", "hi")},
+		Said:    []conversation.Message{conversation.Assistant("echo", "first")},
+		State:   map[string]json.RawMessage{"topic": json.RawMessage(`"pages"`)},
+	}
+	b.Inherited = []execution.Result{{Step: 1, Agent: "echo", Text: "first", Sequence: 4}}
+	return b
+}
+
+func copyBeginsASessionAsAnotherWas(t *testing.T, store memory.Store) {
+	ref := fresh()
+	ask := copying(ref, "t1", "read on")
+	begun, err := store.BeginTurn(t.Context(), ask)
+	require.NoError(t, err)
+	window := []conversation.Message{
+		{Sequence: 1, Role: conversation.RoleUser, Text: "hello"},
+		{Sequence: 2, Role: conversation.RoleAssistant, Author: "echo", Text: "hi"},
+		{Sequence: 3, Role: conversation.RoleUser, Text: "read on", Turn: 1},
+	}
+	requireSame(t, memory.Begun{
+		Found: memory.FoundBegun,
+		Turn: session.Turn{
+			ID: "t1", Trace: ask.TraceID, Number: 1, Epoch: begun.Turn.Epoch, Attempt: 1, Sequence: 4, Steps: inherited(ask.Inherited[0]),
+		},
+		History: window,
+	}, begun)
+	said := conversation.Message{Sequence: 4, Role: conversation.RoleAssistant, Author: "echo", Text: "first", Turn: 1}
+	requireSame(t, append(window, said), history(t, store, ref))
+	requireSame(t, session.Session{
+		ID: ref.Session, State: session.Busy, Turns: 1, Messages: 4, Sequence: 4, OpenTurn: "t1", LastTrace: ask.TraceID,
+	}, get(t, store, ref))
+	seen := snapshot(t, store, ref)
+	require.JSONEq(t, `"pages"`, string(seen.Values["topic"]))
+	require.EqualValues(t, 1, seen.Revisions[memory.ScopeSession])
+
+	// It is a session like any other from there on.
+	c := answering(ref, begun.Turn, "second", session.OutcomeCompleted)
+	c.Result.Step = 2
+	c.State = map[string]json.RawMessage{"topic": json.RawMessage(`"books"`)}
+	require.EqualValues(t, 5, commit(t, store, c))
+	converse(t, store, ref, "t2", "and now?", "well")
+	require.Len(t, history(t, store, ref), 7)
+}
+
+func copyAgainIsTheSameTurn(t *testing.T, store memory.Store) {
+	ref := fresh()
+	ask := copying(ref, "t1", "read on")
+	first, err := store.BeginTurn(t.Context(), ask)
+	require.NoError(t, err)
+	again, err := store.BeginTurn(t.Context(), ask)
+	require.NoError(t, err)
+	requireSame(t, first, again)
+	release(t, store, ref, first.Turn)
+	next, err := store.BeginTurn(t.Context(), asking(ref, "t1", "read on"))
+	require.NoError(t, err)
+	want := first
+	want.Turn.Attempt, want.Turn.Epoch = 2, next.Turn.Epoch
+	requireSame(t, want, next)
+}
+
+func copyRefusesAKnownSession(t *testing.T, store memory.Store) {
+	used, made := fresh(), fresh()
+	converse(t, store, used, "t0", "hello", "hi")
+	_, err := store.UpdateSession(t.Context(), memory.Update{Ref: made, Create: true})
+	require.NoError(t, err)
+	for _, ref := range []session.Ref{used, made} {
+		before := visible(t, store, ref)
+		_, err := store.BeginTurn(t.Context(), copying(ref, "t1", "read on"))
+		requireMode(t, err, failure.KeyReused, "session_id", ref.Session)
+		requireSame(t, before, visible(t, store, ref))
+	}
+}
+
+func copyBeginsWithASummary(t *testing.T, store memory.Store) {
+	ref := fresh()
+	ask := copying(ref, "t1", "read on")
+	ask.Copy.History[0] = conversation.Message{Role: conversation.RoleSummary, Text: "they talked"}
+	begun, err := store.BeginTurn(t.Context(), ask)
+	require.NoError(t, err)
+	require.Len(t, begun.History, 3)
+	require.Equal(t, conversation.RoleSummary, begun.History[0].Role)
+	require.Equal(t, "they talked", begun.History[0].Text)
+	require.EqualValues(t, 3, get(t, store, ref).Messages)
+	require.EqualValues(t, 1, get(t, store, ref).Summarized)
+	all := history(t, store, ref)
+	require.Len(t, all, 4)
+	require.Equal(t, "they talked", all[0].Text)
+	again, err := store.BeginTurn(t.Context(), ask)
+	require.NoError(t, err)
+	requireSame(t, begun, again)
+}
+
+func copyBringsFiles(t *testing.T, store memory.Store) {
+	ref := fresh()
+	ask := copying(ref, "t1", "read this")
+	ask.Message.Attachments = []conversation.Attachment{{Name: "a.txt", MediaType: "text/plain", Data: []byte("pages")}}
+	begun, err := store.BeginTurn(t.Context(), ask)
+	require.NoError(t, err)
+	require.Equal(t, 1, begun.History[2].Attachments[0].Version)
+	require.Len(t, artifacts(t, store, ref), 1)
+}
+
+func copyKeepsToTheLimits(t *testing.T, store memory.Store) {
+	for field, change := range map[string]func(b *memory.Begin){
+		"copy.state": func(b *memory.Begin) { b.Copy.State["user:name"] = json.RawMessage(`"bob"`) },
+		"copy":       func(b *memory.Begin) { b.Message = conversation.Message{} },
+		"too many": func(b *memory.Begin) {
+			b.Copy.History = slices.Repeat([]conversation.Message{conversation.User("more")}, memory.MaxWindow)
+		},
+	} {
+		ref := fresh()
+		b := copying(ref, "t1", "read on")
+		change(&b)
+		_, err := store.BeginTurn(t.Context(), b)
+		require.True(t, failure.Is(err, failure.UserInvalidInput), "%v", err)
+		require.ErrorContains(t, err, field)
+		_, err = store.GetSession(t.Context(), ref)
+		requireMode(t, err, failure.NotFound)
+	}
+	full := copying(fresh(), "t1", "read on")
+	for range MaxMessages {
+		full.Copy.History = append(full.Copy.History, conversation.User("more"))
+	}
+	_, err := store.BeginTurn(t.Context(), full)
+	requireMode(t, err, failure.SessionFull)
+}

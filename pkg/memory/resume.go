@@ -1,0 +1,110 @@
+package memory
+
+import (
+	"encoding/json"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// Copy is what a new session gets of an older one.
+type Copy struct {
+	// History are the messages before the turn's own, oldest first; the first may be a summary.
+	// They get the sequences from 1 on, keep their times, and belong to no turn: their number is 0.
+	History []conversation.Message
+	// Said are those of the inherited steps, which come behind the turn's own and belong to it.
+	Said []conversation.Message
+	// State are keys of the session's own scope.
+	State map[string]json.RawMessage
+}
+
+// Summary is that with which the history begins, if it begins with one, and the messages behind it.
+func (c *Copy) Summary() (summary *conversation.Message, messages []conversation.Message) {
+	if c == nil {
+		return nil, nil
+	}
+	if len(c.History) > 0 && c.History[0].Role == conversation.RoleSummary {
+		return &c.History[0], c.History[1:]
+	}
+	return nil, c.History
+}
+
+// CheckFrom refuses a turn that cannot go on from an earlier one. Op is what was called. Modes:
+// user_invalid_input.
+func CheckFrom(op string, b Begin) error {
+	invalid := func(field, message string) error {
+		return failure.New(failure.UserInvalidInput, op, field+": "+message).With("fields", field)
+	}
+	switch {
+	case b.Resumes != "" && (len(b.Said()) > 0 || b.Continues != "" || b.Copy != nil):
+		return invalid("resumes_turn_id", "a turn in the place of one that failed has no message, continues none that waits, and copies nothing; leave the others out")
+	case b.Copy != nil && (len(b.Said()) == 0 || b.Continues != ""):
+		return invalid("copy", "a session that begins with a copy begins with a turn that has a message; add it")
+	case len(b.Inherited) > 0 && b.Resumes == "" && b.Copy == nil:
+		return invalid("inherited", "the steps are of no turn; name the turn that failed in resumes_turn_id, or copy a session")
+	}
+	last := 0
+	for _, r := range b.Inherited {
+		if r.Step <= last {
+			return invalid("inherited", "the steps must be in the order of their numbers, each once")
+		}
+		last = r.Step
+	}
+	if b.Copy == nil {
+		return nil
+	}
+	bytes := 0
+	for key, value := range b.Copy.State {
+		if ScopeOf(key) != ScopeSession {
+			return invalid("copy.state", "only keys of the session itself are copied; leave the others out")
+		}
+		if err := CheckDelta(op, map[string]json.RawMessage{key: value}); err != nil {
+			return err
+		}
+		bytes += len(key) + len(value)
+	}
+	if len(b.Copy.State) > MaxStateKeys || bytes > MaxStateBytes {
+		return invalid("copy.state", "more keys or bytes than a session may hold; leave some out")
+	}
+	messages := len(b.Copy.History) + len(b.Copy.Said)
+	size := 0
+	for _, m := range append(b.Copy.History[:len(b.Copy.History):len(b.Copy.History)], b.Copy.Said...) {
+		size += conversation.Size(m)
+	}
+	if messages > MaxWindow || size > 3*MaxWindowBytes {
+		return failure.Newf(failure.UserInvalidInput, op, "copy: %d messages of %d bytes are too many; leave out the oldest", messages, size).With("fields", "copy")
+	}
+	return nil
+}
+
+// InheritedBy are the steps as the turn has them.
+func (b Begin) InheritedBy() []execution.Result {
+	var all []execution.Result
+	for _, r := range b.Inherited {
+		r.Inherited = true
+		all = append(all, r)
+	}
+	return all
+}
+
+// GoneOn says that a turn is not the last of its session any more, or did not fail.
+func GoneOn(op, turnID string) error {
+	return failure.Newf(failure.TurnNotOpen, op,
+		"turn %s cannot be gone on with: it did not fail, or its session has gone on since, or was cleared or compacted; say again what you want", turnID).
+		With("turn_id", turnID)
+}
+
+// FailedTooLongAgo says that the store has forgotten what a turn that failed had done.
+func FailedTooLongAgo(op, turnID string) error {
+	return failure.Newf(failure.TurnNotOpen, op,
+		"turn %s failed too long ago: what it had done is forgotten, and doing it again might do harm; say again what you want", turnID).
+		With("turn_id", turnID)
+}
+
+// SessionKnown says that a session cannot begin with a copy.
+func SessionKnown(op string, ref session.Ref) error {
+	return failure.Newf(failure.KeyReused, op, "session_id: session %s is known already, and a fork begins a new one; leave it empty or choose another", ref.Session).
+		With("session_id", ref.Session)
+}

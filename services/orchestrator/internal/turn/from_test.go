@@ -1,0 +1,212 @@
+package turn
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+)
+
+// line is three steps one after the other.
+const line = `
+    a: {agent: coordinator, next: b}
+    b: {agent: research, next: c}
+    c: {agent: synthesis, end: true}
+`
+
+// lineRig runs line; no step chooses where it goes.
+func lineRig(t *testing.T) *rig {
+	t.Helper()
+	rig := newRig(t)
+	rig.declares(t, line)
+	rig.on("coordinator", nil)
+	return rig
+}
+
+// goingOn goes on with the turn of a trace in session s1.
+func goingOn(events []*troupev1.Event, requestID string) Request {
+	return Request{Session: "s1", RequestID: requestID, From: From{Trace: events[0].GetTraceId()}}
+}
+
+// The third of three steps fails for want of an API. What was done is told, and the turn that goes
+// on does the third step only, under the same number, with the journal that it left.
+//
+// Req: OC-26, OC-27
+func TestTurn_GoesOnWithATurnThatFailed(t *testing.T) {
+	rig := lineRig(t)
+	runner := rig.runner(t, "one")
+	rig.on("synthesis", failing(failure.ResourceAPI))
+	broken := collect(t, runner, ask("s1", "r1"))
+	p := resultOf(broken).GetPartial()
+	require.Equal(t, []int32{1, 2}, p.GetCompletedSteps())
+	require.Equal(t, []int32{3}, p.GetFailedSteps())
+	require.Equal(t, []string{"I am coordinator.", "I am research."}, p.GetPartialData())
+	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_RESOURCE_API, p.GetFailureMode())
+	require.Equal(t, troupev1.RecoveryStrategy_RECOVERY_STRATEGY_RETRY_FROM_CHECKPOINT, p.GetRecoveryStrategy())
+	require.EqualValues(t, 3, p.GetTotalSteps())
+	require.EqualValues(t, 3, p.GetFailurePoint())
+	require.EqualValues(t, 1, p.GetRemainingSteps())
+	require.InDelta(t, 2.0/3, p.GetCompletionRatio(), 1e-9)
+	require.Equal(t, broken[0].GetTraceId(), p.GetTraceId())
+	require.True(t, p.GetRecoverable())
+	require.Len(t, p.GetStepResults(), 3)
+	require.Equal(t, "synthesis", p.GetStepResults()[2].GetAgent())
+	require.NotNil(t, p.GetStepResults()[2].GetFailure())
+	require.Len(t, p.GetStepTimestamps(), 3)
+
+	rig.on("synthesis", nil)
+	req := goingOn(broken, "r2")
+	on := collect(t, runner, req)
+	require.Equal(t, []string{
+		"initialize turn_started", "plan plan",
+		"route routing_decision synthesis", "execute step_started synthesis", "execute step_finished synthesis",
+		"aggregate aggregate", "complete turn_result",
+	}, story(stored(on)))
+	require.Empty(t, cmp.Diff(&troupev1.From{TraceId: broken[0].GetTraceId()}, on[0].GetTurnStarted().GetFrom(), protocmp.Transform()))
+	require.Equal(t, "What may an agent write?", on[0].GetTurnStarted().GetText())
+	require.Nil(t, resultOf(on).GetPartial())
+	require.Equal(t, []string{"coordinator", "research", "synthesis"}, on[len(on)-2].GetAggregate().GetAgents())
+	require.EqualValues(t, 1, resultOf(on).GetUsage().GetModelCalls(), "the others were used before")
+	record, err := runner.Traces.Store().Get(t.Context(), trace.Ref{Trace: on[0].GetTraceId()})
+	require.NoError(t, err)
+	require.Equal(t, broken[0].GetTraceId(), record.GetForkedFrom().GetTraceId())
+
+	require.Equal(t, []string{"coordinator", "research", "synthesis", "synthesis"}, rig.asked())
+	first, again := rig.steps()[2], rig.steps()[3]
+	require.EqualValues(t, 3, again.GetStep())
+	require.EqualValues(t, 2, again.GetAttempt(), "it has a journal")
+	require.Equal(t, first.GetTurnId(), again.GetOriginTurnId(), "tools know their calls")
+	require.Empty(t, first.GetOriginTurnId())
+	require.Empty(t, cmp.Diff(said(first), said(again)), "the same history")
+	require.Equal(t, prior(first), prior(again))
+
+	require.Empty(t, cmp.Diff(stored(on), stored(collect(t, runner, req)), protocmp.Transform()), "the same request is the same turn")
+	req.From.Trace = on[0].GetTraceId()
+	require.Equal(t, failure.KeyReused, failure.ModeOf(refusal(t, runner, req)))
+	require.Len(t, rig.asked(), 4)
+}
+
+// One of two branches fails, and in a way that another step has survived before.
+func TestTurn_GoesOnWithTheBranchThatFailed(t *testing.T) {
+	rig := newRig(t)
+	rig.declares(t, `
+    a: {agent: coordinator, next: f, onError: {continue: true}}
+    f: {parallel: [b, c], join: d}
+    b: {agent: clarification, next: d}
+    c: {agent: research, next: d}
+    d: {agent: synthesis, end: true}
+`)
+	runner := rig.runner(t, "one")
+	done := make(chan struct{})
+	rig.on("coordinator", failing(failure.AgentLogic))
+	rig.on("clarification", func(s *step) error { defer close(done); return s.say("I am clarification.") })
+	rig.on("research", func(s *step) error { <-done; return failing(failure.ResourceAPI)(s) })
+	broken := collect(t, runner, ask("s1", "r1"))
+	p := resultOf(broken).GetPartial()
+	require.Equal(t, []int32{2}, p.GetCompletedSteps(), "%v", resultOf(broken))
+	require.Equal(t, []int32{1, 3}, p.GetFailedSteps())
+	require.EqualValues(t, 3, p.GetFailurePoint(), "the turn survived the first")
+
+	rig.on("clarification", nil)
+	rig.on("research", failing(failure.ResourceAPI))
+	again := collect(t, runner, goingOn(broken, "r2"))
+	require.Equal(t, []int32{2}, resultOf(again).GetPartial().GetCompletedSteps())
+	require.Equal(t, []int32{1, 3}, resultOf(again).GetPartial().GetFailedSteps())
+	require.EqualValues(t, 3, resultOf(again).GetPartial().GetFailurePoint())
+	require.Equal(t, failure.TurnNotOpen, failure.ModeOf(refusal(t, runner, goingOn(broken, "r9"))), "the session has gone on")
+
+	rig.on("research", nil)
+	on := collect(t, runner, goingOn(again, "r3"))
+	require.Equal(t, completed, resultOf(on).GetOutcome(), "%v", resultOf(on))
+	require.ElementsMatch(t, []string{"coordinator", "clarification", "research", "research", "research", "synthesis"}, rig.asked())
+	last := rig.steps()[5]
+	require.EqualValues(t, 4, last.GetStep())
+	require.ElementsMatch(t, []string{"I am clarification.", "I am research."}, prior(last))
+	require.Equal(t, rig.steps()[0].GetTurnId(), last.GetOriginTurnId())
+}
+
+// The orchestrator dies while the step is done again. Who adopts the turn knows what was done.
+func TestTurn_GoesOnThoughItsOrchestratorDies(t *testing.T) {
+	rig := lineRig(t)
+	runner := rig.runner(t, "zero")
+	rig.on("research", failing(failure.ResourceAPI))
+	broken := collect(t, runner, ask("s1", "r1"))
+	_, ref, _ := rig.lost(t, goingOn(broken, "r2"))
+	second := rig.runner(t, "two")
+	tend(t, second)
+	second.adopt(t.Context(), ref)
+	events := watched(t, second, ref, 0)
+	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, []string{"coordinator", "research", "research", "research", "synthesis"}, rig.asked())
+	last := rig.steps()[3]
+	require.EqualValues(t, 2, last.GetStep())
+	require.EqualValues(t, 3, last.GetAttempt())
+	require.Equal(t, rig.steps()[0].GetTurnId(), last.GetOriginTurnId())
+	require.Equal(t, []string{"coordinator", "research", "synthesis"}, only(events, (*troupev1.Event).GetAggregate)[0].GetAgents())
+	require.Empty(t, cmp.Diff(stored(events), stored(collect(t, second, goingOn(broken, "r2"))), protocmp.Transform()))
+}
+
+func TestRunner_RefusesToGoOnWhereItCannot(t *testing.T) {
+	rig := lineRig(t)
+	runner := rig.runner(t, "one")
+	done := collect(t, runner, ask("s1", "r1"))
+	rig.on("coordinator", failing(failure.ResourceAPI))
+	nothing := collect(t, runner, ask("s1", "r2"))
+	require.Nil(t, resultOf(nothing).GetPartial())
+	rig.on("coordinator", nil)
+	rig.on("research", failing(failure.AgentLogic))
+	hopeless := collect(t, runner, ask("s1", "r3"))
+	require.False(t, resultOf(hopeless).GetPartial().GetRecoverable())
+	rig.on("research", failing(failure.ResourceAPI))
+	mine := ask("s2", "r4")
+	mine.User = "ann"
+	broken := collect(t, runner, mine)
+	for name, c := range map[string]struct {
+		from   []*troupev1.Event
+		change func(*Request)
+		mode   failure.Mode
+		says   string
+	}{
+		"an answer":       {done, nil, failure.TurnNotOpen, "did not fail"},
+		"nothing done":    {nothing, nil, failure.TurnNotOpen, "no step of it was completed"},
+		"no way":          {hopeless, nil, failure.TurnNotOpen, "agent_logic, is none that passes"},
+		"a target":        {hopeless, func(r *Request) { r.Target = "w" }, failure.UserInvalidInput, "target: "},
+		"another session": {hopeless, func(r *Request) { r.Session = "s2" }, failure.UserInvalidInput, "session_id: the trace is of session s1"},
+		"somebody else's": {broken, func(r *Request) { r.User = "bob" }, failure.NotFound, "trace_id: no trace " + broken[0].GetTraceId()},
+		"nobody's":        {broken, nil, failure.NotFound, "trace_id: no trace " + broken[0].GetTraceId()},
+		"not known":       {done, func(r *Request) { r.From.Trace = "00000000000000000000000000000001" }, failure.NotFound, "no trace 0000"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			req := goingOn(c.from, "r9")
+			req.Session = ""
+			if c.change != nil {
+				c.change(&req)
+			}
+			err := refusal(t, runner, req)
+			require.Equal(t, c.mode, failure.ModeOf(err), "%v", err)
+			require.ErrorContains(t, err, c.says)
+		})
+	}
+	require.Equal(t, session.Failed, rig.state(t, "s2"))
+	ran := len(rig.asked())
+
+	// It goes nowhere when the workflow leads elsewhere by now.
+	rig.declares(t, `
+    a: {agent: coordinator, next: b}
+    b: {agent: clarification, next: c}
+    c: {agent: synthesis, end: true}
+`)
+	other := rig.runner(t, "two")
+	req := goingOn(broken, "r5")
+	req.User, req.Session = "ann", "s2"
+	strayed := resultOf(collect(t, other, req))
+	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_NONDETERMINISM, strayed.GetFailure().GetMode(), "%v", strayed)
+	require.Contains(t, strayed.GetFailure().GetMessage(), "step 2 was done by agent research")
+	require.Len(t, rig.asked(), ran)
+}

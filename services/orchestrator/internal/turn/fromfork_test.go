@@ -1,0 +1,160 @@
+package turn
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// forking goes on from a step of a trace in a session of its own.
+func forking(events []*troupev1.Event, sessionID string, step int) Request {
+	return Request{Session: sessionID, RequestID: "f1", From: From{Trace: events[0].GetTraceId(), Step: step, Fork: true}}
+}
+
+// texts of a session.
+func (r *rig) texts(t *testing.T, sessionID string) (all []string) {
+	t.Helper()
+	messages, err := r.memory.LoadHistory(t.Context(), session.Ref{Session: sessionID}, 0, 100)
+	require.NoError(t, err)
+	for _, m := range messages {
+		all = append(all, m.Text)
+	}
+	return all
+}
+
+// From step 2 of a turn that is long over the conversation goes another way, and the first one
+// stays as it is.
+func TestTurn_ForksFromAStepOfAnEarlierTrace(t *testing.T) {
+	rig := lineRig(t)
+	runner := rig.runner(t, "one")
+	collect(t, runner, Request{Session: "s1", RequestID: "r0", Text: "Hello."})
+	old := collect(t, runner, ask("s1", "r1"))
+	collect(t, runner, Request{Session: "s1", RequestID: "r2", Text: "And now?"})
+	_, err := rig.memory.UpdateState(t.Context(), memory.StateUpdate{
+		Ref: session.Ref{Session: "s1"}, RequestID: "u", Delta: map[string]json.RawMessage{"topic": json.RawMessage(`"agents"`)},
+	})
+	require.NoError(t, err)
+	before, ran := rig.texts(t, "s1"), len(rig.asked())
+
+	rig.on("research", func(s *step) error { return s.say("I found something else.") })
+	on := collect(t, runner, forking(old, "s2", 2))
+	require.Equal(t, completed, resultOf(on).GetOutcome(), "%v", resultOf(on))
+	require.Equal(t, []string{"research", "synthesis"}, rig.asked()[ran:])
+	first := rig.steps()[ran]
+	require.EqualValues(t, 2, first.GetStep())
+	require.EqualValues(t, 1, first.GetAttempt())
+	require.Empty(t, first.GetOriginTurnId(), "what it does is done anew")
+	greeting := []string{"Hello.", "I am coordinator.", "I am research.", "I am synthesis."}
+	require.Equal(t, append(greeting, "What may an agent write?", "I am coordinator."), said(first))
+	require.Equal(t, []string{"I am coordinator."}, prior(first))
+	require.Equal(t, append(greeting, "What may an agent write?", "I am coordinator.", "I found something else.", "I am synthesis."), rig.texts(t, "s2"))
+	require.Equal(t, before, rig.texts(t, "s1"))
+	require.Empty(t, cmp.Diff(&troupev1.From{TraceId: old[0].GetTraceId(), Step: 2, Fork: true}, on[0].GetTurnStarted().GetFrom(), protocmp.Transform()))
+	state, err := rig.memory.GetState(t.Context(), session.Ref{Session: "s2"})
+	require.NoError(t, err)
+	require.JSONEq(t, `"agents"`, string(state.Values["topic"]))
+
+	require.Empty(t, cmp.Diff(stored(on), stored(collect(t, runner, forking(old, "s2", 2))), protocmp.Transform()), "the same request is the same turn")
+	next := collect(t, runner, Request{Session: "s2", RequestID: "r2", Text: "Go on."})
+	require.Equal(t, completed, resultOf(next).GetOutcome())
+
+	// A fork may be forked, and with another text.
+	req := forking(on, "s3", 1)
+	req.Text = "May a worker?"
+	again := collect(t, runner, req)
+	require.Equal(t, completed, resultOf(again).GetOutcome(), "%v", resultOf(again))
+	require.Equal(t, append(greeting, "May a worker?", "I am coordinator.", "I found something else.", "I am synthesis."), rig.texts(t, "s3"))
+	require.Equal(t, "May a worker?", again[0].GetTurnStarted().GetText())
+}
+
+// What failed in a way that the turn survived is known to the fork as well, and a turn that was
+// cancelled may be forked as any other.
+func TestTurn_ForksPastAFailureThatWasSurvived(t *testing.T) {
+	rig := newRig(t)
+	rig.declares(t, surviving)
+	rig.on("research", failing(failure.AgentLogic))
+	runner := rig.runner(t, "one")
+	old := collect(t, runner, ask("s1", "r1"))
+	rig.on("research", nil)
+	on := collect(t, runner, forking(old, "s2", 2))
+	require.Equal(t, completed, resultOf(on).GetOutcome(), "%v", resultOf(on))
+	require.Equal(t, []string{"research", "synthesis", "synthesis"}, rig.asked())
+	on = collect(t, runner, forking(old, "s3", 1))
+	require.Equal(t, completed, resultOf(on).GetOutcome(), "%v", resultOf(on))
+	require.Equal(t, []string{"research", "synthesis"}, rig.asked()[3:])
+}
+
+// Whoever adopts a fork finds all that it began with.
+func TestTurn_AForkIsAdopted(t *testing.T) {
+	rig := lineRig(t)
+	old := collect(t, rig.runner(t, "zero"), ask("s1", "r1"))
+	_, ref, _ := rig.lost(t, forking(old, "s2", 2))
+	second := rig.runner(t, "two")
+	second.adopt(t.Context(), ref)
+	events := watched(t, second, ref, 0)
+	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, []string{"coordinator", "research", "synthesis", "research", "research", "synthesis"}, rig.asked())
+	require.Equal(t, []string{"What may an agent write?", "I am coordinator.", "I am research.", "I am synthesis."}, rig.texts(t, "s2"))
+}
+
+func TestRunner_RefusesForksThatCannotBe(t *testing.T) {
+	rig := lineRig(t)
+	runner := rig.runner(t, "one")
+	old := collect(t, runner, ask("s1", "r1"))
+	withFile := ask("s4", "r1")
+	withFile.Files = []conversation.Attachment{{Name: "a.txt", MediaType: "text/plain", Data: []byte("pages")}}
+	filed := collect(t, runner, withFile)
+	rig.on("research", failing(failure.ResourceAPI))
+	broken := collect(t, runner, ask("s5", "r1"))
+	ran := len(rig.asked())
+	for name, c := range map[string]struct {
+		req  Request
+		mode failure.Mode
+		says string
+	}{
+		"its own session":     {forking(old, "s1", 2), failure.KeyReused, "session s1 is known already"},
+		"a known session":     {forking(old, "s4", 2), failure.KeyReused, "session s4 is known already"},
+		"a step beyond":       {forking(old, "s9", 4), failure.UserInvalidInput, "from.step: the trace has no step 4; its last one is 3"},
+		"beyond the failure":  {forking(broken, "s9", 3), failure.UserInvalidInput, "no step 3; its last one is 2"},
+		"files left behind":   {forking(filed, "s9", 2), failure.UserInvalidInput, "parts: "},
+		"somebody else's":     {Request{Session: "s9", RequestID: "f", User: "bob", From: From{Trace: old[0].GetTraceId(), Step: 2, Fork: true}}, failure.NotFound, "no trace"},
+		"with another target": {Request{Session: "s9", RequestID: "f", Target: "w", From: From{Trace: old[0].GetTraceId(), Step: 2, Fork: true}}, failure.UserInvalidInput, "target"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := refusal(t, runner, c.req)
+			require.Equal(t, c.mode, failure.ModeOf(err), "%v", err)
+			require.ErrorContains(t, err, c.says)
+		})
+	}
+	require.Len(t, rig.asked(), ran)
+
+	req := forking(filed, "s6", 3)
+	req.Files = withFile.Files
+	on := collect(t, runner, req)
+	require.Equal(t, completed, resultOf(on).GetOutcome(), "%v", resultOf(on))
+	require.Len(t, on[0].GetTurnStarted().GetAttachments(), 1)
+}
+
+// A long conversation is forked as far back as agents may see it.
+func TestWindow_KeepsTheLatestAndNamesFiles(t *testing.T) {
+	var messages []conversation.Message
+	for range 20 {
+		messages = append(messages, conversation.User("more"))
+	}
+	messages[19] = conversation.Message{Role: conversation.RoleUser, Attachments: []conversation.Attachment{{Name: "a.txt", Version: 1}}}
+	kept := window(messages, 5)
+	require.Len(t, kept, 5)
+	require.Equal(t, "[file a.txt]", kept[4].Text)
+	require.Empty(t, kept[4].Attachments)
+	require.Len(t, messages[19].Attachments, 1)
+	require.Empty(t, window(nil, 5))
+}

@@ -1,0 +1,55 @@
+package scenario
+
+import (
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/test/rig"
+)
+
+// goesOnWithWhatFailed has the third of three steps fail behind a tool that may run once. The turn
+// that goes on does that step alone, and not its tool again, though its orchestrator dies; and
+// from the second step the conversation goes another way.
+//
+// Req: OC-27
+func (s *stage) goesOnWithWhatFailed(t *testing.T) {
+	key := uuid.NewString()
+	req := text("break " + key)
+	req.Target = "relay"
+	broken := ask(t, s.Mesh, req)
+	p := result(broken).GetPartial()
+	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_RESOURCE_API, result(broken).GetFailure().GetMode(), "%v", result(broken))
+	require.Equal(t, []int32{1, 2}, p.GetCompletedSteps())
+	require.Equal(t, []int32{3}, p.GetFailedSteps())
+	require.True(t, p.GetRecoverable())
+	require.Equal(t, 1, s.gate.Noted(key))
+
+	from := broken[0].GetTraceId()
+	again := &troupev1.OrchestrateRequest{RequestId: uuid.NewString(), From: &troupev1.From{TraceId: from}}
+	s.gate.Mend(key)
+	wait := s.begin(t, again)
+	s.gate.Await(t, key)
+	s.Kill(rig.Orchestrator)
+	s.Start(rig.Orchestrator)
+	s.gate.Await(t, key)
+	s.gate.Open(key)
+	on := wait()
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(on).GetOutcome(), "%v", result(on))
+	require.Equal(t, []string{"slow"}, agents(on))
+	require.Equal(t, req.GetSessionId(), on[0].GetSessionId())
+	require.Equal(t, 1, s.gate.Noted(key), "a tool that may run once ran once")
+	require.Equal(t, 1, s.gate.Asked(key), "what the model had said is in the journal")
+	refusal := refused(t, s.Mesh, &troupev1.OrchestrateRequest{RequestId: uuid.NewString(), From: &troupev1.From{TraceId: from}})
+	require.Equal(t, failure.TurnNotOpen, failure.ModeOf(refusal), "%v", refusal)
+
+	fork := &troupev1.OrchestrateRequest{RequestId: uuid.NewString(), From: &troupev1.From{TraceId: from, Step: 2, Fork: true}}
+	other := ask(t, s.Mesh, fork)
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(other).GetOutcome(), "%v", result(other))
+	require.Equal(t, []string{"research", "slow"}, agents(other))
+	require.NotEqual(t, req.GetSessionId(), other[0].GetSessionId())
+	require.Equal(t, 2, s.gate.Noted(key), "a fork does anew what it does")
+}
