@@ -71,7 +71,11 @@ type ExecuteStepRequest struct {
 	// metadata of the request, for the agent and its tools.
 	Metadata map[string]string `protobuf:"bytes,21,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// request_id of the request that began the turn.
-	RequestId     string `protobuf:"bytes,22,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	RequestId string `protobuf:"bytes,22,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// root_trace_id is the trace with which the run began to which the turn belongs, 32
+	// lower-case hex digits. Agents and tools see it, and turns that they ask for belong to the
+	// same run (contract OC-10). Empty: trace_id.
+	RootTraceId   string `protobuf:"bytes,45,opt,name=root_trace_id,json=rootTraceId,proto3" json:"root_trace_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -246,6 +250,13 @@ func (x *ExecuteStepRequest) GetRequestId() string {
 	return ""
 }
 
+func (x *ExecuteStepRequest) GetRootTraceId() string {
+	if x != nil {
+		return x.RootTraceId
+	}
+	return ""
+}
+
 // Heartbeat says that the step is still at work. A worker sends an item at least every 2
 // seconds; the orchestrator gives a stream up that was silent for 6.
 type Heartbeat struct {
@@ -393,7 +404,7 @@ var File_troupe_v1_agent_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x15troupe/v1/agent.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x15troupe/v1/types.proto\"\x8f\b\n" +
+	"\x15troupe/v1/agent.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x15troupe/v1/types.proto\"\xcd\b\n" +
 	"\x12ExecuteStepRequest\x120\n" +
 	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\x12;\n" +
 	"\n" +
@@ -417,7 +428,8 @@ const file_troupe_v1_agent_proto_rawDesc = "" +
 	"\aprofile\x18\x14 \x01(\tB+\xbaH(\xd8\x01\x01r#2!^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$R\aprofile\x12`\n" +
 	"\bmetadata\x18\x15 \x03(\v2+.troupe.v1.ExecuteStepRequest.MetadataEntryB\x17\xbaH\x14\x9a\x01\x11\x10 \"\x06r\x04 \x01(@*\x05r\x03(\x80\bR\bmetadata\x12A\n" +
 	"\n" +
-	"request_id\x18\x16 \x01(\tB\"\xbaH\x1f\xd8\x01\x01r\x1a2\x18^[A-Za-z0-9_.:-]{1,128}$R\trequestId\x1a;\n" +
+	"request_id\x18\x16 \x01(\tB\"\xbaH\x1f\xd8\x01\x01r\x1a2\x18^[A-Za-z0-9_.:-]{1,128}$R\trequestId\x12<\n" +
+	"\rroot_trace_id\x18- \x01(\tB\x18\xbaH\x15\xd8\x01\x01r\x102\x0e^[0-9a-f]{32}$R\vrootTraceId\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\v\n" +

@@ -446,6 +446,10 @@ type Event struct {
 	// branch says which agent of a flow it is from: the agents above it and itself, with dots
 	// between them. Empty when the step's agent runs alone.
 	Branch string `protobuf:"bytes,11,opt,name=branch,proto3" json:"branch,omitempty"`
+	// root_trace_id is the trace with which the run began, 32 lower-case hex digits: trace_id
+	// itself, unless the turn was asked for by another turn, or goes on with one that waited. It
+	// never changes on the way (contract OC-10). Empty on events of before it was there.
+	RootTraceId string `protobuf:"bytes,12,opt,name=root_trace_id,json=rootTraceId,proto3" json:"root_trace_id,omitempty"`
 	// payload is what happened.
 	//
 	// Types that are valid to be assigned to Payload:
@@ -576,6 +580,13 @@ func (x *Event) GetStage() Stage {
 func (x *Event) GetBranch() string {
 	if x != nil {
 		return x.Branch
+	}
+	return ""
+}
+
+func (x *Event) GetRootTraceId() string {
+	if x != nil {
+		return x.RootTraceId
 	}
 	return ""
 }
@@ -1019,7 +1030,10 @@ type Parent struct {
 	Step int32 `protobuf:"varint,3,opt,name=step,proto3" json:"step,omitempty"`
 	// call is the number of the call among those of the step, from 1; those of agents that run
 	// beside each other are numbered apart.
-	Call          int32 `protobuf:"varint,4,opt,name=call,proto3" json:"call,omitempty"`
+	Call int32 `protobuf:"varint,4,opt,name=call,proto3" json:"call,omitempty"`
+	// root_trace_id is the trace with which the run above began, 32 lower-case hex digits; the
+	// turn belongs to that run (contract OC-10). Empty: trace_id is where it began.
+	RootTraceId   string `protobuf:"bytes,11,opt,name=root_trace_id,json=rootTraceId,proto3" json:"root_trace_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1080,6 +1094,13 @@ func (x *Parent) GetCall() int32 {
 		return x.Call
 	}
 	return 0
+}
+
+func (x *Parent) GetRootTraceId() string {
+	if x != nil {
+		return x.RootTraceId
+	}
+	return ""
 }
 
 // Plan is the part of the work that is known before it starts.
@@ -2464,7 +2485,9 @@ type TurnResult struct {
 	// answers goes on.
 	Pending []*PendingCall `protobuf:"bytes,8,rep,name=pending,proto3" json:"pending,omitempty"`
 	// metrics say what the turn took. Absent on traces of before it was there.
-	Metrics       *TurnMetrics `protobuf:"bytes,20,opt,name=metrics,proto3" json:"metrics,omitempty"`
+	Metrics *TurnMetrics `protobuf:"bytes,20,opt,name=metrics,proto3" json:"metrics,omitempty"`
+	// coordination is where the turn stood with its end. Absent on traces of before it was there.
+	Coordination  *Coordination `protobuf:"bytes,32,opt,name=coordination,proto3" json:"coordination,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2562,6 +2585,126 @@ func (x *TurnResult) GetMetrics() *TurnMetrics {
 	return nil
 }
 
+func (x *TurnResult) GetCoordination() *Coordination {
+	if x != nil {
+		return x.Coordination
+	}
+	return nil
+}
+
+// Coordination is the state that agents of a turn share by way of their orchestrator, without
+// its texts (contract RA-2, SO-10). It follows from the history, the decisions and the results.
+type Coordination struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// next_agent is who works next; END when the turn has an answer or a question, and who should
+	// have worked when it failed.
+	NextAgent string `protobuf:"bytes,1,opt,name=next_agent,json=nextAgent,proto3" json:"next_agent,omitempty"`
+	// last_agent is who worked last; empty when nobody has.
+	LastAgent string `protobuf:"bytes,2,opt,name=last_agent,json=lastAgent,proto3" json:"last_agent,omitempty"`
+	// clarification_needed is set when the turn ended with a question of an agent.
+	ClarificationNeeded bool `protobuf:"varint,3,opt,name=clarification_needed,json=clarificationNeeded,proto3" json:"clarification_needed,omitempty"`
+	// clarification_count is how many questions of the same agent came one after the other, the
+	// turns before included.
+	ClarificationCount int32 `protobuf:"varint,4,opt,name=clarification_count,json=clarificationCount,proto3" json:"clarification_count,omitempty"`
+	// iteration is how many agents worked, one that works again included. A rule that decides in
+	// the place of the first agent counts as that.
+	Iteration int32 `protobuf:"varint,5,opt,name=iteration,proto3" json:"iteration,omitempty"`
+	// messages is how many of the session the turn could see, its own included.
+	Messages int32 `protobuf:"varint,6,opt,name=messages,proto3" json:"messages,omitempty"`
+	// observations is how many its agents made.
+	Observations int32 `protobuf:"varint,7,opt,name=observations,proto3" json:"observations,omitempty"`
+	// tool_history are the tools that were called, each once, in the order of their first calls.
+	ToolHistory   []string `protobuf:"bytes,8,rep,name=tool_history,json=toolHistory,proto3" json:"tool_history,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Coordination) Reset() {
+	*x = Coordination{}
+	mi := &file_troupe_v1_event_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Coordination) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Coordination) ProtoMessage() {}
+
+func (x *Coordination) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_event_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Coordination.ProtoReflect.Descriptor instead.
+func (*Coordination) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *Coordination) GetNextAgent() string {
+	if x != nil {
+		return x.NextAgent
+	}
+	return ""
+}
+
+func (x *Coordination) GetLastAgent() string {
+	if x != nil {
+		return x.LastAgent
+	}
+	return ""
+}
+
+func (x *Coordination) GetClarificationNeeded() bool {
+	if x != nil {
+		return x.ClarificationNeeded
+	}
+	return false
+}
+
+func (x *Coordination) GetClarificationCount() int32 {
+	if x != nil {
+		return x.ClarificationCount
+	}
+	return 0
+}
+
+func (x *Coordination) GetIteration() int32 {
+	if x != nil {
+		return x.Iteration
+	}
+	return 0
+}
+
+func (x *Coordination) GetMessages() int32 {
+	if x != nil {
+		return x.Messages
+	}
+	return 0
+}
+
+func (x *Coordination) GetObservations() int32 {
+	if x != nil {
+		return x.Observations
+	}
+	return 0
+}
+
+func (x *Coordination) GetToolHistory() []string {
+	if x != nil {
+		return x.ToolHistory
+	}
+	return nil
+}
+
 // TurnMetrics say what a turn took, the work of owners before the last one included.
 type TurnMetrics struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2591,7 +2734,7 @@ type TurnMetrics struct {
 
 func (x *TurnMetrics) Reset() {
 	*x = TurnMetrics{}
-	mi := &file_troupe_v1_event_proto_msgTypes[23]
+	mi := &file_troupe_v1_event_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2603,7 +2746,7 @@ func (x *TurnMetrics) String() string {
 func (*TurnMetrics) ProtoMessage() {}
 
 func (x *TurnMetrics) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[23]
+	mi := &file_troupe_v1_event_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2616,7 +2759,7 @@ func (x *TurnMetrics) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnMetrics.ProtoReflect.Descriptor instead.
 func (*TurnMetrics) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{23}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *TurnMetrics) GetPlan() *durationpb.Duration {
@@ -2693,7 +2836,7 @@ var File_troupe_v1_event_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_event_proto_rawDesc = "" +
 	"\n" +
-	"\x15troupe/v1/event.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17troupe/v1/failure.proto\x1a\x15troupe/v1/types.proto\"\xa4\v\n" +
+	"\x15troupe/v1/event.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17troupe/v1/failure.proto\x1a\x15troupe/v1/types.proto\"\xc8\v\n" +
 	"\x05Event\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x19\n" +
 	"\btrace_id\x18\x02 \x01(\tR\atraceId\x12\x1d\n" +
@@ -2708,7 +2851,8 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\x04time\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12&\n" +
 	"\x05stage\x18\n" +
 	" \x01(\x0e2\x10.troupe.v1.StageR\x05stage\x12 \n" +
-	"\x06branch\x18\v \x01(\tB\b\xbaH\x05r\x03(\x80\bR\x06branch\x12;\n" +
+	"\x06branch\x18\v \x01(\tB\b\xbaH\x05r\x03(\x80\bR\x06branch\x12\"\n" +
+	"\rroot_trace_id\x18\f \x01(\tR\vrootTraceId\x12;\n" +
 	"\fturn_started\x18\x14 \x01(\v2\x16.troupe.v1.TurnStartedH\x00R\vturnStarted\x12%\n" +
 	"\x04plan\x18\x15 \x01(\v2\x0f.troupe.v1.PlanH\x00R\x04plan\x12G\n" +
 	"\x10routing_decision\x18\x16 \x01(\v2\x1a.troupe.v1.RoutingDecisionH\x00R\x0froutingDecision\x12;\n" +
@@ -2743,12 +2887,13 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\aanswers\x18\a \x03(\v2\x15.troupe.v1.CallAnswerR\aanswers\x12)\n" +
 	"\x06parent\x18\b \x01(\v2\x11.troupe.v1.ParentR\x06parent\x121\n" +
 	"\vattachments\x18\t \x03(\v2\x0f.troupe.v1.BlobR\vattachments\x12\x18\n" +
-	"\aprofile\x18\x14 \x01(\tR\aprofile\"\x96\x01\n" +
+	"\aprofile\x18\x14 \x01(\tR\aprofile\"\xd4\x01\n" +
 	"\x06Parent\x120\n" +
 	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\x12 \n" +
 	"\aturn_id\x18\x02 \x01(\tB\a\xbaH\x04r\x02(@R\x06turnId\x12\x1b\n" +
 	"\x04step\x18\x03 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\x04step\x12\x1b\n" +
-	"\x04call\x18\x04 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\x04call\"\xd5\x01\n" +
+	"\x04call\x18\x04 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\x04call\x12<\n" +
+	"\rroot_trace_id\x18\v \x01(\tB\x18\xbaH\x15\xd8\x01\x01r\x102\x0e^[0-9a-f]{32}$R\vrootTraceId\"\xd5\x01\n" +
 	"\x04Plan\x12\x1a\n" +
 	"\bworkflow\x18\x01 \x01(\tR\bworkflow\x12\x14\n" +
 	"\x05entry\x18\x02 \x01(\tR\x05entry\x12\x14\n" +
@@ -2856,7 +3001,7 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\x06agents\x18\x02 \x03(\tR\x06agents\x12&\n" +
 	"\x05usage\x18\x03 \x01(\v2\x10.troupe.v1.UsageR\x05usage\x12!\n" +
 	"\ftrace_length\x18\x04 \x01(\x05R\vtraceLength\x12\x16\n" +
-	"\x06output\x18\x05 \x01(\tR\x06output\"\x8d\x03\n" +
+	"\x06output\x18\x05 \x01(\tR\x06output\"\xca\x03\n" +
 	"\n" +
 	"TurnResult\x120\n" +
 	"\aoutcome\x18\x01 \x01(\x0e2\x16.troupe.v1.TurnOutcomeR\aoutcome\x12\x12\n" +
@@ -2869,8 +3014,20 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\bduration\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\bduration\x12,\n" +
 	"\afailure\x18\a \x01(\v2\x12.troupe.v1.FailureR\afailure\x120\n" +
 	"\apending\x18\b \x03(\v2\x16.troupe.v1.PendingCallR\apending\x120\n" +
-	"\ametrics\x18\x14 \x01(\v2\x16.troupe.v1.TurnMetricsR\ametricsB\r\n" +
-	"\v_confidence\"\xdc\x03\n" +
+	"\ametrics\x18\x14 \x01(\v2\x16.troupe.v1.TurnMetricsR\ametrics\x12;\n" +
+	"\fcoordination\x18  \x01(\v2\x17.troupe.v1.CoordinationR\fcoordinationB\r\n" +
+	"\v_confidence\"\xb1\x02\n" +
+	"\fCoordination\x12\x1d\n" +
+	"\n" +
+	"next_agent\x18\x01 \x01(\tR\tnextAgent\x12\x1d\n" +
+	"\n" +
+	"last_agent\x18\x02 \x01(\tR\tlastAgent\x121\n" +
+	"\x14clarification_needed\x18\x03 \x01(\bR\x13clarificationNeeded\x12/\n" +
+	"\x13clarification_count\x18\x04 \x01(\x05R\x12clarificationCount\x12\x1c\n" +
+	"\titeration\x18\x05 \x01(\x05R\titeration\x12\x1a\n" +
+	"\bmessages\x18\x06 \x01(\x05R\bmessages\x12\"\n" +
+	"\fobservations\x18\a \x01(\x05R\fobservations\x12!\n" +
+	"\ftool_history\x18\b \x03(\tR\vtoolHistory\"\xdc\x03\n" +
 	"\vTurnMetrics\x12-\n" +
 	"\x04plan\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x04plan\x123\n" +
 	"\arouting\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\arouting\x123\n" +
@@ -2946,7 +3103,7 @@ func file_troupe_v1_event_proto_rawDescGZIP() []byte {
 }
 
 var file_troupe_v1_event_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_troupe_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_troupe_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_troupe_v1_event_proto_goTypes = []any{
 	(Stage)(0),                    // 0: troupe.v1.Stage
 	(RoutingStrategy)(0),          // 1: troupe.v1.RoutingStrategy
@@ -2977,20 +3134,21 @@ var file_troupe_v1_event_proto_goTypes = []any{
 	(*Warning)(nil),               // 26: troupe.v1.Warning
 	(*Aggregate)(nil),             // 27: troupe.v1.Aggregate
 	(*TurnResult)(nil),            // 28: troupe.v1.TurnResult
-	(*TurnMetrics)(nil),           // 29: troupe.v1.TurnMetrics
-	nil,                           // 30: troupe.v1.AgentMessage.ArtifactsEntry
-	(*timestamppb.Timestamp)(nil), // 31: google.protobuf.Timestamp
-	(*CallAnswer)(nil),            // 32: troupe.v1.CallAnswer
-	(*Blob)(nil),                  // 33: troupe.v1.Blob
-	(*durationpb.Duration)(nil),   // 34: google.protobuf.Duration
-	(*StepResult)(nil),            // 35: troupe.v1.StepResult
-	(*Failure)(nil),               // 36: troupe.v1.Failure
-	(*Usage)(nil),                 // 37: troupe.v1.Usage
-	(*PendingCall)(nil),           // 38: troupe.v1.PendingCall
-	(TurnOutcome)(0),              // 39: troupe.v1.TurnOutcome
+	(*Coordination)(nil),          // 29: troupe.v1.Coordination
+	(*TurnMetrics)(nil),           // 30: troupe.v1.TurnMetrics
+	nil,                           // 31: troupe.v1.AgentMessage.ArtifactsEntry
+	(*timestamppb.Timestamp)(nil), // 32: google.protobuf.Timestamp
+	(*CallAnswer)(nil),            // 33: troupe.v1.CallAnswer
+	(*Blob)(nil),                  // 34: troupe.v1.Blob
+	(*durationpb.Duration)(nil),   // 35: google.protobuf.Duration
+	(*StepResult)(nil),            // 36: troupe.v1.StepResult
+	(*Failure)(nil),               // 37: troupe.v1.Failure
+	(*Usage)(nil),                 // 38: troupe.v1.Usage
+	(*PendingCall)(nil),           // 39: troupe.v1.PendingCall
+	(TurnOutcome)(0),              // 40: troupe.v1.TurnOutcome
 }
 var file_troupe_v1_event_proto_depIdxs = []int32{
-	31, // 0: troupe.v1.Event.time:type_name -> google.protobuf.Timestamp
+	32, // 0: troupe.v1.Event.time:type_name -> google.protobuf.Timestamp
 	0,  // 1: troupe.v1.Event.stage:type_name -> troupe.v1.Stage
 	7,  // 2: troupe.v1.Event.turn_started:type_name -> troupe.v1.TurnStarted
 	9,  // 3: troupe.v1.Event.plan:type_name -> troupe.v1.Plan
@@ -3010,46 +3168,47 @@ var file_troupe_v1_event_proto_depIdxs = []int32{
 	28, // 17: troupe.v1.Event.turn_result:type_name -> troupe.v1.TurnResult
 	19, // 18: troupe.v1.Event.tool_progress:type_name -> troupe.v1.ToolProgress
 	20, // 19: troupe.v1.Event.subtask_started:type_name -> troupe.v1.SubtaskStarted
-	32, // 20: troupe.v1.TurnStarted.answers:type_name -> troupe.v1.CallAnswer
+	33, // 20: troupe.v1.TurnStarted.answers:type_name -> troupe.v1.CallAnswer
 	8,  // 21: troupe.v1.TurnStarted.parent:type_name -> troupe.v1.Parent
-	33, // 22: troupe.v1.TurnStarted.attachments:type_name -> troupe.v1.Blob
-	34, // 23: troupe.v1.Plan.duration:type_name -> google.protobuf.Duration
+	34, // 22: troupe.v1.TurnStarted.attachments:type_name -> troupe.v1.Blob
+	35, // 23: troupe.v1.Plan.duration:type_name -> google.protobuf.Duration
 	10, // 24: troupe.v1.Plan.budget:type_name -> troupe.v1.TurnBudget
-	34, // 25: troupe.v1.TurnBudget.time:type_name -> google.protobuf.Duration
+	35, // 25: troupe.v1.TurnBudget.time:type_name -> google.protobuf.Duration
 	1,  // 26: troupe.v1.RoutingDecision.strategy:type_name -> troupe.v1.RoutingStrategy
-	34, // 27: troupe.v1.RoutingDecision.duration:type_name -> google.protobuf.Duration
+	35, // 27: troupe.v1.RoutingDecision.duration:type_name -> google.protobuf.Duration
 	2,  // 28: troupe.v1.RoutingDecision.type:type_name -> troupe.v1.DecisionType
 	13, // 29: troupe.v1.StepStarted.choice:type_name -> troupe.v1.InstanceChoice
 	14, // 30: troupe.v1.InstanceChoice.rejected:type_name -> troupe.v1.RejectedInstance
 	2,  // 31: troupe.v1.InstanceChoice.type:type_name -> troupe.v1.DecisionType
-	35, // 32: troupe.v1.StepFinished.result:type_name -> troupe.v1.StepResult
-	34, // 33: troupe.v1.StepFinished.duration:type_name -> google.protobuf.Duration
-	36, // 34: troupe.v1.PartReset.failure:type_name -> troupe.v1.Failure
-	37, // 35: troupe.v1.ModelCall.usage:type_name -> troupe.v1.Usage
-	34, // 36: troupe.v1.ModelCall.duration:type_name -> google.protobuf.Duration
+	36, // 32: troupe.v1.StepFinished.result:type_name -> troupe.v1.StepResult
+	35, // 33: troupe.v1.StepFinished.duration:type_name -> google.protobuf.Duration
+	37, // 34: troupe.v1.PartReset.failure:type_name -> troupe.v1.Failure
+	38, // 35: troupe.v1.ModelCall.usage:type_name -> troupe.v1.Usage
+	35, // 36: troupe.v1.ModelCall.duration:type_name -> google.protobuf.Duration
 	3,  // 37: troupe.v1.ModelCall.finish:type_name -> troupe.v1.FinishReason
 	4,  // 38: troupe.v1.ToolCallFinished.status:type_name -> troupe.v1.ToolStatus
-	34, // 39: troupe.v1.ToolCallFinished.duration:type_name -> google.protobuf.Duration
-	38, // 40: troupe.v1.ToolCallPending.call:type_name -> troupe.v1.PendingCall
-	30, // 41: troupe.v1.AgentMessage.artifacts:type_name -> troupe.v1.AgentMessage.ArtifactsEntry
+	35, // 39: troupe.v1.ToolCallFinished.duration:type_name -> google.protobuf.Duration
+	39, // 40: troupe.v1.ToolCallPending.call:type_name -> troupe.v1.PendingCall
+	31, // 41: troupe.v1.AgentMessage.artifacts:type_name -> troupe.v1.AgentMessage.ArtifactsEntry
 	5,  // 42: troupe.v1.Thinking.topic:type_name -> troupe.v1.Topic
-	37, // 43: troupe.v1.Aggregate.usage:type_name -> troupe.v1.Usage
-	39, // 44: troupe.v1.TurnResult.outcome:type_name -> troupe.v1.TurnOutcome
-	37, // 45: troupe.v1.TurnResult.usage:type_name -> troupe.v1.Usage
-	34, // 46: troupe.v1.TurnResult.duration:type_name -> google.protobuf.Duration
-	36, // 47: troupe.v1.TurnResult.failure:type_name -> troupe.v1.Failure
-	38, // 48: troupe.v1.TurnResult.pending:type_name -> troupe.v1.PendingCall
-	29, // 49: troupe.v1.TurnResult.metrics:type_name -> troupe.v1.TurnMetrics
-	34, // 50: troupe.v1.TurnMetrics.plan:type_name -> google.protobuf.Duration
-	34, // 51: troupe.v1.TurnMetrics.routing:type_name -> google.protobuf.Duration
-	34, // 52: troupe.v1.TurnMetrics.execute:type_name -> google.protobuf.Duration
-	34, // 53: troupe.v1.TurnMetrics.total:type_name -> google.protobuf.Duration
-	34, // 54: troupe.v1.TurnMetrics.average_step_duration:type_name -> google.protobuf.Duration
-	55, // [55:55] is the sub-list for method output_type
-	55, // [55:55] is the sub-list for method input_type
-	55, // [55:55] is the sub-list for extension type_name
-	55, // [55:55] is the sub-list for extension extendee
-	0,  // [0:55] is the sub-list for field type_name
+	38, // 43: troupe.v1.Aggregate.usage:type_name -> troupe.v1.Usage
+	40, // 44: troupe.v1.TurnResult.outcome:type_name -> troupe.v1.TurnOutcome
+	38, // 45: troupe.v1.TurnResult.usage:type_name -> troupe.v1.Usage
+	35, // 46: troupe.v1.TurnResult.duration:type_name -> google.protobuf.Duration
+	37, // 47: troupe.v1.TurnResult.failure:type_name -> troupe.v1.Failure
+	39, // 48: troupe.v1.TurnResult.pending:type_name -> troupe.v1.PendingCall
+	30, // 49: troupe.v1.TurnResult.metrics:type_name -> troupe.v1.TurnMetrics
+	29, // 50: troupe.v1.TurnResult.coordination:type_name -> troupe.v1.Coordination
+	35, // 51: troupe.v1.TurnMetrics.plan:type_name -> google.protobuf.Duration
+	35, // 52: troupe.v1.TurnMetrics.routing:type_name -> google.protobuf.Duration
+	35, // 53: troupe.v1.TurnMetrics.execute:type_name -> google.protobuf.Duration
+	35, // 54: troupe.v1.TurnMetrics.total:type_name -> google.protobuf.Duration
+	35, // 55: troupe.v1.TurnMetrics.average_step_duration:type_name -> google.protobuf.Duration
+	56, // [56:56] is the sub-list for method output_type
+	56, // [56:56] is the sub-list for method input_type
+	56, // [56:56] is the sub-list for extension type_name
+	56, // [56:56] is the sub-list for extension extendee
+	0,  // [0:56] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_event_proto_init() }
@@ -3087,7 +3246,7 @@ func file_troupe_v1_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_event_proto_rawDesc), len(file_troupe_v1_event_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   25,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
