@@ -30,6 +30,8 @@ type Step struct {
 
 	Answers []Answer // to calls that wait since a turn before this one, which this turn goes on with
 
+	RootTraceID string // trace with which the run began; empty: TraceID
+
 	Context Context // of the turn: under what it acts; zero: the agent makes one of the above
 
 	Journal Journal // of the step; nil: nothing is kept of it

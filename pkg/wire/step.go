@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"cmp"
+
 	"github.com/troupe-dev/troupe/pkg/execution"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
@@ -19,6 +21,8 @@ func StepFromProto(req *troupev1.ExecuteStepRequest) execution.Step {
 		Routes:    req.GetRoutes(),
 		Silent:    req.GetSilent(),
 		Answers:   AnswersFromProto(req.GetAnswers()),
+
+		RootTraceID: cmp.Or(req.GetRootTraceId(), req.GetTraceId()),
 	}
 	if c, err := execution.NewContext(origin(req)); err == nil { // the rules of the wire are no weaker
 		step.Context = c
@@ -36,7 +40,7 @@ func StepFromProto(req *troupev1.ExecuteStepRequest) execution.Step {
 func origin(req *troupev1.ExecuteStepRequest) execution.Origin {
 	o := execution.Origin{
 		TraceID: req.GetTraceId(), RequestID: req.GetRequestId(), Profile: req.GetProfile(), UserID: req.GetUserId(),
-		ConversationID: req.GetSessionId(), SessionID: req.GetSessionId(), Metadata: req.GetMetadata(),
+		ConversationID: req.GetSessionId(), SessionID: req.GetSessionId(), Metadata: req.GetMetadata(), RootTraceID: req.GetRootTraceId(),
 	}
 	if o.UserID != "" {
 		o.MemoryScope = "user:" + o.UserID

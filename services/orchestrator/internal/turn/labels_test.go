@@ -75,7 +75,7 @@ func TestTurn_AnswersGoOnWithItsLabels(t *testing.T) {
 func TestRequest_LabelsAreAPartOfWhatIsAsked(t *testing.T) {
 	plain := ask("s1", "r1")
 	require.Equal(t, plain.fingerprint(), labelled(plain, Labels{Metadata: map[string]string{}}).fingerprint())
-	require.Equal(t, labelled(plain, blue).fingerprint(), labelled(plain, Labels{blue.Profile, maps.Clone(blue.Metadata)}).fingerprint())
+	require.Equal(t, labelled(plain, blue).fingerprint(), labelled(plain, Labels{Profile: blue.Profile, Metadata: maps.Clone(blue.Metadata)}).fingerprint())
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
 	events := collect(t, runner, labelled(plain, blue))

@@ -125,6 +125,7 @@ func New(cfg Config) (*Runner, error) {
 // that the stream broke off. When the consumer stops, the turn goes on.
 func (r *Runner) Orchestrate(ctx context.Context, req Request) iter.Seq2[*troupev1.Event, error] {
 	return func(yield func(*troupev1.Event, error) bool) {
+		req.Root = rootOf(req.Parent)
 		begun, err := r.enqueue(ctx, req)
 		if err != nil {
 			yield(nil, err)

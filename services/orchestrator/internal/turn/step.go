@@ -64,7 +64,7 @@ func (t *turn) stepRequest(a *attempt) *troupev1.ExecuteStepRequest {
 		Step: int32(a.number), Attempt: int32(a.attempt), Epoch: t.turn.Epoch, Agent: step.Agent,
 		History: wire.MessagesToProto(t.history), BaseSequence: t.base, Last: step.End, Silent: a.task.Branch(),
 		Auth: wire.AuthToProto(t.req.Auth), UserId: t.req.User,
-		Profile: t.req.Profile, Metadata: t.req.Metadata, RequestId: t.req.RequestID,
+		Profile: t.req.Profile, Metadata: t.req.Metadata, RequestId: t.req.RequestID, RootTraceId: t.events.Root(),
 	}
 	if a.number == t.answered {
 		req.Answers = wire.AnswersToProto(t.turn.Answers)

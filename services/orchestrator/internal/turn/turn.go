@@ -14,6 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/rpc"
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/pkg/wire"
 	gate "github.com/troupe-dev/troupe/services/orchestrator/internal/admission"
@@ -25,7 +26,8 @@ import (
 // turn is one turn being driven. One goroutine owns it.
 type turn struct {
 	*Runner
-	pass     *gate.Pass // its place among the turns that there may be at once
+	log      *zap.Logger // of the runner, and of the run once that is known
+	pass     *gate.Pass  // its place among the turns that there may be at once
 	req      Request
 	begin    memory.Begin // with which it began
 	target   string       // what the request's target stands for
@@ -58,7 +60,7 @@ type turn struct {
 func (t *turn) run(ctx context.Context, timeout, left time.Duration) {
 	defer t.seats.ended(t)
 	defer t.pass.End(true)
-	ctx, cancel := context.WithTimeout(ctx, max(0, left)+closeTime)
+	ctx, cancel := context.WithTimeout(rpc.InRun(ctx, t.events.Root()), max(0, left)+closeTime)
 	defer cancel()
 	work, stop := context.WithTimeoutCause(ctx, left,
 		failure.Newf(failure.AgentTimeout, "turn", "the turn did not end within its %s; ask for a longer timeout or a smaller thing", timeout))
