@@ -287,11 +287,14 @@ func (t *turn) end(ctx context.Context, closed session.Turn) {
 	duration := time.Since(t.began)
 	setDuration(last, duration)
 	last.GetTurnResult().Metrics = t.events.Measure(duration)
+	state := t.coordinated(last)
+	last.GetTurnResult().Coordination = state.Proto()
 	if err := t.Traces.Close(ctx, t.events, last); err != nil {
 		return // said by Close
 	}
 	t.count(ctx, closed, duration)
 	t.observe(ctx, last)
+	t.emitState(ctx, state)
 	t.log.Info("turn ended", zap.String("trace", t.turn.Trace), zap.String("session", t.req.Session), zap.Int("turn", t.turn.Number),
 		zap.String("outcome", string(closed.Outcome)), zap.Int("steps", len(t.results)), zap.Duration("duration", duration))
 }
