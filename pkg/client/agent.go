@@ -250,7 +250,7 @@ func (r *remote) end(done *troupev1.TurnResult, session string) error {
 // step above.
 func (r *remote) failed(err *failure.Error) error {
 	if !failure.Is(err, failure.Unknown, failure.Fenced, failure.TurnNotOpen, failure.Nondeterminism, failure.SessionDeleted, failure.BaseMismatch,
-		failure.InstanceDraining, failure.SystemNetwork, failure.SystemTimeout, failure.UserCancelled) {
+		failure.InstanceDraining, failure.SystemNetwork, failure.SystemTimeout, failure.UserCancelled, failure.AttemptsExhausted) {
 		return err
 	}
 	return failure.Newf(failure.ResourceTool, "client.Agent", "agent %s failed: %s", r.target, err.Message).Because(err)

@@ -111,7 +111,7 @@ func (t *turn) execute(work, ctx context.Context, a *attempt) (err error) {
 	defer failure.Contain("turn", &err)
 	step := a.task.Decision.Step
 	for {
-		result, err := t.Dispatcher.With(t.policy(a.number, step.Instances)).Execute(work, t.stepRequest(a), instances(a.losses), t.handler(ctx, &a.position))
+		result, err := t.Dispatcher.With(t.policy(a.number, step.Instances)).Execute(work, t.stepRequest(a), t.avoided(a), t.handler(ctx, &a.position))
 		if lost, ok := errors.AsType[*dispatch.LostError](err); ok {
 			a.lost, a.losses = lost, append(a.losses, lost)
 			a.instance = lost.Instance.ID // which may not have come to say that it took the step

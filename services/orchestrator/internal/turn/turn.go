@@ -295,6 +295,7 @@ func (t *turn) end(ctx context.Context, closed session.Turn) {
 	t.count(ctx, closed, duration)
 	t.observe(ctx, last)
 	t.emitState(ctx, state)
+	t.quarantine(ctx, last.GetTurnResult())
 	t.log.Info("turn ended", zap.String("trace", t.turn.Trace), zap.String("session", t.req.Session), zap.Int("turn", t.turn.Number),
 		zap.String("outcome", string(closed.Outcome)), zap.Int("steps", len(t.results)), zap.Duration("duration", duration))
 }
