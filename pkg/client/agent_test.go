@@ -247,6 +247,7 @@ func TestAgent_HandsOnHowTheTurnEnded(t *testing.T) {
 		"a failure":                  {failed(troupev1.FailureMode_FAILURE_MODE_RESOURCE_API), event.Failed, failure.ResourceAPI},
 		"a failure that is not ours": {failed(troupev1.FailureMode_FAILURE_MODE_FENCED), event.Failed, failure.ResourceTool},
 		"cancelled by somebody":      {failed(troupev1.FailureMode_FAILURE_MODE_USER_CANCELLED), event.Failed, failure.ResourceTool},
+		"its workers are lost":       {failed(troupev1.FailureMode_FAILURE_MODE_ATTEMPTS_EXHAUSTED), event.Failed, failure.ResourceTool}, // it is quarantined, and not the turn above
 	} {
 		t.Run(name, func(t *testing.T) {
 			remote, err := serveMesh(t, &mesh{events: []*troupev1.Event{ended(tc.result)}}).Agent("research", agent.Config{})
