@@ -20,7 +20,7 @@ func TestDescribeTrace_SaysWhatWasUsedOfTheBudget(t *testing.T) {
 	}
 	require.Equal(t, "toolCalls 2 of 50, tokens 812 of 100000", budgetUsed(events))
 	var out bytes.Buffer
-	describeTree(terminal{out: &out}, &troupev1.Trace{}, events)
+	describeTree(terminal{out: &out}, &troupev1.Trace{}, nil, events)
 	require.Regexp(t, `(?m)^budget +toolCalls 2 of 50, tokens 812 of 100000$`, out.String())
 	require.Empty(t, budgetUsed(nil))
 }

@@ -137,14 +137,17 @@ func registeredState(in *troupev1.Instance) string {
 
 type getTraces struct {
 	query `embed:""`
-	Limit int32 `help:"How many at most, up to 200." default:"20"`
+	Limit int32  `help:"How many at most, up to 200." default:"20"`
+	Root  string `help:"Only those of the run that began with this trace." placeholder:"ID"`
+
+	Quarantined bool `help:"Only those that took down all that they were given to."`
 }
 
 // Run prints the traces.
 func (g *getTraces) Run(ctx context.Context, term terminal) error {
 	var resp *troupev1.ListTracesResponse
 	return g.run(ctx, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
-		resp, err = c.ListTraces(ctx, &troupev1.ListTracesRequest{PageSize: g.Limit})
+		resp, err = c.ListTraces(ctx, &troupev1.ListTracesRequest{PageSize: g.Limit, RootTraceId: g.Root, Quarantined: g.Quarantined})
 		return resp, err
 	}, func(w *tabwriter.Writer) {
 		fmt.Fprintln(w, "TRACE\tSESSION\tTURN\tSTATE\tEVENTS\tAGE\tTEXT")
@@ -197,7 +200,11 @@ func traceState(t *troupev1.Trace) string {
 	if t.GetResult() == nil {
 		return "running"
 	}
-	return string(wire.OutcomeFromProto(t.GetResult().GetOutcome()))
+	state := string(wire.OutcomeFromProto(t.GetResult().GetOutcome()))
+	if t.GetQuarantined() {
+		state += ", quarantined"
+	}
+	return state
 }
 
 func ago(t *timestamppb.Timestamp) string {

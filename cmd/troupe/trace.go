@@ -38,9 +38,18 @@ func (d *describeTrace) Run(ctx context.Context, term terminal) error {
 	if d.JSON {
 		return printTrace(term, trace, events)
 	}
-	describeTree(term, trace, events)
+	var run *troupev1.ListTracesResponse
+	if root := trace.GetRootTraceId(); root != "" { // else it is from before there were any
+		if run, err = c.ListTraces(ctx, &troupev1.ListTracesRequest{RootTraceId: root, PageSize: maxRun}); err != nil {
+			return d.told(err)
+		}
+	}
+	describeTree(term, trace, run.GetTraces(), events)
 	return nil
 }
+
+// maxRun is how many traces of a run are named.
+const maxRun = 20
 
 // recorded is a trace with the events that were stored when it was asked for. Of one that
 // runs it does not wait for more.

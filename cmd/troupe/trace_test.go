@@ -99,7 +99,7 @@ func TestDescribeTrace_ShowsWhatIsAboveAndBelow(t *testing.T) {
 	cut.GetModelCall().Finish = troupev1.FinishReason_FINISH_REASON_LENGTH
 	var out strings.Builder
 	trace := &troupev1.Trace{Turn: 1, Parent: &troupev1.Parent{TraceId: "above", Step: 2, Call: 3}}
-	describeTree(terminal{out: &out}, trace, []*troupev1.Event{
+	describeTree(terminal{out: &out}, trace, nil, []*troupev1.Event{
 		{Payload: &troupev1.Event_TurnStarted{TurnStarted: &troupev1.TurnStarted{Parent: trace.GetParent()}}},
 		at(1, 1, "research-1", begun()), at(1, 1, "research-1", cut), at(1, 1, "research-1", called("1")),
 		at(1, 1, "research-1", &troupev1.Event{Payload: &troupev1.Event_SubtaskStarted{SubtaskStarted: &troupev1.SubtaskStarted{
@@ -262,8 +262,8 @@ func TestDescribeTrace_AsJSONHasTheEvents(t *testing.T) {
 
 func TestDescribeTrace_HasColorsOnATerminalOnly(t *testing.T) {
 	var plain, colored bytes.Buffer
-	describeTree(terminal{out: &plain}, &troupev1.Trace{}, lostOnce())
-	describeTree(terminal{out: &colored, color: true}, &troupev1.Trace{}, lostOnce())
+	describeTree(terminal{out: &plain}, &troupev1.Trace{}, nil, lostOnce())
+	describeTree(terminal{out: &colored, color: true}, &troupev1.Trace{}, nil, lostOnce())
 	require.NotContains(t, plain.String(), "\x1b")
 	require.Contains(t, colored.String(), red+"warning WAITING")
 	require.Equal(t, plain.String(), regexp.MustCompile("\x1b\\[[0-9]+m").ReplaceAllString(colored.String(), ""))
@@ -279,4 +279,26 @@ func TestDollars(t *testing.T) {
 
 func TestCounted(t *testing.T) {
 	require.Equal(t, []string{"0 turns", "1 turn", "2 turns"}, []string{counted(0, "turn"), counted(1, "turn"), counted(2, "turn")})
+}
+
+// A turn says in which run it is, with whom, and where it stood at its end.
+func TestDescribeTree_NamesTheRunAndTheState(t *testing.T) {
+	const child = "11111111111111111111111111111111"
+	own := &troupev1.Trace{TraceId: traceID, RootTraceId: traceID, Target: "team", Result: &troupev1.TurnResult{
+		Outcome:      troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED,
+		Coordination: &troupev1.Coordination{Iteration: 3, LastAgent: "synthesis", NextAgent: "END"},
+	}}
+	below := &troupev1.Trace{TraceId: child, RootTraceId: traceID, Target: "finder", Quarantined: true, Result: &troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_FAILED}}
+	head := func(trace *troupev1.Trace, run ...*troupev1.Trace) string {
+		var out bytes.Buffer
+		describeTree(terminal{out: &out}, trace, run, nil)
+		text, _, _ := strings.Cut(out.String(), "\n\n")
+		return text
+	}
+	require.Contains(t, head(own, below, own), "iteration  3, last synthesis, next END\n"+
+		"root       "+traceID+"\n"+
+		"run        "+traceID+"  team  completed\n"+
+		"run        "+child+"  finder  failed, quarantined")
+	require.Contains(t, head(below, below), "root     "+traceID)
+	require.NotContains(t, head(own, own), "root", "a run of one turn is no news")
 }

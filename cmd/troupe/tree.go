@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -48,7 +49,7 @@ func (n *node) usage() (sum execution.Usage, priced bool) {
 }
 
 // describeTree prints what is known of a trace, and then its tree.
-func describeTree(term terminal, trace *troupev1.Trace, events []*troupev1.Event) {
+func describeTree(term terminal, trace *troupev1.Trace, run []*troupev1.Trace, events []*troupev1.Event) {
 	w := tabwriter.NewWriter(term.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "trace\t%s\nsession\t%s\nturn\t%d\nstate\t%s\ntarget\t%s\nasked\t%s\nstarted\t%s ago\nevents\t%d\n",
 		trace.GetTraceId(), orDash(trace.GetSessionId()), trace.GetTurn(), traceState(trace), orDash(trace.GetTarget()),
@@ -61,6 +62,15 @@ func describeTree(term terminal, trace *troupev1.Trace, events []*troupev1.Event
 	}
 	if f := trace.GetForkedFrom(); f != nil {
 		fmt.Fprintf(w, "from\t%s\n", origin(f))
+	}
+	if c := trace.GetResult().GetCoordination(); c != nil {
+		fmt.Fprintf(w, "iteration\t%d, last %s, next %s\n", c.GetIteration(), orDash(c.GetLastAgent()), orDash(c.GetNextAgent()))
+	}
+	if root := trace.GetRootTraceId(); root != "" && (root != trace.GetTraceId() || len(run) > 1) {
+		fmt.Fprintf(w, "root\t%s\n", oneLine(root))
+		for _, t := range slices.Backward(run) {
+			fmt.Fprintf(w, "run\t%s  %s  %s\n", t.GetTraceId(), orDash(oneLine(t.GetTarget())), traceState(t))
+		}
 	}
 	_ = w.Flush()
 	lines := [][columns]string{{"TIME", "IN", "OUT", "COST"}}

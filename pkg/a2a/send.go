@@ -89,6 +89,7 @@ func (b *Bridge) turn(ctx context.Context, req *a2a.SendMessageRequest) (*troupe
 		return nil, "", err
 	}
 	if m.TaskID == "" {
+		b.join(ctx, turn.GetParent())
 		turn.SessionId = cmp.Or(turn.GetSessionId(), uuid.NewString())
 		turn.Target = cmp.Or(target(m.Metadata), target(req.Metadata), b.target)
 		if turn.GetAnswers() != nil {
@@ -112,7 +113,9 @@ func (b *Bridge) turn(ctx context.Context, req *a2a.SendMessageRequest) (*troupe
 	turn.SessionId = trace.GetSessionId()
 	if above := trace.GetParent(); above != nil { // a task that goes on stays where it is
 		turn.Parent = above
+		turn.Parent.RootTraceId = cmp.Or(above.GetRootTraceId(), trace.GetRootTraceId())
 	}
+	b.join(ctx, turn.GetParent())
 	if turn.GetAnswers() == nil {
 		turn.Target = trace.GetTarget()
 	}

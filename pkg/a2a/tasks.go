@@ -72,6 +72,16 @@ func (b *Bridge) above(ctx context.Context, p *troupev1.Parent) string {
 	return cmp.Or(taskIn(trace.GetRequestId()), p.GetTraceId())
 }
 
+// join adds to which run a turn belongs that refers to another. One that is not kept any more, or is
+// of another system, says none: then the run began there.
+func (b *Bridge) join(ctx context.Context, p *troupev1.Parent) {
+	if p == nil || p.GetRootTraceId() != "" {
+		return
+	}
+	trace, _ := b.trace(ctx, p.GetTraceId())
+	p.RootTraceId = trace.GetRootTraceId()
+}
+
 // snapshot is a task as its trace stands.
 func snapshot(id a2a.TaskID, trace *troupev1.Trace) *a2a.Task {
 	t := newTeller(a2a.TaskInfo{TaskID: id, ContextID: trace.GetSessionId()}, nil)

@@ -191,6 +191,7 @@ func (r *remote) request(ctx context.Context, inv agent.Invocation) *troupev1.Or
 	if inv.Step.TraceID != "" {
 		req.Parent = &troupev1.Parent{
 			TraceId: inv.Step.TraceID, TurnId: conversation.Cut(inv.Step.TurnID, maxTurnID), Step: int32(inv.Step.Number), Call: int32(inv.Call()),
+			RootTraceId: cmp.Or(inv.Step.RootTraceID, inv.Step.TraceID),
 		}
 		if inv.Step.Budget != nil {
 			req.Parent.Depth = int32(inv.Step.Budget.Level()) + 1
@@ -248,7 +249,7 @@ func (r *remote) end(done *troupev1.TurnResult, session string) error {
 	r.result.Usage = wire.UsageFromProto(done.GetUsage())
 	out := event.TurnResult{Reason: event.Natural, Result: r.result}
 	failed := failure.FromProto(done.GetFailure())
-	if failed != nil && failed.Facts[failure.FactTrace] != "" { // the run above will say its own there
+	if failed != nil && failed.Facts[failure.FactTrace] != "" { // the turn above will say its own there
 		failed = failed.With("remote_trace_id", failed.Facts[failure.FactTrace])
 	}
 	switch {
@@ -275,7 +276,7 @@ func (r *remote) end(done *troupev1.TurnResult, session string) error {
 // step above.
 func (r *remote) failed(err *failure.Error) error {
 	if !failure.Is(err, failure.Unknown, failure.Fenced, failure.TurnNotOpen, failure.Nondeterminism, failure.SessionDeleted, failure.BaseMismatch,
-		failure.InstanceDraining, failure.SystemNetwork, failure.SystemTimeout, failure.UserCancelled) {
+		failure.InstanceDraining, failure.SystemNetwork, failure.SystemTimeout, failure.UserCancelled, failure.AttemptsExhausted) {
 		return err
 	}
 	return failure.Newf(failure.ResourceTool, "client.Agent", "agent %s failed: %s", r.target, err.Message).Because(err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -38,6 +39,7 @@ type mesh struct {
 	mu        sync.Mutex
 	requests  []*troupev1.OrchestrateRequest
 	cancelled []string // traces
+	spans     []string // W3C traces of the requests
 }
 
 func (m *mesh) CancelTrace(_ context.Context, req *troupev1.CancelTraceRequest) (*troupev1.CancelTraceResponse, error) {
@@ -50,6 +52,7 @@ func (m *mesh) CancelTrace(_ context.Context, req *troupev1.CancelTraceRequest) 
 func (m *mesh) Orchestrate(req *troupev1.OrchestrateRequest, stream troupev1.OrchestratorService_OrchestrateServer) error {
 	m.mu.Lock()
 	m.requests = append(m.requests, req)
+	m.spans = append(m.spans, trace.SpanContextFromContext(stream.Context()).TraceID().String())
 	m.mu.Unlock()
 	sequence := uint64(0)
 	for _, e := range m.events {
@@ -203,7 +206,7 @@ func TestAgent_HasARemoteAgentDoItsWork(t *testing.T) {
 	require.Equal(t, troupev1.OnBusy_ON_BUSY_ENQUEUE, first.GetOnBusy())
 	require.InDelta(t, agent.DefaultTimeout.Seconds(), first.GetTimeout().AsDuration().Seconds(), 30)
 	require.Equal(t, []string{first.GetSessionId(), first.GetRequestId(), first.GetText()}, []string{second.GetSessionId(), second.GetRequestId(), second.GetText()})
-	require.Empty(t, cmp.Diff(&troupev1.Parent{TraceId: traceAbove, TurnId: "turn-1", Step: 1, Call: 2}, first.GetParent(), protocmp.Transform()))
+	require.Empty(t, cmp.Diff(&troupev1.Parent{TraceId: traceAbove, TurnId: "turn-1", Step: 1, Call: 2, RootTraceId: traceAbove}, first.GetParent(), protocmp.Transform()))
 	require.Regexp(t, `^[A-Za-z0-9_-]{1,64}$`, first.GetSessionId())
 	require.NotEqual(t, "session-1", first.GetSessionId())
 }
@@ -244,6 +247,7 @@ func TestAgent_HandsOnHowTheTurnEnded(t *testing.T) {
 		"a failure":                  {failed(troupev1.FailureMode_FAILURE_MODE_RESOURCE_API), event.Failed, failure.ResourceAPI},
 		"a failure that is not ours": {failed(troupev1.FailureMode_FAILURE_MODE_FENCED), event.Failed, failure.ResourceTool},
 		"cancelled by somebody":      {failed(troupev1.FailureMode_FAILURE_MODE_USER_CANCELLED), event.Failed, failure.ResourceTool},
+		"its workers are lost":       {failed(troupev1.FailureMode_FAILURE_MODE_ATTEMPTS_EXHAUSTED), event.Failed, failure.ResourceTool}, // it is quarantined, and not the turn above
 	} {
 		t.Run(name, func(t *testing.T) {
 			remote, err := serveMesh(t, &mesh{events: []*troupev1.Event{ended(tc.result)}}).Agent("research", agent.Config{})

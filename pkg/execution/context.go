@@ -22,7 +22,8 @@ const (
 // Origin is what a Context is made of (contract OC-7). Metadata is no place for secrets: it is
 // stored with the trace, and every agent and tool reads it. Credentials belong into Auth.
 type Origin struct {
-	TraceID        string // of the run; required
+	TraceID        string // of the turn; required
+	RootTraceID    string // of the run: the trace with which it began; empty: TraceID
 	RequestID      string // of the request that began it
 	Profile        string // how it shall be handled, a name; empty: DefaultProfile
 	UserIntent     string // what the user wants, in the user's words
@@ -49,6 +50,9 @@ func NewContext(o Origin) (Context, error) {
 	}
 	if o.Profile == "" {
 		o.Profile = DefaultProfile
+	}
+	if o.RootTraceID == "" {
+		o.RootTraceID = o.TraceID
 	}
 	if o.Created.IsZero() {
 		o.Created = time.Now()
@@ -98,6 +102,10 @@ func (c Context) Origin() Origin {
 
 // TraceID never changes on the way: every context that is made of another has the same.
 func (c Context) TraceID() string { return c.o.TraceID }
+
+// RootTraceID is the trace with which the run began: the same in all its turns, whoever asked for
+// them, and whatever was tried again or gone on with (contract OC-10).
+func (c Context) RootTraceID() string { return c.o.RootTraceID }
 
 // Profile is how the run shall be handled.
 func (c Context) Profile() string { return c.o.Profile }
@@ -150,6 +158,7 @@ func (c Context) WithProfile(name string) (Context, error) { c.o.Profile = name;
 // document is a context as it is written. Of a parent it says only that there is one.
 type document struct {
 	TraceID        string            `json:"trace_id"`
+	RootTraceID    string            `json:"root_trace_id,omitempty"`
 	RequestID      string            `json:"request_id,omitempty"`
 	Profile        string            `json:"profile"`
 	UserIntent     string            `json:"user_intent,omitempty"`

@@ -13,11 +13,14 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-const traceID = "0af7651916cd43dd8448eb211c80319c"
+const (
+	traceID = "0af7651916cd43dd8448eb211c80319c"
+	rootID  = "11111111111111111111111111111111"
+)
 
 func origin() execution.Origin {
 	return execution.Origin{
-		TraceID: traceID, RequestID: "r-1", Profile: "fast", UserIntent: "What may an agent write?", UserID: "ann",
+		TraceID: traceID, RootTraceID: rootID, RequestID: "r-1", Profile: "fast", UserIntent: "What may an agent write?", UserID: "ann",
 		MemoryScope: "user:ann", ConversationID: "s-1", SessionID: "s-1", Metadata: map[string]string{"team": "blue"},
 		Created: time.Date(2026, 11, 22, 3, 0, 0, 0, time.UTC),
 	}
@@ -54,7 +57,7 @@ func TestContext_NeverChanges(t *testing.T) {
 		require.Equal(t, "blue", c.Metadata("team"))
 
 		least := made(t, execution.Origin{TraceID: traceID})
-		require.Equal(t, execution.Origin{TraceID: traceID, Profile: "default", Created: time.Now()}, least.Origin())
+		require.Equal(t, execution.Origin{TraceID: traceID, RootTraceID: traceID, Profile: "default", Created: time.Now()}, least.Origin())
 		require.Equal(t, "default", least.Profile())
 	})
 }

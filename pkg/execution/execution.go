@@ -35,7 +35,8 @@ type Step struct {
 
 	Answers []Answer // to calls that wait since a turn before this one, which this turn goes on with
 
-	Asked // what it is asked to do
+	Asked              // what it is asked to do
+	RootTraceID string // trace with which the run began; empty: TraceID
 
 	Context Context // of the turn: under what it acts; zero: the agent makes one of the above
 

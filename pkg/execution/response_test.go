@@ -18,7 +18,7 @@ func TestResponse_HasAResultOrAnError(t *testing.T) {
 	fails := func(mode failure.Mode) Result { return Result{Failure: failure.New(mode, "test", "no")} }
 	for want, r := range map[Status]Result{
 		Success:   {Text: "Yes."},
-		Partly:   {Text: "So far.", MaxIterations: true},
+		Partly:    {Text: "So far.", MaxIterations: true},
 		Waiting:   {Text: "Which?", InputRequired: true},
 		Failed:    fails(failure.AgentLogic),
 		Cancelled: fails(failure.UserCancelled),

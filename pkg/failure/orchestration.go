@@ -2,8 +2,9 @@ package failure
 
 // The facts of a failed orchestration, beside those of its cause (contract OC-20).
 const (
-	FactStage = "stage"    // in which it failed: initialize, plan, route, execute or aggregate
-	FactTrace = "trace_id" // of the run; the same however deep it failed
+	FactStage = "stage"         // in which it failed: initialize, plan, route, execute or aggregate
+	FactTrace = "trace_id"      // of the turn; the same however deep it failed
+	FactRoot  = "root_trace_id" // of the run: the same in all its turns (OC-10)
 )
 
 // In is err as the failure of the run of a trace, in one of its stages. Mode, message, facts and

@@ -46,8 +46,11 @@ func serverOptions(chain []link) []grpc.ServerOption {
 // edge is where errors leave the process: it logs the call with the whole cause, once, and
 // sends what the caller may know.
 func edge(log *zap.Logger) link {
-	leave := func(method string, start time.Time, err error) error {
+	leave := func(ctx context.Context, method string, start time.Time, err error) error {
 		fields := []zap.Field{zap.String("method", method), zap.Duration("duration", time.Since(start))}
+		if run := RunOf(ctx); run != "" {
+			fields = append(fields, zap.String("root_trace_id", run))
+		}
 		switch {
 		case err == nil:
 			log.Debug("call", fields...)
@@ -66,11 +69,11 @@ func edge(log *zap.Logger) link {
 			if info.FullMethod == healthpb.Health_Check_FullMethodName {
 				return resp, failure.ToStatus(err) // asked every few seconds; not news
 			}
-			return resp, leave(info.FullMethod, start, err)
+			return resp, leave(ctx, info.FullMethod, start, err)
 		},
 		stream: func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 			start := time.Now()
-			return leave(info.FullMethod, start, next(srv, ss))
+			return leave(ss.Context(), info.FullMethod, start, next(srv, ss))
 		},
 	}
 }

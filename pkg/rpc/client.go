@@ -37,6 +37,7 @@ func Dial(target string, t *telemetry.Telemetry, repeatable ...string) (*grpc.Cl
 			otelgrpc.WithFilter(filters.Not(filters.HealthCheck())),
 			otelgrpc.WithPropagators(propagation.TraceContext{}),
 			otelgrpc.WithMeterProvider(t.Metrics), otelgrpc.WithTracerProvider(t.Traces))),
+		grpc.WithChainUnaryInterceptor(tellRun), grpc.WithChainStreamInterceptor(tellRunOfStream),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("rpc: dial %s: %w", target, err)

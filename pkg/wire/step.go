@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"cmp"
+
 	"github.com/troupe-dev/troupe/pkg/execution"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
@@ -23,6 +25,8 @@ func StepFromProto(req *troupev1.ExecuteStepRequest) execution.Step {
 		Asked:     askedFromProto(req),
 		Budget:    LedgerFromProto(req.GetBudget()),
 		Origin:    req.GetOriginTurnId(),
+
+		RootTraceID: cmp.Or(req.GetRootTraceId(), req.GetTraceId()),
 	}
 	if c, err := execution.NewContext(origin(req)); err == nil { // the rules of the wire are no weaker
 		step.Context = c
@@ -48,7 +52,7 @@ func toolsFromProto(t *troupev1.AllowedTools) *execution.Tools {
 func origin(req *troupev1.ExecuteStepRequest) execution.Origin {
 	o := execution.Origin{
 		TraceID: req.GetTraceId(), RequestID: req.GetRequestId(), Profile: req.GetProfile(), UserID: req.GetUserId(),
-		ConversationID: req.GetSessionId(), SessionID: req.GetSessionId(), Metadata: req.GetMetadata(),
+		ConversationID: req.GetSessionId(), SessionID: req.GetSessionId(), Metadata: req.GetMetadata(), RootTraceID: req.GetRootTraceId(),
 	}
 	if o.UserID != "" {
 		o.MemoryScope = "user:" + o.UserID

@@ -18,6 +18,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/lifecycle"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/ownership"
+	"github.com/troupe-dev/troupe/pkg/rpc"
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
 	"github.com/troupe-dev/troupe/pkg/wire"
@@ -55,7 +56,7 @@ func (s *agentServer) ExecuteStep(req *troupev1.ExecuteStepRequest, stream troup
 		// Not the caller's fault: its view of the registry is behind, and another instance may take the step.
 		return failure.Newf(failure.AgentState, "agent.ExecuteStep", "agent: this worker hosts %q, not %q", s.agent.Name(), req.GetAgent())
 	}
-	ctx, stop := context.WithCancelCause(lifecycle.Traced(stream.Context(), req.GetTraceId()))
+	ctx, stop := context.WithCancelCause(lifecycle.Traced(rpc.InRun(stream.Context(), req.GetRootTraceId()), req.GetTraceId()))
 	defer stop(nil)
 	leave, err := s.running.enter(req, stop)
 	if err != nil {
@@ -78,7 +79,7 @@ func (s *agentServer) ExecuteStep(req *troupev1.ExecuteStepRequest, stream troup
 		if failure.Is(err, failure.Fenced) {
 			s.fenced.Add(ctx, 1)
 		}
-		s.log.Warn("step failed", zap.String("trace", req.GetTraceId()), zap.Int32("step", req.GetStep()), zap.Error(err))
+		s.log.Warn("step failed", zap.String("trace", req.GetTraceId()), zap.String("root_trace_id", req.GetRootTraceId()), zap.Int32("step", req.GetStep()), zap.Error(err))
 		result = &troupev1.StepResult{Step: req.GetStep(), Agent: req.GetAgent(), Failure: failure.ToProto(err), Used: result.GetUsed()}
 	}
 	failed = err

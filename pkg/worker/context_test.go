@@ -2,14 +2,17 @@ package worker_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/hook"
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 	"github.com/troupe-dev/troupe/pkg/tool"
@@ -34,7 +37,9 @@ func (p *places) handler(where string) hook.Handler {
 }
 
 // An agent, its handlers and tools, and the agents below it act under the context of the turn,
-// each for what it was asked, and all in one trace.
+// each for what it was asked, and all in one trace and one run.
+//
+// Req: OC-10
 func TestExecuteStep_EverythingInItActsUnderTheContextOfTheTurn(t *testing.T) {
 	s := surround(t)
 	p := &places{seen: map[string]execution.Context{}}
@@ -57,6 +62,7 @@ func TestExecuteStep_EverythingInItActsUnderTheContextOfTheTurn(t *testing.T) {
 	})
 	req := s.begin(t, "a", "s1")
 	req.UserId, req.RequestId, req.Profile, req.Metadata = "ann", "r1", "fast", map[string]string{"team": "blue"}
+	req.RootTraceId = root
 	_, result := finish(t, r.execute(t.Context(), t, req))
 	require.Nil(t, result.GetFailure(), "%v", result)
 
@@ -65,7 +71,7 @@ func TestExecuteStep_EverythingInItActsUnderTheContextOfTheTurn(t *testing.T) {
 		o := c.Origin()
 		require.Equal(t, req.GetTraceId(), c.TraceID(), where)
 		require.Equal(t, execution.Origin{
-			TraceID: req.GetTraceId(), RequestID: "r1", Profile: "fast", UserIntent: o.UserIntent, UserID: "ann", MemoryScope: "user:ann",
+			TraceID: req.GetTraceId(), RootTraceID: root, RequestID: "r1", Profile: "fast", UserIntent: o.UserIntent, UserID: "ann", MemoryScope: "user:ann",
 			ConversationID: "s1", SessionID: "s1", Metadata: map[string]string{"team": "blue"}, Created: o.Created,
 		}, o, where)
 	}
@@ -76,4 +82,28 @@ func TestExecuteStep_EverythingInItActsUnderTheContextOfTheTurn(t *testing.T) {
 	above, ok := p.seen["agent below"].Parent()
 	require.True(t, ok)
 	require.Equal(t, p.seen["agent"], above)
+
+	// What the step asks of the memory service is logged there with the run.
+	commits := s.memoryLogs.FilterField(zap.String("method", troupev1.MemoryService_CommitStep_FullMethodName)).All()
+	require.Len(t, commits, 1)
+	require.Equal(t, root, commits[0].ContextMap()["root_trace_id"])
+}
+
+// root is the trace with which the run of a step began.
+const root = "11111111111111111111111111111111"
+
+// What a worker says of a step that failed names its trace and its run.
+//
+// Req: OC-10
+func TestExecuteStep_ItsLogNamesTheRun(t *testing.T) {
+	s := surround(t)
+	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(scripted.Fail(errors.New("away")))})
+	req := s.begin(t, "a", "s1")
+	req.RootTraceId = root
+	_, result := finish(t, r.execute(t.Context(), t, req))
+	require.NotNil(t, result.GetFailure())
+	lines := r.logs.FilterMessage("step failed").All()
+	require.Len(t, lines, 1)
+	require.Equal(t, req.GetTraceId(), lines[0].ContextMap()["trace"])
+	require.Equal(t, root, lines[0].ContextMap()["root_trace_id"])
 }

@@ -49,13 +49,16 @@ type surroundings struct {
 	redis      *miniredis.Miniredis
 	memory     memory.Store
 	memoryAddr string
+	memoryLogs *observer.ObservedLogs
 }
 
 func surround(t *testing.T) *surroundings {
 	t.Helper()
 	t.Parallel() // nothing is shared
 	s := &surroundings{etcd: etcdtest.Start(t), redis: miniredis.RunT(t)}
-	app, err := memoryapp.New(telemetry.Discard(), memoryapp.Config{
+	core, logs := observer.New(zap.DebugLevel)
+	s.memoryLogs = logs
+	app, err := memoryapp.New(telemetry.For(zap.New(core)), memoryapp.Config{
 		GRPCAddr: anyPort, HTTPAddr: anyPort, Redis: "redis://" + s.redis.Addr(), Grace: time.Second,
 	})
 	require.NoError(t, err)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -112,8 +114,9 @@ func (s *seen) of(t *testing.T, context, task, parent string) {
 
 // An agent has another one of the mesh work for it. That is a task of its own, which names the
 // one above and can be followed; the task above waits for it, and has none of it in its history.
+// Both are in the run that began with the one above.
 //
-// Req: LP-29
+// Req: LP-29, OC-10
 func aTaskTellsAllThatHappens(t *testing.T, s *a2aStage) {
 	may := make(chan struct{})
 	host := func(name string, made func() (*agent.Agent, error)) {
@@ -181,6 +184,32 @@ func aTaskTellsAllThatHappens(t *testing.T, s *a2aStage) {
 	for _, task := range []a2a.TaskID{got.TaskID, child.TaskID} {
 		require.Len(t, s.get(t, task).History, 1, "what its user said")
 	}
+	inOneRun(t, s.Mesh, string(got.TaskID), string(got.TaskID), string(child.TaskID))
+}
+
+// inOneRun checks that traces belong to the run that began with one, and no other does.
+func inOneRun(t *testing.T, m *rig.Mesh, root string, traces ...string) {
+	t.Helper()
+	for _, id := range traces {
+		stream, err := m.WatchTrace(t.Context(), &troupev1.WatchTraceRequest{TraceId: id})
+		require.NoError(t, err)
+		for {
+			resp, err := stream.Recv()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			require.NoError(t, err)
+			require.Equal(t, id, resp.GetEvent().GetTraceId())
+			require.Equal(t, root, resp.GetEvent().GetRootTraceId(), "%v", resp.GetEvent())
+		}
+	}
+	run, err := m.ListTraces(t.Context(), &troupev1.ListTracesRequest{RootTraceId: root})
+	require.NoError(t, err)
+	var listed []string
+	for _, trace := range run.GetTraces() {
+		listed = append(listed, trace.GetTraceId())
+	}
+	require.ElementsMatch(t, traces, listed)
 }
 
 // A call that lacks a credential waits in its task for one that is sealed. The task stays the
@@ -237,4 +266,5 @@ func aCredentialIsGivenInItsTask(t *testing.T, s *a2aStage) {
 	stored, err := s.GetTrace(t.Context(), &troupev1.GetTraceRequest{TraceId: string(child.TaskID)})
 	require.NoError(t, err)
 	require.Equal(t, trace, stored.GetTrace().GetParent().GetTraceId())
+	require.Equal(t, above, stored.GetTrace().GetRootTraceId(), "it is in the run to which the task refers")
 }

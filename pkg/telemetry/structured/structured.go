@@ -35,6 +35,8 @@ const (
 	ExecutionError    Name = "execution_error"
 	MemoryQuery       Name = "memory_query"
 	MemoryStore       Name = "memory_store"
+
+	OrchestrationComplete Name = "orchestration.complete" // with the state of the turn (SO-10)
 )
 
 // names are all of them, with the level at which they are logged: what happens in every turn
@@ -46,6 +48,7 @@ var names = map[Name]zapcore.Level{
 	ApprovalRequested: zap.InfoLevel, ApprovalReceived: zap.InfoLevel, ApprovalTimeout: zap.InfoLevel,
 	ExecutionStart: zap.DebugLevel, ExecutionComplete: zap.DebugLevel, ExecutionError: zap.InfoLevel,
 	MemoryQuery: zap.DebugLevel, MemoryStore: zap.DebugLevel,
+	OrchestrationComplete: zap.DebugLevel,
 }
 
 // Names are all names, sorted.

@@ -19,13 +19,15 @@ import (
 	"github.com/troupe-dev/troupe/pkg/telemetry/structured"
 )
 
+// The names of OC-30, and the one that SO-10 adds to them.
+//
 // Req: OC-30
 func TestEmit_KnowsTheFixedNamesAndNoOther(t *testing.T) {
 	core, logs := observer.New(zap.DebugLevel)
 	log := zap.New(core)
 	want := []structured.Name{
 		"approval_received", "approval_requested", "approval_timeout", "budget_exceeded", "budget_updated", "budget_warning",
-		"execution_complete", "execution_error", "execution_start", "memory_query", "memory_store", "plan_created", "route_decision",
+		"execution_complete", "execution_error", "execution_start", "memory_query", "memory_store", "orchestration.complete", "plan_created", "route_decision",
 		"tool_call_complete", "tool_call_error", "tool_call_start",
 	}
 	require.Equal(t, want, structured.Names())

@@ -104,7 +104,11 @@ type ExecuteStepRequest struct {
 	// origin_turn_id is the turn that did this step first and failed in it, when turn_id goes on in
 	// its place: idempotency keys of tools are made of it, so that a tool that ran for it knows the
 	// call again (contract OC-27). Empty: turn_id.
-	OriginTurnId  string `protobuf:"bytes,46,opt,name=origin_turn_id,json=originTurnId,proto3" json:"origin_turn_id,omitempty"`
+	OriginTurnId string `protobuf:"bytes,46,opt,name=origin_turn_id,json=originTurnId,proto3" json:"origin_turn_id,omitempty"`
+	// root_trace_id is the trace with which the run began to which the turn belongs, 32
+	// lower-case hex digits. Agents and tools see it, and turns that they ask for belong to the
+	// same run (contract OC-10). Empty: trace_id.
+	RootTraceId   string `protobuf:"bytes,45,opt,name=root_trace_id,json=rootTraceId,proto3" json:"root_trace_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -352,6 +356,13 @@ func (x *ExecuteStepRequest) GetBudget() *Budget {
 func (x *ExecuteStepRequest) GetOriginTurnId() string {
 	if x != nil {
 		return x.OriginTurnId
+	}
+	return ""
+}
+
+func (x *ExecuteStepRequest) GetRootTraceId() string {
+	if x != nil {
+		return x.RootTraceId
 	}
 	return ""
 }
@@ -670,7 +681,7 @@ var File_troupe_v1_agent_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x15troupe/v1/agent.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x15troupe/v1/types.proto\"\xa2\f\n" +
+	"\x15troupe/v1/agent.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x15troupe/v1/types.proto\"\xe0\f\n" +
 	"\x12ExecuteStepRequest\x120\n" +
 	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\x12;\n" +
 	"\n" +
@@ -709,7 +720,8 @@ const file_troupe_v1_agent_proto_rawDesc = "" +
 	"\atimeout\x18& \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x02*\x00R\atimeout\x12*\n" +
 	"\x04plan\x18' \x01(\v2\x16.troupe.v1.PlanRequestR\x04plan\x12)\n" +
 	"\x06budget\x18( \x01(\v2\x11.troupe.v1.BudgetR\x06budget\x12E\n" +
-	"\x0eorigin_turn_id\x18. \x01(\tB\x1f\xbaH\x1c\xd8\x01\x01r\x172\x15^[A-Za-z0-9_-]{1,64}$R\foriginTurnId\x1a;\n" +
+	"\x0eorigin_turn_id\x18. \x01(\tB\x1f\xbaH\x1c\xd8\x01\x01r\x172\x15^[A-Za-z0-9_-]{1,64}$R\foriginTurnId\x12<\n" +
+	"\rroot_trace_id\x18- \x01(\tB\x18\xbaH\x15\xd8\x01\x01r\x102\x0e^[0-9a-f]{32}$R\vrootTraceId\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\v\n" +

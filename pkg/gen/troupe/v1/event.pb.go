@@ -527,6 +527,10 @@ type Event struct {
 	// branch says which agent of a flow it is from: the agents above it and itself, with dots
 	// between them. Empty when the step's agent runs alone.
 	Branch string `protobuf:"bytes,11,opt,name=branch,proto3" json:"branch,omitempty"`
+	// root_trace_id is the trace with which the run began, 32 lower-case hex digits: trace_id
+	// itself, unless the turn was asked for by another turn, or goes on with one that waited. It
+	// never changes on the way (contract OC-10). Empty on events of before it was there.
+	RootTraceId string `protobuf:"bytes,12,opt,name=root_trace_id,json=rootTraceId,proto3" json:"root_trace_id,omitempty"`
 	// payload is what happened.
 	//
 	// Types that are valid to be assigned to Payload:
@@ -657,6 +661,13 @@ func (x *Event) GetStage() Stage {
 func (x *Event) GetBranch() string {
 	if x != nil {
 		return x.Branch
+	}
+	return ""
+}
+
+func (x *Event) GetRootTraceId() string {
+	if x != nil {
+		return x.RootTraceId
 	}
 	return ""
 }
@@ -1179,7 +1190,10 @@ type Parent struct {
 	// depth is how deep the turn that is asked for lies below the one that nobody's agent asked
 	// for: 1 for a turn that an agent of that one asks for. Deeper than a budget allows is
 	// POLICY_BUDGET, and nothing is admitted (S17). 0 when it is not known.
-	Depth         int32 `protobuf:"varint,10,opt,name=depth,proto3" json:"depth,omitempty"`
+	Depth int32 `protobuf:"varint,10,opt,name=depth,proto3" json:"depth,omitempty"`
+	// root_trace_id is the trace with which the run above began, 32 lower-case hex digits; the
+	// turn belongs to that run (contract OC-10). Empty: trace_id is where it began.
+	RootTraceId   string `protobuf:"bytes,11,opt,name=root_trace_id,json=rootTraceId,proto3" json:"root_trace_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1247,6 +1261,13 @@ func (x *Parent) GetDepth() int32 {
 		return x.Depth
 	}
 	return 0
+}
+
+func (x *Parent) GetRootTraceId() string {
+	if x != nil {
+		return x.RootTraceId
+	}
+	return ""
 }
 
 // Plan is the part of the work that is known before it starts.
@@ -2980,7 +3001,9 @@ type TurnResult struct {
 	Used *BudgetUse `protobuf:"bytes,30,opt,name=used,proto3" json:"used,omitempty"`
 	// partial is what there is of a turn that failed, when at least one of its steps was completed
 	// (contract OC-26).
-	Partial       *PartialResult `protobuf:"bytes,31,opt,name=partial,proto3" json:"partial,omitempty"`
+	Partial *PartialResult `protobuf:"bytes,31,opt,name=partial,proto3" json:"partial,omitempty"`
+	// coordination is where the turn stood with its end. Absent on traces of before it was there.
+	Coordination  *Coordination `protobuf:"bytes,32,opt,name=coordination,proto3" json:"coordination,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3088,6 +3111,13 @@ func (x *TurnResult) GetUsed() *BudgetUse {
 func (x *TurnResult) GetPartial() *PartialResult {
 	if x != nil {
 		return x.Partial
+	}
+	return nil
+}
+
+func (x *TurnResult) GetCoordination() *Coordination {
+	if x != nil {
+		return x.Coordination
 	}
 	return nil
 }
@@ -3321,6 +3351,119 @@ func (x *PartialStep) GetFailure() *Failure {
 	return nil
 }
 
+// Coordination is the state that agents of a turn share by way of their orchestrator, without
+// its texts (contract RA-2, SO-10). It follows from the history, the decisions and the results.
+type Coordination struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// next_agent is who works next; END when the turn has an answer or a question, and who should
+	// have worked when it failed.
+	NextAgent string `protobuf:"bytes,1,opt,name=next_agent,json=nextAgent,proto3" json:"next_agent,omitempty"`
+	// last_agent is who worked last; empty when nobody has.
+	LastAgent string `protobuf:"bytes,2,opt,name=last_agent,json=lastAgent,proto3" json:"last_agent,omitempty"`
+	// clarification_needed is set when the turn ended with a question of an agent.
+	ClarificationNeeded bool `protobuf:"varint,3,opt,name=clarification_needed,json=clarificationNeeded,proto3" json:"clarification_needed,omitempty"`
+	// clarification_count is how many questions of the same agent came one after the other, the
+	// turns before included.
+	ClarificationCount int32 `protobuf:"varint,4,opt,name=clarification_count,json=clarificationCount,proto3" json:"clarification_count,omitempty"`
+	// iteration is how many agents worked, one that works again included. A rule that decides in
+	// the place of the first agent counts as that.
+	Iteration int32 `protobuf:"varint,5,opt,name=iteration,proto3" json:"iteration,omitempty"`
+	// messages is how many of the session the turn could see, its own included.
+	Messages int32 `protobuf:"varint,6,opt,name=messages,proto3" json:"messages,omitempty"`
+	// observations is how many its agents made.
+	Observations int32 `protobuf:"varint,7,opt,name=observations,proto3" json:"observations,omitempty"`
+	// tool_history are the tools that were called, each once, in the order of their first calls.
+	ToolHistory   []string `protobuf:"bytes,8,rep,name=tool_history,json=toolHistory,proto3" json:"tool_history,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Coordination) Reset() {
+	*x = Coordination{}
+	mi := &file_troupe_v1_event_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Coordination) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Coordination) ProtoMessage() {}
+
+func (x *Coordination) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_event_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Coordination.ProtoReflect.Descriptor instead.
+func (*Coordination) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *Coordination) GetNextAgent() string {
+	if x != nil {
+		return x.NextAgent
+	}
+	return ""
+}
+
+func (x *Coordination) GetLastAgent() string {
+	if x != nil {
+		return x.LastAgent
+	}
+	return ""
+}
+
+func (x *Coordination) GetClarificationNeeded() bool {
+	if x != nil {
+		return x.ClarificationNeeded
+	}
+	return false
+}
+
+func (x *Coordination) GetClarificationCount() int32 {
+	if x != nil {
+		return x.ClarificationCount
+	}
+	return 0
+}
+
+func (x *Coordination) GetIteration() int32 {
+	if x != nil {
+		return x.Iteration
+	}
+	return 0
+}
+
+func (x *Coordination) GetMessages() int32 {
+	if x != nil {
+		return x.Messages
+	}
+	return 0
+}
+
+func (x *Coordination) GetObservations() int32 {
+	if x != nil {
+		return x.Observations
+	}
+	return 0
+}
+
+func (x *Coordination) GetToolHistory() []string {
+	if x != nil {
+		return x.ToolHistory
+	}
+	return nil
+}
+
 // TurnMetrics say what a turn took, the work of owners before the last one included.
 type TurnMetrics struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3350,7 +3493,7 @@ type TurnMetrics struct {
 
 func (x *TurnMetrics) Reset() {
 	*x = TurnMetrics{}
-	mi := &file_troupe_v1_event_proto_msgTypes[29]
+	mi := &file_troupe_v1_event_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3362,7 +3505,7 @@ func (x *TurnMetrics) String() string {
 func (*TurnMetrics) ProtoMessage() {}
 
 func (x *TurnMetrics) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[29]
+	mi := &file_troupe_v1_event_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3375,7 +3518,7 @@ func (x *TurnMetrics) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnMetrics.ProtoReflect.Descriptor instead.
 func (*TurnMetrics) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{29}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *TurnMetrics) GetPlan() *durationpb.Duration {
@@ -3452,7 +3595,7 @@ var File_troupe_v1_event_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_event_proto_rawDesc = "" +
 	"\n" +
-	"\x15troupe/v1/event.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17troupe/v1/failure.proto\x1a\x15troupe/v1/types.proto\"\xa4\v\n" +
+	"\x15troupe/v1/event.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17troupe/v1/failure.proto\x1a\x15troupe/v1/types.proto\"\xc8\v\n" +
 	"\x05Event\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x19\n" +
 	"\btrace_id\x18\x02 \x01(\tR\atraceId\x12\x1d\n" +
@@ -3467,7 +3610,8 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\x04time\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12&\n" +
 	"\x05stage\x18\n" +
 	" \x01(\x0e2\x10.troupe.v1.StageR\x05stage\x12 \n" +
-	"\x06branch\x18\v \x01(\tB\b\xbaH\x05r\x03(\x80\bR\x06branch\x12;\n" +
+	"\x06branch\x18\v \x01(\tB\b\xbaH\x05r\x03(\x80\bR\x06branch\x12\"\n" +
+	"\rroot_trace_id\x18\f \x01(\tR\vrootTraceId\x12;\n" +
 	"\fturn_started\x18\x14 \x01(\v2\x16.troupe.v1.TurnStartedH\x00R\vturnStarted\x12%\n" +
 	"\x04plan\x18\x15 \x01(\v2\x0f.troupe.v1.PlanH\x00R\x04plan\x12G\n" +
 	"\x10routing_decision\x18\x16 \x01(\v2\x1a.troupe.v1.RoutingDecisionH\x00R\x0froutingDecision\x12;\n" +
@@ -3507,14 +3651,15 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\x04From\x120\n" +
 	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\x12\x1d\n" +
 	"\x04step\x18\x02 \x01(\x05B\t\xbaH\x06\x1a\x04\x182(\x00R\x04step\x12\x12\n" +
-	"\x04fork\x18\x03 \x01(\bR\x04fork\"\xb5\x01\n" +
+	"\x04fork\x18\x03 \x01(\bR\x04fork\"\xf3\x01\n" +
 	"\x06Parent\x120\n" +
 	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\x12 \n" +
 	"\aturn_id\x18\x02 \x01(\tB\a\xbaH\x04r\x02(@R\x06turnId\x12\x1b\n" +
 	"\x04step\x18\x03 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\x04step\x12\x1b\n" +
 	"\x04call\x18\x04 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\x04call\x12\x1d\n" +
 	"\x05depth\x18\n" +
-	" \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\x05depth\"\xed\x01\n" +
+	" \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\x05depth\x12<\n" +
+	"\rroot_trace_id\x18\v \x01(\tB\x18\xbaH\x15\xd8\x01\x01r\x102\x0e^[0-9a-f]{32}$R\vrootTraceId\"\xed\x01\n" +
 	"\x04Plan\x12\x1a\n" +
 	"\bworkflow\x18\x01 \x01(\tR\bworkflow\x12\x14\n" +
 	"\x05entry\x18\x02 \x01(\tR\x05entry\x12\x14\n" +
@@ -3655,7 +3800,7 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\x06agents\x18\x02 \x03(\tR\x06agents\x12&\n" +
 	"\x05usage\x18\x03 \x01(\v2\x10.troupe.v1.UsageR\x05usage\x12!\n" +
 	"\ftrace_length\x18\x04 \x01(\x05R\vtraceLength\x12\x16\n" +
-	"\x06output\x18\x05 \x01(\tR\x06output\"\xeb\x03\n" +
+	"\x06output\x18\x05 \x01(\tR\x06output\"\xa8\x04\n" +
 	"\n" +
 	"TurnResult\x120\n" +
 	"\aoutcome\x18\x01 \x01(\x0e2\x16.troupe.v1.TurnOutcomeR\aoutcome\x12\x12\n" +
@@ -3670,7 +3815,8 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\apending\x18\b \x03(\v2\x16.troupe.v1.PendingCallR\apending\x120\n" +
 	"\ametrics\x18\x14 \x01(\v2\x16.troupe.v1.TurnMetricsR\ametrics\x12(\n" +
 	"\x04used\x18\x1e \x01(\v2\x14.troupe.v1.BudgetUseR\x04used\x122\n" +
-	"\apartial\x18\x1f \x01(\v2\x18.troupe.v1.PartialResultR\apartialB\r\n" +
+	"\apartial\x18\x1f \x01(\v2\x18.troupe.v1.PartialResultR\apartial\x12;\n" +
+	"\fcoordination\x18  \x01(\v2\x17.troupe.v1.CoordinationR\fcoordinationB\r\n" +
 	"\v_confidence\"\xcb\x05\n" +
 	"\rPartialResult\x12'\n" +
 	"\x0fcompleted_steps\x18\x01 \x03(\x05R\x0ecompletedSteps\x12!\n" +
@@ -3695,7 +3841,18 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\x04step\x18\x01 \x01(\x05R\x04step\x12\x14\n" +
 	"\x05agent\x18\x02 \x01(\tR\x05agent\x12\x12\n" +
 	"\x04text\x18\x03 \x01(\tR\x04text\x12,\n" +
-	"\afailure\x18\x04 \x01(\v2\x12.troupe.v1.FailureR\afailure\"\xdc\x03\n" +
+	"\afailure\x18\x04 \x01(\v2\x12.troupe.v1.FailureR\afailure\"\xb1\x02\n" +
+	"\fCoordination\x12\x1d\n" +
+	"\n" +
+	"next_agent\x18\x01 \x01(\tR\tnextAgent\x12\x1d\n" +
+	"\n" +
+	"last_agent\x18\x02 \x01(\tR\tlastAgent\x121\n" +
+	"\x14clarification_needed\x18\x03 \x01(\bR\x13clarificationNeeded\x12/\n" +
+	"\x13clarification_count\x18\x04 \x01(\x05R\x12clarificationCount\x12\x1c\n" +
+	"\titeration\x18\x05 \x01(\x05R\titeration\x12\x1a\n" +
+	"\bmessages\x18\x06 \x01(\x05R\bmessages\x12\"\n" +
+	"\fobservations\x18\a \x01(\x05R\fobservations\x12!\n" +
+	"\ftool_history\x18\b \x03(\tR\vtoolHistory\"\xdc\x03\n" +
 	"\vTurnMetrics\x12-\n" +
 	"\x04plan\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x04plan\x123\n" +
 	"\arouting\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\arouting\x123\n" +
@@ -3782,7 +3939,7 @@ func file_troupe_v1_event_proto_rawDescGZIP() []byte {
 }
 
 var file_troupe_v1_event_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_troupe_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_troupe_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_troupe_v1_event_proto_goTypes = []any{
 	(Stage)(0),                    // 0: troupe.v1.Stage
 	(RoutingStrategy)(0),          // 1: troupe.v1.RoutingStrategy
@@ -3820,25 +3977,26 @@ var file_troupe_v1_event_proto_goTypes = []any{
 	(*TurnResult)(nil),            // 33: troupe.v1.TurnResult
 	(*PartialResult)(nil),         // 34: troupe.v1.PartialResult
 	(*PartialStep)(nil),           // 35: troupe.v1.PartialStep
-	(*TurnMetrics)(nil),           // 36: troupe.v1.TurnMetrics
-	nil,                           // 37: troupe.v1.RoutingCandidate.MetadataEntry
-	nil,                           // 38: troupe.v1.AgentMessage.ArtifactsEntry
-	nil,                           // 39: troupe.v1.PartialResult.StepTimestampsEntry
-	(*timestamppb.Timestamp)(nil), // 40: google.protobuf.Timestamp
-	(*CallAnswer)(nil),            // 41: troupe.v1.CallAnswer
-	(*Blob)(nil),                  // 42: troupe.v1.Blob
-	(*durationpb.Duration)(nil),   // 43: google.protobuf.Duration
-	(*Budget)(nil),                // 44: troupe.v1.Budget
-	(*BudgetUse)(nil),             // 45: troupe.v1.BudgetUse
-	(*StepResult)(nil),            // 46: troupe.v1.StepResult
-	(*Failure)(nil),               // 47: troupe.v1.Failure
-	(*Usage)(nil),                 // 48: troupe.v1.Usage
-	(*PendingCall)(nil),           // 49: troupe.v1.PendingCall
-	(TurnOutcome)(0),              // 50: troupe.v1.TurnOutcome
-	(FailureMode)(0),              // 51: troupe.v1.FailureMode
+	(*Coordination)(nil),          // 36: troupe.v1.Coordination
+	(*TurnMetrics)(nil),           // 37: troupe.v1.TurnMetrics
+	nil,                           // 38: troupe.v1.RoutingCandidate.MetadataEntry
+	nil,                           // 39: troupe.v1.AgentMessage.ArtifactsEntry
+	nil,                           // 40: troupe.v1.PartialResult.StepTimestampsEntry
+	(*timestamppb.Timestamp)(nil), // 41: google.protobuf.Timestamp
+	(*CallAnswer)(nil),            // 42: troupe.v1.CallAnswer
+	(*Blob)(nil),                  // 43: troupe.v1.Blob
+	(*durationpb.Duration)(nil),   // 44: google.protobuf.Duration
+	(*Budget)(nil),                // 45: troupe.v1.Budget
+	(*BudgetUse)(nil),             // 46: troupe.v1.BudgetUse
+	(*StepResult)(nil),            // 47: troupe.v1.StepResult
+	(*Failure)(nil),               // 48: troupe.v1.Failure
+	(*Usage)(nil),                 // 49: troupe.v1.Usage
+	(*PendingCall)(nil),           // 50: troupe.v1.PendingCall
+	(TurnOutcome)(0),              // 51: troupe.v1.TurnOutcome
+	(FailureMode)(0),              // 52: troupe.v1.FailureMode
 }
 var file_troupe_v1_event_proto_depIdxs = []int32{
-	40, // 0: troupe.v1.Event.time:type_name -> google.protobuf.Timestamp
+	41, // 0: troupe.v1.Event.time:type_name -> google.protobuf.Timestamp
 	0,  // 1: troupe.v1.Event.stage:type_name -> troupe.v1.Stage
 	8,  // 2: troupe.v1.Event.turn_started:type_name -> troupe.v1.TurnStarted
 	11, // 3: troupe.v1.Event.plan:type_name -> troupe.v1.Plan
@@ -3858,62 +4016,63 @@ var file_troupe_v1_event_proto_depIdxs = []int32{
 	33, // 17: troupe.v1.Event.turn_result:type_name -> troupe.v1.TurnResult
 	24, // 18: troupe.v1.Event.tool_progress:type_name -> troupe.v1.ToolProgress
 	25, // 19: troupe.v1.Event.subtask_started:type_name -> troupe.v1.SubtaskStarted
-	41, // 20: troupe.v1.TurnStarted.answers:type_name -> troupe.v1.CallAnswer
+	42, // 20: troupe.v1.TurnStarted.answers:type_name -> troupe.v1.CallAnswer
 	10, // 21: troupe.v1.TurnStarted.parent:type_name -> troupe.v1.Parent
-	42, // 22: troupe.v1.TurnStarted.attachments:type_name -> troupe.v1.Blob
+	43, // 22: troupe.v1.TurnStarted.attachments:type_name -> troupe.v1.Blob
 	9,  // 23: troupe.v1.TurnStarted.from:type_name -> troupe.v1.From
-	43, // 24: troupe.v1.Plan.duration:type_name -> google.protobuf.Duration
+	44, // 24: troupe.v1.Plan.duration:type_name -> google.protobuf.Duration
 	12, // 25: troupe.v1.Plan.budget:type_name -> troupe.v1.TurnBudget
-	43, // 26: troupe.v1.TurnBudget.time:type_name -> google.protobuf.Duration
-	44, // 27: troupe.v1.TurnBudget.limits:type_name -> troupe.v1.Budget
-	45, // 28: troupe.v1.TurnBudget.carried:type_name -> troupe.v1.BudgetUse
+	44, // 26: troupe.v1.TurnBudget.time:type_name -> google.protobuf.Duration
+	45, // 27: troupe.v1.TurnBudget.limits:type_name -> troupe.v1.Budget
+	46, // 28: troupe.v1.TurnBudget.carried:type_name -> troupe.v1.BudgetUse
 	1,  // 29: troupe.v1.RoutingDecision.strategy:type_name -> troupe.v1.RoutingStrategy
-	43, // 30: troupe.v1.RoutingDecision.duration:type_name -> google.protobuf.Duration
+	44, // 30: troupe.v1.RoutingDecision.duration:type_name -> google.protobuf.Duration
 	2,  // 31: troupe.v1.RoutingDecision.type:type_name -> troupe.v1.DecisionType
 	16, // 32: troupe.v1.RoutingDecision.rejected:type_name -> troupe.v1.RejectedCandidate
 	14, // 33: troupe.v1.RoutingDecision.input:type_name -> troupe.v1.RoutingInput
 	15, // 34: troupe.v1.RoutingInput.candidates:type_name -> troupe.v1.RoutingCandidate
-	37, // 35: troupe.v1.RoutingCandidate.metadata:type_name -> troupe.v1.RoutingCandidate.MetadataEntry
+	38, // 35: troupe.v1.RoutingCandidate.metadata:type_name -> troupe.v1.RoutingCandidate.MetadataEntry
 	18, // 36: troupe.v1.StepStarted.choice:type_name -> troupe.v1.InstanceChoice
 	19, // 37: troupe.v1.InstanceChoice.rejected:type_name -> troupe.v1.RejectedInstance
 	2,  // 38: troupe.v1.InstanceChoice.type:type_name -> troupe.v1.DecisionType
-	46, // 39: troupe.v1.StepFinished.result:type_name -> troupe.v1.StepResult
-	43, // 40: troupe.v1.StepFinished.duration:type_name -> google.protobuf.Duration
-	47, // 41: troupe.v1.PartReset.failure:type_name -> troupe.v1.Failure
-	45, // 42: troupe.v1.PartReset.used:type_name -> troupe.v1.BudgetUse
-	48, // 43: troupe.v1.ModelCall.usage:type_name -> troupe.v1.Usage
-	43, // 44: troupe.v1.ModelCall.duration:type_name -> google.protobuf.Duration
+	47, // 39: troupe.v1.StepFinished.result:type_name -> troupe.v1.StepResult
+	44, // 40: troupe.v1.StepFinished.duration:type_name -> google.protobuf.Duration
+	48, // 41: troupe.v1.PartReset.failure:type_name -> troupe.v1.Failure
+	46, // 42: troupe.v1.PartReset.used:type_name -> troupe.v1.BudgetUse
+	49, // 43: troupe.v1.ModelCall.usage:type_name -> troupe.v1.Usage
+	44, // 44: troupe.v1.ModelCall.duration:type_name -> google.protobuf.Duration
 	3,  // 45: troupe.v1.ModelCall.finish:type_name -> troupe.v1.FinishReason
 	4,  // 46: troupe.v1.ToolCallFinished.status:type_name -> troupe.v1.ToolStatus
-	43, // 47: troupe.v1.ToolCallFinished.duration:type_name -> google.protobuf.Duration
-	49, // 48: troupe.v1.ToolCallPending.call:type_name -> troupe.v1.PendingCall
-	38, // 49: troupe.v1.AgentMessage.artifacts:type_name -> troupe.v1.AgentMessage.ArtifactsEntry
+	44, // 47: troupe.v1.ToolCallFinished.duration:type_name -> google.protobuf.Duration
+	50, // 48: troupe.v1.ToolCallPending.call:type_name -> troupe.v1.PendingCall
+	39, // 49: troupe.v1.AgentMessage.artifacts:type_name -> troupe.v1.AgentMessage.ArtifactsEntry
 	5,  // 50: troupe.v1.Thinking.topic:type_name -> troupe.v1.Topic
-	48, // 51: troupe.v1.Aggregate.usage:type_name -> troupe.v1.Usage
-	50, // 52: troupe.v1.TurnResult.outcome:type_name -> troupe.v1.TurnOutcome
-	48, // 53: troupe.v1.TurnResult.usage:type_name -> troupe.v1.Usage
-	43, // 54: troupe.v1.TurnResult.duration:type_name -> google.protobuf.Duration
-	47, // 55: troupe.v1.TurnResult.failure:type_name -> troupe.v1.Failure
-	49, // 56: troupe.v1.TurnResult.pending:type_name -> troupe.v1.PendingCall
-	36, // 57: troupe.v1.TurnResult.metrics:type_name -> troupe.v1.TurnMetrics
-	45, // 58: troupe.v1.TurnResult.used:type_name -> troupe.v1.BudgetUse
+	49, // 51: troupe.v1.Aggregate.usage:type_name -> troupe.v1.Usage
+	51, // 52: troupe.v1.TurnResult.outcome:type_name -> troupe.v1.TurnOutcome
+	49, // 53: troupe.v1.TurnResult.usage:type_name -> troupe.v1.Usage
+	44, // 54: troupe.v1.TurnResult.duration:type_name -> google.protobuf.Duration
+	48, // 55: troupe.v1.TurnResult.failure:type_name -> troupe.v1.Failure
+	50, // 56: troupe.v1.TurnResult.pending:type_name -> troupe.v1.PendingCall
+	37, // 57: troupe.v1.TurnResult.metrics:type_name -> troupe.v1.TurnMetrics
+	46, // 58: troupe.v1.TurnResult.used:type_name -> troupe.v1.BudgetUse
 	34, // 59: troupe.v1.TurnResult.partial:type_name -> troupe.v1.PartialResult
-	51, // 60: troupe.v1.PartialResult.failure_mode:type_name -> troupe.v1.FailureMode
-	6,  // 61: troupe.v1.PartialResult.recovery_strategy:type_name -> troupe.v1.RecoveryStrategy
-	35, // 62: troupe.v1.PartialResult.step_results:type_name -> troupe.v1.PartialStep
-	39, // 63: troupe.v1.PartialResult.step_timestamps:type_name -> troupe.v1.PartialResult.StepTimestampsEntry
-	47, // 64: troupe.v1.PartialStep.failure:type_name -> troupe.v1.Failure
-	43, // 65: troupe.v1.TurnMetrics.plan:type_name -> google.protobuf.Duration
-	43, // 66: troupe.v1.TurnMetrics.routing:type_name -> google.protobuf.Duration
-	43, // 67: troupe.v1.TurnMetrics.execute:type_name -> google.protobuf.Duration
-	43, // 68: troupe.v1.TurnMetrics.total:type_name -> google.protobuf.Duration
-	43, // 69: troupe.v1.TurnMetrics.average_step_duration:type_name -> google.protobuf.Duration
-	40, // 70: troupe.v1.PartialResult.StepTimestampsEntry.value:type_name -> google.protobuf.Timestamp
-	71, // [71:71] is the sub-list for method output_type
-	71, // [71:71] is the sub-list for method input_type
-	71, // [71:71] is the sub-list for extension type_name
-	71, // [71:71] is the sub-list for extension extendee
-	0,  // [0:71] is the sub-list for field type_name
+	36, // 60: troupe.v1.TurnResult.coordination:type_name -> troupe.v1.Coordination
+	52, // 61: troupe.v1.PartialResult.failure_mode:type_name -> troupe.v1.FailureMode
+	6,  // 62: troupe.v1.PartialResult.recovery_strategy:type_name -> troupe.v1.RecoveryStrategy
+	35, // 63: troupe.v1.PartialResult.step_results:type_name -> troupe.v1.PartialStep
+	40, // 64: troupe.v1.PartialResult.step_timestamps:type_name -> troupe.v1.PartialResult.StepTimestampsEntry
+	48, // 65: troupe.v1.PartialStep.failure:type_name -> troupe.v1.Failure
+	44, // 66: troupe.v1.TurnMetrics.plan:type_name -> google.protobuf.Duration
+	44, // 67: troupe.v1.TurnMetrics.routing:type_name -> google.protobuf.Duration
+	44, // 68: troupe.v1.TurnMetrics.execute:type_name -> google.protobuf.Duration
+	44, // 69: troupe.v1.TurnMetrics.total:type_name -> google.protobuf.Duration
+	44, // 70: troupe.v1.TurnMetrics.average_step_duration:type_name -> google.protobuf.Duration
+	41, // 71: troupe.v1.PartialResult.StepTimestampsEntry.value:type_name -> google.protobuf.Timestamp
+	72, // [72:72] is the sub-list for method output_type
+	72, // [72:72] is the sub-list for method input_type
+	72, // [72:72] is the sub-list for extension type_name
+	72, // [72:72] is the sub-list for extension extendee
+	0,  // [0:72] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_event_proto_init() }
@@ -3951,7 +4110,7 @@ func file_troupe_v1_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_event_proto_rawDesc), len(file_troupe_v1_event_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   33,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

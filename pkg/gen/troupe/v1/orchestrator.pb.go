@@ -832,7 +832,14 @@ type Trace struct {
 	Plan []*PlanStep `protobuf:"bytes,23,rep,name=plan,proto3" json:"plan,omitempty"`
 	// forked_from is the trace that its turn goes on from: in the same session, or with fork in one
 	// of its own; absent when it began anew.
-	ForkedFrom    *From `protobuf:"bytes,20,opt,name=forked_from,json=forkedFrom,proto3" json:"forked_from,omitempty"`
+	ForkedFrom *From `protobuf:"bytes,20,opt,name=forked_from,json=forkedFrom,proto3" json:"forked_from,omitempty"`
+	// root_trace_id is the trace with which the run began; trace_id itself when nobody else asked
+	// for the turn, and it goes on with none (contract OC-10).
+	RootTraceId string `protobuf:"bytes,21,opt,name=root_trace_id,json=rootTraceId,proto3" json:"root_trace_id,omitempty"`
+	// quarantined is set when the turn failed with ATTEMPTS_EXHAUSTED: it took down each worker,
+	// or orchestrator, that it was given to, and is given to no more (guarantee F22). It is kept
+	// for a week at least.
+	Quarantined   bool `protobuf:"varint,22,opt,name=quarantined,proto3" json:"quarantined,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -977,6 +984,20 @@ func (x *Trace) GetForkedFrom() *From {
 		return x.ForkedFrom
 	}
 	return nil
+}
+
+func (x *Trace) GetRootTraceId() string {
+	if x != nil {
+		return x.RootTraceId
+	}
+	return ""
+}
+
+func (x *Trace) GetQuarantined() bool {
+	if x != nil {
+		return x.Quarantined
+	}
+	return false
 }
 
 // PlanStep is one step of the plan of a turn (contract OC-29). A step that the turn comes to again
@@ -1305,7 +1326,12 @@ func (x *CancelTraceResponse) GetTrace() *Trace {
 type ListTracesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// page_size is how many to return at most, up to 200; 0 means 20.
-	PageSize      int32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageSize int32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// root_trace_id limits them to those of the run that began with this trace, 32 lower-case hex
+	// digits, the trace itself included; empty: of all runs. A run that is not known has none.
+	RootTraceId string `protobuf:"bytes,2,opt,name=root_trace_id,json=rootTraceId,proto3" json:"root_trace_id,omitempty"`
+	// quarantined limits them to those that are.
+	Quarantined   bool `protobuf:"varint,3,opt,name=quarantined,proto3" json:"quarantined,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1345,6 +1371,20 @@ func (x *ListTracesRequest) GetPageSize() int32 {
 		return x.PageSize
 	}
 	return 0
+}
+
+func (x *ListTracesRequest) GetRootTraceId() string {
+	if x != nil {
+		return x.RootTraceId
+	}
+	return ""
+}
+
+func (x *ListTracesRequest) GetQuarantined() bool {
+	if x != nil {
+		return x.Quarantined
+	}
+	return false
 }
 
 // ListTracesResponse holds the latest traces.
@@ -3382,7 +3422,7 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\x12%\n" +
 	"\x0eafter_sequence\x18\x02 \x01(\x04R\rafterSequence\"<\n" +
 	"\x12WatchTraceResponse\x12&\n" +
-	"\x05event\x18\x01 \x01(\v2\x10.troupe.v1.EventR\x05event\"\xad\x04\n" +
+	"\x05event\x18\x01 \x01(\v2\x10.troupe.v1.EventR\x05event\"\xf3\x04\n" +
 	"\x05Trace\x12\x19\n" +
 	"\btrace_id\x18\x01 \x01(\tR\atraceId\x12\x1d\n" +
 	"\n" +
@@ -3404,7 +3444,9 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\x06parent\x18\x0e \x01(\v2\x11.troupe.v1.ParentR\x06parent\x12'\n" +
 	"\x04plan\x18\x17 \x03(\v2\x13.troupe.v1.PlanStepR\x04plan\x120\n" +
 	"\vforked_from\x18\x14 \x01(\v2\x0f.troupe.v1.FromR\n" +
-	"forkedFrom\"\xe2\x02\n" +
+	"forkedFrom\x12\"\n" +
+	"\rroot_trace_id\x18\x15 \x01(\tR\vrootTraceId\x12 \n" +
+	"\vquarantined\x18\x16 \x01(\bR\vquarantined\"\xe2\x02\n" +
 	"\bPlanStep\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x05R\x06number\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\tR\x04step\x12\x14\n" +
@@ -3424,10 +3466,12 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\x12 \n" +
 	"\x06reason\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x06reason\"=\n" +
 	"\x13CancelTraceResponse\x12&\n" +
-	"\x05trace\x18\x01 \x01(\v2\x10.troupe.v1.TraceR\x05trace\"<\n" +
+	"\x05trace\x18\x01 \x01(\v2\x10.troupe.v1.TraceR\x05trace\"\x9c\x01\n" +
 	"\x11ListTracesRequest\x12'\n" +
 	"\tpage_size\x18\x01 \x01(\x05B\n" +
-	"\xbaH\a\x1a\x05\x18\xc8\x01(\x00R\bpageSize\">\n" +
+	"\xbaH\a\x1a\x05\x18\xc8\x01(\x00R\bpageSize\x12<\n" +
+	"\rroot_trace_id\x18\x02 \x01(\tB\x18\xbaH\x15\xd8\x01\x01r\x102\x0e^[0-9a-f]{32}$R\vrootTraceId\x12 \n" +
+	"\vquarantined\x18\x03 \x01(\bR\vquarantined\">\n" +
 	"\x12ListTracesResponse\x12(\n" +
 	"\x06traces\x18\x01 \x03(\v2\x10.troupe.v1.TraceR\x06traces\"\xab\x01\n" +
 	"\x05Agent\x12\x12\n" +

@@ -105,7 +105,7 @@ func (o *Orchestrator) ListTraces(ctx context.Context, req *troupev1.ListTracesR
 	if limit == 0 {
 		limit = defaultTraces
 	}
-	all, err := o.Traces.Store().List(ctx, Tenant, limit)
+	all, err := o.Traces.Store().List(ctx, Tenant, trace.Query{Root: req.GetRootTraceId(), Quarantined: req.GetQuarantined(), Limit: limit})
 	return &troupev1.ListTracesResponse{Traces: all}, err
 }
 

@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -26,7 +27,8 @@ type Log struct {
 	traces *Traces
 	store  Store
 	ref    Ref
-	claim  Claim // without events, never changed
+	claim  Claim  // without events, never changed
+	root   string // trace with which the run began; not changed once the log is open
 	writer sync.WaitGroup
 	epoch  int64 // of the owner; 0 until claimed. Only the writer uses it.
 
@@ -47,7 +49,7 @@ type Log struct {
 
 func newLog(t *Traces, c Claim) *Log {
 	return &Log{
-		traces: t, store: t.store, ref: c.Ref(), claim: c, term: t.term(),
+		traces: t, store: t.store, ref: c.Ref(), claim: c, root: c.Record.GetRootTraceId(), term: t.term(),
 		changed: make(chan struct{}), refused: make(chan struct{}),
 	}
 }
@@ -78,8 +80,15 @@ func (l *Log) takeOver(ctx context.Context) error {
 		l.sequence = page[len(page)-1].GetSequence()
 	}
 	l.shown = len(l.items)
+	if len(l.items) > 0 { // whoever asks for the turn again may say anything
+		l.root = cmp.Or(l.items[0].GetRootTraceId(), l.ref.Trace)
+	}
 	return nil
 }
+
+// Root is the trace with which the run began that the trace belongs to (contract OC-10): what the
+// owner says who began it.
+func (l *Log) Root() string { return l.root }
 
 // Told is what the log says of the steps so far, by their numbers.
 type Told struct {
@@ -234,7 +243,7 @@ func (l *Log) abandon(ctx context.Context) {
 // add stamps and queues an event, and starts the writer when there is none. Callers hold
 // the lock.
 func (l *Log) add(ctx context.Context, e *troupev1.Event) {
-	e.TraceId, e.SessionId, e.Turn = l.ref.Trace, l.claim.Record.GetSessionId(), l.claim.Record.GetTurn()
+	e.TraceId, e.SessionId, e.Turn, e.RootTraceId = l.ref.Trace, l.claim.Record.GetSessionId(), l.claim.Record.GetTurn(), l.root
 	if size, ephemeral := passing(e); ephemeral {
 		l.deltaBytes += size
 		if size == 0 || l.deltaBytes > maxDeltaBytes {

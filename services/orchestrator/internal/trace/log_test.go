@@ -124,7 +124,7 @@ func (s *ram) Decisions(context.Context, string, DecisionQuery) ([]*troupev1.Dec
 	return nil, nil
 }
 
-func (s *ram) List(context.Context, string, int) ([]*troupev1.Trace, error) { return nil, nil }
+func (s *ram) List(context.Context, string, Query) ([]*troupev1.Trace, error) { return nil, nil }
 
 var ref = Ref{"t", "0123456789abcdef0123456789abcdef"}
 

@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -43,6 +44,13 @@ func (l *Log) Measure(total time.Duration) *troupev1.TurnMetrics {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return Measure(l.items, total)
+}
+
+// All are the events so far, stored or not, in their order. They are not to be changed.
+func (l *Log) All() []*troupev1.Event {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clip(l.items)
 }
 
 // Length is how many durable events the log has, stored or not.

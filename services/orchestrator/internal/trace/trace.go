@@ -47,10 +47,23 @@ type Store interface {
 	Load(ctx context.Context, ref Ref) (Running, error)
 	// Events returns at most limit stored events above after, in order.
 	Events(ctx context.Context, ref Ref, after uint64, limit int) ([]*troupev1.Event, error)
-	// List returns the latest records, newest first.
-	List(ctx context.Context, tenant string, limit int) ([]*troupev1.Trace, error)
+	// List returns the latest records, newest first, without the texts of their results.
+	List(ctx context.Context, tenant string, q Query) ([]*troupev1.Trace, error)
 	Roll
 	Audit
+}
+
+// Query says which traces are wanted.
+type Query struct {
+	Root        string // those of the run that began with this trace; empty: of all
+	Quarantined bool   // only those that are
+	Limit       int    // above 0
+}
+
+// Quarantined reports whether a trace with this result is given to no worker and no orchestrator
+// any more, because it took down those that had it (guarantee F22).
+func Quarantined(result *troupev1.TurnResult) bool {
+	return result.GetFailure().GetMode() == troupev1.FailureMode_FAILURE_MODE_ATTEMPTS_EXHAUSTED
 }
 
 // Claim is a trace as its owner opens it.
@@ -129,7 +142,7 @@ func (t *Traces) Close(ctx context.Context, l *Log, last *troupev1.Event) error 
 		if failure.Is(err, failure.Fenced, failure.TurnNotOpen) {
 			level = zap.WarnLevel // it is another's to end
 		}
-		t.log.Log(level, "trace not ended in the store", zap.String("trace", l.ref.Trace), zap.Error(err))
+		t.log.Log(level, "trace not ended in the store", zap.String("trace", l.ref.Trace), zap.String("root_trace_id", l.root), zap.Error(err))
 	} else {
 		t.Dismiss(l.ref)
 	}

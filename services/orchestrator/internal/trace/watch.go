@@ -160,7 +160,8 @@ func wholeText(end *troupev1.Event, text string) *troupev1.Event {
 	return &troupev1.Event{
 		TraceId: end.GetTraceId(), SessionId: end.GetSessionId(), Turn: end.GetTurn(), Step: end.GetStep(), Attempt: end.GetAttempt(),
 		Agent: end.GetAgent(), InstanceId: end.GetInstanceId(), Time: end.GetTime(), Stage: end.GetStage(),
-		Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: text}},
+		RootTraceId: end.GetRootTraceId(),
+		Payload:     &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: text}},
 	}
 }
 

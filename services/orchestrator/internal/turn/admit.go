@@ -19,6 +19,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/rpc"
 	"github.com/troupe-dev/troupe/pkg/session"
 	gate "github.com/troupe-dev/troupe/services/orchestrator/internal/admission"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
@@ -137,6 +138,7 @@ func (r *Runner) admit(ctx context.Context, req Request, pass *gate.Pass) (memor
 	}
 	req.Labels = req.or(a.labels)
 	req.Labels.Budget = allowed.kept(a.flow.Budget)
+	ctx = rpc.InRun(ctx, req.Root) // of one that begins a run there is none before it has begun
 	a.begin.KnownOnly = a.nobody != nil
 	if left, ok := r.unsure.take(a.begin.TurnID); ok {
 		a.begin.TraceID = left.id
@@ -180,7 +182,7 @@ func (r *Runner) admit(ctx context.Context, req Request, pass *gate.Pass) (memor
 // driver is a turn that is this runner's to drive.
 func (r *Runner) driver(req Request, a admission, begun memory.Begun, pass *gate.Pass) *turn {
 	t := &turn{
-		Runner: r, pass: pass, req: req, begin: a.begin, target: a.target, flow: a.flow, turn: begun.Turn, history: begun.History,
+		Runner: r, log: r.log, pass: pass, req: req, begin: a.begin, target: a.target, flow: a.flow, turn: begun.Turn, history: begun.History,
 		base: begun.Turn.Sequence, known: begun.Turn.Steps, answered: answeredStep(begun.Turn), resumed: begun.Turn.Attempt > 1,
 		redo: a.redo, began: time.Now(), cancel: make(chan error, 1), over: make(chan struct{}), allowed: req.allowed(a.flow.Budget),
 	}
@@ -244,6 +246,7 @@ func (t *turn) open(ctx context.Context) (err error) {
 	defer cancel()
 	t.events, err = t.Traces.Open(ctx, t.claim(), t.turn.Attempt > 1)
 	if err == nil {
+		t.log = t.log.With(zap.String("root_trace_id", t.events.Root()))
 		t.told = t.events.Told()
 		t.learn()
 		t.recalled()
@@ -275,7 +278,7 @@ func (r *Runner) record(req Request, target string, turn session.Turn) *troupev1
 	return &troupev1.Trace{
 		TraceId: turn.Trace, SessionId: req.Session, TurnId: turn.ID, Turn: int32(turn.Number), RequestId: req.RequestID,
 		Target: target, Text: conversation.Brief(req.Text, maxGoal), Started: timestamppb.Now(), Owner: r.Owner,
-		Parent: req.Parent, ForkedFrom: req.From.proto(),
+		Parent: req.Parent, ForkedFrom: req.From.proto(), RootTraceId: cmp.Or(req.Root, turn.Trace),
 	}
 }
 

@@ -101,7 +101,6 @@ func (r *Runner) adopt(ctx context.Context, ref trace.Ref) {
 		r.log.Warn("orphaned trace not adopted", zap.String("trace", ref.Trace), zap.Error(err))
 	case took:
 		r.adopted.Add(ctx, 1)
-		r.log.Info("orphaned trace adopted", zap.String("trace", ref.Trace))
 	}
 }
 
@@ -125,6 +124,11 @@ func (r *Runner) takeUp(ctx context.Context, ref trace.Ref) (took bool, err erro
 	if err != nil {
 		return false, err
 	}
+	defer func() {
+		if took && err == nil {
+			r.log.Info("orphaned trace adopted", zap.String("trace", ref.Trace), zap.String("root_trace_id", found.Record.GetRootTraceId()))
+		}
+	}()
 	a, req := r.orphan(ref, found)
 	within, cancel := context.WithTimeout(ctx, trace.Vouch) // for so long nobody else tries
 	defer cancel()
@@ -182,7 +186,7 @@ func (r *Runner) orphan(ref trace.Ref, found trace.Running) (admission, Request)
 	record := found.Record
 	req := Request{
 		Tenant: ref.Tenant, Session: record.GetSessionId(), User: found.Terms.User, RequestID: record.GetRequestId(),
-		Text: record.GetText(), Target: record.GetTarget(), Parent: record.GetParent(), Labels: readLabels(found.Terms.Labels),
+		Text: record.GetText(), Target: record.GetTarget(), Parent: record.GetParent(), Labels: labelsOf(found),
 		From: FromProto(record.GetForkedFrom()),
 	}
 	a := r.directed(memory.Begin{

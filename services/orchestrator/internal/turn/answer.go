@@ -91,7 +91,7 @@ func (r *Runner) like(ctx context.Context, req Request, begin memory.Begin, trac
 	}
 	record := found.Record
 	a := r.directed(begin, record.GetTarget())
-	a.labels = readLabels(found.Terms.Labels).after(record.GetResult(), a.flow.Budget)
+	a.labels = labelsOf(found).after(record.GetResult(), a.flow.Budget)
 	if a.flow.Chooses() {
 		a.labels, err = r.inherited(ctx, trace.Ref{Tenant: req.Tenant, Trace: traceID}, a.labels)
 	}
@@ -123,7 +123,7 @@ func (r *Runner) heard(ctx context.Context, req Request, a admission) {
 		tools[p.ID] = p.Tool
 	}
 	for _, answer := range a.begin.Answers {
-		r.log.Info("pending call answered", zap.String("session", req.Session), zap.String("trace", a.begin.TraceID),
+		r.log.Info("pending call answered", zap.String("session", req.Session), zap.String("trace", a.begin.TraceID), zap.String("root_trace_id", req.Root),
 			zap.String("call", answer.ID), zap.String("tool", tools[answer.ID]), zap.String("verdict", string(answer.Verdict)),
 			zap.String("by", answer.By), zap.Bool("late", answer.Late), zap.Duration("waited", waited))
 		r.waited.Record(ctx, waited.Seconds(), metric.WithAttributes(

@@ -115,7 +115,7 @@ func (t *turn) execute(work, ctx context.Context, a *attempt) (err error) {
 	defer failure.Contain("turn", &err)
 	step := a.task.Decision.Step
 	for {
-		result, err := t.Dispatcher.With(t.policy(a.number, step.Instances)).For(t.inquiry(step)).Execute(work, t.stepRequest(work, a), instances(a.losses), t.equipped(ctx, a))
+		result, err := t.Dispatcher.With(t.policy(a.number, step.Instances)).For(t.inquiry(step)).Execute(work, t.stepRequest(work, a), t.avoided(a), t.equipped(ctx, a))
 		if lost, ok := errors.AsType[*dispatch.LostError](err); ok {
 			a.lost, a.losses = lost, append(a.losses, lost)
 			a.instance = lost.Instance.ID // which may not have come to say that it took the step

@@ -12,7 +12,11 @@ import (
 // failed is why the turn has no answer, as it is stored and told (contract OC-20): with the stage
 // and the trace, and without its cause, which is for the log.
 func (t *turn) failed(why error) *failure.Error {
-	return failure.FromProto(failure.ToProto(failure.In(t.stage(why), t.turn.Trace, why)))
+	in := failure.In(t.stage(why), t.turn.Trace, why)
+	if t.events != nil {
+		in = in.With(failure.FactRoot, t.events.Root())
+	}
+	return failure.FromProto(failure.ToProto(in))
 }
 
 // stage is in which stage the turn failed: where it was last, unless it failed to find who goes

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 
 	"github.com/troupe-dev/troupe/pkg/execution"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 )
 
 // Labels are what a caller says of a turn for its agents and tools. They are stored with the
@@ -22,12 +24,16 @@ type Labels struct {
 	// Budget is what the turn may use, where that does not follow from its workflow. It is no part
 	// of what the caller says.
 	Budget *allowance `json:"budget,omitempty"`
+
+	// Root is the trace with which the run began that the turn belongs to; empty: its own. No
+	// caller says it by itself, and it is stored with the record of the trace.
+	Root string `json:"-"`
 }
 
 // profile is the one that is named, or else the default (OC-7).
 func (l Labels) profile() string { return cmp.Or(l.Profile, execution.DefaultProfile) }
 
-// or is the labels, or others where there are none.
+// or is the labels, or others where there are none. A turn that goes on stays in its run.
 func (l Labels) or(others Labels) Labels {
 	if l.Profile == "" {
 		l.Profile = others.Profile
@@ -45,8 +51,20 @@ func (l Labels) or(others Labels) Labels {
 	if len(l.Choices) == 0 {
 		l.Choices = others.Choices
 	}
+	l.Root = cmp.Or(others.Root, l.Root)
 	return l
 }
+
+// labelsOf are those of a trace that is stored, its run included.
+func labelsOf(found trace.Running) Labels {
+	l := readLabels(found.Terms.Labels)
+	l.Root = cmp.Or(found.Record.GetRootTraceId(), found.Record.GetTraceId())
+	return l
+}
+
+// rootOf is the run of a turn that another one asks for: that of the turn above, or else the turn
+// above itself. Empty: nobody else asks.
+func rootOf(above *troupev1.Parent) string { return cmp.Or(above.GetRootTraceId(), above.GetTraceId()) }
 
 // stored is the labels as they are kept, the same for the same labels; empty when there are none.
 func (l Labels) stored() string {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -95,7 +97,7 @@ func (t *turn) tell(ctx context.Context, r execution.Result) error {
 // that did not come to say.
 func (r *Runner) conclude(ctx context.Context, req Request, fingerprint string, closed session.Turn) error {
 	t := &turn{
-		Runner: r, req: req, begin: memory.Begin{Fingerprint: fingerprint}, target: req.Target, turn: closed,
+		Runner: r, log: r.log, req: req, begin: memory.Begin{Fingerprint: fingerprint}, target: req.Target, turn: closed,
 		results: closed.Steps, began: time.Now(),
 	}
 	var err error
@@ -105,7 +107,7 @@ func (r *Runner) conclude(ctx context.Context, req Request, fingerprint string, 
 		}
 		return err
 	}
-	t.told = t.events.Told()
+	t.log, t.told = t.log.With(zap.String("root_trace_id", t.events.Root())), t.events.Told()
 	t.learn()
 	if err := t.conclude(ctx); err != nil {
 		t.Traces.Abandon(ctx, t.events)

@@ -66,6 +66,7 @@ type Runner struct {
 	lost     metric.Int64Counter
 	adopted  metric.Int64Counter
 	pending  metric.Int64Counter
+	poison   metric.Int64Counter
 	waited   metric.Float64Histogram
 	signals  *signals
 	flights  singleflight.Group // what concurrent calls for one turn do together
@@ -106,6 +107,10 @@ func New(cfg Config) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
+	poison, err := meter.Int64Counter("troupe.turns.quarantined", metric.WithDescription("Turns that took down all that they were given to, and are given to nobody any more (F22)."))
+	if err != nil {
+		return nil, err
+	}
 	waited, err := meter.Float64Histogram("troupe.calls.wait", metric.WithUnit("s"), waits, metric.WithDescription("From the end of the turn that waits to the answer of a call (OC-31), by verdict."))
 	if err != nil {
 		return nil, err
@@ -116,7 +121,7 @@ func New(cfg Config) (*Runner, error) {
 	}
 	stopped := make(chan struct{})
 	return &Runner{
-		Config: cfg, log: cfg.Telemetry.Log, turns: turns, duration: duration, lost: lost, adopted: adopted, pending: pending, waited: waited, signals: signals,
+		Config: cfg, log: cfg.Telemetry.Log, turns: turns, duration: duration, lost: lost, adopted: adopted, pending: pending, poison: poison, waited: waited, signals: signals,
 		unsure: newUnsure(), callers: newCallers(), lookups: make(chan struct{}, maxLookups), seats: newSeats(), renewal: renewal, closing: make(chan struct{}),
 		stopped: stopped, stop: sync.OnceFunc(func() { close(stopped) }),
 	}, nil
@@ -133,6 +138,7 @@ func (r *Runner) Orchestrate(ctx context.Context, req Request) iter.Seq2[*troupe
 			yield(nil, err)
 			return
 		}
+		req.Root = rootOf(req.Parent)
 		begun, err := r.enqueue(ctx, req)
 		if err != nil {
 			yield(nil, err)

@@ -70,7 +70,7 @@ func (t *turn) stepRequest(work context.Context, a *attempt) *troupev1.ExecuteSt
 		Step: int32(a.number), Attempt: int32(a.attempt), Epoch: t.turn.Epoch, Agent: step.Agent,
 		History: wire.MessagesToProto(t.history), BaseSequence: t.base, Last: step.End, Silent: a.task.Branch(),
 		Auth: wire.AuthToProto(t.req.Auth), UserId: t.req.User,
-		OriginTurnId: t.turn.Origin, Profile: t.req.Profile, Metadata: t.req.Metadata, RequestId: t.req.RequestID,
+		OriginTurnId: t.turn.Origin, Profile: t.req.Profile, Metadata: t.req.Metadata, RequestId: t.req.RequestID, RootTraceId: t.events.Root(),
 		Budget: t.allotment(a),
 	}
 	if a.number == t.answered {

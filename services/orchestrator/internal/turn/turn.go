@@ -14,6 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/rpc"
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/pkg/wire"
 	gate "github.com/troupe-dev/troupe/services/orchestrator/internal/admission"
@@ -25,7 +26,8 @@ import (
 // turn is one turn being driven. One goroutine owns it.
 type turn struct {
 	*Runner
-	pass     *gate.Pass // its place among the turns that there may be at once
+	log      *zap.Logger // of the runner, and of the run once that is known
+	pass     *gate.Pass  // its place among the turns that there may be at once
 	req      Request
 	begin    memory.Begin // with which it began
 	target   string       // what the request's target stands for
@@ -61,7 +63,7 @@ type turn struct {
 func (t *turn) run(ctx context.Context, timeout, left time.Duration) {
 	defer t.seats.ended(t)
 	defer t.pass.End(true)
-	ctx, cancel := context.WithTimeout(ctx, max(0, left)+closeTime)
+	ctx, cancel := context.WithTimeout(rpc.InRun(ctx, t.events.Root()), max(0, left)+closeTime)
 	defer cancel()
 	work, stop := context.WithTimeoutCause(ctx, left,
 		failure.Newf(failure.AgentTimeout, "turn", "the turn did not end within its %s; ask for a longer timeout or a smaller thing", timeout))
@@ -293,11 +295,15 @@ func (t *turn) end(ctx context.Context, closed session.Turn) {
 	last.GetTurnResult().Metrics = t.events.Measure(duration)
 	last.GetTurnResult().Used = wire.UsedToProto(t.spent().Used())
 	last.GetTurnResult().Partial = partial(closed, t.events.Account())
+	state := t.coordinated(last)
+	last.GetTurnResult().Coordination = state.Proto()
 	if err := t.Traces.Close(ctx, t.events, last); err != nil {
 		return // said by Close
 	}
 	t.count(ctx, closed, duration)
 	t.observe(ctx, last)
+	t.emitState(ctx, state)
+	t.quarantine(ctx, last.GetTurnResult())
 	t.log.Info("turn ended", zap.String("trace", t.turn.Trace), zap.String("session", t.req.Session), zap.Int("turn", t.turn.Number),
 		zap.String("outcome", string(closed.Outcome)), zap.Int("steps", len(t.results)), zap.Duration("duration", duration))
 }

@@ -58,9 +58,9 @@ func (s *Store) note(ctx context.Context, p redis.Pipeliner, pointers map[string
 
 // appendNoted runs the script that appends, and writes the pointers in the same round trip.
 // It fails when either does: whoever repeats it writes what is missing.
-func (s *Store) appendNoted(ctx context.Context, ref trace.Ref, events []*troupev1.Event, args []any) ([]string, error) {
-	pointers := notes(ref, events)
-	if len(pointers) == 0 {
+func (s *Store) appendNoted(ctx context.Context, ref trace.Ref, events []*troupev1.Event, result *troupev1.TurnResult, args []any) ([]string, error) {
+	pointers, poison := notes(ref, events), trace.Quarantined(result)
+	if len(pointers) == 0 && !poison {
 		return s.append.Run(ctx, s.redis, keys(ref), args...).StringSlice()
 	}
 	send := func(run func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd) ([]string, error) {
@@ -68,6 +68,9 @@ func (s *Store) appendNoted(ctx context.Context, ref trace.Ref, events []*troupe
 		_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
 			reply = run(ctx, p, keys(ref), args...)
 			s.note(ctx, p, pointers)
+			if poison {
+				s.enlist(ctx, p, quarantineKey(ref.Tenant), ref.Trace, events[len(events)-1].GetTime().AsTime())
+			}
 			return nil
 		})
 		if err != nil {

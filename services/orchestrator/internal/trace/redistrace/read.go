@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"google.golang.org/protobuf/proto"
 
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -79,6 +78,7 @@ func decode(held map[string]string) (*troupev1.Trace, error) {
 		return nil, fmt.Errorf("trace record %s: %w", record.GetTraceId(), err)
 	}
 	record.LastSequence, record.OwnerEpoch, record.Owner = last, epoch, held["owner"]
+	record.RootTraceId = cmp.Or(record.GetRootTraceId(), record.GetTraceId()) // one of before it was there began a run
 	record.State = troupev1.TraceState_TRACE_STATE_RUNNING
 	if held["ended"] != "" {
 		record.State = troupev1.TraceState_TRACE_STATE_ENDED
@@ -86,6 +86,7 @@ func decode(held map[string]string) (*troupev1.Trace, error) {
 		if err := proto.Unmarshal([]byte(held["result"]), record.Result); err != nil {
 			return nil, fmt.Errorf("trace result %s: %w", record.GetTraceId(), err)
 		}
+		record.Quarantined = trace.Quarantined(record.GetResult())
 	}
 	return record, nil
 }
@@ -107,37 +108,4 @@ func (s *Store) Events(ctx context.Context, ref trace.Ref, after uint64, limit i
 		events = append(events, e)
 	}
 	return events, nil
-}
-
-// List implements trace.Store. Traces whose retention is over are left out.
-func (s *Store) List(ctx context.Context, tenant string, limit int) ([]*troupev1.Trace, error) {
-	const op = "trace.List"
-	ids, err := s.redis.ZRevRange(ctx, indexKey(tenant), 0, int64(limit)-1).Result()
-	if err != nil {
-		return nil, s.redis.Fault(op, err)
-	}
-	replies := make([]*redis.MapStringStringCmd, len(ids))
-	if _, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i, id := range ids {
-			replies[i] = p.HGetAll(ctx, keys(trace.Ref{Tenant: tenant, Trace: id})[0])
-		}
-		return nil
-	}); err != nil {
-		return nil, s.redis.Fault(op, err)
-	}
-	var all []*troupev1.Trace
-	for _, reply := range replies {
-		if len(reply.Val()) == 0 {
-			continue
-		}
-		record, err := decode(reply.Val())
-		if err != nil {
-			return nil, err
-		}
-		if record.Result != nil {
-			record.Result.Text, record.Result.Pending = "", nil // up to 256 KiB each: GetTrace has them
-		}
-		all = append(all, record)
-	}
-	return all, nil
 }

@@ -4,6 +4,8 @@
 //	                               fingerprint, turn_epoch, timeout, since, credentials, stop
 //	o:{tenant/trace}:ev    stream  the durable events, ids <sequence>-0
 //	o:idx:{tenant}         zset    traces by start, for lists; eventual
+//	o:run:{tenant/root}    zset    traces by start of a run that has more than the one it began with; eventual
+//	o:quarantine:{tenant}  zset    quarantined traces by their end; eventual
 //	o:audit:{tenant}:TYPE  zset    events that tell of decisions, <trace>/<sequence>, by time
 //	o:{running}:roll       zset    traces that run, <tenant>/<trace>, by minus the ms until when they are vouched for
 //	o:{running}:stops      stream  traces that shall end; the latest
@@ -48,12 +50,10 @@ var beatSource string
 // runningTTL is how long a trace is kept that nobody ends.
 const runningTTL = 7 * 24 * time.Hour
 
-// pendingTTL is how long a trace is kept at least whose turn ended with calls that wait: as
-// long as memory.Retention keeps the turn, for the turn that goes on needs to know its target.
+// pendingTTL is how long a trace is kept at least whose turn ended with calls that wait, or that
+// is quarantined: as long as memory.Retention keeps the turn. The turn that goes on needs to know
+// its target, and an operator what took the workers down.
 const pendingTTL = memory.Retention
-
-// maxIndex is how many traces a tenant's list holds.
-const maxIndex = 10_000
 
 // Store implements trace.Store.
 type Store struct {
@@ -89,8 +89,6 @@ func keys(ref trace.Ref) []string {
 	tag := "o:{" + ref.Tenant + "/" + ref.Trace + "}:"
 	return []string{tag + "rec", tag + "ev"}
 }
-
-func indexKey(tenant string) string { return "o:idx:{" + tenant + "}" }
 
 // Claim implements trace.Store.
 func (s *Store) Claim(ctx context.Context, c trace.Claim) (int64, uint64, error) {
@@ -142,6 +140,9 @@ func (s *Store) claimAndList(ctx context.Context, c trace.Claim, args []any) ([]
 			}
 			p.ZAddNX(ctx, index, entry)
 			p.ZRemRangeByRank(ctx, index, 0, -maxIndex-1)
+			if root := c.Record.GetRootTraceId(); root != "" && root != c.Record.GetTraceId() {
+				s.enlist(ctx, p, runKey(c.Tenant, root), c.Record.GetTraceId(), c.Record.GetStarted().AsTime())
+			}
 			s.note(ctx, p, pointers)
 			return nil
 		})
@@ -174,14 +175,14 @@ func (s *Store) Append(ctx context.Context, ref trace.Ref, ownerEpoch int64, eve
 		}
 	}
 	retention := s.retention
-	if len(result.GetPending()) > 0 {
+	if len(result.GetPending()) > 0 || trace.Quarantined(result) {
 		retention = max(retention, pendingTTL)
 	}
 	args, err := appendEvents([]any{ownerEpoch, ending, retention.Milliseconds()}, events)
 	if err != nil {
 		return fmt.Errorf("%s: %w", op, err)
 	}
-	reply, err := s.appendNoted(ctx, ref, events, args)
+	reply, err := s.appendNoted(ctx, ref, events, result, args)
 	if err != nil {
 		return s.redis.Fault(op, err)
 	}

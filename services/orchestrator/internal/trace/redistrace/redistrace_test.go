@@ -70,6 +70,7 @@ func suite(t *testing.T, s *redistrace.Store) {
 		require.NoError(t, err)
 		want := proto.CloneOf(record(1))
 		want.State, want.LastSequence, want.OwnerEpoch, want.Result = troupev1.TraceState_TRACE_STATE_ENDED, 301, 1, result
+		want.RootTraceId = ref(1).Trace // one that says none began a run
 		require.Empty(t, cmp.Diff(want, got, protocmp.Transform()))
 
 		page, err := s.Events(t.Context(), ref(1), 290, 5)
@@ -105,7 +106,7 @@ func suite(t *testing.T, s *redistrace.Store) {
 		require.Len(t, all, 1)
 	})
 	t.Run("lists are newest first", func(t *testing.T) {
-		all, err := s.List(t.Context(), "default", 2)
+		all, err := s.List(t.Context(), "default", trace.Query{Limit: 2})
 		require.NoError(t, err)
 		require.Len(t, all, 2)
 		require.Equal(t, ref(3).Trace, all[0].GetTraceId())
@@ -176,7 +177,7 @@ func TestStore_KeepsATraceWithCallsThatWait(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, s.Append(t.Context(), ref(n), epoch, events(2, 2), result))
 	}
-	all, err := s.List(t.Context(), "default", 10)
+	all, err := s.List(t.Context(), "default", trace.Query{Limit: 10})
 	require.NoError(t, err)
 	require.Len(t, all, 2)
 	require.Empty(t, all[0].GetResult().GetPending(), "a list is short")

@@ -1,0 +1,44 @@
+package client_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+// An agent that works in a run has its remote agent work in the same: also one below it, that a model
+// calls as a tool, and when the turn above is itself one that was asked for. The W3C trace goes with it.
+//
+// Req: OC-10
+func TestAgent_AsksWithinItsRun(t *testing.T) {
+	const root = "33333333333333333333333333333333"
+	m := &mesh{events: research()}
+	remote, err := serveMesh(t, m).Agent("research", agent.Config{Description: "Finds things."})
+	require.NoError(t, err)
+	below, err := agent.AsTool(remote, agent.AsToolConfig{})
+	require.NoError(t, err)
+	boss, err := agent.New(agent.Config{Name: "boss", Tools: []tool.Tool{below}, Model: scripted.New(
+		scripted.Call(conversation.ToolCall{ID: "c1", Name: "research", Arguments: `{"request":"find it"}`}), scripted.Say("Done."),
+	)})
+	require.NoError(t, err)
+	team, err := agent.Sequence(agent.Config{Name: "team"}, remote, boss)
+	require.NoError(t, err)
+
+	inv := agent.Invocation{Step: step()}
+	inv.Step.RootTraceID = root
+	span := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{7}, SpanID: trace.SpanID{8}})
+	_, _, err = drive(trace.ContextWithSpanContext(t.Context(), span), team, inv)
+	require.NoError(t, err)
+	require.Len(t, m.requests, 2)
+	for i, req := range m.requests {
+		require.Equal(t, traceAbove, req.GetParent().GetTraceId())
+		require.Equal(t, root, req.GetParent().GetRootTraceId())
+		require.Equal(t, span.TraceID().String(), m.spans[i])
+	}
+}

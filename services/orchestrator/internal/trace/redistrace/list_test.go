@@ -1,0 +1,80 @@
+package redistrace_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace/redistrace"
+)
+
+var poison = &troupev1.TurnResult{
+	Outcome: troupev1.TurnOutcome_TURN_OUTCOME_FAILED, Failure: failure.ToProto(failure.New(failure.AttemptsExhausted, "turn", "it took down three")),
+}
+
+// put stores a trace of a run, and ends it unless there is no result.
+func put(t *testing.T, s *redistrace.Store, n, root int, result *troupev1.TurnResult) {
+	t.Helper()
+	r := record(n)
+	r.RootTraceId = ref(root).Trace
+	epoch, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: r, Events: events(1, 1)})
+	require.NoError(t, err)
+	if result != nil {
+		last := []*troupev1.Event{{Sequence: 2, Time: timestamppb.New(time.Unix(int64(100-n), 0))}}
+		require.NoError(t, s.Append(t.Context(), ref(n), epoch, last, result))
+	}
+}
+
+func listed(t *testing.T, s *redistrace.Store, q trace.Query) (ids []int64) {
+	t.Helper()
+	all, err := s.List(t.Context(), "default", q)
+	require.NoError(t, err)
+	for _, r := range all {
+		ids = append(ids, r.GetStarted().GetSeconds())
+	}
+	return ids
+}
+
+// The traces of a run are found by the one with which it began, and quarantined ones by that.
+func TestStore_ListsARunAndTheQuarantine(t *testing.T) {
+	redis := miniredis.RunT(t)
+	s := store(t, redis.Addr())
+	done := &troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED}
+	put(t, s, 1, 1, done)
+	put(t, s, 2, 1, nil)
+	put(t, s, 3, 3, poison)
+	put(t, s, 4, 1, poison)
+	put(t, s, 5, 1, done)
+	for name, c := range map[string]struct {
+		q    trace.Query
+		want []int64
+	}{
+		"all":                   {trace.Query{Limit: 9}, []int64{5, 4, 3, 2, 1}},
+		"a run":                 {trace.Query{Root: ref(1).Trace, Limit: 9}, []int64{5, 4, 2, 1}},
+		"the latest of a run":   {trace.Query{Root: ref(1).Trace, Limit: 3}, []int64{5, 4, 2}},
+		"a run of one":          {trace.Query{Root: ref(3).Trace, Limit: 9}, []int64{3}},
+		"one that began no run": {trace.Query{Root: ref(4).Trace, Limit: 9}, nil},
+		"no run":                {trace.Query{Root: ref(9).Trace, Limit: 9}, nil},
+		"the quarantine":        {trace.Query{Quarantined: true, Limit: 9}, []int64{3, 4}}, // by their ends
+		"the latest of it":      {trace.Query{Quarantined: true, Limit: 1}, []int64{3}},
+		"that of a run":         {trace.Query{Root: ref(1).Trace, Quarantined: true, Limit: 1}, []int64{4}},
+	} {
+		require.Equal(t, c.want, listed(t, s, c.q), name)
+	}
+
+	redis.FastForward(memory.Retention - time.Minute) // an operator may come on Monday
+	require.Equal(t, []int64{3, 4}, listed(t, s, trace.Query{Quarantined: true, Limit: 9}))
+	require.Equal(t, []int64{4, 2}, listed(t, s, trace.Query{Root: ref(1).Trace, Limit: 9}))
+	got, err := s.Get(t.Context(), ref(4))
+	require.NoError(t, err)
+	require.True(t, got.GetQuarantined())
+	redis.FastForward(2 * time.Minute)
+	require.Empty(t, listed(t, s, trace.Query{Quarantined: true, Limit: 9}))
+}

@@ -1,0 +1,123 @@
+package turn
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/coordination"
+)
+
+// course is the state of a turn each time that an agent has worked, once it is decided who is next,
+// and at its end: iteration, who was last, who is next.
+func course(t *testing.T, r *rig, events []*troupev1.Event) (lines []string, last coordination.State) {
+	t.Helper()
+	all, err := r.memory.LoadHistory(t.Context(), session.Ref{Session: events[0].GetSessionId()}, 0, 100)
+	require.NoError(t, err)
+	seen := slices.DeleteFunc(all, func(m conversation.Message) bool { return m.Turn > int(events[0].GetTurn()) })
+	s := coordination.Start(coordination.Turn{SessionID: events[0].GetSessionId(), Number: int(events[0].GetTurn()), Entry: "coordinator", Messages: seen})
+	for _, e := range events {
+		s = s.After(e)
+		if e.GetRoutingDecision() != nil || e.GetTurnResult() != nil {
+			lines = append(lines, fmt.Sprintf("%d %s→%s", s.Iteration, s.LastAgent, s.NextAgent))
+		}
+	}
+	return lines, s
+}
+
+// The state as the sample has it, with the workflow of the research assistant: the coordinator counts
+// and is the last agent each time, whether its model chooses, fails, or a rule decides in its place;
+// behind research comes synthesis. (The sample calls the coordinator orchestrator.)
+//
+// Req: RA-12, RA-17
+func TestTurn_ItsStateGoesFromAgentToAgent(t *testing.T) {
+	rig := newRig(t)
+	runner := rig.runner(t, "one")
+	sure := 0.8
+	rig.on("research", func(s *step) error {
+		return s.commit(func(r *troupev1.StepResult) {
+			r.Text, r.Observations, r.ToolsCalled = "I found it.", []string{"Used tool: search_documents\ndocs/a.md:1"}, []string{"search_documents"}
+		})
+	})
+	rig.on("synthesis", func(s *step) error {
+		return s.commit(func(r *troupev1.StepResult) { r.Text, r.Confidence = "It is so.", &sure })
+	})
+	events := collect(t, runner, ask("s1", "r1"))
+	lines, s := course(t, rig, events)
+	require.Equal(t, []string{"0 →coordinator", "1 coordinator→research", "2 research→synthesis", "3 synthesis→END"}, lines)
+	require.Equal(t, "It is so.", *s.FinalAnswer)
+	require.InDelta(t, sure, *s.ConfidenceScore, 0)
+	require.Len(t, s.Context.PDFResults, 1)
+	told := resultOf(events).GetCoordination()
+	require.Equal(t, s.Proto().String(), told.String(), "the orchestrator tells the same")
+
+	rig.on("coordinator", failing(failure.ResourceAPI))
+	lines, _ = course(t, rig, collect(t, runner, ask("s1", "r2")))
+	require.Equal(t, []string{"0 synthesis→coordinator", "1 coordinator→research", "2 research→synthesis", "3 synthesis→END"}, lines)
+
+	rig.on("coordinator", func(s *step) error {
+		return s.commit(func(r *troupev1.StepResult) { r.NextAgent = "clarification" })
+	})
+	rig.on("clarification", func(s *step) error {
+		return s.commit(func(r *troupev1.StepResult) { r.Text, r.InputRequired = "Which one?", true })
+	})
+	lines, s = course(t, rig, collect(t, runner, ask("s1", "r3")))
+	require.Equal(t, []string{"0 synthesis→coordinator", "1 coordinator→clarification", "2 clarification→END"}, lines)
+	require.True(t, s.ClarificationNeeded)
+	require.Equal(t, 1, s.ClarificationCount)
+	require.Nil(t, s.ConfidenceScore, "that of the turn before is not this one's")
+
+	lines, s = course(t, rig, collect(t, runner, ask("s1", "r4")))
+	require.Equal(t, []string{"1 coordinator→research", "2 research→synthesis", "3 synthesis→END"}, lines, "a rule decides")
+	require.False(t, s.ClarificationNeeded)
+	require.Zero(t, s.ClarificationCount)
+}
+
+// A turn that ends tells the state with which it does: whole, but for long texts.
+//
+// Req: SO-10
+func TestRunner_TellsTheStateOfATurnThatHasEnded(t *testing.T) {
+	rig := newRig(t)
+	runner, _, logs := scraped(t, rig)
+	rig.on("synthesis", func(s *step) error { return s.say(strings.Repeat("x", 1000)) })
+	events := collect(t, runner, ask("s1", "r1"))
+	runner.Close(t.Context())
+	lines := logs.FilterField(zap.String("event", "orchestration.complete")).All()
+	require.Len(t, lines, 1)
+	fields := lines[0].ContextMap()
+	require.Equal(t, events[0].GetTraceId(), fields["trace_id"])
+	require.Equal(t, events[0].GetTraceId(), fields["root_trace_id"])
+	data := fields["data"].(map[string]any)
+	require.ElementsMatch(t, []string{
+		"messages", "session_id", "next_agent", "last_agent", "clarification_needed", "clarification_count", "missing_context", "context",
+		"iteration", "final_answer", "confidence_score",
+	}, slices.Collect(maps.Keys(data)))
+	require.Equal(t, []any{"s1", "END", "synthesis", 3}, []any{data["session_id"], data["next_agent"], data["last_agent"], data["iteration"]})
+	require.Len(t, []rune(data["final_answer"].(string)), 200)
+	require.Len(t, data["messages"], 3)
+}
+
+// Who goes on with a turn, and who only concludes it, tells the same state; the latter without the
+// messages, which it does not read.
+func TestTurn_ItsStateOutlivesItsOrchestrator(t *testing.T) {
+	rig := newRig(t)
+	_, ref, _ := rig.lost(t, ask("s1", "r1"))
+	second := rig.runner(t, "two")
+	second.adopt(t.Context(), ref)
+	told := resultOf(watched(t, second, ref, 0)).GetCoordination()
+	require.Equal(t, []any{int32(3), "synthesis", "END", int32(3)}, []any{told.GetIteration(), told.GetLastAgent(), told.GetNextAgent(), told.GetMessages()})
+
+	settled(t, second)
+	rig.redis.FlushAll() // the turn record of the session is kept for longer
+	again := resultOf(collect(t, second, ask("s1", "r1"))).GetCoordination()
+	require.Equal(t, []any{int32(3), "synthesis", "END"}, []any{again.GetIteration(), again.GetLastAgent(), again.GetNextAgent()})
+}

@@ -1,0 +1,102 @@
+package turn
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/lifecycle"
+	"github.com/troupe-dev/troupe/pkg/registry"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+)
+
+// revive has an instance of research started anew.
+func (r *rig) revive(id string, times int) {
+	r.roster.Apply(registry.Update{Put: &registry.Instance{
+		ID: id, Agent: "research", Address: r.address, State: lifecycle.Ready, Capacity: 16, Incarnation: int64(times),
+	}})
+}
+
+// A step that takes down each worker is tried by both that there are, although they come back at
+// once, three times in all, and never again: its turn is on the list of those that wait for a person,
+// and the same request runs nothing (guarantee F22).
+func TestTurn_PoisonIsQuarantined(t *testing.T) {
+	rig := newRig(t)
+	rig.join("research", 1)
+	lost := 0
+	rig.on("research", func(s *step) error {
+		lost++
+		rig.revive("research-1", lost)
+		rig.revive("research-2", lost)
+		return s.vanish()
+	})
+	runner, scrape, logs := scraped(t, rig)
+	events := collect(t, runner, ask("s1", "r1"))
+	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_ATTEMPTS_EXHAUSTED, resultOf(events).GetFailure().GetMode(), "%v", resultOf(events))
+	instances := strings.Split(resultOf(events).GetFailure().GetFacts()["instances"], ", ")
+	require.Len(t, instances, maxAttempts)
+	require.Contains(t, instances, "research-1")
+	require.Contains(t, instances, "research-2")
+	require.Equal(t, []string{"coordinator", "research", "research", "research"}, rig.asked())
+	settled(t, runner)
+
+	again := collect(t, runner, ask("s1", "r1"))
+	require.Empty(t, cmp.Diff(stored(events), stored(again), protocmp.Transform()))
+	require.Len(t, rig.asked(), 4, "nothing ran")
+
+	quarantined, err := runner.Traces.Store().List(t.Context(), "", trace.Query{Quarantined: true, Limit: 10})
+	require.NoError(t, err)
+	require.Len(t, quarantined, 1)
+	require.Equal(t, events[0].GetTraceId(), quarantined[0].GetTraceId())
+	require.True(t, quarantined[0].GetQuarantined())
+	require.Regexp(t, `(?m)^troupe_turns_quarantined_total\{.*\} 1$`, scrape())
+	lines := logs.FilterLevelExact(zap.ErrorLevel).All()
+	require.Len(t, lines, 1)
+	require.Equal(t, events[0].GetTraceId(), lines[0].ContextMap()["trace"])
+	require.Equal(t, strings.Join(instances, ", "), lines[0].ContextMap()["instances"])
+
+	rig.on("research", nil)
+	require.Equal(t, completed, resultOf(collect(t, runner, ask("s1", "r2"))).GetOutcome(), "the session goes on")
+}
+
+// An instance that comes back faster than anybody else is asked does not have the step three times
+// while there is another.
+func TestTurn_PoisonIsTriedElsewhereToo(t *testing.T) {
+	for name, others := range map[string]int{"another is there": 1, "it is alone": 0} {
+		t.Run(name, func(t *testing.T) {
+			rig := newRig(t)
+			rig.roster.Apply(registry.Update{Delete: &registry.Key{Agent: "research", ID: "research-1"}})
+			rig.revive("research-0", 1)
+			lost := 1
+			rig.on("research", func(s *step) error {
+				lost++
+				rig.revive("research-0", lost)
+				if lost == maxAttempts && others > 0 {
+					rig.join("research", others) // which is research-2
+				}
+				return s.vanish()
+			})
+			events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+			want := map[int]string{0: "research-0, research-0, research-0", 1: "research-0, research-0, research-2"}[others]
+			require.Equal(t, want, resultOf(events).GetFailure().GetFacts()["instances"])
+		})
+	}
+}
+
+// Where there are two, and they stay away, both have had it, and it ends there.
+func TestTurn_PoisonEndsWithTheLastInstance(t *testing.T) {
+	rig := newRig(t)
+	rig.wait = 50 * time.Millisecond
+	rig.join("research", 1)
+	rig.on("research", (*step).vanish)
+	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_NO_WORKER, resultOf(events).GetFailure().GetMode())
+	require.Len(t, strings.Split(resultOf(events).GetFailure().GetFacts()["instances"], ", "), 2)
+	require.Len(t, rig.asked(), 3)
+}

@@ -1,0 +1,136 @@
+package turn
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/trace"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/rpc"
+)
+
+const (
+	rootTrace  = "11111111111111111111111111111111" // with which a run began
+	traceAbove = "22222222222222222222222222222222" // of a turn in it
+)
+
+// within is a request of an agent that works in a run.
+func within(req Request, root string) Request {
+	req.Parent = &troupev1.Parent{TraceId: traceAbove, RootTraceId: root, TurnId: "above", Step: 1, Call: 1}
+	return req
+}
+
+// inRun checks that all that is told and given out belongs to a run.
+func (r *rig) inRun(t *testing.T, root string, events []*troupev1.Event, steps []*troupev1.ExecuteStepRequest) {
+	t.Helper()
+	require.NotEmpty(t, events)
+	for _, e := range events {
+		require.Equal(t, root, e.GetRootTraceId(), "%v", e)
+	}
+	for _, s := range steps {
+		require.Equal(t, root, s.GetRootTraceId())
+		require.Equal(t, events[0].GetTraceId(), s.GetTraceId())
+	}
+}
+
+// A run has the trace with which it began at all decisions and steps of all its turns: those that an
+// agent asks for, also when a worker and an orchestrator are lost, and those that go on with answers.
+// What is logged has it, and what fails. (What happens inside of a step has it, too, and the calls of
+// the memory service: see TestExecuteStep_EverythingInItActsUnderTheContextOfTheTurn; whom a remote
+// agent asks: see TestAgent_AsksWithinItsRun.)
+//
+// Req: OC-10
+func TestRun_KeepsTheTraceWithWhichItBegan(t *testing.T) {
+	rig := newRig(t)
+	rig.join("research", 2)
+	_, ref, _ := rig.lost(t, within(ask("s1", "r1"), rootTrace)) // its orchestrator goes away
+	second := rig.runner(t, "two")
+	core, logs := observer.New(zap.DebugLevel)
+	second.log = zap.New(core)
+	rig.on("research", func(s *step) error { rig.waits(mail()); return s.vanish() }) // and then a worker
+	second.adopt(t.Context(), ref)
+	events := watched(t, second, ref, 0)
+	require.Equal(t, inputRequired, resultOf(events).GetOutcome())
+	require.Equal(t, []string{"coordinator", "research", "research", "research"}, rig.asked())
+	rig.inRun(t, rootTrace, events, rig.steps())
+	require.NotEqual(t, rootTrace, ref.Trace)
+	settled(t, second)
+
+	before := len(rig.steps())
+	answer := within(reply("r2", approve("1-2-2")), "33333333333333333333333333333333") // whatever else it says
+	_, next, _ := rig.lost(t, answer)
+	third := rig.runner(t, "three")
+	third.adopt(t.Context(), next)
+	answered := watched(t, third, next, 0)
+	require.Equal(t, completed, resultOf(answered).GetOutcome())
+	require.NotEqual(t, ref.Trace, next.Trace)
+	rig.inRun(t, rootTrace, answered, rig.steps()[before:])
+	record, err := third.Traces.Store().Get(t.Context(), next)
+	require.NoError(t, err)
+	require.Equal(t, rootTrace, record.GetRootTraceId())
+
+	second.Close(t.Context())
+	require.Positive(t, logs.Len())
+	for _, line := range logs.All() {
+		require.Equal(t, rootTrace, line.ContextMap()["root_trace_id"], "%s", line.Message)
+	}
+}
+
+// A turn that nobody else asks for begins a run. Who asks on behalf of a turn that names no run is in
+// the run that began there; and whoever asks again, or takes a turn over, finds it where it was.
+//
+// Req: OC-10
+func TestRun_BeginsAtTheEntryAndIsNeverChanged(t *testing.T) {
+	rig := newRig(t)
+	runner := rig.runner(t, "one")
+	events := collect(t, runner, ask("s1", "r1"))
+	rig.inRun(t, events[0].GetTraceId(), events, rig.steps())
+	require.Regexp(t, "^[0-9a-f]{32}$", events[0].GetRootTraceId())
+	again := collect(t, runner, within(ask("s1", "r1"), rootTrace))
+	rig.inRun(t, events[0].GetTraceId(), again, nil)
+	other := collect(t, runner, ask("s1", "r2"))
+	require.NotEqual(t, events[0].GetRootTraceId(), other[0].GetRootTraceId(), "another request is another run")
+	rig.inRun(t, traceAbove, collect(t, runner, within(ask("s2", "r3"), "")), nil)
+
+	before := len(rig.steps())
+	rig.lost(t, within(ask("s3", "r4"), rootTrace))
+	rig.leasesRunOut()
+	second := rig.runner(t, "two")
+	taken := collect(t, second, within(ask("s3", "r4"), "33333333333333333333333333333333"))
+	rig.inRun(t, rootTrace, taken, rig.steps()[before:])
+
+	err := rpc.Validate(&troupev1.OrchestrateRequest{
+		Input: &troupev1.OrchestrateRequest_Text{Text: "hello"}, Parent: &troupev1.Parent{TraceId: traceAbove, RootTraceId: "somewhere"},
+	})
+	require.True(t, failure.Is(err, failure.UserInvalidInput), "%v", err)
+	require.ErrorContains(t, err, "parent.root_trace_id")
+}
+
+// A failure says in which run it is, the same however deep it failed.
+func TestRun_AFailureNamesIt(t *testing.T) {
+	rig := newRig(t)
+	rig.on("research", func(s *step) error {
+		why := failure.In("execute", "44444444444444444444444444444444", failure.New(failure.ResourceTool, "test", "no search")).With(failure.FactRoot, rootTrace)
+		return s.result(&troupev1.StepResult{Failure: failure.ToProto(why)})
+	})
+	events := collect(t, rig.runner(t, "one"), within(ask("s1", "r1"), rootTrace))
+	facts := failure.FromProto(resultOf(events).GetFailure()).Facts
+	require.Equal(t, rootTrace, facts[failure.FactRoot])
+	require.Equal(t, events[0].GetTraceId(), facts[failure.FactTrace])
+}
+
+// Who asks may trace by OpenTelemetry: the steps of the turn are in that trace.
+func TestRun_IsInTheW3CTraceOfItsCaller(t *testing.T) {
+	rig := newRig(t)
+	callers := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{7}, SpanID: trace.SpanID{8}, TraceFlags: trace.FlagsSampled})
+	seen := make(chan trace.SpanContext, 1)
+	rig.on("research", func(s *step) error { seen <- trace.SpanContextFromContext(s.stream.Context()); return s.say("so") })
+	for _, err := range rig.runner(t, "one").Orchestrate(trace.ContextWithSpanContext(t.Context(), callers), within(ask("s1", "r1"), rootTrace)) {
+		require.NoError(t, err)
+	}
+	require.Equal(t, callers.TraceID(), receive(t, seen).TraceID())
+}
