@@ -76,13 +76,21 @@ func aFlowThatLosesItsWorkerAsksNobodyTwice(t *testing.T, s *stage) {
 	require.Equal(t, 1, s.gate.Asked("opener-"+key), "what it said is in the journal")
 	traces, err := s.ListTraces(t.Context(), &troupev1.ListTracesRequest{PageSize: 200})
 	require.NoError(t, err)
-	turns := map[string]int{}
+	turns, used := map[string]int{}, map[string]*troupev1.BudgetUse{}
 	for _, trace := range traces.GetTraces() {
 		if strings.Contains(trace.GetText(), key) {
 			turns[trace.GetTarget()]++
+			used[trace.GetTarget()] = trace.GetResult().GetUsed()
+			if trace.GetTarget() == "slow" {
+				require.EqualValues(t, 1, trace.GetParent().GetDepth())
+			}
 		}
 	}
 	require.Equal(t, map[string]int{team.Name: 1, "slow": 1}, turns)
+	require.EqualValues(t, 2, used["slow"].GetModelCalls())
+	require.EqualValues(t, 4, used[team.Name].GetModelCalls(), "its own two, and those of the turn to which it attached, once")
+	require.EqualValues(t, 1, used[team.Name].GetToolCalls())
+	require.EqualValues(t, 1, used[team.Name].GetFanOut())
 	branches := map[string]bool{}
 	for _, e := range events {
 		branches[e.GetBranch()] = true
