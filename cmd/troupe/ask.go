@@ -90,7 +90,7 @@ func (s *sender) send(ctx context.Context, term terminal, begin func(context.Con
 			}
 		}
 		fmt.Fprintf(term.err, "The turn may have begun, and go on without you. To see how it ends, %s --request-id %s%s\n",
-			again, req.GetRequestId(), s.again()+labels{req.GetProfile(), req.GetMetadata()}.again())
+			again, req.GetRequestId(), s.again()+labels{req.GetProfile(), req.GetMetadata(), req.Priority, req.GetTags()}.again())
 	}
 	return s.told(err)
 }
@@ -141,6 +141,7 @@ func (a *ask) Run(ctx context.Context, term terminal) error {
 	}
 	req := &troupev1.OrchestrateRequest{
 		SessionId: a.Session, UserId: a.User, Target: a.Target, Profile: a.Profile, Metadata: a.Metadata, Parts: files,
+		Priority: a.Priority, Tags: a.Tag,
 	}
 	if len(a.Text) > 0 {
 		req.Input = &troupev1.OrchestrateRequest_Text{Text: strings.Join(a.Text, " ")}
