@@ -54,5 +54,8 @@ func TestTranslation_SaysWhatATraceTells(t *testing.T) {
 		finished(7), finished(0), finished(0), finished(0), finished(0),
 		&troupev1.Event{Payload: &troupev1.Event_TurnResult{TurnResult: &troupev1.TurnResult{Failure: failure.ToProto(failure.New(failure.PolicyBudget, "turn", "too much"))}}},
 	))
+	planner := finished(0)
+	planner.GetStepFinished().Result.Tasks = []*troupev1.PlannedTask{{Agent: "a", Text: "b"}}
+	require.Equal(t, []string{"plan_created"}, translated(planner))
 	require.Equal(t, []string{"execution_complete"}, translated(&troupev1.Event{Payload: &troupev1.Event_TurnResult{TurnResult: &troupev1.TurnResult{}}}))
 }
