@@ -89,8 +89,12 @@ func (s *sender) send(ctx context.Context, term terminal, begin func(context.Con
 				again = "send the same text and files with: --session " + req.GetSessionId()
 			}
 		}
+		asked := labels{
+			Profile: req.GetProfile(), Need: req.GetNeeds(), Metadata: req.GetMetadata(),
+			Priority: req.Priority, Tag: req.GetTags(), //nolint:protogetter // whether a priority is there counts
+		}
 		fmt.Fprintf(term.err, "The turn may have begun, and go on without you. To see how it ends, %s --request-id %s%s\n",
-			again, req.GetRequestId(), s.again()+labels{Profile: req.GetProfile(), Need: req.GetNeeds(), Metadata: req.GetMetadata()}.again())
+			again, req.GetRequestId(), s.again()+asked.again())
 	}
 	return s.told(err)
 }
@@ -147,6 +151,7 @@ func (a *ask) Run(ctx context.Context, term terminal) error {
 	}
 	req := &troupev1.OrchestrateRequest{
 		SessionId: a.Session, UserId: a.User, Target: a.Target, Profile: a.Profile, Needs: a.Need, Metadata: a.Metadata, Parts: files, From: a.from(),
+		Priority: a.Priority, Tags: a.Tag,
 	}
 	if len(a.Text) > 0 {
 		req.Input = &troupev1.OrchestrateRequest_Text{Text: strings.Join(a.Text, " ")}

@@ -89,6 +89,9 @@ func explained(e *troupev1.Event) []string {
 				fmt.Sprintf("%s: %s", failure.FromProto(f).Mode, oneLine(f.GetMessage())),
 			}
 		}
+		if made := tasks(p.StepFinished.GetResult()); len(made) > 0 {
+			return append([]string{fmt.Sprintf("planned\t%s%s", e.GetAgent(), inStep(e))}, made...)
+		}
 	case *troupev1.Event_Warning:
 		if p.Warning.GetReason() == "WAITING" || p.Warning.GetReason() == "RESUMED" || p.Warning.GetReason() == wire.ReasonBudget {
 			return []string{fmt.Sprintf("%s\t%s", strings.ToLower(p.Warning.GetReason()), oneLine(p.Warning.GetMessage()))}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 )
@@ -10,6 +11,8 @@ type labels struct {
 	Profile  string            `help:"How the turn shall be handled, for its agents and tools. Empty: default." placeholder:"NAME"`
 	Need     []string          `help:"What whoever is chosen for the turn shall be able to do, such as legal. May be repeated." placeholder:"WORD"`
 	Metadata map[string]string `help:"A label for agents and tools. It is stored with the trace: no place for secrets. May be repeated." placeholder:"NAME=VALUE" mapsep:"none"`
+	Priority *int32            `help:"Where its steps stand in the line for a place, 0 to 10; higher ones first. Empty: 5." placeholder:"N"`
+	Tag      []string          `help:"A word for agents and tools. May be repeated." placeholder:"WORD" sep:"none"`
 }
 
 // again is what a command has to say to send the same labels.
@@ -22,6 +25,12 @@ func (l labels) again() (flags string) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(l.Metadata)) {
 		flags += " --metadata " + word(name+"="+l.Metadata[name])
+	}
+	if l.Priority != nil {
+		flags += fmt.Sprintf(" --priority %d", *l.Priority)
+	}
+	for _, tag := range l.Tag {
+		flags += " --tag " + word(tag)
 	}
 	return flags
 }

@@ -19,6 +19,7 @@ type describeTrace struct {
 // Help is the long help of the command.
 func (describeTrace) Help() string {
 	return "Prints steps, attempts, iterations, model calls and tools as a tree, of a running trace as far as it came. " +
+		"A step has a status: success, error with its kind, partial, pending or cancelled; a plan says how far its steps are. " +
 		"Sums are those of the lines below. A cost of - is not known; a + behind it says that some of it is not."
 }
 
@@ -54,7 +55,7 @@ const maxRun = 20
 // recorded is a trace with the events that were stored when it was asked for. Of one that
 // runs it does not wait for more.
 func recorded(ctx context.Context, c *client.Client, id string) (*troupev1.Trace, []*troupev1.Event, error) {
-	resp, err := c.GetTrace(ctx, &troupev1.GetTraceRequest{TraceId: id})
+	resp, err := c.GetTrace(ctx, &troupev1.GetTraceRequest{TraceId: id, Plan: true})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -177,7 +177,7 @@ func TestDescribeTrace_OfATurnThatFailed(t *testing.T) {
  TIME    IN  OUT      COST
  1.6s  2500  180  $0.0123+  turn 3: failed
                             ├─ plan assistant: ask, write
- 1.2s  2500  180  $0.0123+  ├─ step 1: research
+ 1.2s  2500  180  $0.0123+  ├─ step 1: research, error: resource, recoverable
                             │  ├─ route research, LEARNED: coordinator chose research; confidence 0.80; others: clarification
 500ms  1200   80   $0.0123  │  ├─ attempt 1 on research-1, version v2
                             │  │  ├─ warning WAITING: no instance of agent research takes the step yet

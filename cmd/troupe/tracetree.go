@@ -15,6 +15,7 @@ import (
 // traceTree is a tree that grows with the events of a trace.
 type traceTree struct {
 	root  *node
+	plan  []*troupev1.PlanStep
 	steps map[int32]*traceStep
 	route *node // a decision whose step has not begun
 }
@@ -41,6 +42,7 @@ const brokenOff = "broken off"
 // newTree is the tree of a trace: what happened, in order, under where it happened.
 func newTree(trace *troupev1.Trace, events []*troupev1.Event) *node {
 	t := &traceTree{
+		plan:  trace.GetPlan(),
 		root:  &node{text: fmt.Sprintf("turn %d: %s", trace.GetTurn(), traceState(trace)), style: bold, sums: true},
 		steps: map[int32]*traceStep{},
 	}
@@ -74,7 +76,7 @@ func (t *traceTree) outside(e *troupev1.Event) {
 		}
 	case *troupev1.Event_Plan:
 		if w := p.Plan.GetWorkflow(); w != "" {
-			t.root.add(&node{text: fmt.Sprintf("plan %s: %s", w, strings.Join(p.Plan.GetSteps(), ", "))})
+			t.root.add(&node{text: fmt.Sprintf("plan %s: %s", w, strings.Join(p.Plan.GetSteps(), ", ")), below: planned(t.plan)})
 		}
 	case *troupev1.Event_RoutingDecision:
 		t.settle()
@@ -146,6 +148,7 @@ func (s *traceStep) attempt(e *troupev1.Event) *traceAttempt {
 
 func (s *traceStep) finish(e *troupev1.Event, p *troupev1.StepFinished) {
 	s.over = true
+	s.text += ", " + status(p.GetResult())
 	s.took = p.GetDuration().AsDuration()
 	s.own = wire.UsageFromProto(p.GetResult().GetUsage())
 	if a := s.attempts[e.GetAttempt()]; a != nil {
@@ -153,6 +156,9 @@ func (s *traceStep) finish(e *troupev1.Event, p *troupev1.StepFinished) {
 	}
 	if f := p.GetResult().GetFailure(); f != nil {
 		s.add(failed("failed", f))
+	}
+	for _, line := range tasks(p.GetResult()) {
+		s.add(&node{text: "planned " + line})
 	}
 }
 

@@ -160,6 +160,9 @@ func (v *view) stepEnd(e *troupev1.Event, s *troupev1.StepFinished) {
 		return
 	}
 	v.line("          %s", v.term.paint(dim, fmt.Sprintf("%s took %s", e.GetAgent(), short(s.GetDuration()))))
+	for _, line := range tasks(s.GetResult()) {
+		v.line("%-9s %s", "plan", line)
+	}
 }
 
 // result prints the answer, the question, or what failed.

@@ -80,6 +80,9 @@ func drawWorkflow(w io.Writer, f *troupev1.Workflow) {
 		in := strings.Repeat("  ", depth)
 		fmt.Fprintln(w)
 		line("%s%s%s", in, s.GetName(), stepNotes(s))
+		for _, asked := range stepAsked(s) {
+			line("%s│  %s", in, asked)
+		}
 		for i, e := range s.GetEdges() {
 			corner := "├─"
 			if i == len(s.GetEdges())-1 {

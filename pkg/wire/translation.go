@@ -66,6 +66,9 @@ func (t *Translation) of(e *troupev1.Event) []structured.Event {
 		if s := p.StepFinished.GetResult().GetSequence(); s > 0 && p.StepFinished.GetResult().GetFailure() == nil {
 			events = append(events, structured.Event{Name: structured.MemoryStore, Message: "what a step said is committed", Data: map[string]any{"sequence": s}})
 		}
+		if n := len(p.StepFinished.GetResult().GetTasks()); n > 0 {
+			events = append(events, structured.Event{Name: structured.PlanCreated, Message: "a planner has made tasks", Data: map[string]any{"steps_count": n}})
+		}
 		return events
 	case *troupev1.Event_Warning:
 		return t.warned(e, p.Warning)

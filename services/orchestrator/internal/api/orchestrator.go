@@ -13,6 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/registry"
 	"github.com/troupe-dev/troupe/pkg/wire"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/operate"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/progress"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn"
@@ -82,7 +83,15 @@ func (o *Orchestrator) WatchTrace(req *troupev1.WatchTraceRequest, stream troupe
 
 // GetTrace implements troupev1.OrchestratorServiceServer.
 func (o *Orchestrator) GetTrace(ctx context.Context, req *troupev1.GetTraceRequest) (*troupev1.GetTraceResponse, error) {
-	t, err := o.Traces.Store().Get(ctx, trace.Ref{Tenant: Tenant, Trace: req.GetTraceId()})
+	ref := trace.Ref{Tenant: Tenant, Trace: req.GetTraceId()}
+	t, err := o.Traces.Store().Get(ctx, ref)
+	if err != nil || !req.GetPlan() {
+		return &troupev1.GetTraceResponse{Trace: t}, err
+	}
+	events, err := o.Traces.Stored(ctx, ref, t.GetLastSequence())
+	for _, step := range progress.Of(events) {
+		t.Plan = append(t.Plan, step.Proto())
+	}
 	return &troupev1.GetTraceResponse{Trace: t}, err
 }
 

@@ -72,6 +72,10 @@ func shownStep(s workflow.Step) *troupev1.WorkflowStep {
 	}
 	add(s.Join, troupev1.WorkflowEdgeKind_WORKFLOW_EDGE_KIND_JOIN, "")
 	add(s.Next, troupev1.WorkflowEdgeKind_WORKFLOW_EDGE_KIND_NEXT, "")
+	shown.Task, shown.Expects, shown.Constraints = s.Task, s.Expects, s.Constraints
+	if p := s.Plan; p != nil {
+		shown.Plan = &troupev1.WorkflowPlan{Agents: p.Agents, Max: int32(p.Max), Parallel: p.Parallel, Continues: p.Continue}
+	}
 	return shown
 }
 

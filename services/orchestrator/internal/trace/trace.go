@@ -213,6 +213,18 @@ func (t *Traces) Abandon(ctx context.Context, l *Log) {
 	t.forget(l)
 }
 
+// Stored are the events of a trace up to last, as far as they are still kept.
+func (t *Traces) Stored(ctx context.Context, ref Ref, last uint64) (all []*troupev1.Event, err error) {
+	for after := uint64(0); after < last; after = all[len(all)-1].GetSequence() {
+		page, err := t.store.Events(ctx, ref, after, pageSize)
+		if err != nil || len(page) == 0 {
+			return all, err
+		}
+		all = append(all, page...)
+	}
+	return all, nil
+}
+
 func inRange(after, last uint64) error {
 	if after <= last {
 		return nil

@@ -21,9 +21,15 @@ import (
 // declares has the mesh run the steps of one workflow.
 func (r *rig) declares(t *testing.T, steps string) {
 	t.Helper()
+	r.begins(t, "a", steps)
+}
+
+// begins is declares for a workflow with another entry.
+func (r *rig) begins(t *testing.T, entry, steps string) {
+	t.Helper()
 	var err error
 	r.workflows, err = workflow.Load(fstest.MapFS{"w.yaml": {Data: []byte(
-		"apiVersion: troupe.dev/v1\nkind: Workflow\nmetadata: {name: w}\nspec:\n  entry: a\n  steps:\n" + steps)}}, "")
+		"apiVersion: troupe.dev/v1\nkind: Workflow\nmetadata: {name: w}\nspec:\n  entry: " + entry + "\n  steps:\n" + steps)}}, "")
 	require.NoError(t, err)
 }
 

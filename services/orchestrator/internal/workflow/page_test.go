@@ -71,7 +71,10 @@ func TestPage_HasAnExampleOfEveryShape(t *testing.T) {
 		"Failures": func(s Step) bool {
 			return s.OnError.Name == "exponential" && s.OnError.Retries == 3 && s.OnError.First == 2*time.Second
 		},
-		"Workflows":  func(s Step) bool { return s.Name == "ours/find" && s.Fork == "split" && s.Next == "compare" },
+		"Workflows": func(s Step) bool { return s.Name == "ours/find" && s.Fork == "split" && s.Next == "compare" },
+		"Planners": func(s Step) bool {
+			return s.Plan != nil && s.Plan.Max == 4 && s.Plan.Parallel && slices.Equal(s.Plan.Agents, []string{"research", "browser"})
+		},
 		"Handing on": func(s Step) bool { return s.Name == "billing" && slices.Contains(s.Routes, "support") },
 	}
 	for _, found := range shape.FindAllStringSubmatch(string(text), -1) {

@@ -1,0 +1,113 @@
+package progress
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// maxTask is how many characters of a task are shown, as in the decision about its step.
+const maxTask = 200
+
+// Of are the steps of the plan of a turn, as its events tell: by their numbers, and then those that
+// have none. A fork that runs nothing itself is no step. A step that was begun again, by whomever,
+// has the times of the first time.
+func Of(events []*troupev1.Event) []*Step {
+	p := &plan{byNumber: map[int]*Step{}}
+	for _, e := range events {
+		p.add(e, e.GetTime().AsTime())
+	}
+	slices.SortStableFunc(p.steps, func(a, b *Step) int {
+		if (a.Number == 0) != (b.Number == 0) {
+			return cmp.Compare(b.Number, a.Number)
+		}
+		return cmp.Compare(a.Number, b.Number)
+	})
+	return p.steps
+}
+
+// plan grows with the events of a turn.
+type plan struct {
+	steps    []*Step
+	byNumber map[int]*Step
+}
+
+func (p *plan) add(e *troupev1.Event, at time.Time) {
+	switch {
+	case e.GetPlan() != nil:
+		for i, name := range e.GetPlan().GetSteps() {
+			if agents := e.GetPlan().GetAgents(); i < len(agents) && agents[i] != "" { // else it is a fork, or a trace of before agents were told
+				p.create(name, at).Agent = agents[i]
+			}
+		}
+	case e.GetRoutingDecision() != nil:
+		p.routed(e.GetRoutingDecision(), at)
+	case e.GetTurnResult() != nil:
+		for _, s := range p.steps {
+			p.to(s, Cancelled, at)
+		}
+	case e.GetStep() > 0 && e.GetStage() == troupev1.Stage_STAGE_EXECUTE:
+		p.executed(e, at)
+	}
+}
+
+func (p *plan) create(name string, at time.Time) *Step {
+	s := &Step{Name: name}
+	p.to(s, Created, at)
+	p.steps = append(p.steps, s)
+	return s
+}
+
+// to has a step come to a stage, if that can follow: what is told again, by an owner behind the
+// first, changes nothing.
+func (*plan) to(s *Step, next Stage, at time.Time) {
+	_ = s.To(next, at)
+}
+
+// routed finds the step that a decision is about: the one that was planned under its name, or, when
+// the turn comes to it again, another.
+func (p *plan) routed(d *troupev1.RoutingDecision, at time.Time) {
+	number := int(d.GetNumber())
+	if number == 0 || p.byNumber[number] != nil {
+		return // of a trace of before decisions had numbers, or told again
+	}
+	i := slices.IndexFunc(p.steps, func(s *Step) bool { return s.Name == d.GetStep() && s.Number == 0 })
+	if i < 0 {
+		p.create(d.GetStep(), at)
+		i = len(p.steps) - 1
+	}
+	s := p.steps[i]
+	s.Number, s.Agent, s.Task = number, d.GetTarget(), d.GetTask()
+	p.byNumber[number] = s
+	p.to(s, Routed, at)
+}
+
+// executed is an event of a step that was routed: with the first it executes.
+func (p *plan) executed(e *troupev1.Event, at time.Time) {
+	s := p.byNumber[int(e.GetStep())]
+	if s == nil || s.Ended() {
+		return
+	}
+	p.to(s, Executing, at)
+	if e.GetStepFinished() == nil {
+		return
+	}
+	result := e.GetStepFinished().GetResult()
+	switch why := failure.FromProto(result.GetFailure()); {
+	case why == nil:
+		p.to(s, Completed, at)
+	case why.Mode == failure.UserCancelled:
+		p.to(s, Cancelled, at)
+	default:
+		p.to(s, Failed, at)
+	}
+	for i, task := range result.GetTasks() {
+		made := p.create(fmt.Sprintf("%s[%d]", s.Name, i+1), at)
+		made.Agent, made.Task = task.GetAgent(), conversation.Brief(task.GetText(), maxTask)
+	}
+}

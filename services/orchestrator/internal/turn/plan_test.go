@@ -1,0 +1,176 @@
+package turn
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/progress"
+)
+
+// A coordinator that plans for two others, and a step behind their tasks.
+const planner = `
+    plan: {agent: coordinator, next: sum, expects: tasks, plan: {agents: [research, clarification], max: 3, parallel: PARALLEL}}
+    sum: {agent: synthesis, end: true, task: Sum up what was found., constraints: [be short]}
+`
+
+// planRig has a coordinator that makes the tasks; each agent says what it was asked.
+func planRig(t *testing.T, parallel string, tasks ...*troupev1.PlannedTask) *rig {
+	t.Helper()
+	rig := newRig(t)
+	rig.begins(t, "plan", strings.Replace(planner, "PARALLEL", parallel, 1))
+	rig.on("coordinator", func(s *step) error {
+		return s.commit(func(r *troupev1.StepResult) { r.Text, r.Tasks = "Let us look.", tasks })
+	})
+	for _, agent := range []string{"research", "clarification"} {
+		rig.on(agent, func(s *step) error { return s.say(agent + " did: " + s.req.GetTask()) })
+	}
+	return rig
+}
+
+var two = []*troupev1.PlannedTask{{Agent: "research", Text: "find it"}, {Agent: "clarification", Text: "doubt it"}}
+
+func TestTurn_DoesWhatAPlannerPlans(t *testing.T) {
+	for _, parallel := range []string{"false", "true"} {
+		t.Run(parallel, func(t *testing.T) {
+			rig := planRig(t, parallel, two...)
+			events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+			require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+			steps := rig.steps()
+			slices.SortFunc(steps, func(a, b *troupev1.ExecuteStepRequest) int { return int(a.GetStep() - b.GetStep()) })
+			require.Len(t, steps, 4)
+			goal := "What may an agent write?"
+			require.Equal(t, []string{goal, "find it", "doubt it", "Sum up what was found."}, []string{
+				steps[0].GetTask(), steps[1].GetTask(), steps[2].GetTask(), steps[3].GetTask(),
+			})
+			for i, s := range steps {
+				require.Equal(t, goal, s.GetGoal())
+				require.Equal(t, i == 1 || i == 2, s.GetSilent())
+				require.Equal(t, i == 0, s.GetPlan() != nil)
+				require.Positive(t, s.GetTimeout().AsDuration())
+			}
+			require.EqualValues(t, 3, steps[0].GetPlan().GetMax())
+			require.Equal(t, "tasks", steps[0].GetExpectedOutput())
+			require.Equal(t, []string{"be short"}, steps[3].GetConstraints())
+			before := []string{"Let us look."}
+			if parallel == "false" {
+				before = append(before, "research did: find it")
+			}
+			require.Equal(t, before, prior(steps[2]))
+			require.Equal(t, []string{"Let us look.", "research did: find it", "clarification did: doubt it"}, prior(steps[3]))
+
+			messages, err := rig.memory.LoadHistory(t.Context(), session.Ref{Session: "s1"}, 0, 10)
+			require.NoError(t, err)
+			require.Len(t, messages, 3, "the user's, the planner's and the answer; tasks say nothing to the session")
+			require.Len(t, steps[3].GetHistory(), 2)
+
+			plan := progress.Of(events)
+			require.Len(t, plan, 4)
+			for i, name := range []string{"plan", "plan[1]", "plan[2]", "sum"} {
+				require.Equal(t, name, plan[i].Name)
+				require.Equal(t, progress.Completed, plan[i].Stage())
+			}
+			require.Equal(t, "find it", plan[1].Task)
+		})
+	}
+}
+
+// The stages of a turn with a planner are in the order of those of any other: the plan before what
+// is routed, one decision for each step before it executes.
+func TestTurn_AllTasksAreRoutedBeforeTheyExecute(t *testing.T) {
+	rig := planRig(t, "true", two...)
+	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+	decided := map[int32]int{}
+	planned := false
+	for _, e := range events {
+		planned = planned || e.GetPlan() != nil
+		if d := e.GetRoutingDecision(); d != nil {
+			require.True(t, planned)
+			decided[d.GetNumber()]++
+		}
+		if e.GetStage() == troupev1.Stage_STAGE_EXECUTE {
+			require.Equal(t, 1, decided[e.GetStep()], "%v", e)
+		}
+	}
+	require.Equal(t, map[int32]int{1: 1, 2: 1, 3: 1, 4: 1}, decided)
+}
+
+// A planner that has nothing to plan need not say anything either.
+func TestTurn_GoesOnWithoutTasks(t *testing.T) {
+	rig := planRig(t, "false")
+	rig.on("coordinator", func(s *step) error { return s.commit(func(*troupev1.StepResult) {}) })
+	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, []string{"coordinator", "synthesis"}, rig.asked())
+	require.Len(t, rig.steps()[1].GetHistory(), 1)
+}
+
+func TestTurn_RefusesTasksThatTheWorkflowDoesNotAllow(t *testing.T) {
+	rig := planRig(t, "true", two[0], &troupev1.PlannedTask{Agent: "synthesis", Text: "decide"})
+	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_CONTRACT, resultOf(events).GetFailure().GetMode())
+	require.Contains(t, resultOf(events).GetFailure().GetMessage(), `gives task 2 to "synthesis"; the workflow allows research, clarification`)
+	require.Equal(t, []string{"coordinator"}, rig.asked())
+}
+
+func TestTurn_FailsWithATask(t *testing.T) {
+	rig := planRig(t, "false", two...)
+	rig.on("research", func(s *step) error {
+		return s.result(&troupev1.StepResult{Failure: failure.ToProto(failure.New(failure.ResourceAPI, "test", "down"))})
+	})
+	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+	require.Equal(t, "down", resultOf(events).GetFailure().GetMessage())
+	var stages []progress.Stage
+	for _, s := range progress.Of(events) {
+		stages = append(stages, s.Stage())
+	}
+	require.Equal(t, []progress.Stage{progress.Completed, progress.Failed, progress.Cancelled, progress.Cancelled}, stages)
+}
+
+// Whoever takes a turn over in the middle of its tasks goes on with those that are left, as they
+// were planned: nobody plans again.
+func TestTurn_IsTakenOverInMidPlan(t *testing.T) {
+	rig := planRig(t, "false", two...)
+	working := make(chan struct{})
+	rig.on("clarification", func(s *step) error {
+		rig.on("clarification", func(s *step) error { return s.say("clarification did: " + s.req.GetTask()) })
+		close(working)
+		<-s.stream.Context().Done()
+		return s.stream.Context().Err()
+	})
+	first, second := rig.runner(t, "one"), rig.runner(t, "two")
+	req := ask("s1", "r1")
+	drivenUpTo(t, first, req, "clarification")
+	receive(t, working)
+	rig.leasesRunOut()
+	events := collect(t, second, req)
+	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, []string{"coordinator", "research", "clarification", "clarification", "synthesis"}, rig.asked())
+	again := rig.steps()[3]
+	require.EqualValues(t, 3, again.GetStep())
+	require.EqualValues(t, 2, again.GetAttempt())
+	require.Equal(t, "doubt it", again.GetTask())
+	require.Equal(t, "What may an agent write?", again.GetGoal())
+	require.Equal(t, []string{"Let us look.", "research did: find it", "clarification did: doubt it"}, prior(rig.steps()[4]))
+	require.Len(t, progress.Of(events), 4)
+}
+
+// What the user wants has words, whatever the user sent.
+func TestTurn_HasAGoal(t *testing.T) {
+	sent := conversation.User("")
+	sent.Attachments = []conversation.Attachment{{Name: "a.pdf"}, {Name: "b.png"}}
+	for want, t2 := range map[string]*turn{
+		"Why?":                        {req: Request{Text: " Why?\n"}},
+		"files: a.pdf b.png":          {history: []conversation.Message{sent, conversation.Assistant("a", "So.")}},
+		"What?":                       {history: []conversation.Message{conversation.User("What?")}},
+		"go on with the conversation": {},
+	} {
+		require.Equal(t, want, t2.goal())
+	}
+}
