@@ -71,8 +71,9 @@ func TestPage_HasAnExampleOfEveryShape(t *testing.T) {
 		"Failures": func(s Step) bool {
 			return s.OnError.Name == "exponential" && s.OnError.Retries == 3 && s.OnError.First == 2*time.Second
 		},
-		"Workflows":  func(s Step) bool { return s.Name == "ours/find" && s.Fork == "split" && s.Next == "compare" },
-		"Handing on": func(s Step) bool { return s.Name == "billing" && slices.Contains(s.Routes, "support") },
+		"Workflows":           func(s Step) bool { return s.Name == "ours/find" && s.Fork == "split" && s.Next == "compare" },
+		"Choices by strategy": func(s Step) bool { return s.Name == "law" && slices.Equal(s.Tools.Needs, []string{"docs"}) },
+		"Handing on":          func(s Step) bool { return s.Name == "billing" && slices.Contains(s.Routes, "support") },
 	}
 	for _, found := range shape.FindAllStringSubmatch(string(text), -1) {
 		steps := "    " + strings.ReplaceAll(strings.TrimSpace(found[2]), "\n", "\n    ")
