@@ -83,7 +83,7 @@ func TestLoad_NamesWhatIsWrongWithChoicesAndTools(t *testing.T) {
 	} {
 		_, err := load(t, declared)
 		require.Error(t, err, declared)
-		for _, line := range strings.Split(want, "\n") {
+		for line := range strings.SplitSeq(want, "\n") {
 			require.Contains(t, err.Error(), line)
 		}
 	}
