@@ -66,7 +66,7 @@ func explained(e *troupev1.Event) []string {
 		for _, out := range p.RoutingDecision.GetRejected() {
 			rejected = append(rejected, &troupev1.RejectedInstance{InstanceId: out.GetId(), Why: out.GetWhy()})
 		}
-		if e.GetStep() > 0 {
+		if p.RoutingDecision.GetType() == troupev1.DecisionType_DECISION_TYPE_TOOL_SELECTION {
 			return weighed("tools", wire.Decision(e), rejected, inStep(e))
 		}
 		return weighed("agent", wire.Decision(e), rejected)

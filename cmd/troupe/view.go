@@ -94,7 +94,7 @@ func (v *view) event(e *troupev1.Event) {
 		}
 	case *troupev1.Event_RoutingDecision:
 		what := "route"
-		if e.GetStep() > 0 {
+		if p.RoutingDecision.GetType() == troupev1.DecisionType_DECISION_TYPE_TOOL_SELECTION {
 			what = "tools"
 		}
 		v.line("%-9s %s  %s", v.term.paint(dim, what), v.term.paint(bold, p.RoutingDecision.GetTarget()), v.term.paint(dim, "("+oneLine(p.RoutingDecision.GetReason())+")"))

@@ -57,7 +57,7 @@ func (t *teller) tell(e *troupev1.Event) []a2a.Event {
 	t.closed = t.closed || e.GetStep() > 0
 	switch p := e.GetPayload().(type) {
 	case *troupev1.Event_RoutingDecision:
-		if e.GetStep() == 0 { // else it is about the tools of a step
+		if p.RoutingDecision.GetType() != troupev1.DecisionType_DECISION_TYPE_TOOL_SELECTION {
 			t.decided()
 		}
 	case *troupev1.Event_StepStarted:

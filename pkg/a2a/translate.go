@@ -56,10 +56,11 @@ func translate(e *troupev1.Event, at place) []Item {
 	case *troupev1.Event_Plan:
 		working(facts{"workflow": p.Plan.GetWorkflow(), "steps": p.Plan.GetSteps()})
 	case *troupev1.Event_RoutingDecision:
-		if e.GetStep() > 0 {
-			break // about the tools of a step
+		what := "agent"
+		if p.RoutingDecision.GetType() == troupev1.DecisionType_DECISION_TYPE_TOOL_SELECTION {
+			what = "tool"
 		}
-		working(facts{"agent": p.RoutingDecision.GetTarget(), "reason": p.RoutingDecision.GetReason()})
+		working(facts{what: p.RoutingDecision.GetTarget(), "reason": p.RoutingDecision.GetReason()})
 	case *troupev1.Event_StepStarted:
 		working(facts{"agent": e.GetAgent(), "step": e.GetStep(), "attempt": e.GetAttempt()})
 	case *troupev1.Event_StepFinished:

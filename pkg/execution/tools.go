@@ -1,12 +1,7 @@
 package execution
 
-import "slices"
-
 // Tools are those of its agent that a step may use. The orchestrator decides that (contract
 // OC-13); a model's call for a tool is a request. Nil: the step may use all.
 type Tools struct {
 	Names []string // those that fit the step best first
 }
-
-// Allow reports whether the step may use a tool.
-func (t *Tools) Allow(name string) bool { return t == nil || slices.Contains(t.Names, name) }

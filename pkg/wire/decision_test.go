@@ -47,3 +47,26 @@ func TestDecision_IsWhatAnEventTellsOfOne(t *testing.T) {
 	require.Nil(t, wire.Decision(&troupev1.Event{Payload: &troupev1.Event_StepStarted{StepStarted: &troupev1.StepStarted{}}}), "of before choices were told")
 	require.Nil(t, wire.Decision(&troupev1.Event{Payload: &troupev1.Event_Plan{}}))
 }
+
+// A choice by strategy says what was needed, and who could not be chosen; that of tools belongs to a step.
+func TestDecision_IsWhatAnEventTellsOfAChoice(t *testing.T) {
+	tools := &troupev1.Event{
+		Sequence: 5, TraceId: "t", SessionId: "s", Turn: 2, Step: 1, Attempt: 2, Agent: "research", InstanceId: "r-2", Time: &timestamppb.Timestamp{Seconds: 9},
+		Stage: troupev1.Stage_STAGE_EXECUTE,
+		Payload: &troupev1.Event_RoutingDecision{RoutingDecision: &troupev1.RoutingDecision{
+			Target: "search", Reason: "search has all that is needed: docs, web", Alternatives: []string{"fetch"}, Confidence: 1,
+			Type: troupev1.DecisionType_DECISION_TYPE_TOOL_SELECTION, Strategy: troupev1.RoutingStrategy_ROUTING_STRATEGY_CAPABILITY,
+			Rejected: []*troupev1.RejectedCandidate{{Id: "clock", Why: "unfit"}, {Id: "mail", Why: "unfit"}},
+			Input:    &troupev1.RoutingInput{Task: "look", Constraints: []string{"docs", "web"}, Counter: 3},
+		}},
+	}
+	want := &troupev1.Decision{
+		RecordId: "t-5", Time: tools.GetTime(), TraceId: "t", Type: troupev1.DecisionType_DECISION_TYPE_TOOL_SELECTION, Stage: tools.GetStage(),
+		Target: "search", Reason: "search has all that is needed: docs, web", Alternatives: []string{"fetch"}, Confidence: 1,
+		Metadata: map[string]string{
+			"session_id": "s", "turn": "2", "strategy": "capability", "task": "look", "needs": "docs, web", "counter": "3",
+			"step": "1", "attempt": "2", "agent": "research", "instance": "r-2", "rejected": "clock unfit, mail unfit",
+		},
+	}
+	require.Empty(t, cmp.Diff(want, wire.Decision(tools), protocmp.Transform()))
+}

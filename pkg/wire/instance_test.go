@@ -21,8 +21,13 @@ func TestInstance_RoundTripsInEveryState(t *testing.T) {
 		want := registry.Instance{
 			ID: "research-1", Agent: "research", Address: "10.0.0.7:7402", Version: "1.2.0",
 			Description: "Finds facts.", State: s, Capacity: 16, Incarnation: 42,
-			Started: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC),
+			Started: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC), Capabilities: []string{"gpu"},
+			Tools: []registry.Tool{{Name: "search", Capabilities: []string{"docs", "web"}}, {Name: "clock"}},
 		}
+		require.True(t, want.Equal(want))
+		other := want
+		other.Tools = []registry.Tool{{Name: "search", Capabilities: []string{"docs"}}, {Name: "clock"}}
+		require.False(t, want.Equal(other))
 		value, err := wire.MarshalInstance(want)
 		require.NoError(t, err)
 		got, err := wire.UnmarshalInstance([]byte(value))

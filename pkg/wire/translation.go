@@ -42,7 +42,7 @@ func (t *Translation) of(e *troupev1.Event) []structured.Event {
 	case *troupev1.Event_RoutingDecision:
 		d := p.RoutingDecision
 		message := "an agent is chosen"
-		if e.GetStep() > 0 {
+		if d.GetType() == troupev1.DecisionType_DECISION_TYPE_TOOL_SELECTION {
 			message = "tools are chosen"
 		}
 		return one(structured.RouteDecision, message, map[string]any{

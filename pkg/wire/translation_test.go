@@ -60,7 +60,7 @@ func TestTranslation_SaysWhatATraceTells(t *testing.T) {
 		&troupev1.Event{Step: 5, Payload: &troupev1.Event_Warning{Warning: &troupev1.Warning{Reason: "BUDGET", Message: "limits.tokens: of a remote turn"}}},
 		&troupev1.Event{Payload: &troupev1.Event_TurnResult{TurnResult: &troupev1.TurnResult{Failure: failure.ToProto(failure.New(failure.PolicyBudget, "turn", "too much"))}}},
 	))
-	planner := finished(0)
+	planner := finished(0, 0)
 	planner.GetStepFinished().Result.Tasks = []*troupev1.PlannedTask{{Agent: "a", Text: "b"}}
 	require.Equal(t, []string{"plan_created"}, translated(planner))
 	require.Equal(t, []string{"execution_complete"}, translated(&troupev1.Event{Payload: &troupev1.Event_TurnResult{TurnResult: &troupev1.TurnResult{}}}))

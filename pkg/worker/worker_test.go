@@ -19,6 +19,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/lifecycle"
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/registry"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
 	"github.com/troupe-dev/troupe/pkg/tool"
 	"github.com/troupe-dev/troupe/pkg/worker"
@@ -28,13 +29,14 @@ import (
 func TestWorker_IsFoundAsInitializingAndRoutableOnceReady(t *testing.T) {
 	s := surround(t)
 	resource := newGate("gate")
-	r := s.launch(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}, Capacity: 3, Description: "Does things.", Capabilities: []string{"maps", "gpu"}})
+	r := s.launch(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}, Capacity: 3, Description: "Does things.", Capabilities: []string{"maps", "gpu"}, ToolCapabilities: map[string][]string{"gate": {"wait"}}})
 	s.Until(func() bool { return s.Known[r.key()].State == lifecycle.Initializing })
 	in := s.Known[r.key()]
 	require.Equal(t, r.grpc, in.Address)
 	require.Equal(t, 3, in.Capacity)
 	require.Equal(t, "Does things.", in.Description)
 	require.Equal(t, []string{"gpu", "maps"}, in.Capabilities)
+	require.Equal(t, []registry.Tool{{Name: "gate", Capabilities: []string{"wait"}}}, in.Tools)
 	r.becomes(t, http.StatusServiceUnavailable, "lifecycle: initializing")
 
 	resource.open <- nil

@@ -143,8 +143,8 @@ func TestAuthority_HasThreeCallsWithOneInput(t *testing.T) {
 }
 
 func fields(v any) (names []string) {
-	for i := range reflect.TypeOf(v).NumField() {
-		names = append(names, reflect.TypeOf(v).Field(i).Name)
+	for f := range reflect.TypeOf(v).Fields() {
+		names = append(names, f.Name)
 	}
 	return names
 }

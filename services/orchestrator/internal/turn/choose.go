@@ -2,6 +2,7 @@ package turn
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -121,9 +122,7 @@ func (t *turn) equipped(ctx context.Context, a *attempt) dispatch.Handler {
 // with it: its way begins with theirs.
 func (r *Runner) inherited(ctx context.Context, ref trace.Ref, labels Labels) (Labels, error) {
 	all := map[int][]byte{}
-	for number, d := range labels.Choices {
-		all[number] = d
-	}
+	maps.Copy(all, labels.Choices)
 	for after := uint64(0); ; {
 		page, err := failure.Retry(ctx, func(ctx context.Context) ([]*troupev1.Event, error) {
 			return r.Traces.Store().Events(ctx, ref, after, eventsPage)

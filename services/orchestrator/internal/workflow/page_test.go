@@ -75,7 +75,8 @@ func TestPage_HasAnExampleOfEveryShape(t *testing.T) {
 		"Planners": func(s Step) bool {
 			return s.Plan != nil && s.Plan.Max == 4 && s.Plan.Parallel && slices.Equal(s.Plan.Agents, []string{"research", "browser"})
 		},
-		"Handing on": func(s Step) bool { return s.Name == "billing" && slices.Contains(s.Routes, "support") },
+		"Handing on":          func(s Step) bool { return s.Name == "billing" && slices.Contains(s.Routes, "support") },
+		"Choices by strategy": func(s Step) bool { return s.Name == "law" && slices.Equal(s.Tools.Needs, []string{"docs"}) },
 	}
 	for _, found := range shape.FindAllStringSubmatch(string(text), -1) {
 		steps := "    " + strings.ReplaceAll(strings.TrimSpace(found[2]), "\n", "\n    ")

@@ -7,8 +7,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/llm"
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/registry"
 	"github.com/troupe-dev/troupe/services/worker/internal/builtin"
 	"github.com/troupe-dev/troupe/services/worker/internal/spec"
 )
@@ -63,4 +65,18 @@ func TestBuild_ReportsWhatIsWrongWithToolsOfTheClient(t *testing.T) {
     - client: {name: a, description: Does.}
       with: {path: .}
 `)))
+}
+
+// What a tool can do is declared beside it.
+func TestBuild_ToolsSayWhatTheyCanDo(t *testing.T) {
+	build := func(tools string) (*agent.Agent, error) {
+		return spec.Build(t.Context(), folder("  model: builtin/extractive\n  tools:\n"+tools), "", spec.Means{Models: catalog(t), Tools: builtin.Catalog{}})
+	}
+	a, err := build("    - {builtin: current_time, capabilities: [time]}\n    - {client: {name: beep, description: Beeps.}, capabilities: [noise, home]}\n    - client: {name: buzz, description: Buzzes.}\n")
+	require.NoError(t, err)
+	require.Equal(t, []registry.Tool{
+		{Name: "current_time", Capabilities: []string{"time"}}, {Name: "beep", Capabilities: []string{"home", "noise"}}, {Name: "buzz"},
+	}, a.Toolbox())
+	_, err = build("    - builtin: current_time\n      capabilities: [Time]\n")
+	require.EqualError(t, err, `agents.yaml:8: tools[0].capabilities: "Time" is no capability; want 1 to 63 of a-z, 0-9, dot and hyphen`)
 }

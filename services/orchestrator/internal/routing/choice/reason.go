@@ -24,7 +24,7 @@ func (in Input) reason(free []Candidate, d Decision) string {
 
 func (in Input) because(free []Candidate, d Decision) string {
 	c, n := free[0], len(free)
-	why := ""
+	var why string
 	switch {
 	case in.Strategy == balance.Manual:
 		return "the workflow names " + strings.Join(d.Chosen(), ", ")

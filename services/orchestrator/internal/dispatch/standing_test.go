@@ -1,0 +1,84 @@
+package dispatch
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/lifecycle"
+	"github.com/troupe-dev/troupe/pkg/registry"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/choice"
+)
+
+// able is an instance that can something.
+func able(id, address string, capacity int, capabilities ...string) registry.Instance {
+	in := instance(id, address, capacity)
+	in.Capabilities = capabilities
+	return in
+}
+
+// What an agent is as a candidate follows from its instances, and the steps that they have now.
+func TestDispatcher_KnowsHowAnAgentIs(t *testing.T) {
+	var during choice.Candidate
+	var r *rig
+	_, address := serve(t, func(s troupev1.AgentService_ExecuteStepServer) error {
+		during = r.Standing("a")
+		return answer(s)
+	})
+	r = newRig(t, patience, able("1", address, 2, "gpu"), able("2", address, 2, "maps"))
+	require.Equal(t, choice.Candidate{
+		ID: "a", Name: "a", Type: choice.Agent, Capabilities: []string{"gpu", "maps"}, Metadata: map[string]string{"instances": "2"}, Available: true,
+	}, r.Standing("a"))
+	h := &heard{}
+	_, err := r.Execute(t.Context(), request(), nil, h.handler())
+	require.NoError(t, err)
+	require.InDelta(t, 0.25, during.Load, 0, "one of four places")
+	require.Zero(t, r.Standing("a").Load)
+
+	r.deaf.note(able("1", address, 2), suspicion, errors.New("it is silent"))
+	require.Equal(t, []string{"maps"}, r.Standing("a").Capabilities)
+	r.deaf.note(able("2", address, 2), suspicion, failure.New(failure.InstanceFull, "test", "it is full"))
+	require.True(t, r.Standing("a").Available, "it is only full")
+	paused := able("2", address, 2, "maps")
+	paused.State = lifecycle.Paused
+	r.roster.Apply(registry.Update{Put: &paused})
+	standing := r.Standing("a")
+	require.False(t, standing.Available)
+	require.Equal(t, balance.Silent, standing.Why)
+	require.Equal(t, []string{"gpu", "maps"}, standing.Capabilities, "what it could")
+	require.Equal(t, balance.Absent, r.Standing("nobody").Why)
+}
+
+// A step gets the tools that it may use at the instance which it is given to; an error ends it before.
+func TestDispatcher_EquipsAStepForItsInstance(t *testing.T) {
+	var got []*troupev1.AllowedTools
+	_, second := serve(t, answer)
+	_, first := serve(t, func(troupev1.AgentService_ExecuteStepServer) error {
+		return failure.New(failure.InstanceFull, "test", "it is full")
+	})
+	r := newRig(t, patience, instance("1", first, 4), instance("2", second, 4))
+	h := &heard{}
+	handler := h.handler()
+	handler.Equip = func(in registry.Instance) (*troupev1.AllowedTools, error) {
+		tools := &troupev1.AllowedTools{Names: []string{"of-" + in.ID}}
+		got = append(got, tools)
+		return tools, nil
+	}
+	req := request()
+	_, err := r.Execute(t.Context(), req, nil, handler)
+	require.NoError(t, err)
+	require.Len(t, got, 2, "the first refused it")
+	require.Equal(t, []string{"of-2"}, req.GetTools().GetNames())
+
+	none := failure.New(failure.AgentContract, "test", "none of its tools fits")
+	handler.Equip = func(registry.Instance) (*troupev1.AllowedTools, error) { return nil, none }
+	h.started = nil
+	_, err = r.Execute(t.Context(), request(), nil, handler)
+	require.ErrorIs(t, err, none)
+	require.Empty(t, h.started)
+	require.Zero(t, r.Standing("a").Load, "its place is free again")
+}

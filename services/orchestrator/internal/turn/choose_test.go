@@ -1,0 +1,238 @@
+package turn
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/lifecycle"
+	"github.com/troupe-dev/troupe/pkg/registry"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
+)
+
+// either are two agents of which one works.
+const either = `
+    a: {routes: [b, c], choose: {needs: [docs]}}
+    b: {agent: clarification, next: d}
+    c: {agent: research, next: d}
+    d: {agent: synthesis, end: true}
+`
+
+// can has the instance of an agent register what it and its tools can do; in a state.
+func (r *rig) can(agent string, state lifecycle.State, tools []registry.Tool, capabilities ...string) {
+	r.roster.Apply(registry.Update{Put: &registry.Instance{
+		ID: agent + "-1", Agent: agent, Address: r.address, State: state, Capacity: 16, Capabilities: capabilities, Tools: tools,
+	}})
+}
+
+func choiceRig(t *testing.T) *rig {
+	t.Helper()
+	rig := newRig(t)
+	rig.declares(t, either)
+	rig.can("research", lifecycle.Ready, nil, "docs", "maps")
+	rig.can("clarification", lifecycle.Ready, nil, "docs")
+	return rig
+}
+
+// choices are the decisions that were made by strategy among agents.
+func choices(events []*troupev1.Event) (all []*troupev1.RoutingDecision) {
+	for _, d := range only(events, (*troupev1.Event).GetRoutingDecision) {
+		if d.GetChoice() > 0 {
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
+// A step without an agent chooses by what is needed, and that is stored before anything is done by it.
+func TestTurn_ChoosesAmongAgentsByStrategy(t *testing.T) {
+	rig := choiceRig(t)
+	runner := rig.runner(t, "one")
+	var stored []*troupev1.Event
+	rig.on("research", func(s *step) error {
+		var err error
+		stored, err = runner.Traces.Store().Events(s.stream.Context(), trace.Ref{Trace: s.req.GetTraceId()}, 0, 100)
+		require.NoError(t, err)
+		return s.say("I am research.")
+	})
+	events := collect(t, runner, ask("s1", "r1"))
+	require.Equal(t, []string{
+		"initialize turn_started", "plan plan", "route routing_decision clarification",
+		"execute step_started clarification", "execute text_delta clarification", "execute step_finished clarification",
+		"route routing_decision synthesis",
+	}, story(events)[:7], "one ROUTE for each task")
+	require.Equal(t, "b has all that is needed: docs", choices(events)[0].GetReason())
+
+	events = collect(t, runner, labelled(ask("s2", "r2"), Labels{Needs: []string{"maps"}}))
+	require.Equal(t, completed, resultOf(events).GetOutcome())
+	d := choices(events)[0]
+	require.Equal(t, "research", d.GetTarget())
+	require.Equal(t, "c", d.GetStep())
+	require.Equal(t, troupev1.RoutingStrategy_ROUTING_STRATEGY_CAPABILITY, d.GetStrategy())
+	require.Equal(t, "c has all that is needed: docs, maps", d.GetReason())
+	require.Equal(t, []string{"docs", "maps"}, d.GetInput().GetConstraints())
+	require.Equal(t, []string{"clarification"}, d.GetAlternatives())
+	require.Equal(t, "clarification", d.GetFallback())
+	require.Len(t, d.GetInput().GetCandidates(), 2)
+	require.Equal(t, d.GetReason(), choices(stored)[0].GetReason(), "before the step ran")
+}
+
+// Whoever takes the turn over follows what was chosen, though it would choose otherwise.
+func TestTurn_ATakeoverFollowsWhatWasChosen(t *testing.T) {
+	rig := choiceRig(t)
+	_, ref, _ := rig.lost(t, labelled(ask("s1", "r1"), Labels{Needs: []string{"maps"}}))
+	rig.can("research", lifecycle.Ready, nil)
+	second := rig.runner(t, "two")
+	second.adopt(t.Context(), ref)
+	events := watched(t, second, ref, 0)
+	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Len(t, choices(events), 1)
+	require.Equal(t, []string{"research", "research", "synthesis"}, rig.asked())
+}
+
+// A turn that goes on with answers has chosen already, and so has one that goes on with that.
+func TestTurn_AnswersFollowWhatWasChosen(t *testing.T) {
+	rig := newRig(t)
+	rig.declares(t, `
+    a: {routes: [b, c]}
+    b: {agent: clarification, next: d}
+    c: {agent: coordinator, next: d}
+    d: {agent: research, end: true}
+`)
+	rig.on("coordinator", nil)
+	rig.can("coordinator", lifecycle.Ready, nil, "maps")
+	runner := rig.runner(t, "one")
+	rig.waits(mail())
+	events := collect(t, runner, labelled(ask("s1", "r1"), Labels{Needs: []string{"maps"}}))
+	require.Equal(t, inputRequired, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	require.Equal(t, "coordinator", choices(events)[0].GetTarget())
+	rig.can("coordinator", lifecycle.Paused, nil)
+
+	rig.waits(mail()) // once more
+	again := collect(t, runner, reply("r2", approve("1-2-2")))
+	require.Equal(t, inputRequired, resultOf(again).GetOutcome(), "%v", resultOf(again))
+	require.Empty(t, choices(again), "its steps are of the turn before")
+	last := collect(t, runner, reply("r3", approve("1-2-2")))
+	require.Equal(t, completed, resultOf(last).GetOutcome(), "%v", resultOf(last))
+	require.Equal(t, []string{"coordinator", "research", "research", "research"}, rig.asked())
+	require.Equal(t, []string{"I am coordinator."}, prior(rig.steps()[3]))
+}
+
+// The choice that led to the step that waited is told in the trace in which that goes on.
+func TestTurn_TellsTheChoiceOfTheStepThatWaited(t *testing.T) {
+	rig := choiceRig(t)
+	runner := rig.runner(t, "one")
+	call := mail()
+	call.Id = "1-1-2"
+	rig.waits(call)
+	collect(t, runner, labelled(ask("s1", "r1"), Labels{Needs: []string{"maps"}}))
+	rig.can("research", lifecycle.Ready, nil)
+	again := collect(t, runner, reply("r2", approve("1-1-2")))
+	require.Equal(t, completed, resultOf(again).GetOutcome(), "%v", resultOf(again))
+	require.Equal(t, "research", choices(again)[0].GetTarget())
+	require.Equal(t, []string{"research", "research", "synthesis"}, rig.asked())
+}
+
+// When nobody can be chosen the turn fails where it was decided, and that is told as a decision too (OC-6).
+func TestTurn_NobodyCanBeChosen(t *testing.T) {
+	rig := choiceRig(t)
+	rig.can("research", lifecycle.Paused, nil, "docs")
+	rig.can("clarification", lifecycle.Ready, nil)
+	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+	why := failure.FromProto(resultOf(events).GetFailure())
+	require.Equal(t, failure.NoWorker, why.Mode)
+	require.Equal(t, "route", why.Facts[failure.FactStage])
+	require.False(t, why.Recoverable())
+	require.Equal(t, "step a: no agent can be chosen: b has nothing of what the step needs, c is paused", why.Message)
+	d := only(events, (*troupev1.Event).GetRoutingDecision)
+	require.Len(t, d, 1)
+	require.Equal(t, "none", d[0].GetTarget())
+	require.Equal(t, "paused", d[0].GetRejected()[1].GetWhy())
+	require.Empty(t, rig.asked())
+}
+
+// A step may use the tools that the authority leaves it, and no others.
+func TestTurn_LeavesAStepTheToolsThatItNeeds(t *testing.T) {
+	rig := newRig(t)
+	rig.declares(t, `
+    a: {agent: clarification, next: b}
+    b: {agent: research, next: c, tools: {needs: [web, docs]}}
+    c: {agent: research, next: d, tools: {strategy: manual, names: [clock, gone]}}
+    d: {agent: research, end: true, onError: {fallback: a2}, tools: {needs: [mail]}}
+    a2: {agent: clarification, end: true}
+`)
+	tools := []registry.Tool{{Name: "clock"}, {Name: "fetch", Capabilities: []string{"web"}}, {Name: "search", Capabilities: []string{"docs", "web"}}}
+	rig.can("research", lifecycle.Ready, tools)
+	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+	steps := rig.steps()
+	require.Len(t, steps, 4, "that without tools never ran")
+	require.Nil(t, steps[0].GetTools(), "all")
+	require.Equal(t, []string{"search", "fetch"}, steps[1].GetTools().GetNames(), "those that fit best first")
+	require.Equal(t, []string{"clock"}, steps[2].GetTools().GetNames())
+
+	var decided []*troupev1.Event
+	for _, e := range events {
+		if e.GetRoutingDecision().GetType() == troupev1.DecisionType_DECISION_TYPE_TOOL_SELECTION {
+			decided = append(decided, e)
+		}
+	}
+	require.Len(t, decided, 3)
+	require.Equal(t, "research-1", decided[0].GetInstanceId())
+	require.EqualValues(t, 2, decided[0].GetStep())
+	d := decided[0].GetRoutingDecision()
+	require.Equal(t, "search", d.GetTarget())
+	require.Equal(t, []string{"fetch"}, d.GetAlternatives())
+	require.Equal(t, "clock", d.GetRejected()[0].GetId())
+	require.Len(t, d.GetInput().GetCandidates(), 3)
+	require.Equal(t, "none", decided[2].GetRoutingDecision().GetTarget())
+	var failures []string
+	for _, f := range only(events, (*troupev1.Event).GetStepFinished) {
+		if why := f.GetResult().GetFailure(); why != nil {
+			failures = append(failures, string(failure.FromProto(why).Mode)+": "+why.GetMessage())
+		}
+	}
+	require.Len(t, failures, 1)
+	require.True(t, strings.HasPrefix(failures[0], "agent_contract: step d may use none of the 3 tools of agent research: no tool can be chosen: clock has nothing"), failures[0])
+}
+
+// What a worker, or an agent in it, says about who comes next is no decision.
+//
+// Req: OC-13
+func TestTurn_DropsDecisionsOfWorkers(t *testing.T) {
+	rig := newRig(t)
+	rig.declares(t, `
+    a: {agent: research, next: b}
+    b: {agent: synthesis, end: true}
+`)
+	rig.on("research", func(s *step) error {
+		if err := s.event(&troupev1.Event{Payload: &troupev1.Event_RoutingDecision{RoutingDecision: &troupev1.RoutingDecision{Target: "clarification", Choice: 1}}}); err != nil {
+			return err
+		}
+		return s.commit(func(r *troupev1.StepResult) { r.Text, r.NextAgent = "Ask clarification.", "clarification" })
+	})
+	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+	require.Equal(t, completed, resultOf(events).GetOutcome())
+	require.Len(t, only(events, (*troupev1.Event).GetRoutingDecision), 2)
+	require.Equal(t, []string{"research", "synthesis"}, rig.asked())
+}
+
+// Whatever is decided in a turn, the authority is told of it the same.
+//
+// Req: OC-14
+func TestTurn_TellsTheAuthorityOfItself(t *testing.T) {
+	turn := &turn{turn: session.Turn{Trace: "t"}, req: Request{
+		Text: "What may an agent write?", Parent: &troupev1.Parent{TraceId: "u"},
+		Labels: Labels{Profile: "fast", Metadata: map[string]string{"team": "blue"}, Needs: []string{"law"}},
+	}}
+	require.Equal(t, balance.Ask{
+		TraceID: "t", Profile: "fast", Goal: "What may an agent write?", Task: "desk", Metadata: map[string]string{"team": "blue"},
+		Constraints: []string{"law"}, Parent: "u",
+	}, turn.inquiry(workflow.Step{Name: "desk"}))
+}

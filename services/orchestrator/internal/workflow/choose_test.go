@@ -1,0 +1,138 @@
+package workflow
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/choice"
+)
+
+// chooses is a workflow whose first step chooses, as it says.
+func chooses(more string) string {
+	return "  entry: a\n  steps:\n    a:\n      routes: [b, c]\n" + more + "    b: {agent: x, end: true}\n    c: {agent: y, end: true}\n"
+}
+
+// uses is one whose step may use tools, as it says.
+func uses(more string) string {
+	return "  entry: a\n  steps:\n    a:\n      agent: x\n      end: true\n" + more
+}
+
+func TestLoad_ReadsHowAStepChooses(t *testing.T) {
+	for declared, want := range map[string]choice.Policy{
+		"":                                    {Strategy: balance.Capability},
+		"      choose: {needs: [tax, law]}\n": {Strategy: balance.Capability, Needs: []string{"tax", "law"}},
+		"      choose: {strategy: round_robin}\n":                          {Strategy: balance.RoundRobin},
+		"      choose: {strategy: load_balanced}\n":                        {Strategy: balance.LoadBalanced},
+		"      choose: {strategy: priority, priorities: {b: 10, c: -1}}\n": {Strategy: balance.Priority, Priorities: map[string]int{"b": 10, "c": -1}},
+		"      choose: {strategy: manual, step: c}\n":                      {Strategy: balance.Manual, Names: []string{"c"}},
+	} {
+		set, err := load(t, chooses(declared))
+		require.NoError(t, err, declared)
+		flow, _ := set.Find("w")
+		require.Empty(t, cmp.Diff(want, flow.Steps["a"].Choose), declared)
+		require.True(t, flow.Steps["a"].Chooses())
+		require.True(t, flow.Chooses())
+	}
+	for declared, want := range map[string]choice.Policy{
+		"":                                      {},
+		"      tools: {strategy: capability}\n": {}, // nothing is needed, so nothing is decided
+		"      tools: {needs: [web]}\n":         {Strategy: balance.Capability, Needs: []string{"web"}},
+		"      tools: {strategy: manual, names: [look_up]}\n": {Strategy: balance.Manual, Names: []string{"look_up"}},
+	} {
+		set, err := load(t, uses(declared))
+		require.NoError(t, err, declared)
+		flow, _ := set.Find("w")
+		require.Empty(t, cmp.Diff(want, flow.Steps["a"].Tools), declared)
+		require.False(t, flow.Chooses())
+	}
+}
+
+func TestLoad_NamesWhatIsWrongWithChoicesAndTools(t *testing.T) {
+	for declared, want := range map[string]string{
+		chooses("      choose: {strategy: prioritty}\n"):                             `w.yaml:9: choose.strategy: unknown strategy "prioritty"; did you mean "priority"?`,
+		chooses("      choose: {strategy: sticky}\n"):                                `w.yaml:9: choose.strategy: unknown strategy "sticky"; there are capability, round_robin, load_balanced, priority, manual`,
+		chooses("      choose: {strategy: round_robin, needs: [a]}\n"):               "w.yaml:9: choose.needs: is for strategy capability; this is round_robin",
+		chooses("      choose: {needs: [Tax]}\n"):                                    `w.yaml:9: choose.needs: "Tax" is no capability; want 1 to 63 of a-z, 0-9, dot and hyphen`,
+		chooses("      choose: {needs: [tax, tax]}\n"):                               `w.yaml:9: choose.needs: "tax" is named twice`,
+		chooses("      choose: {strategy: priority}\n"):                              "w.yaml:9: choose: strategy priority wants priorities of routes, such as priorities: {b: 10}",
+		chooses("      choose: {strategy: priority, priorities: {d: 1, b: 1001}}\n"): "w.yaml:9: choose.priorities.b: 1001 is not between -1000 and 1000\nw.yaml:9: choose.priorities: \"d\" is not among the routes of step a",
+		chooses("      choose: {strategy: manual}\n"):                                `w.yaml:9: choose: strategy manual wants one of the routes as step; "" is none`,
+		chooses("      choose: {strategy: manual, step: a}\n"):                       `w.yaml:9: choose: strategy manual wants one of the routes as step; "a" is none`,
+		chooses("      default: b\n"):                                                "w.yaml:9: step a: default is for an agent that names none of its routes; without an agent the orchestrator chooses",
+		chooses("      instances: {strategy: sticky}\n"):                             "w.yaml:9: step a: instances is for a step with an agent",
+		chooses("      tools: {needs: [a]}\n"):                                       "w.yaml:9: step a: tools is for a step with an agent, for only that has tools",
+		chooses("      onError: {continue: true}\n"):                                 "w.yaml:9: step a: onError is for a step with an agent, for only that can fail",
+		chooses("      agent: x\n      choose: {needs: [a]}\n"):                      "w.yaml:10: step a: choose is for a step with routes and without an agent; an agent chooses itself",
+		uses("      choose: {needs: [a]}\n"):                                         "w.yaml:10: step a: choose is for a step with routes and without an agent; an agent chooses itself",
+		uses("      tools: {strategy: round_robin}\n"):                               `w.yaml:10: tools.strategy: unknown strategy "round_robin"; there are capability, manual`,
+		uses("      tools: {names: [look_up]}\n"):                                    "w.yaml:10: tools.names: is for strategy manual; this is capability",
+		uses("      tools: {needs: [Web]}\n"):                                        `w.yaml:10: tools.needs: "Web" is no capability; want 1 to 63 of a-z, 0-9, dot and hyphen`,
+		uses("      tools: {strategy: manual}\n"):                                    "w.yaml:10: tools: strategy manual wants names of 1 to 64 tools, got 0",
+		uses("      tools: {strategy: manual, names: [a, a]}\n"):                     `w.yaml:10: tools.names: "a" is empty, or named twice`,
+		uses("      tools: {need: [a]}\n"):                                           `w.yaml:10: unknown field "steps.a.tools.need"; did you mean "needs"?`,
+		// nobody but a strategy would end these
+		"  entry: a\n  steps:\n    a: {routes: [b]}\n    b: {agent: x, next: a}\n":                            "its next steps go round and never end: a, b, a; give one of them a limit",
+		"  entry: a\n  steps:\n    a: {routes: [b, c]}\n    b: {routes: [c]}\n    c: {agent: x, end: true}\n": "step a: the route b begins with no agent, and agents choose between agents",
+	} {
+		_, err := load(t, declared)
+		require.Error(t, err, declared)
+		for line := range strings.SplitSeq(want, "\n") {
+			require.Contains(t, err.Error(), line)
+		}
+	}
+}
+
+// The steps of a workflow inside another have other names, also where it is chosen among them.
+func TestLoad_RenamesWhatIsChosenInside(t *testing.T) {
+	inner := func(choose string) string {
+		return strings.Replace(head, "name: w", "name: inner", 1) + "  entry: a\n  steps:\n    a: {routes: [b, c], choose: " + choose + "}\n    b: {agent: x, end: true}\n    c: {agent: y, end: true}\n"
+	}
+	outer := head + "  entry: first\n  steps:\n    first: {workflow: inner, next: last}\n    last: {agent: z, end: true}\n"
+	for choose, want := range map[string]choice.Policy{
+		"{strategy: manual, step: c}":               {Strategy: balance.Manual, Names: []string{"first/c"}},
+		"{strategy: priority, priorities: {b: 10}}": {Strategy: balance.Priority, Priorities: map[string]int{"first/b": 10}},
+	} {
+		set, err := Load(fstest.MapFS{"w.yaml": {Data: []byte(outer)}, "inner.yaml": {Data: []byte(inner(choose))}}, "w")
+		require.NoError(t, err)
+		flow, _ := set.Find("w")
+		require.Empty(t, cmp.Diff(want, flow.Steps["first/a"].Choose))
+	}
+	_, err := Load(fstest.MapFS{"w.yaml": {Data: []byte(strings.Replace(outer, "next: last", "next: last, choose: {needs: [a]}, tools: {needs: [a]}", 1))}, "inner.yaml": {Data: []byte(inner("{}"))}}, "w")
+	require.ErrorContains(t, err, "step first: is the workflow inner, and cannot have choose")
+	require.ErrorContains(t, err, "step first: is the workflow inner, and cannot have tools")
+}
+
+var (
+	examples = regexp.MustCompile("(?s)\n```yaml\n(\\w+:\n  (?:routes|agent).*?)```\n")
+	chosen   = regexp.MustCompile(`(?m)^w\.yaml:[79]: .*$`)
+)
+
+// What the page shows of choices and tools can be loaded, and the errors are those that one gets.
+func TestPage_ShowsChoicesAndToolsAsTheyAre(t *testing.T) {
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	shown := 0
+	for _, found := range examples.FindAllStringSubmatch(string(text), -1) {
+		if !strings.Contains(found[1], "choose:") && !strings.Contains(found[1], "tools:") {
+			continue
+		}
+		shown++
+		entry, _, _ := strings.Cut(found[1], ":")
+		_, err := load(t, "  entry: "+entry+"\n  steps:\n    "+strings.ReplaceAll(strings.TrimSpace(found[1]), "\n", "\n    ")+"\n")
+		require.NoError(t, err, found[1])
+	}
+	require.Equal(t, 2, shown)
+	_, err = load(t, "  entry: a\n  steps: # both are wrong\n    a: {routes: [b], choose: {strategy: prioritty}}\n    b:\n      tools: {names: [x]}\n      agent: x\n      end: true\n")
+	lines := chosen.FindAllString(string(text), -1)
+	require.Len(t, lines, 2)
+	for _, line := range lines {
+		require.Contains(t, err.Error(), line)
+	}
+}
