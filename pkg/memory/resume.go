@@ -73,7 +73,7 @@ func CheckFrom(op string, b Begin) error {
 	}
 	messages := len(b.Copy.History) + len(b.Copy.Said)
 	size := 0
-	for _, m := range append(b.Copy.History[:len(b.Copy.History):len(b.Copy.History)], b.Copy.Said...) {
+	for _, m := range slices.Concat(b.Copy.History, b.Copy.Said) {
 		size += conversation.Size(m)
 	}
 	if messages > MaxWindow || size > 3*MaxWindowBytes {
