@@ -180,6 +180,22 @@ func (w *world) invocation(j *journal) agent.Invocation {
 	return agent.Invocation{Step: step}
 }
 
+// A turn that goes on in the place of one that failed calls its tools under the keys of that.
+//
+// Req: OC-27
+func TestFlow_KeysAreThoseOfTheTurnThatFailed(t *testing.T) {
+	w := &world{did: map[string]int{}}
+	_, _, err := observe(t.Context(), w.flow(t), w.invocation(&journal{entries: map[string]execution.Entry{}}))
+	require.NoError(t, err)
+	before := slices.Sorted(maps.Keys(w.did))
+	w.did = map[string]int{}
+	inv := w.invocation(&journal{entries: map[string]execution.Entry{}})
+	inv.Step.TurnID, inv.Step.Origin = "turn-2", "turn-1"
+	_, _, err = observe(t.Context(), w.flow(t), inv)
+	require.NoError(t, err)
+	require.Equal(t, before, slices.Sorted(maps.Keys(w.did)))
+}
+
 // Wherever the worker dies, its successor ends with the same result, asks no model and runs
 // no tool again that had ended, and every call has one key in all attempts.
 //

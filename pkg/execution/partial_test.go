@@ -66,3 +66,8 @@ func TestPartial_DataIsOfCompletedStepsAndCut(t *testing.T) {
 	require.Equal(t, []string{"one", "seen"}, data[:2])
 	require.LessOrEqual(t, len([]rune(data[2])), MaxPartialText)
 }
+
+func TestStep_ToolsKnowTheirCallsByTheTurnThatFailed(t *testing.T) {
+	require.Equal(t, "t1", Step{TurnID: "t1"}.CallTurn())
+	require.Equal(t, "t1", Step{TurnID: "t2", Origin: "t1"}.CallTurn())
+}

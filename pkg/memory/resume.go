@@ -2,6 +2,8 @@ package memory
 
 import (
 	"encoding/json"
+	"maps"
+	"slices"
 
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -56,7 +58,8 @@ func CheckFrom(op string, b Begin) error {
 		return nil
 	}
 	bytes := 0
-	for key, value := range b.Copy.State {
+	for _, key := range slices.Sorted(maps.Keys(b.Copy.State)) {
+		value := b.Copy.State[key]
 		if ScopeOf(key) != ScopeSession {
 			return invalid("copy.state", "only keys of the session itself are copied; leave the others out")
 		}
@@ -70,7 +73,7 @@ func CheckFrom(op string, b Begin) error {
 	}
 	messages := len(b.Copy.History) + len(b.Copy.Said)
 	size := 0
-	for _, m := range append(b.Copy.History[:len(b.Copy.History):len(b.Copy.History)], b.Copy.Said...) {
+	for _, m := range slices.Concat(b.Copy.History, b.Copy.Said) {
 		size += conversation.Size(m)
 	}
 	if messages > MaxWindow || size > 3*MaxWindowBytes {

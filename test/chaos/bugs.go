@@ -113,7 +113,7 @@ end`,
 		Program: planted.Worker,
 		Changes: []planted.Change{{
 			File: "pkg/agent/run.go",
-			Find: "turnID: t.inv.Step.TurnID, turn:",
+			Find: "turnID: t.inv.Step.CallTurn(), turn:",
 			Put:  "turnID: fmt.Sprint(t.inv.Step.TurnID, t.inv.Step.Attempt), turn:",
 		}},
 	},

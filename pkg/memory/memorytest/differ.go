@@ -111,7 +111,7 @@ func (r Replies) Missing() []string {
 
 // repertoire is what each method can reply.
 var repertoire = map[string]string{
-	"BeginTurn":      "begun continued open closed not_found key_reused session_busy session_closed session_full turn_not_open user_invalid_input session_deleted",
+	"BeginTurn":      "begun continued resumed open closed not_found key_reused session_busy session_closed session_full turn_not_open user_invalid_input session_deleted",
 	"RenewTurn":      "ok fenced turn_not_open not_found session_deleted",
 	"ReleaseTurn":    "ok fenced turn_not_open not_found session_deleted",
 	"CommitStep":     "ok fenced turn_not_open base_mismatch session_full state_violation user_invalid_input resource_quota not_found session_deleted",
@@ -156,6 +156,7 @@ type subject struct {
 	base    int64        // the last message
 	next    int          // step
 	waiting string       // the turn whose calls wait, as far as this run knows
+	failed  session.Turn // the last turn, if it failed, as far as this run knows
 	commits []memory.Commit
 	updates []memory.StateUpdate
 	idle    bool // it seems to have no open turn
@@ -276,6 +277,9 @@ func found(reply any, err error) string {
 	case memory.Begun:
 		if r.Found == memory.FoundBegun && r.Turn.Continues != "" {
 			return "continued"
+		}
+		if r.Found == memory.FoundBegun && r.Turn.Origin != "" {
+			return "resumed"
 		}
 		return string(r.Found)
 	case session.Session:

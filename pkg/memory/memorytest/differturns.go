@@ -53,6 +53,7 @@ func beginTurn(d *differ, s *subject) call {
 		b.Message.Attachments = d.files()
 	}
 	d.goesOn(s, &b)
+	d.goesOnFrom(s, &b)
 	b.Fingerprint = fingerprint(b.TurnID)
 	if d.once(30) {
 		b.Fingerprint = "of-something-else"
@@ -87,13 +88,36 @@ func (d *differ) goesOn(s *subject, b *memory.Begin) {
 	}
 }
 
+// goesOnFrom mostly takes the place of a turn that failed, if one did; and now and then of one that
+// did not, or it brings what a session begins with.
+func (d *differ) goesOnFrom(s *subject, b *memory.Begin) {
+	switch {
+	case b.Continues != "":
+	case s.failed.ID != "" && !d.once(3):
+		b.Message, b.Resumes, b.Inherited = conversation.Message{}, s.failed.ID, s.failed.Steps
+	case d.once(30):
+		b.Message, b.Resumes = conversation.Message{}, turnID(d.rand.IntN(turnIDs))
+	case b.Message.Role != "" && (s.turn.ID == "" && d.once(3) || d.once(60)):
+		b.Copy = &memory.Copy{Said: []conversation.Message{conversation.Assistant("echo", text(d))}, State: randomDelta(d, "")}
+		for range d.rand.IntN(5) {
+			b.Copy.History = append(b.Copy.History, conversation.Assistant("echo", text(d)))
+		}
+		if d.once(3) {
+			b.Copy.History = append([]conversation.Message{{Role: conversation.RoleSummary, Text: text(d)}}, b.Copy.History...)
+		}
+		b.Inherited = []execution.Result{{Step: 1, Agent: "echo", Text: text(d)}}
+	case d.once(200):
+		b.Inherited = []execution.Result{{Step: 1, Agent: "echo"}}
+	}
+}
+
 func beginCall(s *subject, b memory.Begin) call {
 	return call{"BeginTurn", b, func(ctx context.Context, store memory.Store) (any, error) {
 		return store.BeginTurn(ctx, b)
 	}, func(reply any) {
 		begun, _ := reply.(memory.Begun)
 		if begun.Found == memory.FoundBegun {
-			s.idle, s.waiting = false, ""
+			s.idle, s.waiting, s.failed = false, "", session.Turn{}
 			s.open, s.turn, s.base, s.next = b, begun.Turn, begun.Turn.Sequence, len(begun.Turn.Steps)+1
 		}
 	}}
@@ -198,7 +222,12 @@ func failTurn(d *differ, s *subject) call {
 	}
 	return call{"FailTurn", f, func(ctx context.Context, store memory.Store) (any, error) {
 		return store.FailTurn(ctx, f)
-	}, func(any) { s.idle = true }}
+	}, func(reply any) {
+		s.idle = true
+		if closed, _ := reply.(session.Turn); closed.Outcome == session.OutcomeFailed {
+			s.failed = closed
+		}
+	}}
 }
 
 func (d *differ) step(s *subject) int {

@@ -26,8 +26,8 @@ func copyTests() tests {
 }
 
 // copying is a Begin of the first turn of a session, which begins as another one was.
-func copying(ref session.Ref, turnID, text string) memory.Begin {
-	b := asking(ref, turnID, text)
+func copying(ref session.Ref, text string) memory.Begin {
+	b := asking(ref, "t1", text)
 	b.Copy = &memory.Copy{
 		History: []conversation.Message{conversation.User("hello"), conversation.Assistant("echo", "hi")},
 		Said:    []conversation.Message{conversation.Assistant("echo", "first")},
@@ -39,7 +39,7 @@ func copying(ref session.Ref, turnID, text string) memory.Begin {
 
 func copyBeginsASessionAsAnotherWas(t *testing.T, store memory.Store) {
 	ref := fresh()
-	ask := copying(ref, "t1", "read on")
+	ask := copying(ref, "read on")
 	begun, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
 	window := []conversation.Message{
@@ -74,7 +74,7 @@ func copyBeginsASessionAsAnotherWas(t *testing.T, store memory.Store) {
 
 func copyAgainIsTheSameTurn(t *testing.T, store memory.Store) {
 	ref := fresh()
-	ask := copying(ref, "t1", "read on")
+	ask := copying(ref, "read on")
 	first, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
 	again, err := store.BeginTurn(t.Context(), ask)
@@ -95,7 +95,7 @@ func copyRefusesAKnownSession(t *testing.T, store memory.Store) {
 	require.NoError(t, err)
 	for _, ref := range []session.Ref{used, made} {
 		before := visible(t, store, ref)
-		_, err := store.BeginTurn(t.Context(), copying(ref, "t1", "read on"))
+		_, err := store.BeginTurn(t.Context(), copying(ref, "read on"))
 		requireMode(t, err, failure.KeyReused, "session_id", ref.Session)
 		requireSame(t, before, visible(t, store, ref))
 	}
@@ -103,7 +103,7 @@ func copyRefusesAKnownSession(t *testing.T, store memory.Store) {
 
 func copyBeginsWithASummary(t *testing.T, store memory.Store) {
 	ref := fresh()
-	ask := copying(ref, "t1", "read on")
+	ask := copying(ref, "read on")
 	ask.Copy.History[0] = conversation.Message{Role: conversation.RoleSummary, Text: "they talked"}
 	begun, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
@@ -122,7 +122,7 @@ func copyBeginsWithASummary(t *testing.T, store memory.Store) {
 
 func copyBringsFiles(t *testing.T, store memory.Store) {
 	ref := fresh()
-	ask := copying(ref, "t1", "read this")
+	ask := copying(ref, "read this")
 	ask.Message.Attachments = []conversation.Attachment{{Name: "a.txt", MediaType: "text/plain", Data: []byte("pages")}}
 	begun, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
@@ -139,7 +139,7 @@ func copyKeepsToTheLimits(t *testing.T, store memory.Store) {
 		},
 	} {
 		ref := fresh()
-		b := copying(ref, "t1", "read on")
+		b := copying(ref, "read on")
 		change(&b)
 		_, err := store.BeginTurn(t.Context(), b)
 		require.True(t, failure.Is(err, failure.UserInvalidInput), "%v", err)
@@ -147,7 +147,7 @@ func copyKeepsToTheLimits(t *testing.T, store memory.Store) {
 		_, err = store.GetSession(t.Context(), ref)
 		requireMode(t, err, failure.NotFound)
 	}
-	full := copying(fresh(), "t1", "read on")
+	full := copying(fresh(), "read on")
 	for range MaxMessages {
 		full.Copy.History = append(full.Copy.History, conversation.User("more"))
 	}

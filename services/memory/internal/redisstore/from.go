@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	_ "embed"
+	"slices"
 	"strings"
 
 	"github.com/troupe-dev/troupe/pkg/conversation"
@@ -68,7 +69,7 @@ func fromArgs(b memory.Begin) ([]any, error) {
 		flag, text = "1", summary.Text
 	}
 	messages, size := []any{}, 0
-	for _, m := range append(history[:len(history):len(history)], b.Copy.Said...) {
+	for _, m := range slices.Concat(history, b.Copy.Said) {
 		stored, err := body(m)
 		if err != nil {
 			return nil, err

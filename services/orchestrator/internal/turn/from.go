@@ -3,6 +3,7 @@ package turn
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -224,9 +225,7 @@ func (r *Runner) failedSteps(ctx context.Context, req Request) map[int]string {
 // or whose journals are there: nobody else gets them.
 func (t *turn) strayed(round []routing.Task) error {
 	agents := map[int]string{}
-	for step, agent := range t.redo {
-		agents[step] = agent
-	}
+	maps.Copy(agents, t.redo)
 	for _, r := range t.turn.Steps {
 		if r.Inherited {
 			agents[r.Step] = r.Agent
