@@ -71,7 +71,10 @@ type ExecuteStepRequest struct {
 	// metadata of the request, for the agent and its tools.
 	Metadata map[string]string `protobuf:"bytes,21,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// request_id of the request that began the turn.
-	RequestId     string `protobuf:"bytes,22,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	RequestId string `protobuf:"bytes,22,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// recorded is set when what the step does is kept for a replay: its worker journals also the
+	// last reply, the arguments of tools, and what the step was given.
+	Recorded      bool `protobuf:"varint,48,opt,name=recorded,proto3" json:"recorded,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -246,6 +249,13 @@ func (x *ExecuteStepRequest) GetRequestId() string {
 	return ""
 }
 
+func (x *ExecuteStepRequest) GetRecorded() bool {
+	if x != nil {
+		return x.Recorded
+	}
+	return false
+}
+
 // Heartbeat says that the step is still at work. A worker sends an item at least every 2
 // seconds; the orchestrator gives a stream up that was silent for 6.
 type Heartbeat struct {
@@ -389,11 +399,112 @@ func (*ExecuteStepResponse_Result) isExecuteStepResponse_Item() {}
 
 func (*ExecuteStepResponse_Heartbeat) isExecuteStepResponse_Item() {}
 
+// ReplayStepRequest is a step that is over.
+type ReplayStepRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// step as it was given; its epoch is not looked at.
+	Step *ExecuteStepRequest `protobuf:"bytes,1,opt,name=step,proto3" json:"step,omitempty"`
+	// result that it led to then; with a failure it is one that failed.
+	Result        *StepResult `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplayStepRequest) Reset() {
+	*x = ReplayStepRequest{}
+	mi := &file_troupe_v1_agent_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplayStepRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplayStepRequest) ProtoMessage() {}
+
+func (x *ReplayStepRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_agent_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplayStepRequest.ProtoReflect.Descriptor instead.
+func (*ReplayStepRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_agent_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *ReplayStepRequest) GetStep() *ExecuteStepRequest {
+	if x != nil {
+		return x.Step
+	}
+	return nil
+}
+
+func (x *ReplayStepRequest) GetResult() *StepResult {
+	if x != nil {
+		return x.Result
+	}
+	return nil
+}
+
+// ReplayStepResponse is what came of it.
+type ReplayStepResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// replay of the step.
+	Replay        *StepReplay `protobuf:"bytes,1,opt,name=replay,proto3" json:"replay,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplayStepResponse) Reset() {
+	*x = ReplayStepResponse{}
+	mi := &file_troupe_v1_agent_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplayStepResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplayStepResponse) ProtoMessage() {}
+
+func (x *ReplayStepResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_agent_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplayStepResponse.ProtoReflect.Descriptor instead.
+func (*ReplayStepResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_agent_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ReplayStepResponse) GetReplay() *StepReplay {
+	if x != nil {
+		return x.Replay
+	}
+	return nil
+}
+
 var File_troupe_v1_agent_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x15troupe/v1/agent.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x15troupe/v1/types.proto\"\x8f\b\n" +
+	"\x15troupe/v1/agent.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x16troupe/v1/replay.proto\x1a\x15troupe/v1/types.proto\"\xab\b\n" +
 	"\x12ExecuteStepRequest\x120\n" +
 	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\x12;\n" +
 	"\n" +
@@ -417,7 +528,8 @@ const file_troupe_v1_agent_proto_rawDesc = "" +
 	"\aprofile\x18\x14 \x01(\tB+\xbaH(\xd8\x01\x01r#2!^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$R\aprofile\x12`\n" +
 	"\bmetadata\x18\x15 \x03(\v2+.troupe.v1.ExecuteStepRequest.MetadataEntryB\x17\xbaH\x14\x9a\x01\x11\x10 \"\x06r\x04 \x01(@*\x05r\x03(\x80\bR\bmetadata\x12A\n" +
 	"\n" +
-	"request_id\x18\x16 \x01(\tB\"\xbaH\x1f\xd8\x01\x01r\x1a2\x18^[A-Za-z0-9_.:-]{1,128}$R\trequestId\x1a;\n" +
+	"request_id\x18\x16 \x01(\tB\"\xbaH\x1f\xd8\x01\x01r\x1a2\x18^[A-Za-z0-9_.:-]{1,128}$R\trequestId\x12\x1a\n" +
+	"\brecorded\x180 \x01(\bR\brecorded\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\v\n" +
@@ -426,9 +538,16 @@ const file_troupe_v1_agent_proto_rawDesc = "" +
 	"\x05event\x18\x01 \x01(\v2\x10.troupe.v1.EventH\x00R\x05event\x12/\n" +
 	"\x06result\x18\x02 \x01(\v2\x15.troupe.v1.StepResultH\x00R\x06result\x124\n" +
 	"\theartbeat\x18\x03 \x01(\v2\x14.troupe.v1.HeartbeatH\x00R\theartbeatB\x06\n" +
-	"\x04item2^\n" +
+	"\x04item\"\x85\x01\n" +
+	"\x11ReplayStepRequest\x129\n" +
+	"\x04step\x18\x01 \x01(\v2\x1d.troupe.v1.ExecuteStepRequestB\x06\xbaH\x03\xc8\x01\x01R\x04step\x125\n" +
+	"\x06result\x18\x02 \x01(\v2\x15.troupe.v1.StepResultB\x06\xbaH\x03\xc8\x01\x01R\x06result\"C\n" +
+	"\x12ReplayStepResponse\x12-\n" +
+	"\x06replay\x18\x01 \x01(\v2\x15.troupe.v1.StepReplayR\x06replay2\xa9\x01\n" +
 	"\fAgentService\x12N\n" +
-	"\vExecuteStep\x12\x1d.troupe.v1.ExecuteStepRequest\x1a\x1e.troupe.v1.ExecuteStepResponse0\x01B\x99\x01\n" +
+	"\vExecuteStep\x12\x1d.troupe.v1.ExecuteStepRequest\x1a\x1e.troupe.v1.ExecuteStepResponse0\x01\x12I\n" +
+	"\n" +
+	"ReplayStep\x12\x1c.troupe.v1.ReplayStepRequest\x1a\x1d.troupe.v1.ReplayStepResponseB\x99\x01\n" +
 	"\rcom.troupe.v1B\n" +
 	"AgentProtoP\x01Z7github.com/troupe-dev/troupe/pkg/gen/troupe/v1;troupev1\xa2\x02\x03TXX\xaa\x02\tTroupe.V1\xca\x02\tTroupe\\V1\xe2\x02\x15Troupe\\V1\\GPBMetadata\xea\x02\n" +
 	"Troupe::V1b\x06proto3"
@@ -445,34 +564,42 @@ func file_troupe_v1_agent_proto_rawDescGZIP() []byte {
 	return file_troupe_v1_agent_proto_rawDescData
 }
 
-var file_troupe_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_troupe_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_troupe_v1_agent_proto_goTypes = []any{
 	(*ExecuteStepRequest)(nil),  // 0: troupe.v1.ExecuteStepRequest
 	(*Heartbeat)(nil),           // 1: troupe.v1.Heartbeat
 	(*ExecuteStepResponse)(nil), // 2: troupe.v1.ExecuteStepResponse
-	nil,                         // 3: troupe.v1.ExecuteStepRequest.MetadataEntry
-	(*Message)(nil),             // 4: troupe.v1.Message
-	(*StepResult)(nil),          // 5: troupe.v1.StepResult
-	(*Auth)(nil),                // 6: troupe.v1.Auth
-	(*CallAnswer)(nil),          // 7: troupe.v1.CallAnswer
-	(*Event)(nil),               // 8: troupe.v1.Event
+	(*ReplayStepRequest)(nil),   // 3: troupe.v1.ReplayStepRequest
+	(*ReplayStepResponse)(nil),  // 4: troupe.v1.ReplayStepResponse
+	nil,                         // 5: troupe.v1.ExecuteStepRequest.MetadataEntry
+	(*Message)(nil),             // 6: troupe.v1.Message
+	(*StepResult)(nil),          // 7: troupe.v1.StepResult
+	(*Auth)(nil),                // 8: troupe.v1.Auth
+	(*CallAnswer)(nil),          // 9: troupe.v1.CallAnswer
+	(*Event)(nil),               // 10: troupe.v1.Event
+	(*StepReplay)(nil),          // 11: troupe.v1.StepReplay
 }
 var file_troupe_v1_agent_proto_depIdxs = []int32{
-	4, // 0: troupe.v1.ExecuteStepRequest.history:type_name -> troupe.v1.Message
-	5, // 1: troupe.v1.ExecuteStepRequest.prior:type_name -> troupe.v1.StepResult
-	6, // 2: troupe.v1.ExecuteStepRequest.auth:type_name -> troupe.v1.Auth
-	7, // 3: troupe.v1.ExecuteStepRequest.answers:type_name -> troupe.v1.CallAnswer
-	3, // 4: troupe.v1.ExecuteStepRequest.metadata:type_name -> troupe.v1.ExecuteStepRequest.MetadataEntry
-	8, // 5: troupe.v1.ExecuteStepResponse.event:type_name -> troupe.v1.Event
-	5, // 6: troupe.v1.ExecuteStepResponse.result:type_name -> troupe.v1.StepResult
-	1, // 7: troupe.v1.ExecuteStepResponse.heartbeat:type_name -> troupe.v1.Heartbeat
-	0, // 8: troupe.v1.AgentService.ExecuteStep:input_type -> troupe.v1.ExecuteStepRequest
-	2, // 9: troupe.v1.AgentService.ExecuteStep:output_type -> troupe.v1.ExecuteStepResponse
-	9, // [9:10] is the sub-list for method output_type
-	8, // [8:9] is the sub-list for method input_type
-	8, // [8:8] is the sub-list for extension type_name
-	8, // [8:8] is the sub-list for extension extendee
-	0, // [0:8] is the sub-list for field type_name
+	6,  // 0: troupe.v1.ExecuteStepRequest.history:type_name -> troupe.v1.Message
+	7,  // 1: troupe.v1.ExecuteStepRequest.prior:type_name -> troupe.v1.StepResult
+	8,  // 2: troupe.v1.ExecuteStepRequest.auth:type_name -> troupe.v1.Auth
+	9,  // 3: troupe.v1.ExecuteStepRequest.answers:type_name -> troupe.v1.CallAnswer
+	5,  // 4: troupe.v1.ExecuteStepRequest.metadata:type_name -> troupe.v1.ExecuteStepRequest.MetadataEntry
+	10, // 5: troupe.v1.ExecuteStepResponse.event:type_name -> troupe.v1.Event
+	7,  // 6: troupe.v1.ExecuteStepResponse.result:type_name -> troupe.v1.StepResult
+	1,  // 7: troupe.v1.ExecuteStepResponse.heartbeat:type_name -> troupe.v1.Heartbeat
+	0,  // 8: troupe.v1.ReplayStepRequest.step:type_name -> troupe.v1.ExecuteStepRequest
+	7,  // 9: troupe.v1.ReplayStepRequest.result:type_name -> troupe.v1.StepResult
+	11, // 10: troupe.v1.ReplayStepResponse.replay:type_name -> troupe.v1.StepReplay
+	0,  // 11: troupe.v1.AgentService.ExecuteStep:input_type -> troupe.v1.ExecuteStepRequest
+	3,  // 12: troupe.v1.AgentService.ReplayStep:input_type -> troupe.v1.ReplayStepRequest
+	2,  // 13: troupe.v1.AgentService.ExecuteStep:output_type -> troupe.v1.ExecuteStepResponse
+	4,  // 14: troupe.v1.AgentService.ReplayStep:output_type -> troupe.v1.ReplayStepResponse
+	13, // [13:15] is the sub-list for method output_type
+	11, // [11:13] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_agent_proto_init() }
@@ -482,6 +609,7 @@ func file_troupe_v1_agent_proto_init() {
 	}
 	file_troupe_v1_auth_proto_init()
 	file_troupe_v1_event_proto_init()
+	file_troupe_v1_replay_proto_init()
 	file_troupe_v1_types_proto_init()
 	file_troupe_v1_agent_proto_msgTypes[2].OneofWrappers = []any{
 		(*ExecuteStepResponse_Event)(nil),
@@ -494,7 +622,7 @@ func file_troupe_v1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_agent_proto_rawDesc), len(file_troupe_v1_agent_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   4,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -881,7 +881,10 @@ type BeginTurnResponse struct {
 	// history is the window, oldest first; only with BEGUN.
 	History []*Message `protobuf:"bytes,3,rep,name=history,proto3" json:"history,omitempty"`
 	// lease_left is how long an OPEN turn stays with its holder.
-	LeaseLeft     *durationpb.Duration `protobuf:"bytes,4,opt,name=lease_left,json=leaseLeft,proto3" json:"lease_left,omitempty"`
+	LeaseLeft *durationpb.Duration `protobuf:"bytes,4,opt,name=lease_left,json=leaseLeft,proto3" json:"lease_left,omitempty"`
+	// recorded is set when journals are kept for a while behind their commits, so that the steps
+	// of the turn shall leave in them what a replay needs; only with BEGUN.
+	Recorded      bool `protobuf:"varint,48,opt,name=recorded,proto3" json:"recorded,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -944,6 +947,13 @@ func (x *BeginTurnResponse) GetLeaseLeft() *durationpb.Duration {
 	return nil
 }
 
+func (x *BeginTurnResponse) GetRecorded() bool {
+	if x != nil {
+		return x.Recorded
+	}
+	return false
+}
+
 // CommitStepRequest is what one step adds to the session.
 type CommitStepRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -966,7 +976,11 @@ type CommitStepRequest struct {
 	// state are changes of state; keys of all scopes may be mixed. Those of the session are
 	// applied with the commit; those of app: and user: right after it, exactly once. A value
 	// is JSON; an empty one removes the key.
-	State         map[string]string `protobuf:"bytes,8,rep,name=state,proto3" json:"state,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	State map[string]string `protobuf:"bytes,8,rep,name=state,proto3" json:"state,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// journal are entries of the step that are not stored yet, at most 1 MiB: only of a turn that is
+	// recorded. They are kept with the others of the step, and are no part of what makes a commit
+	// the same.
+	Journal       []*JournalEntry `protobuf:"bytes,48,rep,name=journal,proto3" json:"journal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1053,6 +1067,13 @@ func (x *CommitStepRequest) GetOutcome() TurnOutcome {
 func (x *CommitStepRequest) GetState() map[string]string {
 	if x != nil {
 		return x.State
+	}
+	return nil
+}
+
+func (x *CommitStepRequest) GetJournal() []*JournalEntry {
+	if x != nil {
+		return x.Journal
 	}
 	return nil
 }
@@ -1647,11 +1668,13 @@ func (*ReleaseTurnResponse) Descriptor() ([]byte, []int) {
 // JournalEntry is one thing that happened inside a step.
 type JournalEntry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// number within the step, from 1: each model call and each tool call has its own.
+	// number within the step, from 1: each model call and each tool call has its own. 0 is what
+	// the step was given.
 	Number int32 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
 	// phase says whether it is about to happen, or happened.
 	Phase JournalPhase `protobuf:"varint,2,opt,name=phase,proto3,enum=troupe.v1.JournalPhase" json:"phase,omitempty"`
-	// digest of what was asked of the tool; empty for a model.
+	// digest of what was asked of the tool. For a model it is empty, or, in a step that is recorded,
+	// that of its instructions, messages and tools, each apart.
 	Digest string `protobuf:"bytes,3,opt,name=digest,proto3" json:"digest,omitempty"`
 	// effect of the tool.
 	Effect ToolEffect `protobuf:"varint,4,opt,name=effect,proto3,enum=troupe.v1.ToolEffect" json:"effect,omitempty"`
@@ -1669,7 +1692,13 @@ type JournalEntry struct {
 	// what the step said.
 	Aside bool `protobuf:"varint,10,opt,name=aside,proto3" json:"aside,omitempty"`
 	// mode is the failure mode of a tool or a model that failed, such as resource_api.
-	Mode          string `protobuf:"bytes,11,opt,name=mode,proto3" json:"mode,omitempty"`
+	Mode string `protobuf:"bytes,11,opt,name=mode,proto3" json:"mode,omitempty"`
+	// given is what the step was given: only of number 0, whose phase is INTENT, and which a later
+	// attempt of the step replaces. An encoded ExecuteStepRequest, where messages of the session and
+	// results of steps are named and not repeated, and without anything that is secret.
+	Given []byte `protobuf:"bytes,12,opt,name=given,proto3" json:"given,omitempty"`
+	// arguments with which the tool was called; only in a step that is recorded.
+	Arguments     string `protobuf:"bytes,13,opt,name=arguments,proto3" json:"arguments,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1777,6 +1806,20 @@ func (x *JournalEntry) GetAside() bool {
 func (x *JournalEntry) GetMode() string {
 	if x != nil {
 		return x.Mode
+	}
+	return ""
+}
+
+func (x *JournalEntry) GetGiven() []byte {
+	if x != nil {
+		return x.Given
+	}
+	return nil
+}
+
+func (x *JournalEntry) GetArguments() string {
+	if x != nil {
+		return x.Arguments
 	}
 	return ""
 }
@@ -3787,6 +3830,126 @@ func (*DeleteArtifactResponse) Descriptor() ([]byte, []int) {
 	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{48}
 }
 
+// GetRecordingRequest asks for what a step did that is over.
+type GetRecordingRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// session_id is the conversation.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// turn_id is the turn.
+	TurnId string `protobuf:"bytes,2,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
+	// step is the number of the step within the turn, from 1.
+	Step int32 `protobuf:"varint,3,opt,name=step,proto3" json:"step,omitempty"`
+	// from is the first number to return; 0 begins with what the step was given.
+	From          int32 `protobuf:"varint,4,opt,name=from,proto3" json:"from,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetRecordingRequest) Reset() {
+	*x = GetRecordingRequest{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetRecordingRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetRecordingRequest) ProtoMessage() {}
+
+func (x *GetRecordingRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetRecordingRequest.ProtoReflect.Descriptor instead.
+func (*GetRecordingRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *GetRecordingRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *GetRecordingRequest) GetTurnId() string {
+	if x != nil {
+		return x.TurnId
+	}
+	return ""
+}
+
+func (x *GetRecordingRequest) GetStep() int32 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
+func (x *GetRecordingRequest) GetFrom() int32 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+// GetRecordingResponse holds entries of a step that is over.
+type GetRecordingResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// entries, by number, intents before results, at most 3 MiB of them; none: there are no more.
+	// The entries of a number come together.
+	Entries       []*JournalEntry `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetRecordingResponse) Reset() {
+	*x = GetRecordingResponse{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetRecordingResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetRecordingResponse) ProtoMessage() {}
+
+func (x *GetRecordingResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetRecordingResponse.ProtoReflect.Descriptor instead.
+func (*GetRecordingResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *GetRecordingResponse) GetEntries() []*JournalEntry {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
 var File_troupe_v1_memory_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_memory_proto_rawDesc = "" +
@@ -3849,13 +4012,14 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\n" +
 	"lost_epoch\x18\v \x01(\x03B\a\xbaH\x04\"\x02(\x00R\tlostEpoch\x12K\n" +
 	"\x11continues_turn_id\x18\f \x01(\tB\x1f\xbaH\x1c\xd8\x01\x01r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x0fcontinuesTurnId\x129\n" +
-	"\aanswers\x18\r \x03(\v2\x15.troupe.v1.CallAnswerB\b\xbaH\x05\x92\x01\x02\x10@R\aanswers\"\xd3\x01\n" +
+	"\aanswers\x18\r \x03(\v2\x15.troupe.v1.CallAnswerB\b\xbaH\x05\x92\x01\x02\x10@R\aanswers\"\xef\x01\n" +
 	"\x11BeginTurnResponse\x121\n" +
 	"\aoutcome\x18\x01 \x01(\x0e2\x17.troupe.v1.BeginOutcomeR\aoutcome\x12#\n" +
 	"\x04turn\x18\x02 \x01(\v2\x0f.troupe.v1.TurnR\x04turn\x12,\n" +
 	"\ahistory\x18\x03 \x03(\v2\x12.troupe.v1.MessageR\ahistory\x128\n" +
 	"\n" +
-	"lease_left\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\tleaseLeft\"\x8b\x04\n" +
+	"lease_left\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\tleaseLeft\x12\x1a\n" +
+	"\brecorded\x180 \x01(\bR\brecorded\"\xc9\x04\n" +
 	"\x11CommitStepRequest\x12;\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x125\n" +
@@ -3865,7 +4029,8 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\bmessages\x18\x05 \x03(\v2\x12.troupe.v1.MessageB\b\xbaH\x05\x92\x01\x02\x10@R\bmessages\x125\n" +
 	"\x06result\x18\x06 \x01(\v2\x15.troupe.v1.StepResultB\x06\xbaH\x03\xc8\x01\x01R\x06result\x12@\n" +
 	"\aoutcome\x18\a \x01(\x0e2\x16.troupe.v1.TurnOutcomeB\x0e\xbaH\v\x82\x01\b\x18\x00\x18\x01\x18\x04\x18\x05R\aoutcome\x12H\n" +
-	"\x05state\x18\b \x03(\v2'.troupe.v1.CommitStepRequest.StateEntryB\t\xbaH\x06\x9a\x01\x03\x10\x80\x02R\x05state\x1a8\n" +
+	"\x05state\x18\b \x03(\v2'.troupe.v1.CommitStepRequest.StateEntryB\t\xbaH\x06\x9a\x01\x03\x10\x80\x02R\x05state\x12<\n" +
+	"\ajournal\x180 \x03(\v2\x17.troupe.v1.JournalEntryB\t\xbaH\x06\x92\x01\x03\x10\x80\x02R\ajournal\x1a8\n" +
 	"\n" +
 	"StateEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -3907,9 +4072,9 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x125\n" +
 	"\aturn_id\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x06turnId\x12\x1d\n" +
 	"\x05epoch\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02(\x01R\x05epoch\"\x15\n" +
-	"\x13ReleaseTurnResponse\"\xb9\x03\n" +
+	"\x13ReleaseTurnResponse\"\x83\x04\n" +
 	"\fJournalEntry\x12#\n" +
-	"\x06number\x18\x01 \x01(\x05B\v\xbaH\b\x1a\x06\x18\xa0\x8d\x06(\x01R\x06number\x129\n" +
+	"\x06number\x18\x01 \x01(\x05B\v\xbaH\b\x1a\x06\x18\xa0\x8d\x06(\x00R\x06number\x129\n" +
 	"\x05phase\x18\x02 \x01(\x0e2\x17.troupe.v1.JournalPhaseB\n" +
 	"\xbaH\a\x82\x01\x04\x18\x01\x18\x02R\x05phase\x12\x1f\n" +
 	"\x06digest\x18\x03 \x01(\tB\a\xbaH\x04r\x02\x18@R\x06digest\x127\n" +
@@ -3921,7 +4086,9 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\x04text\x18\t \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10R\x04text\x12\x14\n" +
 	"\x05aside\x18\n" +
 	" \x01(\bR\x05aside\x12\x1b\n" +
-	"\x04mode\x18\v \x01(\tB\a\xbaH\x04r\x02(@R\x04mode\"\x82\x02\n" +
+	"\x04mode\x18\v \x01(\tB\a\xbaH\x04r\x02(@R\x04mode\x12\x1f\n" +
+	"\x05given\x18\f \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80@R\x05given\x12'\n" +
+	"\targuments\x18\r \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10R\targuments\"\x82\x02\n" +
 	"\x0eJournalRequest\x12;\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x125\n" +
@@ -4078,7 +4245,15 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\x04name\x18\x04 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01(\x80\x02R\x04name\x12!\n" +
 	"\aversion\x18\x05 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\aversion\"\x18\n" +
-	"\x16DeleteArtifactResponse*\x8a\x02\n" +
+	"\x16DeleteArtifactResponse\"\xc5\x01\n" +
+	"\x13GetRecordingRequest\x12;\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x125\n" +
+	"\aturn_id\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x06turnId\x12\x1d\n" +
+	"\x04step\x18\x03 \x01(\x05B\t\xbaH\x06\x1a\x04\x182(\x01R\x04step\x12\x1b\n" +
+	"\x04from\x18\x04 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\x04from\"I\n" +
+	"\x14GetRecordingResponse\x121\n" +
+	"\aentries\x18\x01 \x03(\v2\x17.troupe.v1.JournalEntryR\aentries*\x8a\x02\n" +
 	"\fSessionState\x12\x1d\n" +
 	"\x19SESSION_STATE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13SESSION_STATE_READY\x10\x01\x12\x16\n" +
@@ -4113,13 +4288,14 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\x1fCOMPACTION_STRATEGY_UNSPECIFIED\x10\x00\x12&\n" +
 	"\"COMPACTION_STRATEGY_SLIDING_WINDOW\x10\x01\x12\x1f\n" +
 	"\x1bCOMPACTION_STRATEGY_SUMMARY\x10\x02\x12$\n" +
-	" COMPACTION_STRATEGY_HIERARCHICAL\x10\x032\xc8\x0e\n" +
+	" COMPACTION_STRATEGY_HIERARCHICAL\x10\x032\x99\x0f\n" +
 	"\rMemoryService\x12F\n" +
 	"\tBeginTurn\x12\x1b.troupe.v1.BeginTurnRequest\x1a\x1c.troupe.v1.BeginTurnResponse\x12F\n" +
 	"\tRenewTurn\x12\x1b.troupe.v1.RenewTurnRequest\x1a\x1c.troupe.v1.RenewTurnResponse\x12L\n" +
 	"\vReleaseTurn\x12\x1d.troupe.v1.ReleaseTurnRequest\x1a\x1e.troupe.v1.ReleaseTurnResponse\x12@\n" +
 	"\aJournal\x12\x19.troupe.v1.JournalRequest\x1a\x1a.troupe.v1.JournalResponse\x12L\n" +
-	"\vLoadJournal\x12\x1d.troupe.v1.LoadJournalRequest\x1a\x1e.troupe.v1.LoadJournalResponse\x12I\n" +
+	"\vLoadJournal\x12\x1d.troupe.v1.LoadJournalRequest\x1a\x1e.troupe.v1.LoadJournalResponse\x12O\n" +
+	"\fGetRecording\x12\x1e.troupe.v1.GetRecordingRequest\x1a\x1f.troupe.v1.GetRecordingResponse\x12I\n" +
 	"\n" +
 	"CommitStep\x12\x1c.troupe.v1.CommitStepRequest\x1a\x1d.troupe.v1.CommitStepResponse\x12C\n" +
 	"\bFailTurn\x12\x1a.troupe.v1.FailTurnRequest\x1a\x1b.troupe.v1.FailTurnResponse\x12L\n" +
@@ -4154,7 +4330,7 @@ func file_troupe_v1_memory_proto_rawDescGZIP() []byte {
 }
 
 var file_troupe_v1_memory_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_troupe_v1_memory_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
+var file_troupe_v1_memory_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
 var file_troupe_v1_memory_proto_goTypes = []any{
 	(SessionState)(0),                           // 0: troupe.v1.SessionState
 	(BeginOutcome)(0),                           // 1: troupe.v1.BeginOutcome
@@ -4211,121 +4387,127 @@ var file_troupe_v1_memory_proto_goTypes = []any{
 	(*MemoryServiceListArtifactsResponse)(nil),  // 52: troupe.v1.MemoryServiceListArtifactsResponse
 	(*DeleteArtifactRequest)(nil),               // 53: troupe.v1.DeleteArtifactRequest
 	(*DeleteArtifactResponse)(nil),              // 54: troupe.v1.DeleteArtifactResponse
-	nil,                                         // 55: troupe.v1.Session.MetadataEntry
-	nil,                                         // 56: troupe.v1.CommitStepRequest.StateEntry
-	nil,                                         // 57: troupe.v1.UpdateSessionRequest.MetadataEntry
-	nil,                                         // 58: troupe.v1.MemoryServiceGetStateResponse.ValuesEntry
-	nil,                                         // 59: troupe.v1.MemoryServiceGetStateResponse.RevisionsEntry
-	nil,                                         // 60: troupe.v1.UpdateStateRequest.DeltaEntry
-	(*timestamppb.Timestamp)(nil),               // 61: google.protobuf.Timestamp
-	(*PendingCall)(nil),                         // 62: troupe.v1.PendingCall
-	(TurnOutcome)(0),                            // 63: troupe.v1.TurnOutcome
-	(*StepResult)(nil),                          // 64: troupe.v1.StepResult
-	(*Failure)(nil),                             // 65: troupe.v1.Failure
-	(*CallAnswer)(nil),                          // 66: troupe.v1.CallAnswer
-	(*Message)(nil),                             // 67: troupe.v1.Message
-	(*durationpb.Duration)(nil),                 // 68: google.protobuf.Duration
-	(*Usage)(nil),                               // 69: troupe.v1.Usage
-	(ToolStatus)(0),                             // 70: troupe.v1.ToolStatus
+	(*GetRecordingRequest)(nil),                 // 55: troupe.v1.GetRecordingRequest
+	(*GetRecordingResponse)(nil),                // 56: troupe.v1.GetRecordingResponse
+	nil,                                         // 57: troupe.v1.Session.MetadataEntry
+	nil,                                         // 58: troupe.v1.CommitStepRequest.StateEntry
+	nil,                                         // 59: troupe.v1.UpdateSessionRequest.MetadataEntry
+	nil,                                         // 60: troupe.v1.MemoryServiceGetStateResponse.ValuesEntry
+	nil,                                         // 61: troupe.v1.MemoryServiceGetStateResponse.RevisionsEntry
+	nil,                                         // 62: troupe.v1.UpdateStateRequest.DeltaEntry
+	(*timestamppb.Timestamp)(nil),               // 63: google.protobuf.Timestamp
+	(*PendingCall)(nil),                         // 64: troupe.v1.PendingCall
+	(TurnOutcome)(0),                            // 65: troupe.v1.TurnOutcome
+	(*StepResult)(nil),                          // 66: troupe.v1.StepResult
+	(*Failure)(nil),                             // 67: troupe.v1.Failure
+	(*CallAnswer)(nil),                          // 68: troupe.v1.CallAnswer
+	(*Message)(nil),                             // 69: troupe.v1.Message
+	(*durationpb.Duration)(nil),                 // 70: google.protobuf.Duration
+	(*Usage)(nil),                               // 71: troupe.v1.Usage
+	(ToolStatus)(0),                             // 72: troupe.v1.ToolStatus
 }
 var file_troupe_v1_memory_proto_depIdxs = []int32{
 	0,  // 0: troupe.v1.Session.state:type_name -> troupe.v1.SessionState
-	61, // 1: troupe.v1.Session.created:type_name -> google.protobuf.Timestamp
-	61, // 2: troupe.v1.Session.last_activity:type_name -> google.protobuf.Timestamp
-	55, // 3: troupe.v1.Session.metadata:type_name -> troupe.v1.Session.MetadataEntry
-	62, // 4: troupe.v1.Session.pending:type_name -> troupe.v1.PendingCall
-	63, // 5: troupe.v1.Turn.outcome:type_name -> troupe.v1.TurnOutcome
-	64, // 6: troupe.v1.Turn.steps:type_name -> troupe.v1.StepResult
-	65, // 7: troupe.v1.Turn.failure:type_name -> troupe.v1.Failure
-	66, // 8: troupe.v1.Turn.answers:type_name -> troupe.v1.CallAnswer
-	67, // 9: troupe.v1.BeginTurnRequest.message:type_name -> troupe.v1.Message
-	68, // 10: troupe.v1.BeginTurnRequest.lease:type_name -> google.protobuf.Duration
-	66, // 11: troupe.v1.BeginTurnRequest.answers:type_name -> troupe.v1.CallAnswer
+	63, // 1: troupe.v1.Session.created:type_name -> google.protobuf.Timestamp
+	63, // 2: troupe.v1.Session.last_activity:type_name -> google.protobuf.Timestamp
+	57, // 3: troupe.v1.Session.metadata:type_name -> troupe.v1.Session.MetadataEntry
+	64, // 4: troupe.v1.Session.pending:type_name -> troupe.v1.PendingCall
+	65, // 5: troupe.v1.Turn.outcome:type_name -> troupe.v1.TurnOutcome
+	66, // 6: troupe.v1.Turn.steps:type_name -> troupe.v1.StepResult
+	67, // 7: troupe.v1.Turn.failure:type_name -> troupe.v1.Failure
+	68, // 8: troupe.v1.Turn.answers:type_name -> troupe.v1.CallAnswer
+	69, // 9: troupe.v1.BeginTurnRequest.message:type_name -> troupe.v1.Message
+	70, // 10: troupe.v1.BeginTurnRequest.lease:type_name -> google.protobuf.Duration
+	68, // 11: troupe.v1.BeginTurnRequest.answers:type_name -> troupe.v1.CallAnswer
 	1,  // 12: troupe.v1.BeginTurnResponse.outcome:type_name -> troupe.v1.BeginOutcome
 	7,  // 13: troupe.v1.BeginTurnResponse.turn:type_name -> troupe.v1.Turn
-	67, // 14: troupe.v1.BeginTurnResponse.history:type_name -> troupe.v1.Message
-	68, // 15: troupe.v1.BeginTurnResponse.lease_left:type_name -> google.protobuf.Duration
-	67, // 16: troupe.v1.CommitStepRequest.messages:type_name -> troupe.v1.Message
-	64, // 17: troupe.v1.CommitStepRequest.result:type_name -> troupe.v1.StepResult
-	63, // 18: troupe.v1.CommitStepRequest.outcome:type_name -> troupe.v1.TurnOutcome
-	56, // 19: troupe.v1.CommitStepRequest.state:type_name -> troupe.v1.CommitStepRequest.StateEntry
-	63, // 20: troupe.v1.FailTurnRequest.outcome:type_name -> troupe.v1.TurnOutcome
-	65, // 21: troupe.v1.FailTurnRequest.failure:type_name -> troupe.v1.Failure
-	7,  // 22: troupe.v1.FailTurnResponse.turn:type_name -> troupe.v1.Turn
-	67, // 23: troupe.v1.LoadHistoryResponse.messages:type_name -> troupe.v1.Message
-	6,  // 24: troupe.v1.MemoryServiceGetSessionResponse.session:type_name -> troupe.v1.Session
-	68, // 25: troupe.v1.RenewTurnRequest.lease:type_name -> google.protobuf.Duration
-	3,  // 26: troupe.v1.JournalEntry.phase:type_name -> troupe.v1.JournalPhase
-	2,  // 27: troupe.v1.JournalEntry.effect:type_name -> troupe.v1.ToolEffect
-	67, // 28: troupe.v1.JournalEntry.reply:type_name -> troupe.v1.Message
-	69, // 29: troupe.v1.JournalEntry.usage:type_name -> troupe.v1.Usage
-	70, // 30: troupe.v1.JournalEntry.status:type_name -> troupe.v1.ToolStatus
-	22, // 31: troupe.v1.JournalRequest.entries:type_name -> troupe.v1.JournalEntry
-	22, // 32: troupe.v1.LoadJournalResponse.entries:type_name -> troupe.v1.JournalEntry
-	6,  // 33: troupe.v1.MemoryServiceListSessionsResponse.sessions:type_name -> troupe.v1.Session
-	4,  // 34: troupe.v1.UpdateSessionRequest.verb:type_name -> troupe.v1.SessionVerb
-	57, // 35: troupe.v1.UpdateSessionRequest.metadata:type_name -> troupe.v1.UpdateSessionRequest.MetadataEntry
-	6,  // 36: troupe.v1.UpdateSessionResponse.session:type_name -> troupe.v1.Session
-	5,  // 37: troupe.v1.MemoryServiceCompactSessionRequest.strategy:type_name -> troupe.v1.CompactionStrategy
-	33, // 38: troupe.v1.MemoryServiceCompactSessionResponse.compaction:type_name -> troupe.v1.Compaction
-	67, // 39: troupe.v1.MemoryHit.message:type_name -> troupe.v1.Message
-	39, // 40: troupe.v1.SearchMemoryResponse.hits:type_name -> troupe.v1.MemoryHit
-	58, // 41: troupe.v1.MemoryServiceGetStateResponse.values:type_name -> troupe.v1.MemoryServiceGetStateResponse.ValuesEntry
-	59, // 42: troupe.v1.MemoryServiceGetStateResponse.revisions:type_name -> troupe.v1.MemoryServiceGetStateResponse.RevisionsEntry
-	60, // 43: troupe.v1.UpdateStateRequest.delta:type_name -> troupe.v1.UpdateStateRequest.DeltaEntry
-	61, // 44: troupe.v1.Artifact.created:type_name -> google.protobuf.Timestamp
-	47, // 45: troupe.v1.PutArtifactRequest.header:type_name -> troupe.v1.PutArtifactHeader
-	45, // 46: troupe.v1.PutArtifactHeader.artifact:type_name -> troupe.v1.Artifact
-	45, // 47: troupe.v1.PutArtifactResponse.artifact:type_name -> troupe.v1.Artifact
-	45, // 48: troupe.v1.MemoryServiceGetArtifactResponse.artifact:type_name -> troupe.v1.Artifact
-	45, // 49: troupe.v1.MemoryServiceListArtifactsResponse.artifacts:type_name -> troupe.v1.Artifact
-	8,  // 50: troupe.v1.MemoryService.BeginTurn:input_type -> troupe.v1.BeginTurnRequest
-	18, // 51: troupe.v1.MemoryService.RenewTurn:input_type -> troupe.v1.RenewTurnRequest
-	20, // 52: troupe.v1.MemoryService.ReleaseTurn:input_type -> troupe.v1.ReleaseTurnRequest
-	23, // 53: troupe.v1.MemoryService.Journal:input_type -> troupe.v1.JournalRequest
-	25, // 54: troupe.v1.MemoryService.LoadJournal:input_type -> troupe.v1.LoadJournalRequest
-	10, // 55: troupe.v1.MemoryService.CommitStep:input_type -> troupe.v1.CommitStepRequest
-	12, // 56: troupe.v1.MemoryService.FailTurn:input_type -> troupe.v1.FailTurnRequest
-	14, // 57: troupe.v1.MemoryService.LoadHistory:input_type -> troupe.v1.LoadHistoryRequest
-	16, // 58: troupe.v1.MemoryService.GetSession:input_type -> troupe.v1.MemoryServiceGetSessionRequest
-	27, // 59: troupe.v1.MemoryService.ListSessions:input_type -> troupe.v1.MemoryServiceListSessionsRequest
-	29, // 60: troupe.v1.MemoryService.UpdateSession:input_type -> troupe.v1.UpdateSessionRequest
-	31, // 61: troupe.v1.MemoryService.CompactSession:input_type -> troupe.v1.MemoryServiceCompactSessionRequest
-	34, // 62: troupe.v1.MemoryService.ClearSession:input_type -> troupe.v1.MemoryServiceClearSessionRequest
-	36, // 63: troupe.v1.MemoryService.DeleteSession:input_type -> troupe.v1.MemoryServiceDeleteSessionRequest
-	38, // 64: troupe.v1.MemoryService.SearchMemory:input_type -> troupe.v1.SearchMemoryRequest
-	41, // 65: troupe.v1.MemoryService.GetState:input_type -> troupe.v1.MemoryServiceGetStateRequest
-	43, // 66: troupe.v1.MemoryService.UpdateState:input_type -> troupe.v1.UpdateStateRequest
-	46, // 67: troupe.v1.MemoryService.PutArtifact:input_type -> troupe.v1.PutArtifactRequest
-	49, // 68: troupe.v1.MemoryService.GetArtifact:input_type -> troupe.v1.MemoryServiceGetArtifactRequest
-	51, // 69: troupe.v1.MemoryService.ListArtifacts:input_type -> troupe.v1.MemoryServiceListArtifactsRequest
-	53, // 70: troupe.v1.MemoryService.DeleteArtifact:input_type -> troupe.v1.DeleteArtifactRequest
-	9,  // 71: troupe.v1.MemoryService.BeginTurn:output_type -> troupe.v1.BeginTurnResponse
-	19, // 72: troupe.v1.MemoryService.RenewTurn:output_type -> troupe.v1.RenewTurnResponse
-	21, // 73: troupe.v1.MemoryService.ReleaseTurn:output_type -> troupe.v1.ReleaseTurnResponse
-	24, // 74: troupe.v1.MemoryService.Journal:output_type -> troupe.v1.JournalResponse
-	26, // 75: troupe.v1.MemoryService.LoadJournal:output_type -> troupe.v1.LoadJournalResponse
-	11, // 76: troupe.v1.MemoryService.CommitStep:output_type -> troupe.v1.CommitStepResponse
-	13, // 77: troupe.v1.MemoryService.FailTurn:output_type -> troupe.v1.FailTurnResponse
-	15, // 78: troupe.v1.MemoryService.LoadHistory:output_type -> troupe.v1.LoadHistoryResponse
-	17, // 79: troupe.v1.MemoryService.GetSession:output_type -> troupe.v1.MemoryServiceGetSessionResponse
-	28, // 80: troupe.v1.MemoryService.ListSessions:output_type -> troupe.v1.MemoryServiceListSessionsResponse
-	30, // 81: troupe.v1.MemoryService.UpdateSession:output_type -> troupe.v1.UpdateSessionResponse
-	32, // 82: troupe.v1.MemoryService.CompactSession:output_type -> troupe.v1.MemoryServiceCompactSessionResponse
-	35, // 83: troupe.v1.MemoryService.ClearSession:output_type -> troupe.v1.MemoryServiceClearSessionResponse
-	37, // 84: troupe.v1.MemoryService.DeleteSession:output_type -> troupe.v1.MemoryServiceDeleteSessionResponse
-	40, // 85: troupe.v1.MemoryService.SearchMemory:output_type -> troupe.v1.SearchMemoryResponse
-	42, // 86: troupe.v1.MemoryService.GetState:output_type -> troupe.v1.MemoryServiceGetStateResponse
-	44, // 87: troupe.v1.MemoryService.UpdateState:output_type -> troupe.v1.UpdateStateResponse
-	48, // 88: troupe.v1.MemoryService.PutArtifact:output_type -> troupe.v1.PutArtifactResponse
-	50, // 89: troupe.v1.MemoryService.GetArtifact:output_type -> troupe.v1.MemoryServiceGetArtifactResponse
-	52, // 90: troupe.v1.MemoryService.ListArtifacts:output_type -> troupe.v1.MemoryServiceListArtifactsResponse
-	54, // 91: troupe.v1.MemoryService.DeleteArtifact:output_type -> troupe.v1.DeleteArtifactResponse
-	71, // [71:92] is the sub-list for method output_type
-	50, // [50:71] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	69, // 14: troupe.v1.BeginTurnResponse.history:type_name -> troupe.v1.Message
+	70, // 15: troupe.v1.BeginTurnResponse.lease_left:type_name -> google.protobuf.Duration
+	69, // 16: troupe.v1.CommitStepRequest.messages:type_name -> troupe.v1.Message
+	66, // 17: troupe.v1.CommitStepRequest.result:type_name -> troupe.v1.StepResult
+	65, // 18: troupe.v1.CommitStepRequest.outcome:type_name -> troupe.v1.TurnOutcome
+	58, // 19: troupe.v1.CommitStepRequest.state:type_name -> troupe.v1.CommitStepRequest.StateEntry
+	22, // 20: troupe.v1.CommitStepRequest.journal:type_name -> troupe.v1.JournalEntry
+	65, // 21: troupe.v1.FailTurnRequest.outcome:type_name -> troupe.v1.TurnOutcome
+	67, // 22: troupe.v1.FailTurnRequest.failure:type_name -> troupe.v1.Failure
+	7,  // 23: troupe.v1.FailTurnResponse.turn:type_name -> troupe.v1.Turn
+	69, // 24: troupe.v1.LoadHistoryResponse.messages:type_name -> troupe.v1.Message
+	6,  // 25: troupe.v1.MemoryServiceGetSessionResponse.session:type_name -> troupe.v1.Session
+	70, // 26: troupe.v1.RenewTurnRequest.lease:type_name -> google.protobuf.Duration
+	3,  // 27: troupe.v1.JournalEntry.phase:type_name -> troupe.v1.JournalPhase
+	2,  // 28: troupe.v1.JournalEntry.effect:type_name -> troupe.v1.ToolEffect
+	69, // 29: troupe.v1.JournalEntry.reply:type_name -> troupe.v1.Message
+	71, // 30: troupe.v1.JournalEntry.usage:type_name -> troupe.v1.Usage
+	72, // 31: troupe.v1.JournalEntry.status:type_name -> troupe.v1.ToolStatus
+	22, // 32: troupe.v1.JournalRequest.entries:type_name -> troupe.v1.JournalEntry
+	22, // 33: troupe.v1.LoadJournalResponse.entries:type_name -> troupe.v1.JournalEntry
+	6,  // 34: troupe.v1.MemoryServiceListSessionsResponse.sessions:type_name -> troupe.v1.Session
+	4,  // 35: troupe.v1.UpdateSessionRequest.verb:type_name -> troupe.v1.SessionVerb
+	59, // 36: troupe.v1.UpdateSessionRequest.metadata:type_name -> troupe.v1.UpdateSessionRequest.MetadataEntry
+	6,  // 37: troupe.v1.UpdateSessionResponse.session:type_name -> troupe.v1.Session
+	5,  // 38: troupe.v1.MemoryServiceCompactSessionRequest.strategy:type_name -> troupe.v1.CompactionStrategy
+	33, // 39: troupe.v1.MemoryServiceCompactSessionResponse.compaction:type_name -> troupe.v1.Compaction
+	69, // 40: troupe.v1.MemoryHit.message:type_name -> troupe.v1.Message
+	39, // 41: troupe.v1.SearchMemoryResponse.hits:type_name -> troupe.v1.MemoryHit
+	60, // 42: troupe.v1.MemoryServiceGetStateResponse.values:type_name -> troupe.v1.MemoryServiceGetStateResponse.ValuesEntry
+	61, // 43: troupe.v1.MemoryServiceGetStateResponse.revisions:type_name -> troupe.v1.MemoryServiceGetStateResponse.RevisionsEntry
+	62, // 44: troupe.v1.UpdateStateRequest.delta:type_name -> troupe.v1.UpdateStateRequest.DeltaEntry
+	63, // 45: troupe.v1.Artifact.created:type_name -> google.protobuf.Timestamp
+	47, // 46: troupe.v1.PutArtifactRequest.header:type_name -> troupe.v1.PutArtifactHeader
+	45, // 47: troupe.v1.PutArtifactHeader.artifact:type_name -> troupe.v1.Artifact
+	45, // 48: troupe.v1.PutArtifactResponse.artifact:type_name -> troupe.v1.Artifact
+	45, // 49: troupe.v1.MemoryServiceGetArtifactResponse.artifact:type_name -> troupe.v1.Artifact
+	45, // 50: troupe.v1.MemoryServiceListArtifactsResponse.artifacts:type_name -> troupe.v1.Artifact
+	22, // 51: troupe.v1.GetRecordingResponse.entries:type_name -> troupe.v1.JournalEntry
+	8,  // 52: troupe.v1.MemoryService.BeginTurn:input_type -> troupe.v1.BeginTurnRequest
+	18, // 53: troupe.v1.MemoryService.RenewTurn:input_type -> troupe.v1.RenewTurnRequest
+	20, // 54: troupe.v1.MemoryService.ReleaseTurn:input_type -> troupe.v1.ReleaseTurnRequest
+	23, // 55: troupe.v1.MemoryService.Journal:input_type -> troupe.v1.JournalRequest
+	25, // 56: troupe.v1.MemoryService.LoadJournal:input_type -> troupe.v1.LoadJournalRequest
+	55, // 57: troupe.v1.MemoryService.GetRecording:input_type -> troupe.v1.GetRecordingRequest
+	10, // 58: troupe.v1.MemoryService.CommitStep:input_type -> troupe.v1.CommitStepRequest
+	12, // 59: troupe.v1.MemoryService.FailTurn:input_type -> troupe.v1.FailTurnRequest
+	14, // 60: troupe.v1.MemoryService.LoadHistory:input_type -> troupe.v1.LoadHistoryRequest
+	16, // 61: troupe.v1.MemoryService.GetSession:input_type -> troupe.v1.MemoryServiceGetSessionRequest
+	27, // 62: troupe.v1.MemoryService.ListSessions:input_type -> troupe.v1.MemoryServiceListSessionsRequest
+	29, // 63: troupe.v1.MemoryService.UpdateSession:input_type -> troupe.v1.UpdateSessionRequest
+	31, // 64: troupe.v1.MemoryService.CompactSession:input_type -> troupe.v1.MemoryServiceCompactSessionRequest
+	34, // 65: troupe.v1.MemoryService.ClearSession:input_type -> troupe.v1.MemoryServiceClearSessionRequest
+	36, // 66: troupe.v1.MemoryService.DeleteSession:input_type -> troupe.v1.MemoryServiceDeleteSessionRequest
+	38, // 67: troupe.v1.MemoryService.SearchMemory:input_type -> troupe.v1.SearchMemoryRequest
+	41, // 68: troupe.v1.MemoryService.GetState:input_type -> troupe.v1.MemoryServiceGetStateRequest
+	43, // 69: troupe.v1.MemoryService.UpdateState:input_type -> troupe.v1.UpdateStateRequest
+	46, // 70: troupe.v1.MemoryService.PutArtifact:input_type -> troupe.v1.PutArtifactRequest
+	49, // 71: troupe.v1.MemoryService.GetArtifact:input_type -> troupe.v1.MemoryServiceGetArtifactRequest
+	51, // 72: troupe.v1.MemoryService.ListArtifacts:input_type -> troupe.v1.MemoryServiceListArtifactsRequest
+	53, // 73: troupe.v1.MemoryService.DeleteArtifact:input_type -> troupe.v1.DeleteArtifactRequest
+	9,  // 74: troupe.v1.MemoryService.BeginTurn:output_type -> troupe.v1.BeginTurnResponse
+	19, // 75: troupe.v1.MemoryService.RenewTurn:output_type -> troupe.v1.RenewTurnResponse
+	21, // 76: troupe.v1.MemoryService.ReleaseTurn:output_type -> troupe.v1.ReleaseTurnResponse
+	24, // 77: troupe.v1.MemoryService.Journal:output_type -> troupe.v1.JournalResponse
+	26, // 78: troupe.v1.MemoryService.LoadJournal:output_type -> troupe.v1.LoadJournalResponse
+	56, // 79: troupe.v1.MemoryService.GetRecording:output_type -> troupe.v1.GetRecordingResponse
+	11, // 80: troupe.v1.MemoryService.CommitStep:output_type -> troupe.v1.CommitStepResponse
+	13, // 81: troupe.v1.MemoryService.FailTurn:output_type -> troupe.v1.FailTurnResponse
+	15, // 82: troupe.v1.MemoryService.LoadHistory:output_type -> troupe.v1.LoadHistoryResponse
+	17, // 83: troupe.v1.MemoryService.GetSession:output_type -> troupe.v1.MemoryServiceGetSessionResponse
+	28, // 84: troupe.v1.MemoryService.ListSessions:output_type -> troupe.v1.MemoryServiceListSessionsResponse
+	30, // 85: troupe.v1.MemoryService.UpdateSession:output_type -> troupe.v1.UpdateSessionResponse
+	32, // 86: troupe.v1.MemoryService.CompactSession:output_type -> troupe.v1.MemoryServiceCompactSessionResponse
+	35, // 87: troupe.v1.MemoryService.ClearSession:output_type -> troupe.v1.MemoryServiceClearSessionResponse
+	37, // 88: troupe.v1.MemoryService.DeleteSession:output_type -> troupe.v1.MemoryServiceDeleteSessionResponse
+	40, // 89: troupe.v1.MemoryService.SearchMemory:output_type -> troupe.v1.SearchMemoryResponse
+	42, // 90: troupe.v1.MemoryService.GetState:output_type -> troupe.v1.MemoryServiceGetStateResponse
+	44, // 91: troupe.v1.MemoryService.UpdateState:output_type -> troupe.v1.UpdateStateResponse
+	48, // 92: troupe.v1.MemoryService.PutArtifact:output_type -> troupe.v1.PutArtifactResponse
+	50, // 93: troupe.v1.MemoryService.GetArtifact:output_type -> troupe.v1.MemoryServiceGetArtifactResponse
+	52, // 94: troupe.v1.MemoryService.ListArtifacts:output_type -> troupe.v1.MemoryServiceListArtifactsResponse
+	54, // 95: troupe.v1.MemoryService.DeleteArtifact:output_type -> troupe.v1.DeleteArtifactResponse
+	74, // [74:96] is the sub-list for method output_type
+	52, // [52:74] is the sub-list for method input_type
+	52, // [52:52] is the sub-list for extension type_name
+	52, // [52:52] is the sub-list for extension extendee
+	0,  // [0:52] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_memory_proto_init() }
@@ -4355,7 +4537,7 @@ func file_troupe_v1_memory_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_memory_proto_rawDesc), len(file_troupe_v1_memory_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   55,
+			NumMessages:   57,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

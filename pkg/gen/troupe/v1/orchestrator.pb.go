@@ -2788,11 +2788,139 @@ func (x *GetWorkflowResponse) GetWorkflow() *Workflow {
 	return nil
 }
 
+// ReplayTraceRequest asks whether the agents still do what they did.
+type ReplayTraceRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// trace_id is the trace, 32 lower-case hex digits.
+	TraceId string `protobuf:"bytes,1,opt,name=trace_id,json=traceId,proto3" json:"trace_id,omitempty"`
+	// step is the only one to run again, from 1; 0: all of them, and the routing between them.
+	Step int32 `protobuf:"varint,2,opt,name=step,proto3" json:"step,omitempty"`
+	// instance_id runs the steps of its agent; empty: any instance of the agent.
+	InstanceId    string `protobuf:"bytes,3,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplayTraceRequest) Reset() {
+	*x = ReplayTraceRequest{}
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplayTraceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplayTraceRequest) ProtoMessage() {}
+
+func (x *ReplayTraceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplayTraceRequest.ProtoReflect.Descriptor instead.
+func (*ReplayTraceRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *ReplayTraceRequest) GetTraceId() string {
+	if x != nil {
+		return x.TraceId
+	}
+	return ""
+}
+
+func (x *ReplayTraceRequest) GetStep() int32 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
+func (x *ReplayTraceRequest) GetInstanceId() string {
+	if x != nil {
+		return x.InstanceId
+	}
+	return ""
+}
+
+// ReplayTraceResponse says what came of it.
+type ReplayTraceResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// steps that were run again, in order; only the last one may differ.
+	Steps []*StepReplay `protobuf:"bytes,1,rep,name=steps,proto3" json:"steps,omitempty"`
+	// decisions that were made again and were the same.
+	Decisions int32 `protobuf:"varint,2,opt,name=decisions,proto3" json:"decisions,omitempty"`
+	// routing is the first decision that differs; absent: none does, or none was made again.
+	Routing       *Difference `protobuf:"bytes,3,opt,name=routing,proto3" json:"routing,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplayTraceResponse) Reset() {
+	*x = ReplayTraceResponse{}
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplayTraceResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplayTraceResponse) ProtoMessage() {}
+
+func (x *ReplayTraceResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplayTraceResponse.ProtoReflect.Descriptor instead.
+func (*ReplayTraceResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *ReplayTraceResponse) GetSteps() []*StepReplay {
+	if x != nil {
+		return x.Steps
+	}
+	return nil
+}
+
+func (x *ReplayTraceResponse) GetDecisions() int32 {
+	if x != nil {
+		return x.Decisions
+	}
+	return 0
+}
+
+func (x *ReplayTraceResponse) GetRouting() *Difference {
+	if x != nil {
+		return x.Routing
+	}
+	return nil
+}
+
 var File_troupe_v1_orchestrator_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\n" +
-	"\x1ctroupe/v1/orchestrator.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x17troupe/v1/failure.proto\x1a\x19troupe/v1/lifecycle.proto\x1a\x15troupe/v1/types.proto\"\xb1\v\n" +
+	"\x1ctroupe/v1/orchestrator.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x17troupe/v1/failure.proto\x1a\x19troupe/v1/lifecycle.proto\x1a\x16troupe/v1/replay.proto\x1a\x15troupe/v1/types.proto\"\xb1\v\n" +
 	"\x12OrchestrateRequest\x12p\n" +
 	"\x04text\x18\x01 \x01(\tBZ\xbaHW\xba\x01N\n" +
 	"\x16orchestrate.text.blank\x12\x1fmust hold more than white space\x1a\x13this.matches('\\\\S')r\x04(\x80\x80\x10H\x00R\x04text\x12.\n" +
@@ -2985,7 +3113,16 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\x12GetWorkflowRequest\x12\x1b\n" +
 	"\x04name\x18\x01 \x01(\tB\a\xbaH\x04r\x02\x18?R\x04name\"F\n" +
 	"\x13GetWorkflowResponse\x12/\n" +
-	"\bworkflow\x18\x01 \x01(\v2\x13.troupe.v1.WorkflowR\bworkflow*a\n" +
+	"\bworkflow\x18\x01 \x01(\v2\x13.troupe.v1.WorkflowR\bworkflow\"\x90\x01\n" +
+	"\x12ReplayTraceRequest\x120\n" +
+	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\x12\x1d\n" +
+	"\x04step\x18\x02 \x01(\x05B\t\xbaH\x06\x1a\x04\x182(\x00R\x04step\x12)\n" +
+	"\vinstance_id\x18\x03 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\n" +
+	"instanceId\"\x91\x01\n" +
+	"\x13ReplayTraceResponse\x12+\n" +
+	"\x05steps\x18\x01 \x03(\v2\x15.troupe.v1.StepReplayR\x05steps\x12\x1c\n" +
+	"\tdecisions\x18\x02 \x01(\x05R\tdecisions\x12/\n" +
+	"\arouting\x18\x03 \x01(\v2\x15.troupe.v1.DifferenceR\arouting*a\n" +
 	"\x06OnBusy\x12\x17\n" +
 	"\x13ON_BUSY_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eON_BUSY_REJECT\x10\x01\x12\x13\n" +
@@ -3010,7 +3147,7 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\x1bWORKFLOW_EDGE_KIND_FALLBACK\x10\x05\x12 \n" +
 	"\x1cWORKFLOW_EDGE_KIND_OTHERWISE\x10\x06\x12\x1d\n" +
 	"\x19WORKFLOW_EDGE_KIND_BRANCH\x10\a\x12\x1b\n" +
-	"\x17WORKFLOW_EDGE_KIND_JOIN\x10\b2\xef\b\n" +
+	"\x17WORKFLOW_EDGE_KIND_JOIN\x10\b2\xbd\t\n" +
 	"\x13OrchestratorService\x12N\n" +
 	"\vOrchestrate\x12\x1d.troupe.v1.OrchestrateRequest\x1a\x1e.troupe.v1.OrchestrateResponse0\x01\x12K\n" +
 	"\n" +
@@ -3029,7 +3166,8 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\rDrainInstance\x12\x1f.troupe.v1.DrainInstanceRequest\x1a .troupe.v1.DrainInstanceResponse\x12R\n" +
 	"\rListDecisions\x12\x1f.troupe.v1.ListDecisionsRequest\x1a .troupe.v1.ListDecisionsResponse\x12R\n" +
 	"\rListWorkflows\x12\x1f.troupe.v1.ListWorkflowsRequest\x1a .troupe.v1.ListWorkflowsResponse\x12L\n" +
-	"\vGetWorkflow\x12\x1d.troupe.v1.GetWorkflowRequest\x1a\x1e.troupe.v1.GetWorkflowResponseB\xa0\x01\n" +
+	"\vGetWorkflow\x12\x1d.troupe.v1.GetWorkflowRequest\x1a\x1e.troupe.v1.GetWorkflowResponse\x12L\n" +
+	"\vReplayTrace\x12\x1d.troupe.v1.ReplayTraceRequest\x1a\x1e.troupe.v1.ReplayTraceResponseB\xa0\x01\n" +
 	"\rcom.troupe.v1B\x11OrchestratorProtoP\x01Z7github.com/troupe-dev/troupe/pkg/gen/troupe/v1;troupev1\xa2\x02\x03TXX\xaa\x02\tTroupe.V1\xca\x02\tTroupe\\V1\xe2\x02\x15Troupe\\V1\\GPBMetadata\xea\x02\n" +
 	"Troupe::V1b\x06proto3"
 
@@ -3046,7 +3184,7 @@ func file_troupe_v1_orchestrator_proto_rawDescGZIP() []byte {
 }
 
 var file_troupe_v1_orchestrator_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_troupe_v1_orchestrator_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
+var file_troupe_v1_orchestrator_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
 var file_troupe_v1_orchestrator_proto_goTypes = []any{
 	(OnBusy)(0),                      // 0: troupe.v1.OnBusy
 	(TraceState)(0),                  // 1: troupe.v1.TraceState
@@ -3089,102 +3227,110 @@ var file_troupe_v1_orchestrator_proto_goTypes = []any{
 	(*ListWorkflowsResponse)(nil),    // 38: troupe.v1.ListWorkflowsResponse
 	(*GetWorkflowRequest)(nil),       // 39: troupe.v1.GetWorkflowRequest
 	(*GetWorkflowResponse)(nil),      // 40: troupe.v1.GetWorkflowResponse
-	nil,                              // 41: troupe.v1.OrchestrateRequest.MetadataEntry
-	nil,                              // 42: troupe.v1.Decision.MetadataEntry
-	(*durationpb.Duration)(nil),      // 43: google.protobuf.Duration
-	(*Auth)(nil),                     // 44: troupe.v1.Auth
-	(*Part)(nil),                     // 45: troupe.v1.Part
-	(*Parent)(nil),                   // 46: troupe.v1.Parent
-	(*CallAnswer)(nil),               // 47: troupe.v1.CallAnswer
-	(*Event)(nil),                    // 48: troupe.v1.Event
-	(*timestamppb.Timestamp)(nil),    // 49: google.protobuf.Timestamp
-	(*TurnResult)(nil),               // 50: troupe.v1.TurnResult
-	(InstanceState)(0),               // 51: troupe.v1.InstanceState
-	(*InstanceStatus)(nil),           // 52: troupe.v1.InstanceStatus
-	(*GetMetricsResponse)(nil),       // 53: troupe.v1.GetMetricsResponse
-	(*Failure)(nil),                  // 54: troupe.v1.Failure
-	(DecisionType)(0),                // 55: troupe.v1.DecisionType
-	(Stage)(0),                       // 56: troupe.v1.Stage
+	(*ReplayTraceRequest)(nil),       // 41: troupe.v1.ReplayTraceRequest
+	(*ReplayTraceResponse)(nil),      // 42: troupe.v1.ReplayTraceResponse
+	nil,                              // 43: troupe.v1.OrchestrateRequest.MetadataEntry
+	nil,                              // 44: troupe.v1.Decision.MetadataEntry
+	(*durationpb.Duration)(nil),      // 45: google.protobuf.Duration
+	(*Auth)(nil),                     // 46: troupe.v1.Auth
+	(*Part)(nil),                     // 47: troupe.v1.Part
+	(*Parent)(nil),                   // 48: troupe.v1.Parent
+	(*CallAnswer)(nil),               // 49: troupe.v1.CallAnswer
+	(*Event)(nil),                    // 50: troupe.v1.Event
+	(*timestamppb.Timestamp)(nil),    // 51: google.protobuf.Timestamp
+	(*TurnResult)(nil),               // 52: troupe.v1.TurnResult
+	(InstanceState)(0),               // 53: troupe.v1.InstanceState
+	(*InstanceStatus)(nil),           // 54: troupe.v1.InstanceStatus
+	(*GetMetricsResponse)(nil),       // 55: troupe.v1.GetMetricsResponse
+	(*Failure)(nil),                  // 56: troupe.v1.Failure
+	(DecisionType)(0),                // 57: troupe.v1.DecisionType
+	(Stage)(0),                       // 58: troupe.v1.Stage
+	(*StepReplay)(nil),               // 59: troupe.v1.StepReplay
+	(*Difference)(nil),               // 60: troupe.v1.Difference
 }
 var file_troupe_v1_orchestrator_proto_depIdxs = []int32{
 	5,  // 0: troupe.v1.OrchestrateRequest.answers:type_name -> troupe.v1.Answers
-	43, // 1: troupe.v1.OrchestrateRequest.timeout:type_name -> google.protobuf.Duration
+	45, // 1: troupe.v1.OrchestrateRequest.timeout:type_name -> google.protobuf.Duration
 	0,  // 2: troupe.v1.OrchestrateRequest.on_busy:type_name -> troupe.v1.OnBusy
-	44, // 3: troupe.v1.OrchestrateRequest.auth:type_name -> troupe.v1.Auth
-	45, // 4: troupe.v1.OrchestrateRequest.parts:type_name -> troupe.v1.Part
-	46, // 5: troupe.v1.OrchestrateRequest.parent:type_name -> troupe.v1.Parent
-	41, // 6: troupe.v1.OrchestrateRequest.metadata:type_name -> troupe.v1.OrchestrateRequest.MetadataEntry
-	47, // 7: troupe.v1.Answers.answers:type_name -> troupe.v1.CallAnswer
-	48, // 8: troupe.v1.OrchestrateResponse.event:type_name -> troupe.v1.Event
-	48, // 9: troupe.v1.WatchTraceResponse.event:type_name -> troupe.v1.Event
+	46, // 3: troupe.v1.OrchestrateRequest.auth:type_name -> troupe.v1.Auth
+	47, // 4: troupe.v1.OrchestrateRequest.parts:type_name -> troupe.v1.Part
+	48, // 5: troupe.v1.OrchestrateRequest.parent:type_name -> troupe.v1.Parent
+	43, // 6: troupe.v1.OrchestrateRequest.metadata:type_name -> troupe.v1.OrchestrateRequest.MetadataEntry
+	49, // 7: troupe.v1.Answers.answers:type_name -> troupe.v1.CallAnswer
+	50, // 8: troupe.v1.OrchestrateResponse.event:type_name -> troupe.v1.Event
+	50, // 9: troupe.v1.WatchTraceResponse.event:type_name -> troupe.v1.Event
 	1,  // 10: troupe.v1.Trace.state:type_name -> troupe.v1.TraceState
-	49, // 11: troupe.v1.Trace.started:type_name -> google.protobuf.Timestamp
-	50, // 12: troupe.v1.Trace.result:type_name -> troupe.v1.TurnResult
-	46, // 13: troupe.v1.Trace.parent:type_name -> troupe.v1.Parent
+	51, // 11: troupe.v1.Trace.started:type_name -> google.protobuf.Timestamp
+	52, // 12: troupe.v1.Trace.result:type_name -> troupe.v1.TurnResult
+	48, // 13: troupe.v1.Trace.parent:type_name -> troupe.v1.Parent
 	9,  // 14: troupe.v1.GetTraceResponse.trace:type_name -> troupe.v1.Trace
 	9,  // 15: troupe.v1.CancelTraceResponse.trace:type_name -> troupe.v1.Trace
 	9,  // 16: troupe.v1.ListTracesResponse.traces:type_name -> troupe.v1.Trace
 	16, // 17: troupe.v1.ListAgentsResponse.agents:type_name -> troupe.v1.Agent
-	51, // 18: troupe.v1.Instance.state:type_name -> troupe.v1.InstanceState
-	49, // 19: troupe.v1.Instance.started:type_name -> google.protobuf.Timestamp
+	53, // 18: troupe.v1.Instance.state:type_name -> troupe.v1.InstanceState
+	51, // 19: troupe.v1.Instance.started:type_name -> google.protobuf.Timestamp
 	2,  // 20: troupe.v1.Instance.desired:type_name -> troupe.v1.DesiredState
-	52, // 21: troupe.v1.Instance.status:type_name -> troupe.v1.InstanceStatus
+	54, // 21: troupe.v1.Instance.status:type_name -> troupe.v1.InstanceStatus
 	19, // 22: troupe.v1.ListInstancesResponse.instances:type_name -> troupe.v1.Instance
 	19, // 23: troupe.v1.DescribeInstanceResponse.instance:type_name -> troupe.v1.Instance
-	52, // 24: troupe.v1.DescribeInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
-	53, // 25: troupe.v1.DescribeInstanceResponse.metrics:type_name -> troupe.v1.GetMetricsResponse
-	54, // 26: troupe.v1.DescribeInstanceResponse.failure:type_name -> troupe.v1.Failure
-	52, // 27: troupe.v1.InstanceOutcome.status:type_name -> troupe.v1.InstanceStatus
-	54, // 28: troupe.v1.InstanceOutcome.failure:type_name -> troupe.v1.Failure
-	43, // 29: troupe.v1.PauseAgentRequest.within:type_name -> google.protobuf.Duration
+	54, // 24: troupe.v1.DescribeInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
+	55, // 25: troupe.v1.DescribeInstanceResponse.metrics:type_name -> troupe.v1.GetMetricsResponse
+	56, // 26: troupe.v1.DescribeInstanceResponse.failure:type_name -> troupe.v1.Failure
+	54, // 27: troupe.v1.InstanceOutcome.status:type_name -> troupe.v1.InstanceStatus
+	56, // 28: troupe.v1.InstanceOutcome.failure:type_name -> troupe.v1.Failure
+	45, // 29: troupe.v1.PauseAgentRequest.within:type_name -> google.protobuf.Duration
 	24, // 30: troupe.v1.PauseAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
 	24, // 31: troupe.v1.ResumeAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
-	43, // 32: troupe.v1.DrainInstanceRequest.drain:type_name -> google.protobuf.Duration
-	52, // 33: troupe.v1.DrainInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
-	55, // 34: troupe.v1.ListDecisionsRequest.type:type_name -> troupe.v1.DecisionType
+	45, // 32: troupe.v1.DrainInstanceRequest.drain:type_name -> google.protobuf.Duration
+	54, // 33: troupe.v1.DrainInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
+	57, // 34: troupe.v1.ListDecisionsRequest.type:type_name -> troupe.v1.DecisionType
 	33, // 35: troupe.v1.ListDecisionsResponse.decisions:type_name -> troupe.v1.Decision
-	49, // 36: troupe.v1.Decision.time:type_name -> google.protobuf.Timestamp
-	55, // 37: troupe.v1.Decision.type:type_name -> troupe.v1.DecisionType
-	56, // 38: troupe.v1.Decision.stage:type_name -> troupe.v1.Stage
-	42, // 39: troupe.v1.Decision.metadata:type_name -> troupe.v1.Decision.MetadataEntry
+	51, // 36: troupe.v1.Decision.time:type_name -> google.protobuf.Timestamp
+	57, // 37: troupe.v1.Decision.type:type_name -> troupe.v1.DecisionType
+	58, // 38: troupe.v1.Decision.stage:type_name -> troupe.v1.Stage
+	44, // 39: troupe.v1.Decision.metadata:type_name -> troupe.v1.Decision.MetadataEntry
 	35, // 40: troupe.v1.Workflow.steps:type_name -> troupe.v1.WorkflowStep
 	36, // 41: troupe.v1.WorkflowStep.edges:type_name -> troupe.v1.WorkflowEdge
 	3,  // 42: troupe.v1.WorkflowEdge.kind:type_name -> troupe.v1.WorkflowEdgeKind
 	34, // 43: troupe.v1.ListWorkflowsResponse.workflows:type_name -> troupe.v1.Workflow
 	34, // 44: troupe.v1.GetWorkflowResponse.workflow:type_name -> troupe.v1.Workflow
-	4,  // 45: troupe.v1.OrchestratorService.Orchestrate:input_type -> troupe.v1.OrchestrateRequest
-	7,  // 46: troupe.v1.OrchestratorService.WatchTrace:input_type -> troupe.v1.WatchTraceRequest
-	10, // 47: troupe.v1.OrchestratorService.GetTrace:input_type -> troupe.v1.GetTraceRequest
-	12, // 48: troupe.v1.OrchestratorService.CancelTrace:input_type -> troupe.v1.CancelTraceRequest
-	14, // 49: troupe.v1.OrchestratorService.ListTraces:input_type -> troupe.v1.ListTracesRequest
-	17, // 50: troupe.v1.OrchestratorService.ListAgents:input_type -> troupe.v1.ListAgentsRequest
-	20, // 51: troupe.v1.OrchestratorService.ListInstances:input_type -> troupe.v1.ListInstancesRequest
-	22, // 52: troupe.v1.OrchestratorService.DescribeInstance:input_type -> troupe.v1.DescribeInstanceRequest
-	25, // 53: troupe.v1.OrchestratorService.PauseAgent:input_type -> troupe.v1.PauseAgentRequest
-	27, // 54: troupe.v1.OrchestratorService.ResumeAgent:input_type -> troupe.v1.ResumeAgentRequest
-	29, // 55: troupe.v1.OrchestratorService.DrainInstance:input_type -> troupe.v1.DrainInstanceRequest
-	31, // 56: troupe.v1.OrchestratorService.ListDecisions:input_type -> troupe.v1.ListDecisionsRequest
-	37, // 57: troupe.v1.OrchestratorService.ListWorkflows:input_type -> troupe.v1.ListWorkflowsRequest
-	39, // 58: troupe.v1.OrchestratorService.GetWorkflow:input_type -> troupe.v1.GetWorkflowRequest
-	6,  // 59: troupe.v1.OrchestratorService.Orchestrate:output_type -> troupe.v1.OrchestrateResponse
-	8,  // 60: troupe.v1.OrchestratorService.WatchTrace:output_type -> troupe.v1.WatchTraceResponse
-	11, // 61: troupe.v1.OrchestratorService.GetTrace:output_type -> troupe.v1.GetTraceResponse
-	13, // 62: troupe.v1.OrchestratorService.CancelTrace:output_type -> troupe.v1.CancelTraceResponse
-	15, // 63: troupe.v1.OrchestratorService.ListTraces:output_type -> troupe.v1.ListTracesResponse
-	18, // 64: troupe.v1.OrchestratorService.ListAgents:output_type -> troupe.v1.ListAgentsResponse
-	21, // 65: troupe.v1.OrchestratorService.ListInstances:output_type -> troupe.v1.ListInstancesResponse
-	23, // 66: troupe.v1.OrchestratorService.DescribeInstance:output_type -> troupe.v1.DescribeInstanceResponse
-	26, // 67: troupe.v1.OrchestratorService.PauseAgent:output_type -> troupe.v1.PauseAgentResponse
-	28, // 68: troupe.v1.OrchestratorService.ResumeAgent:output_type -> troupe.v1.ResumeAgentResponse
-	30, // 69: troupe.v1.OrchestratorService.DrainInstance:output_type -> troupe.v1.DrainInstanceResponse
-	32, // 70: troupe.v1.OrchestratorService.ListDecisions:output_type -> troupe.v1.ListDecisionsResponse
-	38, // 71: troupe.v1.OrchestratorService.ListWorkflows:output_type -> troupe.v1.ListWorkflowsResponse
-	40, // 72: troupe.v1.OrchestratorService.GetWorkflow:output_type -> troupe.v1.GetWorkflowResponse
-	59, // [59:73] is the sub-list for method output_type
-	45, // [45:59] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	59, // 45: troupe.v1.ReplayTraceResponse.steps:type_name -> troupe.v1.StepReplay
+	60, // 46: troupe.v1.ReplayTraceResponse.routing:type_name -> troupe.v1.Difference
+	4,  // 47: troupe.v1.OrchestratorService.Orchestrate:input_type -> troupe.v1.OrchestrateRequest
+	7,  // 48: troupe.v1.OrchestratorService.WatchTrace:input_type -> troupe.v1.WatchTraceRequest
+	10, // 49: troupe.v1.OrchestratorService.GetTrace:input_type -> troupe.v1.GetTraceRequest
+	12, // 50: troupe.v1.OrchestratorService.CancelTrace:input_type -> troupe.v1.CancelTraceRequest
+	14, // 51: troupe.v1.OrchestratorService.ListTraces:input_type -> troupe.v1.ListTracesRequest
+	17, // 52: troupe.v1.OrchestratorService.ListAgents:input_type -> troupe.v1.ListAgentsRequest
+	20, // 53: troupe.v1.OrchestratorService.ListInstances:input_type -> troupe.v1.ListInstancesRequest
+	22, // 54: troupe.v1.OrchestratorService.DescribeInstance:input_type -> troupe.v1.DescribeInstanceRequest
+	25, // 55: troupe.v1.OrchestratorService.PauseAgent:input_type -> troupe.v1.PauseAgentRequest
+	27, // 56: troupe.v1.OrchestratorService.ResumeAgent:input_type -> troupe.v1.ResumeAgentRequest
+	29, // 57: troupe.v1.OrchestratorService.DrainInstance:input_type -> troupe.v1.DrainInstanceRequest
+	31, // 58: troupe.v1.OrchestratorService.ListDecisions:input_type -> troupe.v1.ListDecisionsRequest
+	37, // 59: troupe.v1.OrchestratorService.ListWorkflows:input_type -> troupe.v1.ListWorkflowsRequest
+	39, // 60: troupe.v1.OrchestratorService.GetWorkflow:input_type -> troupe.v1.GetWorkflowRequest
+	41, // 61: troupe.v1.OrchestratorService.ReplayTrace:input_type -> troupe.v1.ReplayTraceRequest
+	6,  // 62: troupe.v1.OrchestratorService.Orchestrate:output_type -> troupe.v1.OrchestrateResponse
+	8,  // 63: troupe.v1.OrchestratorService.WatchTrace:output_type -> troupe.v1.WatchTraceResponse
+	11, // 64: troupe.v1.OrchestratorService.GetTrace:output_type -> troupe.v1.GetTraceResponse
+	13, // 65: troupe.v1.OrchestratorService.CancelTrace:output_type -> troupe.v1.CancelTraceResponse
+	15, // 66: troupe.v1.OrchestratorService.ListTraces:output_type -> troupe.v1.ListTracesResponse
+	18, // 67: troupe.v1.OrchestratorService.ListAgents:output_type -> troupe.v1.ListAgentsResponse
+	21, // 68: troupe.v1.OrchestratorService.ListInstances:output_type -> troupe.v1.ListInstancesResponse
+	23, // 69: troupe.v1.OrchestratorService.DescribeInstance:output_type -> troupe.v1.DescribeInstanceResponse
+	26, // 70: troupe.v1.OrchestratorService.PauseAgent:output_type -> troupe.v1.PauseAgentResponse
+	28, // 71: troupe.v1.OrchestratorService.ResumeAgent:output_type -> troupe.v1.ResumeAgentResponse
+	30, // 72: troupe.v1.OrchestratorService.DrainInstance:output_type -> troupe.v1.DrainInstanceResponse
+	32, // 73: troupe.v1.OrchestratorService.ListDecisions:output_type -> troupe.v1.ListDecisionsResponse
+	38, // 74: troupe.v1.OrchestratorService.ListWorkflows:output_type -> troupe.v1.ListWorkflowsResponse
+	40, // 75: troupe.v1.OrchestratorService.GetWorkflow:output_type -> troupe.v1.GetWorkflowResponse
+	42, // 76: troupe.v1.OrchestratorService.ReplayTrace:output_type -> troupe.v1.ReplayTraceResponse
+	62, // [62:77] is the sub-list for method output_type
+	47, // [47:62] is the sub-list for method input_type
+	47, // [47:47] is the sub-list for extension type_name
+	47, // [47:47] is the sub-list for extension extendee
+	0,  // [0:47] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_orchestrator_proto_init() }
@@ -3196,6 +3342,7 @@ func file_troupe_v1_orchestrator_proto_init() {
 	file_troupe_v1_event_proto_init()
 	file_troupe_v1_failure_proto_init()
 	file_troupe_v1_lifecycle_proto_init()
+	file_troupe_v1_replay_proto_init()
 	file_troupe_v1_types_proto_init()
 	file_troupe_v1_orchestrator_proto_msgTypes[0].OneofWrappers = []any{
 		(*OrchestrateRequest_Text)(nil),
@@ -3207,7 +3354,7 @@ func file_troupe_v1_orchestrator_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_orchestrator_proto_rawDesc), len(file_troupe_v1_orchestrator_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   39,
+			NumMessages:   41,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
