@@ -32,7 +32,8 @@ type Step struct {
 
 	Context Context // of the turn: under what it acts; zero: the agent makes one of the above
 
-	Journal Journal // of the step; nil: nothing is kept of it
+	Journal  Journal // of the step; nil: nothing is kept of it
+	Recorded bool    // the journal gets all that is needed to run the step again
 
 	Broker *broker.Session // makes the keys for credentials that its tools lack; nil: nobody can be asked for one
 }

@@ -19,6 +19,7 @@ func StepFromProto(req *troupev1.ExecuteStepRequest) execution.Step {
 		Routes:    req.GetRoutes(),
 		Silent:    req.GetSilent(),
 		Answers:   AnswersFromProto(req.GetAnswers()),
+		Recorded:  req.GetRecorded(),
 	}
 	if c, err := execution.NewContext(origin(req)); err == nil { // the rules of the wire are no weaker
 		step.Context = c

@@ -148,8 +148,8 @@ func (s *Store) forgetArtifacts(ctx context.Context, op string, ref session.Ref)
 	return nil
 }
 
-// journals are the keys of the steps that may have one: of each turn the next, and the last,
-// which may wait.
+// journals are the keys of the steps that may have one: of each turn the next, the last, which
+// may wait, and all before it, when they are kept.
 func (s *Store) journals(ctx context.Context, op string, ref session.Ref, turns []string) ([]string, error) {
 	steps := make([]*redis.StringCmd, len(turns))
 	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -163,8 +163,9 @@ func (s *Store) journals(ctx context.Context, op string, ref session.Ref, turns 
 	}
 	var keys []string
 	for i, id := range turns {
-		if n, err := steps[i].Int(); err == nil {
-			keys = append(keys, key(ref, journalOf(id, n)), key(ref, journalOf(id, n+1)))
+		n, err := steps[i].Int()
+		for step := 1; err == nil && step <= n+1; step++ {
+			keys = append(keys, key(ref, journalOf(id, step)))
 		}
 	}
 	return keys, nil

@@ -28,7 +28,7 @@ func (s *Store) FailTurn(ctx context.Context, f memory.Fail) (session.Turn, erro
 	}
 	r, err := s.run(ctx, op, f.Ref, failScript, keys(f.Ref, f.TurnID, journalOf(f.TurnID, left.step)),
 		f.Epoch, string(f.Outcome), why, string(f.Outcome.After()), retention.Milliseconds(),
-		s.cfg.MaxMessages, s.cfg.MaxBytes, left.step, left.said, left.size)
+		s.cfg.MaxMessages, s.cfg.MaxBytes, left.step, left.said, left.size, s.cfg.KeepJournals.Milliseconds())
 	if err != nil {
 		return session.Turn{}, err
 	}
