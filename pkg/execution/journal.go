@@ -74,7 +74,7 @@ type Sealed interface {
 	// Stray notes that the step would do now what the journal does not have under this number,
 	// and returns the error with which the step ends. Its mode is nondeterminism.
 	Stray(now Entry) error
-	// Asked notes the digest of what the model call of a number would be asked now.
+	// Asked notes that the call of a number is made again, and the digest of what is asked.
 	Asked(number int, digest string)
 }
 
