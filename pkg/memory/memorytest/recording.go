@@ -27,6 +27,7 @@ func recordingTests() tests {
 		"Recording_GoesOnWithTheCallsThatWait": recordingGoesOnWithTheCallsThatWait,
 		"Recording_Pages":                      recordingPages,
 		"Recording_EndsWithTheSession":         recordingEndsWithTheSession,
+		"Recording_EndsWithItsMessages":        recordingEndsWithItsMessages,
 		"Recording_EndsWithClear":              recordingEndsWithClear,
 		"Recording_OfNobodyIsNotFound":         recordingOfNobodyIsNotFound,
 	}
@@ -195,6 +196,19 @@ func recordingEndsWithClear(t *testing.T, store memory.Store) {
 	require.NoError(t, store.ClearSession(t.Context(), ref))
 	require.Empty(t, recording(t, store, ref, "t1", 1))
 	require.Empty(t, recording(t, store, ref, "t1", 2))
+}
+
+func recordingEndsWithItsMessages(t *testing.T, store memory.Store) {
+	ref := fresh()
+	for _, id := range []string{"t1", "t2"} {
+		c := answering(ref, beginRecorded(t, store, ref, id), "one", session.OutcomeCompleted)
+		c.Journal = rounds(1)
+		commit(t, store, c)
+	}
+	_, err := store.CompactSession(t.Context(), memory.Compact{Ref: ref, Keep: 2})
+	require.NoError(t, err)
+	require.Empty(t, recording(t, store, ref, "t1", 1))
+	requireSame(t, rounds(1), recording(t, store, ref, "t2", 1))
 }
 
 func recordingOfNobodyIsNotFound(t *testing.T, store memory.Store) {

@@ -87,3 +87,35 @@ func TestStore_NothingIsLeftOfADeletedSession(t *testing.T) {
 		require.NotContains(t, k, ":jrnl:")
 	}
 }
+
+// What the table in the package's comment says of a store that keeps journals.
+func TestStore_CostOfRecording(t *testing.T) {
+	s, seen := counted(t)
+	s.cfg.KeepJournals = memorytest.Kept
+	costs := func(name string, trips, writes int, do func() error) {
+		t.Helper()
+		before := *seen
+		require.NoError(t, do(), name)
+		require.Equal(t, [2]int{trips, writes}, [2]int{seen.trips - before.trips, seen.writes - before.writes}, "trips and writes of "+name)
+	}
+	ref := session.Ref{Tenant: "default", Session: "s1"}
+	for _, id := range []string{"t1", "t2"} {
+		begun, err := s.BeginTurn(t.Context(), ask("s1", id))
+		require.NoError(t, err)
+		costs("commit", 1, 1, func() error {
+			_, err := s.CommitStep(t.Context(), memory.Commit{
+				Ref: ref, TurnID: id, Epoch: begun.Turn.Epoch, Base: begun.Turn.Sequence, Result: execution.Result{Step: 1}, Outcome: session.OutcomeCompleted, Journal: said(),
+			})
+			return err
+		})
+	}
+	costs("recording", 1, 0, func() error {
+		_, err := s.Recording(t.Context(), ref, "t2", 1, 0)
+		return err
+	})
+	costs("compact", 7, 2, func() error {
+		_, err := s.CompactSession(t.Context(), memory.Compact{Ref: ref, Keep: 1})
+		return err
+	})
+	costs("clear", 6, 1, func() error { return s.ClearSession(t.Context(), ref) })
+}

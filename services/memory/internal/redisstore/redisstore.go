@@ -68,7 +68,7 @@
 //	ListSessions     2            0
 //	UpdateSession    1            1
 //	CompactSession   3            1   (+1 trip for each 100 messages behind the first,
-//	                                  and one when calls wait)
+//	                                  and one when calls wait; +4 and +1 when journals are kept)
 //	ClearSession     4            1   (+2 trips when journals are kept)
 //	DeleteSession    11           6   (+3 trips for each 500 turns behind the first)
 //	SearchMemory     1 + 1 for each 100 messages of a session
