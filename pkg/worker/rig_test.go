@@ -56,7 +56,7 @@ func surround(t *testing.T) *surroundings {
 	t.Parallel() // nothing is shared
 	s := &surroundings{etcd: etcdtest.Start(t), redis: miniredis.RunT(t)}
 	app, err := memoryapp.New(telemetry.Discard(), memoryapp.Config{
-		GRPCAddr: anyPort, HTTPAddr: anyPort, Redis: "redis://" + s.redis.Addr(), Grace: time.Second,
+		GRPCAddr: anyPort, HTTPAddr: anyPort, Redis: "redis://" + s.redis.Addr(), Grace: time.Second, KeepJournals: time.Hour,
 	})
 	require.NoError(t, err)
 	s.memoryAddr = app.GRPCAddr()
