@@ -99,7 +99,7 @@ type OrchestratorServiceClient interface {
 	// ReplayTrace runs the agents of a trace that has ended again as they are now: models and tools
 	// answer as they were recorded, nothing is called and nothing is stored. It stops at the first
 	// step that differs. Routing is decided again too. Fails with NOT_FOUND when the trace, or the
-	// recording of any of its steps, is not kept; TURN_NOT_OPEN while it runs; NO_WORKER when no
+	// recordings of its steps, are not kept; SESSION_BUSY while it runs; NO_WORKER when no
 	// instance takes a step.
 	ReplayTrace(ctx context.Context, in *ReplayTraceRequest, opts ...grpc.CallOption) (*ReplayTraceResponse, error)
 }
@@ -343,7 +343,7 @@ type OrchestratorServiceServer interface {
 	// ReplayTrace runs the agents of a trace that has ended again as they are now: models and tools
 	// answer as they were recorded, nothing is called and nothing is stored. It stops at the first
 	// step that differs. Routing is decided again too. Fails with NOT_FOUND when the trace, or the
-	// recording of any of its steps, is not kept; TURN_NOT_OPEN while it runs; NO_WORKER when no
+	// recordings of its steps, are not kept; SESSION_BUSY while it runs; NO_WORKER when no
 	// instance takes a step.
 	ReplayTrace(context.Context, *ReplayTraceRequest) (*ReplayTraceResponse, error)
 	mustEmbedUnimplementedOrchestratorServiceServer()
