@@ -13,6 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/registry"
 	"github.com/troupe-dev/troupe/pkg/wire"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/operate"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/replay"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn"
@@ -30,6 +31,7 @@ type Orchestrator struct {
 	Roster    *routing.Roster
 	Workflows *workflow.Set
 	Operator  *operate.Operator
+	Replayer  *replay.Replayer
 
 	streams streams
 }

@@ -65,6 +65,7 @@ func (t *turn) stepRequest(a *attempt) *troupev1.ExecuteStepRequest {
 		History: wire.MessagesToProto(t.history), BaseSequence: t.base, Last: step.End, Silent: a.task.Branch(),
 		Auth: wire.AuthToProto(t.req.Auth), UserId: t.req.User,
 		Profile: t.req.Profile, Metadata: t.req.Metadata, RequestId: t.req.RequestID,
+		Recorded: t.recorded,
 	}
 	if a.number == t.answered {
 		req.Answers = wire.AnswersToProto(t.turn.Answers)
