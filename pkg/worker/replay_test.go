@@ -69,6 +69,7 @@ func (s *surroundings) replay(t *testing.T, c agent.Config, req *troupev1.Replay
 	r := s.start(t, c)
 	resp, err := r.steps.ReplayStep(t.Context(), req)
 	require.NoError(t, err)
+	require.NoError(t, r.stop())
 	after, then := s.stored(t, "s1")
 	require.Equal(t, found, after)
 	require.Equal(t, messages, then)
@@ -133,6 +134,8 @@ func TestExecuteStep_RecordsNothingUnasked(t *testing.T) {
 }
 
 func TestReplayStep_FindsTheFirstDifference(t *testing.T) {
+	s := surround(t)
+	req := s.recorded(t, sender(t, new(letters), send("bob"), scripted.Say("Done.")))
 	for name, test := range map[string]struct {
 		change func(t *testing.T, c *agent.Config, sent *letters)
 		want   *troupev1.Difference
@@ -219,8 +222,6 @@ func TestReplayStep_FindsTheFirstDifference(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := surround(t)
-			req := s.recorded(t, sender(t, new(letters), send("bob"), scripted.Say("Done.")))
 			again := new(letters)
 			c := sender(t, again)
 			test.change(t, &c, again)
