@@ -16,7 +16,8 @@ func sent() []execution.Entry {
 	done := tool
 	done.Phase, done.Status, done.Text = execution.Done, "success", "sent"
 	return []execution.Entry{
-		{Number: 1, Phase: execution.Done, Digest: "a b c", Reply: conversation.Assistant("a", "")}, tool, done,
+		{Number: 1, Phase: execution.Done, Digest: "a b c", Reply: conversation.Assistant("a", "")},
+		tool, done,
 		{Number: 3, Phase: execution.Done, Digest: "a d c", Reply: conversation.Assistant("a", "Done.")},
 	}
 }
