@@ -52,6 +52,8 @@ type Entry struct {
 
 	Arguments string // of the tool; only in a step that is recorded
 	Given     []byte // number 0: what the step was given, for who runs it again
+
+	Late bool // no successor needs it: it may be written with the next entry, or with the commit. It is not stored
 }
 
 // Journal is what a step may know of the attempts before it, and leaves for those after it.

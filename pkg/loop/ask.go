@@ -137,7 +137,9 @@ func (r *run) generate(ctx context.Context, req llm.Request, aside bool) (said c
 	}
 	said.ToolCalls = r.named(said.ToolCalls)
 	entry := execution.Entry{Number: number, Phase: execution.Done, Digest: digest, Reply: said, Usage: usage, Aside: aside}
-	if aside || len(said.ToolCalls) > 0 || r.in.Keep || r.in.Recorded {
+	ends := !aside && len(said.ToolCalls) == 0 && !r.in.Keep
+	entry.Late = ends && r.in.Recorded
+	if !ends || r.in.Recorded {
 		r.record(entry)
 	} else { // it ends the step, whose commit keeps it, unless a handler makes more of it
 		r.owed = &entry

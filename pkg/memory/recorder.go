@@ -79,16 +79,12 @@ func (j *Recorder) Record(e execution.Entry) {
 	if j.err != nil || j.closed {
 		return
 	}
+	late := e.Late
+	e.Late = false
 	j.pending = append(j.pending, e)
-	if !late(e) {
+	if !late {
 		j.begin()
 	}
-}
-
-// late reports whether an entry is only for who runs the step again: it goes with the next
-// write, or with the commit.
-func late(e execution.Entry) bool {
-	return e.Number == 0 || e.Tool == "" && e.Phase == execution.Done && !e.Aside && e.Digest != "" && e.Mode == "" && len(e.Reply.ToolCalls) == 0
 }
 
 // begin begins to write, if nobody writes. Callers hold the lock.

@@ -41,8 +41,10 @@ func TestRecorder_WhatIsForAReplayGoesWithTheCommit(t *testing.T) {
 	j, stored := recorder(t)
 	given := execution.Entry{Phase: execution.Intent, Given: []byte("this")}
 	last := execution.Entry{Number: 1, Phase: execution.Done, Digest: "a b c", Reply: conversation.Assistant("echo", "hi")}
-	j.Record(given)
-	j.Record(last)
+	for _, e := range []execution.Entry{given, last} {
+		e.Late = true
+		j.Record(e)
+	}
 	j.Wait() // nobody writes
 	require.Empty(t, stored())
 	left, err := j.Left(t.Context())
@@ -60,7 +62,7 @@ func TestRecorder_WritesWhatACommitCannotBring(t *testing.T) {
 	j, stored := recorder(t)
 	for n := range 5 {
 		j.Record(execution.Entry{
-			Number: n + 1, Phase: execution.Done, Digest: "a b c", Reply: conversation.Assistant("echo", strings.Repeat("a", conversation.MaxMessageBytes-100)),
+			Number: n + 1, Phase: execution.Done, Late: true, Reply: conversation.Assistant("echo", strings.Repeat("a", conversation.MaxMessageBytes-100)),
 		})
 	}
 	left, err := j.Left(t.Context())

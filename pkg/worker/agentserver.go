@@ -106,7 +106,7 @@ func (s *agentServer) hold(ctx context.Context, stop context.CancelCauseFunc, re
 	defer func() { end(); journal.Wait() }()
 	if req.GetRecorded() {
 		if g := given(req); g != nil {
-			journal.Record(execution.Entry{Phase: execution.Intent, Given: g})
+			journal.Record(execution.Entry{Phase: execution.Intent, Given: g, Late: true})
 		}
 	}
 	return s.step(ctx, req, journal, func(e event.Event) error {
