@@ -18,7 +18,7 @@ const module = "github.com/troupe-dev/troupe/"
 var layers = []struct{ name, packages string }{
 	{"ground", "pkg/gen pkg/failure pkg/egress pkg/secret pkg/broker pkg/ownership pkg/lifecycle pkg/session pkg/execution pkg/budget pkg/conversation pkg/event pkg/manifest"},
 	{"contracts", "pkg/llm pkg/tool pkg/memory pkg/registry"},
-	{"sdk", "pkg/hook pkg/loop pkg/agent pkg/plugin pkg/trust pkg/sessionlog"},
+	{"sdk", "pkg/hook pkg/loop pkg/agent pkg/plugin pkg/trust pkg/sessionlog pkg/replay"},
 	{"plumbing", "pkg/process pkg/telemetry pkg/probe pkg/rpc pkg/redisconn pkg/wire pkg/identity"},
 	{"adapters", "pkg/llm/openai pkg/llm/anthropic pkg/llm/gemini pkg/tool/mcptool pkg/memory/memoryrpc pkg/registry/etcdregistry pkg/worker pkg/client pkg/conformance pkg/a2a"},
 	{"services", "services/orchestrator services/memory services/worker agents"},

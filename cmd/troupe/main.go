@@ -30,6 +30,7 @@ type cli struct {
 	Watch       watch            `cmd:"" help:"Show the events of a trace, and go on live."`
 	Describe    describe         `cmd:"" help:"Show one thing of the mesh in full."`
 	Explain     explain          `cmd:"" help:"Show why a turn took the way that it took."`
+	Replay      replay           `cmd:"" help:"Run the agents of a trace again, over what was recorded, and show the first difference."`
 	Delete      remove           `cmd:"" help:"Remove something from the mesh for good."`
 	Search      search           `cmd:"" help:"Find messages in the conversations of a user."`
 	Session     tend             `cmd:"" help:"Pause, resume, compact or clear a conversation."`

@@ -115,3 +115,26 @@ func (c *calls) Record(e execution.Entry) {
 	e.Aside = e.Aside || c.apart
 	c.Journal.Record(e)
 }
+
+// seen are the calls as a loop gets them: sealed, if those of the step are.
+func (c *calls) seen() execution.Journal {
+	if s, ok := c.Journal.(execution.Sealed); ok {
+		return sealedCalls{c, s}
+	}
+	return c
+}
+
+// sealedCalls are those of an agent whose step is over and is run again.
+type sealedCalls struct {
+	*calls
+	of execution.Sealed
+}
+
+// Stray implements execution.Sealed.
+func (s sealedCalls) Stray(now execution.Entry) error {
+	now.Number = s.number(now.Number)
+	return s.of.Stray(now)
+}
+
+// Asked implements execution.Sealed.
+func (s sealedCalls) Asked(own int, digest string) { s.of.Asked(s.number(own), digest) }

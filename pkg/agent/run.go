@@ -321,7 +321,7 @@ func (t *turn) input(system string) loop.Input {
 		ID: calls.id, Agent: t.inv.Step.Agent, Answers: t.inv.Step.Answers, Broker: t.inv.Step.Broker, Budget: t.inv.Step.Budget,
 	}
 	if calls.Journal != nil {
-		in.Journal = calls
+		in.Journal, in.Recorded = calls.seen(), t.inv.Step.Recorded
 	}
 	return in
 }

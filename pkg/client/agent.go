@@ -89,6 +89,9 @@ func (r *remote) run(ctx context.Context, c *Client, inv agent.Invocation) error
 	if inv.Step.Agent == r.target {
 		return failure.Newf(failure.AgentLogic, "client.Agent", "agent %s would ask itself; ask another one", r.target)
 	}
+	if _, over := inv.Step.Journal.(execution.Sealed); over {
+		return execution.Unrecorded("client.Agent", "what agent "+r.target+" did in a turn of its own")
+	}
 	// What is asked rests on what was said before, so a successor has to know that.
 	if inv.Step.Journal != nil {
 		if err := inv.Step.Journal.Sync(ctx); err != nil {

@@ -40,7 +40,8 @@ type Step struct {
 
 	Context Context // of the turn: under what it acts; zero: the agent makes one of the above
 
-	Journal Journal // of the step; nil: nothing is kept of it
+	Journal  Journal // of the step; nil: nothing is kept of it
+	Recorded bool    // the journal gets all that is needed to run the step again
 
 	Origin string // turn that did the step first, and failed in it; TurnID goes on in its place. Empty: TurnID
 

@@ -4,10 +4,12 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base32"
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
 // Effect says what running a tool again would do (guarantees 2.8).
@@ -36,7 +38,7 @@ const (
 type Entry struct {
 	Number int
 	Phase  Phase
-	Digest string // of what was asked of the tool: CallDigest; empty for a model
+	Digest string // of what was asked: CallDigest of a tool; of a model only in a step that is recorded
 	Tool   string // empty for a model
 	Effect Effect // of the tool
 
@@ -47,6 +49,11 @@ type Entry struct {
 	Mode   string // failure mode of a tool or a model that failed; empty: it did not, or has none
 	Status string // how the tool ended, as event.ToolStatus has it
 	Text   string // what it gave back
+
+	Arguments string // of the tool; only in a step that is recorded
+	Given     []byte // number 0: what the step was given, for who runs it again
+
+	Late bool // no successor needs it: it may be written with the next entry, or with the commit. It is not stored
 }
 
 // Journal is what a step may know of the attempts before it, and leaves for those after it.
@@ -59,6 +66,33 @@ type Journal interface {
 	// Sync returns once all that was recorded is durable. Modes: fenced when another attempt
 	// has the step, nondeterminism when an entry differs from the one that is stored.
 	Sync(ctx context.Context) error
+}
+
+// Sealed is the journal of a step that is over and is run again to see whether it does the
+// same (ADR 0027). Nothing happens that is not in it: who finds no entry where it needs one does
+// not act, but asks Stray with what to end. It keeps the first difference.
+type Sealed interface {
+	Journal
+	// Stray notes that the step would do now what the journal does not have under this number,
+	// and returns the error with which the step ends. Its mode is nondeterminism.
+	Stray(now Entry) error
+	// Asked notes that the call of a number is made again, and the digest of what is asked.
+	Asked(number int, digest string)
+}
+
+// factUnrecorded marks what nobody has recorded.
+const factUnrecorded = "unrecorded"
+
+// Unrecorded is the error of code that would act outside of the mesh, or have others act, while
+// its step is only run again: the journal does not have what came of that.
+func Unrecorded(op, what string) *failure.Error {
+	return failure.Newf(failure.AgentState, op, "%s is not done again, and what came of it then is not recorded", what).With(factUnrecorded, "true")
+}
+
+// IsUnrecorded reports whether an error is Unrecorded.
+func IsUnrecorded(err error) bool {
+	e, ok := errors.AsType[*failure.Error](err)
+	return ok && e.Facts[factUnrecorded] != ""
 }
 
 // CallDigest is that of a tool call: the same for the same tool and arguments only.

@@ -107,7 +107,13 @@ func (r *run) aside(ctx context.Context, req llm.Request) (conversation.Message,
 // told piece by piece.
 func (r *run) generate(ctx context.Context, req llm.Request, aside bool) (said conversation.Message, usage execution.Usage, replayed bool, err error) {
 	r.number++
-	number := r.number
+	number, digest := r.number, ""
+	if r.in.Recorded {
+		digest = asks(req)
+	}
+	if s := r.sealed(); s != nil {
+		s.Asked(number, digest)
+	}
 	if said, usage, replayed, err = r.said(number, aside); replayed || err != nil {
 		return said, usage, replayed, err
 	}
@@ -135,8 +141,10 @@ func (r *run) generate(ctx context.Context, req llm.Request, aside bool) (said c
 		return said, usage, false, err
 	}
 	said.ToolCalls = r.named(said.ToolCalls)
-	entry := execution.Entry{Number: number, Phase: execution.Done, Reply: said, Usage: usage, Aside: aside}
-	if aside || len(said.ToolCalls) > 0 || r.in.Keep {
+	entry := execution.Entry{Number: number, Phase: execution.Done, Digest: digest, Reply: said, Usage: usage, Aside: aside}
+	ends := !aside && len(said.ToolCalls) == 0 && !r.in.Keep
+	entry.Late = ends && r.in.Recorded
+	if !ends || r.in.Recorded {
 		r.record(entry)
 	} else { // it ends the step, whose commit keeps it, unless a handler makes more of it
 		r.owed = &entry

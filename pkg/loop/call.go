@@ -36,13 +36,14 @@ type work struct {
 	call   *hook.Call
 	tool   tool.Tool // nil: there is none
 	entry  execution.Entry
-	key    string       // idempotency key
-	quiet  bool         // it was told in an attempt before this one
-	done   bool         // it does not run: a handler or the journal has its result
-	memory *hook.Memory // that the tool sees; its changes count when it succeeded (CO-39c)
-	left   trail        // of the journal: what the tool did beside giving a result
-	nest   *Nest        // of a Nested; nil: it is none
-	lost   error        // of a Nested: why the step cannot go on
+	key    string           // idempotency key
+	quiet  bool             // it was told in an attempt before this one
+	done   bool             // it does not run: a handler or the journal has its result
+	memory *hook.Memory     // that the tool sees; its changes count when it succeeded (CO-39c)
+	left   trail            // of the journal: what the tool did beside giving a result
+	known  *execution.Entry // of a replay: how a Nested, which is called all the same, ended then
+	nest   *Nest            // of a Nested; nil: it is none
+	lost   error            // of a Nested: why the step cannot go on
 
 	id      string              // for who answers, if it waits
 	schema  *tool.Schema        // of a tool that the client runs
@@ -75,6 +76,9 @@ func (r *run) prepare(ctx context.Context, c conversation.ToolCall) (*work, erro
 		}
 	}
 	w.entry.Digest = execution.CallDigest(c.Name, w.call.Arguments)
+	if r.in.Recorded {
+		w.entry.Arguments = w.call.Arguments
+	}
 	r.allow(w)
 	return w, nil
 }
@@ -140,19 +144,36 @@ func (r *run) recall(ctx context.Context, w *work) error {
 	if err != nil {
 		return err
 	}
+	if s := r.sealed(); s != nil && known {
+		s.Asked(w.entry.Number, w.entry.Digest)
+		if event.ToolStatus(done.Status) == event.ToolNotFound && w.tool != nil {
+			return s.Stray(w.entry)
+		}
+	}
 	switch {
+	case r.sealed() != nil && (w.nest != nil || w.tool == nil): // it ends anew, without harm
+		if known && w.nest != nil {
+			w.known = &done
+		}
 	case known:
-		w.call.Status, w.call.Text, w.done, w.quiet = event.ToolStatus(done.Status), done.Text, true, true
-		w.entry.Mode = done.Mode
-		w.remember(done)
+		w.ended(done)
 	case r.inDoubt(w):
 		w.call.Status, w.call.Text, w.done = event.ToolUnknownOutcome, unknownOutcome(w.call.Name), true
 		w.entry.Phase = execution.Done
 	case w.waits():
+	case r.sealed() != nil:
+		return r.stray(w.entry, nil)
 	default:
 		return r.intend(ctx, w.entry, w.nest != nil)
 	}
 	return nil
+}
+
+// ended has a call end as the journal says.
+func (w *work) ended(as execution.Entry) {
+	w.call.Status, w.call.Text, w.done, w.quiet = event.ToolStatus(as.Status), as.Text, true, true
+	w.entry.Mode = as.Mode
+	w.remember(as)
 }
 
 // run calls the tool. It may run beside that of another call.
@@ -188,6 +209,10 @@ func (w *work) run(ctx context.Context) {
 	result, err := contained(func() (tool.Result, error) { return w.do(ctx, json.RawMessage(w.call.Arguments)) })
 	w.call.Duration = time.Since(started)
 	span(err)
+	if w.known != nil && execution.IsUnrecorded(err) {
+		w.ended(*w.known)
+		return
+	}
 
 	w.call.Status, w.call.Text = event.ToolSuccess, strings.ToValidUTF8(result.Text, "�")
 	if name, ok := tool.Rejected(err); ok {

@@ -14,13 +14,13 @@ import (
 func (r *run) said(number int, aside bool) (reply conversation.Message, usage execution.Usage, known bool, err error) {
 	e, ok := r.replay(number, execution.Done)
 	if !ok {
-		return reply, usage, false, nil
+		return reply, usage, false, r.stray(execution.Entry{Number: number, Aside: aside}, nil)
 	}
 	if e.Tool != "" {
-		return reply, usage, false, differs(number, "a call of "+e.Tool, "a model call")
+		return reply, usage, false, r.stray(execution.Entry{Number: number, Aside: aside}, differs(number, "a call of "+e.Tool, "a model call"))
 	}
 	if e.Aside != aside && !r.in.Apart {
-		return reply, usage, false, differs(number, asked(e.Aside), asked(aside))
+		return reply, usage, false, r.stray(execution.Entry{Number: number, Aside: aside}, differs(number, asked(e.Aside), asked(aside)))
 	}
 	r.Use(e.Usage, aside)
 	if e.Mode != "" { // it failed, and a handler went on from there
@@ -43,7 +43,7 @@ func (r *run) did(call execution.Entry) (execution.Entry, bool, error) {
 			continue
 		}
 		if e.Digest != call.Digest {
-			return e, false, differs(call.Number, described(e), "a call of "+call.Tool+" with these arguments")
+			return e, false, r.stray(call, differs(call.Number, described(e), "a call of "+call.Tool+" with these arguments"))
 		}
 		return e, phase == execution.Done, nil
 	}
@@ -83,6 +83,21 @@ func (r *run) inDoubt(w *work) bool {
 func unknownOutcome(tool string) string {
 	return fmt.Sprintf("%s: it is not known whether %s did its work before its worker was lost. "+
 		"It was not run again, because it may run only once. Find out in another way, or ask the user.", failure.UnknownOutcome.Reason(), tool)
+}
+
+// sealed is the journal of a run that is only a replay; nil: it is none.
+func (r *run) sealed() execution.Sealed {
+	s, _ := r.in.Journal.(execution.Sealed)
+	return s
+}
+
+// stray is the error of a run that would do what its journal does not have: otherwise, unless it
+// is a replay.
+func (r *run) stray(now execution.Entry, otherwise error) error {
+	if s := r.sealed(); s != nil {
+		return s.Stray(now)
+	}
+	return otherwise
 }
 
 func (r *run) replay(number int, phase execution.Phase) (execution.Entry, bool) {

@@ -46,7 +46,7 @@ func (r *run) open(ctx context.Context, w *work) {
 
 // login lets a call wait whose tool declares a credential that is not there.
 func (r *run) login(ctx context.Context, w *work) {
-	if w.nest != nil || w.call.AtClient || r.stopping() || r.Ended() {
+	if w.nest != nil || w.call.AtClient || r.stopping() || r.Ended() || r.sealed() != nil && w.call.Replayed {
 		return
 	}
 	if l, ok := tool.LoginOf(w.tool); ok {

@@ -61,6 +61,10 @@ type Input struct {
 	Key     func(number int) string // idempotency key of the tool call of a number; nil: none
 	Keep    bool                    // the step goes on behind the run: the journal gets its answer too
 	Apart   bool                    // the journal takes all of the run as said beside the conversation
+	// Recorded has the journal get what only a replay needs: the reply that ends the run, the
+	// arguments of tools, and what models are asked. A journal that is execution.Sealed is replayed:
+	// no model and no tool is called, but for agents that are tools, whose calls it has.
+	Recorded bool
 
 	ID      func(number int) string // of the tool call of a number, if it waits; nil: execution.PendingID of the turn's step
 	Agent   string                  // of the step, to which an answer goes; a call that waits names it

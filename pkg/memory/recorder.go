@@ -79,8 +79,17 @@ func (j *Recorder) Record(e execution.Entry) {
 	if j.err != nil || j.closed {
 		return
 	}
+	late := e.Late
+	e.Late = false
 	j.pending = append(j.pending, e)
-	if !j.writing {
+	if !late {
+		j.begin()
+	}
+}
+
+// begin begins to write, if nobody writes. Callers hold the lock.
+func (j *Recorder) begin() {
+	if !j.writing && len(j.pending) > 0 && j.err == nil && !j.closed {
 		j.writing = true
 		j.writer.Go(j.write)
 	}
@@ -115,12 +124,35 @@ func (j *Recorder) write() {
 func (j *Recorder) batch() []execution.Entry {
 	size := 0
 	for i, e := range j.pending {
-		size += len(e.Text) + conversation.Size(e.Reply) + entryBytes
+		size += sizeOf(e)
 		if i == maxEntries || i > 0 && size > MaxWindowBytes {
 			return j.pending[:i:i]
 		}
 	}
 	return slices.Clip(j.pending)
+}
+
+func sizeOf(e execution.Entry) int {
+	return len(e.Text) + conversation.Size(e.Reply) + len(e.Arguments) + len(e.Given) + entryBytes
+}
+
+// Left are the entries that are not known to be stored, for the commit of a step that is
+// recorded. More than that may bring are written first.
+func (j *Recorder) Left(ctx context.Context) ([]execution.Entry, error) {
+	for {
+		j.mu.Lock()
+		size, left := 0, slices.Clone(j.pending)
+		j.mu.Unlock()
+		for _, e := range left {
+			size += sizeOf(e)
+		}
+		if size <= MaxCommitJournal && len(left) <= maxEntries {
+			return left, nil
+		}
+		if err := j.Sync(ctx); err != nil {
+			return nil, err
+		}
+	}
 }
 
 func (j *Recorder) notify() {
@@ -135,6 +167,7 @@ var errRecorderClosed = failure.New(failure.AgentState, "agent.ExecuteStep", "th
 func (j *Recorder) Sync(ctx context.Context) error {
 	for {
 		j.mu.Lock()
+		j.begin()
 		err, idle, changed := j.err, len(j.pending) == 0, j.changed
 		if err == nil && j.closed {
 			err = errRecorderClosed

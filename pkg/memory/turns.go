@@ -60,9 +60,10 @@ type Turns interface {
 	// CommitStep makes the messages of one step visible, applies its changes of state and
 	// stores its result, all or nothing; an outcome closes the turn in the same write. It
 	// returns the sequence of the session's last message. The same commit again is fine and
-	// changes nothing. The journal of the step is forgotten, unless its result has calls that
-	// wait: then it is kept, as long as the turn is, for the turn that goes on with them. Only
-	// the last step may wait, and in a turn that goes on the step that waited comes first.
+	// changes nothing. The journal of the step is forgotten, or kept for Recording by a store that
+	// is told so. When its result has calls that wait it is kept, as long as the turn is, for the
+	// turn that goes on with them. Only the last step may wait, and in a turn that goes on the step
+	// that waited comes first.
 	//
 	// Modes, in the order in which they are looked for: state_violation and
 	// user_invalid_input by CheckDelta and CheckPending; not_found; fenced; turn_not_open when the turn is
@@ -87,7 +88,8 @@ type Turns interface {
 // Journal keeps what happened inside running steps, for a successor of their worker.
 type Journal interface {
 	// Record stores entries of a step of an open turn, all or none. An entry that is stored
-	// already is passed over. At most MaxJournalBytes a step.
+	// already is passed over, and number 0, which an attempt is given anew, replaced. At most
+	// MaxJournalBytes a step.
 	//
 	// Modes: nondeterminism when an entry differs from the one that is stored; fenced;
 	// turn_not_open when the turn is closed or the step committed; resource_quota; not_found.
@@ -96,7 +98,15 @@ type Journal interface {
 	// before results, as many as fit in MaxWindowBytes and at least those of one number.
 	// None means that there are no more. Modes: fenced, turn_not_open, not_found.
 	LoadJournal(ctx context.Context, h Hold, step, after int) ([]execution.Entry, error)
+	// Recording is LoadJournal of a step that is over, from a number on, for who runs it again:
+	// number 0 is what it was given. A store that keeps no journals has none, and so has one that
+	// does of a step whose calls were answered: its journal is that of the step that went on.
+	// Modes: not_found when there is no such session or turn.
+	Recording(ctx context.Context, ref session.Ref, turnID string, step, from int) ([]execution.Entry, error)
 }
+
+// MaxCommitJournal is how many bytes of entries a commit may bring.
+const MaxCommitJournal = 1 << 20
 
 // MaxJournalBytes is what the journal of one step may hold.
 const MaxJournalBytes = 16 << 20
@@ -156,6 +166,7 @@ type Begun struct {
 	Turn      session.Turn
 	History   []conversation.Message // the window, oldest first, the turn's own message, if any, last; only with FoundBegun
 	LeaseLeft time.Duration          // of an open turn
+	Recorded  bool                   // the store keeps journals behind their commits, for Recording; only with FoundBegun
 }
 
 // Commit is what one step adds to a session.
@@ -168,6 +179,7 @@ type Commit struct {
 	State    map[string]json.RawMessage // changes of any scope, as in StateUpdate; those of app: and user: follow the commit, exactly once
 	Result   execution.Result           // its step number is the key of the commit
 	Outcome  session.Outcome            // completed, input_required or auth_required closes the turn
+	Journal  []execution.Entry          // of a turn that is Recorded: entries that are not stored yet, at most MaxCommitJournal
 }
 
 // Fail closes a turn without an answer.

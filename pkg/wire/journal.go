@@ -31,6 +31,8 @@ func EntryToProto(e execution.Entry) *troupev1.JournalEntry {
 		Text:   e.Text,
 		Aside:  e.Aside,
 		Mode:   e.Mode,
+
+		Arguments: e.Arguments, Given: e.Given,
 	}
 	if e.Reply.Role != "" {
 		p.Reply = MessageToProto(e.Reply)
@@ -51,6 +53,8 @@ func EntryFromProto(e *troupev1.JournalEntry) execution.Entry {
 		Text:   e.GetText(),
 		Aside:  e.GetAside(),
 		Mode:   e.GetMode(),
+
+		Arguments: e.GetArguments(), Given: e.GetGiven(),
 	}
 	if e.GetReply() != nil {
 		entry.Reply = MessageFromProto(e.GetReply())

@@ -25,6 +25,7 @@ func StepFromProto(req *troupev1.ExecuteStepRequest) execution.Step {
 		Asked:     askedFromProto(req),
 		Budget:    LedgerFromProto(req.GetBudget()),
 		Origin:    req.GetOriginTurnId(),
+		Recorded:  req.GetRecorded(),
 
 		RootTraceID: cmp.Or(req.GetRootTraceId(), req.GetTraceId()),
 	}

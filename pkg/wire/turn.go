@@ -124,6 +124,8 @@ func BegunToProto(b memory.Begun) *troupev1.BeginTurnResponse {
 		Outcome: founds.toProto(b.Found),
 		Turn:    TurnToProto(b.Turn),
 		History: MessagesToProto(b.History),
+
+		Recorded: b.Recorded,
 	}
 	if b.LeaseLeft != 0 {
 		p.LeaseLeft = durationpb.New(b.LeaseLeft)
@@ -138,6 +140,7 @@ func BegunFromProto(r *troupev1.BeginTurnResponse) memory.Begun {
 		Turn:      TurnFromProto(r.GetTurn()),
 		History:   MessagesFromProto(r.GetHistory()),
 		LeaseLeft: r.GetLeaseLeft().AsDuration(),
+		Recorded:  r.GetRecorded(),
 	}
 }
 
@@ -152,6 +155,7 @@ func CommitToProto(c memory.Commit) *troupev1.CommitStepRequest {
 		Result:       ResultToProto(c.Result),
 		Outcome:      OutcomeToProto(c.Outcome),
 		State:        valuesToProto(c.State),
+		Journal:      EntriesToProto(c.Journal),
 	}
 }
 
@@ -166,6 +170,7 @@ func CommitFromProto(tenant string, r *troupev1.CommitStepRequest) memory.Commit
 		Result:   ResultFromProto(r.GetResult()),
 		Outcome:  OutcomeFromProto(r.GetOutcome()),
 		State:    valuesFromProto(r.GetState()),
+		Journal:  EntriesFromProto(r.GetJournal()),
 	}
 }
 

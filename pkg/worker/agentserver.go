@@ -105,6 +105,11 @@ func (s *agentServer) hold(ctx context.Context, stop context.CancelCauseFunc, re
 		return nil, failure.Stopped(ctx, err)
 	}
 	defer func() { end(); journal.Wait() }()
+	if req.GetRecorded() {
+		if g := given(req); g != nil {
+			journal.Record(execution.Entry{Phase: execution.Intent, Given: g, Late: true})
+		}
+	}
 	return s.step(ctx, req, journal, func(e event.Event) error {
 		shown := wire.EventToProto(e)
 		if shown == nil {
@@ -140,6 +145,7 @@ func (s *agentServer) step(ctx context.Context, req *troupev1.ExecuteStepRequest
 	if err == nil && len(done.Result.Pending) > 0 {
 		err = journal.Sync(ctx) // the turn that goes on finds the step there, and not in its commit
 	}
+	left, err := s.left(ctx, req, journal, err)
 	journal.Close()
 	if err == nil {
 		err = ctx.Err() // no commit begins behind the end of the step
@@ -153,7 +159,7 @@ func (s *agentServer) step(ctx context.Context, req *troupev1.ExecuteStepRequest
 		used := step.Budget.Used()
 		result.Used = &used
 	}
-	if result.Sequence, err = s.commit(ctx, req, result, done); err != nil {
+	if result.Sequence, err = s.commit(ctx, req, result, done, left); err != nil {
 		if failure.Is(err, failure.SystemNetwork, failure.SystemTimeout) { // repeated until the step was stopped
 			err = failure.Stopped(ctx, err)
 		}
@@ -163,6 +169,22 @@ func (s *agentServer) step(ctx context.Context, req *troupev1.ExecuteStepRequest
 		s.broker.Forget(a.AuthID)
 	}
 	return wire.ResultToProto(result), nil
+}
+
+// left are the entries of a step that is recorded which its commit has to bring. Those of one that
+// failed are written now, if they can be.
+func (s *agentServer) left(ctx context.Context, req *troupev1.ExecuteStepRequest, journal *memory.Recorder, failed error) ([]execution.Entry, error) {
+	switch {
+	case !req.GetRecorded():
+		return nil, failed
+	case failed != nil:
+		ctx, cancel := context.WithTimeout(ctx, commitTime)
+		defer cancel()
+		_ = journal.Sync(ctx) // whatever comes of it: the step has failed
+		return nil, failed
+	default:
+		return journal.Left(ctx)
+	}
 }
 
 // silenced keeps what a step in a branch said out of the session. It refuses one that would end
@@ -194,7 +216,7 @@ const commitTime = 3 * time.Second
 
 // commit makes the step's messages visible. From here on a cancelled call no longer takes
 // the work back: the answer may be durable already.
-func (s *agentServer) commit(step context.Context, req *troupev1.ExecuteStepRequest, result execution.Result, done event.TurnResult) (int64, error) {
+func (s *agentServer) commit(step context.Context, req *troupev1.ExecuteStepRequest, result execution.Result, done event.TurnResult, left []execution.Entry) (int64, error) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(step))
 	defer cancel()
 	defer context.AfterFunc(step, func() { time.AfterFunc(commitTime, cancel) })()
@@ -207,6 +229,7 @@ func (s *agentServer) commit(step context.Context, req *troupev1.ExecuteStepRequ
 		State:    done.State,
 		Result:   result,
 		Outcome:  outcome(req.GetLast(), result),
+		Journal:  left,
 	}
 	return failure.Retry(ctx, func(ctx context.Context) (int64, error) { return s.turns.CommitStep(ctx, commit) })
 }

@@ -59,7 +59,7 @@ func surround(t *testing.T) *surroundings {
 	core, logs := observer.New(zap.DebugLevel)
 	s.memoryLogs = logs
 	app, err := memoryapp.New(telemetry.For(zap.New(core)), memoryapp.Config{
-		GRPCAddr: anyPort, HTTPAddr: anyPort, Redis: "redis://" + s.redis.Addr(), Grace: time.Second,
+		GRPCAddr: anyPort, HTTPAddr: anyPort, Redis: "redis://" + s.redis.Addr(), Grace: time.Second, KeepJournals: time.Hour,
 	})
 	require.NoError(t, err)
 	s.memoryAddr = app.GRPCAddr()

@@ -92,7 +92,7 @@ func assemble(ctx context.Context, t *telemetry.Telemetry, cfg Config) (_ *mesh,
 	if err = m.stores(t, cfg); err != nil {
 		return nil, err
 	}
-	settings := memory.Config{GRPCAddr: anyPort, HTTPAddr: anyPort, Redis: m.endpoints.Redis, Durability: "D1", Etcd: m.endpoints.Etcd, Grace: cfg.Drain}
+	settings := memory.Config{GRPCAddr: anyPort, HTTPAddr: anyPort, Redis: m.endpoints.Redis, Durability: "D1", Etcd: m.endpoints.Etcd, Grace: cfg.Drain, KeepJournals: traceRetention}
 	if !m.lasts {
 		settings.Durability, settings.Etcd = "D0", nil // the data are new in each run, and not those of the last one
 	}

@@ -76,6 +76,24 @@ func TestStore_ForgetsTurnsAfterRetention(t *testing.T) {
 	require.Equal(t, memory.FoundBegun, begin(t, s, asking("t1", "two")).Found, "an open turn is never forgotten")
 }
 
+func TestStore_ForgetsWhatItRecorded(t *testing.T) {
+	s, pass := timed(Config{KeepJournals: time.Hour})
+	turn := begin(t, s, asking("t1", "one")).Turn
+	_, err := s.CommitStep(t.Context(), memory.Commit{
+		Ref: ref, TurnID: "t1", Epoch: turn.Epoch, Base: 1, Result: execution.Result{Step: 1, Agent: "echo"}, Outcome: session.OutcomeCompleted,
+		Journal: []execution.Entry{{Number: 1, Phase: execution.Done, Reply: conversation.Assistant("echo", "hi")}},
+	})
+	require.NoError(t, err)
+	pass(time.Hour - time.Millisecond)
+	entries, err := s.Recording(t.Context(), ref, "t1", 1, 0)
+	require.NoError(t, err)
+	require.Len(t, entries, 1)
+	pass(time.Millisecond)
+	entries, err = s.Recording(t.Context(), ref, "t1", 1, 0)
+	require.NoError(t, err)
+	require.Empty(t, entries)
+}
+
 // asked is a turn whose call waits.
 func asked(t *testing.T, s *Store, turnID string) {
 	t.Helper()

@@ -47,6 +47,11 @@ func (s *Store) CompactSession(_ context.Context, compact memory.Compact) (conve
 	if done.Messages > 0 {
 		c.log = slices.DeleteFunc(slices.Clone(c.log), func(m conversation.Message) bool { return m.Sequence <= done.Last })
 		c.summary, c.Summarized = done.Summary, done.Last
+		for _, t := range c.turns {
+			if t.first <= done.Last {
+				t.recorded = nil
+			}
+		}
 	}
 	return done, nil
 }

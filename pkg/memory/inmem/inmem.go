@@ -23,6 +23,9 @@ type Config struct {
 	MaxMessages, MaxBytes int64
 	// Generation of the data: epochs are at least Generation · 2³².
 	Generation int64
+	// KeepJournals is how long the journal of a step is kept behind it, for Recording; 0: not at
+	// all.
+	KeepJournals time.Duration
 }
 
 // Store is the whole tier. It takes the bounds of package memory for granted, as every
@@ -61,6 +64,7 @@ type turn struct {
 	commits     map[int]memory.Commit // by step, without what the store adds
 	journals    map[int][]execution.Entry
 	kept        []execution.Entry // journal of its last step, as long as that waits
+	recorded    map[int]recorded  // journals of steps that are over
 	inherits    int               // step of the turn that it continues, with whose journal it began; 0: it continues none
 }
 

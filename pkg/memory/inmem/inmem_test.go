@@ -15,6 +15,10 @@ func TestStore(t *testing.T) {
 	})
 }
 
+func TestStore_Recorded(t *testing.T) {
+	memorytest.RunRecorded(t, func(*testing.T) memory.Store { return New(Config{KeepJournals: memorytest.Kept}) })
+}
+
 // TestStore_IsLikeItself is a check of Differ: of two stores that are the same it says so,
 // and it gets to hear every reply.
 func TestStore_IsLikeItself(t *testing.T) {

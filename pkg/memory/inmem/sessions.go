@@ -139,6 +139,9 @@ func (s *Store) ClearSession(_ context.Context, ref session.Ref) error {
 	}
 	c.artifacts, c.versions = nil, map[string]int{}
 	c.leave()
+	for _, t := range c.turns {
+		t.recorded = nil
+	}
 	c.LastActivity = s.now()
 	return nil
 }

@@ -98,7 +98,7 @@ func (s *Store) BeginTurn(_ context.Context, b memory.Begin) (memory.Begun, erro
 	}
 	s.follow(c, t, b)
 	s.take(c, t, b)
-	return begun(c, t, b), nil
+	return s.begun(c, t, b), nil
 }
 
 func (s *Store) beginKnown(op string, c *conversed, t *turn, b memory.Begin) (memory.Begun, error) {
@@ -112,12 +112,12 @@ func (s *Store) beginKnown(op string, c *conversed, t *turn, b memory.Begin) (me
 	case t.Outcome != session.OutcomeOpen:
 		return memory.Begun{Found: memory.FoundClosed, Turn: t.seen()}, nil
 	case holds && (b.LostEpoch != t.Epoch || b.KnownOnly):
-		return begun(c, t, b), nil
+		return s.begun(c, t, b), nil
 	case !holds && (left > 0 || b.KnownOnly):
 		return memory.Begun{Found: memory.FoundOpen, Turn: t.seen(), LeaseLeft: max(0, left)}, nil
 	}
 	s.take(c, t, b)
-	return begun(c, t, b), nil
+	return s.begun(c, t, b), nil
 }
 
 // take gives the turn to the caller.
@@ -128,8 +128,10 @@ func (s *Store) take(c *conversed, t *turn, b memory.Begin) {
 	t.Attempt++
 }
 
-func begun(c *conversed, t *turn, b memory.Begin) memory.Begun {
-	return memory.Begun{Found: memory.FoundBegun, Turn: t.seen(), History: c.window(t.first, b.Window, int64(b.WindowTokens))}
+func (s *Store) begun(c *conversed, t *turn, b memory.Begin) memory.Begun {
+	return memory.Begun{
+		Found: memory.FoundBegun, Turn: t.seen(), History: c.window(t.first, b.Window, int64(b.WindowTokens)), Recorded: s.cfg.KeepJournals > 0,
+	}
 }
 
 // RenewTurn implements memory.Turns.
@@ -169,6 +171,7 @@ func (s *Store) CommitStep(_ context.Context, commit memory.Commit) (int64, erro
 	defer s.mu.Unlock()
 	h := memory.Hold{Ref: commit.Ref, TurnID: commit.TurnID, Epoch: commit.Epoch}
 	step, last := commit.Result.Step, commit.Base+int64(len(commit.Messages))
+	left := commit.Journal
 	commit = essence(commit)
 	c, err := s.find(op, h.Ref)
 	if err != nil {
@@ -215,6 +218,7 @@ func (s *Store) CommitStep(_ context.Context, commit memory.Commit) (int64, erro
 	slices.SortFunc(t.Steps, func(a, b execution.Result) int { return a.Step - b.Step })
 	t.Sequence = c.Sequence
 	journal := t.journals[step]
+	s.keep(t, step, left)
 	delete(t.journals, step)
 	c.LastActivity = s.now()
 	if commit.Outcome != session.OutcomeOpen {
@@ -228,7 +232,7 @@ func (s *Store) CommitStep(_ context.Context, commit memory.Commit) (int64, erro
 
 // essence is what makes a commit another one: not who commits, and not what the store sets.
 func essence(c memory.Commit) memory.Commit {
-	c.Epoch, c.Result.Sequence = 0, 0
+	c.Epoch, c.Result.Sequence, c.Journal = 0, 0, nil
 	c.Messages = slices.Clone(c.Messages)
 	for i := range c.Messages {
 		m := &c.Messages[i]
@@ -257,6 +261,7 @@ func (s *Store) FailTurn(_ context.Context, f memory.Fail) (session.Turn, error)
 		s.say(c, t, said)
 	}
 	t.Failure = f.Failure
+	s.keep(t, t.running(), nil)
 	c.LastActivity = s.now()
 	s.closeTurn(c, t, f.Outcome)
 	return t.seen(), nil

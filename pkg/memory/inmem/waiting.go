@@ -37,6 +37,7 @@ func (t *turn) goOn(from *turn, b memory.Begin) {
 		t.commits[step] = c
 	}
 	t.journals[t.inherits] = from.kept
+	delete(from.recorded, t.inherits)
 }
 
 // leave gives up the calls that wait: the session has none any more.

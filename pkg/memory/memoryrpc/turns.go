@@ -65,6 +65,15 @@ func (s *Store) LoadJournal(ctx context.Context, h memory.Hold, step, after int)
 	return wire.EntriesFromProto(r.GetEntries()), nil
 }
 
+// Recording implements memory.Journal.
+func (s *Store) Recording(ctx context.Context, ref session.Ref, turnID string, step, from int) ([]execution.Entry, error) {
+	r, err := s.service.GetRecording(ctx, &troupev1.GetRecordingRequest{SessionId: ref.Session, TurnId: turnID, Step: int32(step), From: int32(from)})
+	if err != nil {
+		return nil, failure.FromStatus("memory.Recording", err)
+	}
+	return wire.EntriesFromProto(r.GetEntries()), nil
+}
+
 // CommitStep implements memory.Turns. Changes of state that cannot be stored are not sent.
 func (s *Store) CommitStep(ctx context.Context, c memory.Commit) (int64, error) {
 	if err := memory.CheckDelta("memory.CommitStep", c.State); err != nil {

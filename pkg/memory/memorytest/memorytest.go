@@ -46,6 +46,16 @@ func Run(t *testing.T, open func(t *testing.T) memory.Store) {
 	}
 }
 
+// RunRecorded runs the tests of a store that keeps journals behind their steps for Kept.
+func RunRecorded(t *testing.T, open func(t *testing.T) memory.Store) {
+	for name, test := range recordingTests() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, open(t))
+		})
+	}
+}
+
 // tests is a part of the suite, by the names of its tests.
 type tests map[string]func(*testing.T, memory.Store)
 

@@ -102,6 +102,8 @@ func (a *App) openStore() (err error) {
 		Security:   a.cfg.RedisSecurity,
 		Generation: a.generation,
 		Met:        a.met,
+
+		KeepJournals: a.cfg.KeepJournals,
 	})
 	if err != nil {
 		return fmt.Errorf("--redis: %w", err)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/redisconn"
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
@@ -20,6 +21,7 @@ type Config struct {
 	SessionRetention time.Duration `help:"How long a session is kept after its last activity; then all of it is deleted. 0: for ever." default:"0" env:"TROUPE_SESSION_RETENTION"`
 	CompactAbove     int           `help:"How many messages a session may hold after a turn before its oldest become a summary. 0: it is left as it is, and a warning tells when it is nearly full." default:"0" env:"TROUPE_COMPACT_ABOVE"`
 	CompactKeep      int           `help:"How many of the latest messages that leaves. 0: half of --compact-above." default:"0" env:"TROUPE_COMPACT_KEEP"`
+	KeepJournals     time.Duration `help:"How long the journal of a step is kept behind it, so that troupe replay can run it again: replies of models and results of tools, in Redis. 0: not at all." default:"0" env:"TROUPE_KEEP_JOURNALS"`
 	Grace            time.Duration `help:"How long calls in flight may take to end when the service stops." default:"10s" env:"TROUPE_GRACE"`
 	Reflection       bool          `help:"Serve gRPC reflection." env:"TROUPE_REFLECTION"`
 
@@ -40,6 +42,9 @@ func (c *Config) Validate() error {
 	}
 	if c.CompactKeep < 0 || c.CompactKeep > c.CompactAbove {
 		return fmt.Errorf("--compact-keep: %d is not between 0 and --compact-above, %d", c.CompactKeep, c.CompactAbove)
+	}
+	if c.KeepJournals < 0 || c.KeepJournals > memory.Retention {
+		return fmt.Errorf("--keep-journals: %s is not between 0 and %s, for which a turn is known", c.KeepJournals, memory.Retention)
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ func TestConfig_RefusesUpkeepThatCannotBe(t *testing.T) {
 		"--session-retention": {SessionRetention: time.Second},
 		"--compact-above":     {CompactAbove: session.MaxMessages},
 		"--compact-keep":      {CompactAbove: 10, CompactKeep: 11},
+		"--keep-journals":     {KeepJournals: 8 * 24 * time.Hour},
 	} {
 		require.ErrorContains(t, c.Validate(), flag)
 	}

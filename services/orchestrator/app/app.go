@@ -30,6 +30,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/api"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/operate"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/replay"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace/redistrace"
@@ -144,6 +145,7 @@ func (a *App) open(files fs.FS) error {
 		return err
 	}
 	server := &api.Orchestrator{Runner: a.runner, Traces: traces, Roster: a.roster, Workflows: workflows, Operator: a.operator}
+	server.Replayer = &replay.Replayer{Memory: memory, Traces: a.store, Roster: a.roster, Pool: pool, Workflows: workflows}
 	a.closers.Add(server)
 	troupev1.RegisterOrchestratorServiceServer(a.grpc, server)
 	troupev1.RegisterSessionServiceServer(a.grpc, &api.Sessions{Memory: memory, Cancel: a.runner.Cancel})

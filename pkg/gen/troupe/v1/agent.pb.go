@@ -108,7 +108,10 @@ type ExecuteStepRequest struct {
 	// root_trace_id is the trace with which the run began to which the turn belongs, 32
 	// lower-case hex digits. Agents and tools see it, and turns that they ask for belong to the
 	// same run (contract OC-10). Empty: trace_id.
-	RootTraceId   string `protobuf:"bytes,45,opt,name=root_trace_id,json=rootTraceId,proto3" json:"root_trace_id,omitempty"`
+	RootTraceId string `protobuf:"bytes,45,opt,name=root_trace_id,json=rootTraceId,proto3" json:"root_trace_id,omitempty"`
+	// recorded is set when what the step does is kept for a replay: its worker journals also the
+	// last reply, the arguments of tools, and what the step was given.
+	Recorded      bool `protobuf:"varint,48,opt,name=recorded,proto3" json:"recorded,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -365,6 +368,13 @@ func (x *ExecuteStepRequest) GetRootTraceId() string {
 		return x.RootTraceId
 	}
 	return ""
+}
+
+func (x *ExecuteStepRequest) GetRecorded() bool {
+	if x != nil {
+		return x.Recorded
+	}
+	return false
 }
 
 // AllowedTools are the tools that a step may use.
@@ -677,11 +687,112 @@ func (*ExecuteStepResponse_Result) isExecuteStepResponse_Item() {}
 
 func (*ExecuteStepResponse_Heartbeat) isExecuteStepResponse_Item() {}
 
+// ReplayStepRequest is a step that is over.
+type ReplayStepRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// step as it was given; its epoch is not looked at.
+	Step *ExecuteStepRequest `protobuf:"bytes,1,opt,name=step,proto3" json:"step,omitempty"`
+	// result that it led to then; with a failure it is one that failed.
+	Result        *StepResult `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplayStepRequest) Reset() {
+	*x = ReplayStepRequest{}
+	mi := &file_troupe_v1_agent_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplayStepRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplayStepRequest) ProtoMessage() {}
+
+func (x *ReplayStepRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_agent_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplayStepRequest.ProtoReflect.Descriptor instead.
+func (*ReplayStepRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_agent_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *ReplayStepRequest) GetStep() *ExecuteStepRequest {
+	if x != nil {
+		return x.Step
+	}
+	return nil
+}
+
+func (x *ReplayStepRequest) GetResult() *StepResult {
+	if x != nil {
+		return x.Result
+	}
+	return nil
+}
+
+// ReplayStepResponse is what came of it.
+type ReplayStepResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// replay of the step.
+	Replay        *StepReplay `protobuf:"bytes,1,opt,name=replay,proto3" json:"replay,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplayStepResponse) Reset() {
+	*x = ReplayStepResponse{}
+	mi := &file_troupe_v1_agent_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplayStepResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplayStepResponse) ProtoMessage() {}
+
+func (x *ReplayStepResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_agent_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplayStepResponse.ProtoReflect.Descriptor instead.
+func (*ReplayStepResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_agent_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ReplayStepResponse) GetReplay() *StepReplay {
+	if x != nil {
+		return x.Replay
+	}
+	return nil
+}
+
 var File_troupe_v1_agent_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x15troupe/v1/agent.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x15troupe/v1/types.proto\"\xe0\f\n" +
+	"\x15troupe/v1/agent.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x16troupe/v1/replay.proto\x1a\x15troupe/v1/types.proto\"\xfc\f\n" +
 	"\x12ExecuteStepRequest\x120\n" +
 	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\x12;\n" +
 	"\n" +
@@ -721,7 +832,8 @@ const file_troupe_v1_agent_proto_rawDesc = "" +
 	"\x04plan\x18' \x01(\v2\x16.troupe.v1.PlanRequestR\x04plan\x12)\n" +
 	"\x06budget\x18( \x01(\v2\x11.troupe.v1.BudgetR\x06budget\x12E\n" +
 	"\x0eorigin_turn_id\x18. \x01(\tB\x1f\xbaH\x1c\xd8\x01\x01r\x172\x15^[A-Za-z0-9_-]{1,64}$R\foriginTurnId\x12<\n" +
-	"\rroot_trace_id\x18- \x01(\tB\x18\xbaH\x15\xd8\x01\x01r\x102\x0e^[0-9a-f]{32}$R\vrootTraceId\x1a;\n" +
+	"\rroot_trace_id\x18- \x01(\tB\x18\xbaH\x15\xd8\x01\x01r\x102\x0e^[0-9a-f]{32}$R\vrootTraceId\x12\x1a\n" +
+	"\brecorded\x180 \x01(\bR\brecorded\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\v\n" +
@@ -741,9 +853,16 @@ const file_troupe_v1_agent_proto_rawDesc = "" +
 	"\x05event\x18\x01 \x01(\v2\x10.troupe.v1.EventH\x00R\x05event\x12/\n" +
 	"\x06result\x18\x02 \x01(\v2\x15.troupe.v1.StepResultH\x00R\x06result\x124\n" +
 	"\theartbeat\x18\x03 \x01(\v2\x14.troupe.v1.HeartbeatH\x00R\theartbeatB\x06\n" +
-	"\x04item2^\n" +
+	"\x04item\"\x85\x01\n" +
+	"\x11ReplayStepRequest\x129\n" +
+	"\x04step\x18\x01 \x01(\v2\x1d.troupe.v1.ExecuteStepRequestB\x06\xbaH\x03\xc8\x01\x01R\x04step\x125\n" +
+	"\x06result\x18\x02 \x01(\v2\x15.troupe.v1.StepResultB\x06\xbaH\x03\xc8\x01\x01R\x06result\"C\n" +
+	"\x12ReplayStepResponse\x12-\n" +
+	"\x06replay\x18\x01 \x01(\v2\x15.troupe.v1.StepReplayR\x06replay2\xa9\x01\n" +
 	"\fAgentService\x12N\n" +
-	"\vExecuteStep\x12\x1d.troupe.v1.ExecuteStepRequest\x1a\x1e.troupe.v1.ExecuteStepResponse0\x01B\x99\x01\n" +
+	"\vExecuteStep\x12\x1d.troupe.v1.ExecuteStepRequest\x1a\x1e.troupe.v1.ExecuteStepResponse0\x01\x12I\n" +
+	"\n" +
+	"ReplayStep\x12\x1c.troupe.v1.ReplayStepRequest\x1a\x1d.troupe.v1.ReplayStepResponseB\x99\x01\n" +
 	"\rcom.troupe.v1B\n" +
 	"AgentProtoP\x01Z7github.com/troupe-dev/troupe/pkg/gen/troupe/v1;troupev1\xa2\x02\x03TXX\xaa\x02\tTroupe.V1\xca\x02\tTroupe\\V1\xe2\x02\x15Troupe\\V1\\GPBMetadata\xea\x02\n" +
 	"Troupe::V1b\x06proto3"
@@ -760,7 +879,7 @@ func file_troupe_v1_agent_proto_rawDescGZIP() []byte {
 	return file_troupe_v1_agent_proto_rawDescData
 }
 
-var file_troupe_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_troupe_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_troupe_v1_agent_proto_goTypes = []any{
 	(*ExecuteStepRequest)(nil),  // 0: troupe.v1.ExecuteStepRequest
 	(*AllowedTools)(nil),        // 1: troupe.v1.AllowedTools
@@ -768,36 +887,44 @@ var file_troupe_v1_agent_proto_goTypes = []any{
 	(*PlanAgent)(nil),           // 3: troupe.v1.PlanAgent
 	(*Heartbeat)(nil),           // 4: troupe.v1.Heartbeat
 	(*ExecuteStepResponse)(nil), // 5: troupe.v1.ExecuteStepResponse
-	nil,                         // 6: troupe.v1.ExecuteStepRequest.MetadataEntry
-	(*Message)(nil),             // 7: troupe.v1.Message
-	(*StepResult)(nil),          // 8: troupe.v1.StepResult
-	(*Auth)(nil),                // 9: troupe.v1.Auth
-	(*CallAnswer)(nil),          // 10: troupe.v1.CallAnswer
-	(*durationpb.Duration)(nil), // 11: google.protobuf.Duration
-	(*Budget)(nil),              // 12: troupe.v1.Budget
-	(*Event)(nil),               // 13: troupe.v1.Event
+	(*ReplayStepRequest)(nil),   // 6: troupe.v1.ReplayStepRequest
+	(*ReplayStepResponse)(nil),  // 7: troupe.v1.ReplayStepResponse
+	nil,                         // 8: troupe.v1.ExecuteStepRequest.MetadataEntry
+	(*Message)(nil),             // 9: troupe.v1.Message
+	(*StepResult)(nil),          // 10: troupe.v1.StepResult
+	(*Auth)(nil),                // 11: troupe.v1.Auth
+	(*CallAnswer)(nil),          // 12: troupe.v1.CallAnswer
+	(*durationpb.Duration)(nil), // 13: google.protobuf.Duration
+	(*Budget)(nil),              // 14: troupe.v1.Budget
+	(*Event)(nil),               // 15: troupe.v1.Event
+	(*StepReplay)(nil),          // 16: troupe.v1.StepReplay
 }
 var file_troupe_v1_agent_proto_depIdxs = []int32{
-	7,  // 0: troupe.v1.ExecuteStepRequest.history:type_name -> troupe.v1.Message
-	8,  // 1: troupe.v1.ExecuteStepRequest.prior:type_name -> troupe.v1.StepResult
-	9,  // 2: troupe.v1.ExecuteStepRequest.auth:type_name -> troupe.v1.Auth
-	10, // 3: troupe.v1.ExecuteStepRequest.answers:type_name -> troupe.v1.CallAnswer
-	6,  // 4: troupe.v1.ExecuteStepRequest.metadata:type_name -> troupe.v1.ExecuteStepRequest.MetadataEntry
+	9,  // 0: troupe.v1.ExecuteStepRequest.history:type_name -> troupe.v1.Message
+	10, // 1: troupe.v1.ExecuteStepRequest.prior:type_name -> troupe.v1.StepResult
+	11, // 2: troupe.v1.ExecuteStepRequest.auth:type_name -> troupe.v1.Auth
+	12, // 3: troupe.v1.ExecuteStepRequest.answers:type_name -> troupe.v1.CallAnswer
+	8,  // 4: troupe.v1.ExecuteStepRequest.metadata:type_name -> troupe.v1.ExecuteStepRequest.MetadataEntry
 	1,  // 5: troupe.v1.ExecuteStepRequest.tools:type_name -> troupe.v1.AllowedTools
-	11, // 6: troupe.v1.ExecuteStepRequest.timeout:type_name -> google.protobuf.Duration
+	13, // 6: troupe.v1.ExecuteStepRequest.timeout:type_name -> google.protobuf.Duration
 	2,  // 7: troupe.v1.ExecuteStepRequest.plan:type_name -> troupe.v1.PlanRequest
-	12, // 8: troupe.v1.ExecuteStepRequest.budget:type_name -> troupe.v1.Budget
+	14, // 8: troupe.v1.ExecuteStepRequest.budget:type_name -> troupe.v1.Budget
 	3,  // 9: troupe.v1.PlanRequest.agents:type_name -> troupe.v1.PlanAgent
-	13, // 10: troupe.v1.ExecuteStepResponse.event:type_name -> troupe.v1.Event
-	8,  // 11: troupe.v1.ExecuteStepResponse.result:type_name -> troupe.v1.StepResult
+	15, // 10: troupe.v1.ExecuteStepResponse.event:type_name -> troupe.v1.Event
+	10, // 11: troupe.v1.ExecuteStepResponse.result:type_name -> troupe.v1.StepResult
 	4,  // 12: troupe.v1.ExecuteStepResponse.heartbeat:type_name -> troupe.v1.Heartbeat
-	0,  // 13: troupe.v1.AgentService.ExecuteStep:input_type -> troupe.v1.ExecuteStepRequest
-	5,  // 14: troupe.v1.AgentService.ExecuteStep:output_type -> troupe.v1.ExecuteStepResponse
-	14, // [14:15] is the sub-list for method output_type
-	13, // [13:14] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	0,  // 13: troupe.v1.ReplayStepRequest.step:type_name -> troupe.v1.ExecuteStepRequest
+	10, // 14: troupe.v1.ReplayStepRequest.result:type_name -> troupe.v1.StepResult
+	16, // 15: troupe.v1.ReplayStepResponse.replay:type_name -> troupe.v1.StepReplay
+	0,  // 16: troupe.v1.AgentService.ExecuteStep:input_type -> troupe.v1.ExecuteStepRequest
+	6,  // 17: troupe.v1.AgentService.ReplayStep:input_type -> troupe.v1.ReplayStepRequest
+	5,  // 18: troupe.v1.AgentService.ExecuteStep:output_type -> troupe.v1.ExecuteStepResponse
+	7,  // 19: troupe.v1.AgentService.ReplayStep:output_type -> troupe.v1.ReplayStepResponse
+	18, // [18:20] is the sub-list for method output_type
+	16, // [16:18] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_agent_proto_init() }
@@ -807,6 +934,7 @@ func file_troupe_v1_agent_proto_init() {
 	}
 	file_troupe_v1_auth_proto_init()
 	file_troupe_v1_event_proto_init()
+	file_troupe_v1_replay_proto_init()
 	file_troupe_v1_types_proto_init()
 	file_troupe_v1_agent_proto_msgTypes[0].OneofWrappers = []any{}
 	file_troupe_v1_agent_proto_msgTypes[5].OneofWrappers = []any{
@@ -820,7 +948,7 @@ func file_troupe_v1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_agent_proto_rawDesc), len(file_troupe_v1_agent_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   7,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

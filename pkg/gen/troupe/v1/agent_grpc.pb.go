@@ -20,6 +20,7 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	AgentService_ExecuteStep_FullMethodName = "/troupe.v1.AgentService/ExecuteStep"
+	AgentService_ReplayStep_FullMethodName  = "/troupe.v1.AgentService/ReplayStep"
 )
 
 // AgentServiceClient is the client API for AgentService service.
@@ -37,6 +38,12 @@ type AgentServiceClient interface {
 	// are committed to the memory service under the epoch. Cancelling the call cancels
 	// the step; nothing of it is committed then, unless the commit was on its way.
 	ExecuteStep(ctx context.Context, in *ExecuteStepRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExecuteStepResponse], error)
+	// ReplayStep runs the agent again as it is now, over the recording of a step that is over, which
+	// the worker reads from the memory service: models and tools are not called but answer as they
+	// did, and nothing is stored. It returns the first difference to what was recorded, if there is
+	// one; that is no error. Fails as ExecuteStep does before admission, with NOT_FOUND when there is
+	// no recording. A worker that cannot replay does not have the method.
+	ReplayStep(ctx context.Context, in *ReplayStepRequest, opts ...grpc.CallOption) (*ReplayStepResponse, error)
 }
 
 type agentServiceClient struct {
@@ -66,6 +73,16 @@ func (c *agentServiceClient) ExecuteStep(ctx context.Context, in *ExecuteStepReq
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type AgentService_ExecuteStepClient = grpc.ServerStreamingClient[ExecuteStepResponse]
 
+func (c *agentServiceClient) ReplayStep(ctx context.Context, in *ReplayStepRequest, opts ...grpc.CallOption) (*ReplayStepResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReplayStepResponse)
+	err := c.cc.Invoke(ctx, AgentService_ReplayStep_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AgentServiceServer is the server API for AgentService service.
 // All implementations must embed UnimplementedAgentServiceServer
 // for forward compatibility.
@@ -81,6 +98,12 @@ type AgentServiceServer interface {
 	// are committed to the memory service under the epoch. Cancelling the call cancels
 	// the step; nothing of it is committed then, unless the commit was on its way.
 	ExecuteStep(*ExecuteStepRequest, grpc.ServerStreamingServer[ExecuteStepResponse]) error
+	// ReplayStep runs the agent again as it is now, over the recording of a step that is over, which
+	// the worker reads from the memory service: models and tools are not called but answer as they
+	// did, and nothing is stored. It returns the first difference to what was recorded, if there is
+	// one; that is no error. Fails as ExecuteStep does before admission, with NOT_FOUND when there is
+	// no recording. A worker that cannot replay does not have the method.
+	ReplayStep(context.Context, *ReplayStepRequest) (*ReplayStepResponse, error)
 	mustEmbedUnimplementedAgentServiceServer()
 }
 
@@ -93,6 +116,9 @@ type UnimplementedAgentServiceServer struct{}
 
 func (UnimplementedAgentServiceServer) ExecuteStep(*ExecuteStepRequest, grpc.ServerStreamingServer[ExecuteStepResponse]) error {
 	return status.Error(codes.Unimplemented, "method ExecuteStep not implemented")
+}
+func (UnimplementedAgentServiceServer) ReplayStep(context.Context, *ReplayStepRequest) (*ReplayStepResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReplayStep not implemented")
 }
 func (UnimplementedAgentServiceServer) mustEmbedUnimplementedAgentServiceServer() {}
 func (UnimplementedAgentServiceServer) testEmbeddedByValue()                      {}
@@ -126,13 +152,36 @@ func _AgentService_ExecuteStep_Handler(srv interface{}, stream grpc.ServerStream
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type AgentService_ExecuteStepServer = grpc.ServerStreamingServer[ExecuteStepResponse]
 
+func _AgentService_ReplayStep_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReplayStepRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).ReplayStep(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_ReplayStep_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).ReplayStep(ctx, req.(*ReplayStepRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AgentService_ServiceDesc is the grpc.ServiceDesc for AgentService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
 var AgentService_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "troupe.v1.AgentService",
 	HandlerType: (*AgentServiceServer)(nil),
-	Methods:     []grpc.MethodDesc{},
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "ReplayStep",
+			Handler:    _AgentService_ReplayStep_Handler,
+		},
+	},
 	Streams: []grpc.StreamDesc{
 		{
 			StreamName:    "ExecuteStep",

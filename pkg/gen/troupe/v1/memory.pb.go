@@ -988,7 +988,10 @@ type BeginTurnResponse struct {
 	// history is the window, oldest first; only with BEGUN.
 	History []*Message `protobuf:"bytes,3,rep,name=history,proto3" json:"history,omitempty"`
 	// lease_left is how long an OPEN turn stays with its holder.
-	LeaseLeft     *durationpb.Duration `protobuf:"bytes,4,opt,name=lease_left,json=leaseLeft,proto3" json:"lease_left,omitempty"`
+	LeaseLeft *durationpb.Duration `protobuf:"bytes,4,opt,name=lease_left,json=leaseLeft,proto3" json:"lease_left,omitempty"`
+	// recorded is set when journals are kept for a while behind their commits, so that the steps
+	// of the turn shall leave in them what a replay needs; only with BEGUN.
+	Recorded      bool `protobuf:"varint,48,opt,name=recorded,proto3" json:"recorded,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1051,6 +1054,13 @@ func (x *BeginTurnResponse) GetLeaseLeft() *durationpb.Duration {
 	return nil
 }
 
+func (x *BeginTurnResponse) GetRecorded() bool {
+	if x != nil {
+		return x.Recorded
+	}
+	return false
+}
+
 // CommitStepRequest is what one step adds to the session.
 type CommitStepRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1073,7 +1083,11 @@ type CommitStepRequest struct {
 	// state are changes of state; keys of all scopes may be mixed. Those of the session are
 	// applied with the commit; those of app: and user: right after it, exactly once. A value
 	// is JSON; an empty one removes the key.
-	State         map[string]string `protobuf:"bytes,8,rep,name=state,proto3" json:"state,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	State map[string]string `protobuf:"bytes,8,rep,name=state,proto3" json:"state,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// journal are entries of the step that are not stored yet, at most 1 MiB: only of a turn that is
+	// recorded. They are kept with the others of the step, and are no part of what makes a commit
+	// the same.
+	Journal       []*JournalEntry `protobuf:"bytes,48,rep,name=journal,proto3" json:"journal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1160,6 +1174,13 @@ func (x *CommitStepRequest) GetOutcome() TurnOutcome {
 func (x *CommitStepRequest) GetState() map[string]string {
 	if x != nil {
 		return x.State
+	}
+	return nil
+}
+
+func (x *CommitStepRequest) GetJournal() []*JournalEntry {
+	if x != nil {
+		return x.Journal
 	}
 	return nil
 }
@@ -1754,11 +1775,13 @@ func (*ReleaseTurnResponse) Descriptor() ([]byte, []int) {
 // JournalEntry is one thing that happened inside a step.
 type JournalEntry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// number within the step, from 1: each model call and each tool call has its own.
+	// number within the step, from 1: each model call and each tool call has its own. 0 is what
+	// the step was given.
 	Number int32 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
 	// phase says whether it is about to happen, or happened.
 	Phase JournalPhase `protobuf:"varint,2,opt,name=phase,proto3,enum=troupe.v1.JournalPhase" json:"phase,omitempty"`
-	// digest of what was asked of the tool; empty for a model.
+	// digest of what was asked of the tool. For a model it is empty, or, in a step that is recorded,
+	// that of its instructions, messages and tools, each apart.
 	Digest string `protobuf:"bytes,3,opt,name=digest,proto3" json:"digest,omitempty"`
 	// effect of the tool.
 	Effect ToolEffect `protobuf:"varint,4,opt,name=effect,proto3,enum=troupe.v1.ToolEffect" json:"effect,omitempty"`
@@ -1776,7 +1799,13 @@ type JournalEntry struct {
 	// what the step said.
 	Aside bool `protobuf:"varint,10,opt,name=aside,proto3" json:"aside,omitempty"`
 	// mode is the failure mode of a tool or a model that failed, such as resource_api.
-	Mode          string `protobuf:"bytes,11,opt,name=mode,proto3" json:"mode,omitempty"`
+	Mode string `protobuf:"bytes,11,opt,name=mode,proto3" json:"mode,omitempty"`
+	// given is what the step was given: only of number 0, whose phase is INTENT, and which a later
+	// attempt of the step replaces. An encoded ExecuteStepRequest, where messages of the session and
+	// results of steps are named and not repeated, and without anything that is secret.
+	Given []byte `protobuf:"bytes,12,opt,name=given,proto3" json:"given,omitempty"`
+	// arguments with which the tool was called; only in a step that is recorded.
+	Arguments     string `protobuf:"bytes,13,opt,name=arguments,proto3" json:"arguments,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1884,6 +1913,20 @@ func (x *JournalEntry) GetAside() bool {
 func (x *JournalEntry) GetMode() string {
 	if x != nil {
 		return x.Mode
+	}
+	return ""
+}
+
+func (x *JournalEntry) GetGiven() []byte {
+	if x != nil {
+		return x.Given
+	}
+	return nil
+}
+
+func (x *JournalEntry) GetArguments() string {
+	if x != nil {
+		return x.Arguments
 	}
 	return ""
 }
@@ -3894,6 +3937,126 @@ func (*DeleteArtifactResponse) Descriptor() ([]byte, []int) {
 	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{49}
 }
 
+// GetRecordingRequest asks for what a step did that is over.
+type GetRecordingRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// session_id is the conversation.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// turn_id is the turn.
+	TurnId string `protobuf:"bytes,2,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
+	// step is the number of the step within the turn, from 1.
+	Step int32 `protobuf:"varint,3,opt,name=step,proto3" json:"step,omitempty"`
+	// from is the first number to return; 0 begins with what the step was given.
+	From          int32 `protobuf:"varint,4,opt,name=from,proto3" json:"from,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetRecordingRequest) Reset() {
+	*x = GetRecordingRequest{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetRecordingRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetRecordingRequest) ProtoMessage() {}
+
+func (x *GetRecordingRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetRecordingRequest.ProtoReflect.Descriptor instead.
+func (*GetRecordingRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *GetRecordingRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *GetRecordingRequest) GetTurnId() string {
+	if x != nil {
+		return x.TurnId
+	}
+	return ""
+}
+
+func (x *GetRecordingRequest) GetStep() int32 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
+func (x *GetRecordingRequest) GetFrom() int32 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+// GetRecordingResponse holds entries of a step that is over.
+type GetRecordingResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// entries, by number, intents before results, at most 3 MiB of them; none: there are no more.
+	// The entries of a number come together.
+	Entries       []*JournalEntry `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetRecordingResponse) Reset() {
+	*x = GetRecordingResponse{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetRecordingResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetRecordingResponse) ProtoMessage() {}
+
+func (x *GetRecordingResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetRecordingResponse.ProtoReflect.Descriptor instead.
+func (*GetRecordingResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *GetRecordingResponse) GetEntries() []*JournalEntry {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
 var File_troupe_v1_memory_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_memory_proto_rawDesc = "" +
@@ -3968,13 +4131,14 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\n" +
 	"StateEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd3\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xef\x01\n" +
 	"\x11BeginTurnResponse\x121\n" +
 	"\aoutcome\x18\x01 \x01(\x0e2\x17.troupe.v1.BeginOutcomeR\aoutcome\x12#\n" +
 	"\x04turn\x18\x02 \x01(\v2\x0f.troupe.v1.TurnR\x04turn\x12,\n" +
 	"\ahistory\x18\x03 \x03(\v2\x12.troupe.v1.MessageR\ahistory\x128\n" +
 	"\n" +
-	"lease_left\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\tleaseLeft\"\x8b\x04\n" +
+	"lease_left\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\tleaseLeft\x12\x1a\n" +
+	"\brecorded\x180 \x01(\bR\brecorded\"\xc9\x04\n" +
 	"\x11CommitStepRequest\x12;\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x125\n" +
@@ -3984,7 +4148,8 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\bmessages\x18\x05 \x03(\v2\x12.troupe.v1.MessageB\b\xbaH\x05\x92\x01\x02\x10@R\bmessages\x125\n" +
 	"\x06result\x18\x06 \x01(\v2\x15.troupe.v1.StepResultB\x06\xbaH\x03\xc8\x01\x01R\x06result\x12@\n" +
 	"\aoutcome\x18\a \x01(\x0e2\x16.troupe.v1.TurnOutcomeB\x0e\xbaH\v\x82\x01\b\x18\x00\x18\x01\x18\x04\x18\x05R\aoutcome\x12H\n" +
-	"\x05state\x18\b \x03(\v2'.troupe.v1.CommitStepRequest.StateEntryB\t\xbaH\x06\x9a\x01\x03\x10\x80\x02R\x05state\x1a8\n" +
+	"\x05state\x18\b \x03(\v2'.troupe.v1.CommitStepRequest.StateEntryB\t\xbaH\x06\x9a\x01\x03\x10\x80\x02R\x05state\x12<\n" +
+	"\ajournal\x180 \x03(\v2\x17.troupe.v1.JournalEntryB\t\xbaH\x06\x92\x01\x03\x10\x80\x02R\ajournal\x1a8\n" +
 	"\n" +
 	"StateEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -4026,9 +4191,9 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x125\n" +
 	"\aturn_id\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x06turnId\x12\x1d\n" +
 	"\x05epoch\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02(\x01R\x05epoch\"\x15\n" +
-	"\x13ReleaseTurnResponse\"\xb9\x03\n" +
+	"\x13ReleaseTurnResponse\"\x83\x04\n" +
 	"\fJournalEntry\x12#\n" +
-	"\x06number\x18\x01 \x01(\x05B\v\xbaH\b\x1a\x06\x18\xa0\x8d\x06(\x01R\x06number\x129\n" +
+	"\x06number\x18\x01 \x01(\x05B\v\xbaH\b\x1a\x06\x18\xa0\x8d\x06(\x00R\x06number\x129\n" +
 	"\x05phase\x18\x02 \x01(\x0e2\x17.troupe.v1.JournalPhaseB\n" +
 	"\xbaH\a\x82\x01\x04\x18\x01\x18\x02R\x05phase\x12\x1f\n" +
 	"\x06digest\x18\x03 \x01(\tB\a\xbaH\x04r\x02\x18@R\x06digest\x127\n" +
@@ -4040,7 +4205,9 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\x04text\x18\t \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10R\x04text\x12\x14\n" +
 	"\x05aside\x18\n" +
 	" \x01(\bR\x05aside\x12\x1b\n" +
-	"\x04mode\x18\v \x01(\tB\a\xbaH\x04r\x02(@R\x04mode\"\x82\x02\n" +
+	"\x04mode\x18\v \x01(\tB\a\xbaH\x04r\x02(@R\x04mode\x12\x1f\n" +
+	"\x05given\x18\f \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80@R\x05given\x12'\n" +
+	"\targuments\x18\r \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10R\targuments\"\x82\x02\n" +
 	"\x0eJournalRequest\x12;\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x125\n" +
@@ -4197,7 +4364,15 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\x04name\x18\x04 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01(\x80\x02R\x04name\x12!\n" +
 	"\aversion\x18\x05 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\aversion\"\x18\n" +
-	"\x16DeleteArtifactResponse*\x8a\x02\n" +
+	"\x16DeleteArtifactResponse\"\xc5\x01\n" +
+	"\x13GetRecordingRequest\x12;\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x125\n" +
+	"\aturn_id\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x06turnId\x12\x1d\n" +
+	"\x04step\x18\x03 \x01(\x05B\t\xbaH\x06\x1a\x04\x182(\x01R\x04step\x12\x1b\n" +
+	"\x04from\x18\x04 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\x04from\"I\n" +
+	"\x14GetRecordingResponse\x121\n" +
+	"\aentries\x18\x01 \x03(\v2\x17.troupe.v1.JournalEntryR\aentries*\x8a\x02\n" +
 	"\fSessionState\x12\x1d\n" +
 	"\x19SESSION_STATE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13SESSION_STATE_READY\x10\x01\x12\x16\n" +
@@ -4232,13 +4407,14 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\x1fCOMPACTION_STRATEGY_UNSPECIFIED\x10\x00\x12&\n" +
 	"\"COMPACTION_STRATEGY_SLIDING_WINDOW\x10\x01\x12\x1f\n" +
 	"\x1bCOMPACTION_STRATEGY_SUMMARY\x10\x02\x12$\n" +
-	" COMPACTION_STRATEGY_HIERARCHICAL\x10\x032\xc8\x0e\n" +
+	" COMPACTION_STRATEGY_HIERARCHICAL\x10\x032\x99\x0f\n" +
 	"\rMemoryService\x12F\n" +
 	"\tBeginTurn\x12\x1b.troupe.v1.BeginTurnRequest\x1a\x1c.troupe.v1.BeginTurnResponse\x12F\n" +
 	"\tRenewTurn\x12\x1b.troupe.v1.RenewTurnRequest\x1a\x1c.troupe.v1.RenewTurnResponse\x12L\n" +
 	"\vReleaseTurn\x12\x1d.troupe.v1.ReleaseTurnRequest\x1a\x1e.troupe.v1.ReleaseTurnResponse\x12@\n" +
 	"\aJournal\x12\x19.troupe.v1.JournalRequest\x1a\x1a.troupe.v1.JournalResponse\x12L\n" +
-	"\vLoadJournal\x12\x1d.troupe.v1.LoadJournalRequest\x1a\x1e.troupe.v1.LoadJournalResponse\x12I\n" +
+	"\vLoadJournal\x12\x1d.troupe.v1.LoadJournalRequest\x1a\x1e.troupe.v1.LoadJournalResponse\x12O\n" +
+	"\fGetRecording\x12\x1e.troupe.v1.GetRecordingRequest\x1a\x1f.troupe.v1.GetRecordingResponse\x12I\n" +
 	"\n" +
 	"CommitStep\x12\x1c.troupe.v1.CommitStepRequest\x1a\x1d.troupe.v1.CommitStepResponse\x12C\n" +
 	"\bFailTurn\x12\x1a.troupe.v1.FailTurnRequest\x1a\x1b.troupe.v1.FailTurnResponse\x12L\n" +
@@ -4273,7 +4449,7 @@ func file_troupe_v1_memory_proto_rawDescGZIP() []byte {
 }
 
 var file_troupe_v1_memory_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_troupe_v1_memory_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
+var file_troupe_v1_memory_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
 var file_troupe_v1_memory_proto_goTypes = []any{
 	(SessionState)(0),                           // 0: troupe.v1.SessionState
 	(BeginOutcome)(0),                           // 1: troupe.v1.BeginOutcome
@@ -4331,127 +4507,133 @@ var file_troupe_v1_memory_proto_goTypes = []any{
 	(*MemoryServiceListArtifactsResponse)(nil),  // 53: troupe.v1.MemoryServiceListArtifactsResponse
 	(*DeleteArtifactRequest)(nil),               // 54: troupe.v1.DeleteArtifactRequest
 	(*DeleteArtifactResponse)(nil),              // 55: troupe.v1.DeleteArtifactResponse
-	nil,                                         // 56: troupe.v1.Session.MetadataEntry
-	nil,                                         // 57: troupe.v1.SessionCopy.StateEntry
-	nil,                                         // 58: troupe.v1.CommitStepRequest.StateEntry
-	nil,                                         // 59: troupe.v1.UpdateSessionRequest.MetadataEntry
-	nil,                                         // 60: troupe.v1.MemoryServiceGetStateResponse.ValuesEntry
-	nil,                                         // 61: troupe.v1.MemoryServiceGetStateResponse.RevisionsEntry
-	nil,                                         // 62: troupe.v1.UpdateStateRequest.DeltaEntry
-	(*timestamppb.Timestamp)(nil),               // 63: google.protobuf.Timestamp
-	(*PendingCall)(nil),                         // 64: troupe.v1.PendingCall
-	(TurnOutcome)(0),                            // 65: troupe.v1.TurnOutcome
-	(*StepResult)(nil),                          // 66: troupe.v1.StepResult
-	(*Failure)(nil),                             // 67: troupe.v1.Failure
-	(*CallAnswer)(nil),                          // 68: troupe.v1.CallAnswer
-	(*Message)(nil),                             // 69: troupe.v1.Message
-	(*durationpb.Duration)(nil),                 // 70: google.protobuf.Duration
-	(*Usage)(nil),                               // 71: troupe.v1.Usage
-	(ToolStatus)(0),                             // 72: troupe.v1.ToolStatus
+	(*GetRecordingRequest)(nil),                 // 56: troupe.v1.GetRecordingRequest
+	(*GetRecordingResponse)(nil),                // 57: troupe.v1.GetRecordingResponse
+	nil,                                         // 58: troupe.v1.Session.MetadataEntry
+	nil,                                         // 59: troupe.v1.SessionCopy.StateEntry
+	nil,                                         // 60: troupe.v1.CommitStepRequest.StateEntry
+	nil,                                         // 61: troupe.v1.UpdateSessionRequest.MetadataEntry
+	nil,                                         // 62: troupe.v1.MemoryServiceGetStateResponse.ValuesEntry
+	nil,                                         // 63: troupe.v1.MemoryServiceGetStateResponse.RevisionsEntry
+	nil,                                         // 64: troupe.v1.UpdateStateRequest.DeltaEntry
+	(*timestamppb.Timestamp)(nil),               // 65: google.protobuf.Timestamp
+	(*PendingCall)(nil),                         // 66: troupe.v1.PendingCall
+	(TurnOutcome)(0),                            // 67: troupe.v1.TurnOutcome
+	(*StepResult)(nil),                          // 68: troupe.v1.StepResult
+	(*Failure)(nil),                             // 69: troupe.v1.Failure
+	(*CallAnswer)(nil),                          // 70: troupe.v1.CallAnswer
+	(*Message)(nil),                             // 71: troupe.v1.Message
+	(*durationpb.Duration)(nil),                 // 72: google.protobuf.Duration
+	(*Usage)(nil),                               // 73: troupe.v1.Usage
+	(ToolStatus)(0),                             // 74: troupe.v1.ToolStatus
 }
 var file_troupe_v1_memory_proto_depIdxs = []int32{
 	0,  // 0: troupe.v1.Session.state:type_name -> troupe.v1.SessionState
-	63, // 1: troupe.v1.Session.created:type_name -> google.protobuf.Timestamp
-	63, // 2: troupe.v1.Session.last_activity:type_name -> google.protobuf.Timestamp
-	56, // 3: troupe.v1.Session.metadata:type_name -> troupe.v1.Session.MetadataEntry
-	64, // 4: troupe.v1.Session.pending:type_name -> troupe.v1.PendingCall
-	65, // 5: troupe.v1.Turn.outcome:type_name -> troupe.v1.TurnOutcome
-	66, // 6: troupe.v1.Turn.steps:type_name -> troupe.v1.StepResult
-	67, // 7: troupe.v1.Turn.failure:type_name -> troupe.v1.Failure
-	68, // 8: troupe.v1.Turn.answers:type_name -> troupe.v1.CallAnswer
-	69, // 9: troupe.v1.BeginTurnRequest.message:type_name -> troupe.v1.Message
-	70, // 10: troupe.v1.BeginTurnRequest.lease:type_name -> google.protobuf.Duration
-	68, // 11: troupe.v1.BeginTurnRequest.answers:type_name -> troupe.v1.CallAnswer
-	66, // 12: troupe.v1.BeginTurnRequest.inherited:type_name -> troupe.v1.StepResult
+	65, // 1: troupe.v1.Session.created:type_name -> google.protobuf.Timestamp
+	65, // 2: troupe.v1.Session.last_activity:type_name -> google.protobuf.Timestamp
+	58, // 3: troupe.v1.Session.metadata:type_name -> troupe.v1.Session.MetadataEntry
+	66, // 4: troupe.v1.Session.pending:type_name -> troupe.v1.PendingCall
+	67, // 5: troupe.v1.Turn.outcome:type_name -> troupe.v1.TurnOutcome
+	68, // 6: troupe.v1.Turn.steps:type_name -> troupe.v1.StepResult
+	69, // 7: troupe.v1.Turn.failure:type_name -> troupe.v1.Failure
+	70, // 8: troupe.v1.Turn.answers:type_name -> troupe.v1.CallAnswer
+	71, // 9: troupe.v1.BeginTurnRequest.message:type_name -> troupe.v1.Message
+	72, // 10: troupe.v1.BeginTurnRequest.lease:type_name -> google.protobuf.Duration
+	70, // 11: troupe.v1.BeginTurnRequest.answers:type_name -> troupe.v1.CallAnswer
+	68, // 12: troupe.v1.BeginTurnRequest.inherited:type_name -> troupe.v1.StepResult
 	9,  // 13: troupe.v1.BeginTurnRequest.copy:type_name -> troupe.v1.SessionCopy
-	69, // 14: troupe.v1.SessionCopy.history:type_name -> troupe.v1.Message
-	69, // 15: troupe.v1.SessionCopy.said:type_name -> troupe.v1.Message
-	57, // 16: troupe.v1.SessionCopy.state:type_name -> troupe.v1.SessionCopy.StateEntry
+	71, // 14: troupe.v1.SessionCopy.history:type_name -> troupe.v1.Message
+	71, // 15: troupe.v1.SessionCopy.said:type_name -> troupe.v1.Message
+	59, // 16: troupe.v1.SessionCopy.state:type_name -> troupe.v1.SessionCopy.StateEntry
 	1,  // 17: troupe.v1.BeginTurnResponse.outcome:type_name -> troupe.v1.BeginOutcome
 	7,  // 18: troupe.v1.BeginTurnResponse.turn:type_name -> troupe.v1.Turn
-	69, // 19: troupe.v1.BeginTurnResponse.history:type_name -> troupe.v1.Message
-	70, // 20: troupe.v1.BeginTurnResponse.lease_left:type_name -> google.protobuf.Duration
-	69, // 21: troupe.v1.CommitStepRequest.messages:type_name -> troupe.v1.Message
-	66, // 22: troupe.v1.CommitStepRequest.result:type_name -> troupe.v1.StepResult
-	65, // 23: troupe.v1.CommitStepRequest.outcome:type_name -> troupe.v1.TurnOutcome
-	58, // 24: troupe.v1.CommitStepRequest.state:type_name -> troupe.v1.CommitStepRequest.StateEntry
-	65, // 25: troupe.v1.FailTurnRequest.outcome:type_name -> troupe.v1.TurnOutcome
-	67, // 26: troupe.v1.FailTurnRequest.failure:type_name -> troupe.v1.Failure
-	7,  // 27: troupe.v1.FailTurnResponse.turn:type_name -> troupe.v1.Turn
-	69, // 28: troupe.v1.LoadHistoryResponse.messages:type_name -> troupe.v1.Message
-	6,  // 29: troupe.v1.MemoryServiceGetSessionResponse.session:type_name -> troupe.v1.Session
-	70, // 30: troupe.v1.RenewTurnRequest.lease:type_name -> google.protobuf.Duration
-	3,  // 31: troupe.v1.JournalEntry.phase:type_name -> troupe.v1.JournalPhase
-	2,  // 32: troupe.v1.JournalEntry.effect:type_name -> troupe.v1.ToolEffect
-	69, // 33: troupe.v1.JournalEntry.reply:type_name -> troupe.v1.Message
-	71, // 34: troupe.v1.JournalEntry.usage:type_name -> troupe.v1.Usage
-	72, // 35: troupe.v1.JournalEntry.status:type_name -> troupe.v1.ToolStatus
-	23, // 36: troupe.v1.JournalRequest.entries:type_name -> troupe.v1.JournalEntry
-	23, // 37: troupe.v1.LoadJournalResponse.entries:type_name -> troupe.v1.JournalEntry
-	6,  // 38: troupe.v1.MemoryServiceListSessionsResponse.sessions:type_name -> troupe.v1.Session
-	4,  // 39: troupe.v1.UpdateSessionRequest.verb:type_name -> troupe.v1.SessionVerb
-	59, // 40: troupe.v1.UpdateSessionRequest.metadata:type_name -> troupe.v1.UpdateSessionRequest.MetadataEntry
-	6,  // 41: troupe.v1.UpdateSessionResponse.session:type_name -> troupe.v1.Session
-	5,  // 42: troupe.v1.MemoryServiceCompactSessionRequest.strategy:type_name -> troupe.v1.CompactionStrategy
-	34, // 43: troupe.v1.MemoryServiceCompactSessionResponse.compaction:type_name -> troupe.v1.Compaction
-	69, // 44: troupe.v1.MemoryHit.message:type_name -> troupe.v1.Message
-	40, // 45: troupe.v1.SearchMemoryResponse.hits:type_name -> troupe.v1.MemoryHit
-	60, // 46: troupe.v1.MemoryServiceGetStateResponse.values:type_name -> troupe.v1.MemoryServiceGetStateResponse.ValuesEntry
-	61, // 47: troupe.v1.MemoryServiceGetStateResponse.revisions:type_name -> troupe.v1.MemoryServiceGetStateResponse.RevisionsEntry
-	62, // 48: troupe.v1.UpdateStateRequest.delta:type_name -> troupe.v1.UpdateStateRequest.DeltaEntry
-	63, // 49: troupe.v1.Artifact.created:type_name -> google.protobuf.Timestamp
-	48, // 50: troupe.v1.PutArtifactRequest.header:type_name -> troupe.v1.PutArtifactHeader
-	46, // 51: troupe.v1.PutArtifactHeader.artifact:type_name -> troupe.v1.Artifact
-	46, // 52: troupe.v1.PutArtifactResponse.artifact:type_name -> troupe.v1.Artifact
-	46, // 53: troupe.v1.MemoryServiceGetArtifactResponse.artifact:type_name -> troupe.v1.Artifact
-	46, // 54: troupe.v1.MemoryServiceListArtifactsResponse.artifacts:type_name -> troupe.v1.Artifact
-	8,  // 55: troupe.v1.MemoryService.BeginTurn:input_type -> troupe.v1.BeginTurnRequest
-	19, // 56: troupe.v1.MemoryService.RenewTurn:input_type -> troupe.v1.RenewTurnRequest
-	21, // 57: troupe.v1.MemoryService.ReleaseTurn:input_type -> troupe.v1.ReleaseTurnRequest
-	24, // 58: troupe.v1.MemoryService.Journal:input_type -> troupe.v1.JournalRequest
-	26, // 59: troupe.v1.MemoryService.LoadJournal:input_type -> troupe.v1.LoadJournalRequest
-	11, // 60: troupe.v1.MemoryService.CommitStep:input_type -> troupe.v1.CommitStepRequest
-	13, // 61: troupe.v1.MemoryService.FailTurn:input_type -> troupe.v1.FailTurnRequest
-	15, // 62: troupe.v1.MemoryService.LoadHistory:input_type -> troupe.v1.LoadHistoryRequest
-	17, // 63: troupe.v1.MemoryService.GetSession:input_type -> troupe.v1.MemoryServiceGetSessionRequest
-	28, // 64: troupe.v1.MemoryService.ListSessions:input_type -> troupe.v1.MemoryServiceListSessionsRequest
-	30, // 65: troupe.v1.MemoryService.UpdateSession:input_type -> troupe.v1.UpdateSessionRequest
-	32, // 66: troupe.v1.MemoryService.CompactSession:input_type -> troupe.v1.MemoryServiceCompactSessionRequest
-	35, // 67: troupe.v1.MemoryService.ClearSession:input_type -> troupe.v1.MemoryServiceClearSessionRequest
-	37, // 68: troupe.v1.MemoryService.DeleteSession:input_type -> troupe.v1.MemoryServiceDeleteSessionRequest
-	39, // 69: troupe.v1.MemoryService.SearchMemory:input_type -> troupe.v1.SearchMemoryRequest
-	42, // 70: troupe.v1.MemoryService.GetState:input_type -> troupe.v1.MemoryServiceGetStateRequest
-	44, // 71: troupe.v1.MemoryService.UpdateState:input_type -> troupe.v1.UpdateStateRequest
-	47, // 72: troupe.v1.MemoryService.PutArtifact:input_type -> troupe.v1.PutArtifactRequest
-	50, // 73: troupe.v1.MemoryService.GetArtifact:input_type -> troupe.v1.MemoryServiceGetArtifactRequest
-	52, // 74: troupe.v1.MemoryService.ListArtifacts:input_type -> troupe.v1.MemoryServiceListArtifactsRequest
-	54, // 75: troupe.v1.MemoryService.DeleteArtifact:input_type -> troupe.v1.DeleteArtifactRequest
-	10, // 76: troupe.v1.MemoryService.BeginTurn:output_type -> troupe.v1.BeginTurnResponse
-	20, // 77: troupe.v1.MemoryService.RenewTurn:output_type -> troupe.v1.RenewTurnResponse
-	22, // 78: troupe.v1.MemoryService.ReleaseTurn:output_type -> troupe.v1.ReleaseTurnResponse
-	25, // 79: troupe.v1.MemoryService.Journal:output_type -> troupe.v1.JournalResponse
-	27, // 80: troupe.v1.MemoryService.LoadJournal:output_type -> troupe.v1.LoadJournalResponse
-	12, // 81: troupe.v1.MemoryService.CommitStep:output_type -> troupe.v1.CommitStepResponse
-	14, // 82: troupe.v1.MemoryService.FailTurn:output_type -> troupe.v1.FailTurnResponse
-	16, // 83: troupe.v1.MemoryService.LoadHistory:output_type -> troupe.v1.LoadHistoryResponse
-	18, // 84: troupe.v1.MemoryService.GetSession:output_type -> troupe.v1.MemoryServiceGetSessionResponse
-	29, // 85: troupe.v1.MemoryService.ListSessions:output_type -> troupe.v1.MemoryServiceListSessionsResponse
-	31, // 86: troupe.v1.MemoryService.UpdateSession:output_type -> troupe.v1.UpdateSessionResponse
-	33, // 87: troupe.v1.MemoryService.CompactSession:output_type -> troupe.v1.MemoryServiceCompactSessionResponse
-	36, // 88: troupe.v1.MemoryService.ClearSession:output_type -> troupe.v1.MemoryServiceClearSessionResponse
-	38, // 89: troupe.v1.MemoryService.DeleteSession:output_type -> troupe.v1.MemoryServiceDeleteSessionResponse
-	41, // 90: troupe.v1.MemoryService.SearchMemory:output_type -> troupe.v1.SearchMemoryResponse
-	43, // 91: troupe.v1.MemoryService.GetState:output_type -> troupe.v1.MemoryServiceGetStateResponse
-	45, // 92: troupe.v1.MemoryService.UpdateState:output_type -> troupe.v1.UpdateStateResponse
-	49, // 93: troupe.v1.MemoryService.PutArtifact:output_type -> troupe.v1.PutArtifactResponse
-	51, // 94: troupe.v1.MemoryService.GetArtifact:output_type -> troupe.v1.MemoryServiceGetArtifactResponse
-	53, // 95: troupe.v1.MemoryService.ListArtifacts:output_type -> troupe.v1.MemoryServiceListArtifactsResponse
-	55, // 96: troupe.v1.MemoryService.DeleteArtifact:output_type -> troupe.v1.DeleteArtifactResponse
-	76, // [76:97] is the sub-list for method output_type
-	55, // [55:76] is the sub-list for method input_type
-	55, // [55:55] is the sub-list for extension type_name
-	55, // [55:55] is the sub-list for extension extendee
-	0,  // [0:55] is the sub-list for field type_name
+	71, // 19: troupe.v1.BeginTurnResponse.history:type_name -> troupe.v1.Message
+	72, // 20: troupe.v1.BeginTurnResponse.lease_left:type_name -> google.protobuf.Duration
+	71, // 21: troupe.v1.CommitStepRequest.messages:type_name -> troupe.v1.Message
+	68, // 22: troupe.v1.CommitStepRequest.result:type_name -> troupe.v1.StepResult
+	67, // 23: troupe.v1.CommitStepRequest.outcome:type_name -> troupe.v1.TurnOutcome
+	60, // 24: troupe.v1.CommitStepRequest.state:type_name -> troupe.v1.CommitStepRequest.StateEntry
+	23, // 25: troupe.v1.CommitStepRequest.journal:type_name -> troupe.v1.JournalEntry
+	67, // 26: troupe.v1.FailTurnRequest.outcome:type_name -> troupe.v1.TurnOutcome
+	69, // 27: troupe.v1.FailTurnRequest.failure:type_name -> troupe.v1.Failure
+	7,  // 28: troupe.v1.FailTurnResponse.turn:type_name -> troupe.v1.Turn
+	71, // 29: troupe.v1.LoadHistoryResponse.messages:type_name -> troupe.v1.Message
+	6,  // 30: troupe.v1.MemoryServiceGetSessionResponse.session:type_name -> troupe.v1.Session
+	72, // 31: troupe.v1.RenewTurnRequest.lease:type_name -> google.protobuf.Duration
+	3,  // 32: troupe.v1.JournalEntry.phase:type_name -> troupe.v1.JournalPhase
+	2,  // 33: troupe.v1.JournalEntry.effect:type_name -> troupe.v1.ToolEffect
+	71, // 34: troupe.v1.JournalEntry.reply:type_name -> troupe.v1.Message
+	73, // 35: troupe.v1.JournalEntry.usage:type_name -> troupe.v1.Usage
+	74, // 36: troupe.v1.JournalEntry.status:type_name -> troupe.v1.ToolStatus
+	23, // 37: troupe.v1.JournalRequest.entries:type_name -> troupe.v1.JournalEntry
+	23, // 38: troupe.v1.LoadJournalResponse.entries:type_name -> troupe.v1.JournalEntry
+	6,  // 39: troupe.v1.MemoryServiceListSessionsResponse.sessions:type_name -> troupe.v1.Session
+	4,  // 40: troupe.v1.UpdateSessionRequest.verb:type_name -> troupe.v1.SessionVerb
+	61, // 41: troupe.v1.UpdateSessionRequest.metadata:type_name -> troupe.v1.UpdateSessionRequest.MetadataEntry
+	6,  // 42: troupe.v1.UpdateSessionResponse.session:type_name -> troupe.v1.Session
+	5,  // 43: troupe.v1.MemoryServiceCompactSessionRequest.strategy:type_name -> troupe.v1.CompactionStrategy
+	34, // 44: troupe.v1.MemoryServiceCompactSessionResponse.compaction:type_name -> troupe.v1.Compaction
+	71, // 45: troupe.v1.MemoryHit.message:type_name -> troupe.v1.Message
+	40, // 46: troupe.v1.SearchMemoryResponse.hits:type_name -> troupe.v1.MemoryHit
+	62, // 47: troupe.v1.MemoryServiceGetStateResponse.values:type_name -> troupe.v1.MemoryServiceGetStateResponse.ValuesEntry
+	63, // 48: troupe.v1.MemoryServiceGetStateResponse.revisions:type_name -> troupe.v1.MemoryServiceGetStateResponse.RevisionsEntry
+	64, // 49: troupe.v1.UpdateStateRequest.delta:type_name -> troupe.v1.UpdateStateRequest.DeltaEntry
+	65, // 50: troupe.v1.Artifact.created:type_name -> google.protobuf.Timestamp
+	48, // 51: troupe.v1.PutArtifactRequest.header:type_name -> troupe.v1.PutArtifactHeader
+	46, // 52: troupe.v1.PutArtifactHeader.artifact:type_name -> troupe.v1.Artifact
+	46, // 53: troupe.v1.PutArtifactResponse.artifact:type_name -> troupe.v1.Artifact
+	46, // 54: troupe.v1.MemoryServiceGetArtifactResponse.artifact:type_name -> troupe.v1.Artifact
+	46, // 55: troupe.v1.MemoryServiceListArtifactsResponse.artifacts:type_name -> troupe.v1.Artifact
+	23, // 56: troupe.v1.GetRecordingResponse.entries:type_name -> troupe.v1.JournalEntry
+	8,  // 57: troupe.v1.MemoryService.BeginTurn:input_type -> troupe.v1.BeginTurnRequest
+	19, // 58: troupe.v1.MemoryService.RenewTurn:input_type -> troupe.v1.RenewTurnRequest
+	21, // 59: troupe.v1.MemoryService.ReleaseTurn:input_type -> troupe.v1.ReleaseTurnRequest
+	24, // 60: troupe.v1.MemoryService.Journal:input_type -> troupe.v1.JournalRequest
+	26, // 61: troupe.v1.MemoryService.LoadJournal:input_type -> troupe.v1.LoadJournalRequest
+	56, // 62: troupe.v1.MemoryService.GetRecording:input_type -> troupe.v1.GetRecordingRequest
+	11, // 63: troupe.v1.MemoryService.CommitStep:input_type -> troupe.v1.CommitStepRequest
+	13, // 64: troupe.v1.MemoryService.FailTurn:input_type -> troupe.v1.FailTurnRequest
+	15, // 65: troupe.v1.MemoryService.LoadHistory:input_type -> troupe.v1.LoadHistoryRequest
+	17, // 66: troupe.v1.MemoryService.GetSession:input_type -> troupe.v1.MemoryServiceGetSessionRequest
+	28, // 67: troupe.v1.MemoryService.ListSessions:input_type -> troupe.v1.MemoryServiceListSessionsRequest
+	30, // 68: troupe.v1.MemoryService.UpdateSession:input_type -> troupe.v1.UpdateSessionRequest
+	32, // 69: troupe.v1.MemoryService.CompactSession:input_type -> troupe.v1.MemoryServiceCompactSessionRequest
+	35, // 70: troupe.v1.MemoryService.ClearSession:input_type -> troupe.v1.MemoryServiceClearSessionRequest
+	37, // 71: troupe.v1.MemoryService.DeleteSession:input_type -> troupe.v1.MemoryServiceDeleteSessionRequest
+	39, // 72: troupe.v1.MemoryService.SearchMemory:input_type -> troupe.v1.SearchMemoryRequest
+	42, // 73: troupe.v1.MemoryService.GetState:input_type -> troupe.v1.MemoryServiceGetStateRequest
+	44, // 74: troupe.v1.MemoryService.UpdateState:input_type -> troupe.v1.UpdateStateRequest
+	47, // 75: troupe.v1.MemoryService.PutArtifact:input_type -> troupe.v1.PutArtifactRequest
+	50, // 76: troupe.v1.MemoryService.GetArtifact:input_type -> troupe.v1.MemoryServiceGetArtifactRequest
+	52, // 77: troupe.v1.MemoryService.ListArtifacts:input_type -> troupe.v1.MemoryServiceListArtifactsRequest
+	54, // 78: troupe.v1.MemoryService.DeleteArtifact:input_type -> troupe.v1.DeleteArtifactRequest
+	10, // 79: troupe.v1.MemoryService.BeginTurn:output_type -> troupe.v1.BeginTurnResponse
+	20, // 80: troupe.v1.MemoryService.RenewTurn:output_type -> troupe.v1.RenewTurnResponse
+	22, // 81: troupe.v1.MemoryService.ReleaseTurn:output_type -> troupe.v1.ReleaseTurnResponse
+	25, // 82: troupe.v1.MemoryService.Journal:output_type -> troupe.v1.JournalResponse
+	27, // 83: troupe.v1.MemoryService.LoadJournal:output_type -> troupe.v1.LoadJournalResponse
+	57, // 84: troupe.v1.MemoryService.GetRecording:output_type -> troupe.v1.GetRecordingResponse
+	12, // 85: troupe.v1.MemoryService.CommitStep:output_type -> troupe.v1.CommitStepResponse
+	14, // 86: troupe.v1.MemoryService.FailTurn:output_type -> troupe.v1.FailTurnResponse
+	16, // 87: troupe.v1.MemoryService.LoadHistory:output_type -> troupe.v1.LoadHistoryResponse
+	18, // 88: troupe.v1.MemoryService.GetSession:output_type -> troupe.v1.MemoryServiceGetSessionResponse
+	29, // 89: troupe.v1.MemoryService.ListSessions:output_type -> troupe.v1.MemoryServiceListSessionsResponse
+	31, // 90: troupe.v1.MemoryService.UpdateSession:output_type -> troupe.v1.UpdateSessionResponse
+	33, // 91: troupe.v1.MemoryService.CompactSession:output_type -> troupe.v1.MemoryServiceCompactSessionResponse
+	36, // 92: troupe.v1.MemoryService.ClearSession:output_type -> troupe.v1.MemoryServiceClearSessionResponse
+	38, // 93: troupe.v1.MemoryService.DeleteSession:output_type -> troupe.v1.MemoryServiceDeleteSessionResponse
+	41, // 94: troupe.v1.MemoryService.SearchMemory:output_type -> troupe.v1.SearchMemoryResponse
+	43, // 95: troupe.v1.MemoryService.GetState:output_type -> troupe.v1.MemoryServiceGetStateResponse
+	45, // 96: troupe.v1.MemoryService.UpdateState:output_type -> troupe.v1.UpdateStateResponse
+	49, // 97: troupe.v1.MemoryService.PutArtifact:output_type -> troupe.v1.PutArtifactResponse
+	51, // 98: troupe.v1.MemoryService.GetArtifact:output_type -> troupe.v1.MemoryServiceGetArtifactResponse
+	53, // 99: troupe.v1.MemoryService.ListArtifacts:output_type -> troupe.v1.MemoryServiceListArtifactsResponse
+	55, // 100: troupe.v1.MemoryService.DeleteArtifact:output_type -> troupe.v1.DeleteArtifactResponse
+	79, // [79:101] is the sub-list for method output_type
+	57, // [57:79] is the sub-list for method input_type
+	57, // [57:57] is the sub-list for extension type_name
+	57, // [57:57] is the sub-list for extension extendee
+	0,  // [0:57] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_memory_proto_init() }
@@ -4481,7 +4663,7 @@ func file_troupe_v1_memory_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_memory_proto_rawDesc), len(file_troupe_v1_memory_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   57,
+			NumMessages:   59,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -24,6 +24,7 @@ const (
 	MemoryService_ReleaseTurn_FullMethodName    = "/troupe.v1.MemoryService/ReleaseTurn"
 	MemoryService_Journal_FullMethodName        = "/troupe.v1.MemoryService/Journal"
 	MemoryService_LoadJournal_FullMethodName    = "/troupe.v1.MemoryService/LoadJournal"
+	MemoryService_GetRecording_FullMethodName   = "/troupe.v1.MemoryService/GetRecording"
 	MemoryService_CommitStep_FullMethodName     = "/troupe.v1.MemoryService/CommitStep"
 	MemoryService_FailTurn_FullMethodName       = "/troupe.v1.MemoryService/FailTurn"
 	MemoryService_LoadHistory_FullMethodName    = "/troupe.v1.MemoryService/LoadHistory"
@@ -74,6 +75,11 @@ type MemoryServiceClient interface {
 	// at most 3 MiB of them. None means that there are no more. A step that was committed has
 	// none. Fails with FENCED, TURN_NOT_OPEN or NOT_FOUND.
 	LoadJournal(ctx context.Context, in *LoadJournalRequest, opts ...grpc.CallOption) (*LoadJournalResponse, error)
+	// GetRecording returns entries of the journal of a step that is over, as LoadJournal does, and
+	// before them what the step was given, under the number 0. The memory service keeps them only
+	// with --keep-journals; no entry at all means that it did not, or does not any more. It is for
+	// a replay and needs no epoch. Fails with NOT_FOUND.
+	GetRecording(ctx context.Context, in *GetRecordingRequest, opts ...grpc.CallOption) (*GetRecordingResponse, error)
 	// CommitStep makes the messages of one step visible, applies its changes of state and
 	// stores its result, all or nothing; the last step closes the turn in the same write.
 	// Repeating the same commit is OK. Fails with FENCED, TURN_NOT_OPEN, BASE_MISMATCH,
@@ -190,6 +196,16 @@ func (c *memoryServiceClient) LoadJournal(ctx context.Context, in *LoadJournalRe
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(LoadJournalResponse)
 	err := c.cc.Invoke(ctx, MemoryService_LoadJournal_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *memoryServiceClient) GetRecording(ctx context.Context, in *GetRecordingRequest, opts ...grpc.CallOption) (*GetRecordingResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetRecordingResponse)
+	err := c.cc.Invoke(ctx, MemoryService_GetRecording_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -400,6 +416,11 @@ type MemoryServiceServer interface {
 	// at most 3 MiB of them. None means that there are no more. A step that was committed has
 	// none. Fails with FENCED, TURN_NOT_OPEN or NOT_FOUND.
 	LoadJournal(context.Context, *LoadJournalRequest) (*LoadJournalResponse, error)
+	// GetRecording returns entries of the journal of a step that is over, as LoadJournal does, and
+	// before them what the step was given, under the number 0. The memory service keeps them only
+	// with --keep-journals; no entry at all means that it did not, or does not any more. It is for
+	// a replay and needs no epoch. Fails with NOT_FOUND.
+	GetRecording(context.Context, *GetRecordingRequest) (*GetRecordingResponse, error)
 	// CommitStep makes the messages of one step visible, applies its changes of state and
 	// stores its result, all or nothing; the last step closes the turn in the same write.
 	// Repeating the same commit is OK. Fails with FENCED, TURN_NOT_OPEN, BASE_MISMATCH,
@@ -486,6 +507,9 @@ func (UnimplementedMemoryServiceServer) Journal(context.Context, *JournalRequest
 }
 func (UnimplementedMemoryServiceServer) LoadJournal(context.Context, *LoadJournalRequest) (*LoadJournalResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method LoadJournal not implemented")
+}
+func (UnimplementedMemoryServiceServer) GetRecording(context.Context, *GetRecordingRequest) (*GetRecordingResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetRecording not implemented")
 }
 func (UnimplementedMemoryServiceServer) CommitStep(context.Context, *CommitStepRequest) (*CommitStepResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CommitStep not implemented")
@@ -642,6 +666,24 @@ func _MemoryService_LoadJournal_Handler(srv interface{}, ctx context.Context, de
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(MemoryServiceServer).LoadJournal(ctx, req.(*LoadJournalRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _MemoryService_GetRecording_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetRecordingRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MemoryServiceServer).GetRecording(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MemoryService_GetRecording_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MemoryServiceServer).GetRecording(ctx, req.(*GetRecordingRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -942,6 +984,10 @@ var MemoryService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "LoadJournal",
 			Handler:    _MemoryService_LoadJournal_Handler,
+		},
+		{
+			MethodName: "GetRecording",
+			Handler:    _MemoryService_GetRecording_Handler,
 		},
 		{
 			MethodName: "CommitStep",

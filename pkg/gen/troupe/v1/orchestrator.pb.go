@@ -3372,11 +3372,139 @@ func (x *GetWorkflowResponse) GetWorkflow() *Workflow {
 	return nil
 }
 
+// ReplayTraceRequest asks whether the agents still do what they did.
+type ReplayTraceRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// trace_id is the trace, 32 lower-case hex digits.
+	TraceId string `protobuf:"bytes,1,opt,name=trace_id,json=traceId,proto3" json:"trace_id,omitempty"`
+	// step is the only one to run again, from 1; 0: all of them, and the routing between them.
+	Step int32 `protobuf:"varint,2,opt,name=step,proto3" json:"step,omitempty"`
+	// instance_id runs the steps of its agent; empty: any instance of the agent.
+	InstanceId    string `protobuf:"bytes,3,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplayTraceRequest) Reset() {
+	*x = ReplayTraceRequest{}
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplayTraceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplayTraceRequest) ProtoMessage() {}
+
+func (x *ReplayTraceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplayTraceRequest.ProtoReflect.Descriptor instead.
+func (*ReplayTraceRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *ReplayTraceRequest) GetTraceId() string {
+	if x != nil {
+		return x.TraceId
+	}
+	return ""
+}
+
+func (x *ReplayTraceRequest) GetStep() int32 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
+func (x *ReplayTraceRequest) GetInstanceId() string {
+	if x != nil {
+		return x.InstanceId
+	}
+	return ""
+}
+
+// ReplayTraceResponse says what came of it.
+type ReplayTraceResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// steps that were run again, in order; only the last one may differ.
+	Steps []*StepReplay `protobuf:"bytes,1,rep,name=steps,proto3" json:"steps,omitempty"`
+	// decisions that were made again and were the same.
+	Decisions int32 `protobuf:"varint,2,opt,name=decisions,proto3" json:"decisions,omitempty"`
+	// routing is the first decision that differs; absent: none does, or none was made again.
+	Routing       *Difference `protobuf:"bytes,3,opt,name=routing,proto3" json:"routing,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplayTraceResponse) Reset() {
+	*x = ReplayTraceResponse{}
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplayTraceResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplayTraceResponse) ProtoMessage() {}
+
+func (x *ReplayTraceResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplayTraceResponse.ProtoReflect.Descriptor instead.
+func (*ReplayTraceResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *ReplayTraceResponse) GetSteps() []*StepReplay {
+	if x != nil {
+		return x.Steps
+	}
+	return nil
+}
+
+func (x *ReplayTraceResponse) GetDecisions() int32 {
+	if x != nil {
+		return x.Decisions
+	}
+	return 0
+}
+
+func (x *ReplayTraceResponse) GetRouting() *Difference {
+	if x != nil {
+		return x.Routing
+	}
+	return nil
+}
+
 var File_troupe_v1_orchestrator_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\n" +
-	"\x1ctroupe/v1/orchestrator.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x17troupe/v1/failure.proto\x1a\x19troupe/v1/lifecycle.proto\x1a\x15troupe/v1/types.proto\"\xe5\x10\n" +
+	"\x1ctroupe/v1/orchestrator.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x17troupe/v1/failure.proto\x1a\x19troupe/v1/lifecycle.proto\x1a\x16troupe/v1/replay.proto\x1a\x15troupe/v1/types.proto\"\xe5\x10\n" +
 	"\x12OrchestrateRequest\x12p\n" +
 	"\x04text\x18\x01 \x01(\tBZ\xbaHW\xba\x01N\n" +
 	"\x16orchestrate.text.blank\x12\x1fmust hold more than white space\x1a\x13this.matches('\\\\S')r\x04(\x80\x80\x10H\x00R\x04text\x12.\n" +
@@ -3622,7 +3750,16 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\x12GetWorkflowRequest\x12\x1b\n" +
 	"\x04name\x18\x01 \x01(\tB\a\xbaH\x04r\x02\x18?R\x04name\"F\n" +
 	"\x13GetWorkflowResponse\x12/\n" +
-	"\bworkflow\x18\x01 \x01(\v2\x13.troupe.v1.WorkflowR\bworkflow*a\n" +
+	"\bworkflow\x18\x01 \x01(\v2\x13.troupe.v1.WorkflowR\bworkflow\"\x90\x01\n" +
+	"\x12ReplayTraceRequest\x120\n" +
+	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\x12\x1d\n" +
+	"\x04step\x18\x02 \x01(\x05B\t\xbaH\x06\x1a\x04\x182(\x00R\x04step\x12)\n" +
+	"\vinstance_id\x18\x03 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\n" +
+	"instanceId\"\x91\x01\n" +
+	"\x13ReplayTraceResponse\x12+\n" +
+	"\x05steps\x18\x01 \x03(\v2\x15.troupe.v1.StepReplayR\x05steps\x12\x1c\n" +
+	"\tdecisions\x18\x02 \x01(\x05R\tdecisions\x12/\n" +
+	"\arouting\x18\x03 \x01(\v2\x15.troupe.v1.DifferenceR\arouting*a\n" +
 	"\x06OnBusy\x12\x17\n" +
 	"\x13ON_BUSY_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eON_BUSY_REJECT\x10\x01\x12\x13\n" +
@@ -3655,7 +3792,7 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\x1bWORKFLOW_EDGE_KIND_FALLBACK\x10\x05\x12 \n" +
 	"\x1cWORKFLOW_EDGE_KIND_OTHERWISE\x10\x06\x12\x1d\n" +
 	"\x19WORKFLOW_EDGE_KIND_BRANCH\x10\a\x12\x1b\n" +
-	"\x17WORKFLOW_EDGE_KIND_JOIN\x10\b2\xef\b\n" +
+	"\x17WORKFLOW_EDGE_KIND_JOIN\x10\b2\xbd\t\n" +
 	"\x13OrchestratorService\x12N\n" +
 	"\vOrchestrate\x12\x1d.troupe.v1.OrchestrateRequest\x1a\x1e.troupe.v1.OrchestrateResponse0\x01\x12K\n" +
 	"\n" +
@@ -3674,7 +3811,8 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\rDrainInstance\x12\x1f.troupe.v1.DrainInstanceRequest\x1a .troupe.v1.DrainInstanceResponse\x12R\n" +
 	"\rListDecisions\x12\x1f.troupe.v1.ListDecisionsRequest\x1a .troupe.v1.ListDecisionsResponse\x12R\n" +
 	"\rListWorkflows\x12\x1f.troupe.v1.ListWorkflowsRequest\x1a .troupe.v1.ListWorkflowsResponse\x12L\n" +
-	"\vGetWorkflow\x12\x1d.troupe.v1.GetWorkflowRequest\x1a\x1e.troupe.v1.GetWorkflowResponseB\xa0\x01\n" +
+	"\vGetWorkflow\x12\x1d.troupe.v1.GetWorkflowRequest\x1a\x1e.troupe.v1.GetWorkflowResponse\x12L\n" +
+	"\vReplayTrace\x12\x1d.troupe.v1.ReplayTraceRequest\x1a\x1e.troupe.v1.ReplayTraceResponseB\xa0\x01\n" +
 	"\rcom.troupe.v1B\x11OrchestratorProtoP\x01Z7github.com/troupe-dev/troupe/pkg/gen/troupe/v1;troupev1\xa2\x02\x03TXX\xaa\x02\tTroupe.V1\xca\x02\tTroupe\\V1\xe2\x02\x15Troupe\\V1\\GPBMetadata\xea\x02\n" +
 	"Troupe::V1b\x06proto3"
 
@@ -3691,7 +3829,7 @@ func file_troupe_v1_orchestrator_proto_rawDescGZIP() []byte {
 }
 
 var file_troupe_v1_orchestrator_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_troupe_v1_orchestrator_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
+var file_troupe_v1_orchestrator_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_troupe_v1_orchestrator_proto_goTypes = []any{
 	(OnBusy)(0),                      // 0: troupe.v1.OnBusy
 	(TraceState)(0),                  // 1: troupe.v1.TraceState
@@ -3739,121 +3877,129 @@ var file_troupe_v1_orchestrator_proto_goTypes = []any{
 	(*ListWorkflowsResponse)(nil),    // 43: troupe.v1.ListWorkflowsResponse
 	(*GetWorkflowRequest)(nil),       // 44: troupe.v1.GetWorkflowRequest
 	(*GetWorkflowResponse)(nil),      // 45: troupe.v1.GetWorkflowResponse
-	nil,                              // 46: troupe.v1.OrchestrateRequest.MetadataEntry
-	nil,                              // 47: troupe.v1.Decision.MetadataEntry
-	nil,                              // 48: troupe.v1.ChoicePolicy.PrioritiesEntry
-	(*durationpb.Duration)(nil),      // 49: google.protobuf.Duration
-	(*Auth)(nil),                     // 50: troupe.v1.Auth
-	(*Part)(nil),                     // 51: troupe.v1.Part
-	(*Parent)(nil),                   // 52: troupe.v1.Parent
-	(*Budget)(nil),                   // 53: troupe.v1.Budget
-	(*From)(nil),                     // 54: troupe.v1.From
-	(*CallAnswer)(nil),               // 55: troupe.v1.CallAnswer
-	(*Event)(nil),                    // 56: troupe.v1.Event
-	(*timestamppb.Timestamp)(nil),    // 57: google.protobuf.Timestamp
-	(*TurnResult)(nil),               // 58: troupe.v1.TurnResult
-	(InstanceState)(0),               // 59: troupe.v1.InstanceState
-	(*InstanceStatus)(nil),           // 60: troupe.v1.InstanceStatus
-	(*GetMetricsResponse)(nil),       // 61: troupe.v1.GetMetricsResponse
-	(*Failure)(nil),                  // 62: troupe.v1.Failure
-	(DecisionType)(0),                // 63: troupe.v1.DecisionType
-	(Stage)(0),                       // 64: troupe.v1.Stage
-	(RoutingStrategy)(0),             // 65: troupe.v1.RoutingStrategy
+	(*ReplayTraceRequest)(nil),       // 46: troupe.v1.ReplayTraceRequest
+	(*ReplayTraceResponse)(nil),      // 47: troupe.v1.ReplayTraceResponse
+	nil,                              // 48: troupe.v1.OrchestrateRequest.MetadataEntry
+	nil,                              // 49: troupe.v1.Decision.MetadataEntry
+	nil,                              // 50: troupe.v1.ChoicePolicy.PrioritiesEntry
+	(*durationpb.Duration)(nil),      // 51: google.protobuf.Duration
+	(*Auth)(nil),                     // 52: troupe.v1.Auth
+	(*Part)(nil),                     // 53: troupe.v1.Part
+	(*Parent)(nil),                   // 54: troupe.v1.Parent
+	(*Budget)(nil),                   // 55: troupe.v1.Budget
+	(*From)(nil),                     // 56: troupe.v1.From
+	(*CallAnswer)(nil),               // 57: troupe.v1.CallAnswer
+	(*Event)(nil),                    // 58: troupe.v1.Event
+	(*timestamppb.Timestamp)(nil),    // 59: google.protobuf.Timestamp
+	(*TurnResult)(nil),               // 60: troupe.v1.TurnResult
+	(InstanceState)(0),               // 61: troupe.v1.InstanceState
+	(*InstanceStatus)(nil),           // 62: troupe.v1.InstanceStatus
+	(*GetMetricsResponse)(nil),       // 63: troupe.v1.GetMetricsResponse
+	(*Failure)(nil),                  // 64: troupe.v1.Failure
+	(DecisionType)(0),                // 65: troupe.v1.DecisionType
+	(Stage)(0),                       // 66: troupe.v1.Stage
+	(RoutingStrategy)(0),             // 67: troupe.v1.RoutingStrategy
+	(*StepReplay)(nil),               // 68: troupe.v1.StepReplay
+	(*Difference)(nil),               // 69: troupe.v1.Difference
 }
 var file_troupe_v1_orchestrator_proto_depIdxs = []int32{
 	6,  // 0: troupe.v1.OrchestrateRequest.answers:type_name -> troupe.v1.Answers
-	49, // 1: troupe.v1.OrchestrateRequest.timeout:type_name -> google.protobuf.Duration
+	51, // 1: troupe.v1.OrchestrateRequest.timeout:type_name -> google.protobuf.Duration
 	0,  // 2: troupe.v1.OrchestrateRequest.on_busy:type_name -> troupe.v1.OnBusy
-	50, // 3: troupe.v1.OrchestrateRequest.auth:type_name -> troupe.v1.Auth
-	51, // 4: troupe.v1.OrchestrateRequest.parts:type_name -> troupe.v1.Part
-	52, // 5: troupe.v1.OrchestrateRequest.parent:type_name -> troupe.v1.Parent
-	46, // 6: troupe.v1.OrchestrateRequest.metadata:type_name -> troupe.v1.OrchestrateRequest.MetadataEntry
-	53, // 7: troupe.v1.OrchestrateRequest.budget:type_name -> troupe.v1.Budget
-	54, // 8: troupe.v1.OrchestrateRequest.from:type_name -> troupe.v1.From
-	55, // 9: troupe.v1.Answers.answers:type_name -> troupe.v1.CallAnswer
-	56, // 10: troupe.v1.OrchestrateResponse.event:type_name -> troupe.v1.Event
-	56, // 11: troupe.v1.WatchTraceResponse.event:type_name -> troupe.v1.Event
+	52, // 3: troupe.v1.OrchestrateRequest.auth:type_name -> troupe.v1.Auth
+	53, // 4: troupe.v1.OrchestrateRequest.parts:type_name -> troupe.v1.Part
+	54, // 5: troupe.v1.OrchestrateRequest.parent:type_name -> troupe.v1.Parent
+	48, // 6: troupe.v1.OrchestrateRequest.metadata:type_name -> troupe.v1.OrchestrateRequest.MetadataEntry
+	55, // 7: troupe.v1.OrchestrateRequest.budget:type_name -> troupe.v1.Budget
+	56, // 8: troupe.v1.OrchestrateRequest.from:type_name -> troupe.v1.From
+	57, // 9: troupe.v1.Answers.answers:type_name -> troupe.v1.CallAnswer
+	58, // 10: troupe.v1.OrchestrateResponse.event:type_name -> troupe.v1.Event
+	58, // 11: troupe.v1.WatchTraceResponse.event:type_name -> troupe.v1.Event
 	1,  // 12: troupe.v1.Trace.state:type_name -> troupe.v1.TraceState
-	57, // 13: troupe.v1.Trace.started:type_name -> google.protobuf.Timestamp
-	58, // 14: troupe.v1.Trace.result:type_name -> troupe.v1.TurnResult
-	52, // 15: troupe.v1.Trace.parent:type_name -> troupe.v1.Parent
+	59, // 13: troupe.v1.Trace.started:type_name -> google.protobuf.Timestamp
+	60, // 14: troupe.v1.Trace.result:type_name -> troupe.v1.TurnResult
+	54, // 15: troupe.v1.Trace.parent:type_name -> troupe.v1.Parent
 	11, // 16: troupe.v1.Trace.plan:type_name -> troupe.v1.PlanStep
-	54, // 17: troupe.v1.Trace.forked_from:type_name -> troupe.v1.From
+	56, // 17: troupe.v1.Trace.forked_from:type_name -> troupe.v1.From
 	2,  // 18: troupe.v1.PlanStep.state:type_name -> troupe.v1.PlanState
-	57, // 19: troupe.v1.PlanStep.created:type_name -> google.protobuf.Timestamp
-	57, // 20: troupe.v1.PlanStep.routed:type_name -> google.protobuf.Timestamp
-	57, // 21: troupe.v1.PlanStep.executing:type_name -> google.protobuf.Timestamp
-	57, // 22: troupe.v1.PlanStep.ended:type_name -> google.protobuf.Timestamp
+	59, // 19: troupe.v1.PlanStep.created:type_name -> google.protobuf.Timestamp
+	59, // 20: troupe.v1.PlanStep.routed:type_name -> google.protobuf.Timestamp
+	59, // 21: troupe.v1.PlanStep.executing:type_name -> google.protobuf.Timestamp
+	59, // 22: troupe.v1.PlanStep.ended:type_name -> google.protobuf.Timestamp
 	10, // 23: troupe.v1.GetTraceResponse.trace:type_name -> troupe.v1.Trace
 	10, // 24: troupe.v1.CancelTraceResponse.trace:type_name -> troupe.v1.Trace
 	10, // 25: troupe.v1.ListTracesResponse.traces:type_name -> troupe.v1.Trace
 	18, // 26: troupe.v1.ListAgentsResponse.agents:type_name -> troupe.v1.Agent
-	59, // 27: troupe.v1.Instance.state:type_name -> troupe.v1.InstanceState
-	57, // 28: troupe.v1.Instance.started:type_name -> google.protobuf.Timestamp
+	61, // 27: troupe.v1.Instance.state:type_name -> troupe.v1.InstanceState
+	59, // 28: troupe.v1.Instance.started:type_name -> google.protobuf.Timestamp
 	3,  // 29: troupe.v1.Instance.desired:type_name -> troupe.v1.DesiredState
-	60, // 30: troupe.v1.Instance.status:type_name -> troupe.v1.InstanceStatus
+	62, // 30: troupe.v1.Instance.status:type_name -> troupe.v1.InstanceStatus
 	22, // 31: troupe.v1.Instance.tools:type_name -> troupe.v1.InstanceTool
 	21, // 32: troupe.v1.ListInstancesResponse.instances:type_name -> troupe.v1.Instance
 	21, // 33: troupe.v1.DescribeInstanceResponse.instance:type_name -> troupe.v1.Instance
-	60, // 34: troupe.v1.DescribeInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
-	61, // 35: troupe.v1.DescribeInstanceResponse.metrics:type_name -> troupe.v1.GetMetricsResponse
-	62, // 36: troupe.v1.DescribeInstanceResponse.failure:type_name -> troupe.v1.Failure
-	60, // 37: troupe.v1.InstanceOutcome.status:type_name -> troupe.v1.InstanceStatus
-	62, // 38: troupe.v1.InstanceOutcome.failure:type_name -> troupe.v1.Failure
-	49, // 39: troupe.v1.PauseAgentRequest.within:type_name -> google.protobuf.Duration
+	62, // 34: troupe.v1.DescribeInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
+	63, // 35: troupe.v1.DescribeInstanceResponse.metrics:type_name -> troupe.v1.GetMetricsResponse
+	64, // 36: troupe.v1.DescribeInstanceResponse.failure:type_name -> troupe.v1.Failure
+	62, // 37: troupe.v1.InstanceOutcome.status:type_name -> troupe.v1.InstanceStatus
+	64, // 38: troupe.v1.InstanceOutcome.failure:type_name -> troupe.v1.Failure
+	51, // 39: troupe.v1.PauseAgentRequest.within:type_name -> google.protobuf.Duration
 	27, // 40: troupe.v1.PauseAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
 	27, // 41: troupe.v1.ResumeAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
-	49, // 42: troupe.v1.DrainInstanceRequest.drain:type_name -> google.protobuf.Duration
-	60, // 43: troupe.v1.DrainInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
-	63, // 44: troupe.v1.ListDecisionsRequest.type:type_name -> troupe.v1.DecisionType
+	51, // 42: troupe.v1.DrainInstanceRequest.drain:type_name -> google.protobuf.Duration
+	62, // 43: troupe.v1.DrainInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
+	65, // 44: troupe.v1.ListDecisionsRequest.type:type_name -> troupe.v1.DecisionType
 	36, // 45: troupe.v1.ListDecisionsResponse.decisions:type_name -> troupe.v1.Decision
-	57, // 46: troupe.v1.Decision.time:type_name -> google.protobuf.Timestamp
-	63, // 47: troupe.v1.Decision.type:type_name -> troupe.v1.DecisionType
-	64, // 48: troupe.v1.Decision.stage:type_name -> troupe.v1.Stage
-	47, // 49: troupe.v1.Decision.metadata:type_name -> troupe.v1.Decision.MetadataEntry
+	59, // 46: troupe.v1.Decision.time:type_name -> google.protobuf.Timestamp
+	65, // 47: troupe.v1.Decision.type:type_name -> troupe.v1.DecisionType
+	66, // 48: troupe.v1.Decision.stage:type_name -> troupe.v1.Stage
+	49, // 49: troupe.v1.Decision.metadata:type_name -> troupe.v1.Decision.MetadataEntry
 	38, // 50: troupe.v1.Workflow.steps:type_name -> troupe.v1.WorkflowStep
 	41, // 51: troupe.v1.WorkflowStep.edges:type_name -> troupe.v1.WorkflowEdge
 	39, // 52: troupe.v1.WorkflowStep.choose:type_name -> troupe.v1.ChoicePolicy
 	39, // 53: troupe.v1.WorkflowStep.tools:type_name -> troupe.v1.ChoicePolicy
 	40, // 54: troupe.v1.WorkflowStep.plan:type_name -> troupe.v1.WorkflowPlan
-	65, // 55: troupe.v1.ChoicePolicy.strategy:type_name -> troupe.v1.RoutingStrategy
-	48, // 56: troupe.v1.ChoicePolicy.priorities:type_name -> troupe.v1.ChoicePolicy.PrioritiesEntry
+	67, // 55: troupe.v1.ChoicePolicy.strategy:type_name -> troupe.v1.RoutingStrategy
+	50, // 56: troupe.v1.ChoicePolicy.priorities:type_name -> troupe.v1.ChoicePolicy.PrioritiesEntry
 	4,  // 57: troupe.v1.WorkflowEdge.kind:type_name -> troupe.v1.WorkflowEdgeKind
 	37, // 58: troupe.v1.ListWorkflowsResponse.workflows:type_name -> troupe.v1.Workflow
 	37, // 59: troupe.v1.GetWorkflowResponse.workflow:type_name -> troupe.v1.Workflow
-	5,  // 60: troupe.v1.OrchestratorService.Orchestrate:input_type -> troupe.v1.OrchestrateRequest
-	8,  // 61: troupe.v1.OrchestratorService.WatchTrace:input_type -> troupe.v1.WatchTraceRequest
-	12, // 62: troupe.v1.OrchestratorService.GetTrace:input_type -> troupe.v1.GetTraceRequest
-	14, // 63: troupe.v1.OrchestratorService.CancelTrace:input_type -> troupe.v1.CancelTraceRequest
-	16, // 64: troupe.v1.OrchestratorService.ListTraces:input_type -> troupe.v1.ListTracesRequest
-	19, // 65: troupe.v1.OrchestratorService.ListAgents:input_type -> troupe.v1.ListAgentsRequest
-	23, // 66: troupe.v1.OrchestratorService.ListInstances:input_type -> troupe.v1.ListInstancesRequest
-	25, // 67: troupe.v1.OrchestratorService.DescribeInstance:input_type -> troupe.v1.DescribeInstanceRequest
-	28, // 68: troupe.v1.OrchestratorService.PauseAgent:input_type -> troupe.v1.PauseAgentRequest
-	30, // 69: troupe.v1.OrchestratorService.ResumeAgent:input_type -> troupe.v1.ResumeAgentRequest
-	32, // 70: troupe.v1.OrchestratorService.DrainInstance:input_type -> troupe.v1.DrainInstanceRequest
-	34, // 71: troupe.v1.OrchestratorService.ListDecisions:input_type -> troupe.v1.ListDecisionsRequest
-	42, // 72: troupe.v1.OrchestratorService.ListWorkflows:input_type -> troupe.v1.ListWorkflowsRequest
-	44, // 73: troupe.v1.OrchestratorService.GetWorkflow:input_type -> troupe.v1.GetWorkflowRequest
-	7,  // 74: troupe.v1.OrchestratorService.Orchestrate:output_type -> troupe.v1.OrchestrateResponse
-	9,  // 75: troupe.v1.OrchestratorService.WatchTrace:output_type -> troupe.v1.WatchTraceResponse
-	13, // 76: troupe.v1.OrchestratorService.GetTrace:output_type -> troupe.v1.GetTraceResponse
-	15, // 77: troupe.v1.OrchestratorService.CancelTrace:output_type -> troupe.v1.CancelTraceResponse
-	17, // 78: troupe.v1.OrchestratorService.ListTraces:output_type -> troupe.v1.ListTracesResponse
-	20, // 79: troupe.v1.OrchestratorService.ListAgents:output_type -> troupe.v1.ListAgentsResponse
-	24, // 80: troupe.v1.OrchestratorService.ListInstances:output_type -> troupe.v1.ListInstancesResponse
-	26, // 81: troupe.v1.OrchestratorService.DescribeInstance:output_type -> troupe.v1.DescribeInstanceResponse
-	29, // 82: troupe.v1.OrchestratorService.PauseAgent:output_type -> troupe.v1.PauseAgentResponse
-	31, // 83: troupe.v1.OrchestratorService.ResumeAgent:output_type -> troupe.v1.ResumeAgentResponse
-	33, // 84: troupe.v1.OrchestratorService.DrainInstance:output_type -> troupe.v1.DrainInstanceResponse
-	35, // 85: troupe.v1.OrchestratorService.ListDecisions:output_type -> troupe.v1.ListDecisionsResponse
-	43, // 86: troupe.v1.OrchestratorService.ListWorkflows:output_type -> troupe.v1.ListWorkflowsResponse
-	45, // 87: troupe.v1.OrchestratorService.GetWorkflow:output_type -> troupe.v1.GetWorkflowResponse
-	74, // [74:88] is the sub-list for method output_type
-	60, // [60:74] is the sub-list for method input_type
-	60, // [60:60] is the sub-list for extension type_name
-	60, // [60:60] is the sub-list for extension extendee
-	0,  // [0:60] is the sub-list for field type_name
+	68, // 60: troupe.v1.ReplayTraceResponse.steps:type_name -> troupe.v1.StepReplay
+	69, // 61: troupe.v1.ReplayTraceResponse.routing:type_name -> troupe.v1.Difference
+	5,  // 62: troupe.v1.OrchestratorService.Orchestrate:input_type -> troupe.v1.OrchestrateRequest
+	8,  // 63: troupe.v1.OrchestratorService.WatchTrace:input_type -> troupe.v1.WatchTraceRequest
+	12, // 64: troupe.v1.OrchestratorService.GetTrace:input_type -> troupe.v1.GetTraceRequest
+	14, // 65: troupe.v1.OrchestratorService.CancelTrace:input_type -> troupe.v1.CancelTraceRequest
+	16, // 66: troupe.v1.OrchestratorService.ListTraces:input_type -> troupe.v1.ListTracesRequest
+	19, // 67: troupe.v1.OrchestratorService.ListAgents:input_type -> troupe.v1.ListAgentsRequest
+	23, // 68: troupe.v1.OrchestratorService.ListInstances:input_type -> troupe.v1.ListInstancesRequest
+	25, // 69: troupe.v1.OrchestratorService.DescribeInstance:input_type -> troupe.v1.DescribeInstanceRequest
+	28, // 70: troupe.v1.OrchestratorService.PauseAgent:input_type -> troupe.v1.PauseAgentRequest
+	30, // 71: troupe.v1.OrchestratorService.ResumeAgent:input_type -> troupe.v1.ResumeAgentRequest
+	32, // 72: troupe.v1.OrchestratorService.DrainInstance:input_type -> troupe.v1.DrainInstanceRequest
+	34, // 73: troupe.v1.OrchestratorService.ListDecisions:input_type -> troupe.v1.ListDecisionsRequest
+	42, // 74: troupe.v1.OrchestratorService.ListWorkflows:input_type -> troupe.v1.ListWorkflowsRequest
+	44, // 75: troupe.v1.OrchestratorService.GetWorkflow:input_type -> troupe.v1.GetWorkflowRequest
+	46, // 76: troupe.v1.OrchestratorService.ReplayTrace:input_type -> troupe.v1.ReplayTraceRequest
+	7,  // 77: troupe.v1.OrchestratorService.Orchestrate:output_type -> troupe.v1.OrchestrateResponse
+	9,  // 78: troupe.v1.OrchestratorService.WatchTrace:output_type -> troupe.v1.WatchTraceResponse
+	13, // 79: troupe.v1.OrchestratorService.GetTrace:output_type -> troupe.v1.GetTraceResponse
+	15, // 80: troupe.v1.OrchestratorService.CancelTrace:output_type -> troupe.v1.CancelTraceResponse
+	17, // 81: troupe.v1.OrchestratorService.ListTraces:output_type -> troupe.v1.ListTracesResponse
+	20, // 82: troupe.v1.OrchestratorService.ListAgents:output_type -> troupe.v1.ListAgentsResponse
+	24, // 83: troupe.v1.OrchestratorService.ListInstances:output_type -> troupe.v1.ListInstancesResponse
+	26, // 84: troupe.v1.OrchestratorService.DescribeInstance:output_type -> troupe.v1.DescribeInstanceResponse
+	29, // 85: troupe.v1.OrchestratorService.PauseAgent:output_type -> troupe.v1.PauseAgentResponse
+	31, // 86: troupe.v1.OrchestratorService.ResumeAgent:output_type -> troupe.v1.ResumeAgentResponse
+	33, // 87: troupe.v1.OrchestratorService.DrainInstance:output_type -> troupe.v1.DrainInstanceResponse
+	35, // 88: troupe.v1.OrchestratorService.ListDecisions:output_type -> troupe.v1.ListDecisionsResponse
+	43, // 89: troupe.v1.OrchestratorService.ListWorkflows:output_type -> troupe.v1.ListWorkflowsResponse
+	45, // 90: troupe.v1.OrchestratorService.GetWorkflow:output_type -> troupe.v1.GetWorkflowResponse
+	47, // 91: troupe.v1.OrchestratorService.ReplayTrace:output_type -> troupe.v1.ReplayTraceResponse
+	77, // [77:92] is the sub-list for method output_type
+	62, // [62:77] is the sub-list for method input_type
+	62, // [62:62] is the sub-list for extension type_name
+	62, // [62:62] is the sub-list for extension extendee
+	0,  // [0:62] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_orchestrator_proto_init() }
@@ -3865,6 +4011,7 @@ func file_troupe_v1_orchestrator_proto_init() {
 	file_troupe_v1_event_proto_init()
 	file_troupe_v1_failure_proto_init()
 	file_troupe_v1_lifecycle_proto_init()
+	file_troupe_v1_replay_proto_init()
 	file_troupe_v1_types_proto_init()
 	file_troupe_v1_orchestrator_proto_msgTypes[0].OneofWrappers = []any{
 		(*OrchestrateRequest_Text)(nil),
@@ -3876,7 +4023,7 @@ func file_troupe_v1_orchestrator_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_orchestrator_proto_rawDesc), len(file_troupe_v1_orchestrator_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   44,
+			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -33,6 +33,7 @@ const (
 	OrchestratorService_ListDecisions_FullMethodName    = "/troupe.v1.OrchestratorService/ListDecisions"
 	OrchestratorService_ListWorkflows_FullMethodName    = "/troupe.v1.OrchestratorService/ListWorkflows"
 	OrchestratorService_GetWorkflow_FullMethodName      = "/troupe.v1.OrchestratorService/GetWorkflow"
+	OrchestratorService_ReplayTrace_FullMethodName      = "/troupe.v1.OrchestratorService/ReplayTrace"
 )
 
 // OrchestratorServiceClient is the client API for OrchestratorService service.
@@ -95,6 +96,12 @@ type OrchestratorServiceClient interface {
 	ListWorkflows(ctx context.Context, in *ListWorkflowsRequest, opts ...grpc.CallOption) (*ListWorkflowsResponse, error)
 	// GetWorkflow returns a workflow with its steps. Fails with NOT_FOUND.
 	GetWorkflow(ctx context.Context, in *GetWorkflowRequest, opts ...grpc.CallOption) (*GetWorkflowResponse, error)
+	// ReplayTrace runs the agents of a trace that has ended again as they are now: models and tools
+	// answer as they were recorded, nothing is called and nothing is stored. It stops at the first
+	// step that differs. Routing is decided again too. Fails with NOT_FOUND when the trace, or the
+	// recordings of its steps, are not kept; SESSION_BUSY while it runs; NO_WORKER when no
+	// instance takes a step.
+	ReplayTrace(ctx context.Context, in *ReplayTraceRequest, opts ...grpc.CallOption) (*ReplayTraceResponse, error)
 }
 
 type orchestratorServiceClient struct {
@@ -263,6 +270,16 @@ func (c *orchestratorServiceClient) GetWorkflow(ctx context.Context, in *GetWork
 	return out, nil
 }
 
+func (c *orchestratorServiceClient) ReplayTrace(ctx context.Context, in *ReplayTraceRequest, opts ...grpc.CallOption) (*ReplayTraceResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReplayTraceResponse)
+	err := c.cc.Invoke(ctx, OrchestratorService_ReplayTrace_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // OrchestratorServiceServer is the server API for OrchestratorService service.
 // All implementations must embed UnimplementedOrchestratorServiceServer
 // for forward compatibility.
@@ -323,6 +340,12 @@ type OrchestratorServiceServer interface {
 	ListWorkflows(context.Context, *ListWorkflowsRequest) (*ListWorkflowsResponse, error)
 	// GetWorkflow returns a workflow with its steps. Fails with NOT_FOUND.
 	GetWorkflow(context.Context, *GetWorkflowRequest) (*GetWorkflowResponse, error)
+	// ReplayTrace runs the agents of a trace that has ended again as they are now: models and tools
+	// answer as they were recorded, nothing is called and nothing is stored. It stops at the first
+	// step that differs. Routing is decided again too. Fails with NOT_FOUND when the trace, or the
+	// recordings of its steps, are not kept; SESSION_BUSY while it runs; NO_WORKER when no
+	// instance takes a step.
+	ReplayTrace(context.Context, *ReplayTraceRequest) (*ReplayTraceResponse, error)
 	mustEmbedUnimplementedOrchestratorServiceServer()
 }
 
@@ -374,6 +397,9 @@ func (UnimplementedOrchestratorServiceServer) ListWorkflows(context.Context, *Li
 }
 func (UnimplementedOrchestratorServiceServer) GetWorkflow(context.Context, *GetWorkflowRequest) (*GetWorkflowResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetWorkflow not implemented")
+}
+func (UnimplementedOrchestratorServiceServer) ReplayTrace(context.Context, *ReplayTraceRequest) (*ReplayTraceResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReplayTrace not implemented")
 }
 func (UnimplementedOrchestratorServiceServer) mustEmbedUnimplementedOrchestratorServiceServer() {}
 func (UnimplementedOrchestratorServiceServer) testEmbeddedByValue()                             {}
@@ -634,6 +660,24 @@ func _OrchestratorService_GetWorkflow_Handler(srv interface{}, ctx context.Conte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _OrchestratorService_ReplayTrace_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReplayTraceRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OrchestratorServiceServer).ReplayTrace(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: OrchestratorService_ReplayTrace_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OrchestratorServiceServer).ReplayTrace(ctx, req.(*ReplayTraceRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // OrchestratorService_ServiceDesc is the grpc.ServiceDesc for OrchestratorService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -688,6 +732,10 @@ var OrchestratorService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetWorkflow",
 			Handler:    _OrchestratorService_GetWorkflow_Handler,
+		},
+		{
+			MethodName: "ReplayTrace",
+			Handler:    _OrchestratorService_ReplayTrace_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -65,6 +65,15 @@ func (s *Server) LoadJournal(ctx context.Context, r *troupev1.LoadJournalRequest
 	return &troupev1.LoadJournalResponse{Entries: wire.EntriesToProto(entries)}, nil
 }
 
+// GetRecording implements troupev1.MemoryServiceServer.
+func (s *Server) GetRecording(ctx context.Context, r *troupev1.GetRecordingRequest) (*troupev1.GetRecordingResponse, error) {
+	entries, err := s.store.Recording(ctx, ref(r.GetSessionId()), r.GetTurnId(), int(r.GetStep()), int(r.GetFrom()))
+	if err != nil {
+		return nil, err
+	}
+	return &troupev1.GetRecordingResponse{Entries: wire.EntriesToProto(entries)}, nil
+}
+
 // CommitStep implements troupev1.MemoryServiceServer.
 func (s *Server) CommitStep(ctx context.Context, r *troupev1.CommitStepRequest) (*troupev1.CommitStepResponse, error) {
 	c := wire.CommitFromProto(Tenant, r)
@@ -72,6 +81,9 @@ func (s *Server) CommitStep(ctx context.Context, r *troupev1.CommitStepRequest) 
 		return nil, err
 	}
 	if err := waiting("memory.CommitStep", c.Result.Pending); err != nil {
+		return nil, err
+	}
+	if err := journaled("memory.CommitStep", c.Journal); err != nil {
 		return nil, err
 	}
 	last, err := s.store.CommitStep(ctx, c)
@@ -135,7 +147,7 @@ func journaled(op string, entries []execution.Entry) error {
 		if err := bounded(op, "entries.reply", e.Reply); err != nil {
 			return err
 		}
-		size += len(e.Text) + conversation.Size(e.Reply)
+		size += len(e.Text) + conversation.Size(e.Reply) + len(e.Arguments) + len(e.Given)
 	}
 	if size > memory.MaxWindowBytes {
 		return failure.Newf(failure.UserInvalidInput, op, "entries: %d bytes are too many for one call; send at most %d, in more calls",

@@ -171,6 +171,7 @@ func (s *Store) found(op string, b memory.Begin, read int, r reply) (memory.Begu
 	switch r.status() {
 	case "begun":
 		found.History, err = r.window(4, b, read)
+		found.Recorded = s.cfg.KeepJournals > 0
 	case "open":
 		found.LeaseLeft = max(0, time.Duration(r.integer(4))*time.Millisecond)
 	case "closed":

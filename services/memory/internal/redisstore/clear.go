@@ -29,7 +29,11 @@ func (s *Store) ClearSession(ctx context.Context, ref session.Ref) error {
 		if err != nil {
 			return err
 		}
-		keys := []string{key(ref, "meta"), key(ref, "out"), key(ref, "state"), key(ref, "log"), key(ref, "arts")}
+		journals, err := s.keptJournals(ctx, op, ref)
+		if err != nil {
+			return err
+		}
+		keys := append([]string{key(ref, "meta"), key(ref, "out"), key(ref, "state"), key(ref, "log"), key(ref, "arts")}, journals...)
 		if waits := meta["waiting"]; waits != "" {
 			keys = append(keys, key(ref, journalOfWaiting(waits)))
 		}

@@ -69,15 +69,19 @@ func (s *Store) CommitStep(ctx context.Context, c memory.Commit) (int64, error) 
 		c.Epoch, c.Base, c.Result.Step, digest(parts), result,
 		string(c.Outcome), string(c.Outcome.After()), retention.Milliseconds(),
 		s.cfg.MaxMessages, s.cfg.MaxBytes, memory.MaxStateKeys, memory.MaxStateBytes,
-		left, id, needsUser(outer), size, waitingIn(c),
+		left, id, needsUser(outer), size, waitingIn(c), s.cfg.KeepJournals.Milliseconds(),
 	}
 	full, err := s.overfull(ctx, op, c.Ref, outer)
 	if err != nil {
 		return 0, err
 	}
 	args = append(args, full...)
-	args = append(args, len(args)+1+len(changes))
-	args = append(append(args, changes...), bodies...)
+	entries, err := s.kept(c.Journal)
+	if err != nil {
+		return 0, unencodable(op, err)
+	}
+	args = append(args, len(args)+2+len(changes), len(args)+2+len(changes)+len(entries))
+	args = slices.Concat(args, changes, entries, bodies)
 	ks := keys(c.Ref, c.TurnID, journalOf(c.TurnID, c.Result.Step), "state", "out")
 	r, err := s.run(ctx, op, c.Ref, commitScript, ks, args...)
 	if err != nil {

@@ -57,7 +57,7 @@ func (s *Store) CompactSession(ctx context.Context, c memory.Compact) (conversat
 		}
 		switch r.status() {
 		case "ok":
-			return done, nil
+			return done, s.forgetRecorded(ctx, op, c.Ref, done.Last)
 		case "changed":
 		default:
 			return conversation.Compaction{}, refusedFor(op, c.Ref, r)

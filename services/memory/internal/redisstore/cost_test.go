@@ -71,7 +71,7 @@ func counted(t testing.TB) (*Store, *counter) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	for _, script := range []*redis.Script{
-		beginScript, commitScript, failScript, renewScript, releaseScript, journalScript, replayScript, historyScript, weighScript,
+		beginScript, commitScript, failScript, renewScript, releaseScript, journalScript, replayScript, recordingScript, historyScript, weighScript,
 		stateScript, attendScript, leaveScript, scopeScript, settleScript, updateScript, compactScript, clearScript, deleteScript,
 		stageScript, pieceScript, putScript, removeScript,
 		offerScript, admitScript, carryScript, shelveScript, discardScript, unstageScript,

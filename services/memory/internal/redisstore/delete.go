@@ -149,8 +149,8 @@ func (s *Store) forgetArtifacts(ctx context.Context, op string, ref session.Ref)
 	return nil
 }
 
-// journals are the keys of the steps that may have one: those that the turn knows of, the next,
-// and the last, which may wait.
+// journals are the keys of the steps that may have one: of each turn the next, the last, which
+// may wait, all before it, when they are kept, and those that the turn knows of.
 func (s *Store) journals(ctx context.Context, op string, ref session.Ref, turns []string) ([]string, error) {
 	steps, fields := make([]*redis.StringCmd, len(turns)), make([]*redis.StringSliceCmd, len(turns))
 	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -165,8 +165,9 @@ func (s *Store) journals(ctx context.Context, op string, ref session.Ref, turns 
 	}
 	var keys []string
 	for i, id := range turns {
-		if n, err := steps[i].Int(); err == nil {
-			keys = append(keys, key(ref, journalOf(id, n)), key(ref, journalOf(id, n+1)))
+		n, err := steps[i].Int()
+		for step := 1; err == nil && step <= n+1; step++ {
+			keys = append(keys, key(ref, journalOf(id, step)))
 		}
 		for _, field := range fields[i].Val() {
 			if step, ok := strings.CutPrefix(field, "jrnl"); ok {

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	_ "embed"
+	"time"
 
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -28,7 +29,7 @@ func (s *Store) FailTurn(ctx context.Context, f memory.Fail) (session.Turn, erro
 	}
 	r, err := s.run(ctx, op, f.Ref, failScript, keys(f.Ref, f.TurnID, journalOf(f.TurnID, left.step)),
 		f.Epoch, string(f.Outcome), why, string(f.Outcome.After()), retention.Milliseconds(),
-		s.cfg.MaxMessages, s.cfg.MaxBytes, left.step, left.said, left.size, journalKept.Milliseconds())
+		s.cfg.MaxMessages, s.cfg.MaxBytes, left.step, left.said, left.size, s.keptBehind(f.Outcome).Milliseconds())
 	if err != nil {
 		return session.Turn{}, err
 	}
@@ -40,6 +41,15 @@ func (s *Store) FailTurn(ctx context.Context, f memory.Fail) (session.Turn, erro
 		return session.Turn{}, unreadable(op, err)
 	}
 	return t, nil
+}
+
+// keptBehind is for how long the journal of the running step stays behind a turn that ends so: who goes
+// on with a turn that failed must know what was done; one that was cancelled is over.
+func (s *Store) keptBehind(outcome session.Outcome) time.Duration {
+	if outcome == session.OutcomeFailed {
+		return max(journalKept, s.cfg.KeepJournals)
+	}
+	return s.cfg.KeepJournals
 }
 
 // partial is what the running step of a turn has said.

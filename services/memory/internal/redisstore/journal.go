@@ -21,12 +21,15 @@ import (
 //go:embed scripts/journal.lua
 var journalSource string
 
+//go:embed scripts/page.lua
+var pageSource string
+
 //go:embed scripts/replay.lua
 var replaySource string
 
 var (
 	journalScript = script(turnSource, journalSource)
-	replayScript  = script(turnSource, replaySource)
+	replayScript  = script(turnSource, pageSource, replaySource)
 )
 
 // Record implements memory.Journal.

@@ -23,8 +23,8 @@
 //	m:{T/S}:turns        zset of the ids of its turns by the time they began, for two retentions
 //	m:{T/S}:jrnl:<turn>:<step>  hash of a running step: <number>:i and <number>:d, each a
 //	                     troupe.v1.JournalEntry, and bytes. Expires a day after the last entry;
-//	                     of a turn that failed a day after that; of a step whose calls wait with its turn; and
-//	                     not at all while the turn
+//	                     of a turn that failed a day after that, and Config.KeepJournals behind any
+//	                     step; of a step whose calls wait with its turn; and not at all while the turn
 //	                     is open that goes on with the step, and has its key renamed
 //	m:{T/S}:out          hash of changes that are still to be made elsewhere: <turn>/<step>
 //	                     of a commit and call:<id> of a call, a troupe.v1.UpdateStateRequest
@@ -67,13 +67,14 @@
 //	FailTurn         3            1   (2 and 0 when the turn is closed)
 //	Record           1            1   (0 when all entries are stored)
 //	LoadJournal      1            0
+//	Recording        1            0
 //	LoadHistory      1            0
 //	GetSession       1            0   (2 trips when calls wait)
 //	ListSessions     2            0
 //	UpdateSession    1            1
 //	CompactSession   3            1   (+1 trip for each 100 messages behind the first,
-//	                                  and one when calls wait)
-//	ClearSession     4            1
+//	                                  and one when calls wait; +4 and +1 when journals are kept)
+//	ClearSession     4            1   (+2 trips when journals are kept)
 //	DeleteSession    11           6   (+3 trips for each 500 turns behind the first)
 //	SearchMemory     1 + 1 for each 100 messages of a session
 //	GetState         2            0   (1 without a user)
@@ -128,6 +129,9 @@ type Config struct {
 	// back in time cannot mint an epoch twice. It is asked before each turn; its error
 	// refuses the turn. Nil is always 0.
 	Generation func() (int64, error)
+	// KeepJournals is how long the journal of a step is kept behind it, for Recording; 0: not at
+	// all.
+	KeepJournals time.Duration
 	// Met, if set, is told which process of Redis a new connection reaches, before it is
 	// used; empty when that does not say.
 	Met func(process string)

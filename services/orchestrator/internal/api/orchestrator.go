@@ -14,6 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/wire"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/operate"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/progress"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/replay"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn"
@@ -31,6 +32,7 @@ type Orchestrator struct {
 	Roster    *routing.Roster
 	Workflows *workflow.Set
 	Operator  *operate.Operator
+	Replayer  *replay.Replayer
 
 	streams streams
 }

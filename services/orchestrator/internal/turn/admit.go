@@ -183,7 +183,7 @@ func (r *Runner) admit(ctx context.Context, req Request, pass *gate.Pass) (memor
 func (r *Runner) driver(req Request, a admission, begun memory.Begun, pass *gate.Pass) *turn {
 	t := &turn{
 		Runner: r, log: r.log, pass: pass, req: req, begin: a.begin, target: a.target, flow: a.flow, turn: begun.Turn, history: begun.History,
-		base: begun.Turn.Sequence, known: begun.Turn.Steps, answered: answeredStep(begun.Turn), resumed: begun.Turn.Attempt > 1,
+		base: begun.Turn.Sequence, known: begun.Turn.Steps, answered: answeredStep(begun.Turn), resumed: begun.Turn.Attempt > 1, recorded: begun.Recorded,
 		redo: a.redo, began: time.Now(), cancel: make(chan error, 1), over: make(chan struct{}), allowed: req.allowed(a.flow.Budget),
 	}
 	r.seats.drives(t)

@@ -71,7 +71,7 @@ func (t *turn) stepRequest(work context.Context, a *attempt) *troupev1.ExecuteSt
 		History: wire.MessagesToProto(t.history), BaseSequence: t.base, Last: step.End, Silent: a.task.Branch(),
 		Auth: wire.AuthToProto(t.req.Auth), UserId: t.req.User,
 		OriginTurnId: t.turn.Origin, Profile: t.req.Profile, Metadata: t.req.Metadata, RequestId: t.req.RequestID, RootTraceId: t.events.Root(),
-		Budget: t.allotment(a),
+		Budget: t.allotment(a), Recorded: t.recorded,
 	}
 	if a.number == t.answered {
 		req.Answers = wire.AnswersToProto(t.turn.Answers)

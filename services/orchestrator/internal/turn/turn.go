@@ -40,6 +40,7 @@ type turn struct {
 	known    []execution.Result     // steps that an earlier owner saw committed, or the turn that this one goes on with
 	redo     map[int]string         // agents of the steps that are to be done again, of a turn that goes on with one that failed
 	answered int                    // number of the step that waited for the answers of this turn; 0: none did
+	recorded bool                   // the memory service keeps what its steps do, for a replay
 	resumed  bool                   // it was taken over, and no step was dispatched since
 	told     trace.Told             // what an earlier owner told of its steps
 	lacking  bool                   // its request had credentials that this owner does not have

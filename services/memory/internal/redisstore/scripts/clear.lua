@@ -1,5 +1,5 @@
--- Empties a session. KEYS: meta, out, state, log, arts; and then jrnl of the step whose calls
--- wait, if one does, and contents of its artifacts with their pieces.
+-- Empties a session. KEYS: meta, out, state, log, arts; and then jrnl of steps, those that are
+-- kept and that of the one whose calls wait, and contents of its artifacts with their pieces.
 local epoch, waiting = ARGV[1], ARGV[2] -- of the session that was read: only a turn stores artifacts
 
 local bar = barred()

@@ -8,10 +8,11 @@ local outer, outer_id, needs_user = ARGV[13], ARGV[14], ARGV[15] == '1'
 local size = tonumber(ARGV[16]) -- of the messages
 local waits = ARGV[17] -- <turn>:<step> when calls of the step wait; empty: none does
 -- A scope that would hold too much: its name, keys and bytes; empty: there is none.
-local full, full_keys, full_bytes = ARGV[18], ARGV[19], ARGV[20]
-local changes = 22 -- of the session's state; ARGV[21] is where they end
-local last_change = tonumber(ARGV[21])
-local first = last_change + 1 -- the bodies of the messages go from here to the end
+local keep = tonumber(ARGV[18]) -- for how many ms the journal stays behind the commit; 0: it does not
+local full, full_keys, full_bytes = ARGV[19], ARGV[20], ARGV[21]
+local changes = 24 -- of the session's state; ARGV[22] is where they end
+local last_change, last_entry = tonumber(ARGV[22]), tonumber(ARGV[23]) -- entries of the journal are in between
+local first = last_entry + 1 -- the bodies of the messages go from here to the end
 
 local bar, current, seq, count, bytes, user = barred('seq', 'count', 'bytes', 'user')
 if bar then return bar end
@@ -52,7 +53,10 @@ if outcome ~= '' then
   redis.call('PEXPIRE', KEYS[3], retention)
 end
 redis.call('HSET', KEYS[1], unpack(meta))
-if waits == '' then
+for i = last_change + 1, last_entry, 2 do redis.call('HSET', KEYS[4], ARGV[i], ARGV[i + 1]) end
+if waits == '' and keep > 0 then
+  redis.call('PEXPIRE', KEYS[4], keep)
+elseif waits == '' then
   redis.call('DEL', KEYS[4])
 else
   redis.call('HSET', KEYS[1], 'waiting', waits)

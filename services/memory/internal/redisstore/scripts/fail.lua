@@ -3,7 +3,7 @@
 local epoch, outcome, failure, state, retention = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local max_messages, max_bytes = tonumber(ARGV[6]), tonumber(ARGV[7])
 local step, said, size = ARGV[8], ARGV[9], tonumber(ARGV[10]) -- what the step had said so far; empty: nothing
-local keep = ARGV[11] -- how long its journal is kept
+local keep = tonumber(ARGV[11]) -- for how many ms the journal stays; 0: it does not
 
 local bar, current, seq, count, bytes = barred('seq', 'count', 'bytes')
 if bar then return bar end
@@ -23,10 +23,5 @@ end
 redis.call('HSET', KEYS[3], 'outcome', outcome, 'failure', failure, 'seq', decimal(seq))
 redis.call('HSET', KEYS[1], 'state', state, 'open', '', 'open_trace', '', 'active', now)
 redis.call('PEXPIRE', KEYS[3], retention)
--- Who goes on with a turn that failed must know what was done; one that was cancelled is over.
-if outcome == 'failed' then
-  redis.call('PEXPIRE', KEYS[4], keep)
-else
-  redis.call('DEL', KEYS[4])
-end
+if keep > 0 then redis.call('PEXPIRE', KEYS[4], keep) else redis.call('DEL', KEYS[4]) end
 return {'closed', redis.call('HGETALL', KEYS[3])}

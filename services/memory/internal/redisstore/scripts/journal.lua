@@ -9,7 +9,7 @@ local bytes = tonumber(redis.call('HGET', KEYS[4], 'bytes') or 0)
 local fresh, had = {}, bytes
 for i = first, #ARGV, 2 do
   local stored = fresh[ARGV[i]] or redis.call('HGET', KEYS[4], ARGV[i])
-  if not stored then
+  if not stored or ARGV[i] == '0:i' and stored ~= ARGV[i + 1] then -- what the step is given it is given anew
     fresh[ARGV[i]] = ARGV[i + 1]
     bytes = bytes + #ARGV[i + 1]
   elseif stored ~= ARGV[i + 1] then

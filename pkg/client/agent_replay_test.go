@@ -1,0 +1,54 @@
+package client_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/replay"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+// Nobody elsewhere is asked when a step is run again: what came of it as a tool is in the
+// recording, and as the agent of the step it is not.
+func TestAgent_IsNotAskedInAReplay(t *testing.T) {
+	m := &mesh{events: research()}
+	remote, err := serveMesh(t, m).Agent("research", agent.Config{})
+	require.NoError(t, err)
+	asTool, err := agent.AsTool(remote, agent.AsToolConfig{})
+	require.NoError(t, err)
+	above := func(replies ...scripted.Reply) *agent.Agent {
+		made, err := agent.New(agent.Config{Name: "above", Model: scripted.New(replies...), Tools: []tool.Tool{asTool}})
+		require.NoError(t, err)
+		return made
+	}
+	kept := newJournal()
+	inv := agent.Invocation{Step: step()}
+	inv.Step.Journal, inv.Step.Recorded = kept, true
+	_, was, err := drive(t.Context(), above(
+		scripted.Call(conversation.ToolCall{ID: "c1", Name: "research", Arguments: `{"request":"Look it up."}`}), scripted.Say("Done.")), inv)
+	require.NoError(t, err)
+	require.Len(t, m.requests, 1)
+
+	var entries []execution.Entry
+	for _, phases := range kept.kept {
+		for _, e := range phases {
+			entries = append(entries, e)
+		}
+	}
+	sealed := replay.New(entries, was.Result)
+	inv.Step.Journal = sealed
+	_, now, err := drive(t.Context(), above(), inv)
+	require.Nil(t, sealed.Compare(was.Result, now.Result, err))
+	require.Equal(t, "Done.", now.Result.Text)
+	require.Len(t, m.requests, 1)
+
+	inv.Step.Journal = replay.New(nil, execution.Result{})
+	_, _, err = drive(t.Context(), remote, inv)
+	require.True(t, execution.IsUnrecorded(err), "%v", err)
+	require.Len(t, m.requests, 1)
+}

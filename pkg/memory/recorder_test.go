@@ -1,0 +1,72 @@
+package memory_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/memory/inmem"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// recorder is that of a step of a new turn, with what the store has of its journal.
+func recorder(t *testing.T) (j *memory.Recorder, stored func() []execution.Entry) {
+	t.Helper()
+	store := inmem.New(inmem.Config{})
+	ref := session.Ref{Tenant: "default", Session: "s"}
+	begun, err := store.BeginTurn(t.Context(), memory.Begin{
+		Ref: ref, TurnID: "t1", TraceID: "one", Fingerprint: "f", Message: conversation.User("hello"), Lease: time.Minute, Window: 10,
+	})
+	require.NoError(t, err)
+	hold := memory.Hold{Ref: ref, TurnID: "t1", Epoch: begun.Turn.Epoch}
+	ctx, end := context.WithCancelCause(t.Context())
+	j, err = memory.NewRecorder(ctx, end, store, hold, 1, false)
+	require.NoError(t, err)
+	t.Cleanup(func() { j.Close(); end(nil); j.Wait() })
+	return j, func() []execution.Entry {
+		entries, err := store.LoadJournal(t.Context(), hold, 1, -1)
+		require.NoError(t, err)
+		return entries
+	}
+}
+
+// What only a replay needs costs no write of its own.
+func TestRecorder_WhatIsForAReplayGoesWithTheCommit(t *testing.T) {
+	j, stored := recorder(t)
+	given := execution.Entry{Phase: execution.Intent, Given: []byte("this")}
+	last := execution.Entry{Number: 1, Phase: execution.Done, Digest: "a b c", Reply: conversation.Assistant("echo", "hi")}
+	for _, e := range []execution.Entry{given, last} {
+		e.Late = true
+		j.Record(e)
+	}
+	j.Wait() // nobody writes
+	require.Empty(t, stored())
+	left, err := j.Left(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []execution.Entry{given, last}, left)
+	require.NoError(t, j.Sync(t.Context()), "who waits has it written")
+	require.Len(t, stored(), 2)
+	left, err = j.Left(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+// More than a commit may bring is written before it.
+func TestRecorder_WritesWhatACommitCannotBring(t *testing.T) {
+	j, stored := recorder(t)
+	for n := range 5 {
+		j.Record(execution.Entry{
+			Number: n + 1, Phase: execution.Done, Late: true, Reply: conversation.Assistant("echo", strings.Repeat("a", conversation.MaxMessageBytes-100)),
+		})
+	}
+	left, err := j.Left(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, left)
+	require.Len(t, stored(), 5)
+}

@@ -1,0 +1,147 @@
+package replay
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+// Kind is in what a replay differs.
+type Kind string
+
+// The kinds, as those of the wire.
+const (
+	ExtraCall      Kind = "extra_call"
+	MissingCall    Kind = "missing_call"
+	OtherCall      Kind = "other_call"
+	OtherArguments Kind = "other_arguments"
+	OtherOutcome   Kind = "other_outcome"
+	OtherText      Kind = "other_text"
+	OtherResult    Kind = "other_result"
+	OtherFailure   Kind = "other_failure"
+	OtherArtifact  Kind = "other_artifact"
+)
+
+// Difference is the first thing in which a replay differs from what was recorded.
+type Difference struct {
+	Kind     Kind
+	Number   int    // of the call in the step, from 1; 0: it is about none
+	Subject  string // what it is about: a tool, or a part of the result
+	Recorded string // empty: nothing
+	Now      string // empty: nothing
+}
+
+// String is the difference in one line, cut short.
+func (d Difference) String() string {
+	const most = 200
+	return fmt.Sprintf("%s %s at %d: recorded %s, now %s", d.Kind, d.Subject, d.Number, conversation.Brief(d.Recorded, most), conversation.Brief(d.Now, most))
+}
+
+// aModelCall is how a model call is shown; that of a handler is one beside the conversation.
+func aModelCall(aside bool) string {
+	if aside {
+		return "a model call beside the conversation"
+	}
+	return "a model call"
+}
+
+// call is how a call is shown.
+func call(e execution.Entry) string {
+	if e.Tool == "" {
+		return aModelCall(e.Aside)
+	}
+	return strings.TrimSpace(e.Tool + " " + e.Arguments)
+}
+
+// outcome is how the end of a tool call is shown.
+func outcome(e execution.Entry) string { return e.Status + ": " + e.Text }
+
+// strayed is the difference between a call that was recorded, if one was, and one that would come.
+func strayed(was execution.Entry, recorded bool, now execution.Entry) Difference {
+	switch {
+	case !recorded:
+		return Difference{Kind: ExtraCall, Number: now.Number, Subject: now.Tool, Now: call(now)}
+	case was.Tool != now.Tool || was.Tool == "":
+		return Difference{Kind: OtherCall, Number: now.Number, Recorded: call(was), Now: call(now)}
+	case was.Digest == now.Digest: // the tool was not there then
+		return Difference{Kind: OtherOutcome, Number: now.Number, Subject: now.Tool, Recorded: outcome(was), Now: "the tool is there, and would be called"}
+	default:
+		return Difference{Kind: OtherArguments, Number: now.Number, Subject: now.Tool, Recorded: was.Arguments, Now: now.Arguments}
+	}
+}
+
+// Compare is the first difference between the result that was recorded and what the replay led to,
+// a result or an error; nil: there is none. The run of the agent has ended.
+func (j *Journal) Compare(was, now execution.Result, err error) *Difference {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.first != nil {
+		return j.first
+	}
+	if j.end {
+		return nil
+	}
+	if d := failing(was.Failure, err); d != nil {
+		return d
+	}
+	if left := j.unused(); len(left) > 0 {
+		e := j.recorded[left[0]][execution.Done]
+		return &Difference{Kind: MissingCall, Number: left[0], Subject: e.Tool, Recorded: call(e)}
+	}
+	if err != nil {
+		return nil
+	}
+	if was.Text != now.Text {
+		return &Difference{Kind: OtherText, Recorded: was.Text, Now: now.Text}
+	}
+	return resulting(was, now)
+}
+
+// failing is the difference between failures; nil: there is none.
+func failing(was *failure.Error, err error) *Difference {
+	switch {
+	case was == nil && err == nil:
+		return nil
+	case was == nil:
+		return &Difference{Kind: OtherFailure, Recorded: "no failure", Now: told(err)}
+	case err == nil:
+		return &Difference{Kind: OtherFailure, Recorded: told(was), Now: "no failure"}
+	case was.Mode != failure.ModeOf(err):
+		return &Difference{Kind: OtherFailure, Recorded: told(was), Now: told(err)}
+	default:
+		return nil
+	}
+}
+
+// told is an error with its mode.
+func told(err error) string { return fmt.Sprintf("%s: %s", failure.ModeOf(err), failure.Plain(err)) }
+
+// resulting is the difference between results beside their text; nil: there is none.
+func resulting(was, now execution.Result) *Difference {
+	for _, part := range []struct{ name, was, now string }{
+		{"the next agent", was.NextAgent, now.NextAgent},
+		{"calls that wait", waiting(was.Pending), waiting(now.Pending)},
+		{"a question to the user", fmt.Sprint(was.InputRequired), fmt.Sprint(now.InputRequired)},
+		{"stopped", fmt.Sprint(was.Stopped), fmt.Sprint(now.Stopped)},
+		{"the limit of iterations reached", fmt.Sprint(was.MaxIterations), fmt.Sprint(now.MaxIterations)},
+		{"tools called", strings.Join(was.ToolsCalled, ", "), strings.Join(now.ToolsCalled, ", ")},
+		{"observations", strings.Join(was.Observations, "\n"), strings.Join(now.Observations, "\n")},
+	} {
+		if part.was != part.now {
+			return &Difference{Kind: OtherResult, Subject: part.name, Recorded: part.was, Now: part.now}
+		}
+	}
+	return nil
+}
+
+// waiting is how calls that wait are shown.
+func waiting(calls []execution.Pending) string {
+	lines := make([]string, len(calls))
+	for i, p := range calls {
+		lines[i] = fmt.Sprintf("%s %s for %s", p.Tool, p.Arguments, p.Needs)
+	}
+	return strings.Join(lines, "\n")
+}

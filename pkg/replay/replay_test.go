@@ -1,0 +1,84 @@
+package replay
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+// sent is the recording of a step that asked a model, sent a letter, and asked again.
+func sent() []execution.Entry {
+	tool := execution.Entry{Number: 2, Phase: execution.Intent, Tool: "send", Arguments: `{"to":"bob"}`, Digest: execution.CallDigest("send", `{"to":"bob"}`)}
+	done := tool
+	done.Phase, done.Status, done.Text = execution.Done, "success", "sent"
+	return []execution.Entry{
+		{Number: 1, Phase: execution.Done, Digest: "a b c", Reply: conversation.Assistant("a", "")},
+		tool, done,
+		{Number: 3, Phase: execution.Done, Digest: "a d c", Reply: conversation.Assistant("a", "Done.")},
+	}
+}
+
+// again makes the calls of the numbers.
+func (j *Journal) again(numbers ...int) *Journal {
+	for _, n := range numbers {
+		e, _ := j.Replay(n, execution.Done)
+		j.Asked(n, e.Digest)
+	}
+	return j
+}
+
+func TestJournal_FindsNothingInTheSame(t *testing.T) {
+	was := execution.Result{Text: "Done.", ToolsCalled: []string{"send"}}
+	j := New(sent(), was).again(1, 2, 3)
+	require.Nil(t, j.Compare(was, was, nil))
+	models, tools := j.Calls()
+	require.Equal(t, [2]int{2, 1}, [2]int{models, tools})
+}
+
+func TestJournal_FindsWhatIsNotCalled(t *testing.T) {
+	was := execution.Result{Text: "Done."}
+	d := New(sent(), was).again(1, 3).Compare(was, was, nil)
+	require.Equal(t, &Difference{Kind: MissingCall, Number: 2, Subject: "send", Recorded: `send {"to":"bob"}`}, d)
+}
+
+func TestJournal_KeepsTheFirstStray(t *testing.T) {
+	was := execution.Result{Text: "Done."}
+	j := New(sent(), was).again(1)
+	require.True(t, failure.Is(j.Stray(execution.Entry{Number: 2}), failure.Nondeterminism))
+	require.Error(t, j.Stray(execution.Entry{Number: 9, Tool: "other"}))
+	d := j.Compare(was, execution.Result{}, failure.New(failure.Nondeterminism, "test", "strayed"))
+	require.Equal(t, &Difference{Kind: OtherCall, Number: 2, Recorded: `send {"to":"bob"}`, Now: "a model call"}, d)
+}
+
+// A call that was running when its worker was lost ended in an outcome that nobody knows.
+func TestJournal_TakesAnUnknownOutcomeAsItWas(t *testing.T) {
+	was := execution.Result{Text: "Done."}
+	j := New(sent()[:2], was).again(1)
+	j.Record(execution.Entry{Number: 2, Phase: execution.Done, Tool: "send", Status: "unknown_outcome"})
+	require.Nil(t, j.Compare(was, was, nil))
+}
+
+// What is recorded of a step that failed ends where it did.
+func TestJournal_EndsWhereTheStepFailed(t *testing.T) {
+	was := execution.Result{Failure: failure.New(failure.ResourceAPI, "test", "away")}
+	end := func(numbers ...int) *Difference {
+		j := New(sent()[:3], was).again(numbers...)
+		return j.Compare(was, execution.Result{}, j.Stray(execution.Entry{Number: 3}))
+	}
+	require.Nil(t, end(1, 2))
+	require.Equal(t, ExtraCall, end(1).Kind, "it did not come as far")
+
+	answers := New(sent()[:3], was).again(1, 2).Compare(was, execution.Result{Text: "Done."}, nil)
+	require.Equal(t, &Difference{Kind: OtherFailure, Recorded: "resource_api: away", Now: "no failure"}, answers)
+}
+
+func TestJournal_TellsWhatIsAskedAnew(t *testing.T) {
+	j := New(sent(), execution.Result{})
+	j.Asked(3, "z d c")
+	j.Asked(1, "a b c")
+	require.Equal(t, []Asked{{Number: 3, Parts: []string{"instructions"}}}, j.Reworded())
+}

@@ -1,0 +1,182 @@
+package worker
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/broker"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/lifecycle"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/ownership"
+	"github.com/troupe-dev/troupe/pkg/replay"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/pkg/wire"
+)
+
+// maxGiven is how much a recording may have of what a step was given.
+const maxGiven = 1 << 20
+
+// given is what the recording of a step has of its request: messages that the session has, and
+// results that the turn has, are only named. Nothing secret is in it. Nil: it is too much.
+func given(req *troupev1.ExecuteStepRequest) []byte {
+	history, prior, auth := req.GetHistory(), req.GetPrior(), req.GetAuth()
+	req.History, req.Prior, req.Auth = nil, nil, nil
+	kept := proto.CloneOf(req)
+	req.History, req.Prior, req.Auth = history, prior, auth
+
+	kept.Epoch, kept.Attempt = 0, 0
+	for _, m := range history {
+		if m.GetSequence() > 0 {
+			m = &troupev1.Message{Sequence: m.GetSequence(), Role: m.GetRole(), Author: m.GetAuthor()}
+		}
+		kept.History = append(kept.History, m)
+	}
+	for _, r := range prior {
+		if r.GetFailure() == nil { // only the trace has those that failed
+			r = &troupev1.StepResult{Step: r.GetStep()}
+		}
+		kept.Prior = append(kept.Prior, r)
+	}
+	for _, a := range kept.GetAnswers() {
+		a.Sealed = nil
+	}
+	encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(kept)
+	if err != nil || len(encoded) > maxGiven {
+		return nil
+	}
+	return encoded
+}
+
+// ReplayStep implements troupev1.AgentServiceServer.
+func (s *agentServer) ReplayStep(ctx context.Context, req *troupev1.ReplayStepRequest) (_ *troupev1.ReplayStepResponse, err error) {
+	asked := req.GetStep()
+	if asked.GetAgent() != s.agent.Name() {
+		return nil, failure.Newf(failure.AgentState, "agent.ReplayStep", "agent: this worker hosts %q, not %q", s.agent.Name(), asked.GetAgent())
+	}
+	ctx, end, err := s.instance.Admit(lifecycle.Traced(ctx, asked.GetTraceId()))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { end(err) }()
+	step, was := wire.StepFromProto(asked), wire.ResultFromProto(req.GetResult())
+	entries, err := s.recording(ctx, step)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.attach(ctx, session.Ref{Session: step.SessionID}, step.History); err != nil {
+		return nil, err
+	}
+	journal := replay.New(entries, was)
+	step.Journal, step.Recorded = journal, true
+	step.Broker = broker.New("replay").For(step.SessionID) // whose keys nobody gets to see
+	ref := session.Ref{Session: step.SessionID}
+	done, err := s.run(ctx, agent.Invocation{
+		Step:  step,
+		Store: sealedStore{agent.Remember(s.turns, memory.Hold{Ref: ref, TurnID: step.TurnID}, step.User), s.turns, ref, journal},
+		Trace: ownership.NewTraceView(map[string]string{"trace_id": step.TraceID}),
+	}, nil)
+	if ctx.Err() != nil {
+		return nil, failure.Stopped(ctx, ctx.Err())
+	}
+	if execution.IsUnrecorded(err) {
+		return &troupev1.ReplayStepResponse{Replay: &troupev1.StepReplay{Step: asked.GetStep(), Agent: asked.GetAgent(), Skipped: failure.Plain(err)}}, nil
+	}
+	if err == nil && step.Silent {
+		err = silenced(&done)
+	}
+	return &troupev1.ReplayStepResponse{Replay: told(asked, journal, journal.Compare(was, done.Result, err))}, nil
+}
+
+// recording is what the step did.
+func (s *agentServer) recording(ctx context.Context, step execution.Step) ([]execution.Entry, error) {
+	var all []execution.Entry
+	for from := 0; ; from = all[len(all)-1].Number + 1 {
+		page, err := failure.Retry(ctx, func(ctx context.Context) ([]execution.Entry, error) {
+			return s.turns.Recording(ctx, session.Ref{Session: step.SessionID}, step.TurnID, step.Number, from)
+		})
+		if err != nil {
+			return nil, err
+		}
+		if len(page) == 0 {
+			break
+		}
+		all = append(all, page...)
+	}
+	if len(all) == 0 || all[0].Number != 0 {
+		return nil, failure.Newf(failure.NotFound, "agent.ReplayStep", "step %d of turn %s has no recording (any more)", step.Number, step.TurnID)
+	}
+	return all[1:], nil
+}
+
+// sealedStore is the store of a step that is only run again: it reads what there is now, and
+// stores nothing.
+type sealedStore struct {
+	hook.Store
+	turns   turns
+	ref     session.Ref
+	journal *replay.Journal
+}
+
+// SaveArtifact implements hook.Store: an artifact of this name and content has to be there.
+func (s sealedStore) SaveArtifact(ctx context.Context, name, _ string, content []byte) (int, error) {
+	sum := sha256.Sum256(content)
+	digest := hex.EncodeToString(sum[:])
+	all, err := failure.Retry(ctx, func(ctx context.Context) ([]memory.Artifact, error) { return s.turns.ListArtifacts(ctx, s.ref) })
+	if err != nil {
+		return 0, err
+	}
+	for _, a := range slices.Backward(all) {
+		if a.Name == name && a.SHA256 == digest {
+			return a.Version, nil
+		}
+	}
+	d := replay.Difference{Kind: replay.OtherArtifact, Subject: name, Now: fmt.Sprintf("%d bytes, sha256 %s", len(content), digest)}
+	s.journal.Note(d)
+	return 0, failure.New(failure.Nondeterminism, "replay", d.String())
+}
+
+// kinds are the kinds of differences on the wire.
+var kinds = map[replay.Kind]troupev1.DifferenceKind{
+	replay.ExtraCall:      troupev1.DifferenceKind_DIFFERENCE_KIND_EXTRA_CALL,
+	replay.MissingCall:    troupev1.DifferenceKind_DIFFERENCE_KIND_MISSING_CALL,
+	replay.OtherCall:      troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_CALL,
+	replay.OtherArguments: troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_ARGUMENTS,
+	replay.OtherOutcome:   troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_OUTCOME,
+	replay.OtherText:      troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_TEXT,
+	replay.OtherResult:    troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_RESULT,
+	replay.OtherFailure:   troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_FAILURE,
+	replay.OtherArtifact:  troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_ARTIFACT,
+}
+
+// maxShown is how much of either side of a difference is told.
+const maxShown = 64 << 10
+
+// told is what came of a replay.
+func told(req *troupev1.ExecuteStepRequest, journal *replay.Journal, d *replay.Difference) *troupev1.StepReplay {
+	models, tools := journal.Calls()
+	r := &troupev1.StepReplay{Step: req.GetStep(), Agent: req.GetAgent(), ModelCalls: int32(models), ToolCalls: int32(tools)}
+	for _, a := range journal.Reworded() {
+		if d != nil && d.Number > 0 && a.Number > d.Number {
+			break // it follows from the difference
+		}
+		r.Asked = append(r.Asked, &troupev1.AskedAnew{Number: int32(a.Number), Parts: a.Parts})
+	}
+	if d != nil {
+		r.Difference = &troupev1.Difference{
+			Kind: kinds[d.Kind], Number: int32(d.Number), Subject: d.Subject,
+			Recorded: conversation.Cut(d.Recorded, maxShown), Now: conversation.Cut(d.Now, maxShown),
+		}
+	}
+	return r
+}

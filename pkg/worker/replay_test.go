@@ -1,0 +1,322 @@
+package worker_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+// letters is a tool with arguments, which counts its calls.
+type letters struct{ calls atomic.Int32 }
+
+type letter struct {
+	To string `json:"to"`
+}
+
+func (l *letters) tool(t *testing.T, name string) tool.Tool {
+	t.Helper()
+	made, err := tool.Func(name, "Sends.", func(_ context.Context, in letter) (string, error) {
+		l.calls.Add(1)
+		return "sent to " + in.To, nil
+	})
+	require.NoError(t, err)
+	return tool.With(execution.AtMostOnce, made)
+}
+
+func send(to string) scripted.Reply {
+	return scripted.Call(conversation.ToolCall{ID: "c1", Name: "send", Arguments: `{"to":"` + to + `"}`})
+}
+
+// sender is the agent that is recorded: it sends a letter and says so.
+func sender(t *testing.T, sent *letters, replies ...scripted.Reply) agent.Config {
+	t.Helper()
+	return agent.Config{
+		Name: "a", Instructions: "Send letters.", Model: scripted.New(replies...), Tools: []tool.Tool{sent.tool(t, "send")},
+	}
+}
+
+// recorded has a step of the agent recorded, and returns what its replay is asked for.
+func (s *surroundings) recorded(t *testing.T, c agent.Config) *troupev1.ReplayStepRequest {
+	t.Helper()
+	r := s.start(t, c)
+	req := s.begin(t, c.Name, "s1")
+	req.Recorded = true
+	_, result := finish(t, r.execute(t.Context(), t, req))
+	require.NoError(t, r.stop())
+	return &troupev1.ReplayStepRequest{Step: req, Result: result}
+}
+
+// replay has the step run again by another worker, and checks that nobody was asked and nothing
+// was stored.
+func (s *surroundings) replay(t *testing.T, c agent.Config, req *troupev1.ReplayStepRequest) *troupev1.StepReplay {
+	t.Helper()
+	found, messages := s.stored(t, "s1")
+	model, silent := c.Model.(*scripted.Model)
+	r := s.start(t, c)
+	resp, err := r.steps.ReplayStep(t.Context(), req)
+	require.NoError(t, err)
+	require.NoError(t, r.stop())
+	after, then := s.stored(t, "s1")
+	require.Equal(t, found, after)
+	require.Equal(t, messages, then)
+	if silent {
+		require.Empty(t, model.Requests(), "no model is asked")
+	}
+	return resp.GetReplay()
+}
+
+func TestReplayStep_TheSameAgentDoesTheSame(t *testing.T) {
+	s, sent := surround(t), new(letters)
+	req := s.recorded(t, sender(t, sent, send("bob"), scripted.Say("Done.")))
+	again := new(letters)
+	done := s.replay(t, sender(t, again), req)
+	require.Nil(t, done.GetDifference(), "%v", done)
+	require.Empty(t, done.GetAsked())
+	require.EqualValues(t, 2, done.GetModelCalls())
+	require.EqualValues(t, 1, done.GetToolCalls())
+	require.EqualValues(t, 1, sent.calls.Load())
+	require.Zero(t, again.calls.Load(), "no tool is called")
+}
+
+// What is recorded is whole, and nothing secret is in it.
+func TestExecuteStep_RecordsWhatItWasGiven(t *testing.T) {
+	s, sent := surround(t), new(letters)
+	r := s.start(t, sender(t, sent, send("bob"), scripted.Say("Done.")))
+	req := s.begin(t, "a", "s1")
+	req.Recorded, req.Profile, req.Metadata = true, "brief", map[string]string{"k": "v"}
+	req.Auth = &troupev1.Auth{Actor: "alice", Credentials: map[string]string{"token": "hunter2"}}
+	req.Prior = []*troupev1.StepResult{{Step: 1, Agent: "b", Text: "what the turn has anyway"}, {Step: 2, Agent: "c", Failure: failure.ToProto(failure.New(failure.NoWorker, "test", "nobody"))}}
+	finish(t, r.execute(t.Context(), t, req))
+
+	entries, err := s.memory.Recording(t.Context(), session.Ref{Session: "s1"}, "t1", 1, 0)
+	require.NoError(t, err)
+	var numbers []int
+	for _, e := range entries {
+		numbers = append(numbers, e.Number)
+	}
+	require.Equal(t, []int{0, 1, 2, 2, 3}, numbers, "given, reply, intent and end of the tool, and the last reply")
+	require.NotContains(t, string(entries[0].Given), "hunter2")
+	require.NotContains(t, string(entries[0].Given), "what the turn has anyway")
+	require.NotContains(t, string(entries[0].Given), "hello")
+	var given troupev1.ExecuteStepRequest
+	require.NoError(t, proto.Unmarshal(entries[0].Given, &given))
+	require.Equal(t, "brief", given.GetProfile())
+	require.Equal(t, map[string]string{"k": "v"}, given.GetMetadata())
+	require.EqualValues(t, 1, given.GetHistory()[0].GetSequence())
+	require.EqualValues(t, 1, given.GetPrior()[0].GetStep())
+	require.NotNil(t, given.GetPrior()[1].GetFailure())
+	require.NotEmpty(t, entries[1].Digest)
+	require.Equal(t, `{"to":"bob"}`, entries[3].Arguments)
+	require.Equal(t, "Done.", entries[4].Reply.Text)
+}
+
+func TestExecuteStep_RecordsNothingUnasked(t *testing.T) {
+	s, sent := surround(t), new(letters)
+	r := s.start(t, sender(t, sent, scripted.Say("Done.")))
+	finish(t, r.execute(t.Context(), t, s.begin(t, "a", "s1")))
+	entries, err := s.memory.Recording(t.Context(), session.Ref{Session: "s1"}, "t1", 1, 0)
+	require.NoError(t, err)
+	require.Empty(t, entries)
+}
+
+func TestReplayStep_FindsTheFirstDifference(t *testing.T) {
+	s := surround(t)
+	req := s.recorded(t, sender(t, new(letters), send("bob"), scripted.Say("Done.")))
+	for name, test := range map[string]struct {
+		change func(t *testing.T, c *agent.Config, sent *letters)
+		want   *troupev1.Difference
+	}{
+		"other arguments": {
+			change: func(_ *testing.T, c *agent.Config, _ *letters) {
+				c.Handlers = append(c.Handlers, hook.BeforeEachTool(func(_ context.Context, call *hook.Call) error {
+					call.Arguments = `{"to":"eve"}`
+					return nil
+				}))
+			},
+			want: &troupev1.Difference{
+				Kind: troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_ARGUMENTS, Number: 2, Subject: "send", Recorded: `{"to":"bob"}`, Now: `{"to":"eve"}`,
+			},
+		},
+		"a tool that is gone": {
+			change: func(t *testing.T, c *agent.Config, sent *letters) { c.Tools = []tool.Tool{sent.tool(t, "post")} },
+			want: &troupev1.Difference{
+				Kind: troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_OUTCOME, Number: 2, Subject: "send",
+				Recorded: "success: sent to bob", Now: `not_found: There is no tool "send"; there are post.`,
+			},
+		},
+		"a tool that a handler keeps from running": {
+			change: func(_ *testing.T, c *agent.Config, _ *letters) {
+				c.Handlers = append(c.Handlers, hook.BeforeEachTool(func(_ context.Context, call *hook.Call) error {
+					call.Refuse("Not today.")
+					return nil
+				}))
+			},
+			want: &troupev1.Difference{
+				Kind: troupev1.DifferenceKind_DIFFERENCE_KIND_MISSING_CALL, Number: 2, Subject: "send", Recorded: `send {"to":"bob"}`,
+			},
+		},
+		"another tool": {
+			change: func(_ *testing.T, c *agent.Config, _ *letters) {
+				c.Handlers = append(c.Handlers, hook.AfterLLM(func(_ context.Context, reply *hook.LLMReply) error {
+					for i := range reply.ToolCalls {
+						reply.ToolCalls[i].Name = "other"
+					}
+					return nil
+				}))
+			},
+			want: &troupev1.Difference{
+				Kind: troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_CALL, Number: 2, Recorded: `send {"to":"bob"}`, Now: `other {"to":"bob"}`,
+			},
+		},
+		"a call more": {
+			change: func(_ *testing.T, c *agent.Config, _ *letters) {
+				c.Handlers = append(c.Handlers, hook.AfterLLM(func(_ context.Context, reply *hook.LLMReply) error {
+					if len(reply.ToolCalls) == 0 {
+						reply.ToolCalls = []conversation.ToolCall{{Name: "send", Arguments: `{"to":"eve"}`}}
+					}
+					return nil
+				}))
+			},
+			want: &troupev1.Difference{
+				Kind: troupev1.DifferenceKind_DIFFERENCE_KIND_EXTRA_CALL, Number: 4, Subject: "send", Now: `send {"to":"eve"}`,
+			},
+		},
+		"other text": {
+			change: func(_ *testing.T, c *agent.Config, _ *letters) {
+				c.Handlers = append(c.Handlers, hook.AfterLLM(func(_ context.Context, reply *hook.LLMReply) error {
+					reply.Text += " Bye."
+					return nil
+				}))
+			},
+			want: &troupev1.Difference{Kind: troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_TEXT, Recorded: "Done.", Now: "Done. Bye."},
+		},
+		"a question": {
+			change: func(_ *testing.T, c *agent.Config, _ *letters) { c.AsksUser = true },
+			want: &troupev1.Difference{
+				Kind: troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_RESULT, Subject: "a question to the user", Recorded: "false", Now: "true",
+			},
+		},
+		"a failure": {
+			change: func(_ *testing.T, c *agent.Config, _ *letters) {
+				c.Handlers = append(c.Handlers, hook.BeforeLLM(func(context.Context, *hook.LLMRequest) error {
+					return failure.New(failure.PolicySecurity, "test", "not that")
+				}))
+			},
+			want: &troupev1.Difference{
+				Kind: troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_FAILURE, Recorded: "no failure", Now: "policy_security: the handler before_llm failed: not that",
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			again := new(letters)
+			c := sender(t, again)
+			test.change(t, &c, again)
+			done := s.replay(t, c, req)
+			require.True(t, proto.Equal(test.want, done.GetDifference()), "%v", done)
+			require.Zero(t, again.calls.Load(), "no tool is called")
+		})
+	}
+}
+
+func TestReplayStep_TellsWhatIsAskedAnew(t *testing.T) {
+	s := surround(t)
+	req := s.recorded(t, sender(t, new(letters), send("bob"), scripted.Say("Done.")))
+	c := sender(t, new(letters))
+	c.Instructions = "Send letters, and be brief."
+	done := s.replay(t, c, req)
+	require.Nil(t, done.GetDifference())
+	require.Len(t, done.GetAsked(), 2)
+	require.Equal(t, []string{"instructions"}, done.GetAsked()[1].GetParts())
+}
+
+// An agent that is a tool is driven again too, call by call.
+func TestReplayStep_LooksIntoAgentsThatAreTools(t *testing.T) {
+	outer := func(t *testing.T, sent *letters, replies, below []scripted.Reply, handlers ...hook.Handler) agent.Config {
+		t.Helper()
+		c := sender(t, sent, below...)
+		c.Name, c.Handlers = "clerk", handlers
+		clerk, err := agent.New(c)
+		require.NoError(t, err)
+		asTool, err := agent.AsTool(clerk, agent.AsToolConfig{})
+		require.NoError(t, err)
+		return agent.Config{Name: "a", Model: scripted.New(replies...), Tools: []tool.Tool{asTool}}
+	}
+	s := surround(t)
+	ask := scripted.Call(conversation.ToolCall{ID: "c1", Name: "clerk", Arguments: `{"request":"Write to Bob."}`})
+	req := s.recorded(t, outer(t, new(letters), []scripted.Reply{ask, scripted.Say("Done.")}, []scripted.Reply{send("bob"), scripted.Say("Sent.")}))
+
+	done := s.replay(t, outer(t, new(letters), nil, nil), req)
+	require.Nil(t, done.GetDifference(), "%v", done)
+	require.EqualValues(t, 4, done.GetModelCalls())
+	require.EqualValues(t, 2, done.GetToolCalls())
+}
+
+// A tool that was not there then would be called now.
+func TestReplayStep_DoesNotCallAToolThatIsNew(t *testing.T) {
+	s := surround(t)
+	c := sender(t, new(letters), send("bob"), scripted.Say("There is no such tool."))
+	c.Tools = nil
+	req := s.recorded(t, c)
+	sent := new(letters)
+	d := s.replay(t, sender(t, sent), req).GetDifference()
+	require.Equal(t, troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_OUTCOME, d.GetKind())
+	require.Contains(t, d.GetNow(), "would be called")
+	require.Zero(t, sent.calls.Load())
+}
+
+// What failed is run again as far as it came.
+func TestReplayStep_OfAStepThatFailed(t *testing.T) {
+	s := surround(t)
+	broken := scripted.Fail(failure.New(failure.ResourceAPI, "test", "away"))
+	req := s.recorded(t, sender(t, new(letters), send("bob"), broken))
+	require.NotNil(t, req.GetResult().GetFailure())
+	_, err := s.memory.FailTurn(t.Context(), memory.Fail{
+		Ref: session.Ref{Session: "s1"}, TurnID: "t1", Epoch: req.GetStep().GetEpoch(), Outcome: session.OutcomeFailed,
+		Failure: failure.FromProto(req.GetResult().GetFailure()),
+	})
+	require.NoError(t, err)
+	done := s.replay(t, sender(t, new(letters)), req)
+	require.Nil(t, done.GetDifference(), "%v", done)
+	require.EqualValues(t, 1, done.GetModelCalls())
+	require.EqualValues(t, 1, done.GetToolCalls())
+}
+
+func TestReplayStep_StoresNoArtifact(t *testing.T) {
+	s := surround(t)
+	saving := func(content string) agent.Config {
+		c := agent.Config{Name: "a", Model: scripted.New(scripted.Say("Done."))}
+		c.Handlers = []hook.Handler{hook.AfterAgent(func(ctx context.Context, turn *hook.Turn) (string, error) {
+			_, err := turn.Memory().SaveArtifact(ctx, "letter", "text/plain", []byte(content))
+			return "", err
+		})}
+		return c
+	}
+	req := s.recorded(t, saving("Dear Bob"))
+	require.Nil(t, s.replay(t, saving("Dear Bob"), req).GetDifference())
+	artifacts, err := s.memory.ListArtifacts(t.Context(), session.Ref{Session: "s1"})
+	require.NoError(t, err)
+	require.Len(t, artifacts, 1)
+}
+
+func TestReplayStep_WithoutARecordingIsNotFound(t *testing.T) {
+	s := surround(t)
+	r := s.start(t, sender(t, new(letters), scripted.Say("Done.")))
+	req := s.begin(t, "a", "s1")
+	_, result := finish(t, r.execute(t.Context(), t, req))
+	_, err := r.steps.ReplayStep(t.Context(), &troupev1.ReplayStepRequest{Step: req, Result: result})
+	require.True(t, failure.Is(failure.FromStatus("test", err), failure.NotFound), "%v", err)
+}

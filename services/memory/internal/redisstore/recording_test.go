@@ -1,0 +1,121 @@
+package redisstore
+
+import (
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/memory/memorytest"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/test/redistest"
+)
+
+func openRecorded(t *testing.T, url string) *Store {
+	t.Helper()
+	s, err := New(Config{URL: url, KeepJournals: memorytest.Kept})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
+}
+
+func TestStore_RecordedOnRedis(t *testing.T) {
+	s := openRecorded(t, "redis://"+redistest.Start(t))
+	memorytest.RunRecorded(t, func(*testing.T) memory.Store { return s })
+}
+
+func TestStore_RecordedOnCluster(t *testing.T) {
+	s := openRecorded(t, redistest.Cluster(t))
+	memorytest.RunRecorded(t, func(*testing.T) memory.Store { return s })
+}
+
+// over is a turn of two steps, each with a journal of one entry.
+func over(t *testing.T, s *Store, turnID string) session.Ref {
+	t.Helper()
+	begun, err := s.BeginTurn(t.Context(), ask("s1", turnID))
+	require.NoError(t, err)
+	ref := session.Ref{Tenant: "default", Session: "s1"}
+	_, err = s.CommitStep(t.Context(), memory.Commit{
+		Ref: ref, TurnID: turnID, Epoch: begun.Turn.Epoch, Base: begun.Turn.Sequence, Result: execution.Result{Step: 1}, Journal: said(),
+	})
+	require.NoError(t, err)
+	require.NoError(t, s.Record(t.Context(), memory.Hold{Ref: ref, TurnID: turnID, Epoch: begun.Turn.Epoch}, 2, said()))
+	_, err = s.FailTurn(t.Context(), memory.Fail{
+		Ref: ref, TurnID: turnID, Epoch: begun.Turn.Epoch, Outcome: session.OutcomeFailed, Failure: failure.New(failure.NoWorker, "test", "nobody"),
+	})
+	require.NoError(t, err)
+	return ref
+}
+
+func said() []execution.Entry {
+	return []execution.Entry{{Number: 1, Phase: execution.Done, Reply: conversation.Assistant("echo", "hm")}}
+}
+
+func TestStore_JournalsExpire(t *testing.T) {
+	redis := miniredis.RunT(t)
+	s := openRecorded(t, "redis://"+redis.Addr())
+	ref := over(t, s, "t1")
+	for step := 1; step <= 2; step++ {
+		require.Equal(t, memorytest.Kept, redis.TTL(key(ref, journalOf("t1", step))), "of step %d", step)
+	}
+	redis.FastForward(memorytest.Kept + time.Second)
+	entries, err := s.Recording(t.Context(), ref, "t1", 1, 0)
+	require.NoError(t, err)
+	require.Empty(t, entries)
+}
+
+// A store that is not told to keep them leaves nothing, whatever a commit brings.
+func TestStore_KeepsNoJournals(t *testing.T) {
+	redis := miniredis.RunT(t)
+	ref := over(t, openStore(t, "redis://"+redis.Addr()), "t1")
+	for step := 1; step <= 2; step++ {
+		require.False(t, redis.Exists(key(ref, journalOf("t1", step))), "of step %d", step)
+	}
+}
+
+func TestStore_NothingIsLeftOfADeletedSession(t *testing.T) {
+	redis := miniredis.RunT(t)
+	s := openRecorded(t, "redis://"+redis.Addr())
+	ref := over(t, s, "t1")
+	require.NoError(t, s.DeleteSession(t.Context(), ref))
+	for _, k := range redis.Keys() {
+		require.NotContains(t, k, ":jrnl:")
+	}
+}
+
+// What the table in the package's comment says of a store that keeps journals.
+func TestStore_CostOfRecording(t *testing.T) {
+	s, seen := counted(t)
+	s.cfg.KeepJournals = memorytest.Kept
+	costs := func(name string, trips, writes int, do func() error) {
+		t.Helper()
+		before := *seen
+		require.NoError(t, do(), name)
+		require.Equal(t, [2]int{trips, writes}, [2]int{seen.trips - before.trips, seen.writes - before.writes}, "trips and writes of "+name)
+	}
+	ref := session.Ref{Tenant: "default", Session: "s1"}
+	for _, id := range []string{"t1", "t2"} {
+		begun, err := s.BeginTurn(t.Context(), ask("s1", id))
+		require.NoError(t, err)
+		costs("commit", 1, 1, func() error {
+			_, err := s.CommitStep(t.Context(), memory.Commit{
+				Ref: ref, TurnID: id, Epoch: begun.Turn.Epoch, Base: begun.Turn.Sequence, Result: execution.Result{Step: 1}, Outcome: session.OutcomeCompleted, Journal: said(),
+			})
+			return err
+		})
+	}
+	costs("recording", 1, 0, func() error {
+		_, err := s.Recording(t.Context(), ref, "t2", 1, 0)
+		return err
+	})
+	costs("compact", 7, 2, func() error {
+		_, err := s.CompactSession(t.Context(), memory.Compact{Ref: ref, Keep: 1})
+		return err
+	})
+	costs("clear", 6, 1, func() error { return s.ClearSession(t.Context(), ref) })
+}

@@ -1,0 +1,117 @@
+package replay
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/wire"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
+)
+
+// decide makes the decisions of the turn again, from the history with which it began and the
+// results of its steps, by the workflow as it is now. It returns how many were the same up to the
+// first that is not.
+func (r *Replayer) decide(was *past, began []conversation.Message) (same int32, _ *troupev1.Difference) {
+	flow, ok := r.Workflows.Find(was.record.GetTarget())
+	if !ok {
+		flow = workflow.Single(was.record.GetTarget())
+	}
+	course, err := routing.NewCourse(flow, began, was.chooser(flow))
+	last := 0
+	for err == nil && len(course.Round()) > 0 {
+		var results []execution.Result
+		for _, task := range course.Round() {
+			then, now := was.decision(task), task.Decision.Proto()
+			if last = task.Number; then == nil && (!was.answered() || was.inherits(last)) {
+				return same, nil // it was cut off, or the turn before this one did the step
+			}
+			if !alike(then, now) {
+				return same, elsewhere(last, shown(then), shown(now))
+			}
+			same++
+			if result := was.results[last]; result != nil {
+				results = append(results, wire.ResultFromProto(result))
+			}
+		}
+		if len(results) < len(course.Round()) {
+			return same, nil // it was cut off
+		}
+		err = course.Go(results)
+	}
+	further := was.decisions[last+1]
+	switch {
+	case errors.Is(err, errElsewhere):
+		return same, nil
+	case err != nil && was.answered():
+		return same, elsewhere(0, shown(further), "the turn fails: "+err.Error())
+	case err == nil && further != nil:
+		return same, elsewhere(0, shown(further), "the turn ends")
+	default:
+		return same, nil
+	}
+}
+
+// decision is the one that led to a step; nil: the trace has none.
+func (p *past) decision(task routing.Task) *troupev1.RoutingDecision {
+	if told := task.Decision.Told; told != nil {
+		return told
+	}
+	return p.decisions[task.Number]
+}
+
+// inherits reports whether a step lies before those of which the trace tells.
+func (p *past) inherits(number int) bool {
+	for told := range p.decisions {
+		if told > number {
+			return true
+		}
+	}
+	return false
+}
+
+var errElsewhere = errors.New("the choice was made in another trace")
+
+// chooser follows the choices of the trace: they were made of how things were at their moment, and
+// what they were made of leads to them again wherever it is replayed (package choice).
+func (p *past) chooser(flow *workflow.Workflow) routing.Chooser {
+	return func(number int, step workflow.Step) (routing.Decision, error) {
+		told := p.choices[number]
+		if told == nil {
+			return routing.Decision{}, errElsewhere
+		}
+		return routing.Chosen(flow, step, told)
+	}
+}
+
+// answered reports whether the turn came to its own end.
+func (p *past) answered() bool {
+	o := p.record.GetResult().GetOutcome()
+	return o != troupev1.TurnOutcome_TURN_OUTCOME_FAILED && o != troupev1.TurnOutcome_TURN_OUTCOME_CANCELLED
+}
+
+// alike reports whether two decisions are the same: who works next, and by what right.
+func alike(a, b *troupev1.RoutingDecision) bool {
+	return a.GetStep() == b.GetStep() && a.GetTarget() == b.GetTarget() && a.GetStrategy() == b.GetStrategy()
+}
+
+// shown is a decision for a person.
+func shown(d *troupev1.RoutingDecision) string {
+	if d == nil {
+		return "the turn ends"
+	}
+	strategy := strings.ToLower(strings.TrimPrefix(d.GetStrategy().String(), "ROUTING_STRATEGY_"))
+	return fmt.Sprintf("%s by agent %s (%s): %s", d.GetStep(), d.GetTarget(), strategy, d.GetReason())
+}
+
+func elsewhere(number int, was, now string) *troupev1.Difference {
+	subject := "the end of the turn"
+	if number > 0 {
+		subject = fmt.Sprintf("the way to step %d", number)
+	}
+	return &troupev1.Difference{Kind: troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_ROUTE, Subject: subject, Recorded: was, Now: now}
+}

@@ -1,0 +1,184 @@
+// Package replay runs the steps of a trace again that has ended, over what was recorded of them,
+// and makes its decisions again (ADR 0027). It touches neither the session nor the trace.
+package replay
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/registry"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
+)
+
+// op is the operation of errors.
+const op = "orchestrator.ReplayTrace"
+
+// Memory is what a replay reads of the memory service.
+type Memory interface {
+	Recording(ctx context.Context, ref session.Ref, turnID string, step, from int) ([]execution.Entry, error)
+	LoadHistory(ctx context.Context, ref session.Ref, after int64, limit int) ([]conversation.Message, error)
+}
+
+// Replayer runs traces again. Safe for concurrent use.
+type Replayer struct {
+	Memory    Memory
+	Traces    trace.Store
+	Roster    *routing.Roster
+	Pool      *dispatch.Pool
+	Workflows *workflow.Set
+}
+
+// Request is what to run again.
+type Request struct {
+	Ref      trace.Ref
+	Step     int    // only this one; 0: all, and the decisions
+	Instance string // that runs the steps of its agent; empty: any
+}
+
+// Trace runs steps of a trace again, up to the first that differs. Modes: not_found when there is
+// no such trace or step, or nothing was recorded of them; session_busy while the trace runs;
+// no_worker when no instance takes a step; agent_contract when its worker cannot replay.
+func (r *Replayer) Trace(ctx context.Context, req Request) (*troupev1.ReplayTraceResponse, error) {
+	was, err := r.past(ctx, req.Ref)
+	if err != nil {
+		return nil, err
+	}
+	numbers := slices.Sorted(maps.Keys(was.results))
+	if req.Step > 0 {
+		if was.results[req.Step] == nil {
+			return nil, failure.Newf(failure.NotFound, op, "step: no step %d of this trace has ended; there are %d", req.Step, len(numbers))
+		}
+		numbers = []int{req.Step}
+	}
+	resp := &troupev1.ReplayTraceResponse{}
+	var began []conversation.Message // with which the turn did
+	ran := false
+	for _, number := range numbers {
+		given, why, err := r.given(ctx, was, number)
+		if err != nil {
+			return nil, err
+		}
+		if why != "" {
+			resp.Steps = append(resp.Steps, &troupev1.StepReplay{Step: int32(number), Agent: was.results[number].GetAgent(), Skipped: why})
+			continue
+		}
+		if began == nil {
+			began = given.began
+		}
+		done, err := r.step(ctx, given.step, was.results[number], req.Instance)
+		if err != nil {
+			return nil, err
+		}
+		resp.Steps, ran = append(resp.Steps, done), true
+		if done.GetDifference() != nil {
+			return resp, nil
+		}
+	}
+	if !ran {
+		return nil, nothing(resp.GetSteps())
+	}
+	if req.Step == 0 {
+		resp.Decisions, resp.Routing = r.decide(was, began)
+	}
+	return resp, nil
+}
+
+// nothing is the error of a trace of which no step can be run again.
+func nothing(steps []*troupev1.StepReplay) error {
+	why := "no step of it has ended"
+	if len(steps) > 0 {
+		why = steps[0].GetSkipped()
+	}
+	return failure.Newf(failure.NotFound, op, "the trace cannot be replayed: %s", why)
+}
+
+// past is what the trace tells of its turn.
+type past struct {
+	record    *troupev1.Trace
+	ref       session.Ref
+	results   map[int]*troupev1.StepResult      // of steps that have ended, failed ones too
+	decisions map[int]*troupev1.RoutingDecision // about the agents of steps, by their numbers
+	choices   map[int]*troupev1.RoutingDecision // by strategy, by theirs
+}
+
+// page is how many events are read at once.
+const page = 256
+
+// past reads a trace that has ended.
+func (r *Replayer) past(ctx context.Context, ref trace.Ref) (*past, error) {
+	record, err := r.Traces.Get(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	if record.GetState() != troupev1.TraceState_TRACE_STATE_ENDED {
+		return nil, failure.New(failure.SessionBusy, op, "the trace still runs; replay it when it has ended").With("trace_id", ref.Trace)
+	}
+	was := &past{
+		record: record, ref: session.Ref{Tenant: ref.Tenant, Session: record.GetSessionId()},
+		results: map[int]*troupev1.StepResult{}, decisions: map[int]*troupev1.RoutingDecision{}, choices: map[int]*troupev1.RoutingDecision{},
+	}
+	for after := uint64(0); ; {
+		events, err := r.Traces.Events(ctx, ref, after, page)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range events {
+			after = e.GetSequence()
+			if d := e.GetRoutingDecision(); d.GetNumber() > 0 {
+				was.decisions[int(d.GetNumber())] = d
+			} else if d.GetChoice() > 0 {
+				was.choices[int(d.GetChoice())] = d
+			}
+			if done := e.GetStepFinished(); done != nil {
+				was.results[int(e.GetStep())] = done.GetResult()
+			}
+		}
+		if len(events) == 0 || after >= record.GetLastSequence() {
+			return was, nil
+		}
+	}
+}
+
+// step has an instance run a step again.
+func (r *Replayer) step(ctx context.Context, step *troupev1.ExecuteStepRequest, result *troupev1.StepResult, only string) (*troupev1.StepReplay, error) {
+	list, _ := r.Roster.List(step.GetAgent())
+	instances := slices.Clone(list.Instances)
+	if at := slices.IndexFunc(instances, func(in registry.Instance) bool { return in.ID == only }); at >= 0 {
+		instances = instances[at : at+1]
+	}
+	refusal := error(failure.Newf(failure.NoWorker, op, "no instance of agent %s is ready", step.GetAgent()))
+	for _, in := range instances {
+		done, err := r.ask(ctx, in, &troupev1.ReplayStepRequest{Step: step, Result: result})
+		if err == nil {
+			done.InstanceId = in.ID
+			return done, nil
+		}
+		if !failure.Is(err, failure.SystemNetwork, failure.InstanceFull, failure.InstancePaused, failure.InstanceDraining, failure.AgentState) {
+			return nil, err
+		}
+		refusal = failure.Newf(failure.NoWorker, op, "no instance of agent %s took step %d: %s", step.GetAgent(), step.GetStep(), failure.Plain(err)).Because(err)
+	}
+	return nil, refusal
+}
+
+func (r *Replayer) ask(ctx context.Context, in registry.Instance, req *troupev1.ReplayStepRequest) (*troupev1.StepReplay, error) {
+	conn, release, err := r.Pool.Get(ctx, in.Address)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	resp, err := troupev1.NewAgentServiceClient(conn).ReplayStep(ctx, req)
+	if err = failure.FromStatus(op, err); failure.Is(err, failure.AgentContract) && resp == nil {
+		err = failure.Newf(failure.AgentContract, op, "the worker of instance %s cannot run steps again; it needs a version that can", in.ID).Because(err)
+	}
+	return resp.GetReplay(), err
+}

@@ -1,0 +1,192 @@
+package replay
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	researchassistant "github.com/troupe-dev/troupe/agents/research-assistant"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/memory/inmem"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/pkg/wire"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
+)
+
+var ref = session.Ref{Tenant: "default", Session: "s1"}
+
+// researched is a turn of the research assistant: coordinator, research, synthesis.
+func researched(t *testing.T) (*Replayer, *past) {
+	t.Helper()
+	flows, err := workflow.Load(researchassistant.FS, "")
+	require.NoError(t, err)
+	flow, _ := flows.Find("")
+	was := &past{
+		ref:    ref,
+		record: &troupev1.Trace{TurnId: "t1", Turn: 1, Target: flow.Name, Result: &troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED}},
+		results: map[int]*troupev1.StepResult{
+			1: {Step: 1, Agent: "coordinator", NextAgent: "research", Sequence: 1},
+			2: {Step: 2, Agent: "research", Text: "Found it.", Sequence: 2},
+			3: {Step: 3, Agent: "synthesis", Text: "That is it.", Sequence: 3},
+		},
+	}
+	was.decisions = map[int]*troupev1.RoutingDecision{}
+	course, err := routing.NewCourse(flow, asked(), nil)
+	require.NoError(t, err)
+	for len(course.Round()) > 0 {
+		var results []execution.Result
+		for _, task := range course.Round() {
+			was.decisions[task.Number] = task.Decision.Proto()
+			results = append(results, wire.ResultFromProto(was.results[task.Number]))
+		}
+		require.NoError(t, course.Go(results))
+	}
+	require.Len(t, was.decisions, 3)
+	return &Replayer{Workflows: flows, Memory: inmem.New(inmem.Config{KeepJournals: time.Hour})}, was
+}
+
+func asked() []conversation.Message {
+	return []conversation.Message{{Sequence: 1, Role: conversation.RoleUser, Text: "What may an agent write?"}}
+}
+
+func TestReplayer_DecidesTheSame(t *testing.T) {
+	r, was := researched(t)
+	same, differs := r.decide(was, asked())
+	require.Nil(t, differs)
+	require.EqualValues(t, 3, same)
+}
+
+// Of a turn that goes on with an earlier one the trace has no decisions about what that did.
+func TestReplayer_StopsWhereAnotherTraceDecided(t *testing.T) {
+	r, was := researched(t)
+	delete(was.decisions, 1)
+	delete(was.results, 1)
+	same, differs := r.decide(was, asked())
+	require.Nil(t, differs)
+	require.Zero(t, same)
+}
+
+func TestReplayer_FindsAnotherWay(t *testing.T) {
+	for name, test := range map[string]struct {
+		change        func(was *past)
+		same          int32
+		recorded, now string
+	}{
+		"to another agent": {
+			change:   func(was *past) { was.decisions[2].Step, was.decisions[2].Target = "clarification", "clarification" },
+			same:     1,
+			recorded: "clarification by agent clarification (learned): coordinator chose research",
+			now:      "research by agent research (learned): coordinator chose research",
+		},
+		"further": {
+			change:   func(was *past) { delete(was.decisions, 3) },
+			same:     2,
+			recorded: "the turn ends",
+			now:      "synthesis by agent synthesis (fixed): synthesis always follows research",
+		},
+		"not as far": {
+			change: func(was *past) {
+				was.decisions[4] = &troupev1.RoutingDecision{Step: "more", Target: "more", Reason: "because"}
+			},
+			same:     3,
+			recorded: "more by agent more (unspecified): because",
+			now:      "the turn ends",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, was := researched(t)
+			test.change(was)
+			same, differs := r.decide(was, asked())
+			require.Equal(t, test.same, same)
+			require.Equal(t, troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_ROUTE, differs.GetKind())
+			require.Equal(t, test.recorded, differs.GetRecorded())
+			require.Equal(t, test.now, differs.GetNow())
+		})
+	}
+}
+
+// A turn that was cut off came to no decision that could differ.
+func TestReplayer_DecidesAsFarAsATurnCame(t *testing.T) {
+	r, was := researched(t)
+	was.record.Result.Outcome = troupev1.TurnOutcome_TURN_OUTCOME_CANCELLED
+	delete(was.results, 3)
+	delete(was.decisions, 3)
+	same, differs := r.decide(was, asked())
+	require.Nil(t, differs)
+	require.EqualValues(t, 2, same)
+}
+
+// record stores a turn whose third step was given the messages and results that are named.
+func record(t *testing.T, store memory.Store, given *troupev1.ExecuteStepRequest) {
+	t.Helper()
+	begun, err := store.BeginTurn(t.Context(), memory.Begin{
+		Ref: ref, TurnID: "t1", TraceID: "0af7651916cd43dd8448eb211c80319c", Fingerprint: "f", Message: conversation.User("What may an agent write?"),
+		Lease: time.Minute, Window: 10,
+	})
+	require.NoError(t, err)
+	encoded, err := proto.Marshal(given)
+	require.NoError(t, err)
+	_, err = store.CommitStep(t.Context(), memory.Commit{
+		Ref: ref, TurnID: "t1", Epoch: begun.Turn.Epoch, Base: 1, Result: execution.Result{Step: 3, Agent: "synthesis"}, Outcome: session.OutcomeCompleted,
+		Messages: []conversation.Message{conversation.Assistant("research", "Found it."), conversation.Assistant("synthesis", "That is it.")},
+		Journal:  []execution.Entry{{Phase: execution.Intent, Given: encoded}},
+	})
+	require.NoError(t, err)
+}
+
+func TestReplayer_RebuildsWhatAStepWasGiven(t *testing.T) {
+	r, was := researched(t)
+	store := r.Memory.(memory.Store)
+	record(t, store, &troupev1.ExecuteStepRequest{
+		TurnId: "t1", Turn: 1, Step: 3, Agent: "synthesis", Profile: "brief",
+		History: []*troupev1.Message{{Sequence: 1, Role: troupev1.Role_ROLE_USER}, {Sequence: 2, Role: troupev1.Role_ROLE_ASSISTANT, Author: "research"}},
+		Prior:   []*troupev1.StepResult{{Step: 1}, {Step: 2}},
+	})
+	given, why, err := r.given(t.Context(), was, 3)
+	require.NoError(t, err)
+	require.Empty(t, why)
+	require.Equal(t, "What may an agent write?", wire.MessageFromProto(given.step.GetHistory()[0]).Text)
+	require.Equal(t, "Found it.", wire.MessageFromProto(given.step.GetHistory()[1]).Text)
+	require.Len(t, given.began, 1, "what a step of the turn said came later")
+	require.Equal(t, "brief", given.step.GetProfile())
+	require.Empty(t, cmp.Diff([]*troupev1.StepResult{was.results[1], was.results[2]}, given.step.GetPrior(), protocmp.Transform()))
+
+	_, err = store.CompactSession(t.Context(), memory.Compact{Ref: ref, Keep: 1})
+	require.NoError(t, err)
+	_, why, err = r.given(t.Context(), was, 3)
+	require.NoError(t, err)
+	require.Contains(t, why, "not kept any more", "what it was about is gone")
+
+	require.NoError(t, store.DeleteSession(t.Context(), ref))
+	_, why, err = r.given(t.Context(), was, 3)
+	require.NoError(t, err)
+	require.Equal(t, "its session was deleted, and what was recorded with it", why)
+}
+
+func TestReplayer_SaysWhichMessageIsGone(t *testing.T) {
+	r, was := researched(t)
+	record(t, r.Memory.(memory.Store), &troupev1.ExecuteStepRequest{History: []*troupev1.Message{{Sequence: 99, Role: troupev1.Role_ROLE_USER}}})
+	_, why, err := r.given(t.Context(), was, 3)
+	require.NoError(t, err)
+	require.Equal(t, "message 99 of its history is not in the session any more, which was compacted or cleared since", why)
+}
+
+func TestReplayer_SaysWhyAStepIsNotRecorded(t *testing.T) {
+	r, was := researched(t)
+	record(t, r.Memory.(memory.Store), &troupev1.ExecuteStepRequest{})
+	_, why, err := r.given(t.Context(), was, 2)
+	require.NoError(t, err)
+	require.Contains(t, why, "--keep-journals")
+	was.results[2].Pending = []*troupev1.PendingCall{{Id: "1-2-1"}}
+	_, why, err = r.given(t.Context(), was, 2)
+	require.NoError(t, err)
+	require.Contains(t, why, "replay the trace of that")
+}
