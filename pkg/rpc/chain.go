@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"buf.build/go/protovalidate"
@@ -13,6 +14,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/identity"
 )
 
 // A link is one interceptor in both shapes. Declaring them together is what keeps the
@@ -25,13 +27,17 @@ type link struct {
 
 // newChain returns the links of every server, outermost first. Calling draining ends the
 // streams that never end by themselves.
-func newChain(log *zap.Logger) (chain []link, draining context.CancelFunc, err error) {
+func newChain(log *zap.Logger, cfg Config) (chain []link, draining context.CancelFunc, err error) {
 	validator, err := protovalidate.New()
 	if err != nil {
 		return nil, nil, err
 	}
 	ctx, draining := context.WithCancel(context.Background())
-	return []link{edge(log), recovered(), endless(ctx), validated(validator)}, draining, nil
+	chain = []link{edge(log), recovered(), endless(ctx), validated(validator)}
+	if cfg.Identity != nil {
+		chain = slices.Insert(chain, 2, known(cfg.Callers)) // before anything of the call is looked at
+	}
+	return chain, draining, nil
 }
 
 func serverOptions(chain []link) []grpc.ServerOption {
@@ -46,8 +52,11 @@ func serverOptions(chain []link) []grpc.ServerOption {
 // edge is where errors leave the process: it logs the call with the whole cause, once, and
 // sends what the caller may know.
 func edge(log *zap.Logger) link {
-	leave := func(method string, start time.Time, err error) error {
+	leave := func(ctx context.Context, method string, start time.Time, err error) error {
 		fields := []zap.Field{zap.String("method", method), zap.Duration("duration", time.Since(start))}
+		if caller, ok := identity.Caller(ctx); ok {
+			fields = append(fields, zap.Stringer("caller", caller))
+		}
 		switch {
 		case err == nil:
 			log.Debug("call", fields...)
@@ -66,11 +75,11 @@ func edge(log *zap.Logger) link {
 			if info.FullMethod == healthpb.Health_Check_FullMethodName {
 				return resp, failure.ToStatus(err) // asked every few seconds; not news
 			}
-			return resp, leave(info.FullMethod, start, err)
+			return resp, leave(ctx, info.FullMethod, start, err)
 		},
 		stream: func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 			start := time.Now()
-			return leave(info.FullMethod, start, next(srv, ss))
+			return leave(ss.Context(), info.FullMethod, start, next(srv, ss))
 		},
 	}
 }

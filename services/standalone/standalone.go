@@ -1,6 +1,7 @@
 // Package standalone runs a whole mesh in one process: embedded etcd and store, the three
 // services, and a worker for every declared agent. They talk over real gRPC on loopback,
-// by the same code and with the same fences as on a cluster; only the stores are embedded.
+// by the same code, with the same fences and under mutual TLS as on a cluster; only the stores
+// are embedded, and certificates come from a CA in the data folder.
 package standalone
 
 import (
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/troupe-dev/troupe/pkg/identity"
 	"github.com/troupe-dev/troupe/pkg/process"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
 	memory "github.com/troupe-dev/troupe/services/memory/app"
@@ -28,6 +30,8 @@ type Config struct {
 	Docs     string // folder for search_documents; empty: the declared one
 	AgentLog string // folder in which agents write down their turns; empty: nowhere
 	Drain    time.Duration
+
+	InsecurePlaintext bool // GRPCAddr may be one that other machines reach
 }
 
 // Endpoints is where the mesh is reached.
@@ -38,6 +42,7 @@ type Endpoints struct {
 	Etcd       []string
 	Memory     string
 	Redis      string // URL
+	DevCA      string // folder of the CA that gives whoever joins the mesh a certificate
 }
 
 // anyPort lets the system choose a loopback port.
@@ -92,7 +97,11 @@ func assemble(ctx context.Context, t *telemetry.Telemetry, cfg Config) (_ *mesh,
 	if err = m.stores(t, cfg); err != nil {
 		return nil, err
 	}
-	settings := memory.Config{GRPCAddr: anyPort, HTTPAddr: anyPort, Redis: m.endpoints.Redis, Durability: "D1", Etcd: m.endpoints.Etcd, Grace: cfg.Drain}
+	m.endpoints.DevCA = filepath.Join(cfg.DataDir, "identity")
+	own := identity.Config{DevCA: m.endpoints.DevCA}
+	settings := memory.Config{
+		GRPCAddr: anyPort, HTTPAddr: anyPort, Redis: m.endpoints.Redis, Durability: "D1", Etcd: m.endpoints.Etcd, Grace: cfg.Drain, Identity: own,
+	}
 	if !m.lasts {
 		settings.Durability, settings.Etcd = "D0", nil // the data are new in each run, and not those of the last one
 	}
@@ -107,10 +116,11 @@ func assemble(ctx context.Context, t *telemetry.Telemetry, cfg Config) (_ *mesh,
 		return nil, err
 	}
 	m.add("agents", cfg.Drain+stopTime, crew)
+	own.InsecurePlaintext = cfg.InsecurePlaintext
 	orch, err := orchestrator.New(t.Named("orchestrator"), orchestrator.Config{
 		GRPCAddr: cfg.GRPCAddr, HTTPAddr: cfg.HTTPAddr, Etcd: m.endpoints.Etcd, Memory: m.endpoints.Memory, Redis: m.endpoints.Redis,
 		InstanceID: "standalone", Timeout: turnTimeout, RouteWait: routeWait, MaxQueueTime: queueTime, TraceRetention: traceRetention,
-		Drain: cfg.Drain, Reflection: true,
+		Drain: cfg.Drain, Reflection: true, Identity: own,
 	}, cfg.Agents)
 	if err != nil {
 		return nil, err
