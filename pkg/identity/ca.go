@@ -16,12 +16,14 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
 // CA is a certificate authority for development and tests. Whoever reads its folder can be
 // anybody, so it vouches on one machine only.
 type CA struct {
+	dir    string
 	domain string
 	cert   *x509.Certificate
 	key    *ecdsa.PrivateKey
@@ -33,6 +35,7 @@ const (
 	devFile   = "dev-ca.pem" // its key and its certificate
 	caLife    = 10 * 365 * 24 * time.Hour
 	devLife   = 24 * time.Hour
+	fileLife  = 365 * 24 * time.Hour
 	devLeeway = time.Minute // for clocks that differ
 )
 
@@ -57,7 +60,31 @@ func OpenCA(dir string) (*CA, error) {
 	if !ok || !pair.Leaf.IsCA || time.Now().After(pair.Leaf.NotAfter) {
 		return nil, fmt.Errorf("%s holds no CA that can be used; remove it, and another is made", file)
 	}
-	return &CA{domain: devDomain, cert: pair.Leaf, key: key}, nil
+	return &CA{dir: dir, domain: devDomain, cert: pair.Leaf, key: key}, nil
+}
+
+// Files writes the certificate of a process, its key and the certificate of the CA into the
+// folder of the CA, over those that are there, and returns the settings that name them. They are
+// for programs that cannot ask the CA themselves, and last for a year.
+func (ca *CA) Files(role Role, agent string) (Config, error) {
+	id := ID{ca.domain, role, agent}
+	if err := id.check(); err != nil {
+		return Config{}, err
+	}
+	pair, err := ca.issue(certificate(id.url(), fileLife))
+	if err != nil {
+		return Config{}, err
+	}
+	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	if err != nil {
+		return Config{}, err
+	}
+	name := filepath.Join(ca.dir, strings.TrimSuffix(string(role)+"-"+agent, "-"))
+	cfg := Config{Cert: name + ".crt", Key: name + ".key", CA: filepath.Join(ca.dir, "ca.crt")}
+	return cfg, errors.Join(
+		os.WriteFile(cfg.Cert, block("CERTIFICATE", pair.Certificate[0]), 0o600),
+		os.WriteFile(cfg.Key, block("PRIVATE KEY", key), 0o600),
+		os.WriteFile(cfg.CA, block("CERTIFICATE", ca.cert.Raw), 0o600))
 }
 
 // makeCA makes a CA, unless another process was faster.

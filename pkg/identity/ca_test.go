@@ -80,3 +80,23 @@ func TestOpen_DevelopmentProcessesKnowEachOther(t *testing.T) {
 	require.Equal(t, Orchestrator, caller.Role)
 	require.Error(t, call(t, open(Orchestrator, "").Client(Worker, "b"), address))
 }
+
+// A program that cannot ask the CA gets files, and is known by them.
+func TestCA_FilesProveAProcess(t *testing.T) {
+	dir := t.TempDir()
+	ca, err := OpenCA(dir)
+	require.NoError(t, err)
+	cfg, err := ca.Files(Worker, "a")
+	require.NoError(t, err)
+	require.Equal(t, filepath.Join(dir, "worker-a.crt"), cfg.Cert)
+	foreign, err := Open(cfg, Worker, "a", zap.NewNop())
+	require.NoError(t, err)
+	other, err := Open(Config{DevCA: dir}, Orchestrator, "", zap.NewNop())
+	require.NoError(t, err)
+	require.NoError(t, call(t, other.Client(Worker, "a"), serve(t, foreign.Server(), func(ID, bool) {})))
+	_, err = ca.Files(Worker, "../a")
+	require.Error(t, err)
+	cfg, err = ca.Files(Memory, "")
+	require.NoError(t, err)
+	require.Equal(t, filepath.Join(dir, "memory.key"), cfg.Key)
+}

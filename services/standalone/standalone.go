@@ -97,7 +97,7 @@ func assemble(ctx context.Context, t *telemetry.Telemetry, cfg Config) (_ *mesh,
 	if err = m.stores(t, cfg); err != nil {
 		return nil, err
 	}
-	m.endpoints.DevCA = filepath.Join(cfg.DataDir, "identity")
+	m.endpoints.DevCA = DevCA(cfg.DataDir)
 	own := identity.Config{DevCA: m.endpoints.DevCA}
 	settings := memory.Config{
 		GRPCAddr: anyPort, HTTPAddr: anyPort, Redis: m.endpoints.Redis, Durability: "D1", Etcd: m.endpoints.Etcd, Grace: cfg.Drain, Identity: own,
@@ -129,6 +129,9 @@ func assemble(ctx context.Context, t *telemetry.Telemetry, cfg Config) (_ *mesh,
 	m.add("orchestrator", cfg.Drain+stopTime, orch) // last: its first list has every agent
 	return m, nil
 }
+
+// DevCA is the folder of the CA of a mesh with that data folder.
+func DevCA(dataDir string) string { return filepath.Join(dataDir, "identity") }
 
 // stores are the embedded etcd and Redis.
 func (m *mesh) stores(t *telemetry.Telemetry, cfg Config) error {
