@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/peer"
 
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -21,9 +22,15 @@ import (
 func called(t testing.TB, tel *telemetry.Telemetry, as func(dir string) (server, client *identity.Source)) (troupev1.SessionServiceClient, healthpb.HealthClient) {
 	t.Helper()
 	self, other := as(t.TempDir())
-	server, err := NewServer(tel, Config{Identity: self, Callers: []identity.Role{identity.Orchestrator}})
+	return connected(t, tel, other, Config{Identity: self, Callers: []identity.Role{identity.Orchestrator}}, func(context.Context) {})
+}
+
+func connected(t testing.TB, tel *telemetry.Telemetry, other *identity.Source, cfg Config, heard func(context.Context)) (troupev1.SessionServiceClient, healthpb.HealthClient) {
+	t.Helper()
+	server, err := NewServer(tel, cfg)
 	require.NoError(t, err)
-	troupev1.RegisterSessionServiceServer(server, &sessions{get: func(context.Context) (*troupev1.GetSessionResponse, error) {
+	troupev1.RegisterSessionServiceServer(server, &sessions{get: func(ctx context.Context) (*troupev1.GetSessionResponse, error) {
+		heard(ctx)
 		return &troupev1.GetSessionResponse{}, nil
 	}})
 	lis, err := Listen("--grpc-addr", "127.0.0.1:0")
@@ -66,6 +73,22 @@ func TestKnown_CallsOfTheRoleAreServed(t *testing.T) {
 	})
 	_, err := sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"})
 	require.NoError(t, err)
+}
+
+// Who stays connected proves itself again and again, and no call suffers from it.
+func TestServer_ConnectionsDoNotOutliveTheirProof(t *testing.T) {
+	dir := t.TempDir()
+	seen := map[string]bool{} // connections
+	sessions, _ := connected(t, telemetry.Discard(), opened(t, dir, identity.Orchestrator, ""), Config{
+		Identity: opened(t, dir, identity.Memory, ""), Callers: []identity.Role{identity.Orchestrator}, age: 50 * time.Millisecond,
+	}, func(ctx context.Context) {
+		p, _ := peer.FromContext(ctx)
+		seen[p.Addr.String()] = true
+	})
+	for len(seen) < 5 {
+		_, err := sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"})
+		require.NoError(t, err)
+	}
 }
 
 // BenchmarkCall is a small call, in plain text and under mutual TLS.

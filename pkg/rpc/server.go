@@ -3,6 +3,7 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,6 +37,8 @@ const (
 	keepaliveTime     = 10 * time.Second // least that grpc-go allows on clients
 	keepaliveTimeout  = 3 * time.Second
 	keepaliveMinTime  = 5 * time.Second
+	proofAge          = 30 * time.Minute // after which who is connected has to prove itself anew, on a new connection
+	proofGrace        = 15 * time.Minute // that calls have to end on the old one; a step may take 10 minutes
 )
 
 // Server is a gRPC server with health, and reflection where configured. Register the
@@ -58,6 +61,8 @@ type Config struct {
 	Callers  []identity.Role
 	// TLS is that of a server for clients, which has no Identity; nil is plain text.
 	TLS credentials.TransportCredentials
+
+	age time.Duration // in place of proofAge; for tests
 }
 
 // NewServer returns a server. Its overall health is NOT_SERVING until SetServing, or until
@@ -86,7 +91,7 @@ func NewServer(t *telemetry.Telemetry, cfg Config) (*Server, error) {
 		grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.MaxConcurrentStreams(maxStreamsPerConn),
 		grpc.ConnectionTimeout(connectionTimeout),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
+		grpc.KeepaliveParams(keeping(cfg)),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveMinTime, PermitWithoutStream: true}),
 		grpc.WaitForHandlers(true), // Stop returns when nobody works any more
 	)
@@ -97,6 +102,16 @@ func NewServer(t *telemetry.Telemetry, cfg Config) (*Server, error) {
 		reflection.Register(s)
 	}
 	return s, nil
+}
+
+// keeping is how connections are kept. One that proves something does not outlive its proof by
+// much: certificates end, and CAs are replaced.
+func keeping(cfg Config) keepalive.ServerParameters {
+	params := keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}
+	if cfg.Identity != nil {
+		params.MaxConnectionAge, params.MaxConnectionAgeGrace = cmp.Or(cfg.age, proofAge), proofGrace
+	}
+	return params
 }
 
 // SetServing sets the health of the server and of every service registered so far.
