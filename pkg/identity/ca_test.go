@@ -52,7 +52,7 @@ func TestOpen_ADevelopmentCAGivesCertificates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := Open(Config{DevCA: dir}, Worker, "a", zap.NewNop())
 		require.NoError(t, err)
-		require.Equal(t, "spiffe://dev.troupe/worker/a", s.ID().String())
+		require.Equal(t, "spiffe://dev.troupe/worker/a", s.id.String())
 		first := s.current()
 		time.Sleep(devLife / 3)
 		require.Same(t, first, s.current())
@@ -61,7 +61,7 @@ func TestOpen_ADevelopmentCAGivesCertificates(t *testing.T) {
 		require.NotSame(t, first, second)
 		id, err := first.verify(second.pair.Certificate)
 		require.NoError(t, err)
-		require.Equal(t, s.ID(), id)
+		require.Equal(t, s.id, id)
 	})
 	_, err := Open(Config{DevCA: dir}, Worker, "a b", zap.NewNop())
 	require.ErrorContains(t, err, "--tls-dev-ca: ")

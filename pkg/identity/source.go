@@ -30,9 +30,6 @@ type Source struct {
 	lament string // what was last said to be wrong with the files
 }
 
-// ID is who this process is.
-func (s *Source) ID() ID { return s.id }
-
 // keys are what a process proves itself with, and what it asks of others.
 type keys struct {
 	id   ID

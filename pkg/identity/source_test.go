@@ -63,7 +63,7 @@ func TestOpen_SaysWhatIsWrong(t *testing.T) {
 	cfg.TrustDomain = domain
 	s, err := Open(cfg, Memory, "", zap.NewNop())
 	require.NoError(t, err)
-	require.Equal(t, ID{domain, Memory, ""}, s.ID())
+	require.Equal(t, ID{domain, Memory, ""}, s.id)
 	s, err = Open(Config{}, Memory, "", zap.NewNop())
 	require.NoError(t, err)
 	require.Nil(t, s)
@@ -147,7 +147,7 @@ func TestSource_AllIsReplacedUnderRunningCalls(t *testing.T) {
 		require.NoError(t, *err)
 	}
 	for _, s := range []*Source{server, client} {
-		require.NoError(t, s.current().leaf().CheckSignatureFrom(after.cert), "%s still has the old certificate", s.ID())
+		require.NoError(t, s.current().leaf().CheckSignatureFrom(after.cert), "%s still has the old certificate", s.id)
 	}
 	old := open(t, before, Worker, "a", zap.NewNop())
 	require.Error(t, call(t, old.Client(Memory, ""), address), "the old CA vouches for nobody any more")

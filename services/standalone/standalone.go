@@ -7,7 +7,9 @@ package standalone
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
+	"net"
 	"path/filepath"
 	"slices"
 	"time"
@@ -94,6 +96,9 @@ func assemble(ctx context.Context, t *telemetry.Telemetry, cfg Config) (_ *mesh,
 			err = errors.Join(err, m.close())
 		}
 	}()
+	if err = permit(cfg); err != nil {
+		return nil, err
+	}
 	if err = m.stores(t, cfg); err != nil {
 		return nil, err
 	}
@@ -128,6 +133,17 @@ func assemble(ctx context.Context, t *telemetry.Telemetry, cfg Config) (_ *mesh,
 	m.endpoints.GRPC, m.endpoints.HTTP = orch.GRPCAddr(), orch.HTTPAddr()
 	m.add("orchestrator", cfg.Drain+stopTime, orch) // last: its first list has every agent
 	return m, nil
+}
+
+// permit refuses a port for clients that others reach: a mesh for development has no
+// certificate for it.
+func permit(cfg Config) error {
+	at, err := net.ResolveTCPAddr("tcp", cfg.GRPCAddr)
+	if err != nil || cfg.InsecurePlaintext || identity.Loopback(at) {
+		return nil // what is wrong with the address is said when it is used
+	}
+	return fmt.Errorf("--grpc-addr: other machines reach %s, and a mesh for development speaks plain text there; "+
+		"serve on 127.0.0.1, or add --insecure-plaintext-beyond-loopback", cfg.GRPCAddr)
 }
 
 // DevCA is the folder of the CA of a mesh with that data folder.
