@@ -139,8 +139,11 @@ func assemble(ctx context.Context, t *telemetry.Telemetry, cfg Config) (_ *mesh,
 // certificate for it.
 func permit(cfg Config) error {
 	at, err := net.ResolveTCPAddr("tcp", cfg.GRPCAddr)
-	if err != nil || cfg.InsecurePlaintext || identity.Loopback(at) {
-		return nil // what is wrong with the address is said when it is used
+	if err != nil {
+		return fmt.Errorf("--grpc-addr: %w", err)
+	}
+	if cfg.InsecurePlaintext || identity.Loopback(at) {
+		return nil
 	}
 	return fmt.Errorf("--grpc-addr: other machines reach %s, and a mesh for development speaks plain text there; "+
 		"serve on 127.0.0.1, or add --insecure-plaintext-beyond-loopback", cfg.GRPCAddr)
