@@ -11,6 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/a2a"
 	"github.com/troupe-dev/troupe/pkg/client"
 	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/identity"
 	"github.com/troupe-dev/troupe/pkg/probe"
 	"github.com/troupe-dev/troupe/pkg/process"
 	"github.com/troupe-dev/troupe/pkg/rpc"
@@ -26,6 +27,7 @@ type bridge struct {
 
 	LetAnybodyCall bool `help:"Serve at an address that is not loopback: whoever reaches it may then talk with the mesh."`
 
+	TLS       identity.Trust   `embed:""`
 	Telemetry telemetry.Config `embed:""`
 }
 
@@ -49,7 +51,11 @@ func (b *bridge) Run(ctx context.Context, term terminal) error {
 		return err
 	}
 	defer t.Close()
-	conn, err := rpc.Dial(b.Server, t)
+	creds, err := b.TLS.Credentials()
+	if err != nil {
+		return failure.New(failure.UserInvalidInput, "troupe a2a", err.Error())
+	}
+	conn, err := rpc.DialWith(creds, b.Server, t)
 	if err != nil {
 		return err
 	}

@@ -32,8 +32,8 @@ func TestAsk_ShowsWhatWaitsAndHowToAnswer(t *testing.T) {
 	}
 	t.Setenv("TROUPE_ADDR", "")
 	require.Equal(t, []string{"troupe approve --addr 10.0.0.1:7400 s1 1-1-2", "troupe deny --addr 10.0.0.1:7400 s1 1-1-2 --reason WHY"},
-		server{"10.0.0.1:7400"}.ways("s1", mail("1-1-2")), "a command works as it is printed")
-	require.Equal(t, []string{`troupe answer s1 'a;\n'\''b' RESULT`}, server{"127.0.0.1:7400"}.ways("s1", number("a;\n'b")))
+		server{Addr: "10.0.0.1:7400"}.ways("s1", mail("1-1-2")), "a command works as it is printed")
+	require.Equal(t, []string{`troupe answer s1 'a;\n'\''b' RESULT`}, server{Addr: "127.0.0.1:7400"}.ways("s1", number("a;\n'b")))
 }
 
 func TestArguments_AreWholeAndReadable(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/client"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/identity"
 	"github.com/troupe-dev/troupe/pkg/process"
 	"github.com/troupe-dev/troupe/pkg/rpc"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
@@ -23,10 +24,16 @@ import (
 // server is where the orchestrator is; part of every command that talks to one.
 type server struct {
 	Addr string `help:"Address of the orchestrator." default:"127.0.0.1:7400" env:"TROUPE_ADDR"`
+
+	TLS identity.Trust `embed:""`
 }
 
 func (s server) dial() (*client.Client, *grpc.ClientConn, error) {
-	conn, err := rpc.Dial(s.Addr, telemetry.Discard())
+	creds, err := s.TLS.Credentials()
+	if err != nil {
+		return nil, nil, failure.New(failure.UserInvalidInput, "troupe", err.Error())
+	}
+	conn, err := rpc.DialWith(creds, s.Addr, telemetry.Discard())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -37,18 +44,32 @@ func (s server) dial() (*client.Client, *grpc.ClientConn, error) {
 // itself sent has no cause here, and says enough.
 func (s server) told(err error) error {
 	err = failure.FromStatus("troupe", err)
-	if e, ok := errors.AsType[*failure.Error](err); ok && e.Mode == failure.SystemNetwork && e.Cause != nil {
-		return fmt.Errorf("cannot reach a mesh at %s; start one with: troupe dev", s.Addr)
+	e, ok := errors.AsType[*failure.Error](err)
+	switch {
+	case !ok || e.Mode != failure.SystemNetwork || e.Cause == nil:
+		return err
+	case strings.Contains(e.Cause.Error(), "authentication handshake failed"):
+		return fmt.Errorf("the mesh at %s cannot be trusted by --tls-ca %s, or speaks plain text: %w", s.Addr, s.TLS.CA, e.Cause)
+	case strings.Contains(e.Cause.Error(), "server preface"):
+		return fmt.Errorf("the mesh at %s ended the connection; it may want TLS, with --tls-ca, or a certificate of this side, with --tls-cert", s.Addr)
 	}
-	return err
+	return fmt.Errorf("cannot reach a mesh at %s; start one with: troupe dev", s.Addr)
 }
 
 // flag is what a command has to say to reach the same orchestrator from the same shell.
 func (s server) flag() string {
-	if s.Addr == "" || s.Addr == cmp.Or(os.Getenv("TROUPE_ADDR"), "127.0.0.1:7400") {
-		return ""
+	text := ""
+	if s.Addr != "" && s.Addr != cmp.Or(os.Getenv("TROUPE_ADDR"), "127.0.0.1:7400") {
+		text = " --addr " + word(s.Addr)
 	}
-	return " --addr " + word(s.Addr)
+	for _, f := range []struct{ flag, value, variable string }{
+		{"--tls-ca", s.TLS.CA, "TROUPE_ADDR_TLS_CA"}, {"--tls-cert", s.TLS.Cert, "TROUPE_ADDR_TLS_CERT"}, {"--tls-key", s.TLS.Key, "TROUPE_ADDR_TLS_KEY"},
+	} {
+		if f.value != os.Getenv(f.variable) {
+			text += " " + f.flag + " " + word(f.value)
+		}
+	}
+	return text
 }
 
 // sender is part of every command that sends a turn and shows it.

@@ -152,14 +152,14 @@ type seat struct {
 
 func (d *desk) sit(t *testing.T) *seat {
 	t.Helper()
-	c, conn, err := server{d.addr}.dial()
+	c, conn, err := server{Addr: d.addr}.dial()
 	require.NoError(t, err)
 	in, keys := io.Pipe()
 	screen, out := io.Pipe()
 	s := &seat{t: t, keys: keys, screen: bufio.NewReader(screen), interrupts: make(chan os.Signal, 1), left: make(chan struct{})}
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	talk := &talk{
-		chat: chat{server: server{d.addr}, Session: "s1"}, mesh: c, interrupts: s.interrupts, hush: newHush(),
+		chat: chat{server: server{Addr: d.addr}, Session: "s1"}, mesh: c, interrupts: s.interrupts, hush: newHush(),
 		term: terminal{out: out, err: out, color: true, live: true, unseen: func(context.Context) (string, error) {
 			var typed []byte
 			for one := []byte{0}; ; typed = append(typed, one[0]) {

@@ -21,7 +21,7 @@ import (
 
 type dev struct {
 	DataDir  string        `help:"Folder for the data of etcd and Redis." default:".troupe" env:"TROUPE_DATA_DIR" type:"path"`
-	GRPCAddr string        `name:"grpc-addr" help:"Address of the orchestrator, in plain text: keep it on loopback." default:"127.0.0.1:7400" env:"TROUPE_GRPC_ADDR"`
+	GRPCAddr string        `name:"grpc-addr" help:"Address of the orchestrator, in plain text." default:"127.0.0.1:7400" env:"TROUPE_GRPC_ADDR"`
 	HTTPAddr string        `name:"http-addr" help:"Address of the probes: /livez /readyz /startupz /metrics." default:"127.0.0.1:7480" env:"TROUPE_HTTP_ADDR"`
 	Agents   string        `help:"Folder with YAML files that declare agents and workflows. Empty: the research assistant that is built in." env:"TROUPE_AGENTS" type:"existingdir" placeholder:"DIR"`
 	Reload   bool          `help:"Replace agents whose files in the folder change." default:"true" negatable:"" env:"TROUPE_RELOAD"`
@@ -30,6 +30,8 @@ type dev struct {
 	Drain    time.Duration `help:"How long running turns may take to end at a stop." default:"10s" env:"TROUPE_DRAIN"`
 	Ask      string        `help:"Ask this once the mesh is up, show what happens, and stop." placeholder:"TEXT"`
 	Target   string        `help:"Workflow or agent that shall answer --ask. Empty: the default workflow, or else the only agent." placeholder:"NAME"`
+
+	InsecurePlaintext bool `name:"insecure-plaintext-beyond-loopback" help:"Let --grpc-addr be one that other machines reach: whoever reaches it may talk with the mesh, and read along." env:"TROUPE_INSECURE_PLAINTEXT_BEYOND_LOOPBACK"`
 
 	Telemetry telemetry.Config `embed:""`
 }
@@ -54,7 +56,7 @@ func (d *dev) Run(ctx context.Context, term terminal) error {
 	forget := func() {}
 	err = standalone.Run(ctx, t, standalone.Config{
 		DataDir: d.DataDir, GRPCAddr: d.GRPCAddr, HTTPAddr: d.HTTPAddr, Agents: d.files(), Docs: d.Docs, Drain: d.Drain,
-		AgentLog: d.agentLog(), Watch: d.watched(),
+		AgentLog: d.agentLog(), Watch: d.watched(), InsecurePlaintext: d.InsecurePlaintext,
 	}, func(e standalone.Endpoints) {
 		if d.Ask == "" {
 			if err := d.writeEnv(e); err != nil {
@@ -104,7 +106,7 @@ func (d *dev) envFile() string { return filepath.Join(d.DataDir, "mesh.env") }
 
 // writeEnv writes down what a program needs to join the mesh, for as long as it runs.
 func (d *dev) writeEnv(e standalone.Endpoints) error {
-	text := fmt.Sprintf("TROUPE_ETCD=%s\nTROUPE_MEMORY=%s\nTROUPE_ADDR=%s\n", strings.Join(e.Etcd, ","), e.Memory, e.GRPC)
+	text := fmt.Sprintf("TROUPE_ETCD=%s\nTROUPE_MEMORY=%s\nTROUPE_ADDR=%s\nTROUPE_TLS_DEV_CA=%s\n", strings.Join(e.Etcd, ","), e.Memory, e.GRPC, e.DevCA)
 	return os.WriteFile(d.envFile(), []byte(text), 0o600)
 }
 
@@ -130,7 +132,7 @@ The mesh is up after %[1]s, with the agents %[2]s.
   gRPC    %[3]s   (plain text, with reflection)
   HTTP    http://%[4]s/readyz  /livez  /startupz  /metrics
   etcd    %[5]s
-  memory  %[6]s
+  memory  %[6]s   (mutual TLS, as between all parts inside)
   data    %[7]s
 
 Ask it something:
@@ -146,11 +148,11 @@ Ask it something:
 	if d.Agents == "" {
 		fmt.Fprintf(term.out, `Add an agent of your own, such as the one in examples/hello-agent:
 
-  TROUPE_ETCD=%s TROUPE_MEMORY=%s go run ./examples/hello-agent --grpc-addr 127.0.0.1:0 --http-addr 127.0.0.1:0
+  env $(cat %s) go run ./examples/hello-agent --grpc-addr 127.0.0.1:0 --http-addr 127.0.0.1:0
 
   troupe ask --addr %s --target hello "How do I say hello in Norwegian?"
 
-`, strings.Join(e.Etcd, ","), e.Memory, e.GRPC)
+`, d.envFile(), e.GRPC)
 	}
 	fmt.Fprintf(term.out, `Write one, in YAML or in Go; in the folder of one in Go this adds it:
 
@@ -165,7 +167,7 @@ Stop it with Ctrl-C.
 // question asks once and shows what happens.
 func (d *dev) question(ctx context.Context, term terminal, e standalone.Endpoints) error {
 	fmt.Fprintf(term.out, "The mesh is up at %s: agents %s.\n\n> %s\n\n", e.GRPC, strings.Join(e.Agents, ", "), d.Ask)
-	c, conn, err := server{e.GRPC}.dial()
+	c, conn, err := server{Addr: e.GRPC}.dial()
 	if err != nil {
 		return err
 	}

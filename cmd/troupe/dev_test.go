@@ -82,6 +82,7 @@ func TestDev_SaysHowToGoOnAndUsesWhatIsEdited(t *testing.T) {
 	}
 	require.Contains(t, settings, "TROUPE_ETCD")
 	require.Contains(t, settings, "TROUPE_MEMORY")
+	require.Equal(t, filepath.Join(data, "identity"), settings["TROUPE_TLS_DEV_CA"])
 	addr := settings["TROUPE_ADDR"]
 	require.Contains(t, out.String(), "troupe ask --addr "+addr+" --target guide")
 	require.Contains(t, out.String(), "Edit the files in "+dir+": new turns use what they say.")

@@ -17,7 +17,8 @@ import (
 )
 
 type create struct {
-	Agent newAgent `cmd:"" help:"Write a folder with an agent that works, and its tests."`
+	Agent       newAgent       `cmd:"" help:"Write a folder with an agent that works, and its tests."`
+	Certificate newCertificate `cmd:"" help:"Write the certificate by which a worker that is not in Go joins troupe dev."`
 }
 
 type newAgent struct {

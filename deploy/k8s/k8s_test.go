@@ -42,6 +42,9 @@ type mesh struct {
 	configMaps map[string]*corev1.ConfigMap
 	budgets    []*policyv1.PodDisruptionBudget
 	policies   []*networkingv1.NetworkPolicy
+
+	certificates map[string]certificate // by the Secret that they are laid in
+	issuers      map[string]issuer
 }
 
 // eachOverlay runs the check on every overlay.
@@ -67,10 +70,14 @@ func render(t *testing.T, overlay string) mesh {
 		require.NoError(t, add(scheme))
 	}
 	strict := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
-	m := mesh{configMaps: map[string]*corev1.ConfigMap{}}
+	m := mesh{configMaps: map[string]*corev1.ConfigMap{}, certificates: map[string]certificate{}, issuers: map[string]issuer{}}
 	for _, r := range resources.Resources() {
 		text, err := r.AsYAML()
 		require.NoError(t, err)
+		if r.GetGvk().Group == "cert-manager.io" {
+			m.certify(t, r.GetKind(), text)
+			continue
+		}
 		object, _, err := strict.Decode(text, nil, nil)
 		require.NoError(t, err, "%s %s", r.GetKind(), r.GetName())
 		m.add(t, object)

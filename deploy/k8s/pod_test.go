@@ -65,7 +65,7 @@ func TestPods_HaveProbes(t *testing.T) {
 			}
 			require.Equal(t, "/livez", c.StartupProbe.HTTPGet.Path, w.name)
 			require.Equal(t, "/livez", c.LivenessProbe.HTTPGet.Path, w.name)
-			require.Equal(t, port(t, c, "grpc"), c.ReadinessProbe.GRPC.Port, w.name)
+			require.Equal(t, "/readyz", c.ReadinessProbe.HTTPGet.Path, w.name) // its gRPC port takes calls of the mesh alone
 		}
 	})
 }

@@ -2,9 +2,9 @@
 // serves it to a mesh. It needs no key: its model quotes what the tool says.
 //
 // Start a mesh with `troupe dev`. It prints the line that runs this agent beside it, with
-// the addresses of its etcd and its memory service:
+// where the mesh is and how to prove who one is:
 //
-//	TROUPE_ETCD=… TROUPE_MEMORY=… go run ./examples/hello-agent --grpc-addr 127.0.0.1:0 --http-addr 127.0.0.1:0
+//	env $(cat .troupe/mesh.env) go run ./examples/hello-agent --grpc-addr 127.0.0.1:0 --http-addr 127.0.0.1:0
 //
 // Then ask it: troupe ask --target hello "How do I say hello in Norwegian?"
 package main

@@ -17,10 +17,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 
 	"github.com/troupe-dev/troupe/pkg/client"
 	"github.com/troupe-dev/troupe/pkg/conformance"
+	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/identity"
 	"github.com/troupe-dev/troupe/pkg/rpc"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
 	"github.com/troupe-dev/troupe/services/standalone"
@@ -113,21 +116,43 @@ func TestWorker_TakesTurnsInAMesh(t *testing.T) {
 	require.NoError(t, err)
 	defer conn.Close()
 	c := client.New(conn)
+	var address string // of the worker
 	registered := func() int {
 		resp, err := c.ListInstances(t.Context(), &troupev1.ListInstancesRequest{Agent: "words"})
 		require.NoError(t, err)
 		ready := 0
 		for _, in := range resp.GetInstances() {
 			if in.GetState() == troupev1.InstanceState_INSTANCE_STATE_READY {
+				address = in.GetAddress()
 				ready++
 			}
 		}
 		return ready
 	}
 
-	stop := node(t, []string{"TROUPE_ETCD=" + strings.Join(mesh.Etcd, ","), "TROUPE_MEMORY=" + mesh.Memory},
+	ca, err := identity.OpenCA(mesh.DevCA)
+	require.NoError(t, err)
+	own, err := ca.Files(identity.Worker, "words")
+	require.NoError(t, err)
+	stop := node(t, []string{
+		"TROUPE_ETCD=" + strings.Join(mesh.Etcd, ","), "TROUPE_MEMORY=" + mesh.Memory,
+		"TROUPE_TLS_CERT=" + own.Cert, "TROUPE_TLS_KEY=" + own.Key, "TROUPE_TLS_CA=" + own.CA,
+	},
 		"--grpc-addr", freeAddress(t), "--http-addr", "127.0.0.1:0")
 	await(t, "it is found", func() bool { return registered() == 1 })
+	for role, want := range map[identity.Role]failure.Mode{identity.Orchestrator: "", identity.Memory: failure.UserPermission} {
+		self, err := identity.Open(identity.Config{DevCA: mesh.DevCA}, role, "", zap.NewNop())
+		require.NoError(t, err)
+		inside, err := rpc.DialWith(self.Client(identity.Worker, "words"), address, telemetry.Discard())
+		require.NoError(t, err)
+		_, err = troupev1.NewLifecycleServiceClient(inside).GetState(t.Context(), &troupev1.GetStateRequest{})
+		require.NoError(t, inside.Close())
+		if want == "" {
+			require.NoError(t, err)
+			continue
+		}
+		require.Equal(t, want, failure.ModeOf(failure.FromStatus("test", err)), "%v", err)
+	}
 	for turn := range 3 {
 		var result *troupev1.TurnResult
 		for e, err := range c.Turn(t.Context(), &troupev1.OrchestrateRequest{

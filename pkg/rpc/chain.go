@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"buf.build/go/protovalidate"
@@ -13,6 +14,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/identity"
 )
 
 // A link is one interceptor in both shapes. Declaring them together is what keeps the
@@ -25,13 +27,17 @@ type link struct {
 
 // newChain returns the links of every server, outermost first. Calling draining ends the
 // streams that never end by themselves.
-func newChain(log *zap.Logger) (chain []link, draining context.CancelFunc, err error) {
+func newChain(log *zap.Logger, cfg Config) (chain []link, draining context.CancelFunc, err error) {
 	validator, err := protovalidate.New()
 	if err != nil {
 		return nil, nil, err
 	}
 	ctx, draining := context.WithCancel(context.Background())
-	return []link{edge(log), recovered(), endless(ctx), validated(validator)}, draining, nil
+	chain = []link{edge(log), recovered(), endless(ctx), validated(validator)}
+	if cfg.Identity != nil {
+		chain = slices.Insert(chain, 2, known(cfg.Callers)) // before anything of the call is looked at
+	}
+	return chain, draining, nil
 }
 
 func serverOptions(chain []link) []grpc.ServerOption {
@@ -50,6 +56,9 @@ func edge(log *zap.Logger) link {
 		fields := []zap.Field{zap.String("method", method), zap.Duration("duration", time.Since(start))}
 		if run := RunOf(ctx); run != "" {
 			fields = append(fields, zap.String("root_trace_id", run))
+		}
+		if caller, ok := identity.Caller(ctx); ok {
+			fields = append(fields, zap.Stringer("caller", caller))
 		}
 		switch {
 		case err == nil:

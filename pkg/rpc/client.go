@@ -10,25 +10,32 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/troupe-dev/troupe/pkg/telemetry"
 )
 
-// Dial returns a connection to the target, host:port or a gRPC target URI. It connects
-// when first used and reconnects by itself; the caller closes it. Calls go round-robin
-// over all addresses that the target's name has.
+// Dial returns a connection in plain text; else it is as DialWith.
+func Dial(target string, t *telemetry.Telemetry, repeatable ...string) (*grpc.ClientConn, error) {
+	return DialWith(insecure.NewCredentials(), target, t, repeatable...)
+}
+
+// DialWith returns a connection to the target, host:port or a gRPC target URI, by which each
+// side proves what the credentials ask for. It connects when first used and reconnects by
+// itself; the caller closes it. Calls go round-robin over all addresses that the target's name
+// has.
 //
 // Calls of the named services are repeated up to twice when the server cannot be reached:
 // name only services whose every method may be repeated.
-func Dial(target string, t *telemetry.Telemetry, repeatable ...string) (*grpc.ClientConn, error) {
+func DialWith(creds credentials.TransportCredentials, target string, t *telemetry.Telemetry, repeatable ...string) (*grpc.ClientConn, error) {
 	config, err := serviceConfig(repeatable)
 	if err != nil {
 		return nil, err
 	}
 	conn, err := grpc.NewClient(target,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithTransportCredentials(creds),
 		grpc.WithDefaultServiceConfig(config),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: connectBackoff(), MinConnectTimeout: connectionTimeout}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout, PermitWithoutStream: true}),

@@ -16,6 +16,7 @@ import (
 
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/identity"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
 )
 
@@ -155,7 +156,7 @@ func TestListen_SaysWhichFlagAndWhatToDo(t *testing.T) {
 }
 
 func TestChain_LinksHaveBothShapes(t *testing.T) {
-	chain, draining, err := newChain(zap.NewNop())
+	chain, draining, err := newChain(zap.NewNop(), Config{Identity: &identity.Source{}})
 	require.NoError(t, err)
 	defer draining()
 	for _, l := range chain {

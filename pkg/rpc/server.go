@@ -3,6 +3,7 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,11 +14,13 @@ import (
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc/filters"
 	"go.opentelemetry.io/otel/propagation"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 
+	"github.com/troupe-dev/troupe/pkg/identity"
 	"github.com/troupe-dev/troupe/pkg/probe"
 	"github.com/troupe-dev/troupe/pkg/process"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
@@ -34,6 +37,8 @@ const (
 	keepaliveTime     = 10 * time.Second // least that grpc-go allows on clients
 	keepaliveTimeout  = 3 * time.Second
 	keepaliveMinTime  = 5 * time.Second
+	proofAge          = 30 * time.Minute // after which who is connected has to prove itself anew, on a new connection
+	proofGrace        = 15 * time.Minute // that calls have to end on the old one; a step may take 10 minutes
 )
 
 // Server is a gRPC server with health, and reflection where configured. Register the
@@ -49,12 +54,21 @@ type Server struct {
 type Config struct {
 	Reflection bool // serve gRPC reflection
 	Inner      bool // only processes of the mesh call it: larger messages are taken
+
+	// Identity is what a server inside the mesh proves, and asks of its callers; nil is plain
+	// text. Callers are the roles that may call it, whatever they call.
+	Identity *identity.Source
+	Callers  []identity.Role
+	// TLS is that of a server for clients, which has no Identity; nil is plain text.
+	TLS credentials.TransportCredentials
+
+	age time.Duration // in place of proofAge; for tests
 }
 
 // NewServer returns a server. Its overall health is NOT_SERVING until SetServing, or until
 // a board that it follows is ready.
 func NewServer(t *telemetry.Telemetry, cfg Config) (*Server, error) {
-	chain, draining, err := newChain(t.Log)
+	chain, draining, err := newChain(t.Log, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("rpc: %w", err)
 	}
@@ -62,7 +76,12 @@ func NewServer(t *telemetry.Telemetry, cfg Config) (*Server, error) {
 	if cfg.Inner {
 		maxBytes = maxInnerBytes
 	}
+	creds := cfg.TLS
+	if creds == nil {
+		creds = cfg.Identity.Server()
+	}
 	opts := append(serverOptions(chain),
+		grpc.Creds(creds),
 		grpc.StatsHandler(otelgrpc.NewServerHandler(
 			otelgrpc.WithFilter(filters.Not(filters.HealthCheck())),
 			otelgrpc.WithPropagators(propagation.TraceContext{}), // spans of one trace hang together across processes
@@ -72,7 +91,7 @@ func NewServer(t *telemetry.Telemetry, cfg Config) (*Server, error) {
 		grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.MaxConcurrentStreams(maxStreamsPerConn),
 		grpc.ConnectionTimeout(connectionTimeout),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
+		grpc.KeepaliveParams(keeping(cfg)),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveMinTime, PermitWithoutStream: true}),
 		grpc.WaitForHandlers(true), // Stop returns when nobody works any more
 	)
@@ -83,6 +102,16 @@ func NewServer(t *telemetry.Telemetry, cfg Config) (*Server, error) {
 		reflection.Register(s)
 	}
 	return s, nil
+}
+
+// keeping is how connections are kept. One that proves something does not outlive its proof by
+// much: certificates end, and CAs are replaced.
+func keeping(cfg Config) keepalive.ServerParameters {
+	params := keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}
+	if cfg.Identity != nil {
+		params.MaxConnectionAge, params.MaxConnectionAgeGrace = cmp.Or(cfg.age, proofAge), proofGrace
+	}
+	return params
 }
 
 // SetServing sets the health of the server and of every service registered so far.
@@ -131,11 +160,17 @@ func (s *Server) Part(lis net.Listener, drain time.Duration) process.Part {
 	}}
 }
 
-// Listen opens a TCP port, with an error that says what to do when it is taken.
-func Listen(flag, addr string) (net.Listener, error) {
+// Listen opens a TCP port, with an error that says what to do when it is taken. It is closed
+// again, and the error returned, when one of those that permit it does not.
+func Listen(flag, addr string, permit ...func(flag string, at net.Addr) error) (net.Listener, error) {
 	lis, err := net.Listen("tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("%s: cannot listen on %s: %w; choose another address, or 127.0.0.1:0 for any free port", flag, addr, err)
+	}
+	for _, permitted := range permit {
+		if err := permitted(flag, lis.Addr()); err != nil {
+			return nil, errors.Join(err, lis.Close())
+		}
 	}
 	return lis, nil
 }

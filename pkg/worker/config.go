@@ -5,6 +5,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/troupe-dev/troupe/pkg/identity"
 	"github.com/troupe-dev/troupe/pkg/registry"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
 )
@@ -23,6 +24,7 @@ type Config struct {
 	Capabilities  []string      `help:"What this instance can do beyond those of its agent: words such as gpu, with commas between them." env:"TROUPE_CAPABILITIES" placeholder:"NAME"`
 	Reflection    bool          `help:"Serve gRPC reflection." env:"TROUPE_REFLECTION"`
 
+	Identity  identity.Config  `embed:""`
 	Telemetry telemetry.Config `embed:""`
 }
 

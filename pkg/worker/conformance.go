@@ -13,6 +13,7 @@ import (
 
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/identity"
 	"github.com/troupe-dev/troupe/pkg/lifecycle"
 	"github.com/troupe-dev/troupe/pkg/memory/memoryrpc"
 	"github.com/troupe-dev/troupe/pkg/probe"
@@ -23,7 +24,7 @@ import (
 
 // Host is a worker that runs with --conformance: it makes instances of a test agent for the
 // conformance kit, each on a port of its own on the host of its gRPC address, and registers
-// nothing.
+// nothing. All of that is plain text, whatever identity the worker has.
 type Host struct {
 	cfg       Config
 	telemetry *telemetry.Telemetry
@@ -47,7 +48,7 @@ func ServeConformance(ctx context.Context, t *telemetry.Telemetry, cfg Config) e
 
 // NewHost opens the port of a host. Run must follow.
 func NewHost(t *telemetry.Telemetry, cfg Config) (*Host, error) {
-	lis, err := rpc.Listen("--grpc-addr", cfg.GRPCAddr)
+	lis, err := rpc.Listen("--grpc-addr", cfg.GRPCAddr, identity.Config{InsecurePlaintext: cfg.Identity.InsecurePlaintext}.Permit)
 	if err != nil {
 		return nil, err
 	}

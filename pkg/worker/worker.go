@@ -22,6 +22,7 @@ import (
 
 	"github.com/troupe-dev/troupe/pkg/agent"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/identity"
 	"github.com/troupe-dev/troupe/pkg/lifecycle"
 	"github.com/troupe-dev/troupe/pkg/memory/memoryrpc"
 	"github.com/troupe-dev/troupe/pkg/probe"
@@ -110,7 +111,11 @@ func New(t *telemetry.Telemetry, cfg Config, a *agent.Agent) (*Worker, error) {
 }
 
 func (w *Worker) open() (err error) {
-	if w.grpcLis, err = rpc.Listen("--grpc-addr", w.cfg.GRPCAddr); err != nil {
+	self, err := identity.Open(w.cfg.Identity, identity.Worker, w.agent.Name(), w.telemetry.Log)
+	if err != nil {
+		return err
+	}
+	if w.grpcLis, err = rpc.Listen("--grpc-addr", w.cfg.GRPCAddr, w.cfg.Identity.Permit); err != nil {
 		return err
 	}
 	w.closers.Add(w.grpcLis)
@@ -118,7 +123,7 @@ func (w *Worker) open() (err error) {
 		return err
 	}
 	w.closers.Add(w.httpLis)
-	memory, err := rpc.Dial(w.cfg.Memory, w.telemetry, troupev1.MemoryService_ServiceDesc.ServiceName)
+	memory, err := rpc.DialWith(self.Client(identity.Memory, ""), w.cfg.Memory, w.telemetry, troupev1.MemoryService_ServiceDesc.ServiceName)
 	if err != nil {
 		return fmt.Errorf("--memory: %w", err)
 	}
@@ -129,7 +134,9 @@ func (w *Worker) open() (err error) {
 	}
 	w.closers.Add(etcd)
 	w.registrar = etcdregistry.New(etcd, w.telemetry.Log, etcdregistry.Config{})
-	if w.grpc, err = rpc.NewServer(w.telemetry, rpc.Config{Reflection: w.cfg.Reflection, Inner: true}); err != nil {
+	if w.grpc, err = rpc.NewServer(w.telemetry, rpc.Config{
+		Reflection: w.cfg.Reflection, Inner: true, Identity: self, Callers: []identity.Role{identity.Orchestrator},
+	}); err != nil {
 		return err
 	}
 	troupev1.RegisterLifecycleServiceServer(w.grpc, &lifecycleServer{

@@ -14,6 +14,7 @@ import (
 
 	"github.com/troupe-dev/troupe/pkg/client"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/identity"
 	"github.com/troupe-dev/troupe/pkg/rpc"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
 	"github.com/troupe-dev/troupe/pkg/worker"
@@ -110,6 +111,7 @@ func (c *crew) make(ctx context.Context, agent string, d declarations) (*member,
 	m := &member{agent: agent, id: agent + "-" + uuid.NewString()[:8], ready: make(chan struct{}), done: make(chan struct{}), stop: func() {}}
 	w, err := workers.New(ctx, c.telemetry, workers.Config{Agent: agent, Docs: c.cfg.Docs, AgentLog: c.cfg.AgentLog, Worker: worker.Config{
 		GRPCAddr: anyPort, HTTPAddr: anyPort, Etcd: c.mesh.Etcd, Memory: c.mesh.Memory, Drain: c.cfg.Drain, InstanceID: m.id,
+		Identity: identity.Config{DevCA: c.mesh.DevCA},
 	}}, files)
 	if err != nil {
 		return nil, err

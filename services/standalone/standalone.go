@@ -1,16 +1,20 @@
 // Package standalone runs a whole mesh in one process: embedded etcd and store, the three
 // services, and a worker for every declared agent. They talk over real gRPC on loopback,
-// by the same code and with the same fences as on a cluster; only the stores are embedded.
+// by the same code, with the same fences and under mutual TLS as on a cluster; only the stores
+// are embedded, and certificates come from a CA in the data folder.
 package standalone
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
+	"net"
 	"path/filepath"
 	"slices"
 	"time"
 
+	"github.com/troupe-dev/troupe/pkg/identity"
 	"github.com/troupe-dev/troupe/pkg/process"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
 	memory "github.com/troupe-dev/troupe/services/memory/app"
@@ -28,6 +32,8 @@ type Config struct {
 	Docs     string // folder for search_documents; empty: the declared one
 	AgentLog string // folder in which agents write down their turns; empty: nowhere
 	Drain    time.Duration
+
+	InsecurePlaintext bool // GRPCAddr may be one that other machines reach
 }
 
 // Endpoints is where the mesh is reached.
@@ -38,6 +44,7 @@ type Endpoints struct {
 	Etcd       []string
 	Memory     string
 	Redis      string // URL
+	DevCA      string // folder of the CA that gives whoever joins the mesh a certificate
 }
 
 // anyPort lets the system choose a loopback port.
@@ -89,10 +96,18 @@ func assemble(ctx context.Context, t *telemetry.Telemetry, cfg Config) (_ *mesh,
 			err = errors.Join(err, m.close())
 		}
 	}()
+	if err = permit(cfg); err != nil {
+		return nil, err
+	}
 	if err = m.stores(t, cfg); err != nil {
 		return nil, err
 	}
-	settings := memory.Config{GRPCAddr: anyPort, HTTPAddr: anyPort, Redis: m.endpoints.Redis, Durability: "D1", Etcd: m.endpoints.Etcd, Grace: cfg.Drain, KeepJournals: traceRetention}
+	m.endpoints.DevCA = DevCA(cfg.DataDir)
+	own := identity.Config{DevCA: m.endpoints.DevCA}
+	settings := memory.Config{
+		GRPCAddr: anyPort, HTTPAddr: anyPort, Redis: m.endpoints.Redis, Durability: "D1", Etcd: m.endpoints.Etcd, Grace: cfg.Drain,
+		KeepJournals: traceRetention, Identity: own,
+	}
 	if !m.lasts {
 		settings.Durability, settings.Etcd = "D0", nil // the data are new in each run, and not those of the last one
 	}
@@ -107,10 +122,11 @@ func assemble(ctx context.Context, t *telemetry.Telemetry, cfg Config) (_ *mesh,
 		return nil, err
 	}
 	m.add("agents", cfg.Drain+stopTime, crew)
+	own.InsecurePlaintext = cfg.InsecurePlaintext
 	orch, err := orchestrator.New(t.Named("orchestrator"), orchestrator.Config{
 		GRPCAddr: cfg.GRPCAddr, HTTPAddr: cfg.HTTPAddr, Etcd: m.endpoints.Etcd, Memory: m.endpoints.Memory, Redis: m.endpoints.Redis,
 		InstanceID: "standalone", Timeout: turnTimeout, RouteWait: routeWait, MaxQueueTime: queueTime, TraceRetention: traceRetention,
-		Drain: cfg.Drain, Reflection: true,
+		Drain: cfg.Drain, Reflection: true, Identity: own,
 	}, cfg.Agents)
 	if err != nil {
 		return nil, err
@@ -119,6 +135,23 @@ func assemble(ctx context.Context, t *telemetry.Telemetry, cfg Config) (_ *mesh,
 	m.add("orchestrator", cfg.Drain+stopTime, orch) // last: its first list has every agent
 	return m, nil
 }
+
+// permit refuses a port for clients that others reach: a mesh for development has no
+// certificate for it.
+func permit(cfg Config) error {
+	at, err := net.ResolveTCPAddr("tcp", cfg.GRPCAddr)
+	if err != nil {
+		return fmt.Errorf("--grpc-addr: %w", err)
+	}
+	if cfg.InsecurePlaintext || identity.Loopback(at) {
+		return nil
+	}
+	return fmt.Errorf("--grpc-addr: other machines reach %s, and a mesh for development speaks plain text there; "+
+		"serve on 127.0.0.1, or add --insecure-plaintext-beyond-loopback", cfg.GRPCAddr)
+}
+
+// DevCA is the folder of the CA of a mesh with that data folder.
+func DevCA(dataDir string) string { return filepath.Join(dataDir, "identity") }
 
 // stores are the embedded etcd and Redis.
 func (m *mesh) stores(t *telemetry.Telemetry, cfg Config) error {

@@ -84,7 +84,7 @@ func launchProcess(m *Mesh, dir string, p Part) service {
 // environment configures a part the way a cluster does.
 func (m *Mesh) environment(p Part) []string {
 	program, agent, _ := strings.Cut(strings.TrimSuffix(string(p), " second"), " ")
-	env := []string{"TROUPE_GRPC_ADDR=" + m.grpcAddr(p), "TROUPE_HTTP_ADDR=" + m.httpAddr(p), "TROUPE_LOG_LEVEL=" + cmp.Or(m.cfg.LogLevel, "info"), "TROUPE_AGENTS=" + agentsDir()}
+	env := []string{"TROUPE_GRPC_ADDR=" + m.grpcAddr(p), "TROUPE_HTTP_ADDR=" + m.httpAddr(p), "TROUPE_LOG_LEVEL=" + cmp.Or(m.cfg.LogLevel, "info"), "TROUPE_AGENTS=" + agentsDir(), "TROUPE_TLS_DEV_CA=" + m.devCA}
 	if m.cfg.Collector != "" {
 		env = append(env, "OTEL_EXPORTER_OTLP_ENDPOINT="+m.cfg.Collector)
 	}

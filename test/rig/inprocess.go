@@ -52,12 +52,12 @@ func (m *Mesh) make(p Part) (runnable, error) {
 	t := telemetry.Discard()
 	switch p {
 	case Memory:
-		return memory.New(t, memory.Config{GRPCAddr: m.grpcAddr(p), HTTPAddr: m.httpAddr(p), Redis: m.redisURL(), Grace: drain})
+		return memory.New(t, memory.Config{GRPCAddr: m.grpcAddr(p), HTTPAddr: m.httpAddr(p), Redis: m.redisURL(), Grace: drain, Identity: m.identity()})
 	case Orchestrator:
 		return orchestrator.New(t, orchestrator.Config{
 			GRPCAddr: m.grpcAddr(p), HTTPAddr: m.httpAddr(p), Agents: m.workflows(), Etcd: m.etcd.Endpoints(),
 			Memory: m.grpcAddr(Memory), Redis: m.redisURL(), Timeout: time.Minute, RouteWait: m.cfg.RouteWait, MaxTurns: m.cfg.MaxTurns, MaxQueueTime: 5 * time.Second,
-			TraceRetention: time.Hour, Drain: m.cfg.Drain, Reflection: true,
+			TraceRetention: time.Hour, Drain: m.cfg.Drain, Reflection: true, Identity: m.identity(),
 		}, nil)
 	default: // a worker
 	}
@@ -68,13 +68,14 @@ func (m *Mesh) make(p Part) (runnable, error) {
 		}
 		return worker.New(t, worker.Config{
 			GRPCAddr: m.grpcAddr(p), HTTPAddr: m.httpAddr(p), Etcd: m.etcd.Endpoints(), Memory: m.grpcAddr(Memory),
-			InstanceID: program.Instance, Drain: program.Drain,
+			InstanceID: program.Instance, Drain: program.Drain, Identity: m.identity(),
 		}, made)
 	}
 	for _, agent := range Agents {
 		if p == Worker(agent) || p == Second(agent) {
 			return workers.New(m.t.Context(), t, workers.Config{Agents: agentsDir(), Agent: agent, Docs: docs(), Worker: worker.Config{
 				GRPCAddr: m.grpcAddr(p), HTTPAddr: m.httpAddr(p), Etcd: m.etcd.Endpoints(), Memory: m.grpcAddr(Memory), Drain: drain,
+				Identity: m.identity(),
 			}}, nil)
 		}
 	}

@@ -1,7 +1,7 @@
 // Package rig runs a whole mesh for a test, in one of two ways behind one type: its
 // services as goroutines of the test (InProcess), or as the built binaries over loopback
-// (Binaries). Redis and etcd are real in both. Every part can be stopped and started again
-// at its address, with its data.
+// (Binaries). Redis and etcd are real in both, and services talk to each other under mutual
+// TLS. Every part can be stopped and started again at its address, with its data.
 package rig
 
 import (
@@ -15,10 +15,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
 	"github.com/troupe-dev/troupe/pkg/client"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/identity"
 	"github.com/troupe-dev/troupe/pkg/rpc"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
 	"github.com/troupe-dev/troupe/test/etcdtest"
@@ -71,6 +73,7 @@ type Mesh struct {
 	etcd      *etcdtest.Etcd
 	client    *clientv3.Client // of etcd; nil until it is needed
 	redis     *redistest.Server
+	devCA     string // folder; all services prove to each other who they are
 	launch    launcher
 	running   map[Part]service
 	programs  map[Part]Program // of the parts that a test brought along
@@ -98,7 +101,7 @@ func start(t testing.TB, cfg Config, launch launcher) *Mesh {
 	}
 	m := &Mesh{
 		t: t, cfg: cfg, launch: launch, addresses: map[string]string{}, running: map[Part]service{}, programs: map[Part]Program{},
-		etcd: etcdtest.Start(t), redis: redistest.New(t),
+		etcd: etcdtest.Start(t), redis: redistest.New(t), devCA: t.TempDir(),
 	}
 	conn, err := rpc.Dial(m.grpcAddr(Orchestrator), telemetry.Discard())
 	require.NoError(t, err)
@@ -246,10 +249,12 @@ func (m *Mesh) Await(what string, holds func() bool) {
 // RedisAddr is where the Redis of the mesh is.
 func (m *Mesh) RedisAddr() string { return m.redis.Addr }
 
-// Lifecycle is the lifecycle of an agent's worker.
+// Lifecycle is the lifecycle of an agent's worker, as an orchestrator reaches it.
 func (m *Mesh) Lifecycle(agent string) troupev1.LifecycleServiceClient {
 	m.t.Helper()
-	conn, err := rpc.Dial(m.grpcAddr(Worker(agent)), telemetry.Discard())
+	as, err := identity.Open(m.identity(), identity.Orchestrator, "", zap.NewNop())
+	require.NoError(m.t, err)
+	conn, err := rpc.DialWith(as.Client(identity.Worker, agent), m.grpcAddr(Worker(agent)), telemetry.Discard())
 	require.NoError(m.t, err)
 	m.t.Cleanup(func() { require.NoError(m.t, conn.Close()) })
 	return troupev1.NewLifecycleServiceClient(conn)
@@ -268,6 +273,9 @@ func (m *Mesh) InstanceOf(p Part) string {
 	require.FailNow(m.t, "not registered", "%s", p)
 	return ""
 }
+
+// identity has each service prove who it is, by a certificate of the same CA.
+func (m *Mesh) identity() identity.Config { return identity.Config{DevCA: m.devCA} }
 
 func (m *Mesh) grpcAddr(p Part) string { return m.address(string(p) + "/grpc") }
 func (m *Mesh) httpAddr(p Part) string { return m.address(string(p) + "/http") }

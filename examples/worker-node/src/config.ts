@@ -12,6 +12,9 @@ export interface Config {
   memory: string;
   drain: number; // milliseconds
   agent: string;
+  tlsCert: string; // empty: plain text, as the next two
+  tlsKey: string;
+  tlsCa: string;
   conformance: boolean;
 }
 
@@ -24,6 +27,9 @@ const flags = {
   memory: ['TROUPE_MEMORY', '127.0.0.1:7401', 'Address of the memory service.'],
   drain: ['TROUPE_DRAIN', '30s', 'How long running steps may take to end when the worker stops.'],
   agent: ['TROUPE_AGENT', 'words', 'Name of the agent in the mesh.'],
+  'tls-cert': ['TROUPE_TLS_CERT', '', 'PEM file with the certificate of this worker. Empty: plain text.'],
+  'tls-key': ['TROUPE_TLS_KEY', '', 'PEM file with its key.'],
+  'tls-ca': ['TROUPE_TLS_CA', '', 'PEM file with the certificates that those of the mesh come from.'],
 } as const satisfies Record<string, [variable: string, otherwise: string, help: string]>;
 
 /** The help text. */
@@ -58,6 +64,9 @@ export function readConfig(args: string[], env: NodeJS.ProcessEnv): Config | und
     memory: setting('memory'),
     drain,
     agent,
+    tlsCert: setting('tls-cert'),
+    tlsKey: setting('tls-key'),
+    tlsCa: setting('tls-ca'),
     conformance: values['conformance'] === true,
   };
 }

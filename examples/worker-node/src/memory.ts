@@ -17,8 +17,8 @@ export class Memory {
   readonly #method = service('troupe.v1.MemoryService')['CommitStep'] as unknown as Commit;
 
   /** It connects when first used, and again by itself. */
-  constructor(address: string) {
-    this.#client = new grpc.Client(address, grpc.credentials.createInsecure(), {
+  constructor(address: string, credentials = grpc.credentials.createInsecure()) {
+    this.#client = new grpc.Client(address, credentials, {
       'grpc.initial_reconnect_backoff_ms': 100,
       'grpc.max_reconnect_backoff_ms': 2000,
       'grpc.keepalive_time_ms': 10_000,

@@ -6,8 +6,9 @@ import type { AddressInfo } from 'node:net';
 import * as grpc from '@grpc/grpc-js';
 
 /** A gRPC server with the limits of the mesh. */
-export function newServer(): grpc.Server {
+export function newServer(interceptors: grpc.ServerInterceptor[] = []): grpc.Server {
   return new grpc.Server({
+    interceptors,
     'grpc.max_receive_message_length': 16 << 20,
     'grpc.max_concurrent_streams': 256,
     'grpc.keepalive_time_ms': 10_000,
@@ -23,11 +24,11 @@ export function split(address: string): { host: string; port: number } {
 }
 
 /** Serves on an address, and returns it with the port that was taken. */
-export async function listen(server: grpc.Server, address: string): Promise<string> {
+export async function listen(server: grpc.Server, address: string, credentials = grpc.ServerCredentials.createInsecure()): Promise<string> {
   const { host } = split(address);
   const port = await new Promise<number>((resolve, reject) => {
     const target = address.startsWith(':') ? host + address : address;
-    server.bindAsync(target, grpc.ServerCredentials.createInsecure(), (err, taken) => (err ? reject(err) : resolve(taken)));
+    server.bindAsync(target, credentials, (err, taken) => (err ? reject(err) : resolve(taken)));
   });
   return `${host.includes(':') ? `[${host}]` : host}:${port}`;
 }

@@ -5,6 +5,7 @@ import type { Agent } from './agent.js';
 import { agentService } from './agent-service.js';
 import type { Config } from './config.js';
 import { Etcd } from './etcd.js';
+import { Identity } from './identity.js';
 import { Lifecycle } from './lifecycle.js';
 import { lifecycleService } from './lifecycle-service.js';
 import { log } from './log.js';
@@ -21,18 +22,19 @@ const agentName = 'troupe.v1.AgentService';
 export async function serve(config: Config, agent: Agent, stop: AbortSignal): Promise<void> {
   const instanceId = config.instanceId || `${agent.name}-${randomBytes(4).toString('hex')}`;
   const board = new Board([lifecycleName, agentName], ['lifecycle', 'registry']);
-  const memory = new Memory(config.memory);
+  const identity = config.tlsCert || config.tlsKey || config.tlsCa ? new Identity(config) : undefined;
+  const memory = new Memory(config.memory, identity?.toMemory());
   const etcd = new Etcd(config.etcd);
   const lifecycle = new Lifecycle({
     capacity: agent.capacity,
     leave: () => registration.close(),
     log: (message, error) => log.warn(message, { error }),
   });
-  const server = newServer();
+  const server = newServer(identity && [identity.guard()]);
   board.health.addToServer(server);
   server.addService(service(lifecycleName), lifecycleService(lifecycle, { instanceId, agent: agent.name, version: agent.version }, config.drain));
   server.addService(service(agentName), agentService(agent, lifecycle, memory));
-  const grpc = await listen(server, config.grpcAddr);
+  const grpc = await listen(server, config.grpcAddr, identity?.server());
   const probes = board.serve();
   const http = await listenHttp(probes, config.httpAddr);
   log.info('serving', { agent: agent.name, instance: instanceId, grpc, http });

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/identity"
 	"github.com/troupe-dev/troupe/pkg/probe"
 	"github.com/troupe-dev/troupe/pkg/process"
 	"github.com/troupe-dev/troupe/pkg/redisconn"
@@ -59,7 +60,11 @@ func (a *App) open() (err error) {
 	if err = a.openStore(); err != nil {
 		return err
 	}
-	if a.grpcLis, err = rpc.Listen("--grpc-addr", a.cfg.GRPCAddr); err != nil {
+	self, err := identity.Open(a.cfg.Identity, identity.Memory, "", a.telemetry.Log)
+	if err != nil {
+		return err
+	}
+	if a.grpcLis, err = rpc.Listen("--grpc-addr", a.cfg.GRPCAddr, a.cfg.Identity.Permit); err != nil {
 		return err
 	}
 	a.closers.Add(a.grpcLis)
@@ -67,7 +72,9 @@ func (a *App) open() (err error) {
 		return err
 	}
 	a.closers.Add(a.httpLis)
-	if a.grpc, err = rpc.NewServer(a.telemetry, rpc.Config{Reflection: a.cfg.Reflection, Inner: true}); err != nil {
+	if a.grpc, err = rpc.NewServer(a.telemetry, rpc.Config{
+		Reflection: a.cfg.Reflection, Inner: true, Identity: self, Callers: []identity.Role{identity.Orchestrator, identity.Worker},
+	}); err != nil {
 		return err
 	}
 	a.keeper, err = upkeep.New(upkeep.Config{

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/troupe-dev/troupe/pkg/identity"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/redisconn"
 	"github.com/troupe-dev/troupe/pkg/session"
@@ -25,6 +26,7 @@ type Config struct {
 	Grace            time.Duration `help:"How long calls in flight may take to end when the service stops." default:"10s" env:"TROUPE_GRACE"`
 	Reflection       bool          `help:"Serve gRPC reflection." env:"TROUPE_REFLECTION"`
 
+	Identity      identity.Config    `embed:""`
 	RedisSecurity redisconn.Security `embed:"" prefix:"redis-"`
 	Telemetry     telemetry.Config   `embed:""`
 }

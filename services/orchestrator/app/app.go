@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap"
 
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/identity"
 	"github.com/troupe-dev/troupe/pkg/memory/memoryrpc"
 	"github.com/troupe-dev/troupe/pkg/probe"
 	"github.com/troupe-dev/troupe/pkg/process"
@@ -85,7 +86,15 @@ func (a *App) open(files fs.FS) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", strings.TrimSpace("--agents "+a.cfg.Agents), err)
 	}
-	if a.grpcLis, err = rpc.Listen("--grpc-addr", a.cfg.GRPCAddr); err != nil {
+	self, err := identity.Open(a.cfg.Identity, identity.Orchestrator, "", a.telemetry.Log)
+	if err != nil {
+		return err
+	}
+	clients, err := a.cfg.ClientTLS.Credentials(a.telemetry.Log)
+	if err != nil {
+		return err
+	}
+	if a.grpcLis, err = rpc.Listen("--grpc-addr", a.cfg.GRPCAddr, a.cfg.ClientTLS.Permit(a.cfg.Identity.InsecurePlaintext)); err != nil {
 		return err
 	}
 	a.closers.Add(a.grpcLis)
@@ -98,7 +107,7 @@ func (a *App) open(files fs.FS) error {
 		return fmt.Errorf("--redis: %w", err)
 	}
 	a.closers.Add(a.store)
-	conn, err := rpc.Dial(a.cfg.Memory, a.telemetry, troupev1.MemoryService_ServiceDesc.ServiceName)
+	conn, err := rpc.DialWith(self.Client(identity.Memory, ""), a.cfg.Memory, a.telemetry, troupev1.MemoryService_ServiceDesc.ServiceName)
 	if err != nil {
 		return fmt.Errorf("--memory: %w", err)
 	}
@@ -118,6 +127,7 @@ func (a *App) open(files fs.FS) error {
 		return err
 	}
 	pool := dispatch.NewPool(a.telemetry, rpc.Dial)
+	pool.Identify(self)
 	a.roster = routing.NewRoster(a.telemetry.Log, func(listed bool, addresses map[string]bool) {
 		if listed {
 			a.board.Set(conditionRegistry, nil)
@@ -141,7 +151,7 @@ func (a *App) open(files fs.FS) error {
 	}
 	a.closers.Add(process.CloserFunc(pool.Close))
 	a.closers.Add(process.CloserFunc(dispatcher.Close))
-	if a.grpc, err = rpc.NewServer(a.telemetry, rpc.Config{Reflection: a.cfg.Reflection}); err != nil {
+	if a.grpc, err = rpc.NewServer(a.telemetry, rpc.Config{Reflection: a.cfg.Reflection, TLS: clients}); err != nil {
 		return err
 	}
 	server := &api.Orchestrator{Runner: a.runner, Traces: traces, Roster: a.roster, Workflows: workflows, Operator: a.operator}

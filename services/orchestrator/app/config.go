@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/troupe-dev/troupe/pkg/identity"
 	"github.com/troupe-dev/troupe/pkg/redisconn"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
 )
@@ -31,6 +32,8 @@ type Config struct {
 	MaxQueue       int           `help:"How many callers may wait for a turn to begin. 0: as many as turns may run at once." default:"0" env:"TROUPE_MAX_QUEUE"`
 	MaxQueueTime   time.Duration `help:"How long a caller may wait for its turn to begin. 0s: nobody waits." default:"5s" env:"TROUPE_MAX_QUEUE_TIME"`
 
+	Identity      identity.Config    `embed:""`
+	ClientTLS     identity.Edge      `embed:""`
 	RedisSecurity redisconn.Security `embed:"" prefix:"redis-"`
 	Telemetry     telemetry.Config   `embed:""`
 }

@@ -89,7 +89,7 @@ func (d *Dispatcher) reach(ctx context.Context, in registry.Instance) (*grpc.Cli
 	began := time.Now()
 	within, cancel := context.WithTimeout(ctx, reachTime)
 	defer cancel()
-	conn, release, err := d.pool.Get(within, in.Address)
+	conn, release, err := d.pool.Get(within, in)
 	if err != nil && ctx.Err() == nil {
 		d.deaf.note(in, deafFactor*time.Since(began), err)
 	}

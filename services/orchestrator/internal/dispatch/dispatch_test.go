@@ -354,7 +354,7 @@ func TestPool_KeepsAConnectionUntilItsLastStepHasEnded(t *testing.T) {
 		return answer(stream)
 	})
 	r := newRig(t, patience, instance("1", address, 1))
-	conn, done, err := r.pool.Get(t.Context(), address)
+	conn, done, err := r.pool.Get(t.Context(), registry.Instance{Agent: "a", Address: address})
 	require.NoError(t, err)
 	done()
 	ended := make(chan error, 1)

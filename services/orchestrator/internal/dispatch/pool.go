@@ -11,49 +11,79 @@ import (
 
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/identity"
 	"github.com/troupe-dev/troupe/pkg/lifecycle"
 	"github.com/troupe-dev/troupe/pkg/registry"
+	"github.com/troupe-dev/troupe/pkg/rpc"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
 	"github.com/troupe-dev/troupe/pkg/wire"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
 )
 
-// Pool holds one connection per worker address. Safe for concurrent use.
+// Pool holds one connection per worker address, and agent that it is registered for. Safe for
+// concurrent use.
 type Pool struct {
 	telemetry *telemetry.Telemetry
 	dial      func(target string, t *telemetry.Telemetry, repeatable ...string) (*grpc.ClientConn, error)
 
 	mu    sync.Mutex
-	conns map[string]*pooled
+	self  *identity.Source
+	conns map[place]*pooled
 }
+
+// place is where an agent is said to be. A connection that proved to be one agent's is never
+// used for another's, whoever registers the same address.
+type place struct{ address, agent string }
 
 type pooled struct {
 	*grpc.ClientConn
+	creds *identity.Credentials // nil in plain text
 	users int
 	gone  bool // the address is no longer registered; closed with the last user
 }
 
 // NewPool returns an empty pool. dial makes its connections.
 func NewPool(t *telemetry.Telemetry, dial func(string, *telemetry.Telemetry, ...string) (*grpc.ClientConn, error)) *Pool {
-	return &Pool{telemetry: t, dial: dial, conns: map[string]*pooled{}}
+	return &Pool{telemetry: t, dial: dial, conns: map[place]*pooled{}}
+}
+
+// Identify has every connection that is made from now on prove both sides: this one by the
+// source, and the worker by a certificate of the agent that it is registered for (S16). A nil
+// source leaves them in plain text.
+func (p *Pool) Identify(self *identity.Source) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.self = self
+}
+
+// connect is called with the lock held.
+func (p *Pool) connect(to place) (_ *pooled, err error) {
+	c, target := &pooled{}, "passthrough:///"+to.address
+	if p.self == nil {
+		c.ClientConn, err = p.dial(target, p.telemetry)
+		return c, err
+	}
+	c.creds = p.self.Client(identity.Worker, to.agent)
+	c.ClientConn, err = rpc.DialWith(c.creds, target, p.telemetry)
+	return c, err
 }
 
 // connectTime is how long a worker may take to answer a connection.
 const connectTime = time.Second
 
-// Get returns a connection that is up. When it cannot be had within a second, nothing was
-// sent. The caller calls release once. Modes: system_network.
-func (p *Pool) Get(ctx context.Context, address string) (conn *grpc.ClientConn, release func(), err error) {
+// Get returns a connection to an instance that is up. When it cannot be had within a second,
+// nothing was sent. The caller calls release once. Modes: system_network; policy_security when
+// whoever is there does not prove to be a worker of the instance's agent.
+func (p *Pool) Get(ctx context.Context, in registry.Instance) (conn *grpc.ClientConn, release func(), err error) {
 	p.mu.Lock()
-	c, ok := p.conns[address]
+	to := place{in.Address, in.Agent}
+	c, ok := p.conns[to]
 	if !ok {
-		made, err := p.dial("passthrough:///"+address, p.telemetry)
-		if err != nil {
+		if c, err = p.connect(to); err != nil {
 			p.mu.Unlock()
 			return nil, nil, err
 		}
-		c = &pooled{ClientConn: made}
-		p.conns[address] = c
+		p.conns[to] = c
 	}
 	c.users++
 	p.mu.Unlock()
@@ -72,19 +102,24 @@ func (p *Pool) Get(ctx context.Context, address string) (conn *grpc.ClientConn, 
 			c.ResetConnectBackoff()
 			if state == c.GetState() {
 				release()
-				return nil, nil, unreachable(address, nil)
+				return nil, nil, c.unreachable(to, nil)
 			}
 		default: // it will change by itself
 		}
 		if !c.WaitForStateChange(ctx, state) {
 			release()
-			return nil, nil, unreachable(address, ctx.Err())
+			return nil, nil, c.unreachable(to, ctx.Err())
 		}
 	}
 }
 
-func unreachable(address string, cause error) error {
-	return failure.Newf(failure.SystemNetwork, "dispatch", "the worker at %s cannot be reached", address).Because(cause)
+func (c *pooled) unreachable(at place, cause error) error {
+	if c.creds != nil {
+		if why := c.creds.Refusal(); why != nil {
+			return failure.Newf(failure.PolicySecurity, "dispatch", "the worker at %s does not prove to be one of agent %s, as which it is registered", at.address, at.agent).Because(why)
+		}
+	}
+	return failure.Newf(failure.SystemNetwork, "dispatch", "the worker at %s cannot be reached", at.address).Because(cause)
 }
 
 func (p *Pool) release(c *pooled) {
@@ -101,11 +136,11 @@ func (p *Pool) release(c *pooled) {
 func (p *Pool) Keep(addresses map[string]bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for address, c := range p.conns {
-		if addresses[address] {
+	for at, c := range p.conns {
+		if addresses[at.address] {
 			continue
 		}
-		delete(p.conns, address)
+		delete(p.conns, at)
 		c.gone = true
 		if c.users == 0 {
 			_ = c.Close()
@@ -117,7 +152,7 @@ func (p *Pool) Keep(addresses map[string]bool) {
 // steps or may again. Another that answers there says that this one is not. It takes 2 s at
 // most.
 func (p *Pool) Health(ctx context.Context, in registry.Instance) routing.Health {
-	conn, release, err := p.Get(ctx, in.Address)
+	conn, release, err := p.Get(ctx, in)
 	if err != nil {
 		return routing.Unreachable
 	}
@@ -140,8 +175,8 @@ func (p *Pool) Health(ctx context.Context, in registry.Instance) routing.Health 
 func (p *Pool) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for address, c := range p.conns {
-		delete(p.conns, address)
+	for at, c := range p.conns {
+		delete(p.conns, at)
 		_ = c.Close()
 	}
 }

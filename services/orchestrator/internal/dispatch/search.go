@@ -249,7 +249,7 @@ func (s *search) nobody() error {
 	switch {
 	case (s.policy.Strategy == balance.Manual || s.policy.Strategy == balance.Capability) && s.last.Reason != "":
 		why = s.last.Reason
-	case !s.working && s.refusal != nil:
+	case s.refusal != nil && (!s.working || failure.Is(s.refusal, failure.PolicySecurity)):
 		why += ": " + failure.Plain(s.refusal)
 	case s.working:
 		why = "all are at capacity, refuse it, fail their steps, or cannot be reached"

@@ -81,12 +81,14 @@ func (s *start) outcome() error {
 }
 
 // again reports whether a start is worth another try: the worker never answered.
-func (s *start) again() bool { return failure.Is(s.outcome(), failure.SystemNetwork) }
+func (s *start) again() bool {
+	return failure.Is(s.outcome(), failure.SystemNetwork, failure.PolicySecurity)
+}
 
 func (s *starts) start(in registry.Instance) error {
 	ctx, cancel := context.WithTimeout(s.ctx, startTime)
 	defer cancel()
-	conn, release, err := s.pool.Get(ctx, in.Address)
+	conn, release, err := s.pool.Get(ctx, in)
 	if err != nil {
 		return err
 	}

@@ -230,7 +230,7 @@ func (o *Operator) settled(ctx context.Context, in registry.Instance) (*troupev1
 
 // ask has the worker of an instance do it.
 func (o *Operator) ask(ctx context.Context, in registry.Instance, do verb) (*troupev1.InstanceStatus, error) {
-	conn, release, err := o.pool.Get(ctx, in.Address)
+	conn, release, err := o.pool.Get(ctx, in)
 	if err != nil {
 		return nil, err
 	}

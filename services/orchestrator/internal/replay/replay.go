@@ -171,7 +171,7 @@ func (r *Replayer) step(ctx context.Context, step *troupev1.ExecuteStepRequest, 
 }
 
 func (r *Replayer) ask(ctx context.Context, in registry.Instance, req *troupev1.ReplayStepRequest) (*troupev1.StepReplay, error) {
-	conn, release, err := r.Pool.Get(ctx, in.Address)
+	conn, release, err := r.Pool.Get(ctx, in)
 	if err != nil {
 		return nil, err
 	}

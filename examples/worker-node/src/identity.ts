@@ -1,0 +1,65 @@
+// Who this worker is, and whom it talks to: mutual TLS, in which a SPIFFE id counts and no host name.
+
+import { X509Certificate } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import tls from 'node:tls';
+import * as grpc from '@grpc/grpc-js';
+import type { Config } from './config.js';
+
+const denied = { code: grpc.status.PERMISSION_DENIED, details: 'this worker takes calls of the orchestrator alone', metadata: new grpc.Metadata() };
+
+/** The SPIFFE id of a certificate: its only URI, and else undefined. */
+function spiffeId(subjectAltName: string | undefined): string | undefined {
+  const uris = (subjectAltName ?? '').split(', ').filter((name) => name.startsWith('URI:'));
+  return uris.length === 1 ? uris[0]!.slice('URI:'.length) : undefined;
+}
+
+export class Identity {
+  readonly #cert: Buffer;
+  readonly #key: Buffer;
+  readonly #ca: Buffer;
+  readonly #domain: string;
+
+  /** Reads the files. Fails when the certificate is not that of a worker of the agent. */
+  constructor(config: Config) {
+    if (!config.tlsCert || !config.tlsKey || !config.tlsCa) throw new Error('--tls-cert, --tls-key and --tls-ca belong together');
+    [this.#cert, this.#key, this.#ca] = [readFileSync(config.tlsCert), readFileSync(config.tlsKey), readFileSync(config.tlsCa)];
+    const id = spiffeId(new X509Certificate(this.#cert).subjectAltName);
+    const domain = /^spiffe:\/\/([^/]+)\/worker\/([^/]+)$/.exec(id ?? '');
+    if (!domain || domain[2] !== config.agent) throw new Error(`--tls-cert: ${config.tlsCert} is that of ${id ?? 'nobody'}, and not of a worker of ${config.agent}`);
+    this.#domain = domain[1]!;
+    tls.DEFAULT_MIN_VERSION = 'TLSv1.3';
+  }
+
+  /** For connections to the memory service: nobody else will do. */
+  toMemory(): grpc.ChannelCredentials {
+    return grpc.credentials.createSsl(this.#ca, this.#key, this.#cert, {
+      checkServerIdentity: (_host, cert) => this.#is(cert.subjectaltname, 'memory'),
+    });
+  }
+
+  /** For the server: whoever connects has to show a certificate of the mesh. */
+  server(): grpc.ServerCredentials {
+    return grpc.ServerCredentials.createSsl(this.#ca, [{ private_key: this.#key, cert_chain: this.#cert }], true);
+  }
+
+  /** Refuses calls of all but the orchestrator. */
+  guard(): grpc.ServerInterceptor {
+    return (_method, call) => new grpc.ServerInterceptingCall(call, {
+      start: (next) => next({
+        onReceiveMetadata: (metadata, handle) => {
+          const caller = call.getAuthContext().sslPeerCertificate;
+          if (this.#is(caller?.subjectaltname, 'orchestrator')) call.sendStatus(denied);
+          else handle(metadata);
+        },
+      }),
+    });
+  }
+
+  /** What is wrong with a peer that should have the role; undefined when nothing is. */
+  #is(subjectAltName: string | undefined, role: string): Error | undefined {
+    const id = spiffeId(subjectAltName);
+    const want = `spiffe://${this.#domain}/${role}`;
+    return id === want ? undefined : new Error(`it is ${id ?? 'nobody'} there, and not ${want}`);
+  }
+}

@@ -1,0 +1,156 @@
+package identity
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// CA is a certificate authority for development and tests. Whoever reads its folder can be
+// anybody, so it vouches on one machine only.
+type CA struct {
+	dir    string
+	domain string
+	cert   *x509.Certificate
+	key    *ecdsa.PrivateKey
+}
+
+// What a CA for development makes.
+const (
+	devDomain = "dev.troupe"
+	devFile   = "dev-ca.pem" // its key and its certificate
+	caLife    = 10 * 365 * 24 * time.Hour
+	devLife   = 24 * time.Hour
+	fileLife  = 365 * 24 * time.Hour
+	devLeeway = time.Minute // for clocks that differ
+)
+
+// OpenCA returns the CA of a folder. It makes both when they are not there; processes that do
+// so at once get the same one.
+func OpenCA(dir string) (*CA, error) {
+	file := filepath.Join(dir, devFile)
+	text, err := os.ReadFile(file) //nolint:gosec // the caller names the folder
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = makeCA(dir, file); err == nil {
+			text, err = os.ReadFile(file) //nolint:gosec // as above
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	pair, err := tls.X509KeyPair(text, text)
+	if err != nil {
+		return nil, fmt.Errorf("%s holds no CA; remove it, and another is made: %w", file, err)
+	}
+	key, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
+	if !ok || !pair.Leaf.IsCA || time.Now().After(pair.Leaf.NotAfter) {
+		return nil, fmt.Errorf("%s holds no CA that can be used; remove it, and another is made", file)
+	}
+	return &CA{dir: dir, domain: devDomain, cert: pair.Leaf, key: key}, nil
+}
+
+// Files writes the certificate of a process, its key and the certificate of the CA into the
+// folder of the CA, over those that are there, and returns the settings that name them. They are
+// for programs that cannot ask the CA themselves, and last for a year.
+func (ca *CA) Files(role Role, agent string) (Config, error) {
+	id := ID{ca.domain, role, agent}
+	if err := id.check(); err != nil {
+		return Config{}, err
+	}
+	pair, err := ca.issue(certificate(id.url(), fileLife))
+	if err != nil {
+		return Config{}, err
+	}
+	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	if err != nil {
+		return Config{}, err
+	}
+	name := filepath.Join(ca.dir, strings.TrimSuffix(string(role)+"-"+agent, "-"))
+	cfg := Config{Cert: name + ".crt", Key: name + ".key", CA: filepath.Join(ca.dir, "ca.crt")}
+	return cfg, errors.Join(
+		os.WriteFile(cfg.Cert, block("CERTIFICATE", pair.Certificate[0]), 0o600),
+		os.WriteFile(cfg.Key, block("PRIVATE KEY", key), 0o600),
+		os.WriteFile(cfg.CA, block("CERTIFICATE", ca.cert.Raw), 0o600))
+}
+
+// makeCA makes a CA, unless another process was faster.
+func makeCA(dir, file string) error {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	cert := certificate(&url.URL{Scheme: "spiffe", Host: devDomain}, caLife)
+	cert.Subject = pkix.Name{CommonName: "Troupe CA for development"}
+	cert.IsCA, cert.BasicConstraintsValid = true, true
+	cert.KeyUsage, cert.ExtKeyUsage = x509.KeyUsageCertSign|x509.KeyUsageCRLSign, nil
+	der, err := x509.CreateCertificate(rand.Reader, cert, cert, key.Public(), key)
+	if err != nil {
+		return err
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	whole, err := os.CreateTemp(dir, devFile) // readable for its owner only
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(whole.Name()) }()
+	_, err = whole.Write(append(block("CERTIFICATE", der), block("PRIVATE KEY", keyDER)...))
+	if err = errors.Join(err, whole.Close()); err != nil {
+		return err
+	}
+	if err := os.Link(whole.Name(), file); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}
+
+// issue makes a certificate of a template, and a key. It names this machine too, for tools that
+// ask for a host name.
+func (ca *CA) issue(cert *x509.Certificate) (tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	cert.DNSNames, cert.IPAddresses = []string{"localhost"}, []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
+	der, err := x509.CreateCertificate(rand.Reader, cert, ca.cert, key.Public(), ca.key)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	leaf, err := x509.ParseCertificate(der)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, err
+}
+
+// certificate is the template of one with a URI.
+func certificate(uri *url.URL, life time.Duration) *x509.Certificate {
+	return &x509.Certificate{
+		SerialNumber: new(big.Int).SetBytes([]byte(rand.Text()[:16])), // 80 bits of chance
+		NotBefore:    time.Now().Add(-devLeeway),
+		NotAfter:     time.Now().Add(life),
+		URIs:         []*url.URL{uri},
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+}
+
+func block(kind string, der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+}

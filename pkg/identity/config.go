@@ -1,0 +1,80 @@
+package identity
+
+import (
+	"errors"
+	"fmt"
+	"net"
+
+	"go.uber.org/zap"
+)
+
+// Config is where a process finds its identity. The tags are the flags, the environment
+// variables and the help text of every service and worker.
+type Config struct {
+	Cert        string `name:"tls-cert" help:"PEM file with the certificate of this process, and those between it and the CA. This file and the next two are read again when they change. Empty: plain text, on loopback only." env:"TROUPE_TLS_CERT" type:"path" placeholder:"FILE"`
+	Key         string `name:"tls-key" help:"PEM file with the key of the certificate." env:"TROUPE_TLS_KEY" type:"path" placeholder:"FILE"`
+	CA          string `name:"tls-ca" help:"PEM file with the certificates that those of the mesh come from." env:"TROUPE_TLS_CA" type:"path" placeholder:"FILE"`
+	TrustDomain string `help:"Trust domain of the mesh. Empty: that of the certificate." env:"TROUPE_TRUST_DOMAIN" placeholder:"NAME"`
+	DevCA       string `name:"tls-dev-ca" help:"For development, in the place of the files: folder with a CA, made when there is none, that gives this process its certificate. On loopback only." env:"TROUPE_TLS_DEV_CA" type:"path" placeholder:"DIR"`
+
+	InsecurePlaintext bool `name:"insecure-plaintext-beyond-loopback" help:"Serve in plain text, without any proof of who calls, where other machines reach it." env:"TROUPE_INSECURE_PLAINTEXT_BEYOND_LOOPBACK"`
+}
+
+// Open returns the identity of a process, nil when the configuration names none. agent is
+// that of a worker, and else empty. The certificate must be that of the role, and of the
+// agent: a process that nobody would talk to does not start. What becomes of the files, and
+// which connections are refused, goes to the log.
+func Open(cfg Config, role Role, agent string, log *zap.Logger) (*Source, error) {
+	s := &Source{log: log}
+	switch {
+	case cfg.DevCA != "" && cfg.Cert+cfg.Key+cfg.CA != "":
+		return nil, errors.New("--tls-dev-ca: it gives the process a certificate; leave --tls-cert, --tls-key and --tls-ca out, or it")
+	case cfg.DevCA != "":
+		ca, err := OpenCA(cfg.DevCA)
+		if err != nil {
+			return nil, fmt.Errorf("--tls-dev-ca: %w", err)
+		}
+		s.read = ca.renewing(ID{ca.domain, role, agent})
+	case cfg.Cert == "" && cfg.Key == "" && cfg.CA == "":
+		return nil, nil
+	case cfg.Cert == "" || cfg.Key == "" || cfg.CA == "":
+		return nil, errors.New("--tls-cert, --tls-key and --tls-ca belong together; give all three, or none")
+	default:
+		s.read = files{cfg.Cert, cfg.Key, cfg.CA}.read
+	}
+	first, err := s.read(nil)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.TrustDomain != "" && cfg.TrustDomain != first.id.TrustDomain {
+		return nil, fmt.Errorf("--trust-domain: the certificate is of %q, and not of %q", first.id.TrustDomain, cfg.TrustDomain)
+	}
+	if want := (ID{first.id.TrustDomain, role, agent}); first.id != want {
+		return nil, fmt.Errorf("--tls-cert: the certificate is that of %s; this process needs one of %s", first.id, want)
+	}
+	s.id, s.last = first.id, first
+	log.Info("identity", zap.Stringer("id", s.id), zap.Time("until", first.leaf().NotAfter))
+	return s, nil
+}
+
+// Permit says why a port at the address must not be served, and the way out: other machines
+// reach it, and without TLS of production nobody there would know who is who.
+func (c Config) Permit(flag string, at net.Addr) error {
+	switch {
+	case Loopback(at):
+		return nil
+	case c.DevCA != "":
+		return fmt.Errorf("%s: other machines reach %s, and a CA for development is for one machine; "+
+			"give --tls-cert, --tls-key and --tls-ca in the place of --tls-dev-ca, or serve on 127.0.0.1", flag, at)
+	case c.Cert == "" && !c.InsecurePlaintext:
+		return fmt.Errorf("%s: other machines reach %s, and plain text proves nobody; "+
+			"give --tls-cert, --tls-key and --tls-ca, serve on 127.0.0.1, or add --insecure-plaintext-beyond-loopback", flag, at)
+	}
+	return nil
+}
+
+// Loopback reports whether only this machine reaches an address.
+func Loopback(at net.Addr) bool {
+	tcp, ok := at.(*net.TCPAddr)
+	return ok && tcp.IP.IsLoopback()
+}

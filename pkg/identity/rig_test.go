@@ -1,0 +1,130 @@
+package identity
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+)
+
+const domain = "example.org"
+
+// authority is a CA of a trust domain, in a folder of its own.
+func authority(t testing.TB) *CA {
+	t.Helper()
+	ca, err := OpenCA(t.TempDir())
+	require.NoError(t, err)
+	ca.domain = domain
+	return ca
+}
+
+// paper is the template of a certificate with the URIs.
+func paper(t testing.TB, uris ...string) *x509.Certificate {
+	t.Helper()
+	cert := certificate(nil, time.Hour)
+	cert.URIs = nil
+	for _, text := range uris {
+		uri, err := url.Parse(text)
+		require.NoError(t, err)
+		cert.URIs = append(cert.URIs, uri)
+	}
+	return cert
+}
+
+func (ca *CA) certify(t testing.TB, cert *x509.Certificate) tls.Certificate {
+	t.Helper()
+	pair, err := ca.issue(cert)
+	require.NoError(t, err)
+	return pair
+}
+
+// write lays files down as an operator does, and returns the configuration that names them.
+func write(t testing.TB, dir string, ca *CA, pair tls.Certificate) Config {
+	t.Helper()
+	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	require.NoError(t, err)
+	cfg := Config{Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key"), CA: filepath.Join(dir, "ca.crt")}
+	for name, text := range map[string][]byte{
+		cfg.Cert: block("CERTIFICATE", pair.Certificate[0]), cfg.Key: block("PRIVATE KEY", key), cfg.CA: block("CERTIFICATE", ca.cert.Raw),
+	} {
+		require.NoError(t, os.WriteFile(name, text, 0o600))
+	}
+	return cfg
+}
+
+// open is the identity of a process of the CA's mesh, from files.
+func open(t testing.TB, ca *CA, role Role, agent string, log *zap.Logger) *Source {
+	t.Helper()
+	id := ID{domain, role, agent}
+	s, err := Open(write(t, t.TempDir(), ca, ca.certify(t, paper(t, id.String()))), role, agent, log)
+	require.NoError(t, err)
+	return s
+}
+
+// warnings is a log, and a function that waits for the next warning there.
+func warnings(t *testing.T) (_ *zap.Logger, next func() map[string]any) {
+	t.Helper()
+	core, logs := observer.New(zapcore.WarnLevel)
+	came := make(chan struct{}, 100)
+	read := 0
+	return zap.New(core, zap.Hooks(func(zapcore.Entry) error { came <- struct{}{}; return nil })), func() map[string]any {
+		t.Helper()
+		select {
+		case <-came:
+		case <-time.After(time.Minute):
+			require.FailNow(t, "nothing was said")
+		}
+		read++
+		entry := logs.All()[read-1]
+		fields := entry.ContextMap()
+		fields["message"] = entry.Message
+		return fields
+	}
+}
+
+// health is a service that tells who calls.
+type health struct {
+	healthpb.UnimplementedHealthServer
+	called func(ID, bool)
+}
+
+func (h *health) Check(ctx context.Context, _ *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
+	h.called(Caller(ctx))
+	return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVING}, nil
+}
+
+// serve serves with the credentials until the test ends.
+func serve(t testing.TB, creds credentials.TransportCredentials, called func(ID, bool)) (address string) {
+	t.Helper()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	server := grpc.NewServer(grpc.Creds(creds))
+	healthpb.RegisterHealthServer(server, &health{called: called})
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(lis) }()
+	t.Cleanup(func() { server.Stop(); require.NoError(t, <-ended) })
+	return lis.Addr().String()
+}
+
+// call makes one call over a connection of its own.
+func call(t testing.TB, creds credentials.TransportCredentials, address string) error {
+	t.Helper()
+	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(creds))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close()) }()
+	_, err = healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{})
+	return err
+}

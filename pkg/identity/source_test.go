@@ -1,0 +1,178 @@
+package identity
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+)
+
+const memoryID = "spiffe://example.org/memory"
+
+// A process that nobody would talk to does not start, and says which file is at fault.
+func TestOpen_SaysWhatIsWrong(t *testing.T) {
+	ca, foreign := authority(t), authority(t)
+	valid := func(t *testing.T) Config { return write(t, t.TempDir(), ca, ca.certify(t, paper(t, memoryID))) }
+	expired := paper(t, memoryID)
+	expired.NotAfter = time.Now().Add(-time.Second)
+	for name, c := range map[string]struct {
+		cfg  func(*testing.T) Config
+		says []string
+	}{
+		"no key":      {func(t *testing.T) Config { c := valid(t); c.Key = ""; return c }, []string{"--tls-cert, --tls-key and --tls-ca belong together"}},
+		"both kinds":  {func(t *testing.T) Config { c := valid(t); c.DevCA = t.TempDir(); return c }, []string{"--tls-dev-ca", "leave"}},
+		"not there":   {func(t *testing.T) Config { c := valid(t); c.CA = "/no/such/file"; return c }, []string{"--tls-ca: open /no/such/file: no such file"}},
+		"no PEM":      {func(t *testing.T) Config { c := valid(t); c.Cert = garbage(t); return c }, []string{"--tls-cert: ", "garbage", "no pair in PEM"}},
+		"no CA":       {func(t *testing.T) Config { c := valid(t); c.CA = garbage(t); return c }, []string{"--tls-ca: ", "garbage", "no certificates in PEM"}},
+		"another key": {func(t *testing.T) Config { c := valid(t); c.Key = valid(t).Key; return c }, []string{"--tls-cert: ", "no pair"}},
+		"another CA": {func(t *testing.T) Config {
+			c := valid(t)
+			c.CA = write(t, t.TempDir(), foreign, foreign.certify(t, paper(t, memoryID))).CA
+			return c
+		}, []string{"nobody would trust", "unknown authority"}},
+		"expired": {func(t *testing.T) Config { return write(t, t.TempDir(), ca, ca.certify(t, expired)) }, []string{"--tls-cert: ", "expired"}},
+		"two URIs": {func(t *testing.T) Config {
+			return write(t, t.TempDir(), ca, ca.certify(t, paper(t, memoryID, "spiffe://example.org/orchestrator")))
+		}, []string{"--tls-cert: ", "exactly one URI"}},
+		"no URI": {func(t *testing.T) Config { return write(t, t.TempDir(), ca, ca.certify(t, paper(t))) }, []string{"exactly one URI"}},
+		"nobody": {func(t *testing.T) Config {
+			return write(t, t.TempDir(), ca, ca.certify(t, paper(t, "spiffe://example.org/x")))
+		}, []string{"is nobody in a mesh"}},
+		"another domain": {func(t *testing.T) Config { c := valid(t); c.TrustDomain = "example.com"; return c }, []string{`--trust-domain: the certificate is of "example.org", and not of "example.com"`}},
+		"another role": {func(t *testing.T) Config {
+			return write(t, t.TempDir(), ca, ca.certify(t, paper(t, "spiffe://example.org/orchestrator")))
+		}, []string{"--tls-cert: the certificate is that of spiffe://example.org/orchestrator; this process needs one of spiffe://example.org/memory"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := Open(c.cfg(t), Memory, "", zap.NewNop())
+			require.Nil(t, s)
+			for _, says := range c.says {
+				require.ErrorContains(t, err, says)
+			}
+		})
+	}
+	cfg := valid(t)
+	cfg.TrustDomain = domain
+	s, err := Open(cfg, Memory, "", zap.NewNop())
+	require.NoError(t, err)
+	require.Equal(t, ID{domain, Memory, ""}, s.id)
+	s, err = Open(Config{}, Memory, "", zap.NewNop())
+	require.NoError(t, err)
+	require.Nil(t, s)
+}
+
+func garbage(t *testing.T) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "garbage")
+	require.NoError(t, os.WriteFile(name, []byte("garbage"), 0o600))
+	return name
+}
+
+// Every certificate, every key and the CA are replaced while calls run, over connections that
+// last and over new ones: none fails. The CAs go through the usual three states: the old one,
+// both, the new one.
+func TestSource_AllIsReplacedUnderRunningCalls(t *testing.T) {
+	before, after := authority(t), authority(t)
+	dirs := map[ID]string{{domain, Memory, ""}: t.TempDir(), {domain, Worker, "a"}: t.TempDir()}
+	lay := func(issuer *CA, cas ...*CA) {
+		for id, dir := range dirs {
+			cfg := write(t, dir, issuer, issuer.certify(t, paper(t, id.String()))) // one file after the other
+			var all strings.Builder
+			for _, ca := range cas {
+				all.Write(block("CERTIFICATE", ca.cert.Raw))
+			}
+			require.NoError(t, os.WriteFile(cfg.CA+".new", []byte(all.String()), 0o600))
+			require.NoError(t, os.Rename(cfg.CA+".new", cfg.CA))
+		}
+	}
+	lay(before, before)
+	source := func(role Role, agent string) *Source {
+		dir := dirs[ID{domain, role, agent}]
+		s, err := Open(Config{Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key"), CA: filepath.Join(dir, "ca.crt")}, role, agent, zap.NewNop())
+		require.NoError(t, err)
+		return s
+	}
+	server, client := source(Memory, ""), source(Worker, "a")
+	var served atomic.Int64
+	address := serve(t, server.Server(), func(ID, bool) { served.Add(1) })
+
+	lasting, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(client.Client(Memory, "")))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, lasting.Close()) }()
+	var failed atomic.Pointer[error]
+	var callers sync.WaitGroup
+	stop := make(chan struct{})
+	again := func(do func() error) {
+		callers.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if err := do(); err != nil {
+					failed.CompareAndSwap(nil, &err)
+				}
+			}
+		})
+	}
+	again(func() error {
+		_, err := healthpb.NewHealthClient(lasting).Check(t.Context(), &healthpb.HealthCheckRequest{})
+		return err
+	})
+	again(func() error { return call(t, client.Client(Memory, ""), address) })
+	more := func() { // calls since now have ended
+		for until := served.Load() + 40; served.Load() < until && failed.Load() == nil; {
+			require.NoError(t, call(t, client.Client(Memory, ""), address))
+		}
+	}
+	more()
+	lay(before, before, after)
+	more()
+	lay(after, before, after)
+	more()
+	lay(after, after)
+	more()
+	close(stop)
+	callers.Wait()
+	if err := failed.Load(); err != nil {
+		require.NoError(t, *err)
+	}
+	for _, s := range []*Source{server, client} {
+		require.NoError(t, s.current().leaf().CheckSignatureFrom(after.cert), "%s still has the old certificate", s.id)
+	}
+	old := open(t, before, Worker, "a", zap.NewNop())
+	require.Error(t, call(t, old.Client(Memory, ""), address), "the old CA vouches for nobody any more")
+}
+
+// What cannot be used is told once, and the last keys go on.
+func TestSource_GoesOnWithTheLastKeys(t *testing.T) {
+	ca := authority(t)
+	dir := t.TempDir()
+	cfg := write(t, dir, ca, ca.certify(t, paper(t, memoryID)))
+	log, next := warnings(t)
+	s, err := Open(cfg, Memory, "", log)
+	require.NoError(t, err)
+	first := s.current()
+	require.NoError(t, os.WriteFile(cfg.Key, nil, 0o600))
+	require.Same(t, first, s.current())
+	require.Same(t, first, s.current())
+	said := next()
+	require.Equal(t, "the new keys cannot be used; going on with the last ones", said["message"])
+	require.Contains(t, said["error"], cfg.Key)
+
+	write(t, dir, ca, ca.certify(t, paper(t, "spiffe://example.org/orchestrator")))
+	require.Same(t, first, s.current(), "a process stays who it is")
+	require.Contains(t, next()["error"], "is now that of spiffe://example.org/orchestrator")
+
+	write(t, dir, ca, ca.certify(t, paper(t, memoryID)))
+	require.NotSame(t, first, s.current())
+}

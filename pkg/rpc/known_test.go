@@ -1,0 +1,111 @@
+package rpc
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/peer"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/identity"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+)
+
+// called is a server that only orchestrators may call, and a client that is who it says.
+func called(t testing.TB, tel *telemetry.Telemetry, as func(dir string) (server, client *identity.Source)) (troupev1.SessionServiceClient, healthpb.HealthClient) {
+	t.Helper()
+	self, other := as(t.TempDir())
+	return connected(t, tel, other, Config{Identity: self, Callers: []identity.Role{identity.Orchestrator}}, func(context.Context) {})
+}
+
+func connected(t testing.TB, tel *telemetry.Telemetry, other *identity.Source, cfg Config, heard func(context.Context)) (troupev1.SessionServiceClient, healthpb.HealthClient) {
+	t.Helper()
+	server, err := NewServer(tel, cfg)
+	require.NoError(t, err)
+	troupev1.RegisterSessionServiceServer(server, &sessions{get: func(ctx context.Context) (*troupev1.GetSessionResponse, error) {
+		heard(ctx)
+		return &troupev1.GetSessionResponse{}, nil
+	}})
+	lis, err := Listen("--grpc-addr", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- server.Part(lis, time.Second).Run(ctx, func() {}) }()
+	conn, err := DialWith(other.Client(identity.Memory, ""), lis.Addr().String(), telemetry.Discard())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, conn.Close()); cancel(); require.NoError(t, <-done) })
+	return troupev1.NewSessionServiceClient(conn), healthpb.NewHealthClient(conn)
+}
+
+func opened(t testing.TB, dir string, role identity.Role, agent string) *identity.Source {
+	t.Helper()
+	s, err := identity.Open(identity.Config{DevCA: dir}, role, agent, zap.NewNop())
+	require.NoError(t, err)
+	return s
+}
+
+func TestKnown_CallsOfOtherRolesAreRefusedAndNamed(t *testing.T) {
+	core, logs := observer.New(zap.InfoLevel)
+	sessions, health := called(t, telemetry.For(zap.New(core)), func(dir string) (*identity.Source, *identity.Source) {
+		return opened(t, dir, identity.Memory, ""), opened(t, dir, identity.Worker, "a")
+	})
+	_, err := sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "no id"}) // which is not looked at
+	err = failure.FromStatus("test", err)
+	require.True(t, failure.Is(err, failure.PolicySecurity), "%v", err)
+	require.ErrorContains(t, err, "spiffe://dev.troupe/worker/a may not call /troupe.v1.SessionService/GetSession, which is for the orchestrator alone")
+	require.Equal(t, "spiffe://dev.troupe/worker/a", logs.FilterMessage("call refused").All()[0].ContextMap()["caller"])
+	watch, err := health.Watch(t.Context(), &healthpb.HealthCheckRequest{})
+	require.NoError(t, err)
+	_, err = watch.Recv()
+	require.True(t, failure.Is(failure.FromStatus("test", err), failure.PolicySecurity), "%v", err)
+}
+
+func TestKnown_CallsOfTheRoleAreServed(t *testing.T) {
+	sessions, _ := called(t, telemetry.Discard(), func(dir string) (*identity.Source, *identity.Source) {
+		return opened(t, dir, identity.Memory, ""), opened(t, dir, identity.Orchestrator, "")
+	})
+	_, err := sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"})
+	require.NoError(t, err)
+}
+
+// Who stays connected proves itself again and again, and no call suffers from it.
+func TestServer_ConnectionsDoNotOutliveTheirProof(t *testing.T) {
+	dir := t.TempDir()
+	seen := map[string]bool{} // connections
+	sessions, _ := connected(t, telemetry.Discard(), opened(t, dir, identity.Orchestrator, ""), Config{
+		Identity: opened(t, dir, identity.Memory, ""), Callers: []identity.Role{identity.Orchestrator}, age: 50 * time.Millisecond,
+	}, func(ctx context.Context) {
+		p, _ := peer.FromContext(ctx)
+		seen[p.Addr.String()] = true
+	})
+	for len(seen) < 5 {
+		_, err := sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"})
+		require.NoError(t, err)
+	}
+}
+
+// BenchmarkCall is a small call, in plain text and under mutual TLS.
+func BenchmarkCall(b *testing.B) {
+	for name, as := range map[string]func(string) (*identity.Source, *identity.Source){
+		"plain": func(string) (*identity.Source, *identity.Source) { return nil, nil },
+		"mutual": func(dir string) (*identity.Source, *identity.Source) {
+			return opened(b, dir, identity.Memory, ""), opened(b, dir, identity.Orchestrator, "")
+		},
+	} {
+		b.Run(fmt.Sprintf("tls=%s", name), func(b *testing.B) {
+			sessions, _ := called(b, telemetry.Discard(), as)
+			for b.Loop() {
+				if _, err := sessions.GetSession(b.Context(), &troupev1.GetSessionRequest{SessionId: "s"}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,66 @@
+package dispatch
+
+import (
+	"context"
+	"net"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/identity"
+	"github.com/troupe-dev/troupe/pkg/registry"
+	"github.com/troupe-dev/troupe/pkg/rpc"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
+)
+
+// Whoever is registered as an agent has to prove it. A worker that proves to be of another one,
+// or of none, is not asked, and the step says why; a connection that proved to be one agent's
+// is used for that one alone (guarantees S16).
+func TestPool_AWorkerMustBeWhoItIsRegisteredAs(t *testing.T) {
+	dir := t.TempDir()
+	open := func(role identity.Role, agent string) *identity.Source {
+		s, err := identity.Open(identity.Config{DevCA: dir}, role, agent, zap.NewNop())
+		require.NoError(t, err)
+		return s
+	}
+	worker := func(self *identity.Source) string {
+		server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Inner: true, Identity: self, Callers: []identity.Role{identity.Orchestrator}})
+		require.NoError(t, err)
+		troupev1.RegisterLifecycleServiceServer(server, &stated{status: &troupev1.InstanceStatus{State: troupev1.InstanceState_INSTANCE_STATE_READY}})
+		lis, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+		ended := make(chan error, 1)
+		go func() { ended <- server.Part(lis, 0).Run(ctx, func() {}) }()
+		t.Cleanup(func() { cancel(); require.NoError(t, <-ended) })
+		return lis.Addr().String()
+	}
+	honest, forged, plain := worker(open(identity.Worker, "a")), worker(open(identity.Worker, "b")), worker(nil)
+
+	r := newRig(t, 0, instance("1", forged, 1))
+	r.pool.Identify(open(identity.Orchestrator, ""))
+	for address, want := range map[string]failure.Mode{honest: "", forged: failure.PolicySecurity, plain: failure.PolicySecurity, nobody(t): failure.SystemNetwork} {
+		in := registry.Instance{Agent: "a", ID: "1", Address: address}
+		_, release, err := r.pool.Get(t.Context(), in)
+		if want == "" {
+			require.NoError(t, err)
+			release()
+			require.Equal(t, routing.Serving, r.pool.Health(t.Context(), in))
+			continue
+		}
+		require.True(t, failure.Is(err, want), "%v", err)
+		require.ErrorContains(t, err, "the worker at "+address)
+		require.Equal(t, routing.Unreachable, r.pool.Health(t.Context(), in))
+	}
+	_, _, err := r.pool.Get(t.Context(), registry.Instance{Agent: "b", ID: "1", Address: honest})
+	require.True(t, failure.Is(err, failure.PolicySecurity), "the connection there is that of another agent: %v", err)
+	require.ErrorContains(t, err, "it is spiffe://dev.troupe/worker/a there, and not spiffe://dev.troupe/worker/b")
+
+	_, err = r.Execute(t.Context(), request(), nil, new(heard).handler())
+	require.True(t, failure.Is(err, failure.NoWorker), "%v", err)
+	require.ErrorContains(t, err, "the worker at "+forged+" does not prove to be one of agent a, as which it is registered")
+}
