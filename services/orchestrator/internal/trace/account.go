@@ -29,7 +29,7 @@ func AccountOf(events []*troupev1.Event) Account {
 		case e.GetStepFinished() != nil:
 			delete(a.Open, step)
 			a.Finished[step], a.Ended[step] = e.GetStepFinished().GetResult(), e.GetTime().AsTime()
-		case e.GetRoutingDecision() != nil: // those of a round come before any of its steps begins
+		case e.GetRoutingDecision() != nil && step == 0: // those of a round come before any of its steps begins; tools are decided about in a step
 			for n, r := range a.Finished {
 				a.Survived[n] = a.Survived[n] || r.GetFailure() != nil
 			}

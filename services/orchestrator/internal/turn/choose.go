@@ -118,30 +118,34 @@ func (t *turn) equipped(ctx context.Context, a *attempt) dispatch.Handler {
 	return h
 }
 
-// inherited are the choices of a turn and of those that it went on with, for the turn that goes on
-// with it: its way begins with theirs.
+// inherited are the labels of a turn that goes on with that of a trace: its way begins with the
+// choices of that one, and of those that it went on with.
 func (r *Runner) inherited(ctx context.Context, ref trace.Ref, labels Labels) (Labels, error) {
-	all := map[int][]byte{}
-	maps.Copy(all, labels.Choices)
 	for after := uint64(0); ; {
 		page, err := failure.Retry(ctx, func(ctx context.Context) ([]*troupev1.Event, error) {
-			return r.Traces.Store().Events(ctx, ref, after, eventsPage)
+			return r.Traces.Store().Events(ctx, ref, after, eventPage)
 		})
 		if err != nil {
 			return labels, err
 		}
-		for number, d := range trace.Choices(page) {
-			if all[number], err = proto.Marshal(d); err != nil {
-				return labels, err
-			}
-		}
-		if len(page) < eventsPage {
-			labels.Choices = all
-			return labels, nil
+		if labels, err = labels.following(trace.Choices(page)); err != nil || len(page) < eventPage {
+			return labels, err
 		}
 		after = page[len(page)-1].GetSequence()
 	}
 }
 
-// eventsPage is how many events are read at once.
-const eventsPage = 200
+// following are the labels of a turn that is bound to these choices too.
+func (l Labels) following(choices map[int]*troupev1.RoutingDecision) (Labels, error) {
+	all := map[int][]byte{}
+	maps.Copy(all, l.Choices)
+	for number, d := range choices {
+		text, err := proto.Marshal(d)
+		if err != nil {
+			return l, err
+		}
+		all[number] = text
+	}
+	l.Choices = all
+	return l, nil
+}

@@ -99,7 +99,7 @@ func (r *Runner) from(ctx context.Context, req Request) (admission, error) {
 		return admission{}, notFrom("it still runs; wait for its end, or cancel it", req.From.Trace)
 	}
 	a := r.directed(begin, found.Record.GetTarget())
-	a.labels = readLabels(found.Terms.Labels)
+	a.labels = labelsOf(found).after(found.Record.GetResult(), a.flow.Budget)
 	if !req.From.Fork {
 		if err := resumable(found.Record); err != nil {
 			return admission{}, err
@@ -109,7 +109,11 @@ func (r *Runner) from(ctx context.Context, req Request) (admission, error) {
 	if err != nil {
 		return admission{}, err
 	}
+	if a.labels, err = a.labels.following(past.choices); err != nil {
+		return admission{}, err
+	}
 	if req.From.Fork {
+		a.labels.Root, a.labels.Budget = "", nil // somebody begins a run with it
 		return r.fork(ctx, req, a, past)
 	}
 	a.begin.Resumes, a.begin.Inherited = past.turn.ID, past.through()
@@ -140,6 +144,8 @@ type past struct {
 	ref  session.Ref
 	turn session.Turn
 	told trace.Account
+	// choices among agents that the turn is bound to: of one that is forked, those before the step.
+	choices map[int]*troupev1.RoutingDecision
 }
 
 // pastOf reads the turn from the memory service, and from its trace what only that tells.
@@ -157,8 +163,18 @@ func (r *Runner) pastOf(ctx context.Context, req Request, found trace.Running) (
 	}
 	p.turn = known.Turn
 	events, err := r.events(ctx, trace.Ref{Tenant: req.Tenant, Trace: record.GetTraceId()}, record.GetLastSequence())
-	p.told = trace.AccountOf(events)
+	p.told, p.choices = trace.AccountOf(events), trace.Choices(before(events, req.From.Step))
 	return p, err
+}
+
+// before are the events up to the decision about a step; all of them for 0.
+func before(events []*troupev1.Event, step int) []*troupev1.Event {
+	for i, e := range events {
+		if step > 0 && (int(e.GetStep()) >= step || int(e.GetRoutingDecision().GetNumber()) >= step) {
+			return events[:i]
+		}
+	}
+	return events
 }
 
 // events are all of a trace that has ended.

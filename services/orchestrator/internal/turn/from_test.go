@@ -9,6 +9,7 @@ import (
 
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/lifecycle"
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 )
@@ -209,4 +210,38 @@ func TestRunner_RefusesToGoOnWhereItCannot(t *testing.T) {
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_NONDETERMINISM, strayed.GetFailure().GetMode(), "%v", strayed)
 	require.Contains(t, strayed.GetFailure().GetMessage(), "step 2 was done by agent research")
 	require.Len(t, rig.asked(), ran)
+}
+
+// A turn that goes on stays in the run, is bound to what was chosen and has left of its budget what
+// the one before it left. A fork begins a run, with a budget of its own.
+//
+// Req: OC-27
+func TestTurn_GoesOnInTheSameRun(t *testing.T) {
+	rig := choiceRig(t)
+	runner := rig.runner(t, "one")
+	rig.on("synthesis", failing(failure.ResourceAPI))
+	broken := collect(t, runner, labelled(ask("s1", "r1"), Labels{Needs: []string{"maps"}}))
+	used := resultOf(broken).GetUsed().GetModelCalls()
+	require.Positive(t, used)
+	require.Equal(t, "research", choices(broken)[0].GetTarget())
+	rig.on("synthesis", nil)
+	rig.can("research", lifecycle.Paused, nil) // whom nobody would choose now
+
+	on := collect(t, runner, goingOn(broken, "r2"))
+	require.Equal(t, completed, resultOf(on).GetOutcome(), "%v", resultOf(on))
+	require.Equal(t, []string{"research", "synthesis", "synthesis"}, rig.asked())
+	require.Equal(t, broken[0].GetTraceId(), on[0].GetRootTraceId())
+	require.NotEqual(t, broken[0].GetTraceId(), on[0].GetTraceId())
+	require.Equal(t, used, planOf(on).GetBudget().GetCarried().GetModelCalls())
+	require.Greater(t, resultOf(on).GetUsed().GetModelCalls(), used)
+
+	forked := collect(t, runner, forking(broken, "s2", 2))
+	require.Equal(t, completed, resultOf(forked).GetOutcome(), "%v", resultOf(forked))
+	require.Equal(t, "synthesis", rig.asked()[3], "and no other than was chosen came before it")
+	require.Equal(t, forked[0].GetTraceId(), forked[0].GetRootTraceId())
+	require.Nil(t, planOf(forked).GetBudget().GetCarried())
+}
+
+func planOf(events []*troupev1.Event) *troupev1.Plan {
+	return only(events, (*troupev1.Event).GetPlan)[0]
 }
