@@ -20,7 +20,7 @@ type Turns interface {
 	// ended, and appends none (LP-8). A turn that is known is returned as it is (Open, Closed)
 	// and nothing is written, unless its lease has run out while it was open: then it is
 	// taken over (Begun) with a higher epoch and the next attempt. A turn of another id
-	// whose lease has run out is failed first, as FailTurn does it, and makes room; what it
+	// whose lease ran out longer ago than Reserve is failed first, as FailTurn does it, and makes room; what it
 	// had said is kept if there is room for it beside the new message. The holder's own call again,
 	// known by its trace id, is answered as before: its first answer may have been lost.
 	//
@@ -45,7 +45,7 @@ type Turns interface {
 	//
 	// Modes: not_found when the turn is not known and KnownOnly is set, and when the session
 	// is another user's; key_reused when the turn is known under another fingerprint;
-	// session_busy while another turn is open under a lease, with its turn_id and trace_id as
+	// session_busy while another turn is open under a lease, or ran out of it less than Reserve ago, with its turn_id and trace_id as
 	// facts; session_closed; turn_not_open when the turn that is continued does not wait (any
 	// more), or when the turn that is resumed did not fail, is not the last any more, or is
 	// forgotten; key_reused when the session of a Copy is known; session_full; resource_quota when the session would have too many artifacts;
@@ -120,6 +120,7 @@ type Begin struct {
 	Fingerprint  string               // a digest of what was asked; a turn id stands for one
 	Message      conversation.Message // what the user says; the zero Message: nothing
 	Lease        time.Duration        // MinLease to MaxLease, by the clock of the store
+	Reserve      time.Duration        // for how long an open turn of another id is left to who takes it over once its lease has run out, at most MaxLease; 0: it is not
 	Window       int                  // how many of the latest messages to return, 1 to MaxWindow; at most MaxWindowBytes
 	WindowTokens int                  // limits the window too, at about 4 bytes a token; 0 does not
 	KnownOnly    bool                 // find the turn, and neither open it nor take it over

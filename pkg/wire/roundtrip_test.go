@@ -201,7 +201,7 @@ func TestBegin_RoundTrip(t *testing.T) {
 		return memory.Begin{
 			Ref: ref.Draw(t, "ref"), TurnID: word.Draw(t, "turn"), TraceID: word.Draw(t, "trace"),
 			Fingerprint: word.Draw(t, "fingerprint"), Message: message.Draw(t, "message"),
-			Lease: time.Duration(big.Draw(t, "lease")), Window: count.Draw(t, "window"), KnownOnly: rapid.Bool().Draw(t, "known only"),
+			Lease: time.Duration(big.Draw(t, "lease")), Reserve: time.Duration(big.Draw(t, "reserve")), Window: count.Draw(t, "window"), KnownOnly: rapid.Bool().Draw(t, "known only"),
 			User: word.Draw(t, "user"), WindowTokens: count.Draw(t, "tokens"), LostEpoch: big.Draw(t, "lost"),
 			Continues: word.Draw(t, "continues"), Answers: answers.Draw(t, "answers"),
 		}

@@ -77,6 +77,7 @@ func BeginToProto(b memory.Begin) *troupev1.BeginTurnRequest {
 		Fingerprint:  b.Fingerprint,
 		Message:      said,
 		Lease:        durationpb.New(b.Lease),
+		Reserve:      durationpb.New(b.Reserve),
 		HistoryLimit: int32(b.Window),
 		KnownOnly:    b.KnownOnly,
 
@@ -95,6 +96,7 @@ func BeginFromProto(tenant string, r *troupev1.BeginTurnRequest) memory.Begin {
 		Fingerprint: r.GetFingerprint(),
 		Message:     MessageFromProto(r.GetMessage()),
 		Lease:       r.GetLease().AsDuration(),
+		Reserve:     r.GetReserve().AsDuration(),
 		Window:      int(r.GetHistoryLimit()),
 		KnownOnly:   r.GetKnownOnly(),
 

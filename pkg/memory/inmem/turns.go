@@ -37,7 +37,7 @@ func (s *Store) BeginTurn(_ context.Context, b memory.Begin) (memory.Begun, erro
 	if c != nil && c.State == session.Closed {
 		return memory.Begun{}, failure.Newf(failure.SessionClosed, op, "session %s is closed; resume it first", c.ID).With("session_id", c.ID)
 	}
-	if c != nil && c.OpenTurn != "" && s.now().Before(c.deadline) {
+	if c != nil && c.OpenTurn != "" && s.now().Before(c.deadline.Add(b.Reserve)) {
 		return memory.Begun{}, busy(op, c)
 	}
 	from, err := s.continued(op, c, b)

@@ -2,6 +2,7 @@ package memorytest
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -16,6 +17,7 @@ func holdTests() tests {
 		"Renew_LetsTheLeaseRunAnew":         renewLetsTheLeaseRunAnew,
 		"Release_MakesTheTurnFree":          releaseMakesTheTurnFree,
 		"Release_MakesRoomForAnotherTurn":   releaseMakesRoomForAnotherTurn,
+		"Release_LeavesTheTurnToASuccessor": releaseLeavesTheTurnToASuccessor,
 		"Release_FullSessionKeepsNoPartial": releaseFullSessionKeepsNoPartial,
 		"Hold_EndsWithTheTurn":              holdEndsWithTheTurn,
 		"Hold_RefusesUnknownTurns":          holdRefusesUnknownTurns,
@@ -100,6 +102,28 @@ func releaseMakesRoomForAnotherTurn(t *testing.T, store memory.Store) {
 	}, said[1])
 	require.EqualValues(t, 3, get(t, store, ref).Messages)
 	requireFenced(t, store, ref, session.Turn{ID: "t2", Epoch: turn.Epoch, Sequence: 3})
+}
+
+// releaseLeavesTheTurnToASuccessor keeps another turn waiting that leaves the first one time.
+func releaseLeavesTheTurnToASuccessor(t *testing.T, store memory.Store) {
+	ref := fresh()
+	turn := begin(t, store, ref, "t1", "hello")
+	release(t, store, ref, turn)
+	other := asking(ref, "t2", "and me")
+	other.Reserve = time.Minute
+	_, err := store.BeginTurn(t.Context(), other)
+	requireMode(t, err, failure.SessionBusy, "turn_id", "t1")
+
+	ask := asking(ref, "t1", "hello")
+	ask.Reserve = time.Minute
+	taken, err := store.BeginTurn(t.Context(), ask)
+	require.NoError(t, err)
+	require.Equal(t, memory.FoundBegun, taken.Found, "that is for others")
+	release(t, store, ref, taken.Turn)
+	other.Reserve = 0
+	begun, err := store.BeginTurn(t.Context(), other)
+	require.NoError(t, err)
+	require.Equal(t, memory.FoundBegun, begun.Found)
 }
 
 // releaseFullSessionKeepsNoPartial has room for the next turn's message alone.

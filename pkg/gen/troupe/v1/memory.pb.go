@@ -766,7 +766,11 @@ type BeginTurnRequest struct {
 	Inherited []*StepResult `protobuf:"bytes,31,rep,name=inherited,proto3" json:"inherited,omitempty"`
 	// copy is with what a session begins that is made with this turn. KEY_REUSED when the session
 	// is known.
-	Copy          *SessionCopy `protobuf:"bytes,32,opt,name=copy,proto3" json:"copy,omitempty"`
+	Copy *SessionCopy `protobuf:"bytes,32,opt,name=copy,proto3" json:"copy,omitempty"`
+	// reserve is for how long an open turn of another id is left to who takes it over, once its lease
+	// has run out, at most 15 minutes: until then the call fails with SESSION_BUSY. Absent: not at all,
+	// and that turn makes room at once.
+	Reserve       *durationpb.Duration `protobuf:"bytes,33,opt,name=reserve,proto3" json:"reserve,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -909,6 +913,13 @@ func (x *BeginTurnRequest) GetInherited() []*StepResult {
 func (x *BeginTurnRequest) GetCopy() *SessionCopy {
 	if x != nil {
 		return x.Copy
+	}
+	return nil
+}
+
+func (x *BeginTurnRequest) GetReserve() *durationpb.Duration {
+	if x != nil {
+		return x.Reserve
 	}
 	return nil
 }
@@ -4101,7 +4112,7 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\x11continues_turn_id\x18\n" +
 	" \x01(\tR\x0fcontinuesTurnId\x12/\n" +
 	"\aanswers\x18\v \x03(\v2\x15.troupe.v1.CallAnswerR\aanswers\x12$\n" +
-	"\x0eorigin_turn_id\x18\x1f \x01(\tR\foriginTurnId\"\xfb\x06\n" +
+	"\x0eorigin_turn_id\x18\x1f \x01(\tR\foriginTurnId\"\xbf\a\n" +
 	"\x10BeginTurnRequest\x12;\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x125\n" +
@@ -4123,7 +4134,9 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\aanswers\x18\r \x03(\v2\x15.troupe.v1.CallAnswerB\b\xbaH\x05\x92\x01\x02\x10@R\aanswers\x12G\n" +
 	"\x0fresumes_turn_id\x18\x1e \x01(\tB\x1f\xbaH\x1c\xd8\x01\x01r\x172\x15^[A-Za-z0-9_-]{1,64}$R\rresumesTurnId\x12=\n" +
 	"\tinherited\x18\x1f \x03(\v2\x15.troupe.v1.StepResultB\b\xbaH\x05\x92\x01\x02\x102R\tinherited\x12*\n" +
-	"\x04copy\x18  \x01(\v2\x16.troupe.v1.SessionCopyR\x04copy\"\xf7\x01\n" +
+	"\x04copy\x18  \x01(\v2\x16.troupe.v1.SessionCopyR\x04copy\x12B\n" +
+	"\areserve\x18! \x01(\v2\x19.google.protobuf.DurationB\r\xbaH\n" +
+	"\xaa\x01\a\"\x03\b\x84\a2\x00R\areserve\"\xf7\x01\n" +
 	"\vSessionCopy\x127\n" +
 	"\ahistory\x18\x01 \x03(\v2\x12.troupe.v1.MessageB\t\xbaH\x06\x92\x01\x03\x10\xe8\aR\ahistory\x121\n" +
 	"\x04said\x18\x02 \x03(\v2\x12.troupe.v1.MessageB\t\xbaH\x06\x92\x01\x03\x10\xe8\aR\x04said\x12B\n" +
@@ -4542,98 +4555,99 @@ var file_troupe_v1_memory_proto_depIdxs = []int32{
 	70, // 11: troupe.v1.BeginTurnRequest.answers:type_name -> troupe.v1.CallAnswer
 	68, // 12: troupe.v1.BeginTurnRequest.inherited:type_name -> troupe.v1.StepResult
 	9,  // 13: troupe.v1.BeginTurnRequest.copy:type_name -> troupe.v1.SessionCopy
-	71, // 14: troupe.v1.SessionCopy.history:type_name -> troupe.v1.Message
-	71, // 15: troupe.v1.SessionCopy.said:type_name -> troupe.v1.Message
-	59, // 16: troupe.v1.SessionCopy.state:type_name -> troupe.v1.SessionCopy.StateEntry
-	1,  // 17: troupe.v1.BeginTurnResponse.outcome:type_name -> troupe.v1.BeginOutcome
-	7,  // 18: troupe.v1.BeginTurnResponse.turn:type_name -> troupe.v1.Turn
-	71, // 19: troupe.v1.BeginTurnResponse.history:type_name -> troupe.v1.Message
-	72, // 20: troupe.v1.BeginTurnResponse.lease_left:type_name -> google.protobuf.Duration
-	71, // 21: troupe.v1.CommitStepRequest.messages:type_name -> troupe.v1.Message
-	68, // 22: troupe.v1.CommitStepRequest.result:type_name -> troupe.v1.StepResult
-	67, // 23: troupe.v1.CommitStepRequest.outcome:type_name -> troupe.v1.TurnOutcome
-	60, // 24: troupe.v1.CommitStepRequest.state:type_name -> troupe.v1.CommitStepRequest.StateEntry
-	23, // 25: troupe.v1.CommitStepRequest.journal:type_name -> troupe.v1.JournalEntry
-	67, // 26: troupe.v1.FailTurnRequest.outcome:type_name -> troupe.v1.TurnOutcome
-	69, // 27: troupe.v1.FailTurnRequest.failure:type_name -> troupe.v1.Failure
-	7,  // 28: troupe.v1.FailTurnResponse.turn:type_name -> troupe.v1.Turn
-	71, // 29: troupe.v1.LoadHistoryResponse.messages:type_name -> troupe.v1.Message
-	6,  // 30: troupe.v1.MemoryServiceGetSessionResponse.session:type_name -> troupe.v1.Session
-	72, // 31: troupe.v1.RenewTurnRequest.lease:type_name -> google.protobuf.Duration
-	3,  // 32: troupe.v1.JournalEntry.phase:type_name -> troupe.v1.JournalPhase
-	2,  // 33: troupe.v1.JournalEntry.effect:type_name -> troupe.v1.ToolEffect
-	71, // 34: troupe.v1.JournalEntry.reply:type_name -> troupe.v1.Message
-	73, // 35: troupe.v1.JournalEntry.usage:type_name -> troupe.v1.Usage
-	74, // 36: troupe.v1.JournalEntry.status:type_name -> troupe.v1.ToolStatus
-	23, // 37: troupe.v1.JournalRequest.entries:type_name -> troupe.v1.JournalEntry
-	23, // 38: troupe.v1.LoadJournalResponse.entries:type_name -> troupe.v1.JournalEntry
-	6,  // 39: troupe.v1.MemoryServiceListSessionsResponse.sessions:type_name -> troupe.v1.Session
-	4,  // 40: troupe.v1.UpdateSessionRequest.verb:type_name -> troupe.v1.SessionVerb
-	61, // 41: troupe.v1.UpdateSessionRequest.metadata:type_name -> troupe.v1.UpdateSessionRequest.MetadataEntry
-	6,  // 42: troupe.v1.UpdateSessionResponse.session:type_name -> troupe.v1.Session
-	5,  // 43: troupe.v1.MemoryServiceCompactSessionRequest.strategy:type_name -> troupe.v1.CompactionStrategy
-	34, // 44: troupe.v1.MemoryServiceCompactSessionResponse.compaction:type_name -> troupe.v1.Compaction
-	71, // 45: troupe.v1.MemoryHit.message:type_name -> troupe.v1.Message
-	40, // 46: troupe.v1.SearchMemoryResponse.hits:type_name -> troupe.v1.MemoryHit
-	62, // 47: troupe.v1.MemoryServiceGetStateResponse.values:type_name -> troupe.v1.MemoryServiceGetStateResponse.ValuesEntry
-	63, // 48: troupe.v1.MemoryServiceGetStateResponse.revisions:type_name -> troupe.v1.MemoryServiceGetStateResponse.RevisionsEntry
-	64, // 49: troupe.v1.UpdateStateRequest.delta:type_name -> troupe.v1.UpdateStateRequest.DeltaEntry
-	65, // 50: troupe.v1.Artifact.created:type_name -> google.protobuf.Timestamp
-	48, // 51: troupe.v1.PutArtifactRequest.header:type_name -> troupe.v1.PutArtifactHeader
-	46, // 52: troupe.v1.PutArtifactHeader.artifact:type_name -> troupe.v1.Artifact
-	46, // 53: troupe.v1.PutArtifactResponse.artifact:type_name -> troupe.v1.Artifact
-	46, // 54: troupe.v1.MemoryServiceGetArtifactResponse.artifact:type_name -> troupe.v1.Artifact
-	46, // 55: troupe.v1.MemoryServiceListArtifactsResponse.artifacts:type_name -> troupe.v1.Artifact
-	23, // 56: troupe.v1.GetRecordingResponse.entries:type_name -> troupe.v1.JournalEntry
-	8,  // 57: troupe.v1.MemoryService.BeginTurn:input_type -> troupe.v1.BeginTurnRequest
-	19, // 58: troupe.v1.MemoryService.RenewTurn:input_type -> troupe.v1.RenewTurnRequest
-	21, // 59: troupe.v1.MemoryService.ReleaseTurn:input_type -> troupe.v1.ReleaseTurnRequest
-	24, // 60: troupe.v1.MemoryService.Journal:input_type -> troupe.v1.JournalRequest
-	26, // 61: troupe.v1.MemoryService.LoadJournal:input_type -> troupe.v1.LoadJournalRequest
-	56, // 62: troupe.v1.MemoryService.GetRecording:input_type -> troupe.v1.GetRecordingRequest
-	11, // 63: troupe.v1.MemoryService.CommitStep:input_type -> troupe.v1.CommitStepRequest
-	13, // 64: troupe.v1.MemoryService.FailTurn:input_type -> troupe.v1.FailTurnRequest
-	15, // 65: troupe.v1.MemoryService.LoadHistory:input_type -> troupe.v1.LoadHistoryRequest
-	17, // 66: troupe.v1.MemoryService.GetSession:input_type -> troupe.v1.MemoryServiceGetSessionRequest
-	28, // 67: troupe.v1.MemoryService.ListSessions:input_type -> troupe.v1.MemoryServiceListSessionsRequest
-	30, // 68: troupe.v1.MemoryService.UpdateSession:input_type -> troupe.v1.UpdateSessionRequest
-	32, // 69: troupe.v1.MemoryService.CompactSession:input_type -> troupe.v1.MemoryServiceCompactSessionRequest
-	35, // 70: troupe.v1.MemoryService.ClearSession:input_type -> troupe.v1.MemoryServiceClearSessionRequest
-	37, // 71: troupe.v1.MemoryService.DeleteSession:input_type -> troupe.v1.MemoryServiceDeleteSessionRequest
-	39, // 72: troupe.v1.MemoryService.SearchMemory:input_type -> troupe.v1.SearchMemoryRequest
-	42, // 73: troupe.v1.MemoryService.GetState:input_type -> troupe.v1.MemoryServiceGetStateRequest
-	44, // 74: troupe.v1.MemoryService.UpdateState:input_type -> troupe.v1.UpdateStateRequest
-	47, // 75: troupe.v1.MemoryService.PutArtifact:input_type -> troupe.v1.PutArtifactRequest
-	50, // 76: troupe.v1.MemoryService.GetArtifact:input_type -> troupe.v1.MemoryServiceGetArtifactRequest
-	52, // 77: troupe.v1.MemoryService.ListArtifacts:input_type -> troupe.v1.MemoryServiceListArtifactsRequest
-	54, // 78: troupe.v1.MemoryService.DeleteArtifact:input_type -> troupe.v1.DeleteArtifactRequest
-	10, // 79: troupe.v1.MemoryService.BeginTurn:output_type -> troupe.v1.BeginTurnResponse
-	20, // 80: troupe.v1.MemoryService.RenewTurn:output_type -> troupe.v1.RenewTurnResponse
-	22, // 81: troupe.v1.MemoryService.ReleaseTurn:output_type -> troupe.v1.ReleaseTurnResponse
-	25, // 82: troupe.v1.MemoryService.Journal:output_type -> troupe.v1.JournalResponse
-	27, // 83: troupe.v1.MemoryService.LoadJournal:output_type -> troupe.v1.LoadJournalResponse
-	57, // 84: troupe.v1.MemoryService.GetRecording:output_type -> troupe.v1.GetRecordingResponse
-	12, // 85: troupe.v1.MemoryService.CommitStep:output_type -> troupe.v1.CommitStepResponse
-	14, // 86: troupe.v1.MemoryService.FailTurn:output_type -> troupe.v1.FailTurnResponse
-	16, // 87: troupe.v1.MemoryService.LoadHistory:output_type -> troupe.v1.LoadHistoryResponse
-	18, // 88: troupe.v1.MemoryService.GetSession:output_type -> troupe.v1.MemoryServiceGetSessionResponse
-	29, // 89: troupe.v1.MemoryService.ListSessions:output_type -> troupe.v1.MemoryServiceListSessionsResponse
-	31, // 90: troupe.v1.MemoryService.UpdateSession:output_type -> troupe.v1.UpdateSessionResponse
-	33, // 91: troupe.v1.MemoryService.CompactSession:output_type -> troupe.v1.MemoryServiceCompactSessionResponse
-	36, // 92: troupe.v1.MemoryService.ClearSession:output_type -> troupe.v1.MemoryServiceClearSessionResponse
-	38, // 93: troupe.v1.MemoryService.DeleteSession:output_type -> troupe.v1.MemoryServiceDeleteSessionResponse
-	41, // 94: troupe.v1.MemoryService.SearchMemory:output_type -> troupe.v1.SearchMemoryResponse
-	43, // 95: troupe.v1.MemoryService.GetState:output_type -> troupe.v1.MemoryServiceGetStateResponse
-	45, // 96: troupe.v1.MemoryService.UpdateState:output_type -> troupe.v1.UpdateStateResponse
-	49, // 97: troupe.v1.MemoryService.PutArtifact:output_type -> troupe.v1.PutArtifactResponse
-	51, // 98: troupe.v1.MemoryService.GetArtifact:output_type -> troupe.v1.MemoryServiceGetArtifactResponse
-	53, // 99: troupe.v1.MemoryService.ListArtifacts:output_type -> troupe.v1.MemoryServiceListArtifactsResponse
-	55, // 100: troupe.v1.MemoryService.DeleteArtifact:output_type -> troupe.v1.DeleteArtifactResponse
-	79, // [79:101] is the sub-list for method output_type
-	57, // [57:79] is the sub-list for method input_type
-	57, // [57:57] is the sub-list for extension type_name
-	57, // [57:57] is the sub-list for extension extendee
-	0,  // [0:57] is the sub-list for field type_name
+	72, // 14: troupe.v1.BeginTurnRequest.reserve:type_name -> google.protobuf.Duration
+	71, // 15: troupe.v1.SessionCopy.history:type_name -> troupe.v1.Message
+	71, // 16: troupe.v1.SessionCopy.said:type_name -> troupe.v1.Message
+	59, // 17: troupe.v1.SessionCopy.state:type_name -> troupe.v1.SessionCopy.StateEntry
+	1,  // 18: troupe.v1.BeginTurnResponse.outcome:type_name -> troupe.v1.BeginOutcome
+	7,  // 19: troupe.v1.BeginTurnResponse.turn:type_name -> troupe.v1.Turn
+	71, // 20: troupe.v1.BeginTurnResponse.history:type_name -> troupe.v1.Message
+	72, // 21: troupe.v1.BeginTurnResponse.lease_left:type_name -> google.protobuf.Duration
+	71, // 22: troupe.v1.CommitStepRequest.messages:type_name -> troupe.v1.Message
+	68, // 23: troupe.v1.CommitStepRequest.result:type_name -> troupe.v1.StepResult
+	67, // 24: troupe.v1.CommitStepRequest.outcome:type_name -> troupe.v1.TurnOutcome
+	60, // 25: troupe.v1.CommitStepRequest.state:type_name -> troupe.v1.CommitStepRequest.StateEntry
+	23, // 26: troupe.v1.CommitStepRequest.journal:type_name -> troupe.v1.JournalEntry
+	67, // 27: troupe.v1.FailTurnRequest.outcome:type_name -> troupe.v1.TurnOutcome
+	69, // 28: troupe.v1.FailTurnRequest.failure:type_name -> troupe.v1.Failure
+	7,  // 29: troupe.v1.FailTurnResponse.turn:type_name -> troupe.v1.Turn
+	71, // 30: troupe.v1.LoadHistoryResponse.messages:type_name -> troupe.v1.Message
+	6,  // 31: troupe.v1.MemoryServiceGetSessionResponse.session:type_name -> troupe.v1.Session
+	72, // 32: troupe.v1.RenewTurnRequest.lease:type_name -> google.protobuf.Duration
+	3,  // 33: troupe.v1.JournalEntry.phase:type_name -> troupe.v1.JournalPhase
+	2,  // 34: troupe.v1.JournalEntry.effect:type_name -> troupe.v1.ToolEffect
+	71, // 35: troupe.v1.JournalEntry.reply:type_name -> troupe.v1.Message
+	73, // 36: troupe.v1.JournalEntry.usage:type_name -> troupe.v1.Usage
+	74, // 37: troupe.v1.JournalEntry.status:type_name -> troupe.v1.ToolStatus
+	23, // 38: troupe.v1.JournalRequest.entries:type_name -> troupe.v1.JournalEntry
+	23, // 39: troupe.v1.LoadJournalResponse.entries:type_name -> troupe.v1.JournalEntry
+	6,  // 40: troupe.v1.MemoryServiceListSessionsResponse.sessions:type_name -> troupe.v1.Session
+	4,  // 41: troupe.v1.UpdateSessionRequest.verb:type_name -> troupe.v1.SessionVerb
+	61, // 42: troupe.v1.UpdateSessionRequest.metadata:type_name -> troupe.v1.UpdateSessionRequest.MetadataEntry
+	6,  // 43: troupe.v1.UpdateSessionResponse.session:type_name -> troupe.v1.Session
+	5,  // 44: troupe.v1.MemoryServiceCompactSessionRequest.strategy:type_name -> troupe.v1.CompactionStrategy
+	34, // 45: troupe.v1.MemoryServiceCompactSessionResponse.compaction:type_name -> troupe.v1.Compaction
+	71, // 46: troupe.v1.MemoryHit.message:type_name -> troupe.v1.Message
+	40, // 47: troupe.v1.SearchMemoryResponse.hits:type_name -> troupe.v1.MemoryHit
+	62, // 48: troupe.v1.MemoryServiceGetStateResponse.values:type_name -> troupe.v1.MemoryServiceGetStateResponse.ValuesEntry
+	63, // 49: troupe.v1.MemoryServiceGetStateResponse.revisions:type_name -> troupe.v1.MemoryServiceGetStateResponse.RevisionsEntry
+	64, // 50: troupe.v1.UpdateStateRequest.delta:type_name -> troupe.v1.UpdateStateRequest.DeltaEntry
+	65, // 51: troupe.v1.Artifact.created:type_name -> google.protobuf.Timestamp
+	48, // 52: troupe.v1.PutArtifactRequest.header:type_name -> troupe.v1.PutArtifactHeader
+	46, // 53: troupe.v1.PutArtifactHeader.artifact:type_name -> troupe.v1.Artifact
+	46, // 54: troupe.v1.PutArtifactResponse.artifact:type_name -> troupe.v1.Artifact
+	46, // 55: troupe.v1.MemoryServiceGetArtifactResponse.artifact:type_name -> troupe.v1.Artifact
+	46, // 56: troupe.v1.MemoryServiceListArtifactsResponse.artifacts:type_name -> troupe.v1.Artifact
+	23, // 57: troupe.v1.GetRecordingResponse.entries:type_name -> troupe.v1.JournalEntry
+	8,  // 58: troupe.v1.MemoryService.BeginTurn:input_type -> troupe.v1.BeginTurnRequest
+	19, // 59: troupe.v1.MemoryService.RenewTurn:input_type -> troupe.v1.RenewTurnRequest
+	21, // 60: troupe.v1.MemoryService.ReleaseTurn:input_type -> troupe.v1.ReleaseTurnRequest
+	24, // 61: troupe.v1.MemoryService.Journal:input_type -> troupe.v1.JournalRequest
+	26, // 62: troupe.v1.MemoryService.LoadJournal:input_type -> troupe.v1.LoadJournalRequest
+	56, // 63: troupe.v1.MemoryService.GetRecording:input_type -> troupe.v1.GetRecordingRequest
+	11, // 64: troupe.v1.MemoryService.CommitStep:input_type -> troupe.v1.CommitStepRequest
+	13, // 65: troupe.v1.MemoryService.FailTurn:input_type -> troupe.v1.FailTurnRequest
+	15, // 66: troupe.v1.MemoryService.LoadHistory:input_type -> troupe.v1.LoadHistoryRequest
+	17, // 67: troupe.v1.MemoryService.GetSession:input_type -> troupe.v1.MemoryServiceGetSessionRequest
+	28, // 68: troupe.v1.MemoryService.ListSessions:input_type -> troupe.v1.MemoryServiceListSessionsRequest
+	30, // 69: troupe.v1.MemoryService.UpdateSession:input_type -> troupe.v1.UpdateSessionRequest
+	32, // 70: troupe.v1.MemoryService.CompactSession:input_type -> troupe.v1.MemoryServiceCompactSessionRequest
+	35, // 71: troupe.v1.MemoryService.ClearSession:input_type -> troupe.v1.MemoryServiceClearSessionRequest
+	37, // 72: troupe.v1.MemoryService.DeleteSession:input_type -> troupe.v1.MemoryServiceDeleteSessionRequest
+	39, // 73: troupe.v1.MemoryService.SearchMemory:input_type -> troupe.v1.SearchMemoryRequest
+	42, // 74: troupe.v1.MemoryService.GetState:input_type -> troupe.v1.MemoryServiceGetStateRequest
+	44, // 75: troupe.v1.MemoryService.UpdateState:input_type -> troupe.v1.UpdateStateRequest
+	47, // 76: troupe.v1.MemoryService.PutArtifact:input_type -> troupe.v1.PutArtifactRequest
+	50, // 77: troupe.v1.MemoryService.GetArtifact:input_type -> troupe.v1.MemoryServiceGetArtifactRequest
+	52, // 78: troupe.v1.MemoryService.ListArtifacts:input_type -> troupe.v1.MemoryServiceListArtifactsRequest
+	54, // 79: troupe.v1.MemoryService.DeleteArtifact:input_type -> troupe.v1.DeleteArtifactRequest
+	10, // 80: troupe.v1.MemoryService.BeginTurn:output_type -> troupe.v1.BeginTurnResponse
+	20, // 81: troupe.v1.MemoryService.RenewTurn:output_type -> troupe.v1.RenewTurnResponse
+	22, // 82: troupe.v1.MemoryService.ReleaseTurn:output_type -> troupe.v1.ReleaseTurnResponse
+	25, // 83: troupe.v1.MemoryService.Journal:output_type -> troupe.v1.JournalResponse
+	27, // 84: troupe.v1.MemoryService.LoadJournal:output_type -> troupe.v1.LoadJournalResponse
+	57, // 85: troupe.v1.MemoryService.GetRecording:output_type -> troupe.v1.GetRecordingResponse
+	12, // 86: troupe.v1.MemoryService.CommitStep:output_type -> troupe.v1.CommitStepResponse
+	14, // 87: troupe.v1.MemoryService.FailTurn:output_type -> troupe.v1.FailTurnResponse
+	16, // 88: troupe.v1.MemoryService.LoadHistory:output_type -> troupe.v1.LoadHistoryResponse
+	18, // 89: troupe.v1.MemoryService.GetSession:output_type -> troupe.v1.MemoryServiceGetSessionResponse
+	29, // 90: troupe.v1.MemoryService.ListSessions:output_type -> troupe.v1.MemoryServiceListSessionsResponse
+	31, // 91: troupe.v1.MemoryService.UpdateSession:output_type -> troupe.v1.UpdateSessionResponse
+	33, // 92: troupe.v1.MemoryService.CompactSession:output_type -> troupe.v1.MemoryServiceCompactSessionResponse
+	36, // 93: troupe.v1.MemoryService.ClearSession:output_type -> troupe.v1.MemoryServiceClearSessionResponse
+	38, // 94: troupe.v1.MemoryService.DeleteSession:output_type -> troupe.v1.MemoryServiceDeleteSessionResponse
+	41, // 95: troupe.v1.MemoryService.SearchMemory:output_type -> troupe.v1.SearchMemoryResponse
+	43, // 96: troupe.v1.MemoryService.GetState:output_type -> troupe.v1.MemoryServiceGetStateResponse
+	45, // 97: troupe.v1.MemoryService.UpdateState:output_type -> troupe.v1.UpdateStateResponse
+	49, // 98: troupe.v1.MemoryService.PutArtifact:output_type -> troupe.v1.PutArtifactResponse
+	51, // 99: troupe.v1.MemoryService.GetArtifact:output_type -> troupe.v1.MemoryServiceGetArtifactResponse
+	53, // 100: troupe.v1.MemoryService.ListArtifacts:output_type -> troupe.v1.MemoryServiceListArtifactsResponse
+	55, // 101: troupe.v1.MemoryService.DeleteArtifact:output_type -> troupe.v1.DeleteArtifactResponse
+	80, // [80:102] is the sub-list for method output_type
+	58, // [58:80] is the sub-list for method input_type
+	58, // [58:58] is the sub-list for extension type_name
+	58, // [58:58] is the sub-list for extension extendee
+	0,  // [0:58] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_memory_proto_init() }

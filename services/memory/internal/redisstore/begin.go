@@ -85,7 +85,7 @@ func (s *Store) begin(ctx context.Context, b memory.Begin, read int) (memory.Beg
 			b.Lease.Milliseconds(), read, generation << generationBits,
 			s.cfg.MaxMessages, s.cfg.MaxBytes, retention.Milliseconds(),
 			b.KnownOnly, b.LostEpoch, before.name, before.why, readBytes, before.left.step, before.left.said, before.left.size,
-			b.Continues, answers, b.Resumes, placed(from, firstFile+len(files)), len(ks) + 1,
+			b.Continues, answers, b.Resumes, placed(from, firstFile+len(files)), b.Reserve.Milliseconds(), len(ks) + 1,
 		}, files, from)
 		r, err := s.run(ctx, op, b.Ref, beginScript, append(ks, attached.keys()...), args...)
 		if err != nil {

@@ -220,7 +220,7 @@ func (r *Runner) admission(ctx context.Context, req Request) (admission, error) 
 func (r *Runner) request(req Request, flow *workflow.Workflow) memory.Begin {
 	begin := memory.Begin{
 		Ref: req.ref(), User: req.User, TurnID: req.turnID(), TraceID: traceID(), Fingerprint: req.fingerprint(),
-		Lease: lease, Window: flow.Window,
+		Lease: lease, Reserve: reserve, Window: flow.Window,
 	}
 	if len(req.Answers) == 0 && req.From == (From{}) {
 		begin.Message = conversation.User(req.Text)

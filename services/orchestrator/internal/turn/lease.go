@@ -19,6 +19,9 @@ import (
 const (
 	lease   = 30 * time.Second
 	renewal = 10 * time.Second
+	// reserve is for how long a turn that nobody holds is left to who takes it over, before another
+	// turn of its session makes room of it: an orchestrator that is gone must not cost a turn.
+	reserve = 10 * time.Second
 )
 
 // keep renews the lease until the work ends, and ends the work when the turn is no longer

@@ -322,7 +322,9 @@ func TestRunner_CloseHandsOverWhatDoesNotEndInTime(t *testing.T) {
 		require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "%v", err)
 	}
 
-	events := collect(t, rig.runner(t, "two"), ask("s1", "r1"))
+	second := rig.runner(t, "two")
+	require.Equal(t, failure.SessionBusy, failure.ModeOf(refusal(t, second, ask("s1", "r2"))), "it is left to who goes on with it")
+	events := collect(t, second, ask("s1", "r1"))
 	require.Equal(t, completed, resultOf(events).GetOutcome(), "no lease had to run out: %v", resultOf(events))
 	require.Equal(t, []string{"coordinator", "research", "research", "synthesis"}, rig.asked())
 	require.Empty(t, cmp.Diff(stored(events), stored(receive(t, done)), protocmp.Transform()), "who watches it here sees the same")

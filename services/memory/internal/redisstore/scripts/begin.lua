@@ -2,8 +2,8 @@
 -- KEYS: meta, log, turn, turns, out; and a turn that must make room, ARGV[15], and jrnl of
 -- its step: the open one, to be failed when its lease has run out, or as <turn>:<step> the one
 -- whose calls wait; and jrnl of that step in the new turn. In their place, of a turn that goes on
--- from an earlier one, are those of from.lua. Behind them, from ARGV[25] on, are
--- those of files beside the message, if it has any, and from ARGV[26] on what is said of them.
+-- from an earlier one, are those of from.lua. Behind them, from ARGV[26] on, are
+-- those of files beside the message, if it has any, and from ARGV[27] on what is said of them.
 local id, trace, fingerprint, user, body, size = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
 local lease, window, least = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]) -- least epoch of the generation
 local max_messages, max_bytes, retention = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
@@ -13,7 +13,8 @@ local window_bytes = tonumber(ARGV[17])
 local step, said, said_size = ARGV[18], ARGV[19], tonumber(ARGV[20]) -- what the open turn had said so far
 local continues, answers = ARGV[21], ARGV[22] -- a turn whose calls wait; empty: none
 local resumes, from_place = ARGV[23], tonumber(ARGV[24]) -- a turn that failed, or empty; and 0 when it begins anew
-local files_at, files, unattachable = tonumber(ARGV[25]), {}, nil
+local reserve = tonumber(ARGV[25]) -- ms for which an open turn whose lease ran out is left to who takes it over
+local files_at, files, unattachable = tonumber(ARGV[26]), {}, nil
 local new = from_place > 0 and from_at(from_place) or {count = 0, bytes = 0}
 local failed, refusal
 local added = body == '' and 0 or 1 -- a turn that goes on says nothing of its own
@@ -50,7 +51,7 @@ elseif known_only then
   return {'not_found'}
 elseif state == 'closed' then
   return {'session_closed'}
-elseif open ~= '' and left > 0 then
+elseif open ~= '' and left + reserve > 0 then
   return {'session_busy', open, open_trace, left}
 elseif continues ~= '' and string.match(waiting, '^[^:]*') ~= continues then
   return {'not_waiting'}
@@ -72,8 +73,8 @@ seq, count, bytes = tonumber(seq or 0), tonumber(count or 0), tonumber(bytes or 
 if not known and added > 0 and (count + added + new.count > max_messages or bytes + size + new.bytes > max_bytes) then
   return {'session_full', decimal(count), decimal(bytes)}
 end
-if not known and ARGV[26] and from_place ~= 26 then
-  files, unattachable = attachable(files_at, 26, tonumber(arts or 0), tonumber(art_bytes or 0), now)
+if not known and ARGV[27] and from_place ~= 27 then
+  files, unattachable = attachable(files_at, 27, tonumber(arts or 0), tonumber(art_bytes or 0), now)
   if unattachable then return unattachable end
 end
 
