@@ -4,6 +4,8 @@ package etcdtest
 
 import (
 	"context"
+	"errors"
+	"syscall"
 	"testing"
 	"time"
 
@@ -30,13 +32,21 @@ type Etcd struct {
 // Start starts an etcd with no data; it is stopped when the test ends.
 func Start(t testing.TB) *Etcd {
 	t.Helper()
-	dir := t.TempDir()
-	server, err := store.NewEtcd(store.EtcdConfig{DataDir: dir, Log: zap.NewNop()})
-	require.NoError(t, err)
-	e := &Etcd{t: t, dir: dir, server: server}
-	e.Start()
-	t.Cleanup(e.Stop)
-	return e
+	var err error
+	for range 5 {
+		e := &Etcd{t: t, dir: t.TempDir()}
+		e.server, err = store.NewEtcd(store.EtcdConfig{DataDir: e.dir, Log: zap.NewNop()})
+		require.NoError(t, err)
+		if err = e.start(); err == nil {
+			t.Cleanup(e.Stop)
+			return e
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) { // another process has taken a port that was free when it was chosen
+			break
+		}
+	}
+	require.FailNow(t, "etcd does not start", "%v", err)
+	return nil
 }
 
 // Endpoints are its addresses, host:port; they never change.
@@ -48,16 +58,23 @@ func (e *Etcd) DataDir() string { return e.dir }
 // Start brings it back after Stop, with its data and at its address.
 func (e *Etcd) Start() {
 	e.t.Helper()
+	if err := e.start(); err != nil {
+		require.FailNow(e.t, "etcd does not start", "%v", err)
+	}
+}
+
+func (e *Etcd) start() error {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(e.t.Context()))
 	e.cancel, e.ended = cancel, make(chan error, 1)
 	ready := make(chan struct{})
 	go func() { e.ended <- e.server.Run(ctx, func() { close(ready) }) }()
 	select {
 	case <-ready:
+		return nil
 	case err := <-e.ended:
 		e.cancel = nil
 		cancel()
-		require.FailNow(e.t, "etcd does not start", "%v", err)
+		return err
 	}
 }
 

@@ -217,6 +217,7 @@ func TestAlone_AnAgentTellsWhatItTellsInTheMesh(t *testing.T) {
 // bare is what happened without where and when it did.
 func bare(e *troupev1.Event) *troupev1.Event {
 	e = proto.CloneOf(e)
+	e.RootTraceId = ""
 	e.Sequence, e.TraceId, e.SessionId, e.Turn, e.Step, e.Attempt, e.Agent, e.InstanceId, e.Time, e.Stage = 0, "", "", 0, 0, 0, "", "", nil, 0
 	if c := e.GetModelCall(); c != nil {
 		c.Duration = durationpb.New(0)
