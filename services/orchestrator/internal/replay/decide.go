@@ -79,7 +79,7 @@ var errElsewhere = errors.New("the choice was made in another trace")
 // chooser follows the choices of the trace: they were made of how things were at their moment, and
 // what they were made of leads to them again wherever it is replayed (package choice).
 func (p *past) chooser(flow *workflow.Workflow) routing.Chooser {
-	return func(number int, step workflow.Step) (routing.Decision, error) {
+	return func(number, _ int, step workflow.Step) (routing.Decision, error) {
 		told := p.choices[number]
 		if told == nil {
 			return routing.Decision{}, errElsewhere

@@ -135,7 +135,8 @@ func (r *Replayer) past(ctx context.Context, ref trace.Ref) (*past, error) {
 			after = e.GetSequence()
 			if d := e.GetRoutingDecision(); d.GetNumber() > 0 {
 				was.decisions[int(d.GetNumber())] = d
-			} else if d.GetChoice() > 0 {
+			}
+			if d := e.GetRoutingDecision(); d.GetChoice() > 0 {
 				was.choices[int(d.GetChoice())] = d
 			}
 			if done := e.GetStepFinished(); done != nil {

@@ -266,7 +266,7 @@ spec:
 	flow, _ := set.Find("w")
 	require.True(t, flow.Chooses())
 	var chosen []string
-	c, err := NewCourse(flow, asked, func(number int, step workflow.Step) (Decision, error) {
+	c, err := NewCourse(flow, asked, func(number, _ int, step workflow.Step) (Decision, error) {
 		chosen = append(chosen, step.Name)
 		require.Equal(t, len(chosen), number)
 		return Decision{Step: flow.Steps[step.Routes[len(step.Routes)-1]], Choice: number}, nil
@@ -283,6 +283,6 @@ spec:
 	require.Equal(t, "end", c.Round()[0].Decision.Step.Name)
 
 	nobody := failure.New(failure.NoWorker, Op, "nobody is there")
-	_, err = NewCourse(flow, asked, func(int, workflow.Step) (Decision, error) { return Decision{}, nobody })
+	_, err = NewCourse(flow, asked, func(int, int, workflow.Step) (Decision, error) { return Decision{}, nobody })
 	require.ErrorIs(t, err, nobody)
 }

@@ -53,7 +53,8 @@ type meet struct {
 
 // Chooser chooses among the routes of a step that has no agent. Number is which one of the choices
 // of the turn it is, from 1: under this number it was recorded, if an owner of the turn came here before.
-type Chooser func(number int, step workflow.Step) (Decision, error)
+// Next is the number of the step that is chosen, if it is one that runs.
+type Chooser func(number, next int, step workflow.Step) (Decision, error)
 
 // NewCourse returns the way of a turn that begins with a history, its own message last. The
 // chooser may be nil when the workflow has no step that chooses.
@@ -132,7 +133,7 @@ func (c *Course) come(d Decision, fork string, seen []int) error {
 	switch {
 	case d.Step.Chooses():
 		c.choices++
-		chosen, err := c.choose(c.choices, d.Step)
+		chosen, err := c.choose(c.choices, c.number+1, d.Step)
 		if err != nil {
 			return err
 		}

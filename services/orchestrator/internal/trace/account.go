@@ -23,7 +23,7 @@ func AccountOf(events []*troupev1.Event) Account {
 		step := int(e.GetStep())
 		switch {
 		case e.GetPlan() != nil:
-			a.Planned = int(e.GetPlan().GetStepsCount())
+			a.Planned = planned(e.GetPlan())
 		case e.GetStepStarted() != nil:
 			a.Open[step] = e.GetAgent()
 		case e.GetStepFinished() != nil:
@@ -43,4 +43,18 @@ func (l *Log) Account() Account {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return AccountOf(l.items)
+}
+
+// planned is how many steps of a plan are run by an agent: a fork and a choice are not.
+func planned(p *troupev1.Plan) int {
+	if len(p.GetAgents()) == 0 { // a trace of before they were told
+		return int(p.GetStepsCount())
+	}
+	none := 0
+	for _, agent := range p.GetAgents() {
+		if agent == "" {
+			none++
+		}
+	}
+	return len(p.GetAgents()) - none
 }

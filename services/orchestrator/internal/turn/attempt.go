@@ -222,7 +222,7 @@ func choice(d balance.Decision) *troupev1.InstanceChoice {
 		Type: choiceType(d.Type), Counter: d.Input.Counter,
 	}
 	for _, r := range d.Rejected {
-		out.Rejected = append(out.Rejected, &troupev1.RejectedInstance{InstanceId: r.ID, Why: string(r.Why), Detail: r.Detail})
+		out.Rejected = append(out.Rejected, &troupev1.RejectedInstance{InstanceId: r.ID, Why: r.Why.String(), Detail: r.Detail})
 	}
 	return out
 }

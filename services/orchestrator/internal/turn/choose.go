@@ -29,13 +29,16 @@ func (t *turn) inquiry(step workflow.Step) balance.Ask {
 // chooser has the authority choose among agents. A choice that an earlier owner told, or the turn
 // that this one goes on with, is followed and never made again: steps may have run by it.
 func (t *turn) chooser(ctx context.Context) routing.Chooser {
-	return func(number int, step workflow.Step) (routing.Decision, error) {
+	return func(number, next int, step workflow.Step) (routing.Decision, error) {
 		if known := t.choice(number); known != nil {
 			return routing.Chosen(t.flow, step, known)
 		}
 		began := time.Now()
 		d, failed := t.Dispatcher.Authority().Agent(t.flow, step, t.inquiry(step), t.Dispatcher.Standing)
 		told := routing.Record(d, number, time.Since(began))
+		if t.flow.Steps[d.Target].Agent != "" {
+			told.Number = int32(next)
+		}
 		if err := t.emit(ctx, troupev1.Stage_STAGE_ROUTE, &troupev1.Event{Payload: &troupev1.Event_RoutingDecision{RoutingDecision: told}}); err != nil {
 			return routing.Decision{}, err
 		}

@@ -1,6 +1,7 @@
 package turn
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/lifecycle"
 	"github.com/troupe-dev/troupe/pkg/registry"
 	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/progress"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
@@ -74,6 +76,12 @@ func TestTurn_ChoosesAmongAgentsByStrategy(t *testing.T) {
 	d := choices(events)[0]
 	require.Equal(t, "research", d.GetTarget())
 	require.Equal(t, "c", d.GetStep())
+	require.EqualValues(t, 1, d.GetNumber(), "of the step that is chosen")
+	var states []string
+	for _, s := range progress.Of(events) {
+		states = append(states, fmt.Sprint(s.Number, s.Name, " ", s.Stage()))
+	}
+	require.Equal(t, []string{"1c completed", "2d completed", "0b cancelled"}, states)
 	require.Equal(t, troupev1.RoutingStrategy_ROUTING_STRATEGY_CAPABILITY, d.GetStrategy())
 	require.Equal(t, "c has all that is needed: docs, maps", d.GetReason())
 	require.Equal(t, []string{"docs", "maps"}, d.GetInput().GetConstraints())
@@ -235,4 +243,11 @@ func TestTurn_TellsTheAuthorityOfItself(t *testing.T) {
 		TraceID: "t", Profile: "fast", Goal: "What may an agent write?", Task: "desk", Metadata: map[string]string{"team": "blue"},
 		Constraints: []string{"law"}, Parent: "u",
 	}, turn.inquiry(workflow.Step{Name: "desk"}))
+}
+
+// Why an instance did not get a step is told in the words of docs/routing.md.
+func TestChoice_NamesWhy(t *testing.T) {
+	told := choice(balance.Decision{Rejected: []balance.Rejected{{ID: "research-1", Why: balance.Full}, {ID: "research-2", Why: balance.Draining}}})
+	require.Equal(t, "full", told.GetRejected()[0].GetWhy())
+	require.Equal(t, "draining", told.GetRejected()[1].GetWhy())
 }

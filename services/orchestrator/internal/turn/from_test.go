@@ -224,6 +224,7 @@ func TestTurn_GoesOnInTheSameRun(t *testing.T) {
 	used := resultOf(broken).GetUsed().GetModelCalls()
 	require.Positive(t, used)
 	require.Equal(t, "research", choices(broken)[0].GetTarget())
+	require.EqualValues(t, 3, resultOf(broken).GetPartial().GetTotalSteps(), "what chooses is none, and not what comes of it")
 	rig.on("synthesis", nil)
 	rig.can("research", lifecycle.Paused, nil) // whom nobody would choose now
 
