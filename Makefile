@@ -75,6 +75,10 @@ CHAOS = $(if $(KILLS),-chaos.worker-kills=$(KILLS) $(foreach f,memory-kills redi
 chaos: redis-server ## Kill, stop and cut off the parts of a real mesh under load, and check every promise; see docs/chaos.md.
 	go test -tags chaos -count=1 -v -timeout 2h ./test/chaos -run 'Chaos|Rollback|PlantedBugs' $(CHAOS)
 
+.PHONY: replicas
+replicas: redis-server ## Kill one of three orchestrators under load every 5 seconds, 36 times, and check what clients see.
+	go test -race -timeout 20m -run Replicas ./test/scenario -replicas.kills=36 -replicas.every=5s -v
+
 .PHONY: bench
 bench: redis-server ## Measure turns through a mesh in one process.
 	go test -run '^$$' -bench . -benchtime 3s ./test/bench

@@ -49,11 +49,17 @@ func (s server) told(err error) error {
 	case !ok || e.Mode != failure.SystemNetwork || e.Cause == nil:
 		return err
 	case strings.Contains(e.Cause.Error(), "authentication handshake failed"):
-		return fmt.Errorf("the mesh at %s cannot be trusted by --tls-ca %s, or speaks plain text: %w", s.Addr, s.TLS.CA, e.Cause)
+		return fmt.Errorf("the mesh at %s cannot be trusted by --tls-ca %s, or speaks plain text: %s", s.Addr, s.TLS.CA, handshake(e.Cause))
 	case strings.Contains(e.Cause.Error(), "server preface"):
 		return fmt.Errorf("the mesh at %s ended the connection; it may want TLS, with --tls-ca, or a certificate of this side, with --tls-cert", s.Addr)
 	}
 	return fmt.Errorf("cannot reach a mesh at %s; start one with: troupe dev", s.Addr)
+}
+
+// handshake is what TLS said of a connection that could not be, without the words of gRPC around it.
+func handshake(cause error) string {
+	_, why, _ := strings.Cut(cause.Error(), "authentication handshake failed: ")
+	return strings.ReplaceAll(strings.TrimSuffix(why, `"`), `\"`, `"`)
 }
 
 // flag is what a command has to say to reach the same orchestrator from the same shell.
@@ -115,7 +121,7 @@ func (s *sender) send(ctx context.Context, term terminal, begin func(context.Con
 			Priority: req.Priority, Tag: req.GetTags(), //nolint:protogetter // whether a priority is there counts
 		}
 		fmt.Fprintf(term.err, "The turn may have begun, and go on without you. To see how it ends, %s --request-id %s%s\n",
-			again, req.GetRequestId(), s.again()+asked.again())
+			again, req.GetRequestId(), budgetAgain(req.GetBudget())+asked.again()+s.again())
 	}
 	return s.told(err)
 }
@@ -140,6 +146,7 @@ type ask struct {
 	File    []string `help:"A file to ask about, at most 1 MiB; it becomes an artifact of the conversation. May be repeated, up to 8 files and 3 MiB." placeholder:"PATH" sep:"none"`
 	labels  `embed:""`
 	earlier `embed:""`
+	bounds  `embed:""`
 	Text    []string `arg:"" optional:"" help:"What to ask. May be left out with --file, --resume and --from."`
 }
 
@@ -159,8 +166,11 @@ func (ask) Help() string {
 	return `Exit code 0: answered. 1: failed. 2: the call cannot be. 3: an agent asks back, or a tool call waits for you; the last lines say how to answer.
 
 Example: troupe ask "What may an agent write?"
+
 Example: troupe ask --file report.pdf "What does it say about costs?"
+
 Example: troupe ask --resume 4f3c… goes on with a turn that failed
+
 Example: troupe ask --from 4f3c… --step 2 "And in winter?" goes another way from its second step`
 }
 
@@ -170,9 +180,13 @@ func (a *ask) Run(ctx context.Context, term terminal) error {
 	if err != nil {
 		return err
 	}
+	limits, err := a.limits()
+	if err != nil {
+		return err
+	}
 	req := &troupev1.OrchestrateRequest{
 		SessionId: a.Session, UserId: a.User, Target: a.Target, Profile: a.Profile, Needs: a.Need, Metadata: a.Metadata, Parts: files, From: a.from(),
-		Priority: a.Priority, Tags: a.Tag,
+		Priority: a.Priority, Tags: a.Tag, Budget: limits,
 	}
 	if len(a.Text) > 0 {
 		req.Input = &troupev1.OrchestrateRequest_Text{Text: strings.Join(a.Text, " ")}
@@ -186,7 +200,7 @@ type watch struct {
 	server `embed:""`
 	After  uint64 `help:"Sequence of the last event that is known already." default:"0"`
 	JSON   bool   `name:"json" help:"Print one Event a line in protobuf JSON."`
-	Trace  string `arg:"" help:"Id of the trace."`
+	Trace  string `arg:"" help:"Id of the trace; troupe get traces lists them." type:"trace"`
 }
 
 // Run shows the events of the trace, to its end.

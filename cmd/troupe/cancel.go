@@ -14,7 +14,7 @@ import (
 
 type cancel struct {
 	query  `embed:""`
-	Trace  string `arg:"" help:"Id of the trace; troupe get traces lists them."`
+	Trace  string `arg:"" help:"Id of the trace; troupe get traces lists them." type:"trace"`
 	Reason string `help:"Why, at most 200 characters; who asked reads it." placeholder:"TEXT"`
 }
 

@@ -10,9 +10,9 @@ import (
 
 // earlier is part of a command that may go on from an earlier trace.
 type earlier struct {
-	Resume string `help:"Trace whose turn failed: go on with it, without doing again what was done." placeholder:"TRACE"`
-	From   string `help:"Trace to go on from in a new conversation, as it was then: see --step." placeholder:"TRACE"`
-	Step   int32  `help:"With --from: the first step that is done anew." placeholder:"N"`
+	Resume string `help:"Trace whose turn failed: go on with it, without doing again what was done." placeholder:"TRACE" type:"trace"`
+	From   string `help:"Trace to go on from in a new conversation, as it was then: see --step." placeholder:"TRACE" type:"trace"`
+	Step   int32  `help:"With --from: the first step that is done anew, at most 50." placeholder:"N" type:"step"`
 }
 
 // from is what the orchestrator is asked for; nil: nothing earlier.

@@ -21,7 +21,7 @@ type get struct {
 	Instances getInstances `cmd:"" help:"Registered instances."`
 	Workflows getWorkflows `cmd:"" help:"Workflows that calls may name as their target."`
 	Traces    getTraces    `cmd:"" help:"The latest traces."`
-	Decisions getDecisions `cmd:"" help:"The latest decisions about agents and instances."`
+	Decisions getDecisions `cmd:"" help:"The latest decisions about agents, instances and tools."`
 	Sessions  getSessions  `cmd:"" help:"The latest conversations."`
 	Session   getSession   `cmd:"" help:"A conversation with its messages."`
 	Approvals getApprovals `cmd:"" help:"Tool calls that wait for an approval, or for a result."`
@@ -138,7 +138,7 @@ func registeredState(in *troupev1.Instance) string {
 type getTraces struct {
 	query `embed:""`
 	Limit int32  `help:"How many at most, up to 200." default:"20"`
-	Root  string `help:"Only those of the run that began with this trace." placeholder:"ID"`
+	Root  string `help:"Only those of the run that began with this trace." placeholder:"ID" type:"trace"`
 
 	Quarantined bool `help:"Only those that took down all that they were given to."`
 }

@@ -82,7 +82,7 @@ func run(ctx context.Context, args []string, term terminal) int {
 		kong.Description("LLM agents, run the way Kubernetes runs containers. Start with: troupe dev"),
 		kong.Writers(term.out, term.err), kong.Exit(func(code int) { left = code }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
-		kong.Vars{"version": version()},
+		kong.Vars{"version": version()}, kong.NamedMapper("trace", kong.MapperFunc(traceArg)), kong.NamedMapper("step", kong.MapperFunc(stepArg)),
 		kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(term))
 	if err != nil {
 		fmt.Fprintln(term.err, "troupe:", err)

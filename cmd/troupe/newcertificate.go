@@ -1,7 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/identity"
@@ -26,7 +29,11 @@ func (n *newCertificate) Run(term terminal) error {
 	if err := manifest.CheckName(n.Agent); err != nil {
 		return failure.Newf(failure.UserInvalidInput, "troupe new certificate", "an agent cannot be named %v", err)
 	}
-	ca, err := identity.OpenCA(standalone.DevCA(n.DataDir))
+	folder := standalone.DevCA(n.DataDir)
+	if _, err := os.Stat(folder); errors.Is(err, fs.ErrNotExist) { // a CA of its own would be trusted by nobody
+		return fmt.Errorf("no mesh has run with --data-dir %s; start troupe dev first", n.DataDir)
+	}
+	ca, err := identity.OpenCA(folder)
 	if err != nil {
 		return err
 	}

@@ -16,8 +16,8 @@ import (
 
 type replay struct {
 	query    `embed:""`
-	ID       string `arg:"" name:"trace" help:"Id of a trace that has ended; troupe get traces lists them."`
-	Step     int32  `help:"Only this step, from 1. 0: all, and the routing between them." placeholder:"N"`
+	ID       string `arg:"" name:"trace" help:"Id of a trace that has ended; troupe get traces lists them." type:"trace"`
+	Step     int32  `help:"Only this step, from 1 to 50. 0: all, and the routing between them." placeholder:"N" type:"step"`
 	Instance string `help:"The instance that shall run the steps of its agent. Empty: any." placeholder:"ID"`
 }
 

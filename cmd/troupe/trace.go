@@ -13,7 +13,7 @@ import (
 
 type describeTrace struct {
 	query `embed:""`
-	ID    string `arg:"" name:"trace" help:"Id of the trace; troupe get traces lists them."`
+	ID    string `arg:"" name:"trace" help:"Id of the trace; troupe get traces lists them." type:"trace"`
 }
 
 // Help is the long help of the command.

@@ -68,6 +68,9 @@ func drawWorkflow(w io.Writer, f *troupev1.Workflow) {
 	if f.GetDescription() != "" {
 		line("%s", oneLine(f.GetDescription()))
 	}
+	for _, bound := range workflowBounds(f) {
+		line("%s", bound)
+	}
 	forks := map[string]string{}
 	for _, s := range f.GetSteps() {
 		forks[s.GetName()] = s.GetFork()
@@ -94,11 +97,33 @@ func drawWorkflow(w io.Writer, f *troupev1.Workflow) {
 	}
 }
 
+// workflowBounds are what a turn has: its time, what its agents see, and what it may use.
+func workflowBounds(f *troupev1.Workflow) []string {
+	timeout := "that of the orchestrator"
+	if f.GetTimeout() != nil {
+		timeout = f.GetTimeout().AsDuration().String()
+	}
+	lines := []string{"timeout  " + timeout, fmt.Sprintf("history  the last %d messages", f.GetHistoryWindow())}
+	if f.GetLimits() == nil {
+		return lines // of an orchestrator that does not tell them
+	}
+	title := "limits"
+	limits := append([]string{fmt.Sprintf("steps %d", f.GetMaxSteps())}, bounded(f.GetLimits())...)
+	for part := range slices.Chunk(limits, 4) { // so many fit in a line
+		lines, title = append(lines, fmt.Sprintf("%-8s %s", title, strings.Join(part, ", "))), ""
+	}
+	policy := strings.ToLower(strings.TrimPrefix(f.GetLimits().GetPolicy().String(), "BUDGET_POLICY_"))
+	return append(lines, "policy   "+policy)
+}
+
 // stepNotes is what a step is beside its name and its edges.
 func stepNotes(s *troupev1.WorkflowStep) string {
 	var notes []string
 	if s.GetAgent() != "" {
 		notes = append(notes, "agent "+s.GetAgent())
+	}
+	if s.GetInstances() != "" {
+		notes = append(notes, "instances by "+s.GetInstances())
 	}
 	if s.GetChoose() != nil {
 		notes = append(notes, "chooses by "+policyText(s.GetChoose()))

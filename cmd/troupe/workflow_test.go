@@ -3,16 +3,20 @@ package main
 import (
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/troupe-dev/troupe/pkg/budget"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/wire"
 )
 
 func TestDrawWorkflow_FitsATerminal(t *testing.T) {
 	var out strings.Builder
-	drawWorkflow(&out, &troupev1.Workflow{Name: "w", Entry: "split", MaxSteps: 20, Steps: []*troupev1.WorkflowStep{
+	drawWorkflow(&out, &troupev1.Workflow{Name: "w", Entry: "split", MaxSteps: 20, HistoryWindow: 10, Steps: []*troupev1.WorkflowStep{
 		{Name: "split", Edges: []*troupev1.WorkflowEdge{
 			{Step: "a", Kind: troupev1.WorkflowEdgeKind_WORKFLOW_EDGE_KIND_BRANCH},
 			{Step: "b", Kind: troupev1.WorkflowEdgeKind_WORKFLOW_EDGE_KIND_BRANCH},
@@ -26,6 +30,8 @@ func TestDrawWorkflow_FitsATerminal(t *testing.T) {
 		{Name: "sum", Agent: "z", End: true},
 	}})
 	require.Contains(t, out.String(), `workflow w: begins with split, at most 20 steps
+timeout  that of the orchestrator
+history  the last 10 messages
 
 split
 ├─ branch    → a
@@ -38,4 +44,23 @@ split
 	for line := range strings.Lines(out.String()) {
 		require.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSpace(line)), width)
 	}
+}
+
+func TestDrawWorkflow_ShowsWhatATurnMayUse(t *testing.T) {
+	var out strings.Builder
+	drawWorkflow(&out, &troupev1.Workflow{
+		Name: "w", Entry: "a", Description: "Asks.", MaxSteps: 20, HistoryWindow: 5, Timeout: durationpb.New(2 * time.Minute),
+		Limits: wire.LimitsToProto(budget.Default()),
+		Steps:  []*troupev1.WorkflowStep{{Name: "a", Agent: "x", End: true, Instances: "weighted (v2 10)"}},
+	})
+	require.Equal(t, `workflow w: begins with a, at most 20 steps
+Asks.
+timeout  2m0s
+history  the last 5 messages
+limits   steps 20, iterations 200, modelCalls 200, toolCalls 50
+         tokens 100000, cost 100, fanOut 16, depth 4
+policy   block
+
+a: agent x, instances by weighted (v2 10), end
+`, out.String())
 }

@@ -40,6 +40,11 @@ type keys struct {
 
 func (k *keys) leaf() *x509.Certificate { return k.pair.Leaf }
 
+// until tells a log when the keys end. It is a text, because a log on a console shows no date of a time.
+func (k *keys) until() zap.Field {
+	return zap.String("until", k.leaf().NotAfter.Format(time.RFC3339))
+}
+
 // current are the keys to use now.
 func (s *Source) current() *keys {
 	s.mu.Lock()
@@ -51,10 +56,10 @@ func (s *Source) current() *keys {
 	switch {
 	case err != nil && err.Error() != s.lament:
 		s.lament = err.Error()
-		s.log.Warn("the new keys cannot be used; going on with the last ones", zap.Error(err), zap.Time("until", s.last.leaf().NotAfter))
+		s.log.Warn("the new keys cannot be used; going on with the last ones", zap.Error(err), s.last.until())
 	case err == nil && next != s.last:
 		s.last, s.lament = next, ""
-		s.log.Info("new keys", zap.Time("until", next.leaf().NotAfter))
+		s.log.Info("new keys", next.until())
 	}
 	return s.last
 }

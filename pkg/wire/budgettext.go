@@ -3,6 +3,7 @@ package wire
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/troupe-dev/troupe/pkg/budget"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -17,9 +18,18 @@ const reasonExceeded = "BUDGET_EXCEEDED"
 // warnAt is the part of a budget at which it is warned (OC-30).
 const warnAt = 0.8
 
-// warningOf is how such a warning begins. Behind it comes the kind, and a colon: so a successor
-// finds of which it was told.
+// warningOf is how such a warning begins, but for that of time, which is no field of the limits.
+// Behind it comes the kind, and a colon: so a successor finds of which it was told.
 const warningOf = "limits."
+
+// timeKind is the kind of the warning of time: the field of a workflow.
+const timeKind = "timeout"
+
+// kindOf is the kind of such a warning.
+func kindOf(w *troupev1.Warning) string {
+	kind, _, _ := strings.Cut(strings.TrimPrefix(w.GetMessage(), warningOf), ":")
+	return kind
+}
 
 // isOwn reports whether a warning is one of Due: those of a step may be those of a remote turn.
 func isOwn(e *troupev1.Event, w *troupev1.Warning) bool {
@@ -49,6 +59,22 @@ func (s *Spending) Due() []*troupev1.Warning {
 		tell(string(k), k.Text(used.Of(k)), k.Text(limits.Of(k)))
 	}
 	return due
+}
+
+// TimeToWarn is how much of a timeout is left when its warning is due.
+func TimeToWarn(timeout time.Duration) time.Duration {
+	return timeout - time.Duration(warnAt*float64(timeout))
+}
+
+// Late is the warning that most of the time of the turn is gone; nil when it was told before in the
+// life of the trace. It counts as told.
+func (s *Spending) Late(gone, timeout time.Duration) *troupev1.Warning {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.warn(timeKind) {
+		return nil
+	}
+	return &troupev1.Warning{Reason: ReasonBudget, Message: fmt.Sprintf("%s: %s of %s are gone", timeKind, gone.Round(time.Second/10), timeout)}
 }
 
 // warn notes that a kind was warned of, and is false when it was before. The lock is held.

@@ -61,9 +61,8 @@ func (s *Spending) Note(e *troupev1.Event) {
 	case *troupev1.Event_StepFinished:
 		s.ended(e, p.StepFinished.GetResult())
 	case *troupev1.Event_Warning:
-		if of, ok := strings.CutPrefix(p.Warning.GetMessage(), warningOf); ok && isOwn(e, p.Warning) {
-			of, _, _ = strings.Cut(of, ":")
-			s.warn(of)
+		if isOwn(e, p.Warning) {
+			s.warn(kindOf(p.Warning))
 		}
 	case *troupev1.Event_TurnResult:
 		s.total = usedOrNil(p.TurnResult.GetUsed())

@@ -2,11 +2,13 @@ package wire_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/troupe-dev/troupe/pkg/budget"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/telemetry/structured"
 	"github.com/troupe-dev/troupe/pkg/wire"
 )
 
@@ -118,6 +120,23 @@ func TestSpending_WarnsOfEachKindOnce(t *testing.T) {
 	told := &troupev1.Event{Payload: &troupev1.Event_Warning{Warning: due[0]}}
 	require.Empty(t, spending(append(events, told)...).Due(), "and a successor knows that")
 	require.Len(t, spending(events...).Due(), 1, "one that was not told is told by the successor")
+}
+
+func TestSpending_WarnsOfTimeOnce(t *testing.T) {
+	require.Equal(t, 12*time.Second, wire.TimeToWarn(time.Minute))
+	s := spending()
+	w := s.Late(48*time.Second, time.Minute)
+	require.Equal(t, wire.ReasonBudget, w.GetReason())
+	require.Equal(t, "timeout: 48s of 1m0s are gone", w.GetMessage())
+	require.Nil(t, s.Late(50*time.Second, time.Minute), "it was told")
+
+	told := &troupev1.Event{Payload: &troupev1.Event_Warning{Warning: w}}
+	require.Nil(t, spending(told).Late(50*time.Second, time.Minute), "and a successor knows that")
+	var log wire.Translation
+	happened := log.Of(told)
+	require.Len(t, happened, 1)
+	require.Equal(t, structured.BudgetWarning, happened[0].Name)
+	require.Equal(t, "timeout", happened[0].Data["of"])
 }
 
 func TestUseText_IsForAPerson(t *testing.T) {

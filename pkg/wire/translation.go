@@ -154,8 +154,7 @@ func (t *Translation) spent() []structured.Event {
 
 // warned is what a warning says of the budget.
 func (t *Translation) warned(e *troupev1.Event, w *troupev1.Warning) []structured.Event {
-	of, _, _ := strings.Cut(strings.TrimPrefix(w.GetMessage(), warningOf), ":")
-	data := map[string]any{"of": of, "reason": w.GetMessage()}
+	data := map[string]any{"of": kindOf(w), "reason": w.GetMessage()}
 	switch {
 	case isOwn(e, w):
 		return one(structured.BudgetWarning, "a turn has used most of its budget", data)

@@ -1286,7 +1286,9 @@ type Plan struct {
 	// budget is what the turn may use.
 	Budget *TurnBudget `protobuf:"bytes,6,opt,name=budget,proto3" json:"budget,omitempty"`
 	// agents are those of the steps, in their order; empty for a fork that runs nothing itself.
-	Agents        []string `protobuf:"bytes,20,rep,name=agents,proto3" json:"agents,omitempty"`
+	Agents []string `protobuf:"bytes,20,rep,name=agents,proto3" json:"agents,omitempty"`
+	// inherited are the steps that an earlier turn did, with which this one goes on.
+	Inherited     []*InheritedStep `protobuf:"bytes,21,rep,name=inherited,proto3" json:"inherited,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1370,6 +1372,77 @@ func (x *Plan) GetAgents() []string {
 	return nil
 }
 
+func (x *Plan) GetInherited() []*InheritedStep {
+	if x != nil {
+		return x.Inherited
+	}
+	return nil
+}
+
+// InheritedStep is a step that an earlier turn did.
+type InheritedStep struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// number of the step, the same in both turns.
+	Number int32 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	// agent that did it.
+	Agent string `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`
+	// failed is set when it failed, and the turn went on.
+	Failed        bool `protobuf:"varint,3,opt,name=failed,proto3" json:"failed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InheritedStep) Reset() {
+	*x = InheritedStep{}
+	mi := &file_troupe_v1_event_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InheritedStep) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InheritedStep) ProtoMessage() {}
+
+func (x *InheritedStep) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_event_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InheritedStep.ProtoReflect.Descriptor instead.
+func (*InheritedStep) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *InheritedStep) GetNumber() int32 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *InheritedStep) GetAgent() string {
+	if x != nil {
+		return x.Agent
+	}
+	return ""
+}
+
+func (x *InheritedStep) GetFailed() bool {
+	if x != nil {
+		return x.Failed
+	}
+	return false
+}
+
 // TurnBudget is what a turn may use.
 type TurnBudget struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1387,7 +1460,7 @@ type TurnBudget struct {
 
 func (x *TurnBudget) Reset() {
 	*x = TurnBudget{}
-	mi := &file_troupe_v1_event_proto_msgTypes[5]
+	mi := &file_troupe_v1_event_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1399,7 +1472,7 @@ func (x *TurnBudget) String() string {
 func (*TurnBudget) ProtoMessage() {}
 
 func (x *TurnBudget) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[5]
+	mi := &file_troupe_v1_event_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1412,7 +1485,7 @@ func (x *TurnBudget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnBudget.ProtoReflect.Descriptor instead.
 func (*TurnBudget) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{5}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *TurnBudget) GetSteps() int32 {
@@ -1487,7 +1560,7 @@ type RoutingDecision struct {
 
 func (x *RoutingDecision) Reset() {
 	*x = RoutingDecision{}
-	mi := &file_troupe_v1_event_proto_msgTypes[6]
+	mi := &file_troupe_v1_event_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1499,7 +1572,7 @@ func (x *RoutingDecision) String() string {
 func (*RoutingDecision) ProtoMessage() {}
 
 func (x *RoutingDecision) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[6]
+	mi := &file_troupe_v1_event_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1512,7 +1585,7 @@ func (x *RoutingDecision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoutingDecision.ProtoReflect.Descriptor instead.
 func (*RoutingDecision) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{6}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *RoutingDecision) GetTarget() string {
@@ -1633,7 +1706,7 @@ type RoutingInput struct {
 
 func (x *RoutingInput) Reset() {
 	*x = RoutingInput{}
-	mi := &file_troupe_v1_event_proto_msgTypes[7]
+	mi := &file_troupe_v1_event_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1645,7 +1718,7 @@ func (x *RoutingInput) String() string {
 func (*RoutingInput) ProtoMessage() {}
 
 func (x *RoutingInput) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[7]
+	mi := &file_troupe_v1_event_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1658,7 +1731,7 @@ func (x *RoutingInput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoutingInput.ProtoReflect.Descriptor instead.
 func (*RoutingInput) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{7}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RoutingInput) GetTask() string {
@@ -1723,7 +1796,7 @@ type RoutingCandidate struct {
 
 func (x *RoutingCandidate) Reset() {
 	*x = RoutingCandidate{}
-	mi := &file_troupe_v1_event_proto_msgTypes[8]
+	mi := &file_troupe_v1_event_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1735,7 +1808,7 @@ func (x *RoutingCandidate) String() string {
 func (*RoutingCandidate) ProtoMessage() {}
 
 func (x *RoutingCandidate) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[8]
+	mi := &file_troupe_v1_event_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1748,7 +1821,7 @@ func (x *RoutingCandidate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoutingCandidate.ProtoReflect.Descriptor instead.
 func (*RoutingCandidate) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{8}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RoutingCandidate) GetId() string {
@@ -1827,7 +1900,7 @@ type RejectedCandidate struct {
 
 func (x *RejectedCandidate) Reset() {
 	*x = RejectedCandidate{}
-	mi := &file_troupe_v1_event_proto_msgTypes[9]
+	mi := &file_troupe_v1_event_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1839,7 +1912,7 @@ func (x *RejectedCandidate) String() string {
 func (*RejectedCandidate) ProtoMessage() {}
 
 func (x *RejectedCandidate) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[9]
+	mi := &file_troupe_v1_event_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1852,7 +1925,7 @@ func (x *RejectedCandidate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RejectedCandidate.ProtoReflect.Descriptor instead.
 func (*RejectedCandidate) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{9}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RejectedCandidate) GetId() string {
@@ -1884,7 +1957,7 @@ type StepStarted struct {
 
 func (x *StepStarted) Reset() {
 	*x = StepStarted{}
-	mi := &file_troupe_v1_event_proto_msgTypes[10]
+	mi := &file_troupe_v1_event_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1896,7 +1969,7 @@ func (x *StepStarted) String() string {
 func (*StepStarted) ProtoMessage() {}
 
 func (x *StepStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[10]
+	mi := &file_troupe_v1_event_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1909,7 +1982,7 @@ func (x *StepStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepStarted.ProtoReflect.Descriptor instead.
 func (*StepStarted) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{10}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *StepStarted) GetAddress() string {
@@ -1959,7 +2032,7 @@ type InstanceChoice struct {
 
 func (x *InstanceChoice) Reset() {
 	*x = InstanceChoice{}
-	mi := &file_troupe_v1_event_proto_msgTypes[11]
+	mi := &file_troupe_v1_event_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1971,7 +2044,7 @@ func (x *InstanceChoice) String() string {
 func (*InstanceChoice) ProtoMessage() {}
 
 func (x *InstanceChoice) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[11]
+	mi := &file_troupe_v1_event_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1984,7 +2057,7 @@ func (x *InstanceChoice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceChoice.ProtoReflect.Descriptor instead.
 func (*InstanceChoice) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{11}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *InstanceChoice) GetStrategy() string {
@@ -2059,7 +2132,7 @@ type RejectedInstance struct {
 
 func (x *RejectedInstance) Reset() {
 	*x = RejectedInstance{}
-	mi := &file_troupe_v1_event_proto_msgTypes[12]
+	mi := &file_troupe_v1_event_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2071,7 +2144,7 @@ func (x *RejectedInstance) String() string {
 func (*RejectedInstance) ProtoMessage() {}
 
 func (x *RejectedInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[12]
+	mi := &file_troupe_v1_event_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2084,7 +2157,7 @@ func (x *RejectedInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RejectedInstance.ProtoReflect.Descriptor instead.
 func (*RejectedInstance) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{12}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RejectedInstance) GetInstanceId() string {
@@ -2121,7 +2194,7 @@ type StepFinished struct {
 
 func (x *StepFinished) Reset() {
 	*x = StepFinished{}
-	mi := &file_troupe_v1_event_proto_msgTypes[13]
+	mi := &file_troupe_v1_event_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2133,7 +2206,7 @@ func (x *StepFinished) String() string {
 func (*StepFinished) ProtoMessage() {}
 
 func (x *StepFinished) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[13]
+	mi := &file_troupe_v1_event_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2146,7 +2219,7 @@ func (x *StepFinished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepFinished.ProtoReflect.Descriptor instead.
 func (*StepFinished) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{13}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *StepFinished) GetResult() *StepResult {
@@ -2174,7 +2247,7 @@ type TextDelta struct {
 
 func (x *TextDelta) Reset() {
 	*x = TextDelta{}
-	mi := &file_troupe_v1_event_proto_msgTypes[14]
+	mi := &file_troupe_v1_event_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2186,7 +2259,7 @@ func (x *TextDelta) String() string {
 func (*TextDelta) ProtoMessage() {}
 
 func (x *TextDelta) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[14]
+	mi := &file_troupe_v1_event_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2199,7 +2272,7 @@ func (x *TextDelta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TextDelta.ProtoReflect.Descriptor instead.
 func (*TextDelta) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{14}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *TextDelta) GetText() string {
@@ -2224,7 +2297,7 @@ type PartReset struct {
 
 func (x *PartReset) Reset() {
 	*x = PartReset{}
-	mi := &file_troupe_v1_event_proto_msgTypes[15]
+	mi := &file_troupe_v1_event_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2236,7 +2309,7 @@ func (x *PartReset) String() string {
 func (*PartReset) ProtoMessage() {}
 
 func (x *PartReset) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[15]
+	mi := &file_troupe_v1_event_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2249,7 +2322,7 @@ func (x *PartReset) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartReset.ProtoReflect.Descriptor instead.
 func (*PartReset) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{15}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *PartReset) GetFailure() *Failure {
@@ -2287,7 +2360,7 @@ type ModelCall struct {
 
 func (x *ModelCall) Reset() {
 	*x = ModelCall{}
-	mi := &file_troupe_v1_event_proto_msgTypes[16]
+	mi := &file_troupe_v1_event_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2299,7 +2372,7 @@ func (x *ModelCall) String() string {
 func (*ModelCall) ProtoMessage() {}
 
 func (x *ModelCall) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[16]
+	mi := &file_troupe_v1_event_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2312,7 +2385,7 @@ func (x *ModelCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelCall.ProtoReflect.Descriptor instead.
 func (*ModelCall) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{16}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ModelCall) GetModel() string {
@@ -2375,7 +2448,7 @@ type ToolProgress struct {
 
 func (x *ToolProgress) Reset() {
 	*x = ToolProgress{}
-	mi := &file_troupe_v1_event_proto_msgTypes[17]
+	mi := &file_troupe_v1_event_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2387,7 +2460,7 @@ func (x *ToolProgress) String() string {
 func (*ToolProgress) ProtoMessage() {}
 
 func (x *ToolProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[17]
+	mi := &file_troupe_v1_event_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2400,7 +2473,7 @@ func (x *ToolProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolProgress.ProtoReflect.Descriptor instead.
 func (*ToolProgress) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{17}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ToolProgress) GetCallId() string {
@@ -2454,7 +2527,7 @@ type SubtaskStarted struct {
 
 func (x *SubtaskStarted) Reset() {
 	*x = SubtaskStarted{}
-	mi := &file_troupe_v1_event_proto_msgTypes[18]
+	mi := &file_troupe_v1_event_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2466,7 +2539,7 @@ func (x *SubtaskStarted) String() string {
 func (*SubtaskStarted) ProtoMessage() {}
 
 func (x *SubtaskStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[18]
+	mi := &file_troupe_v1_event_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2479,7 +2552,7 @@ func (x *SubtaskStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubtaskStarted.ProtoReflect.Descriptor instead.
 func (*SubtaskStarted) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{18}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SubtaskStarted) GetTarget() string {
@@ -2539,7 +2612,7 @@ type ToolCallStarted struct {
 
 func (x *ToolCallStarted) Reset() {
 	*x = ToolCallStarted{}
-	mi := &file_troupe_v1_event_proto_msgTypes[19]
+	mi := &file_troupe_v1_event_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2551,7 +2624,7 @@ func (x *ToolCallStarted) String() string {
 func (*ToolCallStarted) ProtoMessage() {}
 
 func (x *ToolCallStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[19]
+	mi := &file_troupe_v1_event_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2564,7 +2637,7 @@ func (x *ToolCallStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCallStarted.ProtoReflect.Descriptor instead.
 func (*ToolCallStarted) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{19}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ToolCallStarted) GetCallId() string {
@@ -2607,7 +2680,7 @@ type ToolCallFinished struct {
 
 func (x *ToolCallFinished) Reset() {
 	*x = ToolCallFinished{}
-	mi := &file_troupe_v1_event_proto_msgTypes[20]
+	mi := &file_troupe_v1_event_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2619,7 +2692,7 @@ func (x *ToolCallFinished) String() string {
 func (*ToolCallFinished) ProtoMessage() {}
 
 func (x *ToolCallFinished) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[20]
+	mi := &file_troupe_v1_event_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2632,7 +2705,7 @@ func (x *ToolCallFinished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCallFinished.ProtoReflect.Descriptor instead.
 func (*ToolCallFinished) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{20}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ToolCallFinished) GetCallId() string {
@@ -2682,7 +2755,7 @@ type ToolCallPending struct {
 
 func (x *ToolCallPending) Reset() {
 	*x = ToolCallPending{}
-	mi := &file_troupe_v1_event_proto_msgTypes[21]
+	mi := &file_troupe_v1_event_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2694,7 +2767,7 @@ func (x *ToolCallPending) String() string {
 func (*ToolCallPending) ProtoMessage() {}
 
 func (x *ToolCallPending) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[21]
+	mi := &file_troupe_v1_event_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2707,7 +2780,7 @@ func (x *ToolCallPending) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCallPending.ProtoReflect.Descriptor instead.
 func (*ToolCallPending) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{21}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ToolCallPending) GetCall() *PendingCall {
@@ -2733,7 +2806,7 @@ type AgentMessage struct {
 
 func (x *AgentMessage) Reset() {
 	*x = AgentMessage{}
-	mi := &file_troupe_v1_event_proto_msgTypes[22]
+	mi := &file_troupe_v1_event_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2745,7 +2818,7 @@ func (x *AgentMessage) String() string {
 func (*AgentMessage) ProtoMessage() {}
 
 func (x *AgentMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[22]
+	mi := &file_troupe_v1_event_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2758,7 +2831,7 @@ func (x *AgentMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMessage.ProtoReflect.Descriptor instead.
 func (*AgentMessage) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{22}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AgentMessage) GetText() string {
@@ -2795,7 +2868,7 @@ type Thinking struct {
 
 func (x *Thinking) Reset() {
 	*x = Thinking{}
-	mi := &file_troupe_v1_event_proto_msgTypes[23]
+	mi := &file_troupe_v1_event_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2807,7 +2880,7 @@ func (x *Thinking) String() string {
 func (*Thinking) ProtoMessage() {}
 
 func (x *Thinking) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[23]
+	mi := &file_troupe_v1_event_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2820,7 +2893,7 @@ func (x *Thinking) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Thinking.ProtoReflect.Descriptor instead.
 func (*Thinking) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{23}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Thinking) GetTopic() Topic {
@@ -2850,7 +2923,7 @@ type Warning struct {
 
 func (x *Warning) Reset() {
 	*x = Warning{}
-	mi := &file_troupe_v1_event_proto_msgTypes[24]
+	mi := &file_troupe_v1_event_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2862,7 +2935,7 @@ func (x *Warning) String() string {
 func (*Warning) ProtoMessage() {}
 
 func (x *Warning) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[24]
+	mi := &file_troupe_v1_event_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2875,7 +2948,7 @@ func (x *Warning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Warning.ProtoReflect.Descriptor instead.
 func (*Warning) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{24}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Warning) GetReason() string {
@@ -2911,7 +2984,7 @@ type Aggregate struct {
 
 func (x *Aggregate) Reset() {
 	*x = Aggregate{}
-	mi := &file_troupe_v1_event_proto_msgTypes[25]
+	mi := &file_troupe_v1_event_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2923,7 +2996,7 @@ func (x *Aggregate) String() string {
 func (*Aggregate) ProtoMessage() {}
 
 func (x *Aggregate) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[25]
+	mi := &file_troupe_v1_event_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2936,7 +3009,7 @@ func (x *Aggregate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Aggregate.ProtoReflect.Descriptor instead.
 func (*Aggregate) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{25}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Aggregate) GetSteps() int32 {
@@ -3010,7 +3083,7 @@ type TurnResult struct {
 
 func (x *TurnResult) Reset() {
 	*x = TurnResult{}
-	mi := &file_troupe_v1_event_proto_msgTypes[26]
+	mi := &file_troupe_v1_event_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3022,7 +3095,7 @@ func (x *TurnResult) String() string {
 func (*TurnResult) ProtoMessage() {}
 
 func (x *TurnResult) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[26]
+	mi := &file_troupe_v1_event_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3035,7 +3108,7 @@ func (x *TurnResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnResult.ProtoReflect.Descriptor instead.
 func (*TurnResult) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{26}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *TurnResult) GetOutcome() TurnOutcome {
@@ -3159,7 +3232,7 @@ type PartialResult struct {
 
 func (x *PartialResult) Reset() {
 	*x = PartialResult{}
-	mi := &file_troupe_v1_event_proto_msgTypes[27]
+	mi := &file_troupe_v1_event_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3171,7 +3244,7 @@ func (x *PartialResult) String() string {
 func (*PartialResult) ProtoMessage() {}
 
 func (x *PartialResult) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[27]
+	mi := &file_troupe_v1_event_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3184,7 +3257,7 @@ func (x *PartialResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartialResult.ProtoReflect.Descriptor instead.
 func (*PartialResult) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{27}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *PartialResult) GetCompletedSteps() []int32 {
@@ -3295,7 +3368,7 @@ type PartialStep struct {
 
 func (x *PartialStep) Reset() {
 	*x = PartialStep{}
-	mi := &file_troupe_v1_event_proto_msgTypes[28]
+	mi := &file_troupe_v1_event_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3307,7 +3380,7 @@ func (x *PartialStep) String() string {
 func (*PartialStep) ProtoMessage() {}
 
 func (x *PartialStep) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[28]
+	mi := &file_troupe_v1_event_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3320,7 +3393,7 @@ func (x *PartialStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartialStep.ProtoReflect.Descriptor instead.
 func (*PartialStep) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{28}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *PartialStep) GetStep() int32 {
@@ -3380,7 +3453,7 @@ type Coordination struct {
 
 func (x *Coordination) Reset() {
 	*x = Coordination{}
-	mi := &file_troupe_v1_event_proto_msgTypes[29]
+	mi := &file_troupe_v1_event_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3392,7 +3465,7 @@ func (x *Coordination) String() string {
 func (*Coordination) ProtoMessage() {}
 
 func (x *Coordination) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[29]
+	mi := &file_troupe_v1_event_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3405,7 +3478,7 @@ func (x *Coordination) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coordination.ProtoReflect.Descriptor instead.
 func (*Coordination) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{29}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Coordination) GetNextAgent() string {
@@ -3493,7 +3566,7 @@ type TurnMetrics struct {
 
 func (x *TurnMetrics) Reset() {
 	*x = TurnMetrics{}
-	mi := &file_troupe_v1_event_proto_msgTypes[30]
+	mi := &file_troupe_v1_event_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3505,7 +3578,7 @@ func (x *TurnMetrics) String() string {
 func (*TurnMetrics) ProtoMessage() {}
 
 func (x *TurnMetrics) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[30]
+	mi := &file_troupe_v1_event_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3518,7 +3591,7 @@ func (x *TurnMetrics) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnMetrics.ProtoReflect.Descriptor instead.
 func (*TurnMetrics) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{30}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *TurnMetrics) GetPlan() *durationpb.Duration {
@@ -3659,7 +3732,7 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\x04call\x18\x04 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\x04call\x12\x1d\n" +
 	"\x05depth\x18\n" +
 	" \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\x05depth\x12<\n" +
-	"\rroot_trace_id\x18\v \x01(\tB\x18\xbaH\x15\xd8\x01\x01r\x102\x0e^[0-9a-f]{32}$R\vrootTraceId\"\xed\x01\n" +
+	"\rroot_trace_id\x18\v \x01(\tB\x18\xbaH\x15\xd8\x01\x01r\x102\x0e^[0-9a-f]{32}$R\vrootTraceId\"\xa5\x02\n" +
 	"\x04Plan\x12\x1a\n" +
 	"\bworkflow\x18\x01 \x01(\tR\bworkflow\x12\x14\n" +
 	"\x05entry\x18\x02 \x01(\tR\x05entry\x12\x14\n" +
@@ -3668,7 +3741,12 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"stepsCount\x125\n" +
 	"\bduration\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\bduration\x12-\n" +
 	"\x06budget\x18\x06 \x01(\v2\x15.troupe.v1.TurnBudgetR\x06budget\x12\x16\n" +
-	"\x06agents\x18\x14 \x03(\tR\x06agents\"\xac\x01\n" +
+	"\x06agents\x18\x14 \x03(\tR\x06agents\x126\n" +
+	"\tinherited\x18\x15 \x03(\v2\x18.troupe.v1.InheritedStepR\tinherited\"U\n" +
+	"\rInheritedStep\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x05R\x06number\x12\x14\n" +
+	"\x05agent\x18\x02 \x01(\tR\x05agent\x12\x16\n" +
+	"\x06failed\x18\x03 \x01(\bR\x06failed\"\xac\x01\n" +
 	"\n" +
 	"TurnBudget\x12\x14\n" +
 	"\x05steps\x18\x01 \x01(\x05R\x05steps\x12-\n" +
@@ -3939,7 +4017,7 @@ func file_troupe_v1_event_proto_rawDescGZIP() []byte {
 }
 
 var file_troupe_v1_event_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_troupe_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_troupe_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_troupe_v1_event_proto_goTypes = []any{
 	(Stage)(0),                    // 0: troupe.v1.Stage
 	(RoutingStrategy)(0),          // 1: troupe.v1.RoutingStrategy
@@ -3953,126 +4031,128 @@ var file_troupe_v1_event_proto_goTypes = []any{
 	(*From)(nil),                  // 9: troupe.v1.From
 	(*Parent)(nil),                // 10: troupe.v1.Parent
 	(*Plan)(nil),                  // 11: troupe.v1.Plan
-	(*TurnBudget)(nil),            // 12: troupe.v1.TurnBudget
-	(*RoutingDecision)(nil),       // 13: troupe.v1.RoutingDecision
-	(*RoutingInput)(nil),          // 14: troupe.v1.RoutingInput
-	(*RoutingCandidate)(nil),      // 15: troupe.v1.RoutingCandidate
-	(*RejectedCandidate)(nil),     // 16: troupe.v1.RejectedCandidate
-	(*StepStarted)(nil),           // 17: troupe.v1.StepStarted
-	(*InstanceChoice)(nil),        // 18: troupe.v1.InstanceChoice
-	(*RejectedInstance)(nil),      // 19: troupe.v1.RejectedInstance
-	(*StepFinished)(nil),          // 20: troupe.v1.StepFinished
-	(*TextDelta)(nil),             // 21: troupe.v1.TextDelta
-	(*PartReset)(nil),             // 22: troupe.v1.PartReset
-	(*ModelCall)(nil),             // 23: troupe.v1.ModelCall
-	(*ToolProgress)(nil),          // 24: troupe.v1.ToolProgress
-	(*SubtaskStarted)(nil),        // 25: troupe.v1.SubtaskStarted
-	(*ToolCallStarted)(nil),       // 26: troupe.v1.ToolCallStarted
-	(*ToolCallFinished)(nil),      // 27: troupe.v1.ToolCallFinished
-	(*ToolCallPending)(nil),       // 28: troupe.v1.ToolCallPending
-	(*AgentMessage)(nil),          // 29: troupe.v1.AgentMessage
-	(*Thinking)(nil),              // 30: troupe.v1.Thinking
-	(*Warning)(nil),               // 31: troupe.v1.Warning
-	(*Aggregate)(nil),             // 32: troupe.v1.Aggregate
-	(*TurnResult)(nil),            // 33: troupe.v1.TurnResult
-	(*PartialResult)(nil),         // 34: troupe.v1.PartialResult
-	(*PartialStep)(nil),           // 35: troupe.v1.PartialStep
-	(*Coordination)(nil),          // 36: troupe.v1.Coordination
-	(*TurnMetrics)(nil),           // 37: troupe.v1.TurnMetrics
-	nil,                           // 38: troupe.v1.RoutingCandidate.MetadataEntry
-	nil,                           // 39: troupe.v1.AgentMessage.ArtifactsEntry
-	nil,                           // 40: troupe.v1.PartialResult.StepTimestampsEntry
-	(*timestamppb.Timestamp)(nil), // 41: google.protobuf.Timestamp
-	(*CallAnswer)(nil),            // 42: troupe.v1.CallAnswer
-	(*Blob)(nil),                  // 43: troupe.v1.Blob
-	(*durationpb.Duration)(nil),   // 44: google.protobuf.Duration
-	(*Budget)(nil),                // 45: troupe.v1.Budget
-	(*BudgetUse)(nil),             // 46: troupe.v1.BudgetUse
-	(*StepResult)(nil),            // 47: troupe.v1.StepResult
-	(*Failure)(nil),               // 48: troupe.v1.Failure
-	(*Usage)(nil),                 // 49: troupe.v1.Usage
-	(*PendingCall)(nil),           // 50: troupe.v1.PendingCall
-	(TurnOutcome)(0),              // 51: troupe.v1.TurnOutcome
-	(FailureMode)(0),              // 52: troupe.v1.FailureMode
+	(*InheritedStep)(nil),         // 12: troupe.v1.InheritedStep
+	(*TurnBudget)(nil),            // 13: troupe.v1.TurnBudget
+	(*RoutingDecision)(nil),       // 14: troupe.v1.RoutingDecision
+	(*RoutingInput)(nil),          // 15: troupe.v1.RoutingInput
+	(*RoutingCandidate)(nil),      // 16: troupe.v1.RoutingCandidate
+	(*RejectedCandidate)(nil),     // 17: troupe.v1.RejectedCandidate
+	(*StepStarted)(nil),           // 18: troupe.v1.StepStarted
+	(*InstanceChoice)(nil),        // 19: troupe.v1.InstanceChoice
+	(*RejectedInstance)(nil),      // 20: troupe.v1.RejectedInstance
+	(*StepFinished)(nil),          // 21: troupe.v1.StepFinished
+	(*TextDelta)(nil),             // 22: troupe.v1.TextDelta
+	(*PartReset)(nil),             // 23: troupe.v1.PartReset
+	(*ModelCall)(nil),             // 24: troupe.v1.ModelCall
+	(*ToolProgress)(nil),          // 25: troupe.v1.ToolProgress
+	(*SubtaskStarted)(nil),        // 26: troupe.v1.SubtaskStarted
+	(*ToolCallStarted)(nil),       // 27: troupe.v1.ToolCallStarted
+	(*ToolCallFinished)(nil),      // 28: troupe.v1.ToolCallFinished
+	(*ToolCallPending)(nil),       // 29: troupe.v1.ToolCallPending
+	(*AgentMessage)(nil),          // 30: troupe.v1.AgentMessage
+	(*Thinking)(nil),              // 31: troupe.v1.Thinking
+	(*Warning)(nil),               // 32: troupe.v1.Warning
+	(*Aggregate)(nil),             // 33: troupe.v1.Aggregate
+	(*TurnResult)(nil),            // 34: troupe.v1.TurnResult
+	(*PartialResult)(nil),         // 35: troupe.v1.PartialResult
+	(*PartialStep)(nil),           // 36: troupe.v1.PartialStep
+	(*Coordination)(nil),          // 37: troupe.v1.Coordination
+	(*TurnMetrics)(nil),           // 38: troupe.v1.TurnMetrics
+	nil,                           // 39: troupe.v1.RoutingCandidate.MetadataEntry
+	nil,                           // 40: troupe.v1.AgentMessage.ArtifactsEntry
+	nil,                           // 41: troupe.v1.PartialResult.StepTimestampsEntry
+	(*timestamppb.Timestamp)(nil), // 42: google.protobuf.Timestamp
+	(*CallAnswer)(nil),            // 43: troupe.v1.CallAnswer
+	(*Blob)(nil),                  // 44: troupe.v1.Blob
+	(*durationpb.Duration)(nil),   // 45: google.protobuf.Duration
+	(*Budget)(nil),                // 46: troupe.v1.Budget
+	(*BudgetUse)(nil),             // 47: troupe.v1.BudgetUse
+	(*StepResult)(nil),            // 48: troupe.v1.StepResult
+	(*Failure)(nil),               // 49: troupe.v1.Failure
+	(*Usage)(nil),                 // 50: troupe.v1.Usage
+	(*PendingCall)(nil),           // 51: troupe.v1.PendingCall
+	(TurnOutcome)(0),              // 52: troupe.v1.TurnOutcome
+	(FailureMode)(0),              // 53: troupe.v1.FailureMode
 }
 var file_troupe_v1_event_proto_depIdxs = []int32{
-	41, // 0: troupe.v1.Event.time:type_name -> google.protobuf.Timestamp
+	42, // 0: troupe.v1.Event.time:type_name -> google.protobuf.Timestamp
 	0,  // 1: troupe.v1.Event.stage:type_name -> troupe.v1.Stage
 	8,  // 2: troupe.v1.Event.turn_started:type_name -> troupe.v1.TurnStarted
 	11, // 3: troupe.v1.Event.plan:type_name -> troupe.v1.Plan
-	13, // 4: troupe.v1.Event.routing_decision:type_name -> troupe.v1.RoutingDecision
-	17, // 5: troupe.v1.Event.step_started:type_name -> troupe.v1.StepStarted
-	20, // 6: troupe.v1.Event.step_finished:type_name -> troupe.v1.StepFinished
-	21, // 7: troupe.v1.Event.text_delta:type_name -> troupe.v1.TextDelta
-	22, // 8: troupe.v1.Event.part_reset:type_name -> troupe.v1.PartReset
-	23, // 9: troupe.v1.Event.model_call:type_name -> troupe.v1.ModelCall
-	26, // 10: troupe.v1.Event.tool_call_started:type_name -> troupe.v1.ToolCallStarted
-	27, // 11: troupe.v1.Event.tool_call_finished:type_name -> troupe.v1.ToolCallFinished
-	29, // 12: troupe.v1.Event.agent_message:type_name -> troupe.v1.AgentMessage
-	30, // 13: troupe.v1.Event.thinking:type_name -> troupe.v1.Thinking
-	28, // 14: troupe.v1.Event.tool_call_pending:type_name -> troupe.v1.ToolCallPending
-	31, // 15: troupe.v1.Event.warning:type_name -> troupe.v1.Warning
-	32, // 16: troupe.v1.Event.aggregate:type_name -> troupe.v1.Aggregate
-	33, // 17: troupe.v1.Event.turn_result:type_name -> troupe.v1.TurnResult
-	24, // 18: troupe.v1.Event.tool_progress:type_name -> troupe.v1.ToolProgress
-	25, // 19: troupe.v1.Event.subtask_started:type_name -> troupe.v1.SubtaskStarted
-	42, // 20: troupe.v1.TurnStarted.answers:type_name -> troupe.v1.CallAnswer
+	14, // 4: troupe.v1.Event.routing_decision:type_name -> troupe.v1.RoutingDecision
+	18, // 5: troupe.v1.Event.step_started:type_name -> troupe.v1.StepStarted
+	21, // 6: troupe.v1.Event.step_finished:type_name -> troupe.v1.StepFinished
+	22, // 7: troupe.v1.Event.text_delta:type_name -> troupe.v1.TextDelta
+	23, // 8: troupe.v1.Event.part_reset:type_name -> troupe.v1.PartReset
+	24, // 9: troupe.v1.Event.model_call:type_name -> troupe.v1.ModelCall
+	27, // 10: troupe.v1.Event.tool_call_started:type_name -> troupe.v1.ToolCallStarted
+	28, // 11: troupe.v1.Event.tool_call_finished:type_name -> troupe.v1.ToolCallFinished
+	30, // 12: troupe.v1.Event.agent_message:type_name -> troupe.v1.AgentMessage
+	31, // 13: troupe.v1.Event.thinking:type_name -> troupe.v1.Thinking
+	29, // 14: troupe.v1.Event.tool_call_pending:type_name -> troupe.v1.ToolCallPending
+	32, // 15: troupe.v1.Event.warning:type_name -> troupe.v1.Warning
+	33, // 16: troupe.v1.Event.aggregate:type_name -> troupe.v1.Aggregate
+	34, // 17: troupe.v1.Event.turn_result:type_name -> troupe.v1.TurnResult
+	25, // 18: troupe.v1.Event.tool_progress:type_name -> troupe.v1.ToolProgress
+	26, // 19: troupe.v1.Event.subtask_started:type_name -> troupe.v1.SubtaskStarted
+	43, // 20: troupe.v1.TurnStarted.answers:type_name -> troupe.v1.CallAnswer
 	10, // 21: troupe.v1.TurnStarted.parent:type_name -> troupe.v1.Parent
-	43, // 22: troupe.v1.TurnStarted.attachments:type_name -> troupe.v1.Blob
+	44, // 22: troupe.v1.TurnStarted.attachments:type_name -> troupe.v1.Blob
 	9,  // 23: troupe.v1.TurnStarted.from:type_name -> troupe.v1.From
-	44, // 24: troupe.v1.Plan.duration:type_name -> google.protobuf.Duration
-	12, // 25: troupe.v1.Plan.budget:type_name -> troupe.v1.TurnBudget
-	44, // 26: troupe.v1.TurnBudget.time:type_name -> google.protobuf.Duration
-	45, // 27: troupe.v1.TurnBudget.limits:type_name -> troupe.v1.Budget
-	46, // 28: troupe.v1.TurnBudget.carried:type_name -> troupe.v1.BudgetUse
-	1,  // 29: troupe.v1.RoutingDecision.strategy:type_name -> troupe.v1.RoutingStrategy
-	44, // 30: troupe.v1.RoutingDecision.duration:type_name -> google.protobuf.Duration
-	2,  // 31: troupe.v1.RoutingDecision.type:type_name -> troupe.v1.DecisionType
-	16, // 32: troupe.v1.RoutingDecision.rejected:type_name -> troupe.v1.RejectedCandidate
-	14, // 33: troupe.v1.RoutingDecision.input:type_name -> troupe.v1.RoutingInput
-	15, // 34: troupe.v1.RoutingInput.candidates:type_name -> troupe.v1.RoutingCandidate
-	38, // 35: troupe.v1.RoutingCandidate.metadata:type_name -> troupe.v1.RoutingCandidate.MetadataEntry
-	18, // 36: troupe.v1.StepStarted.choice:type_name -> troupe.v1.InstanceChoice
-	19, // 37: troupe.v1.InstanceChoice.rejected:type_name -> troupe.v1.RejectedInstance
-	2,  // 38: troupe.v1.InstanceChoice.type:type_name -> troupe.v1.DecisionType
-	47, // 39: troupe.v1.StepFinished.result:type_name -> troupe.v1.StepResult
-	44, // 40: troupe.v1.StepFinished.duration:type_name -> google.protobuf.Duration
-	48, // 41: troupe.v1.PartReset.failure:type_name -> troupe.v1.Failure
-	46, // 42: troupe.v1.PartReset.used:type_name -> troupe.v1.BudgetUse
-	49, // 43: troupe.v1.ModelCall.usage:type_name -> troupe.v1.Usage
-	44, // 44: troupe.v1.ModelCall.duration:type_name -> google.protobuf.Duration
-	3,  // 45: troupe.v1.ModelCall.finish:type_name -> troupe.v1.FinishReason
-	4,  // 46: troupe.v1.ToolCallFinished.status:type_name -> troupe.v1.ToolStatus
-	44, // 47: troupe.v1.ToolCallFinished.duration:type_name -> google.protobuf.Duration
-	50, // 48: troupe.v1.ToolCallPending.call:type_name -> troupe.v1.PendingCall
-	39, // 49: troupe.v1.AgentMessage.artifacts:type_name -> troupe.v1.AgentMessage.ArtifactsEntry
-	5,  // 50: troupe.v1.Thinking.topic:type_name -> troupe.v1.Topic
-	49, // 51: troupe.v1.Aggregate.usage:type_name -> troupe.v1.Usage
-	51, // 52: troupe.v1.TurnResult.outcome:type_name -> troupe.v1.TurnOutcome
-	49, // 53: troupe.v1.TurnResult.usage:type_name -> troupe.v1.Usage
-	44, // 54: troupe.v1.TurnResult.duration:type_name -> google.protobuf.Duration
-	48, // 55: troupe.v1.TurnResult.failure:type_name -> troupe.v1.Failure
-	50, // 56: troupe.v1.TurnResult.pending:type_name -> troupe.v1.PendingCall
-	37, // 57: troupe.v1.TurnResult.metrics:type_name -> troupe.v1.TurnMetrics
-	46, // 58: troupe.v1.TurnResult.used:type_name -> troupe.v1.BudgetUse
-	34, // 59: troupe.v1.TurnResult.partial:type_name -> troupe.v1.PartialResult
-	36, // 60: troupe.v1.TurnResult.coordination:type_name -> troupe.v1.Coordination
-	52, // 61: troupe.v1.PartialResult.failure_mode:type_name -> troupe.v1.FailureMode
-	6,  // 62: troupe.v1.PartialResult.recovery_strategy:type_name -> troupe.v1.RecoveryStrategy
-	35, // 63: troupe.v1.PartialResult.step_results:type_name -> troupe.v1.PartialStep
-	40, // 64: troupe.v1.PartialResult.step_timestamps:type_name -> troupe.v1.PartialResult.StepTimestampsEntry
-	48, // 65: troupe.v1.PartialStep.failure:type_name -> troupe.v1.Failure
-	44, // 66: troupe.v1.TurnMetrics.plan:type_name -> google.protobuf.Duration
-	44, // 67: troupe.v1.TurnMetrics.routing:type_name -> google.protobuf.Duration
-	44, // 68: troupe.v1.TurnMetrics.execute:type_name -> google.protobuf.Duration
-	44, // 69: troupe.v1.TurnMetrics.total:type_name -> google.protobuf.Duration
-	44, // 70: troupe.v1.TurnMetrics.average_step_duration:type_name -> google.protobuf.Duration
-	41, // 71: troupe.v1.PartialResult.StepTimestampsEntry.value:type_name -> google.protobuf.Timestamp
-	72, // [72:72] is the sub-list for method output_type
-	72, // [72:72] is the sub-list for method input_type
-	72, // [72:72] is the sub-list for extension type_name
-	72, // [72:72] is the sub-list for extension extendee
-	0,  // [0:72] is the sub-list for field type_name
+	45, // 24: troupe.v1.Plan.duration:type_name -> google.protobuf.Duration
+	13, // 25: troupe.v1.Plan.budget:type_name -> troupe.v1.TurnBudget
+	12, // 26: troupe.v1.Plan.inherited:type_name -> troupe.v1.InheritedStep
+	45, // 27: troupe.v1.TurnBudget.time:type_name -> google.protobuf.Duration
+	46, // 28: troupe.v1.TurnBudget.limits:type_name -> troupe.v1.Budget
+	47, // 29: troupe.v1.TurnBudget.carried:type_name -> troupe.v1.BudgetUse
+	1,  // 30: troupe.v1.RoutingDecision.strategy:type_name -> troupe.v1.RoutingStrategy
+	45, // 31: troupe.v1.RoutingDecision.duration:type_name -> google.protobuf.Duration
+	2,  // 32: troupe.v1.RoutingDecision.type:type_name -> troupe.v1.DecisionType
+	17, // 33: troupe.v1.RoutingDecision.rejected:type_name -> troupe.v1.RejectedCandidate
+	15, // 34: troupe.v1.RoutingDecision.input:type_name -> troupe.v1.RoutingInput
+	16, // 35: troupe.v1.RoutingInput.candidates:type_name -> troupe.v1.RoutingCandidate
+	39, // 36: troupe.v1.RoutingCandidate.metadata:type_name -> troupe.v1.RoutingCandidate.MetadataEntry
+	19, // 37: troupe.v1.StepStarted.choice:type_name -> troupe.v1.InstanceChoice
+	20, // 38: troupe.v1.InstanceChoice.rejected:type_name -> troupe.v1.RejectedInstance
+	2,  // 39: troupe.v1.InstanceChoice.type:type_name -> troupe.v1.DecisionType
+	48, // 40: troupe.v1.StepFinished.result:type_name -> troupe.v1.StepResult
+	45, // 41: troupe.v1.StepFinished.duration:type_name -> google.protobuf.Duration
+	49, // 42: troupe.v1.PartReset.failure:type_name -> troupe.v1.Failure
+	47, // 43: troupe.v1.PartReset.used:type_name -> troupe.v1.BudgetUse
+	50, // 44: troupe.v1.ModelCall.usage:type_name -> troupe.v1.Usage
+	45, // 45: troupe.v1.ModelCall.duration:type_name -> google.protobuf.Duration
+	3,  // 46: troupe.v1.ModelCall.finish:type_name -> troupe.v1.FinishReason
+	4,  // 47: troupe.v1.ToolCallFinished.status:type_name -> troupe.v1.ToolStatus
+	45, // 48: troupe.v1.ToolCallFinished.duration:type_name -> google.protobuf.Duration
+	51, // 49: troupe.v1.ToolCallPending.call:type_name -> troupe.v1.PendingCall
+	40, // 50: troupe.v1.AgentMessage.artifacts:type_name -> troupe.v1.AgentMessage.ArtifactsEntry
+	5,  // 51: troupe.v1.Thinking.topic:type_name -> troupe.v1.Topic
+	50, // 52: troupe.v1.Aggregate.usage:type_name -> troupe.v1.Usage
+	52, // 53: troupe.v1.TurnResult.outcome:type_name -> troupe.v1.TurnOutcome
+	50, // 54: troupe.v1.TurnResult.usage:type_name -> troupe.v1.Usage
+	45, // 55: troupe.v1.TurnResult.duration:type_name -> google.protobuf.Duration
+	49, // 56: troupe.v1.TurnResult.failure:type_name -> troupe.v1.Failure
+	51, // 57: troupe.v1.TurnResult.pending:type_name -> troupe.v1.PendingCall
+	38, // 58: troupe.v1.TurnResult.metrics:type_name -> troupe.v1.TurnMetrics
+	47, // 59: troupe.v1.TurnResult.used:type_name -> troupe.v1.BudgetUse
+	35, // 60: troupe.v1.TurnResult.partial:type_name -> troupe.v1.PartialResult
+	37, // 61: troupe.v1.TurnResult.coordination:type_name -> troupe.v1.Coordination
+	53, // 62: troupe.v1.PartialResult.failure_mode:type_name -> troupe.v1.FailureMode
+	6,  // 63: troupe.v1.PartialResult.recovery_strategy:type_name -> troupe.v1.RecoveryStrategy
+	36, // 64: troupe.v1.PartialResult.step_results:type_name -> troupe.v1.PartialStep
+	41, // 65: troupe.v1.PartialResult.step_timestamps:type_name -> troupe.v1.PartialResult.StepTimestampsEntry
+	49, // 66: troupe.v1.PartialStep.failure:type_name -> troupe.v1.Failure
+	45, // 67: troupe.v1.TurnMetrics.plan:type_name -> google.protobuf.Duration
+	45, // 68: troupe.v1.TurnMetrics.routing:type_name -> google.protobuf.Duration
+	45, // 69: troupe.v1.TurnMetrics.execute:type_name -> google.protobuf.Duration
+	45, // 70: troupe.v1.TurnMetrics.total:type_name -> google.protobuf.Duration
+	45, // 71: troupe.v1.TurnMetrics.average_step_duration:type_name -> google.protobuf.Duration
+	42, // 72: troupe.v1.PartialResult.StepTimestampsEntry.value:type_name -> google.protobuf.Timestamp
+	73, // [73:73] is the sub-list for method output_type
+	73, // [73:73] is the sub-list for method input_type
+	73, // [73:73] is the sub-list for extension type_name
+	73, // [73:73] is the sub-list for extension extendee
+	0,  // [0:73] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_event_proto_init() }
@@ -4102,15 +4182,15 @@ func file_troupe_v1_event_proto_init() {
 		(*Event_ToolProgress)(nil),
 		(*Event_SubtaskStarted)(nil),
 	}
-	file_troupe_v1_event_proto_msgTypes[17].OneofWrappers = []any{}
-	file_troupe_v1_event_proto_msgTypes[26].OneofWrappers = []any{}
+	file_troupe_v1_event_proto_msgTypes[18].OneofWrappers = []any{}
+	file_troupe_v1_event_proto_msgTypes[27].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_event_proto_rawDesc), len(file_troupe_v1_event_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   34,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

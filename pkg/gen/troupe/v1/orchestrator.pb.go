@@ -2732,7 +2732,11 @@ type Workflow struct {
 	// agents of its steps, by name, each once.
 	Agents []string `protobuf:"bytes,7,rep,name=agents,proto3" json:"agents,omitempty"`
 	// steps in the order in which a turn can come to them, the entry first; none in a list.
-	Steps         []*WorkflowStep `protobuf:"bytes,8,rep,name=steps,proto3" json:"steps,omitempty"`
+	Steps []*WorkflowStep `protobuf:"bytes,8,rep,name=steps,proto3" json:"steps,omitempty"`
+	// timeout of a turn whose caller names none; absent: the orchestrator's default.
+	Timeout *durationpb.Duration `protobuf:"bytes,20,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	// limits are what a turn may use beside its steps (OC-29).
+	Limits        *Budget `protobuf:"bytes,21,opt,name=limits,proto3" json:"limits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2823,6 +2827,20 @@ func (x *Workflow) GetSteps() []*WorkflowStep {
 	return nil
 }
 
+func (x *Workflow) GetTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.Timeout
+	}
+	return nil
+}
+
+func (x *Workflow) GetLimits() *Budget {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
 // WorkflowStep is one node of a workflow.
 type WorkflowStep struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2847,6 +2865,9 @@ type WorkflowStep struct {
 	Choose *ChoicePolicy `protobuf:"bytes,30,opt,name=choose,proto3" json:"choose,omitempty"`
 	// tools is which tools of its agent it may use; absent: all.
 	Tools *ChoicePolicy `protobuf:"bytes,31,opt,name=tools,proto3" json:"tools,omitempty"`
+	// instances is how it is chosen which instance of its agent gets the step, in words: the
+	// strategy, and what belongs to it, such as "weighted (v2 10)"; empty: round_robin.
+	Instances string `protobuf:"bytes,32,opt,name=instances,proto3" json:"instances,omitempty"`
 	// plan is set when the step makes tasks for others.
 	Plan *WorkflowPlan `protobuf:"bytes,20,opt,name=plan,proto3" json:"plan,omitempty"`
 	// task is what it is asked to do; empty: what the user wants.
@@ -2957,6 +2978,13 @@ func (x *WorkflowStep) GetTools() *ChoicePolicy {
 		return x.Tools
 	}
 	return nil
+}
+
+func (x *WorkflowStep) GetInstances() string {
+	if x != nil {
+		return x.Instances
+	}
+	return ""
 }
 
 func (x *WorkflowStep) GetPlan() *WorkflowPlan {
@@ -3699,7 +3727,7 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	" \x03(\v2!.troupe.v1.Decision.MetadataEntryR\bmetadata\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x80\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe0\x02\n" +
 	"\bWorkflow\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\x12\x14\n" +
@@ -3709,7 +3737,9 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\n" +
 	"is_default\x18\x06 \x01(\bR\tisDefault\x12\x16\n" +
 	"\x06agents\x18\a \x03(\tR\x06agents\x12-\n" +
-	"\x05steps\x18\b \x03(\v2\x17.troupe.v1.WorkflowStepR\x05steps\"\xb8\x03\n" +
+	"\x05steps\x18\b \x03(\v2\x17.troupe.v1.WorkflowStepR\x05steps\x123\n" +
+	"\atimeout\x18\x14 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12)\n" +
+	"\x06limits\x18\x15 \x01(\v2\x11.troupe.v1.BudgetR\x06limits\"\xd6\x03\n" +
 	"\fWorkflowStep\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05agent\x18\x02 \x01(\tR\x05agent\x12-\n" +
@@ -3720,7 +3750,8 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\aretries\x18\a \x01(\x05R\aretries\x12\x1c\n" +
 	"\tcontinues\x18\b \x01(\bR\tcontinues\x12/\n" +
 	"\x06choose\x18\x1e \x01(\v2\x17.troupe.v1.ChoicePolicyR\x06choose\x12-\n" +
-	"\x05tools\x18\x1f \x01(\v2\x17.troupe.v1.ChoicePolicyR\x05tools\x12+\n" +
+	"\x05tools\x18\x1f \x01(\v2\x17.troupe.v1.ChoicePolicyR\x05tools\x12\x1c\n" +
+	"\tinstances\x18  \x01(\tR\tinstances\x12+\n" +
 	"\x04plan\x18\x14 \x01(\v2\x17.troupe.v1.WorkflowPlanR\x04plan\x12\x12\n" +
 	"\x04task\x18\x15 \x01(\tR\x04task\x12\x18\n" +
 	"\aexpects\x18\x16 \x01(\tR\aexpects\x12 \n" +
@@ -3954,52 +3985,54 @@ var file_troupe_v1_orchestrator_proto_depIdxs = []int32{
 	66, // 48: troupe.v1.Decision.stage:type_name -> troupe.v1.Stage
 	49, // 49: troupe.v1.Decision.metadata:type_name -> troupe.v1.Decision.MetadataEntry
 	38, // 50: troupe.v1.Workflow.steps:type_name -> troupe.v1.WorkflowStep
-	41, // 51: troupe.v1.WorkflowStep.edges:type_name -> troupe.v1.WorkflowEdge
-	39, // 52: troupe.v1.WorkflowStep.choose:type_name -> troupe.v1.ChoicePolicy
-	39, // 53: troupe.v1.WorkflowStep.tools:type_name -> troupe.v1.ChoicePolicy
-	40, // 54: troupe.v1.WorkflowStep.plan:type_name -> troupe.v1.WorkflowPlan
-	67, // 55: troupe.v1.ChoicePolicy.strategy:type_name -> troupe.v1.RoutingStrategy
-	50, // 56: troupe.v1.ChoicePolicy.priorities:type_name -> troupe.v1.ChoicePolicy.PrioritiesEntry
-	4,  // 57: troupe.v1.WorkflowEdge.kind:type_name -> troupe.v1.WorkflowEdgeKind
-	37, // 58: troupe.v1.ListWorkflowsResponse.workflows:type_name -> troupe.v1.Workflow
-	37, // 59: troupe.v1.GetWorkflowResponse.workflow:type_name -> troupe.v1.Workflow
-	68, // 60: troupe.v1.ReplayTraceResponse.steps:type_name -> troupe.v1.StepReplay
-	69, // 61: troupe.v1.ReplayTraceResponse.routing:type_name -> troupe.v1.Difference
-	5,  // 62: troupe.v1.OrchestratorService.Orchestrate:input_type -> troupe.v1.OrchestrateRequest
-	8,  // 63: troupe.v1.OrchestratorService.WatchTrace:input_type -> troupe.v1.WatchTraceRequest
-	12, // 64: troupe.v1.OrchestratorService.GetTrace:input_type -> troupe.v1.GetTraceRequest
-	14, // 65: troupe.v1.OrchestratorService.CancelTrace:input_type -> troupe.v1.CancelTraceRequest
-	16, // 66: troupe.v1.OrchestratorService.ListTraces:input_type -> troupe.v1.ListTracesRequest
-	19, // 67: troupe.v1.OrchestratorService.ListAgents:input_type -> troupe.v1.ListAgentsRequest
-	23, // 68: troupe.v1.OrchestratorService.ListInstances:input_type -> troupe.v1.ListInstancesRequest
-	25, // 69: troupe.v1.OrchestratorService.DescribeInstance:input_type -> troupe.v1.DescribeInstanceRequest
-	28, // 70: troupe.v1.OrchestratorService.PauseAgent:input_type -> troupe.v1.PauseAgentRequest
-	30, // 71: troupe.v1.OrchestratorService.ResumeAgent:input_type -> troupe.v1.ResumeAgentRequest
-	32, // 72: troupe.v1.OrchestratorService.DrainInstance:input_type -> troupe.v1.DrainInstanceRequest
-	34, // 73: troupe.v1.OrchestratorService.ListDecisions:input_type -> troupe.v1.ListDecisionsRequest
-	42, // 74: troupe.v1.OrchestratorService.ListWorkflows:input_type -> troupe.v1.ListWorkflowsRequest
-	44, // 75: troupe.v1.OrchestratorService.GetWorkflow:input_type -> troupe.v1.GetWorkflowRequest
-	46, // 76: troupe.v1.OrchestratorService.ReplayTrace:input_type -> troupe.v1.ReplayTraceRequest
-	7,  // 77: troupe.v1.OrchestratorService.Orchestrate:output_type -> troupe.v1.OrchestrateResponse
-	9,  // 78: troupe.v1.OrchestratorService.WatchTrace:output_type -> troupe.v1.WatchTraceResponse
-	13, // 79: troupe.v1.OrchestratorService.GetTrace:output_type -> troupe.v1.GetTraceResponse
-	15, // 80: troupe.v1.OrchestratorService.CancelTrace:output_type -> troupe.v1.CancelTraceResponse
-	17, // 81: troupe.v1.OrchestratorService.ListTraces:output_type -> troupe.v1.ListTracesResponse
-	20, // 82: troupe.v1.OrchestratorService.ListAgents:output_type -> troupe.v1.ListAgentsResponse
-	24, // 83: troupe.v1.OrchestratorService.ListInstances:output_type -> troupe.v1.ListInstancesResponse
-	26, // 84: troupe.v1.OrchestratorService.DescribeInstance:output_type -> troupe.v1.DescribeInstanceResponse
-	29, // 85: troupe.v1.OrchestratorService.PauseAgent:output_type -> troupe.v1.PauseAgentResponse
-	31, // 86: troupe.v1.OrchestratorService.ResumeAgent:output_type -> troupe.v1.ResumeAgentResponse
-	33, // 87: troupe.v1.OrchestratorService.DrainInstance:output_type -> troupe.v1.DrainInstanceResponse
-	35, // 88: troupe.v1.OrchestratorService.ListDecisions:output_type -> troupe.v1.ListDecisionsResponse
-	43, // 89: troupe.v1.OrchestratorService.ListWorkflows:output_type -> troupe.v1.ListWorkflowsResponse
-	45, // 90: troupe.v1.OrchestratorService.GetWorkflow:output_type -> troupe.v1.GetWorkflowResponse
-	47, // 91: troupe.v1.OrchestratorService.ReplayTrace:output_type -> troupe.v1.ReplayTraceResponse
-	77, // [77:92] is the sub-list for method output_type
-	62, // [62:77] is the sub-list for method input_type
-	62, // [62:62] is the sub-list for extension type_name
-	62, // [62:62] is the sub-list for extension extendee
-	0,  // [0:62] is the sub-list for field type_name
+	51, // 51: troupe.v1.Workflow.timeout:type_name -> google.protobuf.Duration
+	55, // 52: troupe.v1.Workflow.limits:type_name -> troupe.v1.Budget
+	41, // 53: troupe.v1.WorkflowStep.edges:type_name -> troupe.v1.WorkflowEdge
+	39, // 54: troupe.v1.WorkflowStep.choose:type_name -> troupe.v1.ChoicePolicy
+	39, // 55: troupe.v1.WorkflowStep.tools:type_name -> troupe.v1.ChoicePolicy
+	40, // 56: troupe.v1.WorkflowStep.plan:type_name -> troupe.v1.WorkflowPlan
+	67, // 57: troupe.v1.ChoicePolicy.strategy:type_name -> troupe.v1.RoutingStrategy
+	50, // 58: troupe.v1.ChoicePolicy.priorities:type_name -> troupe.v1.ChoicePolicy.PrioritiesEntry
+	4,  // 59: troupe.v1.WorkflowEdge.kind:type_name -> troupe.v1.WorkflowEdgeKind
+	37, // 60: troupe.v1.ListWorkflowsResponse.workflows:type_name -> troupe.v1.Workflow
+	37, // 61: troupe.v1.GetWorkflowResponse.workflow:type_name -> troupe.v1.Workflow
+	68, // 62: troupe.v1.ReplayTraceResponse.steps:type_name -> troupe.v1.StepReplay
+	69, // 63: troupe.v1.ReplayTraceResponse.routing:type_name -> troupe.v1.Difference
+	5,  // 64: troupe.v1.OrchestratorService.Orchestrate:input_type -> troupe.v1.OrchestrateRequest
+	8,  // 65: troupe.v1.OrchestratorService.WatchTrace:input_type -> troupe.v1.WatchTraceRequest
+	12, // 66: troupe.v1.OrchestratorService.GetTrace:input_type -> troupe.v1.GetTraceRequest
+	14, // 67: troupe.v1.OrchestratorService.CancelTrace:input_type -> troupe.v1.CancelTraceRequest
+	16, // 68: troupe.v1.OrchestratorService.ListTraces:input_type -> troupe.v1.ListTracesRequest
+	19, // 69: troupe.v1.OrchestratorService.ListAgents:input_type -> troupe.v1.ListAgentsRequest
+	23, // 70: troupe.v1.OrchestratorService.ListInstances:input_type -> troupe.v1.ListInstancesRequest
+	25, // 71: troupe.v1.OrchestratorService.DescribeInstance:input_type -> troupe.v1.DescribeInstanceRequest
+	28, // 72: troupe.v1.OrchestratorService.PauseAgent:input_type -> troupe.v1.PauseAgentRequest
+	30, // 73: troupe.v1.OrchestratorService.ResumeAgent:input_type -> troupe.v1.ResumeAgentRequest
+	32, // 74: troupe.v1.OrchestratorService.DrainInstance:input_type -> troupe.v1.DrainInstanceRequest
+	34, // 75: troupe.v1.OrchestratorService.ListDecisions:input_type -> troupe.v1.ListDecisionsRequest
+	42, // 76: troupe.v1.OrchestratorService.ListWorkflows:input_type -> troupe.v1.ListWorkflowsRequest
+	44, // 77: troupe.v1.OrchestratorService.GetWorkflow:input_type -> troupe.v1.GetWorkflowRequest
+	46, // 78: troupe.v1.OrchestratorService.ReplayTrace:input_type -> troupe.v1.ReplayTraceRequest
+	7,  // 79: troupe.v1.OrchestratorService.Orchestrate:output_type -> troupe.v1.OrchestrateResponse
+	9,  // 80: troupe.v1.OrchestratorService.WatchTrace:output_type -> troupe.v1.WatchTraceResponse
+	13, // 81: troupe.v1.OrchestratorService.GetTrace:output_type -> troupe.v1.GetTraceResponse
+	15, // 82: troupe.v1.OrchestratorService.CancelTrace:output_type -> troupe.v1.CancelTraceResponse
+	17, // 83: troupe.v1.OrchestratorService.ListTraces:output_type -> troupe.v1.ListTracesResponse
+	20, // 84: troupe.v1.OrchestratorService.ListAgents:output_type -> troupe.v1.ListAgentsResponse
+	24, // 85: troupe.v1.OrchestratorService.ListInstances:output_type -> troupe.v1.ListInstancesResponse
+	26, // 86: troupe.v1.OrchestratorService.DescribeInstance:output_type -> troupe.v1.DescribeInstanceResponse
+	29, // 87: troupe.v1.OrchestratorService.PauseAgent:output_type -> troupe.v1.PauseAgentResponse
+	31, // 88: troupe.v1.OrchestratorService.ResumeAgent:output_type -> troupe.v1.ResumeAgentResponse
+	33, // 89: troupe.v1.OrchestratorService.DrainInstance:output_type -> troupe.v1.DrainInstanceResponse
+	35, // 90: troupe.v1.OrchestratorService.ListDecisions:output_type -> troupe.v1.ListDecisionsResponse
+	43, // 91: troupe.v1.OrchestratorService.ListWorkflows:output_type -> troupe.v1.ListWorkflowsResponse
+	45, // 92: troupe.v1.OrchestratorService.GetWorkflow:output_type -> troupe.v1.GetWorkflowResponse
+	47, // 93: troupe.v1.OrchestratorService.ReplayTrace:output_type -> troupe.v1.ReplayTraceResponse
+	79, // [79:94] is the sub-list for method output_type
+	64, // [64:79] is the sub-list for method input_type
+	64, // [64:64] is the sub-list for extension type_name
+	64, // [64:64] is the sub-list for extension extendee
+	0,  // [0:64] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_orchestrator_proto_init() }

@@ -2,10 +2,18 @@ package api
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/wire"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/choice"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
@@ -23,7 +31,7 @@ func (o *Orchestrator) ListWorkflows(context.Context, *troupev1.ListWorkflowsReq
 func (o *Orchestrator) GetWorkflow(_ context.Context, req *troupev1.GetWorkflowRequest) (*troupev1.GetWorkflowResponse, error) {
 	flow, ok := o.Workflows.Find(req.GetName())
 	if !ok {
-		return nil, failure.Newf(failure.NotFound, "orchestrator.GetWorkflow", "no workflow is called %q; see ListWorkflows", req.GetName())
+		return nil, failure.Newf(failure.NotFound, "orchestrator.GetWorkflow", "%s", o.Workflows.Missing(req.GetName()))
 	}
 	shown := o.workflow(flow)
 	for _, name := range flow.Reachable() {
@@ -35,17 +43,22 @@ func (o *Orchestrator) GetWorkflow(_ context.Context, req *troupev1.GetWorkflowR
 // workflow is one without its steps.
 func (o *Orchestrator) workflow(flow *workflow.Workflow) *troupev1.Workflow {
 	first, _ := o.Workflows.Find("")
-	return &troupev1.Workflow{
+	shown := &troupev1.Workflow{
 		Name: flow.Name, Description: flow.Description, Entry: flow.Entry, HistoryWindow: int32(flow.Window),
 		MaxSteps: int32(flow.MaxSteps), IsDefault: flow == first, Agents: flow.Agents(),
+		Limits: wire.LimitsToProto(flow.Budget),
 	}
+	if flow.Timeout > 0 {
+		shown.Timeout = durationpb.New(flow.Timeout)
+	}
+	return shown
 }
 
 func shownStep(s workflow.Step) *troupev1.WorkflowStep {
 	shown := &troupev1.WorkflowStep{
 		Name: s.Name, Agent: s.Agent, End: s.End, Fork: s.Fork, Limit: int32(s.Limit),
 		Retries: int32(s.OnError.Retries), Continues: s.OnError.Continue,
-		Choose: shownPolicy(s.Choose), Tools: shownPolicy(s.Tools),
+		Choose: shownPolicy(s.Choose), Tools: shownPolicy(s.Tools), Instances: shownInstances(s.Instances),
 	}
 	add := func(to string, kind troupev1.WorkflowEdgeKind, condition string) {
 		if to != "" {
@@ -92,4 +105,30 @@ func shownPolicy(p choice.Policy) *troupev1.ChoicePolicy {
 		shown.Priorities[name] = int32(priority)
 	}
 	return shown
+}
+
+// shownInstances is how an instance is chosen, in words; empty when it is as nobody said anything.
+func shownInstances(p balance.Policy) string {
+	var parts []string
+	if p.Instance != "" {
+		parts = append(parts, p.Instance)
+	}
+	if p.Fallback != "" {
+		parts = append(parts, "else "+string(p.Fallback))
+	}
+	if len(p.Needs) > 0 {
+		parts = append(parts, "needs "+strings.Join(p.Needs, " "))
+	}
+	for _, of := range []map[string]int{p.Weights, p.Priorities} {
+		for _, version := range slices.Sorted(maps.Keys(of)) {
+			parts = append(parts, fmt.Sprintf("%s %d", version, of[version]))
+		}
+	}
+	switch {
+	case p.Strategy == balance.RoundRobin:
+		return ""
+	case len(parts) == 0:
+		return string(p.Strategy)
+	}
+	return fmt.Sprintf("%s (%s)", p.Strategy, strings.Join(parts, ", "))
 }

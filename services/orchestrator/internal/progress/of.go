@@ -45,6 +45,9 @@ func (p *plan) add(e *troupev1.Event, at time.Time) {
 				p.create(name, at).Agent = agents[i]
 			}
 		}
+		for _, done := range e.GetPlan().GetInherited() {
+			p.inherit(done, at)
+		}
 	case e.GetRoutingDecision() != nil:
 		p.routed(e.GetRoutingDecision(), at)
 	case e.GetTurnResult() != nil:
@@ -53,6 +56,26 @@ func (p *plan) add(e *troupev1.Event, at time.Time) {
 		}
 	case e.GetStep() > 0 && e.GetStage() == troupev1.Stage_STAGE_EXECUTE:
 		p.executed(e, at)
+	}
+}
+
+// inherit finds the step that an earlier turn did: the first of its agent. One that a planner made
+// is not in the plan, and has the name of its agent.
+func (p *plan) inherit(done *troupev1.InheritedStep, at time.Time) {
+	i := slices.IndexFunc(p.steps, func(s *Step) bool { return s.Agent == done.GetAgent() && s.Number == 0 })
+	if i < 0 {
+		p.create(done.GetAgent(), at).Agent = done.GetAgent()
+		i = len(p.steps) - 1
+	}
+	s := p.steps[i]
+	s.Number = int(done.GetNumber())
+	p.byNumber[s.Number] = s
+	ended := Completed
+	if done.GetFailed() {
+		ended = Failed
+	}
+	for _, next := range []Stage{Routed, Executing, ended} {
+		p.to(s, next, at)
 	}
 }
 

@@ -58,7 +58,10 @@ func (*Authority) Tool(step workflow.Step, ask balance.Ask, tools []registry.Too
 	}
 	in.Task, in.Constraints = step.Name, step.Tools.Needs
 	d := choice.Decide(in)
-	if d.Target == "" {
+	switch {
+	case len(tools) == 0:
+		return d, failure.Newf(failure.AgentContract, Op, "agent %s has no tools; give it some, or remove tools from step %s", step.Agent, step.Name)
+	case d.Target == "":
 		return d, failure.Newf(failure.AgentContract, Op,
 			"step %s may use none of the %d tools of agent %s: %s; declare what they can do, or change the step's tools", step.Name, len(tools), step.Agent, d.Reason)
 	}

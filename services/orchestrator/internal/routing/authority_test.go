@@ -208,6 +208,10 @@ func TestAuthority_ChoosesByStrategy(t *testing.T) {
 	require.True(t, failure.Is(err, failure.AgentContract))
 	require.Equal(t, "step s may use none of the 1 tools of agent x: no tool can be chosen: clock has nothing of what the step needs; "+
 		"declare what they can do, or change the step's tools", failure.Plain(err))
+	none, err := a.Tool(step, balance.Ask{}, nil)
+	require.True(t, failure.Is(err, failure.AgentContract))
+	require.Equal(t, "agent x has no tools; give it some, or remove tools from step s", failure.Plain(err))
+	require.Equal(t, "there is no tool to choose", none.Reason, "which is told of the decision")
 }
 
 // Req: OC-17

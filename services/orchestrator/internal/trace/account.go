@@ -19,6 +19,7 @@ type Account struct {
 // AccountOf reads events, from the first on.
 func AccountOf(events []*troupev1.Event) Account {
 	a := Account{Finished: map[int]*troupev1.StepResult{}, Ended: map[int]time.Time{}, Open: map[int]string{}, Survived: map[int]bool{}}
+	decided := map[int32]bool{} // steps; who takes the turn over decides again about those that are open
 	for _, e := range events {
 		step := int(e.GetStep())
 		switch {
@@ -29,7 +30,8 @@ func AccountOf(events []*troupev1.Event) Account {
 		case e.GetStepFinished() != nil:
 			delete(a.Open, step)
 			a.Finished[step], a.Ended[step] = e.GetStepFinished().GetResult(), e.GetTime().AsTime()
-		case e.GetRoutingDecision() != nil && step == 0: // those of a round come before any of its steps begins; tools are decided about in a step
+		case e.GetRoutingDecision() != nil && step == 0 && !decided[e.GetRoutingDecision().GetNumber()]: // those of a round come before any of its steps begins; tools are decided about in a step
+			decided[e.GetRoutingDecision().GetNumber()] = e.GetRoutingDecision().GetNumber() > 0
 			for n, r := range a.Finished {
 				a.Survived[n] = a.Survived[n] || r.GetFailure() != nil
 			}

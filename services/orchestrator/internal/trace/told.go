@@ -38,7 +38,7 @@ func (l *Log) Told() Told {
 func Choices(events []*troupev1.Event) map[int]*troupev1.RoutingDecision {
 	all := map[int]*troupev1.RoutingDecision{}
 	for _, e := range events {
-		if d := e.GetRoutingDecision(); d.GetChoice() > 0 {
+		if d := e.GetRoutingDecision(); d.GetChoice() > 0 && d.GetStep() != "" { // else nobody could be chosen
 			all[int(d.GetChoice())] = d
 		}
 	}

@@ -151,6 +151,9 @@ func (r *Runner) admit(ctx context.Context, req Request, pass *gate.Pass) (memor
 	if a.begin.Continues == a.begin.TurnID && failure.Is(err, failure.TurnNotOpen) {
 		err = errNothingWaits
 	}
+	if a.begin.Resumes != "" && failure.Is(err, failure.TurnNotOpen) {
+		err = goneOn(req.From.Trace)
+	}
 	if err != nil || begun.Found != memory.FoundBegun {
 		return begun, err
 	}

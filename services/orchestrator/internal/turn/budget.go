@@ -2,6 +2,8 @@ package turn
 
 import (
 	"context"
+	"sync"
+	"time"
 
 	"github.com/troupe-dev/troupe/pkg/budget"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -145,4 +147,26 @@ func (t *turn) warnBudget(ctx context.Context, e *troupev1.Event) {
 		// Without it nothing else is wrong, and the log has it.
 		_ = t.emit(ctx, troupev1.Stage_STAGE_EXECUTE, &troupev1.Event{Payload: &troupev1.Event_Warning{Warning: w}})
 	}
+}
+
+// watchTime warns once when most of the turn's time is gone, also when it was before this owner
+// had the turn. It returns what ends that: nothing is told behind it.
+func (t *turn) watchTime(work, ctx context.Context, timeout time.Duration) (stop func()) {
+	work, cancel := context.WithCancel(work)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		end, _ := work.Deadline()
+		due := time.NewTimer(time.Until(end) - wire.TimeToWarn(timeout))
+		defer due.Stop()
+		select {
+		case <-work.Done():
+			return
+		case <-due.C:
+		}
+		if w := t.spent().Late(timeout-time.Until(end), timeout); w != nil {
+			// Without it nothing else is wrong, and the log has it.
+			_ = t.emit(ctx, t.events.Stage(), &troupev1.Event{Payload: &troupev1.Event_Warning{Warning: w}})
+		}
+	})
+	return func() { cancel(); watching.Wait() }
 }

@@ -152,3 +152,13 @@ func (l Labels) following(choices map[int]*troupev1.RoutingDecision) (Labels, er
 	l.Choices = all
 	return l, nil
 }
+
+// choosing are the labels of a turn that chooses anew from a step on.
+func (l Labels) choosing(step int) Labels {
+	l.Choices = maps.Clone(l.Choices)
+	maps.DeleteFunc(l.Choices, func(_ int, text []byte) bool {
+		d := &troupev1.RoutingDecision{}
+		return proto.Unmarshal(text, d) != nil || int(d.GetNumber()) >= step
+	})
+	return l
+}

@@ -18,7 +18,7 @@ func (t *turn) coordinated(last *troupev1.Event) coordination.State {
 	if t.flow != nil { // else it is only concluded, and its plan says where it began
 		begin.Entry = t.flow.Steps[t.flow.Entry].Agent
 	}
-	begin.Inherited = slices.DeleteFunc(slices.Clone(t.results), func(r execution.Result) bool { return r.Step >= answeredStep(t.turn) })
+	begin.Inherited = slices.DeleteFunc(slices.Clone(t.results), func(r execution.Result) bool { return !r.Inherited && r.Step >= answeredStep(t.turn) })
 	return coordination.Start(begin).After(t.events.All()...).After(last)
 }
 

@@ -49,7 +49,7 @@ func (t *turn) initialize(ctx context.Context) error {
 	if err := t.emit(ctx, troupev1.Stage_STAGE_INITIALIZE, started(t.req, t.target, t.turn, t.ready())); err != nil {
 		return err
 	}
-	return t.emit(ctx, troupev1.Stage_STAGE_PLAN, &troupev1.Event{Payload: &troupev1.Event_Plan{Plan: plan(t.flow, t.timeout, t.allowed)}})
+	return t.emit(ctx, troupev1.Stage_STAGE_PLAN, &troupev1.Event{Payload: &troupev1.Event_Plan{Plan: t.plan()}})
 }
 
 // ready counts the instances that could take a step of this turn.

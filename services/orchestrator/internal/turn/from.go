@@ -109,6 +109,9 @@ func (r *Runner) from(ctx context.Context, req Request) (admission, error) {
 	if err != nil {
 		return admission{}, err
 	}
+	if req.From.Fork {
+		a.labels = a.labels.choosing(req.From.Step)
+	}
 	if a.labels, err = a.labels.following(past.choices); err != nil {
 		return admission{}, err
 	}
@@ -139,6 +142,12 @@ func notFrom(why, traceID string) error {
 	return failure.Newf(failure.TurnNotOpen, opFrom, "trace %s cannot be gone on with: %s", traceID, why).With("trace_id", traceID)
 }
 
+// goneOn says in the words of the caller, who knows traces, that the memory service goes on with
+// no turn but the last one of its session.
+func goneOn(traceID string) error {
+	return notFrom("its session has gone on since, or was cleared or compacted; fork it (troupe ask --from "+traceID+" --step N), or resume its latest trace", traceID)
+}
+
 // past is what is known of the turn of an earlier trace.
 type past struct {
 	ref  session.Ref
@@ -167,14 +176,19 @@ func (r *Runner) pastOf(ctx context.Context, req Request, found trace.Running) (
 	return p, err
 }
 
-// before are the events up to the decision about a step; all of them for 0.
+// before are the events up to the last one of a step below; all of them for 0. What was chosen
+// behind that is chosen anew.
 func before(events []*troupev1.Event, step int) []*troupev1.Event {
+	if step == 0 {
+		return events
+	}
+	last := 0
 	for i, e := range events {
-		if step > 0 && (int(e.GetStep()) >= step || int(e.GetRoutingDecision().GetNumber()) >= step) {
-			return events[:i]
+		if of := max(int(e.GetStep()), int(e.GetRoutingDecision().GetNumber())); of > 0 && of < step {
+			last = i + 1
 		}
 	}
-	return events
+	return events[:last]
 }
 
 // events are all of a trace that has ended.

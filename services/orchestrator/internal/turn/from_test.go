@@ -120,7 +120,10 @@ func TestTurn_GoesOnWithTheBranchThatFailed(t *testing.T) {
 	require.Equal(t, []int32{2}, resultOf(again).GetPartial().GetCompletedSteps())
 	require.Equal(t, []int32{1, 3}, resultOf(again).GetPartial().GetFailedSteps())
 	require.EqualValues(t, 3, resultOf(again).GetPartial().GetFailurePoint())
-	require.Equal(t, failure.TurnNotOpen, failure.ModeOf(refusal(t, runner, goingOn(broken, "r9"))), "the session has gone on")
+	gone := refusal(t, runner, goingOn(broken, "r9"))
+	require.Equal(t, failure.TurnNotOpen, failure.ModeOf(gone))
+	require.Equal(t, "trace "+broken[0].GetTraceId()+" cannot be gone on with: its session has gone on since, or was cleared or compacted; "+
+		"fork it (troupe ask --from "+broken[0].GetTraceId()+" --step N), or resume its latest trace", failure.Plain(gone))
 
 	rig.on("research", nil)
 	on := collect(t, runner, goingOn(again, "r3"))

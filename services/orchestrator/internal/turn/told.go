@@ -25,7 +25,18 @@ func (t *turn) decide(what func() error) error {
 	return err
 }
 
-// plan lays out the steps that are known.
+// plan lays out the steps that are known, those included that an earlier turn did.
+func (t *turn) plan() *troupev1.Plan {
+	p := plan(t.flow, t.timeout, t.allowed)
+	for _, r := range t.turn.Steps {
+		if r.Inherited || r.Step < t.answered {
+			p.Inherited = append(p.Inherited, &troupev1.InheritedStep{Number: int32(r.Step), Agent: r.Agent, Failed: r.Failure != nil})
+		}
+	}
+	return p
+}
+
+// plan lays out the steps of a workflow.
 func plan(flow *workflow.Workflow, timeout time.Duration, allowed allowance) *troupev1.Plan {
 	began := time.Now()
 	p := &troupev1.Plan{Workflow: flow.Name, Entry: flow.Entry, Steps: flow.Reachable()}

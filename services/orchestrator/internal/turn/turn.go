@@ -76,7 +76,7 @@ func (t *turn) run(ctx context.Context, timeout, left time.Duration) {
 	beside.Go(func() { t.watchStop(work, abort) })
 	beside.Go(func() { t.keep(work, abort) })
 
-	err := t.drive(work, ctx)
+	err := t.drive(work, ctx, timeout)
 	if err != nil && work.Err() != nil {
 		err = context.Cause(work)
 	}
@@ -143,7 +143,7 @@ func (t *turn) stopFor(why error) {
 
 // drive goes from stage to stage until the turn is over. It fails with why there is no
 // answer. Events are stored under ctx, which outlives the work.
-func (t *turn) drive(work, ctx context.Context) (err error) {
+func (t *turn) drive(work, ctx context.Context, timeout time.Duration) (err error) {
 	defer failure.Contain("turn", &err)
 	if t.events.Empty() {
 		if err := t.initialize(ctx); err != nil {
@@ -152,6 +152,7 @@ func (t *turn) drive(work, ctx context.Context) (err error) {
 	} else if err := t.resume(work, ctx); err != nil {
 		return err
 	}
+	defer t.watchTime(work, ctx, timeout)()
 	var course *routing.Course
 	err = t.decide(func() (err error) { course, err = routing.NewCourse(t.flow, t.history, t.chooser(ctx)); return err })
 	for err == nil {
@@ -187,7 +188,7 @@ func (t *turn) survived(work context.Context, round []execution.Result) error {
 func (t *turn) round(work, ctx context.Context, course *routing.Course) ([]execution.Result, error) {
 	tasks := course.Round()
 	var open []*attempt
-	for i, known := range routing.Recall(tasks, t.known, t.answered) {
+	for i, known := range routing.Recall(tasks, t.known, t.reached()) {
 		task := tasks[i]
 		switch {
 		case known == nil:
@@ -217,6 +218,15 @@ func (t *turn) round(work, ctx context.Context, course *routing.Course) ([]execu
 	}
 	slices.SortFunc(t.results, func(a, b execution.Result) int { return cmp.Compare(a.Step, b.Step) })
 	return t.results[len(t.results)-len(tasks):], nil
+}
+
+// reached is the number of a step to which the turn before this one had come; 0: there was none.
+func (t *turn) reached() int {
+	last := t.answered
+	for step := range t.redo {
+		last = max(last, step)
+	}
+	return last
 }
 
 // add makes a result part of the turn: what the agent said is in the session now, unless it

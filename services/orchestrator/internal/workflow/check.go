@@ -1,6 +1,8 @@
 package workflow
 
 import (
+	"cmp"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -13,7 +15,17 @@ import (
 type checker struct {
 	document manifest.Document
 	spec     declaration
-	problems []error
+	problems []*manifest.Error
+}
+
+// err is all that is wrong, in the order of the lines; nil: nothing is.
+func (c *checker) err() error {
+	slices.SortStableFunc(c.problems, func(a, b *manifest.Error) int { return cmp.Compare(a.Line, b.Line) })
+	all := make([]error, len(c.problems))
+	for i, problem := range c.problems {
+		all[i] = problem
+	}
+	return errors.Join(all...)
 }
 
 func (c *checker) wrong(at []any, format string, args ...any) {
@@ -64,16 +76,16 @@ func (c *checker) step(name string, s stepDeclaration, agents map[string]bool) {
 		c.wrong(at(), "step %s: want exactly one of next, routes, parallel and end, got %d", name, ways)
 	}
 	if s.Next != "" {
-		c.target(at("next"), "next", s.Next)
+		c.target(at("next"), "step "+name+": next", s.Next)
 	}
 	for i, route := range s.Routes {
-		c.target(at("routes", i), "routes", route)
+		c.target(at("routes", i), "step "+name+": routes", route)
 	}
 	if s.Default != "" && !slices.Contains(s.Routes, s.Default) {
 		c.wrong(at("default"), "step %s: default %q is not among its routes", name, s.Default)
 	}
 	for i, r := range s.Rules {
-		c.target(at("rules", i, "next"), "rules.next", r.Next)
+		c.target(at("rules", i, "next"), "step "+name+": rules.next", r.Next)
 		if r.When.ReplyTo == "" && r.When.UnansweredMessages <= 0 {
 			c.wrong(at("rules", i), "step %s: rule %d has no condition; want replyTo or unansweredMessages above 0", name, i+1)
 		}
@@ -100,9 +112,9 @@ func (c *checker) fork(at func(...any) []any, name string, s stepDeclaration) {
 	case len(s.Parallel) == 1 || len(s.Parallel) > MaxBranches:
 		c.wrong(at("parallel"), "step %s: parallel names %d branches; want 2 to %d", name, len(s.Parallel), MaxBranches)
 	}
-	c.target(at("join"), "join", s.Join)
+	c.target(at("join"), "step "+name+": join", s.Join)
 	for i, head := range s.Parallel {
-		c.target(at("parallel", i), "parallel", head)
+		c.target(at("parallel", i), "step "+name+": parallel", head)
 		if head == s.Join || head == name || slices.Contains(s.Parallel[:i], head) {
 			c.wrong(at("parallel", i), "step %s: %s cannot be a branch; each begins with a step of its own, which is not the join", name, head)
 		}
@@ -115,7 +127,7 @@ func (c *checker) then(at func(...any) []any, name string, s stepDeclaration) {
 		c.wrong(at("then"), "step %s: then is for a step that has a result, and goes on with next or parallel", name)
 	}
 	for i, e := range s.Then {
-		c.target(at("then", i, "next"), "then.next", e.Next)
+		c.target(at("then", i, "next"), "step "+name+": then.next", e.Next)
 		switch when := e.When; {
 		case when.ConfidenceBelow == 0 && when.ObservationsBelow == 0 && !when.Failed:
 			c.wrong(at("then", i), "step %s: then %d has no condition; want confidenceBelow, observationsBelow or failed", name, i+1)
@@ -139,7 +151,7 @@ func (c *checker) loop(at func(...any) []any, name string, s stepDeclaration) {
 		return
 	}
 	c.within(at("limit"), "step "+name+": limit", s.Limit, maxLimit)
-	c.target(at("otherwise"), "otherwise", s.Otherwise)
+	c.target(at("otherwise"), "step "+name+": otherwise", s.Otherwise)
 }
 
 // onError checks what becomes of a step that fails.
@@ -158,7 +170,7 @@ func (c *checker) onError(at func(...any) []any, name string, s stepDeclaration)
 		c.wrong(at("onError"), "step %s: a step with routes takes its default when it fails; onError may only retry it", name)
 	}
 	if o.Fallback != "" {
-		c.target(at("onError", "fallback"), "onError.fallback", o.Fallback)
+		c.target(at("onError", "fallback"), "step "+name+": onError.fallback", o.Fallback)
 		if o.Fallback == name {
 			c.wrong(at("onError", "fallback"), "step %s: cannot be its own fallback; use retry", name)
 		}

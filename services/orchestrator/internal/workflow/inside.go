@@ -1,7 +1,6 @@
 package workflow
 
 import (
-	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -79,7 +78,7 @@ func (p plans) expand(name string, around []string) (*Workflow, error) {
 		}
 	}
 	if len(c.problems) > 0 {
-		return nil, errors.Join(c.problems...)
+		return nil, c.err()
 	}
 	for name, step := range own.flow.Steps {
 		if flow := inside[name]; flow != nil {
@@ -93,7 +92,7 @@ func (p plans) expand(name string, around []string) (*Workflow, error) {
 	if len(whole.Steps) > maxWhole {
 		c.wrong(nil, "workflow %s: has %d steps with those of the workflows inside it; at most %d are there", name, len(whole.Steps), maxWhole)
 	}
-	return &whole, errors.Join(c.problems...)
+	return &whole, c.err()
 }
 
 // choices checks that an agent can name each step to which it may go.

@@ -124,10 +124,10 @@ func Load(files fs.FS, name string) (*Set, error) {
 	if err := errors.Join(problems...); err != nil {
 		return nil, err
 	}
-	for _, name := range slices.Sorted(maps.Keys(built)) {
-		flow, err := built.whole(name)
+	for _, d := range manifest.Select(documents, manifest.KindWorkflow) {
+		flow, err := built.whole(d.Name)
 		problems = append(problems, err)
-		set.byName[name] = flow
+		set.byName[d.Name] = flow
 	}
 	if err := errors.Join(problems...); err != nil {
 		return nil, err
@@ -136,7 +136,7 @@ func Load(files fs.FS, name string) (*Set, error) {
 		set.fallback = set.All()[0].Name
 	}
 	if name != "" && set.byName[name] == nil {
-		return nil, fmt.Errorf("no workflow is called %q; there are: %s", name, strings.Join(slices.Sorted(maps.Keys(set.byName)), ", "))
+		return nil, errors.New(set.Missing(name))
 	}
 	return set, nil
 }
@@ -148,6 +148,14 @@ func (s *Set) Find(name string) (*Workflow, bool) {
 	}
 	flow, ok := s.byName[name]
 	return flow, ok
+}
+
+// Missing says that no workflow has the name, and which there are.
+func (s *Set) Missing(name string) string {
+	if len(s.byName) == 0 {
+		return "no workflow is declared here"
+	}
+	return fmt.Sprintf("no workflow is called %q; there are: %s", name, strings.Join(slices.Sorted(maps.Keys(s.byName)), ", "))
 }
 
 // Names reports whether a step of any workflow runs the agent.
@@ -200,7 +208,7 @@ func build(d manifest.Document, agents map[string]bool) (*plan, error) {
 	if len(c.problems) == 0 {
 		c.graph(flow)
 	}
-	return p, errors.Join(c.problems...)
+	return p, c.err()
 }
 
 // step is what was declared, in the terms of the workflow.

@@ -39,7 +39,7 @@ func TestLoad_NamesEverythingThatIsWrong(t *testing.T) {
 	for name, c := range map[string]struct{ spec, want string }{
 		"no entry":         {"  steps: {a: {agent: x, end: true}}", "entry: names no step; want one of a"},
 		"unknown entry":    {"  entry: b\n  steps: {a: {agent: x, end: true}}", `w.yaml:6: entry: unknown step "b"; want one of a`},
-		"unknown next":     {"  entry: a\n  steps:\n    a: {agent: x, next: b}", `next: unknown step "b"`},
+		"unknown next":     {"  entry: a\n  steps:\n    a: {agent: x, next: b}", `w.yaml:8: step a: next: unknown step "b"; want one of a`},
 		"no agent":         {"  entry: a\n  steps: {a: {end: true}}", "step a: agent is missing"},
 		"two ways":         {"  entry: a\n  steps: {a: {agent: x, end: true, next: a}}", "want exactly one of next, routes, parallel and end, got 2"},
 		"no way":           {"  entry: a\n  steps: {a: {agent: x}}", "want exactly one of next, routes, parallel and end, got 0"},
@@ -57,6 +57,20 @@ func TestLoad_NamesEverythingThatIsWrong(t *testing.T) {
 	}
 }
 
+// Whoever mends a file goes through it once.
+func TestLoad_NamesWhatIsWrongInTheOrderOfTheLines(t *testing.T) {
+	_, err := load(t, `  steps:
+    b: {agent: x, next: e}
+    a: {agent: x}
+    c: {agent: x, end: true, onError: {fallback: f}}
+  entry: d
+`)
+	require.EqualError(t, err, `w.yaml:6: step b: next: unknown step "e"; want one of a, b, c
+w.yaml:7: step a: want exactly one of next, routes, parallel and end, got 0
+w.yaml:8: step c: onError.fallback: unknown step "f"; want one of a, b, c
+w.yaml:9: entry: unknown step "d"; want one of a, b, c`)
+}
+
 func TestLoad_ChecksAgentsWhenTheyAreDeclaredBeside(t *testing.T) {
 	_, err := Load(fstest.MapFS{
 		"a.yaml": {Data: []byte("apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: research}\nspec: {model: builtin/extractive}\n")},
@@ -68,6 +82,7 @@ func TestLoad_ChecksAgentsWhenTheyAreDeclaredBeside(t *testing.T) {
 func TestLoad_TheDefaultMustExist(t *testing.T) {
 	_, err := Load(fstest.MapFS{"w.yaml": {Data: []byte(head + "  entry: a\n  steps: {a: {agent: x, end: true}}")}}, "other")
 	require.ErrorContains(t, err, `no workflow is called "other"; there are: w`)
+	require.Equal(t, "no workflow is declared here", new(Set).Missing(""))
 }
 
 func TestRule_Matches(t *testing.T) {

@@ -4,6 +4,8 @@
 // decision. Nothing here has a clock, a lock or a memory.
 package balance
 
+import "slices"
+
 // Ask is for whom and for what it is decided, the same for all that is decided (contract OC-14).
 type Ask struct {
 	TraceID  string            `json:"trace_id,omitempty"`
@@ -49,8 +51,9 @@ type Candidate struct {
 	// Capabilities are what it can do beyond others, for capability.
 	Capabilities []string `json:"capabilities,omitempty"`
 
-	hash uint64 // of the id; 0 when it is not known yet
-	kind uint8  // the same for those of the same version; 0 when it is not known
+	hash  uint64 // of the id; 0 when it is not known yet
+	kind  uint8  // the same for those of the same version; 0 when it is not known
+	skill uint8  // the same for those with the same capabilities; 0 when it is not known
 }
 
 // Class is how gladly a candidate is asked: none of a class while one of an earlier class
@@ -68,21 +71,27 @@ const (
 type Sizes [3]int
 
 // Arrange numbers candidates that are sorted by class and id, and learns of each id what
-// every decision would have to learn anew.
+// every decision would have to learn anew. Whoever changes them afterwards arranges them again.
 func Arrange(candidates []Candidate) (of Sizes) {
 	kinds := map[string]uint8{}
+	var skills [][]string
 	for i := range candidates {
 		c := &candidates[i]
 		if _, ok := kinds[c.Version]; !ok && len(kinds) < maxKinds-1 {
 			kinds[c.Version] = uint8(len(kinds) + 1)
 		}
-		c.Position, c.hash, c.kind = int32(of[c.Class]), hash(c.ID), kinds[c.Version]
+		skill := slices.IndexFunc(skills, func(s []string) bool { return slices.Equal(s, c.Capabilities) })
+		if skill < 0 && len(skills) < maxKinds-1 {
+			skill, skills = len(skills), append(skills, c.Capabilities)
+		}
+		c.Position, c.hash, c.kind, c.skill = int32(of[c.Class]), hash(c.ID), kinds[c.Version], uint8(skill+1)
 		of[c.Class]++
 	}
 	return of
 }
 
-// maxKinds is how many versions of an agent are told apart by number.
+// maxKinds is how many versions of an agent are told apart by number, and how many sets of
+// capabilities. Those of further ones have none, and are compared by their texts.
 const maxKinds = 32
 
 // Rejected is an instance that does not get the step, and why.

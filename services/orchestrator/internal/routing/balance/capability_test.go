@@ -1,6 +1,7 @@
 package balance
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -48,4 +49,21 @@ func TestCapability_NobodyFits(t *testing.T) {
 	require.Empty(t, d.Target)
 	require.False(t, d.Later, "to wait for those is in vain")
 	require.Equal(t, "no instance can take it: 2 have nothing of what the step needs", d.Reason)
+}
+
+// More sets of capabilities than are numbered make no difference, nor does it that none is, as
+// in a record.
+func TestCapability_ManySetsAreToldApart(t *testing.T) {
+	var sets [][]string
+	for i := range 3 * maxKinds {
+		sets = append(sets, []string{fmt.Sprint("solo-", i)}, []string{fmt.Sprint("solo-", i), "gpu"})
+	}
+	in := able(append(sets, []string{"gpu", "maps"}, []string{"maps", "gpu"})...)
+	require.Zero(t, in.Candidates[len(sets)].skill)
+	d := Decide(in)
+	require.Equal(t, fmt.Sprint("b-", len(sets)), d.Target)
+	require.Equal(t, []string{fmt.Sprint("b-", len(sets)+1), "b-1", "b-3"}, d.Alternatives)
+	require.Equal(t, 3*maxKinds, d.Input.Omitted[Unfit]+maxRejected)
+	require.Equal(t, d, Decide(decode[Input](t, encode(t, in))))
+	require.Equal(t, d, Decide(d.Input))
 }

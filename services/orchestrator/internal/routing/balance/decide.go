@@ -224,14 +224,14 @@ func (s *sight) record() Input {
 	}
 	for _, i := range kept {
 		c := s.in.Candidates[i]
-		left[s.why(&c)]--
+		left[s.why(&s.in.Candidates[i])]--
 		if out, ok := s.in.Out[c.ID]; ok {
 			if in.Out == nil {
 				in.Out = map[string]Rejected{}
 			}
 			in.Out[c.ID] = out
 		}
-		c.hash, c.kind = 0, 0
+		c.hash, c.kind, c.skill = 0, 0, 0
 		in.Candidates = append(in.Candidates, c)
 	}
 	in.Withheld = s.withheld()

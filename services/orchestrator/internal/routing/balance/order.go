@@ -43,9 +43,11 @@ type order struct {
 	versions []version // that the policy names
 	drawn    int       // the version whose step it is; -1 when nobody has a share
 	firsts   []int     // the first candidate of each version
-	groups   []uint32  // of each version: how gladly it gets this step
+	groups   []uint32  // of each version: how gladly it gets this step; by weights
 
 	found [maxKinds]int // by the kind of a candidate: where its version was found, from 1
+	met   [maxKinds]int // by the skill of a candidate: how many needs it meets, from 1
+	last  *Candidate    // of which that was counted
 }
 
 // version is one that a policy names, with its weight or priority.
@@ -76,10 +78,11 @@ func newOrder(in *Input) *order {
 		o.draw(in)
 	case Priority:
 		o.name(in.Policy.Priorities)
+	case Capability:
+		o.needs = in.Policy.Needs
 	default: // takes turns
 	}
-	o.needs = in.Policy.Needs
-	o.bars = o.alone || o.strategy == Weighted || o.strategy == Capability && len(o.needs) > 0
+	o.bars = o.alone || len(o.groups) > 0 || len(o.needs) > 0
 	return o
 }
 
@@ -119,9 +122,11 @@ func (o *order) isNamed(c *Candidate) bool {
 // version that is there has exactly its share of them, well mixed.
 func (o *order) draw(in *Input) {
 	o.firsts = slices.Repeat([]int{-1}, len(o.versions)+1)
-	for i := range in.Candidates {
+	missing := len(o.firsts)
+	for i := 0; i < len(in.Candidates) && missing > 0; i++ {
 		if v := o.versionOf(&in.Candidates[i]); o.firsts[v] < 0 {
 			o.firsts[v] = i
+			missing--
 		}
 	}
 	total := 0
@@ -196,9 +201,9 @@ func (o *order) barred(c *Candidate) Why {
 	switch {
 	case o.alone && !o.isNamed(c):
 		return NotNamed
-	case o.strategy == Weighted && o.groups[o.versionOf(c)] == groupBarred:
+	case len(o.groups) > 0 && o.groups[o.versionOf(c)] == groupBarred:
 		return NoShare
-	case o.strategy == Capability && len(o.needs) > 0 && o.meets(c) == 0:
+	case len(o.needs) > 0 && o.meets(c) == 0:
 		return Unfit
 	default:
 		return Available
@@ -238,14 +243,24 @@ func (o *order) rank(c *Candidate) rank {
 	return r
 }
 
-// meets is how many of the capabilities that a step needs a candidate has.
-func (o *order) meets(c *Candidate) (n int) {
+// meets is how many of the capabilities that a step needs a candidate has. It compares texts
+// once for each set of capabilities only, and for a candidate without a number once while it
+// is looked at.
+func (o *order) meets(c *Candidate) int {
+	if o.met[c.skill] == 0 || c.skill == 0 && c != o.last {
+		o.count(c)
+	}
+	return o.met[c.skill] - 1
+}
+
+// count learns what meets tells.
+func (o *order) count(c *Candidate) {
+	o.last, o.met[c.skill] = c, 1
 	for _, need := range o.needs {
 		if slices.Contains(c.Capabilities, need) {
-			n++
+			o.met[c.skill]++
 		}
 	}
-	return n
 }
 
 func (o *order) priority(c *Candidate) int {

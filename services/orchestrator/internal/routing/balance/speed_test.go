@@ -19,6 +19,11 @@ func crowd(strategy Strategy, n int) Input {
 			all[i].InFlight = 1
 		}
 	}
+	if strategy == Capability {
+		for i := range all {
+			all[i].Capabilities = []string{"gpu"}
+		}
+	}
 	in := input(strategy, all)
 	switch strategy {
 	case Weighted:
@@ -29,9 +34,6 @@ func crowd(strategy Strategy, n int) Input {
 		in.Policy.Instance, in.Policy.Fallback = all[n-1].ID, RoundRobin
 	case Capability:
 		in.Policy.Needs = []string{"gpu", "maps"}
-		for i := range all {
-			all[i].Capabilities = []string{"gpu"}
-		}
 	default:
 	}
 	return in
@@ -46,6 +48,16 @@ func TestDecide_AllocatesNoMoreForMany(t *testing.T) {
 	}
 }
 
+// soloists are n instances each of which can something that no other can.
+func soloists(n int) Input {
+	in := crowd(Capability, n)
+	for i := range in.Candidates {
+		in.Candidates[i].Capabilities = []string{fmt.Sprintf("solo-%05d", i), "gpu"}
+	}
+	in.Of = Arrange(in.Candidates)
+	return in
+}
+
 func BenchmarkDecide(b *testing.B) {
 	for _, strategy := range Strategies() {
 		for _, n := range []int{10, 100, 1000} {
@@ -58,5 +70,25 @@ func BenchmarkDecide(b *testing.B) {
 				}
 			})
 		}
+	}
+}
+
+// No two alike: each candidate's capabilities have to be compared.
+func BenchmarkDecide_AmongSoloists(b *testing.B) {
+	in := soloists(1000)
+	b.ReportAllocs()
+	for b.Loop() {
+		in.Counter++
+		Decide(in)
+	}
+}
+
+func BenchmarkArrange(b *testing.B) {
+	for name, in := range map[string]Input{"alike": crowd(Capability, 1000), "soloists": soloists(1000)} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				Arrange(in.Candidates)
+			}
+		})
 	}
 }

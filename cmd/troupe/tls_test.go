@@ -1,0 +1,45 @@
+package main
+
+import (
+	"bytes"
+	"net"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/troupe-dev/troupe/pkg/identity"
+	"github.com/troupe-dev/troupe/pkg/process"
+)
+
+// Whoever trusts another CA than that of the mesh reads what TLS said, and nothing of gRPC.
+func TestServer_SaysInWordsWhomItDoesNotTrust(t *testing.T) {
+	files := func() identity.Config {
+		ca, err := identity.OpenCA(t.TempDir())
+		require.NoError(t, err)
+		made, err := ca.Files(identity.Orchestrator, "")
+		require.NoError(t, err)
+		return made
+	}
+	ours, theirs := files(), files()
+	creds, err := credentials.NewServerTLSFromFile(theirs.Cert, theirs.Key)
+	require.NoError(t, err)
+	secret := grpc.NewServer(grpc.Creds(creds))
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() { ended <- secret.Serve(lis) }()
+	defer func() { secret.Stop(); require.NoError(t, <-ended) }()
+	for addr, why := range map[string]string{
+		lis.Addr().String():                       "tls: failed to verify certificate: x509: certificate signed by unknown authority",
+		served(t, func(grpc.ServiceRegistrar) {}): "tls: first record does not look like a TLS handshake",
+	} {
+		var told bytes.Buffer
+		code := run(t.Context(), []string{"get", "agents", "--addr", addr, "--tls-ca", ours.CA}, terminal{out: &told, err: &told})
+		require.Equal(t, process.ExitError, code)
+		require.Contains(t, told.String(), "troupe: the mesh at "+addr+" cannot be trusted by --tls-ca "+ours.CA+", or speaks plain text: "+why)
+		require.NotContains(t, told.String(), "rpc error")
+		require.NotContains(t, told.String(), `\"`)
+	}
+}

@@ -1,0 +1,69 @@
+package turn
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/wire"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+)
+
+// A turn takes 1.3 s here. Of 1.5 s most is gone at 1.2 s, in its last step. That is told once, by
+// whoever has the turn then, and not again by a successor.
+//
+// Req: OC-30
+func TestTurn_WarnsAtFourFifthsOfItsTime(t *testing.T) {
+	synthesis := func(e *troupev1.Event) bool { return e.GetStepStarted() != nil && e.GetAgent() == "synthesis" }
+	for name, c := range map[string]struct {
+		timeout time.Duration
+		lost    func(*troupev1.Event) bool // the event behind which another takes the turn over
+		want    []string
+	}{
+		"in time":                              {timeout: 2 * time.Second},
+		"late":                                 {timeout: 1500 * time.Millisecond, want: []string{"timeout: 1.2s of 1.5s are gone"}},
+		"a successor tells what was not told":  {1500 * time.Millisecond, synthesis, []string{"timeout: 1.2s of 1.5s are gone"}},
+		"a successor tells nothing once again": {1500 * time.Millisecond, isBudgetWarning, []string{"timeout: 1.2s of 1.5s are gone"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBubble(t, defaults)
+				defer b.close()
+				config := b.Config
+				config.Owner, config.Traces = "two", trace.New(b.Traces.Store(), zap.NewNop())
+				second, err := New(config)
+				require.NoError(t, err)
+				defer second.Close(t.Context())
+
+				req := Request{Tenant: "s", Session: "s-1", RequestID: "r", Text: "What?", Target: "research-assistant", Timeout: c.timeout}
+				var ref trace.Ref
+				for e, err := range b.Orchestrate(t.Context(), req) {
+					require.NoError(t, err)
+					ref = trace.Ref{Tenant: "s", Trace: e.GetTraceId()}
+					if c.lost != nil && c.lost(e) {
+						second.adopt(t.Context(), ref)
+						break
+					}
+				}
+				events := watched(t, second, ref, 0)
+				require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+				var told []string
+				for _, e := range events {
+					if isBudgetWarning(e) {
+						told = append(told, e.GetWarning().GetMessage())
+					}
+				}
+				require.Equal(t, c.want, told)
+				record, err := b.Traces.Store().Get(t.Context(), ref)
+				require.NoError(t, err)
+				require.Equal(t, c.lost != nil, record.GetOwner() == "two")
+			})
+		})
+	}
+}
+
+func isBudgetWarning(e *troupev1.Event) bool { return e.GetWarning().GetReason() == wire.ReasonBudget }
