@@ -123,6 +123,7 @@ func told(err error) string { return fmt.Sprintf("%s: %s", failure.ModeOf(err), 
 func resulting(was, now execution.Result) *Difference {
 	for _, part := range []struct{ name, was, now string }{
 		{"the next agent", was.NextAgent, now.NextAgent},
+		{"tasks", planned(was.Tasks), planned(now.Tasks)},
 		{"calls that wait", waiting(was.Pending), waiting(now.Pending)},
 		{"a question to the user", fmt.Sprint(was.InputRequired), fmt.Sprint(now.InputRequired)},
 		{"stopped", fmt.Sprint(was.Stopped), fmt.Sprint(now.Stopped)},
@@ -142,6 +143,15 @@ func waiting(calls []execution.Pending) string {
 	lines := make([]string, len(calls))
 	for i, p := range calls {
 		lines[i] = fmt.Sprintf("%s %s for %s", p.Tool, p.Arguments, p.Needs)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// planned is how the tasks of a planner are shown.
+func planned(tasks []execution.PlannedTask) string {
+	lines := make([]string, len(tasks))
+	for i, t := range tasks {
+		lines[i] = t.Agent + ": " + t.Text
 	}
 	return strings.Join(lines, "\n")
 }

@@ -76,6 +76,32 @@ func TestJournal_EndsWhereTheStepFailed(t *testing.T) {
 	require.Equal(t, &Difference{Kind: OtherFailure, Recorded: "resource_api: away", Now: "no failure"}, answers)
 }
 
+// A function that plans makes no calls: what it plans is only in its result.
+func TestJournal_FindsOtherTasks(t *testing.T) {
+	planning := func(tasks ...execution.PlannedTask) execution.Result {
+		return execution.Result{Text: "So.", Tasks: tasks}
+	}
+	look, ask := execution.PlannedTask{Agent: "research", Text: "look"}, execution.PlannedTask{Agent: "clarification", Text: "ask"}
+	was := planning(look, ask)
+	compare := func(now execution.Result) *Difference { return New(nil, was).Compare(was, now, nil) }
+	require.Nil(t, compare(planning(look, ask)))
+	for name, test := range map[string]struct {
+		now   []execution.PlannedTask
+		shown string
+	}{
+		"none":          {nil, ""},
+		"fewer":         {[]execution.PlannedTask{look}, "research: look"},
+		"another order": {[]execution.PlannedTask{ask, look}, "clarification: ask\nresearch: look"},
+		"another text":  {[]execution.PlannedTask{look, {Agent: "clarification", Text: "delete everything"}}, "research: look\nclarification: delete everything"},
+		"another agent": {[]execution.PlannedTask{look, {Agent: "research", Text: "ask"}}, "research: look\nresearch: ask"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			want := &Difference{Kind: OtherResult, Subject: "tasks", Recorded: "research: look\nclarification: ask", Now: test.shown}
+			require.Equal(t, want, compare(planning(test.now...)))
+		})
+	}
+}
+
 func TestJournal_TellsWhatIsAskedAnew(t *testing.T) {
 	j := New(sent(), execution.Result{})
 	j.Asked(3, "z d c")

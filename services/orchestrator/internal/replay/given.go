@@ -3,6 +3,8 @@ package replay
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 
@@ -59,7 +61,7 @@ func unrecorded(result *troupev1.StepResult) string {
 	case len(result.GetPending()) > 0:
 		return "its calls waited, and what it did went on with the turn that answered them: replay the trace of that"
 	case result.GetFailure() != nil:
-		return "it failed before anything of it was recorded, or it is not kept any more (--keep-journals of the memory service)"
+		return "it failed before anything of it was recorded, or that went on with the turn that resumed this one, or is not kept any more (--keep-journals of the memory service)"
 	default:
 		return "nothing of it was recorded, or it is not kept any more (--keep-journals of the memory service); a step that was done in a turn before this one is in the trace of that"
 	}
@@ -91,9 +93,11 @@ func (r *Replayer) told(ctx context.Context, was *past, step *troupev1.ExecuteSt
 	return g, "", nil
 }
 
-// said is what a step of this turn said; nil: the message is none of theirs.
+// said is what a step of this turn said; nil: the message is none of theirs. Silent steps have the
+// sequence of the message before them, so that of those that have it the first has said it.
 func (p *past) said(m *troupev1.Message) *troupev1.Message {
-	for _, r := range p.results {
+	for _, number := range slices.Sorted(maps.Keys(p.results)) {
+		r := p.results[number]
 		if r.GetFailure() == nil && r.GetSequence() == m.GetSequence() && r.GetAgent() == m.GetAuthor() {
 			said := conversation.Assistant(r.GetAgent(), r.GetText())
 			said.Sequence, said.Turn = r.GetSequence(), int(p.record.GetTurn())

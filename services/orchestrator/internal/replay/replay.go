@@ -6,6 +6,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -41,12 +42,12 @@ type Replayer struct {
 type Request struct {
 	Ref      trace.Ref
 	Step     int    // only this one; 0: all, and the decisions
-	Instance string // that runs the steps of its agent; empty: any
+	Instance string // that alone runs the steps of its agent; empty: any
 }
 
 // Trace runs steps of a trace again, up to the first that differs. Modes: not_found when there is
-// no such trace or step, or nothing was recorded of them; session_busy while the trace runs;
-// no_worker when no instance takes a step; agent_contract when its worker cannot replay.
+// no such trace, step or instance, or nothing was recorded of them; session_busy while the trace
+// runs; no_worker when no instance takes a step; agent_contract when its worker cannot replay.
 func (r *Replayer) Trace(ctx context.Context, req Request) (*troupev1.ReplayTraceResponse, error) {
 	was, err := r.past(ctx, req.Ref)
 	if err != nil {
@@ -58,6 +59,10 @@ func (r *Replayer) Trace(ctx context.Context, req Request) (*troupev1.ReplayTrac
 			return nil, failure.Newf(failure.NotFound, op, "step: no step %d of this trace has ended; there are %d", req.Step, len(numbers))
 		}
 		numbers = []int{req.Step}
+	}
+	only, err := r.named(req.Instance, was, numbers)
+	if err != nil {
+		return nil, err
 	}
 	resp := &troupev1.ReplayTraceResponse{}
 	var began []conversation.Message // with which the turn did
@@ -74,7 +79,11 @@ func (r *Replayer) Trace(ctx context.Context, req Request) (*troupev1.ReplayTrac
 		if began == nil {
 			began = given.began
 		}
-		done, err := r.step(ctx, given.step, was.results[number], req.Instance)
+		instance := ""
+		if slices.Contains(only, given.step.GetAgent()) {
+			instance = req.Instance
+		}
+		done, err := r.step(ctx, given.step, was.results[number], instance)
 		if err != nil {
 			return nil, err
 		}
@@ -90,6 +99,30 @@ func (r *Replayer) Trace(ctx context.Context, req Request) (*troupev1.ReplayTrac
 		resp.Decisions, resp.Routing = r.decide(was, began)
 	}
 	return resp, nil
+}
+
+// named says of which agents of the steps the instance is one: it runs their steps, and any instance
+// those of others.
+func (r *Replayer) named(instance string, was *past, numbers []int) (agents []string, _ error) {
+	if instance == "" || len(numbers) == 0 {
+		return nil, nil
+	}
+	known := r.Roster.Instances()
+	var all []string
+	for _, number := range numbers {
+		agent := was.results[number].GetAgent()
+		if slices.Contains(all, agent) {
+			continue
+		}
+		all = append(all, agent)
+		if slices.ContainsFunc(known, func(in registry.Instance) bool { return in.Agent == agent && in.ID == instance }) {
+			agents = append(agents, agent)
+		}
+	}
+	if len(agents) == 0 {
+		return nil, failure.Newf(failure.NotFound, op, "instance_id: no agent of these steps (%s) has an instance %q; troupe get instances lists those there are", strings.Join(all, ", "), instance)
+	}
+	return agents, nil
 }
 
 // nothing is the error of a trace of which no step can be run again.
@@ -149,14 +182,15 @@ func (r *Replayer) past(ctx context.Context, ref trace.Ref) (*past, error) {
 	}
 }
 
-// step has an instance run a step again.
+// step has an instance run a step again; only that one, if one is named.
 func (r *Replayer) step(ctx context.Context, step *troupev1.ExecuteStepRequest, result *troupev1.StepResult, only string) (*troupev1.StepReplay, error) {
 	list, _ := r.Roster.List(step.GetAgent())
-	instances := slices.Clone(list.Instances)
-	if at := slices.IndexFunc(instances, func(in registry.Instance) bool { return in.ID == only }); at >= 0 {
-		instances = instances[at : at+1]
-	}
+	instances := list.Instances
 	refusal := error(failure.Newf(failure.NoWorker, op, "no instance of agent %s is ready", step.GetAgent()))
+	if only != "" {
+		instances = slices.DeleteFunc(slices.Clone(instances), func(in registry.Instance) bool { return in.ID != only })
+		refusal = failure.Newf(failure.NoWorker, op, "instance %s of agent %s is not ready", only, step.GetAgent())
+	}
 	for _, in := range instances {
 		done, err := r.ask(ctx, in, &troupev1.ReplayStepRequest{Step: step, Result: result})
 		if err == nil {

@@ -171,6 +171,18 @@ func TestReplayer_RebuildsWhatAStepWasGiven(t *testing.T) {
 	require.Equal(t, "its session was deleted, and what was recorded with it", why)
 }
 
+// A silent step has the sequence of the message before it, which the same agent may have said.
+func TestReplayer_TakesASilentStepForNoMessage(t *testing.T) {
+	was := &past{record: &troupev1.Trace{Turn: 1}, results: map[int]*troupev1.StepResult{
+		1: {Step: 1, Agent: "planner", Text: "Let us look.", Sequence: 2},
+	}}
+	for silent := 2; silent < 12; silent++ { // many, as a map has no order
+		was.results[silent] = &troupev1.StepResult{Step: int32(silent), Agent: "planner", Text: "what a silent task found", Sequence: 2}
+	}
+	said := was.said(&troupev1.Message{Sequence: 2, Author: "planner"})
+	require.Equal(t, "Let us look.", wire.MessageFromProto(said).Text)
+}
+
 func TestReplayer_SaysWhichMessageIsGone(t *testing.T) {
 	r, was := researched(t)
 	record(t, r.Memory.(memory.Store), &troupev1.ExecuteStepRequest{History: []*troupev1.Message{{Sequence: 99, Role: troupev1.Role_ROLE_USER}}})
@@ -189,4 +201,8 @@ func TestReplayer_SaysWhyAStepIsNotRecorded(t *testing.T) {
 	_, why, err = r.given(t.Context(), was, 2)
 	require.NoError(t, err)
 	require.Contains(t, why, "replay the trace of that")
+	was.results[2] = &troupev1.StepResult{Step: 2, Agent: "research", Failure: &troupev1.Failure{Mode: troupev1.FailureMode_FAILURE_MODE_RESOURCE_API}}
+	_, why, err = r.given(t.Context(), was, 2)
+	require.NoError(t, err)
+	require.Contains(t, why, "the turn that resumed this one")
 }

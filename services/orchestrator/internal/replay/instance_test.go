@@ -1,0 +1,153 @@
+package replay
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/lifecycle"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/redisconn"
+	"github.com/troupe-dev/troupe/pkg/registry"
+	"github.com/troupe-dev/troupe/pkg/rpc"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace/redistrace"
+)
+
+var old = trace.Ref{Tenant: ref.Tenant, Trace: "0af7651916cd43dd8448eb211c80319c"}
+
+// sameWorker finds that every step does what it did.
+type sameWorker struct {
+	troupev1.UnimplementedAgentServiceServer
+}
+
+func (sameWorker) ReplayStep(_ context.Context, req *troupev1.ReplayStepRequest) (*troupev1.ReplayStepResponse, error) {
+	return &troupev1.ReplayStepResponse{Replay: &troupev1.StepReplay{Step: req.GetStep().GetStep(), Agent: req.GetStep().GetAgent()}}, nil
+}
+
+// working is a server of workers.
+func working(t *testing.T) (address string) {
+	t.Helper()
+	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Inner: true})
+	require.NoError(t, err)
+	troupev1.RegisterAgentServiceServer(server, sameWorker{})
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- server.Part(lis, 0).Run(ctx, func() {}) }()
+	t.Cleanup(func() { cancel(); require.NoError(t, <-ended) })
+	return lis.Addr().String()
+}
+
+// staffed is a mesh with a trace of two steps, by research and then synthesis, whose recordings
+// are kept.
+func staffed(t *testing.T) *Replayer {
+	t.Helper()
+	r, was := researched(t)
+	address := working(t)
+	r.Pool = dispatch.NewPool(telemetry.Discard(), rpc.Dial)
+	t.Cleanup(r.Pool.Close)
+	r.Roster = routing.NewRoster(zap.NewNop(), func(bool, map[string]bool) {})
+	instance := func(agent, id string, state lifecycle.State) registry.Instance {
+		return registry.Instance{ID: id, Agent: agent, Address: address, State: state, Capacity: 1}
+	}
+	r.Roster.Apply(registry.Update{List: &[]registry.Instance{
+		instance("research", "r1", lifecycle.Ready), instance("research", "r2", lifecycle.Ready), instance("research", "r3", lifecycle.Paused),
+		instance("synthesis", "s1", lifecycle.Ready), instance("coordinator", "c1", lifecycle.Ready),
+	}})
+
+	store := r.Memory.(memory.Store)
+	begun, err := store.BeginTurn(t.Context(), memory.Begin{
+		Ref: ref, TurnID: "t1", TraceID: old.Trace, Fingerprint: "f", Message: conversation.User("What may an agent write?"),
+		Lease: time.Minute, Window: 10,
+	})
+	require.NoError(t, err)
+	var events []*troupev1.Event
+	outcomes := []session.Outcome{session.OutcomeOpen, session.OutcomeCompleted}
+	for i, number := range []int{2, 3} {
+		result := was.results[number]
+		encoded, err := proto.Marshal(&troupev1.ExecuteStepRequest{
+			TraceId: old.Trace, SessionId: ref.Session, TurnId: "t1", Turn: 1, Step: result.GetStep(), Agent: result.GetAgent(),
+			BaseSequence: int64(i + 1), Goal: "Find out.", Task: "Find out.", History: []*troupev1.Message{{Sequence: 1, Role: troupev1.Role_ROLE_USER}},
+		})
+		require.NoError(t, err)
+		_, err = store.CommitStep(t.Context(), memory.Commit{
+			Ref: ref, TurnID: "t1", Epoch: begun.Turn.Epoch, Base: int64(i + 1), Outcome: outcomes[i],
+			Result:   execution.Result{Step: number, Agent: result.GetAgent()},
+			Messages: []conversation.Message{conversation.Assistant(result.GetAgent(), result.GetText())},
+			Journal:  []execution.Entry{{Phase: execution.Intent, Given: encoded}},
+		})
+		require.NoError(t, err)
+		events = append(events, &troupev1.Event{
+			Sequence: uint64(i + 1), Step: result.GetStep(), Agent: result.GetAgent(),
+			Payload: &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{Result: result}},
+		})
+	}
+	traces, err := redistrace.New(redisconn.Config{URL: "redis://" + miniredis.RunT(t).Addr()}, time.Hour)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, traces.Close()) })
+	epoch, _, err := traces.Claim(t.Context(), trace.Claim{Tenant: old.Tenant, Record: &troupev1.Trace{TraceId: old.Trace, SessionId: ref.Session, TurnId: "t1", Turn: 1}})
+	require.NoError(t, err)
+	require.NoError(t, traces.Append(t.Context(), old, epoch, events, was.record.GetResult()))
+	r.Traces = traces
+	return r
+}
+
+func TestReplayer_RunsTheStepsOfItsAgentOnTheNamedInstance(t *testing.T) {
+	r := staffed(t)
+	for named, want := range map[string][]string{"": {"r1", "s1"}, "r2": {"r2", "s1"}, "s1": {"r1", "s1"}} {
+		done, err := r.Trace(t.Context(), Request{Ref: old, Instance: named})
+		require.NoError(t, err)
+		var ran []string
+		for _, s := range done.GetSteps() {
+			ran = append(ran, s.GetInstanceId())
+		}
+		require.Equal(t, want, ran, "named: %q", named)
+	}
+}
+
+// Nobody else runs what the named instance was to run.
+func TestReplayer_RunsNowhereElse(t *testing.T) {
+	r := staffed(t)
+	for name, test := range map[string]struct {
+		req  Request
+		mode failure.Mode
+		want string
+	}{
+		"unknown": {
+			req: Request{Instance: "r9"}, mode: failure.NotFound,
+			want: `instance_id: no agent of these steps (research, synthesis) has an instance "r9"; troupe get instances lists those there are`,
+		},
+		"of an agent without a step": {
+			req: Request{Instance: "c1"}, mode: failure.NotFound,
+			want: `instance_id: no agent of these steps (research, synthesis) has an instance "c1"; troupe get instances lists those there are`,
+		},
+		"of the agent of another step": {
+			req: Request{Step: 3, Instance: "r1"}, mode: failure.NotFound,
+			want: `instance_id: no agent of these steps (synthesis) has an instance "r1"; troupe get instances lists those there are`,
+		},
+		"paused": {req: Request{Instance: "r3"}, mode: failure.NoWorker, want: "instance r3 of agent research is not ready"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			test.req.Ref = old
+			_, err := r.Trace(t.Context(), test.req)
+			require.True(t, failure.Is(err, test.mode), "%v", err)
+			require.Equal(t, test.want, failure.Plain(err))
+		})
+	}
+}
