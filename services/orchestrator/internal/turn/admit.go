@@ -249,9 +249,7 @@ func (t *turn) open(ctx context.Context) (err error) {
 	defer cancel()
 	t.events, err = t.Traces.Open(ctx, t.claim(), t.turn.Attempt > 1)
 	if err == nil {
-		t.log = t.log.With(zap.String("root_trace_id", t.events.Root()))
-		t.told = t.events.Told()
-		t.learn()
+		t.opened()
 		t.recalled()
 		return nil
 	}
@@ -263,6 +261,15 @@ func (t *turn) open(ctx context.Context) (err error) {
 		t.log.Error("turn not closed; its lease will run out", zap.String("trace", t.turn.Trace), zap.Error(failErr))
 	}
 	return err
+}
+
+// opened learns from the trace what the owners before told.
+func (t *turn) opened() {
+	t.log, t.told = t.log.With(zap.String("root_trace_id", t.events.Root())), t.events.Told()
+	if !t.events.Empty() {
+		t.order.after(t.events.Stage())
+	}
+	t.learn()
 }
 
 // claim is with what the turn's trace is opened.

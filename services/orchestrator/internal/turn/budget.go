@@ -165,7 +165,7 @@ func (t *turn) watchTime(work, ctx context.Context, timeout time.Duration) (stop
 		}
 		if w := t.spent().Late(timeout-time.Until(end), timeout); w != nil {
 			// Without it nothing else is wrong, and the log has it.
-			_ = t.emit(ctx, t.events.Stage(), &troupev1.Event{Payload: &troupev1.Event_Warning{Warning: w}})
+			_ = t.emit(ctx, max(t.events.Stage(), troupev1.Stage_STAGE_ROUTE), &troupev1.Event{Payload: &troupev1.Event_Warning{Warning: w}})
 		}
 	})
 	return func() { cancel(); watching.Wait() }

@@ -30,6 +30,9 @@ func (t *turn) emit(ctx context.Context, stage troupev1.Stage, e *troupev1.Event
 	if e.GetTime() == nil {
 		e.Time = timestamppb.Now()
 	}
+	if err := t.order.to(stage); err != nil {
+		return err
+	}
 	if err := t.events.Append(ctx, e); err != nil {
 		return err
 	}

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -107,8 +105,7 @@ func (r *Runner) conclude(ctx context.Context, req Request, fingerprint string, 
 		}
 		return err
 	}
-	t.log, t.told = t.log.With(zap.String("root_trace_id", t.events.Root())), t.events.Told()
-	t.learn()
+	t.opened()
 	if err := t.conclude(ctx); err != nil {
 		t.Traces.Abandon(ctx, t.events)
 		return err

@@ -34,6 +34,7 @@ type turn struct {
 	flow     *workflow.Workflow
 	turn     session.Turn
 	events   *trace.Log
+	order    order // of what it tells
 	began    time.Time
 	history  []conversation.Message // the window, grown by what the steps say
 	base     int64                  // last message of the session
@@ -308,6 +309,9 @@ func (t *turn) end(ctx context.Context, closed session.Turn) {
 	last.GetTurnResult().Partial = partial(closed, t.events.Account())
 	state := t.coordinated(last)
 	last.GetTurnResult().Coordination = state.Proto()
+	if err := t.order.to(last.GetStage()); err != nil {
+		t.log.Error("turn ended out of order", zap.String("trace", t.turn.Trace), zap.Error(err))
+	}
 	if err := t.Traces.Close(ctx, t.events, last); err != nil {
 		return // said by Close
 	}
