@@ -50,6 +50,18 @@ func (t *turn) offered(own *tool.Set) (*tool.Set, error) {
 	return all, nil
 }
 
+// allowed are the tools that the step may use; nil: all. That of the planner is none of the agent's,
+// so it is allowed whenever the step plans.
+func (t *turn) allowed() *execution.Tools {
+	only := t.inv.Step.Tools
+	if only == nil || t.planner == nil {
+		return only
+	}
+	both := *only // the step is shared
+	both.Names = append(slices.Clone(only.Names), AddTask)
+	return &both
+}
+
 // Spec implements tool.Tool.
 func (p *planner) Spec() llm.ToolSpec {
 	how := "They run one after the other, in the order of the calls, and each gets the results of those before it."

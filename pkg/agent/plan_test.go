@@ -57,6 +57,28 @@ func TestAgent_ReadsWhatItIsAskedBesideTheGoal(t *testing.T) {
 	}
 }
 
+// A step that may use only some of its agent's tools plans all the same.
+func TestAgent_PlansWithSomeOfItsTools(t *testing.T) {
+	for name, c := range map[string]struct{ allowed, offered []string }{
+		"some": {[]string{"lookup"}, []string{"lookup", agent.AddTask}},
+		"none": {nil, []string{agent.AddTask}},
+	} {
+		model := scripted.New(add("search: find it"), scripted.Say(""))
+		a := build(t, agent.Config{Name: "planner", Model: model, Tools: []tool.Tool{lookup(t)}})
+		step := plans("Do.", 3)
+		step.Tools = &execution.Tools{Names: c.allowed}
+		done, _, err := execute(t.Context(), a, step, quiet)
+		require.NoError(t, err, name)
+		require.Equal(t, []execution.PlannedTask{{Agent: "search", Text: "find it"}}, done.Tasks, name)
+		var offered []string
+		for _, s := range model.Requests()[0].Tools {
+			offered = append(offered, s.Name)
+		}
+		require.Equal(t, c.offered, offered, name)
+		require.Equal(t, c.allowed, step.Tools.Names, "the step is as it was")
+	}
+}
+
 func plans(history string, most int) execution.Step {
 	step := question(history)
 	step.Plan = &execution.PlanRequest{Agents: []execution.PlanAgent{{Name: "search", Description: "Finds things."}, {Name: "calc"}}, Max: most}

@@ -316,7 +316,7 @@ func (t *turn) input(system string) loop.Input {
 		Journal: t.inv.Step.Journal, count: t.inv.count, turnID: t.inv.Step.CallTurn(), turn: t.inv.Step.Turn, step: t.inv.Step.Number, apart: apart,
 	}
 	in := loop.Input{
-		System: system, Turn: t.control, Choices: t.inv.Step.Routes, Only: t.inv.Step.Tools,
+		System: system, Turn: t.control, Choices: t.inv.Step.Routes, Only: t.allowed(),
 		Key: calls.key, Keep: t.inv.branch != "", Apart: apart, Stop: t.inv.Stop,
 		ID: calls.id, Agent: t.inv.Step.Agent, Answers: t.inv.Step.Answers, Broker: t.inv.Step.Broker, Budget: t.inv.Step.Budget,
 	}

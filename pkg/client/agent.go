@@ -21,8 +21,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/wire"
 )
 
-// ReasonBegunAgain is the warning of a remote agent whose worker was lost: the text deltas of
-// its step so far are void.
+// ReasonBegunAgain is the warning of a remote agent whose worker was lost, or whose turn had failed
+// and is asked for once more: the text deltas of its step so far are void.
 const ReasonBegunAgain = "REMOTE_STEP_BEGUN_AGAIN"
 
 // Agent returns an agent that has an agent or a workflow of the mesh do its work: in a flow,
@@ -33,7 +33,11 @@ const ReasonBegunAgain = "REMOTE_STEP_BEGUN_AGAIN"
 //
 // Its turn follows from the turn above and the place of the call in it: when the worker above
 // is lost, its successor attaches to the turn that runs, or has ended, and nothing runs
-// twice. The successor tells its events again.
+// twice. The successor tells its events again. A turn that has failed is told as it is in the first
+// attempt of the step; a later one, and a resume of the turn above, ask for it once more: it is gone
+// on with where it failed, or else asked anew. They cannot tell a retry from a worker that was lost,
+// so the successor of one does so, too, when it finds the remote turn failed; what it asks for is one
+// turn however often that attempt is repeated.
 //
 // The remote turn names the place of the call as its parent, and is told as subtask_started. The
 // events of the remote agent are told with their authors, and branches below the one that
@@ -64,7 +68,7 @@ func (c *Client) Agent(target string, config agent.Config) (*agent.Agent, error)
 	}
 	config.Run = func(ctx context.Context, inv agent.Invocation) iter.Seq2[event.Event, error] {
 		return func(yield func(event.Event, error) bool) {
-			r := &remote{target: target, branch: inv.Branch(), yield: yield}
+			r := &remote{target: target, branch: inv.Branch(), yield: yield, spent: new(wire.Spending)}
 			if err := r.run(ctx, c, inv); err != nil {
 				yield(event.Event{}, err)
 			}
@@ -79,9 +83,11 @@ type remote struct {
 	branch string // of the agent that stands for it
 	yield  func(event.Event, error) bool
 
-	spent  wire.Spending // by the remote turn, as far as it was told
-	trace  string        // of the remote turn, while it runs
-	deaf   bool          // nobody reads any more
+	spent  *wire.Spending  // by the remote turn, as far as it was told
+	before budget.Amounts  // used by the turns of it that had failed
+	usage  execution.Usage // of those
+	trace  string          // of the remote turn, while it runs
+	deaf   bool            // nobody reads any more
 	result execution.Result
 }
 
@@ -116,31 +122,44 @@ func (r *remote) run(ctx context.Context, c *Client, inv agent.Invocation) error
 	if inv.Step.TraceID != "" {
 		ctx = wire.Above(ctx, inv.Step.TraceID)
 	}
+	done, err := r.ask(ctx, c, inv, req)
+	for n := 2; err == nil && failed(done) && n <= attempts(inv); n++ {
+		done, err = r.again(ctx, c, inv, req, done, n)
+	}
+	if err != nil || done == nil {
+		return err
+	}
+	return r.end(done, req.GetSessionId())
+}
+
+// ask has the remote turn of a request run, or attaches to it, and returns how it ended. The result
+// is nil when nobody wants it any more.
+func (r *remote) ask(ctx context.Context, c *Client, inv agent.Invocation, req *troupev1.OrchestrateRequest) (*troupev1.TurnResult, error) {
 	for e, err := range c.Turn(ctx, req) {
 		r.trace = cmp.Or(e.GetTraceId(), r.trace)
 		r.spent.Note(e)
 		if err != nil && inv.Stop != nil && inv.Stop.Err() != nil {
 			r.yield(event.Event{Payload: event.Answer{Text: "The turn was stopped.", Reason: event.Stopped}}, nil)
-			return nil
+			return nil, nil
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if done := e.GetTurnResult(); done != nil {
 			r.trace = ""
-			return r.end(done, req.GetSessionId())
+			return done, nil
 		}
 		if r.deaf = !r.tell(e); r.deaf {
-			return nil
+			return nil, nil
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 // used is what the remote turn used of the budget of the turn above: one turn, whatever it began
-// itself.
+// itself, and however often it was asked for.
 func (r *remote) used() budget.Amounts {
-	used := r.spent.Used()
+	used := r.before.Add(r.spent.Used())
 	used.FanOut = 1
 	return used
 }
@@ -249,7 +268,7 @@ func (r *remote) place(e *troupev1.Event) (author, branch string) {
 
 // end tells how the remote turn of a session ended.
 func (r *remote) end(done *troupev1.TurnResult, session string) error {
-	r.result.Usage = wire.UsageFromProto(done.GetUsage())
+	r.result.Usage = r.usage.Add(wire.UsageFromProto(done.GetUsage()))
 	out := event.TurnResult{Reason: event.Natural, Result: r.result}
 	failed := failure.FromProto(done.GetFailure())
 	if failed != nil && failed.Facts[failure.FactTrace] != "" { // the turn above will say its own there

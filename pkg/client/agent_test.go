@@ -34,7 +34,8 @@ import (
 type mesh struct {
 	troupev1.UnimplementedOrchestratorServiceServer
 	events []*troupev1.Event
-	hold   chan struct{} // nil: the last event comes at once
+	hold   chan struct{}                                                 // nil: the last event comes at once
+	answer func(*troupev1.OrchestrateRequest) ([]*troupev1.Event, error) // in the place of events; nil: these
 
 	mu        sync.Mutex
 	requests  []*troupev1.OrchestrateRequest
@@ -54,8 +55,15 @@ func (m *mesh) Orchestrate(req *troupev1.OrchestrateRequest, stream troupev1.Orc
 	m.requests = append(m.requests, req)
 	m.spans = append(m.spans, trace.SpanContextFromContext(stream.Context()).TraceID().String())
 	m.mu.Unlock()
+	events := m.events
+	if m.answer != nil {
+		var err error
+		if events, err = m.answer(req); err != nil {
+			return err
+		}
+	}
 	sequence := uint64(0)
-	for _, e := range m.events {
+	for _, e := range events {
 		if e.GetTurnResult() != nil && m.hold != nil {
 			select {
 			case <-m.hold:

@@ -324,7 +324,9 @@ func (r *run) report(w *work) error {
 func (r *run) behind(ctx context.Context, c *hook.Call) error {
 	switch {
 	case failed(c.Status):
-		r.failures++
+		if !c.Replayed { // what failed before is why there is this attempt, and does not end it, too
+			r.failures++
+		}
 		if err := r.OnError(ctx, c); err != nil {
 			return err
 		}

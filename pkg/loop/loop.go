@@ -86,7 +86,8 @@ type Input struct {
 // In a tool round the assistant message with all calls comes first; then the tools run one
 // at a time in the order of the calls, and each call gets exactly one tool message (CO-29,
 // CO-31, CO-33). A tool that fails, panics or does not exist makes a message that says so,
-// and the run goes on (CO-35), until MaxFailures in a row end it with resource_tool (LP-33).
+// and the run goes on (CO-35), until MaxFailures in a row end it with resource_tool (LP-33). Those of an
+// attempt before this one do not count: a retry has its own.
 //
 // An error comes last, and there is no Answer then. That of a model or a handler keeps its
 // mode. When ctx ends, it is agent_timeout or user_cancelled. A consumer that stops reading

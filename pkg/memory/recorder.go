@@ -28,6 +28,7 @@ type Recorder struct {
 
 	mu      sync.Mutex
 	pending []execution.Entry
+	due     int // of pending, from the first, are to be written; those behind are late
 	writing bool
 	closed  bool
 	err     error
@@ -83,19 +84,20 @@ func (j *Recorder) Record(e execution.Entry) {
 	e.Late = false
 	j.pending = append(j.pending, e)
 	if !late {
+		j.due = len(j.pending)
 		j.begin()
 	}
 }
 
-// begin begins to write, if nobody writes. Callers hold the lock.
+// begin begins to write what is due, if nobody writes. Callers hold the lock.
 func (j *Recorder) begin() {
-	if !j.writing && len(j.pending) > 0 && j.err == nil && !j.closed {
+	if !j.writing && j.due > 0 && j.err == nil && !j.closed {
 		j.writing = true
 		j.writer.Go(j.write)
 	}
 }
 
-// write stores what is pending, and what comes meanwhile, until nothing is left.
+// write stores what is due, and what comes meanwhile, until nothing is left.
 func (j *Recorder) write() {
 	for {
 		j.mu.Lock()
@@ -109,7 +111,7 @@ func (j *Recorder) write() {
 		j.mu.Unlock()
 		err := j.put(batch)
 		j.mu.Lock()
-		j.pending = j.pending[len(batch):]
+		j.pending, j.due = j.pending[len(batch):], j.due-len(batch)
 		j.err = err
 		refused := err != nil && !j.closed
 		j.notify()
@@ -123,13 +125,13 @@ func (j *Recorder) write() {
 // batch is what goes into one write. Callers hold the lock.
 func (j *Recorder) batch() []execution.Entry {
 	size := 0
-	for i, e := range j.pending {
+	for i, e := range j.pending[:j.due] {
 		size += sizeOf(e)
 		if i == maxEntries || i > 0 && size > MaxWindowBytes {
 			return j.pending[:i:i]
 		}
 	}
-	return slices.Clip(j.pending)
+	return j.pending[:j.due:j.due]
 }
 
 func sizeOf(e execution.Entry) int {
@@ -155,6 +157,15 @@ func (j *Recorder) Left(ctx context.Context) ([]execution.Entry, error) {
 	}
 }
 
+// DropLate forgets the late entries behind all others, but for what the step was given: a step
+// that failed has not said what was to be its last reply, and an attempt behind it asks for one anew.
+func (j *Recorder) DropLate() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	late := slices.DeleteFunc(slices.Clone(j.pending[j.due:]), func(e execution.Entry) bool { return e.Number > 0 })
+	j.pending = append(j.pending[:j.due:j.due], late...)
+}
+
 func (j *Recorder) notify() {
 	close(j.changed)
 	j.changed = make(chan struct{})
@@ -167,6 +178,7 @@ var errRecorderClosed = failure.New(failure.AgentState, "agent.ExecuteStep", "th
 func (j *Recorder) Sync(ctx context.Context) error {
 	for {
 		j.mu.Lock()
+		j.due = len(j.pending)
 		j.begin()
 		err, idle, changed := j.err, len(j.pending) == 0, j.changed
 		if err == nil && j.closed {

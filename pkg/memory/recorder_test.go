@@ -57,6 +57,26 @@ func TestRecorder_WhatIsForAReplayGoesWithTheCommit(t *testing.T) {
 	require.Empty(t, left)
 }
 
+// The last reply of a step that failed is forgotten; what it was given, and what others rest on, is not.
+func TestRecorder_ForgetsWhatIsLate(t *testing.T) {
+	j, stored := recorder(t)
+	reply := func(number int, late bool) execution.Entry {
+		return execution.Entry{Number: number, Phase: execution.Done, Late: late, Reply: conversation.Assistant("echo", "hi")}
+	}
+	j.Record(execution.Entry{Phase: execution.Intent, Given: []byte("this"), Late: true})
+	j.DropLate()
+	j.Record(reply(1, true))
+	j.Record(reply(2, false))
+	j.Record(reply(3, true))
+	j.DropLate()
+	require.NoError(t, j.Sync(t.Context()))
+	var numbers []int
+	for _, e := range stored() {
+		numbers = append(numbers, e.Number)
+	}
+	require.Equal(t, []int{0, 1, 2}, numbers)
+}
+
 // More than a commit may bring is written before it.
 func TestRecorder_WritesWhatACommitCannotBring(t *testing.T) {
 	j, stored := recorder(t)

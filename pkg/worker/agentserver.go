@@ -172,7 +172,8 @@ func (s *agentServer) step(ctx context.Context, req *troupev1.ExecuteStepRequest
 }
 
 // left are the entries of a step that is recorded which its commit has to bring. Those of one that
-// failed are written now, if they can be.
+// failed are written now, if they can be, but for a last reply that never became its text: a handler
+// may have refused it, and what is written is told as what a turn that fails had said.
 func (s *agentServer) left(ctx context.Context, req *troupev1.ExecuteStepRequest, journal *memory.Recorder, failed error) ([]execution.Entry, error) {
 	switch {
 	case !req.GetRecorded():
@@ -180,6 +181,7 @@ func (s *agentServer) left(ctx context.Context, req *troupev1.ExecuteStepRequest
 	case failed != nil:
 		ctx, cancel := context.WithTimeout(ctx, commitTime)
 		defer cancel()
+		journal.DropLate()
 		_ = journal.Sync(ctx) // whatever comes of it: the step has failed
 		return nil, failed
 	default:

@@ -1,0 +1,100 @@
+package client_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/client"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// broken is a remote turn that failed, perhaps one that can be gone on with.
+func broken(recoverable bool) []*troupev1.Event {
+	result := &troupev1.TurnResult{
+		Outcome: troupev1.TurnOutcome_TURN_OUTCOME_FAILED, Usage: &troupev1.Usage{InputTokens: 4, ModelCalls: 1},
+		Failure: &troupev1.Failure{Mode: troupev1.FailureMode_FAILURE_MODE_RESOURCE_API, Message: "the model is away"},
+	}
+	if recoverable {
+		result.Partial = &troupev1.PartialResult{TraceId: traceID, Recoverable: true}
+	}
+	return []*troupev1.Event{of("research", "", said("It may be")), ended(result)}
+}
+
+// A retry, or a resume, of the step finds the remote turn failed and asks for it once more, under a
+// request id that is the same whoever repeats the attempt. What was done is gone on with if that can be.
+func TestAgent_AsksOnceMoreForATurnThatFailed(t *testing.T) {
+	for name, c := range map[string]struct {
+		attempt     int
+		origin      string
+		recoverable bool
+		refused     bool     // the turn cannot be gone on with after all
+		heals       int      // request from which on it goes well
+		want        []string // what is behind the first request id, and how it is asked
+		fails       bool
+	}{
+		"the first attempt tells it":          {attempt: 1, recoverable: true, heals: 2, want: []string{" text"}, fails: true},
+		"a retry goes on":                     {attempt: 2, recoverable: true, heals: 2, want: []string{" text", "-2 from"}},
+		"a retry asks anew":                   {attempt: 2, heals: 2, want: []string{" text", "-2-anew text"}},
+		"it has been gone on with":            {attempt: 2, recoverable: true, refused: true, heals: 3, want: []string{" text", "-2 from", "-2-anew text"}},
+		"a retry that fails, too":             {attempt: 2, recoverable: true, heals: 9, want: []string{" text", "-2 from"}, fails: true},
+		"the one behind it":                   {attempt: 3, recoverable: true, heals: 3, want: []string{" text", "-2 from", "-3 from"}},
+		"a resume":                            {attempt: 2, origin: "turn-0", recoverable: true, heals: 2, want: []string{" text", "-turn-1-2 from"}},
+		"a retry of what has gone well since": {attempt: 2, heals: 1, want: []string{" text"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := &mesh{}
+			m.answer = func(req *troupev1.OrchestrateRequest) ([]*troupev1.Event, error) {
+				if c.refused && req.GetFrom() != nil {
+					return nil, failure.New(failure.TurnNotOpen, "test", "its session has gone on")
+				}
+				if len(m.requests) < c.heals {
+					return broken(c.recoverable), nil
+				}
+				return research(), nil
+			}
+			remote, err := serveMesh(t, m).Agent("research", agent.Config{})
+			require.NoError(t, err)
+			var repeated []string
+			for range 2 { // the second is that of who repeats the attempt
+				m.requests = nil
+				inv := agent.Invocation{Step: step()}
+				inv.Step.Journal, inv.Step.Attempt, inv.Step.Origin = newJournal(), c.attempt, c.origin
+				told, done, err := drive(t.Context(), remote, inv)
+				require.Equal(t, c.fails, err != nil, "%v", err)
+				require.Equal(t, c.fails, failure.Is(err, failure.ResourceAPI), "%v", err)
+				var got, ids []string
+				first := m.requests[0]
+				for _, r := range m.requests {
+					require.Equal(t, first.GetSessionId(), r.GetSessionId())
+					how := " text"
+					if r.GetFrom() != nil {
+						require.Equal(t, traceID, r.GetFrom().GetTraceId())
+						require.Empty(t, r.GetTarget())
+						require.Nil(t, r.GetInput())
+						how = " from"
+					}
+					got, ids = append(got, r.GetRequestId()[len(first.GetRequestId()):]+how), append(ids, r.GetRequestId())
+				}
+				require.Equal(t, c.want, got)
+				if repeated != nil {
+					require.Equal(t, repeated, ids)
+				}
+				repeated = ids
+				if failures := int64(c.heals - 1); !c.fails {
+					require.Equal(t, "I found it.", done.Result.Text)
+					if c.refused {
+						failures-- // that one was not taken
+					}
+					require.EqualValues(t, 9+4*failures, done.Result.Usage.InputTokens, "those of the turns that failed count")
+				}
+				if len(c.want) > 1 {
+					require.Contains(t, told[1], client.ReasonBegunAgain)
+					require.Contains(t, told[1], "the model is away")
+				}
+			}
+		})
+	}
+}

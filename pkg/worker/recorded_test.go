@@ -1,0 +1,96 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/plugin/guardrails"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+// What a handler refused is nothing that the step said, however much of it is recorded; and the
+// failed step is replayed without it.
+func TestExecuteStep_RecordsNoReplyThatWasRefused(t *testing.T) {
+	s := surround(t)
+	guarded := func() agent.Config {
+		plugin, err := guardrails.New(guardrails.Config{Output: []guardrails.Check{guardrails.Func("secret", func(_ context.Context, _ *hook.Turn, text string) (bool, error) {
+			return strings.Contains(text, "hunter2"), nil
+		})}})
+		require.NoError(t, err)
+		return agent.Config{Name: "a", Model: scripted.New(scripted.Say("The password is hunter2.")), Plugins: []hook.Plugin{plugin}}
+	}
+	req := s.recorded(t, guarded())
+	failed := failure.FromProto(req.GetResult().GetFailure())
+	require.NotNil(t, failed)
+	_, err := s.memory.FailTurn(t.Context(), memory.Fail{
+		Ref: session.Ref{Session: "s1"}, TurnID: "t1", Epoch: req.GetStep().GetEpoch(), Outcome: session.OutcomeFailed, Failure: failed,
+	})
+	require.NoError(t, err)
+	_, messages := s.stored(t, "s1")
+	for _, m := range messages {
+		require.NotContains(t, m.Text, "hunter2")
+	}
+	again := guarded()
+	again.Model = scripted.New()
+	require.Nil(t, s.replay(t, again, req).GetDifference())
+}
+
+// A step that is recorded is tried again as one that is not: with a reply and failures of its own.
+func TestExecuteStep_TriesARecordedStepAgain(t *testing.T) {
+	call := func(to string) scripted.Reply {
+		return scripted.Call(conversation.ToolCall{ID: to, Name: "send", Arguments: `{"to":"` + to + `"}`})
+	}
+	for name, c := range map[string]struct {
+		replies []scripted.Reply
+		mode    failure.Mode
+	}{
+		"a reply that is none": {[]scripted.Reply{scripted.Say(""), scripted.Say("Done.")}, failure.AgentLogic},
+		"tools that failed":    {[]scripted.Reply{call("ann"), call("bob"), call("eve"), call("joe"), scripted.Say("Done.")}, failure.ResourceTool},
+	} {
+		for _, recorded := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, recorded %t", name, recorded), func(t *testing.T) {
+				s := surround(t)
+				var calls atomic.Int32
+				made, err := tool.Func("send", "Sends.", func(context.Context, letter) (string, error) {
+					if calls.Add(1) <= 3 {
+						return "", errors.New("the post is away")
+					}
+					return "sent", nil
+				})
+				require.NoError(t, err)
+				config := func(m *scripted.Model) agent.Config {
+					return agent.Config{Name: "a", Model: m, Tools: []tool.Tool{tool.With(execution.Idempotent, made)}}
+				}
+				r := s.start(t, config(scripted.New(c.replies...)))
+				req := s.begin(t, "a", "s1")
+				req.Recorded = recorded
+				_, result := finish(t, r.execute(t.Context(), t, req))
+				require.Equal(t, c.mode, failure.FromProto(result.GetFailure()).Mode, "%v", result)
+				req.Attempt = 2
+				_, result = finish(t, r.execute(t.Context(), t, req))
+				require.Nil(t, result.GetFailure())
+				require.Equal(t, "Done.", result.GetText())
+				require.NoError(t, r.stop())
+				if recorded {
+					done := s.replay(t, config(scripted.New()), &troupev1.ReplayStepRequest{Step: req, Result: result})
+					require.Nil(t, done.GetDifference(), "%v", done)
+				}
+			})
+		}
+	}
+}
