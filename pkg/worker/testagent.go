@@ -81,14 +81,7 @@ func sleep(ctx context.Context, duration string) error {
 	if err != nil {
 		return failure.Newf(failure.UserInvalidInput, "conformance", "sleep %s: want a duration such as 200ms", duration)
 	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return failure.Pause(ctx, d)
 }
 
 func lastOfUser(messages []conversation.Message) string {

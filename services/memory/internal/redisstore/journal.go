@@ -68,15 +68,21 @@ func (s *Store) LoadJournal(ctx context.Context, h memory.Hold, step, after int)
 	if err := done(op, h, r, err); err != nil {
 		return nil, err
 	}
-	var entries []execution.Entry
-	for i := range r.list(1) {
-		e, err := entry(reply(r.list(1)).text(i))
+	return entries(op, r)
+}
+
+// entries are those of a reply.
+func entries(op string, r reply) ([]execution.Entry, error) {
+	var all []execution.Entry
+	list := reply(r.list(1))
+	for i := range list {
+		e, err := entry(list.text(i))
 		if err != nil {
 			return nil, unreadable(op, err)
 		}
-		entries = append(entries, e)
+		all = append(all, e)
 	}
-	return entries, nil
+	return all, nil
 }
 
 // field is that of an entry in the hash of its journal.

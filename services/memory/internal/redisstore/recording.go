@@ -46,15 +46,7 @@ func (s *Store) Recording(ctx context.Context, ref session.Ref, turnID string, s
 	if r.status() != "ok" {
 		return nil, refused(op, memory.Hold{Ref: ref, TurnID: turnID}, r)
 	}
-	var entries []execution.Entry
-	for i := range r.list(1) {
-		e, err := entry(reply(r.list(1)).text(i))
-		if err != nil {
-			return nil, unreadable(op, err)
-		}
-		entries = append(entries, e)
-	}
-	return entries, nil
+	return entries(op, r)
 }
 
 // turns are the ids of those that a session knows.

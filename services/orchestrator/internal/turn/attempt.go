@@ -131,7 +131,7 @@ func (t *turn) execute(work, ctx context.Context, a *attempt) (err error) {
 		if err := t.reset(ctx, &a.position, why, result.GetUsed()); err != nil {
 			return err
 		}
-		if err := pause(work, step.OnError.Pause(a.retries)); err != nil {
+		if err := failure.Pause(work, step.OnError.Pause(a.retries)); err != nil {
 			return err
 		}
 		a.retries++
@@ -157,18 +157,6 @@ func (t *turn) replaced(ctx context.Context, a *attempt, committed *troupev1.Ste
 		return false, err
 	}
 	return true, err
-}
-
-// pause waits before a step that failed is tried again, unless the turn ends first.
-func pause(work context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-work.Done():
-		return context.Cause(work)
-	}
 }
 
 // reset says that the text of an attempt is void, and what it used when it said so itself.

@@ -99,24 +99,24 @@ func (r *Runner) from(ctx context.Context, req Request) (admission, error) {
 		return admission{}, notFrom("it still runs; wait for its end, or cancel it", req.From.Trace)
 	}
 	a := r.directed(begin, found.Record.GetTarget())
-	a.labels = labelsOf(found).after(found.Record.GetResult(), a.flow.Budget)
-	if !req.From.Fork {
+	a.labels = labelsOf(found)
+	if req.From.Fork { // somebody begins a run with it, and what is done anew is chosen anew
+		a.labels = a.labels.choosing(req.From.Step)
+		a.labels.Root, a.labels.Budget = "", nil
+	} else {
 		if err := resumable(found.Record); err != nil {
 			return admission{}, err
 		}
+		a.labels = a.labels.after(found.Record.GetResult(), a.flow.Budget)
 	}
 	past, err := r.pastOf(ctx, req, found)
 	if err != nil {
 		return admission{}, err
 	}
-	if req.From.Fork {
-		a.labels = a.labels.choosing(req.From.Step)
-	}
 	if a.labels, err = a.labels.following(past.choices); err != nil {
 		return admission{}, err
 	}
 	if req.From.Fork {
-		a.labels.Root, a.labels.Budget = "", nil // somebody begins a run with it
 		return r.fork(ctx, req, a, past)
 	}
 	a.begin.Resumes, a.begin.Inherited = past.turn.ID, past.through()
