@@ -111,7 +111,17 @@ type ExecuteStepRequest struct {
 	RootTraceId string `protobuf:"bytes,45,opt,name=root_trace_id,json=rootTraceId,proto3" json:"root_trace_id,omitempty"`
 	// recorded is set when what the step does is kept for a replay: its worker journals also the
 	// last reply, the arguments of tools, and what the step was given.
-	Recorded      bool `protobuf:"varint,48,opt,name=recorded,proto3" json:"recorded,omitempty"`
+	Recorded bool `protobuf:"varint,48,opt,name=recorded,proto3" json:"recorded,omitempty"`
+	// tenant whose session it is. The memory service does not believe it: it takes the tenant from
+	// the credential. Empty: "default".
+	Tenant string `protobuf:"bytes,49,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// credential of this attempt, at most 8 KiB: it proves to the memory service that the worker acts
+	// in this turn. The worker sends it as it is, as the metadata "troupe-turn", with each call to the
+	// memory service that it makes for the step, and with none to anybody else but the orchestrator.
+	// It keeps it in RAM until the step ends, and writes it nowhere. It holds for one agent, tenant,
+	// session, turn and epoch, and ends a minute after the turn must, at most after 15 minutes. Empty:
+	// the mesh has no identities, and nothing is sent (guarantees S6).
+	Credential    string `protobuf:"bytes,50,opt,name=credential,proto3" json:"credential,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -375,6 +385,20 @@ func (x *ExecuteStepRequest) GetRecorded() bool {
 		return x.Recorded
 	}
 	return false
+}
+
+func (x *ExecuteStepRequest) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *ExecuteStepRequest) GetCredential() string {
+	if x != nil {
+		return x.Credential
+	}
+	return ""
 }
 
 // AllowedTools are the tools that a step may use.
@@ -792,7 +816,7 @@ var File_troupe_v1_agent_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x15troupe/v1/agent.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x16troupe/v1/replay.proto\x1a\x15troupe/v1/types.proto\"\xfc\f\n" +
+	"\x15troupe/v1/agent.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x16troupe/v1/replay.proto\x1a\x15troupe/v1/types.proto\"\xe3\r\n" +
 	"\x12ExecuteStepRequest\x120\n" +
 	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\x12;\n" +
 	"\n" +
@@ -833,7 +857,11 @@ const file_troupe_v1_agent_proto_rawDesc = "" +
 	"\x06budget\x18( \x01(\v2\x11.troupe.v1.BudgetR\x06budget\x12E\n" +
 	"\x0eorigin_turn_id\x18. \x01(\tB\x1f\xbaH\x1c\xd8\x01\x01r\x172\x15^[A-Za-z0-9_-]{1,64}$R\foriginTurnId\x12<\n" +
 	"\rroot_trace_id\x18- \x01(\tB\x18\xbaH\x15\xd8\x01\x01r\x102\x0e^[0-9a-f]{32}$R\vrootTraceId\x12\x1a\n" +
-	"\brecorded\x180 \x01(\bR\brecorded\x1a;\n" +
+	"\brecorded\x180 \x01(\bR\brecorded\x128\n" +
+	"\x06tenant\x181 \x01(\tB \xbaH\x1d\xd8\x01\x01r\x182\x16^[A-Za-z0-9_.-]{1,64}$R\x06tenant\x12+\n" +
+	"\n" +
+	"credential\x182 \x01(\tB\v\xbaH\x05r\x03(\x80@\x80\x01\x01R\n" +
+	"credential\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\v\n" +

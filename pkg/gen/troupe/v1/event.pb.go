@@ -553,6 +553,7 @@ type Event struct {
 	//	*Event_TurnResult
 	//	*Event_ToolProgress
 	//	*Event_SubtaskStarted
+	//	*Event_OwnershipViolation
 	Payload       isEvent_Payload `protobuf_oneof:"payload"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -841,6 +842,15 @@ func (x *Event) GetSubtaskStarted() *SubtaskStarted {
 	return nil
 }
 
+func (x *Event) GetOwnershipViolation() *OwnershipViolation {
+	if x != nil {
+		if x, ok := x.Payload.(*Event_OwnershipViolation); ok {
+			return x.OwnershipViolation
+		}
+	}
+	return nil
+}
+
 type isEvent_Payload interface {
 	isEvent_Payload()
 }
@@ -935,6 +945,12 @@ type Event_SubtaskStarted struct {
 	SubtaskStarted *SubtaskStarted `protobuf:"bytes,34,opt,name=subtask_started,json=subtaskStarted,proto3,oneof"`
 }
 
+type Event_OwnershipViolation struct {
+	// ownership_violation says that somebody tried to write state that is not its own. Nothing
+	// changed; the step goes on, or fails with STATE_VIOLATION.
+	OwnershipViolation *OwnershipViolation `protobuf:"bytes,41,opt,name=ownership_violation,json=ownershipViolation,proto3,oneof"`
+}
+
 func (*Event_TurnStarted) isEvent_Payload() {}
 
 func (*Event_Plan) isEvent_Payload() {}
@@ -970,6 +986,8 @@ func (*Event_TurnResult) isEvent_Payload() {}
 func (*Event_ToolProgress) isEvent_Payload() {}
 
 func (*Event_SubtaskStarted) isEvent_Payload() {}
+
+func (*Event_OwnershipViolation) isEvent_Payload() {}
 
 // TurnStarted says what was asked and under which ids it can be asked for again.
 type TurnStarted struct {
@@ -1193,7 +1211,10 @@ type Parent struct {
 	Depth int32 `protobuf:"varint,10,opt,name=depth,proto3" json:"depth,omitempty"`
 	// root_trace_id is the trace with which the run above began, 32 lower-case hex digits; the
 	// turn belongs to that run (contract OC-10). Empty: trace_id is where it began.
-	RootTraceId   string `protobuf:"bytes,11,opt,name=root_trace_id,json=rootTraceId,proto3" json:"root_trace_id,omitempty"`
+	RootTraceId string `protobuf:"bytes,11,opt,name=root_trace_id,json=rootTraceId,proto3" json:"root_trace_id,omitempty"`
+	// untrusted is as in Message, of what the step has read that asks: it counts for what the turn
+	// is asked (S14).
+	Untrusted     string `protobuf:"bytes,12,opt,name=untrusted,proto3" json:"untrusted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1266,6 +1287,13 @@ func (x *Parent) GetDepth() int32 {
 func (x *Parent) GetRootTraceId() string {
 	if x != nil {
 		return x.RootTraceId
+	}
+	return ""
+}
+
+func (x *Parent) GetUntrusted() string {
+	if x != nil {
+		return x.Untrusted
 	}
 	return ""
 }
@@ -3664,11 +3692,87 @@ func (x *TurnMetrics) GetAverageStepDuration() *durationpb.Duration {
 	return nil
 }
 
+// OwnershipViolation is a write that was refused, because the state has another owner (contract
+// SO-6, SO-7, SO-12). It changed nothing.
+type OwnershipViolation struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// key of the state, cut to 128 bytes; of a whole method or of a field, the key that a rule has
+	// for it, such as history or trace_id.
+	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// owner of the key: agent, memory, orchestrator or shared.
+	Owner string `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
+	// actor is who tried: the agent where its own process refused, and else the role and the name
+	// that the caller's certificate proves.
+	Actor string `protobuf:"bytes,3,opt,name=actor,proto3" json:"actor,omitempty"`
+	// operation that was refused, such as "ownership.set" or "memory.CommitStep".
+	Operation     string `protobuf:"bytes,4,opt,name=operation,proto3" json:"operation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OwnershipViolation) Reset() {
+	*x = OwnershipViolation{}
+	mi := &file_troupe_v1_event_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OwnershipViolation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OwnershipViolation) ProtoMessage() {}
+
+func (x *OwnershipViolation) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_event_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OwnershipViolation.ProtoReflect.Descriptor instead.
+func (*OwnershipViolation) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *OwnershipViolation) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *OwnershipViolation) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *OwnershipViolation) GetActor() string {
+	if x != nil {
+		return x.Actor
+	}
+	return ""
+}
+
+func (x *OwnershipViolation) GetOperation() string {
+	if x != nil {
+		return x.Operation
+	}
+	return ""
+}
+
 var File_troupe_v1_event_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_event_proto_rawDesc = "" +
 	"\n" +
-	"\x15troupe/v1/event.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17troupe/v1/failure.proto\x1a\x15troupe/v1/types.proto\"\xc8\v\n" +
+	"\x15troupe/v1/event.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17troupe/v1/failure.proto\x1a\x15troupe/v1/types.proto\"\x9a\f\n" +
 	"\x05Event\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x19\n" +
 	"\btrace_id\x18\x02 \x01(\tR\atraceId\x12\x1d\n" +
@@ -3706,7 +3810,8 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\vturn_result\x18( \x01(\v2\x15.troupe.v1.TurnResultH\x00R\n" +
 	"turnResult\x12>\n" +
 	"\rtool_progress\x18! \x01(\v2\x17.troupe.v1.ToolProgressH\x00R\ftoolProgress\x12D\n" +
-	"\x0fsubtask_started\x18\" \x01(\v2\x19.troupe.v1.SubtaskStartedH\x00R\x0esubtaskStartedB\t\n" +
+	"\x0fsubtask_started\x18\" \x01(\v2\x19.troupe.v1.SubtaskStartedH\x00R\x0esubtaskStarted\x12P\n" +
+	"\x13ownership_violation\x18) \x01(\v2\x1d.troupe.v1.OwnershipViolationH\x00R\x12ownershipViolationB\t\n" +
 	"\apayload\"\x94\x03\n" +
 	"\vTurnStarted\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x1d\n" +
@@ -3724,7 +3829,7 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\x04From\x120\n" +
 	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\x12\x1d\n" +
 	"\x04step\x18\x02 \x01(\x05B\t\xbaH\x06\x1a\x04\x182(\x00R\x04step\x12\x12\n" +
-	"\x04fork\x18\x03 \x01(\bR\x04fork\"\xf3\x01\n" +
+	"\x04fork\x18\x03 \x01(\bR\x04fork\"\x9b\x02\n" +
 	"\x06Parent\x120\n" +
 	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\x12 \n" +
 	"\aturn_id\x18\x02 \x01(\tB\a\xbaH\x04r\x02(@R\x06turnId\x12\x1b\n" +
@@ -3732,7 +3837,8 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\x04call\x18\x04 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\x04call\x12\x1d\n" +
 	"\x05depth\x18\n" +
 	" \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\x05depth\x12<\n" +
-	"\rroot_trace_id\x18\v \x01(\tB\x18\xbaH\x15\xd8\x01\x01r\x102\x0e^[0-9a-f]{32}$R\vrootTraceId\"\xa5\x02\n" +
+	"\rroot_trace_id\x18\v \x01(\tB\x18\xbaH\x15\xd8\x01\x01r\x102\x0e^[0-9a-f]{32}$R\vrootTraceId\x12&\n" +
+	"\tuntrusted\x18\f \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\tuntrusted\"\xa5\x02\n" +
 	"\x04Plan\x12\x1a\n" +
 	"\bworkflow\x18\x01 \x01(\tR\bworkflow\x12\x14\n" +
 	"\x05entry\x18\x02 \x01(\tR\x05entry\x12\x14\n" +
@@ -3943,7 +4049,12 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\aretries\x18\b \x01(\x05R\aretries\x12+\n" +
 	"\x11routing_decisions\x18\t \x01(\x05R\x10routingDecisions\x12M\n" +
 	"\x15average_step_duration\x18\n" +
-	" \x01(\v2\x19.google.protobuf.DurationR\x13averageStepDuration*\xd2\x01\n" +
+	" \x01(\v2\x19.google.protobuf.DurationR\x13averageStepDuration\"\x97\x01\n" +
+	"\x12OwnershipViolation\x12\x1a\n" +
+	"\x03key\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\x03key\x12\x1d\n" +
+	"\x05owner\x18\x02 \x01(\tB\a\xbaH\x04r\x02( R\x05owner\x12\x1e\n" +
+	"\x05actor\x18\x03 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x05actor\x12&\n" +
+	"\toperation\x18\x04 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\toperation*\xd2\x01\n" +
 	"\x05Stage\x12\x15\n" +
 	"\x11STAGE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10STAGE_INITIALIZE\x10\x01\x12\x0e\n" +
@@ -4017,7 +4128,7 @@ func file_troupe_v1_event_proto_rawDescGZIP() []byte {
 }
 
 var file_troupe_v1_event_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_troupe_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_troupe_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_troupe_v1_event_proto_goTypes = []any{
 	(Stage)(0),                    // 0: troupe.v1.Stage
 	(RoutingStrategy)(0),          // 1: troupe.v1.RoutingStrategy
@@ -4058,24 +4169,25 @@ var file_troupe_v1_event_proto_goTypes = []any{
 	(*PartialStep)(nil),           // 36: troupe.v1.PartialStep
 	(*Coordination)(nil),          // 37: troupe.v1.Coordination
 	(*TurnMetrics)(nil),           // 38: troupe.v1.TurnMetrics
-	nil,                           // 39: troupe.v1.RoutingCandidate.MetadataEntry
-	nil,                           // 40: troupe.v1.AgentMessage.ArtifactsEntry
-	nil,                           // 41: troupe.v1.PartialResult.StepTimestampsEntry
-	(*timestamppb.Timestamp)(nil), // 42: google.protobuf.Timestamp
-	(*CallAnswer)(nil),            // 43: troupe.v1.CallAnswer
-	(*Blob)(nil),                  // 44: troupe.v1.Blob
-	(*durationpb.Duration)(nil),   // 45: google.protobuf.Duration
-	(*Budget)(nil),                // 46: troupe.v1.Budget
-	(*BudgetUse)(nil),             // 47: troupe.v1.BudgetUse
-	(*StepResult)(nil),            // 48: troupe.v1.StepResult
-	(*Failure)(nil),               // 49: troupe.v1.Failure
-	(*Usage)(nil),                 // 50: troupe.v1.Usage
-	(*PendingCall)(nil),           // 51: troupe.v1.PendingCall
-	(TurnOutcome)(0),              // 52: troupe.v1.TurnOutcome
-	(FailureMode)(0),              // 53: troupe.v1.FailureMode
+	(*OwnershipViolation)(nil),    // 39: troupe.v1.OwnershipViolation
+	nil,                           // 40: troupe.v1.RoutingCandidate.MetadataEntry
+	nil,                           // 41: troupe.v1.AgentMessage.ArtifactsEntry
+	nil,                           // 42: troupe.v1.PartialResult.StepTimestampsEntry
+	(*timestamppb.Timestamp)(nil), // 43: google.protobuf.Timestamp
+	(*CallAnswer)(nil),            // 44: troupe.v1.CallAnswer
+	(*Blob)(nil),                  // 45: troupe.v1.Blob
+	(*durationpb.Duration)(nil),   // 46: google.protobuf.Duration
+	(*Budget)(nil),                // 47: troupe.v1.Budget
+	(*BudgetUse)(nil),             // 48: troupe.v1.BudgetUse
+	(*StepResult)(nil),            // 49: troupe.v1.StepResult
+	(*Failure)(nil),               // 50: troupe.v1.Failure
+	(*Usage)(nil),                 // 51: troupe.v1.Usage
+	(*PendingCall)(nil),           // 52: troupe.v1.PendingCall
+	(TurnOutcome)(0),              // 53: troupe.v1.TurnOutcome
+	(FailureMode)(0),              // 54: troupe.v1.FailureMode
 }
 var file_troupe_v1_event_proto_depIdxs = []int32{
-	42, // 0: troupe.v1.Event.time:type_name -> google.protobuf.Timestamp
+	43, // 0: troupe.v1.Event.time:type_name -> google.protobuf.Timestamp
 	0,  // 1: troupe.v1.Event.stage:type_name -> troupe.v1.Stage
 	8,  // 2: troupe.v1.Event.turn_started:type_name -> troupe.v1.TurnStarted
 	11, // 3: troupe.v1.Event.plan:type_name -> troupe.v1.Plan
@@ -4095,64 +4207,65 @@ var file_troupe_v1_event_proto_depIdxs = []int32{
 	34, // 17: troupe.v1.Event.turn_result:type_name -> troupe.v1.TurnResult
 	25, // 18: troupe.v1.Event.tool_progress:type_name -> troupe.v1.ToolProgress
 	26, // 19: troupe.v1.Event.subtask_started:type_name -> troupe.v1.SubtaskStarted
-	43, // 20: troupe.v1.TurnStarted.answers:type_name -> troupe.v1.CallAnswer
-	10, // 21: troupe.v1.TurnStarted.parent:type_name -> troupe.v1.Parent
-	44, // 22: troupe.v1.TurnStarted.attachments:type_name -> troupe.v1.Blob
-	9,  // 23: troupe.v1.TurnStarted.from:type_name -> troupe.v1.From
-	45, // 24: troupe.v1.Plan.duration:type_name -> google.protobuf.Duration
-	13, // 25: troupe.v1.Plan.budget:type_name -> troupe.v1.TurnBudget
-	12, // 26: troupe.v1.Plan.inherited:type_name -> troupe.v1.InheritedStep
-	45, // 27: troupe.v1.TurnBudget.time:type_name -> google.protobuf.Duration
-	46, // 28: troupe.v1.TurnBudget.limits:type_name -> troupe.v1.Budget
-	47, // 29: troupe.v1.TurnBudget.carried:type_name -> troupe.v1.BudgetUse
-	1,  // 30: troupe.v1.RoutingDecision.strategy:type_name -> troupe.v1.RoutingStrategy
-	45, // 31: troupe.v1.RoutingDecision.duration:type_name -> google.protobuf.Duration
-	2,  // 32: troupe.v1.RoutingDecision.type:type_name -> troupe.v1.DecisionType
-	17, // 33: troupe.v1.RoutingDecision.rejected:type_name -> troupe.v1.RejectedCandidate
-	15, // 34: troupe.v1.RoutingDecision.input:type_name -> troupe.v1.RoutingInput
-	16, // 35: troupe.v1.RoutingInput.candidates:type_name -> troupe.v1.RoutingCandidate
-	39, // 36: troupe.v1.RoutingCandidate.metadata:type_name -> troupe.v1.RoutingCandidate.MetadataEntry
-	19, // 37: troupe.v1.StepStarted.choice:type_name -> troupe.v1.InstanceChoice
-	20, // 38: troupe.v1.InstanceChoice.rejected:type_name -> troupe.v1.RejectedInstance
-	2,  // 39: troupe.v1.InstanceChoice.type:type_name -> troupe.v1.DecisionType
-	48, // 40: troupe.v1.StepFinished.result:type_name -> troupe.v1.StepResult
-	45, // 41: troupe.v1.StepFinished.duration:type_name -> google.protobuf.Duration
-	49, // 42: troupe.v1.PartReset.failure:type_name -> troupe.v1.Failure
-	47, // 43: troupe.v1.PartReset.used:type_name -> troupe.v1.BudgetUse
-	50, // 44: troupe.v1.ModelCall.usage:type_name -> troupe.v1.Usage
-	45, // 45: troupe.v1.ModelCall.duration:type_name -> google.protobuf.Duration
-	3,  // 46: troupe.v1.ModelCall.finish:type_name -> troupe.v1.FinishReason
-	4,  // 47: troupe.v1.ToolCallFinished.status:type_name -> troupe.v1.ToolStatus
-	45, // 48: troupe.v1.ToolCallFinished.duration:type_name -> google.protobuf.Duration
-	51, // 49: troupe.v1.ToolCallPending.call:type_name -> troupe.v1.PendingCall
-	40, // 50: troupe.v1.AgentMessage.artifacts:type_name -> troupe.v1.AgentMessage.ArtifactsEntry
-	5,  // 51: troupe.v1.Thinking.topic:type_name -> troupe.v1.Topic
-	50, // 52: troupe.v1.Aggregate.usage:type_name -> troupe.v1.Usage
-	52, // 53: troupe.v1.TurnResult.outcome:type_name -> troupe.v1.TurnOutcome
-	50, // 54: troupe.v1.TurnResult.usage:type_name -> troupe.v1.Usage
-	45, // 55: troupe.v1.TurnResult.duration:type_name -> google.protobuf.Duration
-	49, // 56: troupe.v1.TurnResult.failure:type_name -> troupe.v1.Failure
-	51, // 57: troupe.v1.TurnResult.pending:type_name -> troupe.v1.PendingCall
-	38, // 58: troupe.v1.TurnResult.metrics:type_name -> troupe.v1.TurnMetrics
-	47, // 59: troupe.v1.TurnResult.used:type_name -> troupe.v1.BudgetUse
-	35, // 60: troupe.v1.TurnResult.partial:type_name -> troupe.v1.PartialResult
-	37, // 61: troupe.v1.TurnResult.coordination:type_name -> troupe.v1.Coordination
-	53, // 62: troupe.v1.PartialResult.failure_mode:type_name -> troupe.v1.FailureMode
-	6,  // 63: troupe.v1.PartialResult.recovery_strategy:type_name -> troupe.v1.RecoveryStrategy
-	36, // 64: troupe.v1.PartialResult.step_results:type_name -> troupe.v1.PartialStep
-	41, // 65: troupe.v1.PartialResult.step_timestamps:type_name -> troupe.v1.PartialResult.StepTimestampsEntry
-	49, // 66: troupe.v1.PartialStep.failure:type_name -> troupe.v1.Failure
-	45, // 67: troupe.v1.TurnMetrics.plan:type_name -> google.protobuf.Duration
-	45, // 68: troupe.v1.TurnMetrics.routing:type_name -> google.protobuf.Duration
-	45, // 69: troupe.v1.TurnMetrics.execute:type_name -> google.protobuf.Duration
-	45, // 70: troupe.v1.TurnMetrics.total:type_name -> google.protobuf.Duration
-	45, // 71: troupe.v1.TurnMetrics.average_step_duration:type_name -> google.protobuf.Duration
-	42, // 72: troupe.v1.PartialResult.StepTimestampsEntry.value:type_name -> google.protobuf.Timestamp
-	73, // [73:73] is the sub-list for method output_type
-	73, // [73:73] is the sub-list for method input_type
-	73, // [73:73] is the sub-list for extension type_name
-	73, // [73:73] is the sub-list for extension extendee
-	0,  // [0:73] is the sub-list for field type_name
+	39, // 20: troupe.v1.Event.ownership_violation:type_name -> troupe.v1.OwnershipViolation
+	44, // 21: troupe.v1.TurnStarted.answers:type_name -> troupe.v1.CallAnswer
+	10, // 22: troupe.v1.TurnStarted.parent:type_name -> troupe.v1.Parent
+	45, // 23: troupe.v1.TurnStarted.attachments:type_name -> troupe.v1.Blob
+	9,  // 24: troupe.v1.TurnStarted.from:type_name -> troupe.v1.From
+	46, // 25: troupe.v1.Plan.duration:type_name -> google.protobuf.Duration
+	13, // 26: troupe.v1.Plan.budget:type_name -> troupe.v1.TurnBudget
+	12, // 27: troupe.v1.Plan.inherited:type_name -> troupe.v1.InheritedStep
+	46, // 28: troupe.v1.TurnBudget.time:type_name -> google.protobuf.Duration
+	47, // 29: troupe.v1.TurnBudget.limits:type_name -> troupe.v1.Budget
+	48, // 30: troupe.v1.TurnBudget.carried:type_name -> troupe.v1.BudgetUse
+	1,  // 31: troupe.v1.RoutingDecision.strategy:type_name -> troupe.v1.RoutingStrategy
+	46, // 32: troupe.v1.RoutingDecision.duration:type_name -> google.protobuf.Duration
+	2,  // 33: troupe.v1.RoutingDecision.type:type_name -> troupe.v1.DecisionType
+	17, // 34: troupe.v1.RoutingDecision.rejected:type_name -> troupe.v1.RejectedCandidate
+	15, // 35: troupe.v1.RoutingDecision.input:type_name -> troupe.v1.RoutingInput
+	16, // 36: troupe.v1.RoutingInput.candidates:type_name -> troupe.v1.RoutingCandidate
+	40, // 37: troupe.v1.RoutingCandidate.metadata:type_name -> troupe.v1.RoutingCandidate.MetadataEntry
+	19, // 38: troupe.v1.StepStarted.choice:type_name -> troupe.v1.InstanceChoice
+	20, // 39: troupe.v1.InstanceChoice.rejected:type_name -> troupe.v1.RejectedInstance
+	2,  // 40: troupe.v1.InstanceChoice.type:type_name -> troupe.v1.DecisionType
+	49, // 41: troupe.v1.StepFinished.result:type_name -> troupe.v1.StepResult
+	46, // 42: troupe.v1.StepFinished.duration:type_name -> google.protobuf.Duration
+	50, // 43: troupe.v1.PartReset.failure:type_name -> troupe.v1.Failure
+	48, // 44: troupe.v1.PartReset.used:type_name -> troupe.v1.BudgetUse
+	51, // 45: troupe.v1.ModelCall.usage:type_name -> troupe.v1.Usage
+	46, // 46: troupe.v1.ModelCall.duration:type_name -> google.protobuf.Duration
+	3,  // 47: troupe.v1.ModelCall.finish:type_name -> troupe.v1.FinishReason
+	4,  // 48: troupe.v1.ToolCallFinished.status:type_name -> troupe.v1.ToolStatus
+	46, // 49: troupe.v1.ToolCallFinished.duration:type_name -> google.protobuf.Duration
+	52, // 50: troupe.v1.ToolCallPending.call:type_name -> troupe.v1.PendingCall
+	41, // 51: troupe.v1.AgentMessage.artifacts:type_name -> troupe.v1.AgentMessage.ArtifactsEntry
+	5,  // 52: troupe.v1.Thinking.topic:type_name -> troupe.v1.Topic
+	51, // 53: troupe.v1.Aggregate.usage:type_name -> troupe.v1.Usage
+	53, // 54: troupe.v1.TurnResult.outcome:type_name -> troupe.v1.TurnOutcome
+	51, // 55: troupe.v1.TurnResult.usage:type_name -> troupe.v1.Usage
+	46, // 56: troupe.v1.TurnResult.duration:type_name -> google.protobuf.Duration
+	50, // 57: troupe.v1.TurnResult.failure:type_name -> troupe.v1.Failure
+	52, // 58: troupe.v1.TurnResult.pending:type_name -> troupe.v1.PendingCall
+	38, // 59: troupe.v1.TurnResult.metrics:type_name -> troupe.v1.TurnMetrics
+	48, // 60: troupe.v1.TurnResult.used:type_name -> troupe.v1.BudgetUse
+	35, // 61: troupe.v1.TurnResult.partial:type_name -> troupe.v1.PartialResult
+	37, // 62: troupe.v1.TurnResult.coordination:type_name -> troupe.v1.Coordination
+	54, // 63: troupe.v1.PartialResult.failure_mode:type_name -> troupe.v1.FailureMode
+	6,  // 64: troupe.v1.PartialResult.recovery_strategy:type_name -> troupe.v1.RecoveryStrategy
+	36, // 65: troupe.v1.PartialResult.step_results:type_name -> troupe.v1.PartialStep
+	42, // 66: troupe.v1.PartialResult.step_timestamps:type_name -> troupe.v1.PartialResult.StepTimestampsEntry
+	50, // 67: troupe.v1.PartialStep.failure:type_name -> troupe.v1.Failure
+	46, // 68: troupe.v1.TurnMetrics.plan:type_name -> google.protobuf.Duration
+	46, // 69: troupe.v1.TurnMetrics.routing:type_name -> google.protobuf.Duration
+	46, // 70: troupe.v1.TurnMetrics.execute:type_name -> google.protobuf.Duration
+	46, // 71: troupe.v1.TurnMetrics.total:type_name -> google.protobuf.Duration
+	46, // 72: troupe.v1.TurnMetrics.average_step_duration:type_name -> google.protobuf.Duration
+	43, // 73: troupe.v1.PartialResult.StepTimestampsEntry.value:type_name -> google.protobuf.Timestamp
+	74, // [74:74] is the sub-list for method output_type
+	74, // [74:74] is the sub-list for method input_type
+	74, // [74:74] is the sub-list for extension type_name
+	74, // [74:74] is the sub-list for extension extendee
+	0,  // [0:74] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_event_proto_init() }
@@ -4181,6 +4294,7 @@ func file_troupe_v1_event_proto_init() {
 		(*Event_TurnResult)(nil),
 		(*Event_ToolProgress)(nil),
 		(*Event_SubtaskStarted)(nil),
+		(*Event_OwnershipViolation)(nil),
 	}
 	file_troupe_v1_event_proto_msgTypes[18].OneofWrappers = []any{}
 	file_troupe_v1_event_proto_msgTypes[27].OneofWrappers = []any{}
@@ -4190,7 +4304,7 @@ func file_troupe_v1_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_event_proto_rawDesc), len(file_troupe_v1_event_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   35,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

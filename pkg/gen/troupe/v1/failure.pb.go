@@ -74,6 +74,8 @@ const (
 	FailureMode_FAILURE_MODE_USER_CANCELLED FailureMode = 41
 	// The caller may not do this.
 	FailureMode_FAILURE_MODE_USER_PERMISSION FailureMode = 42
+	// The call comes without a proof of who sends it, or with one that does not hold.
+	FailureMode_FAILURE_MODE_USER_UNAUTHENTICATED FailureMode = 43
 	// Some tools of a step failed. Retryable.
 	FailureMode_FAILURE_MODE_PARTIAL_TOOL_FAILURES FailureMode = 50
 	// Some steps of a turn failed. Retryable.
@@ -156,6 +158,7 @@ var (
 		40: "FAILURE_MODE_USER_INVALID_INPUT",
 		41: "FAILURE_MODE_USER_CANCELLED",
 		42: "FAILURE_MODE_USER_PERMISSION",
+		43: "FAILURE_MODE_USER_UNAUTHENTICATED",
 		50: "FAILURE_MODE_PARTIAL_TOOL_FAILURES",
 		51: "FAILURE_MODE_PARTIAL_STEP_FAILURES",
 		52: "FAILURE_MODE_PARTIAL_TIMEOUT",
@@ -205,6 +208,7 @@ var (
 		"FAILURE_MODE_USER_INVALID_INPUT":    40,
 		"FAILURE_MODE_USER_CANCELLED":        41,
 		"FAILURE_MODE_USER_PERMISSION":       42,
+		"FAILURE_MODE_USER_UNAUTHENTICATED":  43,
 		"FAILURE_MODE_PARTIAL_TOOL_FAILURES": 50,
 		"FAILURE_MODE_PARTIAL_STEP_FAILURES": 51,
 		"FAILURE_MODE_PARTIAL_TIMEOUT":       52,
@@ -334,6 +338,72 @@ func (x *Failure) GetFacts() map[string]string {
 	return nil
 }
 
+// StateViolation is a detail of the status of a write to state of another owner, beside Failure
+// (contract SO-7). The code is PERMISSION_DENIED, and nothing changed.
+type StateViolation struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// key that was to be written; of a whole method the key that a rule has for what it writes,
+	// such as history.
+	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// owner of the key: agent, memory, orchestrator or shared.
+	Owner string `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
+	// actor is who tried, as far as it is proven: the role of its certificate and the name in it.
+	Actor         string `protobuf:"bytes,3,opt,name=actor,proto3" json:"actor,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StateViolation) Reset() {
+	*x = StateViolation{}
+	mi := &file_troupe_v1_failure_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StateViolation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StateViolation) ProtoMessage() {}
+
+func (x *StateViolation) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_failure_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StateViolation.ProtoReflect.Descriptor instead.
+func (*StateViolation) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_failure_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *StateViolation) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *StateViolation) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *StateViolation) GetActor() string {
+	if x != nil {
+		return x.Actor
+	}
+	return ""
+}
+
 var File_troupe_v1_failure_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_failure_proto_rawDesc = "" +
@@ -347,7 +417,11 @@ const file_troupe_v1_failure_proto_rawDesc = "" +
 	"\n" +
 	"FactsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01*\x90\f\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"N\n" +
+	"\x0eStateViolation\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05owner\x18\x02 \x01(\tR\x05owner\x12\x14\n" +
+	"\x05actor\x18\x03 \x01(\tR\x05actor*\xb7\f\n" +
 	"\vFailureMode\x12\x1c\n" +
 	"\x18FAILURE_MODE_UNSPECIFIED\x10\x00\x12!\n" +
 	"\x1dFAILURE_MODE_AGENT_VALIDATION\x10\x01\x12\x1e\n" +
@@ -372,7 +446,8 @@ const file_troupe_v1_failure_proto_rawDesc = "" +
 	"\x1eFAILURE_MODE_POLICY_RATE_LIMIT\x10!\x12#\n" +
 	"\x1fFAILURE_MODE_USER_INVALID_INPUT\x10(\x12\x1f\n" +
 	"\x1bFAILURE_MODE_USER_CANCELLED\x10)\x12 \n" +
-	"\x1cFAILURE_MODE_USER_PERMISSION\x10*\x12&\n" +
+	"\x1cFAILURE_MODE_USER_PERMISSION\x10*\x12%\n" +
+	"!FAILURE_MODE_USER_UNAUTHENTICATED\x10+\x12&\n" +
 	"\"FAILURE_MODE_PARTIAL_TOOL_FAILURES\x102\x12&\n" +
 	"\"FAILURE_MODE_PARTIAL_STEP_FAILURES\x103\x12 \n" +
 	"\x1cFAILURE_MODE_PARTIAL_TIMEOUT\x104\x12\x1a\n" +
@@ -413,15 +488,16 @@ func file_troupe_v1_failure_proto_rawDescGZIP() []byte {
 }
 
 var file_troupe_v1_failure_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_troupe_v1_failure_proto_msgTypes = make([]protoimpl.MessageInfo, 2)
+var file_troupe_v1_failure_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
 var file_troupe_v1_failure_proto_goTypes = []any{
-	(FailureMode)(0), // 0: troupe.v1.FailureMode
-	(*Failure)(nil),  // 1: troupe.v1.Failure
-	nil,              // 2: troupe.v1.Failure.FactsEntry
+	(FailureMode)(0),       // 0: troupe.v1.FailureMode
+	(*Failure)(nil),        // 1: troupe.v1.Failure
+	(*StateViolation)(nil), // 2: troupe.v1.StateViolation
+	nil,                    // 3: troupe.v1.Failure.FactsEntry
 }
 var file_troupe_v1_failure_proto_depIdxs = []int32{
 	0, // 0: troupe.v1.Failure.mode:type_name -> troupe.v1.FailureMode
-	2, // 1: troupe.v1.Failure.facts:type_name -> troupe.v1.Failure.FactsEntry
+	3, // 1: troupe.v1.Failure.facts:type_name -> troupe.v1.Failure.FactsEntry
 	2, // [2:2] is the sub-list for method output_type
 	2, // [2:2] is the sub-list for method input_type
 	2, // [2:2] is the sub-list for extension type_name
@@ -440,7 +516,7 @@ func file_troupe_v1_failure_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_failure_proto_rawDesc), len(file_troupe_v1_failure_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   2,
+			NumMessages:   3,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -2780,7 +2780,9 @@ func (x *MemoryServiceDeleteSessionRequest) GetSessionId() string {
 
 // MemoryServiceDeleteSessionResponse says that nothing of it is left.
 type MemoryServiceDeleteSessionResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// receipt of what the MEMORY tier had of it.
+	Receipt       *ErasureReceipt `protobuf:"bytes,1,opt,name=receipt,proto3" json:"receipt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2813,6 +2815,13 @@ func (x *MemoryServiceDeleteSessionResponse) ProtoReflect() protoreflect.Message
 // Deprecated: Use MemoryServiceDeleteSessionResponse.ProtoReflect.Descriptor instead.
 func (*MemoryServiceDeleteSessionResponse) Descriptor() ([]byte, []int) {
 	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *MemoryServiceDeleteSessionResponse) GetReceipt() *ErasureReceipt {
+	if x != nil {
+		return x.Receipt
+	}
+	return nil
 }
 
 // SearchMemoryRequest asks for what was said.
@@ -4068,11 +4077,389 @@ func (x *GetRecordingResponse) GetEntries() []*JournalEntry {
 	return nil
 }
 
+// Config is the configuration of an agent, of the SHARED tier.
+type Config struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// version grows with each change; 0: there never was any.
+	Version int64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	// values by key, each JSON.
+	Values map[string]string `protobuf:"bytes,2,rep,name=values,proto3" json:"values,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// protocol of who changed it last; unspecified with version 0.
+	Protocol      ConfigProtocol `protobuf:"varint,3,opt,name=protocol,proto3,enum=troupe.v1.ConfigProtocol" json:"protocol,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Config) Reset() {
+	*x = Config{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Config) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Config) ProtoMessage() {}
+
+func (x *Config) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Config.ProtoReflect.Descriptor instead.
+func (*Config) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *Config) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *Config) GetValues() map[string]string {
+	if x != nil {
+		return x.Values
+	}
+	return nil
+}
+
+func (x *Config) GetProtocol() ConfigProtocol {
+	if x != nil {
+		return x.Protocol
+	}
+	return ConfigProtocol_CONFIG_PROTOCOL_UNSPECIFIED
+}
+
+// GetConfigRequest names a configuration.
+type GetConfigRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// agent whose configuration it is; one that nobody knows has none.
+	Agent         string `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetConfigRequest) Reset() {
+	*x = GetConfigRequest{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetConfigRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetConfigRequest) ProtoMessage() {}
+
+func (x *GetConfigRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetConfigRequest.ProtoReflect.Descriptor instead.
+func (*GetConfigRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *GetConfigRequest) GetAgent() string {
+	if x != nil {
+		return x.Agent
+	}
+	return ""
+}
+
+// GetConfigResponse has it.
+type GetConfigResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// config of the agent.
+	Config        *Config `protobuf:"bytes,1,opt,name=config,proto3" json:"config,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetConfigResponse) Reset() {
+	*x = GetConfigResponse{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetConfigResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetConfigResponse) ProtoMessage() {}
+
+func (x *GetConfigResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetConfigResponse.ProtoReflect.Descriptor instead.
+func (*GetConfigResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *GetConfigResponse) GetConfig() *Config {
+	if x != nil {
+		return x.Config
+	}
+	return nil
+}
+
+// PutConfigRequest changes a configuration.
+type PutConfigRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// agent whose configuration it is: the caller's own.
+	Agent string `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
+	// base is the version that the changes were made to; 0: there was none.
+	Base int64 `protobuf:"varint,2,opt,name=base,proto3" json:"base,omitempty"`
+	// protocol that the agent declared.
+	Protocol ConfigProtocol `protobuf:"varint,3,opt,name=protocol,proto3,enum=troupe.v1.ConfigProtocol" json:"protocol,omitempty"`
+	// delta are the changes: a key has at most 128 bytes, a value is JSON of at most 64 KiB; an
+	// empty value removes the key.
+	Delta         map[string]string `protobuf:"bytes,4,rep,name=delta,proto3" json:"delta,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutConfigRequest) Reset() {
+	*x = PutConfigRequest{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutConfigRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutConfigRequest) ProtoMessage() {}
+
+func (x *PutConfigRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutConfigRequest.ProtoReflect.Descriptor instead.
+func (*PutConfigRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *PutConfigRequest) GetAgent() string {
+	if x != nil {
+		return x.Agent
+	}
+	return ""
+}
+
+func (x *PutConfigRequest) GetBase() int64 {
+	if x != nil {
+		return x.Base
+	}
+	return 0
+}
+
+func (x *PutConfigRequest) GetProtocol() ConfigProtocol {
+	if x != nil {
+		return x.Protocol
+	}
+	return ConfigProtocol_CONFIG_PROTOCOL_UNSPECIFIED
+}
+
+func (x *PutConfigRequest) GetDelta() map[string]string {
+	if x != nil {
+		return x.Delta
+	}
+	return nil
+}
+
+// PutConfigResponse says where the configuration stands.
+type PutConfigResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// config behind the change, with what others changed.
+	Config        *Config `protobuf:"bytes,1,opt,name=config,proto3" json:"config,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutConfigResponse) Reset() {
+	*x = PutConfigResponse{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutConfigResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutConfigResponse) ProtoMessage() {}
+
+func (x *PutConfigResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutConfigResponse.ProtoReflect.Descriptor instead.
+func (*PutConfigResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *PutConfigResponse) GetConfig() *Config {
+	if x != nil {
+		return x.Config
+	}
+	return nil
+}
+
+// MemoryServiceEraseUserRequest erases a user.
+type MemoryServiceEraseUserRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// user_id is whose sessions, state and artifacts are erased.
+	UserId        string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MemoryServiceEraseUserRequest) Reset() {
+	*x = MemoryServiceEraseUserRequest{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemoryServiceEraseUserRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemoryServiceEraseUserRequest) ProtoMessage() {}
+
+func (x *MemoryServiceEraseUserRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemoryServiceEraseUserRequest.ProtoReflect.Descriptor instead.
+func (*MemoryServiceEraseUserRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{57}
+}
+
+func (x *MemoryServiceEraseUserRequest) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+// MemoryServiceEraseUserResponse says what is left to do.
+type MemoryServiceEraseUserResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// session_ids are sessions that the user still has, at most 200: delete them, and call
+	// again. None: nothing of the user is left.
+	SessionIds []string `protobuf:"bytes,1,rep,name=session_ids,json=sessionIds,proto3" json:"session_ids,omitempty"`
+	// receipt of what the user's sessions shared; only when none of them is left.
+	Receipt       *ErasureReceipt `protobuf:"bytes,2,opt,name=receipt,proto3" json:"receipt,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MemoryServiceEraseUserResponse) Reset() {
+	*x = MemoryServiceEraseUserResponse{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[58]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemoryServiceEraseUserResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemoryServiceEraseUserResponse) ProtoMessage() {}
+
+func (x *MemoryServiceEraseUserResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[58]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemoryServiceEraseUserResponse.ProtoReflect.Descriptor instead.
+func (*MemoryServiceEraseUserResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{58}
+}
+
+func (x *MemoryServiceEraseUserResponse) GetSessionIds() []string {
+	if x != nil {
+		return x.SessionIds
+	}
+	return nil
+}
+
+func (x *MemoryServiceEraseUserResponse) GetReceipt() *ErasureReceipt {
+	if x != nil {
+		return x.Receipt
+	}
+	return nil
+}
+
 var File_troupe_v1_memory_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\n" +
-	"\x16troupe/v1/memory.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15troupe/v1/event.proto\x1a\x17troupe/v1/failure.proto\x1a\x15troupe/v1/types.proto\"\xd2\x05\n" +
+	"\x16troupe/v1/memory.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17troupe/v1/erasure.proto\x1a\x15troupe/v1/event.proto\x1a\x17troupe/v1/failure.proto\x1a\x15troupe/v1/types.proto\"\xd2\x05\n" +
 	"\aSession\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12-\n" +
@@ -4286,8 +4673,9 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"!MemoryServiceClearSessionResponse\"`\n" +
 	"!MemoryServiceDeleteSessionRequest\x12;\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\"$\n" +
-	"\"MemoryServiceDeleteSessionResponse\"\x94\x01\n" +
+	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\"Y\n" +
+	"\"MemoryServiceDeleteSessionResponse\x123\n" +
+	"\areceipt\x18\x01 \x01(\v2\x19.troupe.v1.ErasureReceiptR\areceipt\"\x94\x01\n" +
 	"\x13SearchMemoryRequest\x12:\n" +
 	"\auser_id\x18\x01 \x01(\tB!\xbaH\x1er\x1c2\x1a^[A-Za-z0-9_.:@+-]{1,128}$R\x06userId\x12 \n" +
 	"\x05query\x18\x02 \x01(\tB\n" +
@@ -4385,7 +4773,36 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\x04step\x18\x03 \x01(\x05B\t\xbaH\x06\x1a\x04\x182(\x01R\x04step\x12\x1b\n" +
 	"\x04from\x18\x04 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\x04from\"I\n" +
 	"\x14GetRecordingResponse\x121\n" +
-	"\aentries\x18\x01 \x03(\v2\x17.troupe.v1.JournalEntryR\aentries*\x8a\x02\n" +
+	"\aentries\x18\x01 \x03(\v2\x17.troupe.v1.JournalEntryR\aentries\"\xcb\x01\n" +
+	"\x06Config\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x03R\aversion\x125\n" +
+	"\x06values\x18\x02 \x03(\v2\x1d.troupe.v1.Config.ValuesEntryR\x06values\x125\n" +
+	"\bprotocol\x18\x03 \x01(\x0e2\x19.troupe.v1.ConfigProtocolR\bprotocol\x1a9\n" +
+	"\vValuesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"U\n" +
+	"\x10GetConfigRequest\x12A\n" +
+	"\x05agent\x18\x01 \x01(\tB+\xbaH(r&2$^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$R\x05agent\">\n" +
+	"\x11GetConfigResponse\x12)\n" +
+	"\x06config\x18\x01 \x01(\v2\x11.troupe.v1.ConfigR\x06config\"\xcb\x02\n" +
+	"\x10PutConfigRequest\x12A\n" +
+	"\x05agent\x18\x01 \x01(\tB+\xbaH(r&2$^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$R\x05agent\x12\x1b\n" +
+	"\x04base\x18\x02 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\x04base\x12A\n" +
+	"\bprotocol\x18\x03 \x01(\x0e2\x19.troupe.v1.ConfigProtocolB\n" +
+	"\xbaH\a\x82\x01\x04\x10\x01 \x00R\bprotocol\x12Z\n" +
+	"\x05delta\x18\x04 \x03(\v2&.troupe.v1.PutConfigRequest.DeltaEntryB\x1c\xbaH\x19\x9a\x01\x16\b\x01\x10\x80\x01\"\ar\x05\x10\x01(\x80\x01*\x06r\x04(\x80\x80\x04R\x05delta\x1a8\n" +
+	"\n" +
+	"DeltaEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\">\n" +
+	"\x11PutConfigResponse\x12)\n" +
+	"\x06config\x18\x01 \x01(\v2\x11.troupe.v1.ConfigR\x06config\"[\n" +
+	"\x1dMemoryServiceEraseUserRequest\x12:\n" +
+	"\auser_id\x18\x01 \x01(\tB!\xbaH\x1er\x1c2\x1a^[A-Za-z0-9_.:@+-]{1,128}$R\x06userId\"v\n" +
+	"\x1eMemoryServiceEraseUserResponse\x12\x1f\n" +
+	"\vsession_ids\x18\x01 \x03(\tR\n" +
+	"sessionIds\x123\n" +
+	"\areceipt\x18\x02 \x01(\v2\x19.troupe.v1.ErasureReceiptR\areceipt*\x8a\x02\n" +
 	"\fSessionState\x12\x1d\n" +
 	"\x19SESSION_STATE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13SESSION_STATE_READY\x10\x01\x12\x16\n" +
@@ -4420,7 +4837,7 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\x1fCOMPACTION_STRATEGY_UNSPECIFIED\x10\x00\x12&\n" +
 	"\"COMPACTION_STRATEGY_SLIDING_WINDOW\x10\x01\x12\x1f\n" +
 	"\x1bCOMPACTION_STRATEGY_SUMMARY\x10\x02\x12$\n" +
-	" COMPACTION_STRATEGY_HIERARCHICAL\x10\x032\x99\x0f\n" +
+	" COMPACTION_STRATEGY_HIERARCHICAL\x10\x032\x8b\x11\n" +
 	"\rMemoryService\x12F\n" +
 	"\tBeginTurn\x12\x1b.troupe.v1.BeginTurnRequest\x1a\x1c.troupe.v1.BeginTurnResponse\x12F\n" +
 	"\tRenewTurn\x12\x1b.troupe.v1.RenewTurnRequest\x1a\x1c.troupe.v1.RenewTurnResponse\x12L\n" +
@@ -4445,7 +4862,10 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\vPutArtifact\x12\x1d.troupe.v1.PutArtifactRequest\x1a\x1e.troupe.v1.PutArtifactResponse(\x010\x01\x12h\n" +
 	"\vGetArtifact\x12*.troupe.v1.MemoryServiceGetArtifactRequest\x1a+.troupe.v1.MemoryServiceGetArtifactResponse0\x01\x12l\n" +
 	"\rListArtifacts\x12,.troupe.v1.MemoryServiceListArtifactsRequest\x1a-.troupe.v1.MemoryServiceListArtifactsResponse\x12U\n" +
-	"\x0eDeleteArtifact\x12 .troupe.v1.DeleteArtifactRequest\x1a!.troupe.v1.DeleteArtifactResponseB\x9a\x01\n" +
+	"\x0eDeleteArtifact\x12 .troupe.v1.DeleteArtifactRequest\x1a!.troupe.v1.DeleteArtifactResponse\x12F\n" +
+	"\tGetConfig\x12\x1b.troupe.v1.GetConfigRequest\x1a\x1c.troupe.v1.GetConfigResponse\x12F\n" +
+	"\tPutConfig\x12\x1b.troupe.v1.PutConfigRequest\x1a\x1c.troupe.v1.PutConfigResponse\x12`\n" +
+	"\tEraseUser\x12(.troupe.v1.MemoryServiceEraseUserRequest\x1a).troupe.v1.MemoryServiceEraseUserResponseB\x9a\x01\n" +
 	"\rcom.troupe.v1B\vMemoryProtoP\x01Z7github.com/troupe-dev/troupe/pkg/gen/troupe/v1;troupev1\xa2\x02\x03TXX\xaa\x02\tTroupe.V1\xca\x02\tTroupe\\V1\xe2\x02\x15Troupe\\V1\\GPBMetadata\xea\x02\n" +
 	"Troupe::V1b\x06proto3"
 
@@ -4462,7 +4882,7 @@ func file_troupe_v1_memory_proto_rawDescGZIP() []byte {
 }
 
 var file_troupe_v1_memory_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_troupe_v1_memory_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
+var file_troupe_v1_memory_proto_msgTypes = make([]protoimpl.MessageInfo, 68)
 var file_troupe_v1_memory_proto_goTypes = []any{
 	(SessionState)(0),                           // 0: troupe.v1.SessionState
 	(BeginOutcome)(0),                           // 1: troupe.v1.BeginOutcome
@@ -4522,132 +4942,157 @@ var file_troupe_v1_memory_proto_goTypes = []any{
 	(*DeleteArtifactResponse)(nil),              // 55: troupe.v1.DeleteArtifactResponse
 	(*GetRecordingRequest)(nil),                 // 56: troupe.v1.GetRecordingRequest
 	(*GetRecordingResponse)(nil),                // 57: troupe.v1.GetRecordingResponse
-	nil,                                         // 58: troupe.v1.Session.MetadataEntry
-	nil,                                         // 59: troupe.v1.SessionCopy.StateEntry
-	nil,                                         // 60: troupe.v1.CommitStepRequest.StateEntry
-	nil,                                         // 61: troupe.v1.UpdateSessionRequest.MetadataEntry
-	nil,                                         // 62: troupe.v1.MemoryServiceGetStateResponse.ValuesEntry
-	nil,                                         // 63: troupe.v1.MemoryServiceGetStateResponse.RevisionsEntry
-	nil,                                         // 64: troupe.v1.UpdateStateRequest.DeltaEntry
-	(*timestamppb.Timestamp)(nil),               // 65: google.protobuf.Timestamp
-	(*PendingCall)(nil),                         // 66: troupe.v1.PendingCall
-	(TurnOutcome)(0),                            // 67: troupe.v1.TurnOutcome
-	(*StepResult)(nil),                          // 68: troupe.v1.StepResult
-	(*Failure)(nil),                             // 69: troupe.v1.Failure
-	(*CallAnswer)(nil),                          // 70: troupe.v1.CallAnswer
-	(*Message)(nil),                             // 71: troupe.v1.Message
-	(*durationpb.Duration)(nil),                 // 72: google.protobuf.Duration
-	(*Usage)(nil),                               // 73: troupe.v1.Usage
-	(ToolStatus)(0),                             // 74: troupe.v1.ToolStatus
+	(*Config)(nil),                              // 58: troupe.v1.Config
+	(*GetConfigRequest)(nil),                    // 59: troupe.v1.GetConfigRequest
+	(*GetConfigResponse)(nil),                   // 60: troupe.v1.GetConfigResponse
+	(*PutConfigRequest)(nil),                    // 61: troupe.v1.PutConfigRequest
+	(*PutConfigResponse)(nil),                   // 62: troupe.v1.PutConfigResponse
+	(*MemoryServiceEraseUserRequest)(nil),       // 63: troupe.v1.MemoryServiceEraseUserRequest
+	(*MemoryServiceEraseUserResponse)(nil),      // 64: troupe.v1.MemoryServiceEraseUserResponse
+	nil,                                         // 65: troupe.v1.Session.MetadataEntry
+	nil,                                         // 66: troupe.v1.SessionCopy.StateEntry
+	nil,                                         // 67: troupe.v1.CommitStepRequest.StateEntry
+	nil,                                         // 68: troupe.v1.UpdateSessionRequest.MetadataEntry
+	nil,                                         // 69: troupe.v1.MemoryServiceGetStateResponse.ValuesEntry
+	nil,                                         // 70: troupe.v1.MemoryServiceGetStateResponse.RevisionsEntry
+	nil,                                         // 71: troupe.v1.UpdateStateRequest.DeltaEntry
+	nil,                                         // 72: troupe.v1.Config.ValuesEntry
+	nil,                                         // 73: troupe.v1.PutConfigRequest.DeltaEntry
+	(*timestamppb.Timestamp)(nil),               // 74: google.protobuf.Timestamp
+	(*PendingCall)(nil),                         // 75: troupe.v1.PendingCall
+	(TurnOutcome)(0),                            // 76: troupe.v1.TurnOutcome
+	(*StepResult)(nil),                          // 77: troupe.v1.StepResult
+	(*Failure)(nil),                             // 78: troupe.v1.Failure
+	(*CallAnswer)(nil),                          // 79: troupe.v1.CallAnswer
+	(*Message)(nil),                             // 80: troupe.v1.Message
+	(*durationpb.Duration)(nil),                 // 81: google.protobuf.Duration
+	(*Usage)(nil),                               // 82: troupe.v1.Usage
+	(ToolStatus)(0),                             // 83: troupe.v1.ToolStatus
+	(*ErasureReceipt)(nil),                      // 84: troupe.v1.ErasureReceipt
+	(ConfigProtocol)(0),                         // 85: troupe.v1.ConfigProtocol
 }
 var file_troupe_v1_memory_proto_depIdxs = []int32{
 	0,  // 0: troupe.v1.Session.state:type_name -> troupe.v1.SessionState
-	65, // 1: troupe.v1.Session.created:type_name -> google.protobuf.Timestamp
-	65, // 2: troupe.v1.Session.last_activity:type_name -> google.protobuf.Timestamp
-	58, // 3: troupe.v1.Session.metadata:type_name -> troupe.v1.Session.MetadataEntry
-	66, // 4: troupe.v1.Session.pending:type_name -> troupe.v1.PendingCall
-	67, // 5: troupe.v1.Turn.outcome:type_name -> troupe.v1.TurnOutcome
-	68, // 6: troupe.v1.Turn.steps:type_name -> troupe.v1.StepResult
-	69, // 7: troupe.v1.Turn.failure:type_name -> troupe.v1.Failure
-	70, // 8: troupe.v1.Turn.answers:type_name -> troupe.v1.CallAnswer
-	71, // 9: troupe.v1.BeginTurnRequest.message:type_name -> troupe.v1.Message
-	72, // 10: troupe.v1.BeginTurnRequest.lease:type_name -> google.protobuf.Duration
-	70, // 11: troupe.v1.BeginTurnRequest.answers:type_name -> troupe.v1.CallAnswer
-	68, // 12: troupe.v1.BeginTurnRequest.inherited:type_name -> troupe.v1.StepResult
+	74, // 1: troupe.v1.Session.created:type_name -> google.protobuf.Timestamp
+	74, // 2: troupe.v1.Session.last_activity:type_name -> google.protobuf.Timestamp
+	65, // 3: troupe.v1.Session.metadata:type_name -> troupe.v1.Session.MetadataEntry
+	75, // 4: troupe.v1.Session.pending:type_name -> troupe.v1.PendingCall
+	76, // 5: troupe.v1.Turn.outcome:type_name -> troupe.v1.TurnOutcome
+	77, // 6: troupe.v1.Turn.steps:type_name -> troupe.v1.StepResult
+	78, // 7: troupe.v1.Turn.failure:type_name -> troupe.v1.Failure
+	79, // 8: troupe.v1.Turn.answers:type_name -> troupe.v1.CallAnswer
+	80, // 9: troupe.v1.BeginTurnRequest.message:type_name -> troupe.v1.Message
+	81, // 10: troupe.v1.BeginTurnRequest.lease:type_name -> google.protobuf.Duration
+	79, // 11: troupe.v1.BeginTurnRequest.answers:type_name -> troupe.v1.CallAnswer
+	77, // 12: troupe.v1.BeginTurnRequest.inherited:type_name -> troupe.v1.StepResult
 	9,  // 13: troupe.v1.BeginTurnRequest.copy:type_name -> troupe.v1.SessionCopy
-	72, // 14: troupe.v1.BeginTurnRequest.reserve:type_name -> google.protobuf.Duration
-	71, // 15: troupe.v1.SessionCopy.history:type_name -> troupe.v1.Message
-	71, // 16: troupe.v1.SessionCopy.said:type_name -> troupe.v1.Message
-	59, // 17: troupe.v1.SessionCopy.state:type_name -> troupe.v1.SessionCopy.StateEntry
+	81, // 14: troupe.v1.BeginTurnRequest.reserve:type_name -> google.protobuf.Duration
+	80, // 15: troupe.v1.SessionCopy.history:type_name -> troupe.v1.Message
+	80, // 16: troupe.v1.SessionCopy.said:type_name -> troupe.v1.Message
+	66, // 17: troupe.v1.SessionCopy.state:type_name -> troupe.v1.SessionCopy.StateEntry
 	1,  // 18: troupe.v1.BeginTurnResponse.outcome:type_name -> troupe.v1.BeginOutcome
 	7,  // 19: troupe.v1.BeginTurnResponse.turn:type_name -> troupe.v1.Turn
-	71, // 20: troupe.v1.BeginTurnResponse.history:type_name -> troupe.v1.Message
-	72, // 21: troupe.v1.BeginTurnResponse.lease_left:type_name -> google.protobuf.Duration
-	71, // 22: troupe.v1.CommitStepRequest.messages:type_name -> troupe.v1.Message
-	68, // 23: troupe.v1.CommitStepRequest.result:type_name -> troupe.v1.StepResult
-	67, // 24: troupe.v1.CommitStepRequest.outcome:type_name -> troupe.v1.TurnOutcome
-	60, // 25: troupe.v1.CommitStepRequest.state:type_name -> troupe.v1.CommitStepRequest.StateEntry
+	80, // 20: troupe.v1.BeginTurnResponse.history:type_name -> troupe.v1.Message
+	81, // 21: troupe.v1.BeginTurnResponse.lease_left:type_name -> google.protobuf.Duration
+	80, // 22: troupe.v1.CommitStepRequest.messages:type_name -> troupe.v1.Message
+	77, // 23: troupe.v1.CommitStepRequest.result:type_name -> troupe.v1.StepResult
+	76, // 24: troupe.v1.CommitStepRequest.outcome:type_name -> troupe.v1.TurnOutcome
+	67, // 25: troupe.v1.CommitStepRequest.state:type_name -> troupe.v1.CommitStepRequest.StateEntry
 	23, // 26: troupe.v1.CommitStepRequest.journal:type_name -> troupe.v1.JournalEntry
-	67, // 27: troupe.v1.FailTurnRequest.outcome:type_name -> troupe.v1.TurnOutcome
-	69, // 28: troupe.v1.FailTurnRequest.failure:type_name -> troupe.v1.Failure
+	76, // 27: troupe.v1.FailTurnRequest.outcome:type_name -> troupe.v1.TurnOutcome
+	78, // 28: troupe.v1.FailTurnRequest.failure:type_name -> troupe.v1.Failure
 	7,  // 29: troupe.v1.FailTurnResponse.turn:type_name -> troupe.v1.Turn
-	71, // 30: troupe.v1.LoadHistoryResponse.messages:type_name -> troupe.v1.Message
+	80, // 30: troupe.v1.LoadHistoryResponse.messages:type_name -> troupe.v1.Message
 	6,  // 31: troupe.v1.MemoryServiceGetSessionResponse.session:type_name -> troupe.v1.Session
-	72, // 32: troupe.v1.RenewTurnRequest.lease:type_name -> google.protobuf.Duration
+	81, // 32: troupe.v1.RenewTurnRequest.lease:type_name -> google.protobuf.Duration
 	3,  // 33: troupe.v1.JournalEntry.phase:type_name -> troupe.v1.JournalPhase
 	2,  // 34: troupe.v1.JournalEntry.effect:type_name -> troupe.v1.ToolEffect
-	71, // 35: troupe.v1.JournalEntry.reply:type_name -> troupe.v1.Message
-	73, // 36: troupe.v1.JournalEntry.usage:type_name -> troupe.v1.Usage
-	74, // 37: troupe.v1.JournalEntry.status:type_name -> troupe.v1.ToolStatus
+	80, // 35: troupe.v1.JournalEntry.reply:type_name -> troupe.v1.Message
+	82, // 36: troupe.v1.JournalEntry.usage:type_name -> troupe.v1.Usage
+	83, // 37: troupe.v1.JournalEntry.status:type_name -> troupe.v1.ToolStatus
 	23, // 38: troupe.v1.JournalRequest.entries:type_name -> troupe.v1.JournalEntry
 	23, // 39: troupe.v1.LoadJournalResponse.entries:type_name -> troupe.v1.JournalEntry
 	6,  // 40: troupe.v1.MemoryServiceListSessionsResponse.sessions:type_name -> troupe.v1.Session
 	4,  // 41: troupe.v1.UpdateSessionRequest.verb:type_name -> troupe.v1.SessionVerb
-	61, // 42: troupe.v1.UpdateSessionRequest.metadata:type_name -> troupe.v1.UpdateSessionRequest.MetadataEntry
+	68, // 42: troupe.v1.UpdateSessionRequest.metadata:type_name -> troupe.v1.UpdateSessionRequest.MetadataEntry
 	6,  // 43: troupe.v1.UpdateSessionResponse.session:type_name -> troupe.v1.Session
 	5,  // 44: troupe.v1.MemoryServiceCompactSessionRequest.strategy:type_name -> troupe.v1.CompactionStrategy
 	34, // 45: troupe.v1.MemoryServiceCompactSessionResponse.compaction:type_name -> troupe.v1.Compaction
-	71, // 46: troupe.v1.MemoryHit.message:type_name -> troupe.v1.Message
-	40, // 47: troupe.v1.SearchMemoryResponse.hits:type_name -> troupe.v1.MemoryHit
-	62, // 48: troupe.v1.MemoryServiceGetStateResponse.values:type_name -> troupe.v1.MemoryServiceGetStateResponse.ValuesEntry
-	63, // 49: troupe.v1.MemoryServiceGetStateResponse.revisions:type_name -> troupe.v1.MemoryServiceGetStateResponse.RevisionsEntry
-	64, // 50: troupe.v1.UpdateStateRequest.delta:type_name -> troupe.v1.UpdateStateRequest.DeltaEntry
-	65, // 51: troupe.v1.Artifact.created:type_name -> google.protobuf.Timestamp
-	48, // 52: troupe.v1.PutArtifactRequest.header:type_name -> troupe.v1.PutArtifactHeader
-	46, // 53: troupe.v1.PutArtifactHeader.artifact:type_name -> troupe.v1.Artifact
-	46, // 54: troupe.v1.PutArtifactResponse.artifact:type_name -> troupe.v1.Artifact
-	46, // 55: troupe.v1.MemoryServiceGetArtifactResponse.artifact:type_name -> troupe.v1.Artifact
-	46, // 56: troupe.v1.MemoryServiceListArtifactsResponse.artifacts:type_name -> troupe.v1.Artifact
-	23, // 57: troupe.v1.GetRecordingResponse.entries:type_name -> troupe.v1.JournalEntry
-	8,  // 58: troupe.v1.MemoryService.BeginTurn:input_type -> troupe.v1.BeginTurnRequest
-	19, // 59: troupe.v1.MemoryService.RenewTurn:input_type -> troupe.v1.RenewTurnRequest
-	21, // 60: troupe.v1.MemoryService.ReleaseTurn:input_type -> troupe.v1.ReleaseTurnRequest
-	24, // 61: troupe.v1.MemoryService.Journal:input_type -> troupe.v1.JournalRequest
-	26, // 62: troupe.v1.MemoryService.LoadJournal:input_type -> troupe.v1.LoadJournalRequest
-	56, // 63: troupe.v1.MemoryService.GetRecording:input_type -> troupe.v1.GetRecordingRequest
-	11, // 64: troupe.v1.MemoryService.CommitStep:input_type -> troupe.v1.CommitStepRequest
-	13, // 65: troupe.v1.MemoryService.FailTurn:input_type -> troupe.v1.FailTurnRequest
-	15, // 66: troupe.v1.MemoryService.LoadHistory:input_type -> troupe.v1.LoadHistoryRequest
-	17, // 67: troupe.v1.MemoryService.GetSession:input_type -> troupe.v1.MemoryServiceGetSessionRequest
-	28, // 68: troupe.v1.MemoryService.ListSessions:input_type -> troupe.v1.MemoryServiceListSessionsRequest
-	30, // 69: troupe.v1.MemoryService.UpdateSession:input_type -> troupe.v1.UpdateSessionRequest
-	32, // 70: troupe.v1.MemoryService.CompactSession:input_type -> troupe.v1.MemoryServiceCompactSessionRequest
-	35, // 71: troupe.v1.MemoryService.ClearSession:input_type -> troupe.v1.MemoryServiceClearSessionRequest
-	37, // 72: troupe.v1.MemoryService.DeleteSession:input_type -> troupe.v1.MemoryServiceDeleteSessionRequest
-	39, // 73: troupe.v1.MemoryService.SearchMemory:input_type -> troupe.v1.SearchMemoryRequest
-	42, // 74: troupe.v1.MemoryService.GetState:input_type -> troupe.v1.MemoryServiceGetStateRequest
-	44, // 75: troupe.v1.MemoryService.UpdateState:input_type -> troupe.v1.UpdateStateRequest
-	47, // 76: troupe.v1.MemoryService.PutArtifact:input_type -> troupe.v1.PutArtifactRequest
-	50, // 77: troupe.v1.MemoryService.GetArtifact:input_type -> troupe.v1.MemoryServiceGetArtifactRequest
-	52, // 78: troupe.v1.MemoryService.ListArtifacts:input_type -> troupe.v1.MemoryServiceListArtifactsRequest
-	54, // 79: troupe.v1.MemoryService.DeleteArtifact:input_type -> troupe.v1.DeleteArtifactRequest
-	10, // 80: troupe.v1.MemoryService.BeginTurn:output_type -> troupe.v1.BeginTurnResponse
-	20, // 81: troupe.v1.MemoryService.RenewTurn:output_type -> troupe.v1.RenewTurnResponse
-	22, // 82: troupe.v1.MemoryService.ReleaseTurn:output_type -> troupe.v1.ReleaseTurnResponse
-	25, // 83: troupe.v1.MemoryService.Journal:output_type -> troupe.v1.JournalResponse
-	27, // 84: troupe.v1.MemoryService.LoadJournal:output_type -> troupe.v1.LoadJournalResponse
-	57, // 85: troupe.v1.MemoryService.GetRecording:output_type -> troupe.v1.GetRecordingResponse
-	12, // 86: troupe.v1.MemoryService.CommitStep:output_type -> troupe.v1.CommitStepResponse
-	14, // 87: troupe.v1.MemoryService.FailTurn:output_type -> troupe.v1.FailTurnResponse
-	16, // 88: troupe.v1.MemoryService.LoadHistory:output_type -> troupe.v1.LoadHistoryResponse
-	18, // 89: troupe.v1.MemoryService.GetSession:output_type -> troupe.v1.MemoryServiceGetSessionResponse
-	29, // 90: troupe.v1.MemoryService.ListSessions:output_type -> troupe.v1.MemoryServiceListSessionsResponse
-	31, // 91: troupe.v1.MemoryService.UpdateSession:output_type -> troupe.v1.UpdateSessionResponse
-	33, // 92: troupe.v1.MemoryService.CompactSession:output_type -> troupe.v1.MemoryServiceCompactSessionResponse
-	36, // 93: troupe.v1.MemoryService.ClearSession:output_type -> troupe.v1.MemoryServiceClearSessionResponse
-	38, // 94: troupe.v1.MemoryService.DeleteSession:output_type -> troupe.v1.MemoryServiceDeleteSessionResponse
-	41, // 95: troupe.v1.MemoryService.SearchMemory:output_type -> troupe.v1.SearchMemoryResponse
-	43, // 96: troupe.v1.MemoryService.GetState:output_type -> troupe.v1.MemoryServiceGetStateResponse
-	45, // 97: troupe.v1.MemoryService.UpdateState:output_type -> troupe.v1.UpdateStateResponse
-	49, // 98: troupe.v1.MemoryService.PutArtifact:output_type -> troupe.v1.PutArtifactResponse
-	51, // 99: troupe.v1.MemoryService.GetArtifact:output_type -> troupe.v1.MemoryServiceGetArtifactResponse
-	53, // 100: troupe.v1.MemoryService.ListArtifacts:output_type -> troupe.v1.MemoryServiceListArtifactsResponse
-	55, // 101: troupe.v1.MemoryService.DeleteArtifact:output_type -> troupe.v1.DeleteArtifactResponse
-	80, // [80:102] is the sub-list for method output_type
-	58, // [58:80] is the sub-list for method input_type
-	58, // [58:58] is the sub-list for extension type_name
-	58, // [58:58] is the sub-list for extension extendee
-	0,  // [0:58] is the sub-list for field type_name
+	84, // 46: troupe.v1.MemoryServiceDeleteSessionResponse.receipt:type_name -> troupe.v1.ErasureReceipt
+	80, // 47: troupe.v1.MemoryHit.message:type_name -> troupe.v1.Message
+	40, // 48: troupe.v1.SearchMemoryResponse.hits:type_name -> troupe.v1.MemoryHit
+	69, // 49: troupe.v1.MemoryServiceGetStateResponse.values:type_name -> troupe.v1.MemoryServiceGetStateResponse.ValuesEntry
+	70, // 50: troupe.v1.MemoryServiceGetStateResponse.revisions:type_name -> troupe.v1.MemoryServiceGetStateResponse.RevisionsEntry
+	71, // 51: troupe.v1.UpdateStateRequest.delta:type_name -> troupe.v1.UpdateStateRequest.DeltaEntry
+	74, // 52: troupe.v1.Artifact.created:type_name -> google.protobuf.Timestamp
+	48, // 53: troupe.v1.PutArtifactRequest.header:type_name -> troupe.v1.PutArtifactHeader
+	46, // 54: troupe.v1.PutArtifactHeader.artifact:type_name -> troupe.v1.Artifact
+	46, // 55: troupe.v1.PutArtifactResponse.artifact:type_name -> troupe.v1.Artifact
+	46, // 56: troupe.v1.MemoryServiceGetArtifactResponse.artifact:type_name -> troupe.v1.Artifact
+	46, // 57: troupe.v1.MemoryServiceListArtifactsResponse.artifacts:type_name -> troupe.v1.Artifact
+	23, // 58: troupe.v1.GetRecordingResponse.entries:type_name -> troupe.v1.JournalEntry
+	72, // 59: troupe.v1.Config.values:type_name -> troupe.v1.Config.ValuesEntry
+	85, // 60: troupe.v1.Config.protocol:type_name -> troupe.v1.ConfigProtocol
+	58, // 61: troupe.v1.GetConfigResponse.config:type_name -> troupe.v1.Config
+	85, // 62: troupe.v1.PutConfigRequest.protocol:type_name -> troupe.v1.ConfigProtocol
+	73, // 63: troupe.v1.PutConfigRequest.delta:type_name -> troupe.v1.PutConfigRequest.DeltaEntry
+	58, // 64: troupe.v1.PutConfigResponse.config:type_name -> troupe.v1.Config
+	84, // 65: troupe.v1.MemoryServiceEraseUserResponse.receipt:type_name -> troupe.v1.ErasureReceipt
+	8,  // 66: troupe.v1.MemoryService.BeginTurn:input_type -> troupe.v1.BeginTurnRequest
+	19, // 67: troupe.v1.MemoryService.RenewTurn:input_type -> troupe.v1.RenewTurnRequest
+	21, // 68: troupe.v1.MemoryService.ReleaseTurn:input_type -> troupe.v1.ReleaseTurnRequest
+	24, // 69: troupe.v1.MemoryService.Journal:input_type -> troupe.v1.JournalRequest
+	26, // 70: troupe.v1.MemoryService.LoadJournal:input_type -> troupe.v1.LoadJournalRequest
+	56, // 71: troupe.v1.MemoryService.GetRecording:input_type -> troupe.v1.GetRecordingRequest
+	11, // 72: troupe.v1.MemoryService.CommitStep:input_type -> troupe.v1.CommitStepRequest
+	13, // 73: troupe.v1.MemoryService.FailTurn:input_type -> troupe.v1.FailTurnRequest
+	15, // 74: troupe.v1.MemoryService.LoadHistory:input_type -> troupe.v1.LoadHistoryRequest
+	17, // 75: troupe.v1.MemoryService.GetSession:input_type -> troupe.v1.MemoryServiceGetSessionRequest
+	28, // 76: troupe.v1.MemoryService.ListSessions:input_type -> troupe.v1.MemoryServiceListSessionsRequest
+	30, // 77: troupe.v1.MemoryService.UpdateSession:input_type -> troupe.v1.UpdateSessionRequest
+	32, // 78: troupe.v1.MemoryService.CompactSession:input_type -> troupe.v1.MemoryServiceCompactSessionRequest
+	35, // 79: troupe.v1.MemoryService.ClearSession:input_type -> troupe.v1.MemoryServiceClearSessionRequest
+	37, // 80: troupe.v1.MemoryService.DeleteSession:input_type -> troupe.v1.MemoryServiceDeleteSessionRequest
+	39, // 81: troupe.v1.MemoryService.SearchMemory:input_type -> troupe.v1.SearchMemoryRequest
+	42, // 82: troupe.v1.MemoryService.GetState:input_type -> troupe.v1.MemoryServiceGetStateRequest
+	44, // 83: troupe.v1.MemoryService.UpdateState:input_type -> troupe.v1.UpdateStateRequest
+	47, // 84: troupe.v1.MemoryService.PutArtifact:input_type -> troupe.v1.PutArtifactRequest
+	50, // 85: troupe.v1.MemoryService.GetArtifact:input_type -> troupe.v1.MemoryServiceGetArtifactRequest
+	52, // 86: troupe.v1.MemoryService.ListArtifacts:input_type -> troupe.v1.MemoryServiceListArtifactsRequest
+	54, // 87: troupe.v1.MemoryService.DeleteArtifact:input_type -> troupe.v1.DeleteArtifactRequest
+	59, // 88: troupe.v1.MemoryService.GetConfig:input_type -> troupe.v1.GetConfigRequest
+	61, // 89: troupe.v1.MemoryService.PutConfig:input_type -> troupe.v1.PutConfigRequest
+	63, // 90: troupe.v1.MemoryService.EraseUser:input_type -> troupe.v1.MemoryServiceEraseUserRequest
+	10, // 91: troupe.v1.MemoryService.BeginTurn:output_type -> troupe.v1.BeginTurnResponse
+	20, // 92: troupe.v1.MemoryService.RenewTurn:output_type -> troupe.v1.RenewTurnResponse
+	22, // 93: troupe.v1.MemoryService.ReleaseTurn:output_type -> troupe.v1.ReleaseTurnResponse
+	25, // 94: troupe.v1.MemoryService.Journal:output_type -> troupe.v1.JournalResponse
+	27, // 95: troupe.v1.MemoryService.LoadJournal:output_type -> troupe.v1.LoadJournalResponse
+	57, // 96: troupe.v1.MemoryService.GetRecording:output_type -> troupe.v1.GetRecordingResponse
+	12, // 97: troupe.v1.MemoryService.CommitStep:output_type -> troupe.v1.CommitStepResponse
+	14, // 98: troupe.v1.MemoryService.FailTurn:output_type -> troupe.v1.FailTurnResponse
+	16, // 99: troupe.v1.MemoryService.LoadHistory:output_type -> troupe.v1.LoadHistoryResponse
+	18, // 100: troupe.v1.MemoryService.GetSession:output_type -> troupe.v1.MemoryServiceGetSessionResponse
+	29, // 101: troupe.v1.MemoryService.ListSessions:output_type -> troupe.v1.MemoryServiceListSessionsResponse
+	31, // 102: troupe.v1.MemoryService.UpdateSession:output_type -> troupe.v1.UpdateSessionResponse
+	33, // 103: troupe.v1.MemoryService.CompactSession:output_type -> troupe.v1.MemoryServiceCompactSessionResponse
+	36, // 104: troupe.v1.MemoryService.ClearSession:output_type -> troupe.v1.MemoryServiceClearSessionResponse
+	38, // 105: troupe.v1.MemoryService.DeleteSession:output_type -> troupe.v1.MemoryServiceDeleteSessionResponse
+	41, // 106: troupe.v1.MemoryService.SearchMemory:output_type -> troupe.v1.SearchMemoryResponse
+	43, // 107: troupe.v1.MemoryService.GetState:output_type -> troupe.v1.MemoryServiceGetStateResponse
+	45, // 108: troupe.v1.MemoryService.UpdateState:output_type -> troupe.v1.UpdateStateResponse
+	49, // 109: troupe.v1.MemoryService.PutArtifact:output_type -> troupe.v1.PutArtifactResponse
+	51, // 110: troupe.v1.MemoryService.GetArtifact:output_type -> troupe.v1.MemoryServiceGetArtifactResponse
+	53, // 111: troupe.v1.MemoryService.ListArtifacts:output_type -> troupe.v1.MemoryServiceListArtifactsResponse
+	55, // 112: troupe.v1.MemoryService.DeleteArtifact:output_type -> troupe.v1.DeleteArtifactResponse
+	60, // 113: troupe.v1.MemoryService.GetConfig:output_type -> troupe.v1.GetConfigResponse
+	62, // 114: troupe.v1.MemoryService.PutConfig:output_type -> troupe.v1.PutConfigResponse
+	64, // 115: troupe.v1.MemoryService.EraseUser:output_type -> troupe.v1.MemoryServiceEraseUserResponse
+	91, // [91:116] is the sub-list for method output_type
+	66, // [66:91] is the sub-list for method input_type
+	66, // [66:66] is the sub-list for extension type_name
+	66, // [66:66] is the sub-list for extension extendee
+	0,  // [0:66] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_memory_proto_init() }
@@ -4655,6 +5100,7 @@ func file_troupe_v1_memory_proto_init() {
 	if File_troupe_v1_memory_proto != nil {
 		return
 	}
+	file_troupe_v1_erasure_proto_init()
 	file_troupe_v1_event_proto_init()
 	file_troupe_v1_failure_proto_init()
 	file_troupe_v1_types_proto_init()
@@ -4677,7 +5123,7 @@ func file_troupe_v1_memory_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_memory_proto_rawDesc), len(file_troupe_v1_memory_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   59,
+			NumMessages:   68,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -41,6 +41,9 @@ const (
 	MemoryService_GetArtifact_FullMethodName    = "/troupe.v1.MemoryService/GetArtifact"
 	MemoryService_ListArtifacts_FullMethodName  = "/troupe.v1.MemoryService/ListArtifacts"
 	MemoryService_DeleteArtifact_FullMethodName = "/troupe.v1.MemoryService/DeleteArtifact"
+	MemoryService_GetConfig_FullMethodName      = "/troupe.v1.MemoryService/GetConfig"
+	MemoryService_PutConfig_FullMethodName      = "/troupe.v1.MemoryService/PutConfig"
+	MemoryService_EraseUser_FullMethodName      = "/troupe.v1.MemoryService/EraseUser"
 )
 
 // MemoryServiceClient is the client API for MemoryService service.
@@ -142,6 +145,23 @@ type MemoryServiceClient interface {
 	// Fails with NOT_FOUND when there is no such session, FENCED, USER_INVALID_INPUT for a
 	// user: name in a session without a user.
 	DeleteArtifact(ctx context.Context, in *DeleteArtifactRequest, opts ...grpc.CallOption) (*DeleteArtifactResponse, error)
+	// GetConfig returns the configuration of an agent, for all processes of the mesh (contract
+	// SO-11, C-25). It belongs to no turn: the certificate of the caller is enough. One that was
+	// never written is empty, with version 0.
+	GetConfig(ctx context.Context, in *GetConfigRequest, opts ...grpc.CallOption) (*GetConfigResponse, error)
+	// PutConfig changes the configuration of an agent, all changes or none. Only workers of the
+	// agent may, by their certificates; it belongs to no turn. Changes that
+	// are there already are OK whatever the base, so the call may be repeated.
+	// Fails with STATE_VIOLATION for the configuration of another agent, REVISION_MISMATCH when
+	// the configuration changed behind base and the protocol does not settle it, with the facts
+	// revision and, under merge, key; RESOURCE_QUOTA above 128 keys or 256 KiB of keys and values;
+	// USER_INVALID_INPUT for a value that is not JSON.
+	PutConfig(ctx context.Context, in *PutConfigRequest, opts ...grpc.CallOption) (*PutConfigResponse, error)
+	// EraseUser erases what a user's sessions share, once the user has none: as long as the
+	// answer names sessions, delete these and call again. From the first call on until the
+	// one that names none the user's new sessions are refused with SESSION_DELETED. It can be
+	// repeated, also when there is nothing of the user.
+	EraseUser(ctx context.Context, in *MemoryServiceEraseUserRequest, opts ...grpc.CallOption) (*MemoryServiceEraseUserResponse, error)
 }
 
 type memoryServiceClient struct {
@@ -384,6 +404,36 @@ func (c *memoryServiceClient) DeleteArtifact(ctx context.Context, in *DeleteArti
 	return out, nil
 }
 
+func (c *memoryServiceClient) GetConfig(ctx context.Context, in *GetConfigRequest, opts ...grpc.CallOption) (*GetConfigResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetConfigResponse)
+	err := c.cc.Invoke(ctx, MemoryService_GetConfig_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *memoryServiceClient) PutConfig(ctx context.Context, in *PutConfigRequest, opts ...grpc.CallOption) (*PutConfigResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PutConfigResponse)
+	err := c.cc.Invoke(ctx, MemoryService_PutConfig_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *memoryServiceClient) EraseUser(ctx context.Context, in *MemoryServiceEraseUserRequest, opts ...grpc.CallOption) (*MemoryServiceEraseUserResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(MemoryServiceEraseUserResponse)
+	err := c.cc.Invoke(ctx, MemoryService_EraseUser_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // MemoryServiceServer is the server API for MemoryService service.
 // All implementations must embed UnimplementedMemoryServiceServer
 // for forward compatibility.
@@ -483,6 +533,23 @@ type MemoryServiceServer interface {
 	// Fails with NOT_FOUND when there is no such session, FENCED, USER_INVALID_INPUT for a
 	// user: name in a session without a user.
 	DeleteArtifact(context.Context, *DeleteArtifactRequest) (*DeleteArtifactResponse, error)
+	// GetConfig returns the configuration of an agent, for all processes of the mesh (contract
+	// SO-11, C-25). It belongs to no turn: the certificate of the caller is enough. One that was
+	// never written is empty, with version 0.
+	GetConfig(context.Context, *GetConfigRequest) (*GetConfigResponse, error)
+	// PutConfig changes the configuration of an agent, all changes or none. Only workers of the
+	// agent may, by their certificates; it belongs to no turn. Changes that
+	// are there already are OK whatever the base, so the call may be repeated.
+	// Fails with STATE_VIOLATION for the configuration of another agent, REVISION_MISMATCH when
+	// the configuration changed behind base and the protocol does not settle it, with the facts
+	// revision and, under merge, key; RESOURCE_QUOTA above 128 keys or 256 KiB of keys and values;
+	// USER_INVALID_INPUT for a value that is not JSON.
+	PutConfig(context.Context, *PutConfigRequest) (*PutConfigResponse, error)
+	// EraseUser erases what a user's sessions share, once the user has none: as long as the
+	// answer names sessions, delete these and call again. From the first call on until the
+	// one that names none the user's new sessions are refused with SESSION_DELETED. It can be
+	// repeated, also when there is nothing of the user.
+	EraseUser(context.Context, *MemoryServiceEraseUserRequest) (*MemoryServiceEraseUserResponse, error)
 	mustEmbedUnimplementedMemoryServiceServer()
 }
 
@@ -558,6 +625,15 @@ func (UnimplementedMemoryServiceServer) ListArtifacts(context.Context, *MemorySe
 }
 func (UnimplementedMemoryServiceServer) DeleteArtifact(context.Context, *DeleteArtifactRequest) (*DeleteArtifactResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteArtifact not implemented")
+}
+func (UnimplementedMemoryServiceServer) GetConfig(context.Context, *GetConfigRequest) (*GetConfigResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetConfig not implemented")
+}
+func (UnimplementedMemoryServiceServer) PutConfig(context.Context, *PutConfigRequest) (*PutConfigResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PutConfig not implemented")
+}
+func (UnimplementedMemoryServiceServer) EraseUser(context.Context, *MemoryServiceEraseUserRequest) (*MemoryServiceEraseUserResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method EraseUser not implemented")
 }
 func (UnimplementedMemoryServiceServer) mustEmbedUnimplementedMemoryServiceServer() {}
 func (UnimplementedMemoryServiceServer) testEmbeddedByValue()                       {}
@@ -958,6 +1034,60 @@ func _MemoryService_DeleteArtifact_Handler(srv interface{}, ctx context.Context,
 	return interceptor(ctx, in, info, handler)
 }
 
+func _MemoryService_GetConfig_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetConfigRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MemoryServiceServer).GetConfig(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MemoryService_GetConfig_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MemoryServiceServer).GetConfig(ctx, req.(*GetConfigRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _MemoryService_PutConfig_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PutConfigRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MemoryServiceServer).PutConfig(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MemoryService_PutConfig_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MemoryServiceServer).PutConfig(ctx, req.(*PutConfigRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _MemoryService_EraseUser_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(MemoryServiceEraseUserRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MemoryServiceServer).EraseUser(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MemoryService_EraseUser_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MemoryServiceServer).EraseUser(ctx, req.(*MemoryServiceEraseUserRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // MemoryService_ServiceDesc is the grpc.ServiceDesc for MemoryService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -1044,6 +1174,18 @@ var MemoryService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DeleteArtifact",
 			Handler:    _MemoryService_DeleteArtifact_Handler,
+		},
+		{
+			MethodName: "GetConfig",
+			Handler:    _MemoryService_GetConfig_Handler,
+		},
+		{
+			MethodName: "PutConfig",
+			Handler:    _MemoryService_PutConfig_Handler,
+		},
+		{
+			MethodName: "EraseUser",
+			Handler:    _MemoryService_EraseUser_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -1447,7 +1447,9 @@ type Agent struct {
 	// workflows are those that have a step with this agent.
 	Workflows []string `protobuf:"bytes,5,rep,name=workflows,proto3" json:"workflows,omitempty"`
 	// versions that are registered.
-	Versions      []string `protobuf:"bytes,6,rep,name=versions,proto3" json:"versions,omitempty"`
+	Versions []string `protobuf:"bytes,6,rep,name=versions,proto3" json:"versions,omitempty"`
+	// quarantine is set while the agent is shut out.
+	Quarantine    *Quarantine `protobuf:"bytes,7,opt,name=quarantine,proto3" json:"quarantine,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1520,6 +1522,13 @@ func (x *Agent) GetWorkflows() []string {
 func (x *Agent) GetVersions() []string {
 	if x != nil {
 		return x.Versions
+	}
+	return nil
+}
+
+func (x *Agent) GetQuarantine() *Quarantine {
+	if x != nil {
+		return x.Quarantine
 	}
 	return nil
 }
@@ -1642,7 +1651,16 @@ type Instance struct {
 	// order; a step may need some (contract OC-16).
 	Capabilities []string `protobuf:"bytes,20,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	// tools of its agent, in order, with what each can do; a step may use those that it needs.
-	Tools         []*InstanceTool `protobuf:"bytes,30,rep,name=tools,proto3" json:"tools,omitempty"`
+	Tools []*InstanceTool `protobuf:"bytes,30,rep,name=tools,proto3" json:"tools,omitempty"`
+	// config is what becomes of changes of the agent's configuration that meet others; unspecified
+	// when the agent does not own one (contract SO-11, C-25).
+	Config ConfigProtocol `protobuf:"varint,31,opt,name=config,proto3,enum=troupe.v1.ConfigProtocol" json:"config,omitempty"`
+	// quarantine is set while its agent is shut out: it gets no steps, whatever desired says.
+	Quarantine *Quarantine `protobuf:"bytes,32,opt,name=quarantine,proto3" json:"quarantine,omitempty"`
+	// unproven is why it gets no steps from the orchestrator that answers: whoever is at its address
+	// does not prove to be a worker of its agent (guarantees S16). Empty: nothing is wrong, or
+	// nobody has connected to it since it was registered.
+	Unproven      string `protobuf:"bytes,33,opt,name=unproven,proto3" json:"unproven,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1780,6 +1798,27 @@ func (x *Instance) GetTools() []*InstanceTool {
 		return x.Tools
 	}
 	return nil
+}
+
+func (x *Instance) GetConfig() ConfigProtocol {
+	if x != nil {
+		return x.Config
+	}
+	return ConfigProtocol_CONFIG_PROTOCOL_UNSPECIFIED
+}
+
+func (x *Instance) GetQuarantine() *Quarantine {
+	if x != nil {
+		return x.Quarantine
+	}
+	return nil
+}
+
+func (x *Instance) GetUnproven() string {
+	if x != nil {
+		return x.Unproven
+	}
+	return ""
 }
 
 // InstanceTool is a tool of an agent.
@@ -3528,6 +3567,264 @@ func (x *ReplayTraceResponse) GetRouting() *Difference {
 	return nil
 }
 
+// QuarantineAgentRequest names an agent.
+type QuarantineAgentRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// agent is the agent to shut out, 1 to 63 characters. It need not have an instance.
+	Agent string `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
+	// reason is why, for other operators and the audit log, 1 to 200 characters.
+	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QuarantineAgentRequest) Reset() {
+	*x = QuarantineAgentRequest{}
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QuarantineAgentRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QuarantineAgentRequest) ProtoMessage() {}
+
+func (x *QuarantineAgentRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QuarantineAgentRequest.ProtoReflect.Descriptor instead.
+func (*QuarantineAgentRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *QuarantineAgentRequest) GetAgent() string {
+	if x != nil {
+		return x.Agent
+	}
+	return ""
+}
+
+func (x *QuarantineAgentRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// QuarantineAgentResponse says what became of its workers. The agent is shut out whatever they
+// do.
+type QuarantineAgentResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// instances, by id, with whether each has paused.
+	Instances     []*InstanceOutcome `protobuf:"bytes,1,rep,name=instances,proto3" json:"instances,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QuarantineAgentResponse) Reset() {
+	*x = QuarantineAgentResponse{}
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QuarantineAgentResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QuarantineAgentResponse) ProtoMessage() {}
+
+func (x *QuarantineAgentResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QuarantineAgentResponse.ProtoReflect.Descriptor instead.
+func (*QuarantineAgentResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *QuarantineAgentResponse) GetInstances() []*InstanceOutcome {
+	if x != nil {
+		return x.Instances
+	}
+	return nil
+}
+
+// ReleaseAgentRequest names an agent.
+type ReleaseAgentRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// agent is the quarantined agent, 1 to 63 characters. Unknown: NOT_FOUND.
+	Agent string `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
+	// reason is why, for the audit log, at most 200 characters.
+	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReleaseAgentRequest) Reset() {
+	*x = ReleaseAgentRequest{}
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReleaseAgentRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReleaseAgentRequest) ProtoMessage() {}
+
+func (x *ReleaseAgentRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReleaseAgentRequest.ProtoReflect.Descriptor instead.
+func (*ReleaseAgentRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *ReleaseAgentRequest) GetAgent() string {
+	if x != nil {
+		return x.Agent
+	}
+	return ""
+}
+
+func (x *ReleaseAgentRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// ReleaseAgentResponse says what became of its workers.
+type ReleaseAgentResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// instances, by id, with whether each takes steps again.
+	Instances     []*InstanceOutcome `protobuf:"bytes,1,rep,name=instances,proto3" json:"instances,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReleaseAgentResponse) Reset() {
+	*x = ReleaseAgentResponse{}
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReleaseAgentResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReleaseAgentResponse) ProtoMessage() {}
+
+func (x *ReleaseAgentResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReleaseAgentResponse.ProtoReflect.Descriptor instead.
+func (*ReleaseAgentResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *ReleaseAgentResponse) GetInstances() []*InstanceOutcome {
+	if x != nil {
+		return x.Instances
+	}
+	return nil
+}
+
+// Quarantine is why and since when an agent is shut out.
+type Quarantine struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// reason, as the operator gave it.
+	Reason string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
+	// since is when it was asked for.
+	Since         *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=since,proto3" json:"since,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Quarantine) Reset() {
+	*x = Quarantine{}
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Quarantine) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Quarantine) ProtoMessage() {}
+
+func (x *Quarantine) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Quarantine.ProtoReflect.Descriptor instead.
+func (*Quarantine) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *Quarantine) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Quarantine) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
 var File_troupe_v1_orchestrator_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_orchestrator_proto_rawDesc = "" +
@@ -3629,17 +3926,20 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\rroot_trace_id\x18\x02 \x01(\tB\x18\xbaH\x15\xd8\x01\x01r\x102\x0e^[0-9a-f]{32}$R\vrootTraceId\x12 \n" +
 	"\vquarantined\x18\x03 \x01(\bR\vquarantined\">\n" +
 	"\x12ListTracesResponse\x12(\n" +
-	"\x06traces\x18\x01 \x03(\v2\x10.troupe.v1.TraceR\x06traces\"\xab\x01\n" +
+	"\x06traces\x18\x01 \x03(\v2\x10.troupe.v1.TraceR\x06traces\"\xe2\x01\n" +
 	"\x05Agent\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\x12\x1c\n" +
 	"\tinstances\x18\x03 \x01(\x05R\tinstances\x12\x14\n" +
 	"\x05ready\x18\x04 \x01(\x05R\x05ready\x12\x1c\n" +
 	"\tworkflows\x18\x05 \x03(\tR\tworkflows\x12\x1a\n" +
-	"\bversions\x18\x06 \x03(\tR\bversions\"\x13\n" +
+	"\bversions\x18\x06 \x03(\tR\bversions\x125\n" +
+	"\n" +
+	"quarantine\x18\a \x01(\v2\x15.troupe.v1.QuarantineR\n" +
+	"quarantine\"\x13\n" +
 	"\x11ListAgentsRequest\">\n" +
 	"\x12ListAgentsResponse\x12(\n" +
-	"\x06agents\x18\x01 \x03(\v2\x10.troupe.v1.AgentR\x06agents\"\xb5\x04\n" +
+	"\x06agents\x18\x01 \x03(\v2\x10.troupe.v1.AgentR\x06agents\"\xbb\x05\n" +
 	"\bInstance\x12\x1f\n" +
 	"\vinstance_id\x18\x01 \x01(\tR\n" +
 	"instanceId\x12\x14\n" +
@@ -3657,7 +3957,12 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\amissing\x18\f \x01(\bR\amissing\x121\n" +
 	"\x06status\x18\r \x01(\v2\x19.troupe.v1.InstanceStatusR\x06status\x12\"\n" +
 	"\fcapabilities\x18\x14 \x03(\tR\fcapabilities\x12-\n" +
-	"\x05tools\x18\x1e \x03(\v2\x17.troupe.v1.InstanceToolR\x05tools\"F\n" +
+	"\x05tools\x18\x1e \x03(\v2\x17.troupe.v1.InstanceToolR\x05tools\x121\n" +
+	"\x06config\x18\x1f \x01(\x0e2\x19.troupe.v1.ConfigProtocolR\x06config\x125\n" +
+	"\n" +
+	"quarantine\x18  \x01(\v2\x15.troupe.v1.QuarantineR\n" +
+	"quarantine\x12\x1a\n" +
+	"\bunproven\x18! \x01(\tR\bunproven\"F\n" +
 	"\fInstanceTool\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\"\n" +
 	"\fcapabilities\x18\x02 \x03(\tR\fcapabilities\"I\n" +
@@ -3790,7 +4095,22 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\x13ReplayTraceResponse\x12+\n" +
 	"\x05steps\x18\x01 \x03(\v2\x15.troupe.v1.StepReplayR\x05steps\x12\x1c\n" +
 	"\tdecisions\x18\x02 \x01(\x05R\tdecisions\x12/\n" +
-	"\arouting\x18\x03 \x01(\v2\x15.troupe.v1.DifferenceR\arouting*a\n" +
+	"\arouting\x18\x03 \x01(\v2\x15.troupe.v1.DifferenceR\arouting\"p\n" +
+	"\x16QuarantineAgentRequest\x122\n" +
+	"\x05agent\x18\x01 \x01(\tB\x1c\xbaH\x19r\x17\x10\x01\x18?2\x11^[A-Za-z0-9._-]+$R\x05agent\x12\"\n" +
+	"\x06reason\x18\x02 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\x06reason\"S\n" +
+	"\x17QuarantineAgentResponse\x128\n" +
+	"\tinstances\x18\x01 \x03(\v2\x1a.troupe.v1.InstanceOutcomeR\tinstances\"X\n" +
+	"\x13ReleaseAgentRequest\x12\x1f\n" +
+	"\x05agent\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18?R\x05agent\x12 \n" +
+	"\x06reason\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x06reason\"P\n" +
+	"\x14ReleaseAgentResponse\x128\n" +
+	"\tinstances\x18\x01 \x03(\v2\x1a.troupe.v1.InstanceOutcomeR\tinstances\"V\n" +
+	"\n" +
+	"Quarantine\x12\x16\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\x120\n" +
+	"\x05since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05since*a\n" +
 	"\x06OnBusy\x12\x17\n" +
 	"\x13ON_BUSY_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eON_BUSY_REJECT\x10\x01\x12\x13\n" +
@@ -3823,7 +4143,8 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\x1bWORKFLOW_EDGE_KIND_FALLBACK\x10\x05\x12 \n" +
 	"\x1cWORKFLOW_EDGE_KIND_OTHERWISE\x10\x06\x12\x1d\n" +
 	"\x19WORKFLOW_EDGE_KIND_BRANCH\x10\a\x12\x1b\n" +
-	"\x17WORKFLOW_EDGE_KIND_JOIN\x10\b2\xbd\t\n" +
+	"\x17WORKFLOW_EDGE_KIND_JOIN\x10\b2\xe8\n" +
+	"\n" +
 	"\x13OrchestratorService\x12N\n" +
 	"\vOrchestrate\x12\x1d.troupe.v1.OrchestrateRequest\x1a\x1e.troupe.v1.OrchestrateResponse0\x01\x12K\n" +
 	"\n" +
@@ -3843,7 +4164,9 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\rListDecisions\x12\x1f.troupe.v1.ListDecisionsRequest\x1a .troupe.v1.ListDecisionsResponse\x12R\n" +
 	"\rListWorkflows\x12\x1f.troupe.v1.ListWorkflowsRequest\x1a .troupe.v1.ListWorkflowsResponse\x12L\n" +
 	"\vGetWorkflow\x12\x1d.troupe.v1.GetWorkflowRequest\x1a\x1e.troupe.v1.GetWorkflowResponse\x12L\n" +
-	"\vReplayTrace\x12\x1d.troupe.v1.ReplayTraceRequest\x1a\x1e.troupe.v1.ReplayTraceResponseB\xa0\x01\n" +
+	"\vReplayTrace\x12\x1d.troupe.v1.ReplayTraceRequest\x1a\x1e.troupe.v1.ReplayTraceResponse\x12X\n" +
+	"\x0fQuarantineAgent\x12!.troupe.v1.QuarantineAgentRequest\x1a\".troupe.v1.QuarantineAgentResponse\x12O\n" +
+	"\fReleaseAgent\x12\x1e.troupe.v1.ReleaseAgentRequest\x1a\x1f.troupe.v1.ReleaseAgentResponseB\xa0\x01\n" +
 	"\rcom.troupe.v1B\x11OrchestratorProtoP\x01Z7github.com/troupe-dev/troupe/pkg/gen/troupe/v1;troupev1\xa2\x02\x03TXX\xaa\x02\tTroupe.V1\xca\x02\tTroupe\\V1\xe2\x02\x15Troupe\\V1\\GPBMetadata\xea\x02\n" +
 	"Troupe::V1b\x06proto3"
 
@@ -3860,7 +4183,7 @@ func file_troupe_v1_orchestrator_proto_rawDescGZIP() []byte {
 }
 
 var file_troupe_v1_orchestrator_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_troupe_v1_orchestrator_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
+var file_troupe_v1_orchestrator_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
 var file_troupe_v1_orchestrator_proto_goTypes = []any{
 	(OnBusy)(0),                      // 0: troupe.v1.OnBusy
 	(TraceState)(0),                  // 1: troupe.v1.TraceState
@@ -3910,129 +4233,145 @@ var file_troupe_v1_orchestrator_proto_goTypes = []any{
 	(*GetWorkflowResponse)(nil),      // 45: troupe.v1.GetWorkflowResponse
 	(*ReplayTraceRequest)(nil),       // 46: troupe.v1.ReplayTraceRequest
 	(*ReplayTraceResponse)(nil),      // 47: troupe.v1.ReplayTraceResponse
-	nil,                              // 48: troupe.v1.OrchestrateRequest.MetadataEntry
-	nil,                              // 49: troupe.v1.Decision.MetadataEntry
-	nil,                              // 50: troupe.v1.ChoicePolicy.PrioritiesEntry
-	(*durationpb.Duration)(nil),      // 51: google.protobuf.Duration
-	(*Auth)(nil),                     // 52: troupe.v1.Auth
-	(*Part)(nil),                     // 53: troupe.v1.Part
-	(*Parent)(nil),                   // 54: troupe.v1.Parent
-	(*Budget)(nil),                   // 55: troupe.v1.Budget
-	(*From)(nil),                     // 56: troupe.v1.From
-	(*CallAnswer)(nil),               // 57: troupe.v1.CallAnswer
-	(*Event)(nil),                    // 58: troupe.v1.Event
-	(*timestamppb.Timestamp)(nil),    // 59: google.protobuf.Timestamp
-	(*TurnResult)(nil),               // 60: troupe.v1.TurnResult
-	(InstanceState)(0),               // 61: troupe.v1.InstanceState
-	(*InstanceStatus)(nil),           // 62: troupe.v1.InstanceStatus
-	(*GetMetricsResponse)(nil),       // 63: troupe.v1.GetMetricsResponse
-	(*Failure)(nil),                  // 64: troupe.v1.Failure
-	(DecisionType)(0),                // 65: troupe.v1.DecisionType
-	(Stage)(0),                       // 66: troupe.v1.Stage
-	(RoutingStrategy)(0),             // 67: troupe.v1.RoutingStrategy
-	(*StepReplay)(nil),               // 68: troupe.v1.StepReplay
-	(*Difference)(nil),               // 69: troupe.v1.Difference
+	(*QuarantineAgentRequest)(nil),   // 48: troupe.v1.QuarantineAgentRequest
+	(*QuarantineAgentResponse)(nil),  // 49: troupe.v1.QuarantineAgentResponse
+	(*ReleaseAgentRequest)(nil),      // 50: troupe.v1.ReleaseAgentRequest
+	(*ReleaseAgentResponse)(nil),     // 51: troupe.v1.ReleaseAgentResponse
+	(*Quarantine)(nil),               // 52: troupe.v1.Quarantine
+	nil,                              // 53: troupe.v1.OrchestrateRequest.MetadataEntry
+	nil,                              // 54: troupe.v1.Decision.MetadataEntry
+	nil,                              // 55: troupe.v1.ChoicePolicy.PrioritiesEntry
+	(*durationpb.Duration)(nil),      // 56: google.protobuf.Duration
+	(*Auth)(nil),                     // 57: troupe.v1.Auth
+	(*Part)(nil),                     // 58: troupe.v1.Part
+	(*Parent)(nil),                   // 59: troupe.v1.Parent
+	(*Budget)(nil),                   // 60: troupe.v1.Budget
+	(*From)(nil),                     // 61: troupe.v1.From
+	(*CallAnswer)(nil),               // 62: troupe.v1.CallAnswer
+	(*Event)(nil),                    // 63: troupe.v1.Event
+	(*timestamppb.Timestamp)(nil),    // 64: google.protobuf.Timestamp
+	(*TurnResult)(nil),               // 65: troupe.v1.TurnResult
+	(InstanceState)(0),               // 66: troupe.v1.InstanceState
+	(*InstanceStatus)(nil),           // 67: troupe.v1.InstanceStatus
+	(ConfigProtocol)(0),              // 68: troupe.v1.ConfigProtocol
+	(*GetMetricsResponse)(nil),       // 69: troupe.v1.GetMetricsResponse
+	(*Failure)(nil),                  // 70: troupe.v1.Failure
+	(DecisionType)(0),                // 71: troupe.v1.DecisionType
+	(Stage)(0),                       // 72: troupe.v1.Stage
+	(RoutingStrategy)(0),             // 73: troupe.v1.RoutingStrategy
+	(*StepReplay)(nil),               // 74: troupe.v1.StepReplay
+	(*Difference)(nil),               // 75: troupe.v1.Difference
 }
 var file_troupe_v1_orchestrator_proto_depIdxs = []int32{
 	6,  // 0: troupe.v1.OrchestrateRequest.answers:type_name -> troupe.v1.Answers
-	51, // 1: troupe.v1.OrchestrateRequest.timeout:type_name -> google.protobuf.Duration
+	56, // 1: troupe.v1.OrchestrateRequest.timeout:type_name -> google.protobuf.Duration
 	0,  // 2: troupe.v1.OrchestrateRequest.on_busy:type_name -> troupe.v1.OnBusy
-	52, // 3: troupe.v1.OrchestrateRequest.auth:type_name -> troupe.v1.Auth
-	53, // 4: troupe.v1.OrchestrateRequest.parts:type_name -> troupe.v1.Part
-	54, // 5: troupe.v1.OrchestrateRequest.parent:type_name -> troupe.v1.Parent
-	48, // 6: troupe.v1.OrchestrateRequest.metadata:type_name -> troupe.v1.OrchestrateRequest.MetadataEntry
-	55, // 7: troupe.v1.OrchestrateRequest.budget:type_name -> troupe.v1.Budget
-	56, // 8: troupe.v1.OrchestrateRequest.from:type_name -> troupe.v1.From
-	57, // 9: troupe.v1.Answers.answers:type_name -> troupe.v1.CallAnswer
-	58, // 10: troupe.v1.OrchestrateResponse.event:type_name -> troupe.v1.Event
-	58, // 11: troupe.v1.WatchTraceResponse.event:type_name -> troupe.v1.Event
+	57, // 3: troupe.v1.OrchestrateRequest.auth:type_name -> troupe.v1.Auth
+	58, // 4: troupe.v1.OrchestrateRequest.parts:type_name -> troupe.v1.Part
+	59, // 5: troupe.v1.OrchestrateRequest.parent:type_name -> troupe.v1.Parent
+	53, // 6: troupe.v1.OrchestrateRequest.metadata:type_name -> troupe.v1.OrchestrateRequest.MetadataEntry
+	60, // 7: troupe.v1.OrchestrateRequest.budget:type_name -> troupe.v1.Budget
+	61, // 8: troupe.v1.OrchestrateRequest.from:type_name -> troupe.v1.From
+	62, // 9: troupe.v1.Answers.answers:type_name -> troupe.v1.CallAnswer
+	63, // 10: troupe.v1.OrchestrateResponse.event:type_name -> troupe.v1.Event
+	63, // 11: troupe.v1.WatchTraceResponse.event:type_name -> troupe.v1.Event
 	1,  // 12: troupe.v1.Trace.state:type_name -> troupe.v1.TraceState
-	59, // 13: troupe.v1.Trace.started:type_name -> google.protobuf.Timestamp
-	60, // 14: troupe.v1.Trace.result:type_name -> troupe.v1.TurnResult
-	54, // 15: troupe.v1.Trace.parent:type_name -> troupe.v1.Parent
+	64, // 13: troupe.v1.Trace.started:type_name -> google.protobuf.Timestamp
+	65, // 14: troupe.v1.Trace.result:type_name -> troupe.v1.TurnResult
+	59, // 15: troupe.v1.Trace.parent:type_name -> troupe.v1.Parent
 	11, // 16: troupe.v1.Trace.plan:type_name -> troupe.v1.PlanStep
-	56, // 17: troupe.v1.Trace.forked_from:type_name -> troupe.v1.From
+	61, // 17: troupe.v1.Trace.forked_from:type_name -> troupe.v1.From
 	2,  // 18: troupe.v1.PlanStep.state:type_name -> troupe.v1.PlanState
-	59, // 19: troupe.v1.PlanStep.created:type_name -> google.protobuf.Timestamp
-	59, // 20: troupe.v1.PlanStep.routed:type_name -> google.protobuf.Timestamp
-	59, // 21: troupe.v1.PlanStep.executing:type_name -> google.protobuf.Timestamp
-	59, // 22: troupe.v1.PlanStep.ended:type_name -> google.protobuf.Timestamp
+	64, // 19: troupe.v1.PlanStep.created:type_name -> google.protobuf.Timestamp
+	64, // 20: troupe.v1.PlanStep.routed:type_name -> google.protobuf.Timestamp
+	64, // 21: troupe.v1.PlanStep.executing:type_name -> google.protobuf.Timestamp
+	64, // 22: troupe.v1.PlanStep.ended:type_name -> google.protobuf.Timestamp
 	10, // 23: troupe.v1.GetTraceResponse.trace:type_name -> troupe.v1.Trace
 	10, // 24: troupe.v1.CancelTraceResponse.trace:type_name -> troupe.v1.Trace
 	10, // 25: troupe.v1.ListTracesResponse.traces:type_name -> troupe.v1.Trace
-	18, // 26: troupe.v1.ListAgentsResponse.agents:type_name -> troupe.v1.Agent
-	61, // 27: troupe.v1.Instance.state:type_name -> troupe.v1.InstanceState
-	59, // 28: troupe.v1.Instance.started:type_name -> google.protobuf.Timestamp
-	3,  // 29: troupe.v1.Instance.desired:type_name -> troupe.v1.DesiredState
-	62, // 30: troupe.v1.Instance.status:type_name -> troupe.v1.InstanceStatus
-	22, // 31: troupe.v1.Instance.tools:type_name -> troupe.v1.InstanceTool
-	21, // 32: troupe.v1.ListInstancesResponse.instances:type_name -> troupe.v1.Instance
-	21, // 33: troupe.v1.DescribeInstanceResponse.instance:type_name -> troupe.v1.Instance
-	62, // 34: troupe.v1.DescribeInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
-	63, // 35: troupe.v1.DescribeInstanceResponse.metrics:type_name -> troupe.v1.GetMetricsResponse
-	64, // 36: troupe.v1.DescribeInstanceResponse.failure:type_name -> troupe.v1.Failure
-	62, // 37: troupe.v1.InstanceOutcome.status:type_name -> troupe.v1.InstanceStatus
-	64, // 38: troupe.v1.InstanceOutcome.failure:type_name -> troupe.v1.Failure
-	51, // 39: troupe.v1.PauseAgentRequest.within:type_name -> google.protobuf.Duration
-	27, // 40: troupe.v1.PauseAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
-	27, // 41: troupe.v1.ResumeAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
-	51, // 42: troupe.v1.DrainInstanceRequest.drain:type_name -> google.protobuf.Duration
-	62, // 43: troupe.v1.DrainInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
-	65, // 44: troupe.v1.ListDecisionsRequest.type:type_name -> troupe.v1.DecisionType
-	36, // 45: troupe.v1.ListDecisionsResponse.decisions:type_name -> troupe.v1.Decision
-	59, // 46: troupe.v1.Decision.time:type_name -> google.protobuf.Timestamp
-	65, // 47: troupe.v1.Decision.type:type_name -> troupe.v1.DecisionType
-	66, // 48: troupe.v1.Decision.stage:type_name -> troupe.v1.Stage
-	49, // 49: troupe.v1.Decision.metadata:type_name -> troupe.v1.Decision.MetadataEntry
-	38, // 50: troupe.v1.Workflow.steps:type_name -> troupe.v1.WorkflowStep
-	51, // 51: troupe.v1.Workflow.timeout:type_name -> google.protobuf.Duration
-	55, // 52: troupe.v1.Workflow.limits:type_name -> troupe.v1.Budget
-	41, // 53: troupe.v1.WorkflowStep.edges:type_name -> troupe.v1.WorkflowEdge
-	39, // 54: troupe.v1.WorkflowStep.choose:type_name -> troupe.v1.ChoicePolicy
-	39, // 55: troupe.v1.WorkflowStep.tools:type_name -> troupe.v1.ChoicePolicy
-	40, // 56: troupe.v1.WorkflowStep.plan:type_name -> troupe.v1.WorkflowPlan
-	67, // 57: troupe.v1.ChoicePolicy.strategy:type_name -> troupe.v1.RoutingStrategy
-	50, // 58: troupe.v1.ChoicePolicy.priorities:type_name -> troupe.v1.ChoicePolicy.PrioritiesEntry
-	4,  // 59: troupe.v1.WorkflowEdge.kind:type_name -> troupe.v1.WorkflowEdgeKind
-	37, // 60: troupe.v1.ListWorkflowsResponse.workflows:type_name -> troupe.v1.Workflow
-	37, // 61: troupe.v1.GetWorkflowResponse.workflow:type_name -> troupe.v1.Workflow
-	68, // 62: troupe.v1.ReplayTraceResponse.steps:type_name -> troupe.v1.StepReplay
-	69, // 63: troupe.v1.ReplayTraceResponse.routing:type_name -> troupe.v1.Difference
-	5,  // 64: troupe.v1.OrchestratorService.Orchestrate:input_type -> troupe.v1.OrchestrateRequest
-	8,  // 65: troupe.v1.OrchestratorService.WatchTrace:input_type -> troupe.v1.WatchTraceRequest
-	12, // 66: troupe.v1.OrchestratorService.GetTrace:input_type -> troupe.v1.GetTraceRequest
-	14, // 67: troupe.v1.OrchestratorService.CancelTrace:input_type -> troupe.v1.CancelTraceRequest
-	16, // 68: troupe.v1.OrchestratorService.ListTraces:input_type -> troupe.v1.ListTracesRequest
-	19, // 69: troupe.v1.OrchestratorService.ListAgents:input_type -> troupe.v1.ListAgentsRequest
-	23, // 70: troupe.v1.OrchestratorService.ListInstances:input_type -> troupe.v1.ListInstancesRequest
-	25, // 71: troupe.v1.OrchestratorService.DescribeInstance:input_type -> troupe.v1.DescribeInstanceRequest
-	28, // 72: troupe.v1.OrchestratorService.PauseAgent:input_type -> troupe.v1.PauseAgentRequest
-	30, // 73: troupe.v1.OrchestratorService.ResumeAgent:input_type -> troupe.v1.ResumeAgentRequest
-	32, // 74: troupe.v1.OrchestratorService.DrainInstance:input_type -> troupe.v1.DrainInstanceRequest
-	34, // 75: troupe.v1.OrchestratorService.ListDecisions:input_type -> troupe.v1.ListDecisionsRequest
-	42, // 76: troupe.v1.OrchestratorService.ListWorkflows:input_type -> troupe.v1.ListWorkflowsRequest
-	44, // 77: troupe.v1.OrchestratorService.GetWorkflow:input_type -> troupe.v1.GetWorkflowRequest
-	46, // 78: troupe.v1.OrchestratorService.ReplayTrace:input_type -> troupe.v1.ReplayTraceRequest
-	7,  // 79: troupe.v1.OrchestratorService.Orchestrate:output_type -> troupe.v1.OrchestrateResponse
-	9,  // 80: troupe.v1.OrchestratorService.WatchTrace:output_type -> troupe.v1.WatchTraceResponse
-	13, // 81: troupe.v1.OrchestratorService.GetTrace:output_type -> troupe.v1.GetTraceResponse
-	15, // 82: troupe.v1.OrchestratorService.CancelTrace:output_type -> troupe.v1.CancelTraceResponse
-	17, // 83: troupe.v1.OrchestratorService.ListTraces:output_type -> troupe.v1.ListTracesResponse
-	20, // 84: troupe.v1.OrchestratorService.ListAgents:output_type -> troupe.v1.ListAgentsResponse
-	24, // 85: troupe.v1.OrchestratorService.ListInstances:output_type -> troupe.v1.ListInstancesResponse
-	26, // 86: troupe.v1.OrchestratorService.DescribeInstance:output_type -> troupe.v1.DescribeInstanceResponse
-	29, // 87: troupe.v1.OrchestratorService.PauseAgent:output_type -> troupe.v1.PauseAgentResponse
-	31, // 88: troupe.v1.OrchestratorService.ResumeAgent:output_type -> troupe.v1.ResumeAgentResponse
-	33, // 89: troupe.v1.OrchestratorService.DrainInstance:output_type -> troupe.v1.DrainInstanceResponse
-	35, // 90: troupe.v1.OrchestratorService.ListDecisions:output_type -> troupe.v1.ListDecisionsResponse
-	43, // 91: troupe.v1.OrchestratorService.ListWorkflows:output_type -> troupe.v1.ListWorkflowsResponse
-	45, // 92: troupe.v1.OrchestratorService.GetWorkflow:output_type -> troupe.v1.GetWorkflowResponse
-	47, // 93: troupe.v1.OrchestratorService.ReplayTrace:output_type -> troupe.v1.ReplayTraceResponse
-	79, // [79:94] is the sub-list for method output_type
-	64, // [64:79] is the sub-list for method input_type
-	64, // [64:64] is the sub-list for extension type_name
-	64, // [64:64] is the sub-list for extension extendee
-	0,  // [0:64] is the sub-list for field type_name
+	52, // 26: troupe.v1.Agent.quarantine:type_name -> troupe.v1.Quarantine
+	18, // 27: troupe.v1.ListAgentsResponse.agents:type_name -> troupe.v1.Agent
+	66, // 28: troupe.v1.Instance.state:type_name -> troupe.v1.InstanceState
+	64, // 29: troupe.v1.Instance.started:type_name -> google.protobuf.Timestamp
+	3,  // 30: troupe.v1.Instance.desired:type_name -> troupe.v1.DesiredState
+	67, // 31: troupe.v1.Instance.status:type_name -> troupe.v1.InstanceStatus
+	22, // 32: troupe.v1.Instance.tools:type_name -> troupe.v1.InstanceTool
+	68, // 33: troupe.v1.Instance.config:type_name -> troupe.v1.ConfigProtocol
+	52, // 34: troupe.v1.Instance.quarantine:type_name -> troupe.v1.Quarantine
+	21, // 35: troupe.v1.ListInstancesResponse.instances:type_name -> troupe.v1.Instance
+	21, // 36: troupe.v1.DescribeInstanceResponse.instance:type_name -> troupe.v1.Instance
+	67, // 37: troupe.v1.DescribeInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
+	69, // 38: troupe.v1.DescribeInstanceResponse.metrics:type_name -> troupe.v1.GetMetricsResponse
+	70, // 39: troupe.v1.DescribeInstanceResponse.failure:type_name -> troupe.v1.Failure
+	67, // 40: troupe.v1.InstanceOutcome.status:type_name -> troupe.v1.InstanceStatus
+	70, // 41: troupe.v1.InstanceOutcome.failure:type_name -> troupe.v1.Failure
+	56, // 42: troupe.v1.PauseAgentRequest.within:type_name -> google.protobuf.Duration
+	27, // 43: troupe.v1.PauseAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
+	27, // 44: troupe.v1.ResumeAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
+	56, // 45: troupe.v1.DrainInstanceRequest.drain:type_name -> google.protobuf.Duration
+	67, // 46: troupe.v1.DrainInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
+	71, // 47: troupe.v1.ListDecisionsRequest.type:type_name -> troupe.v1.DecisionType
+	36, // 48: troupe.v1.ListDecisionsResponse.decisions:type_name -> troupe.v1.Decision
+	64, // 49: troupe.v1.Decision.time:type_name -> google.protobuf.Timestamp
+	71, // 50: troupe.v1.Decision.type:type_name -> troupe.v1.DecisionType
+	72, // 51: troupe.v1.Decision.stage:type_name -> troupe.v1.Stage
+	54, // 52: troupe.v1.Decision.metadata:type_name -> troupe.v1.Decision.MetadataEntry
+	38, // 53: troupe.v1.Workflow.steps:type_name -> troupe.v1.WorkflowStep
+	56, // 54: troupe.v1.Workflow.timeout:type_name -> google.protobuf.Duration
+	60, // 55: troupe.v1.Workflow.limits:type_name -> troupe.v1.Budget
+	41, // 56: troupe.v1.WorkflowStep.edges:type_name -> troupe.v1.WorkflowEdge
+	39, // 57: troupe.v1.WorkflowStep.choose:type_name -> troupe.v1.ChoicePolicy
+	39, // 58: troupe.v1.WorkflowStep.tools:type_name -> troupe.v1.ChoicePolicy
+	40, // 59: troupe.v1.WorkflowStep.plan:type_name -> troupe.v1.WorkflowPlan
+	73, // 60: troupe.v1.ChoicePolicy.strategy:type_name -> troupe.v1.RoutingStrategy
+	55, // 61: troupe.v1.ChoicePolicy.priorities:type_name -> troupe.v1.ChoicePolicy.PrioritiesEntry
+	4,  // 62: troupe.v1.WorkflowEdge.kind:type_name -> troupe.v1.WorkflowEdgeKind
+	37, // 63: troupe.v1.ListWorkflowsResponse.workflows:type_name -> troupe.v1.Workflow
+	37, // 64: troupe.v1.GetWorkflowResponse.workflow:type_name -> troupe.v1.Workflow
+	74, // 65: troupe.v1.ReplayTraceResponse.steps:type_name -> troupe.v1.StepReplay
+	75, // 66: troupe.v1.ReplayTraceResponse.routing:type_name -> troupe.v1.Difference
+	27, // 67: troupe.v1.QuarantineAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
+	27, // 68: troupe.v1.ReleaseAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
+	64, // 69: troupe.v1.Quarantine.since:type_name -> google.protobuf.Timestamp
+	5,  // 70: troupe.v1.OrchestratorService.Orchestrate:input_type -> troupe.v1.OrchestrateRequest
+	8,  // 71: troupe.v1.OrchestratorService.WatchTrace:input_type -> troupe.v1.WatchTraceRequest
+	12, // 72: troupe.v1.OrchestratorService.GetTrace:input_type -> troupe.v1.GetTraceRequest
+	14, // 73: troupe.v1.OrchestratorService.CancelTrace:input_type -> troupe.v1.CancelTraceRequest
+	16, // 74: troupe.v1.OrchestratorService.ListTraces:input_type -> troupe.v1.ListTracesRequest
+	19, // 75: troupe.v1.OrchestratorService.ListAgents:input_type -> troupe.v1.ListAgentsRequest
+	23, // 76: troupe.v1.OrchestratorService.ListInstances:input_type -> troupe.v1.ListInstancesRequest
+	25, // 77: troupe.v1.OrchestratorService.DescribeInstance:input_type -> troupe.v1.DescribeInstanceRequest
+	28, // 78: troupe.v1.OrchestratorService.PauseAgent:input_type -> troupe.v1.PauseAgentRequest
+	30, // 79: troupe.v1.OrchestratorService.ResumeAgent:input_type -> troupe.v1.ResumeAgentRequest
+	32, // 80: troupe.v1.OrchestratorService.DrainInstance:input_type -> troupe.v1.DrainInstanceRequest
+	34, // 81: troupe.v1.OrchestratorService.ListDecisions:input_type -> troupe.v1.ListDecisionsRequest
+	42, // 82: troupe.v1.OrchestratorService.ListWorkflows:input_type -> troupe.v1.ListWorkflowsRequest
+	44, // 83: troupe.v1.OrchestratorService.GetWorkflow:input_type -> troupe.v1.GetWorkflowRequest
+	46, // 84: troupe.v1.OrchestratorService.ReplayTrace:input_type -> troupe.v1.ReplayTraceRequest
+	48, // 85: troupe.v1.OrchestratorService.QuarantineAgent:input_type -> troupe.v1.QuarantineAgentRequest
+	50, // 86: troupe.v1.OrchestratorService.ReleaseAgent:input_type -> troupe.v1.ReleaseAgentRequest
+	7,  // 87: troupe.v1.OrchestratorService.Orchestrate:output_type -> troupe.v1.OrchestrateResponse
+	9,  // 88: troupe.v1.OrchestratorService.WatchTrace:output_type -> troupe.v1.WatchTraceResponse
+	13, // 89: troupe.v1.OrchestratorService.GetTrace:output_type -> troupe.v1.GetTraceResponse
+	15, // 90: troupe.v1.OrchestratorService.CancelTrace:output_type -> troupe.v1.CancelTraceResponse
+	17, // 91: troupe.v1.OrchestratorService.ListTraces:output_type -> troupe.v1.ListTracesResponse
+	20, // 92: troupe.v1.OrchestratorService.ListAgents:output_type -> troupe.v1.ListAgentsResponse
+	24, // 93: troupe.v1.OrchestratorService.ListInstances:output_type -> troupe.v1.ListInstancesResponse
+	26, // 94: troupe.v1.OrchestratorService.DescribeInstance:output_type -> troupe.v1.DescribeInstanceResponse
+	29, // 95: troupe.v1.OrchestratorService.PauseAgent:output_type -> troupe.v1.PauseAgentResponse
+	31, // 96: troupe.v1.OrchestratorService.ResumeAgent:output_type -> troupe.v1.ResumeAgentResponse
+	33, // 97: troupe.v1.OrchestratorService.DrainInstance:output_type -> troupe.v1.DrainInstanceResponse
+	35, // 98: troupe.v1.OrchestratorService.ListDecisions:output_type -> troupe.v1.ListDecisionsResponse
+	43, // 99: troupe.v1.OrchestratorService.ListWorkflows:output_type -> troupe.v1.ListWorkflowsResponse
+	45, // 100: troupe.v1.OrchestratorService.GetWorkflow:output_type -> troupe.v1.GetWorkflowResponse
+	47, // 101: troupe.v1.OrchestratorService.ReplayTrace:output_type -> troupe.v1.ReplayTraceResponse
+	49, // 102: troupe.v1.OrchestratorService.QuarantineAgent:output_type -> troupe.v1.QuarantineAgentResponse
+	51, // 103: troupe.v1.OrchestratorService.ReleaseAgent:output_type -> troupe.v1.ReleaseAgentResponse
+	87, // [87:104] is the sub-list for method output_type
+	70, // [70:87] is the sub-list for method input_type
+	70, // [70:70] is the sub-list for extension type_name
+	70, // [70:70] is the sub-list for extension extendee
+	0,  // [0:70] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_orchestrator_proto_init() }
@@ -4056,7 +4395,7 @@ func file_troupe_v1_orchestrator_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_orchestrator_proto_rawDesc), len(file_troupe_v1_orchestrator_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   46,
+			NumMessages:   51,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

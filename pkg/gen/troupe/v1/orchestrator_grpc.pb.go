@@ -34,6 +34,8 @@ const (
 	OrchestratorService_ListWorkflows_FullMethodName    = "/troupe.v1.OrchestratorService/ListWorkflows"
 	OrchestratorService_GetWorkflow_FullMethodName      = "/troupe.v1.OrchestratorService/GetWorkflow"
 	OrchestratorService_ReplayTrace_FullMethodName      = "/troupe.v1.OrchestratorService/ReplayTrace"
+	OrchestratorService_QuarantineAgent_FullMethodName  = "/troupe.v1.OrchestratorService/QuarantineAgent"
+	OrchestratorService_ReleaseAgent_FullMethodName     = "/troupe.v1.OrchestratorService/ReleaseAgent"
 )
 
 // OrchestratorServiceClient is the client API for OrchestratorService service.
@@ -102,6 +104,18 @@ type OrchestratorServiceClient interface {
 	// recordings of its steps, are not kept; SESSION_BUSY while it runs; NO_WORKER when no
 	// instance takes a step.
 	ReplayTrace(ctx context.Context, in *ReplayTraceRequest, opts ...grpc.CallOption) (*ReplayTraceResponse, error)
+	// QuarantineAgent shuts an agent out, all of its instances and those that come: it gets no
+	// step at any orchestrator, turns that run a step of it fail with POLICY_SECURITY, its workers
+	// are told to pause, and the memory service and the orchestrators refuse their calls. It takes
+	// effect within 2 s of the call, wherever etcd is reached, and lasts until ReleaseAgent, also when everything is
+	// restarted. It may be repeated. For operators (guarantees S18). Modes: system_network,
+	// system_timeout when the registry does not answer: it may be recorded all the same, so call
+	// again.
+	QuarantineAgent(ctx context.Context, in *QuarantineAgentRequest, opts ...grpc.CallOption) (*QuarantineAgentResponse, error)
+	// ReleaseAgent ends the quarantine of an agent, and asks those of its workers to resume that
+	// nobody wants paused. Its turns that failed stay failed. It may be repeated. For operators.
+	// Modes as QuarantineAgent; not_found when the agent is not quarantined.
+	ReleaseAgent(ctx context.Context, in *ReleaseAgentRequest, opts ...grpc.CallOption) (*ReleaseAgentResponse, error)
 }
 
 type orchestratorServiceClient struct {
@@ -280,6 +294,26 @@ func (c *orchestratorServiceClient) ReplayTrace(ctx context.Context, in *ReplayT
 	return out, nil
 }
 
+func (c *orchestratorServiceClient) QuarantineAgent(ctx context.Context, in *QuarantineAgentRequest, opts ...grpc.CallOption) (*QuarantineAgentResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(QuarantineAgentResponse)
+	err := c.cc.Invoke(ctx, OrchestratorService_QuarantineAgent_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *orchestratorServiceClient) ReleaseAgent(ctx context.Context, in *ReleaseAgentRequest, opts ...grpc.CallOption) (*ReleaseAgentResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReleaseAgentResponse)
+	err := c.cc.Invoke(ctx, OrchestratorService_ReleaseAgent_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // OrchestratorServiceServer is the server API for OrchestratorService service.
 // All implementations must embed UnimplementedOrchestratorServiceServer
 // for forward compatibility.
@@ -346,6 +380,18 @@ type OrchestratorServiceServer interface {
 	// recordings of its steps, are not kept; SESSION_BUSY while it runs; NO_WORKER when no
 	// instance takes a step.
 	ReplayTrace(context.Context, *ReplayTraceRequest) (*ReplayTraceResponse, error)
+	// QuarantineAgent shuts an agent out, all of its instances and those that come: it gets no
+	// step at any orchestrator, turns that run a step of it fail with POLICY_SECURITY, its workers
+	// are told to pause, and the memory service and the orchestrators refuse their calls. It takes
+	// effect within 2 s of the call, wherever etcd is reached, and lasts until ReleaseAgent, also when everything is
+	// restarted. It may be repeated. For operators (guarantees S18). Modes: system_network,
+	// system_timeout when the registry does not answer: it may be recorded all the same, so call
+	// again.
+	QuarantineAgent(context.Context, *QuarantineAgentRequest) (*QuarantineAgentResponse, error)
+	// ReleaseAgent ends the quarantine of an agent, and asks those of its workers to resume that
+	// nobody wants paused. Its turns that failed stay failed. It may be repeated. For operators.
+	// Modes as QuarantineAgent; not_found when the agent is not quarantined.
+	ReleaseAgent(context.Context, *ReleaseAgentRequest) (*ReleaseAgentResponse, error)
 	mustEmbedUnimplementedOrchestratorServiceServer()
 }
 
@@ -400,6 +446,12 @@ func (UnimplementedOrchestratorServiceServer) GetWorkflow(context.Context, *GetW
 }
 func (UnimplementedOrchestratorServiceServer) ReplayTrace(context.Context, *ReplayTraceRequest) (*ReplayTraceResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReplayTrace not implemented")
+}
+func (UnimplementedOrchestratorServiceServer) QuarantineAgent(context.Context, *QuarantineAgentRequest) (*QuarantineAgentResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method QuarantineAgent not implemented")
+}
+func (UnimplementedOrchestratorServiceServer) ReleaseAgent(context.Context, *ReleaseAgentRequest) (*ReleaseAgentResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReleaseAgent not implemented")
 }
 func (UnimplementedOrchestratorServiceServer) mustEmbedUnimplementedOrchestratorServiceServer() {}
 func (UnimplementedOrchestratorServiceServer) testEmbeddedByValue()                             {}
@@ -678,6 +730,42 @@ func _OrchestratorService_ReplayTrace_Handler(srv interface{}, ctx context.Conte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _OrchestratorService_QuarantineAgent_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(QuarantineAgentRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OrchestratorServiceServer).QuarantineAgent(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: OrchestratorService_QuarantineAgent_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OrchestratorServiceServer).QuarantineAgent(ctx, req.(*QuarantineAgentRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _OrchestratorService_ReleaseAgent_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReleaseAgentRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OrchestratorServiceServer).ReleaseAgent(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: OrchestratorService_ReleaseAgent_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OrchestratorServiceServer).ReleaseAgent(ctx, req.(*ReleaseAgentRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // OrchestratorService_ServiceDesc is the grpc.ServiceDesc for OrchestratorService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -736,6 +824,14 @@ var OrchestratorService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ReplayTrace",
 			Handler:    _OrchestratorService_ReplayTrace_Handler,
+		},
+		{
+			MethodName: "QuarantineAgent",
+			Handler:    _OrchestratorService_QuarantineAgent_Handler,
+		},
+		{
+			MethodName: "ReleaseAgent",
+			Handler:    _OrchestratorService_ReleaseAgent_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -1131,7 +1131,9 @@ func (x *DeleteSessionRequest) GetSessionId() string {
 
 // DeleteSessionResponse says that nothing of it is left.
 type DeleteSessionResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// receipt of what was removed, and of what remains.
+	Receipt       *ErasureReceipt `protobuf:"bytes,1,opt,name=receipt,proto3" json:"receipt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1164,6 +1166,13 @@ func (x *DeleteSessionResponse) ProtoReflect() protoreflect.Message {
 // Deprecated: Use DeleteSessionResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSessionResponse) Descriptor() ([]byte, []int) {
 	return file_troupe_v1_session_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *DeleteSessionResponse) GetReceipt() *ErasureReceipt {
+	if x != nil {
+		return x.Receipt
+	}
+	return nil
 }
 
 // SessionServiceSearchMemoryRequest asks for what was said.
@@ -1276,11 +1285,103 @@ func (x *SessionServiceSearchMemoryResponse) GetHits() []*MemoryHit {
 	return nil
 }
 
+// EraseUserRequest erases a user.
+type EraseUserRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// user_id is whose sessions are erased, within the tenant of the caller.
+	UserId        string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EraseUserRequest) Reset() {
+	*x = EraseUserRequest{}
+	mi := &file_troupe_v1_session_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EraseUserRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EraseUserRequest) ProtoMessage() {}
+
+func (x *EraseUserRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_session_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EraseUserRequest.ProtoReflect.Descriptor instead.
+func (*EraseUserRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *EraseUserRequest) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+// EraseUserResponse says that nothing of the user is left.
+type EraseUserResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// receipt of what was removed, all sessions together, and of what remains.
+	Receipt       *ErasureReceipt `protobuf:"bytes,1,opt,name=receipt,proto3" json:"receipt,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EraseUserResponse) Reset() {
+	*x = EraseUserResponse{}
+	mi := &file_troupe_v1_session_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EraseUserResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EraseUserResponse) ProtoMessage() {}
+
+func (x *EraseUserResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_session_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EraseUserResponse.ProtoReflect.Descriptor instead.
+func (*EraseUserResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *EraseUserResponse) GetReceipt() *ErasureReceipt {
+	if x != nil {
+		return x.Receipt
+	}
+	return nil
+}
+
 var File_troupe_v1_session_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_session_proto_rawDesc = "" +
 	"\n" +
-	"\x17troupe/v1/session.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x16troupe/v1/memory.proto\x1a\x15troupe/v1/types.proto\"P\n" +
+	"\x17troupe/v1/session.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x17troupe/v1/erasure.proto\x1a\x16troupe/v1/memory.proto\x1a\x15troupe/v1/types.proto\"P\n" +
 	"\x11GetSessionRequest\x12;\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\"B\n" +
@@ -1359,15 +1460,20 @@ const file_troupe_v1_session_proto_rawDesc = "" +
 	"\x14ClearSessionResponse\"S\n" +
 	"\x14DeleteSessionRequest\x12;\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\"\x17\n" +
-	"\x15DeleteSessionResponse\"\xa2\x01\n" +
+	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\"L\n" +
+	"\x15DeleteSessionResponse\x123\n" +
+	"\areceipt\x18\x01 \x01(\v2\x19.troupe.v1.ErasureReceiptR\areceipt\"\xa2\x01\n" +
 	"!SessionServiceSearchMemoryRequest\x12:\n" +
 	"\auser_id\x18\x01 \x01(\tB!\xbaH\x1er\x1c2\x1a^[A-Za-z0-9_.:@+-]{1,128}$R\x06userId\x12 \n" +
 	"\x05query\x18\x02 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01(\x80\bR\x05query\x12\x1f\n" +
 	"\x05limit\x18\x03 \x01(\x05B\t\xbaH\x06\x1a\x04\x18d(\x00R\x05limit\"N\n" +
 	"\"SessionServiceSearchMemoryResponse\x12(\n" +
-	"\x04hits\x18\x01 \x03(\v2\x14.troupe.v1.MemoryHitR\x04hits2\x89\b\n" +
+	"\x04hits\x18\x01 \x03(\v2\x14.troupe.v1.MemoryHitR\x04hits\"N\n" +
+	"\x10EraseUserRequest\x12:\n" +
+	"\auser_id\x18\x01 \x01(\tB!\xbaH\x1er\x1c2\x1a^[A-Za-z0-9_.:@+-]{1,128}$R\x06userId\"H\n" +
+	"\x11EraseUserResponse\x123\n" +
+	"\areceipt\x18\x01 \x01(\v2\x19.troupe.v1.ErasureReceiptR\areceipt2\xd1\b\n" +
 	"\x0eSessionService\x12I\n" +
 	"\n" +
 	"GetSession\x12\x1c.troupe.v1.GetSessionRequest\x1a\x1d.troupe.v1.GetSessionResponse\x12O\n" +
@@ -1381,7 +1487,8 @@ const file_troupe_v1_session_proto_rawDesc = "" +
 	"\x0eCompactSession\x12 .troupe.v1.CompactSessionRequest\x1a!.troupe.v1.CompactSessionResponse\x12O\n" +
 	"\fClearSession\x12\x1e.troupe.v1.ClearSessionRequest\x1a\x1f.troupe.v1.ClearSessionResponse\x12R\n" +
 	"\rDeleteSession\x12\x1f.troupe.v1.DeleteSessionRequest\x1a .troupe.v1.DeleteSessionResponse\x12k\n" +
-	"\fSearchMemory\x12,.troupe.v1.SessionServiceSearchMemoryRequest\x1a-.troupe.v1.SessionServiceSearchMemoryResponseB\x9b\x01\n" +
+	"\fSearchMemory\x12,.troupe.v1.SessionServiceSearchMemoryRequest\x1a-.troupe.v1.SessionServiceSearchMemoryResponse\x12F\n" +
+	"\tEraseUser\x12\x1b.troupe.v1.EraseUserRequest\x1a\x1c.troupe.v1.EraseUserResponseB\x9b\x01\n" +
 	"\rcom.troupe.v1B\fSessionProtoP\x01Z7github.com/troupe-dev/troupe/pkg/gen/troupe/v1;troupev1\xa2\x02\x03TXX\xaa\x02\tTroupe.V1\xca\x02\tTroupe\\V1\xe2\x02\x15Troupe\\V1\\GPBMetadata\xea\x02\n" +
 	"Troupe::V1b\x06proto3"
 
@@ -1397,7 +1504,7 @@ func file_troupe_v1_session_proto_rawDescGZIP() []byte {
 	return file_troupe_v1_session_proto_rawDescData
 }
 
-var file_troupe_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_troupe_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_troupe_v1_session_proto_goTypes = []any{
 	(*GetSessionRequest)(nil),                  // 0: troupe.v1.GetSessionRequest
 	(*GetSessionResponse)(nil),                 // 1: troupe.v1.GetSessionResponse
@@ -1423,57 +1530,64 @@ var file_troupe_v1_session_proto_goTypes = []any{
 	(*DeleteSessionResponse)(nil),              // 21: troupe.v1.DeleteSessionResponse
 	(*SessionServiceSearchMemoryRequest)(nil),  // 22: troupe.v1.SessionServiceSearchMemoryRequest
 	(*SessionServiceSearchMemoryResponse)(nil), // 23: troupe.v1.SessionServiceSearchMemoryResponse
-	nil,                     // 24: troupe.v1.GetSessionStateResponse.ValuesEntry
-	nil,                     // 25: troupe.v1.GetSessionStateResponse.RevisionsEntry
-	(*Session)(nil),         // 26: troupe.v1.Session
-	(*Message)(nil),         // 27: troupe.v1.Message
-	(*Artifact)(nil),        // 28: troupe.v1.Artifact
-	(CompactionStrategy)(0), // 29: troupe.v1.CompactionStrategy
-	(*Compaction)(nil),      // 30: troupe.v1.Compaction
-	(*MemoryHit)(nil),       // 31: troupe.v1.MemoryHit
+	(*EraseUserRequest)(nil),                   // 24: troupe.v1.EraseUserRequest
+	(*EraseUserResponse)(nil),                  // 25: troupe.v1.EraseUserResponse
+	nil,                                        // 26: troupe.v1.GetSessionStateResponse.ValuesEntry
+	nil,                                        // 27: troupe.v1.GetSessionStateResponse.RevisionsEntry
+	(*Session)(nil),                            // 28: troupe.v1.Session
+	(*Message)(nil),                            // 29: troupe.v1.Message
+	(*Artifact)(nil),                           // 30: troupe.v1.Artifact
+	(CompactionStrategy)(0),                    // 31: troupe.v1.CompactionStrategy
+	(*Compaction)(nil),                         // 32: troupe.v1.Compaction
+	(*ErasureReceipt)(nil),                     // 33: troupe.v1.ErasureReceipt
+	(*MemoryHit)(nil),                          // 34: troupe.v1.MemoryHit
 }
 var file_troupe_v1_session_proto_depIdxs = []int32{
-	26, // 0: troupe.v1.GetSessionResponse.session:type_name -> troupe.v1.Session
-	27, // 1: troupe.v1.ListMessagesResponse.messages:type_name -> troupe.v1.Message
-	26, // 2: troupe.v1.ListSessionsResponse.sessions:type_name -> troupe.v1.Session
-	24, // 3: troupe.v1.GetSessionStateResponse.values:type_name -> troupe.v1.GetSessionStateResponse.ValuesEntry
-	25, // 4: troupe.v1.GetSessionStateResponse.revisions:type_name -> troupe.v1.GetSessionStateResponse.RevisionsEntry
-	28, // 5: troupe.v1.ListArtifactsResponse.artifacts:type_name -> troupe.v1.Artifact
-	28, // 6: troupe.v1.GetArtifactResponse.artifact:type_name -> troupe.v1.Artifact
-	26, // 7: troupe.v1.PauseSessionResponse.session:type_name -> troupe.v1.Session
-	26, // 8: troupe.v1.ResumeSessionResponse.session:type_name -> troupe.v1.Session
-	29, // 9: troupe.v1.CompactSessionRequest.strategy:type_name -> troupe.v1.CompactionStrategy
-	30, // 10: troupe.v1.CompactSessionResponse.compaction:type_name -> troupe.v1.Compaction
-	31, // 11: troupe.v1.SessionServiceSearchMemoryResponse.hits:type_name -> troupe.v1.MemoryHit
-	0,  // 12: troupe.v1.SessionService.GetSession:input_type -> troupe.v1.GetSessionRequest
-	2,  // 13: troupe.v1.SessionService.ListMessages:input_type -> troupe.v1.ListMessagesRequest
-	4,  // 14: troupe.v1.SessionService.ListSessions:input_type -> troupe.v1.ListSessionsRequest
-	6,  // 15: troupe.v1.SessionService.GetSessionState:input_type -> troupe.v1.GetSessionStateRequest
-	8,  // 16: troupe.v1.SessionService.ListArtifacts:input_type -> troupe.v1.ListArtifactsRequest
-	10, // 17: troupe.v1.SessionService.GetArtifact:input_type -> troupe.v1.GetArtifactRequest
-	12, // 18: troupe.v1.SessionService.PauseSession:input_type -> troupe.v1.PauseSessionRequest
-	14, // 19: troupe.v1.SessionService.ResumeSession:input_type -> troupe.v1.ResumeSessionRequest
-	16, // 20: troupe.v1.SessionService.CompactSession:input_type -> troupe.v1.CompactSessionRequest
-	18, // 21: troupe.v1.SessionService.ClearSession:input_type -> troupe.v1.ClearSessionRequest
-	20, // 22: troupe.v1.SessionService.DeleteSession:input_type -> troupe.v1.DeleteSessionRequest
-	22, // 23: troupe.v1.SessionService.SearchMemory:input_type -> troupe.v1.SessionServiceSearchMemoryRequest
-	1,  // 24: troupe.v1.SessionService.GetSession:output_type -> troupe.v1.GetSessionResponse
-	3,  // 25: troupe.v1.SessionService.ListMessages:output_type -> troupe.v1.ListMessagesResponse
-	5,  // 26: troupe.v1.SessionService.ListSessions:output_type -> troupe.v1.ListSessionsResponse
-	7,  // 27: troupe.v1.SessionService.GetSessionState:output_type -> troupe.v1.GetSessionStateResponse
-	9,  // 28: troupe.v1.SessionService.ListArtifacts:output_type -> troupe.v1.ListArtifactsResponse
-	11, // 29: troupe.v1.SessionService.GetArtifact:output_type -> troupe.v1.GetArtifactResponse
-	13, // 30: troupe.v1.SessionService.PauseSession:output_type -> troupe.v1.PauseSessionResponse
-	15, // 31: troupe.v1.SessionService.ResumeSession:output_type -> troupe.v1.ResumeSessionResponse
-	17, // 32: troupe.v1.SessionService.CompactSession:output_type -> troupe.v1.CompactSessionResponse
-	19, // 33: troupe.v1.SessionService.ClearSession:output_type -> troupe.v1.ClearSessionResponse
-	21, // 34: troupe.v1.SessionService.DeleteSession:output_type -> troupe.v1.DeleteSessionResponse
-	23, // 35: troupe.v1.SessionService.SearchMemory:output_type -> troupe.v1.SessionServiceSearchMemoryResponse
-	24, // [24:36] is the sub-list for method output_type
-	12, // [12:24] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	28, // 0: troupe.v1.GetSessionResponse.session:type_name -> troupe.v1.Session
+	29, // 1: troupe.v1.ListMessagesResponse.messages:type_name -> troupe.v1.Message
+	28, // 2: troupe.v1.ListSessionsResponse.sessions:type_name -> troupe.v1.Session
+	26, // 3: troupe.v1.GetSessionStateResponse.values:type_name -> troupe.v1.GetSessionStateResponse.ValuesEntry
+	27, // 4: troupe.v1.GetSessionStateResponse.revisions:type_name -> troupe.v1.GetSessionStateResponse.RevisionsEntry
+	30, // 5: troupe.v1.ListArtifactsResponse.artifacts:type_name -> troupe.v1.Artifact
+	30, // 6: troupe.v1.GetArtifactResponse.artifact:type_name -> troupe.v1.Artifact
+	28, // 7: troupe.v1.PauseSessionResponse.session:type_name -> troupe.v1.Session
+	28, // 8: troupe.v1.ResumeSessionResponse.session:type_name -> troupe.v1.Session
+	31, // 9: troupe.v1.CompactSessionRequest.strategy:type_name -> troupe.v1.CompactionStrategy
+	32, // 10: troupe.v1.CompactSessionResponse.compaction:type_name -> troupe.v1.Compaction
+	33, // 11: troupe.v1.DeleteSessionResponse.receipt:type_name -> troupe.v1.ErasureReceipt
+	34, // 12: troupe.v1.SessionServiceSearchMemoryResponse.hits:type_name -> troupe.v1.MemoryHit
+	33, // 13: troupe.v1.EraseUserResponse.receipt:type_name -> troupe.v1.ErasureReceipt
+	0,  // 14: troupe.v1.SessionService.GetSession:input_type -> troupe.v1.GetSessionRequest
+	2,  // 15: troupe.v1.SessionService.ListMessages:input_type -> troupe.v1.ListMessagesRequest
+	4,  // 16: troupe.v1.SessionService.ListSessions:input_type -> troupe.v1.ListSessionsRequest
+	6,  // 17: troupe.v1.SessionService.GetSessionState:input_type -> troupe.v1.GetSessionStateRequest
+	8,  // 18: troupe.v1.SessionService.ListArtifacts:input_type -> troupe.v1.ListArtifactsRequest
+	10, // 19: troupe.v1.SessionService.GetArtifact:input_type -> troupe.v1.GetArtifactRequest
+	12, // 20: troupe.v1.SessionService.PauseSession:input_type -> troupe.v1.PauseSessionRequest
+	14, // 21: troupe.v1.SessionService.ResumeSession:input_type -> troupe.v1.ResumeSessionRequest
+	16, // 22: troupe.v1.SessionService.CompactSession:input_type -> troupe.v1.CompactSessionRequest
+	18, // 23: troupe.v1.SessionService.ClearSession:input_type -> troupe.v1.ClearSessionRequest
+	20, // 24: troupe.v1.SessionService.DeleteSession:input_type -> troupe.v1.DeleteSessionRequest
+	22, // 25: troupe.v1.SessionService.SearchMemory:input_type -> troupe.v1.SessionServiceSearchMemoryRequest
+	24, // 26: troupe.v1.SessionService.EraseUser:input_type -> troupe.v1.EraseUserRequest
+	1,  // 27: troupe.v1.SessionService.GetSession:output_type -> troupe.v1.GetSessionResponse
+	3,  // 28: troupe.v1.SessionService.ListMessages:output_type -> troupe.v1.ListMessagesResponse
+	5,  // 29: troupe.v1.SessionService.ListSessions:output_type -> troupe.v1.ListSessionsResponse
+	7,  // 30: troupe.v1.SessionService.GetSessionState:output_type -> troupe.v1.GetSessionStateResponse
+	9,  // 31: troupe.v1.SessionService.ListArtifacts:output_type -> troupe.v1.ListArtifactsResponse
+	11, // 32: troupe.v1.SessionService.GetArtifact:output_type -> troupe.v1.GetArtifactResponse
+	13, // 33: troupe.v1.SessionService.PauseSession:output_type -> troupe.v1.PauseSessionResponse
+	15, // 34: troupe.v1.SessionService.ResumeSession:output_type -> troupe.v1.ResumeSessionResponse
+	17, // 35: troupe.v1.SessionService.CompactSession:output_type -> troupe.v1.CompactSessionResponse
+	19, // 36: troupe.v1.SessionService.ClearSession:output_type -> troupe.v1.ClearSessionResponse
+	21, // 37: troupe.v1.SessionService.DeleteSession:output_type -> troupe.v1.DeleteSessionResponse
+	23, // 38: troupe.v1.SessionService.SearchMemory:output_type -> troupe.v1.SessionServiceSearchMemoryResponse
+	25, // 39: troupe.v1.SessionService.EraseUser:output_type -> troupe.v1.EraseUserResponse
+	27, // [27:40] is the sub-list for method output_type
+	14, // [14:27] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_session_proto_init() }
@@ -1481,6 +1595,7 @@ func file_troupe_v1_session_proto_init() {
 	if File_troupe_v1_session_proto != nil {
 		return
 	}
+	file_troupe_v1_erasure_proto_init()
 	file_troupe_v1_memory_proto_init()
 	file_troupe_v1_types_proto_init()
 	file_troupe_v1_session_proto_msgTypes[11].OneofWrappers = []any{
@@ -1493,7 +1608,7 @@ func file_troupe_v1_session_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_session_proto_rawDesc), len(file_troupe_v1_session_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   26,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -31,6 +31,7 @@ const (
 	SessionService_ClearSession_FullMethodName    = "/troupe.v1.SessionService/ClearSession"
 	SessionService_DeleteSession_FullMethodName   = "/troupe.v1.SessionService/DeleteSession"
 	SessionService_SearchMemory_FullMethodName    = "/troupe.v1.SessionService/SearchMemory"
+	SessionService_EraseUser_FullMethodName       = "/troupe.v1.SessionService/EraseUser"
 )
 
 // SessionServiceClient is the client API for SessionService service.
@@ -69,13 +70,19 @@ type SessionServiceClient interface {
 	// ClearSession removes the messages, the summary, the state and the artifacts of a
 	// session, which stays usable. Fails with SESSION_BUSY while a turn is open, NOT_FOUND.
 	ClearSession(ctx context.Context, in *ClearSessionRequest, opts ...grpc.CallOption) (*ClearSessionResponse, error)
-	// DeleteSession removes everything of a session, cancels its open turn, and leaves a mark
-	// for a week so that nothing late brings it back. Deleting it again is OK. Fails with
-	// NOT_FOUND when it never was.
+	// DeleteSession removes everything of a session, its traces included, cancels its open
+	// turn, and leaves a mark for a week so that nothing late brings it back. Deleting it again
+	// is OK. When the call breaks off after the session was marked, some orchestrator ends what
+	// it began. Fails with NOT_FOUND when it never was.
 	DeleteSession(ctx context.Context, in *DeleteSessionRequest, opts ...grpc.CallOption) (*DeleteSessionResponse, error)
 	// SearchMemory finds messages in a user's sessions that hold words of the query: those
 	// with the most of them first, and then the latest.
 	SearchMemory(ctx context.Context, in *SessionServiceSearchMemoryRequest, opts ...grpc.CallOption) (*SessionServiceSearchMemoryResponse, error)
+	// EraseUser deletes all sessions of a user, as DeleteSession does, and then what these
+	// share: user: state and artifacts. Until it has ended, new sessions of the user fail with
+	// SESSION_DELETED. When the call breaks off, some orchestrator ends what it began; the same
+	// call waits for that. A user of whom nothing is known gets a receipt of nothing.
+	EraseUser(ctx context.Context, in *EraseUserRequest, opts ...grpc.CallOption) (*EraseUserResponse, error)
 }
 
 type sessionServiceClient struct {
@@ -215,6 +222,16 @@ func (c *sessionServiceClient) SearchMemory(ctx context.Context, in *SessionServ
 	return out, nil
 }
 
+func (c *sessionServiceClient) EraseUser(ctx context.Context, in *EraseUserRequest, opts ...grpc.CallOption) (*EraseUserResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(EraseUserResponse)
+	err := c.cc.Invoke(ctx, SessionService_EraseUser_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // SessionServiceServer is the server API for SessionService service.
 // All implementations must embed UnimplementedSessionServiceServer
 // for forward compatibility.
@@ -251,13 +268,19 @@ type SessionServiceServer interface {
 	// ClearSession removes the messages, the summary, the state and the artifacts of a
 	// session, which stays usable. Fails with SESSION_BUSY while a turn is open, NOT_FOUND.
 	ClearSession(context.Context, *ClearSessionRequest) (*ClearSessionResponse, error)
-	// DeleteSession removes everything of a session, cancels its open turn, and leaves a mark
-	// for a week so that nothing late brings it back. Deleting it again is OK. Fails with
-	// NOT_FOUND when it never was.
+	// DeleteSession removes everything of a session, its traces included, cancels its open
+	// turn, and leaves a mark for a week so that nothing late brings it back. Deleting it again
+	// is OK. When the call breaks off after the session was marked, some orchestrator ends what
+	// it began. Fails with NOT_FOUND when it never was.
 	DeleteSession(context.Context, *DeleteSessionRequest) (*DeleteSessionResponse, error)
 	// SearchMemory finds messages in a user's sessions that hold words of the query: those
 	// with the most of them first, and then the latest.
 	SearchMemory(context.Context, *SessionServiceSearchMemoryRequest) (*SessionServiceSearchMemoryResponse, error)
+	// EraseUser deletes all sessions of a user, as DeleteSession does, and then what these
+	// share: user: state and artifacts. Until it has ended, new sessions of the user fail with
+	// SESSION_DELETED. When the call breaks off, some orchestrator ends what it began; the same
+	// call waits for that. A user of whom nothing is known gets a receipt of nothing.
+	EraseUser(context.Context, *EraseUserRequest) (*EraseUserResponse, error)
 	mustEmbedUnimplementedSessionServiceServer()
 }
 
@@ -303,6 +326,9 @@ func (UnimplementedSessionServiceServer) DeleteSession(context.Context, *DeleteS
 }
 func (UnimplementedSessionServiceServer) SearchMemory(context.Context, *SessionServiceSearchMemoryRequest) (*SessionServiceSearchMemoryResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SearchMemory not implemented")
+}
+func (UnimplementedSessionServiceServer) EraseUser(context.Context, *EraseUserRequest) (*EraseUserResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method EraseUser not implemented")
 }
 func (UnimplementedSessionServiceServer) mustEmbedUnimplementedSessionServiceServer() {}
 func (UnimplementedSessionServiceServer) testEmbeddedByValue()                        {}
@@ -534,6 +560,24 @@ func _SessionService_SearchMemory_Handler(srv interface{}, ctx context.Context, 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _SessionService_EraseUser_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(EraseUserRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SessionServiceServer).EraseUser(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SessionService_EraseUser_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SessionServiceServer).EraseUser(ctx, req.(*EraseUserRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // SessionService_ServiceDesc is the grpc.ServiceDesc for SessionService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -584,6 +628,10 @@ var SessionService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "SearchMemory",
 			Handler:    _SessionService_SearchMemory_Handler,
+		},
+		{
+			MethodName: "EraseUser",
+			Handler:    _SessionService_EraseUser_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -324,6 +324,61 @@ func (CallVerdict) EnumDescriptor() ([]byte, []int) {
 	return file_troupe_v1_types_proto_rawDescGZIP(), []int{4}
 }
 
+// ConfigProtocol says what becomes of a change of a configuration that changed meanwhile. Merge
+// is used where the last writer and this one both said so.
+type ConfigProtocol int32
+
+const (
+	// Not set.
+	ConfigProtocol_CONFIG_PROTOCOL_UNSPECIFIED ConfigProtocol = 0
+	// It is refused.
+	ConfigProtocol_CONFIG_PROTOCOL_REJECT ConfigProtocol = 1
+	// It is made when nobody else changed the same keys, and else refused. A key that is not
+	// there counts as changed when any key was removed meanwhile.
+	ConfigProtocol_CONFIG_PROTOCOL_MERGE ConfigProtocol = 2
+)
+
+// Enum value maps for ConfigProtocol.
+var (
+	ConfigProtocol_name = map[int32]string{
+		0: "CONFIG_PROTOCOL_UNSPECIFIED",
+		1: "CONFIG_PROTOCOL_REJECT",
+		2: "CONFIG_PROTOCOL_MERGE",
+	}
+	ConfigProtocol_value = map[string]int32{
+		"CONFIG_PROTOCOL_UNSPECIFIED": 0,
+		"CONFIG_PROTOCOL_REJECT":      1,
+		"CONFIG_PROTOCOL_MERGE":       2,
+	}
+)
+
+func (x ConfigProtocol) Enum() *ConfigProtocol {
+	p := new(ConfigProtocol)
+	*p = x
+	return p
+}
+
+func (x ConfigProtocol) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ConfigProtocol) Descriptor() protoreflect.EnumDescriptor {
+	return file_troupe_v1_types_proto_enumTypes[5].Descriptor()
+}
+
+func (ConfigProtocol) Type() protoreflect.EnumType {
+	return &file_troupe_v1_types_proto_enumTypes[5]
+}
+
+func (x ConfigProtocol) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ConfigProtocol.Descriptor instead.
+func (ConfigProtocol) EnumDescriptor() ([]byte, []int) {
+	return file_troupe_v1_types_proto_rawDescGZIP(), []int{5}
+}
+
 // ToolCall is a model's wish to run a tool.
 type ToolCall struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -507,7 +562,11 @@ type Message struct {
 	// tool_call_id is the call that a tool message answers.
 	ToolCallId string `protobuf:"bytes,8,opt,name=tool_call_id,json=toolCallId,proto3" json:"tool_call_id,omitempty"`
 	// partial marks what was said before its turn failed.
-	Partial       bool `protobuf:"varint,9,opt,name=partial,proto3" json:"partial,omitempty"`
+	Partial bool `protobuf:"varint,9,opt,name=partial,proto3" json:"partial,omitempty"`
+	// untrusted names the first source of words in the message that neither the user nor the author
+	// of the agent wrote, such as "tool http_fetch" (S14, S15); empty: there are none. An agent that
+	// reads such a message is guarded. turn and author are the rest of what is known of its origin.
+	Untrusted     string `protobuf:"bytes,10,opt,name=untrusted,proto3" json:"untrusted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -603,6 +662,13 @@ func (x *Message) GetPartial() bool {
 		return x.Partial
 	}
 	return false
+}
+
+func (x *Message) GetUntrusted() string {
+	if x != nil {
+		return x.Untrusted
+	}
+	return ""
 }
 
 // Usage is what model calls consumed.
@@ -742,7 +808,10 @@ type StepResult struct {
 	Used *BudgetUse `protobuf:"bytes,31,opt,name=used,proto3" json:"used,omitempty"`
 	// inherited is set when an earlier turn did the step, and this one began with its result
 	// (contract OC-27). The mesh sets it.
-	Inherited     bool `protobuf:"varint,32,opt,name=inherited,proto3" json:"inherited,omitempty"`
+	Inherited bool `protobuf:"varint,32,opt,name=inherited,proto3" json:"inherited,omitempty"`
+	// untrusted is as in Message, of all that the step has read: it may be in its text, its
+	// observations and its tasks (S14).
+	Untrusted     string `protobuf:"bytes,33,opt,name=untrusted,proto3" json:"untrusted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -901,6 +970,13 @@ func (x *StepResult) GetInherited() bool {
 		return x.Inherited
 	}
 	return false
+}
+
+func (x *StepResult) GetUntrusted() string {
+	if x != nil {
+		return x.Untrusted
+	}
+	return ""
 }
 
 // PlannedTask is a piece of work that a planner gives to an agent. It is a request: the
@@ -1674,7 +1750,7 @@ const file_troupe_v1_types_proto_rawDesc = "" +
 	"\x04Part\x12\x1f\n" +
 	"\x04text\x18\x01 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10H\x00R\x04text\x12%\n" +
 	"\x04blob\x18\x02 \x01(\v2\x0f.troupe.v1.BlobH\x00R\x04blobB\x10\n" +
-	"\acontent\x12\x05\xbaH\x02\b\x01\"\xf4\x03\n" +
+	"\acontent\x12\x05\xbaH\x02\b\x01\"\x9c\x04\n" +
 	"\aMessage\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x03R\bsequence\x12/\n" +
 	"\x04role\x18\x02 \x01(\x0e2\x0f.troupe.v1.RoleB\n" +
@@ -1687,7 +1763,9 @@ const file_troupe_v1_types_proto_rawDesc = "" +
 	"tool_calls\x18\a \x03(\v2\x13.troupe.v1.ToolCallB\b\xbaH\x05\x92\x01\x02\x10@R\ttoolCalls\x12*\n" +
 	"\ftool_call_id\x18\b \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\n" +
 	"toolCallId\x12\x18\n" +
-	"\apartial\x18\t \x01(\bR\apartial:\x81\x01\xbaH~\x1a|\n" +
+	"\apartial\x18\t \x01(\bR\apartial\x12&\n" +
+	"\tuntrusted\x18\n" +
+	" \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\tuntrusted:\x81\x01\xbaH~\x1a|\n" +
 	"\rmessage.empty\x126parts: a message without tool_calls needs at least one\x1a3this.parts.size() > 0 || this.tool_calls.size() > 0\"\xe9\x01\n" +
 	"\x05Usage\x12!\n" +
 	"\finput_tokens\x18\x01 \x01(\x03R\vinputTokens\x12#\n" +
@@ -1696,7 +1774,7 @@ const file_troupe_v1_types_proto_rawDesc = "" +
 	"modelCalls\x12$\n" +
 	"\x0ecost_micro_usd\x18\x04 \x01(\x03R\fcostMicroUsd\x12#\n" +
 	"\rcached_tokens\x18\x05 \x01(\x03R\fcachedTokens\x12,\n" +
-	"\x12cache_write_tokens\x18\x06 \x01(\x03R\x10cacheWriteTokens\"\x8e\x06\n" +
+	"\x12cache_write_tokens\x18\x06 \x01(\x03R\x10cacheWriteTokens\"\xb6\x06\n" +
 	"\n" +
 	"StepResult\x12\x1d\n" +
 	"\x04step\x18\x01 \x01(\x05B\t\xbaH\x06\x1a\x04\x182(\x01R\x04step\x12\x1f\n" +
@@ -1722,7 +1800,8 @@ const file_troupe_v1_types_proto_rawDesc = "" +
 	"\apending\x18\x0f \x03(\v2\x16.troupe.v1.PendingCallB\b\xbaH\x05\x92\x01\x02\x10@R\apending\x126\n" +
 	"\x05tasks\x18\x1e \x03(\v2\x16.troupe.v1.PlannedTaskB\b\xbaH\x05\x92\x01\x02\x10\x10R\x05tasks\x12(\n" +
 	"\x04used\x18\x1f \x01(\v2\x14.troupe.v1.BudgetUseR\x04used\x12\x1c\n" +
-	"\tinherited\x18  \x01(\bR\tinheritedB\r\n" +
+	"\tinherited\x18  \x01(\bR\tinherited\x12&\n" +
+	"\tuntrusted\x18! \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\tuntrustedB\r\n" +
 	"\v_confidence\"N\n" +
 	"\vPlannedTask\x12\x1f\n" +
 	"\x05agent\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18?R\x05agent\x12\x1e\n" +
@@ -1833,7 +1912,11 @@ const file_troupe_v1_types_proto_rawDesc = "" +
 	"\x11CALL_VERDICT_DENY\x10\x02\x12\x15\n" +
 	"\x11CALL_VERDICT_STOP\x10\x03\x12\x18\n" +
 	"\x14CALL_VERDICT_SUCCEED\x10\x04\x12\x15\n" +
-	"\x11CALL_VERDICT_FAIL\x10\x05B\x99\x01\n" +
+	"\x11CALL_VERDICT_FAIL\x10\x05*h\n" +
+	"\x0eConfigProtocol\x12\x1f\n" +
+	"\x1bCONFIG_PROTOCOL_UNSPECIFIED\x10\x00\x12\x1a\n" +
+	"\x16CONFIG_PROTOCOL_REJECT\x10\x01\x12\x19\n" +
+	"\x15CONFIG_PROTOCOL_MERGE\x10\x02B\x99\x01\n" +
 	"\rcom.troupe.v1B\n" +
 	"TypesProtoP\x01Z7github.com/troupe-dev/troupe/pkg/gen/troupe/v1;troupev1\xa2\x02\x03TXX\xaa\x02\tTroupe.V1\xca\x02\tTroupe\\V1\xe2\x02\x15Troupe\\V1\\GPBMetadata\xea\x02\n" +
 	"Troupe::V1b\x06proto3"
@@ -1850,7 +1933,7 @@ func file_troupe_v1_types_proto_rawDescGZIP() []byte {
 	return file_troupe_v1_types_proto_rawDescData
 }
 
-var file_troupe_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_troupe_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
 var file_troupe_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_troupe_v1_types_proto_goTypes = []any{
 	(Role)(0),                     // 0: troupe.v1.Role
@@ -1858,40 +1941,41 @@ var file_troupe_v1_types_proto_goTypes = []any{
 	(BudgetPolicy)(0),             // 2: troupe.v1.BudgetPolicy
 	(CallNeed)(0),                 // 3: troupe.v1.CallNeed
 	(CallVerdict)(0),              // 4: troupe.v1.CallVerdict
-	(*ToolCall)(nil),              // 5: troupe.v1.ToolCall
-	(*Part)(nil),                  // 6: troupe.v1.Part
-	(*Message)(nil),               // 7: troupe.v1.Message
-	(*Usage)(nil),                 // 8: troupe.v1.Usage
-	(*StepResult)(nil),            // 9: troupe.v1.StepResult
-	(*PlannedTask)(nil),           // 10: troupe.v1.PlannedTask
-	(*Budget)(nil),                // 11: troupe.v1.Budget
-	(*BudgetUse)(nil),             // 12: troupe.v1.BudgetUse
-	(*PendingCall)(nil),           // 13: troupe.v1.PendingCall
-	(*PendingAuth)(nil),           // 14: troupe.v1.PendingAuth
-	(*CallAnswer)(nil),            // 15: troupe.v1.CallAnswer
-	(*Blob)(nil),                  // 16: troupe.v1.Blob
-	(*ArtifactRef)(nil),           // 17: troupe.v1.ArtifactRef
-	(*timestamppb.Timestamp)(nil), // 18: google.protobuf.Timestamp
-	(*Failure)(nil),               // 19: troupe.v1.Failure
+	(ConfigProtocol)(0),           // 5: troupe.v1.ConfigProtocol
+	(*ToolCall)(nil),              // 6: troupe.v1.ToolCall
+	(*Part)(nil),                  // 7: troupe.v1.Part
+	(*Message)(nil),               // 8: troupe.v1.Message
+	(*Usage)(nil),                 // 9: troupe.v1.Usage
+	(*StepResult)(nil),            // 10: troupe.v1.StepResult
+	(*PlannedTask)(nil),           // 11: troupe.v1.PlannedTask
+	(*Budget)(nil),                // 12: troupe.v1.Budget
+	(*BudgetUse)(nil),             // 13: troupe.v1.BudgetUse
+	(*PendingCall)(nil),           // 14: troupe.v1.PendingCall
+	(*PendingAuth)(nil),           // 15: troupe.v1.PendingAuth
+	(*CallAnswer)(nil),            // 16: troupe.v1.CallAnswer
+	(*Blob)(nil),                  // 17: troupe.v1.Blob
+	(*ArtifactRef)(nil),           // 18: troupe.v1.ArtifactRef
+	(*timestamppb.Timestamp)(nil), // 19: google.protobuf.Timestamp
+	(*Failure)(nil),               // 20: troupe.v1.Failure
 }
 var file_troupe_v1_types_proto_depIdxs = []int32{
-	16, // 0: troupe.v1.Part.blob:type_name -> troupe.v1.Blob
+	17, // 0: troupe.v1.Part.blob:type_name -> troupe.v1.Blob
 	0,  // 1: troupe.v1.Message.role:type_name -> troupe.v1.Role
-	6,  // 2: troupe.v1.Message.parts:type_name -> troupe.v1.Part
-	18, // 3: troupe.v1.Message.time:type_name -> google.protobuf.Timestamp
-	5,  // 4: troupe.v1.Message.tool_calls:type_name -> troupe.v1.ToolCall
-	8,  // 5: troupe.v1.StepResult.usage:type_name -> troupe.v1.Usage
-	19, // 6: troupe.v1.StepResult.failure:type_name -> troupe.v1.Failure
-	13, // 7: troupe.v1.StepResult.pending:type_name -> troupe.v1.PendingCall
-	10, // 8: troupe.v1.StepResult.tasks:type_name -> troupe.v1.PlannedTask
-	12, // 9: troupe.v1.StepResult.used:type_name -> troupe.v1.BudgetUse
+	7,  // 2: troupe.v1.Message.parts:type_name -> troupe.v1.Part
+	19, // 3: troupe.v1.Message.time:type_name -> google.protobuf.Timestamp
+	6,  // 4: troupe.v1.Message.tool_calls:type_name -> troupe.v1.ToolCall
+	9,  // 5: troupe.v1.StepResult.usage:type_name -> troupe.v1.Usage
+	20, // 6: troupe.v1.StepResult.failure:type_name -> troupe.v1.Failure
+	14, // 7: troupe.v1.StepResult.pending:type_name -> troupe.v1.PendingCall
+	11, // 8: troupe.v1.StepResult.tasks:type_name -> troupe.v1.PlannedTask
+	13, // 9: troupe.v1.StepResult.used:type_name -> troupe.v1.BudgetUse
 	2,  // 10: troupe.v1.Budget.policy:type_name -> troupe.v1.BudgetPolicy
 	3,  // 11: troupe.v1.PendingCall.needs:type_name -> troupe.v1.CallNeed
-	18, // 12: troupe.v1.PendingCall.until:type_name -> google.protobuf.Timestamp
-	14, // 13: troupe.v1.PendingCall.auth:type_name -> troupe.v1.PendingAuth
-	18, // 14: troupe.v1.PendingAuth.expires:type_name -> google.protobuf.Timestamp
+	19, // 12: troupe.v1.PendingCall.until:type_name -> google.protobuf.Timestamp
+	15, // 13: troupe.v1.PendingCall.auth:type_name -> troupe.v1.PendingAuth
+	19, // 14: troupe.v1.PendingAuth.expires:type_name -> google.protobuf.Timestamp
 	4,  // 15: troupe.v1.CallAnswer.verdict:type_name -> troupe.v1.CallVerdict
-	17, // 16: troupe.v1.Blob.artifact:type_name -> troupe.v1.ArtifactRef
+	18, // 16: troupe.v1.Blob.artifact:type_name -> troupe.v1.ArtifactRef
 	17, // [17:17] is the sub-list for method output_type
 	17, // [17:17] is the sub-list for method input_type
 	17, // [17:17] is the sub-list for extension type_name
@@ -1916,7 +2000,7 @@ func file_troupe_v1_types_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_types_proto_rawDesc), len(file_troupe_v1_types_proto_rawDesc)),
-			NumEnums:      5,
+			NumEnums:      6,
 			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   0,
