@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"runtime/debug"
 	"slices"
 
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -80,16 +79,6 @@ func Is(err error, modes ...Mode) bool {
 		return false
 	}
 	return slices.Contains(modes, e.Mode)
-}
-
-// Contain turns a panic into an error of the function that defers it, so that one bad turn
-// does not take the others of the process with it:
-//
-//	defer failure.Contain("turn", &err)
-func Contain(op string, err *error) {
-	if p := recover(); p != nil {
-		*err = New(Unknown, op, "internal error; the server's log has the cause").Because(fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
-	}
 }
 
 // Plain is err for a person on this side of the wire: the message of the outermost Error

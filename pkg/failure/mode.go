@@ -37,6 +37,7 @@ const (
 	UserInvalidInput    Mode = "user_invalid_input"
 	UserCancelled       Mode = "user_cancelled"
 	UserPermission      Mode = "user_permission"
+	UserUnauthenticated Mode = "user_unauthenticated"
 	PartialToolFailures Mode = "partial_tool_failures"
 	PartialStepFailures Mode = "partial_step_failures"
 	PartialTimeout      Mode = "partial_timeout"
@@ -102,6 +103,7 @@ var table = map[Mode]row{
 	UserInvalidInput:    {codes.InvalidArgument, false, false},
 	UserCancelled:       {codes.Canceled, false, true},
 	UserPermission:      {codes.PermissionDenied, false, false},
+	UserUnauthenticated: {codes.Unauthenticated, false, false},
 	PartialToolFailures: {codes.Internal, true, false},
 	PartialStepFailures: {codes.Internal, true, false},
 	PartialTimeout:      {codes.DeadlineExceeded, true, false},

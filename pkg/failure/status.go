@@ -50,6 +50,9 @@ func ToStatus(err error) error {
 	if after, ok := RetryAfter(e); ok { // for clients that know nothing of us
 		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(after)})
 	}
+	if v := violation(e); v != nil {
+		details = append(details, v)
+	}
 	detailed, detailErr := st.WithDetails(details...)
 	if detailErr != nil {
 		return st.Err()
@@ -70,6 +73,11 @@ func FromStatus(op string, err error) error {
 			return FromProto(f)
 		}
 	}
+	for _, d := range st.Details() { // of a server that tells nothing else
+		if v, ok := d.(*troupev1.StateViolation); ok {
+			return New(StateViolation, op, st.Message()).Owned(v.GetKey(), v.GetOwner(), v.GetActor())
+		}
+	}
 	mode := modeOfCode(st.Code())
 	return New(mode, op, foreign[mode]).Because(err)
 }
@@ -85,9 +93,12 @@ var foreign = map[Mode]string{
 	NotFound:         "what the request names does not exist",
 	KeyReused:        "it exists already",
 	UserPermission:   "the caller may not do this",
-	ResourceQuota:    "the message is larger than may be, or a limit is reached",
-	AgentState:       "the service cannot do this in its present state",
-	AgentContract:    "the service does not know this call; it may be of another version",
+
+	UserUnauthenticated: "nobody knows who the caller is; it has to show a token, or a certificate",
+
+	ResourceQuota: "the message is larger than may be, or a limit is reached",
+	AgentState:    "the service cannot do this in its present state",
+	AgentContract: "the service does not know this call; it may be of another version",
 }
 
 // modeOfCode is for statuses without our detail.
@@ -105,8 +116,10 @@ func modeOfCode(c codes.Code) Mode {
 		return NotFound
 	case codes.AlreadyExists:
 		return KeyReused
-	case codes.PermissionDenied, codes.Unauthenticated:
+	case codes.PermissionDenied:
 		return UserPermission
+	case codes.Unauthenticated:
+		return UserUnauthenticated
 	case codes.ResourceExhausted:
 		return ResourceQuota
 	case codes.FailedPrecondition:

@@ -22,13 +22,18 @@ const (
 
 // Main is the main function of a service: it fills cfg from flags and environment, makes
 // the telemetry that tel describes, and runs until SIGINT or SIGTERM, which stop the
-// service in order. A second signal ends it at once. It returns the exit code.
+// service in order. A second signal ends it at once. It returns the exit code. The process leaves
+// no core, for that would hold credentials of turns.
 //
 // The struct tags of cfg are those of kong; a Validate method on it is called. tel points
 // into cfg.
 func Main(name, description string, cfg any, tel *telemetry.Config, run func(context.Context, *telemetry.Telemetry) error) int {
 	if code, ok := parse(name, description, cfg, os.Args[1:], os.Stdout, os.Stderr); !ok {
 		return code
+	}
+	if err := noCore(); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+		return ExitError
 	}
 	ctx, stop := Signals(context.Background())
 	defer stop()

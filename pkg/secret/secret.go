@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"sync"
 )
 
 // Redacted is what is shown instead of a secret.
@@ -20,8 +21,15 @@ const Redacted = "[REDACTED]"
 // It cannot be read back from what it was encoded to: there is no way to decode one.
 type Value struct {
 	// A pointer: where a Value is an unexported field, package fmt asks no method of it, but
-	// prints what it is made of. So that is an address.
-	text *string
+	// prints what it is made of, to a verb that it does not know also what that points to. So
+	// that is an address of an address.
+	at **held
+}
+
+// held are the bytes of a secret, which all copies of a Value share.
+type held struct {
+	mu   sync.RWMutex
+	text []byte // nil once wiped
 }
 
 // The ways in which values leave a program that Value has an answer to. zap and YAML find
@@ -33,15 +41,36 @@ var (
 	_ slog.LogValuer = Value{}
 )
 
-// New returns the secret with a text.
-func New(text string) Value { return Value{&text} }
+// New returns the secret with a text, of which it keeps a copy.
+func New(text string) Value {
+	h := &held{text: []byte(text)}
+	return Value{&h}
+}
 
-// Reveal returns the text. Call it where the text is used, and hand on the Value until then.
+// Reveal returns the text, empty once it was wiped. Call it where the text is used, and hand on the
+// Value until then: what it returns is a copy that Wipe does not reach.
 func (v Value) Reveal() string {
-	if v.text == nil {
+	if v.at == nil {
 		return ""
 	}
-	return *v.text
+	h := *v.at
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return string(h.text)
+}
+
+// Wipe overwrites the text, for all copies of the Value. It is for who made the Value, once nobody
+// needs it any more. Copies that were revealed are garbage then: Go frees them, and overwrites them
+// when it uses their memory again.
+func (v Value) Wipe() {
+	if v.at == nil {
+		return
+	}
+	h := *v.at
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	clear(h.text)
+	h.text = nil
 }
 
 // Equal reports whether two secrets hold the same text, in a time that does not depend on

@@ -6,6 +6,7 @@ import (
 	"encoding/xml"
 	"fmt"
 	"log/slog"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -112,4 +113,28 @@ func TestValue_RevealsItsTextToThoseWhoAsk(t *testing.T) {
 	require.True(t, secret.New(text).Equal(secret.New(text)))
 	require.True(t, secret.New("").Equal(secret.Value{}))
 	require.False(t, secret.New(text).Equal(secret.New(text+"0")))
+}
+
+// All copies are wiped, the bytes as well as the way to them, and what was revealed before stays.
+func TestValue_WipesItsText(t *testing.T) {
+	v := secret.New(text)
+	all := []secret.Value{v, v}
+	inside := secret.Bytes(v)
+	require.Equal(t, text, string(inside))
+	shown := v.Reveal()
+	all[1].Wipe()
+	require.Equal(t, text, shown)
+	require.Equal(t, make([]byte, len(text)), inside)
+	for _, copied := range all {
+		require.Empty(t, copied.Reveal())
+		require.Equal(t, secret.Redacted, copied.String())
+		copied.Wipe()
+	}
+	secret.Value{}.Wipe()
+
+	v = secret.New(text)
+	var both sync.WaitGroup
+	both.Go(v.Wipe)
+	both.Go(func() { require.Contains(t, []string{"", text}, v.Reveal()) })
+	both.Wait()
 }
