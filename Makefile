@@ -45,6 +45,11 @@ bin/troupe:
 test: redis-server ## Run all tests, with the race detector, against real servers.
 	go test -race -shuffle=on -parallel 4 -timeout 15m ./...
 
+.PHONY: authz
+authz: ## Show who may call what, after calling every method as every kind of caller.
+	@go test -count=1 -run TestMatrix ./pkg/authz -update
+	@cat docs/authz.md
+
 .PHONY: test-node
 test-node: node ## Test what needs Node: the worker in TypeScript, and tools of real MCP servers.
 	cd examples/worker-node && npm ci --no-audit --no-fund --silent && npm test
@@ -74,6 +79,21 @@ CHAOS = $(if $(KILLS),-chaos.worker-kills=$(KILLS) $(foreach f,memory-kills redi
 .PHONY: chaos
 chaos: redis-server ## Kill, stop and cut off the parts of a real mesh under load, and check every promise; see docs/chaos.md.
 	go test -tags chaos -count=1 -v -timeout 2h ./test/chaos -run 'Chaos|Rollback|PlantedBugs' $(CHAOS)
+
+# How long each target is fuzzed, and in which folders there are some; make test runs their seeds.
+# They come in any order, so that what is cut off is not always the same. 10m is the long run, and
+# takes five hours. Only what is ours is instrumented: with -fuzz everything would be, SDKs and all,
+# which takes 20 minutes to build for the ports, and has the search lose itself in what is not ours.
+FUZZTIME ?= 60s
+FUZZIN ?= cmd pkg services test
+OURS = github.com/troupe-dev/troupe
+.PHONY: fuzz
+fuzz: redis-server ## Throw anything at every port and every parser, FUZZTIME (60s) at each.
+	@grep -rHoE --include='*_test.go' '^func Fuzz[A-Za-z]+' $(FUZZIN) | sort -R | while IFS=: read -r file name; do \
+	echo "== $${name#func } of $${file%/*}, $(FUZZTIME)"; \
+	go test -gcflags='$(OURS)/...=-d=libfuzzer' -gcflags='$(OURS)/pkg/gen/...=' -v -timeout 0 -run '^$$' "./$${file%/*}" -args \
+	-test.fuzz="^$${name#func }\$$" -test.fuzztime=$(FUZZTIME) -test.fuzzminimizetime=2s -test.parallel=1 \
+	-test.fuzzcachedir="$(CURDIR)/.tmp/fuzz/$${file%/*}" </dev/null || exit 1; done
 
 .PHONY: replicas
 replicas: redis-server ## Kill one of three orchestrators under load every 5 seconds, 36 times, and check what clients see.

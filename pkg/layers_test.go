@@ -16,10 +16,10 @@ const module = "github.com/troupe-dev/troupe/"
 // layers above it in this list, never of those below. The longest listed prefix of a path
 // decides its layer. Folders that are still to come are listed where they belong.
 var layers = []struct{ name, packages string }{
-	{"ground", "pkg/gen pkg/failure pkg/egress pkg/secret pkg/broker pkg/ownership pkg/lifecycle pkg/session pkg/execution pkg/budget pkg/conversation pkg/event pkg/manifest"},
+	{"ground", "pkg/gen pkg/failure pkg/egress pkg/secret pkg/audit pkg/broker pkg/ownership pkg/lifecycle pkg/session pkg/execution pkg/budget pkg/conversation pkg/event pkg/manifest"},
 	{"contracts", "pkg/llm pkg/tool pkg/memory pkg/registry"},
 	{"sdk", "pkg/hook pkg/loop pkg/agent pkg/plugin pkg/trust pkg/sessionlog pkg/replay"},
-	{"plumbing", "pkg/process pkg/telemetry pkg/probe pkg/rpc pkg/redisconn pkg/wire pkg/identity"},
+	{"plumbing", "pkg/process pkg/telemetry pkg/probe pkg/rpc pkg/redisconn pkg/wire pkg/identity pkg/authz pkg/rate"},
 	{"adapters", "pkg/llm/openai pkg/llm/anthropic pkg/llm/gemini pkg/tool/mcptool pkg/memory/memoryrpc pkg/registry/etcdregistry pkg/worker pkg/client pkg/conformance pkg/a2a"},
 	{"services", "services/orchestrator services/memory services/worker agents"},
 	{"whole", "services/standalone cmd test examples deploy"},
@@ -34,7 +34,7 @@ var confined = []struct{ technology, packages string }{
 	{"go.etcd.io/etcd/server", "services/standalone test"},
 	{"github.com/alicebob/miniredis", "services/standalone test"},
 	{"github.com/a2aproject/a2a-go", "pkg/a2a test"},
-	{module + "pkg/gen", "pkg/gen pkg/failure pkg/wire pkg/worker pkg/client pkg/conformance pkg/a2a pkg/memory/memoryrpc services cmd test"},
+	{module + "pkg/gen", "pkg/gen pkg/failure pkg/wire pkg/authz pkg/rate pkg/worker pkg/client pkg/conformance pkg/a2a pkg/memory/memoryrpc services cmd test"},
 	{module + "pkg/memory", "pkg/memory pkg/wire pkg/worker pkg/agent services test"}, // so the loop stays stateless
 	{module + "services/orchestrator", "services/orchestrator services/standalone test"},
 	{module + "services/worker", "services/worker services/standalone test"},

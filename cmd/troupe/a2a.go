@@ -12,6 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/client"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/identity"
+	"github.com/troupe-dev/troupe/pkg/identity/bearer"
 	"github.com/troupe-dev/troupe/pkg/probe"
 	"github.com/troupe-dev/troupe/pkg/process"
 	"github.com/troupe-dev/troupe/pkg/rpc"
@@ -24,6 +25,8 @@ type bridge struct {
 	URL    string `name:"url" help:"Where clients reach it, for the agent card. Empty: http:// and the address it serves at." env:"TROUPE_A2A_URL"`
 	Name   string `help:"Name of the agent that the mesh is to clients." default:"troupe" env:"TROUPE_A2A_NAME"`
 	Target string `help:"Workflow or agent for messages that name none. Empty: the default workflow." placeholder:"NAME"`
+
+	Bearer bool `help:"Pass the token that a request shows, as Authorization: Bearer, on to the orchestrator, which knows by it who calls; the agent card says that one is needed."`
 
 	LetAnybodyCall bool `help:"Serve at an address that is not loopback: whoever reaches it may then talk with the mesh."`
 
@@ -55,6 +58,9 @@ func (b *bridge) Run(ctx context.Context, term terminal) error {
 	if err != nil {
 		return failure.New(failure.UserInvalidInput, "troupe a2a", err.Error())
 	}
+	if b.Bearer && b.TLS == (identity.Trust{}) && !bearer.Private(b.Server) {
+		return failure.Newf(failure.UserInvalidInput, "troupe a2a", "--bearer: others could read the tokens on their way to %s, which is in plain text; add --tls-ca", b.Server)
+	}
 	conn, err := rpc.DialWith(creds, b.Server, t)
 	if err != nil {
 		return err
@@ -66,7 +72,7 @@ func (b *bridge) Run(ctx context.Context, term terminal) error {
 		return failure.Newf(failure.SystemNetwork, "troupe a2a", "--listen: cannot serve at %s: choose another address", b.Listen).Because(err)
 	}
 	url := cmp.Or(b.URL, "http://"+lis.Addr().String())
-	served := a2a.New(a2a.Config{Client: client.New(conn), Log: t.Log, URL: url, Name: b.Name, Target: b.Target}).Handler()
+	served := a2a.New(a2a.Config{Client: client.New(conn), Log: t.Log, URL: url, Name: b.Name, Target: b.Target, Bearer: b.Bearer}).Handler()
 	return process.Run(ctx, t.Log, func() {
 		fmt.Fprintf(term.out, "A2A is served at %s for the mesh at %s.\nStop it with Ctrl-C.\n", url, b.Server)
 	}, probe.Part(lis, served))

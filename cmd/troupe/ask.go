@@ -16,6 +16,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/identity"
+	"github.com/troupe-dev/troupe/pkg/identity/bearer"
 	"github.com/troupe-dev/troupe/pkg/process"
 	"github.com/troupe-dev/troupe/pkg/rpc"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
@@ -25,7 +26,8 @@ import (
 type server struct {
 	Addr string `help:"Address of the orchestrator." default:"127.0.0.1:7400" env:"TROUPE_ADDR"`
 
-	TLS identity.Trust `embed:""`
+	TLS   identity.Trust `embed:""`
+	Token bearer.Token   `embed:""`
 }
 
 func (s server) dial() (*client.Client, *grpc.ClientConn, error) {
@@ -33,11 +35,15 @@ func (s server) dial() (*client.Client, *grpc.ClientConn, error) {
 	if err != nil {
 		return nil, nil, failure.New(failure.UserInvalidInput, "troupe", err.Error())
 	}
+	token, err := s.Token.Credentials(s.Addr, s.TLS != (identity.Trust{}))
+	if err != nil {
+		return nil, nil, failure.New(failure.UserInvalidInput, "troupe", err.Error())
+	}
 	conn, err := rpc.DialWith(creds, s.Addr, telemetry.Discard())
 	if err != nil {
 		return nil, nil, err
 	}
-	return client.New(conn), conn, nil
+	return client.New(client.Signed(conn, token)), conn, nil
 }
 
 // told adds what to do to an error of a mesh that is not there. An error that the mesh
@@ -69,7 +75,10 @@ func (s server) flag() string {
 		text = " --addr " + word(s.Addr)
 	}
 	for _, f := range []struct{ flag, value, variable string }{
-		{"--tls-ca", s.TLS.CA, "TROUPE_ADDR_TLS_CA"}, {"--tls-cert", s.TLS.Cert, "TROUPE_ADDR_TLS_CERT"}, {"--tls-key", s.TLS.Key, "TROUPE_ADDR_TLS_KEY"},
+		{"--tls-ca", s.TLS.CA, "TROUPE_ADDR_TLS_CA"},
+		{"--tls-cert", s.TLS.Cert, "TROUPE_ADDR_TLS_CERT"},
+		{"--tls-key", s.TLS.Key, "TROUPE_ADDR_TLS_KEY"},
+		{"--token-file", s.Token.File, "TROUPE_TOKEN_FILE"},
 	} {
 		if f.value != os.Getenv(f.variable) {
 			text += " " + f.flag + " " + word(f.value)

@@ -37,6 +37,12 @@ func (d *describeInstance) Run(ctx context.Context, term terminal) error {
 		fmt.Fprintf(w, "instance\t%s\nagent\t%s\nversion\t%s\naddress\t%s\ncapabilities\t%s\ntools\t%s\nuptime\t%s\nincarnation\t%d\nregistered as\t%s\ndesired\t%s\n",
 			in.GetInstanceId(), in.GetAgent(), orDash(in.GetVersion()), in.GetAddress(), orDash(strings.Join(in.GetCapabilities(), ", ")), orDash(toolbox(in.GetTools())), ago(in.GetStarted()), in.GetIncarnation(),
 			registeredState(in), wanted(in))
+		if in.GetQuarantine() != nil {
+			fmt.Fprintf(w, "agent\t%s\n", shutOut(in.GetQuarantine()))
+		}
+		if in.GetUnproven() != "" {
+			fmt.Fprintf(w, "unproven\t%s\n", oneLine(in.GetUnproven()))
+		}
 		if resp.GetFailure() != nil {
 			fmt.Fprintf(w, "worker\t%s\n", resp.GetFailure().GetMessage())
 			return

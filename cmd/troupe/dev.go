@@ -31,7 +31,7 @@ type dev struct {
 	Ask      string        `help:"Ask this once the mesh is up, show what happens, and stop." placeholder:"TEXT"`
 	Target   string        `help:"Workflow or agent that shall answer --ask. Empty: the default workflow, or else the only agent." placeholder:"NAME"`
 
-	InsecurePlaintext bool `name:"insecure-plaintext-beyond-loopback" help:"Let --grpc-addr be one that other machines reach: whoever reaches it may talk with the mesh, and read along." env:"TROUPE_INSECURE_PLAINTEXT_BEYOND_LOOPBACK"`
+	InsecurePlaintext bool `name:"insecure-plaintext-beyond-loopback" help:"Let --grpc-addr be one that other machines reach, in plain text and without any proof of who calls: whoever reaches it may do all that an admin may, and others may read along." env:"TROUPE_INSECURE_PLAINTEXT_BEYOND_LOOPBACK"`
 
 	Telemetry telemetry.Config `embed:""`
 }
@@ -44,6 +44,14 @@ func (d *dev) Run(ctx context.Context, term terminal) error {
 	if d.Ask != "" && os.Getenv("TROUPE_LOG_LEVEL") == "" {
 		d.Telemetry.LogLevel = "warn"
 	}
+	cfg := standalone.Config{
+		DataDir: d.DataDir, GRPCAddr: d.GRPCAddr, HTTPAddr: d.HTTPAddr, Agents: d.files(), Docs: d.Docs, Drain: d.Drain,
+		AgentLog: d.agentLog(), Watch: d.watched(), InsecurePlaintext: d.InsecurePlaintext,
+	}
+	if err := cfg.Check(); err != nil { // before anything is written
+		return err
+	}
+	d.Telemetry.AuditLog = d.auditLog()
 	t, err := telemetry.New(ctx, "troupe", d.Telemetry)
 	if err != nil {
 		return err
@@ -54,10 +62,7 @@ func (d *dev) Run(ctx context.Context, term terminal) error {
 	defer stop()
 	asked := make(chan error, 1)
 	forget := func() {}
-	err = standalone.Run(ctx, t, standalone.Config{
-		DataDir: d.DataDir, GRPCAddr: d.GRPCAddr, HTTPAddr: d.HTTPAddr, Agents: d.files(), Docs: d.Docs, Drain: d.Drain,
-		AgentLog: d.agentLog(), Watch: d.watched(), InsecurePlaintext: d.InsecurePlaintext,
-	}, func(e standalone.Endpoints) {
+	err = standalone.Run(ctx, t, cfg, func(e standalone.Endpoints) {
 		if d.Ask == "" {
 			if err := d.writeEnv(e); err != nil {
 				t.Log.Warn("programs have to be told where the mesh is", zap.Error(err))
@@ -85,6 +90,12 @@ func (d *dev) agentLog() string {
 		return ""
 	}
 	return cmp.Or(d.AgentLog, d.DataDir)
+}
+
+// auditLog is in the data folder, unless another file is named. All services of the mesh write
+// to the one.
+func (d *dev) auditLog() string {
+	return cmp.Or(d.Telemetry.AuditLog, filepath.Join(d.DataDir, "audit", "mesh.jsonl"))
 }
 
 func (d *dev) files() fs.FS {

@@ -52,6 +52,29 @@ func eventually(t *testing.T, what string, holds func() bool) {
 
 const guide = "apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: guide}\nspec:\n  model: builtin/extractive\n  tools: [{builtin: search_documents, with: {path: DOCS}}]\n"
 
+// Nothing is written before a port is refused that other machines reach.
+func TestDev_RefusesAPortThatOthersReachBeforeAnythingElse(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "data")
+	var out bytes.Buffer
+	require.Equal(t, process.ExitError, run(t.Context(), []string{"dev", "--grpc-addr", "0.0.0.0:0", "--data-dir", data}, terminal{out: &out, err: &out}))
+	require.Contains(t, out.String(), "--insecure-plaintext-beyond-loopback")
+	require.NoDirExists(t, data)
+}
+
+// What a flag gives away is in its help.
+func TestHelp_SaysWhatTokensAndOpenPortsAllow(t *testing.T) {
+	for command, words := range map[string][]string{
+		"new token": {`--tenant="default"`, "pause, drain and quarantine agents, replay turns"},
+		"dev":       {"without any proof of who calls", "all that an admin may"},
+	} {
+		var out bytes.Buffer
+		require.Equal(t, process.ExitOK, run(t.Context(), append(strings.Fields(command), "--help"), terminal{out: &out, err: &out}))
+		for _, w := range words {
+			require.Contains(t, strings.Join(strings.Fields(out.String()), " "), w)
+		}
+	}
+}
+
 func TestDev_SaysHowToGoOnAndUsesWhatIsEdited(t *testing.T) {
 	dir, data := t.TempDir(), t.TempDir()
 	write := func(name, text string) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -82,8 +83,9 @@ func (g *getAgents) Run(ctx context.Context, term terminal) error {
 	}, func(w *tabwriter.Writer) {
 		fmt.Fprintln(w, "NAME\tREADY\tVERSION\tWORKFLOWS\tDESCRIPTION")
 		for _, a := range resp.GetAgents() {
+			about := cmp.Or(shutOut(a.GetQuarantine()), oneLine(a.GetDescription()))
 			fmt.Fprintf(w, "%s\t%d/%d\t%s\t%s\t%s\n", a.GetName(), a.GetReady(), a.GetInstances(),
-				orDash(strings.Join(a.GetVersions(), ",")), orDash(strings.Join(a.GetWorkflows(), ",")), orDash(oneLine(a.GetDescription())))
+				orDash(strings.Join(a.GetVersions(), ",")), orDash(strings.Join(a.GetWorkflows(), ",")), orDash(about))
 		}
 	})
 }
@@ -131,6 +133,12 @@ func registeredState(in *troupev1.Instance) string {
 	}
 	if in.GetMissing() {
 		state += ", missing"
+	}
+	if in.GetQuarantine() != nil {
+		state += ", quarantined"
+	}
+	if in.GetUnproven() != "" {
+		state += ", unproven"
 	}
 	return state
 }

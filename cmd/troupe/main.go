@@ -32,13 +32,18 @@ type cli struct {
 	Explain     explain          `cmd:"" help:"Show why a turn took the way that it took."`
 	Replay      replay           `cmd:"" help:"Run the agents of a trace again, over what was recorded, and show the first difference."`
 	Delete      remove           `cmd:"" help:"Remove something from the mesh for good."`
+	Erase       eraser           `cmd:"" help:"Remove a user with all conversations, and print a receipt."`
 	Search      search           `cmd:"" help:"Find messages in the conversations of a user."`
 	Session     tend             `cmd:"" help:"Pause, resume, compact or clear a conversation."`
 	Pause       pause            `cmd:"" help:"Keep steps away from an agent, without stopping it."`
 	Resume      resume           `cmd:"" help:"Let a paused agent take steps again."`
 	Drain       drain            `cmd:"" help:"Let an instance finish its steps and end."`
+	Quarantine  quarantine       `cmd:"" help:"Shut an agent out at once: the kill switch."`
+	Release     release          `cmd:"" help:"Let a quarantined agent in again."`
+	Audit       auditing         `cmd:"" help:"Check and read audit logs."`
 	Cancel      cancel           `cmd:"" help:"End a turn that runs."`
 	A2A         bridge           `cmd:"" name:"a2a" help:"Serve the mesh to clients of the A2A protocol."`
+	Provision   provision        `cmd:"" help:"Tell a store who may do what in it."`
 	Conformance conform          `cmd:"" help:"Test whether a worker, in any language, keeps the rules."`
 	Version     kong.VersionFlag `help:"Print the version and exit."`
 }

@@ -19,6 +19,7 @@ import (
 type create struct {
 	Agent       newAgent       `cmd:"" help:"Write a folder with an agent that works, and its tests."`
 	Certificate newCertificate `cmd:"" help:"Write the certificate by which a worker that is not in Go joins troupe dev."`
+	Token       newToken       `cmd:"" help:"Make a token by which a client proves who it is."`
 }
 
 type newAgent struct {

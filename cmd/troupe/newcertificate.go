@@ -1,17 +1,22 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/identity"
 	"github.com/troupe-dev/troupe/pkg/manifest"
+	"github.com/troupe-dev/troupe/pkg/registry/etcdregistry/etcdauth"
 	"github.com/troupe-dev/troupe/services/standalone"
 )
 
+// newCertificate makes who a worker is: files, and a user of etcd.
 type newCertificate struct {
 	Agent   string `arg:"" help:"Name of the agent that the worker hosts."`
 	DataDir string `help:"Folder for the data of the mesh, as of troupe dev." default:".troupe" env:"TROUPE_DATA_DIR" type:"path"`
@@ -25,7 +30,7 @@ Example: env $(cat .troupe/mesh.env) $(troupe new certificate words) npm start`
 }
 
 // Run writes the files, over those that are there.
-func (n *newCertificate) Run(term terminal) error {
+func (n *newCertificate) Run(ctx context.Context, term terminal) error {
 	if err := manifest.CheckName(n.Agent); err != nil {
 		return failure.Newf(failure.UserInvalidInput, "troupe new certificate", "an agent cannot be named %v", err)
 	}
@@ -41,6 +46,23 @@ func (n *newCertificate) Run(term terminal) error {
 	if err != nil {
 		return err
 	}
+	if err := n.admit(ctx, folder); err != nil { // the files are good, and stay so
+		fmt.Fprintf(term.err, "The etcd of the mesh in %s does not know the worker yet: run this again while troupe dev runs. (%v)\n", n.DataDir, err)
+	}
 	fmt.Fprintf(term.out, "TROUPE_TLS_CERT=%s\nTROUPE_TLS_KEY=%s\nTROUPE_TLS_CA=%s\n", made.Cert, made.Key, made.CA)
 	return nil
+}
+
+// admit has the etcd of the mesh take registrations of the agent.
+func (n *newCertificate) admit(ctx context.Context, devCA string) error {
+	env, err := os.ReadFile(filepath.Join(n.DataDir, "mesh.env"))
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(env)) {
+		if etcd, ok := strings.CutPrefix(strings.TrimSpace(line), "TROUPE_ETCD="); ok {
+			return etcdauth.LetIn(ctx, devCA, strings.Split(etcd, ","), n.Agent)
+		}
+	}
+	return errors.New("its mesh.env names no etcd")
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -108,32 +107,6 @@ func listed(w *tabwriter.Writer, name string, items []string) {
 		items = []string{"-"}
 	}
 	fmt.Fprintf(w, "%s\t%s\n", name, strings.Join(items, "\n\t"))
-}
-
-type remove struct {
-	Session deleteSession `cmd:"" help:"Conversations, with all that belongs to them."`
-}
-
-type deleteSession struct {
-	query `embed:""`
-	IDs   []string `arg:"" name:"id" help:"Ids of the sessions."`
-}
-
-// Help is the long help of the command.
-func (deleteSession) Help() string {
-	return "Removes messages, state and artifacts for good, and cancels the turn that is open. For a week nothing can bring a session of this id back. Exit code 0: all are deleted. 1: one is not."
-}
-
-// Run deletes one after the other, also when one of them is not there.
-func (d *deleteSession) Run(ctx context.Context, term terminal) error {
-	var failed []error
-	for _, id := range d.IDs {
-		err := d.run(ctx, term, func(ctx context.Context, c *client.Client) (proto.Message, error) {
-			return c.Sessions.DeleteSession(ctx, &troupev1.DeleteSessionRequest{SessionId: id})
-		}, func(w *tabwriter.Writer) { fmt.Fprintf(w, "%s\tdeleted\n", id) })
-		failed = append(failed, err)
-	}
-	return errors.Join(failed...)
 }
 
 type search struct {

@@ -213,6 +213,8 @@ func (a *traceAttempt) event(e *troupev1.Event) {
 		a.add(&node{text: topic(p.Thinking) + ": " + brief(p.Thinking.GetText(), 80), style: dim})
 	case *troupev1.Event_Warning:
 		a.add(warned(p.Warning))
+	case *troupev1.Event_OwnershipViolation:
+		a.add(&node{text: "violation: " + trespass(p.OwnershipViolation), style: red})
 	}
 }
 

@@ -126,6 +126,8 @@ func (v *view) event(e *troupev1.Event) {
 		v.line("%-9s %s", v.term.paint(dim, topic(p.Thinking)), v.term.paint(dim, visible(p.Thinking.GetText())))
 	case *troupev1.Event_Warning:
 		v.line("%-9s %s", v.term.paint(red, "warning"), oneLine(p.Warning.GetMessage()))
+	case *troupev1.Event_OwnershipViolation:
+		v.line("%-9s %s", v.term.paint(red, "violation"), trespass(p.OwnershipViolation))
 	case *troupev1.Event_StepFinished:
 		v.stepEnd(e, p.StepFinished)
 	case *troupev1.Event_TurnResult:
@@ -243,6 +245,11 @@ func parentage(p *troupev1.Parent) string {
 // subtask names the turn of a remote agent.
 func subtask(s *troupev1.SubtaskStarted) string {
 	return fmt.Sprintf("session %s  trace %s", oneLine(s.GetSessionId()), oneLine(s.GetTraceId()))
+}
+
+// trespass is a write that was refused, because the state has another owner.
+func trespass(v *troupev1.OwnershipViolation) string {
+	return oneLine(fmt.Sprintf("%s tried to modify state %q, which is owned by %s; nothing changed", v.GetActor(), v.GetKey(), v.GetOwner()))
 }
 
 // progress is how far a tool is.

@@ -80,7 +80,9 @@ func TestPods_ProveWhoTheyAre(t *testing.T) {
 			seen++
 			role, agent, _ := strings.Cut(w.name, "-")
 			c := m.mounted(t, w, "TROUPE_TLS_")
-			require.Equal(t, []string{identity.ID{TrustDomain: "troupe.internal", Role: identity.Role(role), Agent: agent}.String()}, c.Spec.URIs, w.name)
+			id := identity.ID{TrustDomain: "troupe.internal", Role: identity.Role(role), Name: agent}
+			require.Equal(t, []string{id.String()}, c.Spec.URIs, w.name)
+			require.Equal(t, id.User(), c.Spec.CommonName, w.name)
 			require.Contains(t, c.Spec.Usages, "server auth", w.name)
 			require.Contains(t, c.Spec.Usages, "client auth", w.name)
 			require.Equal(t, "troupe.internal", environment(t, w)["TROUPE_TRUST_DOMAIN"], w.name)
@@ -123,4 +125,32 @@ func (m *mesh) mounted(t *testing.T, w workload, prefix string) certificate {
 	require.GreaterOrEqual(t, j, 0, w.name)
 	require.Contains(t, m.certificates, volumes[j].Secret.SecretName, w.name)
 	return m.certificates[volumes[j].Secret.SecretName]
+}
+
+// Clients are known by the tokens of a Secret, which no manifest holds; that they need none is
+// said by the overlay for development alone.
+func TestPods_TellClientsApart(t *testing.T) {
+	eachOverlay(t, func(t *testing.T, m mesh) {
+		for _, w := range m.workloads {
+			env := environment(t, w)
+			file := env["TROUPE_CLIENT_TOKENS"]
+			switch {
+			case w.name != "orchestrator":
+				require.Empty(t, file, w.name)
+			case strings.HasSuffix(t.Name(), "/dev"):
+				require.Equal(t, "true", env["TROUPE_INSECURE_ANONYMOUS_CLIENTS"])
+				require.Empty(t, file)
+			default:
+				require.NotContains(t, env, "TROUPE_INSECURE_ANONYMOUS_CLIENTS")
+				dir, ok := strings.CutSuffix(file, "/tokens.yaml")
+				require.True(t, ok, file)
+				mounts, volumes := w.container(t).VolumeMounts, w.pod.Spec.Volumes
+				i := slices.IndexFunc(mounts, func(v corev1.VolumeMount) bool { return v.MountPath == dir && v.ReadOnly && v.SubPath == "" })
+				require.GreaterOrEqual(t, i, 0, "nothing is mounted at %s, or nothing that follows its Secret", dir)
+				j := slices.IndexFunc(volumes, func(v corev1.Volume) bool { return v.Name == mounts[i].Name })
+				require.GreaterOrEqual(t, j, 0)
+				require.Equal(t, "orchestrator-tokens", volumes[j].Secret.SecretName)
+			}
+		}
+	})
 }

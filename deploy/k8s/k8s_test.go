@@ -5,10 +5,12 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -38,6 +40,7 @@ func (w workload) container(t *testing.T) corev1.Container {
 type mesh struct {
 	namespaces []*corev1.Namespace
 	workloads  []workload
+	jobs       []workload
 	services   []*corev1.Service
 	configMaps map[string]*corev1.ConfigMap
 	budgets    []*policyv1.PodDisruptionBudget
@@ -65,7 +68,7 @@ func render(t *testing.T, overlay string) mesh {
 
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		corev1.AddToScheme, appsv1.AddToScheme, policyv1.AddToScheme, networkingv1.AddToScheme,
+		corev1.AddToScheme, appsv1.AddToScheme, batchv1.AddToScheme, policyv1.AddToScheme, networkingv1.AddToScheme,
 	} {
 		require.NoError(t, add(scheme))
 	}
@@ -102,6 +105,8 @@ func (m *mesh) add(t *testing.T, object runtime.Object) {
 		m.workloads = append(m.workloads, workload{o.Name, o.Spec.Selector, o.Spec.Template})
 	case *appsv1.StatefulSet:
 		m.workloads = append(m.workloads, workload{o.Name, o.Spec.Selector, o.Spec.Template})
+	case *batchv1.CronJob:
+		m.jobs = append(m.jobs, workload{o.Name, nil, o.Spec.JobTemplate.Spec.Template})
 	default:
 		require.Fail(t, "a kind that this test does not know", "%T", o)
 	}
@@ -172,7 +177,7 @@ func TestOverlays_MountTheAgentsAsTheyAre(t *testing.T) {
 	}
 	eachOverlay(t, func(t *testing.T, m mesh) {
 		readers := 0
-		for _, w := range m.workloads {
+		for _, w := range slices.Concat(m.workloads, m.jobs) {
 			for _, v := range w.pod.Spec.Volumes {
 				if v.Projected == nil {
 					continue
@@ -181,7 +186,7 @@ func TestOverlays_MountTheAgentsAsTheyAre(t *testing.T) {
 				require.Equal(t, want, m.files(t, v.Projected), w.name)
 			}
 		}
-		require.Equal(t, 5, readers, "the orchestrator and four workers")
+		require.Equal(t, 6, readers, "the orchestrator, four workers, and the job that makes users of etcd")
 	})
 }
 

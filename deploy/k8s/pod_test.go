@@ -18,7 +18,7 @@ import (
 
 func TestPods_AreHardened(t *testing.T) {
 	eachOverlay(t, func(t *testing.T, m mesh) {
-		for _, w := range m.workloads {
+		for _, w := range slices.Concat(m.workloads, m.jobs) {
 			pod, c := w.pod.Spec, w.container(t)
 			require.NotNil(t, pod.SecurityContext, w.name)
 			require.True(t, isTrue(pod.SecurityContext.RunAsNonRoot), w.name)

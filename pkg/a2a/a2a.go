@@ -33,6 +33,9 @@ type Config struct {
 	Name string
 	// Target is the workflow or agent that messages go to which name none; empty: the mesh's default.
 	Target string
+	// Bearer passes the token that a request shows on to the mesh, which knows by it who calls,
+	// and says in the card that one is needed.
+	Bearer bool
 }
 
 // Bridge serves A2A. Safe for concurrent use. It is an a2asrv.RequestHandler, for transports
@@ -43,13 +46,14 @@ type Bridge struct {
 	url    string
 	name   string
 	target string
+	bearer bool
 }
 
 var _ a2asrv.RequestHandler = (*Bridge)(nil)
 
 // New returns a bridge.
 func New(cfg Config) *Bridge {
-	b := &Bridge{cfg.Client, cfg.Log, strings.TrimSuffix(cfg.URL, "/"), cfg.Name, cfg.Target}
+	b := &Bridge{cfg.Client, cfg.Log, strings.TrimSuffix(cfg.URL, "/"), cfg.Name, cfg.Target, cfg.Bearer}
 	if b.log == nil {
 		b.log = zap.NewNop()
 	}
@@ -84,7 +88,7 @@ func (b *Bridge) Handler() http.Handler {
 	})
 	mux.Handle(a2av0.RESTPathPrefix+"/", a2av0.NewRESTHandler(quiet, options...))
 	mux.Handle("/", a2asrv.NewRESTHandler(quiet, options...))
-	return guard(http.MaxBytesHandler(mux, maxBody), b.url)
+	return guard(b.passOn(http.MaxBytesHandler(mux, maxBody)), b.url)
 }
 
 // contain is what a client is told of a panic.

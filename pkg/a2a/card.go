@@ -10,6 +10,7 @@ import (
 	"github.com/a2aproject/a2a-go/v2/a2a"
 	"github.com/a2aproject/a2a-go/v2/a2acompat/a2av0"
 
+	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
@@ -17,13 +18,16 @@ import (
 // agents that are there now. A message that names a skill as its target goes there.
 func (b *Bridge) card(ctx context.Context) (*a2a.AgentCard, error) {
 	resp, err := b.client.ListAgents(ctx, &troupev1.ListAgentsRequest{})
+	if b.bearer && failure.Is(failure.FromStatus("card", err), failure.UserUnauthenticated) {
+		err = nil // a card is for everybody, and has the skills for those whom the mesh knows
+	}
 	if err != nil {
 		return nil, b.told("card", err)
 	}
 	binding := func(path string, protocol a2a.TransportProtocol, version a2a.ProtocolVersion) *a2a.AgentInterface {
 		return &a2a.AgentInterface{URL: b.url + path, ProtocolBinding: protocol, ProtocolVersion: version}
 	}
-	return &a2a.AgentCard{
+	card := &a2a.AgentCard{
 		Name: b.name, Version: version(),
 		Description: "A mesh of agents. Name a skill as target in the metadata of a message to talk with that one.",
 		SupportedInterfaces: []*a2a.AgentInterface{
@@ -37,7 +41,11 @@ func (b *Bridge) card(ctx context.Context) (*a2a.AgentCard, error) {
 		}}},
 		DefaultInputModes: []string{"text/plain", "application/json", "*/*"}, DefaultOutputModes: []string{"text/plain"},
 		Skills: skills(resp.GetAgents()),
-	}, nil
+	}
+	if b.bearer {
+		secured(card)
+	}
+	return card, nil
 }
 
 // skills are the workflows, and then the agents.

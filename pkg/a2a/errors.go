@@ -23,10 +23,11 @@ var codes = map[failure.Mode]error{
 	failure.UserInvalidInput: a2a.ErrInvalidParams,
 	failure.KeyReused:        a2a.ErrInvalidParams,
 
-	failure.UserPermission:  a2a.ErrUnauthorized,
-	failure.PolicySecurity:  a2a.ErrUnauthorized,
-	failure.PolicyAllowlist: a2a.ErrUnauthorized,
-	failure.StateViolation:  a2a.ErrUnauthorized,
+	failure.UserUnauthenticated: a2a.ErrUnauthenticated,
+	failure.UserPermission:      a2a.ErrUnauthorized,
+	failure.PolicySecurity:      a2a.ErrUnauthorized,
+	failure.PolicyAllowlist:     a2a.ErrUnauthorized,
+	failure.StateViolation:      a2a.ErrUnauthorized,
 
 	failure.SessionFull:    a2a.ErrServerError,
 	failure.NoWorker:       a2a.ErrServerError,

@@ -97,6 +97,9 @@ func translate(e *troupev1.Event, at place) []Item {
 		add("thought-stream", facts{"topic": lower(p.Thinking.GetTopic().String(), "TOPIC_"), "text": p.Thinking.GetText()})
 	case *troupev1.Event_Warning:
 		working(facts{"warning": p.Warning.GetReason(), "message": p.Warning.GetMessage()})
+	case *troupev1.Event_OwnershipViolation:
+		v := p.OwnershipViolation
+		working(facts{"violation": v.GetKey(), "owner": v.GetOwner(), "actor": v.GetActor()})
 	case *troupev1.Event_Aggregate:
 		working(usage(p.Aggregate.GetUsage(), facts{"agents": p.Aggregate.GetAgents()}))
 	case *troupev1.Event_TurnResult:

@@ -92,7 +92,11 @@ type Config struct {
 
 	OutputKey string                     // of the session's state, where the answer is stored; empty: nowhere (AD-30)
 	Owns      map[string]ownership.Owner // keys of state beyond those of the rules (SO-5)
-	Log       *zap.Logger                // nil: none
+	// Config makes the agent the owner of a configuration, which all its instances share and all
+	// of the mesh may read; it says what becomes of changes that meet others (SO-11). Empty: it
+	// has none.
+	Config ownership.Protocol
+	Log    *zap.Logger // nil: none
 	// SessionLog is where the agent writes down what it does, for its developer; its Agent,
 	// Model and SystemPrompt are filled in (CO-55 to CO-58). Each turn reads and writes files,
 	// so it is not for production. Nil: nothing is written.
@@ -106,6 +110,11 @@ type Config struct {
 	StartRetries  int           // how often a Start that failed is tried again (LC-13), for whoever calls it
 	AsksUser      bool          // what it says is a question to the user and ends the turn
 	OnFailure     FailurePolicy // empty: Fail
+
+	// Guard says what becomes of tools once a turn has read what neither the user nor the author
+	// wrote; an agent below has at least that of the one above. Empty: loop.GuardAsk, or with Run
+	// that of each agent below (S14).
+	Guard loop.Guard
 }
 
 // Agent is safe for concurrent use.
@@ -115,6 +124,7 @@ type Agent struct {
 	handlers     *hook.Set
 	tools        *tool.Set
 	state        *ownership.AgentState
+	shared       *ownership.Config
 	log          *sessionlog.Log // nil: none
 	flow         bool            // its function runs its agents, and does nothing else
 	broker       *broker.Broker  // of its sessions in this process
@@ -138,13 +148,16 @@ func New(c Config) (*Agent, error) {
 	c.Capacity = cmp.Or(c.Capacity, DefaultCapacity)
 	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
 	c.OnFailure = cmp.Or(c.OnFailure, Fail)
+	if c.Run == nil { // a function has no say in what the agents that it runs guard, if its author says nothing
+		c.Guard = cmp.Or(c.Guard, loop.GuardAsk)
+	}
 	if c.Log == nil {
 		c.Log = zap.NewNop()
 	}
 	if wrong := c.check(); len(wrong) > 0 {
 		return nil, c.invalid(strings.Join(wrong, "; "))
 	}
-	a := &Agent{config: c, broker: broker.New("")}
+	a := &Agent{config: c, shared: ownership.NewConfig(c.Name, c.Config), broker: broker.New("")}
 	a.state = ownership.NewAgentState(c.Name, c.Owns, func(key string) {
 		c.Log.Warn("a key of state that no rule names is taken as the agent's own; declare it in Owns", zap.String("agent", c.Name), zap.String("key", key))
 	})
@@ -211,6 +224,8 @@ func (c Config) check() []string {
 	expect(c.StartRetries >= 0, "StartRetries %d: use 0 or more", c.StartRetries)
 	expect(c.StartTimeout >= 0, "StartTimeout %v: use a positive duration", c.StartTimeout)
 	expect(c.OnFailure == Fail || c.OnFailure == Degrade, "OnFailure %q: use %q or %q", c.OnFailure, Fail, Degrade)
+	expect(c.Guard.Known(), "Guard %q: use %q, %q or %q", c.Guard, loop.GuardAsk, loop.GuardStrict, loop.GuardOff)
+	expect(c.Config == "" || c.Config.Known(), "Config %q: use %q or %q", c.Config, ownership.Reject, ownership.Merge)
 	_, err := registry.Capabilities(c.Capabilities)
 	expect(err == nil, "Capabilities: %v", err)
 	return wrong
@@ -268,6 +283,9 @@ func (a *Agent) Model() string {
 
 // State is the agent's own state (the AGENT tier), which all its runs share.
 func (a *Agent) State() *ownership.AgentState { return a.state }
+
+// Config is the agent's configuration (the SHARED tier), which its worker loads and stores.
+func (a *Agent) Config() *ownership.Config { return a.shared }
 
 // Tools are the names of the agent's tools, in order.
 func (a *Agent) Tools() []string { return a.tools.Names() }

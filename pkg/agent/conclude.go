@@ -107,6 +107,8 @@ func fit(text string, limit int) (string, error) {
 
 // outcome is the last event: what the turn led to, or what it failed with.
 func (t *turn) outcome(err error) event.TurnResult {
+	t.control.ReadMessages()
+	t.result.Untrusted = t.control.Turn().Untrusted()
 	t.result.Step, t.result.Agent = t.inv.Step.Number, t.agent.Name()
 	t.result.Iterations, t.result.Usage = t.tally.iterations+t.tally.below, t.tally.usage
 	t.control.Use(t.inner.take(), true)
@@ -127,7 +129,7 @@ func (t *turn) outcome(err error) event.TurnResult {
 		}
 		return done
 	}
-	done.Result = execution.Result{Step: t.result.Step, Agent: t.result.Agent, Iterations: t.result.Iterations, Usage: t.result.Usage}
+	done.Result = execution.Result{Step: t.result.Step, Agent: t.result.Agent, Iterations: t.result.Iterations, Usage: t.result.Usage, Untrusted: t.result.Untrusted}
 	done.ErrorType = string(failure.ModeOf(err))
 	done.Reason = event.Failed
 	if failure.Is(err, failure.UserCancelled, failure.AgentTimeout) {
@@ -147,7 +149,9 @@ func (t *turn) says(text string) error {
 // say puts what the agent says into the messages that are stored, and into its own copy of
 // the conversation, unless it is there already (CO-28).
 func (t *turn) say(text string) error {
+	t.control.ReadMessages() // results that no model has read are observations all the same
 	m := conversation.Assistant(t.agent.Name(), text)
+	m.Untrusted = t.control.Turn().Untrusted()
 	if !spoken(t.control.Turn().Messages(), text) {
 		t.control.Append(m)
 		if err := t.control.Told(); err != nil {

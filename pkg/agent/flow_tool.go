@@ -31,7 +31,8 @@ type AsToolConfig struct {
 // it says last is the result; a question to the user becomes one of the agent above, and calls
 // that wait become its calls that wait: a person who stops one of these stops the whole turn,
 // and not only the agent below, as a handler of that does. Its events are not told above, but for
-// the turns of remote agents that begin below it; what its models consume counts there.
+// the turns of remote agents that begin below it, and what the guard did; what its models consume
+// counts there. What the model above has read of others counts as read below, and the other way round.
 //
 // Its model calls and tool calls are in the journal of the step, under keys that begin from
 // that of the call: an agent above that lost its worker goes on in the middle of the one
@@ -92,7 +93,9 @@ type depthKey struct{}
 func (t *agentTool) ask(ctx context.Context, request string) (string, error) {
 	above, _ := ctx.Value(turnKey{}).(*turn)
 	nest, _ := ctx.Value(nestKey{}).(*loop.Nest)
-	inv := t.invocation(tool.IdempotencyKey(ctx), request, above, nest)
+	said := conversation.User(request)
+	said.Untrusted = hook.InTool(ctx).Untrusted // a model wrote it that has read that
+	inv := t.invocation(tool.IdempotencyKey(ctx), said, above, nest)
 	depth, _ := ctx.Value(depthKey{}).(int)
 	if depth >= MaxDepth {
 		return "", failure.Newf(failure.AgentLogic, "agent.AsTool",
@@ -100,6 +103,7 @@ func (t *agentTool) ask(ctx context.Context, request string) (string, error) {
 	}
 	ctx = context.WithValue(context.WithValue(ctx, depthKey{}, depth+1), nestKey{}, nil)
 	done, err := t.agent.collect(ctx, inv)
+	tool.Quotes(ctx, done.Result.Untrusted)
 	if above != nil {
 		above.inner.add(done.Result.Usage)
 	}
@@ -123,16 +127,17 @@ func (t *agentTool) ask(ctx context.Context, request string) (string, error) {
 }
 
 // invocation is a session of its own inside a turn; without one it is all that there is.
-func (t *agentTool) invocation(key, request string, above *turn, nest *loop.Nest) Invocation {
+func (t *agentTool) invocation(key string, said conversation.Message, above *turn, nest *loop.Nest) Invocation {
 	if above == nil {
-		return Invocation{Step: execution.Step{History: []conversation.Message{conversation.User(request)}}}
+		return Invocation{Step: execution.Step{History: []conversation.Message{said}}}
 	}
 	inv := above.inv
 	inv.branch = inv.path(above.agent)
 	inv.memory = inv.memory.Fork(t.agent.Name())
+	inv.guard = above.agent.config.Guard.Stricter(inv.guard)
 	inv.numbers, inv.MaxIterations, inv.apart = nil, 0, true
 	s := &inv.Step
-	s.History, s.Prior, s.Routes, s.Tools = []conversation.Message{conversation.User(request)}, nil, nil, nil
+	s.History, s.Prior, s.Routes, s.Tools = []conversation.Message{said}, nil, nil, nil
 	s.Asked = execution.Asked{Priority: s.Priority, Tags: s.Tags, Timeout: s.Timeout}
 	if key != "" {
 		s.SessionID, s.TurnID, s.Origin = "sub-"+key, key, ""
@@ -154,6 +159,8 @@ func (a *Agent) collect(ctx context.Context, inv Invocation) (done event.TurnRes
 			done = p
 		case event.SubtaskStarted:
 			loop.Began(ctx, p)
+		case event.Warning:
+			loop.Warned(ctx, p)
 		}
 		err = failed
 	}

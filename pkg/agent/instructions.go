@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -124,23 +125,37 @@ func unreadable(path string, err error) error {
 	return failure.Newf(failure.AgentValidation, "agent.New", "%s: %s", path, why).Because(err)
 }
 
+// given is what a place stands for that is no part of the system prompt.
+const given = "(given in the conversation as %s)"
+
 // resolve fills the places with what the session knows (AD-30); history is the window of the
 // turn. Modes: agent_validation for a key or an artifact that is missing and may not be.
-func (in instructions) resolve(ctx context.Context, m *hook.Memory, history []conversation.Message) (string, error) {
+//
+// In a turn that is given untrusted words the session may know some of them. Then values are messages
+// of the conversation, which are returned too, and untrusted messages are left out of the history,
+// where they stand anyway: none of it enters the system prompt (S14).
+func (in instructions) resolve(ctx context.Context, turn *hook.Turn, history []conversation.Message) (string, []conversation.Message, error) {
 	if !in.filled {
-		return in.text, nil
+		return in.text, nil, nil
 	}
+	m := turn.Memory()
 	var failed error
+	var told []conversation.Message
 	text := place.ReplaceAllStringFunc(in.text, func(found string) string {
 		if strings.HasPrefix(found, "{{") {
 			return found[1 : len(found)-1]
 		}
 		parts := place.FindStringSubmatch(found)
 		if parts[1] == historyPlace {
-			return conversation.Transcript(before(history))
+			return conversation.Transcript(slices.DeleteFunc(slices.Clone(before(history)), func(m conversation.Message) bool { return m.Source() != "" }))
 		}
 		value, err := lookup(ctx, m, parts[1])
 		switch {
+		case err == nil && turn.Untrusted() != "" && value != "":
+			told = append(told, conversation.Message{
+				Role: conversation.RoleUser, Author: turn.Info().Agent, Text: "What the instructions call " + parts[1] + ":\n\n" + value, Untrusted: turn.Untrusted(),
+			})
+			return fmt.Sprintf(given, parts[1])
 		case err == nil:
 			return value
 		case failure.Is(err, failure.NotFound, failure.AgentState) && parts[2] == "?":
@@ -154,7 +169,7 @@ func (in instructions) resolve(ctx context.Context, m *hook.Memory, history []co
 		}
 		return ""
 	})
-	return text, failed
+	return text, told, failed
 }
 
 // before are the messages before the one that the turn answers, which the model reads anyway.

@@ -5,9 +5,11 @@ import (
 	"context"
 	"slices"
 
+	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/hook"
 	"github.com/troupe-dev/troupe/pkg/llm"
+	"github.com/troupe-dev/troupe/pkg/loop"
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
@@ -30,6 +32,7 @@ type Invocation struct {
 	call    int           // number of the run of a function
 	key     string        // of it
 	apart   bool          // it is the tool of another agent, or below one
+	guard   loop.Guard    // of the agents above; empty: there are none
 }
 
 // Branch are the agents above the one that runs, and itself: "team.writer". It is for a Run
@@ -63,10 +66,21 @@ func (inv Invocation) Prompt() string {
 	return text
 }
 
+// Untrusted is the first source of words in what the run is given that neither the user nor the
+// author of the agent wrote; empty: there are none (S14). A Run that asks others hands it on.
+func (inv Invocation) Untrusted() string {
+	source := conversation.Untrusted(inv.Step.History)
+	for _, r := range inv.Step.Prior {
+		source = cmp.Or(source, r.Untrusted)
+	}
+	return source
+}
+
 // below is what the function of agent a is given. Agents that it runs with it are its
 // children.
 func (inv Invocation) below(a *Agent) Invocation {
 	inv.branch = inv.path(a)
+	inv.guard = a.config.Guard.Stricter(inv.guard)
 	inv.call, inv.key = inv.count.next(), ""
 	if j := inv.Step.Journal; j != nil && !a.flow { // a flow asks nobody itself
 		inv.key = inv.kept(j, a.Name())

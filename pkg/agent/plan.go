@@ -92,6 +92,9 @@ func (p *planner) Spec() llm.ToolSpec {
 // Effect implements tool.Effector: a call that is made again makes the same task.
 func (p *planner) Effect() execution.Effect { return execution.Read }
 
+// Scope implements tool.Scoper: its tasks stay in the mesh.
+func (p *planner) Scope() tool.Scope { return tool.Scope{} }
+
 // Call implements tool.Tool.
 func (p *planner) Call(_ context.Context, args json.RawMessage) (tool.Result, error) {
 	said, err := p.read(args)

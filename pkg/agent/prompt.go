@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -21,11 +22,20 @@ func history(step execution.Step) []conversation.Message {
 	if len(step.Routes) > 0 || len(prior) == 0 {
 		return read
 	}
-	return append(read, conversation.Message{
-		Role:   conversation.RoleUser,
-		Author: prior[len(prior)-1].Agent,
-		Text:   briefing(step.History, prior),
-	})
+	found := conversation.Message{Role: conversation.RoleUser, Author: prior[len(prior)-1].Agent, Text: briefing(step.History, prior)}
+	for _, r := range prior {
+		found.Untrusted = cmp.Or(found.Untrusted, r.Untrusted)
+	}
+	return append(read, found)
+}
+
+// reads notes what the step is given that neither the user nor the author wrote. It counts whether or
+// not a model reads all of it.
+func (t *turn) reads() {
+	t.control.ReadMessages()
+	for _, r := range t.inv.Step.Prior {
+		t.control.Read(r.Untrusted)
+	}
 }
 
 // briefing is what the steps before found and said last (RA-20), and what those in branches
@@ -82,4 +92,13 @@ func confidence(step execution.Step, own []string) *float64 {
 	table := [...]float64{0, 0.6, 0.8, 0.95}
 	c := table[min(n, len(table)-1)]
 	return &c
+}
+
+// lead puts messages in front of all that the model reads.
+func (t *turn) lead(told []conversation.Message) error {
+	if len(told) == 0 {
+		return nil
+	}
+	turn := t.control.Turn()
+	return turn.Replace(append(told, turn.Messages()...))
 }

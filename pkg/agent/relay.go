@@ -48,6 +48,7 @@ func (t *turn) take(done event.TurnResult, own bool) {
 	if own {
 		t.tally = tally{}
 	}
+	t.control.Read(done.Result.Untrusted)
 	t.tally.add(done.Result)
 	if done.Reason == event.Failed || done.Reason == event.Interrupted {
 		return

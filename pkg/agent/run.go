@@ -63,10 +63,11 @@ func (a *Agent) Run(ctx context.Context, inv Invocation) iter.Seq2[event.Event, 
 			inv.memory = hook.NewMemory(inv.Store, a.Name())
 		}
 		t.control = hook.New(hook.Start{
-			Info: a.info(inv), Handlers: a.handlers, Messages: history(inv.Step), State: a.state,
+			Info: a.info(inv), Handlers: a.handlers, Messages: history(inv.Step), State: a.state, Config: a.shared,
 			Memory: inv.memory, Trace: inv.Trace, Numbers: inv.numbers,
 			Emit: t.emit,
 		})
+		t.reads()
 		t.inv = inv
 		ctx := inv.under(ctx)
 		ctx, span := hook.Span(ctx, "invoke_agent "+a.Name(),
@@ -253,8 +254,11 @@ func (t *turn) main(ctx context.Context) error {
 		hand = t.relay
 		events = t.agent.config.Run(ctx, t.inv.below(t.agent))
 	} else {
-		system, err := t.agent.instructions.resolve(ctx, t.control.Turn().Memory(), t.inv.Step.History)
+		system, told, err := t.agent.instructions.resolve(ctx, t.control.Turn(), t.inv.Step.History)
 		if err != nil {
+			return err
+		}
+		if err := t.lead(told); err != nil {
 			return err
 		}
 		l := t.loop()
@@ -302,7 +306,7 @@ func (t *turn) pass(e event.Event) error {
 // loop is the loop of the agent.
 func (t *turn) loop() loop.Loop {
 	c := t.agent.config
-	l := loop.Loop{Model: c.Model, Tools: t.agent.tools, MaxIterations: c.MaxIterations, MaxFailures: c.MaxFailures, Parallel: c.Parallel}
+	l := loop.Loop{Model: c.Model, Tools: t.agent.tools, MaxIterations: c.MaxIterations, MaxFailures: c.MaxFailures, Parallel: c.Parallel, Guard: c.Guard.Stricter(t.inv.guard)}
 	if t.inv.MaxIterations > 0 {
 		l.MaxIterations = t.inv.MaxIterations
 	}

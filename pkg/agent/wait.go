@@ -25,6 +25,9 @@ func (t *turn) wait(ctx context.Context) error {
 	t.text = loop.Waiting(t.pending)
 	t.result.InputRequired, t.result.Pending, t.result.Text = true, t.pending, t.text
 	t.result.ToolsCalled = t.tally.tools
-	t.messages = []conversation.Message{conversation.Assistant(t.agent.Name(), t.text)}
+	m := conversation.Assistant(t.agent.Name(), t.text)
+	t.control.ReadMessages()
+	m.Untrusted = t.control.Turn().Untrusted()
+	t.messages = []conversation.Message{m}
 	return nil
 }

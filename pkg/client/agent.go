@@ -18,6 +18,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/identity/turncred"
 	"github.com/troupe-dev/troupe/pkg/wire"
 )
 
@@ -29,7 +30,8 @@ const ReasonBegunAgain = "REMOTE_STEP_BEGUN_AGAIN"
 // as a tool, or alone. It is asked in a session of its own, which follows from the session
 // and the branch that it is called from, so that it remembers from turn to turn; of the
 // conversation above it is told what the user said last and what the agents before it found.
-// It acts in the name of the turn (LP-18).
+// It acts in the name of the turn (LP-18), whose credential is shown to the orchestrator: so the
+// client has to be one of the mesh in which the agent works.
 //
 // Its turn follows from the turn above and the place of the call in it: when the worker above
 // is lost, its successor attaches to the turn that runs, or has ended, and nothing runs
@@ -120,7 +122,7 @@ func (r *remote) run(ctx context.Context, c *Client, inv agent.Invocation) error
 		req.Budget = wire.LimitsToProto(limits)
 	}
 	if inv.Step.TraceID != "" {
-		ctx = wire.Above(ctx, inv.Step.TraceID)
+		ctx = turncred.Shown(wire.Above(ctx, inv.Step.TraceID))
 	}
 	done, err := r.ask(ctx, c, inv, req)
 	for n := 2; err == nil && failed(done) && n <= attempts(inv); n++ {
@@ -179,7 +181,7 @@ func (r *remote) abandon(ctx context.Context, c *Client, inv agent.Invocation) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTime)
 	defer cancel()
 	// Whatever comes of it: the remote turn has a time of its own.
-	_, _ = c.CancelTrace(ctx, &troupev1.CancelTraceRequest{TraceId: r.trace, Reason: "the agent that asked " + r.target + " was stopped"})
+	_, _ = c.CancelTrace(turncred.Shown(ctx), &troupev1.CancelTraceRequest{TraceId: r.trace, Reason: "the agent that asked " + r.target + " was stopped"})
 }
 
 // The limits of a turn's timeout.
@@ -205,7 +207,7 @@ func (r *remote) request(ctx context.Context, inv agent.Invocation) *troupev1.Or
 	}
 	if inv.Step.SessionID != "" {
 		sum := sha256.Sum256([]byte(inv.Step.SessionID + "\x00" + r.branch))
-		req.SessionId = "sub-" + hex.EncodeToString(sum[:16])
+		req.SessionId = turncred.SubSessions(conversationOf(ctx, inv)) + hex.EncodeToString(sum[:16])
 	}
 	if inv.Step.TurnID != "" {
 		req.RequestId = "sub-" + inv.Key()
@@ -213,7 +215,7 @@ func (r *remote) request(ctx context.Context, inv agent.Invocation) *troupev1.Or
 	if inv.Step.TraceID != "" {
 		req.Parent = &troupev1.Parent{
 			TraceId: inv.Step.TraceID, TurnId: conversation.Cut(inv.Step.TurnID, maxTurnID), Step: int32(inv.Step.Number), Call: int32(inv.Call()),
-			RootTraceId: cmp.Or(inv.Step.RootTraceID, inv.Step.TraceID),
+			RootTraceId: cmp.Or(inv.Step.RootTraceID, inv.Step.TraceID), Untrusted: inv.Untrusted(),
 		}
 		if inv.Step.Budget != nil {
 			req.Parent.Depth = int32(inv.Step.Budget.Level()) + 1
@@ -223,6 +225,14 @@ func (r *remote) request(ctx context.Context, inv agent.Invocation) *troupev1.Or
 		req.Timeout = durationpb.New(min(max(time.Until(until), minTimeout), maxTimeout))
 	}
 	return req
+}
+
+// conversationOf is the session of the turn. That of an agent that is a tool is made up for the call.
+func conversationOf(ctx context.Context, inv agent.Invocation) string {
+	if c, ok := execution.From(ctx); ok && c.Origin().SessionID != "" {
+		return c.Origin().SessionID
+	}
+	return inv.Step.SessionID
 }
 
 // tell passes an event on, and reports whether somebody reads.
@@ -284,6 +294,7 @@ func (r *remote) end(done *troupev1.TurnResult, session string) error {
 	case r.result.MaxIterations:
 		out.Reason = event.MaxIterations
 	}
+	out.Result.Untrusted = conversation.From("agent", r.target) // whatever it read, nobody here saw it
 	out.Result.Agent, out.Result.Text, out.Result.Confidence = r.target, done.GetText(), done.Confidence
 	if len(done.GetPending()) > 0 {
 		out.Result.Text += " It is answered in session " + session + "."

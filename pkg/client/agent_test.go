@@ -193,14 +193,15 @@ func TestAgent_HasARemoteAgentDoItsWork(t *testing.T) {
 			"finder team.research.finder {CallID:1 Tool:search Arguments: Iteration:0 Status:success Result: Summary:found ErrorType: Duration:1s Replayed:false}",
 			"research team.research {Topic:plan Text:hm}",
 			"research team.research {Text:I fou}",
-			"research team.research {Reason:" + client.ReasonBegunAgain + " Message:the worker of agent research was lost; what it said so far is void, and another goes on}",
+			"research team.research {Reason:" + client.ReasonBegunAgain + " Message:the worker of agent research was lost; what it said so far is void, and another goes on Tool:}",
 			"research team.research {Text:I found it.}",
 			"research team.research m 1 3",
-			"research team.research {Reason:CAREFUL Message:…}",
+			"research team.research {Reason:CAREFUL Message:… Tool:}",
 		}, told[2:])
 		require.Empty(t, cmp.Diff(execution.Result{
 			Step: 1, Agent: "team", Text: "I found it.", Observations: []string{"Used tool: search\nfound"}, ToolsCalled: []string{"search"},
 			Iterations: 3, Usage: execution.Usage{InputTokens: 9, ModelCalls: 3}, Confidence: done.Result.Confidence,
+			Untrusted: "agent research",
 		}, done.Result))
 	}
 

@@ -147,7 +147,7 @@ const maxRefusals = 3
 // before the next try.
 func (c *Client) askLater(ctx context.Context, err error) bool {
 	after, ok := failure.RetryAfter(err)
-	if !ok || !failure.Is(err, failure.Overloaded) {
+	if !ok || !failure.Is(err, failure.Overloaded, failure.PolicyRateLimit) {
 		return false
 	}
 	after += rand.N(after/4 + 1) //nolint:gosec // no secret: so that those who were refused together do not come together

@@ -25,6 +25,10 @@ func commitChecks() []Check {
 			Title: "The commit has the session_id, turn_id, epoch and base_sequence of the step, and is made once.",
 		},
 		{
+			ID: "commit/shows-the-credential", Requirement: "ExecuteStepRequest.credential", run: commitCredential,
+			Title: "The commit shows the credential of its step as the metadata troupe-turn, as it is and once; a step without one shows none.",
+		},
+		{
 			ID: "commit/adds-the-answer", Requirement: "ExecuteStepRequest.routes", run: commitAdds,
 			Title: "The commit adds what the agent said to the session, as one message of which the agent is the author.",
 		},
@@ -101,6 +105,24 @@ func commitFence(t *trial) {
 	equal(t, "epoch of the commit", req.GetEpoch(), c.GetEpoch())
 	equal(t, "base_sequence of the commit", req.GetBaseSequence(), c.GetBaseSequence())
 	equal(t, "step of the commit's result", req.GetStep(), c.GetResult().GetStep())
+}
+
+func commitCredential(t *trial) {
+	in := t.ready(spec{})
+	for _, credential := range []string{"e30.one-_~" + strings.Repeat("x", 3000) + ".A", "e30.another.A", ""} {
+		req := in.request("say hello")
+		req.Tenant, req.Credential = "acme", credential
+		s := in.send(t.ctx, req, ledger{away: 1})
+		s.succeeds(t, soon)
+		for _, c := range t.memory.called(req.GetSessionId()) { // the second is sent again
+			if credential == "" {
+				equal(t, "credentials of a commit without one", 0, len(c.shown))
+				continue
+			}
+			equal(t, "credentials of the commit", 1, len(c.shown))
+			equal(t, "credential of the commit", credential, c.shown[0])
+		}
+	}
 }
 
 func commitAdds(t *trial) {

@@ -6,10 +6,12 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/identity/turncred"
 	"github.com/troupe-dev/troupe/pkg/rpc"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
 )
@@ -40,6 +42,7 @@ type ledger struct {
 
 type recordedCall struct {
 	request *troupev1.CommitStepRequest
+	shown   []string // credentials of the turn
 	at      time.Time
 }
 
@@ -98,7 +101,7 @@ func (m *memory) committed(session string) *troupev1.CommitStepRequest {
 
 // CommitStep implements troupev1.MemoryServiceServer.
 func (m *memory) CommitStep(ctx context.Context, req *troupev1.CommitStepRequest) (*troupev1.CommitStepResponse, error) {
-	hold, last, err := m.commit(req)
+	hold, last, err := m.commit(req, metadata.ValueFromIncomingContext(ctx, turncred.Metadata))
 	if hold != nil {
 		select {
 		case <-hold:
@@ -113,7 +116,7 @@ func (m *memory) CommitStep(ctx context.Context, req *troupev1.CommitStepRequest
 }
 
 // commit stores what may be stored, all at once.
-func (m *memory) commit(req *troupev1.CommitStepRequest) (hold chan struct{}, last int64, _ error) {
+func (m *memory) commit(req *troupev1.CommitStepRequest, shown []string) (hold chan struct{}, last int64, _ error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	refuse := func(mode failure.Mode, message string) error {
@@ -123,7 +126,7 @@ func (m *memory) commit(req *troupev1.CommitStepRequest) (hold chan struct{}, la
 	if s == nil {
 		return nil, 0, refuse(failure.NotFound, "no such session")
 	}
-	s.calls = append(s.calls, &recordedCall{req, time.Now()})
+	s.calls = append(s.calls, &recordedCall{req, shown, time.Now()})
 	known, repeated := s.commits[req.GetResult().GetStep()]
 	switch {
 	case s.away > 0:

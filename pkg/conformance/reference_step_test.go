@@ -14,6 +14,7 @@ import (
 
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/identity/turncred"
 )
 
 const agentName = "parrot"
@@ -152,6 +153,9 @@ func (r *reference) commit(ctx context.Context, req *troupev1.ExecuteStepRequest
 	}
 	if r.has(cutsEpoch) {
 		c.Epoch = int64(int32(c.Epoch)) + c.Epoch>>32
+	}
+	if !r.has(hidesCredential) {
+		ctx = turncred.Shown(turncred.With(ctx, req.GetCredential()))
 	}
 	for tries := 0; ; tries++ {
 		reply, err := r.memory.CommitStep(ctx, c)

@@ -29,6 +29,7 @@ const (
 	drainsForever          fault = "says that it drains until it is TERMINATED"
 	forgetsReasons         fault = "tells transitions without their reason"
 	headerLate             fault = "sends the response header with its first item"
+	hidesCredential        fault = "does not show the credential of its step"
 	ignoresStartupTimeout  fault = "does not bound its startup"
 	keepsWhatFailed        fault = "does not release what a failed try took"
 	metricsGoBack          fault = "starts a counter anew"
@@ -74,7 +75,7 @@ var (
 	}
 	endCommitted = []string{
 		"commit/adds-the-answer", "commit/base-mismatch-is-final", "commit/equals-the-result", "commit/fenced-is-final",
-		"commit/last-step-closes-the-turn", "commit/passes-the-fence-on", "commit/tried-again-when-memory-is-away", "commit/turn-not-open-is-final",
+		"commit/last-step-closes-the-turn", "commit/passes-the-fence-on", "commit/shows-the-credential", "commit/tried-again-when-memory-is-away", "commit/turn-not-open-is-final",
 	}
 )
 
@@ -93,7 +94,7 @@ var wrong = []struct {
 	{cleansUpAlways, "startup", "startup/keeps-failed", nil},
 	{closesAlways, "commit", "commit/last-step-closes-the-turn", nil},
 	{commitsCancelled, "step", "step/cancelling-ends-it", []string{"step/failing-is-a-result", "step/its-deadline-ends-it", "step/panicking-is-a-result"}},
-	{commitsOnce, "commit", "commit/tried-again-when-memory-is-away", nil},
+	{commitsOnce, "commit", "commit/tried-again-when-memory-is-away", []string{"commit/shows-the-credential"}},
 	{countsRefused, "metrics", "metrics/count-steps", nil},
 	{cutsEpoch, "commit", "commit/passes-the-fence-on", nil},
 	{deadlineGrows, "shutdown", "shutdown/deadline-never-grows", nil},
@@ -101,6 +102,7 @@ var wrong = []struct {
 	{drainsForever, "shutdown", "shutdown/drains-no-longer-than-steps-run", nil},
 	{forgetsReasons, watchQuickly, "watch/says-why-and-by-whom", nil},
 	{headerLate, "step", "step/announces-its-admission", []string{"step/its-deadline-ends-it"}},
+	{hidesCredential, "commit", "commit/shows-the-credential", nil},
 	{ignoresStartupTimeout, "startup", "startup/hanging-hook-is-given-up", []string{"startup/retries-share-the-timeout", "startup/slow-hook-is-cancelled"}},
 	{keepsWhatFailed, "startup", "startup/frees-what-a-try-took", nil},
 	{metricsGoBack, "metrics", "metrics/only-grow", nil},

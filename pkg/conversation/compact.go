@@ -34,10 +34,12 @@ const excerpt = 160
 // stands for them, of at most limit bytes. More stay where a tool call would be parted from
 // its result. Given is the summary of someone who knows better, a model; without it one is
 // made by rule: who said what, in brief, and of long conversations the end. A summary of
-// before, which has RoleSummary, goes on in one by rule, but with SlidingWindow.
+// before, which has RoleSummary, goes on in one by rule, but with SlidingWindow. A summary of
+// untrusted words says where they come from, so that it is untrusted itself (S14).
 func Compact(messages []Message, strategy Strategy, keep int, given string, limit int) Compaction {
 	cut := opening(messages, max(0, len(messages)-max(keep, 1)))
 	gone := messages[:cut]
+	source := Untrusted(gone)
 	var before string
 	if len(gone) > 0 && gone[0].Role == RoleSummary {
 		before, gone = gone[0].Text, gone[1:]
@@ -52,7 +54,7 @@ func Compact(messages []Message, strategy Strategy, keep int, given string, limi
 	if c.Summary == "" {
 		c.Summary = summarize(before, gone, strategy, limit)
 	}
-	c.Summary = Cut(c.Summary, limit)
+	c.Summary = mark(c.Summary, source, limit)
 	c.TokensSaved = max(0, c.TokensSaved+Tokens(Message{Text: before})-Tokens(Message{Text: c.Summary}))
 	return c
 }

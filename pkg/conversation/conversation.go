@@ -40,6 +40,11 @@ type Message struct {
 	Partial    bool       // said before its turn failed
 
 	Attachments []Attachment // of a user's message: files beside the text
+
+	// Untrusted names the first source of words in it that neither the user nor the author of the
+	// agent wrote, such as "tool http_fetch", in at most MaxSource bytes; empty: there are none, but
+	// for those that Source finds (S14, S15).
+	Untrusted string `json:",omitempty"`
 }
 
 // ToolCall is a model's wish to run a tool.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
 // entry has the fields of the kinds that are kept in a trace, under the names that stand in
@@ -55,6 +56,11 @@ type entry struct {
 	Files   map[string]int             `json:"artifact_delta,omitempty"`
 	Reason  string                     `json:"reason,omitempty"`
 	Message string                     `json:"message,omitempty"`
+
+	Key       string          `json:"key,omitempty"`
+	Owner     ownership.Owner `json:"owner,omitempty"`
+	Actor     string          `json:"actor,omitempty"`
+	Operation string          `json:"operation,omitempty"`
 }
 
 type usage struct {
@@ -97,6 +103,8 @@ func (e Event) MarshalJSON() ([]byte, error) {
 		out.Text, out.Topic = p.Text, p.Topic
 	case Warning:
 		out.Reason, out.Message = p.Reason, p.Message
+	case OwnershipViolation:
+		out.Key, out.Owner, out.Actor, out.Operation = p.Key, p.Owner, p.Actor, p.Operation
 	case Answer:
 		out.Text, out.Reason, out.Iteration = p.Text, string(p.Reason), p.Iterations
 	case TurnResult:

@@ -12,6 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
 var noon = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
@@ -100,6 +101,10 @@ func TestEvent_StandsInATraceUnderItsNames(t *testing.T) {
 		},
 		"thinking": {event.Thinking{Topic: event.Plan, Text: "first"}, object{"type": "thinking", "kind": "plan", "text": "first"}},
 		"warning":  {event.Warning{Reason: "W", Message: "mind"}, object{"type": "warning", "reason": "W", "message": "mind"}},
+		"ownership_violation": {
+			event.OwnershipViolation{Key: "history", Owner: ownership.Memory, Actor: "a", Operation: "ownership.set"},
+			object{"type": "ownership_violation", "key": "history", "owner": "memory", "actor": "a", "operation": "ownership.set"},
+		},
 		"message": {
 			event.Message{Text: "a", State: map[string]json.RawMessage{"set": json.RawMessage(`1`), "gone": nil, "away": {}}, Artifacts: map[string]int{"r": 2}},
 			object{"type": "message", "text": "a", "state_delta": object{"set": 1.0, "gone": nil, "away": nil}, "artifact_delta": object{"r": 2.0}},
@@ -134,6 +139,7 @@ func TestEvent_KindsAreDifferentAndSomeAreInternal(t *testing.T) {
 		event.Message{},
 		event.Thinking{},
 		event.Warning{},
+		event.OwnershipViolation{},
 		event.Answer{},
 		event.TurnResult{},
 	} {

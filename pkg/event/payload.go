@@ -2,10 +2,13 @@ package event
 
 import (
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
 // UserInput begins a turn (CO-43).
@@ -142,6 +145,27 @@ const (
 type Warning struct {
 	Reason  string // UPPER_SNAKE, for programs
 	Message string // one sentence, for a person
+	Tool    string // of which the guard of tools warns; empty in all other warnings
+}
+
+// OwnershipViolation says that somebody tried to write state of another owner (SO-6, SO-7). It
+// changed nothing, and the turn goes on unless who tried ends it.
+type OwnershipViolation struct {
+	Key       string
+	Owner     ownership.Owner
+	Actor     string // who tried, as who refused knows it
+	Operation string // that was refused, such as "ownership.set"
+}
+
+// ViolationOf is what an error says of a write to state of another; false when it is none.
+func ViolationOf(err error) (OwnershipViolation, bool) {
+	e, ok := errors.AsType[*failure.Error](err)
+	if !ok || !e.Trespass() {
+		return OwnershipViolation{}, false
+	}
+	return OwnershipViolation{
+		Key: e.Facts[failure.FactKey], Owner: ownership.Owner(e.Facts[failure.FactOwner]), Actor: e.Facts[failure.FactActor], Operation: e.Op,
+	}, true
 }
 
 // Reason says why a turn ended (CO-49).
@@ -217,6 +241,9 @@ func (Thinking) Kind() string { return "thinking" }
 
 // Kind implements Payload.
 func (Warning) Kind() string { return "warning" }
+
+// Kind implements Payload.
+func (OwnershipViolation) Kind() string { return "ownership_violation" }
 
 // Kind implements Payload.
 func (Answer) Kind() string { return Internal + "answer" }

@@ -2,6 +2,7 @@ package execution
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"sync"
 
@@ -17,6 +18,21 @@ type Auth struct {
 
 // IsZero reports whether there is nothing in it.
 func (a Auth) IsZero() bool { return a.Actor == "" && len(a.Credentials) == 0 }
+
+// Format implements fmt.Formatter: whatever the verb, it tells neither whom nor what, as where
+// somebody panics with an Auth or puts one into an error.
+func (Auth) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(secret.Redacted)) }
+
+// MarshalText is the same for logs, JSON and YAML.
+func (Auth) MarshalText() ([]byte, error) { return []byte(secret.Redacted), nil }
+
+// Wipe overwrites the credentials, for all who have this Auth (guarantee S8). It is for who received
+// them, once the step or the turn is over.
+func (a Auth) Wipe() {
+	for _, v := range a.Credentials {
+		v.Wipe()
+	}
+}
 
 // Login is a credential that a tool lacks, and how a person comes by it.
 type Login struct {

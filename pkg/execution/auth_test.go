@@ -2,6 +2,7 @@ package execution_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -97,4 +98,16 @@ func TestAuth_OfATurnThatBringsNoneHasWhatWasLent(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, "hunter2", auth.Credentials["mailbox"].Reveal())
 	require.NotContains(t, fmt.Sprintf("%+v %#v", auth, auth), "hunter2")
+}
+
+// Whoever prints, panics with or encodes an Auth tells neither in whose name a turn acts (LP-18)
+// nor with what.
+func TestAuth_IsNotPrinted(t *testing.T) {
+	encoded, err := json.Marshal(map[string]any{"auth": alice, "at": &alice})
+	require.NoError(t, err)
+	for _, text := range []string{fmt.Sprintf("%v %+v %#v %s %d %x %q", alice, alice, alice, alice, alice, &alice, []execution.Auth{alice}), string(encoded)} {
+		require.Contains(t, text, secret.Redacted)
+		require.NotContains(t, text, "alice")
+		require.NotContains(t, text, fmt.Sprintf("%x", "alice"))
+	}
 }

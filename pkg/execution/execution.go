@@ -84,6 +84,8 @@ type Result struct {
 
 	Used      *budget.Amounts // of the budget, by this attempt; nil: its worker does not count
 	Inherited bool            // an earlier turn did it, and this one began with its result
+
+	Untrusted string // first source of untrusted words that the step has read, as in conversation.Message; empty: none
 }
 
 // Usage is what model calls consumed.

@@ -109,10 +109,11 @@ var errorTypes = map[failure.Mode]ErrorType{
 	failure.InstanceDraining: ResourceError,
 	failure.Overloaded:       ResourceError,
 
-	failure.PolicySecurity:  PermissionError,
-	failure.PolicyAllowlist: PermissionError,
-	failure.UserPermission:  PermissionError,
-	failure.StateViolation:  PermissionError,
+	failure.PolicySecurity:      PermissionError,
+	failure.PolicyAllowlist:     PermissionError,
+	failure.UserPermission:      PermissionError,
+	failure.StateViolation:      PermissionError,
+	failure.UserUnauthenticated: PermissionError,
 
 	failure.SystemNetwork: NetworkError,
 }

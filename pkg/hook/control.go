@@ -28,6 +28,7 @@ type Start struct {
 	Handlers *Set
 	Messages []conversation.Message // oldest first; not changed
 	State    *ownership.AgentState
+	Config   *ownership.Config
 	Memory   *Memory
 	Trace    ownership.TraceView
 	// Emit is told every event, in order. Its error is that of the call that caused the event.
@@ -57,6 +58,12 @@ func New(s Start) *Control {
 	if t.memory == nil {
 		t.memory = NewMemory(nil, s.Info.Agent)
 	}
+	t.config = s.Config
+	if t.config == nil {
+		t.config = ownership.NewConfig(s.Info.Agent, "")
+	}
+	t.state, t.config = t.state.Telling(t.trespass), t.config.Telling(t.trespass)
+	t.memory.tell(t.trespass)
 	set := s.Handlers
 	if set == nil {
 		set = &Set{}
@@ -92,6 +99,11 @@ func (c *Control) Pass(e event.Event) error {
 }
 
 func (t *Turn) pass(e event.Event) error {
+	for _, v := range t.trespasses() { // which were before it
+		if err := t.pass(event.Event{Payload: v}); err != nil {
+			return err
+		}
+	}
 	if e.Sequence == 0 {
 		e.Invocation, e.Step, e.Sequence = t.info.TurnID, t.info.Step, t.numbers.next()
 	}

@@ -56,6 +56,7 @@ type Memory struct {
 	delta     map[string]json.RawMessage // of them, those that no event has told yet
 	unkept    map[string]json.RawMessage // of them, those that no journal has yet
 	artifacts map[string]int             // saved, and not told yet
+	refused   func(*failure.Error)       // is told of writes to keys of others; nil: nobody is
 }
 
 // stored is the state as the store has it. A turn reads it once, for all of its memories.
@@ -77,7 +78,7 @@ func (m *Memory) Fork(actor string) *Memory {
 	below := map[string]json.RawMessage{}
 	maps.Copy(below, m.below)
 	maps.Copy(below, m.made)
-	return &Memory{store: m.store, actor: actor, stored: m.stored, below: below}
+	return &Memory{store: m.store, actor: actor, stored: m.stored, below: below, refused: m.refused}
 }
 
 // Join takes over what a fork has changed itself. Of two forks that changed a key the later
@@ -168,10 +169,30 @@ func (m *Memory) Delete(key string) error { return m.change(key, nil) }
 // (C-18).
 func (m *Memory) change(key string, value json.RawMessage) error {
 	if owner, declared := ownership.Of(key); declared && owner != ownership.Memory && !strings.HasPrefix(key, temp) {
-		return ownership.Violation("hook.Memory", key, owner, m.actor)
+		return m.refuse(ownership.Violation("hook.Memory", key, owner, m.actor))
 	}
 	m.redo(map[string]json.RawMessage{key: value})
 	return nil
+}
+
+// tell sets who is told of writes that are refused. Agents of one flow may share a memory, and
+// then it is the first.
+func (m *Memory) tell(refused func(*failure.Error)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.refused == nil {
+		m.refused = refused
+	}
+}
+
+func (m *Memory) refuse(err *failure.Error) error {
+	m.mu.Lock()
+	refused := m.refused
+	m.mu.Unlock()
+	if refused != nil {
+		refused(err)
+	}
+	return err
 }
 
 // redo makes changes that are allowed.

@@ -32,6 +32,10 @@ type Call struct {
 	AtClient    bool // the client of the agent runs it (tool.Client), and this process never does
 	Replayed    bool // it ran in an attempt before this one, and does not run again
 
+	// Untrusted is the source of untrusted words that the turn has read, when that is why the call
+	// needs an approval (S14); empty: it needs none for that.
+	Untrusted string
+
 	Status   event.ToolStatus // after it ran
 	Text     string           // what the model reads; set by the tool, Answer or Refuse
 	Err      error            // of the tool; nil when it succeeded
@@ -40,6 +44,7 @@ type Call struct {
 	Lacks    *execution.Login // of a call that waits: Login
 
 	waiting Waiting
+	allowed bool
 }
 
 // Answer gives the model a result without running the tool (AD-31).
@@ -74,14 +79,19 @@ type Running struct {
 	Iteration int
 	Messages  []conversation.Message // oldest first; do not change them
 	Previous  []string               // tools that ran before in the turn, in order
+	Untrusted string                 // that of the turn
 
 	state     *ownership.AgentState
+	config    *ownership.Config
 	memory    *Memory
 	escalated *atomic.Bool
 }
 
 // State is the agent's own; nil outside of tools.
 func (r Running) State() *ownership.AgentState { return r.state }
+
+// Config is the agent's configuration; nil outside of tools.
+func (r Running) Config() *ownership.Config { return r.config }
 
 // Memory is the session's state, artifacts and past; nil outside of tools.
 func (r Running) Memory() *Memory { return r.memory }
@@ -118,7 +128,7 @@ func (c *Control) Enter(ctx context.Context, callID string, memory *Memory) (con
 	cell := &atomic.Pointer[Running]{}
 	cell.Store(&Running{
 		Info: t.info, CallID: callID, Iteration: t.iteration, Messages: t.Messages(),
-		Previous: t.ToolsCalled(), state: t.state, memory: memory, escalated: &t.escalated,
+		Previous: t.ToolsCalled(), Untrusted: t.Untrusted(), state: t.state, config: t.config, memory: memory, escalated: &t.escalated,
 	})
 	return context.WithValue(ctx, runningKey{}, cell), func() { cell.Store(nil) }
 }

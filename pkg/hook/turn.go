@@ -35,6 +35,7 @@ type Info struct {
 type Turn struct {
 	info   Info
 	state  *ownership.AgentState
+	config *ownership.Config
 	memory *Memory
 	trace  ownership.TraceView
 
@@ -58,6 +59,9 @@ type Turn struct {
 	ended   bool
 
 	escalated atomic.Bool // tools may do so beside each other
+	refused   refused
+
+	read untrusted
 }
 
 // Info says which turn it is.
@@ -98,6 +102,10 @@ func (t *Turn) Replace(messages []conversation.Message) error {
 // State is the agent's own (the AGENT tier): it lives as long as the agent runs, and all its
 // turns share it. It is the same between handlers and tools.
 func (t *Turn) State() *ownership.AgentState { return t.state }
+
+// Config is the agent's configuration (the SHARED tier): all its instances share it, each as it was
+// when it started, with the changes that it made since.
+func (t *Turn) Config() *ownership.Config { return t.config }
 
 // Memory is the session's state, artifacts and past (the MEMORY tier): to be read, and to be
 // changed by asking.

@@ -71,16 +71,28 @@ func (ca *CA) Files(role Role, agent string) (Config, error) {
 	if err := id.check(); err != nil {
 		return Config{}, err
 	}
-	pair, err := ca.issue(certificate(id.url(), fileLife))
+	f, err := ca.write(ca.dir, strings.TrimSuffix(string(role)+"-"+agent, "-"), process(id, fileLife))
+	return Config{Cert: f.Cert, Key: f.Key, CA: f.CA}, err
+}
+
+// ServerFiles is Files for a server beside the mesh, such as etcd, in a folder of its own. The
+// certificate names this machine. It has no URI, so inside the mesh it proves nobody.
+func (ca *CA) ServerFiles(dir, name string) (Files, error) {
+	return ca.write(dir, name, named(name, fileLife))
+}
+
+// write makes a certificate, and writes what a server or a client needs to use it.
+func (ca *CA) write(dir, name string, template *x509.Certificate) (Files, error) {
+	pair, err := ca.issue(template)
 	if err != nil {
-		return Config{}, err
+		return Files{}, err
 	}
 	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
 	if err != nil {
-		return Config{}, err
+		return Files{}, err
 	}
-	name := filepath.Join(ca.dir, strings.TrimSuffix(string(role)+"-"+agent, "-"))
-	cfg := Config{Cert: name + ".crt", Key: name + ".key", CA: filepath.Join(ca.dir, "ca.crt")}
+	name = filepath.Join(dir, name)
+	cfg := Files{Cert: name + ".crt", Key: name + ".key", CA: filepath.Join(dir, "ca.crt")}
 	return cfg, errors.Join(
 		os.WriteFile(cfg.Cert, block("CERTIFICATE", pair.Certificate[0]), 0o600),
 		os.WriteFile(cfg.Key, block("PRIVATE KEY", key), 0o600),
@@ -93,8 +105,8 @@ func makeCA(dir, file string) error {
 	if err != nil {
 		return err
 	}
-	cert := certificate(&url.URL{Scheme: "spiffe", Host: devDomain}, caLife)
-	cert.Subject = pkix.Name{CommonName: "Troupe CA for development"}
+	cert := named("Troupe CA for development", caLife)
+	cert.URIs = []*url.URL{{Scheme: "spiffe", Host: devDomain}}
 	cert.IsCA, cert.BasicConstraintsValid = true, true
 	cert.KeyUsage, cert.ExtKeyUsage = x509.KeyUsageCertSign|x509.KeyUsageCRLSign, nil
 	der, err := x509.CreateCertificate(rand.Reader, cert, cert, key.Public(), key)
@@ -139,13 +151,20 @@ func (ca *CA) issue(cert *x509.Certificate) (tls.Certificate, error) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, err
 }
 
-// certificate is the template of one with a URI.
-func certificate(uri *url.URL, life time.Duration) *x509.Certificate {
+// process is the template of the certificate of a process.
+func process(id ID, life time.Duration) *x509.Certificate {
+	cert := named(id.User(), life)
+	cert.URIs = []*url.URL{id.url()}
+	return cert
+}
+
+// named is the template of one without a URI.
+func named(name string, life time.Duration) *x509.Certificate {
 	return &x509.Certificate{
+		Subject:      pkix.Name{CommonName: name},
 		SerialNumber: new(big.Int).SetBytes([]byte(rand.Text()[:16])), // 80 bits of chance
 		NotBefore:    time.Now().Add(-devLeeway),
 		NotAfter:     time.Now().Add(life),
-		URIs:         []*url.URL{uri},
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}

@@ -34,8 +34,7 @@ func authority(t testing.TB) *CA {
 // paper is the template of a certificate with the URIs.
 func paper(t testing.TB, uris ...string) *x509.Certificate {
 	t.Helper()
-	cert := certificate(nil, time.Hour)
-	cert.URIs = nil
+	cert := named("", time.Hour)
 	for _, text := range uris {
 		uri, err := url.Parse(text)
 		require.NoError(t, err)

@@ -2,17 +2,21 @@ package identity
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
 )
 
@@ -28,6 +32,8 @@ type Source struct {
 	mu     sync.Mutex
 	last   *keys
 	lament string // what was last said to be wrong with the files
+
+	signer atomic.Pointer[verified] // the last one
 }
 
 // keys are what a process proves itself with, and what it asks of others.
@@ -43,6 +49,25 @@ func (k *keys) leaf() *x509.Certificate { return k.pair.Leaf }
 // until tells a log when the keys end. It is a text, because a log on a console shows no date of a time.
 func (k *keys) until() zap.Field {
 	return zap.String("until", k.leaf().NotAfter.Format(time.RFC3339))
+}
+
+// Life is for how long the certificate is valid in all, from its beginning to its end.
+func (s *Source) Life() time.Duration {
+	leaf := s.current().leaf()
+	return leaf.NotAfter.Sub(leaf.NotBefore)
+}
+
+// Measure tells a meter for how long the certificate is still valid, in seconds: somebody must
+// renew it before that is 0.
+func (s *Source) Measure(meter metric.Meter) error {
+	of := metric.WithAttributes(attribute.Stringer("id", s.id))
+	_, err := meter.Float64ObservableGauge("troupe.certificate.remaining",
+		metric.WithUnit("s"), metric.WithDescription("For how long the certificate of this process is still valid."),
+		metric.WithFloat64Callback(func(_ context.Context, o metric.Float64Observer) error {
+			o.Observe(time.Until(s.current().leaf().NotAfter).Seconds(), of)
+			return nil
+		}))
+	return err
 }
 
 // current are the keys to use now.
@@ -133,7 +158,7 @@ func (ca *CA) renewing(id ID) func(*keys) (*keys, error) {
 		if err := id.check(); err != nil {
 			return nil, fmt.Errorf("--tls-dev-ca: %w", err)
 		}
-		pair, err := ca.issue(certificate(id.url(), devLife))
+		pair, err := ca.issue(process(id, devLife))
 		if err != nil {
 			return nil, fmt.Errorf("--tls-dev-ca: %w", err)
 		}

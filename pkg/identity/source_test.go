@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -84,13 +86,15 @@ func TestSource_AllIsReplacedUnderRunningCalls(t *testing.T) {
 	dirs := map[ID]string{{domain, Memory, ""}: t.TempDir(), {domain, Worker, "a"}: t.TempDir()}
 	lay := func(issuer *CA, cas ...*CA) {
 		for id, dir := range dirs {
-			cfg := write(t, dir, issuer, issuer.certify(t, paper(t, id.String()))) // one file after the other
+			cfg := write(t, t.TempDir(), issuer, issuer.certify(t, paper(t, id.String())))
 			var all strings.Builder
 			for _, ca := range cas {
 				all.Write(block("CERTIFICATE", ca.cert.Raw))
 			}
-			require.NoError(t, os.WriteFile(cfg.CA+".new", []byte(all.String()), 0o600))
-			require.NoError(t, os.Rename(cfg.CA+".new", cfg.CA))
+			require.NoError(t, os.WriteFile(cfg.CA, []byte(all.String()), 0o600))
+			for _, file := range []string{cfg.Cert, cfg.Key, cfg.CA} { // one after the other
+				require.NoError(t, os.Rename(file, filepath.Join(dir, filepath.Base(file))))
+			}
 		}
 	}
 	lay(before, before)
@@ -175,4 +179,17 @@ func TestSource_GoesOnWithTheLastKeys(t *testing.T) {
 
 	write(t, dir, ca, ca.certify(t, paper(t, memoryID)))
 	require.NotSame(t, first, s.current())
+}
+
+func TestSource_TellsForHowLongItsCertificateIsValid(t *testing.T) {
+	s, err := Open(Config{DevCA: t.TempDir()}, Memory, "", zap.NewNop())
+	require.NoError(t, err)
+	reader := metric.NewManualReader()
+	require.NoError(t, s.Measure(metric.NewMeterProvider(metric.WithReader(reader)).Meter("test")))
+	var seen metricdata.ResourceMetrics
+	require.NoError(t, reader.Collect(t.Context(), &seen))
+	point := seen.ScopeMetrics[0].Metrics[0].Data.(metricdata.Gauge[float64]).DataPoints[0]
+	require.InDelta(t, devLife.Seconds(), point.Value, 60)
+	id, _ := point.Attributes.Value("id")
+	require.Equal(t, "spiffe://dev.troupe/memory", id.AsString())
 }

@@ -47,7 +47,7 @@ func (r Request) Instructions() string {
 	}
 	add(r.System)
 	for _, m := range r.Messages {
-		if m.Role == conversation.RoleSystem {
+		if m.Reader() == conversation.RoleSystem {
 			add(m.Text)
 		}
 	}

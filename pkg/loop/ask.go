@@ -34,6 +34,7 @@ func (r *run) ask(ctx context.Context) (*hook.LLMReply, error) {
 	if err := conversation.CheckRounds(r.turn.Messages()); err != nil {
 		return nil, failure.Newf(failure.AgentLogic, "loop.Run", "the messages are out of order: %s; change them with Add and Replace", err)
 	}
+	r.read(len(r.in.Choices) == 0)
 	reply := req.Reply
 	if r.quiet = req.Quiet; reply == nil {
 		if reply, err = r.model(ctx, req); err != nil {
@@ -174,7 +175,7 @@ var finishes = map[llm.Finish]event.Finish{
 
 // stream reads what the model says, and who says it.
 func (r *run) stream(ctx context.Context, req llm.Request, aside bool) (said conversation.Message, by heard, usage execution.Usage, err error) {
-	said = conversation.Message{Role: conversation.RoleAssistant, Author: r.turn.Info().Agent}
+	said = conversation.Message{Role: conversation.RoleAssistant, Author: r.turn.Info().Agent, Untrusted: r.turn.Untrusted()}
 	by, usage = heard{model: r.loop.Model.Name()}, execution.Usage{ModelCalls: 1}
 	for delta, err := range r.loop.Model.Generate(ctx, req) {
 		if r.signalled() || ctx.Err() != nil {

@@ -85,13 +85,22 @@ func (a *attended) reporting(ctx context.Context) context.Context {
 // Began tells, from inside a tool call, that a turn of its own began for it. It waits until that
 // is heard, or the call is over; outside of calls it does nothing.
 func Began(ctx context.Context, s event.SubtaskStarted) {
-	a, _ := ctx.Value(attendedKey{}).(*attended)
-	if a == nil {
-		return
+	if a, _ := ctx.Value(attendedKey{}).(*attended); a != nil {
+		s.CallID = a.w.asked.ID
+		a.tell(ctx, s)
 	}
-	s.CallID = a.w.asked.ID
+}
+
+// Warned tells as Began does what the guard did inside of a tool call.
+func Warned(ctx context.Context, w event.Warning) {
+	if a, _ := ctx.Value(attendedKey{}).(*attended); a != nil && w.Reason == ReasonGuarded {
+		a.tell(ctx, w)
+	}
+}
+
+func (a *attended) tell(ctx context.Context, p event.Payload) {
 	select {
-	case a.said <- s:
+	case a.said <- p:
 	case <-a.over:
 	case <-ctx.Done():
 	}

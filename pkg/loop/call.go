@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -51,6 +52,8 @@ type work struct {
 	decided bool                // by the answer, and by no handler
 	unread  error               // why the credential of the answer is not there
 	pending []execution.Pending // what it waits for: itself, or calls of an agent that is a tool
+
+	quoting sync.Mutex // guards what left says of untrusted words: a tool may have goroutines
 }
 
 // prepare numbers a call and runs the handlers before it. It is nil when the turn was stopped
@@ -95,7 +98,11 @@ func (r *run) decide(ctx context.Context, w *work) error {
 	r.expect(w)
 	ctx = w.holding(ctx)
 	r.open(ctx, w)
+	w.call.Untrusted = r.against(w)
 	if err := r.before(ctx, w); err != nil {
+		return err
+	}
+	if err := r.guard(w); err != nil {
 		return err
 	}
 	if err := r.heed(w); err != nil {
@@ -197,7 +204,7 @@ func (w *work) run(ctx context.Context) {
 	if w.key != "" {
 		ctx = tool.Keyed(ctx, w.key)
 	}
-	ctx = w.holding(ctx)
+	ctx = tool.Quoting(w.holding(ctx), w.quotes)
 	if a, ok := ctx.Value(attendedKey{}).(*attended); ok {
 		ctx = a.reporting(ctx)
 	}
@@ -270,7 +277,7 @@ func (r *run) finish(ctx context.Context, w *work) error {
 	if err := r.report(w); err != nil {
 		return err
 	}
-	r.Append(conversation.Message{Role: conversation.RoleTool, Text: w.call.Text, ToolCallID: w.asked.ID})
+	r.Append(conversation.Message{Role: conversation.RoleTool, Text: w.call.Text, ToolCallID: w.asked.ID, Untrusted: w.source()})
 	err := late(r.behind(ctx, w.call))
 	r.Amend(cut(w.call.Text, MaxToolText))
 	return cmp.Or(err, r.Told())

@@ -15,11 +15,11 @@ import (
 var askedParts = [...]string{"instructions", "messages", "tools"}
 
 // asks is the digest of what a model is asked: one for each part, so that it can be told which
-// one differs. When and where a message was stored does not count.
+// one differs. When and where a message was stored does not count, nor does what no model reads.
 func asks(req llm.Request) string {
 	messages := make([]conversation.Message, len(req.Messages))
 	for i, m := range req.Messages {
-		m.Sequence, m.Turn, m.Time = 0, 0, time.Time{}
+		m.Sequence, m.Turn, m.Time, m.Untrusted = 0, 0, time.Time{}, ""
 		m.Attachments = conversation.References(m.Attachments)
 		messages[i] = m
 	}

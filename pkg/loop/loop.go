@@ -46,6 +46,8 @@ type Loop struct {
 	// Parallel runs the tools of a round beside each other. Their handlers still run one at a
 	// time, and their results come in the order of the calls (C-9).
 	Parallel bool
+	// Guard is what becomes of tools that a turn may lose; empty: GuardAsk (S14).
+	Guard Guard
 }
 
 // Input is what one run is given.
@@ -263,7 +265,9 @@ func (r *run) id(number int) string {
 
 // say puts what the model said into the conversation.
 func (r *run) say(reply *hook.LLMReply) error {
-	r.Append(conversation.Message{Role: conversation.RoleAssistant, Author: r.turn.Info().Agent, Text: reply.Text, ToolCalls: reply.ToolCalls})
+	r.Append(conversation.Message{
+		Role: conversation.RoleAssistant, Author: r.turn.Info().Agent, Text: reply.Text, ToolCalls: reply.ToolCalls, Untrusted: r.turn.Untrusted(),
+	})
 	return r.Told()
 }
 

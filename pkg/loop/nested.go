@@ -68,12 +68,14 @@ type trail struct {
 	Escalate bool                       `json:"escalate,omitempty"`
 	Last     int                        `json:"last,omitempty"`    // of Nest
 	Stopped  string                     `json:"stopped,omitempty"` // too
+
+	Untrusted string `json:"untrusted,omitempty"` // whose words the tool says its result holds
 }
 
 // keep puts into the entry of a call what its tool did beside giving a result, with these
 // changes of state. It stands in the place of a reply, as one that nobody said.
 func (r *run) keep(w *work, set map[string]json.RawMessage, removed []string) error {
-	left := trail{Set: set, Removed: removed, Escalate: r.Escalated()}
+	left := trail{Set: set, Removed: removed, Escalate: r.Escalated(), Untrusted: w.left.Untrusted}
 	if w.nest != nil {
 		left.Last, left.Stopped, w.entry.Usage = w.nest.Last, w.nest.Stopped, w.nest.Usage
 	}

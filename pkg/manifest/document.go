@@ -40,6 +40,10 @@ func loadFile(fsys fs.FS, name string) ([]Document, []error) {
 		if root.Kind == yaml.ScalarNode && root.ShortTag() == "!!null" {
 			continue
 		}
+		if err := bounded(name, root); err != nil {
+			wrong = append(wrong, err)
+			continue
+		}
 		doc, errs := open(name, root)
 		if len(errs) == 0 {
 			all = append(all, doc)

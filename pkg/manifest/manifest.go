@@ -17,8 +17,12 @@ import (
 // APIVersion is that of every document.
 const APIVersion = "troupe.dev/v1"
 
-// MaxFileBytes is the longest file that is read.
-const MaxFileBytes = 1 << 20
+// What is read of a file, and of each document in it. An alias counts as all that it stands for.
+const (
+	MaxFileBytes = 1 << 20
+	MaxValues    = 100_000
+	MaxDepth     = 100
+)
 
 // The kinds.
 const (

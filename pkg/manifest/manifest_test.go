@@ -1,6 +1,7 @@
 package manifest_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -190,4 +191,24 @@ func TestNearest_IsEmptyWhenNothingIsLikeIt(t *testing.T) {
 	require.Equal(t, "research", manifest.Nearest("Reserch", []string{"coordinator", "research"}))
 	require.Empty(t, manifest.Nearest("xyz", []string{"coordinator", "research"}))
 	require.Empty(t, manifest.Nearest("ab", []string{"cd"}))
+}
+
+// A short text can stand for very much, and what walks it has to end.
+func TestLoad_RefusesWhatAliasesMakeEndless(t *testing.T) {
+	bomb := "spec:\n  l0: &l0 [x]\n"
+	for n := range 20 {
+		bomb += fmt.Sprintf("  l%d: &l%d [*l%d, *l%d]\n", n+1, n+1, n, n)
+	}
+	wide := "spec: {a: &a [" + strings.Repeat("x,", 1000) + "x], b: [" + strings.Repeat("*a,", 100) + "x]}\n"
+	for text, want := range map[string]string{
+		bomb:                      "has more than 100000 values, with those that aliases repeat",
+		wide:                      "has more than 100000 values, with those that aliases repeat",
+		"spec: {a: &a [*a]}\n":    "more than 100 levels deep, or contains itself",
+		"spec: {a: &a {b: *a}}\n": "more than 100 levels deep, or contains itself",
+		"spec: {a: " + strings.Repeat("[", 9000) + strings.Repeat("]", 9000) + "}\n": "more than 100 levels deep",
+	} {
+		_, err := manifest.Load(folder(map[string]string{"a.yaml": header + text}))
+		require.ErrorContains(t, err, want)
+		require.Regexp(t, `^a\.yaml:\d+: `, err.Error())
+	}
 }

@@ -37,6 +37,7 @@ type Store interface {
 	Sessions
 	State
 	Artifacts
+	Configs
 }
 
 // Hold is the proof that a caller holds a turn: the epoch that BeginTurn gave it.

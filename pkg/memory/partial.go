@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/troupe-dev/troupe/pkg/conversation"
@@ -15,6 +16,7 @@ func PartialOf(journal []execution.Entry) (conversation.Message, bool) {
 	for _, e := range journal {
 		if e.Reply.Text != "" && !e.Aside {
 			texts, said.Author = append(texts, e.Reply.Text), e.Reply.Author
+			said.Untrusted = cmp.Or(said.Untrusted, e.Reply.Untrusted)
 		}
 	}
 	said.Text = conversation.Cut(strings.Join(texts, "\n\n"), conversation.MaxMessageBytes)

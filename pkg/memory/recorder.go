@@ -40,8 +40,9 @@ type Recorder struct {
 // ends, which is the step's. Close it, end ctx, and then Wait.
 func NewRecorder(ctx context.Context, end context.CancelCauseFunc, store Journal, hold Hold, step int, triedBefore bool) (*Recorder, error) {
 	j := &Recorder{end: end, changed: make(chan struct{}), known: map[int]map[execution.Phase]execution.Entry{}}
-	j.put = func(entries []execution.Entry) error {
-		_, err := failure.Retry(ctx, func(ctx context.Context) (struct{}, error) {
+	j.put = func(entries []execution.Entry) (err error) {
+		defer failure.Contain("memory.Record", &err)
+		_, err = failure.Retry(ctx, func(ctx context.Context) (struct{}, error) {
 			return struct{}{}, store.Record(ctx, hold, step, entries)
 		})
 		return err

@@ -50,7 +50,13 @@ type Sessions interface {
 	// DeleteSession removes everything of a session but a mark, which fences the turn that
 	// is open and keeps late writers out for Retention. Again it is fine and changes nothing.
 	// Modes: not_found when it never was.
-	DeleteSession(ctx context.Context, ref session.Ref) error
+	DeleteSession(ctx context.Context, ref session.Ref) (Erasure, error)
+	// EraseUser removes what the sessions of a user share, once there are none: state and
+	// artifacts under user:. While the answer names sessions, delete them and call again; from
+	// the first call until one that names none, a session that the user begins is refused as
+	// deleted. What is late in the name of a session that was deleted meanwhile changes nothing
+	// that the user has later. Again it is fine.
+	EraseUser(ctx context.Context, tenant, user string) (ErasedUser, error)
 	// SearchMemory finds messages of a user that hold words of the query, by Query: those with
 	// the most of them first, then those of the session made last, then the latest. At most
 	// MaxWindowBytes of them. It looks into the latest MaxSearched sessions, and in their

@@ -12,13 +12,19 @@ import (
 // changed nothing.
 func Violation(op, key string, owner Owner, actor string) *failure.Error {
 	return failure.Newf(failure.StateViolation, op, "state %q is owned by %s, but %s attempted to modify it", key, owner, actor).
-		With("key", key).With("owner", string(owner)).With("actor", actor)
+		Owned(key, string(owner), actor)
 }
 
 // AgentState is the AGENT tier of one worker: what an agent keeps in RAM from its start to
 // its end (SO-9). It holds any Go values, and hands them out as they are: what is changed
 // in place must be safe for that. Safe for concurrent use.
 type AgentState struct {
+	*agentKeys
+	refused func(*failure.Error) // nil: nobody is told
+}
+
+// agentKeys are the keys, and whose they are.
+type agentKeys struct {
 	actor    string
 	declared map[string]Owner
 	unknown  func(key string)
@@ -32,7 +38,13 @@ type AgentState struct {
 // which come before all rules but those of prefixes (SO-5). The first write to a key that
 // nobody declared calls unknown, if it is not nil.
 func NewAgentState(actor string, declared map[string]Owner, unknown func(key string)) *AgentState {
-	return &AgentState{actor: actor, declared: declared, unknown: unknown, values: map[string]any{}, seen: map[string]bool{}}
+	return &AgentState{agentKeys: &agentKeys{actor: actor, declared: declared, unknown: unknown, values: map[string]any{}, seen: map[string]bool{}}}
+}
+
+// Telling returns the same state for somebody who is told of each write that is refused, also of
+// those whose error nobody looks at. refused may be called from any goroutine.
+func (s *AgentState) Telling(refused func(*failure.Error)) *AgentState {
+	return &AgentState{agentKeys: s.agentKeys, refused: refused}
 }
 
 // Get returns the value of a key and whether there is one.
@@ -95,7 +107,11 @@ func (s *AgentState) Owner(key string) (owner Owner, declared bool) { return of(
 func (s *AgentState) owns(verb, key string) (declared bool, err error) {
 	owner, declared := s.Owner(key)
 	if owner != Agent {
-		return declared, Violation("ownership."+verb, key, owner, s.actor)
+		err := Violation("ownership."+verb, key, owner, s.actor)
+		if s.refused != nil {
+			s.refused(err)
+		}
+		return declared, err
 	}
 	return declared, nil
 }

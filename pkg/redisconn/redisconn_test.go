@@ -18,6 +18,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/identity"
+	"github.com/troupe-dev/troupe/test/loopback"
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
@@ -118,6 +120,33 @@ func TestConn_SpeaksTLSWithACertificateAndAPassword(t *testing.T) {
 	err := ask(wrong)
 	require.ErrorContains(t, err, "does not accept the credentials")
 	require.NotContains(t, err.Error(), "hunter3")
+}
+
+// The certificates of the mesh do for Redis too: it asks for one of the same CA, and the user and
+// his password say the rest. Its own certificate names the host, and nobody of the mesh. A worker
+// has a certificate and no password, so it may do nothing.
+func TestConn_SpeaksTLSWithTheCertificatesOfTheMesh(t *testing.T) {
+	ca, err := identity.OpenCA(t.TempDir())
+	require.NoError(t, err)
+	server, err := ca.ServerFiles(t.TempDir(), "redis")
+	require.NoError(t, err)
+	port := loopback.Address(t)[len("127.0.0.1:"):]
+	redistest.Guarded(t, "--tls-port", port, "--tls-cert-file", server.Cert, "--tls-key-file", server.Key,
+		"--tls-ca-cert-file", server.CA, "--tls-auth-clients", "yes")
+	ask := func(user string, role identity.Role, agent string) error {
+		files, err := ca.Files(role, agent)
+		require.NoError(t, err)
+		conn, err := New(Config{
+			URL: "rediss://" + user + "127.0.0.1:" + port + "/0", Security: Security{CA: files.CA, Cert: files.Cert, Key: files.Key},
+		})
+		require.NoError(t, err)
+		defer conn.Close()
+		return conn.Answers(t.Context())
+	}
+	require.NoError(t, ask("memory:memory@", identity.Memory, ""))
+	require.ErrorContains(t, ask("", identity.Worker, "research"), "NOAUTH")
+	require.ErrorContains(t, ask("memory@", identity.Worker, "research"), "NOAUTH")
+	require.ErrorContains(t, ask("memory:guess@", identity.Worker, "research"), "does not accept the credentials")
 }
 
 // What is replaced on disk is used by the next connection.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/troupe-dev/troupe/pkg/lifecycle"
+	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
 // Instance is one running worker's registration.
@@ -28,6 +29,8 @@ type Instance struct {
 	Capabilities []string
 	// Tools are those of the agent, in order.
 	Tools []Tool
+	// Config is the protocol of the agent's configuration; empty: it owns none (C-25).
+	Config ownership.Protocol
 }
 
 // Tool is a tool of an agent, as its instances register it.
@@ -98,5 +101,5 @@ func (in Instance) Key() Key { return Key{in.Agent, in.ID} }
 func (in Instance) Equal(other Instance) bool {
 	return in.Key() == other.Key() && in.Address == other.Address && in.Version == other.Version && in.Description == other.Description &&
 		in.State == other.State && in.Capacity == other.Capacity && in.Incarnation == other.Incarnation && in.Started.Equal(other.Started) &&
-		slices.Equal(in.Capabilities, other.Capabilities) && slices.EqualFunc(in.Tools, other.Tools, Tool.Equal)
+		slices.Equal(in.Capabilities, other.Capabilities) && slices.EqualFunc(in.Tools, other.Tools, Tool.Equal) && in.Config == other.Config
 }

@@ -2,9 +2,6 @@ package rpc
 
 import (
 	"context"
-	"fmt"
-	"runtime/debug"
-	"slices"
 	"time"
 
 	"buf.build/go/protovalidate"
@@ -15,6 +12,7 @@ import (
 
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/identity"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
 )
 
 // A link is one interceptor in both shapes. Declaring them together is what keeps the
@@ -27,17 +25,23 @@ type link struct {
 
 // newChain returns the links of every server, outermost first. Calling draining ends the
 // streams that never end by themselves.
-func newChain(log *zap.Logger, cfg Config) (chain []link, draining context.CancelFunc, err error) {
+func newChain(t *telemetry.Telemetry, cfg Config) (chain []link, draining context.CancelFunc, err error) {
 	validator, err := protovalidate.New()
 	if err != nil {
 		return nil, nil, err
 	}
-	ctx, draining := context.WithCancel(context.Background())
-	chain = []link{edge(log), recovered(), endless(ctx), validated(validator)}
-	if cfg.Identity != nil {
-		chain = slices.Insert(chain, 2, known(cfg.Callers)) // before anything of the call is looked at
+	violations, err := t.Violations()
+	if err != nil {
+		return nil, nil, err
 	}
-	return chain, draining, nil
+	ctx, draining := context.WithCancel(context.Background())
+	// Who calls is known before anything else of the call is looked at, and counted before he is
+	// told that he may not: what nobody counts can fill the audit log.
+	return []link{
+		edge(t), recovered(), endless(ctx),
+		suspect(cfg.Rates), known(cfg, t.Audit), paced(cfg.Rates), permitted(cfg, t.Audit, violations),
+		owned(violations), audited(t.Audit), validated(validator), scoped(cfg.Scope, t.Audit, violations),
+	}, draining, nil
 }
 
 func serverOptions(chain []link) []grpc.ServerOption {
@@ -51,7 +55,8 @@ func serverOptions(chain []link) []grpc.ServerOption {
 
 // edge is where errors leave the process: it logs the call with the whole cause, once, and
 // sends what the caller may know.
-func edge(log *zap.Logger) link {
+func edge(t *telemetry.Telemetry) link {
+	log := t.Log
 	leave := func(ctx context.Context, method string, start time.Time, err error) error {
 		fields := []zap.Field{zap.String("method", method), zap.Duration("duration", time.Since(start))}
 		if run := RunOf(ctx); run != "" {
@@ -68,6 +73,7 @@ func edge(log *zap.Logger) link {
 		default:
 			log.Info("call refused", append(fields, zap.Error(err))...)
 		}
+		t.Panics.Note(ctx, err)
 		return failure.ToStatus(err)
 	}
 	return link{
@@ -90,8 +96,7 @@ func edge(log *zap.Logger) link {
 // recovered turns a panic of a handler into an error that tells the caller nothing.
 func recovered() link {
 	option := recovery.WithRecoveryHandlerContext(func(_ context.Context, p any) error {
-		return failure.New(failure.Unknown, "call", "internal error; the server's log has the cause").
-			Because(fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
+		return failure.Panicked("call", p)
 	})
 	return link{
 		name:   "recovered",

@@ -2,42 +2,106 @@ package rpc
 
 import (
 	"context"
-	"slices"
-	"strings"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/peer"
 
-	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/audit"
+	"github.com/troupe-dev/troupe/pkg/authz"
 	"github.com/troupe-dev/troupe/pkg/identity"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
 )
 
-// known refuses calls of processes whose role is none of the given ones: nobody calls what is
-// not meant for him (guarantees 4.2).
-func known(callers []identity.Role) link {
-	var names []string
-	for _, role := range callers {
-		names = append(names, string(role))
+// Authenticate says who sends the call of a context. Its errors go to the caller, and have the
+// mode user_unauthenticated where nobody is proven; what it returns beside one is whom the audit
+// log names.
+type Authenticate func(ctx context.Context) (identity.Principal, error)
+
+// known finds out who calls (guarantees 4.2, S1). Handlers ask identity.PrincipalOf.
+func known(cfg Config, log *audit.Log) link {
+	authenticate := cfg.Authenticate
+	if authenticate == nil {
+		authenticate = Certified
 	}
-	admit := func(ctx context.Context, method string) error {
-		caller, ok := identity.Caller(ctx)
-		if ok && slices.Contains(callers, caller.Role) {
-			return nil
+	admit := func(ctx context.Context, method string) (context.Context, error) {
+		caller, err := authenticate(ctx)
+		if err != nil {
+			refused(ctx, log, caller, method, nil, err)
+			return nil, err
 		}
-		return failure.Newf(failure.PolicySecurity, "call", "%s may not call %s, which is for the %s alone", caller, method, strings.Join(names, " and the "))
+		return identity.WithPrincipal(ctx, caller), nil
 	}
 	return link{
 		name: "known",
 		unary: func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-			if err := admit(ctx, info.FullMethod); err != nil {
+			ctx, err := admit(ctx, info.FullMethod)
+			if err != nil {
 				return nil, err
 			}
 			return next(ctx, req)
 		},
 		stream: func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-			if err := admit(ss.Context(), info.FullMethod); err != nil {
+			ctx, err := admit(ss.Context(), info.FullMethod)
+			if err != nil {
 				return err
 			}
-			return next(srv, ss)
+			return next(srv, &boundStream{ss, ctx})
 		},
 	}
+}
+
+// permitted refuses what the table does not let the caller call (S2), and all calls of one that is
+// barred (S18). Only the first is a violation of ownership: the other may call this, at other times.
+// It comes after paced, so that a caller is refused no more often than he may call.
+func permitted(cfg Config, log *audit.Log, violations *telemetry.Violations) link {
+	return around("permitted", func(ctx context.Context, method string, call func(context.Context) error) error {
+		caller := identity.PrincipalOf(ctx)
+		if err := authz.Permit(method, caller); err != nil {
+			refused(ctx, log, caller, method, nil, err)
+			return trespass(ctx, violations, caller, method, err)
+		}
+		if cfg.Barred != nil {
+			if err := cfg.Barred(caller, method); err != nil {
+				refused(ctx, log, caller, method, nil, err)
+				return err
+			}
+		}
+		return call(ctx)
+	})
+}
+
+// refused records that a call was refused, with from where it came, and on what it would have
+// worked once its request was read. Why it was sent is left out: who is refused is no operator.
+func refused(ctx context.Context, log *audit.Log, caller identity.Principal, method string, req any, err error) {
+	e := audit.Entry{
+		Kind: audit.Denied, Actor: caller.String(), Action: method, Result: outcome(err),
+		Facts: map[string]string{"tenant": caller.Tenant, "peer": address(ctx)},
+	}
+	e.Object = named(req, e.Facts)
+	delete(e.Facts, "reason")
+	log.Record(e)
+}
+
+// address is from where a call comes.
+func address(ctx context.Context) string {
+	if p, ok := peer.FromContext(ctx); ok {
+		return p.Addr.String()
+	}
+	return ""
+}
+
+// Certified is who the certificate of the connection proves; on a port without any, anybody. An
+// orchestrator, and whoever calls a port that asks for no proof, says for which tenant it calls.
+// Nobody else is believed that: a worker proves it by the credential of a turn. Modes:
+// user_invalid_input for what names no tenant, whoever says it.
+func Certified(ctx context.Context) (identity.Principal, error) {
+	tenant, err := tenantTold(ctx)
+	id, ok := identity.Caller(ctx)
+	switch {
+	case !ok:
+		id.Role = identity.Anybody
+	case id.Role != identity.Orchestrator:
+		tenant = identity.DefaultTenant
+	}
+	return identity.Principal{Role: id.Role, Name: id.Name, Tenant: tenant}, err
 }

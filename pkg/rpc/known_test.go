@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
+	"google.golang.org/grpc"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/peer"
 
@@ -22,7 +23,7 @@ import (
 func called(t testing.TB, tel *telemetry.Telemetry, as func(dir string) (server, client *identity.Source)) (troupev1.SessionServiceClient, healthpb.HealthClient) {
 	t.Helper()
 	self, other := as(t.TempDir())
-	return connected(t, tel, other, Config{Identity: self, Callers: []identity.Role{identity.Orchestrator}}, func(context.Context) {})
+	return connected(t, tel, other, Config{Identity: self}, func(context.Context) {})
 }
 
 func connected(t testing.TB, tel *telemetry.Telemetry, other *identity.Source, cfg Config, heard func(context.Context)) (troupev1.SessionServiceClient, healthpb.HealthClient) {
@@ -33,6 +34,13 @@ func connected(t testing.TB, tel *telemetry.Telemetry, other *identity.Source, c
 		heard(ctx)
 		return &troupev1.GetSessionResponse{}, nil
 	}})
+	conn := dialed(t, server, other)
+	return troupev1.NewSessionServiceClient(conn), healthpb.NewHealthClient(conn)
+}
+
+// dialed serves and connects.
+func dialed(t testing.TB, server *Server, other *identity.Source) *grpc.ClientConn {
+	t.Helper()
 	lis, err := Listen("--grpc-addr", "127.0.0.1:0")
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -41,7 +49,7 @@ func connected(t testing.TB, tel *telemetry.Telemetry, other *identity.Source, c
 	conn, err := DialWith(other.Client(identity.Memory, ""), lis.Addr().String(), telemetry.Discard())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, conn.Close()); cancel(); require.NoError(t, <-done) })
-	return troupev1.NewSessionServiceClient(conn), healthpb.NewHealthClient(conn)
+	return conn
 }
 
 func opened(t testing.TB, dir string, role identity.Role, agent string) *identity.Source {
@@ -59,17 +67,15 @@ func TestKnown_CallsOfOtherRolesAreRefusedAndNamed(t *testing.T) {
 	_, err := sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "no id"}) // which is not looked at
 	err = failure.FromStatus("test", err)
 	require.True(t, failure.Is(err, failure.PolicySecurity), "%v", err)
-	require.ErrorContains(t, err, "spiffe://dev.troupe/worker/a may not call /troupe.v1.SessionService/GetSession, which is for the orchestrator alone")
+	require.ErrorContains(t, err, "worker a may not call /troupe.v1.SessionService/GetSession, which is for client and admin alone")
 	require.Equal(t, "spiffe://dev.troupe/worker/a", logs.FilterMessage("call refused").All()[0].ContextMap()["caller"])
-	watch, err := health.Watch(t.Context(), &healthpb.HealthCheckRequest{})
-	require.NoError(t, err)
-	_, err = watch.Recv()
-	require.True(t, failure.Is(failure.FromStatus("test", err), failure.PolicySecurity), "%v", err)
+	_, err = health.Check(t.Context(), &healthpb.HealthCheckRequest{})
+	require.NoError(t, err, "that is for everyone of the mesh")
 }
 
 func TestKnown_CallsOfTheRoleAreServed(t *testing.T) {
 	sessions, _ := called(t, telemetry.Discard(), func(dir string) (*identity.Source, *identity.Source) {
-		return opened(t, dir, identity.Memory, ""), opened(t, dir, identity.Orchestrator, "")
+		return opened(t, dir, identity.Memory, ""), opened(t, dir, identity.Admin, "ann")
 	})
 	_, err := sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"})
 	require.NoError(t, err)
@@ -79,8 +85,8 @@ func TestKnown_CallsOfTheRoleAreServed(t *testing.T) {
 func TestServer_ConnectionsDoNotOutliveTheirProof(t *testing.T) {
 	dir := t.TempDir()
 	seen := map[string]bool{} // connections
-	sessions, _ := connected(t, telemetry.Discard(), opened(t, dir, identity.Orchestrator, ""), Config{
-		Identity: opened(t, dir, identity.Memory, ""), Callers: []identity.Role{identity.Orchestrator}, age: 50 * time.Millisecond,
+	sessions, _ := connected(t, telemetry.Discard(), opened(t, dir, identity.Admin, "ann"), Config{
+		Identity: opened(t, dir, identity.Memory, ""), age: 50 * time.Millisecond,
 	}, func(ctx context.Context) {
 		p, _ := peer.FromContext(ctx)
 		seen[p.Addr.String()] = true
@@ -96,7 +102,7 @@ func BenchmarkCall(b *testing.B) {
 	for name, as := range map[string]func(string) (*identity.Source, *identity.Source){
 		"plain": func(string) (*identity.Source, *identity.Source) { return nil, nil },
 		"mutual": func(dir string) (*identity.Source, *identity.Source) {
-			return opened(b, dir, identity.Memory, ""), opened(b, dir, identity.Orchestrator, "")
+			return opened(b, dir, identity.Memory, ""), opened(b, dir, identity.Admin, "ann")
 		},
 	} {
 		b.Run(fmt.Sprintf("tls=%s", name), func(b *testing.B) {
@@ -107,5 +113,26 @@ func BenchmarkCall(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// What is served by nobody, or is in no row, is refused like what is for others (S2).
+func TestKnown_WhatHasNoRowIsNobodys(t *testing.T) {
+	dir := t.TempDir()
+	server, err := NewServer(telemetry.Discard(), Config{Identity: opened(t, dir, identity.Memory, "")})
+	require.NoError(t, err)
+	server.RegisterService(&grpc.ServiceDesc{ServiceName: "troupe.v1.NewService", HandlerType: (*any)(nil), Methods: []grpc.MethodDesc{{MethodName: "Do"}}}, nil)
+	lis, err := Listen("--grpc-addr", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = lis.Close() }()
+	err = server.Part(lis, time.Second).Run(t.Context(), func() { t.Error("it is served") })
+	require.ErrorContains(t, err, "troupe.v1.NewService/Do has no row")
+
+	server, err = NewServer(telemetry.Discard(), Config{Identity: opened(t, dir, identity.Memory, "")})
+	require.NoError(t, err)
+	conn := dialed(t, server, opened(t, dir, identity.Admin, "ann"))
+	for _, method := range []string{"/troupe.v1.NewService/Do", "/troupe.v1.SessionService/GetSessions"} {
+		err = conn.Invoke(t.Context(), method, &troupev1.GetSessionRequest{}, &troupev1.GetSessionResponse{})
+		require.True(t, failure.Is(failure.FromStatus("test", err), failure.PolicySecurity), "%s: %v", method, err)
 	}
 }

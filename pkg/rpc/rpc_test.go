@@ -32,6 +32,11 @@ func (s *sessions) GetSession(ctx context.Context, _ *troupev1.GetSessionRequest
 	return s.get(ctx)
 }
 
+func (s *sessions) GetArtifact(_ *troupev1.GetArtifactRequest, stream troupev1.SessionService_GetArtifactServer) error {
+	_, err := s.get(stream.Context())
+	return err
+}
+
 type bundle struct {
 	client troupev1.SessionServiceClient
 	health healthpb.HealthClient
@@ -156,7 +161,7 @@ func TestListen_SaysWhichFlagAndWhatToDo(t *testing.T) {
 }
 
 func TestChain_LinksHaveBothShapes(t *testing.T) {
-	chain, draining, err := newChain(zap.NewNop(), Config{Identity: &identity.Source{}})
+	chain, draining, err := newChain(telemetry.Discard(), Config{Identity: &identity.Source{}})
 	require.NoError(t, err)
 	defer draining()
 	for _, l := range chain {

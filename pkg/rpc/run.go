@@ -30,10 +30,13 @@ func RunOf(ctx context.Context) string {
 	return ""
 }
 
-// told adds the run of a context to what its call sends.
+// told adds the run and the tenant of a context to what its call sends.
 func told(ctx context.Context) context.Context {
 	if id, _ := ctx.Value(runValue{}).(string); id != "" {
-		return metadata.AppendToOutgoingContext(ctx, runKey, id)
+		ctx = metadata.AppendToOutgoingContext(ctx, runKey, id)
+	}
+	if tenant, _ := ctx.Value(tenantValue{}).(string); tenant != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, tenantKey, tenant)
 	}
 	return ctx
 }

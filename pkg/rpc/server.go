@@ -20,9 +20,12 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 
+	"github.com/troupe-dev/troupe/pkg/authz"
+	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/identity"
 	"github.com/troupe-dev/troupe/pkg/probe"
 	"github.com/troupe-dev/troupe/pkg/process"
+	"github.com/troupe-dev/troupe/pkg/rate"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
 )
 
@@ -48,6 +51,9 @@ type Server struct {
 	health   *health.Server
 	draining context.CancelFunc
 	board    *probe.Board // nil unless the health follows one
+
+	telemetry *telemetry.Telemetry
+	perPeer   int
 }
 
 // Config is what servers differ in.
@@ -56,21 +62,41 @@ type Config struct {
 	Inner      bool // only processes of the mesh call it: larger messages are taken
 
 	// Identity is what a server inside the mesh proves, and asks of its callers; nil is plain
-	// text. Callers are the roles that may call it, whatever they call.
+	// text.
 	Identity *identity.Source
-	Callers  []identity.Role
+	// Authenticate says who sends a call, by more than its certificate. Nil: who the certificate
+	// proves, and without an Identity anybody.
+	Authenticate Authenticate
+	// Scope says whether a call may touch what its request names, before its handler does. It is
+	// asked for each request, of a stream for the first, once that fits the rules of the .proto.
+	// Nil: every call may that may be made.
+	Scope Scope
+	// Barred says why a caller who may call the method may call nothing at the moment, as those of
+	// an agent that is quarantined (S18). It is asked for each call, with its full method. Nil: nobody
+	// is barred.
+	Barred func(caller identity.Principal, method string) error
 	// TLS is that of a server for clients, which has no Identity; nil is plain text.
 	TLS credentials.TransportCredentials
 
-	age time.Duration // in place of proofAge; for tests
+	// Rates is how often callers may call; nil is as often as they like.
+	Rates *rate.Limiter
+	// PeerConnections is how many connections one address may have; 0 is any number.
+	PeerConnections int
+
+	age time.Duration // in place of that of keeping; for tests
 }
 
 // NewServer returns a server. Its overall health is NOT_SERVING until SetServing, or until
 // a board that it follows is ready.
 func NewServer(t *telemetry.Telemetry, cfg Config) (*Server, error) {
-	chain, draining, err := newChain(t.Log, cfg)
+	chain, draining, err := newChain(t, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("rpc: %w", err)
+	}
+	if cfg.Identity != nil {
+		if err := cfg.Identity.Measure(t.Metrics.Meter("troupe/identity")); err != nil {
+			return nil, fmt.Errorf("rpc: %w", err)
+		}
 	}
 	maxBytes := MaxMessageBytes
 	if cfg.Inner {
@@ -79,6 +105,9 @@ func NewServer(t *telemetry.Telemetry, cfg Config) (*Server, error) {
 	creds := cfg.TLS
 	if creds == nil {
 		creds = cfg.Identity.Server()
+	}
+	if cfg.Rates != nil {
+		creds = frames{creds, cfg.Rates}
 	}
 	opts := append(serverOptions(chain),
 		grpc.Creds(creds),
@@ -94,8 +123,14 @@ func NewServer(t *telemetry.Telemetry, cfg Config) (*Server, error) {
 		grpc.KeepaliveParams(keeping(cfg)),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveMinTime, PermitWithoutStream: true}),
 		grpc.WaitForHandlers(true), // Stop returns when nobody works any more
+		grpc.UnknownServiceHandler(func(any, grpc.ServerStream) error { // behind the chain, which refuses what is nobody's (S2)
+			return failure.New(failure.AgentContract, "call", "this service does not serve the method")
+		}),
 	)
-	s := &Server{Server: grpc.NewServer(opts...), health: health.NewServer(), draining: draining}
+	if cfg.Rates != nil {
+		opts = append(opts, grpc.InTapHandle(counted(cfg.Rates)))
+	}
+	s := &Server{Server: grpc.NewServer(opts...), health: health.NewServer(), draining: draining, telemetry: t, perPeer: cfg.PeerConnections}
 	s.SetServing(false)
 	healthpb.RegisterHealthServer(s, s.health)
 	if cfg.Reflection {
@@ -105,11 +140,12 @@ func NewServer(t *telemetry.Telemetry, cfg Config) (*Server, error) {
 }
 
 // keeping is how connections are kept. One that proves something does not outlive its proof by
-// much: certificates end, and CAs are replaced.
+// much: certificates end, and CAs are replaced. Certificates are renewed when two thirds of their
+// life are over, so that one that is as old as that is never the last of its connections.
 func keeping(cfg Config) keepalive.ServerParameters {
 	params := keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}
 	if cfg.Identity != nil {
-		params.MaxConnectionAge, params.MaxConnectionAgeGrace = cmp.Or(cfg.age, proofAge), proofGrace
+		params.MaxConnectionAge, params.MaxConnectionAgeGrace = cmp.Or(cfg.age, min(proofAge, cfg.Identity.Life()/4)), proofGrace
 	}
 	return params
 }
@@ -132,10 +168,32 @@ func (s *Server) Follow(board *probe.Board) {
 	board.OnChange(s.SetServing)
 }
 
+// conditionPanics is that of a server whose process does not panic all the time.
+const conditionPanics = "panics"
+
+// calm tells the board whether there were too many panics lately.
+func (s *Server) calm(tooMany bool) {
+	var err error
+	if tooMany {
+		err = errors.New("5 within a minute; the log has them")
+	}
+	s.board.Set(conditionPanics, err)
+}
+
 // Part serves on the listener. When it stops, health turns NOT_SERVING for good, calls in
 // flight may end within drain, and then they are cancelled.
 func (s *Server) Part(lis net.Listener, drain time.Duration) process.Part {
 	return process.Part{Name: "grpc " + lis.Addr().String(), Grace: drain + connectionTimeout, Run: func(ctx context.Context, ready func()) error {
+		if err := s.guarded(); err != nil {
+			return err
+		}
+		if s.board != nil {
+			defer s.telemetry.Panics.Follow(s.calm)()
+		}
+		lis := lis
+		if s.perPeer > 0 {
+			lis = newPerPeer(lis, s.perPeer, s.telemetry.Log)
+		}
 		served := make(chan error, 1)
 		go func() { served <- s.Serve(lis) }()
 		ready()
@@ -158,6 +216,19 @@ func (s *Server) Part(lis net.Listener, drain time.Duration) process.Part {
 		}
 		return nil
 	}}
+}
+
+// guarded reports a method that is registered and has no row in the table of who may call what:
+// nobody could call it, and whoever added it should hear of that before anybody tries.
+func (s *Server) guarded() error {
+	for service, info := range s.GetServiceInfo() {
+		for _, m := range info.Methods {
+			if _, ok := authz.Roles("/" + service + "/" + m.Name); !ok {
+				return fmt.Errorf("rpc: %s/%s has no row in pkg/authz/table.go, so nobody may call it", service, m.Name)
+			}
+		}
+	}
+	return nil
 }
 
 // Listen opens a TCP port, with an error that says what to do when it is taken. It is closed

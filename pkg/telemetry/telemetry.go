@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,6 +25,8 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+
+	"github.com/troupe-dev/troupe/pkg/audit"
 )
 
 // Config is part of the configuration of every program.
@@ -31,6 +34,7 @@ type Config struct {
 	LogLevel     string `help:"Least level that is logged: debug, info, warn, error." enum:"debug,info,warn,error" default:"info" env:"TROUPE_LOG_LEVEL"`
 	LogFormat    string `help:"How log lines look: json, or console for people." enum:"json,console" default:"json" env:"TROUPE_LOG_FORMAT"`
 	OTLPEndpoint string `help:"URL of an OTLP collector for traces, such as http://collector:4317. Empty: no traces leave the process." env:"OTEL_EXPORTER_OTLP_ENDPOINT" placeholder:"URL"`
+	AuditLog     string `help:"File to which the audit log is added: who was refused, what operators did, who took over. Check it with: troupe audit verify. Empty: none is kept." env:"TROUPE_AUDIT_LOG" type:"path" placeholder:"FILE"`
 }
 
 // Telemetry is what a program logs, counts and traces with. Safe for concurrent use.
@@ -40,6 +44,10 @@ type Telemetry struct {
 	Traces  trace.TracerProvider
 	// Scrape answers Prometheus with the metrics.
 	Scrape http.Handler
+	// Audit is where it is told what somebody may have to answer for. Nil keeps nothing.
+	Audit *audit.Log
+	// Panics is where those that were contained are told. Nil counts none.
+	Panics *Panics
 
 	shutdown []func(context.Context) error
 }
@@ -49,7 +57,7 @@ const flushTime = 2 * time.Second
 
 // New makes the telemetry of the named program. The caller closes it.
 func New(ctx context.Context, name string, cfg Config) (*Telemetry, error) {
-	log, err := newLogger(name, cfg)
+	log, err := newLogger(name, cfg, zapcore.Lock(os.Stderr))
 	if err != nil {
 		return nil, err
 	}
@@ -65,6 +73,7 @@ func New(ctx context.Context, name string, cfg Config) (*Telemetry, error) {
 		Log:      log.Named(name),
 		Metrics:  meters,
 		Traces:   noop.NewTracerProvider(),
+		Panics:   newPanics(meters),
 		Scrape:   promhttp.HandlerFor(registry, promhttp.HandlerOpts{}),
 		shutdown: []func(context.Context) error{meters.Shutdown},
 	}
@@ -78,6 +87,14 @@ func New(ctx context.Context, name string, cfg Config) (*Telemetry, error) {
 		// The exporter last, and itself: an export under way ends only with it.
 		t.shutdown = append(t.shutdown, spans.Shutdown, out.Shutdown)
 	}
+	if cfg.AuditLog != "" {
+		t.Audit, err = audit.New(audit.Config{Path: cfg.AuditLog, Name: name, Log: t.Log, Meter: meters.Meter("troupe/audit")})
+		if err != nil {
+			t.Close()
+			return nil, fmt.Errorf("--audit-log: %w", err)
+		}
+		t.shutdown = append(t.shutdown, func(context.Context) error { return t.Audit.Close() })
+	}
 	return t, nil
 }
 
@@ -86,18 +103,21 @@ func Discard() *Telemetry { return For(zap.NewNop()) }
 
 // For returns a telemetry that only logs.
 func For(log *zap.Logger) *Telemetry {
+	meters := sdkmetric.NewMeterProvider()
 	return &Telemetry{
 		Log:     log,
-		Metrics: sdkmetric.NewMeterProvider(),
+		Metrics: meters,
 		Traces:  noop.NewTracerProvider(),
+		Panics:  newPanics(meters),
 		Scrape:  http.NotFoundHandler(),
 	}
 }
 
-// Named returns the same telemetry for a part of the program: its log lines carry the name.
+// Named returns the same telemetry for a part of the program: its log lines carry the name, and
+// so do those of the audit log.
 func (t *Telemetry) Named(name string) *Telemetry {
 	c := *t
-	c.Log, c.shutdown = t.Log.Named(name), nil
+	c.Log, c.Audit, c.shutdown = t.Log.Named(name), t.Audit.Named(name), nil
 	return &c
 }
 
@@ -117,22 +137,22 @@ func (t *Telemetry) Close() {
 
 // newLogger makes the logger of a program. Its JSON lines have timestamp, level, service,
 // component and message (contract OC-31).
-func newLogger(service string, cfg Config) (*zap.Logger, error) {
+func newLogger(service string, cfg Config, out zapcore.WriteSyncer) (*zap.Logger, error) {
 	level, err := zapcore.ParseLevel(cfg.LogLevel)
 	if err != nil {
 		return nil, fmt.Errorf("telemetry: log level %q: want debug, info, warn or error", cfg.LogLevel)
 	}
-	z := zap.NewProductionConfig()
-	z.InitialFields = map[string]any{"service": service}
-	z.EncoderConfig.TimeKey, z.EncoderConfig.EncodeTime = "timestamp", zapcore.RFC3339NanoTimeEncoder
-	z.EncoderConfig.NameKey, z.EncoderConfig.MessageKey = "component", "message"
-	if cfg.LogFormat == "console" {
-		z = zap.NewDevelopmentConfig()
-		z.EncoderConfig.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
-		z.DisableStacktrace = true
+	// There is no sampling: a log that leaves lines out misleads.
+	to := func(encoder zapcore.Encoder, options ...zap.Option) *zap.Logger {
+		return zap.New(redacting{zapcore.NewCore(encoder, lines{out}, level)}, append(options, zap.ErrorOutput(lines{out}))...)
 	}
-	z.Level = zap.NewAtomicLevelAt(level)
-	z.DisableCaller = true
-	z.Sampling = nil // a log that leaves lines out misleads
-	return z.Build()
+	if cfg.LogFormat == "console" {
+		z := zap.NewDevelopmentEncoderConfig()
+		z.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
+		return to(zapcore.NewConsoleEncoder(z)), nil
+	}
+	z := zap.NewProductionEncoderConfig()
+	z.TimeKey, z.EncodeTime = "timestamp", zapcore.RFC3339NanoTimeEncoder
+	z.NameKey, z.MessageKey = "component", "message"
+	return to(zapcore.NewJSONEncoder(z), zap.AddStacktrace(zapcore.ErrorLevel), zap.Fields(zap.String("service", service))), nil
 }

@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/troupe-dev/troupe/pkg/audit"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
 )
 
@@ -112,4 +114,20 @@ func TestDiscard_TellsNobody(t *testing.T) {
 	code, _ := scrape(t, tel)
 	require.Equal(t, http.StatusNotFound, code)
 	tel.Close()
+}
+
+// Every part of a program adds to the one audit log, under its name (S19).
+func TestNew_KeepsAnAuditLog(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	tel, err := telemetry.New(t.Context(), "test", telemetry.Config{LogLevel: "error", LogFormat: "json", AuditLog: path})
+	require.NoError(t, err)
+	tel.Named("memory").Audit.Record(audit.Entry{Kind: audit.Admin, Actor: "admin ada", Action: "look"})
+	_, err = telemetry.New(t.Context(), "test", telemetry.Config{LogLevel: "error", LogFormat: "json", AuditLog: path})
+	require.ErrorContains(t, err, "--audit-log: audit log: "+path)
+	tel.Close()
+	at := map[string]string{}
+	_, err = audit.Verify([]string{path}, "", func(_ string, _ int, r audit.Recorded) { at[r.Action] = r.At })
+	require.NoError(t, err)
+	require.Equal(t, "memory", at["look"])
+	telemetry.Discard().Named("x").Audit.Record(audit.Entry{})
 }

@@ -49,6 +49,9 @@ type client struct {
 
 func (c *client) Spec() llm.ToolSpec { return c.spec }
 
+// Scope implements Scoper: what the client has on its screen or in its files, others may have written.
+func (c *client) Scope() Scope { return Scope{Untrusted: true} }
+
 // Call never runs the tool.
 func (c *client) Call(_ context.Context, args json.RawMessage) (Result, error) {
 	if _, err := c.schema.Check(c.spec.Name, args); err != nil {

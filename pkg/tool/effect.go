@@ -40,11 +40,17 @@ func wrapped(w with, t Tool) Tool {
 
 type with struct {
 	Tool
-	effect execution.Effect
+	effect execution.Effect // empty: what is inside decides
 	login  *execution.Login // without which it cannot run; nil: what is inside decides
+	scope  *Scope           // nil: what is inside decides
 }
 
-func (w *with) Effect() execution.Effect { return w.effect }
+func (w *with) Effect() execution.Effect {
+	if w.effect == "" {
+		return EffectOf(w.Tool)
+	}
+	return w.effect
+}
 
 // startingWith keeps the tool a Starter.
 type startingWith struct {

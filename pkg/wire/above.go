@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"google.golang.org/grpc/metadata"
+
+	"github.com/troupe-dev/troupe/pkg/identity"
 )
 
 // aboveKey is the metadata of a call that is made inside of a turn.
@@ -16,9 +18,11 @@ func Above(ctx context.Context, traceID string) context.Context {
 }
 
 // AboveOf is the trace of the turn that a call was made inside of, as the caller says; empty
-// when it was made by itself.
+// when it was made by itself. Only a worker is believed, which shows the credential of the turn,
+// and whoever calls a port that asks nobody who he is.
 func AboveOf(ctx context.Context) string {
-	if ids := metadata.ValueFromIncomingContext(ctx, aboveKey); len(ids) > 0 {
+	role := identity.PrincipalOf(ctx).Role
+	if ids := metadata.ValueFromIncomingContext(ctx, aboveKey); len(ids) > 0 && (role == identity.Worker || role == identity.Anybody) {
 		return ids[0]
 	}
 	return ""

@@ -44,6 +44,8 @@ const (
 	maxBranch    = 1024
 	maxChanges   = 256 // keys and artifacts
 	maxKey       = 128
+	maxOwner     = 32
+	maxOperation = 128
 )
 
 // EventToProto is what happened in a step, cut to the limits of the wire. The orchestrator
@@ -89,6 +91,8 @@ func EventToProto(happened event.Event) *troupev1.Event {
 		out.Payload = &troupev1.Event_Warning{Warning: &troupev1.Warning{
 			Reason: conversation.Cut(e.Reason, maxReason), Message: conversation.Cut(e.Message, maxWarning),
 		}}
+	case event.OwnershipViolation:
+		out.Payload = &troupev1.Event_OwnershipViolation{OwnershipViolation: ViolationToProto(e)}
 	case event.Message:
 		out.Payload = &troupev1.Event_AgentMessage{AgentMessage: agentMessage(e)}
 	case event.Thinking:
@@ -97,6 +101,14 @@ func EventToProto(happened event.Event) *troupev1.Event {
 		return nil
 	}
 	return out
+}
+
+// ViolationToProto is a violation, cut to the limits of the wire.
+func ViolationToProto(v event.OwnershipViolation) *troupev1.OwnershipViolation {
+	return &troupev1.OwnershipViolation{
+		Key: conversation.Cut(v.Key, maxKey), Owner: conversation.Cut(string(v.Owner), maxOwner),
+		Actor: conversation.Cut(v.Actor, maxName), Operation: conversation.Cut(v.Operation, maxOperation),
+	}
 }
 
 // agentMessage leaves the values of state out: they are with the session.

@@ -47,6 +47,7 @@ func InstanceToProto(in registry.Instance) *troupev1.Instance {
 
 		Capabilities: in.Capabilities,
 		Tools:        toolsToProto(in.Tools),
+		Config:       protocols.toProto(in.Config),
 	}
 }
 
@@ -65,6 +66,7 @@ func InstanceFromProto(in *troupev1.Instance) registry.Instance {
 
 		Capabilities: in.GetCapabilities(),
 		Tools:        instanceTools(in.GetTools()),
+		Config:       protocols.fromProto(in.GetConfig()),
 	}
 }
 

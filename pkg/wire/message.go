@@ -27,6 +27,7 @@ func MessageToProto(m conversation.Message) *troupev1.Message {
 		ToolCalls:  each(m.ToolCalls, callToProto),
 		ToolCallId: m.ToolCallID,
 		Partial:    m.Partial,
+		Untrusted:  m.Untrusted,
 	}
 	if m.Text != "" || len(m.ToolCalls) == 0 && len(m.Attachments) == 0 {
 		p.Parts = []*troupev1.Part{{Content: &troupev1.Part_Text{Text: m.Text}}}
@@ -57,6 +58,7 @@ func MessageFromProto(m *troupev1.Message) conversation.Message {
 		Partial:    m.GetPartial(),
 
 		Attachments: PartsFromProto(m.GetParts()),
+		Untrusted:   m.GetUntrusted(),
 	}
 }
 

@@ -26,6 +26,7 @@ func ResultToProto(r execution.Result) *troupev1.StepResult {
 		Pending:              PendingToProto(r.Pending),
 		Tasks:                tasksToProto(r.Tasks),
 		Inherited:            r.Inherited,
+		Untrusted:            r.Untrusted,
 	}
 	if r.Used != nil {
 		result.Used = UsedToProto(*r.Used)
@@ -57,6 +58,7 @@ func ResultFromProto(r *troupev1.StepResult) execution.Result {
 		Tasks:         tasksFromProto(r.GetTasks()),
 		Used:          usedOrNil(r.GetUsed()),
 		Inherited:     r.GetInherited(),
+		Untrusted:     r.GetUntrusted(),
 	}
 }
 

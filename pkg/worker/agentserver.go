@@ -10,12 +10,15 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/audit"
 	"github.com/troupe-dev/troupe/pkg/broker"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/identity/turncred"
 	"github.com/troupe-dev/troupe/pkg/lifecycle"
+	"github.com/troupe-dev/troupe/pkg/loop"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/ownership"
 	"github.com/troupe-dev/troupe/pkg/rpc"
@@ -28,19 +31,27 @@ import (
 type agentServer struct {
 	troupev1.UnimplementedAgentServiceServer
 	log      *zap.Logger
+	audit    *audit.Log
 	agent    *agent.Agent
 	instance *lifecycle.Instance
 	turns    turns
 	running  *running
 	broker   *broker.Broker
 	fenced   metric.Int64Counter
+
+	violations *telemetry.Violations
+	panics     *telemetry.Panics
 }
 
 // newAgentServer returns the server of an agent's steps, on the instance of an id.
 func newAgentServer(t *telemetry.Telemetry, a *agent.Agent, instance *lifecycle.Instance, id string, turns turns) (*agentServer, error) {
 	fenced, err := t.Metrics.Meter("troupe/worker").Int64Counter("troupe.worker.fenced",
 		metric.WithDescription("Steps that ended because a successor had their turn."))
-	return &agentServer{log: t.Log, agent: a, instance: instance, turns: turns, running: newRunning(), broker: broker.New(id), fenced: fenced}, err
+	if err != nil {
+		return nil, err
+	}
+	violations, err := t.Violations()
+	return &agentServer{violations: violations, panics: t.Panics, log: t.Log, audit: t.Audit, agent: a, instance: instance, turns: turns, running: newRunning(), broker: broker.New(id), fenced: fenced}, err
 }
 
 // turns is what a step needs of the MEMORY tier.
@@ -56,7 +67,7 @@ func (s *agentServer) ExecuteStep(req *troupev1.ExecuteStepRequest, stream troup
 		// Not the caller's fault: its view of the registry is behind, and another instance may take the step.
 		return failure.Newf(failure.AgentState, "agent.ExecuteStep", "agent: this worker hosts %q, not %q", s.agent.Name(), req.GetAgent())
 	}
-	ctx, stop := context.WithCancelCause(lifecycle.Traced(rpc.InRun(stream.Context(), req.GetRootTraceId()), req.GetTraceId()))
+	ctx, stop := context.WithCancelCause(lifecycle.Traced(rpc.InRun(credited(stream.Context(), req), req.GetRootTraceId()), req.GetTraceId()))
 	defer stop(nil)
 	leave, err := s.running.enter(req, stop)
 	if err != nil {
@@ -79,11 +90,25 @@ func (s *agentServer) ExecuteStep(req *troupev1.ExecuteStepRequest, stream troup
 		if failure.Is(err, failure.Fenced) {
 			s.fenced.Add(ctx, 1)
 		}
+		s.panics.Note(ctx, err)
 		s.log.Warn("step failed", zap.String("trace", req.GetTraceId()), zap.String("root_trace_id", req.GetRootTraceId()), zap.Int32("step", req.GetStep()), zap.Error(err))
 		result = &troupev1.StepResult{Step: req.GetStep(), Agent: req.GetAgent(), Failure: failure.ToProto(err), Used: result.GetUsed()}
 	}
 	failed = err
 	return out.send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Result{Result: result}})
+}
+
+// credited is the context of a step whose calls to the memory service show its credential, which
+// is nowhere else from here on.
+func credited(ctx context.Context, req *troupev1.ExecuteStepRequest) context.Context {
+	ctx = turncred.With(ctx, req.GetCredential())
+	req.Credential = ""
+	return ctx
+}
+
+// refOf is the session of a step.
+func refOf(req *troupev1.ExecuteStepRequest) session.Ref {
+	return session.Ref{Tenant: req.GetTenant(), Session: req.GetSessionId()}
 }
 
 // errUnfinished is the failure of a step that ends without any other.
@@ -96,9 +121,11 @@ func (s *agentServer) hold(ctx context.Context, stop context.CancelCauseFunc, re
 	defer beside.Wait()
 	ctx, end := context.WithCancel(ctx)
 	defer end()
-	hold := memory.Hold{Ref: session.Ref{Session: req.GetSessionId()}, TurnID: req.GetTurnId(), Epoch: req.GetEpoch()}
-	beside.Go(func() { out.heartbeats(ctx) })
-	beside.Go(func() { memory.Keep(ctx, s.turns, hold, turnLease, stop) })
+	hold := memory.Hold{Ref: refOf(req), TurnID: req.GetTurnId(), Epoch: req.GetEpoch()}
+	beside.Go(func() { failure.Contained("agent.ExecuteStep", stop, func() { out.heartbeats(ctx) }) })
+	beside.Go(func() {
+		failure.Contained("agent.ExecuteStep", stop, func() { memory.Keep(ctx, s.turns, hold, turnLease, stop) })
+	})
 
 	journal, err := memory.NewRecorder(ctx, stop, s.turns, hold, int(req.GetStep()), req.GetAttempt() > 1)
 	if err != nil {
@@ -110,12 +137,30 @@ func (s *agentServer) hold(ctx context.Context, stop context.CancelCauseFunc, re
 			journal.Record(execution.Entry{Phase: execution.Intent, Given: g, Late: true})
 		}
 	}
-	return s.step(ctx, req, journal, func(e event.Event) error {
+	trespasses := s.trespasses(req, out)
+	result, err := s.step(ctx, req, journal, func(e event.Event) error {
+		s.blocked(req, e)
+		trespasses.note(ctx, e)
 		shown := wire.EventToProto(e)
 		if shown == nil {
 			return nil
 		}
 		return out.send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Event{Event: shown}})
+	})
+	trespasses.failed(ctx, err)
+	return result, err
+}
+
+// blocked makes an entry of the audit log of a tool call that did not run, or waits for somebody's
+// word, because of what the turn had read (S14). What it read is not in it.
+func (s *agentServer) blocked(req *troupev1.ExecuteStepRequest, e event.Event) {
+	w, ok := e.Payload.(event.Warning)
+	if !ok || w.Reason != loop.ReasonGuarded {
+		return
+	}
+	s.audit.Record(audit.Entry{
+		Kind: audit.Denied, Actor: s.agent.Name(), Action: "tool " + w.Tool, Object: req.GetSessionId(), Result: string(failure.PolicySecurity),
+		Facts: map[string]string{"trace": req.GetTraceId(), "turn": req.GetTurnId(), "agent": e.Author, "guard": w.Reason},
 	})
 }
 
@@ -129,14 +174,17 @@ func (s *agentServer) step(ctx context.Context, req *troupev1.ExecuteStepRequest
 		}
 	}()
 	step.Journal, step.Broker = journal, s.broker.For(step.SessionID)
-	if err := s.attach(ctx, session.Ref{Session: step.SessionID}, step.History); err != nil {
+	if err := s.attach(ctx, refOf(req), step.History); err != nil {
 		return nil, failure.Stopped(ctx, err)
 	}
-	authorized := execution.WithAuth(ctx, wire.AuthFromProto(req.GetAuth()))
+	auth := wire.AuthFromProto(req.GetAuth())
+	defer auth.Wipe()
+	authorized := execution.WithAuth(ctx, auth)
+	clear(req.GetAuth().GetCredentials())
 	req.Auth = nil // the plain text of it is nobody's any more
 	done, err := s.run(authorized, agent.Invocation{
 		Step:  step,
-		Store: agent.Remember(s.turns, memory.Hold{Ref: session.Ref{Session: step.SessionID}, TurnID: step.TurnID, Epoch: req.GetEpoch()}, step.User),
+		Store: agent.Remember(s.turns, memory.Hold{Ref: refOf(req), TurnID: step.TurnID, Epoch: req.GetEpoch()}, step.User),
 		Trace: ownership.NewTraceView(map[string]string{"trace_id": step.TraceID}),
 	}, emit)
 	if err == nil && step.Silent {
@@ -223,7 +271,7 @@ func (s *agentServer) commit(step context.Context, req *troupev1.ExecuteStepRequ
 	defer cancel()
 	defer context.AfterFunc(step, func() { time.AfterFunc(commitTime, cancel) })()
 	commit := memory.Commit{
-		Ref:      session.Ref{Session: req.GetSessionId()},
+		Ref:      refOf(req),
 		TurnID:   req.GetTurnId(),
 		Epoch:    req.GetEpoch(),
 		Base:     req.GetBaseSequence(),

@@ -34,7 +34,8 @@ func (s *agentServer) attach(ctx context.Context, ref session.Ref, history []con
 		if a.Size > conversation.MaxAttachmentBytes {
 			continue
 		}
-		group.Go(func() error {
+		group.Go(func() (err error) {
+			defer failure.Contain("agent.ExecuteStep", &err)
 			data, err := failure.Retry(ctx, func(ctx context.Context) ([]byte, error) {
 				var content bytes.Buffer
 				_, err := memory.Download(ctx, s.turns, ref, a.Name, a.Version, &content)

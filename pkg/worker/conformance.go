@@ -150,7 +150,7 @@ func (h *Host) make(id string, req *troupev1.MakeInstanceRequest) (*hosted, erro
 		return nil, errors.Join(err, lis.Close(), in.memory.Close())
 	}
 	troupev1.RegisterLifecycleServiceServer(server, &lifecycleServer{
-		instance: in.instance, id: id, agent: a.Name(), version: a.Version(), drain: lifecycle.DefaultDrain,
+		instance: in.instance, id: id, agent: a.Name(), version: a.Version(), drain: lifecycle.DefaultDrain, state: a.State(),
 	})
 	steps, err := newAgentServer(quiet, a, in.instance, id, memoryrpc.New(in.memory))
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/conformance"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/identity"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
 	"github.com/troupe-dev/troupe/pkg/worker"
 )
@@ -20,7 +21,7 @@ func TestHost_MakesAndDropsInstances(t *testing.T) {
 	require.NoError(t, err)
 	p := background(t, h.Run)
 	receive(t, p.ready)
-	host := troupev1.NewConformanceServiceClient(dial(t, h.Addr()))
+	host := troupev1.NewConformanceServiceClient((&surroundings{}).dial(t, identity.Worker, "", h.Addr()))
 	_, err = host.MakeInstance(t.Context(), &troupev1.MakeInstanceRequest{})
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(failure.FromStatus("test", err)), "%v", err)
 
@@ -30,7 +31,7 @@ func TestHost_MakesAndDropsInstances(t *testing.T) {
 	}
 	made, err := host.MakeInstance(t.Context(), hang)
 	require.NoError(t, err)
-	instance := troupev1.NewLifecycleServiceClient(dial(t, made.GetAddress()))
+	instance := troupev1.NewLifecycleServiceClient((&surroundings{}).dial(t, identity.Worker, "", made.GetAddress()))
 	started := make(chan error, 1)
 	go func() {
 		_, err := instance.Startup(t.Context(), &troupev1.StartupRequest{})

@@ -23,6 +23,7 @@ type lifecycleServer struct {
 	agent    string
 	version  string
 	drain    time.Duration // when the caller names none
+	state    *ownership.AgentState
 }
 
 // Startup implements troupev1.LifecycleServiceServer.
@@ -80,7 +81,7 @@ func (s *lifecycleServer) GetMetrics(context.Context, *troupev1.GetMetricsReques
 
 // OwnsState implements troupev1.LifecycleServiceServer.
 func (s *lifecycleServer) OwnsState(_ context.Context, req *troupev1.OwnsStateRequest) (*troupev1.OwnsStateResponse, error) {
-	owner, declared := ownership.Of(req.GetKey())
+	owner, declared := s.state.Owner(req.GetKey())
 	return &troupev1.OwnsStateResponse{Owner: wire.OwnerToProto(owner), Owns: owner == ownership.Agent, Declared: declared}, nil
 }
 

@@ -35,7 +35,7 @@ func given(req *troupev1.ExecuteStepRequest) []byte {
 	kept := proto.CloneOf(req)
 	req.History, req.Prior, req.Auth = history, prior, auth
 
-	kept.Epoch, kept.Attempt = 0, 0
+	kept.Epoch, kept.Attempt, kept.Credential = 0, 0, ""
 	for _, m := range history {
 		if m.GetSequence() > 0 {
 			m = &troupev1.Message{Sequence: m.GetSequence(), Role: m.GetRole(), Author: m.GetAuthor()}
@@ -64,23 +64,23 @@ func (s *agentServer) ReplayStep(ctx context.Context, req *troupev1.ReplayStepRe
 	if asked.GetAgent() != s.agent.Name() {
 		return nil, failure.Newf(failure.AgentState, "agent.ReplayStep", "agent: this worker hosts %q, not %q", s.agent.Name(), asked.GetAgent())
 	}
-	ctx, end, err := s.instance.Admit(lifecycle.Traced(ctx, asked.GetTraceId()))
+	ref := refOf(asked)
+	ctx, end, err := s.instance.Admit(lifecycle.Traced(credited(ctx, asked), asked.GetTraceId()))
 	if err != nil {
 		return nil, err
 	}
 	defer func() { end(err) }()
 	step, was := wire.StepFromProto(asked), wire.ResultFromProto(req.GetResult())
-	entries, err := s.recording(ctx, step)
+	entries, err := s.recording(ctx, ref, step)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.attach(ctx, session.Ref{Session: step.SessionID}, step.History); err != nil {
+	if err := s.attach(ctx, ref, step.History); err != nil {
 		return nil, err
 	}
 	journal := replay.New(entries, was)
 	step.Journal, step.Recorded = journal, true
 	step.Broker = broker.New("replay").For(step.SessionID) // whose keys nobody gets to see
-	ref := session.Ref{Session: step.SessionID}
 	done, err := s.run(ctx, agent.Invocation{
 		Step:  step,
 		Store: sealedStore{agent.Remember(s.turns, memory.Hold{Ref: ref, TurnID: step.TurnID}, step.User), s.turns, ref, journal},
@@ -99,11 +99,11 @@ func (s *agentServer) ReplayStep(ctx context.Context, req *troupev1.ReplayStepRe
 }
 
 // recording is what the step did.
-func (s *agentServer) recording(ctx context.Context, step execution.Step) ([]execution.Entry, error) {
+func (s *agentServer) recording(ctx context.Context, ref session.Ref, step execution.Step) ([]execution.Entry, error) {
 	var all []execution.Entry
 	for from := 0; ; from = all[len(all)-1].Number + 1 {
 		page, err := failure.Retry(ctx, func(ctx context.Context) ([]execution.Entry, error) {
-			return s.turns.Recording(ctx, session.Ref{Session: step.SessionID}, step.TurnID, step.Number, from)
+			return s.turns.Recording(ctx, ref, step.TurnID, step.Number, from)
 		})
 		if err != nil {
 			return nil, err

@@ -19,6 +19,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/identity"
 	"github.com/troupe-dev/troupe/pkg/llm"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/memory/memoryrpc"
@@ -50,22 +51,24 @@ type surroundings struct {
 	memory     memory.Store
 	memoryAddr string
 	memoryLogs *observer.ObservedLogs
+	identity   identity.Config // of all processes; empty: they have none
 }
 
-func surround(t *testing.T) *surroundings {
+func surround(t *testing.T) *surroundings { t.Helper(); return surroundBy(t, identity.Config{}) }
+
+func surroundBy(t *testing.T, by identity.Config) *surroundings {
 	t.Helper()
 	t.Parallel() // nothing is shared
-	s := &surroundings{etcd: etcdtest.Start(t), redis: miniredis.RunT(t)}
+	s := &surroundings{etcd: etcdtest.Start(t), redis: miniredis.RunT(t), identity: by}
 	core, logs := observer.New(zap.DebugLevel)
 	s.memoryLogs = logs
 	app, err := memoryapp.New(telemetry.For(zap.New(core)), memoryapp.Config{
-		GRPCAddr: anyPort, HTTPAddr: anyPort, Redis: "redis://" + s.redis.Addr(), Grace: time.Second, KeepJournals: time.Hour,
+		GRPCAddr: anyPort, HTTPAddr: anyPort, Redis: "redis://" + s.redis.Addr(), Grace: time.Second, KeepJournals: time.Hour, Identity: by,
 	})
 	require.NoError(t, err)
 	s.memoryAddr = app.GRPCAddr()
-	background(t, app.Run)
-	conn := dial(t, s.memoryAddr)
-	s.memory = memoryrpc.New(conn)
+	receive(t, background(t, app.Run).ready)
+	s.memory = memoryrpc.New(s.dial(t, identity.Memory, "", s.memoryAddr))
 	s.Observer = registrytest.Observe(t, etcdregistry.New(s.etcd.Client(), zap.NewNop(), etcdregistry.Config{}))
 	return s
 }
@@ -96,9 +99,12 @@ func (p *process) stop() error { p.cancel(); <-p.ended; return p.err }
 // end waits until it ends by itself, and returns what Run returned.
 func (p *process) end(t *testing.T) error { t.Helper(); receive(t, p.ended); return p.err }
 
-func dial(t *testing.T, address string) *grpc.ClientConn {
+// dial is a connection of the orchestrator to a process.
+func (s *surroundings) dial(t *testing.T, role identity.Role, agent, address string) *grpc.ClientConn {
 	t.Helper()
-	conn, err := rpc.Dial(address, telemetry.Discard())
+	self, err := identity.Open(s.identity, identity.Orchestrator, "", zap.NewNop())
+	require.NoError(t, err)
+	conn, err := rpc.DialWith(self.Client(role, agent), address, telemetry.Discard())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, conn.Close()) })
 	return conn
@@ -127,10 +133,10 @@ func (s *surroundings) launch(t *testing.T, c agent.Config) *running {
 	require.NoError(t, err)
 	r := &running{logs: logs, agent: c.Name, grpc: freeAddress(t), http: freeAddress(t)}
 	w, err := worker.New(telemetry.For(zap.New(core)), worker.Config{
-		GRPCAddr: r.grpc, HTTPAddr: r.http, InstanceID: "i1", Etcd: s.etcd.Endpoints(), Memory: s.memoryAddr, Drain: patience,
+		GRPCAddr: r.grpc, HTTPAddr: r.http, InstanceID: "i1", Etcd: s.etcd.Endpoints(), Memory: s.memoryAddr, Drain: patience, Identity: s.identity,
 	}, a)
 	require.NoError(t, err)
-	conn := dial(t, r.grpc)
+	conn := s.dial(t, identity.Worker, c.Name, r.grpc)
 	r.LifecycleServiceClient, r.steps = troupev1.NewLifecycleServiceClient(conn), troupev1.NewAgentServiceClient(conn)
 	r.process = background(t, w.Run)
 	return r

@@ -21,6 +21,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/audit"
+	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/identity"
 	"github.com/troupe-dev/troupe/pkg/lifecycle"
@@ -29,6 +31,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/process"
 	"github.com/troupe-dev/troupe/pkg/registry"
 	"github.com/troupe-dev/troupe/pkg/registry/etcdregistry"
+	"github.com/troupe-dev/troupe/pkg/registry/etcdregistry/etcdauth"
 	"github.com/troupe-dev/troupe/pkg/rpc"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
 )
@@ -89,9 +92,9 @@ func New(t *telemetry.Telemetry, cfg Config, a *agent.Agent) (*Worker, error) {
 		RetryOnFailure: a.StartRetries() > 0,
 		MaxRetries:     a.StartRetries(),
 		Drain:          cfg.Drain,
-		Start:          a.Start,
+		Start:          w.start,
 		Leave:          func(ctx context.Context) error { return w.enrolment.leave(ctx) },
-		Stop:           func(context.Context) error { return a.Close() },
+		Stop:           w.stop,
 		Log: func(step string, err error) {
 			w.telemetry.Log.Warn("a step of the lifecycle failed", zap.String("step", step), zap.Error(err))
 		},
@@ -105,7 +108,7 @@ func New(t *telemetry.Telemetry, cfg Config, a *agent.Agent) (*Worker, error) {
 	}
 	w.enrolment = newEnrolment(w.telemetry.Log, w.registrar, w.instance, w.board, registry.Instance{
 		ID: cfg.InstanceID, Agent: a.Name(), Address: w.address(), Version: a.Version(),
-		Description: a.Description(), Capacity: a.Capacity(), Started: time.Now(), Capabilities: capabilities, Tools: a.Toolbox(),
+		Description: a.Description(), Capacity: a.Capacity(), Started: time.Now(), Capabilities: capabilities, Tools: a.Toolbox(), Config: a.Config().Protocol(),
 	})
 	return w, nil
 }
@@ -128,26 +131,43 @@ func (w *Worker) open() (err error) {
 		return fmt.Errorf("--memory: %w", err)
 	}
 	w.closers.Add(memory)
-	etcd, err := etcdregistry.Dial(w.cfg.Etcd, w.telemetry.Log)
+	tier := memoryrpc.New(memory)
+	w.agent.Config().Keep(&configuration{configs: tier, own: w.agent.Config(), agent: w.agent.Name()})
+	creds, err := w.cfg.EtcdSecurity.Credentials(w.cfg.Etcd, self, w.telemetry.Log)
+	if err != nil {
+		return err
+	}
+	etcd, err := etcdregistry.DialWith(creds, w.cfg.Etcd, w.telemetry.Log)
 	if err != nil {
 		return fmt.Errorf("--etcd: %w", err)
 	}
 	w.closers.Add(etcd)
-	w.registrar = etcdregistry.New(etcd, w.telemetry.Log, etcdregistry.Config{})
+	w.registrar = etcdregistry.New(etcd, w.telemetry.Log, etcdregistry.Config{Refused: w.letItselfIn()})
 	if w.grpc, err = rpc.NewServer(w.telemetry, rpc.Config{
-		Reflection: w.cfg.Reflection, Inner: true, Identity: self, Callers: []identity.Role{identity.Orchestrator},
+		Reflection: w.cfg.Reflection, Inner: true, Identity: self, PeerConnections: rpc.MaxInnerPeerConnections,
 	}); err != nil {
 		return err
 	}
 	troupev1.RegisterLifecycleServiceServer(w.grpc, &lifecycleServer{
-		instance: w.instance, id: w.cfg.InstanceID, agent: w.agent.Name(), version: w.agent.Version(), drain: w.cfg.Drain,
+		instance: w.instance, id: w.cfg.InstanceID, agent: w.agent.Name(), version: w.agent.Version(), drain: w.cfg.Drain, state: w.agent.State(),
 	})
-	steps, err := newAgentServer(w.telemetry, w.agent, w.instance, w.cfg.InstanceID, memoryrpc.New(memory))
+	steps, err := newAgentServer(w.telemetry, w.agent, w.instance, w.cfg.InstanceID, tier)
 	if err != nil {
 		return err
 	}
 	troupev1.RegisterAgentServiceServer(w.grpc, steps)
 	return nil
+}
+
+// letItselfIn makes the user of an agent that nobody declared to etcd. Only a CA for development
+// can do that: whoever has it can be anybody.
+func (w *Worker) letItselfIn() func(context.Context) error {
+	if w.cfg.Identity.DevCA == "" {
+		return nil
+	}
+	return func(ctx context.Context) error {
+		return etcdauth.LetIn(ctx, w.cfg.Identity.DevCA, w.cfg.Etcd, w.agent.Name())
+	}
 }
 
 // Close closes what New opened, for a Worker that does not Run. It may be called again.
@@ -198,7 +218,9 @@ func (w *Worker) instancePart() process.Part {
 // live takes the instance from its start to its end, which comes with ctx, or with a Shutdown
 // from elsewhere. It returns why the start failed.
 func (w *Worker) live(ctx context.Context) error {
-	if err := w.instance.Startup(ctx); err != nil {
+	err := w.instance.Startup(ctx)
+	w.record("startup", err)
+	if err != nil {
 		_ = w.instance.Shutdown(context.WithoutCancel(ctx), 0, "the start failed") // so that nothing stays registered
 		if ctx.Err() == nil {
 			return err
@@ -212,7 +234,20 @@ func (w *Worker) live(ctx context.Context) error {
 
 // end returns once the instance has ended. What goes wrong meanwhile is in the log.
 func (w *Worker) end(ctx context.Context, reason string) {
-	_ = w.instance.Shutdown(context.WithoutCancel(ctx), w.cfg.Drain, reason)
+	ended := w.instance.Status().State == lifecycle.Terminated // by who called, which is recorded
+	err := w.instance.Shutdown(context.WithoutCancel(ctx), w.cfg.Drain, reason)
+	if !ended {
+		w.record("shutdown", err)
+	}
+}
+
+// record says in the audit log what the worker did with its instance by itself (S19).
+func (w *Worker) record(action string, err error) {
+	result := "ok"
+	if err != nil {
+		result = cmp.Or(string(failure.ModeOf(err)), "failed")
+	}
+	w.telemetry.Audit.Record(audit.Entry{Kind: audit.Lifecycle, Actor: "worker " + w.agent.Name(), Action: action, Object: w.cfg.InstanceID, Result: result})
 }
 
 // stopTime is what a shutdown may take beyond its drain: two hooks and the forced end.

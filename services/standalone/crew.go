@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/troupe-dev/troupe/pkg/client"
+	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/identity"
 	"github.com/troupe-dev/troupe/pkg/rpc"
@@ -130,7 +131,10 @@ func (c *crew) Run(ctx context.Context, ready func()) error {
 		c.running.Go(func() { c.folder.Run(life, func() { notify(changed) }) })
 	}
 	for _, name := range c.mesh.Agents {
-		if err := c.start(ctx, life, c.members[name])[0]; err != nil {
+		switch err := c.start(ctx, life, c.members[name])[0]; {
+		case failure.Is(err, failure.PolicySecurity):
+			c.out(c.members[name], err)
+		case err != nil:
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
@@ -187,8 +191,14 @@ func (c *crew) start(ctx, life context.Context, members ...*member) []error {
 	return errs
 }
 
+// out says that a member is gone for what it may not do, as one of an agent that is quarantined
+// (S18). The mesh goes on without it: else nobody could release the agent.
+func (c *crew) out(m *member, why error) {
+	c.log.Error("an instance that may not do what it needs has ended; release its agent, and start again", zap.String("instance", m.id), zap.Error(why))
+}
+
 // look waits for the end of a member. One that fails ends the mesh; one that an operator
-// drained does not.
+// drained does not, nor one that is shut out.
 func (c *crew) look(m *member) {
 	<-m.done
 	m.stop()
@@ -196,6 +206,8 @@ func (c *crew) look(m *member) {
 	case m.err == nil:
 	case m.leaving.Load():
 		c.log.Warn("an instance that left did not end in order", zap.String("instance", m.id), zap.Error(m.err))
+	case failure.Is(m.err, failure.PolicySecurity):
+		c.out(m, m.err)
 	default:
 		select {
 		case c.failed <- fmt.Errorf("%s: %w", m.agent, m.err):

@@ -15,11 +15,14 @@ import (
 	"time"
 
 	"github.com/troupe-dev/troupe/pkg/identity"
+	"github.com/troupe-dev/troupe/pkg/identity/bearer"
 	"github.com/troupe-dev/troupe/pkg/process"
+	"github.com/troupe-dev/troupe/pkg/rpc"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
 	memory "github.com/troupe-dev/troupe/services/memory/app"
 	orchestrator "github.com/troupe-dev/troupe/services/orchestrator/app"
 	"github.com/troupe-dev/troupe/services/standalone/store"
+	workers "github.com/troupe-dev/troupe/services/worker/app"
 )
 
 // Config is what a mesh in one process needs to know.
@@ -33,7 +36,21 @@ type Config struct {
 	AgentLog string // folder in which agents write down their turns; empty: nowhere
 	Drain    time.Duration
 
-	InsecurePlaintext bool // GRPCAddr may be one that other machines reach
+	InsecurePlaintext bool // GRPCAddr may be one that other machines reach, where everybody may do everything then
+}
+
+// Check refuses a port for clients that others reach: a mesh for development has no certificate
+// for it, and asks nobody who he is.
+func (c Config) Check() error {
+	at, err := net.ResolveTCPAddr("tcp", c.GRPCAddr)
+	if err != nil {
+		return fmt.Errorf("--grpc-addr: %w", err)
+	}
+	if c.InsecurePlaintext || identity.Loopback(at) {
+		return nil
+	}
+	return fmt.Errorf("--grpc-addr: other machines reach %s, and a mesh for development speaks plain text there; "+
+		"serve on 127.0.0.1, or add --insecure-plaintext-beyond-loopback", c.GRPCAddr)
 }
 
 // Endpoints is where the mesh is reached.
@@ -43,7 +60,7 @@ type Endpoints struct {
 	Workflows  []string // likewise
 	Etcd       []string
 	Memory     string
-	Redis      string // URL
+	Redis      string // URL of its administrator
 	DevCA      string // folder of the CA that gives whoever joins the mesh a certificate
 }
 
@@ -66,7 +83,6 @@ type mesh struct {
 	endpoints Endpoints
 	parts     []process.Part
 	opened    []interface{ Close() error }
-	lasts     bool // whether the Redis is one that keeps its data
 }
 
 // close closes what was opened, last first.
@@ -96,20 +112,21 @@ func assemble(ctx context.Context, t *telemetry.Telemetry, cfg Config) (_ *mesh,
 			err = errors.Join(err, m.close())
 		}
 	}()
-	if err = permit(cfg); err != nil {
-		return nil, err
-	}
-	if err = m.stores(t, cfg); err != nil {
+	if err = cfg.Check(); err != nil {
 		return nil, err
 	}
 	m.endpoints.DevCA = DevCA(cfg.DataDir)
+	redis, err := m.stores(t, cfg)
+	if err != nil {
+		return nil, err
+	}
 	own := identity.Config{DevCA: m.endpoints.DevCA}
 	settings := memory.Config{
-		GRPCAddr: anyPort, HTTPAddr: anyPort, Redis: m.endpoints.Redis, Durability: "D1", Etcd: m.endpoints.Etcd, Grace: cfg.Drain,
+		GRPCAddr: anyPort, HTTPAddr: anyPort, Redis: redis.URL("memory"), Durability: "D1", Etcd: m.endpoints.Etcd, Grace: cfg.Drain,
 		KeepJournals: traceRetention, Identity: own,
 	}
-	if !m.lasts {
-		settings.Durability, settings.Etcd = "D0", nil // the data are new in each run, and not those of the last one
+	if !redis.Lasts() {
+		settings.Durability, settings.Fleeting = "D0", true // the data are new in each run, and not those of the last one
 	}
 	mem, err := memory.New(t.Named("memory"), settings)
 	if err != nil {
@@ -124,9 +141,9 @@ func assemble(ctx context.Context, t *telemetry.Telemetry, cfg Config) (_ *mesh,
 	m.add("agents", cfg.Drain+stopTime, crew)
 	own.InsecurePlaintext = cfg.InsecurePlaintext
 	orch, err := orchestrator.New(t.Named("orchestrator"), orchestrator.Config{
-		GRPCAddr: cfg.GRPCAddr, HTTPAddr: cfg.HTTPAddr, Etcd: m.endpoints.Etcd, Memory: m.endpoints.Memory, Redis: m.endpoints.Redis,
+		GRPCAddr: cfg.GRPCAddr, HTTPAddr: cfg.HTTPAddr, Etcd: m.endpoints.Etcd, Memory: m.endpoints.Memory, Redis: redis.URL("orchestrator"),
 		InstanceID: "standalone", Timeout: turnTimeout, RouteWait: routeWait, MaxQueueTime: queueTime, TraceRetention: traceRetention,
-		Drain: cfg.Drain, Reflection: true, Identity: own,
+		Drain: cfg.Drain, Reflection: true, Identity: own, Clients: bearer.Config{Anonymous: cfg.InsecurePlaintext}, PeerConnections: rpc.MaxPeerConnections,
 	}, cfg.Agents)
 	if err != nil {
 		return nil, err
@@ -136,38 +153,35 @@ func assemble(ctx context.Context, t *telemetry.Telemetry, cfg Config) (_ *mesh,
 	return m, nil
 }
 
-// permit refuses a port for clients that others reach: a mesh for development has no
-// certificate for it.
-func permit(cfg Config) error {
-	at, err := net.ResolveTCPAddr("tcp", cfg.GRPCAddr)
-	if err != nil {
-		return fmt.Errorf("--grpc-addr: %w", err)
-	}
-	if cfg.InsecurePlaintext || identity.Loopback(at) {
-		return nil
-	}
-	return fmt.Errorf("--grpc-addr: other machines reach %s, and a mesh for development speaks plain text there; "+
-		"serve on 127.0.0.1, or add --insecure-plaintext-beyond-loopback", cfg.GRPCAddr)
-}
+// Agents are the names of those that a folder declares; none is an error.
+func Agents(files fs.FS) ([]string, error) { return workers.Names(files) }
 
 // DevCA is the folder of the CA of a mesh with that data folder.
 func DevCA(dataDir string) string { return filepath.Join(dataDir, "identity") }
 
-// stores are the embedded etcd and Redis.
-func (m *mesh) stores(t *telemetry.Telemetry, cfg Config) error {
-	etcd, err := store.NewEtcd(store.EtcdConfig{DataDir: filepath.Join(cfg.DataDir, "etcd"), Log: t.Log})
+// stores are the embedded etcd and Redis, which know who may do what.
+func (m *mesh) stores(t *telemetry.Telemetry, cfg Config) (*store.Redis, error) {
+	ca, err := identity.OpenCA(m.endpoints.DevCA)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	agents, err := Agents(cfg.Agents)
+	if err != nil {
+		return nil, err
+	}
+	etcd, err := store.NewEtcd(store.EtcdConfig{DataDir: filepath.Join(cfg.DataDir, "etcd"), Log: t.Log, CA: ca, Agents: agents})
+	if err != nil {
+		return nil, err
 	}
 	redis, err := store.NewRedis(store.RedisConfig{DataDir: filepath.Join(cfg.DataDir, "redis"), Log: t.Log})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	m.endpoints.Etcd, m.endpoints.Redis, m.lasts = etcd.Endpoints(), redis.URL(), redis.Lasts()
+	m.endpoints.Etcd, m.endpoints.Redis = etcd.Endpoints(), redis.URL(store.Admin)
 	m.parts = append(m.parts,
 		process.Part{Name: "etcd", Grace: stopTime, Run: etcd.Run},
 		process.Part{Name: "redis", Grace: stopTime, Run: redis.Run})
-	return nil
+	return redis, nil
 }
 
 // What the flags of the services default to.

@@ -183,6 +183,27 @@ func TestRun_AnAgentWrittenInGoJoinsAndLeaves(t *testing.T) {
 	}
 }
 
+func TestConfig_StaysOnLoopbackUnlessItIsToldOtherwise(t *testing.T) {
+	for addr, fits := range map[string]bool{
+		"127.0.0.1:0": true, "[::1]:7400": true, "localhost:7400": true,
+		"0.0.0.0:0": false, ":7400": false, "[::]:0": false, "192.0.2.1:7400": false,
+	} {
+		err := standalone.Config{GRPCAddr: addr}.Check()
+		if fits {
+			require.NoError(t, err)
+		} else {
+			require.ErrorContains(t, err, "--grpc-addr: other machines reach "+addr)
+			require.ErrorContains(t, err, "--insecure-plaintext-beyond-loopback")
+		}
+		require.NoError(t, standalone.Config{GRPCAddr: addr, InsecurePlaintext: true}.Check())
+	}
+	require.ErrorContains(t, standalone.Config{GRPCAddr: "7400", InsecurePlaintext: true}.Check(), "--grpc-addr: ")
+
+	data := filepath.Join(t.TempDir(), "data")
+	require.ErrorContains(t, standalone.Run(t.Context(), telemetry.Discard(), standalone.Config{GRPCAddr: "0.0.0.0:0", DataDir: data}, nil), "--grpc-addr: ")
+	require.NoDirExists(t, data)
+}
+
 func TestRun_NamesThePortThatIsTakenAndStartsNothing(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -5,6 +5,7 @@ package chaos
 import (
 	"context"
 	"flag"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,7 +18,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
-	"google.golang.org/grpc"
 
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/memory/memoryrpc"
@@ -29,6 +29,7 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/planted"
 	"github.com/troupe-dev/troupe/test/chaos/verify"
 	"github.com/troupe-dev/troupe/test/chaos/violation"
+	"github.com/troupe-dev/troupe/test/redistest"
 )
 
 var (
@@ -132,7 +133,7 @@ func start(t *testing.T, cfg mesh.Config) *run {
 	return r
 }
 
-func closeLater(t *testing.T, conns ...*grpc.ClientConn) {
+func closeLater(t *testing.T, conns ...io.Closer) {
 	for _, c := range conns {
 		t.Cleanup(func() { require.NoError(t, c.Close()) })
 	}
@@ -215,7 +216,7 @@ func (r *run) keys() []string {
 func (r *run) redis(command ...string) string {
 	r.t.Helper()
 	host, port, _ := strings.Cut(r.Redis.Addr, ":")
-	out, err := exec.CommandContext(r.ctx, "redis-cli", slices.Concat([]string{"-h", host, "-p", port}, command)...).Output()
+	out, err := exec.CommandContext(r.ctx, "redis-cli", slices.Concat([]string{"-h", host, "-p", port, "--no-auth-warning", "--user", redistest.Admin, "--pass", redistest.Admin}, command)...).Output()
 	require.NoError(r.t, err)
 	return string(out)
 }

@@ -12,8 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/troupe-dev/troupe/pkg/identity"
 	"github.com/troupe-dev/troupe/pkg/registry/etcdregistry"
+	"github.com/troupe-dev/troupe/pkg/registry/etcdregistry/etcdauth"
 	"github.com/troupe-dev/troupe/services/standalone/store"
 )
 
@@ -23,19 +27,35 @@ const patience = 30 * time.Second
 // they say, and are for the test's own goroutine.
 type Etcd struct {
 	t      testing.TB
+	ca     *identity.CA // nil: it asks nobody who they are
 	dir    string
 	server *store.Etcd
 	cancel context.CancelFunc // nil while it is stopped
 	ended  chan error
 }
 
-// Start starts an etcd with no data; it is stopped when the test ends.
+// Start starts an etcd with no data, in plain text and for everybody; it is stopped when the
+// test ends.
 func Start(t testing.TB) *Etcd {
+	t.Helper()
+	return start(t, nil, nil)
+}
+
+// Guarded is Start of one as in production: it wants a certificate of the CA in the folder,
+// and has the users and roles of a mesh with the agents.
+func Guarded(t testing.TB, devCA string, agents ...string) *Etcd {
+	t.Helper()
+	ca, err := identity.OpenCA(devCA)
+	require.NoError(t, err)
+	return start(t, ca, agents)
+}
+
+func start(t testing.TB, ca *identity.CA, agents []string) *Etcd {
 	t.Helper()
 	var err error
 	for range 5 {
-		e := &Etcd{t: t, dir: t.TempDir()}
-		e.server, err = store.NewEtcd(store.EtcdConfig{DataDir: e.dir, Log: zap.NewNop()})
+		e := &Etcd{t: t, dir: t.TempDir(), ca: ca}
+		e.server, err = store.NewEtcd(store.EtcdConfig{DataDir: e.dir, Log: zap.NewNop(), CA: ca, Agents: agents})
 		require.NoError(t, err)
 		if err = e.start(); err == nil {
 			t.Cleanup(e.Stop)
@@ -49,7 +69,8 @@ func Start(t testing.TB) *Etcd {
 	return nil
 }
 
-// Endpoints are its addresses, host:port; they never change.
+// Endpoints are its addresses, host:port, or https://host:port when it is guarded; they never
+// change.
 func (e *Etcd) Endpoints() []string { return e.server.Endpoints() }
 
 // DataDir is the folder of its data.
@@ -89,13 +110,40 @@ func (e *Etcd) Stop() {
 	require.NoError(e.t, <-e.ended)
 }
 
-// Client returns a client that is closed when the test ends.
+// Client returns a client that may do all. It is closed when the test ends.
 func (e *Etcd) Client() *clientv3.Client {
 	e.t.Helper()
-	client, err := etcdregistry.Dial(e.Endpoints(), zap.NewNop())
+	return e.As(etcdauth.Root)
+}
+
+// As is Client of another user, such as worker/research.
+func (e *Etcd) As(user string) *clientv3.Client {
+	e.t.Helper()
+	creds := insecure.NewCredentials()
+	if e.ca != nil {
+		var err error
+		creds, err = e.ca.As(user)
+		require.NoError(e.t, err)
+	}
+	return e.With(creds)
+}
+
+// With is Client of whoever the credentials prove.
+func (e *Etcd) With(creds credentials.TransportCredentials) *clientv3.Client {
+	e.t.Helper()
+	client, err := etcdregistry.DialWith(creds, e.Endpoints(), zap.NewNop())
 	require.NoError(e.t, err)
 	e.t.Cleanup(func() { require.NoError(e.t, client.Close()) })
 	return client
+}
+
+// Renew has it take a certificate of the CA in the folder, and trust that one, from its next start
+// on. It is for one that is guarded.
+func (e *Etcd) Renew(devCA string) {
+	e.t.Helper()
+	next, err := identity.OpenCA(devCA)
+	require.NoError(e.t, err)
+	*e.ca = *next
 }
 
 // Compact drops all history before the present revision.

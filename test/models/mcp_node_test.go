@@ -46,7 +46,9 @@ func TestNode_ToolsOfMCPServersFromYAML(t *testing.T) {
 		llmtest.Reply{Calls: []llmtest.Call{call("e", "every_echo", `{"message":"again"}`)}},
 		llmtest.Reply{Say: []string{"It is back."}},
 	))
+	// Descriptions of one server could lead to tools of the other: the guard would ask about these.
 	c := mesh(t, agents(t, fmt.Sprintf(`  model: openai/test-large
+  guard: off
   tools:
     - mcp: {command: [bash, -c, %q], prefix: every_, tools: [echo, %s]}
     - mcp: {command: [%q, %q]}

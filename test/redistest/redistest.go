@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -71,6 +72,10 @@ func (s *Server) Start() {
 		"--save", "", "--maxmemory-policy", "noeviction",
 	}, s.flags)
 	s.child = exec.Command(program, args...)
+	s.child.SysProcAttr = bound()
+	for _, pipe := range []int{3, 4} { // of a process that fuzzes: whoever runs it waits for their end
+		syscall.CloseOnExec(pipe)
+	}
 	if err := s.child.Start(); err != nil {
 		s.t.Fatalf("redistest: %v", err)
 	}

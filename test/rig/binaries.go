@@ -53,6 +53,7 @@ func Clean() {
 
 type child struct {
 	cmd   *exec.Cmd
+	log   string // file
 	ended chan struct{}
 	err   error // valid once ended is closed
 }
@@ -66,8 +67,8 @@ func launchProcess(m *Mesh, dir string, p Part) service {
 	output, err := os.Create(filepath.Join(m.t.TempDir(), program+".log"))
 	require.NoError(m.t, err)
 	m.logs = append(m.logs, output.Name())
-	c := &child{cmd: exec.Command(filepath.Join(dir, program)), ended: make(chan struct{})}
-	c.cmd.Env = append(os.Environ(), m.environment(p)...)
+	c := &child{cmd: exec.Command(filepath.Join(dir, program)), log: output.Name(), ended: make(chan struct{})}
+	c.cmd.Env = append(append(os.Environ(), "GOTRACEBACK=crash"), m.environment(p)...) // a crash tells all it can
 	c.cmd.Stdout, c.cmd.Stderr = output, output
 	require.NoError(m.t, c.cmd.Start())
 	go func() { c.err = c.cmd.Wait(); close(c.ended) }()
@@ -84,9 +85,18 @@ func launchProcess(m *Mesh, dir string, p Part) service {
 // environment configures a part the way a cluster does.
 func (m *Mesh) environment(p Part) []string {
 	program, agent, _ := strings.Cut(strings.TrimSuffix(string(p), " second"), " ")
-	env := []string{"TROUPE_GRPC_ADDR=" + m.grpcAddr(p), "TROUPE_HTTP_ADDR=" + m.httpAddr(p), "TROUPE_LOG_LEVEL=" + cmp.Or(m.cfg.LogLevel, "info"), "TROUPE_AGENTS=" + agentsDir(), "TROUPE_TLS_DEV_CA=" + m.devCA}
+	env := []string{"TROUPE_GRPC_ADDR=" + m.grpcAddr(p), "TROUPE_HTTP_ADDR=" + m.httpAddr(p), "TROUPE_LOG_LEVEL=" + cmp.Or(m.cfg.LogLevel, "info"), "TROUPE_AGENTS=" + agentsDir()}
+	if m.keys != nil {
+		self := m.identityOf(p)
+		env = append(env, "TROUPE_TLS_CERT="+self.Cert, "TROUPE_TLS_KEY="+self.Key, "TROUPE_TLS_CA="+self.CA)
+	} else if m.devCA != "" {
+		env = append(env, "TROUPE_TLS_DEV_CA="+m.devCA)
+	}
 	if m.cfg.Collector != "" {
 		env = append(env, "OTEL_EXPORTER_OTLP_ENDPOINT="+m.cfg.Collector)
+	}
+	if m.cfg.AuditLogs != "" {
+		env = append(env, "TROUPE_AUDIT_LOG="+m.AuditLog(p))
 	}
 	stores := []string{"TROUPE_ETCD=" + strings.Join(m.etcd.Endpoints(), ","), "TROUPE_MEMORY=" + m.grpcAddr(Memory), "TROUPE_DRAIN=" + drain.String()}
 	if brought, ok := m.programs[p]; ok {
@@ -95,12 +105,27 @@ func (m *Mesh) environment(p Part) []string {
 	}
 	switch program {
 	case "memory":
-		return append(env, "TROUPE_REDIS="+m.redisURL())
+		if m.cfg.Shutting {
+			env = append(env, "TROUPE_ETCD="+strings.Join(m.etcd.Endpoints(), ","))
+		}
+		return append(env, "TROUPE_REDIS="+m.RedisURL("memory"))
 	case "orchestrator":
-		return append(append(env, stores...), "TROUPE_AGENTS="+m.workflows(), "TROUPE_REDIS="+m.redisURL(), "TROUPE_ROUTE_WAIT="+m.cfg.RouteWait.String(), "TROUPE_MAX_TURNS="+strconv.Itoa(m.cfg.MaxTurns), "TROUPE_REFLECTION=true", "TROUPE_DRAIN="+m.cfg.Drain.String())
+		edge, clients := m.edge()
+		if m.keys != nil {
+			env = append(env, "TROUPE_CLIENT_TLS_CERT="+edge.Cert, "TROUPE_CLIENT_TLS_KEY="+edge.Key)
+		}
+		if m.tokens != "" {
+			env = append(env, "TROUPE_CLIENT_TOKENS="+clients.Tokens)
+		}
+		return append(append(env, stores...), "TROUPE_AGENTS="+m.workflows(), "TROUPE_REDIS="+m.RedisURL("orchestrator"), "TROUPE_ROUTE_WAIT="+m.cfg.RouteWait.String(), "TROUPE_MAX_TURNS="+strconv.Itoa(m.cfg.MaxTurns), "TROUPE_REFLECTION=true", "TROUPE_DRAIN="+m.cfg.Drain.String())
 	default:
 		return append(append(env, stores...), "TROUPE_AGENT="+agent, "TROUPE_DOCS="+docs())
 	}
+}
+
+// AuditLog is the file of a part, of binaries that keep one.
+func (m *Mesh) AuditLog(p Part) string {
+	return filepath.Join(m.cfg.AuditLogs, strings.ReplaceAll(string(p), " ", "-")+".jsonl")
 }
 
 // stop sends SIGTERM; the exit code must be 0.

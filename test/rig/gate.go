@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/identity/turncred"
 )
 
 // Gate holds the steps of slow agents until a test lets them go, and counts what they do.
@@ -28,6 +30,7 @@ type lock struct {
 	noted int           // that a tool made
 	whole bool          // what broke is mended
 	shown []string      // by models and tools
+	turns []string      // credentials of turns, shown by them too
 }
 
 // NewGate serves a gate until the test ends.
@@ -51,6 +54,7 @@ func NewGate(t testing.TB) *Gate {
 		defer g.mu.Unlock()
 		l.asked++
 	})
+	mux.HandleFunc("/blow", func(_ http.ResponseWriter, r *http.Request) { g.look(g.at(r.FormValue("key")), "tool", r) })
 	mux.HandleFunc("/note", func(_ http.ResponseWriter, r *http.Request) {
 		l := g.at(r.FormValue("key"))
 		g.mu.Lock()
@@ -96,6 +100,7 @@ func (g *Gate) look(l *lock, who string, r *http.Request) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	l.shown = append(l.shown, strings.TrimSpace(who+" "+actor+" "+credential))
+	l.turns = append(l.turns, r.Header.Values(turncred.Metadata)...)
 }
 
 // Mend ends what makes steps with a key fail.
@@ -121,6 +126,14 @@ func (g *Gate) Shown(key string) []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return slices.Clone(l.shown)
+}
+
+// Turns are the credentials of turns that came to the gate with a key, in order.
+func (g *Gate) Turns(key string) []string {
+	l := g.at(key)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(l.turns)
 }
 
 // Await returns the instance that comes to the gate with a key next.

@@ -7,7 +7,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 
+	"github.com/troupe-dev/troupe/pkg/audit"
+	"github.com/troupe-dev/troupe/pkg/rpc"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
 	"github.com/troupe-dev/troupe/pkg/worker"
 	memory "github.com/troupe-dev/troupe/services/memory/app"
@@ -36,28 +39,45 @@ func (g *goroutine) wait() error { defer g.cancel(); return <-g.ended }
 
 func launchGoroutine(m *Mesh, p Part) service {
 	m.t.Helper()
-	made, err := m.make(p)
+	t := m.telemetry(p)
+	made, err := m.make(t, p)
 	require.NoError(m.t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(m.t.Context()))
 	g := &goroutine{cancel, make(chan error, 1)}
-	go func() { g.ended <- made.Run(ctx, func() {}) }()
+	go func() {
+		err := made.Run(ctx, func() {})
+		g.ended <- errors.Join(err, t.Audit.Close())
+	}()
 	return g
+}
+
+// telemetry of a part keeps its lines for Residue, and its audit log where there is one.
+func (m *Mesh) telemetry(p Part) *telemetry.Telemetry {
+	m.t.Helper()
+	t := telemetry.For(zap.New(m.told))
+	if m.cfg.AuditLogs != "" {
+		var err error
+		t.Audit, err = audit.New(audit.Config{Path: m.AuditLog(p), Name: string(p), Log: t.Log, Meter: t.Metrics.Meter("troupe/audit")})
+		require.NoError(m.t, err)
+	}
+	return t
 }
 
 type runnable interface {
 	Run(ctx context.Context, ready func()) error
 }
 
-func (m *Mesh) make(p Part) (runnable, error) {
-	t := telemetry.Discard()
+func (m *Mesh) make(t *telemetry.Telemetry, p Part) (runnable, error) {
 	switch p {
 	case Memory:
-		return memory.New(t, memory.Config{GRPCAddr: m.grpcAddr(p), HTTPAddr: m.httpAddr(p), Redis: m.redisURL(), Grace: drain, Identity: m.identity()})
+		return memory.New(t, memory.Config{GRPCAddr: m.grpcAddr(p), HTTPAddr: m.httpAddr(p), Redis: m.RedisURL("memory"), Grace: drain, Identity: m.identityOf(p)})
 	case Orchestrator:
+		edge, clients := m.edge()
 		return orchestrator.New(t, orchestrator.Config{
 			GRPCAddr: m.grpcAddr(p), HTTPAddr: m.httpAddr(p), Agents: m.workflows(), Etcd: m.etcd.Endpoints(),
-			Memory: m.grpcAddr(Memory), Redis: m.redisURL(), Timeout: time.Minute, RouteWait: m.cfg.RouteWait, MaxTurns: m.cfg.MaxTurns, MaxQueueTime: 5 * time.Second,
-			TraceRetention: time.Hour, Drain: m.cfg.Drain, Reflection: true, Identity: m.identity(),
+			Memory: m.grpcAddr(Memory), Redis: m.RedisURL("orchestrator"), Timeout: time.Minute, RouteWait: m.cfg.RouteWait, MaxTurns: m.cfg.MaxTurns, MaxQueueTime: 5 * time.Second,
+			TraceRetention: time.Hour, Drain: m.cfg.Drain, Reflection: true, Identity: m.identityOf(p), PeerConnections: rpc.MaxPeerConnections,
+			ClientTLS: edge, Clients: clients, Rates: m.cfg.Rates,
 		}, nil)
 	default: // a worker
 	}
@@ -68,14 +88,14 @@ func (m *Mesh) make(p Part) (runnable, error) {
 		}
 		return worker.New(t, worker.Config{
 			GRPCAddr: m.grpcAddr(p), HTTPAddr: m.httpAddr(p), Etcd: m.etcd.Endpoints(), Memory: m.grpcAddr(Memory),
-			InstanceID: program.Instance, Drain: program.Drain, Identity: m.identity(),
+			InstanceID: program.Instance, Drain: program.Drain, Identity: m.identityOf(p),
 		}, made)
 	}
 	for _, agent := range Agents {
 		if p == Worker(agent) || p == Second(agent) {
 			return workers.New(m.t.Context(), t, workers.Config{Agents: agentsDir(), Agent: agent, Docs: docs(), Worker: worker.Config{
 				GRPCAddr: m.grpcAddr(p), HTTPAddr: m.httpAddr(p), Etcd: m.etcd.Endpoints(), Memory: m.grpcAddr(Memory), Drain: drain,
-				Identity: m.identity(),
+				Identity: m.identityOf(p),
 			}}, nil)
 		}
 	}

@@ -1,6 +1,7 @@
 package rig
 
 import (
+	"fmt"
 	"io"
 	"io/fs"
 	"net/http"
@@ -10,16 +11,23 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/test/redistest"
 )
 
 // Residue is all that the mesh has written so far and what it tells of itself, by where that
 // is: every file of etcd and of Redis, with a copy of all keys that are there now; of
-// binaries the logs of all processes that ever ran; and the metrics of those that run.
+// binaries the logs of all processes that ever ran, and the audit logs, and else what all services
+// logged at info; and the metrics of those that run.
 func (m *Mesh) Residue() map[string]string {
 	m.t.Helper()
 	m.saveRedis()
 	found := map[string]string{}
-	for _, of := range []struct{ name, folder string }{{"etcd", m.etcd.DataDir()}, {"redis", m.redis.Dir()}} {
+	folders := []struct{ name, folder string }{{"etcd", m.etcd.DataDir()}, {"redis", m.redis.Dir()}}
+	if m.cfg.AuditLogs != "" {
+		folders = append(folders, struct{ name, folder string }{"audit", m.cfg.AuditLogs})
+	}
+	for _, of := range folders {
 		require.NoError(m.t, filepath.WalkDir(of.folder, func(path string, d fs.DirEntry, err error) error {
 			if err != nil || !d.Type().IsRegular() {
 				return err
@@ -34,6 +42,11 @@ func (m *Mesh) Residue() map[string]string {
 		require.NoError(m.t, err)
 		found["log "+path] = string(content)
 	}
+	var lines strings.Builder
+	for _, e := range m.lines.All() {
+		fmt.Fprintf(&lines, "%s %q\n", e.Message, e.ContextMap())
+	}
+	found["log"] = lines.String()
 	for p := range m.running {
 		found["metrics "+string(p)] = m.metrics(p)
 	}
@@ -43,7 +56,7 @@ func (m *Mesh) Residue() map[string]string {
 // saveRedis has Redis write all its keys to a file, as they are.
 func (m *Mesh) saveRedis() {
 	m.t.Helper()
-	client := redis.NewClient(&redis.Options{Addr: m.redis.Addr})
+	client := redis.NewClient(&redis.Options{Addr: m.redis.Addr, Username: redistest.Admin, Password: redistest.Admin})
 	defer func() { require.NoError(m.t, client.Close()) }()
 	require.NoError(m.t, client.ConfigSet(m.t.Context(), "rdbcompression", "no").Err())
 	require.NoError(m.t, client.Save(m.t.Context()).Err())

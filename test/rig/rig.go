@@ -1,7 +1,7 @@
 // Package rig runs a whole mesh for a test, in one of two ways behind one type: its
 // services as goroutines of the test (InProcess), or as the built binaries over loopback
-// (Binaries). Redis and etcd are real in both, and services talk to each other under mutual
-// TLS. Every part can be stopped and started again at its address, with its data.
+// (Binaries). Redis and etcd are real in both, and know who may do what; services talk to each
+// other and to etcd under mutual TLS. Every part can be stopped and started again at its address, with its data.
 package rig
 
 import (
@@ -16,6 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
 	"google.golang.org/grpc"
 
 	"github.com/troupe-dev/troupe/pkg/client"
@@ -58,7 +60,22 @@ type Config struct {
 	MaxTurns  int           // at once, of the orchestrator; 0: as many as steps
 	LogLevel  string        // of binaries; empty: info
 	Collector string        // URL that takes the spans of binaries; empty: they leave none
+	AuditLogs string        // folder for the audit logs of binaries, by part; empty: they keep none
+	Shutting  bool          // the memory service knows of quarantined agents, from etcd
+	Rates     string        // file with how often callers of the orchestrator may call, in this process; empty: the defaults
 	Office    bool          // the workflow of the orchestrator is office, and not research-assistant
+	// OpenStores has Redis and etcd refuse nothing: the services come to Redis as Admin, and etcd
+	// asks nobody who they are. What is refused then, is by the services.
+	OpenStores bool
+	// Tokens has the orchestrator ask clients for a token; that of the mesh's own client is an
+	// admin's.
+	Tokens bool
+
+	// Keys is for how long the first certificate of a process is valid, which it has from files, as
+	// in production; then clients come over TLS and with a token. 0: a CA for development gives the
+	// certificates, and clients come in plain text.
+	Keys  time.Duration
+	Plain bool // nobody proves anything to anybody, the stores included
 }
 
 // Mesh is a running mesh. Its methods fail the test when they cannot do what they say, and
@@ -73,11 +90,15 @@ type Mesh struct {
 	etcd      *etcdtest.Etcd
 	client    *clientv3.Client // of etcd; nil until it is needed
 	redis     *redistest.Server
-	devCA     string // folder; all services prove to each other who they are
+	tokens    string // folder with the token of the test; empty: nobody is asked for one
+	devCA     string // folder; all services prove to each other who they are. Empty: nobody does
+	keys      *keys  // of processes that have theirs from files
 	launch    launcher
 	running   map[Part]service
 	programs  map[Part]Program // of the parts that a test brought along
 	logs      []string         // files of the processes that were started
+	told      zapcore.Core     // takes the lines of services in this process, at info
+	lines     *observer.ObservedLogs
 }
 
 // service is a part that runs.
@@ -99,13 +120,21 @@ func start(t testing.TB, cfg Config, launch launcher) *Mesh {
 	if cfg.Drain == 0 {
 		cfg.Drain = drain
 	}
+	told, lines := observer.New(zap.InfoLevel)
 	m := &Mesh{
+		told: told, lines: lines,
 		t: t, cfg: cfg, launch: launch, addresses: map[string]string{}, running: map[Part]service{}, programs: map[Part]Program{},
-		etcd: etcdtest.Start(t), redis: redistest.New(t), devCA: t.TempDir(),
 	}
-	conn, err := rpc.Dial(m.grpcAddr(Orchestrator), telemetry.Discard())
+	m.stores()
+	if cfg.Keys > 0 {
+		m.keep()
+	}
+	if cfg.Tokens || cfg.Keys > 0 {
+		m.token()
+	}
+	var err error
+	m.Conn, m.Client, err = m.Dialer()()
 	require.NoError(t, err)
-	m.Conn, m.Client = conn, client.New(conn)
 	t.Cleanup(m.stopAll)
 	m.Start(Memory)
 	for _, agent := range Agents {
@@ -114,6 +143,21 @@ func start(t testing.TB, cfg Config, launch launcher) *Mesh {
 	m.Start(Orchestrator)
 	m.AwaitReady()
 	return m
+}
+
+// stores starts etcd and Redis.
+func (m *Mesh) stores() {
+	m.t.Helper()
+	if m.cfg.Plain {
+		m.etcd, m.redis = etcdtest.Start(m.t), redistest.New(m.t)
+		return
+	}
+	m.devCA, m.redis = m.t.TempDir(), redistest.Guarded(m.t)
+	if m.cfg.OpenStores {
+		m.etcd = etcdtest.Start(m.t)
+	} else {
+		m.etcd = etcdtest.Guarded(m.t, m.devCA, Agents...)
+	}
 }
 
 func (m *Mesh) stopAll() {
@@ -144,6 +188,9 @@ func (m *Mesh) Start(p Part) {
 	case Redis:
 		m.redis.Start()
 	default:
+		if m.keys != nil {
+			m.issue(p, m.cfg.Keys)
+		}
 		m.running[p] = m.launch(m, p)
 	}
 }
@@ -249,6 +296,18 @@ func (m *Mesh) Await(what string, holds func() bool) {
 // RedisAddr is where the Redis of the mesh is.
 func (m *Mesh) RedisAddr() string { return m.redis.Addr }
 
+// RedisURL is where a user finds the Redis of the mesh; redistest.Admin may do all, and with
+// OpenStores everybody is that.
+func (m *Mesh) RedisURL(user string) string {
+	switch {
+	case m.cfg.Plain:
+		return "redis://" + m.redis.Addr + "/0"
+	case m.cfg.OpenStores:
+		user = redistest.Admin
+	}
+	return redistest.URL(user, m.redis.Addr)
+}
+
 // Lifecycle is the lifecycle of an agent's worker, as an orchestrator reaches it.
 func (m *Mesh) Lifecycle(agent string) troupev1.LifecycleServiceClient {
 	m.t.Helper()
@@ -258,6 +317,17 @@ func (m *Mesh) Lifecycle(agent string) troupev1.LifecycleServiceClient {
 	require.NoError(m.t, err)
 	m.t.Cleanup(func() { require.NoError(m.t, conn.Close()) })
 	return troupev1.NewLifecycleServiceClient(conn)
+}
+
+// MemoryFor is the memory service, as a worker of an agent reaches it.
+func (m *Mesh) MemoryFor(agent string) troupev1.MemoryServiceClient {
+	m.t.Helper()
+	as, err := identity.Open(m.identity(), identity.Worker, agent, zap.NewNop())
+	require.NoError(m.t, err)
+	conn, err := rpc.DialWith(as.Client(identity.Memory, ""), m.grpcAddr(Memory), telemetry.Discard())
+	require.NoError(m.t, err)
+	m.t.Cleanup(func() { require.NoError(m.t, conn.Close()) })
+	return troupev1.NewMemoryServiceClient(conn)
 }
 
 // InstanceOf is the id of a worker's instance, which must be registered.
@@ -279,7 +349,6 @@ func (m *Mesh) identity() identity.Config { return identity.Config{DevCA: m.devC
 
 func (m *Mesh) grpcAddr(p Part) string { return m.address(string(p) + "/grpc") }
 func (m *Mesh) httpAddr(p Part) string { return m.address(string(p) + "/http") }
-func (m *Mesh) redisURL() string       { return "redis://" + m.redis.Addr + "/0" }
 
 // address is a loopback address of its own, the same over restarts.
 func (m *Mesh) address(of string) string {

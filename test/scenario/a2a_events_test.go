@@ -24,6 +24,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/hook"
 	"github.com/troupe-dev/troupe/pkg/llm"
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/loop"
 	"github.com/troupe-dev/troupe/pkg/secret"
 	"github.com/troupe-dev/troupe/pkg/tool"
 	"github.com/troupe-dev/troupe/test/rig"
@@ -57,6 +58,7 @@ func narrator(s *a2aStage) (*agent.Agent, error) {
 	}
 	return agent.New(agent.Config{
 		Name: "narrator", Tools: []tool.Tool{count, finder},
+		Guard: loop.GuardOff, // it is given a file, and would ask before it counts
 		Model: scripted.New(
 			scripted.Call(conversation.ToolCall{ID: "c1", Name: "count", Arguments: `{}`}),
 			scripted.Call(conversation.ToolCall{ID: "c2", Name: "finder", Arguments: `{"request":"Where is the third?"}`}),
@@ -78,7 +80,7 @@ func finder(may <-chan struct{}) (*agent.Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	return agent.New(agent.Config{Name: "finder", Description: "Finds things.", Tools: []tool.Tool{look}, Model: scripted.New(
+	return agent.New(agent.Config{Name: "finder", Description: "Finds things.", Guard: loop.GuardOff, Tools: []tool.Tool{look}, Model: scripted.New(
 		scripted.Reply{Wait: may, ToolCalls: []conversation.ToolCall{{ID: "c1", Name: "look", Arguments: `{}`}}},
 		scripted.Reply{Deltas: []string{"I would rather not say."}, Finish: llm.FinishRefusal},
 	)})

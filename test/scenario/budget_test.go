@@ -78,15 +78,17 @@ func monitor(t *testing.T, addr string, do func()) (commands []string) {
 		_, err := conn.Write([]byte(command + "\r\n"))
 		require.NoError(t, err)
 	}
-	send("MONITOR")
-	require.True(t, lines.Scan(), lines.Err())
-	require.Equal(t, "+OK", lines.Text())
+	for _, command := range []string{"AUTH admin admin", "MONITOR"} {
+		send(command)
+		require.True(t, lines.Scan(), lines.Err())
+		require.Equal(t, "+OK", lines.Text())
+	}
 	do()
 	end := time.Now().String() // a mark that nothing else sends
 	other, err := net.Dial("tcp", addr)
 	require.NoError(t, err)
 	defer func() { _ = other.Close() }()
-	_, err = other.Write([]byte(`ECHO "` + end + `"` + "\r\n"))
+	_, err = other.Write([]byte("AUTH admin admin\r\n" + `ECHO "` + end + `"` + "\r\n"))
 	require.NoError(t, err)
 	for lines.Scan() {
 		switch line := lines.Text(); {

@@ -13,26 +13,29 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/identity/bearer"
 	"github.com/troupe-dev/troupe/test/rig"
 )
 
 // Turns act in somebody's name, with a credential that is nowhere else: they answer, lose
-// their worker, fail, are cancelled and refused. Then nothing that the mesh has written or
-// told holds either of them, not on any disk and not in an answer, a log, a span or a metric
-// (guarantee S8). That the search would find them is shown with what is there.
+// their worker, fail, panic, are cancelled and refused. Then nothing that the mesh has written or
+// told holds either of them, nor a credential of a turn or the token of a client, not on any disk
+// and not in an answer, a log, an audit log, a span or a metric (guarantees S8, S19). That the search would find them is shown with what is there.
 //
 // Req: LP-18, AD-34
 func TestCanary_Binaries(t *testing.T) {
 	t.Parallel()
 	spans := collectSpans(t)
-	s := newStage(t, rig.Binaries(t, rig.Config{LogLevel: "debug", Collector: spans.url}))
+	s := newStage(t, rig.Binaries(t, rig.Config{LogLevel: "debug", Collector: spans.url, AuditLogs: t.TempDir(), Tokens: true}))
 	canary := "CANARY" + strings.ReplaceAll(uuid.NewString(), "-", "")
 	told := &record{traces: map[string]string{}}
 	in := func(req *troupev1.OrchestrateRequest) *troupev1.OrchestrateRequest {
@@ -57,9 +60,20 @@ func TestCanary_Binaries(t *testing.T) {
 	require.Contains(t, s.gate.Shown(key), "tool "+canary+"-actor "+canary+"-token", "the tool did have it")
 	s.Start(rig.Part(first))
 
+	turns := s.gate.Turns(key)
+	require.NotEmpty(t, turns, "a tool finds the credential of its turn, too")
+	for _, credential := range turns {
+		require.Regexp(t, "^"+signed+"$", credential)
+	}
+
 	failed, _ := slow("fail")
 	failed.SessionId = lost.GetSessionId()
 	require.Contains(t, finish(failed, ask(t, s.Mesh, in(failed))).GetFailure().GetMessage(), "map[gate:[REDACTED]]")
+
+	panicked, key := slow("panic")
+	why := finish(panicked, ask(t, s.Mesh, in(panicked))).GetFailure()
+	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_LOGIC, why.GetMode(), "%v", why)
+	require.Contains(t, s.gate.Shown(key), "tool "+canary+"-actor "+canary+"-token", "who panicked did have it")
 
 	cancelled, key := slow("hold")
 	wait = s.begin(t, in(cancelled))
@@ -83,6 +97,23 @@ func TestCanary_Binaries(t *testing.T) {
 		change(req)
 		told.failed(refused(t, s.Mesh, req))
 	}
+	stranger := metadata.AppendToOutgoingContext(t.Context(), bearer.Header, bearer.Scheme+canary+"-stranger")
+	_, err := troupev1.NewOrchestratorServiceClient(s.Conn).ListAgents(stranger, &troupev1.ListAgentsRequest{})
+	require.True(t, failure.Is(failure.FromStatus("scenario", err), failure.UserUnauthenticated), "%v", err)
+	told.failed(failure.FromStatus("scenario", err))
+	s.awaitAll(t)
+	throng(t, s, told, canary)
+
+	// In RAM there may be copies that Go has not used the memory of again, so that no process may
+	// leave a core.
+	held, door := slow("hold")
+	wait = s.begin(t, in(held))
+	first = s.gate.Await(t, door)
+	require.False(t, s.Crash(rig.Part(first)), "a core of the worker that has the credential")
+	s.gate.Await(t, door)
+	s.gate.Open(door)
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(wait()).GetOutcome())
+	s.Start(rig.Part(first))
 	s.awaitAll(t)
 
 	left := s.Residue()
@@ -101,17 +132,74 @@ func TestCanary_Binaries(t *testing.T) {
 		"ExecuteStep":                      {"spans", "metrics orchestrator", "metrics slow-"},
 		"BeginTurn":                        {"/memory.log", "metrics memory"},
 		"[REDACTED]":                       {"told", "redis /dump.rdb", "/slowworker.log"},
+		"panic: [REDACTED]":                {"/slowworker.log"},
+		"the tool panicked: [REDACTED]":    {"told", "redis /dump.rdb"},
+		panicked.GetSessionId():            {"audit /orchestrator.jsonl"},
 	} {
 		for _, place := range where {
 			require.Contains(t, holding(what), place, "the search does not find %s", what)
 		}
 	}
 	require.Empty(t, with(left, canary))
+	require.Empty(t, with(left, s.Token()), "the token of a client")
+	for place, content := range left {
+		require.NotRegexp(t, signed, content, "the credential of a turn in %s", place)
+	}
 	size := 0
 	for _, content := range left {
 		size += len(content)
 	}
 	t.Logf("not in %d places of %d MiB", len(left), size>>20)
+}
+
+// signed is how every credential of a turn looks, and every other JWT.
+const signed = `eyJ[\w-]{20,}\.eyJ[\w-]{20,}\.[\w-]{40,}`
+
+// throng has many turns at once, each with a credential of its own, while parts of the mesh are
+// killed and come back.
+func throng(t *testing.T, s *stage, told *record, canary string) {
+	t.Helper()
+	const turns, atOnce = 190, 16
+	said := make([][]*troupev1.Event, turns)
+	failed := make([]error, turns)
+	var group errgroup.Group
+	group.SetLimit(atOnce + 1)
+	group.Go(func() error {
+		var each errgroup.Group
+		each.SetLimit(atOnce)
+		for n := range turns {
+			req := text(question)
+			if n%4 > 0 {
+				req, _ = slow("fail")
+			}
+			own := fmt.Sprintf("%s-%d", canary, n)
+			req.Auth = &troupev1.Auth{Actor: own + "-actor", Credentials: map[string]string{"gate": own + "-token"}}
+			each.Go(func() error {
+				said[n], failed[n] = collect(t.Context(), s.Mesh, req)
+				return nil // what became of it is told
+			})
+		}
+		return each.Wait()
+	})
+	for _, p := range []rig.Part{rig.Memory, rig.Redis, rig.Orchestrator, "slow-2"} {
+		s.Kill(p)
+		s.Start(p)
+		s.awaitAll(t)
+	}
+	require.NoError(t, group.Wait())
+	ended := 0
+	for n, events := range said {
+		for _, e := range events {
+			told.message(e)
+		}
+		if failed[n] != nil {
+			told.failed(failed[n])
+		} else {
+			ended++
+		}
+	}
+	require.Greater(t, ended, turns*3/4, "%v", failed)
+	t.Logf("%d of %d turns came to an end, for the others the call failed", ended, turns)
 }
 
 // with are the places that hold a text.
@@ -216,8 +304,18 @@ func (s *spans) oneTree(t *testing.T) {
 			}
 		}
 	}
+	killed := func(id string) bool { // a span above it went with its process
+		for at := parents[id]; at != ""; at = parents[at] {
+			if names[at] == "" {
+				return true
+			}
+		}
+		return false
+	}
 	for id, name := range names {
 		switch {
+		case killed(id):
+			continue
 		case strings.HasPrefix(name, "invoke_agent "):
 			above := ""
 			for at := id; at != ""; at = parents[at] {

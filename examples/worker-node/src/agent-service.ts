@@ -91,5 +91,5 @@ async function commit(memory: Memory | undefined, request: ExecuteStepRequest, r
     messages,
     result,
     outcome: request.last ? 'TURN_OUTCOME_COMPLETED' : 'TURN_OUTCOME_UNSPECIFIED',
-  }, deadline, signal);
+  }, request.credential, deadline, signal);
 }

@@ -74,14 +74,14 @@ export function streaming<Req, Res>(handle: (request: Req, answers: Answers<Res>
 }
 
 /** Calls a unary method of another service. Fails with the failure that the service sent. */
-export function invoke<Req, Res>(client: grpc.Client, method: grpc.MethodDefinition<Req, Res>, request: Req, deadline: number, signal?: AbortSignal): Promise<Res> {
+export function invoke<Req, Res>(client: grpc.Client, method: grpc.MethodDefinition<Req, Res>, request: Req, deadline: number, signal?: AbortSignal, metadata = new grpc.Metadata()): Promise<Res> {
   return new Promise((resolve, reject) => {
     const answered = (err: grpc.ServiceError | null, response?: Res) => {
       signal?.removeEventListener('abort', cancel);
       if (err) reject(fromStatus(method.path, err));
       else resolve(response!);
     };
-    const call = client.makeUnaryRequest(method.path, method.requestSerialize, method.responseDeserialize, request, new grpc.Metadata(), { deadline }, answered);
+    const call = client.makeUnaryRequest(method.path, method.requestSerialize, method.responseDeserialize, request, metadata, { deadline }, answered);
     const cancel = () => call.cancel();
     if (signal?.aborted) cancel();
     signal?.addEventListener('abort', cancel, { once: true });

@@ -23,7 +23,7 @@ const flags = {
   'http-addr': ['TROUPE_HTTP_ADDR', '127.0.0.1:7482', 'Address of the plain HTTP port: /livez /readyz /startupz.'],
   'advertise-addr': ['TROUPE_ADVERTISE_ADDR', '', 'Address under which the orchestrator reaches this worker. Empty: the one it serves gRPC on.'],
   'instance-id': ['TROUPE_INSTANCE_ID', '', 'Id of this instance, unique among those of the agent. Empty: one is made.'],
-  etcd: ['TROUPE_ETCD', '127.0.0.1:2379', 'Addresses of etcd, separated by commas.'],
+  etcd: ['TROUPE_ETCD', '127.0.0.1:2379', 'Addresses of etcd, https://host:port or host:port in plain text, separated by commas.'],
   memory: ['TROUPE_MEMORY', '127.0.0.1:7401', 'Address of the memory service.'],
   drain: ['TROUPE_DRAIN', '30s', 'How long running steps may take to end when the worker stops.'],
   agent: ['TROUPE_AGENT', 'words', 'Name of the agent in the mesh.'],

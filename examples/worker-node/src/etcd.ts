@@ -27,11 +27,15 @@ export class Etcd {
   readonly #kv = service('etcdserverpb.KV');
   readonly #lease = service('etcdserverpb.Lease');
   readonly #endpoints: string[];
+  readonly #credentials: grpc.ChannelCredentials;
   #client: grpc.Client | undefined;
 
-  /** Endpoints are the members of one cluster, host:port. */
-  constructor(endpoints: string[]) {
-    this.#endpoints = endpoints.map((e) => e.replace(/^http:\/\//, ''));
+  /** Endpoints are the members of one cluster: https://host:port, which want the credentials, or host:port in plain text. */
+  constructor(endpoints: string[], credentials: grpc.ChannelCredentials | undefined) {
+    const secure = endpoints.some((e) => e.startsWith('https://'));
+    if (secure && !credentials) throw new Error('--etcd: an address with https:// wants a certificate; give --tls-cert, --tls-key and --tls-ca');
+    this.#credentials = secure ? credentials! : grpc.credentials.createInsecure();
+    this.#endpoints = endpoints.map((e) => e.replace(/^https?:\/\//, ''));
   }
 
   /** The lease that was granted. */
@@ -90,7 +94,7 @@ export class Etcd {
   }
 
   #connect(): grpc.Client {
-    this.#client ??= new grpc.Client(this.#endpoints[0]!, grpc.credentials.createInsecure(), { 'grpc.enable_http_proxy': 0 });
+    this.#client ??= new grpc.Client(this.#endpoints[0]!, this.#credentials, { 'grpc.enable_http_proxy': 0 });
     return this.#client;
   }
 

@@ -38,6 +38,11 @@ export class Identity {
     });
   }
 
+  /** For connections to etcd: it is known by its host name, and knows this worker by the common name of the certificate. */
+  toEtcd(): grpc.ChannelCredentials {
+    return grpc.credentials.createSsl(this.#ca, this.#key, this.#cert);
+  }
+
   /** For the server: whoever connects has to show a certificate of the mesh. */
   server(): grpc.ServerCredentials {
     return grpc.ServerCredentials.createSsl(this.#ca, [{ private_key: this.#key, cert_chain: this.#cert }], true);

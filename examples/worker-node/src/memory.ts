@@ -30,16 +30,19 @@ export class Memory {
   /**
    * Commits, and returns the last message of the session. The same commit may be repeated, so
    * it is while the service cannot be reached or does not answer, until the step's deadline. A
-   * cancelled step no longer takes it back: it may be durable already.
+   * cancelled step no longer takes it back: it may be durable already. The credential of the
+   * step proves that it is this worker's; it goes to the memory service and nowhere else.
    */
-  async commit(request: CommitStepRequest, deadline: number, step: AbortSignal): Promise<string> {
+  async commit(request: CommitStepRequest, credential: string, deadline: number, step: AbortSignal): Promise<string> {
+    const metadata = new grpc.Metadata();
+    if (credential) metadata.set('troupe-turn', credential);
     let until = deadline;
     const cancelled = () => (until = Math.min(until, Date.now() + graceTime));
     step.addEventListener('abort', cancelled, { once: true });
     try {
       for (let pause = 50; ; pause = Math.min(2000, pause * 2)) {
         try {
-          return (await invoke(this.#client, this.#method, request, Math.min(until, Date.now() + tryTime))).lastSequence;
+          return (await invoke(this.#client, this.#method, request, Math.min(until, Date.now() + tryTime), undefined, metadata)).lastSequence;
         } catch (err) {
           const again = ['SYSTEM_NETWORK', 'SYSTEM_TIMEOUT'].includes(asFailure(err).mode);
           const wait = pause * (0.5 + Math.random());

@@ -40,6 +40,7 @@ export interface ExecuteStepRequest {
   prior: StepResult[];
   routes: string[];
   last: boolean;
+  credential: string;
 }
 
 export interface ExecuteStepResponse {

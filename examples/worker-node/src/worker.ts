@@ -24,7 +24,7 @@ export async function serve(config: Config, agent: Agent, stop: AbortSignal): Pr
   const board = new Board([lifecycleName, agentName], ['lifecycle', 'registry']);
   const identity = config.tlsCert || config.tlsKey || config.tlsCa ? new Identity(config) : undefined;
   const memory = new Memory(config.memory, identity?.toMemory());
-  const etcd = new Etcd(config.etcd);
+  const etcd = new Etcd(config.etcd, identity?.toEtcd());
   const lifecycle = new Lifecycle({
     capacity: agent.capacity,
     leave: () => registration.close(),

@@ -103,7 +103,7 @@ func messages(all []conversation.Message) []sdk.MessageParam {
 		}
 	}
 	for i, m := range all {
-		switch m.Role {
+		switch m.Reader() {
 		case conversation.RoleSystem: // is part of the instructions
 		case conversation.RoleAssistant:
 			add(sdk.MessageParamRoleAssistant, said(m))

@@ -100,7 +100,7 @@ func (m *model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Del
 		x := &exchange{}
 		r := reply{before: calls(req.Messages)}
 		var broken error
-		for piece, err := range m.models.GenerateContentStream(x.with(ctx), m.model, m.contents(req.Messages), m.config(req)) {
+		for piece, err := range contained(m.models.GenerateContentStream(x.with(ctx), m.model, m.contents(req.Messages), m.config(req))) {
 			text := ""
 			if err == nil {
 				text, err = r.read(piece)

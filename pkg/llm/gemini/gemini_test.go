@@ -139,6 +139,8 @@ func TestModel_KnowsTheProvidersErrors(t *testing.T) {
 		"nothing":    {200, "", llm.Connection},
 		"no JSON":    {200, "data: {\"candidates\":\n\n", llm.Malformed},
 		"no object":  {200, "data: [1]\n\n", llm.Malformed},
+		"no list":    {200, `data: {"candidates":""}` + "\n\n", llm.Malformed},
+		"no parts":   {200, `data: {"candidates":[{"content":[]}]}` + "\n\n", llm.Malformed},
 		"half":       {200, `data: {"candidates":[{"content":{"parts":[{"text":"Hel"}],"role":"model"},"index":0}]}` + "\n\n", llm.Connection},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,7 +1,7 @@
 // Package llmtest is the test of every adapter to a provider of models: one suite, driven
 // over real HTTP against a server that answers in the provider's wire format, on good days
 // and on bad ones. Its servers are for other tests too: Replay gives what was recorded, Server
-// what the test decides.
+// what the test decides. Fuzz has an adapter read anything at all.
 package llmtest
 
 import (

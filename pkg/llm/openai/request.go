@@ -46,7 +46,7 @@ func (m *model) messages(req llm.Request) []sdk.ChatCompletionMessageParamUnion 
 		case said.Text == "" && len(said.ToolCalls) == 0 && len(said.Attachments) == 0:
 		case said.Role == conversation.RoleAssistant:
 			all = append(all, sdk.ChatCompletionMessageParamUnion{OfAssistant: assistant(said)})
-		case said.Role == conversation.RoleSystem:
+		case said.Reader() == conversation.RoleSystem:
 			all = append(all, sdk.SystemMessage(said.Text))
 		default: // a summary too: many servers take a system message in the first place only
 			all = append(all, m.user(said))

@@ -135,14 +135,20 @@ func TestStore_ForgetsWhatWaitsAfterRetention(t *testing.T) {
 func TestStore_ForgetsTheMarkAfterRetention(t *testing.T) {
 	s, pass := timed(Config{})
 	begin(t, s, asking("t1", "one"))
-	require.NoError(t, s.DeleteSession(t.Context(), ref))
+	require.NoError(t, deleted(t, s))
 	pass(memory.Retention - time.Millisecond)
-	require.NoError(t, s.DeleteSession(t.Context(), ref))
+	require.NoError(t, deleted(t, s))
 	_, err := s.BeginTurn(t.Context(), asking("t1", "one"))
 	require.True(t, failure.Is(err, failure.SessionDeleted), "%v", err)
 	pass(time.Millisecond)
-	require.True(t, failure.Is(s.DeleteSession(t.Context(), ref), failure.NotFound))
+	require.True(t, failure.Is(deleted(t, s), failure.NotFound))
 	require.Equal(t, 1, begin(t, s, asking("t1", "one")).Turn.Number)
+}
+
+func deleted(t *testing.T, s *Store) error {
+	t.Helper()
+	_, err := s.DeleteSession(t.Context(), ref)
+	return err
 }
 
 func TestStore_ForgetsWhatWasStagedAfterADay(t *testing.T) {

@@ -38,6 +38,8 @@ type Store struct {
 	sessions map[session.Ref]*conversed
 	shared   map[owner]*scope
 	shelves  map[owner]*shelf // of users
+	configs  map[string]*configured
+	leaving  map[owner]bool // users who are being erased
 }
 
 // conversed is all that belongs to a session.
@@ -45,6 +47,7 @@ type conversed struct {
 	session.Session                        // Messages, Bytes and ArtifactBytes are counted when it is asked for
 	made            int64                  // its place in the order of creation
 	deleted         time.Time              // zero: it was not
+	erased          memory.Erasure         // when it was
 	epoch           int64                  //
 	deadline        time.Time              // of the lease of the open turn
 	log             []conversation.Message // what no summary stands for
@@ -75,7 +78,7 @@ func New(cfg Config) *Store {
 	}
 	cfg.MaxMessages = cmp.Or(cfg.MaxMessages, session.MaxMessages)
 	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, session.MaxBytes)
-	return &Store{cfg: cfg, sessions: map[session.Ref]*conversed{}, shared: map[owner]*scope{}, shelves: map[owner]*shelf{}}
+	return &Store{cfg: cfg, sessions: map[session.Ref]*conversed{}, shared: map[owner]*scope{}, shelves: map[owner]*shelf{}, configs: map[string]*configured{}, leaving: map[owner]bool{}}
 }
 
 // now is as fine as other stores have it.

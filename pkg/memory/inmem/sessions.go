@@ -77,6 +77,9 @@ func (s *Store) UpdateSession(_ context.Context, u memory.Update) (session.Sessi
 	if c == nil && !u.Create || c != nil && u.User != "" && u.User != c.User {
 		return session.Session{}, noSession(op, u.Ref)
 	}
+	if c == nil && s.leaving[owner{u.Ref.Tenant, u.User}] {
+		return session.Session{}, sessionDeleted(op, u.Ref)
+	}
 	if c == nil {
 		c = s.create(u.Ref)
 		c.User = u.User
@@ -143,22 +146,6 @@ func (s *Store) ClearSession(_ context.Context, ref session.Ref) error {
 		t.recorded = nil
 	}
 	c.LastActivity = s.now()
-	return nil
-}
-
-// DeleteSession implements memory.Sessions.
-func (s *Store) DeleteSession(_ context.Context, ref session.Ref) error {
-	const op = "memory.DeleteSession"
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c, err := s.get(op, ref)
-	if failure.Is(err, failure.SessionDeleted) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	s.sessions[ref] = &conversed{epoch: c.epoch, deleted: s.now()}
 	return nil
 }
 

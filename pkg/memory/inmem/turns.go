@@ -51,6 +51,9 @@ func (s *Store) BeginTurn(_ context.Context, b memory.Begin) (memory.Begun, erro
 	if c != nil && b.Copy != nil {
 		return memory.Begun{}, memory.SessionKnown(op, b.Ref)
 	}
+	if c == nil && s.leaving[owner{b.Ref.Tenant, b.User}] {
+		return memory.Begun{}, sessionDeleted(op, b.Ref)
+	}
 	if c == nil {
 		c = s.create(b.Ref)
 	}

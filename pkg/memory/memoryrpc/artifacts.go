@@ -9,6 +9,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/rpc"
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/pkg/wire"
 )
@@ -102,7 +103,7 @@ func finish(op string, put troupev1.MemoryService_PutArtifactClient) (memory.Art
 // begin opens a stream for a content, which the caller's context ends, and returns how many
 // of its bytes are stored.
 func (s *Store) begin(ctx context.Context, op string, h memory.Hold, a memory.Artifact) (troupev1.MemoryService_PutArtifactClient, int64, error) {
-	put, err := s.service.PutArtifact(ctx)
+	put, err := s.service.PutArtifact(rpc.ForTenant(ctx, h.Ref.Tenant))
 	if err == nil {
 		err = put.Send(&troupev1.PutArtifactRequest{Item: &troupev1.PutArtifactRequest_Header{Header: &troupev1.PutArtifactHeader{
 			SessionId: h.Ref.Session, TurnId: h.TurnID, Epoch: h.Epoch, Artifact: wire.ArtifactToProto(a),
@@ -180,7 +181,7 @@ func (s *Store) Receive(ctx context.Context, ref session.Ref, name string, versi
 // open opens a stream of an artifact from the offset on, which the caller's context ends,
 // and returns what it is.
 func (s *Store) open(ctx context.Context, op string, ref session.Ref, name string, version int, offset int64) (memory.Artifact, troupev1.MemoryService_GetArtifactClient, error) {
-	get, err := s.service.GetArtifact(ctx, &troupev1.MemoryServiceGetArtifactRequest{
+	get, err := s.service.GetArtifact(rpc.ForTenant(ctx, ref.Tenant), &troupev1.MemoryServiceGetArtifactRequest{
 		SessionId: ref.Session, Name: name, Version: int32(version), Offset: offset,
 	})
 	if err != nil {
@@ -195,7 +196,7 @@ func (s *Store) open(ctx context.Context, op string, ref session.Ref, name strin
 
 // ListArtifacts implements memory.Artifacts.
 func (s *Store) ListArtifacts(ctx context.Context, ref session.Ref) ([]memory.Artifact, error) {
-	r, err := s.service.ListArtifacts(ctx, &troupev1.MemoryServiceListArtifactsRequest{SessionId: ref.Session})
+	r, err := s.service.ListArtifacts(rpc.ForTenant(ctx, ref.Tenant), &troupev1.MemoryServiceListArtifactsRequest{SessionId: ref.Session})
 	if err != nil {
 		return nil, failure.FromStatus("memory.ListArtifacts", err)
 	}
@@ -204,7 +205,7 @@ func (s *Store) ListArtifacts(ctx context.Context, ref session.Ref) ([]memory.Ar
 
 // DeleteArtifact implements memory.Artifacts.
 func (s *Store) DeleteArtifact(ctx context.Context, h memory.Hold, name string, version int) error {
-	_, err := s.service.DeleteArtifact(ctx, &troupev1.DeleteArtifactRequest{
+	_, err := s.service.DeleteArtifact(rpc.ForTenant(ctx, h.Ref.Tenant), &troupev1.DeleteArtifactRequest{
 		SessionId: h.Ref.Session, TurnId: h.TurnID, Epoch: h.Epoch, Name: name, Version: int32(version),
 	})
 	if err != nil {

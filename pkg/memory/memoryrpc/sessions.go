@@ -7,13 +7,14 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/rpc"
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/pkg/wire"
 )
 
 // GetSession implements memory.Sessions.
 func (s *Store) GetSession(ctx context.Context, ref session.Ref) (session.Session, error) {
-	r, err := s.service.GetSession(ctx, &troupev1.MemoryServiceGetSessionRequest{SessionId: ref.Session})
+	r, err := s.service.GetSession(rpc.ForTenant(ctx, ref.Tenant), &troupev1.MemoryServiceGetSessionRequest{SessionId: ref.Session})
 	if err != nil {
 		return session.Session{}, failure.FromStatus("memory.GetSession", err)
 	}
@@ -22,7 +23,7 @@ func (s *Store) GetSession(ctx context.Context, ref session.Ref) (session.Sessio
 
 // ListSessions implements memory.Sessions.
 func (s *Store) ListSessions(ctx context.Context, l memory.List) ([]session.Session, string, error) {
-	r, err := s.service.ListSessions(ctx, &troupev1.MemoryServiceListSessionsRequest{
+	r, err := s.service.ListSessions(rpc.ForTenant(ctx, l.Tenant), &troupev1.MemoryServiceListSessionsRequest{
 		UserId: l.User, PageSize: int32(l.Limit), PageToken: l.After,
 	})
 	if err != nil {
@@ -33,7 +34,7 @@ func (s *Store) ListSessions(ctx context.Context, l memory.List) ([]session.Sess
 
 // LoadHistory implements memory.Sessions.
 func (s *Store) LoadHistory(ctx context.Context, ref session.Ref, after int64, limit int) ([]conversation.Message, error) {
-	r, err := s.service.LoadHistory(ctx, &troupev1.LoadHistoryRequest{
+	r, err := s.service.LoadHistory(rpc.ForTenant(ctx, ref.Tenant), &troupev1.LoadHistoryRequest{
 		SessionId: ref.Session, AfterSequence: after, Limit: int32(limit),
 	})
 	if err != nil {
@@ -44,7 +45,7 @@ func (s *Store) LoadHistory(ctx context.Context, ref session.Ref, after int64, l
 
 // UpdateSession implements memory.Sessions.
 func (s *Store) UpdateSession(ctx context.Context, u memory.Update) (session.Session, error) {
-	r, err := s.service.UpdateSession(ctx, wire.UpdateToProto(u))
+	r, err := s.service.UpdateSession(rpc.ForTenant(ctx, u.Ref.Tenant), wire.UpdateToProto(u))
 	if err != nil {
 		return session.Session{}, failure.FromStatus("memory.UpdateSession", err)
 	}
@@ -53,7 +54,7 @@ func (s *Store) UpdateSession(ctx context.Context, u memory.Update) (session.Ses
 
 // CompactSession implements memory.Sessions.
 func (s *Store) CompactSession(ctx context.Context, c memory.Compact) (conversation.Compaction, error) {
-	r, err := s.service.CompactSession(ctx, &troupev1.MemoryServiceCompactSessionRequest{
+	r, err := s.service.CompactSession(rpc.ForTenant(ctx, c.Ref.Tenant), &troupev1.MemoryServiceCompactSessionRequest{
 		SessionId: c.Ref.Session, Strategy: wire.StrategyToProto(c.Strategy), KeepRecent: int32(c.Keep),
 		Summary: conversation.Cut(c.Summary, memory.MaxSummaryBytes),
 	})
@@ -65,7 +66,7 @@ func (s *Store) CompactSession(ctx context.Context, c memory.Compact) (conversat
 
 // ClearSession implements memory.Sessions.
 func (s *Store) ClearSession(ctx context.Context, ref session.Ref) error {
-	_, err := s.service.ClearSession(ctx, &troupev1.MemoryServiceClearSessionRequest{SessionId: ref.Session})
+	_, err := s.service.ClearSession(rpc.ForTenant(ctx, ref.Tenant), &troupev1.MemoryServiceClearSessionRequest{SessionId: ref.Session})
 	if err != nil {
 		return failure.FromStatus("memory.ClearSession", err)
 	}
@@ -73,17 +74,26 @@ func (s *Store) ClearSession(ctx context.Context, ref session.Ref) error {
 }
 
 // DeleteSession implements memory.Sessions.
-func (s *Store) DeleteSession(ctx context.Context, ref session.Ref) error {
-	_, err := s.service.DeleteSession(ctx, &troupev1.MemoryServiceDeleteSessionRequest{SessionId: ref.Session})
+func (s *Store) DeleteSession(ctx context.Context, ref session.Ref) (memory.Erasure, error) {
+	r, err := s.service.DeleteSession(rpc.ForTenant(ctx, ref.Tenant), &troupev1.MemoryServiceDeleteSessionRequest{SessionId: ref.Session})
 	if err != nil {
-		return failure.FromStatus("memory.DeleteSession", err)
+		return memory.Erasure{}, failure.FromStatus("memory.DeleteSession", err)
 	}
-	return nil
+	return wire.ErasureFromProto(r.GetReceipt()), nil
+}
+
+// EraseUser implements memory.Sessions.
+func (s *Store) EraseUser(ctx context.Context, tenant, user string) (memory.ErasedUser, error) {
+	r, err := s.service.EraseUser(rpc.ForTenant(ctx, tenant), &troupev1.MemoryServiceEraseUserRequest{UserId: user})
+	if err != nil {
+		return memory.ErasedUser{}, failure.FromStatus("memory.EraseUser", err)
+	}
+	return memory.ErasedUser{Sessions: r.GetSessionIds(), Erasure: wire.ErasureFromProto(r.GetReceipt())}, nil
 }
 
 // SearchMemory implements memory.Sessions.
 func (s *Store) SearchMemory(ctx context.Context, q memory.Search) ([]memory.Hit, error) {
-	r, err := s.service.SearchMemory(ctx, &troupev1.SearchMemoryRequest{UserId: q.User, Query: q.Query, Limit: int32(q.Limit)})
+	r, err := s.service.SearchMemory(rpc.ForTenant(ctx, q.Tenant), &troupev1.SearchMemoryRequest{UserId: q.User, Query: q.Query, Limit: int32(q.Limit)})
 	if err != nil {
 		return nil, failure.FromStatus("memory.SearchMemory", err)
 	}
@@ -92,7 +102,7 @@ func (s *Store) SearchMemory(ctx context.Context, q memory.Search) ([]memory.Hit
 
 // GetState implements memory.State.
 func (s *Store) GetState(ctx context.Context, ref session.Ref) (memory.Snapshot, error) {
-	r, err := s.service.GetState(ctx, &troupev1.MemoryServiceGetStateRequest{SessionId: ref.Session})
+	r, err := s.service.GetState(rpc.ForTenant(ctx, ref.Tenant), &troupev1.MemoryServiceGetStateRequest{SessionId: ref.Session})
 	if err != nil {
 		return memory.Snapshot{}, failure.FromStatus("memory.GetState", err)
 	}
@@ -104,7 +114,7 @@ func (s *Store) UpdateState(ctx context.Context, u memory.StateUpdate) (int64, e
 	if err := memory.CheckDelta("memory.UpdateState", u.Delta); err != nil {
 		return 0, err
 	}
-	r, err := s.service.UpdateState(ctx, wire.StateUpdateToProto(u))
+	r, err := s.service.UpdateState(rpc.ForTenant(ctx, u.Ref.Tenant), wire.StateUpdateToProto(u))
 	if err != nil {
 		return 0, failure.FromStatus("memory.UpdateState", err)
 	}

@@ -10,13 +10,14 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/rpc"
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/pkg/wire"
 )
 
 // BeginTurn implements memory.Turns.
 func (s *Store) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
-	r, err := s.service.BeginTurn(ctx, wire.BeginToProto(b))
+	r, err := s.service.BeginTurn(rpc.ForTenant(ctx, b.Ref.Tenant), wire.BeginToProto(b))
 	if err != nil {
 		return memory.Begun{}, failure.FromStatus("memory.BeginTurn", err)
 	}
@@ -25,7 +26,7 @@ func (s *Store) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, er
 
 // RenewTurn implements memory.Turns.
 func (s *Store) RenewTurn(ctx context.Context, h memory.Hold, lease time.Duration) error {
-	_, err := s.service.RenewTurn(ctx, &troupev1.RenewTurnRequest{
+	_, err := s.service.RenewTurn(rpc.ForTenant(ctx, h.Ref.Tenant), &troupev1.RenewTurnRequest{
 		SessionId: h.Ref.Session, TurnId: h.TurnID, Epoch: h.Epoch, Lease: durationpb.New(lease),
 	})
 	if err != nil {
@@ -36,7 +37,7 @@ func (s *Store) RenewTurn(ctx context.Context, h memory.Hold, lease time.Duratio
 
 // ReleaseTurn implements memory.Turns.
 func (s *Store) ReleaseTurn(ctx context.Context, h memory.Hold) error {
-	_, err := s.service.ReleaseTurn(ctx, &troupev1.ReleaseTurnRequest{SessionId: h.Ref.Session, TurnId: h.TurnID, Epoch: h.Epoch})
+	_, err := s.service.ReleaseTurn(rpc.ForTenant(ctx, h.Ref.Tenant), &troupev1.ReleaseTurnRequest{SessionId: h.Ref.Session, TurnId: h.TurnID, Epoch: h.Epoch})
 	if err != nil {
 		return failure.FromStatus("memory.ReleaseTurn", err)
 	}
@@ -45,7 +46,7 @@ func (s *Store) ReleaseTurn(ctx context.Context, h memory.Hold) error {
 
 // Record implements memory.Journal.
 func (s *Store) Record(ctx context.Context, h memory.Hold, step int, entries []execution.Entry) error {
-	_, err := s.service.Journal(ctx, &troupev1.JournalRequest{
+	_, err := s.service.Journal(rpc.ForTenant(ctx, h.Ref.Tenant), &troupev1.JournalRequest{
 		SessionId: h.Ref.Session, TurnId: h.TurnID, Epoch: h.Epoch, Step: int32(step), Entries: wire.EntriesToProto(entries),
 	})
 	if err != nil {
@@ -56,7 +57,7 @@ func (s *Store) Record(ctx context.Context, h memory.Hold, step int, entries []e
 
 // LoadJournal implements memory.Journal.
 func (s *Store) LoadJournal(ctx context.Context, h memory.Hold, step, after int) ([]execution.Entry, error) {
-	r, err := s.service.LoadJournal(ctx, &troupev1.LoadJournalRequest{
+	r, err := s.service.LoadJournal(rpc.ForTenant(ctx, h.Ref.Tenant), &troupev1.LoadJournalRequest{
 		SessionId: h.Ref.Session, TurnId: h.TurnID, Epoch: h.Epoch, Step: int32(step), After: int32(after),
 	})
 	if err != nil {
@@ -67,7 +68,7 @@ func (s *Store) LoadJournal(ctx context.Context, h memory.Hold, step, after int)
 
 // Recording implements memory.Journal.
 func (s *Store) Recording(ctx context.Context, ref session.Ref, turnID string, step, from int) ([]execution.Entry, error) {
-	r, err := s.service.GetRecording(ctx, &troupev1.GetRecordingRequest{SessionId: ref.Session, TurnId: turnID, Step: int32(step), From: int32(from)})
+	r, err := s.service.GetRecording(rpc.ForTenant(ctx, ref.Tenant), &troupev1.GetRecordingRequest{SessionId: ref.Session, TurnId: turnID, Step: int32(step), From: int32(from)})
 	if err != nil {
 		return nil, failure.FromStatus("memory.Recording", err)
 	}
@@ -79,7 +80,7 @@ func (s *Store) CommitStep(ctx context.Context, c memory.Commit) (int64, error) 
 	if err := memory.CheckDelta("memory.CommitStep", c.State); err != nil {
 		return 0, err
 	}
-	r, err := s.service.CommitStep(ctx, wire.CommitToProto(c))
+	r, err := s.service.CommitStep(rpc.ForTenant(ctx, c.Ref.Tenant), wire.CommitToProto(c))
 	if err != nil {
 		return 0, failure.FromStatus("memory.CommitStep", err)
 	}
@@ -88,7 +89,7 @@ func (s *Store) CommitStep(ctx context.Context, c memory.Commit) (int64, error) 
 
 // FailTurn implements memory.Turns.
 func (s *Store) FailTurn(ctx context.Context, f memory.Fail) (session.Turn, error) {
-	r, err := s.service.FailTurn(ctx, wire.FailToProto(f))
+	r, err := s.service.FailTurn(rpc.ForTenant(ctx, f.Ref.Tenant), wire.FailToProto(f))
 	if err != nil {
 		return session.Turn{}, failure.FromStatus("memory.FailTurn", err)
 	}

@@ -27,7 +27,8 @@ func deleteTests() tests {
 
 func remove(t *testing.T, store memory.Store, ref session.Ref) {
 	t.Helper()
-	require.NoError(t, store.DeleteSession(t.Context(), ref))
+	_, err := store.DeleteSession(t.Context(), ref)
+	require.NoError(t, err)
 }
 
 // sessionCalls is every call about a session beside those of a turn's holder.
@@ -120,7 +121,8 @@ func deleteKnownTurnsAreForgotten(t *testing.T, store memory.Store) {
 
 func deleteRefusesUnknownSession(t *testing.T, store memory.Store) {
 	ref := fresh()
-	requireMode(t, store.DeleteSession(t.Context(), ref), failure.NotFound, "session_id", ref.Session)
+	_, err := store.DeleteSession(t.Context(), ref)
+	requireMode(t, err, failure.NotFound, "session_id", ref.Session)
 	begin(t, store, ref, "t1", "hello")
 }
 

@@ -137,7 +137,8 @@ func clearSession(_ *differ, s *subject) call {
 
 func deleteSession(d *differ, s *subject) call {
 	return call{"DeleteSession", s.ref, func(ctx context.Context, store memory.Store) (any, error) {
-		return nil, store.DeleteSession(ctx, s.ref)
+		_, err := store.DeleteSession(ctx, s.ref)
+		return nil, err
 	}, func(any) { s.gone = true }}
 }
 

@@ -34,8 +34,8 @@ func Run(t *testing.T, open func(t *testing.T) memory.Store) {
 	for _, table := range []tests{
 		beginTests(), goOnTests(), holdTests(), knownTests(), userTests(), windowTests(), commitTests(), failTests(), journalTests(),
 		waitTests(), continueTests(), continueEndTests(), resumeTests(), copyTests(),
-		historyTests(), sessionTests(), compactTests(), deleteTests(), searchTests(), scopeTests(), stateTests(), commitStateTests(), artifactTests(), versionTests(), userArtifactTests(),
-		attachTests(),
+		historyTests(), sessionTests(), compactTests(), deleteTests(), eraseTests(), searchTests(), scopeTests(), stateTests(), commitStateTests(), artifactTests(), versionTests(), userArtifactTests(),
+		attachTests(), configTests(), ownedTests(),
 	} {
 		for name, test := range table {
 			t.Run(name, func(t *testing.T) {

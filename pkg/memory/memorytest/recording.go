@@ -176,7 +176,7 @@ func recordingEndsWithTheSession(t *testing.T, store memory.Store) {
 	turn := beginRecorded(t, store, ref, "t1")
 	record(t, store, holding(ref, turn), 1, rounds(1)...)
 	commit(t, store, answering(ref, turn, "one", session.OutcomeCompleted))
-	require.NoError(t, store.DeleteSession(t.Context(), ref))
+	remove(t, store, ref)
 	_, err := store.Recording(t.Context(), ref, "t1", 1, 0)
 	requireMode(t, err, failure.SessionDeleted)
 }

@@ -304,7 +304,7 @@ func listLeavesOutDeletedSessions(t *testing.T, store memory.Store) {
 	for _, ref := range []session.Ref{one, two} {
 		update(t, store, memory.Update{Ref: ref, Create: true, User: user})
 	}
-	require.NoError(t, store.DeleteSession(t.Context(), one))
+	remove(t, store, one)
 	listed := list(t, store, user)
 	require.Len(t, listed, 1)
 	require.Equal(t, two.Session, listed[0].ID)

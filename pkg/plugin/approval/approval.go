@@ -41,6 +41,7 @@ type Question struct {
 	Description string // of the tool
 	Arguments   string // a JSON object
 	Risk        execution.Effect
+	Untrusted   string                  // source of words that the turn has read and others wrote, which may be why it wants the call (S14); empty: none
 	Remaining   []conversation.ToolCall // of the round, behind this one
 }
 

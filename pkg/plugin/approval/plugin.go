@@ -93,7 +93,7 @@ func (p *plugin) ready(a hook.Agent) error {
 // needed reports whether a call needs an approval. What nobody declared is not read-only.
 func (p *plugin) needed(c *hook.Call) bool {
 	switch {
-	case c.Replayed || slices.Contains(p.never, c.Name):
+	case c.Replayed || slices.Contains(p.never, c.Name): // the guard may ask all the same
 		return false
 	case slices.Contains(p.always, c.Name):
 		return true
@@ -113,6 +113,9 @@ func (p *plugin) before(ctx context.Context, c *hook.Call) error {
 	session := c.Info().Session
 	kept, _ := p.decided.Get(c.State(), session)
 	answer, ok := kept[c.Name]
+	if ok && answer.Verdict == Allow && c.Untrusted != "" { // what was allowed before is not what was read since
+		ok = false
+	}
 	if !ok {
 		var err error
 		if answer, err = p.ask(ctx, c); err != nil {
@@ -121,6 +124,7 @@ func (p *plugin) before(ctx context.Context, c *hook.Call) error {
 	}
 	switch answer.Verdict {
 	case Allow:
+		c.Allow()
 	case Skip:
 		c.Skip("Not run: " + c.Denied(answer.Reason))
 	case Stop:
@@ -148,6 +152,7 @@ func (p *plugin) ask(ctx context.Context, c *hook.Call) (Answer, error) {
 	}
 	q := Question{
 		Turn: c.Info(), CallID: c.ID, Tool: c.Name, Description: c.Description, Arguments: c.Arguments, Risk: c.Effect,
+		Untrusted: c.Untrusted,
 	}
 	for i, call := range c.Pending() {
 		if call.ID == c.ID {

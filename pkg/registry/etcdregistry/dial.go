@@ -8,6 +8,8 @@ import (
 	"go.uber.org/zap/zapcore"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
@@ -17,6 +19,11 @@ import (
 // goes around a member that does not answer pings; gRPC sends one every 10 s at most.
 // Close it after all that use it. Modes: user_invalid_input.
 func Dial(endpoints []string, log *zap.Logger) (*clientv3.Client, error) {
+	return DialWith(insecure.NewCredentials(), endpoints, log)
+}
+
+// DialWith is Dial with TLS, as the credentials ask for; see Security.
+func DialWith(creds credentials.TransportCredentials, endpoints []string, log *zap.Logger) (*clientv3.Client, error) {
 	if len(endpoints) == 0 {
 		return nil, failure.New(failure.UserInvalidInput, "registry.Dial",
 			"no address of etcd is given: name at least one as host:port")
@@ -25,7 +32,7 @@ func Dial(endpoints []string, log *zap.Logger) (*clientv3.Client, error) {
 		Endpoints:            endpoints,
 		DialKeepAliveTime:    2 * time.Second,
 		DialKeepAliveTimeout: time.Second,
-		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+		DialOptions: []grpc.DialOption{grpc.WithTransportCredentials(creds), grpc.WithConnectParams(grpc.ConnectParams{
 			// Shorter than a call may take, so that a call finds an etcd that is back.
 			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: callTimeout / 2},
 			MinConnectTimeout: callTimeout,

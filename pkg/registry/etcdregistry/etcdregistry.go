@@ -3,6 +3,7 @@
 //
 //	<prefix>/<agent>/<instance id>    the instance as JSON; its incarnation is the key's create revision
 //	<desired>/<agent>/<instance id>   RUN, PAUSE or DRAIN, with the reason, as JSON
+//	<desired>/<agent>/                QUARANTINE, of the agent as a whole, likewise
 //	<stores>/<name>                   generation, beat and identity of a store's data, as JSON (Stores)
 //
 // Nothing here trusts a lease for more than taking records of the dead away: a live
@@ -42,6 +43,9 @@ type Config struct {
 	// TTL is how long a registration outlives its process. etcd counts whole seconds and
 	// takes no less than about 2 s; it may keep one for longer, never for less.
 	TTL time.Duration
+	// Refused, if set, is called when etcd does not let this process register; without an error
+	// it is tried again at once. It is for development, where a process may let itself in.
+	Refused func(context.Context) error
 }
 
 // Registry implements registry.Registry. It is safe for concurrent use.
@@ -51,6 +55,7 @@ type Registry struct {
 	prefix  string // with a slash at its end
 	desired string // likewise
 	ttl     int64  // seconds
+	refused func(context.Context) error
 }
 
 // New returns the registry that the client reaches. The client stays the caller's: close
@@ -71,6 +76,7 @@ func New(client *clientv3.Client, log *zap.Logger, cfg Config) *Registry {
 		prefix:  cfg.Prefix + "/",
 		desired: cfg.Desired + "/",
 		ttl:     int64((cfg.TTL + time.Second - 1) / time.Second),
+		refused: cfg.Refused,
 	}
 }
 
@@ -101,11 +107,15 @@ func (r *Registry) away(ctx context.Context, op string, err error) error {
 	return away(ctx, r.client, op, err)
 }
 
-// away is the error of a call that etcd did not answer. A caller who gave up gets his own
+// away is the error of a call that etcd did not answer, or refused. A caller who gave up gets his own
 // reason.
 func away(ctx context.Context, client *clientv3.Client, op string, err error) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return context.Cause(ctx)
+	}
+	if refused(err) {
+		return failure.Newf(failure.PolicySecurity, op, "the registry (etcd at %s) does not let the user of this certificate do that; "+
+			"make users and roles with troupe provision etcd", strings.Join(client.Endpoints(), ", ")).Because(err)
 	}
 	mode := failure.SystemNetwork
 	if errors.Is(err, context.DeadlineExceeded) {

@@ -71,6 +71,12 @@ func (g *registration) persist(ctx context.Context, op string) error {
 	var last error
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
 		last = g.enrol(ctx, op)
+		if g.registry.refused != nil && failure.Is(last, failure.PolicySecurity) {
+			if err := g.registry.refused(ctx); err != nil {
+				return struct{}{}, err
+			}
+			last = g.enrol(ctx, op)
+		}
 		if !first {
 			g.learn(last)
 		}
@@ -103,6 +109,9 @@ func (g *registration) enrol(ctx context.Context, op string) error {
 	defer g.turn.Release(1)
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
+	if err := g.registry.guarded(call, op); err != nil {
+		return err
+	}
 	if err := g.ensureLease(call); err != nil {
 		return g.registry.away(ctx, op, err)
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/wire"
 )
 
-// Register implements registry.Registrar. While etcd is away it waits, and logs so at a
-// growing interval. It also waits for the place of an instance that crashed, for as long
+// Register implements registry.Registrar. While etcd is away, or lets everybody with a
+// certificate write, it waits, and logs so at a growing interval. It also waits for the place of an instance that crashed, for as long
 // as a lease outlives its process; a place that is not free then is taken. When a
 // registration is lost later, because the lease ran out or the key was deleted, it is made
 // anew, with a higher incarnation and the state asked for last;

@@ -95,7 +95,7 @@ func (r *Registry) watch(ctx context.Context, f feed) error {
 func (r *Registry) follow(ctx context.Context, f feed, heard func()) error {
 	ctx, cancel := context.WithCancelCause(clientv3.WithRequireLeader(ctx))
 	var beating sync.WaitGroup
-	beating.Go(func() { cancel(r.pulse(ctx)) })
+	beating.Go(func() { cancel(r.pulse(ctx, f.prefix)) })
 	defer func() { cancel(nil); beating.Wait() }()
 
 	call, done := context.WithTimeout(ctx, callTimeout)
@@ -125,8 +125,9 @@ func (r *Registry) follow(ctx context.Context, f feed, heard func()) error {
 	}
 }
 
-// pulse returns once etcd gives no sign of life, or ctx ends.
-func (r *Registry) pulse(ctx context.Context) error {
+// pulse returns once etcd gives no sign of life, or ctx ends. It asks for the keys that are
+// watched, as the process may be allowed no others.
+func (r *Registry) pulse(ctx context.Context, prefix string) error {
 	ticks := time.NewTicker(beat)
 	defer ticks.Stop()
 	for {
@@ -136,7 +137,7 @@ func (r *Registry) pulse(ctx context.Context) error {
 			return ctx.Err()
 		}
 		call, cancel := context.WithTimeout(ctx, callTimeout)
-		_, err := r.client.Get(call, r.prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
+		_, err := r.client.Get(call, prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
 		cancel()
 		if err != nil {
 			return err

@@ -130,6 +130,20 @@ func testForget(t *testing.T, r registry.Registry) {
 	require.NoError(t, r.Forget(t.Context(), d.Key), "repeated")
 }
 
+// What is wanted of an agent as a whole stands beside what is wanted of its instances, and is
+// forgotten although they are registered.
+func testDesireOfAnAgent(t *testing.T, r registry.Registry) {
+	o := observeDesires(t, r)
+	Register(t, r, Instance("research", "a"))
+	one, whole, other := Desire("research", "a", registry.Pause), Desire("research", "", registry.Quarantine), Desire("researcher", "", registry.Quarantine)
+	require.NoError(t, r.Want(t.Context(), one, whole, other))
+	o.until(one, whole, other)
+	require.NoError(t, r.Forget(t.Context(), whole.Key))
+	o.until(one, other)
+	require.NoError(t, r.Forget(t.Context(), whole.Key), "repeated")
+	observeDesires(t, r).until(one, other)
+}
+
 // Desires are no registrations, and change none.
 func testDesiresApart(t *testing.T, r registry.Registry) {
 	o := Observe(t, r)

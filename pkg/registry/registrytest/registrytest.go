@@ -35,6 +35,7 @@ func Run(t *testing.T, open func(t *testing.T) registry.Registry) {
 		"ManyAreWantedAtOnce":            testManyDesires,
 		"WhatIsWantedLastCounts":         testConcurrentDesires,
 		"ForgetsOnlyTheDead":             testForget,
+		"WantsOfAnAgentAsAWhole":         testDesireOfAnAgent,
 		"DesiresAreNoRegistrations":      testDesiresApart,
 		"WatchDesiresEndsWithItsContext": testDesiresEnd,
 	} {

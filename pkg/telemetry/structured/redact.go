@@ -27,7 +27,7 @@ func Redact(data map[string]any) map[string]any {
 }
 
 func redacted(key string, value any) any {
-	if isSecret(key) {
+	if IsSecret(key) {
 		return Redacted
 	}
 	switch v := value.(type) {
@@ -53,7 +53,8 @@ func redacted(key string, value any) any {
 	return value
 }
 
-func isSecret(key string) bool {
+// IsSecret reports whether a key sounds like that of a secret.
+func IsSecret(key string) bool {
 	key = strings.ToLower(strings.ReplaceAll(key, "-", "_"))
 	bare := strings.ReplaceAll(key, "_", "")
 	for _, word := range secrets {

@@ -14,6 +14,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"go.uber.org/zap"
 
+	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/llm"
@@ -53,6 +54,12 @@ func (r *remote) Spec() llm.ToolSpec { return r.known.Load().spec }
 
 // Effect is what the annotations of the server say, and AtMostOnce if they say nothing.
 func (r *remote) Effect() execution.Effect { return r.known.Load().effect }
+
+// Scope implements tool.Scoper: all of it, whatever the server says of itself, such as that its world
+// is closed. An author who knows better declares it with tool.Within.
+func (r *remote) Scope() tool.Scope {
+	return tool.Scope{Untrusted: true, Egress: true, Party: conversation.From(tool.PartyPrefix, r.server.config.name())}
+}
 
 // Start implements tool.Starter.
 func (r *remote) Start(ctx context.Context) error { return r.server.start(ctx) }

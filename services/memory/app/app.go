@@ -13,15 +13,19 @@ import (
 
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/identity"
+	"github.com/troupe-dev/troupe/pkg/identity/turncred"
 	"github.com/troupe-dev/troupe/pkg/probe"
 	"github.com/troupe-dev/troupe/pkg/process"
+	"github.com/troupe-dev/troupe/pkg/rate"
 	"github.com/troupe-dev/troupe/pkg/redisconn"
+	"github.com/troupe-dev/troupe/pkg/registry"
 	"github.com/troupe-dev/troupe/pkg/registry/etcdregistry"
 	"github.com/troupe-dev/troupe/pkg/rpc"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
 	"github.com/troupe-dev/troupe/services/memory/internal/api"
 	"github.com/troupe-dev/troupe/services/memory/internal/generation"
 	"github.com/troupe-dev/troupe/services/memory/internal/redisstore"
+	"github.com/troupe-dev/troupe/services/memory/internal/scope"
 	"github.com/troupe-dev/troupe/services/memory/internal/upkeep"
 )
 
@@ -35,8 +39,10 @@ type App struct {
 	httpLis   net.Listener
 	store     *redisstore.Store
 	durable   *durability
-	guard     *generation.Guard // nil without etcd
+	guard     *generation.Guard // nil without etcd, or of data that are fleeting
 	keeper    *upkeep.Keeper
+	desires   registry.Desires // nil without etcd
+	shutOut   quarantine
 	closers   process.Closers
 }
 
@@ -57,11 +63,11 @@ func New(t *telemetry.Telemetry, cfg Config) (*App, error) {
 }
 
 func (a *App) open() (err error) {
-	if err = a.openStore(); err != nil {
-		return err
-	}
 	self, err := identity.Open(a.cfg.Identity, identity.Memory, "", a.telemetry.Log)
 	if err != nil {
+		return err
+	}
+	if err = a.openStore(self); err != nil {
 		return err
 	}
 	if a.grpcLis, err = rpc.Listen("--grpc-addr", a.cfg.GRPCAddr, a.cfg.Identity.Permit); err != nil {
@@ -72,13 +78,20 @@ func (a *App) open() (err error) {
 		return err
 	}
 	a.closers.Add(a.httpLis)
+	rates, err := rate.Load(a.cfg.Rates, rate.Inner())
+	if err != nil {
+		return fmt.Errorf("--rates: %w", err)
+	}
+	turns := turncred.New(self)
 	if a.grpc, err = rpc.NewServer(a.telemetry, rpc.Config{
-		Reflection: a.cfg.Reflection, Inner: true, Identity: self, Callers: []identity.Role{identity.Orchestrator, identity.Worker},
+		Reflection: a.cfg.Reflection, Inner: true, Identity: self,
+		Authenticate: turncred.Authenticate(turns, rpc.Certified), Scope: scope.New(turns), Barred: a.shutOut.barred,
+		Rates: rate.New(rates), PeerConnections: rpc.MaxInnerPeerConnections,
 	}); err != nil {
 		return err
 	}
 	a.keeper, err = upkeep.New(upkeep.Config{
-		Store: a.store, Tenant: api.Tenant, Retention: a.cfg.SessionRetention, CompactAbove: a.cfg.CompactAbove, CompactKeep: a.cfg.CompactKeep,
+		Store: a.store, Retention: a.cfg.SessionRetention, CompactAbove: a.cfg.CompactAbove, CompactKeep: a.cfg.CompactKeep,
 		Log: a.telemetry.Log, Metrics: a.telemetry.Metrics,
 	})
 	if err != nil {
@@ -88,18 +101,25 @@ func (a *App) open() (err error) {
 	return nil
 }
 
-func (a *App) openStore() (err error) {
+func (a *App) openStore(self *identity.Source) (err error) {
 	if len(a.cfg.Etcd) > 0 {
-		etcd, err := etcdregistry.Dial(a.cfg.Etcd, a.telemetry.Log)
+		creds, err := a.cfg.EtcdSecurity.Credentials(a.cfg.Etcd, self, a.telemetry.Log)
+		if err != nil {
+			return err
+		}
+		etcd, err := etcdregistry.DialWith(creds, a.cfg.Etcd, a.telemetry.Log)
 		if err != nil {
 			return fmt.Errorf("--etcd: %w", err)
 		}
 		a.closers.Add(etcd)
-		a.guard, err = generation.New(generation.Config{
-			Records: etcdregistry.NewStores(etcd, ""), Name: recordName, Log: a.telemetry.Log, Metrics: a.telemetry.Metrics,
-		})
-		if err != nil {
-			return err
+		a.desires = etcdregistry.New(etcd, a.telemetry.Log, etcdregistry.Config{})
+		if !a.cfg.Fleeting {
+			a.guard, err = generation.New(generation.Config{
+				Records: etcdregistry.NewStores(etcd, ""), Name: recordName, Log: a.telemetry.Log, Metrics: a.telemetry.Metrics,
+			})
+			if err != nil {
+				return err
+			}
 		}
 	}
 	a.durable = &durability{class: redisconn.Class(a.cfg.Durability), log: a.telemetry.Log, asked: map[string]bool{}}
@@ -155,12 +175,15 @@ func (a *App) Run(ctx context.Context, ready func()) error {
 		}, true),
 	}
 	parts = append(parts, process.Part{Name: "upkeep", Grace: a.cfg.Grace, Run: a.keeper.Run})
+	if a.desires != nil {
+		parts = append(parts, a.shutOut.part(a.desires, a.telemetry.Log))
+	} else {
+		a.telemetry.Log.Info("no --etcd: the data stay in generation 0, also after a failover or a restore of redis, and workers of quarantined agents are not refused")
+	}
 	if a.guard != nil {
 		parts = append(parts, process.Part{Name: "generation", Grace: a.cfg.Grace, Run: func(ctx context.Context, ready func()) error {
 			return a.guard.Run(ctx, a.store, ready)
 		}})
-	} else {
-		a.telemetry.Log.Info("no --etcd: the data stay in generation 0, also after a failover or a restore of redis")
 	}
 	return errors.Join(process.Run(ctx, a.telemetry.Log, ready, parts...), a.Close())
 }

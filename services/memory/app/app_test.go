@@ -39,7 +39,7 @@ type running struct {
 	logs  *observer.ObservedLogs
 }
 
-func run(t *testing.T, redisURL string, more ...func(*Config)) *running {
+func run(t testing.TB, redisURL string, more ...func(*Config)) *running {
 	t.Helper()
 	core, logs := observer.New(zap.InfoLevel)
 	cfg := Config{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Redis: redisURL, Grace: 5 * time.Second}

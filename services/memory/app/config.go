@@ -7,6 +7,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/identity"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/redisconn"
+	"github.com/troupe-dev/troupe/pkg/registry/etcdregistry"
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
 )
@@ -18,17 +19,20 @@ type Config struct {
 	HTTPAddr         string        `name:"http-addr" help:"Address of the plain HTTP port: /livez /readyz /startupz /metrics." default:"127.0.0.1:7481" env:"TROUPE_HTTP_ADDR"`
 	Redis            string        `help:"URL of the Redis that keeps sessions: redis://[user:password@]host:port/db; ?addr=host:port names more nodes of a Cluster." default:"redis://127.0.0.1:6379/0" env:"TROUPE_REDIS"`
 	Durability       string        `help:"What an acknowledged write survives: D0 nothing is asked of Redis, D1 its crash, D2 the loss of its machine. While Redis is known to fall short of it the service is not ready and begins no turns." enum:"D0,D1,D2" default:"D1" env:"TROUPE_DURABILITY"`
-	Etcd             []string      `help:"Addresses of etcd, which keeps the generation of the data: after a failover or a restore of Redis no epoch is used again. Empty: nobody looks after that." env:"TROUPE_ETCD"`
+	Etcd             []string      `help:"Addresses of etcd, https://host:port or host:port in plain text, which keeps the generation of the data: after a failover or a restore of Redis no epoch is used again. Empty: nobody looks after that." env:"TROUPE_ETCD"`
 	SessionRetention time.Duration `help:"How long a session is kept after its last activity; then all of it is deleted. 0: for ever." default:"0" env:"TROUPE_SESSION_RETENTION"`
 	CompactAbove     int           `help:"How many messages a session may hold after a turn before its oldest become a summary. 0: it is left as it is, and a warning tells when it is nearly full." default:"0" env:"TROUPE_COMPACT_ABOVE"`
 	CompactKeep      int           `help:"How many of the latest messages that leaves. 0: half of --compact-above." default:"0" env:"TROUPE_COMPACT_KEEP"`
 	KeepJournals     time.Duration `help:"How long the journal of a step is kept behind it, so that troupe replay can run it again: replies of models and results of tools, in Redis. 0: not at all." default:"0" env:"TROUPE_KEEP_JOURNALS"`
 	Grace            time.Duration `help:"How long calls in flight may take to end when the service stops." default:"10s" env:"TROUPE_GRACE"`
+	Rates            string        `help:"YAML file with how often workers of an agent may call, such as mesh: {rate: 10000, burst: 20000}, which is the default." env:"TROUPE_RATES" type:"path" placeholder:"FILE"`
 	Reflection       bool          `help:"Serve gRPC reflection." env:"TROUPE_REFLECTION"`
+	Fleeting         bool          `kong:"-"` // the data begin anew with each process, so that they have no generation
 
-	Identity      identity.Config    `embed:""`
-	RedisSecurity redisconn.Security `embed:"" prefix:"redis-"`
-	Telemetry     telemetry.Config   `embed:""`
+	Identity      identity.Config       `embed:""`
+	RedisSecurity redisconn.Security    `embed:"" prefix:"redis-"`
+	EtcdSecurity  etcdregistry.Security `embed:"" prefix:"etcd-"`
+	Telemetry     telemetry.Config      `embed:""`
 }
 
 // Validate names the first setting that cannot be.

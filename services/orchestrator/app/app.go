@@ -19,9 +19,12 @@ import (
 
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/identity"
+	"github.com/troupe-dev/troupe/pkg/identity/bearer"
+	"github.com/troupe-dev/troupe/pkg/identity/turncred"
 	"github.com/troupe-dev/troupe/pkg/memory/memoryrpc"
 	"github.com/troupe-dev/troupe/pkg/probe"
 	"github.com/troupe-dev/troupe/pkg/process"
+	"github.com/troupe-dev/troupe/pkg/rate"
 	"github.com/troupe-dev/troupe/pkg/redisconn"
 	"github.com/troupe-dev/troupe/pkg/registry"
 	"github.com/troupe-dev/troupe/pkg/registry/etcdregistry"
@@ -30,9 +33,11 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/admission"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/api"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/erase"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/operate"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/replay"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/scope"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace/redistrace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn"
@@ -51,6 +56,7 @@ type App struct {
 	roster       *routing.Roster
 	operator     *operate.Operator
 	runner       *turn.Runner
+	eraser       *erase.Eraser
 	store        *redistrace.Store
 	dependencies []probe.Dependency
 	closers      process.Closers
@@ -90,11 +96,20 @@ func (a *App) open(files fs.FS) error {
 	if err != nil {
 		return err
 	}
+	if self != nil { // its server is for clients, who do not see this certificate
+		if err := self.Measure(a.telemetry.Metrics.Meter("troupe/identity")); err != nil {
+			return err
+		}
+	}
 	clients, err := a.cfg.ClientTLS.Credentials(a.telemetry.Log)
 	if err != nil {
 		return err
 	}
-	if a.grpcLis, err = rpc.Listen("--grpc-addr", a.cfg.GRPCAddr, a.cfg.ClientTLS.Permit(a.cfg.Identity.InsecurePlaintext)); err != nil {
+	callers, err := bearer.Open(a.cfg.Clients, a.telemetry.Log)
+	if err != nil {
+		return err
+	}
+	if a.grpcLis, err = rpc.Listen("--grpc-addr", a.cfg.GRPCAddr, a.cfg.ClientTLS.Permit(a.cfg.Identity.InsecurePlaintext), a.cfg.Clients.Permit); err != nil {
 		return err
 	}
 	a.closers.Add(a.grpcLis)
@@ -112,7 +127,11 @@ func (a *App) open(files fs.FS) error {
 		return fmt.Errorf("--memory: %w", err)
 	}
 	a.closers.Add(conn)
-	etcd, err := etcdregistry.Dial(a.cfg.Etcd, a.telemetry.Log)
+	creds, err := a.cfg.EtcdSecurity.Credentials(a.cfg.Etcd, self, a.telemetry.Log)
+	if err != nil {
+		return err
+	}
+	etcd, err := etcdregistry.DialWith(creds, a.cfg.Etcd, a.telemetry.Log)
 	if err != nil {
 		return fmt.Errorf("--etcd: %w", err)
 	}
@@ -136,6 +155,7 @@ func (a *App) open(files fs.FS) error {
 		gate.Look()
 	})
 	a.roster.Verify(pool.Health)
+	a.roster.AwaitDesires()
 	a.operator = operate.New(a.roster, a.registry, pool, a.telemetry.Log)
 	if err := a.measureRegistry(); err != nil {
 		return err
@@ -143,22 +163,31 @@ func (a *App) open(files fs.FS) error {
 	memory := memoryrpc.New(conn)
 	traces := trace.New(a.store, a.telemetry.Log)
 	dispatcher := dispatch.New(a.roster, pool, a.cfg.RouteWait)
+	credentials := turncred.New(self)
 	if a.runner, err = turn.New(turn.Config{
 		Owner: a.cfg.InstanceID, Timeout: a.cfg.Timeout, Memory: memory, Traces: traces, Roster: a.roster,
-		Dispatcher: dispatcher, Workflows: workflows, Gate: gate, Telemetry: a.telemetry,
+		Dispatcher: dispatcher, Workflows: workflows, Gate: gate, Telemetry: a.telemetry, Credentials: credentials,
 	}); err != nil {
 		return err
 	}
 	a.closers.Add(process.CloserFunc(pool.Close))
 	a.closers.Add(process.CloserFunc(dispatcher.Close))
-	if a.grpc, err = rpc.NewServer(a.telemetry, rpc.Config{Reflection: a.cfg.Reflection, TLS: clients}); err != nil {
+	rates, err := rate.Load(a.cfg.Rates, rate.Defaults())
+	if err != nil {
+		return fmt.Errorf("--rates: %w", err)
+	}
+	if a.grpc, err = rpc.NewServer(a.telemetry, rpc.Config{
+		Reflection: a.cfg.Reflection, TLS: clients, Rates: rate.New(rates), PeerConnections: a.cfg.PeerConnections,
+		Authenticate: turncred.Authenticate(credentials, callers.Authenticate), Scope: scope.New(credentials, a.store.Get), Barred: a.roster.Barred,
+	}); err != nil {
 		return err
 	}
 	server := &api.Orchestrator{Runner: a.runner, Traces: traces, Roster: a.roster, Workflows: workflows, Operator: a.operator}
-	server.Replayer = &replay.Replayer{Memory: memory, Traces: a.store, Roster: a.roster, Pool: pool, Workflows: workflows}
+	server.Replayer = &replay.Replayer{Memory: memory, Traces: a.store, Roster: a.roster, Pool: pool, Workflows: workflows, Credentials: credentials}
 	a.closers.Add(server)
 	troupev1.RegisterOrchestratorServiceServer(a.grpc, server)
-	troupev1.RegisterSessionServiceServer(a.grpc, &api.Sessions{Memory: memory, Cancel: a.runner.Cancel})
+	a.eraser = erase.New(erase.Config{Memory: memory, Traces: a.store, Cancel: a.runner.Cancel, Log: a.telemetry.Log})
+	troupev1.RegisterSessionServiceServer(a.grpc, &api.Sessions{Memory: memory, Eraser: a.eraser})
 	a.dependencies = []probe.Dependency{
 		{Condition: conditionMemory, Address: a.cfg.Memory, Ask: memoryHealth(conn)},
 		{Condition: conditionStore, Address: a.store.Addr(), Ask: a.store.Ping},
@@ -258,6 +287,7 @@ func (a *App) runTurns(ctx context.Context, ready func()) error {
 	tended, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var tending sync.WaitGroup
 	tending.Go(func() { a.runner.Tend(tended) })
+	tending.Go(func() { a.eraser.Tend(tended) })
 	defer tending.Wait()
 	defer stop()
 	<-ctx.Done()

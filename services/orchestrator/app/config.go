@@ -5,7 +5,9 @@ import (
 	"time"
 
 	"github.com/troupe-dev/troupe/pkg/identity"
+	"github.com/troupe-dev/troupe/pkg/identity/bearer"
 	"github.com/troupe-dev/troupe/pkg/redisconn"
+	"github.com/troupe-dev/troupe/pkg/registry/etcdregistry"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
 )
 
@@ -16,7 +18,7 @@ type Config struct {
 	HTTPAddr       string        `name:"http-addr" help:"Address of the plain HTTP port: /livez /readyz /startupz /metrics." default:"127.0.0.1:7480" env:"TROUPE_HTTP_ADDR"`
 	Agents         string        `help:"Folder with the YAML files that declare workflows." default:"agents/research-assistant" env:"TROUPE_AGENTS" type:"path"`
 	Workflow       string        `help:"Workflow for calls that name no target. Empty: the only one, or the first by name." env:"TROUPE_WORKFLOW" placeholder:"NAME"`
-	Etcd           []string      `help:"Addresses of etcd." default:"127.0.0.1:2379" env:"TROUPE_ETCD"`
+	Etcd           []string      `help:"Addresses of etcd: https://host:port, or host:port for one in plain text." default:"127.0.0.1:2379" env:"TROUPE_ETCD"`
 	Memory         string        `help:"Address of the memory service." default:"127.0.0.1:7401" env:"TROUPE_MEMORY"`
 	Redis          string        `help:"URL of the Redis that keeps traces." default:"redis://127.0.0.1:6379/0" env:"TROUPE_REDIS"`
 	InstanceID     string        `help:"Name of this replica in trace records. Empty: one is made." env:"TROUPE_INSTANCE_ID" placeholder:"ID"`
@@ -32,10 +34,15 @@ type Config struct {
 	MaxQueue       int           `help:"How many callers may wait for a turn to begin. 0: as many as turns may run at once." default:"0" env:"TROUPE_MAX_QUEUE"`
 	MaxQueueTime   time.Duration `help:"How long a caller may wait for its turn to begin. 0s: nobody waits." default:"5s" env:"TROUPE_MAX_QUEUE_TIME"`
 
-	Identity      identity.Config    `embed:""`
-	ClientTLS     identity.Edge      `embed:""`
-	RedisSecurity redisconn.Security `embed:"" prefix:"redis-"`
-	Telemetry     telemetry.Config   `embed:""`
+	Rates           string `help:"YAML file with how often a caller may call, by class of call. Empty: the defaults." env:"TROUPE_RATES" type:"path" placeholder:"FILE"`
+	PeerConnections int    `help:"How many connections one IP address may have, or one /64 of IPv6. 0: any number, for a proxy in front of all clients." default:"32" env:"TROUPE_PEER_CONNECTIONS"`
+
+	Identity      identity.Config       `embed:""`
+	ClientTLS     identity.Edge         `embed:""`
+	Clients       bearer.Config         `embed:""`
+	RedisSecurity redisconn.Security    `embed:"" prefix:"redis-"`
+	EtcdSecurity  etcdregistry.Security `embed:"" prefix:"etcd-"`
+	Telemetry     telemetry.Config      `embed:""`
 }
 
 // Limits of a turn's timeout; the same as in the .proto.
@@ -55,6 +62,8 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("--max-turns, --max-tenant-turns and --max-queue: %d is below zero; 0 is the default", min(c.MaxTurns, c.MaxTenantTurns, c.MaxQueue))
 	case c.MaxQueueTime < 0:
 		return fmt.Errorf("--max-queue-time: %s is below zero", c.MaxQueueTime)
+	case c.PeerConnections < 0:
+		return fmt.Errorf("--peer-connections: %d is below zero; 0 is any number", c.PeerConnections)
 	case c.TraceRetention < time.Minute:
 		return fmt.Errorf("--trace-retention: %s is below a minute; clients resume from stored traces", c.TraceRetention)
 	case c.Drain < 0:
@@ -62,5 +71,5 @@ func (c *Config) Validate() error {
 	case len(c.Etcd) == 0:
 		return fmt.Errorf("--etcd: at least one address is needed")
 	}
-	return nil
+	return c.Clients.Check()
 }

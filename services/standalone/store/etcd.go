@@ -6,15 +6,23 @@ import (
 	"fmt"
 	"net/url"
 
+	"go.etcd.io/etcd/client/pkg/v3/transport"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+
+	"github.com/troupe-dev/troupe/pkg/identity"
+	"github.com/troupe-dev/troupe/pkg/registry/etcdregistry/etcdauth"
 )
 
 // EtcdConfig says where the embedded etcd lives.
 type EtcdConfig struct {
 	DataDir string // made with mode 0700 when it is not there; for this etcd alone
 	Log     *zap.Logger
+	// CA gives the etcd its certificate, and those who come need one of the same CA: they may do
+	// what etcdauth says. Nil: plain text, and everybody may do all, for tests of something else.
+	CA     *identity.CA
+	Agents []string // whose workers may come
 }
 
 // Etcd is an etcd of one member inside this process, on loopback ports of its own choice.
@@ -34,11 +42,21 @@ func NewEtcd(cfg EtcdConfig) (*Etcd, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Etcd{cfg, url.URL{Scheme: "http", Host: client}, url.URL{Scheme: "http", Host: peer}}, nil
+	scheme := "http"
+	if cfg.CA != nil {
+		scheme = "https"
+	}
+	return &Etcd{cfg, url.URL{Scheme: scheme, Host: client}, url.URL{Scheme: scheme, Host: peer}}, nil
 }
 
-// Endpoints are the addresses for clients, host:port. They are the same in every Run.
-func (e *Etcd) Endpoints() []string { return []string{e.client.Host} }
+// Endpoints are the addresses for clients: https://host:port, or host:port of one in plain text.
+// They are the same in every Run.
+func (e *Etcd) Endpoints() []string {
+	if e.cfg.CA != nil {
+		return []string{e.client.String()}
+	}
+	return []string{e.client.Host}
+}
 
 // Run serves until ctx ends and calls ready once it does. It may be called again after it
 // returned. It is an error when etcd stops by itself, or the folder is in use.
@@ -49,13 +67,23 @@ func (e *Etcd) Run(ctx context.Context, ready func()) (err error) {
 	}
 	defer func() { err = errors.Join(err, release()) }()
 
-	server, err := embed.StartEtcd(e.config())
+	cfg, err := e.config()
+	if err != nil {
+		return err
+	}
+	server, err := embed.StartEtcd(cfg)
 	if err != nil {
 		return fmt.Errorf("etcd in %s: %w", e.cfg.DataDir, err)
 	}
 	defer server.Close()
 	select {
 	case <-server.Server.ReadyNotify():
+		if err := e.provision(ctx); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
 		ready()
 	case <-ctx.Done():
 		return nil
@@ -72,7 +100,20 @@ func (e *Etcd) Run(ctx context.Context, ready func()) (err error) {
 	}
 }
 
-func (e *Etcd) config() *embed.Config {
+// provision makes the users. In data of a mesh that had none they come to be now.
+func (e *Etcd) provision(ctx context.Context) error {
+	if e.cfg.CA == nil {
+		return nil
+	}
+	root, err := e.cfg.CA.As(etcdauth.Root)
+	if err != nil {
+		return err
+	}
+	_, err = etcdauth.Admit(ctx, root, e.Endpoints(), e.cfg.Agents)
+	return err
+}
+
+func (e *Etcd) config() (*embed.Config, error) {
 	cfg := embed.NewConfig()
 	cfg.Name = "standalone"
 	cfg.Dir = e.cfg.DataDir
@@ -85,7 +126,14 @@ func (e *Etcd) config() *embed.Config {
 		zap.IncreaseLevel(zapcore.ErrorLevel),
 		zap.WrapCore(func(core zapcore.Core) zapcore.Core { return harmless{core} }),
 	))
-	return cfg
+	if e.cfg.CA == nil {
+		return cfg, nil
+	}
+	files, err := e.cfg.CA.ServerFiles(e.cfg.DataDir, "etcd")
+	cfg.ClientTLSInfo = transport.TLSInfo{CertFile: files.Cert, KeyFile: files.Key, TrustedCAFile: files.CA, ClientCertAuth: true}
+	cfg.PeerTLSInfo = cfg.ClientTLSInfo // it has no peer, and nobody else is let in as one
+	cfg.PeerTLSInfo.AllowedCNs = []string{"etcd"}
+	return cfg, err
 }
 
 // harmless drops the lines at error level that a life without a fault writes.

@@ -3,9 +3,13 @@ package store
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"net/url"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
@@ -18,6 +22,8 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zapio"
+
+	acl "github.com/troupe-dev/troupe/deploy/redis"
 )
 
 // longestSocket is what every system takes as the path of a unix socket.
@@ -35,19 +41,26 @@ type RedisConfig struct {
 
 // Redis is a redis-server or valkey-server as a child of this process, with every write on
 // disk before it is acknowledged. It listens on a unix socket in its folder, which only
-// the folder's owner can enter. Where neither program is on PATH, it is an imitation
-// inside this process, on a loopback port, and its state ends with Run.
+// the folder's owner can enter, and has the users of deploy/redis, with new passwords in each
+// process. Where neither program is on PATH, it is an imitation inside this process, on a
+// loopback port: it asks for the same passwords, lets each user use all keys, and its state ends
+// with Run.
 type Redis struct {
-	cfg     RedisConfig
-	program string // path of the server; empty: the imitation
-	socket  string // of the program
-	address string // of the imitation
+	cfg       RedisConfig
+	program   string            // path of the server; empty: the imitation
+	socket    string            // of the program
+	address   string            // of the imitation
+	passwords map[string]string // by user
 }
+
+// Admin is the user of Redis that may do everything, for whoever reads its password in the
+// folder.
+const Admin = "admin"
 
 // NewRedis finds the program and says in a warning when there is none. Nothing runs and
 // nothing is written before Run.
 func NewRedis(cfg RedisConfig) (*Redis, error) {
-	r := &Redis{cfg: cfg}
+	r := &Redis{cfg: cfg, passwords: map[string]string{"memory": rand.Text(), "orchestrator": rand.Text(), Admin: rand.Text()}}
 	for _, name := range []string{"redis-server", "valkey-server"} {
 		if path, err := exec.LookPath(name); err == nil {
 			r.program = path
@@ -57,7 +70,7 @@ func NewRedis(cfg RedisConfig) (*Redis, error) {
 	var err error
 	if r.program == "" {
 		r.address, err = freeAddress()
-		cfg.Log.Warn("no redis-server or valkey-server on PATH: state ends with this process")
+		cfg.Log.Warn("no redis-server or valkey-server on PATH: state ends with this process, and one user of it may use the keys of another")
 		return r, err
 	}
 	if r.cfg.DataDir, err = filepath.Abs(cfg.DataDir); err != nil {
@@ -71,13 +84,14 @@ func NewRedis(cfg RedisConfig) (*Redis, error) {
 	return r, nil
 }
 
-// URL is where clients reach it: unix:///path, or redis://host:port of the imitation. It
-// is the same in every Run.
-func (r *Redis) URL() string {
+// URL is where a user reaches it: unix://user:password@/path, or redis://user:password@host:port
+// of the imitation. It is the same in every Run.
+func (r *Redis) URL(user string) string {
+	known := url.UserPassword(user, r.passwords[user])
 	if r.program == "" {
-		return (&url.URL{Scheme: "redis", Host: r.address, Path: "/0"}).String()
+		return (&url.URL{Scheme: "redis", User: known, Host: r.address, Path: "/0"}).String()
 	}
-	return (&url.URL{Scheme: "unix", Path: r.socket}).String()
+	return (&url.URL{Scheme: "unix", User: known, Path: r.socket}).String()
 }
 
 // Lasts reports whether what is written outlives Run: it does not in the imitation.
@@ -94,7 +108,26 @@ func (r *Redis) Run(ctx context.Context, ready func()) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, release()) }()
+	if err := r.writeUsers(); err != nil {
+		return fmt.Errorf("data folder: %w", err)
+	}
 	return r.runChild(ctx, ready)
+}
+
+func (r *Redis) usersFile() string { return filepath.Join(r.cfg.DataDir, "users.acl") }
+
+// writeUsers writes the users with their passwords, for the owner of the folder alone.
+func (r *Redis) writeUsers() error {
+	shipped := maps.Clone(r.passwords)
+	delete(shipped, Admin)
+	users, err := acl.Users(shipped)
+	if err != nil {
+		return err
+	}
+	if err := os.Remove(r.usersFile()); err != nil && !errors.Is(err, fs.ErrNotExist) { // one with other rights
+		return err
+	}
+	return os.WriteFile(r.usersFile(), []byte(users+"user "+Admin+" reset on ~* &* +@all >"+r.passwords[Admin]+"\n"), 0o600)
 }
 
 func (r *Redis) runChild(ctx context.Context, ready func()) error {
@@ -137,13 +170,15 @@ func (r *Redis) flags() []string {
 		"--dir", r.cfg.DataDir, "--logfile", r.logFile(), "--daemonize", "no",
 		"--port", "0", "--unixsocket", r.socket, "--unixsocketperm", "700",
 		"--appendonly", "yes", "--appendfsync", "always", "--no-appendfsync-on-rewrite", "no",
-		"--save", "", "--maxmemory-policy", "noeviction",
+		"--save", "", "--maxmemory-policy", "noeviction", "--aclfile", r.usersFile(),
 	}
 }
 
 // answers returns once the server answers a PING, with true, or ctx ends.
 func (r *Redis) answers(ctx context.Context) bool {
-	client := redis.NewClient(&redis.Options{Network: "unix", Addr: r.socket, MaxRetries: -1, DisableIdentity: true})
+	client := redis.NewClient(&redis.Options{
+		Network: "unix", Addr: r.socket, MaxRetries: -1, DisableIdentity: true, Username: Admin, Password: r.passwords[Admin],
+	})
 	defer func() { _ = client.Close() }() // it has said what it should
 	tries := time.NewTicker(10 * time.Millisecond)
 	defer tries.Stop()
@@ -160,6 +195,9 @@ func (r *Redis) answers(ctx context.Context) bool {
 func (r *Redis) imitate(ctx context.Context, ready func()) error {
 	server := miniredis.NewMiniRedis()
 	server.ClockTTL(true) // or keys would never expire
+	for user, password := range r.passwords {
+		server.RequireUserAuth(user, password) // no rules per key: it has none
+	}
 	if err := server.StartAddr(r.address); err != nil {
 		return fmt.Errorf("redis in memory: %w", err)
 	}

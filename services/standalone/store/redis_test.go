@@ -3,6 +3,7 @@ package store_test
 import (
 	"bufio"
 	"context"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,9 +29,11 @@ func newRedis(t *testing.T, dir string) *store.Redis {
 	return r
 }
 
-func redisClient(t *testing.T, r *store.Redis) *redis.Client {
+func redisClient(t *testing.T, r *store.Redis) *redis.Client { return redisAs(t, r.URL(store.Admin)) }
+
+func redisAs(t *testing.T, url string) *redis.Client {
 	t.Helper()
-	options, err := redis.ParseURL(r.URL())
+	options, err := redis.ParseURL(url)
 	require.NoError(t, err)
 	options.MaxRetries = -1
 	client := redis.NewClient(options)
@@ -55,6 +58,7 @@ func TestRedis_KeepsItsDataOverARestart(t *testing.T) {
 	first := newRedis(t, dir)
 	stop, _ := start(t, first.Run)
 	require.NoError(t, redisClient(t, first).Set(t.Context(), "k", "v", 0).Err())
+	require.NoError(t, redisClient(t, first).Eval(t.Context(), "redis.call('SET', KEYS[1], 1) return redis.call('INCR', KEYS[1])", []string{"n"}).Err())
 	stop()
 
 	info, err := os.Stat(dir)
@@ -67,6 +71,7 @@ func TestRedis_KeepsItsDataOverARestart(t *testing.T) {
 	got, err := redisClient(t, second).Get(t.Context(), "k").Result()
 	require.NoError(t, err)
 	require.Equal(t, "v", got)
+	require.Equal(t, "2", redisClient(t, second).Get(t.Context(), "n").Val(), "a script is read back as the user default")
 }
 
 func TestRedis_IsDurableAndNotOnTheNetwork(t *testing.T) {
@@ -84,6 +89,24 @@ func TestRedis_IsDurableAndNotOnTheNetwork(t *testing.T) {
 	}
 }
 
+// Each user has its own keys, nobody is let in without a password, and only the owner of the
+// folder can read those.
+func TestRedis_HasUsersOfItsOwn(t *testing.T) {
+	dir := t.TempDir()
+	r := newRedis(t, dir)
+	stop, _ := start(t, r.Run)
+	defer stop()
+	info, err := os.Stat(filepath.Join(dir, "users.acl"))
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	require.NoError(t, redisAs(t, r.URL("memory")).HSet(t.Context(), "m:x", "k", "v").Err())
+	require.NoError(t, redisAs(t, r.URL("orchestrator")).HSet(t.Context(), "o:x", "k", "v").Err())
+	require.ErrorContains(t, redisAs(t, r.URL("memory")).HSet(t.Context(), "o:x", "k", "v").Err(), "NOPERM")
+	require.ErrorContains(t, redisAs(t, r.URL("orchestrator")).HSet(t.Context(), "m:x", "k", "v").Err(), "NOPERM")
+	require.ErrorContains(t, redisAs(t, "unix://"+filepath.Join(dir, "redis.sock")).Ping(t.Context()).Err(), "NOAUTH")
+	require.NotEqual(t, r.URL("memory"), newRedis(t, dir).URL("memory"), "each process has passwords of its own")
+}
+
 func TestRedis_NoticesThatItsServerIsKilled(t *testing.T) {
 	dir := t.TempDir()
 	r := newRedis(t, dir)
@@ -95,9 +118,10 @@ func TestRedis_NoticesThatItsServerIsKilled(t *testing.T) {
 	require.ErrorContains(t, err, "ended by itself")
 	require.ErrorContains(t, err, "killed")
 
-	stop, _ := start(t, newRedis(t, dir).Run)
+	again := newRedis(t, dir)
+	stop, _ := start(t, again.Run)
 	defer stop()
-	require.Equal(t, "v", client.Get(t.Context(), "k").Val(), "acknowledged before the kill")
+	require.Equal(t, "v", redisClient(t, again).Get(t.Context(), "k").Val(), "acknowledged before the kill")
 }
 
 func TestRedis_IsNotInTheProcessGroupOfTheTerminal(t *testing.T) {
@@ -123,7 +147,11 @@ func TestRedis_DoesNotOutliveAKilledParent(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "ready\n", line)
 
-	client := redisClient(t, newRedis(t, dir))
+	users, err := os.ReadFile(filepath.Join(dir, "users.acl"))
+	require.NoError(t, err)
+	_, password, found := strings.Cut(string(users), "user admin reset on ~* &* +@all >")
+	require.True(t, found)
+	client := redisAs(t, "unix://admin:"+strings.TrimSpace(password)+"@"+filepath.Join(dir, "redis.sock"))
 	blocked := client.Subscribe(ctx, "nothing") // its connection ends with the server
 	defer func() { _ = blocked.Close() }()      // by then the server is gone
 	_, err = blocked.Receive(ctx)
@@ -155,16 +183,26 @@ func TestNewRedis_RefusesAPathTooLongForASocket(t *testing.T) {
 	require.ErrorContains(t, err, "choose one with a shorter path")
 }
 
-func TestRedis_ImitationServesAndWarns(t *testing.T) {
+// Whoever else reaches its port on loopback needs a password, too.
+func TestRedis_ImitationServesThoseWithAPasswordAndWarns(t *testing.T) {
 	t.Setenv("PATH", "")
 	core, logs := observer.New(zapcore.WarnLevel)
 	r, err := store.NewRedis(store.RedisConfig{DataDir: t.TempDir(), Log: zap.New(core)})
 	require.NoError(t, err)
-	require.Equal(t, 1, logs.FilterMessageSnippet("state ends with this process").Len())
+	require.Equal(t, 1, logs.FilterMessageSnippet("state ends with this process, and one user of it may use the keys of another").Len())
 
 	stop, _ := start(t, r.Run)
 	defer stop()
-	client := redisClient(t, r)
-	require.NoError(t, client.Set(t.Context(), "k", "v", 0).Err())
-	require.Equal(t, "v", client.Get(t.Context(), "k").Val())
+	for _, user := range []string{"memory", "orchestrator"} {
+		client := redisAs(t, r.URL(user))
+		require.NoError(t, client.Set(t.Context(), user, "v", 0).Err())
+		require.Equal(t, "v", client.Get(t.Context(), user).Val())
+	}
+	known, err := url.Parse(r.URL("memory"))
+	require.NoError(t, err)
+	for _, user := range []*url.Userinfo{nil, url.UserPassword("memory", "memory"), url.UserPassword("default", ""), url.UserPassword("nobody", "x")} {
+		other := *known
+		other.User = user
+		require.Regexp(t, "NOAUTH|WRONGPASS", redisAs(t, other.String()).Get(t.Context(), "memory").Err(), user)
+	}
 }

@@ -1,6 +1,7 @@
 // Package mesh runs the parts of a mesh for the chaos suite: the shipped binaries of the
 // memory service and the orchestrator, and chaos workers, each a process; a Redis as durable
-// as production runs it, and an etcd. Replies between memory and Redis, and between workers
+// as production runs it, and an etcd. They prove to each other who they are, and both stores
+// know who may do what. Replies between memory and Redis, and between workers
 // and memory, can be lost.
 package mesh
 
@@ -19,9 +20,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials"
 
+	"github.com/troupe-dev/troupe/pkg/identity"
+	"github.com/troupe-dev/troupe/pkg/identity/turncred"
 	"github.com/troupe-dev/troupe/pkg/rpc"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
 	"github.com/troupe-dev/troupe/test/chaos/planted"
@@ -29,6 +34,9 @@ import (
 	"github.com/troupe-dev/troupe/test/etcdtest"
 	"github.com/troupe-dev/troupe/test/redistest"
 )
+
+// Agent is whom the workers host.
+const Agent = "chaos"
 
 // patience is how long a part may take to come up on a machine that is busy.
 const patience = 60 * time.Second
@@ -58,6 +66,7 @@ type Mesh struct {
 	t          testing.TB
 	cfg        Config
 	folder     string // of the logs
+	devCA      string // folder of the CA that gives each program its certificate
 	memoryAddr string
 	memory     *Process
 	replicas   []*replica
@@ -70,9 +79,9 @@ type Mesh struct {
 // Start runs a mesh until the test ends.
 func Start(t testing.TB, cfg Config) *Mesh {
 	t.Helper()
-	m := &Mesh{t: t, cfg: cfg, folder: cmp.Or(cfg.Logs, t.TempDir()), memoryAddr: free(t)}
-	m.Redis = redistest.New(t, cfg.Redis...)
-	m.Etcd = etcdtest.Start(t)
+	m := &Mesh{t: t, cfg: cfg, folder: cmp.Or(cfg.Logs, t.TempDir()), memoryAddr: free(t), devCA: t.TempDir()}
+	m.Redis = redistest.Guarded(t, cfg.Redis...)
+	m.Etcd = etcdtest.Guarded(t, m.devCA, Agent)
 	m.ToRedis, m.ToMemory = m.proxy(m.Redis.Addr), m.proxy(m.memoryAddr)
 	t.Cleanup(m.stop)
 	m.StartMemory()
@@ -115,6 +124,7 @@ func (m *Mesh) launch(id, program string, env ...string) *Process {
 	m.t.Helper()
 	env = append([]string{
 		"TROUPE_HTTP_ADDR=127.0.0.1:0", "TROUPE_LOG_LEVEL=info", "TROUPE_ETCD=" + strings.Join(m.Etcd.Endpoints(), ","),
+		"TROUPE_TLS_DEV_CA=" + m.devCA,
 	}, env...)
 	p, err := launch(id, m.cfg.Programs[program], filepath.Join(m.folder, id+".log"), env)
 	require.NoError(m.t, err)
@@ -125,7 +135,7 @@ func (m *Mesh) launch(id, program string, env ...string) *Process {
 func (m *Mesh) StartMemory() {
 	m.t.Helper()
 	m.memory = m.launch("memory", planted.Memory,
-		"TROUPE_GRPC_ADDR="+m.memoryAddr, "TROUPE_REDIS=redis://"+m.ToRedis.Addr()+"/0", "TROUPE_DURABILITY="+cmp.Or(m.cfg.Durability, "D1"))
+		"TROUPE_GRPC_ADDR="+m.memoryAddr, "TROUPE_REDIS="+redistest.URL("memory", m.ToRedis.Addr()), "TROUPE_DURABILITY="+cmp.Or(m.cfg.Durability, "D1"))
 }
 
 // KillMemory kills the memory service.
@@ -187,21 +197,31 @@ func (m *Mesh) Said(texts ...string) (lines int) {
 }
 
 // Memory connects to the memory service, directly or through the proxy that loses replies.
-func (m *Mesh) Memory(lossy bool) *grpc.ClientConn {
+func (m *Mesh) Memory(lossy bool) *Caller {
 	m.t.Helper()
+	addr := m.memoryAddr
 	if lossy {
-		return m.dial(m.ToMemory.Addr())
+		addr = m.ToMemory.Addr()
 	}
-	return m.dial(m.memoryAddr)
+	as := func(role identity.Role, agent string) *identity.Source {
+		self, err := identity.Open(identity.Config{DevCA: m.devCA}, role, agent, zap.NewNop())
+		require.NoError(m.t, err)
+		return self
+	}
+	orchestrator, worker := as(identity.Orchestrator, ""), as(identity.Worker, Agent)
+	return &Caller{
+		orchestrator: m.dial(orchestrator.Client(identity.Memory, ""), addr), worker: m.dial(worker.Client(identity.Memory, ""), addr),
+		signer: turncred.New(orchestrator),
+	}
 }
 
 // dial returns a connection that is up, so that a test does not begin with a back-off.
-func (m *Mesh) dial(addr string) *grpc.ClientConn {
+func (m *Mesh) dial(as credentials.TransportCredentials, addr string) *grpc.ClientConn {
 	m.t.Helper()
 	ctx, cancel := context.WithTimeout(m.t.Context(), patience)
 	defer cancel()
 	for {
-		conn, err := rpc.Dial(addr, telemetry.Discard())
+		conn, err := rpc.DialWith(as, addr, telemetry.Discard())
 		require.NoError(m.t, err)
 		conn.Connect()
 		for state := conn.GetState(); state != connectivity.Ready && state != connectivity.TransientFailure; state = conn.GetState() {

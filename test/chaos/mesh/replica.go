@@ -8,9 +8,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/troupe-dev/troupe/test/chaos/planted"
 	"github.com/troupe-dev/troupe/test/chaos/proxy"
+	"github.com/troupe-dev/troupe/test/redistest"
 )
 
 // replica is one orchestrator. It keeps its address and its name when it is started again.
@@ -25,7 +27,7 @@ func (m *Mesh) StartReplica(n int) {
 	m.t.Helper()
 	r := m.replicas[n]
 	r.process = m.launch(r.id, planted.Orchestrator,
-		"TROUPE_INSTANCE_ID="+r.id, "TROUPE_GRPC_ADDR="+r.addr, "TROUPE_MEMORY="+m.memoryAddr, "TROUPE_REDIS=redis://"+r.toRedis.Addr()+"/0",
+		"TROUPE_INSTANCE_ID="+r.id, "TROUPE_GRPC_ADDR="+r.addr, "TROUPE_MEMORY="+m.memoryAddr, "TROUPE_REDIS="+redistest.URL("orchestrator", r.toRedis.Addr()),
 		"TROUPE_AGENTS="+filepath.Join(planted.Root(), "test", "chaos", "mesh", "agents"), "TROUPE_WORKFLOW=one", "TROUPE_DRAIN=100ms",
 		"TROUPE_ROUTE_WAIT=12s") // one that stood still takes all workers for silent, for 5 s
 }
@@ -56,7 +58,7 @@ func (m *Mesh) Orchestrator() *Conn {
 	m.t.Helper()
 	c := &Conn{}
 	for _, r := range m.replicas {
-		c.replicas = append(c.replicas, m.dial(r.addr))
+		c.replicas = append(c.replicas, m.dial(insecure.NewCredentials(), r.addr))
 	}
 	return c
 }

@@ -4,6 +4,7 @@ package slow
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -12,10 +13,13 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/grpc/metadata"
+
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/identity/turncred"
 	"github.com/troupe-dev/troupe/pkg/llm"
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
@@ -28,8 +32,9 @@ const Name = "slow"
 // To "hold <key>" it has its tool wait at the gate for the key; to "tell <key>" it says a
 // lot first, and to "fail <key>" it fails, telling all that it may of its credentials. To "break
 // <key>" it notes the key at the gate, with a tool that may run once, and fails then until the key
-// is mended; after that it waits at the gate. Model
-// and tool show the gate the credential of the turn that is called "gate".
+// is mended; after that it waits at the gate. To "panic <key>" its tool panics with all that it has,
+// and the model with the same when it hears of that. Model and tool show the gate the credential of
+// the turn that is called "gate", and the one by which the mesh knows the turn.
 func New(gate, instance string) (*agent.Agent, error) {
 	a := asker{gate, instance}
 	hold, err := tool.Func("hold", "Waits at the gate.", func(ctx context.Context, in struct {
@@ -50,9 +55,18 @@ func New(gate, instance string) (*agent.Agent, error) {
 	if err != nil {
 		return nil, err
 	}
+	blow, err := tool.Func("blow", "Panics.", func(ctx context.Context, in struct {
+		Key string `json:"key"`
+	},
+	) (string, error) {
+		return "", errors.Join(a.ask(ctx, "blow", in.Key), panics(ctx))
+	})
+	if err != nil {
+		return nil, err
+	}
 	return agent.New(agent.Config{
 		Name: Name, Description: "Waits until it is let go.", Timeout: 2 * time.Minute,
-		Model: model{a}, Tools: []tool.Tool{tool.With(execution.Idempotent, hold), tool.With(execution.AtMostOnce, note)},
+		Model: model{a}, Tools: []tool.Tool{tool.With(execution.Idempotent, hold), tool.With(execution.AtMostOnce, note), blow},
 	})
 }
 
@@ -68,6 +82,10 @@ func (a asker) ask(ctx context.Context, what, key string) error {
 	if auth, ok := execution.AuthFrom(ctx); ok {
 		req.SetBasicAuth(auth.Actor, auth.Credentials["gate"].Reveal())
 	}
+	shown, _ := metadata.FromOutgoingContext(turncred.Shown(ctx))
+	for _, credential := range shown.Get(turncred.Metadata) {
+		req.Header.Add(turncred.Metadata, credential)
+	}
 	resp, err := client.Do(req)
 	if err != nil {
 		return err
@@ -78,6 +96,12 @@ func (a asker) ask(ctx context.Context, what, key string) error {
 	}
 	_, err = io.Copy(io.Discard, resp.Body)
 	return err
+}
+
+// panics is how code fails that nobody thought of.
+func panics(ctx context.Context) error {
+	auth, _ := execution.AuthFrom(ctx)
+	panic(auth) //nolint:forbidigo // to see what becomes of what it has
 }
 
 // client keeps no connection.
@@ -100,6 +124,10 @@ func (m model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delt
 	return func(yield func(llm.Delta, error) bool) {
 		last := req.Messages[len(req.Messages)-1]
 		if last.Role == conversation.RoleTool {
+			if strings.Contains(last.Text, "panicked") {
+				yield(llm.Delta{}, panics(ctx))
+				return
+			}
 			if key, breaks := broken(req.Messages); breaks {
 				if err := m.ask(ctx, "mended", key); err != nil {
 					yield(llm.Delta{}, err)
@@ -121,6 +149,10 @@ func (m model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delt
 		if verb == "fail" {
 			auth, _ := execution.AuthFrom(ctx)
 			yield(llm.Delta{}, failure.Newf(failure.ResourceAPI, "slow", "the gate does not take %+v", auth.Credentials))
+			return
+		}
+		if verb == "panic" {
+			yield(llm.Delta{ToolCalls: []conversation.ToolCall{{ID: "blow-1", Name: "blow", Arguments: fmt.Sprintf(`{"key":%q}`, key)}}}, nil)
 			return
 		}
 		if verb == "break" {

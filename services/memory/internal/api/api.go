@@ -2,13 +2,13 @@
 package api
 
 import (
+	"context"
+
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/identity"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
 )
-
-// Tenant owns every session. It is the one place to change when callers have identities.
-const Tenant = "default"
 
 // Server is the service over a store. Requests were validated before they reach it.
 type Server struct {
@@ -19,7 +19,12 @@ type Server struct {
 // New returns the service over the store.
 func New(store memory.Store) *Server { return &Server{store: store} }
 
-func ref(sessionID string) session.Ref { return session.Ref{Tenant: Tenant, Session: sessionID} }
+// tenant is whose sessions the call may touch. No request names it.
+func tenant(ctx context.Context) string { return identity.PrincipalOf(ctx).Tenant }
+
+func ref(ctx context.Context, sessionID string) session.Ref {
+	return session.Ref{Tenant: tenant(ctx), Session: sessionID}
+}
 
 // holding is what every request has that writes in the name of a turn.
 type holding interface {
@@ -28,6 +33,6 @@ type holding interface {
 	GetEpoch() int64
 }
 
-func hold(r holding) memory.Hold {
-	return memory.Hold{Ref: ref(r.GetSessionId()), TurnID: r.GetTurnId(), Epoch: r.GetEpoch()}
+func hold(ctx context.Context, r holding) memory.Hold {
+	return memory.Hold{Ref: ref(ctx, r.GetSessionId()), TurnID: r.GetTurnId(), Epoch: r.GetEpoch()}
 }

@@ -10,7 +10,7 @@ import (
 
 // GetSession implements troupev1.MemoryServiceServer.
 func (s *Server) GetSession(ctx context.Context, r *troupev1.MemoryServiceGetSessionRequest) (*troupev1.MemoryServiceGetSessionResponse, error) {
-	found, err := s.store.GetSession(ctx, ref(r.GetSessionId()))
+	found, err := s.store.GetSession(ctx, ref(ctx, r.GetSessionId()))
 	if err != nil {
 		return nil, err
 	}
@@ -20,7 +20,7 @@ func (s *Server) GetSession(ctx context.Context, r *troupev1.MemoryServiceGetSes
 // ListSessions implements troupev1.MemoryServiceServer.
 func (s *Server) ListSessions(ctx context.Context, r *troupev1.MemoryServiceListSessionsRequest) (*troupev1.MemoryServiceListSessionsResponse, error) {
 	found, next, err := s.store.ListSessions(ctx, memory.List{
-		Tenant: Tenant, User: r.GetUserId(), Limit: int(r.GetPageSize()), After: r.GetPageToken(),
+		Tenant: tenant(ctx), User: r.GetUserId(), Limit: int(r.GetPageSize()), After: r.GetPageToken(),
 	})
 	if err != nil {
 		return nil, err
@@ -30,7 +30,7 @@ func (s *Server) ListSessions(ctx context.Context, r *troupev1.MemoryServiceList
 
 // LoadHistory implements troupev1.MemoryServiceServer.
 func (s *Server) LoadHistory(ctx context.Context, r *troupev1.LoadHistoryRequest) (*troupev1.LoadHistoryResponse, error) {
-	messages, err := s.store.LoadHistory(ctx, ref(r.GetSessionId()), r.GetAfterSequence(), int(r.GetLimit()))
+	messages, err := s.store.LoadHistory(ctx, ref(ctx, r.GetSessionId()), r.GetAfterSequence(), int(r.GetLimit()))
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +39,7 @@ func (s *Server) LoadHistory(ctx context.Context, r *troupev1.LoadHistoryRequest
 
 // UpdateSession implements troupev1.MemoryServiceServer.
 func (s *Server) UpdateSession(ctx context.Context, r *troupev1.UpdateSessionRequest) (*troupev1.UpdateSessionResponse, error) {
-	updated, err := s.store.UpdateSession(ctx, wire.UpdateFromProto(Tenant, r))
+	updated, err := s.store.UpdateSession(ctx, wire.UpdateFromProto(tenant(ctx), r))
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +49,7 @@ func (s *Server) UpdateSession(ctx context.Context, r *troupev1.UpdateSessionReq
 // CompactSession implements troupev1.MemoryServiceServer.
 func (s *Server) CompactSession(ctx context.Context, r *troupev1.MemoryServiceCompactSessionRequest) (*troupev1.MemoryServiceCompactSessionResponse, error) {
 	done, err := s.store.CompactSession(ctx, memory.Compact{
-		Ref: ref(r.GetSessionId()), Strategy: wire.StrategyFromProto(r.GetStrategy()), Keep: int(r.GetKeepRecent()), Summary: r.GetSummary(),
+		Ref: ref(ctx, r.GetSessionId()), Strategy: wire.StrategyFromProto(r.GetStrategy()), Keep: int(r.GetKeepRecent()), Summary: r.GetSummary(),
 	})
 	if err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func (s *Server) CompactSession(ctx context.Context, r *troupev1.MemoryServiceCo
 
 // ClearSession implements troupev1.MemoryServiceServer.
 func (s *Server) ClearSession(ctx context.Context, r *troupev1.MemoryServiceClearSessionRequest) (*troupev1.MemoryServiceClearSessionResponse, error) {
-	if err := s.store.ClearSession(ctx, ref(r.GetSessionId())); err != nil {
+	if err := s.store.ClearSession(ctx, ref(ctx, r.GetSessionId())); err != nil {
 		return nil, err
 	}
 	return &troupev1.MemoryServiceClearSessionResponse{}, nil
@@ -67,15 +67,29 @@ func (s *Server) ClearSession(ctx context.Context, r *troupev1.MemoryServiceClea
 
 // DeleteSession implements troupev1.MemoryServiceServer.
 func (s *Server) DeleteSession(ctx context.Context, r *troupev1.MemoryServiceDeleteSessionRequest) (*troupev1.MemoryServiceDeleteSessionResponse, error) {
-	if err := s.store.DeleteSession(ctx, ref(r.GetSessionId())); err != nil {
+	erased, err := s.store.DeleteSession(ctx, ref(ctx, r.GetSessionId()))
+	if err != nil {
 		return nil, err
 	}
-	return &troupev1.MemoryServiceDeleteSessionResponse{}, nil
+	return &troupev1.MemoryServiceDeleteSessionResponse{Receipt: wire.ErasureToProto(erased)}, nil
+}
+
+// EraseUser implements troupev1.MemoryServiceServer.
+func (s *Server) EraseUser(ctx context.Context, r *troupev1.MemoryServiceEraseUserRequest) (*troupev1.MemoryServiceEraseUserResponse, error) {
+	erased, err := s.store.EraseUser(ctx, tenant(ctx), r.GetUserId())
+	if err != nil {
+		return nil, err
+	}
+	answer := &troupev1.MemoryServiceEraseUserResponse{SessionIds: erased.Sessions}
+	if len(erased.Sessions) == 0 {
+		answer.Receipt = wire.ErasureToProto(erased.Erasure)
+	}
+	return answer, nil
 }
 
 // SearchMemory implements troupev1.MemoryServiceServer.
 func (s *Server) SearchMemory(ctx context.Context, r *troupev1.SearchMemoryRequest) (*troupev1.SearchMemoryResponse, error) {
-	hits, err := s.store.SearchMemory(ctx, memory.Search{Tenant: Tenant, User: r.GetUserId(), Query: r.GetQuery(), Limit: int(r.GetLimit())})
+	hits, err := s.store.SearchMemory(ctx, memory.Search{Tenant: tenant(ctx), User: r.GetUserId(), Query: r.GetQuery(), Limit: int(r.GetLimit())})
 	if err != nil {
 		return nil, err
 	}

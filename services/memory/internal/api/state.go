@@ -10,7 +10,7 @@ import (
 
 // GetState implements troupev1.MemoryServiceServer.
 func (s *Server) GetState(ctx context.Context, r *troupev1.MemoryServiceGetStateRequest) (*troupev1.MemoryServiceGetStateResponse, error) {
-	seen, err := s.store.GetState(ctx, ref(r.GetSessionId()))
+	seen, err := s.store.GetState(ctx, ref(ctx, r.GetSessionId()))
 	if err != nil {
 		return nil, err
 	}
@@ -24,7 +24,7 @@ func (s *Server) UpdateState(ctx context.Context, r *troupev1.UpdateStateRequest
 		return nil, failure.New(failure.UserInvalidInput, "memory.UpdateState", "epoch: turn_id and epoch go together; send both, or none").
 			With("fields", "turn_id,epoch")
 	}
-	revision, err := s.store.UpdateState(ctx, wire.StateUpdateFromProto(Tenant, r))
+	revision, err := s.store.UpdateState(ctx, wire.StateUpdateFromProto(tenant(ctx), r))
 	if err != nil {
 		return nil, err
 	}

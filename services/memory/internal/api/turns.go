@@ -13,7 +13,7 @@ import (
 
 // BeginTurn implements troupev1.MemoryServiceServer.
 func (s *Server) BeginTurn(ctx context.Context, r *troupev1.BeginTurnRequest) (*troupev1.BeginTurnResponse, error) {
-	b := wire.BeginFromProto(Tenant, r)
+	b := wire.BeginFromProto(tenant(ctx), r)
 	if err := bounded("memory.BeginTurn", "message", b.Message); err != nil {
 		return nil, err
 	}
@@ -29,7 +29,7 @@ func (s *Server) BeginTurn(ctx context.Context, r *troupev1.BeginTurnRequest) (*
 
 // RenewTurn implements troupev1.MemoryServiceServer.
 func (s *Server) RenewTurn(ctx context.Context, r *troupev1.RenewTurnRequest) (*troupev1.RenewTurnResponse, error) {
-	if err := s.store.RenewTurn(ctx, hold(r), r.GetLease().AsDuration()); err != nil {
+	if err := s.store.RenewTurn(ctx, hold(ctx, r), r.GetLease().AsDuration()); err != nil {
 		return nil, err
 	}
 	return &troupev1.RenewTurnResponse{}, nil
@@ -37,7 +37,7 @@ func (s *Server) RenewTurn(ctx context.Context, r *troupev1.RenewTurnRequest) (*
 
 // ReleaseTurn implements troupev1.MemoryServiceServer.
 func (s *Server) ReleaseTurn(ctx context.Context, r *troupev1.ReleaseTurnRequest) (*troupev1.ReleaseTurnResponse, error) {
-	if err := s.store.ReleaseTurn(ctx, hold(r)); err != nil {
+	if err := s.store.ReleaseTurn(ctx, hold(ctx, r)); err != nil {
 		return nil, err
 	}
 	return &troupev1.ReleaseTurnResponse{}, nil
@@ -50,7 +50,7 @@ func (s *Server) Journal(ctx context.Context, r *troupev1.JournalRequest) (*trou
 	if err := journaled(op, entries); err != nil {
 		return nil, err
 	}
-	if err := s.store.Record(ctx, hold(r), int(r.GetStep()), entries); err != nil {
+	if err := s.store.Record(ctx, hold(ctx, r), int(r.GetStep()), entries); err != nil {
 		return nil, err
 	}
 	return &troupev1.JournalResponse{}, nil
@@ -58,7 +58,7 @@ func (s *Server) Journal(ctx context.Context, r *troupev1.JournalRequest) (*trou
 
 // LoadJournal implements troupev1.MemoryServiceServer.
 func (s *Server) LoadJournal(ctx context.Context, r *troupev1.LoadJournalRequest) (*troupev1.LoadJournalResponse, error) {
-	entries, err := s.store.LoadJournal(ctx, hold(r), int(r.GetStep()), int(r.GetAfter()))
+	entries, err := s.store.LoadJournal(ctx, hold(ctx, r), int(r.GetStep()), int(r.GetAfter()))
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func (s *Server) LoadJournal(ctx context.Context, r *troupev1.LoadJournalRequest
 
 // GetRecording implements troupev1.MemoryServiceServer.
 func (s *Server) GetRecording(ctx context.Context, r *troupev1.GetRecordingRequest) (*troupev1.GetRecordingResponse, error) {
-	entries, err := s.store.Recording(ctx, ref(r.GetSessionId()), r.GetTurnId(), int(r.GetStep()), int(r.GetFrom()))
+	entries, err := s.store.Recording(ctx, ref(ctx, r.GetSessionId()), r.GetTurnId(), int(r.GetStep()), int(r.GetFrom()))
 	if err != nil {
 		return nil, err
 	}
@@ -76,8 +76,11 @@ func (s *Server) GetRecording(ctx context.Context, r *troupev1.GetRecordingReque
 
 // CommitStep implements troupev1.MemoryServiceServer.
 func (s *Server) CommitStep(ctx context.Context, r *troupev1.CommitStepRequest) (*troupev1.CommitStepResponse, error) {
-	c := wire.CommitFromProto(Tenant, r)
+	c := wire.CommitFromProto(tenant(ctx), r)
 	if err := bounded("memory.CommitStep", "messages", c.Messages...); err != nil {
+		return nil, err
+	}
+	if err := ofAgents("memory.CommitStep", c.Messages); err != nil {
 		return nil, err
 	}
 	if err := waiting("memory.CommitStep", c.Result.Pending); err != nil {
@@ -95,7 +98,7 @@ func (s *Server) CommitStep(ctx context.Context, r *troupev1.CommitStepRequest) 
 
 // FailTurn implements troupev1.MemoryServiceServer.
 func (s *Server) FailTurn(ctx context.Context, r *troupev1.FailTurnRequest) (*troupev1.FailTurnResponse, error) {
-	turn, err := s.store.FailTurn(ctx, wire.FailFromProto(Tenant, r))
+	turn, err := s.store.FailTurn(ctx, wire.FailFromProto(tenant(ctx), r))
 	if err != nil {
 		return nil, err
 	}
@@ -109,6 +112,18 @@ func bounded(op, field string, messages ...conversation.Message) error {
 		if size := conversation.Size(m); size > conversation.MaxMessageBytes {
 			return failure.Newf(failure.UserInvalidInput, op, "%s: a message of %d bytes is too long; send at most %d, in more messages",
 				field, size, conversation.MaxMessageBytes).With("fields", field)
+		}
+	}
+	return nil
+}
+
+// ofAgents checks that a step stores nothing in the name of another: what the user says comes with
+// BeginTurn, a summary is the store's own, and the system says nothing in a session (S15).
+func ofAgents(op string, messages []conversation.Message) error {
+	for i, m := range messages {
+		if m.Role != conversation.RoleAssistant && m.Role != conversation.RoleTool {
+			return failure.Newf(failure.UserInvalidInput, op, "messages[%d].role: a step stores what an agent or its tools said; use ROLE_ASSISTANT or ROLE_TOOL", i).
+				With("fields", "messages.role")
 		}
 	}
 	return nil

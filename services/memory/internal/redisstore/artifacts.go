@@ -75,7 +75,7 @@ func (s *Store) GetArtifact(ctx context.Context, ref session.Ref, name string, v
 	const op = "memory.GetArtifact"
 	stored, meta, err := s.artifacts(ctx, op, ref)
 	if err == nil {
-		err = usable(op, ref, meta)
+		err = readable(ctx, op, ref, meta)
 	}
 	if err == nil && memory.ScopeOf(name) == memory.ScopeUser {
 		stored, err = s.sharedArtifacts(ctx, op, ref, meta)
@@ -99,7 +99,7 @@ func (s *Store) ListArtifacts(ctx context.Context, ref session.Ref) ([]memory.Ar
 	if err != nil {
 		return nil, err
 	}
-	if err := usable(op, ref, meta); err != nil {
+	if err := readable(ctx, op, ref, meta); err != nil {
 		return nil, err
 	}
 	shared, err := s.sharedArtifacts(ctx, op, ref, meta)
@@ -113,7 +113,7 @@ func (s *Store) artifacts(ctx context.Context, op string, ref session.Ref) ([]me
 	var meta *redis.SliceCmd
 	var left *redis.IntCmd
 	var arts *redis.MapStringStringCmd
-	fields := []string{"deleted", "schema", "user"}
+	fields := []string{"deleted", "schema", "user", "epoch"}
 	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
 		meta, left, arts = p.HMGet(ctx, key(ref, "meta"), fields...), p.Exists(ctx, key(ref, "out")), p.HGetAll(ctx, key(ref, "arts"))
 		return nil

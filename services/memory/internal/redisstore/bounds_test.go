@@ -164,6 +164,6 @@ func TestStore_DeletesManyTurns(t *testing.T) {
 		return nil
 	})
 	require.NoError(t, err)
-	require.NoError(t, s.DeleteSession(t.Context(), b.Ref))
+	require.NoError(t, only(s.DeleteSession(t.Context(), b.Ref)))
 	require.Equal(t, []string{key(b.Ref, "meta")}, keysOf(t, s, b.Ref))
 }

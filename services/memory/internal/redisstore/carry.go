@@ -61,8 +61,8 @@ func (s *Store) carry(ctx context.Context, op string, h memory.Hold, a memory.Ar
 		return "", memory.ArtifactOfNobody(op, h.Ref, a.Name)
 	}
 	at := ofUser(h.Ref.Tenant, user)
-	r, err = s.run(ctx, op, h.Ref, admitScript, []string{at("arts"), at("staged"), at(blob(c))},
-		c.Size, memory.MaxSessionArtifacts, stagedKept.Milliseconds(), memory.MaxArtifacts, nameOf(c), stored == strconv.FormatInt(c.Size, 10))
+	r, err = s.run(ctx, op, h.Ref, admitScript, []string{at("arts"), at("staged"), at(blob(c)), at("erased")},
+		c.Size, memory.MaxSessionArtifacts, stagedKept.Milliseconds(), memory.MaxArtifacts, nameOf(c), stored == strconv.FormatInt(c.Size, 10), h.Ref.Session)
 	if err != nil {
 		return "", err
 	}
@@ -82,7 +82,7 @@ func (s *Store) carry(ctx context.Context, op string, h memory.Hold, a memory.Ar
 		if piece == "" { // it was forgotten since
 			return "", memory.GoOnAt(op, 0)
 		}
-		if _, err := s.run(ctx, op, h.Ref, carryScript, []string{at(blob(c)), at(pieceOf(c, offset))}, piece); err != nil {
+		if _, err := s.run(ctx, op, h.Ref, carryScript, []string{at(blob(c)), at(pieceOf(c, offset)), at("erased")}, piece, h.Ref.Session); err != nil {
 			return "", err
 		}
 	}

@@ -252,5 +252,5 @@ func TestStore_CostOfOperations(t *testing.T) {
 	})
 	costs("compact", 3, 1, func() error { return only(s.CompactSession(t.Context(), memory.Compact{Ref: ref, Keep: 1})) })
 	costs("clear", 4, 1, func() error { return s.ClearSession(t.Context(), ref) })
-	costs("delete", 11, 5, func() error { return s.DeleteSession(t.Context(), ref) })
+	costs("delete", 11, 5, func() error { return only(s.DeleteSession(t.Context(), ref)) })
 }

@@ -20,27 +20,47 @@ var deleteSource string
 var deleteScript = script(deleteSource)
 
 // DeleteSession implements memory.Sessions.
-func (s *Store) DeleteSession(ctx context.Context, ref session.Ref) error {
-	_, err := s.remove(ctx, ref, 0)
-	return err
+func (s *Store) DeleteSession(ctx context.Context, ref session.Ref) (memory.Erasure, error) {
+	_, mark, err := s.remove(ctx, ref, 0)
+	if err != nil {
+		return memory.Erasure{}, err
+	}
+	return erasure(ref, mark), nil
 }
 
 // remove deletes a session; with an age only one in which nothing has happened for so long,
-// and in which no turn is open under a lease. It returns whether the session was deleted.
-func (s *Store) remove(ctx context.Context, ref session.Ref, age time.Duration) (bool, error) {
+// and in which no turn is open under a lease. It returns whether the session was deleted, and
+// its mark.
+func (s *Store) remove(ctx context.Context, ref session.Ref, age time.Duration) (bool, map[string]string, error) {
 	const op = "memory.DeleteSession"
 	r, err := s.run(ctx, op, ref, deleteScript, []string{key(ref, "meta"), key(ref, "log"), key(ref, "state"), key(ref, "reqs")}, age.Milliseconds())
 	if err != nil {
-		return false, err
+		return false, nil, err
 	}
-	switch r.status() {
+	switch mark := r.fields(1); r.status() {
 	case "ok": // also when a call before ended on its way
-		return true, s.finish(ctx, op, ref, r.text(1))
+		return true, mark, s.finish(ctx, op, ref, mark["user"])
 	case "gone", "active":
-		return false, nil
+		return false, mark, nil
 	default:
-		return false, refusedFor(op, ref, r)
+		return false, nil, refusedFor(op, ref, r)
 	}
+}
+
+// tallied is the beginning of the fields of a mark that say how much there was of a kind.
+const tallied = "n:"
+
+// erasure is what the mark of a session tells. Nobody could read anything from the moment on
+// when it was made.
+func erasure(ref session.Ref, mark map[string]string) memory.Erasure {
+	at := moment(mark["deleted"])
+	e := memory.Erasure{Session: ref.Session, Began: at, Ended: at, Remains: []memory.Remainder{memory.MarkOf(at)}}
+	for field, n := range mark {
+		if kind, ok := strings.CutPrefix(field, tallied); ok {
+			e.Add(map[string]int64{kind: number(n)})
+		}
+	}
+	return e
 }
 
 // unfinished reports whether a meta is the mark of a session that still has something to

@@ -38,7 +38,7 @@ func (s *Store) Expire(ctx context.Context, tenant string, age time.Duration) (i
 				err = s.unlist(ctx, op, index, entries[i])
 			case unfinished(meta), !open && number(meta["active"]) <= before:
 				var removed bool
-				if removed, err = s.remove(ctx, session.Ref{Tenant: tenant, Session: entries[i].session}, age); removed {
+				if removed, _, err = s.remove(ctx, session.Ref{Tenant: tenant, Session: entries[i].session}, age); removed {
 					count++
 				}
 			}

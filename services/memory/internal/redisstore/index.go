@@ -33,18 +33,26 @@ func userKey(tenant, user, name string) string { return "m:{" + tenant + "/u/" +
 
 func appKey(tenant, name string) string { return "m:{" + tenant + "}:" + name }
 
-// index puts a session into the indexes. Again it changes nothing.
+// index puts a session into the indexes, and its tenant on the list. Again it changes nothing. It fails when the user is
+// being erased: whoever does that finds the session there.
 func (s *Store) index(ctx context.Context, op string, ref session.Ref, user string, created time.Time) error {
 	entry := redis.Z{Score: float64(created.UnixMilli()), Member: ref.Session}
+	var leaving *redis.IntCmd
 	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		p.ZAdd(ctx, tenantsKey, redis.Z{Member: ref.Tenant})
 		p.ZAdd(ctx, indexKey(ref.Tenant, ""), entry)
-		if user != "" {
+		if user != "" { // in this order: the erasure of a user ends when none of his is on the list
 			p.ZAdd(ctx, indexKey(ref.Tenant, user), entry)
+			leaving = p.Exists(ctx, userKey(ref.Tenant, user, "leaving"))
 		}
 		return nil
 	})
 	if err != nil {
 		return s.redis.Fault(op, err)
+	}
+	if leaving != nil && leaving.Val() > 0 {
+		return failure.Newf(failure.SessionDeleted, op, "session %s was deleted, for its user is being erased; begin a new session later", ref.Session).
+			With("session_id", ref.Session)
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
@@ -72,7 +73,7 @@ func (s *Store) settle(ctx context.Context, ref session.Ref) error {
 		default:
 			err = s.apply(ctx, op, whose.Val(), l.StateUpdate)
 		}
-		if err != nil {
+		if err != nil && !failure.Is(err, failure.SessionDeleted) { // and with it the change
 			return err
 		}
 	}
@@ -120,7 +121,7 @@ func (s *Store) apply(ctx context.Context, op, user string, u memory.StateUpdate
 	}
 	for scope, changes := range parts {
 		args := append([]any{pending{id: u.RequestID, StateUpdate: u}.settled(), settledKept.Milliseconds()}, changes...)
-		if _, err := s.run(ctx, op, u.Ref, settleScript, scopeKeys(u.Ref, user, scope, "settled"), args...); err != nil {
+		if _, err := s.run(ctx, op, u.Ref, settleScript, scopeKeys(u.Ref, user, scope, "settled", "erased"), args...); err != nil {
 			return err
 		}
 	}
@@ -133,13 +134,19 @@ func (s *Store) answer(ctx context.Context, op, user string, l pending) (reply, 
 	if err != nil {
 		return nil, err
 	}
-	ks := append(scopeKeys(l.Ref, user, scope, "reqs"), scopeKeys(l.Ref, user, scope, "settled")[1])
+	ks := scopeKeys(l.Ref, user, scope, "reqs", "erased", "settled")
 	args := append([]any{requestID(l.StateUpdate), ifRevision(l.StateUpdate), l.settled()}, changes(l.StateUpdate)...)
 	r, err := s.run(ctx, op, l.Ref, scopeScript, ks, args...)
-	if err != nil {
+	return s.answered(ctx, op, user, l, scope, r, err)
+}
+
+// answered lets a change of a call be forgotten that was decided on, also when that was because
+// the user is erased.
+func (s *Store) answered(ctx context.Context, op, user string, l pending, scope memory.Scope, r reply, err error) (reply, error) {
+	if err != nil && !failure.Is(err, failure.SessionDeleted) {
 		return nil, err
 	}
-	return r, s.forget(ctx, op, user, l, []memory.Scope{scope})
+	return r, cmp.Or(s.forget(ctx, op, user, l, []memory.Scope{scope}), err)
 }
 
 // settled is what the scopes know the change by once it is decided on.
@@ -152,21 +159,22 @@ func (s *Store) forget(ctx context.Context, op, user string, l pending, scopes [
 		return s.redis.Fault(op, err)
 	}
 	for _, scope := range scopes {
-		if _, err := s.run(ctx, op, l.Ref, settleScript, scopeKeys(l.Ref, user, scope, "settled"), l.settled(), settledKept.Milliseconds()); err != nil {
+		if _, err := s.run(ctx, op, l.Ref, settleScript, scopeKeys(l.Ref, user, scope, "settled", "erased"), l.settled(), settledKept.Milliseconds()); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// scopeKeys are the state of a scope, and what else it has of the name.
-func scopeKeys(ref session.Ref, user string, scope memory.Scope, name string) []string {
-	switch scope {
-	case memory.ScopeApp:
-		return []string{appKey(ref.Tenant, "state"), appKey(ref.Tenant, name)}
-	case memory.ScopeUser:
-		return []string{userKey(ref.Tenant, user, "state"), userKey(ref.Tenant, user, name)}
-	default:
-		return []string{key(ref, "state"), key(ref, name)}
+// scopeKeys are the state of a scope that sessions share, and what else it has of the names.
+func scopeKeys(ref session.Ref, user string, scope memory.Scope, names ...string) []string {
+	at := func(name string) string { return appKey(ref.Tenant, name) }
+	if scope == memory.ScopeUser {
+		at = ofUser(ref.Tenant, user)
 	}
+	ks := []string{at("state")}
+	for _, name := range names {
+		ks = append(ks, at(name))
+	}
+	return ks
 }

@@ -80,7 +80,7 @@ func TestStore_NothingIsLeftOfADeletedSession(t *testing.T) {
 	redis := miniredis.RunT(t)
 	s := openRecorded(t, "redis://"+redis.Addr())
 	ref := over(t, s, "t1")
-	require.NoError(t, s.DeleteSession(t.Context(), ref))
+	require.NoError(t, only(s.DeleteSession(t.Context(), ref)))
 	for _, k := range redis.Keys() {
 		require.NotContains(t, k, ":jrnl:")
 	}

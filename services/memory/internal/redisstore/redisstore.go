@@ -39,10 +39,14 @@
 //	m:{T/S}:staged       zset of <sha>-<size> of contents that no artifact has, by the time
 //	                     until which they are kept
 //
+// The configuration of an agent is a hash, m:config:{agent}: version, protocol of who wrote it
+// last, removed (the last version that removed a key), v:<key>, and n:<key> the version that set it.
+//
 // Elsewhere are the scopes that sessions share, m:{T/u/U} and m:{T} with :state and :reqs,
 // and :settled, the changes that sessions left for them; the artifacts of a user, m:{T/u/U} with
 // :arts, which also has how many there are, arts, and art_bytes, :blob and :staged; and where sessions are found,
-// m:idx:{T} and m:{T/u/U}:sessions, zsets of session ids by the time they were made. m:store,
+// m:idx:{T} and m:{T/u/U}:sessions, zsets of session ids by the time they were made; m:tenants,
+// a zset, names each T. m:store,
 // a hash, is about all of it: beat counts up while somebody looks after the data, and
 // generation was given to those of identity. In a Cluster each master has one, m:store:{<n>}.
 //
@@ -79,6 +83,8 @@
 //	SearchMemory     1 + 1 for each 100 messages of a session
 //	GetState         2            0   (1 without a user)
 //	UpdateState      1            1   (2 and 1 of app: and user:; 4 and 4 in a turn's name)
+//	GetConfig        1            0
+//	PutConfig        1            1   (0 when all of it is there already)
 //	StageArtifact    1            1
 //	AppendArtifact   2            1   (for each piece)
 //	PutArtifact      1            1

@@ -55,6 +55,10 @@ func (r reply) fields(i int) map[string]string {
 	return fields
 }
 
+// maxSteps is how many a turn may have. What is stored is not trusted to keep to it: a number
+// that went wrong would hold up whoever reads the turn.
+const maxSteps = 50
+
 // turn reads the hash of a turn at place i.
 func (r reply) turn(i int, id string) (session.Turn, error) {
 	fields := r.fields(i)
@@ -69,7 +73,7 @@ func (r reply) turn(i int, id string) (session.Turn, error) {
 
 		Continues: fields["continues"], Origin: fields["origin"],
 	}
-	for n := range number(fields["steps"]) {
+	for n := range min(number(fields["steps"]), maxSteps) {
 		stored, ok := fields["result"+strconv.FormatInt(n+1, 10)]
 		if !ok {
 			continue

@@ -63,7 +63,7 @@ func TestSearch_HoldsEachSessionOfTheUserOnceAsItIs(t *testing.T) {
 			require.Empty(t, found("default", "alice"))
 			tell(t, store, one, "alice", "t3", "a whale again")
 			require.Equal(t, []string{"one 5 a whale again"}, found("default", "alice"))
-			require.NoError(t, store.DeleteSession(t.Context(), one))
+			require.NoError(t, only(store.DeleteSession(t.Context(), one)))
 			require.Empty(t, found("default", "alice"))
 			require.Equal(t, []string{"one 1 the other alice's whale"}, found("other", "alice"))
 		})

@@ -34,7 +34,16 @@ func (s *Store) meta(ctx context.Context, op string, ref session.Ref) (map[strin
 	if err != nil {
 		return nil, s.redis.Fault(op, err)
 	}
-	return meta, usable(op, ref, meta)
+	return meta, readable(ctx, op, ref, meta)
+}
+
+// readable is usable for who may read under one epoch only.
+func readable(ctx context.Context, op string, ref session.Ref, meta map[string]string) error {
+	err := usable(op, ref, meta)
+	if epoch := memory.EpochOf(ctx); err == nil && epoch != 0 && meta["epoch"] != strconv.FormatInt(epoch, 10) {
+		err = refused(op, memory.Hold{Ref: ref, Epoch: epoch}, reply{"fenced", meta["epoch"]})
+	}
+	return err
 }
 
 // usable returns why a session with such a meta cannot be read; nil when it can.

@@ -58,9 +58,9 @@ func (s *Store) GetState(ctx context.Context, ref session.Ref) (memory.Snapshot,
 func (s *Store) snapshot(ctx context.Context, op string, ref session.Ref) (_ memory.Snapshot, waiting bool, _ error) {
 	var meta, out *redis.Cmd
 	var own, app *redis.MapStringStringCmd
-	fields := []string{"deleted", "schema", "user"}
+	fields := []string{"deleted", "schema", "user", "epoch"}
 	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		meta = p.Do(ctx, "HMGET", key(ref, "meta"), fields[0], fields[1], fields[2])
+		meta = p.Do(ctx, "HMGET", key(ref, "meta"), fields[0], fields[1], fields[2], fields[3])
 		out = p.Do(ctx, "EXISTS", key(ref, "out"))
 		own = p.HGetAll(ctx, key(ref, "state"))
 		app = p.HGetAll(ctx, appKey(ref.Tenant, "state"))
@@ -74,7 +74,7 @@ func (s *Store) snapshot(ctx context.Context, op string, ref session.Ref) (_ mem
 	for i, name := range fields {
 		known[name] = reply(values).text(i)
 	}
-	if err := usable(op, ref, known); err != nil {
+	if err := readable(ctx, op, ref, known); err != nil {
 		return memory.Snapshot{}, false, err
 	}
 	scopes := map[memory.Scope]map[string]string{memory.ScopeSession: own.Val(), memory.ScopeApp: app.Val()}
@@ -154,7 +154,7 @@ func (s *Store) share(ctx context.Context, op string, u memory.StateUpdate, scop
 		return reply{"no_user"}, nil
 	}
 	args := append([]any{requestID(u), ifRevision(u), ""}, changes(u)...)
-	return s.run(ctx, op, u.Ref, scopeScript, scopeKeys(u.Ref, user, scope, "reqs"), args...)
+	return s.run(ctx, op, u.Ref, scopeScript, scopeKeys(u.Ref, user, scope, "reqs", "erased"), args...)
 }
 
 // maxPending bounds how often a change comes again because others of its session are still

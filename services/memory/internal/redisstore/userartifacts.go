@@ -126,10 +126,7 @@ func (s *Store) answerArtifact(ctx context.Context, op, user string, l pending) 
 	} else {
 		r, err = s.discard(ctx, op, at, l)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return r, s.forget(ctx, op, user, l, []memory.Scope{memory.ScopeUser})
+	return s.answered(ctx, op, user, l, memory.ScopeUser, r, err)
 }
 
 func (s *Store) shelve(ctx context.Context, op string, at place, l pending) (reply, error) {
@@ -138,7 +135,7 @@ func (s *Store) shelve(ctx context.Context, op string, at place, l pending) (rep
 		return nil, unencodable(op, err)
 	}
 	a := l.artifact
-	ks := append([]string{at("arts"), at("settled"), at("staged")}, at.content(a.Content)...)
+	ks := append([]string{at("arts"), at("settled"), at("staged"), at("erased")}, at.content(a.Content)...)
 	return s.run(ctx, op, l.Ref, shelveScript, ks, l.settled(), a.Name, a.SHA256, a.Size, stored, memory.MaxArtifacts, memory.MaxSessionArtifacts)
 }
 
@@ -152,7 +149,7 @@ func (s *Store) discard(ctx context.Context, op string, at place, l pending) (re
 		return nil, unreadable(op, err)
 	}
 	ks, args := removing(at, all, l.artifact.Name, l.artifact.Version)
-	return s.run(ctx, op, l.Ref, discardScript, append([]string{at("arts"), at("settled")}, ks...), append([]any{l.settled()}, args...)...)
+	return s.run(ctx, op, l.Ref, discardScript, append([]string{at("arts"), at("settled"), at("erased")}, ks...), append([]any{l.settled()}, args...)...)
 }
 
 // leftArtifact reads a change of the user's artifacts that was left in a session.

@@ -85,7 +85,7 @@ func TestStore_JournalOfWhatWaits(t *testing.T) {
 			require.NoError(t, err)
 			kept := key(b.Ref, journalOf("t2", 2)) // for a turn that resumes it
 			require.InDelta(t, journalKept, s.redis.PTTL(t.Context(), kept).Val(), float64(time.Minute))
-			require.NoError(t, s.DeleteSession(t.Context(), b.Ref))
+			require.NoError(t, only(s.DeleteSession(t.Context(), b.Ref)))
 		},
 		"evict": func(t *testing.T, b memory.Begin, turn session.Turn) {
 			require.NoError(t, s.ReleaseTurn(t.Context(), memory.Hold{Ref: b.Ref, TurnID: b.TurnID, Epoch: turn.Epoch}))
@@ -145,7 +145,7 @@ func TestStore_WhatWaitsGoesWithItsSession(t *testing.T) {
 	} {
 		b := halted(t, s, name)
 		also(b)
-		require.NoError(t, s.DeleteSession(t.Context(), b.Ref))
+		require.NoError(t, only(s.DeleteSession(t.Context(), b.Ref)))
 		require.Equal(t, []string{key(b.Ref, "meta")}, keysOf(t, s, b.Ref), name)
 	}
 }

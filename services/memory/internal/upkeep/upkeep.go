@@ -6,6 +6,7 @@ package upkeep
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -22,6 +23,8 @@ import (
 // Store is what is tended.
 type Store interface {
 	memory.Store
+	// Tenants are all that may have sessions.
+	Tenants(ctx context.Context) ([]string, error)
 	// Expire deletes the sessions of a tenant in which nothing has happened for so long, and
 	// returns how many.
 	Expire(ctx context.Context, tenant string, age time.Duration) (int, error)
@@ -29,8 +32,7 @@ type Store interface {
 
 // Config is what to do, and to what.
 type Config struct {
-	Store  Store
-	Tenant string
+	Store Store
 	// Retention is how long a session is kept after its last activity; 0 keeps it for ever.
 	Retention time.Duration
 	// CompactAbove is how many messages a session may hold after a turn before it is
@@ -120,7 +122,12 @@ func (k *Keeper) expire(ctx context.Context) {
 func (k *Keeper) sweep(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, sweepTime)
 	defer cancel()
-	count, err := k.cfg.Store.Expire(ctx, k.cfg.Tenant, k.cfg.Retention)
+	count := 0
+	tenants, err := k.cfg.Store.Tenants(ctx)
+	for _, tenant := range tenants {
+		gone, failed := k.cfg.Store.Expire(ctx, tenant, k.cfg.Retention)
+		count, err = count+gone, errors.Join(err, failed)
+	}
 	if count > 0 {
 		k.expired.Add(ctx, int64(count))
 		k.cfg.Log.Info("sessions were deleted because nobody had used them", zap.Int("sessions", count), zap.Duration("retention", k.cfg.Retention))

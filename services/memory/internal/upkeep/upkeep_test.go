@@ -38,7 +38,7 @@ func tend(t *testing.T, cfg upkeep.Config) *kept {
 	require.NoError(t, err)
 	core, logs := observer.New(zap.DebugLevel)
 	reader := sdkmetric.NewManualReader()
-	cfg.Store, cfg.Tenant, cfg.Log, cfg.Metrics = store, "default", zap.New(core), sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
+	cfg.Store, cfg.Log, cfg.Metrics = store, zap.New(core), sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
 	keeper, err := upkeep.New(cfg)
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -181,6 +181,21 @@ func TestKeeper_DeletesWhatNobodyUses(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// Each tenant's, and of each only its own.
+func TestKeeper_DeletesWhatNobodyUsesOfAllTenants(t *testing.T) {
+	k := tend(t, upkeep.Config{Retention: 100 * time.Millisecond, Every: 10 * time.Millisecond})
+	for _, tenant := range []string{"acme", "umbrella"} {
+		turn(t, k, session.Ref{Tenant: tenant, Session: "s1"}, "t1", 2, session.OutcomeCompleted)
+	}
+	for _, tenant := range []string{"acme", "umbrella"} {
+		eventually(t, func() bool {
+			_, err := k.GetSession(t.Context(), session.Ref{Tenant: tenant, Session: "s1"})
+			return failure.Is(err, failure.SessionDeleted)
+		})
+	}
+	eventually(t, func() bool { return k.counted(t, "troupe.sessions.expired") == 2 })
+}
+
 // A Redis that is away is said once a look, and is not the end of the keeper.
 func TestKeeper_OutlivesItsStore(t *testing.T) {
 	server := miniredis.RunT(t)
@@ -190,7 +205,7 @@ func TestKeeper_OutlivesItsStore(t *testing.T) {
 	server.Close()
 	core, logs := observer.New(zap.DebugLevel)
 	keeper, err := upkeep.New(upkeep.Config{
-		Store: store, Tenant: "default", Retention: time.Hour, Every: 5 * time.Millisecond, Log: zap.New(core), Metrics: sdkmetric.NewMeterProvider(),
+		Store: store, Retention: time.Hour, Every: 5 * time.Millisecond, Log: zap.New(core), Metrics: sdkmetric.NewMeterProvider(),
 	})
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())

@@ -13,7 +13,7 @@ const defaultDecisions = 20
 
 // ListDecisions implements troupev1.OrchestratorServiceServer.
 func (o *Orchestrator) ListDecisions(ctx context.Context, req *troupev1.ListDecisionsRequest) (*troupev1.ListDecisionsResponse, error) {
-	all, err := o.Traces.Store().Decisions(ctx, Tenant, trace.DecisionQuery{
+	all, err := o.Traces.Store().Decisions(ctx, tenant(ctx), trace.DecisionQuery{
 		Trace: req.GetTraceId(), Type: req.GetType(), Limit: cmp.Or(int(req.GetPageSize()), defaultDecisions),
 	})
 	return &troupev1.ListDecisionsResponse{Decisions: all}, err

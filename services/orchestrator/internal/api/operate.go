@@ -3,6 +3,8 @@ package api
 import (
 	"context"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/registry"
@@ -39,11 +41,33 @@ func (o *Orchestrator) DescribeInstance(ctx context.Context, req *troupev1.Descr
 	}, nil
 }
 
+// QuarantineAgent implements troupev1.OrchestratorServiceServer.
+func (o *Orchestrator) QuarantineAgent(ctx context.Context, req *troupev1.QuarantineAgentRequest) (*troupev1.QuarantineAgentResponse, error) {
+	outcomes, err := o.Operator.Quarantine(ctx, req.GetAgent(), req.GetReason())
+	return &troupev1.QuarantineAgentResponse{Instances: outcomesToProto(outcomes)}, err
+}
+
+// ReleaseAgent implements troupev1.OrchestratorServiceServer.
+func (o *Orchestrator) ReleaseAgent(ctx context.Context, req *troupev1.ReleaseAgentRequest) (*troupev1.ReleaseAgentResponse, error) {
+	outcomes, err := o.Operator.Release(ctx, req.GetAgent(), req.GetReason())
+	return &troupev1.ReleaseAgentResponse{Instances: outcomesToProto(outcomes)}, err
+}
+
+// quarantine is why an agent is shut out; nil: it is not.
+func (o *Orchestrator) quarantine(agent string) *troupev1.Quarantine {
+	d, out := o.Roster.Quarantine(agent)
+	if !out {
+		return nil
+	}
+	return &troupev1.Quarantine{Reason: d.Reason, Since: timestamppb.New(d.Since)}
+}
+
 // instance is a registration with what operators want of it.
 func (o *Orchestrator) instance(in registry.Instance) *troupev1.Instance {
 	shown, desire := wire.InstanceToProto(in), o.Roster.Desire(in.Key())
 	shown.Desired, shown.DesiredReason = desired(desire.Want), desire.Reason
 	shown.Missing = o.Roster.Missing(in.Key())
+	shown.Quarantine, shown.Unproven = o.quarantine(in.Agent), o.Operator.Unproven(in)
 	return shown
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/identity"
 	"github.com/troupe-dev/troupe/pkg/registry"
 	"github.com/troupe-dev/troupe/pkg/wire"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/operate"
@@ -21,8 +22,9 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
-// Tenant is that of every call, until callers have identities.
-const Tenant = "default"
+// tenant is whose objects a call may touch. It is that of the caller, and in every name by which
+// something is looked up: what is another's is not there (guarantees S5).
+func tenant(ctx context.Context) string { return identity.PrincipalOf(ctx).Tenant }
 
 // Orchestrator implements troupev1.OrchestratorServiceServer.
 type Orchestrator struct {
@@ -49,8 +51,11 @@ func (o *Orchestrator) Orchestrate(req *troupev1.OrchestrateRequest, stream trou
 	if err != nil {
 		return err
 	}
+	if err := labelled(req.GetMetadata()); err != nil {
+		return err
+	}
 	request := turn.Request{
-		Tenant: Tenant, Session: sessionOf(req), User: req.GetUserId(), RequestID: orNew(req.GetRequestId()),
+		Tenant: tenant(stream.Context()), Session: sessionOf(req), User: req.GetUserId(), RequestID: orNew(req.GetRequestId()),
 		Text: req.GetText(), Files: files, Answers: wire.AnswersFromProto(req.GetAnswers().GetAnswers()), Target: req.GetTarget(), Timeout: req.GetTimeout().AsDuration(), OnBusy: onBusy[req.GetOnBusy()],
 		Auth: wire.AuthFromProto(req.GetAuth()), Above: wire.AboveOf(stream.Context()), Parent: req.GetParent(), From: turn.FromProto(req.GetFrom()),
 		Labels: turn.Labels{
@@ -62,6 +67,7 @@ func (o *Orchestrator) Orchestrate(req *troupev1.OrchestrateRequest, stream trou
 		limits := wire.LimitsFromProto(b)
 		request.Budget = &limits
 	}
+	clear(req.GetAuth().GetCredentials())
 	req.Auth = nil // the plain text of it is nobody's any more
 	return o.streams.send(o.Runner.Orchestrate(stream.Context(), request), func(e *troupev1.Event) error {
 		return stream.Send(&troupev1.OrchestrateResponse{Event: e})
@@ -77,7 +83,7 @@ var onBusy = map[troupev1.OnBusy]turn.OnBusy{
 
 // WatchTrace implements troupev1.OrchestratorServiceServer.
 func (o *Orchestrator) WatchTrace(req *troupev1.WatchTraceRequest, stream troupev1.OrchestratorService_WatchTraceServer) error {
-	events := o.Traces.Watch(stream.Context(), trace.Ref{Tenant: Tenant, Trace: req.GetTraceId()}, req.GetAfterSequence())
+	events := o.Traces.Watch(stream.Context(), trace.Ref{Tenant: tenant(stream.Context()), Trace: req.GetTraceId()}, req.GetAfterSequence())
 	return o.streams.send(events, func(e *troupev1.Event) error {
 		return stream.Send(&troupev1.WatchTraceResponse{Event: e})
 	})
@@ -85,7 +91,7 @@ func (o *Orchestrator) WatchTrace(req *troupev1.WatchTraceRequest, stream troupe
 
 // GetTrace implements troupev1.OrchestratorServiceServer.
 func (o *Orchestrator) GetTrace(ctx context.Context, req *troupev1.GetTraceRequest) (*troupev1.GetTraceResponse, error) {
-	ref := trace.Ref{Tenant: Tenant, Trace: req.GetTraceId()}
+	ref := trace.Ref{Tenant: tenant(ctx), Trace: req.GetTraceId()}
 	t, err := o.Traces.Store().Get(ctx, ref)
 	if err != nil || !req.GetPlan() {
 		return &troupev1.GetTraceResponse{Trace: t}, err
@@ -99,7 +105,7 @@ func (o *Orchestrator) GetTrace(ctx context.Context, req *troupev1.GetTraceReque
 
 // CancelTrace implements troupev1.OrchestratorServiceServer.
 func (o *Orchestrator) CancelTrace(ctx context.Context, req *troupev1.CancelTraceRequest) (*troupev1.CancelTraceResponse, error) {
-	ref := trace.Ref{Tenant: Tenant, Trace: req.GetTraceId()}
+	ref := trace.Ref{Tenant: tenant(ctx), Trace: req.GetTraceId()}
 	if err := o.Runner.CancelTrace(ctx, ref, req.GetReason()); err != nil {
 		return nil, err
 	}
@@ -116,7 +122,7 @@ func (o *Orchestrator) ListTraces(ctx context.Context, req *troupev1.ListTracesR
 	if limit == 0 {
 		limit = defaultTraces
 	}
-	all, err := o.Traces.Store().List(ctx, Tenant, trace.Query{Root: req.GetRootTraceId(), Quarantined: req.GetQuarantined(), Limit: limit})
+	all, err := o.Traces.Store().List(ctx, tenant(ctx), trace.Query{Root: req.GetRootTraceId(), Quarantined: req.GetQuarantined(), Limit: limit})
 	return &troupev1.ListTracesResponse{Traces: all}, err
 }
 
@@ -143,8 +149,12 @@ func (o *Orchestrator) ListAgents(context.Context, *troupev1.ListAgentsRequest) 
 			a.Workflows = append(a.Workflows, flow.Name)
 		}
 	}
+	for _, d := range o.Roster.Quarantines() {
+		named(d.Key.Agent) // also one that nobody has
+	}
 	resp := &troupev1.ListAgentsResponse{}
 	for _, a := range agents {
+		a.Quarantine = o.quarantine(a.GetName())
 		a.Ready = int32(o.Roster.Ready(a.GetName()))
 		resp.Agents = append(resp.Agents, a)
 	}

@@ -4,11 +4,12 @@ import (
 	"cmp"
 	"context"
 
-	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/identity"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/pkg/wire"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/erase"
 )
 
 // Sessions implements troupev1.SessionServiceServer: clients see their conversations here,
@@ -16,10 +17,7 @@ import (
 type Sessions struct {
 	troupev1.UnimplementedSessionServiceServer
 	Memory memory.Store
-	// Cancel ends the open turn of a session that is to be deleted, so that its worker stops
-	// at once; nil: the turn is fenced, and ends when it writes next. A session without an
-	// open turn, or that is not known, is no error.
-	Cancel func(ctx context.Context, ref session.Ref) error
+	Eraser *erase.Eraser
 }
 
 // Sizes of an answer when the caller names none.
@@ -30,11 +28,13 @@ const (
 )
 
 // ref is a session as the memory service knows it.
-func ref(id string) session.Ref { return session.Ref{Tenant: Tenant, Session: id} }
+func ref(ctx context.Context, id string) session.Ref {
+	return session.Ref{Tenant: tenant(ctx), Session: id}
+}
 
 // GetSession implements troupev1.SessionServiceServer.
 func (s *Sessions) GetSession(ctx context.Context, req *troupev1.GetSessionRequest) (*troupev1.GetSessionResponse, error) {
-	found, err := s.Memory.GetSession(ctx, ref(req.GetSessionId()))
+	found, err := s.Memory.GetSession(ctx, ref(ctx, req.GetSessionId()))
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func (s *Sessions) GetSession(ctx context.Context, req *troupev1.GetSessionReque
 // ListMessages implements troupev1.SessionServiceServer.
 func (s *Sessions) ListMessages(ctx context.Context, req *troupev1.ListMessagesRequest) (*troupev1.ListMessagesResponse, error) {
 	limit := cmp.Or(int(req.GetPageSize()), defaultMessages)
-	messages, err := s.Memory.LoadHistory(ctx, ref(req.GetSessionId()), req.GetAfterSequence(), limit)
+	messages, err := s.Memory.LoadHistory(ctx, ref(ctx, req.GetSessionId()), req.GetAfterSequence(), limit)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func (s *Sessions) ListMessages(ctx context.Context, req *troupev1.ListMessagesR
 // ListSessions implements troupev1.SessionServiceServer.
 func (s *Sessions) ListSessions(ctx context.Context, req *troupev1.ListSessionsRequest) (*troupev1.ListSessionsResponse, error) {
 	found, next, err := s.Memory.ListSessions(ctx, memory.List{
-		Tenant: Tenant, User: req.GetUserId(), Limit: cmp.Or(int(req.GetPageSize()), defaultSessions), After: req.GetPageToken(),
+		Tenant: tenant(ctx), User: req.GetUserId(), Limit: cmp.Or(int(req.GetPageSize()), defaultSessions), After: req.GetPageToken(),
 	})
 	if err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func (s *Sessions) ListSessions(ctx context.Context, req *troupev1.ListSessionsR
 
 // GetSessionState implements troupev1.SessionServiceServer.
 func (s *Sessions) GetSessionState(ctx context.Context, req *troupev1.GetSessionStateRequest) (*troupev1.GetSessionStateResponse, error) {
-	seen, err := s.Memory.GetState(ctx, ref(req.GetSessionId()))
+	seen, err := s.Memory.GetState(ctx, ref(ctx, req.GetSessionId()))
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +74,7 @@ func (s *Sessions) GetSessionState(ctx context.Context, req *troupev1.GetSession
 
 // ListArtifacts implements troupev1.SessionServiceServer.
 func (s *Sessions) ListArtifacts(ctx context.Context, req *troupev1.ListArtifactsRequest) (*troupev1.ListArtifactsResponse, error) {
-	stored, err := s.Memory.ListArtifacts(ctx, ref(req.GetSessionId()))
+	stored, err := s.Memory.ListArtifacts(ctx, ref(ctx, req.GetSessionId()))
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +83,8 @@ func (s *Sessions) ListArtifacts(ctx context.Context, req *troupev1.ListArtifact
 
 // GetArtifact implements troupev1.SessionServiceServer.
 func (s *Sessions) GetArtifact(req *troupev1.GetArtifactRequest, stream troupev1.SessionService_GetArtifactServer) error {
-	ctx, from := stream.Context(), ref(req.GetSessionId())
+	ctx := stream.Context()
+	from := ref(ctx, req.GetSessionId())
 	a, err := s.Memory.GetArtifact(ctx, from, req.GetName(), int(req.GetVersion()))
 	if err != nil {
 		return err
@@ -102,7 +103,7 @@ func (s *Sessions) GetArtifact(req *troupev1.GetArtifactRequest, stream troupev1
 
 // PauseSession implements troupev1.SessionServiceServer.
 func (s *Sessions) PauseSession(ctx context.Context, req *troupev1.PauseSessionRequest) (*troupev1.PauseSessionResponse, error) {
-	paused, err := s.Memory.UpdateSession(ctx, memory.Update{Ref: ref(req.GetSessionId()), Verb: session.Pause})
+	paused, err := s.Memory.UpdateSession(ctx, memory.Update{Ref: ref(ctx, req.GetSessionId()), Verb: session.Pause})
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +112,7 @@ func (s *Sessions) PauseSession(ctx context.Context, req *troupev1.PauseSessionR
 
 // ResumeSession implements troupev1.SessionServiceServer.
 func (s *Sessions) ResumeSession(ctx context.Context, req *troupev1.ResumeSessionRequest) (*troupev1.ResumeSessionResponse, error) {
-	resumed, err := s.Memory.UpdateSession(ctx, memory.Update{Ref: ref(req.GetSessionId()), Verb: session.Resume})
+	resumed, err := s.Memory.UpdateSession(ctx, memory.Update{Ref: ref(ctx, req.GetSessionId()), Verb: session.Resume})
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +122,7 @@ func (s *Sessions) ResumeSession(ctx context.Context, req *troupev1.ResumeSessio
 // CompactSession implements troupev1.SessionServiceServer.
 func (s *Sessions) CompactSession(ctx context.Context, req *troupev1.CompactSessionRequest) (*troupev1.CompactSessionResponse, error) {
 	done, err := s.Memory.CompactSession(ctx, memory.Compact{
-		Ref: ref(req.GetSessionId()), Strategy: wire.StrategyFromProto(req.GetStrategy()), Keep: int(req.GetKeepRecent()), Summary: req.GetSummary(),
+		Ref: ref(ctx, req.GetSessionId()), Strategy: wire.StrategyFromProto(req.GetStrategy()), Keep: int(req.GetKeepRecent()), Summary: req.GetSummary(),
 	})
 	if err != nil {
 		return nil, err
@@ -131,7 +132,7 @@ func (s *Sessions) CompactSession(ctx context.Context, req *troupev1.CompactSess
 
 // ClearSession implements troupev1.SessionServiceServer.
 func (s *Sessions) ClearSession(ctx context.Context, req *troupev1.ClearSessionRequest) (*troupev1.ClearSessionResponse, error) {
-	if err := s.Memory.ClearSession(ctx, ref(req.GetSessionId())); err != nil {
+	if err := s.Memory.ClearSession(ctx, ref(ctx, req.GetSessionId())); err != nil {
 		return nil, err
 	}
 	return &troupev1.ClearSessionResponse{}, nil
@@ -139,21 +140,27 @@ func (s *Sessions) ClearSession(ctx context.Context, req *troupev1.ClearSessionR
 
 // DeleteSession implements troupev1.SessionServiceServer.
 func (s *Sessions) DeleteSession(ctx context.Context, req *troupev1.DeleteSessionRequest) (*troupev1.DeleteSessionResponse, error) {
-	if s.Cancel != nil {
-		if err := s.Cancel(ctx, ref(req.GetSessionId())); err != nil && !failure.Is(err, failure.NotFound, failure.SessionDeleted) {
-			return nil, err
-		}
-	}
-	if err := s.Memory.DeleteSession(ctx, ref(req.GetSessionId())); err != nil {
+	erased, err := s.Eraser.Session(ctx, ref(ctx, req.GetSessionId()), identity.PrincipalOf(ctx).String())
+	if err != nil {
 		return nil, err
 	}
-	return &troupev1.DeleteSessionResponse{}, nil
+	return &troupev1.DeleteSessionResponse{Receipt: wire.ErasureToProto(erased)}, nil
+}
+
+// EraseUser implements troupev1.SessionServiceServer.
+func (s *Sessions) EraseUser(ctx context.Context, req *troupev1.EraseUserRequest) (*troupev1.EraseUserResponse, error) {
+	caller := identity.PrincipalOf(ctx)
+	erased, err := s.Eraser.User(ctx, caller.Tenant, req.GetUserId(), caller.String())
+	if err != nil {
+		return nil, err
+	}
+	return &troupev1.EraseUserResponse{Receipt: wire.ErasureToProto(erased)}, nil
 }
 
 // SearchMemory implements troupev1.SessionServiceServer.
 func (s *Sessions) SearchMemory(ctx context.Context, req *troupev1.SessionServiceSearchMemoryRequest) (*troupev1.SessionServiceSearchMemoryResponse, error) {
 	hits, err := s.Memory.SearchMemory(ctx, memory.Search{
-		Tenant: Tenant, User: req.GetUserId(), Query: req.GetQuery(), Limit: cmp.Or(int(req.GetLimit()), defaultHits),
+		Tenant: tenant(ctx), User: req.GetUserId(), Query: req.GetQuery(), Limit: cmp.Or(int(req.GetLimit()), defaultHits),
 	})
 	if err != nil {
 		return nil, err

@@ -11,18 +11,24 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/identity"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/memory/inmem"
+	"github.com/troupe-dev/troupe/pkg/redisconn"
 	"github.com/troupe-dev/troupe/pkg/rpc"
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/api"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/erase"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace/redistrace"
 )
 
 // serve serves the sessions until the test ends.
@@ -46,7 +52,16 @@ func serve(t *testing.T, sessions *api.Sessions) troupev1.SessionServiceClient {
 	return troupev1.NewSessionServiceClient(conn)
 }
 
-func ref(id string) session.Ref { return session.Ref{Tenant: api.Tenant, Session: id} }
+// eraser erases from the store, and has traces of its own.
+func eraser(t *testing.T, store memory.Store, cancel func(context.Context, session.Ref) error) *erase.Eraser {
+	t.Helper()
+	traces, err := redistrace.New(redisconn.Config{URL: "redis://" + miniredis.RunT(t).Addr()}, time.Hour)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, traces.Close()) })
+	return erase.New(erase.Config{Memory: store, Traces: traces, Cancel: cancel, Log: zap.NewNop()})
+}
+
+func ref(id string) session.Ref { return session.Ref{Tenant: identity.DefaultTenant, Session: id} }
 
 // begin opens a turn of alice.
 func begin(t *testing.T, store memory.Store, id, turn, text string) memory.Hold {
@@ -77,7 +92,7 @@ func mode(err error) failure.Mode { return failure.ModeOf(failure.FromStatus("te
 // Req: LP-9, LP-11, LP-21, AD-21
 func TestSessions_TendsASession(t *testing.T) {
 	store := inmem.New(inmem.Config{})
-	c := serve(t, &api.Sessions{Memory: store})
+	c := serve(t, &api.Sessions{Memory: store, Eraser: eraser(t, store, nil)})
 	h := begin(t, store, "s1", "t1", "one fish")
 	_, err := c.PauseSession(t.Context(), &troupev1.PauseSessionRequest{SessionId: "s1"})
 	require.Equal(t, failure.SessionBusy, mode(err))
@@ -118,7 +133,7 @@ func TestSessions_TendsASession(t *testing.T) {
 
 func TestSessions_ListsAPageAtATime(t *testing.T) {
 	store := inmem.New(inmem.Config{})
-	c := serve(t, &api.Sessions{Memory: store})
+	c := serve(t, &api.Sessions{Memory: store, Eraser: eraser(t, store, nil)})
 	for i := range 25 {
 		begin(t, store, fmt.Sprintf("s%d", i), "t1", "hello")
 	}
@@ -138,7 +153,7 @@ func TestSessions_ListsAPageAtATime(t *testing.T) {
 // Req: LP-22
 func TestSessions_StreamsAnArtifact(t *testing.T) {
 	store := inmem.New(inmem.Config{})
-	c := serve(t, &api.Sessions{Memory: store})
+	c := serve(t, &api.Sessions{Memory: store, Eraser: eraser(t, store, nil)})
 	h := begin(t, store, "s1", "t1", "hello")
 	content := bytes.Repeat([]byte("abc"), memory.ArtifactChunk)
 	put, err := memory.Upload(t.Context(), store, h, memory.Artifact{Name: "report"}, io.NewSectionReader(bytes.NewReader(content), 0, int64(len(content))))
@@ -175,10 +190,10 @@ func TestSessions_DeleteCancelsTheOpenTurn(t *testing.T) {
 	store := inmem.New(inmem.Config{})
 	var answer error
 	var cancelled []session.Ref
-	c := serve(t, &api.Sessions{Memory: store, Cancel: func(_ context.Context, ref session.Ref) error {
+	c := serve(t, &api.Sessions{Memory: store, Eraser: eraser(t, store, func(_ context.Context, ref session.Ref) error {
 		cancelled = append(cancelled, ref)
 		return answer
-	}})
+	})})
 	begin(t, store, "s1", "t1", "hello")
 	request := &troupev1.DeleteSessionRequest{SessionId: "s1"}
 	answer = failure.New(failure.SystemNetwork, "test", "the worker is away")
@@ -196,4 +211,26 @@ func TestSessions_DeleteCancelsTheOpenTurn(t *testing.T) {
 	_, err = c.DeleteSession(t.Context(), &troupev1.DeleteSessionRequest{SessionId: "other"})
 	require.Equal(t, failure.NotFound, mode(err))
 	require.Equal(t, []session.Ref{ref("s1"), ref("s1"), ref("s1"), ref("other")}, cancelled)
+}
+
+// A user is erased with all sessions, and the answer says of what and for whom.
+func TestSessions_EraseUser(t *testing.T) {
+	store := inmem.New(inmem.Config{})
+	c := serve(t, &api.Sessions{Memory: store, Eraser: eraser(t, store, nil)})
+	for _, id := range []string{"s1", "s2"} {
+		begin(t, store, id, "t1", "hello")
+	}
+	erased, err := c.EraseUser(t.Context(), &troupev1.EraseUserRequest{UserId: "alice"})
+	require.NoError(t, err)
+	counts := map[string]int64{}
+	for _, items := range erased.GetReceipt().GetRemoved() {
+		counts[items.GetKind()] = items.GetCount()
+	}
+	require.Equal(t, map[string]int64{"sessions": 2, "messages": 2, "turns": 2}, counts)
+	require.Equal(t, "anybody", erased.GetReceipt().GetBy())
+	require.NotNil(t, erased.GetReceipt().GetEnded())
+	require.NotEmpty(t, erased.GetReceipt().GetRemains())
+	left, err := c.ListSessions(t.Context(), &troupev1.ListSessionsRequest{UserId: "alice"})
+	require.NoError(t, err)
+	require.Empty(t, left.GetSessions())
 }

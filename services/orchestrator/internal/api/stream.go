@@ -37,7 +37,12 @@ type streams struct {
 func (s *streams) send(events iter.Seq2[*troupev1.Event, error], send func(*troupev1.Event) error) error {
 	b := newBacklog(cmp.Or(s.sendTime, sendTime))
 	sent := make(chan error, 1)
-	s.senders.Go(func() { sent <- b.drain(send) })
+	s.senders.Go(func() {
+		sent <- b.drain(func(e *troupev1.Event) (err error) {
+			defer failure.Contain("api.Stream", &err)
+			return send(e)
+		})
+	})
 	for e, err := range events {
 		if err != nil {
 			if !b.end() {

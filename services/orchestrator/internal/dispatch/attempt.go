@@ -67,8 +67,10 @@ func (d *Dispatcher) try(ctx context.Context, in registry.Instance, req *troupev
 		return nil, true, err
 	}
 	quiet.Reset(d.silence)
-	result, broken, err := follow(stream, h, func() { quiet.Reset(d.silence) })
+	result, broken, err := follow(req, stream, h, func() { quiet.Reset(d.silence) })
 	switch {
+	case failure.Is(broken, failure.StateViolation):
+		return nil, true, trespassed(in, broken)
 	case broken != nil:
 		return nil, true, d.lost(ctx, call, in, broken)
 	case err != nil:
@@ -136,7 +138,7 @@ func silent(call context.Context) bool { return errors.Is(context.Cause(call), e
 
 // follow hands events on until the result, and tells of each item that came. Broken is what
 // the worker, or the way to it, did wrong; err is of the handler.
-func follow(stream troupev1.AgentService_ExecuteStepClient, h Handler, heard func()) (_ *troupev1.StepResult, broken, err error) {
+func follow(req *troupev1.ExecuteStepRequest, stream troupev1.AgentService_ExecuteStepClient, h Handler, heard func()) (_ *troupev1.StepResult, broken, err error) {
 	for {
 		item, err := stream.Recv()
 		switch {
@@ -148,6 +150,9 @@ func follow(stream troupev1.AgentService_ExecuteStepClient, h Handler, heard fun
 		heard()
 		if err := rpc.Validate(item); err != nil {
 			return nil, fmt.Errorf("%w: %s", errBreach, failure.Plain(err)), nil
+		}
+		if err := unchanged(req, item); err != nil {
+			return nil, err, nil
 		}
 		switch {
 		case item.GetResult() != nil:

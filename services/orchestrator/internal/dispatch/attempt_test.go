@@ -99,7 +99,9 @@ func TestDispatcher_TellsALostAttemptFromAFailedStep(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, address := serve(t, c.script)
 			r := newRig(t, patience, instance("1", address, 4))
-			r.silence = 200 * time.Millisecond
+			if strings.HasPrefix(name, "silent") { // the others end by what happens, however long that takes
+				r.silence = 200 * time.Millisecond
+			}
 			got, err := r.Execute(t.Context(), request(), nil, new(heard).handler())
 			lost, ok := errors.AsType[*LostError](err)
 			if c.says == "" {

@@ -150,7 +150,7 @@ func TestLine_WhoIsPickyHoldsUpNobody(t *testing.T) {
 // A step waits for longer than the patience while an instance works, for then there will be a
 // place; and no longer than that once none does.
 func TestDispatcher_WaitsWhileSomebodyWorks(t *testing.T) {
-	const wait = 100 * time.Millisecond
+	const wait = time.Second
 	working, release := make(chan struct{}, 1), make(chan struct{})
 	_, address := serve(t, func(s troupev1.AgentService_ExecuteStepServer) error {
 		if err := s.SendHeader(nil); err != nil {
@@ -161,19 +161,21 @@ func TestDispatcher_WaitsWhileSomebodyWorks(t *testing.T) {
 		return result(s, "done")
 	})
 	busy := instance("1", address, 1)
-	r := newRig(t, wait, busy)
+	r := newRig(t, patience, busy)
+	hasty := r.With(balance.Policy{}) // for whom the first step is at work, however long it took to begin
+	hasty.wait = wait
 	ended := make(chan error, 2)
-	execute := func() {
-		_, err := r.Execute(t.Context(), request(), nil, new(heard).handler())
+	execute := func(d *Dispatcher) {
+		_, err := d.Execute(t.Context(), request(), nil, new(heard).handler())
 		ended <- err
 	}
-	go execute()
+	go execute(r.Dispatcher)
 	receive(t, working)
-	go execute()
-	time.AfterFunc(5*wait, func() { close(release) })
+	go execute(hasty)
+	time.AfterFunc(wait+wait/10, func() { close(release) }) // just behind the end of the patience, and long before the next one
 	require.NoError(t, receive(t, ended))
 	require.NoError(t, receive(t, ended))
 
-	_, err := r.Execute(t.Context(), request(), []registry.Instance{busy}, new(heard).handler())
+	_, err := hasty.Execute(t.Context(), request(), []registry.Instance{busy}, new(heard).handler())
 	require.Equal(t, failure.NoWorker, failure.ModeOf(err), "%v", err)
 }

@@ -29,6 +29,8 @@ type Pool struct {
 	mu    sync.Mutex
 	self  *identity.Source
 	conns map[place]*pooled
+
+	impostors map[place]string // why whoever is there is not a worker of the agent
 }
 
 // place is where an agent is said to be. A connection that proved to be one agent's is never
@@ -44,7 +46,7 @@ type pooled struct {
 
 // NewPool returns an empty pool. dial makes its connections.
 func NewPool(t *telemetry.Telemetry, dial func(string, *telemetry.Telemetry, ...string) (*grpc.ClientConn, error)) *Pool {
-	return &Pool{telemetry: t, dial: dial, conns: map[place]*pooled{}}
+	return &Pool{telemetry: t, dial: dial, conns: map[place]*pooled{}, impostors: map[place]string{}}
 }
 
 // Identify has every connection that is made from now on prove both sides: this one by the
@@ -95,6 +97,7 @@ func (p *Pool) Get(ctx context.Context, in registry.Instance) (conn *grpc.Client
 		state := c.GetState()
 		switch state {
 		case connectivity.Ready:
+			p.proved(to)
 			return c.ClientConn, release, nil
 		case connectivity.Idle:
 			c.Connect()
@@ -102,20 +105,21 @@ func (p *Pool) Get(ctx context.Context, in registry.Instance) (conn *grpc.Client
 			c.ResetConnectBackoff()
 			if state == c.GetState() {
 				release()
-				return nil, nil, c.unreachable(to, nil)
+				return nil, nil, p.unreachable(c, to, nil)
 			}
 		default: // it will change by itself
 		}
 		if !c.WaitForStateChange(ctx, state) {
 			release()
-			return nil, nil, c.unreachable(to, ctx.Err())
+			return nil, nil, p.unreachable(c, to, ctx.Err())
 		}
 	}
 }
 
-func (c *pooled) unreachable(at place, cause error) error {
+func (p *Pool) unreachable(c *pooled, at place, cause error) error {
 	if c.creds != nil {
 		if why := c.creds.Refusal(); why != nil {
+			p.doubt(at, why)
 			return failure.Newf(failure.PolicySecurity, "dispatch", "the worker at %s does not prove to be one of agent %s, as which it is registered", at.address, at.agent).Because(why)
 		}
 	}
@@ -136,6 +140,11 @@ func (p *Pool) release(c *pooled) {
 func (p *Pool) Keep(addresses map[string]bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	for at := range p.impostors {
+		if !addresses[at.address] {
+			delete(p.impostors, at)
+		}
+	}
 	for at, c := range p.conns {
 		if addresses[at.address] {
 			continue

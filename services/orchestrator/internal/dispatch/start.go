@@ -51,6 +51,7 @@ func (s *starts) begun(in registry.Instance) *start {
 	s.known[in.Key()] = made
 	s.running.Go(func() {
 		defer close(made.done)
+		defer failure.Contain("dispatch.start", &made.err)
 		made.err = s.start(in)
 	})
 	return made

@@ -57,6 +57,7 @@ const (
 
 // drain records the drain, and has the worker do it.
 func (o *Operator) drain(ctx context.Context, in registry.Instance, req *troupev1.ShutdownRequest) (resp *troupev1.ShutdownResponse, err error) {
+	defer failure.Contain("operate", &err)
 	o.count(o.drains, in.Key(), 1)
 	defer o.count(o.drains, in.Key(), -1)
 	if err := o.want(ctx, registry.Desire{Key: in.Key(), Want: registry.Drain, Reason: req.GetReason(), Since: time.Now()}); err != nil {
@@ -118,6 +119,10 @@ func (o *Operator) Statuses(ctx context.Context, instances []registry.Instance) 
 	asking.Wait()
 	return statuses
 }
+
+// Unproven is why the instance gets no steps here: whoever is at its address is not who it is
+// registered as (S16). Empty: nothing is known against it.
+func (o *Operator) Unproven(in registry.Instance) string { return o.pool.Unproven(in) }
 
 func state(ctx context.Context, w troupev1.LifecycleServiceClient) (*troupev1.InstanceStatus, error) {
 	resp, err := w.GetState(ctx, &troupev1.GetStateRequest{})

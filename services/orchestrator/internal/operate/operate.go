@@ -49,6 +49,7 @@ func New(roster *routing.Roster, desires registry.Desires, pool *dispatch.Pool, 
 func (o *Operator) Run(ctx context.Context) error {
 	var tending sync.WaitGroup
 	tending.Go(func() { o.tend(ctx) })
+	tending.Go(func() { o.guard(ctx) })
 	defer tending.Wait()
 	defer o.background.close()
 	return o.roster.FollowDesires(ctx, o.desires)
@@ -142,6 +143,7 @@ func (o *Operator) each(ctx context.Context, agent string, want registry.Want, r
 	for i := range outcomes {
 		if out := &outcomes[i]; out.Err == nil {
 			doing.Go(func() {
+				defer failure.Contain("operate", &out.Err)
 				if do(ctx, out, before[i]); out.Err != nil {
 					out.Status = nil
 				}
@@ -166,6 +168,7 @@ func (o *Operator) refuseDraining(ctx context.Context, outcomes []Outcome, want 
 		out.Err = failure.Newf(failure.InstanceDraining, "operate", "instance %s drains, and will not come back; if its worker does not, resume ends that", key.ID)
 		if want == registry.Run && o.count(o.drains, key, 0) == 0 {
 			asking.Go(func() {
+				defer failure.Contain("operate", &out.Err)
 				if in, ok := o.Confirm(ctx, out.Instance); ok && in.State != lifecycle.ShuttingDown && in.State != lifecycle.Terminated {
 					out.Err = nil
 				}

@@ -100,6 +100,7 @@ func (p *past) said(m *troupev1.Message) *troupev1.Message {
 		r := p.results[number]
 		if r.GetFailure() == nil && r.GetSequence() == m.GetSequence() && r.GetAgent() == m.GetAuthor() {
 			said := conversation.Assistant(r.GetAgent(), r.GetText())
+			said.Untrusted = r.GetUntrusted()
 			said.Sequence, said.Turn = r.GetSequence(), int(p.record.GetTurn())
 			return wire.MessageToProto(said)
 		}

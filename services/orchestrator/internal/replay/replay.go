@@ -12,6 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/identity/turncred"
 	"github.com/troupe-dev/troupe/pkg/registry"
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
@@ -36,6 +37,9 @@ type Replayer struct {
 	Roster    *routing.Roster
 	Pool      *dispatch.Pool
 	Workflows *workflow.Set
+
+	// Credentials are what workers show to the memory service. Nil: the mesh has no identities.
+	Credentials *turncred.Authority
 }
 
 // Request is what to run again.
@@ -82,6 +86,9 @@ func (r *Replayer) Trace(ctx context.Context, req Request) (*troupev1.ReplayTrac
 		instance := ""
 		if slices.Contains(only, given.step.GetAgent()) {
 			instance = req.Instance
+		}
+		if err := r.credit(ctx, was, given.step); err != nil {
+			return nil, err
 		}
 		done, err := r.step(ctx, given.step, was.results[number], instance)
 		if err != nil {
@@ -180,6 +187,16 @@ func (r *Replayer) past(ctx context.Context, ref trace.Ref) (*past, error) {
 			return was, nil
 		}
 	}
+}
+
+// credit lets a worker read what the step could read. It is good for no write.
+func (r *Replayer) credit(ctx context.Context, was *past, step *troupev1.ExecuteStepRequest) (err error) {
+	deadline, _ := ctx.Deadline()
+	step.Tenant = was.ref.Tenant
+	step.Credential, err = r.Credentials.Issue(turncred.Turn{
+		Agent: step.GetAgent(), Tenant: was.ref.Tenant, Session: was.ref.Session, ID: step.GetTurnId(), User: step.GetUserId(), Trace: was.record.GetTraceId(), Replay: true,
+	}, deadline)
+	return err
 }
 
 // step has an instance run a step again; only that one, if one is named.

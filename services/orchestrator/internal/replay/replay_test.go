@@ -165,7 +165,8 @@ func TestReplayer_RebuildsWhatAStepWasGiven(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, why, "not kept any more", "what it was about is gone")
 
-	require.NoError(t, store.DeleteSession(t.Context(), ref))
+	_, err = store.DeleteSession(t.Context(), ref)
+	require.NoError(t, err)
 	_, why, err = r.given(t.Context(), was, 3)
 	require.NoError(t, err)
 	require.Equal(t, "its session was deleted, and what was recorded with it", why)

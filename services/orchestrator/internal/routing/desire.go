@@ -30,7 +30,7 @@ func (r *Roster) FollowDesires(ctx context.Context, d registry.Desires) error {
 	return d.WatchDesires(ctx, func(all map[registry.Key]registry.Desire) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.desires = all
+		r.desires, r.unheard = all, false
 		r.tell()
 	})
 }
@@ -50,6 +50,9 @@ func (r *Roster) Unclaimed() ([]registry.Desire, <-chan struct{}) {
 	now := time.Now()
 	var unclaimed []registry.Desire
 	for key, d := range r.desires {
+		if key.Whole() {
+			continue // it is for those to come, too
+		}
 		_, here := r.instances[key]
 		_, doubtful := r.gone.absent[key]
 		if here || doubtful {

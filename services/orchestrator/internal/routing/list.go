@@ -57,13 +57,13 @@ func (r *Roster) sort(agent string) *List {
 	}
 	for _, in := range r.instances {
 		if in.Agent == agent {
-			class, why := fitness(in, r.desires[in.Key()].Want)
+			class, why := r.fitness(in)
 			add(in, class, why)
 		}
 	}
 	for key, a := range r.gone.absent {
 		if _, back := r.instances[key]; key.Agent == agent && !back && r.gone.known(a) {
-			class, why := fitness(a.instance, r.desires[key].Want)
+			class, why := r.fitness(a.instance)
 			if why == balance.Available && (!r.gone.frozen || class != balance.Ready) {
 				why = balance.Missing
 			}
@@ -85,6 +85,18 @@ func (r *Roster) sort(agent string) *List {
 	l.Asleep = slices.Compact(l.Asleep)
 	l.Of = balance.Arrange(l.Candidates)
 	return l
+}
+
+// fitness is called with the lock held. Nobody may take steps while it is not known what operators
+// want.
+func (r *Roster) fitness(in registry.Instance) (balance.Class, balance.Why) {
+	switch _, out := r.quarantined[in.Agent]; {
+	case out:
+		return 0, balance.ShutOut
+	case r.unheard:
+		return 0, balance.NotReady
+	}
+	return fitness(in, r.desires[in.Key()].Want)
 }
 
 // fitness is whether an instance may take steps, as it is registered and as operators want it.

@@ -31,7 +31,11 @@ type Roster struct {
 	onChange  func(listed bool, addresses map[string]bool)
 	desires   map[registry.Key]registry.Desire
 	unclaimed map[registry.Key]time.Time // desires without an instance, since when
-	gone      removals
+	unheard   bool                       // they are awaited, and the registry told none yet
+
+	quarantined map[string]registry.Desire // agents that are shut out: of the desires
+	shut        map[string]chan struct{}   // by agent, closed while it is
+	gone        removals
 
 	ask      func(context.Context, registry.Instance) Health // nil: nobody is asked
 	vanished chan struct{}                                   // of 1: somebody is to be asked
@@ -47,6 +51,7 @@ func NewRoster(log *zap.Logger, onChange func(listed bool, addresses map[string]
 		log: log, instances: map[registry.Key]registry.Instance{}, lists: map[string]*List{},
 		changed: make(chan struct{}), onChange: onChange,
 		desires: map[registry.Key]registry.Desire{}, unclaimed: map[registry.Key]time.Time{}, gone: removals{absent: map[registry.Key]*absence{}},
+		quarantined: map[string]registry.Desire{}, shut: map[string]chan struct{}{},
 		vanished: make(chan struct{}, 1),
 	}
 }
@@ -93,10 +98,11 @@ func (r *Roster) replace(list []registry.Instance) {
 
 // tell is called with the lock held, after each change.
 func (r *Roster) tell() {
+	r.shutOut()
 	addresses, places := map[string]bool{}, 0
 	for _, in := range r.all() {
 		addresses[in.Address] = true
-		if _, why := fitness(in, r.desires[in.Key()].Want); why == balance.Available {
+		if _, why := r.fitness(in); why == balance.Available {
 			places += in.Capacity
 		}
 	}

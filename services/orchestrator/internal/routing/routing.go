@@ -149,7 +149,7 @@ func spent(w *workflow.Workflow, step workflow.Step, times int) (Decision, bool)
 // default is for a step that could not choose, and not a way around one that may not.
 func refusal(f *failure.Error) bool {
 	return failure.Is(f, failure.PolicySecurity, failure.PolicyBudget, failure.PolicyAllowlist, failure.PolicyRateLimit,
-		failure.UserPermission, failure.UserInvalidInput, failure.UserCancelled)
+		failure.UserPermission, failure.UserUnauthenticated, failure.UserInvalidInput, failure.UserCancelled)
 }
 
 // choose follows what the agent of a routing step asked for.

@@ -2,6 +2,7 @@ package routing
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -37,8 +38,22 @@ const (
 
 // document is what is in the file.
 type document struct {
-	Saved     time.Time         `json:"saved"`
+	Saved time.Time `json:"saved"`
+	known
+}
+
+// known is what it tells.
+type known struct {
 	Instances []json.RawMessage `json:"instances"`
+	// Quarantined are agents that are shut out. Whoever starts from the file must know.
+	Quarantined []shutOut `json:"quarantined,omitempty"`
+}
+
+// shutOut is an agent that is quarantined.
+type shutOut struct {
+	Agent  string    `json:"agent"`
+	Reason string    `json:"reason"`
+	Since  time.Time `json:"since"`
 }
 
 // KeepSnapshot writes the file at each change while the registry is there, and believed.
@@ -54,7 +69,7 @@ func (r *Roster) KeepSnapshot(ctx context.Context, s Snapshot) error {
 		pause := snapshotRefresh
 		switch {
 		case now.listed && !now.away && now.settled:
-			text, err := marshal(now.known)
+			text, err := marshal(now.known, now.quarantined)
 			if err == nil && (!bytes.Equal(text, saved) || time.Since(written) >= snapshotRefresh) {
 				if err = s.write(text); err == nil {
 					saved, written = text, time.Now()
@@ -68,9 +83,10 @@ func (r *Roster) KeepSnapshot(ctx context.Context, s Snapshot) error {
 			}
 		case now.away && (!now.listed || now.recalled):
 			pause = recallPause
-			if stored, err := s.read(); err != nil {
+			if stored, out, err := s.read(); err != nil {
 				log.Warn("the snapshot cannot be used", zap.Error(err))
 			} else {
+				r.remember(out)
 				r.recall(s.confirmed(ctx, slices.DeleteFunc(stored, now.ready)), len(stored))
 			}
 		}
@@ -97,6 +113,7 @@ type view struct {
 	settled                bool                // everybody who vanished was asked, and the registry is believed
 	known                  []registry.Instance // also those that vanished and still answer; by agent and id
 	changed                <-chan struct{}
+	quarantined            []registry.Desire
 }
 
 func (r *Roster) view() view {
@@ -104,7 +121,8 @@ func (r *Roster) view() view {
 	defer r.mu.Unlock()
 	all := r.all()
 	slices.SortFunc(all, byKey)
-	return view{r.listed, !r.away.IsZero(), r.recalled, r.gone.settled(), all, r.changed}
+	out := slices.SortedFunc(maps.Values(r.quarantined), func(a, b registry.Desire) int { return cmp.Compare(a.Key.Agent, b.Key.Agent) })
+	return view{r.listed, !r.away.IsZero(), r.recalled, r.gone.settled() && !r.unheard, all, r.changed, out}
 }
 
 // ready reports whether the instance is known to take steps.
@@ -112,6 +130,21 @@ func (v view) ready(in registry.Instance) bool {
 	return slices.ContainsFunc(v.known, func(known registry.Instance) bool {
 		return known.Key() == in.Key() && known.State == lifecycle.Ready
 	})
+}
+
+// remember takes the agents that are shut out, while nobody else told what operators want.
+func (r *Roster) remember(out []shutOut) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.unheard {
+		return
+	}
+	r.unheard = false
+	for _, s := range out {
+		key := registry.Whole(s.Agent)
+		r.desires[key] = registry.Desire{Key: key, Want: registry.Quarantine, Reason: s.Reason, Since: s.Since}
+	}
+	r.tell()
 }
 
 // recall fills a roster that the registry has not filled yet.
@@ -137,7 +170,8 @@ func (r *Roster) recall(confirmed []registry.Instance, of int) {
 	r.tell()
 }
 
-func marshal(instances []registry.Instance) ([]byte, error) {
+// marshal is what the file holds, but for when it was saved.
+func marshal(instances []registry.Instance, quarantined []registry.Desire) ([]byte, error) {
 	texts := make([]json.RawMessage, 0, len(instances))
 	for _, in := range instances {
 		text, err := wire.MarshalInstance(in)
@@ -150,12 +184,16 @@ func marshal(instances []registry.Instance) ([]byte, error) {
 		}
 		texts = append(texts, same.Bytes())
 	}
-	return json.Marshal(texts)
+	out := known{Instances: texts}
+	for _, d := range quarantined {
+		out.Quarantined = append(out.Quarantined, shutOut{d.Key.Agent, d.Reason, d.Since})
+	}
+	return json.Marshal(out)
 }
 
 // write replaces the file in one step; nobody but its owner may read it.
-func (s Snapshot) write(instances []byte) error {
-	text := fmt.Appendf(nil, "{\"saved\":%q,\"instances\":%s}\n", time.Now().UTC().Format(time.RFC3339), instances)
+func (s Snapshot) write(known []byte) error {
+	text := fmt.Appendf(nil, "{\"saved\":%q,%s\n", time.Now().UTC().Format(time.RFC3339), known[1:])
 	file, err := os.CreateTemp(filepath.Dir(s.Path), filepath.Base(s.Path)+".*") // mode 0600
 	if err != nil {
 		return err
@@ -173,27 +211,27 @@ func (s Snapshot) write(instances []byte) error {
 	return err
 }
 
-func (s Snapshot) read() ([]registry.Instance, error) {
+func (s Snapshot) read() ([]registry.Instance, []shutOut, error) {
 	text, err := os.ReadFile(s.Path)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var d document
 	if err := json.Unmarshal(text, &d); err != nil {
-		return nil, fmt.Errorf("%s: %w", s.Path, err)
+		return nil, nil, fmt.Errorf("%s: %w", s.Path, err)
 	}
 	if age := time.Since(d.Saved); age > snapshotAge {
-		return nil, fmt.Errorf("%s is %s old; at most %s may be", s.Path, age.Round(time.Minute), snapshotAge)
+		return nil, nil, fmt.Errorf("%s is %s old; at most %s may be", s.Path, age.Round(time.Minute), snapshotAge)
 	}
 	all := make([]registry.Instance, 0, len(d.Instances))
 	for _, text := range d.Instances {
 		in, err := wire.UnmarshalInstance(text)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", s.Path, err)
+			return nil, nil, fmt.Errorf("%s: %w", s.Path, err)
 		}
 		all = append(all, in)
 	}
-	return all, nil
+	return all, d.Quarantined, nil
 }
 
 // confirmed asks all at once.

@@ -68,7 +68,7 @@ func TestSnapshot_IsWrittenAtChangesForItsOwnerOnly(t *testing.T) {
 		want := []registry.Instance{registrytest.Instance("a", "1"), registrytest.Instance("b", "1")}
 		r.Apply(registry.Update{List: &want})
 		pass(2 * time.Second)
-		got, err := Snapshot{Path: path}.read()
+		got, _, err := Snapshot{Path: path}.read()
 		require.NoError(t, err)
 		require.Empty(t, cmp.Diff(want, got))
 		info, err := os.Stat(path)
@@ -78,11 +78,11 @@ func TestSnapshot_IsWrittenAtChangesForItsOwnerOnly(t *testing.T) {
 		key := want[0].Key()
 		r.Apply(registry.Update{Delete: &key})
 		pass(2 * time.Second)
-		got, err = Snapshot{Path: path}.read()
+		got, _, err = Snapshot{Path: path}.read()
 		require.NoError(t, err)
 		require.Len(t, got, 1)
 		pass(25 * time.Hour)
-		_, err = Snapshot{Path: path}.read()
+		_, _, err = Snapshot{Path: path}.read()
 		require.NoError(t, err, "it does not age while the registry is there")
 	})
 	left, err := os.ReadDir(filepath.Dir(path))
@@ -185,7 +185,7 @@ func TestSnapshot_ForgetsNobodyWhoIsInDoubt(t *testing.T) {
 		go func() { ended <- m.KeepSnapshot(ctx, Snapshot{Path: path}) }()
 		written := func() int {
 			m.pass(3 * time.Second)
-			all, err := Snapshot{Path: path}.read()
+			all, _, err := Snapshot{Path: path}.read()
 			require.NoError(t, err)
 			return len(all)
 		}

@@ -23,6 +23,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // ram is a store in RAM that takes its time and can go away.
 type ram struct {
+	Erasures // none
+
 	mu      sync.Mutex
 	record  *troupev1.Trace
 	terms   Terms

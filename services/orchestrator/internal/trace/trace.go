@@ -51,6 +51,7 @@ type Store interface {
 	List(ctx context.Context, tenant string, q Query) ([]*troupev1.Trace, error)
 	Roll
 	Audit
+	Erasures
 }
 
 // Query says which traces are wanted.
@@ -139,8 +140,8 @@ func (t *Traces) Close(ctx context.Context, l *Log, last *troupev1.Event) error 
 	err := l.finish(ctx, last)
 	if err != nil {
 		level := zap.ErrorLevel
-		if failure.Is(err, failure.Fenced, failure.TurnNotOpen) {
-			level = zap.WarnLevel // it is another's to end
+		if failure.Is(err, failure.Fenced, failure.TurnNotOpen, failure.SessionDeleted) {
+			level = zap.WarnLevel // it is another's to end, or erased
 		}
 		t.log.Log(level, "trace not ended in the store", zap.String("trace", l.ref.Trace), zap.String("root_trace_id", l.root), zap.Error(err))
 	} else {

@@ -39,7 +39,7 @@ type Request struct {
 	Timeout   time.Duration             // 0: the workflow's, or else the runner's
 	OnBusy    OnBusy                    // what becomes of it while another turn of the session is open
 	From      From                      // an earlier trace to go on from
-	Parent    *troupev1.Parent          // the place in another turn that asks; nil: no agent does. It is told, and decides nothing
+	Parent    *troupev1.Parent          // the place in another turn that asks; nil: no agent does. Its depth and root decide; of workers they are checked before (package scope)
 	Auth      execution.Auth            // for the turn's steps only (LP-18): it is in nothing that is stored or told
 	Above     string                    // trace of the turn that waits for this one; empty: none does
 	Budget    *budget.Limits            // lowers what the workflow allows; nil: it does not
@@ -228,6 +228,7 @@ func (r *Runner) request(req Request, flow *workflow.Workflow) memory.Begin {
 	if len(req.Answers) == 0 && req.From == (From{}) {
 		begin.Message = conversation.User(req.Text)
 		begin.Message.Attachments = req.Files
+		begin.Message.Untrusted = req.Parent.GetUntrusted()
 	}
 	return begin
 }
@@ -268,6 +269,7 @@ func (t *turn) opened() {
 	t.log, t.told = t.log.With(zap.String("root_trace_id", t.events.Root())), t.events.Told()
 	if !t.events.Empty() {
 		t.order.after(t.events.Stage())
+		t.tookOver()
 	}
 	t.learn()
 }

@@ -98,6 +98,7 @@ func (r *Runner) adopt(ctx context.Context, ref trace.Ref) {
 	took, err := r.takeUp(ctx, ref)
 	switch {
 	case err != nil:
+		r.Telemetry.Panics.Note(ctx, err)
 		r.log.Warn("orphaned trace not adopted", zap.String("trace", ref.Trace), zap.Error(err))
 	case took:
 		r.adopted.Add(ctx, 1)

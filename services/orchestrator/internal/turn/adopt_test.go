@@ -223,7 +223,8 @@ func TestRunner_AnOrphanWhoseTurnIsClosedIsEnded(t *testing.T) {
 func TestRunner_AnOrphanWhoseSessionIsDeletedIsEnded(t *testing.T) {
 	rig := newRig(t)
 	_, ref, _ := rig.lost(t, ask("s1", "r1"))
-	require.NoError(t, rig.memory.DeleteSession(t.Context(), session.Ref{Session: "s1"}))
+	_, err := rig.memory.DeleteSession(t.Context(), session.Ref{Session: "s1"})
+	require.NoError(t, err)
 	second := rig.runner(t, "two")
 	second.adopt(t.Context(), ref)
 	events := watched(t, second, ref, 0)

@@ -1,6 +1,7 @@
 package turn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -60,7 +61,7 @@ func (t *turn) attempts(work, ctx context.Context, course *routing.Course, open 
 	for len(open) > 0 {
 		t.allot(open)
 		if err := t.atOnce(work, ctx, course, open); err != nil {
-			return err
+			return t.fence(work, open, err)
 		}
 		open = slices.DeleteFunc(slices.Clone(open), func(a *attempt) bool { return a.lost == nil })
 		if len(open) == 0 {
@@ -96,13 +97,15 @@ func (t *turn) atOnce(work, ctx context.Context, course *routing.Course, open []
 	var beside sync.WaitGroup
 	for _, a := range open {
 		beside.Go(func() {
-			err := t.execute(round, ctx, a)
-			if err == nil && a.lost == nil {
-				err = course.Ends(a.task, a.result)
-			}
-			if err != nil {
-				abort(err)
-			}
+			failure.Contained("turn", abort, func() {
+				err := t.execute(round, ctx, a)
+				if err == nil && a.lost == nil {
+					err = course.Ends(a.task, a.result)
+				}
+				if err != nil {
+					abort(err)
+				}
+			})
 		})
 	}
 	beside.Wait()
@@ -114,8 +117,17 @@ func (t *turn) atOnce(work, ctx context.Context, course *routing.Course, open []
 func (t *turn) execute(work, ctx context.Context, a *attempt) (err error) {
 	defer failure.Contain("turn", &err)
 	step := a.task.Decision.Step
+	work, done := t.unlessShut(work, a.agent)
+	defer done()
 	for {
-		result, err := t.Dispatcher.With(t.policy(a.number, step.Instances)).For(t.inquiry(step)).Execute(work, t.stepRequest(work, a), t.avoided(a), t.equipped(ctx, a))
+		req := t.stepRequest(work, a)
+		if err := t.credit(work, req); err != nil {
+			return err
+		}
+		result, err := t.Dispatcher.With(t.policy(a.number, step.Instances)).For(t.inquiry(step)).Execute(work, req, t.avoided(a), t.equipped(ctx, a))
+		if err := t.trespassed(ctx, &a.position, result, err); err != nil {
+			return err
+		}
 		if lost, ok := errors.AsType[*dispatch.LostError](err); ok {
 			a.lost, a.losses = lost, append(a.losses, lost)
 			a.instance = lost.Instance.ID // which may not have come to say that it took the step
@@ -124,6 +136,9 @@ func (t *turn) execute(work, ctx context.Context, a *attempt) (err error) {
 			return nil
 		}
 		why := failure.FromProto(result.GetFailure())
+		if out := shut(work); out != nil && (err != nil || why != nil) {
+			return out
+		}
 		if err != nil || why == nil || !step.OnError.Again(why, a.retries) {
 			return t.concluded(ctx, a, result, unserved(err, a.losses))
 		}
@@ -132,10 +147,10 @@ func (t *turn) execute(work, ctx context.Context, a *attempt) (err error) {
 			return err
 		}
 		if err := failure.Pause(work, step.OnError.Pause(a.retries)); err != nil {
-			return err
+			return cmp.Or(shut(work), err)
 		}
 		a.retries++
-		a.attempt, a.instance = a.attempt+1, ""
+		a.attempt, a.instance, a.violated = a.attempt+1, "", nil
 	}
 }
 
@@ -153,7 +168,7 @@ func (t *turn) replaced(ctx context.Context, a *attempt, committed *troupev1.Ste
 		err = t.concluded(ctx, a, nil, exhausted(&a.position, a.losses))
 	default:
 		err = t.reset(ctx, &a.position, lost.Failure, nil)
-		a.attempt, a.instance = a.attempt+1, ""
+		a.attempt, a.instance, a.violated = a.attempt+1, "", nil
 		return false, err
 	}
 	return true, err
@@ -197,6 +212,9 @@ func (t *turn) handler(ctx context.Context, at *position) dispatch.Handler {
 			if !fromWorker(e) {
 				t.log.Warn("event of a worker dropped: it is not a worker's to send", zap.String("trace", t.turn.Trace), zap.String("instance", at.instance))
 				return nil
+			}
+			if v := e.GetOwnershipViolation(); v != nil {
+				at.violated = append(at.violated, v.GetKey())
 			}
 			return t.emitAt(ctx, at, e)
 		},

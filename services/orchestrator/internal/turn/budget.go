@@ -155,6 +155,9 @@ func (t *turn) watchTime(work, ctx context.Context, timeout time.Duration) (stop
 	work, cancel := context.WithCancel(work)
 	var watching sync.WaitGroup
 	watching.Go(func() {
+		var broken error // it is a warning alone
+		defer func() { t.Telemetry.Panics.Note(ctx, broken) }()
+		defer failure.Contain("turn.watchTime", &broken)
 		end, _ := work.Deadline()
 		due := time.NewTimer(time.Until(end) - wire.TimeToWarn(timeout))
 		defer due.Stop()

@@ -42,6 +42,15 @@ func (r *Runner) CancelTrace(ctx context.Context, ref trace.Ref, reason string) 
 	return err
 }
 
+// askToEnd cancels the turn of a trace as CancelTrace does, and does not wait for its end.
+func (r *Runner) askToEnd(ctx context.Context, ref trace.Ref, reason string) error {
+	if t := r.seats.traced(ref); t != nil {
+		t.stopFor(cancelledBy(reason))
+		return nil
+	}
+	return r.Traces.Store().Stop(ctx, trace.Stop{Ref: ref, Reason: reason})
+}
+
 // cancelled ends the turn, and returns when nothing of it runs any more.
 func (t *turn) cancelled(ctx context.Context, reason string) error {
 	t.stopFor(cancelledBy(reason))

@@ -52,6 +52,9 @@ func (r *Runner) fork(ctx context.Context, req Request, a admission, p past) (ad
 	a.begin.Inherited = renumbered(inherited, copied)
 	a.text, a.begin.Copy = said.Text, copied
 	a.begin.Message = conversation.User(said.Text)
+	if req.Text == "" {
+		a.begin.Message.Untrusted = said.Untrusted
+	}
 	a.begin.Message.Attachments = req.Files
 	return a, nil
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/identity/turncred"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
@@ -55,6 +56,9 @@ type Config struct {
 	Workflows  *workflow.Set
 	Gate       *gate.Gate // that new turns pass; Close closes it
 	Telemetry  *telemetry.Telemetry
+
+	// Credentials are what workers show to the memory service. Nil: the mesh has no identities.
+	Credentials *turncred.Authority
 }
 
 // Runner begins turns and drives them. Safe for concurrent use.
@@ -69,13 +73,16 @@ type Runner struct {
 	poison   metric.Int64Counter
 	waited   metric.Float64Histogram
 	signals  *signals
-	flights  singleflight.Group // what concurrent calls for one turn do together
-	callers  *callers
-	lookups  chan struct{} // holds one for each request that looks for its turn before it waits
-	running  sync.WaitGroup
-	unsure   *unsure
-	seats    *seats
-	renewal  time.Duration // between two renewals of a lease
+
+	violations *telemetry.Violations
+
+	flights singleflight.Group // what concurrent calls for one turn do together
+	callers *callers
+	lookups chan struct{} // holds one for each request that looks for its turn before it waits
+	running sync.WaitGroup
+	unsure  *unsure
+	seats   *seats
+	renewal time.Duration // between two renewals of a lease
 
 	mu      sync.Mutex
 	closed  bool
@@ -119,9 +126,14 @@ func New(cfg Config) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
+	violations, err := cfg.Telemetry.Violations()
+	if err != nil {
+		return nil, err
+	}
 	stopped := make(chan struct{})
 	return &Runner{
-		Config: cfg, log: cfg.Telemetry.Log, turns: turns, duration: duration, lost: lost, adopted: adopted, pending: pending, poison: poison, waited: waited, signals: signals,
+		violations: violations,
+		Config:     cfg, log: cfg.Telemetry.Log, turns: turns, duration: duration, lost: lost, adopted: adopted, pending: pending, poison: poison, waited: waited, signals: signals,
 		unsure: newUnsure(), callers: newCallers(), lookups: make(chan struct{}, maxLookups), seats: newSeats(), renewal: renewal, closing: make(chan struct{}),
 		stopped: stopped, stop: sync.OnceFunc(func() { close(stopped) }),
 	}, nil

@@ -30,7 +30,7 @@ func (t *turn) routed(ctx context.Context, task routing.Task) error {
 func (t *turn) concluded(ctx context.Context, a *attempt, result *troupev1.StepResult, err error) error {
 	step := a.task.Decision.Step
 	if err != nil {
-		survived := failure.Is(err, failure.NoWorker, failure.AgentContract) ||
+		survived := failure.Is(err, failure.NoWorker, failure.AgentContract, failure.StateViolation) ||
 			failure.Is(err, failure.AttemptsExhausted) && step.OnError.Survivable()
 		if !survived {
 			return err
@@ -66,7 +66,7 @@ func (t *turn) concluded(ctx context.Context, a *attempt, result *troupev1.StepR
 func (t *turn) stepRequest(work context.Context, a *attempt) *troupev1.ExecuteStepRequest {
 	step := a.task.Decision.Step
 	req := &troupev1.ExecuteStepRequest{
-		TraceId: t.turn.Trace, SessionId: t.req.Session, TurnId: t.turn.ID, Turn: int32(t.turn.Number),
+		TraceId: t.turn.Trace, Tenant: t.req.Tenant, SessionId: t.req.Session, TurnId: t.turn.ID, Turn: int32(t.turn.Number),
 		Step: int32(a.number), Attempt: int32(a.attempt), Epoch: t.turn.Epoch, Agent: step.Agent,
 		History: wire.MessagesToProto(t.history), BaseSequence: t.base, Last: step.End, Silent: a.task.Branch(),
 		Auth: wire.AuthToProto(t.req.Auth), UserId: t.req.User,
@@ -93,6 +93,7 @@ type position struct {
 	agent    string
 	instance string
 	choice   *troupev1.InstanceChoice // why the instance
+	violated []string                 // keys of others that the attempt tried to write, as it told
 }
 
 // fromWorker reports whether the event is one that a worker may send: what happens inside
@@ -100,7 +101,8 @@ type position struct {
 func fromWorker(e *troupev1.Event) bool {
 	switch e.GetPayload().(type) {
 	case *troupev1.Event_TextDelta, *troupev1.Event_ModelCall, *troupev1.Event_ToolCallStarted,
-		*troupev1.Event_ToolCallFinished, *troupev1.Event_ToolProgress, *troupev1.Event_SubtaskStarted, *troupev1.Event_ToolCallPending, *troupev1.Event_AgentMessage, *troupev1.Event_Thinking, *troupev1.Event_Warning:
+		*troupev1.Event_ToolCallFinished, *troupev1.Event_ToolProgress, *troupev1.Event_SubtaskStarted, *troupev1.Event_ToolCallPending, *troupev1.Event_AgentMessage, *troupev1.Event_Thinking, *troupev1.Event_Warning,
+		*troupev1.Event_OwnershipViolation:
 		return true
 	default:
 		return false

@@ -55,9 +55,11 @@ type turn struct {
 	deciding  time.Duration // that the last decisions took
 	unsettled bool          // a choice was told that may not be stored yet
 
-	holding sync.Mutex    // one call at a time that the epoch of the turn depends on
-	cancel  chan error    // takes one: why the turn shall end
-	over    chan struct{} // closed when nothing of it runs any more
+	holding  sync.Mutex // one call at a time that the epoch of the turn depends on
+	credited sync.Once  // that a worker was given a credential is told once
+
+	cancel chan error    // takes one: why the turn shall end
+	over   chan struct{} // closed when nothing of it runs any more
 }
 
 // run drives the turn to its end, within what is left of its timeout. ctx has no deadline and
@@ -65,6 +67,7 @@ type turn struct {
 func (t *turn) run(ctx context.Context, timeout, left time.Duration) {
 	defer t.seats.ended(t)
 	defer t.pass.End(true)
+	defer t.req.Auth.Wipe()
 	ctx, cancel := context.WithTimeout(rpc.InRun(ctx, t.events.Root()), max(0, left)+closeTime)
 	defer cancel()
 	work, stop := context.WithTimeoutCause(ctx, left,
@@ -74,8 +77,8 @@ func (t *turn) run(ctx context.Context, timeout, left time.Duration) {
 	var beside sync.WaitGroup
 	defer beside.Wait()
 	defer abort(nil)
-	beside.Go(func() { t.watchStop(work, abort) })
-	beside.Go(func() { t.keep(work, abort) })
+	beside.Go(func() { failure.Contained("turn.watchStop", abort, func() { t.watchStop(work, abort) }) })
+	beside.Go(func() { failure.Contained("turn.keep", abort, func() { t.keep(work, abort) }) })
 
 	err := t.drive(work, ctx, timeout)
 	if err != nil && work.Err() != nil {
@@ -89,6 +92,7 @@ func (t *turn) run(ctx context.Context, timeout, left time.Duration) {
 		outcome = session.OutcomeCancelled
 	}
 	if broken := t.close(ctx, outcome, err); broken != nil {
+		t.Telemetry.Panics.Note(ctx, broken)
 		t.log.Error("turn not closed", zap.String("trace", t.turn.Trace), zap.Error(broken))
 		t.Traces.Abandon(ctx, t.events)
 	}
@@ -240,6 +244,7 @@ func (t *turn) add(task routing.Task, r execution.Result) {
 	t.base = max(t.base, r.Sequence) // that of a step from the turn before this one lies below
 	if !task.Silent() && r.Text != "" {
 		said := conversation.Assistant(r.Agent, r.Text)
+		said.Untrusted = r.Untrusted
 		said.Sequence, said.Turn = r.Sequence, t.turn.Number
 		t.history = append(t.history, said)
 	}
@@ -270,6 +275,7 @@ func (t *turn) close(ctx context.Context, outcome session.Outcome, err error) (b
 		t.results = closed.Steps
 		t.finish(ctx)
 	default:
+		t.Telemetry.Panics.Note(ctx, err)
 		t.log.Warn("turn without an answer", zap.String("trace", t.turn.Trace), zap.String("stage", t.stage(err)), zap.Error(err))
 		t.end(ctx, closed)
 	}

@@ -208,7 +208,7 @@ func TestTurn_AWorkerDecidesNeitherAboutTheTurnNorAboutNumbers(t *testing.T) {
 			{Payload: &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{}}},
 			{},
 			{
-				Sequence: 4000, TraceId: "another", SessionId: "another", Turn: 9, Step: 9, Agent: "another", InstanceId: "another",
+				Sequence: 4000, InstanceId: "another",
 				Stage: troupev1.Stage_STAGE_COMPLETE, Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: "said"}},
 			},
 			{Sequence: 1, Payload: &troupev1.Event_Warning{Warning: &troupev1.Warning{Reason: "HEARD"}}},

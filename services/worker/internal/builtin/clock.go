@@ -43,7 +43,7 @@ func newClock(s clockSettings) (tool.Tool, error) {
 	if err != nil {
 		return nil, err
 	}
-	return tool.With(execution.Read, t), nil
+	return tool.Within(tool.Scope{}, tool.With(execution.Read, t)), nil
 }
 
 // zone finds a time zone by its name. Local is none: it would mean that of the worker.

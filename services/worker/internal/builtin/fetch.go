@@ -75,6 +75,9 @@ func newFetch(s fetchSettings) (tool.Tool, error) {
 // Effect implements tool.Effector: a GET changes nothing.
 func (f *fetch) Effect() execution.Effect { return execution.Read }
 
+// Scope implements tool.Scoper: others write pages, and read in their logs which are asked for.
+func (f *fetch) Scope() tool.Scope { return tool.Scope{Untrusted: true, Egress: true} }
+
 // Start implements tool.Starter.
 func (f *fetch) Start(context.Context) error { return nil }
 

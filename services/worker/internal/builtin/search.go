@@ -57,6 +57,10 @@ func newSearch(settings searchSettings, override string) (tool.Tool, error) {
 	return s, err
 }
 
+// Scope implements tool.Scoper: the author of the agent chose the documents, and vouches for them.
+// Where others write into the folder, the declaration says so.
+func (s *search) Scope() tool.Scope { return tool.Scope{} }
+
 // Start reads and indexes the documents. It gives up when ctx ends.
 func (s *search) Start(ctx context.Context) error {
 	passages, err := read(ctx, s.paths)

@@ -20,6 +20,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 	"github.com/troupe-dev/troupe/pkg/loop"
 	"github.com/troupe-dev/troupe/pkg/manifest"
+	"github.com/troupe-dev/troupe/pkg/ownership"
 	"github.com/troupe-dev/troupe/pkg/registry"
 	"github.com/troupe-dev/troupe/pkg/sessionlog"
 	"github.com/troupe-dev/troupe/services/worker/internal/builtin"
@@ -37,7 +38,9 @@ type Agent struct {
 	Tools        []Tool              `yaml:"tools"`
 	Plugins      []yaml.Node         `yaml:"plugins"` // each a name, or one name with its settings
 	AsksUser     bool                `yaml:"asksUser"`
+	Guard        loop.Guard          `yaml:"guard"` // of tools, once a turn has read what others wrote: ask, strict or off
 	OnFailure    agent.FailurePolicy `yaml:"onFailure"`
+	Config       Config              `yaml:"config"`
 	Limits       Limits              `yaml:"limits"`
 	Lifecycle    Lifecycle           `yaml:"lifecycle"`
 }
@@ -46,6 +49,11 @@ type Agent struct {
 type Instructions struct {
 	Text string `yaml:"text"`
 	File string `yaml:"file"` // relative to the folder of the manifest
+}
+
+// Config makes the agent the owner of a configuration, which its instances share (SO-11).
+type Config struct {
+	Protocol ownership.Protocol `yaml:"protocol"` // reject or merge: what becomes of a change that meets another
 }
 
 // Limits bound one instance.
@@ -176,6 +184,8 @@ func (b *builder) build(ctx context.Context) (*agent.Agent, error) {
 		StartRetries:  s.Lifecycle.retries(),
 		AsksUser:      s.AsksUser,
 		OnFailure:     s.OnFailure,
+		Guard:         s.Guard,
+		Config:        s.Config.Protocol,
 
 		ToolCapabilities: b.abilities,
 	}
@@ -204,11 +214,17 @@ func (b *builder) limits(s Agent) {
 	if _, err := registry.Capabilities(s.Capabilities); err != nil {
 		b.errorf([]any{"capabilities"}, "capabilities: %v", err)
 	}
+	if p := s.Config.Protocol; p != "" && !p.Known() {
+		b.errorf([]any{"config", "protocol"}, "config.protocol is %q; use %s or %s", p, ownership.Reject, ownership.Merge)
+	}
 	if d := s.Lifecycle.Timeout; d < 0 {
 		b.errorf([]any{"lifecycle", "timeout"}, "lifecycle.timeout is %s; use a positive duration, or leave it out for %s", d, lifecycle.DefaultStartupTimeout)
 	}
 	if n := s.Lifecycle.MaxRetries; n < 0 || n > 0 && !s.Lifecycle.RetryOnFailure {
 		b.errorf([]any{"lifecycle", "maxRetries"}, "lifecycle.maxRetries is %d; use it with retryOnFailure: true, and 1 or more", n)
+	}
+	if !s.Guard.Known() {
+		b.errorf([]any{"guard"}, "guard is %q; use %s, %s or %s", s.Guard, loop.GuardAsk, loop.GuardStrict, loop.GuardOff)
 	}
 	if p := s.OnFailure; p != "" && p != agent.Fail && p != agent.Degrade {
 		b.errorf([]any{"onFailure"}, "onFailure is %q; use %s or %s", p, agent.Fail, agent.Degrade)

@@ -70,7 +70,7 @@ func TestBuild_ReportsAllThatIsWrongWithPlace(t *testing.T) {
 			"  modl: x\n  somethingelse: [reflection]\n  tools: [{mpc: {command: [npx]}}]\n  lifecycle: {timeout: 30, retryOnFailures: true}\n",
 			[]string{
 				`agents.yaml:5: unknown field "modl"; did you mean "model"?`,
-				`agents.yaml:6: unknown field "somethingelse"; there are asksUser, capabilities, description, instructions, lifecycle, limits, model, onFailure, plugins, temperature, tools, version`,
+				`agents.yaml:6: unknown field "somethingelse"; there are asksUser, capabilities, config, description, guard, instructions, lifecycle, limits, model, onFailure, plugins, temperature, tools, version`,
 				`agents.yaml:7: unknown field "tools[0].mpc"; did you mean "mcp"?`,
 				`agents.yaml:8: lifecycle.timeout: want a duration such as 30s or 5m, got "30"`,
 				`agents.yaml:8: unknown field "lifecycle.retryOnFailures"; did you mean "retryOnFailure"?`,

@@ -23,6 +23,10 @@ type Tool struct {
 	MCP     *MCP      `yaml:"mcp"`
 	Client  *Client   `yaml:"client"`
 
+	// What is left out is as the tool itself has it: see tool.Scope.
+	Untrusted *bool `yaml:"untrusted"` // others than the author wrote what it gives back
+	Egress    *bool `yaml:"egress"`    // others get to know what it is asked
+
 	Capabilities []string `yaml:"capabilities"` // what it can do, or each of the server's, for steps that need some
 }
 
@@ -58,6 +62,9 @@ func (b *builder) toolset(ctx context.Context, declared []Tool) []tool.Tool {
 			all = append(all, b.builtin(t.Builtin, i)...)
 		}
 		b.able(all[before:], t.Capabilities, i)
+		for n := before; n < len(all); n++ {
+			all[n] = t.within(all[n])
+		}
 	}
 	return all
 }
@@ -73,6 +80,25 @@ func (b *builder) able(tools []tool.Tool, capabilities []string, i int) {
 			b.abilities[t.Spec().Name] = sorted
 		}
 	}
+}
+
+// within is a tool with the scope that its declaration gives it. Who says that what a server gives back
+// is the author's own says so of its descriptions, too.
+func (t Tool) within(made tool.Tool) tool.Tool {
+	if t.Untrusted == nil && t.Egress == nil {
+		return made
+	}
+	scope, _ := tool.ScopeOf(made)
+	if t.Untrusted != nil {
+		scope.Untrusted = *t.Untrusted
+	}
+	if t.Egress != nil {
+		scope.Egress = *t.Egress
+	}
+	if !scope.Untrusted {
+		scope.Party = ""
+	}
+	return tool.Within(scope, made)
 }
 
 // builtin is a tool of this worker, if it can be made.

@@ -1,11 +1,11 @@
--- Removes versions of artifacts of a user, once for each id. KEYS: arts and settled of the
+-- Removes versions of artifacts of a user, once for each id. KEYS: arts, settled and erased of the
 -- user; and for each version its blob and its pieces. ARGV: the id; and for each version its
 -- field, its size and how many keys.
 local id = ARGV[1]
 local waiting = '9007199254740991' -- as in settle.lua
 
-if redis.call('ZSCORE', KEYS[2], id) then return {'ok'} end
+if redis.call('ZSCORE', KEYS[2], id) or struck(KEYS[3], id) then return {'ok'} end
 
 redis.call('ZADD', KEYS[2], waiting, id)
-discard(KEYS[1], KEYS[1], 3, 2)
+discard(KEYS[1], KEYS[1], 4, 2)
 return {'ok'}

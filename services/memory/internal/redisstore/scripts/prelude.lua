@@ -11,6 +11,10 @@ end
 -- Numbers are stored as decimals. Doubles are exact up to 2^53, and so are epochs.
 local function decimal(n) return string.format('%.0f', n) end
 
+-- Whether the user of whom a scope is was erased with the session in whose name a change
+-- comes; its id begins with the session. Such a change is late.
+local function struck(erased, id) return redis.call('ZSCORE', erased, string.match(id, '^[^/]*')) end
+
 -- What bars everybody from the session: that it was deleted, or that another version wrote
 -- it. Nil when nothing does, and then values of its meta: epoch, and the fields that are
 -- named; false for one that is not there.

@@ -1,9 +1,10 @@
--- Changes the state that several sessions share. KEYS: state and reqs of the scope; and
--- settled, when the change waits in its session. Then it is made or refused only once.
+-- Changes the state that several sessions share. KEYS: state, reqs and erased of the
+-- scope; and settled, when the change waits in its session. Then it is made or refused only once.
 local id, if_revision, left = ARGV[1], ARGV[2], ARGV[3]
 local waiting = '9007199254740991' -- as in settle.lua
 
-local decided = KEYS[3] and redis.call('ZSCORE', KEYS[3], left)
+if struck(KEYS[3], id) then return {'deleted'} end
+local decided = KEYS[4] and redis.call('ZSCORE', KEYS[4], left)
 local answer = request(KEYS[1], KEYS[2], id, if_revision, 4, decided)
-if KEYS[3] and not decided then redis.call('ZADD', KEYS[3], waiting, left) end
+if KEYS[4] and not decided then redis.call('ZADD', KEYS[4], waiting, left) end
 return answer

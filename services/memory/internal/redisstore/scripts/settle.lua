@@ -1,4 +1,4 @@
--- Makes a change of state that a commit left, once. KEYS: state and settled of the scope.
+-- Makes a change of state that a commit left, once. KEYS: state, settled and erased of the scope.
 -- With nothing but its id in ARGV nobody will ask for it again, and it may be forgotten.
 local id, keep = ARGV[1], tonumber(ARGV[2])
 local waiting = '9007199254740991'
@@ -9,7 +9,7 @@ if #ARGV == 2 then
   redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', decimal(now - keep))
   return {'ok'}
 end
-if redis.call('ZSCORE', KEYS[2], id) then return {'ok'} end
+if redis.call('ZSCORE', KEYS[2], id) or struck(KEYS[3], id) then return {'ok'} end
 local bytes, count = weighed(KEYS[1], 3, #ARGV)
 
 change(KEYS[1], 3, #ARGV, bytes, count)

@@ -25,6 +25,7 @@ const (
 	NotNamed // another one is named, and nobody may stand in
 	Unfit    // has nothing of what the step needs
 	Absent   // there is none: no instance of an agent, no tool of that name
+	ShutOut  // its agent is quarantined (S18)
 	whys     // how many there are
 )
 
@@ -61,6 +62,8 @@ func (w Why) words() (name, one, many string) {
 		return "unfit", "has nothing of what the step needs", "have nothing of what the step needs"
 	case Absent:
 		return "absent", "is not there", "are not there"
+	case ShutOut:
+		return "quarantined", "is of a quarantined agent", "are of a quarantined agent"
 	default:
 		return "unknown", "is out", "are out"
 	}

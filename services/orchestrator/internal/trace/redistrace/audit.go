@@ -52,7 +52,7 @@ func (s *Store) note(ctx context.Context, p redis.Pipeliner, pointers map[string
 	for _, key := range slices.Sorted(maps.Keys(pointers)) {
 		p.ZAdd(ctx, key, pointers[key]...)
 		p.ZRemRangeByRank(ctx, key, 0, -maxDecisions-1)
-		p.PExpire(ctx, key, max(runningTTL, pendingTTL)+s.retention)
+		p.PExpire(ctx, key, s.kept())
 	}
 }
 

@@ -2,6 +2,7 @@ package redistrace
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -19,11 +20,25 @@ func runKey(tenant, root string) string { return "o:run:{" + tenant + "/" + root
 
 func quarantineKey(tenant string) string { return "o:quarantine:{" + tenant + "}" }
 
+func visitsKey(tenant, user string) string { return "o:{" + tenant + "/u/" + user + "}:sessions" }
+
 // enlist puts a trace on a list that has an end, unless it is on it.
 func (s *Store) enlist(ctx context.Context, p redis.Pipeliner, key, id string, at time.Time) {
 	p.ZAddNX(ctx, key, redis.Z{Score: float64(at.UnixMilli()), Member: id})
 	p.ZRemRangeByRank(ctx, key, 0, -maxIndex-1)
-	p.PExpire(ctx, key, max(runningTTL, pendingTTL)+s.retention)
+	p.PExpire(ctx, key, s.kept())
+}
+
+// visit puts the session of a trace on the list of its user, which leads to traces of sessions that
+// the memory service has forgotten.
+func (s *Store) visit(ctx context.Context, p redis.Pipeliner, c trace.Claim) {
+	if c.Terms.User == "" {
+		return
+	}
+	now, key := time.Now(), visitsKey(c.Tenant, c.Terms.User)
+	p.ZAdd(ctx, key, redis.Z{Score: float64(now.UnixMilli()), Member: c.Record.GetSessionId()})
+	p.ZRemRangeByScore(ctx, key, "-inf", strconv.FormatInt(now.Add(-s.kept()).UnixMilli(), 10))
+	p.PExpire(ctx, key, s.kept())
 }
 
 // List implements trace.Store. Traces whose retention is over are left out. It takes 2 round
@@ -74,7 +89,7 @@ func (s *Store) records(ctx context.Context, tenant string, ids []string) ([]*tr
 	}
 	var all []*troupev1.Trace
 	for _, reply := range replies {
-		if len(reply.Val()) == 0 {
+		if len(reply.Val()) == 0 || reply.Val()["erased"] != "" {
 			continue
 		}
 		record, err := decode(reply.Val())

@@ -22,7 +22,7 @@ func (s *Store) Get(ctx context.Context, ref trace.Ref) (*troupev1.Trace, error)
 	if err != nil {
 		return nil, s.redis.Fault(op, err)
 	}
-	if len(held) == 0 {
+	if len(held) == 0 || held["erased"] != "" {
 		return nil, notFound(op, ref)
 	}
 	return decode(held)
@@ -41,6 +41,9 @@ func (s *Store) Load(ctx context.Context, ref trace.Ref) (trace.Running, error) 
 	held := map[string]string{}
 	for field := range slices.Chunk(reply[1:], 2) {
 		held[field[0]] = field[1]
+	}
+	if held["erased"] != "" {
+		return trace.Running{}, notFound(op, ref)
 	}
 	record, err := decode(held)
 	if err != nil {

@@ -7,8 +7,15 @@
 //	o:run:{tenant/root}    zset    traces by start of a run that has more than the one it began with; eventual
 //	o:quarantine:{tenant}  zset    quarantined traces by their end; eventual
 //	o:audit:{tenant}:TYPE  zset    events that tell of decisions, <trace>/<sequence>, by time
+//	o:{tenant/session}:traces  zset  traces of a session by their last claim
+//	o:{tenant/session}:erased  hash  the mark of a session that is erased: by, began, ended, and n:<kind>
+//	o:{tenant/u/user}:sessions  zset  sessions in which the user had traces, by their last claim
+//	o:{tenant/u/user}:erased   hash  that of a user; also of:<session> of each that was counted
+//	o:{erasing}:list       zset    erasures that have not ended, by minus the ms until when somebody is at it
 //	o:{running}:roll       zset    traces that run, <tenant>/<trace>, by minus the ms until when they are vouched for
 //	o:{running}:stops      stream  traces that shall end; the latest
+//
+// Of a trace that was erased the record holds erased, last and decisions, for a week.
 //
 // The keys of a trace share a slot, so every operation touches one. A trace is found by its
 // id within the caller's tenant, without an index. Round trips and durable writes: Claim
@@ -47,6 +54,9 @@ var loadSource string
 //go:embed scripts/beat.lua
 var beatSource string
 
+//go:embed scripts/stop.lua
+var stopSource string
+
 // runningTTL is how long a trace is kept that nobody ends.
 const runningTTL = 7 * 24 * time.Hour
 
@@ -60,7 +70,7 @@ type Store struct {
 	redis     *redisconn.Conn
 	retention time.Duration
 
-	claim, append, load, beat *redis.Script
+	claim, append, load, beat, stop *redis.Script
 }
 
 // New returns a store in Redis. Retention is how long a trace is kept after its end; one with
@@ -72,6 +82,7 @@ func New(link redisconn.Config, retention time.Duration) (*Store, error) {
 	}
 	return &Store{
 		redis: conn, retention: retention,
+		stop:  redis.NewScript(stopSource),
 		claim: redis.NewScript(claimSource), append: redis.NewScript(appendSource), load: redis.NewScript(loadSource), beat: redis.NewScript(beatSource),
 	}, nil
 }
@@ -105,11 +116,19 @@ func (s *Store) Claim(ctx context.Context, c trace.Claim) (int64, uint64, error)
 	if err != nil {
 		return 0, 0, fmt.Errorf("%s: %w", op, err)
 	}
-	reply, err := s.claimAndList(ctx, c, args)
+	reply, erased, err := s.claimAndList(ctx, c, args)
 	if err != nil {
 		return 0, 0, s.redis.Fault(op, err)
 	}
+	if erased { // what this claim wrote is late
+		if err := s.eraseTrace(ctx, of(c.Tenant, c.Record.GetSessionId()), c.Ref()); err != nil {
+			return 0, 0, err
+		}
+		reply[0] = "ERASED"
+	}
 	switch reply[0] {
+	case "ERASED":
+		return 0, 0, wasErased(op, c.Ref())
 	case "ENDED":
 		return 0, 0, failure.New(failure.TurnNotOpen, op, "the trace has ended")
 	case "FENCED":
@@ -126,14 +145,18 @@ func (s *Store) Claim(ctx context.Context, c trace.Claim) (int64, uint64, error)
 // claimAndList sends the claim, the entry in the tenant's list and that on the roll together.
 // The list holds the newest maxIndex. A trace that did not get onto the roll comes there with
 // the next beat of its owner.
-func (s *Store) claimAndList(ctx context.Context, c trace.Claim, args []any) ([]string, error) {
+//
+// The trace enters the list of its session first, which also tells whether that is erased.
+func (s *Store) claimAndList(ctx context.Context, c trace.Claim, args []any) (_ []string, erased bool, _ error) {
 	index, entry := indexKey(c.Tenant), redis.Z{Score: float64(c.Record.GetStarted().AsTime().UnixMilli()), Member: c.Record.GetTraceId()}
 	pointers := notes(c.Ref(), c.Events)
 	onRoll := beatArgs(trace.Beat{Mine: []trace.Ref{c.Ref()}, Vouch: trace.Vouch})
 	type eval func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd
-	send := func(claim, beat eval) ([]string, error) {
-		var reply, vouched *redis.Cmd
+	traces, mark := sessionKeys(of(c.Tenant, c.Record.GetSessionId()))
+	send := func(enter, claim, beat eval) ([]string, bool, error) {
+		var entered, reply, vouched *redis.Cmd
 		_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+			entered = enter(ctx, p, []string{traces, mark}, c.Record.GetTraceId(), s.kept().Milliseconds())
 			reply = claim(ctx, p, keys(c.Ref()), args...)
 			if c.Terms != (trace.Terms{}) {
 				vouched = beat(ctx, p, rollKeys, onRoll...)
@@ -143,23 +166,27 @@ func (s *Store) claimAndList(ctx context.Context, c trace.Claim, args []any) ([]
 			if root := c.Record.GetRootTraceId(); root != "" && root != c.Record.GetTraceId() {
 				s.enlist(ctx, p, runKey(c.Tenant, root), c.Record.GetTraceId(), c.Record.GetStarted().AsTime())
 			}
+			s.visit(ctx, p, c)
 			s.note(ctx, p, pointers)
 			return nil
 		})
-		if vouched != nil && vouched.Err() != nil && reply.Err() == nil && !redis.HasErrorPrefix(err, "NOSCRIPT") {
-			return reply.StringSlice()
+		tolerable := vouched != nil && vouched.Err() != nil && entered.Err() == nil && reply.Err() == nil && !redis.HasErrorPrefix(err, "NOSCRIPT")
+		if err != nil && !tolerable {
+			return nil, false, err
 		}
-		if err != nil {
-			return nil, err
-		}
-		return reply.StringSlice()
+		answer, err := reply.StringSlice()
+		marked, _ := entered.Bool()
+		return answer, marked, err
 	}
-	reply, err := send(s.claim.EvalSha, s.beat.EvalSha)
+	reply, erased, err := send(enterScript.EvalSha, s.claim.EvalSha, s.beat.EvalSha)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		return send(s.claim.Eval, s.beat.Eval)
+		return send(enterScript.Eval, s.claim.Eval, s.beat.Eval)
 	}
-	return reply, err
+	return reply, erased, err
 }
+
+// kept is the longest that anything of a trace is there, from its last claim on.
+func (s *Store) kept() time.Duration { return max(runningTTL, pendingTTL) + s.retention }
 
 // Append implements trace.Store.
 func (s *Store) Append(ctx context.Context, ref trace.Ref, ownerEpoch int64, events []*troupev1.Event, result *troupev1.TurnResult) error {
@@ -193,6 +220,8 @@ func (s *Store) Append(ctx context.Context, ref trace.Ref, ownerEpoch int64, eve
 		return failure.New(failure.Fenced, op, "another orchestrator drives the trace now").With("owner_epoch", reply[1])
 	case "NOT_FOUND":
 		return notFound(op, ref)
+	case "ERASED":
+		return wasErased(op, ref)
 	default:
 		return fmt.Errorf("%s: the store answers %q to events from %d", op, reply, events[0].GetSequence())
 	}

@@ -92,17 +92,18 @@ func (s *Store) Free(ctx context.Context, ref trace.Ref) error {
 }
 
 // Stop implements trace.Roll. It is noted at the trace, for an owner to come, and told to
-// that of now.
+// that of now. One that is not kept needs no end.
 func (s *Store) Stop(ctx context.Context, stop trace.Stop) error {
-	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		p.HSetNX(ctx, keys(stop.Ref)[0], "stop", stop.Reason)
-		p.XAdd(ctx, &redis.XAddArgs{
-			Stream: rollKeys[1], MaxLen: maxStops, Approx: true, Values: []any{"trace", member(stop.Ref), "reason", stop.Reason},
-		})
-		return nil
-	})
+	const op = "trace.Stop"
+	there, err := s.stop.Run(ctx, s.redis, keys(stop.Ref)[:1], stop.Reason).Bool()
+	if err != nil || !there {
+		return s.fault(op, err)
+	}
+	err = s.redis.XAdd(ctx, &redis.XAddArgs{
+		Stream: rollKeys[1], MaxLen: maxStops, Approx: true, Values: []any{"trace", member(stop.Ref), "reason", stop.Reason},
+	}).Err()
 	if err != nil {
-		return s.redis.Fault("trace.Stop", err)
+		return s.redis.Fault(op, err)
 	}
 	return nil
 }

@@ -1,8 +1,9 @@
 -- Stores events of a trace, fenced by its owner epoch. A result ends the trace.
 -- KEYS: record, events
 -- ARGV: owner_epoch, result (protobuf) or '', ttl after the end in ms, then sequence and event (protobuf) pairs
--- Reply: OK | FENCED owner_epoch | NOT_FOUND | GAP last
-local held = redis.call('HMGET', KEYS[1], 'epoch', 'last')
+-- Reply: OK | FENCED owner_epoch | NOT_FOUND | GAP last | ERASED
+local held = redis.call('HMGET', KEYS[1], 'epoch', 'last', 'erased')
+if held[3] then return {'ERASED'} end
 if not held[1] then return {'NOT_FOUND'} end
 if held[1] ~= ARGV[1] then return {'FENCED', held[1]} end
 local last = tonumber(held[2])

@@ -2,8 +2,9 @@
 -- KEYS: record, events
 -- ARGV: owner, record (protobuf), ttl of a running trace in ms, user, fingerprint, turn_epoch, timeout in ms
 -- or 0 to leave it, 1 for credentials, labels; then sequence and event (protobuf) pairs
--- Reply: CLAIMED owner_epoch last | ENDED | FENCED turn_epoch
-local held = redis.call('HMGET', KEYS[1], 'epoch', 'last', 'ended', 'turn_epoch')
+-- Reply: CLAIMED owner_epoch last | ENDED | FENCED turn_epoch | ERASED
+local held = redis.call('HMGET', KEYS[1], 'epoch', 'last', 'ended', 'turn_epoch', 'erased')
+if held[5] then return {'ERASED'} end
 if held[3] then return {'ENDED'} end
 if tonumber(held[4] or '0') > tonumber(ARGV[6]) then return {'FENCED', held[4]} end
 

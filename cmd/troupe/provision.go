@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/pkg/registry/etcdregistry"
+	"github.com/troupe-dev/troupe/pkg/registry/etcdregistry/etcdauth"
+	"github.com/troupe-dev/troupe/services/standalone"
+)
+
+type provision struct {
+	Etcd provisionEtcd `cmd:"" help:"Make the users and roles of the mesh in etcd, and have it ask who comes."`
+}
+
+type provisionEtcd struct {
+	Agents string        `help:"Folder with the YAML files that declare the agents." env:"TROUPE_AGENTS" type:"existingdir" placeholder:"DIR"`
+	Agent  []string      `help:"Name of an agent that no file declares, such as one in Go. May be repeated." placeholder:"NAME"`
+	Etcd   []string      `help:"Addresses of etcd, https://host:port." default:"https://127.0.0.1:2379" env:"TROUPE_ETCD"`
+	Within time.Duration `help:"How long etcd may take." default:"30s"`
+
+	Security etcdregistry.Security `embed:"" prefix:"etcd-"`
+}
+
+// Help is the long help of the command.
+func (provisionEtcd) Help() string {
+	return `Each user is known by the common name of its certificate: orchestrator, memory, worker/AGENT, and root,
+whose certificate this command needs. What is so already is left alone: run it again when agents come. It removes no user.
+
+Example: troupe provision etcd --agents ./agents --etcd https://etcd:2379 --etcd-ca ca.crt --etcd-cert root.crt --etcd-key root.key`
+}
+
+// Run makes them.
+func (p *provisionEtcd) Run(ctx context.Context, term terminal) error {
+	agents := p.Agent
+	if p.Agents != "" {
+		declared, err := standalone.Agents(os.DirFS(p.Agents))
+		if err != nil {
+			return err
+		}
+		agents = append(agents, declared...)
+	}
+	creds, err := p.Security.Credentials(p.Etcd, nil, zap.NewNop())
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.Within)
+	defer cancel()
+	others, err := etcdauth.Admit(ctx, creds, p.Etcd, agents)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, u := range etcdauth.Users(agents) {
+		names = append(names, u.Name)
+	}
+	fmt.Fprintf(term.out, "etcd knows %s.\n", strings.Join(names, ", "))
+	if len(others) > 0 {
+		fmt.Fprintf(term.out, "It also knows %s, which nobody declares; remove each with etcdctl user delete.\n", strings.Join(others, ", "))
+	}
+	return nil
+}

@@ -1,0 +1,149 @@
+package k8s_test
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/troupe-dev/troupe/pkg/identity"
+	"github.com/troupe-dev/troupe/pkg/redisconn"
+	"github.com/troupe-dev/troupe/test/loopback"
+)
+
+// pod is the container of Redis, run here: its mounts are in a folder.
+type pod struct {
+	t       *testing.T
+	mesh    mesh
+	dir     string
+	address string
+	ca      *identity.CA
+	server  *exec.Cmd
+}
+
+func newPod(t *testing.T) *pod {
+	t.Helper()
+	p := &pod{t: t, mesh: render(t, filepath.Join("overlays", "dev")), dir: t.TempDir(), address: loopback.Address(t)}
+	var err error
+	p.ca, err = identity.OpenCA(t.TempDir())
+	require.NoError(t, err)
+	for name, data := range p.mesh.configMaps {
+		if strings.HasPrefix(name, "redis-acl-") {
+			p.write("etc/users/users.acl", data.Data["users.acl"])
+		}
+	}
+	p.write("etc/passwords/memory", `a/b&c>"d`)
+	p.write("etc/passwords/orchestrator", "other\n")
+	p.write("run/keep", "")
+	p.certify()
+	t.Cleanup(p.stop)
+	return p
+}
+
+// write lays a file where it is mounted, readable alone as there.
+func (p *pod) write(name, text string) {
+	p.t.Helper()
+	file := filepath.Join(p.dir, name)
+	require.NoError(p.t, os.MkdirAll(filepath.Dir(file), 0o700))
+	if err := os.Remove(file); !errors.Is(err, os.ErrNotExist) {
+		require.NoError(p.t, err)
+	}
+	require.NoError(p.t, os.WriteFile(file, []byte(text), 0o440))
+}
+
+// certify lays a new certificate of Redis into its Secret.
+func (p *pod) certify() {
+	p.t.Helper()
+	made, err := p.ca.ServerFiles(p.t.TempDir(), "redis")
+	require.NoError(p.t, err)
+	for name, file := range map[string]string{"tls.crt": made.Cert, "tls.key": made.Key, "ca.crt": made.CA} {
+		text, err := os.ReadFile(file)
+		require.NoError(p.t, err)
+		p.write("etc/tls/"+name, string(text))
+	}
+}
+
+// here are the paths and the port of the container as they are on this machine.
+func (p *pod) here(text string) string {
+	return strings.NewReplacer("/etc/redis", p.dir+"/etc", "/run/redis", p.dir+"/run", "/data", p.dir, "6379", p.address[len("127.0.0.1:"):],
+		"redis-cli ", "redis-cli -p "+p.address[len("127.0.0.1:"):]+" ").Replace(text)
+}
+
+func (p *pod) container() corev1.Container { return p.mesh.workload(p.t, "redis").container(p.t) }
+
+func (p *pod) start() {
+	p.t.Helper()
+	c := p.container()
+	var args []string
+	for _, a := range slices.Concat(c.Command[1:], c.Args) {
+		args = append(args, p.here(a))
+	}
+	p.server = exec.Command(c.Command[0], append(args, "--bind", "127.0.0.1", "--logfile", filepath.Join(p.dir, "log"))...)
+	require.NoError(p.t, p.server.Start())
+	require.Eventually(p.t, func() bool { return p.probe(c.ReadinessProbe) }, 20*time.Second, 20*time.Millisecond)
+}
+
+func (p *pod) stop() { _ = p.server.Process.Kill(); _ = p.server.Wait() }
+
+func (p *pod) probe(by *corev1.Probe) bool {
+	return exec.Command("sh", "-c", p.here(by.Exec.Command[2])).Run() == nil
+}
+
+// ask sends a command as a service with its settings, and with the certificate of a process.
+func (p *pod) ask(service, process identity.Role, agent string, command ...any) error {
+	p.t.Helper()
+	files, err := p.ca.Files(process, agent)
+	require.NoError(p.t, err)
+	url := strings.Replace(environment(p.t, p.mesh.workload(p.t, string(service)))["TROUPE_REDIS"], "redis:6379", p.address, 1)
+	conn, err := redisconn.New(redisconn.Config{URL: url, Security: redisconn.Security{
+		CA: files.CA, Cert: files.Cert, Key: files.Key, PasswordFile: filepath.Join(p.dir, "etc/passwords", string(service)),
+	}})
+	require.NoError(p.t, err)
+	defer func() { require.NoError(p.t, conn.Close()) }()
+	return conn.Do(p.t.Context(), command...).Err()
+}
+
+// It makes users of the passwords, whatever is in these, and lets in nobody without a certificate
+// of the mesh and a password.
+func TestRedis_StartsWithTheUsers(t *testing.T) {
+	p := newPod(t)
+	p.start()
+	require.NoError(t, p.ask(identity.Memory, identity.Memory, "", "HSET", "m:x", "a", "b"))
+	require.NoError(t, p.ask(identity.Orchestrator, identity.Orchestrator, "", "HSET", "o:x", "a", "b"))
+	require.ErrorContains(t, p.ask(identity.Orchestrator, identity.Orchestrator, "", "HSET", "m:x", "a", "b"), "NOPERM")
+
+	plain, err := exec.Command("sh", "-c", p.here("redis-cli -t 2 --user memory ping")).CombinedOutput()
+	require.Error(t, err, "%s", plain)
+	with := "redis-cli --tls --cacert " + p.dir + "/etc/tls/ca.crt "
+	none, err := exec.Command("sh", "-c", p.here(with+"ping")).CombinedOutput()
+	require.Error(t, err, "%s", none)
+	own := "--cert " + p.dir + "/etc/tls/tls.crt --key " + p.dir + "/etc/tls/tls.key "
+	unknown, _ := exec.Command("sh", "-c", p.here(with+own+"ping")).CombinedOutput()
+	require.Contains(t, string(unknown), "NOAUTH")
+
+	p.write("etc/passwords/memory", "guess")
+	require.Error(t, p.ask(identity.Memory, identity.Worker, "research", "HGETALL", "m:x"))
+}
+
+// Redis reads its certificate when it starts. Once another one is mounted the container is not
+// alive any more, so the kubelet starts it again, with all that it had.
+func TestRedis_IsStartedAgainWithANewCertificate(t *testing.T) {
+	p := newPod(t)
+	p.start()
+	alive := p.container().LivenessProbe
+	require.NoError(t, p.ask(identity.Memory, identity.Memory, "", "HSET", "m:x", "a", "b"))
+	require.True(t, p.probe(alive))
+	p.certify()
+	require.False(t, p.probe(alive))
+	p.stop()
+	p.start()
+	require.True(t, p.probe(alive))
+	require.NoError(t, p.ask(identity.Memory, identity.Memory, "", "HGET", "m:x", "a"))
+}

@@ -1,0 +1,76 @@
+package redis_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/test/redistest"
+)
+
+// Each service may use its own keys and those of no other, on a real Redis, and nobody else
+// may do anything: an agent has no password, whatever its certificate.
+func TestUsers_HaveTheirOwnKeysAlone(t *testing.T) {
+	server := redistest.Guarded(t)
+	own := map[string]string{"memory": "m:", "orchestrator": "o:"}
+	keys := []string{"m:{default/s1}:meta", "m:store:0", "o:{default/t1}:rec", "o:open:01", "x", "M:x", ""}
+	for user, prefix := range own {
+		url := redistest.URL(user, server.Addr)
+		for _, key := range keys {
+			mine := len(key) > 2 && key[:2] == prefix
+			for _, command := range [][]any{
+				{"HSET", key, "field", "value"},
+				{"HGETALL", key},
+				{"XADD", key, "*", "field", "value"},
+				{"EVAL", "return redis.call('HSET', KEYS[1], 'a', 'b')", 1, key},
+				{"EVAL", "return redis.call('HSET', ARGV[1], 'a', 'b')", 1, prefix + "mine", key}, // a key that is not declared
+			} {
+				require.Equal(t, mine, redistest.May(t, url, command...), "%s %v", user, command)
+			}
+		}
+	}
+	for _, url := range []string{"redis://" + server.Addr, "redis://default:default@" + server.Addr, "redis://memory@" + server.Addr, redistest.URL("worker/a", server.Addr)} {
+		for _, key := range keys {
+			require.False(t, redistest.May(t, url, "HGETALL", key), "%s %s", url, key)
+		}
+	}
+}
+
+// Nobody but an administrator has a command that reaches beyond keys.
+func TestUsers_AdministerNothing(t *testing.T) {
+	server := redistest.Guarded(t)
+	for _, user := range []string{"memory", "orchestrator"} {
+		for _, command := range [][]any{
+			{"CONFIG", "SET", "appendonly", "no"},
+			{"CONFIG", "REWRITE"},
+			{"FLUSHALL"},
+			{"FLUSHDB"},
+			{"KEYS", "*"},
+			{"SCAN", 0},
+			{"RANDOMKEY"},
+			{"DBSIZE"},
+			{"SELECT", 1},
+			{"SWAPDB", 0, 1},
+			{"MONITOR"},
+			{"ACL", "WHOAMI"},
+			{"ACL", "SETUSER", user, "allkeys"},
+			{"MODULE", "LIST"},
+			{"DEBUG", "JMAP"},
+			{"SCRIPT", "FLUSH"},
+			{"FUNCTION", "LIST"},
+			{"REPLICAOF", "127.0.0.1", 1},
+			{"CLUSTER", "RESET"},
+			{"CLIENT", "LIST"},
+			{"SUBSCRIBE", "x"},
+			{"PUBLISH", "x", "y"},
+			{"SAVE"},
+			{"SHUTDOWN"},
+			{"MIGRATE", "127.0.0.1", 1, "m:x", 0, 100},
+			{"EVAL", "return redis.call('FLUSHALL')", 0},
+			{"EVAL", "return redis.call('CONFIG', 'SET', 'save', '')", 0},
+		} {
+			require.False(t, redistest.May(t, redistest.URL(user, server.Addr), command...), "%s %s", user, fmt.Sprint(command...))
+		}
+	}
+}

@@ -1,0 +1,44 @@
+package redis_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	acl "github.com/troupe-dev/troupe/deploy/redis"
+	"github.com/troupe-dev/troupe/test/redistest"
+)
+
+func TestUsers_GetPasswords(t *testing.T) {
+	file, err := acl.Users(map[string]string{"memory": "secret"})
+	require.NoError(t, err)
+	lines := strings.Split(strings.TrimSpace(file), "\n")
+	require.Len(t, lines, 3)
+	require.Equal(t, "user default reset off ~* &* +@all", lines[0])
+	require.Regexp(t, "^user memory .* >secret$", lines[1])
+	require.NotContains(t, lines[2], ">")
+	_, err = acl.Users(map[string]string{"nobody": "secret"})
+	require.ErrorContains(t, err, `no users ["nobody"]`)
+}
+
+// Redis reads its log as the user default: what this one may not do is not read, and lost. So it
+// may do all, and is off: nobody is it.
+func TestUsers_LoseNothingOverARestart(t *testing.T) {
+	server := redistest.Guarded(t)
+	for user, key := range map[string]string{"memory": "m:x", "orchestrator": "o:x"} {
+		require.True(t, redistest.May(t, redistest.URL(user, server.Addr),
+			"EVAL", "redis.call('HSET', KEYS[1], 'a', 1) return redis.call('HSET', KEYS[1], 'b', 2)", 1, key))
+	}
+	server.Kill()
+	server.Start()
+	admin := redis.NewClient(&redis.Options{Addr: server.Addr, Username: redistest.Admin, Password: redistest.Admin, DisableIdentity: true})
+	defer func() { require.NoError(t, admin.Close()) }()
+	for _, key := range []string{"m:x", "o:x"} {
+		require.Equal(t, map[string]string{"a": "1", "b": "2"}, admin.HGetAll(t.Context(), key).Val(), key)
+	}
+	for _, url := range []string{"redis://" + server.Addr, "redis://default@" + server.Addr, "redis://default:default@" + server.Addr} {
+		require.False(t, redistest.May(t, url, "HGETALL", "m:x"), url)
+	}
+}

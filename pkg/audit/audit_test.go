@@ -1,0 +1,246 @@
+package audit
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/metric/noop"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func begin(t *testing.T, path string, most int64, log *zap.Logger) *Log {
+	t.Helper()
+	l, err := New(Config{Path: path, MaxBytes: most, Name: "test", Log: log, Meter: noop.Meter{}})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+// run opens the log, records n entries and closes it.
+func run(t *testing.T, path string, most int64, n int) {
+	t.Helper()
+	l := begin(t, path, most, zap.NewNop())
+	for i := range n {
+		l.Record(Entry{Kind: Denied, Actor: "worker research", Action: "/troupe.v1.MemoryService/BeginTurn", Object: fmt.Sprint(i), Result: "policy_security", Facts: map[string]string{"tenant": "a"}})
+	}
+	require.NoError(t, l.Close())
+}
+
+// files of a chain, those that are full first.
+func files(t *testing.T, path string) []string {
+	t.Helper()
+	aside, _, err := numbered(path)
+	require.NoError(t, err)
+	return append(aside, path)
+}
+
+func TestLog_KeepsWhatItIsTold(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit", "log.jsonl")
+	core, logs := observer.New(zap.InfoLevel)
+	l := begin(t, path, 0, zap.New(core))
+	sent := Entry{Kind: Admin, Actor: "admin ada", Action: "/troupe.v1.OrchestratorService/PauseAgent", Object: "research", Result: "ok", Facts: map[string]string{"tenant": "default"}}
+	l.Named("orchestrator").Record(sent)
+	sent.Facts["tenant"] = "another" // is the caller's again
+	require.NoError(t, l.Close())
+	require.NoError(t, l.Close(), "again")
+	l.Record(sent) // is lost, and harms nobody
+
+	var read []Recorded
+	r, err := Verify([]string{path}, "", func(_ string, _ int, e Recorded) { read = append(read, e) })
+	require.NoError(t, err)
+	require.Len(t, read, 3, "it begins, holds one entry and ends")
+	sent.Facts["tenant"] = "default"
+	require.Equal(t, sent, read[1].Entry)
+	require.Equal(t, "orchestrator", read[1].At)
+	require.WithinDuration(t, time.Now(), read[1].Time, time.Minute)
+	require.Equal(t, Report{Lines: 3, First: 1, Last: 3, From: read[0].Time, To: read[2].Time, Head: r.Head}, r)
+	told := logs.FilterMessage("audit log ended").All()
+	require.Len(t, told, 1)
+	require.Equal(t, r.Head, told[0].ContextMap()["head"])
+
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+}
+
+func TestLog_NilKeepsNothing(t *testing.T) {
+	var l *Log
+	l.Named("x").Record(Entry{Kind: Denied})
+	require.NoError(t, l.Close())
+}
+
+func TestLog_IsOneProcessesAtATime(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	begin(t, path, 0, zap.NewNop())
+	_, err := New(Config{Path: path, Log: zap.NewNop(), Meter: noop.Meter{}})
+	require.ErrorContains(t, err, path+" is another process's")
+}
+
+func TestLog_GoesOnAcrossRestartsAndFiles(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	run(t, path, 2000, 30)
+	run(t, path, 2000, 0)
+	run(t, path, 2000, 30)
+	all := files(t, path)
+	require.Greater(t, len(all), 2)
+	all[0], all[2] = all[2], all[0] // in whatever order they are named
+	resumed, denied := 0, 0
+	r, err := Verify(all, "", func(_ string, _ int, e Recorded) {
+		if e.Action == resumes {
+			resumed++
+		}
+		if e.Kind == Denied {
+			denied++
+		}
+	})
+	require.NoError(t, err)
+	require.Equal(t, 2, resumed)
+	require.Equal(t, 60, denied)
+	require.EqualValues(t, 1, r.First)
+	require.EqualValues(t, r.Lines, r.Last)
+	require.NoError(t, os.Remove(path)) // it stopped between two files
+	run(t, path, 2000, 1)
+	_, err = Verify(files(t, path), "", nil)
+	require.NoError(t, err)
+}
+
+// A crash leaves a part of a line, or zeros of a file system that knew its length alone.
+func TestLog_GoesOnBehindALineThatWasTorn(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	for i, left := range []string{`{"n":17,"prev":"`, "\x00\x00\x00", "torn\nand\n\nmore", "torn with its end\n"} {
+		run(t, path, 0, 2)
+		file, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+		require.NoError(t, err)
+		_, err = file.WriteString(left)
+		require.NoError(t, err)
+		require.NoError(t, file.Close())
+		_, err = Verify([]string{path}, "", nil)
+		require.ErrorContains(t, err, "this is no line as it was written")
+		run(t, path, 0, 1)
+		r, err := Verify([]string{path}, "", nil)
+		require.NoError(t, err, "%q", left)
+		require.Equal(t, i+1, r.Torn)
+	}
+	empty := filepath.Join(t.TempDir(), "log")
+	require.NoError(t, os.WriteFile(empty, []byte(`{"n":1,"pr`), 0o600))
+	run(t, empty, 0, 1)
+	_, err := Verify([]string{empty}, "", nil)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(empty, []byte("a file of\nsomebody else\n"), 0o600))
+	_, err = New(Config{Path: empty, Log: zap.NewNop(), Meter: noop.Meter{}})
+	require.ErrorContains(t, err, "does not end as an audit log does")
+}
+
+// No text makes a line of its own, or commands a terminal.
+func TestLog_TakesNoTextForMoreThanText(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	l := begin(t, path, 0, zap.NewNop())
+	evil := "a\n{\"n\":3}\r\x1b[2J\u009b31m\u202egood\u2028\x7f\xff"
+	l.Record(Entry{Kind: Kind(evil), Actor: evil, Action: evil, Object: evil + strings.Repeat("x", 5000), Result: evil, Facts: map[string]string{evil: evil}})
+	many := map[string]string{}
+	for i := range 1000 {
+		many[fmt.Sprint(i)] = strings.Repeat("\u202e", 1<<11)
+	}
+	l.Record(Entry{Kind: Denied, Facts: many})
+	require.NoError(t, l.Close())
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, 4, bytes.Count(text, []byte("\n")))
+	require.NotContains(t, strings.Map(func(r rune) rune {
+		if r != '\n' && (r < 0x20 || r >= 0x7f && r < 0xa0 || r >= 0x2028 && r <= 0x202e) {
+			return '!'
+		}
+		return r
+	}, string(text)), "!")
+	require.Less(t, len(text), maxLine)
+	_, err = Verify([]string{path}, "", nil)
+	require.NoError(t, err)
+}
+
+// What the disk does not take is counted, logged, and told in the chain once it takes lines
+// again, also when it broke off within one.
+func TestQueue_SaysWhatIsLost(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	c, err := open(path, DefaultMaxBytes)
+	require.NoError(t, err)
+	core, logs := observer.New(zap.InfoLevel)
+	entries, err := noop.Meter{}.Int64Counter("")
+	require.NoError(t, err)
+	q := &queue{chain: c, log: zap.New(core), entries: entries, missing: entries, waiting: make(chan recorded, 2), stop: make(chan struct{}), done: make(chan struct{})}
+	denied := recorded{Entry: Entry{Kind: Denied}, at: time.Now()}
+	for range 5 {
+		q.add(denied) // nobody writes, and there is room for 2
+	}
+	disk, full := c.file, must(t)(os.OpenFile("/dev/full", os.O_WRONLY, 0))
+	c.file = full
+	q.write()
+	q.write(denied)
+	require.EqualValues(t, 6, q.lost.Load(), "3 found no room, and 3 no disk")
+	require.Equal(t, 1, logs.FilterLevelExact(zap.ErrorLevel).Len(), "once, and not for each")
+	require.NoError(t, full.Close())
+	c.file = disk
+	_, err = disk.WriteString(`{"n":2,"pre`) // a part that came through
+	require.NoError(t, err)
+	c.tear([]byte(`{"n":2,"pre`))
+	q.write(denied)
+	go q.run()
+	require.NoError(t, q.close())
+	r, err := Verify([]string{path}, "", nil)
+	require.NoError(t, err)
+	require.EqualValues(t, 6, r.Lost)
+	require.Equal(t, 1, r.Torn)
+	require.Equal(t, 1, logs.FilterMessage("the audit log is written again").Len())
+}
+
+func must(t *testing.T) func(*os.File, error) *os.File {
+	return func(f *os.File, err error) *os.File {
+		t.Helper()
+		require.NoError(t, err)
+		return f
+	}
+}
+
+func TestLog_OfManyAtOnceIsWholeOrSaysWhatIsMissing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	l := begin(t, path, 100_000, zap.NewNop())
+	var writing sync.WaitGroup
+	for range 8 {
+		writing.Go(func() {
+			for range 1000 {
+				l.Record(Entry{Kind: Denied, Action: "call"})
+			}
+		})
+	}
+	writing.Wait()
+	require.NoError(t, l.Close())
+	denied := 0
+	r, err := Verify(files(t, path), "", func(_ string, _ int, e Recorded) {
+		if e.Kind == Denied {
+			denied++
+		}
+	})
+	require.NoError(t, err)
+	require.EqualValues(t, 8000, int64(denied)+r.Lost)
+}
+
+// What a caller pays for an entry.
+func BenchmarkLog_Record(b *testing.B) {
+	l, err := New(Config{Path: filepath.Join(b.TempDir(), "log"), Log: zap.NewNop(), Meter: noop.Meter{}})
+	require.NoError(b, err)
+	e := Entry{Kind: Credential, Actor: "orchestrator", Action: "issue", Object: "s1", Result: "ok", Facts: map[string]string{"tenant": "a", "trace_id": "0af7651916cd43dd8448eb211c80319c"}}
+	for b.Loop() {
+		l.Record(e)
+	}
+	require.NoError(b, l.Close())
+}

@@ -1,0 +1,145 @@
+package audit
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// chained is a chain in several files, with a place that was torn, as text by file.
+func chained(t *testing.T) [][]byte {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "log")
+	run(t, path, 800, 2)
+	file, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+	require.NoError(t, err)
+	_, err = file.WriteString(`{"n":`)
+	require.NoError(t, err)
+	require.NoError(t, file.Close())
+	run(t, path, 800, 1)
+	var texts [][]byte
+	for _, f := range files(t, path) {
+		texts = append(texts, must1(t)(os.ReadFile(f)))
+	}
+	require.Greater(t, len(texts), 1)
+	return texts
+}
+
+func must1(t *testing.T) func([]byte, error) []byte {
+	return func(b []byte, err error) []byte {
+		t.Helper()
+		require.NoError(t, err)
+		return b
+	}
+}
+
+// checked verifies texts as files.
+func checked(t *testing.T, dir, head string, texts [][]byte) (Report, error) {
+	t.Helper()
+	all := paths(dir, texts)
+	for i, text := range texts {
+		require.NoError(t, os.WriteFile(all[i], text, 0o600))
+	}
+	return Verify(all, head, nil)
+}
+
+func paths(dir string, texts [][]byte) (all []string) {
+	for i := range texts {
+		all = append(all, filepath.Join(dir, strconv.Itoa(i)))
+	}
+	return all
+}
+
+// with is the chain with one file replaced.
+func with(texts [][]byte, i int, text []byte) [][]byte {
+	all := slices.Clone(texts)
+	all[i] = text
+	return all
+}
+
+// Whatever one does to one byte or one line of a chain is found. Only lines at the very end can
+// be cut off unseen, and that shows against a head that is known.
+func TestVerify_FindsEveryChange(t *testing.T) {
+	texts, dir := chained(t), t.TempDir()
+	whole, err := checked(t, dir, "", texts)
+	require.NoError(t, err)
+	require.Equal(t, 1, whole.Torn)
+	require.NoError(t, scanned(texts))
+
+	for i, text := range texts {
+		found := func(other []byte, what ...any) {
+			_, broken := errors.AsType[*BrokenError](scanned(with(texts, i, other)))
+			require.True(t, broken, what...)
+		}
+		for at := range text {
+			other := slices.Clone(text)
+			other[at] ^= []byte{1, 0x20, 0x80}[at%3]
+			found(other, "file %d, byte %d of %q", i, at, text)
+			if at%7 == 0 {
+				found(slices.Delete(slices.Clone(text), at, at+1), "file %d without byte %d", i, at)
+			}
+		}
+		lines := bytes.SplitAfter(text, []byte("\n"))
+		lines = lines[:len(lines)-1]
+		for n := range lines {
+			if last := i == len(texts)-1 && n == len(lines)-1; !last {
+				found(bytes.Join(slices.Delete(slices.Clone(lines), n, n+1), nil), "file %d without line %d", i, n)
+			}
+			found(bytes.Join(slices.Insert(slices.Clone(lines), n, lines[n]), nil), "file %d with line %d twice", i, n)
+			for other := range n {
+				swapped := slices.Clone(lines)
+				swapped[n], swapped[other] = swapped[other], swapped[n]
+				found(bytes.Join(swapped, nil), "file %d with line %d in the place of %d", i, n, other)
+			}
+		}
+	}
+}
+
+// scanned verifies texts without files.
+func scanned(texts [][]byte) error {
+	v := &verifier{seen: true}
+	for _, text := range texts {
+		if err := v.scan("file", bytes.NewReader(text)); err != nil {
+			return err
+		}
+	}
+	return v.end()
+}
+
+func TestVerify_FindsFilesThatDoNotBelongTogether(t *testing.T) {
+	texts, dir := chained(t), t.TempDir()
+	var broken *BrokenError
+	_, err := checked(t, dir, "", slices.Delete(slices.Clone(texts), 1, 2))
+	require.ErrorAs(t, err, &broken)
+	require.Contains(t, broken.Why, "of the chain follows line")
+	other := chained(t)
+	_, err = checked(t, dir, "", with(texts, 1, other[1]))
+	require.ErrorAs(t, err, &broken)
+	require.Contains(t, broken.Why, "was another one when this one was written")
+	_, err = Verify([]string{filepath.Join(dir, "absent")}, "", nil)
+	require.ErrorIs(t, err, os.ErrNotExist)
+	late, err := checked(t, dir, "", texts[1:])
+	require.NoError(t, err, "the files before may be elsewhere")
+	require.Greater(t, late.First, uint64(1), "and it says so")
+}
+
+func TestVerify_SeesTheEndMissingAgainstAKnownHead(t *testing.T) {
+	texts, dir := chained(t), t.TempDir()
+	whole, err := checked(t, dir, "", texts)
+	require.NoError(t, err)
+	last := texts[len(texts)-1]
+	cut := last[:bytes.LastIndexByte(last[:len(last)-1], '\n')+1]
+	shorter, err := checked(t, dir, "", with(texts, len(texts)-1, cut))
+	require.NoError(t, err, "nothing in the file shows it")
+	require.Equal(t, whole.Lines-1, shorter.Lines)
+	_, err = checked(t, dir, whole.Head, with(texts, len(texts)-1, cut))
+	require.ErrorContains(t, err, "lines are missing at the end")
+	_, err = checked(t, dir, shorter.Head, texts)
+	require.NoError(t, err, "it went on behind a head that was known earlier")
+}

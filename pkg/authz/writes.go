@@ -1,0 +1,44 @@
+package authz
+
+import (
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/ownership"
+)
+
+// writes are the methods that write state of a tier, and the key that a rule has for it: who may
+// not call one tried to write what is not his (contract SO-8, SO-12).
+var writes = map[string]string{
+	troupev1.MemoryService_BeginTurn_FullMethodName:      "history",
+	troupev1.MemoryService_ReleaseTurn_FullMethodName:    "history",
+	troupev1.MemoryService_FailTurn_FullMethodName:       "history",
+	troupev1.MemoryService_RenewTurn_FullMethodName:      "history",
+	troupev1.MemoryService_Journal_FullMethodName:        "history",
+	troupev1.MemoryService_CommitStep_FullMethodName:     "history",
+	troupev1.MemoryService_CompactSession_FullMethodName: "history",
+	troupev1.MemoryService_ClearSession_FullMethodName:   "history",
+	troupev1.MemoryService_DeleteSession_FullMethodName:  "history",
+	troupev1.MemoryService_EraseUser_FullMethodName:      "history",
+	troupev1.MemoryService_UpdateSession_FullMethodName:  "memory",
+	troupev1.MemoryService_UpdateState_FullMethodName:    "memory",
+	troupev1.MemoryService_PutArtifact_FullMethodName:    "memory",
+	troupev1.MemoryService_DeleteArtifact_FullMethodName: "memory",
+	troupev1.MemoryService_PutConfig_FullMethodName:      "config",
+
+	troupev1.OrchestratorService_Orchestrate_FullMethodName:     "context",
+	troupev1.OrchestratorService_CancelTrace_FullMethodName:     "context",
+	troupev1.OrchestratorService_PauseAgent_FullMethodName:      "routing",
+	troupev1.OrchestratorService_ResumeAgent_FullMethodName:     "routing",
+	troupev1.OrchestratorService_DrainInstance_FullMethodName:   "routing",
+	troupev1.OrchestratorService_QuarantineAgent_FullMethodName: "routing",
+	troupev1.OrchestratorService_ReleaseAgent_FullMethodName:    "routing",
+}
+
+// Writes is the state that a method writes, and whose that is; false when it writes none.
+func Writes(method string) (key string, owner ownership.Owner, ok bool) {
+	key, ok = writes[method]
+	if !ok {
+		return "", "", false
+	}
+	owner, _ = ownership.Of(key)
+	return key, owner, true
+}

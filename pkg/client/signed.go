@@ -1,0 +1,32 @@
+package client
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+)
+
+// Signed returns a connection whose calls show the credentials, such as those of bearer.Token;
+// with nil, the connection itself.
+func Signed(conn grpc.ClientConnInterface, as credentials.PerRPCCredentials) grpc.ClientConnInterface {
+	if as == nil {
+		return conn
+	}
+	return signed{conn, as}
+}
+
+type signed struct {
+	grpc.ClientConnInterface
+	as credentials.PerRPCCredentials
+}
+
+// Invoke implements grpc.ClientConnInterface.
+func (s signed) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	return s.ClientConnInterface.Invoke(ctx, method, args, reply, append(opts, grpc.PerRPCCredentials(s.as))...)
+}
+
+// NewStream implements grpc.ClientConnInterface.
+func (s signed) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	return s.ClientConnInterface.NewStream(ctx, desc, method, append(opts, grpc.PerRPCCredentials(s.as))...)
+}

@@ -1,0 +1,71 @@
+package conversation
+
+import "strings"
+
+// MaxSource is how long the name of a source of untrusted words is, in bytes.
+const MaxSource = 128
+
+// From is a source of untrusted words of a kind, such as "tool http_fetch".
+func From(kind, name string) string {
+	return Cut(strings.Join(strings.Fields(strings.ToValidUTF8(kind+" "+name, "")), " "), MaxSource)
+}
+
+// Source names where words of a message come from that neither the user nor the author of the
+// agent wrote; empty: there are none. A file that the user attaches is such a source: nobody knows
+// who wrote what is in it. So is a summary of messages that had one.
+func (m Message) Source() string {
+	switch {
+	case m.Untrusted != "":
+		return m.Untrusted
+	case len(m.Attachments) > 0:
+		return From("file", m.Attachments[0].Name)
+	case m.Role == RoleSummary:
+		return marked(m.Text)
+	default:
+		return ""
+	}
+}
+
+// Untrusted is the first source of untrusted words in messages; empty: there is none.
+func Untrusted(messages []Message) string {
+	for _, m := range messages {
+		if source := m.Source(); source != "" {
+			return source
+		}
+	}
+	return ""
+}
+
+// Reader is the role in which a model reads a message: untrusted words never have that of the system
+// (S14).
+func (m Message) Reader() Role {
+	if m.Role == RoleSystem && m.Source() != "" {
+		return RoleUser
+	}
+	return m.Role
+}
+
+// markBegins and markEnds stand around the source in the last line of a summary.
+const (
+	markBegins = "\n(Some of it comes from "
+	markEnds   = ".)"
+)
+
+// mark has a summary say in at most limit bytes that it stands for untrusted words. The mark
+// comes last, so that nothing that was said can take it away.
+func mark(summary, source string, limit int) string {
+	if source == "" {
+		return Cut(summary, limit)
+	}
+	line := markBegins + source + markEnds
+	return Cut(summary, max(0, limit-len(line))) + line
+}
+
+// marked is the source that a summary names; empty: none.
+func marked(summary string) string {
+	at := strings.LastIndex(summary, markBegins)
+	if at < 0 || !strings.HasSuffix(summary, markEnds) {
+		return ""
+	}
+	return Cut(strings.TrimSuffix(summary[at+len(markBegins):], markEnds), MaxSource)
+}

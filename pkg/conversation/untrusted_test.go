@@ -1,0 +1,60 @@
+package conversation_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+)
+
+func TestMessage_NamesWhoseWordsItHolds(t *testing.T) {
+	require.Empty(t, conversation.User("hello").Source())
+	require.Equal(t, "tool a", conversation.Message{Untrusted: "tool a"}.Source())
+	file := conversation.User("read it")
+	file.Attachments = []conversation.Attachment{{Name: "a\n\xff b.pdf"}}
+	require.Equal(t, "file a b.pdf", file.Source())
+	require.Equal(t, "file a b.pdf", conversation.Untrusted([]conversation.Message{conversation.User("hello"), file}))
+	require.LessOrEqual(t, len(conversation.From("file", strings.Repeat("ä", 500))), conversation.MaxSource)
+}
+
+func TestMessage_IsReadAsTheSystemsOnlyWithoutUntrustedWords(t *testing.T) {
+	m := conversation.Message{Role: conversation.RoleSystem, Text: "be kind"}
+	require.Equal(t, conversation.RoleSystem, m.Reader())
+	m.Untrusted = "tool a"
+	require.Equal(t, conversation.RoleUser, m.Reader())
+}
+
+// Whoever writes the summary, and whatever was said, cannot take the mark away; summaries of
+// summaries keep it, and one of trusted words has none.
+func TestCompact_MarksASummaryOfUntrustedWords(t *testing.T) {
+	for _, summary := range []string{"", "They talked.", "\n(Some of it comes from nobody.)", strings.Repeat("long ", 100)} {
+		for _, strategy := range []conversation.Strategy{conversation.SlidingWindow, conversation.Summarize, conversation.Hierarchical} {
+			var all []conversation.Message
+			for n := range 6 {
+				m := conversation.Assistant("a", fmt.Sprint("word ", n))
+				m.Sequence = int64(n + 1)
+				all = append(all, m)
+			}
+			if summary == "" {
+				trusted := conversation.Compact(all, strategy, 2, summary, 200)
+				require.Empty(t, conversation.Message{Role: conversation.RoleSummary, Text: trusted.Summary}.Source())
+			}
+			all[1].Untrusted = "tool http_fetch"
+			for range 3 {
+				done := conversation.Compact(all, strategy, 2, summary, 200)
+				require.LessOrEqual(t, len(done.Summary), 200)
+				first := conversation.Message{Role: conversation.RoleSummary, Text: done.Summary, Sequence: done.Last}
+				require.Equal(t, "tool http_fetch", first.Source(), done.Summary)
+				all = []conversation.Message{first}
+				for n := range 4 {
+					m := conversation.Assistant("a", "more")
+					m.Sequence = done.Last + int64(n) + 1
+					all = append(all, m)
+				}
+			}
+		}
+	}
+}

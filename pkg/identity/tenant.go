@@ -1,0 +1,16 @@
+package identity
+
+import (
+	"fmt"
+	"regexp"
+)
+
+var tenantName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
+
+// CheckTenant says why a text cannot name a tenant: it is part of the names of keys.
+func CheckTenant(name string) error {
+	if !tenantName.MatchString(name) {
+		return fmt.Errorf("%q names no tenant; it must be 1 to 64 of A-Z a-z 0-9 _ . -", name)
+	}
+	return nil
+}

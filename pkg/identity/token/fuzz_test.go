@@ -1,0 +1,45 @@
+package token
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Any file is a list whose tokens are those of its entries, or is refused without a digest in the
+// error.
+func FuzzParse(f *testing.F) {
+	digest := sha256.Sum256([]byte("tr_ann"))
+	sum := hex.EncodeToString(digest[:])
+	for _, text := range []string{
+		"", "tokens:\n", "tokens: [{name: ann, tenant: acme, role: client, sha256: " + sum + "}]\n",
+		"tokens: [{name: ann, tenant: acme, role: admin, sha256: " + sum + ", expires: 2027-01-01}]\n",
+		"tokens: &a [*a]\n", "tokens: [&a {name: a, tenant: b, role: client, sha256: " + sum + "}, *a]\n",
+		"tokens: [{<<: {name: a}, sha256: tr_not_a_digest}]\n", "tokens: {}\n", "\xff\xfe", "a: 1\n---\nb: 2\n", "tokens: [{sha256: !!binary aGk=}]\n",
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		all, err := parse([]byte(text))
+		if err != nil {
+			require.NotContains(t, err.Error(), sum)
+			require.Empty(t, all)
+		}
+		for _, l := range all {
+			require.NoError(t, l.Check())
+			require.Equal(t, hex.EncodeToString(l.digest[:]), string(lower(l.SHA256)))
+		}
+		found, ok := all.of("tr_ann")
+		require.Equal(t, ok, found.Name != "")
+		_, ok = all.of(sum)
+		require.False(t, ok, "a digest is no token")
+	})
+}
+
+// lower is what hex of any case is in ours.
+func lower(digits string) []byte {
+	raw, _ := hex.DecodeString(digits)
+	return []byte(hex.EncodeToString(raw))
+}

@@ -1,0 +1,31 @@
+package gemini
+
+import (
+	"fmt"
+	"iter"
+
+	"google.golang.org/genai"
+)
+
+// contained are the pieces of a stream of the SDK, which panics at JSON of another shape than it
+// expects: here that ends the stream with an error. A panic of who takes the pieces goes its way.
+func contained(stream iter.Seq2[*genai.GenerateContentResponse, error]) iter.Seq2[*genai.GenerateContentResponse, error] {
+	return func(yield func(*genai.GenerateContentResponse, error) bool) {
+		taken := false // the panic, if there is one, is not the SDK's
+		defer func() {
+			if taken {
+				return
+			}
+			if p := recover(); p != nil {
+				yield(nil, fmt.Errorf("the reply has a shape that the SDK cannot read: %v", p))
+			}
+		}()
+		for piece, err := range stream {
+			taken = true
+			if !yield(piece, err) {
+				return
+			}
+			taken = false
+		}
+	}
+}

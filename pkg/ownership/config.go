@@ -1,0 +1,194 @@
+package ownership
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+// Config is the configuration of an agent as one of its instances has it in RAM: of the SHARED
+// tier, read by all, and written by the agent that declared itself its owner (SO-11). Changes
+// are this instance's alone until they are saved, which happens when the agent shuts down, and
+// when Save is called. Safe for concurrent use.
+type Config struct {
+	*configured
+	refused func(*failure.Error) // nil: nobody is told
+}
+
+// configured is what all views of a configuration share.
+type configured struct {
+	agent    string
+	protocol Protocol
+	saving   sync.Mutex // held by the one Save or Reload that runs
+
+	mu      sync.RWMutex
+	store   ConfigStore
+	version int64 // that the changes were made to
+	stored  map[string]json.RawMessage
+	changes map[string]json.RawMessage // an empty value removes
+}
+
+// ConfigStore is where configurations last.
+type ConfigStore interface {
+	// Load returns that of an agent, with its version.
+	Load(ctx context.Context, agent string) (version int64, values map[string]json.RawMessage, err error)
+	// Save makes changes to a version of the agent's own, and returns what they led to. Modes: revision_mismatch
+	// when others changed it meanwhile and the protocol does not settle that.
+	Save(ctx context.Context, base int64, changes map[string]json.RawMessage) (version int64, values map[string]json.RawMessage, err error)
+}
+
+// NewConfig returns the configuration of an agent, which is empty until Reload. Without a
+// protocol the agent does not own one, and can read it only.
+func NewConfig(agent string, p Protocol) *Config {
+	return &Config{configured: &configured{agent: agent, protocol: p}}
+}
+
+// Telling returns the same configuration for somebody who is told of each write that is refused.
+func (c *Config) Telling(refused func(*failure.Error)) *Config {
+	return &Config{configured: c.configured, refused: refused}
+}
+
+// Protocol is the one that the agent declared; empty when it owns no configuration.
+func (c *Config) Protocol() Protocol { return c.protocol }
+
+// Keep sets where the configuration lasts; nil: nowhere.
+func (c *Config) Keep(store ConfigStore) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.store = store
+}
+
+// Version is the stored one that this instance knows; 0: none.
+func (c *Config) Version() int64 {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.version
+}
+
+// Get returns the JSON of a key, and whether there is one.
+func (c *Config) Get(key string) (json.RawMessage, bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	value, changed := c.changes[key]
+	if !changed {
+		value = c.stored[key]
+	}
+	return bytes.Clone(value), len(value) > 0
+}
+
+// Keys are those that are set, sorted.
+func (c *Config) Keys() []string {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	all := maps.Clone(c.stored)
+	if all == nil {
+		all = map[string]json.RawMessage{}
+	}
+	maps.Copy(all, c.changes)
+	maps.DeleteFunc(all, func(_ string, value json.RawMessage) bool { return len(value) == 0 })
+	return slices.Sorted(maps.Keys(all))
+}
+
+// Set sets a key, value as JSON. Modes: state_violation for an agent that does not own its
+// configuration, user_invalid_input for a value that is no JSON.
+func (c *Config) Set(key string, value any) error {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return failure.Newf(failure.UserInvalidInput, "config.set", "configuration %q: the value cannot be written as JSON", key).Because(err)
+	}
+	return c.change("config.set", key, text)
+}
+
+// Delete removes a key. Modes: state_violation.
+func (c *Config) Delete(key string) error { return c.change("config.delete", key, nil) }
+
+func (c *Config) change(op, key string, value json.RawMessage) error {
+	if c.protocol == "" {
+		err := Violation(op, "config", Shared, c.agent)
+		if c.refused != nil {
+			c.refused(err)
+		}
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.changes == nil {
+		c.changes = map[string]json.RawMessage{}
+	}
+	c.changes[key] = value
+	return nil
+}
+
+// Reload reads the configuration anew and drops changes that were not saved. Modes: agent_state
+// without a memory service.
+func (c *Config) Reload(ctx context.Context) error {
+	c.saving.Lock()
+	defer c.saving.Unlock()
+	store, err := c.kept()
+	if err != nil {
+		return err
+	}
+	version, values, err := store.Load(ctx, c.agent)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.version, c.stored, c.changes = version, values, nil
+	return nil
+}
+
+// Of returns the configuration of another agent, as it was stored last. Modes: agent_state without
+// a memory service.
+func (c *Config) Of(ctx context.Context, agent string) (map[string]json.RawMessage, error) {
+	store, err := c.kept()
+	if err != nil {
+		return nil, err
+	}
+	_, values, err := store.Load(ctx, agent)
+	return values, err
+}
+
+// Save stores the changes of this instance, all or none, and takes over what others changed.
+// Modes: revision_mismatch when others changed it and the protocol does not settle that: the
+// changes are still there, and Reload drops them; agent_state without a memory service.
+func (c *Config) Save(ctx context.Context) error {
+	c.saving.Lock()
+	defer c.saving.Unlock()
+	c.mu.RLock()
+	base, changes := c.version, maps.Clone(c.changes)
+	c.mu.RUnlock()
+	if len(changes) == 0 {
+		return nil
+	}
+	store, err := c.kept()
+	if err != nil {
+		return err
+	}
+	version, values, err := store.Save(ctx, base, changes)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.version, c.stored = version, values
+	maps.DeleteFunc(c.changes, func(key string, value json.RawMessage) bool { // but those that were made meanwhile
+		saved, ok := changes[key]
+		return ok && bytes.Equal(saved, value)
+	})
+	return nil
+}
+
+func (c *Config) kept() (ConfigStore, error) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if c.store == nil {
+		return nil, failure.New(failure.AgentState, "config", "the configuration lasts nowhere: the agent runs without a memory service")
+	}
+	return c.store, nil
+}

@@ -1,0 +1,106 @@
+package ownership
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+// shelf is where configurations of a test last.
+type shelf struct {
+	version int64
+	values  map[string]json.RawMessage
+	broken  error
+	saves   int
+}
+
+func (s *shelf) Load(_ context.Context, agent string) (int64, map[string]json.RawMessage, error) {
+	if agent != "clerk" {
+		return 0, nil, s.broken
+	}
+	return s.version, maps.Clone(s.values), s.broken
+}
+
+func (s *shelf) Save(_ context.Context, base int64, changes map[string]json.RawMessage) (int64, map[string]json.RawMessage, error) {
+	s.saves++
+	if s.broken != nil {
+		return 0, nil, s.broken
+	}
+	if base != s.version {
+		return 0, nil, failure.New(failure.RevisionMismatch, "test", "another was first")
+	}
+	s.version++
+	for key, value := range changes {
+		if len(value) == 0 {
+			delete(s.values, key)
+			continue
+		}
+		s.values[key] = value
+	}
+	return s.version, maps.Clone(s.values), nil
+}
+
+// Req: SO-11
+func TestConfig_IsChangedInRAMAndSavedAsAWhole(t *testing.T) {
+	store := &shelf{version: 3, values: map[string]json.RawMessage{"tone": json.RawMessage(`"kind"`), "old": json.RawMessage(`1`)}}
+	c := NewConfig("clerk", Reject)
+	require.True(t, failure.Is(c.Reload(t.Context()), failure.AgentState), "it lasts nowhere")
+	c.Keep(store)
+	require.NoError(t, c.Reload(t.Context()))
+	require.NoError(t, c.Set("tone", "curt"))
+	require.NoError(t, c.Delete("old"))
+	require.Equal(t, []string{"tone"}, c.Keys())
+	require.EqualValues(t, 3, c.Version())
+	require.Zero(t, store.saves, "it is this instance's alone")
+
+	require.NoError(t, c.Save(t.Context()))
+	require.NoError(t, c.Save(t.Context()), "nothing is left to save")
+	require.Equal(t, 1, store.saves)
+	require.EqualValues(t, 4, c.Version())
+	require.Equal(t, map[string]json.RawMessage{"tone": json.RawMessage(`"curt"`)}, store.values)
+	values, err := c.Of(t.Context(), "another")
+	require.NoError(t, err)
+	require.Empty(t, values)
+}
+
+// Req: SO-11
+func TestConfig_WhatMetAnotherIsKeptUntilItIsDropped(t *testing.T) {
+	store := &shelf{version: 1, values: map[string]json.RawMessage{}}
+	c := NewConfig("clerk", Reject)
+	c.Keep(store)
+	require.NoError(t, c.Reload(t.Context()))
+	store.version, store.values["tone"] = 2, json.RawMessage(`"theirs"`)
+	require.NoError(t, c.Set("tone", "mine"))
+	require.True(t, failure.Is(c.Save(t.Context()), failure.RevisionMismatch))
+	value, ok := c.Get("tone")
+	require.True(t, ok)
+	require.JSONEq(t, `"mine"`, string(value))
+
+	store.broken = errors.New("away")
+	require.ErrorIs(t, c.Reload(t.Context()), store.broken)
+	_, err := c.Of(t.Context(), "clerk")
+	require.ErrorIs(t, err, store.broken)
+	store.broken = nil
+	require.NoError(t, c.Reload(t.Context()))
+	value, _ = c.Get("tone")
+	require.JSONEq(t, `"theirs"`, string(value))
+}
+
+// Req: SO-11
+func TestConfig_OnlyAnOwnerWrites(t *testing.T) {
+	var told []error
+	c := NewConfig("clerk", "").Telling(func(err *failure.Error) { told = append(told, err) })
+	for _, err := range []error{c.Set("tone", "kind"), c.Delete("tone")} {
+		require.ErrorContains(t, err, `state "config" is owned by shared, but clerk attempted to modify it`)
+	}
+	require.Len(t, told, 2)
+	require.Empty(t, c.Keys())
+	require.Empty(t, c.Protocol())
+	require.True(t, failure.Is(NewConfig("clerk", Merge).Set("tone", func() {}), failure.UserInvalidInput))
+}

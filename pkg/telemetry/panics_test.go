@@ -1,0 +1,41 @@
+package telemetry
+
+import (
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/sdk/metric"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+func TestPanics_ManyInAMinuteAreTooManyUntilAMinuteHasFewer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPanics(metric.NewMeterProvider())
+		var told atomic.Bool
+		defer p.Follow(told.Store)()
+		one := failure.Panicked("test", "boom")
+		for range 4 {
+			p.Note(t.Context(), one)
+		}
+		p.Note(t.Context(), errors.New("no panic"))
+		time.Sleep(59 * time.Second)
+		synctest.Wait()
+		require.False(t, told.Load())
+		p.Note(t.Context(), one)
+		require.True(t, told.Load())
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		require.False(t, told.Load(), "four of them are older than a minute")
+		for range 4 {
+			p.Note(t.Context(), one)
+		}
+		require.True(t, told.Load())
+		(*Panics)(nil).Note(t.Context(), one)
+		(*Panics)(nil).Follow(func(tooMany bool) { require.False(t, tooMany) })()
+	})
+}

@@ -1,0 +1,50 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/ownership"
+)
+
+// configuration keeps the agent's configuration at the memory service (SO-11).
+type configuration struct {
+	configs memory.Configs
+	own     *ownership.Config
+	agent   string
+}
+
+// Load implements ownership.ConfigStore.
+func (c *configuration) Load(ctx context.Context, agent string) (int64, map[string]json.RawMessage, error) {
+	stored, err := failure.Retry(ctx, func(ctx context.Context) (memory.Configuration, error) { return c.configs.GetConfig(ctx, agent) })
+	return stored.Version, stored.Values, err
+}
+
+// Save implements ownership.ConfigStore.
+func (c *configuration) Save(ctx context.Context, base int64, changes map[string]json.RawMessage) (int64, map[string]json.RawMessage, error) {
+	change := memory.ConfigChange{Agent: c.agent, Base: base, Protocol: c.own.Protocol(), Delta: changes}
+	stored, err := failure.Retry(ctx, func(ctx context.Context) (memory.Configuration, error) { return c.configs.PutConfig(ctx, change) })
+	return stored.Version, stored.Values, err
+}
+
+// start takes the agent's resources, and then its configuration if it has one: one that did not
+// know how it is configured must not work.
+func (w *Worker) start(ctx context.Context) error {
+	if err := w.agent.Start(ctx); err != nil || w.agent.Config().Protocol() == "" {
+		return err
+	}
+	return w.agent.Config().Reload(ctx)
+}
+
+// stop stores what the agent changed of its configuration, before it forgets (LC-18). What cannot be
+// stored is lost, and the error says so.
+func (w *Worker) stop(ctx context.Context) error {
+	err := w.agent.Config().Save(ctx)
+	if err != nil {
+		err = failure.Newf(failure.ModeOf(err), "worker.Shutdown", "the changes of the configuration are lost: %s", failure.Plain(err)).Because(err)
+	}
+	return errors.Join(err, w.agent.Close())
+}

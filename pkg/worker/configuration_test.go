@@ -1,0 +1,90 @@
+package worker_test
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/ownership"
+)
+
+// configured is an agent that says its tone and sets another.
+func configured(p ownership.Protocol, tone string) agent.Config {
+	return agent.Config{Name: "a", Config: p, Model: scripted.New(), Handlers: []hook.Handler{
+		hook.BeforeAgent(func(_ context.Context, t *hook.Turn) (string, error) {
+			was, _ := t.Config().Get("tone")
+			return "It was " + string(was) + ".", t.Config().Set("tone", tone)
+		}),
+	}}
+}
+
+func (s *surroundings) config(t *testing.T) memory.Configuration {
+	t.Helper()
+	c, err := s.memory.GetConfig(t.Context(), "a")
+	require.NoError(t, err)
+	return c
+}
+
+// An agent reads and writes its configuration in a step, its shutdown stores it, and the next
+// instance begins with it. The registration says how conflicts are settled.
+//
+// Req: SO-11
+func TestWorker_KeepsTheConfigurationOfItsAgent(t *testing.T) {
+	s := surround(t)
+	r := s.start(t, configured(ownership.Reject, "kind"))
+	s.Until(func() bool { return s.Known[r.key()].Config == ownership.Reject })
+	_, result := finish(t, r.execute(t.Context(), t, s.begin(t, "a", "s1")))
+	require.Equal(t, "It was .", result.GetText())
+	require.Zero(t, s.config(t).Version, "until the agent ends it is in its RAM alone")
+	require.NoError(t, r.stop())
+	stored := s.config(t)
+	require.Equal(t, map[string]json.RawMessage{"tone": json.RawMessage(`"kind"`)}, stored.Values)
+
+	r = s.start(t, configured(ownership.Reject, "curt"))
+	_, result = finish(t, r.execute(t.Context(), t, s.begin(t, "a", "s2")))
+	require.Equal(t, `It was "kind".`, result.GetText())
+
+	// Meanwhile another instance was first: the protocol decides, and not who is last.
+	_, err := s.memory.PutConfig(t.Context(), memory.ConfigChange{
+		Agent: "a", Base: stored.Version, Protocol: ownership.Reject, Delta: map[string]json.RawMessage{"limit": json.RawMessage(`3`)},
+	})
+	require.NoError(t, err)
+	require.NoError(t, r.stop())
+	require.Equal(t, map[string]json.RawMessage{"tone": json.RawMessage(`"kind"`), "limit": json.RawMessage(`3`)}, s.config(t).Values)
+	lost := r.logs.FilterMessage("a step of the lifecycle failed").All()
+	require.Len(t, lost, 1)
+	require.Contains(t, lost[0].ContextMap()["error"], "the changes of the configuration are lost")
+}
+
+// Req: SO-11
+func TestWorker_MergesTheConfigurationsOfItsInstances(t *testing.T) {
+	s := surround(t)
+	r := s.start(t, configured(ownership.Merge, "kind"))
+	_, result := finish(t, r.execute(t.Context(), t, s.begin(t, "a", "s1")))
+	require.Nil(t, result.GetFailure())
+	_, err := s.memory.PutConfig(t.Context(), memory.ConfigChange{
+		Agent: "a", Protocol: ownership.Merge, Delta: map[string]json.RawMessage{"limit": json.RawMessage(`3`)},
+	})
+	require.NoError(t, err)
+	require.NoError(t, r.stop())
+	require.Len(t, s.config(t).Values, 2)
+	require.Empty(t, r.logs.FilterMessage("a step of the lifecycle failed").All())
+}
+
+// An agent that cannot know its configuration does not work.
+func TestWorker_WithoutItsConfigurationDoesNotStart(t *testing.T) {
+	s := surround(t)
+	s.memoryAddr = freeAddress(t) // nobody is there
+	c := configured(ownership.Merge, "kind")
+	c.StartTimeout = 300 * time.Millisecond
+	err := s.launch(t, c).end(t)
+	require.True(t, failure.Is(err, failure.SystemNetwork, failure.SystemTimeout, failure.AgentTimeout), "%v", err)
+}

@@ -1,0 +1,41 @@
+package worker
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/broker"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/memory"
+)
+
+// mine is a memory service whose lease cannot be renewed without a panic.
+type mine struct{ outage }
+
+func (mine) RenewTurn(context.Context, memory.Hold, time.Duration) error { panic("secret") }
+
+// A panic in a goroutine beside a step ends the step, and not the worker.
+func TestHold_APanicBesideTheStepEndsIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, err := agent.New(agent.Config{Name: "a", Model: scripted.New(scripted.Reply{Deltas: []string{"well"}, Wait: make(chan struct{})})})
+		require.NoError(t, err)
+		s := &agentServer{log: zap.NewNop(), agent: a, turns: mine{}, broker: broker.New("")}
+		ctx, stop := context.WithCancelCause(t.Context())
+		defer stop(nil)
+		said := &troupev1.Message{Role: troupev1.Role_ROLE_USER, Parts: []*troupev1.Part{{Content: &troupev1.Part_Text{Text: "hello"}}}}
+		_, err = s.hold(ctx, stop, &troupev1.ExecuteStepRequest{
+			SessionId: "s", TurnId: "t", Step: 1, Attempt: 1, Epoch: 1, Agent: "a", History: []*troupev1.Message{said},
+		}, &sender{stream: &beats{}})
+		require.Error(t, err)
+		require.True(t, failure.IsPanic(context.Cause(ctx)), "%v", context.Cause(ctx))
+		require.NotContains(t, failure.ToProto(err).String(), "secret")
+	})
+}

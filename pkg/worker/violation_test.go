@@ -1,0 +1,80 @@
+package worker_test
+
+import (
+	"context"
+	"encoding/json"
+	"iter"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/event"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/ownership"
+)
+
+// trespasses are the violations among events.
+func trespasses(events []*troupev1.Event) (found []*troupev1.OwnershipViolation) {
+	for _, e := range events {
+		if v := e.GetOwnershipViolation(); v != nil {
+			found = append(found, v)
+		}
+	}
+	return found
+}
+
+// What agent code tries is told, whatever it makes of the error.
+//
+// Req: SO-6
+func TestExecuteStep_TellsAWriteThatTheAgentMayNotMake(t *testing.T) {
+	s := surround(t)
+	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(scripted.Say("Done.")), Handlers: []hook.Handler{
+		hook.BeforeAgent(func(_ context.Context, t *hook.Turn) (string, error) { _ = t.State().Set("facts", 1); return "", nil }),
+	}})
+	events, result := finish(t, r.execute(t.Context(), t, s.begin(t, "a", "s1")))
+	require.Nil(t, result.GetFailure())
+	require.Empty(t, cmp.Diff([]*troupev1.OwnershipViolation{{Key: "facts", Owner: "memory", Actor: "a", Operation: "ownership.set"}}, trespasses(events), protocmp.Transform()))
+	require.Len(t, r.logs.FilterMessageSnippet("state of another owner").All(), 1)
+}
+
+// A step whose commit would write what is not the session's fails, tells it, and changes nothing.
+//
+// Req: SO-12
+func TestExecuteStep_ACommitOfStateOfAnotherIsTold(t *testing.T) {
+	s := surround(t)
+	r := s.start(t, agent.Config{Name: "a", Run: func(context.Context, agent.Invocation) iter.Seq2[event.Event, error] {
+		return func(yield func(event.Event, error) bool) {
+			yield(event.Event{Payload: event.Message{Text: "Done.", State: map[string]json.RawMessage{"trace_id": json.RawMessage(`"mine"`)}}}, nil)
+		}
+	}})
+	events, result := finish(t, r.execute(t.Context(), t, s.begin(t, "a", "s1")))
+	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_STATE_VIOLATION, result.GetFailure().GetMode(), "%v", result)
+	found := trespasses(events)
+	require.Len(t, found, 1)
+	require.Equal(t, "trace_id", found[0].GetKey())
+	require.Equal(t, "orchestrator", found[0].GetOwner())
+	require.Equal(t, "a", found[0].GetActor())
+	_, messages := s.stored(t, "s1")
+	require.Len(t, messages, 1, "nothing is committed")
+}
+
+// Whose a key is says the worker as its agent declared it (SO-5).
+func TestOwnsState_KnowsWhatTheAgentDeclared(t *testing.T) {
+	s := surround(t)
+	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(), Owns: map[string]ownership.Owner{"ledger": ownership.Memory, "history": ownership.Agent}})
+	for key, want := range map[string]*troupev1.OwnsStateResponse{
+		"ledger":  {Owner: troupev1.Owner_OWNER_MEMORY, Declared: true},
+		"history": {Owner: troupev1.Owner_OWNER_AGENT, Owns: true, Declared: true},
+		"other":   {Owner: troupev1.Owner_OWNER_AGENT, Owns: true},
+		"config":  {Owner: troupev1.Owner_OWNER_SHARED, Declared: true},
+	} {
+		got, err := r.OwnsState(t.Context(), &troupev1.OwnsStateRequest{Key: key})
+		require.NoError(t, err)
+		require.Empty(t, cmp.Diff(want, got, protocmp.Transform()), key)
+	}
+}

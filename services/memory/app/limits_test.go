@@ -1,0 +1,59 @@
+package app
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/identity"
+	"github.com/troupe-dev/troupe/pkg/rpc"
+	"github.com/troupe-dev/troupe/test/redistest"
+)
+
+// A worker that was taken over holds up nobody else, and no orchestrator.
+func TestApp_RefusesWorkersThatCallTooOften(t *testing.T) {
+	s := &secured{dir: t.TempDir()}
+	rates := filepath.Join(t.TempDir(), "rates.yaml")
+	require.NoError(t, os.WriteFile(rates, []byte("mesh: {rate: 0.001, burst: 2}"), 0o600))
+	s.running = run(t, "redis://"+redistest.Start(t), func(cfg *Config) {
+		cfg.Identity, cfg.Rates = identity.Config{DevCA: s.dir}, rates
+	})
+	<-s.ready
+	refused := func(role identity.Role, agent string) func() bool {
+		m := troupev1.NewMemoryServiceClient(s.dial(t, role, agent))
+		return func() bool {
+			_, err := m.GetConfig(t.Context(), &troupev1.GetConfigRequest{Agent: "research"})
+			return failure.Is(failure.FromStatus("test", err), failure.PolicyRateLimit)
+		}
+	}
+	evil, good, orchestrator := refused(identity.Worker, "research"), refused(identity.Worker, "synthesis"), refused(identity.Orchestrator, "")
+	require.False(t, evil())
+	require.False(t, evil())
+	require.True(t, evil())
+	require.False(t, good())
+	for range 10 {
+		require.False(t, orchestrator())
+	}
+}
+
+// One address cannot take all descriptors, and has more connections than any mesh on one machine needs.
+func TestApp_BoundsTheConnectionsOfAnAddress(t *testing.T) {
+	r := run(t, "redis://"+redistest.Start(t))
+	<-r.ready
+	for n := range rpc.MaxInnerPeerConnections + 1 {
+		conn, err := net.Dial("tcp", r.GRPCAddr())
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		if n%256 == 0 { // which are served
+			require.NoError(t, conn.SetReadDeadline(time.Now().Add(20*time.Second)))
+			_, err = conn.Read(make([]byte, 1)) // a server of HTTP/2 speaks first
+			require.Equal(t, n < rpc.MaxInnerPeerConnections, err == nil, "connection %d: %v", n, err)
+		}
+	}
+}

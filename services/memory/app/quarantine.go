@@ -1,0 +1,46 @@
+package app
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/identity"
+	"github.com/troupe-dev/troupe/pkg/process"
+	"github.com/troupe-dev/troupe/pkg/registry"
+)
+
+// quarantine knows which agents are shut out (S18). While the registry is away it keeps what
+// it knows. The zero value knows of none. Safe for concurrent use.
+type quarantine struct {
+	agents atomic.Pointer[map[string]registry.Desire]
+}
+
+// barred refuses the calls of workers of such agents. They may read configurations, as all of the
+// mesh may: a worker that starts needs its own, and must be there when the agent is released.
+func (q *quarantine) barred(p identity.Principal, method string) error {
+	known := q.agents.Load()
+	if known == nil || p.Role != identity.Worker || method == troupev1.MemoryService_GetConfig_FullMethodName {
+		return nil
+	}
+	if d, out := (*known)[p.Name]; out {
+		return d.Refusal("call")
+	}
+	return nil
+}
+
+// part follows what operators want.
+func (q *quarantine) part(desires registry.Desires, log *zap.Logger) process.Part {
+	return process.Part{Name: "quarantine", Grace: time.Second, Run: func(ctx context.Context, ready func()) error {
+		ready()
+		return desires.WatchDesires(ctx, func(all map[registry.Key]registry.Desire) {
+			now := registry.Quarantined(all)
+			if before := q.agents.Swap(&now); before != nil && len(*before) != len(now) || before == nil && len(now) > 0 {
+				log.Warn("agents are shut out", zap.Int("agents", len(now)))
+			}
+		})
+	}}
+}

@@ -1,0 +1,62 @@
+package app
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/identity"
+	"github.com/troupe-dev/troupe/pkg/registry"
+	"github.com/troupe-dev/troupe/pkg/registry/etcdregistry"
+	"github.com/troupe-dev/troupe/pkg/rpc"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+	"github.com/troupe-dev/troupe/test/etcdtest"
+	"github.com/troupe-dev/troupe/test/redistest"
+)
+
+// Guarantees S18: the memory service refuses the calls of a worker of a quarantined agent, also
+// while etcd is away, and goes on with those of others. It may read its configuration, as all of the
+// mesh may: without it, it could not start.
+func TestApp_RefusesWorkersOfQuarantinedAgents(t *testing.T) {
+	etcd, dir := etcdtest.Start(t), t.TempDir()
+	r := run(t, "redis://"+redistest.Start(t), func(cfg *Config) {
+		cfg.Etcd, cfg.Identity = etcd.Endpoints(), identity.Config{DevCA: dir}
+	})
+	caller := func(agent string) troupev1.MemoryServiceClient {
+		self, err := identity.Open(identity.Config{DevCA: dir}, identity.Worker, agent, zap.NewNop())
+		require.NoError(t, err)
+		conn, err := rpc.DialWith(self.Client(identity.Memory, ""), r.GRPCAddr(), telemetry.Discard())
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, conn.Close()) })
+		return troupev1.NewMemoryServiceClient(conn)
+	}
+	<-r.ready
+	evil, good := caller("research"), caller("synthesis")
+	mode := func(m troupev1.MemoryServiceClient) failure.Mode {
+		_, err := m.GetSession(t.Context(), &troupev1.MemoryServiceGetSessionRequest{SessionId: "s"})
+		return failure.ModeOf(failure.FromStatus("test", err))
+	}
+	allowed := mode(good)
+	require.Equal(t, allowed, mode(evil))
+	operators := etcdregistry.New(etcd.Client(), zap.NewNop(), etcdregistry.Config{})
+	d := registry.Desire{Key: registry.Whole("research"), Want: registry.Quarantine, Reason: "it misbehaves", Since: time.Now()}
+	require.NoError(t, operators.Want(t.Context(), d))
+	turns := func(want failure.Mode) {
+		require.Eventually(t, func() bool { return mode(evil) == want }, 20*time.Second, 5*time.Millisecond)
+	}
+	turns(failure.PolicySecurity)
+	require.Equal(t, allowed, mode(good))
+	_, err := evil.GetConfig(t.Context(), &troupev1.GetConfigRequest{Agent: "research"})
+	require.NoError(t, err)
+	_, err = evil.PutConfig(t.Context(), &troupev1.PutConfigRequest{Agent: "research"})
+	require.Equal(t, failure.PolicySecurity, failure.ModeOf(failure.FromStatus("test", err)))
+	etcd.Stop()
+	require.Equal(t, failure.PolicySecurity, mode(evil))
+	etcd.Start()
+	require.Eventually(t, func() bool { return operators.Forget(t.Context(), d.Key) == nil }, 20*time.Second, 50*time.Millisecond)
+	turns(allowed)
+}

@@ -1,0 +1,320 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/troupe-dev/troupe/pkg/authz"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/identity"
+	"github.com/troupe-dev/troupe/pkg/identity/turncred"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/memory/memoryrpc"
+	"github.com/troupe-dev/troupe/pkg/rpc"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+	"github.com/troupe-dev/troupe/test/redistest"
+)
+
+// secured is a memory service in a mesh with identities, in which ann and bob have a session each,
+// with an open turn.
+type secured struct {
+	*running
+	dir     string
+	signer  *turncred.Authority
+	worker  *grpc.ClientConn // of the agent research
+	turn    turncred.Turn    // of research, in ann's session
+	foreign turncred.Turn    // of synthesis, in bob's
+}
+
+func secure(t testing.TB) *secured {
+	t.Helper()
+	s := &secured{dir: t.TempDir()}
+	s.running = run(t, "redis://"+redistest.Start(t), func(cfg *Config) { cfg.Identity = identity.Config{DevCA: s.dir} })
+	<-s.ready
+	s.signer = turncred.New(s.self(t, identity.Orchestrator, ""))
+	s.worker = s.dial(t, identity.Worker, "research")
+	s.turn = s.begin(t, "research", "s-ann", "ann")
+	s.foreign = s.begin(t, "synthesis", "s-bob", "bob")
+	return s
+}
+
+func (s *secured) self(t testing.TB, role identity.Role, agent string) *identity.Source {
+	t.Helper()
+	self, err := identity.Open(identity.Config{DevCA: s.dir}, role, agent, zap.NewNop())
+	require.NoError(t, err)
+	return self
+}
+
+func (s *secured) dial(t testing.TB, role identity.Role, agent string) *grpc.ClientConn {
+	t.Helper()
+	conn, err := rpc.DialWith(s.self(t, role, agent).Client(identity.Memory, ""), s.GRPCAddr(), telemetry.Discard())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, conn.Close()) })
+	return conn
+}
+
+func (s *secured) begin(t testing.TB, agent, sessionID, user string) turncred.Turn {
+	t.Helper()
+	turn := turncred.Turn{Agent: agent, Tenant: identity.DefaultTenant, Session: sessionID, ID: "t-" + sessionID, User: user, Trace: strings.Repeat("a", 32)}
+	begun, err := memoryrpc.New(s.dial(t, identity.Orchestrator, "")).BeginTurn(t.Context(), memory.Begin{
+		Ref: session.Ref{Session: sessionID}, User: user, TurnID: turn.ID, TraceID: turn.Trace,
+		Fingerprint: "f", Message: conversation.User("hello"), Lease: time.Minute, Window: 10,
+	})
+	require.NoError(t, err)
+	turn.Epoch = begun.Turn.Epoch
+	return turn
+}
+
+// showing is a context whose calls show a credential for the turn.
+func (s *secured) showing(t testing.TB, turn turncred.Turn, deadline time.Time) context.Context {
+	t.Helper()
+	credential, err := s.signer.Issue(turn, deadline)
+	require.NoError(t, err)
+	return metadata.AppendToOutgoingContext(t.Context(), turncred.Metadata, credential)
+}
+
+const emptySHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+// requests are what workers ask the memory service, one for each method that is theirs, in the turn.
+func requests(of turncred.Turn) map[string]proto.Message {
+	lease := durationpb.New(time.Minute)
+	reply := &troupev1.Message{Role: troupev1.Role_ROLE_ASSISTANT, Author: of.Agent, Parts: []*troupev1.Part{{Content: &troupev1.Part_Text{Text: "hi"}}}}
+	file := &troupev1.Artifact{Name: "empty", Sha256: emptySHA256}
+	return map[string]proto.Message{
+		"RenewTurn":      &troupev1.RenewTurnRequest{SessionId: of.Session, TurnId: of.ID, Epoch: of.Epoch, Lease: lease},
+		"LoadHistory":    &troupev1.LoadHistoryRequest{SessionId: of.Session, Limit: 10},
+		"GetSession":     &troupev1.MemoryServiceGetSessionRequest{SessionId: of.Session},
+		"GetState":       &troupev1.MemoryServiceGetStateRequest{SessionId: of.Session},
+		"SearchMemory":   &troupev1.SearchMemoryRequest{UserId: of.User, Query: "hello", Limit: 10},
+		"ListArtifacts":  &troupev1.MemoryServiceListArtifactsRequest{SessionId: of.Session},
+		"LoadJournal":    &troupev1.LoadJournalRequest{SessionId: of.Session, TurnId: of.ID, Epoch: of.Epoch, Step: 1},
+		"PutArtifact":    &troupev1.PutArtifactRequest{Item: &troupev1.PutArtifactRequest_Header{Header: &troupev1.PutArtifactHeader{SessionId: of.Session, TurnId: of.ID, Epoch: of.Epoch, Artifact: file}}},
+		"GetArtifact":    &troupev1.MemoryServiceGetArtifactRequest{SessionId: of.Session, Name: "empty"},
+		"DeleteArtifact": &troupev1.DeleteArtifactRequest{SessionId: of.Session, TurnId: of.ID, Epoch: of.Epoch, Name: "none"},
+		"UpdateState":    &troupev1.UpdateStateRequest{SessionId: of.Session, TurnId: of.ID, Epoch: of.Epoch, RequestId: "r", Delta: map[string]string{"user:name": `"Ann"`}},
+		"Journal": &troupev1.JournalRequest{SessionId: of.Session, TurnId: of.ID, Epoch: of.Epoch, Step: 1, Entries: []*troupev1.JournalEntry{
+			{Number: 1, Phase: troupev1.JournalPhase_JOURNAL_PHASE_DONE, Reply: reply},
+		}},
+		"CommitStep": &troupev1.CommitStepRequest{
+			SessionId: of.Session, TurnId: of.ID, Epoch: of.Epoch, BaseSequence: 1, Messages: []*troupev1.Message{reply}, Result: &troupev1.StepResult{Step: 1, Agent: of.Agent, Text: "hi"},
+		},
+		"GetRecording": &troupev1.GetRecordingRequest{SessionId: of.Session, TurnId: of.ID, Step: 1},
+	}
+}
+
+// ask makes one call, whatever kind of call the method is, and returns its error.
+func ask(ctx context.Context, conn *grpc.ClientConn, method string, req proto.Message) error {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	described := troupev1.File_troupe_v1_memory_proto.Services().ByName("MemoryService").Methods().ByName(protoreflect.Name(method))
+	kind, err := protoregistry.GlobalTypes.FindMessageByName(described.Output().FullName())
+	if err != nil {
+		return err
+	}
+	desc := &grpc.StreamDesc{ClientStreams: described.IsStreamingClient(), ServerStreams: described.IsStreamingServer()}
+	stream, err := conn.NewStream(ctx, desc, "/troupe.v1.MemoryService/"+method)
+	if err != nil {
+		return failure.FromStatus("test", err)
+	}
+	_ = stream.SendMsg(req) // what it failed with is received
+	_ = stream.CloseSend()
+	for err == nil {
+		err = stream.RecvMsg(kind.New().Interface())
+	}
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return failure.FromStatus("test", err)
+}
+
+// A worker gets all that it asks for in its own turn, and its methods are all here.
+func TestApp_WorkersActInTheirTurn(t *testing.T) {
+	s := secure(t)
+	all := requests(s.turn)
+	ctx := s.showing(t, s.turn, time.Time{})
+	for _, method := range authz.Methods() {
+		name, ours := strings.CutPrefix(method, "/troupe.v1.MemoryService/")
+		roles, _ := authz.Roles(method)
+		if !ours || !strings.Contains(strings.Join(texts(roles), " "), string(identity.Worker)) {
+			continue
+		}
+		if _, known := configurations("")[name]; !known { // which is asked in no turn
+			require.Contains(t, all, name, "what does a worker ask there?")
+		}
+	}
+	for _, name := range []string{
+		"RenewTurn", "LoadHistory", "GetSession", "GetState", "SearchMemory", "ListArtifacts", "LoadJournal", "PutArtifact", "GetArtifact", "DeleteArtifact", "UpdateState", "Journal", "CommitStep",
+	} {
+		require.NoError(t, ask(ctx, s.worker, name, all[name]), name)
+	}
+	again := s.turn
+	again.Epoch, again.Replay = 0, true
+	require.NoError(t, ask(s.showing(t, again, time.Time{}), s.worker, "GetRecording", all["GetRecording"]))
+}
+
+// configurations are what workers ask in no turn.
+func configurations(agent string) map[string]proto.Message {
+	return map[string]proto.Message{
+		"GetConfig": &troupev1.GetConfigRequest{Agent: agent},
+		"PutConfig": &troupev1.PutConfigRequest{Agent: agent, Protocol: troupev1.ConfigProtocol_CONFIG_PROTOCOL_MERGE, Delta: map[string]string{"tone": `"kind"`}},
+	}
+}
+
+// A worker has its configuration before its first turn and behind its last one, by its certificate;
+// in a step that is only run again it changes none (ADR 0033).
+func TestApp_AConfigurationIsOfNoTurn(t *testing.T) {
+	s := secure(t)
+	again := s.turn
+	again.Epoch, again.Replay = 0, true
+	for method, req := range configurations("research") {
+		require.NoError(t, ask(t.Context(), s.worker, method, req), method)
+		require.NoError(t, ask(s.showing(t, s.turn, time.Time{}), s.worker, method, req), method)
+		err := ask(s.showing(t, again, time.Time{}), s.worker, method, req)
+		require.Equal(t, method == "PutConfig", failure.Is(err, failure.Fenced), "%s: %v", method, err)
+	}
+	err := ask(t.Context(), s.worker, "PutConfig", configurations("synthesis")["PutConfig"])
+	require.True(t, failure.Is(err, failure.StateViolation), "%v", err)
+}
+
+func texts(roles []identity.Role) (all []string) {
+	for _, role := range roles {
+		all = append(all, string(role))
+	}
+	return all
+}
+
+// A worker that was taken over gets nowhere without the credential of its own turn: not with none,
+// not with another agent's, nor one that has ended, was changed, or that nobody of the mesh has
+// signed, whatever it calls (guarantees S6, 4.2).
+func TestApp_WorkersAreNobodyWithoutTheirCredential(t *testing.T) {
+	s := secure(t)
+	stranger, err := identity.Open(identity.Config{DevCA: t.TempDir()}, identity.Orchestrator, "", zap.NewNop())
+	require.NoError(t, err)
+	worker := turncred.New(s.self(t, identity.Worker, "research"))
+	credential := func(a *turncred.Authority, turn turncred.Turn, deadline time.Time) string {
+		text, err := a.Issue(turn, deadline)
+		require.NoError(t, err)
+		return text
+	}
+	good := credential(s.signer, s.turn, time.Time{})
+	others := s.turn // her own session, in another agent's name
+	others.Agent = "synthesis"
+	for name, c := range map[string]struct {
+		shown []string
+		mode  failure.Mode
+	}{
+		"none":             {nil, failure.PolicySecurity},
+		"nothing":          {[]string{""}, failure.PolicySecurity},
+		"garbage":          {[]string{"garbage"}, failure.PolicySecurity},
+		"two":              {[]string{good, good}, failure.PolicySecurity},
+		"another agent's":  {[]string{credential(s.signer, others, time.Time{})}, failure.PolicySecurity},
+		"another's, whole": {[]string{credential(s.signer, s.foreign, time.Time{})}, failure.PolicySecurity},
+		"changed":          {[]string{good[:len(good)-8] + "AAAAAAAA"}, failure.PolicySecurity},
+		"of a stranger":    {[]string{credential(turncred.New(stranger), s.turn, time.Time{})}, failure.PolicySecurity},
+		"its own work":     {[]string{credential(worker, s.turn, time.Time{})}, failure.PolicySecurity},
+		"ended":            {[]string{credential(s.signer, s.turn, time.Now().Add(-turncred.Grace))}, failure.Fenced},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := metadata.NewOutgoingContext(t.Context(), metadata.MD{turncred.Metadata: c.shown})
+			for method, req := range requests(s.turn) {
+				err := ask(ctx, s.worker, method, req)
+				require.True(t, failure.Is(err, c.mode), "%s: %v", method, err)
+				require.NotContains(t, err.Error(), good[:40])
+			}
+		})
+	}
+}
+
+// With the credential of its own turn a worker touches that turn alone: to it the session of somebody
+// else is one that does not exist, whatever it calls, and another turn or epoch of its own is fenced
+// (guarantees S5, S6).
+func TestApp_WorkersTouchNoOtherSession(t *testing.T) {
+	s := secure(t)
+	ctx := s.showing(t, s.turn, time.Time{})
+	gone := s.foreign
+	gone.Session, gone.ID, gone.User = "s-nil", "t-s-nil", "nil"
+	for method := range requests(s.turn) {
+		foreign, missing := ask(ctx, s.worker, method, requests(s.foreign)[method]), ask(ctx, s.worker, method, requests(gone)[method])
+		if method == "SearchMemory" {
+			require.True(t, failure.Is(foreign, failure.PolicySecurity), "%v", foreign)
+		} else {
+			require.True(t, failure.Is(foreign, failure.NotFound), "%s: %v", method, foreign)
+		}
+		require.Equal(t, missing.Error(), strings.ReplaceAll(foreign.Error(), "bob", "nil"), method)
+	}
+	err := ask(t.Context(), s.dial(t, identity.Orchestrator, ""), "GetSession", requests(gone)["GetSession"])
+	require.EqualError(t, ask(ctx, s.worker, "GetSession", requests(gone)["GetSession"]), err.Error(), "the store says the same of one that does not exist")
+	for what, other := range map[string]turncred.Turn{
+		"turn":           {Session: s.turn.Session, ID: "t-other", User: "ann", Epoch: s.turn.Epoch, Agent: "research"},
+		"epoch before":   {Session: s.turn.Session, ID: s.turn.ID, User: "ann", Epoch: s.turn.Epoch + 1, Agent: "research"},
+		"epoch far away": {Session: s.turn.Session, ID: s.turn.ID, User: "ann", Epoch: 1 << 40, Agent: "research"},
+	} {
+		for method, req := range requests(other) {
+			if _, ok := req.(interface{ GetTurnId() string }); !ok || method == "GetRecording" {
+				continue
+			}
+			err := ask(ctx, s.worker, method, req)
+			require.True(t, failure.Is(err, failure.Fenced), "%s, %s: %v", what, method, err)
+		}
+	}
+}
+
+// BenchmarkApp_SmallRead is what the credential costs a small call: the same read, by an orchestrator,
+// which shows none, and by a worker.
+func BenchmarkApp_SmallRead(b *testing.B) {
+	s := secure(b)
+	read := func(ctx context.Context, conn *grpc.ClientConn) func(b *testing.B) {
+		return func(b *testing.B) {
+			service := troupev1.NewMemoryServiceClient(conn)
+			for b.Loop() {
+				if _, err := service.GetSession(ctx, &troupev1.MemoryServiceGetSessionRequest{SessionId: s.turn.Session}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+	}
+	b.Run("credential=none", read(b.Context(), s.dial(b, identity.Orchestrator, "")))
+	b.Run("credential=shown", read(s.showing(b, s.turn, time.Time{}), s.worker))
+}
+
+// A worker whose turn was given to another one neither writes nor reads any more, although its
+// credential has not ended (guarantees S6).
+func TestApp_AWorkerThatWasOvertakenReadsNothing(t *testing.T) {
+	s := secure(t)
+	ctx := s.showing(t, s.turn, time.Time{})
+	require.NoError(t, ask(ctx, s.worker, "PutArtifact", requests(s.turn)["PutArtifact"]))
+	begun, err := memoryrpc.New(s.dial(t, identity.Orchestrator, "")).BeginTurn(t.Context(), memory.Begin{
+		Ref: session.Ref{Session: s.turn.Session}, User: s.turn.User, TurnID: s.turn.ID, TraceID: s.turn.Trace, LostEpoch: s.turn.Epoch,
+		Fingerprint: "f", Message: conversation.User("hello"), Lease: time.Minute, Window: 10,
+	})
+	require.NoError(t, err)
+	successor := s.turn
+	successor.Epoch = begun.Turn.Epoch
+	require.Greater(t, successor.Epoch, s.turn.Epoch)
+	for method := range requests(s.turn) {
+		if method == "SearchMemory" || method == "GetRecording" {
+			continue // which is not the session's, and not a turn's
+		}
+		err := ask(ctx, s.worker, method, requests(s.turn)[method])
+		require.True(t, failure.Is(err, failure.Fenced), "%s: %v", method, err)
+	}
+	for _, method := range []string{"LoadHistory", "GetSession", "GetState", "ListArtifacts", "GetArtifact", "CommitStep"} {
+		require.NoError(t, ask(s.showing(t, successor, time.Time{}), s.worker, method, requests(successor)[method]), method)
+	}
+}

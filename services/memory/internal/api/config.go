@@ -1,0 +1,33 @@
+package api
+
+import (
+	"context"
+
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/identity"
+	"github.com/troupe-dev/troupe/pkg/ownership"
+	"github.com/troupe-dev/troupe/pkg/wire"
+)
+
+// GetConfig implements troupev1.MemoryServiceServer.
+func (s *Server) GetConfig(ctx context.Context, r *troupev1.GetConfigRequest) (*troupev1.GetConfigResponse, error) {
+	c, err := s.store.GetConfig(ctx, r.GetAgent())
+	if err != nil {
+		return nil, err
+	}
+	return &troupev1.GetConfigResponse{Config: wire.ConfigToProto(c)}, nil
+}
+
+// PutConfig implements troupev1.MemoryServiceServer. Whose configuration it is decides the
+// certificate of the worker, which names its agent (C-25).
+func (s *Server) PutConfig(ctx context.Context, r *troupev1.PutConfigRequest) (*troupev1.PutConfigResponse, error) {
+	caller := identity.PrincipalOf(ctx)
+	if caller.Role != identity.Anybody && (caller.Role != identity.Worker || caller.Name != r.GetAgent()) {
+		return nil, ownership.Violation("memory.PutConfig", "config", ownership.Shared, caller.String())
+	}
+	c, err := s.store.PutConfig(ctx, wire.ConfigChangeFromProto(r))
+	if err != nil {
+		return nil, err
+	}
+	return &troupev1.PutConfigResponse{Config: wire.ConfigToProto(c)}, nil
+}

@@ -1,0 +1,269 @@
+package redisstore
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/test/redistest"
+)
+
+const marker = "MARKED"
+
+// marked is a session of a user with the marker in whatever a caller may say, and a turn that is
+// open; its user has state and artifacts too.
+func marked(t *testing.T, s *Store, id, user string) memory.Hold {
+	t.Helper()
+	value := json.RawMessage(`"` + marker + `"`)
+	b := ask(id, marker+"1")
+	b.User, b.TraceID, b.Fingerprint = user, marker, marker
+	b.Message = conversation.User(marker)
+	b.Message.Attachments = []conversation.Attachment{{Name: marker, MediaType: "text/" + marker, Data: []byte(marker)}}
+	begun, err := s.BeginTurn(t.Context(), b)
+	require.NoError(t, err)
+	c := answer(b, begun.Turn)
+	c.Messages = []conversation.Message{conversation.Assistant(marker, marker)}
+	c.State = map[string]json.RawMessage{marker: value, "user:" + marker: value}
+	c.Result = execution.Result{Step: 1, Agent: marker, Text: marker}
+	_, err = s.CommitStep(t.Context(), c)
+	require.NoError(t, err)
+	_, err = s.UpdateSession(t.Context(), memory.Update{Ref: b.Ref, Metadata: map[string]string{marker: marker}})
+	require.NoError(t, err)
+	_, err = s.UpdateState(t.Context(), memory.StateUpdate{Ref: b.Ref, RequestID: marker, Delta: map[string]json.RawMessage{marker + "2": value}})
+	require.NoError(t, err)
+	_, err = s.UpdateState(t.Context(), memory.StateUpdate{Ref: b.Ref, RequestID: marker, Delta: map[string]json.RawMessage{"user:" + marker + "2": value}})
+	require.NoError(t, err)
+
+	b.TurnID, b.Message = marker+"2", conversation.User(marker)
+	begun, err = s.BeginTurn(t.Context(), b)
+	require.NoError(t, err)
+	h := memory.Hold{Ref: b.Ref, TurnID: b.TurnID, Epoch: begun.Turn.Epoch}
+	require.NoError(t, s.Record(t.Context(), h, 1, []execution.Entry{{Number: 1, Phase: execution.Done, Text: marker}}))
+	for _, name := range []string{marker, "user:" + marker} {
+		_, err = memory.Upload(t.Context(), s, h, memory.Artifact{Name: name, MediaType: "text/" + marker}, section([]byte(strings.Repeat(marker, memory.ArtifactChunk/4))))
+		require.NoError(t, err)
+	}
+	return h
+}
+
+// scan is every key that holds the marker, in its name or in what it holds, of any type.
+func scan(t *testing.T, s *Store) (found []string) {
+	t.Helper()
+	var mu sync.Mutex // masters are asked beside each other
+	require.NoError(t, s.redis.EachMaster(t.Context(), func(ctx context.Context, c redis.Cmdable) error {
+		if err := c.ConfigSet(ctx, "rdbcompression", "no").Err(); err != nil { // else a dump may be
+			return err
+		}
+		for cursor := uint64(0); ; {
+			keys, next, err := c.Scan(ctx, cursor, "*", 1000).Result()
+			if err != nil {
+				return err
+			}
+			for _, key := range keys {
+				content, err := c.Dump(ctx, key).Result()
+				if err == nil && strings.Contains(key+content, marker) {
+					mu.Lock()
+					found = append(found, key)
+					mu.Unlock()
+				}
+			}
+			if cursor = next; cursor == 0 {
+				return nil
+			}
+		}
+	}))
+	return found
+}
+
+// filesWith are those of the data of a Redis that hold the marker, once its log is rewritten.
+func filesWith(t *testing.T, s *Store, server *redistest.Server) (found []string) {
+	t.Helper()
+	require.NoError(t, s.redis.BgRewriteAOF(t.Context()).Err())
+	eventually(t, func(ctx context.Context) bool {
+		info := s.redis.Info(ctx, "persistence").Val()
+		return strings.Contains(info, "aof_rewrite_in_progress:0") && strings.Contains(info, "aof_rewrite_scheduled:0")
+	})
+	eventually(t, func(context.Context) bool { // the file of before is removed behind that
+		found = nil
+		require.NoError(t, filepath.WalkDir(server.Dir(), func(path string, d os.DirEntry, err error) error {
+			if err != nil || !d.Type().IsRegular() {
+				return nil //nolint:nilerr // Redis removes files meanwhile
+			}
+			if content, err := os.ReadFile(path); err == nil && strings.Contains(string(content), marker) {
+				found = append(found, path)
+			}
+			return nil
+		}))
+		return len(found) == 0
+	})
+	return found
+}
+
+// eraseUser erases a user as its caller does.
+func eraseUser(ctx context.Context, s *Store, user string) error {
+	for {
+		e, err := s.EraseUser(ctx, "default", user)
+		if err != nil || len(e.Sessions) == 0 {
+			return err
+		}
+		for _, id := range e.Sessions {
+			if _, err := s.DeleteSession(ctx, session.Ref{Tenant: "default", Session: id}); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// Nothing of an erased user is in any key, and, once Redis has rewritten its log, in any file.
+func TestStore_AnErasedUserIsNowhere(t *testing.T) {
+	server := redistest.New(t, "--rdbcompression", "no")
+	s := openStore(t, "redis://"+server.Addr)
+	require.NoError(t, s.redis.ConfigSet(t.Context(), "aof-use-rdb-preamble", "no").Err()) // as plain text
+	marked(t, s, "s1", "alice")
+	h := marked(t, s, "s2", "alice")
+	require.Greater(t, len(scan(t, s)), 10)
+	require.NoError(t, eraseUser(t.Context(), s, "alice"))
+	require.Empty(t, scan(t, s))
+	require.Empty(t, filesWith(t, s, server))
+	for name, late := range map[string]error{
+		"commit": only(s.CommitStep(t.Context(), memory.Commit{Ref: h.Ref, TurnID: h.TurnID, Epoch: h.Epoch, Outcome: session.OutcomeCompleted, Result: execution.Result{Step: 1}})),
+		"state":  only(s.UpdateState(t.Context(), memory.StateUpdate{Ref: h.Ref, RequestID: "late", Delta: map[string]json.RawMessage{"user:" + marker: json.RawMessage("1")}})),
+	} {
+		require.Equal(t, failure.SessionDeleted, failure.ModeOf(late), name)
+	}
+	require.Empty(t, scan(t, s))
+}
+
+// What was under way when the user was erased, in another process that stood still between two of
+// its steps, changes nothing that the user has when it goes on.
+func TestStore_AWriterThatStoodStillIsLate(t *testing.T) {
+	server := redistest.New(t)
+	s := openStore(t, "redis://"+server.Addr)
+	value := json.RawMessage(`"` + marker + `"`)
+	for name, write := range map[string]func(*Store, memory.Hold) error{
+		"state": func(s *Store, h memory.Hold) error {
+			return only(s.UpdateState(t.Context(), memory.StateUpdate{Ref: h.Ref, RequestID: "late", Delta: map[string]json.RawMessage{"user:late": value}}))
+		},
+		"state of a turn": func(s *Store, h memory.Hold) error {
+			return only(s.UpdateState(t.Context(), memory.StateUpdate{Ref: h.Ref, TurnID: h.TurnID, Epoch: h.Epoch, RequestID: "late", Delta: map[string]json.RawMessage{"user:late": value}}))
+		},
+		"artifact": func(s *Store, h memory.Hold) error {
+			return only(memory.Upload(t.Context(), s, h, memory.Artifact{Name: "user:late"}, section([]byte(marker+"late"))))
+		},
+		"commit": func(s *Store, h memory.Hold) error {
+			return only(s.CommitStep(t.Context(), memory.Commit{
+				Ref: h.Ref, TurnID: h.TurnID, Epoch: h.Epoch, Base: 3, Outcome: session.OutcomeCompleted,
+				Result: execution.Result{Step: 1}, State: map[string]json.RawMessage{"user:late": value},
+			}))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for stop, stopped := 1, true; stopped; stop++ {
+				user := fmt.Sprintf("%s%d", strings.ReplaceAll(name, " ", ""), stop)
+				h := marked(t, s, user, user)
+				slow, trips := openStore(t, "redis://"+server.Addr), 0
+				require.NoError(t, slow.Ping(t.Context()))
+				stopped = false
+				slow.redis.AddHook(between(func(...redis.Cmder) error {
+					if trips++; trips == stop {
+						stopped = true
+						require.NoError(t, eraseUser(t.Context(), s, user))
+					}
+					return nil
+				}))
+				err := write(slow, h) // it may have been done before, or be refused
+				if stopped && err != nil {
+					require.True(t, failure.Is(err, failure.SessionDeleted, failure.NotFound), "stopped before trip %d: %v", stop, err)
+				}
+				require.NoError(t, eraseUser(t.Context(), s, user+"nobody"))
+				if stopped {
+					require.Empty(t, scan(t, s), "stopped before trip %d", stop)
+				} else {
+					require.NoError(t, eraseUser(t.Context(), s, user))
+				}
+			}
+		})
+	}
+}
+
+// An erasure that is cut off before any trip to Redis is ended by the next.
+func TestStore_AnErasureOfAUserThatIsCutOff(t *testing.T) {
+	addr := redistest.Start(t)
+	s := openStore(t, "redis://"+addr)
+	trips := 0
+	for cut := true; cut; trips++ {
+		user := fmt.Sprintf("alice%d", trips)
+		marked(t, s, user, user)
+		cut = false
+		left := trips
+		broken := openStore(t, "redis://"+addr)
+		require.NoError(t, broken.Ping(t.Context()))
+		broken.redis.AddHook(between(func(...redis.Cmder) error {
+			if left--; left < 0 {
+				cut = true
+				return errCut
+			}
+			return nil
+		}))
+		require.Equal(t, cut, eraseUser(t.Context(), broken, user) != nil)
+		require.NoError(t, eraseUser(t.Context(), s, user))
+		require.Empty(t, scan(t, s), "cut after %d trips", trips)
+		require.Zero(t, s.redis.Exists(t.Context(), userKey("default", user, "leaving")).Val())
+	}
+	require.Greater(t, trips, 10)
+}
+
+func TestStore_ErasesAUserInACluster(t *testing.T) {
+	s := openStore(t, redistest.Cluster(t))
+	for n := range 5 {
+		marked(t, s, fmt.Sprintf("s%d", n), "alice")
+	}
+	require.NotEmpty(t, scan(t, s))
+	require.NoError(t, eraseUser(t.Context(), s, "alice"))
+	require.Empty(t, scan(t, s))
+}
+
+// A session as large as one may be is erased within a minute (S24).
+func TestStore_ErasesALargeSessionSoon(t *testing.T) {
+	s := openStore(t, "redis://"+redistest.Start(t))
+	const messages, files = 10_000, 20
+	s.cfg.MaxMessages, s.cfg.MaxBytes = session.MaxMessages, session.MaxBytes
+	b := ask("s1", "t1")
+	begun, err := s.BeginTurn(t.Context(), b)
+	require.NoError(t, err)
+	h := memory.Hold{Ref: b.Ref, TurnID: "t1", Epoch: begun.Turn.Epoch}
+	for n := range files {
+		_, err := memory.Upload(t.Context(), s, h, memory.Artifact{Name: fmt.Sprintf("f%d", n)}, section([]byte(strings.Repeat(fmt.Sprint(n%10), 4<<20)+fmt.Sprint(n))))
+		require.NoError(t, err)
+	}
+	last := int64(1)
+	for n := 1; last < messages; n++ {
+		c := memory.Commit{Ref: b.Ref, TurnID: "t1", Epoch: h.Epoch, Base: last, Result: execution.Result{Step: n}}
+		for range min(500, messages-int(last)) {
+			c.Messages = append(c.Messages, conversation.Assistant("echo", strings.Repeat("x", 1000)))
+		}
+		last, err = s.CommitStep(t.Context(), c)
+		require.NoError(t, err)
+	}
+	began := time.Now()
+	e, err := s.DeleteSession(t.Context(), b.Ref)
+	require.NoError(t, err)
+	took := time.Since(began)
+	require.Equal(t, int64(messages), e.Removed[memory.KindMessages])
+	require.Less(t, took, time.Minute)
+	t.Logf("%d messages and %d MiB of artifacts in %s", messages, e.Removed[memory.KindArtifactBytes]>>20, took)
+}

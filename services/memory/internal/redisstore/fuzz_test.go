@@ -1,0 +1,100 @@
+package redisstore
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/test/redistest"
+)
+
+// What is stored, and what clients give back to us, is read whatever it is.
+func FuzzStored(f *testing.F) {
+	for _, text := range []string{"", "1 1700000000000 \x0a\x01a", "1700000000000/s", "-1/", "9223372036854775807/s", "abc-1", "1-18446744073709551615", "\x08\x01\x12\x02hi"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		_, _ = message(text, text)
+		_, _ = entry(text)
+		_, _ = entriesOf(map[string]string{"1:r": text, text: "", "2:" + text: text})
+		_ = contentNamed(text)
+		_, _ = resumed(text)
+		r := reply{text, []any{"steps", text, "number", text, "result1", text, "failure", text, "answers", text}, []any{text}, int64(1), nil}
+		for i := range len(r) + 1 {
+			_, _ = r.turn(i, text)
+			_, _ = r.entries(i)
+			_, _, _ = r.text(i), r.integer(i), r.list(i)
+		}
+		at, err := positionOf("op", text)
+		if err != nil {
+			require.True(t, failure.Is(err, failure.UserInvalidInput))
+			return
+		}
+		again, err := positionOf("op", at.String())
+		require.NoError(t, err)
+		require.Equal(t, at, again)
+	})
+}
+
+// Whatever clients say goes through the scripts of a real Redis unharmed: what is refused is
+// refused by a rule, and no script breaks.
+func FuzzScripts(f *testing.F) {
+	s, err := New(Config{URL: "redis://" + redistest.Start(f), MaxMessages: 20, MaxBytes: 1 << 16})
+	require.NoError(f, err)
+	f.Cleanup(func() { require.NoError(f, s.Close()) })
+	for _, text := range []string{"", "a", "user:x", "app:\x00", "{}", "\xff", "1e309", "-0", "%s", "redis.call('FLUSHALL')", "\r\n$1\r\n", "'; return 1 --"} {
+		f.Add(text, text, int64(0))
+		f.Add("k", text, int64(-1))
+	}
+	var turns int
+	f.Fuzz(func(t *testing.T, key, text string, n int64) {
+		turns++
+		ref := session.Ref{Tenant: "t", Session: fmt.Sprintf("s%d", turns/50)}
+		id := fmt.Sprint("turn", turns)
+		fine := func(_ any, err error) {
+			t.Helper()
+			if err != nil {
+				require.NotEqual(t, failure.Unknown, failure.ModeOf(err), "%v", err)
+				require.NotContains(t, err.Error(), "user_script")
+			}
+		}
+		begun, err := s.BeginTurn(t.Context(), memory.Begin{
+			Ref: ref, User: text, TurnID: id, TraceID: key, Fingerprint: text, Lease: memory.MinLease, Window: 10,
+			Message: conversation.Message{Role: conversation.RoleUser, Text: text},
+		})
+		fine(begun, err)
+		hold := memory.Hold{Ref: ref, TurnID: id, Epoch: begun.Turn.Epoch}
+		delta := map[string]json.RawMessage{key: json.RawMessage(text), "user:" + key: json.RawMessage(text)}
+		fine(s.UpdateState(t.Context(), memory.StateUpdate{Ref: ref, RequestID: text, Delta: delta, TurnID: id, Epoch: n}))
+		fine(s.UpdateState(t.Context(), memory.StateUpdate{Ref: ref, RequestID: key, Delta: delta, IfRevision: &n}))
+		fine(nil, s.Record(t.Context(), hold, int(n%50)+1, []execution.Entry{{Number: int(n), Phase: execution.Intent, Tool: key, Text: text}}))
+		fine(s.LoadJournal(t.Context(), hold, int(n), int(n)))
+		fine(s.LoadHistory(t.Context(), ref, n, 10))
+		fine(s.CommitStep(t.Context(), memory.Commit{
+			Ref: ref, TurnID: id, Epoch: begun.Turn.Epoch, Base: n, State: delta,
+			Messages: []conversation.Message{{Role: conversation.RoleAssistant, Author: key, Text: text}}, Result: execution.Result{Step: 1, Text: text},
+		}))
+		fine(nil, s.RenewTurn(t.Context(), hold, time.Duration(n)))
+		_, after, err := s.ListSessions(t.Context(), memory.List{Tenant: "t", User: text, Limit: 10, After: key})
+		fine(after, err)
+		fine(s.FailTurn(t.Context(), memory.Fail{Ref: ref, TurnID: id, Epoch: begun.Turn.Epoch, Outcome: session.OutcomeFailed, Failure: failure.New(failure.AgentLogic, key, text)}))
+		require.NoError(t, errors.Join(t.Context().Err(), s.redis.Ping(t.Context()).Err()))
+	})
+}
+
+// A count of steps that went wrong does not hold up who reads the turn.
+func TestReply_BelievesNoCountOfSteps(t *testing.T) {
+	r := reply{"ok", []any{"steps", "9223372036854775807", "result1", "", "result51", ""}}
+	read, err := r.turn(1, "turn")
+	require.NoError(t, err)
+	require.Len(t, read.Steps, 1)
+}

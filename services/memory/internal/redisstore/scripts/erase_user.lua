@@ -1,0 +1,11 @@
+-- Removes what a user without sessions still has, and lets new ones begin. Contents of
+-- artifacts are removed before. KEYS: sessions, leaving, state, arts, reqs, settled and staged
+-- of the user. ARGV: how many artifacts there were when their contents were removed.
+local arts = redis.call('HMGET', KEYS[4], 'arts', 'art_bytes')
+local count = arts[1] or '0'
+
+local one = redis.call('ZREVRANGEBYSCORE', KEYS[1], '+inf', '-inf', 'LIMIT', 0, 1)
+if #one > 0 or count ~= ARGV[1] then return {'changed'} end
+local had = {'ok', redis.call('HGET', KEYS[3], 'keys') or '0', count, arts[2] or '0', decimal(now_ms())}
+redis.call('UNLINK', unpack(KEYS))
+return had

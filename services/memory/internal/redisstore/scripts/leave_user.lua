@@ -1,0 +1,12 @@
+-- Begins or goes on with the erasure of a user: returns sessions that the user has, which are
+-- struck from then on, at most as many as is said. KEYS: sessions, leaving and erased of the
+-- user.
+local most, kept, patience = tonumber(ARGV[1]), ARGV[2], ARGV[3] -- the latter in ms
+
+local now = decimal(now_ms())
+if redis.call('EXISTS', KEYS[2]) == 0 then redis.call('HSET', KEYS[2], 'since', now) end
+redis.call('PEXPIRE', KEYS[2], patience)
+local found = redis.call('ZREVRANGEBYSCORE', KEYS[1], '+inf', '-inf', 'WITHSCORES', 'LIMIT', 0, most)
+for i = 1, #found, 2 do redis.call('ZADD', KEYS[3], now, found[i]) end
+redis.call('PEXPIRE', KEYS[3], kept)
+return {'ok', found, redis.call('HGET', KEYS[2], 'since')}

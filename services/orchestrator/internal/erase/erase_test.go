@@ -1,0 +1,313 @@
+package erase
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/identity/turncred"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/memory/inmem"
+	"github.com/troupe-dev/troupe/pkg/redisconn"
+	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace/redistrace"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const tenant = "default"
+
+func ref(id string) session.Ref { return session.Ref{Tenant: tenant, Session: id} }
+
+// tiers are both, and what goes wrong between them: the call of that number fails, and all behind it.
+type tiers struct {
+	memory.Store
+	trace.Erasures
+	redis *miniredis.Miniredis
+	mu    sync.Mutex
+	left  int
+	fails string // the session whose traces cannot be erased
+}
+
+func newTiers(t *testing.T) *tiers {
+	t.Helper()
+	redis := miniredis.RunT(t)
+	traces, err := redistrace.New(redisconn.Config{URL: "redis://" + redis.Addr()}, time.Hour)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, traces.Close()) })
+	return &tiers{Store: inmem.New(inmem.Config{}), Erasures: traces, redis: redis, left: -1}
+}
+
+func (s *tiers) gone() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.left == 0 {
+		return failure.New(failure.SystemNetwork, "test", "the orchestrator was killed")
+	}
+	s.left--
+	return nil
+}
+
+func (s *tiers) DeleteSession(ctx context.Context, ref session.Ref) (memory.Erasure, error) {
+	if err := s.gone(); err != nil {
+		return memory.Erasure{}, err
+	}
+	return s.Store.DeleteSession(ctx, ref)
+}
+
+func (s *tiers) EraseUser(ctx context.Context, tenant, user string) (memory.ErasedUser, error) {
+	if err := s.gone(); err != nil {
+		return memory.ErasedUser{}, err
+	}
+	return s.Store.EraseUser(ctx, tenant, user)
+}
+
+func (s *tiers) EraseTraces(ctx context.Context, ref session.Ref) error {
+	if ref.Session == s.fails {
+		return failure.New(failure.SystemNetwork, "test", "a part of the store is away")
+	}
+	if err := s.gone(); err != nil {
+		return err
+	}
+	return s.Erasures.EraseTraces(ctx, ref)
+}
+
+func (s *tiers) Removed(ctx context.Context, subject trace.Subject, of string, counts map[string]int64) error {
+	if err := s.gone(); err != nil {
+		return err
+	}
+	return s.Erasures.Removed(ctx, subject, of, counts)
+}
+
+func (s *tiers) Erased(ctx context.Context, subject trace.Subject) (memory.Erasure, error) {
+	if err := s.gone(); err != nil {
+		return memory.Erasure{}, err
+	}
+	return s.Erasures.Erased(ctx, subject)
+}
+
+func (s *tiers) eraser() *Eraser { return New(Config{Memory: s, Traces: s, Log: zap.NewNop()}) }
+
+// store is that of the traces.
+func (s *tiers) store() *redistrace.Store { return s.Erasures.(*redistrace.Store) } //nolint:forcetypeassert // it was made so
+
+// talk opens a turn in both tiers, which has others in some sessions, and returns who holds it.
+func (s *tiers) talk(t *testing.T, id, user string, n int, below ...string) memory.Hold {
+	t.Helper()
+	begun, err := s.BeginTurn(t.Context(), memory.Begin{
+		Ref: ref(id), User: user, TurnID: "t1", TraceID: fmt.Sprintf("%032x", n), Fingerprint: "f", Message: conversation.User("MARKED"), Lease: time.Minute, Window: 1,
+	})
+	require.NoError(t, err)
+	record := &troupev1.Trace{TraceId: fmt.Sprintf("%032x", n), SessionId: id, TurnId: "t1", Turn: 1, Owner: "one", Text: "MARKED"}
+	events := []*troupev1.Event{{Sequence: 1, Agent: "MARKED"}}
+	for i, b := range below {
+		events = append(events, &troupev1.Event{Sequence: uint64(i + 2), Payload: &troupev1.Event_SubtaskStarted{SubtaskStarted: &troupev1.SubtaskStarted{SessionId: b}}})
+	}
+	_, _, err = s.store().Claim(t.Context(), trace.Claim{Tenant: tenant, Record: record, Events: events, Terms: trace.Terms{User: user, TurnEpoch: 1}})
+	require.NoError(t, err)
+	return memory.Hold{Ref: ref(id), TurnID: "t1", Epoch: begun.Turn.Epoch}
+}
+
+func traceRef(n int) trace.Ref { return trace.Ref{Tenant: tenant, Trace: fmt.Sprintf("%032x", n)} }
+
+func (s *tiers) clean(t *testing.T) {
+	t.Helper()
+	require.NotContains(t, s.redis.Dump(), "MARKED")
+	left, err := s.Unfinished(t.Context(), 9)
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+func TestEraser_ErasesASessionInBothTiers(t *testing.T) {
+	s := newTiers(t)
+	h := s.talk(t, "s1", "alice", 1)
+	s.talk(t, "s2", "alice", 2)
+	first, err := s.eraser().Session(t.Context(), h.Ref, "admin ann")
+	require.NoError(t, err)
+	require.Equal(t, map[string]int64{memory.KindMessages: 1, memory.KindTurns: 1, trace.KindTraces: 1, trace.KindEvents: 1}, first.Removed)
+	require.Equal(t, "admin ann", first.By)
+	var remains []string
+	for _, r := range first.Remains {
+		remains = append(remains, r.What+": "+r.Why)
+	}
+	require.Contains(t, strings.Join(remains, "\n"), "questions and answers in logs at level debug")
+	require.Contains(t, strings.Join(remains, "\n"), "folders evals and logs of --agent-log, which troupe dev has in .troupe")
+	require.NotContains(t, strings.Join(remains, "\n"), "nothing that was said")
+	require.True(t, failure.Is(s.RenewTurn(t.Context(), h, time.Minute), failure.SessionDeleted))
+	again, err := s.eraser().Session(t.Context(), h.Ref, "admin bob")
+	require.NoError(t, err)
+	require.Equal(t, first, again)
+	_, err = s.store().Get(t.Context(), trace.Ref{Tenant: tenant, Trace: fmt.Sprintf("%032x", 2)})
+	require.NoError(t, err, "another session's")
+
+	_, err = s.eraser().Session(t.Context(), ref("nobody"), "admin ann")
+	require.True(t, failure.Is(err, failure.NotFound))
+}
+
+// However far an orchestrator came, another one ends what it began, and says the same of it.
+func TestEraser_AnotherOrchestratorEndsIt(t *testing.T) {
+	for what, erase := range map[string]func(e *Eraser, ctx context.Context) (memory.Erasure, error){
+		"session": func(e *Eraser, ctx context.Context) (memory.Erasure, error) {
+			return e.Session(ctx, ref("s1"), "admin ann")
+		},
+		"user": func(e *Eraser, ctx context.Context) (memory.Erasure, error) {
+			return e.User(ctx, tenant, "alice", "admin ann")
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			for steps, done := 0, false; !done; steps++ {
+				s := newTiers(t)
+				s.talk(t, "s1", "alice", 1)
+				s.talk(t, "s2", "bob", 2)
+				_, err := s.eraser().Session(t.Context(), ref("s2"), "")
+				require.NoError(t, err)
+				s.left = steps
+				first, err := erase(s.eraser(), t.Context())
+				done = err == nil
+				s.left = -1
+				if !done {
+					s.redis.SetTime(time.Now().Add(time.Minute))
+					require.NoError(t, s.eraser().Resume(t.Context()))
+				}
+				s.clean(t)
+				if what == "session" {
+					again, err := erase(s.eraser(), t.Context())
+					require.NoError(t, err)
+					require.Equal(t, map[string]int64{memory.KindMessages: 1, memory.KindTurns: 1, trace.KindTraces: 1, trace.KindEvents: 1}, again.Removed)
+					require.Equal(t, "admin ann", again.By)
+					require.True(t, !done || cmpEqual(first, again))
+				}
+				found, _, err := s.ListSessions(t.Context(), memory.List{Tenant: tenant, User: "alice", Limit: 9})
+				require.NoError(t, err)
+				require.Empty(t, found, "cut after %d steps", steps)
+				require.Less(t, steps, 20)
+			}
+		})
+	}
+}
+
+func cmpEqual(a, b memory.Erasure) bool { return fmt.Sprint(a) == fmt.Sprint(b) }
+
+// A user with more sessions than one page has.
+func TestEraser_ErasesAUser(t *testing.T) {
+	s := newTiers(t)
+	const sessions = memory.MaxPage + 10
+	for n := range sessions {
+		s.talk(t, fmt.Sprintf("s%d", n), "alice", n+1)
+	}
+	e, err := s.eraser().User(t.Context(), tenant, "alice", "client alice")
+	require.NoError(t, err)
+	require.Equal(t, map[string]int64{
+		memory.KindSessions: sessions, memory.KindMessages: sessions, memory.KindTurns: sessions, trace.KindTraces: sessions, trace.KindEvents: sessions,
+	}, e.Removed)
+	require.Equal(t, "alice", e.User)
+	s.clean(t)
+	s.talk(t, "new", "alice", 1000)
+}
+
+// What the memory service deleted because nobody had used it has traces for longer.
+func TestEraser_ErasesTracesOfSessionsThatHadExpired(t *testing.T) {
+	s := newTiers(t)
+	s.talk(t, "s1", "alice", 1)
+	s.talk(t, "s2", "bob", 2)
+	_, err := s.Store.DeleteSession(t.Context(), ref("s1"))
+	require.NoError(t, err)
+	e, err := s.eraser().User(t.Context(), tenant, "alice", "client alice")
+	require.NoError(t, err)
+	require.Equal(t, int64(1), e.Removed[trace.KindTraces])
+	_, err = s.store().Get(t.Context(), traceRef(1))
+	require.True(t, failure.Is(err, failure.NotFound))
+	_, err = s.store().Get(t.Context(), traceRef(2))
+	require.NoError(t, err, "another user's")
+	_, err = s.eraser().User(t.Context(), tenant, "bob", "client bob")
+	require.NoError(t, err)
+	s.clean(t)
+}
+
+// Agents that work for a session in sessions of their own know what was said in it.
+func TestEraser_ErasesTheSessionsOfRemoteAgents(t *testing.T) {
+	for what, cut := range map[string]int{"at once": -1, "by another orchestrator": 4} {
+		t.Run(what, func(t *testing.T) {
+			s := newTiers(t)
+			below := turncred.SubSessions("s1") + "a"
+			deeper := turncred.SubSessions(below) + "b"
+			other := turncred.SubSessions("s2") + "c"
+			s.talk(t, "s1", "alice", 1, below, other, "s2")
+			s.talk(t, below, "alice", 2, deeper)
+			s.talk(t, deeper, "alice", 3)
+			s.talk(t, "s2", "alice", 4)
+			s.talk(t, other, "alice", 5)
+			s.left = cut
+			e, err := s.eraser().Session(t.Context(), ref("s1"), "admin ann")
+			require.Equal(t, cut > 0, err != nil, "%v", err)
+			s.left = -1
+			if err != nil {
+				s.redis.SetTime(time.Now().Add(time.Minute))
+				require.NoError(t, s.eraser().Resume(t.Context()))
+				e, err = s.eraser().Session(t.Context(), ref("s1"), "admin ann")
+				require.NoError(t, err)
+			}
+			require.Equal(t, map[string]int64{
+				memory.KindSessions: 2, memory.KindMessages: 3, memory.KindTurns: 3, trace.KindTraces: 3, trace.KindEvents: 7,
+			}, e.Removed)
+			left, _, err := s.ListSessions(t.Context(), memory.List{Tenant: tenant, User: "alice", Limit: 9})
+			require.NoError(t, err)
+			require.Len(t, left, 2)
+			for n, gone := range []bool{true, true, true, false, false} {
+				_, err := s.store().Get(t.Context(), traceRef(n+1))
+				require.Equal(t, gone, failure.Is(err, failure.NotFound), n)
+			}
+			u, err := s.eraser().User(t.Context(), tenant, "alice", "admin ann")
+			require.NoError(t, err)
+			require.Equal(t, int64(2), u.Removed[trace.KindTraces])
+			s.clean(t)
+		})
+	}
+}
+
+// One that nobody can end is in no other's way.
+func TestEraser_GoesOnPastOneThatFails(t *testing.T) {
+	s := newTiers(t)
+	for n, id := range []string{"s1", "s2", "s3"} {
+		s.talk(t, id, "", n+1)
+		_, err := s.Condemn(t.Context(), trace.Subject{Tenant: tenant, Session: id}, "admin ann", false)
+		require.NoError(t, err)
+	}
+	s.redis.SetTime(time.Now().Add(time.Minute))
+	s.fails = "s2"
+	require.True(t, failure.Is(s.eraser().Resume(t.Context()), failure.SystemNetwork))
+	for n, gone := range []bool{true, false, true} {
+		_, err := s.store().Get(t.Context(), traceRef(n+1))
+		require.Equal(t, gone, failure.Is(err, failure.NotFound), n)
+	}
+}
+
+// An orchestrator that dies between the end of an erasure and the list of them takes no receipt away.
+func TestEraser_AReceiptIsKept(t *testing.T) {
+	s := newTiers(t)
+	s.talk(t, "s1", "alice", 1)
+	first, err := s.eraser().User(t.Context(), tenant, "alice", "admin ann")
+	require.NoError(t, err)
+	user := trace.Subject{Tenant: tenant, User: "alice"}
+	_, err = s.Condemn(t.Context(), user, "", false) // and the list has it again
+	require.NoError(t, err)
+	s.redis.SetTime(time.Now().Add(time.Minute))
+	require.NoError(t, s.eraser().Resume(t.Context()))
+	kept, err := s.Erasures.Erased(t.Context(), user)
+	require.NoError(t, err)
+	require.Equal(t, "admin ann", kept.By)
+	require.Equal(t, first.Removed, kept.Removed)
+	require.Equal(t, first.Ended, kept.Ended)
+}

@@ -1,0 +1,78 @@
+package operate
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/lifecycle"
+	"github.com/troupe-dev/troupe/pkg/registry"
+	"github.com/troupe-dev/troupe/pkg/registry/registrytest"
+)
+
+// Guarantees S18.
+func TestOperator_QuarantinesAnAgentAndReleasesIt(t *testing.T) {
+	r := newRig(t)
+	a, b, other := r.join(t, "research", "a"), r.join(t, "research", "b"), r.join(t, "synthesis", "c")
+	require.Len(t, r.routes("research"), 2)
+	outcomes, err := r.Quarantine(t.Context(), "research", "it misbehaves")
+	require.NoError(t, err)
+	require.Len(t, outcomes, 2)
+	for _, out := range outcomes {
+		require.NoError(t, out.Err)
+		require.Equal(t, "quarantined: it misbehaves", out.Status.GetReason())
+	}
+	require.Equal(t, lifecycle.Paused, a.life.Status().State)
+	require.Equal(t, lifecycle.Paused, b.life.Status().State)
+	require.Equal(t, lifecycle.Ready, other.life.Status().State)
+	require.Empty(t, r.routes("research"))
+	require.Len(t, r.routes("synthesis"), 1)
+	require.Equal(t, registry.Quarantine, r.recorded(t, "research", "").Want)
+
+	paused := registry.Desire{Key: registry.Key{Agent: "research", ID: "b"}, Want: registry.Pause} // by somebody, before
+	require.NoError(t, r.registry.Want(t.Context(), paused))
+	await(t, "the roster knows it", func() bool { return r.roster.Desire(paused.Key).Want == registry.Pause })
+	outcomes, err = r.Release(t.Context(), "research", "it was harmless")
+	require.NoError(t, err)
+	require.Len(t, outcomes, 1)
+	require.Equal(t, lifecycle.Ready, a.life.Status().State)
+	require.Equal(t, lifecycle.Paused, b.life.Status().State, "that is wanted of it still")
+	require.Equal(t, map[string]bool{"a": true}, r.routes("research"))
+	require.Zero(t, r.recorded(t, "research", ""))
+	_, err = r.Release(t.Context(), "research", "")
+	require.True(t, failure.Is(err, failure.NotFound), "%v", err)
+}
+
+// An agent that has no instance yet can be shut out, and one that comes is told to pause.
+func TestOperator_AWorkerThatComesInAQuarantineGetsNothing(t *testing.T) {
+	r := newRig(t)
+	r.join(t, "synthesis", "c")
+	outcomes, err := r.Quarantine(t.Context(), "research", "it misbehaves")
+	require.NoError(t, err)
+	require.Empty(t, outcomes)
+	w := &worker{paused: make(chan struct{}, 8), id: "a"}
+	w.life = lifecycle.New(lifecycle.Config{Capacity: 4})
+	require.NoError(t, w.life.Startup(t.Context()))
+	t.Cleanup(func() { _ = w.life.Shutdown(t.Context(), 0, "the test ends") })
+	in := registrytest.Instance("research", "a")
+	in.Address, in.State = serve(t, w), lifecycle.Ready
+	registrytest.Register(t, r.registry, in)
+	await(t, "the roster knows it", func() bool { return r.knows(in.Key()) })
+	require.Empty(t, r.routes("research"))
+	r.enforce(t.Context())
+	require.Equal(t, lifecycle.Paused, w.life.Status().State)
+}
+
+// When it is not known whether it was recorded, it is not taken back.
+func TestOperator_AQuarantineThatMayBeRecordedStays(t *testing.T) {
+	r := newRig(t)
+	r.join(t, "research", "a")
+	r.lost.Store(true)
+	_, err := r.Quarantine(t.Context(), "research", "it misbehaves")
+	require.True(t, failure.Is(err, failure.SystemNetwork), "%v", err)
+	require.ErrorContains(t, err, "call again")
+	await(t, "what was recorded takes effect", func() bool { return len(r.routes("research")) == 0 })
+	r.away.Store(true)
+	require.Equal(t, registry.Quarantine, r.recorded(t, "research", "").Want)
+}

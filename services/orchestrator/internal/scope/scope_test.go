@@ -1,0 +1,160 @@
+package scope
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/troupe-dev/troupe/pkg/budget"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/identity"
+	"github.com/troupe-dev/troupe/pkg/identity/turncred"
+	"github.com/troupe-dev/troupe/pkg/rpc"
+	"github.com/troupe-dev/troupe/pkg/wire"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+)
+
+const (
+	own     = "0af7651916cd43dd8448eb211c80319c"
+	below1  = "11111111111111111111111111111111"
+	foreign = "22222222222222222222222222222222"
+	nowhere = "33333333333333333333333333333333"
+	root    = "44444444444444444444444444444444"
+	over    = "55555555555555555555555555555555"
+)
+
+// find knows four traces of one tenant.
+func find(_ context.Context, ref trace.Ref) (*troupev1.Trace, error) {
+	sessions := map[string]string{own: "s1", below1: turncred.SubSessions("s1") + "a", foreign: "s2", over: "s1"}
+	if session, ok := sessions[ref.Trace]; ok && ref.Tenant == "acme" {
+		state := troupev1.TraceState_TRACE_STATE_RUNNING
+		if ref.Trace == over {
+			state = troupev1.TraceState_TRACE_STATE_ENDED
+		}
+		return &troupev1.Trace{TraceId: ref.Trace, SessionId: session, State: state}, nil
+	}
+	return nil, failure.Newf(failure.NotFound, "trace.Get", "trace_id: no trace %s is known; traces are kept for a while after they end", ref.Trace)
+}
+
+// calling is a call that shows a credential for a turn, as a server knows it.
+type calling struct {
+	t     *testing.T
+	a     *turncred.Authority
+	scope rpc.Scope
+}
+
+func newCalling(t *testing.T) *calling {
+	t.Helper()
+	self, err := identity.Open(identity.Config{DevCA: t.TempDir()}, identity.Orchestrator, "", zap.NewNop())
+	require.NoError(t, err)
+	a := turncred.New(self)
+	return &calling{t, a, New(a, find)}
+}
+
+func (c *calling) ask(turn turncred.Turn, req any, more ...string) error {
+	c.t.Helper()
+	credential, err := c.a.Issue(turn, time.Time{})
+	require.NoError(c.t, err)
+	md := metadata.Pairs(append([]string{turncred.Metadata, credential}, more...)...)
+	ctx := metadata.NewIncomingContext(c.t.Context(), md)
+	who, err := turncred.Authenticate(c.a, rpc.Certified)(ctx)
+	require.NoError(c.t, err)
+	require.Equal(c.t, identity.Principal{Role: identity.Worker, Name: turn.Agent, Tenant: turn.Tenant}, who)
+	_, err = c.scope(identity.WithPrincipal(ctx, who), "/troupe.v1.OrchestratorService/X", req)
+	return err
+}
+
+// A turn asks for turns below itself, and for nothing else (guarantees 4.2).
+func TestScope_ATurnAsksForTurnsBelowItself(t *testing.T) {
+	c := newCalling(t)
+	turn := turncred.Turn{
+		Agent: "research", Tenant: "acme", Session: "s1", ID: "t1", User: "ann", Trace: own, Epoch: 3, Root: root, Level: 1, Budget: budget.Default(),
+	}
+	valid := func() *troupev1.OrchestrateRequest {
+		share := budget.Default()
+		share.FanOut = budget.Unlimited
+		return &troupev1.OrchestrateRequest{
+			SessionId: turncred.SubSessions("s1") + "a", UserId: "ann", Target: "writer", Budget: wire.LimitsToProto(share),
+			Parent: &troupev1.Parent{TraceId: own, RootTraceId: root, Depth: 2},
+		}
+	}
+	require.NoError(t, c.ask(turn, valid()))
+	require.NoError(t, c.ask(turn, valid(), "troupe-trace-above", own))
+	on := valid()
+	on.From = &troupev1.From{TraceId: below1}
+	require.NoError(t, c.ask(turn, on))
+	for name, test := range map[string]struct {
+		change func(*troupev1.OrchestrateRequest)
+		mode   failure.Mode
+	}{
+		"no parent":          {func(r *troupev1.OrchestrateRequest) { r.Parent = nil }, failure.PolicySecurity},
+		"another's parent":   {func(r *troupev1.OrchestrateRequest) { r.Parent.TraceId = foreign }, failure.PolicySecurity},
+		"another user":       {func(r *troupev1.OrchestrateRequest) { r.UserId = "bob" }, failure.PolicySecurity},
+		"nobody":             {func(r *troupev1.OrchestrateRequest) { r.UserId = "" }, failure.PolicySecurity},
+		"its own session":    {func(r *troupev1.OrchestrateRequest) { r.SessionId = "s1" }, failure.NotFound},
+		"another session":    {func(r *troupev1.OrchestrateRequest) { r.SessionId = "s2" }, failure.NotFound},
+		"a new session":      {func(r *troupev1.OrchestrateRequest) { r.SessionId = "" }, failure.NotFound},
+		"one below another":  {func(r *troupev1.OrchestrateRequest) { r.SessionId = turncred.SubSessions("s2") + "a" }, failure.NotFound},
+		"from another trace": {func(r *troupev1.OrchestrateRequest) { r.From = &troupev1.From{TraceId: foreign} }, failure.NotFound},
+		"another run":        {func(r *troupev1.OrchestrateRequest) { r.Parent.RootTraceId = own }, failure.PolicySecurity},
+		"a run of its own":   {func(r *troupev1.OrchestrateRequest) { r.Parent.RootTraceId = "" }, failure.PolicySecurity},
+		"less deep":          {func(r *troupev1.OrchestrateRequest) { r.Parent.Depth = 1 }, failure.PolicySecurity},
+		"no depth":           {func(r *troupev1.OrchestrateRequest) { r.Parent.Depth = 0 }, failure.PolicySecurity},
+		"itself":             {func(r *troupev1.OrchestrateRequest) { r.Target = "research" }, failure.PolicySecurity},
+		"no budget":          {func(r *troupev1.OrchestrateRequest) { r.Budget = nil }, failure.PolicySecurity},
+		"more tokens":        {func(r *troupev1.OrchestrateRequest) { *r.Budget.Tokens++ }, failure.PolicySecurity},
+		"more depth":         {func(r *troupev1.OrchestrateRequest) { *r.Budget.Depth++ }, failure.PolicySecurity},
+		"only warned": {func(r *troupev1.OrchestrateRequest) {
+			r.Budget.Policy = troupev1.BudgetPolicy_BUDGET_POLICY_WARN
+		}, failure.PolicySecurity},
+		"from a missing one": {func(r *troupev1.OrchestrateRequest) { r.From = &troupev1.From{TraceId: nowhere} }, failure.NotFound},
+	} {
+		req := valid()
+		test.change(req)
+		err := c.ask(turn, req)
+		require.True(t, failure.Is(err, test.mode), "%s: %v", name, err)
+	}
+	require.True(t, failure.Is(c.ask(turn, valid(), "troupe-trace-above", foreign), failure.PolicySecurity))
+	again := turn
+	again.Replay = true
+	require.True(t, failure.Is(c.ask(again, valid()), failure.PolicySecurity), "a step that is run again begins nothing")
+	late := turn
+	late.Trace = over
+	req := valid()
+	req.Parent.TraceId = over
+	require.True(t, failure.Is(c.ask(late, req), failure.TurnNotOpen))
+	turn.Budget.Policy = budget.Warn
+	req = valid()
+	req.Budget.Tokens, req.Budget.Policy = nil, troupev1.BudgetPolicy_BUDGET_POLICY_WARN
+	require.NoError(t, c.ask(turn, req), "nothing but its depth is bounded")
+}
+
+// A turn sees its own trace and those below, and of others not even that they exist.
+func TestScope_ATurnSeesItsOwnTraces(t *testing.T) {
+	c := newCalling(t)
+	turn := turncred.Turn{Agent: "research", Tenant: "acme", Session: "s1", ID: "t1", Trace: own, Epoch: 3}
+	elsewhere := turn
+	elsewhere.Tenant = "other"
+	for name, request := range map[string]func(id string) any{
+		"get":    func(id string) any { return &troupev1.GetTraceRequest{TraceId: id} },
+		"watch":  func(id string) any { return &troupev1.WatchTraceRequest{TraceId: id} },
+		"cancel": func(id string) any { return &troupev1.CancelTraceRequest{TraceId: id} },
+	} {
+		require.NoError(t, c.ask(turn, request(own)), name)
+		require.NoError(t, c.ask(turn, request(below1)), name)
+		missing := c.ask(turn, request(nowhere))
+		require.True(t, failure.Is(missing, failure.NotFound), "%s: %v", name, missing)
+		_, err := find(t.Context(), trace.Ref{Trace: nowhere})
+		require.EqualError(t, missing, err.Error())
+		for _, err := range []error{c.ask(turn, request(foreign)), c.ask(elsewhere, request(foreign)), c.ask(elsewhere, request(below1))} {
+			require.True(t, failure.Is(err, failure.NotFound), "%s: %v", name, err)
+		}
+	}
+	require.True(t, failure.Is(c.ask(turn, &troupev1.ListTracesRequest{}), failure.PolicySecurity))
+	require.True(t, failure.Is(c.ask(turn, &troupev1.GetSessionRequest{SessionId: "s1"}), failure.PolicySecurity))
+}

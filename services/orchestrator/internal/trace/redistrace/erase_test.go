@@ -1,0 +1,268 @@
+package redistrace_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace/redistrace"
+	"github.com/troupe-dev/troupe/test/redistest"
+)
+
+const marker = "MARKED"
+
+var erased = trace.Subject{Tenant: "default", Session: "s"}
+
+// marked stores a trace of the session that has something in every list, and what is said in
+// every field; and returns its owner epoch.
+func marked(t *testing.T, s *redistrace.Store, n int, id string) int64 {
+	t.Helper()
+	r := record(n)
+	r.SessionId, r.Text, r.RootTraceId = id, marker, ref(n-1).Trace
+	terms := trace.Terms{User: marker, Fingerprint: marker, Labels: `{"profile":"` + marker + `"}`}
+	decision := told(n, 1, agents)
+	decision.GetRoutingDecision().Reason = marker
+	epoch, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: r, Terms: terms, Events: []*troupev1.Event{decision}})
+	require.NoError(t, err)
+	require.NoError(t, s.Stop(t.Context(), trace.Stop{Ref: ref(n), Reason: marker}))
+	result := proto.CloneOf(poison)
+	result.Text = marker
+	require.NoError(t, s.Append(t.Context(), ref(n), epoch, []*troupev1.Event{told(n, 2, instances)}, result))
+	return epoch
+}
+
+// dump is all that Redis holds, by key.
+func dump(t *testing.T, client redis.UniversalClient) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	keys, err := client.Keys(t.Context(), "*").Result()
+	require.NoError(t, err)
+	for _, key := range keys {
+		switch kind := client.Type(t.Context(), key).Val(); kind {
+		case "hash":
+			all[key] = fmt.Sprint(client.HGetAll(t.Context(), key).Val())
+		case "zset":
+			all[key] = fmt.Sprint(client.ZRange(t.Context(), key, 0, -1).Val())
+		case "stream":
+			all[key] = fmt.Sprint(client.XRange(t.Context(), key, "-", "+").Val())
+		default:
+			t.Fatalf("%s is a %s", key, kind)
+		}
+	}
+	return all
+}
+
+// leftOf are the places that hold any of the words.
+func leftOf(all map[string]string, words ...string) (found []string) {
+	for key, value := range all {
+		for _, word := range words {
+			if strings.Contains(key+value, word) {
+				found = append(found, key)
+			}
+		}
+	}
+	return found
+}
+
+func eraseAll(ctx context.Context, s *redistrace.Store) (memory.Erasure, error) {
+	if _, err := s.Condemn(ctx, erased, "admin ann", false); err != nil {
+		return memory.Erasure{}, err
+	}
+	if err := s.EraseTraces(ctx, erased.Ref()); err != nil {
+		return memory.Erasure{}, err
+	}
+	return s.Erased(ctx, erased)
+}
+
+// Of a session that is erased there is nothing but marks with ids and counts, whatever its traces
+// were in; other sessions keep theirs.
+func TestStore_ErasesTheTracesOfASession(t *testing.T) {
+	for name, addr := range map[string]func(t *testing.T) string{
+		"redis":     func(t *testing.T) string { return redistest.Start(t) },
+		"miniredis": func(t *testing.T) string { return miniredis.RunT(t).Addr() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := addr(t)
+			s, client := store(t, server), redis.NewClient(&redis.Options{Addr: server})
+			t.Cleanup(func() { require.NoError(t, client.Close()) })
+			marked(t, s, 1, "other")
+			before := dump(t, client)
+			for n := 11; n < 14; n++ {
+				marked(t, s, n, "s")
+			}
+			require.NotEmpty(t, leftOf(dump(t, client), ref(11).Trace))
+
+			first, err := eraseAll(t.Context(), s)
+			require.NoError(t, err)
+			require.Equal(t, map[string]int64{trace.KindTraces: 3, trace.KindEvents: 6, trace.KindDecisions: 6}, first.Removed)
+			require.Equal(t, "admin ann", first.By)
+			after := dump(t, client)
+			for key, value := range before {
+				require.Equal(t, value, after[key], key)
+				delete(after, key)
+			}
+			require.Empty(t, leftOf(after, marker))
+			require.Len(t, after, 4, "a mark for each trace, and one for the session: %v", after)
+			for key := range after {
+				require.Positive(t, client.PTTL(t.Context(), key).Val(), key)
+			}
+			again, err := eraseAll(t.Context(), s)
+			require.NoError(t, err)
+			require.Equal(t, first, again)
+			all, err := s.List(t.Context(), "default", trace.Query{Limit: 9})
+			require.NoError(t, err)
+			require.Len(t, all, 1)
+		})
+	}
+}
+
+// Who is late finds the door shut: the owner of a trace, who takes it over, a turn that had begun
+// and not stored anything yet, and who cancels.
+func TestStore_KeepsLateWritersOfAnErasedSessionOut(t *testing.T) {
+	server := redistest.Start(t)
+	s, client := store(t, server), redis.NewClient(&redis.Options{Addr: server})
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	epoch, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(1), Events: events(1, 1)})
+	require.NoError(t, err)
+	_, err = eraseAll(t.Context(), s)
+	require.NoError(t, err)
+
+	late := events(2, 2)
+	late[0].Agent = marker
+	taken, fresh := record(1), record(2)
+	taken.Text, fresh.Text = marker, marker
+	for name, write := range map[string]func() error{
+		"an event": func() error { return s.Append(t.Context(), ref(1), epoch, late, nil) },
+		"a result": func() error { return s.Append(t.Context(), ref(1), epoch, late, &troupev1.TurnResult{Text: marker}) },
+		"a claim": func() error {
+			_, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: taken, Events: late})
+			return err
+		},
+		"the first": func() error {
+			_, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: fresh, Events: events(1, 1)})
+			return err
+		},
+	} {
+		require.True(t, failure.Is(write(), failure.SessionDeleted), name)
+	}
+	require.NoError(t, s.Stop(t.Context(), trace.Stop{Ref: ref(1), Reason: marker}))
+	require.Empty(t, leftOf(dump(t, client), marker))
+	for _, read := range []func() error{
+		func() error { _, err := s.Get(t.Context(), ref(1)); return err },
+		func() error { _, err := s.Load(t.Context(), ref(2)); return err },
+	} {
+		require.True(t, failure.Is(read(), failure.NotFound))
+	}
+}
+
+// cutting fails every trip behind so many.
+type cutting struct{ left int }
+
+var errCut = errors.New("the connection was cut")
+
+func (c *cutting) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (c *cutting) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if c.left--; c.left < 0 {
+			cmd.SetErr(errCut)
+			return errCut
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (c *cutting) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if c.left--; c.left < 0 {
+			return errCut
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// An erasure that ends anywhere is found again, and whoever goes on with it comes to the same, and
+// counts nothing twice.
+func TestStore_AnErasureThatIsCutOffIsGoneOnWith(t *testing.T) {
+	server := redistest.Start(t)
+	s, client := store(t, server), redis.NewClient(&redis.Options{Addr: server})
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	marked(t, s, 1, "other") // and all scripts are there
+	_, err := eraseAll(t.Context(), s)
+	require.NoError(t, err)
+	trips := 0
+	for done := false; !done; trips++ {
+		require.NoError(t, client.FlushDB(t.Context()).Err())
+		marked(t, s, 11, "s")
+		broken := at(t, "redis://"+server+"/0?max_retries=-1&pool_size=1")
+		require.NoError(t, broken.Ping(t.Context()))
+		redistrace.Hook(broken, &cutting{left: trips})
+		_, err := eraseAll(t.Context(), broken)
+		done = err == nil
+		if !done && trips > 0 {
+			require.NoError(t, client.ZAdd(t.Context(), "o:{erasing}:list", redis.Z{Score: float64(-time.Now().UnixMilli()), Member: "default/s/s"}).Err(), "a while later")
+			found, err := s.Unfinished(t.Context(), 9)
+			require.NoError(t, err)
+			require.Equal(t, []trace.Subject{erased}, found, "cut after %d trips", trips)
+			found, err = s.Unfinished(t.Context(), 9)
+			require.NoError(t, err)
+			require.Empty(t, found, "each is one caller's")
+		}
+		e, err := eraseAll(t.Context(), s)
+		require.NoError(t, err)
+		require.Equal(t, map[string]int64{trace.KindTraces: 1, trace.KindEvents: 2, trace.KindDecisions: 2}, e.Removed, "cut after %d trips", trips)
+		require.Empty(t, leftOf(dump(t, client), marker))
+		left := dump(t, client)
+		delete(left, "o:{running}:stops") // which is empty
+		require.Len(t, left, 2)
+	}
+	require.Greater(t, trips, 8)
+}
+
+func TestStore_ErasesInACluster(t *testing.T) {
+	s := at(t, redistest.Cluster(t))
+	for n := 11; n < 31; n++ {
+		marked(t, s, n, "s")
+	}
+	e, err := eraseAll(t.Context(), s)
+	require.NoError(t, err)
+	require.Equal(t, map[string]int64{trace.KindTraces: 20, trace.KindEvents: 40, trace.KindDecisions: 40}, e.Removed)
+	for n := 11; n < 31; n++ {
+		_, err := s.Get(t.Context(), ref(n))
+		require.True(t, failure.Is(err, failure.NotFound))
+	}
+	list, err := s.Decisions(t.Context(), "default", trace.DecisionQuery{Limit: 99})
+	require.NoError(t, err)
+	require.Empty(t, list)
+}
+
+// A user may come again: what was counted then is another erasure.
+func TestStore_AUserIsErasedAgain(t *testing.T) {
+	s := store(t, miniredis.RunT(t).Addr())
+	user := trace.Subject{Tenant: "default", User: "alice@example.org"}
+	for range 2 {
+		begun, err := s.Condemn(t.Context(), user, "client alice", true)
+		require.NoError(t, err)
+		require.Zero(t, begun.Ended)
+		require.Empty(t, begun.Removed)
+		for range 2 {
+			require.NoError(t, s.Removed(t.Context(), user, "s1", map[string]int64{memory.KindMessages: 2}))
+		}
+		e, err := s.Erased(t.Context(), user)
+		require.NoError(t, err)
+		require.Equal(t, map[string]int64{memory.KindMessages: 2}, e.Removed, "each session counts once")
+		require.NotZero(t, e.Ended)
+	}
+}

@@ -1,0 +1,10 @@
+-- Marks what is to be erased, unless it is. KEYS: the mark. ARGV: by whom, ms for which it is kept,
+-- 1 when one that has ended is made anew: what was erased may have come again. Reply: fields and
+-- values of the mark
+if ARGV[3] == '1' and redis.call('HEXISTS', KEYS[1], 'ended') == 1 then redis.call('UNLINK', KEYS[1]) end
+if redis.call('EXISTS', KEYS[1]) == 0 then
+  local time = redis.call('TIME')
+  redis.call('HSET', KEYS[1], 'by', ARGV[1], 'began', string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000)))
+end
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+return redis.call('HGETALL', KEYS[1])

@@ -1,0 +1,30 @@
+package turn
+
+import (
+	"context"
+
+	"github.com/troupe-dev/troupe/pkg/audit"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/identity"
+	"github.com/troupe-dev/troupe/pkg/identity/turncred"
+	"github.com/troupe-dev/troupe/pkg/wire"
+)
+
+// credit gives an attempt the credential by which its worker acts in the turn, and in nothing else
+// (guarantees S6). It is for this attempt alone: the next one has another epoch, or another agent.
+func (t *turn) credit(work context.Context, req *troupev1.ExecuteStepRequest) (err error) {
+	deadline, _ := work.Deadline()
+	req.Credential, err = t.Credentials.Issue(turncred.Turn{
+		Agent: req.GetAgent(), Tenant: t.req.Tenant, Session: t.req.Session, ID: t.turn.ID, User: t.req.User, Trace: t.turn.Trace, Epoch: t.turn.Epoch,
+		Root: req.GetRootTraceId(), Level: int(req.GetBudget().GetLevel()), Budget: wire.LimitsFromProto(req.GetBudget()),
+	}, deadline)
+	if req.GetCredential() != "" {
+		t.credited.Do(func() {
+			t.Telemetry.Audit.Record(audit.Entry{
+				Kind: audit.Credential, Actor: string(identity.Orchestrator), Action: "issue", Object: t.req.Session, Result: "ok",
+				Facts: map[string]string{"tenant": t.req.Tenant, "turn": t.turn.ID, "trace": t.turn.Trace, "agent": req.GetAgent()},
+			})
+		})
+	}
+	return err
+}

@@ -1,0 +1,62 @@
+package turn
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/identity"
+	"github.com/troupe-dev/troupe/pkg/identity/turncred"
+	"github.com/troupe-dev/troupe/pkg/wire"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+)
+
+// Each attempt has a credential for its agent, its turn and its epoch, and what is stored or shown of
+// the turn has none of them (guarantees S6).
+func TestTurn_GivesEachAttemptACredentialOfItsOwn(t *testing.T) {
+	rig := newRig(t)
+	rig.join("research", 1)
+	rig.on("research", func(s *step) error {
+		rig.on("research", nil)
+		return s.vanish()
+	})
+	dir := t.TempDir()
+	open := func(role identity.Role) *turncred.Authority {
+		self, err := identity.Open(identity.Config{DevCA: dir}, role, "", zap.NewNop())
+		require.NoError(t, err)
+		return turncred.New(self)
+	}
+	runner, memory := rig.runner(t, "one"), open(identity.Memory)
+	runner.Credentials = open(identity.Orchestrator)
+	req := ask("s1", "r1")
+	req.User = "ann"
+	events := collect(t, runner, req)
+	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+
+	var epochs []int64
+	record, err := runner.Traces.Store().Get(t.Context(), trace.Ref{Tenant: req.Tenant, Trace: events[0].GetTraceId()})
+	require.NoError(t, err)
+	shown := fmt.Sprint(events, record, rig.redis.Dump(), rig.memory)
+	for _, step := range rig.steps() {
+		given, err := memory.Verify(step.GetCredential())
+		require.NoError(t, err)
+		require.Equal(t, turncred.Turn{
+			Agent: step.GetAgent(), Tenant: req.Tenant, Session: "s1", ID: step.GetTurnId(), User: "ann", Trace: step.GetTraceId(), Epoch: step.GetEpoch(),
+			Root: step.GetTraceId(), Budget: wire.LimitsFromProto(step.GetBudget()),
+		}, given)
+		require.Equal(t, req.Tenant, step.GetTenant())
+		require.NotContains(t, shown, step.GetCredential())
+		epochs = append(epochs, step.GetEpoch())
+	}
+	require.Equal(t, []int64{1, 1, 2, 2}, epochs, "coordinator, research that was lost, research, synthesis")
+
+	collect(t, rig.runner(t, "two"), ask("s2", "r2"))
+	require.Empty(t, last(rig.steps()).GetCredential(), "without an identity there is none")
+}
+
+func last(steps []*troupev1.ExecuteStepRequest) *troupev1.ExecuteStepRequest {
+	return steps[len(steps)-1]
+}

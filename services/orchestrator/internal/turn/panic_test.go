@@ -1,0 +1,46 @@
+package turn
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/memory"
+)
+
+// mines is a memory service that panics once, in the goroutine that renews a lease.
+type mines struct {
+	Memory
+	armed atomic.Bool
+}
+
+func (m *mines) RenewTurn(ctx context.Context, h memory.Hold, lease time.Duration) error {
+	if m.armed.Swap(false) {
+		panic("secret")
+	}
+	return m.Memory.RenewTurn(ctx, h, lease)
+}
+
+// A panic in a goroutine beside a turn ends the turn, says nothing of it, and is counted; the
+// orchestrator and the next turn of the session go on.
+func TestRun_APanicBesideTheTurnEndsThatTurnAlone(t *testing.T) {
+	r := newRig(t)
+	runner := r.runner(t, "one")
+	mined := &mines{Memory: runner.Memory}
+	runner.Memory, runner.renewal = mined, 10*time.Millisecond
+	_, _, release := r.held() // so that it is not over before
+	mined.armed.Store(true)
+	events := collect(t, runner, ask("s1", "r1"))
+	result := resultOf(events)
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_FAILED, result.GetOutcome(), "%v", result)
+	require.Contains(t, result.GetFailure().GetMessage(), "internal error")
+	require.NotContains(t, result.String(), "secret")
+
+	release()
+	events = collect(t, runner, ask("s2", "r2"))
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, resultOf(events).GetOutcome())
+}

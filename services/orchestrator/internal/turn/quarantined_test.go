@@ -1,0 +1,185 @@
+package turn
+
+import (
+	"context"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/metric/noop"
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/pkg/audit"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/registry"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+)
+
+// quarantine shuts an agent out, for all runners of the rig.
+func (r *rig) quarantine(agent string) {
+	r.roster.Want(registry.Desire{Key: registry.Whole(agent), Want: registry.Quarantine, Reason: "it misbehaves", Since: time.Now()})
+}
+
+// audited has the runner keep an audit log. It returns its entries so far, but for those of the
+// log itself, and ends it.
+func audited(t *testing.T, r *Runner) func() []audit.Entry {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	log, err := audit.New(audit.Config{Path: path, Log: zap.NewNop(), Meter: noop.Meter{}})
+	require.NoError(t, err)
+	tel := telemetry.Discard()
+	tel.Audit = log
+	r.Telemetry = tel
+	t.Cleanup(func() { _ = log.Close() })
+	return func() (all []audit.Entry) {
+		require.NoError(t, log.Close())
+		_, err := audit.Verify([]string{path}, "", func(_ string, _ int, e audit.Recorded) {
+			if e.Kind != audit.Own {
+				all = append(all, e.Entry)
+			}
+		})
+		require.NoError(t, err)
+		return all
+	}
+}
+
+// Guarantees S18: a quarantine ends the step that runs and fails its turn, and what the worker
+// commits later is fenced, whatever it does. The agent gets no step until it is released.
+func TestTurn_EndsWhenTheAgentOfItsStepIsQuarantined(t *testing.T) {
+	rig := newRig(t)
+	runner := rig.runner(t, "one")
+	entries := audited(t, runner)
+	working, over, late := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	rig.on("research", func(s *step) error {
+		close(working)
+		<-over // it is told to stop before, and does not
+		_, err := s.store(func(r *troupev1.StepResult) { r.Text = "too late" })
+		late <- err
+		return err
+	})
+	ended := make(chan []*troupev1.Event, 1)
+	go func() { ended <- collect(t, runner, ask("s1", "r1")) }()
+	receive(t, working)
+	began := time.Now()
+	rig.quarantine("research")
+	result := resultOf(receive(t, ended))
+	took := time.Since(began)
+	close(over)
+	require.Less(t, took, 2*time.Second)
+	t.Logf("from the quarantine to the end of the turn: %s", took)
+	why := failure.FromProto(result.GetFailure())
+	require.Equal(t, failure.PolicySecurity, why.Mode)
+	require.Equal(t, "research", why.Facts["quarantined"])
+	require.Equal(t, failure.Fenced, failure.ModeOf(receive(t, late)))
+
+	asked := len(rig.asked())
+	again := resultOf(collect(t, runner, ask("s2", "r1"))) // the coordinator hands on to it
+	require.Equal(t, failure.PolicySecurity, failure.FromProto(again.GetFailure()).Mode)
+	require.Equal(t, []string{"coordinator"}, rig.asked()[asked:])
+
+	rig.on("research", nil)
+	rig.roster.Release("research")
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, resultOf(collect(t, runner, ask("s3", "r1"))).GetOutcome())
+
+	all := entries()
+	require.Len(t, all, 2, "one for each turn that ended so, and none for an ordinary one")
+	require.Equal(t, audit.Denied, all[0].Kind)
+	require.Equal(t, "orchestrator one", all[0].Actor)
+	require.Equal(t, "research", all[0].Object)
+	require.Equal(t, why.Facts["trace_id"], all[0].Facts["trace_id"])
+}
+
+// The turns that the agent began below itself end with it, and those below them, whoever drives them:
+// its worker keeps their streams, tells of none, and may not cancel them any more.
+func TestTurn_EndsWithAllBelowWhenAnAgentIsQuarantined(t *testing.T) {
+	rig := newRig(t)
+	one, two := rig.runner(t, "one"), rig.runner(t, "two")
+	tending, done := context.WithCancel(t.Context())
+	var tended sync.WaitGroup
+	tended.Go(func() { two.Tend(tending) })
+	defer tended.Wait()
+	defer done()
+	began, below := make(chan string, 3), make(chan []*troupev1.Event, 2)
+	holds := func(s *step) error {
+		began <- s.req.GetAgent()
+		<-s.stream.Context().Done()
+		return s.stream.Context().Err()
+	}
+	begins := func(by *Runner, target string) func(*step) error {
+		return func(s *step) error {
+			req := ask("below-"+target, "r1")
+			req.Target = target
+			req.Parent = &troupev1.Parent{TraceId: s.req.GetTraceId(), RootTraceId: s.req.GetRootTraceId(), TurnId: s.req.GetTurnId(), Step: 1}
+			go func() { below <- collect(t, by, req) }()
+			return holds(s)
+		}
+	}
+	rig.on("research", begins(one, "synthesis"))
+	rig.on("synthesis", begins(two, "clarification"))
+	rig.on("clarification", holds)
+	ended := start(t, one, ask("s1", "r1"))
+	for range 3 {
+		receive(t, began)
+	}
+	stored := func() bool { // which is done beside the work
+		all, err := one.Traces.Store().List(t.Context(), "", trace.Query{Limit: 9})
+		return err == nil && len(all) == 3
+	}
+	require.Eventually(t, stored, patience, 5*time.Millisecond)
+	quarantined := time.Now()
+	rig.quarantine("research")
+	require.Equal(t, failure.PolicySecurity, failure.FromProto(resultOf(receive(t, ended)).GetFailure()).Mode)
+	require.Less(t, time.Since(quarantined), 2*time.Second)
+	for range 2 {
+		result := resultOf(receive(t, below))
+		require.Equal(t, cancelledOutcome, result.GetOutcome())
+		require.Contains(t, result.GetFailure().GetMessage(), "agent research, for which it works, is quarantined")
+	}
+	t.Logf("all below had ended after %s", time.Since(quarantined))
+}
+
+// Steps beside it end with it, and do not hold up the end.
+func TestTurn_EndsWithBranchesWhenAnAgentOfOneIsQuarantined(t *testing.T) {
+	rig := forkRig(t)
+	var working sync.WaitGroup
+	working.Add(2)
+	waits := func(s *step) error { working.Done(); <-s.stream.Context().Done(); return s.stream.Context().Err() }
+	rig.on("research", waits)
+	rig.on("coordinator", waits)
+	runner, ended := rig.runner(t, "one"), make(chan []*troupev1.Event, 1)
+	go func() { ended <- collect(t, runner, ask("s1", "r1")) }()
+	working.Wait()
+	began := time.Now()
+	rig.quarantine("research")
+	result := resultOf(receive(t, ended))
+	require.Less(t, time.Since(began), 2*time.Second)
+	require.Equal(t, failure.PolicySecurity, failure.FromProto(result.GetFailure()).Mode)
+}
+
+func TestTurn_SaysThatItWasTakenOver(t *testing.T) {
+	rig := newRig(t)
+	first, second := rig.runner(t, "one"), rig.runner(t, "two")
+	entries := audited(t, second)
+	working, released := make(chan struct{}), make(chan struct{})
+	rig.on("synthesis", func(s *step) error {
+		rig.on("synthesis", nil)
+		close(working)
+		<-released
+		return s.say("too late")
+	})
+	left := drivenUpTo(t, first, ask("s1", "r1"), "synthesis")
+	receive(t, working)
+	rig.leasesRunOut()
+	events := collect(t, second, ask("s1", "r1"))
+	close(released)
+	require.NoError(t, receive(t, left))
+	all := entries()
+	require.Len(t, all, 1)
+	require.Equal(t, audit.Takeover, all[0].Kind)
+	require.Equal(t, "orchestrator two", all[0].Actor)
+	require.Equal(t, events[0].GetTraceId(), all[0].Object)
+}

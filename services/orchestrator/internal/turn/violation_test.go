@@ -1,0 +1,93 @@
+package turn
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// violations are those on a trace.
+func violations(events []*troupev1.Event) (found []*troupev1.OwnershipViolation) {
+	for _, e := range events {
+		if v := e.GetOwnershipViolation(); v != nil {
+			found = append(found, v)
+		}
+	}
+	return found
+}
+
+func count(all []string, name string) int {
+	return len(all) - len(slices.DeleteFunc(slices.Clone(all), func(s string) bool { return s == name }))
+}
+
+// What a worker sends back of the place of its step must be what it was given: a changed trace_id,
+// and each of the others, is a violation. It is on the trace, and the step fails with it.
+//
+// Req: SO-12
+func TestTurn_AChangedContextIsAViolation(t *testing.T) {
+	delta := &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: "said"}}
+	for key, forged := range map[string]*troupev1.Event{
+		"trace_id": {TraceId: "11111111111111111111111111111111"}, "root_trace_id": {RootTraceId: "11111111111111111111111111111111"},
+		"session_id": {SessionId: "another"}, "turn": {Turn: 9}, "step": {Step: 9}, "attempt": {Attempt: 9}, "agent": {Agent: "another"},
+	} {
+		t.Run(key, func(t *testing.T) {
+			rig := newRig(t)
+			forged.Payload = delta
+			rig.on("coordinator", func(s *step) error {
+				_ = s.event(forged)
+				<-s.stream.Context().Done() // it is taken away
+				return s.stream.Context().Err()
+			})
+			events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+			want := &troupev1.OwnershipViolation{Key: key, Owner: "orchestrator", Actor: "worker coordinator", Operation: "agent.ExecuteStep"}
+			require.Empty(t, cmp.Diff([]*troupev1.OwnershipViolation{want}, violations(events), protocmp.Transform()))
+			require.Equal(t, 1, count(rig.asked(), "coordinator"), "no other instance is to do better")
+			finished := slices.IndexFunc(events, func(e *troupev1.Event) bool { return e.GetStepFinished() != nil })
+			require.Equal(t, troupev1.FailureMode_FAILURE_MODE_STATE_VIOLATION, events[finished].GetStepFinished().GetResult().GetFailure().GetMode())
+			for _, e := range events {
+				require.NotEqual(t, "said", e.GetTextDelta().GetText())
+				require.Equal(t, events[0].GetTraceId(), e.GetTraceId())
+			}
+		})
+	}
+}
+
+// A result is of the step that was given.
+func TestTurn_AResultOfAnotherStepIsAViolation(t *testing.T) {
+	rig := newRig(t)
+	rig.on("coordinator", func(s *step) error {
+		return s.stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Result{Result: &troupev1.StepResult{Step: 1, Agent: "synthesis"}}})
+	})
+	found := violations(collect(t, rig.runner(t, "one"), ask("s1", "r1")))
+	require.Len(t, found, 1)
+	require.Equal(t, "agent", found[0].GetKey())
+}
+
+// What a worker was refused by the memory service is on the trace once, whether it tells it or not.
+//
+// Req: SO-12
+func TestTurn_TellsAViolationOfAFailedStepOnce(t *testing.T) {
+	for name, tells := range map[string]bool{"told": true, "not told": false} {
+		t.Run(name, func(t *testing.T) {
+			rig := newRig(t)
+			v := &troupev1.OwnershipViolation{Key: "trace_id", Owner: "orchestrator", Actor: "worker coordinator", Operation: "memory.CommitStep"}
+			rig.on("coordinator", func(s *step) error {
+				if tells {
+					if err := s.event(&troupev1.Event{Payload: &troupev1.Event_OwnershipViolation{OwnershipViolation: v}}); err != nil {
+						return err
+					}
+				}
+				why := failure.New(failure.StateViolation, v.GetOperation(), "not yours").Owned(v.GetKey(), v.GetOwner(), v.GetActor())
+				return s.result(&troupev1.StepResult{Failure: failure.ToProto(why)})
+			})
+			events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+			require.Empty(t, cmp.Diff([]*troupev1.OwnershipViolation{v}, violations(events), protocmp.Transform()))
+		})
+	}
+}

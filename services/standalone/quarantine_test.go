@@ -1,0 +1,50 @@
+package standalone_test
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/identity"
+	"github.com/troupe-dev/troupe/pkg/rpc"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+	"github.com/troupe-dev/troupe/services/standalone"
+)
+
+// A mesh whose agent is quarantined starts again, with a worker of the agent that has a configuration
+// to load: else nobody could release it. The memory service bars the agent, also where the data are
+// gone with each run.
+func TestRun_StartsWithAnAgentThatIsQuarantined(t *testing.T) {
+	parrot(t)
+	t.Setenv("PATH", "") // without redis-server
+	f := &folder{t: t, dir: t.TempDir()}
+	f.write("greeter.yaml", declared("greeter", "  config: {protocol: merge}\n"))
+	f.write("prompts/greeter.md", "Say hello.")
+	cfg := standalone.Config{DataDir: t.TempDir(), GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Agents: os.DirFS(f.dir), Drain: 10 * time.Second}
+	f.mesh = run(t, cfg)
+	_, err := f.QuarantineAgent(t.Context(), &troupev1.QuarantineAgentRequest{Agent: "greeter", Reason: "a drill"})
+	require.NoError(t, err)
+	f.stop()
+
+	f.mesh = run(t, cfg)
+	self, err := identity.Open(identity.Config{DevCA: f.DevCA}, identity.Worker, "greeter", zap.NewNop())
+	require.NoError(t, err)
+	conn, err := rpc.DialWith(self.Client(identity.Memory, ""), f.Memory, telemetry.Discard())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close()) }()
+	await(t, "the memory service bars the agent", func() bool {
+		_, err := troupev1.NewMemoryServiceClient(conn).PutConfig(t.Context(), &troupev1.PutConfigRequest{Agent: "greeter"})
+		return failure.Is(failure.FromStatus("test", err), failure.PolicySecurity)
+	})
+	await(t, "an operator releases it", func() bool { // which the orchestrator refuses until it knows
+		_, err := f.ReleaseAgent(t.Context(), &troupev1.ReleaseAgentRequest{Agent: "greeter"})
+		return err == nil
+	})
+	await(t, "it takes steps", func() bool { return f.ready(t, "greeter") == 1 })
+	require.Equal(t, "Say hello.", f.says("greeter"))
+}

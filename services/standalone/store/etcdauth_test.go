@@ -1,0 +1,59 @@
+package store_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/troupe-dev/troupe/pkg/identity"
+	"github.com/troupe-dev/troupe/pkg/registry/etcdregistry"
+	"github.com/troupe-dev/troupe/services/standalone/store"
+)
+
+// as is a client whom the CA calls by that name.
+func as(t *testing.T, ca *identity.CA, e *store.Etcd, name string) *clientv3.Client {
+	t.Helper()
+	creds, err := ca.As(name)
+	require.NoError(t, err)
+	client, err := etcdregistry.DialWith(creds, e.Endpoints(), zap.NewNop())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	return client
+}
+
+// The data of a mesh that knew nobody are those of one that does, from its next start on.
+func TestEtcd_TakesOverDataFromBeforeItHadUsers(t *testing.T) {
+	dir := t.TempDir()
+	before, err := store.NewEtcd(store.EtcdConfig{DataDir: dir, Log: zap.NewNop()})
+	require.NoError(t, err)
+	stop, _ := start(t, before.Run)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	_, err = etcdClient(t, before).Put(ctx, "/troupe/v1/store/redis", "v")
+	require.NoError(t, err)
+	stop()
+
+	ca, err := identity.OpenCA(t.TempDir())
+	require.NoError(t, err)
+	core, logs := observer.New(zapcore.DebugLevel)
+	for range 2 {
+		e, err := store.NewEtcd(store.EtcdConfig{DataDir: dir, Log: zap.New(core), CA: ca, Agents: []string{"a"}})
+		require.NoError(t, err)
+		began := time.Now()
+		stop, _ = start(t, e.Run)
+		t.Log("it took", time.Since(began))
+		got, err := as(t, ca, e, "memory").Get(ctx, "/troupe/v1/store/redis")
+		require.NoError(t, err)
+		require.Equal(t, "v", string(got.Kvs[0].Value))
+		_, err = as(t, ca, e, "worker/a").Get(ctx, "/troupe/v1/store/redis")
+		require.ErrorContains(t, err, "permission denied")
+		stop()
+	}
+	require.Empty(t, logs.All())
+}

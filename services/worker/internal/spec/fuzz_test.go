@@ -1,0 +1,75 @@
+package spec_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/fstest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/llm"
+	"github.com/troupe-dev/troupe/pkg/llm/extractive"
+	"github.com/troupe-dev/troupe/pkg/manifest"
+	"github.com/troupe-dev/troupe/services/worker/internal/builtin"
+	"github.com/troupe-dev/troupe/services/worker/internal/spec"
+)
+
+// Any declaration is an agent or an error. Nothing that it names is run, reached or opened: texts
+// that say so are left out.
+func FuzzBuild(f *testing.F) {
+	const head = "apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: one}\nspec: "
+	for _, body := range []string{
+		"{model: builtin/extractive}", "{model: [builtin/extractive, {name: builtin/extractive, timeout: 1s, hedge: {after: 1ms}}], temperature: .nan}",
+		"{model: builtin/extractive, tools: [{builtin: search_documents, with: {path: .}}, {builtin: current_time, untrusted: true, egress: false, capabilities: [a]}]}",
+		"{model: builtin/extractive, tools: [{client: {name: pick, description: Picks., parameters: {type: object, properties: {a: {$ref: '#'}}}}}]}",
+		"{model: builtin/extractive, tools: [{client: {name: pick, description: Picks., parameters: {pattern: '(a+)+$', .inf: 1}}}, {mcp: {tools: [a], prefix: b}}]}",
+		"{model: builtin/extractive, plugins: [reflection, {compaction: {above: 1e999}}, {guardrails: {input: {forbid: ['(']}}}, {ratelimit: {wait: -1s}}, {trust: {level: x}}, toollog]}",
+		"{model: builtin/extractive, instructions: {file: ../a}, guard: strict, onFailure: degrade, config: {protocol: merge}, limits: {capacity: -1, timeout: 99999h}}",
+		"{model: &a [*a]}", "{model: {name: &a builtin/extractive}, description: *a}", "{}", "[]",
+	} {
+		f.Add(head + body + "\n")
+	}
+	models, err := llm.NewCatalog(extractive.Provider())
+	require.NoError(f, err)
+	ended, end := context.WithCancel(context.Background())
+	end() // for an MCP server there is no time
+	f.Fuzz(func(t *testing.T, text string) {
+		folder := fstest.MapFS{"a.yaml": {Data: []byte(text)}}
+		docs, _ := manifest.Load(folder) // its own target reads what is wrong
+		for _, d := range docs {
+			var all any
+			if d.Decode(&all) != nil || reaches(all) {
+				return
+			}
+		}
+		a, err := spec.Build(ended, folder, "", spec.Means{Models: models, Tools: builtin.Catalog{}})
+		if err != nil {
+			require.NotEmpty(t, err.Error())
+			return
+		}
+		require.NotEmpty(t, a.Name())
+	})
+}
+
+// reaches reports whether a declaration has a field that names a program, an address, a variable
+// or a file that is opened when an agent is made.
+func reaches(value any) bool {
+	switch value := value.(type) {
+	case []any:
+		return slices.ContainsFunc(value, reaches)
+	case map[string]any:
+		for key, item := range value {
+			switch key {
+			case "command", "url", "env", "tokenEnv", "clients", "invitesFile":
+				return true
+			}
+			if reaches(item) {
+				return true
+			}
+		}
+	case map[any]any: // with keys that are no text
+		return true
+	}
+	return false
+}

@@ -1,0 +1,97 @@
+package bench
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/rate"
+	"github.com/troupe-dev/troupe/test/rig"
+)
+
+// BenchmarkGuarded has the same turns done by two meshes, batch by batch: by one where everybody
+// proves who he is, and one where nobody does. Guarded is mutual TLS from files, the table of who
+// may call what, credentials of turns, a client with a token over TLS, users in Redis, users and
+// TLS in etcd, limits of rates and an audit log; plain is none of it, but the table, which then
+// lets everybody in. The ratio is that of the medians; cpu-ratio
+// is that of the time of processors, Redis aside, which says more on a machine that does other
+// things too.
+func BenchmarkGuarded(b *testing.B) {
+	meshes := [2]*rig.Mesh{
+		rig.InProcess(b, rig.Config{Plain: true, Rates: unlimited(b)}),
+		rig.InProcess(b, rig.Config{Keys: time.Hour, AuditLogs: b.TempDir()}),
+	}
+	for _, turn := range []struct{ name, target, text string }{
+		{"one-step", "clarification", "Tell me about it"},
+		{"three-step", "research-assistant", "What may an agent write?"},
+	} {
+		for _, clients := range []int{1, 16} {
+			b.Run(fmt.Sprintf("%s/clients=%d", turn.name, clients), func(b *testing.B) {
+				var took [2][]time.Duration
+				var spent [2]time.Duration
+				for n := 0; b.Loop(); n++ {
+					for i := range meshes {
+						i = (i + n) % len(meshes) // neither is always first
+						before := cpu(b)
+						took[i] = append(took[i], batch(b, clients, func() error { return ask(b, meshes[i], turn.target, turn.text) })...)
+						spent[i] += cpu(b) - before
+					}
+				}
+				plain, guarded := median(took[0]), median(took[1])
+				b.ReportMetric(plain, "plain-p50-ms")
+				b.ReportMetric(guarded, "guarded-p50-ms")
+				b.ReportMetric(guarded/plain, "ratio")
+				b.ReportMetric(float64(spent[0].Microseconds())/1000/float64(len(took[0])), "plain-cpu-ms")
+				b.ReportMetric(float64(spent[1].Microseconds())/1000/float64(len(took[1])), "guarded-cpu-ms")
+				b.ReportMetric(float64(spent[1])/float64(spent[0]), "cpu-ratio")
+			})
+		}
+	}
+}
+
+// batch is how long turns take of which each client asks for a few, one after the other.
+func batch(b *testing.B, clients int, turn func() error) []time.Duration {
+	const each = 4
+	took := make([]time.Duration, clients*each)
+	var wg sync.WaitGroup
+	for mine := range slices.Chunk(took, each) {
+		wg.Go(func() {
+			for i := range mine {
+				began := time.Now()
+				if err := turn(); err != nil {
+					b.Error(err)
+					return
+				}
+				mine[i] = time.Since(began)
+			}
+		})
+	}
+	wg.Wait()
+	return took
+}
+
+// cpu is the time of processors that this process has used.
+func cpu(b *testing.B) time.Duration {
+	var used syscall.Rusage
+	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &used))
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
+}
+
+// unlimited is a file by which everybody may call as often as he likes.
+func unlimited(b *testing.B) string {
+	var text strings.Builder
+	for class := range rate.Defaults() {
+		fmt.Fprintf(&text, "%s: {rate: 0}\n", class)
+	}
+	file := filepath.Join(b.TempDir(), "rates.yaml")
+	require.NoError(b, os.WriteFile(file, []byte(text.String()), 0o600))
+	return file
+}

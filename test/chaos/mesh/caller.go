@@ -1,0 +1,71 @@
+package mesh
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/troupe-dev/troupe/pkg/authz"
+	"github.com/troupe-dev/troupe/pkg/identity"
+	"github.com/troupe-dev/troupe/pkg/identity/turncred"
+)
+
+// Caller is connected to the memory service as the two who call it are: an orchestrator, and a
+// worker for what only workers may do, with the credential of the turn that a call is for.
+type Caller struct {
+	orchestrator, worker *grpc.ClientConn
+	signer               *turncred.Authority // the orchestrator's
+}
+
+var _ grpc.ClientConnInterface = (*Caller)(nil)
+
+// holding is what every request has that writes in the name of a turn.
+type holding interface {
+	GetSessionId() string
+	GetTurnId() string
+	GetEpoch() int64
+}
+
+// showing is the context of a call with the credential of its turn: what a holder was given,
+// which a takeover does not take from him.
+func (c *Caller) showing(ctx context.Context, args any) (context.Context, error) {
+	h, ok := args.(holding)
+	if !ok {
+		return ctx, nil
+	}
+	credential, err := c.signer.Issue(turncred.Turn{
+		Agent: Agent, Tenant: identity.DefaultTenant, Session: h.GetSessionId(), ID: h.GetTurnId(), Epoch: h.GetEpoch(),
+	}, time.Time{})
+	return metadata.AppendToOutgoingContext(ctx, turncred.Metadata, credential), err
+}
+
+func (c *Caller) of(method string) *grpc.ClientConn {
+	if roles, _ := authz.Roles(method); slices.Contains(roles, identity.Orchestrator) {
+		return c.orchestrator
+	}
+	return c.worker
+}
+
+// Invoke implements grpc.ClientConnInterface.
+func (c *Caller) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	conn := c.of(method)
+	if conn == c.worker {
+		var err error
+		if ctx, err = c.showing(ctx, args); err != nil {
+			return err
+		}
+	}
+	return conn.Invoke(ctx, method, args, reply, opts...)
+}
+
+// NewStream implements grpc.ClientConnInterface.
+func (c *Caller) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	return c.of(method).NewStream(ctx, desc, method, opts...)
+}
+
+// Close closes both.
+func (c *Caller) Close() error { return errors.Join(c.orchestrator.Close(), c.worker.Close()) }

@@ -1,0 +1,64 @@
+package etcdtest
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/troupe-dev/troupe/pkg/registry/etcdregistry"
+)
+
+// MayRead reports whether etcd lets the client read a key.
+func MayRead(t testing.TB, client *clientv3.Client, key string) bool {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	_, err := client.Get(ctx, key)
+	return may(t, err)
+}
+
+// MayWrite reports whether etcd lets the client write a key: all of a put, a delete, and a
+// put in a transaction that comes to nothing. It leaves the key as it was not there.
+func MayWrite(t testing.TB, client *clientv3.Client, key string) bool {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	_, put := client.Put(ctx, key, "x")
+	_, del := client.Delete(ctx, key)
+	_, txn := client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), ">", 0)).Then(clientv3.OpPut(key, "x")).Commit()
+	require.Equal(t, may(t, put), may(t, del), "%s: to put and to delete are one right", key)
+	require.Equal(t, may(t, put), may(t, txn), "%s: a transaction is no way around", key)
+	return may(t, put)
+}
+
+func may(t testing.TB, err error) bool {
+	t.Helper()
+	if errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, rpctypes.ErrUserEmpty) {
+		return false
+	}
+	require.NoError(t, err)
+	return true
+}
+
+// Plain is a client without TLS.
+func (e *Etcd) Plain() *clientv3.Client {
+	e.t.Helper()
+	client, err := etcdregistry.Dial([]string{e.server.Endpoints()[0][len("https://"):]}, zap.NewNop())
+	require.NoError(e.t, err)
+	e.t.Cleanup(func() { require.NoError(e.t, client.Close()) })
+	return client
+}
+
+// Anonymous is a client that trusts etcd and has no certificate.
+func (e *Etcd) Anonymous() *clientv3.Client {
+	e.t.Helper()
+	creds, err := credentials.NewClientTLSFromFile(e.dir+"/ca.crt", "")
+	require.NoError(e.t, err)
+	return e.With(creds)
+}

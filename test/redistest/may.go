@@ -1,0 +1,37 @@
+package redistest
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// May reports whether Redis lets the user of a URL run a command. What the command answers
+// otherwise is of no interest.
+func May(t testing.TB, url string, command ...any) bool {
+	t.Helper()
+	options, err := redis.ParseURL(url)
+	if err != nil {
+		t.Fatalf("redistest: %v", err)
+	}
+	options.MaxRetries, options.DisableIdentity = -1, true
+	client := redis.NewClient(options)
+	defer func() { _ = client.Close() }()
+	err = client.Do(t.Context(), command...).Err()
+	if err == nil || err == redis.Nil { //nolint:errorlint // go-redis returns it as it is
+		return true
+	}
+	for _, refusal := range []string{"NOPERM", "NOAUTH", "WRONGPASS", "can't run this command", "can't access at least one of the keys", "command not allowed", "not allowed from script"} {
+		if strings.Contains(err.Error(), refusal) {
+			return false
+		}
+	}
+	for _, answer := range []string{"ERR ", "WRONGTYPE", "NOSCRIPT"} {
+		if strings.HasPrefix(err.Error(), answer) {
+			return true
+		}
+	}
+	t.Fatalf("redistest: %v: %v", command, err)
+	return false
+}

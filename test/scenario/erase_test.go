@@ -1,0 +1,110 @@
+package scenario
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/test/rig"
+)
+
+// A user says a word in whatever a request has, in turns that answer, use tools, fail, are
+// cancelled and still run; and is erased, first one session and then all. Then the word is in no
+// key of Redis, in no tier, in no line of a log at info
+// but what a failure says, and in no file of Redis or etcd once Redis
+// has rewritten its log; ids are where the receipt says.
+func TestErasure_InProcess(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, rig.InProcess(t, rig.Config{}))
+	word := "ERASE" + strings.ReplaceAll(uuid.NewString(), "-", "")
+	user := "user-" + uuid.NewString()
+	marked := func(req *troupev1.OrchestrateRequest, session string) *troupev1.OrchestrateRequest {
+		req.UserId, req.SessionId, req.RequestId = user, session, word+req.GetRequestId()
+		req.Metadata = map[string]string{word: word}
+		req.Tags = []string{word}
+		return req
+	}
+	one, two := uuid.NewString(), uuid.NewString()
+	other := text("What is a turn?")
+	ask(t, s.Mesh, other)
+	converse := func(session string) (running func() []*troupev1.Event) {
+		answered := marked(text(question+" "+word), session)
+		answered.Parts = []*troupev1.Part{{Content: &troupev1.Part_Blob{Blob: &troupev1.Blob{Name: word + ".txt", Data: []byte(word)}}}}
+		ask(t, s.Mesh, answered)
+		failed, _ := slow("fail")
+		failed.Input = &troupev1.OrchestrateRequest_Text{Text: failed.GetText() + word}
+		ask(t, s.Mesh, marked(failed, session))
+		held, key := slow("hold")
+		held.Input = &troupev1.OrchestrateRequest_Text{Text: held.GetText() + word} // an argument of the tool
+		wait := s.begin(t, marked(held, session))
+		s.gate.Await(t, key+word)
+		open, err := s.Sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: session})
+		require.NoError(t, err)
+		_, err = s.CancelTrace(t.Context(), &troupev1.CancelTraceRequest{TraceId: open.GetSession().GetLastTraceId(), Reason: word})
+		require.NoError(t, err)
+		require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_CANCELLED, result(wait()).GetOutcome())
+		again, key := slow("hold")
+		again.Input = &troupev1.OrchestrateRequest_Text{Text: again.GetText() + word}
+		wait = s.begin(t, marked(again, session))
+		s.gate.Await(t, key+word)
+		return wait
+	}
+	running := converse(one)
+	require.Greater(t, len(s.Keys(word)), 8)
+	began := time.Now()
+	deleted, err := s.Sessions.DeleteSession(t.Context(), &troupev1.DeleteSessionRequest{SessionId: one})
+	require.NoError(t, err)
+	require.Less(t, time.Since(began), time.Minute)
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_CANCELLED, result(running()).GetOutcome(), "its client is told")
+	counts := map[string]int64{}
+	for _, items := range deleted.GetReceipt().GetRemoved() {
+		counts[items.GetKind()] = items.GetCount()
+	}
+	require.EqualValues(t, 4, counts["turns"], "%v", counts)
+	require.EqualValues(t, 4, counts["traces"])
+	require.Positive(t, counts["messages"])
+	require.Positive(t, counts["events"])
+	s.Await("nothing of the session is left", func() bool { return len(s.Keys(word)) == 0 })
+	again, err := s.Sessions.DeleteSession(t.Context(), &troupev1.DeleteSessionRequest{SessionId: one})
+	require.NoError(t, err)
+	require.Equal(t, deleted.GetReceipt().GetBegan().AsTime(), again.GetReceipt().GetBegan().AsTime())
+	where := s.Keys(one)
+	slices.Sort(where)
+	require.Equal(t, []string{"m:{default/" + one + "}:meta", "o:{default/" + one + "}:erased"}, slices.DeleteFunc(where, func(key string) bool {
+		return strings.HasPrefix(key, "o:{default/") && strings.HasSuffix(key, "}:rec")
+	}), "the id")
+
+	running = converse(two)
+	erased, err := s.Sessions.EraseUser(t.Context(), &troupev1.EraseUserRequest{UserId: user})
+	require.NoError(t, err)
+	require.NotEmpty(t, erased.GetReceipt().GetRemoved())
+	running()
+	require.Empty(t, s.Keys(word))
+	_, err = s.Sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: two})
+	require.Equal(t, failure.SessionDeleted, failure.ModeOf(failure.FromStatus("scenario", err)))
+	s.RewriteRedis(t.Context())
+	s.Await("no file holds the word", func() bool { return len(with(butFailures(s.Residue()), word)) == 0 })
+	left := s.Residue()
+	for what, place := range map[string]string{other.GetSessionId(): "redis /", "slow-1": "etcd /", one: "log"} { // others keep theirs
+		require.Contains(t, strings.Join(with(left, what), "\n"), place, "the search does not find %s", what)
+	}
+}
+
+// butFailures are the places without the lines of turns that failed, which quote why somebody
+// cancelled: the receipt says so.
+func butFailures(places map[string]string) map[string]string {
+	kept := strings.Builder{}
+	for line := range strings.Lines(places["log"]) {
+		if !strings.HasPrefix(line, "turn without an answer ") && !strings.HasPrefix(line, "a turn has ended without an answer ") {
+			kept.WriteString(line)
+		}
+	}
+	places["log"] = kept.String()
+	return places
+}

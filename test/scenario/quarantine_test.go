@@ -1,0 +1,103 @@
+package scenario
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/audit"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/test/rig"
+)
+
+// atOnce is how many turns run a step of the agent when it is quarantined.
+const atOnce = 8
+
+// shutWithin is the promise of guarantee S18.
+const shutWithin = 2 * time.Second
+
+// Guarantee S18, on real processes: from the call on, all that a quarantine does is done in 2 s,
+// it outlives the processes, and it ends when it is released. S19: who did it is in audit logs
+// that are whole.
+func TestQuarantine_Binaries(t *testing.T) {
+	t.Parallel()
+	m := rig.Binaries(t, rig.Config{Shutting: true, AuditLogs: t.TempDir()})
+	s := newStage(t, m)
+	memory := s.MemoryFor("slow")
+	refused := func() bool {
+		// It is of no turn, and changes nothing.
+		_, err := memory.PutConfig(t.Context(), &troupev1.PutConfigRequest{Agent: "slow"})
+		return failure.Is(failure.FromStatus("", err), failure.PolicySecurity)
+	}
+	require.False(t, refused())
+	var waits []func() []*troupev1.Event
+	for range atOnce {
+		req, key := slow("hold")
+		waits = append(waits, s.begin(t, req))
+		s.gate.Await(t, key)
+	}
+
+	began := time.Now()
+	resp, err := s.QuarantineAgent(t.Context(), &troupev1.QuarantineAgentRequest{Agent: "slow", Reason: "a drill"})
+	require.NoError(t, err)
+	answered := time.Since(began)
+	for _, wait := range waits {
+		why := failure.FromProto(result(wait()).GetFailure())
+		require.Equal(t, failure.PolicySecurity, why.Mode, "%v", why)
+	}
+	ended := time.Since(began)
+	require.True(t, refused())
+	require.Less(t, time.Since(began), shutWithin)
+	require.Len(t, resp.GetInstances(), troupers)
+	for _, out := range resp.GetInstances() {
+		require.Nil(t, out.GetFailure())
+		require.Equal(t, troupev1.InstanceState_INSTANCE_STATE_PAUSED, out.GetStatus().GetState())
+	}
+	t.Logf("the call was answered, and %d workers had paused, after %s; the last of %d turns ended after %s", troupers, answered, atOnce, ended)
+
+	shut := func() {
+		t.Helper()
+		req, _ := slow("hold")
+		require.Equal(t, failure.PolicySecurity, failure.FromProto(result(ask(t, m, req)).GetFailure()).Mode)
+		require.NotNil(t, instances(t, m, "slow")[0].GetQuarantine())
+		s.Await("the memory service knows it", refused)
+	}
+	shut()
+	s.Restart(rig.Orchestrator)
+	s.Restart(rig.Memory)
+	part, _ := rig.Slow(s.gate, 1)
+	s.Restart(part)
+	s.AwaitReady()
+	shut()
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(ask(t, m, text(question))).GetOutcome(), "other agents work")
+
+	_, err = s.ReleaseAgent(t.Context(), &troupev1.ReleaseAgentRequest{Agent: "slow"})
+	require.NoError(t, err)
+	s.awaitAll(t)
+	req, key := slow("hold")
+	wait := s.begin(t, req)
+	s.gate.Await(t, key)
+	s.gate.Open(key)
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(wait()).GetOutcome())
+
+	s.Stop(rig.Orchestrator) // which ends its log
+	kinds := map[audit.Kind]map[string]int{}
+	for _, p := range []rig.Part{rig.Orchestrator, rig.Memory, part} {
+		_, err := audit.Verify([]string{m.AuditLog(p)}, "", func(_ string, _ int, r audit.Recorded) {
+			if kinds[r.Kind] == nil {
+				kinds[r.Kind] = map[string]int{}
+			}
+			kinds[r.Kind][r.Action]++
+		})
+		require.NoError(t, err)
+	}
+	require.Equal(t, 1, kinds[audit.Admin][troupev1.OrchestratorService_QuarantineAgent_FullMethodName])
+	require.Equal(t, 1, kinds[audit.Admin][troupev1.OrchestratorService_ReleaseAgent_FullMethodName])
+	require.NotZero(t, kinds[audit.Lifecycle][troupev1.LifecycleService_Pause_FullMethodName])
+	require.NotZero(t, kinds[audit.Lifecycle]["startup"])
+	require.NotZero(t, kinds[audit.Lifecycle]["shutdown"], "by a signal")
+	require.NotZero(t, kinds[audit.Denied][troupev1.MemoryService_PutConfig_FullMethodName])
+	require.GreaterOrEqual(t, kinds[audit.Denied]["end turn of quarantined agent"], atOnce)
+}

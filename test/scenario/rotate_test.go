@@ -1,0 +1,209 @@
+package scenario
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/troupe-dev/troupe/pkg/client"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/identity"
+	"github.com/troupe-dev/troupe/test/rig"
+)
+
+const (
+	firstLife = 40 * time.Second // of certificates; connections are made anew after a quarter of it
+	connLife  = firstLife / 4 * 11 / 10
+)
+
+// Every certificate of the mesh is replaced while clients ask for turns all the time, and then the
+// CA: of each service and worker, of those that they show to etcd, of etcd, and of the port for
+// clients. No turn fails, one that is in the middle of a step included, and at the end nobody
+// trusts what was first.
+func TestRotation_Binaries(t *testing.T) {
+	t.Parallel()
+	s := &stage{rig.Binaries(t, rig.Config{Keys: firstLife}), rig.NewGate(t)}
+	worker, program := rig.Slow(s.gate, 1)
+	s.Host(worker, program)
+	s.awaitAgent(t, "slow")
+	s.Renew(time.Hour)
+	s.AwaitKeys(1)
+	load, up := s.load(t), time.Now()
+	req, key := slow("hold")
+	held := s.begin(t, req)
+	s.gate.Await(t, key)
+	load.more(t)
+
+	parts := map[rig.Part]identity.ID{rig.Memory: {Role: identity.Memory}, worker: {Role: identity.Worker, Name: "slow"}}
+	for _, agent := range rig.Agents {
+		parts[rig.Worker(agent)] = identity.ID{Role: identity.Worker, Name: agent}
+	}
+	var late []func() error // of an orchestrator that does not take part
+	for p, id := range parts {
+		ask := asks(t, s.DialAs(identity.ID{Role: identity.Orchestrator}, p, id))
+		require.NoError(t, ask(), "%s", p)
+		late = append(late, ask)
+	}
+
+	old := s.TLS(identity.Orchestrator)
+	s.TrustToo(t.TempDir())
+	s.AwaitKeys(2)
+	load.more(t)
+	s.Renew(time.Hour)
+	s.AwaitKeys(3)
+	load.more(t)
+	s.Restart(rig.Etcd) // it takes certificates of the new CA alone from here on
+	load.more(t)
+	s.gate.Open(key)
+	s.answered(t, req, held())
+
+	s.TrustLatest()
+	s.AwaitKeys(4)
+	began := time.Now()
+	s.Await("who has the old keys is out", func() bool {
+		for _, ask := range late {
+			if ask() == nil {
+				return false
+			}
+		}
+		return true
+	})
+	for time.Since(began) < connLife { // so old is no connection
+		load.more(t)
+	}
+	for p := range parts {
+		state, err := shown(s.Address(p), s.TLS(identity.Orchestrator))
+		require.NoError(t, err)
+		require.Equal(t, s.Certificate(p).SerialNumber, state.PeerCertificates[0].SerialNumber, "%s", p)
+		_, err = shown(s.Address(p), old)
+		require.ErrorContains(t, err, "tls", "%s", p)
+	}
+	s.RevokeLease("slow", program.Instance) // who is registered again has come to etcd with its new certificate
+	s.Await("it is registered again", func() bool { return !s.LeaseIsGone("slow", program.Instance) })
+	turns, conns := load.end()
+	t.Logf("%d turns, %d connections of clients, in %s", turns, conns, time.Since(up))
+}
+
+// awaitAgent returns once an agent takes steps.
+func (s *stage) awaitAgent(t *testing.T, name string) {
+	t.Helper()
+	s.Await(name+" is ready", func() bool { return len(idle(t, s.Mesh, name)) == 1 })
+}
+
+// load is clients that ask all the time.
+type load struct {
+	turns, conns atomic.Int64
+	end          func() (turns, conns int64)
+}
+
+const (
+	askers  = 3
+	perConn = 5 // turns, over one connection
+)
+
+// load begins one. A turn that fails, or whose stream has a gap, fails the test.
+func (s *stage) load(t *testing.T) *load {
+	l := &load{}
+	ctx, cancel := context.WithCancel(t.Context())
+	var asking sync.WaitGroup
+	dial := s.Dialer()
+	for n := range askers {
+		asking.Go(func() {
+			pause := time.NewTicker(20 * time.Millisecond)
+			defer pause.Stop()
+			for ctx.Err() == nil {
+				conn, c, err := dial()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				l.conns.Add(1)
+				for range perConn {
+					<-pause.C
+					if err := whole(t.Context(), c, n); err != nil {
+						t.Errorf("turn %d: %v", l.turns.Load(), err)
+					}
+					l.turns.Add(1)
+				}
+				_ = conn.Close()
+			}
+		})
+	}
+	l.end = sync.OnceValues(func() (int64, int64) { cancel(); asking.Wait(); return l.turns.Load(), l.conns.Load() })
+	t.Cleanup(func() { l.end() })
+	return l
+}
+
+// more returns once each client has asked over a new connection.
+func (l *load) more(t *testing.T) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for want := l.turns.Load() + 2*askers*perConn; l.turns.Load() < want; {
+		select {
+		case <-tick.C:
+		case <-t.Context().Done():
+			return
+		}
+	}
+}
+
+// whole carries a turn to its end, and says what is not as it should be.
+func whole(ctx context.Context, c *client.Client, n int) error {
+	req := text(question)
+	if n > 0 {
+		req.Target = "clarification"
+	}
+	last := uint64(0)
+	var end *troupev1.TurnResult
+	for e, err := range c.Turn(ctx, req) {
+		if err != nil {
+			return err
+		}
+		if seq := e.GetSequence(); seq != 0 {
+			if seq != last+1 {
+				return fmt.Errorf("trace %s: event %d after %d", e.GetTraceId(), seq, last)
+			}
+			last = seq
+		}
+		end = e.GetTurnResult()
+	}
+	if end.GetFailure() != nil || end == nil {
+		return fmt.Errorf("it ended with %v", end)
+	}
+	return nil
+}
+
+// asks is whether somebody is served.
+func asks(t *testing.T, conn *grpc.ClientConn) func() error {
+	health := healthpb.NewHealthClient(conn)
+	return func() error {
+		_, err := health.Check(t.Context(), &healthpb.HealthCheckRequest{})
+		return err
+	}
+}
+
+// shown is the certificate that a server shows to somebody whom it takes.
+func shown(addr string, as *tls.Config) (*tls.ConnectionState, error) {
+	as = as.Clone()
+	as.NextProtos = []string{"h2"}
+	conn, err := tls.Dial("tcp", addr, as)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close() }()
+	_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+	if _, err = conn.Read(make([]byte, 1)); err != nil { // the first byte of HTTP/2, or why not
+		return nil, err
+	}
+	state := conn.ConnectionState()
+	return &state, nil
+}
