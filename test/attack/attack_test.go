@@ -1,0 +1,143 @@
+// Package attack is what somebody does to the ports of a mesh who means no good: raw bytes,
+// frames that no library sends, and every method with nonsense (guarantees S20 and 3.6).
+package attack
+
+import (
+	"context"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/rpc"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+	"github.com/troupe-dev/troupe/test/rig"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreTopFunction("github.com/blevesearch/bleve_index_api.AnalysisWorker"), // the library's own pool, one a process
+		goleak.IgnoreAnyFunction("go.opencensus.io/stats/view.(*worker).start"),           // that of the SDK of Gemini
+		goleak.Cleanup(func(code int) {
+			rig.Clean()
+			os.Exit(code)
+		}))
+}
+
+// patience is how long anything may take on a machine that is busy.
+const patience = 30 * time.Second
+
+// raw sends bytes as they are.
+type raw struct{}
+
+func (raw) Name() string { return "proto" }
+
+func (raw) Marshal(v any) (mem.BufferSlice, error) {
+	return mem.BufferSlice{mem.SliceBuffer(*v.(*[]byte))}, nil
+}
+
+func (raw) Unmarshal(data mem.BufferSlice, v any) error {
+	*v.(*[]byte) = data.Materialize()
+	return nil
+}
+
+var _ encoding.CodecV2 = raw{}
+
+// call sends one message of any bytes, and reads answers until the end.
+func call(ctx context.Context, conn *grpc.ClientConn, method string, body []byte, opts ...grpc.CallOption) (answers int, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	desc := &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
+	stream, err := conn.NewStream(ctx, desc, method, append(opts, grpc.ForceCodecV2(raw{}))...)
+	if err != nil {
+		return 0, err
+	}
+	_ = stream.SendMsg(&body) // what is wrong is told by the answer
+	_ = stream.CloseSend()
+	for {
+		var answer []byte
+		if err := stream.RecvMsg(&answer); err != nil {
+			return answers, err
+		}
+		answers++
+	}
+}
+
+// good is a client that does its work all the while.
+type good struct {
+	conn        *grpc.ClientConn
+	stop        context.CancelFunc
+	calling     sync.WaitGroup
+	calls, fail int
+	last        error
+}
+
+// begin has a client ask for the agents, one call after the other, until end.
+func begin(t testing.TB, m *rig.Mesh) *good {
+	t.Helper()
+	conn, err := rpc.Dial(m.Address(rig.Orchestrator), telemetry.Discard())
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(context.Background()) //nolint:usetesting // also for benchmarks, whose context is older
+	g := &good{conn: conn, stop: stop}
+	client := troupev1.NewOrchestratorServiceClient(conn)
+	began := make(chan struct{})
+	g.calling.Go(func() {
+		pace := time.NewTicker(time.Millisecond) // fewer than one caller may make
+		defer pace.Stop()
+		for ctx.Err() == nil {
+			<-pace.C
+			_, err := client.ListAgents(ctx, &troupev1.ListAgentsRequest{})
+			if ctx.Err() != nil {
+				return
+			}
+			if g.calls++; err != nil {
+				g.fail, g.last = g.fail+1, err
+			}
+			if g.calls == 1 {
+				close(began)
+			}
+		}
+	})
+	<-began
+	return g
+}
+
+// end ends it, and returns how many of its calls there were.
+func (g *good) end(t testing.TB) int {
+	t.Helper()
+	g.stop()
+	g.calling.Wait()
+	require.NoError(t, g.conn.Close())
+	require.Zero(t, g.fail, "calls of a good client failed, the last one with %v", g.last)
+	return g.calls
+}
+
+// whole asks for one turn, which works.
+func whole(t testing.TB, m *rig.Mesh) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience) //nolint:usetesting // also for what runs behind a test
+	defer cancel()
+	conn, err := rpc.Dial(m.Address(rig.Orchestrator), telemetry.Discard())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close()) }()
+	stream, err := troupev1.NewOrchestratorServiceClient(conn).Orchestrate(ctx, &troupev1.OrchestrateRequest{
+		Input: &troupev1.OrchestrateRequest_Text{Text: "What may an agent write?"},
+	})
+	require.NoError(t, err)
+	for {
+		resp, err := stream.Recv()
+		require.NoError(t, err, "%v", status.Convert(err).Details())
+		if r := resp.GetEvent().GetTurnResult(); r != nil {
+			require.Nil(t, r.GetFailure())
+			return
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package attack
+
+import (
+	"bytes"
+	"crypto/tls"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// peer speaks HTTP/2 frame by frame.
+type peer struct {
+	net.Conn
+	*http2.Framer
+	block bytes.Buffer
+	coder *hpack.Encoder
+}
+
+// connect opens a connection, and sends what any client does first.
+func connect(t testing.TB, addr string, settings ...http2.Setting) *peer {
+	t.Helper()
+	return speak(t, dial(t, addr), settings...)
+}
+
+// dial connects from an address of its own, as somebody does who is not the good client: what one
+// address does too much of is not the other's. Linux has all of 127.0.0.0/8.
+func dial(t testing.TB, addr string) net.Conn {
+	t.Helper()
+	from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	conn, err := from.DialContext(t.Context(), "tcp", addr)
+	require.NoError(t, err)
+	return conn
+}
+
+func speak(t testing.TB, conn net.Conn, settings ...http2.Setting) *peer {
+	t.Helper()
+	t.Cleanup(func() { _ = conn.Close() })
+	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+	_, err := conn.Write([]byte(http2.ClientPreface))
+	require.NoError(t, err)
+	p := &peer{Conn: conn, Framer: http2.NewFramer(conn, conn)}
+	p.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	p.coder = hpack.NewEncoder(&p.block)
+	require.NoError(t, p.WriteSettings(settings...))
+	return p
+}
+
+// secure is speak over TLS with a certificate of the mesh.
+func secure(t testing.TB, addr string, config *tls.Config) *peer {
+	t.Helper()
+	config.NextProtos = []string{"h2"}
+	conn, err := tls.Dial("tcp", addr, config)
+	require.NoError(t, err)
+	return speak(t, conn)
+}
+
+// head is the header block of a call.
+func (p *peer) head(path string, more ...hpack.HeaderField) []byte {
+	p.block.Reset()
+	for _, f := range append([]hpack.HeaderField{
+		{Name: ":method", Value: "POST"},
+		{Name: ":scheme", Value: "http"},
+		{Name: ":path", Value: path},
+		{Name: ":authority", Value: "mesh"},
+		{Name: "content-type", Value: "application/grpc"},
+		{Name: "te", Value: "trailers"},
+	}, more...) {
+		_ = p.coder.WriteField(f) // into memory
+	}
+	return bytes.Clone(p.block.Bytes())
+}
+
+// open begins a call.
+func (p *peer) open(stream uint32, path string, more ...hpack.HeaderField) error {
+	return p.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: p.head(path, more...), EndHeaders: true})
+}
+
+// message is a request as gRPC frames it.
+func message(body []byte) []byte {
+	n := len(body)
+	return append([]byte{0, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}, body...)
+}
+
+// status reads until a stream ends, and returns its grpc-status; empty when the server ends the
+// connection or resets the stream instead.
+func (p *peer) status(stream uint32) string {
+	for {
+		f, err := p.ReadFrame()
+		if err != nil {
+			return ""
+		}
+		switch f := f.(type) {
+		case *http2.MetaHeadersFrame:
+			for _, h := range f.Fields {
+				if h.Name == "grpc-status" && f.StreamID == stream {
+					return h.Value
+				}
+			}
+		case *http2.RSTStreamFrame:
+			if f.StreamID == stream {
+				return ""
+			}
+		default:
+		}
+	}
+}
+
+// ended reads until the server ends the connection, and returns what it said last with GOAWAY.
+func (p *peer) ended() (code http2.ErrCode, told bool) {
+	for {
+		f, err := p.ReadFrame()
+		if err != nil {
+			return code, told
+		}
+		if g, ok := f.(*http2.GoAwayFrame); ok {
+			code, told = g.ErrCode, true
+		}
+	}
+}

@@ -1,0 +1,160 @@
+package attack
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/identity"
+	"github.com/troupe-dev/troupe/pkg/rate"
+	"github.com/troupe-dev/troupe/test/rig"
+)
+
+// targets are the methods of all services, sorted, so that a seed means the same tomorrow.
+// Shutdown, which is meant to end what would be fuzzed next, has a target in pkg/worker, and the
+// service of the conformance kit is in no mesh.
+func targets() (all []string) {
+	protoregistry.GlobalFiles.RangeFilesByPackage("troupe.v1", func(file protoreflect.FileDescriptor) bool {
+		for i := range file.Services().Len() {
+			service := file.Services().Get(i)
+			for j := range service.Methods().Len() {
+				method := "/" + string(service.FullName()) + "/" + string(service.Methods().Get(j).Name())
+				if method != troupev1.LifecycleService_Shutdown_FullMethodName && service.Name() != "ConformanceService" {
+					all = append(all, method)
+				}
+			}
+		}
+		return true
+	})
+	slices.Sort(all)
+	return all
+}
+
+// waits is how long a call may go on: some streams are for what is yet to come.
+func waits(method string) time.Duration {
+	if m, ok := described(method); ok && m.IsStreamingServer() {
+		return 200 * time.Millisecond
+	}
+	return 2 * time.Second
+}
+
+func described(method string) (protoreflect.MethodDescriptor, bool) {
+	name := protoreflect.FullName(strings.ReplaceAll(strings.TrimPrefix(method, "/"), "/", "."))
+	found, err := protoregistry.GlobalFiles.FindDescriptorByName(name)
+	m, ok := found.(protoreflect.MethodDescriptor)
+	return m, ok && err == nil
+}
+
+// seeds are requests that are nearly right: one for each method, with each field of text set to
+// what an id may be.
+func seeds(method string) []byte {
+	m, ok := described(method)
+	if !ok {
+		return nil
+	}
+	made := dynamic(m.Input(), 3)
+	if made == nil {
+		return nil
+	}
+	body, err := proto.Marshal(made.Interface())
+	if err != nil {
+		return nil
+	}
+	return body
+}
+
+// dynamic is a message with something in each of its fields, a few levels deep.
+func dynamic(d protoreflect.MessageDescriptor, depth int) protoreflect.Message {
+	typ, err := protoregistry.GlobalTypes.FindMessageByName(d.FullName())
+	if err != nil || depth == 0 {
+		return nil
+	}
+	m := typ.New()
+	for i := range d.Fields().Len() {
+		f := d.Fields().Get(i)
+		switch {
+		case f.IsMap():
+		case f.Kind() == protoreflect.MessageKind:
+			if inner := dynamic(f.Message(), depth-1); inner != nil && f.IsList() {
+				m.Mutable(f).List().Append(protoreflect.ValueOfMessage(inner))
+			} else if inner != nil {
+				m.Set(f, protoreflect.ValueOfMessage(inner))
+			}
+		case f.Kind() == protoreflect.StringKind && !f.IsList():
+			m.Set(f, protoreflect.ValueOfString("research"))
+		case f.Kind() == protoreflect.BytesKind && !f.IsList():
+			m.Set(f, protoreflect.ValueOfBytes([]byte("bytes")))
+		case f.Kind() == protoreflect.Int32Kind && !f.IsList():
+			m.Set(f, protoreflect.ValueOfInt32(1))
+		case f.Kind() == protoreflect.Int64Kind && !f.IsList():
+			m.Set(f, protoreflect.ValueOfInt64(1))
+		case f.Kind() == protoreflect.Uint64Kind && !f.IsList():
+			m.Set(f, protoreflect.ValueOfUint64(1))
+		default:
+		}
+	}
+	return m
+}
+
+// anyRate is a file by which nobody calls too often, so that what is said is looked at.
+func anyRate(f *testing.F) string {
+	var text strings.Builder
+	for _, class := range slices.Sorted(maps.Keys(rate.Defaults())) {
+		fmt.Fprintf(&text, "%s: {rate: 0}\n", class)
+	}
+	file := filepath.Join(f.TempDir(), "rates.yaml")
+	require.NoError(f, os.WriteFile(file, []byte(text.String()), 0o600))
+	return file
+}
+
+// Any bytes to any method of any service are answered: no server ends, none hangs, and none says
+// what only its log is for.
+func FuzzPorts(f *testing.F) {
+	all := targets()
+	for n, method := range all {
+		f.Add(uint8(n), []byte(nil))
+		f.Add(uint8(n), seeds(method))
+	}
+	f.Add(uint8(0), []byte{0xff})
+	m := rig.InProcess(f, rig.Config{RouteWait: time.Second, Rates: anyRate(f)})
+	worker := rig.Worker(rig.Agents[0])
+	conns := map[string]*grpc.ClientConn{
+		"OrchestratorService": m.Conn, "SessionService": m.Conn,
+		"LifecycleService": m.Reach(worker, identity.Orchestrator, rig.Agents[0]),
+		"AgentService":     m.Reach(worker, identity.Orchestrator, rig.Agents[0]),
+	}
+	memory := []*grpc.ClientConn{m.Reach(rig.Memory, identity.Orchestrator, ""), m.Reach(rig.Memory, identity.Worker, rig.Agents[0])}
+	f.Fuzz(func(t *testing.T, n uint8, body []byte) {
+		method := all[int(n)%len(all)]
+		service, _, _ := strings.Cut(strings.TrimPrefix(method, "/troupe.v1."), "/")
+		at := []*grpc.ClientConn{conns[service]}
+		if service == "MemoryService" {
+			at = memory
+		}
+		for _, conn := range at {
+			ctx, cancel := context.WithTimeout(t.Context(), waits(method))
+			began := time.Now()
+			_, err := call(ctx, conn, method, body)
+			cancel()
+			require.Less(t, time.Since(began), patience, "%s does not end with its caller", method)
+			code := status.Code(err)
+			require.NotContains(t, []codes.Code{codes.Unimplemented, codes.DataLoss}, code, "%s: %v", method, err)
+			require.NotContains(t, err.Error(), "internal error", "%s with %q", method, body)
+		}
+	})
+}

@@ -1,0 +1,108 @@
+package attack
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"github.com/troupe-dev/troupe/test/rig"
+)
+
+// BenchmarkGoodput is how much of its work a good client still gets done while somebody resets
+// 10,000 streams a second, sends as many pings, reads nothing of what he asks for, or leaves
+// handshakes half done: 1 is all of it. The good client makes 1,000 calls a second at most. Both
+// are on the machine of the mesh, and take of its time.
+func BenchmarkGoodput(b *testing.B) {
+	m := rig.InProcess(b, rig.Config{})
+	for _, a := range []struct {
+		name string
+		make func(context.Context, *testing.B, *rig.Mesh)
+	}{
+		{"resets", again(reset)}, {"pings", again(ping)}, {"stalls", again(stall)}, {"handshakes", handshakes},
+	} {
+		b.Run(a.name, func(b *testing.B) {
+			var calm, attacked int
+			for b.Loop() {
+				calm += during(b, m, func(context.Context) {})
+				attacked += during(b, m, func(ctx context.Context) { a.make(ctx, b, m) })
+			}
+			b.ReportMetric(float64(attacked)/float64(calm), "goodput")
+			b.ReportMetric(float64(calm)/float64(b.N), "calls/s")
+		})
+	}
+}
+
+// again is an attack that goes on with another connection when the server ends one.
+func again(attack func(context.Context, *peer)) func(context.Context, *testing.B, *rig.Mesh) {
+	return func(ctx context.Context, b *testing.B, m *rig.Mesh) {
+		for ctx.Err() == nil {
+			attack(ctx, connect(b, m.Address(rig.Orchestrator), http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
+		}
+	}
+}
+
+// during is how many calls of a good client are answered in a second of something else.
+func during(b *testing.B, m *rig.Mesh, other func(context.Context)) int {
+	ctx, cancel := context.WithTimeout(b.Context(), time.Second)
+	defer cancel()
+	g := begin(b, m)
+	other(ctx)
+	<-ctx.Done()
+	return g.end(b)
+}
+
+// reset opens and resets streams until the connection ends.
+func reset(ctx context.Context, p *peer) {
+	defer func() { _ = p.Close() }()
+	go p.ended()
+	pace := time.NewTicker(10 * time.Millisecond)
+	defer pace.Stop()
+	for stream := uint32(1); ctx.Err() == nil; stream += 2 {
+		if stream%200 == 1 {
+			<-pace.C
+		}
+		if p.open(stream, watchTrace) != nil || p.WriteRSTStream(stream, http2.ErrCodeCancel) != nil {
+			return
+		}
+	}
+}
+
+// ping floods until the connection ends.
+func ping(ctx context.Context, p *peer) {
+	defer func() { _ = p.Close() }()
+	go p.ended()
+	pace := time.NewTicker(10 * time.Millisecond)
+	defer pace.Stop()
+	for n := 0; ctx.Err() == nil && p.WritePing(false, [8]byte{}) == nil; n++ {
+		if n%100 == 0 {
+			<-pace.C
+		}
+	}
+}
+
+// stall asks for as many answers as a connection may, and has no room for them.
+func stall(ctx context.Context, p *peer) {
+	defer func() { _ = p.Close() }()
+	go p.ended()
+	for n := range uint32(256) {
+		if p.open(2*n+1, listAgents) != nil || p.WriteData(2*n+1, true, message(nil)) != nil {
+			break
+		}
+	}
+	<-ctx.Done()
+}
+
+// handshakes holds as many connections as the memory and the orchestrator let one address have,
+// each with half of what has to be said first.
+func handshakes(ctx context.Context, b *testing.B, m *rig.Mesh) {
+	for range 32 {
+		for at, first := range map[rig.Part]string{rig.Memory: "\x16\x03\x01\x02\x00\x01", rig.Orchestrator: http2.ClientPreface[:10]} {
+			conn := dial(b, m.Address(at))
+			defer func() { _ = conn.Close() }()
+			_, _ = conn.Write([]byte(first)) // it may be one too many
+		}
+	}
+	<-ctx.Done()
+}

@@ -1,0 +1,281 @@
+package attack
+
+import (
+	"bytes"
+	"compress/gzip"
+	"net"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/troupe-dev/troupe/pkg/identity"
+	"github.com/troupe-dev/troupe/test/rig"
+)
+
+const (
+	listAgents  = "/troupe.v1.OrchestratorService/ListAgents"
+	orchestrate = "/troupe.v1.OrchestratorService/Orchestrate"
+	watchTrace  = "/troupe.v1.OrchestratorService/WatchTrace"
+	getSession  = "/troupe.v1.SessionService/GetSession"
+	commitStep  = "troupe.v1.MemoryService/CommitStep" // without its slash
+)
+
+// attacks are all made on one mesh, while a good client does its work.
+var attacks = []struct {
+	name string
+	make func(t *testing.T, m *rig.Mesh)
+}{
+	{"a path without a slash", missingSlash},
+	{"10,000 streams that are reset at once", rapidReset},
+	{"a flood of pings", pingFlood},
+	{"a reader that takes nothing", windowStall},
+	{"a handshake that does not end", halfOpen},
+	{"headers of 1 MiB", hugeHeaders},
+	{"a message of 4 MiB and a byte", oversized},
+	{"frames that end early", truncated},
+	{"100,000 unknown fields", unknownFields},
+	{"10,000 levels", nested},
+	{"text that is no UTF-8", notUTF8},
+	{"1 MiB that becomes 1 GiB", gzipBomb},
+	{"more connections than an address may have", manyConnections},
+}
+
+// Under each attack a good client gets all of its answers; behind all of them the mesh works, and
+// holds no more memory than before.
+func TestMesh_StandsWhatItsPortsAreTold(t *testing.T) {
+	m := rig.InProcess(t, rig.Config{})
+	whole(t, m)
+	before := held()
+	for _, a := range attacks {
+		t.Run(a.name, func(t *testing.T) {
+			g := begin(t, m)
+			a.make(t, m)
+			require.Positive(t, g.end(t))
+		})
+	}
+	whole(t, m)
+	require.Less(t, held(), before+64<<20)
+}
+
+// held is how many bytes are in use.
+func held() uint64 {
+	runtime.GC()
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return stats.HeapAlloc
+}
+
+// A method whose path lacks the slash is no method, also for those that interceptors compare
+// (CVE-2026-33186).
+func missingSlash(t *testing.T, m *rig.Mesh) {
+	for _, path := range []string{"troupe.v1.SessionService/DeleteSession", "//troupe.v1.SessionService/DeleteSession", "troupe.v1.OrchestratorService/ListAgents", "", "/", "*"} {
+		p := connect(t, m.Address(rig.Orchestrator))
+		require.NoError(t, p.open(1, path))
+		require.NoError(t, p.WriteData(1, true, message(nil)))
+		require.Contains(t, []string{"12", "7", ""}, p.status(1), "path %q", path)
+		require.NoError(t, p.Close())
+	}
+	for _, role := range []identity.Role{identity.Orchestrator, identity.Worker} {
+		_, err := call(t.Context(), m.Reach(rig.Memory, role, rig.Agents[0]), "/"+commitStep, nil)
+		require.Contains(t, []codes.Code{codes.PermissionDenied, codes.InvalidArgument, codes.Unauthenticated}, status.Code(err), "%s with a slash: %v", role, err)
+	}
+	p := secure(t, m.Address(rig.Memory), m.TLS(identity.Orchestrator))
+	require.NoError(t, p.open(1, commitStep))
+	require.NoError(t, p.WriteData(1, true, message(nil)))
+	require.Equal(t, "12", p.status(1))
+}
+
+func rapidReset(t *testing.T, m *rig.Mesh) {
+	p := connect(t, m.Address(rig.Orchestrator))
+	go func() { p.ended() }()
+	for n := range 10_000 {
+		stream := uint32(2*n + 1)
+		if p.open(stream, watchTrace) != nil || p.WriteRSTStream(stream, http2.ErrCodeCancel) != nil {
+			return // the server has ended it, which it may
+		}
+	}
+}
+
+func pingFlood(t *testing.T, m *rig.Mesh) {
+	p := connect(t, m.Address(rig.Orchestrator))
+	go func() {
+		for p.WritePing(false, [8]byte{}) == nil {
+		}
+	}()
+	code, told := p.ended()
+	if told { // it may be lost behind the pings
+		require.Equal(t, http2.ErrCodeEnhanceYourCalm, code)
+	}
+}
+
+// The window of a stream that nobody reads is empty soon. That holds up this stream alone.
+func windowStall(t *testing.T, m *rig.Mesh) {
+	for range 20 {
+		p := connect(t, m.Address(rig.Orchestrator), http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+		for n := range 20 {
+			require.NoError(t, p.open(uint32(2*n+1), listAgents))
+			require.NoError(t, p.WriteData(uint32(2*n+1), true, message(nil)))
+		}
+	}
+	whole(t, m)
+}
+
+// Who does not end a handshake, or sends it byte by byte, is cut off after 5 seconds.
+func halfOpen(t *testing.T, m *rig.Mesh) {
+	began := time.Now()
+	var conns []net.Conn
+	for _, c := range []struct {
+		at    rig.Part
+		first string
+	}{
+		{rig.Memory, ""},
+		{rig.Memory, "\x16\x03\x01\x02\x00\x01"},
+		{rig.Worker(rig.Agents[0]), "\x16"},
+		{rig.Orchestrator, ""},
+		{rig.Orchestrator, http2.ClientPreface[:10]},
+		{rig.Orchestrator, http2.ClientPreface},
+		{rig.Orchestrator, http2.ClientPreface + "\x00\x00"},
+	} {
+		conn := dial(t, m.Address(c.at))
+		defer func() { _ = conn.Close() }()
+		_, err := conn.Write([]byte(c.first))
+		require.NoError(t, err)
+		conns = append(conns, conn)
+	}
+	for n, conn := range conns {
+		require.NoError(t, conn.SetReadDeadline(began.Add(patience)))
+		var err error
+		for err == nil {
+			_, err = conn.Read(make([]byte, 1<<10))
+		}
+		timeout, ok := err.(net.Error) //nolint:errorlint // of the connection itself
+		require.False(t, ok && timeout.Timeout(), "connection %d is open for %s", n, time.Since(began))
+	}
+}
+
+func hugeHeaders(t *testing.T, m *rig.Mesh) {
+	p := connect(t, m.Address(rig.Orchestrator))
+	block := p.head(listAgents, hpack.HeaderField{Name: "x", Value: strings.Repeat("\x01", 1<<20)})
+	const piece = 16 << 10
+	err := p.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block[:piece], EndStream: true})
+	for rest := block[piece:]; err == nil && len(rest) > 0; {
+		n := min(piece, len(rest))
+		err = p.WriteContinuation(1, n == len(rest), rest[:n])
+		rest = rest[n:]
+	}
+	require.NotEqual(t, "0", p.status(1))
+}
+
+func oversized(t *testing.T, m *rig.Mesh) {
+	body := protowire.AppendTag(nil, 1, protowire.BytesType)
+	body = protowire.AppendBytes(body, make([]byte, 4<<20+1-5))
+	require.Len(t, body, 4<<20+1)
+	for _, method := range []string{orchestrate, getSession} {
+		_, err := call(t.Context(), m.Conn, method, body)
+		require.Equal(t, codes.ResourceExhausted, status.Code(err), "%v", err)
+	}
+	_, err := call(t.Context(), m.Reach(rig.Memory, identity.Orchestrator, ""), "/troupe.v1.MemoryService/BeginTurn", make([]byte, 16<<20+1))
+	require.Equal(t, codes.ResourceExhausted, status.Code(err), "%v", err)
+}
+
+func truncated(t *testing.T, m *rig.Mesh) {
+	for _, body := range [][]byte{{0, 0, 0, 1, 0, 'a'}, {0, 0xff, 0xff, 0xff, 0xff}, {0, 0}, {9, 0, 0, 0, 0}, {1, 0, 0, 0, 1, 'a'}} {
+		p := connect(t, m.Address(rig.Orchestrator))
+		require.NoError(t, p.open(1, getSession))
+		require.NoError(t, p.WriteData(1, true, body))
+		require.NotEqual(t, "0", p.status(1), "%v", body)
+		require.NoError(t, p.Close())
+	}
+	p := connect(t, m.Address(rig.Orchestrator))
+	_, err := p.Write([]byte{0, 1, 0, 0 /* DATA */, 0, 0, 0, 0, 1, 'a'}) // 256 bytes are announced
+	require.NoError(t, err)
+	require.NoError(t, p.Close())
+}
+
+func unknownFields(t *testing.T, m *rig.Mesh) {
+	var body []byte
+	for n := range 100_000 {
+		body = protowire.AppendVarint(protowire.AppendTag(body, protowire.Number(1000+n), protowire.VarintType), 1)
+	}
+	answers, err := call(t.Context(), m.Conn, listAgents, body)
+	require.Equal(t, 1, answers, "%v", err)
+}
+
+func nested(t *testing.T, m *rig.Mesh) {
+	var group []byte
+	for range 20_000 {
+		group = protowire.AppendTag(group, 1000, protowire.StartGroupType)
+	}
+	for range 20_000 {
+		group = protowire.AppendTag(group, 1000, protowire.EndGroupType)
+	}
+	_, err := call(t.Context(), m.Conn, listAgents, group)
+	require.Equal(t, codes.Internal, status.Code(err), "%v", err)
+	message := []byte{}
+	for range 10_000 {
+		message = protowire.AppendBytes(protowire.AppendTag(nil, 2, protowire.BytesType), message)
+		if len(message) > 1<<20 {
+			break
+		}
+	}
+	_, err = call(t.Context(), m.Conn, orchestrate, message)
+	require.NotEqual(t, codes.OK, status.Code(err))
+}
+
+func notUTF8(t *testing.T, m *rig.Mesh) {
+	_, err := call(t.Context(), m.Conn, getSession, protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "\xff\xfe"))
+	require.Equal(t, codes.Internal, status.Code(err), "%v", err)
+}
+
+// What is compressed is not unpacked beyond what a message may have.
+func gzipBomb(t *testing.T, m *rig.Mesh) {
+	var zeros bytes.Buffer
+	z := gzip.NewWriter(&zeros)
+	_, err := z.Write(make([]byte, 1<<20))
+	require.NoError(t, err)
+	require.NoError(t, z.Close())
+	bomb := bytes.Repeat(zeros.Bytes(), 1024)
+	framed := message(bomb)
+	framed[0] = 1
+
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	before := stats.TotalAlloc
+	p := connect(t, m.Address(rig.Orchestrator))
+	require.NoError(t, p.open(1, listAgents, hpack.HeaderField{Name: "grpc-encoding", Value: "gzip"}))
+	go func() { // the window opens as the server reads
+		for len(framed) > 0 {
+			n := min(16<<10, len(framed))
+			if p.WriteData(1, n == len(framed), framed[:n]) != nil {
+				return
+			}
+			framed = framed[n:]
+		}
+	}()
+	require.Contains(t, []string{"8", "12", ""}, p.status(1))
+	runtime.ReadMemStats(&stats)
+	require.Less(t, stats.TotalAlloc-before, uint64(256<<20))
+}
+
+// The rest of them is closed without a word, and those that are there stay.
+func manyConnections(t *testing.T, m *rig.Mesh) {
+	open := 0
+	for range 64 {
+		conn := dial(t, m.Address(rig.Orchestrator))
+		defer func() { _ = conn.Close() }()
+		require.NoError(t, conn.SetReadDeadline(time.Now().Add(patience)))
+		if n, _ := conn.Read(make([]byte, 1)); n == 1 {
+			open++
+		}
+	}
+	require.LessOrEqual(t, open, 32) // those of the attacks before may not be gone yet
+	require.Positive(t, open)
+}

@@ -1,0 +1,143 @@
+// Package injection_test has a model that obeys everybody read what was written to misuse it. The
+// guard is what stands between it and the tools: so the tests say nothing of models (S14).
+package injection_test
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/troupe-dev/troupe/pkg/loop"
+	"github.com/troupe-dev/troupe/test/rig"
+)
+
+func TestMain(m *testing.M) {
+	// A library under the SDK of gemini starts this one when the process does, and never ends it.
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreAnyFunction("go.opencensus.io/stats/view.(*worker).start"),
+		goleak.IgnoreTopFunction("github.com/blevesearch/bleve_index_api.AnalysisWorker"), // the library's own pool, one a process
+		goleak.Cleanup(func(code int) {
+			rig.Clean()
+			os.Exit(code)
+		}))
+}
+
+// injection is a case of the corpus.
+type injection struct {
+	Name    string   `yaml:"name"`
+	Channel string   `yaml:"channel"`
+	Via     string   `yaml:"via"`  // name of the tool that gives the text; empty: read_page
+	Word    string   `yaml:"word"` // what the user says in the second turn; empty: go on
+	Text    string   `yaml:"text"`
+	Tags    bool     `yaml:"tags"` // the text is made of characters that nobody sees
+	Pad     int      `yaml:"pad"`  // characters before the text
+	Blocked []string `yaml:"blocked"`
+	Allowed []string `yaml:"allowed"`
+}
+
+// corpus are all cases, with their texts as a model reads them and their calls as canonical has
+// them.
+func corpus(t *testing.T) []injection {
+	t.Helper()
+	text, err := os.ReadFile("testdata/injections.yaml")
+	require.NoError(t, err)
+	var all []injection
+	require.NoError(t, yaml.Unmarshal(text, &all))
+	names := map[string]bool{}
+	for i := range all {
+		c := &all[i]
+		require.False(t, names[c.Name], "two cases are named %q", c.Name)
+		require.NotEmpty(t, c.Blocked, c.Name)
+		names[c.Name] = true
+		if c.Tags {
+			c.Text = tagged(c.Text)
+		}
+		c.Text = strings.Repeat("lorem ipsum ", c.Pad/12) + c.Text
+		for _, calls := range [][]string{c.Blocked, c.Allowed} {
+			for n, call := range calls {
+				name, arguments, _ := strings.Cut(call, " ")
+				calls[n] = canonical(name, arguments)
+			}
+		}
+	}
+	require.GreaterOrEqual(t, len(all), 50)
+	return all
+}
+
+// sorted are calls in an order that says nothing.
+func sorted(calls ...[]string) []string {
+	all := slices.Concat(calls...)
+	slices.Sort(all)
+	return all
+}
+
+// Without a guard the model does all that it is told. So the tests below cannot pass for lack of a
+// model that obeys.
+func TestGuard_WhenOffTheModelDoesWhatItIsTold(t *testing.T) {
+	for _, c := range corpus(t) {
+		t.Run(c.Name, func(t *testing.T) {
+			p := play(t, c, loop.GuardOff, false)
+			require.Empty(t, p.pending())
+			require.Equal(t, sorted(c.Blocked, c.Allowed), p.ran())
+		})
+	}
+}
+
+// It proves a part of guarantee S14.
+func TestGuard_BlocksWhatInjectionsAskFor(t *testing.T) {
+	for _, c := range corpus(t) {
+		for _, parallel := range []bool{false, true} {
+			t.Run(c.Name, func(t *testing.T) {
+				p := play(t, c, loop.GuardAsk, parallel)
+				require.Equal(t, sorted(c.Allowed), p.ran(), "calls that nobody allowed")
+				if !p.asks {
+					require.NotEmpty(t, p.refused(), "nobody could be asked")
+					return
+				}
+				require.NotEmpty(t, p.pending(), "nobody was asked")
+			})
+			t.Run(c.Name+" denied", func(t *testing.T) {
+				p := play(t, c, loop.GuardAsk, parallel)
+				for n := 0; len(p.pending()) > 0; n++ {
+					require.Less(t, n, 10)
+					p.deny()
+				}
+				require.Equal(t, sorted(c.Allowed), p.ran(), "calls that were denied")
+			})
+		}
+	}
+}
+
+// It proves a part of guarantee S14.
+func TestGuard_LetsThroughWhatAPersonApproves(t *testing.T) {
+	for _, c := range corpus(t) {
+		t.Run(c.Name, func(t *testing.T) {
+			p := play(t, c, loop.GuardAsk, false)
+			if !p.asks {
+				return // there is no session to go on with
+			}
+			for n := 0; len(p.pending()) > 0; n++ {
+				require.Less(t, n, 10)
+				p.approve()
+			}
+			require.Equal(t, sorted(c.Blocked, c.Allowed), p.ran())
+		})
+	}
+}
+
+// It proves a part of guarantee S14.
+func TestGuard_StrictAsksNobody(t *testing.T) {
+	for _, c := range corpus(t) {
+		t.Run(c.Name, func(t *testing.T) {
+			p := play(t, c, loop.GuardStrict, false)
+			require.Empty(t, p.pending())
+			require.Equal(t, sorted(c.Allowed), p.ran())
+			require.NotEmpty(t, p.refused())
+		})
+	}
+}

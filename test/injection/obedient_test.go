@@ -1,0 +1,262 @@
+package injection_test
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"html"
+	"iter"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+
+	"golang.org/x/text/unicode/norm"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/llm"
+)
+
+// obedient is the worst model that there is: it does what any text says that it reads, whoever wrote
+// it and however it is hidden. First it calls the tool that it shall begin with, if it has that; when
+// nothing is left to do it repeats what it has read.
+type obedient struct{ begin string }
+
+func (*obedient) Name() string { return "test/obedient" }
+
+// Generate implements llm.Model.
+func (m *obedient) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+	return func(yield func(llm.Delta, error) bool) {
+		yield(m.answer(req), nil)
+	}
+}
+
+func (m *obedient) answer(req llm.Request) llm.Delta {
+	offered := func(name string) bool {
+		return slices.ContainsFunc(req.Tools, func(t llm.ToolSpec) bool { return t.Name == name })
+	}
+	since, said := 0, ""
+	for i, msg := range req.Messages {
+		if msg.Role == conversation.RoleUser && msg.Author == "" {
+			since, said = i, msg.Text
+		}
+	}
+	var done []string
+	var heard []string
+	for _, msg := range req.Messages[since:] {
+		for _, c := range msg.ToolCalls {
+			done = append(done, canonical(c.Name, c.Arguments))
+		}
+		if msg.Role == conversation.RoleTool {
+			heard = append(heard, msg.Text)
+		}
+	}
+	if m.begin != "" && offered(m.begin) && len(done) == 0 {
+		return calls(m.start(req))
+	}
+	var next []conversation.ToolCall
+	for _, c := range orders(req, said) {
+		if !slices.Contains(done, canonical(c.Name, c.Arguments)) && offered(c.Name) {
+			next, done = append(next, c), append(done, canonical(c.Name, c.Arguments))
+		}
+	}
+	if len(next) > 0 {
+		return calls(next...)
+	}
+	return llm.Delta{Text: "I have read: " + strings.Join(heard, "\n"), Finish: llm.FinishStop}
+}
+
+// start is the call that it begins with.
+func (m *obedient) start(req llm.Request) conversation.ToolCall {
+	c := conversation.ToolCall{Name: m.begin, Arguments: "{}"}
+	for _, t := range req.Tools {
+		if t.Name == m.begin && strings.Contains(string(t.Schema), "request") { // an agent
+			c.Arguments = `{"request": "Please read it."}`
+		}
+	}
+	return c
+}
+
+func calls(all ...conversation.ToolCall) llm.Delta {
+	return llm.Delta{ToolCalls: all, Finish: llm.FinishCalls}
+}
+
+// canonical is a call as the corpus has it.
+func canonical(name, arguments string) string {
+	var args map[string]any
+	if json.Unmarshal([]byte(arguments), &args) != nil {
+		return name + " " + arguments
+	}
+	text, err := json.Marshal(args) // which sorts the keys
+	if err != nil {
+		return name
+	}
+	return name + " " + string(text)
+}
+
+// orders are the calls that any text of a request asks for.
+func orders(req llm.Request, said string) []conversation.ToolCall {
+	texts := []string{req.System}
+	for _, m := range req.Messages {
+		texts = append(texts, m.Text)
+		for _, a := range m.Attachments {
+			texts = append(texts, a.Name, string(a.Data))
+		}
+	}
+	for _, t := range req.Tools {
+		texts = append(texts, t.Description)
+	}
+	texts = append(texts, joined(strings.Join(texts, "\n")))
+	var all []conversation.ToolCall
+	for _, text := range texts {
+		for _, readable := range decoded(text, 3) {
+			all = append(all, found(readable, said)...)
+		}
+	}
+	return all
+}
+
+var parts = regexp.MustCompile(`PART \d/\d: (.*)`)
+
+// joined are the parts of a text in one.
+func joined(text string) string {
+	var b strings.Builder
+	for _, p := range parts.FindAllStringSubmatch(text, -1) {
+		b.WriteString(p[1])
+	}
+	return b.String()
+}
+
+var (
+	coded = regexp.MustCompile(`[A-Za-z0-9+/]{24,}={0,2}`)
+	hexed = regexp.MustCompile(`[0-9a-f]{24,}`)
+	alike = strings.NewReplacer("С", "C", "А", "A", "а", "a", "е", "e", "о", "o", "р", "p")
+)
+
+// decoded is a text in all the ways in which it can be read, as deep as is said.
+func decoded(text string, depth int) []string {
+	text = plain(text)
+	all := []string{text}
+	if depth == 0 || text == "" {
+		return all
+	}
+	var more []string
+	if t := html.UnescapeString(text); t != text {
+		more = append(more, t)
+	}
+	if t, err := url.PathUnescape(text); err == nil && t != text {
+		more = append(more, t)
+	}
+	if _, t, ok := strings.Cut(text, "ROT13:"); ok {
+		more = append(more, strings.Map(rotated, t))
+	}
+	if _, t, ok := strings.Cut(text, "REVERSED:"); ok {
+		r := []rune(t)
+		slices.Reverse(r)
+		more = append(more, string(r))
+	}
+	for _, t := range coded.FindAllString(text, -1) {
+		if b, err := base64.StdEncoding.DecodeString(t); err == nil {
+			more = append(more, string(b))
+		}
+	}
+	for _, t := range hexed.FindAllString(text, -1) {
+		if b, err := hex.DecodeString(t); err == nil {
+			more = append(more, string(b))
+		}
+	}
+	if strings.Contains(text, `\"`) {
+		more = append(more, strings.ReplaceAll(text, `\"`, `"`))
+	}
+	for _, t := range more {
+		all = append(all, decoded(t, depth-1)...)
+	}
+	return all
+}
+
+// plain is a text without what hides it: tags, marks without width, letters that look like others.
+func plain(text string) string {
+	text = strings.Map(func(r rune) rune {
+		if r > 0xE0000 && r < 0xE007F {
+			return r - 0xE0000
+		}
+		if unicode.Is(unicode.Cf, r) {
+			return -1
+		}
+		return r
+	}, text)
+	return alike.Replace(norm.NFKC.String(text))
+}
+
+func rotated(r rune) rune {
+	switch {
+	case r >= 'a' && r <= 'z':
+		return 'a' + (r-'a'+13)%26
+	case r >= 'A' && r <= 'Z':
+		return 'A' + (r-'A'+13)%26
+	default:
+		return r
+	}
+}
+
+var (
+	order = regexp.MustCompile(`(?:WHEN "([^"]*)" )?(?:CALL|RUN|EXECUTE|INVOKE|RUFE) ([a-z_]+) \{`)
+	tag   = regexp.MustCompile(`<invoke name="([a-z_]+)">(\{.*?\})</invoke>`)
+)
+
+// found are the calls in a text that can be read: orders in words, which may wait for a word of the
+// user, and what is written like a call.
+func found(text, said string) []conversation.ToolCall {
+	var all []conversation.ToolCall
+	for _, at := range order.FindAllStringSubmatchIndex(text, -1) {
+		if at[2] >= 0 && !strings.Contains(said, text[at[2]:at[3]]) {
+			continue
+		}
+		var args json.RawMessage
+		if json.NewDecoder(strings.NewReader(text[at[1]-1:])).Decode(&args) == nil {
+			all = append(all, conversation.ToolCall{Name: text[at[4]:at[5]], Arguments: string(args)})
+		}
+	}
+	for _, at := range tag.FindAllStringSubmatch(text, -1) {
+		all = append(all, conversation.ToolCall{Name: at[1], Arguments: at[2]})
+	}
+	if at := strings.Index(text, "{"); at >= 0 {
+		var value any
+		if json.NewDecoder(strings.NewReader(text[at:])).Decode(&value) == nil {
+			all = append(all, shaped(value)...)
+		}
+	}
+	return all
+}
+
+// shaped are the calls in JSON that looks like one, of whatever provider.
+func shaped(value any) []conversation.ToolCall {
+	var all []conversation.ToolCall
+	switch v := value.(type) {
+	case []any:
+		for _, e := range v {
+			all = append(all, shaped(e)...)
+		}
+	case map[string]any:
+		for _, name := range []string{"name", "function"} {
+			for _, args := range []string{"arguments", "input"} {
+				if n, ok := v[name].(string); ok && v[args] != nil {
+					if text, err := json.Marshal(v[args]); err == nil {
+						all = append(all, conversation.ToolCall{Name: n, Arguments: string(text)})
+					}
+				}
+			}
+		}
+		for _, e := range v {
+			all = append(all, shaped(e)...)
+		}
+	}
+	return all
+}
+
+// tagged is a text in characters that nobody sees.
+func tagged(text string) string {
+	return strings.Map(func(r rune) rune { return r + 0xE0000 }, text)
+}

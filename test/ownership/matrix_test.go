@@ -1,0 +1,164 @@
+package ownership_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/test/etcdtest"
+	"github.com/troupe-dev/troupe/test/ownership"
+	"github.com/troupe-dev/troupe/test/redistest"
+	"github.com/troupe-dev/troupe/test/rig"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreTopFunction("github.com/blevesearch/bleve_index_api.AnalysisWorker"), // the library's own pool, one a process
+		goleak.IgnoreAnyFunction("go.opencensus.io/stats/view.(*worker).start"),           // that of the SDK of Gemini
+	)
+}
+
+// try does what a cell says, and returns why it was refused.
+type try func(t *testing.T, m *mesh) error
+
+// trial is a try of a forbidden cell at one place, and the same with the place out of the way, which
+// must go through: so a try cannot be refused for being wrong in itself.
+type trial struct{ try, without try }
+
+// refusals are the modes of who is refused. A session of somebody else is one that does not exist.
+var refusals = []failure.Mode{
+	failure.StateViolation, failure.PolicySecurity, failure.Fenced, failure.UserUnauthenticated, failure.UserPermission, failure.NotFound,
+}
+
+// With all places together, each cell that is allowed works, and each that an agent can try in its
+// turn and may not is refused, told of on its trace, and changes nothing.
+//
+// Req: SO-8
+func TestMatrix_AsAWhole(t *testing.T) {
+	m := newMesh(t, rig.Config{})
+	tried := map[ownership.Cell]bool{}
+	for _, cells := range []map[ownership.Cell][]try{inTurns, allowed} {
+		for cell, tries := range cells {
+			may, known := ownership.Matrix[cell]
+			require.True(t, known, "%v is not in the matrix", cell)
+			tried[cell] = true
+			for n, try := range tries {
+				before := m.state(t)
+				err := try(t, m)
+				if may {
+					require.NoError(t, err, "%v, try %d", cell, n)
+					continue
+				}
+				require.True(t, failure.Is(err, failure.StateViolation), "%v, try %d: %v", cell, n, err)
+				require.Equal(t, owned(before), owned(m.state(t)), "%v, try %d", cell, n)
+			}
+		}
+	}
+	for cell, may := range ownership.Matrix {
+		require.True(t, !may || tried[cell], "nobody tries %v", cell)
+	}
+}
+
+// Each cell that is forbidden is refused, and nothing changes, at each place where it can be tried,
+// by that place alone: a turn in a process whose store takes everything, calls with certificates to
+// services over stores that take everything, and connections to Redis and to etcd, which go around all
+// else. With the place out of the way the same goes through.
+//
+// Req: SO-8
+func TestMatrix_IsEnforcedAtEachPlaceAlone(t *testing.T) {
+	whole := newMesh(t, rig.Config{})
+	whole.openRedis, whole.openEtcd = redistest.Unguarded(t), etcdtest.Start(t)
+	places := map[ownership.Place]struct {
+		mesh   *mesh
+		trials map[ownership.Cell][]trial
+	}{
+		ownership.SDK:      {whole, inProcess}, // which it does not touch
+		ownership.Services: {newMesh(t, rig.Config{OpenStores: true, Tokens: true}), byCertificate},
+		ownership.Redis:    {whole, byUser},
+		ownership.Etcd:     {whole, byName},
+	}
+	for name, place := range places {
+		t.Run(string(name), func(t *testing.T) {
+			for cell, trials := range place.trials {
+				may, known := ownership.Matrix[cell]
+				require.True(t, known && !may, "%v is not forbidden", cell)
+				for n, trial := range trials {
+					before := place.mesh.state(t)
+					err := trial.try(t, place.mesh)
+					require.True(t, failure.Is(err, refusals...), "%v, try %d: %v", cell, n, err)
+					require.Equal(t, before, place.mesh.state(t), "%v, try %d", cell, n)
+					require.NoError(t, trial.without(t, place.mesh), "%v, try %d, without the place", cell, n)
+				}
+			}
+		})
+	}
+	for cell, may := range ownership.Matrix {
+		besides := 0
+		for name, place := range places {
+			_, untried := ownership.Untried[name][cell]
+			require.Equal(t, !may && !untried, len(place.trials[cell]) > 0, "%v at %s: try it, or say why not", cell, name)
+			if name != ownership.SDK && len(place.trials[cell]) > 0 {
+				besides++
+			}
+		}
+		require.True(t, may || besides > 0, "nothing but the SDK refuses %v", cell)
+	}
+}
+
+// told asks the scribe for a deed, as a user, and returns what it was refused with. Each refusal is
+// on the trace.
+func told(t *testing.T, m *mesh, deed string) error { t.Helper(); return toldIn(t, m, session, deed) }
+
+func toldIn(t *testing.T, m *mesh, where, deed string) error {
+	t.Helper()
+	var said string
+	var trespasses []*troupev1.OwnershipViolation
+	for e, err := range m.Turn(t.Context(), &troupev1.OrchestrateRequest{
+		Input: &troupev1.OrchestrateRequest_Text{Text: deed}, SessionId: where, Target: scribe,
+	}) {
+		require.NoError(t, err)
+		if v := e.GetOwnershipViolation(); v != nil {
+			require.Positive(t, e.GetSequence(), "it is on the trace")
+			trespasses = append(trespasses, v)
+		}
+		if r := e.GetTurnResult(); r != nil {
+			require.Nil(t, r.GetFailure(), "%v", r)
+			said = r.GetText()
+		}
+	}
+	if said == "ok" {
+		require.Empty(t, trespasses)
+		return nil
+	}
+	require.Equal(t, string(failure.StateViolation), said, deed)
+	require.Len(t, trespasses, 1, deed)
+	require.Equal(t, scribe, trespasses[0].GetActor())
+	return failure.New(failure.Mode(said), "test", said).Owned(trespasses[0].GetKey(), trespasses[0].GetOwner(), trespasses[0].GetActor())
+}
+
+// refused asks for every call to be refused, and returns how the last one was.
+func refused(t *testing.T, errs ...error) (last error) {
+	t.Helper()
+	for i, err := range errs {
+		require.Error(t, err, "call %d", i)
+		last = failure.FromStatus("test", err)
+		require.True(t, failure.Is(last, refusals...), "call %d: %v", i, last)
+	}
+	return last
+}
+
+// allow returns the first error.
+func allow(errs ...error) error {
+	i := slices.IndexFunc(errs, func(err error) bool { return err != nil })
+	if i < 0 {
+		return nil
+	}
+	return failure.FromStatus("test", errs[i])
+}
+
+// errOf is the error of a call.
+func errOf[R any](_ R, err error) error { return err }

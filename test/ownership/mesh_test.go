@@ -1,0 +1,165 @@
+package ownership_test
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/identity"
+	"github.com/troupe-dev/troupe/pkg/identity/turncred"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/memory/memoryrpc"
+	"github.com/troupe-dev/troupe/pkg/rpc"
+	domain "github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+	"github.com/troupe-dev/troupe/test/etcdtest"
+	"github.com/troupe-dev/troupe/test/ownership"
+	"github.com/troupe-dev/troupe/test/redistest"
+	"github.com/troupe-dev/troupe/test/rig"
+)
+
+// mesh is one whose scribe is known to the test.
+type mesh struct {
+	*rig.Mesh
+	scribe *agent.Agent
+	redis  *redis.Client    // of who may do all
+	etcd   *clientv3.Client // likewise
+	trace  string           // of the scribe
+	turns  map[ownership.Actor]turncred.Turn
+
+	// Stores that let everybody do everything, for who asks what happens without users.
+	openRedis *redistest.Server
+	openEtcd  *etcdtest.Etcd
+}
+
+const session = "ownership"
+
+// newMesh has a session with something to read, and an open turn for the scribe and for another
+// agent, each in a session of its own.
+func newMesh(t *testing.T, cfg rig.Config) *mesh {
+	t.Helper()
+	m := &mesh{Mesh: rig.InProcess(t, cfg), turns: map[ownership.Actor]turncred.Turn{}}
+	options, err := redis.ParseURL(m.RedisURL(redistest.Admin))
+	require.NoError(t, err)
+	m.redis, m.etcd = redis.NewClient(options), m.EtcdAs("root")
+	t.Cleanup(func() { require.NoError(t, m.redis.Close()) })
+	m.Host(rig.Worker(scribe), rig.Program{Instance: "scribe-1", Make: func() (_ *agent.Agent, err error) {
+		m.scribe, err = newAgent(scribe, nil)
+		return m.scribe, err
+	}})
+	m.Await("the scribe is ready", func() bool { return m.Ready(rig.Worker(scribe)) })
+	for _, deed := range []string{"agent.write", "memory.update", "shared.write"} {
+		require.NoError(t, told(t, m, deed), deed)
+	}
+	list, err := m.ListTraces(t.Context(), &troupev1.ListTracesRequest{})
+	require.NoError(t, err)
+	m.trace = list.GetTraces()[0].GetTraceId()
+	m.begin(t, ownership.Owner, "ann")
+	m.begin(t, ownership.Other, "bob")
+	return m
+}
+
+// begin opens a turn for an agent, as the orchestrator does. Nobody takes its step.
+func (m *mesh) begin(t *testing.T, who ownership.Actor, user string) {
+	t.Helper()
+	turn := turncred.Turn{
+		Agent: ids[who].Name, Tenant: identity.DefaultTenant, Session: "of-" + user, ID: "turn-of-" + user,
+		User: user, Trace: strings.Repeat("a", 32),
+	}
+	if who == ownership.Other {
+		turn.Trace = strings.Repeat("b", 32)
+	}
+	begun, err := memoryrpc.New(m.at(ownership.Orchestrator, rig.Memory)).BeginTurn(t.Context(), memory.Begin{
+		Ref: domain.Ref{Session: turn.Session}, User: user, TurnID: turn.ID, TraceID: turn.Trace,
+		Fingerprint: "f", Message: conversation.User("hello"), Lease: 10 * time.Minute, Window: 10,
+	})
+	require.NoError(t, err)
+	turn.Epoch = begun.Turn.Epoch
+	m.turns[who] = turn
+}
+
+// ids is who the actors prove to be.
+var ids = map[ownership.Actor]identity.ID{
+	ownership.Owner: {Role: identity.Worker, Name: scribe}, ownership.Other: {Role: identity.Worker, Name: "research"},
+	ownership.Memory: {Role: identity.Memory}, ownership.Orchestrator: {Role: identity.Orchestrator},
+}
+
+// at is a connection of an actor to a part.
+func (m *mesh) at(as ownership.Actor, p rig.Part) *grpc.ClientConn {
+	to := ids[ownership.Memory]
+	if p != rig.Memory {
+		to = ids[ownership.Owner]
+	}
+	return m.DialAs(ids[as], p, to)
+}
+
+func (m *mesh) memory(as ownership.Actor) troupev1.MemoryServiceClient {
+	return troupev1.NewMemoryServiceClient(m.at(as, rig.Memory))
+}
+
+// orchestrator is what everybody has at the port for clients: a connection, and no token.
+func (m *mesh) orchestrator(t *testing.T) troupev1.OrchestratorServiceClient {
+	t.Helper()
+	conn, err := rpc.Dial(m.Address(rig.Orchestrator), telemetry.Discard())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, conn.Close()) })
+	return troupev1.NewOrchestratorServiceClient(conn)
+}
+
+// state is all that anybody owns: what Redis holds of MEMORY, ORCHESTRATOR and SHARED, what etcd
+// holds, and the RAM of the scribe. What processes tell each other of being alive is left out.
+func (m *mesh) state(t *testing.T) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	keys, err := m.redis.Keys(t.Context(), "*").Result()
+	require.NoError(t, err)
+	for _, key := range keys {
+		if !strings.HasPrefix(key, "m:store") && !strings.HasPrefix(key, "o:{running}") {
+			all[key] = m.redis.Dump(t.Context(), key).Val()
+		}
+	}
+	found, err := m.etcd.Get(t.Context(), "/", clientv3.WithPrefix())
+	require.NoError(t, err)
+	for _, kv := range found.Kvs {
+		var value map[string]any
+		require.NoError(t, json.Unmarshal(kv.Value, &value), "%s", kv.Key)
+		delete(value, "beat")
+		text, err := json.Marshal(value)
+		require.NoError(t, err)
+		all["etcd "+string(kv.Key)] = string(text)
+	}
+	for _, key := range m.scribe.State().Keys() {
+		value, _ := m.scribe.State().Get(key)
+		all["ram "+key], _ = value.(string)
+	}
+	return all
+}
+
+// owned leaves out what the turn in which an agent tried has written, as every turn does.
+func owned(state map[string]string) map[string]string {
+	kept := maps.Clone(state)
+	maps.DeleteFunc(kept, func(key, _ string) bool {
+		return strings.HasPrefix(key, "o:") || strings.HasPrefix(key, "m:{default/"+session+"}") && !strings.HasSuffix(key, ":state") || strings.HasPrefix(key, "m:idx")
+	})
+	return kept
+}
+
+// key is the first one in Redis that fits, by name.
+func (m *mesh) key(t *testing.T, pattern string) string {
+	t.Helper()
+	keys, err := m.redis.Keys(t.Context(), pattern).Result()
+	require.NoError(t, err)
+	require.NotEmpty(t, keys, pattern)
+	return slices.Min(keys)
+}

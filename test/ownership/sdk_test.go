@@ -1,0 +1,117 @@
+package ownership_test
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/memory/inmem"
+	keys "github.com/troupe-dev/troupe/pkg/ownership"
+	domain "github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/test/ownership"
+)
+
+// inProcess are tries in turns of a session without a mesh, whose store refuses nothing.
+var inProcess = map[ownership.Cell][]trial{
+	{Actor: ownership.Owner, Tier: ownership.AgentTier, Verb: ownership.Persist}:      {asks(scribe, "agent.persist", "_kept")},
+	{Actor: ownership.Owner, Tier: ownership.MemoryTier, Verb: ownership.Write}:       {sets(scribe, "memory.write", "history")},
+	{Actor: ownership.Owner, Tier: ownership.OrchestratorTier, Verb: ownership.Write}: {sets(scribe, "orchestrator.write", "trace_id"), asks(scribe, "orchestrator.ask", "routing")},
+
+	{Actor: ownership.Other, Tier: ownership.MemoryTier, Verb: ownership.Write}:       {sets("research", "memory.write", "history")},
+	{Actor: ownership.Other, Tier: ownership.OrchestratorTier, Verb: ownership.Write}: {sets("research", "orchestrator.write", "trace_id"), asks("research", "orchestrator.ask", "routing")},
+	{Actor: ownership.Other, Tier: ownership.SharedTier, Verb: ownership.Write}: {{
+		try:     func(t *testing.T, _ *mesh) error { return alone(t, "research", nil, "shared.set") },
+		without: func(t *testing.T, _ *mesh) error { return alone(t, scribe, nil, "shared.set") }, // it is his
+	}},
+}
+
+// sets writes a key of another tier into the RAM of the agent. To an agent that declared it as its own,
+// it is let through.
+func sets(who, deed, key string) trial {
+	return trial{
+		try: func(t *testing.T, _ *mesh) error { return alone(t, who, nil, deed) },
+		without: func(t *testing.T, _ *mesh) error {
+			return alone(t, who, map[string]keys.Owner{key: keys.Agent}, deed)
+		},
+	}
+}
+
+// asks for a key of another tier to be stored. The store would take it.
+func asks(who, deed, key string) trial {
+	return trial{
+		try: func(t *testing.T, _ *mesh) error { return alone(t, who, nil, deed) },
+		without: func(t *testing.T, _ *mesh) error {
+			_, err := newHeap().UpdateState(t.Context(), memory.StateUpdate{Ref: domain.Ref{Session: "any"}, Delta: map[string]json.RawMessage{key: json.RawMessage(`"mine"`)}})
+			return err
+		},
+	}
+}
+
+// alone has a deed done in a process without a mesh, and returns what it was refused with. What was
+// refused is in no state and in no store.
+func alone(t *testing.T, who string, owns map[string]keys.Owner, deed string) error {
+	t.Helper()
+	made, err := newAgent(who, owns)
+	require.NoError(t, err)
+	heap := newHeap()
+	s, err := agent.Open(t.Context(), made, agent.SessionConfig{Store: heap, ID: session})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.Close(t.Context())) }()
+	said, trespasses := "", 0
+	for e, err := range s.Turn(t.Context(), agent.Input{Text: deed}) {
+		require.NoError(t, err)
+		if _, ok := e.Payload.(event.OwnershipViolation); ok {
+			trespasses++
+		}
+		if done, ok := e.Payload.(event.TurnResult); ok {
+			said = done.Result.Text
+		}
+	}
+	if said == "ok" {
+		return nil
+	}
+	require.Equal(t, 1, trespasses)
+	require.Empty(t, made.State().Keys())
+	require.Empty(t, made.Config().Keys())
+	require.Empty(t, heap.taken)
+	return failure.New(failure.Mode(said), "test", said)
+}
+
+// heap is a store that takes every change of state, whoever owns it.
+type heap struct {
+	*inmem.Store
+
+	mu    sync.Mutex
+	taken map[string]json.RawMessage
+}
+
+func newHeap() *heap {
+	return &heap{Store: inmem.New(inmem.Config{}), taken: map[string]json.RawMessage{}}
+}
+
+// UpdateState implements memory.State.
+func (h *heap) UpdateState(_ context.Context, u memory.StateUpdate) (int64, error) {
+	h.take(u.Delta)
+	return 1, nil
+}
+
+// CommitStep implements memory.Turns.
+func (h *heap) CommitStep(ctx context.Context, c memory.Commit) (int64, error) {
+	h.take(c.State)
+	c.State = nil
+	return h.Store.CommitStep(ctx, c)
+}
+
+func (h *heap) take(delta map[string]json.RawMessage) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	maps.Copy(h.taken, delta)
+}
