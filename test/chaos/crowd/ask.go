@@ -78,6 +78,13 @@ func (c *Crowd) answered(ctx context.Context, call int64, mark, session string, 
 		}
 	}
 	c.mu.Lock()
+	want := c.asked[mark].steps
+	c.mu.Unlock()
+	if len(answers) != want {
+		c.violated(Outcome, "%s was told the ends of %d steps, and has %d", mark, len(answers), want)
+		return
+	}
+	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, turn := range c.acknowledged[session] {
 		if turn.Mark == mark {

@@ -2,6 +2,7 @@ package turn
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -42,17 +43,24 @@ func (t *turn) warn(ctx context.Context, reason, message string) error {
 
 // void says that the text is void of the steps that were lost with the owner before.
 func (t *turn) void(ctx context.Context) error {
-	lost := failure.New(failure.SystemNetwork, "turn", "the orchestrator that drove the step went away")
 	for _, number := range slices.Sorted(maps.Keys(t.told.Started)) {
-		if t.told.Reset[number] {
-			continue
-		}
-		t.told.Reset[number] = true
-		if err := t.reset(ctx, t.where(number, t.told.Started[number].GetAgent()), lost, nil); err != nil {
+		if err := t.voidStep(ctx, number, errOwnerLost); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+var errOwnerLost = failure.New(failure.SystemNetwork, "turn", "the orchestrator that drove the step went away")
+
+// voidStep says that the text is void of a step that has begun and not ended, once.
+func (t *turn) voidStep(ctx context.Context, number int, why error) error {
+	begun := t.told.Started[number]
+	if begun == nil || t.told.Reset[number] {
+		return nil
+	}
+	t.told.Reset[number] = true
+	return t.reset(ctx, t.where(number, begun.GetAgent()), why, nil)
 }
 
 // where is the position of a step of an earlier owner, as far as that told it.
@@ -91,6 +99,20 @@ func (t *turn) tell(ctx context.Context, r execution.Result) error {
 	return t.emitAt(ctx, at, &troupev1.Event{Payload: &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{Result: wire.ResultToProto(r)}}})
 }
 
+// catchUp tells of the steps that were committed and are not told: why nobody did is why what was
+// shown of them is void.
+func (t *turn) catchUp(ctx context.Context, committed []execution.Result, why error) error {
+	for _, step := range committed {
+		if t.isTold(step.Step) {
+			continue
+		}
+		if err := errors.Join(t.voidStep(ctx, step.Step, why), t.tell(ctx, step)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // conclude ends the trace of a closed turn in the place of an owner that went away: with what
 // that did not come to say.
 func (r *Runner) conclude(ctx context.Context, req Request, fingerprint string, closed session.Turn) error {
@@ -120,16 +142,8 @@ func (t *turn) conclude(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := t.void(ctx); err != nil {
+	if err := errors.Join(t.void(ctx), t.catchUp(ctx, t.turn.Steps, errOwnerLost)); err != nil {
 		return err
-	}
-	for _, step := range t.turn.Steps {
-		if t.isTold(step.Step) {
-			continue
-		}
-		if err := t.tell(ctx, step); err != nil {
-			return err
-		}
 	}
 	if t.turn.Outcome == session.OutcomeCompleted || t.turn.Outcome.Asks() {
 		if err := t.aggregate(ctx); err != nil {

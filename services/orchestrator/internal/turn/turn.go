@@ -263,22 +263,28 @@ func (t *turn) close(ctx context.Context, outcome session.Outcome, err error) (b
 		return nil
 	}
 	closed, closeErr := t.fail(ctx, outcome, err)
-	switch {
-	case failure.Is(closeErr, failure.SessionDeleted): // and the turn with it
+	if failure.Is(closeErr, failure.SessionDeleted) { // and the turn with it
 		closed = t.turn
 		closed.Outcome, closed.Failure = session.OutcomeFailed, t.failed(closeErr)
 		t.end(ctx, closed)
-	case closeErr != nil:
+		return nil
+	}
+	if closeErr != nil {
 		return errors.Join(err, closeErr)
-	case closed.Outcome == session.OutcomeCompleted || closed.Outcome.Asks():
-		// The worker was lost behind its commit: the turn has its answer.
+	}
+	t.told = t.events.Told()
+	if untold := t.catchUp(ctx, closed.Steps, err); untold != nil {
+		return errors.Join(err, untold)
+	}
+	if closed.Outcome == session.OutcomeCompleted || closed.Outcome.Asks() {
+		// What ended the work came behind the last commit: the turn has its answer.
 		t.results = closed.Steps
 		t.finish(ctx)
-	default:
-		t.Telemetry.Panics.Note(ctx, err)
-		t.log.Warn("turn without an answer", zap.String("trace", t.turn.Trace), zap.String("stage", t.stage(err)), zap.Error(err))
-		t.end(ctx, closed)
+		return nil
 	}
+	t.Telemetry.Panics.Note(ctx, err)
+	t.log.Warn("turn without an answer", zap.String("trace", t.turn.Trace), zap.String("stage", t.stage(err)), zap.Error(err))
+	t.end(ctx, closed)
 	return nil
 }
 
