@@ -105,6 +105,26 @@ func TestPods_ConfigureTheirProgram(t *testing.T) {
 	})
 }
 
+// A variable that is there and empty is none: a path is not the folder in which the program runs.
+func TestPods_TakeAnEmptyPathForNone(t *testing.T) {
+	for name, config := range map[string]any{"memory": &memory.Config{}, "orchestrator": &orchestrator.Config{}, "worker": &worker.Config{}} {
+		t.Run(name, func(t *testing.T) {
+			parser, err := kong.New(config)
+			require.NoError(t, err)
+			paths := slices.DeleteFunc(slices.Clone(parser.Model.Flags), func(f *kong.Flag) bool { return f.Tag.Type != "path" || len(f.Envs) == 0 })
+			require.NotEmpty(t, paths)
+			for _, flag := range paths {
+				t.Setenv(flag.Envs[0], "")
+			}
+			_, err = parser.Parse(nil)
+			require.NoError(t, err)
+			for _, flag := range paths {
+				require.Empty(t, flag.Target.String(), flag.Envs[0])
+			}
+		})
+	}
+}
+
 // environment is what the kubelet would set.
 func environment(t *testing.T, w workload) map[string]string {
 	t.Helper()

@@ -15,10 +15,10 @@ import (
 // they can be replaced while the service runs. The tags are the flags and environment
 // variables of the services.
 type Security struct {
-	CA           string `name:"ca" help:"PEM file with the certificates that that of Redis must come from; for a rediss:// URL. Empty: those of the system." env:"TROUPE_REDIS_CA" type:"path" placeholder:"FILE"`
-	Cert         string `help:"PEM file with the certificate to show to Redis. Empty: none." env:"TROUPE_REDIS_CERT" type:"path" placeholder:"FILE"`
-	Key          string `help:"PEM file with its key." env:"TROUPE_REDIS_KEY" type:"path" placeholder:"FILE"`
-	PasswordFile string `help:"File with the password for Redis, in the place of that of the URL; read for each connection." env:"TROUPE_REDIS_PASSWORD_FILE" type:"path" placeholder:"FILE"`
+	CA           string `name:"ca" help:"PEM file with the certificates that that of Redis must come from; for a rediss:// URL. Empty: those of the system." env:"TROUPE_REDIS_CA" type:"path" default:"" placeholder:"FILE"`
+	Cert         string `help:"PEM file with the certificate to show to Redis. Empty: none." env:"TROUPE_REDIS_CERT" type:"path" default:"" placeholder:"FILE"`
+	Key          string `help:"PEM file with its key." env:"TROUPE_REDIS_KEY" type:"path" default:"" placeholder:"FILE"`
+	PasswordFile string `help:"File with the password for Redis, in the place of that of the URL; read for each connection." env:"TROUPE_REDIS_PASSWORD_FILE" type:"path" default:"" placeholder:"FILE"`
 }
 
 // tls is the configuration of a URL with what the files add; nil when the URL asks for none.

@@ -19,9 +19,9 @@ import (
 // empty. They are read for each connection, so that they can be replaced while the process runs.
 // The tags are the flags and environment variables of every program.
 type Security struct {
-	CA   string `name:"ca" help:"PEM file with the certificates that that of etcd must come from; for addresses that begin with https://. Empty: those of the mesh." env:"TROUPE_ETCD_CA" type:"path" placeholder:"FILE"`
-	Cert string `name:"cert" help:"PEM file with the certificate to show to etcd, which knows its users by the common name. Empty: that of this process." env:"TROUPE_ETCD_CERT" type:"path" placeholder:"FILE"`
-	Key  string `name:"key" help:"PEM file with its key." env:"TROUPE_ETCD_KEY" type:"path" placeholder:"FILE"`
+	CA   string `name:"ca" help:"PEM file with the certificates that that of etcd must come from; for addresses that begin with https://. Empty: those of the mesh." env:"TROUPE_ETCD_CA" type:"path" default:"" placeholder:"FILE"`
+	Cert string `name:"cert" help:"PEM file with the certificate to show to etcd, which knows its users by the common name. Empty: that of this process." env:"TROUPE_ETCD_CERT" type:"path" default:"" placeholder:"FILE"`
+	Key  string `name:"key" help:"PEM file with its key." env:"TROUPE_ETCD_KEY" type:"path" default:"" placeholder:"FILE"`
 }
 
 // Credentials are those for etcd at the addresses: TLS 1.3 in which both sides show a

@@ -25,7 +25,7 @@ type Config struct {
 	CompactKeep      int           `help:"How many of the latest messages that leaves. 0: half of --compact-above." default:"0" env:"TROUPE_COMPACT_KEEP"`
 	KeepJournals     time.Duration `help:"How long the journal of a step is kept behind it, so that troupe replay can run it again: replies of models and results of tools, in Redis. 0: not at all." default:"0" env:"TROUPE_KEEP_JOURNALS"`
 	Grace            time.Duration `help:"How long calls in flight may take to end when the service stops." default:"10s" env:"TROUPE_GRACE"`
-	Rates            string        `help:"YAML file with how often workers of an agent may call, such as mesh: {rate: 10000, burst: 20000}, which is the default." env:"TROUPE_RATES" type:"path" placeholder:"FILE"`
+	Rates            string        `help:"YAML file with how often workers of an agent may call, such as mesh: {rate: 10000, burst: 20000}, which is the default." env:"TROUPE_RATES" type:"path" default:"" placeholder:"FILE"`
 	Reflection       bool          `help:"Serve gRPC reflection." env:"TROUPE_REFLECTION"`
 	Fleeting         bool          `kong:"-"` // the data begin anew with each process, so that they have no generation
 

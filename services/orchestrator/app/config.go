@@ -25,7 +25,7 @@ type Config struct {
 	Timeout        time.Duration `help:"Time that a turn may take when its caller and its workflow name none, 1s to 10m." default:"2m" env:"TROUPE_TIMEOUT"`
 	RouteWait      time.Duration `help:"How long a step waits for an instance that takes it, while none of its agent works for this orchestrator." default:"5s" env:"TROUPE_ROUTE_WAIT"`
 	TraceRetention time.Duration `help:"How long traces are kept after their end." default:"24h" env:"TROUPE_TRACE_RETENTION"`
-	Snapshot       string        `help:"File for the last known instances, so that a start without etcd can serve. Empty: none." env:"TROUPE_SNAPSHOT" type:"path" placeholder:"FILE"`
+	Snapshot       string        `help:"File for the last known instances, so that a start without etcd can serve. Empty: none." env:"TROUPE_SNAPSHOT" type:"path" default:"" placeholder:"FILE"`
 	Drain          time.Duration `help:"How long running turns may take to end when the orchestrator stops." default:"30s" env:"TROUPE_DRAIN"`
 	Reflection     bool          `help:"Serve gRPC reflection." env:"TROUPE_REFLECTION"`
 
@@ -34,7 +34,7 @@ type Config struct {
 	MaxQueue       int           `help:"How many callers may wait for a turn to begin. 0: as many as turns may run at once." default:"0" env:"TROUPE_MAX_QUEUE"`
 	MaxQueueTime   time.Duration `help:"How long a caller may wait for its turn to begin. 0s: nobody waits." default:"5s" env:"TROUPE_MAX_QUEUE_TIME"`
 
-	Rates           string `help:"YAML file with how often a caller may call, by class of call. Empty: the defaults." env:"TROUPE_RATES" type:"path" placeholder:"FILE"`
+	Rates           string `help:"YAML file with how often a caller may call, by class of call. Empty: the defaults." env:"TROUPE_RATES" type:"path" default:"" placeholder:"FILE"`
 	PeerConnections int    `help:"How many connections one IP address may have, or one /64 of IPv6. 0: any number, for a proxy in front of all clients." default:"32" env:"TROUPE_PEER_CONNECTIONS"`
 
 	Identity      identity.Config       `embed:""`

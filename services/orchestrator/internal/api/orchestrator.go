@@ -57,7 +57,7 @@ func (o *Orchestrator) Orchestrate(req *troupev1.OrchestrateRequest, stream trou
 	request := turn.Request{
 		Tenant: tenant(stream.Context()), Session: sessionOf(req), User: req.GetUserId(), RequestID: orNew(req.GetRequestId()),
 		Text: req.GetText(), Files: files, Answers: wire.AnswersFromProto(req.GetAnswers().GetAnswers()), Target: req.GetTarget(), Timeout: req.GetTimeout().AsDuration(), OnBusy: onBusy[req.GetOnBusy()],
-		Auth: wire.AuthFromProto(req.GetAuth()), Above: wire.AboveOf(stream.Context()), Parent: req.GetParent(), From: turn.FromProto(req.GetFrom()),
+		Auth: wire.AuthFromProto(req.GetAuth()), Above: above(stream.Context(), req), Parent: req.GetParent(), From: turn.FromProto(req.GetFrom()),
 		Labels: turn.Labels{
 			Profile: req.GetProfile(), Metadata: req.GetMetadata(), Needs: req.GetNeeds(),
 			Priority: req.Priority, Tags: req.GetTags(), //nolint:protogetter // whether a priority is there counts
@@ -72,6 +72,15 @@ func (o *Orchestrator) Orchestrate(req *troupev1.OrchestrateRequest, stream trou
 	return o.streams.send(o.Runner.Orchestrate(stream.Context(), request), func(e *troupev1.Event) error {
 		return stream.Send(&troupev1.OrchestrateResponse{Event: e})
 	})
+}
+
+// above is the trace of the turn that waits for the one that is asked for. A worker that does not say
+// so asks within the turn of its credential, which is the parent (package scope).
+func above(ctx context.Context, req *troupev1.OrchestrateRequest) string {
+	if said := wire.AboveOf(ctx); said != "" || identity.PrincipalOf(ctx).Role != identity.Worker {
+		return said
+	}
+	return req.GetParent().GetTraceId()
 }
 
 // onBusy are the policies of the wire; one that is not set is Reject.

@@ -103,21 +103,27 @@ func (s *tiers) eraser() *Eraser { return New(Config{Memory: s, Traces: s, Log: 
 // store is that of the traces.
 func (s *tiers) store() *redistrace.Store { return s.Erasures.(*redistrace.Store) } //nolint:forcetypeassert // it was made so
 
-// talk opens a turn in both tiers, which has others in some sessions, and returns who holds it.
-func (s *tiers) talk(t *testing.T, id, user string, n int, below ...string) memory.Hold {
+// talk opens a turn in both tiers, and returns who holds it.
+func (s *tiers) talk(t *testing.T, id, user string, n int) memory.Hold {
+	t.Helper()
+	h, err := s.talkBelow(t, id, user, n, "")
+	require.NoError(t, err)
+	return h
+}
+
+// talkBelow opens a turn that an agent of another one asks for.
+func (s *tiers) talkBelow(t *testing.T, id, user string, n int, above string) (memory.Hold, error) {
 	t.Helper()
 	begun, err := s.BeginTurn(t.Context(), memory.Begin{
 		Ref: ref(id), User: user, TurnID: "t1", TraceID: fmt.Sprintf("%032x", n), Fingerprint: "f", Message: conversation.User("MARKED"), Lease: time.Minute, Window: 1,
 	})
-	require.NoError(t, err)
+	if err != nil {
+		return memory.Hold{}, err
+	}
 	record := &troupev1.Trace{TraceId: fmt.Sprintf("%032x", n), SessionId: id, TurnId: "t1", Turn: 1, Owner: "one", Text: "MARKED"}
 	events := []*troupev1.Event{{Sequence: 1, Agent: "MARKED"}}
-	for i, b := range below {
-		events = append(events, &troupev1.Event{Sequence: uint64(i + 2), Payload: &troupev1.Event_SubtaskStarted{SubtaskStarted: &troupev1.SubtaskStarted{SessionId: b}}})
-	}
-	_, _, err = s.store().Claim(t.Context(), trace.Claim{Tenant: tenant, Record: record, Events: events, Terms: trace.Terms{User: user, TurnEpoch: 1}})
-	require.NoError(t, err)
-	return memory.Hold{Ref: ref(id), TurnID: "t1", Epoch: begun.Turn.Epoch}
+	_, _, err = s.store().Claim(t.Context(), trace.Claim{Tenant: tenant, Record: record, Events: events, Terms: trace.Terms{User: user, TurnEpoch: 1}, Above: above})
+	return memory.Hold{Ref: ref(id), TurnID: "t1", Epoch: begun.Turn.Epoch}, err
 }
 
 func traceRef(n int) trace.Ref { return trace.Ref{Tenant: tenant, Trace: fmt.Sprintf("%032x", n)} }
@@ -244,11 +250,14 @@ func TestEraser_ErasesTheSessionsOfRemoteAgents(t *testing.T) {
 			below := turncred.SubSessions("s1") + "a"
 			deeper := turncred.SubSessions(below) + "b"
 			other := turncred.SubSessions("s2") + "c"
-			s.talk(t, "s1", "alice", 1, below, other, "s2")
-			s.talk(t, below, "alice", 2, deeper)
-			s.talk(t, deeper, "alice", 3)
-			s.talk(t, "s2", "alice", 4)
-			s.talk(t, other, "alice", 5)
+			s.talk(t, "s1", "alice", 1)
+			for n, asked := range []struct {
+				session string
+				above   int
+			}{{below, 1}, {deeper, 2}, {"s2", 1}, {other, 1}} { // the last two are no sessions of s1
+				_, err := s.talkBelow(t, asked.session, "alice", n+2, traceRef(asked.above).Trace)
+				require.NoError(t, err)
+			}
 			s.left = cut
 			e, err := s.eraser().Session(t.Context(), ref("s1"), "admin ann")
 			require.Equal(t, cut > 0, err != nil, "%v", err)
@@ -260,7 +269,7 @@ func TestEraser_ErasesTheSessionsOfRemoteAgents(t *testing.T) {
 				require.NoError(t, err)
 			}
 			require.Equal(t, map[string]int64{
-				memory.KindSessions: 2, memory.KindMessages: 3, memory.KindTurns: 3, trace.KindTraces: 3, trace.KindEvents: 7,
+				memory.KindSessions: 2, memory.KindMessages: 3, memory.KindTurns: 3, trace.KindTraces: 3, trace.KindEvents: 3,
 			}, e.Removed)
 			left, _, err := s.ListSessions(t.Context(), memory.List{Tenant: tenant, User: "alice", Limit: 9})
 			require.NoError(t, err)
@@ -277,6 +286,46 @@ func TestEraser_ErasesTheSessionsOfRemoteAgents(t *testing.T) {
 	}
 }
 
+// An agent that asks for a turn of another one when its own session is erased asks for nothing that
+// stays, wherever the erasure is.
+func TestEraser_KeepsNothingOfWhoAsksTooLate(t *testing.T) {
+	below := turncred.SubSessions("s1") + "a"
+	for what, erase := range map[string]func(*testing.T, *tiers) error{
+		"the session": func(t *testing.T, s *tiers) error {
+			_, err := s.eraser().Session(t.Context(), ref("s1"), "admin ann")
+			return err
+		},
+		"the user": func(t *testing.T, s *tiers) error {
+			_, err := s.eraser().User(t.Context(), tenant, "alice", "admin ann")
+			return err
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			refused, ended := 0, false
+			for cut := 1; !ended; cut++ { // the erasure stands still behind each of its steps
+				s := newTiers(t)
+				s.talk(t, "s1", "alice", 1)
+				s.left = cut
+				ended = erase(t, s) == nil
+				s.left = -1
+				_, err := s.talkBelow(t, below, "alice", 2, traceRef(1).Trace)
+				if err != nil {
+					require.True(t, failure.Is(err, failure.SessionDeleted), "%v", err)
+					refused++
+				}
+				s.redis.SetTime(time.Now().Add(time.Minute))
+				for range 2 {
+					require.NoError(t, s.eraser().Resume(t.Context()))
+				}
+				_, err = s.GetSession(t.Context(), ref(below))
+				require.True(t, failure.Is(err, failure.NotFound, failure.SessionDeleted), "%s, %d steps: %v", what, cut, err)
+				s.clean(t)
+			}
+			require.Positive(t, refused)
+		})
+	}
+}
+
 // One that nobody can end is in no other's way.
 func TestEraser_GoesOnPastOneThatFails(t *testing.T) {
 	s := newTiers(t)
@@ -289,8 +338,9 @@ func TestEraser_GoesOnPastOneThatFails(t *testing.T) {
 	s.fails = "s2"
 	require.True(t, failure.Is(s.eraser().Resume(t.Context()), failure.SystemNetwork))
 	for n, gone := range []bool{true, false, true} {
-		_, err := s.store().Get(t.Context(), traceRef(n+1))
-		require.Equal(t, gone, failure.Is(err, failure.NotFound), n)
+		left, err := s.store().Events(t.Context(), traceRef(n+1), 0, 9)
+		require.NoError(t, err)
+		require.Equal(t, gone, len(left) == 0, n)
 	}
 }
 

@@ -16,7 +16,8 @@ type Erasures interface {
 	// which is its receipt, makes room for a new one. Others hear of one that has not ended when it
 	// was last condemned a while ago.
 	Condemn(ctx context.Context, s Subject, by string, anew bool) (memory.Erasure, error)
-	// Below returns the sessions in which agents worked for a session, as its traces tell, sorted.
+	// Below fences all traces of a session that is condemned, and returns the sessions in which
+	// agents worked for it, as claims said, sorted. There will be no others.
 	Below(ctx context.Context, ref session.Ref) ([]string, error)
 	// Visited returns sessions in which a user had traces, none of them claimed later, at most
 	// so many: also those that the memory service has forgotten, and none that Removed has counted

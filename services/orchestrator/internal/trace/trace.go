@@ -35,7 +35,9 @@ type Store interface {
 	// Claim makes the record with its first events, or takes over one that has not ended,
 	// with a higher owner epoch and the record's owner. It returns the owner epoch and the
 	// last sequence. Events that are stored already are passed over. Modes: turn_not_open
-	// when the trace has ended; fenced when it was claimed under a higher epoch of its turn.
+	// when the trace has ended; fenced when it was claimed under a higher epoch of its turn;
+	// session_deleted when its session, or the trace above it, is erased: then nothing is left of
+	// the claim, and somebody erases its session.
 	Claim(ctx context.Context, c Claim) (ownerEpoch int64, last uint64, err error)
 	// Append stores events in order. Their sequences must go on where the log ends; those
 	// that are stored already are passed over. A result ends the trace. Modes: fenced when
@@ -73,6 +75,9 @@ type Claim struct {
 	Record *troupev1.Trace
 	Terms  Terms
 	Events []*troupev1.Event
+	// Above is the trace whose agent asks for this one, in a session of its own: with the session
+	// of that it is erased. Empty: none does.
+	Above string
 }
 
 // Ref names the trace.

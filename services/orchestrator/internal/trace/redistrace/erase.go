@@ -24,6 +24,9 @@ import (
 //go:embed scripts/enter.lua
 var enterSource string
 
+//go:embed scripts/below.lua
+var belowSource string
+
 //go:embed scripts/condemn.lua
 var condemnSource string
 
@@ -44,6 +47,7 @@ var unfinishedSource string
 
 var (
 	enterScript      = redis.NewScript(enterSource)
+	belowScript      = redis.NewScript(belowSource)
 	condemnScript    = redis.NewScript(condemnSource)
 	fenceScript      = redis.NewScript(fenceSource)
 	stripScript      = redis.NewScript(stripSource)
@@ -157,15 +161,15 @@ func (s *Store) EraseTraces(ctx context.Context, ref session.Ref) error {
 // what it holds, and last its place in the list of its session, by which it is found again.
 func (s *Store) eraseTrace(ctx context.Context, subject trace.Subject, ref trace.Ref) error {
 	const op = "trace.Erase"
-	held, err := fenceScript.Run(ctx, s.redis, keys(ref)[:1], markKept.Milliseconds()).Slice()
+	held, err := s.fence(ctx, op, ref)
 	if err != nil {
-		return s.fault(op, err)
+		return err
 	}
 	decisions, err := s.unlist(ctx, op, subject, ref, held)
 	if err != nil {
 		return err
 	}
-	had, err := stripScript.Run(ctx, s.redis, keys(ref), decisions, markKept.Milliseconds()).StringSlice()
+	had, err := stripScript.Run(ctx, s.redis, append(keys(ref), belowKey(ref)), decisions, markKept.Milliseconds()).StringSlice()
 	if err != nil {
 		return s.fault(op, err)
 	}
@@ -176,6 +180,12 @@ func (s *Store) eraseTrace(ctx context.Context, subject trace.Subject, ref trace
 	}
 	err = strikeScript.Run(ctx, s.redis, []string{mark, list}, ref.Trace, trace.KindTraces, traces, trace.KindEvents, had[0], trace.KindDecisions, had[1]).Err()
 	return s.fault(op, err)
+}
+
+// fence takes a trace from its owner, and returns what it holds.
+func (s *Store) fence(ctx context.Context, op string, ref trace.Ref) ([]any, error) {
+	held, err := fenceScript.Run(ctx, s.redis, []string{keys(ref)[0], belowKey(ref)}, markKept.Milliseconds()).Slice()
+	return held, s.fault(op, err)
 }
 
 // rootOf is the trace with which the run of a record began; empty when that is not known.
@@ -249,7 +259,8 @@ func (s *Store) forgetStops(ctx context.Context, op, tenant string, ids []string
 	return s.fault(op, s.redis.XDel(ctx, rollKeys[1], theirs...).Err())
 }
 
-// Below implements trace.Erasures.
+// Below implements trace.Erasures. The id of a session below another one begins with a digest of
+// that: what somebody entered for another reason is left alone.
 func (s *Store) Below(ctx context.Context, ref session.Ref) ([]string, error) {
 	const op = "trace.Below"
 	list, _ := sessionKeys(of(ref.Tenant, ref.Session))
@@ -259,20 +270,15 @@ func (s *Store) Below(ctx context.Context, ref session.Ref) ([]string, error) {
 	}
 	below, prefix := map[string]bool{}, turncred.SubSessions(ref.Session)
 	for _, id := range ids {
-		for after := uint64(0); ; {
-			page, err := s.Events(ctx, trace.Ref{Tenant: ref.Tenant, Trace: id}, after, decisionsPage)
-			if err != nil {
-				return nil, err
+		held, err := s.fence(ctx, op, trace.Ref{Tenant: ref.Tenant, Trace: id})
+		if err != nil {
+			return nil, err
+		}
+		entered, _ := held[4].([]any)
+		for _, e := range entered {
+			if id, _ := e.(string); strings.HasPrefix(id, prefix) {
+				below[id] = true
 			}
-			for _, e := range page {
-				if began := e.GetSubtaskStarted().GetSessionId(); strings.HasPrefix(began, prefix) {
-					below[began] = true
-				}
-			}
-			if len(page) < decisionsPage {
-				break
-			}
-			after = page[len(page)-1].GetSequence()
 		}
 	}
 	return slices.Sorted(maps.Keys(below)), nil

@@ -101,6 +101,9 @@ func keys(ref trace.Ref) []string {
 	return []string{tag + "rec", tag + "ev"}
 }
 
+// belowKey is the list of the sessions in which agents of a trace work.
+func belowKey(ref trace.Ref) string { return "o:{" + ref.Tenant + "/" + ref.Trace + "}:below" }
+
 // Claim implements trace.Store.
 func (s *Store) Claim(ctx context.Context, c trace.Claim) (int64, uint64, error) {
 	const op = "trace.Claim"
@@ -120,7 +123,10 @@ func (s *Store) Claim(ctx context.Context, c trace.Claim) (int64, uint64, error)
 	if err != nil {
 		return 0, 0, s.redis.Fault(op, err)
 	}
-	if erased { // what this claim wrote is late
+	if erased { // what this claim wrote is late, and what the memory service has of the session may be too
+		if _, err := s.Condemn(ctx, of(c.Tenant, c.Record.GetSessionId()), "the erasure of the session above it", false); err != nil {
+			return 0, 0, err
+		}
 		if err := s.eraseTrace(ctx, of(c.Tenant, c.Record.GetSessionId()), c.Ref()); err != nil {
 			return 0, 0, err
 		}
@@ -146,17 +152,22 @@ func (s *Store) Claim(ctx context.Context, c trace.Claim) (int64, uint64, error)
 // The list holds the newest maxIndex. A trace that did not get onto the roll comes there with
 // the next beat of its owner.
 //
-// The trace enters the list of its session first, which also tells whether that is erased.
+// The trace enters the list of its session first, which also tells whether that is erased, and the
+// session enters the list of the trace above it.
 func (s *Store) claimAndList(ctx context.Context, c trace.Claim, args []any) (_ []string, erased bool, _ error) {
 	index, entry := indexKey(c.Tenant), redis.Z{Score: float64(c.Record.GetStarted().AsTime().UnixMilli()), Member: c.Record.GetTraceId()}
 	pointers := notes(c.Ref(), c.Events)
 	onRoll := beatArgs(trace.Beat{Mine: []trace.Ref{c.Ref()}, Vouch: trace.Vouch})
 	type eval func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd
 	traces, mark := sessionKeys(of(c.Tenant, c.Record.GetSessionId()))
-	send := func(enter, claim, beat eval) ([]string, bool, error) {
-		var entered, reply, vouched *redis.Cmd
+	send := func(enter, enterBelow, claim, beat eval) ([]string, bool, error) {
+		var entered, hung, reply, vouched *redis.Cmd
 		_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
 			entered = enter(ctx, p, []string{traces, mark}, c.Record.GetTraceId(), s.kept().Milliseconds())
+			if c.Above != "" {
+				above := trace.Ref{Tenant: c.Tenant, Trace: c.Above}
+				hung = enterBelow(ctx, p, []string{keys(above)[0], belowKey(above)}, c.Record.GetSessionId(), s.kept().Milliseconds())
+			}
 			reply = claim(ctx, p, keys(c.Ref()), args...)
 			if c.Terms != (trace.Terms{}) {
 				vouched = beat(ctx, p, rollKeys, onRoll...)
@@ -170,17 +181,21 @@ func (s *Store) claimAndList(ctx context.Context, c trace.Claim, args []any) (_ 
 			s.note(ctx, p, pointers)
 			return nil
 		})
-		tolerable := vouched != nil && vouched.Err() != nil && entered.Err() == nil && reply.Err() == nil && !redis.HasErrorPrefix(err, "NOSCRIPT")
+		tolerable := vouched != nil && vouched.Err() != nil && entered.Err() == nil && (hung == nil || hung.Err() == nil) && reply.Err() == nil && !redis.HasErrorPrefix(err, "NOSCRIPT")
 		if err != nil && !tolerable {
 			return nil, false, err
 		}
 		answer, err := reply.StringSlice()
 		marked, _ := entered.Bool()
+		if hung != nil {
+			late, _ := hung.Bool()
+			marked = marked || late
+		}
 		return answer, marked, err
 	}
-	reply, erased, err := send(enterScript.EvalSha, s.claim.EvalSha, s.beat.EvalSha)
+	reply, erased, err := send(enterScript.EvalSha, belowScript.EvalSha, s.claim.EvalSha, s.beat.EvalSha)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		return send(enterScript.Eval, s.claim.Eval, s.beat.Eval)
+		return send(enterScript.Eval, belowScript.Eval, s.claim.Eval, s.beat.Eval)
 	}
 	return reply, erased, err
 }
