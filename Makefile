@@ -32,18 +32,20 @@ dev: bin/troupe ## Run a whole mesh in one process, until Ctrl-C.
 	bin/troupe dev --data-dir $(DATA_DIR) --docs docs
 
 .PHONY: build
-build: bin/troupe ## Build all binaries into bin/.
-	go build -trimpath -o bin/ ./services/memory ./services/orchestrator ./services/worker
+build: ## Build all binaries into bin/, the same wherever they are built.
+	go build -trimpath -o bin/ ./cmd/troupe ./services/memory ./services/orchestrator ./services/worker
 
+# Without -trimpath: tests and lint build without it too, and with it all would be compiled anew.
 .PHONY: bin/troupe
 bin/troupe:
 	@echo "building bin/troupe; the first time takes a few minutes"
-	@go build -trimpath -o bin/ ./cmd/troupe
+	@go build -o bin/ ./cmd/troupe
 
 # Tests that may run beside each other do more often wait than compute: 4 of a package at once.
+# Lint vets, and more strictly than tests would.
 .PHONY: test
 test: redis-server ## Run all tests, with the race detector, against real servers.
-	go test -race -shuffle=on -parallel 4 -timeout 15m ./...
+	go test -race -vet=off -shuffle=on -parallel 4 -timeout 15m ./...
 
 .PHONY: authz
 authz: ## Show who may call what, after calling every method as every kind of caller.
@@ -134,6 +136,9 @@ verify: generate ## Check that generated code, go.mod and the wire API are as co
 	rm -rf .tmp/base && mkdir -p .tmp/base && git archive "$$base" proto | tar -x -C .tmp/base; \
 	cp buf.yaml .tmp/base/ && mkdir -p .tmp/base/.tmp && cp -r .tmp/third_party .tmp/base/.tmp/; \
 	$(BUF) build .tmp/base -o .tmp/base.binpb && $(BUF) breaking proto --against .tmp/base.binpb; fi
+
+.PHONY: tools
+tools: $(LINT) $(BUF) $(THIRD_PARTY) ## Build what lint, fmt, generate and verify use.
 
 .PHONY: clean
 clean: ## Remove what was built, and the data of `make dev`.

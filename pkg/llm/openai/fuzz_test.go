@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"github.com/troupe-dev/troupe/pkg/llm"
-	"github.com/troupe-dev/troupe/pkg/llm/openai"
 	"github.com/troupe-dev/troupe/pkg/llm/llmtest"
+	"github.com/troupe-dev/troupe/pkg/llm/openai"
 	"github.com/troupe-dev/troupe/pkg/secret"
 )
 
