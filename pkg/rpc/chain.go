@@ -57,13 +57,15 @@ func serverOptions(chain []link) []grpc.ServerOption {
 // sends what the caller may know.
 func edge(t *telemetry.Telemetry) link {
 	log := t.Log
-	leave := func(ctx context.Context, method string, start time.Time, err error) error {
+	leave := func(ctx context.Context, who *identity.Principal, method string, start time.Time, err error) error {
 		fields := []zap.Field{zap.String("method", method), zap.Duration("duration", time.Since(start))}
 		if run := RunOf(ctx); run != "" {
 			fields = append(fields, zap.String("root_trace_id", run))
 		}
 		if caller, ok := identity.Caller(ctx); ok {
 			fields = append(fields, zap.Stringer("caller", caller))
+		} else if who.Role != "" && who.Role != identity.Anybody {
+			fields = append(fields, zap.Stringer("caller", who), zap.String("tenant", who.Tenant))
 		}
 		switch {
 		case err == nil:
@@ -80,15 +82,17 @@ func edge(t *telemetry.Telemetry) link {
 		name: "edge",
 		unary: func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 			start := time.Now()
+			ctx, who := asking(ctx)
 			resp, err := next(ctx, req)
 			if info.FullMethod == healthpb.Health_Check_FullMethodName {
 				return resp, failure.ToStatus(err) // asked every few seconds; not news
 			}
-			return resp, leave(ctx, info.FullMethod, start, err)
+			return resp, leave(ctx, who, info.FullMethod, start, err)
 		},
 		stream: func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 			start := time.Now()
-			return leave(ss.Context(), info.FullMethod, start, next(srv, ss))
+			ctx, who := asking(ss.Context())
+			return leave(ctx, who, info.FullMethod, start, next(srv, &boundStream{ss, ctx}))
 		},
 	}
 }

@@ -25,6 +25,9 @@ func known(cfg Config, log *audit.Log) link {
 	}
 	admit := func(ctx context.Context, method string) (context.Context, error) {
 		caller, err := authenticate(ctx)
+		if who, ok := ctx.Value(askingKey{}).(*identity.Principal); ok {
+			*who = caller
+		}
 		if err != nil {
 			refused(ctx, log, caller, method, nil, err)
 			return nil, err
@@ -49,6 +52,15 @@ func known(cfg Config, log *audit.Log) link {
 		},
 	}
 }
+
+// asking returns the context of a call in which known says who sends it, also to those outside of
+// it: the log at the edge names him.
+func asking(ctx context.Context) (context.Context, *identity.Principal) {
+	who := &identity.Principal{}
+	return context.WithValue(ctx, askingKey{}, who), who
+}
+
+type askingKey struct{}
 
 // permitted refuses what the table does not let the caller call (S2), and all calls of one that is
 // barred (S18). Only the first is a violation of ownership: the other may call this, at other times.

@@ -81,6 +81,24 @@ func TestKnown_CallsOfTheRoleAreServed(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// The log names clients too, who prove themselves by a token.
+func TestEdge_NamesTheClient(t *testing.T) {
+	core, logs := observer.New(zap.DebugLevel)
+	client, _ := servedWith(t, telemetry.For(zap.New(core)), Config{Authenticate: introduced}, &sessions{get: answer}, nil)
+	_, err := client.GetSession(as(t, "shop"), &troupev1.GetSessionRequest{SessionId: "s"})
+	require.NoError(t, err)
+	_, err = client.GetSession(as(t, "shop"), &troupev1.GetSessionRequest{})
+	require.Error(t, err)
+	_, err = client.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"})
+	require.Error(t, err)
+	for n, message := range []string{"call", "call refused"} {
+		said := logs.FilterMessage(message).All()[0].ContextMap()
+		require.Equal(t, "client shop", said["caller"], n)
+		require.Equal(t, "t", said["tenant"], n)
+	}
+	require.NotContains(t, logs.FilterMessage("call refused").All()[1].ContextMap(), "caller", "nobody is proven")
+}
+
 // Who stays connected proves itself again and again, and no call suffers from it.
 func TestServer_ConnectionsDoNotOutliveTheirProof(t *testing.T) {
 	dir := t.TempDir()

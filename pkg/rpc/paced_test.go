@@ -21,7 +21,12 @@ import (
 // served starts a server of the configuration, and returns a client of it and its address.
 func served(t *testing.T, cfg Config, s *sessions, board *probe.Board) (troupev1.SessionServiceClient, string) {
 	t.Helper()
-	server, err := NewServer(telemetry.Discard(), cfg)
+	return servedWith(t, telemetry.Discard(), cfg, s, board)
+}
+
+func servedWith(t *testing.T, tel *telemetry.Telemetry, cfg Config, s *sessions, board *probe.Board) (troupev1.SessionServiceClient, string) {
+	t.Helper()
+	server, err := NewServer(tel, cfg)
 	require.NoError(t, err)
 	troupev1.RegisterSessionServiceServer(server, s)
 	if board != nil {
