@@ -33,9 +33,14 @@ func (o *Operator) Quarantine(ctx context.Context, agent, reason string) ([]Outc
 }
 
 // Release ends the quarantine of an agent, and asks those workers to resume that nobody wants
-// paused or drained. Modes as Quarantine, and not_found.
+// paused or drained. Modes as Quarantine, and not_found. Before the registry was read nobody knows
+// what is quarantined: that is system_network too.
 func (o *Operator) Release(ctx context.Context, agent, reason string) ([]Outcome, error) {
+	heard := o.roster.Heard()
 	if _, out := o.roster.Quarantine(agent); !out {
+		if !heard {
+			return nil, failure.New(failure.SystemNetwork, "operate", "this orchestrator has just started, and has not read yet what is quarantined; call again")
+		}
 		return nil, failure.Newf(failure.NotFound, "operate", "agent %s is not quarantined", agent)
 	}
 	if err := o.desires.Forget(ctx, registry.Whole(agent)); err != nil {

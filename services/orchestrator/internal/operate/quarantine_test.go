@@ -1,14 +1,20 @@
 package operate
 
 import (
+	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 
 	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/identity"
 	"github.com/troupe-dev/troupe/pkg/lifecycle"
 	"github.com/troupe-dev/troupe/pkg/registry"
+	"github.com/troupe-dev/troupe/pkg/registry/inmem"
 	"github.com/troupe-dev/troupe/pkg/registry/registrytest"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
 )
 
 // Guarantees S18.
@@ -42,6 +48,70 @@ func TestOperator_QuarantinesAnAgentAndReleasesIt(t *testing.T) {
 	require.Zero(t, r.recorded(t, "research", ""))
 	_, err = r.Release(t.Context(), "research", "")
 	require.True(t, failure.Is(err, failure.NotFound), "%v", err)
+}
+
+// What one orchestrator is told holds at all: each has a roster of its own, and hears it from the
+// registry.
+func TestOperator_AQuarantineHoldsAtEveryOrchestrator(t *testing.T) {
+	r := newRig(t)
+	r.join(t, "research", "a")
+	other := routing.NewRoster(zap.NewNop(), func(bool, map[string]bool) {})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 2)
+	go func() { ended <- other.FollowDesires(ctx, r.registry) }()
+	go func() { ended <- other.Follow(ctx, r.registry) }()
+	await(t, "the other knows the agent", func() bool { return other.Ready("research") == 1 })
+	worker := identity.Principal{Role: identity.Worker, Name: "research"}
+	require.NoError(t, other.Barred(worker, ""))
+	shut := other.Shut("research") // as a turn that the other drives waits for it
+
+	_, err := r.Quarantine(t.Context(), "research", "it misbehaves")
+	require.NoError(t, err)
+	select {
+	case <-shut:
+	case <-time.After(patience):
+		require.FailNow(t, "the other does not hear of it")
+	}
+	require.True(t, failure.Is(other.Barred(worker, ""), failure.PolicySecurity))
+	require.Zero(t, other.Ready("research"))
+
+	_, err = r.Release(t.Context(), "research", "it was harmless")
+	require.NoError(t, err)
+	await(t, "the other hears that it is over", func() bool { return other.Ready("research") == 1 && other.Barred(worker, "") == nil })
+	cancel()
+	require.NoError(t, <-ended)
+	require.NoError(t, <-ended)
+}
+
+// An orchestrator that has just started does not say that nothing is quarantined.
+func TestOperator_ReleasesNothingBeforeItKnowsWhatIsQuarantined(t *testing.T) {
+	desires := &unread{inmem.New(), make(chan struct{})}
+	require.NoError(t, desires.Want(t.Context(), registry.Desire{Key: registry.Whole("research"), Want: registry.Quarantine}))
+	roster := routing.NewRoster(zap.NewNop(), func(bool, map[string]bool) {})
+	roster.AwaitDesires()
+	o := New(roster, desires, nil, zap.NewNop())
+	_, err := o.Release(t.Context(), "research", "")
+	require.True(t, failure.Is(err, failure.SystemNetwork), "%v", err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- roster.FollowDesires(ctx, desires) }()
+	close(desires.answer)
+	await(t, "the registry is read", roster.Heard)
+	_, err = o.Release(t.Context(), "research", "")
+	require.NoError(t, err)
+	cancel()
+	require.NoError(t, <-ended)
+}
+
+// unread is a registry that takes its time.
+type unread struct {
+	*inmem.Registry
+	answer chan struct{}
+}
+
+func (u *unread) WatchDesires(ctx context.Context, apply func(map[registry.Key]registry.Desire)) error {
+	<-u.answer
+	return u.Registry.WatchDesires(ctx, apply)
 }
 
 // An agent that has no instance yet can be shut out, and one that comes is told to pause.

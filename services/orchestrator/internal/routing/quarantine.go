@@ -14,6 +14,13 @@ func (r *Roster) AwaitDesires() {
 	r.unheard = true
 }
 
+// Heard reports whether it is known what operators want.
+func (r *Roster) Heard() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.unheard
+}
+
 // Quarantine is what shuts an agent out (S18); false: nothing does.
 func (r *Roster) Quarantine(agent string) (registry.Desire, bool) {
 	r.mu.Lock()
