@@ -103,7 +103,7 @@ func (v *verifier) scan(path string, file io.Reader) error {
 	v.file = path
 	in, first := bufio.NewReader(file), true
 	for at := 1; ; at++ {
-		text, err := in.ReadBytes('\n')
+		text, err := next(in)
 		if len(text) > 0 {
 			opened, broken := v.line(at, text, first)
 			if broken != "" {
@@ -116,6 +116,19 @@ func (v *verifier) scan(path string, file io.Reader) error {
 			return nil
 		case err != nil:
 			return err
+		}
+	}
+}
+
+// next reads a line, or the beginning of one that is longer than may be torn.
+func next(in *bufio.Reader) (text []byte, err error) {
+	for {
+		part, err := in.ReadSlice('\n')
+		if text = append(text, part...); !errors.Is(err, bufio.ErrBufferFull) {
+			return text, err
+		}
+		if len(text) > most {
+			return text, nil
 		}
 	}
 }
@@ -220,7 +233,7 @@ func firstOf(path string) (uint64, error) {
 	defer func() { _ = file.Close() }()
 	in := bufio.NewReaderSize(file, maxLine)
 	for {
-		text, err := in.ReadBytes('\n')
+		text, err := next(in)
 		if l, _, ok := decode(bytes.TrimSuffix(text, []byte("\n"))); ok {
 			return l.N, nil
 		}

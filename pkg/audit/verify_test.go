@@ -143,3 +143,24 @@ func TestVerify_SeesTheEndMissingAgainstAKnownHead(t *testing.T) {
 	_, err = checked(t, dir, shorter.Head, texts)
 	require.NoError(t, err, "it went on behind a head that was known earlier")
 }
+
+// A file that never ends a line is not read to its end.
+func TestVerify_GivesUpOnALineWithoutAnEnd(t *testing.T) {
+	endless := &xs{}
+	err := (&verifier{}).scan("a", endless)
+	broken, ok := errors.AsType[*BrokenError](err)
+	require.True(t, ok, "%v", err)
+	require.Contains(t, broken.Why, "too much here that is no line")
+	require.Less(t, endless.read, 2*most)
+}
+
+// xs is a file of the letter x.
+type xs struct{ read int }
+
+func (x *xs) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = 'x'
+	}
+	x.read += len(p)
+	return len(p), nil
+}
