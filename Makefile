@@ -35,7 +35,8 @@ dev: bin/troupe ## Run a whole mesh in one process, until Ctrl-C.
 build: ## Build all binaries into bin/, the same wherever they are built.
 	go build -trimpath -o bin/ ./cmd/troupe ./services/memory ./services/orchestrator ./services/worker
 
-# Without -trimpath: tests and lint build without it too, and with it all would be compiled anew.
+# Without -trimpath: lint and the tests that build programs do without it too, and what they have
+# compiled need not be compiled again.
 .PHONY: bin/troupe
 bin/troupe:
 	@echo "building bin/troupe; the first time takes a few minutes"

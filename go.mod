@@ -2,6 +2,8 @@ module github.com/troupe-dev/troupe
 
 go 1.26.0
 
+ignore ./examples/worker-node/node_modules
+
 tool (
 	google.golang.org/grpc/cmd/protoc-gen-go-grpc
 	google.golang.org/protobuf/cmd/protoc-gen-go

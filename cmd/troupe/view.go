@@ -161,7 +161,9 @@ func (v *view) stepEnd(e *troupev1.Event, s *troupev1.StepFinished) {
 		v.line("%-9s %s failed after %s: %s", v.term.paint(red, "execute"), e.GetAgent(), short(s.GetDuration()), oneLine(f.GetMessage()))
 		return
 	}
-	v.line("          %s", v.term.paint(dim, fmt.Sprintf("%s took %s", e.GetAgent(), short(s.GetDuration()))))
+	if s.GetDuration() != nil { // else it is told by who did not see it begin
+		v.line("          %s", v.term.paint(dim, fmt.Sprintf("%s took %s", e.GetAgent(), short(s.GetDuration()))))
+	}
 	for _, line := range tasks(s.GetResult()) {
 		v.line("%-9s %s", "plan", line)
 	}

@@ -231,9 +231,12 @@ func firstOf(path string) (uint64, error) {
 		return 0, err
 	}
 	defer func() { _ = file.Close() }()
-	in := bufio.NewReaderSize(file, maxLine)
+	in, read := bufio.NewReaderSize(file, maxLine), 0
 	for {
 		text, err := next(in)
+		if read += len(text); read > 2*most {
+			return 0, nil // which is found when it is read
+		}
 		if l, _, ok := decode(bytes.TrimSuffix(text, []byte("\n"))); ok {
 			return l.N, nil
 		}

@@ -152,6 +152,13 @@ func TestVerify_GivesUpOnALineWithoutAnEnd(t *testing.T) {
 	require.True(t, ok, "%v", err)
 	require.Contains(t, broken.Why, "too much here that is no line")
 	require.Less(t, endless.read, 2*most)
+
+	path := filepath.Join(t.TempDir(), "zeros")
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+	require.NoError(t, os.Truncate(path, 1<<36)) // and no byte of it on the disk
+	_, err = Verify([]string{path}, "", nil)
+	_, ok = errors.AsType[*BrokenError](err)
+	require.True(t, ok, "%v", err)
 }
 
 // xs is a file of the letter x.

@@ -2214,7 +2214,8 @@ type StepFinished struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// result is what the step led to; it holds the failure when it failed.
 	Result *StepResult `protobuf:"bytes,1,opt,name=result,proto3" json:"result,omitempty"`
-	// duration from dispatch to result.
+	// duration from dispatch to result; absent when an orchestrator tells it that did not see the
+	// step begin.
 	Duration      *durationpb.Duration `protobuf:"bytes,2,opt,name=duration,proto3" json:"duration,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

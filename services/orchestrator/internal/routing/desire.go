@@ -30,7 +30,7 @@ func (r *Roster) FollowDesires(ctx context.Context, d registry.Desires) error {
 	return d.WatchDesires(ctx, func(all map[registry.Key]registry.Desire) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.desires, r.unheard = all, false
+		r.desires, r.unheard, r.heard = all, false, true
 		r.tell()
 	})
 }

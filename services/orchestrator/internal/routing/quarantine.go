@@ -14,11 +14,11 @@ func (r *Roster) AwaitDesires() {
 	r.unheard = true
 }
 
-// Heard reports whether it is known what operators want.
+// Heard reports whether the registry has told what operators want. A snapshot may know less.
 func (r *Roster) Heard() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return !r.unheard
+	return r.heard
 }
 
 // Quarantine is what shuts an agent out (S18); false: nothing does.

@@ -32,6 +32,7 @@ type Roster struct {
 	desires   map[registry.Key]registry.Desire
 	unclaimed map[registry.Key]time.Time // desires without an instance, since when
 	unheard   bool                       // they are awaited, and the registry told none yet
+	heard     bool                       // the registry told them
 
 	quarantined map[string]registry.Desire // agents that are shut out: of the desires
 	shut        map[string]chan struct{}   // by agent, closed while it is

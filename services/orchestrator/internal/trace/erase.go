@@ -17,7 +17,7 @@ type Erasures interface {
 	// was last condemned a while ago.
 	Condemn(ctx context.Context, s Subject, by string, anew bool) (memory.Erasure, error)
 	// Below fences all traces of a session that is condemned, and returns the sessions in which
-	// agents worked for it, as claims said, sorted. There will be no others.
+	// agents worked for it, as claims said and events tell, sorted. Claims will enter no others.
 	Below(ctx context.Context, ref session.Ref) ([]string, error)
 	// Visited returns sessions in which a user had traces, none of them claimed later, at most
 	// so many: also those that the memory service has forgotten, and none that Removed has counted

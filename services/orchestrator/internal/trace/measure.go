@@ -14,6 +14,7 @@ import (
 func Measure(events []*troupev1.Event, total time.Duration) *troupev1.TurnMetrics {
 	m := &troupev1.TurnMetrics{Total: durationpb.New(total)}
 	var plan, routing, execute time.Duration
+	timed := 0 // steps of which it is known how long they took
 	for _, e := range events {
 		switch p := e.GetPayload().(type) {
 		case *troupev1.Event_Plan:
@@ -30,12 +31,15 @@ func Measure(events []*troupev1.Event, total time.Duration) *troupev1.TurnMetric
 			if p.StepFinished.GetResult().GetFailure() != nil {
 				m.FailedSteps++
 			}
-			execute += p.StepFinished.GetDuration().AsDuration()
+			if d := p.StepFinished.GetDuration(); d != nil {
+				timed++
+				execute += d.AsDuration()
+			}
 		}
 	}
 	m.SuccessfulSteps = m.GetTotalSteps() - m.GetFailedSteps()
 	m.Plan, m.Routing, m.Execute = durationpb.New(plan), durationpb.New(routing), durationpb.New(execute)
-	m.AverageStepDuration = durationpb.New(execute / time.Duration(max(1, m.GetTotalSteps())))
+	m.AverageStepDuration = durationpb.New(execute / time.Duration(max(1, timed)))
 	return m
 }
 

@@ -75,9 +75,6 @@ type Claim struct {
 	Record *troupev1.Trace
 	Terms  Terms
 	Events []*troupev1.Event
-	// Above is the trace whose agent asks for this one, in a session of its own: with the session
-	// of that it is erased. Empty: none does.
-	Above string
 }
 
 // Ref names the trace.
@@ -92,6 +89,9 @@ type Terms struct {
 	Timeout     time.Duration // of the turn, from this claim on; 0: as it was before
 	Credentials bool          // the request had some. They are stored nowhere.
 	Labels      string        // of the request, as its first owner wrote them; later claims leave them
+	// Above is the trace whose agent asks for this one, in a session of its own: with the session
+	// of that it is erased. Empty: none does. Later claims leave it too.
+	Above string
 }
 
 // Running is what an owner finds that goes on with a trace.

@@ -277,10 +277,10 @@ func (t *turn) opened() {
 // claim is with what the turn's trace is opened.
 func (t *turn) claim() trace.Claim {
 	return trace.Claim{
-		Tenant: t.req.Tenant, Record: t.record(t.req, t.target, t.turn), Above: t.req.Above,
+		Tenant: t.req.Tenant, Record: t.record(t.req, t.target, t.turn),
 		Terms: trace.Terms{
 			User: t.req.User, Fingerprint: t.begin.Fingerprint, TurnEpoch: t.turn.Epoch, Timeout: t.timeout,
-			Credentials: t.lacking || !t.req.Auth.IsZero(), Labels: t.req.stored(),
+			Credentials: t.lacking || !t.req.Auth.IsZero(), Labels: t.req.stored(), Above: t.req.Above,
 		},
 	}
 }

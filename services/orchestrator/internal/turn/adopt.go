@@ -187,7 +187,7 @@ func (r *Runner) orphan(ref trace.Ref, found trace.Running) (admission, Request)
 	record := found.Record
 	req := Request{
 		Tenant: ref.Tenant, Session: record.GetSessionId(), User: found.Terms.User, RequestID: record.GetRequestId(),
-		Text: record.GetText(), Target: record.GetTarget(), Parent: record.GetParent(), Labels: labelsOf(found),
+		Text: record.GetText(), Target: record.GetTarget(), Parent: record.GetParent(), Above: found.Terms.Above, Labels: labelsOf(found),
 		From: FromProto(record.GetForkedFrom()),
 	}
 	a := r.directed(memory.Begin{

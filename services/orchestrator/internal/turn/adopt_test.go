@@ -2,6 +2,7 @@ package turn
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -230,6 +231,32 @@ func TestRunner_AnOrphanWhoseSessionIsDeletedIsEnded(t *testing.T) {
 	events := watched(t, second, ref, 0)
 	require.Equal(t, failed, resultOf(events).GetOutcome())
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_SESSION_DELETED, resultOf(events).GetFailure().GetMode())
+}
+
+// A turn below another one ends with the session of that, also when nobody is left of those who
+// knew for whom it was: its trace says so.
+func TestRunner_AnOrphanBelowAnErasedTraceIsErased(t *testing.T) {
+	rig := newRig(t)
+	above := trace.Ref{Trace: strings.Repeat("b", 32)}
+	whose := trace.Subject{Session: "above"}
+	second := rig.runner(t, "two")
+	store := second.Traces.Store()
+	_, _, err := store.Claim(t.Context(), trace.Claim{Record: &troupev1.Trace{TraceId: above.Trace, SessionId: whose.Session, Owner: "one"}})
+	require.NoError(t, err)
+	req := ask("s1", "r1")
+	req.Above = above.Trace
+	_, ref, _ := rig.lost(t, req)
+	_, err = store.Condemn(t.Context(), whose, "admin ann", false)
+	require.NoError(t, err)
+	require.NoError(t, store.EraseTraces(t.Context(), whose.Ref()))
+
+	second.adopt(t.Context(), ref)
+	_, err = store.Get(t.Context(), ref)
+	require.True(t, failure.Is(err, failure.NotFound), "%v", err)
+	rig.redis.SetTime(time.Now().Add(time.Minute))
+	left, err := store.Unfinished(t.Context(), 9)
+	require.NoError(t, err)
+	require.Contains(t, left, trace.Subject{Session: "s1"})
 }
 
 // A turn that takes down whoever drives it does not take down all.

@@ -111,7 +111,9 @@ func (s *signals) count(ctx context.Context, e *troupev1.Event, maxSteps int) {
 		}
 		by := metric.WithAttributes(attribute.String("outcome", outcome))
 		s.steps.Add(ctx, 1, by)
-		s.took.Record(ctx, p.StepFinished.GetDuration().AsDuration().Seconds(), by)
+		if d := p.StepFinished.GetDuration(); d != nil { // else it is told by who did not see it begin
+			s.took.Record(ctx, d.AsDuration().Seconds(), by)
+		}
 	case *troupev1.Event_ToolCallFinished:
 		s.tools.Add(ctx, 1, metric.WithAttributes(label("status", p.ToolCallFinished.GetStatus().String(), "TOOL_STATUS_")))
 	case *troupev1.Event_TurnResult:

@@ -7,6 +7,9 @@ import (
 	"slices"
 	"time"
 
+	"go.uber.org/zap"
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -51,7 +54,11 @@ func (t *turn) void(ctx context.Context) error {
 	return nil
 }
 
-var errOwnerLost = failure.New(failure.SystemNetwork, "turn", "the orchestrator that drove the step went away")
+// Why what was shown of a step is void.
+var (
+	errOwnerLost = failure.New(failure.SystemNetwork, "turn", "the orchestrator that drove the step went away")
+	errUnheard   = failure.New(failure.SystemNetwork, "turn", "the step was committed, and its worker was not heard to the end; its whole text follows")
+)
 
 // voidStep says that the text is void of a step that has begun and not ended, once.
 func (t *turn) voidStep(ctx context.Context, number int, why error) error {
@@ -96,20 +103,33 @@ func (t *turn) tell(ctx context.Context, r execution.Result) error {
 			return err
 		}
 	}
-	return t.emitAt(ctx, at, &troupev1.Event{Payload: &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{Result: wire.ResultToProto(r)}}})
+	finished := &troupev1.StepFinished{Result: wire.ResultToProto(r)}
+	if began := t.told.Started[r.Step].GetTime(); began != nil {
+		finished.Duration = durationpb.New(time.Since(began.AsTime()))
+	}
+	return t.emitAt(ctx, at, &troupev1.Event{Payload: &troupev1.Event_StepFinished{StepFinished: finished}})
 }
 
-// catchUp tells of the steps that were committed and are not told: why nobody did is why what was
-// shown of them is void.
-func (t *turn) catchUp(ctx context.Context, committed []execution.Result, why error) error {
+// catchUp tells of the steps that were committed and are not told.
+func (t *turn) catchUp(ctx context.Context, committed []execution.Result) error {
 	for _, step := range committed {
 		if t.isTold(step.Step) {
 			continue
 		}
-		if err := errors.Join(t.voidStep(ctx, step.Step, why), t.tell(ctx, step)); err != nil {
+		if err := errors.Join(t.voidStep(ctx, step.Step, errUnheard), t.tell(ctx, step)); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// ifRoom is an error of telling something before the end of a trace, unless the trace is full: then
+// there is room for its end alone.
+func (t *turn) ifRoom(err error) error {
+	if !failure.Is(err, failure.ResourceQuota) {
+		return err
+	}
+	t.log.Warn("the trace is full, and has not all that was done", zap.String("trace", t.turn.Trace))
 	return nil
 }
 
@@ -142,11 +162,11 @@ func (t *turn) conclude(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := errors.Join(t.void(ctx), t.catchUp(ctx, t.turn.Steps, errOwnerLost)); err != nil {
+	if err := t.ifRoom(errors.Join(t.void(ctx), t.catchUp(ctx, t.turn.Steps))); err != nil {
 		return err
 	}
 	if t.turn.Outcome == session.OutcomeCompleted || t.turn.Outcome.Asks() {
-		if err := t.aggregate(ctx); err != nil {
+		if err := t.ifRoom(t.aggregate(ctx)); err != nil {
 			return err
 		}
 	}

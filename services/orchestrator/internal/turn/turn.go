@@ -273,7 +273,7 @@ func (t *turn) close(ctx context.Context, outcome session.Outcome, err error) (b
 		return errors.Join(err, closeErr)
 	}
 	t.told = t.events.Told()
-	if untold := t.catchUp(ctx, closed.Steps, err); untold != nil {
+	if untold := t.ifRoom(t.catchUp(ctx, closed.Steps)); untold != nil {
 		return errors.Join(err, untold)
 	}
 	if closed.Outcome == session.OutcomeCompleted || closed.Outcome.Asks() {

@@ -6,19 +6,39 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 )
 
+// seeing carries a request to its end, and tells its trace when its client sees some text.
+func seeing(t *testing.T, r *Runner, req Request, text string) (seen chan string, done chan []*troupev1.Event) {
+	t.Helper()
+	seen, done = make(chan string, 1), make(chan []*troupev1.Event, 1)
+	go func() {
+		var all []*troupev1.Event
+		for e, err := range r.Orchestrate(t.Context(), req) {
+			if err != nil {
+				t.Error(err)
+				break
+			}
+			all = append(all, e)
+			if e.GetTextDelta().GetText() == text {
+				seen <- e.GetTraceId()
+			}
+		}
+		done <- all
+	}()
+	return seen, done
+}
+
 // A step that was committed is told, whatever ends the turn before its worker came to say so:
 // who watches is told of all that the session holds.
-//
-// Req: OC-3
 func TestTurn_TellsOfAStepThatWasCommittedWhenItIsEnded(t *testing.T) {
 	for name, c := range map[string]struct {
 		agent   string // whose worker says nothing any more, behind its commit
-		end     func(*testing.T, *Runner)
+		end     func(*testing.T, *Runner, trace.Ref)
 		outcome troupev1.TurnOutcome
 	}{
 		"stopped behind the last commit":   {"synthesis", stopped, completed},
@@ -27,11 +47,12 @@ func TestTurn_TellsOfAStepThatWasCommittedWhenItIsEnded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			rig := newRig(t)
-			committed := make(chan struct{})
+			shownSome, committed := make(chan struct{}), make(chan struct{})
 			rig.on(c.agent, func(s *step) error {
 				if err := s.event(&troupev1.Event{Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: "It is "}}}); err != nil {
 					return err
 				}
+				<-shownSome
 				if _, err := s.store(func(r *troupev1.StepResult) { r.Text = "It is committed." }); err != nil {
 					return err
 				}
@@ -40,34 +61,62 @@ func TestTurn_TellsOfAStepThatWasCommittedWhenItIsEnded(t *testing.T) {
 				return s.stream.Context().Err()
 			})
 			runner := rig.runner(t, "one")
-			done := start(t, runner, ask("s1", "r1"))
+			seen, done := seeing(t, runner, ask("s1", "r1"), "It is ")
+			ref := trace.Ref{Trace: receive(t, seen)}
+			close(shownSome)
 			receive(t, committed)
-			c.end(t, runner)
+			c.end(t, runner, ref)
 			events := receive(t, done)
 			require.Equal(t, c.outcome, resultOf(events).GetOutcome(), "%v", resultOf(events))
 			require.Equal(t, "It is committed.", shown(c.agent, events))
-			var told *troupev1.StepResult
+			var told *troupev1.Event
+			resets := 0
 			for _, e := range of(c.agent, events) {
+				if e.GetPartReset() != nil {
+					resets++
+				}
 				if e.GetStepFinished() != nil {
 					require.Nil(t, told, "told twice")
-					told = e.GetStepFinished().GetResult()
+					told = e
 				}
 			}
+			require.Equal(t, 1, resets, "what was shown before is void")
+			require.Equal(t, c.agent+"-1", told.GetInstanceId())
+			require.Positive(t, told.GetStepFinished().GetDuration().AsDuration())
 			kept, err := rig.memory.LoadHistory(t.Context(), session.Ref{Session: "s1"}, 0, 100)
 			require.NoError(t, err)
-			require.Equal(t, kept[len(kept)-1].Sequence, told.GetSequence())
-			require.Nil(t, told.GetFailure())
+			require.Equal(t, kept[len(kept)-1].Sequence, told.GetStepFinished().GetResult().GetSequence())
+			require.Nil(t, told.GetStepFinished().GetResult().GetFailure())
 		})
 	}
 }
 
-func stopped(t *testing.T, r *Runner) {
+func stopped(t *testing.T, r *Runner, _ trace.Ref) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	r.Close(ctx)
 }
 
-func cancelled(t *testing.T, r *Runner) {
-	ref := trace.Ref{Trace: r.seats.driven(session.Ref{Session: "s1"}).turn.Trace}
+func cancelled(t *testing.T, r *Runner, ref trace.Ref) {
+	t.Helper()
 	require.NoError(t, r.CancelTrace(t.Context(), ref, ""))
+}
+
+// A trace that is full has room for its end, and for nothing that is to be told before it.
+func TestTurn_AFullTraceHasItsEnd(t *testing.T) {
+	rig := newRig(t)
+	rig.on("research", func(s *step) error {
+		_, err := s.store(func(r *troupev1.StepResult) { r.Text = "It is committed." })
+		for range trace.MaxEvents {
+			call := &troupev1.Event_ToolCallStarted{ToolCallStarted: &troupev1.ToolCallStarted{Tool: "look"}}
+			if err := s.event(&troupev1.Event{Payload: call}); err != nil {
+				break // it is not listened to any more
+			}
+		}
+		return err
+	})
+	result := resultOf(collect(t, rig.runner(t, "one"), ask("s1", "r1")))
+	require.Equal(t, failed, result.GetOutcome())
+	require.Equal(t, failure.ResourceQuota, failure.FromProto(result.GetFailure()).Mode)
 }

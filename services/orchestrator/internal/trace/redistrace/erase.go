@@ -203,23 +203,18 @@ func rootOf(held []any) string {
 func (s *Store) unlist(ctx context.Context, op string, subject trace.Subject, ref trace.Ref, held []any) (decisions int, _ error) {
 	root := rootOf(held)
 	pointers := map[string][]any{}
-	for after := uint64(0); ; {
-		page, err := s.Events(ctx, ref, after, decisionsPage)
-		if err != nil {
-			return 0, err
-		}
+	err := s.eachPage(ctx, ref, func(page []*troupev1.Event) {
 		for key, entries := range notes(ref, page) {
 			for _, e := range entries {
 				pointers[key] = append(pointers[key], e.Member)
 			}
 			decisions += len(entries)
 		}
-		if len(page) < decisionsPage {
-			break
-		}
-		after = page[len(page)-1].GetSequence()
+	})
+	if err != nil {
+		return 0, err
 	}
-	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, key := range slices.Sorted(maps.Keys(pointers)) {
 			p.ZRem(ctx, key, pointers[key]...)
 		}
@@ -260,7 +255,8 @@ func (s *Store) forgetStops(ctx context.Context, op, tenant string, ids []string
 }
 
 // Below implements trace.Erasures. The id of a session below another one begins with a digest of
-// that: what somebody entered for another reason is left alone.
+// that: what somebody entered for another reason is left alone. Agents that call as clients, without
+// a credential of their turn, enter nothing: what their traces tell counts too.
 func (s *Store) Below(ctx context.Context, ref session.Ref) ([]string, error) {
 	const op = "trace.Below"
 	list, _ := sessionKeys(of(ref.Tenant, ref.Session))
@@ -280,8 +276,33 @@ func (s *Store) Below(ctx context.Context, ref session.Ref) ([]string, error) {
 				below[id] = true
 			}
 		}
+		err = s.eachPage(ctx, trace.Ref{Tenant: ref.Tenant, Trace: id}, func(page []*troupev1.Event) {
+			for _, e := range page {
+				if told := e.GetSubtaskStarted().GetSessionId(); strings.HasPrefix(told, prefix) {
+					below[told] = true
+				}
+			}
+		})
+		if err != nil {
+			return nil, err
+		}
 	}
 	return slices.Sorted(maps.Keys(below)), nil
+}
+
+// eachPage goes through the events of a trace.
+func (s *Store) eachPage(ctx context.Context, ref trace.Ref, do func([]*troupev1.Event)) error {
+	for after := uint64(0); ; {
+		page, err := s.Events(ctx, ref, after, decisionsPage)
+		if err != nil {
+			return err
+		}
+		do(page)
+		if len(page) < decisionsPage {
+			return nil
+		}
+		after = page[len(page)-1].GetSequence()
+	}
 }
 
 // Visited implements trace.Erasures.

@@ -60,7 +60,7 @@ func (s *Store) Load(ctx context.Context, ref trace.Ref) (trace.Running, error) 
 		Record: record, Stopped: stopped, Reason: reason, Left: time.Duration(timeout-ran) * time.Millisecond,
 		Terms: trace.Terms{
 			User: held["user"], Fingerprint: held["fingerprint"], TurnEpoch: epoch,
-			Timeout: time.Duration(timeout) * time.Millisecond, Credentials: held["credentials"] == "1", Labels: held["labels"],
+			Timeout: time.Duration(timeout) * time.Millisecond, Credentials: held["credentials"] == "1", Labels: held["labels"], Above: held["above"],
 		},
 	}, nil
 }

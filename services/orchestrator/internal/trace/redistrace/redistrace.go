@@ -1,8 +1,9 @@
 // Package redistrace keeps traces in Redis, one Lua script per write.
 //
 //	o:{tenant/trace}:rec   hash    record (protobuf), owner, epoch, last, ended, result (protobuf); user,
-//	                               fingerprint, turn_epoch, timeout, since, credentials, stop
+//	                               fingerprint, turn_epoch, timeout, since, credentials, labels, above, stop
 //	o:{tenant/trace}:ev    stream  the durable events, ids <sequence>-0
+//	o:{tenant/trace}:below  zset   sessions in which its agents had others work
 //	o:idx:{tenant}         zset    traces by start, for lists; eventual
 //	o:run:{tenant/root}    zset    traces by start of a run that has more than the one it began with; eventual
 //	o:quarantine:{tenant}  zset    quarantined traces by their end; eventual
@@ -19,7 +20,7 @@
 //
 // The keys of a trace share a slot, so every operation touches one. A trace is found by its
 // id within the caller's tenant, without an index. Round trips and durable writes: Claim
-// 1 and 1 (and beside it the index, the roll and the audit, which may be in other slots), Append
+// 1 and 1 (and beside it the index, the roll, the audit and the list of the trace above, which may be in other slots), Append
 // 1 and 1 (and beside it the audit), Get 1, Load 1, Events 1, Decisions 2 for 200 of a type, or 1
 // for 200 events of a trace, Beat 1 for a thousand traces and 1 when there are any.
 package redistrace
@@ -114,7 +115,7 @@ func (s *Store) Claim(ctx context.Context, c trace.Claim) (int64, uint64, error)
 	args, err := appendEvents([]any{
 		c.Record.GetOwner(), body, runningTTL.Milliseconds(),
 		c.Terms.User, c.Terms.Fingerprint, c.Terms.TurnEpoch, c.Terms.Timeout.Milliseconds(), c.Terms.Credentials,
-		c.Terms.Labels,
+		c.Terms.Labels, c.Terms.Above,
 	}, c.Events)
 	if err != nil {
 		return 0, 0, fmt.Errorf("%s: %w", op, err)
@@ -164,8 +165,8 @@ func (s *Store) claimAndList(ctx context.Context, c trace.Claim, args []any) (_ 
 		var entered, hung, reply, vouched *redis.Cmd
 		_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
 			entered = enter(ctx, p, []string{traces, mark}, c.Record.GetTraceId(), s.kept().Milliseconds())
-			if c.Above != "" {
-				above := trace.Ref{Tenant: c.Tenant, Trace: c.Above}
+			if c.Terms.Above != "" {
+				above := trace.Ref{Tenant: c.Tenant, Trace: c.Terms.Above}
 				hung = enterBelow(ctx, p, []string{keys(above)[0], belowKey(above)}, c.Record.GetSessionId(), s.kept().Milliseconds())
 			}
 			reply = claim(ctx, p, keys(c.Ref()), args...)

@@ -1,7 +1,7 @@
 -- Makes the record of a trace with its first events, or takes over one that has not ended.
 -- KEYS: record, events
 -- ARGV: owner, record (protobuf), ttl of a running trace in ms, user, fingerprint, turn_epoch, timeout in ms
--- or 0 to leave it, 1 for credentials, labels; then sequence and event (protobuf) pairs
+-- or 0 to leave it, 1 for credentials, labels, trace above; then sequence and event (protobuf) pairs
 -- Reply: CLAIMED owner_epoch last | ENDED | FENCED turn_epoch | ERASED
 local held = redis.call('HMGET', KEYS[1], 'epoch', 'last', 'ended', 'turn_epoch', 'erased')
 if held[5] then return {'ERASED'} end
@@ -10,7 +10,7 @@ if tonumber(held[4] or '0') > tonumber(ARGV[6]) then return {'FENCED', held[4]} 
 
 local epoch = string.format('%.0f', tonumber(held[1] or '0') + 1)
 local last = tonumber(held[2] or '0')
-for i = 10, #ARGV, 2 do
+for i = 11, #ARGV, 2 do
   local sequence = tonumber(ARGV[i])
   if sequence == last + 1 then
     redis.call('XADD', KEYS[2], ARGV[i] .. '-0', 'e', ARGV[i + 1])
@@ -22,6 +22,7 @@ redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'epoch', epoch, 'last', last,
   'user', ARGV[4], 'fingerprint', ARGV[5], 'turn_epoch', ARGV[6], 'credentials', ARGV[8])
 redis.call('HSETNX', KEYS[1], 'record', ARGV[2])
 redis.call('HSETNX', KEYS[1], 'labels', ARGV[9])
+redis.call('HSETNX', KEYS[1], 'above', ARGV[10])
 if ARGV[7] ~= '0' then
   local now = redis.call('TIME')
   redis.call('HSET', KEYS[1], 'timeout', ARGV[7], 'since', string.format('%.0f', now[1] * 1000 + math.floor(now[2] / 1000)))
