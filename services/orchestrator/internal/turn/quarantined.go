@@ -75,10 +75,21 @@ func (t *turn) fence(work context.Context, open []*attempt, why error) error {
 	if _, err := t.reclaim(work, open); err != nil && !failure.Is(err, failure.TurnNotOpen) {
 		t.log.Warn("the turn of a quarantined agent is not fenced before it is closed", zap.String("trace", t.turn.Trace), zap.Error(err))
 	}
+	t.sweep(work, why)
+	return why
+}
+
+// sweep has the turns end that lie below one which ended because its agent is quarantined. It is
+// called again when that one's trace has ended: from then on its worker can ask for no others
+// (package scope), and those that it had just asked for are stored by then.
+func (t *turn) sweep(work context.Context, why error) {
+	s, ok := errors.AsType[*shutError](why)
+	if !ok {
+		return
+	}
 	if err := t.endBelow(work, "agent "+s.agent+", for which it works, is quarantined"); err != nil {
 		t.log.Warn("turns below that of a quarantined agent go on", zap.String("trace", t.turn.Trace), zap.Error(err))
 	}
-	return why
 }
 
 const (

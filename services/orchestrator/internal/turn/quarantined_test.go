@@ -4,6 +4,7 @@ import (
 	"context"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -140,6 +141,44 @@ func TestTurn_EndsWithAllBelowWhenAnAgentIsQuarantined(t *testing.T) {
 		require.Contains(t, result.GetFailure().GetMessage(), "agent research, for which it works, is quarantined")
 	}
 	t.Logf("all below had ended after %s", time.Since(quarantined))
+}
+
+// late is a trace store that does not show what is below a turn when it is first asked.
+type late struct {
+	trace.Store
+	asked atomic.Bool
+}
+
+func (l *late) List(ctx context.Context, tenant string, q trace.Query) ([]*troupev1.Trace, error) {
+	if q.Root != "" && !l.asked.Swap(true) {
+		return nil, nil
+	}
+	return l.Store.List(ctx, tenant, q)
+}
+
+// A turn that was asked for in the last moment ends too.
+func TestTurn_EndsWithWhatWasJustBegunBelowWhenAnAgentIsQuarantined(t *testing.T) {
+	rig := newRig(t)
+	runner := rig.runner(t, "one")
+	runner.Traces = trace.New(&late{Store: runner.Traces.Store()}, zap.NewNop())
+	working, below := make(chan struct{}), make(chan []*troupev1.Event, 1)
+	rig.on("synthesis", func(s *step) error {
+		close(working)
+		<-s.stream.Context().Done()
+		return s.stream.Context().Err()
+	})
+	rig.on("research", func(s *step) error {
+		req := ask("below", "r1")
+		req.Target, req.Parent = "synthesis", &troupev1.Parent{TraceId: s.req.GetTraceId(), RootTraceId: s.req.GetRootTraceId(), Step: 1}
+		go func() { below <- collect(t, runner, req) }()
+		<-s.stream.Context().Done()
+		return s.stream.Context().Err()
+	})
+	ended := start(t, runner, ask("s1", "r1"))
+	receive(t, working)
+	rig.quarantine("research")
+	require.Equal(t, failure.PolicySecurity, failure.FromProto(resultOf(receive(t, ended)).GetFailure()).Mode)
+	require.Equal(t, cancelledOutcome, resultOf(receive(t, below)).GetOutcome())
 }
 
 // Steps beside it end with it, and do not hold up the end.

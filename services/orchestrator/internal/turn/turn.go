@@ -96,6 +96,7 @@ func (t *turn) run(ctx context.Context, timeout, left time.Duration) {
 		t.log.Error("turn not closed", zap.String("trace", t.turn.Trace), zap.Error(broken))
 		t.Traces.Abandon(ctx, t.events)
 	}
+	t.sweep(ctx, err)
 }
 
 var errHandedOver = failure.New(failure.SystemNetwork, "turn", "the orchestrator stopped before the turn ended; another goes on with it")
