@@ -87,16 +87,19 @@ chaos: redis-server ## Kill, stop and cut off the parts of a real mesh under loa
 # They come in any order, so that what is cut off is not always the same. 10m is the long run, and
 # takes five hours. Only what is ours is instrumented: with -fuzz everything would be, SDKs and all,
 # which takes 20 minutes to build for the ports, and has the search lose itself in what is not ours.
+# Until Go 1.27 the end of the time may be told as a failure (golang/go#75804); a finding has an input.
 FUZZTIME ?= 60s
 FUZZIN ?= cmd pkg services test
 OURS = github.com/troupe-dev/troupe
 .PHONY: fuzz
 fuzz: redis-server ## Throw anything at every port and every parser, FUZZTIME (60s) at each.
-	@grep -rHoE --include='*_test.go' '^func Fuzz[A-Za-z]+' $(FUZZIN) | sort -R | while IFS=: read -r file name; do \
+	@log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
+	grep -rHoE --include='*_test.go' '^func Fuzz[A-Za-z]+' $(FUZZIN) | sort -R | while IFS=: read -r file name; do \
 	echo "== $${name#func } of $${file%/*}, $(FUZZTIME)"; \
 	go test -gcflags='$(OURS)/...=-d=libfuzzer' -gcflags='$(OURS)/pkg/gen/...=' -v -timeout 0 -run '^$$' "./$${file%/*}" -args \
 	-test.fuzz="^$${name#func }\$$" -test.fuzztime=$(FUZZTIME) -test.fuzzminimizetime=2s -test.parallel=1 \
-	-test.fuzzcachedir="$(CURDIR)/.tmp/fuzz/$${file%/*}" </dev/null || exit 1; done
+	-test.fuzzcachedir="$(CURDIR)/.tmp/fuzz/$${file%/*}" </dev/null 2>&1 | tee "$$log" || \
+	{ grep -q '^ *context deadline exceeded$$' "$$log" && ! grep -q 'Failing input written' "$$log"; } || exit 1; done
 
 .PHONY: replicas
 replicas: redis-server ## Kill one of three orchestrators under load every 5 seconds, 36 times, and check what clients see.
