@@ -39,7 +39,7 @@ var confined = []struct{ technology, packages string }{
 	{module + "services/orchestrator", "services/orchestrator services/standalone test"},
 	{module + "services/worker", "services/worker services/standalone test"},
 	{module + "services/memory", "services/memory services/standalone test"},
-	{"testing", "test pkg/memory/memorytest pkg/registry/registrytest pkg/llm/llmtest"},
+	{"testing", "test pkg/memory/memorytest pkg/registry/registrytest pkg/llm/llmtest pkg/audit/audittest"},
 }
 
 func TestImports(t *testing.T) {

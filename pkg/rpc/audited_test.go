@@ -2,15 +2,13 @@ package rpc
 
 import (
 	"context"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/otel/metric/noop"
-	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
 	"github.com/troupe-dev/troupe/pkg/audit"
+	"github.com/troupe-dev/troupe/pkg/audit/audittest"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/identity"
@@ -20,22 +18,10 @@ import (
 // kept is telemetry with an audit log, and what ends that and returns its entries.
 func kept(t *testing.T) (*telemetry.Telemetry, func() []audit.Entry) {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "audit.jsonl")
-	log, err := audit.New(audit.Config{Path: path, Log: zap.NewNop(), Meter: noop.Meter{}})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = log.Close() })
+	log, entries := audittest.Keep(t)
 	tel := telemetry.Discard()
 	tel.Audit = log
-	return tel, func() (all []audit.Entry) {
-		require.NoError(t, log.Close())
-		_, err := audit.Verify([]string{path}, "", func(_ string, _ int, e audit.Recorded) {
-			if e.Kind != audit.Own {
-				all = append(all, e.Entry)
-			}
-		})
-		require.NoError(t, err)
-		return all
-	}
+	return tel, entries
 }
 
 // Guarantees S19: what operators do is recorded with who did it, on what, and what came of it.

@@ -2,17 +2,16 @@ package turn
 
 import (
 	"context"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/otel/metric/noop"
 	"go.uber.org/zap"
 
 	"github.com/troupe-dev/troupe/pkg/audit"
+	"github.com/troupe-dev/troupe/pkg/audit/audittest"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/registry"
@@ -29,23 +28,11 @@ func (r *rig) quarantine(agent string) {
 // log itself, and ends it.
 func audited(t *testing.T, r *Runner) func() []audit.Entry {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "audit.jsonl")
-	log, err := audit.New(audit.Config{Path: path, Log: zap.NewNop(), Meter: noop.Meter{}})
-	require.NoError(t, err)
+	log, entries := audittest.Keep(t)
 	tel := telemetry.Discard()
 	tel.Audit = log
 	r.Telemetry = tel
-	t.Cleanup(func() { _ = log.Close() })
-	return func() (all []audit.Entry) {
-		require.NoError(t, log.Close())
-		_, err := audit.Verify([]string{path}, "", func(_ string, _ int, e audit.Recorded) {
-			if e.Kind != audit.Own {
-				all = append(all, e.Entry)
-			}
-		})
-		require.NoError(t, err)
-		return all
-	}
+	return entries
 }
 
 // Guarantees S18: a quarantine ends the step that runs and fails its turn, and what the worker

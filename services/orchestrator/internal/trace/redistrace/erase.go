@@ -15,7 +15,6 @@ import (
 
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
-	"github.com/troupe-dev/troupe/pkg/identity/turncred"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
@@ -23,9 +22,6 @@ import (
 
 //go:embed scripts/enter.lua
 var enterSource string
-
-//go:embed scripts/below.lua
-var belowSource string
 
 //go:embed scripts/condemn.lua
 var condemnSource string
@@ -47,7 +43,6 @@ var unfinishedSource string
 
 var (
 	enterScript      = redis.NewScript(enterSource)
-	belowScript      = redis.NewScript(belowSource)
 	condemnScript    = redis.NewScript(condemnSource)
 	fenceScript      = redis.NewScript(fenceSource)
 	stripScript      = redis.NewScript(stripSource)
@@ -252,42 +247,6 @@ func (s *Store) forgetStops(ctx context.Context, op, tenant string, ids []string
 		return nil
 	}
 	return s.fault(op, s.redis.XDel(ctx, rollKeys[1], theirs...).Err())
-}
-
-// Below implements trace.Erasures. The id of a session below another one begins with a digest of
-// that: what somebody entered for another reason is left alone. Agents that call as clients, without
-// a credential of their turn, enter nothing: what their traces tell counts too.
-func (s *Store) Below(ctx context.Context, ref session.Ref) ([]string, error) {
-	const op = "trace.Below"
-	list, _ := sessionKeys(of(ref.Tenant, ref.Session))
-	ids, err := s.redis.ZRevRange(ctx, list, 0, -1).Result()
-	if err != nil {
-		return nil, s.redis.Fault(op, err)
-	}
-	below, prefix := map[string]bool{}, turncred.SubSessions(ref.Session)
-	for _, id := range ids {
-		held, err := s.fence(ctx, op, trace.Ref{Tenant: ref.Tenant, Trace: id})
-		if err != nil {
-			return nil, err
-		}
-		entered, _ := held[4].([]any)
-		for _, e := range entered {
-			if id, _ := e.(string); strings.HasPrefix(id, prefix) {
-				below[id] = true
-			}
-		}
-		err = s.eachPage(ctx, trace.Ref{Tenant: ref.Tenant, Trace: id}, func(page []*troupev1.Event) {
-			for _, e := range page {
-				if told := e.GetSubtaskStarted().GetSessionId(); strings.HasPrefix(told, prefix) {
-					below[told] = true
-				}
-			}
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	return slices.Sorted(maps.Keys(below)), nil
 }
 
 // eachPage goes through the events of a trace.

@@ -102,9 +102,6 @@ func keys(ref trace.Ref) []string {
 	return []string{tag + "rec", tag + "ev"}
 }
 
-// belowKey is the list of the sessions in which agents of a trace work.
-func belowKey(ref trace.Ref) string { return "o:{" + ref.Tenant + "/" + ref.Trace + "}:below" }
-
 // Claim implements trace.Store.
 func (s *Store) Claim(ctx context.Context, c trace.Claim) (int64, uint64, error) {
 	const op = "trace.Claim"
