@@ -81,7 +81,8 @@ func (t *turn) fence(work context.Context, open []*attempt, why error) error {
 
 // sweep has the turns end that lie below one which ended because its agent is quarantined. It is
 // called again when that one's trace has ended: from then on its worker can ask for no others
-// (package scope), and those that it had just asked for are stored by then.
+// (package scope), and more of those are stored that it had just asked for: traces are stored beside
+// the work.
 func (t *turn) sweep(work context.Context, why error) {
 	s, ok := errors.AsType[*shutError](why)
 	if !ok {

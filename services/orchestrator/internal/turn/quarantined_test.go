@@ -147,7 +147,8 @@ func (l *late) List(ctx context.Context, tenant string, q trace.Query) ([]*troup
 func TestTurn_EndsWithWhatWasJustBegunBelowWhenAnAgentIsQuarantined(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.runner(t, "one")
-	runner.Traces = trace.New(&late{Store: runner.Traces.Store()}, zap.NewNop())
+	traces := runner.Traces.Store()
+	runner.Traces = trace.New(&late{Store: traces}, zap.NewNop())
 	working, below := make(chan struct{}), make(chan []*troupev1.Event, 1)
 	rig.on("synthesis", func(s *step) error {
 		close(working)
@@ -163,6 +164,11 @@ func TestTurn_EndsWithWhatWasJustBegunBelowWhenAnAgentIsQuarantined(t *testing.T
 	})
 	ended := start(t, runner, ask("s1", "r1"))
 	receive(t, working)
+	stored := func() bool { // which is done beside the work
+		all, err := traces.List(t.Context(), "", trace.Query{Limit: 9})
+		return err == nil && len(all) == 2
+	}
+	require.Eventually(t, stored, patience, 5*time.Millisecond)
 	rig.quarantine("research")
 	require.Equal(t, failure.PolicySecurity, failure.FromProto(resultOf(receive(t, ended)).GetFailure()).Mode)
 	require.Equal(t, cancelledOutcome, resultOf(receive(t, below)).GetOutcome())
