@@ -44,7 +44,7 @@ func TestNewToken_PrintsATokenAndItsEntry(t *testing.T) {
 		require.Equal(t, c.want, got, name)
 	}
 	for says, args := range map[string][]string{
-		"names no tenant":       {"ann", "--tenant", "a/b"},
+		"tenant: it must be":    {"ann", "--tenant", "a/b"},
 		"--within: -1h0m0s":     {"ann", "--within=-1h"},
 		"name: it must be 1 to": {"a\nb"},
 	} {

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Any file is a list whose tokens are those of its entries, or is refused without a digest in the
-// error.
+// Any file is a list whose tokens are those of its entries, or is refused by an error that quotes no
+// digest, wherever it stands.
 func FuzzParse(f *testing.F) {
 	digest := sha256.Sum256([]byte("tr_ann"))
 	sum := hex.EncodeToString(digest[:])
@@ -17,6 +17,7 @@ func FuzzParse(f *testing.F) {
 		"", "tokens:\n", "tokens: [{name: ann, tenant: acme, role: client, sha256: " + sum + "}]\n",
 		"tokens: [{name: ann, tenant: acme, role: admin, sha256: " + sum + ", expires: 2027-01-01}]\n",
 		"tokens: &a [*a]\n", "tokens: [&a {name: a, tenant: b, role: client, sha256: " + sum + "}, *a]\n",
+		"tokens: [{name: " + sum + ", sha256: " + sum + "}]\n", "tokens: [{name: " + sum + ", tenant: b, role: client, sha256: " + sum + "}, {name: " + sum + ", tenant: b, role: admin, sha256: " + sum + "}]\n",
 		"tokens: [{<<: {name: a}, sha256: tr_not_a_digest}]\n", "tokens: {}\n", "\xff\xfe", "a: 1\n---\nb: 2\n", "tokens: [{sha256: !!binary aGk=}]\n",
 	} {
 		f.Add(text)

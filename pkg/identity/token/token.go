@@ -60,17 +60,20 @@ func Format(entries ...Entry) ([]byte, error) {
 	return b.Bytes(), errors.Join(err, encoder.Close())
 }
 
-// Check names what an entry cannot have.
+// Check names what an entry cannot have. It quotes nothing of it: what is in the wrong place may be
+// a token.
 func (e Entry) Check() error {
 	switch digest, err := hex.DecodeString(e.SHA256); {
 	case e.Name == "" || len(e.Name) > maxName || strings.ContainsFunc(e.Name, unseemly):
 		return fmt.Errorf("name: it must be 1 to %d letters, without any that cannot be seen", maxName)
 	case identity.CheckTenant(e.Tenant) != nil:
-		return fmt.Errorf("%s: tenant: %w", e.Name, identity.CheckTenant(e.Tenant))
+		return errors.New("tenant: it must be " + identity.TenantForm)
+	case strings.HasPrefix(e.Name, Prefix) || strings.HasPrefix(e.Tenant, Prefix): // logs name both
+		return fmt.Errorf("name and tenant: neither may begin with %s, as tokens do; the token itself does not belong here", Prefix)
 	case e.Role != identity.Client && e.Role != identity.Admin:
-		return fmt.Errorf("%s: role: it must be %s or %s", e.Name, identity.Client, identity.Admin)
+		return fmt.Errorf("role: it must be %s or %s", identity.Client, identity.Admin)
 	case err != nil || len(digest) != sha256.Size:
-		return fmt.Errorf("%s: sha256: it must be the 64 hex digits that `troupe new token` prints; the token itself does not belong here", e.Name)
+		return errors.New("sha256: it must be the 64 hex digits that `troupe new token` prints; the token itself does not belong here")
 	}
 	return nil
 }
@@ -87,7 +90,7 @@ type listed struct {
 	digest [sha256.Size]byte
 }
 
-// parse reads a file. Its errors quote no digest, nor a token that somebody put in its place.
+// parse reads a file. Its errors say which entry is meant by its place in the list, and quote nothing.
 func parse(text []byte) (list, error) {
 	var d document
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
@@ -96,7 +99,7 @@ func parse(text []byte) (list, error) {
 		return nil, errors.New("it is no list of tokens: want `tokens:` with entries of name, tenant, role, sha256 and, if it ends, expires")
 	}
 	var all list
-	known := map[[sha256.Size]byte]string{}
+	known := map[[sha256.Size]byte]int{} // in which places
 	for i, e := range d.Tokens {
 		if err := e.Check(); err != nil {
 			return nil, fmt.Errorf("token %d: %w", i+1, err)
@@ -104,9 +107,9 @@ func parse(text []byte) (list, error) {
 		l := listed{Entry: e}
 		_, _ = hex.Decode(l.digest[:], []byte(e.SHA256)) // it was checked
 		if other, twice := known[l.digest]; twice {
-			return nil, fmt.Errorf("%s and %s have one token; each needs its own", other, e.Name)
+			return nil, fmt.Errorf("token %d is token %d once more; each client needs its own", i+1, other)
 		}
-		known[l.digest] = e.Name
+		known[l.digest] = i + 1
 		all = append(all, l)
 	}
 	return all, nil
