@@ -23,7 +23,7 @@ type dev struct {
 	DataDir  string        `help:"Folder for the data of etcd and Redis." default:".troupe" env:"TROUPE_DATA_DIR" type:"path"`
 	GRPCAddr string        `name:"grpc-addr" help:"Address of the orchestrator, in plain text." default:"127.0.0.1:7400" env:"TROUPE_GRPC_ADDR"`
 	HTTPAddr string        `name:"http-addr" help:"Address of the probes: /livez /readyz /startupz /metrics." default:"127.0.0.1:7480" env:"TROUPE_HTTP_ADDR"`
-	Agents   string        `help:"Folder with YAML files that declare agents and workflows. Empty: the research assistant that is built in." env:"TROUPE_AGENTS" type:"existingdir" placeholder:"DIR"`
+	Agents   folder        `help:"Folder with YAML files that declare agents and workflows. Empty: the research assistant that is built in." env:"TROUPE_AGENTS" placeholder:"DIR"`
 	Reload   bool          `help:"Replace agents whose files in the folder change." default:"true" negatable:"" env:"TROUPE_RELOAD"`
 	Docs     string        `help:"Folder that search_documents searches, in place of the declared one." env:"TROUPE_DOCS" placeholder:"DIR"`
 	AgentLog string        `name:"agent-log" help:"Folder in which agents write down their turns: a plain log, and session logs in YAML. Empty: the data folder; off: nowhere." env:"TROUPE_AGENT_LOG" placeholder:"DIR"`
@@ -102,7 +102,7 @@ func (d *dev) files() fs.FS {
 	if d.Agents == "" {
 		return researchassistant.FS
 	}
-	return os.DirFS(d.Agents)
+	return os.DirFS(string(d.Agents))
 }
 
 // watched is the folder whose changes take effect.
@@ -110,7 +110,7 @@ func (d *dev) watched() string {
 	if !d.Reload {
 		return ""
 	}
-	return d.Agents
+	return string(d.Agents)
 }
 
 func (d *dev) envFile() string { return filepath.Join(d.DataDir, "mesh.env") }

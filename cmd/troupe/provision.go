@@ -19,7 +19,7 @@ type provision struct {
 }
 
 type provisionEtcd struct {
-	Agents string        `help:"Folder with the YAML files that declare the agents." env:"TROUPE_AGENTS" type:"existingdir" placeholder:"DIR"`
+	Agents folder        `help:"Folder with the YAML files that declare the agents. Empty: --agent names all." env:"TROUPE_AGENTS" placeholder:"DIR"`
 	Agent  []string      `help:"Name of an agent that no file declares, such as one in Go. May be repeated." placeholder:"NAME"`
 	Etcd   []string      `help:"Addresses of etcd, https://host:port." default:"https://127.0.0.1:2379" env:"TROUPE_ETCD"`
 	Within time.Duration `help:"How long etcd may take." default:"30s"`
@@ -39,7 +39,7 @@ Example: troupe provision etcd --agents ./agents --etcd https://etcd:2379 --etcd
 func (p *provisionEtcd) Run(ctx context.Context, term terminal) error {
 	agents := p.Agent
 	if p.Agents != "" {
-		declared, err := standalone.Agents(os.DirFS(p.Agents))
+		declared, err := standalone.Agents(os.DirFS(string(p.Agents)))
 		if err != nil {
 			return err
 		}
