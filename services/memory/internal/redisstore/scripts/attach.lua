@@ -20,7 +20,7 @@ local function attachable(at, from, count, bytes, now)
     files[i], key, arg = file, key + 1 + file.pieces, file.arg + file.pieces
   end
   for _, other in ipairs(redis.call('ZREVRANGEBYSCORE', staged, '+inf', '(' .. decimal(now))) do
-    if not mine[other] then count, bytes = count + 1, bytes + tonumber(string.match(other, '%d+$')) end
+    if not mine[other] then count, bytes = count + 1, bytes + size_of(other) end
   end
   if added > 0 and (count + added > max_count or bytes > max_bytes) then return nil, {'artifacts_full', decimal(count), decimal(bytes)} end
   if moved then return nil, {'versions', versions} end

@@ -2,13 +2,16 @@
 -- user's. counts is the hash that knows how many versions there are, arts, and their bytes,
 -- art_bytes; staged are the contents that no version has.
 
--- Makes room for a content that is not there in full. name is <sha>-<size>.
+-- How large a content is, by its name, <sha>-<size>: a digest has 64 digits.
+local function size_of(name) return tonumber(string.sub(name, 66)) end
+
+-- Makes room for a content that is not there in full.
 local function room(counts, staged, blob, name, size, max_count, max_bytes, keep)
   local known = redis.call('HMGET', blob, 'stored', 'hash')
   local had = redis.call('HMGET', counts, 'arts', 'art_bytes')
   local now, count, bytes = now_ms(), tonumber(had[1] or 0), tonumber(had[2] or 0)
   for _, other in ipairs(redis.call('ZREVRANGEBYSCORE', staged, '+inf', '(' .. decimal(now))) do
-    if other ~= name then count, bytes = count + 1, bytes + tonumber(string.match(other, '%d+$')) end
+    if other ~= name then count, bytes = count + 1, bytes + size_of(other) end
   end
   if count + 1 > max_count or bytes + size > max_bytes then return {'artifacts_full', decimal(count), decimal(bytes)} end
   if known[1] then return {'ok', known[1], known[2]} end
