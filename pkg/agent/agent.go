@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -39,7 +38,7 @@ const (
 	DefaultVersion  = "dev"
 
 	MaxIterations = 1000
-	MaxCapacity   = 10_000
+	MaxCapacity   = registry.MaxCapacity
 )
 
 // FailurePolicy says what becomes of a step whose model fails or that takes too long.
@@ -135,8 +134,6 @@ type Agent struct {
 	started []tool.Starter // in order
 }
 
-var namePattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
-
 // New returns the agent that c describes. Its errors are of mode agent_validation, or that of
 // a model that cannot be opened. Everything that is wrong with plain fields is told at once,
 // each by its name; what has to be made is made in this order, and the first that fails ends
@@ -206,7 +203,7 @@ func (c Config) check() []string {
 			wrong = append(wrong, fmt.Sprintf(format, args...))
 		}
 	}
-	expect(namePattern.MatchString(c.Name), "Name %q: use a-z, 0-9 and hyphens, at most 63 characters, no hyphen at the ends", c.Name)
+	expect(registry.IsAgent(c.Name), "Name %q: use a-z, 0-9 and hyphens, at most 63 characters, no hyphen at the ends", c.Name)
 	expect(c.Name != "user", "Name: an agent cannot be called user; what the user says has that author")
 	expect(c.Model != nil || c.Run != nil || c.Models != nil && c.ModelName != "", "Model is missing")
 	expect(c.Run == nil || c.Model == nil && c.ModelName == "", "Run: an agent with a function has no model of its own; leave one out")
@@ -226,6 +223,8 @@ func (c Config) check() []string {
 	expect(c.OnFailure == Fail || c.OnFailure == Degrade, "OnFailure %q: use %q or %q", c.OnFailure, Fail, Degrade)
 	expect(c.Guard.Known(), "Guard %q: use %q, %q or %q", c.Guard, loop.GuardAsk, loop.GuardStrict, loop.GuardOff)
 	expect(c.Config == "" || c.Config.Known(), "Config %q: use %q or %q", c.Config, ownership.Reject, ownership.Merge)
+	expect(len(c.Description) <= registry.MaxText, "Description has %d bytes; use %d at most", len(c.Description), registry.MaxText)
+	expect(len(c.Version) <= registry.MaxText, "Version has %d bytes; use %d at most", len(c.Version), registry.MaxText)
 	_, err := registry.Capabilities(c.Capabilities)
 	expect(err == nil, "Capabilities: %v", err)
 	return wrong

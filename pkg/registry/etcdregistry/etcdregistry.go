@@ -14,10 +14,12 @@ package etcdregistry
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
@@ -90,17 +92,32 @@ func keyUnder(prefix string, path []byte) registry.Key {
 	return registry.Key{Agent: agent, ID: id}
 }
 
-// instance reads a stored key. One that cannot be read is not ours: it is logged and left
-// out.
-func (r *Registry) instance(path, value []byte, created int64) (registry.Instance, bool) {
-	in, err := wire.UnmarshalInstance(value)
+// instance reads a stored key. One that no worker of ours would write is logged and left out: whoever
+// has a worker's certificate can write any.
+func (r *Registry) instance(kv *mvccpb.KeyValue) (registry.Instance, bool) {
+	in, err := stored(kv, keyUnder(r.prefix, kv.Key))
 	if err != nil {
-		r.log.Warn("a key in the registry holds no instance", zap.ByteString("key", path), zap.Error(err))
-		return in, false
+		r.log.Warn("a key in the registry holds no instance", zap.ByteString("key", kv.Key), zap.Error(err))
 	}
-	key := keyUnder(r.prefix, path)
-	in.Agent, in.ID, in.Incarnation = key.Agent, key.ID, created
-	return in, true
+	return in, err == nil
+}
+
+// maxStored is how many bytes a registration has at most.
+const maxStored = 64 << 10
+
+func stored(kv *mvccpb.KeyValue, key registry.Key) (registry.Instance, error) {
+	switch {
+	case len(kv.Value) > maxStored:
+		return registry.Instance{}, fmt.Errorf("it has %d bytes; at most %d may be", len(kv.Value), maxStored)
+	case kv.Lease == 0:
+		return registry.Instance{}, errors.New("it has no lease, and would stay when its worker is gone")
+	}
+	in, err := wire.UnmarshalInstance(kv.Value)
+	if err != nil {
+		return registry.Instance{}, err
+	}
+	in.Agent, in.ID, in.Incarnation = key.Agent, key.ID, kv.CreateRevision
+	return in, in.Check()
 }
 
 func (r *Registry) away(ctx context.Context, op string, err error) error {

@@ -20,6 +20,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/registry"
 	"github.com/troupe-dev/troupe/pkg/registry/etcdregistry"
 	"github.com/troupe-dev/troupe/pkg/registry/registrytest"
+	"github.com/troupe-dev/troupe/pkg/wire"
 	"github.com/troupe-dev/troupe/test/etcdtest"
 )
 
@@ -54,24 +55,48 @@ func TestRegistry_KeyIsReadableAndUnderALease(t *testing.T) {
 	require.EqualValues(t, etcdregistry.DefaultTTL/time.Second, lease.GrantedTTL)
 }
 
-func TestRegistry_RefusesWhatDoesNotFitIntoAKey(t *testing.T) {
-	t.Parallel()
-	r := etcdregistry.New(etcdtest.Start(t).Client(), zap.NewNop(), etcdregistry.Config{})
-	for _, in := range []registry.Instance{{}, {Agent: "research"}, {ID: "a"}, {Agent: "a/b", ID: "c"}} {
-		_, err := r.Register(t.Context(), in)
-		require.True(t, failure.Is(err, failure.UserInvalidInput), "got %v", err)
-	}
-}
-
+// Whoever has a worker's certificate writes into its keys what he likes. Nobody reads an instance
+// there that could not have been registered, and one that becomes such is gone.
+// Req: S9
 func TestWatch_LeavesOutWhatIsNoInstance(t *testing.T) {
 	t.Parallel()
 	client := etcdtest.Start(t).Client()
-	_, err := client.Put(t.Context(), "/troupe/v1/reg/research/broken", "{")
-	require.NoError(t, err)
 	core, logs := observer.New(zapcore.WarnLevel)
 	o := registrytest.Observe(t, etcdregistry.New(client, zap.New(core), etcdregistry.Config{}))
 	require.Empty(t, o.List())
-	require.Equal(t, 1, logs.FilterMessage("a key in the registry holds no instance").Len())
+	granted, err := client.Grant(t.Context(), 60)
+	require.NoError(t, err)
+	put := func(key, value string, opts ...clientv3.OpOption) {
+		t.Helper()
+		_, err := client.Put(t.Context(), "/troupe/v1/reg/"+key, value, opts...)
+		require.NoError(t, err)
+	}
+	leased := clientv3.WithLease(granted.ID)
+	good, err := wire.MarshalInstance(registrytest.Instance("research", "a"))
+	require.NoError(t, err)
+	instead := func(old, by string) string {
+		require.Contains(t, strings.ReplaceAll(good, ": ", ":"), old)
+		return strings.ReplaceAll(strings.ReplaceAll(good, ": ", ":"), old, by)
+	}
+	bad := []string{
+		"{", "{}", "null", instead(`"capacity":16`, `"capacity":-79`), instead(`"capacity":16`, `"capacity":2147483647`),
+		instead("127.0.0.1:7402", "127.0.0.1"), instead("127.0.0.1:7402", ":7402"), instead("Finds facts.", strings.Repeat("x", 2000)),
+		instead("1.2.0", strings.Repeat("v", 70_000)), instead(`"capacity":16`, `"capacity":16,"capabilities":["not one"]`),
+		instead(`"capacity":16`, `"capacity":16,"tools":[{}]`),
+	}
+	for _, value := range bad {
+		put("research/bad", value, leased)
+	}
+	for _, key := range []string{"research/", "research/a/b", "research/\xff\xfe", "research/\x1b[31m", "research/" + strings.Repeat("i", 129), "/a", "Research/a"} {
+		put(key, good, leased)
+	}
+	put("research/stays", good)
+	put("research/a", good, leased)
+	require.Equal(t, "a", o.Put().ID, "nothing was told before")
+	require.Len(t, logs.FilterMessage("a key in the registry holds no instance").All(), len(bad)+8)
+	put("research/a", "{}", leased)
+	require.Equal(t, registry.Key{Agent: "research", ID: "a"}, o.Delete())
+	require.Empty(t, registrytest.Observe(t, etcdregistry.New(client, zap.NewNop(), etcdregistry.Config{})).List())
 }
 
 func TestRegister_WaitsForEtcdAndSaysSo(t *testing.T) {

@@ -3,7 +3,6 @@ package etcdregistry
 import (
 	"context"
 	"errors"
-	"strings"
 	"sync"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -25,9 +24,8 @@ import (
 // while etcd does not answer it counts as registered (guarantees F9, F11).
 func (r *Registry) Register(ctx context.Context, in registry.Instance) (registry.Registration, error) {
 	const op = "registry.Register"
-	if in.Agent == "" || in.ID == "" || strings.Contains(in.Agent, "/") {
-		return nil, failure.Newf(failure.UserInvalidInput, op,
-			"an instance needs an agent's name without a slash and an id; these are %q and %q", in.Agent, in.ID)
+	if err := in.Check(); err != nil {
+		return nil, failure.New(failure.UserInvalidInput, op, err.Error())
 	}
 	g := &registration{
 		leaseFact: leaseFact{lease: lifecycle.LeaseOK, changed: make(chan struct{})},

@@ -38,20 +38,22 @@ type feed struct {
 // Watch implements registry.Watcher. The Away update comes within about 5 s of the
 // outage, once per outage.
 func (r *Registry) Watch(ctx context.Context, apply func(registry.Update)) error {
+	known := map[registry.Key]bool{}
 	return r.watch(ctx, feed{
 		prefix: r.prefix,
 		list: func(kvs []*mvccpb.KeyValue) {
 			all := make([]registry.Instance, 0, len(kvs))
+			clear(known)
 			for _, kv := range kvs {
-				if in, ok := r.instance(kv.Key, kv.Value, kv.CreateRevision); ok {
-					all = append(all, in)
+				if in, ok := r.instance(kv); ok {
+					all, known[in.Key()] = append(all, in), true
 				}
 			}
 			apply(registry.Update{List: &all})
 		},
 		change: func(events []*clientv3.Event) {
 			for _, e := range events {
-				if u, ok := r.update(e); ok {
+				if u, ok := r.update(e, known); ok {
 					apply(u)
 				}
 			}
@@ -145,12 +147,17 @@ func (r *Registry) pulse(ctx context.Context, prefix string) error {
 	}
 }
 
-// update is what a change in etcd means.
-func (r *Registry) update(e *clientv3.Event) (registry.Update, bool) {
-	if e.Type == clientv3.EventTypeDelete {
-		key := keyUnder(r.prefix, e.Kv.Key)
-		return registry.Update{Delete: &key}, true
+// update is what a change in etcd means, and keeps book of who is known. An instance whose key can no
+// longer be read is gone.
+func (r *Registry) update(e *clientv3.Event, known map[registry.Key]bool) (registry.Update, bool) {
+	if e.Type != clientv3.EventTypeDelete {
+		if in, ok := r.instance(e.Kv); ok {
+			known[in.Key()] = true
+			return registry.Update{Put: &in}, true
+		}
 	}
-	in, ok := r.instance(e.Kv.Key, e.Kv.Value, e.Kv.CreateRevision)
-	return registry.Update{Put: &in}, ok
+	key := keyUnder(r.prefix, e.Kv.Key)
+	gone := known[key]
+	delete(known, key)
+	return registry.Update{Delete: &key}, gone
 }

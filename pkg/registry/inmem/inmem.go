@@ -39,6 +39,9 @@ func (r *Registry) Register(ctx context.Context, in registry.Instance) (registry
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	if err := in.Check(); err != nil {
+		return nil, failure.New(failure.UserInvalidInput, "registry.Register", err.Error())
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, ok := r.instances[in.Key()]; ok {

@@ -5,6 +5,7 @@ package registrytest
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -25,6 +26,7 @@ func Run(t *testing.T, open func(t *testing.T) registry.Registry) {
 		"WatchMissesNothing":             testConcurrentChanges,
 		"WatchEndsWithItsContext":        testWatchEnds,
 		"RegisterRefusesADuplicate":      testDuplicate,
+		"RegisterRefusesWhatNobodyReads": testUnfit,
 		"RegisterEndsWithItsContext":     testRegisterEnds,
 		"IncarnationGrows":               testIncarnation,
 		"CloseMayBeRepeated":             testClose,
@@ -157,6 +159,33 @@ func testWatchEnds(t *testing.T, r registry.Registry) {
 	err := r.Watch(ctx, func(registry.Update) { calls++; cancel() })
 	require.NoError(t, err)
 	require.Equal(t, 1, calls)
+}
+
+// testUnfit: what every reader would leave out is an error for who registers it.
+func testUnfit(t *testing.T, r registry.Registry) {
+	for want, change := range map[string]func(*registry.Instance){
+		`"" names no agent`:         func(in *registry.Instance) { in.Agent = "" },
+		`"a/b" names no agent`:      func(in *registry.Instance) { in.Agent = "a/b" },
+		`"" is no id`:               func(in *registry.Instance) { in.ID = "" },
+		`"a/b" is no id`:            func(in *registry.Instance) { in.ID = "a/b" },
+		"1 to 10000":                func(in *registry.Instance) { in.Capacity = registry.MaxCapacity + 1 },
+		"the capacity is 0":         func(in *registry.Instance) { in.Capacity = 0 },
+		"want host:port":            func(in *registry.Instance) { in.Address = ":7402" },
+		`"h:x" is no address`:       func(in *registry.Instance) { in.Address = "h:x" },
+		"the description has 1025":  func(in *registry.Instance) { in.Description = strings.Repeat("d", registry.MaxText+1) },
+		"the version has 1 bytes":   func(in *registry.Instance) { in.Version = "\xff" },
+		"is no capability":          func(in *registry.Instance) { in.Capabilities = []string{"A b"} },
+		"there are 513 tools":       func(in *registry.Instance) { in.Tools = make([]registry.Tool, registry.MaxTools+1) },
+		"a tool has a name of 0":    func(in *registry.Instance) { in.Tools = []registry.Tool{{}} },
+		`tool "t": "A b" is no cap`: func(in *registry.Instance) { in.Tools = []registry.Tool{{Name: "t", Capabilities: []string{"A b"}}} },
+	} {
+		in := Instance("research", "a")
+		change(&in)
+		_, err := r.Register(t.Context(), in)
+		require.ErrorContains(t, err, want)
+		require.True(t, failure.Is(err, failure.UserInvalidInput), "%v", err)
+	}
+	require.Empty(t, Observe(t, r).List())
 }
 
 func testDuplicate(t *testing.T, r registry.Registry) {

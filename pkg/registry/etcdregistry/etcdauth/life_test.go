@@ -19,6 +19,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/registry/etcdregistry"
 	"github.com/troupe-dev/troupe/pkg/registry/etcdregistry/etcdauth"
 	"github.com/troupe-dev/troupe/pkg/registry/registrytest"
+	"github.com/troupe-dev/troupe/pkg/wire"
 	"github.com/troupe-dev/troupe/test/etcdtest"
 )
 
@@ -117,7 +118,9 @@ func TestRegistration_EndsWithItsProcess(t *testing.T) {
 	client := etcd.As("worker/a")
 	granted, err := client.Grant(t.Context(), int64(ttl/time.Second))
 	require.NoError(t, err)
-	_, err = client.Put(t.Context(), "/troupe/v1/reg/a/1", "{}", clientv3.WithLease(granted.ID))
+	value, err := wire.MarshalInstance(registrytest.Instance("a", "1"))
+	require.NoError(t, err)
+	_, err = client.Put(t.Context(), "/troupe/v1/reg/a/1", value, clientv3.WithLease(granted.ID))
 	require.NoError(t, err)
 	o.Put()
 	gone := o.Next()

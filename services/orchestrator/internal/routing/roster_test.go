@@ -12,7 +12,7 @@ import (
 )
 
 func instance(id string, state lifecycle.State) registry.Instance {
-	return registry.Instance{ID: id, Agent: "a", Address: id + ":1", State: state}
+	return registry.Instance{ID: id, Agent: "a", Address: id + ":1", State: state, Capacity: 1}
 }
 
 func filled() (*Roster, *map[string]bool) {

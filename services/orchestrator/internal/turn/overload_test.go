@@ -93,7 +93,7 @@ func newBubble(t *testing.T, limits func(places int) gate.Config) *bubble {
 	for _, agent := range []string{"coordinator", "clarification", "research", "synthesis"} {
 		for n := range each {
 			known = append(known, registry.Instance{
-				ID: fmt.Sprintf("%s-%d", agent, n), Agent: agent, Address: fmt.Sprintf("%s-%d", agent, n), State: lifecycle.Ready, Capacity: capacity,
+				ID: fmt.Sprintf("%s-%d", agent, n), Agent: agent, Address: fmt.Sprintf("%s-%d:1", agent, n), State: lifecycle.Ready, Capacity: capacity,
 			})
 		}
 	}

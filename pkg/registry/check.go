@@ -1,0 +1,66 @@
+package registry
+
+import (
+	"fmt"
+	"net"
+	"regexp"
+	"strconv"
+	"unicode/utf8"
+)
+
+// Limits of a registration. A worker writes its own, and the registry does not look into it: so each
+// reader does (guarantees S9), and what is beyond a limit is as good as not registered.
+const (
+	MaxCapacity = 10_000 // steps at once
+	MaxText     = 1024   // bytes of an address, a version, a description
+	MaxTools    = 512
+)
+
+var (
+	agentName  = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+	instanceID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`)
+)
+
+// IsAgent reports whether a word may name an agent: 1 to 63 of a-z, 0-9 and hyphens, with none of
+// these at the ends.
+func IsAgent(word string) bool { return agentName.MatchString(word) }
+
+// Check names what keeps an instance from being registered, in one sentence.
+func (in Instance) Check() error {
+	switch {
+	case !IsAgent(in.Agent):
+		return fmt.Errorf("%q names no agent; want 1 to 63 of a-z, 0-9 and hyphens, none of these at the ends", in.Agent)
+	case !instanceID.MatchString(in.ID):
+		return fmt.Errorf("%q is no id of an instance; want 1 to 128 of A-Z a-z 0-9 _ . -, and a letter or digit first", in.ID)
+	case in.Capacity < 1 || in.Capacity > MaxCapacity:
+		return fmt.Errorf("the capacity is %d; it must be 1 to %d", in.Capacity, MaxCapacity)
+	case len(in.Tools) > MaxTools:
+		return fmt.Errorf("there are %d tools; at most %d may be", len(in.Tools), MaxTools)
+	}
+	if !dialable(in.Address) {
+		return fmt.Errorf("%.40q is no address; want host:port", in.Address)
+	}
+	for field, text := range map[string]string{"address": in.Address, "version": in.Version, "description": in.Description} {
+		if len(text) > MaxText || !utf8.ValidString(text) {
+			return fmt.Errorf("the %s has %d bytes; it must be UTF-8 of at most %d", field, len(text), MaxText)
+		}
+	}
+	if _, err := Capabilities(in.Capabilities); err != nil {
+		return err
+	}
+	for _, t := range in.Tools {
+		if t.Name == "" || len(t.Name) > MaxText {
+			return fmt.Errorf("a tool has a name of %d bytes; want 1 to %d", len(t.Name), MaxText)
+		}
+		if _, err := Capabilities(t.Capabilities); err != nil {
+			return fmt.Errorf("tool %q: %w", t.Name, err)
+		}
+	}
+	return nil
+}
+
+func dialable(address string) bool {
+	host, port, err := net.SplitHostPort(address)
+	n, wrong := strconv.ParseUint(port, 10, 16)
+	return err == nil && wrong == nil && host != "" && n > 0
+}

@@ -1,0 +1,70 @@
+package attack
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/registry/etcdregistry"
+	"github.com/troupe-dev/troupe/pkg/registry/registrytest"
+	"github.com/troupe-dev/troupe/pkg/wire"
+	"github.com/troupe-dev/troupe/test/rig"
+)
+
+// A worker that was taken over writes into its own keys of etcd what it likes. Turns of other agents
+// go on, operators see what is there, and who is shut out stays so.
+// Req: S9 S18
+func TestRegistration_OfAnIntruderHarmsNobody(t *testing.T) {
+	m := rig.InProcess(t, rig.Config{})
+	etcd := m.EtcdAs("worker/research")
+	granted, err := etcd.Grant(t.Context(), 60)
+	require.NoError(t, err)
+	put := func(id, value string, opts ...clientv3.OpOption) {
+		t.Helper()
+		_, err := etcd.Put(t.Context(), etcdregistry.DefaultPrefix+"/research/"+id, value, opts...)
+		require.NoError(t, err)
+	}
+	leased := clientv3.WithLease(granted.ID)
+	const paused = `{"address":"127.0.0.1:1","state":"INSTANCE_STATE_PAUSED","capacity":1}`
+	put("", paused, leased)                                    // as if it were what is wanted of the agent as a whole
+	put("\xff\xfe\x1b[31m", paused, leased)                    // which no answer can hold
+	put("stays", paused)                                       // it would outlive its worker
+	put("a/b", paused, leased)                                 //
+	for n, capacity := range []int{-1 << 31, -79, 1<<31 - 1} { // of which admission is made
+		put(fmt.Sprint("neg", n), fmt.Sprintf(`{"address":"127.0.0.1:1","state":"INSTANCE_STATE_READY","capacity":%d}`, capacity), leased)
+	}
+	// The watch tells in order: when this one is there, the others were read.
+	last := registrytest.Instance("research", "last")
+	value, err := wire.MarshalInstance(last)
+	require.NoError(t, err)
+	put("last", value, leased)
+	var instances []*troupev1.Instance
+	m.Await("the last registration", func() bool {
+		got, err := m.ListInstances(t.Context(), &troupev1.ListInstancesRequest{Agent: "research"})
+		require.NoError(t, err)
+		instances = got.GetInstances()
+		return slices.ContainsFunc(instances, func(in *troupev1.Instance) bool { return in.GetInstanceId() == last.ID })
+	})
+	require.Len(t, instances, 2, "%v", instances)
+
+	var end *troupev1.Event
+	for e, err := range m.Turn(t.Context(), &troupev1.OrchestrateRequest{RequestId: uuid.NewString(), Target: "synthesis", Input: &troupev1.OrchestrateRequest_Text{Text: "What is a fence?"}}) {
+		require.NoError(t, err)
+		end = e
+	}
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, end.GetTurnResult().GetOutcome(), "%v", end)
+	_, err = m.QuarantineAgent(t.Context(), &troupev1.QuarantineAgentRequest{Agent: "research", Reason: "taken over"})
+	require.NoError(t, err)
+	_, err = m.ResumeAgent(t.Context(), &troupev1.ResumeAgentRequest{Agent: "research", Reason: "by mistake"})
+	require.NoError(t, err)
+	agents, err := m.ListAgents(t.Context(), &troupev1.ListAgentsRequest{})
+	require.NoError(t, err)
+	for _, a := range agents.GetAgents() {
+		require.Equal(t, a.GetName() == "research", a.GetQuarantine() != nil, a.GetName())
+	}
+}
