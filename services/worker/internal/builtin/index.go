@@ -22,7 +22,8 @@ const (
 	fieldHeading = "heading"
 	fieldPath    = "path"
 
-	boostAll     = 1.5 // all words of the query in the text
+	boostAsked   = 2.0 // all words of the query in the heading: it may be the very question
+	boostAll     = 1.5 // all of them in the text
 	boostText    = 1.0
 	boostHeading = 0.6
 	boostPath    = 0.2
@@ -88,10 +89,11 @@ func (i *index) search(ctx context.Context, words string, limit int) ([]passage,
 		q.SetBoost(boost)
 		return q
 	}
-	all := match(fieldText, boostAll)
+	asked, all := match(fieldHeading, boostAsked), match(fieldText, boostAll)
+	asked.SetOperator(query.MatchQueryOperatorAnd)
 	all.SetOperator(query.MatchQueryOperatorAnd)
 	request := bleve.NewSearchRequestOptions(bleve.NewDisjunctionQuery(
-		all, match(fieldText, boostText), match(fieldHeading, boostHeading), match(fieldPath, boostPath),
+		asked, all, match(fieldText, boostText), match(fieldHeading, boostHeading), match(fieldPath, boostPath),
 	), limit, 0, false)
 	request.SortBy([]string{"-_score", "_id"})
 	result, err := i.bleve.SearchInContext(ctx, request)

@@ -129,6 +129,23 @@ func TestAssistant_AnswersFromDocuments(t *testing.T) {
 	require.InDelta(t, 0.6, *synthesis.Confidence, 0)
 }
 
+// The first thing that a newcomer sees is the answer of make demo, which README.md shows.
+func TestAssistant_AnswersTheQuestionOfTheDemo(t *testing.T) {
+	root := filepath.Join("..", "..", "..", "..")
+	a := newAssistant(t, researchassistant.FS, "What may an agent write?")
+	a.docs = filepath.Join(root, "docs")
+	a.run("research")
+	synthesis, _ := a.run("synthesis")
+	const first = "- “An agent may write its own AGENT state and nothing else.” ("
+	_, quotes, _ := strings.Cut(synthesis.Text, "\n\n")
+	require.True(t, strings.HasPrefix(quotes, first), synthesis.Text)
+	for name, contains := range map[string]string{"README.md": first, "Makefile": "ASK ?= " + a.step.History[0].Text} {
+		text, err := os.ReadFile(filepath.Join(root, name))
+		require.NoError(t, err)
+		require.Contains(t, string(text), contains)
+	}
+}
+
 // Req: RA-13
 func TestAssistant_AsksWhenTheQuestionIsVague(t *testing.T) {
 	a := newAssistant(t, researchassistant.FS, "Tell me about it")
