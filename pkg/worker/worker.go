@@ -188,7 +188,7 @@ func (w *Worker) Run(ctx context.Context, ready func()) error {
 	defer func() { _ = w.Close() }()
 	w.grpc.Follow(w.board)
 	w.telemetry.Log.Info("serving", zap.String("agent", w.agent.Name()), zap.String("instance", w.cfg.InstanceID),
-		zap.Stringer("grpc", w.grpcLis.Addr()), zap.Stringer("http", w.httpLis.Addr()))
+		zap.Stringer("grpc", w.grpcLis.Addr()), zap.Stringer("http", w.httpLis.Addr()), zap.String("version", process.Version()))
 	return process.Run(ctx, w.telemetry.Log, ready,
 		probe.Part(w.httpLis, w.board.Handler(w.telemetry.Scrape)),
 		w.grpc.Part(w.grpcLis, time.Second), // steps have drained before the port closes

@@ -246,7 +246,7 @@ func (a *App) HTTPAddr() string { return a.httpLis.Addr().String() }
 func (a *App) Run(ctx context.Context, ready func()) error {
 	defer func() { _ = a.Close() }()
 	a.grpc.Follow(a.board)
-	a.telemetry.Log.Info("serving", zap.Stringer("grpc", a.grpcLis.Addr()), zap.Stringer("http", a.httpLis.Addr()))
+	a.telemetry.Log.Info("serving", zap.Stringer("grpc", a.grpcLis.Addr()), zap.Stringer("http", a.httpLis.Addr()), zap.String("version", process.Version()))
 	parts := []process.Part{
 		probe.Part(a.httpLis, a.board.Handler(a.telemetry.Scrape)),
 		{Name: "registry", Grace: time.Second, Run: func(ctx context.Context, ready func()) error {
