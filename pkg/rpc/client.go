@@ -3,6 +3,8 @@ package rpc
 import (
 	"encoding/json"
 	"fmt"
+	"net"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
@@ -13,6 +15,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/resolver"
 
 	"github.com/troupe-dev/troupe/pkg/telemetry"
 )
@@ -50,6 +53,22 @@ func DialWith(creds credentials.TransportCredentials, target string, t *telemetr
 		return nil, fmt.Errorf("rpc: dial %s: %w", target, err)
 	}
 	return conn, nil
+}
+
+// CheckTarget is nil for what DialWith can reach a server by, and else says what that may be. A
+// target that cannot be would show only when it is first called.
+func CheckTarget(target string) error {
+	if scheme, rest, ok := strings.Cut(target, ":"); ok && rest != "" && resolver.Get(scheme) != nil {
+		return nil // such as dns:///memory:7401
+	}
+	host, port, err := net.SplitHostPort(target)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
+	if err != nil || host == "" || port == "" {
+		return fmt.Errorf("%q is not host:port", target)
+	}
+	return nil
 }
 
 // maxConnectPause is how long after an outage a connection is at most tried again; the

@@ -79,9 +79,12 @@ const (
 	conditionRegistry  = "registry"
 )
 
-// New opens the ports of a worker and connects nothing yet: a port that is taken is an
-// error here. Run must follow; it closes what New opened.
+// New opens the ports of a worker and connects nothing yet: a setting that cannot be is an
+// error here, and so is a port that is taken. Run must follow; it closes what New opened.
 func New(t *telemetry.Telemetry, cfg Config, a *agent.Agent) (*Worker, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("worker %s: %w", a.Name(), err)
+	}
 	if cfg.InstanceID == "" {
 		cfg.InstanceID = a.Name() + "-" + uuid.NewString()[:8]
 	}
@@ -118,7 +121,7 @@ func (w *Worker) open() (err error) {
 	if err != nil {
 		return err
 	}
-	if w.grpcLis, err = rpc.Listen("--grpc-addr", w.cfg.GRPCAddr, w.cfg.Identity.Permit); err != nil {
+	if w.grpcLis, err = rpc.Listen("--grpc-addr", w.cfg.GRPCAddr, w.cfg.Identity.Permit, w.cfg.advertised); err != nil {
 		return err
 	}
 	w.closers.Add(w.grpcLis)

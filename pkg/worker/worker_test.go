@@ -17,6 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/identity"
 	"github.com/troupe-dev/troupe/pkg/lifecycle"
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 	"github.com/troupe-dev/troupe/pkg/registry"
@@ -229,16 +230,42 @@ func TestNew_AWorkerThatDoesNotRunIsClosed(t *testing.T) {
 }
 
 func TestConfig_RefusesWhatCannotBe(t *testing.T) {
-	good := worker.Config{Etcd: []string{"127.0.0.1:2379"}}
+	good := worker.Config{Etcd: []string{"127.0.0.1:2379"}, Memory: "127.0.0.1:7401"}
 	require.NoError(t, good.Validate())
+	a, err := agent.New(agent.Config{Name: "a", Model: scripted.New()})
+	require.NoError(t, err)
 	for want, change := range map[string]func(*worker.Config){
-		"--drain":          func(c *worker.Config) { c.Drain = -time.Second },
-		"--etcd":           func(c *worker.Config) { c.Etcd = nil },
-		"--advertise-addr": func(c *worker.Config) { c.AdvertiseAddr = "just-a-host" },
+		"--drain":                       func(c *worker.Config) { c.Drain = -time.Second },
+		"--etcd":                        func(c *worker.Config) { c.Etcd = nil },
+		"--advertise-addr":              func(c *worker.Config) { c.AdvertiseAddr = "just-a-host" },
+		`--advertise-addr: "[::]:7402"`: func(c *worker.Config) { c.AdvertiseAddr = "[::]:7402" },
+		`--instance-id: "a/b"`:          func(c *worker.Config) { c.InstanceID = "a/b" },
+		`--memory: "foo"`:               func(c *worker.Config) { c.Memory = "foo" },
+		`--memory: ""`:                  func(c *worker.Config) { c.Memory = "" },
 	} {
 		bad := good
 		change(&bad)
 		require.ErrorContains(t, bad.Validate(), want)
+		_, err := worker.New(telemetry.Discard(), bad, a)
+		require.ErrorContains(t, err, want, "without flags")
+	}
+}
+
+// The address of a port on all addresses leads whoever is given it to himself.
+func TestNew_AWorkerOnAllAddressesIsToldWhichOneItHas(t *testing.T) {
+	a, err := agent.New(agent.Config{Name: "a", Model: scripted.New()})
+	require.NoError(t, err)
+	for _, everywhere := range []string{"0.0.0.0:0", "[::]:0", ":0", ""} {
+		cfg := worker.Config{
+			GRPCAddr: everywhere, HTTPAddr: anyPort, Etcd: []string{"127.0.0.1:1"}, Memory: "127.0.0.1:1",
+			Identity: identity.Config{InsecurePlaintext: true},
+		}
+		_, err := worker.New(telemetry.Discard(), cfg, a)
+		require.ErrorContains(t, err, "give --advertise-addr", everywhere)
+		cfg.AdvertiseAddr = "a.example:7402"
+		w, err := worker.New(telemetry.Discard(), cfg, a)
+		require.NoError(t, err)
+		require.NoError(t, w.Close())
 	}
 }
 
@@ -270,7 +297,7 @@ func held(t *testing.T, stream grpc.ServerStreamingClient[troupev1.ExecuteStepRe
 	return failure.FromStatus("test", err)
 }
 
-// A worker owns no conversation: it starts without one, without anybody who keeps one, and
+// A worker owns no conversation: its agent starts without one, without anybody who keeps one, and
 // its end writes none.
 //
 // Req: LC-15, LC-21
@@ -279,8 +306,10 @@ func TestWorker_StartsEmptyAndLeavesNothing(t *testing.T) {
 	resource := newGate("gate")
 	resource.open <- nil
 	s.memoryAddr = freeAddress(t) // nobody is there
-	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}})
-	require.Equal(t, troupev1.InstanceState_INSTANCE_STATE_READY, r.status(t).GetState())
+	r := s.launch(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}})
+	await(t, "the instance itself is ready", func() bool {
+		return r.status(t).GetState() == troupev1.InstanceState_INSTANCE_STATE_READY
+	})
 	require.NoError(t, r.stop())
 	receive(t, resource.closed)
 	require.Empty(t, s.redis.Keys())
