@@ -1,7 +1,9 @@
 package rpc
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -14,9 +16,11 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/resolver"
 
+	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
 )
 
@@ -69,6 +73,22 @@ func CheckTarget(target string) error {
 		return fmt.Errorf("%q is not host:port", target)
 	}
 	return nil
+}
+
+// Serving asks the server of a connection whether it serves the named service: another one
+// that answers at the address does not.
+func Serving(conn grpc.ClientConnInterface, service string) func(context.Context) error {
+	client := healthpb.NewHealthClient(conn)
+	return func(ctx context.Context) error {
+		resp, err := client.Check(ctx, &healthpb.HealthCheckRequest{Service: service})
+		if err != nil {
+			return failure.FromStatus("health", err)
+		}
+		if resp.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+			return errors.New(resp.GetStatus().String())
+		}
+		return nil
+	}
 }
 
 // maxConnectPause is how long after an outage a connection is at most tried again; the

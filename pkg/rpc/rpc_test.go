@@ -171,6 +171,16 @@ func TestCheckTarget_IsAPlaceToReach(t *testing.T) {
 	}
 }
 
+func TestServing_IsOfTheServiceThatWasNamed(t *testing.T) {
+	b := setup(t, time.Second, nil)
+	ours := Serving(b.conn, troupev1.SessionService_ServiceDesc.ServiceName)
+	b.server.SetServing(false)
+	require.EqualError(t, ours(t.Context()), "NOT_SERVING")
+	b.server.SetServing(true)
+	require.NoError(t, ours(t.Context()))
+	require.Error(t, Serving(b.conn, troupev1.OrchestratorService_ServiceDesc.ServiceName)(t.Context()), "another serves there")
+}
+
 func TestChain_LinksHaveBothShapes(t *testing.T) {
 	chain, draining, err := newChain(telemetry.Discard(), Config{Identity: &identity.Source{}})
 	require.NoError(t, err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -266,6 +267,44 @@ func TestNew_AWorkerOnAllAddressesIsToldWhichOneItHas(t *testing.T) {
 		w, err := worker.New(telemetry.Discard(), cfg, a)
 		require.NoError(t, err)
 		require.NoError(t, w.Close())
+	}
+}
+
+// A worker that never reached the memory service could ask models, and not keep what they say: no
+// step is routed to it, and it says why. Once it was there it stays in work when that goes away,
+// as all would leave at once.
+//
+// Req: C-34
+func TestWorker_TakesStepsOnceTheMemoryServiceWasThere(t *testing.T) {
+	s := surround(t)
+	other := s.start(t, agent.Config{Name: "b", Model: scripted.New()})
+	absent := freeAddress(t)
+	for _, wrong := range []string{other.grpc, absent} { // it serves, but not that
+		s.memoryAddr = wrong
+		r := s.launch(t, agent.Config{Name: "a", Model: scripted.New()})
+		await(t, "the instance itself is ready", func() bool {
+			return r.status(t).GetState() == troupev1.InstanceState_INSTANCE_STATE_READY
+		})
+		s.Until(func() bool { return s.Known[r.key()].State == lifecycle.Initializing })
+		r.becomes(t, http.StatusServiceUnavailable, "memory: "+wrong+" cannot be reached")
+		await(t, "the log says so once", func() bool { return r.logs.FilterMessage("waiting for a dependency").Len() > 0 })
+		require.Equal(t, wrong, r.logs.FilterMessage("waiting for a dependency").All()[0].ContextMap()["address"])
+		select {
+		case <-r.ready:
+			require.Fail(t, "it was ready")
+		default:
+		}
+		if wrong != absent {
+			require.NoError(t, r.stop())
+			continue
+		}
+		_, p := s.remember(t, zap.NewNop(), absent)
+		receive(t, r.ready)
+		s.Until(func() bool { return s.Known[r.key()].State == lifecycle.Ready })
+		r.becomes(t, http.StatusOK, "ok")
+		require.NoError(t, p.stop())
+		r.becomes(t, http.StatusServiceUnavailable, "memory: "+absent+" cannot be reached")
+		require.Equal(t, lifecycle.Ready, s.Known[r.key()].State)
 	}
 }
 
