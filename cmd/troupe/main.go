@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime/debug"
 
 	"github.com/alecthomas/kong"
 	"golang.org/x/term"
@@ -87,7 +86,7 @@ func run(ctx context.Context, args []string, term terminal) int {
 		kong.Description("LLM agents, run the way Kubernetes runs containers. Start with: troupe dev"),
 		kong.Writers(term.out, term.err), kong.Exit(func(code int) { left = code }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
-		kong.Vars{"version": version()}, kong.NamedMapper("trace", kong.MapperFunc(traceArg)), kong.NamedMapper("step", kong.MapperFunc(stepArg)),
+		kong.Vars{"version": process.Version()}, kong.NamedMapper("trace", kong.MapperFunc(traceArg)), kong.NamedMapper("step", kong.MapperFunc(stepArg)),
 		kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(term))
 	if err != nil {
 		fmt.Fprintln(term.err, "troupe:", err)
@@ -121,11 +120,4 @@ func run(ctx context.Context, args []string, term terminal) int {
 func isTerminal(f *os.File) bool {
 	info, err := f.Stat()
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
-}
-
-func version() string {
-	if info, ok := debug.ReadBuildInfo(); ok {
-		return info.Main.Version
-	}
-	return "unknown"
 }

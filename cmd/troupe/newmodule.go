@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/process"
 )
 
 // modulePath is what Go programs import of Troupe.
@@ -33,7 +34,7 @@ func (n *newAgent) module() (files []file, steps []string, _ error) {
 	}
 	text := fmt.Sprintf("module example.com/%s\n\ngo %s\n\n", n.Name, goVersion)
 	if n.Replace == "" {
-		v, err := published(version())
+		v, err := published(process.Version())
 		if err != nil {
 			return nil, nil, err
 		}

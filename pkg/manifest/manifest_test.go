@@ -81,7 +81,7 @@ func TestLoad_ReportsAllThatIsWrongInAFolder(t *testing.T) {
 		`d.yaml:4: this is not YAML: did not find expected '-' indicator`,
 		`e.yaml:1: spec is missing`,
 		`f.yaml:4: spec: want fields, got a list`,
-		`g.yaml:1: document: want fields, got "just a text"`,
+		`g.yaml:1: document: want fields, got "just a text"; there are apiVersion, kind, metadata, spec`,
 		`c.yaml:6: Agent "a" is declared before, at c.yaml:1`,
 	}
 	require.Empty(t, cmp.Diff(want, lines(err)))
@@ -145,7 +145,7 @@ func TestDocument_ReportsAllThatDoesNotFit(t *testing.T) {
 		`a.yaml:5: unknown field "modl"; did you mean "model"?`,
 		`a.yaml:6: model: want a text, got a list`,
 		`a.yaml:9: unknown field "tools[0].wth"; did you mean "with"?`,
-		`a.yaml:10: tools[1]: want fields, got "just text"`,
+		`a.yaml:10: tools[1]: want fields, got "just text"; there are name, with`,
 		`a.yaml:11: limits.calls: want a whole number, got "many"`,
 		`a.yaml:11: limits.factor: want a number, got "much"`,
 		`a.yaml:12: limits.calls: want a whole number, got "1.5"`,

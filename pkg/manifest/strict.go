@@ -91,11 +91,11 @@ func (c *checker) check(node *yaml.Node, t reflect.Type, name string) {
 }
 
 func (c *checker) checkStruct(node *yaml.Node, t reflect.Type, name string) {
-	if !c.mapping(node, name, "fields") {
-		return
-	}
 	fields := fieldsOf(t)
 	names := slices.Sorted(maps.Keys(fields))
+	if !c.mapping(node, name, "fields", "; there are "+strings.Join(names, ", ")) {
+		return
+	}
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		key := node.Content[i]
 		field, ok := fields[key.Value]
@@ -108,7 +108,7 @@ func (c *checker) checkStruct(node *yaml.Node, t reflect.Type, name string) {
 }
 
 func (c *checker) checkMap(node *yaml.Node, t reflect.Type, name string) {
-	if !c.mapping(node, name, "a mapping") {
+	if !c.mapping(node, name, "a mapping", "") {
 		return
 	}
 	for i := 0; i+1 < len(node.Content); i += 2 {
@@ -116,13 +116,14 @@ func (c *checker) checkMap(node *yaml.Node, t reflect.Type, name string) {
 	}
 }
 
-// mapping checks that node is a mapping of scalars without a key that comes twice.
-func (c *checker) mapping(node *yaml.Node, name, want string) bool {
+// mapping checks that node is a mapping of scalars without a key that comes twice. What is
+// wanted in its place may have more to be said of it.
+func (c *checker) mapping(node *yaml.Node, name, want, more string) bool {
 	if node.Kind != yaml.MappingNode {
 		if name == "" {
 			name = "document"
 		}
-		c.errorf(node, "%s: want %s, got %s", name, want, describe(node))
+		c.errorf(node, "%s: want %s, got %s%s", name, want, describe(node), more)
 		return false
 	}
 	first := map[string]int{}

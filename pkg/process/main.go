@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -58,10 +59,22 @@ func Signals(ctx context.Context) (context.Context, context.CancelFunc) {
 	return ctx, stop
 }
 
+// Version is that of the module that the program was built of, as far as the Go toolchain
+// recorded it.
+func Version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "unknown"
+}
+
 // parse reports whether the program shall run, and else the exit code.
 func parse(name, description string, cfg any, args []string, stdout, stderr io.Writer) (code int, ok bool) {
 	helped := false
 	parser, err := kong.New(cfg, kong.Name(name), kong.Description(description),
+		kong.Embed(&struct {
+			Version kong.VersionFlag `help:"Print the version and exit."`
+		}{}), kong.Vars{"version": Version()},
 		kong.Writers(stdout, stderr), kong.Exit(func(int) { helped = true }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
 	if err != nil {

@@ -109,6 +109,7 @@ func TestParse_TellsUsageFromHelp(t *testing.T) {
 	}{
 		{[]string{"--port=7"}, ExitOK, true, "", ""},
 		{[]string{"--help"}, ExitOK, false, "A port.", ""},
+		{[]string{"--version"}, ExitOK, false, Version() + "\n", ""},
 		{[]string{"--port=x"}, ExitUsage, false, "", "--port"},
 		{[]string{"--prot=1"}, ExitUsage, false, "", `did you mean "--port"?`},
 	} {

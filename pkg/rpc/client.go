@@ -1,8 +1,12 @@
 package rpc
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
@@ -12,8 +16,11 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/resolver"
 
+	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
 )
 
@@ -50,6 +57,38 @@ func DialWith(creds credentials.TransportCredentials, target string, t *telemetr
 		return nil, fmt.Errorf("rpc: dial %s: %w", target, err)
 	}
 	return conn, nil
+}
+
+// CheckTarget is nil for what DialWith can reach a server by, and else says what that may be. A
+// target that cannot be would show only when it is first called.
+func CheckTarget(target string) error {
+	if scheme, rest, ok := strings.Cut(target, ":"); ok && rest != "" && resolver.Get(scheme) != nil {
+		return nil // such as dns:///memory:7401
+	}
+	host, port, err := net.SplitHostPort(target)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
+	if err != nil || host == "" || port == "" {
+		return fmt.Errorf("%q is not host:port", target)
+	}
+	return nil
+}
+
+// Serving asks the server of a connection whether it serves the named service: another one
+// that answers at the address does not.
+func Serving(conn grpc.ClientConnInterface, service string) func(context.Context) error {
+	client := healthpb.NewHealthClient(conn)
+	return func(ctx context.Context) error {
+		resp, err := client.Check(ctx, &healthpb.HealthCheckRequest{Service: service})
+		if err != nil {
+			return failure.FromStatus("health", err)
+		}
+		if resp.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+			return errors.New(resp.GetStatus().String())
+		}
+		return nil
+	}
 }
 
 // maxConnectPause is how long after an outage a connection is at most tried again; the

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
+	"google.golang.org/grpc"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -40,6 +41,7 @@ func (s *sessions) GetArtifact(_ *troupev1.GetArtifactRequest, stream troupev1.S
 type bundle struct {
 	client troupev1.SessionServiceClient
 	health healthpb.HealthClient
+	conn   *grpc.ClientConn
 	server *Server
 	logs   *observer.ObservedLogs
 	stop   func() error
@@ -60,7 +62,7 @@ func setup(t *testing.T, drain time.Duration, get func(context.Context) (*troupe
 	conn, err := Dial(lis.Addr().String(), tel)
 	require.NoError(t, err)
 	stopped := false
-	b := &bundle{troupev1.NewSessionServiceClient(conn), healthpb.NewHealthClient(conn), server, logs, func() error {
+	b := &bundle{troupev1.NewSessionServiceClient(conn), healthpb.NewHealthClient(conn), conn, server, logs, func() error {
 		cancel()
 		stopped = true
 		return <-done
@@ -158,6 +160,25 @@ func TestListen_SaysWhichFlagAndWhatToDo(t *testing.T) {
 	_, err = Listen("--grpc-addr", taken.Addr().String())
 	require.ErrorContains(t, err, "--grpc-addr: cannot listen on "+taken.Addr().String())
 	require.ErrorContains(t, err, "127.0.0.1:0")
+}
+
+func TestCheckTarget_IsAPlaceToReach(t *testing.T) {
+	for _, right := range []string{"memory:7401", "127.0.0.1:7401", "[::1]:7401", "dns:///memory:7401", "unix:/run/memory", "passthrough:///x"} {
+		require.NoError(t, CheckTarget(right))
+	}
+	for _, wrong := range []string{"", "foo", ":7401", "foo:", "dns:", "::1", "http://memory"} {
+		require.ErrorContains(t, CheckTarget(wrong), "is not host:port", wrong)
+	}
+}
+
+func TestServing_IsOfTheServiceThatWasNamed(t *testing.T) {
+	b := setup(t, time.Second, nil)
+	ours := Serving(b.conn, troupev1.SessionService_ServiceDesc.ServiceName)
+	b.server.SetServing(false)
+	require.EqualError(t, ours(t.Context()), "NOT_SERVING")
+	b.server.SetServing(true)
+	require.NoError(t, ours(t.Context()))
+	require.Error(t, Serving(b.conn, troupev1.OrchestratorService_ServiceDesc.ServiceName)(t.Context()), "another serves there")
 }
 
 func TestChain_LinksHaveBothShapes(t *testing.T) {

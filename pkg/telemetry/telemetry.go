@@ -61,6 +61,9 @@ func New(ctx context.Context, name string, cfg Config) (*Telemetry, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := checkEndpoint(cfg.OTLPEndpoint); err != nil {
+		return nil, err
+	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	exporter, err := otelprometheus.New(otelprometheus.WithRegisterer(registry))
@@ -80,9 +83,9 @@ func New(ctx context.Context, name string, cfg Config) (*Telemetry, error) {
 	if cfg.OTLPEndpoint != "" {
 		out, err := otlptracegrpc.New(ctx, otlptracegrpc.WithEndpointURL(cfg.OTLPEndpoint))
 		if err != nil {
-			return nil, fmt.Errorf("telemetry: traces to %s: %w", cfg.OTLPEndpoint, err)
+			return nil, fmt.Errorf("--otlp-endpoint: %w", err)
 		}
-		spans := sdktrace.NewTracerProvider(sdktrace.WithBatcher(out), sdktrace.WithResource(res))
+		spans := sdktrace.NewTracerProvider(sdktrace.WithBatcher(&told{SpanExporter: out, log: t.Log}), sdktrace.WithResource(res))
 		t.Traces = spans
 		// The exporter last, and itself: an export under way ends only with it.
 		t.shutdown = append(t.shutdown, spans.Shutdown, out.Shutdown)

@@ -8,6 +8,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/identity"
 	"github.com/troupe-dev/troupe/pkg/registry"
 	"github.com/troupe-dev/troupe/pkg/registry/etcdregistry"
+	"github.com/troupe-dev/troupe/pkg/rpc"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
 )
 
@@ -16,7 +17,7 @@ import (
 type Config struct {
 	GRPCAddr      string        `name:"grpc-addr" help:"Address to serve gRPC on." default:"127.0.0.1:7402" env:"TROUPE_GRPC_ADDR"`
 	HTTPAddr      string        `name:"http-addr" help:"Address of the plain HTTP port: /livez /readyz /startupz /metrics." default:"127.0.0.1:7482" env:"TROUPE_HTTP_ADDR"`
-	AdvertiseAddr string        `help:"Address under which the orchestrator reaches this worker. Empty: the one it serves gRPC on." env:"TROUPE_ADVERTISE_ADDR" placeholder:"HOST:PORT"`
+	AdvertiseAddr string        `help:"Address under which the orchestrator reaches this worker. Empty: the one it serves gRPC on, unless that is all addresses." env:"TROUPE_ADVERTISE_ADDR" placeholder:"HOST:PORT"`
 	InstanceID    string        `help:"Id of this instance, unique among those of the agent. Empty: one is made." env:"TROUPE_INSTANCE_ID" placeholder:"ID"`
 	Etcd          []string      `help:"Addresses of etcd: https://host:port, or host:port for one in plain text." default:"127.0.0.1:2379" env:"TROUPE_ETCD"`
 	Memory        string        `help:"Address of the memory service." default:"127.0.0.1:7401" env:"TROUPE_MEMORY"`
@@ -41,12 +42,30 @@ func (c *Config) Validate() error {
 	if len(c.Etcd) == 0 {
 		return fmt.Errorf("--etcd: at least one address is needed")
 	}
+	if err := rpc.CheckTarget(c.Memory); err != nil {
+		return fmt.Errorf("--memory: %w", err)
+	}
+	if c.InstanceID != "" {
+		if err := registry.CheckID(c.InstanceID); err != nil {
+			return fmt.Errorf("--instance-id: %w", err)
+		}
+	}
 	if c.AdvertiseAddr == "" {
 		return nil
 	}
 	host, _, err := net.SplitHostPort(c.AdvertiseAddr)
-	if err != nil || host == "" {
-		return fmt.Errorf("--advertise-addr: %q is not host:port", c.AdvertiseAddr)
+	if err != nil || host == "" || net.ParseIP(host).IsUnspecified() {
+		return fmt.Errorf("--advertise-addr: %q is not host:port of this worker alone", c.AdvertiseAddr)
 	}
 	return nil
+}
+
+// advertised says why a port cannot be registered at its own address, and the way out: one on
+// all addresses would lead the orchestrator to itself.
+func (c *Config) advertised(flag string, at net.Addr) error {
+	if tcp, ok := at.(*net.TCPAddr); c.AdvertiseAddr != "" || !ok || !tcp.IP.IsUnspecified() {
+		return nil
+	}
+	return fmt.Errorf("%s: nobody is reached at %s, which is all addresses; "+
+		"give --advertise-addr, the host:port under which the orchestrator reaches this worker, or serve on that alone", flag, at)
 }

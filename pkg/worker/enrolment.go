@@ -17,6 +17,10 @@ import (
 // the instance once the registry can be reached, flips it to READY in one transaction
 // (contract C-34), and takes it out before a drain (F18). The instance works whether or
 // not the registry is there; it is found only while it is.
+//
+// READY is registered once the memory service was there: a step before that would ask models, and
+// nothing could keep what they said. When that goes away later the registration stays: what works
+// repeats its writes, all other workers are no better off, and turns would have no instance left.
 type enrolment struct {
 	log       *zap.Logger
 	registrar registry.Registrar
@@ -24,13 +28,20 @@ type enrolment struct {
 	board     *probe.Board
 	record    registry.Instance
 
+	remembers  chan struct{} // closed once the memory service was there
+	remembered func()        // closes it
+
 	mu           sync.Mutex
 	registration registry.Registration // nil until registered and after leave
 	left         bool
 }
 
 func newEnrolment(log *zap.Logger, r registry.Registrar, i *lifecycle.Instance, b *probe.Board, record registry.Instance) *enrolment {
-	return &enrolment{log: log, registrar: r, instance: i, board: b, record: record}
+	remembers := make(chan struct{})
+	return &enrolment{
+		log: log, registrar: r, instance: i, board: b, record: record,
+		remembers: remembers, remembered: sync.OnceFunc(func() { close(remembers) }),
+	}
 }
 
 // run keeps in step until ctx ends; it calls ready once READY is registered. It fails when
@@ -42,7 +53,7 @@ func (e *enrolment) run(ctx context.Context, ready func()) error {
 	defer func() { hide(); <-watching }()
 
 	record := e.record
-	record.State = registeredState(e.instance.Status().State)
+	record.State = e.registeredState(e.instance.Status().State)
 	registration, err := e.registrar.Register(ctx, record)
 	switch {
 	case ctx.Err() != nil && err != nil:
@@ -86,12 +97,13 @@ func (e *enrolment) followLease(ctx context.Context, registration registry.Regis
 // follow registers each change of state.
 func (e *enrolment) follow(ctx context.Context, registration registry.Registration, registered lifecycle.State, ready func()) {
 	pace := failure.NewPace()
+	remembers := e.remembers
 	for ctx.Err() == nil {
 		status, changed := e.instance.Watch()
 		if status.State == lifecycle.ShuttingDown || status.State == lifecycle.Terminated {
 			return // leave takes the registration out
 		}
-		if want := registeredState(status.State); want != registered {
+		if want := e.registeredState(status.State); want != registered {
 			_, err := failure.Retry(ctx, func(ctx context.Context) (struct{}, error) {
 				return struct{}{}, registration.SetState(ctx, want)
 			})
@@ -111,6 +123,8 @@ func (e *enrolment) follow(ctx context.Context, registration registry.Registrati
 		}
 		select {
 		case <-changed:
+		case <-remembers:
+			remembers = nil
 		case <-ctx.Done():
 			return
 		}
@@ -175,9 +189,14 @@ func (e *enrolment) leave(ctx context.Context) error {
 
 // registeredState is what routing needs to know: BUSY takes steps like READY, and changes
 // too often for the registry.
-func registeredState(s lifecycle.State) lifecycle.State {
-	if s == lifecycle.Busy {
-		return lifecycle.Ready
+func (e *enrolment) registeredState(s lifecycle.State) lifecycle.State {
+	if s != lifecycle.Busy && s != lifecycle.Ready {
+		return s
 	}
-	return s
+	select {
+	case <-e.remembers:
+		return lifecycle.Ready
+	default:
+		return lifecycle.Initializing
+	}
 }

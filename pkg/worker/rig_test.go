@@ -62,15 +62,23 @@ func surroundBy(t *testing.T, by identity.Config) *surroundings {
 	s := &surroundings{etcd: etcdtest.Start(t), redis: miniredis.RunT(t), identity: by}
 	core, logs := observer.New(zap.DebugLevel)
 	s.memoryLogs = logs
-	app, err := memoryapp.New(telemetry.For(zap.New(core)), memoryapp.Config{
-		GRPCAddr: anyPort, HTTPAddr: anyPort, Redis: "redis://" + s.redis.Addr(), Grace: time.Second, KeepJournals: time.Hour, Identity: by,
-	})
-	require.NoError(t, err)
+	app, _ := s.remember(t, zap.New(core), anyPort)
 	s.memoryAddr = app.GRPCAddr()
-	receive(t, background(t, app.Run).ready)
 	s.memory = memoryrpc.New(s.dial(t, identity.Memory, "", s.memoryAddr))
 	s.Observer = registrytest.Observe(t, etcdregistry.New(s.etcd.Client(), zap.NewNop(), etcdregistry.Config{}))
 	return s
+}
+
+// remember runs a memory service, and returns once it is ready.
+func (s *surroundings) remember(t *testing.T, log *zap.Logger, address string) (*memoryapp.App, *process) {
+	t.Helper()
+	app, err := memoryapp.New(telemetry.For(log), memoryapp.Config{
+		GRPCAddr: address, HTTPAddr: anyPort, Redis: "redis://" + s.redis.Addr(), Grace: time.Second, KeepJournals: time.Hour, Identity: s.identity,
+	})
+	require.NoError(t, err)
+	p := background(t, app.Run)
+	receive(t, p.ready)
+	return app, p
 }
 
 // process is a part that runs until stop, or until the test ends.

@@ -71,21 +71,26 @@ type Worker struct {
 	closers   process.Closers
 	registrar registry.Registrar
 	enrolment *enrolment
+	memory    probe.Dependency
 }
 
 // The conditions of a worker's readiness.
 const (
 	conditionLifecycle = "lifecycle"
 	conditionRegistry  = "registry"
+	conditionMemory    = "memory"
 )
 
-// New opens the ports of a worker and connects nothing yet: a port that is taken is an
-// error here. Run must follow; it closes what New opened.
+// New opens the ports of a worker and connects nothing yet: a setting that cannot be is an
+// error here, and so is a port that is taken. Run must follow; it closes what New opened.
 func New(t *telemetry.Telemetry, cfg Config, a *agent.Agent) (*Worker, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("worker %s: %w", a.Name(), err)
+	}
 	if cfg.InstanceID == "" {
 		cfg.InstanceID = a.Name() + "-" + uuid.NewString()[:8]
 	}
-	w := &Worker{cfg: cfg, agent: a, telemetry: t.Named(a.Name()), board: probe.NewBoard(conditionLifecycle, conditionRegistry)}
+	w := &Worker{cfg: cfg, agent: a, telemetry: t.Named(a.Name()), board: probe.NewBoard(conditionLifecycle, conditionRegistry, conditionMemory)}
 	w.instance = lifecycle.New(lifecycle.Config{
 		Capacity:       a.Capacity(),
 		StartupTimeout: a.StartTimeout(),
@@ -110,6 +115,7 @@ func New(t *telemetry.Telemetry, cfg Config, a *agent.Agent) (*Worker, error) {
 		ID: cfg.InstanceID, Agent: a.Name(), Address: w.address(), Version: a.Version(),
 		Description: a.Description(), Capacity: a.Capacity(), Started: time.Now(), Capabilities: capabilities, Tools: a.Toolbox(), Config: a.Config().Protocol(),
 	})
+	w.memory.Back = func(context.Context) { w.enrolment.remembered() }
 	return w, nil
 }
 
@@ -118,7 +124,7 @@ func (w *Worker) open() (err error) {
 	if err != nil {
 		return err
 	}
-	if w.grpcLis, err = rpc.Listen("--grpc-addr", w.cfg.GRPCAddr, w.cfg.Identity.Permit); err != nil {
+	if w.grpcLis, err = rpc.Listen("--grpc-addr", w.cfg.GRPCAddr, w.cfg.Identity.Permit, w.cfg.advertised); err != nil {
 		return err
 	}
 	w.closers.Add(w.grpcLis)
@@ -131,6 +137,9 @@ func (w *Worker) open() (err error) {
 		return fmt.Errorf("--memory: %w", err)
 	}
 	w.closers.Add(memory)
+	w.memory = probe.Dependency{
+		Condition: conditionMemory, Address: w.cfg.Memory, Ask: rpc.Serving(memory, troupev1.MemoryService_ServiceDesc.ServiceName),
+	}
 	tier := memoryrpc.New(memory)
 	w.agent.Config().Keep(&configuration{configs: tier, own: w.agent.Config(), agent: w.agent.Name()})
 	creds, err := w.cfg.EtcdSecurity.Credentials(w.cfg.Etcd, self, w.telemetry.Log)
@@ -188,10 +197,11 @@ func (w *Worker) Run(ctx context.Context, ready func()) error {
 	defer func() { _ = w.Close() }()
 	w.grpc.Follow(w.board)
 	w.telemetry.Log.Info("serving", zap.String("agent", w.agent.Name()), zap.String("instance", w.cfg.InstanceID),
-		zap.Stringer("grpc", w.grpcLis.Addr()), zap.Stringer("http", w.httpLis.Addr()))
+		zap.Stringer("grpc", w.grpcLis.Addr()), zap.Stringer("http", w.httpLis.Addr()), zap.String("version", process.Version()))
 	return process.Run(ctx, w.telemetry.Log, ready,
 		probe.Part(w.httpLis, w.board.Handler(w.telemetry.Scrape)),
 		w.grpc.Part(w.grpcLis, time.Second), // steps have drained before the port closes
+		probe.DependencyPart(w.board, w.telemetry.Log, w.memory, false),
 		w.instancePart(),
 	)
 }

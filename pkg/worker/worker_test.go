@@ -11,12 +11,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/identity"
 	"github.com/troupe-dev/troupe/pkg/lifecycle"
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 	"github.com/troupe-dev/troupe/pkg/registry"
@@ -229,16 +231,80 @@ func TestNew_AWorkerThatDoesNotRunIsClosed(t *testing.T) {
 }
 
 func TestConfig_RefusesWhatCannotBe(t *testing.T) {
-	good := worker.Config{Etcd: []string{"127.0.0.1:2379"}}
+	good := worker.Config{Etcd: []string{"127.0.0.1:2379"}, Memory: "127.0.0.1:7401"}
 	require.NoError(t, good.Validate())
+	a, err := agent.New(agent.Config{Name: "a", Model: scripted.New()})
+	require.NoError(t, err)
 	for want, change := range map[string]func(*worker.Config){
-		"--drain":          func(c *worker.Config) { c.Drain = -time.Second },
-		"--etcd":           func(c *worker.Config) { c.Etcd = nil },
-		"--advertise-addr": func(c *worker.Config) { c.AdvertiseAddr = "just-a-host" },
+		"--drain":                       func(c *worker.Config) { c.Drain = -time.Second },
+		"--etcd":                        func(c *worker.Config) { c.Etcd = nil },
+		"--advertise-addr":              func(c *worker.Config) { c.AdvertiseAddr = "just-a-host" },
+		`--advertise-addr: "[::]:7402"`: func(c *worker.Config) { c.AdvertiseAddr = "[::]:7402" },
+		`--instance-id: "a/b"`:          func(c *worker.Config) { c.InstanceID = "a/b" },
+		`--memory: "foo"`:               func(c *worker.Config) { c.Memory = "foo" },
+		`--memory: ""`:                  func(c *worker.Config) { c.Memory = "" },
 	} {
 		bad := good
 		change(&bad)
 		require.ErrorContains(t, bad.Validate(), want)
+		_, err := worker.New(telemetry.Discard(), bad, a)
+		require.ErrorContains(t, err, want, "without flags")
+	}
+}
+
+// The address of a port on all addresses leads whoever is given it to himself.
+func TestNew_AWorkerOnAllAddressesIsToldWhichOneItHas(t *testing.T) {
+	a, err := agent.New(agent.Config{Name: "a", Model: scripted.New()})
+	require.NoError(t, err)
+	for _, everywhere := range []string{"0.0.0.0:0", "[::]:0", ":0", ""} {
+		cfg := worker.Config{
+			GRPCAddr: everywhere, HTTPAddr: anyPort, Etcd: []string{"127.0.0.1:1"}, Memory: "127.0.0.1:1",
+			Identity: identity.Config{InsecurePlaintext: true},
+		}
+		_, err := worker.New(telemetry.Discard(), cfg, a)
+		require.ErrorContains(t, err, "give --advertise-addr", everywhere)
+		cfg.AdvertiseAddr = "a.example:7402"
+		w, err := worker.New(telemetry.Discard(), cfg, a)
+		require.NoError(t, err)
+		require.NoError(t, w.Close())
+	}
+}
+
+// A worker that never reached the memory service could ask models, and not keep what they say: no
+// step is routed to it, and it says why. Once it was there it stays in work when that goes away,
+// as all would leave at once.
+//
+// Req: C-34
+func TestWorker_TakesStepsOnceTheMemoryServiceWasThere(t *testing.T) {
+	s := surround(t)
+	other := s.start(t, agent.Config{Name: "b", Model: scripted.New()})
+	absent := freeAddress(t)
+	for _, wrong := range []string{other.grpc, absent} { // it serves, but not that
+		s.memoryAddr = wrong
+		r := s.launch(t, agent.Config{Name: "a", Model: scripted.New()})
+		await(t, "the instance itself is ready", func() bool {
+			return r.status(t).GetState() == troupev1.InstanceState_INSTANCE_STATE_READY
+		})
+		s.Until(func() bool { return s.Known[r.key()].State == lifecycle.Initializing })
+		r.becomes(t, http.StatusServiceUnavailable, "memory: "+wrong+" cannot be reached")
+		await(t, "the log says so once", func() bool { return r.logs.FilterMessage("waiting for a dependency").Len() > 0 })
+		require.Equal(t, wrong, r.logs.FilterMessage("waiting for a dependency").All()[0].ContextMap()["address"])
+		select {
+		case <-r.ready:
+			require.Fail(t, "it was ready")
+		default:
+		}
+		if wrong != absent {
+			require.NoError(t, r.stop())
+			continue
+		}
+		_, p := s.remember(t, zap.NewNop(), absent)
+		receive(t, r.ready)
+		s.Until(func() bool { return s.Known[r.key()].State == lifecycle.Ready })
+		r.becomes(t, http.StatusOK, "ok")
+		require.NoError(t, p.stop())
+		r.becomes(t, http.StatusServiceUnavailable, "memory: "+absent+" cannot be reached")
+		require.Equal(t, lifecycle.Ready, s.Known[r.key()].State)
 	}
 }
 
@@ -270,7 +336,7 @@ func held(t *testing.T, stream grpc.ServerStreamingClient[troupev1.ExecuteStepRe
 	return failure.FromStatus("test", err)
 }
 
-// A worker owns no conversation: it starts without one, without anybody who keeps one, and
+// A worker owns no conversation: its agent starts without one, without anybody who keeps one, and
 // its end writes none.
 //
 // Req: LC-15, LC-21
@@ -279,8 +345,10 @@ func TestWorker_StartsEmptyAndLeavesNothing(t *testing.T) {
 	resource := newGate("gate")
 	resource.open <- nil
 	s.memoryAddr = freeAddress(t) // nobody is there
-	r := s.start(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}})
-	require.Equal(t, troupev1.InstanceState_INSTANCE_STATE_READY, r.status(t).GetState())
+	r := s.launch(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}})
+	await(t, "the instance itself is ready", func() bool {
+		return r.status(t).GetState() == troupev1.InstanceState_INSTANCE_STATE_READY
+	})
 	require.NoError(t, r.stop())
 	receive(t, resource.closed)
 	require.Empty(t, s.redis.Keys())

@@ -113,7 +113,7 @@ func TestServices_StayOnLoopbackWithoutACertificate(t *testing.T) {
 		}, "--client-tls-cert"},
 		"worker": {identity.Worker, "synthesis", func(addr string, own identity.Config, _ identity.Edge) (io.Closer, error) {
 			return workers.New(t.Context(), telemetry.Discard(), workers.Config{Agent: "synthesis", Worker: worker.Config{
-				GRPCAddr: addr, HTTPAddr: here, Etcd: etcd, Memory: "127.0.0.1:1", Identity: own,
+				GRPCAddr: addr, HTTPAddr: here, AdvertiseAddr: "worker.example:7402", Etcd: etcd, Memory: "127.0.0.1:1", Identity: own,
 			}}, researchassistant.FS)
 		}, "--tls-cert"},
 	} {

@@ -166,7 +166,7 @@ func (a *App) HTTPAddr() string { return a.httpLis.Addr().String() }
 // stops may end within the grace.
 func (a *App) Run(ctx context.Context, ready func()) error {
 	a.grpc.Follow(a.board)
-	a.telemetry.Log.Info("serving", zap.String("grpc", a.GRPCAddr()), zap.String("http", a.HTTPAddr()), zap.String("redis", a.store.Addr()))
+	a.telemetry.Log.Info("serving", zap.String("grpc", a.GRPCAddr()), zap.String("http", a.HTTPAddr()), zap.String("redis", a.store.Addr()), zap.String("version", process.Version()))
 	parts := []process.Part{
 		probe.Part(a.httpLis, a.board.Handler(a.telemetry.Scrape)),
 		a.grpc.Part(a.grpcLis, a.cfg.Grace),

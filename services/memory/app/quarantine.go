@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/identity"
@@ -20,10 +21,12 @@ type quarantine struct {
 }
 
 // barred refuses the calls of workers of such agents. They may read configurations, as all of the
-// mesh may: a worker that starts needs its own, and must be there when the agent is released.
+// mesh may, and ask whether the service serves: a worker that starts needs both, and must be there
+// when the agent is released.
 func (q *quarantine) barred(p identity.Principal, method string) error {
 	known := q.agents.Load()
-	if known == nil || p.Role != identity.Worker || method == troupev1.MemoryService_GetConfig_FullMethodName {
+	if known == nil || p.Role != identity.Worker ||
+		method == troupev1.MemoryService_GetConfig_FullMethodName || method == healthpb.Health_Check_FullMethodName {
 		return nil
 	}
 	if d, out := (*known)[p.Name]; out {

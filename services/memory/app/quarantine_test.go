@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
 
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -20,18 +21,20 @@ import (
 
 // Guarantees S18: the memory service refuses the calls of a worker of a quarantined agent, also
 // while etcd is away, and goes on with those of others. It may read its configuration, as all of the
-// mesh may: without it, it could not start.
+// mesh may, and ask whether the service serves: else it could not start.
 func TestApp_RefusesWorkersOfQuarantinedAgents(t *testing.T) {
 	etcd, dir := etcdtest.Start(t), t.TempDir()
 	r := run(t, "redis://"+redistest.Start(t), func(cfg *Config) {
 		cfg.Etcd, cfg.Identity = etcd.Endpoints(), identity.Config{DevCA: dir}
 	})
+	conns := map[string]*grpc.ClientConn{}
 	caller := func(agent string) troupev1.MemoryServiceClient {
 		self, err := identity.Open(identity.Config{DevCA: dir}, identity.Worker, agent, zap.NewNop())
 		require.NoError(t, err)
 		conn, err := rpc.DialWith(self.Client(identity.Memory, ""), r.GRPCAddr(), telemetry.Discard())
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, conn.Close()) })
+		conns[agent] = conn
 		return troupev1.NewMemoryServiceClient(conn)
 	}
 	<-r.ready
@@ -52,6 +55,7 @@ func TestApp_RefusesWorkersOfQuarantinedAgents(t *testing.T) {
 	require.Equal(t, allowed, mode(good))
 	_, err := evil.GetConfig(t.Context(), &troupev1.GetConfigRequest{Agent: "research"})
 	require.NoError(t, err)
+	require.NoError(t, rpc.Serving(conns["research"], troupev1.MemoryService_ServiceDesc.ServiceName)(t.Context()))
 	_, err = evil.PutConfig(t.Context(), &troupev1.PutConfigRequest{Agent: "research"})
 	require.Equal(t, failure.PolicySecurity, failure.ModeOf(failure.FromStatus("test", err)))
 	etcd.Stop()

@@ -189,7 +189,7 @@ func (a *App) open(files fs.FS) error {
 	a.eraser = erase.New(erase.Config{Memory: memory, Traces: a.store, Cancel: a.runner.Cancel, Log: a.telemetry.Log})
 	troupev1.RegisterSessionServiceServer(a.grpc, &api.Sessions{Memory: memory, Eraser: a.eraser})
 	a.dependencies = []probe.Dependency{
-		{Condition: conditionMemory, Address: a.cfg.Memory, Ask: memoryHealth(conn)},
+		{Condition: conditionMemory, Address: a.cfg.Memory, Ask: rpc.Serving(conn, troupev1.MemoryService_ServiceDesc.ServiceName)},
 		{Condition: conditionStore, Address: a.store.Addr(), Ask: a.store.Ping},
 	}
 	return nil
@@ -246,7 +246,7 @@ func (a *App) HTTPAddr() string { return a.httpLis.Addr().String() }
 func (a *App) Run(ctx context.Context, ready func()) error {
 	defer func() { _ = a.Close() }()
 	a.grpc.Follow(a.board)
-	a.telemetry.Log.Info("serving", zap.Stringer("grpc", a.grpcLis.Addr()), zap.Stringer("http", a.httpLis.Addr()))
+	a.telemetry.Log.Info("serving", zap.Stringer("grpc", a.grpcLis.Addr()), zap.Stringer("http", a.httpLis.Addr()), zap.String("version", process.Version()))
 	parts := []process.Part{
 		probe.Part(a.httpLis, a.board.Handler(a.telemetry.Scrape)),
 		{Name: "registry", Grace: time.Second, Run: func(ctx context.Context, ready func()) error {

@@ -290,6 +290,9 @@ func TestConfig_RefusesWhatCannotBe(t *testing.T) {
 		"--log-level must be one of":                      {"--log-level", "loud"},
 		`unknown flag --rediss, did you mean "--redis"?`:  {"--rediss", "x"},
 		"--timeout: expected duration":                    {"--timeout", "soon"},
+		`--memory: "foo" is not host:port`:                {"--memory", "foo"},
+		`--memory: "" is not host:port`:                   {"--memory", ""},
+		`--instance-id: "a b/c"`:                          {"--instance-id", "a b/c"},
 	} {
 		_, err := parse(t, flags...)
 		require.ErrorContains(t, err, want)

@@ -7,7 +7,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/identity"
 	"github.com/troupe-dev/troupe/pkg/identity/bearer"
 	"github.com/troupe-dev/troupe/pkg/redisconn"
+	"github.com/troupe-dev/troupe/pkg/registry"
 	"github.com/troupe-dev/troupe/pkg/registry/etcdregistry"
+	"github.com/troupe-dev/troupe/pkg/rpc"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
 )
 
@@ -70,6 +72,14 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("--drain: %s is below zero", c.Drain)
 	case len(c.Etcd) == 0:
 		return fmt.Errorf("--etcd: at least one address is needed")
+	}
+	if err := rpc.CheckTarget(c.Memory); err != nil {
+		return fmt.Errorf("--memory: %w", err)
+	}
+	if c.InstanceID != "" {
+		if err := registry.CheckID(c.InstanceID); err != nil {
+			return fmt.Errorf("--instance-id: %w", err)
+		}
 	}
 	return c.Clients.Check()
 }

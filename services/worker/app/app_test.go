@@ -148,6 +148,8 @@ func TestConfig_RefusesWhatCannotBe(t *testing.T) {
 		"--drain: -1s is below zero":                     {"--drain=-1s"},
 		`--advertise-addr: "host" is not host:port`:      {"--advertise-addr", "host"},
 		"--log-format must be one of":                    {"--log-format", "xml"},
+		`--memory: "foo" is not host:port`:               {"--memory", "foo"},
+		`--instance-id: "a/b"`:                           {"--instance-id", "a/b"},
 		`unknown flag --drainn, did you mean "--drain"?`: {"--drainn", "1s"},
 	} {
 		_, err := parse(t, flags...)

@@ -1,0 +1,49 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+)
+
+func TestNew_RefusesAnEndpointThatIsNoURL(t *testing.T) {
+	for _, wrong := range []string{"foo", "collector:4317", "ftp://collector", "http://", "http://:4317", "://"} {
+		_, err := New(t.Context(), "program", Config{LogLevel: "error", OTLPEndpoint: wrong})
+		require.ErrorContains(t, err, "--otlp-endpoint: want a URL of http or https with a host", wrong)
+	}
+	for _, right := range []string{"", "http://collector:4317", "https://user:pass@collector"} {
+		require.NoError(t, checkEndpoint(right))
+	}
+}
+
+// away is a collector that takes nothing.
+type away struct{ sdktrace.SpanExporter }
+
+func (away) ExportSpans(context.Context, []sdktrace.ReadOnlySpan) error {
+	return errors.New("no route")
+}
+
+func TestTold_SaysNowAndThenThatSpansAreLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		core, logs := observer.New(zap.WarnLevel)
+		e := &told{SpanExporter: away{}, log: zap.New(core)}
+		batch := tracetest.SpanStubs{{}, {}}.Snapshots()
+		for range 4 {
+			require.NoError(t, e.ExportSpans(t.Context(), batch), "nobody else is told")
+		}
+		require.Equal(t, 1, logs.Len())
+		time.Sleep(tellEvery)
+		require.NoError(t, e.ExportSpans(t.Context(), batch))
+		require.Equal(t, 2, logs.Len())
+		require.Equal(t, int64(8), logs.All()[1].ContextMap()["spans"], "all since the last time")
+		require.Equal(t, "no route", logs.All()[1].ContextMap()["error"])
+	})
+}
