@@ -18,20 +18,29 @@ const (
 
 var (
 	agentName  = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
-	instanceID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`)
+	instanceID = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_.-]{0,126}[A-Za-z0-9])?$`)
 )
 
 // IsAgent reports whether a word may name an agent: 1 to 63 of a-z, 0-9 and hyphens, with none of
 // these at the ends.
 func IsAgent(word string) bool { return agentName.MatchString(word) }
 
+// CheckID names what keeps a word from being the id of an instance, which is a part of keys and of what
+// people type.
+func CheckID(id string) error {
+	if !instanceID.MatchString(id) {
+		return fmt.Errorf("%q is no id of an instance; want 1 to 128 of A-Z a-z 0-9 _ . -, and a letter or digit at both ends", id)
+	}
+	return nil
+}
+
 // Check names what keeps an instance from being registered, in one sentence.
 func (in Instance) Check() error {
 	switch {
 	case !IsAgent(in.Agent):
 		return fmt.Errorf("%q names no agent; want 1 to 63 of a-z, 0-9 and hyphens, none of these at the ends", in.Agent)
-	case !instanceID.MatchString(in.ID):
-		return fmt.Errorf("%q is no id of an instance; want 1 to 128 of A-Z a-z 0-9 _ . -, and a letter or digit first", in.ID)
+	case CheckID(in.ID) != nil:
+		return CheckID(in.ID)
 	case in.Capacity < 1 || in.Capacity > MaxCapacity:
 		return fmt.Errorf("the capacity is %d; it must be 1 to %d", in.Capacity, MaxCapacity)
 	case len(in.Tools) > MaxTools:
