@@ -21,6 +21,21 @@ var unavailable = []string{
 // service, or not for this.
 var credentials = []string{"NOAUTH", "WRONGPASS", "NOPERM"}
 
+// unsent is the error of a connection that could not be made: no command was sent on it.
+type unsent struct{ error }
+
+func (u unsent) Unwrap() error { return u.error }
+
+// unmade reports whether there was no connection. That Redis does not take the certificate of a
+// client is told behind the handshake, by an alert.
+func unmade(err error) bool {
+	if _, ok := errors.AsType[unsent](err); ok {
+		return true
+	}
+	alert, ok := errors.AsType[*net.OpError](err)
+	return ok && alert.Op == "remote error"
+}
+
 // Fault turns an error of the client into one that a caller can act on. What Redis says
 // goes to the log only. Errors of the context are kept (guarantees F6, F8).
 func (c *Conn) Fault(op string, err error) error {
@@ -30,6 +45,9 @@ func (c *Conn) Fault(op string, err error) error {
 	cause := fmt.Errorf("redis at %s: %w", c.addr, err)
 	if errors.Is(err, errNotReplicated) {
 		return failure.New(failure.SystemNetwork, op, "the write happened and was not replicated in time; repeat the call").Because(cause)
+	}
+	if unmade(err) { // what a call wrote before, on another connection, is not known here
+		return failure.New(failure.SystemNetwork, op, "no connection to the store can be made; try again").Because(cause)
 	}
 	if redis.IsOOMError(err) {
 		return failure.New(failure.ResourceMemory, op, "the store has no memory left and nothing was written; delete what is old or raise its maxmemory").Because(cause)

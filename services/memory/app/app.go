@@ -133,7 +133,7 @@ func (a *App) openStore(self *identity.Source) (err error) {
 		KeepJournals: a.cfg.KeepJournals,
 	})
 	if err != nil {
-		return fmt.Errorf("--redis: %w", err)
+		return err // it names the flag
 	}
 	a.durable.store = a.store
 	a.closers.Add(a.store)
