@@ -165,11 +165,3 @@ func badURL(err error) error {
 	}
 	return fmt.Errorf("--redis: redis URL: %w; want redis://[user:password@]host:port/db", err)
 }
-
-// Answers returns nil when Redis answers and takes commands.
-func (c *Conn) Answers(ctx context.Context) error {
-	if err := c.Ping(ctx).Err(); err != nil {
-		return c.Fault("redis.Ping", err)
-	}
-	return nil
-}

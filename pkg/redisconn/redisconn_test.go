@@ -101,7 +101,7 @@ func TestConn_SpeaksTLSWithACertificateAndAPassword(t *testing.T) {
 		conn, err := New(Config{URL: url, Security: s})
 		require.NoError(t, err)
 		defer conn.Close()
-		return conn.Answers(t.Context())
+		return conn.Serves(t.Context(), Needs{Prefix: "m:"})
 	}
 	require.NoError(t, ask(good))
 
@@ -143,7 +143,7 @@ func TestConn_SpeaksTLSWithTheCertificatesOfTheMesh(t *testing.T) {
 		})
 		require.NoError(t, err)
 		defer conn.Close()
-		return conn.Answers(t.Context())
+		return conn.Serves(t.Context(), Needs{Prefix: "m:"})
 	}
 	require.NoError(t, ask("memory:memory@", identity.Memory, ""))
 	require.ErrorContains(t, ask("", identity.Worker, "research"), "NOAUTH")
@@ -163,10 +163,10 @@ func TestConn_ReadsCertificateAndPasswordAnew(t *testing.T) {
 	}})
 	require.NoError(t, err)
 	defer conn.Close()
-	require.Equal(t, failure.Unknown, failure.ModeOf(conn.Answers(t.Context())))
+	require.Equal(t, failure.Unknown, failure.ModeOf(conn.Serves(t.Context(), Needs{Prefix: "m:"})))
 	require.NoError(t, os.WriteFile(secret, []byte("hunter2"), 0o600))
 	a.leaf(t, "client")
-	require.NoError(t, conn.Answers(t.Context()))
+	require.NoError(t, conn.Serves(t.Context(), Needs{Prefix: "m:"}))
 }
 
 // A CA is replaced as docs/operate.md says, and each connection that is made meanwhile is good.
@@ -194,9 +194,9 @@ func TestConn_GoesOnWhileTheCAIsReplaced(t *testing.T) {
 		held := conn.UniversalClient.(*redis.Client).Conn()
 		require.NoError(t, held.Ping(t.Context()).Err())
 		t.Cleanup(func() { require.NoError(t, held.Close()) })
-		return conn.Answers(t.Context())
+		return conn.Serves(t.Context(), Needs{Prefix: "m:"})
 	}
-	require.NoError(t, conn.Answers(t.Context()))
+	require.NoError(t, conn.Serves(t.Context(), Needs{Prefix: "m:"}))
 	require.NoError(t, anew())
 
 	require.NoError(t, os.WriteFile(was.file("ca.pem"), slices.Concat(oldCA, newCA), 0o600))

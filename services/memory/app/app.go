@@ -128,6 +128,7 @@ func (a *App) openStore(self *identity.Source) (err error) {
 		Durability: a.durable.class,
 		Security:   a.cfg.RedisSecurity,
 		Generation: a.generation,
+		Identified: a.guard != nil,
 		Met:        a.met,
 
 		KeepJournals: a.cfg.KeepJournals,

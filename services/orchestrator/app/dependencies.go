@@ -8,6 +8,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/probe"
 )
 
 // memoryHealth asks the memory service whether it serves.
@@ -19,7 +20,7 @@ func memoryHealth(conn grpc.ClientConnInterface) func(context.Context) error {
 			return failure.FromStatus("health", err)
 		}
 		if resp.GetStatus() != healthpb.HealthCheckResponse_SERVING {
-			return errors.New(resp.GetStatus().String())
+			return &probe.Refusal{Reason: "is not ready", Cause: errors.New(resp.GetStatus().String())}
 		}
 		return nil
 	}
