@@ -23,21 +23,21 @@ const (
 type Dependency struct {
 	Condition string // on the board
 	Address   string // for people; without credentials
-	// Ask returns nil when it is there and serves. Of an error that is a *Refusal the board has the
+	// Ask returns nil when it is there and serves. Of an error that is a *RefusedError the board has the
 	// reason, and of others that the dependency cannot be reached.
 	Ask func(context.Context) error
 	// Back, if set, is called each time that it is there again.
 	Back func(context.Context)
 }
 
-// Refusal is the error of a dependency that is there, and does not serve.
-type Refusal struct {
+// RefusedError is the error of a dependency that is there, and does not serve.
+type RefusedError struct {
 	Reason string // what the board says of it, behind its address: no secret
 	Cause  error  // for the log; may be nil
 }
 
 // Error implements error.
-func (r *Refusal) Error() string {
+func (r *RefusedError) Error() string {
 	if r.Cause == nil {
 		return r.Reason
 	}
@@ -45,7 +45,7 @@ func (r *Refusal) Error() string {
 }
 
 // Unwrap returns the cause.
-func (r *Refusal) Unwrap() error { return r.Cause }
+func (r *RefusedError) Unwrap() error { return r.Cause }
 
 // DependencyPart keeps the board's word on a dependency, and says in the log when that
 // changes. It is ready at once when wait is false, and else when the dependency answers
@@ -89,7 +89,7 @@ func DependencyPart(board *Board, log *zap.Logger, d Dependency, wait bool) proc
 
 // unmet is what the board says.
 func (d Dependency) unmet(err error) error {
-	if refusal, ok := errors.AsType[*Refusal](err); ok {
+	if refusal, ok := errors.AsType[*RefusedError](err); ok {
 		return fmt.Errorf("%s %s", d.Address, refusal.Reason)
 	}
 	return fmt.Errorf("%s cannot be reached", d.Address)

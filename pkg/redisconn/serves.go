@@ -35,7 +35,7 @@ type Needs struct {
 
 // Serves returns nil when each node that takes writes is there, takes them now, and lets the user
 // of the connection do what is needed. It writes nothing, and takes one round trip to each. What Redis
-// says is a *probe.Refusal, which quotes no secret.
+// says is a *probe.RefusedError, which quotes no secret.
 func (c *Conn) Serves(ctx context.Context, needs Needs) error {
 	const op = "redis.Serves"
 	ctx = context.WithValue(ctx, unchanging{}, true)
@@ -78,14 +78,14 @@ func (c *Conn) refusal(op string, needs Needs, err error) error {
 	case code == "NOPERM":
 		return unpermitted(needs, "scripts", fault)
 	case begins(err, credentials):
-		return &probe.Refusal{Reason: "does not accept the user of the service and his password", Cause: fault}
+		return &probe.RefusedError{Reason: "does not accept the user of the service and his password", Cause: fault}
 	default:
-		return &probe.Refusal{Reason: "does not serve: " + code, Cause: fault}
+		return &probe.RefusedError{Reason: "does not serve: " + code, Cause: fault}
 	}
 }
 
 func unpermitted(needs Needs, what string, cause error) error {
-	return &probe.Refusal{
+	return &probe.RefusedError{
 		Reason: fmt.Sprintf("does not let the user of the service use %s on keys %s*; give him what users.acl says", what, needs.Prefix),
 		Cause:  cause,
 	}

@@ -20,7 +20,7 @@ func memoryHealth(conn grpc.ClientConnInterface) func(context.Context) error {
 			return failure.FromStatus("health", err)
 		}
 		if resp.GetStatus() != healthpb.HealthCheckResponse_SERVING {
-			return &probe.Refusal{Reason: "is not ready", Cause: errors.New(resp.GetStatus().String())}
+			return &probe.RefusedError{Reason: "is not ready", Cause: errors.New(resp.GetStatus().String())}
 		}
 		return nil
 	}

@@ -187,7 +187,7 @@ var needs = []string{
 }
 
 // Ping returns nil when Redis takes writes, and lets the service do all that it does. What Redis
-// says is a *probe.Refusal.
+// says is a *probe.RefusedError.
 func (s *Store) Ping(ctx context.Context) error {
 	commands := needs
 	if s.cfg.Durability == redisconn.D2 {

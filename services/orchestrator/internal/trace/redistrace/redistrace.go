@@ -96,7 +96,7 @@ var needs = redisconn.Needs{Prefix: "o:", Commands: []string{
 }}
 
 // Ping returns nil when the store takes writes, and lets the service do all that it does. What
-// the store says is a *probe.Refusal.
+// the store says is a *probe.RefusedError.
 func (s *Store) Ping(ctx context.Context) error { return s.redis.Serves(ctx, needs) }
 
 // Addr is where the store is, without credentials.
