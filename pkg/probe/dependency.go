@@ -2,6 +2,7 @@ package probe
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -22,11 +23,29 @@ const (
 type Dependency struct {
 	Condition string // on the board
 	Address   string // for people; without credentials
-	// Ask returns nil when it is there and serves.
+	// Ask returns nil when it is there and serves. Of an error that is a *RefusedError the board has the
+	// reason, and of others that the dependency cannot be reached.
 	Ask func(context.Context) error
 	// Back, if set, is called each time that it is there again.
 	Back func(context.Context)
 }
+
+// RefusedError is the error of a dependency that is there, and does not serve.
+type RefusedError struct {
+	Reason string // what the board says of it, behind its address: no secret
+	Cause  error  // for the log; may be nil
+}
+
+// Error implements error.
+func (r *RefusedError) Error() string {
+	if r.Cause == nil {
+		return r.Reason
+	}
+	return r.Reason + ": " + r.Cause.Error()
+}
+
+// Unwrap returns the cause.
+func (r *RefusedError) Unwrap() error { return r.Cause }
 
 // DependencyPart keeps the board's word on a dependency, and says in the log when that
 // changes. It is ready at once when wait is false, and else when the dependency answers
@@ -38,16 +57,18 @@ func DependencyPart(board *Board, log *zap.Logger, d Dependency, wait bool) proc
 			ready()
 		}
 		pace := failure.NewPace()
-		told := false
+		told := "" // what the log was told last is missing
 		for ctx.Err() == nil {
 			err := d.answers(ctx)
 			switch {
 			case ctx.Err() != nil:
 			case err != nil:
-				if board.Set(d.Condition, fmt.Errorf("%s cannot be reached", d.Address)) || !told {
+				why := d.unmet(err)
+				board.Set(d.Condition, why)
+				if why.Error() != told {
 					log.Warn("waiting for a dependency", zap.Error(err))
 				}
-				told = true
+				told = why.Error()
 				_ = pace.Wait(ctx) // it ends early only when ctx does
 			default:
 				pace.Reset()
@@ -57,13 +78,21 @@ func DependencyPart(board *Board, log *zap.Logger, d Dependency, wait bool) proc
 						d.Back(ctx)
 					}
 				}
-				told = true
+				told = ""
 				ready()
 				pause(ctx, askEvery)
 			}
 		}
 		return nil
 	}}
+}
+
+// unmet is what the board says.
+func (d Dependency) unmet(err error) error {
+	if refusal, ok := errors.AsType[*RefusedError](err); ok {
+		return fmt.Errorf("%s %s", d.Address, refusal.Reason)
+	}
+	return fmt.Errorf("%s cannot be reached", d.Address)
 }
 
 func (d Dependency) answers(ctx context.Context) error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 
@@ -18,8 +19,27 @@ var unavailable = []string{
 }
 
 // credentials are the beginnings of replies by which Redis says that it does not know the
-// service, or not for this.
-var credentials = []string{"NOAUTH", "WRONGPASS", "NOPERM"}
+// service, or not for this. It reads nothing long of somebody whom it does not know.
+var credentials = []string{"NOPERM", "NOAUTH", "WRONGPASS", "Protocol error: unauthenticated"}
+
+func begins(err error, prefixes []string) bool {
+	return slices.ContainsFunc(prefixes, func(prefix string) bool { return redis.HasErrorPrefix(err, prefix) })
+}
+
+// unsent is the error of a connection that could not be made: no command was sent on it.
+type unsent struct{ error }
+
+func (u unsent) Unwrap() error { return u.error }
+
+// unmade reports whether there was no connection. That Redis does not take the certificate of a
+// client is told behind the handshake, by an alert.
+func unmade(err error) bool {
+	if _, ok := errors.AsType[unsent](err); ok {
+		return true
+	}
+	alert, ok := errors.AsType[*net.OpError](err)
+	return ok && alert.Op == "remote error"
+}
 
 // Fault turns an error of the client into one that a caller can act on. What Redis says
 // goes to the log only. Errors of the context are kept (guarantees F6, F8).
@@ -31,24 +51,23 @@ func (c *Conn) Fault(op string, err error) error {
 	if errors.Is(err, errNotReplicated) {
 		return failure.New(failure.SystemNetwork, op, "the write happened and was not replicated in time; repeat the call").Because(cause)
 	}
+	if unmade(err) { // what a call wrote before, on another connection, is not known here
+		return failure.New(failure.SystemNetwork, op, "no connection to the store can be made; try again").Because(cause)
+	}
 	if redis.IsOOMError(err) {
 		return failure.New(failure.ResourceMemory, op, "the store has no memory left and nothing was written; delete what is old or raise its maxmemory").Because(cause)
 	}
 	if redis.HasErrorPrefix(err, "MISCONF") {
 		return failure.New(failure.SystemDisk, op, "the store cannot write to its disk and nothing was written; see the log of redis").Because(cause)
 	}
-	for _, prefix := range unavailable {
-		if redis.HasErrorPrefix(err, prefix) {
-			return failure.New(failure.SystemNetwork, op, "the store does not serve at the moment and nothing was written; try again").Because(cause)
-		}
+	if begins(err, unavailable) {
+		return failure.New(failure.SystemNetwork, op, "the store does not serve at the moment and nothing was written; try again").Because(cause)
 	}
 	if errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) {
 		return failure.New(failure.SystemNetwork, op, "all connections to the store are in use and nothing was written; try again").Because(cause)
 	}
-	for _, prefix := range credentials {
-		if redis.HasErrorPrefix(err, prefix) {
-			return failure.New(failure.Unknown, op, "the store does not accept the credentials of the service and nothing was written; the log of the service has the cause").Because(cause)
-		}
+	if begins(err, credentials) {
+		return failure.New(failure.Unknown, op, "the store does not accept the credentials of the service and nothing was written; the log of the service has the cause").Because(cause)
 	}
 	if _, replied := errors.AsType[redis.Error](err); replied {
 		return failure.New(failure.Unknown, op, "the store refused the operation; the log of the service has the cause").Because(cause)

@@ -5,6 +5,7 @@ package redisconn
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -55,8 +56,8 @@ type Conn struct {
 func (c *Conn) Addr() string { return c.addr }
 
 // New returns a client. It never repeats a command by itself: only the caller knows whether
-// it may (guarantees 5.3). What is wrong with the configuration is an error that holds no
-// password.
+// it may (guarantees 5.3). What is wrong with the configuration, files included, is an
+// error that names the flag of the services and holds no password.
 func New(cfg Config) (*Conn, error) {
 	redis.SetLogger(&logging.VoidLogger{}) // its lines are not ours in form, and every error comes back to us
 	u, err := url.Parse(cfg.URL)
@@ -70,14 +71,14 @@ func New(cfg Config) (*Conn, error) {
 	if err != nil {
 		return nil, badURL(err)
 	}
-	if o.TLSConfig, err = cfg.Security.tls(o.TLSConfig); err != nil {
+	o.DialTimeout = cmp.Or(o.DialTimeout, dialTimeout)
+	if o.Dialer, err = cfg.dialer(o.DialTimeout, o.TLSConfig); err != nil {
 		return nil, err
 	}
 	o.CredentialsProviderContext = cfg.Security.credentials(o.Username)
-	o.OnConnect, o.Dialer = cfg.Met, cfg.Dial
+	o.OnConnect = cfg.Met
 	o.MaxRetries = -1
 	o.DialerRetries = 1
-	o.DialTimeout = cmp.Or(o.DialTimeout, dialTimeout)
 	o.ReadTimeout = cmp.Or(o.ReadTimeout, ioTimeout)
 	o.WriteTimeout = cmp.Or(o.WriteTimeout, ioTimeout)
 	o.PoolSize = cmp.Or(o.PoolSize, poolSize)
@@ -93,13 +94,14 @@ func newCluster(cfg Config) (*Conn, error) {
 	if err != nil {
 		return nil, badURL(err)
 	}
-	if o.TLSConfig, err = cfg.Security.tls(o.TLSConfig); err != nil {
+	o.DialTimeout = cmp.Or(o.DialTimeout, dialTimeout)
+	cfg.Dial = nil
+	if o.Dialer, err = cfg.dialer(o.DialTimeout, o.TLSConfig); err != nil {
 		return nil, err
 	}
 	o.CredentialsProviderContext = cfg.Security.credentials(o.Username)
 	o.OnConnect = cfg.Met
 	o.MaxRetries = -1
-	o.DialTimeout = cmp.Or(o.DialTimeout, dialTimeout)
 	o.ReadTimeout = cmp.Or(o.ReadTimeout, ioTimeout)
 	o.WriteTimeout = cmp.Or(o.WriteTimeout, ioTimeout)
 	o.PoolSize = cmp.Or(o.PoolSize, poolSize)
@@ -111,6 +113,22 @@ func newCluster(cfg Config) (*Conn, error) {
 	client := redis.NewClusterClient(o)
 	client.AddHook(once{})
 	return &Conn{client, strings.Join(o.Addrs, ",")}, nil
+}
+
+// dialer makes connections with what the files hold then. It is an error when they cannot be
+// used now.
+func (cfg Config) dialer(timeout time.Duration, from *tls.Config) (dialer, error) {
+	if _, err := cfg.Security.tls(from); err != nil {
+		return nil, err
+	}
+	if _, err := cfg.Security.password(); err != nil {
+		return nil, err
+	}
+	dial := dialer(cfg.Dial)
+	if dial == nil {
+		dial = redis.NewDialer(&redis.Options{DialTimeout: timeout})
+	}
+	return cfg.Security.over(dial, from), nil
 }
 
 // clusterNode is node for one of a Cluster.
@@ -145,13 +163,5 @@ func badURL(err error) error {
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err
 	}
-	return fmt.Errorf("redis URL: %w; want redis://[user:password@]host:port/db", err)
-}
-
-// Answers returns nil when Redis answers and takes commands.
-func (c *Conn) Answers(ctx context.Context) error {
-	if err := c.Ping(ctx).Err(); err != nil {
-		return c.Fault("redis.Ping", err)
-	}
-	return nil
+	return fmt.Errorf("--redis: redis URL: %w; want redis://[user:password@]host:port/db", err)
 }

@@ -11,9 +11,11 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -36,7 +38,7 @@ func newAuthority(t *testing.T) *authority {
 	t.Helper()
 	a := &authority{dir: t.TempDir()}
 	a.cert = &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true,
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: filepath.Base(filepath.Dir(a.dir)) + filepath.Base(a.dir)}, IsCA: true, BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageCertSign, NotAfter: time.Now().Add(time.Hour),
 	}
 	a.sign(t, "ca", a.cert)
@@ -99,7 +101,7 @@ func TestConn_SpeaksTLSWithACertificateAndAPassword(t *testing.T) {
 		conn, err := New(Config{URL: url, Security: s})
 		require.NoError(t, err)
 		defer conn.Close()
-		return conn.Answers(t.Context())
+		return conn.Serves(t.Context(), Needs{Prefix: "m:"})
 	}
 	require.NoError(t, ask(good))
 
@@ -141,7 +143,7 @@ func TestConn_SpeaksTLSWithTheCertificatesOfTheMesh(t *testing.T) {
 		})
 		require.NoError(t, err)
 		defer conn.Close()
-		return conn.Answers(t.Context())
+		return conn.Serves(t.Context(), Needs{Prefix: "m:"})
 	}
 	require.NoError(t, ask("memory:memory@", identity.Memory, ""))
 	require.ErrorContains(t, ask("", identity.Worker, "research"), "NOAUTH")
@@ -161,27 +163,103 @@ func TestConn_ReadsCertificateAndPasswordAnew(t *testing.T) {
 	}})
 	require.NoError(t, err)
 	defer conn.Close()
-	require.Equal(t, failure.Unknown, failure.ModeOf(conn.Answers(t.Context())))
+	require.Equal(t, failure.Unknown, failure.ModeOf(conn.Serves(t.Context(), Needs{Prefix: "m:"})))
 	require.NoError(t, os.WriteFile(secret, []byte("hunter2"), 0o600))
 	a.leaf(t, "client")
-	require.NoError(t, conn.Answers(t.Context()))
+	require.NoError(t, conn.Serves(t.Context(), Needs{Prefix: "m:"}))
+}
+
+// A CA is replaced as docs/operate.md says, and each connection that is made meanwhile is good.
+func TestConn_GoesOnWhileTheCAIsReplaced(t *testing.T) {
+	was, now := newAuthority(t), newAuthority(t)
+	for _, a := range []*authority{was, now} {
+		a.leaf(t, "server")
+		a.leaf(t, "client")
+	}
+	read := func(of *authority, name string) []byte {
+		text, err := os.ReadFile(of.file(name))
+		require.NoError(t, err)
+		return text
+	}
+	oldCA, newCA := read(was, "ca.pem"), read(now, "ca.pem")
+	secret := filepath.Join(t.TempDir(), "password")
+	require.NoError(t, os.WriteFile(secret, []byte("hunter2"), 0o600))
+	conn := connect(t, Config{URL: overTLS(t, was), Security: Security{
+		CA: was.file("ca.pem"), Cert: was.file("client.pem"), Key: was.file("client.key"), PasswordFile: secret,
+	}})
+	tell := func(settings ...any) {
+		require.NoError(t, conn.Do(t.Context(), append([]any{"CONFIG", "SET"}, settings...)...).Err())
+	}
+	anew := func() error { // with a connection that is made now: those there are, are taken
+		held := conn.UniversalClient.(*redis.Client).Conn()
+		require.NoError(t, held.Ping(t.Context()).Err())
+		t.Cleanup(func() { require.NoError(t, held.Close()) })
+		return conn.Serves(t.Context(), Needs{Prefix: "m:"})
+	}
+	require.NoError(t, conn.Serves(t.Context(), Needs{Prefix: "m:"}))
+	require.NoError(t, anew())
+
+	require.NoError(t, os.WriteFile(was.file("ca.pem"), slices.Concat(oldCA, newCA), 0o600))
+	tell("tls-ca-cert-file", was.file("ca.pem"))
+	require.NoError(t, anew(), "both are good")
+
+	for _, name := range []string{"server.pem", "server.key", "client.pem", "client.key"} {
+		require.NoError(t, os.WriteFile(was.file(name), read(now, name), 0o600))
+	}
+	require.NoError(t, anew(), "clients are new")
+	tell("tls-cert-file", was.file("server.pem"), "tls-key-file", was.file("server.key")) // which belong together
+	require.NoError(t, anew(), "all are new")
+
+	require.NoError(t, os.WriteFile(was.file("ca.pem"), newCA, 0o600))
+	tell("tls-ca-cert-file", was.file("ca.pem"))
+	require.NoError(t, anew(), "the old one is good no more")
+
+	require.NoError(t, os.WriteFile(was.file("ca.pem"), oldCA, 0o600))
+	require.ErrorContains(t, anew(), "certificate signed by unknown authority")
+}
+
+// Of a connection that was not made, nobody has to think that it wrote something.
+func TestConn_WroteNothingWithoutAConnection(t *testing.T) {
+	a := newAuthority(t)
+	a.leaf(t, "server")
+	a.leaf(t, "client")
+	secret := filepath.Join(t.TempDir(), "password")
+	require.NoError(t, os.WriteFile(secret, []byte("hunter2"), 0o600))
+	good := Security{CA: a.file("ca.pem"), Cert: a.file("client.pem"), Key: a.file("client.key"), PasswordFile: secret}
+	uncertified, gone := good, good
+	uncertified.Cert, uncertified.Key = "", ""
+	gone.PasswordFile = filepath.Join(t.TempDir(), "gone")
+	url := overTLS(t, a)
+	for name, cfg := range map[string]Config{
+		"nobody there":   {URL: "redis://" + loopback.Address(t)},
+		"other CA":       {URL: url, Security: Security{PasswordFile: secret}},
+		"no certificate": {URL: url, Security: uncertified},
+		"no password":    {URL: url, Security: gone},
+	} {
+		require.NoError(t, os.WriteFile(gone.PasswordFile, []byte("hunter2"), 0o600))
+		conn := connect(t, cfg)
+		require.NoError(t, os.Remove(gone.PasswordFile))
+		err := conn.Fault("test", conn.Set(t.Context(), "k", "v", 0).Err())
+		require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "%s: %v", name, err)
+		require.Equal(t, "no connection to the store can be made; try again", failure.Plain(err), "%s: %v", name, err)
+	}
 }
 
 func TestNew_NamesWhatIsWrongWithTheFiles(t *testing.T) {
 	a := newAuthority(t)
 	a.leaf(t, "client")
+	empty := filepath.Join(t.TempDir(), "empty")
+	require.NoError(t, os.WriteFile(empty, []byte("\n"), 0o600))
 	for want, cfg := range map[string]Config{
-		"begin it with rediss://":    {URL: "redis://localhost", Security: Security{CA: a.file("ca.pem")}},
-		"no such file":               {URL: "rediss://localhost", Security: Security{CA: a.file("none.pem")}},
-		"holds no PEM certificate":   {URL: "rediss://localhost", Security: Security{CA: a.file("ca.key")}},
-		"give both":                  {URL: "rediss://localhost", Security: Security{Cert: a.file("client.pem")}},
-		"private key does not match": {URL: "rediss://localhost?addr=other:6379", Security: Security{Cert: a.file("client.pem"), Key: a.file("ca.key")}},
+		"begin it with rediss://":                       {URL: "redis://localhost", Security: Security{CA: a.file("ca.pem")}},
+		"--redis-ca: open":                              {URL: "rediss://localhost", Security: Security{CA: a.file("none.pem")}},
+		"--redis-password-file: open":                   {URL: "redis://localhost", Security: Security{PasswordFile: a.file("none")}},
+		"--redis-password-file: " + empty + " is empty": {URL: "redis://localhost?addr=other:6379", Security: Security{PasswordFile: empty}},
+		"holds no PEM certificate":                      {URL: "rediss://localhost", Security: Security{CA: a.file("ca.key")}},
+		"give both":                                     {URL: "rediss://localhost", Security: Security{Cert: a.file("client.pem")}},
+		"private key does not match":                    {URL: "rediss://localhost?addr=other:6379", Security: Security{Cert: a.file("client.pem"), Key: a.file("ca.key")}},
 	} {
 		_, err := New(cfg)
 		require.ErrorContains(t, err, want)
 	}
-	conn, err := New(Config{URL: "redis://127.0.0.1:1", Security: Security{PasswordFile: a.file("none")}})
-	require.NoError(t, err)
-	defer conn.Close()
-	require.Error(t, conn.Answers(t.Context()))
 }

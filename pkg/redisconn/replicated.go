@@ -37,7 +37,7 @@ func (r replicated) DialHook(next redis.DialHook) redis.DialHook { return next }
 // ProcessHook implements redis.Hook: a single write becomes a pipeline.
 func (r replicated) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if reads[cmd.Name()] {
+		if reads[cmd.Name()] || ctx.Value(unchanging{}) != nil {
 			return next(ctx, cmd)
 		}
 		pipe := r.node.Pipeline()

@@ -6,13 +6,14 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"strings"
 )
 
 // Security is what a client shows to Redis, and asks of it: paths of files, each of which
-// may be empty. Certificates and the password are read anew for each connection, so that
-// they can be replaced while the service runs. The tags are the flags and environment
+// may be empty. They are read anew for each connection, so that they can be replaced while the
+// service runs. The tags are the flags and environment
 // variables of the services.
 type Security struct {
 	CA           string `name:"ca" help:"PEM file with the certificates that that of Redis must come from; for a rediss:// URL. Empty: those of the system." env:"TROUPE_REDIS_CA" type:"path" default:"" placeholder:"FILE"`
@@ -25,34 +26,60 @@ type Security struct {
 func (s Security) tls(from *tls.Config) (*tls.Config, error) {
 	if from == nil {
 		if s.CA != "" || s.Cert != "" || s.Key != "" {
-			return nil, errors.New("redis URL: certificates are given, and the URL does not ask for TLS; begin it with rediss://")
+			return nil, errors.New("--redis: certificates are given, and the URL does not ask for TLS; begin it with rediss://")
 		}
 		return nil, nil
 	}
-	from.MinVersion = tls.VersionTLS12
+	cfg := from.Clone()
+	cfg.MinVersion = tls.VersionTLS12
 	if s.CA != "" {
 		pem, err := os.ReadFile(s.CA)
 		if err != nil {
-			return nil, fmt.Errorf("redis CA: %w", err)
+			return nil, fmt.Errorf("--redis-ca: %w", err)
 		}
-		from.RootCAs = x509.NewCertPool()
-		if !from.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("redis CA: %s holds no PEM certificate", s.CA)
+		cfg.RootCAs = x509.NewCertPool()
+		if !cfg.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("--redis-ca: %s holds no PEM certificate", s.CA)
 		}
 	}
 	if (s.Cert == "") != (s.Key == "") {
-		return nil, errors.New("redis certificate: a certificate needs its key, and a key its certificate; give both")
+		return nil, errors.New("--redis-cert and --redis-key: a certificate needs its key, and a key its certificate; give both")
 	}
 	if s.Cert != "" {
-		if _, err := tls.LoadX509KeyPair(s.Cert, s.Key); err != nil {
-			return nil, fmt.Errorf("redis certificate: %w", err)
+		pair, err := tls.LoadX509KeyPair(s.Cert, s.Key)
+		if err != nil {
+			return nil, fmt.Errorf("--redis-cert: %w", err)
 		}
-		from.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			pair, err := tls.LoadX509KeyPair(s.Cert, s.Key)
-			return &pair, err
-		}
+		cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
 	}
-	return from, nil
+	return cfg, nil
+}
+
+// dialer makes a connection.
+type dialer func(ctx context.Context, network, address string) (net.Conn, error)
+
+// over is a dialer that speaks the TLS of a URL on the connections of another, if it asks for
+// some. Its errors are unsent.
+func (s Security) over(dial dialer, from *tls.Config) dialer {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		cfg, err := s.tls(from)
+		if err != nil {
+			return nil, unsent{err}
+		}
+		raw, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, unsent{err}
+		}
+		if cfg == nil {
+			return raw, nil
+		}
+		conn := tls.Client(raw, cfg)
+		if err := conn.HandshakeContext(ctx); err != nil {
+			_ = raw.Close()
+			return nil, unsent{err}
+		}
+		return conn, nil
+	}
 }
 
 // credentials reads the password when a connection is made; nil leaves those of the URL.
@@ -61,10 +88,26 @@ func (s Security) credentials(user string) func(context.Context) (string, string
 		return nil
 	}
 	return func(context.Context) (string, string, error) {
-		password, err := os.ReadFile(s.PasswordFile)
+		password, err := s.password()
 		if err != nil {
-			return "", "", fmt.Errorf("redis password: %w", err)
+			return "", "", unsent{err}
 		}
-		return user, strings.TrimRight(string(password), "\r\n"), nil
+		return user, password, nil
 	}
+}
+
+// password is that of the file; empty when none is named.
+func (s Security) password() (string, error) {
+	if s.PasswordFile == "" {
+		return "", nil
+	}
+	text, err := os.ReadFile(s.PasswordFile)
+	if err != nil {
+		return "", fmt.Errorf("--redis-password-file: %w", err)
+	}
+	password := strings.TrimRight(string(text), "\r\n")
+	if password == "" {
+		return "", fmt.Errorf("--redis-password-file: %s is empty; write the password of the user into it", s.PasswordFile)
+	}
+	return password, nil
 }

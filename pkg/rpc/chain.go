@@ -38,7 +38,7 @@ func newChain(t *telemetry.Telemetry, cfg Config) (chain []link, draining contex
 	// Who calls is known before anything else of the call is looked at, and counted before he is
 	// told that he may not: what nobody counts can fill the audit log.
 	return []link{
-		edge(t), recovered(), endless(ctx),
+		edge(t, cfg.Usual), recovered(), endless(ctx),
 		suspect(cfg.Rates), known(cfg, t.Audit), paced(cfg.Rates), permitted(cfg, t.Audit, violations),
 		owned(violations), audited(t.Audit), validated(validator), scoped(cfg.Scope, t.Audit, violations),
 	}, draining, nil
@@ -55,7 +55,7 @@ func serverOptions(chain []link) []grpc.ServerOption {
 
 // edge is where errors leave the process: it logs the call with the whole cause, once, and
 // sends what the caller may know.
-func edge(t *telemetry.Telemetry) link {
+func edge(t *telemetry.Telemetry, usual func(method string, err error) bool) link {
 	log := t.Log
 	leave := func(ctx context.Context, who *identity.Principal, method string, start time.Time, err error) error {
 		fields := []zap.Field{zap.String("method", method), zap.Duration("duration", time.Since(start))}
@@ -72,6 +72,8 @@ func edge(t *telemetry.Telemetry) link {
 			log.Debug("call", fields...)
 		case failure.ModeOf(err) == failure.Unknown:
 			log.Error("call failed", append(fields, zap.Error(err))...)
+		case usual != nil && usual(method, err):
+			log.Debug("call refused", append(fields, zap.Error(err))...)
 		default:
 			log.Info("call refused", append(fields, zap.Error(err))...)
 		}

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/resolver"
 
 	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/probe"
 	"github.com/troupe-dev/troupe/pkg/telemetry"
 )
 
@@ -85,7 +86,7 @@ func Serving(conn grpc.ClientConnInterface, service string) func(context.Context
 			return failure.FromStatus("health", err)
 		}
 		if resp.GetStatus() != healthpb.HealthCheckResponse_SERVING {
-			return errors.New(resp.GetStatus().String())
+			return &probe.RefusedError{Reason: "is not ready", Cause: errors.New(resp.GetStatus().String())}
 		}
 		return nil
 	}

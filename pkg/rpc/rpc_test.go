@@ -175,7 +175,7 @@ func TestServing_IsOfTheServiceThatWasNamed(t *testing.T) {
 	b := setup(t, time.Second, nil)
 	ours := Serving(b.conn, troupev1.SessionService_ServiceDesc.ServiceName)
 	b.server.SetServing(false)
-	require.EqualError(t, ours(t.Context()), "NOT_SERVING")
+	require.EqualError(t, ours(t.Context()), "is not ready: NOT_SERVING")
 	b.server.SetServing(true)
 	require.NoError(t, ours(t.Context()))
 	require.Error(t, Serving(b.conn, troupev1.OrchestratorService_ServiceDesc.ServiceName)(t.Context()), "another serves there")

@@ -75,6 +75,9 @@ type Config struct {
 	// an agent that is quarantined (S18). It is asked for each call, with its full method. Nil: nobody
 	// is barred.
 	Barred func(caller identity.Principal, method string) error
+	// Usual reports whether a call that was refused is no news: a healthy mesh has such, and the log
+	// has them at level debug. Nil: all are told at info.
+	Usual func(method string, err error) bool
 	// TLS is that of a server for clients, which has no Identity; nil is plain text.
 	TLS credentials.TransportCredentials
 

@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/identity"
 	"github.com/troupe-dev/troupe/pkg/identity/turncred"
@@ -85,7 +86,7 @@ func (a *App) open() (err error) {
 	turns := turncred.New(self)
 	if a.grpc, err = rpc.NewServer(a.telemetry, rpc.Config{
 		Reflection: a.cfg.Reflection, Inner: true, Identity: self,
-		Authenticate: turncred.Authenticate(turns, rpc.Certified), Scope: scope.New(turns), Barred: a.shutOut.barred,
+		Authenticate: turncred.Authenticate(turns, rpc.Certified), Scope: scope.New(turns), Barred: a.shutOut.barred, Usual: outrun,
 		Rates: rate.New(rates), PeerConnections: rpc.MaxInnerPeerConnections,
 	}); err != nil {
 		return err
@@ -128,16 +129,23 @@ func (a *App) openStore(self *identity.Source) (err error) {
 		Durability: a.durable.class,
 		Security:   a.cfg.RedisSecurity,
 		Generation: a.generation,
+		Identified: a.guard != nil,
 		Met:        a.met,
 
 		KeepJournals: a.cfg.KeepJournals,
 	})
 	if err != nil {
-		return fmt.Errorf("--redis: %w", err)
+		return err // it names the flag
 	}
 	a.durable.store = a.store
 	a.closers.Add(a.store)
 	return nil
+}
+
+// outrun reports whether a write to a journal was refused because the commit of its step was
+// faster. A worker does not wait with the commit for writes under way: it stands for them.
+func outrun(method string, err error) bool {
+	return method == troupev1.MemoryService_Journal_FullMethodName && failure.Is(err, failure.TurnNotOpen)
 }
 
 // generation is that of the data; without one, no turn begins.

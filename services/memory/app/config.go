@@ -17,7 +17,7 @@ import (
 type Config struct {
 	GRPCAddr         string        `name:"grpc-addr" help:"Address to serve gRPC on." default:"127.0.0.1:7401" env:"TROUPE_GRPC_ADDR"`
 	HTTPAddr         string        `name:"http-addr" help:"Address of the plain HTTP port: /livez /readyz /startupz /metrics." default:"127.0.0.1:7481" env:"TROUPE_HTTP_ADDR"`
-	Redis            string        `help:"URL of the Redis that keeps sessions: redis://[user:password@]host:port/db; ?addr=host:port names more nodes of a Cluster." default:"redis://127.0.0.1:6379/0" env:"TROUPE_REDIS"`
+	Redis            string        `help:"URL of the Redis that keeps sessions: redis://[user:password@]host:port/db; ?addr=host:port names more nodes of a Cluster. A password here is seen by ps: use --redis-password-file, or the variable." default:"redis://127.0.0.1:6379/0" env:"TROUPE_REDIS"`
 	Durability       string        `help:"What an acknowledged write survives: D0 nothing is asked of Redis, D1 its crash, D2 the loss of its machine. While Redis is known to fall short of it the service is not ready and begins no turns." enum:"D0,D1,D2" default:"D1" env:"TROUPE_DURABILITY"`
 	Etcd             []string      `help:"Addresses of etcd, https://host:port or host:port in plain text, which keeps the generation of the data: after a failover or a restore of Redis no epoch is used again. Empty: nobody looks after that." env:"TROUPE_ETCD"`
 	SessionRetention time.Duration `help:"How long a session is kept after its last activity; then all of it is deleted. 0: for ever." default:"0" env:"TROUPE_SESSION_RETENTION"`

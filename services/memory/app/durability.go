@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/probe"
 	"github.com/troupe-dev/troupe/pkg/redisconn"
 	"github.com/troupe-dev/troupe/services/memory/internal/redisstore"
 )
@@ -62,7 +63,8 @@ func (d *durability) unknown() map[string]bool {
 	return unknown
 }
 
-// ask returns nil when Redis is there, and is not known to be less durable than it should.
+// ask returns nil when Redis is there, lets the service do its work, and is not known to be less
+// durable than it should.
 func (d *durability) ask(ctx context.Context) error {
 	if err := d.store.Ping(ctx); err != nil {
 		return err
@@ -91,7 +93,7 @@ func (d *durability) ask(ctx context.Context) error {
 		d.asked[process] = true
 	}
 	if err != nil {
-		return fmt.Errorf("--durability: %w, or ask for less than %s; until then no turn begins", err, d.class)
+		return &probe.RefusedError{Reason: "is less durable than --durability asks", Cause: fmt.Errorf("--durability: %w, or ask for less than %s; until then no turn begins", err, d.class)}
 	}
 	return nil
 }

@@ -2,6 +2,8 @@ package app
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -41,8 +43,16 @@ func (q *quarantine) part(desires registry.Desires, log *zap.Logger) process.Par
 		ready()
 		return desires.WatchDesires(ctx, func(all map[registry.Key]registry.Desire) {
 			now := registry.Quarantined(all)
-			if before := q.agents.Swap(&now); before != nil && len(*before) != len(now) || before == nil && len(now) > 0 {
-				log.Warn("agents are shut out", zap.Int("agents", len(now)))
+			var was []string
+			if before := q.agents.Swap(&now); before != nil {
+				was = slices.Sorted(maps.Keys(*before))
+			}
+			switch agents := slices.Sorted(maps.Keys(now)); {
+			case slices.Equal(was, agents):
+			case len(agents) == 0:
+				log.Info("no agent is shut out any more")
+			default:
+				log.Warn("agents are shut out", zap.Strings("agents", agents))
 			}
 		})
 	}}

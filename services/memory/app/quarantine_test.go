@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 	"google.golang.org/grpc"
 
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -52,6 +53,12 @@ func TestApp_RefusesWorkersOfQuarantinedAgents(t *testing.T) {
 		require.Eventually(t, func() bool { return mode(evil) == want }, 20*time.Second, 5*time.Millisecond)
 	}
 	turns(failure.PolicySecurity)
+	said := func(message string) []observer.LoggedEntry {
+		var lines []observer.LoggedEntry // it is said right behind what it says
+		require.Eventually(t, func() bool { lines = r.logs.FilterMessage(message).All(); return len(lines) == 1 }, 20*time.Second, 5*time.Millisecond)
+		return lines
+	}
+	require.Equal(t, []any{"research"}, said("agents are shut out")[0].ContextMap()["agents"])
 	require.Equal(t, allowed, mode(good))
 	_, err := evil.GetConfig(t.Context(), &troupev1.GetConfigRequest{Agent: "research"})
 	require.NoError(t, err)
@@ -63,4 +70,6 @@ func TestApp_RefusesWorkersOfQuarantinedAgents(t *testing.T) {
 	etcd.Start()
 	require.Eventually(t, func() bool { return operators.Forget(t.Context(), d.Key) == nil }, 20*time.Second, 50*time.Millisecond)
 	turns(allowed)
+	require.Equal(t, zap.InfoLevel, said("no agent is shut out any more")[0].Level)
+	said("agents are shut out")
 }

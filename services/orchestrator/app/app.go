@@ -119,7 +119,7 @@ func (a *App) open(files fs.FS) error {
 	a.closers.Add(a.httpLis)
 
 	if a.store, err = redistrace.New(redisconn.Config{URL: a.cfg.Redis, Security: a.cfg.RedisSecurity}, a.cfg.TraceRetention); err != nil {
-		return fmt.Errorf("--redis: %w", err)
+		return err // it names the flag
 	}
 	a.closers.Add(a.store)
 	conn, err := rpc.DialWith(self.Client(identity.Memory, ""), a.cfg.Memory, a.telemetry, troupev1.MemoryService_ServiceDesc.ServiceName)

@@ -152,7 +152,7 @@ func TestApp_WaitsForWhatItNeeds(t *testing.T) {
 	run(t, m)
 	await(t, "it wants a password that this Redis has none for", func() bool {
 		_, body := get(t, a, "/readyz")
-		return body == "trace store: "+redis.Addr+" cannot be reached\n"
+		return body == "trace store: "+redis.Addr+" does not accept the user of the service and his password\n"
 	})
 	select {
 	case <-ready:
@@ -301,4 +301,24 @@ func TestConfig_RefusesWhatCannotBe(t *testing.T) {
 	require.NoError(t, err)
 	cfg.Etcd = nil
 	require.ErrorContains(t, cfg.Validate(), "--etcd: at least one address is needed")
+}
+
+// What is there and does not serve is not called away, and says why.
+func TestApp_SaysWhyItsStoresDoNotServe(t *testing.T) {
+	etcd, redis, weak := etcdtest.Start(t), redistest.Guarded(t), redistest.New(t, "--appendfsync", "everysec")
+	m, err := memory.New(telemetry.Discard(), memory.Config{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Redis: "redis://" + weak.Addr, Grace: time.Second})
+	require.NoError(t, err)
+	run(t, m)
+	for user, store := range map[string]string{
+		"orchestrator": "",
+		"memory":       "trace store: " + redis.Addr + " does not let the user of the service use scripts on keys o:*; give him what users.acl says\n",
+	} {
+		a, err := New(telemetry.Discard(), config(t, "--etcd", etcd.Endpoints()[0], "--memory", m.GRPCAddr(), "--redis", redistest.URL(user, redis.Addr)), files(flow))
+		require.NoError(t, err)
+		run(t, a)
+		await(t, "it says why", func() bool {
+			_, body := get(t, a, "/readyz")
+			return body == "memory: "+m.GRPCAddr()+" is not ready\n"+store
+		})
+	}
 }

@@ -22,7 +22,7 @@ type Config struct {
 	Workflow       string        `help:"Workflow for calls that name no target. Empty: the only one, or the first by name." env:"TROUPE_WORKFLOW" placeholder:"NAME"`
 	Etcd           []string      `help:"Addresses of etcd: https://host:port, or host:port for one in plain text." default:"127.0.0.1:2379" env:"TROUPE_ETCD"`
 	Memory         string        `help:"Address of the memory service." default:"127.0.0.1:7401" env:"TROUPE_MEMORY"`
-	Redis          string        `help:"URL of the Redis that keeps traces." default:"redis://127.0.0.1:6379/0" env:"TROUPE_REDIS"`
+	Redis          string        `help:"URL of the Redis that keeps traces, as of the memory service. A password here is seen by ps: use --redis-password-file, or the variable." default:"redis://127.0.0.1:6379/0" env:"TROUPE_REDIS"`
 	InstanceID     string        `help:"Name of this replica in trace records. Empty: one is made." env:"TROUPE_INSTANCE_ID" placeholder:"ID"`
 	Timeout        time.Duration `help:"Time that a turn may take when its caller and its workflow name none, 1s to 10m." default:"2m" env:"TROUPE_TIMEOUT"`
 	RouteWait      time.Duration `help:"How long a step waits for an instance that takes it, while none of its agent works for this orchestrator." default:"5s" env:"TROUPE_ROUTE_WAIT"`

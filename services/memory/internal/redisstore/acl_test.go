@@ -97,6 +97,27 @@ func TestStore_AsItsUser(t *testing.T) {
 	}
 }
 
+// Ping asks for what the user may do, and for no more.
+func TestPing_AsksForWhatTheUserMayDo(t *testing.T) {
+	users, err := os.ReadFile("../../../../deploy/redis/users.acl")
+	require.NoError(t, err)
+	may := map[string]bool{}
+	for line := range strings.Lines(string(users)) {
+		if strings.HasPrefix(line, "user memory ") {
+			for f := range strings.FieldsSeq(line) {
+				if command, ok := strings.CutPrefix(f, "+"); ok {
+					may[command] = true
+				}
+			}
+		}
+	}
+	for _, command := range append([]string{"ping", "info", "config|get", "wait", "cluster|shards", "cluster|slots"}, needs...) {
+		require.True(t, may[command], command)
+		delete(may, command)
+	}
+	require.Empty(t, may)
+}
+
 func TestStore_DefaultUserIsOff(t *testing.T) {
 	addr, _, _ := guarded(t)
 	for _, url := range []string{"redis://" + addr, "redis://memory:wrong@" + addr, "redis://default:default@" + addr} {

@@ -101,6 +101,7 @@ package redisstore
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -138,6 +139,8 @@ type Config struct {
 	// KeepJournals is how long the journal of a step is kept behind it, for Recording; 0: not at
 	// all.
 	KeepJournals time.Duration
+	// Identified is whether Redis must say which process it is, as Identity asks.
+	Identified bool
 	// Met, if set, is told which process of Redis a new connection reaches, before it is
 	// used; empty when that does not say.
 	Met func(process string)
@@ -175,8 +178,26 @@ func New(cfg Config) (*Store, error) {
 // Addr is where Redis is, without credentials.
 func (s *Store) Addr() string { return s.redis.Addr() }
 
-// Ping returns nil when Redis answers and takes commands.
-func (s *Store) Ping(ctx context.Context) error { return s.redis.Answers(ctx) }
+// needs are the commands of the scripts and of what is beside them. Those of a user in
+// deploy/redis/users.acl are these, and what connections, Durable and replicas want.
+var needs = []string{
+	"eval", "evalsha", "eval_ro", "evalsha_ro", "time", "del", "unlink", "exists", "pexpire", "pexpireat", "persist", "rename",
+	"set", "getrange", "hget", "hmget", "hgetall", "hset", "hdel", "hexists", "hincrby", "hkeys", "hstrlen",
+	"xadd", "xrange", "xrevrange", "xtrim", "zadd", "zrem", "zscore", "zrevrangebyscore", "zremrangebyrank", "zremrangebyscore",
+}
+
+// Ping returns nil when Redis takes writes, and lets the service do all that it does. What Redis
+// says is a *probe.RefusedError.
+func (s *Store) Ping(ctx context.Context) error {
+	commands := needs
+	if s.cfg.Durability == redisconn.D2 {
+		commands = append(slices.Clip(commands), "wait")
+	}
+	if s.cfg.Identified {
+		commands = append(slices.Clip(commands), "info")
+	}
+	return s.redis.Serves(ctx, redisconn.Needs{Prefix: "m:", Commands: commands})
+}
 
 // Durable returns nil when Redis is as durable as the store is meant to be, and else an
 // error that names the setting that is missing, or wraps redisconn.ErrUntold when Redis does

@@ -88,8 +88,16 @@ func New(link redisconn.Config, retention time.Duration) (*Store, error) {
 	}, nil
 }
 
-// Ping returns nil when the store answers and takes commands.
-func (s *Store) Ping(ctx context.Context) error { return s.redis.Answers(ctx) }
+// needs is what the scripts and the commands beside them use. Those of the user in
+// deploy/redis/users.acl are these, and what connections want.
+var needs = redisconn.Needs{Prefix: "o:", Commands: []string{
+	"eval", "evalsha", "exists", "time", "unlink", "pexpire", "hexists", "hgetall", "hincrby", "hmget", "hset", "hsetnx",
+	"xadd", "xdel", "xrange", "zadd", "zrem", "zrevrange", "zrevrangebyscore", "zremrangebyrank", "zremrangebyscore",
+}}
+
+// Ping returns nil when the store takes writes, and lets the service do all that it does. What
+// the store says is a *probe.RefusedError.
+func (s *Store) Ping(ctx context.Context) error { return s.redis.Serves(ctx, needs) }
 
 // Addr is where the store is, without credentials.
 func (s *Store) Addr() string { return s.redis.Addr() }

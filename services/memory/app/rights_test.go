@@ -1,0 +1,51 @@
+package app
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/troupe-dev/troupe/test/etcdtest"
+	"github.com/troupe-dev/troupe/test/redistest"
+)
+
+// One whose Redis lets it do nothing, or not all of its work, begins no turns, so it is not ready
+// and says why.
+func TestApp_IsNotReadyWithoutItsRights(t *testing.T) {
+	server, etcd := redistest.Guarded(t), etcdtest.Start(t)
+	admin := redis.NewClient(&redis.Options{Addr: server.Addr, Username: redistest.Admin, Password: redistest.Admin, DisableIdentity: true})
+	defer func() { require.NoError(t, admin.Close()) }()
+	may := func(rule string) {
+		require.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "memory", rule).Err())
+	}
+	withEtcd := func(cfg *Config) { cfg.Etcd = etcd.Endpoints() }
+
+	swapped := run(t, redistest.URL("orchestrator", server.Addr), withEtcd)
+	swapped.becomes(t, healthpb.HealthCheckResponse_NOT_SERVING)
+	swapped.awaits(t, "redis: "+server.Addr+" does not let the user of the service use scripts on keys m:*; give him what users.acl says\n")
+
+	may("-hincrby")
+	r := run(t, redistest.URL("memory", server.Addr), withEtcd)
+	r.becomes(t, healthpb.HealthCheckResponse_NOT_SERVING)
+	r.awaits(t, "redis: "+server.Addr+" does not let the user of the service use hincrby on keys m:*; give him what users.acl says\n")
+	may("+hincrby")
+	r.becomes(t, healthpb.HealthCheckResponse_SERVING)
+	for _, command := range []string{"xadd", "evalsha_ro", "info"} { // the generation is told by INFO
+		may("-" + command)
+		r.becomes(t, healthpb.HealthCheckResponse_NOT_SERVING)
+		may("+" + command)
+		r.becomes(t, healthpb.HealthCheckResponse_SERVING)
+	}
+}
+
+// awaits asks until /readyz says something.
+func (r *running) awaits(t *testing.T, want string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		_, body := r.get(t, "/readyz")
+		return body == want
+	}, 20*time.Second, 5*time.Millisecond)
+}

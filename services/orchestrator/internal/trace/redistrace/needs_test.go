@@ -1,0 +1,42 @@
+package redistrace
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/stretchr/testify/require"
+
+	acl "github.com/troupe-dev/troupe/deploy/redis"
+	"github.com/troupe-dev/troupe/pkg/redisconn"
+)
+
+// What stands in for Redis in troupe dev knows no users.
+func TestPing_WhereThereAreNoUsers(t *testing.T) {
+	s, err := New(redisconn.Config{URL: "redis://" + miniredis.RunT(t).Addr()}, time.Hour)
+	require.NoError(t, err)
+	defer s.Close()
+	require.NoError(t, s.Ping(t.Context()))
+}
+
+// Ping asks for what the user may do, and for no more.
+func TestPing_AsksForWhatTheUserMayDo(t *testing.T) {
+	users, err := acl.Users(nil)
+	require.NoError(t, err)
+	may := map[string]bool{}
+	for line := range strings.Lines(users) {
+		if strings.HasPrefix(line, "user orchestrator ") {
+			for f := range strings.FieldsSeq(line) {
+				if command, ok := strings.CutPrefix(f, "+"); ok {
+					may[command] = true
+				}
+			}
+		}
+	}
+	for _, command := range append([]string{"ping", "info", "cluster|info", "cluster|nodes", "cluster|shards", "cluster|slots"}, needs.Commands...) {
+		require.True(t, may[command], command)
+		delete(may, command)
+	}
+	require.Empty(t, may)
+}
