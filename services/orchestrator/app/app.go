@@ -110,6 +110,9 @@ func (a *App) open(files fs.FS) error {
 	if err != nil {
 		return err
 	}
+	if err := callers.Measure(meter); err != nil {
+		return err
+	}
 	if a.grpcLis, err = rpc.Listen("--grpc-addr", a.cfg.GRPCAddr, a.cfg.ClientTLS.Permit(a.cfg.Identity.InsecurePlaintext), a.cfg.Clients.Permit); err != nil {
 		return err
 	}
