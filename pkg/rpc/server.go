@@ -77,6 +77,9 @@ type Config struct {
 	// an agent that is quarantined (S18). It is asked for each call, with its full method. Nil: nobody
 	// is barred.
 	Barred func(caller identity.Principal, method string) error
+	// Instance is the name of the worker that serves, for the audit log: calls that start, pause or
+	// stop it do not name it. Empty: it is no worker.
+	Instance string
 	// TLS is that of a server for clients, which has no Identity; nil is plain text.
 	TLS credentials.TransportCredentials
 
