@@ -28,7 +28,7 @@ func TestSignals_StopTheParts(t *testing.T) {
 // alone runs a test of this binary in a process of its own, by a shell, and returns how it ended.
 func alone(t *testing.T, script string) syscall.WaitStatus {
 	t.Helper()
-	child := exec.CommandContext(t.Context(), "/bin/sh", "-c", script, os.Args[0], "-test.run=^"+t.Name()+"$") //nolint:gosec // a test of this binary
+	child := exec.CommandContext(t.Context(), "/bin/sh", "-c", script, os.Args[0], "-test.run=^"+t.Name()+"$")
 	child.Env = append(os.Environ(), inChild+"=1")
 	_ = child.Run() // its status tells more
 	status, ok := child.ProcessState.Sys().(syscall.WaitStatus)
