@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"sort"
 	"strings"
 	"time"
 
@@ -116,22 +117,25 @@ func parse(text []byte) (list, error) {
 	return all, nil
 }
 
-// place says where a text is no list, as far as the error or the text tells. Errors of yaml quote the
-// text, so nothing but numbers is taken from them, from where no text can stand.
+// place says where a text is no list, as far as that can be told. Errors of yaml quote the text, so
+// nothing but a number is taken from them, from where no text can stand.
 func place(text []byte, err error) string {
 	if wrong, ok := errors.AsType[*yaml.TypeError](err); ok && len(wrong.Errors) > 0 {
 		if at := line.FindStringSubmatch(wrong.Errors[0]); at != nil {
 			return ", line " + at[1]
 		}
-	} else if at := line.FindStringSubmatch(strings.TrimPrefix(err.Error(), "yaml: ")); at != nil {
-		return ", near line " + at[1]
+	}
+	broken := func(text []byte) bool { return yaml.Unmarshal(text, &yaml.Node{}) != nil }
+	if broken(text) { // errors say where what is broken begins, which is the list as a whole
+		lines := bytes.SplitAfter(text, []byte("\n"))
+		at := sort.Search(len(lines)-1, func(n int) bool { return broken(bytes.Join(lines[:n+1], nil)) })
+		return fmt.Sprintf(", near line %d", at+1)
 	}
 	var d struct{ Tokens []yaml.Node }
-	if yaml.Unmarshal(text, &d) == nil {
-		for i, n := range d.Tokens { // a time that is none has no line in its error
-			if n.Decode(&Entry{}) != nil {
-				return fmt.Sprintf(", token %d from line %d on", i+1, n.Line)
-			}
+	_ = yaml.Unmarshal(text, &d)
+	for i, n := range d.Tokens { // a time that is none has no line in its error
+		if n.Decode(&Entry{}) != nil {
+			return fmt.Sprintf(", token %d from line %d on", i+1, n.Line)
 		}
 	}
 	return ""
