@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/troupe-dev/troupe/pkg/audit"
+	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/process"
 )
 
@@ -20,7 +21,7 @@ type auditing struct {
 
 type verifyAudit struct {
 	Files []string `arg:"" help:"The files of one log: FILE, and FILE.000001 and so on if there are. In any order." type:"existingfile"`
-	Head  string   `help:"Hash that the log must have come to, as the process logged it. Without it nobody sees that lines are missing at the end." placeholder:"HASH"`
+	Head  string   `help:"Hash that the log must have come to, as the process logged it, with all of its 64 digits. Without it nobody sees that lines are missing at the end." placeholder:"HASH"`
 }
 
 // Help is the long help of the command.
@@ -30,6 +31,11 @@ func (verifyAudit) Help() string {
 
 // Run checks the files.
 func (v *verifyAudit) Run(term terminal) error {
+	if v.Head != "" {
+		if err := audit.CheckHash(v.Head); err != nil {
+			return failure.Newf(failure.UserInvalidInput, "troupe audit verify", "--head: %v; give the whole head, as the process logged it", err)
+		}
+	}
 	report, err := audit.Verify(v.Files, v.Head, nil)
 	if report.Lines > 0 {
 		fmt.Fprintf(term.out, "%d lines, number %d to %d, from %s to %s\nhead  %s\n", report.Lines, report.First, report.Last,

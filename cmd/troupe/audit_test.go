@@ -39,6 +39,11 @@ func TestAudit_VerifiesAndShows(t *testing.T) {
 	require.Contains(t, text, "with --head it would show")
 	require.Contains(t, told(0, "verify", path, "--head", whole.Head), "the head that you know is in it")
 	require.Contains(t, told(1, "verify", path, "--head", strings.Repeat("0", 64)), "lines are missing at the end")
+	for _, no := range []string{"zz", whole.Head[:12], whole.Head + "0", strings.Repeat("g", 64), strings.Repeat("A", 64)} {
+		text = told(2, "verify", path, "--head", no)
+		require.Contains(t, text, "--head: a hash has 64 digits of 0-9 and a-f; give the whole head")
+		require.NotContains(t, text, "BROKEN")
+	}
 
 	text = told(0, "show", path, "--kind", "admin")
 	require.Contains(t, text, "admin ada")

@@ -52,7 +52,7 @@ func (c *chat) Run(ctx context.Context, term terminal) error {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	interrupts := make(chan os.Signal, 1)
-	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
+	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(interrupts)
 	t := &talk{chat: *c, term: term, mesh: mesh, sign: auth, interrupts: interrupts, hush: newHush()}
 	t.lines = listen(ctx, term.in, t.hush)

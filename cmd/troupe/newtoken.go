@@ -20,7 +20,9 @@ type newToken struct {
 func (newToken) Help() string {
 	return `It prints the token, which is shown this once and stored nowhere, and the entry for the file that the orchestrator has by --client-tokens.
 
-Example: troupe new token ann --tenant acme`
+What goes to stderr is such a file, with this one entry.
+
+Example: (umask 077; troupe new token ann --tenant acme > ann.token 2> ann.yaml)`
 }
 
 // Run prints a token and its entry.
@@ -43,9 +45,10 @@ func (n *newToken) Run(term terminal) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(term.err, "The token of %s. Keep it; it is shown this once:\n\n", entry.Name)
+	// What goes to stderr is a file as --client-tokens wants it, so the rest of it are comments.
+	fmt.Fprintf(term.err, "# The token of %s. Keep it; it is shown this once:\n\n", oneLine(entry.Name))
 	fmt.Fprintln(term.out, value.Reveal())
-	fmt.Fprintf(term.err, "\nThe entry for --client-tokens, without which it opens nothing:\n\n")
+	fmt.Fprintf(term.err, "\n# The entry for --client-tokens, without which it opens nothing:\n\n")
 	fmt.Fprint(term.err, string(text))
 	return nil
 }

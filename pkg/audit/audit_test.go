@@ -203,6 +203,30 @@ func TestQueue_SaysWhatIsLost(t *testing.T) {
 	require.Equal(t, 1, logs.FilterMessage("the audit log is written again").Len())
 }
 
+// Whoever moves the file under the process that writes it is told, each time that he does.
+func TestLog_SaysThatItsFileWasMoved(t *testing.T) {
+	dir := t.TempDir()
+	path, moved := filepath.Join(dir, "log"), filepath.Join(dir, "moved")
+	c, err := open(path, 1000)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, c.close()) }()
+	core, logs := observer.New(zap.InfoLevel)
+	q := &queue{chain: c, log: zap.New(core)}
+	said := func() int { q.follow(); return logs.FilterMessageSnippet("was moved or removed").Len() }
+	require.Zero(t, said())
+	require.NoError(t, os.Rename(path, moved))
+	require.Equal(t, 1, said())
+	require.Equal(t, 1, said(), "once")
+	require.NoError(t, os.Rename(moved, path))
+	require.Equal(t, 1, said())
+	require.NoError(t, os.Rename(path, moved))
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+	require.Equal(t, 2, said(), "another file is there")
+	require.NoError(t, os.Rename(moved, path))
+	require.NoError(t, c.rotate())
+	require.Equal(t, 2, said(), "it sets its file aside itself")
+}
+
 func must(t *testing.T) func(*os.File, error) *os.File {
 	return func(f *os.File, err error) *os.File {
 		t.Helper()

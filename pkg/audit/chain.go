@@ -120,6 +120,16 @@ func (c *chain) close() error {
 	return errors.Join(c.sync(), c.file.Close())
 }
 
+// elsewhere reports whether the file that is written is not the one of that name any more.
+func (c *chain) elsewhere() bool {
+	written, err := c.file.Stat()
+	if err != nil {
+		return false // which its next line tells
+	}
+	there, err := os.Stat(c.path)
+	return err != nil || !os.SameFile(written, there)
+}
+
 // rotate sets the file aside under the next number, and begins another one, with which the
 // chain goes on. When it fails, the file is used on.
 func (c *chain) rotate() error {

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -83,6 +84,14 @@ func decode(text []byte) (l line, hash string, ok bool) {
 		return l, "", false
 	}
 	return l, hash, json.Unmarshal(text, &l) == nil
+}
+
+// CheckHash reports that a text is no hash of a line, which is 64 hex digits as Verify knows them.
+func CheckHash(text string) error {
+	if raw, err := hex.DecodeString(text); err != nil || len(raw) != sha256.Size || strings.ToLower(text) != text {
+		return fmt.Errorf("a hash has %d digits of 0-9 and a-f", 2*sha256.Size)
+	}
+	return nil
 }
 
 func hashOf(text []byte) string {

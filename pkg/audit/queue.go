@@ -40,6 +40,7 @@ type queue struct {
 	once    sync.Once
 	err     error // valid once done is closed
 	broken  bool  // the last write failed
+	moved   bool  // the file is not where it was
 }
 
 // add takes an entry, or counts it as lost.
@@ -85,6 +86,7 @@ func (q *queue) run() {
 				q.write()
 			}
 			q.result(0, q.chain.sync())
+			q.follow()
 		case <-heads.C:
 			if told != q.chain.head {
 				told = q.chain.head
@@ -95,6 +97,15 @@ func (q *queue) run() {
 			return
 		}
 	}
+}
+
+// follow says once when somebody moved the file, or removed it, under the process that writes it.
+func (q *queue) follow() {
+	moved := q.chain.elsewhere()
+	if moved && !q.moved {
+		q.log.Error("the audit log was moved or removed while it is written, and its lines go where it is now; put it back, or start the process anew", zap.String("file", q.chain.path))
+	}
+	q.moved = moved
 }
 
 // end writes what still waits, and says where the chain ends.

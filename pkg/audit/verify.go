@@ -40,7 +40,7 @@ func (b *BrokenError) Error() string {
 // place where a line was changed, removed, added or moved: a BrokenError, with what is good
 // before it in the report. Head is a hash that the chain must come to, known from elsewhere;
 // empty: none is known, and lines that were cut off at the end do not show. Each is called for
-// every line that is good; nil: nobody is.
+// every line that is good; nil: nobody is. Files of different logs, and those of none, are broken.
 func Verify(files []string, head string, each func(file string, n int, r Recorded)) (Report, error) {
 	files, err := inOrder(files)
 	if err != nil {
@@ -70,6 +70,7 @@ type verifier struct {
 	seen   bool   // the wanted one
 
 	file   string
+	good   int          // lines of the file
 	junk   bytes.Buffer // bytes since the last line, which are none
 	junkAt int
 }
@@ -90,6 +91,8 @@ func (v *verifier) read(path string) error {
 // end is what is wrong with the chain as a whole.
 func (v *verifier) end() error {
 	switch {
+	case v.good == 0 && (v.junk.Len() > 0 || v.report.Lines == 0):
+		return &BrokenError{v.file, 0, "no line in it is one of an audit log as it was written; is it one?"}
 	case v.junk.Len() > 0:
 		return &BrokenError{v.file, v.junkAt, "this is no line as it was written, and none behind it says that it was torn"}
 	case !v.seen:
@@ -100,7 +103,7 @@ func (v *verifier) end() error {
 
 // scan goes on with what is in a file.
 func (v *verifier) scan(path string, file io.Reader) error {
-	v.file = path
+	v.file, v.good = path, 0
 	in, first := bufio.NewReader(file), true
 	for at := 1; ; at++ {
 		text, err := next(in)
@@ -152,6 +155,8 @@ func (v *verifier) line(at int, text []byte, first bool) (ok bool, broken string
 		return true, "the file does not begin with a line that opens it: lines are missing at its beginning"
 	case v.report.Lines == 0 && l.N == 1 && l.Prev != origin:
 		return true, "the first line follows another one"
+	case first && v.report.Lines > 0 && l.N <= v.report.Last:
+		return true, fmt.Sprintf("it begins with line %d of a log, and the files before it come to line %d: they are of different logs, or it is given twice; give the files of one log", l.N, v.report.Last)
 	case v.report.Lines > 0 && l.N != v.report.Last+1:
 		return true, fmt.Sprintf("line %d of the chain follows line %d", l.N, v.report.Last)
 	case v.report.Lines > 0 && l.Prev != v.report.Head:
@@ -184,6 +189,7 @@ func (v *verifier) take(at int, l line, hash string) {
 	}
 	v.report.Lines, v.report.Last, v.report.To, v.report.Head = v.report.Lines+1, l.N, l.Time, hash
 	v.seen = v.seen || hash == v.wanted
+	v.good++
 	if l.Kind == Own && l.Action == loses {
 		lost, _ := strconv.ParseInt(l.Facts[factEntries], 10, 64) // its hash says that it is ours
 		v.report.Lost += lost

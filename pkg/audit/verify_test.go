@@ -122,6 +122,25 @@ func TestVerify_FindsFilesThatDoNotBelongTogether(t *testing.T) {
 	_, err = checked(t, dir, "", with(texts, 1, other[1]))
 	require.ErrorAs(t, err, &broken)
 	require.Contains(t, broken.Why, "was another one when this one was written")
+	another := filepath.Join(t.TempDir(), "another")
+	run(t, another, 0, 3)
+	one := filepath.Join(t.TempDir(), "log")
+	run(t, one, 0, 1)
+	for _, both := range [][]string{{one, another}, {another, one}, {one, one}} {
+		_, err = Verify(both, "", nil)
+		require.ErrorAs(t, err, &broken)
+		require.Equal(t, both[1], broken.File)
+		require.Contains(t, broken.Why, "they are of different logs, or it is given twice")
+	}
+	for _, text := range []string{"", "# No audit log\n", "{}\n\n"} {
+		none := filepath.Join(t.TempDir(), "none")
+		require.NoError(t, os.WriteFile(none, []byte(text), 0o600))
+		_, err = Verify([]string{none}, "", nil)
+		require.ErrorAs(t, err, &broken, "%q", text)
+		require.Contains(t, broken.Why, "is it one?")
+		_, err = Verify([]string{none, one}, "", nil)
+		require.Equal(t, text != "", errors.As(err, &broken), "an empty file may be the next one, of a process that stopped between two")
+	}
 	_, err = Verify([]string{filepath.Join(dir, "absent")}, "", nil)
 	require.ErrorIs(t, err, os.ErrNotExist)
 	late, err := checked(t, dir, "", texts[1:])

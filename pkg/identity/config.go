@@ -53,7 +53,7 @@ func Open(cfg Config, role Role, agent string, log *zap.Logger) (*Source, error)
 		return nil, fmt.Errorf("--tls-cert: the certificate is that of %s; this process needs one of %s", first.id, want)
 	}
 	s.id, s.last = first.id, first
-	log.Info("identity", zap.Stringer("id", s.id), first.until())
+	log.Info("identity", zap.Stringer("id", s.id), until(first.leaf()))
 	return s, nil
 }
 

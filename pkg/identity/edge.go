@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"sync/atomic"
 
 	"go.uber.org/zap"
 	"google.golang.org/grpc/credentials"
@@ -23,50 +22,21 @@ type Edge struct {
 	CA   string `name:"client-tls-ca" help:"PEM file with the certificates that those of clients must come from. Empty: clients need none." env:"TROUPE_CLIENT_TLS_CA" type:"path" default:"" placeholder:"FILE"`
 }
 
-// Credentials are those of the server; nil when nothing is configured. Files that cannot be used
-// later go to the log, and the last ones stay in use.
-func (e Edge) Credentials(log *zap.Logger) (credentials.TransportCredentials, error) {
+// Open returns the TLS of the port; nil when nothing is configured. Files that cannot be used now
+// are an error, and so is a certificate that has ended; later they go to the log, and the last ones
+// stay in use.
+func (e Edge) Open(log *zap.Logger) (*Shown, error) {
 	if e == (Edge{}) {
 		return nil, nil
 	}
 	if e.Cert == "" || e.Key == "" {
 		return nil, errors.New("--client-tls-cert and --client-tls-key belong together, and --client-tls-ca needs both")
 	}
-	first, err := e.config()
+	first, err := e.read(nil)
 	if err != nil {
 		return nil, err
 	}
-	var last atomic.Pointer[tls.Config]
-	last.Store(first)
-	return credentials.NewTLS(&tls.Config{
-		MinVersion: tls.VersionTLS13,
-		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			next, err := e.config()
-			if err != nil {
-				log.Warn("the new certificate for clients cannot be used; going on with the last one", zap.Error(err))
-				return last.Load(), nil
-			}
-			last.Store(next)
-			return next, nil
-		},
-	}), nil
-}
-
-func (e Edge) config() (*tls.Config, error) {
-	pair, err := tls.LoadX509KeyPair(e.Cert, e.Key)
-	if err != nil {
-		return nil, fmt.Errorf("--client-tls-cert: %w", err)
-	}
-	cfg := &tls.Config{
-		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2"}, SessionTicketsDisabled: true,
-	}
-	if e.CA != "" {
-		if cfg.ClientCAs, err = pool(e.CA); err != nil {
-			return nil, fmt.Errorf("--client-tls-ca: %w", err)
-		}
-		cfg.ClientAuth = tls.RequireAndVerifyClientCert
-	}
-	return cfg, nil
+	return &Shown{files: e, log: log, last: first}, nil
 }
 
 // Permit says why a port for clients must not be served at the address, and the way out.
@@ -125,6 +95,10 @@ func pool(file string) (*x509.CertPool, error) {
 	if err != nil {
 		return nil, err
 	}
+	return poolOf(file, text)
+}
+
+func poolOf(file string, text []byte) (*x509.CertPool, error) {
 	all := x509.NewCertPool()
 	if !all.AppendCertsFromPEM(text) {
 		return nil, fmt.Errorf("%s holds no certificate in PEM", file)

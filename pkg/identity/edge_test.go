@@ -24,10 +24,10 @@ func trust(t *testing.T, ca *CA) Trust {
 
 func TestEdge_ClientsKnowTheServerByItsName(t *testing.T) {
 	ca, foreign := authority(t), authority(t)
-	creds, err := edge(t, ca).Credentials(zap.NewNop())
+	shown, err := edge(t, ca).Open(zap.NewNop())
 	require.NoError(t, err)
 	served := 0
-	address := serve(t, creds, func(_ ID, known bool) { served++; require.False(t, known) })
+	address := serve(t, shown.Credentials(), func(_ ID, known bool) { served++; require.False(t, known) })
 	for _, c := range []struct {
 		trust Trust
 		says  string
@@ -53,9 +53,9 @@ func TestEdge_MayAskClientsForACertificate(t *testing.T) {
 	ca, clients := authority(t), authority(t)
 	e := edge(t, ca)
 	e.CA = trust(t, clients).CA
-	creds, err := e.Credentials(zap.NewNop())
+	shown, err := e.Open(zap.NewNop())
 	require.NoError(t, err)
-	address := serve(t, creds, func(ID, bool) {})
+	address := serve(t, shown.Credentials(), func(ID, bool) {})
 	known := trust(t, clients)
 	for _, c := range []struct {
 		trust Trust
@@ -78,9 +78,9 @@ func TestEdge_TakesUpNewCertificates(t *testing.T) {
 	dir := t.TempDir()
 	cfg := write(t, dir, before, before.certify(t, paper(t)))
 	log, next := warnings(t)
-	creds, err := Edge{Cert: cfg.Cert, Key: cfg.Key}.Credentials(log)
+	shown, err := Edge{Cert: cfg.Cert, Key: cfg.Key}.Open(log)
 	require.NoError(t, err)
-	address := serve(t, creds, func(ID, bool) {})
+	address := serve(t, shown.Credentials(), func(ID, bool) {})
 	client := func(ca *CA) error {
 		creds, err := Trust{CA: trust(t, ca).CA}.Credentials()
 		require.NoError(t, err)
@@ -104,10 +104,10 @@ func TestEdge_SaysWhatIsWrong(t *testing.T) {
 	}{
 		{Edge{Cert: good.Cert}, "--client-tls-cert and --client-tls-key belong together"},
 		{Edge{CA: good.Cert}, "--client-tls-ca needs both"},
-		{Edge{Cert: good.Cert, Key: filepath.Join(t.TempDir(), "none")}, "--client-tls-cert: open "},
+		{Edge{Cert: good.Cert, Key: filepath.Join(t.TempDir(), "none")}, "--client-tls-key: open "},
 		{Edge{Cert: good.Cert, Key: good.Key, CA: garbage(t)}, "--client-tls-ca: "},
 	} {
-		_, err := c.edge.Credentials(zap.NewNop())
+		_, err := c.edge.Open(zap.NewNop())
 		require.ErrorContains(t, err, c.says)
 	}
 	for _, c := range []struct {
@@ -122,7 +122,8 @@ func TestEdge_SaysWhatIsWrong(t *testing.T) {
 		_, err := c.trust.Credentials()
 		require.ErrorContains(t, err, c.says)
 	}
-	none, err := Edge{}.Credentials(zap.NewNop())
+	none, err := Edge{}.Open(zap.NewNop())
 	require.NoError(t, err)
 	require.Nil(t, none)
+	require.Nil(t, none.Credentials())
 }

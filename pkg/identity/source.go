@@ -1,8 +1,6 @@
 package identity
 
 import (
-	"bytes"
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -32,6 +30,7 @@ type Source struct {
 	mu     sync.Mutex
 	last   *keys
 	lament string // what was last said to be wrong with the files
+	ending ending
 
 	signer atomic.Pointer[verified] // the last one
 }
@@ -41,15 +40,10 @@ type keys struct {
 	id   ID
 	pair tls.Certificate
 	cas  *x509bundle.Bundle
-	from [3][]byte // the files that they were read from
+	from texts // of the files that they were read from
 }
 
 func (k *keys) leaf() *x509.Certificate { return k.pair.Leaf }
-
-// until tells a log when the keys end. It is a text, because a log on a console shows no date of a time.
-func (k *keys) until() zap.Field {
-	return zap.String("until", k.leaf().NotAfter.Format(time.RFC3339))
-}
 
 // Life is for how long the certificate is valid in all, from its beginning to its end.
 func (s *Source) Life() time.Duration {
@@ -58,16 +52,20 @@ func (s *Source) Life() time.Duration {
 }
 
 // Measure tells a meter for how long the certificate is still valid, in seconds: somebody must
-// renew it before that is 0.
+// renew it before that is 0. A process without an identity has none.
 func (s *Source) Measure(meter metric.Meter) error {
-	of := metric.WithAttributes(attribute.Stringer("id", s.id))
-	_, err := meter.Float64ObservableGauge("troupe.certificate.remaining",
-		metric.WithUnit("s"), metric.WithDescription("For how long the certificate of this process is still valid."),
-		metric.WithFloat64Callback(func(_ context.Context, o metric.Float64Observer) error {
-			o.Observe(time.Until(s.current().leaf().NotAfter).Seconds(), of)
-			return nil
-		}))
-	return err
+	if s == nil {
+		return nil
+	}
+	return measure(meter, func() *x509.Certificate { return s.current().leaf() },
+		attribute.String("of", "mesh"), attribute.Stringer("id", s.id))
+}
+
+// look implements Watched.
+func (s *Source) look() {
+	if s != nil {
+		s.current()
+	}
 }
 
 // current are the keys to use now.
@@ -78,14 +76,18 @@ func (s *Source) current() *keys {
 	if err == nil && next.id != s.id {
 		err = fmt.Errorf("--tls-cert: the certificate is now that of %s; this process is %s", next.id, s.id)
 	}
+	if err == nil {
+		s.lament = "" // the same fault is news when it comes again
+	}
 	switch {
 	case err != nil && err.Error() != s.lament:
 		s.lament = err.Error()
-		s.log.Warn("the new keys cannot be used; going on with the last ones", zap.Error(err), s.last.until())
+		s.log.Warn("the new keys cannot be used; going on with the last ones", zap.Error(err), until(s.last.leaf()))
 	case err == nil && next != s.last:
-		s.last, s.lament = next, ""
-		s.log.Info("new keys", next.until())
+		s.last = next
+		s.log.Info("new keys", until(next.leaf()))
 	}
+	s.ending.tell(s.log, s.last.leaf(), zap.Stringer("id", s.id))
 	return s.last
 }
 
@@ -94,20 +96,15 @@ func (s *Source) current() *keys {
 type files struct{ cert, key, ca string }
 
 func (f files) read(last *keys) (*keys, error) {
-	var from [3][]byte
-	for i, file := range []struct{ flag, name string }{{"--tls-cert", f.cert}, {"--tls-key", f.key}, {"--tls-ca", f.ca}} {
-		text, err := os.ReadFile(file.name)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", file.flag, err)
-		}
-		from[i] = text
+	from, err := read("--tls", f.cert, f.key, f.ca)
+	if err != nil {
+		return nil, err
 	}
-	if last != nil && bytes.Equal(from[0], last.from[0]) && bytes.Equal(from[1], last.from[1]) && bytes.Equal(from[2], last.from[2]) {
+	if last != nil && from == last.from {
 		return last, nil
 	}
 	k := &keys{from: from}
-	var err error
-	if k.pair, err = tls.X509KeyPair(from[0], from[1]); err != nil {
+	if k.pair, err = tls.X509KeyPair([]byte(from.cert), []byte(from.key)); err != nil {
 		return nil, fmt.Errorf("--tls-cert: %s and the key in %s are no pair in PEM: %w", f.cert, f.key, err)
 	}
 	id, err := x509svid.IDFromCert(k.leaf())
@@ -117,13 +114,34 @@ func (f files) read(last *keys) (*keys, error) {
 	if k.id, err = parsed(id); err != nil {
 		return nil, fmt.Errorf("--tls-cert: %s: %w", f.cert, err)
 	}
-	if k.cas, err = x509bundle.Parse(id.TrustDomain(), from[2]); err != nil || k.cas.Empty() {
+	if k.cas, err = x509bundle.Parse(id.TrustDomain(), []byte(from.ca)); err != nil || k.cas.Empty() {
 		return nil, fmt.Errorf("--tls-ca: %s holds no certificates in PEM: %w", f.ca, errOr(err, "it is empty"))
 	}
 	if _, err := k.verify(k.pair.Certificate); err != nil {
 		return nil, fmt.Errorf("--tls-cert: with --tls-ca %s nobody would trust %s: %w", f.ca, f.cert, err)
 	}
 	return k, nil
+}
+
+// texts are what files of keys hold.
+type texts struct{ cert, key, ca string }
+
+// read reads files of keys, and names the flag of one that it cannot. One without a name is empty.
+func read(flag, cert, key, ca string) (t texts, err error) {
+	for _, file := range []struct {
+		kind, name string
+		text       *string
+	}{{"cert", cert, &t.cert}, {"key", key, &t.key}, {"ca", ca, &t.ca}} {
+		if file.name == "" {
+			continue
+		}
+		text, err := os.ReadFile(file.name)
+		if err != nil {
+			return texts{}, fmt.Errorf("%s-%s: %w", flag, file.kind, err)
+		}
+		*file.text = string(text)
+	}
+	return t, nil
 }
 
 func errOr(err error, text string) error {

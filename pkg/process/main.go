@@ -22,8 +22,8 @@ const (
 )
 
 // Main is the main function of a service: it fills cfg from flags and environment, makes
-// the telemetry that tel describes, and runs until SIGINT or SIGTERM, which stop the
-// service in order. A second signal ends it at once. It returns the exit code. The process leaves
+// the telemetry that tel describes, and runs until SIGINT, SIGTERM or SIGHUP, which stop the
+// service in order. A second one of the first two ends it at once. It returns the exit code. The process leaves
 // no core, for that would hold credentials of turns.
 //
 // The struct tags of cfg are those of kong; a Validate method on it is called. tel points
@@ -51,12 +51,20 @@ func Main(name, description string, cfg any, tel *telemetry.Config, run func(con
 	return ExitOK
 }
 
-// Signals returns a context that ends with the first SIGINT or SIGTERM. From then on the
-// signals have their usual effect, so that a second one ends the process at once.
+// Signals returns a context that ends with the first SIGINT, SIGTERM or SIGHUP. From then on the
+// first two have their usual effect, so that a second one ends the process at once. SIGHUP has none
+// then: a terminal that is closed sends more than one. It never has any for a process that was
+// started to ignore it, as nohup does.
 func Signals(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	ending := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	hangups := make(chan os.Signal, 1) // nobody reads it: what is caught does not end the process
+	if !signal.Ignored(syscall.SIGHUP) {
+		ending = append(ending, syscall.SIGHUP)
+		signal.Notify(hangups, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(ctx, ending...)
 	context.AfterFunc(ctx, stop)
-	return ctx, stop
+	return ctx, func() { stop(); signal.Stop(hangups) }
 }
 
 // Version is that of the module that the program was built of, as far as the Go toolchain

@@ -2,6 +2,8 @@ package process
 
 import (
 	"os"
+	"os/exec"
+	"os/signal"
 	"syscall"
 	"testing"
 
@@ -9,11 +11,11 @@ import (
 	"go.uber.org/zap"
 )
 
-// Either signal stops the parts in order, last first.
+// Each signal stops the parts in order, last first.
 //
 // Req: LP-36
 func TestSignals_StopTheParts(t *testing.T) {
-	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		ctx, stop := Signals(t.Context())
 		d := &diary{}
 		require.NoError(t, Run(ctx, zap.NewNop(), func() { require.NoError(t, syscall.Kill(os.Getpid(), signal)) },
@@ -21,4 +23,48 @@ func TestSignals_StopTheParts(t *testing.T) {
 		stop()
 		require.Equal(t, []string{"+a", "+b", "-b", "-a"}, d.lines, signal)
 	}
+}
+
+// alone runs a test of this binary in a process of its own, by a shell, and returns how it ended.
+func alone(t *testing.T, script string) syscall.WaitStatus {
+	t.Helper()
+	child := exec.CommandContext(t.Context(), "/bin/sh", "-c", script, os.Args[0], "-test.run=^"+t.Name()+"$")
+	child.Env = append(os.Environ(), inChild+"=1")
+	_ = child.Run() // its status tells more
+	status, ok := child.ProcessState.Sys().(syscall.WaitStatus)
+	require.True(t, ok)
+	return status
+}
+
+// A terminal that is closed sends SIGHUP to the process, and so may the shell in it: the second one
+// does not break the stop off, and SIGTERM still does.
+func TestSignals_AStopOutlivesTheTerminal(t *testing.T) {
+	if os.Getenv(inChild) != "" {
+		ctx, stop := Signals(t.Context())
+		defer stop()
+		require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
+		<-ctx.Done()
+		for { // until the signals are given free again
+			require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
+			require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGTERM))
+		}
+	}
+	status := alone(t, `exec "$0" "$@"`)
+	require.True(t, status.Signaled())
+	require.Equal(t, syscall.SIGTERM, status.Signal())
+}
+
+// A process that was started to outlive its terminal does.
+func TestSignals_KeepToNohup(t *testing.T) {
+	if os.Getenv(inChild) != "" {
+		ctx, stop := Signals(t.Context())
+		defer stop()
+		require.True(t, signal.Ignored(syscall.SIGHUP))
+		require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
+		require.NoError(t, ctx.Err())
+		return
+	}
+	status := alone(t, `trap "" HUP; exec "$0" "$@"`)
+	require.True(t, status.Exited())
+	require.Zero(t, status.ExitStatus())
 }

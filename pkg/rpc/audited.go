@@ -15,8 +15,9 @@ import (
 )
 
 // audited records the calls for which somebody has to answer, with who called and what came of
-// them (S19). All are unary.
-func audited(log *audit.Log) link {
+// them (S19). All are unary. Those that work on the process itself name no object: it is the instance
+// that serves, which is of no tenant.
+func audited(log *audit.Log, instance string) link {
 	return link{
 		name: "audited",
 		unary: func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (_ any, err error) {
@@ -29,6 +30,10 @@ func audited(log *audit.Log) link {
 				caller := identity.PrincipalOf(ctx)
 				e := audit.Entry{Kind: kind, Actor: caller.String(), Action: info.FullMethod, Result: outcome(err), Facts: map[string]string{"tenant": caller.Tenant}}
 				e.Object = named(req, e.Facts)
+				if kind == audit.Lifecycle {
+					delete(e.Facts, "tenant")
+					e.Object = instance
+				}
 				log.Record(e)
 			}()
 			var resp any

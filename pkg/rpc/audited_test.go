@@ -30,7 +30,7 @@ func TestAudited_RecordsWhoDidWhatOnWhat(t *testing.T) {
 	call := func(method string, req any, answer func() error) {
 		ctx := identity.WithPrincipal(t.Context(), identity.Principal{Role: identity.Admin, Name: "ada", Tenant: "acme"})
 		defer func() { _ = recover() }() // the link recovered is outside of this one
-		_, _ = audited(tel.Audit).unary(ctx, req, &grpc.UnaryServerInfo{FullMethod: method}, func(context.Context, any) (any, error) { return nil, answer() })
+		_, _ = audited(tel.Audit, "research-1").unary(ctx, req, &grpc.UnaryServerInfo{FullMethod: method}, func(context.Context, any) (any, error) { return nil, answer() })
 	}
 	fine := func() error { return nil }
 	call(troupev1.OrchestratorService_DrainInstance_FullMethodName, &troupev1.DrainInstanceRequest{InstanceId: "r-1", Agent: "research", Reason: "an update"}, fine)
@@ -41,7 +41,7 @@ func TestAudited_RecordsWhoDidWhatOnWhat(t *testing.T) {
 	require.Equal(t, []audit.Entry{
 		{Kind: audit.Admin, Actor: "admin ada", Action: "/troupe.v1.OrchestratorService/DrainInstance", Object: "r-1", Result: "ok", Facts: map[string]string{"tenant": "acme", "agent": "research", "reason": "an update"}},
 		{Kind: audit.Admin, Actor: "admin ada", Action: "/troupe.v1.SessionService/DeleteSession", Object: "s1", Result: "not_found", Facts: map[string]string{"tenant": "acme"}},
-		{Kind: audit.Lifecycle, Actor: "admin ada", Action: "/troupe.v1.LifecycleService/Pause", Result: "failed", Facts: map[string]string{"tenant": "acme", "reason": "a closer look"}},
+		{Kind: audit.Lifecycle, Actor: "admin ada", Action: "/troupe.v1.LifecycleService/Pause", Object: "research-1", Result: "failed", Facts: map[string]string{"reason": "a closer look"}},
 	}, entries())
 }
 

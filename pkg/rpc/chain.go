@@ -40,7 +40,7 @@ func newChain(t *telemetry.Telemetry, cfg Config) (chain []link, draining contex
 	return []link{
 		edge(t, cfg.Usual), recovered(), endless(ctx),
 		suspect(cfg.Rates), known(cfg, t.Audit), paced(cfg.Rates), permitted(cfg, t.Audit, violations),
-		owned(violations), audited(t.Audit), validated(validator), scoped(cfg.Scope, t.Audit, violations),
+		owned(violations), audited(t.Audit, cfg.Instance), validated(validator), scoped(cfg.Scope, t.Audit, violations),
 	}, draining, nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
@@ -51,6 +52,7 @@ type Server struct {
 	health   *health.Server
 	draining context.CancelFunc
 	board    *probe.Board // nil unless the health follows one
+	identity *identity.Source
 
 	telemetry *telemetry.Telemetry
 	perPeer   int
@@ -78,6 +80,9 @@ type Config struct {
 	// Usual reports whether a call that was refused is no news: a healthy mesh has such, and the log
 	// has them at level debug. Nil: all are told at info.
 	Usual func(method string, err error) bool
+	// Instance is the name of the worker that serves, for the audit log: calls that start, pause or
+	// stop it do not name it. Empty: it is no worker.
+	Instance string
 	// TLS is that of a server for clients, which has no Identity; nil is plain text.
 	TLS credentials.TransportCredentials
 
@@ -96,10 +101,8 @@ func NewServer(t *telemetry.Telemetry, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("rpc: %w", err)
 	}
-	if cfg.Identity != nil {
-		if err := cfg.Identity.Measure(t.Metrics.Meter("troupe/identity")); err != nil {
-			return nil, fmt.Errorf("rpc: %w", err)
-		}
+	if err := cfg.Identity.Measure(t.Metrics.Meter("troupe/identity")); err != nil {
+		return nil, fmt.Errorf("rpc: %w", err)
 	}
 	maxBytes := MaxMessageBytes
 	if cfg.Inner {
@@ -133,7 +136,7 @@ func NewServer(t *telemetry.Telemetry, cfg Config) (*Server, error) {
 	if cfg.Rates != nil {
 		opts = append(opts, grpc.InTapHandle(counted(cfg.Rates)))
 	}
-	s := &Server{Server: grpc.NewServer(opts...), health: health.NewServer(), draining: draining, telemetry: t, perPeer: cfg.PeerConnections}
+	s := &Server{Server: grpc.NewServer(opts...), health: health.NewServer(), draining: draining, identity: cfg.Identity, telemetry: t, perPeer: cfg.PeerConnections}
 	s.SetServing(false)
 	healthpb.RegisterHealthServer(s, s.health)
 	if cfg.Reflection {
@@ -183,7 +186,7 @@ func (s *Server) calm(tooMany bool) {
 	s.board.Set(conditionPanics, err)
 }
 
-// Part serves on the listener. When it stops, health turns NOT_SERVING for good, calls in
+// Part serves on the listener, and has the log say when the certificate ends. When it stops, health turns NOT_SERVING for good, calls in
 // flight may end within drain, and then they are cancelled.
 func (s *Server) Part(lis net.Listener, drain time.Duration) process.Part {
 	return process.Part{Name: "grpc " + lis.Addr().String(), Grace: drain + connectionTimeout, Run: func(ctx context.Context, ready func()) error {
@@ -197,6 +200,11 @@ func (s *Server) Part(lis net.Listener, drain time.Duration) process.Part {
 		if s.perPeer > 0 {
 			lis = newPerPeer(lis, s.perPeer, s.telemetry.Log)
 		}
+		watched, unwatch := context.WithCancel(ctx)
+		var watching sync.WaitGroup
+		watching.Go(func() { identity.Watch(watched, s.identity) })
+		defer watching.Wait()
+		defer unwatch()
 		served := make(chan error, 1)
 		go func() { served <- s.Serve(lis) }()
 		ready()

@@ -37,7 +37,7 @@ import (
 )
 
 // Main serves the agent as a program of its own, with the flags and environment variables
-// of Config, until SIGINT or SIGTERM. It returns the exit code: 0 after a stop in order, 1
+// of Config, until SIGINT, SIGTERM or SIGHUP. It returns the exit code: 0 after a stop in order, 1
 // after an error, 2 when the flags cannot be. It takes what agent.New returns.
 func Main(a *agent.Agent, err error) int {
 	if err != nil {
@@ -153,7 +153,7 @@ func (w *Worker) open() (err error) {
 	w.closers.Add(etcd)
 	w.registrar = etcdregistry.New(etcd, w.telemetry.Log, etcdregistry.Config{Refused: w.letItselfIn()})
 	if w.grpc, err = rpc.NewServer(w.telemetry, rpc.Config{
-		Reflection: w.cfg.Reflection, Inner: true, Identity: self, PeerConnections: rpc.MaxInnerPeerConnections,
+		Reflection: w.cfg.Reflection, Inner: true, Identity: self, Instance: w.cfg.InstanceID, PeerConnections: rpc.MaxInnerPeerConnections,
 	}); err != nil {
 		return err
 	}

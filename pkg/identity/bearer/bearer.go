@@ -9,6 +9,7 @@ import (
 	"net"
 	"strings"
 
+	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -76,6 +77,9 @@ func Open(cfg Config, log *zap.Logger) (*Clients, error) {
 	}
 	return c, nil
 }
+
+// Measure tells a meter whether the file of tokens can be used, if there is one.
+func (c *Clients) Measure(meter metric.Meter) error { return c.tokens.Measure(meter) }
 
 // Authenticate is an rpc.Authenticate. Where clients cannot be told apart everybody may do all,
 // as the default tenant. Else a call must carry a token, but one that only asks for the health

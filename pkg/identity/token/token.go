@@ -13,6 +13,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
+	"sort"
 	"strings"
 	"time"
 
@@ -96,7 +98,7 @@ func parse(text []byte) (list, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	decoder.KnownFields(true)
 	if err := decoder.Decode(&d); err != nil && !errors.Is(err, io.EOF) {
-		return nil, errors.New("it is no list of tokens: want `tokens:` with entries of name, tenant, role, sha256 and, if it ends, expires")
+		return nil, fmt.Errorf("it is no list of tokens%s: want `tokens:` with entries of name, tenant, role, sha256 and, if it ends, expires, such as 2027-01-01T00:00:00Z", place(text, err))
 	}
 	var all list
 	known := map[[sha256.Size]byte]int{} // in which places
@@ -114,6 +116,33 @@ func parse(text []byte) (list, error) {
 	}
 	return all, nil
 }
+
+// place says where a text is no list, as far as that can be told. Errors of yaml quote the text, so
+// nothing but a number is taken from them, from where no text can stand.
+func place(text []byte, err error) string {
+	if wrong, ok := errors.AsType[*yaml.TypeError](err); ok && len(wrong.Errors) > 0 {
+		if at := line.FindStringSubmatch(wrong.Errors[0]); at != nil {
+			return ", line " + at[1]
+		}
+	}
+	broken := func(text []byte) bool { return yaml.Unmarshal(text, &yaml.Node{}) != nil }
+	if broken(text) { // errors say where what is broken begins, which is the list as a whole
+		lines := bytes.SplitAfter(text, []byte("\n"))
+		at := sort.Search(len(lines)-1, func(n int) bool { return broken(bytes.Join(lines[:n+1], nil)) })
+		return fmt.Sprintf(", near line %d", at+1)
+	}
+	var d struct{ Tokens []yaml.Node }
+	_ = yaml.Unmarshal(text, &d)
+	for i, n := range d.Tokens { // a time that is none has no line in its error
+		if n.Decode(&Entry{}) != nil {
+			return fmt.Sprintf(", token %d from line %d on", i+1, n.Line)
+		}
+	}
+	return ""
+}
+
+// line is how an error of yaml begins that knows where.
+var line = regexp.MustCompile(`^line ([0-9]+): `)
 
 // of finds the entry of a token, in a time that depends on nothing but how many there are.
 func (all list) of(token string) (found Entry, ok bool) {

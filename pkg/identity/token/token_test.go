@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
@@ -114,6 +116,18 @@ func TestFile_IsReadAgainAndABadOneIsNotUsed(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.Equal(t, 2, logs.FilterMessageSnippet("cannot be used").Len(), "each is said once")
+	f.now = func() time.Time { return time.Now().Add(tellEvery) }
+	_, err = f.Principal(bob)
+	require.NoError(t, err)
+	require.Equal(t, 3, logs.FilterMessageSnippet("cannot be used").Len(), "and again while it lasts")
+	for range 2 {
+		put(t, path, "tokens: [{nam: x}]")
+		for range 3 {
+			_, err = f.Principal(bob)
+			require.NoError(t, err)
+		}
+	}
+	require.Equal(t, 5, logs.FilterMessageSnippet("cannot be used").Len(), "each file that is laid there, also with the same fault")
 	file(t, path, a)
 	_, err = f.Principal(ann)
 	require.NoError(t, err)
@@ -122,6 +136,51 @@ func TestFile_IsReadAgainAndABadOneIsNotUsed(t *testing.T) {
 			require.NotContains(t, fmt.Sprint(line.Message, line.ContextMap()), quoted)
 		}
 	}
+}
+
+// A file that may not be read is tried anew: to let it be read changes nothing that is seen of it.
+func TestFile_IsTriedAgainWhenItCouldNotBeRead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens.yaml")
+	_, a := issue(t, "ann", "acme", identity.Client)
+	file(t, path, a)
+	f, err := Open(path, zap.NewNop())
+	require.NoError(t, err)
+	require.NoError(t, os.Remove(path))
+	require.NoError(t, os.Mkdir(path, 0o700)) // which root cannot read either
+	_, err = f.current()
+	require.ErrorContains(t, err, "is a directory")
+	f.seen, err = os.Stat(path)
+	require.NoError(t, err)
+	f.path = filepath.Join(t.TempDir(), "tokens.yaml")
+	file(t, f.path, a)
+	f.seen, err = os.Stat(f.path)
+	require.NoError(t, err)
+	_, err = f.current()
+	require.NoError(t, err)
+}
+
+func TestFile_MeasuresWhetherItCanBeUsed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens.yaml")
+	_, a := issue(t, "ann", "acme", identity.Client)
+	file(t, path, a)
+	f, err := Open(path, zap.NewNop())
+	require.NoError(t, err)
+	reader := metric.NewManualReader()
+	meter := metric.NewMeterProvider(metric.WithReader(reader)).Meter("test")
+	require.NoError(t, f.Measure(meter))
+	require.NoError(t, (*File)(nil).Measure(meter))
+	usable := func() int64 {
+		var seen metricdata.ResourceMetrics
+		require.NoError(t, reader.Collect(t.Context(), &seen))
+		return seen.ScopeMetrics[0].Metrics[0].Data.(metricdata.Gauge[int64]).DataPoints[0].Value
+	}
+	require.EqualValues(t, 1, usable())
+	put(t, path, "tokens: 7")
+	require.EqualValues(t, 0, usable(), "though nobody called")
+	file(t, path, a)
+	require.EqualValues(t, 1, usable())
+	require.NoError(t, os.Remove(path))
+	require.EqualValues(t, 0, usable())
 }
 
 func TestOpen_SaysWhatIsWrongWithAFile(t *testing.T) {
@@ -136,6 +195,9 @@ func TestOpen_SaysWhatIsWrongWithAFile(t *testing.T) {
 	twice, err := Format(e, Entry{Name: "bob", Tenant: "acme", Role: identity.Client, SHA256: e.SHA256})
 	require.NoError(t, err)
 	digest := e.SHA256
+	_, bob := issue(t, "bob", "acme", identity.Client)
+	whole, err := Format(bob, e)
+	require.NoError(t, err)
 	for text, want := range map[string]string{
 		"tokens: {a: b}": "it is no list of tokens",
 		strings.Replace(entry(func(*Entry) {}), "sha256", "token", 1):       "want `tokens:` with entries",
@@ -150,6 +212,15 @@ func TestOpen_SaysWhatIsWrongWithAFile(t *testing.T) {
 		entry(func(e *Entry) { e.Name, e.Tenant = digest, "" }):             "token 1: tenant: it must be",
 		entry(func(e *Entry) { e.Name, e.SHA256 = digest+"0", digest+"0" }): "token 1: sha256: it must be",
 		string(twice): "token 2 is token 1 once more",
+		// where it is, and nothing of what stands there
+		string(whole) + "  x: y\n" + strings.TrimPrefix(string(whole), "tokens:\n"): "no list of tokens, near line 10: want",
+		string(whole) + "    expire: 2027-01-01\n":                                  "no list of tokens, line 10: want",
+		string(whole) + "    expires: soon " + leaked + "\n":                        "no list of tokens, token 2 from line 6 on: want",
+		string(whole) + "    expires: \"line 99: " + digest + "\"\n":                "no list of tokens, token 2 from line 6 on: want",
+		string(whole) + "    ? [" + leaked + "]\n    : 7\n":                         "no list of tokens",
+		string(whole) + "    expires: [" + leaked + "]\n":                           "no list of tokens, line 10: want",
+		string(whole) + "   " + leaked + ": [" + digest + "\n":                      "no list of tokens, near line 10: want",
+		"tokens: [{name: *" + leaked + "}]":                                         "no list of tokens, near line 1: want",
 	} {
 		path := filepath.Join(t.TempDir(), "tokens.yaml")
 		put(t, path, text)

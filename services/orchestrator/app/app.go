@@ -59,6 +59,7 @@ type App struct {
 	eraser       *erase.Eraser
 	store        *redistrace.Store
 	dependencies []probe.Dependency
+	certificates []identity.Watched
 	closers      process.Closers
 }
 
@@ -96,17 +97,20 @@ func (a *App) open(files fs.FS) error {
 	if err != nil {
 		return err
 	}
-	if self != nil { // its server is for clients, who do not see this certificate
-		if err := self.Measure(a.telemetry.Metrics.Meter("troupe/identity")); err != nil {
-			return err
-		}
-	}
-	clients, err := a.cfg.ClientTLS.Credentials(a.telemetry.Log)
+	shown, err := a.cfg.ClientTLS.Open(a.telemetry.Log)
 	if err != nil {
 		return err
 	}
+	meter := a.telemetry.Metrics.Meter("troupe/identity") // a server inside the mesh measures and watches its own
+	if err := errors.Join(self.Measure(meter), shown.Measure(meter)); err != nil {
+		return err
+	}
+	a.certificates = []identity.Watched{self, shown}
 	callers, err := bearer.Open(a.cfg.Clients, a.telemetry.Log)
 	if err != nil {
+		return err
+	}
+	if err := callers.Measure(meter); err != nil {
 		return err
 	}
 	if a.grpcLis, err = rpc.Listen("--grpc-addr", a.cfg.GRPCAddr, a.cfg.ClientTLS.Permit(a.cfg.Identity.InsecurePlaintext), a.cfg.Clients.Permit); err != nil {
@@ -177,7 +181,7 @@ func (a *App) open(files fs.FS) error {
 		return fmt.Errorf("--rates: %w", err)
 	}
 	if a.grpc, err = rpc.NewServer(a.telemetry, rpc.Config{
-		Reflection: a.cfg.Reflection, TLS: clients, Rates: rate.New(rates), PeerConnections: a.cfg.PeerConnections,
+		Reflection: a.cfg.Reflection, TLS: shown.Credentials(), Rates: rate.New(rates), PeerConnections: a.cfg.PeerConnections,
 		Authenticate: turncred.Authenticate(credentials, callers.Authenticate), Scope: scope.New(credentials, a.store.Get), Barred: a.roster.Barred,
 	}); err != nil {
 		return err
@@ -249,6 +253,11 @@ func (a *App) Run(ctx context.Context, ready func()) error {
 	a.telemetry.Log.Info("serving", zap.Stringer("grpc", a.grpcLis.Addr()), zap.Stringer("http", a.httpLis.Addr()), zap.String("version", process.Version()))
 	parts := []process.Part{
 		probe.Part(a.httpLis, a.board.Handler(a.telemetry.Scrape)),
+		{Name: "certificates", Grace: time.Second, Run: func(ctx context.Context, ready func()) error {
+			ready()
+			identity.Watch(ctx, a.certificates...)
+			return nil
+		}},
 		{Name: "registry", Grace: time.Second, Run: func(ctx context.Context, ready func()) error {
 			ready()
 			return a.roster.Follow(ctx, a.registry)
