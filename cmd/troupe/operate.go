@@ -66,7 +66,7 @@ func outcomes(w *tabwriter.Writer, all []*troupev1.InstanceOutcome) {
 		if o.GetStatus() != nil {
 			state = string(wire.StateFromProto(o.GetStatus().GetState()))
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\n", o.GetInstanceId(), state, orDash(o.GetFailure().GetMessage()))
+		row(w, o.GetInstanceId(), state, orDash(o.GetFailure().GetMessage()))
 	}
 }
 
@@ -104,9 +104,9 @@ func (d *drain) Run(ctx context.Context, term terminal) error {
 		})
 		return resp, err
 	}, func(w *tabwriter.Writer) {
-		fmt.Fprintf(w, "%s\t%s\n", d.Instance, wire.StateFromProto(resp.GetStatus().GetState()))
+		row(w, d.Instance, wire.StateFromProto(resp.GetStatus().GetState()))
 		for _, e := range resp.GetErrors() {
-			fmt.Fprintf(w, "\t%s\n", e)
+			row(w, "", e)
 		}
 	})
 }

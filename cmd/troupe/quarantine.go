@@ -54,10 +54,10 @@ func (r *release) Run(ctx context.Context, term terminal) error {
 	return verdict(err, resp.GetInstances())
 }
 
-// shutOut is how an agent that is quarantined is shown.
+// shutOut is how an agent that is quarantined is shown, in a row.
 func shutOut(q *troupev1.Quarantine) string {
 	if q == nil {
 		return ""
 	}
-	return fmt.Sprintf("quarantined for %s: %s", ago(q.GetSince()), oneLine(q.GetReason()))
+	return fmt.Sprintf("quarantined for %s: %s", ago(q.GetSince()), q.GetReason())
 }
