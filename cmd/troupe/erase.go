@@ -110,6 +110,9 @@ func receipt(w *tabwriter.Writer, r *troupev1.ErasureReceipt) {
 		}
 		remains = append(remains, line)
 	}
+	if len(removed) == 0 {
+		removed = []string{"nothing: there was nothing left"}
+	}
 	listed(w, "removed", removed)
 	listed(w, "remains", remains)
 }

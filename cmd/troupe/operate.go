@@ -51,10 +51,18 @@ type resume struct {
 // Run resumes the agent.
 func (r *resume) Run(ctx context.Context, term terminal) error {
 	var resp *troupev1.ResumeAgentResponse
+	var out *troupev1.Quarantine
 	err := r.within(ctx, verbTime, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
-		resp, err = c.ResumeAgent(ctx, &troupev1.ResumeAgentRequest{Agent: r.Agent, Reason: r.Reason})
+		if resp, err = c.ResumeAgent(ctx, &troupev1.ResumeAgentRequest{Agent: r.Agent, Reason: r.Reason}); err == nil {
+			out = quarantined(ctx, c, r.Agent)
+		}
 		return resp, err
-	}, func(w *tabwriter.Writer) { outcomes(w, resp.GetInstances()) })
+	}, func(w *tabwriter.Writer) {
+		outcomes(w, resp.GetInstances())
+		if out != nil {
+			row(w, fmt.Sprintf("agent %s gets no step all the same: it is %s; troupe release %s ends that", r.Agent, shutOut(out), r.Agent))
+		}
+	})
 	return verdict(err, resp.GetInstances())
 }
 

@@ -29,13 +29,17 @@ func Unconnected(err error) (Missed, string) {
 		{"Error while dialing: ", Nobody},
 		{"lookup error: ", Nobody},        // of the resolver of DNS
 		{"name resolver error: ", Nobody}, // so too
+		{"no children to pick from", Nobody},
 	} {
 		_, why, found := strings.Cut(text, c.words)
 		if !found {
 			continue
 		}
 		why = strings.ReplaceAll(strings.TrimSuffix(why, `"`), `\"`, `"`)
-		if c.missed == Nobody { // the rest of it names the address once more
+		switch {
+		case why == "": // a balancer keeps what its resolver said to itself
+			why = "DNS knows no address of that name"
+		case c.missed == Nobody: // the rest of it names the address once more
 			why = why[strings.LastIndex(why, ": ")+1:]
 		}
 		return c.missed, strings.TrimSpace(why)

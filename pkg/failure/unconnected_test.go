@@ -16,9 +16,10 @@ func TestUnconnected_SaysWhyInNoWordsOfGRPC(t *testing.T) {
 		missed failure.Missed
 		why    string
 	}{
-		`connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:1: connect: connection refused"`:                                    {failure.Nobody, "connection refused"},
-		`dns: A record lookup error: lookup nosuch.invalid on 192.0.2.1:53: no such host`:                                                                 {failure.Nobody, "no such host"},
-		`name resolver error: produced zero addresses`:                                                                                                    {failure.Nobody, "produced zero addresses"},
+		`connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:1: connect: connection refused"`: {failure.Nobody, "connection refused"},
+		`dns: A record lookup error: lookup nosuch.invalid on 192.0.2.1:53: no such host`:                              {failure.Nobody, "no such host"},
+		`no children to pick from`:                     {failure.Nobody, "DNS knows no address of that name"},
+		`name resolver error: produced zero addresses`: {failure.Nobody, "produced zero addresses"},
 		`connection error: desc = "transport: authentication handshake failed: x509: certificate signed by \"x\""`:                                        {failure.Distrust, `x509: certificate signed by "x"`},
 		`connection error: desc = "error reading server preface: remote error: tls: certificate required"`:                                                {failure.Rejected, "remote error: tls: certificate required"},
 		`last connection error: connection error: desc = "transport: Error while dialing: dial tcp: lookup nosuch.invalid on 192.0.2.1:53: no such host"`: {failure.Nobody, "no such host"},
