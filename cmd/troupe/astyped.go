@@ -20,7 +20,7 @@ var typed = map[string]string{
 
 var (
 	field      = regexp.MustCompile(`(^|; )([a-z_]+): `)
-	pattern    = regexp.MustCompile("does not match regex pattern .\\^\\[A-Za-z0-9([^\\]]+)\\]\\{(\\d+),(\\d+)\\}\\$.")
+	pattern    = regexp.MustCompile(`does not match regex pattern .\^\[A-Za-z0-9([^\]]+)\]\{(\d+),(\d+)\}\$.`)
 	asCommands = strings.NewReplacer("see ListAgents", "see: troupe get agents", "GetSession shows what waits", "troupe get approvals shows what waits")
 )
 

@@ -19,7 +19,9 @@ func TestFolder_IsThereOrNone(t *testing.T) {
 		want  folder
 		says  string
 	}{
-		{value: "", want: ""}, {value: there, want: folder(there)}, {args: []string{"--agents", there}, want: folder(there)},
+		{value: "", want: ""},
+		{value: there, want: folder(there)},
+		{args: []string{"--agents", there}, want: folder(there)},
 		{args: []string{"--agents", t.TempDir(), "--agents", there}, want: folder(there)}, // the last wins
 		{args: []string{"--agents="}, value: there, want: ""},
 		{value: file, says: file + " is a file, not a folder"},

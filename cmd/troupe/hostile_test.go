@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"io"
 	"net"
 	"path/filepath"
 	"strings"
@@ -89,7 +88,7 @@ func answerHostile(_ any, stream grpc.ServerStream) error {
 	}
 	method := found.(protoreflect.MethodDescriptor)
 	req, resp := blank(method.Input()), blank(method.Output())
-	if err := stream.RecvMsg(req.Interface()); err != nil && err != io.EOF {
+	if err := stream.RecvMsg(req.Interface()); err != nil {
 		return err
 	}
 	if list, ok := req.Interface().(*troupev1.ListMessagesRequest); ok && list.GetAfterSequence() > 0 {

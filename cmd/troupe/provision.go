@@ -68,7 +68,7 @@ func (p *provisionEtcd) Run(ctx context.Context, term terminal) error {
 	}
 	fmt.Fprintf(term.out, "etcd knows %s.\n", strings.Join(names, ", "))
 	if len(others) > 0 {
-		fmt.Fprintf(term.out, "It also knows %s, which nobody declares; remove each with etcdctl user delete.\n", joined(others, ", "))
+		fmt.Fprintf(term.out, "It also knows %s, which nobody declares; remove each with etcdctl user delete.\n", joined(others))
 	}
 	return nil
 }

@@ -61,7 +61,7 @@ func compared(w *tabwriter.Writer, resp *troupev1.ReplayTraceResponse) {
 		}
 		steps, models, tools = steps+1, models+int64(s.GetModelCalls()), tools+int64(s.GetToolCalls())
 		for _, a := range s.GetAsked() {
-			fmt.Fprintf(w, "note: %s: its model is asked something else in call %d: %s\n", where, a.GetNumber(), joined(a.GetParts(), ", "))
+			fmt.Fprintf(w, "note: %s: its model is asked something else in call %d: %s\n", where, a.GetNumber(), joined(a.GetParts()))
 		}
 		if d := s.GetDifference(); d != nil {
 			fmt.Fprintf(w, "differs: %s%s: %s\n", where, atCall(d), inWords(d))

@@ -90,7 +90,7 @@ func (v *view) event(e *troupev1.Event) {
 		}
 	case *troupev1.Event_Plan:
 		if w := p.Plan.GetWorkflow(); w != "" {
-			v.line("%-9s %s: %s", v.term.paint(dim, "plan"), oneLine(w), joined(p.Plan.GetSteps(), ", "))
+			v.line("%-9s %s: %s", v.term.paint(dim, "plan"), oneLine(w), joined(p.Plan.GetSteps()))
 		}
 	case *troupev1.Event_RoutingDecision:
 		what := "route"

@@ -41,8 +41,8 @@ func row(w io.Writer, cells ...any) {
 	fmt.Fprintln(w, strings.Join(texts, "\t"))
 }
 
-// joined are texts on one line.
-func joined(texts []string, by string) string { return oneLine(strings.Join(texts, by)) }
+// joined are names on one line.
+func joined(texts []string) string { return oneLine(strings.Join(texts, ", ")) }
 
 func escaped(text, but string) string {
 	seen := func(r rune) bool { return unicode.IsPrint(r) || strings.ContainsRune(but, r) }
