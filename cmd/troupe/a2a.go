@@ -7,10 +7,12 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"time"
 
 	"github.com/troupe-dev/troupe/pkg/a2a"
 	"github.com/troupe-dev/troupe/pkg/client"
 	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/identity"
 	"github.com/troupe-dev/troupe/pkg/identity/bearer"
 	"github.com/troupe-dev/troupe/pkg/probe"
@@ -20,8 +22,8 @@ import (
 )
 
 type bridge struct {
-	Server string `help:"Address of the orchestrator. --addr says the same." aliases:"addr" default:"127.0.0.1:7400" env:"TROUPE_ADDR" placeholder:"HOST:PORT"`
-	Listen string `help:"Address to serve A2A at, in plain text and without authentication." default:"127.0.0.1:7410" env:"TROUPE_A2A_LISTEN" placeholder:"HOST:PORT"`
+	Server string `help:"Address of the orchestrator. --addr says the same." aliases:"addr" default:"127.0.0.1:7400" env:"TROUPE_ADDR"`
+	Listen string `help:"Address to serve A2A at, in plain text and without authentication." default:"127.0.0.1:7410" env:"TROUPE_A2A_LISTEN"`
 	URL    string `name:"url" help:"Where clients reach it, for the agent card. Empty: http:// and the address it serves at." env:"TROUPE_A2A_URL"`
 	Name   string `help:"Name of the agent that the mesh is to clients." default:"troupe" env:"TROUPE_A2A_NAME"`
 	Target string `help:"Workflow or agent for messages that name none. Empty: the default workflow." placeholder:"NAME"`
@@ -44,6 +46,9 @@ Example: troupe a2a --server 127.0.0.1:7400 --listen 127.0.0.1:7410`
 // Run serves until a signal.
 func (b *bridge) Run(ctx context.Context, term terminal) error {
 	if err := b.private(); err != nil {
+		return err
+	}
+	if err := hostPort("server", b.Server); err != nil {
 		return err
 	}
 	if os.Getenv("TROUPE_LOG_FORMAT") == "" {
@@ -72,10 +77,28 @@ func (b *bridge) Run(ctx context.Context, term terminal) error {
 		return failure.Newf(failure.SystemNetwork, "troupe a2a", "--listen: cannot serve at %s: choose another address", b.Listen).Because(err)
 	}
 	url := cmp.Or(b.URL, "http://"+lis.Addr().String())
-	served := a2a.New(a2a.Config{Client: client.New(conn), Log: t.Log, URL: url, Name: b.Name, Target: b.Target, Bearer: b.Bearer}).Handler()
+	mesh := client.New(conn)
+	served := a2a.New(a2a.Config{Client: mesh, Log: t.Log, URL: url, Name: b.Name, Target: b.Target, Bearer: b.Bearer}).Handler()
 	return process.Run(ctx, t.Log, func() {
 		fmt.Fprintf(term.out, "A2A is served at %s for the mesh at %s.\nStop it with Ctrl-C.\n", url, b.Server)
-	}, probe.Part(lis, served))
+	}, probe.Part(lis, served), b.look(mesh, term))
+}
+
+// look says once when the mesh cannot be reached; what is served asks it anew with each request.
+func (b *bridge) look(mesh *client.Client, term terminal) process.Part {
+	return process.Part{Name: "look", Grace: time.Second, Run: func(ctx context.Context, ready func()) error {
+		ready()
+		asking, cancel := context.WithTimeout(ctx, queryTime)
+		defer cancel()
+		_, err := mesh.ListAgents(asking, &troupev1.ListAgentsRequest{})
+		err = failure.FromStatus("troupe a2a", err)
+		if ctx.Err() == nil && failure.Is(err, failure.SystemNetwork, failure.SystemTimeout) {
+			err = server{Addr: b.Server, TLS: b.TLS}.told(err)
+			fmt.Fprintf(term.err, "troupe: %s. Requests fail until that is mended.\n", visible(failure.Plain(err)))
+		}
+		<-ctx.Done()
+		return nil
+	}}
 }
 
 // private refuses an address that others can reach, unless that is said to be meant.

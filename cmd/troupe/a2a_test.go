@@ -44,6 +44,23 @@ func TestA2A_ServesTheMesh(t *testing.T) {
 	require.Equal(t, process.ExitOK, <-left, told.String())
 }
 
+// Nobody at the other end is said at once, as every request would fail.
+func TestA2A_SaysThatTheMeshCannotBeReached(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	said, in := io.Pipe()
+	left := make(chan int, 1)
+	go func() {
+		left <- run(ctx, []string{"a2a", "--server", "127.0.0.1:1", "--listen", "127.0.0.1:0", "--log-level", "error"}, terminal{out: io.Discard, err: in})
+		_ = in.Close()
+	}()
+	line, err := bufio.NewReader(said).ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "troupe: cannot reach a mesh at 127.0.0.1:1: connection refused. Requests fail until that is mended.\n", line)
+	stop()
+	require.Equal(t, process.ExitOK, <-left)
+}
+
 // There is no authentication, so that others reach it has to be said in full words.
 func TestA2A_IsNotServedToOthersByMistake(t *testing.T) {
 	for listen, says := range map[string]string{

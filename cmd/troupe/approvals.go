@@ -46,7 +46,7 @@ func (g *getApprovals) Run(ctx context.Context, term terminal) error {
 		fmt.Fprintln(w, "SESSION\tCALL\tTOOL\tFOR\tAGENT\tAGE\tTIME\tARGUMENTS")
 		for _, s := range found.GetSessions() {
 			for _, p := range s.GetPending() {
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.GetSessionId(), oneLine(p.GetId()), oneLine(p.GetTool()), awaited(p),
+				row(w, s.GetSessionId(), p.GetId(), p.GetTool(), awaited(p),
 					orDash(agents[s.GetSessionId()]), ago(s.GetLastActivity()), left(p.GetUntil()), brief(p.GetArguments(), 60))
 			}
 		}

@@ -31,7 +31,7 @@ func (g *getArtifacts) Run(ctx context.Context, term terminal) error {
 	}, func(w *tabwriter.Writer) {
 		fmt.Fprintln(w, "NAME\tVERSION\tTYPE\tBYTES\tAGE\tTURN")
 		for _, a := range resp.GetArtifacts() {
-			fmt.Fprintf(w, "%s\t%d\t%s\t%d\t%s\t%s\n", a.GetName(), a.GetVersion(), orDash(a.GetMediaType()), a.GetSize(), ago(a.GetCreated()), a.GetTurnId())
+			row(w, a.GetName(), a.GetVersion(), orDash(a.GetMediaType()), a.GetSize(), ago(a.GetCreated()), a.GetTurnId())
 		}
 	})
 }

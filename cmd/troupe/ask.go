@@ -30,7 +30,13 @@ type server struct {
 	Token bearer.Token   `embed:""`
 }
 
+// defaultAddr is that of troupe dev.
+const defaultAddr = "127.0.0.1:7400"
+
 func (s server) dial() (*client.Client, *grpc.ClientConn, error) {
+	if err := hostPort("addr", s.Addr); err != nil {
+		return nil, nil, err
+	}
 	creds, err := s.TLS.Credentials()
 	if err != nil {
 		return nil, nil, failure.New(failure.UserInvalidInput, "troupe", err.Error())
@@ -46,32 +52,36 @@ func (s server) dial() (*client.Client, *grpc.ClientConn, error) {
 	return client.New(client.Signed(conn, token)), conn, nil
 }
 
-// told adds what to do to an error of a mesh that is not there. An error that the mesh
-// itself sent has no cause here, and says enough.
+// told adds what to do to an error of a mesh that is not there, and says what is wrong with a request in
+// the words of the command line. An error that the mesh itself sent has no cause here.
 func (s server) told(err error) error {
 	err = failure.FromStatus("troupe", err)
 	e, ok := errors.AsType[*failure.Error](err)
-	switch {
-	case !ok || e.Mode != failure.SystemNetwork || e.Cause == nil:
-		return err
-	case strings.Contains(e.Cause.Error(), "authentication handshake failed"):
-		return fmt.Errorf("the mesh at %s cannot be trusted by --tls-ca %s, or speaks plain text: %s", s.Addr, s.TLS.CA, handshake(e.Cause))
-	case strings.Contains(e.Cause.Error(), "server preface"):
-		return fmt.Errorf("the mesh at %s ended the connection; it may want TLS, with --tls-ca, or a certificate of this side, with --tls-cert", s.Addr)
+	if !ok || e.Cause == nil {
+		return asTyped(err)
 	}
-	return fmt.Errorf("cannot reach a mesh at %s; start one with: troupe dev", s.Addr)
-}
-
-// handshake is what TLS said of a connection that could not be, without the words of gRPC around it.
-func handshake(cause error) string {
-	_, why, _ := strings.Cut(cause.Error(), "authentication handshake failed: ")
-	return strings.ReplaceAll(strings.TrimSuffix(why, `"`), `\"`, `"`)
+	missed, why := failure.Unconnected(e.Cause)
+	switch {
+	case missed == failure.Distrust:
+		return fmt.Errorf("the mesh at %s cannot be trusted by --tls-ca %s, or speaks plain text: %s", s.Addr, s.TLS.CA, why)
+	case missed == failure.Rejected && strings.Contains(why, "tls: "):
+		return fmt.Errorf("the mesh at %s wants a certificate that it trusts, with --tls-cert: %s", s.Addr, why)
+	case missed == failure.Rejected:
+		return fmt.Errorf("the mesh at %s ended the connection; it may want TLS, with --tls-ca, or a certificate of this side, with --tls-cert", s.Addr)
+	case missed == failure.Nobody && s.Addr == defaultAddr:
+		return fmt.Errorf("cannot reach a mesh at %s: %s; start one with: troupe dev", s.Addr, why)
+	case missed == failure.Nobody:
+		return fmt.Errorf("cannot reach a mesh at %s: %s", s.Addr, why)
+	case e.Mode == failure.SystemNetwork:
+		return fmt.Errorf("the mesh at %s went away", s.Addr)
+	}
+	return err
 }
 
 // flag is what a command has to say to reach the same orchestrator from the same shell.
 func (s server) flag() string {
 	text := ""
-	if s.Addr != "" && s.Addr != cmp.Or(os.Getenv("TROUPE_ADDR"), "127.0.0.1:7400") {
+	if s.Addr != "" && s.Addr != cmp.Or(os.Getenv("TROUPE_ADDR"), defaultAddr) {
 		text = " --addr " + word(s.Addr)
 	}
 	for _, f := range []struct{ flag, value, variable string }{

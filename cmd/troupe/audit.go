@@ -84,8 +84,8 @@ func (s *showAudit) Run(term terminal) error {
 	fmt.Fprintln(w, "TIME\tAT\tKIND\tACTOR\tACTION\tOBJECT\tRESULT\tFACTS")
 	_, err := audit.Verify(s.Files, "", func(_ string, _ int, r audit.Recorded) {
 		if s.shows(r) {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Time.Format(time.RFC3339), orDash(r.At), r.Kind, orDash(r.Actor),
-				r.Action, orDash(r.Object), orDash(r.Result), visible(facts(r.Facts)))
+			row(w, r.Time.Format(time.RFC3339), orDash(r.At), r.Kind, orDash(r.Actor),
+				r.Action, orDash(r.Object), orDash(r.Result), facts(r.Facts))
 		}
 	})
 	return errors.Join(w.Flush(), err)

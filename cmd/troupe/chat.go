@@ -232,7 +232,7 @@ func (t *talk) leave() {
 }
 
 func (t *talk) failed(err error) {
-	fmt.Fprintf(t.term.out, "%s %s\n", t.term.paint(red, "Failed:"), visible(failure.Plain(t.told(err))))
+	fmt.Fprintf(t.term.out, "%s %s\n", t.term.paint(red, "Failed:"), indented(failure.Plain(t.told(err)), 2))
 }
 
 func (t *talk) note(format string, args ...any) {

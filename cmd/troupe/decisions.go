@@ -32,9 +32,9 @@ func (g *getDecisions) Run(ctx context.Context, term terminal) error {
 	}, func(w *tabwriter.Writer) {
 		fmt.Fprintln(w, "AGE\tTRACE\tTYPE\tTARGET\tSTRATEGY\tCONFIDENCE\tREASON")
 		for _, d := range resp.GetDecisions() {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%.2f\t%s\n", ago(d.GetTime()), d.GetTraceId(),
+			row(w, ago(d.GetTime()), d.GetTraceId(),
 				strings.ToLower(strings.TrimPrefix(d.GetType().String(), "DECISION_TYPE_")), d.GetTarget(),
-				orDash(d.GetMetadata()["strategy"]), d.GetConfidence(), brief(d.GetReason(), 80))
+				orDash(d.GetMetadata()["strategy"]), fmt.Sprintf("%.2f", d.GetConfidence()), brief(d.GetReason(), 80))
 		}
 	})
 }

@@ -34,17 +34,24 @@ func (d *describeInstance) Run(ctx context.Context, term terminal) error {
 		return resp, err
 	}, func(w *tabwriter.Writer) {
 		in := resp.GetInstance()
-		fmt.Fprintf(w, "instance\t%s\nagent\t%s\nversion\t%s\naddress\t%s\ncapabilities\t%s\ntools\t%s\nuptime\t%s\nincarnation\t%d\nregistered as\t%s\ndesired\t%s\n",
-			in.GetInstanceId(), in.GetAgent(), orDash(in.GetVersion()), in.GetAddress(), orDash(strings.Join(in.GetCapabilities(), ", ")), orDash(toolbox(in.GetTools())), ago(in.GetStarted()), in.GetIncarnation(),
-			registeredState(in), wanted(in))
+		row(w, "instance", in.GetInstanceId())
+		row(w, "agent", in.GetAgent())
+		row(w, "version", orDash(in.GetVersion()))
+		row(w, "address", in.GetAddress())
+		row(w, "capabilities", orDash(strings.Join(in.GetCapabilities(), ", ")))
+		row(w, "tools", orDash(toolbox(in.GetTools())))
+		row(w, "uptime", ago(in.GetStarted()))
+		row(w, "incarnation", in.GetIncarnation())
+		row(w, "registered as", registeredState(in))
+		row(w, "desired", wanted(in))
 		if in.GetQuarantine() != nil {
-			fmt.Fprintf(w, "agent\t%s\n", shutOut(in.GetQuarantine()))
+			row(w, "agent", shutOut(in.GetQuarantine()))
 		}
 		if in.GetUnproven() != "" {
-			fmt.Fprintf(w, "unproven\t%s\n", oneLine(in.GetUnproven()))
+			row(w, "unproven", in.GetUnproven())
 		}
 		if resp.GetFailure() != nil {
-			fmt.Fprintf(w, "worker\t%s\n", resp.GetFailure().GetMessage())
+			row(w, "worker", resp.GetFailure().GetMessage())
 			return
 		}
 		live(w, resp.GetStatus(), resp.GetMetrics())
@@ -73,8 +80,10 @@ func live(w *tabwriter.Writer, s *troupev1.InstanceStatus, m *troupev1.GetMetric
 	if s.GetDraining() {
 		state += ", draining"
 	}
-	fmt.Fprintf(w, "state\t%s for %s (version %d)\nreason\t%s\nlease\t%s\nin flight\t%d of %d\n",
-		state, ago(s.GetSince()), s.GetStateVersion(), orDash(s.GetReason()), lease(s.GetLease()), s.GetInFlight(), s.GetCapacity())
+	row(w, "state", fmt.Sprintf("%s for %s (version %d)", state, ago(s.GetSince()), s.GetStateVersion()))
+	row(w, "reason", orDash(s.GetReason()))
+	row(w, "lease", lease(s.GetLease()))
+	row(w, "in flight", fmt.Sprintf("%d of %d", s.GetInFlight(), s.GetCapacity()))
 	fmt.Fprintf(w, "steps\t%d, %d failed\nactive\t%s\nstart took\t%s\ntransitions\t%d\n",
 		m.GetTotalRequests(), m.GetFailedRequests(), m.GetActiveTime().AsDuration(), m.GetStartupTime().AsDuration(), m.GetStateTransitions())
 }

@@ -97,17 +97,21 @@ func (e *eraseUser) sure(term terminal) error {
 
 // receipt prints what was removed, and what remains.
 func receipt(w *tabwriter.Writer, r *troupev1.ErasureReceipt) {
-	fmt.Fprintf(w, "by\t%s\nended\t%s\n", orDash(oneLine(r.GetBy())), r.GetEnded().AsTime().Format(time.RFC3339))
+	row(w, "by", orDash(r.GetBy()))
+	row(w, "ended", r.GetEnded().AsTime().Format(time.RFC3339))
 	var removed, remains []string
 	for _, items := range r.GetRemoved() {
-		removed = append(removed, fmt.Sprintf("%d %s", items.GetCount(), oneLine(items.GetKind())))
+		removed = append(removed, fmt.Sprintf("%d %s", items.GetCount(), items.GetKind()))
 	}
 	for _, left := range r.GetRemains() {
-		line := oneLine(left.GetWhat()) + ": " + oneLine(left.GetWhy())
+		line := left.GetWhat() + ": " + left.GetWhy()
 		if left.GetUntil() != nil {
 			line += "; until " + left.GetUntil().AsTime().Format(time.RFC3339)
 		}
 		remains = append(remains, line)
+	}
+	if len(removed) == 0 {
+		removed = []string{"nothing: there was nothing left"}
 	}
 	listed(w, "removed", removed)
 	listed(w, "remains", remains)

@@ -40,7 +40,7 @@ func (x *explain) Run(ctx context.Context, term terminal) error {
 	if x.JSON {
 		return printTrace(term, trace, slices.DeleteFunc(events, func(e *troupev1.Event) bool { return explained(e) == nil }))
 	}
-	fmt.Fprintf(term.out, "trace  %s\nasked  %s\nstate  %s\n", trace.GetTraceId(), orDash(brief(trace.GetText(), 80)), traceState(trace))
+	fmt.Fprintf(term.out, "trace  %s\nasked  %s\nstate  %s\n", oneLine(trace.GetTraceId()), orDash(brief(trace.GetText(), 80)), traceState(trace))
 	if used := budgetUsed(events); used != "" {
 		fmt.Fprintf(term.out, "budget %s\n", used)
 	}
@@ -48,10 +48,11 @@ func (x *explain) Run(ctx context.Context, term terminal) error {
 	w := tabwriter.NewWriter(term.out, 0, 0, 2, ' ', 0)
 	for _, e := range events {
 		for i, line := range explained(e) {
-			if i > 0 {
-				line = "\t  " + line
+			if kind, about, headed := strings.Cut(line, "\t"); i == 0 && headed {
+				row(w, kind, about)
+			} else {
+				row(w, "", "  "+line)
 			}
-			fmt.Fprintln(w, line)
 		}
 	}
 	return w.Flush()

@@ -22,6 +22,7 @@ func TestFolder_IsThereOrNone(t *testing.T) {
 		{value: "", want: ""},
 		{value: there, want: folder(there)},
 		{args: []string{"--agents", there}, want: folder(there)},
+		{args: []string{"--agents", t.TempDir(), "--agents", there}, want: folder(there)}, // the last wins
 		{args: []string{"--agents="}, value: there, want: ""},
 		{value: file, says: file + " is a file, not a folder"},
 		{args: []string{"--agents", filepath.Join(there, "absent")}, says: "no such file or directory"},

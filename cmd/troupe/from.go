@@ -71,10 +71,10 @@ func goingOn(p *troupev1.PartialResult, flags string) []string {
 	}
 	switch {
 	case p.GetRecoverable():
-		lines = append(lines, fmt.Sprintf("Go on without doing that again: troupe ask%s --resume %s", flags, p.GetTraceId()))
+		lines = append(lines, fmt.Sprintf("Go on without doing that again: troupe ask%s --resume %s", flags, word(p.GetTraceId())))
 	case p.GetFailurePoint() > 0:
 		lines = append(lines, fmt.Sprintf("That does not pass by itself. Once it is mended, go on in a new conversation: troupe ask%s --from %s --step %d",
-			flags, p.GetTraceId(), p.GetFailurePoint()))
+			flags, word(p.GetTraceId()), p.GetFailurePoint()))
 	}
 	return lines
 }

@@ -83,8 +83,8 @@ func (g *getAgents) Run(ctx context.Context, term terminal) error {
 	}, func(w *tabwriter.Writer) {
 		fmt.Fprintln(w, "NAME\tREADY\tVERSION\tWORKFLOWS\tDESCRIPTION")
 		for _, a := range resp.GetAgents() {
-			about := cmp.Or(shutOut(a.GetQuarantine()), oneLine(a.GetDescription()))
-			fmt.Fprintf(w, "%s\t%d/%d\t%s\t%s\t%s\n", a.GetName(), a.GetReady(), a.GetInstances(),
+			about := cmp.Or(shutOut(a.GetQuarantine()), a.GetDescription())
+			row(w, a.GetName(), fmt.Sprintf("%d/%d", a.GetReady(), a.GetInstances()),
 				orDash(strings.Join(a.GetVersions(), ",")), orDash(strings.Join(a.GetWorkflows(), ",")), orDash(about))
 		}
 	})
@@ -104,7 +104,7 @@ func (g *getInstances) Run(ctx context.Context, term terminal) error {
 	}, func(w *tabwriter.Writer) {
 		fmt.Fprintln(w, "INSTANCE\tAGENT\tSTATE\tLEASE\tSTEPS\tADDRESS\tVERSION\tUPTIME")
 		for _, in := range resp.GetInstances() {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", in.GetInstanceId(), in.GetAgent(), registeredState(in),
+			row(w, in.GetInstanceId(), in.GetAgent(), registeredState(in),
 				lease(in.GetStatus().GetLease()), steps(in), in.GetAddress(), orDash(in.GetVersion()), ago(in.GetStarted()))
 		}
 	})
@@ -160,7 +160,7 @@ func (g *getTraces) Run(ctx context.Context, term terminal) error {
 	}, func(w *tabwriter.Writer) {
 		fmt.Fprintln(w, "TRACE\tSESSION\tTURN\tSTATE\tEVENTS\tAGE\tTEXT")
 		for _, t := range resp.GetTraces() {
-			fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%d\t%s\t%s\n", t.GetTraceId(), t.GetSessionId(), t.GetTurn(),
+			row(w, t.GetTraceId(), t.GetSessionId(), t.GetTurn(),
 				traceState(t), t.GetLastSequence(), ago(t.GetStarted()), brief(t.GetText(), 40))
 		}
 	})
@@ -184,10 +184,15 @@ func (g *getSession) Run(ctx context.Context, term terminal) error {
 		messages, err = allMessages(ctx, c, g.ID)
 		return resp, err
 	}, func(w *tabwriter.Writer) {
-		fmt.Fprintf(w, "session\t%s\nstate\t%s\nturns\t%d\nmessages\t%d (%d bytes)\nlast activity\t%s ago\nlast trace\t%s\n\n",
-			s.GetSessionId(), wire.SessionFromProto(s).State, s.GetTurns(), s.GetMessages(), s.GetBytes(), ago(s.GetLastActivity()), s.GetLastTraceId())
+		row(w, "session", s.GetSessionId())
+		row(w, "state", wire.SessionFromProto(s).State)
+		row(w, "turns", s.GetTurns())
+		row(w, "messages", fmt.Sprintf("%d (%d bytes)", s.GetMessages(), s.GetBytes()))
+		row(w, "last activity", ago(s.GetLastActivity())+" ago")
+		row(w, "last trace", s.GetLastTraceId())
+		fmt.Fprintln(w)
 		for _, m := range wire.MessagesFromProto(messages) {
-			fmt.Fprintf(w, "%d  turn %d  %s:\n%s\n\n", m.Sequence, m.Turn, speaker(m), visible(strings.TrimSpace(spoke(m))))
+			fmt.Fprintf(w, "%d  turn %d  %s:\n%s\n\n", m.Sequence, m.Turn, oneLine(speaker(m)), visible(strings.TrimSpace(spoke(m))))
 		}
 	})
 }

@@ -100,7 +100,11 @@ func run(ctx context.Context, args []string, term terminal) int {
 		return left
 	}
 	if err != nil {
-		fmt.Fprintf(term.err, "troupe: %v\nSee troupe --help.\n", err)
+		of := "troupe"
+		if e, ok := errors.AsType[*kong.ParseError](err); ok && e.Context.Selected() != nil {
+			of = e.Context.Selected().FullPath()
+		}
+		fmt.Fprintf(term.err, "troupe: %v\nSee %s --help.\n", err, of)
 		return process.ExitUsage
 	}
 	err = command.Run()

@@ -28,7 +28,7 @@ type newAgent struct {
 	Dir   string   `help:"Folder to write. Empty: one with the name of the agent." type:"path" placeholder:"DIR"`
 	Steps []string `kong:"-"` // commands of Go that come first
 
-	Replace string `help:"Folder of a checkout of Troupe, for --go outside of a Go module: go uses it in place of a version that it downloads." type:"existingdir" placeholder:"DIR"`
+	Replace folder `help:"Folder of a checkout of Troupe, for --go outside of a Go module: go uses it in place of a version that it downloads." placeholder:"DIR"`
 }
 
 // Help is the long help of the command.

@@ -40,13 +40,13 @@ func (n *newAgent) module() (files []file, steps []string, _ error) {
 		}
 		return []file{{"go.mod", fmt.Appendf(nil, "%srequire %s %s\n", text, modulePath, v)}}, []string{"go mod tidy"}, nil
 	}
-	sums, err := os.ReadFile(filepath.Join(n.Replace, "go.sum"))
+	sums, err := os.ReadFile(filepath.Join(string(n.Replace), "go.sum"))
 	if err != nil {
-		return nil, nil, noCheckout(n.Replace, err)
+		return nil, nil, noCheckout(string(n.Replace), err)
 	}
-	uses, err := os.ReadFile(filepath.Join(n.Replace, "go.mod"))
+	uses, err := os.ReadFile(filepath.Join(string(n.Replace), "go.mod"))
 	if err != nil || !strings.HasPrefix(string(uses), "module "+modulePath+"\n") {
-		return nil, nil, noCheckout(n.Replace, err)
+		return nil, nil, noCheckout(string(n.Replace), err)
 	}
 	text += fmt.Sprintf("require %s v0.0.0\n\nreplace %s => %s\n\n", modulePath, modulePath, n.Replace) +
 		"// What Troupe uses, so that nothing has to be downloaded; go mod tidy makes it shorter.\n" +

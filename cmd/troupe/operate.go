@@ -51,10 +51,18 @@ type resume struct {
 // Run resumes the agent.
 func (r *resume) Run(ctx context.Context, term terminal) error {
 	var resp *troupev1.ResumeAgentResponse
+	var out *troupev1.Quarantine
 	err := r.within(ctx, verbTime, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
-		resp, err = c.ResumeAgent(ctx, &troupev1.ResumeAgentRequest{Agent: r.Agent, Reason: r.Reason})
+		if resp, err = c.ResumeAgent(ctx, &troupev1.ResumeAgentRequest{Agent: r.Agent, Reason: r.Reason}); err == nil {
+			out = quarantined(ctx, c, r.Agent)
+		}
 		return resp, err
-	}, func(w *tabwriter.Writer) { outcomes(w, resp.GetInstances()) })
+	}, func(w *tabwriter.Writer) {
+		outcomes(w, resp.GetInstances())
+		if out != nil {
+			row(w, fmt.Sprintf("agent %s gets no step all the same: it is %s; troupe release %s ends that", r.Agent, shutOut(out), r.Agent))
+		}
+	})
 	return verdict(err, resp.GetInstances())
 }
 
@@ -66,7 +74,7 @@ func outcomes(w *tabwriter.Writer, all []*troupev1.InstanceOutcome) {
 		if o.GetStatus() != nil {
 			state = string(wire.StateFromProto(o.GetStatus().GetState()))
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\n", o.GetInstanceId(), state, orDash(o.GetFailure().GetMessage()))
+		row(w, o.GetInstanceId(), state, orDash(o.GetFailure().GetMessage()))
 	}
 }
 
@@ -104,9 +112,9 @@ func (d *drain) Run(ctx context.Context, term terminal) error {
 		})
 		return resp, err
 	}, func(w *tabwriter.Writer) {
-		fmt.Fprintf(w, "%s\t%s\n", d.Instance, wire.StateFromProto(resp.GetStatus().GetState()))
+		row(w, d.Instance, wire.StateFromProto(resp.GetStatus().GetState()))
 		for _, e := range resp.GetErrors() {
-			fmt.Fprintf(w, "\t%s\n", e)
+			row(w, "", e)
 		}
 	})
 }

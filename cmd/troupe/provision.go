@@ -24,7 +24,14 @@ type provisionEtcd struct {
 	Etcd   []string      `help:"Addresses of etcd, https://host:port." default:"https://127.0.0.1:2379" env:"TROUPE_ETCD"`
 	Within time.Duration `help:"How long etcd may take." default:"30s"`
 
-	Security etcdregistry.Security `embed:"" prefix:"etcd-"`
+	Security rootFiles `embed:"" prefix:"etcd-"`
+}
+
+// rootFiles are those of etcdregistry.Security, of a command that is no process of the mesh.
+type rootFiles struct {
+	CA   string `name:"ca" help:"PEM file with the certificates that that of etcd must come from; for addresses that begin with https://. Empty: those that this machine trusts." env:"TROUPE_ETCD_CA" type:"path" default:"" placeholder:"FILE"`
+	Cert string `name:"cert" help:"PEM file with the certificate to show to etcd, whose common name is root. Empty: none." env:"TROUPE_ETCD_CERT" type:"path" default:"" placeholder:"FILE"`
+	Key  string `name:"key" help:"PEM file with its key." env:"TROUPE_ETCD_KEY" type:"path" default:"" placeholder:"FILE"`
 }
 
 // Help is the long help of the command.
@@ -45,7 +52,7 @@ func (p *provisionEtcd) Run(ctx context.Context, term terminal) error {
 		}
 		agents = append(agents, declared...)
 	}
-	creds, err := p.Security.Credentials(p.Etcd, nil, zap.NewNop())
+	creds, err := etcdregistry.Security(p.Security).Credentials(p.Etcd, nil, zap.NewNop())
 	if err != nil {
 		return err
 	}
@@ -61,7 +68,7 @@ func (p *provisionEtcd) Run(ctx context.Context, term terminal) error {
 	}
 	fmt.Fprintf(term.out, "etcd knows %s.\n", strings.Join(names, ", "))
 	if len(others) > 0 {
-		fmt.Fprintf(term.out, "It also knows %s, which nobody declares; remove each with etcdctl user delete.\n", strings.Join(others, ", "))
+		fmt.Fprintf(term.out, "It also knows %s, which nobody declares; remove each with etcdctl user delete.\n", joined(others))
 	}
 	return nil
 }

@@ -50,14 +50,35 @@ func (r *release) Run(ctx context.Context, term terminal) error {
 	err := r.within(ctx, verbTime, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
 		resp, err = c.ReleaseAgent(ctx, &troupev1.ReleaseAgentRequest{Agent: r.Agent, Reason: r.Reason})
 		return resp, err
-	}, func(w *tabwriter.Writer) { outcomes(w, resp.GetInstances()) })
+	}, func(w *tabwriter.Writer) {
+		fmt.Fprintf(w, "agent %s is let in again; instances that were paused before stay so: troupe resume %s ends that\n", r.Agent, r.Agent)
+		if len(resp.GetInstances()) == 0 {
+			fmt.Fprintln(w, "no instance of it takes steps: none is registered, or each is paused or drains")
+			return
+		}
+		outcomes(w, resp.GetInstances())
+	})
 	return verdict(err, resp.GetInstances())
 }
 
-// shutOut is how an agent that is quarantined is shown.
+// quarantined is the quarantine of an agent; nil: there is none, or it is not known.
+func quarantined(ctx context.Context, c *client.Client, agent string) *troupev1.Quarantine {
+	resp, err := c.ListAgents(ctx, &troupev1.ListAgentsRequest{})
+	if err != nil {
+		return nil // what was asked for is done, and that is what is told
+	}
+	for _, a := range resp.GetAgents() {
+		if a.GetName() == agent {
+			return a.GetQuarantine()
+		}
+	}
+	return nil
+}
+
+// shutOut is how an agent that is quarantined is shown, in a row.
 func shutOut(q *troupev1.Quarantine) string {
 	if q == nil {
 		return ""
 	}
-	return fmt.Sprintf("quarantined for %s: %s", ago(q.GetSince()), oneLine(q.GetReason()))
+	return fmt.Sprintf("quarantined for %s: %s", ago(q.GetSince()), q.GetReason())
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -55,14 +54,14 @@ func differs(resp *troupev1.ReplayTraceResponse) bool {
 func compared(w *tabwriter.Writer, resp *troupev1.ReplayTraceResponse) {
 	var steps, models, tools int64
 	for _, s := range resp.GetSteps() {
-		where := fmt.Sprintf("step %d, %s", s.GetStep(), s.GetAgent())
+		where := fmt.Sprintf("step %d, %s", s.GetStep(), oneLine(s.GetAgent()))
 		if s.GetSkipped() != "" {
 			fmt.Fprintf(w, "left out: %s: %s\n", where, oneLine(s.GetSkipped()))
 			continue
 		}
 		steps, models, tools = steps+1, models+int64(s.GetModelCalls()), tools+int64(s.GetToolCalls())
 		for _, a := range s.GetAsked() {
-			fmt.Fprintf(w, "note: %s: its model is asked something else in call %d: %s\n", where, a.GetNumber(), strings.Join(a.GetParts(), ", "))
+			fmt.Fprintf(w, "note: %s: its model is asked something else in call %d: %s\n", where, a.GetNumber(), joined(a.GetParts()))
 		}
 		if d := s.GetDifference(); d != nil {
 			fmt.Fprintf(w, "differs: %s%s: %s\n", where, atCall(d), inWords(d))
@@ -70,7 +69,7 @@ func compared(w *tabwriter.Writer, resp *troupev1.ReplayTraceResponse) {
 		}
 	}
 	if d := resp.GetRouting(); d != nil {
-		fmt.Fprintf(w, "differs: %s: %s\n", d.GetSubject(), inWords(d))
+		fmt.Fprintf(w, "differs: %s: %s\n", oneLine(d.GetSubject()), inWords(d))
 		sides(w, d)
 	}
 	if !differs(resp) {
@@ -87,7 +86,7 @@ func atCall(d *troupev1.Difference) string {
 
 // inWords is what kind of difference it is.
 func inWords(d *troupev1.Difference) string {
-	about := d.GetSubject()
+	about := oneLine(d.GetSubject())
 	if about == "" {
 		about = "a model"
 	}

@@ -31,7 +31,7 @@ func (g *getSessions) Run(ctx context.Context, term terminal) error {
 	}, func(w *tabwriter.Writer) {
 		fmt.Fprintln(w, "SESSION\tUSER\tSTATE\tTURNS\tMESSAGES\tAGE\tIDLE")
 		for _, s := range resp.GetSessions() {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%s\t%s\n", s.GetSessionId(), orDash(s.GetUserId()), wire.SessionFromProto(s).State,
+			row(w, s.GetSessionId(), orDash(s.GetUserId()), wire.SessionFromProto(s).State,
 				s.GetTurns(), s.GetMessages(), ago(s.GetCreated()), ago(s.GetLastActivity()))
 		}
 	})
@@ -74,7 +74,7 @@ func (d *describeSession) Run(ctx context.Context, term terminal) error {
 		about(w, s, summary)
 		var waits []string
 		for _, p := range s.GetPending() {
-			waits = append(waits, fmt.Sprintf("%s %s for %s, %s: %s", oneLine(p.GetId()), oneLine(p.GetTool()), needed(p), left(p.GetUntil()), brief(p.GetArguments(), 80)))
+			waits = append(waits, fmt.Sprintf("%s %s for %s, %s: %s", p.GetId(), p.GetTool(), needed(p), left(p.GetUntil()), brief(p.GetArguments(), 80)))
 		}
 		listed(w, "waits", waits)
 		listed(w, "state", slices.Sorted(maps.Keys(state.GetValues())))
@@ -87,12 +87,17 @@ func (d *describeSession) Run(ctx context.Context, term terminal) error {
 }
 
 func about(w *tabwriter.Writer, s *troupev1.Session, summary string) {
-	fmt.Fprintf(w, "session\t%s\nuser\t%s\nstate\t%s\nturns\t%d\nopen turn\t%s\nlast trace\t%s\nmade\t%s ago\nlast activity\t%s ago\n",
-		s.GetSessionId(), orDash(s.GetUserId()), wire.SessionFromProto(s).State, s.GetTurns(), orDash(s.GetOpenTurnId()),
-		orDash(s.GetLastTraceId()), ago(s.GetCreated()), ago(s.GetLastActivity()))
-	fmt.Fprintf(w, "messages\t%d (%d bytes), the last is %d\n", s.GetMessages(), s.GetBytes(), s.GetLastSequence())
+	row(w, "session", s.GetSessionId())
+	row(w, "user", orDash(s.GetUserId()))
+	row(w, "state", wire.SessionFromProto(s).State)
+	row(w, "turns", s.GetTurns())
+	row(w, "open turn", orDash(s.GetOpenTurnId()))
+	row(w, "last trace", orDash(s.GetLastTraceId()))
+	row(w, "made", ago(s.GetCreated())+" ago")
+	row(w, "last activity", ago(s.GetLastActivity())+" ago")
+	row(w, "messages", fmt.Sprintf("%d (%d bytes), the last is %d", s.GetMessages(), s.GetBytes(), s.GetLastSequence()))
 	if s.GetSummarized() > 0 {
-		fmt.Fprintf(w, "summary\tof messages up to %d: %s\n", s.GetSummarized(), brief(summary, 80))
+		row(w, "summary", fmt.Sprintf("of messages up to %d: %s", s.GetSummarized(), brief(summary, 80)))
 	}
 	var labels []string
 	for _, name := range slices.Sorted(maps.Keys(s.GetMetadata())) {
@@ -106,7 +111,10 @@ func listed(w *tabwriter.Writer, name string, items []string) {
 	if len(items) == 0 {
 		items = []string{"-"}
 	}
-	fmt.Fprintf(w, "%s\t%s\n", name, strings.Join(items, "\n\t"))
+	for _, item := range items {
+		row(w, name, item)
+		name = ""
+	}
 }
 
 type search struct {
@@ -128,7 +136,7 @@ func (s *search) Run(ctx context.Context, term terminal) error {
 		fmt.Fprintln(w, "SCORE\tSESSION\tMESSAGE\tWHO\tTEXT")
 		for _, h := range resp.GetHits() {
 			m := wire.MessageFromProto(h.GetMessage())
-			fmt.Fprintf(w, "%.2f\t%s\t%d\t%s\t%s\n", h.GetScore(), h.GetSessionId(), m.Sequence, speaker(m), brief(m.Text, 80))
+			row(w, fmt.Sprintf("%.2f", h.GetScore()), h.GetSessionId(), m.Sequence, speaker(m), brief(m.Text, 80))
 		}
 	})
 }

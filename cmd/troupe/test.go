@@ -37,7 +37,7 @@ func (c *test) Run(ctx context.Context, term terminal) error {
 		failed++
 		fmt.Fprintf(term.out, "%s  %s  %s\n", term.paint(red, "FAIL"), r.Name, took)
 		for _, wrong := range r.Wrong {
-			fmt.Fprintf(term.out, "      %s\n", strings.ReplaceAll(wrong.Error(), "\n", "\n      "))
+			fmt.Fprintf(term.out, "      %s\n", strings.ReplaceAll(visible(wrong.Error()), "\n", "\n      "))
 		}
 	})
 	if err != nil {

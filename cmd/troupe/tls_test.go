@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -41,5 +42,13 @@ func TestServer_SaysInWordsWhomItDoesNotTrust(t *testing.T) {
 		require.Contains(t, told.String(), "troupe: the mesh at "+addr+" cannot be trusted by --tls-ca "+ours.CA+", or speaks plain text: "+why)
 		require.NotContains(t, told.String(), "rpc error")
 		require.NotContains(t, told.String(), `\"`)
+
+		// A turn cannot have begun, and nobody waits for one.
+		began := time.Now()
+		told.Reset()
+		require.Equal(t, process.ExitError, run(t.Context(), []string{"ask", "--addr", addr, "--tls-ca", ours.CA, "hello"}, terminal{out: &told, err: &told}))
+		require.Contains(t, told.String(), "troupe: the mesh at "+addr+" cannot be trusted by --tls-ca "+ours.CA+", or speaks plain text: "+why)
+		require.NotContains(t, told.String(), "may have begun")
+		require.Less(t, time.Since(began), 2*time.Second)
 	}
 }

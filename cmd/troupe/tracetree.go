@@ -233,10 +233,10 @@ func spoken(m *troupev1.AgentMessage) string {
 		parts = append(parts, "said: "+brief(m.GetText(), 80))
 	}
 	if keys := m.GetStateKeys(); len(keys) > 0 {
-		parts = append(parts, "state: "+strings.Join(keys, ", "))
+		parts = append(parts, "state: "+joined(keys))
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.GetArtifacts())) {
-		parts = append(parts, fmt.Sprintf("artifact: %s, version %d", name, m.GetArtifacts()[name]))
+		parts = append(parts, fmt.Sprintf("artifact: %s, version %d", oneLine(name), m.GetArtifacts()[name]))
 	}
 	return strings.Join(parts, "; ")
 }

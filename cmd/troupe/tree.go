@@ -51,25 +51,30 @@ func (n *node) usage() (sum execution.Usage, priced bool) {
 // describeTree prints what is known of a trace, and then its tree.
 func describeTree(term terminal, trace *troupev1.Trace, run []*troupev1.Trace, events []*troupev1.Event) {
 	w := tabwriter.NewWriter(term.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "trace\t%s\nsession\t%s\nturn\t%d\nstate\t%s\ntarget\t%s\nasked\t%s\nstarted\t%s ago\nevents\t%d\n",
-		trace.GetTraceId(), orDash(trace.GetSessionId()), trace.GetTurn(), traceState(trace), orDash(trace.GetTarget()),
-		orDash(brief(trace.GetText(), 80)), ago(trace.GetStarted()), len(events))
+	row(w, "trace", trace.GetTraceId())
+	row(w, "session", orDash(trace.GetSessionId()))
+	row(w, "turn", trace.GetTurn())
+	row(w, "state", traceState(trace))
+	row(w, "target", orDash(trace.GetTarget()))
+	row(w, "asked", orDash(brief(trace.GetText(), 80)))
+	row(w, "started", ago(trace.GetStarted())+" ago")
+	row(w, "events", len(events))
 	if above := trace.GetParent(); above != nil {
-		fmt.Fprintf(w, "parent\t%s\n", parentage(above))
+		row(w, "parent", parentage(above))
 	}
 	if used := budgetUsed(events); used != "" {
-		fmt.Fprintf(w, "budget\t%s\n", used)
+		row(w, "budget", used)
 	}
 	if f := trace.GetForkedFrom(); f != nil {
-		fmt.Fprintf(w, "from\t%s\n", origin(f))
+		row(w, "from", origin(f))
 	}
 	if c := trace.GetResult().GetCoordination(); c != nil {
-		fmt.Fprintf(w, "iteration\t%d, last %s, next %s\n", c.GetIteration(), orDash(c.GetLastAgent()), orDash(c.GetNextAgent()))
+		row(w, "iteration", fmt.Sprintf("%d, last %s, next %s", c.GetIteration(), orDash(c.GetLastAgent()), orDash(c.GetNextAgent())))
 	}
 	if root := trace.GetRootTraceId(); root != "" && (root != trace.GetTraceId() || len(run) > 1) {
-		fmt.Fprintf(w, "root\t%s\n", oneLine(root))
+		row(w, "root", root)
 		for _, t := range slices.Backward(run) {
-			fmt.Fprintf(w, "run\t%s  %s  %s\n", t.GetTraceId(), orDash(oneLine(t.GetTarget())), traceState(t))
+			row(w, "run", fmt.Sprintf("%s  %s  %s", t.GetTraceId(), orDash(t.GetTarget()), traceState(t)))
 		}
 	}
 	_ = w.Flush()

@@ -75,7 +75,7 @@ func (v *view) line(format string, args ...any) {
 func (v *view) event(e *troupev1.Event) {
 	switch p := e.GetPayload().(type) {
 	case *troupev1.Event_TurnStarted:
-		v.line("%s", v.term.paint(dim, fmt.Sprintf("session %s  turn %d  trace %s", e.GetSessionId(), e.GetTurn(), e.GetTraceId())))
+		v.line("%s", v.term.paint(dim, fmt.Sprintf("session %s  turn %d  trace %s", oneLine(e.GetSessionId()), e.GetTurn(), oneLine(e.GetTraceId()))))
 		if above := p.TurnStarted.GetParent(); above != nil {
 			v.line("%-9s %s", v.term.paint(dim, "parent"), parentage(above))
 		}
@@ -90,17 +90,17 @@ func (v *view) event(e *troupev1.Event) {
 		}
 	case *troupev1.Event_Plan:
 		if w := p.Plan.GetWorkflow(); w != "" {
-			v.line("%-9s %s: %s", v.term.paint(dim, "plan"), w, strings.Join(p.Plan.GetSteps(), ", "))
+			v.line("%-9s %s: %s", v.term.paint(dim, "plan"), oneLine(w), joined(p.Plan.GetSteps()))
 		}
 	case *troupev1.Event_RoutingDecision:
 		what := "route"
 		if p.RoutingDecision.GetType() == troupev1.DecisionType_DECISION_TYPE_TOOL_SELECTION {
 			what = "tools"
 		}
-		v.line("%-9s %s  %s", v.term.paint(dim, what), v.term.paint(bold, p.RoutingDecision.GetTarget()), v.term.paint(dim, "("+oneLine(p.RoutingDecision.GetReason())+")"))
+		v.line("%-9s %s  %s", v.term.paint(dim, what), v.term.paint(bold, oneLine(p.RoutingDecision.GetTarget())), v.term.paint(dim, "("+oneLine(p.RoutingDecision.GetReason())+")"))
 	case *troupev1.Event_StepStarted:
 		v.streamed, v.step = "", e.GetStep()
-		v.line("%-9s %s works on instance %s", v.term.paint(dim, "execute"), e.GetAgent(), e.GetInstanceId())
+		v.line("%-9s %s works on instance %s", v.term.paint(dim, "execute"), oneLine(e.GetAgent()), oneLine(e.GetInstanceId()))
 	case *troupev1.Event_ToolCallStarted:
 		v.line("          tool %s %s", oneLine(p.ToolCallStarted.GetTool()), v.term.paint(dim, oneLine(p.ToolCallStarted.GetArguments())))
 	case *troupev1.Event_ToolProgress:
@@ -123,7 +123,7 @@ func (v *view) event(e *troupev1.Event) {
 	case *troupev1.Event_AgentMessage:
 		v.line("          %s", spoken(p.AgentMessage))
 	case *troupev1.Event_Thinking:
-		v.line("%-9s %s", v.term.paint(dim, topic(p.Thinking)), v.term.paint(dim, visible(p.Thinking.GetText())))
+		v.line("%-9s %s", v.term.paint(dim, topic(p.Thinking)), v.term.paint(dim, indented(p.Thinking.GetText(), 10)))
 	case *troupev1.Event_Warning:
 		v.line("%-9s %s", v.term.paint(red, "warning"), oneLine(p.Warning.GetMessage()))
 	case *troupev1.Event_OwnershipViolation:
@@ -158,11 +158,11 @@ func (v *view) endText() {
 
 func (v *view) stepEnd(e *troupev1.Event, s *troupev1.StepFinished) {
 	if f := s.GetResult().GetFailure(); f != nil {
-		v.line("%-9s %s failed after %s: %s", v.term.paint(red, "execute"), e.GetAgent(), short(s.GetDuration()), oneLine(f.GetMessage()))
+		v.line("%-9s %s failed after %s: %s", v.term.paint(red, "execute"), oneLine(e.GetAgent()), short(s.GetDuration()), oneLine(f.GetMessage()))
 		return
 	}
 	if s.GetDuration() != nil { // else it is told by who did not see it begin
-		v.line("          %s", v.term.paint(dim, fmt.Sprintf("%s took %s", e.GetAgent(), short(s.GetDuration()))))
+		v.line("          %s", v.term.paint(dim, fmt.Sprintf("%s took %s", oneLine(e.GetAgent()), short(s.GetDuration()))))
 	}
 	for _, line := range tasks(s.GetResult()) {
 		v.line("%-9s %s", "plan", line)
@@ -172,13 +172,13 @@ func (v *view) stepEnd(e *troupev1.Event, s *troupev1.StepFinished) {
 // result prints the answer, the question, or what failed.
 func (v *view) result(r *troupev1.TurnResult) {
 	if f := r.GetFailure(); f != nil {
-		v.line("\n%s %s", v.term.paint(red, "Failed:"), visible(f.GetMessage()))
+		v.line("\n%s %s", v.term.paint(red, "Failed:"), indented(f.GetMessage(), 2))
 		return
 	}
 	if text := strings.TrimSpace(r.GetText()); text != strings.TrimSpace(v.streamed) {
 		v.line("\n%s", visible(text))
 	}
-	how := []string{fmt.Sprintf("by %s", r.GetAgent()), counted(int64(r.GetUsage().GetModelCalls()), "model call"), short(r.GetDuration())}
+	how := []string{"by " + oneLine(r.GetAgent()), counted(int64(r.GetUsage().GetModelCalls()), "model call"), short(r.GetDuration())}
 	if r.Confidence != nil {
 		how = slices.Insert(how, 1, fmt.Sprintf("confidence %.2f", r.GetConfidence()))
 	}

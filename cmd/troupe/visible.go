@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+	"io"
 	"strconv"
 	"strings"
 	"unicode"
@@ -17,6 +19,11 @@ func visible(text string) string {
 	return escaped(strings.ReplaceAll(text, "\r\n", "\n"), "\n\t\u200c\u200d")
 }
 
+// indented is visible with a margin before all lines but the first, so that none looks like one of this command.
+func indented(text string, margin int) string {
+	return strings.ReplaceAll(visible(text), "\n", "\n"+strings.Repeat(" ", margin))
+}
+
 // oneLine is a text in which the ends of lines are escapes too.
 func oneLine(text string) string { return escaped(text, "") }
 
@@ -24,6 +31,18 @@ func oneLine(text string) string { return escaped(text, "") }
 func brief(text string, characters int) string {
 	return oneLine(conversation.Brief(text, characters))
 }
+
+// row prints a line of a table, of which no cell reaches out of its place.
+func row(w io.Writer, cells ...any) {
+	texts := make([]string, len(cells))
+	for i, c := range cells {
+		texts[i] = oneLine(fmt.Sprint(c))
+	}
+	fmt.Fprintln(w, strings.Join(texts, "\t"))
+}
+
+// joined are names on one line.
+func joined(texts []string) string { return oneLine(strings.Join(texts, ", ")) }
 
 func escaped(text, but string) string {
 	seen := func(r rune) bool { return unicode.IsPrint(r) || strings.ContainsRune(but, r) }

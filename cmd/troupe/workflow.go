@@ -32,7 +32,7 @@ func (g *getWorkflows) Run(ctx context.Context, term terminal) error {
 			if f.GetIsDefault() {
 				name += " (default)"
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", name, f.GetEntry(), strings.Join(f.GetAgents(), ","), orDash(oneLine(f.GetDescription())))
+			row(w, name, f.GetEntry(), strings.Join(f.GetAgents(), ","), orDash(f.GetDescription()))
 		}
 	})
 }
@@ -58,7 +58,7 @@ const width = 80
 // tried. Steps of a branch stand further in than their fork.
 func drawWorkflow(w io.Writer, f *troupev1.Workflow) {
 	line := func(format string, args ...any) {
-		text := []rune(strings.TrimRight(visible(fmt.Sprintf(format, args...)), " "))
+		text := []rune(strings.TrimRight(oneLine(fmt.Sprintf(format, args...)), " "))
 		if len(text) > width {
 			text = append(text[:width-1], '…')
 		}
@@ -66,7 +66,7 @@ func drawWorkflow(w io.Writer, f *troupev1.Workflow) {
 	}
 	line("workflow %s: begins with %s, at most %d steps", f.GetName(), f.GetEntry(), f.GetMaxSteps())
 	if f.GetDescription() != "" {
-		line("%s", oneLine(f.GetDescription()))
+		line("%s", f.GetDescription())
 	}
 	for _, bound := range workflowBounds(f) {
 		line("%s", bound)
@@ -77,7 +77,7 @@ func drawWorkflow(w io.Writer, f *troupev1.Workflow) {
 	}
 	for _, s := range f.GetSteps() {
 		depth := 0
-		for fork := s.GetFork(); fork != ""; fork = forks[fork] {
+		for fork := s.GetFork(); fork != "" && depth < len(forks); fork = forks[fork] {
 			depth++
 		}
 		in := strings.Repeat("  ", depth)

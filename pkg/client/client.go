@@ -8,6 +8,7 @@ import (
 	"io"
 	"iter"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -53,7 +54,8 @@ const firstPatience = 3 * time.Second
 // are lost. A part_reset says that the text deltas of its step so far are void. When nobody
 // drives the turn any more the request is sent again, which takes the turn over. It is given
 // up when nothing new came for 45 s since the first break, 3 s when nothing ever came, and
-// with ctx.
+// with ctx; at once with policy_security when a certificate is refused before anything was sent, be it
+// that of the mesh or the one shown to it.
 //
 // A request that is refused with overloaded is sent again after the time that the refusal names
 // and up to a quarter more, at most 3 times, and not when ctx would end before. Then the
@@ -98,7 +100,7 @@ func (c *Client) resuming(ctx context.Context, traceID string, after uint64, ope
 		from := after
 		pace := failure.NewPace()
 		var broken time.Time // when it broke off first since the last progress; zero: it did not
-		orphaned, answered, refused := false, false, 0
+		orphaned, answered, unsent, refused := false, false, true, 0
 		for {
 			connect := open
 			if traceID != "" && !orphaned {
@@ -108,6 +110,11 @@ func (c *Client) resuming(ctx context.Context, traceID string, after uint64, ope
 			progress, done, err := consume(ctx, connect, &traceID, &after, yield)
 			if done || err == nil && open == nil && after == from {
 				return // a trace that had ended at after has nothing to add
+			}
+			_, stopped := errors.AsType[unopened](err)
+			if unsent = unsent && stopped; unsent && refuses(err) {
+				yield(nil, failure.New(failure.PolicySecurity, "client", "the mesh is not trusted, or does not trust who calls; nothing was sent").Because(err))
+				return
 			}
 			if err == nil {
 				err = failure.New(failure.SystemNetwork, "client", "the stream ended before the turn did; send the request again with its session_id and request_id")
@@ -137,6 +144,18 @@ func (c *Client) resuming(ctx context.Context, traceID string, after uint64, ope
 			}
 		}
 	}
+}
+
+// unopened is why a stream was not opened: the server has no request.
+type unopened struct{ error }
+
+// Unwrap returns what gRPC said.
+func (u unopened) Unwrap() error { return u.error }
+
+// refuses reports whether no connection was made because a certificate was refused, of either side.
+func refuses(err error) bool {
+	missed, why := failure.Unconnected(err)
+	return (missed == failure.Distrust || missed == failure.Rejected) && strings.Contains(why, "tls: ")
 }
 
 // maxRefusals is how many times a refused request is sent again: a mesh that is overloaded has
@@ -174,6 +193,9 @@ func consume(ctx context.Context, connect func(context.Context) (stream, error),
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	recv, err := connect(ctx)
+	if err != nil {
+		return false, false, failure.FromStatus("client", unopened{err})
+	}
 	for err == nil {
 		var e *troupev1.Event
 		if e, err = recv(); errors.Is(err, io.EOF) {

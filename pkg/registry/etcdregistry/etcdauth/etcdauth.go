@@ -60,10 +60,14 @@ func Users(agents []string) []User {
 }
 
 // Admit provisions the etcd at the addresses, as the user that the credentials prove, and
-// returns what Provision does.
+// returns what Provision does. It says why when etcd cannot be reached.
 func Admit(ctx context.Context, creds credentials.TransportCredentials, endpoints, agents []string) ([]string, error) {
 	client, err := etcdregistry.DialWith(creds, endpoints, zap.NewNop())
 	if err != nil {
+		return nil, err
+	}
+	if err := etcdregistry.Reach(ctx, creds, endpoints); err != nil {
+		_ = client.Close() // it did nothing
 		return nil, err
 	}
 	defer func() { _ = client.Close() }() // all that it did was answered

@@ -1,0 +1,24 @@
+package main
+
+import (
+	"net"
+	"net/url"
+	"strings"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+// hostPort refuses what is no address before anybody is called; flag is what named it. A target of gRPC
+// with a scheme of its own, such as dns:///mesh:7400, is one.
+func hostPort(flag, addr string) error {
+	if at, err := url.Parse(addr); err == nil && (at.Scheme == "http" || at.Scheme == "https") {
+		return failure.Newf(failure.UserInvalidInput, "troupe", "--%s: want HOST:PORT, such as 127.0.0.1:7400, not %q; leave %s:// out", flag, addr, at.Scheme)
+	}
+	if strings.Contains(addr, "://") {
+		return nil
+	}
+	if _, port, err := net.SplitHostPort(addr); err != nil || port == "" {
+		return failure.Newf(failure.UserInvalidInput, "troupe", "--%s: want HOST:PORT, such as 127.0.0.1:7400, not %q", flag, addr)
+	}
+	return nil
+}

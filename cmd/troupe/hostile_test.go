@@ -1,0 +1,192 @@
+package main
+
+import (
+	"bytes"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/metric/noop"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"github.com/troupe-dev/troupe/pkg/audit"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// hostile is in every text of every answer: a color, a cell, a line, and a direction of writing.
+const (
+	hostile = "x\x1b[31m\ttroupe\r\nFORGED \u202ey"
+	aTrace  = "0af7651916cd43dd8448eb211c80319c"
+)
+
+// What others wrote, in whatever field, neither moves the cursor nor looks like a line of the command.
+func TestCommands_PrintNothingRaw(t *testing.T) {
+	addr := hostileMesh(t)
+	for _, line := range []string{
+		"get agents", "get instances", "get workflows", "get traces", "get decisions", "get sessions", "get session s", "get approvals", "get artifacts s",
+		"describe instance i", "describe session s", "describe trace " + aTrace, "describe workflow w", "explain " + aTrace, "replay " + aTrace,
+		"delete session s --receipt", "erase user u --yes", "search --user u word",
+		"session pause s", "session resume s", "session compact s", "session clear s",
+		"pause a", "resume a", "drain i", "quarantine a --reason why", "release a", "cancel " + aTrace,
+		"ask hello", "watch " + aTrace, "approve s", "answer s c text", "chat", "chat --session s",
+	} {
+		t.Run(line, func(t *testing.T) {
+			var told bytes.Buffer
+			run(t.Context(), append(strings.Fields(line), "--addr", addr), terminal{in: strings.NewReader("hello\n/pending\n\n"), out: &told, err: &told})
+			require.NotEmpty(t, told.String())
+			harmless(t, told.String())
+		})
+	}
+}
+
+// So it is with the audit log, in which the names and reasons of callers are.
+func TestAudit_PrintsNothingRaw(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	log, err := audit.New(audit.Config{Path: path, Name: "orchestrator", Log: zap.NewNop(), Meter: noop.Meter{}})
+	require.NoError(t, err)
+	log.Record(audit.Entry{Kind: audit.Admin, Actor: hostile, Action: hostile, Object: hostile, Result: hostile, Facts: map[string]string{"reason": hostile}})
+	require.NoError(t, log.Close())
+	var told bytes.Buffer
+	require.Zero(t, run(t.Context(), []string{"audit", "show", path}, terminal{out: &told, err: &told}), told.String())
+	require.Contains(t, told.String(), "FORGED")
+	harmless(t, told.String())
+}
+
+func harmless(t *testing.T, text string) {
+	t.Helper()
+	require.NotContains(t, text, "\x1b")
+	require.NotContains(t, text, "\u202e")
+	require.NotContains(t, text, "\r")
+	for line := range strings.Lines(text) {
+		require.False(t, strings.HasPrefix(line, "FORGED"), "%s", text)
+	}
+}
+
+// hostileMesh serves every method of a mesh until the test ends, and returns where.
+func hostileMesh(t *testing.T) string {
+	t.Helper()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	server := grpc.NewServer(grpc.UnknownServiceHandler(answerHostile))
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(lis) }()
+	t.Cleanup(func() { server.Stop(); require.NoError(t, <-ended) })
+	return lis.Addr().String()
+}
+
+// answerHostile gives the one answer that a method has, and of a trace an event of each kind.
+func answerHostile(_ any, stream grpc.ServerStream) error {
+	name, _ := grpc.MethodFromServerStream(stream)
+	found, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(strings.ReplaceAll(name[1:], "/", ".")))
+	if err != nil {
+		return err
+	}
+	method := found.(protoreflect.MethodDescriptor)
+	req, resp := blank(method.Input()), blank(method.Output())
+	if err := stream.RecvMsg(req.Interface()); err != nil {
+		return err
+	}
+	if list, ok := req.Interface().(*troupev1.ListMessagesRequest); ok && list.GetAfterSequence() > 0 {
+		return stream.SendMsg(resp.Interface()) // there are no more
+	}
+	event := resp.Descriptor().Fields().ByName("event")
+	if event == nil {
+		fill(resp, 0)
+		return stream.SendMsg(resp.Interface())
+	}
+	kinds := event.Message().Oneofs().ByName("payload").Fields()
+	end := event.Message().Fields().ByName("turn_result")
+	for sequence := range kinds.Len() + 1 {
+		kind := end
+		if sequence < kinds.Len() {
+			if kind = kinds.Get(sequence); kind == end {
+				continue
+			}
+		}
+		e := &troupev1.Event{}
+		fill(e.ProtoReflect(), 0)
+		fill(e.ProtoReflect().Mutable(kind).Message(), 0)
+		e.TraceId, e.Sequence = aTrace, uint64(sequence+1)
+		resp.Set(event, protoreflect.ValueOf(e.ProtoReflect()))
+		if err := stream.SendMsg(resp.Interface()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func blank(of protoreflect.MessageDescriptor) protoreflect.Message {
+	made, err := protoregistry.GlobalTypes.FindMessageByName(of.FullName())
+	if err != nil {
+		panic(err)
+	}
+	return made.New()
+}
+
+// fill sets every field of a message, with one item where there are several.
+func fill(m protoreflect.Message, depth int) {
+	if depth > 6 || m.Descriptor().FullName().Parent() == "google.protobuf" {
+		return
+	}
+	fields := m.Descriptor().Fields()
+	for i := range fields.Len() {
+		f := fields.Get(i)
+		switch {
+		case f.Name() == "next_page_token":
+		case f.IsMap():
+			v := m.NewField(f)
+			value := v.Map().NewValue()
+			if f.MapValue().Message() != nil {
+				fill(value.Message(), depth+1)
+			} else {
+				value = scalar(f.MapValue())
+			}
+			v.Map().Set(scalar(f.MapKey()).MapKey(), value)
+			m.Set(f, v)
+		case f.IsList() && f.Message() != nil:
+			v := m.NewField(f)
+			fill(v.List().AppendMutable().Message(), depth+1)
+			m.Set(f, v)
+		case f.IsList():
+			v := m.NewField(f)
+			v.List().Append(scalar(f))
+			m.Set(f, v)
+		case f.Message() != nil:
+			fill(m.Mutable(f).Message(), depth+1)
+		default:
+			m.Set(f, scalar(f))
+		}
+	}
+}
+
+func scalar(f protoreflect.FieldDescriptor) protoreflect.Value {
+	switch f.Kind() {
+	case protoreflect.StringKind:
+		return protoreflect.ValueOfString(hostile)
+	case protoreflect.BytesKind:
+		return protoreflect.ValueOfBytes([]byte(hostile))
+	case protoreflect.BoolKind:
+		return protoreflect.ValueOfBool(true)
+	case protoreflect.EnumKind:
+		return protoreflect.ValueOfEnum(1)
+	case protoreflect.Int32Kind:
+		return protoreflect.ValueOfInt32(1)
+	case protoreflect.Int64Kind:
+		return protoreflect.ValueOfInt64(1)
+	case protoreflect.Uint32Kind:
+		return protoreflect.ValueOfUint32(1)
+	case protoreflect.Uint64Kind:
+		return protoreflect.ValueOfUint64(1)
+	case protoreflect.DoubleKind:
+		return protoreflect.ValueOfFloat64(1)
+	case protoreflect.FloatKind:
+		return protoreflect.ValueOfFloat32(1)
+	default:
+		panic(f.FullName())
+	}
+}

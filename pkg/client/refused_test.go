@@ -1,0 +1,95 @@
+package client_test
+
+import (
+	"crypto/tls"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/troupe-dev/troupe/pkg/client"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/identity"
+	"github.com/troupe-dev/troupe/pkg/rpc"
+	"github.com/troupe-dev/troupe/pkg/telemetry"
+)
+
+// files are those of a server on this machine, of a CA of its own.
+func files(t *testing.T) identity.Files {
+	t.Helper()
+	ca, err := identity.OpenCA(t.TempDir())
+	require.NoError(t, err)
+	f, err := ca.ServerFiles(t.TempDir(), "mesh")
+	require.NoError(t, err)
+	return f
+}
+
+// A certificate that is refused is refused again: nobody waits for that, and nothing was sent.
+func TestTurn_EndsAtOnceWhenACertificateIsRefused(t *testing.T) {
+	ours, theirs := files(t), files(t)
+	edge, err := identity.Edge{Cert: theirs.Cert, Key: theirs.Key, CA: theirs.CA}.Credentials(nil)
+	require.NoError(t, err)
+	for name, trust := range map[string]identity.Trust{
+		"theirs":         {CA: ours.CA, Cert: theirs.Cert, Key: theirs.Key},
+		"ours":           {CA: theirs.CA, Cert: ours.Cert, Key: ours.Key},
+		"of a plain one": {CA: ours.CA},
+	} {
+		t.Run(name, func(t *testing.T) {
+			lis, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			var options []grpc.ServerOption
+			if name != "of a plain one" {
+				options = append(options, grpc.Creds(edge))
+			}
+			server := grpc.NewServer(options...)
+			ended := make(chan error, 1)
+			go func() { ended <- server.Serve(lis) }()
+			defer func() { server.Stop(); require.NoError(t, <-ended) }()
+			creds, err := trust.Credentials()
+			require.NoError(t, err)
+			conn, err := rpc.DialWith(creds, lis.Addr().String(), telemetry.Discard())
+			require.NoError(t, err)
+			defer func() { require.NoError(t, conn.Close()) }()
+			began := time.Now()
+			_, err = collect(client.New(conn).Turn(t.Context(), question()))
+			require.Equal(t, failure.PolicySecurity, failure.ModeOf(err), "%v", err)
+			require.ErrorContains(t, err, "tls: ")
+			require.Less(t, time.Since(began), 2*time.Second)
+		})
+	}
+}
+
+// Once a call was sent a turn may have begun, and a certificate that is refused then says nothing of that.
+func TestTurn_GoesOnAskingWhenACertificateIsRefusedLater(t *testing.T) {
+	ours, theirs := files(t), files(t)
+	var shown atomic.Pointer[identity.Files]
+	shown.Store(&ours)
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	accepted := &conns{Listener: lis}
+	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"}, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		pair, err := tls.LoadX509KeyPair(shown.Load().Cert, shown.Load().Key)
+		return &pair, err
+	}})))
+	troupev1.RegisterOrchestratorServiceServer(server, &orchestrator{conns: accepted, script: func(int) (int, error) {
+		shown.Store(&theirs)
+		return 0, errCut
+	}})
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(accepted) }()
+	defer func() { server.Stop(); require.NoError(t, <-ended) }()
+	creds, err := identity.Trust{CA: ours.CA}.Credentials()
+	require.NoError(t, err)
+	conn, err := rpc.DialWith(creds, lis.Addr().String(), telemetry.Discard())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close()) }()
+	c := client.New(conn)
+	c.SetPatience(impatience)
+	_, err = collect(c.Turn(t.Context(), question()))
+	require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "%v", err)
+}

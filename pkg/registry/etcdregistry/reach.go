@@ -1,0 +1,64 @@
+package etcdregistry
+
+import (
+	"context"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+// Reach returns once the etcd at one of the addresses takes calls. It asks again while nobody answers, until
+// ctx ends; certificates that are refused, its own or those shown to it, end that at once. The error says
+// which flag to look at: the client of etcd itself tells no more than that the time is up. Modes:
+// system_network, policy_security.
+func Reach(ctx context.Context, creds credentials.TransportCredentials, endpoints []string) error {
+	var last error
+	for pace := failure.NewPace(); ; {
+		for _, at := range endpoints {
+			err := knock(ctx, creds, at)
+			if err == nil || failure.Is(err, failure.PolicySecurity) {
+				return err
+			}
+			if last == nil || ctx.Err() == nil { // once the time is up that is all that is said
+				last = err
+			}
+		}
+		if pace.Wait(ctx) != nil {
+			return last
+		}
+	}
+}
+
+// knock makes one connection and one call, which needs no rights.
+func knock(ctx context.Context, creds credentials.TransportCredentials, at string) error {
+	_, host, named := strings.Cut(at, "://")
+	if !named {
+		host = at
+	}
+	conn, err := grpc.NewClient(host, grpc.WithTransportCredentials(creds.Clone()))
+	if err != nil {
+		return failure.Newf(failure.UserInvalidInput, "registry.Reach", "--etcd: %q is no address; want https://host:port", at).Because(err)
+	}
+	defer func() { _ = conn.Close() }() // all that was asked for was answered
+	_, err = grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{})
+	fail := func(mode failure.Mode, format string, args ...any) error {
+		return failure.Newf(mode, "registry.Reach", format, args...).Because(err)
+	}
+	switch missed, why := failure.Unconnected(err); {
+	case missed == failure.Distrust:
+		return fail(failure.PolicySecurity, "--etcd-ca: the etcd at %s cannot be trusted by it, or speaks plain text: %s", at, why)
+	case missed == failure.Rejected && strings.Contains(why, "tls: "):
+		return fail(failure.PolicySecurity, "--etcd-cert: the etcd at %s does not take it: %s", at, why)
+	case missed == failure.Nobody:
+		return fail(failure.SystemNetwork, "--etcd: cannot reach an etcd at %s: %s", at, why)
+	case failure.Is(failure.FromStatus("registry.Reach", err), failure.SystemNetwork): // also when the alert of TLS was lost
+		return fail(failure.SystemNetwork, "--etcd: who is at %s ends the connection; an etcd that wants TLS is named with https://", at)
+	case err != nil && ctx.Err() != nil:
+		return fail(failure.SystemNetwork, "--etcd: nobody answered at %s in time", at)
+	}
+	return nil // an answer, be it a refusal
+}
