@@ -324,6 +324,7 @@ func TestWorker_ApprovesNothingItself(t *testing.T) {
 	require.Len(t, waits.GetPending(), 1, "%v", waits)
 
 	answers := s.below("clerk")
+	answers.Target = "" // answers go to who waits for them
 	answers.Input, answers.Auth = approve(waits.GetPending()[0]), &troupev1.Auth{Actor: "ann"}
 	_, err = carried(s.showing(t), m, answers)
 	require.True(t, failure.Is(err, failure.PolicySecurity), "%v", err)
