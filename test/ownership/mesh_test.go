@@ -75,7 +75,7 @@ func (m *mesh) begin(t *testing.T, who ownership.Actor, user string) {
 	t.Helper()
 	turn := turncred.Turn{
 		Agent: ids[who].Name, Tenant: identity.DefaultTenant, Session: "of-" + user, ID: "turn-of-" + user,
-		User: user, Trace: strings.Repeat("a", 32),
+		User: user, Trace: strings.Repeat("a", 32), Step: 1,
 	}
 	if who == ownership.Other {
 		turn.Trace = strings.Repeat("b", 32)

@@ -99,10 +99,23 @@ func updates(as ownership.Actor, keys ...string) trial {
 func written(ctx context.Context, memory troupev1.MemoryServiceClient, turn turncred.Turn) []error {
 	return []error{
 		update(ctx, memory, turn, "mood"), update(ctx, memory, turn, "user:name"), update(ctx, memory, turn, "app:theme"),
-		errOf(memory.Journal(ctx, &troupev1.JournalRequest{SessionId: turn.Session, TurnId: turn.ID, Epoch: turn.Epoch, Step: 1, Entries: []*troupev1.JournalEntry{
-			{Number: 1, Phase: troupev1.JournalPhase_JOURNAL_PHASE_DONE, Reply: &troupev1.Message{Role: troupev1.Role_ROLE_ASSISTANT, Author: turn.Agent, Parts: []*troupev1.Part{{Content: &troupev1.Part_Text{Text: "hi"}}}}},
-		}})),
+		journaled(ctx, memory, turn),
 	}
+}
+
+// journaled is how a call is answered that writes the journal of a turn's step, and committed how one
+// that makes its result.
+func journaled(ctx context.Context, memory troupev1.MemoryServiceClient, turn turncred.Turn) error {
+	return errOf(memory.Journal(ctx, &troupev1.JournalRequest{SessionId: turn.Session, TurnId: turn.ID, Epoch: turn.Epoch, Step: 1, Entries: []*troupev1.JournalEntry{
+		{Number: 1, Phase: troupev1.JournalPhase_JOURNAL_PHASE_DONE, Reply: &troupev1.Message{Role: troupev1.Role_ROLE_ASSISTANT, Author: turn.Agent, Parts: []*troupev1.Part{{Content: &troupev1.Part_Text{Text: "hi"}}}}},
+	}}))
+}
+
+func committed(ctx context.Context, memory troupev1.MemoryServiceClient, turn turncred.Turn) error {
+	return errOf(memory.CommitStep(ctx, &troupev1.CommitStepRequest{
+		SessionId: turn.Session, TurnId: turn.ID, Epoch: turn.Epoch,
+		Result: &troupev1.StepResult{Step: 1, Agent: turn.Agent, Text: "forged"}, Outcome: troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED,
+	}))
 }
 
 // renewed is how a call is answered that keeps a turn open, which orchestrators do as well.
@@ -113,10 +126,7 @@ func renewed(ctx context.Context, memory troupev1.MemoryServiceClient, turn turn
 // ended is what calls that end a turn or remove a session are answered with.
 func ended(ctx context.Context, memory troupev1.MemoryServiceClient, turn turncred.Turn) []error {
 	return []error{
-		errOf(memory.CommitStep(ctx, &troupev1.CommitStepRequest{
-			SessionId: turn.Session, TurnId: turn.ID, Epoch: turn.Epoch,
-			Result: &troupev1.StepResult{Step: 1, Agent: turn.Agent, Text: "forged"}, Outcome: troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED,
-		})),
+		committed(ctx, memory, turn),
 		errOf(memory.DeleteArtifact(ctx, &troupev1.DeleteArtifactRequest{SessionId: turn.Session, TurnId: turn.ID, Epoch: turn.Epoch, Name: "note"})),
 	}
 }
@@ -142,7 +152,8 @@ func ownerWrites(t *testing.T, m *mesh) error {
 		errOf(memory.DeleteSession(ctx, &troupev1.MemoryServiceDeleteSessionRequest{SessionId: turn.Session})))...)
 }
 
-// writes into the session of the scribe, with no credential, with the actor's own and with the scribe's.
+// writes into the session of the scribe, with no credential, with the actor's own and with the scribe's;
+// and as an agent of the same turn, with its own step there, into that of the scribe.
 func writes(as ownership.Actor) trial {
 	return trial{
 		try: func(t *testing.T, m *mesh) error {
@@ -153,6 +164,12 @@ func writes(as ownership.Actor) trial {
 				if as == ownership.Other {
 					errs = append(errs, renewed(ctx, m.memory(as), m.turns[ownership.Owner]))
 				}
+			}
+			if as == ownership.Other {
+				beside := m.turns[ownership.Owner]
+				beside.Agent, beside.Step = ids[as].Name, beside.Step+1
+				ctx := m.credited(t, beside)
+				errs = append(errs, journaled(ctx, m.memory(as), m.turns[ownership.Owner]), committed(ctx, m.memory(as), m.turns[ownership.Owner]))
 			}
 			return refused(t, errs...)
 		},
@@ -220,7 +237,7 @@ var follows = trial{
 // seesItsTrace reads the trace above as another agent in a turn of it.
 func seesItsTrace(t *testing.T, m *mesh) error {
 	turn := m.turns[ownership.Other]
-	turn.Trace = m.trace
+	turn.Trace, turn.Epoch = m.trace, 1<<40 // which no other one is above
 	return allow(errOf(m.orchestrator(t).GetTrace(m.credited(t, turn), &troupev1.GetTraceRequest{TraceId: m.trace})))
 }
 

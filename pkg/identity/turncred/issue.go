@@ -31,6 +31,7 @@ type claims struct {
 	User    string `json:"user,omitempty"`
 	Trace   string `json:"trace"`
 	Epoch   int64  `json:"epoch,omitempty"`
+	Step    int    `json:"step"`
 	Replay  bool   `json:"replay,omitempty"`
 
 	Root   string        `json:"root,omitempty"`
@@ -55,7 +56,7 @@ func (a *Authority) Issue(t Turn, deadline time.Time) (string, error) {
 			Subject:  identity.ID{TrustDomain: self.TrustDomain, Role: identity.Worker, Name: t.Agent}.String(),
 			IssuedAt: jwt.NewNumericDate(now), Expiry: jwt.NewNumericDate(until),
 		},
-		Tenant: t.Tenant, Session: t.Session, Turn: t.ID, User: t.User, Trace: t.Trace, Epoch: t.Epoch, Replay: t.Replay,
+		Tenant: t.Tenant, Session: t.Session, Turn: t.ID, User: t.User, Trace: t.Trace, Epoch: t.Epoch, Step: t.Step, Replay: t.Replay,
 		Root: t.Root, Level: t.Level, Budget: t.Budget,
 	})
 	if err != nil {

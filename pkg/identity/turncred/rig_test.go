@@ -97,5 +97,5 @@ func (m *mesh) memory(t testing.TB) *Authority {
 
 // given is a turn as it is given to a worker.
 func given() Turn {
-	return Turn{Agent: "research", Tenant: "acme", Session: "s-1", ID: "t-1", User: "ann@example.org", Trace: "0af7651916cd43dd8448eb211c80319c", Epoch: 7}
+	return Turn{Agent: "research", Tenant: "acme", Session: "s-1", ID: "t-1", User: "ann@example.org", Trace: "0af7651916cd43dd8448eb211c80319c", Epoch: 7, Step: 2}
 }

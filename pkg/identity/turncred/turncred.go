@@ -1,6 +1,6 @@
 // Package turncred makes and checks the credentials of turns: each says that the worker of one
-// agent may act in one turn of one session, for one tenant and user, under one epoch, until a time
-// (guarantees S5, S6). The orchestrator signs it with the key of its own certificate, whose chain
+// agent may act in one step of one turn of one session, for one tenant and user, under one epoch, until
+// a time (guarantees S5, S6, S16). The orchestrator signs it with the key of its own certificate, whose chain
 // goes along, so that whoever knows the CAs of the mesh can check it, and no other key has to be
 // distributed or replaced.
 //
@@ -40,6 +40,7 @@ type Turn struct {
 	User    string // whose session it is; empty: nobody's
 	Trace   string
 	Epoch   int64 // of the turn; 0 in a replay
+	Step    int   // number of the step that the agent was given: it writes for no other
 	// Replay is set for a step that is only run again: it reads, and writes nothing.
 	Replay bool
 

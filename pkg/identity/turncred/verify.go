@@ -36,7 +36,7 @@ func (a *Authority) Verify(credential string) (Turn, error) {
 		return Turn{}, failure.New(failure.PolicySecurity, op, "the credential of the turn is for nobody of this mesh")
 	}
 	t := Turn{
-		Agent: worker.Name, Tenant: c.Tenant, Session: c.Session, ID: c.Turn, User: c.User, Trace: c.Trace, Epoch: c.Epoch, Replay: c.Replay,
+		Agent: worker.Name, Tenant: c.Tenant, Session: c.Session, ID: c.Turn, User: c.User, Trace: c.Trace, Epoch: c.Epoch, Step: c.Step, Replay: c.Replay,
 		Root: c.Root, Level: c.Level, Budget: c.Budget,
 	}
 	a.known.keep(credential, expiring{t, c.Expiry.Time()}, now)

@@ -71,7 +71,7 @@ func (s *secured) dial(t testing.TB, role identity.Role, agent string) *grpc.Cli
 
 func (s *secured) begin(t testing.TB, agent, sessionID, user string) turncred.Turn {
 	t.Helper()
-	turn := turncred.Turn{Agent: agent, Tenant: identity.DefaultTenant, Session: sessionID, ID: "t-" + sessionID, User: user, Trace: strings.Repeat("a", 32)}
+	turn := turncred.Turn{Agent: agent, Tenant: identity.DefaultTenant, Session: sessionID, ID: "t-" + sessionID, User: user, Trace: strings.Repeat("a", 32), Step: 1}
 	begun, err := memoryrpc.New(s.dial(t, identity.Orchestrator, "")).BeginTurn(t.Context(), memory.Begin{
 		Ref: session.Ref{Session: sessionID}, User: user, TurnID: turn.ID, TraceID: turn.Trace,
 		Fingerprint: "f", Message: conversation.User("hello"), Lease: time.Minute, Window: 10,
@@ -103,18 +103,18 @@ func requests(of turncred.Turn) map[string]proto.Message {
 		"GetState":       &troupev1.MemoryServiceGetStateRequest{SessionId: of.Session},
 		"SearchMemory":   &troupev1.SearchMemoryRequest{UserId: of.User, Query: "hello", Limit: 10},
 		"ListArtifacts":  &troupev1.MemoryServiceListArtifactsRequest{SessionId: of.Session},
-		"LoadJournal":    &troupev1.LoadJournalRequest{SessionId: of.Session, TurnId: of.ID, Epoch: of.Epoch, Step: 1},
+		"LoadJournal":    &troupev1.LoadJournalRequest{SessionId: of.Session, TurnId: of.ID, Epoch: of.Epoch, Step: int32(of.Step)},
 		"PutArtifact":    &troupev1.PutArtifactRequest{Item: &troupev1.PutArtifactRequest_Header{Header: &troupev1.PutArtifactHeader{SessionId: of.Session, TurnId: of.ID, Epoch: of.Epoch, Artifact: file}}},
 		"GetArtifact":    &troupev1.MemoryServiceGetArtifactRequest{SessionId: of.Session, Name: "empty"},
 		"DeleteArtifact": &troupev1.DeleteArtifactRequest{SessionId: of.Session, TurnId: of.ID, Epoch: of.Epoch, Name: "none"},
 		"UpdateState":    &troupev1.UpdateStateRequest{SessionId: of.Session, TurnId: of.ID, Epoch: of.Epoch, RequestId: "r", Delta: map[string]string{"user:name": `"Ann"`}},
-		"Journal": &troupev1.JournalRequest{SessionId: of.Session, TurnId: of.ID, Epoch: of.Epoch, Step: 1, Entries: []*troupev1.JournalEntry{
+		"Journal": &troupev1.JournalRequest{SessionId: of.Session, TurnId: of.ID, Epoch: of.Epoch, Step: int32(of.Step), Entries: []*troupev1.JournalEntry{
 			{Number: 1, Phase: troupev1.JournalPhase_JOURNAL_PHASE_DONE, Reply: reply},
 		}},
 		"CommitStep": &troupev1.CommitStepRequest{
-			SessionId: of.Session, TurnId: of.ID, Epoch: of.Epoch, BaseSequence: 1, Messages: []*troupev1.Message{reply}, Result: &troupev1.StepResult{Step: 1, Agent: of.Agent, Text: "hi"},
+			SessionId: of.Session, TurnId: of.ID, Epoch: of.Epoch, BaseSequence: 1, Messages: []*troupev1.Message{reply}, Result: &troupev1.StepResult{Step: int32(of.Step), Agent: of.Agent, Text: "hi"},
 		},
-		"GetRecording": &troupev1.GetRecordingRequest{SessionId: of.Session, TurnId: of.ID, Step: 1},
+		"GetRecording": &troupev1.GetRecordingRequest{SessionId: of.Session, TurnId: of.ID, Step: int32(of.Step)},
 	}
 }
 
@@ -261,9 +261,9 @@ func TestApp_WorkersTouchNoOtherSession(t *testing.T) {
 	err := ask(t.Context(), s.dial(t, identity.Orchestrator, ""), "GetSession", requests(gone)["GetSession"])
 	require.EqualError(t, ask(ctx, s.worker, "GetSession", requests(gone)["GetSession"]), err.Error(), "the store says the same of one that does not exist")
 	for what, other := range map[string]turncred.Turn{
-		"turn":           {Session: s.turn.Session, ID: "t-other", User: "ann", Epoch: s.turn.Epoch, Agent: "research"},
-		"epoch before":   {Session: s.turn.Session, ID: s.turn.ID, User: "ann", Epoch: s.turn.Epoch + 1, Agent: "research"},
-		"epoch far away": {Session: s.turn.Session, ID: s.turn.ID, User: "ann", Epoch: 1 << 40, Agent: "research"},
+		"turn":           {Step: 1, Session: s.turn.Session, ID: "t-other", User: "ann", Epoch: s.turn.Epoch, Agent: "research"},
+		"epoch before":   {Step: 1, Session: s.turn.Session, ID: s.turn.ID, User: "ann", Epoch: s.turn.Epoch + 1, Agent: "research"},
+		"epoch far away": {Step: 1, Session: s.turn.Session, ID: s.turn.ID, User: "ann", Epoch: 1 << 40, Agent: "research"},
 	} {
 		for method, req := range requests(other) {
 			if _, ok := req.(interface{ GetTurnId() string }); !ok || method == "GetRecording" {
@@ -308,13 +308,84 @@ func TestApp_AWorkerThatWasOvertakenReadsNothing(t *testing.T) {
 	successor.Epoch = begun.Turn.Epoch
 	require.Greater(t, successor.Epoch, s.turn.Epoch)
 	for method := range requests(s.turn) {
-		if method == "SearchMemory" || method == "GetRecording" {
-			continue // which is not the session's, and not a turn's
+		if method == "GetRecording" {
+			continue // which is not a turn's
 		}
 		err := ask(ctx, s.worker, method, requests(s.turn)[method])
 		require.True(t, failure.Is(err, failure.Fenced), "%s: %v", method, err)
 	}
-	for _, method := range []string{"LoadHistory", "GetSession", "GetState", "ListArtifacts", "GetArtifact", "CommitStep"} {
+	for _, method := range []string{"LoadHistory", "GetSession", "GetState", "SearchMemory", "ListArtifacts", "GetArtifact", "CommitStep"} {
 		require.NoError(t, ask(s.showing(t, successor, time.Time{}), s.worker, method, requests(successor)[method]), method)
+	}
+}
+
+// writing are the methods by which a worker changes something in its turn, but for the commit itself.
+var writing = []string{"RenewTurn", "UpdateState", "PutArtifact", "DeleteArtifact", "Journal"}
+
+// An agent writes in its own step alone, and in its own name: not in that of the agent behind it in the
+// workflow, whose journal it does not read either. Once its step is committed it writes nothing more,
+// while the turn goes on (guarantees S16).
+func TestApp_NoAgentActsAsAnother(t *testing.T) {
+	s := secure(t)
+	research := s.showing(t, s.turn, time.Time{})
+	next := s.turn // whose step is not open yet
+	next.Step = 2
+	poses := requests(next)
+	for _, method := range []string{"Journal", "LoadJournal", "CommitStep"} {
+		err := ask(research, s.worker, method, poses[method])
+		require.True(t, failure.Is(err, failure.PolicySecurity), "%s: %v", method, err)
+	}
+	named := requests(s.turn)["CommitStep"].(*troupev1.CommitStepRequest)
+	named.Result.Agent = "synthesis"
+	err := ask(research, s.worker, "CommitStep", named)
+	require.True(t, failure.Is(err, failure.PolicySecurity), "%v", err)
+
+	own := requests(s.turn)
+	require.NoError(t, ask(research, s.worker, "CommitStep", own["CommitStep"]))
+	require.NoError(t, ask(research, s.worker, "CommitStep", own["CommitStep"]), "the same again is fine")
+	own["UpdateState"].(*troupev1.UpdateStateRequest).RequestId = "late"
+	mood := &troupev1.UpdateStateRequest{SessionId: s.turn.Session, TurnId: s.turn.ID, Epoch: s.turn.Epoch, RequestId: "mood", Delta: map[string]string{"mood": `"late"`}}
+	shared := &troupev1.PutArtifactRequest{Item: &troupev1.PutArtifactRequest_Header{Header: &troupev1.PutArtifactHeader{
+		SessionId: s.turn.Session, TurnId: s.turn.ID, Epoch: s.turn.Epoch, Artifact: &troupev1.Artifact{Name: "user:empty", Sha256: emptySHA256},
+	}}}
+	for _, method := range writing {
+		err := ask(research, s.worker, method, own[method])
+		require.True(t, failure.Is(err, failure.TurnNotOpen), "%s: %v", method, err)
+	}
+	for method, req := range map[string]proto.Message{"UpdateState": mood, "PutArtifact": shared} {
+		err := ask(research, s.worker, method, req)
+		require.True(t, failure.Is(err, failure.TurnNotOpen), "%s: %v", method, err)
+	}
+
+	next.Agent = "synthesis"
+	synthesis, ctx := s.dial(t, identity.Worker, "synthesis"), s.showing(t, next, time.Time{})
+	poses = requests(next)
+	for _, method := range writing {
+		require.NoError(t, ask(ctx, synthesis, method, poses[method]), method)
+	}
+	last := poses["CommitStep"].(*troupev1.CommitStepRequest)
+	last.BaseSequence = 2
+	require.NoError(t, ask(ctx, synthesis, "CommitStep", last))
+}
+
+// When the last step has closed the turn its worker reads nothing more, of its session or its user's
+// past, although nobody has begun another turn yet (guarantees S6).
+func TestApp_AWorkerReadsNothingBehindItsTurn(t *testing.T) {
+	s := secure(t)
+	ctx, all := s.showing(t, s.turn, time.Time{}), requests(s.turn)
+	require.NoError(t, ask(ctx, s.worker, "PutArtifact", all["PutArtifact"]))
+	last := all["CommitStep"].(*troupev1.CommitStepRequest)
+	last.Outcome = troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED
+	for _, method := range []string{"LoadHistory", "GetSession", "GetState", "SearchMemory", "ListArtifacts", "GetArtifact"} {
+		require.NoError(t, ask(ctx, s.worker, method, all[method]), method)
+	}
+	require.NoError(t, ask(ctx, s.worker, "CommitStep", last))
+	require.NoError(t, ask(ctx, s.worker, "CommitStep", last), "the same again is fine")
+	for method, req := range all {
+		if method == "GetRecording" || method == "CommitStep" {
+			continue
+		}
+		err := ask(ctx, s.worker, method, req)
+		require.True(t, failure.Is(err, failure.TurnNotOpen), "%s: %v", method, err)
 	}
 }

@@ -190,13 +190,16 @@ const (
 	secondHalf = "/second"
 )
 
+// agent is as whose worker all authors commit: mesh.Agent, whose credential they show.
+const agent = "chaos"
+
 // commitOf is a commit of a turn's only step.
 func (g *game) commitOf(begun memory.Begun, author string) memory.Commit {
 	key := begun.Turn.ID + "-" + author
 	return memory.Commit{
 		Ref: g.ref(), TurnID: begun.Turn.ID, Epoch: begun.Turn.Epoch, Base: begun.Turn.Sequence,
 		Messages: []conversation.Message{conversation.Assistant(author, key+firstHalf), conversation.Assistant(author, key+secondHalf)},
-		Result:   execution.Result{Step: 1, Agent: author, Text: key},
+		Result:   execution.Result{Step: 1, Agent: agent, Text: key},
 		Outcome:  session.OutcomeCompleted,
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/troupe-dev/troupe/pkg/authz"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/identity"
 	"github.com/troupe-dev/troupe/pkg/identity/turncred"
 )
@@ -30,6 +31,18 @@ type holding interface {
 	GetEpoch() int64
 }
 
+// stepOf is the number of the step for which a call is; 0 when it does not say.
+func stepOf(args any) int {
+	switch r := args.(type) {
+	case interface{ GetStep() int32 }:
+		return int(r.GetStep())
+	case interface{ GetResult() *troupev1.StepResult }:
+		return int(r.GetResult().GetStep())
+	default:
+		return 0
+	}
+}
+
 // showing is the context of a call with the credential of its turn: what a holder was given,
 // which a takeover does not take from him.
 func (c *Caller) showing(ctx context.Context, args any) (context.Context, error) {
@@ -38,7 +51,7 @@ func (c *Caller) showing(ctx context.Context, args any) (context.Context, error)
 		return ctx, nil
 	}
 	credential, err := c.signer.Issue(turncred.Turn{
-		Agent: Agent, Tenant: identity.DefaultTenant, Session: h.GetSessionId(), ID: h.GetTurnId(), Epoch: h.GetEpoch(),
+		Agent: Agent, Tenant: identity.DefaultTenant, Session: h.GetSessionId(), ID: h.GetTurnId(), Epoch: h.GetEpoch(), Step: stepOf(args),
 	}, time.Time{})
 	return metadata.AppendToOutgoingContext(ctx, turncred.Metadata, credential), err
 }

@@ -15,11 +15,11 @@ import (
 // each chunk how many bytes are stored. Only a caller that closes its side gets a version; what
 // one that breaks off has sent waits to be gone on with.
 func (s *Server) PutArtifact(stream troupev1.MemoryService_PutArtifactServer) error {
-	ctx := stream.Context()
 	first, err := stream.Recv()
 	if err != nil {
 		return err
 	}
+	ctx := stream.Context() // from here on it says for whom, which the first item told
 	header := first.GetHeader()
 	if header == nil {
 		return failure.New(failure.UserInvalidInput, "memory.PutArtifact", "item: the first one must be the header; send it before any chunk").With("fields", "item")

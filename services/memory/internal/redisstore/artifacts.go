@@ -50,7 +50,7 @@ func (s *Store) PutArtifact(ctx context.Context, h memory.Hold, a memory.Artifac
 		return memory.Artifact{}, unencodable(op, err)
 	}
 	ks := append(keys(h.Ref, h.TurnID, "arts", "staged"), blobKeys(h.Ref, a.Content)...)
-	r, err := s.run(ctx, op, h.Ref, putScript, ks, h.Epoch, a.Name, a.SHA256, a.Size, stored, memory.MaxArtifacts, memory.MaxSessionArtifacts)
+	r, err := s.run(ctx, op, h.Ref, putScript, ks, fence(ctx, h.Epoch), a.Name, a.SHA256, a.Size, stored, memory.MaxArtifacts, memory.MaxSessionArtifacts)
 	if err != nil {
 		return memory.Artifact{}, err
 	}
@@ -113,7 +113,7 @@ func (s *Store) artifacts(ctx context.Context, op string, ref session.Ref) ([]me
 	var meta *redis.SliceCmd
 	var left *redis.IntCmd
 	var arts *redis.MapStringStringCmd
-	fields := []string{"deleted", "schema", "user", "epoch"}
+	fields := append([]string{"user"}, standing...)
 	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
 		meta, left, arts = p.HMGet(ctx, key(ref, "meta"), fields...), p.Exists(ctx, key(ref, "out")), p.HGetAll(ctx, key(ref, "arts"))
 		return nil
@@ -167,7 +167,7 @@ func (s *Store) DeleteArtifact(ctx context.Context, h memory.Hold, name string, 
 		return err
 	}
 	ks, args := removing(ofSession(h.Ref), stored, name, version)
-	r, err := s.run(ctx, op, h.Ref, removeScript, append(keys(h.Ref, h.TurnID, "arts"), ks...), append([]any{h.Epoch}, args...)...)
+	r, err := s.run(ctx, op, h.Ref, removeScript, append(keys(h.Ref, h.TurnID, "arts"), ks...), append([]any{fence(ctx, h.Epoch)}, args...)...)
 	return done(op, h, r, err)
 }
 

@@ -49,7 +49,7 @@ func (at place) content(c memory.Content) []string {
 // fenced caller may make one, and no more: its bytes are those of its digest.
 func (s *Store) carry(ctx context.Context, op string, h memory.Hold, a memory.Artifact) (user string, _ error) {
 	c := a.Content
-	r, err := s.look(ctx, op, h.Ref, offerScript, keys(h.Ref, h.TurnID, blob(c)), h.Epoch)
+	r, err := s.look(ctx, op, h.Ref, offerScript, keys(h.Ref, h.TurnID, blob(c)), fence(ctx, h.Epoch))
 	if err != nil {
 		return "", err
 	}
@@ -93,6 +93,6 @@ func (s *Store) carry(ctx context.Context, op string, h memory.Hold, a memory.Ar
 // the turn by now may need it.
 func (s *Store) unstage(ctx context.Context, op string, h memory.Hold, c memory.Content) error {
 	ks := append(keys(h.Ref, h.TurnID, "staged"), blobKeys(h.Ref, c)...)
-	_, err := s.run(ctx, op, h.Ref, unstageScript, ks, h.Epoch, nameOf(c))
+	_, err := s.run(ctx, op, h.Ref, unstageScript, ks, fence(ctx, h.Epoch), nameOf(c))
 	return err
 }

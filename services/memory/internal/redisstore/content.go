@@ -50,7 +50,7 @@ func (s *Store) stage(ctx context.Context, op string, h memory.Hold, c memory.Co
 		return 0, "", wrongDigest(op, c)
 	}
 	r, err := s.run(ctx, op, h.Ref, stageScript, keys(h.Ref, h.TurnID, blob(c), "staged"),
-		h.Epoch, c.Size, memory.MaxSessionArtifacts, stagedKept.Milliseconds(), memory.MaxArtifacts, nameOf(c))
+		fence(ctx, h.Epoch), c.Size, memory.MaxSessionArtifacts, stagedKept.Milliseconds(), memory.MaxArtifacts, nameOf(c))
 	if err != nil {
 		return 0, "", err
 	}
@@ -89,7 +89,7 @@ func (s *Store) AppendArtifact(ctx context.Context, h memory.Hold, c memory.Cont
 	if wrong {
 		ks, piece = append(keys(h.Ref, h.TurnID, "staged"), blobKeys(h.Ref, c)...), nil
 	}
-	r, err := s.run(ctx, op, h.Ref, pieceScript, ks, h.Epoch, offset, end, state, piece, wrong, nameOf(c))
+	r, err := s.run(ctx, op, h.Ref, pieceScript, ks, fence(ctx, h.Epoch), offset, end, state, piece, wrong, nameOf(c))
 	if err != nil {
 		return err
 	}

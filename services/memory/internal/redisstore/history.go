@@ -25,7 +25,7 @@ const readBytes = memory.MaxWindowBytes + memory.MaxWindow*256
 // LoadHistory implements memory.Sessions.
 func (s *Store) LoadHistory(ctx context.Context, ref session.Ref, after int64, limit int) ([]conversation.Message, error) {
 	const op = "memory.LoadHistory"
-	r, err := s.look(ctx, op, ref, historyScript, []string{key(ref, "meta"), key(ref, "log")}, after, limit, readBytes, memory.EpochOf(ctx))
+	r, err := s.look(ctx, op, ref, historyScript, []string{key(ref, "meta"), key(ref, "log")}, after, limit, readBytes, memory.HolderOf(ctx).Epoch)
 	if err != nil {
 		return nil, err
 	}
@@ -34,7 +34,7 @@ func (s *Store) LoadHistory(ctx context.Context, ref session.Ref, after int64, l
 	case "no_session":
 		return nil, noSession(op, ref)
 	default:
-		return nil, refused(op, memory.Hold{Ref: ref, Epoch: memory.EpochOf(ctx)}, r)
+		return nil, refused(op, memory.HolderOf(ctx).Hold, r)
 	}
 	var messages []conversation.Message
 	if summarized := number(r.text(2)); summarized > 0 {

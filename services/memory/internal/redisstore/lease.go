@@ -22,7 +22,7 @@ var (
 // RenewTurn implements memory.Turns.
 func (s *Store) RenewTurn(ctx context.Context, h memory.Hold, lease time.Duration) error {
 	const op = "memory.RenewTurn"
-	r, err := s.run(ctx, op, h.Ref, renewScript, keys(h.Ref, h.TurnID), h.Epoch, lease.Milliseconds())
+	r, err := s.run(ctx, op, h.Ref, renewScript, keys(h.Ref, h.TurnID), fence(ctx, h.Epoch), lease.Milliseconds())
 	return done(op, h, r, err)
 }
 

@@ -80,7 +80,7 @@
 //	                                  and one when calls wait; +4 and +1 when journals are kept)
 //	ClearSession     4            1   (+2 trips when journals are kept)
 //	DeleteSession    11           6   (+3 trips for each 500 turns behind the first)
-//	SearchMemory     1 + 1 for each 100 messages of a session
+//	SearchMemory     1 + 1 for each 100 messages of a session (and 1 more for a worker)
 //	GetState         2            0   (1 without a user)
 //	UpdateState      1            1   (2 and 1 of app: and user:; 4 and 4 in a turn's name)
 //	GetConfig        1            0

@@ -26,7 +26,7 @@ func deleted(op string, ref session.Ref) error {
 		With("session_id", ref.Session)
 }
 
-// refused is for the replies that every write in the name of a turn may get.
+// refused is for the replies that every write in the name of a turn may get, and what its worker reads.
 func refused(op string, h memory.Hold, r reply) error {
 	switch r.status() {
 	case "not_found":
@@ -37,6 +37,12 @@ func refused(op string, h memory.Hold, r reply) error {
 	case "turn_not_open":
 		return failure.Newf(failure.TurnNotOpen, op, "turn %s is closed: it is %s; begin a new turn", h.TurnID, r.text(1)).
 			With("turn_id", h.TurnID).With("outcome", r.text(1))
+	case "turn_over":
+		return failure.Newf(failure.TurnNotOpen, op, "turn %s is closed, and its worker reads nothing more of session %s; stop this work", h.TurnID, h.Ref.Session).
+			With("turn_id", h.TurnID)
+	case "step_over":
+		return failure.Newf(failure.TurnNotOpen, op, "step %s of turn %s is committed, and nothing more is written for it; stop this work", r.text(1), h.TurnID).
+			With("turn_id", h.TurnID).With("step", r.text(1))
 	default:
 		return unexpected(op, r)
 	}

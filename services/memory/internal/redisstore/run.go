@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
@@ -56,6 +57,15 @@ func keys(ref session.Ref, turnID string, more ...string) []string {
 		ks = append(ks, key(ref, name))
 	}
 	return ks
+}
+
+// fence is the epoch of who writes, as scripts/turn.lua takes it: with the step of a worker behind it.
+func fence(ctx context.Context, epoch int64) string {
+	text := strconv.FormatInt(epoch, 10)
+	if step := memory.HolderOf(ctx).Step; step > 0 {
+		text += "/" + strconv.Itoa(step)
+	}
+	return text
 }
 
 // journalOf is the key of a step's journal.

@@ -13,6 +13,9 @@ import (
 // SearchMemory implements memory.Sessions. It has one part of a log in memory at a time.
 func (s *Store) SearchMemory(ctx context.Context, q memory.Search) ([]memory.Hit, error) {
 	const op = "memory.SearchMemory"
+	if err := s.holds(ctx, op); err != nil {
+		return nil, err
+	}
 	entries, err := s.entries(ctx, op, indexKey(q.Tenant, q.User), latest, memory.MaxSearched)
 	if err != nil {
 		return nil, err
@@ -48,6 +51,23 @@ func (s *Store) SearchMemory(ctx context.Context, q memory.Search) ([]memory.Hit
 			}
 		}
 	}, memory.MaxWindowBytes)], nil
+}
+
+// holds says why the worker for whom a context calls holds its turn no more; nil for nobody in particular.
+func (s *Store) holds(ctx context.Context, op string) error {
+	h := memory.HolderOf(ctx)
+	if h.Epoch == 0 {
+		return nil
+	}
+	known, err := s.redis.HMGet(ctx, key(h.Ref, "meta"), standing...).Result()
+	if err != nil {
+		return s.redis.Fault(op, err)
+	}
+	meta := map[string]string{}
+	for i, name := range standing {
+		meta[name] = reply(known).text(i)
+	}
+	return readable(ctx, op, h.Ref, meta)
 }
 
 // best are the hits with the highest scores, and of equal ones those that were found first.

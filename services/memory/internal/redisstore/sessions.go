@@ -37,14 +37,22 @@ func (s *Store) meta(ctx context.Context, op string, ref session.Ref) (map[strin
 	return meta, readable(ctx, op, ref, meta)
 }
 
-// readable is usable for who may read under one epoch only.
+// readable is usable for who may read only while a turn is open under his epoch.
 func readable(ctx context.Context, op string, ref session.Ref, meta map[string]string) error {
-	err := usable(op, ref, meta)
-	if epoch := memory.EpochOf(ctx); err == nil && epoch != 0 && meta["epoch"] != strconv.FormatInt(epoch, 10) {
-		err = refused(op, memory.Hold{Ref: ref, Epoch: epoch}, reply{"fenced", meta["epoch"]})
+	h, err := memory.HolderOf(ctx), usable(op, ref, meta)
+	switch {
+	case err != nil || h.Epoch == 0:
+		return err
+	case meta["epoch"] != strconv.FormatInt(h.Epoch, 10):
+		return refused(op, h.Hold, reply{"fenced", meta["epoch"]})
+	case meta["open"] == "":
+		return refused(op, h.Hold, reply{"turn_over"})
 	}
-	return err
+	return nil
 }
+
+// standing is what readable asks of the meta of a session.
+var standing = []string{"deleted", "schema", "epoch", "open"}
 
 // usable returns why a session with such a meta cannot be read; nil when it can.
 func usable(op string, ref session.Ref, meta map[string]string) error {

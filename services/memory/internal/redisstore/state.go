@@ -56,11 +56,12 @@ func (s *Store) GetState(ctx context.Context, ref session.Ref) (memory.Snapshot,
 
 // snapshot reads what a session sees, and whether changes of a commit are still to come.
 func (s *Store) snapshot(ctx context.Context, op string, ref session.Ref) (_ memory.Snapshot, waiting bool, _ error) {
-	var meta, out *redis.Cmd
+	var meta *redis.SliceCmd
+	var out *redis.Cmd
 	var own, app *redis.MapStringStringCmd
-	fields := []string{"deleted", "schema", "user", "epoch"}
+	fields := append([]string{"user"}, standing...)
 	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		meta = p.Do(ctx, "HMGET", key(ref, "meta"), fields[0], fields[1], fields[2], fields[3])
+		meta = p.HMGet(ctx, key(ref, "meta"), fields...)
 		out = p.Do(ctx, "EXISTS", key(ref, "out"))
 		own = p.HGetAll(ctx, key(ref, "state"))
 		app = p.HGetAll(ctx, appKey(ref.Tenant, "state"))
@@ -70,9 +71,8 @@ func (s *Store) snapshot(ctx context.Context, op string, ref session.Ref) (_ mem
 		return memory.Snapshot{}, false, s.redis.Fault(op, err)
 	}
 	known := map[string]string{}
-	values, _ := meta.Slice()
 	for i, name := range fields {
-		known[name] = reply(values).text(i)
+		known[name] = reply(meta.Val()).text(i)
 	}
 	if err := readable(ctx, op, ref, known); err != nil {
 		return memory.Snapshot{}, false, err
@@ -112,7 +112,7 @@ func (s *Store) UpdateState(ctx context.Context, u memory.StateUpdate) (int64, e
 	case scope == memory.ScopeSession:
 		epoch := ""
 		if u.TurnID != "" {
-			epoch = strconv.FormatInt(u.Epoch, 10)
+			epoch = fence(ctx, u.Epoch)
 		}
 		args := append([]any{requestID(u), ifRevision(u), epoch}, changes(u)...)
 		r, err = s.run(ctx, op, u.Ref, stateScript, keys(u.Ref, u.TurnID, "state", "reqs"), args...)
@@ -171,7 +171,7 @@ func (s *Store) shareInTurn(ctx context.Context, op string, u memory.StateUpdate
 	}
 	l := pending{id: asked + rand.Text(), StateUpdate: u}
 	for range maxPending {
-		r, err = s.run(ctx, op, u.Ref, leaveScript, keys(u.Ref, u.TurnID, "out"), u.Epoch, l.id, stored, scope == memory.ScopeUser)
+		r, err = s.run(ctx, op, u.Ref, leaveScript, keys(u.Ref, u.TurnID, "out"), fence(ctx, u.Epoch), l.id, stored, scope == memory.ScopeUser)
 		if err != nil || r.status() != "ok" && r.status() != "pending" {
 			return r, err
 		}

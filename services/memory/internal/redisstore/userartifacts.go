@@ -72,7 +72,7 @@ func (s *Store) putOfUser(ctx context.Context, op string, h memory.Hold, a memor
 
 // dropOfUser is DeleteArtifact under user:.
 func (s *Store) dropOfUser(ctx context.Context, op string, h memory.Hold, name string, version int) error {
-	r, err := s.look(ctx, op, h.Ref, offerScript, keys(h.Ref, h.TurnID), h.Epoch)
+	r, err := s.look(ctx, op, h.Ref, offerScript, keys(h.Ref, h.TurnID), fence(ctx, h.Epoch))
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func (s *Store) leaveArtifact(ctx context.Context, op string, h memory.Hold, use
 	if err != nil {
 		return nil, unencodable(op, err)
 	}
-	r, err := s.run(ctx, op, h.Ref, leaveScript, keys(h.Ref, h.TurnID, "out"), h.Epoch, l.id, stored, true)
+	r, err := s.run(ctx, op, h.Ref, leaveScript, keys(h.Ref, h.TurnID, "out"), fence(ctx, h.Epoch), l.id, stored, true)
 	switch {
 	case err != nil:
 		return nil, err

@@ -1,5 +1,5 @@
-// Package scope keeps workers to the turn that they were given: whatever a request of theirs names
-// has to be what the credential of the turn says (guarantees S5, S6).
+// Package scope keeps workers to the step that they were given: whatever a request of theirs names
+// has to be what the credential of the turn says (guarantees S5, S6, S16).
 package scope
 
 import (
@@ -13,6 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/identity/turncred"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/rpc"
+	"github.com/troupe-dev/troupe/pkg/session"
 )
 
 // What requests name, by their fields. Every message of the service that has one of them has it at
@@ -22,6 +23,8 @@ type (
 	ofTurn    interface{ GetTurnId() string }
 	ofEpoch   interface{ GetEpoch() int64 }
 	ofUser    interface{ GetUserId() string }
+	ofStep    interface{ GetStep() int32 }
+	ofResult  interface{ GetResult() *troupev1.StepResult } // whose step it is, and whose agent
 )
 
 var service = "/" + troupev1.MemoryService_ServiceDesc.ServiceName + "/"
@@ -31,9 +34,10 @@ var service = "/" + troupev1.MemoryService_ServiceDesc.ServiceName + "/"
 //
 // A configuration is an agent's, and asks for no credential.
 //
-// Modes: policy_security without a credential, or with one that proves nothing, fenced when it has
-// ended or the request is for another turn or epoch, not_found for another session, just as for one
-// that does not exist, whether it does or not. What they read, they read under the epoch of the turn.
+// Modes: policy_security without a credential, or with one that proves nothing, and for another step of
+// the turn or in the name of another agent; fenced when it has ended or the request is for another turn or
+// epoch; not_found for another session, just as for one that does not exist, whether it does or not. What
+// they read and write, they do as the holder of the turn in their step.
 func New(a *turncred.Authority) rpc.Scope {
 	return func(ctx context.Context, method string, req any) (context.Context, error) {
 		name, ours := strings.CutPrefix(method, service)
@@ -52,7 +56,9 @@ func New(a *turncred.Authority) rpc.Scope {
 				"a worker may call this within a turn alone; send the credential of the step as the metadata %s", turncred.Metadata)
 		}
 		if turn.Epoch > 0 { // a replay has none, and reads what is over
-			ctx = memory.Under(ctx, turn.Epoch)
+			ctx = memory.Under(ctx, memory.Holder{
+				Hold: memory.Hold{Ref: session.Ref{Tenant: turn.Tenant, Session: turn.Session}, TurnID: turn.ID, Epoch: turn.Epoch}, Step: turn.Step,
+			})
 		}
 		return ctx, within(turn, op, req)
 	}
@@ -82,15 +88,20 @@ func within(turn turncred.Turn, op string, req any) error {
 	if put, ok := req.(*troupev1.PutArtifactRequest); ok {
 		req = put.GetHeader()
 	}
-	session, hasSession := req.(ofSession)
+	in, hasSession := req.(ofSession)
 	user, hasUser := req.(ofUser)
 	epoch, hasEpoch := req.(ofEpoch)
 	named, hasTurn := req.(ofTurn)
+	step, hasStep := req.(ofStep)
+	commit, hasResult := req.(ofResult)
+	if hasResult {
+		step, hasStep = commit.GetResult(), true
+	}
 	switch {
 	case !hasSession && !hasUser:
 		return failure.New(failure.PolicySecurity, op, "no worker may call this: nothing in it says of which turn it is")
-	case hasSession && session.GetSessionId() != turn.Session:
-		return unknown(op, session.GetSessionId())
+	case hasSession && in.GetSessionId() != turn.Session:
+		return unknown(op, in.GetSessionId())
 	case hasUser && (user.GetUserId() != turn.User || turn.User == ""):
 		return failure.New(failure.PolicySecurity, op, "user_id: a turn may ask for the past of its own user alone").With("fields", "user_id")
 	case hasTurn && named.GetTurnId() != turn.ID:
@@ -102,13 +113,17 @@ func within(turn turncred.Turn, op string, req any) error {
 			With("epoch", strconv.FormatInt(turn.Epoch, 10))
 	case hasTurn && !hasEpoch && !turn.Replay: // what a turn did that is over
 		return failure.New(failure.PolicySecurity, op, "this is for a step that is run again, and not for a turn")
+	case hasStep && int(step.GetStep()) != turn.Step:
+		return failure.Newf(failure.PolicySecurity, op, "step: the credential is for step %d of the turn, and for no other", turn.Step).With("fields", "step")
+	case hasResult && commit.GetResult().GetAgent() != turn.Agent:
+		return failure.Newf(failure.PolicySecurity, op, "result.agent: the step is that of %s, which answers in no other name", turn.Agent).With("fields", "result.agent")
 	}
 	return nil
 }
 
 // unknown is what the store says of a session that does not exist. It is said of all but one, and the
 // store is not asked, so that nobody learns of any whether it does.
-func unknown(op, session string) error {
-	return failure.Newf(failure.NotFound, op, "there is no session %s; a session begins with its first turn", session).
-		With("session_id", session)
+func unknown(op, id string) error {
+	return failure.Newf(failure.NotFound, op, "there is no session %s; a session begins with its first turn", id).
+		With("session_id", id)
 }

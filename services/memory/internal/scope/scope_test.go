@@ -34,7 +34,8 @@ func put(m protoreflect.Message, name protoreflect.Name, value any, depth int) (
 // No request of the service slips by: whatever it names, wherever it has it, has to be what the
 // turn is; and one that names nothing is nobody's. That holds for methods that are still to come.
 func TestWithin_LooksAtEveryRequestOfTheService(t *testing.T) {
-	turn := turncred.Turn{Agent: "a", Tenant: "acme", Session: "s", ID: "t", User: "ann", Epoch: 7}
+	turn := turncred.Turn{Agent: "a", Tenant: "acme", Session: "s", ID: "t", User: "ann", Epoch: 7, Step: 2}
+	own := map[protoreflect.Name]any{"session_id": "s", "turn_id": "t", "user_id": "ann", "epoch": int64(7), "step": int32(2), "agent": "a"}
 	methods := troupev1.File_troupe_v1_memory_proto.Services().ByName("MemoryService").Methods()
 	require.NotZero(t, methods.Len())
 	for i := range methods.Len() {
@@ -42,39 +43,43 @@ func TestWithin_LooksAtEveryRequestOfTheService(t *testing.T) {
 		t.Run(string(method.Name()), func(t *testing.T) {
 			kind, err := protoregistry.GlobalTypes.FindMessageByName(method.Input().FullName())
 			require.NoError(t, err)
-			request := func(session, id, user string, epoch int64) (_ any, names map[protoreflect.Name]int) {
+			// request is one that names what is the turn's own, but for one field; and which it has.
+			request := func(other protoreflect.Name, value any) (_ any, names map[protoreflect.Name]int) {
 				m := kind.New()
 				names = map[protoreflect.Name]int{}
-				for name, value := range map[protoreflect.Name]any{"session_id": session, "turn_id": id, "user_id": user, "epoch": epoch} {
-					names[name] = put(m, name, value, 1)
+				for name, its := range own {
+					if name == other {
+						its = value
+					}
+					names[name] = put(m, name, its, 1)
 				}
 				return m.Interface(), names
 			}
-			mode := func(session, id, user string, epoch int64) failure.Mode {
-				req, _ := request(session, id, user, epoch)
-				return failure.ModeOf(within(turn, "op", req))
-			}
-			req, names := request("s", "t", "ann", 7)
+			req, names := request("", nil)
 			if names["session_id"]+names["user_id"] == 0 {
 				require.True(t, failure.Is(within(turn, "op", req), failure.PolicySecurity))
 				return
 			}
-			if names["session_id"] > 0 {
-				require.Equal(t, failure.NotFound, mode("other", "t", "ann", 7))
-				require.Equal(t, failure.NotFound, mode("", "t", "ann", 7))
-				require.Equal(t, failure.NotFound, mode("other", "other", "other", 8))
+			if err := within(turn, "op", req); names["turn_id"] == 0 || names["epoch"] > 0 { // else it is for a replay
+				require.NoError(t, err)
 			}
-			if names["user_id"] > 0 {
-				require.Equal(t, failure.PolicySecurity, mode("s", "t", "bob", 7))
-			}
-			if names["turn_id"] > 0 {
-				require.Equal(t, failure.Fenced, mode("s", "other", "ann", 7))
-				require.Equal(t, failure.Fenced, mode("s", "", "ann", 7))
-			}
-			if names["epoch"] > 0 {
-				require.Equal(t, failure.Fenced, mode("s", "t", "ann", 6))
-				require.Equal(t, failure.Fenced, mode("s", "t", "ann", 8))
-				require.Equal(t, failure.Fenced, mode("s", "t", "ann", 0))
+			for name, c := range map[protoreflect.Name]struct {
+				others []any
+				mode   failure.Mode
+			}{
+				"session_id": {[]any{"other", ""}, failure.NotFound},
+				"user_id":    {[]any{"bob", ""}, failure.PolicySecurity},
+				"turn_id":    {[]any{"other", ""}, failure.Fenced},
+				"epoch":      {[]any{int64(6), int64(8), int64(0)}, failure.Fenced},
+				"step":       {[]any{int32(1), int32(3), int32(0)}, failure.PolicySecurity},
+				"agent":      {[]any{"clerk", ""}, failure.PolicySecurity},
+			} {
+				for _, value := range c.others {
+					if names[name] > 0 {
+						req, _ := request(name, value)
+						require.Equal(t, c.mode, failure.ModeOf(within(turn, "op", req)), "%s: %v", name, value)
+					}
+				}
 			}
 		})
 	}
@@ -82,10 +87,10 @@ func TestWithin_LooksAtEveryRequestOfTheService(t *testing.T) {
 
 // What a step reads that is only run again, and that it stores nothing.
 func TestWithin_AReplayOnlyReads(t *testing.T) {
-	again := turncred.Turn{Agent: "a", Session: "s", ID: "t", Replay: true}
+	again := turncred.Turn{Agent: "a", Session: "s", ID: "t", Step: 1, Replay: true}
 	for _, req := range []proto.Message{
 		&troupev1.LoadHistoryRequest{SessionId: "s"}, &troupev1.MemoryServiceGetStateRequest{SessionId: "s"},
-		&troupev1.GetRecordingRequest{SessionId: "s", TurnId: "t"}, &troupev1.MemoryServiceGetArtifactRequest{SessionId: "s"},
+		&troupev1.GetRecordingRequest{SessionId: "s", TurnId: "t", Step: 1}, &troupev1.MemoryServiceGetArtifactRequest{SessionId: "s"},
 	} {
 		require.NoError(t, within(again, "op", req))
 	}
@@ -95,6 +100,8 @@ func TestWithin_AReplayOnlyReads(t *testing.T) {
 	} {
 		require.True(t, failure.Is(within(again, "op", req), failure.Fenced), "%T", req)
 	}
+	other := &troupev1.GetRecordingRequest{SessionId: "s", TurnId: "t", Step: 2}
+	require.True(t, failure.Is(within(again, "op", other), failure.PolicySecurity), "what another agent did there")
 	turn := turncred.Turn{Agent: "a", Session: "s", ID: "t", Epoch: 7}
 	require.True(t, failure.Is(within(turn, "op", &troupev1.GetRecordingRequest{SessionId: "s", TurnId: "t"}), failure.PolicySecurity))
 	require.True(t, failure.Is(within(turn, "op", &troupev1.SearchMemoryRequest{}), failure.PolicySecurity), "a turn of nobody has nobody's past")

@@ -103,7 +103,7 @@ func staffed(t *testing.T) *Replayer {
 	t.Cleanup(func() { require.NoError(t, traces.Close()) })
 	epoch, _, err := traces.Claim(t.Context(), trace.Claim{Tenant: old.Tenant, Record: &troupev1.Trace{TraceId: old.Trace, SessionId: ref.Session, TurnId: "t1", Turn: 1}})
 	require.NoError(t, err)
-	require.NoError(t, traces.Append(t.Context(), old, epoch, events, was.record.GetResult()))
+	require.NoError(t, traces.Append(t.Context(), old, epoch, 0, events, was.record.GetResult()))
 	r.Traces = traces
 	return r
 }

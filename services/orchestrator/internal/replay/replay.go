@@ -194,7 +194,8 @@ func (r *Replayer) credit(ctx context.Context, was *past, step *troupev1.Execute
 	deadline, _ := ctx.Deadline()
 	step.Tenant = was.ref.Tenant
 	step.Credential, err = r.Credentials.Issue(turncred.Turn{
-		Agent: step.GetAgent(), Tenant: was.ref.Tenant, Session: was.ref.Session, ID: step.GetTurnId(), User: step.GetUserId(), Trace: was.record.GetTraceId(), Replay: true,
+		Agent: step.GetAgent(), Tenant: was.ref.Tenant, Session: was.ref.Session, ID: step.GetTurnId(), User: step.GetUserId(), Trace: was.record.GetTraceId(),
+		Step: int(step.GetStep()), Replay: true,
 	}, deadline)
 	return err
 }

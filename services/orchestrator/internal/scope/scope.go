@@ -1,11 +1,12 @@
 // Package scope keeps workers that call the orchestrator to what their turn may ask for: turns of
-// remote agents below it, and their traces (guarantees 4.2, S5).
+// remote agents below it, and their traces (guarantees 4.2, S5), while their step has not ended (S6).
 package scope
 
 import (
 	"cmp"
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/troupe-dev/troupe/pkg/budget"
@@ -21,12 +22,17 @@ import (
 // Find returns the record of a trace. Modes: not_found.
 type Find func(ctx context.Context, ref trace.Ref) (*troupev1.Trace, error)
 
+// Stands tells how the trace of a turn stands to who has one of its steps.
+type Stands func(ctx context.Context, ref trace.Ref, step int) (trace.Standing, error)
+
 // New returns the scope of the calls of an orchestrator. Others than workers are not looked at:
 // what they may touch is decided by their tenants.
 //
 // Modes: policy_security without the credential of a turn, or for what no turn may ask; not_found for
-// sessions and traces that are neither of the turn nor below it, whether they exist or not.
-func New(a *turncred.Authority, find Find) rpc.Scope {
+// sessions and traces that are neither of the turn nor below it, whether they exist or not; fenced when
+// the turn was given to another worker, turn_not_open when the step has ended.
+func New(a *turncred.Authority, find Find, stands Stands) rpc.Scope {
+	s := scope{find, stands}
 	return func(ctx context.Context, method string, req any) (context.Context, error) {
 		if identity.PrincipalOf(ctx).Role != identity.Worker || !strings.HasPrefix(method, "/troupe.v1.") {
 			return ctx, nil
@@ -40,23 +46,29 @@ func New(a *turncred.Authority, find Find) rpc.Scope {
 		}
 		switch r := req.(type) {
 		case *troupev1.OrchestrateRequest:
-			return ctx, below(ctx, turn, r, find)
+			return ctx, s.below(ctx, turn, r)
 		case *troupev1.WatchTraceRequest:
-			return ctx, seen(ctx, turn, r.GetTraceId(), find)
+			return ctx, s.sees(ctx, turn, r.GetTraceId())
 		case *troupev1.GetTraceRequest:
-			return ctx, seen(ctx, turn, r.GetTraceId(), find)
+			return ctx, s.sees(ctx, turn, r.GetTraceId())
 		case *troupev1.CancelTraceRequest:
-			return ctx, seen(ctx, turn, r.GetTraceId(), find)
+			return ctx, s.sees(ctx, turn, r.GetTraceId())
 		default:
 			return nil, failure.Newf(failure.PolicySecurity, "call", "no turn may call %s", method)
 		}
 	}
 }
 
+// scope is what is known of traces.
+type scope struct {
+	find   Find
+	stands Stands
+}
+
 // below says why a turn may not ask for another: that has to be one below it, of the same user, in a
 // session of its own, at the place and within the budget that the credential tells. What the worker
 // says of them is worth nothing: it could ask for turns of its own without an end.
-func below(ctx context.Context, turn turncred.Turn, r *troupev1.OrchestrateRequest, find Find) error {
+func (s scope) below(ctx context.Context, turn turncred.Turn, r *troupev1.OrchestrateRequest) error {
 	const op = "turn.Orchestrate"
 	refuse := func(field, what string) error {
 		return failure.New(failure.PolicySecurity, op, field+": "+what).With("fields", field)
@@ -66,6 +78,8 @@ func below(ctx context.Context, turn turncred.Turn, r *troupev1.OrchestrateReque
 		return refuse("parent", "a turn may ask for others below itself alone; name its trace there")
 	case wire.AboveOf(ctx) != "" && wire.AboveOf(ctx) != turn.Trace:
 		return refuse("troupe-trace-above", "a turn may name itself alone")
+	case r.GetAnswers() != nil: // it would approve what it had another agent ask for
+		return refuse("answers", "calls that wait for a person or a client are answered by clients, and by no agent")
 	case r.GetUserId() != turn.User:
 		return refuse("user_id", "a turn acts for its own user alone")
 	case r.GetSessionId() == turn.Session || !turn.Owns(r.GetSessionId()):
@@ -80,10 +94,16 @@ func below(ctx context.Context, turn turncred.Turn, r *troupev1.OrchestrateReque
 	if k, over := beyond(wire.LimitsFromProto(r.GetBudget()), turn.Budget); over {
 		return refuse("budget", fmt.Sprintf("%s: no more than the step above may use", k))
 	}
-	if err := open(ctx, turn, find); err != nil || r.GetFrom() == nil {
+	standing, err := s.current(ctx, turn)
+	switch {
+	case err != nil:
 		return err
+	case standing.Ended:
+		return failure.New(failure.TurnNotOpen, op, "the turn that asks has ended; stop this work").With("trace_id", turn.Trace)
+	case r.GetFrom() == nil:
+		return nil
 	}
-	return seen(ctx, turn, r.GetFrom().GetTraceId(), find)
+	return s.seen(ctx, turn, r.GetFrom().GetTraceId())
 }
 
 // beyond reports in what a budget is more than that of the step that asks. How many turns the one
@@ -101,25 +121,37 @@ func beyond(asked, above budget.Limits) (budget.Kind, bool) {
 	return "policy", asked.Policy == budget.Warn && above.Policy != budget.Warn
 }
 
-// open says why nothing can be asked for below a turn: it has ended. One whose record is not there
-// yet has just begun.
-func open(ctx context.Context, turn turncred.Turn, find Find) error {
-	record, err := find(ctx, trace.Ref{Tenant: turn.Tenant, Trace: turn.Trace})
-	if err != nil && !failure.Is(err, failure.NotFound) {
+// current is how the trace of a turn stands. It fails with why the worker that calls has nothing to ask
+// for any more: another has the turn, or its step has ended. A trace whose record is not there yet has just begun.
+func (s scope) current(ctx context.Context, turn turncred.Turn) (trace.Standing, error) {
+	standing, err := s.stands(ctx, trace.Ref{Tenant: turn.Tenant, Trace: turn.Trace}, turn.Step)
+	switch {
+	case err != nil:
+		return standing, err
+	case standing.TurnEpoch > turn.Epoch:
+		return standing, failure.Newf(failure.Fenced, "call", "epoch %d of the turn is over: it is at epoch %d, somebody else goes on with it; stop this work", turn.Epoch, standing.TurnEpoch).
+			With("epoch", strconv.FormatInt(turn.Epoch, 10)).With("current_epoch", strconv.FormatInt(standing.TurnEpoch, 10))
+	case standing.Over:
+		return standing, failure.Newf(failure.TurnNotOpen, "call", "step %d of the turn has ended, and asks for nothing more; stop this work", turn.Step).
+			With("step", strconv.Itoa(turn.Step))
+	}
+	return standing, nil
+}
+
+// sees says why the worker that calls may not see a trace, or end it.
+func (s scope) sees(ctx context.Context, turn turncred.Turn, traceID string) error {
+	if _, err := s.current(ctx, turn); err != nil {
 		return err
 	}
-	if record.GetState() == troupev1.TraceState_TRACE_STATE_ENDED {
-		return failure.New(failure.TurnNotOpen, "turn.Orchestrate", "the turn that asks has ended; stop this work").With("trace_id", turn.Trace)
-	}
-	return nil
+	return s.seen(ctx, turn, traceID)
 }
 
 // seen says why a turn may not see a trace. It may see its own, and those of the sessions below it.
-func seen(ctx context.Context, turn turncred.Turn, traceID string, find Find) error {
+func (s scope) seen(ctx context.Context, turn turncred.Turn, traceID string) error {
 	if traceID == turn.Trace {
 		return nil
 	}
-	record, err := find(ctx, trace.Ref{Tenant: turn.Tenant, Trace: traceID})
+	record, err := s.find(ctx, trace.Ref{Tenant: turn.Tenant, Trace: traceID})
 	if err != nil && !failure.Is(err, failure.NotFound) {
 		return err
 	}

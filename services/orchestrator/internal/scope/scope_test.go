@@ -41,6 +41,15 @@ func find(_ context.Context, ref trace.Ref) (*troupev1.Trace, error) {
 	return nil, failure.Newf(failure.NotFound, "trace.Get", "trace_id: no trace %s is known; traces are kept for a while after they end", ref.Trace)
 }
 
+// stands knows the same, and that the turn is driven under epoch 3, and its step 1 is over.
+func stands(ctx context.Context, ref trace.Ref, step int) (trace.Standing, error) {
+	record, err := find(ctx, ref)
+	if failure.Is(err, failure.NotFound) {
+		return trace.Standing{}, nil
+	}
+	return trace.Standing{Ended: record.GetState() == troupev1.TraceState_TRACE_STATE_ENDED, TurnEpoch: 3, Over: step == 1}, err
+}
+
 // calling is a call that shows a credential for a turn, as a server knows it.
 type calling struct {
 	t     *testing.T
@@ -53,7 +62,7 @@ func newCalling(t *testing.T) *calling {
 	self, err := identity.Open(identity.Config{DevCA: t.TempDir()}, identity.Orchestrator, "", zap.NewNop())
 	require.NoError(t, err)
 	a := turncred.New(self)
-	return &calling{t, a, New(a, find)}
+	return &calling{t, a, New(a, find, stands)}
 }
 
 func (c *calling) ask(turn turncred.Turn, req any, more ...string) error {
@@ -73,7 +82,7 @@ func (c *calling) ask(turn turncred.Turn, req any, more ...string) error {
 func TestScope_ATurnAsksForTurnsBelowItself(t *testing.T) {
 	c := newCalling(t)
 	turn := turncred.Turn{
-		Agent: "research", Tenant: "acme", Session: "s1", ID: "t1", User: "ann", Trace: own, Epoch: 3, Root: root, Level: 1, Budget: budget.Default(),
+		Agent: "research", Tenant: "acme", Session: "s1", ID: "t1", User: "ann", Trace: own, Epoch: 3, Step: 2, Root: root, Level: 1, Budget: budget.Default(),
 	}
 	valid := func() *troupev1.OrchestrateRequest {
 		share := budget.Default()
@@ -112,6 +121,9 @@ func TestScope_ATurnAsksForTurnsBelowItself(t *testing.T) {
 		"only warned": {func(r *troupev1.OrchestrateRequest) {
 			r.Budget.Policy = troupev1.BudgetPolicy_BUDGET_POLICY_WARN
 		}, failure.PolicySecurity},
+		"an approval": {func(r *troupev1.OrchestrateRequest) {
+			r.Input = &troupev1.OrchestrateRequest_Answers{Answers: &troupev1.Answers{Answers: []*troupev1.CallAnswer{{Id: "c1"}}}}
+		}, failure.PolicySecurity},
 		"from a missing one": {func(r *troupev1.OrchestrateRequest) { r.From = &troupev1.From{TraceId: nowhere} }, failure.NotFound},
 	} {
 		req := valid()
@@ -132,6 +144,36 @@ func TestScope_ATurnAsksForTurnsBelowItself(t *testing.T) {
 	req = valid()
 	req.Budget.Tokens, req.Budget.Policy = nil, troupev1.BudgetPolicy_BUDGET_POLICY_WARN
 	require.NoError(t, c.ask(turn, req), "nothing but its depth is bounded")
+}
+
+// A worker whose turn another has by now, or whose step has ended, asks for nothing and sees nothing,
+// although its credential has not ended; also when that is told by the trace alone (guarantees S6).
+func TestScope_AWorkerThatWasOvertakenAsksForNothing(t *testing.T) {
+	c := newCalling(t)
+	turn := turncred.Turn{
+		Agent: "research", Tenant: "acme", Session: "s1", ID: "t1", User: "ann", Trace: own, Epoch: 3, Step: 2, Root: root, Level: 1, Budget: budget.Default(),
+	}
+	over, fenced, unknown := turn, turn, turn
+	over.Step, fenced.Epoch, unknown.Trace = 1, 2, nowhere
+	for name, request := range map[string]func(trace string) any{
+		"ask": func(trace string) any {
+			return &troupev1.OrchestrateRequest{
+				SessionId: turncred.SubSessions("s1") + "a", UserId: "ann", Target: "writer", Budget: wire.LimitsToProto(budget.Default()),
+				Parent: &troupev1.Parent{TraceId: trace, RootTraceId: root, Depth: 2},
+			}
+		},
+		"get":       func(trace string) any { return &troupev1.GetTraceRequest{TraceId: trace} },
+		"get below": func(string) any { return &troupev1.GetTraceRequest{TraceId: below1} },
+		"watch":     func(trace string) any { return &troupev1.WatchTraceRequest{TraceId: trace} },
+		"cancel":    func(string) any { return &troupev1.CancelTraceRequest{TraceId: below1} },
+	} {
+		require.NoError(t, c.ask(turn, request(own)), name)
+		require.NoError(t, c.ask(unknown, request(nowhere)), "%s: of a turn that has just begun", name)
+		err := c.ask(fenced, request(own))
+		require.True(t, failure.Is(err, failure.Fenced), "%s: %v", name, err)
+		err = c.ask(over, request(own))
+		require.True(t, failure.Is(err, failure.TurnNotOpen), "%s: %v", name, err)
+	}
 }
 
 // A turn sees its own trace and those below, and of others not even that they exist.

@@ -27,12 +27,14 @@ type Log struct {
 	traces *Traces
 	store  Store
 	ref    Ref
-	claim  Claim  // without events, never changed
+	claim  Claim  // as it was opened, without events; never changed
 	root   string // trace with which the run began; not changed once the log is open
 	writer sync.WaitGroup
 	epoch  int64 // of the owner; 0 until claimed. Only the writer uses it.
 
 	mu         sync.Mutex
+	turn       int64             // epoch under which the turn is driven
+	since      int               // items[:since] are of the epochs before
 	items      []*troupev1.Event // durable and ephemeral, in the order in which they happened
 	shown      int               // items[:shown] are stored, or need not be
 	sequence   uint64            // of the last durable event
@@ -49,7 +51,7 @@ type Log struct {
 
 func newLog(t *Traces, c Claim) *Log {
 	return &Log{
-		traces: t, store: t.store, ref: c.Ref(), claim: c, root: c.Record.GetRootTraceId(), term: t.term(),
+		traces: t, store: t.store, ref: c.Ref(), claim: c, root: c.Record.GetRootTraceId(), term: t.term(), turn: c.Terms.TurnEpoch,
 		changed: make(chan struct{}), refused: make(chan struct{}),
 	}
 }
@@ -79,7 +81,7 @@ func (l *Log) takeOver(ctx context.Context) error {
 		}
 		l.sequence = page[len(page)-1].GetSequence()
 	}
-	l.shown = len(l.items)
+	l.shown, l.since = len(l.items), len(l.items)
 	if len(l.items) > 0 { // whoever asks for the turn again may say anything
 		l.root = cmp.Or(l.items[0].GetRootTraceId(), l.ref.Trace)
 	}
@@ -281,9 +283,12 @@ func (l *Log) pending() (batch []*troupev1.Event, upto int) {
 // put stores events; the first write claims the trace.
 func (l *Log) put(ctx context.Context, batch []*troupev1.Event) error {
 	result := batch[len(batch)-1].GetTurnResult()
+	l.mu.Lock()
+	turn := l.turn
+	l.mu.Unlock()
 	if l.epoch == 0 {
 		claim := l.claim
-		claim.Events = batch
+		claim.Events, claim.Terms.TurnEpoch = batch, turn
 		epoch, _, err := l.store.Claim(ctx, claim)
 		if err != nil {
 			return err
@@ -293,7 +298,7 @@ func (l *Log) put(ctx context.Context, batch []*troupev1.Event) error {
 			return nil
 		}
 	}
-	return l.store.Append(ctx, l.ref, l.epoch, batch, result)
+	return l.store.Append(ctx, l.ref, l.epoch, turn, batch, result)
 }
 
 // notify tells the watchers. Callers hold the lock.

@@ -64,7 +64,7 @@ func (s *ram) Claim(_ context.Context, c Claim) (int64, uint64, error) {
 	return s.epoch, uint64(len(s.events)), nil
 }
 
-func (s *ram) Append(ctx context.Context, _ Ref, epoch int64, events []*troupev1.Event, result *troupev1.TurnResult) error {
+func (s *ram) Append(ctx context.Context, _ Ref, epoch, turnEpoch int64, events []*troupev1.Event, result *troupev1.TurnResult) error {
 	if err := s.write(); err != nil {
 		return err
 	}
@@ -77,6 +77,9 @@ func (s *ram) Append(ctx context.Context, _ Ref, epoch int64, events []*troupev1
 		if e.GetSequence() == uint64(len(s.events)+1) {
 			s.events = append(s.events, e)
 		}
+	}
+	if turnEpoch != 0 {
+		s.terms.TurnEpoch = turnEpoch
 	}
 	if result != nil {
 		s.record.State = troupev1.TraceState_TRACE_STATE_ENDED

@@ -39,10 +39,11 @@ type Store interface {
 	// session_deleted when its session, or the trace above it, is erased: then nothing is left of
 	// the claim, and somebody erases its session.
 	Claim(ctx context.Context, c Claim) (ownerEpoch int64, last uint64, err error)
-	// Append stores events in order. Their sequences must go on where the log ends; those
-	// that are stored already are passed over. A result ends the trace. Modes: fenced when
-	// another owner has claimed it, not_found.
-	Append(ctx context.Context, ref Ref, ownerEpoch int64, events []*troupev1.Event, result *troupev1.TurnResult) error
+	// Append stores events in order, and under which epoch the turn is driven by now; 0: as
+	// before. Their sequences must go on where the log ends; those that are stored already are
+	// passed over. A result ends the trace. Modes: fenced when another owner has claimed it,
+	// not_found.
+	Append(ctx context.Context, ref Ref, ownerEpoch, turnEpoch int64, events []*troupev1.Event, result *troupev1.TurnResult) error
 	// Get returns a record. Modes: not_found.
 	Get(ctx context.Context, ref Ref) (*troupev1.Trace, error)
 	// Load returns a record with what is needed to go on with it. Modes: not_found.

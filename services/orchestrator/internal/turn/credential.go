@@ -11,11 +11,13 @@ import (
 )
 
 // credit gives an attempt the credential by which its worker acts in the turn, and in nothing else
-// (guarantees S6). It is for this attempt alone: the next one has another epoch, or another agent.
+// (guarantees S6). It is for this step alone, and until that is committed; who has the step behind an
+// attempt that was lost has another epoch.
 func (t *turn) credit(work context.Context, req *troupev1.ExecuteStepRequest) (err error) {
 	deadline, _ := work.Deadline()
 	req.Credential, err = t.Credentials.Issue(turncred.Turn{
 		Agent: req.GetAgent(), Tenant: t.req.Tenant, Session: t.req.Session, ID: t.turn.ID, User: t.req.User, Trace: t.turn.Trace, Epoch: t.turn.Epoch,
+		Step: int(req.GetStep()),
 		Root: req.GetRootTraceId(), Level: int(req.GetBudget().GetLevel()), Budget: wire.LimitsFromProto(req.GetBudget()),
 	}, deadline)
 	if req.GetCredential() != "" {

@@ -80,6 +80,7 @@ func (t *turn) reclaim(work context.Context, lost []*attempt) (map[int]*troupev1
 		return nil, failure.New(failure.Fenced, "turn", "another orchestrator has taken the turn over")
 	case begun.Found == memory.FoundBegun:
 		t.turn.Epoch, t.turn.Attempt = begun.Turn.Epoch, begun.Turn.Attempt
+		t.events.Under(t.turn.Epoch)
 	case begun.Turn.Outcome == session.OutcomeFailed || begun.Turn.Outcome == session.OutcomeCancelled:
 		return nil, failure.New(failure.TurnNotOpen, "turn", "the turn was closed while it ran")
 	}

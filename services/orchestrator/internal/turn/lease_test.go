@@ -167,6 +167,8 @@ func TestTurn_ThatIsCancelledWhileItIsTakenBackCanBeClosed(t *testing.T) {
 	begun, err := runner.ask(t.Context(), begin)
 	require.NoError(t, err)
 	turn := &turn{Runner: runner, req: req, begin: begin, turn: begun.Turn}
+	turn.events, err = runner.Traces.Open(t.Context(), turn.claim(), false)
+	require.NoError(t, err)
 	work, cancel := context.WithCancelCause(t.Context())
 	ended := make(chan error, 1)
 	go func() {

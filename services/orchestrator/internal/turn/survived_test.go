@@ -27,12 +27,12 @@ type slowly struct {
 	release chan struct{}
 }
 
-func (s *slowly) Append(ctx context.Context, ref trace.Ref, epoch int64, events []*troupev1.Event, result *troupev1.TurnResult) error {
+func (s *slowly) Append(ctx context.Context, ref trace.Ref, epoch, turnEpoch int64, events []*troupev1.Event, result *troupev1.TurnResult) error {
 	if len(only(events, (*troupev1.Event).GetStepFinished)) > 0 {
 		s.writes <- struct{}{}
 		<-s.release
 	}
-	return s.Store.Append(ctx, ref, epoch, events, result)
+	return s.Store.Append(ctx, ref, epoch, turnEpoch, events, result)
 }
 
 // A failure is stored nowhere but in the trace. Who takes the turn over must find it, or the

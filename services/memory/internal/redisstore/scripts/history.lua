@@ -1,10 +1,13 @@
--- Returns messages above a sequence, and the summary when it is one of them; under an epoch, if that
--- is not 0. KEYS: meta, log.
+-- Returns messages above a sequence, and the summary when it is one of them; while a turn is open
+-- under an epoch, if that is not 0. KEYS: meta, log.
 local after, limit, max_bytes = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 
-local bar, current = barred()
+local bar, current, open = barred('open')
 if bar then return bar end
-if ARGV[4] ~= '0' and current and current ~= ARGV[4] then return {'fenced', current} end
+if ARGV[4] ~= '0' and current then
+  if current ~= ARGV[4] then return {'fenced', current} end
+  if open == '' then return {'turn_over'} end
+end
 local meta = redis.call('HMGET', KEYS[1], 'schema', 'summarized', 'summary')
 if not meta[1] then return {'no_session'} end
 local summarized, summary = tonumber(meta[2] or 0), ''

@@ -15,9 +15,15 @@ end
 
 -- What keeps the holder of an epoch from writing, nil when nothing does, and, when the
 -- session can be read, values of the turn's hash: outcome, and the fields that are named.
+-- Of a worker the epoch is <epoch>/<step>: it writes nothing more once its step is committed.
 local function held(epoch, ...)
   local bar, current = barred()
   if bar then return bar end
-  local turn = redis.call('HMGET', KEYS[3], 'outcome', ...)
-  return unheld(epoch, current, turn), turn
+  local turn, step = redis.call('HMGET', KEYS[3], 'outcome', ...), nil
+  epoch, step = string.match(epoch, '^(%d+)/?(%d*)$')
+  local refusal = unheld(epoch, current, turn)
+  if not refusal and step ~= '' and redis.call('HEXISTS', KEYS[3], 'sha' .. step) == 1 then
+    refusal = {'step_over', step}
+  end
+  return refusal, turn
 end

@@ -76,9 +76,9 @@ func TestStore_KeepsDecisionsForThoseWhoAsk(t *testing.T) {
 				require.NoError(t, err)
 				rest := []*troupev1.Event{told(n, 3, instances), {Sequence: 4}, told(n, 5, agents)}
 				for range 2 { // who does not hear that it is stored sends it again
-					require.NoError(t, s.Append(t.Context(), ref(n), epoch, rest, nil))
+					require.NoError(t, s.Append(t.Context(), ref(n), epoch, 0, rest, nil))
 				}
-				err = s.Append(t.Context(), ref(n), epoch-1, []*troupev1.Event{told(n, 6, agents), told(n, 3, agents)}, nil)
+				err = s.Append(t.Context(), ref(n), epoch-1, 0, []*troupev1.Event{told(n, 6, agents), told(n, 3, agents)}, nil)
 				require.True(t, failure.Is(err, failure.Fenced), "%v", err)
 			}
 			require.Equal(t, []string{"2-5", "2-3", "2-2", "1-5", "1-3", "1-2"}, ids(t, s, trace.DecisionQuery{Limit: 9}), "what a fenced owner says did not happen")
@@ -129,7 +129,7 @@ func TestStore_ForgetsDecisionsWithTheirTrace(t *testing.T) {
 		epoch, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(n), Events: []*troupev1.Event{told(n, 1, agents)}})
 		require.NoError(t, err)
 		if n > 1 {
-			require.NoError(t, s.Append(t.Context(), ref(n), epoch, []*troupev1.Event{{Sequence: 2}}, &troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED}))
+			require.NoError(t, s.Append(t.Context(), ref(n), epoch, 0, []*troupev1.Event{{Sequence: 2}}, &troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED}))
 		}
 	}
 	redis.FastForward(2 * time.Hour)
@@ -146,9 +146,9 @@ func TestStore_AppendsEventsAndPointersInOneRoundTrip(t *testing.T) {
 	s := store(t, address)
 	epoch, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(1), Events: []*troupev1.Event{told(1, 1, agents)}})
 	require.NoError(t, err)
-	require.NoError(t, s.Append(t.Context(), ref(1), epoch, []*troupev1.Event{told(1, 2, agents)}, nil)) // the script is known from here on
+	require.NoError(t, s.Append(t.Context(), ref(1), epoch, 0, []*troupev1.Event{told(1, 2, agents)}, nil)) // the script is known from here on
 	before := sent.Load()
-	require.NoError(t, s.Append(t.Context(), ref(1), epoch, []*troupev1.Event{told(1, 3, agents), told(1, 4, instances)}, nil))
+	require.NoError(t, s.Append(t.Context(), ref(1), epoch, 0, []*troupev1.Event{told(1, 3, agents), told(1, 4, instances)}, nil))
 	require.EqualValues(t, 1, sent.Load()-before)
 }
 

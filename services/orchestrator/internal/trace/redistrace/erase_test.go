@@ -39,7 +39,7 @@ func marked(t *testing.T, s *redistrace.Store, n int, id string) int64 {
 	require.NoError(t, s.Stop(t.Context(), trace.Stop{Ref: ref(n), Reason: marker}))
 	result := proto.CloneOf(poison)
 	result.Text = marker
-	require.NoError(t, s.Append(t.Context(), ref(n), epoch, []*troupev1.Event{told(n, 2, instances)}, result))
+	require.NoError(t, s.Append(t.Context(), ref(n), epoch, 0, []*troupev1.Event{told(n, 2, instances)}, result))
 	return epoch
 }
 
@@ -144,8 +144,8 @@ func TestStore_KeepsLateWritersOfAnErasedSessionOut(t *testing.T) {
 	taken, fresh := record(1), record(2)
 	taken.Text, fresh.Text = marker, marker
 	for name, write := range map[string]func() error{
-		"an event": func() error { return s.Append(t.Context(), ref(1), epoch, late, nil) },
-		"a result": func() error { return s.Append(t.Context(), ref(1), epoch, late, &troupev1.TurnResult{Text: marker}) },
+		"an event": func() error { return s.Append(t.Context(), ref(1), epoch, 0, late, nil) },
+		"a result": func() error { return s.Append(t.Context(), ref(1), epoch, 0, late, &troupev1.TurnResult{Text: marker}) },
 		"a claim": func() error {
 			_, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: taken, Events: late})
 			return err

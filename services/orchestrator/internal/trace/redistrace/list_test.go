@@ -28,7 +28,7 @@ func put(t *testing.T, s *redistrace.Store, n, root int, result *troupev1.TurnRe
 	require.NoError(t, err)
 	if result != nil {
 		last := []*troupev1.Event{{Sequence: 2, Time: timestamppb.New(time.Unix(int64(100-n), 0))}}
-		require.NoError(t, s.Append(t.Context(), ref(n), epoch, last, result))
+		require.NoError(t, s.Append(t.Context(), ref(n), epoch, 0, last, result))
 	}
 }
 

@@ -210,7 +210,7 @@ func (s *Store) claimAndList(ctx context.Context, c trace.Claim, args []any) (_ 
 func (s *Store) kept() time.Duration { return max(runningTTL, pendingTTL) + s.retention }
 
 // Append implements trace.Store.
-func (s *Store) Append(ctx context.Context, ref trace.Ref, ownerEpoch int64, events []*troupev1.Event, result *troupev1.TurnResult) error {
+func (s *Store) Append(ctx context.Context, ref trace.Ref, ownerEpoch, turnEpoch int64, events []*troupev1.Event, result *troupev1.TurnResult) error {
 	const op = "trace.Append"
 	if len(events) == 0 {
 		return nil
@@ -226,7 +226,7 @@ func (s *Store) Append(ctx context.Context, ref trace.Ref, ownerEpoch int64, eve
 	if len(result.GetPending()) > 0 || trace.Quarantined(result) {
 		retention = max(retention, pendingTTL)
 	}
-	args, err := appendEvents([]any{ownerEpoch, ending, retention.Milliseconds()}, events)
+	args, err := appendEvents([]any{ownerEpoch, ending, retention.Milliseconds(), turnEpoch}, events)
 	if err != nil {
 		return fmt.Errorf("%s: %w", op, err)
 	}

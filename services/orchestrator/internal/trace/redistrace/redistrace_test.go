@@ -61,10 +61,10 @@ func suite(t *testing.T, s *redistrace.Store) {
 		require.NoError(t, err)
 		require.Equal(t, int64(1), epoch)
 		require.Equal(t, uint64(2), last)
-		require.NoError(t, s.Append(t.Context(), ref(1), epoch, events(3, 300), nil))
-		require.NoError(t, s.Append(t.Context(), ref(1), epoch, events(3, 300), nil), "a repeat is fine")
+		require.NoError(t, s.Append(t.Context(), ref(1), epoch, 0, events(3, 300), nil))
+		require.NoError(t, s.Append(t.Context(), ref(1), epoch, 0, events(3, 300), nil), "a repeat is fine")
 		result := &troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, Text: "so"}
-		require.NoError(t, s.Append(t.Context(), ref(1), epoch, events(301, 301), result))
+		require.NoError(t, s.Append(t.Context(), ref(1), epoch, 0, events(301, 301), result))
 
 		got, err := s.Get(t.Context(), ref(1))
 		require.NoError(t, err)
@@ -89,9 +89,9 @@ func suite(t *testing.T, s *redistrace.Store) {
 		require.NoError(t, err)
 		require.Equal(t, first+1, second)
 		require.Equal(t, uint64(1), last)
-		err = s.Append(t.Context(), ref(2), first, events(2, 2), nil)
+		err = s.Append(t.Context(), ref(2), first, 0, events(2, 2), nil)
 		require.True(t, failure.Is(err, failure.Fenced), "%v", err)
-		require.NoError(t, s.Append(t.Context(), ref(2), second, events(2, 2), nil))
+		require.NoError(t, s.Append(t.Context(), ref(2), second, 0, events(2, 2), nil))
 		got, err := s.Get(t.Context(), ref(2))
 		require.NoError(t, err)
 		require.Equal(t, "two", got.GetOwner())
@@ -100,7 +100,7 @@ func suite(t *testing.T, s *redistrace.Store) {
 	t.Run("events have no gap", func(t *testing.T) {
 		epoch, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(3), Events: events(1, 1)})
 		require.NoError(t, err)
-		require.Error(t, s.Append(t.Context(), ref(3), epoch, events(5, 6), nil))
+		require.Error(t, s.Append(t.Context(), ref(3), epoch, 0, events(5, 6), nil))
 		all, err := s.Events(t.Context(), ref(3), 0, 100)
 		require.NoError(t, err)
 		require.Len(t, all, 1)
@@ -158,13 +158,25 @@ func suite(t *testing.T, s *redistrace.Store) {
 		older.TurnEpoch--
 		_, _, err = s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(11), Terms: older})
 		require.True(t, failure.Is(err, failure.Fenced), "the trace goes with the turn: %v", err)
+
+		owner, end, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(11), Terms: terms})
+		require.NoError(t, err)
+		for n, epoch := range []int64{terms.TurnEpoch + 1, 0} {
+			at := end + 1 + uint64(n)
+			require.NoError(t, s.Append(t.Context(), ref(11), owner, epoch, events(at, at), nil))
+			running, err = s.Load(t.Context(), ref(11))
+			require.NoError(t, err)
+			require.Equal(t, terms.TurnEpoch+1, running.Terms.TurnEpoch)
+		}
+		_, _, err = s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(11), Terms: terms})
+		require.True(t, failure.Is(err, failure.Fenced), "its owner took the turn back: %v", err)
 	})
 	t.Run("what is not there", func(t *testing.T) {
 		_, err := s.Load(t.Context(), ref(9))
 		require.True(t, failure.Is(err, failure.NotFound))
 		_, err = s.Get(t.Context(), ref(9))
 		require.True(t, failure.Is(err, failure.NotFound))
-		require.True(t, failure.Is(s.Append(t.Context(), ref(9), 1, events(1, 1), nil), failure.NotFound))
+		require.True(t, failure.Is(s.Append(t.Context(), ref(9), 1, 0, events(1, 1), nil), failure.NotFound))
 	})
 }
 
@@ -175,7 +187,7 @@ func TestStore_KeepsATraceWithCallsThatWait(t *testing.T) {
 	for n, result := range []*troupev1.TurnResult{{Text: "so"}, {Pending: []*troupev1.PendingCall{{Id: "1-1-2", Arguments: "{}"}}}} {
 		epoch, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(n), Events: events(1, 1)})
 		require.NoError(t, err)
-		require.NoError(t, s.Append(t.Context(), ref(n), epoch, events(2, 2), result))
+		require.NoError(t, s.Append(t.Context(), ref(n), epoch, 0, events(2, 2), result))
 	}
 	all, err := s.List(t.Context(), "default", trace.Query{Limit: 10})
 	require.NoError(t, err)

@@ -1,15 +1,16 @@
 -- Stores events of a trace, fenced by its owner epoch. A result ends the trace.
 -- KEYS: record, events
--- ARGV: owner_epoch, result (protobuf) or '', ttl after the end in ms, then sequence and event (protobuf) pairs
+-- ARGV: owner_epoch, result (protobuf) or '', ttl after the end in ms, turn_epoch or 0 to leave it, then sequence
+-- and event (protobuf) pairs
 -- Reply: OK | FENCED owner_epoch | NOT_FOUND | GAP last | ERASED
 local held = redis.call('HMGET', KEYS[1], 'epoch', 'last', 'erased')
 if held[3] then return {'ERASED'} end
 if not held[1] then return {'NOT_FOUND'} end
 if held[1] ~= ARGV[1] then return {'FENCED', held[1]} end
 local last = tonumber(held[2])
-if tonumber(ARGV[4]) > last + 1 then return {'GAP', held[2]} end
+if tonumber(ARGV[5]) > last + 1 then return {'GAP', held[2]} end
 
-for i = 4, #ARGV, 2 do
+for i = 5, #ARGV, 2 do
   local sequence = tonumber(ARGV[i])
   if sequence == last + 1 then
     redis.call('XADD', KEYS[2], ARGV[i] .. '-0', 'e', ARGV[i + 1])
@@ -17,6 +18,7 @@ for i = 4, #ARGV, 2 do
   end
 end
 redis.call('HSET', KEYS[1], 'last', string.format('%.0f', last))
+if ARGV[4] ~= '0' then redis.call('HSET', KEYS[1], 'turn_epoch', ARGV[4]) end
 if ARGV[2] ~= '' then
   redis.call('HSET', KEYS[1], 'ended', '1', 'result', ARGV[2])
   redis.call('PEXPIRE', KEYS[1], ARGV[3])
