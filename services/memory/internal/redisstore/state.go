@@ -58,12 +58,13 @@ func (s *Store) GetState(ctx context.Context, ref session.Ref) (memory.Snapshot,
 func (s *Store) snapshot(ctx context.Context, op string, ref session.Ref) (_ memory.Snapshot, waiting bool, _ error) {
 	var meta, out *redis.Cmd
 	var own, app *redis.MapStringStringCmd
-	fields := []string{"deleted", "schema", "user", "epoch"}
+	fields := []string{"deleted", "schema", "user", "epoch", "untrusted"}
 	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		meta = p.Do(ctx, "HMGET", key(ref, "meta"), fields[0], fields[1], fields[2], fields[3])
 		out = p.Do(ctx, "EXISTS", key(ref, "out"))
 		own = p.HGetAll(ctx, key(ref, "state"))
 		app = p.HGetAll(ctx, appKey(ref.Tenant, "state"))
+		// Last, so that it names the source of what a commit in between put there.
+		meta = p.Do(ctx, "HMGET", key(ref, "meta"), fields[0], fields[1], fields[2], fields[3], fields[4])
 		return nil
 	})
 	if err != nil {
@@ -84,7 +85,7 @@ func (s *Store) snapshot(ctx context.Context, op string, ref session.Ref) (_ mem
 			return memory.Snapshot{}, false, s.redis.Fault(op, err)
 		}
 	}
-	seen := memory.Snapshot{Values: map[string]json.RawMessage{}, Revisions: map[memory.Scope]int64{}}
+	seen := memory.Snapshot{Values: map[string]json.RawMessage{}, Revisions: map[memory.Scope]int64{}, Untrusted: known["untrusted"]}
 	for scope, stored := range scopes {
 		seen.Revisions[scope] = number(stored["rev"])
 		for field, text := range stored {
