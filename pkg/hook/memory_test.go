@@ -20,11 +20,13 @@ type store struct {
 	state map[string]json.RawMessage
 	reads int
 	fail  error
+
+	source string // of untrusted words in the state
 }
 
-func (s *store) State(context.Context) (map[string]json.RawMessage, error) {
+func (s *store) State(context.Context) (map[string]json.RawMessage, string, error) {
 	s.reads++
-	return s.state, s.fail
+	return s.state, s.source, s.fail
 }
 
 func (s *store) SaveArtifact(_ context.Context, name, _ string, content []byte) (int, error) {
