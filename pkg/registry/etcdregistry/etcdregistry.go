@@ -100,6 +100,7 @@ func (r *Registry) instance(path, value []byte, created int64) (registry.Instanc
 	}
 	key := keyUnder(r.prefix, path)
 	in.Agent, in.ID, in.Incarnation = key.Agent, key.ID, created
+	in.Description = registry.Line(in.Description)
 	return in, true
 }
 
