@@ -158,6 +158,18 @@ func TestMemory_HandsOutCopies(t *testing.T) {
 	require.Equal(t, []string{"old", "new"}, []string{read(t, m, "a"), read(t, m, "b")})
 }
 
+// The source of what is stored is known once it was read, to all memories of the turn.
+//
+// Req: S14
+func TestMemory_KnowsWhoseWordsTheStateHas(t *testing.T) {
+	m := hook.NewMemory(&store{state: map[string]json.RawMessage{"topic": json.RawMessage(`"x"`)}, source: "tool page"}, "test")
+	fork := m.Fork("other")
+	require.Empty(t, m.Untrusted())
+	require.Equal(t, "x", read(t, fork, "topic"))
+	require.Equal(t, "tool page", fork.Untrusted())
+	require.Equal(t, "tool page", m.Untrusted())
+}
+
 // Agents that work beside each other see what was before them and what they changed
 // themselves. Of two that changed a key the later one that joins decides.
 func TestMemory_ForksAndJoins(t *testing.T) {

@@ -74,6 +74,19 @@ func TestWatch_LeavesOutWhatIsNoInstance(t *testing.T) {
 	require.Equal(t, 1, logs.FilterMessage("a key in the registry holds no instance").Len())
 }
 
+// A description is no more than one line, whoever wrote the key.
+func TestWatch_ShowsALineOfADescription(t *testing.T) {
+	t.Parallel()
+	client := etcdtest.Start(t).Client()
+	_, err := client.Put(t.Context(), "/troupe/v1/reg/research/a", `{"description":"Finds\u001b\n facts.`+strings.Repeat("x", 1<<20)+`"}`)
+	require.NoError(t, err)
+	o := registrytest.Observe(t, etcdregistry.New(client, zap.NewNop(), etcdregistry.Config{}))
+	list := o.List()
+	require.Len(t, list, 1)
+	require.Len(t, list[0].Description, registry.MaxDescription)
+	require.True(t, strings.HasPrefix(list[0].Description, "Finds facts.x"))
+}
+
 func TestRegister_WaitsForEtcdAndSaysSo(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
