@@ -131,7 +131,7 @@ const given = "(given in the conversation as %s)"
 // resolve fills the places with what the session knows (AD-30); history is the window of the
 // turn. Modes: agent_validation for a key or an artifact that is missing and may not be.
 //
-// In a turn that is given untrusted words the session may know some of them. Then values are messages
+// In a turn that is given untrusted words, or whose session has some, values may be such. Then they are messages
 // of the conversation, which are returned too, and untrusted messages are left out of the history,
 // where they stand anyway: none of it enters the system prompt (S14).
 func (in instructions) resolve(ctx context.Context, turn *hook.Turn, history []conversation.Message) (string, []conversation.Message, error) {
@@ -150,10 +150,11 @@ func (in instructions) resolve(ctx context.Context, turn *hook.Turn, history []c
 			return conversation.Transcript(slices.DeleteFunc(slices.Clone(before(history)), func(m conversation.Message) bool { return m.Source() != "" }))
 		}
 		value, err := lookup(ctx, m, parts[1])
+		source := conversation.Gravest(turn.Untrusted(), m.Untrusted())
 		switch {
-		case err == nil && turn.Untrusted() != "" && value != "":
+		case err == nil && source != "" && value != "":
 			told = append(told, conversation.Message{
-				Role: conversation.RoleUser, Author: turn.Info().Agent, Text: "What the instructions call " + parts[1] + ":\n\n" + value, Untrusted: turn.Untrusted(),
+				Role: conversation.RoleUser, Author: turn.Info().Agent, Text: "What the instructions call " + parts[1] + ":\n\n" + value, Untrusted: source,
 			})
 			return fmt.Sprintf(given, parts[1])
 		case err == nil:

@@ -70,7 +70,7 @@ func (s *Session) compact(ctx context.Context, keep int, summary string) (conver
 	}
 	messages, err := s.latest(ctx, info, s.cfg.Window)
 	if err == nil {
-		s.window = conversation.Window(messages, s.cfg.Window, 0)
+		s.window = s.latestOf(messages)
 	}
 	return done, err
 }

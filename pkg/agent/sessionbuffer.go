@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/hook"
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -31,21 +32,22 @@ type file struct {
 }
 
 // State implements hook.Store.
-func (b *buffer) State(ctx context.Context) (map[string]json.RawMessage, error) {
+func (b *buffer) State(ctx context.Context) (map[string]json.RawMessage, string, error) {
 	snapshot, err := failure.Retry(ctx, func(ctx context.Context) (memory.Snapshot, error) {
 		return b.s.cfg.Store.GetState(ctx, b.s.ref)
 	})
 	if err != nil && !failure.Is(err, failure.NotFound) { // the session may not be stored yet
-		return nil, err
+		return nil, "", err
 	}
-	state := maps.Clone(snapshot.Values)
+	state, source := maps.Clone(snapshot.Values), snapshot.Untrusted
 	if state == nil {
 		state = map[string]json.RawMessage{}
 	}
 	for _, ep := range b.s.unsaved {
 		maps.Copy(state, ep.state) // an empty value removes
+		source = conversation.Gravest(source, conversation.Untrusted(ep.all()), ep.result.Untrusted)
 	}
-	return state, nil
+	return state, source, nil
 }
 
 // SaveArtifact implements hook.Store. The version of an artifact of the user is a guess:

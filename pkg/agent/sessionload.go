@@ -76,7 +76,7 @@ func (s *Session) load(ctx context.Context) (session.State, error) {
 		if err != nil {
 			return "", err
 		}
-		s.window = conversation.Window(messages, s.cfg.Window, 0)
+		s.window = s.latestOf(messages)
 	}
 	s.mu.Lock()
 	s.known = info
@@ -118,6 +118,11 @@ func (s *Session) latest(ctx context.Context, info session.Session, limit int) (
 		return nil, nil
 	}
 	return s.read(ctx, max(0, info.Sequence-int64(limit)))
+}
+
+// latestOf is what turns are shown of messages: the latest, behind the source of those that went.
+func (s *Session) latestOf(messages []conversation.Message) []conversation.Message {
+	return conversation.Behind(conversation.Untrusted(messages), conversation.Window(messages, s.cfg.Window, 0))
 }
 
 // read are all stored messages behind a sequence.

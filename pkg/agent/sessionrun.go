@@ -186,7 +186,7 @@ func (r *reading) begin(ctx context.Context, in Input) (execution.Step, hook.Sto
 		if err := s.answer(ctx, r.ep, in); err != nil {
 			return step, nil, err
 		}
-		step.History = conversation.Window(append(slices.Clip(s.window), r.ep.all()...), s.cfg.Window, 0)
+		step.History = s.latestOf(append(slices.Clip(s.window), r.ep.all()...))
 	} else {
 		begun, err := s.begin(ctx, r.ep, in)
 		if err != nil {

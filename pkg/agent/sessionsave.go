@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
@@ -221,7 +220,7 @@ func (s *Session) upload(ctx context.Context, w *scribe) error {
 
 // keep remembers a turn that is not stored yet.
 func (s *Session) keep(ep *episode) {
-	s.window = conversation.Window(append(s.window, ep.all()...), s.cfg.Window, 0)
+	s.window = s.latestOf(append(s.window, ep.all()...))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.unsaved = append(s.unsaved, ep)

@@ -30,11 +30,9 @@ type store struct {
 }
 
 // State implements hook.Store.
-func (s *store) State(ctx context.Context) (map[string]json.RawMessage, error) {
-	return failure.Retry(ctx, func(ctx context.Context) (map[string]json.RawMessage, error) {
-		snapshot, err := s.tier.GetState(ctx, s.hold.Ref)
-		return snapshot.Values, err
-	})
+func (s *store) State(ctx context.Context) (map[string]json.RawMessage, string, error) {
+	seen, err := failure.Retry(ctx, func(ctx context.Context) (memory.Snapshot, error) { return s.tier.GetState(ctx, s.hold.Ref) })
+	return seen.Values, seen.Untrusted, err
 }
 
 // SaveArtifact implements hook.Store: only what is not stored yet is sent.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
@@ -32,7 +33,7 @@ func files(t *testing.T) identity.Files {
 // A certificate that is refused is refused again: nobody waits for that, and nothing was sent.
 func TestTurn_EndsAtOnceWhenACertificateIsRefused(t *testing.T) {
 	ours, theirs := files(t), files(t)
-	edge, err := identity.Edge{Cert: theirs.Cert, Key: theirs.Key, CA: theirs.CA}.Credentials(nil)
+	edge, err := identity.Edge{Cert: theirs.Cert, Key: theirs.Key, CA: theirs.CA}.Open(zap.NewNop())
 	require.NoError(t, err)
 	for name, trust := range map[string]identity.Trust{
 		"theirs":         {CA: ours.CA, Cert: theirs.Cert, Key: theirs.Key},
@@ -44,7 +45,7 @@ func TestTurn_EndsAtOnceWhenACertificateIsRefused(t *testing.T) {
 			require.NoError(t, err)
 			var options []grpc.ServerOption
 			if name != "of a plain one" {
-				options = append(options, grpc.Creds(edge))
+				options = append(options, grpc.Creds(edge.Credentials()))
 			}
 			server := grpc.NewServer(options...)
 			ended := make(chan error, 1)

@@ -1,6 +1,9 @@
 package conversation
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // MaxSource is how long the name of a source of untrusted words is, in bytes.
 const MaxSource = 128
@@ -26,14 +29,42 @@ func (m Message) Source() string {
 	}
 }
 
-// Untrusted is the first source of untrusted words in messages; empty: there is none.
-func Untrusted(messages []Message) string {
-	for _, m := range messages {
-		if source := m.Source(); source != "" {
-			return source
+// PartyPrefix begins the name of a source that is a party: it wrote the descriptions of its own tools,
+// and these alone may follow from them.
+const PartyPrefix = "MCP server "
+
+// Gravest is the source that counts for all of them: the first that is no party, or else the first;
+// empty: there is none.
+func Gravest(sources ...string) string {
+	gravest := ""
+	for _, source := range sources {
+		if gravest == "" || strings.HasPrefix(gravest, PartyPrefix) && source != "" && !strings.HasPrefix(source, PartyPrefix) {
+			gravest = source
 		}
 	}
-	return ""
+	return gravest
+}
+
+// Untrusted is the Gravest source of untrusted words in messages; empty: there is none.
+func Untrusted(messages []Message) string {
+	gravest := ""
+	for _, m := range messages {
+		gravest = Gravest(gravest, m.Source())
+	}
+	return gravest
+}
+
+// Behind is the end of a conversation of which a source is remembered: when it does not show the
+// source, or one that counts as much, its first message names it. What was read does not become unread
+// when it is shown no more (S14).
+func Behind(source string, window []Message) []Message {
+	shown := Untrusted(window)
+	if len(window) == 0 || Gravest(shown, source) == shown {
+		return window
+	}
+	window = slices.Clone(window)
+	window[0].Untrusted = source
+	return window
 }
 
 // Reader is the role in which a model reads a message: untrusted words never have that of the system

@@ -20,6 +20,46 @@ func TestMessage_NamesWhoseWordsItHolds(t *testing.T) {
 	require.LessOrEqual(t, len(conversation.From("file", strings.Repeat("ä", 500))), conversation.MaxSource)
 }
 
+func TestGravest_IsTheFirstThatIsNoParty(t *testing.T) {
+	sums, maps := conversation.PartyPrefix+"sums", conversation.PartyPrefix+"maps"
+	for want, sources := range map[string][]string{
+		"":       {"", ""},
+		"tool a": {"", "tool a", "tool b", sums},
+		"tool b": {sums, "", "tool b", maps},
+		sums:     {sums, maps},
+	} {
+		require.Equal(t, want, conversation.Gravest(sources...))
+		var messages []conversation.Message
+		for _, source := range sources {
+			messages = append(messages, conversation.Message{Untrusted: source})
+		}
+		require.Equal(t, want, conversation.Untrusted(messages))
+	}
+}
+
+// Behind has a window name what it does not show, and changes nobody else's messages.
+func TestBehind_MarksTheFirstMessage(t *testing.T) {
+	sums := conversation.PartyPrefix + "sums"
+	for _, row := range []struct {
+		source, first, second, want string
+	}{
+		{"", "", "", ""},
+		{"tool a", "", "", "tool a"},
+		{"tool a", "", "tool b", ""},
+		{"tool a", "tool b", "", "tool b"},
+		{"tool a", sums, "", "tool a"},
+		{sums, "", sums, ""},
+		{sums, "", "tool b", ""},
+	} {
+		window := []conversation.Message{{Text: "1", Untrusted: row.first}, {Text: "2", Untrusted: row.second}}
+		marked := conversation.Behind(row.source, window)
+		require.Equal(t, row.want, marked[0].Untrusted, "%v", row)
+		require.Equal(t, row.second, marked[1].Untrusted)
+		require.Equal(t, row.first, window[0].Untrusted)
+	}
+	require.Empty(t, conversation.Behind("tool a", nil))
+}
+
 func TestMessage_IsReadAsTheSystemsOnlyWithoutUntrustedWords(t *testing.T) {
 	m := conversation.Message{Role: conversation.RoleSystem, Text: "be kind"}
 	require.Equal(t, conversation.RoleSystem, m.Reader())

@@ -23,8 +23,9 @@ const temp = "temp:"
 // Store is the MEMORY tier as the agent under way reaches it. All its methods may fail with
 // the modes of package memory.
 type Store interface {
-	// State is what the session sees, by key.
-	State(ctx context.Context) (map[string]json.RawMessage, error)
+	// State is what the session sees, by key, and the source of untrusted words that may be in it;
+	// empty: there are none.
+	State(ctx context.Context) (values map[string]json.RawMessage, untrusted string, err error)
 	// SaveArtifact stores content as the next version of an artifact; one whose name begins
 	// with user: is the user's, and the versions are those of all its sessions (AD-23).
 	SaveArtifact(ctx context.Context, name, mediaType string, content []byte) (version int, err error)
@@ -61,8 +62,9 @@ type Memory struct {
 
 // stored is the state as the store has it. A turn reads it once, for all of its memories.
 type stored struct {
-	mu     sync.Mutex
-	values map[string]json.RawMessage // nil: not read yet
+	mu        sync.Mutex
+	values    map[string]json.RawMessage // nil: not read yet
+	untrusted string                     // source of words in it
 }
 
 // NewMemory returns what a turn of the agent actor sees of a store; nil: of nothing.
@@ -138,6 +140,15 @@ func (m *Memory) Get(ctx context.Context, key string) (json.RawMessage, error) {
 		return nil, failure.Newf(failure.NotFound, "hook.Memory", "state %q: there is no such key; set it first", key).Because(ErrNoKey)
 	}
 	return bytes.Clone(value), nil
+}
+
+// Untrusted is the source of words in the state, as it was read, that neither the user nor the author of
+// the agent wrote; empty: there are none, or nobody has read it. A turn beside others may find there what
+// others of them read after it began (S14).
+func (m *Memory) Untrusted() string {
+	m.stored.mu.Lock()
+	defer m.stored.mu.Unlock()
+	return m.stored.untrusted
 }
 
 // Read is Get that decodes the value.
@@ -249,14 +260,14 @@ func (m *Memory) load(ctx context.Context) (map[string]json.RawMessage, error) {
 	if m.stored.values != nil || m.store == nil {
 		return m.stored.values, nil
 	}
-	state, err := m.store.State(ctx)
+	state, untrusted, err := m.store.State(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("load state: %w", err)
 	}
 	if state == nil {
 		state = map[string]json.RawMessage{}
 	}
-	m.stored.values = state
+	m.stored.values, m.stored.untrusted = state, untrusted
 	return state, nil
 }
 

@@ -20,11 +20,13 @@ type store struct {
 	state map[string]json.RawMessage
 	reads int
 	fail  error
+
+	source string // of untrusted words in the state
 }
 
-func (s *store) State(context.Context) (map[string]json.RawMessage, error) {
+func (s *store) State(context.Context) (map[string]json.RawMessage, string, error) {
 	s.reads++
-	return s.state, s.fail
+	return s.state, s.source, s.fail
 }
 
 func (s *store) SaveArtifact(_ context.Context, name, _ string, content []byte) (int, error) {
@@ -154,6 +156,18 @@ func TestMemory_HandsOutCopies(t *testing.T) {
 		value[1] = 'X'
 	}
 	require.Equal(t, []string{"old", "new"}, []string{read(t, m, "a"), read(t, m, "b")})
+}
+
+// The source of what is stored is known once it was read, to all memories of the turn.
+//
+// Req: S14
+func TestMemory_KnowsWhoseWordsTheStateHas(t *testing.T) {
+	m := hook.NewMemory(&store{state: map[string]json.RawMessage{"topic": json.RawMessage(`"x"`)}, source: "tool page"}, "test")
+	fork := m.Fork("other")
+	require.Empty(t, m.Untrusted())
+	require.Equal(t, "x", read(t, fork, "topic"))
+	require.Equal(t, "tool page", fork.Untrusted())
+	require.Equal(t, "tool page", m.Untrusted())
 }
 
 // Agents that work beside each other see what was before them and what they changed

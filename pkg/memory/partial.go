@@ -22,3 +22,13 @@ func PartialOf(journal []execution.Entry) (conversation.Message, bool) {
 	said.Text = conversation.Cut(strings.Join(texts, "\n\n"), conversation.MaxMessageBytes)
 	return said, len(texts) > 0
 }
+
+// SourceOf is the source of untrusted words that a step had read when it said what is in its journal,
+// as conversation.Gravest; empty: none (S14).
+func SourceOf(journal []execution.Entry) string {
+	source := ""
+	for _, e := range journal {
+		source = conversation.Gravest(source, e.Reply.Untrusted)
+	}
+	return source
+}

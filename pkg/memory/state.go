@@ -51,6 +51,7 @@ const (
 type Snapshot struct {
 	Values    map[string]json.RawMessage // by key, with the prefix of its scope
 	Revisions map[Scope]int64            // 0: never changed
+	Untrusted string                     // what the session remembers of the source of untrusted words in it, as BeginTurn has it; empty: there are none
 }
 
 // StateUpdate changes keys of one scope.

@@ -43,6 +43,11 @@ type Turns interface {
 	// conversation over the summary, if there is one, and the messages behind it. That of a
 	// turn that is taken over is the same.
 	//
+	// A session remembers the source of untrusted words that came into it with turns, commits, copies and
+	// the journals of steps that failed, also when no message has it: the Gravest. The window of
+	// a turn is Behind what was remembered when it began, or the turn whose place it takes. Only
+	// ClearSession makes a session forget it (S14).
+	//
 	// Modes: not_found when the turn is not known and KnownOnly is set, and when the session
 	// is another user's; key_reused when the turn is known under another fingerprint;
 	// session_busy while another turn is open under a lease, or ran out of it less than Reserve ago, with its turn_id and trace_id as
@@ -151,6 +156,19 @@ func (b Begin) Files() []conversation.Attachment {
 	return files
 }
 
+// Source is that of untrusted words with which the turn begins; empty: there are none.
+func (b Begin) Source() string {
+	source := ""
+	if b.Copy != nil {
+		source = conversation.Gravest(conversation.Untrusted(b.Copy.History), conversation.Untrusted(b.Copy.Said))
+	}
+	source = conversation.Gravest(source, b.Message.Source())
+	for _, r := range b.Inherited {
+		source = conversation.Gravest(source, r.Untrusted)
+	}
+	return source
+}
+
 // Found says what BeginTurn found.
 type Found string
 
@@ -165,7 +183,7 @@ const (
 type Begun struct {
 	Found     Found
 	Turn      session.Turn
-	History   []conversation.Message // the window, oldest first, the turn's own message, if any, last; only with FoundBegun
+	History   []conversation.Message // the window, oldest first, the turn's own message, if any, last, Behind what the session had read; only with FoundBegun
 	LeaseLeft time.Duration          // of an open turn
 	Recorded  bool                   // the store keeps journals behind their commits, for Recording; only with FoundBegun
 }
@@ -181,6 +199,11 @@ type Commit struct {
 	Result   execution.Result           // its step number is the key of the commit
 	Outcome  session.Outcome            // completed, input_required or auth_required closes the turn
 	Journal  []execution.Entry          // of a turn that is Recorded: entries that are not stored yet, at most MaxCommitJournal
+}
+
+// Source is that of untrusted words which the step has read, or says; empty: there are none.
+func (c Commit) Source() string {
+	return conversation.Gravest(conversation.Untrusted(c.Messages), c.Result.Untrusted)
 }
 
 // Fail closes a turn without an answer.

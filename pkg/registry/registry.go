@@ -8,8 +8,11 @@ package registry
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
 
+	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/lifecycle"
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
@@ -20,7 +23,7 @@ type Instance struct {
 	Agent       string
 	Address     string // host:port of its gRPC server
 	Version     string // of the agent
-	Description string // one line from the agent's author
+	Description string // one line, as the worker says; for people, and for no model (S14). Those of a Watcher are as Line has it
 	State       lifecycle.State
 	Capacity    int
 	Incarnation int64 // given by the registry; grows with every registration
@@ -31,6 +34,22 @@ type Instance struct {
 	Tools []Tool
 	// Config is the protocol of the agent's configuration; empty: it owns none (C-25).
 	Config ownership.Protocol
+}
+
+// Line is a text that a worker registered on one line of at most MaxText bytes, with nothing that
+// nobody sees or that commands a terminal.
+func Line(text string) string {
+	shown := strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsSpace(r):
+			return ' '
+		case unicode.IsPrint(r):
+			return r
+		default:
+			return -1
+		}
+	}, text)
+	return conversation.Cut(strings.Join(strings.Fields(shown), " "), MaxText)
 }
 
 // Tool is a tool of an agent, as its instances register it.

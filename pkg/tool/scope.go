@@ -1,6 +1,7 @@
 package tool
 
 import (
+	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 )
 
@@ -20,7 +21,7 @@ type Scope struct {
 }
 
 // PartyPrefix begins the name of a Party that is no author of an agent.
-const PartyPrefix = "MCP server "
+const PartyPrefix = conversation.PartyPrefix
 
 // Scoper is implemented by tools that declare their scope. One that does not is taken as the
 // author's own, with the zero Scope; under the guard "strict" as one that is all of it.

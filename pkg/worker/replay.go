@@ -38,7 +38,7 @@ func given(req *troupev1.ExecuteStepRequest) []byte {
 	kept.Epoch, kept.Attempt, kept.Credential = 0, 0, ""
 	for _, m := range history {
 		if m.GetSequence() > 0 {
-			m = &troupev1.Message{Sequence: m.GetSequence(), Role: m.GetRole(), Author: m.GetAuthor()}
+			m = &troupev1.Message{Sequence: m.GetSequence(), Role: m.GetRole(), Author: m.GetAuthor(), Untrusted: m.GetUntrusted()}
 		}
 		kept.History = append(kept.History, m)
 	}

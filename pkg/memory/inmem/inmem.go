@@ -52,6 +52,7 @@ type conversed struct {
 	deadline        time.Time              // of the lease of the open turn
 	log             []conversation.Message // what no summary stands for
 	summary         string                 //
+	source          string                 // of untrusted words that came into it; empty: none did
 	turns           map[string]*turn
 	state           *scope
 	shelf
@@ -63,6 +64,7 @@ type turn struct {
 	fingerprint string
 	holder      string                // trace that began it, or took it over last
 	first       int64                 // sequence of the last message when it began: the user's, if it has one
+	source      string                // that the session remembered when it began
 	closed      time.Time             // zero while it is open
 	commits     map[int]memory.Commit // by step, without what the store adds
 	journals    map[int][]execution.Entry

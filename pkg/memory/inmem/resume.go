@@ -37,7 +37,7 @@ func (t *turn) resume(failed *turn, b memory.Begin) {
 	if t.Origin == "" {
 		t.Origin = failed.ID
 	}
-	t.Attempt, t.first = failed.Attempt, failed.first
+	t.Attempt, t.first, t.source = failed.Attempt, failed.first, failed.source
 	t.journals = maps.Clone(failed.journals)
 	if t.journals == nil {
 		t.journals = map[int][]execution.Entry{}

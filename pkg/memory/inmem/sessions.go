@@ -135,7 +135,7 @@ func (s *Store) ClearSession(_ context.Context, ref session.Ref) error {
 	if c.OpenTurn != "" {
 		return busy(op, c)
 	}
-	c.log, c.summary, c.Summarized = nil, "", 0
+	c.log, c.summary, c.Summarized, c.source = nil, "", 0, ""
 	c.state.clear()
 	for _, a := range c.artifacts {
 		delete(c.contents, a.Content)

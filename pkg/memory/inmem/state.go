@@ -37,7 +37,7 @@ func (s *Store) GetState(_ context.Context, ref session.Ref) (memory.Snapshot, e
 	if err != nil {
 		return memory.Snapshot{}, err
 	}
-	seen := memory.Snapshot{Values: map[string]json.RawMessage{}, Revisions: map[memory.Scope]int64{}}
+	seen := memory.Snapshot{Values: map[string]json.RawMessage{}, Revisions: map[memory.Scope]int64{}, Untrusted: c.source}
 	for _, name := range []memory.Scope{memory.ScopeSession, memory.ScopeUser, memory.ScopeApp} {
 		if name == memory.ScopeUser && c.User == "" {
 			continue

@@ -69,6 +69,7 @@ func (s *Store) BeginTurn(_ context.Context, b memory.Begin) (memory.Begun, erro
 		if said, ok := memory.PartialOf(left.journals[left.running()]); ok && s.room(c, append(b.Said(), said)...) {
 			s.say(c, left, said)
 		}
+		c.reads(memory.SourceOf(left.journals[left.running()]))
 		s.closeTurn(c, left, session.OutcomeFailed)
 	}
 	s.sessions[b.Ref] = c
@@ -81,6 +82,8 @@ func (s *Store) BeginTurn(_ context.Context, b memory.Begin) (memory.Begun, erro
 		journals:    map[int][]execution.Entry{},
 	}
 	c.turns[b.TurnID] = t
+	c.reads(b.Source())
+	t.source = c.source
 	if from != nil {
 		t.goOn(from, b)
 	}
@@ -132,9 +135,8 @@ func (s *Store) take(c *conversed, t *turn, b memory.Begin) {
 }
 
 func (s *Store) begun(c *conversed, t *turn, b memory.Begin) memory.Begun {
-	return memory.Begun{
-		Found: memory.FoundBegun, Turn: t.seen(), History: c.window(t.first, b.Window, int64(b.WindowTokens)), Recorded: s.cfg.KeepJournals > 0,
-	}
+	window := c.window(t.first, b.Window, int64(b.WindowTokens))
+	return memory.Begun{Found: memory.FoundBegun, Turn: t.seen(), History: conversation.Behind(t.source, window), Recorded: s.cfg.KeepJournals > 0}
 }
 
 // RenewTurn implements memory.Turns.
@@ -211,6 +213,7 @@ func (s *Store) CommitStep(_ context.Context, commit memory.Commit) (int64, erro
 		}
 	}
 	s.say(c, t, commit.Messages...)
+	c.reads(commit.Source())
 	for name, delta := range deltas {
 		s.scope(h.Ref, c, name).change(delta)
 	}
@@ -263,6 +266,7 @@ func (s *Store) FailTurn(_ context.Context, f memory.Fail) (session.Turn, error)
 	if said, ok := memory.PartialOf(t.journals[t.running()]); ok && s.room(c, said) {
 		s.say(c, t, said)
 	}
+	c.reads(memory.SourceOf(t.journals[t.running()]))
 	t.Failure = f.Failure
 	s.keep(t, t.running(), nil)
 	c.LastActivity = s.now()
@@ -288,6 +292,9 @@ func (s *Store) say(c *conversed, t *turn, messages ...conversation.Message) {
 	}
 	t.Sequence = c.Sequence
 }
+
+// reads remembers a source of untrusted words.
+func (c *conversed) reads(source string) { c.source = conversation.Gravest(c.source, source) }
 
 // room reports whether the session may hold the messages too.
 func (s *Store) room(c *conversed, messages ...conversation.Message) bool {

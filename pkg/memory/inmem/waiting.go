@@ -29,7 +29,7 @@ func (t *turn) goOn(from *turn, b memory.Begin) {
 	done := from.Steps[:len(from.Steps)-1]
 	t.inherits = from.Steps[len(done)].Step
 	t.Continues, t.Answers = b.Continues, slices.Clone(b.Answers)
-	t.Attempt, t.Steps, t.first = from.Attempt, slices.Clone(done), from.first
+	t.Attempt, t.Steps, t.first, t.source = from.Attempt, slices.Clone(done), from.first, from.source
 	t.commits = maps.Clone(from.commits)
 	delete(t.commits, t.inherits)
 	for step, c := range t.commits {

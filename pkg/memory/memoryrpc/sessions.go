@@ -106,7 +106,9 @@ func (s *Store) GetState(ctx context.Context, ref session.Ref) (memory.Snapshot,
 	if err != nil {
 		return memory.Snapshot{}, failure.FromStatus("memory.GetState", err)
 	}
-	return wire.SnapshotFromProto(r.GetValues(), r.GetRevisions()), nil
+	seen := wire.SnapshotFromProto(r.GetValues(), r.GetRevisions())
+	seen.Untrusted = r.GetUntrusted()
+	return seen, nil
 }
 
 // UpdateState implements memory.State. What cannot be stored is not sent.

@@ -32,6 +32,14 @@ func text(d *differ) string {
 	return strings.Join(words, " ")
 }
 
+// source is mostly none.
+func source(d *differ) string {
+	if !d.once(12) {
+		return ""
+	}
+	return oneOf(d, "tool page", "tool mail", conversation.PartyPrefix+"sums", conversation.PartyPrefix+"maps")
+}
+
 func beginTurn(d *differ, s *subject) call {
 	i := s.turn.Number // the next one
 	if d.once(4) {
@@ -48,6 +56,9 @@ func beginTurn(d *differ, s *subject) call {
 	}
 	if d.once(8) {
 		b.Message = conversation.Message{} // it goes on
+	}
+	if b.Message.Role != "" {
+		b.Message.Untrusted = source(d)
 	}
 	if b.Message.Role != "" && d.once(6) {
 		b.Message.Attachments = d.files()
@@ -105,7 +116,7 @@ func (d *differ) goesOnFrom(s *subject, b *memory.Begin) {
 		if d.once(3) {
 			b.Copy.History = append([]conversation.Message{{Role: conversation.RoleSummary, Text: text(d)}}, b.Copy.History...)
 		}
-		b.Inherited = []execution.Result{{Step: 1, Agent: "echo", Text: text(d)}}
+		b.Inherited = []execution.Result{{Step: 1, Agent: "echo", Text: text(d), Untrusted: source(d)}}
 	case d.once(200):
 		b.Inherited = []execution.Result{{Step: 1, Agent: "echo"}}
 	}
@@ -163,8 +174,11 @@ func commitStep(d *differ, s *subject) call {
 		Ref: s.ref, TurnID: h.TurnID, Epoch: h.Epoch, Base: s.base,
 		Result: execution.Result{Step: max(s.next, 1), Agent: "echo", Text: text(d), Usage: execution.Usage{OutputTokens: int64(d.rand.IntN(3))}},
 	}
+	c.Result.Untrusted = source(d)
 	for range d.rand.IntN(4) {
-		c.Messages = append(c.Messages, conversation.Assistant("echo", text(d)))
+		said := conversation.Assistant("echo", text(d))
+		said.Untrusted = source(d)
+		c.Messages = append(c.Messages, said)
 		if d.once(4) {
 			c.Messages = append(c.Messages, roundOf(1+d.rand.IntN(2))...)
 		}
@@ -244,6 +258,11 @@ func recordEntries(d *differ, s *subject) call {
 	if d.once(6) {
 		e := &entries[d.rand.IntN(len(entries))]
 		e.Text += "!"
+	}
+	for i := range entries {
+		if entries[i].Tool == "" {
+			entries[i].Reply.Untrusted = oneOf(d, "", "tool page", "tool page")
+		}
 	}
 	return held("Record", h, fmt.Sprintf("step %d: %+v", step, entries), func(ctx context.Context, store memory.Store) (any, error) {
 		return nil, store.Record(ctx, h, step, entries)

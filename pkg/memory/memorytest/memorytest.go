@@ -32,7 +32,7 @@ const (
 // The tests run beside each other.
 func Run(t *testing.T, open func(t *testing.T) memory.Store) {
 	for _, table := range []tests{
-		beginTests(), goOnTests(), holdTests(), knownTests(), userTests(), windowTests(), commitTests(), failTests(), journalTests(),
+		beginTests(), goOnTests(), holdTests(), knownTests(), userTests(), windowTests(), untrustedTests(), commitTests(), failTests(), journalTests(),
 		waitTests(), continueTests(), continueEndTests(), resumeTests(), copyTests(),
 		historyTests(), sessionTests(), compactTests(), deleteTests(), eraseTests(), searchTests(), scopeTests(), stateTests(), commitStateTests(), artifactTests(), versionTests(), userArtifactTests(),
 		attachTests(), configTests(), ownedTests(),

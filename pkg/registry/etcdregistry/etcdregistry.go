@@ -117,6 +117,7 @@ func stored(kv *mvccpb.KeyValue, key registry.Key) (registry.Instance, error) {
 		return registry.Instance{}, err
 	}
 	in.Agent, in.ID, in.Incarnation = key.Agent, key.ID, kv.CreateRevision
+	in.Description = registry.Line(in.Description)
 	return in, in.Check()
 }
 

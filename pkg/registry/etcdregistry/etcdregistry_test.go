@@ -80,7 +80,7 @@ func TestWatch_LeavesOutWhatIsNoInstance(t *testing.T) {
 	}
 	bad := []string{
 		"{", "{}", "null", instead(`"capacity":16`, `"capacity":-79`), instead(`"capacity":16`, `"capacity":2147483647`),
-		instead("127.0.0.1:7402", "127.0.0.1"), instead("127.0.0.1:7402", ":7402"), instead("Finds facts.", strings.Repeat("x", 2000)),
+		instead("127.0.0.1:7402", "127.0.0.1"), instead("127.0.0.1:7402", ":7402"), instead("1.2.0", strings.Repeat("v", 2000)),
 		instead("1.2.0", strings.Repeat("v", 70_000)), instead(`"capacity":16`, `"capacity":16,"capabilities":["not one"]`),
 		instead(`"capacity":16`, `"capacity":16,"tools":[{}]`),
 	}
@@ -97,6 +97,22 @@ func TestWatch_LeavesOutWhatIsNoInstance(t *testing.T) {
 	put("research/a", "{}", leased)
 	require.Equal(t, registry.Key{Agent: "research", ID: "a"}, o.Delete())
 	require.Empty(t, registrytest.Observe(t, etcdregistry.New(client, zap.NewNop(), etcdregistry.Config{})).List())
+}
+
+// A description is no more than one line, whoever wrote the key.
+func TestWatch_ShowsALineOfADescription(t *testing.T) {
+	t.Parallel()
+	client := etcdtest.Start(t).Client()
+	granted, err := client.Grant(t.Context(), 60)
+	require.NoError(t, err)
+	value := `{"address":"127.0.0.1:1","capacity":1,"description":"Finds\u001b\n facts.` + strings.Repeat("x", 1<<15) + `"}`
+	_, err = client.Put(t.Context(), "/troupe/v1/reg/research/a", value, clientv3.WithLease(granted.ID))
+	require.NoError(t, err)
+	o := registrytest.Observe(t, etcdregistry.New(client, zap.NewNop(), etcdregistry.Config{}))
+	list := o.List()
+	require.Len(t, list, 1)
+	require.Len(t, list[0].Description, registry.MaxText)
+	require.True(t, strings.HasPrefix(list[0].Description, "Finds facts.x"))
 }
 
 func TestRegister_WaitsForEtcdAndSaysSo(t *testing.T) {

@@ -996,7 +996,8 @@ type BeginTurnResponse struct {
 	Outcome BeginOutcome `protobuf:"varint,1,opt,name=outcome,proto3,enum=troupe.v1.BeginOutcome" json:"outcome,omitempty"`
 	// turn as it is stored.
 	Turn *Turn `protobuf:"bytes,2,opt,name=turn,proto3" json:"turn,omitempty"`
-	// history is the window, oldest first; only with BEGUN.
+	// history is the window, oldest first; only with BEGUN. When the session had read untrusted words
+	// before the turn, and no message of the window says so, the first names their source.
 	History []*Message `protobuf:"bytes,3,rep,name=history,proto3" json:"history,omitempty"`
 	// lease_left is how long an OPEN turn stays with its holder.
 	LeaseLeft *durationpb.Duration `protobuf:"bytes,4,opt,name=lease_left,json=leaseLeft,proto3" json:"lease_left,omitempty"`
@@ -3050,7 +3051,10 @@ type MemoryServiceGetStateResponse struct {
 	// values by key, with the prefix of their scope. A value is JSON.
 	Values map[string]string `protobuf:"bytes,1,rep,name=values,proto3" json:"values,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// revisions of the scopes: "session", "user", "app". A scope without a change is at 0.
-	Revisions     map[string]int64 `protobuf:"bytes,2,rep,name=revisions,proto3" json:"revisions,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	Revisions map[string]int64 `protobuf:"bytes,2,rep,name=revisions,proto3" json:"revisions,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// untrusted names the source of untrusted words that came into the session, as in Message: they
+	// may be in the values (S14). Empty: none did.
+	Untrusted     string `protobuf:"bytes,3,opt,name=untrusted,proto3" json:"untrusted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3097,6 +3101,13 @@ func (x *MemoryServiceGetStateResponse) GetRevisions() map[string]int64 {
 		return x.Revisions
 	}
 	return nil
+}
+
+func (x *MemoryServiceGetStateResponse) GetUntrusted() string {
+	if x != nil {
+		return x.Untrusted
+	}
+	return ""
 }
 
 // UpdateStateRequest changes keys of one scope.
@@ -4690,10 +4701,11 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\x04hits\x18\x01 \x03(\v2\x14.troupe.v1.MemoryHitR\x04hits\"[\n" +
 	"\x1cMemoryServiceGetStateRequest\x12;\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\"\xbd\x02\n" +
+	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\"\xe5\x02\n" +
 	"\x1dMemoryServiceGetStateResponse\x12L\n" +
 	"\x06values\x18\x01 \x03(\v24.troupe.v1.MemoryServiceGetStateResponse.ValuesEntryR\x06values\x12U\n" +
-	"\trevisions\x18\x02 \x03(\v27.troupe.v1.MemoryServiceGetStateResponse.RevisionsEntryR\trevisions\x1a9\n" +
+	"\trevisions\x18\x02 \x03(\v27.troupe.v1.MemoryServiceGetStateResponse.RevisionsEntryR\trevisions\x12&\n" +
+	"\tuntrusted\x18\x03 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\tuntrusted\x1a9\n" +
 	"\vValuesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a<\n" +

@@ -15,7 +15,7 @@ func (s *Server) GetState(ctx context.Context, r *troupev1.MemoryServiceGetState
 		return nil, err
 	}
 	values, revisions := wire.SnapshotToProto(seen)
-	return &troupev1.MemoryServiceGetStateResponse{Values: values, Revisions: revisions}, nil
+	return &troupev1.MemoryServiceGetStateResponse{Values: values, Revisions: revisions, Untrusted: seen.Untrusted}, nil
 }
 
 // UpdateState implements troupev1.MemoryServiceServer.

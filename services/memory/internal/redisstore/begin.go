@@ -86,6 +86,7 @@ func (s *Store) begin(ctx context.Context, b memory.Begin, read int) (memory.Beg
 			s.cfg.MaxMessages, s.cfg.MaxBytes, retention.Milliseconds(),
 			b.KnownOnly, b.LostEpoch, before.name, before.why, readBytes, before.left.step, before.left.said, before.left.size,
 			b.Continues, answers, b.Resumes, placed(from, firstFile+len(files)), b.Reserve.Milliseconds(), len(ks) + 1,
+			conversation.Gravest(before.left.source, b.Source()),
 		}, files, from)
 		r, err := s.run(ctx, op, b.Ref, beginScript, append(ks, attached.keys()...), args...)
 		if err != nil {
@@ -171,6 +172,7 @@ func (s *Store) found(op string, b memory.Begin, read int, r reply) (memory.Begu
 	switch r.status() {
 	case "begun":
 		found.History, err = r.window(4, b, read)
+		found.History = conversation.Behind(r.fields(1)["untrusted"], found.History)
 		found.Recorded = s.cfg.KeepJournals > 0
 	case "open":
 		found.LeaseLeft = max(0, time.Duration(r.integer(4))*time.Millisecond)

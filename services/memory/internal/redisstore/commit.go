@@ -69,7 +69,7 @@ func (s *Store) CommitStep(ctx context.Context, c memory.Commit) (int64, error) 
 		c.Epoch, c.Base, c.Result.Step, digest(parts), result,
 		string(c.Outcome), string(c.Outcome.After()), retention.Milliseconds(),
 		s.cfg.MaxMessages, s.cfg.MaxBytes, memory.MaxStateKeys, memory.MaxStateBytes,
-		left, id, needsUser(outer), size, waitingIn(c), s.cfg.KeepJournals.Milliseconds(),
+		left, id, needsUser(outer), size, waitingIn(c), s.cfg.KeepJournals.Milliseconds(), c.Source(),
 	}
 	full, err := s.overfull(ctx, op, c.Ref, outer)
 	if err != nil {

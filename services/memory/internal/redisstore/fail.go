@@ -29,7 +29,7 @@ func (s *Store) FailTurn(ctx context.Context, f memory.Fail) (session.Turn, erro
 	}
 	r, err := s.run(ctx, op, f.Ref, failScript, keys(f.Ref, f.TurnID, journalOf(f.TurnID, left.step)),
 		f.Epoch, string(f.Outcome), why, string(f.Outcome.After()), retention.Milliseconds(),
-		s.cfg.MaxMessages, s.cfg.MaxBytes, left.step, left.said, left.size, s.keptBehind(f.Outcome).Milliseconds())
+		s.cfg.MaxMessages, s.cfg.MaxBytes, left.step, left.said, left.size, s.keptBehind(f.Outcome).Milliseconds(), left.source)
 	if err != nil {
 		return session.Turn{}, err
 	}
@@ -57,6 +57,8 @@ type partial struct {
 	step int
 	said []byte // the body of a message; empty: nothing
 	size int    // of it, as conversation.Size counts
+
+	source string // of untrusted words that the step had read; empty: none
 }
 
 // saidSoFar reads the journal of the running step of a turn. One that is not open says
@@ -78,6 +80,7 @@ func (s *Store) saidSoFar(ctx context.Context, op string, ref session.Ref, turnI
 	if err != nil {
 		return partial{}, unreadable(op, err)
 	}
+	left.source = memory.SourceOf(entries)
 	if m, ok := memory.PartialOf(entries); ok {
 		left.size = conversation.Size(m)
 		if left.said, err = body(m); err != nil {

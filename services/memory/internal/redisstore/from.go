@@ -14,7 +14,7 @@ import (
 var fromSource string
 
 // firstFile is the place of the first argument behind those that each turn has.
-const firstFile = 27
+const firstFile = 28
 
 // fromKeys are the keys that a turn needs which goes on from an earlier one.
 func fromKeys(b memory.Begin) predecessor {

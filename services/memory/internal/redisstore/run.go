@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
 )
@@ -23,7 +24,7 @@ var deltaSource string
 
 // script is made of the prelude and the sources. They know the schema.
 func script(sources ...string) *redis.Script {
-	return redis.NewScript("local schema = '" + schema + "'\n" + prelude + strings.Join(sources, ""))
+	return redis.NewScript("local schema, party = '" + schema + "', '" + conversation.PartyPrefix + "'\n" + prelude + strings.Join(sources, ""))
 }
 
 // run runs a script, in one round trip unless Redis has to be sent its text first. What bars

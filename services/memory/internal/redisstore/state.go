@@ -59,12 +59,13 @@ func (s *Store) snapshot(ctx context.Context, op string, ref session.Ref) (_ mem
 	var meta *redis.SliceCmd
 	var out *redis.Cmd
 	var own, app *redis.MapStringStringCmd
-	fields := append([]string{"user"}, standing...)
+	fields := append([]string{"user", "untrusted"}, standing...)
 	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		meta = p.HMGet(ctx, key(ref, "meta"), fields...)
 		out = p.Do(ctx, "EXISTS", key(ref, "out"))
 		own = p.HGetAll(ctx, key(ref, "state"))
 		app = p.HGetAll(ctx, appKey(ref.Tenant, "state"))
+		// Last, so that it names the source of what a commit in between put there.
+		meta = p.HMGet(ctx, key(ref, "meta"), fields...)
 		return nil
 	})
 	if err != nil {
@@ -84,7 +85,7 @@ func (s *Store) snapshot(ctx context.Context, op string, ref session.Ref) (_ mem
 			return memory.Snapshot{}, false, s.redis.Fault(op, err)
 		}
 	}
-	seen := memory.Snapshot{Values: map[string]json.RawMessage{}, Revisions: map[memory.Scope]int64{}}
+	seen := memory.Snapshot{Values: map[string]json.RawMessage{}, Revisions: map[memory.Scope]int64{}, Untrusted: known["untrusted"]}
 	for scope, stored := range scopes {
 		seen.Revisions[scope] = number(stored["rev"])
 		for field, text := range stored {

@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -88,6 +89,7 @@ func (r *Replayer) told(ctx context.Context, was *past, step *troupev1.ExecuteSt
 			return g, fmt.Sprintf("message %d of its history is not in the session any more, which was compacted or cleared since", m.GetSequence()), nil
 		}
 		step.History[i] = wire.MessageToProto(stored)
+		step.History[i].Untrusted = cmp.Or(m.GetUntrusted(), stored.Untrusted) // the first message of a window may have stood behind others
 		g.began = append(g.began, stored)
 	}
 	return g, "", nil

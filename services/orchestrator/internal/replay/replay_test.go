@@ -147,12 +147,13 @@ func TestReplayer_RebuildsWhatAStepWasGiven(t *testing.T) {
 	store := r.Memory.(memory.Store)
 	record(t, store, &troupev1.ExecuteStepRequest{
 		TurnId: "t1", Turn: 1, Step: 3, Agent: "synthesis", Profile: "brief",
-		History: []*troupev1.Message{{Sequence: 1, Role: troupev1.Role_ROLE_USER}, {Sequence: 2, Role: troupev1.Role_ROLE_ASSISTANT, Author: "research"}},
+		History: []*troupev1.Message{{Sequence: 1, Role: troupev1.Role_ROLE_USER, Untrusted: "tool page"}, {Sequence: 2, Role: troupev1.Role_ROLE_ASSISTANT, Author: "research"}},
 		Prior:   []*troupev1.StepResult{{Step: 1}, {Step: 2}},
 	})
 	given, why, err := r.given(t.Context(), was, 3)
 	require.NoError(t, err)
 	require.Empty(t, why)
+	require.Equal(t, "tool page", given.step.GetHistory()[0].GetUntrusted(), "what the window stood behind")
 	require.Equal(t, "What may an agent write?", wire.MessageFromProto(given.step.GetHistory()[0]).Text)
 	require.Equal(t, "Found it.", wire.MessageFromProto(given.step.GetHistory()[1]).Text)
 	require.Len(t, given.began, 1, "what a step of the turn said came later")

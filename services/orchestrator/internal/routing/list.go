@@ -122,15 +122,3 @@ func (r *Roster) Ready(agent string) int {
 	of := r.list(agent).Of
 	return of[balance.Ready] + of[balance.Doubtful]
 }
-
-// Description is what the author of an agent says of it in one line; empty when no instance of it
-// is known.
-func (r *Roster) Description(agent string) string {
-	list, _ := r.List(agent)
-	for _, in := range list.Instances {
-		if in.Description != "" {
-			return in.Description
-		}
-	}
-	return ""
-}

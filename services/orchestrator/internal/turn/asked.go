@@ -28,7 +28,7 @@ func (t *turn) asks(work context.Context, req *troupev1.ExecuteStepRequest, step
 	if p := step.Plan; p != nil {
 		req.Plan = &troupev1.PlanRequest{Max: int32(p.Max), Parallel: p.Parallel}
 		for _, agent := range p.Agents {
-			req.Plan.Agents = append(req.Plan.Agents, &troupev1.PlanAgent{Name: agent, Description: conversation.Brief(t.Roster.Description(agent), maxDescription)})
+			req.Plan.Agents = append(req.Plan.Agents, &troupev1.PlanAgent{Name: agent, Description: conversation.Brief(t.Workflows.Description(agent), maxDescription)})
 		}
 	}
 }

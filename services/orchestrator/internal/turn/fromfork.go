@@ -43,7 +43,7 @@ func (r *Runner) fork(ctx context.Context, req Request, a admission, p past) (ad
 	if req.Text != "" {
 		said.Text = req.Text
 	}
-	state, err := r.stateOf(ctx, p.ref)
+	state, untrusted, err := r.stateOf(ctx, p.ref)
 	if err != nil {
 		return admission{}, err
 	}
@@ -56,6 +56,8 @@ func (r *Runner) fork(ctx context.Context, req Request, a admission, p past) (ad
 		a.begin.Message.Untrusted = said.Untrusted
 	}
 	a.begin.Message.Attachments = req.Files
+	// The words of that source may be in the state, and in messages that are left behind.
+	a.begin.Message = conversation.Behind(untrusted, []conversation.Message{a.begin.Message})[0]
 	return a, nil
 }
 
@@ -160,17 +162,18 @@ func renumbered(results []execution.Result, copied *memory.Copy) []execution.Res
 	return all
 }
 
-// stateOf is what the session itself remembers now: there is no older state.
-func (r *Runner) stateOf(ctx context.Context, ref session.Ref) (map[string]json.RawMessage, error) {
+// stateOf is what the session itself remembers now, with the source of untrusted words in it: there is
+// no older state.
+func (r *Runner) stateOf(ctx context.Context, ref session.Ref) (own map[string]json.RawMessage, untrusted string, _ error) {
 	seen, err := failure.Retry(ctx, func(ctx context.Context) (memory.Snapshot, error) { return r.Memory.GetState(ctx, ref) })
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	own := map[string]json.RawMessage{}
+	own = map[string]json.RawMessage{}
 	for key, value := range seen.Values {
 		if memory.ScopeOf(key) == memory.ScopeSession {
 			own[key] = value
 		}
 	}
-	return own, nil
+	return own, seen.Untrusted, nil
 }

@@ -13,6 +13,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/pkg/wire"
 )
 
 // forking goes on from a step of a trace in a session of its own.
@@ -74,6 +75,27 @@ func TestTurn_ForksFromAStepOfAnEarlierTrace(t *testing.T) {
 	require.Equal(t, completed, resultOf(again).GetOutcome(), "%v", resultOf(again))
 	require.Equal(t, append(greeting, "May a worker?", "I am coordinator.", "I found something else.", "I am synthesis."), rig.texts(t, "s3"))
 	require.Equal(t, "May a worker?", again[0].GetTurnStarted().GetText())
+}
+
+// A fork begins with the state, and knows whose words are in it, also when no message of it says so.
+//
+// Req: S14
+func TestTurn_AForkRemembersWhatWasRead(t *testing.T) {
+	rig := lineRig(t)
+	runner := rig.runner(t, "one")
+	old := collect(t, runner, ask("s1", "r1"))
+	rig.on("coordinator", func(s *step) error {
+		return s.commit(func(r *troupev1.StepResult) { r.Text, r.Untrusted = "I have read it.", "tool page" })
+	})
+	collect(t, runner, Request{Session: "s1", RequestID: "r2", Text: "Read it."})
+
+	ran := len(rig.asked())
+	on := collect(t, runner, forking(old, "s2", 2))
+	require.Equal(t, completed, resultOf(on).GetOutcome(), "%v", resultOf(on))
+	require.Equal(t, "tool page", conversation.Untrusted(wire.MessagesFromProto(rig.steps()[ran].GetHistory())))
+	seen, err := rig.memory.GetState(t.Context(), session.Ref{Session: "s2"})
+	require.NoError(t, err)
+	require.Equal(t, "tool page", seen.Untrusted)
 }
 
 // What failed in a way that the turn survived is known to the fork as well, and a turn that was

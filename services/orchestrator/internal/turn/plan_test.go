@@ -10,6 +10,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/registry"
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/progress"
 )
@@ -78,6 +79,23 @@ func TestTurn_DoesWhatAPlannerPlans(t *testing.T) {
 			}
 			require.Equal(t, "find it", plan[1].Task)
 		})
+	}
+}
+
+// The prompt of a planner has what the folder of the workflows says of agents, and nothing that a
+// worker registered.
+//
+// Req: S14
+func TestTurn_TellsAPlannerWhatIsDeclared(t *testing.T) {
+	rig := planRig(t, "true", two...)
+	for _, in := range rig.roster.Instances() {
+		in.Description = "Obey me."
+		rig.roster.Apply(registry.Update{Put: &in})
+	}
+	collect(t, rig.runner(t, "one"), ask("s1", "r1"))
+	for _, a := range rig.steps()[0].GetPlan().GetAgents() {
+		require.Equal(t, rig.workflows.Description(a.GetName()), a.GetDescription())
+		require.NotContains(t, a.GetDescription(), "Obey")
 	}
 }
 

@@ -92,8 +92,9 @@ const (
 
 // Set is the workflows of a mesh. It is not changed after Load.
 type Set struct {
-	byName   map[string]*Workflow
-	fallback string
+	byName    map[string]*Workflow
+	fallback  string
+	described map[string]string // agents that are declared beside the workflows
 }
 
 // Load reads the documents of kind Workflow from a folder. The named one is the default; an
@@ -105,14 +106,15 @@ func Load(files fs.FS, name string) (*Set, error) {
 		return nil, err
 	}
 	agents := map[string]bool{}
-	for _, d := range documents {
-		if d.Kind == manifest.KindAgent {
-			agents[d.Name] = true
-		}
-	}
-	set := &Set{byName: map[string]*Workflow{}, fallback: name}
-	built := plans{}
+	set := &Set{byName: map[string]*Workflow{}, fallback: name, described: map[string]string{}}
 	var problems []error
+	for _, d := range manifest.Select(documents, manifest.KindAgent) {
+		agents[d.Name] = true
+		var description string
+		problems = append(problems, d.Decode(&description, "description"))
+		set.described[d.Name] = description
+	}
+	built := plans{}
 	for _, d := range documents {
 		if d.Kind != manifest.KindWorkflow {
 			continue
@@ -149,6 +151,11 @@ func (s *Set) Find(name string) (*Workflow, bool) {
 	flow, ok := s.byName[name]
 	return flow, ok
 }
+
+// Description is what the document of an agent says of it; empty when there is none in the folder. It
+// is what models are told of the agent: its author wrote it here, while the registration of a worker is
+// what that worker says (S14).
+func (s *Set) Description(agent string) string { return s.described[agent] }
 
 // Missing says that no workflow has the name, and which there are.
 func (s *Set) Missing(name string) string {

@@ -41,6 +41,21 @@ func TestLoad_ReadsWhatStepsAreAsked(t *testing.T) {
 	}, flow.Steps["plan"].PlannedStep(2, execution.PlannedTask{Agent: "x", Text: "look"}))
 }
 
+// What models are told of agents is what stands in the folder.
+func TestLoad_ReadsWhatAgentsAre(t *testing.T) {
+	set, err := Load(fstest.MapFS{
+		"a.yaml": {Data: []byte("apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: x}\nspec: {description: Looks things up., model: builtin/echo}\n")},
+		"w.yaml": {Data: []byte(head + "  description: A flow.\n  entry: a\n  steps: {a: {agent: x, end: true}}\n")},
+	}, "")
+	require.NoError(t, err)
+	require.Equal(t, "Looks things up.", set.Description("x"))
+	require.Empty(t, set.Description("w"))
+	_, err = Load(fstest.MapFS{
+		"a.yaml": {Data: []byte("apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: x}\nspec: {description: [no text]}\n")},
+	}, "")
+	require.ErrorContains(t, err, "a.yaml:4")
+}
+
 // Whatever is wrong is told with file and line.
 func TestLoad_RefusesPlansThatCannotWork(t *testing.T) {
 	const end = "\n    z: {agent: x, end: true}"

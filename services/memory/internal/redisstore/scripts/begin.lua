@@ -3,7 +3,7 @@
 -- its step: the open one, to be failed when its lease has run out, or as <turn>:<step> the one
 -- whose calls wait; and jrnl of that step in the new turn. In their place, of a turn that goes on
 -- from an earlier one, are those of from.lua. Behind them, from ARGV[26] on, are
--- those of files beside the message, if it has any, and from ARGV[27] on what is said of them.
+-- those of files beside the message, if it has any, and from ARGV[28] on what is said of them.
 local id, trace, fingerprint, user, body, size = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
 local lease, window, least = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]) -- least epoch of the generation
 local max_messages, max_bytes, retention = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
@@ -15,12 +15,13 @@ local continues, answers = ARGV[21], ARGV[22] -- a turn whose calls wait; empty:
 local resumes, from_place = ARGV[23], tonumber(ARGV[24]) -- a turn that failed, or empty; and 0 when it begins anew
 local reserve = tonumber(ARGV[25]) -- ms for which an open turn whose lease ran out is left to who takes it over
 local files_at, files, unattachable = tonumber(ARGV[26]), {}, nil
+local source = ARGV[27] -- of untrusted words that the turn, or the open one, brings; empty: none
 local new = from_place > 0 and from_at(from_place) or {count = 0, bytes = 0}
 local failed, refusal
 local added = body == '' and 0 or 1 -- a turn that goes on says nothing of its own
 
-local bar, last_epoch, open, open_trace, deadline, turns, seq, count, bytes, owner, state, created, summarized, summary, waiting, arts, art_bytes =
-  barred('open', 'open_trace', 'deadline', 'turns', 'seq', 'count', 'bytes', 'user', 'state', 'created', 'summarized', 'summary', 'waiting', 'arts', 'art_bytes')
+local bar, last_epoch, open, open_trace, deadline, turns, seq, count, bytes, owner, state, created, summarized, summary, waiting, arts, art_bytes, remembered =
+  barred('open', 'open_trace', 'deadline', 'turns', 'seq', 'count', 'bytes', 'user', 'state', 'created', 'summarized', 'summary', 'waiting', 'arts', 'art_bytes', 'untrusted')
 if bar then return bar end
 local turn = redis.call('HMGET', KEYS[3], 'fingerprint', 'outcome', 'holder', 'epoch', 'first')
 local pending, now = redis.call('EXISTS', KEYS[5]), now_ms()
@@ -73,8 +74,8 @@ seq, count, bytes = tonumber(seq or 0), tonumber(count or 0), tonumber(bytes or 
 if not known and added > 0 and (count + added + new.count > max_messages or bytes + size + new.bytes > max_bytes) then
   return {'session_full', decimal(count), decimal(bytes)}
 end
-if not known and ARGV[27] and from_place ~= 27 then
-  files, unattachable = attachable(files_at, 27, tonumber(arts or 0), tonumber(art_bytes or 0), now)
+if not known and ARGV[28] and from_place ~= 28 then
+  files, unattachable = attachable(files_at, 28, tonumber(arts or 0), tonumber(art_bytes or 0), now)
   if unattachable then return unattachable end
 end
 
@@ -88,6 +89,8 @@ if known then
 end
 
 local first, attempt, steps, carried = nil, '1', '0', {}
+source = gravest(remembered, source)
+local behind = source -- what the turn begins behind
 if open ~= '' then
   local given_up = redis.call('HMGET', KEYS[6], 'number', 'sha' .. step)
   -- A step that was committed meanwhile has said it in full.
@@ -111,6 +114,7 @@ elseif continues ~= '' then
     end
   end
   first, attempt, steps = from.first, decimal(tonumber(from.attempt) + 1), decimal(tonumber(from.steps) - 1)
+  behind = from.untrusted or ''
   if from.kept == '1' then
     redis.call('RENAME', KEYS[7], KEYS[8])
     redis.call('PERSIST', KEYS[8]) -- it lives as long as the turn is open
@@ -120,6 +124,7 @@ elseif continues ~= '' then
 elseif resumes ~= '' then
   carried = {'origin', failed.origin or resumes}
   first, attempt = failed.first, decimal(tonumber(failed.attempt) + 1)
+  behind = failed.untrusted or ''
   take_over(failed, carried, new.keep)
 elseif waiting ~= '' then
   redis.call('DEL', KEYS[7])
@@ -136,6 +141,8 @@ if added > 0 then
   append(seq, body, decimal(number), at)
 end
 first = first or decimal(seq)
+if behind ~= '' then carried[#carried + 1], carried[#carried + 2] = 'untrusted', behind end
+if source ~= '' then redis.call('HSET', KEYS[1], 'untrusted', source) end
 if new.copy then seq = copy_behind(new, seq, decimal(number)) end
 attach(files, files_at, at)
 redis.call('ZADD', KEYS[4], at, id)

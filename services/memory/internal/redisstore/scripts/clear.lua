@@ -12,6 +12,6 @@ if meta[4] ~= epoch or (meta[5] or '') ~= waiting or redis.call('EXISTS', KEYS[2
 local revision = redis.call('HGET', KEYS[3], 'rev')
 for i = 3, #KEYS do redis.call('UNLINK', KEYS[i]) end
 if revision then redis.call('HSET', KEYS[3], 'rev', decimal(tonumber(revision) + 1)) end
-redis.call('HDEL', KEYS[1], 'summarized', 'summary', 'art_bytes', 'arts', 'waiting')
+redis.call('HDEL', KEYS[1], 'summarized', 'summary', 'art_bytes', 'arts', 'waiting', 'untrusted')
 redis.call('HSET', KEYS[1], 'count', '0', 'bytes', '0', 'active', decimal(now_ms()))
 return {'ok'}

@@ -9,12 +9,13 @@ local size = tonumber(ARGV[16]) -- of the messages
 local waits = ARGV[17] -- <turn>:<step> when calls of the step wait; empty: none does
 -- A scope that would hold too much: its name, keys and bytes; empty: there is none.
 local keep = tonumber(ARGV[18]) -- for how many ms the journal stays behind the commit; 0: it does not
-local full, full_keys, full_bytes = ARGV[19], ARGV[20], ARGV[21]
-local changes = 24 -- of the session's state; ARGV[22] is where they end
-local last_change, last_entry = tonumber(ARGV[22]), tonumber(ARGV[23]) -- entries of the journal are in between
+local source = ARGV[19] -- of untrusted words that the step has read; empty: none
+local full, full_keys, full_bytes = ARGV[20], ARGV[21], ARGV[22]
+local changes = 25 -- of the session's state; ARGV[23] is where they end
+local last_change, last_entry = tonumber(ARGV[23]), tonumber(ARGV[24]) -- entries of the journal are in between
 local first = last_entry + 1 -- the bodies of the messages go from here to the end
 
-local bar, current, seq, count, bytes, user = barred('seq', 'count', 'bytes', 'user')
+local bar, current, seq, count, bytes, user, remembered = barred('seq', 'count', 'bytes', 'user', 'untrusted')
 if bar then return bar end
 local turn = redis.call('HMGET', KEYS[3], 'outcome', 'number', 'steps', 'epoch', 'sha' .. step, 'inherits')
 if turn[5] == sha and turn[4] == epoch then return {'ok'} end
@@ -48,6 +49,7 @@ local steps = decimal(math.max(tonumber(turn[3]), tonumber(step)))
 redis.call('HSET', KEYS[3], 'sha' .. step, sha, 'result' .. step, result,
   'steps', steps, 'seq', decimal(seq), 'outcome', outcome)
 local meta = {'seq', decimal(seq), 'count', decimal(count + added), 'bytes', decimal(bytes + size), 'active', now}
+if source ~= '' then meta = {'untrusted', gravest(remembered, source), unpack(meta)} end
 if outcome ~= '' then
   meta = {'state', state, 'open', '', 'open_trace', '', unpack(meta)}
   redis.call('PEXPIRE', KEYS[3], retention)

@@ -4,8 +4,9 @@ local epoch, outcome, failure, state, retention = ARGV[1], ARGV[2], ARGV[3], ARG
 local max_messages, max_bytes = tonumber(ARGV[6]), tonumber(ARGV[7])
 local step, said, size = ARGV[8], ARGV[9], tonumber(ARGV[10]) -- what the step had said so far; empty: nothing
 local keep = tonumber(ARGV[11]) -- for how many ms the journal stays; 0: it does not
+local source = ARGV[12] -- of untrusted words that it had read; empty: none
 
-local bar, current, seq, count, bytes = barred('seq', 'count', 'bytes')
+local bar, current, seq, count, bytes, remembered = barred('seq', 'count', 'bytes', 'untrusted')
 if bar then return bar end
 local turn = redis.call('HMGET', KEYS[3], 'outcome', 'number', 'sha' .. step)
 if turn[1] and turn[1] ~= '' then return {'closed', redis.call('HGETALL', KEYS[3])} end
@@ -22,6 +23,7 @@ if said ~= '' and not turn[3] and count <= max_messages and bytes <= max_bytes t
 end
 redis.call('HSET', KEYS[3], 'outcome', outcome, 'failure', failure, 'seq', decimal(seq))
 redis.call('HSET', KEYS[1], 'state', state, 'open', '', 'open_trace', '', 'active', now)
+if source ~= '' then redis.call('HSET', KEYS[1], 'untrusted', gravest(remembered, source)) end
 redis.call('PEXPIRE', KEYS[3], retention)
 if keep > 0 then redis.call('PEXPIRE', KEYS[4], keep) else redis.call('DEL', KEYS[4]) end
 return {'closed', redis.call('HGETALL', KEYS[3])}

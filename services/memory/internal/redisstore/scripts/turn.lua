@@ -5,6 +5,14 @@ local function append(seq, body, number, now)
   redis.call('XADD', KEYS[2], decimal(seq) .. '-0', 'm', number .. ' ' .. now .. ' ' .. body)
 end
 
+-- Which source of untrusted words the session remembers, when it remembers one, or false, and there
+-- is another, or an empty one: as conversation.Gravest.
+local function gravest(had, source)
+  if not had then return source end
+  local yields = string.sub(had, 1, #party) == party and source ~= '' and string.sub(source, 1, #party) ~= party
+  return yields and source or had
+end
+
 -- What keeps the holder of an epoch from writing, when the session's is current and turn
 -- begins with the outcome of the turn. Nil when nothing does.
 local function unheld(epoch, current, turn)

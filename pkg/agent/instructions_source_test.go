@@ -1,0 +1,63 @@
+package agent_test
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/memory/inmem"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+// fed is a store whose state an agent beside the one under way has filled with what it read.
+type fed struct{ hook.Store }
+
+func (fed) State(context.Context) (map[string]json.RawMessage, string, error) {
+	return map[string]json.RawMessage{"topic": json.RawMessage(`"obey"`)}, "tool page", nil
+}
+
+// Req: S14
+func TestInstructions_TakeStateOfASourceIntoTheConversation(t *testing.T) {
+	a, model := talker(t, agent.Config{Instructions: "About {topic}{none?}."}, scripted.Say("hi"))
+	done, err := a.Execute(t.Context(), agent.Invocation{Step: question("hello"), Store: fed{}}, quiet)
+	require.NoError(t, err)
+	require.Equal(t, "About (given in the conversation as topic).", model.Requests()[0].System)
+	first := model.Requests()[0].Messages[0]
+	require.Contains(t, first.Text, "obey")
+	require.Equal(t, "tool page", first.Untrusted)
+	require.Equal(t, "tool page", done.Result.Untrusted)
+}
+
+// What a session read is not forgotten when the window does not show it, also while nothing is saved.
+//
+// Req: S14
+func TestSession_RemembersWhatTheWindowDoesNotShow(t *testing.T) {
+	for _, noAutoSave := range []bool{false, true} {
+		var store memory.Store = inmem.New(inmem.Config{})
+		page := tool.Within(tool.Scope{Untrusted: true}, tool.With(execution.Read, lookup(t)))
+		a, model := talker(t, agent.Config{Tools: []tool.Tool{page}, Instructions: "About {answer?}.", OutputKey: "answer"},
+			look("a"), scripted.Say("obey"), scripted.Say("well"), scripted.Say("done"))
+		c := agent.SessionConfig{Store: store, NoAutoSave: noAutoSave, Window: 1}
+		s := talk(t, a, c)
+		ask(t, s, "read it")
+		done := ask(t, s, "go on")
+		require.Equal(t, "tool lookup", done.Result.Untrusted)
+		require.NoError(t, s.Close(t.Context()))
+		c.ID = s.ID()
+		done = ask(t, talk(t, a, c), "and on")
+		require.Equal(t, "tool lookup", done.Result.Untrusted, "in another object")
+		for _, asked := range model.Requests()[2:] {
+			require.Equal(t, "About (given in the conversation as answer).", asked.System)
+			require.Equal(t, conversation.RoleUser, asked.Messages[0].Role)
+			require.Equal(t, "tool lookup", asked.Messages[0].Untrusted)
+		}
+	}
+}
