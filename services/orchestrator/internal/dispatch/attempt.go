@@ -44,7 +44,7 @@ func (d *Dispatcher) try(ctx context.Context, in registry.Instance, req *troupev
 	defer release()
 	call, cancel := behind(ctx)
 	defer cancel(nil)
-	stream, err := troupev1.NewAgentServiceClient(conn).ExecuteStep(call, req)
+	stream, err := troupev1.NewAgentServiceClient(conn).ExecuteStep(call, req, grpc.ForceCodecV2(newKnown()))
 	if err != nil {
 		return nil, false, failure.FromStatus("dispatch", err)
 	}
