@@ -148,6 +148,9 @@ func follow(req *troupev1.ExecuteStepRequest, stream troupev1.AgentService_Execu
 			return nil, failure.FromStatus("dispatch", err), nil
 		}
 		heard()
+		if r := item.GetResult(); r != nil { // a failure is not lost for being told at length
+			r.Failure = failure.ToProto(failure.FromProto(r.GetFailure()))
+		}
 		if err := rpc.Validate(item); err != nil {
 			return nil, fmt.Errorf("%w: %s", errBreach, failure.Plain(err)), nil
 		}

@@ -33,19 +33,19 @@ type Log struct {
 	writer sync.WaitGroup
 	epoch  int64 // of the owner; 0 until claimed. Only the writer uses it.
 
-	mu         sync.Mutex
-	items      []*troupev1.Event // durable and ephemeral, in the order in which they happened
-	shown      int               // items[:shown] are stored, or need not be
-	sequence   uint64            // of the last durable event
-	bytes      int               // of durable events
-	passing    int    // bytes that the ephemeral events take
-	term       uint64 // of the replica, in which the store took a write last
-	writing    bool
-	cancel     context.CancelFunc // of the writer
-	ended      bool               // the last event is appended
-	err        error              // why the rest will not be stored
-	changed    chan struct{}      // closed and replaced at each change
-	refused    chan struct{}      // closed with err
+	mu       sync.Mutex
+	items    []*troupev1.Event // durable and ephemeral, in the order in which they happened
+	shown    int               // items[:shown] are stored, or need not be
+	sequence uint64            // of the last durable event
+	bytes    int               // of durable events
+	passing  int               // bytes that the ephemeral events take
+	term     uint64            // of the replica, in which the store took a write last
+	writing  bool
+	cancel   context.CancelFunc // of the writer
+	ended    bool               // the last event is appended
+	err      error              // why the rest will not be stored
+	changed  chan struct{}      // closed and replaced at each change
+	refused  chan struct{}      // closed with err
 }
 
 func newLog(t *Traces, c Claim) *Log {
