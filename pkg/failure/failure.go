@@ -90,14 +90,15 @@ func Plain(err error) string {
 	return err.Error()
 }
 
-// ToProto is err as it is stored and sent. The cause of an Error, and everything of an
-// error that is not one, is left out: only its place in the log knows it. Nil gives nil.
+// ToProto is err as it is stored and sent, within the rules that failure.proto has for its texts and
+// facts: what is longer is cut. The cause of an Error, and everything of an error that is not one, is
+// left out: only its place in the log knows it. Nil gives nil.
 func ToProto(err error) *troupev1.Failure {
 	if e, ok := errors.AsType[*Error](err); err == nil || ok && e == nil {
 		return nil // a nil *Error in an error is none either
 	}
 	e := classify(err)
-	return &troupev1.Failure{Mode: e.Mode.wire(), Op: e.Op, Message: e.Message, Facts: e.Facts}
+	return &troupev1.Failure{Mode: e.Mode.wire(), Op: cut(e.Op, maxOp), Message: cut(e.Message, maxMessage), Facts: bounded(e.Facts)}
 }
 
 // FromProto is the Error that ToProto was given, without its cause. Nil gives nil.

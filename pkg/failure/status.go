@@ -42,10 +42,11 @@ func ToStatus(err error) error {
 		}
 	}
 	e := classify(err)
-	st := status.New(table[e.Mode].code, e.Message)
+	told := ToProto(e)
+	st := status.New(table[e.Mode].code, told.GetMessage())
 	details := []protoadapt.MessageV1{
-		&errdetails.ErrorInfo{Reason: e.Mode.Reason(), Domain: Domain, Metadata: e.Facts},
-		ToProto(e),
+		&errdetails.ErrorInfo{Reason: e.Mode.Reason(), Domain: Domain, Metadata: told.GetFacts()},
+		told,
 	}
 	if after, ok := RetryAfter(e); ok { // for clients that know nothing of us
 		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(after)})

@@ -65,7 +65,8 @@ func LedgerFromProto(b *troupev1.Budget) *budget.Ledger {
 // UsedToProto is what was used, also when it is nothing.
 func UsedToProto(a budget.Amounts) *troupev1.BudgetUse {
 	return &troupev1.BudgetUse{
-		Iterations: a.Iterations, ModelCalls: a.ModelCalls, ToolCalls: a.ToolCalls, Tokens: a.Tokens, CostMicroUsd: a.Cost, FanOut: a.FanOut,
+		Iterations: amount(a.Iterations), ModelCalls: amount(a.ModelCalls), ToolCalls: amount(a.ToolCalls), Tokens: amount(a.Tokens),
+		CostMicroUsd: amount(a.Cost), FanOut: amount(a.FanOut),
 	}
 }
 

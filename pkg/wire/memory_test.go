@@ -43,7 +43,7 @@ func TestEntry_RoundTrip(t *testing.T) {
 			Tool:   word.Draw(t, "tool"),
 			Effect: oneOrNone(t, "effect", effects),
 			Usage: execution.Usage{
-				InputTokens: big.Draw(t, "in"), OutputTokens: big.Draw(t, "out"), ModelCalls: count.Draw(t, "calls"),
+				InputTokens: big.Draw(t, "in"), OutputTokens: big.Draw(t, "out"), ModelCalls: rapid.IntRange(0, maxCalls).Draw(t, "calls"),
 				CostMicros: big.Draw(t, "cost"), CachedTokens: big.Draw(t, "cached"), CacheWriteTokens: big.Draw(t, "kept"),
 			},
 			Status: string(oneOrNone(t, "status", map[event.ToolStatus]troupev1.ToolStatus(statuses))),

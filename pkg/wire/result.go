@@ -62,14 +62,24 @@ func ResultFromProto(r *troupev1.StepResult) execution.Result {
 	}
 }
 
+// What a number of what was used may be at most on the wire; none is below 0.
+const (
+	maxAmount = 1<<53 - 1
+	maxCalls  = 1_000_000 // of models, by one step
+)
+
+// amount is a number as it may be told. What a provider, or a remote turn, says that is out of range
+// must not make a step fail that has its answer.
+func amount(n int64) int64 { return min(max(n, 0), maxAmount) }
+
 // UsageToProto is what model calls consumed; the zero Usage is nil.
 func UsageToProto(u execution.Usage) *troupev1.Usage {
 	if u == (execution.Usage{}) {
 		return nil
 	}
 	return &troupev1.Usage{
-		InputTokens: u.InputTokens, OutputTokens: u.OutputTokens, ModelCalls: int32(u.ModelCalls), CostMicroUsd: u.CostMicros,
-		CachedTokens: u.CachedTokens, CacheWriteTokens: u.CacheWriteTokens,
+		InputTokens: amount(u.InputTokens), OutputTokens: amount(u.OutputTokens), ModelCalls: int32(min(max(u.ModelCalls, 0), maxCalls)), CostMicroUsd: amount(u.CostMicros),
+		CachedTokens: amount(u.CachedTokens), CacheWriteTokens: amount(u.CacheWriteTokens),
 	}
 }
 

@@ -3,10 +3,12 @@ package wire
 import (
 	"encoding/json"
 	"maps"
+	"math"
 	"slices"
 	"testing"
 	"time"
 
+	"buf.build/go/protovalidate"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/stretchr/testify/require"
@@ -26,7 +28,7 @@ import (
 var (
 	word  = rapid.String()
 	count = rapid.IntRange(0, 1<<30)
-	big   = rapid.Int64Range(0, 1<<53)
+	big   = rapid.Int64Range(0, maxAmount)
 
 	moment = rapid.Custom(func(t *rapid.T) time.Time {
 		if rapid.Bool().Draw(t, "zero") {
@@ -58,9 +60,9 @@ var (
 		}
 		return &failure.Error{
 			Mode:    rapid.SampledFrom([]failure.Mode{failure.Unknown, failure.Fenced, failure.ResourceAPI}).Draw(t, "mode"),
-			Op:      word.Draw(t, "op"),
+			Op:      rapid.StringN(-1, -1, 128).Draw(t, "op"),
 			Message: word.Draw(t, "message"),
-			Facts:   rapid.MapOf(word, word).Draw(t, "facts"),
+			Facts:   rapid.MapOfN(rapid.StringN(-1, -1, 64), rapid.StringN(-1, -1, 128), 0, 32).Draw(t, "facts"),
 		}
 	})
 	waits = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) execution.Pending {
@@ -95,7 +97,7 @@ var (
 			Iterations:    count.Draw(t, "iterations"),
 			MaxIterations: rapid.Bool().Draw(t, "max iterations"),
 			Usage: execution.Usage{
-				InputTokens: big.Draw(t, "in"), OutputTokens: big.Draw(t, "out"), ModelCalls: count.Draw(t, "calls"),
+				InputTokens: big.Draw(t, "in"), OutputTokens: big.Draw(t, "out"), ModelCalls: rapid.IntRange(0, maxCalls).Draw(t, "calls"),
 				CostMicros: big.Draw(t, "cost"), CachedTokens: big.Draw(t, "cached"), CacheWriteTokens: big.Draw(t, "kept"),
 			},
 			Confidence: rapid.Ptr(rapid.Float64Range(0, 1), true).Draw(t, "confidence"),
@@ -109,10 +111,9 @@ var (
 		}
 	})
 	used = rapid.Custom(func(t *rapid.T) budget.Amounts {
-		amount := rapid.Int64Range(0, 1<<60)
 		return budget.Amounts{
-			Iterations: amount.Draw(t, "iterations"), ModelCalls: amount.Draw(t, "calls"), ToolCalls: amount.Draw(t, "tools"),
-			Tokens: amount.Draw(t, "tokens"), Cost: amount.Draw(t, "cost"), FanOut: amount.Draw(t, "turns"),
+			Iterations: big.Draw(t, "iterations"), ModelCalls: big.Draw(t, "calls"), ToolCalls: big.Draw(t, "tools"),
+			Tokens: big.Draw(t, "tokens"), Cost: big.Draw(t, "cost"), FanOut: big.Draw(t, "turns"),
 		}
 	})
 	values  = rapid.MapOf(word, rapid.Custom(func(t *rapid.T) json.RawMessage { return json.RawMessage(word.Draw(t, "value")) }))
@@ -271,4 +272,18 @@ func TestEnums_AreWhole(t *testing.T) {
 		require.Equal(t, values.enum.Descriptor().Values().Len(), values.known, values.enum.Descriptor().FullName())
 	}
 	require.Equal(t, troupev1.Role_ROLE_UNSPECIFIED, MessageToProto(conversation.Message{Role: conversation.RoleSystem}).GetRole())
+}
+
+// What a provider or a remote turn says that is no amount does not make a step fail that has its answer:
+// it is told within the rules.
+func TestUsageToProto_KeepsToTheRules(t *testing.T) {
+	for _, n := range []int64{math.MinInt64, -1, 0, maxAmount, math.MaxInt64} {
+		u := UsageToProto(execution.Usage{InputTokens: n, OutputTokens: n, ModelCalls: int(n), CostMicros: n, CachedTokens: n, CacheWriteTokens: n})
+		if u != nil {
+			require.NoError(t, protovalidate.Validate(u), n)
+		}
+		require.NoError(t, protovalidate.Validate(UsedToProto(budget.Amounts{
+			Iterations: n, ModelCalls: n, ToolCalls: n, Tokens: n, Cost: n, FanOut: n,
+		})), n)
+	}
 }

@@ -274,7 +274,8 @@ type Failure struct {
 	// message is one sentence for a person: what is wrong and the way out. It holds no
 	// secrets and no internals.
 	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
-	// facts are details that a caller may act on, for example the limit that was hit.
+	// facts are details that a caller may act on, for example the limit that was hit. Of a failure
+	// that a worker tells with more or longer ones the orchestrator keeps what fits.
 	Facts         map[string]string `protobuf:"bytes,4,rep,name=facts,proto3" json:"facts,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -408,12 +409,12 @@ var File_troupe_v1_failure_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_failure_proto_rawDesc = "" +
 	"\n" +
-	"\x17troupe/v1/failure.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\"\xf6\x01\n" +
+	"\x17troupe/v1/failure.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\"\x83\x02\n" +
 	"\aFailure\x124\n" +
 	"\x04mode\x18\x01 \x01(\x0e2\x16.troupe.v1.FailureModeB\b\xbaH\x05\x82\x01\x02\x10\x01R\x04mode\x12\x18\n" +
 	"\x02op\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x01R\x02op\x12\"\n" +
-	"\amessage\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\x80 R\amessage\x12=\n" +
-	"\x05facts\x18\x04 \x03(\v2\x1d.troupe.v1.Failure.FactsEntryB\b\xbaH\x05\x9a\x01\x02\x10 R\x05facts\x1a8\n" +
+	"\amessage\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\x80 R\amessage\x12J\n" +
+	"\x05facts\x18\x04 \x03(\v2\x1d.troupe.v1.Failure.FactsEntryB\x15\xbaH\x12\x9a\x01\x0f\x10 \"\x04r\x02(@*\x05r\x03(\x80\bR\x05facts\x1a8\n" +
 	"\n" +
 	"FactsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +

@@ -1390,7 +1390,8 @@ func (x *ListTracesRequest) GetQuarantined() bool {
 // ListTracesResponse holds the latest traces.
 type ListTracesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// traces, newest first.
+	// traces, newest first. Of their results the texts, the pending calls, what single steps led to and
+	// the names of tools are left out: GetTrace has them.
 	Traces        []*Trace `protobuf:"bytes,1,rep,name=traces,proto3" json:"traces,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

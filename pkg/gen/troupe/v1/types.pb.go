@@ -671,7 +671,8 @@ func (x *Message) GetUntrusted() string {
 	return ""
 }
 
-// Usage is what model calls consumed.
+// Usage is what model calls consumed. No number is above what JSON holds exactly, so that sums stay
+// numbers.
 type Usage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// input_tokens were sent to the model.
@@ -1155,7 +1156,7 @@ func (x *Budget) GetLevel() int32 {
 	return 0
 }
 
-// BudgetUse is what was used of a budget.
+// BudgetUse is what was used of a budget. Its numbers are bounded as those of Usage.
 type BudgetUse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// iterations are model calls of conversations, with their tool rounds.
@@ -1766,15 +1767,15 @@ const file_troupe_v1_types_proto_rawDesc = "" +
 	"\apartial\x18\t \x01(\bR\apartial\x12&\n" +
 	"\tuntrusted\x18\n" +
 	" \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\tuntrusted:\x81\x01\xbaH~\x1a|\n" +
-	"\rmessage.empty\x126parts: a message without tool_calls needs at least one\x1a3this.parts.size() > 0 || this.tool_calls.size() > 0\"\xe9\x01\n" +
-	"\x05Usage\x12!\n" +
-	"\finput_tokens\x18\x01 \x01(\x03R\vinputTokens\x12#\n" +
-	"\routput_tokens\x18\x02 \x01(\x03R\foutputTokens\x12\x1f\n" +
-	"\vmodel_calls\x18\x03 \x01(\x05R\n" +
-	"modelCalls\x12$\n" +
-	"\x0ecost_micro_usd\x18\x04 \x01(\x03R\fcostMicroUsd\x12#\n" +
-	"\rcached_tokens\x18\x05 \x01(\x03R\fcachedTokens\x12,\n" +
-	"\x12cache_write_tokens\x18\x06 \x01(\x03R\x10cacheWriteTokens\"\xb6\x06\n" +
+	"\rmessage.empty\x126parts: a message without tool_calls needs at least one\x1a3this.parts.size() > 0 || this.tool_calls.size() > 0\"\xd0\x02\n" +
+	"\x05Usage\x123\n" +
+	"\finput_tokens\x18\x01 \x01(\x03B\x10\xbaH\r\"\v\x18\xff\xff\xff\xff\xff\xff\xff\x0f(\x00R\vinputTokens\x125\n" +
+	"\routput_tokens\x18\x02 \x01(\x03B\x10\xbaH\r\"\v\x18\xff\xff\xff\xff\xff\xff\xff\x0f(\x00R\foutputTokens\x12,\n" +
+	"\vmodel_calls\x18\x03 \x01(\x05B\v\xbaH\b\x1a\x06\x18\xc0\x84=(\x00R\n" +
+	"modelCalls\x126\n" +
+	"\x0ecost_micro_usd\x18\x04 \x01(\x03B\x10\xbaH\r\"\v\x18\xff\xff\xff\xff\xff\xff\xff\x0f(\x00R\fcostMicroUsd\x125\n" +
+	"\rcached_tokens\x18\x05 \x01(\x03B\x10\xbaH\r\"\v\x18\xff\xff\xff\xff\xff\xff\xff\x0f(\x00R\fcachedTokens\x12>\n" +
+	"\x12cache_write_tokens\x18\x06 \x01(\x03B\x10\xbaH\r\"\v\x18\xff\xff\xff\xff\xff\xff\xff\x0f(\x00R\x10cacheWriteTokens\"\xcc\x06\n" +
 	"\n" +
 	"StepResult\x12\x1d\n" +
 	"\x04step\x18\x01 \x01(\x05B\t\xbaH\x06\x1a\x04\x182(\x01R\x04step\x12\x1f\n" +
@@ -1784,17 +1785,17 @@ const file_troupe_v1_types_proto_rawDesc = "" +
 	"next_agent\x18\x04 \x01(\tB\a\xbaH\x04r\x02\x18?R\tnextAgent\x12%\n" +
 	"\x0einput_required\x18\x05 \x01(\bR\rinputRequired\x123\n" +
 	"\fobservations\x18\x06 \x03(\tB\x0f\xbaH\f\x92\x01\t\x10@\"\x05r\x03(\x80 R\fobservations\x122\n" +
-	"\ftools_called\x18\a \x03(\tB\x0f\xbaH\f\x92\x01\t\x10\x80\x02\"\x04r\x02\x18@R\vtoolsCalled\x12\x1e\n" +
+	"\ftools_called\x18\a \x03(\tB\x0f\xbaH\f\x92\x01\t\x10\x80\x02\"\x04r\x02\x18@R\vtoolsCalled\x12+\n" +
 	"\n" +
-	"iterations\x18\b \x01(\x05R\n" +
+	"iterations\x18\b \x01(\x05B\v\xbaH\b\x1a\x06\x18\xc0\x84=(\x00R\n" +
 	"iterations\x124\n" +
 	"\x16max_iterations_reached\x18\t \x01(\bR\x14maxIterationsReached\x12&\n" +
 	"\x05usage\x18\n" +
 	" \x01(\v2\x10.troupe.v1.UsageR\x05usage\x12<\n" +
 	"\n" +
 	"confidence\x18\v \x01(\x01B\x17\xbaH\x14\x12\x12\x19\x00\x00\x00\x00\x00\x00\xf0?)\x00\x00\x00\x00\x00\x00\x00\x00H\x00R\n" +
-	"confidence\x88\x01\x01\x12\x1a\n" +
-	"\bsequence\x18\f \x01(\x03R\bsequence\x12,\n" +
+	"confidence\x88\x01\x01\x12#\n" +
+	"\bsequence\x18\f \x01(\x03B\a\xbaH\x04\"\x02(\x00R\bsequence\x12,\n" +
 	"\afailure\x18\r \x01(\v2\x12.troupe.v1.FailureR\afailure\x12\x18\n" +
 	"\astopped\x18\x0e \x01(\bR\astopped\x12:\n" +
 	"\apending\x18\x0f \x03(\v2\x16.troupe.v1.PendingCallB\b\xbaH\x05\x92\x01\x02\x10@R\apending\x126\n" +
@@ -1828,18 +1829,18 @@ const file_troupe_v1_types_proto_rawDesc = "" +
 	"\x0f_cost_micro_usdB\n" +
 	"\n" +
 	"\b_fan_outB\b\n" +
-	"\x06_depth\"\xc2\x01\n" +
-	"\tBudgetUse\x12\x1e\n" +
+	"\x06_depth\"\xae\x02\n" +
+	"\tBudgetUse\x120\n" +
 	"\n" +
-	"iterations\x18\x01 \x01(\x03R\n" +
-	"iterations\x12\x1f\n" +
-	"\vmodel_calls\x18\x02 \x01(\x03R\n" +
-	"modelCalls\x12\x1d\n" +
+	"iterations\x18\x01 \x01(\x03B\x10\xbaH\r\"\v\x18\xff\xff\xff\xff\xff\xff\xff\x0f(\x00R\n" +
+	"iterations\x121\n" +
+	"\vmodel_calls\x18\x02 \x01(\x03B\x10\xbaH\r\"\v\x18\xff\xff\xff\xff\xff\xff\xff\x0f(\x00R\n" +
+	"modelCalls\x12/\n" +
 	"\n" +
-	"tool_calls\x18\x03 \x01(\x03R\ttoolCalls\x12\x16\n" +
-	"\x06tokens\x18\x04 \x01(\x03R\x06tokens\x12$\n" +
-	"\x0ecost_micro_usd\x18\x05 \x01(\x03R\fcostMicroUsd\x12\x17\n" +
-	"\afan_out\x18\x06 \x01(\x03R\x06fanOut\"\xf9\x02\n" +
+	"tool_calls\x18\x03 \x01(\x03B\x10\xbaH\r\"\v\x18\xff\xff\xff\xff\xff\xff\xff\x0f(\x00R\ttoolCalls\x12(\n" +
+	"\x06tokens\x18\x04 \x01(\x03B\x10\xbaH\r\"\v\x18\xff\xff\xff\xff\xff\xff\xff\x0f(\x00R\x06tokens\x126\n" +
+	"\x0ecost_micro_usd\x18\x05 \x01(\x03B\x10\xbaH\r\"\v\x18\xff\xff\xff\xff\xff\xff\xff\x0f(\x00R\fcostMicroUsd\x12)\n" +
+	"\afan_out\x18\x06 \x01(\x03B\x10\xbaH\r\"\v\x18\xff\xff\xff\xff\xff\xff\xff\x0f(\x00R\x06fanOut\"\xf9\x02\n" +
 	"\vPendingCall\x12\x19\n" +
 	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01( R\x02id\x12!\n" +
 	"\acall_id\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x06callId\x12\x1c\n" +

@@ -47,6 +47,7 @@ type Gate struct {
 type tenant struct {
 	name  string
 	turns int
+	below map[string]int // turns that others wait for, by those
 	line  []*caller
 	last  uint64 // grant that it had last
 }
@@ -74,6 +75,7 @@ func New(cfg Config) (*Gate, error) {
 type Pass struct {
 	gate  *Gate
 	of    *tenant // nil once it was ended
+	above string  // what waits for the turn; empty: nothing, or its result was told
 	began time.Time
 }
 
@@ -189,6 +191,7 @@ func (p *Pass) End(ran bool) {
 	if p.of == nil {
 		return
 	}
+	p.tell()
 	p.of.turns--
 	g.turns--
 	if ran {

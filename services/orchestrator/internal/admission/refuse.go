@@ -14,6 +14,7 @@ const (
 	displaced why = "displaced"     // it had to make room for a tenant with fewer callers
 	tooLong   why = "expected_wait" // it would wait for longer than it may
 	tooSlow   why = "queue_time"    // it did
+	fanOut    why = "fan_out"       // as many turns run below the one that waits for it as may
 )
 
 // Bounds of when a caller is told to ask again.

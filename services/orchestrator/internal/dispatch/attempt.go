@@ -44,7 +44,7 @@ func (d *Dispatcher) try(ctx context.Context, in registry.Instance, req *troupev
 	defer release()
 	call, cancel := behind(ctx)
 	defer cancel(nil)
-	stream, err := troupev1.NewAgentServiceClient(conn).ExecuteStep(call, req)
+	stream, err := troupev1.NewAgentServiceClient(conn).ExecuteStep(call, req, grpc.ForceCodecV2(newKnown()))
 	if err != nil {
 		return nil, false, failure.FromStatus("dispatch", err)
 	}
@@ -148,6 +148,9 @@ func follow(req *troupev1.ExecuteStepRequest, stream troupev1.AgentService_Execu
 			return nil, failure.FromStatus("dispatch", err), nil
 		}
 		heard()
+		if r := item.GetResult(); r != nil { // a failure is not lost for being told at length
+			r.Failure = failure.ToProto(failure.FromProto(r.GetFailure()))
+		}
 		if err := rpc.Validate(item); err != nil {
 			return nil, fmt.Errorf("%w: %s", errBreach, failure.Plain(err)), nil
 		}

@@ -16,9 +16,10 @@ import (
 
 // Limits of one log (guarantees 2.5, F21).
 const (
-	MaxEvents     = 4096
-	MaxBytes      = 16 << 20 // of stored events
-	maxDeltaBytes = 1 << 20  // of ephemeral text, and of progress; what comes after is not shown
+	MaxEvents  = 4096
+	MaxBytes   = 16 << 20 // of stored events
+	maxPassing = 16 << 20 // of ephemeral events, by what they take in memory; what comes after is not shown
+	eventBytes = 256      // that an event takes in memory beside its fields
 )
 
 // Log is the event log of one trace, at the replica that drives it. Safe for concurrent use,
@@ -32,21 +33,21 @@ type Log struct {
 	writer sync.WaitGroup
 	epoch  int64 // of the owner; 0 until claimed. Only the writer uses it.
 
-	mu         sync.Mutex
-	turn       int64             // epoch under which the turn is driven
-	since      int               // items[:since] are of the epochs before
-	items      []*troupev1.Event // durable and ephemeral, in the order in which they happened
-	shown      int               // items[:shown] are stored, or need not be
-	sequence   uint64            // of the last durable event
-	bytes      int               // of durable events
-	deltaBytes int
-	term       uint64 // of the replica, in which the store took a write last
-	writing    bool
-	cancel     context.CancelFunc // of the writer
-	ended      bool               // the last event is appended
-	err        error              // why the rest will not be stored
-	changed    chan struct{}      // closed and replaced at each change
-	refused    chan struct{}      // closed with err
+	mu       sync.Mutex
+	turn     int64             // epoch under which the turn is driven
+	since    int               // items[:since] are of the epochs before
+	items    []*troupev1.Event // durable and ephemeral, in the order in which they happened
+	shown    int               // items[:shown] are stored, or need not be
+	sequence uint64            // of the last durable event
+	bytes    int               // of durable events
+	passing  int               // bytes that the ephemeral events take
+	term     uint64            // of the replica, in which the store took a write last
+	writing  bool
+	cancel   context.CancelFunc // of the writer
+	ended    bool               // the last event is appended
+	err      error              // why the rest will not be stored
+	changed  chan struct{}      // closed and replaced at each change
+	refused  chan struct{}      // closed with err
 }
 
 func newLog(t *Traces, c Claim) *Log {
@@ -204,8 +205,8 @@ func (l *Log) abandon(ctx context.Context) {
 func (l *Log) add(ctx context.Context, e *troupev1.Event) {
 	e.TraceId, e.SessionId, e.Turn, e.RootTraceId = l.ref.Trace, l.claim.Record.GetSessionId(), l.claim.Record.GetTurn(), l.root
 	if size, ephemeral := passing(e); ephemeral {
-		l.deltaBytes += size
-		if size == 0 || l.deltaBytes > maxDeltaBytes {
+		l.passing += size
+		if size == 0 || l.passing > maxPassing {
 			return
 		}
 	} else {
@@ -226,12 +227,21 @@ func (l *Log) add(ctx context.Context, e *troupev1.Event) {
 	}
 }
 
-// passing reports whether an event is ephemeral, and the bytes that it counts with.
+// passing reports whether an event is ephemeral, and how many bytes it takes: all of it is kept,
+// and not the text alone. One that says nothing takes none.
 func passing(e *troupev1.Event) (size int, ephemeral bool) {
-	if p := e.GetToolProgress(); p != nil {
-		return proto.Size(p), true
+	switch p := e.GetPayload().(type) {
+	case *troupev1.Event_ToolProgress:
+		size = proto.Size(p.ToolProgress)
+	case *troupev1.Event_TextDelta:
+		size = len(p.TextDelta.GetText())
+	default:
+		return 0, false
 	}
-	return len(e.GetTextDelta().GetText()), e.GetTextDelta() != nil
+	if size == 0 {
+		return 0, true
+	}
+	return eventBytes + proto.Size(e), true
 }
 
 // write stores what is pending, and what came meanwhile, until nothing is left.

@@ -184,10 +184,11 @@ func (r *Runner) admit(ctx context.Context, req Request, pass *gate.Pass) (memor
 
 // driver is a turn that is this runner's to drive.
 func (r *Runner) driver(req Request, a admission, begun memory.Begun, pass *gate.Pass) *turn {
+	allowed := req.allowed(a.flow.Budget)
 	t := &turn{
 		Runner: r, log: r.log, pass: pass, req: req, begin: a.begin, target: a.target, flow: a.flow, turn: begun.Turn, history: begun.History,
 		base: begun.Turn.Sequence, known: begun.Turn.Steps, answered: answeredStep(begun.Turn), resumed: begun.Turn.Attempt > 1, recorded: begun.Recorded,
-		redo: a.redo, began: time.Now(), cancel: make(chan error, 1), over: make(chan struct{}), allowed: req.allowed(a.flow.Budget),
+		redo: a.redo, began: time.Now(), cancel: make(chan error, 1), over: make(chan struct{}), allowed: allowed, width: allowed.Limits.FanOut,
 	}
 	r.seats.drives(t)
 	return t

@@ -18,13 +18,29 @@ const maxLookups = 64
 
 // enterGate lets a request in, or finds its turn: then there is no pass. Only what is new
 // waits at the gate: what goes on with a turn that was begun before never does, nor what one
-// that runs waits for. Waiting ends when the callers have left.
+// that runs waits for, up to as many as that may ask for. Waiting ends when the callers have left.
 func (r *Runner) enterGate(ctx, waiting context.Context, until time.Time, req Request) (*gate.Pass, memory.Begun, error) {
-	if pass, ok := r.Gate.Try(req.Tenant); ok {
-		return pass, memory.Begun{}, nil
+	above := trace.Ref{Tenant: req.Tenant, Trace: req.Above}
+	most, below := r.widthHere(above)
+	if !below {
+		if pass, ok := r.Gate.Try(req.Tenant); ok {
+			return pass, memory.Begun{}, nil
+		}
 	}
-	_, unsure := r.unsure.look(req.turnID())
-	if unsure || req.passed || len(req.Answers) > 0 || r.runs(ctx, trace.Ref{Tenant: req.Tenant, Trace: req.Above}) || r.seats.driven(req.ref()) != nil { // then it is that turn, or the session is busy
+	if _, unsure := r.unsure.look(req.turnID()); unsure || req.passed || r.seats.driven(req.ref()) != nil { // then it is that turn, or the session is busy
+		return r.Gate.Force(req.Tenant), memory.Begun{}, nil
+	}
+	if !below {
+		most, below = r.widthElsewhere(ctx, above)
+	}
+	var full error
+	if below {
+		pass, err := r.Gate.Below(req.Tenant, req.Above, most)
+		if err == nil {
+			return pass, memory.Begun{}, nil
+		}
+		full = err
+	} else if len(req.Answers) > 0 {
 		return r.Gate.Force(req.Tenant), memory.Begun{}, nil
 	}
 	select {
@@ -38,6 +54,9 @@ func (r *Runner) enterGate(ctx, waiting context.Context, until time.Time, req Re
 			return r.Gate.Force(req.Tenant), memory.Begun{}, nil
 		}
 	default: // if it is known it is found when it comes again
+	}
+	if full != nil {
+		return nil, memory.Begun{}, full
 	}
 	pass, err := r.Gate.Enter(waiting, req.Tenant, until)
 	return pass, memory.Begun{}, err
@@ -55,19 +74,32 @@ func (r *Runner) openElsewhere(ctx context.Context, req Request) bool {
 	return err == nil && s.OpenTurn != ""
 }
 
-// runs reports whether a trace is of a turn that was let in and has not ended, here or
-// elsewhere.
-func (r *Runner) runs(ctx context.Context, ref trace.Ref) bool {
+// widthHere is how many turns the turn of a trace may ask for, if it is driven here.
+func (r *Runner) widthHere(ref trace.Ref) (most int64, runs bool) {
 	if ref.Trace == "" {
-		return false
+		return 0, false
 	}
-	if r.seats.traced(ref) != nil {
-		return true
+	t := r.seats.traced(ref)
+	if t == nil {
+		return 0, false
+	}
+	return t.width, true
+}
+
+// widthElsewhere is how many turns the turn of a trace may ask for, if it was let in elsewhere and has
+// not ended.
+func (r *Runner) widthElsewhere(ctx context.Context, ref trace.Ref) (most int64, runs bool) {
+	if ref.Trace == "" {
+		return 0, false
 	}
 	ctx, cancel := context.WithTimeout(ctx, beginTime)
 	defer cancel()
-	record, err := r.Traces.Store().Get(ctx, ref)
-	return err == nil && record.GetState() == troupev1.TraceState_TRACE_STATE_RUNNING
+	found, err := r.Traces.Store().Load(ctx, ref)
+	if err != nil || found.Record.GetState() != troupev1.TraceState_TRACE_STATE_RUNNING {
+		return 0, false
+	}
+	flow, _, _ := r.resolve(found.Record.GetTarget())
+	return labelsOf(found).allowed(flow.Budget).Limits.FanOut, true
 }
 
 // errLeft ends what nobody waits for any more.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/pkg/budget"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -185,4 +186,53 @@ func TestRunner_InterruptReachesAnotherOwnerPastAFullGate(t *testing.T) {
 	release()
 	events := receive(t, next)
 	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))
+}
+
+// No more turns run below one than that may ask for, whoever drives it: who proves to be its worker, or
+// names it, passes the gate no further (guarantees S17). Those that run are found by who asks for them
+// again, and when one has its result there is room for another.
+func TestRunner_BoundsWhatRunsBelowATurn(t *testing.T) {
+	rig := limited(t, 0)
+	rig.join("research", 4)
+	owner, other := rig.runner(t, "one"), rig.runner(t, "two")
+	defer other.Gate.Force("").End(false) // as it is of the owner, by the turn above
+	const width = 2
+	above := ask("s0", "r0")
+	limits := budget.Open()
+	limits.FanOut = width
+	above.Budget = &limits
+	working, _, end := rig.held()
+	defer end()
+	done := start(t, owner, above)
+	receive(t, working)
+
+	for _, r := range []*Runner{owner, other} {
+		var release []func()
+		var running []<-chan []*troupev1.Event
+		below := func(n int) Request {
+			req := ask(fmt.Sprint("s-", r.Owner, n), "r1")
+			req.Above = owner.seats.driven(above.ref()).turn.Trace
+			return req
+		}
+		for n := range width {
+			working, _, let := rig.held()
+			running, release = append(running, start(t, r, below(n))), append(release, let)
+			receive(t, working)
+		}
+		for n := width; n < 5; n++ {
+			err := refusal(t, r, below(n))
+			require.Equal(t, failure.Overloaded, failure.ModeOf(err), "%v", err)
+			require.ErrorContains(t, err, "no more than 2 turns may run here at once below")
+			require.False(t, rig.known(t, below(n)))
+		}
+		again := start(t, r, below(0))
+		release[0]()
+		require.Equal(t, completed, resultOf(receive(t, running[0])).GetOutcome())
+		require.Equal(t, completed, resultOf(receive(t, again)).GetOutcome())
+		require.Equal(t, completed, resultOf(collect(t, r, below(width))).GetOutcome(), "there is room for another")
+		release[1]()
+		require.Equal(t, completed, resultOf(receive(t, running[1])).GetOutcome())
+	}
+	end()
+	require.Equal(t, completed, resultOf(receive(t, done)).GetOutcome())
 }

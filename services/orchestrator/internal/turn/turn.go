@@ -51,6 +51,7 @@ type turn struct {
 
 	translation wire.Translation // of its events, for the log, and what they tell of the budget
 	allowed     allowance
+	width       int64 // how many turns may run below it at once; not changed
 
 	deciding  time.Duration // that the last decisions took
 	unsettled bool          // a choice was told that may not be stored yet
@@ -259,6 +260,7 @@ func (t *turn) close(ctx context.Context, outcome session.Outcome, err error) (b
 	defer failure.Contain("turn", &broken)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
 	defer cancel()
+	t.pass.Tell()
 	if err == nil {
 		t.finish(ctx)
 		return nil

@@ -96,10 +96,23 @@ func (s *Store) records(ctx context.Context, tenant string, ids []string) ([]*tr
 		if err != nil {
 			return nil, err
 		}
-		if record.Result != nil {
-			record.Result.Text, record.Result.Pending = "", nil // up to 256 KiB each: GetTrace has them
-		}
+		brief(record.GetResult())
 		all = append(all, record)
 	}
 	return all, nil
+}
+
+// brief leaves out of a result what may be long, and GetTrace has: a list of the longest results that
+// there may be is still a message that every client takes.
+func brief(r *troupev1.TurnResult) {
+	if r == nil {
+		return
+	}
+	r.Text, r.Pending = "", nil
+	if p := r.GetPartial(); p != nil {
+		p.PartialData, p.StepResults = nil, nil
+	}
+	if c := r.GetCoordination(); c != nil {
+		c.ToolHistory = nil
+	}
 }

@@ -1,11 +1,14 @@
 package redistrace_test
 
 import (
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -77,4 +80,33 @@ func TestStore_ListsARunAndTheQuarantine(t *testing.T) {
 	require.True(t, got.GetQuarantined())
 	redis.FastForward(2 * time.Minute)
 	require.Empty(t, listed(t, s, trace.Query{Quarantined: true, Limit: 9}))
+}
+
+// However much workers say, a list of what came of it is one that every client takes, whose library
+// reads 4 MiB at most.
+func TestStore_ListsTheLongestResults(t *testing.T) {
+	s := store(t, miniredis.RunT(t).Addr())
+	long := failure.New(failure.ResourceTool, "tool", strings.Repeat("m", 64<<10))
+	for i := range 32 {
+		long = long.With(strconv.Itoa(i), strings.Repeat("x", 64<<10))
+	}
+	why, much := failure.ToProto(long), strings.Repeat("t", 64<<10)
+	result := &troupev1.TurnResult{
+		Outcome: troupev1.TurnOutcome_TURN_OUTCOME_FAILED, Failure: why, Text: much,
+		Partial:      &troupev1.PartialResult{TotalSteps: 50, PartialData: []string{much}, StepResults: []*troupev1.PartialStep{{Failure: why}, {Failure: why}}},
+		Coordination: &troupev1.Coordination{LastAgent: "a", ToolHistory: []string{much}},
+	}
+	const some, most = 4, 200 // that a client may ask for
+	for n := range some {
+		put(t, s, n+1, n+1, result)
+	}
+	all, err := s.List(t.Context(), "default", trace.Query{Limit: some})
+	require.NoError(t, err)
+	require.Len(t, all, some)
+	require.Less(t, proto.Size(&troupev1.ListTracesResponse{Traces: all})*most/some, 4<<20)
+	require.EqualValues(t, 50, all[0].GetResult().GetPartial().GetTotalSteps())
+	require.Equal(t, "a", all[0].GetResult().GetCoordination().GetLastAgent())
+	whole, err := s.Get(t.Context(), ref(1))
+	require.NoError(t, err)
+	require.True(t, proto.Equal(result, whole.GetResult()))
 }

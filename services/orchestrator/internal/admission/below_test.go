@@ -1,0 +1,46 @@
+package admission
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+// Turns that others wait for come in past a full gate, so that nobody waits for who waits for it; but no
+// more below one than that one may ask for.
+func TestGate_LetsInBelowATurnAsManyAsItMayAskFor(t *testing.T) {
+	g := newGate(t, 1)
+	above, ok := g.Try("a")
+	require.True(t, ok)
+	var below []*Pass
+	for range 3 {
+		p, err := g.Below("a", "x", 3)
+		require.NoError(t, err)
+		below = append(below, p)
+	}
+	_, err := g.Below("a", "x", 3)
+	require.Equal(t, failure.Overloaded, failure.ModeOf(err), "%v", err)
+	require.ErrorContains(t, err, "no more than 3 turns may run here at once below that of trace x")
+	_, told := failure.RetryAfter(err)
+	require.True(t, told)
+
+	other, err := g.Below("a", "y", 3)
+	require.NoError(t, err, "another turn has its own")
+	namesake, err := g.Below("b", "x", 3)
+	require.NoError(t, err, "and so has another tenant")
+
+	below[0].Tell()
+	next, err := g.Below("a", "x", 3)
+	require.NoError(t, err, "what has its result leaves room, before it has ended")
+	below[0].End(true)
+	below[0].Tell() // which says nothing any more
+	_, err = g.Below("a", "x", 3)
+	require.Equal(t, failure.Overloaded, failure.ModeOf(err), "once alone")
+
+	for _, p := range append(below[1:], above, other, namesake, next) {
+		p.End(true)
+	}
+	require.True(t, g.empty())
+}
