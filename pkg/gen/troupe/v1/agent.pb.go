@@ -518,7 +518,7 @@ type PlanAgent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// name of the agent.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// description is one line from its author; empty when no instance of it is known.
+	// description is one line from its author, as a document beside the workflow has it; empty without one.
 	Description   string `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
