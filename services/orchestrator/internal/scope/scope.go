@@ -52,7 +52,7 @@ func New(a *turncred.Authority, find Find, stands Stands) rpc.Scope {
 		case *troupev1.GetTraceRequest:
 			return ctx, s.sees(ctx, turn, r.GetTraceId())
 		case *troupev1.CancelTraceRequest:
-			return ctx, s.sees(ctx, turn, r.GetTraceId())
+			return ctx, s.ends(ctx, turn, r.GetTraceId())
 		default:
 			return nil, failure.Newf(failure.PolicySecurity, "call", "no turn may call %s", method)
 		}
@@ -141,6 +141,16 @@ func (s scope) current(ctx context.Context, turn turncred.Turn) (trace.Standing,
 // sees says why the worker that calls may not see a trace, or end it.
 func (s scope) sees(ctx context.Context, turn turncred.Turn, traceID string) error {
 	if _, err := s.current(ctx, turn); err != nil {
+		return err
+	}
+	return s.seen(ctx, turn, traceID)
+}
+
+// ends says why the worker that calls may not end a trace. What its step had set going it may end when that
+// is over too: a step that ran out of time leaves nothing behind, and nobody else knows of it.
+func (s scope) ends(ctx context.Context, turn turncred.Turn, traceID string) error {
+	_, err := s.current(ctx, turn)
+	if err != nil && (traceID == turn.Trace || !failure.Is(err, failure.TurnNotOpen)) {
 		return err
 	}
 	return s.seen(ctx, turn, traceID)
