@@ -54,7 +54,8 @@ func (s *Store) BeginTurn(_ context.Context, b memory.Begin) (memory.Begun, erro
 	if c == nil && s.leaving[owner{b.Ref.Tenant, b.User}] {
 		return memory.Begun{}, sessionDeleted(op, b.Ref)
 	}
-	if c == nil {
+	made := c == nil
+	if made {
 		c = s.create(b.Ref)
 	}
 	if !s.room(c, brought(b)...) {
@@ -104,6 +105,9 @@ func (s *Store) BeginTurn(_ context.Context, b memory.Begin) (memory.Begun, erro
 	}
 	s.follow(c, t, b)
 	s.take(c, t, b)
+	if made {
+		c.Created = c.LastActivity // by one clock, as in a script
+	}
 	return s.begun(c, t, b), nil
 }
 
