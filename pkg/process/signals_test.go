@@ -15,6 +15,7 @@ import (
 //
 // Req: LP-36
 func TestSignals_StopTheParts(t *testing.T) {
+	hearHangups(t)
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		ctx, stop := Signals(t.Context())
 		d := &diary{}
@@ -25,9 +26,17 @@ func TestSignals_StopTheParts(t *testing.T) {
 	}
 }
 
+// hearHangups ends that SIGHUP is ignored, here and in children: these tests may run by nohup, too.
+func hearHangups(t *testing.T) {
+	heard := make(chan os.Signal, 1)
+	signal.Notify(heard, syscall.SIGHUP)
+	t.Cleanup(func() { signal.Stop(heard) })
+}
+
 // alone runs a test of this binary in a process of its own, by a shell, and returns how it ended.
 func alone(t *testing.T, script string) syscall.WaitStatus {
 	t.Helper()
+	hearHangups(t)
 	child := exec.CommandContext(t.Context(), "/bin/sh", "-c", script, os.Args[0], "-test.run=^"+t.Name()+"$")
 	child.Env = append(os.Environ(), inChild+"=1")
 	_ = child.Run() // its status tells more
