@@ -1,11 +1,10 @@
 package main
 
 import (
-	"net"
 	"net/url"
-	"strings"
 
 	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/rpc"
 )
 
 // hostPort refuses what is no address before anybody is called; flag is what named it. A target of gRPC
@@ -14,10 +13,7 @@ func hostPort(flag, addr string) error {
 	if at, err := url.Parse(addr); err == nil && (at.Scheme == "http" || at.Scheme == "https") {
 		return failure.Newf(failure.UserInvalidInput, "troupe", "--%s: want HOST:PORT, such as 127.0.0.1:7400, not %q; leave %s:// out", flag, addr, at.Scheme)
 	}
-	if strings.Contains(addr, "://") {
-		return nil
-	}
-	if _, port, err := net.SplitHostPort(addr); err != nil || port == "" {
+	if rpc.CheckTarget(addr) != nil {
 		return failure.Newf(failure.UserInvalidInput, "troupe", "--%s: want HOST:PORT, such as 127.0.0.1:7400, not %q", flag, addr)
 	}
 	return nil

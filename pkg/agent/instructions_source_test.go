@@ -10,10 +10,12 @@ import (
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/hook"
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/memory/inmem"
+	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
@@ -59,5 +61,33 @@ func TestSession_RemembersWhatTheWindowDoesNotShow(t *testing.T) {
 			require.Equal(t, conversation.RoleUser, asked.Messages[0].Role)
 			require.Equal(t, "tool lookup", asked.Messages[0].Untrusted)
 		}
+	}
+}
+
+// Nor is it when no message tells of it: a turn that read others' words may have failed before it said
+// anything.
+//
+// Req: S14
+func TestSession_RemembersWhatNoMessageTells(t *testing.T) {
+	for _, noAutoSave := range []bool{false, true} {
+		store := inmem.New(inmem.Config{})
+		ref := session.Ref{Tenant: agent.DefaultTenant, Session: "s1"}
+		begun, err := store.BeginTurn(t.Context(), memory.Begin{
+			Ref: ref, TurnID: "t1", TraceID: "t1", Fingerprint: "f", Lease: memory.MaxLease, Window: 10, Message: conversation.User("read it"),
+		})
+		require.NoError(t, err)
+		hold := memory.Hold{Ref: ref, TurnID: "t1", Epoch: begun.Turn.Epoch}
+		said := conversation.Message{Role: conversation.RoleAssistant, Author: "a", Untrusted: "tool page", ToolCalls: []conversation.ToolCall{{ID: "c1", Name: "wire"}}}
+		require.NoError(t, store.Record(t.Context(), hold, 1, []execution.Entry{{Number: 1, Phase: execution.Done, Reply: said}}))
+		_, err = store.FailTurn(t.Context(), memory.Fail{
+			Ref: ref, TurnID: "t1", Epoch: hold.Epoch, Outcome: session.OutcomeFailed, Failure: failure.New(failure.ResourceAPI, "test", "down"),
+		})
+		require.NoError(t, err)
+		messages, err := store.LoadHistory(t.Context(), ref, 0, 10)
+		require.NoError(t, err)
+		require.Empty(t, conversation.Untrusted(messages))
+		a, _ := talker(t, agent.Config{}, scripted.Say("well"))
+		done := ask(t, talk(t, a, agent.SessionConfig{Store: store, ID: "s1", NoAutoSave: noAutoSave}), "go on")
+		require.Equal(t, "tool page", done.Result.Untrusted, "NoAutoSave %v", noAutoSave)
 	}
 }

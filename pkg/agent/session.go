@@ -78,6 +78,7 @@ type Session struct {
 
 	// Of who has the claim alone.
 	window []conversation.Message // the latest messages, with NoAutoSave
+	source string                 // of untrusted words that the store remembered at the load, with NoAutoSave
 	left   *scribe                // of a turn that could not be closed
 	lost   string                 // id of a turn whose end nobody was told here
 }

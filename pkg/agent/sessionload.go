@@ -76,6 +76,9 @@ func (s *Session) load(ctx context.Context) (session.State, error) {
 		if err != nil {
 			return "", err
 		}
+		if s.source, err = s.remembered(ctx, info); err != nil {
+			return "", err
+		}
 		s.window = s.latestOf(messages)
 	}
 	s.mu.Lock()
@@ -122,7 +125,17 @@ func (s *Session) latest(ctx context.Context, info session.Session, limit int) (
 
 // latestOf is what turns are shown of messages: the latest, behind the source of those that went.
 func (s *Session) latestOf(messages []conversation.Message) []conversation.Message {
-	return conversation.Behind(conversation.Untrusted(messages), conversation.Window(messages, s.cfg.Window, 0))
+	source := conversation.Gravest(s.source, conversation.Untrusted(messages))
+	return conversation.Behind(source, conversation.Window(messages, s.cfg.Window, 0))
+}
+
+// remembered is the source of untrusted words that the store knows of, also when no message has it.
+func (s *Session) remembered(ctx context.Context, info session.Session) (string, error) {
+	if info.Turns == 0 {
+		return "", nil
+	}
+	seen, err := stored(ctx, func(ctx context.Context) (memory.Snapshot, error) { return s.cfg.Store.GetState(ctx, s.ref) })
+	return seen.Untrusted, err
 }
 
 // read are all stored messages behind a sequence.

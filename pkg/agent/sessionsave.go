@@ -75,7 +75,7 @@ func (s *Session) Clear(ctx context.Context) error {
 		if err != nil && !failure.Is(err, failure.NotFound) { // it may not be saved yet
 			return "", err
 		}
-		s.window, s.lost = nil, ""
+		s.window, s.source, s.lost = nil, "", ""
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.known.Turns -= len(s.unsaved)

@@ -54,16 +54,21 @@ func Untrusted(messages []Message) string {
 	return gravest
 }
 
-// Behind is the end of a conversation of which a source is remembered: when it does not show the
-// source, or one that counts as much, its first message names it. What was read does not become unread
+// Behind is the end of a conversation of which a source is remembered: when it shows neither the
+// source nor one that is no party, its first message names it, or of two parties the first
+// that names none. What was read does not become unread
 // when it is shown no more (S14).
 func Behind(source string, window []Message) []Message {
 	shown := Untrusted(window)
-	if len(window) == 0 || Gravest(shown, source) == shown {
+	if len(window) == 0 || source == "" || shown == source || shown != "" && !strings.HasPrefix(shown, PartyPrefix) {
 		return window
 	}
+	at := 0
+	if strings.HasPrefix(source, PartyPrefix) { // both are named: no tool of one may follow from words of the other
+		at = max(0, slices.IndexFunc(window, func(m Message) bool { return m.Source() == "" }))
+	}
 	window = slices.Clone(window)
-	window[0].Untrusted = source
+	window[at].Untrusted = source
 	return window
 }
 

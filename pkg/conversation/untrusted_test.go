@@ -58,6 +58,8 @@ func TestBehind_MarksTheFirstMessage(t *testing.T) {
 		require.Equal(t, row.first, window[0].Untrusted)
 	}
 	require.Empty(t, conversation.Behind("tool a", nil))
+	marked := conversation.Behind(sums, []conversation.Message{{Untrusted: conversation.PartyPrefix + "mail"}, {Text: "2"}})
+	require.Equal(t, []string{conversation.PartyPrefix + "mail", sums}, []string{marked[0].Untrusted, marked[1].Untrusted}, "no party hides another")
 }
 
 func TestMessage_IsReadAsTheSystemsOnlyWithoutUntrustedWords(t *testing.T) {

@@ -133,7 +133,8 @@ func state(ctx context.Context, w troupev1.LifecycleServiceClient) (*troupev1.In
 const confirmTime = 2 * time.Second
 
 // Confirm asks the worker at the address of an instance whether it is that one, and returns
-// the instance in the state in which it would be registered.
+// the instance in the state in which it would be registered. One that registered that it begins still
+// does, whatever its lifecycle says: it may not have reached its memory service yet.
 func (o *Operator) Confirm(ctx context.Context, in registry.Instance) (registry.Instance, bool) {
 	ctx, cancel := context.WithTimeout(ctx, confirmTime)
 	defer cancel()
@@ -141,8 +142,10 @@ func (o *Operator) Confirm(ctx context.Context, in registry.Instance) (registry.
 	if err != nil || status.GetInstanceId() != "" && status.GetInstanceId() != in.ID {
 		return in, false
 	}
-	in.State = wire.StateFromProto(status.GetState())
-	if in.State == lifecycle.Busy {
+	switch now := wire.StateFromProto(status.GetState()); {
+	case now != lifecycle.Ready && now != lifecycle.Busy:
+		in.State = now
+	case in.State != lifecycle.Initializing:
 		in.State = lifecycle.Ready
 	}
 	return in, true

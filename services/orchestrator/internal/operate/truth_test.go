@@ -234,3 +234,22 @@ func TestOperator_TakesBackOnceTheRegistryIsThere(t *testing.T) {
 	r.join(t, "other", "o") // a change, so that it is tried again now
 	await(t, "it is taken back", func() bool { return r.runs(t, key) })
 }
+
+// What is registered tells more than the lifecycle: a worker that never reached its memory service is
+// READY to itself, and begins for the mesh.
+func TestOperator_ConfirmsWhatWouldBeRegistered(t *testing.T) {
+	r := newRig(t)
+	r.join(t, "research", "a")
+	in := r.roster.Instances()[0]
+	for registered, want := range map[lifecycle.State]lifecycle.State{
+		lifecycle.Ready: lifecycle.Ready, lifecycle.Paused: lifecycle.Ready, lifecycle.Initializing: lifecycle.Initializing,
+	} {
+		in.State = registered
+		got, ok := r.Confirm(t.Context(), in)
+		require.True(t, ok)
+		require.Equal(t, want, got.State, registered)
+	}
+	in.ID = "b"
+	_, ok := r.Confirm(t.Context(), in)
+	require.False(t, ok, "another is there")
+}

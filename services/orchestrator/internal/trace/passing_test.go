@@ -1,0 +1,48 @@
+package trace
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// Whatever a worker makes of its ephemeral events, they do not fill the memory: all of an event counts,
+// and not its text alone. What is stored goes on, and so does the log.
+func TestLog_BoundsWhatEphemeralEventsTake(t *testing.T) {
+	for name, c := range map[string]struct {
+		event func() *troupev1.Event
+		most  int // of them that are kept
+	}{
+		"no text to speak of": {func() *troupev1.Event { return delta("x") }, maxPassing / eventBytes},
+		"a long branch": {func() *troupev1.Event {
+			e := delta("x")
+			e.Branch = strings.Repeat("b", 1024)
+			return e
+		}, maxPassing / (eventBytes + 1024)},
+		"a field that nobody knows": {func() *troupev1.Event {
+			e := delta("x")
+			e.GetTextDelta().ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, 15000, protowire.BytesType), make([]byte, 1<<20)))
+			return e
+		}, maxPassing >> 20},
+		"progress": {func() *troupev1.Event {
+			return &troupev1.Event{Payload: &troupev1.Event_ToolProgress{ToolProgress: &troupev1.ToolProgress{Message: "at it"}}}
+		}, maxPassing / eventBytes},
+	} {
+		t.Run(name, func(t *testing.T) {
+			traces, l := open(t, &ram{})
+			for range c.most + 10 {
+				require.NoError(t, l.Append(t.Context(), c.event()))
+			}
+			kept := len(l.Items())
+			require.LessOrEqual(t, kept, c.most)
+			require.Greater(t, kept, c.most/3, "and no less than there is room for")
+			require.NoError(t, l.Append(t.Context(), warning()))
+			require.NoError(t, traces.Close(t.Context(), l, last()))
+			require.Len(t, l.Items(), kept+2)
+		})
+	}
+}
