@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -384,19 +383,5 @@ func TestTraces_OrphanedWaitsForALivingOwner(t *testing.T) {
 		got, err := collect(t.Context(), other, 0)
 		require.NoError(t, err)
 		require.Equal(t, from(1, 3), got, "nothing of the owner is lost")
-	})
-}
-
-func TestLog_HasALimitOfBytes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		traces, l := open(t, &ram{})
-		var err error
-		for n := 0; err == nil && n < MaxEvents; n++ {
-			e := warning()
-			e.GetWarning().Message = strings.Repeat("x", 1<<20)
-			err = l.Append(t.Context(), e)
-		}
-		require.True(t, failure.Is(err, failure.ResourceQuota))
-		require.NoError(t, traces.Close(t.Context(), l, last()))
 	})
 }

@@ -3,10 +3,12 @@ package trace
 import (
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
@@ -45,4 +47,18 @@ func TestLog_BoundsWhatEphemeralEventsTake(t *testing.T) {
 			require.Len(t, l.Items(), kept+2)
 		})
 	}
+}
+
+func TestLog_HasALimitOfBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		traces, l := open(t, &ram{})
+		var err error
+		for n := 0; err == nil && n < MaxEvents; n++ {
+			e := warning()
+			e.GetWarning().Message = strings.Repeat("x", 1<<20)
+			err = l.Append(t.Context(), e)
+		}
+		require.True(t, failure.Is(err, failure.ResourceQuota))
+		require.NoError(t, traces.Close(t.Context(), l, last()))
+	})
 }
