@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -51,8 +52,11 @@ func (r *rogue) takes(t *testing.T, m *rig.Mesh) {
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = server.Serve(lis) })
 	t.Cleanup(func() { server.Stop(); serving.Wait() })
-	_, err = m.EtcdAs("worker/"+agent).Put(t.Context(), "/troupe/v1/reg/"+agent+"/rogue",
-		fmt.Sprintf(`{"address":%q,"state":"INSTANCE_STATE_READY","capacity":4}`, lis.Addr()))
+	etcd := m.EtcdAs("worker/" + agent)
+	granted, err := etcd.Grant(t.Context(), 600)
+	require.NoError(t, err)
+	_, err = etcd.Put(t.Context(), "/troupe/v1/reg/"+agent+"/rogue",
+		fmt.Sprintf(`{"address":%q,"state":"INSTANCE_STATE_READY","capacity":4}`, lis.Addr()), clientv3.WithLease(granted.ID))
 	require.NoError(t, err)
 	alone(t, m, agent)
 }
