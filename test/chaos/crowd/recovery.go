@@ -52,7 +52,8 @@ func NewRecovery() *Recovery {
 // Hit says that a fault happens now; instance is the worker that it hits, if it is one. A
 // fault of a store hits the turns that some worker works on. A turn that has not got over
 // another fault yet stays with that one, unless it loses its worker. While a worker stands
-// still, only that is measured: any turn may meet it when it has lost its own.
+// still, only that is measured: any turn may meet it when it has lost its own, also one that
+// lost it just before and was given to that worker.
 func (r *Recovery) Hit(fault Fault, instance string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -62,7 +63,7 @@ func (r *Recovery) Hit(fault Fault, instance string) {
 		if fault.ofOne() {
 			hit = turn.instance == instance
 		}
-		if r.frozen && fault != StopWorker && hit {
+		if r.frozen && fault != StopWorker && hit || fault == StopWorker && !hit && turn.fault == KillWorker {
 			hit, turn.fault = false, ""
 		}
 		if hit {

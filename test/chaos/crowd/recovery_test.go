@@ -46,6 +46,22 @@ func TestRecovery_MeasuresToTheNextProgress(t *testing.T) {
 	})
 }
 
+// A turn that has just lost its worker may be given to the one that is stopped next, and then waits as
+// long as that: nobody can tell for which of the two.
+func TestRecovery_MeasuresNoKillBesideAStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := NewRecovery()
+		r.saw("a", on("w1", &troupev1.ModelCall{}))
+		r.saw("b", on("w2", &troupev1.ModelCall{}))
+		r.Hit(KillWorker, "w1")
+		r.Hit(StopWorker, "w2")
+		time.Sleep(4 * time.Second)
+		r.saw("a", on("w2", &troupev1.ModelCall{}))
+		r.saw("b", on("w2", &troupev1.ModelCall{}))
+		require.Empty(t, cmp.Diff(map[Fault][]time.Duration{StopWorker: {4 * time.Second}}, r.Samples()))
+	})
+}
+
 func TestQuantile(t *testing.T) {
 	sorted := []time.Duration{1, 2, 3, 4}
 	require.Equal(t, time.Duration(3), Quantile(sorted, 0.5))
