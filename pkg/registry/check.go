@@ -46,7 +46,7 @@ func (in Instance) Check() error {
 	case len(in.Tools) > MaxTools:
 		return fmt.Errorf("there are %d tools; at most %d may be", len(in.Tools), MaxTools)
 	}
-	if !dialable(in.Address) {
+	if !IsAddress(in.Address) {
 		return fmt.Errorf("%.40q is no address; want host:port", in.Address)
 	}
 	for field, text := range map[string]string{"address": in.Address, "version": in.Version, "description": in.Description} {
@@ -68,7 +68,8 @@ func (in Instance) Check() error {
 	return nil
 }
 
-func dialable(address string) bool {
+// IsAddress reports whether a text is the host:port of one server, with the port as a number.
+func IsAddress(address string) bool {
 	host, port, err := net.SplitHostPort(address)
 	n, wrong := strconv.ParseUint(port, 10, 16)
 	return err == nil && wrong == nil && host != "" && n > 0

@@ -53,8 +53,8 @@ func (c *Config) Validate() error {
 	if c.AdvertiseAddr == "" {
 		return nil
 	}
-	host, _, err := net.SplitHostPort(c.AdvertiseAddr)
-	if err != nil || host == "" || net.ParseIP(host).IsUnspecified() {
+	host, _, _ := net.SplitHostPort(c.AdvertiseAddr) // no host is no address
+	if !registry.IsAddress(c.AdvertiseAddr) || net.ParseIP(host).IsUnspecified() {
 		return fmt.Errorf("--advertise-addr: %q is not host:port of this worker alone", c.AdvertiseAddr)
 	}
 	return nil

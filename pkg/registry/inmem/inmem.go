@@ -49,7 +49,7 @@ func (r *Registry) Register(ctx context.Context, in registry.Instance) (registry
 			"instance %q of agent %q is registered already: give this one another id, or end the other", in.ID, in.Agent)
 	}
 	r.revision++
-	in.Incarnation = r.revision
+	in.Incarnation, in.Description = r.revision, registry.Line(in.Description)
 	r.put(in)
 	return &registration{r, in.Key(), in.Incarnation}, nil
 }

@@ -69,7 +69,9 @@ func Register(t *testing.T, r registry.Registrar, in registry.Instance) registry
 func testList(t *testing.T, r registry.Registry) {
 	require.Empty(t, Observe(t, r).List())
 	want := Instance("research", "a")
-	Register(t, r, want)
+	said := want
+	said.Description = " Finds\x1b\n facts."
+	Register(t, r, said)
 
 	got := Observe(t, r).List()
 	require.Len(t, got, 1)
