@@ -25,7 +25,7 @@ type Config struct {
 // agent: a process that nobody would talk to does not start. What becomes of the files, and
 // which connections are refused, goes to the log.
 func Open(cfg Config, role Role, agent string, log *zap.Logger) (*Source, error) {
-	s := &Source{log: log}
+	var read func(last *keys) (*keys, error)
 	switch {
 	case cfg.DevCA != "" && cfg.Cert+cfg.Key+cfg.CA != "":
 		return nil, errors.New("--tls-dev-ca: it gives the process a certificate; leave --tls-cert, --tls-key and --tls-ca out, or it")
@@ -34,15 +34,15 @@ func Open(cfg Config, role Role, agent string, log *zap.Logger) (*Source, error)
 		if err != nil {
 			return nil, fmt.Errorf("--tls-dev-ca: %w", err)
 		}
-		s.read = ca.renewing(ID{ca.domain, role, agent})
+		read = ca.renewing(ID{ca.domain, role, agent})
 	case cfg.Cert == "" && cfg.Key == "" && cfg.CA == "":
 		return nil, nil
 	case cfg.Cert == "" || cfg.Key == "" || cfg.CA == "":
 		return nil, errors.New("--tls-cert, --tls-key and --tls-ca belong together; give all three, or none")
 	default:
-		s.read = files{cfg.Cert, cfg.Key, cfg.CA}.read
+		read = files{cfg.Cert, cfg.Key, cfg.CA}.read
 	}
-	first, err := s.read(nil)
+	first, err := read(nil)
 	if err != nil {
 		return nil, err
 	}
@@ -52,9 +52,11 @@ func Open(cfg Config, role Role, agent string, log *zap.Logger) (*Source, error)
 	if want := (ID{first.id.TrustDomain, role, agent}); first.id != want {
 		return nil, fmt.Errorf("--tls-cert: the certificate is that of %s; this process needs one of %s", first.id, want)
 	}
-	s.id, s.last = first.id, first
-	log.Info("identity", zap.Stringer("id", s.id), until(first.leaf()))
-	return s, nil
+	log.Info("identity", zap.Stringer("id", first.id), until(first.leaf()))
+	return &Source{id: first.id, renewed: renewed[*keys]{
+		log: log, read: same(first.id, read), last: first, of: zap.Stringer("id", first.id),
+		wrong: "the new keys cannot be used; going on with the last ones", others: "new keys",
+	}}, nil
 }
 
 // Permit says why a port at the address must not be served, and the way out: other machines

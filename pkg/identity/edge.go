@@ -36,7 +36,10 @@ func (e Edge) Open(log *zap.Logger) (*Shown, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Shown{files: e, log: log, last: first}, nil
+	return &Shown{renewed[*edgeKeys]{
+		log: log, read: e.read, last: first, of: zap.String("flag", "--client-tls-cert"),
+		wrong: "the new certificate for clients cannot be used; going on with the last one", others: "new certificate for clients",
+	}}, nil
 }
 
 // Permit says why a port for clients must not be served at the address, and the way out.

@@ -4,26 +4,16 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
-	"go.uber.org/zap"
 	"google.golang.org/grpc/credentials"
 )
 
 // Shown is the TLS of the port for clients as its files are now. Safe for concurrent use. Nil is a
 // port in plain text.
-type Shown struct {
-	files Edge
-	log   *zap.Logger
-
-	mu     sync.Mutex
-	last   *edgeKeys
-	lament string // what was last said to be wrong with the files
-	ending ending
-}
+type Shown struct{ renewed[*edgeKeys] }
 
 // edgeKeys are what a server shows to clients, and asks of them.
 type edgeKeys struct {
@@ -57,26 +47,6 @@ func (s *Shown) look() {
 	if s != nil {
 		s.current()
 	}
-}
-
-// current are the keys to use now.
-func (s *Shown) current() *edgeKeys {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	next, err := s.files.read(s.last)
-	if err == nil {
-		s.lament = ""
-	}
-	switch {
-	case err != nil && err.Error() != s.lament:
-		s.lament = err.Error()
-		s.log.Warn("the new certificate for clients cannot be used; going on with the last one", zap.Error(err), until(s.last.leaf()))
-	case err == nil && next != s.last:
-		s.last = next
-		s.log.Info("new certificate for clients", until(next.leaf()))
-	}
-	s.ending.tell(s.log, s.last.leaf(), zap.String("flag", "--client-tls-cert"))
-	return s.last
 }
 
 // read returns last when the files are those that it came from.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,7 +14,6 @@ import (
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
-	"go.uber.org/zap"
 )
 
 // Source is the identity of a process, and whom it trusts. It looks for new keys at each
@@ -23,15 +21,9 @@ import (
 // used, it goes on with the last that could. Safe for concurrent use. Nil is a process without
 // an identity.
 type Source struct {
-	id   ID
-	log  *zap.Logger
-	read func(last *keys) (*keys, error) // returns last when nothing is new
+	renewed[*keys]
 
-	mu     sync.Mutex
-	last   *keys
-	lament string // what was last said to be wrong with the files
-	ending ending
-
+	id     ID
 	signer atomic.Pointer[verified] // the last one
 }
 
@@ -68,27 +60,15 @@ func (s *Source) look() {
 	}
 }
 
-// current are the keys to use now.
-func (s *Source) current() *keys {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	next, err := s.read(s.last)
-	if err == nil && next.id != s.id {
-		err = fmt.Errorf("--tls-cert: the certificate is now that of %s; this process is %s", next.id, s.id)
+// same is a way to read keys that takes none of another process than that of id.
+func same(id ID, read func(last *keys) (*keys, error)) func(last *keys) (*keys, error) {
+	return func(last *keys) (*keys, error) {
+		next, err := read(last)
+		if err == nil && next.id != id {
+			return nil, fmt.Errorf("--tls-cert: the certificate is now that of %s; this process is %s", next.id, id)
+		}
+		return next, err
 	}
-	if err == nil {
-		s.lament = "" // the same fault is news when it comes again
-	}
-	switch {
-	case err != nil && err.Error() != s.lament:
-		s.lament = err.Error()
-		s.log.Warn("the new keys cannot be used; going on with the last ones", zap.Error(err), until(s.last.leaf()))
-	case err == nil && next != s.last:
-		s.last = next
-		s.log.Info("new keys", until(next.leaf()))
-	}
-	s.ending.tell(s.log, s.last.leaf(), zap.Stringer("id", s.id))
-	return s.last
 }
 
 // files are where keys lie. Whoever replaces them may do so one by one: what does not fit
