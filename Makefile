@@ -50,7 +50,7 @@ test: redis-server ## Run all tests, with the race detector, against real server
 
 .PHONY: authz
 authz: ## Show who may call what, after calling every method as every kind of caller.
-	@go test -count=1 -run TestMatrix ./pkg/authz -update
+	@go test -count=1 -run TestMatrix ./internal/authz -update
 	@cat docs/authz.md
 
 .PHONY: test-node
@@ -89,7 +89,7 @@ chaos: redis-server ## Kill, stop and cut off the parts of a real mesh under loa
 # which takes 20 minutes to build for the ports, and has the search lose itself in what is not ours.
 # Until Go 1.27 the end of the time may be told as a failure (golang/go#75804); a finding has an input.
 FUZZTIME ?= 60s
-FUZZIN ?= cmd pkg services test
+FUZZIN ?= cmd internal pkg services test
 OURS = github.com/troupe-dev/troupe
 .PHONY: fuzz
 fuzz: redis-server ## Throw anything at every port and every parser, FUZZTIME (60s) at each.

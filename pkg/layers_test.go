@@ -16,11 +16,11 @@ const module = "github.com/troupe-dev/troupe/"
 // layers above it in this list, never of those below. The longest listed prefix of a path
 // decides its layer. Folders that are still to come are listed where they belong.
 var layers = []struct{ name, packages string }{
-	{"ground", "pkg/gen pkg/failure pkg/egress pkg/secret pkg/audit pkg/broker pkg/ownership pkg/lifecycle pkg/session pkg/execution pkg/budget pkg/conversation pkg/event pkg/manifest"},
-	{"contracts", "pkg/llm pkg/tool pkg/memory pkg/registry"},
-	{"sdk", "pkg/hook pkg/loop pkg/agent pkg/plugin pkg/trust pkg/sessionlog pkg/replay"},
-	{"plumbing", "pkg/process pkg/telemetry pkg/probe pkg/rpc pkg/redisconn pkg/wire pkg/identity pkg/authz pkg/rate"},
-	{"adapters", "pkg/llm/openai pkg/llm/anthropic pkg/llm/gemini pkg/tool/mcptool pkg/memory/memoryrpc pkg/registry/etcdregistry pkg/worker pkg/client pkg/conformance pkg/a2a"},
+	{"ground", "pkg/gen pkg/failure internal/egress pkg/secret internal/audit internal/broker pkg/ownership pkg/lifecycle pkg/session pkg/execution pkg/budget pkg/conversation pkg/event internal/manifest"},
+	{"contracts", "pkg/llm pkg/tool pkg/memory internal/registry"},
+	{"sdk", "pkg/hook internal/loop pkg/agent pkg/plugin internal/trust internal/sessionlog internal/replay"},
+	{"plumbing", "internal/process internal/telemetry internal/probe internal/rpc internal/redisconn internal/wire internal/identity internal/authz internal/rate"},
+	{"adapters", "internal/openaitest internal/extractive pkg/llm/openai pkg/llm/anthropic pkg/llm/gemini pkg/tool/mcptool internal/memoryrpc internal/registry/etcdregistry pkg/worker pkg/client pkg/conformance internal/a2a"},
 	{"services", "services/orchestrator services/memory services/worker agents"},
 	{"whole", "services/standalone cmd test examples deploy"},
 }
@@ -29,17 +29,17 @@ var layers = []struct{ name, packages string }{
 var confined = []struct{ technology, packages string }{
 	{"google.golang.org/grpc/status", "pkg/failure pkg/gen"},
 	{"google.golang.org/grpc/codes", "pkg/failure pkg/gen"},
-	{"github.com/redis/go-redis", "pkg/redisconn services/memory/internal/redisstore services/orchestrator/internal/trace/redistrace services/standalone test"},
-	{"go.etcd.io/etcd/client", "pkg/registry/etcdregistry services/standalone test"},
+	{"github.com/redis/go-redis", "internal/redisconn services/memory/internal/redisstore services/orchestrator/internal/trace/redistrace services/standalone test"},
+	{"go.etcd.io/etcd/client", "internal/registry/etcdregistry services/standalone test"},
 	{"go.etcd.io/etcd/server", "services/standalone test"},
 	{"github.com/alicebob/miniredis", "services/standalone test"},
-	{"github.com/a2aproject/a2a-go", "pkg/a2a test"},
-	{module + "pkg/gen", "pkg/gen pkg/failure pkg/wire pkg/authz pkg/rate pkg/worker pkg/client pkg/conformance pkg/a2a pkg/memory/memoryrpc services cmd test"},
-	{module + "pkg/memory", "pkg/memory pkg/wire pkg/worker pkg/agent services test"}, // so the loop stays stateless
+	{"github.com/a2aproject/a2a-go", "internal/a2a test"},
+	{module + "pkg/gen", "pkg/gen pkg/failure internal/wire internal/authz internal/rate pkg/worker pkg/client pkg/conformance internal/a2a internal/memoryrpc services cmd test"},
+	{module + "pkg/memory", "pkg/memory internal/memoryrpc internal/wire pkg/worker pkg/agent services test"}, // so the loop stays stateless
 	{module + "services/orchestrator", "services/orchestrator services/standalone test"},
 	{module + "services/worker", "services/worker services/standalone test"},
 	{module + "services/memory", "services/memory services/standalone test"},
-	{"testing", "test pkg/memory/memorytest pkg/registry/registrytest pkg/llm/llmtest pkg/audit/audittest"},
+	{"testing", "test pkg/memory/memorytest internal/registry/registrytest pkg/llm/llmtest internal/audit/audittest"},
 }
 
 func TestImports(t *testing.T) {

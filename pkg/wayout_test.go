@@ -21,9 +21,9 @@ var waysOut = map[string]string{
 // egress. The others are those of the adapters of models, and to the issuer of tokens, to the address that the
 // operator gave.
 func TestEgress_IsTheOnlyWayOut(t *testing.T) {
-	allowed := map[string]bool{"pkg/egress": true, "pkg/llm": true, "pkg/identity/oidc": true}
+	allowed := map[string]bool{"internal/egress": true, "pkg/llm": true, "internal/identity/oidc": true}
 	used := map[string]bool{}
-	for _, root := range []string{"pkg", "services", "cmd", "agents"} {
+	for _, root := range []string{"pkg", "internal", "services", "cmd", "agents"} {
 		err := filepath.WalkDir(filepath.Join("..", root), func(path string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 				return err
@@ -36,7 +36,7 @@ func TestEgress_IsTheOnlyWayOut(t *testing.T) {
 			ast.Inspect(file, func(n ast.Node) bool {
 				way := wayOut(n)
 				if way != "" && !allowed[in] {
-					t.Errorf("%s uses %s; go through pkg/egress", path, way)
+					t.Errorf("%s uses %s; go through internal/egress", path, way)
 				}
 				used[in] = used[in] || way != ""
 				return true

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/troupe-dev/troupe/pkg/process"
+	"github.com/troupe-dev/troupe/internal/process"
 )
 
 // The command serves until its signal, and says where.

@@ -3,8 +3,8 @@ package main
 import (
 	"net/url"
 
+	"github.com/troupe-dev/troupe/internal/rpc"
 	"github.com/troupe-dev/troupe/pkg/failure"
-	"github.com/troupe-dev/troupe/pkg/rpc"
 )
 
 // hostPort refuses what is no address before anybody is called; flag is what named it. A target of gRPC

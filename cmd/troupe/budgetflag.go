@@ -5,10 +5,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/budget"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
-	"github.com/troupe-dev/troupe/pkg/wire"
 )
 
 // bounds is part of commands whose turns may use less than their workflow allows.

@@ -6,9 +6,9 @@ import (
 	"io"
 	"os"
 
+	"github.com/troupe-dev/troupe/internal/process"
 	"github.com/troupe-dev/troupe/pkg/conformance"
 	"github.com/troupe-dev/troupe/pkg/failure"
-	"github.com/troupe-dev/troupe/pkg/process"
 )
 
 type conform struct {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/troupe-dev/troupe/pkg/process"
+	"github.com/troupe-dev/troupe/internal/process"
 )
 
 // heard is what a command writes, which a test may read meanwhile.

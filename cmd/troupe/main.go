@@ -12,8 +12,8 @@ import (
 	"github.com/alecthomas/kong"
 	"golang.org/x/term"
 
+	"github.com/troupe-dev/troupe/internal/process"
 	"github.com/troupe-dev/troupe/pkg/failure"
-	"github.com/troupe-dev/troupe/pkg/process"
 )
 
 type cli struct {

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"text/template"
 
+	"github.com/troupe-dev/troupe/internal/manifest"
 	"github.com/troupe-dev/troupe/pkg/failure"
-	"github.com/troupe-dev/troupe/pkg/manifest"
 )
 
 type create struct {

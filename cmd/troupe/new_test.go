@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/troupe-dev/troupe/pkg/process"
+	"github.com/troupe-dev/troupe/internal/process"
 )
 
 // written is a new agent in the folder, and what the command said.

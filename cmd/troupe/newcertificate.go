@@ -9,10 +9,10 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/troupe-dev/troupe/internal/identity"
+	"github.com/troupe-dev/troupe/internal/manifest"
+	"github.com/troupe-dev/troupe/internal/registry/etcdregistry/etcdauth"
 	"github.com/troupe-dev/troupe/pkg/failure"
-	"github.com/troupe-dev/troupe/pkg/identity"
-	"github.com/troupe-dev/troupe/pkg/manifest"
-	"github.com/troupe-dev/troupe/pkg/registry/etcdregistry/etcdauth"
 	"github.com/troupe-dev/troupe/services/standalone"
 )
 

@@ -9,8 +9,8 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/troupe-dev/troupe/internal/process"
 	"github.com/troupe-dev/troupe/pkg/failure"
-	"github.com/troupe-dev/troupe/pkg/process"
 )
 
 // modulePath is what Go programs import of Troupe.

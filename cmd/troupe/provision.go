@@ -9,8 +9,8 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/troupe-dev/troupe/pkg/registry/etcdregistry"
-	"github.com/troupe-dev/troupe/pkg/registry/etcdregistry/etcdauth"
+	"github.com/troupe-dev/troupe/internal/registry/etcdregistry"
+	"github.com/troupe-dev/troupe/internal/registry/etcdregistry/etcdauth"
 	"github.com/troupe-dev/troupe/services/standalone"
 )
 

@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/troupe-dev/troupe/pkg/identity"
-	"github.com/troupe-dev/troupe/pkg/process"
+	"github.com/troupe-dev/troupe/internal/identity"
+	"github.com/troupe-dev/troupe/internal/process"
 	"github.com/troupe-dev/troupe/test/etcdtest"
 )
 

@@ -10,7 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/troupe-dev/troupe/pkg/process"
+	"github.com/troupe-dev/troupe/internal/process"
 	"github.com/troupe-dev/troupe/services/standalone/rehearsal"
 )
 

@@ -13,10 +13,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/troupe-dev/troupe/internal/identity"
+	"github.com/troupe-dev/troupe/internal/identity/token"
+	"github.com/troupe-dev/troupe/internal/process"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
-	"github.com/troupe-dev/troupe/pkg/identity"
-	"github.com/troupe-dev/troupe/pkg/identity/token"
-	"github.com/troupe-dev/troupe/pkg/process"
 )
 
 // What the command prints is a token, and to stderr a file with its entry: together they open a mesh.

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/troupe-dev/troupe/pkg/identity"
+	"github.com/troupe-dev/troupe/internal/identity"
 )
 
 // certificate is what the manifests use of that of cert-manager.

@@ -18,16 +18,16 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/troupe-dev/troupe/pkg/broker"
+	"github.com/troupe-dev/troupe/internal/broker"
+	"github.com/troupe-dev/troupe/internal/loop"
+	"github.com/troupe-dev/troupe/internal/registry"
+	"github.com/troupe-dev/troupe/internal/sessionlog"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/hook"
 	"github.com/troupe-dev/troupe/pkg/llm"
-	"github.com/troupe-dev/troupe/pkg/loop"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/ownership"
-	"github.com/troupe-dev/troupe/pkg/registry"
-	"github.com/troupe-dev/troupe/pkg/sessionlog"
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 

@@ -3,11 +3,11 @@ package agent
 import (
 	"context"
 
+	"github.com/troupe-dev/troupe/internal/loop"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/hook"
-	"github.com/troupe-dev/troupe/pkg/loop"
 )
 
 // CallTool runs one of the agent's tools outside of a turn, with the handlers of a tool round

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/troupe-dev/troupe/internal/loop"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
-	"github.com/troupe-dev/troupe/pkg/loop"
 )
 
 // Parallel returns an agent that runs its children beside each other, each in a branch of its

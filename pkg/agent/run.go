@@ -10,12 +10,12 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 
+	"github.com/troupe-dev/troupe/internal/loop"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/hook"
-	"github.com/troupe-dev/troupe/pkg/loop"
 )
 
 // Reasons of the warnings that an agent gives, beside those of the loop.

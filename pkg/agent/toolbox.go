@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/troupe-dev/troupe/pkg/registry"
+	"github.com/troupe-dev/troupe/internal/registry"
 )
 
 // Toolbox are the tools that a step of the agent may use, its own and those of the agents that it

@@ -3,10 +3,10 @@ package agent
 import (
 	"context"
 
+	"github.com/troupe-dev/troupe/internal/loop"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
-	"github.com/troupe-dev/troupe/pkg/loop"
 )
 
 // wait makes a result of calls that wait, also in a step that decides where to go. It is no

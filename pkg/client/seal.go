@@ -1,7 +1,7 @@
 package client
 
 import (
-	"github.com/troupe-dev/troupe/pkg/broker"
+	"github.com/troupe-dev/troupe/internal/broker"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/secret"

@@ -18,10 +18,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/troupe-dev/troupe/internal/rpc"
+	"github.com/troupe-dev/troupe/internal/telemetry"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
-	"github.com/troupe-dev/troupe/pkg/rpc"
-	"github.com/troupe-dev/troupe/pkg/telemetry"
 )
 
 // Times of a run.

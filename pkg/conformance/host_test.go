@@ -11,10 +11,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/troupe-dev/troupe/internal/rpc"
+	"github.com/troupe-dev/troupe/internal/telemetry"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
-	"github.com/troupe-dev/troupe/pkg/rpc"
-	"github.com/troupe-dev/troupe/pkg/telemetry"
 )
 
 // host is a ConformanceService whose instances are references, with a planted fault or none.
@@ -80,7 +80,7 @@ func (h *host) DropInstance(_ context.Context, req *troupev1.DropInstanceRequest
 	return &troupev1.DropInstanceResponse{}, nil
 }
 
-// serve serves on a free loopback port, as pkg/rpc does it: requests are checked against
+// serve serves on a free loopback port, as internal/rpc does it: requests are checked against
 // the rules in the .proto, and errors leave as statuses.
 func serve(register func(*grpc.Server)) (address string, stop func(), _ error) {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/troupe-dev/troupe/pkg/broker"
+	"github.com/troupe-dev/troupe/internal/broker"
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/troupe-dev/troupe/internal/rpc"
 	"github.com/troupe-dev/troupe/pkg/failure"
-	"github.com/troupe-dev/troupe/pkg/rpc"
 )
 
 // Whatever a failure says, it can be stored and sent, and a list of them too: what is too long is cut,

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	gate "github.com/troupe-dev/troupe/internal/trust"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
@@ -27,7 +28,6 @@ import (
 	"github.com/troupe-dev/troupe/pkg/plugin/toollog"
 	"github.com/troupe-dev/troupe/pkg/plugin/trust"
 	"github.com/troupe-dev/troupe/pkg/tool"
-	gate "github.com/troupe-dev/troupe/pkg/trust"
 )
 
 // The plugins are made of handlers only: what they use of this module has no loop and no

@@ -5,11 +5,11 @@ import (
 	"net"
 	"time"
 
-	"github.com/troupe-dev/troupe/pkg/identity"
-	"github.com/troupe-dev/troupe/pkg/registry"
-	"github.com/troupe-dev/troupe/pkg/registry/etcdregistry"
-	"github.com/troupe-dev/troupe/pkg/rpc"
-	"github.com/troupe-dev/troupe/pkg/telemetry"
+	"github.com/troupe-dev/troupe/internal/identity"
+	"github.com/troupe-dev/troupe/internal/registry"
+	"github.com/troupe-dev/troupe/internal/registry/etcdregistry"
+	"github.com/troupe-dev/troupe/internal/rpc"
+	"github.com/troupe-dev/troupe/internal/telemetry"
 )
 
 // Config is every setting of a worker that is not the agent's. The tags are the flags, the

@@ -11,15 +11,15 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
+	"github.com/troupe-dev/troupe/internal/identity"
+	"github.com/troupe-dev/troupe/internal/memoryrpc"
+	"github.com/troupe-dev/troupe/internal/probe"
+	"github.com/troupe-dev/troupe/internal/process"
+	"github.com/troupe-dev/troupe/internal/rpc"
+	"github.com/troupe-dev/troupe/internal/telemetry"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
-	"github.com/troupe-dev/troupe/pkg/identity"
 	"github.com/troupe-dev/troupe/pkg/lifecycle"
-	"github.com/troupe-dev/troupe/pkg/memory/memoryrpc"
-	"github.com/troupe-dev/troupe/pkg/probe"
-	"github.com/troupe-dev/troupe/pkg/process"
-	"github.com/troupe-dev/troupe/pkg/rpc"
-	"github.com/troupe-dev/troupe/pkg/telemetry"
 )
 
 // Host is a worker that runs with --conformance: it makes instances of a test agent for the

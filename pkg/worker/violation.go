@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 
+	"github.com/troupe-dev/troupe/internal/identity"
+	"github.com/troupe-dev/troupe/internal/telemetry"
+	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
-	"github.com/troupe-dev/troupe/pkg/identity"
-	"github.com/troupe-dev/troupe/pkg/telemetry"
-	"github.com/troupe-dev/troupe/pkg/wire"
 )
 
 // trespasses are the writes of one step that were refused, because the state has another owner.

@@ -6,8 +6,8 @@ import (
 	"context"
 	"os"
 
-	"github.com/troupe-dev/troupe/pkg/process"
-	"github.com/troupe-dev/troupe/pkg/telemetry"
+	"github.com/troupe-dev/troupe/internal/process"
+	"github.com/troupe-dev/troupe/internal/telemetry"
 	"github.com/troupe-dev/troupe/services/memory/app"
 )
 

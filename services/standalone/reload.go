@@ -11,7 +11,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/troupe-dev/troupe/pkg/manifest"
+	"github.com/troupe-dev/troupe/internal/manifest"
 )
 
 // declarations are what a folder says.

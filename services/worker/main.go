@@ -5,8 +5,8 @@ import (
 	"context"
 	"os"
 
-	"github.com/troupe-dev/troupe/pkg/process"
-	"github.com/troupe-dev/troupe/pkg/telemetry"
+	"github.com/troupe-dev/troupe/internal/process"
+	"github.com/troupe-dev/troupe/internal/telemetry"
 	"github.com/troupe-dev/troupe/pkg/worker"
 	"github.com/troupe-dev/troupe/services/worker/app"
 )

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/troupe-dev/troupe/pkg/identity"
+	"github.com/troupe-dev/troupe/internal/identity"
 	"github.com/troupe-dev/troupe/test/rig"
 )
 

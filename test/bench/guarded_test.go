@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/troupe-dev/troupe/pkg/rate"
+	"github.com/troupe-dev/troupe/internal/rate"
 	"github.com/troupe-dev/troupe/test/rig"
 )
 

@@ -9,13 +9,13 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/openaitest"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/llm"
 	"github.com/troupe-dev/troupe/pkg/llm/llmtest"
 	"github.com/troupe-dev/troupe/pkg/llm/openai"
-	"github.com/troupe-dev/troupe/pkg/llm/openai/openaitest"
 	"github.com/troupe-dev/troupe/test/rig"
 )
 

@@ -43,7 +43,7 @@ var Bugs = []Bug{
 		Program: planted.Memory,
 		Changes: []planted.Change{
 			{
-				File: "pkg/redisconn/redisconn.go",
+				File: "internal/redisconn/redisconn.go",
 				Find: "o.MaxRetries = -1\n\to.DialerRetries = 1\n",
 				Put:  "o.MaxRetries = 3\n\to.DialerRetries = 1\n",
 			},
@@ -103,7 +103,7 @@ end`,
 		ID: "B7", What: "a tool that the journal knows as done is run again", By: verify.NotAgain,
 		Program: planted.Worker,
 		Changes: []planted.Change{{
-			File: "pkg/loop/call.go",
+			File: "internal/loop/call.go",
 			Find: "\tcase known:\n",
 			Put:  "\tcase known && false:\n",
 		}},
@@ -139,7 +139,7 @@ end`,
 		ID: "B15", What: "a tool that may run once is run again when in doubt", By: verify.OnceAtMost,
 		Program: planted.Worker,
 		Changes: []planted.Change{{
-			File: "pkg/loop/journal.go",
+			File: "internal/loop/journal.go",
 			Find: "return begun && !w.lasts()",
 			Put:  "return false && begun && !w.lasts()",
 		}},

@@ -15,9 +15,9 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/troupe-dev/troupe/pkg/identity"
-	"github.com/troupe-dev/troupe/pkg/registry/etcdregistry"
-	"github.com/troupe-dev/troupe/pkg/registry/etcdregistry/etcdauth"
+	"github.com/troupe-dev/troupe/internal/identity"
+	"github.com/troupe-dev/troupe/internal/registry/etcdregistry"
+	"github.com/troupe-dev/troupe/internal/registry/etcdregistry/etcdauth"
 	"github.com/troupe-dev/troupe/services/standalone/store"
 )
 

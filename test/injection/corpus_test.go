@@ -12,7 +12,7 @@ import (
 	"go.uber.org/goleak"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/troupe-dev/troupe/pkg/loop"
+	"github.com/troupe-dev/troupe/internal/loop"
 	"github.com/troupe-dev/troupe/test/rig"
 )
 

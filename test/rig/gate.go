@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/troupe-dev/troupe/pkg/identity/turncred"
+	"github.com/troupe-dev/troupe/internal/identity/turncred"
 )
 
 // Gate holds the steps of slow agents until a test lets them go, and counts what they do.

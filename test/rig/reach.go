@@ -11,9 +11,9 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
-	"github.com/troupe-dev/troupe/pkg/identity"
-	"github.com/troupe-dev/troupe/pkg/rpc"
-	"github.com/troupe-dev/troupe/pkg/telemetry"
+	"github.com/troupe-dev/troupe/internal/identity"
+	"github.com/troupe-dev/troupe/internal/rpc"
+	"github.com/troupe-dev/troupe/internal/telemetry"
 )
 
 // AwaitKeys returns once each service that runs has taken new keys so many times since its start,

@@ -10,7 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
-	bridge "github.com/troupe-dev/troupe/pkg/a2a"
+	bridge "github.com/troupe-dev/troupe/internal/a2a"
 	"github.com/troupe-dev/troupe/test/rig/clerk"
 )
 

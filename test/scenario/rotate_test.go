@@ -13,9 +13,9 @@ import (
 	"google.golang.org/grpc"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/troupe-dev/troupe/internal/identity"
 	"github.com/troupe-dev/troupe/pkg/client"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
-	"github.com/troupe-dev/troupe/pkg/identity"
 	"github.com/troupe-dev/troupe/test/rig"
 )
 

@@ -16,11 +16,11 @@ import (
 	sdk "github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/option"
 
+	"github.com/troupe-dev/troupe/internal/openaitest"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/llm"
 	"github.com/troupe-dev/troupe/pkg/llm/llmtest"
 	"github.com/troupe-dev/troupe/pkg/llm/openai"
-	"github.com/troupe-dev/troupe/pkg/llm/openai/openaitest"
 )
 
 // deltas is how many text deltas an answer of the benchmark has.

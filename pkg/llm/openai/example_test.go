@@ -6,11 +6,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 
+	"github.com/troupe-dev/troupe/internal/openaitest"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/llm"
 	"github.com/troupe-dev/troupe/pkg/llm/llmtest"
 	"github.com/troupe-dev/troupe/pkg/llm/openai"
-	"github.com/troupe-dev/troupe/pkg/llm/openai/openaitest"
 )
 
 // A server of one's own needs no key.

@@ -5,10 +5,10 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/troupe-dev/troupe/internal/openaitest"
 	"github.com/troupe-dev/troupe/pkg/llm"
 	"github.com/troupe-dev/troupe/pkg/llm/llmtest"
 	"github.com/troupe-dev/troupe/pkg/llm/openai"
-	"github.com/troupe-dev/troupe/pkg/llm/openai/openaitest"
 	"github.com/troupe-dev/troupe/pkg/secret"
 )
 

@@ -8,11 +8,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/troupe-dev/troupe/internal/manifest"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/hook"
-	"github.com/troupe-dev/troupe/pkg/manifest"
 	"github.com/troupe-dev/troupe/pkg/plugin/internal/keep"
 )
 

@@ -8,11 +8,11 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/troupe-dev/troupe/internal/trust"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/hook"
 	"github.com/troupe-dev/troupe/pkg/plugin/internal/keep"
-	"github.com/troupe-dev/troupe/pkg/trust"
 )
 
 // Name is that of the plugin.

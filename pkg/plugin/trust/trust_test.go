@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/troupe-dev/troupe/internal/trust"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
@@ -23,7 +24,6 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 	plugin "github.com/troupe-dev/troupe/pkg/plugin/trust"
 	"github.com/troupe-dev/troupe/pkg/secret"
-	"github.com/troupe-dev/troupe/pkg/trust"
 )
 
 const (

@@ -33,7 +33,7 @@ type Config struct {
 	Env []string
 	Dir string // where it runs; empty: where this process does
 
-	// URL of a server over streamable HTTP. It is asked through pkg/egress: no other host, no
+	// URL of a server over streamable HTTP. It is asked through internal/egress: no other host, no
 	// proxy, and no inner addresses except where the URL itself names one.
 	URL string
 	// Token, if there is one, goes along to the URL as Authorization: Bearer.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/troupe-dev/troupe/pkg/egress"
+	"github.com/troupe-dev/troupe/internal/egress"
 )
 
 // web is the transport for a server at a URL.

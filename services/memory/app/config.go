@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/troupe-dev/troupe/pkg/identity"
+	"github.com/troupe-dev/troupe/internal/identity"
+	"github.com/troupe-dev/troupe/internal/redisconn"
+	"github.com/troupe-dev/troupe/internal/registry/etcdregistry"
+	"github.com/troupe-dev/troupe/internal/telemetry"
 	"github.com/troupe-dev/troupe/pkg/memory"
-	"github.com/troupe-dev/troupe/pkg/redisconn"
-	"github.com/troupe-dev/troupe/pkg/registry/etcdregistry"
 	"github.com/troupe-dev/troupe/pkg/session"
-	"github.com/troupe-dev/troupe/pkg/telemetry"
 )
 
 // Config is every setting of the memory service. The tags are the flags, the environment

@@ -9,9 +9,9 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/troupe-dev/troupe/internal/probe"
+	"github.com/troupe-dev/troupe/internal/redisconn"
 	"github.com/troupe-dev/troupe/pkg/failure"
-	"github.com/troupe-dev/troupe/pkg/probe"
-	"github.com/troupe-dev/troupe/pkg/redisconn"
 	"github.com/troupe-dev/troupe/services/memory/internal/redisstore"
 )
 

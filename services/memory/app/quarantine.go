@@ -10,10 +10,10 @@ import (
 	"go.uber.org/zap"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/troupe-dev/troupe/internal/identity"
+	"github.com/troupe-dev/troupe/internal/process"
+	"github.com/troupe-dev/troupe/internal/registry"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
-	"github.com/troupe-dev/troupe/pkg/identity"
-	"github.com/troupe-dev/troupe/pkg/process"
-	"github.com/troupe-dev/troupe/pkg/registry"
 )
 
 // quarantine knows which agents are shut out (S18). While the registry is away it keeps what

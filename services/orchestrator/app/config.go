@@ -4,13 +4,13 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/troupe-dev/troupe/pkg/identity"
-	"github.com/troupe-dev/troupe/pkg/identity/bearer"
-	"github.com/troupe-dev/troupe/pkg/redisconn"
-	"github.com/troupe-dev/troupe/pkg/registry"
-	"github.com/troupe-dev/troupe/pkg/registry/etcdregistry"
-	"github.com/troupe-dev/troupe/pkg/rpc"
-	"github.com/troupe-dev/troupe/pkg/telemetry"
+	"github.com/troupe-dev/troupe/internal/identity"
+	"github.com/troupe-dev/troupe/internal/identity/bearer"
+	"github.com/troupe-dev/troupe/internal/redisconn"
+	"github.com/troupe-dev/troupe/internal/registry"
+	"github.com/troupe-dev/troupe/internal/registry/etcdregistry"
+	"github.com/troupe-dev/troupe/internal/rpc"
+	"github.com/troupe-dev/troupe/internal/telemetry"
 )
 
 // Config is every setting of the orchestrator. The tags are the flags, the environment

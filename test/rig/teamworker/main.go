@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/troupe-dev/troupe/internal/rpc"
+	"github.com/troupe-dev/troupe/internal/telemetry"
 	"github.com/troupe-dev/troupe/pkg/client"
-	"github.com/troupe-dev/troupe/pkg/rpc"
-	"github.com/troupe-dev/troupe/pkg/telemetry"
 	"github.com/troupe-dev/troupe/pkg/worker"
 	"github.com/troupe-dev/troupe/test/rig/team"
 )

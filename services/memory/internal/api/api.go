@@ -4,8 +4,8 @@ package api
 import (
 	"context"
 
+	"github.com/troupe-dev/troupe/internal/identity"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
-	"github.com/troupe-dev/troupe/pkg/identity"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
 )

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"io"
 
+	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
-	"github.com/troupe-dev/troupe/pkg/wire"
 )
 
 // PutArtifact implements troupev1.MemoryServiceServer. It tells after the header and after

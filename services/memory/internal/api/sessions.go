@@ -3,9 +3,9 @@ package api
 import (
 	"context"
 
+	"github.com/troupe-dev/troupe/internal/wire"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
-	"github.com/troupe-dev/troupe/pkg/wire"
 )
 
 // GetSession implements troupev1.MemoryServiceServer.

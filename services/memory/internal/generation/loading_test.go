@@ -10,8 +10,8 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 	"go.uber.org/zap"
 
+	"github.com/troupe-dev/troupe/internal/registry/inmem"
 	"github.com/troupe-dev/troupe/pkg/failure"
-	"github.com/troupe-dev/troupe/pkg/registry/inmem"
 	"github.com/troupe-dev/troupe/services/memory/internal/generation"
 )
 

@@ -4,9 +4,9 @@ import (
 	_ "embed"
 	"slices"
 
+	"github.com/troupe-dev/troupe/internal/wire"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
-	"github.com/troupe-dev/troupe/pkg/wire"
 )
 
 //go:embed scripts/attach.lua

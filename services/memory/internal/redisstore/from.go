@@ -5,9 +5,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/memory"
-	"github.com/troupe-dev/troupe/pkg/wire"
 )
 
 //go:embed scripts/from.lua

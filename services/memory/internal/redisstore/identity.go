@@ -7,7 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/troupe-dev/troupe/pkg/redisconn"
+	"github.com/troupe-dev/troupe/internal/redisconn"
 	"github.com/troupe-dev/troupe/services/memory/internal/generation"
 )
 

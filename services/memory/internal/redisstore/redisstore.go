@@ -104,8 +104,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/troupe-dev/troupe/internal/redisconn"
 	"github.com/troupe-dev/troupe/pkg/memory"
-	"github.com/troupe-dev/troupe/pkg/redisconn"
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 

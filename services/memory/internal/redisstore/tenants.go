@@ -6,7 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/troupe-dev/troupe/pkg/identity"
+	"github.com/troupe-dev/troupe/internal/identity"
 )
 
 // tenantsKey is a zset of the tenants that ever had a session. Nobody is taken off it: it is as

@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"net/http"
 
+	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
-	"github.com/troupe-dev/troupe/pkg/wire"
 )
 
 // filesOf are the files of an input, with the media types that their content tells where the

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/troupe-dev/troupe/pkg/registry"
+	"github.com/troupe-dev/troupe/internal/registry"
 )
 
 // deafFactor is for how much longer than it took to find out an instance that does not

@@ -1,9 +1,9 @@
 package dispatch
 
 import (
-	"github.com/troupe-dev/troupe/pkg/audit"
+	"github.com/troupe-dev/troupe/internal/audit"
+	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/pkg/failure"
-	"github.com/troupe-dev/troupe/pkg/registry"
 )
 
 // Unproven is why whoever is at the address of an instance is not a worker of its agent, as the

@@ -4,8 +4,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/pkg/failure"
-	"github.com/troupe-dev/troupe/pkg/registry"
 )
 
 // instancesOf returns an empty outcome for each instance of an agent.

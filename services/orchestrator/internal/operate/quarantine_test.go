@@ -8,12 +8,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
+	"github.com/troupe-dev/troupe/internal/identity"
+	"github.com/troupe-dev/troupe/internal/registry"
+	"github.com/troupe-dev/troupe/internal/registry/inmem"
+	"github.com/troupe-dev/troupe/internal/registry/registrytest"
 	"github.com/troupe-dev/troupe/pkg/failure"
-	"github.com/troupe-dev/troupe/pkg/identity"
 	"github.com/troupe-dev/troupe/pkg/lifecycle"
-	"github.com/troupe-dev/troupe/pkg/registry"
-	"github.com/troupe-dev/troupe/pkg/registry/inmem"
-	"github.com/troupe-dev/troupe/pkg/registry/registrytest"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
 )
 

@@ -4,8 +4,8 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/pkg/failure"
-	"github.com/troupe-dev/troupe/pkg/registry"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/choice"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"

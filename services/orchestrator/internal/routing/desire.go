@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/troupe-dev/troupe/pkg/registry"
+	"github.com/troupe-dev/troupe/internal/registry"
 )
 
 // Want applies what operators want of instances at once, before the registry tells it to

@@ -1,8 +1,8 @@
 package routing
 
 import (
-	"github.com/troupe-dev/troupe/pkg/identity"
-	"github.com/troupe-dev/troupe/pkg/registry"
+	"github.com/troupe-dev/troupe/internal/identity"
+	"github.com/troupe-dev/troupe/internal/registry"
 )
 
 // AwaitDesires keeps steps from everybody until it is known what operators want: from the

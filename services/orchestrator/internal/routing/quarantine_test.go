@@ -10,10 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
+	"github.com/troupe-dev/troupe/internal/identity"
+	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/pkg/failure"
-	"github.com/troupe-dev/troupe/pkg/identity"
 	"github.com/troupe-dev/troupe/pkg/lifecycle"
-	"github.com/troupe-dev/troupe/pkg/registry"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
 )
 

@@ -7,7 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/troupe-dev/troupe/pkg/registry"
+	"github.com/troupe-dev/troupe/internal/registry"
 )
 
 // How far the registry is believed when registrations vanish (guarantees F11). A lease can

@@ -15,9 +15,9 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/troupe-dev/troupe/internal/registry"
+	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/lifecycle"
-	"github.com/troupe-dev/troupe/pkg/registry"
-	"github.com/troupe-dev/troupe/pkg/wire"
 )
 
 // Snapshot is a file with the last known registry, for an orchestrator that starts while

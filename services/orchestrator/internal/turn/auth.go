@@ -3,7 +3,7 @@ package turn
 import (
 	"cmp"
 
-	"github.com/troupe-dev/troupe/pkg/broker"
+	"github.com/troupe-dev/troupe/internal/broker"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
 )
 

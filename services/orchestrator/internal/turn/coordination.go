@@ -6,9 +6,9 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/troupe-dev/troupe/internal/telemetry/structured"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
-	"github.com/troupe-dev/troupe/pkg/telemetry/structured"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/coordination"
 )
 

@@ -3,11 +3,11 @@ package turn
 import (
 	"context"
 
-	"github.com/troupe-dev/troupe/pkg/audit"
+	"github.com/troupe-dev/troupe/internal/audit"
+	"github.com/troupe-dev/troupe/internal/identity"
+	"github.com/troupe-dev/troupe/internal/identity/turncred"
+	"github.com/troupe-dev/troupe/internal/wire"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
-	"github.com/troupe-dev/troupe/pkg/identity"
-	"github.com/troupe-dev/troupe/pkg/identity/turncred"
-	"github.com/troupe-dev/troupe/pkg/wire"
 )
 
 // credit gives an attempt the credential by which its worker acts in the turn, and in nothing else

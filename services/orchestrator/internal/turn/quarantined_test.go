@@ -10,12 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
-	"github.com/troupe-dev/troupe/pkg/audit"
-	"github.com/troupe-dev/troupe/pkg/audit/audittest"
+	"github.com/troupe-dev/troupe/internal/audit"
+	"github.com/troupe-dev/troupe/internal/audit/audittest"
+	"github.com/troupe-dev/troupe/internal/registry"
+	"github.com/troupe-dev/troupe/internal/telemetry"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
-	"github.com/troupe-dev/troupe/pkg/registry"
-	"github.com/troupe-dev/troupe/pkg/telemetry"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 )
 

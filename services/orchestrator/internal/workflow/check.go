@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/troupe-dev/troupe/internal/manifest"
 	"github.com/troupe-dev/troupe/pkg/failure"
-	"github.com/troupe-dev/troupe/pkg/manifest"
 )
 
 // checker gathers what is wrong with a declaration.

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/troupe-dev/troupe/pkg/manifest"
-	"github.com/troupe-dev/troupe/pkg/registry"
+	"github.com/troupe-dev/troupe/internal/manifest"
+	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
 )
 

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/troupe-dev/troupe/internal/manifest"
 	"github.com/troupe-dev/troupe/pkg/failure"
-	"github.com/troupe-dev/troupe/pkg/manifest"
 )
 
 // declaration is the spec of a document of kind Workflow.

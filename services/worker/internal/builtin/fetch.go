@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/net/html/charset"
 
+	"github.com/troupe-dev/troupe/internal/egress"
 	"github.com/troupe-dev/troupe/pkg/conversation"
-	"github.com/troupe-dev/troupe/pkg/egress"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/tool"

@@ -5,7 +5,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/troupe-dev/troupe/pkg/egress"
+	"github.com/troupe-dev/troupe/internal/egress"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/secret"
 	"github.com/troupe-dev/troupe/pkg/tool"

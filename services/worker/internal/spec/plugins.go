@@ -12,9 +12,10 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/troupe-dev/troupe/internal/manifest"
+	gate "github.com/troupe-dev/troupe/internal/trust"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/hook"
-	"github.com/troupe-dev/troupe/pkg/manifest"
 	"github.com/troupe-dev/troupe/pkg/plugin/approval"
 	"github.com/troupe-dev/troupe/pkg/plugin/compaction"
 	"github.com/troupe-dev/troupe/pkg/plugin/contextwatch"
@@ -23,7 +24,6 @@ import (
 	"github.com/troupe-dev/troupe/pkg/plugin/reflection"
 	"github.com/troupe-dev/troupe/pkg/plugin/toollog"
 	"github.com/troupe-dev/troupe/pkg/plugin/trust"
-	gate "github.com/troupe-dev/troupe/pkg/trust"
 )
 
 // pluginNames are the plugins that an agent can have by name, sorted.

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	acl "github.com/troupe-dev/troupe/deploy/redis"
-	"github.com/troupe-dev/troupe/pkg/redisconn"
+	"github.com/troupe-dev/troupe/internal/redisconn"
 )
 
 // What stands in for Redis in troupe dev knows no users.

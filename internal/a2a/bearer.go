@@ -1,0 +1,31 @@
+package a2a
+
+import (
+	"net/http"
+
+	"github.com/a2aproject/a2a-go/v2/a2a"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/troupe-dev/troupe/internal/identity/bearer"
+)
+
+// passOn has the calls of a request show the mesh what the request shows. The bridge looks at
+// none of it, and keeps none.
+func (b *Bridge) passOn(next http.Handler) http.Handler {
+	if !b.bearer {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if shown := r.Header.Values("Authorization"); len(shown) == 1 {
+			r = r.WithContext(metadata.AppendToOutgoingContext(r.Context(), bearer.Header, shown[0]))
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// secured says in a card that a token is needed.
+func secured(card *a2a.AgentCard) {
+	const scheme = "bearer"
+	card.SecuritySchemes = a2a.NamedSecuritySchemes{scheme: a2a.HTTPAuthSecurityScheme{Scheme: "Bearer", Description: "A token of the mesh."}}
+	card.SecurityRequirements = a2a.SecurityRequirementsOptions{{scheme: {}}}
+}

@@ -1,0 +1,113 @@
+package a2a
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/internal/identity"
+	"github.com/troupe-dev/troupe/internal/identity/bearer"
+	"github.com/troupe-dev/troupe/internal/identity/token"
+	"github.com/troupe-dev/troupe/internal/rpc"
+	"github.com/troupe-dev/troupe/internal/telemetry"
+	"github.com/troupe-dev/troupe/pkg/client"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// mesh tells agents to those it knows, and notes who asked for a turn.
+type mesh struct {
+	troupev1.UnimplementedOrchestratorServiceServer
+	asked chan identity.Principal
+}
+
+func (*mesh) ListAgents(context.Context, *troupev1.ListAgentsRequest) (*troupev1.ListAgentsResponse, error) {
+	return &troupev1.ListAgentsResponse{Agents: []*troupev1.Agent{{Name: "research"}}}, nil
+}
+
+func (m *mesh) Orchestrate(_ *troupev1.OrchestrateRequest, stream troupev1.OrchestratorService_OrchestrateServer) error {
+	m.asked <- identity.PrincipalOf(stream.Context())
+	return failure.New(failure.SessionClosed, "test", "not today")
+}
+
+// bridged is a bridge to a mesh that knows ann, and ann's token.
+func bridged(t *testing.T, passes bool) (url, ann string, asked <-chan identity.Principal) {
+	t.Helper()
+	value, entry := token.New(token.Entry{Name: "ann", Tenant: "acme", Role: identity.Client})
+	text, err := token.Format(entry)
+	require.NoError(t, err)
+	file := filepath.Join(t.TempDir(), "tokens.yaml")
+	require.NoError(t, os.WriteFile(file, text, 0o600))
+	clients, err := bearer.Open(bearer.Config{Tokens: file}, zap.NewNop())
+	require.NoError(t, err)
+	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{Authenticate: clients.Authenticate})
+	require.NoError(t, err)
+	m := &mesh{asked: make(chan identity.Principal, 10)}
+	troupev1.RegisterOrchestratorServiceServer(server, m)
+	lis, err := rpc.Listen("test", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- server.Part(lis, time.Second).Run(ctx, func() {}) }()
+	conn, err := rpc.Dial(lis.Addr().String(), telemetry.Discard())
+	require.NoError(t, err)
+	b := httptest.NewServer(New(Config{Client: client.New(conn), URL: "http://127.0.0.1", Bearer: passes}).Handler())
+	t.Cleanup(func() { b.Close(); require.NoError(t, conn.Close()); cancel(); require.NoError(t, <-done) })
+	return b.URL, value.Reveal(), m.asked
+}
+
+// sent is what is answered to a request that shows a token.
+func sent(t *testing.T, method, url, shown, body string) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	require.NoError(t, err)
+	req.Header.Set("A2A-Version", "1.0")
+	if shown != "" {
+		req.Header.Set("Authorization", "Bearer "+shown)
+	}
+	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return string(text)
+}
+
+const (
+	cardPath = "/.well-known/agent-card.json"
+	hello    = `{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{"message":{"messageId":"m1","role":"ROLE_USER","parts":[{"text":"hello"}]}}}`
+)
+
+// The mesh knows the caller of the bridge; the bridge knows nobody.
+func TestBridge_PassesTokensOn(t *testing.T) {
+	url, ann, asked := bridged(t, true)
+	require.Contains(t, sent(t, http.MethodPost, url, ann, hello), "not today")
+	require.Equal(t, identity.Principal{Role: identity.Client, Name: "ann", Tenant: "acme"}, <-asked)
+	for _, other := range []string{"", "x", ann + "x"} {
+		answer := sent(t, http.MethodPost, url, other, hello)
+		require.Contains(t, answer, "USER_UNAUTHENTICATED", other)
+		require.NotContains(t, answer, ann)
+	}
+	require.Empty(t, asked)
+
+	card := sent(t, http.MethodGet, url+cardPath, "", "")
+	require.Regexp(t, `"securitySchemes": \{\s+"bearer"`, card, "it is for everybody")
+	require.NotContains(t, card, "research")
+	require.Contains(t, sent(t, http.MethodGet, url+cardPath, ann, ""), "research", "whom the mesh knows sees its agents")
+}
+
+// A bridge that was not told to takes no token along.
+func TestBridge_PassesNothingOnByItself(t *testing.T) {
+	url, ann, asked := bridged(t, false)
+	require.Contains(t, sent(t, http.MethodPost, url, ann, hello), "USER_UNAUTHENTICATED")
+	require.Empty(t, asked)
+}

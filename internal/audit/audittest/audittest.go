@@ -1,0 +1,34 @@
+// Package audittest has tests read what was recorded in an audit log.
+package audittest
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/metric/noop"
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/internal/audit"
+)
+
+// Keep returns an audit log in a file, and what ends it, checks its chain and returns its entries,
+// but for those of the log itself. It ends with the test.
+func Keep(t testing.TB) (log *audit.Log, entries func() []audit.Entry) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	log, err := audit.New(audit.Config{Path: path, Log: zap.NewNop(), Meter: noop.Meter{}})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = log.Close() })
+	return log, func() (all []audit.Entry) {
+		t.Helper()
+		require.NoError(t, log.Close())
+		_, err := audit.Verify([]string{path}, "", func(_ string, _ int, e audit.Recorded) {
+			if e.Kind != audit.Own {
+				all = append(all, e.Entry)
+			}
+		})
+		require.NoError(t, err)
+		return all
+	}
+}

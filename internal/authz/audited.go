@@ -1,0 +1,35 @@
+package authz
+
+import (
+	"github.com/troupe-dev/troupe/internal/audit"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// Audited is the kind of the entry that each call of a method makes in the audit log, with who
+// called and what came of it (S19); false: it makes none. No method of an ordinary turn does.
+func Audited(method string) (audit.Kind, bool) {
+	kind, ok := audited[method]
+	return kind, ok
+}
+
+// audited are the methods for which somebody has to answer. They are unary.
+var audited = map[string]audit.Kind{
+	troupev1.OrchestratorService_PauseAgent_FullMethodName:      audit.Admin,
+	troupev1.OrchestratorService_ResumeAgent_FullMethodName:     audit.Admin,
+	troupev1.OrchestratorService_DrainInstance_FullMethodName:   audit.Admin,
+	troupev1.OrchestratorService_QuarantineAgent_FullMethodName: audit.Admin,
+	troupev1.OrchestratorService_ReleaseAgent_FullMethodName:    audit.Admin,
+	troupev1.OrchestratorService_ReplayTrace_FullMethodName:     audit.Admin,
+
+	troupev1.SessionService_PauseSession_FullMethodName:   audit.Admin,
+	troupev1.SessionService_ResumeSession_FullMethodName:  audit.Admin,
+	troupev1.SessionService_CompactSession_FullMethodName: audit.Admin,
+	troupev1.SessionService_ClearSession_FullMethodName:   audit.Admin,
+	troupev1.SessionService_DeleteSession_FullMethodName:  audit.Admin,
+	troupev1.SessionService_EraseUser_FullMethodName:      audit.Admin,
+
+	troupev1.LifecycleService_Startup_FullMethodName:  audit.Lifecycle,
+	troupev1.LifecycleService_Shutdown_FullMethodName: audit.Lifecycle,
+	troupev1.LifecycleService_Pause_FullMethodName:    audit.Lifecycle,
+	troupev1.LifecycleService_Resume_FullMethodName:   audit.Lifecycle,
+}

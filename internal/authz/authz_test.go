@@ -1,0 +1,91 @@
+package authz
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"github.com/troupe-dev/troupe/internal/identity"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/ownership"
+)
+
+// Every method that this module can serve has a row, so that one that is new cannot be forgotten.
+func TestTable_HasARowForEveryMethod(t *testing.T) {
+	served := map[string]bool{}
+	protoregistry.GlobalFiles.RangeFiles(func(file protoreflect.FileDescriptor) bool {
+		if own := strings.HasPrefix(string(file.Package()), "troupe."); !own && !strings.HasPrefix(string(file.Package()), "grpc.") {
+			return true // what a library brings along, and nobody serves
+		}
+		for i := range file.Services().Len() {
+			methods := file.Services().Get(i).Methods()
+			for j := range methods.Len() {
+				m := methods.Get(j)
+				served["/"+string(m.Parent().FullName())+"/"+string(m.Name())] = true
+			}
+		}
+		return true
+	})
+	for method := range served {
+		_, ok := Roles(method)
+		require.True(t, ok, "%s has no row: say in table.go who may call it", method)
+	}
+	for _, method := range Methods() {
+		require.True(t, served[method], "%s has a row, and nobody serves it", method)
+	}
+}
+
+func TestPermit_RefusesWhatHasNoRow(t *testing.T) {
+	for _, method := range []string{"", "/", "/troupe.v1.MemoryService/", "/troupe.v1.MemoryService/CommitStep2", "troupe.v1.MemoryService/CommitStep", "/troupe.v1.MemoryService/commitstep"} {
+		for _, role := range append(everyone, identity.Anybody) {
+			err := Permit(method, identity.Principal{Role: role})
+			require.True(t, failure.Is(err, failure.PolicySecurity), "%s %q", role, method)
+		}
+	}
+}
+
+// A method that writes has a row of the table, and a key that a rule gives to who serves it.
+func TestWrites_NamesTheOwnerOfWhatAMethodWrites(t *testing.T) {
+	for method := range writes {
+		_, ok := Roles(method)
+		require.True(t, ok, method)
+		key, owner, ok := Writes(method)
+		require.True(t, ok)
+		want := ownership.Memory
+		switch {
+		case key == "config":
+			want = ownership.Shared
+		case strings.Contains(method, "OrchestratorService"):
+			want = ownership.Orchestrator
+		}
+		require.Equal(t, want, owner, method)
+	}
+	// Of the two that keep state, all methods write but those whose names say that they look.
+	looks := []string{"/Get", "/List", "/Load", "/Search", "/Describe", "/Watch", "/ReplayTrace"}
+	for method := range table {
+		if strings.Contains(method, ".MemoryService/") || strings.Contains(method, ".OrchestratorService/") {
+			_, _, ok := Writes(method)
+			require.NotEqual(t, slices.ContainsFunc(looks, func(look string) bool { return strings.Contains(method, look) }), ok, "%s: say in writes.go what it writes", method)
+		}
+	}
+}
+
+// What only operators may call, and does more than look, is an entry of the audit log.
+func TestAudited_HasWhatOperatorsDo(t *testing.T) {
+	looks := []string{"/List", "/Describe", "/Get", "ServerReflectionInfo", "ConformanceService"}
+	for method, roles := range table {
+		_, audited := Audited(method)
+		if slices.ContainsFunc(looks, func(look string) bool { return strings.Contains(method, look) }) {
+			require.False(t, audited, method)
+		} else if slices.Equal(roles, operators) || slices.Equal(roles, overseers) && !strings.Contains(method, "WatchState") && !strings.Contains(method, "OwnsState") {
+			require.True(t, audited, "%s: say in audited.go of which kind its entries are", method)
+		}
+	}
+	for method := range audited {
+		require.Contains(t, table, method)
+	}
+}

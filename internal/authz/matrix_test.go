@@ -1,0 +1,207 @@
+package authz_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/troupe-dev/troupe/internal/authz"
+	"github.com/troupe-dev/troupe/internal/identity"
+	"github.com/troupe-dev/troupe/internal/identity/bearer"
+	"github.com/troupe-dev/troupe/internal/identity/token"
+	"github.com/troupe-dev/troupe/internal/rpc"
+	"github.com/troupe-dev/troupe/internal/telemetry"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+var update = flag.Bool("update", false, "write docs/authz.md anew")
+
+const page = "../../docs/authz.md"
+
+// Each method of the mesh is called by each of ten callers, over real connections: what comes back
+// is what the table says, and the page shows it. Nobody is told more than that he may not.
+func TestMatrix(t *testing.T) {
+	callers := identities(t)
+	var table strings.Builder
+	for _, method := range authz.Methods() {
+		service, name, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
+		fmt.Fprintf(&table, "| %s | %s |", service[strings.LastIndex(service, ".")+1:], name)
+		roles, _ := authz.Roles(method)
+		for _, c := range callers {
+			got := c.call(t, method)
+			want := c.refused
+			if c.probes && method == healthpb.Health_Check_FullMethodName {
+				want = served
+			} else if want == "" && !slices.Contains(roles, c.role) {
+				want = denied
+			}
+			require.Equal(t, want, got, "%s calls %s", c.name, method)
+			table.WriteString(" " + shown[got] + " |")
+		}
+		table.WriteString("\n")
+	}
+	written := introduction(callers) + table.String()
+	if *update {
+		require.NoError(t, os.WriteFile(page, []byte(written), 0o600))
+	}
+	had, err := os.ReadFile(page)
+	require.NoError(t, err)
+	require.Equal(t, string(had), written, "make authz writes docs/authz.md anew")
+}
+
+// What becomes of a call.
+const (
+	served      = ""            // it came to the handler
+	denied      = "denied"      // PERMISSION_DENIED
+	unknown     = "unknown"     // UNAUTHENTICATED
+	unconnected = "unconnected" // the handshake failed
+)
+
+var shown = map[string]string{served: "✔", denied: "·", unknown: "?", unconnected: "x"}
+
+func introduction(callers []caller) string {
+	names, lines := "", ""
+	for _, c := range callers {
+		names, lines = names+" "+c.name+" |", lines+"---|"
+	}
+	return `# Who may call what?
+
+Written by ` + "`make authz`" + `, which calls each method as each of these callers, over real connections.
+✔: the call is served. ·: PERMISSION_DENIED. ?: UNAUTHENTICATED. x: there is no connection.
+
+A worker's calls of the memory service and of the orchestrator must come with the credential of a turn,
+and touch that turn alone, but for GetConfig and PutConfig, for which its certificate is enough. What clients and admins touch is of their own tenant; anything else is NOT_FOUND.
+Reflection is served where it is configured. A method that is not here is nobody's.
+
+| Service | Method |` + names + "\n|---|---|" + lines + "\n"
+}
+
+// caller is somebody who calls, as one of the ten identities.
+type caller struct {
+	name    string
+	role    identity.Role
+	refused string // whatever it calls; empty: the table decides
+	probes  bool   // but the health of the server, which load balancers ask for
+	conn    *grpc.ClientConn
+	token   string
+}
+
+// call makes an empty call of a method and says what became of it.
+func (c caller) call(t *testing.T, method string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if c.token != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+c.token)
+	}
+	stream, err := c.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
+	if err == nil {
+		_ = stream.SendMsg(&emptypb.Empty{}) // the answer says what became of it
+		_ = stream.CloseSend()
+		err = stream.RecvMsg(&emptypb.Empty{})
+	}
+	if err == nil {
+		return served
+	}
+	switch mode := failure.ModeOf(failure.FromStatus("test", err)); mode {
+	case failure.AgentContract, failure.UserInvalidInput: // it is past those who guard it
+		return served
+	case failure.PolicySecurity:
+		return denied
+	case failure.UserUnauthenticated:
+		return unknown
+	case failure.SystemNetwork:
+		return unconnected
+	default:
+		require.FailNow(t, "an answer that nobody expects", "%s calls %s: %s %v", c.name, method, mode, err)
+		return ""
+	}
+}
+
+// identities are ten callers: of a port inside the mesh, and of the port for clients.
+func identities(t *testing.T) []caller {
+	mesh, foreign := t.TempDir(), t.TempDir()
+	open := func(dir string, role identity.Role, name string) *identity.Source {
+		source, err := identity.Open(identity.Config{DevCA: dir}, role, name, zap.NewNop())
+		require.NoError(t, err)
+		return source
+	}
+	inner := serve(t, rpc.Config{Inner: true, Reflection: true, Identity: open(mesh, identity.Memory, "")})
+	tokens, admin, client := listed(t)
+	known, err := bearer.Open(bearer.Config{Tokens: tokens}, zap.NewNop())
+	require.NoError(t, err)
+	edge := serve(t, rpc.Config{Reflection: true, Authenticate: known.Authenticate})
+	dial := func(to string, creds credentials.TransportCredentials) *grpc.ClientConn {
+		conn, err := rpc.DialWith(creds, to, telemetry.Discard())
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, conn.Close()) })
+		return conn
+	}
+	as := func(dir string, role identity.Role, name string) *grpc.ClientConn {
+		return dial(inner, open(dir, role, name).Client(identity.Memory, ""))
+	}
+	clients := dial(edge, insecure.NewCredentials())
+	return []caller{
+		{name: "orchestrator", role: identity.Orchestrator, conn: as(mesh, identity.Orchestrator, "")},
+		{name: "memory", role: identity.Memory, conn: as(mesh, identity.Memory, "")},
+		{name: "worker", role: identity.Worker, conn: as(mesh, identity.Worker, "a")},
+		{name: "admin, certificate", role: identity.Admin, conn: as(mesh, identity.Admin, "ann")},
+		{name: "admin, token", role: identity.Admin, conn: clients, token: admin},
+		{name: "client", role: identity.Client, conn: clients, token: client},
+		{name: "wrong token", refused: unknown, conn: clients, token: "nonsense"},
+		{name: "no token", refused: unknown, probes: true, conn: clients},
+		{name: "other CA", refused: unconnected, conn: as(foreign, identity.Orchestrator, "")},
+		{name: "plain text", refused: unconnected, conn: dial(inner, insecure.NewCredentials())},
+	}
+}
+
+// listed is a file with the tokens of an admin and a client.
+func listed(t *testing.T) (file, admin, client string) {
+	t.Helper()
+	a, ann := token.New(token.Entry{Name: "ann", Tenant: "t", Role: identity.Admin})
+	c, shop := token.New(token.Entry{Name: "shop", Tenant: "t", Role: identity.Client})
+	text, err := token.Format(ann, shop)
+	require.NoError(t, err)
+	file = filepath.Join(t.TempDir(), "tokens.yaml")
+	require.NoError(t, os.WriteFile(file, text, 0o600))
+	return file, a.Reveal(), c.Reveal()
+}
+
+// serve runs a server on which every method has come as far as a handler that does not exist.
+func serve(t *testing.T, cfg rpc.Config) (address string) {
+	server, err := rpc.NewServer(telemetry.Discard(), cfg)
+	require.NoError(t, err)
+	troupev1.RegisterOrchestratorServiceServer(server, troupev1.UnimplementedOrchestratorServiceServer{})
+	troupev1.RegisterSessionServiceServer(server, troupev1.UnimplementedSessionServiceServer{})
+	troupev1.RegisterMemoryServiceServer(server, troupev1.UnimplementedMemoryServiceServer{})
+	troupev1.RegisterLifecycleServiceServer(server, troupev1.UnimplementedLifecycleServiceServer{})
+	troupev1.RegisterAgentServiceServer(server, troupev1.UnimplementedAgentServiceServer{})
+	troupev1.RegisterConformanceServiceServer(server, troupev1.UnimplementedConformanceServiceServer{})
+	for _, method := range authz.Methods() { // so that none is refused for being unknown here
+		service, name, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
+		require.True(t, slices.ContainsFunc(server.GetServiceInfo()[service].Methods, func(m grpc.MethodInfo) bool { return m.Name == name }), method)
+	}
+	lis, err := rpc.Listen("--grpc-addr", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- server.Part(lis, time.Second).Run(ctx, func() {}) }()
+	t.Cleanup(func() { cancel(); require.NoError(t, <-done) })
+	return lis.Addr().String()
+}

@@ -1,0 +1,205 @@
+package egress_test
+
+import (
+	"compress/gzip"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/internal/egress"
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+// A name that means an allowed address when it is looked at and an inner one when it is used
+// is of no use: there is one look, and its answer is what is connected to.
+func TestClient_IsNotReboundInside(t *testing.T) {
+	w := newWorld(t, http.HandlerFunc(redirect))
+	w.flip("flip.test", allowed, inside)
+	client := w.client(t)
+
+	through := 0
+	for range 20 {
+		client.CloseIdleConnections() // or the second request would ask nobody
+		_, err := get(t, client, fmt.Sprintf("http://flip.test:%d/", w.port))
+		if err == nil {
+			through++
+			continue
+		}
+		require.ErrorContains(t, err, rule)
+	}
+	require.Positive(t, through, "the name never meant the allowed address")
+	require.Less(t, through, 20, "the name never meant the inner address")
+	require.EqualValues(t, through, w.reached.Load())
+	require.Zero(t, w.canary.Load())
+
+	// A name with both is connected to where it may, whatever comes first.
+	w.name("both.test", inside, allowed, "::1")
+	for range 5 {
+		client.CloseIdleConnections()
+		body, err := get(t, client, fmt.Sprintf("http://both.test:%d/", w.port))
+		if err == nil {
+			require.Equal(t, "welcome", body)
+		}
+	}
+	require.Zero(t, w.canary.Load())
+}
+
+func TestClient_AsksOnlyListedHosts(t *testing.T) {
+	w := newWorld(t, http.HandlerFunc(redirect))
+	for _, name := range []string{"a.listed.test", "b.a.listed.test", "listed.test", "notlisted.test", "exact.test", "below.exact.test"} {
+		w.name(name, allowed)
+	}
+	client, err := egress.New(egress.Config{
+		Hosts: []string{"*.Listed.test", "exact.test"}, PlainHTTP: []string{"*.listed.test"}, Ports: []int{w.port},
+		AllowInnerAddresses: []netip.Prefix{netip.MustParsePrefix(allowed + "/32")}, Resolver: w.resolver,
+	})
+	require.NoError(t, err)
+	t.Cleanup(client.CloseIdleConnections)
+
+	for host, want := range map[string]string{
+		"a.listed.test": "", "b.a.listed.test": "", "A.LISTED.TEST": "",
+		"listed.test":      "the host listed.test is not allowed; hosts lists *.listed.test, exact.test",
+		"notlisted.test":   "is not allowed",
+		"below.exact.test": "is not allowed",
+		allowed:            "the host 127.0.0.2 is not allowed",
+		"exact.test":       "plain http is not allowed for exact.test; use https, or list it under plainHTTP",
+	} {
+		_, err := get(t, client, fmt.Sprintf("http://%s:%d/", host, w.port))
+		if want == "" {
+			require.NoError(t, err, host)
+			continue
+		}
+		require.ErrorContains(t, err, want)
+		require.True(t, failure.Is(err, failure.PolicyAllowlist), "%v", err)
+	}
+}
+
+func TestClient_TakesNoCredentialsToAnotherHost(t *testing.T) {
+	var got http.Header
+	w := newWorld(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		got = r.Header.Clone()
+		redirect(rw, r)
+	}))
+	w.name("other.test", allowed)
+	w.name("below.allowed.test", allowed)
+	client := w.client(t)
+	ask := func(method, path string, body io.Reader) error {
+		req, err := http.NewRequestWithContext(t.Context(), method, fmt.Sprintf("http://allowed.test:%d%s", w.port, path), body)
+		require.NoError(t, err)
+		for _, name := range []string{"Authorization", "Cookie", "X-Api-Key", "Accept"} {
+			req.Header.Set(name, "value")
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			return err
+		}
+		return resp.Body.Close()
+	}
+
+	require.NoError(t, ask(http.MethodGet, fmt.Sprintf("/302/http://allowed.test:%d/page", w.port), nil))
+	require.Equal(t, "value", got.Get("X-Api-Key"), "the same host keeps it")
+	for _, other := range []string{
+		fmt.Sprintf("http://other.test:%d/", w.port),
+		fmt.Sprintf("http://below.allowed.test:%d/", w.port),
+		fmt.Sprintf("http://other.test:%d/302/http://other.test:%d/again", w.port, w.port),
+	} {
+		require.NoError(t, ask(http.MethodGet, "/302/"+other, nil))
+		got.Del("Accept-Encoding")
+		got.Del("User-Agent")
+		require.Empty(t, cmp.Diff(http.Header{"Accept": {"value"}}, got), other)
+	}
+	err := ask(http.MethodPost, fmt.Sprintf("/307/http://other.test:%d/", w.port), strings.NewReader("secret"))
+	require.ErrorContains(t, err, "redirects a request with a body to another host")
+}
+
+func TestClient_KnowsNoProxy(t *testing.T) {
+	w := newWorld(t, http.HandlerFunc(redirect))
+	for _, name := range []string{"HTTP_PROXY", "http_proxy", "ALL_PROXY"} {
+		t.Setenv(name, fmt.Sprintf("http://%s:%d", inside, w.port))
+	}
+	body, err := get(t, w.client(t), fmt.Sprintf("http://allowed.test:%d/", w.port))
+	require.NoError(t, err)
+	require.Equal(t, "welcome", body)
+	require.Zero(t, w.canary.Load())
+}
+
+func TestClient_BoundsTheAnswer(t *testing.T) {
+	w := newWorld(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/fits":
+			_, _ = io.WriteString(rw, strings.Repeat("x", 1000))
+		case "/bomb":
+			rw.Header().Set("Content-Encoding", "gzip")
+			zip := gzip.NewWriter(rw)
+			_, _ = io.CopyN(zip, zeros{}, 1<<20)
+			_ = zip.Close()
+		case "/slow":
+			_, _ = io.WriteString(rw, "x")
+			_ = http.NewResponseController(rw).Flush()
+			<-r.Context().Done()
+		default:
+			_, _ = io.WriteString(rw, strings.Repeat("x", 1001))
+		}
+	}))
+	page := func(path string, timeout time.Duration) (string, error) {
+		client, err := egress.New(egress.Config{
+			Hosts: []string{"*"}, PlainHTTP: []string{"*"}, Ports: []int{w.port}, MaxBody: 1000, Timeout: timeout,
+			AllowInnerAddresses: []netip.Prefix{netip.MustParsePrefix(allowed + "/32")}, Resolver: w.resolver,
+		})
+		require.NoError(t, err)
+		defer client.CloseIdleConnections()
+		return get(t, client, fmt.Sprintf("http://allowed.test:%d%s", w.port, path))
+	}
+	body, err := page("/fits", time.Minute)
+	require.NoError(t, err)
+	require.Len(t, body, 1000)
+	for _, path := range []string{"/long", "/bomb"} {
+		body, err = page(path, time.Minute)
+		require.ErrorContains(t, err, "the answer has more than 1000 bytes")
+		require.True(t, failure.Is(err, failure.ResourceQuota))
+		require.Len(t, body, 1000)
+	}
+	_, err = page("/slow", 300*time.Millisecond)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+func TestClient_RefusesAHostHeaderOfItsOwn(t *testing.T) {
+	w := newWorld(t, http.HandlerFunc(redirect))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("http://allowed.test:%d/", w.port), nil)
+	require.NoError(t, err)
+	req.Host = "inside.test"
+	_, err = w.client(t).Do(req) //nolint:bodyclose // there is none
+	require.ErrorContains(t, err, `the Host header is "inside.test"`)
+}
+
+func TestNew_RefusesWhatCannotBe(t *testing.T) {
+	prefix := netip.MustParsePrefix
+	for want, c := range map[string]egress.Config{
+		"hosts is missing":                         {},
+		`hosts[0] is "https://example.com"`:        {Hosts: []string{"https://example.com"}},
+		`hosts[0] is "example.com:443"`:            {Hosts: []string{"example.com:443"}},
+		`hosts[1] is "*example.com"`:               {Hosts: []string{"a.test", "*example.com"}},
+		`hosts[0] is ""`:                           {Hosts: []string{""}},
+		`plainHTTP[0] is "127.1"`:                  {Hosts: []string{"*"}, PlainHTTP: []string{"127.1"}},
+		"ports[0] is 70000; use 1 to 65535":        {Hosts: []string{"*"}, Ports: []int{70000}},
+		"allowInnerAddresses[0] is 0.0.0.0/0":      {Hosts: []string{"*"}, AllowInnerAddresses: []netip.Prefix{prefix("0.0.0.0/0")}},
+		"allowInnerAddresses[0] is ::/0":           {Hosts: []string{"*"}, AllowInnerAddresses: []netip.Prefix{prefix("::/0")}},
+		"allowInnerAddresses[0] is invalid Prefix": {Hosts: []string{"*"}, AllowInnerAddresses: []netip.Prefix{{}}},
+	} {
+		_, err := egress.New(c)
+		require.ErrorContains(t, err, want)
+		require.True(t, failure.Is(err, failure.UserInvalidInput))
+	}
+}

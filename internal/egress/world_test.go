@@ -1,0 +1,168 @@
+package egress_test
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/troupe-dev/troupe/internal/egress"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// The world of these tests is on loopback: 127.0.0.2 is a public server as far as the client
+// is concerned, and everything else there is inside.
+const (
+	allowed = "127.0.0.2"
+	inside  = "127.0.0.1"
+)
+
+// world is an allowed server, a canary that nothing may reach, and all of DNS.
+type world struct {
+	port     int // of both servers
+	canary   atomic.Int64
+	reached  atomic.Int64 // the allowed server
+	resolver *net.Resolver
+
+	mu    sync.Mutex
+	names map[string][]string // each query takes the next of the addresses, if they are split by "|"
+	asked map[string]int
+}
+
+func newWorld(t *testing.T, handler http.Handler) *world {
+	t.Helper()
+	w := &world{names: map[string][]string{}, asked: map[string]int{}}
+	w.port = w.listen(t, allowed+":0", http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		w.reached.Add(1)
+		handler.ServeHTTP(rw, r)
+	}))
+	trap := http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		w.canary.Add(1)
+		_, _ = rw.Write([]byte("the secret"))
+	})
+	for _, host := range []string{inside, "::1"} {
+		w.listen(t, net.JoinHostPort(host, strconv.Itoa(w.port)), trap)
+	}
+	w.serveDNS(t)
+	w.name("allowed.test", allowed)
+	return w
+}
+
+func (w *world) listen(t *testing.T, address string, handler http.Handler) int {
+	t.Helper()
+	lis, err := net.Listen("tcp", address)
+	require.NoError(t, err)
+	server := httptest.NewUnstartedServer(handler)
+	_ = server.Listener.Close()
+	server.Listener = lis
+	server.Start()
+	t.Cleanup(server.Close)
+	return lis.Addr().(*net.TCPAddr).Port
+}
+
+// name makes a name resolve to the addresses, all at once.
+func (w *world) name(name string, addresses ...string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.names[name] = []string{strings.Join(addresses, " ")}
+}
+
+// flip makes a name resolve to the first address, then to the second, and so on again.
+func (w *world) flip(name string, addresses ...string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.names[name] = addresses
+}
+
+func (w *world) serveDNS(t *testing.T) {
+	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		packet := make([]byte, 1500)
+		for {
+			n, from, err := conn.ReadFrom(packet)
+			if err != nil {
+				return
+			}
+			if reply := w.answer(packet[:n]); reply != nil {
+				_, _ = conn.WriteTo(reply, from)
+			}
+		}
+	})
+	t.Cleanup(func() {
+		_ = conn.Close()
+		serving.Wait()
+	})
+	w.resolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "udp", conn.LocalAddr().String())
+	}}
+}
+
+func (w *world) answer(packet []byte) []byte {
+	var m dnsmessage.Message
+	if m.Unpack(packet) != nil || len(m.Questions) != 1 {
+		return nil
+	}
+	q := m.Questions[0]
+	name := strings.TrimSuffix(strings.ToLower(q.Name.String()), ".")
+	m.Response, m.Authoritative, m.Answers, m.Additionals = true, true, nil, nil
+
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	turns, ok := w.names[name]
+	if !ok {
+		m.RCode = dnsmessage.RCodeNameError
+		reply, _ := m.Pack()
+		return reply
+	}
+	if q.Type == dnsmessage.TypeA {
+		w.asked[name]++
+	}
+	for address := range strings.FieldsSeq(turns[max(w.asked[name]-1, 0)%len(turns)]) {
+		a := netip.MustParseAddr(address)
+		header := dnsmessage.ResourceHeader{Name: q.Name, Class: dnsmessage.ClassINET, Type: q.Type}
+		switch {
+		case q.Type == dnsmessage.TypeA && a.Is4():
+			m.Answers = append(m.Answers, dnsmessage.Resource{Header: header, Body: &dnsmessage.AResource{A: a.As4()}})
+		case q.Type == dnsmessage.TypeAAAA && a.Is6():
+			m.Answers = append(m.Answers, dnsmessage.Resource{Header: header, Body: &dnsmessage.AAAAResource{AAAA: a.As16()}})
+		}
+	}
+	reply, _ := m.Pack()
+	return reply
+}
+
+// client may ask any host, without TLS and on the port of the servers: only the rules on
+// addresses, and on how a URL is written, stand between it and the canary.
+func (w *world) client(t *testing.T) *http.Client {
+	t.Helper()
+	client, err := egress.New(egress.Config{
+		Hosts: []string{"*"}, PlainHTTP: []string{"*"}, Ports: []int{w.port},
+		AllowInnerAddresses: []netip.Prefix{netip.MustParsePrefix(allowed + "/32")},
+		Timeout:             5 * time.Second, Resolver: w.resolver,
+	})
+	require.NoError(t, err)
+	t.Cleanup(client.CloseIdleConnections)
+	return client
+}
+
+// naive is a client that knows of none of this.
+func (w *world) naive(t *testing.T) *http.Client {
+	t.Helper()
+	transport := &http.Transport{DialContext: (&net.Dialer{Resolver: w.resolver, Timeout: 200 * time.Millisecond}).DialContext}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport, Timeout: time.Second}
+}

@@ -1,0 +1,161 @@
+// Package oidc tells clients apart by the tokens of an OpenID Connect issuer: JWTs that it
+// signed for this mesh (guarantees S7).
+package oidc
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/internal/identity"
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+// Config is whose tokens prove what. The tags are flags of the orchestrator.
+type Config struct {
+	Issuer   string `name:"oidc-issuer" help:"URL of the OpenID Connect issuer whose tokens clients may show, with https. Its keys are fetched when they are needed. Empty: none." env:"TROUPE_OIDC_ISSUER" placeholder:"URL"`
+	Audience string `name:"oidc-audience" help:"What the token must be for, and for nothing else: its aud." env:"TROUPE_OIDC_AUDIENCE" placeholder:"AUD"`
+	Tenant   string `name:"oidc-tenant-claim" help:"The claim that names the tenant. A token without it proves nothing." default:"tenant" env:"TROUPE_OIDC_TENANT_CLAIM"`
+	Admin    string `name:"oidc-admin" help:"The claim, and the value that makes a client an admin: the claim is it, or a list with it. Empty: nobody is one by a token of the issuer." env:"TROUPE_OIDC_ADMIN" placeholder:"CLAIM=VALUE"`
+	CA       string `name:"oidc-ca" help:"PEM file with the certificates that that of the issuer comes from. Empty: those that this machine trusts." env:"TROUPE_OIDC_CA" type:"path" default:"" placeholder:"FILE"`
+}
+
+// Check names the first setting that cannot be.
+func (c Config) Check() error {
+	issuer, err := url.Parse(c.Issuer)
+	claim, value, _ := strings.Cut(c.Admin, "=")
+	switch {
+	case c.Issuer == "" && (c.Audience != "" || c.Admin != "" || c.CA != ""):
+		return errors.New("--oidc-issuer: --oidc-audience, --oidc-admin and --oidc-ca need it")
+	case c.Issuer == "":
+		return nil
+	case err != nil || issuer.Scheme != "https" || issuer.Host == "" || issuer.RawQuery != "" || issuer.Fragment != "":
+		return fmt.Errorf("--oidc-issuer: want a URL such as https://login.example.org, not %q", c.Issuer)
+	case c.Audience == "":
+		return errors.New("--oidc-audience: name what the tokens are for; those for others must not open this mesh")
+	case c.Admin != "" && (claim == "" || value == ""):
+		return fmt.Errorf("--oidc-admin: want CLAIM=VALUE, such as groups=troupe-admins, not %q", c.Admin)
+	}
+	return nil
+}
+
+// algorithms are those of signatures that prove something: of keys whose public half alone is
+// known here.
+var algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.ES256, jose.EdDSA}
+
+const (
+	leeway   = time.Minute // by which the clocks may differ
+	maxToken = 8 << 10     // bytes; all headers of a call are 16 KiB
+	maxName  = 128         // bytes of a subject
+)
+
+// Verifier knows the tokens of an issuer. Safe for concurrent use.
+type Verifier struct {
+	cfg  Config
+	keys *keys
+	now  func() time.Time
+}
+
+// New returns a verifier, and asks nobody anything yet. A CA that cannot be read is an error.
+func New(cfg Config, log *zap.Logger) (*Verifier, error) {
+	if err := cfg.Check(); err != nil {
+		return nil, err
+	}
+	cfg.Tenant = cmp.Or(cfg.Tenant, "tenant")
+	client, err := clientOf(cfg.CA)
+	if err != nil {
+		return nil, fmt.Errorf("--oidc-ca: %w", err)
+	}
+	v := &Verifier{cfg: cfg, now: time.Now}
+	v.keys = newKeys(cfg.Issuer, client, log, func() time.Time { return v.now() })
+	return v, nil
+}
+
+// claims are what a token says that is looked at by name.
+type claims struct {
+	jwt.Claims
+	all map[string]json.RawMessage
+}
+
+// UnmarshalJSON keeps all claims beside those of the standard.
+func (c *claims) UnmarshalJSON(text []byte) error {
+	return errors.Join(json.Unmarshal(text, &c.Claims), json.Unmarshal(text, &c.all))
+}
+
+// Principal is whom a token names. It waits for the issuer only when the token is of a key that
+// is not known yet, and then a few seconds at most. Modes: user_unauthenticated; system_network
+// while no key of the issuer is known and it cannot be asked.
+func (v *Verifier) Principal(ctx context.Context, token string) (identity.Principal, error) {
+	c, err := v.verified(ctx, token)
+	if err != nil {
+		return identity.Principal{}, err
+	}
+	p := identity.Principal{Role: identity.Client, Name: c.Subject}
+	if c.Subject == "" || len(c.Subject) > maxName {
+		return identity.Principal{}, refuse("the token must name its subject, in at most 128 bytes")
+	}
+	if json.Unmarshal(c.all[v.cfg.Tenant], &p.Tenant) != nil || identity.CheckTenant(p.Tenant) != nil {
+		return identity.Principal{}, refuse("the token must name the tenant in its claim " + v.cfg.Tenant + ", as 1 to 64 of A-Z a-z 0-9 _ . -")
+	}
+	if v.admin(c) {
+		p.Role = identity.Admin
+	}
+	return p, nil
+}
+
+// verified are the claims of a token that the issuer signed for this mesh and for now.
+func (v *Verifier) verified(ctx context.Context, token string) (claims, error) {
+	var c claims
+	if len(token) > maxToken {
+		return c, refuse("the token is too long")
+	}
+	signed, err := jwt.ParseSigned(token, algorithms)
+	if err != nil || len(signed.Headers) != 1 || signed.Headers[0].KeyID == "" {
+		return c, refuse("the token must be a JWT that names its key, signed with RS256, ES256 or EdDSA")
+	}
+	header := signed.Headers[0]
+	key, err := v.keys.key(ctx, header.KeyID)
+	if err != nil {
+		return c, err
+	}
+	if key.Algorithm != "" && key.Algorithm != header.Algorithm || signed.Claims(key.Key, &c) != nil {
+		return claims{}, refuse("the signature of the token is not one of its issuer")
+	}
+	switch now := v.now(); {
+	case c.Issuer != v.cfg.Issuer:
+		return claims{}, refuse("the token is of another issuer")
+	case !slices.Equal(c.Audience, jwt.Audience{v.cfg.Audience}): // whoever else it is for could use it here
+		return claims{}, refuse("the token is not for this mesh alone; ask for one whose aud is just " + v.cfg.Audience)
+	case c.Expiry == nil || !now.Before(c.Expiry.Time().Add(leeway)):
+		return claims{}, refuse("the token has ended; log in again")
+	case c.NotBefore != nil && now.Before(c.NotBefore.Time().Add(-leeway)):
+		return claims{}, refuse("the token is not valid yet; look whether the clocks are right")
+	}
+	return c, nil
+}
+
+// admin reports whether the claim for admins has the value, alone or in a list.
+func (v *Verifier) admin(c claims) bool {
+	claim, want, ok := strings.Cut(v.cfg.Admin, "=")
+	if !ok {
+		return false
+	}
+	var one string
+	var many []string
+	return json.Unmarshal(c.all[claim], &one) == nil && one == want ||
+		json.Unmarshal(c.all[claim], &many) == nil && slices.Contains(many, want)
+}
+
+func refuse(message string) *failure.Error {
+	return failure.New(failure.UserUnauthenticated, "authenticate", message)
+}

@@ -1,0 +1,260 @@
+package token
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/troupe-dev/troupe/internal/identity"
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+// file writes the entries, as those who replace a mounted secret do: another file in its place.
+func file(t *testing.T, path string, entries ...Entry) {
+	t.Helper()
+	text, err := Format(entries...)
+	require.NoError(t, err)
+	put(t, path, string(text))
+}
+
+func put(t *testing.T, path, text string) {
+	t.Helper()
+	next := path + ".next"
+	require.NoError(t, os.WriteFile(next, []byte(text), 0o600))
+	require.NoError(t, os.Rename(next, path))
+}
+
+func issue(t *testing.T, name, tenant string, role identity.Role) (string, Entry) {
+	t.Helper()
+	value, e := New(Entry{Name: name, Tenant: tenant, Role: role})
+	return value.Reveal(), e
+}
+
+func TestNew_MakesTokensThatCannotBeGuessed(t *testing.T) {
+	a, _ := issue(t, "ann", "acme", identity.Client)
+	b, e := issue(t, "ann", "acme", identity.Client)
+	require.NotEqual(t, a, b)
+	require.Len(t, a, len(Prefix)+43) // 256 bits
+	require.True(t, strings.HasPrefix(a, "tr_"))
+	require.NotContains(t, fmt.Sprintf("%+v", e), b)
+	require.NoError(t, e.Check())
+}
+
+func TestFile_NamesWhoHasAToken(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens.yaml")
+	ann, a := issue(t, "ann", "acme", identity.Client)
+	root, r := issue(t, "root", "default", identity.Admin)
+	file(t, path, a, r)
+	f, err := Open(path, zap.NewNop())
+	require.NoError(t, err)
+	got, err := f.Principal(ann)
+	require.NoError(t, err)
+	require.Equal(t, identity.Principal{Role: identity.Client, Name: "ann", Tenant: "acme"}, got)
+	got, err = f.Principal(root)
+	require.NoError(t, err)
+	require.Equal(t, identity.Principal{Role: identity.Admin, Name: "root", Tenant: "default"}, got)
+	for _, other := range []string{"", "tr_", ann[:len(ann)-1], ann + "A", strings.ToUpper(ann), a.SHA256, "ann"} {
+		got, err = f.Principal(other)
+		require.True(t, failure.Is(err, failure.UserUnauthenticated), "%v", err)
+		require.Zero(t, got)
+		if len(other) > len(Prefix) {
+			require.NotContains(t, fmt.Sprintf("%+v %v", err, failure.ToProto(err)), other)
+		}
+	}
+}
+
+func TestFile_TokensEnd(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens.yaml")
+	ann, a := issue(t, "ann", "acme", identity.Client)
+	a.Expires = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	file(t, path, a)
+	f, err := Open(path, zap.NewNop())
+	require.NoError(t, err)
+	f.now = func() time.Time { return a.Expires.Add(-time.Nanosecond) }
+	_, err = f.Principal(ann)
+	require.NoError(t, err)
+	f.now = func() time.Time { return a.Expires }
+	_, err = f.Principal(ann)
+	require.True(t, failure.Is(err, failure.UserUnauthenticated))
+	require.ErrorContains(t, err, "this token has ended")
+}
+
+func TestFile_IsReadAgainAndABadOneIsNotUsed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens.yaml")
+	ann, a := issue(t, "ann", "acme", identity.Client)
+	bob, b := issue(t, "bob", "acme", identity.Client)
+	file(t, path, a)
+	core, logs := observer.New(zap.InfoLevel)
+	f, err := Open(path, zap.New(core))
+	require.NoError(t, err)
+	_, err = f.Principal(bob)
+	require.Error(t, err)
+
+	file(t, path, b)
+	_, err = f.Principal(bob)
+	require.NoError(t, err, "it came with the new file")
+	_, err = f.Principal(ann)
+	require.Error(t, err, "it was taken off")
+
+	put(t, path, "tokens: [{name: "+ann+"}]")
+	for range 3 {
+		_, err = f.Principal(bob)
+		require.NoError(t, err, "the last list that could be used stays")
+	}
+	require.NoError(t, os.Remove(path))
+	for range 3 {
+		_, err = f.Principal(bob)
+		require.NoError(t, err)
+	}
+	require.Equal(t, 2, logs.FilterMessageSnippet("cannot be used").Len(), "each is said once")
+	f.now = func() time.Time { return time.Now().Add(tellEvery) }
+	_, err = f.Principal(bob)
+	require.NoError(t, err)
+	require.Equal(t, 3, logs.FilterMessageSnippet("cannot be used").Len(), "and again while it lasts")
+	for range 2 {
+		put(t, path, "tokens: [{nam: x}]")
+		for range 3 {
+			_, err = f.Principal(bob)
+			require.NoError(t, err)
+		}
+	}
+	require.Equal(t, 5, logs.FilterMessageSnippet("cannot be used").Len(), "each file that is laid there, also with the same fault")
+	file(t, path, a)
+	_, err = f.Principal(ann)
+	require.NoError(t, err)
+	for _, line := range logs.All() {
+		for _, quoted := range []string{a.SHA256, b.SHA256, ann, bob} {
+			require.NotContains(t, fmt.Sprint(line.Message, line.ContextMap()), quoted)
+		}
+	}
+}
+
+// A file that may not be read is tried anew: to let it be read changes nothing that is seen of it.
+func TestFile_IsTriedAgainWhenItCouldNotBeRead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens.yaml")
+	_, a := issue(t, "ann", "acme", identity.Client)
+	file(t, path, a)
+	f, err := Open(path, zap.NewNop())
+	require.NoError(t, err)
+	require.NoError(t, os.Remove(path))
+	require.NoError(t, os.Mkdir(path, 0o700)) // which root cannot read either
+	_, err = f.current()
+	require.ErrorContains(t, err, "is a directory")
+	f.seen, err = os.Stat(path)
+	require.NoError(t, err)
+	f.path = filepath.Join(t.TempDir(), "tokens.yaml")
+	file(t, f.path, a)
+	f.seen, err = os.Stat(f.path)
+	require.NoError(t, err)
+	_, err = f.current()
+	require.NoError(t, err)
+}
+
+func TestFile_MeasuresWhetherItCanBeUsed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens.yaml")
+	_, a := issue(t, "ann", "acme", identity.Client)
+	file(t, path, a)
+	f, err := Open(path, zap.NewNop())
+	require.NoError(t, err)
+	reader := metric.NewManualReader()
+	meter := metric.NewMeterProvider(metric.WithReader(reader)).Meter("test")
+	require.NoError(t, f.Measure(meter))
+	require.NoError(t, (*File)(nil).Measure(meter))
+	usable := func() int64 {
+		var seen metricdata.ResourceMetrics
+		require.NoError(t, reader.Collect(t.Context(), &seen))
+		return seen.ScopeMetrics[0].Metrics[0].Data.(metricdata.Gauge[int64]).DataPoints[0].Value
+	}
+	require.EqualValues(t, 1, usable())
+	put(t, path, "tokens: 7")
+	require.EqualValues(t, 0, usable(), "though nobody called")
+	file(t, path, a)
+	require.EqualValues(t, 1, usable())
+	require.NoError(t, os.Remove(path))
+	require.EqualValues(t, 0, usable())
+}
+
+func TestOpen_SaysWhatIsWrongWithAFile(t *testing.T) {
+	leaked, e := issue(t, "ann", "acme", identity.Client)
+	entry := func(change func(*Entry)) string {
+		other := e
+		change(&other)
+		text, err := Format(other)
+		require.NoError(t, err)
+		return string(text)
+	}
+	twice, err := Format(e, Entry{Name: "bob", Tenant: "acme", Role: identity.Client, SHA256: e.SHA256})
+	require.NoError(t, err)
+	digest := e.SHA256
+	_, bob := issue(t, "bob", "acme", identity.Client)
+	whole, err := Format(bob, e)
+	require.NoError(t, err)
+	for text, want := range map[string]string{
+		"tokens: {a: b}": "it is no list of tokens",
+		strings.Replace(entry(func(*Entry) {}), "sha256", "token", 1):       "want `tokens:` with entries",
+		entry(func(e *Entry) { e.Name = "" }):                               "token 1: name: it must be",
+		entry(func(e *Entry) { e.Tenant = "a/b" }):                          "token 1: tenant: it must be",
+		entry(func(e *Entry) { e.Role = identity.Orchestrator }):            "token 1: role: it must be client or admin",
+		entry(func(e *Entry) { e.SHA256 = leaked }):                         "token 1: sha256: it must be the 64 hex digits",
+		entry(func(e *Entry) { e.Name = leaked }):                           "the token itself does not belong here",
+		entry(func(e *Entry) { e.Tenant = leaked }):                         "the token itself does not belong here",
+		entry(func(e *Entry) { e.Name, e.SHA256 = leaked, "" }):             "the token itself does not belong here",
+		entry(func(e *Entry) { e.Role = identity.Role(leaked) }):            "role: it must be",
+		entry(func(e *Entry) { e.Name, e.Tenant = digest, "" }):             "token 1: tenant: it must be",
+		entry(func(e *Entry) { e.Name, e.SHA256 = digest+"0", digest+"0" }): "token 1: sha256: it must be",
+		string(twice): "token 2 is token 1 once more",
+		// where it is, and nothing of what stands there
+		string(whole) + "  x: y\n" + strings.TrimPrefix(string(whole), "tokens:\n"): "no list of tokens, near line 10: want",
+		string(whole) + "    expire: 2027-01-01\n":                                  "no list of tokens, line 10: want",
+		string(whole) + "    expires: soon " + leaked + "\n":                        "no list of tokens, token 2 from line 6 on: want",
+		string(whole) + "    expires: \"line 99: " + digest + "\"\n":                "no list of tokens, token 2 from line 6 on: want",
+		string(whole) + "    ? [" + leaked + "]\n    : 7\n":                         "no list of tokens",
+		string(whole) + "    expires: [" + leaked + "]\n":                           "no list of tokens, line 10: want",
+		string(whole) + "   " + leaked + ": [" + digest + "\n":                      "no list of tokens, near line 10: want",
+		"tokens: [{name: *" + leaked + "}]":                                         "no list of tokens, near line 1: want",
+	} {
+		path := filepath.Join(t.TempDir(), "tokens.yaml")
+		put(t, path, text)
+		_, err := Open(path, zap.NewNop())
+		require.ErrorContains(t, err, want)
+		require.ErrorContains(t, err, "--client-tokens: "+path)
+		require.NotContains(t, err.Error(), leaked)
+		require.NotContains(t, err.Error(), e.SHA256)
+	}
+	_, err = Open(filepath.Join(t.TempDir(), "absent"), zap.NewNop())
+	require.ErrorContains(t, err, "--client-tokens: ")
+}
+
+// BenchmarkPrincipal is what a call costs more: a look at the file, a digest and all comparisons.
+func BenchmarkPrincipal(b *testing.B) {
+	for _, count := range []int{1, 1000} {
+		b.Run(fmt.Sprintf("tokens=%d", count), func(b *testing.B) {
+			var entries []Entry
+			var last string
+			for n := range count {
+				value, e := New(Entry{Name: fmt.Sprint(n), Tenant: "acme", Role: identity.Client})
+				entries, last = append(entries, e), value.Reveal()
+			}
+			text, err := Format(entries...)
+			require.NoError(b, err)
+			path := filepath.Join(b.TempDir(), "tokens.yaml")
+			require.NoError(b, os.WriteFile(path, text, 0o600))
+			f, err := Open(path, zap.NewNop())
+			require.NoError(b, err)
+			for b.Loop() {
+				if _, err := f.Principal(last); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

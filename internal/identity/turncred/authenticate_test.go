@@ -1,0 +1,63 @@
+package turncred
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/troupe-dev/troupe/internal/audit"
+	"github.com/troupe-dev/troupe/internal/audit/audittest"
+	"github.com/troupe-dev/troupe/internal/identity"
+	"github.com/troupe-dev/troupe/internal/rate"
+	"github.com/troupe-dev/troupe/internal/rpc"
+	"github.com/troupe-dev/troupe/internal/telemetry"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// Whoever guesses credentials at the port for clients fails to prove who he is, and does so a few
+// times only. What he would have called is not what he is refused for: nobody's right was violated
+// (guarantees S6, S10).
+func TestAuthenticate_StrangersGuessAFewTimesOnly(t *testing.T) {
+	log, entries := audittest.Keep(t)
+	tel := telemetry.Discard()
+	tel.Audit = log
+
+	orchestrator := newMesh(t, "example.org").orchestrator(t)
+	ended, err := orchestrator.Issue(given(), time.Now().Add(-Grace))
+	require.NoError(t, err)
+	const guesses = 3
+	server, err := rpc.NewServer(tel, rpc.Config{
+		Authenticate: Authenticate(orchestrator, rpc.Certified), Rates: rate.New(rate.Table{rate.Failures: {Rate: 0.001, Burst: guesses}}),
+	})
+	require.NoError(t, err)
+	lis, err := rpc.Listen("--grpc-addr", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- server.Part(lis, time.Second).Run(ctx, func() {}) }()
+	conn, err := rpc.Dial(lis.Addr().String(), telemetry.Discard())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close()); cancel(); require.NoError(t, <-done) }()
+
+	for n, credential := range []string{"garbage", ended, "", "garbage", ended} {
+		as := metadata.AppendToOutgoingContext(t.Context(), Metadata, credential)
+		err := conn.Invoke(as, troupev1.MemoryService_CommitStep_FullMethodName, &troupev1.CommitStepRequest{}, &troupev1.CommitStepResponse{})
+		want := failure.UserUnauthenticated
+		if n >= guesses {
+			want = failure.PolicyRateLimit
+		}
+		require.True(t, failure.Is(failure.FromStatus("test", err), want), "%d: %v", n, err)
+	}
+
+	refused := entries()
+	require.Len(t, refused, guesses)
+	for _, e := range refused {
+		require.Equal(t, audit.Denied, e.Kind)
+		require.Equal(t, string(identity.Anybody), e.Actor)
+		require.Equal(t, string(failure.UserUnauthenticated), e.Result)
+	}
+}

@@ -1,0 +1,174 @@
+package turncred
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/internal/identity"
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+// What an orchestrator signs, every process of its mesh reads, whatever kind of key it has.
+func TestAuthority_TellsWhatWasGiven(t *testing.T) {
+	m := newMesh(t, "example.org")
+	wide, err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
+	require.NoError(t, err)
+	_, edwards, err := ed25519.GenerateKey(rand.Reader)
+	require.NoError(t, err)
+	old, err := rsa.GenerateKey(rand.Reader, 2048)
+	require.NoError(t, err)
+	memory := m.memory(t)
+	for name, key := range map[string]crypto.Signer{"P-256": elliptical(t), "P-384": wide, "Ed25519": edwards, "RSA": old} {
+		t.Run(name, func(t *testing.T) {
+			credential, err := m.authority(t, identity.Orchestrator, "", key).Issue(given(), time.Time{})
+			require.NoError(t, err)
+			for range 2 { // the second time it is known
+				turn, err := memory.Verify(credential)
+				require.NoError(t, err)
+				require.Equal(t, given(), turn)
+			}
+		})
+	}
+	again := given()
+	again.Epoch, again.Replay = 0, true
+	credential, err := m.orchestrator(t).Issue(again, time.Time{})
+	require.NoError(t, err)
+	turn, err := memory.Verify(credential)
+	require.NoError(t, err)
+	require.Equal(t, again, turn)
+}
+
+func TestAuthority_WithoutAnIdentityThereAreNone(t *testing.T) {
+	none := New(nil)
+	credential, err := none.Issue(given(), time.Time{})
+	require.NoError(t, err)
+	require.Empty(t, credential)
+	_, ok, err := none.Of(t.Context())
+	require.NoError(t, err)
+	require.False(t, ok)
+}
+
+// One holds until a minute behind the deadline of its turn, for 15 minutes at most, and not a
+// second longer, whether it was verified before or not.
+func TestAuthority_CredentialsEnd(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		open := func(role identity.Role) *Authority {
+			s, err := identity.Open(identity.Config{DevCA: dir}, role, "", zap.NewNop())
+			require.NoError(t, err)
+			return New(s)
+		}
+		orchestrator, memory := open(identity.Orchestrator), open(identity.Memory)
+		for name, c := range map[string]struct{ deadline, life time.Duration }{
+			"soon": {30 * time.Second, 90 * time.Second}, "far": {time.Hour, MaxLife}, "past": {-10 * time.Second, 50 * time.Second},
+		} {
+			credential, err := orchestrator.Issue(given(), time.Now().Add(c.deadline))
+			require.NoError(t, err)
+			time.Sleep(c.life - time.Second)
+			_, err = memory.Verify(credential)
+			require.NoError(t, err, name)
+			time.Sleep(time.Second)
+			for _, asked := range []*Authority{memory, open(identity.Memory)} {
+				_, err = asked.Verify(credential)
+				require.True(t, failure.Is(err, failure.Fenced), "%s: %v", name, err)
+			}
+		}
+	})
+}
+
+// The certificate of an orchestrator is replaced, and ends, while its turns run: none is harmed.
+func TestAuthority_CredentialsOutliveTheCertificate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, dir := newMesh(t, "example.org"), t.TempDir()
+		s, err := identity.Open(m.lay(t, dir, elliptical(t), "/orchestrator", time.Now().Add(-time.Hour), time.Hour+time.Minute), identity.Orchestrator, "", zap.NewNop())
+		require.NoError(t, err)
+		orchestrator, memory := New(s), m.memory(t)
+		before, err := orchestrator.Issue(given(), time.Time{})
+		require.NoError(t, err)
+		m.lay(t, dir, elliptical(t), "/orchestrator", time.Now().Add(-time.Minute), time.Hour)
+		after, err := orchestrator.Issue(given(), time.Time{})
+		require.NoError(t, err)
+		require.NotEqual(t, x5c(t, before), x5c(t, after))
+		time.Sleep(10 * time.Minute)
+		for _, credential := range []string{before, after} {
+			turn, err := memory.Verify(credential)
+			require.NoError(t, err)
+			require.Equal(t, given(), turn)
+		}
+	})
+}
+
+func TestTurn_OwnsItsSessionAndThoseBelow(t *testing.T) {
+	turn := given()
+	require.True(t, turn.Owns("s-1"))
+	require.True(t, turn.Owns(SubSessions("s-1")+"0123"))
+	require.False(t, turn.Owns("s-2"))
+	require.False(t, turn.Owns(SubSessions("s-2")+"0123"))
+	require.False(t, turn.Owns(""))
+	require.Len(t, SubSessions("s-1"), 29, "35 of 64 are left")
+}
+
+// Ones that still hold are forgotten rather than too many remembered.
+func TestAuthority_RemembersABoundedNumber(t *testing.T) {
+	v := verified{all: map[[32]byte]expiring{}}
+	now := time.Now()
+	for i := range maxVerified + 100 {
+		v.keep(fmt.Sprint(i), expiring{until: now.Add(time.Duration(i%2) * time.Hour)}, now)
+		require.LessOrEqual(t, len(v.all), maxVerified)
+	}
+	_, ok := v.find(fmt.Sprint(maxVerified+99), now)
+	require.True(t, ok)
+	_, ok = v.find(fmt.Sprint(maxVerified+98), now)
+	require.False(t, ok, "it has ended")
+}
+
+// What is on the wire stays far below the limit of headers.
+func TestAuthority_CredentialsAreSmall(t *testing.T) {
+	credential, err := newMesh(t, "example.org").orchestrator(t).Issue(given(), time.Time{})
+	require.NoError(t, err)
+	require.Less(t, len(credential), 2<<10)
+	require.NotContains(t, credential, "\n")
+	require.Equal(t, 2, strings.Count(credential, "."))
+	t.Logf("%d bytes", len(credential))
+}
+
+func BenchmarkAuthority(b *testing.B) {
+	m := newMesh(b, "example.org")
+	orchestrator, memory := m.orchestrator(b), m.memory(b)
+	credential, err := orchestrator.Issue(given(), time.Time{})
+	require.NoError(b, err)
+	b.Run("issue", func(b *testing.B) {
+		for b.Loop() {
+			_, _ = orchestrator.Issue(given(), time.Time{})
+		}
+	})
+	b.Run("verify=first", func(b *testing.B) {
+		for b.Loop() {
+			_, _ = memory.read(credential, time.Now())
+		}
+	})
+	b.Run("verify=again", func(b *testing.B) {
+		for b.Loop() {
+			_, _ = memory.Verify(credential)
+		}
+	})
+}
+
+func x5c(t *testing.T, credential string) [][]byte {
+	t.Helper()
+	chain, err := chainOf(credential)
+	require.NoError(t, err)
+	return chain
+}

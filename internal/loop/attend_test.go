@@ -1,0 +1,111 @@
+package loop_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/internal/loop"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/llm"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+// What a tool says on the way is told while it runs, whichever goroutine says it, and is in no
+// trace.
+func TestLoop_TellsHowFarToolsAre(t *testing.T) {
+	for _, parallel := range []bool{false, true} {
+		t.Run(fmt.Sprint("parallel ", parallel), func(t *testing.T) {
+			heard := map[string]chan struct{}{"1": make(chan struct{}), "2": make(chan struct{})}
+			set := spies(t, func(ctx context.Context) {
+				var beside sync.WaitGroup
+				beside.Go(func() { tool.Progress(ctx, 1, 2, strings.Repeat("half ", 100)) })
+				beside.Wait()
+				select {
+				case <-heard[tool.IdempotencyKey(ctx)]:
+				case <-ctx.Done():
+				}
+			})
+			in := input("go")
+			in.Key = func(number int) string { return fmt.Sprint(number - 1) } // behind the model's
+			var told []string
+			_, err := drive(t.Context(), loop.Loop{Model: scripted.New(calls("spy", "spy"), scripted.Say("done")), Tools: set, Parallel: parallel}, in, func(p event.Payload) error {
+				switch p := p.(type) {
+				case event.ToolStarted:
+					told = append(told, "start "+p.CallID)
+				case event.ToolProgress:
+					require.Equal(t, "spy", p.Tool)
+					require.InDelta(t, 0.5, *p.Fraction, 0)
+					require.Equal(t, event.MaxSummary, utf8.RuneCountInString(p.Message))
+					told = append(told, "half "+p.CallID)
+					close(heard[p.CallID])
+				case event.ToolFinished:
+					told = append(told, "end "+p.CallID)
+				}
+				return nil
+			})
+			require.NoError(t, err)
+			if parallel {
+				require.ElementsMatch(t, []string{"half 1", "half 2"}, told[2:4])
+				require.Equal(t, []string{"start 1", "start 2", "end 1", "end 2"}, append(told[:2:2], told[4:]...))
+			} else {
+				require.Equal(t, []string{"start 1", "half 1", "end 1", "start 2", "half 2", "end 2"}, told)
+			}
+			for _, e := range in.Turn.Turn().Entries() {
+				require.NotEqual(t, event.ToolProgress{}.Kind(), e.Kind())
+			}
+		})
+	}
+}
+
+// Who leaves while a tool runs is not waited for.
+func TestLoop_CancelsToolsThatNobodyListensTo(t *testing.T) {
+	set := spies(t, func(ctx context.Context) {
+		tool.Progress(ctx, 1, 2, "")
+		<-ctx.Done()
+	})
+	gone := errors.New("gone")
+	_, err := drive(t.Context(), loop.Loop{Model: scripted.New(calls("spy"), scripted.Say("done")), Tools: set}, input("go"), func(p event.Payload) error {
+		if _, ok := p.(event.ToolProgress); ok {
+			return gone
+		}
+		return nil
+	})
+	require.Error(t, err)
+}
+
+func TestLoop_TellsWhyTheModelStopped(t *testing.T) {
+	refused := &llm.Error{Provider: "test", Kind: llm.Refused}
+	for name, tc := range map[string]struct {
+		replies []scripted.Reply
+		want    []event.Finish
+		fails   bool
+	}{
+		"it said all":        {[]scripted.Reply{scripted.Say("done")}, []event.Finish{event.FinishStop}, false},
+		"it was cut":         {[]scripted.Reply{{Deltas: []string{"do"}, Finish: llm.FinishLength}}, []event.Finish{event.FinishLength}, false},
+		"it declined":        {[]scripted.Reply{{Deltas: []string{"no"}, Finish: llm.FinishRefusal}}, []event.Finish{event.FinishFilter}, false},
+		"it calls":           {[]scripted.Reply{calls("spy"), scripted.Say("done")}, []event.Finish{event.FinishCalls, event.FinishStop}, false},
+		"a filter stops it":  {[]scripted.Reply{scripted.Fail(refused)}, []event.Finish{event.FinishFilter}, true},
+		"it fails otherwise": {[]scripted.Reply{scripted.Fail(errors.New("down"))}, nil, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []event.Finish
+			set := spies(t, func(context.Context) {})
+			_, err := drive(t.Context(), loop.Loop{Model: scripted.New(tc.replies...), Tools: set}, input("go"), func(p event.Payload) error {
+				if call, ok := p.(event.ModelCall); ok {
+					got = append(got, call.Finish)
+				}
+				return nil
+			})
+			require.Equal(t, tc.fails, err != nil)
+			require.Equal(t, tc.want, got)
+		})
+	}
+}

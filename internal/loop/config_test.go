@@ -1,0 +1,86 @@
+package loop_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/internal/loop"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/ownership"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+// Tools of one reply run beside each other, as the loop is told to; a name that no tool can
+// have is an error result and no more.
+//
+// Req: LP-34
+func TestLoop_RunsToolsBesideEachOtherAndAnswersBadNames(t *testing.T) {
+	met := make(chan struct{})
+	var both []tool.Tool
+	for _, name := range []string{"left", "right"} {
+		one, err := tool.Func(name, "Waits for the other.", func(ctx context.Context, _ word) (string, error) {
+			select { // whoever comes first waits for the other
+			case met <- struct{}{}:
+			case <-met:
+			case <-ctx.Done():
+				return "", ctx.Err()
+			}
+			return "met", nil
+		})
+		require.NoError(t, err)
+		both = append(both, one)
+	}
+	set, err := tool.NewSet(both...)
+	require.NoError(t, err)
+	model := scripted.New(scripted.Call(ask("1", "left", "a"), ask("2", "bad name!", "b"), ask("3", "right", "c")), scripted.Say("done"))
+	out, err := drive(t.Context(), loop.Loop{Model: model, Tools: set, Parallel: true}, input("go"), deaf)
+	require.NoError(t, err)
+	require.Equal(t, "done", out.Text)
+	var statuses []event.ToolStatus
+	for _, c := range out.Calls {
+		statuses = append(statuses, c.Status)
+	}
+	require.Equal(t, []event.ToolStatus{event.ToolSuccess, event.ToolNotFound, event.ToolSuccess}, statuses, "in the order of the calls")
+}
+
+// What a loop is made of, and what it is told of its turn.
+//
+// Req: LP-3
+func TestLoop_IsToldOfItsTurn(t *testing.T) {
+	var seen hook.Info
+	set, err := hook.NewSet(nil, []hook.Handler{hook.AfterUserInput(func(ctx context.Context, turn *hook.Turn) error {
+		seen = turn.Info()
+		content, _, err := turn.Memory().LoadArtifact(ctx, "plan.md", 0)
+		require.NoError(t, err)
+		require.Equal(t, "the plan", string(content))
+		label, _ := turn.Trace().Get("label")
+		require.Equal(t, "blue", label)
+		return nil
+	})})
+	require.NoError(t, err)
+	var calls []string
+	model := scripted.New(scripted.Call(ask("1", "echo", "a")), scripted.Say("done"))
+	in := loop.Input{System: "be brief", Turn: hook.New(hook.Start{
+		Info: hook.Info{Agent: "test", Session: "s1", Turn: 1}, Handlers: set,
+		Memory: hook.NewMemory(shelf{}, "test"), Trace: ownership.NewTraceView(map[string]string{"label": "blue"}), Messages: []conversation.Message{conversation.User("go")},
+	})}
+	out, err := drive(t.Context(), loop.Loop{Model: model, Tools: tools(t, &calls), MaxIterations: 1}, in, deaf)
+	require.NoError(t, err)
+	require.Equal(t, event.MaxIterations, out.Reason)
+	require.Equal(t, []string{"a"}, calls)
+	require.Equal(t, "be brief", model.Requests()[0].System)
+	require.Equal(t, "s1", seen.Session)
+	require.Equal(t, 1, seen.Turn)
+}
+
+// shelf is a store with one artifact.
+type shelf struct{ hook.Store }
+
+func (shelf) LoadArtifact(context.Context, string, int) ([]byte, string, error) {
+	return []byte("the plan"), "text/markdown", nil
+}

@@ -1,0 +1,68 @@
+package loop_test
+
+import (
+	"context"
+	"strings"
+
+	"github.com/troupe-dev/troupe/internal/loop"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/hook"
+)
+
+// outcome is what the events of a run add up to.
+type outcome struct {
+	event.Answer
+	Messages []conversation.Message
+	Calls    []event.ToolFinished
+	Usage    execution.Usage
+}
+
+// drive reads a run to its end. The payloads that are not internal go to emit, whose error
+// ends it.
+func drive(ctx context.Context, l loop.Loop, in loop.Input, emit func(event.Payload) error) (out outcome, err error) {
+	for e, err := range l.Run(ctx, in) {
+		if err != nil {
+			return out, err
+		}
+		switch p := e.Payload.(type) {
+		case event.Answer:
+			out.Answer = p
+		case event.Appended:
+			out.Messages = append(out.Messages, p.Message)
+		case event.ToolFinished:
+			out.Calls = append(out.Calls, p)
+		case event.ModelCall:
+			out.Usage = out.Usage.Add(p.Usage)
+		}
+		if strings.HasPrefix(e.Kind(), event.Internal) {
+			continue
+		}
+		if err := emit(e.Payload); err != nil {
+			return out, err
+		}
+	}
+	return out, nil
+}
+
+func deaf(event.Payload) error { return nil }
+
+// recorder keeps the events of a run.
+type recorder struct{ events []event.Payload }
+
+func (r *recorder) emit(e event.Payload) error {
+	r.events = append(r.events, e)
+	return nil
+}
+
+// input is that of a turn in which the user said text.
+func input(text string, handlers ...hook.Handler) loop.Input {
+	set, err := hook.NewSet(nil, handlers)
+	if err != nil {
+		panic(err)
+	}
+	return loop.Input{System: "be brief", Turn: hook.New(hook.Start{
+		Info: hook.Info{Agent: "test", Prompt: text, Turn: 1}, Handlers: set, Messages: []conversation.Message{conversation.User(text)},
+	})}
+}

@@ -1,0 +1,162 @@
+package loop_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/internal/loop"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+// mailroom has a tool that reads mail, one that sends it, and one of a server that is asked; ran
+// counts what they did.
+func mailroom(t *testing.T, ran map[string]int) *tool.Set {
+	t.Helper()
+	made := func(name string) tool.Tool {
+		one, err := tool.Func(name, "A tool of the test.", func(context.Context, struct{}) (string, error) {
+			ran[name]++
+			return name + " did it", nil
+		})
+		require.NoError(t, err)
+		return one
+	}
+	server := tool.Scope{Untrusted: true, Egress: true, Party: tool.PartyPrefix + "sums"}
+	set, err := tool.NewSet(
+		tool.Within(tool.Scope{Untrusted: true}, tool.With(execution.Read, made("inbox"))),
+		tool.With(execution.AtMostOnce, made("send")),
+		tool.Within(server, tool.With(execution.Read, made("add"))),
+		tool.Within(server, tool.With(execution.Read, made("subtract"))),
+	)
+	require.NoError(t, err)
+	return set
+}
+
+// wants is a reply that asks for tools without arguments.
+func wants(names ...string) scripted.Reply {
+	var all []conversation.ToolCall
+	for _, name := range names {
+		all = append(all, conversation.ToolCall{Name: name, Arguments: "{}"})
+	}
+	return scripted.Call(all...)
+}
+
+// statuses are how the calls of a run ended, by tool; those that wait are not there.
+func statuses(out outcome) map[string]string {
+	all := map[string]string{}
+	for _, c := range out.Calls {
+		all[c.Tool] = string(c.Status) + c.ErrorType
+	}
+	return all
+}
+
+// mail has a run without the tools of the server, whose descriptions are read as well.
+var mail = &execution.Tools{Names: []string{"inbox", "send"}}
+
+func TestGuard_CountsWhatTheModelHasReadWhenItAsks(t *testing.T) {
+	ran := map[string]int{}
+	l := loop.Loop{Tools: mailroom(t, ran), Model: scripted.New(wants("send", "inbox", "send"), wants("send"), scripted.Say("done"))}
+	in := input("Send, and read.")
+	in.Only = mail
+	out, err := drive(t.Context(), l, in, deaf)
+	require.NoError(t, err)
+	require.Equal(t, map[string]int{"inbox": 1, "send": 2}, ran, "what it asked for before it had read anything")
+	last := out.Calls[len(out.Calls)-1]
+	require.Equal(t, string(failure.PolicySecurity), last.ErrorType)
+	require.Contains(t, last.Result, "send does not run: the turn has read what others wrote (tool inbox)")
+	require.Equal(t, "tool inbox", out.Messages[len(out.Messages)-1].Untrusted, "what it says then rests on it")
+	require.Empty(t, out.Messages[0].Untrusted)
+}
+
+// What a server says of its tools is read with the first request. It may lead to its own tools, for
+// whose sake the author lists it; what these give back may lead to none.
+func TestGuard_TakesADescriptionForItsServersOwn(t *testing.T) {
+	ran := map[string]int{}
+	l := loop.Loop{Tools: mailroom(t, ran), Model: scripted.New(wants("add"), wants("subtract"), wants("send"), scripted.Say("done"))}
+	out, err := drive(t.Context(), l, input("Add."), deaf)
+	require.NoError(t, err)
+	require.Equal(t, map[string]int{"add": 1}, ran)
+	require.Equal(t, map[string]string{"add": "success", "subtract": "errorpolicy_security", "send": "errorpolicy_security"}, statuses(out))
+
+	l.Model = scripted.New(wants("send"), scripted.Say("done"))
+	out, err = drive(t.Context(), l, input("Send."), deaf)
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"send": "errorpolicy_security"}, statuses(out))
+	require.Contains(t, out.Calls[0].Result, "MCP server sums")
+}
+
+// A successor of a lost worker reads the same and decides the same, and so does the turn that goes on
+// with what waits.
+func TestGuard_DecidesAgainWhatItDecided(t *testing.T) {
+	ran := map[string]int{}
+	j := &journal{}
+	asked := func(replies ...scripted.Reply) (outcome, *recorder) {
+		told := &recorder{}
+		in := input("Read and send.")
+		in.Only, in.Journal = mail, j
+		out, err := drive(t.Context(), loop.Loop{Tools: mailroom(t, ran), Model: scripted.New(replies...)}, in, told.emit)
+		require.NoError(t, err)
+		return out, told
+	}
+	first, told := asked(wants("inbox"), wants("send"))
+	require.Equal(t, event.InputRequired, first.Reason)
+	require.Len(t, first.Pending, 1)
+	require.Equal(t, execution.NeedApproval, first.Pending[0].Needs)
+	require.Contains(t, first.Pending[0].Reason, "tool inbox")
+	require.Contains(t, told.events, event.Warning{
+		Reason: loop.ReasonGuarded, Tool: "send",
+		Message: "the tool send waits for an approval, because the turn has read what neither the user nor the author of the agent wrote: tool inbox",
+	})
+
+	again, _ := asked() // the journal has both replies
+	require.Equal(t, first.Pending[0].ID, again.Pending[0].ID)
+	require.Equal(t, map[string]int{"inbox": 1}, ran)
+
+	in := input("Read and send.")
+	in.Only, in.Journal = mail, j
+	in.Answers = []execution.Answer{{
+		ID: first.Pending[0].ID, Verdict: execution.Approve, Digest: execution.CallDigest("send", "{}"),
+	}}
+	out, err := drive(t.Context(), loop.Loop{Tools: mailroom(t, ran), Model: scripted.New(scripted.Say("sent"))}, in, deaf)
+	require.NoError(t, err)
+	require.Equal(t, "sent", out.Text)
+	require.Equal(t, map[string]int{"inbox": 1, "send": 1}, ran)
+}
+
+func TestGuard_TakesAHandlersWordThatAPersonAllowedIt(t *testing.T) {
+	ran := map[string]int{}
+	var seen []string
+	allow := hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
+		seen = append(seen, c.Untrusted)
+		c.Allow()
+		return nil
+	})
+	in := input("Read and send.", allow)
+	in.Only = mail
+	_, err := drive(t.Context(), loop.Loop{
+		Tools: mailroom(t, ran), Guard: loop.GuardStrict, Model: scripted.New(wants("inbox"), wants("send"), scripted.Say("sent")),
+	}, in, deaf)
+	require.NoError(t, err)
+	require.Equal(t, map[string]int{"inbox": 1, "send": 1}, ran)
+	require.Equal(t, []string{"", "tool inbox"}, seen)
+}
+
+func TestGuard_IsAtLeastAsStrictAsTheOneAbove(t *testing.T) {
+	for _, tc := range [][3]loop.Guard{
+		{"", loop.GuardAsk, loop.GuardAsk},
+		{loop.GuardOff, "", loop.GuardOff},
+		{loop.GuardOff, loop.GuardAsk, loop.GuardAsk},
+		{loop.GuardStrict, loop.GuardAsk, loop.GuardStrict},
+		{loop.GuardAsk, loop.GuardStrict, loop.GuardStrict},
+	} {
+		require.Equal(t, tc[2], tc[0].Stricter(tc[1]), "%v", tc)
+	}
+	require.False(t, loop.Guard("on").Known())
+}

@@ -1,0 +1,132 @@
+package loop_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/internal/loop"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+// spies are tools that look around: one that succeeds, one that fails and one that panics.
+func spies(t *testing.T, look func(context.Context)) *tool.Set {
+	t.Helper()
+	var all []tool.Tool
+	for name, end := range map[string]func() error{
+		"spy": func() error { return nil }, "fail": func() error { return errors.New("caught") }, "panic": func() error { panic("caught") },
+	} {
+		one, err := tool.Func(name, "Looks around.", func(ctx context.Context, _ word) (string, error) {
+			look(ctx)
+			return "seen", end()
+		})
+		require.NoError(t, err)
+		all = append(all, one)
+	}
+	set, err := tool.NewSet(all...)
+	require.NoError(t, err)
+	return set
+}
+
+// Req: CO-51, CO-52
+func TestInTool_KnowsTheTurnInsideATool(t *testing.T) {
+	var seen []hook.Running
+	set := spies(t, func(ctx context.Context) { seen = append(seen, hook.InTool(ctx)) })
+	outside := func(ctx context.Context) { require.Equal(t, hook.Running{}, hook.InTool(ctx)) }
+	call := func(ctx context.Context, _ *hook.Call) error { outside(ctx); return nil }
+	in := input("find it", hook.BeforeEachTool(call), hook.AfterEachTool(call), hook.OnError(call))
+	model := scripted.New(calls("spy", "fail"), scripted.Call(ask("3", "spy", "x")), scripted.Say("done"))
+	var got recorder
+	_, err := drive(t.Context(), loop.Loop{Model: model, Tools: set}, in, got.emit)
+	require.NoError(t, err)
+	outside(t.Context())
+	require.Equal(t, "no tool is running", hook.Running{}.String())
+	require.Nil(t, hook.Running{}.State())
+	require.Nil(t, hook.Running{}.Memory())
+
+	require.Len(t, seen, 3)
+	for i, r := range seen {
+		require.Equal(t, fmt.Sprint(i+1), r.CallID)
+		require.Equal(t, "test", r.Info.Agent)
+		require.Equal(t, "find it", r.Info.Prompt)
+		require.Same(t, in.Turn.Turn().State(), r.State())
+		require.NotNil(t, r.Memory())
+	}
+	last := seen[2]
+	require.Equal(t, 2, last.Iteration)
+	require.Equal(t, []string{"spy", "fail"}, last.Previous)
+	require.Len(t, last.Messages, 5)
+	require.Equal(t, conversation.RoleAssistant, last.Messages[4].Role)
+	require.Equal(t, `agent test, turn 1, iteration 2, task "find it", 5 messages, tools before: spy, fail`, last.String())
+
+	// None of this is an argument.
+	spec, _ := set.Find("spy")
+	require.NotContains(t, string(spec.Spec().Schema), "agent")
+	for _, e := range got.events {
+		if f, ok := e.(event.ToolFinished); ok {
+			require.NotContains(t, f.Arguments, "test")
+		}
+	}
+}
+
+// Req: CO-51
+func TestInTool_KnowsNothingBehindTheTool(t *testing.T) {
+	for _, name := range []string{"spy", "fail", "panic"} {
+		t.Run(name, func(t *testing.T) {
+			ended, behind := make(chan struct{}), make(chan hook.Running)
+			set := spies(t, func(ctx context.Context) {
+				require.NotZero(t, hook.InTool(ctx).CallID)
+				go func() { // that the tool forgets
+					<-ended
+					behind <- hook.InTool(ctx)
+				}()
+			})
+			in := input("go", hook.AfterEachTool(func(context.Context, *hook.Call) error {
+				close(ended)
+				require.Equal(t, hook.Running{}, <-behind)
+				return nil
+			}))
+			_, err := drive(t.Context(), loop.Loop{Model: scripted.New(calls(name), scripted.Say("done")), Tools: set}, in, deaf)
+			require.NoError(t, err)
+		})
+	}
+}
+
+// Req: CO-51
+func TestInTool_KeepsTurnsAndCallsApart(t *testing.T) {
+	var mu sync.Mutex
+	seen := map[string]bool{}
+	set := spies(t, func(ctx context.Context) {
+		r := hook.InTool(ctx)
+		r.State().Keys()
+		_ = r.Memory().Set("seen", r.CallID)
+		mu.Lock()
+		defer mu.Unlock()
+		seen[r.Info.TurnID+" "+r.CallID+" "+r.Messages[0].Text] = true
+	})
+	var turns sync.WaitGroup
+	failed := make([]error, 20)
+	for n := range 20 {
+		turns.Go(func() {
+			id := fmt.Sprint("turn ", n)
+			in := loop.Input{Turn: hook.New(hook.Start{Info: hook.Info{TurnID: id}, Messages: []conversation.Message{conversation.User(id)}})}
+			l := loop.Loop{Model: scripted.New(calls("spy", "spy"), scripted.Say("done")), Tools: set, Parallel: true}
+			_, err := drive(t.Context(), l, in, deaf)
+			failed[n] = err
+		})
+	}
+	turns.Wait()
+	require.NoError(t, errors.Join(failed...))
+	require.Len(t, seen, 40)
+	for n := range 20 {
+		require.True(t, seen[fmt.Sprintf("turn %d 1 turn %d", n, n)] && seen[fmt.Sprintf("turn %d 2 turn %d", n, n)], "%v", seen)
+	}
+}

@@ -1,0 +1,264 @@
+package loop_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/internal/loop"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+// journal is the journal of a step over all its attempts. What is recorded is durable at
+// once, unless it is told to lose what was not synced.
+type journal struct {
+	durable []execution.Entry
+	pending []execution.Entry
+	lazy    bool
+	syncs   int
+	fail    error
+}
+
+func (j *journal) Replay(number int, phase execution.Phase) (execution.Entry, bool) {
+	for _, e := range j.durable {
+		if e.Number == number && e.Phase == phase {
+			return e, true
+		}
+	}
+	return execution.Entry{}, false
+}
+
+func (j *journal) Record(e execution.Entry) {
+	if j.lazy {
+		j.pending = append(j.pending, e)
+		return
+	}
+	j.durable = append(j.durable, e)
+}
+
+func (j *journal) Sync(context.Context) error {
+	j.syncs++
+	j.durable, j.pending = append(j.durable, j.pending...), nil
+	return j.fail
+}
+
+var errKilled = errors.New("the worker was killed")
+
+// world is what tools do outside, over all attempts of a step.
+type world struct {
+	mu  sync.Mutex
+	did []string // effect and idempotency key of each run
+}
+
+// effects are a tool of each class, named after it.
+func (w *world) effects(t *testing.T) *tool.Set {
+	t.Helper()
+	var all []tool.Tool
+	for _, effect := range []execution.Effect{execution.Read, execution.Idempotent, execution.AtMostOnce} {
+		one, err := tool.Func(string(effect), "A tool of the test.", func(ctx context.Context, in word) (string, error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if err := hook.InTool(ctx).Memory().Set("last", in.Word); err != nil {
+				return "", err
+			}
+			w.did = append(w.did, string(effect)+" "+tool.IdempotencyKey(ctx))
+			return "did " + in.Word, nil
+		})
+		require.NoError(t, err)
+		all = append(all, tool.With(effect, one))
+	}
+	set, err := tool.NewSet(all...)
+	require.NoError(t, err)
+	return set
+}
+
+func key(number int) string { return fmt.Sprintf("key-%d", number) }
+
+// dying ends a run at a chosen event, as the death of its worker does.
+type dying struct {
+	after  int // events that still get through
+	events []event.Payload
+}
+
+func (d *dying) emit(e event.Payload) error {
+	if d.after == 0 {
+		return errKilled
+	}
+	d.after--
+	d.events = append(d.events, e)
+	return nil
+}
+
+// The model asks for one tool of each class in one round, then again, then answers. The
+// first replies may be left out.
+func script(from int) *scripted.Model {
+	round := func(words ...string) scripted.Reply {
+		return scripted.Call(ask("a", "read", words[0]), ask("b", "idempotent", words[1]), ask("c", "at_most_once", words[2]))
+	}
+	return scripted.New([]scripted.Reply{round("1", "2", "3"), round("4", "5", "6"), scripted.Say("Done.")}[from:]...)
+}
+
+// Wherever the worker dies, the successor ends with the same messages; what was done is not
+// done again, and what may run once never runs twice.
+func TestRun_GoesOnWhereAnotherWasLost(t *testing.T) {
+	var whole []conversation.Message
+	for after := 0; ; after++ {
+		j, w := &journal{}, &world{}
+		in := loop.Input{Journal: j, Key: key}
+		l := loop.Loop{Model: script(0), Tools: w.effects(t)}
+		d := &dying{after: after}
+		out, err := drive(t.Context(), l, in, d.emit)
+		if err == nil {
+			require.Greater(t, after, 10, "the run was long enough")
+			require.Len(t, out.Messages, 9)
+			return
+		}
+		require.ErrorIs(t, err, errKilled)
+
+		// The successor's model is asked only for what the journal does not have.
+		replies := 0
+		for _, e := range j.durable {
+			if e.Tool == "" {
+				replies++
+			}
+		}
+		l.Model = script(replies)
+		out, err = drive(t.Context(), l, in, deaf)
+		require.NoError(t, err)
+		require.Equal(t, "Done.", out.Text)
+		require.Equal(t, 3, out.Usage.ModelCalls, "also those of the lost attempt")
+		if whole == nil {
+			whole = out.Messages
+		}
+		require.Len(t, out.Messages, len(whole))
+
+		times := map[string]int{}
+		for _, did := range w.did {
+			times[did]++
+		}
+		require.LessOrEqual(t, times["at_most_once "+key(4)], 1) // 0: lost between its intent and its run
+		require.LessOrEqual(t, times["at_most_once "+key(8)], 1)
+		require.LessOrEqual(t, len(times), 6, "every call has one key in all attempts")
+	}
+}
+
+func TestRun_IdempotentToolGetsTheSameKeyAgain(t *testing.T) {
+	j, w := &journal{lazy: true}, &world{}
+	l := loop.Loop{Model: scripted.New(scripted.Call(ask("a", "idempotent", "x")), scripted.Say("Done.")), Tools: w.effects(t)}
+	in := loop.Input{Journal: j, Key: key}
+	_, err := drive(t.Context(), l, in, (&dying{after: 2}).emit) // lost behind the call, before its result is durable
+	require.ErrorIs(t, err, errKilled)
+	j.pending = nil
+
+	out, err := drive(t.Context(), l, in, deaf)
+	require.NoError(t, err)
+	require.Equal(t, "Done.", out.Text)
+	require.Equal(t, []string{"idempotent key-2", "idempotent key-2"}, w.did)
+}
+
+func TestRun_WhatMayRunOnceIsNotRunAgainWhenInDoubt(t *testing.T) {
+	j, w := &journal{lazy: true}, &world{}
+	l := loop.Loop{Model: scripted.New(scripted.Call(ask("a", "at_most_once", "x")), scripted.Say("I do not know.")), Tools: w.effects(t)}
+	in := loop.Input{Journal: j, Key: key}
+	_, err := drive(t.Context(), l, in, (&dying{after: 2}).emit)
+	require.ErrorIs(t, err, errKilled)
+	j.pending = nil
+
+	var seen recorder
+	out, err := drive(t.Context(), l, in, seen.emit)
+	require.NoError(t, err)
+	require.Len(t, w.did, 1)
+	require.Equal(t, event.ToolUnknownOutcome, out.Calls[0].Status)
+	require.Contains(t, out.Messages[1].Text, "UNKNOWN_OUTCOME")
+	var finished event.ToolFinished
+	for _, e := range seen.events {
+		if f, ok := e.(event.ToolFinished); ok {
+			finished = f
+		}
+	}
+	require.Equal(t, event.ToolUnknownOutcome, finished.Status)
+
+	// And so it stays for those who come later.
+	require.NoError(t, j.Sync(t.Context()))
+	l.Model = scripted.New(scripted.Say("Still not."))
+	out, err = drive(t.Context(), l, in, deaf)
+	require.NoError(t, err)
+	require.Equal(t, event.ToolUnknownOutcome, out.Calls[0].Status)
+	require.Len(t, w.did, 1)
+}
+
+func TestRun_RefusesToDoSomethingElseThanBefore(t *testing.T) {
+	j, w := &journal{}, &world{}
+	l := loop.Loop{Model: script(0), Tools: w.effects(t)}
+	_, err := drive(t.Context(), l, loop.Input{Journal: j}, (&dying{after: 4}).emit)
+	require.ErrorIs(t, err, errKilled)
+
+	for name, change := range map[string]func(*execution.Entry){
+		"other arguments":       func(e *execution.Entry) { e.Digest = execution.CallDigest(e.Tool, `{"word": "other"}`) },
+		"a model call":          func(e *execution.Entry) { e.Tool, e.Digest = "", "" },
+		"a tool, not the model": func(e *execution.Entry) { e.Number = 1 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			changed := &journal{durable: append([]execution.Entry(nil), j.durable...)}
+			change(&changed.durable[1])
+			if changed.durable[1].Number == 1 {
+				changed.durable = changed.durable[1:2]
+			}
+			_, err := drive(t.Context(), l, loop.Input{Journal: changed}, deaf)
+			require.True(t, failure.Is(err, failure.Nondeterminism), "%v", err)
+			require.ErrorContains(t, err, "changed under a running step")
+		})
+	}
+}
+
+func TestRun_SyncsOnlyForWhatHasAnEffect(t *testing.T) {
+	for name, want := range map[string]int{"read": 0, "idempotent": 1, "at_most_once": 1, "nothing of that name": 0} {
+		t.Run(name, func(t *testing.T) {
+			j, w := &journal{}, &world{}
+			l := loop.Loop{Model: scripted.New(scripted.Call(ask("a", name, "x")), scripted.Say("Done.")), Tools: w.effects(t)}
+			_, err := drive(t.Context(), l, loop.Input{Journal: j}, deaf)
+			require.NoError(t, err)
+			require.Equal(t, want, j.syncs)
+		})
+	}
+}
+
+func TestRun_EndsWhenTheJournalIsAnothers(t *testing.T) {
+	w := &world{}
+	fenced := failure.New(failure.Fenced, "test", "somebody else has the step")
+	j := &journal{fail: fenced}
+	l := loop.Loop{Model: script(0), Tools: w.effects(t)}
+	_, err := drive(t.Context(), l, loop.Input{Journal: j}, deaf)
+	require.ErrorIs(t, err, fenced)
+	require.Equal(t, []string{"read "}, w.did, "nothing with an effect ran")
+}
+
+func TestWith_KeepsAStarter(t *testing.T) {
+	plain, err := tool.Func("plain", "A tool of the test.", func(context.Context, word) (string, error) { return "", nil })
+	require.NoError(t, err)
+	require.Equal(t, execution.AtMostOnce, tool.EffectOf(plain), "nobody said that it is less")
+	require.Equal(t, execution.Read, tool.EffectOf(tool.With(execution.Read, plain)))
+	_, starts := tool.With(execution.Read, plain).(tool.Starter)
+	require.False(t, starts)
+	wrapped := tool.With(execution.Idempotent, started{plain})
+	_, starts = wrapped.(tool.Starter)
+	require.True(t, starts)
+	require.Equal(t, execution.Idempotent, tool.EffectOf(wrapped))
+	require.Empty(t, cmp.Diff(plain.Spec(), wrapped.Spec()))
+}
+
+type started struct{ tool.Tool }
+
+func (started) Start(context.Context) error { return nil }
+func (started) Close() error                { return nil }

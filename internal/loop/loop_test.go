@@ -1,0 +1,234 @@
+package loop_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/internal/loop"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+type word struct {
+	Word string `json:"word"`
+}
+
+// tools are echo, which notes its calls in order, fail and panic.
+func tools(t *testing.T, calls *[]string) *tool.Set {
+	t.Helper()
+	var all []tool.Tool
+	for name, fn := range map[string]func(context.Context, word) (string, error){
+		"echo": func(_ context.Context, in word) (string, error) {
+			*calls = append(*calls, in.Word)
+			return "heard " + in.Word, nil
+		},
+		"fail":   func(context.Context, word) (string, error) { return "", errors.New("the disk is full") },
+		"panic":  func(context.Context, word) (string, error) { panic("oh") },
+		"silent": func(context.Context, word) (string, error) { return "", nil },
+	} {
+		one, err := tool.Func(name, "A tool of the test.", fn)
+		require.NoError(t, err)
+		all = append(all, one)
+	}
+	set, err := tool.NewSet(all...)
+	require.NoError(t, err)
+	return set
+}
+
+func ask(id, name, said string) conversation.ToolCall {
+	return conversation.ToolCall{ID: id, Name: name, Arguments: fmt.Sprintf(`{"word": %q}`, said)}
+}
+
+// Req: CO-22, CO-23, CO-24, CO-44
+func TestLoop_AnswersWithoutTools(t *testing.T) {
+	model := scripted.New(scripted.Reply{Deltas: []string{"Hel", "lo"}, Usage: execution.Usage{InputTokens: 3, OutputTokens: 2}})
+	var got recorder
+	out, err := drive(t.Context(), loop.Loop{Model: model}, input("hi"), got.emit)
+	require.NoError(t, err)
+
+	usage := execution.Usage{InputTokens: 3, OutputTokens: 2, ModelCalls: 1}
+	require.Equal(t, "Hello", out.Text)
+	require.Equal(t, 1, out.Iterations)
+	require.Equal(t, usage, out.Usage)
+	want := []event.Payload{
+		event.TextDelta{Text: "Hel"},
+		event.TextDelta{Text: "lo"},
+		event.ModelCall{Model: scripted.Name, Iteration: 1, Usage: usage, Finish: event.FinishStop},
+	}
+	require.Empty(t, cmp.Diff(want, got.events, cmpopts.IgnoreFields(event.ModelCall{}, "Duration")))
+}
+
+// Req: CO-29, CO-31, CO-33, CO-35, CO-39b, CO-45
+func TestLoop_RunsToolsInOrderOnePerCall(t *testing.T) {
+	model := scripted.New(
+		scripted.Reply{Deltas: []string{"Let me see."}, ToolCalls: []conversation.ToolCall{
+			ask("1", "echo", "a"), ask("2", "fail", "b"), ask("3", "nothing", "c"), ask("4", "panic", "d"),
+			ask("5", "silent", "e"), ask("6", "echo", "f"),
+			{ID: "7", Name: "echo", Arguments: `{}`},
+		}},
+		scripted.Say("done"),
+	)
+	var calls []string
+	var got recorder
+	out, err := drive(t.Context(), loop.Loop{Model: model, Tools: tools(t, &calls)}, input("go"), got.emit)
+	require.NoError(t, err)
+	require.Equal(t, "done", out.Text)
+	require.Equal(t, 2, out.Iterations)
+	require.Equal(t, []string{"a", "f"}, calls)
+
+	second := model.Requests()[1].Messages
+	require.Len(t, second, 1+1+7)
+	require.Equal(t, "Let me see.", second[1].Text)
+	require.Len(t, second[1].ToolCalls, 7)
+	for i, m := range second[2:] {
+		require.Equal(t, conversation.RoleTool, m.Role)
+		require.Equal(t, fmt.Sprint(i+1), m.ToolCallID)
+		require.NotEmpty(t, m.Text)
+	}
+	require.Equal(t, "heard a", second[2].Text)
+	require.Equal(t, "Error: the disk is full", second[3].Text)
+	require.Contains(t, second[4].Text, `There is no tool "nothing"; there are `)
+	require.Equal(t, "Error: the tool panicked: oh", second[5].Text)
+	require.Contains(t, second[8].Text, "required: word")
+
+	var statuses []event.ToolStatus
+	open := ""
+	for _, e := range got.events {
+		switch e := e.(type) {
+		case event.ToolStarted:
+			require.Empty(t, open, "one at a time")
+			open = e.CallID
+		case event.ToolFinished:
+			require.Equal(t, open, e.CallID)
+			open = ""
+			statuses = append(statuses, e.Status)
+		}
+	}
+	require.Equal(t, []event.ToolStatus{
+		event.ToolSuccess, event.ToolError, event.ToolNotFound, event.ToolError,
+		event.ToolSuccess, event.ToolSuccess, event.ToolError,
+	}, statuses)
+}
+
+// Req: CO-33
+func TestLoop_NamesCallsThatHaveNoIDOfTheirOwn(t *testing.T) {
+	model := scripted.New(
+		scripted.Call(ask("", "echo", "a"), ask("x", "echo", "b"), ask("x", "echo", "c")),
+		scripted.Call(ask("call_1", "echo", "d")),
+		scripted.Say("done"),
+	)
+	var calls []string
+	out, err := drive(t.Context(), loop.Loop{Model: model, Tools: tools(t, &calls)}, input("go"), new(recorder).emit)
+	require.NoError(t, err)
+
+	seen := map[string]bool{}
+	for _, m := range out.Messages {
+		if m.Role != conversation.RoleTool {
+			continue
+		}
+		require.False(t, seen[m.ToolCallID], "%s twice", m.ToolCallID)
+		seen[m.ToolCallID] = true
+	}
+	require.Equal(t, map[string]bool{"call_1": true, "x": true, "call_2": true, "call_3": true}, seen)
+}
+
+// Req: CO-22, CO-26
+func TestLoop_StopsAtItsLimit(t *testing.T) {
+	model := scripted.New(scripted.Call(ask("1", "echo", "a")), scripted.Call(ask("2", "echo", "b")), scripted.Say("never"))
+	var calls []string
+	var got recorder
+	out, err := drive(t.Context(), loop.Loop{Model: model, Tools: tools(t, &calls), MaxIterations: 2}, input("go"), got.emit)
+	require.NoError(t, err)
+	require.Equal(t, event.MaxIterations, out.Reason)
+	require.Equal(t, "Task incomplete: Maximum iterations (2) reached.", out.Text)
+	require.Len(t, model.Requests(), 2)
+	require.Equal(t, event.Warning{Reason: loop.ReasonMaxIterations, Message: out.Text}, got.events[len(got.events)-1])
+}
+
+func TestLoop_KeepsTheModeOfTheModelsError(t *testing.T) {
+	model := scripted.New(scripted.Fail(failure.New(failure.PolicyRateLimit, "test", "slow down")))
+	in := input("hi")
+	_, err := drive(t.Context(), loop.Loop{Model: model}, in, deaf)
+	require.True(t, failure.Is(err, failure.PolicyRateLimit), "%v", err)
+	require.Equal(t, 1, in.Turn.Turn().Usage().ModelCalls)
+}
+
+func TestLoop_SaysWhyItsContextEnded(t *testing.T) {
+	for name, tc := range map[string]struct {
+		context func(context.Context) (context.Context, context.CancelFunc)
+		want    failure.Mode
+	}{
+		"cancelled": {context.WithCancel, failure.UserCancelled},
+		"deadline": {func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, 0)
+		}, failure.AgentTimeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := tc.context(t.Context())
+			model := scripted.New(scripted.Reply{Wait: make(chan struct{})})
+			cancel()
+			_, err := drive(ctx, loop.Loop{Model: model}, input("hi"), new(recorder).emit)
+			require.True(t, failure.Is(err, tc.want), "%v", err)
+		})
+	}
+}
+
+func TestLoop_FinishesTheToolCallThatWasCancelled(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	slow, err := tool.Func("slow", "Waits.", func(ctx context.Context, _ word) (string, error) {
+		cancel()
+		<-ctx.Done()
+		return "", ctx.Err()
+	})
+	require.NoError(t, err)
+	set, err := tool.NewSet(slow)
+	require.NoError(t, err)
+
+	var got recorder
+	model := scripted.New(scripted.Call(ask("1", "slow", "a"), ask("2", "slow", "b")))
+	_, err = drive(ctx, loop.Loop{Model: model, Tools: set}, input("hi"), got.emit)
+	require.True(t, failure.Is(err, failure.UserCancelled), "%v", err)
+	finished, ok := got.events[len(got.events)-1].(event.ToolFinished)
+	require.True(t, ok)
+	require.Equal(t, "1", finished.CallID)
+}
+
+func TestLoop_EndsWhenNobodyTakesItsEvents(t *testing.T) {
+	broken := errors.New("the stream is gone")
+	model := scripted.New(scripted.Say("hello"), scripted.Say("never"))
+	_, err := drive(t.Context(), loop.Loop{Model: model}, input("hi"), func(event.Payload) error { return broken })
+	require.ErrorIs(t, err, broken)
+	require.Len(t, model.Requests(), 1)
+}
+
+// Req: CO-47
+func TestLoop_BoundsWhatAToolSays(t *testing.T) {
+	loud, err := tool.Func("loud", "Says much.", func(context.Context, word) (string, error) {
+		return strings.Repeat("ä", loop.MaxToolText), nil
+	})
+	require.NoError(t, err)
+	set, err := tool.NewSet(loud)
+	require.NoError(t, err)
+
+	var got recorder
+	model := scripted.New(scripted.Call(ask("1", "loud", "a")), scripted.Say("done"))
+	out, err := drive(t.Context(), loop.Loop{Model: model, Tools: set}, input("hi"), got.emit)
+	require.NoError(t, err)
+	require.LessOrEqual(t, len(out.Messages[1].Text), loop.MaxToolText)
+	for _, e := range got.events {
+		if finished, ok := e.(event.ToolFinished); ok {
+			require.Len(t, []rune(finished.Summary), event.MaxSummary)
+		}
+	}
+}

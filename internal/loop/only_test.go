@@ -1,0 +1,53 @@
+package loop_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/internal/loop"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+)
+
+// A model's call for a tool is a request: it is offered what the orchestrator left the step, and a
+// call for another one is refused and never run.
+//
+// Req: OC-13
+func TestLoop_OffersAndRunsOnlyWhatTheStepMayUse(t *testing.T) {
+	var calls []string
+	set := tools(t, &calls)
+	for name, c := range map[string]struct {
+		only    *execution.Tools
+		offered []string
+		refused string
+	}{
+		"some": {&execution.Tools{Names: []string{"silent", "gone", "fail"}}, []string{"silent", "fail"}, `The tool "echo" may not be used in this step; there are silent, fail.`},
+		"none": {&execution.Tools{}, nil, `The tool "echo" may not be used in this step; there are none.`},
+	} {
+		model := scripted.New(scripted.Call(ask("1", "echo", "a"), ask("2", "nothing", "b")), scripted.Say("done"))
+		in := input("go")
+		in.Only = c.only
+		out, err := drive(t.Context(), loop.Loop{Model: model, Tools: set}, in, deaf)
+		require.NoError(t, err, name)
+		require.Equal(t, "done", out.Text)
+		var offered []string
+		for _, spec := range model.Requests()[0].Tools {
+			offered = append(offered, spec.Name)
+		}
+		require.Equal(t, c.offered, offered, "in this order")
+		require.Empty(t, calls, "it never runs")
+		require.Equal(t, event.ToolNotFound, out.Calls[0].Status)
+		require.Equal(t, string(failure.PolicyAllowlist), out.Calls[0].ErrorType)
+		require.Equal(t, c.refused, out.Calls[0].Result)
+		require.NotEqual(t, string(failure.PolicyAllowlist), out.Calls[1].ErrorType, "which there is not at all")
+		require.Equal(t, c.refused, out.Messages[1].Text, "the model reads it")
+	}
+	model := scripted.New(scripted.Call(ask("1", "echo", "a")), scripted.Say("done"))
+	_, err := drive(t.Context(), loop.Loop{Model: model, Tools: set}, input("go"), deaf)
+	require.NoError(t, err)
+	require.Len(t, model.Requests()[0].Tools, 4, "all")
+	require.Equal(t, []string{"a"}, calls)
+}

@@ -1,0 +1,234 @@
+package loop_test
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/troupe-dev/troupe/internal/loop"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/llm"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// meeting are tools that all wait until the last of them has begun, and then end in the given
+// order.
+func meeting(t *testing.T, order []int) *tool.Set {
+	t.Helper()
+	var begun sync.WaitGroup
+	begun.Add(len(order))
+	turn := make([]chan struct{}, len(order)+1)
+	for i := range turn {
+		turn[i] = make(chan struct{})
+	}
+	close(turn[0])
+	all := make([]tool.Tool, len(order))
+	for place, which := range order {
+		one, err := tool.Func(fmt.Sprintf("meet%d", which), "Meets the others.", func(ctx context.Context, _ word) (string, error) {
+			begun.Done()
+			begun.Wait()
+			<-turn[place]
+			close(turn[place+1])
+			return fmt.Sprintf("met %d", which), hook.InTool(ctx).Memory().Set("last", which)
+		})
+		require.NoError(t, err)
+		all[which] = one
+	}
+	set, err := tool.NewSet(all...)
+	require.NoError(t, err)
+	return set
+}
+
+// Tools run beside each other, or they would wait forever here, and whichever ends first:
+// handlers run one at a time, results and changes of state come in the order of the calls, and
+// the journal is the same.
+//
+// Req: C-9
+func TestLoop_RunsToolsBesideEachOther(t *testing.T) {
+	var first *journal
+	for _, order := range [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
+		t.Run(fmt.Sprint(order), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var log []string // by handlers, without a lock: they run one at a time
+				note := func(name string) func(context.Context, *hook.Call) error {
+					return func(_ context.Context, c *hook.Call) error { log = append(log, name+" "+c.ID); return nil }
+				}
+				j := &journal{}
+				in := input("go", hook.BeforeEachTool(note("before")), hook.AfterEachTool(note("after")))
+				in.Journal = j
+				model := scripted.New(calls("meet0", "meet1", "meet2"), scripted.Say("done"))
+				var got recorder
+				out, err := drive(t.Context(), loop.Loop{Model: model, Tools: meeting(t, order), Parallel: true}, in, got.emit)
+				require.NoError(t, err)
+
+				require.Equal(t, []string{"before 1", "before 2", "before 3", "after 1", "after 2", "after 3"}, log)
+				for i, m := range model.Requests()[1].Messages[2:] {
+					require.Equal(t, fmt.Sprint(i+1), m.ToolCallID)
+					require.Equal(t, fmt.Sprintf("met %d", i), m.Text)
+				}
+				require.Equal(t, "done", out.Text)
+				var told []string
+				for _, e := range got.events {
+					switch e := e.(type) {
+					case event.ToolStarted:
+						told = append(told, "started "+e.CallID)
+					case event.ToolFinished:
+						told = append(told, "finished "+e.CallID)
+					}
+				}
+				require.Equal(t, []string{"started 1", "started 2", "started 3", "finished 1", "finished 2", "finished 3"}, told)
+				first = cmp.Or(first, j)
+				require.Empty(t, gocmp.Diff(first.durable, j.durable))
+				require.JSONEq(t, "2", string(in.Turn.Lasting()["last"]))
+			})
+		})
+	}
+	var numbers []string
+	for _, e := range first.durable {
+		numbers = append(numbers, fmt.Sprint(e.Number, " ", e.Phase, " ", e.Tool))
+	}
+	require.Equal(t, []string{
+		"1 done ", "2 intent meet0", "3 intent meet1", "4 intent meet2", "2 done meet0", "3 done meet1", "4 done meet2",
+	}, numbers)
+}
+
+// oracle is a model that answers by what it is asked alone, so that it does not matter how
+// often: two rounds of tools, then an answer; and whatever a handler asks.
+type oracle struct{ asked int }
+
+func (o *oracle) Name() string { return "oracle/model" }
+
+func (o *oracle) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+	o.asked++
+	return func(yield func(llm.Delta, error) bool) {
+		results := 0
+		for _, m := range req.Messages {
+			if m.Role == conversation.RoleTool {
+				results++
+			}
+		}
+		d := llm.Delta{Text: "Done."}
+		switch last := req.Messages[len(req.Messages)-1].Text; {
+		case strings.HasPrefix(last, "aside"):
+			d.Text = "yes to " + last
+		case results < 6:
+			d = llm.Delta{ToolCalls: []conversation.ToolCall{ask("", "read", "a"), ask("", "idempotent", fmt.Sprint(results)), ask("", "nothing", "c")}}
+		}
+		yield(d, nil)
+	}
+}
+
+// asking are handlers that ask the model wherever they can, and say what they heard.
+func asking() []hook.Handler {
+	var all []hook.Handler
+	for _, name := range append(hooks, "before_each_tool") {
+		switch name {
+		case "before_agent", "on_llm_error", "on_stop_signal", "after_agent", "on_complete":
+			continue
+		}
+		all = append(all, at(name, func(t *hook.Turn) error {
+			said, err := t.Ask(context.Background(), llm.Request{Messages: []conversation.Message{conversation.User(fmt.Sprintf("aside %s %d", name, t.Iteration()))}})
+			t.Add(conversation.User(said.Text))
+			return err
+		}))
+	}
+	return all
+}
+
+// lasting is what a run leaves.
+type lasting struct {
+	outcome
+	state map[string]json.RawMessage
+}
+
+// Wherever a worker dies, what its journal had or had not kept, whether its tools run beside
+// each other or not, and with handlers that ask the model: the successor says the same
+// messages in the same order, and leaves the same state.
+//
+// Req: C-9
+func TestRun_SaysTheSameWhereverAnotherWasLost(t *testing.T) {
+	for _, parallel := range []bool{false, true} {
+		for _, lazy := range []bool{false, true} {
+			for _, asks := range []bool{false, true} {
+				t.Run(fmt.Sprintf("parallel=%v lazy=%v asks=%v", parallel, lazy, asks), func(t *testing.T) {
+					run := func(j *journal, w *world, emit func(event.Payload) error) (*oracle, lasting, error) {
+						var handlers []hook.Handler
+						if asks {
+							handlers = asking()
+						}
+						in, model := input("go", handlers...), &oracle{}
+						in.Journal, in.Key = j, key
+						out, err := drive(t.Context(), loop.Loop{Model: model, Tools: w.effects(t), Parallel: parallel, MaxFailures: 99}, in, emit)
+						return model, lasting{out, in.Turn.Lasting()}, err
+					}
+					all, whole, err := run(&journal{}, &world{}, deaf)
+					require.NoError(t, err)
+					require.Len(t, whole.Messages, 9)
+
+					for after := 0; ; after++ {
+						j, w := &journal{lazy: lazy}, &world{}
+						first, _, err := run(j, w, (&dying{after: after}).emit)
+						if err == nil {
+							require.Greater(t, after, 14, "the run was long enough")
+							return
+						}
+						require.ErrorIs(t, err, errKilled)
+						j.pending = nil
+						replies := 0
+						for _, e := range j.durable {
+							if e.Tool == "" {
+								replies++
+							}
+						}
+						second, out, err := run(j, w, deaf)
+						require.NoError(t, err)
+						require.Empty(t, gocmp.Diff(whole.Messages, out.Messages, cmpopts.EquateEmpty()), "lost behind event %d", after)
+						require.Empty(t, gocmp.Diff(whole.state, out.state), "lost behind event %d", after)
+						require.Equal(t, all.asked, second.asked+replies, "what was kept is not asked again")
+						require.LessOrEqual(t, first.asked, all.asked)
+
+						keys := map[string]int{}
+						for _, did := range w.did {
+							keys[did]++
+						}
+						require.Len(t, keys, 4, "every call has one key in all attempts")
+					}
+				})
+			}
+		}
+	}
+}
+
+// A round in which one call cannot begin has begun none: each start has its end (CO-47).
+//
+// Req: CO-47
+func TestLoop_BeginsNoToolOfARoundThatCannotBegin(t *testing.T) {
+	w := &world{}
+	j := &journal{durable: []execution.Entry{{Number: 3, Phase: execution.Done, Tool: "idempotent", Digest: "another"}}}
+	in := input("go")
+	in.Journal = j
+	var got recorder
+	_, err := drive(t.Context(), loop.Loop{Model: scripted.New(calls("read", "idempotent")), Tools: w.effects(t), Parallel: true}, in, got.emit)
+	require.ErrorContains(t, err, "changed under a running step")
+	require.Empty(t, w.did)
+	for _, e := range got.events {
+		require.NotEqual(t, event.ToolStarted{}.Kind(), e.Kind())
+	}
+}

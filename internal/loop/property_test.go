@@ -1,0 +1,313 @@
+package loop_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/troupe-dev/troupe/internal/loop"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/llm"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+// The conversation keeps its order whatever models say and handlers do, in thousands of turns
+// of models and handlers that do anything, also let calls wait.
+//
+// Req: C-11, CO-29, CO-31, CO-33, CO-34
+func TestLoop_KeepsTheOrderWhateverHandlersDo(t *testing.T) {
+	set, err := tool.NewSet(toolbox(t, nil)[:3]...) // echo, fail and ask
+	require.NoError(t, err)
+	for range 20 {
+		rapid.Check(t, func(rt *rapid.T) {
+			w := &wild{
+				rt:      rt,
+				moves:   rapid.SliceOfN(rapid.IntRange(0, 60), 0, 40).Draw(rt, "moves"),
+				replies: rapid.SliceOfN(rapid.SliceOfN(rapid.IntRange(0, 3*4-1), 0, 4), 0, 4).Draw(rt, "replies"),
+				rounds:  map[int][]string{},
+				held:    map[string]bool{},
+			}
+			in := input("go", w.handlers()...)
+			in.Journal = map[bool]execution.Journal{true: &journal{}}[rapid.Bool().Draw(rt, "journal")]
+			l := loop.Loop{Model: w, Tools: set, MaxIterations: 4, Parallel: rapid.Bool().Draw(rt, "parallel")}
+			var failed error
+			for e, err := range l.Run(t.Context(), in) {
+				if err != nil {
+					failed = err
+					continue
+				}
+				w.events = append(w.events, e)
+			}
+			w.check(in.Turn.Turn().Messages(), failed)
+		})
+	}
+}
+
+// wild are a model and handlers that do what they like. Their moves are drawn before the turn
+// and done one after the other.
+type wild struct {
+	rt      require.TestingT
+	moves   []int
+	replies [][]int // tool calls of each reply
+
+	rounds   map[int][]string // ids of the calls, by iteration
+	held     map[string]bool  // calls that were let wait
+	replaced bool             // messages were replaced
+	spoiled  bool             // messages were changed behind the turn's back
+	events   []event.Event
+}
+
+func (w *wild) Name() string { return "wild/model" }
+
+// Generate implements llm.Model: calls of tools that there are and are not, under ids that are
+// missing, used twice or good.
+func (w *wild) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+	require.NoError(w.rt, conversation.CheckRounds(req.Messages))
+	ids := map[string]bool{}
+	for _, m := range req.Messages {
+		for _, c := range m.ToolCalls {
+			require.False(w.rt, ids[c.ID], "id %s twice", c.ID)
+			ids[c.ID] = true
+		}
+	}
+	return func(yield func(llm.Delta, error) bool) {
+		if len(w.replies) == 0 {
+			yield(llm.Delta{Text: "done"}, nil)
+			return
+		}
+		reply := w.replies[0]
+		w.replies = w.replies[1:]
+		var calls []conversation.ToolCall
+		for _, n := range reply {
+			calls = append(calls, ask([]string{"", "x", "y"}[n%3], []string{"echo", "fail", "ask", "nothing"}[n/3], "w"))
+		}
+		if len(calls) == 1 && calls[0].ID == "y" {
+			yield(llm.Delta{}, errors.New("down"))
+			return
+		}
+		yield(llm.Delta{Text: "so", ToolCalls: calls}, nil)
+	}
+}
+
+// handlers are one for each event of a turn.
+func (w *wild) handlers() []hook.Handler {
+	all := []hook.Handler{
+		hook.BeforeTools(func(_ context.Context, r *hook.Round) error {
+			for _, c := range r.Calls {
+				w.rounds[r.Iteration()] = append(w.rounds[r.Iteration()], c.ID)
+			}
+			return nil
+		}),
+		hook.BeforeLLM(func(_ context.Context, r *hook.LLMRequest) error {
+			if w.move(6) {
+				r.Respond("I know", ask("x", "echo", "of a handler"))
+			}
+			return nil
+		}),
+		hook.OnLLMError(func(_ context.Context, f *hook.LLMFailure) error {
+			if !w.move(7) {
+				f.Respond("instead")
+			}
+			return nil
+		}),
+		hook.AfterLLM(func(_ context.Context, r *hook.LLMReply) error {
+			switch {
+			case w.move(6):
+				r.ToolCalls = nil
+			case w.move(7):
+				r.ToolCalls = append(r.ToolCalls, ask("x", "echo", "more"))
+			}
+			return nil
+		}),
+		hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
+			switch {
+			case w.move(6):
+				c.Answer("I know")
+			case w.move(7):
+				c.Refuse("no")
+			case w.move(9):
+				c.Wait("mind it", noon)
+				w.held[c.ID] = c.CanWait()
+			case w.move(8):
+				c.Arguments, c.ID, c.Name = `{"word": "other"}`, "mine", "mine"
+			}
+			return nil
+		}),
+		hook.AfterEachTool(func(_ context.Context, c *hook.Call) error {
+			if w.move(6) {
+				c.Text, c.ID = "", "mine"
+			}
+			return nil
+		}),
+	}
+	for _, name := range append(hooks, "before_each_tool") {
+		if name != "before_agent" {
+			all = append(all, at(name, func(t *hook.Turn) error { return w.act(name, t) }))
+		}
+	}
+	return all
+}
+
+// move reports whether the next move is of this kind, which uses it up.
+func (w *wild) move(kind int) bool {
+	if len(w.moves) == 0 || w.moves[0] != kind {
+		return false
+	}
+	w.moves = w.moves[1:]
+	return true
+}
+
+// act does the next move, if it is one that every handler can do.
+func (w *wild) act(name string, t *hook.Turn) error {
+	if len(w.moves) == 0 || w.moves[0] >= 6 && w.moves[0] <= 9 {
+		return nil
+	}
+	move := w.moves[0]
+	w.moves = w.moves[1:]
+	switch move {
+	case 0:
+		t.Stop("enough")
+	case 1:
+		t.End()
+	case 2:
+		return failure.New(failure.PolicyBudget, "test", "broke")
+	case 3:
+		panic("oh")
+	case 4:
+		if t.Replace([]conversation.Message{conversation.User("all that was said")}) == nil {
+			w.replaced = true
+		}
+	case 5:
+		m := t.Messages() // nobody may
+		if last := len(m) - 1; m[last].Role == conversation.RoleTool {
+			m[last].ToolCallID = "another"
+		} else {
+			m[last] = conversation.Message{Role: conversation.RoleTool, ToolCallID: "none"}
+		}
+		w.spoiled = true
+	default:
+		if move%2 == 0 {
+			t.Add(conversation.User(fmt.Sprintf("add %d %s", t.Iteration(), name)))
+		}
+	}
+	return nil
+}
+
+// check looks at what a turn left.
+func (w *wild) check(messages []conversation.Message, failed error) {
+	if failed == nil {
+		last := w.events[len(w.events)-1].Payload
+		require.IsType(w.rt, event.Answer{}, last)
+	} else {
+		require.True(w.rt, failure.ModeOf(failed) != failure.Unknown || failed.Error() == "down", "%v", failed)
+	}
+	if w.spoiled {
+		return // it was found before a model saw it: see Generate
+	}
+	if failed == nil {
+		messages = w.pairs(messages)
+		require.NoError(w.rt, conversation.CheckRounds(messages))
+	}
+	if w.replaced {
+		return
+	}
+	results := map[string]int{}
+	for i, m := range messages {
+		if m.Role == conversation.RoleTool {
+			results[m.ToolCallID] = i
+		}
+	}
+	for i, m := range messages {
+		var iteration int
+		var name string
+		if _, err := fmt.Sscanf(m.Text, "add %d %s", &iteration, &name); err != nil || name == "before_iteration" || name == "before_llm" {
+			continue
+		}
+		for _, id := range w.rounds[iteration] {
+			require.Less(w.rt, results[id], i, "%s of iteration %d stands in its round", name, iteration)
+		}
+		if i > 0 && name != "after_tools" && name != "after_iteration" && name != "on_stop_signal" {
+			require.NotEqual(w.rt, fmt.Sprintf("add %d after_tools", iteration), messages[i-1].Text, "AfterTools comes last")
+		}
+	}
+}
+
+// pairs checks that each call of each round has one result, in order, and that each tool that
+// began has ended. It returns the messages without a round that waits: that has the results in
+// front of the first that does, and nothing follows it.
+func (w *wild) pairs(messages []conversation.Message) []conversation.Message {
+	var asked, answered []string
+	started, finished, waiting := map[string]int{}, map[string]int{}, map[string]bool{}
+	for _, e := range w.events {
+		switch p := e.Payload.(type) {
+		case event.Appended:
+			for _, c := range p.Message.ToolCalls {
+				asked = append(asked, c.ID)
+			}
+			if p.Message.Role == conversation.RoleTool {
+				answered = append(answered, p.Message.ToolCallID)
+			}
+		case event.ToolStarted:
+			started[p.CallID]++
+		case event.ToolFinished:
+			require.Equal(w.rt, 1, started[p.CallID], "%s ended and did not begin", p.CallID)
+			finished[p.CallID]++
+		case event.ToolPending:
+			waiting[p.CallID] = true
+		}
+	}
+	require.Equal(w.rt, started, finished)
+	if len(waiting) == 0 {
+		require.Equal(w.rt, asked, answered)
+		return messages
+	}
+	for id := range waiting {
+		require.True(w.rt, w.held[id])
+		require.Zero(w.rt, started[id])
+		require.NotContains(w.rt, answered, id)
+	}
+	last := len(messages) - 1
+	for messages[last].Role == conversation.RoleTool {
+		require.Contains(w.rt, asked, messages[last].ToolCallID)
+		last--
+	}
+	require.NotEmpty(w.rt, messages[last].ToolCalls)
+	require.Equal(w.rt, fmt.Sprint(asked[:len(answered)]), fmt.Sprint(answered))
+	return messages[:last]
+}
+
+// Who changes messages behind the turn's back fails it, before a model sees them.
+//
+// Req: C-11
+func TestLoop_FindsMessagesThatWereChangedBehindItsBack(t *testing.T) {
+	for name, spoil := range map[string]func(*hook.Turn){
+		"a result of another call": func(t *hook.Turn) { t.Messages()[2].ToolCallID = "other" },
+		"a result that is gone":    func(t *hook.Turn) { t.Messages()[2] = conversation.User("nothing") },
+		"a result without a call":  func(t *hook.Turn) { t.Messages()[0] = conversation.Message{Role: conversation.RoleTool} },
+		"one result added twice":   func(t *hook.Turn) { t.Add(t.Messages()[2]) },
+		"a call without a result": func(t *hook.Turn) {
+			t.Add(conversation.Message{Role: conversation.RoleAssistant, ToolCalls: calls("echo").ToolCalls})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			set, err := tool.NewSet(toolbox(t, nil)...)
+			require.NoError(t, err)
+			model := &wild{rt: t, replies: [][]int{{0}}}
+			_, err = drive(t.Context(), loop.Loop{Model: model, Tools: set}, input("go", hook.AfterTools(func(_ context.Context, r *hook.Round) error {
+				spoil(r.Turn)
+				return nil
+			})), deaf)
+			require.True(t, failure.Is(err, failure.AgentLogic), "%v", err)
+			require.ErrorContains(t, err, "change them with Add and Replace")
+		})
+	}
+}

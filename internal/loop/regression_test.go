@@ -1,0 +1,189 @@
+package loop_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/internal/loop"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/llm"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+// oneTool is a set of one tool of the test.
+func oneTool(t *testing.T, name string, fn func(context.Context, word) (string, error)) *tool.Set {
+	t.Helper()
+	one, err := tool.Func(name, "A tool of the test.", fn)
+	require.NoError(t, err)
+	set, err := tool.NewSet(tool.With(execution.Read, one))
+	require.NoError(t, err)
+	return set
+}
+
+// A handler that looks at the mode of a failure decides the same on a replay, so that what a
+// model said aside is never taken for what it said in the conversation.
+func TestReplay_AFailureKeepsItsMode(t *testing.T) {
+	j := &journal{}
+	set := oneTool(t, "down", func(context.Context, word) (string, error) {
+		return "", failure.New(failure.ResourceTool, "test", "it is down")
+	})
+	in := func() loop.Input {
+		in := input("go", hook.OnError(func(ctx context.Context, c *hook.Call) error {
+			if !failure.Is(c.Err, failure.ResourceTool) {
+				return nil
+			}
+			_, err := c.Ask(ctx, llm.Request{System: "what now?"})
+			return err
+		}))
+		in.Journal = j
+		return in
+	}
+	l := loop.Loop{Tools: set, Model: scripted.New(scripted.Call(ask("1", "down", "a")), scripted.Say("ASIDE"), scripted.Fail(errKilled))}
+	_, err := drive(t.Context(), l, in(), deaf)
+	require.ErrorIs(t, err, errKilled)
+	l.Model = scripted.New(scripted.Say("Final."))
+	out, err := drive(t.Context(), l, in(), deaf)
+	require.NoError(t, err)
+	require.Equal(t, "Final.", out.Text)
+	require.Equal(t, string(failure.ResourceTool), out.Calls[0].ErrorType)
+}
+
+// What was said aside in one attempt is no reply of the conversation in the next.
+func TestReplay_AnAsideIsNoReply(t *testing.T) {
+	j := &journal{}
+	asks := true
+	in := func() loop.Input {
+		in := input("go", hook.AfterUserInput(func(ctx context.Context, turn *hook.Turn) error {
+			if !asks {
+				return nil
+			}
+			_, err := turn.Ask(ctx, llm.Request{System: "plan"})
+			return err
+		}))
+		in.Journal = j
+		return in
+	}
+	_, err := drive(t.Context(), loop.Loop{Model: scripted.New(scripted.Say("ASIDE"), scripted.Fail(errKilled))}, in(), deaf)
+	require.ErrorIs(t, err, errKilled)
+	asks = false
+	_, err = drive(t.Context(), loop.Loop{Model: scripted.New(scripted.Say("Final."))}, in(), deaf)
+	require.True(t, failure.Is(err, failure.Nondeterminism), "%v", err)
+}
+
+// A model call that failed, and from which a handler went on, fails again for a successor.
+func TestReplay_AFailedModelCallKeepsItsNumber(t *testing.T) {
+	j := &journal{}
+	w := &world{}
+	in := func() loop.Input {
+		in := input("go", hook.OnLLMError(func(ctx context.Context, f *hook.LLMFailure) error {
+			said, err := f.Ask(ctx, llm.Request{System: "shorter"})
+			if err == nil {
+				f.Respond(said.Text)
+			}
+			return err
+		}), hook.AfterLLM(func(_ context.Context, r *hook.LLMReply) error {
+			if r.Text == "shorter" {
+				return errKilled
+			}
+			return nil
+		}))
+		in.Journal = j
+		return in
+	}
+	l := loop.Loop{Tools: w.effects(t), Model: scripted.New(scripted.Fail(failure.New(failure.ResourceAPI, "test", "too long")), scripted.Say("shorter"))}
+	_, err := drive(t.Context(), l, in(), deaf)
+	require.ErrorIs(t, err, errKilled)
+	l.Model = scripted.New(scripted.Call(ask("1", "read", "a"))) // would be asked if the number were free
+	_, err = drive(t.Context(), l, in(), deaf)
+	require.ErrorIs(t, err, errKilled, "the successor goes the same way")
+	require.Empty(t, w.did)
+}
+
+// State that does not fit into the journal is refused, and not forgotten.
+func TestJournal_RefusesMoreStateThanItHolds(t *testing.T) {
+	set := oneTool(t, "hoard", func(ctx context.Context, _ word) (string, error) {
+		for key := range strings.FieldsSeq("a b c d e") {
+			if err := hook.InTool(ctx).Memory().Set(key, strings.Repeat(key, 60<<10)); err != nil {
+				return "", err
+			}
+		}
+		return "ok", nil
+	})
+	in := input("go")
+	in.Journal = &journal{}
+	_, err := drive(t.Context(), loop.Loop{Tools: set, Model: scripted.New(scripted.Call(ask("1", "hoard", "a")))}, in, deaf)
+	require.True(t, failure.Is(err, failure.ResourceQuota), "%v", err)
+	require.ErrorContains(t, err, "as an artifact")
+}
+
+// The changes of a tool that failed are not the session's.
+func TestTool_WhatItChangedBeforeItFailedIsDropped(t *testing.T) {
+	set := oneTool(t, "half", func(ctx context.Context, in word) (string, error) {
+		if err := hook.InTool(ctx).Memory().Set(in.Word, true); err != nil {
+			return "", err
+		}
+		if in.Word == "bad" {
+			return "", errors.New("it failed")
+		}
+		return "ok", nil
+	})
+	for _, parallel := range []bool{false, true} {
+		in := input("go")
+		model := scripted.New(scripted.Call(ask("1", "half", "bad"), ask("2", "half", "good")), scripted.Say("done"))
+		_, err := drive(t.Context(), loop.Loop{Tools: set, Model: model, Parallel: parallel}, in, deaf)
+		require.NoError(t, err)
+		require.Len(t, in.Turn.Lasting(), 1)
+		require.Contains(t, in.Turn.Lasting(), "good")
+	}
+}
+
+// Handlers see the calls of a round, and AfterLLM alone can change them.
+func TestBeforeTools_CannotChangeTheRound(t *testing.T) {
+	for name, change := range map[string]func([]conversation.ToolCall) []conversation.ToolCall{
+		"fewer": func(c []conversation.ToolCall) []conversation.ToolCall { return c[:1] },
+		"more":  func(c []conversation.ToolCall) []conversation.ToolCall { return append(c, ask("9", "echo", "z")) },
+		"other": func(c []conversation.ToolCall) []conversation.ToolCall {
+			c[0].Name, c[0].ID = "fail", "other"
+			return c
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var ran []string
+			in := input("go", hook.BeforeTools(func(_ context.Context, r *hook.Round) error { r.Calls = change(r.Calls); return nil }))
+			model := scripted.New(scripted.Call(ask("1", "echo", "a"), ask("2", "echo", "b")))
+			_, err := drive(t.Context(), loop.Loop{Tools: tools(t, &ran), Model: model, MaxIterations: 1}, in, deaf)
+			require.NoError(t, err)
+			require.Equal(t, []string{"a", "b"}, ran)
+			require.NoError(t, conversation.CheckRounds(in.Turn.Turn().Messages()[:4]))
+		})
+	}
+}
+
+// A stop at the last call of a round that runs beside each other comes before all of them.
+func TestParallel_NothingBeginsBehindAStop(t *testing.T) {
+	j, w := &journal{}, &world{}
+	in := input("go", hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
+		if c.ID == "2" {
+			c.Stop("not this")
+		}
+		return nil
+	}))
+	in.Journal = j
+	model := scripted.New(scripted.Call(ask("1", "at_most_once", "a"), ask("2", "at_most_once", "b")))
+	out, err := drive(t.Context(), loop.Loop{Tools: w.effects(t), Model: model, Parallel: true}, in, deaf)
+	require.NoError(t, err)
+	require.Equal(t, event.Stopped, out.Reason)
+	require.Empty(t, w.did)
+	for _, e := range j.durable {
+		require.NotEqual(t, execution.Intent, e.Phase)
+	}
+}

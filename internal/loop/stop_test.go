@@ -1,0 +1,359 @@
+package loop_test
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/internal/loop"
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/llm"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+// Wherever somebody asks a turn to stop, by its signal or in a handler: what the model was
+// saying is dropped, what was done stays, every call has its result, AfterTools does not run,
+// and OnStopSignal runs once.
+//
+// Req: CO-40, CO-63
+func TestTurn_StopsWhereItIsAskedTo(t *testing.T) {
+	three := calls("echo", "echo", "echo")
+	firstOnly := asks + ran(1, event.ToolSuccess) + skipped(2, 3) + stops
+	for name, tc := range map[string]struct {
+		replies []scripted.Reply
+		on      func(stop func()) hook.Handler // stops there
+		want    string
+	}{
+		"before the first iteration": {
+			on:   func(stop func()) hook.Handler { return hook.AfterUserInput(inTurn(stop)) },
+			want: "on_stop_signal >answer:stopped >turn_result:stopped",
+		},
+		"before an iteration": {
+			on:   func(stop func()) hook.Handler { return hook.BeforeIteration(inTurn(stop)) },
+			want: "before_iteration before_llm " + stops,
+		},
+		"before the model": {
+			on: func(stop func()) hook.Handler {
+				return hook.BeforeLLM(func(context.Context, *hook.LLMRequest) error { stop(); return nil })
+			},
+			want: "before_iteration before_llm " + stops,
+		},
+		"after the model, that asks for tools": {
+			replies: []scripted.Reply{three},
+			on: func(stop func()) hook.Handler {
+				return hook.AfterLLM(func(context.Context, *hook.LLMReply) error { stop(); return nil })
+			},
+			want: asks + skipped(1, 2, 3) + stops,
+		},
+		"after the model, that has answered": {
+			replies: []scripted.Reply{scripted.Say("hello")},
+			on: func(stop func()) hook.Handler {
+				return hook.AfterLLM(func(context.Context, *hook.LLMReply) error { stop(); return nil })
+			},
+			want: says + answers, // completed work wins
+		},
+		"before the tools": {
+			replies: []scripted.Reply{three},
+			on: func(stop func()) hook.Handler {
+				return hook.BeforeTools(func(context.Context, *hook.Round) error { stop(); return nil })
+			},
+			want: asks + skipped(1, 2, 3) + stops,
+		},
+		"before a tool": {
+			replies: []scripted.Reply{three},
+			on: func(stop func()) hook.Handler {
+				return hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
+					if c.ID == "2" {
+						stop()
+					}
+					return nil
+				})
+			},
+			want: asks + ran(1, event.ToolSuccess) + "before_each_tool:2 " + skipped(2, 3) + stops,
+		},
+		"after a tool": {
+			replies: []scripted.Reply{three},
+			on: func(stop func()) hook.Handler {
+				return hook.AfterEachTool(func(context.Context, *hook.Call) error { stop(); return nil })
+			},
+			want: firstOnly,
+		},
+		"after the last tool": {
+			replies: []scripted.Reply{calls("echo")},
+			on: func(stop func()) hook.Handler {
+				return hook.AfterEachTool(func(context.Context, *hook.Call) error { stop(); return nil })
+			},
+			want: asks + ran(1, event.ToolSuccess) + stops,
+		},
+		"after the tools": {
+			replies: []scripted.Reply{calls("echo")},
+			on: func(stop func()) hook.Handler {
+				return hook.AfterTools(func(context.Context, *hook.Round) error { stop(); return nil })
+			},
+			want: asks + ran(1, event.ToolSuccess) + "after_tools " + stops,
+		},
+		"in a tool that had failed": {
+			replies: []scripted.Reply{calls("fail", "echo")},
+			on: func(stop func()) hook.Handler {
+				return hook.OnError(func(context.Context, *hook.Call) error { stop(); return nil })
+			},
+			want: asks + ran(1, event.ToolError) + skipped(2) + stops,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			// By the signal.
+			signal, stop := context.WithCancel(t.Context())
+			defer stop()
+			config := agent.Config{
+				Model: scripted.New(tc.replies...), Tools: toolbox(t, nil),
+				Handlers: []hook.Handler{tc.on(stop)},
+			}
+			w := turn(t, config, agent.Invocation{Stop: signal}, nil)
+			require.NoError(t, w.err)
+			require.Equal(t, strings.Fields(begins+tc.want), strings.Fields(w.text()))
+
+			// By a handler. It is asked again in each turn, so it must not be kept.
+			var now *hook.Turn
+			config.Model = scripted.New(tc.replies...)
+			config.Handlers = []hook.Handler{
+				hook.BeforeAgent(func(_ context.Context, t *hook.Turn) (string, error) { now = t; return "", nil }),
+				tc.on(func() { now.Stop("enough") }),
+			}
+			w = turn(t, config, agent.Invocation{}, nil)
+			require.NoError(t, w.err)
+			require.Equal(t, strings.Fields(begins+tc.want), strings.Fields(w.text()))
+			if w.done.Reason == event.Stopped {
+				require.Equal(t, "The turn was stopped: enough", w.done.Result.Text)
+			}
+		})
+	}
+}
+
+func inTurn(stop func()) func(context.Context, *hook.Turn) error {
+	return func(context.Context, *hook.Turn) error { stop(); return nil }
+}
+
+// Req: CO-63
+func TestTurn_StopsAModelAndAToolUnderWay(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reply scripted.Reply
+		want  string
+	}{
+		"a model that thinks":          {scripted.Reply{Wait: make(chan struct{})}, "before_iteration before_llm " + stops},
+		"a model that speaks":          {scripted.Reply{Deltas: []string{"stop", "never"}}, "before_iteration before_llm >text_delta " + stops},
+		"a tool that can be stopped":   {calls("echo", "stop", "echo"), asks + ran(1, event.ToolSuccess) + ran(2, event.ToolInterrupted) + skipped(3) + stops},
+		"a tool that ends on its way":  {calls("late", "echo"), asks + ran(1, event.ToolSuccess) + skipped(2) + stops},
+		"no tool, and the last answer": {scripted.Say("hello"), says + answers},
+	} {
+		t.Run(name, func(t *testing.T) {
+			signal, stop := context.WithCancel(t.Context())
+			defer stop()
+			model := llm.Model(scripted.New(tc.reply))
+			if tc.reply.Wait != nil {
+				model = thinking{scripted.New(tc.reply), stop}
+			}
+			w := turn(t, agent.Config{Model: model, Tools: toolbox(t, stop)}, agent.Invocation{Stop: signal}, func(token string) bool {
+				if token == ">text_delta" && name == "a model that speaks" || token == ">llm_call" && name == "no tool, and the last answer" {
+					stop()
+				}
+				return false
+			})
+			require.NoError(t, w.err)
+			require.Equal(t, strings.Fields(begins+tc.want), strings.Fields(w.text()))
+			if w.done.Reason == event.Stopped {
+				require.NotContains(t, w.done.Result.Text, "never")
+				require.Equal(t, 1, w.done.Result.Usage.ModelCalls, "what was asked was consumed")
+			}
+		})
+	}
+}
+
+// thinking is a model that is stopped while it thinks.
+type thinking struct {
+	*scripted.Model
+	stop func()
+}
+
+func (m thinking) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+	m.stop()
+	return m.Model.Generate(ctx, req)
+}
+
+// Req: CO-63
+func TestTurn_StoppedInItsLastIterationIsStopped(t *testing.T) {
+	w := turn(t, agent.Config{
+		Model: scripted.New(calls("echo", "echo")), Tools: toolbox(t, nil), MaxIterations: 1,
+		Handlers: []hook.Handler{hook.AfterEachTool(func(_ context.Context, c *hook.Call) error { c.Stop("enough"); return nil })},
+	}, agent.Invocation{}, nil)
+	require.NoError(t, w.err)
+	require.Equal(t, strings.Fields(begins+asks+ran(1, event.ToolSuccess)+skipped(2)+stops), strings.Fields(w.text()))
+}
+
+// A handler that asks the model is stopped with it: that is no failure of the handler, and
+// the round is closed all the same.
+//
+// Req: CO-63
+func TestTurn_StopsAHandlerThatAsksTheModel(t *testing.T) {
+	ask := func(ctx context.Context, t *hook.Turn) error {
+		_, err := t.Ask(ctx, llm.Request{Messages: []conversation.Message{conversation.User("well?")}})
+		return err
+	}
+	wait := scripted.Reply{Wait: make(chan struct{})}
+	for name, tc := range map[string]struct {
+		replies []scripted.Reply
+		handler hook.Handler
+		want    string
+	}{
+		"at its beginning": {
+			[]scripted.Reply{wait},
+			hook.AfterUserInput(ask),
+			"on_stop_signal >answer:stopped >turn_result:stopped",
+		},
+		"before the tools": {
+			[]scripted.Reply{calls("echo", "echo"), wait},
+			hook.BeforeTools(func(ctx context.Context, r *hook.Round) error { return ask(ctx, r.Turn) }),
+			asks + skipped(1, 2) + stops,
+		},
+		"before a tool": {
+			[]scripted.Reply{calls("echo", "echo"), wait},
+			hook.BeforeEachTool(func(ctx context.Context, c *hook.Call) error { return ask(ctx, c.Turn) }),
+			asks + "before_each_tool:1 " + skipped(1, 2) + stops,
+		},
+		"behind a tool": {
+			[]scripted.Reply{calls("echo", "echo"), wait},
+			hook.AfterEachTool(func(ctx context.Context, c *hook.Call) error { return ask(ctx, c.Turn) }),
+			asks + ran(1, event.ToolSuccess) + skipped(2) + stops,
+		},
+		"behind the tools": {
+			[]scripted.Reply{calls("echo"), wait},
+			hook.AfterTools(func(ctx context.Context, r *hook.Round) error { return ask(ctx, r.Turn) }),
+			asks + ran(1, event.ToolSuccess) + "after_tools " + stops,
+		},
+		"behind an iteration": {
+			[]scripted.Reply{calls("echo"), wait},
+			hook.AfterIteration(ask),
+			asks + ran(1, event.ToolSuccess) + "after_tools " + stops,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			signal, stop := context.WithCancel(t.Context())
+			defer stop()
+			model := &stoppedAtLast{scripted.New(tc.replies...), len(tc.replies), stop}
+			w := turn(t, agent.Config{Model: model, Tools: toolbox(t, nil), Handlers: []hook.Handler{tc.handler}}, agent.Invocation{Stop: signal}, nil)
+			require.NoError(t, w.err)
+			require.Equal(t, strings.Fields(begins+tc.want), strings.Fields(w.text()))
+		})
+	}
+}
+
+// stoppedAtLast is a model that is stopped when it is asked for its last reply.
+type stoppedAtLast struct {
+	*scripted.Model
+	left int
+	stop func()
+}
+
+func (m *stoppedAtLast) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+	if m.left--; m.left == 0 {
+		m.stop()
+	}
+	return m.Model.Generate(ctx, req)
+}
+
+// Who is told of the stop may still ask the model for a last word, and a stop that comes
+// behind the answer changes nothing.
+//
+// Req: CO-63
+func TestTurn_StopIsOverOnceItIsHonoured(t *testing.T) {
+	signal, stop := context.WithCancel(t.Context())
+	defer stop()
+	var summary string
+	ask := func(ctx context.Context, t *hook.Turn) error {
+		said, err := t.Ask(ctx, llm.Request{})
+		summary = said.Text
+		return err
+	}
+	w := turn(t, agent.Config{
+		Model: scripted.New(scripted.Say("as far as I came")), Tools: toolbox(t, nil),
+		Handlers: []hook.Handler{hook.AfterUserInput(inTurn(stop)), hook.OnStopSignal(ask)},
+	}, agent.Invocation{Stop: signal}, nil)
+	require.NoError(t, w.err)
+	require.Equal(t, "as far as I came", summary)
+	require.Equal(t, 1, strings.Count(w.text(), "on_stop_signal"))
+
+	signal, stop = context.WithCancel(t.Context())
+	defer stop()
+	w = turn(t, agent.Config{
+		Model: scripted.New(scripted.Say("the answer"), scripted.Say("judged")), Tools: toolbox(t, nil),
+		Handlers: []hook.Handler{hook.OnComplete(func(ctx context.Context, c *hook.Completion) error {
+			stop()
+			return ask(ctx, c.Turn)
+		})},
+	}, agent.Invocation{Stop: signal}, nil)
+	require.NoError(t, w.err)
+	require.Equal(t, "the answer", w.done.Result.Text)
+	require.Equal(t, "judged", summary)
+}
+
+// Req: CO-63
+func TestTurn_StopDoesNotCarryOverIntoTheNextTurn(t *testing.T) {
+	first := true
+	model := scripted.New(scripted.Say("hello"))
+	a, err := agent.New(agent.Config{Name: "test", Model: model, Handlers: []hook.Handler{
+		hook.AfterUserInput(func(_ context.Context, t *hook.Turn) error {
+			if first {
+				t.Stop("enough")
+			}
+			first = false
+			return nil
+		}),
+	}})
+	require.NoError(t, err)
+	for _, want := range []event.Reason{event.Stopped, event.Natural} {
+		done, err := a.Execute(t.Context(), agent.Invocation{}, func(event.Event) error { return nil })
+		require.NoError(t, err)
+		require.Equal(t, want, done.Reason)
+	}
+}
+
+// What was cut off by the end of its step is not taken for a result by a successor: what only
+// reads runs again, and of what may run once it is not known whether it did.
+func TestRun_WhatTheEndOfTheStepCutOffIsNoResult(t *testing.T) {
+	for effect, want := range map[string]event.ToolStatus{"read": event.ToolSuccess, "at_most_once": event.ToolUnknownOutcome} {
+		t.Run(effect, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			j, runs := &journal{}, 0
+			slow, err := tool.Func(effect, "Waits at first.", func(ctx context.Context, _ word) (string, error) {
+				if runs++; runs == 1 {
+					cancel()
+					<-ctx.Done()
+					return "", errors.Join(errors.New("cut off"), ctx.Err())
+				}
+				return "did it", nil
+			})
+			require.NoError(t, err)
+			set, err := tool.NewSet(tool.With(execution.Effect(effect), slow))
+			require.NoError(t, err)
+			in := input("go")
+			in.Journal = j
+			_, err = drive(ctx, loop.Loop{Model: scripted.New(calls(effect)), Tools: set}, in, deaf)
+			require.Error(t, err)
+
+			in = input("go")
+			in.Journal = j
+			out, err := drive(t.Context(), loop.Loop{Model: scripted.New(scripted.Say("done")), Tools: set}, in, deaf)
+			require.NoError(t, err)
+			require.Equal(t, want, out.Calls[0].Status)
+		})
+	}
+}

@@ -1,0 +1,209 @@
+package loop_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"strings"
+	"sync"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/troupe-dev/troupe/internal/loop"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/llm"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+// Whatever waits, whoever answers when and what, and wherever workers die meanwhile: each tool
+// runs at most once, and in the end the turn has said the same, in the same order, as one that
+// was answered at once and lost no worker.
+//
+// Req: LP-16, LP-32, AD-32
+func TestLoop_EndsTheSameHoweverItIsAnswered(t *testing.T) {
+	for range 3 {
+		rapid.Check(t, func(rt *rapid.T) {
+			p := &patient{
+				rt:       rt,
+				rounds:   rapid.SliceOfN(rapid.SliceOfN(rapid.IntRange(0, 4), 1, 5), 1, 3).Draw(rt, "rounds"),
+				verdicts: rapid.SliceOfN(rapid.IntRange(0, 4), 15, 15).Draw(rt, "verdicts"),
+				parallel: rapid.Bool().Draw(rt, "parallel"),
+				asks:     rapid.Bool().Draw(rt, "asks"),
+			}
+			p.begin(t)
+			for p.turn(nil, -1) != nil {
+				p.answer(func(string) bool { return true })
+			}
+			whole := p.said
+
+			p.begin(t)
+			p.journal.lazy = rapid.Bool().Draw(rt, "lazy")
+			for turns := 0; ; turns++ {
+				require.Less(rt, turns, 100)
+				after := -1
+				if turns < 30 && rapid.IntRange(0, 2).Draw(rt, "lost") > 0 {
+					after = rapid.IntRange(0, 30).Draw(rt, "after")
+				}
+				var keep func(int) int
+				if rapid.Bool().Draw(rt, "half") { // of what was not synced something may be durable
+					keep = func(n int) int { return rapid.IntRange(0, n).Draw(rt, "kept") }
+				}
+				if p.turn(keep, after) == nil && !p.lost {
+					break
+				}
+				if !p.lost {
+					p.answer(func(string) bool { return turns > 30 || rapid.Bool().Draw(rt, "answered") })
+				}
+			}
+			for did, times := range p.did {
+				require.Equal(rt, 1, times, did)
+			}
+			for i, m := range p.said {
+				if i < len(whole) && strings.Contains(m.Text, "it is not known whether once did") {
+					p.said[i].Text = whole[i].Text // it was running when its worker died
+				}
+			}
+			require.Empty(rt, gocmp.Diff(whole, p.said, cmpopts.EquateEmpty()))
+			require.NoError(rt, conversation.CheckRounds(p.said))
+		})
+	}
+}
+
+// patient is a turn of many rounds, in which many tools wait.
+type patient struct {
+	rt       require.TestingT
+	rounds   [][]int // tools of each round, by number
+	verdicts []int   // of each call, by the number in its argument
+	parallel bool
+	asks     bool // handlers ask the model, too
+
+	tools   *tool.Set
+	allowed map[string]bool // calls, by id
+	journal *journal
+	answers []execution.Answer // that the turn was begun with, also in its attempts
+	waiting []execution.Pending
+	lost    bool
+	mu      sync.Mutex
+	did     map[string]int
+	said    []conversation.Message
+}
+
+func (p *patient) begin(t *testing.T) {
+	var all []tool.Tool
+	p.journal, p.answers, p.waiting, p.did, p.allowed = &journal{}, nil, nil, map[string]int{}, map[string]bool{}
+	for i, effect := range []execution.Effect{execution.Read, execution.Idempotent, execution.AtMostOnce} {
+		name := [...]string{"read", "write", "once"}[i]
+		one, err := tool.Func(name, "A tool of the test.", func(_ context.Context, in word) (string, error) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if name == "once" {
+				p.did[in.Word]++
+			}
+			return "did " + in.Word, nil
+		})
+		require.NoError(t, err)
+		all = append(all, tool.With(effect, one))
+	}
+	client, err := tool.Client("client", "A tool of the test.", []byte(`{"type": "object"}`))
+	require.NoError(t, err)
+	p.tools, err = tool.NewSet(append(all, client)...)
+	require.NoError(t, err)
+}
+
+// turn is one attempt, which is lost behind so many events, and returns what waits behind it.
+func (p *patient) turn(keep func(int) int, after int) []execution.Pending {
+	handlers := []hook.Handler{hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
+		if c.Name == "once" || c.Name == "client" && strings.Contains(c.Arguments, "0") { // some of the client's too
+			c.Wait("It is done once.", noon)
+		}
+		return nil
+	})}
+	if p.asks {
+		handlers = append(handlers, asking()...)
+		handlers = append(handlers, hook.AfterEachTool(func(ctx context.Context, c *hook.Call) error {
+			said, err := c.Ask(ctx, llm.Request{Messages: []conversation.Message{conversation.User("aside about " + c.ID)}})
+			c.Text += said.Text
+			return err
+		}))
+	}
+	in := input("go", handlers...)
+	in.Journal, in.Answers = p.journal, p.answers
+	l := loop.Loop{Model: p, Tools: p.tools, Parallel: p.parallel, MaxFailures: 99}
+	out, err := drive(context.Background(), l, in, (&dying{after: cmp.Or(after+1, 1<<20) - 1}).emit)
+	if keep != nil {
+		p.journal.durable = append(p.journal.durable, p.journal.pending[:keep(len(p.journal.pending))]...)
+	}
+	p.journal.pending = nil
+	if p.lost = err != nil; p.lost {
+		require.ErrorIs(p.rt, err, errKilled)
+		return nil
+	}
+	p.said, p.waiting = out.Messages, out.Pending
+	for _, w := range out.Pending {
+		require.False(p.rt, w.Needs == execution.NeedApproval && p.allowed[w.ID], "%s was allowed", w.ID)
+	}
+	if len(out.Pending) == 0 {
+		require.Equal(p.rt, event.Natural, out.Reason)
+	}
+	return out.Pending
+}
+
+// answer begins the turn that goes on, with answers for some of what waits.
+func (p *patient) answer(whether func(id string) bool) {
+	p.answers = nil
+	for _, w := range p.waiting {
+		if !whether(w.ID) {
+			continue
+		}
+		var n int
+		_, err := fmt.Sscanf(w.Arguments, `{"word": "%d"}`, &n)
+		require.NoError(p.rt, err)
+		a := execution.Answer{ID: w.ID, Text: fmt.Sprint("because ", n), Verdict: execution.Approve}
+		switch {
+		case w.Needs == execution.NeedResult:
+			a.Verdict = [...]execution.Verdict{execution.Succeed, execution.Fail}[p.verdicts[n]%2]
+		case p.verdicts[n] == 0:
+			a.Verdict = execution.Deny
+		case p.verdicts[n] == 1:
+			a.Late = true
+		}
+		p.allowed[w.ID] = p.allowed[w.ID] || a.Verdict == execution.Approve && !a.Late
+		p.answers = append(p.answers, a)
+	}
+}
+
+func (*patient) Name() string { return "patient/model" }
+
+// Generate implements llm.Model: one round after the other, by what it reads.
+func (p *patient) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+	return func(yield func(llm.Delta, error) bool) {
+		if last := req.Messages[len(req.Messages)-1].Text; strings.HasPrefix(last, "aside") {
+			yield(llm.Delta{Text: "yes to " + last}, nil)
+			return
+		}
+		require.NoError(p.rt, conversation.CheckRounds(req.Messages))
+		round, n := 0, 0
+		for _, m := range req.Messages {
+			if len(m.ToolCalls) > 0 {
+				round, n = round+1, n+len(m.ToolCalls)
+			}
+		}
+		if round == len(p.rounds) {
+			yield(llm.Delta{Text: "Done."}, nil)
+			return
+		}
+		var calls []conversation.ToolCall
+		for i, which := range p.rounds[round] {
+			calls = append(calls, ask("", [...]string{"read", "write", "once", "client", "nothing"}[which], fmt.Sprint(n+i)))
+		}
+		yield(llm.Delta{ToolCalls: calls}, nil)
+	}
+}

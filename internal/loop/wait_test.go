@@ -1,0 +1,357 @@
+package loop_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/internal/loop"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/tool"
+)
+
+var noon = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+
+// guard lets calls wait whose tool may do more than read.
+var guard = hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
+	if c.Effect != execution.Read && !c.AtClient && c.Name != "ask" {
+		c.Wait("It sends.", noon)
+	}
+	return nil
+})
+
+// office is a step over the turns that it takes: its tools, and the journal that goes from one
+// to the next.
+type office struct {
+	t        *testing.T
+	tools    *tool.Set
+	model    *scripted.Model
+	handlers []hook.Handler
+	parallel bool
+	journal  *journal
+	mu       sync.Mutex
+	did      []string
+	hooks    []string // that ran in the last turn
+	events   []event.Payload
+}
+
+func newOffice(t *testing.T, script ...scripted.Reply) *office {
+	t.Helper()
+	o := &office{t: t, model: scripted.New(script...), journal: &journal{lazy: true}, handlers: []hook.Handler{guard}}
+	var all []tool.Tool
+	for name, effect := range map[string]execution.Effect{"look": execution.Read, "send": execution.AtMostOnce} {
+		one, err := tool.Func(name, "A tool of the test.", func(_ context.Context, in word) (string, error) {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			o.did = append(o.did, name+" "+in.Word)
+			return "did " + in.Word, nil
+		})
+		require.NoError(t, err)
+		all = append(all, tool.With(effect, one))
+	}
+	client, err := tool.Client("screen", "Reads the screen.", json.RawMessage(`{"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}`))
+	require.NoError(t, err)
+	o.tools, err = tool.NewSet(append(all, toolbox(t, nil)[2], client)...)
+	require.NoError(t, err)
+	return o
+}
+
+// turn is the next turn of the step, with these answers to what waits.
+func (o *office) turn(answers ...execution.Answer) outcome {
+	o.t.Helper()
+	out, err := o.try(answers...)
+	require.NoError(o.t, err)
+	return out
+}
+
+func (o *office) try(answers ...execution.Answer) (outcome, error) {
+	o.hooks = nil
+	handlers := o.handlers
+	for _, name := range hooks {
+		handlers = append(handlers, at(name, func(*hook.Turn) error { o.hooks = append(o.hooks, name); return nil }))
+	}
+	in := input("go", handlers...)
+	in.Journal, in.Key, in.Answers = o.journal, key, answers
+	in.ID = func(number int) string { return execution.PendingID(2, 7, number) }
+	var got recorder
+	out, err := drive(o.t.Context(), loop.Loop{Model: o.model, Tools: o.tools, Parallel: o.parallel}, in, got.emit)
+	o.events, o.journal.pending = got.events, nil
+	return out, err
+}
+
+// told are the events of the last turn that are about tools.
+func (o *office) told() (all []string) {
+	for _, e := range o.events {
+		switch p := e.(type) {
+		case event.ToolStarted:
+			all = append(all, "started "+p.CallID)
+		case event.ToolFinished:
+			all = append(all, fmt.Sprintf("%s %s", p.Status, p.CallID))
+		case event.ToolPending:
+			all = append(all, "waits "+p.CallID)
+		case event.Warning:
+			all = append(all, p.Reason)
+		}
+	}
+	return all
+}
+
+// results are what the model reads of its calls.
+func results(out outcome) (all []string) {
+	for _, m := range out.Messages {
+		if m.Role == conversation.RoleTool {
+			all = append(all, m.Text)
+		}
+	}
+	return all
+}
+
+func replies(verdict execution.Verdict, number int, text string) execution.Answer {
+	return execution.Answer{ID: execution.PendingID(1, 7, number), Verdict: verdict, Text: text}
+}
+
+// A call that waits ends the turn in the middle of its round, and the one that goes on does
+// nothing again.
+//
+// Req: LP-16, LP-32, AD-32
+func TestLoop_EndsWithACallThatWaitsAndGoesOn(t *testing.T) {
+	o := newOffice(t, calls("look", "send", "look"), scripted.Say("done"))
+	out := o.turn()
+	waiting := execution.Pending{
+		ID: "2-7-3", CallID: "2", Tool: "send", Arguments: `{"word": "2"}`, Needs: execution.NeedApproval, Risk: execution.AtMostOnce, Reason: "It sends.", Until: noon,
+	}
+	want := event.Answer{Text: "send waits for an approval.", Reason: event.InputRequired, Iterations: 1, Pending: []execution.Pending{waiting}}
+	require.Empty(t, gocmp.Diff(want, out.Answer))
+	require.Equal(t, []string{"look 1"}, o.did)
+	require.Equal(t, []string{"started 1", "success 1", "waits 2"}, o.told())
+	require.Equal(t, []string{"did 1"}, results(out))
+	require.Equal(t, []string{"after_user_input", "before_iteration", "before_llm", "after_llm", "before_tools", "after_each_tool"}, o.hooks, "and none behind it")
+	for _, e := range o.journal.durable {
+		require.Less(t, e.Number, 3, "nothing of it, nor of what is behind it")
+	}
+	require.Len(t, o.journal.durable, 2)
+
+	again := o.turn()
+	require.Empty(t, gocmp.Diff(want, again.Answer), "nobody answered")
+
+	out = o.turn(replies(execution.Approve, 3, ""))
+	require.Equal(t, "done", out.Text)
+	require.Equal(t, []string{"look 1", "send 2", "look 3"}, o.did)
+	require.Equal(t, []string{"success 1", "started 2", "success 2", "started 3", "success 3"}, o.told())
+	require.Equal(t, []string{"did 1", "did 2", "did 3"}, results(out))
+	require.Len(t, o.model.Requests(), 2)
+}
+
+// Req: LP-32, AD-32, OC-33, CO-64
+func TestLoop_HeedsWhatSomebodySays(t *testing.T) {
+	late := replies(execution.Approve, 2, "")
+	late.Late = true
+	for name, tc := range map[string]struct {
+		tool   string
+		answer execution.Answer
+		result string
+		told   []string
+		text   string
+	}{
+		"approved":         {"send", replies(execution.Approve, 2, ""), "did 1", []string{"started 1", "success 1"}, "done"},
+		"denied":           {"send", replies(execution.Deny, 2, ""), "Not run: the user does not allow send.", []string{"started 1", "interrupted 1"}, "done"},
+		"denied, with why": {"send", replies(execution.Deny, 2, "not today"), "Not run: the user does not allow send: not today", []string{"started 1", "interrupted 1"}, "done"},
+		"stopped":          {"send", replies(execution.Stop, 2, "no"), "Not run: the turn was stopped before it.", nil, "The turn was stopped: the user does not allow send: no"},
+		"too late":         {"send", late, "Not run: nobody approved it within 5m0s.", []string{"APPROVAL_TIMEOUT", "started 1", "interrupted 1"}, "done"},
+		"ran":              {"screen", replies(execution.Succeed, 2, "seen"), "seen", []string{"started 1", "success 1"}, "done"},
+		"ran in vain":      {"screen", replies(execution.Fail, 2, "it is dark"), "Error: it is dark", []string{"started 1", "error 1"}, "done"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := newOffice(t, calls(tc.tool), calls("send"), scripted.Say("done"))
+				o.handlers = []hook.Handler{hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
+					if !c.AtClient && c.Iteration() == 1 {
+						require.True(t, c.CanWait())
+						a, _ := c.Answered()
+						require.Equal(t, tc.answer, map[bool]execution.Answer{true: a, false: tc.answer}[a.ID != ""])
+						c.Wait("", time.Now().Add(5*time.Minute))
+					}
+					return nil
+				})}
+				out := o.turn()
+				require.Equal(t, []string{"waits 1"}, o.told())
+				require.Len(t, out.Pending, 1)
+
+				o.model = scripted.New(scripted.Say("done"))
+				out = o.turn(tc.answer)
+				require.Equal(t, tc.text, out.Text)
+				require.Equal(t, []string{tc.result}, results(out))
+				require.Equal(t, tc.told, o.told())
+				require.Equal(t, tc.result == "did 1", len(o.did) == 1)
+				for _, e := range o.journal.durable {
+					require.False(t, tc.text != "done" && e.Number == 2)
+				}
+			})
+		})
+	}
+}
+
+// What was decided stays so in the turns behind, which do not bring the answer again; an answer
+// for a call that is done is nobody's.
+//
+// Req: LP-32
+func TestLoop_GoesOnFromTurnToTurn(t *testing.T) {
+	for _, parallel := range []bool{false, true} {
+		o := newOffice(t, calls("send", "screen", "send", "send"), scripted.Say("done"))
+		o.parallel = parallel
+		o.turn()
+		o.turn(replies(execution.Deny, 2, "no"))
+		o.turn(replies(execution.Succeed, 3, "seen"), replies(execution.Approve, 2, ""))
+		late := replies(execution.Approve, 4, "")
+		late.Late = true
+		out := o.turn(late)
+		require.Equal(t, []string{"waits 4"}, o.told()[len(o.told())-1:])
+		require.Len(t, out.Pending, 1)
+		out = o.turn(replies(execution.Approve, 5, ""))
+		require.Equal(t, "done", out.Text)
+		require.Equal(t, []string{"Not run: the user does not allow send: no", "seen", "Not run: nobody approved it in time.", "did 4"}, results(out)[:4])
+		require.Equal(t, []string{"send 4"}, o.did)
+		require.Len(t, o.model.Requests(), 2)
+	}
+}
+
+// Beside each other, what need not wait runs, and all that wait are collected.
+//
+// Req: LP-16, C-9
+func TestLoop_CollectsWhatWaitsInARound(t *testing.T) {
+	o := newOffice(t, calls("send", "look", "screen", "nothing", "send"), scripted.Say("done"))
+	o.parallel = true
+	out := o.turn()
+	require.Equal(t, "send waits for an approval, and screen waits for a result of the client.", out.Text)
+	require.Equal(t, []string{"2-7-2", "2-7-4", "2-7-6"}, []string{out.Pending[0].ID, out.Pending[1].ID, out.Pending[2].ID})
+	require.Equal(t, execution.NeedResult, out.Pending[1].Needs)
+	require.Equal(t, "The agent test asks for screen: Reads the screen.", out.Pending[1].Reason)
+	require.Zero(t, out.Pending[1].Until)
+	require.Equal(t, []string{"started 2", "started 4", "success 2", "not_found 4", "waits 1", "waits 3", "waits 5"}, o.told())
+	require.Equal(t, []string{"look 2"}, o.did)
+
+	out = o.turn(replies(execution.Approve, 6, ""), replies(execution.Deny, 2, ""))
+	require.Equal(t, "screen waits for a result of the client.", out.Text)
+	out = o.turn(replies(execution.Succeed, 4, "seen"))
+	require.Equal(t, "done", out.Text)
+	require.Equal(t, []string{"look 2", "send 5"}, o.did)
+	require.Equal(t, []string{"Not run: the user does not allow send.", "did 2", "seen"}, results(out)[:3])
+	require.Equal(t, 2, len(o.model.Requests()))
+}
+
+// What waits comes before a question to the user, which is not lost.
+//
+// Req: LP-16
+func TestLoop_AsksTheUserWhenNothingWaitsAnyMore(t *testing.T) {
+	for _, parallel := range []bool{false, true} {
+		o := newOffice(t, calls("ask", "send"))
+		o.parallel = parallel
+		require.Equal(t, "send waits for an approval.", o.turn().Text)
+		out := o.turn(replies(execution.Approve, 3, ""))
+		require.Equal(t, "Which one?", out.Text)
+		require.Equal(t, event.InputRequired, out.Reason)
+		require.Empty(t, out.Pending)
+		require.Equal(t, []string{"send 2"}, o.did)
+	}
+}
+
+// Req: CO-64
+func TestLoop_LetsNothingWaitWithoutAJournal(t *testing.T) {
+	o := newOffice(t)
+	call := loop.Loop{Model: scripted.New(calls("send", "screen"), scripted.Say("done")), Tools: o.tools}
+	out, err := drive(t.Context(), call, input("go", guard), deaf)
+	require.NoError(t, err)
+	require.Equal(t, "done", out.Text)
+	require.Equal(t, []string{
+		"Not run: send needs an approval, and nobody can be asked for it.",
+		"Error: screen runs at the client of the agent, and nobody can be asked here; run the agent in a session, whose turns can wait: agent.Open, or the mesh",
+	}, results(out))
+	require.Equal(t, string(failure.AgentState), out.Calls[1].ErrorType)
+
+	in := input("go", guard)
+	in.Journal = o.journal
+	for e, err := range call.Call(t.Context(), in, ask("1", "send", "1")) {
+		require.NoError(t, err)
+		require.NotEqual(t, event.ToolPending{}.Kind(), e.Kind(), "there is no turn that could go on")
+	}
+	require.Empty(t, o.did)
+}
+
+// Req: CO-37
+func TestLoop_HandsNoCallToTheClientThatDoesNotFit(t *testing.T) {
+	o := newOffice(t, scripted.Call(conversation.ToolCall{ID: "1", Name: "screen", Arguments: `{"world": 1}`}), scripted.Say("done"))
+	out := o.turn()
+	require.Equal(t, "done", out.Text)
+	require.Contains(t, results(out)[0], "the arguments of screen do not fit")
+	require.Contains(t, results(out)[0], "(required: word; all: word; provided: world)")
+
+	long := strings.Repeat("x", conversation.MaxMessageBytes)
+	o = newOffice(t, scripted.Call(ask("1", "send", long)), scripted.Say("done"))
+	out = o.turn()
+	require.Contains(t, results(out)[0], "a call that waits may have 262144")
+	require.Empty(t, o.did)
+}
+
+// A tool that was allowed and was running when its worker was lost is in doubt like any other.
+func TestLoop_DoesNotAskAgainAboutWhatIsInDoubt(t *testing.T) {
+	o := newOffice(t, calls("send"), scripted.Say("done"))
+	o.turn()
+	in := input("go", guard)
+	in.Journal, in.Answers = o.journal, []execution.Answer{{ID: "0-0-2", Verdict: execution.Approve}}
+	_, err := drive(t.Context(), loop.Loop{Model: o.model, Tools: o.tools}, in, (&dying{after: 2}).emit)
+	require.ErrorIs(t, err, errKilled)
+	require.Equal(t, []string{"send 1"}, o.did)
+	o.journal.pending = nil
+
+	for _, answers := range [][]execution.Answer{{replies(execution.Approve, 2, "")}, {replies(execution.Deny, 2, "")}, nil} {
+		o.model = scripted.New(scripted.Say("done"))
+		out := o.turn(answers...)
+		require.Contains(t, results(out)[0], "UNKNOWN_OUTCOME")
+		require.Equal(t, []string{"send 1"}, o.did)
+	}
+}
+
+// A tool of the client that needs an approval too is asked about once, and then handed out until
+// its result is there.
+//
+// Req: LP-32, AD-32
+func TestLoop_HandsOutWhatWasAllowed(t *testing.T) {
+	o := newOffice(t, calls("screen"), scripted.Say("done"))
+	o.handlers = []hook.Handler{hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error { c.Wait("It reads all.", noon); return nil })}
+	require.Equal(t, execution.NeedApproval, o.turn().Pending[0].Needs)
+	for _, answers := range [][]execution.Answer{{replies(execution.Approve, 2, "")}, nil, nil} {
+		require.Equal(t, execution.NeedResult, o.turn(answers...).Pending[0].Needs)
+	}
+	out := o.turn(replies(execution.Succeed, 2, "seen"))
+	require.Equal(t, []string{"seen"}, results(out))
+	require.Equal(t, "done", out.Text)
+}
+
+// All that was done is durable before anybody is told what waits.
+func TestLoop_KeepsWhatWasDoneBeforeItTellsWhatWaits(t *testing.T) {
+	o := newOffice(t, scripted.Say("I know."))
+	o.handlers = append(o.handlers, hook.AfterLLM(func(_ context.Context, r *hook.LLMReply) error { r.ToolCalls = calls("screen").ToolCalls; return nil }))
+	out := o.turn()
+	require.Len(t, out.Pending, 1)
+	require.Equal(t, 1, o.journal.syncs)
+	require.Len(t, o.journal.durable, 1, "also the reply that a handler made more of")
+
+	o = newOffice(t, calls("screen"))
+	o.journal.fail = failure.New(failure.Fenced, "test", "somebody else has the step")
+	_, err := o.try()
+	require.ErrorIs(t, err, o.journal.fail)
+	require.Empty(t, o.told())
+}

@@ -1,0 +1,215 @@
+package memoryrpc
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+
+	"github.com/troupe-dev/troupe/internal/rpc"
+	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// unnamed is the name of an artifact that is only staged: no version is made of it.
+const unnamed = "staged"
+
+// StageArtifact implements memory.Artifacts.
+func (s *Store) StageArtifact(ctx context.Context, h memory.Hold, c memory.Content) (int64, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	_, stored, err := s.begin(ctx, "memory.StageArtifact", h, memory.Artifact{Content: c, Name: unnamed})
+	return stored, err
+}
+
+// AppendArtifact implements memory.Artifacts.
+func (s *Store) AppendArtifact(ctx context.Context, h memory.Hold, c memory.Content, offset int64, piece []byte) error {
+	const op = "memory.AppendArtifact"
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	put, stored, err := s.begin(ctx, op, h, memory.Artifact{Content: c, Name: unnamed})
+	if err != nil {
+		return err
+	}
+	if next, err := c.Takes(op, stored, offset, piece); !next {
+		return err
+	}
+	_, err = chunk(op, put, piece)
+	return err
+}
+
+// PutArtifact implements memory.Artifacts.
+func (s *Store) PutArtifact(ctx context.Context, h memory.Hold, a memory.Artifact) (memory.Artifact, error) {
+	const op = "memory.PutArtifact"
+	if err := memory.CheckArtifactName(op, a.Name); err != nil {
+		return memory.Artifact{}, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	put, _, err := s.begin(ctx, op, h, a)
+	if err != nil {
+		return memory.Artifact{}, err
+	}
+	return finish(op, put) // the service knows whether it is all there
+}
+
+// Send implements memory.Carrier: one stream carries all pieces.
+func (s *Store) Send(ctx context.Context, h memory.Hold, a memory.Artifact, content io.ReaderAt) (memory.Artifact, error) {
+	const op = "memory.Upload"
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	put, stored, err := s.begin(ctx, op, h, a)
+	for err == nil && stored < a.Size {
+		var piece []byte
+		if piece, err = memory.Piece(content, a, stored); err == nil {
+			stored, err = chunk(op, put, piece)
+		}
+	}
+	if err != nil {
+		return memory.Artifact{}, err
+	}
+	return finish(op, put)
+}
+
+// chunk sends a piece and returns how many bytes are stored then.
+func chunk(op string, put troupev1.MemoryService_PutArtifactClient, piece []byte) (int64, error) {
+	// A stream that is over has no room for a chunk; why, it says when it is read.
+	err := put.Send(&troupev1.PutArtifactRequest{Item: &troupev1.PutArtifactRequest_Chunk{Chunk: piece}})
+	if err != nil && !errors.Is(err, io.EOF) {
+		return 0, failure.FromStatus(op, err)
+	}
+	r, err := put.Recv()
+	if err != nil {
+		return 0, failure.FromStatus(op, err)
+	}
+	return r.GetOffset(), nil
+}
+
+// finish has the service make a version of what was sent.
+func finish(op string, put troupev1.MemoryService_PutArtifactClient) (memory.Artifact, error) {
+	if err := put.CloseSend(); err != nil {
+		return memory.Artifact{}, failure.FromStatus(op, err)
+	}
+	r, err := put.Recv()
+	if err != nil {
+		return memory.Artifact{}, failure.FromStatus(op, err)
+	}
+	return wire.ArtifactFromProto(r.GetArtifact()), nil
+}
+
+// begin opens a stream for a content, which the caller's context ends, and returns how many
+// of its bytes are stored.
+func (s *Store) begin(ctx context.Context, op string, h memory.Hold, a memory.Artifact) (troupev1.MemoryService_PutArtifactClient, int64, error) {
+	put, err := s.service.PutArtifact(rpc.ForTenant(ctx, h.Ref.Tenant))
+	if err == nil {
+		err = put.Send(&troupev1.PutArtifactRequest{Item: &troupev1.PutArtifactRequest_Header{Header: &troupev1.PutArtifactHeader{
+			SessionId: h.Ref.Session, TurnId: h.TurnID, Epoch: h.Epoch, Artifact: wire.ArtifactToProto(a),
+		}}})
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, 0, failure.FromStatus(op, err)
+	}
+	r, err := put.Recv()
+	if err != nil {
+		return nil, 0, failure.FromStatus(op, err)
+	}
+	return put, r.GetOffset(), nil
+}
+
+// GetArtifact implements memory.Artifacts.
+func (s *Store) GetArtifact(ctx context.Context, ref session.Ref, name string, version int) (memory.Artifact, error) {
+	const op = "memory.GetArtifact"
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	a, _, err := s.open(ctx, op, ref, name, version, memory.MaxArtifactBytes)
+	return a, err
+}
+
+// ReadArtifact implements memory.Artifacts. The service knows content by the artifacts that
+// have it, so this is two calls.
+func (s *Store) ReadArtifact(ctx context.Context, ref session.Ref, c memory.Content, offset int64) ([]byte, error) {
+	const op = "memory.ReadArtifact"
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stored, err := s.ListArtifacts(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	has := slices.IndexFunc(stored, func(a memory.Artifact) bool { return a.Content == c })
+	if has < 0 {
+		return nil, failure.Newf(failure.NotFound, op, "session %s has no artifact with the content %s; list its artifacts", ref.Session, c.SHA256).
+			With("session_id", ref.Session).With("sha256", c.SHA256)
+	}
+	_, get, err := s.open(ctx, op, ref, stored[has].Name, stored[has].Version, offset)
+	if err != nil {
+		return nil, err
+	}
+	r, err := get.Recv()
+	if errors.Is(err, io.EOF) {
+		return nil, nil
+	} else if err != nil {
+		return nil, failure.FromStatus(op, err)
+	}
+	return r.GetChunk(), nil
+}
+
+// Receive implements memory.Carrier: one stream carries all pieces.
+func (s *Store) Receive(ctx context.Context, ref session.Ref, name string, version int, to io.Writer) (memory.Artifact, error) {
+	const op = "memory.Download"
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	a, get, err := s.open(ctx, op, ref, name, version, 0)
+	if err != nil {
+		return memory.Artifact{}, err
+	}
+	for {
+		r, err := get.Recv()
+		if errors.Is(err, io.EOF) {
+			return a, nil
+		} else if err != nil {
+			return memory.Artifact{}, failure.FromStatus(op, err)
+		}
+		if _, err := to.Write(r.GetChunk()); err != nil {
+			return memory.Artifact{}, err
+		}
+	}
+}
+
+// open opens a stream of an artifact from the offset on, which the caller's context ends,
+// and returns what it is.
+func (s *Store) open(ctx context.Context, op string, ref session.Ref, name string, version int, offset int64) (memory.Artifact, troupev1.MemoryService_GetArtifactClient, error) {
+	get, err := s.service.GetArtifact(rpc.ForTenant(ctx, ref.Tenant), &troupev1.MemoryServiceGetArtifactRequest{
+		SessionId: ref.Session, Name: name, Version: int32(version), Offset: offset,
+	})
+	if err != nil {
+		return memory.Artifact{}, nil, failure.FromStatus(op, err)
+	}
+	r, err := get.Recv()
+	if err != nil {
+		return memory.Artifact{}, nil, failure.FromStatus(op, err)
+	}
+	return wire.ArtifactFromProto(r.GetArtifact()), get, nil
+}
+
+// ListArtifacts implements memory.Artifacts.
+func (s *Store) ListArtifacts(ctx context.Context, ref session.Ref) ([]memory.Artifact, error) {
+	r, err := s.service.ListArtifacts(rpc.ForTenant(ctx, ref.Tenant), &troupev1.MemoryServiceListArtifactsRequest{SessionId: ref.Session})
+	if err != nil {
+		return nil, failure.FromStatus("memory.ListArtifacts", err)
+	}
+	return wire.ArtifactsFromProto(r.GetArtifacts()), nil
+}
+
+// DeleteArtifact implements memory.Artifacts.
+func (s *Store) DeleteArtifact(ctx context.Context, h memory.Hold, name string, version int) error {
+	_, err := s.service.DeleteArtifact(rpc.ForTenant(ctx, h.Ref.Tenant), &troupev1.DeleteArtifactRequest{
+		SessionId: h.Ref.Session, TurnId: h.TurnID, Epoch: h.Epoch, Name: name, Version: int32(version),
+	})
+	if err != nil {
+		return failure.FromStatus("memory.DeleteArtifact", err)
+	}
+	return nil
+}

@@ -1,0 +1,32 @@
+package memoryrpc
+
+import (
+	"context"
+
+	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/memory"
+)
+
+// GetConfig implements memory.Configs.
+func (s *Store) GetConfig(ctx context.Context, agent string) (memory.Configuration, error) {
+	r, err := s.service.GetConfig(ctx, &troupev1.GetConfigRequest{Agent: agent})
+	if err != nil {
+		return memory.Configuration{}, failure.FromStatus("memory.GetConfig", err)
+	}
+	return wire.ConfigFromProto(r.GetConfig()), nil
+}
+
+// PutConfig implements memory.Configs. What cannot be stored is not sent.
+func (s *Store) PutConfig(ctx context.Context, c memory.ConfigChange) (memory.Configuration, error) {
+	const op = "memory.PutConfig"
+	if err := memory.CheckConfig(op, c); err != nil {
+		return memory.Configuration{}, err
+	}
+	r, err := s.service.PutConfig(ctx, wire.ConfigChangeToProto(c))
+	if err != nil {
+		return memory.Configuration{}, failure.FromStatus(op, err)
+	}
+	return wire.ConfigFromProto(r.GetConfig()), nil
+}

@@ -1,0 +1,124 @@
+package memoryrpc
+
+import (
+	"context"
+
+	"github.com/troupe-dev/troupe/internal/rpc"
+	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// GetSession implements memory.Sessions.
+func (s *Store) GetSession(ctx context.Context, ref session.Ref) (session.Session, error) {
+	r, err := s.service.GetSession(rpc.ForTenant(ctx, ref.Tenant), &troupev1.MemoryServiceGetSessionRequest{SessionId: ref.Session})
+	if err != nil {
+		return session.Session{}, failure.FromStatus("memory.GetSession", err)
+	}
+	return wire.SessionFromProto(r.GetSession()), nil
+}
+
+// ListSessions implements memory.Sessions.
+func (s *Store) ListSessions(ctx context.Context, l memory.List) ([]session.Session, string, error) {
+	r, err := s.service.ListSessions(rpc.ForTenant(ctx, l.Tenant), &troupev1.MemoryServiceListSessionsRequest{
+		UserId: l.User, PageSize: int32(l.Limit), PageToken: l.After,
+	})
+	if err != nil {
+		return nil, "", failure.FromStatus("memory.ListSessions", err)
+	}
+	return wire.SessionsFromProto(r.GetSessions()), r.GetNextPageToken(), nil
+}
+
+// LoadHistory implements memory.Sessions.
+func (s *Store) LoadHistory(ctx context.Context, ref session.Ref, after int64, limit int) ([]conversation.Message, error) {
+	r, err := s.service.LoadHistory(rpc.ForTenant(ctx, ref.Tenant), &troupev1.LoadHistoryRequest{
+		SessionId: ref.Session, AfterSequence: after, Limit: int32(limit),
+	})
+	if err != nil {
+		return nil, failure.FromStatus("memory.LoadHistory", err)
+	}
+	return wire.MessagesFromProto(r.GetMessages()), nil
+}
+
+// UpdateSession implements memory.Sessions.
+func (s *Store) UpdateSession(ctx context.Context, u memory.Update) (session.Session, error) {
+	r, err := s.service.UpdateSession(rpc.ForTenant(ctx, u.Ref.Tenant), wire.UpdateToProto(u))
+	if err != nil {
+		return session.Session{}, failure.FromStatus("memory.UpdateSession", err)
+	}
+	return wire.SessionFromProto(r.GetSession()), nil
+}
+
+// CompactSession implements memory.Sessions.
+func (s *Store) CompactSession(ctx context.Context, c memory.Compact) (conversation.Compaction, error) {
+	r, err := s.service.CompactSession(rpc.ForTenant(ctx, c.Ref.Tenant), &troupev1.MemoryServiceCompactSessionRequest{
+		SessionId: c.Ref.Session, Strategy: wire.StrategyToProto(c.Strategy), KeepRecent: int32(c.Keep),
+		Summary: conversation.Cut(c.Summary, memory.MaxSummaryBytes),
+	})
+	if err != nil {
+		return conversation.Compaction{}, failure.FromStatus("memory.CompactSession", err)
+	}
+	return wire.CompactionFromProto(r.GetCompaction()), nil
+}
+
+// ClearSession implements memory.Sessions.
+func (s *Store) ClearSession(ctx context.Context, ref session.Ref) error {
+	_, err := s.service.ClearSession(rpc.ForTenant(ctx, ref.Tenant), &troupev1.MemoryServiceClearSessionRequest{SessionId: ref.Session})
+	if err != nil {
+		return failure.FromStatus("memory.ClearSession", err)
+	}
+	return nil
+}
+
+// DeleteSession implements memory.Sessions.
+func (s *Store) DeleteSession(ctx context.Context, ref session.Ref) (memory.Erasure, error) {
+	r, err := s.service.DeleteSession(rpc.ForTenant(ctx, ref.Tenant), &troupev1.MemoryServiceDeleteSessionRequest{SessionId: ref.Session})
+	if err != nil {
+		return memory.Erasure{}, failure.FromStatus("memory.DeleteSession", err)
+	}
+	return wire.ErasureFromProto(r.GetReceipt()), nil
+}
+
+// EraseUser implements memory.Sessions.
+func (s *Store) EraseUser(ctx context.Context, tenant, user string) (memory.ErasedUser, error) {
+	r, err := s.service.EraseUser(rpc.ForTenant(ctx, tenant), &troupev1.MemoryServiceEraseUserRequest{UserId: user})
+	if err != nil {
+		return memory.ErasedUser{}, failure.FromStatus("memory.EraseUser", err)
+	}
+	return memory.ErasedUser{Sessions: r.GetSessionIds(), Erasure: wire.ErasureFromProto(r.GetReceipt())}, nil
+}
+
+// SearchMemory implements memory.Sessions.
+func (s *Store) SearchMemory(ctx context.Context, q memory.Search) ([]memory.Hit, error) {
+	r, err := s.service.SearchMemory(rpc.ForTenant(ctx, q.Tenant), &troupev1.SearchMemoryRequest{UserId: q.User, Query: q.Query, Limit: int32(q.Limit)})
+	if err != nil {
+		return nil, failure.FromStatus("memory.SearchMemory", err)
+	}
+	return wire.HitsFromProto(r.GetHits()), nil
+}
+
+// GetState implements memory.State.
+func (s *Store) GetState(ctx context.Context, ref session.Ref) (memory.Snapshot, error) {
+	r, err := s.service.GetState(rpc.ForTenant(ctx, ref.Tenant), &troupev1.MemoryServiceGetStateRequest{SessionId: ref.Session})
+	if err != nil {
+		return memory.Snapshot{}, failure.FromStatus("memory.GetState", err)
+	}
+	seen := wire.SnapshotFromProto(r.GetValues(), r.GetRevisions())
+	seen.Untrusted = r.GetUntrusted()
+	return seen, nil
+}
+
+// UpdateState implements memory.State. What cannot be stored is not sent.
+func (s *Store) UpdateState(ctx context.Context, u memory.StateUpdate) (int64, error) {
+	if err := memory.CheckDelta("memory.UpdateState", u.Delta); err != nil {
+		return 0, err
+	}
+	r, err := s.service.UpdateState(rpc.ForTenant(ctx, u.Ref.Tenant), wire.StateUpdateToProto(u))
+	if err != nil {
+		return 0, failure.FromStatus("memory.UpdateState", err)
+	}
+	return r.GetRevision(), nil
+}

@@ -1,0 +1,111 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/internal/process"
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+// How often a dependency is asked while it is there, and how long it may take to answer.
+const (
+	askEvery   = time.Second
+	answerTime = time.Second
+)
+
+// Dependency is something that a process cannot serve without. It makes the process
+// unready while it is away, and never ends it.
+type Dependency struct {
+	Condition string // on the board
+	Address   string // for people; without credentials
+	// Ask returns nil when it is there and serves. Of an error that is a *RefusedError the board has the
+	// reason, and of others that the dependency cannot be reached.
+	Ask func(context.Context) error
+	// Back, if set, is called each time that it is there again.
+	Back func(context.Context)
+}
+
+// RefusedError is the error of a dependency that is there, and does not serve.
+type RefusedError struct {
+	Reason string // what the board says of it, behind its address: no secret
+	Cause  error  // for the log; may be nil
+}
+
+// Error implements error.
+func (r *RefusedError) Error() string {
+	if r.Cause == nil {
+		return r.Reason
+	}
+	return r.Reason + ": " + r.Cause.Error()
+}
+
+// Unwrap returns the cause.
+func (r *RefusedError) Unwrap() error { return r.Cause }
+
+// DependencyPart keeps the board's word on a dependency, and says in the log when that
+// changes. It is ready at once when wait is false, and else when the dependency answers
+// for the first time.
+func DependencyPart(board *Board, log *zap.Logger, d Dependency, wait bool) process.Part {
+	log = log.With(zap.String("dependency", d.Condition), zap.String("address", d.Address))
+	return process.Part{Name: d.Condition, Grace: 2 * answerTime, Run: func(ctx context.Context, ready func()) error {
+		if !wait {
+			ready()
+		}
+		pace := failure.NewPace()
+		told := "" // what the log was told last is missing
+		for ctx.Err() == nil {
+			err := d.answers(ctx)
+			switch {
+			case ctx.Err() != nil:
+			case err != nil:
+				why := d.unmet(err)
+				board.Set(d.Condition, why)
+				if why.Error() != told {
+					log.Warn("waiting for a dependency", zap.Error(err))
+				}
+				told = why.Error()
+				_ = pace.Wait(ctx) // it ends early only when ctx does
+			default:
+				pace.Reset()
+				if board.Set(d.Condition, nil) {
+					log.Info("dependency is there")
+					if d.Back != nil {
+						d.Back(ctx)
+					}
+				}
+				told = ""
+				ready()
+				pause(ctx, askEvery)
+			}
+		}
+		return nil
+	}}
+}
+
+// unmet is what the board says.
+func (d Dependency) unmet(err error) error {
+	if refusal, ok := errors.AsType[*RefusedError](err); ok {
+		return fmt.Errorf("%s %s", d.Address, refusal.Reason)
+	}
+	return fmt.Errorf("%s cannot be reached", d.Address)
+}
+
+func (d Dependency) answers(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	return d.Ask(ctx)
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

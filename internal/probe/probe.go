@@ -1,0 +1,141 @@
+// Package probe is the plain HTTP port of every process: /livez, /readyz, /startupz and
+// /metrics.
+//
+// Liveness is the process alone: a dependency that is away never gets a process killed.
+// Readiness is a board of named conditions; every one must hold.
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/troupe-dev/troupe/internal/process"
+)
+
+// Board is what stands between a process and its readiness. Safe for concurrent use.
+type Board struct {
+	mu         sync.Mutex
+	conditions map[string]error
+	started    bool // was ready once
+	watchers   []func(ready bool)
+}
+
+var errNotYet = errors.New("not yet")
+
+// NewBoard returns a board on which none of the given conditions holds yet.
+func NewBoard(conditions ...string) *Board {
+	b := &Board{conditions: map[string]error{}}
+	for _, c := range conditions {
+		b.conditions[c] = errNotYet
+	}
+	return b
+}
+
+// Set says that a condition holds (nil), or why it does not. The error's text is shown to
+// whoever asks the port: it must hold no secret. It reports whether that changed anything
+// between holding and not.
+func (b *Board) Set(condition string, err error) (changed bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	was, known := b.conditions[condition]
+	b.conditions[condition] = err
+	ready := b.unmet() == nil
+	b.started = b.started || ready
+	for _, w := range b.watchers {
+		w(ready)
+	}
+	return !known || (was == nil) != (err == nil)
+}
+
+// OnChange calls watch with the present readiness, and again at each Set, in order. The
+// callback must not use the board.
+func (b *Board) OnChange(watch func(ready bool)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.watchers = append(b.watchers, watch)
+	watch(b.unmet() == nil)
+}
+
+// Ready returns nil, or an error that names each condition that does not hold.
+func (b *Board) Ready() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.unmet()
+}
+
+func (b *Board) unmet() error {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(b.conditions)) {
+		if err := b.conditions[name]; err != nil {
+			all = append(all, fmt.Sprintf("%s: %v", name, err))
+		}
+	}
+	if all == nil {
+		return nil
+	}
+	return errors.New(strings.Join(all, "\n"))
+}
+
+func (b *Board) startedOnce() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.started {
+		return nil
+	}
+	return b.unmet()
+}
+
+// Handler serves the probes: 200 "ok", or 503 with a line per condition that does not hold.
+func (b *Board) Handler(metrics http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /livez", answer(func() error { return nil }))
+	mux.HandleFunc("GET /readyz", answer(b.Ready))
+	mux.HandleFunc("GET /startupz", answer(b.startedOnce))
+	mux.Handle("GET /metrics", metrics)
+	return mux
+}
+
+func answer(check func() error) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		if err := check(); err != nil {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			fmt.Fprintln(w, err)
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	}
+}
+
+// grace is how long a scrape in flight may take to end.
+const grace = time.Second
+
+// Part serves the handler on the listener.
+func Part(lis net.Listener, handler http.Handler) process.Part {
+	return process.Part{Name: "http " + lis.Addr().String(), Grace: 2 * grace, Run: func(ctx context.Context, ready func()) error {
+		srv := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second}
+		served := make(chan error, 1)
+		go func() { served <- srv.Serve(lis) }()
+		ready()
+		select {
+		case err := <-served:
+			return err
+		case <-ctx.Done():
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+		defer cancel()
+		err := errors.Join(srv.Shutdown(ctx), srv.Close())
+		if served := <-served; !errors.Is(served, http.ErrServerClosed) {
+			err = errors.Join(err, served)
+		}
+		return err
+	}}
+}

@@ -1,0 +1,101 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/troupe-dev/troupe/internal/telemetry"
+)
+
+// Exit codes of every program of the mesh.
+const (
+	ExitOK    = 0
+	ExitError = 1
+	ExitUsage = 2
+)
+
+// Main is the main function of a service: it fills cfg from flags and environment, makes
+// the telemetry that tel describes, and runs until SIGINT, SIGTERM or SIGHUP, which stop the
+// service in order. A second one of the first two ends it at once. It returns the exit code. The process leaves
+// no core, for that would hold credentials of turns.
+//
+// The struct tags of cfg are those of kong; a Validate method on it is called. tel points
+// into cfg.
+func Main(name, description string, cfg any, tel *telemetry.Config, run func(context.Context, *telemetry.Telemetry) error) int {
+	if code, ok := parse(name, description, cfg, os.Args[1:], os.Stdout, os.Stderr); !ok {
+		return code
+	}
+	if err := noCore(); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+		return ExitError
+	}
+	ctx, stop := Signals(context.Background())
+	defer stop()
+	t, err := telemetry.New(ctx, name, *tel)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+		return ExitUsage
+	}
+	defer t.Close()
+	if err := run(ctx, t); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+		return ExitError
+	}
+	return ExitOK
+}
+
+// Signals returns a context that ends with the first SIGINT, SIGTERM or SIGHUP. From then on the
+// first two have their usual effect, so that a second one ends the process at once. SIGHUP has none
+// then: a terminal that is closed sends more than one. It never has any for a process that was
+// started to ignore it, as nohup does.
+func Signals(ctx context.Context) (context.Context, context.CancelFunc) {
+	ending := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	hangups := make(chan os.Signal, 1) // nobody reads it: what is caught does not end the process
+	if !signal.Ignored(syscall.SIGHUP) {
+		ending = append(ending, syscall.SIGHUP)
+		signal.Notify(hangups, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(ctx, ending...)
+	context.AfterFunc(ctx, stop)
+	return ctx, func() { stop(); signal.Stop(hangups) }
+}
+
+// Version is that of the module that the program was built of, as far as the Go toolchain
+// recorded it.
+func Version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "unknown"
+}
+
+// parse reports whether the program shall run, and else the exit code.
+func parse(name, description string, cfg any, args []string, stdout, stderr io.Writer) (code int, ok bool) {
+	helped := false
+	parser, err := kong.New(cfg, kong.Name(name), kong.Description(description),
+		kong.Embed(&struct {
+			Version kong.VersionFlag `help:"Print the version and exit."`
+		}{}), kong.Vars{"version": Version()},
+		kong.Writers(stdout, stderr), kong.Exit(func(int) { helped = true }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
+	if err != nil {
+		fmt.Fprintf(stderr, "%s: %v\n", name, err)
+		return ExitUsage, false
+	}
+	_, err = parser.Parse(args)
+	if helped {
+		return ExitOK, false
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "%s: %v\nSee %s --help.\n", name, err, name)
+		return ExitUsage, false
+	}
+	return ExitOK, true
+}

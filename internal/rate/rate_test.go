@@ -1,0 +1,203 @@
+package rate
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"github.com/troupe-dev/troupe/internal/identity"
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+const orchestrate = "/troupe.v1.OrchestratorService/Orchestrate"
+
+func client(tenant, name string) identity.Principal {
+	return identity.Principal{Role: identity.Client, Tenant: tenant, Name: name}
+}
+
+// Every method that this module can serve to clients is in a class.
+func TestTable_HasAClassForEveryMethod(t *testing.T) {
+	served := map[string]bool{}
+	protoregistry.GlobalFiles.RangeFiles(func(file protoreflect.FileDescriptor) bool {
+		for i := range file.Services().Len() {
+			service := file.Services().Get(i)
+			for j := range service.Methods().Len() {
+				method := "/" + string(service.FullName()) + "/" + string(service.Methods().Get(j).Name())
+				served[method] = true
+				_, listed := classes[method]
+				require.NotEqual(t, listed, slices.Contains(inner, string(service.FullName())), "%s: say in table.go of which class it is", method)
+			}
+		}
+		return true
+	})
+	for method, class := range classes {
+		require.True(t, served[method], "%s is in a class, and nobody serves it", method)
+		require.Contains(t, Defaults(), class)
+	}
+	require.Equal(t, Operations, classOf("/troupe.v1.OrchestratorService/New"), "nothing is without a limit")
+	l := New(Table{Operations: {Rate: 0.001, Burst: 1}}) // of a port for clients, where nobody may call what is of the mesh
+	require.NoError(t, l.Admit("/troupe.v1.MemoryService/CommitStep", identity.Principal{Role: identity.Client}))
+	require.Error(t, l.Admit("/troupe.v1.MemoryService/CommitStep", identity.Principal{Role: identity.Client}))
+}
+
+func TestLimiter_RefusesAndSaysWhenToCallAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := New(Table{Turns: {Rate: 2, Burst: 3}})
+		for range 3 {
+			require.NoError(t, l.Admit(orchestrate, client("a", "app")))
+		}
+		err := l.Admit(orchestrate, client("a", "app"))
+		require.True(t, failure.Is(err, failure.PolicyRateLimit))
+		require.EqualError(t, err, "call: policy_rate_limit: client app of tenant a may make 2 calls of the class turns a second, and 3 at once; "+
+			"call again in 500ms, or have an operator raise turns in the file of --rates")
+		after, ok := failure.RetryAfter(err)
+		require.True(t, ok)
+
+		require.NoError(t, l.Admit(orchestrate, client("b", "app")), "another tenant")
+		require.NoError(t, l.Admit(orchestrate, client("a", "other")), "another identity")
+		require.NoError(t, l.Admit("/troupe.v1.OrchestratorService/GetTrace", client("a", "app")), "another class, without a limit")
+
+		time.Sleep(after)
+		require.NoError(t, l.Admit(orchestrate, client("a", "app")))
+		require.Error(t, l.Admit(orchestrate, client("a", "app")), "what was refused did not count")
+	})
+}
+
+// Many names of one tenant have together what the tenant has, and what is refused to one of them
+// costs neither him nor the tenant anything.
+func TestLimiter_CountsAllCallersOfATenantTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := New(Table{Turns: {Rate: 1, Burst: 2}, ofTenant(Turns): {Rate: 2, Burst: 4}})
+		admitted := 0
+		for range 3 { // the third is refused, for himself
+			if l.Admit(orchestrate, client("a", "loud")) == nil {
+				admitted++
+			}
+		}
+		require.Equal(t, 2, admitted)
+		require.NoError(t, l.Admit(orchestrate, client("a", "1")))
+		require.NoError(t, l.Admit(orchestrate, client("a", "2")), "what the loud one was refused did not count")
+		err := l.Admit(orchestrate, client("a", "3"))
+		require.True(t, failure.Is(err, failure.PolicyRateLimit))
+		require.EqualError(t, err, "call: policy_rate_limit: all callers of tenant a together may make 2 calls of the class tenant-turns a second, "+
+			"and 4 at once; call again in 500ms, or have an operator raise tenant-turns in the file of --rates")
+		require.NoError(t, l.Admit(orchestrate, client("b", "3")), "another tenant")
+
+		time.Sleep(time.Second)
+		require.NoError(t, l.Admit(orchestrate, client("a", "3")))
+		require.NoError(t, l.Admit(orchestrate, client("a", "3")), "the tenant's refusal did not cost him his own")
+		require.Error(t, l.Admit(orchestrate, client("a", "4")))
+	})
+	l := New(Table{ofTenant(Turns): {Rate: 0.001, Burst: 1}})
+	require.NoError(t, l.Admit(orchestrate, identity.Principal{Role: identity.Anybody, Name: "192.0.2.1", Tenant: identity.DefaultTenant}))
+	require.Error(t, l.Admit(orchestrate, identity.Principal{Role: identity.Admin, Name: "ann"}), "no tenant is the default one, and callers may have no limit")
+}
+
+// Inside the mesh those are counted who may be taken over, and not those who call for everybody.
+func TestLimiter_CountsWorkersInsideTheMesh(t *testing.T) {
+	const commit = "/troupe.v1.MemoryService/CommitStep"
+	l := New(Table{Mesh: {Rate: 0.001, Burst: 2}})
+	worker := func(name string) identity.Principal {
+		return identity.Principal{Role: identity.Worker, Name: name, Tenant: "a"}
+	}
+	require.NoError(t, l.Admit(commit, worker("evil")))
+	require.NoError(t, l.Admit(commit, worker("evil")))
+	require.True(t, failure.Is(l.Admit(commit, worker("evil")), failure.PolicyRateLimit))
+	require.NoError(t, l.Admit(commit, worker("good")))
+	for range 100 {
+		require.NoError(t, l.Admit(commit, identity.Principal{Role: identity.Orchestrator, Tenant: "a"}))
+	}
+}
+
+func TestLimiter_CountsWhatAnAddressOpens(t *testing.T) {
+	l := New(Table{Streams: {Rate: 0.001, Burst: 2}})
+	from := &net.TCPAddr{IP: net.ParseIP("192.0.2.1")}
+	require.NoError(t, l.Opened(from))
+	require.NoError(t, l.Opened(from))
+	require.True(t, failure.Is(l.Opened(from), failure.PolicyRateLimit))
+	require.NoError(t, l.Opened(&net.TCPAddr{IP: net.ParseIP("192.0.2.2")}))
+	require.NoError(t, New(nil).Opened(from))
+}
+
+func TestLimiter_CountsFailuresOfAnAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := New(Table{Failures: {Rate: 1, Burst: 2}})
+		at := func(ip string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: 4711} }
+		for range 10 {
+			require.NoError(t, l.Tried(at("192.0.2.1")), "to try is free")
+		}
+		for _, ip := range []string{"192.0.2.1", "2001:db8::1"} {
+			l.Failed(at(ip))
+			l.Failed(at(ip))
+			l.Failed(at(ip)) // there is nothing left to take, and no debt
+		}
+		require.True(t, failure.Is(l.Tried(at("192.0.2.1")), failure.PolicyRateLimit))
+		require.True(t, failure.Is(l.Tried(at("::ffff:192.0.2.1")), failure.PolicyRateLimit), "the same address")
+		require.True(t, failure.Is(l.Tried(at("2001:db8::ffff:2")), failure.PolicyRateLimit), "the same /64")
+		for _, other := range []net.Addr{at("192.0.2.2"), at("2001:db8:0:1::1"), &net.UnixAddr{Name: "x"}, nil} {
+			require.NoError(t, l.Tried(other))
+		}
+		after, ok := failure.RetryAfter(l.Tried(at("192.0.2.1")))
+		require.True(t, ok)
+		time.Sleep(after)
+		require.NoError(t, l.Tried(at("192.0.2.1")))
+	})
+}
+
+// Whoever comes under ever new names neither fills the memory nor gets rid of the limit.
+func TestBuckets_AreBoundedAndIdleOnesAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := New(Table{Turns: {Rate: 1, Burst: 1}})
+		admitted := 0
+		for n := range 2 * maxBuckets {
+			if l.Admit(orchestrate, client("a", fmt.Sprint(n))) == nil {
+				admitted++
+			}
+		}
+		require.Len(t, l.callers.of, maxBuckets)
+		require.Equal(t, maxBuckets+1, admitted, "all that come too late share one bucket")
+		time.Sleep(time.Second)
+		require.NoError(t, l.Admit(orchestrate, client("a", "late")))
+		require.Len(t, l.callers.of, 1)
+	})
+}
+
+func TestLoad_TakesWhatAFileSaysAndDefaults(t *testing.T) {
+	none, err := Load("", Defaults())
+	require.NoError(t, err)
+	require.Equal(t, Defaults(), none)
+	for text, want := range map[string]string{
+		"turns: {rate: 20, burst: 40}":       "",
+		"":                                   "",
+		"turn: {rate: 1, burst: 1}":          `"turn" is no class; there are failures, operations, probes, reads, resets, streams, tenant-operations, tenant-reads, tenant-turns, tenant-watches, tenant-writes, turns, watches, writes`,
+		"turns: {rate: 1}":                   "turns: rate 1 with burst 0: a burst is at least 1",
+		"turns: {rate: -1, burst: 2}":        "turns: rate -1 with burst 2",
+		"turns: {rate: .nan, burst: 1}":      "turns: rate NaN",
+		"turns: {speed: 1}":                  "field speed not found",
+		"mesh: {rate: 1, burst: 1}":          `"mesh" is no class`,
+		"tenant-turns: {rate: 9, burst: 9}":  "",
+		"tenant-probes: {rate: 9, burst: 9}": `"tenant-probes" is no class`,
+	} {
+		file := filepath.Join(t.TempDir(), "rates.yaml")
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		got, err := Load(file, Defaults())
+		if want != "" {
+			require.ErrorContains(t, err, want)
+			require.ErrorContains(t, err, file)
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, Defaults()[Reads], got[Reads])
+	}
+	_, err = Load("missing.yaml", Defaults())
+	require.ErrorContains(t, err, "missing.yaml")
+}

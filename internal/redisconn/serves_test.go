@@ -1,0 +1,104 @@
+package redisconn
+
+import (
+	"errors"
+	"net"
+	"slices"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/internal/probe"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/test/redistest"
+)
+
+// reason is what a board says of an error.
+func reason(t *testing.T, err error) string {
+	t.Helper()
+	refusal, ok := errors.AsType[*probe.RefusedError](err)
+	require.True(t, ok, "%v", err)
+	require.NotContains(t, refusal.Reason, "hunter2")
+	return refusal.Reason
+}
+
+func admin(t *testing.T, addr string) *redis.Client {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: addr, Username: redistest.Admin, Password: redistest.Admin, DisableIdentity: true})
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	return client
+}
+
+func allow(t *testing.T, client *redis.Client, rule ...any) {
+	t.Helper()
+	require.NoError(t, client.Do(t.Context(), append([]any{"ACL", "SETUSER", "memory"}, rule...)...).Err())
+}
+
+func TestConn_ServesWhoMayDoWhatHeMust(t *testing.T) {
+	server := redistest.Guarded(t)
+	needs := Needs{Prefix: "m:", Commands: []string{"hset", "xadd", "eval", "rename", "time", "unlink"}}
+	at := func(url string) *Conn { return connect(t, Config{URL: url}) }
+	conn, can := at(redistest.URL("memory", server.Addr)), admin(t, server.Addr)
+	require.NoError(t, conn.Serves(t.Context(), needs))
+
+	for _, c := range []struct{ rule, back, want string }{
+		{"-xadd", "+xadd", "does not let the user of the service use xadd on keys m:*; give him what users.acl says"},
+		{"-@hash", "+hset", "does not let the user of the service use hset on keys m:*; give him what users.acl says"},
+		{"-evalsha", "+evalsha", "does not let the user of the service use scripts on keys m:*; give him what users.acl says"},
+		{"-unlink", "+unlink", "does not let the user of the service use unlink on keys m:*; give him what users.acl says"},
+		{"resetkeys", "~m:*", "does not let the user of the service use scripts on keys m:*; give him what users.acl says"},
+	} {
+		allow(t, can, c.rule)
+		err := conn.Serves(t.Context(), needs)
+		require.Equal(t, c.want, reason(t, err))
+		require.Equal(t, failure.Unknown, failure.ModeOf(err))
+		allow(t, can, c.back)
+		require.NoError(t, conn.Serves(t.Context(), needs))
+	}
+
+	long := Needs{Prefix: "m:", Commands: slices.Repeat(needs.Commands, 3)}
+	require.NoError(t, conn.Serves(t.Context(), long))
+	err := at(redistest.URL("orchestrator", server.Addr)).Serves(t.Context(), needs)
+	require.Contains(t, reason(t, err), "use scripts on keys m:*")
+	for _, url := range []string{"redis://memory:hunter2@" + server.Addr, "redis://memory@" + server.Addr, "redis://" + server.Addr} {
+		err = at(url).Serves(t.Context(), long)
+		require.Equal(t, "does not accept the user of the service and his password", reason(t, err), url)
+		require.NotContains(t, err.Error(), "hunter2")
+	}
+}
+
+func TestConn_ServesWritesNothing(t *testing.T) {
+	server := redistest.New(t)
+	conn := connect(t, Config{URL: "redis://" + server.Addr, Replicas: 1}) // none of which is asked to confirm
+	changes := func() string {
+		info, err := conn.InfoMap(t.Context(), "persistence").Result()
+		require.NoError(t, err)
+		return info["Persistence"]["rdb_changes_since_last_save"] + " " + info["Persistence"]["aof_current_size"]
+	}
+	before := changes()
+	require.NoError(t, conn.Serves(t.Context(), Needs{Prefix: "m:", Commands: []string{"set"}}))
+	require.Equal(t, before, changes())
+}
+
+func TestConn_ServesNobodyWhereNothingCanBeWritten(t *testing.T) {
+	master := redistest.New(t, "--repl-diskless-sync-delay", "0")
+	host, port, err := net.SplitHostPort(master.Addr)
+	require.NoError(t, err)
+	replica := connect(t, Config{URL: "redis://" + redistest.New(t, "--replicaof", host+" "+port, "--appendonly", "no").Addr})
+	require.Equal(t, "does not serve: READONLY", reason(t, replica.Serves(t.Context(), Needs{Prefix: "m:"})))
+	lonely := connect(t, Config{URL: "redis://" + redistest.New(t, "--min-replicas-to-write", "1").Addr})
+	require.Equal(t, "does not serve: NOREPLICAS", reason(t, lonely.Serves(t.Context(), Needs{Prefix: "m:"})))
+}
+
+// Each node of a Cluster has users of its own.
+func TestConn_ServesWhenEachMasterDoes(t *testing.T) {
+	conn := connect(t, Config{URL: redistest.Cluster(t)})
+	needs := Needs{Prefix: "m:", Commands: []string{"hset"}}
+	require.NoError(t, conn.Serves(t.Context(), needs))
+	shares, err := conn.Shares(t.Context(), "m:probe")
+	require.NoError(t, err)
+	last := shares[len(shares)-1].Node
+	require.NoError(t, last.(*redis.Client).Do(t.Context(), "ACL", "SETUSER", "default", "-hset").Err())
+	require.Contains(t, reason(t, conn.Serves(t.Context(), needs)), "use hset on keys m:*")
+}

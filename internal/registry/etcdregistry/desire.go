@@ -1,0 +1,95 @@
+package etcdregistry
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/internal/registry"
+)
+
+// desire is how a registry.Desire is stored.
+type desire struct {
+	Want   registry.Want `json:"want"`
+	Reason string        `json:"reason,omitempty"`
+	Since  time.Time     `json:"since"`
+}
+
+// maxOps is how many changes go into one transaction; etcd takes 128.
+const maxOps = 100
+
+// Want implements registry.Desires.
+func (r *Registry) Want(ctx context.Context, desires ...registry.Desire) error {
+	ops := make([]clientv3.Op, 0, len(desires))
+	for _, d := range desires {
+		value, err := json.Marshal(desire{d.Want, d.Reason, d.Since})
+		if err != nil {
+			return err
+		}
+		ops = append(ops, clientv3.OpPut(pathUnder(r.desired, d.Key), string(value)))
+	}
+	for some := range slices.Chunk(ops, maxOps) {
+		call, cancel := context.WithTimeout(ctx, callTimeout)
+		_, err := r.client.Txn(call).Then(some...).Commit()
+		cancel()
+		if err != nil {
+			return r.away(ctx, "registry.Want", err)
+		}
+	}
+	return nil
+}
+
+// Forget implements registry.Desires.
+func (r *Registry) Forget(ctx context.Context, key registry.Key) error {
+	call, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	_, err := r.client.Txn(call).
+		If(clientv3.Compare(clientv3.CreateRevision(r.path(key)), "=", 0)).
+		Then(clientv3.OpDelete(pathUnder(r.desired, key))).
+		Commit()
+	if err != nil {
+		return r.away(ctx, "registry.Forget", err)
+	}
+	return nil
+}
+
+// WatchDesires implements registry.Desires.
+func (r *Registry) WatchDesires(ctx context.Context, apply func(map[registry.Key]registry.Desire)) error {
+	known := map[registry.Key]registry.Desire{}
+	learn := func(kv *mvccpb.KeyValue) {
+		var d desire
+		if err := json.Unmarshal(kv.Value, &d); err != nil {
+			r.log.Warn("a key in the registry holds no desired state", zap.ByteString("key", kv.Key), zap.Error(err))
+			return
+		}
+		key := keyUnder(r.desired, kv.Key)
+		known[key] = registry.Desire{Key: key, Want: d.Want, Reason: d.Reason, Since: d.Since}
+	}
+	return r.watch(ctx, feed{
+		prefix: r.desired,
+		list: func(kvs []*mvccpb.KeyValue) {
+			clear(known)
+			for _, kv := range kvs {
+				learn(kv)
+			}
+			apply(maps.Clone(known))
+		},
+		change: func(events []*clientv3.Event) {
+			for _, e := range events {
+				if e.Type == clientv3.EventTypeDelete {
+					delete(known, keyUnder(r.desired, e.Kv.Key))
+				} else {
+					learn(e.Kv)
+				}
+			}
+			apply(maps.Clone(known))
+		},
+		away: func(error) {},
+	})
+}

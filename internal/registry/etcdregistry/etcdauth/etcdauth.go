@@ -1,0 +1,221 @@
+// Package etcdauth says who may do what in the etcd of a mesh, and tells etcd so: a user for
+// each identity, known by the common name of its certificate, and a role for each user
+// (guarantees 2.6, S16, S21). There are no passwords, and so no tokens that run out.
+//
+//	orchestrator     reads instances; reads and writes what is wanted of them
+//	memory           reads and writes the records of stores; reads what is wanted of instances
+//	worker/<agent>   reads and writes the instances of its own agent; reads what is wanted
+//	root             everything; makes the others
+package etcdauth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/authpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/troupe-dev/troupe/internal/identity"
+	"github.com/troupe-dev/troupe/internal/registry/etcdregistry"
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+// Root is the user that may do everything; etcd wants it by that name.
+const Root = "root"
+
+// Right is what a user may do with all keys that begin with a prefix.
+type Right struct {
+	Prefix string // ends with a slash, so that agent "a" has no part of "ab"
+	Write  bool   // and read
+}
+
+// User is one of etcd, and all that it may do.
+type User struct {
+	Name   string // the common name of its certificate
+	Rights []Right
+}
+
+// Users are those of a mesh with the agents, without root.
+func Users(agents []string) []User {
+	const desired = etcdregistry.DefaultDesired + "/"
+	users := []User{
+		{identity.ID{Role: identity.Orchestrator}.User(), []Right{{etcdregistry.DefaultPrefix + "/", false}, {desired, true}}},
+		{identity.ID{Role: identity.Memory}.User(), []Right{{etcdregistry.DefaultStores + "/", true}, {desired, false}}},
+	}
+	for _, agent := range agents {
+		users = append(users, User{
+			identity.ID{Role: identity.Worker, Name: agent}.User(),
+			[]Right{{etcdregistry.DefaultPrefix + "/" + agent + "/", true}, {desired, false}},
+		})
+	}
+	return users
+}
+
+// Admit provisions the etcd at the addresses, as the user that the credentials prove, and
+// returns what Provision does. It says why when etcd cannot be reached.
+func Admit(ctx context.Context, creds credentials.TransportCredentials, endpoints, agents []string) ([]string, error) {
+	client, err := etcdregistry.DialWith(creds, endpoints, zap.NewNop())
+	if err != nil {
+		return nil, err
+	}
+	if err := etcdregistry.Reach(ctx, creds, endpoints); err != nil {
+		_ = client.Close() // it did nothing
+		return nil, err
+	}
+	defer func() { _ = client.Close() }() // all that it did was answered
+	return Provision(ctx, client, agents)
+}
+
+// Provision makes the users and roles of a mesh with the agents, and has etcd ask for them from
+// then on. What is so already is left alone, so it may be repeated, also by several at once;
+// rights that a user has beyond its own are taken away. The client must be root's, or
+// etcd not yet ask who comes. It returns the workers' users of other agents, which stay.
+func Provision(ctx context.Context, client *clientv3.Client, agents []string) (others []string, err error) {
+	for _, agent := range agents {
+		if agent == "" || strings.Contains(agent, "/") {
+			return nil, failure.Newf(failure.UserInvalidInput, op, "%q is no name of an agent", agent)
+		}
+	}
+	there, err := client.UserList(ctx)
+	if err != nil {
+		return nil, failed(client, err)
+	}
+	users := Users(agents)
+	each, one := errgroup.WithContext(ctx)
+	each.SetLimit(atOnce)
+	for _, u := range users {
+		each.Go(func() error { return provide(one, client, u) })
+	}
+	if err := each.Wait(); err != nil {
+		return nil, failed(client, err)
+	}
+	for _, name := range there.Users {
+		if strings.HasPrefix(name, string(identity.Worker)+"/") && !slices.ContainsFunc(users, func(u User) bool { return u.Name == name }) {
+			others = append(others, name)
+		}
+	}
+	return others, failed(client, enable(ctx, client))
+}
+
+const (
+	op     = "etcd.Provision"
+	atOnce = 8 // users that are made
+
+	patience = 10 * time.Second // of LetIn
+)
+
+func failed(client *clientv3.Client, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("etcd at %s: %w", strings.Join(client.Endpoints(), ", "), err)
+}
+
+// provide makes a user with a role of the same name that has these rights and no others.
+func provide(ctx context.Context, client *clientv3.Client, u User) error {
+	role, err := client.RoleGet(ctx, u.Name)
+	if errors.Is(err, rpctypes.ErrRoleNotFound) {
+		_, err = client.RoleAdd(ctx, u.Name)
+		role = &clientv3.AuthRoleGetResponse{}
+	}
+	if err != nil && !errors.Is(err, rpctypes.ErrRoleAlreadyExist) {
+		return fmt.Errorf("role %s: %w", u.Name, err)
+	}
+	missing := slices.Clone(u.Rights)
+	for _, p := range role.Perm {
+		i := slices.IndexFunc(missing, func(r Right) bool { return same(r, p) })
+		if i >= 0 {
+			missing = slices.Delete(missing, i, i+1)
+			continue
+		}
+		if _, err := client.RoleRevokePermission(ctx, u.Name, string(p.GetKey()), string(p.GetRangeEnd())); err != nil && !errors.Is(err, rpctypes.ErrPermissionNotGranted) {
+			return fmt.Errorf("role %s: %w", u.Name, err)
+		}
+	}
+	for _, r := range missing {
+		if _, err := client.RoleGrantPermission(ctx, u.Name, r.Prefix, clientv3.GetPrefixRangeEnd(r.Prefix), r.kind()); err != nil {
+			return fmt.Errorf("role %s: %w", u.Name, err)
+		}
+	}
+	return user(ctx, client, u.Name)
+}
+
+func (r Right) kind() clientv3.PermissionType {
+	if r.Write {
+		return clientv3.PermissionType(clientv3.PermReadWrite)
+	}
+	return clientv3.PermissionType(clientv3.PermRead)
+}
+
+func same(r Right, p *authpb.Permission) bool {
+	return string(p.GetKey()) == r.Prefix && string(p.GetRangeEnd()) == clientv3.GetPrefixRangeEnd(r.Prefix) &&
+		clientv3.PermissionType(p.GetPermType()) == r.kind()
+}
+
+// user makes a user without a password, who has the role of the same name and no other.
+func user(ctx context.Context, client *clientv3.Client, name string) error {
+	known, err := client.UserGet(ctx, name)
+	if errors.Is(err, rpctypes.ErrUserNotFound) {
+		_, err = client.UserAddWithOptions(ctx, name, "", &clientv3.UserAddOptions{NoPassword: true})
+		known = &clientv3.AuthUserGetResponse{}
+	}
+	if err != nil && !errors.Is(err, rpctypes.ErrUserAlreadyExist) {
+		return fmt.Errorf("user %s: %w", name, err)
+	}
+	for _, role := range known.Roles {
+		if role == name {
+			continue
+		}
+		if _, err := client.UserRevokeRole(ctx, name, role); err != nil && !errors.Is(err, rpctypes.ErrRoleNotGranted) {
+			return fmt.Errorf("user %s: %w", name, err)
+		}
+	}
+	if slices.Contains(known.Roles, name) {
+		return nil
+	}
+	if _, err := client.UserGrantRole(ctx, name, name); err != nil {
+		return fmt.Errorf("user %s: %w", name, err)
+	}
+	return nil
+}
+
+// enable makes root, and has etcd ask who comes.
+func enable(ctx context.Context, client *clientv3.Client) error {
+	status, err := client.AuthStatus(ctx)
+	if err != nil || status.Enabled {
+		return err
+	}
+	if _, err := client.RoleAdd(ctx, Root); err != nil && !errors.Is(err, rpctypes.ErrRoleAlreadyExist) {
+		return fmt.Errorf("role %s: %w", Root, err)
+	}
+	if err := user(ctx, client, Root); err != nil {
+		return err
+	}
+	_, err = client.AuthEnable(ctx)
+	return err
+}
+
+// LetIn makes the user of one agent's workers with the CA for development in a folder. Whoever
+// has that folder can be anybody, and so root.
+func LetIn(ctx context.Context, devCA string, endpoints []string, agent string) error {
+	ca, err := identity.OpenCA(devCA)
+	if err != nil {
+		return err
+	}
+	root, err := ca.As(Root)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	_, err = Admit(ctx, root, endpoints, []string{agent})
+	return err
+}

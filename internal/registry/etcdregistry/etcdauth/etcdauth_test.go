@@ -1,0 +1,176 @@
+package etcdauth_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/troupe-dev/troupe/internal/identity"
+	"github.com/troupe-dev/troupe/internal/registry"
+	"github.com/troupe-dev/troupe/internal/registry/etcdregistry"
+	"github.com/troupe-dev/troupe/internal/registry/etcdregistry/etcdauth"
+	"github.com/troupe-dev/troupe/internal/registry/registrytest"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/lifecycle"
+	"github.com/troupe-dev/troupe/test/etcdtest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// Each identity may do what it does today, and nothing else that there is in the etcd of a mesh.
+// The agents' names are beginnings of one another.
+func TestProvision_EachMayDoItsOwnAndNothingElse(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Guarded(t, t.TempDir(), "a", "ab")
+	keys := []string{
+		"/troupe/v1/reg/a/1", "/troupe/v1/reg/ab/1", "/troupe/v1/reg/orchestrator/1", "/troupe/v1/reg/a",
+		"/troupe/v1/desired/a/1", "/troupe/v1/desired/ab/1", "/troupe/v1/store/redis", "/troupe/v1/other", "/", "x",
+	}
+	const none, read, write = "-", "r", "rw"
+	for user, may := range map[string][]string{
+		"worker/a":     {write, none, none, none, read, read, none, none, none, none},
+		"worker/ab":    {none, write, none, none, read, read, none, none, none, none},
+		"orchestrator": {read, read, read, read, write, write, none, none, none, none},
+		"memory":       {none, none, none, none, read, read, write, none, none, none},
+		"root":         {write, write, write, write, write, write, write, write, write, write},
+		"worker/b":     {none, none, none, none, none, none, none, none, none, none}, // nobody declared it
+		"worker":       {none, none, none, none, none, none, none, none, none, none},
+		"a":            {none, none, none, none, none, none, none, none, none, none},
+		"":             {none, none, none, none, none, none, none, none, none, none},
+	} {
+		t.Run("of "+user, func(t *testing.T) {
+			client := etcd.As(user)
+			for i, key := range keys {
+				require.Equal(t, may[i] != none, etcdtest.MayRead(t, client, key), "%s reads %s", user, key)
+				require.Equal(t, may[i] == write, etcdtest.MayWrite(t, client, key), "%s writes %s", user, key)
+			}
+		})
+	}
+}
+
+// Nobody but root looks beyond its keys: all of them, the history, users, roles, other leases.
+func TestProvision_NobodyAdministers(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Guarded(t, t.TempDir(), "a", "b")
+	granted, err := etcd.As("worker/b").Grant(t.Context(), 60)
+	require.NoError(t, err)
+	_, err = etcd.As("worker/b").Put(t.Context(), "/troupe/v1/reg/b/1", "", clientv3.WithLease(granted.ID))
+	require.NoError(t, err)
+	for _, user := range []string{"worker/a", "orchestrator", "memory", "nobody"} {
+		c, ctx := etcd.As(user), t.Context()
+		for what, err := range map[string]error{
+			"reads all":                second(c.Get(ctx, "", clientv3.WithPrefix())),
+			"deletes all":              second(c.Delete(ctx, "\x00", clientv3.WithFromKey())),
+			"compares what it may not": second(c.Txn(ctx).If(clientv3.Compare(clientv3.Value("/other"), "=", "x")).Commit()),
+			"makes users":              second(c.UserAdd(ctx, "x", "y")),
+			"makes roles":              second(c.RoleAdd(ctx, "x")),
+			"becomes root":             second(c.UserGrantRole(ctx, user, "root")),
+			"turns it off":             second(c.AuthDisable(ctx)),
+			"lists users":              second(c.UserList(ctx)),
+			"revokes another's lease":  second(c.Revoke(ctx, granted.ID)),
+			"keeps another's lease":    second(c.KeepAliveOnce(ctx, granted.ID)),
+			"defragments":              second(c.Defragment(ctx, etcd.Endpoints()[0])),
+			"adds a member":            second(c.MemberAdd(ctx, []string{"http://127.0.0.1:1"})),
+		} {
+			require.Error(t, err, "%s %s", user, what)
+		}
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// A certificate of another CA is refused before anything is asked, and so is who has none.
+func TestProvision_AsksForACertificate(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Guarded(t, t.TempDir(), "a")
+	foreign, err := identity.OpenCA(t.TempDir())
+	require.NoError(t, err)
+	root, err := foreign.As(etcdauth.Root)
+	require.NoError(t, err)
+	for name, client := range map[string]*clientv3.Client{"of another CA": etcd.With(root), "in plain text": etcd.Plain(), "with none": etcd.Anonymous()} {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		_, err := client.Get(ctx, "/troupe/v1/reg/a/1")
+		cancel()
+		require.Error(t, err, name)
+	}
+}
+
+// What is so already is left alone, and what a user has beyond its own is taken away.
+func TestProvision_MayBeRepeated(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Guarded(t, t.TempDir(), "a", "gone")
+	root := etcd.Client()
+	before, err := root.AuthStatus(t.Context())
+	require.NoError(t, err)
+	others, err := etcdauth.Provision(t.Context(), root, []string{"a"})
+	require.NoError(t, err)
+	require.Equal(t, []string{"worker/gone"}, others)
+	after, err := root.AuthStatus(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, before.AuthRevision, after.AuthRevision)
+
+	_, err = root.RoleGrantPermission(t.Context(), "worker/a", "x", "", clientv3.PermissionType(clientv3.PermReadWrite))
+	require.NoError(t, err)
+	_, err = root.UserGrantRole(t.Context(), "worker/a", "orchestrator")
+	require.NoError(t, err)
+	require.True(t, etcdtest.MayWrite(t, etcd.As("worker/a"), "x"))
+	_, err = etcdauth.Provision(t.Context(), root, []string{"a"})
+	require.NoError(t, err)
+	for _, key := range []string{"x", "/troupe/v1/desired/a/1"} {
+		require.False(t, etcdtest.MayWrite(t, etcd.As("worker/a"), key), key)
+	}
+	_, err = etcdauth.Provision(t.Context(), root, []string{"a/b"})
+	require.True(t, failure.Is(err, failure.UserInvalidInput), "got %v", err)
+	_, err = etcdauth.Provision(t.Context(), etcd.As("worker/a"), []string{"a"})
+	require.ErrorContains(t, err, "permission denied")
+}
+
+// The registry works for those who use it: a worker registers, the orchestrator sees it and says
+// what it wants, and the worker is told. Another agent's worker is refused with a reason, until
+// it is let in.
+func TestRegistry_AsItsUsers(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Guarded(t, t.TempDir(), "a")
+	r := func(user string) *etcdregistry.Registry {
+		return etcdregistry.New(etcd.As(user), zap.NewNop(), etcdregistry.Config{TTL: 2 * time.Second})
+	}
+	o := registrytest.Observe(t, r("orchestrator"))
+	require.Empty(t, o.List())
+	reg := registrytest.Register(t, r("worker/a"), registrytest.Instance("a", "1"))
+	o.Put()
+	require.NoError(t, reg.SetState(t.Context(), lifecycle.Ready))
+	require.Equal(t, lifecycle.Ready, o.Put().State)
+	require.NoError(t, r("orchestrator").Want(t.Context(), registrytest.Desire("a", "1", registry.Pause)))
+	told := make(chan map[registry.Key]registry.Desire, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- r("worker/a").WatchDesires(ctx, func(all map[registry.Key]registry.Desire) { told <- all })
+	}()
+	require.Len(t, <-told, 1)
+	cancel()
+	require.NoError(t, <-ended)
+	err := r("worker/a").Want(t.Context(), registrytest.Desire("a", "1", registry.Drain))
+	require.True(t, failure.Is(err, failure.PolicySecurity), "got %v", err)
+	require.ErrorContains(t, err, "troupe provision etcd")
+
+	core, logs := observer.New(zap.WarnLevel)
+	ctx, cancel = context.WithCancel(t.Context())
+	log := zap.New(core, zap.Hooks(func(zapcore.Entry) error { cancel(); return nil }))
+	_, err = etcdregistry.New(etcd.As("worker/a"), log, etcdregistry.Config{}).Register(ctx, registrytest.Instance("b", "1"))
+	require.Error(t, err)
+	require.Contains(t, logs.All()[0].ContextMap()["error"], "does not let the user of this certificate do that")
+	late := etcdregistry.New(etcd.As("worker/b"), zap.NewNop(), etcdregistry.Config{Refused: func(ctx context.Context) error {
+		_, err := etcdauth.Provision(ctx, etcd.Client(), []string{"b"})
+		return err
+	}})
+	registrytest.Register(t, late, registrytest.Instance("b", "1"))
+	require.Equal(t, "b", o.Put().Agent)
+}

@@ -1,0 +1,204 @@
+package etcdauth_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/troupe-dev/troupe/internal/identity"
+	"github.com/troupe-dev/troupe/internal/registry"
+	"github.com/troupe-dev/troupe/internal/registry/etcdregistry"
+	"github.com/troupe-dev/troupe/internal/registry/etcdregistry/etcdauth"
+	"github.com/troupe-dev/troupe/internal/registry/registrytest"
+	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/pkg/lifecycle"
+	"github.com/troupe-dev/troupe/test/etcdtest"
+)
+
+const ttl = 2 * time.Second
+
+// worker is a registry that reads its certificate from files, as on a cluster, and those files.
+func worker(t *testing.T, etcd *etcdtest.Etcd, ca *identity.CA, agent string) (*etcdregistry.Registry, identity.Config) {
+	t.Helper()
+	files, err := ca.Files(identity.Worker, agent)
+	require.NoError(t, err)
+	self, err := identity.Open(files, identity.Worker, agent, zap.NewNop())
+	require.NoError(t, err)
+	creds, err := etcdregistry.Security{}.Credentials(etcd.Endpoints(), self, zap.NewNop())
+	require.NoError(t, err)
+	return etcdregistry.New(etcd.With(creds), zap.NewNop(), etcdregistry.Config{TTL: ttl}), files
+}
+
+// A registration is kept while the certificate is replaced and etcd starts again: there is no
+// token that could run out (guarantees 5.2.6).
+func TestRegistration_OutlivesItsCertificateAndARestartOfEtcd(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	etcd := etcdtest.Guarded(t, dir, "a")
+	ca, err := identity.OpenCA(dir)
+	require.NoError(t, err)
+	r, files := worker(t, etcd, ca, "a")
+	reg := registrytest.Register(t, r, registrytest.Instance("a", "1"))
+	before := stored(t, etcd)
+
+	first, err := os.ReadFile(files.Cert)
+	require.NoError(t, err)
+	_, err = ca.Files(identity.Worker, "a")
+	require.NoError(t, err)
+	second, err := os.ReadFile(files.Cert)
+	require.NoError(t, err)
+	require.NotEqual(t, first, second)
+	etcd.Stop()
+	etcd.Start()
+	require.Eventually(t, func() bool { return reg.SetState(t.Context(), lifecycle.Ready) == nil }, 30*time.Second, 50*time.Millisecond)
+	idle := time.NewTimer(2 * ttl)
+	defer idle.Stop()
+	<-idle.C
+	require.Equal(t, before, stored(t, etcd), "it was lost and made anew")
+	lease, _ := reg.Lease()
+	require.Equal(t, lifecycle.LeaseOK, lease)
+}
+
+// stored is the create revision of the only registration.
+func stored(t *testing.T, etcd *etcdtest.Etcd) int64 {
+	t.Helper()
+	got, err := etcd.Client().Get(t.Context(), "/troupe/v1/reg/a/1")
+	require.NoError(t, err)
+	require.Len(t, got.Kvs, 1)
+	return got.Kvs[0].CreateRevision
+}
+
+// The next connection shows the certificate that lies there by then.
+func TestSecurity_TakesUpNewFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	etcd := etcdtest.Guarded(t, dir, "a", "b")
+	ca, err := identity.OpenCA(dir)
+	require.NoError(t, err)
+	mine := filepath.Join(t.TempDir(), "tls")
+	lay := func(agent string) {
+		made, err := ca.Files(identity.Worker, agent)
+		require.NoError(t, err)
+		require.NoError(t, os.Rename(made.Cert, mine+".crt"))
+		require.NoError(t, os.Rename(made.Key, mine+".key"))
+	}
+	lay("a")
+	security := etcdregistry.Security{CA: filepath.Join(dir, "ca.crt"), Cert: mine + ".crt", Key: mine + ".key"}
+	creds, err := security.Credentials(etcd.Endpoints(), nil, zap.NewNop())
+	require.NoError(t, err)
+	client := etcd.With(creds)
+	require.True(t, etcdtest.MayWrite(t, client, "/troupe/v1/reg/a/1"))
+	lay("b")
+	require.True(t, etcdtest.MayWrite(t, client, "/troupe/v1/reg/a/1"), "a connection lasts")
+	etcd.Stop()
+	etcd.Start()
+	require.Eventually(t, func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := client.Get(ctx, "/troupe/v1/reg/b/1")
+		return err == nil
+	}, 30*time.Second, 50*time.Millisecond)
+	require.False(t, etcdtest.MayWrite(t, client, "/troupe/v1/reg/a/1"))
+}
+
+// A lease still ends when nobody keeps it: etcd may do that itself.
+func TestRegistration_EndsWithItsProcess(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Guarded(t, t.TempDir(), "a")
+	o := registrytest.Observe(t, etcdregistry.New(etcd.As("orchestrator"), zap.NewNop(), etcdregistry.Config{}))
+	require.Empty(t, o.List())
+	client := etcd.As("worker/a")
+	granted, err := client.Grant(t.Context(), int64(ttl/time.Second))
+	require.NoError(t, err)
+	value, err := wire.MarshalInstance(registrytest.Instance("a", "1"))
+	require.NoError(t, err)
+	_, err = client.Put(t.Context(), "/troupe/v1/reg/a/1", value, clientv3.WithLease(granted.ID))
+	require.NoError(t, err)
+	o.Put()
+	gone := o.Next()
+	require.Equal(t, &registry.Key{Agent: "a", ID: "1"}, gone.Delete)
+}
+
+// What cannot be is said before anything is dialed.
+func TestSecurity_SaysWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	secure, plain := []string{"https://127.0.0.1:1"}, []string{"127.0.0.1:1"}
+	for says, c := range map[string]struct {
+		security etcdregistry.Security
+		etcd     []string
+	}{
+		"begin them with https://":                 {etcdregistry.Security{CA: "ca.pem"}, plain},
+		"some ask for TLS and others do not":       {etcdregistry.Security{}, []string{secure[0], plain[0]}},
+		"--etcd-cert and --etcd-key belong":        {etcdregistry.Security{Cert: "a.pem"}, secure},
+		"--etcd-ca: open /no/such/ca: no such":     {etcdregistry.Security{CA: "/no/such/ca"}, secure},
+		"--etcd-cert: open /no/such/cert: no such": {etcdregistry.Security{Cert: "/no/such/cert", Key: "/no/such/key"}, secure},
+	} {
+		_, err := c.security.Credentials(c.etcd, nil, zap.NewNop())
+		require.ErrorContains(t, err, says)
+	}
+}
+
+// An etcd that cannot prove itself gets no word, and the log says why.
+func TestSecurity_SaysWhyEtcdIsRefused(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Guarded(t, t.TempDir())
+	self, err := identity.Open(identity.Config{DevCA: t.TempDir()}, identity.Memory, "", zap.NewNop())
+	require.NoError(t, err)
+	core, logs := observer.New(zap.WarnLevel)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	creds, err := etcdregistry.Security{}.Credentials(etcd.Endpoints(), self, zap.New(core, zap.Hooks(func(zapcore.Entry) error { cancel(); return nil })))
+	require.NoError(t, err)
+	_, err = etcd.With(creds).Get(ctx, "x")
+	require.Error(t, err)
+	require.NotEmpty(t, logs.All())
+	require.Contains(t, logs.All()[0].ContextMap()["error"], "unknown authority")
+}
+
+// While etcd lets everybody with a certificate do everything, a worker stays out, and says why: who
+// came first could pose as any. It registers by itself once etcd asks; one that may let itself in
+// has etcd ask.
+func TestRegistration_WaitsUntilEtcdAsksWhoComes(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Guarded(t, t.TempDir(), "a")
+	root := etcd.Client()
+	_, err := root.AuthDisable(t.Context())
+	require.NoError(t, err)
+	core, logs := observer.New(zap.WarnLevel)
+	warned := make(chan struct{}, 100)
+	log := zap.New(core, zap.Hooks(func(zapcore.Entry) error { warned <- struct{}{}; return nil }))
+	registered := make(chan error, 1)
+	go func() {
+		reg, err := etcdregistry.New(etcd.As("worker/a"), log, etcdregistry.Config{}).Register(t.Context(), registrytest.Instance("a", "1"))
+		if err == nil {
+			err = reg.Close(t.Context())
+		}
+		registered <- err
+	}()
+	<-warned
+	require.Contains(t, logs.All()[0].ContextMap()["error"], "everybody with a certificate may do everything there")
+	require.Contains(t, logs.All()[0].ContextMap()["error"], "troupe provision etcd")
+	there, err := root.Get(t.Context(), "/troupe/v1/reg/", clientv3.WithPrefix())
+	require.NoError(t, err)
+	require.Empty(t, there.Kvs)
+	_, err = root.AuthEnable(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, <-registered)
+
+	_, err = root.AuthDisable(t.Context())
+	require.NoError(t, err)
+	dev := etcdregistry.New(etcd.As("worker/b"), zap.NewNop(), etcdregistry.Config{Refused: func(ctx context.Context) error {
+		_, err := etcdauth.Provision(ctx, etcd.Client(), []string{"b"})
+		return err
+	}})
+	registrytest.Register(t, dev, registrytest.Instance("b", "1"))
+	require.False(t, etcdtest.MayWrite(t, etcd.As("worker/b"), "/troupe/v1/reg/a/1"), "etcd asks")
+}

@@ -1,0 +1,152 @@
+// Package etcdregistry is the registry over etcd: a key for each instance, under a lease,
+// and one without a lease for what operators want of it.
+//
+//	<prefix>/<agent>/<instance id>    the instance as JSON; its incarnation is the key's create revision
+//	<desired>/<agent>/<instance id>   RUN, PAUSE or DRAIN, with the reason, as JSON
+//	<desired>/<agent>/                QUARANTINE, of the agent as a whole, likewise
+//	<stores>/<name>                   generation, beat and identity of a store's data, as JSON (Stores)
+//
+// Nothing here trusts a lease for more than taking records of the dead away: a live
+// instance can lose its lease, and a dead one keeps it for the TTL and longer when etcd
+// changes its leader (guarantees 2.6).
+package etcdregistry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/internal/registry"
+	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+// Defaults of Config.
+const (
+	DefaultPrefix  = "/troupe/v1/reg"
+	DefaultDesired = "/troupe/v1/desired"
+	DefaultTTL     = 15 * time.Second
+)
+
+// callTimeout bounds each call to etcd, so that a member that hangs is noticed.
+const callTimeout = 3 * time.Second
+
+// Config is where and for how long instances are registered. Zero fields get defaults.
+type Config struct {
+	Prefix  string // of the instances' keys, without a slash at its end
+	Desired string // of the keys for what is wanted of them, likewise
+	// TTL is how long a registration outlives its process. etcd counts whole seconds and
+	// takes no less than about 2 s; it may keep one for longer, never for less.
+	TTL time.Duration
+	// Refused, if set, is called when etcd does not let this process register; without an error
+	// it is tried again at once. It is for development, where a process may let itself in.
+	Refused func(context.Context) error
+}
+
+// Registry implements registry.Registry. It is safe for concurrent use.
+type Registry struct {
+	client  *clientv3.Client
+	log     *zap.Logger
+	prefix  string // with a slash at its end
+	desired string // likewise
+	ttl     int64  // seconds
+	refused func(context.Context) error
+}
+
+// New returns the registry that the client reaches. The client stays the caller's: close
+// it after all registrations and watches have ended.
+func New(client *clientv3.Client, log *zap.Logger, cfg Config) *Registry {
+	if cfg.Prefix == "" {
+		cfg.Prefix = DefaultPrefix
+	}
+	if cfg.Desired == "" {
+		cfg.Desired = DefaultDesired
+	}
+	if cfg.TTL <= 0 {
+		cfg.TTL = DefaultTTL
+	}
+	return &Registry{
+		client:  client,
+		log:     log.Named("registry"),
+		prefix:  cfg.Prefix + "/",
+		desired: cfg.Desired + "/",
+		ttl:     int64((cfg.TTL + time.Second - 1) / time.Second),
+		refused: cfg.Refused,
+	}
+}
+
+func (r *Registry) path(k registry.Key) string { return pathUnder(r.prefix, k) }
+
+func pathUnder(prefix string, k registry.Key) string { return prefix + k.Agent + "/" + k.ID }
+
+// keyUnder is the inverse of pathUnder.
+func keyUnder(prefix string, path []byte) registry.Key {
+	agent, id, _ := strings.Cut(strings.TrimPrefix(string(path), prefix), "/")
+	return registry.Key{Agent: agent, ID: id}
+}
+
+// instance reads a stored key. One that no worker of ours would write is logged and left out: whoever
+// has a worker's certificate can write any.
+func (r *Registry) instance(kv *mvccpb.KeyValue) (registry.Instance, bool) {
+	in, err := stored(kv, keyUnder(r.prefix, kv.Key))
+	if err != nil {
+		r.log.Warn("a key in the registry holds no instance", zap.ByteString("key", kv.Key), zap.Error(err))
+	}
+	return in, err == nil
+}
+
+// maxStored is how many bytes a registration has at most.
+const maxStored = 64 << 10
+
+func stored(kv *mvccpb.KeyValue, key registry.Key) (registry.Instance, error) {
+	switch {
+	case len(kv.Value) > maxStored:
+		return registry.Instance{}, fmt.Errorf("it has %d bytes; at most %d may be", len(kv.Value), maxStored)
+	case kv.Lease == 0:
+		return registry.Instance{}, errors.New("it has no lease, and would stay when its worker is gone")
+	}
+	in, err := wire.UnmarshalInstance(kv.Value)
+	if err != nil {
+		return registry.Instance{}, err
+	}
+	in.Agent, in.ID, in.Incarnation = key.Agent, key.ID, kv.CreateRevision
+	in.Description = registry.Line(in.Description)
+	return in, in.Check()
+}
+
+func (r *Registry) away(ctx context.Context, op string, err error) error {
+	return away(ctx, r.client, op, err)
+}
+
+// away is the error of a call that etcd did not answer, or refused. A caller who gave up gets his own
+// reason.
+func away(ctx context.Context, client *clientv3.Client, op string, err error) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return context.Cause(ctx)
+	}
+	if refused(err) {
+		return failure.Newf(failure.PolicySecurity, op, "the registry (etcd at %s) does not let the user of this certificate do that; "+
+			"make users and roles with troupe provision etcd", strings.Join(client.Endpoints(), ", ")).Because(err)
+	}
+	mode := failure.SystemNetwork
+	if errors.Is(err, context.DeadlineExceeded) {
+		mode = failure.SystemTimeout
+	}
+	return failure.Newf(mode, op, "the registry (etcd at %s) does not answer", strings.Join(client.Endpoints(), ", ")).Because(err)
+}
+
+// pace is how calls are repeated while etcd is away: at once, then ever more slowly, with
+// jitter so that a fleet does not come back as one.
+func pace() *backoff.ExponentialBackOff {
+	b := backoff.NewExponentialBackOff()
+	b.InitialInterval, b.MaxInterval, b.Multiplier = 100*time.Millisecond, 3*time.Second, 2
+	b.Reset()
+	return b
+}

@@ -1,0 +1,286 @@
+package etcdregistry_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/troupe-dev/troupe/internal/registry"
+	"github.com/troupe-dev/troupe/internal/registry/etcdregistry"
+	"github.com/troupe-dev/troupe/internal/registry/registrytest"
+	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/lifecycle"
+	"github.com/troupe-dev/troupe/test/etcdtest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// shortTTL is about the least that etcd takes.
+var shortTTL = etcdregistry.Config{TTL: 2 * time.Second}
+
+func TestRegistry_Suite(t *testing.T) {
+	t.Parallel()
+	client := etcdtest.Start(t).Client()
+	opened := 0
+	registrytest.Run(t, func(*testing.T) registry.Registry {
+		opened++
+		return etcdregistry.New(client, zap.NewNop(), etcdregistry.Config{
+			Prefix: fmt.Sprintf("/suite/%d", opened), Desired: fmt.Sprintf("/wanted/%d", opened), TTL: shortTTL.TTL,
+		})
+	})
+}
+
+func TestRegistry_KeyIsReadableAndUnderALease(t *testing.T) {
+	t.Parallel()
+	client := etcdtest.Start(t).Client()
+	registrytest.Register(t, etcdregistry.New(client, zap.NewNop(), etcdregistry.Config{}), registrytest.Instance("research", "a"))
+
+	got, err := client.Get(t.Context(), "/troupe/v1/reg/research/a")
+	require.NoError(t, err)
+	require.Len(t, got.Kvs, 1)
+	require.Contains(t, strings.ReplaceAll(string(got.Kvs[0].Value), " ", ""), `"state":"INSTANCE_STATE_INITIALIZING"`)
+	lease, err := client.TimeToLive(t.Context(), clientv3.LeaseID(got.Kvs[0].Lease))
+	require.NoError(t, err)
+	require.EqualValues(t, etcdregistry.DefaultTTL/time.Second, lease.GrantedTTL)
+}
+
+// Whoever has a worker's certificate writes into its keys what he likes. Nobody reads an instance
+// there that could not have been registered, and one that becomes such is gone.
+// Req: S9
+func TestWatch_LeavesOutWhatIsNoInstance(t *testing.T) {
+	t.Parallel()
+	client := etcdtest.Start(t).Client()
+	core, logs := observer.New(zapcore.WarnLevel)
+	o := registrytest.Observe(t, etcdregistry.New(client, zap.New(core), etcdregistry.Config{}))
+	require.Empty(t, o.List())
+	granted, err := client.Grant(t.Context(), 60)
+	require.NoError(t, err)
+	put := func(key, value string, opts ...clientv3.OpOption) {
+		t.Helper()
+		_, err := client.Put(t.Context(), "/troupe/v1/reg/"+key, value, opts...)
+		require.NoError(t, err)
+	}
+	leased := clientv3.WithLease(granted.ID)
+	good, err := wire.MarshalInstance(registrytest.Instance("research", "a"))
+	require.NoError(t, err)
+	instead := func(old, by string) string {
+		require.Contains(t, strings.ReplaceAll(good, ": ", ":"), old)
+		return strings.ReplaceAll(strings.ReplaceAll(good, ": ", ":"), old, by)
+	}
+	bad := []string{
+		"{", "{}", "null", instead(`"capacity":16`, `"capacity":-79`), instead(`"capacity":16`, `"capacity":2147483647`),
+		instead("127.0.0.1:7402", "127.0.0.1"), instead("127.0.0.1:7402", ":7402"), instead("1.2.0", strings.Repeat("v", 2000)),
+		instead("1.2.0", strings.Repeat("v", 70_000)), instead(`"capacity":16`, `"capacity":16,"capabilities":["not one"]`),
+		instead(`"capacity":16`, `"capacity":16,"tools":[{}]`),
+	}
+	for _, value := range bad {
+		put("research/bad", value, leased)
+	}
+	for _, key := range []string{"research/", "research/a/b", "research/\xff\xfe", "research/\x1b[31m", "research/" + strings.Repeat("i", 129), "/a", "Research/a"} {
+		put(key, good, leased)
+	}
+	put("research/stays", good)
+	put("research/a", good, leased)
+	require.Equal(t, "a", o.Put().ID, "nothing was told before")
+	require.Len(t, logs.FilterMessage("a key in the registry holds no instance").All(), len(bad)+8)
+	put("research/a", "{}", leased)
+	require.Equal(t, registry.Key{Agent: "research", ID: "a"}, o.Delete())
+	require.Empty(t, registrytest.Observe(t, etcdregistry.New(client, zap.NewNop(), etcdregistry.Config{})).List())
+}
+
+// A description is no more than one line, whoever wrote the key.
+func TestWatch_ShowsALineOfADescription(t *testing.T) {
+	t.Parallel()
+	client := etcdtest.Start(t).Client()
+	granted, err := client.Grant(t.Context(), 60)
+	require.NoError(t, err)
+	value := `{"address":"127.0.0.1:1","capacity":1,"description":"Finds\u001b\n facts.` + strings.Repeat("x", 1<<15) + `"}`
+	_, err = client.Put(t.Context(), "/troupe/v1/reg/research/a", value, clientv3.WithLease(granted.ID))
+	require.NoError(t, err)
+	o := registrytest.Observe(t, etcdregistry.New(client, zap.NewNop(), etcdregistry.Config{}))
+	list := o.List()
+	require.Len(t, list, 1)
+	require.Len(t, list[0].Description, registry.MaxText)
+	require.True(t, strings.HasPrefix(list[0].Description, "Finds facts.x"))
+}
+
+func TestRegister_WaitsForEtcdAndSaysSo(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t)
+	etcd.Stop()
+	waiting := make(chan struct{}, 1)
+	core, logs := observer.New(zapcore.WarnLevel)
+	log := zap.New(core, zap.Hooks(func(zapcore.Entry) error {
+		select {
+		case waiting <- struct{}{}:
+		default:
+		}
+		return nil
+	}))
+	r := etcdregistry.New(etcd.Client(), log, etcdregistry.Config{})
+
+	registered := make(chan error, 1)
+	go func() {
+		reg, err := r.Register(t.Context(), registrytest.Instance("research", "a"))
+		if err == nil {
+			err = reg.Close(context.WithoutCancel(t.Context()))
+		}
+		registered <- err
+	}()
+	<-waiting
+	etcd.Start()
+	require.NoError(t, <-registered)
+	waited := logs.FilterMessage("not registered yet; still trying").All()
+	require.NotEmpty(t, waited)
+	require.Contains(t, waited[0].ContextMap()["error"], etcd.Endpoints()[0])
+}
+
+func TestRegister_NamesEtcdWhenItsTimeIsUp(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t)
+	etcd.Stop()
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	_, err := etcdregistry.New(etcd.Client(), zap.NewNop(), etcdregistry.Config{}).
+		Register(ctx, registrytest.Instance("research", "a"))
+	require.True(t, failure.Is(err, failure.SystemNetwork, failure.SystemTimeout), "got %v", err)
+	require.ErrorContains(t, err, etcd.Endpoints()[0])
+}
+
+func TestRegistration_SurvivesARestartOfEtcdUnderAWatcher(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t)
+	r := etcdregistry.New(etcd.Client(), zap.NewNop(), etcdregistry.Config{})
+	o := registrytest.Observe(t, etcdregistry.New(etcd.Client(), zap.NewNop(), etcdregistry.Config{}))
+	require.Empty(t, o.List())
+	reg := registrytest.Register(t, r, registrytest.Instance("research", "a"))
+	before := o.Put()
+
+	etcd.Stop()
+	away := o.Next()
+	require.True(t, failure.Is(away.Away, failure.SystemNetwork, failure.SystemTimeout), "want Away, got %+v", away)
+	require.Empty(t, cmp.Diff(map[registry.Key]registry.Instance{before.Key(): before}, o.Known))
+	etcd.Start()
+	require.Empty(t, cmp.Diff([]registry.Instance{before}, o.List()), "once away, then the list")
+
+	require.NoError(t, reg.SetState(t.Context(), lifecycle.Ready))
+	o.Until(func() bool { return o.Known[before.Key()].State == lifecycle.Ready })
+}
+
+func TestRegistration_WritesTheStateThatAnOutageHeldUp(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t)
+	r := etcdregistry.New(etcd.Client(), zap.NewNop(), etcdregistry.Config{})
+	in := registrytest.Instance("research", "a")
+	reg := registrytest.Register(t, r, in)
+
+	etcd.Stop()
+	err := reg.SetState(t.Context(), lifecycle.Ready)
+	require.True(t, failure.Is(err, failure.SystemNetwork, failure.SystemTimeout), "got %v", err)
+	etcd.Start()
+	o := registrytest.Observe(t, r)
+	o.Until(func() bool { return o.Known[in.Key()].State == lifecycle.Ready })
+}
+
+func TestRegistration_IsMadeAnewWhenItsLeaseIsRevoked(t *testing.T) {
+	t.Parallel()
+	client := etcdtest.Start(t).Client()
+	r := etcdregistry.New(client, zap.NewNop(), etcdregistry.Config{})
+	o := registrytest.Observe(t, r)
+	require.Empty(t, o.List())
+	reg := registrytest.Register(t, r, registrytest.Instance("research", "a"))
+	first := o.Put()
+	require.NoError(t, reg.SetState(t.Context(), lifecycle.Ready))
+	require.Equal(t, lifecycle.Ready, o.Put().State)
+
+	stored, err := client.Get(t.Context(), "/troupe/v1/reg/research/a")
+	require.NoError(t, err)
+	_, err = client.Revoke(t.Context(), clientv3.LeaseID(stored.Kvs[0].Lease))
+	require.NoError(t, err)
+	require.Equal(t, first.Key(), o.Delete())
+	again := o.Put()
+	require.Equal(t, lifecycle.Ready, again.State, "with the state asked for last")
+	require.Greater(t, again.Incarnation, first.Incarnation)
+	require.NoError(t, reg.SetState(t.Context(), lifecycle.Paused))
+	require.Equal(t, lifecycle.Paused, o.Put().State)
+}
+
+func TestRegistration_IsMadeAnewWhenItsKeyIsDeleted(t *testing.T) {
+	t.Parallel()
+	client := etcdtest.Start(t).Client()
+	r := etcdregistry.New(client, zap.NewNop(), etcdregistry.Config{})
+	o := registrytest.Observe(t, r)
+	require.Empty(t, o.List())
+	registrytest.Register(t, r, registrytest.Instance("research", "a"))
+	first := o.Put()
+	_, err := client.Delete(t.Context(), "/troupe/v1/reg/research/a")
+	require.NoError(t, err)
+	require.Equal(t, first.Key(), o.Delete())
+	require.Greater(t, o.Put().Incarnation, first.Incarnation)
+}
+
+func TestRegistration_IsGoneAfterItsTTLWhenItsProcessDies(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t)
+	o := registrytest.Observe(t, etcdregistry.New(etcd.Client(), zap.NewNop(), shortTTL))
+	require.Empty(t, o.List())
+
+	doomed, err := etcdregistry.Dial(etcd.Endpoints(), zap.NewNop())
+	require.NoError(t, err)
+	in := registrytest.Instance("research", "a")
+	registrytest.Register(t, etcdregistry.New(doomed, zap.NewNop(), shortTTL), in)
+	o.Put()
+	require.NoError(t, doomed.Close())                // nothing is revoked, but it may still write once
+	o.Until(func() bool { return len(o.Known) == 0 }) // the lease ran out
+}
+
+func TestRegister_TakesThePlaceOfOneThatCrashed(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t)
+	doomed, err := etcdregistry.Dial(etcd.Endpoints(), zap.NewNop())
+	require.NoError(t, err)
+	in := registrytest.Instance("research", "a")
+	registrytest.Register(t, etcdregistry.New(doomed, zap.NewNop(), shortTTL), in)
+	require.NoError(t, doomed.Close())
+	registrytest.Register(t, etcdregistry.New(etcd.Client(), zap.NewNop(), shortTTL), in)
+}
+
+func TestRegistration_StaysWhileItsProcessLives(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t)
+	client := etcd.Client()
+	registrytest.Register(t, etcdregistry.New(client, zap.NewNop(), shortTTL), registrytest.Instance("research", "a"))
+	doomed, err := etcdregistry.Dial(etcd.Endpoints(), zap.NewNop())
+	require.NoError(t, err)
+
+	// Two that die one after the other are the clock: both outlive a TTL.
+	o := registrytest.Observe(t, etcdregistry.New(client, zap.NewNop(), shortTTL))
+	o.List()
+	for _, id := range []string{"b", "c"} {
+		registrytest.Register(t, etcdregistry.New(doomed, zap.NewNop(), shortTTL), registrytest.Instance("research", id))
+		o.Put()
+		require.NoError(t, doomed.Close()) // it may still write once
+		o.Until(func() bool { _, there := o.Known[registry.Key{Agent: "research", ID: id}]; return !there })
+		doomed, err = etcdregistry.Dial(etcd.Endpoints(), zap.NewNop())
+		require.NoError(t, err)
+	}
+	require.NoError(t, doomed.Close())
+	require.Contains(t, o.Known, registry.Key{Agent: "research", ID: "a"})
+}
+
+func TestDial_NeedsAnAddress(t *testing.T) {
+	t.Parallel()
+	_, err := etcdregistry.Dial(nil, zap.NewNop())
+	require.True(t, failure.Is(err, failure.UserInvalidInput), "got %v", err)
+}

@@ -1,0 +1,169 @@
+package etcdregistry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/lifecycle"
+)
+
+// expiryLag is by how much etcd may be late to end a lease.
+const expiryLag = 2 * time.Second
+
+// keep is the keeper. It ends with ctx.
+func (g *registration) keep(ctx context.Context) {
+	for {
+		g.keepAlive(ctx)
+		if g.persist(ctx, "registry.keep") != nil {
+			return // ctx has ended
+		}
+	}
+}
+
+// keepAlive returns when the lease is not kept any more, when the key is gone, when there
+// is doubt, or with ctx. It needs no turn: only the keeper changes what it reads.
+func (g *registration) keepAlive(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	answers, err := g.registry.client.KeepAlive(ctx, g.lease)
+	if err != nil {
+		g.log.Warn("the lease is not kept alive", zap.Error(err))
+		return
+	}
+	deleted := g.registry.client.Watch(ctx, g.path, clientv3.WithFilterPut(), clientv3.WithRev(g.enrolled+1))
+	for {
+		select {
+		case _, alive := <-answers: // must be drained
+			if !alive {
+				return
+			}
+		case <-deleted:
+			return
+		case <-g.doubt:
+			return
+		}
+	}
+}
+
+func (g *registration) askKeeper() {
+	select {
+	case g.doubt <- struct{}{}:
+	default: // asked already
+	}
+}
+
+// persist calls enrol until the registration stands. The first time, another instance with
+// the same name is an error once it has outlived a TTL: until then it may be the one that
+// crashed before this one was started in its place. Later it is waited out.
+func (g *registration) persist(ctx context.Context, op string) error {
+	first := g.created == 0
+	tries := 0
+	var free time.Time // when the place of a crashed one is free
+	var last error
+	_, err := backoff.Retry(ctx, func() (struct{}, error) {
+		last = g.enrol(ctx, op)
+		if g.registry.refused != nil && failure.Is(last, failure.PolicySecurity) {
+			if err := g.registry.refused(ctx); err != nil {
+				return struct{}{}, err
+			}
+			last = g.enrol(ctx, op)
+		}
+		if !first {
+			g.learn(last)
+		}
+		if first && failure.Is(last, failure.AgentState) {
+			if free.IsZero() {
+				free = time.Now().Add(time.Duration(g.registry.ttl)*time.Second + expiryLag)
+			}
+			if time.Now().After(free) {
+				return struct{}{}, backoff.Permanent(last)
+			}
+		}
+		return struct{}{}, last
+	}, backoff.WithBackOff(pace()), backoff.WithMaxElapsedTime(0), backoff.WithNotify(func(err error, _ time.Duration) {
+		if tries++; tries&(tries-1) == 0 { // 1, 2, 4, 8, …
+			g.log.Warn("not registered yet; still trying", zap.Int("tries", tries), zap.Error(err))
+		}
+	}))
+	if errors.Is(err, context.DeadlineExceeded) {
+		return last // says more than that the time is up
+	}
+	return err
+}
+
+// enrol makes sure that the lease lives and that the key is there under it with the latest
+// state. It may be repeated after any error.
+func (g *registration) enrol(ctx context.Context, op string) error {
+	if err := g.turn.Acquire(ctx, 1); err != nil {
+		return context.Cause(ctx)
+	}
+	defer g.turn.Release(1)
+	call, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if err := g.registry.guarded(call, op); err != nil {
+		return err
+	}
+	if err := g.ensureLease(call); err != nil {
+		return g.registry.away(ctx, op, err)
+	}
+	value, err := wire.MarshalInstance(g.instance)
+	if err != nil {
+		return backoff.Permanent(err)
+	}
+	put := clientv3.OpPut(g.path, value, clientv3.WithLease(g.lease))
+	ours := clientv3.Compare(clientv3.LeaseValue(g.path), "=", g.lease)
+	done, err := g.registry.client.Txn(call).
+		If(clientv3.Compare(clientv3.CreateRevision(g.path), "=", 0)).
+		Then(put, clientv3.OpGet(g.path)).
+		Else(clientv3.OpTxn([]clientv3.Cmp{ours}, []clientv3.Op{put}, nil), clientv3.OpGet(g.path)).
+		Commit()
+	if err != nil {
+		return g.registry.away(ctx, op, err)
+	}
+	stored := done.Responses[1].GetResponseRange().Kvs[0]
+	if clientv3.LeaseID(stored.Lease) != g.lease {
+		return failure.Newf(failure.AgentState, op,
+			"instance %q of agent %q is registered already: give this one another id, or end the other",
+			g.instance.ID, g.instance.Agent)
+	}
+	g.enrolled = done.Header.Revision
+	if stored.CreateRevision != g.created {
+		g.created = stored.CreateRevision
+		g.log.Info("registered", zap.String("address", g.instance.Address),
+			zap.String("state", string(g.instance.State)), zap.Int64("incarnation", g.created))
+	}
+	return nil
+}
+
+// ensureLease takes a new lease unless etcd still has ours.
+func (g *registration) ensureLease(ctx context.Context) error {
+	if g.lease != clientv3.NoLease {
+		left, err := g.registry.client.TimeToLive(ctx, g.lease)
+		switch {
+		case err == nil && left.TTL > 0:
+			return nil
+		case err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound):
+			return err
+		}
+		if g.created != 0 { // else it only ran out while we waited for a place
+			g.set(lifecycle.LeaseExpired)
+			g.log.Warn("the lease is gone; registering anew")
+		}
+		g.lease = clientv3.NoLease
+	}
+	granted, err := g.registry.client.Grant(ctx, g.registry.ttl)
+	if err != nil {
+		return fmt.Errorf("grant a lease: %w", err)
+	}
+	g.lease = granted.ID
+	return nil
+}

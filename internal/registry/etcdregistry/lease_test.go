@@ -1,0 +1,60 @@
+package etcdregistry_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/internal/registry"
+	"github.com/troupe-dev/troupe/internal/registry/etcdregistry"
+	"github.com/troupe-dev/troupe/internal/registry/registrytest"
+	"github.com/troupe-dev/troupe/pkg/lifecycle"
+	"github.com/troupe-dev/troupe/test/etcdtest"
+)
+
+// becomes waits until the lease is known to be so.
+func becomes(t *testing.T, reg registry.Registration, want lifecycle.Lease) {
+	t.Helper()
+	deadline := time.NewTimer(time.Minute)
+	defer deadline.Stop()
+	for {
+		lease, changed := reg.Lease()
+		if lease == want {
+			return
+		}
+		select {
+		case <-changed:
+		case <-deadline.C:
+			require.FailNow(t, "waited in vain", "for the lease to be %s; it is %s", want, lease)
+		}
+	}
+}
+
+// An etcd that is away proves nothing; one that has given the place to another does.
+func TestRegistration_TellsWhatIsKnownOfItsLease(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t)
+	l := newLink(t, etcd.Endpoints()[0])
+	far, err := etcdregistry.Dial([]string{l.listener.Addr().String()}, zap.NewNop())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, far.Close()) })
+	near := etcdregistry.New(etcd.Client(), zap.NewNop(), shortTTL)
+	o := registrytest.Observe(t, near)
+	in := registrytest.Instance("research", "a")
+	reg := registrytest.Register(t, etcdregistry.New(far, zap.NewNop(), shortTTL), in)
+	o.Until(func() bool { return len(o.Known) == 1 })
+	first := o.Known[in.Key()].Incarnation
+	becomes(t, reg, lifecycle.LeaseOK)
+
+	l.Cut()
+	becomes(t, reg, lifecycle.LeaseUnknown)
+	o.Until(func() bool { return len(o.Known) == 0 }) // it ran out meanwhile
+	rival := registrytest.Register(t, near, in)
+	l.Mend()
+	becomes(t, reg, lifecycle.LeaseExpired)
+	require.NoError(t, rival.Close(t.Context()))
+	becomes(t, reg, lifecycle.LeaseOK)
+	o.Until(func() bool { return o.Known[in.Key()].Incarnation > first })
+}

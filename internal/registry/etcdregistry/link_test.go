@@ -1,0 +1,137 @@
+package etcdregistry_test
+
+import (
+	"io"
+	"net"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/internal/registry"
+	"github.com/troupe-dev/troupe/internal/registry/etcdregistry"
+	"github.com/troupe-dev/troupe/internal/registry/registrytest"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/lifecycle"
+	"github.com/troupe-dev/troupe/test/etcdtest"
+)
+
+// link is a TCP connection to a server that can be cut and mended.
+type link struct {
+	target   string
+	listener net.Listener
+	running  sync.WaitGroup
+
+	mu    sync.Mutex
+	cut   bool
+	conns map[net.Conn]struct{}
+}
+
+func newLink(t *testing.T, target string) *link {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	l := &link{target: target, listener: listener, conns: map[net.Conn]struct{}{}}
+	l.running.Go(l.accept)
+	t.Cleanup(func() {
+		require.NoError(t, listener.Close())
+		l.Cut()
+		l.running.Wait()
+	})
+	return l
+}
+
+// Cut breaks all connections and refuses new ones.
+func (l *link) Cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cut = true
+	for c := range l.conns {
+		_ = c.Close()
+	}
+	clear(l.conns)
+}
+
+// Mend lets connections through again.
+func (l *link) Mend() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cut = false
+}
+
+func (l *link) accept() {
+	for {
+		near, err := l.listener.Accept()
+		if err != nil {
+			return
+		}
+		far, err := net.Dial("tcp", l.target)
+		if err != nil || !l.keep(near, far) {
+			_ = near.Close()
+			continue
+		}
+		for _, pair := range [][2]net.Conn{{near, far}, {far, near}} {
+			l.running.Go(func() {
+				_, _ = io.Copy(pair[0], pair[1])
+				_ = near.Close()
+				_ = far.Close()
+			})
+		}
+	}
+}
+
+func (l *link) keep(near, far net.Conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.cut {
+		_ = far.Close()
+		return false
+	}
+	l.conns[near], l.conns[far] = struct{}{}, struct{}{}
+	return true
+}
+
+func TestWatch_ListsAgainAfterACompactionWhileItWasCutOff(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t)
+	l := newLink(t, etcd.Endpoints()[0])
+	far, err := etcdregistry.Dial([]string{l.listener.Addr().String()}, zap.NewNop())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, far.Close()) })
+	near := etcdregistry.New(etcd.Client(), zap.NewNop(), etcdregistry.Config{})
+	o := registrytest.Observe(t, etcdregistry.New(far, zap.NewNop(), etcdregistry.Config{}))
+	require.Empty(t, o.List())
+	a := registrytest.Register(t, near, registrytest.Instance("research", "a"))
+	o.Put()
+
+	l.Cut()
+	require.NoError(t, a.Close(t.Context()))
+	b := registrytest.Register(t, near, registrytest.Instance("research", "b"))
+	etcd.Compact()
+	l.Mend()
+
+	list := o.List()
+	require.Len(t, list, 1)
+	require.Equal(t, "b", list[0].ID)
+	require.NoError(t, b.SetState(t.Context(), lifecycle.Ready))
+	require.Equal(t, lifecycle.Ready, o.Put().State)
+}
+
+func TestWatch_TellsOnceThatItIsCutOff(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t)
+	l := newLink(t, etcd.Endpoints()[0])
+	far, err := etcdregistry.Dial([]string{l.listener.Addr().String()}, zap.NewNop())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, far.Close()) })
+	near := etcdregistry.New(etcd.Client(), zap.NewNop(), etcdregistry.Config{})
+	o := registrytest.Observe(t, etcdregistry.New(far, zap.NewNop(), etcdregistry.Config{}))
+	require.Empty(t, o.List())
+
+	l.Cut()
+	registrytest.Register(t, near, registrytest.Instance("research", "a"))
+	require.True(t, failure.Is(o.Next().Away, failure.SystemNetwork, failure.SystemTimeout))
+	l.Mend()
+	require.Len(t, o.List(), 1)
+	require.Contains(t, o.Known, registry.Key{Agent: "research", ID: "a"})
+}

@@ -1,0 +1,71 @@
+package etcdregistry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"go.uber.org/zap"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/troupe-dev/troupe/internal/identity"
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+// Security is what a process shows to etcd, and asks of it: paths of files, each of which may be
+// empty. They are read for each connection, so that they can be replaced while the process runs.
+// The tags are the flags and environment variables of every program.
+type Security struct {
+	CA   string `name:"ca" help:"PEM file with the certificates that that of etcd must come from; for addresses that begin with https://. Empty: those of the mesh." env:"TROUPE_ETCD_CA" type:"path" default:"" placeholder:"FILE"`
+	Cert string `name:"cert" help:"PEM file with the certificate to show to etcd, which knows its users by the common name. Empty: that of this process." env:"TROUPE_ETCD_CERT" type:"path" default:"" placeholder:"FILE"`
+	Key  string `name:"key" help:"PEM file with its key." env:"TROUPE_ETCD_KEY" type:"path" default:"" placeholder:"FILE"`
+}
+
+// Credentials are those for etcd at the addresses: TLS 1.3 in which both sides show a
+// certificate when they begin with https://, and else plain text. What the files do not name is
+// that of the process and of its mesh.
+func (s Security) Credentials(endpoints []string, self *identity.Source, log *zap.Logger) (credentials.TransportCredentials, error) {
+	secure := 0
+	for _, e := range endpoints {
+		if strings.HasPrefix(e, "https://") {
+			secure++
+		}
+	}
+	switch {
+	case secure == 0 && s != Security{}:
+		return nil, errors.New("--etcd: certificates are given, and the addresses do not ask for TLS; begin them with https://")
+	case secure == 0:
+		return insecure.NewCredentials(), nil
+	case secure < len(endpoints):
+		return nil, fmt.Errorf("--etcd: of %q some ask for TLS and others do not; begin all with https://", endpoints)
+	}
+	return identity.Outside("etcd", identity.Files(s), self, log)
+}
+
+// refused reports whether etcd answered, and does not let the process do what it asked for.
+func refused(err error) bool {
+	return errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, rpctypes.ErrUserEmpty) || errors.Is(err, rpctypes.ErrUserNotFound)
+}
+
+// guarded is an error while etcd asks for certificates and not yet who they are of: then everybody
+// who has one may write every key. Without TLS nothing else was asked for. Etcd tells nobody but
+// root how it is, once it asks.
+func (r *Registry) guarded(ctx context.Context, op string) error {
+	if !strings.HasPrefix(r.client.Endpoints()[0], "https://") {
+		return nil
+	}
+	status, err := r.client.AuthStatus(ctx)
+	switch {
+	case refused(err):
+		return nil
+	case err != nil:
+		return r.away(ctx, op, err)
+	case !status.Enabled:
+		return failure.Newf(failure.PolicySecurity, op, "the registry (etcd at %s) does not ask yet who comes, so everybody with a certificate may do everything there; "+
+			"make users and roles with troupe provision etcd", strings.Join(r.client.Endpoints(), ", "))
+	}
+	return nil
+}

@@ -1,0 +1,56 @@
+package inmem
+
+import (
+	"context"
+	"maps"
+
+	"github.com/troupe-dev/troupe/internal/registry"
+)
+
+// Want implements registry.Desires. It never blocks.
+func (r *Registry) Want(ctx context.Context, desires ...registry.Desire) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, d := range desires {
+		r.desires[d.Key] = d
+	}
+	r.desiresChanged()
+	return nil
+}
+
+// Forget implements registry.Desires. It never blocks.
+func (r *Registry) Forget(ctx context.Context, key registry.Key) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, registered := r.instances[key]; !registered {
+		delete(r.desires, key)
+		r.desiresChanged()
+	}
+	return nil
+}
+
+// WatchDesires implements registry.Desires.
+func (r *Registry) WatchDesires(ctx context.Context, apply func(map[registry.Key]registry.Desire)) error {
+	for ctx.Err() == nil {
+		r.mu.Lock()
+		all, changed := maps.Clone(r.desires), r.desired
+		r.mu.Unlock()
+		apply(all)
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+func (r *Registry) desiresChanged() {
+	close(r.desired)
+	r.desired = make(chan struct{})
+}

@@ -1,0 +1,152 @@
+// Package inmem is the registry in RAM: the reference implementation of package registry.
+// It never goes away, and what is registered lives until it is closed.
+package inmem
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/troupe-dev/troupe/internal/registry"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/lifecycle"
+)
+
+// Registry implements registry.Registry. It is safe for concurrent use.
+type Registry struct {
+	mu        sync.Mutex
+	revision  int64
+	instances map[registry.Key]registry.Instance
+	watchers  map[*watcher]struct{}
+	desires   map[registry.Key]registry.Desire
+	desired   chan struct{} // closed and replaced when desires change
+}
+
+// New returns a registry with nobody in it.
+func New() *Registry {
+	return &Registry{
+		instances: map[registry.Key]registry.Instance{},
+		watchers:  map[*watcher]struct{}{},
+		desires:   map[registry.Key]registry.Desire{},
+		desired:   make(chan struct{}),
+	}
+}
+
+// Register implements registry.Registrar. It never blocks.
+func (r *Registry) Register(ctx context.Context, in registry.Instance) (registry.Registration, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := in.Check(); err != nil {
+		return nil, failure.New(failure.UserInvalidInput, "registry.Register", err.Error())
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, ok := r.instances[in.Key()]; ok {
+		return nil, failure.Newf(failure.AgentState, "registry.Register",
+			"instance %q of agent %q is registered already: give this one another id, or end the other", in.ID, in.Agent)
+	}
+	r.revision++
+	in.Incarnation, in.Description = r.revision, registry.Line(in.Description)
+	r.put(in)
+	return &registration{r, in.Key(), in.Incarnation}, nil
+}
+
+// Watch implements registry.Watcher.
+func (r *Registry) Watch(ctx context.Context, apply func(registry.Update)) error {
+	w := &watcher{news: make(chan struct{}, 1)}
+	r.mu.Lock()
+	list := slices.SortedFunc(maps.Values(r.instances), func(a, b registry.Instance) int {
+		return cmp.Or(cmp.Compare(a.Agent, b.Agent), cmp.Compare(a.ID, b.ID))
+	})
+	r.watchers[w] = struct{}{}
+	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		delete(r.watchers, w)
+		r.mu.Unlock()
+	}()
+
+	apply(registry.Update{List: &list})
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-w.news:
+		}
+		r.mu.Lock()
+		pending := w.pending
+		w.pending = nil
+		r.mu.Unlock()
+		for _, u := range pending {
+			if ctx.Err() != nil {
+				return nil
+			}
+			apply(u)
+		}
+	}
+}
+
+// watcher holds the updates that its Watch has not applied yet: a slow watcher holds up
+// nobody. The registry's mutex guards it.
+type watcher struct {
+	pending []registry.Update
+	news    chan struct{}
+}
+
+func (r *Registry) tell(u registry.Update) {
+	for w := range r.watchers {
+		w.pending = append(w.pending, u)
+		select {
+		case w.news <- struct{}{}:
+		default: // told already
+		}
+	}
+}
+
+func (r *Registry) put(in registry.Instance) {
+	r.instances[in.Key()] = in
+	r.tell(registry.Update{Put: &in})
+}
+
+type registration struct {
+	registry    *Registry
+	key         registry.Key
+	incarnation int64
+}
+
+// SetState implements registry.Registration.
+func (g *registration) SetState(ctx context.Context, s lifecycle.State) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	r := g.registry
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	in, ok := r.instances[g.key]
+	if !ok || in.Incarnation != g.incarnation {
+		return failure.Newf(failure.AgentState, "registry.SetState",
+			"instance %q of agent %q is no longer registered as this one", g.key.ID, g.key.Agent)
+	}
+	in.State = s
+	r.put(in)
+	return nil
+}
+
+// Close implements registry.Registration.
+func (g *registration) Close(context.Context) error {
+	r := g.registry
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if in, ok := r.instances[g.key]; !ok || in.Incarnation != g.incarnation {
+		return nil
+	}
+	delete(r.instances, g.key)
+	r.tell(registry.Update{Delete: &g.key})
+	return nil
+}
+
+// Lease implements registry.Registration: it is always kept.
+func (*registration) Lease() (lifecycle.Lease, <-chan struct{}) { return lifecycle.LeaseOK, nil }

@@ -1,0 +1,164 @@
+package registrytest
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/internal/registry"
+)
+
+// Desire returns what is wanted of an instance, with every field set.
+func Desire(agent, id string, want registry.Want) registry.Desire {
+	return registry.Desire{
+		Key: registry.Key{Agent: agent, ID: id}, Want: want, Reason: "a closer look",
+		Since: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC),
+	}
+}
+
+// desires follows what is wanted, for one test.
+type desires struct {
+	t    *testing.T
+	told chan map[registry.Key]registry.Desire
+}
+
+func observeDesires(t *testing.T, d registry.Desires) *desires {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	o := &desires{t, make(chan map[registry.Key]registry.Desire)}
+	ended := make(chan error, 1)
+	go func() {
+		ended <- d.WatchDesires(ctx, func(all map[registry.Key]registry.Desire) {
+			select {
+			case o.told <- all:
+			case <-ctx.Done():
+			}
+		})
+	}()
+	t.Cleanup(func() { cancel(); require.NoError(t, <-ended) })
+	return o
+}
+
+// until reads what is told until it is exactly this.
+func (o *desires) until(want ...registry.Desire) {
+	o.t.Helper()
+	all := map[registry.Key]registry.Desire{}
+	for _, d := range want {
+		all[d.Key] = d
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	diff := "nothing was told"
+	for diff != "" {
+		select {
+		case got := <-o.told:
+			diff = cmp.Diff(all, got)
+		case <-timer.C:
+			require.FailNow(o.t, "waited in vain", diff)
+		}
+	}
+}
+
+func testDesires(t *testing.T, r registry.Registry) {
+	early := observeDesires(t, r)
+	early.until()
+	a, b := Desire("research", "a", registry.Pause), Desire("research", "b", registry.Drain)
+	require.NoError(t, r.Want(t.Context(), a, b))
+	early.until(a, b)
+	a.Want, a.Reason = registry.Run, ""
+	require.NoError(t, r.Want(t.Context(), a))
+	early.until(a, b)
+	require.NoError(t, r.Want(t.Context(), a), "repeated")
+	observeDesires(t, r).until(a, b) // who comes late is told all
+}
+
+func testManyDesires(t *testing.T, r registry.Registry) {
+	o := observeDesires(t, r)
+	var all []registry.Desire
+	for i := range 250 {
+		all = append(all, Desire("research", fmt.Sprint(i), registry.Pause))
+	}
+	require.NoError(t, r.Want(t.Context(), all...))
+	o.until(all...)
+}
+
+func testConcurrentDesires(t *testing.T, r registry.Registry) {
+	const writers = 8
+	var all []registry.Desire
+	for i := range writers {
+		all = append(all, Desire("research", fmt.Sprint(i), registry.Drain))
+	}
+	var writing sync.WaitGroup
+	errs := make([]error, writers)
+	for i, d := range all {
+		writing.Go(func() {
+			before := d
+			before.Want = registry.Pause
+			if errs[i] = r.Want(t.Context(), before); errs[i] == nil {
+				errs[i] = r.Want(t.Context(), d)
+			}
+		})
+	}
+	observers := []*desires{observeDesires(t, r), observeDesires(t, r)}
+	for _, o := range observers {
+		o.until(all...)
+	}
+	writing.Wait()
+	for _, err := range errs {
+		require.NoError(t, err)
+	}
+}
+
+// A desire outlives its instance until it is forgotten, and is not forgotten before.
+func testForget(t *testing.T, r registry.Registry) {
+	o := observeDesires(t, r)
+	reg := Register(t, r, Instance("research", "a"))
+	d := Desire("research", "a", registry.Drain)
+	require.NoError(t, r.Want(t.Context(), d))
+	o.until(d)
+	require.NoError(t, r.Forget(t.Context(), d.Key))
+	observeDesires(t, r).until(d)
+	require.NoError(t, reg.Close(t.Context()))
+	observeDesires(t, r).until(d)
+	require.NoError(t, r.Forget(t.Context(), d.Key))
+	o.until()
+	require.NoError(t, r.Forget(t.Context(), d.Key), "repeated")
+}
+
+// What is wanted of an agent as a whole stands beside what is wanted of its instances, and is
+// forgotten although they are registered.
+func testDesireOfAnAgent(t *testing.T, r registry.Registry) {
+	o := observeDesires(t, r)
+	Register(t, r, Instance("research", "a"))
+	one, whole, other := Desire("research", "a", registry.Pause), Desire("research", "", registry.Quarantine), Desire("researcher", "", registry.Quarantine)
+	require.NoError(t, r.Want(t.Context(), one, whole, other))
+	o.until(one, whole, other)
+	require.NoError(t, r.Forget(t.Context(), whole.Key))
+	o.until(one, other)
+	require.NoError(t, r.Forget(t.Context(), whole.Key), "repeated")
+	observeDesires(t, r).until(one, other)
+}
+
+// Desires are no registrations, and change none.
+func testDesiresApart(t *testing.T, r registry.Registry) {
+	o := Observe(t, r)
+	require.Empty(t, o.List())
+	require.NoError(t, r.Want(t.Context(), Desire("research", "a", registry.Pause)))
+	Register(t, r, Instance("research", "a"))
+	require.Equal(t, Instance("research", "a").State, o.Put().State)
+	require.Len(t, Observe(t, r).List(), 1)
+}
+
+func testDesiresEnd(t *testing.T, r registry.Registry) {
+	ctx, cancel := context.WithCancel(t.Context())
+	calls := 0
+	require.NoError(t, r.WatchDesires(ctx, func(map[registry.Key]registry.Desire) { calls++; cancel() }))
+	require.Equal(t, 1, calls)
+	require.Error(t, r.Want(ctx, Desire("research", "a", registry.Pause)))
+	observeDesires(t, r).until()
+}

@@ -1,0 +1,129 @@
+package registrytest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/internal/registry"
+)
+
+// patience bounds every wait for an update. It is far above what any should take.
+const patience = 30 * time.Second
+
+// Observer follows a watch. Its methods fail the test when the update does not come, and
+// are for the test's own goroutine.
+type Observer struct {
+	// Known is what the updates seen so far add up to.
+	Known map[registry.Key]registry.Instance
+
+	t       *testing.T
+	updates chan registry.Update
+	grown   map[registry.Key]int64 // the highest incarnation seen of each
+}
+
+// Observe starts a watch that ends with the test.
+func Observe(t *testing.T, w registry.Watcher) *Observer {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	o := &Observer{
+		t: t, Known: map[registry.Key]registry.Instance{},
+		updates: make(chan registry.Update), grown: map[registry.Key]int64{},
+	}
+	ended := make(chan error, 1)
+	go func() {
+		ended <- w.Watch(ctx, func(u registry.Update) {
+			select {
+			case o.updates <- u:
+			case <-ctx.Done():
+			}
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-ended)
+	})
+	return o
+}
+
+// Next returns the next update.
+func (o *Observer) Next() registry.Update {
+	o.t.Helper()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case u := <-o.updates:
+		o.learn(u)
+		return u
+	case <-timer.C:
+		require.FailNow(o.t, "no update of the watch", "known: %v", o.Known)
+		return registry.Update{}
+	}
+}
+
+// Until reads updates until what is known satisfies the condition.
+func (o *Observer) Until(satisfied func() bool) {
+	o.t.Helper()
+	for !satisfied() {
+		o.Next()
+	}
+}
+
+// List returns the next update, which must be a list.
+func (o *Observer) List() []registry.Instance {
+	o.t.Helper()
+	u := o.Next()
+	require.NotNil(o.t, u.List, "want a list, got %+v", u)
+	return *u.List
+}
+
+// Put returns the next update, which must be a put.
+func (o *Observer) Put() registry.Instance {
+	o.t.Helper()
+	u := o.Next()
+	require.NotNil(o.t, u.Put, "want a put, got %+v", u)
+	return *u.Put
+}
+
+// Delete returns the next update, which must be a delete.
+func (o *Observer) Delete() registry.Key {
+	o.t.Helper()
+	u := o.Next()
+	require.NotNil(o.t, u.Delete, "want a delete, got %+v", u)
+	return *u.Delete
+}
+
+// learn applies an update, and checks what holds for every one.
+func (o *Observer) learn(u registry.Update) {
+	o.t.Helper()
+	set := 0
+	if u.List != nil {
+		set++
+		clear(o.Known)
+		for _, in := range *u.List {
+			o.see(in)
+		}
+	}
+	if u.Put != nil {
+		set++
+		o.see(*u.Put)
+	}
+	if u.Delete != nil {
+		set++
+		require.Contains(o.t, o.Known, *u.Delete, "a delete of one that is not known")
+		delete(o.Known, *u.Delete)
+	}
+	if u.Away != nil {
+		set++
+	}
+	require.Equal(o.t, 1, set, "an update has exactly one field set: %+v", u)
+}
+
+func (o *Observer) see(in registry.Instance) {
+	o.t.Helper()
+	require.GreaterOrEqual(o.t, in.Incarnation, o.grown[in.Key()], "an older incarnation of %v came back", in.Key())
+	o.grown[in.Key()] = in.Incarnation
+	o.Known[in.Key()] = in
+}

@@ -1,0 +1,157 @@
+// Package replay is about running a step again that is over, to see whether the agent does the
+// same (ADR 0027): the journal that answers in the place of models and tools, and the first
+// difference between what was recorded and what comes now.
+package replay
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/troupe-dev/troupe/internal/loop"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+var _ execution.Sealed = (*Journal)(nil)
+
+// Journal is the execution.Sealed of a step over its recording. Nothing of it is stored. Safe for
+// concurrent use.
+type Journal struct {
+	recorded map[int]map[execution.Phase]execution.Entry
+	failed   bool // the step failed then, and the recording ends where it did
+
+	mu    sync.Mutex
+	used  map[int]bool // calls that were made again
+	first *Difference
+	asked []Asked
+	end   bool // the step came to the end of what was recorded before it failed
+}
+
+// Asked is a model call that is asked something else than then.
+type Asked struct {
+	Number int
+	Parts  []string // instructions, messages, tools
+}
+
+// New returns the journal of a step that led to a result, over the entries of its recording.
+func New(entries []execution.Entry, was execution.Result) *Journal {
+	j := &Journal{recorded: map[int]map[execution.Phase]execution.Entry{}, failed: was.Failure != nil, used: map[int]bool{}}
+	for _, e := range entries {
+		if j.recorded[e.Number] == nil {
+			j.recorded[e.Number] = map[execution.Phase]execution.Entry{}
+		}
+		j.recorded[e.Number][e.Phase] = e
+	}
+	return j
+}
+
+// Replay implements execution.Journal.
+func (j *Journal) Replay(number int, phase execution.Phase) (execution.Entry, bool) {
+	e, ok := j.recorded[number][phase]
+	return e, ok
+}
+
+// Record implements execution.Journal: what is done again has to end as it did.
+func (j *Journal) Record(e execution.Entry) {
+	if e.Phase != execution.Done {
+		return
+	}
+	was, ok := j.recorded[e.Number][execution.Done]
+	_, begun := j.recorded[e.Number][execution.Intent]
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	switch {
+	case !ok && !begun:
+		j.note(strayed(was, false, e))
+	case ok && e.Tool != "" && (was.Status != e.Status || was.Text != e.Text):
+		j.note(Difference{Kind: OtherOutcome, Number: e.Number, Subject: e.Tool, Recorded: outcome(was), Now: outcome(e)})
+	}
+	j.used[e.Number] = true
+}
+
+// Sync implements execution.Journal: there is nothing to store.
+func (j *Journal) Sync(context.Context) error { return nil }
+
+// Stray implements execution.Sealed.
+func (j *Journal) Stray(now execution.Entry) error {
+	was, ok := j.recorded[now.Number][execution.Done]
+	if !ok {
+		was, ok = j.recorded[now.Number][execution.Intent]
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if !ok && j.failed && j.first == nil && len(j.unused()) == 0 {
+		j.end = true
+		return failure.New(failure.Nondeterminism, "replay", "the recording ends here, for the step failed")
+	}
+	d := strayed(was, ok, now)
+	j.note(d)
+	return failure.New(failure.Nondeterminism, "replay", d.String())
+}
+
+// Asked implements execution.Sealed.
+func (j *Journal) Asked(number int, digest string) {
+	was, ok := j.recorded[number][execution.Done]
+	if !ok {
+		return
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.used[number] = true
+	if was.Tool != "" {
+		return
+	}
+	if parts := loop.Apart(was.Digest, digest); len(parts) > 0 {
+		j.asked = append(j.asked, Asked{number, parts})
+	}
+}
+
+// Note notes a difference that is about no call. Only the first counts.
+func (j *Journal) Note(d Difference) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.note(d)
+}
+
+// note is Note. Callers hold the lock.
+func (j *Journal) note(d Difference) {
+	if j.first == nil {
+		j.first = &d
+	}
+}
+
+// unused are the calls that were recorded and not made again, in order. Callers hold the lock.
+func (j *Journal) unused() []int {
+	var left []int
+	for _, number := range slices.Sorted(maps.Keys(j.recorded)) {
+		if _, done := j.recorded[number][execution.Done]; done && !j.used[number] {
+			left = append(left, number)
+		}
+	}
+	return left
+}
+
+// Calls are how many calls of models and of tools were made again.
+func (j *Journal) Calls() (models, tools int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for number := range j.used {
+		switch e, done := j.recorded[number][execution.Done]; {
+		case !done:
+		case e.Tool == "":
+			models++
+		default:
+			tools++
+		}
+	}
+	return models, tools
+}
+
+// Reworded are the model calls that are asked something else, by number.
+func (j *Journal) Reworded() []Asked {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.SortedFunc(slices.Values(j.asked), func(a, b Asked) int { return a.Number - b.Number })
+}

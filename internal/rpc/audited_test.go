@@ -1,0 +1,72 @@
+package rpc
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+
+	"github.com/troupe-dev/troupe/internal/audit"
+	"github.com/troupe-dev/troupe/internal/audit/audittest"
+	"github.com/troupe-dev/troupe/internal/identity"
+	"github.com/troupe-dev/troupe/internal/telemetry"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// kept is telemetry with an audit log, and what ends that and returns its entries.
+func kept(t *testing.T) (*telemetry.Telemetry, func() []audit.Entry) {
+	t.Helper()
+	log, entries := audittest.Keep(t)
+	tel := telemetry.Discard()
+	tel.Audit = log
+	return tel, entries
+}
+
+// Guarantees S19: what operators do is recorded with who did it, on what, and what came of it.
+func TestAudited_RecordsWhoDidWhatOnWhat(t *testing.T) {
+	tel, entries := kept(t)
+	call := func(method string, req any, answer func() error) {
+		ctx := identity.WithPrincipal(t.Context(), identity.Principal{Role: identity.Admin, Name: "ada", Tenant: "acme"})
+		defer func() { _ = recover() }() // the link recovered is outside of this one
+		_, _ = audited(tel.Audit, "research-1").unary(ctx, req, &grpc.UnaryServerInfo{FullMethod: method}, func(context.Context, any) (any, error) { return nil, answer() })
+	}
+	fine := func() error { return nil }
+	call(troupev1.OrchestratorService_DrainInstance_FullMethodName, &troupev1.DrainInstanceRequest{InstanceId: "r-1", Agent: "research", Reason: "an update"}, fine)
+	call(troupev1.SessionService_DeleteSession_FullMethodName, &troupev1.DeleteSessionRequest{SessionId: "s1"},
+		func() error { return failure.New(failure.NotFound, "test", "no such session") })
+	call(troupev1.LifecycleService_Pause_FullMethodName, &troupev1.PauseRequest{Reason: "a closer look"}, func() error { panic("oh") })
+	call(troupev1.OrchestratorService_ListAgents_FullMethodName, &troupev1.ListAgentsRequest{}, fine) // nobody has to answer for that
+	require.Equal(t, []audit.Entry{
+		{Kind: audit.Admin, Actor: "admin ada", Action: "/troupe.v1.OrchestratorService/DrainInstance", Object: "r-1", Result: "ok", Facts: map[string]string{"tenant": "acme", "agent": "research", "reason": "an update"}},
+		{Kind: audit.Admin, Actor: "admin ada", Action: "/troupe.v1.SessionService/DeleteSession", Object: "s1", Result: "not_found", Facts: map[string]string{"tenant": "acme"}},
+		{Kind: audit.Lifecycle, Actor: "admin ada", Action: "/troupe.v1.LifecycleService/Pause", Object: "research-1", Result: "failed", Facts: map[string]string{"reason": "a closer look"}},
+	}, entries())
+}
+
+// A call that is refused is an entry too, with from where it came (S19), and so is one of a
+// caller that is barred, whatever it calls (S18).
+func TestKnown_RecordsWhoIsRefused(t *testing.T) {
+	tel, entries := kept(t)
+	dir, barred := t.TempDir(), failure.New(failure.PolicySecurity, "test", "out")
+	cfg := Config{Identity: opened(t, dir, identity.Memory, ""), Barred: func(p identity.Principal, _ string) error {
+		if p.Name == "eve" {
+			return barred
+		}
+		return nil
+	}}
+	for _, caller := range []*identity.Source{opened(t, dir, identity.Worker, "research"), opened(t, dir, identity.Admin, "eve"), opened(t, dir, identity.Admin, "ann")} {
+		sessions, _ := connected(t, tel, caller, cfg, func(context.Context) {})
+		_, _ = sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"})
+	}
+	all := entries()
+	require.Len(t, all, 2)
+	for i, actor := range []string{"worker research", "admin eve"} {
+		require.Equal(t, audit.Denied, all[i].Kind)
+		require.Equal(t, actor, all[i].Actor)
+		require.Equal(t, troupev1.SessionService_GetSession_FullMethodName, all[i].Action)
+		require.Equal(t, "policy_security", all[i].Result)
+		require.Contains(t, all[i].Facts["peer"], "127.0.0.1:")
+	}
+}

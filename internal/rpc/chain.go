@@ -1,0 +1,138 @@
+package rpc
+
+import (
+	"context"
+	"time"
+
+	"buf.build/go/protovalidate"
+	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/troupe-dev/troupe/internal/identity"
+	"github.com/troupe-dev/troupe/internal/telemetry"
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+// A link is one interceptor in both shapes. Declaring them together is what keeps the
+// unary and the streaming chain from drifting apart.
+type link struct {
+	name   string
+	unary  grpc.UnaryServerInterceptor
+	stream grpc.StreamServerInterceptor
+}
+
+// newChain returns the links of every server, outermost first. Calling draining ends the
+// streams that never end by themselves.
+func newChain(t *telemetry.Telemetry, cfg Config) (chain []link, draining context.CancelFunc, err error) {
+	validator, err := protovalidate.New()
+	if err != nil {
+		return nil, nil, err
+	}
+	violations, err := t.Violations()
+	if err != nil {
+		return nil, nil, err
+	}
+	ctx, draining := context.WithCancel(context.Background())
+	// Who calls is known before anything else of the call is looked at, and counted before he is
+	// told that he may not: what nobody counts can fill the audit log.
+	return []link{
+		edge(t, cfg.Usual), recovered(), endless(ctx),
+		suspect(cfg.Rates), known(cfg, t.Audit), paced(cfg.Rates), permitted(cfg, t.Audit, violations),
+		owned(violations), audited(t.Audit, cfg.Instance), validated(validator), scoped(cfg.Scope, t.Audit, violations),
+	}, draining, nil
+}
+
+func serverOptions(chain []link) []grpc.ServerOption {
+	var u []grpc.UnaryServerInterceptor
+	var s []grpc.StreamServerInterceptor
+	for _, l := range chain {
+		u, s = append(u, l.unary), append(s, l.stream)
+	}
+	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(u...), grpc.ChainStreamInterceptor(s...)}
+}
+
+// edge is where errors leave the process: it logs the call with the whole cause, once, and
+// sends what the caller may know.
+func edge(t *telemetry.Telemetry, usual func(method string, err error) bool) link {
+	log := t.Log
+	leave := func(ctx context.Context, who *identity.Principal, method string, start time.Time, err error) error {
+		fields := []zap.Field{zap.String("method", method), zap.Duration("duration", time.Since(start))}
+		if run := RunOf(ctx); run != "" {
+			fields = append(fields, zap.String("root_trace_id", run))
+		}
+		if caller, ok := identity.Caller(ctx); ok {
+			fields = append(fields, zap.Stringer("caller", caller))
+		} else if who.Role != "" && who.Role != identity.Anybody {
+			fields = append(fields, zap.Stringer("caller", who), zap.String("tenant", who.Tenant))
+		}
+		switch {
+		case err == nil:
+			log.Debug("call", fields...)
+		case failure.ModeOf(err) == failure.Unknown:
+			log.Error("call failed", append(fields, zap.Error(err))...)
+		case usual != nil && usual(method, err):
+			log.Debug("call refused", append(fields, zap.Error(err))...)
+		default:
+			log.Info("call refused", append(fields, zap.Error(err))...)
+		}
+		t.Panics.Note(ctx, err)
+		return failure.ToStatus(err)
+	}
+	return link{
+		name: "edge",
+		unary: func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+			start := time.Now()
+			ctx, who := asking(ctx)
+			resp, err := next(ctx, req)
+			if info.FullMethod == healthpb.Health_Check_FullMethodName {
+				return resp, failure.ToStatus(err) // asked every few seconds; not news
+			}
+			return resp, leave(ctx, who, info.FullMethod, start, err)
+		},
+		stream: func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+			start := time.Now()
+			ctx, who := asking(ss.Context())
+			return leave(ctx, who, info.FullMethod, start, next(srv, &boundStream{ss, ctx}))
+		},
+	}
+}
+
+// recovered turns a panic of a handler into an error that tells the caller nothing.
+func recovered() link {
+	option := recovery.WithRecoveryHandlerContext(func(_ context.Context, p any) error {
+		return failure.Panicked("call", p)
+	})
+	return link{
+		name:   "recovered",
+		unary:  recovery.UnaryServerInterceptor(option),
+		stream: recovery.StreamServerInterceptor(option),
+	}
+}
+
+// endless cancels health watches when the server drains: they would hold up every stop.
+func endless(draining context.Context) link {
+	return link{
+		name: "endless",
+		unary: func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+			return next(ctx, req)
+		},
+		stream: func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+			if info.FullMethod != healthpb.Health_Watch_FullMethodName {
+				return next(srv, ss)
+			}
+			ctx, cancel := context.WithCancel(ss.Context())
+			defer cancel()
+			defer context.AfterFunc(draining, cancel)()
+			return next(srv, &boundStream{ss, ctx})
+		},
+	}
+}
+
+type boundStream struct {
+	grpc.ServerStream
+	ctx context.Context //nolint:containedctx // grpc keeps a stream's context in the stream; this replaces it
+}
+
+func (s *boundStream) Context() context.Context { return s.ctx }

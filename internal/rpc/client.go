@@ -1,0 +1,123 @@
+package rpc
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc/filters"
+	"go.opentelemetry.io/otel/propagation"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/resolver"
+
+	"github.com/troupe-dev/troupe/internal/probe"
+	"github.com/troupe-dev/troupe/internal/telemetry"
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+// Dial returns a connection in plain text; else it is as DialWith.
+func Dial(target string, t *telemetry.Telemetry, repeatable ...string) (*grpc.ClientConn, error) {
+	return DialWith(insecure.NewCredentials(), target, t, repeatable...)
+}
+
+// DialWith returns a connection to the target, host:port or a gRPC target URI, by which each
+// side proves what the credentials ask for. It connects when first used and reconnects by
+// itself; the caller closes it. Calls go round-robin over all addresses that the target's name
+// has.
+//
+// Calls of the named services are repeated up to twice when the server cannot be reached:
+// name only services whose every method may be repeated.
+func DialWith(creds credentials.TransportCredentials, target string, t *telemetry.Telemetry, repeatable ...string) (*grpc.ClientConn, error) {
+	config, err := serviceConfig(repeatable)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := grpc.NewClient(target,
+		grpc.WithTransportCredentials(creds),
+		grpc.WithDefaultServiceConfig(config),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: connectBackoff(), MinConnectTimeout: connectionTimeout}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout, PermitWithoutStream: true}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxInnerBytes)),
+		grpc.WithStatsHandler(otelgrpc.NewClientHandler(
+			otelgrpc.WithFilter(filters.Not(filters.HealthCheck())),
+			otelgrpc.WithPropagators(propagation.TraceContext{}),
+			otelgrpc.WithMeterProvider(t.Metrics), otelgrpc.WithTracerProvider(t.Traces))),
+		grpc.WithChainUnaryInterceptor(tellRun), grpc.WithChainStreamInterceptor(tellRunOfStream),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("rpc: dial %s: %w", target, err)
+	}
+	return conn, nil
+}
+
+// CheckTarget is nil for what DialWith can reach a server by, and else says what that may be. A
+// target that cannot be would show only when it is first called.
+func CheckTarget(target string) error {
+	if scheme, rest, ok := strings.Cut(target, ":"); ok && rest != "" && resolver.Get(scheme) != nil {
+		return nil // such as dns:///memory:7401
+	}
+	host, port, err := net.SplitHostPort(target)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
+	if err != nil || host == "" || port == "" {
+		return fmt.Errorf("%q is not host:port", target)
+	}
+	return nil
+}
+
+// Serving asks the server of a connection whether it serves the named service: another one
+// that answers at the address does not.
+func Serving(conn grpc.ClientConnInterface, service string) func(context.Context) error {
+	client := healthpb.NewHealthClient(conn)
+	return func(ctx context.Context) error {
+		resp, err := client.Check(ctx, &healthpb.HealthCheckRequest{Service: service})
+		if err != nil {
+			return failure.FromStatus("health", err)
+		}
+		if resp.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+			return &probe.RefusedError{Reason: "is not ready", Cause: errors.New(resp.GetStatus().String())}
+		}
+		return nil
+	}
+}
+
+// maxConnectPause is how long after an outage a connection is at most tried again; the
+// library's own 2 minutes would make an outage far longer than it was.
+const maxConnectPause = 2 * time.Second
+
+func connectBackoff() backoff.Config {
+	b := backoff.DefaultConfig
+	b.BaseDelay, b.MaxDelay = 100*time.Millisecond, maxConnectPause
+	return b
+}
+
+// serviceConfig is the gRPC service config: balancing and the retry policy.
+func serviceConfig(repeatable []string) (string, error) {
+	config := map[string]any{"loadBalancingConfig": []any{map[string]any{"round_robin": map[string]any{}}}}
+	if len(repeatable) > 0 {
+		var names []any
+		for _, service := range repeatable {
+			names = append(names, map[string]any{"service": service})
+		}
+		config["methodConfig"] = []any{map[string]any{
+			"name": names,
+			"retryPolicy": map[string]any{
+				"maxAttempts": 3, "initialBackoff": "0.05s", "maxBackoff": "0.5s", "backoffMultiplier": 2,
+				"retryableStatusCodes": []string{"UNAVAILABLE"},
+			},
+		}}
+	}
+	b, err := json.Marshal(config)
+	return string(b), err
+}

@@ -1,0 +1,156 @@
+package rpc
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+	"google.golang.org/grpc"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/peer"
+
+	"github.com/troupe-dev/troupe/internal/identity"
+	"github.com/troupe-dev/troupe/internal/telemetry"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// called is a server that only orchestrators may call, and a client that is who it says.
+func called(t testing.TB, tel *telemetry.Telemetry, as func(dir string) (server, client *identity.Source)) (troupev1.SessionServiceClient, healthpb.HealthClient) {
+	t.Helper()
+	self, other := as(t.TempDir())
+	return connected(t, tel, other, Config{Identity: self}, func(context.Context) {})
+}
+
+func connected(t testing.TB, tel *telemetry.Telemetry, other *identity.Source, cfg Config, heard func(context.Context)) (troupev1.SessionServiceClient, healthpb.HealthClient) {
+	t.Helper()
+	server, err := NewServer(tel, cfg)
+	require.NoError(t, err)
+	troupev1.RegisterSessionServiceServer(server, &sessions{get: func(ctx context.Context) (*troupev1.GetSessionResponse, error) {
+		heard(ctx)
+		return &troupev1.GetSessionResponse{}, nil
+	}})
+	conn := dialed(t, server, other)
+	return troupev1.NewSessionServiceClient(conn), healthpb.NewHealthClient(conn)
+}
+
+// dialed serves and connects.
+func dialed(t testing.TB, server *Server, other *identity.Source) *grpc.ClientConn {
+	t.Helper()
+	lis, err := Listen("--grpc-addr", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- server.Part(lis, time.Second).Run(ctx, func() {}) }()
+	conn, err := DialWith(other.Client(identity.Memory, ""), lis.Addr().String(), telemetry.Discard())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, conn.Close()); cancel(); require.NoError(t, <-done) })
+	return conn
+}
+
+func opened(t testing.TB, dir string, role identity.Role, agent string) *identity.Source {
+	t.Helper()
+	s, err := identity.Open(identity.Config{DevCA: dir}, role, agent, zap.NewNop())
+	require.NoError(t, err)
+	return s
+}
+
+func TestKnown_CallsOfOtherRolesAreRefusedAndNamed(t *testing.T) {
+	core, logs := observer.New(zap.InfoLevel)
+	sessions, health := called(t, telemetry.For(zap.New(core)), func(dir string) (*identity.Source, *identity.Source) {
+		return opened(t, dir, identity.Memory, ""), opened(t, dir, identity.Worker, "a")
+	})
+	_, err := sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "no id"}) // which is not looked at
+	err = failure.FromStatus("test", err)
+	require.True(t, failure.Is(err, failure.PolicySecurity), "%v", err)
+	require.ErrorContains(t, err, "worker a may not call /troupe.v1.SessionService/GetSession, which is for client and admin alone")
+	require.Equal(t, "spiffe://dev.troupe/worker/a", logs.FilterMessage("call refused").All()[0].ContextMap()["caller"])
+	_, err = health.Check(t.Context(), &healthpb.HealthCheckRequest{})
+	require.NoError(t, err, "that is for everyone of the mesh")
+}
+
+func TestKnown_CallsOfTheRoleAreServed(t *testing.T) {
+	sessions, _ := called(t, telemetry.Discard(), func(dir string) (*identity.Source, *identity.Source) {
+		return opened(t, dir, identity.Memory, ""), opened(t, dir, identity.Admin, "ann")
+	})
+	_, err := sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"})
+	require.NoError(t, err)
+}
+
+// The log names clients too, who prove themselves by a token.
+func TestEdge_NamesTheClient(t *testing.T) {
+	core, logs := observer.New(zap.DebugLevel)
+	client, _ := servedWith(t, telemetry.For(zap.New(core)), Config{Authenticate: introduced}, &sessions{get: answer}, nil)
+	_, err := client.GetSession(as(t, "shop"), &troupev1.GetSessionRequest{SessionId: "s"})
+	require.NoError(t, err)
+	_, err = client.GetSession(as(t, "shop"), &troupev1.GetSessionRequest{})
+	require.Error(t, err)
+	_, err = client.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"})
+	require.Error(t, err)
+	for n, message := range []string{"call", "call refused"} {
+		said := logs.FilterMessage(message).All()[0].ContextMap()
+		require.Equal(t, "client shop", said["caller"], n)
+		require.Equal(t, "t", said["tenant"], n)
+	}
+	require.NotContains(t, logs.FilterMessage("call refused").All()[1].ContextMap(), "caller", "nobody is proven")
+}
+
+// Who stays connected proves itself again and again, and no call suffers from it.
+func TestServer_ConnectionsDoNotOutliveTheirProof(t *testing.T) {
+	dir := t.TempDir()
+	seen := map[string]bool{} // connections
+	sessions, _ := connected(t, telemetry.Discard(), opened(t, dir, identity.Admin, "ann"), Config{
+		Identity: opened(t, dir, identity.Memory, ""), age: 50 * time.Millisecond,
+	}, func(ctx context.Context) {
+		p, _ := peer.FromContext(ctx)
+		seen[p.Addr.String()] = true
+	})
+	for len(seen) < 5 {
+		_, err := sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"})
+		require.NoError(t, err)
+	}
+}
+
+// BenchmarkCall is a small call, in plain text and under mutual TLS.
+func BenchmarkCall(b *testing.B) {
+	for name, as := range map[string]func(string) (*identity.Source, *identity.Source){
+		"plain": func(string) (*identity.Source, *identity.Source) { return nil, nil },
+		"mutual": func(dir string) (*identity.Source, *identity.Source) {
+			return opened(b, dir, identity.Memory, ""), opened(b, dir, identity.Admin, "ann")
+		},
+	} {
+		b.Run(fmt.Sprintf("tls=%s", name), func(b *testing.B) {
+			sessions, _ := called(b, telemetry.Discard(), as)
+			for b.Loop() {
+				if _, err := sessions.GetSession(b.Context(), &troupev1.GetSessionRequest{SessionId: "s"}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// What is served by nobody, or is in no row, is refused like what is for others (S2).
+func TestKnown_WhatHasNoRowIsNobodys(t *testing.T) {
+	dir := t.TempDir()
+	server, err := NewServer(telemetry.Discard(), Config{Identity: opened(t, dir, identity.Memory, "")})
+	require.NoError(t, err)
+	server.RegisterService(&grpc.ServiceDesc{ServiceName: "troupe.v1.NewService", HandlerType: (*any)(nil), Methods: []grpc.MethodDesc{{MethodName: "Do"}}}, nil)
+	lis, err := Listen("--grpc-addr", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = lis.Close() }()
+	err = server.Part(lis, time.Second).Run(t.Context(), func() { t.Error("it is served") })
+	require.ErrorContains(t, err, "troupe.v1.NewService/Do has no row")
+
+	server, err = NewServer(telemetry.Discard(), Config{Identity: opened(t, dir, identity.Memory, "")})
+	require.NoError(t, err)
+	conn := dialed(t, server, opened(t, dir, identity.Admin, "ann"))
+	for _, method := range []string{"/troupe.v1.NewService/Do", "/troupe.v1.SessionService/GetSessions"} {
+		err = conn.Invoke(t.Context(), method, &troupev1.GetSessionRequest{}, &troupev1.GetSessionResponse{})
+		require.True(t, failure.Is(failure.FromStatus("test", err), failure.PolicySecurity), "%s: %v", method, err)
+	}
+}

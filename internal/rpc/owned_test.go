@@ -1,0 +1,110 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"google.golang.org/grpc"
+
+	"github.com/troupe-dev/troupe/internal/audit"
+	"github.com/troupe-dev/troupe/internal/identity"
+	"github.com/troupe-dev/troupe/internal/telemetry"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/ownership"
+)
+
+// violated are the violations so far, by owner and actor.
+func violated(t *testing.T, reader sdkmetric.Reader) map[[2]string]int64 {
+	t.Helper()
+	var all metricdata.ResourceMetrics
+	require.NoError(t, reader.Collect(t.Context(), &all))
+	found := map[[2]string]int64{}
+	for _, scope := range all.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			if m.Name != "troupe.ownership.violations" {
+				continue
+			}
+			sum, ok := m.Data.(metricdata.Sum[int64])
+			require.True(t, ok)
+			for _, p := range sum.DataPoints {
+				require.Equal(t, 2, p.Attributes.Len(), "keys have no bound")
+				owner, _ := p.Attributes.Value("owner")
+				actor, _ := p.Attributes.Value("actor")
+				found[[2]string{owner.AsString(), actor.AsString()}] = p.Value
+			}
+		}
+	}
+	return found
+}
+
+// Who tried is who has proven it, and not what a handler or a request says.
+//
+// Req: SO-7, SO-12
+func TestOwned_NamesWhoProvedToBeTheActor(t *testing.T) {
+	reader := sdkmetric.NewManualReader()
+	tel := telemetry.Discard()
+	tel.Metrics = sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
+	violations, err := tel.Violations()
+	require.NoError(t, err)
+	ctx := identity.WithPrincipal(t.Context(), identity.Principal{Role: identity.Worker, Name: "a", Tenant: "default"})
+
+	handler := func(context.Context, any) (any, error) {
+		return nil, ownership.Violation("memory.UpdateState", "trace_id", ownership.Orchestrator, "somebody else")
+	}
+	_, err = owned(violations).unary(ctx, nil, &grpc.UnaryServerInfo{}, handler)
+	require.True(t, failure.Is(err, failure.StateViolation))
+	require.ErrorContains(t, err, `state "trace_id" is owned by orchestrator, but worker a attempted to modify it`)
+
+	other := failure.New(failure.NotFound, "test", "no")
+	_, err = owned(violations).unary(ctx, nil, &grpc.UnaryServerInfo{}, func(context.Context, any) (any, error) { return nil, other })
+	require.Equal(t, other, err)
+
+	caller := identity.Principal{Role: identity.Orchestrator}
+	refused := failure.New(failure.PolicySecurity, "call", "not yours")
+	err = trespass(ctx, violations, caller, troupev1.MemoryService_CommitStep_FullMethodName, refused)
+	require.True(t, failure.Is(err, failure.PolicySecurity))
+	e, ok := errors.AsType[*failure.Error](err)
+	require.True(t, ok)
+	require.Equal(t, map[string]string{"key": "history", "owner": "memory", "actor": "orchestrator"}, e.Facts)
+	require.Equal(t, refused, trespass(ctx, violations, caller, troupev1.MemoryService_LoadHistory_FullMethodName, refused), "it writes nothing")
+	require.Equal(t, map[[2]string]int64{{"orchestrator", "worker"}: 1, {"memory", "orchestrator"}: 1}, violated(t, reader))
+}
+
+// A worker that writes to a session which is not that of its turn violates the owner's right, and is
+// told no more than that there is no such session; the audit log has it.
+//
+// Req: SO-8
+func TestStrayed_AWriteToAForeignSessionIsAViolation(t *testing.T) {
+	reader := sdkmetric.NewManualReader()
+	tel, entries := kept(t)
+	tel.Metrics = sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
+	violations, err := tel.Violations()
+	require.NoError(t, err)
+	caller := identity.Principal{Role: identity.Worker, Name: "a", Tenant: "default"}
+	ctx := identity.WithPrincipal(t.Context(), caller)
+	commit, load := troupev1.MemoryService_CommitStep_FullMethodName, troupev1.MemoryService_LoadHistory_FullMethodName
+	for _, c := range []struct {
+		method string
+		mode   failure.Mode
+		tells  bool
+	}{{commit, failure.NotFound, false}, {commit, failure.PolicySecurity, true}, {commit, failure.Fenced, false}, {load, failure.NotFound, false}, {load, failure.PolicySecurity, false}} {
+		refusal := failure.New(c.mode, "memory", "no")
+		link := scoped(func(context.Context, string, any) (context.Context, error) { return nil, refusal }, tel.Audit, violations)
+		_, err := link.unary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: c.method}, nil)
+		e, ok := errors.AsType[*failure.Error](err)
+		require.True(t, ok)
+		require.Equal(t, c.mode, e.Mode)
+		require.Equal(t, c.tells, e.Trespass(), "%s %s", c.method, c.mode)
+	}
+	require.Equal(t, map[[2]string]int64{{"memory", "worker"}: 2}, violated(t, reader), "nobody is guilty for being late, or for reading")
+	kinds := map[audit.Kind]int{}
+	for _, e := range entries() {
+		kinds[e.Kind]++
+	}
+	require.Equal(t, map[audit.Kind]int{audit.Denied: 5, audit.Violation: 2}, kinds)
+}

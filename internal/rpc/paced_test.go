@@ -1,0 +1,179 @@
+package rpc
+
+import (
+	"context"
+	"net"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/troupe-dev/troupe/internal/identity"
+	"github.com/troupe-dev/troupe/internal/probe"
+	"github.com/troupe-dev/troupe/internal/rate"
+	"github.com/troupe-dev/troupe/internal/telemetry"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// served starts a server of the configuration, and returns a client of it and its address.
+func served(t *testing.T, cfg Config, s *sessions, board *probe.Board) (troupev1.SessionServiceClient, string) {
+	t.Helper()
+	return servedWith(t, telemetry.Discard(), cfg, s, board)
+}
+
+func servedWith(t *testing.T, tel *telemetry.Telemetry, cfg Config, s *sessions, board *probe.Board) (troupev1.SessionServiceClient, string) {
+	t.Helper()
+	server, err := NewServer(tel, cfg)
+	require.NoError(t, err)
+	troupev1.RegisterSessionServiceServer(server, s)
+	if board != nil {
+		server.Follow(board)
+	}
+	lis, err := Listen("--grpc-addr", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- server.Part(lis, time.Second).Run(ctx, func() {}) }()
+	conn, err := Dial(lis.Addr().String(), telemetry.Discard())
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, conn.Close())
+		cancel()
+		require.NoError(t, <-done)
+	})
+	return troupev1.NewSessionServiceClient(conn), lis.Addr().String()
+}
+
+func answer(context.Context) (*troupev1.GetSessionResponse, error) {
+	return &troupev1.GetSessionResponse{}, nil
+}
+
+// introduced believes who callers say they are.
+func introduced(ctx context.Context) (identity.Principal, error) {
+	if names := metadata.ValueFromIncomingContext(ctx, "name"); len(names) == 1 {
+		return identity.Principal{Role: identity.Client, Tenant: "t", Name: names[0]}, nil
+	}
+	return identity.Principal{}, failure.New(failure.UserUnauthenticated, "call", "a token is needed")
+}
+
+func as(t *testing.T, name string) context.Context {
+	return metadata.AppendToOutgoingContext(t.Context(), "name", name)
+}
+
+func TestServer_RefusesWhoCallsTooOftenAndNobodyElse(t *testing.T) {
+	called := 0
+	client, _ := served(t, Config{Authenticate: introduced, Rates: rate.New(rate.Table{rate.Reads: {Rate: 0.001, Burst: 2}})},
+		&sessions{get: func(context.Context) (*troupev1.GetSessionResponse, error) {
+			called++
+			return &troupev1.GetSessionResponse{}, nil
+		}}, nil)
+	req := &troupev1.GetSessionRequest{SessionId: "s"}
+	for range 2 {
+		_, err := client.GetSession(as(t, "a"), req)
+		require.NoError(t, err)
+	}
+	_, err := client.GetSession(as(t, "a"), req)
+	err = failure.FromStatus("test", err)
+	require.True(t, failure.Is(err, failure.PolicyRateLimit), "%v", err)
+	after, ok := failure.RetryAfter(err)
+	require.True(t, ok)
+	require.Greater(t, after, time.Second)
+	require.ErrorContains(t, err, "raise reads in the file of --rates")
+	require.Equal(t, 2, called)
+
+	_, err = client.GetSession(as(t, "b"), req)
+	require.NoError(t, err)
+	stream, err := client.GetArtifact(as(t, "a"), &troupev1.GetArtifactRequest{SessionId: "s", Name: "n"})
+	require.NoError(t, err)
+	_, err = stream.Recv()
+	require.True(t, failure.Is(failure.FromStatus("test", err), failure.PolicyRateLimit), "streams count, too: %v", err)
+}
+
+// Behind many failures an address is refused before anybody looks at what it shows.
+func TestServer_RefusesAddressesThatFailToProveWhoTheyAre(t *testing.T) {
+	asked := 0
+	client, _ := served(t, Config{
+		Authenticate: func(ctx context.Context) (identity.Principal, error) { asked++; return introduced(ctx) },
+		Rates:        rate.New(rate.Table{rate.Failures: {Rate: 0.001, Burst: 3}}),
+	}, &sessions{get: answer}, nil)
+	req := &troupev1.GetSessionRequest{SessionId: "s"}
+	for range 10 {
+		_, err := client.GetSession(as(t, "a"), req)
+		require.NoError(t, err, "calls that are proven do not count")
+	}
+	for n := range 5 {
+		_, err := client.GetSession(t.Context(), req)
+		want := failure.UserUnauthenticated
+		if n >= 3 {
+			want = failure.PolicyRateLimit
+		}
+		require.True(t, failure.Is(failure.FromStatus("test", err), want), "%v", err)
+	}
+	_, err := client.GetSession(as(t, "a"), req)
+	require.True(t, failure.Is(failure.FromStatus("test", err), failure.PolicyRateLimit), "%v", err)
+	require.Equal(t, 13, asked)
+}
+
+// What an address begins is counted before anything is done for it.
+func TestServer_RefusesCallsOfAnAddressThatBeginsTooMany(t *testing.T) {
+	client, _ := served(t, Config{Rates: rate.New(rate.Table{rate.Streams: {Rate: 0.001, Burst: 2}}), Authenticate: func(context.Context) (identity.Principal, error) {
+		return identity.Principal{Role: identity.Admin}, nil
+	}}, &sessions{get: answer}, nil)
+	for n := range 4 {
+		_, err := client.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"})
+		require.Equal(t, n >= 2, failure.Is(failure.FromStatus("test", err), failure.PolicyRateLimit), "%v", err)
+	}
+}
+
+// One address has as many connections as it may have; one that it closes makes room.
+func TestServer_BoundsTheConnectionsOfAnAddress(t *testing.T) {
+	client, addr := served(t, Config{PeerConnections: 3}, &sessions{get: answer}, nil)
+	_, err := client.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"}) // the first one
+	require.NoError(t, err)
+	open := func() (net.Conn, bool) {
+		conn, err := net.Dial("tcp", addr)
+		require.NoError(t, err)
+		require.NoError(t, conn.SetReadDeadline(time.Now().Add(10*time.Second)))
+		n, _ := conn.Read(make([]byte, 1)) // a server of HTTP/2 speaks first
+		return conn, n == 1
+	}
+	var conns []net.Conn
+	for n := range 5 {
+		conn, ok := open()
+		require.Equal(t, n < 2, ok, "connection %d", n)
+		conns = append(conns, conn)
+	}
+	_, err = client.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"})
+	require.NoError(t, err, "who is connected stays")
+	for _, conn := range conns {
+		require.NoError(t, conn.Close())
+	}
+	require.Eventually(t, func() bool {
+		conn, ok := open()
+		require.NoError(t, conn.Close())
+		return ok
+	}, 10*time.Second, 10*time.Millisecond)
+}
+
+// Five panics take the process out of work, and calls are answered all the same.
+func TestServer_IsNotReadyWhileItPanicsAllTheTime(t *testing.T) {
+	board := probe.NewBoard()
+	client, _ := served(t, Config{}, &sessions{get: func(context.Context) (*troupev1.GetSessionResponse, error) { panic("secret") }}, board)
+	for n := range 6 {
+		if n < 5 {
+			require.NoError(t, board.Ready(), strconv.Itoa(n))
+		} else {
+			require.EqualError(t, board.Ready(), "panics: 5 within a minute; the log has them")
+		}
+		_, err := client.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"})
+		require.NotContains(t, err.Error(), "secret")
+	}
+	stream, err := client.GetArtifact(t.Context(), &troupev1.GetArtifactRequest{SessionId: "s", Name: "n"})
+	require.NoError(t, err)
+	_, err = stream.Recv()
+	require.True(t, failure.Is(failure.FromStatus("test", err), failure.Unknown), "%v", err)
+	require.NotContains(t, err.Error(), "secret")
+}

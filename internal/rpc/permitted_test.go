@@ -1,0 +1,132 @@
+package rpc
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/troupe-dev/troupe/internal/audit"
+	"github.com/troupe-dev/troupe/internal/identity"
+	"github.com/troupe-dev/troupe/internal/rate"
+	"github.com/troupe-dev/troupe/internal/telemetry"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// invoke calls a method by its name, with what it says beside the call.
+func invoke(t *testing.T, conn *grpc.ClientConn, method string, said ...string) error {
+	t.Helper()
+	err := conn.Invoke(metadata.AppendToOutgoingContext(t.Context(), said...), method, &troupev1.CommitStepRequest{}, &troupev1.CommitStepResponse{})
+	return failure.FromStatus("test", err)
+}
+
+// What a caller may not call counts as what he may, so that he fills neither log nor counter, whose
+// ever the method is (guarantees S10, S19).
+func TestPermitted_RefusalsAreCountedAsCalls(t *testing.T) {
+	const limit = 3
+	tel, entries := kept(t)
+	server, err := NewServer(tel, Config{Authenticate: introduced, Rates: rate.New(rate.Table{
+		rate.Operations: {Rate: 0.001, Burst: limit}, rate.Turns: {Rate: 0.001, Burst: limit},
+	})})
+	require.NoError(t, err)
+	conn := dialed(t, server, nil)
+	for _, caller := range []string{"a", "b"} {
+		for _, methods := range [][]string{
+			{troupev1.MemoryService_CommitStep_FullMethodName, troupev1.OrchestratorService_PauseAgent_FullMethodName, "/troupe.v1.NewService/Do"},
+			{troupev1.OrchestratorService_ReplayTrace_FullMethodName},
+		} {
+			for n := range 2 * limit {
+				want := failure.PolicySecurity
+				if n >= limit {
+					want = failure.PolicyRateLimit
+				}
+				err := invoke(t, conn, methods[n%len(methods)], "name", caller)
+				require.True(t, failure.Is(err, want), "%s %d: %v", caller, n, err)
+			}
+		}
+	}
+	denied := 0
+	for _, e := range entries() {
+		if e.Kind == audit.Denied {
+			denied++
+		}
+	}
+	require.Equal(t, 4*limit, denied)
+}
+
+// Who is shut out is refused what he could else call: that is no attempt at what is another's.
+func TestPermitted_WhoIsBarredViolatesNobodysRight(t *testing.T) {
+	reader := sdkmetric.NewManualReader()
+	tel, entries := kept(t)
+	tel.Metrics = sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
+	dir := t.TempDir()
+	server, err := NewServer(tel, Config{Identity: opened(t, dir, identity.Memory, ""), Barred: func(identity.Principal, string) error {
+		return failure.New(failure.PolicySecurity, "test", "out")
+	}})
+	require.NoError(t, err)
+	conn := dialed(t, server, opened(t, dir, identity.Worker, "a"))
+	require.ErrorContains(t, invoke(t, conn, troupev1.MemoryService_CommitStep_FullMethodName), "out")
+	require.Empty(t, violated(t, reader))
+	require.ErrorContains(t, invoke(t, conn, troupev1.MemoryService_BeginTurn_FullMethodName), "worker a may not call")
+	require.Equal(t, map[[2]string]int64{{"memory", "worker"}: 1}, violated(t, reader), "that is one, barred or not")
+	kinds := map[audit.Kind]int{}
+	for _, e := range entries() {
+		kinds[e.Kind]++
+	}
+	require.Equal(t, map[audit.Kind]int{audit.Denied: 2, audit.Violation: 1}, kinds)
+}
+
+// A refusal for what a request names says what that was, and from where it came (guarantees S19).
+func TestScoped_RecordsWhatWasRefused(t *testing.T) {
+	tel, entries := kept(t)
+	dir := t.TempDir()
+	sessions, _ := connected(t, tel, opened(t, dir, identity.Admin, "ann"), Config{
+		Identity: opened(t, dir, identity.Memory, ""),
+		Scope: func(ctx context.Context, _ string, _ any) (context.Context, error) {
+			return ctx, failure.New(failure.NotFound, "test", "no such session")
+		},
+	}, func(context.Context) {})
+	_, err := sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "bobs"})
+	require.True(t, failure.Is(failure.FromStatus("test", err), failure.NotFound), "%v", err)
+	all := entries()
+	require.Len(t, all, 1)
+	require.Contains(t, all[0].Facts["peer"], "127.0.0.1:")
+	delete(all[0].Facts, "peer")
+	require.Equal(t, audit.Entry{
+		Kind: audit.Denied, Actor: "admin ann", Action: troupev1.SessionService_GetSession_FullMethodName, Object: "bobs", Result: "not_found",
+		Facts: map[string]string{"tenant": "default"},
+	}, all[0])
+}
+
+// A call for what names no tenant is not one for the default tenant.
+func TestCertified_RefusesWhatNamesNoTenant(t *testing.T) {
+	var tenant string
+	dir := t.TempDir()
+	server, err := NewServer(telemetry.Discard(), Config{Identity: opened(t, dir, identity.Memory, ""), Scope: func(ctx context.Context, _ string, _ any) (context.Context, error) {
+		tenant = identity.PrincipalOf(ctx).Tenant
+		return ctx, nil
+	}})
+	require.NoError(t, err)
+	troupev1.RegisterMemoryServiceServer(server, troupev1.UnimplementedMemoryServiceServer{})
+	conn := dialed(t, server, opened(t, dir, identity.Orchestrator, ""))
+	get := func(said ...string) error {
+		ctx := metadata.AppendToOutgoingContext(t.Context(), said...)
+		_, err := troupev1.NewMemoryServiceClient(conn).GetSession(ctx, &troupev1.MemoryServiceGetSessionRequest{SessionId: "s"})
+		return failure.FromStatus("test", err)
+	}
+	for want, said := range map[string][]string{"default": nil, "acme": {tenantKey, "acme"}} {
+		require.True(t, failure.Is(get(said...), failure.AgentContract), "it comes to the handler")
+		require.Equal(t, want, tenant)
+	}
+	tenant = ""
+	for _, said := range [][]string{{tenantKey, ""}, {tenantKey, "a/b"}, {tenantKey, "a", tenantKey, "b"}} {
+		err := get(said...)
+		require.True(t, failure.Is(err, failure.UserInvalidInput), "%q: %v", said, err)
+		require.ErrorContains(t, err, tenantKey)
+	}
+	require.Empty(t, tenant)
+}

@@ -1,0 +1,161 @@
+// Package telemetry makes what a program tells about itself: logs (zap), metrics
+// (OpenTelemetry, scraped by Prometheus) and traces (OpenTelemetry over OTLP). It is
+// injected, never global.
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
+	"go.opentelemetry.io/otel/metric"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/troupe-dev/troupe/internal/audit"
+)
+
+// Config is part of the configuration of every program.
+type Config struct {
+	LogLevel     string `help:"Least level that is logged: debug, info, warn, error." enum:"debug,info,warn,error" default:"info" env:"TROUPE_LOG_LEVEL"`
+	LogFormat    string `help:"How log lines look: json, or console for people." enum:"json,console" default:"json" env:"TROUPE_LOG_FORMAT"`
+	OTLPEndpoint string `help:"URL of an OTLP collector for traces, such as http://collector:4317. Empty: no traces leave the process." env:"OTEL_EXPORTER_OTLP_ENDPOINT" placeholder:"URL"`
+	AuditLog     string `help:"File to which the audit log is added: who was refused, what operators did, who took over. Check it with: troupe audit verify. Its folder is made when it is not there, and nobody may move it while the process runs. Empty: none is kept." env:"TROUPE_AUDIT_LOG" type:"path" default:"" placeholder:"FILE"`
+}
+
+// Telemetry is what a program logs, counts and traces with. Safe for concurrent use.
+type Telemetry struct {
+	Log     *zap.Logger
+	Metrics metric.MeterProvider
+	Traces  trace.TracerProvider
+	// Scrape answers Prometheus with the metrics.
+	Scrape http.Handler
+	// Audit is where it is told what somebody may have to answer for. Nil keeps nothing.
+	Audit *audit.Log
+	// Panics is where those that were contained are told. Nil counts none.
+	Panics *Panics
+
+	shutdown []func(context.Context) error
+}
+
+// flushTime bounds how long Close may take to send what is left.
+const flushTime = 2 * time.Second
+
+// New makes the telemetry of the named program. The caller closes it.
+func New(ctx context.Context, name string, cfg Config) (*Telemetry, error) {
+	log, err := newLogger(name, cfg, zapcore.Lock(os.Stderr))
+	if err != nil {
+		return nil, err
+	}
+	if err := checkEndpoint(cfg.OTLPEndpoint); err != nil {
+		return nil, err
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	exporter, err := otelprometheus.New(otelprometheus.WithRegisterer(registry))
+	if err != nil {
+		return nil, fmt.Errorf("telemetry: metrics: %w", err)
+	}
+	res := resource.NewSchemaless(attribute.String("service.name", name))
+	meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter), sdkmetric.WithResource(res))
+	t := &Telemetry{
+		Log:      log.Named(name),
+		Metrics:  meters,
+		Traces:   noop.NewTracerProvider(),
+		Panics:   newPanics(meters),
+		Scrape:   promhttp.HandlerFor(registry, promhttp.HandlerOpts{}),
+		shutdown: []func(context.Context) error{meters.Shutdown},
+	}
+	if cfg.OTLPEndpoint != "" {
+		out, err := otlptracegrpc.New(ctx, otlptracegrpc.WithEndpointURL(cfg.OTLPEndpoint))
+		if err != nil {
+			return nil, fmt.Errorf("--otlp-endpoint: %w", err)
+		}
+		spans := sdktrace.NewTracerProvider(sdktrace.WithBatcher(&told{SpanExporter: out, log: t.Log}), sdktrace.WithResource(res))
+		t.Traces = spans
+		// The exporter last, and itself: an export under way ends only with it.
+		t.shutdown = append(t.shutdown, spans.Shutdown, out.Shutdown)
+	}
+	if cfg.AuditLog != "" {
+		t.Audit, err = audit.New(audit.Config{Path: cfg.AuditLog, Name: name, Log: t.Log, Meter: meters.Meter("troupe/audit")})
+		if err != nil {
+			t.Close()
+			return nil, fmt.Errorf("--audit-log: %w", err)
+		}
+		t.shutdown = append(t.shutdown, func(context.Context) error { return t.Audit.Close() })
+	}
+	return t, nil
+}
+
+// Discard returns a telemetry that tells nobody anything, for tests and tools.
+func Discard() *Telemetry { return For(zap.NewNop()) }
+
+// For returns a telemetry that only logs.
+func For(log *zap.Logger) *Telemetry {
+	meters := sdkmetric.NewMeterProvider()
+	return &Telemetry{
+		Log:     log,
+		Metrics: meters,
+		Traces:  noop.NewTracerProvider(),
+		Panics:  newPanics(meters),
+		Scrape:  http.NotFoundHandler(),
+	}
+}
+
+// Named returns the same telemetry for a part of the program: its log lines carry the name, and
+// so do those of the audit log.
+func (t *Telemetry) Named(name string) *Telemetry {
+	c := *t
+	c.Log, c.Audit, c.shutdown = t.Log.Named(name), t.Audit.Named(name), nil
+	return &c
+}
+
+// Close sends what is left, within a short time. The telemetry must not be used after.
+func (t *Telemetry) Close() {
+	ctx, cancel := context.WithTimeout(context.Background(), flushTime)
+	defer cancel()
+	var errs []error
+	for _, stop := range t.shutdown {
+		errs = append(errs, stop(ctx))
+	}
+	if err := errors.Join(errs...); err != nil {
+		t.Log.Warn("telemetry not flushed", zap.Error(err))
+	}
+	_ = t.Log.Sync() // standard error cannot always be synced, and then there is nobody to tell
+}
+
+// newLogger makes the logger of a program. Its JSON lines have timestamp, level, service,
+// component and message (contract OC-31).
+func newLogger(service string, cfg Config, out zapcore.WriteSyncer) (*zap.Logger, error) {
+	level, err := zapcore.ParseLevel(cfg.LogLevel)
+	if err != nil {
+		return nil, fmt.Errorf("telemetry: log level %q: want debug, info, warn or error", cfg.LogLevel)
+	}
+	// There is no sampling: a log that leaves lines out misleads.
+	to := func(encoder zapcore.Encoder, options ...zap.Option) *zap.Logger {
+		return zap.New(redacting{zapcore.NewCore(encoder, lines{out}, level)}, append(options, zap.ErrorOutput(lines{out}))...)
+	}
+	if cfg.LogFormat == "console" {
+		z := zap.NewDevelopmentEncoderConfig()
+		z.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
+		return to(zapcore.NewConsoleEncoder(z)), nil
+	}
+	z := zap.NewProductionEncoderConfig()
+	z.TimeKey, z.EncodeTime = "timestamp", zapcore.RFC3339NanoTimeEncoder
+	z.NameKey, z.MessageKey = "component", "message"
+	return to(zapcore.NewJSONEncoder(z), zap.AddStacktrace(zapcore.ErrorLevel), zap.Fields(zap.String("service", service))), nil
+}

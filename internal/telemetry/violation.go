@@ -1,0 +1,47 @@
+package telemetry
+
+import (
+	"context"
+	"fmt"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/internal/audit"
+	"github.com/troupe-dev/troupe/pkg/event"
+)
+
+// Violations is where it is told that somebody tried to write state of another owner: the
+// counter troupe.ownership.violations, the audit log and the log. Safe for concurrent use.
+type Violations struct {
+	count metric.Int64Counter
+	t     *Telemetry
+}
+
+// Violations returns where violations are told.
+func (t *Telemetry) Violations() (*Violations, error) {
+	count, err := t.Metrics.Meter("troupe/ownership").Int64Counter("troupe.ownership.violations",
+		metric.WithDescription("Writes to state of another owner that were refused, by the owner of the state and the role of who tried."))
+	if err != nil {
+		return nil, fmt.Errorf("telemetry: %w", err)
+	}
+	return &Violations{count, t}, nil
+}
+
+// Record tells of one, by somebody of a role. The counter knows the tier and the role, and no
+// key: keys have no bound. Nil of Violations tells nobody.
+func (v *Violations) Record(ctx context.Context, role string, of event.OwnershipViolation, facts map[string]string) {
+	if v == nil {
+		return
+	}
+	v.count.Add(ctx, 1, metric.WithAttributes(attribute.String("owner", string(of.Owner)), attribute.String("actor", role)))
+	known := map[string]string{"owner": string(of.Owner)}
+	fields := []zap.Field{zap.String("key", of.Key), zap.String("owner", string(of.Owner)), zap.String("actor", of.Actor), zap.String("operation", of.Operation)}
+	for name, fact := range facts {
+		known[name] = fact
+		fields = append(fields, zap.String(name, fact))
+	}
+	v.t.Audit.Record(audit.Entry{Kind: audit.Violation, Actor: of.Actor, Action: of.Operation, Object: of.Key, Result: "state_violation", Facts: known})
+	v.t.Log.Warn("somebody tried to write state of another owner; nothing changed", fields...)
+}

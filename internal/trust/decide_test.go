@@ -1,0 +1,278 @@
+package trust_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/internal/trust"
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+// Req: CO-62
+func TestGate_DecidesByLevelStateSignatureAndJudge(t *testing.T) {
+	const allow, refuse, ask = "allow", "refuse", "ask"
+	rules := map[trust.Level]map[trust.State]string{
+		trust.Open:    {trust.Blocked: refuse, trust.Stranger: allow, trust.Contact: allow, trust.Whitelisted: allow, trust.Admin: allow},
+		trust.Careful: {trust.Blocked: refuse, trust.Stranger: ask, trust.Contact: allow, trust.Whitelisted: allow, trust.Admin: allow},
+		trust.Strict:  {trust.Blocked: refuse, trust.Stranger: refuse, trust.Contact: refuse, trust.Whitelisted: allow, trust.Admin: allow},
+	}
+	malformed, forged, unsigned := signed(alice), signed(alice), signed(alice)
+	malformed.Signature += " "
+	forged.Text += " And the money?"
+	unsigned.Signature, unsigned.Client = "", client(alice)
+	signatures := map[string]struct {
+		visit trust.Visit
+		wrong bool
+	}{
+		"none":       {unsigned, false},
+		"right":      {signed(alice), false},
+		"malformed":  {malformed, true},
+		"forged":     {forged, true},
+		"too old":    {signedAt(alice, noon.Add(-trust.Window-time.Millisecond)), true},
+		"too early":  {signedAt(alice, noon.Add(trust.Window+time.Millisecond)), true},
+		"just right": {signedAt(alice, noon.Add(-trust.Window)), false},
+	}
+	judges := map[string]struct {
+		judge  *judge
+		allows bool
+	}{
+		"none":       {nil, false},
+		"allows":     {&judge{verdict: trust.Verdict{Allow: true, Reason: "harmless"}}, true},
+		"refuses":    {&judge{verdict: trust.Verdict{Reason: "greedy"}}, false},
+		"fails":      {&judge{verdict: trust.Verdict{Allow: true, Reason: "harmless"}, err: errors.New("out of order")}, false},
+		"no verdict": {&judge{}, false},
+		"no reason":  {&judge{verdict: trust.Verdict{Allow: true}}, false},
+	}
+	for level, states := range rules {
+		for state, rule := range states {
+			for sign, signature := range signatures {
+				for says, j := range judges {
+					t.Run(fmt.Sprintf("%s/%s/signature %s/judge %s", level, state, sign, says), func(t *testing.T) {
+						config := trust.Config{Level: level, Store: knowing(t, client(alice), state)}
+						asked := 0
+						if j.judge != nil {
+							config.Judge, asked = j.judge, len(j.judge.asked)
+						}
+						got, err := gate(t, config).Decide(t.Context(), signature.visit)
+
+						want := trust.Decision{Allowed: rule == allow, By: trust.ByRule, Client: client(alice), State: state}
+						mode := failure.UserPermission
+						switch {
+						case signature.wrong:
+							want = trust.Decision{By: trust.BySignature, State: trust.Stranger}
+							mode = failure.PolicySecurity
+						case rule == ask && j.judge != nil:
+							want.Allowed, want.By = j.allows, trust.ByJudge
+							asked++
+						}
+						require.NotEmpty(t, got.Reason)
+						got.Reason = ""
+						require.Empty(t, cmp.Diff(want, got))
+						require.Equal(t, want.Allowed, err == nil)
+						if err != nil {
+							require.Equal(t, mode, failure.ModeOf(err))
+						}
+						if j.judge != nil {
+							require.Len(t, j.judge.asked, asked, "the judge costs tokens")
+						}
+					})
+				}
+			}
+		}
+	}
+}
+
+// Req: CO-62
+func TestGate_TakesASignatureOnce(t *testing.T) {
+	for _, level := range []trust.Level{trust.Open, trust.Careful, trust.Strict} {
+		now := noon
+		g := gate(t, trust.Config{Level: level, Store: knowing(t, client(alice), trust.Whitelisted), Now: func() time.Time { return now }})
+		ahead := signedAt(alice, noon.Add(trust.Window))
+		_, err := g.Decide(t.Context(), ahead)
+		require.NoError(t, err)
+		for range 12 { // as long as its time allows, and longer
+			decision, err := g.Decide(t.Context(), ahead)
+			require.Equal(t, failure.PolicySecurity, failure.ModeOf(err))
+			require.Equal(t, trust.BySignature, decision.By)
+			now = now.Add(time.Minute)
+		}
+		_, err = g.Decide(t.Context(), signedAt(alice, now))
+		require.NoError(t, err, "the same text may be signed again")
+	}
+}
+
+func TestGate_TakesASignatureOnceOfMany(t *testing.T) {
+	g := gate(t, trust.Config{Level: trust.Open})
+	var wg sync.WaitGroup
+	results := make(chan error, 20)
+	for range cap(results) {
+		wg.Go(func() {
+			_, err := g.Decide(t.Context(), signed(alice))
+			results <- err
+		})
+	}
+	wg.Wait()
+	close(results)
+	taken := 0
+	for err := range results {
+		if err == nil {
+			taken++
+		}
+	}
+	require.Equal(t, 1, taken)
+}
+
+func TestGate_RemembersASignatureAcrossStates(t *testing.T) {
+	g := gate(t, trust.Config{Level: trust.Open})
+	_, err := g.Decide(t.Context(), signed(alice))
+	require.NoError(t, err)
+	_, err = g.Promote(t.Context(), client(root), client(alice), trust.Contact)
+	require.NoError(t, err)
+	_, err = g.Decide(t.Context(), signed(alice))
+	require.Equal(t, failure.PolicySecurity, failure.ModeOf(err))
+}
+
+// Who has no proof of who it is, gets nothing that another has.
+func TestGate_BelievesNoClaims(t *testing.T) {
+	g := gate(t, trust.Config{Level: trust.Strict, Store: knowing(t, client(alice), trust.Whitelisted)})
+
+	decision, err := g.Decide(t.Context(), trust.Visit{Text: question})
+	require.Error(t, err)
+	require.Empty(t, cmp.Diff(trust.Decision{By: trust.ByRule, State: trust.Stranger, Reason: decision.Reason}, decision))
+
+	mallory := signed(key(3))
+	mallory.Client = client(alice) // the transport's word does not count for another's signature
+	decision, err = g.Decide(t.Context(), mallory)
+	require.Error(t, err)
+	require.Equal(t, client(key(3)), decision.Client)
+}
+
+func TestGate_RefusesABlockedTransportWhoeverSigns(t *testing.T) {
+	g := gate(t, trust.Config{Level: trust.Open, Store: knowing(t, "gateway", trust.Blocked)})
+	visit := signed(root)
+	visit.Client = "gateway"
+	decision, err := g.Decide(t.Context(), visit)
+	require.Equal(t, failure.UserPermission, failure.ModeOf(err))
+	require.Equal(t, trust.Blocked, decision.State)
+}
+
+// Req: CO-62
+func TestGate_MakesAContactOfAnInvitedStranger(t *testing.T) {
+	invited := signed(alice)
+	invited.Invite = invite
+	stranger := &judge{verdict: trust.Verdict{Reason: "no"}}
+	g := gate(t, trust.Config{Invites: []string{"another-invite-code", invite}, Judge: stranger})
+
+	decision, err := g.Decide(t.Context(), invited)
+	require.NoError(t, err)
+	require.Equal(t, trust.ByRule, decision.By)
+	require.Equal(t, trust.Stranger, decision.State)
+
+	decision, err = g.Decide(t.Context(), signedAt(alice, noon.Add(time.Second)))
+	require.NoError(t, err)
+	require.Equal(t, trust.Contact, decision.State)
+	require.Empty(t, stranger.asked)
+}
+
+func TestGate_InviteDoesNotCount(t *testing.T) {
+	for name, tc := range map[string]struct {
+		level trust.Level
+		state trust.State
+		code  string
+	}{
+		"at level strict": {trust.Strict, trust.Stranger, invite},
+		"of a blocked":    {trust.Careful, trust.Blocked, invite},
+		"if wrong":        {trust.Careful, trust.Stranger, invite + "x"},
+		"if empty":        {trust.Careful, trust.Stranger, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := gate(t, trust.Config{Level: tc.level, Invites: []string{invite}, Store: knowing(t, client(alice), tc.state)})
+			visit := signed(alice)
+			visit.Invite = tc.code
+			_, err := g.Decide(t.Context(), visit)
+			require.Equal(t, failure.UserPermission, failure.ModeOf(err))
+			state, err := g.State(t.Context(), client(alice))
+			require.NoError(t, err)
+			require.Equal(t, tc.state, state)
+		})
+	}
+}
+
+func TestGate_InviteOfSomebodyWithoutANameCountsOnce(t *testing.T) {
+	g := gate(t, trust.Config{Invites: []string{invite}})
+	_, err := g.Decide(t.Context(), trust.Visit{Text: question, Invite: invite})
+	require.NoError(t, err)
+	_, err = g.Decide(t.Context(), trust.Visit{Text: question})
+	require.Equal(t, failure.UserPermission, failure.ModeOf(err))
+}
+
+func TestGate_AllowListCountsAtLevelCareful(t *testing.T) {
+	for level, want := range map[trust.Level]bool{trust.Careful: true, trust.Strict: false} {
+		_, err := gate(t, trust.Config{Level: level, Allow: []string{client(alice)}}).Decide(t.Context(), signed(alice))
+		require.Equal(t, want, err == nil)
+	}
+}
+
+func TestGate_KeepsReasonsOfJudgesFromClients(t *testing.T) {
+	for name, j := range map[string]*judge{
+		"refuses": {verdict: trust.Verdict{Reason: "the words of a model"}},
+		"fails":   {err: failure.New(failure.ResourceAPI, "test", "the words of a model")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := gate(t, trust.Config{Judge: j}).Decide(t.Context(), signed(alice))
+			require.NotContains(t, failure.Plain(err), "words of a model")
+			if j.err != nil {
+				require.Equal(t, failure.ResourceAPI, failure.ModeOf(err), "so that the caller may try again")
+				require.ErrorIs(t, err, j.err)
+			}
+		})
+	}
+}
+
+func TestGate_TellsTheJudgeTheFacts(t *testing.T) {
+	j := &judge{verdict: trust.Verdict{Allow: true, Reason: "harmless"}}
+	g := gate(t, trust.Config{Judge: j, Policy: "Be kind."})
+	decision, err := g.Decide(t.Context(), signed(alice))
+	require.NoError(t, err)
+	require.Equal(t, "harmless", decision.Reason)
+	want := []trust.Case{{Agent: librarian, Policy: "Be kind.", Client: client(alice), State: trust.Stranger, Signed: true, Text: question}}
+	require.Empty(t, cmp.Diff(want, j.asked))
+}
+
+func TestGate_RefusesAClientWhomNobodyCouldBlock(t *testing.T) {
+	_, err := gate(t, trust.Config{Level: trust.Open}).Decide(t.Context(), trust.Visit{Text: question, Client: "Jane Doe"})
+	require.Equal(t, failure.UserPermission, failure.ModeOf(err))
+}
+
+// vague is a store whose states mean nothing.
+type vague struct{ trust.RAMStore }
+
+func (*vague) State(context.Context, string) (trust.State, error) { return "", nil }
+
+func TestGate_RefusesWhatItsStoreMayHaveMeantToBlock(t *testing.T) {
+	_, err := gate(t, trust.Config{Level: trust.Open, Store: &vague{}}).Decide(t.Context(), signed(alice))
+	require.Equal(t, failure.AgentContract, failure.ModeOf(err))
+}
+
+// The one who is blocked while the gate looks at the invite stays blocked.
+func TestGate_InviteDoesNotUnblock(t *testing.T) {
+	store := &overtaken{}
+	visit := signed(alice)
+	visit.Invite = invite
+	_, err := gate(t, trust.Config{Store: store, Invites: []string{invite}}).Decide(t.Context(), visit)
+	require.Equal(t, failure.UserPermission, failure.ModeOf(err))
+}
+
+// overtaken is a store in which everybody is blocked between a look and a change.
+type overtaken struct{ trust.RAMStore }
+
+func (*overtaken) Change(_ context.Context, _ string, to func(trust.State) (trust.State, error)) (trust.State, error) {
+	return to(trust.Blocked)
+}

@@ -1,0 +1,99 @@
+package trust_test
+
+import (
+	"context"
+	"crypto/ed25519"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/internal/trust"
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+const (
+	librarian = "librarian" // the agent behind every gate of the tests
+	question  = "May I borrow a book?"
+	invite    = "an-invite-for-tests"
+)
+
+var (
+	noon  = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	alice = key(1)
+	root  = key(2) // an admin
+)
+
+func key(n byte) ed25519.PrivateKey {
+	seed := make([]byte, ed25519.SeedSize)
+	seed[0] = n
+	return ed25519.NewKeyFromSeed(seed)
+}
+
+func client(key ed25519.PrivateKey) string { return trust.ClientOf(key.Public().(ed25519.PublicKey)) }
+
+// signed is a visit at noon that key signs.
+func signed(key ed25519.PrivateKey) trust.Visit { return signedAt(key, noon) }
+
+func signedAt(key ed25519.PrivateKey, at time.Time) trust.Visit {
+	s := trust.Sign(key, trust.Request{Agent: librarian, Text: question, Time: at})
+	return trust.Visit{Text: question, Signature: s.String()}
+}
+
+// gate is one at noon whose admin is root.
+func gate(t *testing.T, c trust.Config) *trust.Gate {
+	t.Helper()
+	c.Agent, c.Admins = librarian, append(c.Admins, client(root))
+	if c.Now == nil {
+		c.Now = func() time.Time { return noon }
+	}
+	g, err := trust.New(c)
+	require.NoError(t, err)
+	return g
+}
+
+// knowing is a store in which a client has the given state.
+func knowing(t *testing.T, client string, state trust.State) *trust.RAMStore {
+	t.Helper()
+	s := &trust.RAMStore{}
+	_, err := s.Change(t.Context(), client, func(trust.State) (trust.State, error) { return state, nil })
+	require.NoError(t, err)
+	return s
+}
+
+// judge is one that says the same of every case.
+type judge struct {
+	verdict trust.Verdict
+	err     error
+	asked   []trust.Case
+}
+
+func (j *judge) Decide(_ context.Context, c trust.Case) (trust.Verdict, error) {
+	j.asked = append(j.asked, c)
+	return j.verdict, j.err
+}
+
+func TestNew_NamesAllThatIsWrong(t *testing.T) {
+	_, err := trust.New(trust.Config{Level: "paranoid", Allow: []string{"with space"}, Admins: []string{"ED25519:ab"}, Invites: []string{"short"}})
+	require.True(t, failure.Is(err, failure.AgentValidation))
+	for _, want := range []string{`"paranoid"`, "Agent is missing", `"with space"`, `"ED25519:ab"`, "Invites[0]"} {
+		require.ErrorContains(t, err, want)
+	}
+	require.NotContains(t, err.Error(), "short", "a code is a secret")
+}
+
+// Req: CO-62
+func TestParseLevel_IsCarefulByDefault(t *testing.T) {
+	level, err := trust.ParseLevel("")
+	require.NoError(t, err)
+	require.Equal(t, trust.Careful, level)
+
+	_, err = trust.ParseLevel("Open")
+	require.True(t, failure.Is(err, failure.AgentValidation))
+
+	policies := map[string]bool{}
+	for _, l := range []trust.Level{trust.Open, trust.Careful, trust.Strict} {
+		policies[l.Policy()] = true
+	}
+	require.Len(t, policies, 3)
+}

@@ -1,0 +1,165 @@
+package wire
+
+import (
+	"strings"
+
+	"github.com/troupe-dev/troupe/internal/telemetry/structured"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// Translation makes structured events of the events of one trace, so that all processes log
+// them alike. The zero Translation is ready. Safe for concurrent use.
+type Translation struct {
+	Spending Spending // of the events so far
+}
+
+// Of is what an event of the trace is in the log; most are nothing. It holds nothing that
+// models or tools say but their failures.
+func (t *Translation) Of(e *troupev1.Event) []structured.Event {
+	t.Spending.Note(e)
+	events := t.of(e)
+	for i := range events {
+		events[i].TraceID = e.GetTraceId()
+		if d := events[i].Data; d != nil {
+			d["session_id"], d["turn"] = e.GetSessionId(), e.GetTurn()
+			if e.GetStep() > 0 {
+				d["step"], d["attempt"], d["agent"], d["instance_id"] = e.GetStep(), e.GetAttempt(), e.GetAgent(), e.GetInstanceId()
+			}
+		}
+	}
+	return events
+}
+
+func (t *Translation) of(e *troupev1.Event) []structured.Event {
+	switch p := e.GetPayload().(type) {
+	case *troupev1.Event_TurnStarted:
+		return started(p.TurnStarted)
+	case *troupev1.Event_Plan:
+		return one(structured.PlanCreated, "the steps that are known are laid out", map[string]any{
+			"workflow": p.Plan.GetWorkflow(), "steps_count": p.Plan.GetStepsCount(),
+		})
+	case *troupev1.Event_RoutingDecision:
+		d := p.RoutingDecision
+		message := "an agent is chosen"
+		if d.GetType() == troupev1.DecisionType_DECISION_TYPE_TOOL_SELECTION {
+			message = "tools are chosen"
+		}
+		return one(structured.RouteDecision, message, map[string]any{
+			"target": d.GetTarget(), "reason": d.GetReason(), "strategy": lower(d.GetStrategy().String(), "ROUTING_STRATEGY_"),
+			"decision_type": lower(d.GetType().String(), "DECISION_TYPE_"), "confidence": d.GetConfidence(),
+		})
+	case *troupev1.Event_StepStarted:
+		c := p.StepStarted.GetChoice()
+		return one(structured.RouteDecision, "an instance is chosen", map[string]any{
+			"target": e.GetInstanceId(), "reason": c.GetReason(), "strategy": c.GetStrategy(),
+			"decision_type": lower(c.GetType().String(), "DECISION_TYPE_"), "confidence": c.GetConfidence(),
+		})
+	case *troupev1.Event_ToolCallStarted:
+		return one(structured.ToolCallStart, "a tool begins", map[string]any{"tool": p.ToolCallStarted.GetTool(), "call_id": p.ToolCallStarted.GetCallId()})
+	case *troupev1.Event_ToolCallFinished:
+		return toolEnded(p.ToolCallFinished)
+	case *troupev1.Event_ToolCallPending:
+		return requested(p.ToolCallPending.GetCall())
+	case *troupev1.Event_StepFinished:
+		events := t.spent()
+		if s := p.StepFinished.GetResult().GetSequence(); s > 0 && p.StepFinished.GetResult().GetFailure() == nil {
+			events = append(events, structured.Event{Name: structured.MemoryStore, Message: "what a step said is committed", Data: map[string]any{"sequence": s}})
+		}
+		if n := len(p.StepFinished.GetResult().GetTasks()); n > 0 {
+			events = append(events, structured.Event{Name: structured.PlanCreated, Message: "a planner has made tasks", Data: map[string]any{"steps_count": n}})
+		}
+		return events
+	case *troupev1.Event_Warning:
+		return t.warned(e, p.Warning)
+	case *troupev1.Event_TurnResult:
+		return ended(p.TurnResult)
+	}
+	return nil
+}
+
+func one(name structured.Name, message string, data map[string]any) []structured.Event {
+	return []structured.Event{{Name: name, Message: message, Data: data}}
+}
+
+func lower(name, prefix string) string { return strings.ToLower(strings.TrimPrefix(name, prefix)) }
+
+func started(p *troupev1.TurnStarted) []structured.Event {
+	events := []structured.Event{
+		{Name: structured.ExecutionStart, Message: "a turn begins", Data: map[string]any{
+			"goal": p.GetText(), "target": p.GetTarget(), "workers_available": p.GetInstancesReady(),
+		}},
+		{Name: structured.MemoryQuery, Message: "the history of the session was read", Data: map[string]any{"turn_id": p.GetTurnId()}},
+	}
+	for _, a := range p.GetAnswers() {
+		name, message := structured.ApprovalReceived, "a call that waited is answered"
+		if a.GetLate() {
+			name, message = structured.ApprovalTimeout, "a call that waited is answered too late, which is a denial"
+		}
+		events = append(events, structured.Event{Name: name, Message: message, Data: map[string]any{
+			"call_id": a.GetId(), "verdict": lower(a.GetVerdict().String(), "CALL_VERDICT_"), "by": a.GetBy(),
+		}})
+	}
+	return events
+}
+
+func requested(call *troupev1.PendingCall) []structured.Event {
+	if call.GetNeeds() != troupev1.CallNeed_CALL_NEED_APPROVAL {
+		return nil
+	}
+	return one(structured.ApprovalRequested, "a tool call waits for an approval", map[string]any{
+		"call_id": call.GetId(), "tool": call.GetTool(), "risk": call.GetRisk(), "reason": call.GetReason(),
+	})
+}
+
+func toolEnded(p *troupev1.ToolCallFinished) []structured.Event {
+	name, message := structured.ToolCallComplete, "a tool has ended"
+	if p.GetStatus() != troupev1.ToolStatus_TOOL_STATUS_SUCCESS && p.GetStatus() != troupev1.ToolStatus_TOOL_STATUS_INPUT_REQUIRED {
+		name, message = structured.ToolCallError, "a tool gave no result"
+	}
+	return one(name, message, map[string]any{
+		"tool": p.GetTool(), "call_id": p.GetCallId(), "status": lower(p.GetStatus().String(), "TOOL_STATUS_"),
+		"duration_ms": p.GetDuration().AsDuration().Milliseconds(),
+	})
+}
+
+func ended(p *troupev1.TurnResult) []structured.Event {
+	data := map[string]any{
+		"outcome": lower(p.GetOutcome().String(), "TURN_OUTCOME_"), "duration_ms": p.GetDuration().AsDuration().Milliseconds(),
+		"steps": p.GetMetrics().GetTotalSteps(),
+	}
+	if p.GetFailure() == nil {
+		return one(structured.ExecutionComplete, "a turn has ended", data)
+	}
+	mode := failure.FromProto(p.GetFailure()).Mode
+	data["mode"], data["reason"] = string(mode), p.GetFailure().GetMessage()
+	events := one(structured.ExecutionError, "a turn has ended without an answer", data)
+	if mode == failure.PolicyBudget {
+		events = append(events, structured.Event{Name: structured.BudgetExceeded, Message: "a turn has used up what it had", Data: map[string]any{"reason": p.GetFailure().GetMessage()}})
+	}
+	return events
+}
+
+// spent says what is used behind a step. Amounts are told as one text: by its name a number of
+// tokens would be taken for a secret.
+func (t *Translation) spent() []structured.Event {
+	b := t.Spending.Budget()
+	if b.GetSteps() == 0 {
+		return nil
+	}
+	return one(structured.BudgetUpdated, "a turn has used one step more", map[string]any{
+		"used": t.Spending.Steps(), "budget": b.GetSteps(), "of": "steps", "amounts": UseText(UsedToProto(t.Spending.Used()), b.GetLimits()),
+	})
+}
+
+// warned is what a warning says of the budget.
+func (t *Translation) warned(e *troupev1.Event, w *troupev1.Warning) []structured.Event {
+	data := map[string]any{"of": kindOf(w), "reason": w.GetMessage()}
+	switch {
+	case isOwn(e, w):
+		return one(structured.BudgetWarning, "a turn has used most of its budget", data)
+	case w.GetReason() == reasonExceeded:
+		return one(structured.BudgetExceeded, "a turn uses more than its budget, whose policy is to warn", data)
+	}
+	return nil
+}

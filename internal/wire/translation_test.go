@@ -1,0 +1,67 @@
+package wire_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// translated is what the log says of events of a trace.
+func translated(events ...*troupev1.Event) (lines []string) {
+	var t wire.Translation
+	for _, e := range events {
+		e.TraceId = "t"
+		told := t.Of(e)
+		for _, w := range t.Spending.Due() {
+			told = append(told, t.Of(&troupev1.Event{TraceId: "t", Payload: &troupev1.Event_Warning{Warning: w}})...)
+		}
+		for _, said := range told {
+			if said.TraceID != "t" || said.Message == "" {
+				return nil
+			}
+			lines = append(lines, string(said.Name))
+		}
+	}
+	return lines
+}
+
+func tool(status troupev1.ToolStatus) *troupev1.Event {
+	return &troupev1.Event{Payload: &troupev1.Event_ToolCallFinished{ToolCallFinished: &troupev1.ToolCallFinished{Status: status, Duration: durationpb.New(time.Second)}}}
+}
+
+func finished(step int32, sequence int64) *troupev1.Event {
+	return &troupev1.Event{Step: step, Payload: &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{Result: &troupev1.StepResult{Sequence: sequence}}}}
+}
+
+func TestTranslation_SaysWhatATraceTells(t *testing.T) {
+	require.Equal(t, []string{
+		"execution_start", "memory_query", "approval_received", "approval_timeout", "plan_created", "route_decision", "route_decision",
+		"tool_call_start", "tool_call_complete", "tool_call_error", "approval_requested",
+		"budget_updated", "memory_store", "budget_updated", "budget_updated", "budget_updated", "budget_warning", "budget_updated", "budget_exceeded",
+		"execution_error", "budget_exceeded",
+	}, translated(
+		&troupev1.Event{Payload: &troupev1.Event_TurnStarted{TurnStarted: &troupev1.TurnStarted{Text: "what?", Answers: []*troupev1.CallAnswer{{Id: "1"}, {Id: "2", Late: true}}}}},
+		&troupev1.Event{Payload: &troupev1.Event_Plan{Plan: &troupev1.Plan{Budget: &troupev1.TurnBudget{Steps: 5}}}},
+		&troupev1.Event{Payload: &troupev1.Event_RoutingDecision{RoutingDecision: &troupev1.RoutingDecision{}}},
+		&troupev1.Event{Step: 1, Payload: &troupev1.Event_StepStarted{StepStarted: &troupev1.StepStarted{}}},
+		&troupev1.Event{Step: 1, Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: "so"}}},
+		&troupev1.Event{Step: 1, Payload: &troupev1.Event_ToolCallStarted{ToolCallStarted: &troupev1.ToolCallStarted{}}},
+		tool(troupev1.ToolStatus_TOOL_STATUS_SUCCESS), tool(troupev1.ToolStatus_TOOL_STATUS_NOT_FOUND),
+		&troupev1.Event{Step: 1, Payload: &troupev1.Event_ToolCallPending{ToolCallPending: &troupev1.ToolCallPending{Call: &troupev1.PendingCall{Needs: troupev1.CallNeed_CALL_NEED_APPROVAL}}}},
+		&troupev1.Event{Step: 1, Payload: &troupev1.Event_ToolCallPending{ToolCallPending: &troupev1.ToolCallPending{Call: &troupev1.PendingCall{Needs: troupev1.CallNeed_CALL_NEED_RESULT}}}},
+		finished(1, 7), finished(2, 0), finished(3, 0), finished(4, 0), finished(5, 0),
+		&troupev1.Event{Step: 5, Payload: &troupev1.Event_Warning{Warning: &troupev1.Warning{Reason: "BUDGET_EXCEEDED", Message: "limits.tokens: more"}}},
+		&troupev1.Event{Step: 5, Payload: &troupev1.Event_Warning{Warning: &troupev1.Warning{Reason: "BUDGET", Message: "limits.tokens: of a remote turn"}}},
+		&troupev1.Event{Payload: &troupev1.Event_TurnResult{TurnResult: &troupev1.TurnResult{Failure: failure.ToProto(failure.New(failure.PolicyBudget, "turn", "too much"))}}},
+	))
+	planner := finished(0, 0)
+	planner.GetStepFinished().Result.Tasks = []*troupev1.PlannedTask{{Agent: "a", Text: "b"}}
+	require.Equal(t, []string{"plan_created"}, translated(planner))
+	require.Equal(t, []string{"execution_complete"}, translated(&troupev1.Event{Payload: &troupev1.Event_TurnResult{TurnResult: &troupev1.TurnResult{}}}))
+}
