@@ -42,11 +42,25 @@ bin/troupe:
 	@echo "building bin/troupe; the first time takes a few minutes"
 	@go build -o bin/ ./cmd/troupe
 
-# Tests that may run beside each other do more often wait than compute: 4 of a package at once.
-# Lint vets, and more strictly than tests would.
+# Tests wait more than they compute, so four of a package run at once. `make lint` vets, and more
+# strictly than tests would.
+GO_TEST = go test -vet=off -shuffle=on -parallel 4 -timeout 15m
 .PHONY: test
-test: redis-server ## Run all tests, with the race detector, against real servers.
-	go test -race -vet=off -shuffle=on -parallel 4 -timeout 15m ./...
+test: redis-server ## Run all tests against real servers.
+	$(GO_TEST) ./...
+
+.PHONY: test-race
+test-race: redis-server ## Run all tests with the race detector.
+	$(GO_TEST) -race ./...
+
+.PHONY: check
+check: verify lint test test-race test-node demo chaos ## Run every check that CI runs, but for fuzzing.
+
+.PHONY: nightly
+nightly: ## Run what takes too long for CI: chaos with 300 kills, 36 kills of orchestrators, a minute of fuzzing a target.
+	$(MAKE) chaos KILLS=300
+	$(MAKE) replicas
+	$(MAKE) fuzz
 
 .PHONY: authz
 authz: ## Show who may call what, after calling every method as every kind of caller.
@@ -114,8 +128,9 @@ bench-adk: ## Compare the loop of an agent with that of ADK-Go, in a module of i
 	cd bench/adk && go test -mod=mod -run '^$$' -bench .
 
 .PHONY: lint
-lint: $(LINT) $(BUF) $(THIRD_PARTY) ## Check style: golangci-lint and buf lint.
+lint: $(LINT) $(BUF) $(THIRD_PARTY) ## Check style, the .proto files, and that no code is unreachable.
 	$(LINT) run ./...
+	@dead=$$(go tool deadcode -test -tags chaos,node ./...); [ -z "$$dead" ] || { echo "$$dead"; exit 1; }
 	$(BUF) lint proto
 
 .PHONY: fmt

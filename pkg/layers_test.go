@@ -62,6 +62,30 @@ func TestImports(t *testing.T) {
 	}
 }
 
+// TestContracts_KnowNoTechnology checks that no folder has both a contract and its adapter: a
+// package with a suite for its implementations imports none of the confined technologies.
+func TestContracts_KnowNoTechnology(t *testing.T) {
+	imports := sources(t)
+	contracts := 0
+	for path := range imports {
+		contract, ok := strings.CutSuffix(path, "test")
+		if contract = filepath.ToSlash(filepath.Dir(contract)); !ok || filepath.Base(path) != filepath.Base(contract)+"test" {
+			continue
+		}
+		contracts++
+		for _, imp := range imports[contract] {
+			for _, c := range confined {
+				if within(imp, c.technology) && !strings.HasPrefix(c.technology, module) {
+					t.Errorf("%s is a contract and imports %s; move the adapter to a package of its own", contract, imp)
+				}
+			}
+		}
+	}
+	if contracts < 3 {
+		t.Errorf("found %d contracts; the test no longer sees them", contracts)
+	}
+}
+
 // layer returns the index of the layer of a package, or -1.
 func layer(path string) int {
 	best, length := -1, 0

@@ -1,0 +1,182 @@
+package pkg_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// singleImplementation lists the interfaces that have one implementation in the module, tests
+// included, each with the reason why it is an interface all the same.
+var singleImplementation = map[string]string{}
+
+// TestInterfaces_HaveMoreThanOneImplementation compares by the names of methods alone, which needs
+// no type checking: an interface counts as implemented by each type that has all of its methods.
+func TestInterfaces_HaveMoreThanOneImplementation(t *testing.T) {
+	interfaces, types := declarations(t)
+	for _, name := range slices.Sorted(maps.Keys(interfaces)) {
+		wanted := expand(name, interfaces, map[string]bool{})
+		if len(wanted) == 0 {
+			continue // a constraint, or an interface of other modules alone
+		}
+		var found []string
+		for owner := range types {
+			if has := promoted(owner, types, interfaces, map[string]bool{}); containsAll(has, wanted) {
+				found = append(found, owner)
+			}
+		}
+		switch reason, listed := singleImplementation[name]; {
+		case listed && (len(found) != 1 || reason == ""):
+			t.Errorf("%s has %d implementations; remove it from the list", name, len(found))
+		case !listed && len(found) == 1:
+			t.Errorf("%s has one implementation, %s; use the type, or list the interface with its reason", name, found[0])
+		}
+	}
+	for name := range singleImplementation {
+		if interfaces[name] == nil {
+			t.Errorf("%s is listed and does not exist", name)
+		}
+	}
+}
+
+// members are the methods of a type or interface, and the types that it embeds.
+type members struct {
+	methods map[string]bool
+	embeds  []string // package folder, dot, name; the name alone when it is of another module
+}
+
+// declarations returns the interfaces of the module and its other types, by folder and name.
+func declarations(t *testing.T) (interfaces, types map[string]*members) {
+	t.Helper()
+	interfaces, types = map[string]*members{}, map[string]*members{}
+	at := func(of map[string]*members, name string) *members {
+		if of[name] == nil {
+			of[name] = &members{methods: map[string]bool{}}
+		}
+		return of[name]
+	}
+	for _, path := range goFiles(t) {
+		text, err := os.ReadFile(filepath.Join("..", path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, text, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := filepath.ToSlash(filepath.Dir(path))
+		local := localNames(file)
+		ast.Inspect(file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.FuncDecl:
+				if n.Recv != nil {
+					at(types, dir+"."+receiver(n.Recv.List[0].Type)).methods[n.Name.Name] = true
+				}
+			case *ast.TypeSpec:
+				switch kind := n.Type.(type) {
+				case *ast.InterfaceType:
+					if strings.HasSuffix(path, "_test.go") {
+						return true
+					}
+					m := at(interfaces, dir+"."+n.Name.Name)
+					for _, f := range kind.Methods.List {
+						for _, name := range f.Names {
+							m.methods[name.Name] = true
+						}
+						if len(f.Names) == 0 {
+							m.embeds = append(m.embeds, qualified(dir, f.Type, local))
+						}
+					}
+				case *ast.StructType:
+					m := at(types, dir+"."+n.Name.Name)
+					for _, f := range kind.Fields.List {
+						if len(f.Names) == 0 {
+							m.embeds = append(m.embeds, qualified(dir, f.Type, local))
+						}
+					}
+				}
+			}
+			return true
+		})
+	}
+	return interfaces, types
+}
+
+// localNames maps the names under which a file imports packages of the module to their folders.
+func localNames(file *ast.File) map[string]string {
+	names := map[string]string{}
+	for _, i := range file.Imports {
+		if dir, ok := strings.CutPrefix(strings.Trim(i.Path.Value, `"`), module); ok {
+			name := dir[strings.LastIndex(dir, "/")+1:]
+			if i.Name != nil {
+				name = i.Name.Name
+			}
+			names[name] = dir
+		}
+	}
+	return names
+}
+
+// qualified is a type's folder and name.
+func qualified(dir string, e ast.Expr, local map[string]string) string {
+	switch e := e.(type) {
+	case *ast.StarExpr:
+		return qualified(dir, e.X, local)
+	case *ast.IndexExpr:
+		return qualified(dir, e.X, local)
+	case *ast.Ident:
+		return dir + "." + e.Name
+	case *ast.SelectorExpr:
+		if pkg, ok := e.X.(*ast.Ident); ok && local[pkg.Name] != "" {
+			return local[pkg.Name] + "." + e.Sel.Name
+		}
+		return "." + e.Sel.Name
+	}
+	return ""
+}
+
+// expand returns the names of all methods of an interface.
+func expand(name string, interfaces map[string]*members, seen map[string]bool) map[string]bool {
+	m := interfaces[name]
+	if m == nil || seen[name] {
+		return nil
+	}
+	seen[name] = true
+	all := maps.Clone(m.methods)
+	for _, e := range m.embeds {
+		maps.Copy(all, expand(e, interfaces, seen))
+	}
+	return all
+}
+
+// promoted returns the names of all methods of a type, those of embedded types included.
+func promoted(name string, types, interfaces map[string]*members, seen map[string]bool) map[string]bool {
+	if m := interfaces[name]; m != nil {
+		return expand(name, interfaces, map[string]bool{})
+	}
+	m := types[name]
+	if m == nil || seen[name] {
+		return nil
+	}
+	seen[name] = true
+	all := maps.Clone(m.methods)
+	for _, e := range m.embeds {
+		maps.Copy(all, promoted(e, types, interfaces, seen))
+	}
+	return all
+}
+
+func containsAll(has, wanted map[string]bool) bool {
+	for name := range wanted {
+		if !has[name] {
+			return false
+		}
+	}
+	return true
+}
