@@ -16,7 +16,7 @@ const module = "github.com/troupe-dev/troupe/"
 // layers above it in this list, never of those below. The longest listed prefix of a path
 // decides its layer. Folders that are still to come are listed where they belong.
 var layers = []struct{ name, packages string }{
-	{"ground", "pkg/gen pkg/failure internal/egress pkg/secret internal/audit internal/broker pkg/ownership pkg/lifecycle pkg/session pkg/execution pkg/budget pkg/conversation pkg/event internal/manifest"},
+	{"ground", "pkg/gen pkg/failure internal/grpcfailure internal/retry internal/breaker internal/panics internal/egress pkg/secret internal/audit internal/broker pkg/ownership pkg/lifecycle pkg/session pkg/execution pkg/budget pkg/conversation pkg/event internal/manifest"},
 	{"contracts", "pkg/llm pkg/tool pkg/memory internal/registry"},
 	{"sdk", "pkg/hook internal/loop pkg/agent pkg/plugin internal/trust internal/sessionlog internal/replay"},
 	{"plumbing", "internal/process internal/telemetry internal/probe internal/rpc internal/redisconn internal/wire internal/identity internal/authz internal/rate"},
@@ -27,14 +27,14 @@ var layers = []struct{ name, packages string }{
 
 // confined says which packages may touch a technology, or each other, directly.
 var confined = []struct{ technology, packages string }{
-	{"google.golang.org/grpc/status", "pkg/failure pkg/gen"},
-	{"google.golang.org/grpc/codes", "pkg/failure pkg/gen"},
+	{"google.golang.org/grpc/status", "internal/grpcfailure pkg/gen"},
+	{"google.golang.org/grpc/codes", "internal/grpcfailure pkg/gen"},
 	{"github.com/redis/go-redis", "internal/redisconn services/memory/internal/redisstore services/orchestrator/internal/trace/redistrace services/standalone test"},
 	{"go.etcd.io/etcd/client", "internal/registry/etcdregistry services/standalone test"},
 	{"go.etcd.io/etcd/server", "services/standalone test"},
 	{"github.com/alicebob/miniredis", "services/standalone test"},
 	{"github.com/a2aproject/a2a-go", "internal/a2a test"},
-	{module + "pkg/gen", "pkg/gen pkg/failure internal/wire internal/authz internal/rate pkg/worker pkg/client pkg/conformance internal/a2a internal/memoryrpc services cmd test"},
+	{module + "pkg/gen", "pkg/gen internal/grpcfailure internal/wire internal/authz internal/rate pkg/worker pkg/client pkg/conformance internal/a2a internal/memoryrpc services cmd test"},
 	{module + "pkg/memory", "pkg/memory internal/memoryrpc internal/wire pkg/worker pkg/agent services test"}, // so the loop stays stateless
 	{module + "services/orchestrator", "services/orchestrator services/standalone test"},
 	{module + "services/worker", "services/worker services/standalone test"},

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/troupe-dev/troupe/internal/a2a"
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/identity"
 	"github.com/troupe-dev/troupe/internal/identity/bearer"
 	"github.com/troupe-dev/troupe/internal/probe"
@@ -91,7 +92,7 @@ func (b *bridge) look(mesh *client.Client, term terminal) process.Part {
 		asking, cancel := context.WithTimeout(ctx, queryTime)
 		defer cancel()
 		_, err := mesh.ListAgents(asking, &troupev1.ListAgentsRequest{})
-		err = failure.FromStatus("troupe a2a", err)
+		err = grpcfailure.FromStatus("troupe a2a", err)
 		if ctx.Err() == nil && failure.Is(err, failure.SystemNetwork, failure.SystemTimeout) {
 			err = server{Addr: b.Server, TLS: b.TLS}.told(err)
 			fmt.Fprintf(term.err, "troupe: %s. Requests fail until that is mended.\n", visible(failure.Plain(err)))

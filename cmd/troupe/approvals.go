@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/pkg/client"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -66,7 +67,7 @@ func waiting(ctx context.Context, c *client.Client, user string) (found []*troup
 			}
 			resp, err := c.Sessions.GetSession(ctx, &troupev1.GetSessionRequest{SessionId: s.GetSessionId()})
 			switch {
-			case failure.Is(failure.FromStatus("troupe", err), failure.NotFound, failure.SessionDeleted):
+			case failure.Is(grpcfailure.FromStatus("troupe", err), failure.NotFound, failure.SessionDeleted):
 			case err != nil:
 				return nil, err
 			case len(resp.GetSession().GetPending()) > 0:

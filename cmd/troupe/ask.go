@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/identity"
 	"github.com/troupe-dev/troupe/internal/identity/bearer"
 	"github.com/troupe-dev/troupe/internal/process"
@@ -55,22 +56,22 @@ func (s server) dial() (*client.Client, *grpc.ClientConn, error) {
 // told adds what to do to an error of a mesh that is not there, and says what is wrong with a request in
 // the words of the command line. An error that the mesh itself sent has no cause here.
 func (s server) told(err error) error {
-	err = failure.FromStatus("troupe", err)
+	err = grpcfailure.FromStatus("troupe", err)
 	e, ok := errors.AsType[*failure.Error](err)
 	if !ok || e.Cause == nil {
 		return asTyped(err)
 	}
-	missed, why := failure.Unconnected(e.Cause)
+	missed, why := grpcfailure.ClassifyDial(e.Cause)
 	switch {
-	case missed == failure.Distrust:
+	case missed == grpcfailure.DialUntrusted:
 		return fmt.Errorf("the mesh at %s cannot be trusted by --tls-ca %s, or speaks plain text: %s", s.Addr, s.TLS.CA, why)
-	case missed == failure.Rejected && strings.Contains(why, "tls: "):
+	case missed == grpcfailure.DialRejected && strings.Contains(why, "tls: "):
 		return fmt.Errorf("the mesh at %s wants a certificate that it trusts, with --tls-cert: %s", s.Addr, why)
-	case missed == failure.Rejected:
+	case missed == grpcfailure.DialRejected:
 		return fmt.Errorf("the mesh at %s ended the connection; it may want TLS, with --tls-ca, or a certificate of this side, with --tls-cert", s.Addr)
-	case missed == failure.Nobody && s.Addr == defaultAddr:
+	case missed == grpcfailure.DialUnreachable && s.Addr == defaultAddr:
 		return fmt.Errorf("cannot reach a mesh at %s: %s; start one with: troupe dev", s.Addr, why)
-	case missed == failure.Nobody:
+	case missed == grpcfailure.DialUnreachable:
 		return fmt.Errorf("cannot reach a mesh at %s: %s", s.Addr, why)
 	case e.Mode == failure.SystemNetwork:
 		return fmt.Errorf("the mesh at %s went away", s.Addr)

@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -87,7 +88,7 @@ func (t *talk) open(ctx context.Context) error {
 		return nil
 	}
 	resp, err := t.mesh.Sessions.GetSession(ctx, &troupev1.GetSessionRequest{SessionId: t.Session})
-	if failure.Is(failure.FromStatus("troupe", err), failure.NotFound) {
+	if failure.Is(grpcfailure.FromStatus("troupe", err), failure.NotFound) {
 		t.greet("new")
 		return nil
 	} else if err != nil {

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/troupe-dev/troupe/internal/broker"
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/rpc"
 	"github.com/troupe-dev/troupe/internal/telemetry"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -94,7 +95,7 @@ func (d *desk) fetch(session, id string) *troupev1.PendingCall {
 func (d *desk) Orchestrate(req *troupev1.OrchestrateRequest, out troupev1.OrchestratorService_OrchestrateServer) error {
 	events, err := d.begin(req)
 	if err != nil {
-		return failure.ToStatus(err)
+		return grpcfailure.ToStatus(err)
 	}
 	for _, e := range events {
 		if e.GetTurnResult() != nil && req.GetText() == "slow" {
@@ -182,7 +183,7 @@ func (d *desk) turn(s *troupev1.Session, req *troupev1.OrchestrateRequest) []*tr
 	case text == "what?":
 		return ends(&troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED, Text: "What do you mean?"})
 	case text == "fail":
-		return ends(&troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_FAILED, Failure: failure.ToProto(failure.New(failure.ResourceTool, "desk", "the printer burns"))})
+		return ends(&troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_FAILED, Failure: grpcfailure.ToProto(failure.New(failure.ResourceTool, "desk", "the printer burns"))})
 	case req.GetAnswers() == nil:
 		events = append(events,
 			&troupev1.Event{Step: 1, Agent: "clerk", Payload: &troupev1.Event_ToolCallStarted{ToolCallStarted: &troupev1.ToolCallStarted{CallId: "c1", Tool: "look", Arguments: `{"at":"it"}`}}},
@@ -228,7 +229,7 @@ func (d *desk) GetSession(_ context.Context, req *troupev1.GetSessionRequest) (*
 	if s := d.sessions[req.GetSessionId()]; s != nil {
 		return &troupev1.GetSessionResponse{Session: proto.CloneOf(s)}, nil
 	}
-	return nil, failure.ToStatus(failure.Newf(failure.NotFound, "desk", "there is no session %s", req.GetSessionId()))
+	return nil, grpcfailure.ToStatus(failure.Newf(failure.NotFound, "desk", "there is no session %s", req.GetSessionId()))
 }
 
 func (d *desk) ListSessions(_ context.Context, req *troupev1.ListSessionsRequest) (*troupev1.ListSessionsResponse, error) {

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/wire"
-	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
@@ -81,13 +81,13 @@ func explained(e *troupev1.Event) []string {
 		f := p.PartReset.GetFailure()
 		return []string{
 			fmt.Sprintf("lost\t%s%s", orDash(e.GetInstanceId()), inStep(e)),
-			fmt.Sprintf("%s: %s", failure.FromProto(f).Mode, oneLine(f.GetMessage())),
+			fmt.Sprintf("%s: %s", grpcfailure.FromProto(f).Mode, oneLine(f.GetMessage())),
 		}
 	case *troupev1.Event_StepFinished:
 		if f := p.StepFinished.GetResult().GetFailure(); f != nil {
 			return []string{
 				fmt.Sprintf("failed\t%s%s", e.GetAgent(), inStep(e)),
-				fmt.Sprintf("%s: %s", failure.FromProto(f).Mode, oneLine(f.GetMessage())),
+				fmt.Sprintf("%s: %s", grpcfailure.FromProto(f).Mode, oneLine(f.GetMessage())),
 			}
 		}
 		if made := tasks(p.StepFinished.GetResult()); len(made) > 0 {

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/wire"
-	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
@@ -297,7 +297,7 @@ func warned(w *troupev1.Warning) *node {
 }
 
 func failed(what string, f *troupev1.Failure) *node {
-	return &node{text: fmt.Sprintf("%s with %s: %s", what, failure.FromProto(f).Mode, f.GetMessage()), style: red}
+	return &node{text: fmt.Sprintf("%s with %s: %s", what, grpcfailure.FromProto(f).Mode, f.GetMessage()), style: red}
 }
 
 // ending is how the turn ended.

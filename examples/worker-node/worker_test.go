@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/identity"
 	"github.com/troupe-dev/troupe/internal/registry/etcdregistry/etcdauth"
 	"github.com/troupe-dev/troupe/internal/rpc"
@@ -153,7 +154,7 @@ func TestWorker_TakesTurnsInAMesh(t *testing.T) {
 			require.NoError(t, err)
 			continue
 		}
-		require.Equal(t, want, failure.ModeOf(failure.FromStatus("test", err)), "%v", err)
+		require.Equal(t, want, failure.ModeOf(grpcfailure.FromStatus("test", err)), "%v", err)
 	}
 	for turn := range 3 {
 		var result *troupev1.TurnResult

@@ -15,7 +15,7 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/testing/protocmp"
 
-	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // failure, and why something failed, stays here.
 func TestToA2A_TellsFailuresAndNoCauses(t *testing.T) {
 	for number := range troupev1.FailureMode_name {
-		f := failure.FromProto(&troupev1.Failure{Mode: troupev1.FailureMode(number), Op: "memory.Private", Message: "You cannot."})
+		f := grpcfailure.FromProto(&troupev1.Failure{Mode: troupev1.FailureMode(number), Op: "memory.Private", Message: "You cannot."})
 		err := toA2A(fmt.Errorf("somewhere: %w", f.Because(errors.New("secret of 10.0.0.1"))))
 		told, ok := errors.AsType[*a2a.Error](err)
 		require.True(t, ok, f.Mode)

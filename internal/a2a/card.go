@@ -10,6 +10,7 @@ import (
 	"github.com/a2aproject/a2a-go/v2/a2a"
 	"github.com/a2aproject/a2a-go/v2/a2acompat/a2av0"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
@@ -18,7 +19,7 @@ import (
 // agents that are there now. A message that names a skill as its target goes there.
 func (b *Bridge) card(ctx context.Context) (*a2a.AgentCard, error) {
 	resp, err := b.client.ListAgents(ctx, &troupev1.ListAgentsRequest{})
-	if b.bearer && failure.Is(failure.FromStatus("card", err), failure.UserUnauthenticated) {
+	if b.bearer && failure.Is(grpcfailure.FromStatus("card", err), failure.UserUnauthenticated) {
 		err = nil // a card is for everybody, and has the skills for those whom the mesh knows
 	}
 	if err != nil {

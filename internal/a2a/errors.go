@@ -6,6 +6,7 @@ import (
 
 	"github.com/a2aproject/a2a-go/v2/a2a"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
@@ -46,8 +47,8 @@ func toA2A(err error) error {
 	if known, ok := errors.AsType[*a2a.Error](err); ok {
 		return known
 	}
-	err = failure.FromStatus("a2a", err)
-	f := failure.FromProto(failure.ToProto(err)) // an error that is no failure has lost its text here
+	err = grpcfailure.FromStatus("a2a", err)
+	f := grpcfailure.FromProto(grpcfailure.ToProto(err)) // an error that is no failure has lost its text here
 	code, ok := codes[f.Mode]
 	if !ok {
 		code = a2a.ErrInternalError

@@ -11,6 +11,7 @@ import (
 	"github.com/a2aproject/a2a-go/v2/a2a"
 	"github.com/a2aproject/a2a-go/v2/a2asrv"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
@@ -35,7 +36,7 @@ func (b *Bridge) find(ctx context.Context, id a2a.TaskID) (*troupev1.Trace, erro
 		return first, err
 	}
 	s, err := b.client.Sessions.GetSession(ctx, &troupev1.GetSessionRequest{SessionId: first.GetSessionId()})
-	if failure.Is(failure.FromStatus("a2a", err), failure.NotFound) {
+	if failure.Is(grpcfailure.FromStatus("a2a", err), failure.NotFound) {
 		return first, nil // it was deleted; what the turn led to is still told
 	}
 	if err != nil {
@@ -59,7 +60,7 @@ func (b *Bridge) find(ctx context.Context, id a2a.TaskID) (*troupev1.Trace, erro
 
 func (b *Bridge) trace(ctx context.Context, id string) (*troupev1.Trace, error) {
 	resp, err := b.client.GetTrace(ctx, &troupev1.GetTraceRequest{TraceId: id})
-	return resp.GetTrace(), failure.FromStatus("a2a", err)
+	return resp.GetTrace(), grpcfailure.FromStatus("a2a", err)
 }
 
 // above is the task that asked for a turn: its trace is the one that is named, unless that went

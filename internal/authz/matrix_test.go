@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/troupe-dev/troupe/internal/authz"
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/identity"
 	"github.com/troupe-dev/troupe/internal/identity/bearer"
 	"github.com/troupe-dev/troupe/internal/identity/token"
@@ -119,7 +120,7 @@ func (c caller) call(t *testing.T, method string) string {
 	if err == nil {
 		return served
 	}
-	switch mode := failure.ModeOf(failure.FromStatus("test", err)); mode {
+	switch mode := failure.ModeOf(grpcfailure.FromStatus("test", err)); mode {
 	case failure.AgentContract, failure.UserInvalidInput: // it is past those who guard it
 		return served
 	case failure.PolicySecurity:

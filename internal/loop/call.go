@@ -256,7 +256,7 @@ func (w *work) do(ctx context.Context, args json.RawMessage) (tool.Result, error
 		return w.tool.Call(ctx, args)
 	}
 	result, err := w.tool.(Nested).CallIn(ctx, args, w.nest)
-	if failure.Superseded(err) || err != nil && w.r.in.Budget.Refusal() != nil {
+	if failure.IsSuperseded(err) || err != nil && w.r.in.Budget.Refusal() != nil {
 		w.lost = err
 	}
 	if err == nil && w.nest.Stopped == "" { // a stop is stronger than what waits

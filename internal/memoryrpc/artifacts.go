@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/rpc"
 	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -79,11 +80,11 @@ func chunk(op string, put troupev1.MemoryService_PutArtifactClient, piece []byte
 	// A stream that is over has no room for a chunk; why, it says when it is read.
 	err := put.Send(&troupev1.PutArtifactRequest{Item: &troupev1.PutArtifactRequest_Chunk{Chunk: piece}})
 	if err != nil && !errors.Is(err, io.EOF) {
-		return 0, failure.FromStatus(op, err)
+		return 0, grpcfailure.FromStatus(op, err)
 	}
 	r, err := put.Recv()
 	if err != nil {
-		return 0, failure.FromStatus(op, err)
+		return 0, grpcfailure.FromStatus(op, err)
 	}
 	return r.GetOffset(), nil
 }
@@ -91,11 +92,11 @@ func chunk(op string, put troupev1.MemoryService_PutArtifactClient, piece []byte
 // finish has the service make a version of what was sent.
 func finish(op string, put troupev1.MemoryService_PutArtifactClient) (memory.Artifact, error) {
 	if err := put.CloseSend(); err != nil {
-		return memory.Artifact{}, failure.FromStatus(op, err)
+		return memory.Artifact{}, grpcfailure.FromStatus(op, err)
 	}
 	r, err := put.Recv()
 	if err != nil {
-		return memory.Artifact{}, failure.FromStatus(op, err)
+		return memory.Artifact{}, grpcfailure.FromStatus(op, err)
 	}
 	return wire.ArtifactFromProto(r.GetArtifact()), nil
 }
@@ -110,11 +111,11 @@ func (s *Store) begin(ctx context.Context, op string, h memory.Hold, a memory.Ar
 		}}})
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, 0, failure.FromStatus(op, err)
+		return nil, 0, grpcfailure.FromStatus(op, err)
 	}
 	r, err := put.Recv()
 	if err != nil {
-		return nil, 0, failure.FromStatus(op, err)
+		return nil, 0, grpcfailure.FromStatus(op, err)
 	}
 	return put, r.GetOffset(), nil
 }
@@ -151,7 +152,7 @@ func (s *Store) ReadArtifact(ctx context.Context, ref session.Ref, c memory.Cont
 	if errors.Is(err, io.EOF) {
 		return nil, nil
 	} else if err != nil {
-		return nil, failure.FromStatus(op, err)
+		return nil, grpcfailure.FromStatus(op, err)
 	}
 	return r.GetChunk(), nil
 }
@@ -170,7 +171,7 @@ func (s *Store) Receive(ctx context.Context, ref session.Ref, name string, versi
 		if errors.Is(err, io.EOF) {
 			return a, nil
 		} else if err != nil {
-			return memory.Artifact{}, failure.FromStatus(op, err)
+			return memory.Artifact{}, grpcfailure.FromStatus(op, err)
 		}
 		if _, err := to.Write(r.GetChunk()); err != nil {
 			return memory.Artifact{}, err
@@ -185,11 +186,11 @@ func (s *Store) open(ctx context.Context, op string, ref session.Ref, name strin
 		SessionId: ref.Session, Name: name, Version: int32(version), Offset: offset,
 	})
 	if err != nil {
-		return memory.Artifact{}, nil, failure.FromStatus(op, err)
+		return memory.Artifact{}, nil, grpcfailure.FromStatus(op, err)
 	}
 	r, err := get.Recv()
 	if err != nil {
-		return memory.Artifact{}, nil, failure.FromStatus(op, err)
+		return memory.Artifact{}, nil, grpcfailure.FromStatus(op, err)
 	}
 	return wire.ArtifactFromProto(r.GetArtifact()), get, nil
 }
@@ -198,7 +199,7 @@ func (s *Store) open(ctx context.Context, op string, ref session.Ref, name strin
 func (s *Store) ListArtifacts(ctx context.Context, ref session.Ref) ([]memory.Artifact, error) {
 	r, err := s.service.ListArtifacts(rpc.ForTenant(ctx, ref.Tenant), &troupev1.MemoryServiceListArtifactsRequest{SessionId: ref.Session})
 	if err != nil {
-		return nil, failure.FromStatus("memory.ListArtifacts", err)
+		return nil, grpcfailure.FromStatus("memory.ListArtifacts", err)
 	}
 	return wire.ArtifactsFromProto(r.GetArtifacts()), nil
 }
@@ -209,7 +210,7 @@ func (s *Store) DeleteArtifact(ctx context.Context, h memory.Hold, name string, 
 		SessionId: h.Ref.Session, TurnId: h.TurnID, Epoch: h.Epoch, Name: name, Version: int32(version),
 	})
 	if err != nil {
-		return failure.FromStatus("memory.DeleteArtifact", err)
+		return grpcfailure.FromStatus("memory.DeleteArtifact", err)
 	}
 	return nil
 }

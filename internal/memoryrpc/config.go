@@ -3,8 +3,8 @@ package memoryrpc
 import (
 	"context"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/wire"
-	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
@@ -13,7 +13,7 @@ import (
 func (s *Store) GetConfig(ctx context.Context, agent string) (memory.Configuration, error) {
 	r, err := s.service.GetConfig(ctx, &troupev1.GetConfigRequest{Agent: agent})
 	if err != nil {
-		return memory.Configuration{}, failure.FromStatus("memory.GetConfig", err)
+		return memory.Configuration{}, grpcfailure.FromStatus("memory.GetConfig", err)
 	}
 	return wire.ConfigFromProto(r.GetConfig()), nil
 }
@@ -26,7 +26,7 @@ func (s *Store) PutConfig(ctx context.Context, c memory.ConfigChange) (memory.Co
 	}
 	r, err := s.service.PutConfig(ctx, wire.ConfigChangeToProto(c))
 	if err != nil {
-		return memory.Configuration{}, failure.FromStatus(op, err)
+		return memory.Configuration{}, grpcfailure.FromStatus(op, err)
 	}
 	return wire.ConfigFromProto(r.GetConfig()), nil
 }

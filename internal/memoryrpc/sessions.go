@@ -3,10 +3,10 @@ package memoryrpc
 import (
 	"context"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/rpc"
 	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/conversation"
-	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
@@ -16,7 +16,7 @@ import (
 func (s *Store) GetSession(ctx context.Context, ref session.Ref) (session.Session, error) {
 	r, err := s.service.GetSession(rpc.ForTenant(ctx, ref.Tenant), &troupev1.MemoryServiceGetSessionRequest{SessionId: ref.Session})
 	if err != nil {
-		return session.Session{}, failure.FromStatus("memory.GetSession", err)
+		return session.Session{}, grpcfailure.FromStatus("memory.GetSession", err)
 	}
 	return wire.SessionFromProto(r.GetSession()), nil
 }
@@ -27,7 +27,7 @@ func (s *Store) ListSessions(ctx context.Context, l memory.List) ([]session.Sess
 		UserId: l.User, PageSize: int32(l.Limit), PageToken: l.After,
 	})
 	if err != nil {
-		return nil, "", failure.FromStatus("memory.ListSessions", err)
+		return nil, "", grpcfailure.FromStatus("memory.ListSessions", err)
 	}
 	return wire.SessionsFromProto(r.GetSessions()), r.GetNextPageToken(), nil
 }
@@ -38,7 +38,7 @@ func (s *Store) LoadHistory(ctx context.Context, ref session.Ref, after int64, l
 		SessionId: ref.Session, AfterSequence: after, Limit: int32(limit),
 	})
 	if err != nil {
-		return nil, failure.FromStatus("memory.LoadHistory", err)
+		return nil, grpcfailure.FromStatus("memory.LoadHistory", err)
 	}
 	return wire.MessagesFromProto(r.GetMessages()), nil
 }
@@ -47,7 +47,7 @@ func (s *Store) LoadHistory(ctx context.Context, ref session.Ref, after int64, l
 func (s *Store) UpdateSession(ctx context.Context, u memory.Update) (session.Session, error) {
 	r, err := s.service.UpdateSession(rpc.ForTenant(ctx, u.Ref.Tenant), wire.UpdateToProto(u))
 	if err != nil {
-		return session.Session{}, failure.FromStatus("memory.UpdateSession", err)
+		return session.Session{}, grpcfailure.FromStatus("memory.UpdateSession", err)
 	}
 	return wire.SessionFromProto(r.GetSession()), nil
 }
@@ -59,7 +59,7 @@ func (s *Store) CompactSession(ctx context.Context, c memory.Compact) (conversat
 		Summary: conversation.Cut(c.Summary, memory.MaxSummaryBytes),
 	})
 	if err != nil {
-		return conversation.Compaction{}, failure.FromStatus("memory.CompactSession", err)
+		return conversation.Compaction{}, grpcfailure.FromStatus("memory.CompactSession", err)
 	}
 	return wire.CompactionFromProto(r.GetCompaction()), nil
 }
@@ -68,7 +68,7 @@ func (s *Store) CompactSession(ctx context.Context, c memory.Compact) (conversat
 func (s *Store) ClearSession(ctx context.Context, ref session.Ref) error {
 	_, err := s.service.ClearSession(rpc.ForTenant(ctx, ref.Tenant), &troupev1.MemoryServiceClearSessionRequest{SessionId: ref.Session})
 	if err != nil {
-		return failure.FromStatus("memory.ClearSession", err)
+		return grpcfailure.FromStatus("memory.ClearSession", err)
 	}
 	return nil
 }
@@ -77,7 +77,7 @@ func (s *Store) ClearSession(ctx context.Context, ref session.Ref) error {
 func (s *Store) DeleteSession(ctx context.Context, ref session.Ref) (memory.Erasure, error) {
 	r, err := s.service.DeleteSession(rpc.ForTenant(ctx, ref.Tenant), &troupev1.MemoryServiceDeleteSessionRequest{SessionId: ref.Session})
 	if err != nil {
-		return memory.Erasure{}, failure.FromStatus("memory.DeleteSession", err)
+		return memory.Erasure{}, grpcfailure.FromStatus("memory.DeleteSession", err)
 	}
 	return wire.ErasureFromProto(r.GetReceipt()), nil
 }
@@ -86,7 +86,7 @@ func (s *Store) DeleteSession(ctx context.Context, ref session.Ref) (memory.Eras
 func (s *Store) EraseUser(ctx context.Context, tenant, user string) (memory.ErasedUser, error) {
 	r, err := s.service.EraseUser(rpc.ForTenant(ctx, tenant), &troupev1.MemoryServiceEraseUserRequest{UserId: user})
 	if err != nil {
-		return memory.ErasedUser{}, failure.FromStatus("memory.EraseUser", err)
+		return memory.ErasedUser{}, grpcfailure.FromStatus("memory.EraseUser", err)
 	}
 	return memory.ErasedUser{Sessions: r.GetSessionIds(), Erasure: wire.ErasureFromProto(r.GetReceipt())}, nil
 }
@@ -95,7 +95,7 @@ func (s *Store) EraseUser(ctx context.Context, tenant, user string) (memory.Eras
 func (s *Store) SearchMemory(ctx context.Context, q memory.Search) ([]memory.Hit, error) {
 	r, err := s.service.SearchMemory(rpc.ForTenant(ctx, q.Tenant), &troupev1.SearchMemoryRequest{UserId: q.User, Query: q.Query, Limit: int32(q.Limit)})
 	if err != nil {
-		return nil, failure.FromStatus("memory.SearchMemory", err)
+		return nil, grpcfailure.FromStatus("memory.SearchMemory", err)
 	}
 	return wire.HitsFromProto(r.GetHits()), nil
 }
@@ -104,7 +104,7 @@ func (s *Store) SearchMemory(ctx context.Context, q memory.Search) ([]memory.Hit
 func (s *Store) GetState(ctx context.Context, ref session.Ref) (memory.Snapshot, error) {
 	r, err := s.service.GetState(rpc.ForTenant(ctx, ref.Tenant), &troupev1.MemoryServiceGetStateRequest{SessionId: ref.Session})
 	if err != nil {
-		return memory.Snapshot{}, failure.FromStatus("memory.GetState", err)
+		return memory.Snapshot{}, grpcfailure.FromStatus("memory.GetState", err)
 	}
 	seen := wire.SnapshotFromProto(r.GetValues(), r.GetRevisions())
 	seen.Untrusted = r.GetUntrusted()
@@ -118,7 +118,7 @@ func (s *Store) UpdateState(ctx context.Context, u memory.StateUpdate) (int64, e
 	}
 	r, err := s.service.UpdateState(rpc.ForTenant(ctx, u.Ref.Tenant), wire.StateUpdateToProto(u))
 	if err != nil {
-		return 0, failure.FromStatus("memory.UpdateState", err)
+		return 0, grpcfailure.FromStatus("memory.UpdateState", err)
 	}
 	return r.GetRevision(), nil
 }

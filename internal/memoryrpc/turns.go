@@ -6,10 +6,10 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/rpc"
 	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/execution"
-	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
@@ -19,7 +19,7 @@ import (
 func (s *Store) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
 	r, err := s.service.BeginTurn(rpc.ForTenant(ctx, b.Ref.Tenant), wire.BeginToProto(b))
 	if err != nil {
-		return memory.Begun{}, failure.FromStatus("memory.BeginTurn", err)
+		return memory.Begun{}, grpcfailure.FromStatus("memory.BeginTurn", err)
 	}
 	return wire.BegunFromProto(r), nil
 }
@@ -30,7 +30,7 @@ func (s *Store) RenewTurn(ctx context.Context, h memory.Hold, lease time.Duratio
 		SessionId: h.Ref.Session, TurnId: h.TurnID, Epoch: h.Epoch, Lease: durationpb.New(lease),
 	})
 	if err != nil {
-		return failure.FromStatus("memory.RenewTurn", err)
+		return grpcfailure.FromStatus("memory.RenewTurn", err)
 	}
 	return nil
 }
@@ -39,7 +39,7 @@ func (s *Store) RenewTurn(ctx context.Context, h memory.Hold, lease time.Duratio
 func (s *Store) ReleaseTurn(ctx context.Context, h memory.Hold) error {
 	_, err := s.service.ReleaseTurn(rpc.ForTenant(ctx, h.Ref.Tenant), &troupev1.ReleaseTurnRequest{SessionId: h.Ref.Session, TurnId: h.TurnID, Epoch: h.Epoch})
 	if err != nil {
-		return failure.FromStatus("memory.ReleaseTurn", err)
+		return grpcfailure.FromStatus("memory.ReleaseTurn", err)
 	}
 	return nil
 }
@@ -50,7 +50,7 @@ func (s *Store) Record(ctx context.Context, h memory.Hold, step int, entries []e
 		SessionId: h.Ref.Session, TurnId: h.TurnID, Epoch: h.Epoch, Step: int32(step), Entries: wire.EntriesToProto(entries),
 	})
 	if err != nil {
-		return failure.FromStatus("memory.Record", err)
+		return grpcfailure.FromStatus("memory.Record", err)
 	}
 	return nil
 }
@@ -61,7 +61,7 @@ func (s *Store) LoadJournal(ctx context.Context, h memory.Hold, step, after int)
 		SessionId: h.Ref.Session, TurnId: h.TurnID, Epoch: h.Epoch, Step: int32(step), After: int32(after),
 	})
 	if err != nil {
-		return nil, failure.FromStatus("memory.LoadJournal", err)
+		return nil, grpcfailure.FromStatus("memory.LoadJournal", err)
 	}
 	return wire.EntriesFromProto(r.GetEntries()), nil
 }
@@ -70,7 +70,7 @@ func (s *Store) LoadJournal(ctx context.Context, h memory.Hold, step, after int)
 func (s *Store) Recording(ctx context.Context, ref session.Ref, turnID string, step, from int) ([]execution.Entry, error) {
 	r, err := s.service.GetRecording(rpc.ForTenant(ctx, ref.Tenant), &troupev1.GetRecordingRequest{SessionId: ref.Session, TurnId: turnID, Step: int32(step), From: int32(from)})
 	if err != nil {
-		return nil, failure.FromStatus("memory.Recording", err)
+		return nil, grpcfailure.FromStatus("memory.Recording", err)
 	}
 	return wire.EntriesFromProto(r.GetEntries()), nil
 }
@@ -82,7 +82,7 @@ func (s *Store) CommitStep(ctx context.Context, c memory.Commit) (int64, error) 
 	}
 	r, err := s.service.CommitStep(rpc.ForTenant(ctx, c.Ref.Tenant), wire.CommitToProto(c))
 	if err != nil {
-		return 0, failure.FromStatus("memory.CommitStep", err)
+		return 0, grpcfailure.FromStatus("memory.CommitStep", err)
 	}
 	return r.GetLastSequence(), nil
 }
@@ -91,7 +91,7 @@ func (s *Store) CommitStep(ctx context.Context, c memory.Commit) (int64, error) 
 func (s *Store) FailTurn(ctx context.Context, f memory.Fail) (session.Turn, error) {
 	r, err := s.service.FailTurn(rpc.ForTenant(ctx, f.Ref.Tenant), wire.FailToProto(f))
 	if err != nil {
-		return session.Turn{}, failure.FromStatus("memory.FailTurn", err)
+		return session.Turn{}, grpcfailure.FromStatus("memory.FailTurn", err)
 	}
 	return wire.TurnFromProto(r.GetTurn()), nil
 }

@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/troupe-dev/troupe/internal/process"
-	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/internal/retry"
 )
 
 // How often a dependency is asked while it is there, and how long it may take to answer.
@@ -56,7 +56,7 @@ func DependencyPart(board *Board, log *zap.Logger, d Dependency, wait bool) proc
 		if !wait {
 			ready()
 		}
-		pace := failure.NewPace()
+		pace := retry.NewBackoff()
 		told := "" // what the log was told last is missing
 		for ctx.Err() == nil {
 			err := d.answers(ctx)

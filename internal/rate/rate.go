@@ -80,7 +80,7 @@ func (l *Limiter) Admit(method string, p identity.Principal) error {
 func (l Limit) refusal(class Class, who string, wait time.Duration) error {
 	return failure.Newf(failure.PolicyRateLimit, "call",
 		"%s may make %g calls of the class %s a second, and %d at once; call again in %s, or have an operator raise %s in the file of --rates",
-		who, l.Rate, class, l.Burst, max(wait.Round(time.Millisecond), time.Millisecond), class).With("limit", string(class)).After(wait)
+		who, l.Rate, class, l.Burst, max(wait.Round(time.Millisecond), time.Millisecond), class).With("limit", string(class)).WithRetryAfter(wait)
 }
 
 func (l Limit) bucket() *rate.Limiter { return rate.NewLimiter(rate.Limit(l.Rate), l.Burst) }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
@@ -35,7 +36,7 @@ func TestValidate_QuotesNoCredential(t *testing.T) {
 			err := Validate(req)
 			require.True(t, failure.Is(err, failure.UserInvalidInput), "%v", err)
 			require.ErrorContains(t, err, c.says)
-			require.NotContains(t, fmt.Sprintf("%+v %v", err, failure.ToProto(err)), canary)
+			require.NotContains(t, fmt.Sprintf("%+v %v", err, grpcfailure.ToProto(err)), canary)
 		})
 	}
 	fits := &troupev1.Auth{Actor: strings.Repeat("a", 256), Credentials: map[string]string{"a.B_c-1": strings.Repeat("x", 16<<10), "empty": ""}}

@@ -10,7 +10,9 @@ import (
 	"google.golang.org/grpc"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/identity"
+	"github.com/troupe-dev/troupe/internal/panics"
 	"github.com/troupe-dev/troupe/internal/telemetry"
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
@@ -78,7 +80,7 @@ func edge(t *telemetry.Telemetry, usual func(method string, err error) bool) lin
 			log.Info("call refused", append(fields, zap.Error(err))...)
 		}
 		t.Panics.Note(ctx, err)
-		return failure.ToStatus(err)
+		return grpcfailure.ToStatus(err)
 	}
 	return link{
 		name: "edge",
@@ -87,7 +89,7 @@ func edge(t *telemetry.Telemetry, usual func(method string, err error) bool) lin
 			ctx, who := asking(ctx)
 			resp, err := next(ctx, req)
 			if info.FullMethod == healthpb.Health_Check_FullMethodName {
-				return resp, failure.ToStatus(err) // asked every few seconds; not news
+				return resp, grpcfailure.ToStatus(err) // asked every few seconds; not news
 			}
 			return resp, leave(ctx, who, info.FullMethod, start, err)
 		},
@@ -102,7 +104,7 @@ func edge(t *telemetry.Telemetry, usual func(method string, err error) bool) lin
 // recovered turns a panic of a handler into an error that tells the caller nothing.
 func recovered() link {
 	option := recovery.WithRecoveryHandlerContext(func(_ context.Context, p any) error {
-		return failure.Panicked("call", p)
+		return panics.NewError("call", p)
 	})
 	return link{
 		name:   "recovered",

@@ -20,9 +20,9 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/resolver"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/probe"
 	"github.com/troupe-dev/troupe/internal/telemetry"
-	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
 // Dial returns a connection in plain text; else it is as DialWith.
@@ -83,7 +83,7 @@ func Serving(conn grpc.ClientConnInterface, service string) func(context.Context
 	return func(ctx context.Context) error {
 		resp, err := client.Check(ctx, &healthpb.HealthCheckRequest{Service: service})
 		if err != nil {
-			return failure.FromStatus("health", err)
+			return grpcfailure.FromStatus("health", err)
 		}
 		if resp.GetStatus() != healthpb.HealthCheckResponse_SERVING {
 			return &probe.RefusedError{Reason: "is not ready", Cause: errors.New(resp.GetStatus().String())}

@@ -13,6 +13,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/peer"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/identity"
 	"github.com/troupe-dev/troupe/internal/telemetry"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -65,7 +66,7 @@ func TestKnown_CallsOfOtherRolesAreRefusedAndNamed(t *testing.T) {
 		return opened(t, dir, identity.Memory, ""), opened(t, dir, identity.Worker, "a")
 	})
 	_, err := sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "no id"}) // which is not looked at
-	err = failure.FromStatus("test", err)
+	err = grpcfailure.FromStatus("test", err)
 	require.True(t, failure.Is(err, failure.PolicySecurity), "%v", err)
 	require.ErrorContains(t, err, "worker a may not call /troupe.v1.SessionService/GetSession, which is for client and admin alone")
 	require.Equal(t, "spiffe://dev.troupe/worker/a", logs.FilterMessage("call refused").All()[0].ContextMap()["caller"])
@@ -151,6 +152,6 @@ func TestKnown_WhatHasNoRowIsNobodys(t *testing.T) {
 	conn := dialed(t, server, opened(t, dir, identity.Admin, "ann"))
 	for _, method := range []string{"/troupe.v1.NewService/Do", "/troupe.v1.SessionService/GetSessions"} {
 		err = conn.Invoke(t.Context(), method, &troupev1.GetSessionRequest{}, &troupev1.GetSessionResponse{})
-		require.True(t, failure.Is(failure.FromStatus("test", err), failure.PolicySecurity), "%s: %v", method, err)
+		require.True(t, failure.Is(grpcfailure.FromStatus("test", err), failure.PolicySecurity), "%s: %v", method, err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
@@ -25,7 +26,7 @@ func TestServer_NoModeOfFailureTellsItsCause(t *testing.T) {
 		"the end of a context": fmt.Errorf("%s: %w", secret, context.DeadlineExceeded),
 	}
 	for number, name := range troupev1.FailureMode_name {
-		mode := failure.FromProto(&troupev1.Failure{Mode: troupev1.FailureMode(number)}).Mode
+		mode := grpcfailure.FromProto(&troupev1.Failure{Mode: troupev1.FailureMode(number)}).Mode
 		wrong[name] = failure.New(mode, "memory.Get", "it cannot be").Because(errors.New(secret))
 	}
 	var now error
@@ -42,7 +43,7 @@ func TestServer_NoModeOfFailureTellsItsCause(t *testing.T) {
 				info = i
 			}
 		}
-		require.Equal(t, failure.Domain, info.GetDomain(), name)
+		require.Equal(t, grpcfailure.Domain, info.GetDomain(), name)
 		logged := b.logs.All()
 		require.Contains(t, logged[len(logged)-1].ContextMap()["error"], "hunter2", name)
 	}

@@ -48,7 +48,7 @@ func trespass(ctx context.Context, violations *telemetry.Violations, caller iden
 	if !ok || !writes {
 		return err
 	}
-	e = e.Owned(key, string(owner), caller.String())
+	e = e.WithOwner(key, string(owner), caller.String())
 	record(ctx, violations, caller, e)
 	return e
 }

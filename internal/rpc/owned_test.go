@@ -99,7 +99,7 @@ func TestStrayed_AWriteToAForeignSessionIsAViolation(t *testing.T) {
 		e, ok := errors.AsType[*failure.Error](err)
 		require.True(t, ok)
 		require.Equal(t, c.mode, e.Mode)
-		require.Equal(t, c.tells, e.Trespass(), "%s %s", c.method, c.mode)
+		require.Equal(t, c.tells, e.IsViolation(), "%s %s", c.method, c.mode)
 	}
 	require.Equal(t, map[[2]string]int64{{"memory", "worker"}: 2}, violated(t, reader), "nobody is guilty for being late, or for reading")
 	kinds := map[audit.Kind]int{}

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/tap"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/identity"
 	"github.com/troupe-dev/troupe/internal/rate"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -39,7 +40,7 @@ func counted(rates *rate.Limiter) tap.ServerInHandle {
 		if !ok {
 			return ctx, nil
 		}
-		return ctx, failure.ToStatus(rates.Opened(from.Addr))
+		return ctx, grpcfailure.ToStatus(rates.Opened(from.Addr))
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/identity"
 	"github.com/troupe-dev/troupe/internal/probe"
 	"github.com/troupe-dev/troupe/internal/rate"
@@ -76,7 +77,7 @@ func TestServer_RefusesWhoCallsTooOftenAndNobodyElse(t *testing.T) {
 		require.NoError(t, err)
 	}
 	_, err := client.GetSession(as(t, "a"), req)
-	err = failure.FromStatus("test", err)
+	err = grpcfailure.FromStatus("test", err)
 	require.True(t, failure.Is(err, failure.PolicyRateLimit), "%v", err)
 	after, ok := failure.RetryAfter(err)
 	require.True(t, ok)
@@ -89,7 +90,7 @@ func TestServer_RefusesWhoCallsTooOftenAndNobodyElse(t *testing.T) {
 	stream, err := client.GetArtifact(as(t, "a"), &troupev1.GetArtifactRequest{SessionId: "s", Name: "n"})
 	require.NoError(t, err)
 	_, err = stream.Recv()
-	require.True(t, failure.Is(failure.FromStatus("test", err), failure.PolicyRateLimit), "streams count, too: %v", err)
+	require.True(t, failure.Is(grpcfailure.FromStatus("test", err), failure.PolicyRateLimit), "streams count, too: %v", err)
 }
 
 // Behind many failures an address is refused before anybody looks at what it shows.
@@ -110,10 +111,10 @@ func TestServer_RefusesAddressesThatFailToProveWhoTheyAre(t *testing.T) {
 		if n >= 3 {
 			want = failure.PolicyRateLimit
 		}
-		require.True(t, failure.Is(failure.FromStatus("test", err), want), "%v", err)
+		require.True(t, failure.Is(grpcfailure.FromStatus("test", err), want), "%v", err)
 	}
 	_, err := client.GetSession(as(t, "a"), req)
-	require.True(t, failure.Is(failure.FromStatus("test", err), failure.PolicyRateLimit), "%v", err)
+	require.True(t, failure.Is(grpcfailure.FromStatus("test", err), failure.PolicyRateLimit), "%v", err)
 	require.Equal(t, 13, asked)
 }
 
@@ -124,7 +125,7 @@ func TestServer_RefusesCallsOfAnAddressThatBeginsTooMany(t *testing.T) {
 	}}, &sessions{get: answer}, nil)
 	for n := range 4 {
 		_, err := client.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"})
-		require.Equal(t, n >= 2, failure.Is(failure.FromStatus("test", err), failure.PolicyRateLimit), "%v", err)
+		require.Equal(t, n >= 2, failure.Is(grpcfailure.FromStatus("test", err), failure.PolicyRateLimit), "%v", err)
 	}
 }
 
@@ -174,6 +175,6 @@ func TestServer_IsNotReadyWhileItPanicsAllTheTime(t *testing.T) {
 	stream, err := client.GetArtifact(t.Context(), &troupev1.GetArtifactRequest{SessionId: "s", Name: "n"})
 	require.NoError(t, err)
 	_, err = stream.Recv()
-	require.True(t, failure.Is(failure.FromStatus("test", err), failure.Unknown), "%v", err)
+	require.True(t, failure.Is(grpcfailure.FromStatus("test", err), failure.Unknown), "%v", err)
 	require.NotContains(t, err.Error(), "secret")
 }

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/troupe-dev/troupe/internal/audit"
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/identity"
 	"github.com/troupe-dev/troupe/internal/rate"
 	"github.com/troupe-dev/troupe/internal/telemetry"
@@ -21,7 +22,7 @@ import (
 func invoke(t *testing.T, conn *grpc.ClientConn, method string, said ...string) error {
 	t.Helper()
 	err := conn.Invoke(metadata.AppendToOutgoingContext(t.Context(), said...), method, &troupev1.CommitStepRequest{}, &troupev1.CommitStepResponse{})
-	return failure.FromStatus("test", err)
+	return grpcfailure.FromStatus("test", err)
 }
 
 // What a caller may not call counts as what he may, so that he fills neither log nor counter, whose
@@ -91,7 +92,7 @@ func TestScoped_RecordsWhatWasRefused(t *testing.T) {
 		},
 	}, func(context.Context) {})
 	_, err := sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "bobs"})
-	require.True(t, failure.Is(failure.FromStatus("test", err), failure.NotFound), "%v", err)
+	require.True(t, failure.Is(grpcfailure.FromStatus("test", err), failure.NotFound), "%v", err)
 	all := entries()
 	require.Len(t, all, 1)
 	require.Contains(t, all[0].Facts["peer"], "127.0.0.1:")
@@ -116,7 +117,7 @@ func TestCertified_RefusesWhatNamesNoTenant(t *testing.T) {
 	get := func(said ...string) error {
 		ctx := metadata.AppendToOutgoingContext(t.Context(), said...)
 		_, err := troupev1.NewMemoryServiceClient(conn).GetSession(ctx, &troupev1.MemoryServiceGetSessionRequest{SessionId: "s"})
-		return failure.FromStatus("test", err)
+		return grpcfailure.FromStatus("test", err)
 	}
 	for want, said := range map[string][]string{"default": nil, "acme": {tenantKey, "acme"}} {
 		require.True(t, failure.Is(get(said...), failure.AgentContract), "it comes to the handler")

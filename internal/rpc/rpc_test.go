@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/identity"
 	"github.com/troupe-dev/troupe/internal/telemetry"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -79,7 +80,7 @@ func setup(t *testing.T, drain time.Duration, get func(context.Context) (*troupe
 func (b *bundle) get(t *testing.T, id string) error {
 	t.Helper()
 	_, err := b.client.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: id})
-	return failure.FromStatus("test", err)
+	return grpcfailure.FromStatus("test", err)
 }
 
 func TestServer_RefusesWhatTheRulesForbidAndNamesIt(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/internal/panics"
 )
 
 // Too many panics are maxPanics within panicWindow (guarantees S11).
@@ -39,7 +39,7 @@ func newPanics(meters metric.MeterProvider) *Panics {
 
 // Note counts err when it was a panic, and nothing else.
 func (p *Panics) Note(ctx context.Context, err error) {
-	if p == nil || !failure.IsPanic(err) {
+	if p == nil || !panics.Is(err) {
 		return
 	}
 	if p.count != nil {

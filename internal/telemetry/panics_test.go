@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/sdk/metric"
 
-	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/internal/panics"
 )
 
 func TestPanics_ManyInAMinuteAreTooManyUntilAMinuteHasFewer(t *testing.T) {
@@ -18,7 +18,7 @@ func TestPanics_ManyInAMinuteAreTooManyUntilAMinuteHasFewer(t *testing.T) {
 		p := newPanics(metric.NewMeterProvider())
 		var told atomic.Bool
 		defer p.Follow(told.Store)()
-		one := failure.Panicked("test", "boom")
+		one := panics.NewError("test", "boom")
 		for range 4 {
 			p.Note(t.Context(), one)
 		}

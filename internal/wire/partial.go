@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -24,7 +25,7 @@ var recoveries = enum[execution.Recovery, troupev1.RecoveryStrategy]{
 func PartialToProto(p execution.Partial) *troupev1.PartialResult {
 	out := &troupev1.PartialResult{
 		CompletedSteps: numbers(p.Completed), FailedSteps: numbers(p.Failed), PartialData: p.Data(),
-		FailureMode: failure.ToProto(failure.New(p.Mode, "", "")).GetMode(), RecoveryStrategy: recoveries.toProto(p.Recovery()),
+		FailureMode: grpcfailure.ToProto(failure.New(p.Mode, "", "")).GetMode(), RecoveryStrategy: recoveries.toProto(p.Recovery()),
 		StepTimestamps: map[int32]*timestamppb.Timestamp{}, TotalSteps: int32(p.Total), FailurePoint: int32(p.Point), TraceId: p.Trace,
 		CompletionRatio: p.Ratio(), Recoverable: p.Recoverable(), RemainingSteps: int32(p.Remaining()),
 	}

@@ -1,8 +1,8 @@
 package wire
 
 import (
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/pkg/execution"
-	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
@@ -53,7 +53,7 @@ func ResultFromProto(r *troupev1.StepResult) execution.Result {
 		Usage:         UsageFromProto(r.GetUsage()),
 		Confidence:    r.Confidence,
 		Sequence:      r.GetSequence(),
-		Failure:       failure.FromProto(r.GetFailure()),
+		Failure:       grpcfailure.FromProto(r.GetFailure()),
 		Pending:       PendingFromProto(r.GetPending()),
 		Tasks:         tasksFromProto(r.GetTasks()),
 		Used:          usedOrNil(r.GetUsed()),

@@ -3,6 +3,7 @@ package wire
 import (
 	"strings"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/telemetry/structured"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -131,7 +132,7 @@ func ended(p *troupev1.TurnResult) []structured.Event {
 	if p.GetFailure() == nil {
 		return one(structured.ExecutionComplete, "a turn has ended", data)
 	}
-	mode := failure.FromProto(p.GetFailure()).Mode
+	mode := grpcfailure.FromProto(p.GetFailure()).Mode
 	data["mode"], data["reason"] = string(mode), p.GetFailure().GetMessage()
 	events := one(structured.ExecutionError, "a turn has ended without an answer", data)
 	if mode == failure.PolicyBudget {

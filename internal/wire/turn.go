@@ -3,7 +3,7 @@ package wire
 import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
@@ -57,7 +57,7 @@ func TurnFromProto(t *troupev1.Turn) session.Turn {
 		Epoch:    t.GetEpoch(),
 		Attempt:  int(t.GetAttempt()),
 		Steps:    each(t.GetSteps(), ResultFromProto),
-		Failure:  failure.FromProto(t.GetFailure()),
+		Failure:  grpcfailure.FromProto(t.GetFailure()),
 		Sequence: t.GetLastSequence(),
 
 		Continues: t.GetContinuesTurnId(), Answers: AnswersFromProto(t.GetAnswers()), Origin: t.GetOriginTurnId(),
@@ -194,6 +194,6 @@ func FailFromProto(tenant string, r *troupev1.FailTurnRequest) memory.Fail {
 		TurnID:  r.GetTurnId(),
 		Epoch:   r.GetEpoch(),
 		Outcome: OutcomeFromProto(r.GetOutcome()),
-		Failure: failure.FromProto(r.GetFailure()),
+		Failure: grpcfailure.FromProto(r.GetFailure()),
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
@@ -60,5 +61,5 @@ func failureToProto(e *failure.Error) *troupev1.Failure {
 	if e == nil {
 		return nil
 	}
-	return failure.ToProto(e)
+	return grpcfailure.ToProto(e)
 }

@@ -14,7 +14,7 @@ import (
 // lost reports whether the step is no longer this attempt's to go on with, or a handler has
 // ended it.
 func lost(err error) bool {
-	return hook.Failed(err) || failure.Superseded(err)
+	return hook.Failed(err) || failure.IsSuperseded(err)
 }
 
 // forgives reports whether a failed model still makes a result. An agent that asks the

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/hook"
@@ -33,7 +34,7 @@ type file struct {
 
 // State implements hook.Store.
 func (b *buffer) State(ctx context.Context) (map[string]json.RawMessage, string, error) {
-	snapshot, err := failure.Retry(ctx, func(ctx context.Context) (memory.Snapshot, error) {
+	snapshot, err := retry.Do(ctx, func(ctx context.Context) (memory.Snapshot, error) {
 		return b.s.cfg.Store.GetState(ctx, b.s.ref)
 	})
 	if err != nil && !failure.Is(err, failure.NotFound) { // the session may not be stored yet
@@ -120,7 +121,7 @@ func (b *buffer) find(ctx context.Context, name string, version int) (file, erro
 		}
 		files = b.s.unsaved[i-1].files
 	}
-	a, err := failure.Retry(ctx, func(ctx context.Context) (memory.Artifact, error) {
+	a, err := retry.Do(ctx, func(ctx context.Context) (memory.Artifact, error) {
 		return b.s.cfg.Store.GetArtifact(ctx, b.s.ref, name, version)
 	})
 	return file{Artifact: a}, err

@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -18,7 +19,7 @@ const storeTime = 10 * time.Second
 func stored[T any](ctx context.Context, call func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
-	return failure.Retry(ctx, call)
+	return retry.Do(ctx, call)
 }
 
 // Start loads the conversation. A session that is started stays as it is (LP-7a); one that

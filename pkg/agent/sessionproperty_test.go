@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
@@ -339,7 +340,7 @@ func (w *twin) agrees(t *testing.T, s *agent.Session, store memory.Store, where 
 	require.Equal(t, w.turns, s.Info().Turns, where)
 	require.EqualValues(t, len(w.all), s.Info().Messages, where)
 	ref := session.Ref{Tenant: agent.DefaultTenant, Session: s.ID()}
-	info, err := failure.Retry(t.Context(), func(ctx context.Context) (session.Session, error) { return store.GetSession(ctx, ref) })
+	info, err := retry.Do(t.Context(), func(ctx context.Context) (session.Session, error) { return store.GetSession(ctx, ref) })
 	if w.storedState == "" {
 		require.Equal(t, failure.NotFound, failure.ModeOf(err), where)
 		return

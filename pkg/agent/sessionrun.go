@@ -57,7 +57,7 @@ func (r *reading) run(ctx context.Context, in Input, inv Invocation) {
 	}
 	for e, failed := range r.s.agent.Run(execution.WithAuth(running, in.Auth), inv) {
 		if failed != nil {
-			err = failure.Stopped(running, failed)
+			err = failure.FromCause(running, failed)
 			break
 		}
 		if r.deaf = !r.pass(e); r.deaf {
@@ -197,7 +197,7 @@ func (r *reading) begin(ctx context.Context, in Input) (execution.Step, hook.Sto
 			return step, nil, nil
 		}
 		if err := r.hold(ctx, begun); err != nil {
-			return step, nil, failure.Stopped(ctx, err)
+			return step, nil, failure.FromCause(ctx, err)
 		}
 		step.Attempt, step.Journal, step.History, step.Answers = begun.Turn.Attempt, r.journal, begun.History, begun.Turn.Answers
 		store = Remember(s.cfg.Store, r.scribe.hold, s.cfg.User)

@@ -212,7 +212,7 @@ func (s *Session) upload(ctx context.Context, w *scribe) error {
 	to := Remember(s.cfg.Store, w.hold, s.cfg.User)
 	for _, f := range w.files {
 		if _, err := to.SaveArtifact(ctx, f.Name, f.MediaType, f.content); err != nil {
-			return failure.Stopped(ctx, err)
+			return failure.FromCause(ctx, err)
 		}
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 
+	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/hook"
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -31,7 +32,7 @@ type store struct {
 
 // State implements hook.Store.
 func (s *store) State(ctx context.Context) (map[string]json.RawMessage, string, error) {
-	seen, err := failure.Retry(ctx, func(ctx context.Context) (memory.Snapshot, error) { return s.tier.GetState(ctx, s.hold.Ref) })
+	seen, err := retry.Do(ctx, func(ctx context.Context) (memory.Snapshot, error) { return s.tier.GetState(ctx, s.hold.Ref) })
 	return seen.Values, seen.Untrusted, err
 }
 
@@ -42,19 +43,19 @@ func (s *store) SaveArtifact(ctx context.Context, name, mediaType string, conten
 	}
 	sum := sha256.Sum256(content)
 	c := memory.Content{SHA256: hex.EncodeToString(sum[:]), Size: int64(len(content))}
-	stored, err := failure.Retry(ctx, func(ctx context.Context) (int64, error) { return s.tier.StageArtifact(ctx, s.hold, c) })
+	stored, err := retry.Do(ctx, func(ctx context.Context) (int64, error) { return s.tier.StageArtifact(ctx, s.hold, c) })
 	if err != nil {
 		return 0, err
 	}
 	for ; stored < c.Size; stored = min(stored+memory.ArtifactChunk, c.Size) {
 		piece := content[stored:min(stored+memory.ArtifactChunk, c.Size)]
-		if _, err := failure.Retry(ctx, func(ctx context.Context) (struct{}, error) {
+		if _, err := retry.Do(ctx, func(ctx context.Context) (struct{}, error) {
 			return struct{}{}, s.tier.AppendArtifact(ctx, s.hold, c, stored, piece)
 		}); err != nil {
 			return 0, err
 		}
 	}
-	put, err := failure.Retry(ctx, func(ctx context.Context) (memory.Artifact, error) {
+	put, err := retry.Do(ctx, func(ctx context.Context) (memory.Artifact, error) {
 		return s.tier.PutArtifact(ctx, s.hold, memory.Artifact{Content: c, Name: name, MediaType: mediaType})
 	})
 	return put.Version, err
@@ -62,7 +63,7 @@ func (s *store) SaveArtifact(ctx context.Context, name, mediaType string, conten
 
 // LoadArtifact implements hook.Store.
 func (s *store) LoadArtifact(ctx context.Context, name string, version int) ([]byte, string, error) {
-	a, err := failure.Retry(ctx, func(ctx context.Context) (memory.Artifact, error) {
+	a, err := retry.Do(ctx, func(ctx context.Context) (memory.Artifact, error) {
 		return s.tier.GetArtifact(ctx, s.hold.Ref, name, version)
 	})
 	if err != nil {
@@ -70,7 +71,7 @@ func (s *store) LoadArtifact(ctx context.Context, name string, version int) ([]b
 	}
 	var content bytes.Buffer
 	for int64(content.Len()) < a.Size {
-		piece, err := failure.Retry(ctx, func(ctx context.Context) ([]byte, error) {
+		piece, err := retry.Do(ctx, func(ctx context.Context) ([]byte, error) {
 			return s.tier.ReadArtifact(ctx, s.hold.Ref, a.Content, int64(content.Len()))
 		})
 		if err != nil {
@@ -89,7 +90,7 @@ func (s *store) Search(ctx context.Context, query string, limit int) ([]hook.Fou
 	if s.user == "" {
 		return nil, nil
 	}
-	hits, err := failure.Retry(ctx, func(ctx context.Context) ([]memory.Hit, error) {
+	hits, err := retry.Do(ctx, func(ctx context.Context) ([]memory.Hit, error) {
 		return s.tier.SearchMemory(ctx, memory.Search{Tenant: s.hold.Ref.Tenant, User: s.user, Query: query, Limit: limit})
 	})
 	found := make([]hook.Found, len(hits))

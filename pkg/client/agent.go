@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/identity/turncred"
 	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/agent"
@@ -280,7 +281,7 @@ func (r *remote) place(e *troupev1.Event) (author, branch string) {
 func (r *remote) end(done *troupev1.TurnResult, session string) error {
 	r.result.Usage = r.usage.Add(wire.UsageFromProto(done.GetUsage()))
 	out := event.TurnResult{Reason: event.Natural, Result: r.result}
-	failed := failure.FromProto(done.GetFailure())
+	failed := grpcfailure.FromProto(done.GetFailure())
 	if failed != nil && failed.Facts[failure.FactTrace] != "" { // the turn above will say its own there
 		failed = failed.With("remote_trace_id", failed.Facts[failure.FactTrace])
 	}

@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/budget"
@@ -37,7 +38,7 @@ func attempts(inv agent.Invocation) int {
 // is asked anew. The request id of the nth is the same whoever asks, so that a successor attaches to
 // it; a turn that is resumed more than once has ids of its own each time.
 func (r *remote) again(ctx context.Context, c *Client, inv agent.Invocation, first *troupev1.OrchestrateRequest, was *troupev1.TurnResult, n int) (*troupev1.TurnResult, error) {
-	why := failure.Plain(failure.FromProto(was.GetFailure()))
+	why := failure.Plain(grpcfailure.FromProto(was.GetFailure()))
 	warning := event.Warning{Reason: ReasonBegunAgain, Message: "agent " + r.target + " had failed (" + why + "); it is asked once more, and what it said so far is void"}
 	if r.deaf = !r.yield(event.Event{Payload: warning}, nil); r.deaf {
 		return nil, nil

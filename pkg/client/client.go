@@ -14,6 +14,8 @@ import (
 	"github.com/google/uuid"
 	"google.golang.org/grpc"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
+	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
@@ -98,7 +100,7 @@ func (c *Client) resuming(ctx context.Context, traceID string, after uint64, ope
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		from := after
-		pace := failure.NewPace()
+		pace := retry.NewBackoff()
 		var broken time.Time // when it broke off first since the last progress; zero: it did not
 		orphaned, answered, unsent, refused := false, false, true, 0
 		for {
@@ -154,8 +156,8 @@ func (u unopened) Unwrap() error { return u.error }
 
 // refuses reports whether no connection was made because a certificate was refused, of either side.
 func refuses(err error) bool {
-	missed, why := failure.Unconnected(err)
-	return (missed == failure.Distrust || missed == failure.Rejected) && strings.Contains(why, "tls: ")
+	missed, why := grpcfailure.ClassifyDial(err)
+	return (missed == grpcfailure.DialUntrusted || missed == grpcfailure.DialRejected) && strings.Contains(why, "tls: ")
 }
 
 // maxRefusals is how many times a refused request is sent again: a mesh that is overloaded has
@@ -176,7 +178,7 @@ func (c *Client) askLater(ctx context.Context, err error) bool {
 	if c.waiting != nil {
 		c.waiting(err, after)
 	}
-	return failure.Pause(ctx, after) == nil
+	return retry.Sleep(ctx, after) == nil
 }
 
 func (c *Client) watch(ctx context.Context, traceID string, after uint64) (stream, error) {
@@ -194,7 +196,7 @@ func consume(ctx context.Context, connect func(context.Context) (stream, error),
 	defer cancel()
 	recv, err := connect(ctx)
 	if err != nil {
-		return false, false, failure.FromStatus("client", unopened{err})
+		return false, false, grpcfailure.FromStatus("client", unopened{err})
 	}
 	for err == nil {
 		var e *troupev1.Event
@@ -214,5 +216,5 @@ func consume(ctx context.Context, connect func(context.Context) (stream, error),
 			return progress, true, nil
 		}
 	}
-	return progress, false, failure.FromStatus("client", err)
+	return progress, false, grpcfailure.FromStatus("client", err)
 }

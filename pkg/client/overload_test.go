@@ -14,7 +14,7 @@ import (
 // Who is refused asks again when it was told to, under the same ids, and not for ever.
 func TestTurn_AsksAgainWhenItWasTold(t *testing.T) {
 	const after = 4 * time.Second
-	full := failure.New(failure.Overloaded, "test", "full").After(after)
+	full := failure.New(failure.Overloaded, "test", "full").WithRetryAfter(after)
 	for name, c := range map[string]struct {
 		refusals int
 		deadline time.Duration // 0: none

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/rpc"
 	"github.com/troupe-dev/troupe/internal/telemetry"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -167,7 +168,7 @@ func reachable(ctx context.Context, host troupev1.ConformanceServiceClient, addr
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
 	_, err := host.DropInstance(ctx, &troupev1.DropInstanceRequest{InstanceId: "none"})
-	err = failure.FromStatus("conformance.Run", err)
+	err = grpcfailure.FromStatus("conformance.Run", err)
 	switch {
 	case err == nil:
 		return nil

@@ -11,9 +11,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/rpc"
 	"github.com/troupe-dev/troupe/internal/telemetry"
-	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
@@ -90,13 +90,13 @@ func serve(register func(*grpc.Server)) (address string, stop func(), _ error) {
 	s := grpc.NewServer(
 		grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 			if err := rpc.Validate(req.(proto.Message)); err != nil {
-				return nil, failure.ToStatus(err)
+				return nil, grpcfailure.ToStatus(err)
 			}
 			reply, err := next(ctx, req)
-			return reply, failure.ToStatus(err)
+			return reply, grpcfailure.ToStatus(err)
 		}),
 		grpc.StreamInterceptor(func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-			return failure.ToStatus(next(srv, validated{ss}))
+			return grpcfailure.ToStatus(next(srv, validated{ss}))
 		}),
 		grpc.WaitForHandlers(true),
 	)

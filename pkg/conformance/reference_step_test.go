@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/identity/turncred"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -98,7 +99,7 @@ func (r *reference) ExecuteStep(req *troupev1.ExecuteStepRequest, stream troupev
 		if r.has(throwsOut) {
 			return err
 		}
-		result = &troupev1.StepResult{Step: req.GetStep(), Agent: req.GetAgent(), Failure: failure.ToProto(err)}
+		result = &troupev1.StepResult{Step: req.GetStep(), Agent: req.GetAgent(), Failure: grpcfailure.ToProto(err)}
 	}
 	failed = err != nil
 	if r.has(noResult) {
@@ -159,7 +160,7 @@ func (r *reference) commit(ctx context.Context, req *troupev1.ExecuteStepRequest
 	}
 	for tries := 0; ; tries++ {
 		reply, err := r.memory.CommitStep(ctx, c)
-		err = failure.FromStatus("memory.CommitStep", err)
+		err = grpcfailure.FromStatus("memory.CommitStep", err)
 		again := failure.Is(err, failure.SystemNetwork) && !r.has(commitsOnce) ||
 			failure.Is(err, failure.Fenced) && r.has(retriesFenced) && tries < 3
 		if !again {

@@ -13,6 +13,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
@@ -83,7 +84,7 @@ func (t *trial) refusal(what string, err error, modes ...failure.Mode) *failure.
 	if e.Cause != nil {
 		t.failf("%s: expected %s with a troupe.v1.Failure among its details, actual a bare status %s", what, want, codeOf(err))
 	}
-	if expected := codeOf(failure.ToStatus(failure.New(e.Mode, "", ""))); codeOf(err) != expected {
+	if expected := codeOf(grpcfailure.ToStatus(failure.New(e.Mode, "", ""))); codeOf(err) != expected {
 		t.failf("%s: expected %s with the code %s, actual the code %s", what, e.Mode.Reason(), expected, codeOf(err))
 	}
 	return e
@@ -223,7 +224,7 @@ func (p *pending[T]) running() bool {
 
 // parse is the failure that a status tells.
 func parse(err error) *failure.Error {
-	e, ok := failure.FromStatus("call", err).(*failure.Error) //nolint:errorlint // the outermost, or none
+	e, ok := grpcfailure.FromStatus("call", err).(*failure.Error) //nolint:errorlint // the outermost, or none
 	if !ok {
 		return failure.New(failure.Unknown, "call", "not a gRPC status").Because(err)
 	}

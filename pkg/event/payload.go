@@ -160,7 +160,7 @@ type OwnershipViolation struct {
 // ViolationOf is what an error says of a write to state of another; false when it is none.
 func ViolationOf(err error) (OwnershipViolation, bool) {
 	e, ok := errors.AsType[*failure.Error](err)
-	if !ok || !e.Trespass() {
+	if !ok || !e.IsViolation() {
 		return OwnershipViolation{}, false
 	}
 	return OwnershipViolation{

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
@@ -31,7 +32,7 @@ func TestResponse_HasAResultOrAnError(t *testing.T) {
 	require.Equal(t, Partly, StatusOf(Result{Stopped: true}))
 	require.Equal(t, []Status{"success", "error", "partial", "pending", "cancelled"}, []Status{Success, Failed, Partly, Waiting, Cancelled})
 
-	why := failure.In("execute", "t1", failure.New(failure.ResourceAPI, "test", "down").With("model", "m").After(3*time.Second))
+	why := failure.WithRun("execute", "t1", failure.New(failure.ResourceAPI, "test", "down").With("model", "m").WithRetryAfter(3*time.Second))
 	require.Equal(t, &ResponseError{
 		Type: ResourceError, Message: "down", Recoverable: true, RetryAfter: 3 * time.Second, TraceID: "t1",
 		Details: map[string]string{"model": "m", "stage": "execute", "trace_id": "t1", "retry_after": "3s"},
@@ -44,7 +45,7 @@ func TestResponse_HasAResultOrAnError(t *testing.T) {
 func TestTypeOf_HasATypeForEveryMode(t *testing.T) {
 	seen := map[ErrorType]int{}
 	for n := range troupev1.FailureMode_name {
-		seen[TypeOf(failure.FromProto(&troupev1.Failure{Mode: troupev1.FailureMode(n)}).Mode)]++
+		seen[TypeOf(grpcfailure.FromProto(&troupev1.Failure{Mode: troupev1.FailureMode(n)}).Mode)]++
 	}
 	require.Len(t, seen, 7)
 	for _, kind := range []ErrorType{"validation", "execution", "timeout", "resource", "permission", "network", "unknown"} {

@@ -1,20 +1,18 @@
-// Package failure gives every error in the mesh a mode, and maps modes to gRPC codes in
-// one table. Nothing else in the mesh mentions a gRPC code.
+// Package failure gives every error a mode, which says what went wrong and whether to try again.
 //
-// An Error has two texts: Message is one sentence for whoever called, and goes over the
-// wire; Cause is what happened underneath, and goes to the log only.
+// An Error has two texts. Message is one sentence for the caller and may be sent over the network.
+// Cause is what happened underneath and belongs in the log only.
 package failure
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
-
-	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Error is a failure with a mode. It is immutable: With and Because return copies.
+// Error is a failure with a mode. It is immutable: With, Because and their kind return copies.
 type Error struct {
 	Mode    Mode
 	Op      string            // what was being done, such as "memory.CommitStep"
@@ -51,14 +49,14 @@ func (e *Error) Because(cause error) *Error {
 	return &c
 }
 
-// Error is the text for logs: operation, mode, message, for the failure of a run its stage and
-// trace, and cause.
+// Error returns the text for logs: operation, mode, message and cause. A failure of a run also
+// names its stage and its trace.
 func (e *Error) Error() string {
 	text := e.Op + ": "
 	if e.Mode != Unknown {
 		text += string(e.Mode) + ": "
 	}
-	text += e.Message + e.where()
+	text += e.Message + e.runText()
 	if e.Cause != nil {
 		text += ": " + e.Cause.Error()
 	}
@@ -68,9 +66,24 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// ModeOf returns the mode of the outermost Error in err's chain, that of an ended context,
-// or Unknown.
-func ModeOf(err error) Mode { return classify(err).Mode }
+// FromError returns the outermost Error in err's chain. An error without one becomes an Error whose
+// message discloses nothing of it: a cancelled context has the mode user_cancelled, an expired one
+// system_timeout, and every other error Unknown.
+func FromError(err error) *Error {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e
+	}
+	switch {
+	case errors.Is(err, context.Canceled):
+		return New(UserCancelled, "call", "the call was cancelled").Because(err)
+	case errors.Is(err, context.DeadlineExceeded):
+		return New(SystemTimeout, "call", "the deadline passed; what was asked for may have happened").Because(err)
+	}
+	return New(Unknown, "call", "internal error; the server's log has the cause").Because(err)
+}
+
+// ModeOf returns the mode that FromError finds for err.
+func ModeOf(err error) Mode { return FromError(err).Mode }
 
 // Is reports whether err is a failure of one of the given modes.
 func Is(err error, modes ...Mode) bool {
@@ -81,30 +94,11 @@ func Is(err error, modes ...Mode) bool {
 	return slices.Contains(modes, e.Mode)
 }
 
-// Plain is err for a person on this side of the wire: the message of the outermost Error
-// in its chain, without operation and mode, and else the whole text.
+// Plain returns the message of the outermost Error in err's chain, without operation, mode and
+// cause. An error without one returns its whole text.
 func Plain(err error) string {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Message
 	}
 	return err.Error()
-}
-
-// ToProto is err as it is stored and sent, within the rules that failure.proto has for its texts and
-// facts: what is longer is cut. The cause of an Error, and everything of an error that is not one, is
-// left out: only its place in the log knows it. Nil gives nil.
-func ToProto(err error) *troupev1.Failure {
-	if e, ok := errors.AsType[*Error](err); err == nil || ok && e == nil {
-		return nil // a nil *Error in an error is none either
-	}
-	e := classify(err)
-	return &troupev1.Failure{Mode: e.Mode.wire(), Op: cut(e.Op, maxOp), Message: cut(e.Message, maxMessage), Facts: bounded(e.Facts)}
-}
-
-// FromProto is the Error that ToProto was given, without its cause. Nil gives nil.
-func FromProto(f *troupev1.Failure) *Error {
-	if f == nil {
-		return nil
-	}
-	return &Error{Mode: modeFromWire(f.GetMode()), Op: f.GetOp(), Message: f.GetMessage(), Facts: f.GetFacts()}
 }

@@ -1,20 +1,18 @@
 package failure
 
 import (
+	"maps"
+	"slices"
 	"strings"
-
-	"google.golang.org/grpc/codes"
-
-	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Mode names a way in which work can fail. It is the name of a troupe.v1.FailureMode
-// in lower case and without its prefix, and in upper case the reason on the wire.
+// Mode names a way in which work can fail. It is the name of a troupe.v1.FailureMode in lower case
+// and without its prefix. In upper case it is the reason of a google.rpc.ErrorInfo.
 type Mode string
 
 // The modes of contract OC-23.
 const (
-	Unknown             Mode = "" // not known, or not to be told
+	Unknown             Mode = "" // not known, or not to be disclosed
 	AgentValidation     Mode = "agent_validation"
 	AgentTimeout        Mode = "agent_timeout"
 	AgentLogic          Mode = "agent_logic"
@@ -69,76 +67,79 @@ const (
 	Overloaded        Mode = "overloaded"
 )
 
-// row is what the mesh does about a mode. Retryable: the same call may succeed later or
-// elsewhere. Terminal: it must not be tried again, whatever a retry policy says.
-type row struct {
-	code      codes.Code
+// traits are what follows from a mode. Retryable: the same call may succeed later or elsewhere.
+// Terminal: it must not be tried again, whatever a retry policy says.
+type traits struct {
 	retryable bool
 	terminal  bool
 }
 
-// table is the whole policy of the mesh on failures (contract OC-24, appendix B).
-var table = map[Mode]row{
-	Unknown: {codes.Internal, false, false},
+// table holds the traits of every mode (contract OC-24, appendix B). The gRPC codes of the modes are in
+// internal/grpcfailure.
+var table = map[Mode]traits{
+	Unknown: {},
 
-	AgentValidation:     {codes.FailedPrecondition, false, false},
-	AgentTimeout:        {codes.DeadlineExceeded, true, false},
-	AgentLogic:          {codes.Internal, false, false},
-	AgentContract:       {codes.Internal, false, true},
-	AgentState:          {codes.FailedPrecondition, false, false},
-	SystemNetwork:       {codes.Unavailable, true, false},
-	SystemTimeout:       {codes.DeadlineExceeded, true, false},
-	SystemCrash:         {codes.Internal, false, true},
-	SystemOOM:           {codes.ResourceExhausted, false, true},
-	SystemDisk:          {codes.ResourceExhausted, false, false},
-	ResourceTool:        {codes.Unavailable, true, false},
-	ResourceAPI:         {codes.Unavailable, true, false},
-	ResourceMemory:      {codes.ResourceExhausted, false, false},
-	ResourceQuota:       {codes.ResourceExhausted, false, false},
-	ResourceCircuit:     {codes.Unavailable, true, false},
-	PolicySecurity:      {codes.PermissionDenied, false, true},
-	PolicyBudget:        {codes.ResourceExhausted, false, true},
-	PolicyAllowlist:     {codes.PermissionDenied, false, true},
-	PolicyRateLimit:     {codes.ResourceExhausted, true, false},
-	UserInvalidInput:    {codes.InvalidArgument, false, false},
-	UserCancelled:       {codes.Canceled, false, true},
-	UserPermission:      {codes.PermissionDenied, false, false},
-	UserUnauthenticated: {codes.Unauthenticated, false, false},
-	PartialToolFailures: {codes.Internal, true, false},
-	PartialStepFailures: {codes.Internal, true, false},
-	PartialTimeout:      {codes.DeadlineExceeded, true, false},
+	AgentValidation:     {},
+	AgentTimeout:        {retryable: true},
+	AgentLogic:          {},
+	AgentContract:       {terminal: true},
+	AgentState:          {},
+	SystemNetwork:       {retryable: true},
+	SystemTimeout:       {retryable: true},
+	SystemCrash:         {terminal: true},
+	SystemOOM:           {terminal: true},
+	SystemDisk:          {},
+	ResourceTool:        {retryable: true},
+	ResourceAPI:         {retryable: true},
+	ResourceMemory:      {},
+	ResourceQuota:       {},
+	ResourceCircuit:     {retryable: true},
+	PolicySecurity:      {terminal: true},
+	PolicyBudget:        {terminal: true},
+	PolicyAllowlist:     {terminal: true},
+	PolicyRateLimit:     {retryable: true},
+	UserInvalidInput:    {},
+	UserCancelled:       {terminal: true},
+	UserPermission:      {},
+	UserUnauthenticated: {},
+	PartialToolFailures: {retryable: true},
+	PartialStepFailures: {retryable: true},
+	PartialTimeout:      {retryable: true},
 
-	NotFound:         {codes.NotFound, false, false},
-	KeyReused:        {codes.AlreadyExists, false, false},
-	SessionBusy:      {codes.Aborted, true, false},
-	SessionFull:      {codes.ResourceExhausted, false, false},
-	Fenced:           {codes.Aborted, false, false},
-	TurnNotOpen:      {codes.FailedPrecondition, false, false},
-	BaseMismatch:     {codes.Aborted, false, false},
-	StateViolation:   {codes.PermissionDenied, false, false},
-	NoWorker:         {codes.Unavailable, false, false},
-	InstanceFull:     {codes.ResourceExhausted, true, false},
-	InstancePaused:   {codes.Unavailable, true, false},
-	InstanceDraining: {codes.Unavailable, true, false},
-	TraceOrphaned:    {codes.Unavailable, true, false},
+	NotFound:         {},
+	KeyReused:        {},
+	SessionBusy:      {retryable: true},
+	SessionFull:      {},
+	Fenced:           {},
+	TurnNotOpen:      {},
+	BaseMismatch:     {},
+	StateViolation:   {},
+	NoWorker:         {},
+	InstanceFull:     {retryable: true},
+	InstancePaused:   {retryable: true},
+	InstanceDraining: {retryable: true},
+	TraceOrphaned:    {retryable: true},
 
-	Nondeterminism:    {codes.Internal, false, true},
-	UnknownOutcome:    {codes.Unknown, false, true},
-	SessionClosed:     {codes.FailedPrecondition, false, false},
-	SessionDeleted:    {codes.FailedPrecondition, false, true},
-	RevisionMismatch:  {codes.Aborted, false, false},
-	SlowConsumer:      {codes.ResourceExhausted, true, false},
-	AttemptsExhausted: {codes.Internal, false, true},
-	Overloaded:        {codes.ResourceExhausted, true, false},
+	Nondeterminism:    {terminal: true},
+	UnknownOutcome:    {terminal: true},
+	SessionClosed:     {},
+	SessionDeleted:    {terminal: true},
+	RevisionMismatch:  {},
+	SlowConsumer:      {retryable: true},
+	AttemptsExhausted: {terminal: true},
+	Overloaded:        {retryable: true},
 }
+
+// Modes returns all modes in alphabetical order, beginning with Unknown.
+func Modes() []Mode { return slices.Sorted(maps.Keys(table)) }
 
 // Retryable reports whether the same call may succeed later or on another instance.
 func (m Mode) Retryable() bool { return table[m].retryable }
 
-// Terminal reports whether it must not be tried again.
+// Terminal reports whether the call must not be tried again.
 func (m Mode) Terminal() bool { return table[m].terminal }
 
-// Partial reports whether what was done before such a failure may be of use.
+// Partial reports whether work that was done before the failure may still be of use.
 func (m Mode) Partial() bool {
 	switch m {
 	case PartialToolFailures, PartialStepFailures, PartialTimeout, AgentTimeout, SystemTimeout, ResourceQuota:
@@ -148,18 +149,5 @@ func (m Mode) Partial() bool {
 	}
 }
 
-// Reason is the mode as google.rpc.ErrorInfo names it, for example SESSION_BUSY.
+// Reason returns the mode as google.rpc.ErrorInfo names it, for example SESSION_BUSY.
 func (m Mode) Reason() string { return strings.ToUpper(string(m)) }
-
-const wirePrefix = "FAILURE_MODE_"
-
-func (m Mode) wire() troupev1.FailureMode {
-	return troupev1.FailureMode(troupev1.FailureMode_value[wirePrefix+m.Reason()])
-}
-
-func modeFromWire(m troupev1.FailureMode) Mode {
-	if m == troupev1.FailureMode_FAILURE_MODE_UNSPECIFIED {
-		return Unknown
-	}
-	return Mode(strings.ToLower(strings.TrimPrefix(m.String(), wirePrefix)))
-}

@@ -1,31 +1,21 @@
 package failure
 
-import troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
-
-// The facts of a write to state of another owner (contract SO-7).
+// The facts of a rejected write to state of another owner (contract SO-7).
 const (
-	FactKey   = "key"   // that was to be written
-	FactOwner = "owner" // of the key, a tier
-	FactActor = "actor" // who tried
+	FactKey   = "key"   // the key of the state
+	FactOwner = "owner" // the tier that owns the key
+	FactActor = "actor" // who attempted the write
 )
 
-// Owned returns a copy of e that also says whose the state is that was to be written. Its status
-// has them as a troupe.v1.StateViolation.
-func (e *Error) Owned(key, owner, actor string) *Error {
+// WithOwner returns a copy of e with the facts of an ownership violation. Its gRPC status carries
+// them as a troupe.v1.StateViolation.
+func (e *Error) WithOwner(key, owner, actor string) *Error {
 	return e.With(FactKey, key).With(FactOwner, owner).With(FactActor, actor)
 }
 
-// Trespass reports whether an error is that of a write to state of another owner, by somebody
-// who is named. Its mode is state_violation, or policy_security where a whole method is refused.
-func (e *Error) Trespass() bool {
+// IsViolation reports whether e is an ownership violation that names key, owner and actor. Its mode is
+// state_violation, or policy_security where the caller may not call the method at all.
+func (e *Error) IsViolation() bool {
 	return (e.Mode == StateViolation || e.Mode == PolicySecurity) &&
 		e.Facts[FactKey] != "" && e.Facts[FactOwner] != "" && e.Facts[FactActor] != ""
-}
-
-// violation is the detail of a status that such an error has; nil: none.
-func violation(e *Error) *troupev1.StateViolation {
-	if !e.Trespass() {
-		return nil
-	}
-	return &troupev1.StateViolation{Key: e.Facts[FactKey], Owner: e.Facts[FactOwner], Actor: e.Facts[FactActor]}
 }

@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
@@ -75,7 +76,7 @@ func (i *Instance) start(ctx context.Context) error {
 	if i.cfg.RetryOnFailure {
 		retries = i.cfg.MaxRetries
 	}
-	pace := failure.NewPace()
+	pace := retry.NewBackoff()
 	for try := 0; ; try++ {
 		err := i.logged("start", i.hook(ctx, "start", i.cfg.Start))
 		if err == nil || try == retries || ctx.Err() != nil {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/internal/breaker"
 )
 
 // Guarded is the model, left alone for 10 s when its provider failed three requests in a row
@@ -19,11 +19,11 @@ import (
 // the count anew.
 //
 // It goes outermost, around Timed and Hedged.
-func Guarded(m Model) Model { return guarded{m, failure.NewCircuit(nil)} }
+func Guarded(m Model) Model { return guarded{m, breaker.New(nil)} }
 
 type guarded struct {
 	Model
-	circuit *failure.Circuit
+	circuit *breaker.Breaker
 }
 
 // ContextSize implements ContextSize.
@@ -37,7 +37,7 @@ func (m guarded) Generate(ctx context.Context, req Request) iter.Seq2[Delta, err
 			yield(Delta{}, m.alone(left))
 			return
 		}
-		verdict, told := failure.Unclear, false
+		verdict, told := breaker.Inconclusive, false
 		tell := func() {
 			if !told {
 				told = true
@@ -49,9 +49,9 @@ func (m guarded) Generate(ctx context.Context, req Request) iter.Seq2[Delta, err
 			switch {
 			case told:
 			case err != nil && ctx.Err() == nil && KindOf(err).down():
-				verdict = failure.Broken
+				verdict = breaker.Failure
 			case err == nil && d.says():
-				verdict = failure.Works
+				verdict = breaker.Success
 				tell() // at the first word: others need not wait for the last
 			}
 			if !yield(d, err) {
@@ -66,6 +66,6 @@ func (m guarded) alone(left time.Duration) error {
 	provider, _, _ := strings.Cut(m.Name(), "/")
 	return Source{Provider: provider, Model: m.Name()}.failure(&Error{
 		Provider: provider, Kind: Circuit, RetryAfter: max(left, time.Second),
-		Cause: fmt.Errorf("%d requests in a row failed", failure.CircuitFailures),
+		Cause: fmt.Errorf("%d requests in a row failed", breaker.MaxFailures),
 	})
 }

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/internal/panics"
 )
 
 // Hedged is the first model, with a second request beside the first one when that has said
@@ -101,7 +101,7 @@ func (r *race) start(ctx context.Context, m Model, req Request) {
 // read hands over what a model says. A panic becomes an error, as it does where the model is
 // not in a goroutine of its own.
 func read(ctx context.Context, m Model, req Request, hand func(Delta) bool) (err error) {
-	defer failure.Contain("llm.Hedged", &err)
+	defer panics.Recover("llm.Hedged", &err)
 	for d, err := range m.Generate(ctx, req) {
 		if err != nil {
 			return err

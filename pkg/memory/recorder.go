@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/troupe-dev/troupe/internal/panics"
+	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -41,14 +43,14 @@ type Recorder struct {
 func NewRecorder(ctx context.Context, end context.CancelCauseFunc, store Journal, hold Hold, step int, triedBefore bool) (*Recorder, error) {
 	j := &Recorder{end: end, changed: make(chan struct{}), known: map[int]map[execution.Phase]execution.Entry{}}
 	j.put = func(entries []execution.Entry) (err error) {
-		defer failure.Contain("memory.Record", &err)
-		_, err = failure.Retry(ctx, func(ctx context.Context) (struct{}, error) {
+		defer panics.Recover("memory.Record", &err)
+		_, err = retry.Do(ctx, func(ctx context.Context) (struct{}, error) {
 			return struct{}{}, store.Record(ctx, hold, step, entries)
 		})
 		return err
 	}
 	for after := 0; triedBefore; {
-		page, err := failure.Retry(ctx, func(ctx context.Context) ([]execution.Entry, error) {
+		page, err := retry.Do(ctx, func(ctx context.Context) ([]execution.Entry, error) {
 			return store.LoadJournal(ctx, hold, step, after)
 		})
 		if err != nil {

@@ -12,7 +12,7 @@ import (
 // changed nothing.
 func Violation(op, key string, owner Owner, actor string) *failure.Error {
 	return failure.Newf(failure.StateViolation, op, "state %q is owned by %s, but %s attempted to modify it", key, owner, actor).
-		Owned(key, string(owner), actor)
+		WithOwner(key, string(owner), actor)
 }
 
 // AgentState is the AGENT tier of one worker: what an agent keeps in RAM from its start to

@@ -11,8 +11,11 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/audit"
 	"github.com/troupe-dev/troupe/internal/broker"
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/identity/turncred"
 	"github.com/troupe-dev/troupe/internal/loop"
+	"github.com/troupe-dev/troupe/internal/panics"
+	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/internal/rpc"
 	"github.com/troupe-dev/troupe/internal/telemetry"
 	"github.com/troupe-dev/troupe/internal/wire"
@@ -92,7 +95,7 @@ func (s *agentServer) ExecuteStep(req *troupev1.ExecuteStepRequest, stream troup
 		}
 		s.panics.Note(ctx, err)
 		s.log.Warn("step failed", zap.String("trace", req.GetTraceId()), zap.String("root_trace_id", req.GetRootTraceId()), zap.Int32("step", req.GetStep()), zap.Error(err))
-		result = &troupev1.StepResult{Step: req.GetStep(), Agent: req.GetAgent(), Failure: failure.ToProto(err), Used: result.GetUsed()}
+		result = &troupev1.StepResult{Step: req.GetStep(), Agent: req.GetAgent(), Failure: grpcfailure.ToProto(err), Used: result.GetUsed()}
 	}
 	failed = err
 	return out.send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Result{Result: result}})
@@ -122,14 +125,14 @@ func (s *agentServer) hold(ctx context.Context, stop context.CancelCauseFunc, re
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	hold := memory.Hold{Ref: refOf(req), TurnID: req.GetTurnId(), Epoch: req.GetEpoch()}
-	beside.Go(func() { failure.Contained("agent.ExecuteStep", stop, func() { out.heartbeats(ctx) }) })
+	beside.Go(func() { panics.Guard("agent.ExecuteStep", stop, func() { out.heartbeats(ctx) }) })
 	beside.Go(func() {
-		failure.Contained("agent.ExecuteStep", stop, func() { memory.Keep(ctx, s.turns, hold, turnLease, stop) })
+		panics.Guard("agent.ExecuteStep", stop, func() { memory.Keep(ctx, s.turns, hold, turnLease, stop) })
 	})
 
 	journal, err := memory.NewRecorder(ctx, stop, s.turns, hold, int(req.GetStep()), req.GetAttempt() > 1)
 	if err != nil {
-		return nil, failure.Stopped(ctx, err)
+		return nil, failure.FromCause(ctx, err)
 	}
 	defer func() { end(); journal.Wait() }()
 	if req.GetRecorded() {
@@ -175,7 +178,7 @@ func (s *agentServer) step(ctx context.Context, req *troupev1.ExecuteStepRequest
 	}()
 	step.Journal, step.Broker = journal, s.broker.For(step.SessionID)
 	if err := s.attach(ctx, refOf(req), step.History); err != nil {
-		return nil, failure.Stopped(ctx, err)
+		return nil, failure.FromCause(ctx, err)
 	}
 	auth := wire.AuthFromProto(req.GetAuth())
 	defer auth.Wipe()
@@ -199,7 +202,7 @@ func (s *agentServer) step(ctx context.Context, req *troupev1.ExecuteStepRequest
 		err = ctx.Err() // no commit begins behind the end of the step
 	}
 	if err != nil {
-		return nil, failure.Stopped(ctx, err)
+		return nil, failure.FromCause(ctx, err)
 	}
 	result := done.Result
 	result.Step, result.Agent = int(req.GetStep()), req.GetAgent()
@@ -209,7 +212,7 @@ func (s *agentServer) step(ctx context.Context, req *troupev1.ExecuteStepRequest
 	}
 	if result.Sequence, err = s.commit(ctx, req, result, done, left); err != nil {
 		if failure.Is(err, failure.SystemNetwork, failure.SystemTimeout) { // repeated until the step was stopped
-			err = failure.Stopped(ctx, err)
+			err = failure.FromCause(ctx, err)
 		}
 		return nil, err
 	}
@@ -281,7 +284,7 @@ func (s *agentServer) commit(step context.Context, req *troupev1.ExecuteStepRequ
 		Outcome:  outcome(req.GetLast(), result),
 		Journal:  left,
 	}
-	return failure.Retry(ctx, func(ctx context.Context) (int64, error) { return s.turns.CommitStep(ctx, commit) })
+	return retry.Do(ctx, func(ctx context.Context) (int64, error) { return s.turns.CommitStep(ctx, commit) })
 }
 
 // outcome is how the turn ends with this step, if it does. A question always ends it, and so

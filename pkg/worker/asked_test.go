@@ -110,7 +110,7 @@ func TestExecuteStep_ErrorsComeAsResponses(t *testing.T) {
 			yield(event.Event{}, context.Canceled)
 		}, execution.Failed, execution.ExecutionError},
 		"an error with a mode": {func(_ agent.Invocation, yield func(event.Event, error) bool) {
-			yield(event.Event{}, failure.New(failure.SystemNetwork, "test", "no way there").After(time.Second))
+			yield(event.Event{}, failure.New(failure.SystemNetwork, "test", "no way there").WithRetryAfter(time.Second))
 		}, execution.Failed, execution.NetworkError},
 		"a panic": {func(agent.Invocation, func(event.Event, error) bool) { panic("oh no") }, execution.Failed, execution.ExecutionError},
 	} {

@@ -7,6 +7,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/troupe-dev/troupe/internal/panics"
+	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -35,8 +37,8 @@ func (s *agentServer) attach(ctx context.Context, ref session.Ref, history []con
 			continue
 		}
 		group.Go(func() (err error) {
-			defer failure.Contain("agent.ExecuteStep", &err)
-			data, err := failure.Retry(ctx, func(ctx context.Context) ([]byte, error) {
+			defer panics.Recover("agent.ExecuteStep", &err)
+			data, err := retry.Do(ctx, func(ctx context.Context) ([]byte, error) {
 				var content bytes.Buffer
 				_, err := memory.Download(ctx, s.turns, ref, a.Name, a.Version, &content)
 				return content.Bytes(), err

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 
+	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/ownership"
@@ -19,14 +20,14 @@ type configuration struct {
 
 // Load implements ownership.ConfigStore.
 func (c *configuration) Load(ctx context.Context, agent string) (int64, map[string]json.RawMessage, error) {
-	stored, err := failure.Retry(ctx, func(ctx context.Context) (memory.Configuration, error) { return c.configs.GetConfig(ctx, agent) })
+	stored, err := retry.Do(ctx, func(ctx context.Context) (memory.Configuration, error) { return c.configs.GetConfig(ctx, agent) })
 	return stored.Version, stored.Values, err
 }
 
 // Save implements ownership.ConfigStore.
 func (c *configuration) Save(ctx context.Context, base int64, changes map[string]json.RawMessage) (int64, map[string]json.RawMessage, error) {
 	change := memory.ConfigChange{Agent: c.agent, Base: base, Protocol: c.own.Protocol(), Delta: changes}
-	stored, err := failure.Retry(ctx, func(ctx context.Context) (memory.Configuration, error) { return c.configs.PutConfig(ctx, change) })
+	stored, err := retry.Do(ctx, func(ctx context.Context) (memory.Configuration, error) { return c.configs.PutConfig(ctx, change) })
 	return stored.Version, stored.Values, err
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/identity"
 	"github.com/troupe-dev/troupe/internal/telemetry"
 	"github.com/troupe-dev/troupe/pkg/conformance"
@@ -23,7 +24,7 @@ func TestHost_MakesAndDropsInstances(t *testing.T) {
 	receive(t, p.ready)
 	host := troupev1.NewConformanceServiceClient((&surroundings{}).dial(t, identity.Worker, "", h.Addr()))
 	_, err = host.MakeInstance(t.Context(), &troupev1.MakeInstanceRequest{})
-	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(failure.FromStatus("test", err)), "%v", err)
+	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(grpcfailure.FromStatus("test", err)), "%v", err)
 
 	hang := &troupev1.MakeInstanceRequest{
 		Capacity: 1, MemoryAddress: "127.0.0.1:1",

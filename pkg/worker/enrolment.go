@@ -9,7 +9,7 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/probe"
 	"github.com/troupe-dev/troupe/internal/registry"
-	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/pkg/lifecycle"
 )
 
@@ -96,7 +96,7 @@ func (e *enrolment) followLease(ctx context.Context, registration registry.Regis
 
 // follow registers each change of state.
 func (e *enrolment) follow(ctx context.Context, registration registry.Registration, registered lifecycle.State, ready func()) {
-	pace := failure.NewPace()
+	pace := retry.NewBackoff()
 	remembers := e.remembers
 	for ctx.Err() == nil {
 		status, changed := e.instance.Watch()
@@ -104,7 +104,7 @@ func (e *enrolment) follow(ctx context.Context, registration registry.Registrati
 			return // leave takes the registration out
 		}
 		if want := e.registeredState(status.State); want != registered {
-			_, err := failure.Retry(ctx, func(ctx context.Context) (struct{}, error) {
+			_, err := retry.Do(ctx, func(ctx context.Context) (struct{}, error) {
 				return struct{}{}, registration.SetState(ctx, want)
 			})
 			switch {

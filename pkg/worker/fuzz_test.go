@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/troupe-dev/troupe/internal/panics"
 	"github.com/troupe-dev/troupe/internal/rpc"
-	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/lifecycle"
 	"github.com/troupe-dev/troupe/pkg/ownership"
@@ -42,7 +42,7 @@ func FuzzLifecycle(f *testing.F) {
 				}
 				return rpc.Validate(req.(proto.Message))
 			}
-			if _, err := m.Handler(server, ctx, decode, nil); failure.IsPanic(err) {
+			if _, err := m.Handler(server, ctx, decode, nil); panics.Is(err) {
 				require.NoError(t, err)
 			}
 			require.NotEmpty(t, instance.Status().State, m.MethodName)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -122,7 +123,7 @@ func TestExecuteStep_AZombieHasNoEffect(t *testing.T) {
 			close(wake)
 
 			_, result := finish(t, stream)
-			require.Equal(t, failure.Fenced, failure.FromProto(result.GetFailure()).Mode, "%v", result.GetFailure())
+			require.Equal(t, failure.Fenced, grpcfailure.FromProto(result.GetFailure()).Mode, "%v", result.GetFailure())
 			require.Empty(t, acted.calls())
 			_, messages := s.stored(t, "s1")
 			require.Len(t, messages, 1)
@@ -166,5 +167,5 @@ func TestExecuteStep_RunsOnceUnderAnEpoch(t *testing.T) {
 	require.Equal(t, "All done.", result.GetText())
 	require.Len(t, acted.calls(), 1)
 	_, lost := finish(t, first)
-	require.Equal(t, failure.Fenced, failure.FromProto(lost.GetFailure()).Mode, "%v", lost.GetFailure())
+	require.Equal(t, failure.Fenced, grpcfailure.FromProto(lost.GetFailure()).Mode, "%v", lost.GetFailure())
 }

@@ -10,8 +10,9 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/troupe-dev/troupe/internal/broker"
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
+	"github.com/troupe-dev/troupe/internal/panics"
 	"github.com/troupe-dev/troupe/pkg/agent"
-	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -35,7 +36,7 @@ func TestHold_APanicBesideTheStepEndsIt(t *testing.T) {
 			SessionId: "s", TurnId: "t", Step: 1, Attempt: 1, Epoch: 1, Agent: "a", History: []*troupev1.Message{said},
 		}, &sender{stream: &beats{}})
 		require.Error(t, err)
-		require.True(t, failure.IsPanic(context.Cause(ctx)), "%v", context.Cause(ctx))
-		require.NotContains(t, failure.ToProto(err).String(), "secret")
+		require.True(t, panics.Is(context.Cause(ctx)), "%v", context.Cause(ctx))
+		require.NotContains(t, grpcfailure.ToProto(err).String(), "secret")
 	})
 }

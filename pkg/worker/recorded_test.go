@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -35,7 +36,7 @@ func TestExecuteStep_RecordsNoReplyThatWasRefused(t *testing.T) {
 		return agent.Config{Name: "a", Model: scripted.New(scripted.Say("The password is hunter2.")), Plugins: []hook.Plugin{plugin}}
 	}
 	req := s.recorded(t, guarded())
-	failed := failure.FromProto(req.GetResult().GetFailure())
+	failed := grpcfailure.FromProto(req.GetResult().GetFailure())
 	require.NotNil(t, failed)
 	_, err := s.memory.FailTurn(t.Context(), memory.Fail{
 		Ref: session.Ref{Session: "s1"}, TurnID: "t1", Epoch: req.GetStep().GetEpoch(), Outcome: session.OutcomeFailed, Failure: failed,
@@ -80,7 +81,7 @@ func TestExecuteStep_TriesARecordedStepAgain(t *testing.T) {
 				req := s.begin(t, "a", "s1")
 				req.Recorded = recorded
 				_, result := finish(t, r.execute(t.Context(), t, req))
-				require.Equal(t, c.mode, failure.FromProto(result.GetFailure()).Mode, "%v", result)
+				require.Equal(t, c.mode, grpcfailure.FromProto(result.GetFailure()).Mode, "%v", result)
 				req.Attempt = 2
 				_, result = finish(t, r.execute(t.Context(), t, req))
 				require.Nil(t, result.GetFailure())

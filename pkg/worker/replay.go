@@ -11,6 +11,7 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/broker"
 	"github.com/troupe-dev/troupe/internal/replay"
+	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/conversation"
@@ -87,7 +88,7 @@ func (s *agentServer) ReplayStep(ctx context.Context, req *troupev1.ReplayStepRe
 		Trace: ownership.NewTraceView(map[string]string{"trace_id": step.TraceID}),
 	}, nil)
 	if ctx.Err() != nil {
-		return nil, failure.Stopped(ctx, ctx.Err())
+		return nil, failure.FromCause(ctx, ctx.Err())
 	}
 	if execution.IsUnrecorded(err) {
 		return &troupev1.ReplayStepResponse{Replay: &troupev1.StepReplay{Step: asked.GetStep(), Agent: asked.GetAgent(), Skipped: failure.Plain(err)}}, nil
@@ -102,7 +103,7 @@ func (s *agentServer) ReplayStep(ctx context.Context, req *troupev1.ReplayStepRe
 func (s *agentServer) recording(ctx context.Context, ref session.Ref, step execution.Step) ([]execution.Entry, error) {
 	var all []execution.Entry
 	for from := 0; ; from = all[len(all)-1].Number + 1 {
-		page, err := failure.Retry(ctx, func(ctx context.Context) ([]execution.Entry, error) {
+		page, err := retry.Do(ctx, func(ctx context.Context) ([]execution.Entry, error) {
 			return s.turns.Recording(ctx, ref, step.TurnID, step.Number, from)
 		})
 		if err != nil {
@@ -132,7 +133,7 @@ type sealedStore struct {
 func (s sealedStore) SaveArtifact(ctx context.Context, name, _ string, content []byte) (int, error) {
 	sum := sha256.Sum256(content)
 	digest := hex.EncodeToString(sum[:])
-	all, err := failure.Retry(ctx, func(ctx context.Context) ([]memory.Artifact, error) { return s.turns.ListArtifacts(ctx, s.ref) })
+	all, err := retry.Do(ctx, func(ctx context.Context) ([]memory.Artifact, error) { return s.turns.ListArtifacts(ctx, s.ref) })
 	if err != nil {
 		return 0, err
 	}

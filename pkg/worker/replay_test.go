@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -99,7 +100,7 @@ func TestExecuteStep_RecordsWhatItWasGiven(t *testing.T) {
 	req := s.begin(t, "a", "s1")
 	req.Recorded, req.Profile, req.Metadata = true, "brief", map[string]string{"k": "v"}
 	req.Auth = &troupev1.Auth{Actor: "alice", Credentials: map[string]string{"token": "hunter2"}}
-	req.Prior = []*troupev1.StepResult{{Step: 1, Agent: "b", Text: "what the turn has anyway"}, {Step: 2, Agent: "c", Failure: failure.ToProto(failure.New(failure.NoWorker, "test", "nobody"))}}
+	req.Prior = []*troupev1.StepResult{{Step: 1, Agent: "b", Text: "what the turn has anyway"}, {Step: 2, Agent: "c", Failure: grpcfailure.ToProto(failure.New(failure.NoWorker, "test", "nobody"))}}
 	finish(t, r.execute(t.Context(), t, req))
 
 	entries, err := s.memory.Recording(t.Context(), session.Ref{Session: "s1"}, "t1", 1, 0)
@@ -286,7 +287,7 @@ func TestReplayStep_OfAStepThatFailed(t *testing.T) {
 	require.NotNil(t, req.GetResult().GetFailure())
 	_, err := s.memory.FailTurn(t.Context(), memory.Fail{
 		Ref: session.Ref{Session: "s1"}, TurnID: "t1", Epoch: req.GetStep().GetEpoch(), Outcome: session.OutcomeFailed,
-		Failure: failure.FromProto(req.GetResult().GetFailure()),
+		Failure: grpcfailure.FromProto(req.GetResult().GetFailure()),
 	})
 	require.NoError(t, err)
 	done := s.replay(t, sender(t, new(letters)), req)
@@ -318,5 +319,5 @@ func TestReplayStep_WithoutARecordingIsNotFound(t *testing.T) {
 	req := s.begin(t, "a", "s1")
 	_, result := finish(t, r.execute(t.Context(), t, req))
 	_, err := r.steps.ReplayStep(t.Context(), &troupev1.ReplayStepRequest{Step: req, Result: result})
-	require.True(t, failure.Is(failure.FromStatus("test", err), failure.NotFound), "%v", err)
+	require.True(t, failure.Is(grpcfailure.FromStatus("test", err), failure.NotFound), "%v", err)
 }

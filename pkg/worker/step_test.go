@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -153,7 +154,7 @@ func TestExecuteStep_OfManyAtOnceOnlyCapacityGetIn(t *testing.T) {
 			for err == nil {
 				_, err = stream.Recv()
 			}
-			if errs[i] = failure.FromStatus("test", err); !errors.Is(err, io.EOF) {
+			if errs[i] = grpcfailure.FromStatus("test", err); !errors.Is(err, io.EOF) {
 				refused.Done()
 			}
 		})
@@ -209,7 +210,7 @@ func TestExecuteStep_ACancelledCallCommitsNothing(t *testing.T) {
 	admitted(t, stream)
 	cancel()
 	_, err := stream.Recv()
-	require.Equal(t, failure.UserCancelled, failure.ModeOf(failure.FromStatus("test", err)))
+	require.Equal(t, failure.UserCancelled, failure.ModeOf(grpcfailure.FromStatus("test", err)))
 	await(t, "the step has ended", func() bool { return r.status(t).GetInFlight() == 0 })
 	stored, messages := s.stored(t, "s1")
 	require.Len(t, messages, 1)

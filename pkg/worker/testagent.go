@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -81,7 +82,7 @@ func sleep(ctx context.Context, duration string) error {
 	if err != nil {
 		return failure.Newf(failure.UserInvalidInput, "conformance", "sleep %s: want a duration such as 200ms", duration)
 	}
-	return failure.Pause(ctx, d)
+	return retry.Sleep(ctx, d)
 }
 
 func lastOfUser(messages []conversation.Message) string {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -29,7 +30,7 @@ func watch(t *testing.T, r *running, after uint64) (first *troupev1.InstanceStat
 		case errors.Is(err, io.EOF):
 			return first, all, nil
 		case err != nil:
-			return first, all, failure.FromStatus("test", err)
+			return first, all, grpcfailure.FromStatus("test", err)
 		case item.GetTransition() == nil:
 			require.Nil(t, first, "one item without a transition")
 			first = item.GetStatus()
@@ -105,7 +106,7 @@ func TestOwnsState_TellsWhoseAKeyIs(t *testing.T) {
 		require.Equal(t, want.String(), got.String(), key)
 	}
 	_, err := r.OwnsState(t.Context(), &troupev1.OwnsStateRequest{})
-	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(failure.FromStatus("test", err)))
+	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(grpcfailure.FromStatus("test", err)))
 }
 
 // The lifecycle of an instance is one service: it begins, ends, and says what is the agent's own,
@@ -120,7 +121,7 @@ func TestLifecycle_BeginsEndsAndKnowsWhatItOwns(t *testing.T) {
 	short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	_, err := r.Startup(short, &troupev1.StartupRequest{})
-	require.True(t, failure.Is(failure.FromStatus("test", err), failure.SystemTimeout), "%v", err)
+	require.True(t, failure.Is(grpcfailure.FromStatus("test", err), failure.SystemTimeout), "%v", err)
 	resource.open <- nil
 	begun, err := r.Startup(t.Context(), &troupev1.StartupRequest{})
 	require.NoError(t, err)

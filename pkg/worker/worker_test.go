@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/identity"
 	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/internal/telemetry"
@@ -333,7 +334,7 @@ func held(t *testing.T, stream grpc.ServerStreamingClient[troupev1.ExecuteStepRe
 	header, _ := stream.Header()
 	require.Nil(t, header, "a header says that the step is admitted")
 	_, err := stream.Recv()
-	return failure.FromStatus("test", err)
+	return grpcfailure.FromStatus("test", err)
 }
 
 // A worker owns no conversation: its agent starts without one, without anybody who keeps one, and

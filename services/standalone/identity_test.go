@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 
 	researchassistant "github.com/troupe-dev/troupe/agents/research-assistant"
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/identity"
 	"github.com/troupe-dev/troupe/internal/identity/bearer"
 	"github.com/troupe-dev/troupe/internal/rpc"
@@ -74,7 +75,7 @@ func TestRun_PartsServeThoseAloneWhoAreMeantToCall(t *testing.T) {
 		}
 		conn, err := rpc.DialWith(self.Client(at, agent), c.address, telemetry.Discard())
 		require.NoError(t, err)
-		err = failure.FromStatus("test", c.call(conn))
+		err = grpcfailure.FromStatus("test", c.call(conn))
 		require.NoError(t, conn.Close())
 		if c.want == "" {
 			require.NoError(t, err)

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/identity"
 	"github.com/troupe-dev/troupe/internal/rpc"
 	"github.com/troupe-dev/troupe/internal/telemetry"
@@ -39,7 +40,7 @@ func TestRun_StartsWithAnAgentThatIsQuarantined(t *testing.T) {
 	defer func() { require.NoError(t, conn.Close()) }()
 	await(t, "the memory service bars the agent", func() bool {
 		_, err := troupev1.NewMemoryServiceClient(conn).PutConfig(t.Context(), &troupev1.PutConfigRequest{Agent: "greeter"})
-		return failure.Is(failure.FromStatus("test", err), failure.PolicySecurity)
+		return failure.Is(grpcfailure.FromStatus("test", err), failure.PolicySecurity)
 	})
 	await(t, "an operator releases it", func() bool { // which the orchestrator refuses until it knows
 		_, err := f.ReleaseAgent(t.Context(), &troupev1.ReleaseAgentRequest{Agent: "greeter"})

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/identity"
 	"github.com/troupe-dev/troupe/internal/identity/turncred"
 	"github.com/troupe-dev/troupe/internal/wire"
@@ -123,7 +124,7 @@ func carried(ctx context.Context, m *rig.Mesh, req *troupev1.OrchestrateRequest)
 			return resp.GetEvent().GetTurnResult(), nil
 		}
 	}
-	return nil, failure.FromStatus("test", err)
+	return nil, grpcfailure.FromStatus("test", err)
 }
 
 // outcome is that of a turn which somebody carried.
@@ -257,7 +258,7 @@ func TestWorker_ThatPosesAsAnotherAgentGetsNowhere(t *testing.T) {
 		"cancels the turn":                      {cancelled, failure.TurnNotOpen},
 		"asks for a turn below":                 {begun, failure.TurnNotOpen},
 	} {
-		require.True(t, failure.Is(failure.FromStatus("test", c.err), c.mode), "%s: %v", what, c.err)
+		require.True(t, failure.Is(grpcfailure.FromStatus("test", c.err), c.mode), "%s: %v", what, c.err)
 	}
 
 	close(v.let)
@@ -297,7 +298,7 @@ func TestWorker_ThatWasOvertakenIsFencedAtTheOrchestrator(t *testing.T) {
 	_, cancelled := m.CancelTrace(ctx, &troupev1.CancelTraceRequest{TraceId: old.Trace})
 	_, begun := carried(ctx, m, old.below("synthesis"))
 	for what, err := range map[string]error{"sees": seen, "cancels": cancelled, "asks": begun} {
-		require.True(t, failure.Is(failure.FromStatus("test", err), failure.Fenced), "%s: %v", what, err)
+		require.True(t, failure.Is(grpcfailure.FromStatus("test", err), failure.Fenced), "%s: %v", what, err)
 	}
 	_, err = m.GetTrace(now.showing(t), &troupev1.GetTraceRequest{TraceId: now.Trace})
 	require.NoError(t, err, "its successor")

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/identity"
 	"github.com/troupe-dev/troupe/internal/identity/turncred"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -155,7 +156,7 @@ func TestMesh_StandsAWorkerThatMeansNoGood(t *testing.T) {
 			return result(s, r)
 		}
 		got := ask(t, m, "research", quiet)
-		err := failure.FromStatus("test", <-refused)
+		err := grpcfailure.FromStatus("test", <-refused)
 		require.True(t, failure.Is(err, failure.UserInvalidInput), "%v", err)
 		require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_CONTRACT, got.GetFailure().GetMode())
 		require.GreaterOrEqual(t, got.GetUsage().GetInputTokens(), int64(0))

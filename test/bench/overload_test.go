@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/test/rig"
@@ -100,11 +101,11 @@ func once(ctx context.Context, m *rig.Mesh) error {
 	for err == nil {
 		var r *troupev1.OrchestrateResponse
 		if r, err = s.Recv(); r.GetEvent().GetTurnResult().GetFailure() != nil {
-			return failure.FromProto(r.GetEvent().GetTurnResult().GetFailure())
+			return grpcfailure.FromProto(r.GetEvent().GetTurnResult().GetFailure())
 		}
 	}
 	if errors.Is(err, io.EOF) {
 		return nil
 	}
-	return failure.FromStatus("bench", err)
+	return grpcfailure.FromStatus("bench", err)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -47,7 +48,7 @@ func (r *run) rollback() []violation.Violation {
 	if again.Epoch <= held.Epoch {
 		return []violation.Violation{violation.Newf(NoReuse, "epoch %d was granted, and then %d", held.Epoch, again.Epoch)}
 	}
-	_, err := failure.Retry(r.ctx, func(ctx context.Context) (int64, error) { return 0, r.direct.RenewTurn(ctx, holdOf(held), time.Minute) })
+	_, err := retry.Do(r.ctx, func(ctx context.Context) (int64, error) { return 0, r.direct.RenewTurn(ctx, holdOf(held), time.Minute) })
 	if !failure.Is(err, failure.Fenced) {
 		return []violation.Violation{violation.Newf(NoReuse, "the holder of before the rollback: want fenced, got %v", err)}
 	}
@@ -57,7 +58,7 @@ func (r *run) rollback() []violation.Violation {
 // beginTurn begins a turn of a session named after it.
 func (r *run) beginTurn(name string) session.Turn {
 	r.t.Helper()
-	begun, err := failure.Retry(r.ctx, func(ctx context.Context) (memory.Begun, error) {
+	begun, err := retry.Do(r.ctx, func(ctx context.Context) (memory.Begun, error) {
 		return r.direct.BeginTurn(ctx, memory.Begin{
 			Ref: session.Ref{Session: name}, TurnID: name, TraceID: strings.Repeat("a", 32), Fingerprint: "f",
 			Message: conversation.User(name), Lease: memory.MaxLease, Window: 10,

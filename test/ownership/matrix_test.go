@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/test/etcdtest"
@@ -137,7 +138,7 @@ func toldIn(t *testing.T, m *mesh, where, deed string) error {
 	require.Equal(t, string(failure.StateViolation), said, deed)
 	require.Len(t, trespasses, 1, deed)
 	require.Equal(t, scribe, trespasses[0].GetActor())
-	return failure.New(failure.Mode(said), "test", said).Owned(trespasses[0].GetKey(), trespasses[0].GetOwner(), trespasses[0].GetActor())
+	return failure.New(failure.Mode(said), "test", said).WithOwner(trespasses[0].GetKey(), trespasses[0].GetOwner(), trespasses[0].GetActor())
 }
 
 // refused asks for every call to be refused, and returns how the last one was.
@@ -145,7 +146,7 @@ func refused(t *testing.T, errs ...error) (last error) {
 	t.Helper()
 	for i, err := range errs {
 		require.Error(t, err, "call %d", i)
-		last = failure.FromStatus("test", err)
+		last = grpcfailure.FromStatus("test", err)
 		require.True(t, failure.Is(last, refusals...), "call %d: %v", i, last)
 	}
 	return last
@@ -157,7 +158,7 @@ func allow(errs ...error) error {
 	if i < 0 {
 		return nil
 	}
-	return failure.FromStatus("test", errs[i])
+	return grpcfailure.FromStatus("test", errs[i])
 }
 
 // errOf is the error of a call.

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/identity/turncred"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -82,7 +83,7 @@ func updates(as ownership.Actor, keys ...string) trial {
 			holder, turn := within(m)
 			for _, key := range keys {
 				err := update(m.showing(t, as), m.memory(as), turn, key)
-				violated := failure.Is(failure.FromStatus("test", err), failure.StateViolation)
+				violated := failure.Is(grpcfailure.FromStatus("test", err), failure.StateViolation)
 				require.True(t, violated || holder != as, "%s: %v", key, err) // who is no worker may not call this at all
 				errs = append(errs, err)
 			}
@@ -296,7 +297,7 @@ func executes(as ownership.Actor) trial {
 // passed returns the first refusal; what else a call came to is of no interest.
 func passed(errs ...error) error {
 	for _, err := range errs {
-		if wrong := failure.FromStatus("test", err); err != nil && failure.Is(wrong, refusals...) {
+		if wrong := grpcfailure.FromStatus("test", err); err != nil && failure.Is(wrong, refusals...) {
 			return wrong
 		}
 	}

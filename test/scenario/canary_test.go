@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/identity/bearer"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -99,8 +100,8 @@ func TestCanary_Binaries(t *testing.T) {
 	}
 	stranger := metadata.AppendToOutgoingContext(t.Context(), bearer.Header, bearer.Scheme+canary+"-stranger")
 	_, err := troupev1.NewOrchestratorServiceClient(s.Conn).ListAgents(stranger, &troupev1.ListAgentsRequest{})
-	require.True(t, failure.Is(failure.FromStatus("scenario", err), failure.UserUnauthenticated), "%v", err)
-	told.failed(failure.FromStatus("scenario", err))
+	require.True(t, failure.Is(grpcfailure.FromStatus("scenario", err), failure.UserUnauthenticated), "%v", err)
+	told.failed(grpcfailure.FromStatus("scenario", err))
 	s.awaitAll(t)
 	throng(t, s, told, canary)
 
@@ -224,7 +225,7 @@ func (r *record) message(m proto.Message) { r.said = append(r.said, protojson.Fo
 func (r *record) failed(err error) {
 	e, _ := errors.AsType[*failure.Error](err)
 	r.said = append(r.said, fmt.Sprintf("%v %+v %v", err, err, e.Facts))
-	r.message(failure.ToProto(err))
+	r.message(grpcfailure.ToProto(err))
 }
 
 // turn adds all that a client can ask for after a turn.

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/testing/protocmp"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/test/rig"
@@ -284,7 +285,7 @@ func drain(stream troupev1.OrchestratorService_OrchestrateClient) (last uint64, 
 	for {
 		r, err := stream.Recv()
 		if err != nil {
-			return last, failure.FromStatus("scenario", err)
+			return last, grpcfailure.FromStatus("scenario", err)
 		}
 		last = max(last, r.GetEvent().GetSequence())
 	}

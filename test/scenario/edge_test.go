@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -110,7 +111,7 @@ func aTurnIsRunFromItsMessageToItsResult(t *testing.T, m *rig.Mesh, d *desk) {
 		return result(events)
 	}
 	_, err := m.Sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: id})
-	require.True(t, failure.Is(failure.FromStatus("", err), failure.NotFound), "%v", err)
+	require.True(t, failure.Is(grpcfailure.FromStatus("", err), failure.NotFound), "%v", err)
 
 	require.Equal(t, "One.", asked("Hello").GetText())
 	require.Equal(t, "We are closed.", asked("Are you open?").GetText())

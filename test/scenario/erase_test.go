@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/test/rig"
@@ -87,7 +88,7 @@ func TestErasure_InProcess(t *testing.T) {
 	running()
 	require.Empty(t, s.Keys(word))
 	_, err = s.Sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: two})
-	require.Equal(t, failure.SessionDeleted, failure.ModeOf(failure.FromStatus("scenario", err)))
+	require.Equal(t, failure.SessionDeleted, failure.ModeOf(grpcfailure.FromStatus("scenario", err)))
 	s.RewriteRedis(t.Context())
 	s.Await("no file holds the word", func() bool { return len(with(butFailures(s.Residue()), word)) == 0 })
 	left := s.Residue()

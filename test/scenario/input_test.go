@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/test/rig"
@@ -43,23 +44,23 @@ func badInputChangesNothing(t *testing.T, m *rig.Mesh) {
 			require.True(t, failure.Is(err, c.mode), "%v", err)
 			require.ErrorContains(t, err, c.says)
 			_, err = m.Sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: session})
-			require.True(t, failure.Is(failure.FromStatus("", err), failure.NotFound), "nothing is stored")
+			require.True(t, failure.Is(grpcfailure.FromStatus("", err), failure.NotFound), "nothing is stored")
 		})
 	}
 	t.Run("unknown session", func(t *testing.T) {
 		_, err := m.Sessions.ListMessages(t.Context(), &troupev1.ListMessagesRequest{SessionId: "nobody"})
-		require.True(t, failure.Is(failure.FromStatus("", err), failure.NotFound))
+		require.True(t, failure.Is(grpcfailure.FromStatus("", err), failure.NotFound))
 	})
 	t.Run("unknown trace", func(t *testing.T) {
 		_, err := m.GetTrace(t.Context(), &troupev1.GetTraceRequest{TraceId: unknownTrace})
-		require.True(t, failure.Is(failure.FromStatus("", err), failure.NotFound))
+		require.True(t, failure.Is(grpcfailure.FromStatus("", err), failure.NotFound))
 		for _, err := range m.Watch(t.Context(), unknownTrace, 0) {
 			require.True(t, failure.Is(err, failure.NotFound), "%v", err)
 		}
 	})
 	t.Run("a trace id that is none", func(t *testing.T) {
 		_, err := m.GetTrace(t.Context(), &troupev1.GetTraceRequest{TraceId: "x"})
-		require.True(t, failure.Is(failure.FromStatus("", err), failure.UserInvalidInput))
+		require.True(t, failure.Is(grpcfailure.FromStatus("", err), failure.UserInvalidInput))
 	})
 	t.Run("beyond the end of a trace", func(t *testing.T) {
 		trace := ask(t, m, text(question))[0].GetTraceId()

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/test/rig"
@@ -87,7 +88,7 @@ func aDrainedInstanceEndsAndIsForgotten(t *testing.T, m *rig.Mesh) {
 	m.AwaitEnd(rig.Worker("synthesis"), drainTime)
 	m.Await("it is gone", func() bool { return len(instances(t, m, "synthesis")) == 0 })
 	_, err = m.DrainInstance(t.Context(), &troupev1.DrainInstanceRequest{InstanceId: before})
-	require.True(t, failure.Is(failure.FromStatus("", err), failure.NotFound), "%v", err)
+	require.True(t, failure.Is(grpcfailure.FromStatus("", err), failure.NotFound), "%v", err)
 	m.Start(rig.Worker("synthesis"))
 	m.AwaitReady()
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(ask(t, m, text(question))).GetOutcome())
@@ -96,7 +97,7 @@ func aDrainedInstanceEndsAndIsForgotten(t *testing.T, m *rig.Mesh) {
 func verbsNeedTheRegistry(t *testing.T, m *rig.Mesh) {
 	m.Stop(rig.Etcd)
 	_, err := m.PauseAgent(t.Context(), &troupev1.PauseAgentRequest{Agent: "research"})
-	require.True(t, failure.Is(failure.FromStatus("", err), failure.SystemNetwork), "%v", err)
+	require.True(t, failure.Is(grpcfailure.FromStatus("", err), failure.SystemNetwork), "%v", err)
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(ask(t, m, text(question))).GetOutcome(), "nothing was changed")
 	m.Start(rig.Etcd)
 	m.AwaitReady()

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/test/rig"
@@ -60,7 +61,7 @@ func losesNothingWithout(t *testing.T, m *rig.Mesh, p rig.Part) {
 		resume()
 		m.Await("the orchestrator is not ready", func() bool { return !m.Ready(rig.Orchestrator) })
 		_, err := m.Sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: req.SessionId})
-		require.True(t, failure.Is(failure.FromStatus("", err), failure.SystemNetwork), "%v", err)
+		require.True(t, failure.Is(grpcfailure.FromStatus("", err), failure.SystemNetwork), "%v", err)
 		m.Start(p)
 	}
 	checkTrace(t, events)

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/troupe-dev/troupe/internal/audit"
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/test/rig"
@@ -29,7 +30,7 @@ func TestQuarantine_Binaries(t *testing.T) {
 	refused := func() bool {
 		// It is of no turn, and changes nothing.
 		_, err := memory.PutConfig(t.Context(), &troupev1.PutConfigRequest{Agent: "slow"})
-		return failure.Is(failure.FromStatus("", err), failure.PolicySecurity)
+		return failure.Is(grpcfailure.FromStatus("", err), failure.PolicySecurity)
 	}
 	require.False(t, refused())
 	var waits []func() []*troupev1.Event
@@ -44,7 +45,7 @@ func TestQuarantine_Binaries(t *testing.T) {
 	require.NoError(t, err)
 	answered := time.Since(began)
 	for _, wait := range waits {
-		why := failure.FromProto(result(wait()).GetFailure())
+		why := grpcfailure.FromProto(result(wait()).GetFailure())
 		require.Equal(t, failure.PolicySecurity, why.Mode, "%v", why)
 	}
 	ended := time.Since(began)
@@ -60,7 +61,7 @@ func TestQuarantine_Binaries(t *testing.T) {
 	shut := func() {
 		t.Helper()
 		req, _ := slow("hold")
-		require.Equal(t, failure.PolicySecurity, failure.FromProto(result(ask(t, m, req)).GetFailure()).Mode)
+		require.Equal(t, failure.PolicySecurity, grpcfailure.FromProto(result(ask(t, m, req)).GetFailure()).Mode)
 		require.NotNil(t, instances(t, m, "slow")[0].GetQuarantine())
 		s.Await("the memory service knows it", refused)
 	}

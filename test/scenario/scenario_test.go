@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/test/rig"
@@ -112,7 +113,7 @@ func refused(t *testing.T, m *rig.Mesh, req *troupev1.OrchestrateRequest) error 
 	require.NoError(t, err)
 	e, err := stream.Recv()
 	require.Error(t, err, "got %v", e)
-	return failure.FromStatus("scenario", err)
+	return grpcfailure.FromStatus("scenario", err)
 }
 
 // durable leaves the text deltas out.

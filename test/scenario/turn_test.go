@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/testing/protocmp"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/test/rig"
@@ -146,9 +147,9 @@ func aChatIsReadAndForgotten(t *testing.T, m *rig.Mesh) {
 	_, err = m.Sessions.DeleteSession(t.Context(), &troupev1.DeleteSessionRequest{SessionId: id})
 	require.NoError(t, err)
 	_, err = m.Sessions.ListMessages(t.Context(), &troupev1.ListMessagesRequest{SessionId: id})
-	require.True(t, failure.Is(failure.FromStatus("", err), failure.NotFound, failure.SessionDeleted), "%v", err)
+	require.True(t, failure.Is(grpcfailure.FromStatus("", err), failure.NotFound, failure.SessionDeleted), "%v", err)
 	_, err = m.Sessions.DeleteSession(t.Context(), &troupev1.DeleteSessionRequest{SessionId: uuid.NewString()})
-	require.True(t, failure.Is(failure.FromStatus("", err), failure.NotFound), "%v", err)
+	require.True(t, failure.Is(grpcfailure.FromStatus("", err), failure.NotFound), "%v", err)
 }
 
 func anAgentCanBeAskedDirectly(t *testing.T, m *rig.Mesh) {

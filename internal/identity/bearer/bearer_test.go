@@ -18,6 +18,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/identity"
 	"github.com/troupe-dev/troupe/internal/identity/bearer"
 	"github.com/troupe-dev/troupe/internal/identity/oidc"
@@ -85,7 +86,7 @@ func serve(t *testing.T, cfg bearer.Config) *port {
 // get calls with what a client says beside its call.
 func (p *port) get(ctx context.Context, said ...string) error {
 	_, err := troupev1.NewSessionServiceClient(p.conn).GetSession(metadata.AppendToOutgoingContext(ctx, said...), &troupev1.GetSessionRequest{SessionId: "s"})
-	return failure.FromStatus("test", err)
+	return grpcfailure.FromStatus("test", err)
 }
 
 // tokens is a file with a client and an admin.
@@ -116,7 +117,7 @@ func TestClients_ACallIsThatOfItsToken(t *testing.T) {
 			require.NoError(t, err)
 			continue
 		}
-		require.True(t, failure.Is(failure.FromStatus("test", err), failure.PolicySecurity), "%v", err)
+		require.True(t, failure.Is(grpcfailure.FromStatus("test", err), failure.PolicySecurity), "%v", err)
 		require.ErrorContains(t, err, "client ann may not call")
 	}
 }
@@ -143,7 +144,7 @@ func TestClients_RefusesCallsThatProveNobody(t *testing.T) {
 		stream, err := troupev1.NewOrchestratorServiceClient(p.conn).WatchTrace(metadata.AppendToOutgoingContext(t.Context(), c.said...), &troupev1.WatchTraceRequest{TraceId: strings.Repeat("a", 32)})
 		require.NoError(t, err)
 		_, err = stream.Recv()
-		require.True(t, failure.Is(failure.FromStatus("test", err), failure.UserUnauthenticated), "%s: %v", name, err)
+		require.True(t, failure.Is(grpcfailure.FromStatus("test", err), failure.UserUnauthenticated), "%s: %v", name, err)
 	}
 	require.Zero(t, p.last)
 	for _, line := range p.logs.All() {
@@ -154,7 +155,7 @@ func TestClients_RefusesCallsThatProveNobody(t *testing.T) {
 	require.NoError(t, err, "a load balancer asks for that without a token")
 	require.Equal(t, identity.Principal{Role: identity.Anybody, Tenant: "default"}, p.who, "its calls are counted by its address, and not with everybody's")
 	_, err = health.List(t.Context(), &healthpb.HealthListRequest{})
-	require.True(t, failure.Is(failure.FromStatus("test", err), failure.UserUnauthenticated), "%v", err)
+	require.True(t, failure.Is(grpcfailure.FromStatus("test", err), failure.UserUnauthenticated), "%v", err)
 }
 
 // Where nobody can be told apart, nobody names a tenant either.

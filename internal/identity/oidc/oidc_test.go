@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/identity"
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
@@ -95,7 +96,7 @@ func TestVerifier_RefusesWhatIsNotOfTheIssuerForThisMeshAndNow(t *testing.T) {
 		require.Zero(t, got, name)
 		for part := range strings.SplitSeq(c.token, ".") {
 			if len(part) > 10 {
-				require.NotContains(t, fmt.Sprintf("%+v %v", err, failure.ToProto(err)), part, name)
+				require.NotContains(t, fmt.Sprintf("%+v %v", err, grpcfailure.ToProto(err)), part, name)
 				for _, line := range logs.All() {
 					require.NotContains(t, fmt.Sprint(line.Message, line.ContextMap()), part, name)
 				}

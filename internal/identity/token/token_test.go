@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/identity"
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
@@ -67,7 +68,7 @@ func TestFile_NamesWhoHasAToken(t *testing.T) {
 		require.True(t, failure.Is(err, failure.UserUnauthenticated), "%v", err)
 		require.Zero(t, got)
 		if len(other) > len(Prefix) {
-			require.NotContains(t, fmt.Sprintf("%+v %v", err, failure.ToProto(err)), other)
+			require.NotContains(t, fmt.Sprintf("%+v %v", err, grpcfailure.ToProto(err)), other)
 		}
 	}
 }

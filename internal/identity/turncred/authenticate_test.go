@@ -10,6 +10,7 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/audit"
 	"github.com/troupe-dev/troupe/internal/audit/audittest"
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/identity"
 	"github.com/troupe-dev/troupe/internal/rate"
 	"github.com/troupe-dev/troupe/internal/rpc"
@@ -50,7 +51,7 @@ func TestAuthenticate_StrangersGuessAFewTimesOnly(t *testing.T) {
 		if n >= guesses {
 			want = failure.PolicyRateLimit
 		}
-		require.True(t, failure.Is(failure.FromStatus("test", err), want), "%d: %v", n, err)
+		require.True(t, failure.Is(grpcfailure.FromStatus("test", err), want), "%d: %v", n, err)
 	}
 
 	refused := entries()

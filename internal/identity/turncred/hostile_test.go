@@ -13,6 +13,7 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/identity"
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
@@ -24,7 +25,7 @@ func refused(t *testing.T, a *Authority, credential string) {
 	require.True(t, failure.Is(err, failure.PolicySecurity), "%v", err)
 	for part := range strings.SplitSeq(credential, ".") {
 		if len(part) > 8 {
-			require.NotContains(t, failure.ToStatus(err).Error(), part)
+			require.NotContains(t, grpcfailure.ToStatus(err).Error(), part)
 		}
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
+	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
@@ -17,7 +19,7 @@ import (
 // system_network, policy_security.
 func Reach(ctx context.Context, creds credentials.TransportCredentials, endpoints []string) error {
 	var last error
-	for pace := failure.NewPace(); ; {
+	for pace := retry.NewBackoff(); ; {
 		for _, at := range endpoints {
 			err := knock(ctx, creds, at)
 			if err == nil || failure.Is(err, failure.PolicySecurity) {
@@ -48,14 +50,14 @@ func knock(ctx context.Context, creds credentials.TransportCredentials, at strin
 	fail := func(mode failure.Mode, format string, args ...any) error {
 		return failure.Newf(mode, "registry.Reach", format, args...).Because(err)
 	}
-	switch missed, why := failure.Unconnected(err); {
-	case missed == failure.Distrust:
+	switch missed, why := grpcfailure.ClassifyDial(err); {
+	case missed == grpcfailure.DialUntrusted:
 		return fail(failure.PolicySecurity, "--etcd-ca: the etcd at %s cannot be trusted by it, or speaks plain text: %s", at, why)
-	case missed == failure.Rejected && strings.Contains(why, "tls: "):
+	case missed == grpcfailure.DialRejected && strings.Contains(why, "tls: "):
 		return fail(failure.PolicySecurity, "--etcd-cert: the etcd at %s does not take it: %s", at, why)
-	case missed == failure.Nobody:
+	case missed == grpcfailure.DialUnreachable:
 		return fail(failure.SystemNetwork, "--etcd: cannot reach an etcd at %s: %s", at, why)
-	case failure.Is(failure.FromStatus("registry.Reach", err), failure.SystemNetwork): // also when the alert of TLS was lost
+	case failure.Is(grpcfailure.FromStatus("registry.Reach", err), failure.SystemNetwork): // also when the alert of TLS was lost
 		return fail(failure.SystemNetwork, "--etcd: who is at %s ends the connection; an etcd that wants TLS is named with https://", at)
 	case err != nil && ctx.Err() != nil:
 		return fail(failure.SystemNetwork, "--etcd: nobody answered at %s in time", at)

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
@@ -111,7 +112,7 @@ func TestGuardrails_TripAtTheInput(t *testing.T) {
 				}
 				require.True(t, failure.Is(err, failure.PolicySecurity), "%v", err)
 				require.NotContains(t, err.Error(), "passwörd")
-				require.Equal(t, tc.trips, failure.FromProto(failure.ToProto(err)).Facts["check"])
+				require.Equal(t, tc.trips, grpcfailure.FromProto(grpcfailure.ToProto(err)).Facts["check"])
 			})
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
@@ -102,7 +103,7 @@ func TestRateLimit_RefusesWhatWouldWaitTooLong(t *testing.T) {
 			require.True(t, failure.Is(err, failure.PolicyRateLimit), "%v", err)
 			require.ErrorContains(t, err, "try again in 55s")
 			require.Zero(t, took)
-			told := failure.FromProto(failure.ToProto(err)) // as the caller sees it
+			told := grpcfailure.FromProto(grpcfailure.ToProto(err)) // as the caller sees it
 			require.True(t, told.Mode.Retryable())
 			after, err := time.ParseDuration(told.Facts["retry_after"])
 			require.NoError(t, err)

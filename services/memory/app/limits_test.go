@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/identity"
 	"github.com/troupe-dev/troupe/internal/rpc"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -29,7 +30,7 @@ func TestApp_RefusesWorkersThatCallTooOften(t *testing.T) {
 		m := troupev1.NewMemoryServiceClient(s.dial(t, role, agent))
 		return func() bool {
 			_, err := m.GetConfig(t.Context(), &troupev1.GetConfigRequest{Agent: "research"})
-			return failure.Is(failure.FromStatus("test", err), failure.PolicyRateLimit)
+			return failure.Is(grpcfailure.FromStatus("test", err), failure.PolicyRateLimit)
 		}
 	}
 	evil, good, orchestrator := refused(identity.Worker, "research"), refused(identity.Worker, "synthesis"), refused(identity.Orchestrator, "")

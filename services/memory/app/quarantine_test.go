@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 	"google.golang.org/grpc"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/identity"
 	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/internal/registry/etcdregistry"
@@ -42,7 +43,7 @@ func TestApp_RefusesWorkersOfQuarantinedAgents(t *testing.T) {
 	evil, good := caller("research"), caller("synthesis")
 	mode := func(m troupev1.MemoryServiceClient) failure.Mode {
 		_, err := m.GetSession(t.Context(), &troupev1.MemoryServiceGetSessionRequest{SessionId: "s"})
-		return failure.ModeOf(failure.FromStatus("test", err))
+		return failure.ModeOf(grpcfailure.FromStatus("test", err))
 	}
 	allowed := mode(good)
 	require.Equal(t, allowed, mode(evil))
@@ -64,7 +65,7 @@ func TestApp_RefusesWorkersOfQuarantinedAgents(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, rpc.Serving(conns["research"], troupev1.MemoryService_ServiceDesc.ServiceName)(t.Context()))
 	_, err = evil.PutConfig(t.Context(), &troupev1.PutConfigRequest{Agent: "research"})
-	require.Equal(t, failure.PolicySecurity, failure.ModeOf(failure.FromStatus("test", err)))
+	require.Equal(t, failure.PolicySecurity, failure.ModeOf(grpcfailure.FromStatus("test", err)))
 	etcd.Stop()
 	require.Equal(t, failure.PolicySecurity, mode(evil))
 	etcd.Start()

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/troupe-dev/troupe/internal/authz"
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/identity"
 	"github.com/troupe-dev/troupe/internal/identity/turncred"
 	"github.com/troupe-dev/troupe/internal/memoryrpc"
@@ -130,7 +131,7 @@ func ask(ctx context.Context, conn *grpc.ClientConn, method string, req proto.Me
 	desc := &grpc.StreamDesc{ClientStreams: described.IsStreamingClient(), ServerStreams: described.IsStreamingServer()}
 	stream, err := conn.NewStream(ctx, desc, "/troupe.v1.MemoryService/"+method)
 	if err != nil {
-		return failure.FromStatus("test", err)
+		return grpcfailure.FromStatus("test", err)
 	}
 	_ = stream.SendMsg(req) // what it failed with is received
 	_ = stream.CloseSend()
@@ -140,7 +141,7 @@ func ask(ctx context.Context, conn *grpc.ClientConn, method string, req proto.Me
 	if errors.Is(err, io.EOF) {
 		return nil
 	}
-	return failure.FromStatus("test", err)
+	return grpcfailure.FromStatus("test", err)
 }
 
 // A worker gets all that it asks for in its own turn, and its methods are all here.

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/registry/etcdregistry"
 	"github.com/troupe-dev/troupe/internal/registry/registrytest"
 	"github.com/troupe-dev/troupe/internal/rpc"
@@ -143,7 +144,7 @@ func TestApp_WaitsForWhatItNeeds(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, conn.Close()) })
 	mesh := client.New(conn)
 	_, err = mesh.ListTraces(t.Context(), &troupev1.ListTracesRequest{})
-	require.Equal(t, failure.SystemNetwork, failure.ModeOf(failure.FromStatus("test", err)), "%v", err)
+	require.Equal(t, failure.SystemNetwork, failure.ModeOf(grpcfailure.FromStatus("test", err)), "%v", err)
 
 	etcd.Start()
 	redis.Start()

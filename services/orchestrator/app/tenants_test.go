@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/identity"
 	"github.com/troupe-dev/troupe/internal/identity/bearer"
 	"github.com/troupe-dev/troupe/internal/identity/token"
@@ -189,7 +190,7 @@ var ofTheMesh = []string{
 // bytesOf is everything that a caller is told, with other in the place of the ids.
 func bytesOf(t *testing.T, n, other named, m proto.Message, err error) []byte {
 	t.Helper()
-	told := failure.ToProto(failure.FromStatus("test", err))
+	told := grpcfailure.ToProto(grpcfailure.FromStatus("test", err))
 	require.False(t, errors.Is(err, io.EOF), "%v", err)
 	if err == nil {
 		told = &troupev1.Failure{}
@@ -227,7 +228,7 @@ func TestApp_WhatIsOfAnotherTenantDoesNotExist(t *testing.T) {
 			require.Equal(t, string(bytesOf(t, nothing, nothing, want, wantErr)), string(bytesOf(t, there, nothing, got, err)), foreign.method)
 			require.NotContains(t, string(bytesOf(t, there, nothing, got, err)), "fish of "+pair[0], foreign.method)
 			if !slices.Contains([]string{"ListTraces", "ListDecisions", "ListSessions", "SearchMemory"}, foreign.method) {
-				require.True(t, failure.Is(failure.FromStatus("test", err), failure.NotFound), "%s: %v", foreign.method, err)
+				require.True(t, failure.Is(grpcfailure.FromStatus("test", err), failure.NotFound), "%s: %v", foreign.method, err)
 			}
 			covered = append(covered, foreign.method)
 		}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -23,7 +24,7 @@ func (c *Contest) store() memory.Store { return c.stores[rand.IntN(len(c.stores)
 // tries calls until there is an answer, and counts the calls. More than one means that one
 // before the last may have had its effect.
 func tries[T any](ctx context.Context, c *Contest, call func(context.Context, memory.Store) (T, error)) (result T, n int, err error) {
-	result, err = failure.Retry(ctx, func(ctx context.Context) (T, error) {
+	result, err = retry.Do(ctx, func(ctx context.Context) (T, error) {
 		n++
 		ctx, cancel := context.WithTimeout(ctx, callTime)
 		defer cancel()

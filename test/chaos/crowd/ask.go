@@ -7,6 +7,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
+	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/test/chaos/history"
@@ -17,7 +19,7 @@ import (
 func (c *Crowd) until(ctx context.Context, req *troupev1.OrchestrateRequest) {
 	mark := req.GetText()
 	call := c.sessions.Now()
-	for pace := failure.NewPace(); ; {
+	for pace := retry.NewBackoff(); ; {
 		events, err := c.collect(ctx, again(req))
 		switch {
 		case err == nil:
@@ -98,7 +100,7 @@ func (c *Crowd) answered(ctx context.Context, call int64, mark, session string, 
 
 // unanswered notes a turn that failed. Three lost attempts are a reason; others are not.
 func (c *Crowd) unanswered(mark string, result *troupev1.TurnResult) {
-	why := failure.FromProto(result.GetFailure())
+	why := grpcfailure.FromProto(result.GetFailure())
 	c.mu.Lock()
 	c.failed[mark] = true
 	c.mu.Unlock()

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
+	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/test/chaos/history"
@@ -122,7 +124,7 @@ func (v *visitor) conflict(ctx context.Context, req *troupev1.OrchestrateRequest
 	other := again(req)
 	other.Input = &troupev1.OrchestrateRequest_Text{Text: req.GetText() + " but different"}
 	call := v.registry.Now()
-	for pace := failure.NewPace(); ; {
+	for pace := retry.NewBackoff(); ; {
 		_, err := v.collect(ctx, other)
 		switch {
 		case failure.Is(err, failure.KeyReused):
@@ -176,9 +178,9 @@ func (c *Crowd) fold(messages []*troupev1.Message) (loaded history.Loaded) {
 func (c *Crowd) messages(ctx context.Context, session string) (all []*troupev1.Message, _ error) {
 	for {
 		after := int64(len(all))
-		resp, err := failure.Retry(ctx, func(ctx context.Context) (*troupev1.ListMessagesResponse, error) {
+		resp, err := retry.Do(ctx, func(ctx context.Context) (*troupev1.ListMessagesResponse, error) {
 			resp, err := c.client.Sessions.ListMessages(ctx, &troupev1.ListMessagesRequest{SessionId: session, AfterSequence: after, PageSize: 1000})
-			return resp, failure.FromStatus("crowd.messages", err)
+			return resp, grpcfailure.FromStatus("crowd.messages", err)
 		})
 		if err != nil || len(resp.GetMessages()) == 0 {
 			return all, err

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/memoryrpc"
 	"github.com/troupe-dev/troupe/internal/rpc"
 	"github.com/troupe-dev/troupe/internal/telemetry"
@@ -241,7 +242,7 @@ func TestServer_WantsTurnAndEpochTogether(t *testing.T) {
 	for _, r := range []*troupev1.UpdateStateRequest{{TurnId: "t1"}, {Epoch: 1}} {
 		r.SessionId, r.RequestId, r.Delta = "s1", "r1", map[string]string{"mood": "1"}
 		_, err := raw.UpdateState(t.Context(), r)
-		require.Equal(t, failure.UserInvalidInput, failure.ModeOf(failure.FromStatus("test", err)))
+		require.Equal(t, failure.UserInvalidInput, failure.ModeOf(grpcfailure.FromStatus("test", err)))
 		require.ErrorContains(t, err, "epoch")
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/memoryrpc"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -199,7 +200,7 @@ func TestServer_PutArtifactTellsHowMuchIsStored(t *testing.T) {
 				require.NoError(t, put.Send(item))
 			}
 			_, err := put.Recv()
-			require.Equal(t, failure.UserInvalidInput, failure.ModeOf(failure.FromStatus("test", err)), "error: %v", err)
+			require.Equal(t, failure.UserInvalidInput, failure.ModeOf(grpcfailure.FromStatus("test", err)), "error: %v", err)
 		})
 	}
 }

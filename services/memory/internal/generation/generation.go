@@ -19,6 +19,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/troupe-dev/troupe/internal/registry"
+	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
@@ -169,7 +170,7 @@ func (g *Guard) saw(identity string, strangers int64) bool {
 func (g *Guard) Run(ctx context.Context, data Data, ready func()) error {
 	tick := time.NewTicker(g.cfg.Every)
 	defer tick.Stop()
-	pace := failure.NewPace()
+	pace := retry.NewBackoff()
 	for {
 		g.tend(ctx, data)
 		if _, err := g.Generation(); err == nil {

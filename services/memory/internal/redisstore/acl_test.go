@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/redisconn"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -124,6 +125,6 @@ func TestStore_DefaultUserIsOff(t *testing.T) {
 		s := openStore(t, url)
 		err := s.Ping(t.Context())
 		require.Equal(t, failure.Unknown, failure.ModeOf(err), "error: %v", err)
-		require.Contains(t, failure.ToProto(err).GetMessage(), "credentials")
+		require.Contains(t, grpcfailure.ToProto(err).GetMessage(), "credentials")
 	}
 }

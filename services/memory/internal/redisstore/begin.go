@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -232,7 +233,7 @@ func (r reply) window(i int, b memory.Begin, read int) ([]conversation.Message, 
 
 // leaseRanOut is why a turn that made room for another has no answer.
 func leaseRanOut(op, turnID string) ([]byte, error) {
-	return encoding.Marshal(failure.ToProto(failure.New(failure.SystemTimeout, op,
+	return encoding.Marshal(grpcfailure.ToProto(failure.New(failure.SystemTimeout, op,
 		"the turn was given up: its lease ran out before it had an answer, and another turn of the session began").
 		With("turn_id", turnID)))
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/redisconn"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/session"
@@ -81,7 +82,7 @@ func TestStore_RepliesOfRedis(t *testing.T) {
 			s := openStore(t, "redis://"+refusing(t, reply))
 			_, err := s.BeginTurn(t.Context(), ask("s1", "t1"))
 			require.Equal(t, want, failure.ModeOf(err), "error: %v", err)
-			require.NotContains(t, failure.ToProto(err).GetMessage(), reply)
+			require.NotContains(t, grpcfailure.ToProto(err).GetMessage(), reply)
 			require.ErrorContains(t, err, reply)
 		})
 	}
@@ -99,7 +100,7 @@ func TestStore_SilentRedisIsATimeout(t *testing.T) {
 	defer cancel()
 	_, err = s.BeginTurn(ctx, ask("s1", "t1"))
 	require.Error(t, err)
-	require.Contains(t, failure.ToProto(err).GetMode().String(), "SYSTEM_TIMEOUT")
+	require.Contains(t, grpcfailure.ToProto(err).GetMode().String(), "SYSTEM_TIMEOUT")
 }
 
 func TestNew_ErrorsKeepThePassword(t *testing.T) {

@@ -8,9 +8,9 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/conversation"
-	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/session"
 )
@@ -89,7 +89,7 @@ func (r reply) turn(i int, id string) (session.Turn, error) {
 		if err := proto.Unmarshal([]byte(stored), &f); err != nil {
 			return t, fmt.Errorf("failure of turn %s: %w", id, err)
 		}
-		t.Failure = failure.FromProto(&f)
+		t.Failure = grpcfailure.FromProto(&f)
 	}
 	var answers troupev1.Answers
 	if err := proto.Unmarshal([]byte(fields["answers"]), &answers); err != nil {

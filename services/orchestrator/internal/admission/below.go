@@ -16,7 +16,7 @@ func (g *Gate) Below(of, above string, most int64) (*Pass, error) {
 		g.count.refused(t.name, fanOut)
 		return nil, failure.Newf(failure.Overloaded, "admission",
 			"no more than %d turns may run here at once below that of trace %s, by the fanOut of its budget. Send the same request again when one of them has ended", most, above).
-			After(unknown).With("full", string(fanOut))
+			WithRetryAfter(unknown).With("full", string(fanOut))
 	}
 	if t.below == nil {
 		t.below = map[string]int{}

@@ -37,7 +37,7 @@ func (g *Gate) refuse(t *tenant, reason why, within time.Duration) error {
 		after = min(max(g.expected(t), soonest), latest).Round(time.Millisecond)
 	}
 	err := failure.Newf(failure.Overloaded, "admission", full+", and %s. Send the same request again in %s", limit, g.saying(reason, within), after)
-	return err.After(after).With("full", string(reason))
+	return err.WithRetryAfter(after).With("full", string(reason))
 }
 
 func (g *Gate) saying(reason why, within time.Duration) string {

@@ -5,9 +5,9 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/internal/wire"
-	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/operate"
 )
@@ -37,7 +37,7 @@ func (o *Orchestrator) DescribeInstance(ctx context.Context, req *troupev1.Descr
 		return nil, err
 	}
 	return &troupev1.DescribeInstanceResponse{
-		Instance: o.instance(d.Instance), Status: d.Status, Metrics: d.Metrics, Failure: failure.ToProto(d.Err),
+		Instance: o.instance(d.Instance), Status: d.Status, Metrics: d.Metrics, Failure: grpcfailure.ToProto(d.Err),
 	}, nil
 }
 
@@ -87,7 +87,7 @@ func desired(w registry.Want) troupev1.DesiredState {
 func outcomesToProto(outcomes []operate.Outcome) []*troupev1.InstanceOutcome {
 	var all []*troupev1.InstanceOutcome
 	for _, out := range outcomes {
-		all = append(all, &troupev1.InstanceOutcome{InstanceId: out.Instance.ID, Status: out.Status, Failure: failure.ToProto(out.Err)})
+		all = append(all, &troupev1.InstanceOutcome{InstanceId: out.Instance.ID, Status: out.Status, Failure: grpcfailure.ToProto(out.Err)})
 	}
 	return all
 }

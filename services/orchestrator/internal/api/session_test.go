@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/identity"
 	"github.com/troupe-dev/troupe/internal/redisconn"
 	"github.com/troupe-dev/troupe/internal/rpc"
@@ -87,7 +88,7 @@ func finish(t *testing.T, store memory.Store, h memory.Hold, base int64, said ..
 	require.NoError(t, err)
 }
 
-func mode(err error) failure.Mode { return failure.ModeOf(failure.FromStatus("test", err)) }
+func mode(err error) failure.Mode { return failure.ModeOf(grpcfailure.FromStatus("test", err)) }
 
 // Req: LP-9, LP-11, LP-21, AD-21
 func TestSessions_TendsASession(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/troupe-dev/troupe/internal/panics"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
@@ -39,7 +40,7 @@ func (s *streams) send(events iter.Seq2[*troupev1.Event, error], send func(*trou
 	sent := make(chan error, 1)
 	s.senders.Go(func() {
 		sent <- b.drain(func(e *troupev1.Event) (err error) {
-			defer failure.Contain("api.Stream", &err)
+			defer panics.Recover("api.Stream", &err)
 			return send(e)
 		})
 	})

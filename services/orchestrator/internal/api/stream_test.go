@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/rpc"
 	"github.com/troupe-dev/troupe/internal/telemetry"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -87,7 +88,7 @@ func rest(t *testing.T, stream troupev1.OrchestratorService_WatchTraceClient) (l
 			return last, nil
 		}
 		if err != nil {
-			return last, failure.FromStatus("test", err)
+			return last, grpcfailure.FromStatus("test", err)
 		}
 		require.Equal(t, last+1, r.GetEvent().GetSequence())
 		last++

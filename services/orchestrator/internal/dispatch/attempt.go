@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/internal/rpc"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -46,14 +47,14 @@ func (d *Dispatcher) try(ctx context.Context, in registry.Instance, req *troupev
 	defer cancel(nil)
 	stream, err := troupev1.NewAgentServiceClient(conn).ExecuteStep(call, req, grpc.ForceCodecV2(newKnown()))
 	if err != nil {
-		return nil, false, failure.FromStatus("dispatch", err)
+		return nil, false, grpcfailure.FromStatus("dispatch", err)
 	}
 	quiet := time.AfterFunc(d.silence, func() { cancel(errSilent) })
 	defer quiet.Stop()
 	// A worker sends the header when it has admitted the step.
 	if header, _ := stream.Header(); header == nil {
 		_, err := stream.Recv()
-		err = failure.FromStatus("dispatch", err)
+		err = grpcfailure.FromStatus("dispatch", err)
 		if refused(err) {
 			return nil, false, err
 		}
@@ -76,7 +77,7 @@ func (d *Dispatcher) try(ctx context.Context, in registry.Instance, req *troupev
 	case err != nil:
 		return nil, true, err
 	}
-	if why := failure.FromProto(result.GetFailure()); why != nil && gaveUp(why) {
+	if why := grpcfailure.FromProto(result.GetFailure()); why != nil && gaveUp(why) {
 		return nil, true, &LostError{Instance: in, Failure: why.With("instance_id", in.ID), Outage: outage(why)}
 	}
 	return result, true, nil
@@ -145,11 +146,11 @@ func follow(req *troupev1.ExecuteStepRequest, stream troupev1.AgentService_Execu
 		case errors.Is(err, io.EOF):
 			return nil, errNoResult, nil
 		case err != nil:
-			return nil, failure.FromStatus("dispatch", err), nil
+			return nil, grpcfailure.FromStatus("dispatch", err), nil
 		}
 		heard()
 		if r := item.GetResult(); r != nil { // a failure is not lost for being told at length
-			r.Failure = failure.ToProto(failure.FromProto(r.GetFailure()))
+			r.Failure = grpcfailure.ToProto(grpcfailure.FromProto(r.GetFailure()))
 		}
 		if err := rpc.Validate(item); err != nil {
 			return nil, fmt.Errorf("%w: %s", errBreach, failure.Plain(err)), nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -17,7 +18,7 @@ import (
 
 func failed(stream troupev1.AgentService_ExecuteStepServer, mode failure.Mode) error {
 	return errors.Join(stream.SendHeader(nil), stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Result{
-		Result: &troupev1.StepResult{Step: 1, Agent: "a", Failure: failure.ToProto(failure.New(mode, "test", "it stopped"))},
+		Result: &troupev1.StepResult{Step: 1, Agent: "a", Failure: grpcfailure.ToProto(failure.New(mode, "test", "it stopped"))},
 	}}))
 }
 
@@ -64,7 +65,7 @@ func TestDispatcher_TellsALostAttemptFromAFailedStep(t *testing.T) {
 		"lost the lease": {
 			func(s troupev1.AgentService_ExecuteStepServer) error {
 				return errors.Join(s.SendHeader(nil), s.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Result{
-					Result: &troupev1.StepResult{Step: 1, Agent: "a", Failure: failure.ToProto(failure.New(failure.SystemNetwork, "test", "it stopped").With("lost_lease", "true"))},
+					Result: &troupev1.StepResult{Step: 1, Agent: "a", Failure: grpcfailure.ToProto(failure.New(failure.SystemNetwork, "test", "it stopped").With("lost_lease", "true"))},
 				}}))
 			}, failure.SystemNetwork, "it stopped",
 		},

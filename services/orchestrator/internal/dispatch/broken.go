@@ -9,6 +9,8 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/troupe-dev/troupe/internal/breaker"
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -25,7 +27,7 @@ type broken struct {
 
 // trouble is what is known of an instance that failed its last step.
 type trouble struct {
-	circuit *failure.Circuit
+	circuit *breaker.Breaker
 	last    time.Time // when it failed
 	err     error     // how
 }
@@ -39,14 +41,14 @@ func newBroken(log *zap.Logger) *broken { return &broken{log: log, known: map[ru
 
 // begin asks for leave to give an instance a step. What it returns is called once, with what the
 // step shows of the instance; it is nil while the instance is left alone.
-func (b *broken) begin(in registry.Instance) (ended func(failure.Verdict, error)) {
+func (b *broken) begin(in registry.Instance) (ended func(breaker.Result, error)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	began := time.Now()
 	t := b.known[runOf(in)]
 	if t == nil {
-		return func(v failure.Verdict, err error) {
-			if v == failure.Broken {
+		return func(v breaker.Result, err error) {
+			if v == breaker.Failure {
 				b.failed(in, began, err)
 			}
 		}
@@ -55,7 +57,7 @@ func (b *broken) begin(in registry.Instance) (ended func(failure.Verdict, error)
 	if done == nil {
 		return nil
 	}
-	return func(v failure.Verdict, err error) { b.ended(in, t, began, done, v, err) }
+	return func(v breaker.Result, err error) { b.ended(in, t, began, done, v, err) }
 }
 
 // failed notes the first failure of an instance, or one of a step that began before it.
@@ -64,28 +66,28 @@ func (b *broken) failed(in registry.Instance, began time.Time, err error) {
 	t := b.known[runOf(in)]
 	if t == nil {
 		maps.DeleteFunc(b.known, func(_ run, old *trouble) bool { return time.Since(old.last) > forget })
-		t = &trouble{circuit: failure.NewCircuit(func(open bool) { b.tell(in, open) })}
+		t = &trouble{circuit: breaker.New(func(open bool) { b.tell(in, open) })}
 		b.known[runOf(in)] = t
 	}
 	b.mu.Unlock()
 	if done, _ := t.circuit.Try(); done != nil {
-		b.ended(in, t, began, done, failure.Broken, err)
+		b.ended(in, t, began, done, breaker.Failure, err)
 	}
 }
 
 // ended notes what a step shows. Steps that were under way together when an instance failed,
 // such as those of one connection, fail once.
-func (b *broken) ended(in registry.Instance, t *trouble, began time.Time, done func(failure.Verdict), v failure.Verdict, err error) {
+func (b *broken) ended(in registry.Instance, t *trouble, began time.Time, done func(breaker.Result), v breaker.Result, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
-	case v == failure.Broken && began.Before(t.last):
-		v = failure.Unclear
-	case v == failure.Broken:
+	case v == breaker.Failure && began.Before(t.last):
+		v = breaker.Inconclusive
+	case v == breaker.Failure:
 		t.last, t.err = time.Now(), err
 	}
 	done(v)
-	if t.circuit.Quiet() && b.known[runOf(in)] == t {
+	if t.circuit.IsHealthy() && b.known[runOf(in)] == t {
 		delete(b.known, runOf(in))
 	}
 }
@@ -97,12 +99,12 @@ func (b *broken) of(agent string) map[run]error {
 	defer b.mu.Unlock()
 	var alone map[run]error
 	for who, t := range b.known {
-		if who.Agent == agent && t.circuit.Open() {
+		if who.Agent == agent && t.circuit.IsOpen() {
 			if alone == nil {
 				alone = map[run]error{}
 			}
 			alone[who] = t.err
-			if t.circuit.OnTrial() {
+			if t.circuit.InTrial() {
 				alone[who] = errOnTrial
 			}
 		}
@@ -113,7 +115,7 @@ func (b *broken) of(agent string) map[run]error {
 func (b *broken) tell(in registry.Instance, open bool) {
 	fields := []zap.Field{zap.String("agent", in.Agent), zap.String("instance", in.ID), zap.Int64("incarnation", in.Incarnation)}
 	if open {
-		b.log.Warn("instance left alone: it failed its last steps", append(fields, zap.Duration("pause", failure.CircuitPause))...)
+		b.log.Warn("instance left alone: it failed its last steps", append(fields, zap.Duration("pause", breaker.OpenFor))...)
 		return
 	}
 	b.log.Info("instance works again", fields...)
@@ -122,23 +124,23 @@ func (b *broken) tell(in registry.Instance, open bool) {
 // judge says what an attempt shows of the instance, and not of the agent, its model, the turn
 // or the memory service. A loss counts, and a failure of the system below the agent; to be
 // busy, to drain or to be fenced does not, nor what ended because the turn did.
-func judge(ctx context.Context, result *troupev1.StepResult, taken bool, err error) (failure.Verdict, error) {
+func judge(ctx context.Context, result *troupev1.StepResult, taken bool, err error) (breaker.Result, error) {
 	if lost, ok := errors.AsType[*LostError](err); ok {
 		if lost.Outage || failure.Is(lost.Failure, failure.InstanceDraining, failure.Fenced) {
-			return failure.Unclear, lost
+			return breaker.Inconclusive, lost
 		}
-		return failure.Broken, lost
+		return breaker.Failure, lost
 	}
 	if err != nil || !taken {
 		if taken && ctx.Err() == nil && (failure.ModeOf(err) == failure.Unknown || system(err)) {
-			return failure.Broken, err
+			return breaker.Failure, err
 		}
-		return failure.Unclear, err
+		return breaker.Inconclusive, err
 	}
-	if why := failure.FromProto(result.GetFailure()); why != nil && system(why) {
-		return failure.Broken, why
+	if why := grpcfailure.FromProto(result.GetFailure()); why != nil && system(why) {
+		return breaker.Failure, why
 	}
-	return failure.Works, nil
+	return breaker.Success, nil
 }
 
 // system reports whether something below the agent failed.

@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/troupe-dev/troupe/internal/breaker"
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/internal/telemetry"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -88,7 +90,7 @@ func (h *hospital) step(t *testing.T, id string) (d balance.Decision, err error)
 }
 
 func breaks(s troupev1.AgentService_ExecuteStepServer) error {
-	return errors.Join(s.SendHeader(nil), failure.ToStatus(failure.New(failure.SystemNetwork, "test", "gone")))
+	return errors.Join(s.SendHeader(nil), grpcfailure.ToStatus(failure.New(failure.SystemNetwork, "test", "gone")))
 }
 
 // Req: OC-34
@@ -129,7 +131,7 @@ func TestBroken_LeavesAnInstanceAloneAfterThreeFailuresAndThenTriesOne(t *testin
 		require.ErrorContains(t, err, "the workflow names 1, which failed its last steps")
 		require.Equal(t, asked, count(), "it was not asked")
 
-		time.Sleep(time.Until(opened.Add(failure.CircuitPause - time.Millisecond)))
+		time.Sleep(time.Until(opened.Add(breaker.OpenFor - time.Millisecond)))
 		require.Contains(t, h.broken.of("a"), runOf(h.known[0]))
 		time.Sleep(2 * time.Millisecond)
 		lose() // the trial
@@ -137,7 +139,7 @@ func TestBroken_LeavesAnInstanceAloneAfterThreeFailuresAndThenTriesOne(t *testin
 		require.True(t, failure.Is(err, failure.NoWorker), "%v", err)
 		require.Equal(t, asked+1, count())
 
-		time.Sleep(failure.CircuitPause)
+		time.Sleep(breaker.OpenFor)
 		h.falls("1", nil)
 		for range 3 {
 			_, err = h.step(t, "1")
@@ -152,7 +154,7 @@ func TestBroken_TriesOneStepAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := admit(t, 20*time.Second, "1")
 		h.falls("1", breaks)
-		for range failure.CircuitFailures {
+		for range breaker.MaxFailures {
 			_, err := h.step(t, "1")
 			require.Error(t, err)
 		}
@@ -167,7 +169,7 @@ func TestBroken_TriesOneStepAtATime(t *testing.T) {
 		for i := range errs { // they wait, for nobody else is there
 			steps.Go(func() { _, errs[i] = h.Execute(t.Context(), request(), nil, new(heard).handler()) })
 		}
-		time.Sleep(failure.CircuitPause + time.Second)
+		time.Sleep(breaker.OpenFor + time.Second)
 		require.Equal(t, asked+1, h.patients["1"].count())
 		close(release)
 		steps.Wait()
@@ -180,11 +182,11 @@ func TestBroken_WaitsWhileOneIsOnTrial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := admit(t, time.Second, "1")
 		h.falls("1", breaks)
-		for range failure.CircuitFailures {
+		for range breaker.MaxFailures {
 			_, err := h.step(t, "1")
 			require.Error(t, err)
 		}
-		time.Sleep(failure.CircuitPause + time.Second)
+		time.Sleep(breaker.OpenFor + time.Second)
 		h.falls("1", func(s troupev1.AgentService_ExecuteStepServer) error {
 			err := s.SendHeader(nil)
 			time.Sleep(5 * time.Second)
@@ -212,11 +214,11 @@ func TestBroken_APanicInTheTrialShowsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := admit(t, time.Second, "1")
 		h.falls("1", breaks)
-		for range failure.CircuitFailures {
+		for range breaker.MaxFailures {
 			_, err := h.step(t, "1")
 			require.Error(t, err)
 		}
-		time.Sleep(failure.CircuitPause + time.Second)
+		time.Sleep(breaker.OpenFor + time.Second)
 		h.falls("1", nil)
 		handler := new(heard).handler()
 		handler.Started = func(registry.Instance) error { panic("broken") }
@@ -237,7 +239,7 @@ func TestBroken_CountsWhatTheInstanceIsToBlameFor(t *testing.T) {
 	}
 	refusal := func(mode failure.Mode) func(troupev1.AgentService_ExecuteStepServer) error {
 		return func(troupev1.AgentService_ExecuteStepServer) error {
-			return failure.ToStatus(failure.New(mode, "test", "no"))
+			return grpcfailure.ToStatus(failure.New(mode, "test", "no"))
 		}
 	}
 	for name, c := range map[string]struct {
@@ -261,7 +263,7 @@ func TestBroken_CountsWhatTheInstanceIsToBlameFor(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := admit(t, 50*time.Millisecond, "1")
 				h.falls("1", c.ill)
-				for range failure.CircuitFailures {
+				for range breaker.MaxFailures {
 					_, _ = h.step(t, "1")
 				}
 				require.Equal(t, c.counts, len(h.broken.of("a")) == 1)
@@ -274,7 +276,7 @@ func TestBroken_CountsWhatTheInstanceIsToBlameFor(t *testing.T) {
 			h.falls("1", func(s troupev1.AgentService_ExecuteStepServer) error {
 				err := s.SendHeader(nil)
 				time.Sleep(time.Second)
-				return errors.Join(err, failure.ToStatus(failure.New(failure.SystemNetwork, "test", "gone")))
+				return errors.Join(err, grpcfailure.ToStatus(failure.New(failure.SystemNetwork, "test", "gone")))
 			})
 			var steps sync.WaitGroup
 			for range 4 {

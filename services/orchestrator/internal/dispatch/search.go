@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/troupe-dev/troupe/internal/breaker"
 	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -80,7 +81,7 @@ func (s *search) ask(ctx context.Context, list *routing.List) (_ *troupev1.StepR
 
 // hand gives the step to an instance, and the place there back, even when a handler panics:
 // whoever contains that has the dispatcher go on.
-func (s *search) hand(ctx context.Context, in registry.Instance, why balance.Decision, ended func(failure.Verdict, error)) (result *troupev1.StepResult, taken bool, err error) {
+func (s *search) hand(ctx context.Context, in registry.Instance, why balance.Decision, ended func(breaker.Result, error)) (result *troupev1.StepResult, taken bool, err error) {
 	defer func() {
 		ended(judge(ctx, result, taken, err))
 		if s.works {

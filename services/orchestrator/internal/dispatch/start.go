@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
+	"github.com/troupe-dev/troupe/internal/panics"
 	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -51,7 +53,7 @@ func (s *starts) begun(in registry.Instance) *start {
 	s.known[in.Key()] = made
 	s.running.Go(func() {
 		defer close(made.done)
-		defer failure.Contain("dispatch.start", &made.err)
+		defer panics.Recover("dispatch.start", &made.err)
 		made.err = s.start(in)
 	})
 	return made
@@ -95,7 +97,7 @@ func (s *starts) start(in registry.Instance) error {
 	}
 	defer release()
 	if _, err := troupev1.NewLifecycleServiceClient(conn).Startup(ctx, &troupev1.StartupRequest{}); err != nil {
-		return failure.FromStatus("dispatch", err)
+		return grpcfailure.FromStatus("dispatch", err)
 	}
 	return nil
 }

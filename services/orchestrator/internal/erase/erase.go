@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/troupe-dev/troupe/internal/panics"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
@@ -191,7 +192,7 @@ func (e *Eraser) sessions(ctx context.Context, whose trace.Subject, by string, i
 	at.SetLimit(atOnce)
 	for _, id := range ids {
 		at.Go(func() (err error) {
-			defer failure.Contain("erase", &err)
+			defer panics.Recover("erase", &err)
 			of := trace.Subject{Tenant: whose.Tenant, Session: id}
 			if err := e.cancel(within, of.Ref()); err != nil {
 				return err

@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/troupe-dev/troupe/internal/panics"
 	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -57,7 +58,7 @@ const (
 
 // drain records the drain, and has the worker do it.
 func (o *Operator) drain(ctx context.Context, in registry.Instance, req *troupev1.ShutdownRequest) (resp *troupev1.ShutdownResponse, err error) {
-	defer failure.Contain("operate", &err)
+	defer panics.Recover("operate", &err)
 	o.count(o.drains, in.Key(), 1)
 	defer o.count(o.drains, in.Key(), -1)
 	if err := o.want(ctx, registry.Desire{Key: in.Key(), Want: registry.Drain, Reason: req.GetReason(), Since: time.Now()}); err != nil {

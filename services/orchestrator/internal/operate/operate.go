@@ -11,6 +11,8 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
+	"github.com/troupe-dev/troupe/internal/panics"
 	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -143,7 +145,7 @@ func (o *Operator) each(ctx context.Context, agent string, want registry.Want, r
 	for i := range outcomes {
 		if out := &outcomes[i]; out.Err == nil {
 			doing.Go(func() {
-				defer failure.Contain("operate", &out.Err)
+				defer panics.Recover("operate", &out.Err)
 				if do(ctx, out, before[i]); out.Err != nil {
 					out.Status = nil
 				}
@@ -168,7 +170,7 @@ func (o *Operator) refuseDraining(ctx context.Context, outcomes []Outcome, want 
 		out.Err = failure.Newf(failure.InstanceDraining, "operate", "instance %s drains, and will not come back; if its worker does not, resume ends that", key.ID)
 		if want == registry.Run && o.count(o.drains, key, 0) == 0 {
 			asking.Go(func() {
-				defer failure.Contain("operate", &out.Err)
+				defer panics.Recover("operate", &out.Err)
 				if in, ok := o.Confirm(ctx, out.Instance); ok && in.State != lifecycle.ShuttingDown && in.State != lifecycle.Terminated {
 					out.Err = nil
 				}
@@ -239,7 +241,7 @@ func (o *Operator) ask(ctx context.Context, in registry.Instance, do verb) (*tro
 	}
 	defer release()
 	status, err := do(ctx, troupev1.NewLifecycleServiceClient(conn))
-	if err = failure.FromStatus("operate", err); failure.Is(err, failure.SystemNetwork) {
+	if err = grpcfailure.FromStatus("operate", err); failure.Is(err, failure.SystemNetwork) {
 		err = failure.Newf(failure.SystemNetwork, "operate", "the worker at %s went away before it answered", in.Address).Because(err)
 	}
 	return status, err

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -121,7 +122,7 @@ func (p *plan) executed(e *troupev1.Event, at time.Time) {
 		return
 	}
 	result := e.GetStepFinished().GetResult()
-	switch why := failure.FromProto(result.GetFailure()); {
+	switch why := grpcfailure.FromProto(result.GetFailure()); {
 	case why == nil:
 		p.to(s, Completed, at)
 	case why.Mode == failure.UserCancelled:

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
@@ -108,7 +109,7 @@ func lines(steps []*Step) (all []string) {
 
 func TestOf_FollowsTheEventsOfATurn(t *testing.T) {
 	failing := func(mode failure.Mode) *troupev1.StepResult {
-		return &troupev1.StepResult{Failure: failure.ToProto(failure.New(mode, "test", "no"))}
+		return &troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(mode, "test", "no"))}
 	}
 	tasks := &troupev1.StepResult{Tasks: []*troupev1.PlannedTask{{Agent: "x", Text: "find"}, {Agent: "y", Text: "add"}}}
 	for name, c := range map[string]struct {

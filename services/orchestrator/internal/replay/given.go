@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -26,7 +27,7 @@ type given struct {
 // given rebuilds what a step was given: its recording names messages of the session and results of
 // the turn. why says for a person why that cannot be done.
 func (r *Replayer) given(ctx context.Context, was *past, number int) (_ given, why string, _ error) {
-	entries, err := failure.Retry(ctx, func(ctx context.Context) ([]execution.Entry, error) {
+	entries, err := retry.Do(ctx, func(ctx context.Context) ([]execution.Entry, error) {
 		return r.Memory.Recording(ctx, was.ref, was.record.GetTurnId(), number, 0)
 	})
 	switch {
@@ -121,7 +122,7 @@ func (r *Replayer) session(ctx context.Context, was *past, history []*troupev1.M
 	}
 	found := map[int64]conversation.Message{}
 	for after := first - 1; after >= 0 && after < last; {
-		messages, err := failure.Retry(ctx, func(ctx context.Context) ([]conversation.Message, error) {
+		messages, err := retry.Do(ctx, func(ctx context.Context) ([]conversation.Message, error) {
 			return r.Memory.LoadHistory(ctx, was.ref, after, memory.MaxWindow)
 		})
 		if err != nil {

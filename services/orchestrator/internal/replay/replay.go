@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/identity/turncred"
 	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/pkg/conversation"
@@ -230,7 +231,7 @@ func (r *Replayer) ask(ctx context.Context, in registry.Instance, req *troupev1.
 	}
 	defer release()
 	resp, err := troupev1.NewAgentServiceClient(conn).ReplayStep(ctx, req)
-	if err = failure.FromStatus(op, err); failure.Is(err, failure.AgentContract) && resp == nil {
+	if err = grpcfailure.FromStatus(op, err); failure.Is(err, failure.AgentContract) && resp == nil {
 		err = failure.Newf(failure.AgentContract, op, "the worker of instance %s cannot run steps again; it needs a version that can", in.ID).Because(err)
 	}
 	return resp.GetReplay(), err

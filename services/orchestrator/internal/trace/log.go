@@ -10,6 +10,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/troupe-dev/troupe/internal/panics"
+	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
@@ -59,7 +61,7 @@ func newLog(t *Traces, c Claim) *Log {
 
 // takeOver claims the trace before anything is appended, and reads what it holds.
 func (l *Log) takeOver(ctx context.Context) error {
-	last, err := failure.Retry(ctx, func(ctx context.Context) (last uint64, err error) {
+	last, err := retry.Do(ctx, func(ctx context.Context) (last uint64, err error) {
 		l.epoch, last, err = l.store.Claim(ctx, l.claim)
 		return last, err
 	})
@@ -67,7 +69,7 @@ func (l *Log) takeOver(ctx context.Context) error {
 		return err
 	}
 	for l.sequence < last {
-		page, err := failure.Retry(ctx, func(ctx context.Context) ([]*troupev1.Event, error) {
+		page, err := retry.Do(ctx, func(ctx context.Context) ([]*troupev1.Event, error) {
 			return l.store.Events(ctx, l.ref, l.sequence, pageSize)
 		})
 		if err != nil {
@@ -259,8 +261,8 @@ func (l *Log) write(ctx context.Context) {
 		l.mu.Unlock()
 
 		term := l.traces.term()
-		_, err := failure.Retry(ctx, func(ctx context.Context) (_ struct{}, err error) {
-			defer failure.Contain("trace.Append", &err)
+		_, err := retry.Do(ctx, func(ctx context.Context) (_ struct{}, err error) {
+			defer panics.Recover("trace.Append", &err)
 			return struct{}{}, l.put(ctx, batch)
 		})
 

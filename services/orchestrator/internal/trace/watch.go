@@ -5,6 +5,7 @@ import (
 	"iter"
 	"time"
 
+	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
@@ -132,7 +133,7 @@ func (w *watch) follow(ctx context.Context) error {
 		case time.Now().After(given):
 			return w.givenUp(ctx)
 		}
-		if err := failure.Pause(ctx, pause); err != nil || w.traces.driven(w.ref) != nil {
+		if err := retry.Sleep(ctx, pause); err != nil || w.traces.driven(w.ref) != nil {
 			return err
 		}
 		pause = min(2*pause, maxLook)

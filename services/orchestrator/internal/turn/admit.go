@@ -13,6 +13,8 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/troupe-dev/troupe/internal/panics"
+	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/internal/rpc"
 	"github.com/troupe-dev/troupe/pkg/budget"
 	"github.com/troupe-dev/troupe/pkg/conversation"
@@ -103,7 +105,7 @@ func join[T any](ctx context.Context, r *Runner, key string, do func(context.Con
 			return nil, errStopping
 		}
 		defer r.running.Done()
-		defer failure.Contain("turn.Orchestrate", &err)
+		defer panics.Recover("turn.Orchestrate", &err)
 		return do(context.WithoutCancel(ctx))
 	})
 	select {
@@ -240,7 +242,7 @@ func (r *Runner) ask(ctx context.Context, begin memory.Begin) (memory.Begun, err
 	if begin.KnownOnly {
 		begin.Message.Attachments = nil // nothing is stored
 	}
-	return failure.Retry(ctx, func(ctx context.Context) (memory.Begun, error) { return r.Memory.BeginTurn(ctx, begin) })
+	return retry.Do(ctx, func(ctx context.Context) (memory.Begun, error) { return r.Memory.BeginTurn(ctx, begin) })
 }
 
 // open opens the trace of a turn that was begun. A turn whose trace cannot be opened is

@@ -8,6 +8,9 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
+	"github.com/troupe-dev/troupe/internal/panics"
+	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -116,7 +119,7 @@ func (r *Runner) adopt(ctx context.Context, ref trace.Ref) {
 // A trace that panics here would take down each orchestrator that finds it: that is an error
 // too, and holds nothing.
 func (r *Runner) takeUp(ctx context.Context, ref trace.Ref) (took bool, err error) {
-	defer failure.Contain("turn.adopt", &err)
+	defer panics.Recover("turn.adopt", &err)
 	found, err := r.Traces.Store().Load(ctx, ref)
 	if failure.Is(err, failure.NotFound) || err == nil && found.Record.GetState() == troupev1.TraceState_TRACE_STATE_ENDED {
 		r.Traces.Dismiss(ref)
@@ -209,7 +212,7 @@ func (r *Runner) known(ctx context.Context, begin memory.Begin) (memory.Begun, e
 // meanwhile.
 func (r *Runner) wrest(ctx context.Context, begin memory.Begin, known memory.Begun) (memory.Begun, error) {
 	if known.LeaseLeft > 0 {
-		_, err := failure.Retry(ctx, func(ctx context.Context) (struct{}, error) {
+		_, err := retry.Do(ctx, func(ctx context.Context) (struct{}, error) {
 			return struct{}{}, r.Memory.ReleaseTurn(ctx, memory.Hold{Ref: begin.Ref, TurnID: begin.TurnID, Epoch: known.Turn.Epoch})
 		})
 		if failure.Is(err, failure.Fenced, failure.TurnNotOpen) {
@@ -227,7 +230,7 @@ func (r *Runner) bury(ctx context.Context, req Request, found trace.Running, why
 	record := found.Record
 	gone := session.Turn{
 		ID: record.GetTurnId(), Trace: record.GetTraceId(), Number: int(record.GetTurn()), Epoch: gravest,
-		Outcome: session.OutcomeFailed, Failure: failure.FromProto(failure.ToProto(why)),
+		Outcome: session.OutcomeFailed, Failure: grpcfailure.FromProto(grpcfailure.ToProto(why)),
 	}
 	return r.conclude(ctx, req, found.Terms.Fingerprint, gone)
 }

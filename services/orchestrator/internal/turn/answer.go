@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
 
+	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -73,14 +74,14 @@ func by(answers []execution.Answer, actor string) []execution.Answer {
 func (r *Runner) session(ctx context.Context, ref session.Ref) (session.Session, error) {
 	ctx, cancel := context.WithTimeout(ctx, beginTime)
 	defer cancel()
-	return failure.Retry(ctx, func(ctx context.Context) (session.Session, error) { return r.Memory.GetSession(ctx, ref) })
+	return retry.Do(ctx, func(ctx context.Context) (session.Session, error) { return r.Memory.GetSession(ctx, ref) })
 }
 
 // like has the turn handled as that of a trace was.
 func (r *Runner) like(ctx context.Context, req Request, begin memory.Begin, traceID string) (admission, error) {
 	ctx, cancel := context.WithTimeout(ctx, beginTime)
 	defer cancel()
-	found, err := failure.Retry(ctx, func(ctx context.Context) (trace.Running, error) {
+	found, err := retry.Do(ctx, func(ctx context.Context) (trace.Running, error) {
 		return r.Traces.Store().Load(ctx, trace.Ref{Tenant: req.Tenant, Trace: traceID})
 	})
 	switch {

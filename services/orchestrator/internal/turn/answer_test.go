@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -288,7 +289,7 @@ func TestTurn_AFailedRouteIsFollowedAgainWithAnswers(t *testing.T) {
 	runner := rig.runner(t, "one")
 	rig.on("coordinator", func(s *step) error {
 		rig.on("coordinator", nil)
-		return s.result(&troupev1.StepResult{Failure: failure.ToProto(failure.New(failure.ResourceAPI, "test", "away"))})
+		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.ResourceAPI, "test", "away"))})
 	})
 	rig.waits(mail())
 	collect(t, runner, ask("s1", "r1"))

@@ -13,7 +13,10 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
+	"github.com/troupe-dev/troupe/internal/panics"
 	"github.com/troupe-dev/troupe/internal/registry"
+	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/pkg/budget"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -97,7 +100,7 @@ func (t *turn) atOnce(work, ctx context.Context, course *routing.Course, open []
 	var beside sync.WaitGroup
 	for _, a := range open {
 		beside.Go(func() {
-			failure.Contained("turn", abort, func() {
+			panics.Guard("turn", abort, func() {
 				err := t.execute(round, ctx, a)
 				if err == nil && a.lost == nil {
 					err = course.Ends(a.task, a.result)
@@ -115,7 +118,7 @@ func (t *turn) atOnce(work, ctx context.Context, course *routing.Course, open []
 // execute gives a step to an instance, and to the next when it failed and is to be tried again.
 // It returns when the step has ended, or the attempt was lost.
 func (t *turn) execute(work, ctx context.Context, a *attempt) (err error) {
-	defer failure.Contain("turn", &err)
+	defer panics.Recover("turn", &err)
 	step := a.task.Decision.Step
 	work, done := t.unlessShut(work, a.agent)
 	defer done()
@@ -135,18 +138,18 @@ func (t *turn) execute(work, ctx context.Context, a *attempt) (err error) {
 			t.log.Warn("attempt lost", zap.String("trace", t.turn.Trace), zap.Int("step", a.number), zap.Int("attempt", a.attempt), zap.Error(err))
 			return nil
 		}
-		why := failure.FromProto(result.GetFailure())
+		why := grpcfailure.FromProto(result.GetFailure())
 		if out := shut(work); out != nil && (err != nil || why != nil) {
 			return out
 		}
-		if err != nil || why == nil || !step.OnError.Again(why, a.retries) {
+		if err != nil || why == nil || !step.OnError.ShouldRetry(why, a.retries) {
 			return t.concluded(ctx, a, result, unserved(err, a.losses))
 		}
 		t.log.Warn("step failed; it is tried again", zap.String("trace", t.turn.Trace), zap.Int("step", a.number), zap.Int("attempt", a.attempt), zap.Error(why))
 		if err := t.reset(ctx, &a.position, why, result.GetUsed()); err != nil {
 			return err
 		}
-		if err := failure.Pause(work, step.OnError.Pause(a.retries)); err != nil {
+		if err := retry.Sleep(work, step.OnError.Pause(a.retries)); err != nil {
 			return cmp.Or(shut(work), err)
 		}
 		a.retries++
@@ -177,7 +180,7 @@ func (t *turn) replaced(ctx context.Context, a *attempt, committed *troupev1.Ste
 // reset says that the text of an attempt is void, and what it used when it said so itself.
 func (t *turn) reset(ctx context.Context, at *position, why error, used *troupev1.BudgetUse) error {
 	return t.emitAt(ctx, at, &troupev1.Event{Payload: &troupev1.Event_PartReset{PartReset: &troupev1.PartReset{
-		Failure: failure.ToProto(why), Used: used,
+		Failure: grpcfailure.ToProto(why), Used: used,
 	}}})
 }
 

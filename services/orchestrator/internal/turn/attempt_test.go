@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/testing/protocmp"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/session"
@@ -18,7 +19,7 @@ import (
 // failing is a step whose worker could not go on with it.
 func failing(mode failure.Mode) func(*step) error {
 	return func(s *step) error {
-		return s.result(&troupev1.StepResult{Failure: failure.ToProto(failure.New(mode, "test", "it stopped"))})
+		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(mode, "test", "it stopped"))})
 	}
 }
 
@@ -163,7 +164,7 @@ func TestTurn_AnOutageOfTheMemoryServiceIsNotTheInstancesFault(t *testing.T) {
 	rig := newRig(t)
 	rig.on("research", func(s *step) error {
 		rig.on("research", nil)
-		return s.result(&troupev1.StepResult{Failure: failure.ToProto(failure.New(failure.SystemNetwork, "test", "away").With("lost_lease", "true"))})
+		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.SystemNetwork, "test", "away").With("lost_lease", "true"))})
 	})
 	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
 	require.Equal(t, completed, resultOf(events).GetOutcome(), "%v", resultOf(events))

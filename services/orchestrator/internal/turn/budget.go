@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/troupe-dev/troupe/internal/panics"
 	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/budget"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -157,7 +158,7 @@ func (t *turn) watchTime(work, ctx context.Context, timeout time.Duration) (stop
 	watching.Go(func() {
 		var broken error // it is a warning alone
 		defer func() { t.Telemetry.Panics.Note(ctx, broken) }()
-		defer failure.Contain("turn.watchTime", &broken)
+		defer panics.Recover("turn.watchTime", &broken)
 		end, _ := work.Deadline()
 		due := time.NewTimer(time.Until(end) - wire.TimeToWarn(timeout))
 		defer due.Stop()

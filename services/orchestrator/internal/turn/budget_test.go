@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/budget"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -175,7 +176,7 @@ func TestTurn_EndsWithTheRefusalOfItsStep(t *testing.T) {
 	rig.declares(t, lineOfThree)
 	rig.on("research", func(s *step) error {
 		return s.result(&troupev1.StepResult{
-			Failure: failure.ToProto(budget.Refuse(budget.ToolCalls, 50, 50, 1)), Used: wire.UsedToProto(budget.Amounts{ToolCalls: 50}),
+			Failure: grpcfailure.ToProto(budget.Refuse(budget.ToolCalls, 50, 50, 1)), Used: wire.UsedToProto(budget.Amounts{ToolCalls: 50}),
 		})
 	})
 	runner, _, logs := scraped(t, rig)

@@ -8,8 +8,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/troupe-dev/troupe/internal/registry"
+	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/pkg/conversation"
-	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
@@ -125,7 +125,7 @@ func (t *turn) equipped(ctx context.Context, a *attempt) dispatch.Handler {
 // choices of that one, and of those that it went on with.
 func (r *Runner) inherited(ctx context.Context, ref trace.Ref, labels Labels) (Labels, error) {
 	for after := uint64(0); ; {
-		page, err := failure.Retry(ctx, func(ctx context.Context) ([]*troupev1.Event, error) {
+		page, err := retry.Do(ctx, func(ctx context.Context) ([]*troupev1.Event, error) {
 			return r.Traces.Store().Events(ctx, ref, after, eventPage)
 		})
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -153,7 +154,7 @@ func TestTurn_NobodyCanBeChosen(t *testing.T) {
 	rig.can("research", lifecycle.Paused, nil, "docs")
 	rig.can("clarification", lifecycle.Ready, nil)
 	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
-	why := failure.FromProto(resultOf(events).GetFailure())
+	why := grpcfailure.FromProto(resultOf(events).GetFailure())
 	require.Equal(t, failure.NoWorker, why.Mode)
 	require.Equal(t, "route", why.Facts[failure.FactStage])
 	require.False(t, why.Recoverable())
@@ -203,7 +204,7 @@ func TestTurn_LeavesAStepTheToolsThatItNeeds(t *testing.T) {
 	var failures []string
 	for _, f := range only(events, (*troupev1.Event).GetStepFinished) {
 		if why := f.GetResult().GetFailure(); why != nil {
-			failures = append(failures, string(failure.FromProto(why).Mode)+": "+why.GetMessage())
+			failures = append(failures, string(grpcfailure.FromProto(why).Mode)+": "+why.GetMessage())
 		}
 	}
 	require.Len(t, failures, 1)

@@ -7,10 +7,10 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
-	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/session"
 )
@@ -103,7 +103,7 @@ func ended(turn session.Turn) *troupev1.Event {
 		result.Pending = wire.PendingToProto(waiting(turn))
 	default:
 		if turn.Failure != nil {
-			result.Failure = failure.ToProto(turn.Failure)
+			result.Failure = grpcfailure.ToProto(turn.Failure)
 		}
 	}
 	return &troupev1.Event{

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
@@ -12,11 +13,11 @@ import (
 // failed is why the turn has no answer, as it is stored and told (contract OC-20): with the stage
 // and the trace, and without its cause, which is for the log.
 func (t *turn) failed(why error) *failure.Error {
-	in := failure.In(t.stage(why), t.turn.Trace, why)
+	in := failure.WithRun(t.stage(why), t.turn.Trace, why)
 	if t.events != nil {
 		in = in.With(failure.FactRoot, t.events.Root())
 	}
-	return failure.FromProto(failure.ToProto(in))
+	return grpcfailure.FromProto(grpcfailure.ToProto(in))
 }
 
 // stage is in which stage the turn failed: where it was last, unless it failed to find who goes

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -25,13 +26,13 @@ func TestTurn_AFailureNamesItsStageAndItsTrace(t *testing.T) {
 		"a step fails": {func(r *rig) {
 			r.on("research", func(s *step) error {
 				why := failure.New(failure.ResourceTool, "test", "no search").With("tool", "search")
-				return s.result(&troupev1.StepResult{Failure: failure.ToProto(why)})
+				return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(why)})
 			})
 		}, "execute", true},
 		"a run inside of it fails": {func(r *rig) {
 			r.on("research", func(s *step) error {
-				nested := failure.In("route", "ffffffffffffffffffffffffffffffff", failure.New(failure.ResourceTool, "test", "the agent below failed"))
-				return s.result(&troupev1.StepResult{Failure: failure.ToProto(nested.With("tool", "search"))})
+				nested := failure.WithRun("route", "ffffffffffffffffffffffffffffffff", failure.New(failure.ResourceTool, "test", "the agent below failed"))
+				return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(nested.With("tool", "search"))})
 			})
 		}, "execute", true},
 		"nobody is there": {func(r *rig) {
@@ -47,7 +48,7 @@ func TestTurn_AFailureNamesItsStageAndItsTrace(t *testing.T) {
 			c.prepare(rig)
 			runner := rig.runner(t, "one")
 			events := collect(t, runner, ask("s1", "r1"))
-			err := failure.FromProto(resultOf(events).GetFailure())
+			err := grpcfailure.FromProto(resultOf(events).GetFailure())
 			require.Equal(t, c.stage, err.Facts[failure.FactStage], "%v", err)
 			require.Equal(t, events[0].GetTraceId(), err.Facts[failure.FactTrace])
 			require.Equal(t, c.recoverable, err.Recoverable())
@@ -59,7 +60,7 @@ func TestTurn_AFailureNamesItsStageAndItsTrace(t *testing.T) {
 
 			settled(t, runner)
 			rig.redis.FlushAll() // the turn record of the session is kept for longer
-			again := failure.FromProto(resultOf(collect(t, runner, ask("s1", "r1"))).GetFailure())
+			again := grpcfailure.FromProto(resultOf(collect(t, runner, ask("s1", "r1"))).GetFailure())
 			require.Equal(t, err, again)
 		})
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -157,7 +158,7 @@ func TestTurn_AFailedBranchStopsItsSiblings(t *testing.T) {
 	})
 	rig.on("research", func(s *step) error {
 		<-working
-		return s.result(&troupev1.StepResult{Failure: failure.ToProto(failure.New(failure.AgentLogic, "test", "broken"))})
+		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.AgentLogic, "test", "broken"))})
 	})
 	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
 	require.Equal(t, "broken", resultOf(events).GetFailure().GetMessage())
@@ -171,7 +172,7 @@ func down(rig *rig, agent string, times int) {
 		if left--; left < 0 {
 			return s.say("I am " + agent + ".")
 		}
-		return s.result(&troupev1.StepResult{Failure: failure.ToProto(failure.New(failure.ResourceAPI, "test", "down"))})
+		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.ResourceAPI, "test", "down"))})
 	})
 }
 
@@ -227,7 +228,7 @@ func TestTurn_ARefusedStepHasNoFallback(t *testing.T) {
 	rig := newRig(t)
 	rig.declares(t, "    a: {agent: research, end: true, onError: {fallback: b, retry: {backoff: 1ms}}}\n    b: {agent: synthesis, end: true}\n")
 	rig.on("research", func(s *step) error {
-		return s.result(&troupev1.StepResult{Failure: failure.ToProto(failure.New(failure.PolicySecurity, "test", "no"))})
+		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.PolicySecurity, "test", "no"))})
 	})
 	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_POLICY_SECURITY, resultOf(events).GetFailure().GetMode())

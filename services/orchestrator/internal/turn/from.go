@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
+	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -61,7 +63,7 @@ func (r *Runner) located(ctx context.Context, req Request) (Request, error) {
 func (r *Runner) earlier(ctx context.Context, req Request) (trace.Running, error) {
 	ctx, cancel := context.WithTimeout(ctx, beginTime)
 	defer cancel()
-	found, err := failure.Retry(ctx, func(ctx context.Context) (trace.Running, error) {
+	found, err := retry.Do(ctx, func(ctx context.Context) (trace.Running, error) {
 		return r.Traces.Store().Load(ctx, trace.Ref{Tenant: req.Tenant, Trace: req.From.Trace})
 	})
 	if failure.Is(err, failure.NotFound) || err == nil && found.Terms.User != req.User {
@@ -133,7 +135,7 @@ func resumable(record *troupev1.Trace) error {
 	case p == nil:
 		return notFrom("no step of it was completed; send the request again", record.GetTraceId())
 	case !p.GetRecoverable():
-		return notFrom("its failure, "+string(failure.FromProto(result.GetFailure()).Mode)+", is none that passes; look into it, and fork the trace or say again what you want", record.GetTraceId())
+		return notFrom("its failure, "+string(grpcfailure.FromProto(result.GetFailure()).Mode)+", is none that passes; look into it, and fork the trace or say again what you want", record.GetTraceId())
 	}
 	return nil
 }
@@ -196,7 +198,7 @@ func (r *Runner) events(ctx context.Context, ref trace.Ref, last uint64) (all []
 	ctx, cancel := context.WithTimeout(ctx, beginTime)
 	defer cancel()
 	for after := uint64(0); after < last; after = all[len(all)-1].GetSequence() {
-		page, err := failure.Retry(ctx, func(ctx context.Context) ([]*troupev1.Event, error) {
+		page, err := retry.Do(ctx, func(ctx context.Context) ([]*troupev1.Event, error) {
 			return r.Traces.Store().Events(ctx, ref, after, eventPage)
 		})
 		if err != nil {

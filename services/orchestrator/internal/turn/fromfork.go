@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -89,7 +90,7 @@ func (p past) below(step int) ([]execution.Result, error) {
 func (r *Runner) recorded(ctx context.Context, ref session.Ref, last int64) ([]conversation.Message, error) {
 	var all []conversation.Message
 	for from := max(0, last-memory.MaxWindow); from < last; {
-		page, err := failure.Retry(ctx, func(ctx context.Context) ([]conversation.Message, error) {
+		page, err := retry.Do(ctx, func(ctx context.Context) ([]conversation.Message, error) {
 			return r.Memory.LoadHistory(ctx, ref, from, memory.MaxWindow)
 		})
 		if err != nil {
@@ -165,7 +166,7 @@ func renumbered(results []execution.Result, copied *memory.Copy) []execution.Res
 // stateOf is what the session itself remembers now, with the source of untrusted words in it: there is
 // no older state.
 func (r *Runner) stateOf(ctx context.Context, ref session.Ref) (own map[string]json.RawMessage, untrusted string, _ error) {
-	seen, err := failure.Retry(ctx, func(ctx context.Context) (memory.Snapshot, error) { return r.Memory.GetState(ctx, ref) })
+	seen, err := retry.Do(ctx, func(ctx context.Context) (memory.Snapshot, error) { return r.Memory.GetState(ctx, ref) })
 	if err != nil {
 		return nil, "", err
 	}

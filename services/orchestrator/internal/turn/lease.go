@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -54,7 +55,7 @@ func (t *turn) renew(ctx context.Context) error {
 	defer t.holding.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, t.renewal)
 	defer cancel()
-	_, err := failure.Retry(ctx, func(ctx context.Context) (struct{}, error) {
+	_, err := retry.Do(ctx, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, t.Memory.RenewTurn(ctx, memory.Hold{Ref: t.req.ref(), TurnID: t.turn.ID, Epoch: t.turn.Epoch}, lease)
 	})
 	return err
@@ -71,7 +72,7 @@ func (t *turn) reclaim(work context.Context, lost []*attempt) (map[int]*troupev1
 	again.LostEpoch = t.turn.Epoch
 	ctx, cancel := outlive(work, beginTime)
 	defer cancel()
-	begun, err := failure.Retry(ctx, func(ctx context.Context) (memory.Begun, error) { return t.Memory.BeginTurn(ctx, again) })
+	begun, err := retry.Do(ctx, func(ctx context.Context) (memory.Begun, error) { return t.Memory.BeginTurn(ctx, again) })
 	if err != nil {
 		return nil, err
 	}

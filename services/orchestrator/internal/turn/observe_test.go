@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/telemetry"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -44,7 +45,7 @@ func TestRunner_CountsTheSignalsOfItsTurns(t *testing.T) {
 	rig.join("research", 1)
 	lost := false // steps follow each other
 	rig.on("coordinator", func(s *step) error {
-		return s.result(&troupev1.StepResult{Failure: failure.ToProto(failure.New(failure.AgentLogic, "agent", "no idea"))})
+		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.AgentLogic, "agent", "no idea"))})
 	})
 	rig.on("research", func(s *step) error {
 		if !lost {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -140,7 +141,7 @@ func TestTurn_RefusesTasksThatTheWorkflowDoesNotAllow(t *testing.T) {
 func TestTurn_FailsWithATask(t *testing.T) {
 	rig := planRig(t, "false", two...)
 	rig.on("research", func(s *step) error {
-		return s.result(&troupev1.StepResult{Failure: failure.ToProto(failure.New(failure.ResourceAPI, "test", "down"))})
+		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.ResourceAPI, "test", "down"))})
 	})
 	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
 	require.Equal(t, "down", resultOf(events).GetFailure().GetMessage())

@@ -6,8 +6,8 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/registry"
-	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/lifecycle"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
@@ -43,7 +43,7 @@ func (t *turn) quarantine(ctx context.Context, result *troupev1.TurnResult) {
 		return
 	}
 	t.poison.Add(ctx, 1)
-	why := failure.FromProto(result.GetFailure())
+	why := grpcfailure.FromProto(result.GetFailure())
 	t.log.Error("turn quarantined: it took down all that it was given to; see docs/operate.md",
 		zap.String("trace", t.turn.Trace), zap.String("session", t.req.Session), zap.Int("turn", t.turn.Number),
 		zap.String("target", t.target), zap.String("instances", why.Facts["instances"]), zap.Error(why))

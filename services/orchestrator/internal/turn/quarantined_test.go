@@ -12,6 +12,7 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/audit"
 	"github.com/troupe-dev/troupe/internal/audit/audittest"
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/internal/telemetry"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -59,14 +60,14 @@ func TestTurn_EndsWhenTheAgentOfItsStepIsQuarantined(t *testing.T) {
 	close(over)
 	require.Less(t, took, 2*time.Second)
 	t.Logf("from the quarantine to the end of the turn: %s", took)
-	why := failure.FromProto(result.GetFailure())
+	why := grpcfailure.FromProto(result.GetFailure())
 	require.Equal(t, failure.PolicySecurity, why.Mode)
 	require.Equal(t, "research", why.Facts["quarantined"])
 	require.Equal(t, failure.Fenced, failure.ModeOf(receive(t, late)))
 
 	asked := len(rig.asked())
 	again := resultOf(collect(t, runner, ask("s2", "r1"))) // the coordinator hands on to it
-	require.Equal(t, failure.PolicySecurity, failure.FromProto(again.GetFailure()).Mode)
+	require.Equal(t, failure.PolicySecurity, grpcfailure.FromProto(again.GetFailure()).Mode)
 	require.Equal(t, []string{"coordinator"}, rig.asked()[asked:])
 
 	rig.on("research", nil)
@@ -120,7 +121,7 @@ func TestTurn_EndsWithAllBelowWhenAnAgentIsQuarantined(t *testing.T) {
 	require.Eventually(t, stored, patience, 5*time.Millisecond)
 	quarantined := time.Now()
 	rig.quarantine("research")
-	require.Equal(t, failure.PolicySecurity, failure.FromProto(resultOf(receive(t, ended)).GetFailure()).Mode)
+	require.Equal(t, failure.PolicySecurity, grpcfailure.FromProto(resultOf(receive(t, ended)).GetFailure()).Mode)
 	require.Less(t, time.Since(quarantined), 2*time.Second)
 	for range 2 {
 		result := resultOf(receive(t, below))
@@ -170,7 +171,7 @@ func TestTurn_EndsWithWhatWasJustBegunBelowWhenAnAgentIsQuarantined(t *testing.T
 	}
 	require.Eventually(t, stored, patience, 5*time.Millisecond)
 	rig.quarantine("research")
-	require.Equal(t, failure.PolicySecurity, failure.FromProto(resultOf(receive(t, ended)).GetFailure()).Mode)
+	require.Equal(t, failure.PolicySecurity, grpcfailure.FromProto(resultOf(receive(t, ended)).GetFailure()).Mode)
 	require.Equal(t, cancelledOutcome, resultOf(receive(t, below)).GetOutcome())
 }
 
@@ -189,7 +190,7 @@ func TestTurn_EndsWithBranchesWhenAnAgentOfOneIsQuarantined(t *testing.T) {
 	rig.quarantine("research")
 	result := resultOf(receive(t, ended))
 	require.Less(t, time.Since(began), 2*time.Second)
-	require.Equal(t, failure.PolicySecurity, failure.FromProto(result.GetFailure()).Mode)
+	require.Equal(t, failure.PolicySecurity, grpcfailure.FromProto(result.GetFailure()).Mode)
 }
 
 func TestTurn_SaysThatItWasTakenOver(t *testing.T) {

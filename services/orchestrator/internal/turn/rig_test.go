@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	researchassistant "github.com/troupe-dev/troupe/agents/research-assistant"
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/process"
 	"github.com/troupe-dev/troupe/internal/redisconn"
 	"github.com/troupe-dev/troupe/internal/registry"
@@ -23,7 +24,6 @@ import (
 	"github.com/troupe-dev/troupe/internal/telemetry"
 	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/conversation"
-	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/lifecycle"
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -239,7 +239,7 @@ func (s *step) say(text string) error {
 func (s *step) commit(fill func(*troupev1.StepResult)) error {
 	r, err := s.store(fill)
 	if err != nil {
-		r = &troupev1.StepResult{Failure: failure.ToProto(err)}
+		r = &troupev1.StepResult{Failure: grpcfailure.ToProto(err)}
 	}
 	return s.result(r)
 }

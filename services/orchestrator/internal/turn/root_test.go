@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/rpc"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -114,11 +115,11 @@ func TestRun_BeginsAtTheEntryAndIsNeverChanged(t *testing.T) {
 func TestRun_AFailureNamesIt(t *testing.T) {
 	rig := newRig(t)
 	rig.on("research", func(s *step) error {
-		why := failure.In("execute", "44444444444444444444444444444444", failure.New(failure.ResourceTool, "test", "no search")).With(failure.FactRoot, rootTrace)
-		return s.result(&troupev1.StepResult{Failure: failure.ToProto(why)})
+		why := failure.WithRun("execute", "44444444444444444444444444444444", failure.New(failure.ResourceTool, "test", "no search")).With(failure.FactRoot, rootTrace)
+		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(why)})
 	})
 	events := collect(t, rig.runner(t, "one"), within(ask("s1", "r1"), rootTrace))
-	facts := failure.FromProto(resultOf(events).GetFailure()).Facts
+	facts := grpcfailure.FromProto(resultOf(events).GetFailure()).Facts
 	require.Equal(t, rootTrace, facts[failure.FactRoot])
 	require.Equal(t, events[0].GetTraceId(), facts[failure.FactTrace])
 }

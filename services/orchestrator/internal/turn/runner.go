@@ -201,7 +201,7 @@ func unstored(begun memory.Begun) error {
 	}
 	return failure.Newf(failure.TraceOrphaned, "turn.Orchestrate",
 		"the turn's orchestrator went away before it stored an event; the same request takes it over in %s", begun.LeaseLeft.Round(time.Second)).
-		After(begun.LeaseLeft)
+		WithRetryAfter(begun.LeaseLeft)
 }
 
 // enter counts a turn in, unless the runner is closed.

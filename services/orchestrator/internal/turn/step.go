@@ -7,6 +7,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -35,7 +36,7 @@ func (t *turn) concluded(ctx context.Context, a *attempt, result *troupev1.StepR
 		if !survived {
 			return err
 		}
-		result = &troupev1.StepResult{Failure: failure.ToProto(err)}
+		result = &troupev1.StepResult{Failure: grpcfailure.ToProto(err)}
 	}
 	ends := step.End || result.GetInputRequired() || result.GetStopped()
 	committed := t.base // and one message more when it ends the turn, for that is the answer
@@ -51,7 +52,7 @@ func (t *turn) concluded(ctx context.Context, a *attempt, result *troupev1.StepR
 		breach = failure.Newf(failure.AgentContract, "turn", "agent %s told a result that it did not commit", step.Agent)
 	}
 	if breach != nil {
-		result = &troupev1.StepResult{Failure: failure.ToProto(breach), Used: result.GetUsed()}
+		result = &troupev1.StepResult{Failure: grpcfailure.ToProto(breach), Used: result.GetUsed()}
 	}
 	result.Step, result.Agent = int32(a.number), step.Agent
 	a.result = wire.ResultFromProto(result)

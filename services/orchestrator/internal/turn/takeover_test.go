@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/testing/protocmp"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -38,7 +39,7 @@ func TestTurn_IsTakenOverWhereItStopped(t *testing.T) {
 		close(working)
 		<-released
 		_, abandoned = s.store(func(r *troupev1.StepResult) { r.Text = "too late" })
-		return s.result(&troupev1.StepResult{Failure: failure.ToProto(abandoned)})
+		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(abandoned)})
 	})
 	left := drivenUpTo(t, first, ask("s1", "r1"), "synthesis")
 	receive(t, working)
@@ -253,7 +254,7 @@ func TestTurn_AFailedRouteIsFollowedAgainWhenItIsTakenOver(t *testing.T) {
 	rig := newRig(t)
 	rig.on("coordinator", func(s *step) error {
 		rig.on("coordinator", nil)
-		return s.result(&troupev1.StepResult{Failure: failure.ToProto(failure.New(failure.ResourceAPI, "test", "away"))})
+		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.ResourceAPI, "test", "away"))})
 	})
 	working := make(chan struct{})
 	rig.on("synthesis", func(s *step) error {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
@@ -80,7 +81,7 @@ func TestTurn_EachStageTellsItsData(t *testing.T) {
 	require.Greater(t, took.GetTotal().AsDuration(), took.GetExecute().AsDuration())
 
 	rig.on("research", func(s *step) error {
-		return s.result(&troupev1.StepResult{Failure: failure.ToProto(failure.New(failure.AgentLogic, "agent", "no idea"))})
+		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.AgentLogic, "agent", "no idea"))})
 	})
 	broken := resultOf(collect(t, runner, ask("s2", "r1")))
 	require.Equal(t, failed, broken.GetOutcome())
@@ -96,7 +97,7 @@ func TestTurn_CountsWhatItTook(t *testing.T) {
 	rig.join("research", 1)
 	lost := false // steps follow each other
 	rig.on("coordinator", func(s *step) error {
-		return s.result(&troupev1.StepResult{Failure: failure.ToProto(failure.New(failure.AgentLogic, "agent", "no idea"))})
+		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.AgentLogic, "agent", "no idea"))})
 	})
 	rig.on("research", func(s *step) error {
 		if !lost {

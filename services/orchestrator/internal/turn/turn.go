@@ -10,6 +10,8 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/troupe-dev/troupe/internal/panics"
+	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/internal/rpc"
 	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/conversation"
@@ -78,8 +80,8 @@ func (t *turn) run(ctx context.Context, timeout, left time.Duration) {
 	var beside sync.WaitGroup
 	defer beside.Wait()
 	defer abort(nil)
-	beside.Go(func() { failure.Contained("turn.watchStop", abort, func() { t.watchStop(work, abort) }) })
-	beside.Go(func() { failure.Contained("turn.keep", abort, func() { t.keep(work, abort) }) })
+	beside.Go(func() { panics.Guard("turn.watchStop", abort, func() { t.watchStop(work, abort) }) })
+	beside.Go(func() { panics.Guard("turn.keep", abort, func() { t.keep(work, abort) }) })
 
 	err := t.drive(work, ctx, timeout)
 	if err != nil && work.Err() != nil {
@@ -107,7 +109,7 @@ var errHandedOver = failure.New(failure.SystemNetwork, "turn", "the orchestrator
 func (t *turn) handOver(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), beginTime)
 	defer cancel()
-	_, err := failure.Retry(ctx, func(ctx context.Context) (struct{}, error) {
+	_, err := retry.Do(ctx, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, t.Memory.ReleaseTurn(ctx, memory.Hold{Ref: t.req.ref(), TurnID: t.turn.ID, Epoch: t.turn.Epoch})
 	})
 	if failure.Is(err, failure.TurnNotOpen, failure.SessionDeleted) {
@@ -151,7 +153,7 @@ func (t *turn) stopFor(why error) {
 // drive goes from stage to stage until the turn is over. It fails with why there is no
 // answer. Events are stored under ctx, which outlives the work.
 func (t *turn) drive(work, ctx context.Context, timeout time.Duration) (err error) {
-	defer failure.Contain("turn", &err)
+	defer panics.Recover("turn", &err)
 	if t.events.Empty() {
 		if err := t.initialize(ctx); err != nil {
 			return err
@@ -257,7 +259,7 @@ func (t *turn) add(task routing.Task, r execution.Result) {
 // the session there must be none on the trace, and the same request takes the turn over
 // once its lease has run out.
 func (t *turn) close(ctx context.Context, outcome session.Outcome, err error) (broken error) {
-	defer failure.Contain("turn", &broken)
+	defer panics.Recover("turn", &broken)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
 	defer cancel()
 	t.pass.Tell()
@@ -293,7 +295,7 @@ func (t *turn) close(ctx context.Context, outcome session.Outcome, err error) (b
 
 // fail closes the turn without an answer, unless its last step has closed it.
 func (t *turn) fail(ctx context.Context, outcome session.Outcome, why error) (session.Turn, error) {
-	return failure.Retry(ctx, func(ctx context.Context) (session.Turn, error) {
+	return retry.Do(ctx, func(ctx context.Context) (session.Turn, error) {
 		return t.Memory.FailTurn(ctx, memory.Fail{
 			Ref: t.req.ref(), TurnID: t.turn.ID, Epoch: t.turn.Epoch,
 			Outcome: outcome, Failure: t.failed(why),

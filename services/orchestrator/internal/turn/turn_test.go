@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/testing/protocmp"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -120,7 +121,7 @@ func TestTurn_AQuestionToTheUserEndsIt(t *testing.T) {
 func TestTurn_ARoutingStepThatFailsLeadsToTheDefault(t *testing.T) {
 	rig := newRig(t)
 	rig.on("coordinator", func(s *step) error {
-		return s.result(&troupev1.StepResult{Failure: failure.ToProto(failure.New(failure.ResourceAPI, "test", "the model is away"))})
+		return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.ResourceAPI, "test", "the model is away"))})
 	})
 	events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
 	require.Equal(t, completed, resultOf(events).GetOutcome())
@@ -155,7 +156,7 @@ func TestTurn_AStepThatGoesWrongFailsTheTurnNotTheSession(t *testing.T) {
 		},
 		"a failed result": {
 			func(s *step) error {
-				return s.result(&troupev1.StepResult{Failure: failure.ToProto(failure.New(failure.ResourceTool, "test", "no search"))})
+				return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.ResourceTool, "test", "no search"))})
 			}, troupev1.FailureMode_FAILURE_MODE_RESOURCE_TOOL, "no search",
 		},
 		"a result of nothing": {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/session"
@@ -118,5 +119,5 @@ func TestTurn_AFullTraceHasItsEnd(t *testing.T) {
 	})
 	result := resultOf(collect(t, rig.runner(t, "one"), ask("s1", "r1")))
 	require.Equal(t, failed, result.GetOutcome())
-	require.Equal(t, failure.ResourceQuota, failure.FromProto(result.GetFailure()).Mode)
+	require.Equal(t, failure.ResourceQuota, grpcfailure.FromProto(result.GetFailure()).Mode)
 }

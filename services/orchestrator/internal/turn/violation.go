@@ -5,10 +5,10 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/identity"
 	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/event"
-	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
 )
@@ -23,7 +23,7 @@ func (t *turn) trespassed(ctx context.Context, at *position, result *troupev1.St
 			at.instance = lost.Instance.ID
 			t.violations.Record(ctx, string(identity.Worker), v, map[string]string{"trace": t.turn.Trace, "instance": lost.Instance.ID})
 		}
-	} else if why := failure.FromProto(result.GetFailure()); why != nil {
+	} else if why := grpcfailure.FromProto(result.GetFailure()); why != nil {
 		v, ok = event.ViolationOf(why)
 	}
 	if !ok || slices.Contains(at.violated, v.Key) {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/testing/protocmp"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
@@ -83,8 +84,8 @@ func TestTurn_TellsAViolationOfAFailedStepOnce(t *testing.T) {
 						return err
 					}
 				}
-				why := failure.New(failure.StateViolation, v.GetOperation(), "not yours").Owned(v.GetKey(), v.GetOwner(), v.GetActor())
-				return s.result(&troupev1.StepResult{Failure: failure.ToProto(why)})
+				why := failure.New(failure.StateViolation, v.GetOperation(), "not yours").WithOwner(v.GetKey(), v.GetOwner(), v.GetActor())
+				return s.result(&troupev1.StepResult{Failure: grpcfailure.ToProto(why)})
 			})
 			events := collect(t, rig.runner(t, "one"), ask("s1", "r1"))
 			require.Empty(t, cmp.Diff([]*troupev1.OwnershipViolation{v}, violations(events), protocmp.Transform()))

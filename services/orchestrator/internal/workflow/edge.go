@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/pkg/execution"
-	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
 // Edge leads to a step when the result of the one before it is as it says.
@@ -64,9 +64,9 @@ func (r Rule) String() string {
 
 // OnError is what becomes of a step that fails (OC-19). The zero OnError fails the turn.
 type OnError struct {
-	failure.Policy        // how often it is tried again first (OC-25)
-	Continue       bool   // the turn goes on, and the step is marked as failed
-	Fallback       string // the step that comes next then
+	retry.Policy        // how often it is tried again first (OC-25)
+	Continue     bool   // the turn goes on, and the step is marked as failed
+	Fallback     string // the step that comes next then
 }
 
 // Survivable reports whether the turn can go on behind the failure of such a step.

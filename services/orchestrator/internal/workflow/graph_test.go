@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	researchassistant "github.com/troupe-dev/troupe/agents/research-assistant"
+	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
@@ -108,9 +109,9 @@ func TestLoad_ReadsHowAStepIsTriedAgain(t *testing.T) {
 		set, err := load(t, "  entry: a\n  steps:\n    a: {agent: x, end: true, onError: {retry: "+declared+"}}\n")
 		require.NoError(t, err, declared)
 		flow, _ := set.Find("w")
-		p, err := failure.ParsePolicy(want.name)
+		p, err := retry.ParsePolicy(want.name)
 		require.NoError(t, err)
-		p.Retries, p.First = want.retries, want.first
+		p.Retries, p.FirstPause = want.retries, want.first
 		require.Equal(t, OnError{Policy: p}, flow.Steps["a"].OnError, declared)
 	}
 }

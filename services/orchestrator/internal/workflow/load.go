@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/troupe-dev/troupe/internal/manifest"
-	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/internal/retry"
 )
 
 // declaration is the spec of a document of kind Workflow.
@@ -240,8 +240,8 @@ func (s stepDeclaration) step(name string) Step {
 }
 
 // policy is the named one, with what is declared in place of its own numbers.
-func (r retryDeclaration) policy() (failure.Policy, error) {
-	p, err := failure.ParsePolicy(cmp.Or(r.Policy, defaultPolicy))
-	p.Retries, p.First = cmp.Or(r.Attempts, p.Retries), cmp.Or(r.Backoff, p.First)
+func (r retryDeclaration) policy() (retry.Policy, error) {
+	p, err := retry.ParsePolicy(cmp.Or(r.Policy, defaultPolicy))
+	p.Retries, p.FirstPause = cmp.Or(r.Attempts, p.Retries), cmp.Or(r.Backoff, p.FirstPause)
 	return p, err
 }

@@ -69,7 +69,7 @@ func TestPage_HasAnExampleOfEveryShape(t *testing.T) {
 		"Conditions": func(s Step) bool { return len(s.Then) == 2 && s.Then[1].When.ConfidenceBelow == 0.5 },
 		"Loops":      func(s Step) bool { return s.Limit == 3 && s.Otherwise == "publish" },
 		"Failures": func(s Step) bool {
-			return s.OnError.Name == "exponential" && s.OnError.Retries == 3 && s.OnError.First == 2*time.Second
+			return s.OnError.Name == "exponential" && s.OnError.Retries == 3 && s.OnError.FirstPause == 2*time.Second
 		},
 		"Workflows": func(s Step) bool { return s.Name == "ours/find" && s.Fork == "split" && s.Next == "compare" },
 		"Planners": func(s Step) bool {

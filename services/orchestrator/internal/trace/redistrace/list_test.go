@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -19,7 +20,7 @@ import (
 )
 
 var poison = &troupev1.TurnResult{
-	Outcome: troupev1.TurnOutcome_TURN_OUTCOME_FAILED, Failure: failure.ToProto(failure.New(failure.AttemptsExhausted, "turn", "it took down three")),
+	Outcome: troupev1.TurnOutcome_TURN_OUTCOME_FAILED, Failure: grpcfailure.ToProto(failure.New(failure.AttemptsExhausted, "turn", "it took down three")),
 }
 
 // put stores a trace of a run, and ends it unless there is no result.
@@ -90,7 +91,7 @@ func TestStore_ListsTheLongestResults(t *testing.T) {
 	for i := range 32 {
 		long = long.With(strconv.Itoa(i), strings.Repeat("x", 64<<10))
 	}
-	why, much := failure.ToProto(long), strings.Repeat("t", 64<<10)
+	why, much := grpcfailure.ToProto(long), strings.Repeat("t", 64<<10)
 	result := &troupev1.TurnResult{
 		Outcome: troupev1.TurnOutcome_TURN_OUTCOME_FAILED, Failure: why, Text: much,
 		Partial:      &troupev1.PartialResult{TotalSteps: 50, PartialData: []string{much}, StepResults: []*troupev1.PartialStep{{Failure: why}, {Failure: why}}},

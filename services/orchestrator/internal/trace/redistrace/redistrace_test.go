@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/redisconn"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -209,7 +210,7 @@ func TestStore_AwayIsSystemNetwork(t *testing.T) {
 	s := store(t, "127.0.0.1:1")
 	_, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: record(1), Events: nil})
 	require.True(t, failure.Is(err, failure.SystemNetwork), "%v", err)
-	require.NotContains(t, failure.ToProto(err).GetMessage(), "127.0.0.1", "addresses are for the log")
+	require.NotContains(t, grpcfailure.ToProto(err).GetMessage(), "127.0.0.1", "addresses are for the log")
 }
 
 func TestNew_NeverRepeatsTheURL(t *testing.T) {

@@ -11,14 +11,14 @@ import (
 
 const run = "0af7651916cd43dd8448eb211c80319c"
 
-// The failure of a run has a stage, a message, the trace and the facts as its context, a cause,
-// and says whether it is recoverable.
+// The failure of a run has a stage, a trace, a message, facts and a cause, and says whether it is
+// recoverable.
 //
 // Req: OC-20
-func TestIn_IsTheFailureOfARun(t *testing.T) {
+func TestWithRun_IsTheFailureOfARun(t *testing.T) {
 	disk := fmt.Errorf("write: %w", io.ErrShortWrite)
 	cause := New(ResourceAPI, "llm.Generate", "the model is down").With("provider", "test").Because(disk)
-	err := error(In("execute", run, fmt.Errorf("step 2: %w", cause)))
+	err := error(WithRun("execute", run, fmt.Errorf("step 2: %w", cause)))
 
 	require.EqualError(t, err, "llm.Generate: resource_api: the model is down (stage execute, trace "+run+"): write: short write")
 	require.ErrorIs(t, err, io.ErrShortWrite, "the chain is kept")
@@ -29,20 +29,16 @@ func TestIn_IsTheFailureOfARun(t *testing.T) {
 	require.Equal(t, "the model is down", Plain(err))
 	require.Empty(t, cause.Facts[FactStage], "the cause stays as it was")
 
-	outer := In("execute", run, New(ResourceTool, "agent.Run", "the agent below failed").Because(err))
+	outer := WithRun("execute", run, New(ResourceTool, "agent.Run", "the agent below failed").Because(err))
 	require.ErrorIs(t, outer, io.ErrShortWrite)
 	inner, ok := errors.AsType[*Error](outer.Unwrap())
 	require.True(t, ok)
 	require.Equal(t, run, outer.Facts[FactTrace])
 	require.Equal(t, run, inner.Facts[FactTrace], "a nested run has the same trace")
 
-	none := In("route", run, New(NoWorker, "dispatch", "nobody took it"))
+	none := WithRun("route", run, New(NoWorker, "dispatch", "no instance took it"))
 	require.False(t, none.Recoverable(), "OC-6")
-	unknown := In("plan", run, errors.New("secret"))
+	unknown := WithRun("plan", run, errors.New("secret"))
 	require.ErrorContains(t, unknown, "stage plan, trace "+run)
 	require.False(t, unknown.Recoverable())
-
-	read := FromProto(ToProto(err)) // at a client: all but the cause, which is for our log
-	require.EqualError(t, read, "llm.Generate: resource_api: the model is down (stage execute, trace "+run+")")
-	require.True(t, read.Recoverable())
 }

@@ -1,4 +1,4 @@
-package failure
+package retry
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
 func policy(t *testing.T, name string) Policy {
@@ -18,7 +20,7 @@ func policy(t *testing.T, name string) Policy {
 	return p
 }
 
-// tries runs an op that always fails, and returns when each try began.
+// tries runs an operation that always fails. It returns when each try began.
 func tries(t *testing.T, p Policy, why error) (at []time.Duration, retries int, err error) {
 	t.Helper()
 	start := time.Now()
@@ -30,16 +32,16 @@ func tries(t *testing.T, p Policy, why error) (at []time.Duration, retries int, 
 }
 
 // Req: OC-25
-func TestPolicy_TriesAgainAfterThePausesOfItsKind(t *testing.T) {
-	away := New(SystemNetwork, "op", "away")
+func TestPolicy_RetriesAfterItsPauses(t *testing.T) {
+	away := failure.New(failure.SystemNetwork, "op", "away")
 	synctest.Test(t, func(t *testing.T) {
 		at, retries, err := tries(t, policy(t, "linear"), away)
 		require.Equal(t, []time.Duration{0, 2 * time.Second, 4 * time.Second, 6 * time.Second}, at, "three retries after the first try")
 		require.Equal(t, 3, retries)
-		told, ok := errors.AsType[*Error](err)
+		counted, ok := errors.AsType[*failure.Error](err)
 		require.True(t, ok)
-		require.Equal(t, "3", told.Facts["retry_count"])
-		require.Equal(t, SystemNetwork, told.Mode)
+		require.Equal(t, "3", counted.Facts["retry_count"])
+		require.Equal(t, failure.SystemNetwork, counted.Mode)
 
 		at, retries, _ = tries(t, policy(t, "none"), away)
 		require.Len(t, at, 1)
@@ -56,28 +58,28 @@ func TestPolicy_TriesAgainAfterThePausesOfItsKind(t *testing.T) {
 			require.LessOrEqual(t, pause, 60.0)
 			differ = differ || pause != want
 		}
-		require.True(t, differ, "they are jittered")
+		require.True(t, differ, "the pauses are jittered")
 		require.Equal(t, 3, policy(t, "exponential").Retries)
 	})
 	_, err := ParsePolicy("fibonacci")
-	require.True(t, Is(err, UserInvalidInput))
+	require.True(t, failure.Is(err, failure.UserInvalidInput))
 	require.ErrorContains(t, err, `there is no retry policy "fibonacci"; use exponential, linear or none`)
-	for _, name := range Policies() {
+	for _, name := range PolicyNames() {
 		require.Equal(t, name, policy(t, name).Name)
 	}
 }
 
 // Req: OC-25
-func TestPolicy_NeverTriesATerminalModeAgain(t *testing.T) {
+func TestPolicy_NeverRetriesATerminalMode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := policy(t, "linear")
-		for mode := range table {
-			at, _, _ := tries(t, p, fmt.Errorf("wrapped: %w", New(mode, "op", "no")))
+		for _, mode := range failure.Modes() {
+			at, _, _ := tries(t, p, fmt.Errorf("wrapped: %w", failure.New(mode, "op", "no")))
 			require.Equal(t, mode.Retryable() && !mode.Terminal(), len(at) == 4, "%s", mode)
 		}
-		p.Modes = []Mode{ResourceQuota, PolicyBudget} // its own, of which one is terminal
-		for mode, want := range map[Mode]int{ResourceQuota: 4, PolicyBudget: 1, SystemNetwork: 1} {
-			at, _, _ := tries(t, p, New(mode, "op", "no"))
+		p.Modes = []failure.Mode{failure.ResourceQuota, failure.PolicyBudget} // one of them is terminal
+		for mode, want := range map[failure.Mode]int{failure.ResourceQuota: 4, failure.PolicyBudget: 1, failure.SystemNetwork: 1} {
+			at, _, _ := tries(t, p, failure.New(mode, "op", "no"))
 			require.Len(t, at, want, "%s", mode)
 		}
 		at, _, err := tries(t, p, errors.New("unknown"))
@@ -92,15 +94,15 @@ func TestPolicy_EndsItsPauseWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(3*time.Second, cancel)
 		start, count := time.Now(), 0
-		retries, err := policy(t, "linear").Do(ctx, func(context.Context) error { count++; return New(ResourceAPI, "op", "down") })
+		retries, err := policy(t, "linear").Do(ctx, func(context.Context) error { count++; return failure.New(failure.ResourceAPI, "op", "down") })
 		require.Equal(t, 3*time.Second, time.Since(start))
 		require.Equal(t, 2, count)
 		require.Equal(t, 1, retries)
-		require.True(t, Is(err, ResourceAPI), "the last error, not the context's")
+		require.True(t, failure.Is(err, failure.ResourceAPI), "the last error, not the context's")
 
 		retries, err = policy(t, "linear").Do(t.Context(), func(context.Context) error {
 			if count++; count < 5 {
-				return New(ResourceAPI, "op", "down")
+				return failure.New(failure.ResourceAPI, "op", "down")
 			}
 			return nil
 		})

@@ -1,24 +1,27 @@
-package failure
+package grpcfailure
 
 import (
 	"maps"
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// What is stored and sent of a failure, in bytes: no more than the rules in failure.proto let pass.
-// Together the facts have fewer than those would: failures are in lists.
+// The limits of a failure that is stored or sent, in bytes. Texts and keys have the limits of
+// failure.proto. All facts together have a lower one than those would allow, because responses hold
+// lists of failures.
 const (
 	maxOp      = 128
 	maxMessage = 4096
 	maxFacts   = 32
 	maxKey     = 64
 	maxValue   = 1024
-	maxAll     = 8 << 10 // of all facts
+	maxAll     = 8 << 10 // all facts together
 )
 
-// cut is the beginning of a text that fits, without what is no UTF-8.
+// cut returns the beginning of a text that fits, without invalid UTF-8.
 func cut(text string, bytes int) string {
 	if len(text) <= bytes && utf8.ValidString(text) {
 		return text
@@ -26,9 +29,9 @@ func cut(text string, bytes int) string {
 	return strings.ToValidUTF8(text[:min(bytes, len(text))], "")
 }
 
-// bounded are the facts that fit, those of the run first, and then by their keys. Values are cut, but
-// a key that is too long says nothing once it is cut.
-func bounded(facts map[string]string) map[string]string {
+// cutFacts returns the facts that fit: those of the run first, then the others by key. Values are cut.
+// A key that is too long is dropped, because a cut key would mean something else.
+func cutFacts(facts map[string]string) map[string]string {
 	fit, all := len(facts) <= maxFacts, 0
 	for key, value := range facts {
 		fit = fit && cut(key, maxKey) == key && cut(value, maxValue) == value
@@ -37,7 +40,7 @@ func bounded(facts map[string]string) map[string]string {
 	if fit && all <= maxAll {
 		return facts
 	}
-	keys := []string{FactStage, FactTrace, FactRoot}
+	keys := []string{failure.FactStage, failure.FactTrace, failure.FactRoot}
 	for _, key := range slices.Sorted(maps.Keys(facts)) {
 		if !slices.Contains(keys, key) && cut(key, maxKey) == key {
 			keys = append(keys, key)

@@ -1,0 +1,91 @@
+// Package breaker is the circuit breaker of the mesh (contract OC-34).
+package breaker
+
+import (
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/sony/gobreaker/v2"
+)
+
+// The limits of every breaker.
+const (
+	MaxFailures = 3                // failures in a row that open a breaker
+	OpenFor     = 10 * time.Second // how long it stays open before one trial decides
+)
+
+// Breaker opens after three failures in a row and rejects every call for 10 seconds. Then it allows
+// one trial, which closes the breaker when it succeeds and opens it again when it fails. Safe for
+// concurrent use.
+type Breaker struct {
+	breaker   *gobreaker.TwoStepCircuitBreaker[struct{}]
+	openUntil atomic.Int64 // Unix nanoseconds, set whenever the breaker opens
+}
+
+// Result is what a call shows about its target.
+type Result int
+
+// The results.
+const (
+	Inconclusive Result = iota // the caller gave up, or the target said that it is busy
+	Success
+	Failure
+)
+
+var (
+	errFailure      = errors.New("failure")
+	errInconclusive = errors.New("inconclusive")
+)
+
+// err returns the result in the form that gobreaker expects.
+func (r Result) err() error { return [...]error{errInconclusive, nil, errFailure}[r] }
+
+// New returns a closed breaker. It calls changed, which may be nil, whenever it opens or closes;
+// changed must return quickly and may not use the breaker.
+func New(changed func(open bool)) *Breaker {
+	b := &Breaker{}
+	b.breaker = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
+		MaxRequests: 1, Timeout: OpenFor,
+		ReadyToTrip: func(n gobreaker.Counts) bool { return n.ConsecutiveFailures >= MaxFailures },
+		IsExcluded:  func(err error) bool { return errors.Is(err, errInconclusive) },
+		OnStateChange: func(_ string, _, to gobreaker.State) {
+			if to == gobreaker.StateOpen {
+				b.openUntil.Store(time.Now().Add(OpenFor).UnixNano())
+			}
+			if changed != nil && to != gobreaker.StateHalfOpen {
+				changed(to == gobreaker.StateOpen)
+			}
+		},
+	})
+	return b
+}
+
+// Try asks for permission to call. If it is granted, the caller calls done once with the result.
+// Otherwise done is nil, and wait is how long the breaker stays open (0 while a trial runs).
+func (b *Breaker) Try() (done func(Result), wait time.Duration) {
+	report, err := b.breaker.Allow()
+	if err != nil {
+		return nil, max(0, time.Until(time.Unix(0, b.openUntil.Load())))
+	}
+	return func(r Result) { report(r.err()) }, 0
+}
+
+// IsOpen reports whether Try would reject a call now.
+func (b *Breaker) IsOpen() bool {
+	return b.breaker.State() == gobreaker.StateOpen || b.InTrial()
+}
+
+// InTrial reports whether the trial call runs.
+func (b *Breaker) InTrial() bool {
+	if b.breaker.State() != gobreaker.StateHalfOpen {
+		return false
+	}
+	n := b.breaker.Counts()
+	return n.Requests > n.TotalExclusions
+}
+
+// IsHealthy reports whether the breaker is closed and the last call did not fail.
+func (b *Breaker) IsHealthy() bool {
+	return b.breaker.State() == gobreaker.StateClosed && b.breaker.Counts().ConsecutiveFailures == 0
+}

@@ -1,0 +1,53 @@
+// Package panics turns panics into errors, so that a bug in one turn does not end the process and the
+// other turns with it.
+package panics
+
+import (
+	"errors"
+	"fmt"
+	"runtime/debug"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+// recovered is the cause of an error that was a panic.
+type recovered struct {
+	value any
+	stack []byte
+}
+
+func (r *recovered) Error() string { return fmt.Sprintf("panic: %v\n%s", r.value, r.stack) }
+
+// NewError returns the error for a recovered value. Its message discloses nothing of the panic; its cause
+// has the value and the stack. Call it in the function that called recover.
+func NewError(op string, value any) *failure.Error {
+	return failure.New(failure.Unknown, op, "internal error; the server's log has the cause").Because(&recovered{value, debug.Stack()})
+}
+
+// Is reports whether err was a panic.
+func Is(err error) bool {
+	_, ok := errors.AsType[*recovered](err)
+	return ok
+}
+
+// Recover turns a panic of the function that defers it into that function's error:
+//
+//	defer panics.Recover("turn", &err)
+func Recover(op string, err *error) {
+	if p := recover(); p != nil {
+		*err = NewError(op, p)
+	}
+}
+
+// Guard runs a function that is a goroutine of a turn or a call. If it panics, Guard calls fail with the
+// error, so that the other goroutines of the turn can be stopped.
+func Guard(op string, fail func(error), run func()) {
+	var err error
+	defer func() {
+		if err != nil {
+			fail(err)
+		}
+	}()
+	defer Recover(op, &err)
+	run()
+}

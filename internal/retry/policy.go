@@ -1,0 +1,93 @@
+package retry
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+// Policy says how often work is repeated after it failed, and after which pauses (contract OC-25). It is
+// for a step, a tool or a job. Calls to the mesh's own services use Do, which is faster. The zero Policy
+// repeats nothing.
+type Policy struct {
+	Name       string        // as in ParsePolicy
+	Retries    int           // after the first try: 3 means at most 4 executions
+	FirstPause time.Duration // before the first retry
+	Factor     float64       // by which each pause grows (0 means that all are equal)
+	MaxPause   time.Duration // upper bound of a pause (0 means none)
+	Jitter     float64       // random part of a pause, such as 0.1 for 10 % more or less
+	// Modes lists the failure modes that are retried (empty means those that are Retryable). A terminal
+	// mode is never retried, even if it is listed here.
+	Modes []failure.Mode
+}
+
+// PolicyNames returns the names that ParsePolicy accepts.
+func PolicyNames() []string { return []string{"exponential", "linear", "none"} }
+
+// ParsePolicy returns the policy of a name: exponential (1 s, doubled up to 60 s, 10 % more or less),
+// linear (2 s each time) or none. The first two retry three times. Another name gets user_invalid_input.
+// The caller may change the fields of the result.
+func ParsePolicy(name string) (Policy, error) {
+	switch name {
+	case "exponential":
+		return Policy{Name: name, Retries: 3, FirstPause: time.Second, Factor: 2, MaxPause: time.Minute, Jitter: 0.1}, nil
+	case "linear":
+		return Policy{Name: name, Retries: 3, FirstPause: 2 * time.Second}, nil
+	case "none":
+		return Policy{Name: name}, nil
+	default:
+		return Policy{}, failure.Newf(failure.UserInvalidInput, "retry.ParsePolicy", "there is no retry policy %q; use exponential, linear or none", name)
+	}
+}
+
+// ShouldRetry reports whether work that failed with err is repeated, after the given number of retries.
+func (p Policy) ShouldRetry(err error, retries int) bool {
+	mode := failure.ModeOf(err)
+	switch {
+	case err == nil || retries >= p.Retries || mode.Terminal():
+		return false
+	case len(p.Modes) > 0:
+		return slices.Contains(p.Modes, mode)
+	default:
+		return mode.Retryable()
+	}
+}
+
+// Pause returns how long to wait before the next retry, after the given number of retries.
+func (p Policy) Pause(retries int) time.Duration {
+	pause, longest := float64(p.FirstPause), float64(cmp.Or(p.MaxPause, unbounded))
+	for i := 0; i < retries && p.Factor > 0 && pause < longest; i++ {
+		pause *= p.Factor
+	}
+	base := time.Duration(min(pause, longest))
+	spread := time.Duration(p.Jitter * float64(base))
+	return min(base-spread+rand.N(2*spread+1), time.Duration(longest)) //nolint:gosec // it spreads load, and hides nothing
+}
+
+// unbounded is larger than every pause, and small enough to add to.
+const unbounded = time.Duration(1 << 61)
+
+// Do calls op until it succeeds, fails in a way that is not retried, has no retries left, or ctx ends in
+// a pause. It returns the number of retries and the last error, which has that number as its fact
+// retry_count. op must be safe to repeat.
+func (p Policy) Do(ctx context.Context, op func(context.Context) error) (retries int, err error) {
+	for {
+		if err = op(ctx); !p.ShouldRetry(err, retries) || Sleep(ctx, p.Pause(retries)) != nil {
+			return retries, withRetryCount(err, retries)
+		}
+		retries++
+	}
+}
+
+func withRetryCount(err error, retries int) error {
+	if e, ok := errors.AsType[*failure.Error](err); ok {
+		return e.With("retry_count", strconv.Itoa(retries))
+	}
+	return err
+}
