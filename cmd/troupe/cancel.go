@@ -7,7 +7,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/wire/memorywire"
 	"github.com/troupe-dev/troupe/pkg/client"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
@@ -32,6 +32,6 @@ func (c *cancel) Run(ctx context.Context, term terminal) error {
 		resp, err = mesh.CancelTrace(ctx, &troupev1.CancelTraceRequest{TraceId: c.Trace, Reason: c.Reason})
 		return resp, err
 	}, func(w *tabwriter.Writer) {
-		fmt.Fprintf(w, "%s\t%s\n", c.Trace, wire.OutcomeFromProto(resp.GetTrace().GetResult().GetOutcome()))
+		fmt.Fprintf(w, "%s\t%s\n", c.Trace, memorywire.OutcomeFromProto(resp.GetTrace().GetResult().GetOutcome()))
 	})
 }

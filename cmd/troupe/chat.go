@@ -15,6 +15,7 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/wire/memorywire"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -99,7 +100,7 @@ func (t *talk) open(ctx context.Context) error {
 		return failure.Newf(failure.NotFound, "troupe", "there is no session %s of user %s; leave --session out to begin one", t.Session, t.User)
 	}
 	t.User, t.begun = cmp.Or(s.GetUserId(), t.User), true
-	t.greet(fmt.Sprintf("%s, %s", wire.SessionFromProto(s).State, counted(int64(s.GetTurns()), "turn")))
+	t.greet(fmt.Sprintf("%s, %s", memorywire.SessionFromProto(s).State, counted(int64(s.GetTurns()), "turn")))
 	if err := t.history(ctx, s.GetLastSequence()); err != nil {
 		return err
 	}

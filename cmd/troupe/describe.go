@@ -8,7 +8,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/wire/instancewire"
 	"github.com/troupe-dev/troupe/pkg/client"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
@@ -73,7 +73,7 @@ func toolbox(tools []*troupev1.InstanceTool) string {
 
 // live prints what the worker says.
 func live(w *tabwriter.Writer, s *troupev1.InstanceStatus, m *troupev1.GetMetricsResponse) {
-	state := string(wire.StateFromProto(s.GetState()))
+	state := string(instancewire.StateFromProto(s.GetState()))
 	if s.GetPausing() {
 		state += ", pausing"
 	}

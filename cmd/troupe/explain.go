@@ -8,7 +8,8 @@ import (
 	"text/tabwriter"
 
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
-	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/spending"
+	"github.com/troupe-dev/troupe/internal/tracelog"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
@@ -68,11 +69,11 @@ func explained(e *troupev1.Event) []string {
 			rejected = append(rejected, &troupev1.RejectedInstance{InstanceId: out.GetId(), Why: out.GetWhy()})
 		}
 		if p.RoutingDecision.GetType() == troupev1.DecisionType_DECISION_TYPE_TOOL_SELECTION {
-			return weighed("tools", wire.Decision(e), rejected, inStep(e))
+			return weighed("tools", tracelog.DecisionOf(e), rejected, inStep(e))
 		}
-		return weighed("agent", wire.Decision(e), rejected)
+		return weighed("agent", tracelog.DecisionOf(e), rejected)
 	case *troupev1.Event_StepStarted:
-		d := wire.Decision(e)
+		d := tracelog.DecisionOf(e)
 		if d == nil {
 			return []string{fmt.Sprintf("instance\t%s%s", e.GetInstanceId(), inStep(e))}
 		}
@@ -94,7 +95,7 @@ func explained(e *troupev1.Event) []string {
 			return append([]string{fmt.Sprintf("planned\t%s%s", e.GetAgent(), inStep(e))}, made...)
 		}
 	case *troupev1.Event_Warning:
-		if p.Warning.GetReason() == "WAITING" || p.Warning.GetReason() == "RESUMED" || p.Warning.GetReason() == wire.ReasonBudget {
+		if p.Warning.GetReason() == "WAITING" || p.Warning.GetReason() == "RESUMED" || p.Warning.GetReason() == spending.ReasonNearLimit {
 			return []string{fmt.Sprintf("%s\t%s", strings.ToLower(p.Warning.GetReason()), oneLine(p.Warning.GetMessage()))}
 		}
 	}

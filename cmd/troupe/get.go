@@ -13,6 +13,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/wire/instancewire"
+	"github.com/troupe-dev/troupe/internal/wire/memorywire"
 	"github.com/troupe-dev/troupe/pkg/client"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
@@ -121,7 +123,7 @@ func steps(in *troupev1.Instance) string {
 
 // registeredState is the registered state, and what keeps steps away beside it.
 func registeredState(in *troupev1.Instance) string {
-	state := string(wire.StateFromProto(in.GetState()))
+	state := string(instancewire.StateFromProto(in.GetState()))
 	switch in.GetDesired() {
 	case troupev1.DesiredState_DESIRED_STATE_PAUSE:
 		if in.GetState() != troupev1.InstanceState_INSTANCE_STATE_PAUSED {
@@ -185,7 +187,7 @@ func (g *getSession) Run(ctx context.Context, term terminal) error {
 		return resp, err
 	}, func(w *tabwriter.Writer) {
 		row(w, "session", s.GetSessionId())
-		row(w, "state", wire.SessionFromProto(s).State)
+		row(w, "state", memorywire.SessionFromProto(s).State)
 		row(w, "turns", s.GetTurns())
 		row(w, "messages", fmt.Sprintf("%d (%d bytes)", s.GetMessages(), s.GetBytes()))
 		row(w, "last activity", ago(s.GetLastActivity())+" ago")
@@ -213,7 +215,7 @@ func traceState(t *troupev1.Trace) string {
 	if t.GetResult() == nil {
 		return "running"
 	}
-	state := string(wire.OutcomeFromProto(t.GetResult().GetOutcome()))
+	state := string(memorywire.OutcomeFromProto(t.GetResult().GetOutcome()))
 	if t.GetQuarantined() {
 		state += ", quarantined"
 	}

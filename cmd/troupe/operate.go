@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/troupe-dev/troupe/internal/process"
-	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/wire/instancewire"
 	"github.com/troupe-dev/troupe/pkg/client"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
@@ -72,7 +72,7 @@ func outcomes(w *tabwriter.Writer, all []*troupev1.InstanceOutcome) {
 	for _, o := range all {
 		state := "-"
 		if o.GetStatus() != nil {
-			state = string(wire.StateFromProto(o.GetStatus().GetState()))
+			state = string(instancewire.StateFromProto(o.GetStatus().GetState()))
 		}
 		row(w, o.GetInstanceId(), state, orDash(o.GetFailure().GetMessage()))
 	}
@@ -112,7 +112,7 @@ func (d *drain) Run(ctx context.Context, term terminal) error {
 		})
 		return resp, err
 	}, func(w *tabwriter.Writer) {
-		row(w, d.Instance, wire.StateFromProto(resp.GetStatus().GetState()))
+		row(w, d.Instance, instancewire.StateFromProto(resp.GetStatus().GetState()))
 		for _, e := range resp.GetErrors() {
 			row(w, "", e)
 		}

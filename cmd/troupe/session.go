@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/wire/memorywire"
 	"github.com/troupe-dev/troupe/pkg/client"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -31,7 +32,7 @@ func (g *getSessions) Run(ctx context.Context, term terminal) error {
 	}, func(w *tabwriter.Writer) {
 		fmt.Fprintln(w, "SESSION\tUSER\tSTATE\tTURNS\tMESSAGES\tAGE\tIDLE")
 		for _, s := range resp.GetSessions() {
-			row(w, s.GetSessionId(), orDash(s.GetUserId()), wire.SessionFromProto(s).State,
+			row(w, s.GetSessionId(), orDash(s.GetUserId()), memorywire.SessionFromProto(s).State,
 				s.GetTurns(), s.GetMessages(), ago(s.GetCreated()), ago(s.GetLastActivity()))
 		}
 	})
@@ -89,7 +90,7 @@ func (d *describeSession) Run(ctx context.Context, term terminal) error {
 func about(w *tabwriter.Writer, s *troupev1.Session, summary string) {
 	row(w, "session", s.GetSessionId())
 	row(w, "user", orDash(s.GetUserId()))
-	row(w, "state", wire.SessionFromProto(s).State)
+	row(w, "state", memorywire.SessionFromProto(s).State)
 	row(w, "turns", s.GetTurns())
 	row(w, "open turn", orDash(s.GetOpenTurnId()))
 	row(w, "last trace", orDash(s.GetLastTraceId()))

@@ -7,7 +7,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/wire/memorywire"
 	"github.com/troupe-dev/troupe/pkg/client"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -33,7 +33,7 @@ func (p *pauseSession) Run(ctx context.Context, term terminal) error {
 		resp, err = c.Sessions.PauseSession(ctx, &troupev1.PauseSessionRequest{SessionId: p.ID})
 		return resp, err
 	}, func(w *tabwriter.Writer) {
-		fmt.Fprintf(w, "%s\t%s\n", p.ID, wire.SessionFromProto(resp.GetSession()).State)
+		fmt.Fprintf(w, "%s\t%s\n", p.ID, memorywire.SessionFromProto(resp.GetSession()).State)
 	})
 }
 
@@ -49,7 +49,7 @@ func (r *resumeSession) Run(ctx context.Context, term terminal) error {
 		resp, err = c.Sessions.ResumeSession(ctx, &troupev1.ResumeSessionRequest{SessionId: r.ID})
 		return resp, err
 	}, func(w *tabwriter.Writer) {
-		fmt.Fprintf(w, "%s\t%s\n", r.ID, wire.SessionFromProto(resp.GetSession()).State)
+		fmt.Fprintf(w, "%s\t%s\n", r.ID, memorywire.SessionFromProto(resp.GetSession()).State)
 	})
 }
 
@@ -66,7 +66,7 @@ func (c *compactSession) Run(ctx context.Context, term terminal) error {
 	var resp *troupev1.CompactSessionResponse
 	return c.run(ctx, term, func(ctx context.Context, mesh *client.Client) (_ proto.Message, err error) {
 		resp, err = mesh.Sessions.CompactSession(ctx, &troupev1.CompactSessionRequest{
-			SessionId: c.ID, KeepRecent: c.Keep, Summary: c.Summary, Strategy: wire.StrategyToProto(conversation.Strategy(c.Strategy)),
+			SessionId: c.ID, KeepRecent: c.Keep, Summary: c.Summary, Strategy: memorywire.StrategyToProto(conversation.Strategy(c.Strategy)),
 		})
 		return resp, err
 	}, func(w *tabwriter.Writer) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/wire/memorywire"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
@@ -303,7 +304,7 @@ func failed(what string, f *troupev1.Failure) *node {
 // ending is how the turn ended.
 func ending(r *troupev1.TurnResult) *node {
 	if f := r.GetFailure(); f != nil {
-		return failed(string(wire.OutcomeFromProto(r.GetOutcome())), f)
+		return failed(string(memorywire.OutcomeFromProto(r.GetOutcome())), f)
 	}
 	what := "answer"
 	if asks(r.GetOutcome()) {

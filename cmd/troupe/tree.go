@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/troupe-dev/troupe/internal/spending"
 	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -106,7 +107,7 @@ func describeTree(term terminal, trace *troupev1.Trace, run []*troupev1.Trace, e
 // budgetUsed is what the turn took of its budget, as far as its events tell; empty when it took
 // nothing, or had no budget.
 func budgetUsed(events []*troupev1.Event) string {
-	var spent wire.Spending
+	var spent spending.Tally
 	for _, e := range events {
 		spent.Note(e)
 	}
@@ -114,7 +115,7 @@ func budgetUsed(events []*troupev1.Event) string {
 	if limits == nil {
 		return ""
 	}
-	return wire.UseText(wire.UsedToProto(spent.Used()), limits)
+	return spending.Describe(wire.UsedToProto(spent.Used()), limits)
 }
 
 // columns stand before the tree, so that no text in it can shift them.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/rpc"
-	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/wire/memorywire"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -98,7 +98,7 @@ func finish(op string, put troupev1.MemoryService_PutArtifactClient) (memory.Art
 	if err != nil {
 		return memory.Artifact{}, grpcfailure.FromStatus(op, err)
 	}
-	return wire.ArtifactFromProto(r.GetArtifact()), nil
+	return memorywire.ArtifactFromProto(r.GetArtifact()), nil
 }
 
 // begin opens a stream for a content, which the caller's context ends, and returns how many
@@ -107,7 +107,7 @@ func (s *Store) begin(ctx context.Context, op string, h memory.Hold, a memory.Ar
 	put, err := s.service.PutArtifact(rpc.ForTenant(ctx, h.Ref.Tenant))
 	if err == nil {
 		err = put.Send(&troupev1.PutArtifactRequest{Item: &troupev1.PutArtifactRequest_Header{Header: &troupev1.PutArtifactHeader{
-			SessionId: h.Ref.Session, TurnId: h.TurnID, Epoch: h.Epoch, Artifact: wire.ArtifactToProto(a),
+			SessionId: h.Ref.Session, TurnId: h.TurnID, Epoch: h.Epoch, Artifact: memorywire.ArtifactToProto(a),
 		}}})
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -192,7 +192,7 @@ func (s *Store) open(ctx context.Context, op string, ref session.Ref, name strin
 	if err != nil {
 		return memory.Artifact{}, nil, grpcfailure.FromStatus(op, err)
 	}
-	return wire.ArtifactFromProto(r.GetArtifact()), get, nil
+	return memorywire.ArtifactFromProto(r.GetArtifact()), get, nil
 }
 
 // ListArtifacts implements memory.Artifacts.
@@ -201,7 +201,7 @@ func (s *Store) ListArtifacts(ctx context.Context, ref session.Ref) ([]memory.Ar
 	if err != nil {
 		return nil, grpcfailure.FromStatus("memory.ListArtifacts", err)
 	}
-	return wire.ArtifactsFromProto(r.GetArtifacts()), nil
+	return memorywire.ArtifactsFromProto(r.GetArtifacts()), nil
 }
 
 // DeleteArtifact implements memory.Artifacts.

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
-	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/wire/memorywire"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
@@ -15,7 +15,7 @@ func (s *Store) GetConfig(ctx context.Context, agent string) (memory.Configurati
 	if err != nil {
 		return memory.Configuration{}, grpcfailure.FromStatus("memory.GetConfig", err)
 	}
-	return wire.ConfigFromProto(r.GetConfig()), nil
+	return memorywire.ConfigFromProto(r.GetConfig()), nil
 }
 
 // PutConfig implements memory.Configs. What cannot be stored is not sent.
@@ -24,9 +24,9 @@ func (s *Store) PutConfig(ctx context.Context, c memory.ConfigChange) (memory.Co
 	if err := memory.CheckConfig(op, c); err != nil {
 		return memory.Configuration{}, err
 	}
-	r, err := s.service.PutConfig(ctx, wire.ConfigChangeToProto(c))
+	r, err := s.service.PutConfig(ctx, memorywire.ConfigChangeToProto(c))
 	if err != nil {
 		return memory.Configuration{}, grpcfailure.FromStatus(op, err)
 	}
-	return wire.ConfigFromProto(r.GetConfig()), nil
+	return memorywire.ConfigFromProto(r.GetConfig()), nil
 }

@@ -7,7 +7,7 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/troupe-dev/troupe/internal/identity/turncred"
+	"github.com/troupe-dev/troupe/internal/turnctx"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
@@ -19,7 +19,7 @@ var (
 
 // Store calls a memory service. It says the tenant of a session.Ref beside the call, and not
 // at all when it is empty; whether the service believes that depends on who is calling.
-// A call that is made for a step (turncred.With) shows the credential of the turn, too. Safe for
+// A call that is made for a step (turnctx.WithCredential) shows the credential of the turn, too. Safe for
 // concurrent use.
 type Store struct {
 	service troupev1.MemoryServiceClient
@@ -36,10 +36,10 @@ type inTurn struct{ conn grpc.ClientConnInterface }
 
 // Invoke implements grpc.ClientConnInterface.
 func (c inTurn) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
-	return c.conn.Invoke(turncred.Shown(ctx), method, args, reply, opts...)
+	return c.conn.Invoke(turnctx.Outgoing(ctx), method, args, reply, opts...)
 }
 
 // NewStream implements grpc.ClientConnInterface.
 func (c inTurn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	return c.conn.NewStream(turncred.Shown(ctx), desc, method, opts...)
+	return c.conn.NewStream(turnctx.Outgoing(ctx), desc, method, opts...)
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/rpc"
 	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/wire/memorywire"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -18,7 +19,7 @@ func (s *Store) GetSession(ctx context.Context, ref session.Ref) (session.Sessio
 	if err != nil {
 		return session.Session{}, grpcfailure.FromStatus("memory.GetSession", err)
 	}
-	return wire.SessionFromProto(r.GetSession()), nil
+	return memorywire.SessionFromProto(r.GetSession()), nil
 }
 
 // ListSessions implements memory.Sessions.
@@ -29,7 +30,7 @@ func (s *Store) ListSessions(ctx context.Context, l memory.List) ([]session.Sess
 	if err != nil {
 		return nil, "", grpcfailure.FromStatus("memory.ListSessions", err)
 	}
-	return wire.SessionsFromProto(r.GetSessions()), r.GetNextPageToken(), nil
+	return memorywire.SessionsFromProto(r.GetSessions()), r.GetNextPageToken(), nil
 }
 
 // LoadHistory implements memory.Sessions.
@@ -45,23 +46,23 @@ func (s *Store) LoadHistory(ctx context.Context, ref session.Ref, after int64, l
 
 // UpdateSession implements memory.Sessions.
 func (s *Store) UpdateSession(ctx context.Context, u memory.Update) (session.Session, error) {
-	r, err := s.service.UpdateSession(rpc.ForTenant(ctx, u.Ref.Tenant), wire.UpdateToProto(u))
+	r, err := s.service.UpdateSession(rpc.ForTenant(ctx, u.Ref.Tenant), memorywire.UpdateToProto(u))
 	if err != nil {
 		return session.Session{}, grpcfailure.FromStatus("memory.UpdateSession", err)
 	}
-	return wire.SessionFromProto(r.GetSession()), nil
+	return memorywire.SessionFromProto(r.GetSession()), nil
 }
 
 // CompactSession implements memory.Sessions.
 func (s *Store) CompactSession(ctx context.Context, c memory.Compact) (conversation.Compaction, error) {
 	r, err := s.service.CompactSession(rpc.ForTenant(ctx, c.Ref.Tenant), &troupev1.MemoryServiceCompactSessionRequest{
-		SessionId: c.Ref.Session, Strategy: wire.StrategyToProto(c.Strategy), KeepRecent: int32(c.Keep),
+		SessionId: c.Ref.Session, Strategy: memorywire.StrategyToProto(c.Strategy), KeepRecent: int32(c.Keep),
 		Summary: conversation.Cut(c.Summary, memory.MaxSummaryBytes),
 	})
 	if err != nil {
 		return conversation.Compaction{}, grpcfailure.FromStatus("memory.CompactSession", err)
 	}
-	return wire.CompactionFromProto(r.GetCompaction()), nil
+	return memorywire.CompactionFromProto(r.GetCompaction()), nil
 }
 
 // ClearSession implements memory.Sessions.
@@ -79,7 +80,7 @@ func (s *Store) DeleteSession(ctx context.Context, ref session.Ref) (memory.Eras
 	if err != nil {
 		return memory.Erasure{}, grpcfailure.FromStatus("memory.DeleteSession", err)
 	}
-	return wire.ErasureFromProto(r.GetReceipt()), nil
+	return memorywire.ErasureFromProto(r.GetReceipt()), nil
 }
 
 // EraseUser implements memory.Sessions.
@@ -88,7 +89,7 @@ func (s *Store) EraseUser(ctx context.Context, tenant, user string) (memory.Eras
 	if err != nil {
 		return memory.ErasedUser{}, grpcfailure.FromStatus("memory.EraseUser", err)
 	}
-	return memory.ErasedUser{Sessions: r.GetSessionIds(), Erasure: wire.ErasureFromProto(r.GetReceipt())}, nil
+	return memory.ErasedUser{Sessions: r.GetSessionIds(), Erasure: memorywire.ErasureFromProto(r.GetReceipt())}, nil
 }
 
 // SearchMemory implements memory.Sessions.
@@ -97,7 +98,7 @@ func (s *Store) SearchMemory(ctx context.Context, q memory.Search) ([]memory.Hit
 	if err != nil {
 		return nil, grpcfailure.FromStatus("memory.SearchMemory", err)
 	}
-	return wire.HitsFromProto(r.GetHits()), nil
+	return memorywire.HitsFromProto(r.GetHits()), nil
 }
 
 // GetState implements memory.State.
@@ -106,7 +107,7 @@ func (s *Store) GetState(ctx context.Context, ref session.Ref) (memory.Snapshot,
 	if err != nil {
 		return memory.Snapshot{}, grpcfailure.FromStatus("memory.GetState", err)
 	}
-	seen := wire.SnapshotFromProto(r.GetValues(), r.GetRevisions())
+	seen := memorywire.SnapshotFromProto(r.GetValues(), r.GetRevisions())
 	seen.Untrusted = r.GetUntrusted()
 	return seen, nil
 }
@@ -116,7 +117,7 @@ func (s *Store) UpdateState(ctx context.Context, u memory.StateUpdate) (int64, e
 	if err := memory.CheckDelta("memory.UpdateState", u.Delta); err != nil {
 		return 0, err
 	}
-	r, err := s.service.UpdateState(rpc.ForTenant(ctx, u.Ref.Tenant), wire.StateUpdateToProto(u))
+	r, err := s.service.UpdateState(rpc.ForTenant(ctx, u.Ref.Tenant), memorywire.StateUpdateToProto(u))
 	if err != nil {
 		return 0, grpcfailure.FromStatus("memory.UpdateState", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/rpc"
 	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/wire/memorywire"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -17,11 +18,11 @@ import (
 
 // BeginTurn implements memory.Turns.
 func (s *Store) BeginTurn(ctx context.Context, b memory.Begin) (memory.Begun, error) {
-	r, err := s.service.BeginTurn(rpc.ForTenant(ctx, b.Ref.Tenant), wire.BeginToProto(b))
+	r, err := s.service.BeginTurn(rpc.ForTenant(ctx, b.Ref.Tenant), memorywire.BeginToProto(b))
 	if err != nil {
 		return memory.Begun{}, grpcfailure.FromStatus("memory.BeginTurn", err)
 	}
-	return wire.BegunFromProto(r), nil
+	return memorywire.BegunFromProto(r), nil
 }
 
 // RenewTurn implements memory.Turns.
@@ -80,7 +81,7 @@ func (s *Store) CommitStep(ctx context.Context, c memory.Commit) (int64, error) 
 	if err := memory.CheckDelta("memory.CommitStep", c.State); err != nil {
 		return 0, err
 	}
-	r, err := s.service.CommitStep(rpc.ForTenant(ctx, c.Ref.Tenant), wire.CommitToProto(c))
+	r, err := s.service.CommitStep(rpc.ForTenant(ctx, c.Ref.Tenant), memorywire.CommitToProto(c))
 	if err != nil {
 		return 0, grpcfailure.FromStatus("memory.CommitStep", err)
 	}
@@ -89,9 +90,9 @@ func (s *Store) CommitStep(ctx context.Context, c memory.Commit) (int64, error) 
 
 // FailTurn implements memory.Turns.
 func (s *Store) FailTurn(ctx context.Context, f memory.Fail) (session.Turn, error) {
-	r, err := s.service.FailTurn(rpc.ForTenant(ctx, f.Ref.Tenant), wire.FailToProto(f))
+	r, err := s.service.FailTurn(rpc.ForTenant(ctx, f.Ref.Tenant), memorywire.FailToProto(f))
 	if err != nil {
 		return session.Turn{}, grpcfailure.FromStatus("memory.FailTurn", err)
 	}
-	return wire.TurnFromProto(r.GetTurn()), nil
+	return memorywire.TurnFromProto(r.GetTurn()), nil
 }

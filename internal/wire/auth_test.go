@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/troupe-dev/troupe/internal/wire/wiretest"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/secret"
@@ -14,8 +15,8 @@ import (
 
 func TestAuth_RoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		a := execution.Auth{Actor: word.Draw(t, "actor")}
-		for name, text := range rapid.MapOfN(word, word, 0, 4).Draw(t, "credentials") {
+		a := execution.Auth{Actor: wiretest.Word.Draw(t, "actor")}
+		for name, text := range rapid.MapOfN(wiretest.Word, wiretest.Word, 0, 4).Draw(t, "credentials") {
 			if a.Credentials == nil {
 				a.Credentials = map[string]secret.Value{}
 			}

@@ -3,11 +3,12 @@ package wire
 import (
 	"math"
 
+	"github.com/troupe-dev/troupe/internal/wire/convert"
 	"github.com/troupe-dev/troupe/pkg/budget"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-var policies = enum[budget.Policy, troupev1.BudgetPolicy]{
+var policies = convert.Enum[budget.Policy, troupev1.BudgetPolicy]{
 	budget.Block: troupev1.BudgetPolicy_BUDGET_POLICY_BLOCK,
 	budget.Warn:  troupev1.BudgetPolicy_BUDGET_POLICY_WARN,
 }
@@ -22,7 +23,7 @@ func LimitsToProto(l budget.Limits) *troupev1.Budget {
 	}
 	b := &troupev1.Budget{
 		Iterations: bound(l.Iterations), ModelCalls: bound(l.ModelCalls), ToolCalls: bound(l.ToolCalls), Tokens: bound(l.Tokens),
-		CostMicroUsd: bound(l.Cost), FanOut: bound(l.FanOut), Policy: policies.toProto(l.Policy),
+		CostMicroUsd: bound(l.Cost), FanOut: bound(l.FanOut), Policy: policies.ToProto(l.Policy),
 	}
 	if l.Depth <= math.MaxInt32 {
 		depth := int32(l.Depth)
@@ -50,7 +51,7 @@ func LimitsFromProto(b *troupev1.Budget) budget.Limits {
 	if b.Depth != nil {
 		l.Depth = int(b.GetDepth())
 	}
-	l.Policy = policies.fromProto(b.GetPolicy())
+	l.Policy = policies.FromProto(b.GetPolicy())
 	return l
 }
 

@@ -7,12 +7,13 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/troupe-dev/troupe/internal/wire/convert"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-var statuses = enum[event.ToolStatus, troupev1.ToolStatus]{
+var statuses = convert.Enum[event.ToolStatus, troupev1.ToolStatus]{
 	event.ToolSuccess:        troupev1.ToolStatus_TOOL_STATUS_SUCCESS,
 	event.ToolError:          troupev1.ToolStatus_TOOL_STATUS_ERROR,
 	event.ToolNotFound:       troupev1.ToolStatus_TOOL_STATUS_NOT_FOUND,
@@ -21,14 +22,14 @@ var statuses = enum[event.ToolStatus, troupev1.ToolStatus]{
 	event.ToolAsked:          troupev1.ToolStatus_TOOL_STATUS_INPUT_REQUIRED,
 }
 
-var finishes = enum[event.Finish, troupev1.FinishReason]{
+var finishes = convert.Enum[event.Finish, troupev1.FinishReason]{
 	event.FinishStop:   troupev1.FinishReason_FINISH_REASON_STOP,
 	event.FinishLength: troupev1.FinishReason_FINISH_REASON_LENGTH,
 	event.FinishCalls:  troupev1.FinishReason_FINISH_REASON_TOOL_CALLS,
 	event.FinishFilter: troupev1.FinishReason_FINISH_REASON_CONTENT_FILTER,
 }
 
-var topics = enum[event.Topic, troupev1.Topic]{
+var topics = convert.Enum[event.Topic, troupev1.Topic]{
 	event.Plan:       troupev1.Topic_TOPIC_PLAN,
 	event.Reflection: troupev1.Topic_TOPIC_REFLECTION,
 }
@@ -62,7 +63,7 @@ func EventToProto(happened event.Event) *troupev1.Event {
 		}
 		out.Payload = &troupev1.Event_ModelCall{ModelCall: &troupev1.ModelCall{
 			Model: conversation.Cut(e.Model, maxName), Iteration: int32(e.Iteration), ToolCalls: int32(e.ToolCalls),
-			Usage: UsageToProto(e.Usage), Duration: durationpb.New(e.Duration), Finish: finishes.toProto(e.Finish),
+			Usage: UsageToProto(e.Usage), Duration: durationpb.New(e.Duration), Finish: finishes.ToProto(e.Finish),
 		}}
 	case event.ToolStarted:
 		out.Payload = &troupev1.Event_ToolCallStarted{ToolCallStarted: &troupev1.ToolCallStarted{
@@ -73,7 +74,7 @@ func EventToProto(happened event.Event) *troupev1.Event {
 			return nil
 		}
 		out.Payload = &troupev1.Event_ToolCallFinished{ToolCallFinished: &troupev1.ToolCallFinished{
-			CallId: conversation.Cut(e.CallID, maxName), Tool: conversation.Cut(e.Tool, maxName), Status: statuses.toProto(e.Status),
+			CallId: conversation.Cut(e.CallID, maxName), Tool: conversation.Cut(e.Tool, maxName), Status: statuses.ToProto(e.Status),
 			Summary: conversation.Brief(e.Summary, event.MaxSummary), Duration: durationpb.New(e.Duration),
 		}}
 	case event.ToolProgress:
@@ -96,7 +97,7 @@ func EventToProto(happened event.Event) *troupev1.Event {
 	case event.Message:
 		out.Payload = &troupev1.Event_AgentMessage{AgentMessage: agentMessage(e)}
 	case event.Thinking:
-		out.Payload = &troupev1.Event_Thinking{Thinking: &troupev1.Thinking{Topic: topics.toProto(e.Topic), Text: conversation.Cut(e.Text, maxThought)}}
+		out.Payload = &troupev1.Event_Thinking{Thinking: &troupev1.Thinking{Topic: topics.ToProto(e.Topic), Text: conversation.Cut(e.Text, maxThought)}}
 	default:
 		return nil
 	}

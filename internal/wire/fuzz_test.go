@@ -1,15 +1,17 @@
-package wire
+package wire_test
 
 import (
 	"testing"
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/wire/instancewire"
+	"github.com/troupe-dev/troupe/internal/wire/memorywire"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// What another process sent or stored is translated whatever it is: registrations, steps,
-// journals and recordings, turns.
+// Whatever another process sent or stored can be converted: registrations, steps, journals, recordings and turns.
 func FuzzFromProto(f *testing.F) {
 	for kind := range decoders {
 		f.Add(uint8(kind), []byte(nil))
@@ -23,25 +25,25 @@ func FuzzFromProto(f *testing.F) {
 
 var decoders = []func([]byte){
 	func(b []byte) {
-		if in, err := UnmarshalInstance(b); err == nil {
-			_, _ = MarshalInstance(in)
+		if in, err := instancewire.UnmarshalInstance(b); err == nil {
+			_, _ = instancewire.MarshalInstance(in)
 		}
 	},
-	decoder(func(m *troupev1.Instance) { InstanceFromProto(m) }),
-	decoder(func(m *troupev1.ExecuteStepRequest) { StepFromProto(m) }),
-	decoder(func(m *troupev1.StepResult) { ResultToProto(ResultFromProto(m)) }),
-	decoder(func(m *troupev1.JournalEntry) { EntryToProto(EntryFromProto(m)) }),
-	decoder(func(m *troupev1.Message) { MessageToProto(MessageFromProto(m)) }),
-	decoder(func(m *troupev1.Turn) { TurnToProto(TurnFromProto(m)) }),
-	decoder(func(m *troupev1.Session) { SessionToProto(SessionFromProto(m)) }),
-	decoder(func(m *troupev1.BeginTurnRequest) { BeginFromProto("t", m) }),
-	decoder(func(m *troupev1.BeginTurnResponse) { BegunFromProto(m) }),
-	decoder(func(m *troupev1.CommitStepRequest) { CommitFromProto("t", m) }),
-	decoder(func(m *troupev1.FailTurnRequest) { FailFromProto("t", m) }),
-	decoder(func(m *troupev1.UpdateStateRequest) { StateUpdateFromProto("t", m) }),
-	decoder(func(m *troupev1.Auth) { AuthFromProto(m) }),
-	decoder(func(m *troupev1.Budget) { LimitsFromProto(m); LedgerFromProto(m) }),
-	decoder(func(m *troupev1.Answers) { AnswersFromProto(m.GetAnswers()) }),
+	decoder(func(m *troupev1.Instance) { instancewire.InstanceFromProto(m) }),
+	decoder(func(m *troupev1.ExecuteStepRequest) { wire.StepFromProto(m) }),
+	decoder(func(m *troupev1.StepResult) { wire.ResultToProto(wire.ResultFromProto(m)) }),
+	decoder(func(m *troupev1.JournalEntry) { wire.EntryToProto(wire.EntryFromProto(m)) }),
+	decoder(func(m *troupev1.Message) { wire.MessageToProto(wire.MessageFromProto(m)) }),
+	decoder(func(m *troupev1.Turn) { memorywire.TurnToProto(memorywire.TurnFromProto(m)) }),
+	decoder(func(m *troupev1.Session) { memorywire.SessionToProto(memorywire.SessionFromProto(m)) }),
+	decoder(func(m *troupev1.BeginTurnRequest) { memorywire.BeginFromProto("t", m) }),
+	decoder(func(m *troupev1.BeginTurnResponse) { memorywire.BegunFromProto(m) }),
+	decoder(func(m *troupev1.CommitStepRequest) { memorywire.CommitFromProto("t", m) }),
+	decoder(func(m *troupev1.FailTurnRequest) { memorywire.FailFromProto("t", m) }),
+	decoder(func(m *troupev1.UpdateStateRequest) { memorywire.StateUpdateFromProto("t", m) }),
+	decoder(func(m *troupev1.Auth) { wire.AuthFromProto(m) }),
+	decoder(func(m *troupev1.Budget) { wire.LimitsFromProto(m); wire.LedgerFromProto(m) }),
+	decoder(func(m *troupev1.Answers) { wire.AnswersFromProto(m.GetAnswers()) }),
 }
 
 func decoder[M any, P interface {

@@ -1,19 +1,20 @@
 package wire
 
 import (
+	"github.com/troupe-dev/troupe/internal/wire/convert"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-var effects = enum[execution.Effect, troupev1.ToolEffect]{
+var effects = convert.Enum[execution.Effect, troupev1.ToolEffect]{
 	execution.Read:       troupev1.ToolEffect_TOOL_EFFECT_READ,
 	execution.Idempotent: troupev1.ToolEffect_TOOL_EFFECT_IDEMPOTENT,
 	execution.AtMostOnce: troupev1.ToolEffect_TOOL_EFFECT_AT_MOST_ONCE,
 }
 
-var phases = enum[execution.Phase, troupev1.JournalPhase]{
+var phases = convert.Enum[execution.Phase, troupev1.JournalPhase]{
 	execution.Intent: troupev1.JournalPhase_JOURNAL_PHASE_INTENT,
 	execution.Done:   troupev1.JournalPhase_JOURNAL_PHASE_DONE,
 }
@@ -22,12 +23,12 @@ var phases = enum[execution.Phase, troupev1.JournalPhase]{
 func EntryToProto(e execution.Entry) *troupev1.JournalEntry {
 	p := &troupev1.JournalEntry{
 		Number: int32(e.Number),
-		Phase:  phases.toProto(e.Phase),
+		Phase:  phases.ToProto(e.Phase),
 		Digest: e.Digest,
-		Effect: effects.toProto(e.Effect),
+		Effect: effects.ToProto(e.Effect),
 		Tool:   e.Tool,
 		Usage:  UsageToProto(e.Usage),
-		Status: statuses.toProto(event.ToolStatus(e.Status)),
+		Status: statuses.ToProto(event.ToolStatus(e.Status)),
 		Text:   e.Text,
 		Aside:  e.Aside,
 		Mode:   e.Mode,
@@ -44,12 +45,12 @@ func EntryToProto(e execution.Entry) *troupev1.JournalEntry {
 func EntryFromProto(e *troupev1.JournalEntry) execution.Entry {
 	entry := execution.Entry{
 		Number: int(e.GetNumber()),
-		Phase:  phases.fromProto(e.GetPhase()),
+		Phase:  phases.FromProto(e.GetPhase()),
 		Digest: e.GetDigest(),
-		Effect: effects.fromProto(e.GetEffect()),
+		Effect: effects.FromProto(e.GetEffect()),
 		Tool:   e.GetTool(),
 		Usage:  UsageFromProto(e.GetUsage()),
-		Status: string(statuses.fromProto(e.GetStatus())),
+		Status: string(statuses.FromProto(e.GetStatus())),
 		Text:   e.GetText(),
 		Aside:  e.GetAside(),
 		Mode:   e.GetMode(),
@@ -65,9 +66,11 @@ func EntryFromProto(e *troupev1.JournalEntry) execution.Entry {
 }
 
 // EntriesToProto is EntryToProto of each.
-func EntriesToProto(es []execution.Entry) []*troupev1.JournalEntry { return each(es, EntryToProto) }
+func EntriesToProto(es []execution.Entry) []*troupev1.JournalEntry {
+	return convert.All(es, EntryToProto)
+}
 
 // EntriesFromProto is EntryFromProto of each.
 func EntriesFromProto(es []*troupev1.JournalEntry) []execution.Entry {
-	return each(es, EntryFromProto)
+	return convert.All(es, EntryFromProto)
 }

@@ -3,12 +3,13 @@ package wire
 import (
 	"strings"
 
+	"github.com/troupe-dev/troupe/internal/wire/convert"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
 // roles has only what a session may hold: system messages never leave a step.
-var roles = enum[conversation.Role, troupev1.Role]{
+var roles = convert.Enum[conversation.Role, troupev1.Role]{
 	conversation.RoleUser:      troupev1.Role_ROLE_USER,
 	conversation.RoleAssistant: troupev1.Role_ROLE_ASSISTANT,
 	conversation.RoleTool:      troupev1.Role_ROLE_TOOL,
@@ -20,11 +21,11 @@ var roles = enum[conversation.Role, troupev1.Role]{
 func MessageToProto(m conversation.Message) *troupev1.Message {
 	p := &troupev1.Message{
 		Sequence:   m.Sequence,
-		Role:       roles.toProto(m.Role),
+		Role:       roles.ToProto(m.Role),
 		Author:     m.Author,
 		Turn:       int32(m.Turn),
-		Time:       timeToProto(m.Time),
-		ToolCalls:  each(m.ToolCalls, callToProto),
+		Time:       convert.TimeToProto(m.Time),
+		ToolCalls:  convert.All(m.ToolCalls, callToProto),
 		ToolCallId: m.ToolCallID,
 		Partial:    m.Partial,
 		Untrusted:  m.Untrusted,
@@ -48,12 +49,12 @@ func callFromProto(c *troupev1.ToolCall) conversation.ToolCall {
 func MessageFromProto(m *troupev1.Message) conversation.Message {
 	return conversation.Message{
 		Sequence:   m.GetSequence(),
-		Role:       roles.fromProto(m.GetRole()),
+		Role:       roles.FromProto(m.GetRole()),
 		Author:     m.GetAuthor(),
 		Text:       text(m.GetParts()),
 		Turn:       int(m.GetTurn()),
-		Time:       timeFromProto(m.GetTime()),
-		ToolCalls:  each(m.GetToolCalls(), callFromProto),
+		Time:       convert.TimeFromProto(m.GetTime()),
+		ToolCalls:  convert.All(m.GetToolCalls(), callFromProto),
 		ToolCallID: m.GetToolCallId(),
 		Partial:    m.GetPartial(),
 
@@ -63,11 +64,13 @@ func MessageFromProto(m *troupev1.Message) conversation.Message {
 }
 
 // MessagesToProto is MessageToProto of each.
-func MessagesToProto(ms []conversation.Message) []*troupev1.Message { return each(ms, MessageToProto) }
+func MessagesToProto(ms []conversation.Message) []*troupev1.Message {
+	return convert.All(ms, MessageToProto)
+}
 
 // MessagesFromProto is MessageFromProto of each.
 func MessagesFromProto(ms []*troupev1.Message) []conversation.Message {
-	return each(ms, MessageFromProto)
+	return convert.All(ms, MessageFromProto)
 }
 
 func text(parts []*troupev1.Part) string {

@@ -1,13 +1,14 @@
 package wire
 
 import (
+	"github.com/troupe-dev/troupe/internal/wire/convert"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
 // PartsToProto are attachments as parts of a message, with their bytes as far as they have any.
 func PartsToProto(as []conversation.Attachment) []*troupev1.Part {
-	return each(as, func(a conversation.Attachment) *troupev1.Part {
+	return convert.All(as, func(a conversation.Attachment) *troupev1.Part {
 		return &troupev1.Part{Content: &troupev1.Part_Blob{Blob: BlobToProto(a)}}
 	})
 }

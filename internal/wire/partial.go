@@ -7,13 +7,14 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
+	"github.com/troupe-dev/troupe/internal/wire/convert"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-var recoveries = enum[execution.Recovery, troupev1.RecoveryStrategy]{
+var recoveries = convert.Enum[execution.Recovery, troupev1.RecoveryStrategy]{
 	"":                            troupev1.RecoveryStrategy_RECOVERY_STRATEGY_UNSPECIFIED,
 	execution.Manual:              troupev1.RecoveryStrategy_RECOVERY_STRATEGY_MANUAL,
 	execution.RetryFailedSteps:    troupev1.RecoveryStrategy_RECOVERY_STRATEGY_RETRY_FAILED_STEPS,
@@ -25,14 +26,14 @@ var recoveries = enum[execution.Recovery, troupev1.RecoveryStrategy]{
 func PartialToProto(p execution.Partial) *troupev1.PartialResult {
 	out := &troupev1.PartialResult{
 		CompletedSteps: numbers(p.Completed), FailedSteps: numbers(p.Failed), PartialData: p.Data(),
-		FailureMode: grpcfailure.ToProto(failure.New(p.Mode, "", "")).GetMode(), RecoveryStrategy: recoveries.toProto(p.Recovery()),
+		FailureMode: grpcfailure.ToProto(failure.New(p.Mode, "", "")).GetMode(), RecoveryStrategy: recoveries.ToProto(p.Recovery()),
 		StepTimestamps: map[int32]*timestamppb.Timestamp{}, TotalSteps: int32(p.Total), FailurePoint: int32(p.Point), TraceId: p.Trace,
 		CompletionRatio: p.Ratio(), Recoverable: p.Recoverable(), RemainingSteps: int32(p.Remaining()),
 	}
 	for _, step := range slices.Sorted(maps.Keys(p.Results)) {
 		r := p.Results[step]
 		out.StepResults = append(out.StepResults, &troupev1.PartialStep{
-			Step: int32(step), Agent: r.Agent, Text: conversation.Brief(r.Text, execution.MaxPartialText), Failure: failureToProto(r.Failure),
+			Step: int32(step), Agent: r.Agent, Text: conversation.Brief(r.Text, execution.MaxPartialText), Failure: FailureToProto(r.Failure),
 		})
 	}
 	for step, at := range p.Ended {

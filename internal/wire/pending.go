@@ -1,18 +1,19 @@
 package wire
 
 import (
+	"github.com/troupe-dev/troupe/internal/wire/convert"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-var needs = enum[execution.Need, troupev1.CallNeed]{
+var needs = convert.Enum[execution.Need, troupev1.CallNeed]{
 	execution.NeedApproval: troupev1.CallNeed_CALL_NEED_APPROVAL,
 	execution.NeedResult:   troupev1.CallNeed_CALL_NEED_RESULT,
 	execution.NeedAuth:     troupev1.CallNeed_CALL_NEED_AUTH,
 }
 
-var verdicts = enum[execution.Verdict, troupev1.CallVerdict]{
+var verdicts = convert.Enum[execution.Verdict, troupev1.CallVerdict]{
 	execution.Approve: troupev1.CallVerdict_CALL_VERDICT_APPROVE,
 	execution.Deny:    troupev1.CallVerdict_CALL_VERDICT_DENY,
 	execution.Stop:    troupev1.CallVerdict_CALL_VERDICT_STOP,
@@ -22,26 +23,26 @@ var verdicts = enum[execution.Verdict, troupev1.CallVerdict]{
 
 // PendingToProto are calls that wait, as they are stored and sent.
 func PendingToProto(all []execution.Pending) []*troupev1.PendingCall {
-	return each(all, pendingToProto)
+	return convert.All(all, pendingToProto)
 }
 
 // PendingFromProto is the inverse of PendingToProto.
 func PendingFromProto(all []*troupev1.PendingCall) []execution.Pending {
-	return each(all, pendingFromProto)
+	return convert.All(all, pendingFromProto)
 }
 
 // pendingToProto leaves the arguments whole: a person decides about all of them.
 func pendingToProto(p execution.Pending) *troupev1.PendingCall {
 	return &troupev1.PendingCall{
 		Id: p.ID, CallId: conversation.Cut(p.CallID, maxName), Tool: conversation.Cut(p.Tool, maxName), Arguments: p.Arguments,
-		Needs: needs.toProto(p.Needs), Risk: string(p.Risk), Reason: conversation.Cut(p.Reason, maxWarning), Until: timeToProto(p.Until), Agent: p.Agent, Auth: pendingAuthToProto(p.Auth),
+		Needs: needs.ToProto(p.Needs), Risk: string(p.Risk), Reason: conversation.Cut(p.Reason, maxWarning), Until: convert.TimeToProto(p.Until), Agent: p.Agent, Auth: pendingAuthToProto(p.Auth),
 	}
 }
 
 func pendingFromProto(p *troupev1.PendingCall) execution.Pending {
 	return execution.Pending{
 		ID: p.GetId(), CallID: p.GetCallId(), Tool: p.GetTool(), Arguments: p.GetArguments(),
-		Needs: needs.fromProto(p.GetNeeds()), Risk: execution.Effect(p.GetRisk()), Reason: p.GetReason(), Until: timeFromProto(p.GetUntil()), Agent: p.GetAgent(), Auth: pendingAuthFromProto(p.GetAuth()),
+		Needs: needs.FromProto(p.GetNeeds()), Risk: execution.Effect(p.GetRisk()), Reason: p.GetReason(), Until: convert.TimeFromProto(p.GetUntil()), Agent: p.GetAgent(), Auth: pendingAuthFromProto(p.GetAuth()),
 	}
 }
 
@@ -51,7 +52,7 @@ func pendingAuthToProto(a *execution.PendingAuth) *troupev1.PendingAuth {
 	}
 	return &troupev1.PendingAuth{
 		AuthId: a.ID, Name: conversation.Cut(a.Name, maxLoginName), Prompt: conversation.Cut(a.Prompt, maxWarning), Url: conversation.Cut(a.URL, maxURL),
-		PublicKey: a.Key, Expires: timeToProto(a.Expires),
+		PublicKey: a.Key, Expires: convert.TimeToProto(a.Expires),
 	}
 }
 
@@ -61,7 +62,7 @@ func pendingAuthFromProto(a *troupev1.PendingAuth) *execution.PendingAuth {
 	}
 	return &execution.PendingAuth{
 		Login: execution.Login{Name: a.GetName(), Prompt: a.GetPrompt(), URL: a.GetUrl()},
-		ID:    a.GetAuthId(), Key: a.GetPublicKey(), Expires: timeFromProto(a.GetExpires()),
+		ID:    a.GetAuthId(), Key: a.GetPublicKey(), Expires: convert.TimeFromProto(a.GetExpires()),
 	}
 }
 
@@ -73,16 +74,16 @@ const (
 
 // AnswersToProto are answers to calls that wait, as they are stored and sent.
 func AnswersToProto(all []execution.Answer) []*troupev1.CallAnswer {
-	return each(all, func(a execution.Answer) *troupev1.CallAnswer {
-		return &troupev1.CallAnswer{Id: a.ID, Verdict: verdicts.toProto(a.Verdict), Text: a.Text, By: a.By, Late: a.Late, Agent: a.Agent, Digest: a.Digest, Sealed: []byte(a.Sealed), AuthId: a.AuthID}
+	return convert.All(all, func(a execution.Answer) *troupev1.CallAnswer {
+		return &troupev1.CallAnswer{Id: a.ID, Verdict: verdicts.ToProto(a.Verdict), Text: a.Text, By: a.By, Late: a.Late, Agent: a.Agent, Digest: a.Digest, Sealed: []byte(a.Sealed), AuthId: a.AuthID}
 	})
 }
 
 // AnswersFromProto is the inverse of AnswersToProto.
 func AnswersFromProto(all []*troupev1.CallAnswer) []execution.Answer {
-	return each(all, func(a *troupev1.CallAnswer) execution.Answer {
+	return convert.All(all, func(a *troupev1.CallAnswer) execution.Answer {
 		return execution.Answer{
-			ID: a.GetId(), Verdict: verdicts.fromProto(a.GetVerdict()), Text: a.GetText(), By: a.GetBy(), Late: a.GetLate(), Agent: a.GetAgent(), Digest: a.GetDigest(),
+			ID: a.GetId(), Verdict: verdicts.FromProto(a.GetVerdict()), Text: a.GetText(), By: a.GetBy(), Late: a.GetLate(), Agent: a.GetAgent(), Digest: a.GetDigest(),
 			Sealed: string(a.GetSealed()), AuthID: a.GetAuthId(),
 		}
 	})

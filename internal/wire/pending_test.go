@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/troupe-dev/troupe/internal/wire/wiretest"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -16,7 +17,7 @@ import (
 
 func TestAnswers_ReachTheStep(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		want := answers.Draw(t, "answers")
+		want := wiretest.Answers.Draw(t, "answers")
 		step := StepFromProto(&troupev1.ExecuteStepRequest{Answers: AnswersToProto(want)})
 		if diff := cmp.Diff(want, step.Answers, cmpopts.EquateEmpty()); diff != "" {
 			t.Fatalf("want -, got +\n%s", diff)

@@ -22,7 +22,7 @@ func ResultToProto(r execution.Result) *troupev1.StepResult {
 		Usage:                UsageToProto(r.Usage),
 		Confidence:           r.Confidence,
 		Sequence:             r.Sequence,
-		Failure:              failureToProto(r.Failure),
+		Failure:              FailureToProto(r.Failure),
 		Pending:              PendingToProto(r.Pending),
 		Tasks:                tasksToProto(r.Tasks),
 		Inherited:            r.Inherited,

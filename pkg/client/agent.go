@@ -12,7 +12,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
-	"github.com/troupe-dev/troupe/internal/identity/turncred"
+	"github.com/troupe-dev/troupe/internal/spending"
+	"github.com/troupe-dev/troupe/internal/turnctx"
 	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/budget"
@@ -71,7 +72,7 @@ func (c *Client) Agent(target string, config agent.Config) (*agent.Agent, error)
 	}
 	config.Run = func(ctx context.Context, inv agent.Invocation) iter.Seq2[event.Event, error] {
 		return func(yield func(event.Event, error) bool) {
-			r := &remote{target: target, branch: inv.Branch(), yield: yield, spent: new(wire.Spending)}
+			r := &remote{target: target, branch: inv.Branch(), yield: yield, spent: new(spending.Tally)}
 			if err := r.run(ctx, c, inv); err != nil {
 				yield(event.Event{}, err)
 			}
@@ -86,7 +87,7 @@ type remote struct {
 	branch string // of the agent that stands for it
 	yield  func(event.Event, error) bool
 
-	spent  *wire.Spending  // by the remote turn, as far as it was told
+	spent  *spending.Tally // by the remote turn, as far as it was told
 	before budget.Amounts  // used by the turns of it that had failed
 	usage  execution.Usage // of those
 	trace  string          // of the remote turn, while it runs
@@ -123,7 +124,7 @@ func (r *remote) run(ctx context.Context, c *Client, inv agent.Invocation) error
 		req.Budget = wire.LimitsToProto(limits)
 	}
 	if inv.Step.TraceID != "" {
-		ctx = turncred.Shown(wire.Above(ctx, inv.Step.TraceID))
+		ctx = turnctx.Outgoing(turnctx.WithParentTrace(ctx, inv.Step.TraceID))
 	}
 	done, err := r.ask(ctx, c, inv, req)
 	for n := 2; err == nil && failed(done) && n <= attempts(inv); n++ {
@@ -182,7 +183,7 @@ func (r *remote) abandon(ctx context.Context, c *Client, inv agent.Invocation) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTime)
 	defer cancel()
 	// Whatever comes of it: the remote turn has a time of its own.
-	_, _ = c.CancelTrace(turncred.Shown(ctx), &troupev1.CancelTraceRequest{TraceId: r.trace, Reason: "the agent that asked " + r.target + " was stopped"})
+	_, _ = c.CancelTrace(turnctx.Outgoing(ctx), &troupev1.CancelTraceRequest{TraceId: r.trace, Reason: "the agent that asked " + r.target + " was stopped"})
 }
 
 // The limits of a turn's timeout.
@@ -208,7 +209,7 @@ func (r *remote) request(ctx context.Context, inv agent.Invocation) *troupev1.Or
 	}
 	if inv.Step.SessionID != "" {
 		sum := sha256.Sum256([]byte(inv.Step.SessionID + "\x00" + r.branch))
-		req.SessionId = turncred.SubSessions(conversationOf(ctx, inv)) + hex.EncodeToString(sum[:16])
+		req.SessionId = turnctx.ChildSessionPrefix(conversationOf(ctx, inv)) + hex.EncodeToString(sum[:16])
 	}
 	if inv.Step.TurnID != "" {
 		req.RequestId = "sub-" + inv.Key()

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
+	"github.com/troupe-dev/troupe/internal/spending"
 	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/budget"
@@ -51,7 +52,7 @@ func (r *remote) again(ctx context.Context, c *Client, inv agent.Invocation, fir
 	id += "-" + strconv.Itoa(n)
 
 	if p := was.GetPartial(); p.GetRecoverable() {
-		r.before, r.spent = budget.Amounts{}, new(wire.Spending) // the turn that goes on counts all of it
+		r.before, r.spent = budget.Amounts{}, new(spending.Tally) // the turn that goes on counts all of it
 		on := proto.CloneOf(first)
 		on.Input, on.Target, on.RequestId, on.From = nil, "", id, &troupev1.From{TraceId: p.GetTraceId()}
 		done, err := r.ask(ctx, c, inv, on)
@@ -59,7 +60,7 @@ func (r *remote) again(ctx context.Context, c *Client, inv agent.Invocation, fir
 			return done, err
 		}
 	}
-	r.before, r.spent = used, new(wire.Spending)
+	r.before, r.spent = used, new(spending.Tally)
 	anew := proto.CloneOf(first)
 	anew.RequestId = id + "-anew" // the id above may stand for the other
 	return r.ask(ctx, c, inv, anew)

@@ -9,9 +9,9 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/troupe-dev/troupe/internal/identity/turncred"
 	"github.com/troupe-dev/troupe/internal/rpc"
 	"github.com/troupe-dev/troupe/internal/telemetry"
+	"github.com/troupe-dev/troupe/internal/turnctx"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
@@ -101,7 +101,7 @@ func (m *memory) committed(session string) *troupev1.CommitStepRequest {
 
 // CommitStep implements troupev1.MemoryServiceServer.
 func (m *memory) CommitStep(ctx context.Context, req *troupev1.CommitStepRequest) (*troupev1.CommitStepResponse, error) {
-	hold, last, err := m.commit(req, metadata.ValueFromIncomingContext(ctx, turncred.Metadata))
+	hold, last, err := m.commit(req, metadata.ValueFromIncomingContext(ctx, turnctx.CredentialKey))
 	if hold != nil {
 		select {
 		case <-hold:

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
-	"github.com/troupe-dev/troupe/internal/identity/turncred"
+	"github.com/troupe-dev/troupe/internal/turnctx"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
@@ -156,7 +156,7 @@ func (r *reference) commit(ctx context.Context, req *troupev1.ExecuteStepRequest
 		c.Epoch = int64(int32(c.Epoch)) + c.Epoch>>32
 	}
 	if !r.has(hidesCredential) {
-		ctx = turncred.Shown(turncred.With(ctx, req.GetCredential()))
+		ctx = turnctx.Outgoing(turnctx.WithCredential(ctx, req.GetCredential()))
 	}
 	for tries := 0; ; tries++ {
 		reply, err := r.memory.CommitStep(ctx, c)

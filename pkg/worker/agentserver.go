@@ -12,12 +12,12 @@ import (
 	"github.com/troupe-dev/troupe/internal/audit"
 	"github.com/troupe-dev/troupe/internal/broker"
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
-	"github.com/troupe-dev/troupe/internal/identity/turncred"
 	"github.com/troupe-dev/troupe/internal/loop"
 	"github.com/troupe-dev/troupe/internal/panics"
 	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/internal/rpc"
 	"github.com/troupe-dev/troupe/internal/telemetry"
+	"github.com/troupe-dev/troupe/internal/turnctx"
 	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/event"
@@ -104,7 +104,7 @@ func (s *agentServer) ExecuteStep(req *troupev1.ExecuteStepRequest, stream troup
 // credited is the context of a step whose calls to the memory service show its credential, which
 // is nowhere else from here on.
 func credited(ctx context.Context, req *troupev1.ExecuteStepRequest) context.Context {
-	ctx = turncred.With(ctx, req.GetCredential())
+	ctx = turnctx.WithCredential(ctx, req.GetCredential())
 	req.Credential = ""
 	return ctx
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/identity/turncred"
 	"github.com/troupe-dev/troupe/internal/rpc"
 	"github.com/troupe-dev/troupe/internal/telemetry"
+	"github.com/troupe-dev/troupe/internal/turnctx"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -92,11 +93,11 @@ func TestExecuteStep_ShowsItsCredentialToTheMemoryServiceAlone(t *testing.T) {
 	require.Nil(t, result.GetFailure())
 	require.Equal(t, "Done.", result.GetText())
 	require.Len(t, outside.brought, 1)
-	require.Empty(t, outside.brought[0].Get(turncred.Metadata))
+	require.Empty(t, outside.brought[0].Get(turnctx.CredentialKey))
 	stored := s.redis.Dump()
 	require.Contains(t, stored, "note.txt")
 	require.NotContains(t, stored, req.GetCredential())
-	require.NotContains(t, stored, turncred.Metadata)
+	require.NotContains(t, stored, turnctx.CredentialKey)
 
 	again := &troupev1.ReplayStepRequest{Step: req, Result: result}
 	turn.Replay, turn.Epoch = true, 0

@@ -8,7 +8,7 @@ import (
 	"github.com/google/uuid"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/wire/instancewire"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/lifecycle"
@@ -76,13 +76,13 @@ func (s *lifecycleServer) GetState(context.Context, *troupev1.GetStateRequest) (
 
 // GetMetrics implements troupev1.LifecycleServiceServer.
 func (s *lifecycleServer) GetMetrics(context.Context, *troupev1.GetMetricsRequest) (*troupev1.GetMetricsResponse, error) {
-	return wire.MetricsToProto(s.instance.Metrics()), nil
+	return instancewire.MetricsToProto(s.instance.Metrics()), nil
 }
 
 // OwnsState implements troupev1.LifecycleServiceServer.
 func (s *lifecycleServer) OwnsState(_ context.Context, req *troupev1.OwnsStateRequest) (*troupev1.OwnsStateResponse, error) {
 	owner, declared := s.state.Owner(req.GetKey())
-	return &troupev1.OwnsStateResponse{Owner: wire.OwnerToProto(owner), Owns: owner == ownership.Agent, Declared: declared}, nil
+	return &troupev1.OwnsStateResponse{Owner: instancewire.OwnerToProto(owner), Owns: owner == ownership.Agent, Declared: declared}, nil
 }
 
 // WatchState implements troupev1.LifecycleServiceServer.
@@ -100,7 +100,7 @@ func (s *lifecycleServer) WatchState(req *troupev1.WatchStateRequest, stream tro
 		}
 		for _, t := range fresh {
 			after = t.Version
-			if err := stream.Send(&troupev1.WatchStateResponse{Transition: wire.TransitionToProto(t), Status: s.named(status)}); err != nil {
+			if err := stream.Send(&troupev1.WatchStateResponse{Transition: instancewire.TransitionToProto(t), Status: s.named(status)}); err != nil {
 				return err
 			}
 		}
@@ -118,7 +118,7 @@ func (s *lifecycleServer) WatchState(req *troupev1.WatchStateRequest, stream tro
 func (s *lifecycleServer) status() *troupev1.InstanceStatus { return s.named(s.instance.Status()) }
 
 func (s *lifecycleServer) named(st lifecycle.Status) *troupev1.InstanceStatus {
-	status := wire.StatusToProto(st)
+	status := instancewire.StatusToProto(st)
 	status.InstanceId, status.Agent, status.Version = s.id, s.agent, s.version
 	return status
 }

@@ -18,7 +18,7 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/identity"
-	"github.com/troupe-dev/troupe/internal/identity/turncred"
+	"github.com/troupe-dev/troupe/internal/turnctx"
 	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/budget"
@@ -83,8 +83,8 @@ func (*taken) Name() string { return "test/taken" }
 // Generate implements llm.Model.
 func (w *taken) Generate(ctx context.Context, _ llm.Request) iter.Seq2[llm.Delta, error] {
 	return func(yield func(llm.Delta, error) bool) {
-		shown, _ := metadata.FromOutgoingContext(turncred.Shown(ctx))
-		s := stolen{text: shown.Get(turncred.Metadata)[0]}
+		shown, _ := metadata.FromOutgoingContext(turnctx.Outgoing(ctx))
+		s := stolen{text: shown.Get(turnctx.CredentialKey)[0]}
 		claims, err := base64.RawURLEncoding.DecodeString(strings.Split(s.text, ".")[1])
 		if err == nil {
 			err = json.Unmarshal(claims, &s)
@@ -102,7 +102,7 @@ func (w *taken) Generate(ctx context.Context, _ llm.Request) iter.Seq2[llm.Delta
 // showing is a context whose calls show it.
 func (s stolen) showing(t *testing.T) context.Context {
 	t.Helper()
-	return metadata.AppendToOutgoingContext(t.Context(), turncred.Metadata, s.text)
+	return metadata.AppendToOutgoingContext(t.Context(), turnctx.CredentialKey, s.text)
 }
 
 // below asks for a turn below that of the credential, as the SDK does.
@@ -110,7 +110,7 @@ func (s stolen) below(target string) *troupev1.OrchestrateRequest {
 	share := s.Budget
 	share.FanOut = budget.Unlimited
 	return &troupev1.OrchestrateRequest{
-		Input: &troupev1.OrchestrateRequest_Text{Text: "send it"}, RequestId: uuid.NewString(), SessionId: turncred.SubSessions(s.Session) + "x",
+		Input: &troupev1.OrchestrateRequest_Text{Text: "send it"}, RequestId: uuid.NewString(), SessionId: turnctx.ChildSessionPrefix(s.Session) + "x",
 		Target: target, Budget: wire.LimitsToProto(share), Parent: &troupev1.Parent{TraceId: s.Trace, RootTraceId: s.Root, Depth: 1},
 	}
 }

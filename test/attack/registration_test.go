@@ -11,7 +11,7 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/registry/etcdregistry"
 	"github.com/troupe-dev/troupe/internal/registry/registrytest"
-	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/wire/instancewire"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/test/rig"
 )
@@ -40,7 +40,7 @@ func TestRegistration_OfAnIntruderHarmsNobody(t *testing.T) {
 	}
 	// The watch tells in order: when this one is there, the others were read.
 	last := registrytest.Instance("research", "last")
-	value, err := wire.MarshalInstance(last)
+	value, err := instancewire.MarshalInstance(last)
 	require.NoError(t, err)
 	put("last", value, leased)
 	var instances []*troupev1.Instance

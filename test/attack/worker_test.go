@@ -21,7 +21,7 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/identity"
-	"github.com/troupe-dev/troupe/internal/identity/turncred"
+	"github.com/troupe-dev/troupe/internal/turnctx"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/test/rig"
@@ -147,7 +147,7 @@ func TestMesh_StandsAWorkerThatMeansNoGood(t *testing.T) {
 		refused := make(chan error, 1)
 		rogue.do = func(req *troupev1.ExecuteStepRequest, s troupev1.AgentService_ExecuteStepServer) error {
 			r := &troupev1.StepResult{Step: 1, Agent: "research", Text: "hi", Usage: &troupev1.Usage{InputTokens: -1 << 40}}
-			_, err := memory.CommitStep(metadata.AppendToOutgoingContext(s.Context(), turncred.Metadata, req.GetCredential()), &troupev1.CommitStepRequest{
+			_, err := memory.CommitStep(metadata.AppendToOutgoingContext(s.Context(), turnctx.CredentialKey, req.GetCredential()), &troupev1.CommitStepRequest{
 				SessionId: req.GetSessionId(), TurnId: req.GetTurnId(), Epoch: req.GetEpoch(), BaseSequence: req.GetBaseSequence(),
 				Messages: []*troupev1.Message{{Role: troupev1.Role_ROLE_ASSISTANT, Author: "research", Parts: []*troupev1.Part{{Content: &troupev1.Part_Text{Text: "hi"}}}}},
 				Outcome:  troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, Result: r,
@@ -167,7 +167,7 @@ func TestMesh_StandsAWorkerThatMeansNoGood(t *testing.T) {
 		alone(t, m, "slow")
 		var begun, full atomic.Int64
 		rogue.do = func(req *troupev1.ExecuteStepRequest, s troupev1.AgentService_ExecuteStepServer) error {
-			ctx := metadata.AppendToOutgoingContext(s.Context(), turncred.Metadata, req.GetCredential())
+			ctx := metadata.AppendToOutgoingContext(s.Context(), turnctx.CredentialKey, req.GetCredential())
 			var asked, ended sync.WaitGroup
 			for n := range 200 {
 				asked.Add(1)
@@ -209,7 +209,7 @@ func below(req *troupev1.ExecuteStepRequest, n int) *troupev1.OrchestrateRequest
 	_ = json.Unmarshal(body, &said)
 	return &troupev1.OrchestrateRequest{
 		Input: &troupev1.OrchestrateRequest_Text{Text: "hold k"}, Target: "slow", RequestId: "s",
-		SessionId: turncred.SubSessions(req.GetSessionId()) + fmt.Sprint(n), Budget: req.GetBudget(),
+		SessionId: turnctx.ChildSessionPrefix(req.GetSessionId()) + fmt.Sprint(n), Budget: req.GetBudget(),
 		Parent: &troupev1.Parent{TraceId: req.GetTraceId(), RootTraceId: said.Root, Depth: 1},
 	}
 }

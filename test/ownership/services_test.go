@@ -12,6 +12,7 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/identity/turncred"
+	"github.com/troupe-dev/troupe/internal/turnctx"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/test/ownership"
@@ -57,7 +58,7 @@ func (m *mesh) credited(t *testing.T, turn turncred.Turn) context.Context {
 	t.Helper()
 	credential, err := turncred.New(m.Identity(ids[ownership.Orchestrator])).Issue(turn, time.Time{})
 	require.NoError(t, err)
-	return metadata.AppendToOutgoingContext(t.Context(), turncred.Metadata, credential)
+	return metadata.AppendToOutgoingContext(t.Context(), turnctx.CredentialKey, credential)
 }
 
 // update asks for a change of state in a turn.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/troupe-dev/troupe/internal/identity/turncred"
+	"github.com/troupe-dev/troupe/internal/turnctx"
 )
 
 // Gate holds the steps of slow agents until a test lets them go, and counts what they do.
@@ -100,7 +100,7 @@ func (g *Gate) look(l *lock, who string, r *http.Request) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	l.shown = append(l.shown, strings.TrimSpace(who+" "+actor+" "+credential))
-	l.turns = append(l.turns, r.Header.Values(turncred.Metadata)...)
+	l.turns = append(l.turns, r.Header.Values(turnctx.CredentialKey)...)
 }
 
 // Mend ends what makes steps with a key fail.

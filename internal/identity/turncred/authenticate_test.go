@@ -15,6 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/rate"
 	"github.com/troupe-dev/troupe/internal/rpc"
 	"github.com/troupe-dev/troupe/internal/telemetry"
+	"github.com/troupe-dev/troupe/internal/turnctx"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
@@ -45,7 +46,7 @@ func TestAuthenticate_StrangersGuessAFewTimesOnly(t *testing.T) {
 	defer func() { require.NoError(t, conn.Close()); cancel(); require.NoError(t, <-done) }()
 
 	for n, credential := range []string{"garbage", ended, "", "garbage", ended} {
-		as := metadata.AppendToOutgoingContext(t.Context(), Metadata, credential)
+		as := metadata.AppendToOutgoingContext(t.Context(), turnctx.CredentialKey, credential)
 		err := conn.Invoke(as, troupev1.MemoryService_CommitStep_FullMethodName, &troupev1.CommitStepRequest{}, &troupev1.CommitStepResponse{})
 		want := failure.UserUnauthenticated
 		if n >= guesses {

@@ -10,11 +10,11 @@ package turncred
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"strings"
 	"time"
 
 	"github.com/troupe-dev/troupe/internal/identity"
+	"github.com/troupe-dev/troupe/internal/turnctx"
 	"github.com/troupe-dev/troupe/pkg/budget"
 )
 
@@ -50,16 +50,9 @@ type Turn struct {
 	Budget budget.Limits // of the step: none of theirs has more
 }
 
-// SubSessions is the beginning of the ids of all sessions in which agents work for a session, and
-// which its turns may begin: the next characters say for what.
-func SubSessions(session string) string {
-	sum := sha256.Sum256([]byte(session))
-	return "sub-" + hex.EncodeToString(sum[:12]) + "-"
-}
-
 // Owns reports whether a turn may touch a session: its own, or one in which an agent works for it.
 func (t Turn) Owns(session string) bool {
-	return session == t.Session || strings.HasPrefix(session, SubSessions(t.Session))
+	return session == t.Session || strings.HasPrefix(session, turnctx.ChildSessionPrefix(t.Session))
 }
 
 // Authority makes and checks credentials with the identity of a process. Safe for concurrent use.

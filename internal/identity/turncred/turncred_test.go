@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/troupe-dev/troupe/internal/identity"
+	"github.com/troupe-dev/troupe/internal/turnctx"
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
@@ -113,11 +114,11 @@ func TestAuthority_CredentialsOutliveTheCertificate(t *testing.T) {
 func TestTurn_OwnsItsSessionAndThoseBelow(t *testing.T) {
 	turn := given()
 	require.True(t, turn.Owns("s-1"))
-	require.True(t, turn.Owns(SubSessions("s-1")+"0123"))
+	require.True(t, turn.Owns(turnctx.ChildSessionPrefix("s-1")+"0123"))
 	require.False(t, turn.Owns("s-2"))
-	require.False(t, turn.Owns(SubSessions("s-2")+"0123"))
+	require.False(t, turn.Owns(turnctx.ChildSessionPrefix("s-2")+"0123"))
 	require.False(t, turn.Owns(""))
-	require.Len(t, SubSessions("s-1"), 29, "35 of 64 are left")
+	require.Len(t, turnctx.ChildSessionPrefix("s-1"), 29, "35 of 64 are left")
 }
 
 // Ones that still hold are forgotten rather than too many remembered.

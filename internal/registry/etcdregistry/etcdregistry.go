@@ -24,7 +24,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/troupe-dev/troupe/internal/registry"
-	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/wire/instancewire"
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
@@ -112,7 +112,7 @@ func stored(kv *mvccpb.KeyValue, key registry.Key) (registry.Instance, error) {
 	case kv.Lease == 0:
 		return registry.Instance{}, errors.New("it has no lease, and would stay when its worker is gone")
 	}
-	in, err := wire.UnmarshalInstance(kv.Value)
+	in, err := instancewire.UnmarshalInstance(kv.Value)
 	if err != nil {
 		return registry.Instance{}, err
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/internal/registry/etcdregistry"
 	"github.com/troupe-dev/troupe/internal/registry/registrytest"
-	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/wire/instancewire"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/lifecycle"
 	"github.com/troupe-dev/troupe/test/etcdtest"
@@ -72,7 +72,7 @@ func TestWatch_LeavesOutWhatIsNoInstance(t *testing.T) {
 		require.NoError(t, err)
 	}
 	leased := clientv3.WithLease(granted.ID)
-	good, err := wire.MarshalInstance(registrytest.Instance("research", "a"))
+	good, err := instancewire.MarshalInstance(registrytest.Instance("research", "a"))
 	require.NoError(t, err)
 	instead := func(old, by string) string {
 		require.Contains(t, strings.ReplaceAll(good, ": ", ":"), old)

@@ -11,7 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/wire/instancewire"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/lifecycle"
 )
@@ -115,7 +115,7 @@ func (g *registration) enrol(ctx context.Context, op string) error {
 	if err := g.ensureLease(call); err != nil {
 		return g.registry.away(ctx, op, err)
 	}
-	value, err := wire.MarshalInstance(g.instance)
+	value, err := instancewire.MarshalInstance(g.instance)
 	if err != nil {
 		return backoff.Permanent(err)
 	}

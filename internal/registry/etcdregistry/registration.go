@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/troupe-dev/troupe/internal/registry"
-	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/wire/instancewire"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/lifecycle"
 )
@@ -80,7 +80,7 @@ func (g *registration) SetState(ctx context.Context, s lifecycle.State) error {
 		return g.lost(op)
 	}
 	g.instance.State = s
-	value, err := wire.MarshalInstance(g.instance)
+	value, err := instancewire.MarshalInstance(g.instance)
 	if err != nil {
 		return err
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/memoryrpc"
 	"github.com/troupe-dev/troupe/internal/rpc"
 	"github.com/troupe-dev/troupe/internal/telemetry"
+	"github.com/troupe-dev/troupe/internal/turnctx"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -87,7 +88,7 @@ func (s *secured) showing(t testing.TB, turn turncred.Turn, deadline time.Time) 
 	t.Helper()
 	credential, err := s.signer.Issue(turn, deadline)
 	require.NoError(t, err)
-	return metadata.AppendToOutgoingContext(t.Context(), turncred.Metadata, credential)
+	return metadata.AppendToOutgoingContext(t.Context(), turnctx.CredentialKey, credential)
 }
 
 const emptySHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
@@ -232,7 +233,7 @@ func TestApp_WorkersAreNobodyWithoutTheirCredential(t *testing.T) {
 		"ended":            {[]string{credential(s.signer, s.turn, time.Now().Add(-turncred.Grace))}, failure.Fenced},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ctx := metadata.NewOutgoingContext(t.Context(), metadata.MD{turncred.Metadata: c.shown})
+			ctx := metadata.NewOutgoingContext(t.Context(), metadata.MD{turnctx.CredentialKey: c.shown})
 			for method, req := range requests(s.turn) {
 				err := ask(ctx, s.worker, method, req)
 				require.True(t, failure.Is(err, c.mode), "%s: %v", method, err)

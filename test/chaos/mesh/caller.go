@@ -12,6 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/authz"
 	"github.com/troupe-dev/troupe/internal/identity"
 	"github.com/troupe-dev/troupe/internal/identity/turncred"
+	"github.com/troupe-dev/troupe/internal/turnctx"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
@@ -53,7 +54,7 @@ func (c *Caller) showing(ctx context.Context, args any) (context.Context, error)
 	credential, err := c.signer.Issue(turncred.Turn{
 		Agent: Agent, Tenant: identity.DefaultTenant, Session: h.GetSessionId(), ID: h.GetTurnId(), Epoch: h.GetEpoch(), Step: stepOf(args),
 	}, time.Time{})
-	return metadata.AppendToOutgoingContext(ctx, turncred.Metadata, credential), err
+	return metadata.AppendToOutgoingContext(ctx, turnctx.CredentialKey, credential), err
 }
 
 func (c *Caller) of(method string) *grpc.ClientConn {

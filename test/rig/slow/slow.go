@@ -15,7 +15,7 @@ import (
 
 	"google.golang.org/grpc/metadata"
 
-	"github.com/troupe-dev/troupe/internal/identity/turncred"
+	"github.com/troupe-dev/troupe/internal/turnctx"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -82,9 +82,9 @@ func (a asker) ask(ctx context.Context, what, key string) error {
 	if auth, ok := execution.AuthFrom(ctx); ok {
 		req.SetBasicAuth(auth.Actor, auth.Credentials["gate"].Reveal())
 	}
-	shown, _ := metadata.FromOutgoingContext(turncred.Shown(ctx))
-	for _, credential := range shown.Get(turncred.Metadata) {
-		req.Header.Add(turncred.Metadata, credential)
+	shown, _ := metadata.FromOutgoingContext(turnctx.Outgoing(ctx))
+	for _, credential := range shown.Get(turnctx.CredentialKey) {
+		req.Header.Add(turnctx.CredentialKey, credential)
 	}
 	resp, err := client.Do(req)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry/etcdregistry"
 	"github.com/troupe-dev/troupe/internal/registry/etcdregistry/etcdauth"
 	"github.com/troupe-dev/troupe/internal/registry/registrytest"
-	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/wire/instancewire"
 	"github.com/troupe-dev/troupe/pkg/lifecycle"
 	"github.com/troupe-dev/troupe/test/etcdtest"
 )
@@ -118,7 +118,7 @@ func TestRegistration_EndsWithItsProcess(t *testing.T) {
 	client := etcd.As("worker/a")
 	granted, err := client.Grant(t.Context(), int64(ttl/time.Second))
 	require.NoError(t, err)
-	value, err := wire.MarshalInstance(registrytest.Instance("a", "1"))
+	value, err := instancewire.MarshalInstance(registrytest.Instance("a", "1"))
 	require.NoError(t, err)
 	_, err = client.Put(t.Context(), "/troupe/v1/reg/a/1", value, clientv3.WithLease(granted.ID))
 	require.NoError(t, err)

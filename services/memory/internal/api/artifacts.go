@@ -5,7 +5,7 @@ import (
 	"errors"
 	"io"
 
-	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/wire/memorywire"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -24,7 +24,7 @@ func (s *Server) PutArtifact(stream troupev1.MemoryService_PutArtifactServer) er
 	if header == nil {
 		return failure.New(failure.UserInvalidInput, "memory.PutArtifact", "item: the first one must be the header; send it before any chunk").With("fields", "item")
 	}
-	h, a := hold(ctx, header), wire.ArtifactFromProto(header.GetArtifact())
+	h, a := hold(ctx, header), memorywire.ArtifactFromProto(header.GetArtifact())
 	if err := memory.CheckArtifactName("memory.PutArtifact", a.Name); err != nil {
 		return err // before any byte
 	}
@@ -51,7 +51,7 @@ func (s *Server) PutArtifact(stream troupev1.MemoryService_PutArtifactServer) er
 	if a, err = s.store.PutArtifact(ctx, h, a); err != nil {
 		return err
 	}
-	return stream.Send(&troupev1.PutArtifactResponse{Item: &troupev1.PutArtifactResponse_Artifact{Artifact: wire.ArtifactToProto(a)}})
+	return stream.Send(&troupev1.PutArtifactResponse{Item: &troupev1.PutArtifactResponse_Artifact{Artifact: memorywire.ArtifactToProto(a)}})
 }
 
 // GetArtifact implements troupev1.MemoryServiceServer.
@@ -62,7 +62,7 @@ func (s *Server) GetArtifact(r *troupev1.MemoryServiceGetArtifactRequest, stream
 	if err != nil {
 		return err
 	}
-	err = stream.Send(&troupev1.MemoryServiceGetArtifactResponse{Item: &troupev1.MemoryServiceGetArtifactResponse_Artifact{Artifact: wire.ArtifactToProto(a)}})
+	err = stream.Send(&troupev1.MemoryServiceGetArtifactResponse{Item: &troupev1.MemoryServiceGetArtifactResponse_Artifact{Artifact: memorywire.ArtifactToProto(a)}})
 	for offset := r.GetOffset(); err == nil && offset < a.Size; {
 		piece, failed := s.store.ReadArtifact(ctx, from, a.Content, offset)
 		if failed != nil || len(piece) == 0 {
@@ -80,7 +80,7 @@ func (s *Server) ListArtifacts(ctx context.Context, r *troupev1.MemoryServiceLis
 	if err != nil {
 		return nil, err
 	}
-	return &troupev1.MemoryServiceListArtifactsResponse{Artifacts: wire.ArtifactsToProto(stored)}, nil
+	return &troupev1.MemoryServiceListArtifactsResponse{Artifacts: memorywire.ArtifactsToProto(stored)}, nil
 }
 
 // DeleteArtifact implements troupev1.MemoryServiceServer.

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/troupe-dev/troupe/internal/identity"
-	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/wire/memorywire"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
@@ -15,7 +15,7 @@ func (s *Server) GetConfig(ctx context.Context, r *troupev1.GetConfigRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	return &troupev1.GetConfigResponse{Config: wire.ConfigToProto(c)}, nil
+	return &troupev1.GetConfigResponse{Config: memorywire.ConfigToProto(c)}, nil
 }
 
 // PutConfig implements troupev1.MemoryServiceServer. Whose configuration it is decides the
@@ -25,9 +25,9 @@ func (s *Server) PutConfig(ctx context.Context, r *troupev1.PutConfigRequest) (*
 	if caller.Role != identity.Anybody && (caller.Role != identity.Worker || caller.Name != r.GetAgent()) {
 		return nil, ownership.Violation("memory.PutConfig", "config", ownership.Shared, caller.String())
 	}
-	c, err := s.store.PutConfig(ctx, wire.ConfigChangeFromProto(r))
+	c, err := s.store.PutConfig(ctx, memorywire.ConfigChangeFromProto(r))
 	if err != nil {
 		return nil, err
 	}
-	return &troupev1.PutConfigResponse{Config: wire.ConfigToProto(c)}, nil
+	return &troupev1.PutConfigResponse{Config: memorywire.ConfigToProto(c)}, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/wire/memorywire"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
@@ -14,7 +15,7 @@ func (s *Server) GetSession(ctx context.Context, r *troupev1.MemoryServiceGetSes
 	if err != nil {
 		return nil, err
 	}
-	return &troupev1.MemoryServiceGetSessionResponse{Session: wire.SessionToProto(found)}, nil
+	return &troupev1.MemoryServiceGetSessionResponse{Session: memorywire.SessionToProto(found)}, nil
 }
 
 // ListSessions implements troupev1.MemoryServiceServer.
@@ -25,7 +26,7 @@ func (s *Server) ListSessions(ctx context.Context, r *troupev1.MemoryServiceList
 	if err != nil {
 		return nil, err
 	}
-	return &troupev1.MemoryServiceListSessionsResponse{Sessions: wire.SessionsToProto(found), NextPageToken: next}, nil
+	return &troupev1.MemoryServiceListSessionsResponse{Sessions: memorywire.SessionsToProto(found), NextPageToken: next}, nil
 }
 
 // LoadHistory implements troupev1.MemoryServiceServer.
@@ -39,22 +40,22 @@ func (s *Server) LoadHistory(ctx context.Context, r *troupev1.LoadHistoryRequest
 
 // UpdateSession implements troupev1.MemoryServiceServer.
 func (s *Server) UpdateSession(ctx context.Context, r *troupev1.UpdateSessionRequest) (*troupev1.UpdateSessionResponse, error) {
-	updated, err := s.store.UpdateSession(ctx, wire.UpdateFromProto(tenant(ctx), r))
+	updated, err := s.store.UpdateSession(ctx, memorywire.UpdateFromProto(tenant(ctx), r))
 	if err != nil {
 		return nil, err
 	}
-	return &troupev1.UpdateSessionResponse{Session: wire.SessionToProto(updated)}, nil
+	return &troupev1.UpdateSessionResponse{Session: memorywire.SessionToProto(updated)}, nil
 }
 
 // CompactSession implements troupev1.MemoryServiceServer.
 func (s *Server) CompactSession(ctx context.Context, r *troupev1.MemoryServiceCompactSessionRequest) (*troupev1.MemoryServiceCompactSessionResponse, error) {
 	done, err := s.store.CompactSession(ctx, memory.Compact{
-		Ref: ref(ctx, r.GetSessionId()), Strategy: wire.StrategyFromProto(r.GetStrategy()), Keep: int(r.GetKeepRecent()), Summary: r.GetSummary(),
+		Ref: ref(ctx, r.GetSessionId()), Strategy: memorywire.StrategyFromProto(r.GetStrategy()), Keep: int(r.GetKeepRecent()), Summary: r.GetSummary(),
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &troupev1.MemoryServiceCompactSessionResponse{Compaction: wire.CompactionToProto(done)}, nil
+	return &troupev1.MemoryServiceCompactSessionResponse{Compaction: memorywire.CompactionToProto(done)}, nil
 }
 
 // ClearSession implements troupev1.MemoryServiceServer.
@@ -71,7 +72,7 @@ func (s *Server) DeleteSession(ctx context.Context, r *troupev1.MemoryServiceDel
 	if err != nil {
 		return nil, err
 	}
-	return &troupev1.MemoryServiceDeleteSessionResponse{Receipt: wire.ErasureToProto(erased)}, nil
+	return &troupev1.MemoryServiceDeleteSessionResponse{Receipt: memorywire.ErasureToProto(erased)}, nil
 }
 
 // EraseUser implements troupev1.MemoryServiceServer.
@@ -82,7 +83,7 @@ func (s *Server) EraseUser(ctx context.Context, r *troupev1.MemoryServiceEraseUs
 	}
 	answer := &troupev1.MemoryServiceEraseUserResponse{SessionIds: erased.Sessions}
 	if len(erased.Sessions) == 0 {
-		answer.Receipt = wire.ErasureToProto(erased.Erasure)
+		answer.Receipt = memorywire.ErasureToProto(erased.Erasure)
 	}
 	return answer, nil
 }
@@ -93,5 +94,5 @@ func (s *Server) SearchMemory(ctx context.Context, r *troupev1.SearchMemoryReque
 	if err != nil {
 		return nil, err
 	}
-	return &troupev1.SearchMemoryResponse{Hits: wire.HitsToProto(hits)}, nil
+	return &troupev1.SearchMemoryResponse{Hits: memorywire.HitsToProto(hits)}, nil
 }

@@ -3,7 +3,7 @@ package api
 import (
 	"context"
 
-	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/wire/memorywire"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
@@ -14,7 +14,7 @@ func (s *Server) GetState(ctx context.Context, r *troupev1.MemoryServiceGetState
 	if err != nil {
 		return nil, err
 	}
-	values, revisions := wire.SnapshotToProto(seen)
+	values, revisions := memorywire.SnapshotToProto(seen)
 	return &troupev1.MemoryServiceGetStateResponse{Values: values, Revisions: revisions, Untrusted: seen.Untrusted}, nil
 }
 
@@ -24,7 +24,7 @@ func (s *Server) UpdateState(ctx context.Context, r *troupev1.UpdateStateRequest
 		return nil, failure.New(failure.UserInvalidInput, "memory.UpdateState", "epoch: turn_id and epoch go together; send both, or none").
 			With("fields", "turn_id,epoch")
 	}
-	revision, err := s.store.UpdateState(ctx, wire.StateUpdateFromProto(tenant(ctx), r))
+	revision, err := s.store.UpdateState(ctx, memorywire.StateUpdateFromProto(tenant(ctx), r))
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/wire/memorywire"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -13,7 +14,7 @@ import (
 
 // BeginTurn implements troupev1.MemoryServiceServer.
 func (s *Server) BeginTurn(ctx context.Context, r *troupev1.BeginTurnRequest) (*troupev1.BeginTurnResponse, error) {
-	b := wire.BeginFromProto(tenant(ctx), r)
+	b := memorywire.BeginFromProto(tenant(ctx), r)
 	if err := bounded("memory.BeginTurn", "message", b.Message); err != nil {
 		return nil, err
 	}
@@ -24,7 +25,7 @@ func (s *Server) BeginTurn(ctx context.Context, r *troupev1.BeginTurnRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	return wire.BegunToProto(begun), nil
+	return memorywire.BegunToProto(begun), nil
 }
 
 // RenewTurn implements troupev1.MemoryServiceServer.
@@ -76,7 +77,7 @@ func (s *Server) GetRecording(ctx context.Context, r *troupev1.GetRecordingReque
 
 // CommitStep implements troupev1.MemoryServiceServer.
 func (s *Server) CommitStep(ctx context.Context, r *troupev1.CommitStepRequest) (*troupev1.CommitStepResponse, error) {
-	c := wire.CommitFromProto(tenant(ctx), r)
+	c := memorywire.CommitFromProto(tenant(ctx), r)
 	if err := bounded("memory.CommitStep", "messages", c.Messages...); err != nil {
 		return nil, err
 	}
@@ -98,11 +99,11 @@ func (s *Server) CommitStep(ctx context.Context, r *troupev1.CommitStepRequest) 
 
 // FailTurn implements troupev1.MemoryServiceServer.
 func (s *Server) FailTurn(ctx context.Context, r *troupev1.FailTurnRequest) (*troupev1.FailTurnResponse, error) {
-	turn, err := s.store.FailTurn(ctx, wire.FailFromProto(tenant(ctx), r))
+	turn, err := s.store.FailTurn(ctx, memorywire.FailFromProto(tenant(ctx), r))
 	if err != nil {
 		return nil, err
 	}
-	return &troupev1.FailTurnResponse{Turn: wire.TurnToProto(turn)}, nil
+	return &troupev1.FailTurnResponse{Turn: memorywire.TurnToProto(turn)}, nil
 }
 
 // bounded checks what a rule in the .proto cannot say: the size of all parts together, with

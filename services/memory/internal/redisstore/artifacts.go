@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/wire/memorywire"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -45,7 +45,7 @@ func (s *Store) PutArtifact(ctx context.Context, h memory.Hold, a memory.Artifac
 	if memory.ScopeOf(a.Name) == memory.ScopeUser {
 		return s.putOfUser(ctx, op, h, memory.Artifact{Content: a.Content, Name: a.Name, MediaType: a.MediaType})
 	}
-	stored, err := encoding.Marshal(wire.ArtifactToProto(memory.Artifact{Content: a.Content, Name: a.Name, MediaType: a.MediaType, Turn: h.TurnID}))
+	stored, err := encoding.Marshal(memorywire.ArtifactToProto(memory.Artifact{Content: a.Content, Name: a.Name, MediaType: a.MediaType, Turn: h.TurnID}))
 	if err != nil {
 		return memory.Artifact{}, unencodable(op, err)
 	}
@@ -181,7 +181,7 @@ func artifact(version, stored string) (memory.Artifact, error) {
 	if err := proto.Unmarshal([]byte(parts[3]), &p); err != nil {
 		return memory.Artifact{}, fmt.Errorf("version %s of an artifact: %w", version, err)
 	}
-	a := wire.ArtifactFromProto(&p)
+	a := memorywire.ArtifactFromProto(&p)
 	a.Version, a.Created = int(number(version)), moment(parts[2])
 	return a, nil
 }

@@ -4,7 +4,7 @@ import (
 	_ "embed"
 	"slices"
 
-	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/wire/memorywire"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
@@ -74,7 +74,7 @@ func (f files) args() ([]any, error) {
 }
 
 func (f files) artifact(name, mediaType string, c memory.Content) *troupev1.Artifact {
-	return wire.ArtifactToProto(memory.Artifact{Content: c, Name: name, MediaType: mediaType, Turn: f.begin.TurnID})
+	return memorywire.ArtifactToProto(memory.Artifact{Content: c, Name: name, MediaType: mediaType, Turn: f.begin.TurnID})
 }
 
 // corrected has the versions that the script has answered with.

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/wire/memorywire"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -185,7 +186,7 @@ func leave(c memory.Commit, outer map[string]json.RawMessage) (left []byte, id s
 	if len(outer) == 0 {
 		return []byte{}, id, nil
 	}
-	left, err = encoding.Marshal(wire.StateUpdateToProto(memory.StateUpdate{Ref: c.Ref, RequestID: id, Delta: outer, Epoch: c.Epoch}))
+	left, err = encoding.Marshal(memorywire.StateUpdateToProto(memory.StateUpdate{Ref: c.Ref, RequestID: id, Delta: outer, Epoch: c.Epoch}))
 	return left, id, err
 }
 

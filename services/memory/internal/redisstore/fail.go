@@ -5,7 +5,7 @@ import (
 	_ "embed"
 	"time"
 
-	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/wire/memorywire"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
@@ -19,7 +19,7 @@ var failScript = script(turnSource, failSource)
 // FailTurn implements memory.Turns.
 func (s *Store) FailTurn(ctx context.Context, f memory.Fail) (session.Turn, error) {
 	const op = "memory.FailTurn"
-	why, err := encoding.Marshal(wire.FailToProto(f).GetFailure())
+	why, err := encoding.Marshal(memorywire.FailToProto(f).GetFailure())
 	if err != nil {
 		return session.Turn{}, unencodable(op, err)
 	}

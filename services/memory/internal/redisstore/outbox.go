@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/wire/memorywire"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -87,7 +87,7 @@ func left(ref session.Ref, id, stored string) (pending, error) {
 	}
 	var p troupev1.UpdateStateRequest
 	err := proto.Unmarshal([]byte(stored), &p)
-	return pending{id: id, StateUpdate: wire.StateUpdateFromProto(ref.Tenant, &p)}, err
+	return pending{id: id, StateUpdate: memorywire.StateUpdateFromProto(ref.Tenant, &p)}, err
 }
 
 // call reports whether the change is that of a call, and not of a commit.

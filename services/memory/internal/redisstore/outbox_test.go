@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/wire/memorywire"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/test/redistest"
 )
@@ -17,7 +17,7 @@ import (
 func wait(t *testing.T, s *Store, b memory.Begin, epoch int64, step int, delta map[string]json.RawMessage) memory.StateUpdate {
 	t.Helper()
 	u := memory.StateUpdate{Ref: b.Ref, RequestID: fmt.Sprintf("%s/%d", b.TurnID, step), Epoch: epoch, Delta: delta}
-	stored, err := encoding.Marshal(wire.StateUpdateToProto(u))
+	stored, err := encoding.Marshal(memorywire.StateUpdateToProto(u))
 	require.NoError(t, err)
 	require.NoError(t, s.redis.HSet(t.Context(), key(b.Ref, "out"), u.RequestID, stored).Err())
 	return u

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/wire/memorywire"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/test/redistest"
@@ -120,7 +120,7 @@ func TestStore_ChangeOfATurnIsMadeByTheNext(t *testing.T) {
 	require.NoError(t, err)
 	u := named(b, begun.Turn.Epoch, "r1", "app:a", "1")
 	leave := func() {
-		stored, err := encoding.Marshal(wire.StateUpdateToProto(u))
+		stored, err := encoding.Marshal(memorywire.StateUpdateToProto(u))
 		require.NoError(t, err)
 		r, err := s.run(t.Context(), "test", b.Ref, leaveScript, keys(b.Ref, b.TurnID, "out"), u.Epoch, asked+"x", stored, false)
 		require.NoError(t, err)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/wire/memorywire"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
 )
@@ -166,7 +166,7 @@ const maxPending = 5
 // who holds the turn, and made from there as one that a commit left: so nobody who is fenced
 // can make one.
 func (s *Store) shareInTurn(ctx context.Context, op string, u memory.StateUpdate, scope memory.Scope) (r reply, err error) {
-	stored, err := encoding.Marshal(wire.StateUpdateToProto(u))
+	stored, err := encoding.Marshal(memorywire.StateUpdateToProto(u))
 	if err != nil {
 		return nil, unencodable(op, err)
 	}

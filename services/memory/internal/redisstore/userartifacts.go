@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/wire/memorywire"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -101,7 +101,7 @@ func (s *Store) dropOfUser(ctx context.Context, op string, h memory.Hold, name s
 func (s *Store) leaveArtifact(ctx context.Context, op string, h memory.Hold, user string, l pending) (reply, error) {
 	l.Ref = h.Ref
 	l.artifact.Turn = h.TurnID
-	stored, err := encoding.Marshal(wire.ArtifactToProto(l.artifact))
+	stored, err := encoding.Marshal(memorywire.ArtifactToProto(l.artifact))
 	if err != nil {
 		return nil, unencodable(op, err)
 	}
@@ -130,7 +130,7 @@ func (s *Store) answerArtifact(ctx context.Context, op, user string, l pending) 
 }
 
 func (s *Store) shelve(ctx context.Context, op string, at place, l pending) (reply, error) {
-	stored, err := encoding.Marshal(wire.ArtifactToProto(l.artifact))
+	stored, err := encoding.Marshal(memorywire.ArtifactToProto(l.artifact))
 	if err != nil {
 		return nil, unencodable(op, err)
 	}
@@ -156,7 +156,7 @@ func (s *Store) discard(ctx context.Context, op string, at place, l pending) (re
 func leftArtifact(ref session.Ref, id, stored string) (pending, error) {
 	var p troupev1.Artifact
 	err := proto.Unmarshal([]byte(stored), &p)
-	l := pending{id: id, artifact: wire.ArtifactFromProto(&p)}
+	l := pending{id: id, artifact: memorywire.ArtifactFromProto(&p)}
 	l.Ref = ref
 	return l, err
 }

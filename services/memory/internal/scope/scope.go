@@ -10,6 +10,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/identity"
 	"github.com/troupe-dev/troupe/internal/identity/turncred"
 	"github.com/troupe-dev/troupe/internal/rpc"
+	"github.com/troupe-dev/troupe/internal/turnctx"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -53,7 +54,7 @@ func New(a *turncred.Authority) rpc.Scope {
 			return ctx, stored(turn, op, req)
 		case !ok:
 			return nil, failure.Newf(failure.PolicySecurity, op,
-				"a worker may call this within a turn alone; send the credential of the step as the metadata %s", turncred.Metadata)
+				"a worker may call this within a turn alone; send the credential of the step as the metadata %s", turnctx.CredentialKey)
 		}
 		if turn.Epoch > 0 { // a replay has none, and reads what is over
 			ctx = memory.Under(ctx, memory.Holder{

@@ -7,7 +7,7 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/registry"
-	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/wire/instancewire"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/operate"
 )
@@ -64,7 +64,7 @@ func (o *Orchestrator) quarantine(agent string) *troupev1.Quarantine {
 
 // instance is a registration with what operators want of it.
 func (o *Orchestrator) instance(in registry.Instance) *troupev1.Instance {
-	shown, desire := wire.InstanceToProto(in), o.Roster.Desire(in.Key())
+	shown, desire := instancewire.InstanceToProto(in), o.Roster.Desire(in.Key())
 	shown.Desired, shown.DesiredReason = desired(desire.Want), desire.Reason
 	shown.Missing = o.Roster.Missing(in.Key())
 	shown.Quarantine, shown.Unproven = o.quarantine(in.Agent), o.Operator.Unproven(in)

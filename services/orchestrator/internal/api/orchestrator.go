@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/troupe-dev/troupe/internal/identity"
+	"github.com/troupe-dev/troupe/internal/identity/turncred"
 	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/internal/wire"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -77,7 +78,7 @@ func (o *Orchestrator) Orchestrate(req *troupev1.OrchestrateRequest, stream trou
 // above is the trace of the turn that waits for the one that is asked for. A worker that does not say
 // so asks within the turn of its credential, which is the parent (package scope).
 func above(ctx context.Context, req *troupev1.OrchestrateRequest) string {
-	if said := wire.AboveOf(ctx); said != "" || identity.PrincipalOf(ctx).Role != identity.Worker {
+	if said := turncred.ParentTrace(ctx); said != "" || identity.PrincipalOf(ctx).Role != identity.Worker {
 		return said
 	}
 	return req.GetParent().GetTraceId()

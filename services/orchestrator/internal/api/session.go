@@ -6,6 +6,7 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/identity"
 	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/wire/memorywire"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
@@ -38,7 +39,7 @@ func (s *Sessions) GetSession(ctx context.Context, req *troupev1.GetSessionReque
 	if err != nil {
 		return nil, err
 	}
-	return &troupev1.GetSessionResponse{Session: wire.SessionToProto(found)}, nil
+	return &troupev1.GetSessionResponse{Session: memorywire.SessionToProto(found)}, nil
 }
 
 // ListMessages implements troupev1.SessionServiceServer.
@@ -59,7 +60,7 @@ func (s *Sessions) ListSessions(ctx context.Context, req *troupev1.ListSessionsR
 	if err != nil {
 		return nil, err
 	}
-	return &troupev1.ListSessionsResponse{Sessions: wire.SessionsToProto(found), NextPageToken: next}, nil
+	return &troupev1.ListSessionsResponse{Sessions: memorywire.SessionsToProto(found), NextPageToken: next}, nil
 }
 
 // GetSessionState implements troupev1.SessionServiceServer.
@@ -68,7 +69,7 @@ func (s *Sessions) GetSessionState(ctx context.Context, req *troupev1.GetSession
 	if err != nil {
 		return nil, err
 	}
-	values, revisions := wire.SnapshotToProto(seen)
+	values, revisions := memorywire.SnapshotToProto(seen)
 	return &troupev1.GetSessionStateResponse{Values: values, Revisions: revisions}, nil
 }
 
@@ -78,7 +79,7 @@ func (s *Sessions) ListArtifacts(ctx context.Context, req *troupev1.ListArtifact
 	if err != nil {
 		return nil, err
 	}
-	return &troupev1.ListArtifactsResponse{Artifacts: wire.ArtifactsToProto(stored)}, nil
+	return &troupev1.ListArtifactsResponse{Artifacts: memorywire.ArtifactsToProto(stored)}, nil
 }
 
 // GetArtifact implements troupev1.SessionServiceServer.
@@ -89,7 +90,7 @@ func (s *Sessions) GetArtifact(req *troupev1.GetArtifactRequest, stream troupev1
 	if err != nil {
 		return err
 	}
-	err = stream.Send(&troupev1.GetArtifactResponse{Item: &troupev1.GetArtifactResponse_Artifact{Artifact: wire.ArtifactToProto(a)}})
+	err = stream.Send(&troupev1.GetArtifactResponse{Item: &troupev1.GetArtifactResponse_Artifact{Artifact: memorywire.ArtifactToProto(a)}})
 	for offset := req.GetOffset(); err == nil && offset < a.Size; {
 		piece, failed := s.Memory.ReadArtifact(ctx, from, a.Content, offset)
 		if failed != nil || len(piece) == 0 {
@@ -107,7 +108,7 @@ func (s *Sessions) PauseSession(ctx context.Context, req *troupev1.PauseSessionR
 	if err != nil {
 		return nil, err
 	}
-	return &troupev1.PauseSessionResponse{Session: wire.SessionToProto(paused)}, nil
+	return &troupev1.PauseSessionResponse{Session: memorywire.SessionToProto(paused)}, nil
 }
 
 // ResumeSession implements troupev1.SessionServiceServer.
@@ -116,18 +117,18 @@ func (s *Sessions) ResumeSession(ctx context.Context, req *troupev1.ResumeSessio
 	if err != nil {
 		return nil, err
 	}
-	return &troupev1.ResumeSessionResponse{Session: wire.SessionToProto(resumed)}, nil
+	return &troupev1.ResumeSessionResponse{Session: memorywire.SessionToProto(resumed)}, nil
 }
 
 // CompactSession implements troupev1.SessionServiceServer.
 func (s *Sessions) CompactSession(ctx context.Context, req *troupev1.CompactSessionRequest) (*troupev1.CompactSessionResponse, error) {
 	done, err := s.Memory.CompactSession(ctx, memory.Compact{
-		Ref: ref(ctx, req.GetSessionId()), Strategy: wire.StrategyFromProto(req.GetStrategy()), Keep: int(req.GetKeepRecent()), Summary: req.GetSummary(),
+		Ref: ref(ctx, req.GetSessionId()), Strategy: memorywire.StrategyFromProto(req.GetStrategy()), Keep: int(req.GetKeepRecent()), Summary: req.GetSummary(),
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &troupev1.CompactSessionResponse{Compaction: wire.CompactionToProto(done)}, nil
+	return &troupev1.CompactSessionResponse{Compaction: memorywire.CompactionToProto(done)}, nil
 }
 
 // ClearSession implements troupev1.SessionServiceServer.
@@ -144,7 +145,7 @@ func (s *Sessions) DeleteSession(ctx context.Context, req *troupev1.DeleteSessio
 	if err != nil {
 		return nil, err
 	}
-	return &troupev1.DeleteSessionResponse{Receipt: wire.ErasureToProto(erased)}, nil
+	return &troupev1.DeleteSessionResponse{Receipt: memorywire.ErasureToProto(erased)}, nil
 }
 
 // EraseUser implements troupev1.SessionServiceServer.
@@ -154,7 +155,7 @@ func (s *Sessions) EraseUser(ctx context.Context, req *troupev1.EraseUserRequest
 	if err != nil {
 		return nil, err
 	}
-	return &troupev1.EraseUserResponse{Receipt: wire.ErasureToProto(erased)}, nil
+	return &troupev1.EraseUserResponse{Receipt: memorywire.ErasureToProto(erased)}, nil
 }
 
 // SearchMemory implements troupev1.SessionServiceServer.
@@ -165,5 +166,5 @@ func (s *Sessions) SearchMemory(ctx context.Context, req *troupev1.SessionServic
 	if err != nil {
 		return nil, err
 	}
-	return &troupev1.SessionServiceSearchMemoryResponse{Hits: wire.HitsToProto(hits)}, nil
+	return &troupev1.SessionServiceSearchMemoryResponse{Hits: memorywire.HitsToProto(hits)}, nil
 }

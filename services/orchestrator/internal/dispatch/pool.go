@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/internal/rpc"
 	"github.com/troupe-dev/troupe/internal/telemetry"
-	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/wire/instancewire"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/lifecycle"
@@ -173,7 +173,7 @@ func (p *Pool) Health(ctx context.Context, in registry.Instance) routing.Health 
 	if err != nil || cmp.Or(status.GetInstanceId(), in.ID) != in.ID || cmp.Or(status.GetAgent(), in.Agent) != in.Agent {
 		return routing.Unreachable
 	}
-	state, lost := wire.StateFromProto(status.GetState()), status.GetLease() == troupev1.LeaseState_LEASE_STATE_EXPIRED
+	state, lost := instancewire.StateFromProto(status.GetState()), status.GetLease() == troupev1.LeaseState_LEASE_STATE_EXPIRED
 	if state == lifecycle.ShuttingDown || state == lifecycle.Terminated || lost { // lost: until it is registered anew
 		return routing.NotServing
 	}

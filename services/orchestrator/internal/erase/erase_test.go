@@ -13,8 +13,8 @@ import (
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 
-	"github.com/troupe-dev/troupe/internal/identity/turncred"
 	"github.com/troupe-dev/troupe/internal/redisconn"
+	"github.com/troupe-dev/troupe/internal/turnctx"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -247,9 +247,9 @@ func TestEraser_ErasesTheSessionsOfRemoteAgents(t *testing.T) {
 	for what, cut := range map[string]int{"at once": -1, "by another orchestrator": 4} {
 		t.Run(what, func(t *testing.T) {
 			s := newTiers(t)
-			below := turncred.SubSessions("s1") + "a"
-			deeper := turncred.SubSessions(below) + "b"
-			other := turncred.SubSessions("s2") + "c"
+			below := turnctx.ChildSessionPrefix("s1") + "a"
+			deeper := turnctx.ChildSessionPrefix(below) + "b"
+			other := turnctx.ChildSessionPrefix("s2") + "c"
 			s.talk(t, "s1", "alice", 1)
 			for n, asked := range []struct {
 				session string
@@ -289,7 +289,7 @@ func TestEraser_ErasesTheSessionsOfRemoteAgents(t *testing.T) {
 // An agent that asks for a turn of another one when its own session is erased asks for nothing that
 // stays, wherever the erasure is.
 func TestEraser_KeepsNothingOfWhoAsksTooLate(t *testing.T) {
-	below := turncred.SubSessions("s1") + "a"
+	below := turnctx.ChildSessionPrefix("s1") + "a"
 	for what, erase := range map[string]func(*testing.T, *tiers) error{
 		"the session": func(t *testing.T, s *tiers) error {
 			_, err := s.eraser().Session(t.Context(), ref("s1"), "admin ann")

@@ -10,7 +10,7 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/panics"
 	"github.com/troupe-dev/troupe/internal/registry"
-	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/wire/instancewire"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/lifecycle"
@@ -143,7 +143,7 @@ func (o *Operator) Confirm(ctx context.Context, in registry.Instance) (registry.
 	if err != nil || status.GetInstanceId() != "" && status.GetInstanceId() != in.ID {
 		return in, false
 	}
-	switch now := wire.StateFromProto(status.GetState()); {
+	switch now := instancewire.StateFromProto(status.GetState()); {
 	case now != lifecycle.Ready && now != lifecycle.Busy:
 		in.State = now
 	case in.State != lifecycle.Initializing:

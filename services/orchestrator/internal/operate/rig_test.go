@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry/registrytest"
 	"github.com/troupe-dev/troupe/internal/rpc"
 	"github.com/troupe-dev/troupe/internal/telemetry"
-	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/wire/instancewire"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/lifecycle"
@@ -177,7 +177,7 @@ func (w *worker) calls() []string {
 
 func (w *worker) now() *troupev1.InstanceStatus {
 	s := w.life.Status()
-	return &troupev1.InstanceStatus{State: wire.StateToProto(s.State), InFlight: int32(s.InFlight), Reason: s.Reason, Pausing: s.Pausing, InstanceId: w.id}
+	return &troupev1.InstanceStatus{State: instancewire.StateToProto(s.State), InFlight: int32(s.InFlight), Reason: s.Reason, Pausing: s.Pausing, InstanceId: w.id}
 }
 
 func (w *worker) Pause(ctx context.Context, req *troupev1.PauseRequest) (*troupev1.PauseResponse, error) {

@@ -16,7 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/troupe-dev/troupe/internal/registry"
-	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/wire/instancewire"
 	"github.com/troupe-dev/troupe/pkg/lifecycle"
 )
 
@@ -174,7 +174,7 @@ func (r *Roster) recall(confirmed []registry.Instance, of int) {
 func marshal(instances []registry.Instance, quarantined []registry.Desire) ([]byte, error) {
 	texts := make([]json.RawMessage, 0, len(instances))
 	for _, in := range instances {
-		text, err := wire.MarshalInstance(in)
+		text, err := instancewire.MarshalInstance(in)
 		if err != nil {
 			return nil, err
 		}
@@ -225,7 +225,7 @@ func (s Snapshot) read() ([]registry.Instance, []shutOut, error) {
 	}
 	all := make([]registry.Instance, 0, len(d.Instances))
 	for _, text := range d.Instances {
-		in, err := wire.UnmarshalInstance(text)
+		in, err := instancewire.UnmarshalInstance(text)
 		if err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", s.Path, err)
 		}

@@ -76,7 +76,7 @@ func (s scope) below(ctx context.Context, turn turncred.Turn, r *troupev1.Orches
 	switch {
 	case r.GetParent().GetTraceId() != turn.Trace:
 		return refuse("parent", "a turn may ask for others below itself alone; name its trace there")
-	case wire.AboveOf(ctx) != "" && wire.AboveOf(ctx) != turn.Trace:
+	case turncred.ParentTrace(ctx) != "" && turncred.ParentTrace(ctx) != turn.Trace:
 		return refuse("troupe-trace-above", "a turn may name itself alone")
 	case r.GetAnswers() != nil: // it would approve what it had another agent ask for
 		return refuse("answers", "calls that wait for a person or a client are answered by clients, and by no agent")

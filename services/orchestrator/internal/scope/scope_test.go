@@ -12,6 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/identity"
 	"github.com/troupe-dev/troupe/internal/identity/turncred"
 	"github.com/troupe-dev/troupe/internal/rpc"
+	"github.com/troupe-dev/troupe/internal/turnctx"
 	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/budget"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -30,7 +31,7 @@ const (
 
 // find knows four traces of one tenant.
 func find(_ context.Context, ref trace.Ref) (*troupev1.Trace, error) {
-	sessions := map[string]string{own: "s1", below1: turncred.SubSessions("s1") + "a", foreign: "s2", over: "s1"}
+	sessions := map[string]string{own: "s1", below1: turnctx.ChildSessionPrefix("s1") + "a", foreign: "s2", over: "s1"}
 	if session, ok := sessions[ref.Trace]; ok && ref.Tenant == "acme" {
 		state := troupev1.TraceState_TRACE_STATE_RUNNING
 		if ref.Trace == over {
@@ -69,7 +70,7 @@ func (c *calling) ask(turn turncred.Turn, req any, more ...string) error {
 	c.t.Helper()
 	credential, err := c.a.Issue(turn, time.Time{})
 	require.NoError(c.t, err)
-	md := metadata.Pairs(append([]string{turncred.Metadata, credential}, more...)...)
+	md := metadata.Pairs(append([]string{turnctx.CredentialKey, credential}, more...)...)
 	ctx := metadata.NewIncomingContext(c.t.Context(), md)
 	who, err := turncred.Authenticate(c.a, rpc.Certified)(ctx)
 	require.NoError(c.t, err)
@@ -88,7 +89,7 @@ func TestScope_ATurnAsksForTurnsBelowItself(t *testing.T) {
 		share := budget.Default()
 		share.FanOut = budget.Unlimited
 		return &troupev1.OrchestrateRequest{
-			SessionId: turncred.SubSessions("s1") + "a", UserId: "ann", Target: "writer", Budget: wire.LimitsToProto(share),
+			SessionId: turnctx.ChildSessionPrefix("s1") + "a", UserId: "ann", Target: "writer", Budget: wire.LimitsToProto(share),
 			Parent: &troupev1.Parent{TraceId: own, RootTraceId: root, Depth: 2},
 		}
 	}
@@ -108,7 +109,7 @@ func TestScope_ATurnAsksForTurnsBelowItself(t *testing.T) {
 		"its own session":    {func(r *troupev1.OrchestrateRequest) { r.SessionId = "s1" }, failure.NotFound},
 		"another session":    {func(r *troupev1.OrchestrateRequest) { r.SessionId = "s2" }, failure.NotFound},
 		"a new session":      {func(r *troupev1.OrchestrateRequest) { r.SessionId = "" }, failure.NotFound},
-		"one below another":  {func(r *troupev1.OrchestrateRequest) { r.SessionId = turncred.SubSessions("s2") + "a" }, failure.NotFound},
+		"one below another":  {func(r *troupev1.OrchestrateRequest) { r.SessionId = turnctx.ChildSessionPrefix("s2") + "a" }, failure.NotFound},
 		"from another trace": {func(r *troupev1.OrchestrateRequest) { r.From = &troupev1.From{TraceId: foreign} }, failure.NotFound},
 		"another run":        {func(r *troupev1.OrchestrateRequest) { r.Parent.RootTraceId = own }, failure.PolicySecurity},
 		"a run of its own":   {func(r *troupev1.OrchestrateRequest) { r.Parent.RootTraceId = "" }, failure.PolicySecurity},
@@ -158,7 +159,7 @@ func TestScope_AWorkerThatWasOvertakenAsksForNothing(t *testing.T) {
 	for name, request := range map[string]func(trace string) any{
 		"ask": func(trace string) any {
 			return &troupev1.OrchestrateRequest{
-				SessionId: turncred.SubSessions("s1") + "a", UserId: "ann", Target: "writer", Budget: wire.LimitsToProto(budget.Default()),
+				SessionId: turnctx.ChildSessionPrefix("s1") + "a", UserId: "ann", Target: "writer", Budget: wire.LimitsToProto(budget.Default()),
 				Parent: &troupev1.Parent{TraceId: trace, RootTraceId: root, Depth: 2},
 			}
 		},

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/troupe-dev/troupe/internal/panics"
+	"github.com/troupe-dev/troupe/internal/spending"
 	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/budget"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -108,7 +109,7 @@ func (t *turn) learn() {
 }
 
 // spent is what the trace has used, as its events tell.
-func (t *turn) spent() *wire.Spending { return &t.translation.Spending }
+func (t *turn) spent() *spending.Tally { return &t.translation.Spending }
 
 // allot parts what is left among the steps that are about to run side by side: it is reserved for
 // them until they have ended, so that together they cannot use more. Where nothing is refused
@@ -116,7 +117,7 @@ func (t *turn) spent() *wire.Spending { return &t.translation.Spending }
 func (t *turn) allot(open []*attempt) {
 	used := t.spent().Used()
 	for _, a := range open {
-		a.before = t.spent().UsedBy(a.number)
+		a.before = t.spent().UsedByStep(a.number)
 		used.FanOut -= a.before.FanOut
 	}
 	left := t.allowed.Limits.Less(used)
@@ -132,7 +133,7 @@ func (t *turn) allot(open []*attempt) {
 
 // allotment is what an attempt may use: the part of its step, but for what attempts before used of it.
 func (t *turn) allotment(a *attempt) *troupev1.Budget {
-	left := a.part.Less(t.spent().UsedBy(a.number).Less(a.before))
+	left := a.part.Less(t.spent().UsedByStep(a.number).Less(a.before))
 	left.FanOut = a.part.FanOut
 	return allowance{Limits: budget.Limits{Amounts: left, Depth: t.allowed.Limits.Depth, Policy: t.allowed.Limits.Policy}, Level: t.allowed.Level}.proto()
 }
@@ -144,7 +145,7 @@ func (t *turn) warnBudget(ctx context.Context, e *troupev1.Event) {
 	default:
 		return // nothing was used
 	}
-	for _, w := range t.spent().Due() {
+	for _, w := range t.spent().DueWarnings() {
 		// Without it nothing else is wrong, and the log has it.
 		_ = t.emit(ctx, troupev1.Stage_STAGE_EXECUTE, &troupev1.Event{Payload: &troupev1.Event_Warning{Warning: w}})
 	}
@@ -160,14 +161,14 @@ func (t *turn) watchTime(work, ctx context.Context, timeout time.Duration) (stop
 		defer func() { t.Telemetry.Panics.Note(ctx, broken) }()
 		defer panics.Recover("turn.watchTime", &broken)
 		end, _ := work.Deadline()
-		due := time.NewTimer(time.Until(end) - wire.TimeToWarn(timeout))
+		due := time.NewTimer(time.Until(end) - spending.TimeLeftAtWarning(timeout))
 		defer due.Stop()
 		select {
 		case <-work.Done():
 			return
 		case <-due.C:
 		}
-		if w := t.spent().Late(timeout-time.Until(end), timeout); w != nil {
+		if w := t.spent().TimeWarning(timeout-time.Until(end), timeout); w != nil {
 			// Without it nothing else is wrong, and the log has it.
 			_ = t.emit(ctx, max(t.events.Stage(), troupev1.Stage_STAGE_ROUTE), &troupev1.Event{Payload: &troupev1.Event_Warning{Warning: w}})
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
+	"github.com/troupe-dev/troupe/internal/spending"
 	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/budget"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -162,7 +163,7 @@ func TestTurn_WarnsAtFourFifths(t *testing.T) {
 	runner.Close(t.Context())
 	var told []string
 	for _, w := range only(events, (*troupev1.Event).GetWarning) {
-		require.Equal(t, wire.ReasonBudget, w.GetReason())
+		require.Equal(t, spending.ReasonNearLimit, w.GetReason())
 		told = append(told, w.GetMessage())
 	}
 	require.Equal(t, []string{"limits.tokens: 80000 of 100000 are used", "limits.toolCalls: 40 of 50 are used"}, told)

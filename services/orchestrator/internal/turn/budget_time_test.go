@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
-	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/spending"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 )
@@ -66,4 +66,6 @@ func TestTurn_WarnsAtFourFifthsOfItsTime(t *testing.T) {
 	}
 }
 
-func isBudgetWarning(e *troupev1.Event) bool { return e.GetWarning().GetReason() == wire.ReasonBudget }
+func isBudgetWarning(e *troupev1.Event) bool {
+	return e.GetWarning().GetReason() == spending.ReasonNearLimit
+}

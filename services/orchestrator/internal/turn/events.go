@@ -9,6 +9,7 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/wire/memorywire"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -93,7 +94,7 @@ func started(req Request, target string, turn session.Turn, ready int) *troupev1
 
 // ended is the last event of a closed turn.
 func ended(turn session.Turn) *troupev1.Event {
-	result := &troupev1.TurnResult{Outcome: wire.OutcomeToProto(turn.Outcome), Usage: wire.UsageToProto(usage(turn.Steps))}
+	result := &troupev1.TurnResult{Outcome: memorywire.OutcomeToProto(turn.Outcome), Usage: wire.UsageToProto(usage(turn.Steps))}
 	switch turn.Outcome {
 	case session.OutcomeCompleted, session.OutcomeInputRequired, session.OutcomeAuthRequired:
 		if n := len(turn.Steps); n > 0 {

@@ -63,7 +63,7 @@ func newSignals(meter metric.Meter) (*signals, error) {
 func (t *turn) observe(ctx context.Context, e *troupev1.Event) {
 	t.signals.count(ctx, e, t.maxSteps())
 	defer t.warnBudget(ctx, e)
-	for _, happened := range t.translation.Of(e) {
+	for _, happened := range t.translation.Translate(e) {
 		happened.UserID, happened.Profile = t.req.User, t.req.profile()
 		if err := structured.Emit(ctx, t.log, happened); err != nil {
 			t.log.Error("an event could not be logged", zap.Error(err))

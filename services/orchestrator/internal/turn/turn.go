@@ -13,6 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/panics"
 	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/internal/rpc"
+	"github.com/troupe-dev/troupe/internal/tracelog"
 	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -51,7 +52,7 @@ type turn struct {
 	hopeless error                  // why it is not gone on with; nil: it is
 	results  []execution.Result     // steps of this turn, in order
 
-	translation wire.Translation // of its events, for the log, and what they tell of the budget
+	translation tracelog.Translator // of its events, for the log, and what they tell of the budget
 	allowed     allowance
 	width       int64 // how many turns may run below it at once; not changed
 

@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/tracelog"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 )
@@ -33,7 +33,7 @@ func auditKey(tenant string, kind troupev1.DecisionType) string {
 func notes(ref trace.Ref, events []*troupev1.Event) map[string][]redis.Z {
 	var all map[string][]redis.Z
 	for _, e := range events {
-		d := wire.Decision(e)
+		d := tracelog.DecisionOf(e)
 		if d == nil {
 			continue
 		}
@@ -123,7 +123,7 @@ func (s *Store) ofTrace(ctx context.Context, ref trace.Ref, q trace.DecisionQuer
 			return nil, err
 		}
 		for _, e := range page {
-			if d := wire.Decision(e); q.Wants(d) {
+			if d := tracelog.DecisionOf(e); q.Wants(d) {
 				all = append(all, d)
 			}
 		}
@@ -162,7 +162,7 @@ func (s *Store) ofType(ctx context.Context, tenant string, q trace.DecisionQuery
 				if err := proto.Unmarshal([]byte(body), e); err != nil {
 					return nil, fmt.Errorf("%s: %s: %w", op, entry.ID, err)
 				}
-				if d := wire.Decision(e); q.Wants(d) {
+				if d := tracelog.DecisionOf(e); q.Wants(d) {
 					all = append(all, d)
 				}
 			}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/troupe-dev/troupe/internal/identity/turncred"
+	"github.com/troupe-dev/troupe/internal/turnctx"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
@@ -33,7 +33,7 @@ func (s *Store) Below(ctx context.Context, ref session.Ref) ([]string, error) {
 	if err != nil {
 		return nil, s.redis.Fault(op, err)
 	}
-	below, prefix := map[string]bool{}, turncred.SubSessions(ref.Session)
+	below, prefix := map[string]bool{}, turnctx.ChildSessionPrefix(ref.Session)
 	for _, id := range ids {
 		held, err := s.fence(ctx, op, trace.Ref{Tenant: ref.Tenant, Trace: id})
 		if err != nil {

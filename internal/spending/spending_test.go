@@ -1,4 +1,4 @@
-package wire_test
+package spending_test
 
 import (
 	"testing"
@@ -6,7 +6,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/spending"
 	"github.com/troupe-dev/troupe/internal/telemetry/structured"
+	"github.com/troupe-dev/troupe/internal/tracelog"
 	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/budget"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -40,15 +42,15 @@ func planned(limits budget.Limits, carried budget.Amounts) *troupev1.Event {
 	}}}}
 }
 
-func spending(events ...*troupev1.Event) *wire.Spending {
-	var s wire.Spending
+func tally(events ...*troupev1.Event) *spending.Tally {
+	var s spending.Tally
 	for _, e := range events {
 		s.Note(e)
 	}
 	return &s
 }
 
-func TestSpending_AddsUpWhatATraceTells(t *testing.T) {
+func TestTally_AddsUpTheEventsOfATrace(t *testing.T) {
 	used := budget.Amounts{Iterations: 5, ModelCalls: 6, ToolCalls: 7, Tokens: 80, Cost: 9, FanOut: 2}
 	for name, c := range map[string]struct {
 		events []*troupev1.Event
@@ -101,57 +103,47 @@ func TestSpending_AddsUpWhatATraceTells(t *testing.T) {
 			budget.Amounts{ToolCalls: 1},
 		},
 	} {
-		require.Equal(t, c.want, spending(c.events...).Used(), name)
+		require.Equal(t, c.want, tally(c.events...).Used(), name)
 	}
 }
 
-func TestSpending_WarnsOfEachKindOnce(t *testing.T) {
+func TestTally_WarnsOfEachKindOnce(t *testing.T) {
 	events := []*troupev1.Event{planned(budget.Default(), budget.Amounts{}), at(1, 1, "", asked(79_999))}
-	s := spending(events...)
-	require.Empty(t, s.Due())
+	s := tally(events...)
+	require.Empty(t, s.DueWarnings())
 	events = append(events, at(1, 1, "", asked(1)))
 	s.Note(events[2])
-	due := s.Due()
+	due := s.DueWarnings()
 	require.Len(t, due, 1)
-	require.Equal(t, wire.ReasonBudget, due[0].GetReason())
+	require.Equal(t, spending.ReasonNearLimit, due[0].GetReason())
 	require.Equal(t, "limits.tokens: 80000 of 100000 are used", due[0].GetMessage())
-	require.Empty(t, s.Due(), "it was told")
+	require.Empty(t, s.DueWarnings(), "it was published")
 
-	told := &troupev1.Event{Payload: &troupev1.Event_Warning{Warning: due[0]}}
-	require.Empty(t, spending(append(events, told)...).Due(), "and a successor knows that")
-	require.Len(t, spending(events...).Due(), 1, "one that was not told is told by the successor")
+	published := &troupev1.Event{Payload: &troupev1.Event_Warning{Warning: due[0]}}
+	require.Empty(t, tally(append(events, published)...).DueWarnings(), "so it is not published again after a takeover")
+	require.Len(t, tally(events...).DueWarnings(), 1, "one that was not published is published after a takeover")
 }
 
-func TestSpending_WarnsOfTimeOnce(t *testing.T) {
-	require.Equal(t, 12*time.Second, wire.TimeToWarn(time.Minute))
-	s := spending()
-	w := s.Late(48*time.Second, time.Minute)
-	require.Equal(t, wire.ReasonBudget, w.GetReason())
+func TestTally_WarnsOfTimeOnce(t *testing.T) {
+	require.Equal(t, 12*time.Second, spending.TimeLeftAtWarning(time.Minute))
+	s := tally()
+	w := s.TimeWarning(48*time.Second, time.Minute)
+	require.Equal(t, spending.ReasonNearLimit, w.GetReason())
 	require.Equal(t, "timeout: 48s of 1m0s are gone", w.GetMessage())
-	require.Nil(t, s.Late(50*time.Second, time.Minute), "it was told")
+	require.Nil(t, s.TimeWarning(50*time.Second, time.Minute), "it was published")
 
-	told := &troupev1.Event{Payload: &troupev1.Event_Warning{Warning: w}}
-	require.Nil(t, spending(told).Late(50*time.Second, time.Minute), "and a successor knows that")
-	var log wire.Translation
-	happened := log.Of(told)
+	published := &troupev1.Event{Payload: &troupev1.Event_Warning{Warning: w}}
+	require.Nil(t, tally(published).TimeWarning(50*time.Second, time.Minute), "so it is not published again after a takeover")
+	var log tracelog.Translator
+	happened := log.Translate(published)
 	require.Len(t, happened, 1)
 	require.Equal(t, structured.BudgetWarning, happened[0].Name)
 	require.Equal(t, "timeout", happened[0].Data["of"])
 }
 
-func TestUseText_IsForAPerson(t *testing.T) {
+func TestDescribe_NamesWhatWasUsed(t *testing.T) {
 	used := wire.UsedToProto(budget.Amounts{ToolCalls: 2, Tokens: 812, Cost: 1_500_000})
-	require.Equal(t, "toolCalls 2 of 50, tokens 812 of 100000, cost 1.5 of 100", wire.UseText(used, wire.LimitsToProto(budget.Default())))
-	require.Equal(t, "toolCalls 2, tokens 812, cost 1.5", wire.UseText(used, nil))
-	require.Empty(t, wire.UseText(nil, nil))
-}
-
-func TestLimits_RoundTrip(t *testing.T) {
-	none := budget.Default()
-	none.ToolCalls, none.Tokens, none.Policy = 0, budget.Unlimited, budget.Warn
-	for _, l := range []budget.Limits{budget.Default(), budget.Open(), none} {
-		require.Equal(t, l, wire.LimitsFromProto(wire.LimitsToProto(l)))
-	}
-	require.Equal(t, budget.Open(), wire.LimitsFromProto(nil))
-	require.Nil(t, wire.LedgerFromProto(nil))
+	require.Equal(t, "toolCalls 2 of 50, tokens 812 of 100000, cost 1.5 of 100", spending.Describe(used, wire.LimitsToProto(budget.Default())))
+	require.Equal(t, "toolCalls 2, tokens 812, cost 1.5", spending.Describe(used, nil))
+	require.Empty(t, spending.Describe(nil, nil))
 }

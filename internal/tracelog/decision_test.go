@@ -1,4 +1,4 @@
-package wire_test
+package tracelog_test
 
 import (
 	"testing"
@@ -8,11 +8,11 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/tracelog"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-func TestDecision_IsWhatAnEventTellsOfOne(t *testing.T) {
+func TestDecisionOf_ReturnsTheRecordOfAnEvent(t *testing.T) {
 	agent := &troupev1.Event{
 		Sequence: 3, TraceId: "t", SessionId: "s", Turn: 2, Time: &timestamppb.Timestamp{Seconds: 9}, Stage: troupev1.Stage_STAGE_ROUTE,
 		Payload: &troupev1.Event_RoutingDecision{RoutingDecision: &troupev1.RoutingDecision{
@@ -25,7 +25,7 @@ func TestDecision_IsWhatAnEventTellsOfOne(t *testing.T) {
 		Target: "research", Reason: "it always follows", Alternatives: []string{"b"}, Confidence: 0.8,
 		Metadata: map[string]string{"session_id": "s", "turn": "2", "strategy": "learned", "fallback": "c", "route": "look"},
 	}
-	require.Empty(t, cmp.Diff(want, wire.Decision(agent), protocmp.Transform()))
+	require.Empty(t, cmp.Diff(want, tracelog.DecisionOf(agent), protocmp.Transform()))
 
 	instance := &troupev1.Event{
 		Sequence: 4, TraceId: "t", SessionId: "s", Turn: 2, Step: 1, Attempt: 2, Agent: "research", InstanceId: "r-2", Time: agent.GetTime(),
@@ -43,13 +43,13 @@ func TestDecision_IsWhatAnEventTellsOfOne(t *testing.T) {
 			"rejected": "r-1 lost, r-3 full",
 		},
 	}
-	require.Empty(t, cmp.Diff(want, wire.Decision(instance), protocmp.Transform()))
-	require.Nil(t, wire.Decision(&troupev1.Event{Payload: &troupev1.Event_StepStarted{StepStarted: &troupev1.StepStarted{}}}), "of before choices were told")
-	require.Nil(t, wire.Decision(&troupev1.Event{Payload: &troupev1.Event_Plan{}}))
+	require.Empty(t, cmp.Diff(want, tracelog.DecisionOf(instance), protocmp.Transform()))
+	require.Nil(t, tracelog.DecisionOf(&troupev1.Event{Payload: &troupev1.Event_StepStarted{StepStarted: &troupev1.StepStarted{}}}), "events from before choices were published")
+	require.Nil(t, tracelog.DecisionOf(&troupev1.Event{Payload: &troupev1.Event_Plan{}}))
 }
 
-// A choice by strategy says what was needed, and who could not be chosen; that of tools belongs to a step.
-func TestDecision_IsWhatAnEventTellsOfAChoice(t *testing.T) {
+// A selection by strategy has its input and the rejected candidates. A selection of tools belongs to a step.
+func TestDecisionOf_ReturnsTheInputAndTheRejectedCandidates(t *testing.T) {
 	tools := &troupev1.Event{
 		Sequence: 5, TraceId: "t", SessionId: "s", Turn: 2, Step: 1, Attempt: 2, Agent: "research", InstanceId: "r-2", Time: &timestamppb.Timestamp{Seconds: 9},
 		Stage: troupev1.Stage_STAGE_EXECUTE,
@@ -68,5 +68,5 @@ func TestDecision_IsWhatAnEventTellsOfAChoice(t *testing.T) {
 			"step": "1", "attempt": "2", "agent": "research", "instance": "r-2", "rejected": "clock unfit, mail unfit",
 		},
 	}
-	require.Empty(t, cmp.Diff(want, wire.Decision(tools), protocmp.Transform()))
+	require.Empty(t, cmp.Diff(want, tracelog.DecisionOf(tools), protocmp.Transform()))
 }

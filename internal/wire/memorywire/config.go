@@ -1,32 +1,34 @@
-package wire
+package memorywire
 
 import (
+	"github.com/troupe-dev/troupe/internal/wire/convert"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-var protocols = enum[ownership.Protocol, troupev1.ConfigProtocol]{
+// Protocols is the table of the ways to settle concurrent changes of a configuration.
+var Protocols = convert.Enum[ownership.Protocol, troupev1.ConfigProtocol]{
 	ownership.Reject: troupev1.ConfigProtocol_CONFIG_PROTOCOL_REJECT,
 	ownership.Merge:  troupev1.ConfigProtocol_CONFIG_PROTOCOL_MERGE,
 }
 
 // ConfigToProto is the configuration of an agent.
 func ConfigToProto(c memory.Configuration) *troupev1.Config {
-	return &troupev1.Config{Version: c.Version, Values: valuesToProto(c.Values), Protocol: protocols.toProto(c.Protocol)}
+	return &troupev1.Config{Version: c.Version, Values: valuesToProto(c.Values), Protocol: Protocols.ToProto(c.Protocol)}
 }
 
 // ConfigFromProto is the inverse of ConfigToProto.
 func ConfigFromProto(c *troupev1.Config) memory.Configuration {
-	return memory.Configuration{Version: c.GetVersion(), Values: valuesFromProto(c.GetValues()), Protocol: protocols.fromProto(c.GetProtocol())}
+	return memory.Configuration{Version: c.GetVersion(), Values: valuesFromProto(c.GetValues()), Protocol: Protocols.FromProto(c.GetProtocol())}
 }
 
 // ConfigChangeToProto is the request for c.
 func ConfigChangeToProto(c memory.ConfigChange) *troupev1.PutConfigRequest {
-	return &troupev1.PutConfigRequest{Agent: c.Agent, Base: c.Base, Protocol: protocols.toProto(c.Protocol), Delta: valuesToProto(c.Delta)}
+	return &troupev1.PutConfigRequest{Agent: c.Agent, Base: c.Base, Protocol: Protocols.ToProto(c.Protocol), Delta: valuesToProto(c.Delta)}
 }
 
 // ConfigChangeFromProto is the inverse of ConfigChangeToProto.
 func ConfigChangeFromProto(r *troupev1.PutConfigRequest) memory.ConfigChange {
-	return memory.ConfigChange{Agent: r.GetAgent(), Base: r.GetBase(), Protocol: protocols.fromProto(r.GetProtocol()), Delta: valuesFromProto(r.GetDelta())}
+	return memory.ConfigChange{Agent: r.GetAgent(), Base: r.GetBase(), Protocol: Protocols.FromProto(r.GetProtocol()), Delta: valuesFromProto(r.GetDelta())}
 }

@@ -1,4 +1,5 @@
-package wire
+// Package instancewire converts registrations and the lifecycle of instances into their protobuf messages and back.
+package instancewire
 
 import (
 	"fmt"
@@ -6,11 +7,13 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/troupe-dev/troupe/internal/registry"
+	"github.com/troupe-dev/troupe/internal/wire/convert"
+	"github.com/troupe-dev/troupe/internal/wire/memorywire"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/lifecycle"
 )
 
-var instanceStates = enum[lifecycle.State, troupev1.InstanceState]{
+var instanceStates = convert.Enum[lifecycle.State, troupev1.InstanceState]{
 	lifecycle.Uninitialized: troupev1.InstanceState_INSTANCE_STATE_UNINITIALIZED,
 	lifecycle.Initializing:  troupev1.InstanceState_INSTANCE_STATE_INITIALIZING,
 	lifecycle.Ready:         troupev1.InstanceState_INSTANCE_STATE_READY,
@@ -23,13 +26,13 @@ var instanceStates = enum[lifecycle.State, troupev1.InstanceState]{
 // StateToProto is where an instance stands. A state that is none of lifecycle's gives
 // INSTANCE_STATE_UNSPECIFIED.
 func StateToProto(s lifecycle.State) troupev1.InstanceState {
-	return instanceStates.toProto(s)
+	return instanceStates.ToProto(s)
 }
 
 // StateFromProto is where an instance stands. A value that this version does not know
 // gives the empty state, which takes no steps.
 func StateFromProto(s troupev1.InstanceState) lifecycle.State {
-	return instanceStates.fromProto(s)
+	return instanceStates.FromProto(s)
 }
 
 // InstanceToProto is a registration.
@@ -43,11 +46,11 @@ func InstanceToProto(in registry.Instance) *troupev1.Instance {
 		State:       StateToProto(in.State),
 		Capacity:    int32(in.Capacity),
 		Incarnation: in.Incarnation,
-		Started:     timeToProto(in.Started),
+		Started:     convert.TimeToProto(in.Started),
 
 		Capabilities: in.Capabilities,
 		Tools:        toolsToProto(in.Tools),
-		Config:       protocols.toProto(in.Config),
+		Config:       memorywire.Protocols.ToProto(in.Config),
 	}
 }
 
@@ -62,11 +65,11 @@ func InstanceFromProto(in *troupev1.Instance) registry.Instance {
 		State:       StateFromProto(in.GetState()),
 		Capacity:    int(in.GetCapacity()),
 		Incarnation: in.GetIncarnation(),
-		Started:     timeFromProto(in.GetStarted()),
+		Started:     convert.TimeFromProto(in.GetStarted()),
 
 		Capabilities: in.GetCapabilities(),
 		Tools:        instanceTools(in.GetTools()),
-		Config:       protocols.fromProto(in.GetConfig()),
+		Config:       memorywire.Protocols.FromProto(in.GetConfig()),
 	}
 }
 

@@ -1,15 +1,17 @@
-package wire
+package memorywire
 
 import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
+	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/wire/convert"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-var outcomes = enum[session.Outcome, troupev1.TurnOutcome]{
+var outcomes = convert.Enum[session.Outcome, troupev1.TurnOutcome]{
 	session.OutcomeOpen:          troupev1.TurnOutcome_TURN_OUTCOME_UNSPECIFIED,
 	session.OutcomeCompleted:     troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED,
 	session.OutcomeFailed:        troupev1.TurnOutcome_TURN_OUTCOME_FAILED,
@@ -18,17 +20,17 @@ var outcomes = enum[session.Outcome, troupev1.TurnOutcome]{
 	session.OutcomeAuthRequired:  troupev1.TurnOutcome_TURN_OUTCOME_AUTH_REQUIRED,
 }
 
-var founds = enum[memory.Found, troupev1.BeginOutcome]{
+var founds = convert.Enum[memory.Found, troupev1.BeginOutcome]{
 	memory.FoundBegun:  troupev1.BeginOutcome_BEGIN_OUTCOME_BEGUN,
 	memory.FoundOpen:   troupev1.BeginOutcome_BEGIN_OUTCOME_OPEN,
 	memory.FoundClosed: troupev1.BeginOutcome_BEGIN_OUTCOME_CLOSED,
 }
 
 // OutcomeToProto is how a turn ended.
-func OutcomeToProto(o session.Outcome) troupev1.TurnOutcome { return outcomes.toProto(o) }
+func OutcomeToProto(o session.Outcome) troupev1.TurnOutcome { return outcomes.ToProto(o) }
 
 // OutcomeFromProto is the inverse of OutcomeToProto.
-func OutcomeFromProto(o troupev1.TurnOutcome) session.Outcome { return outcomes.fromProto(o) }
+func OutcomeFromProto(o troupev1.TurnOutcome) session.Outcome { return outcomes.FromProto(o) }
 
 // TurnToProto is t as it is sent.
 func TurnToProto(t session.Turn) *troupev1.Turn {
@@ -39,11 +41,11 @@ func TurnToProto(t session.Turn) *troupev1.Turn {
 		Outcome:      OutcomeToProto(t.Outcome),
 		Epoch:        t.Epoch,
 		Attempt:      int32(t.Attempt),
-		Steps:        each(t.Steps, ResultToProto),
+		Steps:        convert.All(t.Steps, wire.ResultToProto),
 		LastSequence: t.Sequence,
-		Failure:      failureToProto(t.Failure),
+		Failure:      wire.FailureToProto(t.Failure),
 
-		ContinuesTurnId: t.Continues, Answers: AnswersToProto(t.Answers), OriginTurnId: t.Origin,
+		ContinuesTurnId: t.Continues, Answers: wire.AnswersToProto(t.Answers), OriginTurnId: t.Origin,
 	}
 }
 
@@ -56,11 +58,11 @@ func TurnFromProto(t *troupev1.Turn) session.Turn {
 		Outcome:  OutcomeFromProto(t.GetOutcome()),
 		Epoch:    t.GetEpoch(),
 		Attempt:  int(t.GetAttempt()),
-		Steps:    each(t.GetSteps(), ResultFromProto),
+		Steps:    convert.All(t.GetSteps(), wire.ResultFromProto),
 		Failure:  grpcfailure.FromProto(t.GetFailure()),
 		Sequence: t.GetLastSequence(),
 
-		Continues: t.GetContinuesTurnId(), Answers: AnswersFromProto(t.GetAnswers()), Origin: t.GetOriginTurnId(),
+		Continues: t.GetContinuesTurnId(), Answers: wire.AnswersFromProto(t.GetAnswers()), Origin: t.GetOriginTurnId(),
 	}
 }
 
@@ -68,7 +70,7 @@ func TurnFromProto(t *troupev1.Turn) session.Turn {
 func BeginToProto(b memory.Begin) *troupev1.BeginTurnRequest {
 	var said *troupev1.Message
 	for _, m := range b.Said() {
-		said = MessageToProto(m)
+		said = wire.MessageToProto(m)
 	}
 	return &troupev1.BeginTurnRequest{
 		SessionId:    b.Ref.Session,
@@ -82,8 +84,8 @@ func BeginToProto(b memory.Begin) *troupev1.BeginTurnRequest {
 		KnownOnly:    b.KnownOnly,
 
 		UserId: b.User, HistoryTokens: int32(b.WindowTokens), LostEpoch: b.LostEpoch,
-		ContinuesTurnId: b.Continues, Answers: AnswersToProto(b.Answers),
-		ResumesTurnId: b.Resumes, Inherited: each(b.Inherited, ResultToProto), Copy: copyToProto(b.Copy),
+		ContinuesTurnId: b.Continues, Answers: wire.AnswersToProto(b.Answers),
+		ResumesTurnId: b.Resumes, Inherited: convert.All(b.Inherited, wire.ResultToProto), Copy: copyToProto(b.Copy),
 	}
 }
 
@@ -94,15 +96,15 @@ func BeginFromProto(tenant string, r *troupev1.BeginTurnRequest) memory.Begin {
 		TurnID:      r.GetTurnId(),
 		TraceID:     r.GetTraceId(),
 		Fingerprint: r.GetFingerprint(),
-		Message:     MessageFromProto(r.GetMessage()),
+		Message:     wire.MessageFromProto(r.GetMessage()),
 		Lease:       r.GetLease().AsDuration(),
 		Reserve:     r.GetReserve().AsDuration(),
 		Window:      int(r.GetHistoryLimit()),
 		KnownOnly:   r.GetKnownOnly(),
 
 		User: r.GetUserId(), WindowTokens: int(r.GetHistoryTokens()), LostEpoch: r.GetLostEpoch(),
-		Continues: r.GetContinuesTurnId(), Answers: AnswersFromProto(r.GetAnswers()),
-		Resumes: r.GetResumesTurnId(), Inherited: each(r.GetInherited(), ResultFromProto), Copy: copyFromProto(r.GetCopy()),
+		Continues: r.GetContinuesTurnId(), Answers: wire.AnswersFromProto(r.GetAnswers()),
+		Resumes: r.GetResumesTurnId(), Inherited: convert.All(r.GetInherited(), wire.ResultFromProto), Copy: copyFromProto(r.GetCopy()),
 	}
 }
 
@@ -110,22 +112,22 @@ func copyToProto(c *memory.Copy) *troupev1.SessionCopy {
 	if c == nil {
 		return nil
 	}
-	return &troupev1.SessionCopy{History: MessagesToProto(c.History), Said: MessagesToProto(c.Said), State: valuesToProto(c.State)}
+	return &troupev1.SessionCopy{History: wire.MessagesToProto(c.History), Said: wire.MessagesToProto(c.Said), State: valuesToProto(c.State)}
 }
 
 func copyFromProto(c *troupev1.SessionCopy) *memory.Copy {
 	if c == nil {
 		return nil
 	}
-	return &memory.Copy{History: MessagesFromProto(c.GetHistory()), Said: MessagesFromProto(c.GetSaid()), State: valuesFromProto(c.GetState())}
+	return &memory.Copy{History: wire.MessagesFromProto(c.GetHistory()), Said: wire.MessagesFromProto(c.GetSaid()), State: valuesFromProto(c.GetState())}
 }
 
 // BegunToProto is the answer b.
 func BegunToProto(b memory.Begun) *troupev1.BeginTurnResponse {
 	p := &troupev1.BeginTurnResponse{
-		Outcome: founds.toProto(b.Found),
+		Outcome: founds.ToProto(b.Found),
 		Turn:    TurnToProto(b.Turn),
-		History: MessagesToProto(b.History),
+		History: wire.MessagesToProto(b.History),
 
 		Recorded: b.Recorded,
 	}
@@ -138,9 +140,9 @@ func BegunToProto(b memory.Begun) *troupev1.BeginTurnResponse {
 // BegunFromProto is the inverse of BegunToProto.
 func BegunFromProto(r *troupev1.BeginTurnResponse) memory.Begun {
 	return memory.Begun{
-		Found:     founds.fromProto(r.GetOutcome()),
+		Found:     founds.FromProto(r.GetOutcome()),
 		Turn:      TurnFromProto(r.GetTurn()),
-		History:   MessagesFromProto(r.GetHistory()),
+		History:   wire.MessagesFromProto(r.GetHistory()),
 		LeaseLeft: r.GetLeaseLeft().AsDuration(),
 		Recorded:  r.GetRecorded(),
 	}
@@ -153,11 +155,11 @@ func CommitToProto(c memory.Commit) *troupev1.CommitStepRequest {
 		TurnId:       c.TurnID,
 		Epoch:        c.Epoch,
 		BaseSequence: c.Base,
-		Messages:     MessagesToProto(c.Messages),
-		Result:       ResultToProto(c.Result),
+		Messages:     wire.MessagesToProto(c.Messages),
+		Result:       wire.ResultToProto(c.Result),
 		Outcome:      OutcomeToProto(c.Outcome),
 		State:        valuesToProto(c.State),
-		Journal:      EntriesToProto(c.Journal),
+		Journal:      wire.EntriesToProto(c.Journal),
 	}
 }
 
@@ -168,11 +170,11 @@ func CommitFromProto(tenant string, r *troupev1.CommitStepRequest) memory.Commit
 		TurnID:   r.GetTurnId(),
 		Epoch:    r.GetEpoch(),
 		Base:     r.GetBaseSequence(),
-		Messages: MessagesFromProto(r.GetMessages()),
-		Result:   ResultFromProto(r.GetResult()),
+		Messages: wire.MessagesFromProto(r.GetMessages()),
+		Result:   wire.ResultFromProto(r.GetResult()),
 		Outcome:  OutcomeFromProto(r.GetOutcome()),
 		State:    valuesFromProto(r.GetState()),
-		Journal:  EntriesFromProto(r.GetJournal()),
+		Journal:  wire.EntriesFromProto(r.GetJournal()),
 	}
 }
 
@@ -183,7 +185,7 @@ func FailToProto(f memory.Fail) *troupev1.FailTurnRequest {
 		TurnId:    f.TurnID,
 		Epoch:     f.Epoch,
 		Outcome:   OutcomeToProto(f.Outcome),
-		Failure:   failureToProto(f.Failure),
+		Failure:   wire.FailureToProto(f.Failure),
 	}
 }
 

@@ -1,9 +1,10 @@
-package wire
+package memorywire
 
 import (
 	"maps"
 	"slices"
 
+	"github.com/troupe-dev/troupe/internal/wire/convert"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
@@ -11,13 +12,13 @@ import (
 // ErasureToProto is e as it is sent, its kinds by name.
 func ErasureToProto(e memory.Erasure) *troupev1.ErasureReceipt {
 	p := &troupev1.ErasureReceipt{
-		SessionId: e.Session, UserId: e.User, By: e.By, Began: timeToProto(e.Began), Ended: timeToProto(e.Ended),
+		SessionId: e.Session, UserId: e.User, By: e.By, Began: convert.TimeToProto(e.Began), Ended: convert.TimeToProto(e.Ended),
 	}
 	for _, kind := range slices.Sorted(maps.Keys(e.Removed)) {
 		p.Removed = append(p.Removed, &troupev1.ErasedItems{Kind: kind, Count: e.Removed[kind]})
 	}
 	for _, r := range e.Remains {
-		p.Remains = append(p.Remains, &troupev1.ErasureRemainder{What: r.What, Why: r.Why, Until: timeToProto(r.Until)})
+		p.Remains = append(p.Remains, &troupev1.ErasureRemainder{What: r.What, Why: r.Why, Until: convert.TimeToProto(r.Until)})
 	}
 	return p
 }
@@ -25,13 +26,13 @@ func ErasureToProto(e memory.Erasure) *troupev1.ErasureReceipt {
 // ErasureFromProto is the inverse of ErasureToProto.
 func ErasureFromProto(p *troupev1.ErasureReceipt) memory.Erasure {
 	e := memory.Erasure{
-		Session: p.GetSessionId(), User: p.GetUserId(), By: p.GetBy(), Began: timeFromProto(p.GetBegan()), Ended: timeFromProto(p.GetEnded()),
+		Session: p.GetSessionId(), User: p.GetUserId(), By: p.GetBy(), Began: convert.TimeFromProto(p.GetBegan()), Ended: convert.TimeFromProto(p.GetEnded()),
 	}
 	for _, items := range p.GetRemoved() {
 		e.Add(map[string]int64{items.GetKind(): items.GetCount()})
 	}
 	for _, r := range p.GetRemains() {
-		e.Remains = append(e.Remains, memory.Remainder{What: r.GetWhat(), Why: r.GetWhy(), Until: timeFromProto(r.GetUntil())})
+		e.Remains = append(e.Remains, memory.Remainder{What: r.GetWhat(), Why: r.GetWhy(), Until: convert.TimeFromProto(r.GetUntil())})
 	}
 	return e
 }

@@ -1,22 +1,23 @@
-package wire
+package instancewire
 
 import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/troupe-dev/troupe/internal/wire/convert"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/lifecycle"
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-var leases = enum[lifecycle.Lease, troupev1.LeaseState]{
+var leases = convert.Enum[lifecycle.Lease, troupev1.LeaseState]{
 	lifecycle.LeaseNone:    troupev1.LeaseState_LEASE_STATE_UNSPECIFIED,
 	lifecycle.LeaseOK:      troupev1.LeaseState_LEASE_STATE_OK,
 	lifecycle.LeaseUnknown: troupev1.LeaseState_LEASE_STATE_UNKNOWN,
 	lifecycle.LeaseExpired: troupev1.LeaseState_LEASE_STATE_EXPIRED,
 }
 
-var owners = enum[ownership.Owner, troupev1.Owner]{
+var owners = convert.Enum[ownership.Owner, troupev1.Owner]{
 	ownership.Agent:        troupev1.Owner_OWNER_AGENT,
 	ownership.Memory:       troupev1.Owner_OWNER_MEMORY,
 	ownership.Orchestrator: troupev1.Owner_OWNER_ORCHESTRATOR,
@@ -33,7 +34,7 @@ func StatusToProto(s lifecycle.Status) *troupev1.InstanceStatus {
 		Pausing:      s.Pausing,
 		Since:        timestamppb.New(s.Since),
 		Reason:       s.Reason,
-		Lease:        leases.toProto(s.Lease),
+		Lease:        leases.ToProto(s.Lease),
 		Draining:     s.Draining,
 	}
 }
@@ -59,4 +60,4 @@ func MetricsToProto(m lifecycle.Metrics) *troupev1.GetMetricsResponse {
 }
 
 // OwnerToProto is the tier that owns a key.
-func OwnerToProto(o ownership.Owner) troupev1.Owner { return owners.toProto(o) }
+func OwnerToProto(o ownership.Owner) troupev1.Owner { return owners.ToProto(o) }

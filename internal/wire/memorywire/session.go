@@ -1,11 +1,13 @@
-package wire
+package memorywire
 
 import (
+	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/wire/convert"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-var states = enum[session.State, troupev1.SessionState]{
+var states = convert.Enum[session.State, troupev1.SessionState]{
 	session.Ready:         troupev1.SessionState_SESSION_STATE_READY,
 	session.Busy:          troupev1.SessionState_SESSION_STATE_BUSY,
 	session.InputRequired: troupev1.SessionState_SESSION_STATE_INPUT_REQUIRED,
@@ -20,18 +22,18 @@ var states = enum[session.State, troupev1.SessionState]{
 func SessionToProto(s session.Session) *troupev1.Session {
 	return &troupev1.Session{
 		SessionId:    s.ID,
-		State:        states.toProto(s.State),
+		State:        states.ToProto(s.State),
 		Turns:        int32(s.Turns),
 		Messages:     s.Messages,
 		Bytes:        s.Bytes,
-		Created:      timeToProto(s.Created),
-		LastActivity: timeToProto(s.LastActivity),
+		Created:      convert.TimeToProto(s.Created),
+		LastActivity: convert.TimeToProto(s.LastActivity),
 		OpenTurnId:   s.OpenTurn,
 		LastTraceId:  s.LastTrace,
 
 		UserId: s.User, Metadata: s.Metadata, Revision: s.Revision,
 		LastSequence: s.Sequence, Summarized: s.Summarized, ArtifactBytes: s.ArtifactBytes,
-		WaitingTurnId: s.WaitingTurn, Pending: PendingToProto(s.Pending),
+		WaitingTurnId: s.WaitingTurn, Pending: wire.PendingToProto(s.Pending),
 	}
 }
 
@@ -39,17 +41,17 @@ func SessionToProto(s session.Session) *troupev1.Session {
 func SessionFromProto(s *troupev1.Session) session.Session {
 	return session.Session{
 		ID:           s.GetSessionId(),
-		State:        states.fromProto(s.GetState()),
+		State:        states.FromProto(s.GetState()),
 		Turns:        int(s.GetTurns()),
 		Messages:     s.GetMessages(),
 		Bytes:        s.GetBytes(),
-		Created:      timeFromProto(s.GetCreated()),
-		LastActivity: timeFromProto(s.GetLastActivity()),
+		Created:      convert.TimeFromProto(s.GetCreated()),
+		LastActivity: convert.TimeFromProto(s.GetLastActivity()),
 		OpenTurn:     s.GetOpenTurnId(),
 		LastTrace:    s.GetLastTraceId(),
 
 		User: s.GetUserId(), Metadata: s.GetMetadata(), Revision: s.GetRevision(),
 		Sequence: s.GetLastSequence(), Summarized: s.GetSummarized(), ArtifactBytes: s.GetArtifactBytes(),
-		WaitingTurn: s.GetWaitingTurnId(), Pending: PendingFromProto(s.GetPending()),
+		WaitingTurn: s.GetWaitingTurnId(), Pending: wire.PendingFromProto(s.GetPending()),
 	}
 }

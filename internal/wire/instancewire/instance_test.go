@@ -1,4 +1,4 @@
-package wire_test
+package instancewire_test
 
 import (
 	"testing"
@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/troupe-dev/troupe/internal/registry"
-	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/wire/instancewire"
 	"github.com/troupe-dev/troupe/pkg/lifecycle"
 )
 
@@ -28,25 +28,25 @@ func TestInstance_RoundTripsInEveryState(t *testing.T) {
 		other := want
 		other.Tools = []registry.Tool{{Name: "search", Capabilities: []string{"docs"}}, {Name: "clock"}}
 		require.False(t, want.Equal(other))
-		value, err := wire.MarshalInstance(want)
+		value, err := instancewire.MarshalInstance(want)
 		require.NoError(t, err)
-		got, err := wire.UnmarshalInstance([]byte(value))
+		got, err := instancewire.UnmarshalInstance([]byte(value))
 		require.NoError(t, err)
 		require.Empty(t, cmp.Diff(want, got))
 	}
 }
 
 func TestInstance_ZeroRoundTrips(t *testing.T) {
-	require.Empty(t, cmp.Diff(registry.Instance{}, wire.InstanceFromProto(wire.InstanceToProto(registry.Instance{}))))
+	require.Empty(t, cmp.Diff(registry.Instance{}, instancewire.InstanceFromProto(instancewire.InstanceToProto(registry.Instance{}))))
 }
 
 func TestUnmarshalInstance_IgnoresWhatANewerWorkerWrote(t *testing.T) {
-	got, err := wire.UnmarshalInstance([]byte(`{"instanceId":"a","agent":"b","state":"INSTANCE_STATE_DREAMING","zone":"x"}`))
+	got, err := instancewire.UnmarshalInstance([]byte(`{"instanceId":"a","agent":"b","state":"INSTANCE_STATE_DREAMING","zone":"x"}`))
 	require.NoError(t, err)
 	require.Empty(t, cmp.Diff(registry.Instance{ID: "a", Agent: "b"}, got))
 }
 
 func TestUnmarshalInstance_RefusesWhatIsNoInstance(t *testing.T) {
-	_, err := wire.UnmarshalInstance([]byte(`{"instanceId":7`))
+	_, err := instancewire.UnmarshalInstance([]byte(`{"instanceId":7`))
 	require.ErrorContains(t, err, "stored instance")
 }

@@ -1,21 +1,25 @@
-package wire
+// Package memorywire converts the values of package memory, which the memory service serves, into their protobuf
+// messages and back. Requests carry no tenant: XFromProto takes the tenant of the caller.
+package memorywire
 
 import (
 	"encoding/json"
 
+	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/wire/convert"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-var verbs = enum[session.Verb, troupev1.SessionVerb]{
+var verbs = convert.Enum[session.Verb, troupev1.SessionVerb]{
 	session.Pause:  troupev1.SessionVerb_SESSION_VERB_PAUSE,
 	session.Resume: troupev1.SessionVerb_SESSION_VERB_RESUME,
 	session.Close:  troupev1.SessionVerb_SESSION_VERB_CLOSE,
 }
 
-var strategies = enum[conversation.Strategy, troupev1.CompactionStrategy]{
+var strategies = convert.Enum[conversation.Strategy, troupev1.CompactionStrategy]{
 	conversation.SlidingWindow: troupev1.CompactionStrategy_COMPACTION_STRATEGY_SLIDING_WINDOW,
 	conversation.Summarize:     troupev1.CompactionStrategy_COMPACTION_STRATEGY_SUMMARY,
 	conversation.Hierarchical:  troupev1.CompactionStrategy_COMPACTION_STRATEGY_HIERARCHICAL,
@@ -23,24 +27,28 @@ var strategies = enum[conversation.Strategy, troupev1.CompactionStrategy]{
 
 // StrategyToProto is a way to make a session shorter.
 func StrategyToProto(s conversation.Strategy) troupev1.CompactionStrategy {
-	return strategies.toProto(s)
+	return strategies.ToProto(s)
 }
 
 // StrategyFromProto is the inverse of StrategyToProto.
 func StrategyFromProto(s troupev1.CompactionStrategy) conversation.Strategy {
-	return strategies.fromProto(s)
+	return strategies.FromProto(s)
 }
 
 // SessionsToProto is SessionToProto of each.
-func SessionsToProto(ss []session.Session) []*troupev1.Session { return each(ss, SessionToProto) }
+func SessionsToProto(ss []session.Session) []*troupev1.Session {
+	return convert.All(ss, SessionToProto)
+}
 
 // SessionsFromProto is the inverse of SessionsToProto.
-func SessionsFromProto(ss []*troupev1.Session) []session.Session { return each(ss, SessionFromProto) }
+func SessionsFromProto(ss []*troupev1.Session) []session.Session {
+	return convert.All(ss, SessionFromProto)
+}
 
 // UpdateToProto is the request for u.
 func UpdateToProto(u memory.Update) *troupev1.UpdateSessionRequest {
 	return &troupev1.UpdateSessionRequest{
-		SessionId: u.Ref.Session, Verb: verbs.toProto(u.Verb), Metadata: u.Metadata,
+		SessionId: u.Ref.Session, Verb: verbs.ToProto(u.Verb), Metadata: u.Metadata,
 		IfRevision: u.IfRevision, Create: u.Create, UserId: u.User,
 	}
 }
@@ -48,7 +56,7 @@ func UpdateToProto(u memory.Update) *troupev1.UpdateSessionRequest {
 // UpdateFromProto is what a caller of the tenant asks for.
 func UpdateFromProto(tenant string, r *troupev1.UpdateSessionRequest) memory.Update {
 	return memory.Update{
-		Ref: session.Ref{Tenant: tenant, Session: r.GetSessionId()}, Verb: verbs.fromProto(r.GetVerb()), Metadata: r.GetMetadata(),
+		Ref: session.Ref{Tenant: tenant, Session: r.GetSessionId()}, Verb: verbs.FromProto(r.GetVerb()), Metadata: r.GetMetadata(),
 		IfRevision: r.GetIfRevision(), Create: r.GetCreate(), User: r.GetUserId(),
 	}
 }
@@ -67,15 +75,15 @@ func CompactionFromProto(c *troupev1.Compaction) conversation.Compaction {
 
 // HitsToProto is what a search found.
 func HitsToProto(hits []memory.Hit) []*troupev1.MemoryHit {
-	return each(hits, func(h memory.Hit) *troupev1.MemoryHit {
-		return &troupev1.MemoryHit{SessionId: h.Session, Message: MessageToProto(h.Message), Score: h.Score}
+	return convert.All(hits, func(h memory.Hit) *troupev1.MemoryHit {
+		return &troupev1.MemoryHit{SessionId: h.Session, Message: wire.MessageToProto(h.Message), Score: h.Score}
 	})
 }
 
 // HitsFromProto is the inverse of HitsToProto.
 func HitsFromProto(hits []*troupev1.MemoryHit) []memory.Hit {
-	return each(hits, func(h *troupev1.MemoryHit) memory.Hit {
-		return memory.Hit{Session: h.GetSessionId(), Message: MessageFromProto(h.GetMessage()), Score: h.GetScore()}
+	return convert.All(hits, func(h *troupev1.MemoryHit) memory.Hit {
+		return memory.Hit{Session: h.GetSessionId(), Message: wire.MessageFromProto(h.GetMessage()), Score: h.GetScore()}
 	})
 }
 
@@ -118,7 +126,7 @@ func StateUpdateFromProto(tenant string, r *troupev1.UpdateStateRequest) memory.
 func ArtifactToProto(a memory.Artifact) *troupev1.Artifact {
 	return &troupev1.Artifact{
 		Name: a.Name, Version: int32(a.Version), MediaType: a.MediaType, Size: a.Size, Sha256: a.SHA256,
-		TurnId: a.Turn, Created: timeToProto(a.Created),
+		TurnId: a.Turn, Created: convert.TimeToProto(a.Created),
 	}
 }
 
@@ -126,16 +134,18 @@ func ArtifactToProto(a memory.Artifact) *troupev1.Artifact {
 func ArtifactFromProto(a *troupev1.Artifact) memory.Artifact {
 	return memory.Artifact{
 		Content: memory.Content{SHA256: a.GetSha256(), Size: a.GetSize()},
-		Name:    a.GetName(), Version: int(a.GetVersion()), MediaType: a.GetMediaType(), Turn: a.GetTurnId(), Created: timeFromProto(a.GetCreated()),
+		Name:    a.GetName(), Version: int(a.GetVersion()), MediaType: a.GetMediaType(), Turn: a.GetTurnId(), Created: convert.TimeFromProto(a.GetCreated()),
 	}
 }
 
 // ArtifactsToProto is ArtifactToProto of each.
-func ArtifactsToProto(as []memory.Artifact) []*troupev1.Artifact { return each(as, ArtifactToProto) }
+func ArtifactsToProto(as []memory.Artifact) []*troupev1.Artifact {
+	return convert.All(as, ArtifactToProto)
+}
 
 // ArtifactsFromProto is ArtifactFromProto of each.
 func ArtifactsFromProto(as []*troupev1.Artifact) []memory.Artifact {
-	return each(as, ArtifactFromProto)
+	return convert.All(as, ArtifactFromProto)
 }
 
 // valuesToProto is state as it is sent: JSON text by key.

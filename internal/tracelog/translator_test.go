@@ -1,4 +1,4 @@
-package wire_test
+package tracelog_test
 
 import (
 	"testing"
@@ -8,25 +8,25 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
-	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/tracelog"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// translated is what the log says of events of a trace.
+// translated returns the names of the log events for events of a trace.
 func translated(events ...*troupev1.Event) (lines []string) {
-	var t wire.Translation
+	var t tracelog.Translator
 	for _, e := range events {
 		e.TraceId = "t"
-		told := t.Of(e)
-		for _, w := range t.Spending.Due() {
-			told = append(told, t.Of(&troupev1.Event{TraceId: "t", Payload: &troupev1.Event_Warning{Warning: w}})...)
+		logged := t.Translate(e)
+		for _, w := range t.Spending.DueWarnings() {
+			logged = append(logged, t.Translate(&troupev1.Event{TraceId: "t", Payload: &troupev1.Event_Warning{Warning: w}})...)
 		}
-		for _, said := range told {
-			if said.TraceID != "t" || said.Message == "" {
+		for _, event := range logged {
+			if event.TraceID != "t" || event.Message == "" {
 				return nil
 			}
-			lines = append(lines, string(said.Name))
+			lines = append(lines, string(event.Name))
 		}
 	}
 	return lines
@@ -40,7 +40,7 @@ func finished(step int32, sequence int64) *troupev1.Event {
 	return &troupev1.Event{Step: step, Payload: &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{Result: &troupev1.StepResult{Sequence: sequence}}}}
 }
 
-func TestTranslation_SaysWhatATraceTells(t *testing.T) {
+func TestTranslate_LogsTheEventsOfATrace(t *testing.T) {
 	require.Equal(t, []string{
 		"execution_start", "memory_query", "approval_received", "approval_timeout", "plan_created", "route_decision", "route_decision",
 		"tool_call_start", "tool_call_complete", "tool_call_error", "approval_requested",

@@ -1,25 +1,28 @@
-package wire
+// Package tracelog reads the events of a trace: what of them is logged, and the decisions they report.
+package tracelog
 
 import (
 	"strings"
 
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
+	"github.com/troupe-dev/troupe/internal/spending"
 	"github.com/troupe-dev/troupe/internal/telemetry/structured"
+	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Translation makes structured events of the events of one trace, so that all processes log
-// them alike. The zero Translation is ready. Safe for concurrent use.
-type Translation struct {
-	Spending Spending // of the events so far
+// Translator turns the events of one trace into structured log events, so that all processes log them alike. The
+// zero Translator is ready. Safe for concurrent use.
+type Translator struct {
+	Spending spending.Tally // of the events so far
 }
 
-// Of is what an event of the trace is in the log; most are nothing. It holds nothing that
-// models or tools say but their failures.
-func (t *Translation) Of(e *troupev1.Event) []structured.Event {
+// Translate returns the log events for an event of the trace; most events have none. Texts of models and tools
+// are never logged, except their failures.
+func (t *Translator) Translate(e *troupev1.Event) []structured.Event {
 	t.Spending.Note(e)
-	events := t.of(e)
+	events := t.translate(e)
 	for i := range events {
 		events[i].TraceID = e.GetTraceId()
 		if d := events[i].Data; d != nil {
@@ -32,10 +35,10 @@ func (t *Translation) Of(e *troupev1.Event) []structured.Event {
 	return events
 }
 
-func (t *Translation) of(e *troupev1.Event) []structured.Event {
+func (t *Translator) translate(e *troupev1.Event) []structured.Event {
 	switch p := e.GetPayload().(type) {
 	case *troupev1.Event_TurnStarted:
-		return started(p.TurnStarted)
+		return turnStarted(p.TurnStarted)
 	case *troupev1.Event_Plan:
 		return one(structured.PlanCreated, "the steps that are known are laid out", map[string]any{
 			"workflow": p.Plan.GetWorkflow(), "steps_count": p.Plan.GetStepsCount(),
@@ -61,9 +64,9 @@ func (t *Translation) of(e *troupev1.Event) []structured.Event {
 	case *troupev1.Event_ToolCallFinished:
 		return toolEnded(p.ToolCallFinished)
 	case *troupev1.Event_ToolCallPending:
-		return requested(p.ToolCallPending.GetCall())
+		return approvalRequested(p.ToolCallPending.GetCall())
 	case *troupev1.Event_StepFinished:
-		events := t.spent()
+		events := t.budgetUpdated()
 		if s := p.StepFinished.GetResult().GetSequence(); s > 0 && p.StepFinished.GetResult().GetFailure() == nil {
 			events = append(events, structured.Event{Name: structured.MemoryStore, Message: "what a step said is committed", Data: map[string]any{"sequence": s}})
 		}
@@ -72,9 +75,9 @@ func (t *Translation) of(e *troupev1.Event) []structured.Event {
 		}
 		return events
 	case *troupev1.Event_Warning:
-		return t.warned(e, p.Warning)
+		return warned(e, p.Warning)
 	case *troupev1.Event_TurnResult:
-		return ended(p.TurnResult)
+		return turnEnded(p.TurnResult)
 	}
 	return nil
 }
@@ -85,7 +88,7 @@ func one(name structured.Name, message string, data map[string]any) []structured
 
 func lower(name, prefix string) string { return strings.ToLower(strings.TrimPrefix(name, prefix)) }
 
-func started(p *troupev1.TurnStarted) []structured.Event {
+func turnStarted(p *troupev1.TurnStarted) []structured.Event {
 	events := []structured.Event{
 		{Name: structured.ExecutionStart, Message: "a turn begins", Data: map[string]any{
 			"goal": p.GetText(), "target": p.GetTarget(), "workers_available": p.GetInstancesReady(),
@@ -104,7 +107,7 @@ func started(p *troupev1.TurnStarted) []structured.Event {
 	return events
 }
 
-func requested(call *troupev1.PendingCall) []structured.Event {
+func approvalRequested(call *troupev1.PendingCall) []structured.Event {
 	if call.GetNeeds() != troupev1.CallNeed_CALL_NEED_APPROVAL {
 		return nil
 	}
@@ -124,7 +127,7 @@ func toolEnded(p *troupev1.ToolCallFinished) []structured.Event {
 	})
 }
 
-func ended(p *troupev1.TurnResult) []structured.Event {
+func turnEnded(p *troupev1.TurnResult) []structured.Event {
 	data := map[string]any{
 		"outcome": lower(p.GetOutcome().String(), "TURN_OUTCOME_"), "duration_ms": p.GetDuration().AsDuration().Milliseconds(),
 		"steps": p.GetMetrics().GetTotalSteps(),
@@ -141,25 +144,25 @@ func ended(p *troupev1.TurnResult) []structured.Event {
 	return events
 }
 
-// spent says what is used behind a step. Amounts are told as one text: by its name a number of
-// tokens would be taken for a secret.
-func (t *Translation) spent() []structured.Event {
+// budgetUpdated returns what is used after a step. The amounts are one text, because a field named "tokens"
+// would be redacted as a secret.
+func (t *Translator) budgetUpdated() []structured.Event {
 	b := t.Spending.Budget()
 	if b.GetSteps() == 0 {
 		return nil
 	}
 	return one(structured.BudgetUpdated, "a turn has used one step more", map[string]any{
-		"used": t.Spending.Steps(), "budget": b.GetSteps(), "of": "steps", "amounts": UseText(UsedToProto(t.Spending.Used()), b.GetLimits()),
+		"used": t.Spending.Steps(), "budget": b.GetSteps(), "of": "steps", "amounts": spending.Describe(wire.UsedToProto(t.Spending.Used()), b.GetLimits()),
 	})
 }
 
-// warned is what a warning says of the budget.
-func (t *Translation) warned(e *troupev1.Event, w *troupev1.Warning) []structured.Event {
-	data := map[string]any{"of": kindOf(w), "reason": w.GetMessage()}
+// warned returns the log events for a warning about the budget.
+func warned(e *troupev1.Event, w *troupev1.Warning) []structured.Event {
+	data := map[string]any{"of": spending.WarningKind(w), "reason": w.GetMessage()}
 	switch {
-	case isOwn(e, w):
+	case spending.IsBudgetWarning(e):
 		return one(structured.BudgetWarning, "a turn has used most of its budget", data)
-	case w.GetReason() == reasonExceeded:
+	case w.GetReason() == spending.ReasonExceeded:
 		return one(structured.BudgetExceeded, "a turn uses more than its budget, whose policy is to warn", data)
 	}
 	return nil

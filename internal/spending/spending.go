@@ -1,0 +1,174 @@
+// Package spending adds up, from the events of a trace, what the trace used of its budget.
+package spending
+
+import (
+	"strings"
+	"sync"
+
+	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/pkg/budget"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// Tally adds up what a trace used of its budget. It depends on the events alone, so an orchestrator that takes
+// the trace over comes to the same numbers. A finished attempt counts by its result, a running one by its
+// events. What an attempt takes from a journal has no events and counts once. The zero Tally is ready. Safe
+// for concurrent use.
+type Tally struct {
+	mu       sync.Mutex
+	budget   *troupev1.TurnBudget // from the plan event
+	total    *budget.Amounts      // from the turn result (nil while the trace runs)
+	attempts map[attemptKey]*attempt
+	steps    map[int32]bool // finished
+	warned   map[string]bool
+}
+
+// attemptKey names an attempt of a step.
+type attemptKey struct{ step, attempt int32 }
+
+// attempt is what the events say about one attempt.
+type attempt struct {
+	used   budget.Amounts
+	remote []string // branches of remote agents, whose work is counted by the result
+}
+
+// Note counts an event of the trace.
+func (s *Tally) Note(e *troupev1.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch p := e.GetPayload().(type) {
+	case *troupev1.Event_Plan:
+		s.budget = p.Plan.GetBudget()
+	case *troupev1.Event_SubtaskStarted:
+		a := s.attemptOf(e)
+		if a.isRemote(e.GetBranch()) {
+			return // it may belong to the remote turn, which the result counts
+		}
+		a.used.FanOut++
+		if p.SubtaskStarted.GetCallId() == "" {
+			a.remote = append(a.remote, e.GetBranch())
+		}
+	case *troupev1.Event_ModelCall:
+		if a := s.attemptOf(e); !a.isRemote(e.GetBranch()) {
+			a.used = a.used.Add(modelCallUse(p.ModelCall))
+		}
+	case *troupev1.Event_ToolCallStarted:
+		if a := s.attemptOf(e); !a.isRemote(e.GetBranch()) {
+			a.used.ToolCalls++
+		}
+	case *troupev1.Event_PartReset:
+		if used := p.PartReset.GetUsed(); used != nil {
+			s.attemptOf(e).used = wire.UsedFromProto(used)
+		}
+	case *troupev1.Event_StepFinished:
+		s.finish(e, p.StepFinished.GetResult())
+	case *troupev1.Event_Warning:
+		if IsBudgetWarning(e) {
+			s.markWarned(WarningKind(p.Warning))
+		}
+	case *troupev1.Event_TurnResult:
+		s.total = nil
+		if used := p.TurnResult.GetUsed(); used != nil {
+			total := wire.UsedFromProto(used)
+			s.total = &total
+		}
+	}
+}
+
+// finish counts an attempt by its result.
+func (s *Tally) finish(e *troupev1.Event, r *troupev1.StepResult) {
+	if s.steps == nil {
+		s.steps = map[int32]bool{}
+	}
+	s.steps[e.GetStep()] = true
+	a := s.attemptOf(e)
+	if r.GetUsed() != nil {
+		a.used = wire.UsedFromProto(r.GetUsed())
+		return
+	}
+	u := r.GetUsage()
+	a.used = a.used.Most(budget.Amounts{
+		Iterations: int64(r.GetIterations()), ModelCalls: int64(u.GetModelCalls()), ToolCalls: int64(len(r.GetToolsCalled())),
+		Tokens: u.GetInputTokens() + u.GetOutputTokens(), Cost: u.GetCostMicroUsd(),
+	})
+}
+
+func modelCallUse(m *troupev1.ModelCall) budget.Amounts {
+	u := m.GetUsage()
+	used := budget.Amounts{ModelCalls: 1, Tokens: u.GetInputTokens() + u.GetOutputTokens(), Cost: u.GetCostMicroUsd()}
+	if m.GetIteration() > 0 {
+		used.Iterations = 1
+	}
+	return used.Most(budget.Amounts{}) // a faulty worker may send negative amounts
+}
+
+func (s *Tally) attemptOf(e *troupev1.Event) *attempt {
+	key := attemptKey{e.GetStep(), e.GetAttempt()}
+	if s.attempts == nil {
+		s.attempts = map[attemptKey]*attempt{}
+	}
+	if s.attempts[key] == nil {
+		s.attempts[key] = &attempt{}
+	}
+	return s.attempts[key]
+}
+
+// isRemote reports whether the branch belongs to a remote agent or to one of its descendants.
+func (a *attempt) isRemote(branch string) bool {
+	for _, remote := range a.remote {
+		if remote == "" || branch == remote || strings.HasPrefix(branch, remote+".") {
+			return true
+		}
+	}
+	return false
+}
+
+// Budget returns the budget in the plan of the trace (nil when the plan has none).
+func (s *Tally) Budget() *troupev1.TurnBudget {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.budget
+}
+
+// Steps returns the number of finished steps.
+func (s *Tally) Steps() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.steps)
+}
+
+// Used returns what the trace used, including the turns that it continues.
+func (s *Tally) Used() budget.Amounts {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.total != nil {
+		return *s.total
+	}
+	return s.sum(func(int32) bool { return true }).Add(wire.UsedFromProto(s.budget.GetCarried()))
+}
+
+// UsedByStep returns what a step used in all its attempts.
+func (s *Tally) UsedByStep(step int) budget.Amounts {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sum(func(n int32) bool { return n == int32(step) })
+}
+
+// sum adds up the attempts of the included steps. All attempts of a step share its remote turns, so those count
+// once. The caller holds the lock.
+func (s *Tally) sum(include func(step int32) bool) budget.Amounts {
+	var sum budget.Amounts
+	turns := map[int32]int64{}
+	for at, a := range s.attempts {
+		if !include(at.step) {
+			continue
+		}
+		used := a.used
+		turns[at.step], used.FanOut = max(turns[at.step], used.FanOut), 0
+		sum = sum.Add(used)
+	}
+	for _, n := range turns {
+		sum.FanOut += n
+	}
+	return sum
+}

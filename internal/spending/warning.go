@@ -1,0 +1,113 @@
+package spending
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/pkg/budget"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// The reasons of warnings about a budget.
+const (
+	// ReasonNearLimit is the reason of the orchestrator's warning that 80 % of a limit are used.
+	ReasonNearLimit = "BUDGET"
+	// ReasonExceeded is the reason of a worker's warning that usage exceeds a limit. Package loop sends it.
+	ReasonExceeded = "BUDGET_EXCEEDED"
+)
+
+// warnAt is the used part of a limit that causes a warning (OC-30).
+const warnAt = 0.8
+
+// kindPrefix begins the message of a warning. The kind and a colon follow it, so that an orchestrator that takes
+// the trace over finds the kinds that were warned of. The warning about time has no prefix.
+const kindPrefix = "limits."
+
+// timeKind is the kind of the warning about time.
+const timeKind = "timeout"
+
+// WarningKind returns the kind of limit that a warning is about.
+func WarningKind(w *troupev1.Warning) string {
+	kind, _, _ := strings.Cut(strings.TrimPrefix(w.GetMessage(), kindPrefix), ":")
+	return kind
+}
+
+// IsBudgetWarning reports whether an event is a warning of this package about its own trace. A warning inside
+// a step may belong to a remote turn.
+func IsBudgetWarning(e *troupev1.Event) bool {
+	return e.GetWarning().GetReason() == ReasonNearLimit && e.GetStep() == 0
+}
+
+// DueWarnings returns the warnings to publish now: one for each kind of which 80 % are used, once in the life of
+// the trace. It counts them as published.
+func (s *Tally) DueWarnings() []*troupev1.Warning {
+	used, steps := s.Used(), int64(s.Steps())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.budget == nil || s.total != nil {
+		return nil
+	}
+	var due []*troupev1.Warning
+	add := func(kind string, used, limit string) {
+		if s.markWarned(kind) {
+			due = append(due, &troupev1.Warning{Reason: ReasonNearLimit, Message: fmt.Sprintf("%s%s: %s of %s are used", kindPrefix, kind, used, limit)})
+		}
+	}
+	if limit := s.budget.GetSteps(); limit > 0 && float64(steps) >= warnAt*float64(limit) {
+		add("steps", fmt.Sprint(steps), fmt.Sprint(limit))
+	}
+	limits := wire.LimitsFromProto(s.budget.GetLimits())
+	for _, k := range limits.Reached(used, warnAt) {
+		add(string(k), k.Text(used.Of(k)), k.Text(limits.Of(k)))
+	}
+	return due
+}
+
+// TimeLeftAtWarning returns how much of a timeout is left when its warning is due.
+func TimeLeftAtWarning(timeout time.Duration) time.Duration {
+	return timeout - time.Duration(warnAt*float64(timeout))
+}
+
+// TimeWarning returns the warning that 80 % of the turn's time have passed (nil when it was published before). It
+// counts the warning as published.
+func (s *Tally) TimeWarning(elapsed, timeout time.Duration) *troupev1.Warning {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.markWarned(timeKind) {
+		return nil
+	}
+	return &troupev1.Warning{Reason: ReasonNearLimit, Message: fmt.Sprintf("%s: %s of %s are gone", timeKind, elapsed.Round(time.Second/10), timeout)}
+}
+
+// markWarned notes that a kind was warned of. It returns false when it was before. The caller holds the lock.
+func (s *Tally) markWarned(kind string) bool {
+	if s.warned[kind] {
+		return false
+	}
+	if s.warned == nil {
+		s.warned = map[string]bool{}
+	}
+	s.warned[kind] = true
+	return true
+}
+
+// Describe returns what was used in words, such as "tokens 812 of 100000, toolCalls 2 of 50". It leaves out the
+// kinds that were not used.
+func Describe(used *troupev1.BudgetUse, limits *troupev1.Budget) string {
+	amounts, bounds := wire.UsedFromProto(used), wire.LimitsFromProto(limits)
+	var words []string
+	for _, k := range budget.Kinds() {
+		amount := amounts.Of(k)
+		if amount == 0 {
+			continue
+		}
+		text := string(k) + " " + k.Text(amount)
+		if limit := bounds.Of(k); limit != budget.Unlimited {
+			text += " of " + k.Text(limit)
+		}
+		words = append(words, text)
+	}
+	return strings.Join(words, ", ")
+}

@@ -1,0 +1,108 @@
+package memorywire
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	"github.com/troupe-dev/troupe/internal/wire/wiretest"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+var artifact = rapid.Custom(func(t *rapid.T) memory.Artifact {
+	return memory.Artifact{
+		Content:   memory.Content{SHA256: wiretest.Word.Draw(t, "sha256"), Size: wiretest.Big.Draw(t, "size")},
+		Name:      wiretest.Word.Draw(t, "name"),
+		MediaType: wiretest.Word.Draw(t, "media type"),
+		Version:   wiretest.Count.Draw(t, "version"),
+		Turn:      wiretest.Word.Draw(t, "turn"),
+		Created:   wiretest.Moment.Draw(t, "created"),
+	}
+})
+
+func TestUpdate_RoundTrip(t *testing.T) {
+	wiretest.RoundTrip(t, rapid.Custom(func(t *rapid.T) memory.Update {
+		return memory.Update{
+			Ref: ref.Draw(t, "ref"), Verb: wiretest.OneOrNone(t, "verb", session.Pause, session.Resume, session.Close), Metadata: rapid.MapOf(wiretest.Word, wiretest.Word).Draw(t, "metadata"),
+			IfRevision: wiretest.Big.Draw(t, "revision"), Create: rapid.Bool().Draw(t, "create"), User: wiretest.Word.Draw(t, "user"),
+		}
+	}), UpdateToProto, func(u memory.Update, p *troupev1.UpdateSessionRequest) memory.Update {
+		return UpdateFromProto(u.Ref.Tenant, p)
+	})
+}
+
+func TestCompaction_RoundTrip(t *testing.T) {
+	wiretest.RoundTrip(t, rapid.Custom(func(t *rapid.T) conversation.Compaction {
+		return conversation.Compaction{
+			First: wiretest.Big.Draw(t, "first"), Last: wiretest.Big.Draw(t, "last"), Messages: wiretest.Big.Draw(t, "messages"),
+			TokensSaved: wiretest.Big.Draw(t, "tokens"), Summary: wiretest.Word.Draw(t, "summary"),
+		}
+	}), CompactionToProto, wiretest.Plain(CompactionFromProto))
+}
+
+func TestHits_RoundTrip(t *testing.T) {
+	wiretest.RoundTrip(t, rapid.SliceOfN(rapid.Custom(func(t *rapid.T) memory.Hit {
+		return memory.Hit{Session: wiretest.Word.Draw(t, "session"), Message: wiretest.Message.Draw(t, "message"), Score: rapid.Float64Range(0, 1).Draw(t, "score")}
+	}), 0, 3), func(hits []memory.Hit) *troupev1.SearchMemoryResponse {
+		return &troupev1.SearchMemoryResponse{Hits: HitsToProto(hits)}
+	}, wiretest.Plain(func(r *troupev1.SearchMemoryResponse) []memory.Hit { return HitsFromProto(r.GetHits()) }))
+}
+
+func TestSessions_RoundTrip(t *testing.T) {
+	wiretest.RoundTrip(t, rapid.SliceOfN(conversed, 0, 3), func(all []session.Session) *troupev1.MemoryServiceListSessionsResponse {
+		return &troupev1.MemoryServiceListSessionsResponse{Sessions: SessionsToProto(all)}
+	}, wiretest.Plain(func(r *troupev1.MemoryServiceListSessionsResponse) []session.Session {
+		return SessionsFromProto(r.GetSessions())
+	}))
+}
+
+func TestSnapshot_RoundTrip(t *testing.T) {
+	scopes := rapid.SampledFrom([]memory.Scope{memory.ScopeSession, memory.ScopeUser, memory.ScopeApp})
+	wiretest.RoundTrip(t, rapid.Custom(func(t *rapid.T) memory.Snapshot {
+		return memory.Snapshot{Values: values.Draw(t, "values"), Revisions: rapid.MapOf(scopes, wiretest.Big).Draw(t, "revisions")}
+	}), func(s memory.Snapshot) *troupev1.MemoryServiceGetStateResponse {
+		var r troupev1.MemoryServiceGetStateResponse
+		r.Values, r.Revisions = SnapshotToProto(s)
+		return &r
+	}, wiretest.Plain(func(r *troupev1.MemoryServiceGetStateResponse) memory.Snapshot {
+		return SnapshotFromProto(r.GetValues(), r.GetRevisions())
+	}))
+}
+
+func TestStateUpdate_RoundTrip(t *testing.T) {
+	wiretest.RoundTrip(t, rapid.Custom(func(t *rapid.T) memory.StateUpdate {
+		return memory.StateUpdate{
+			Ref: ref.Draw(t, "ref"), RequestID: wiretest.Word.Draw(t, "request"), Delta: values.Draw(t, "delta"),
+			IfRevision: rapid.Ptr(wiretest.Big, true).Draw(t, "revision"), TurnID: wiretest.Word.Draw(t, "turn"), Epoch: wiretest.Big.Draw(t, "epoch"),
+		}
+	}), StateUpdateToProto, func(u memory.StateUpdate, p *troupev1.UpdateStateRequest) memory.StateUpdate {
+		return StateUpdateFromProto(u.Ref.Tenant, p)
+	})
+}
+
+func TestArtifact_RoundTrip(t *testing.T) {
+	wiretest.RoundTrip(t, artifact, ArtifactToProto, wiretest.Plain(ArtifactFromProto))
+}
+
+func TestStrategy_RoundTrip(t *testing.T) {
+	for s := range strategies {
+		if got := StrategyFromProto(StrategyToProto(s)); got != s {
+			t.Errorf("%s became %s", s, got)
+		}
+	}
+}
+
+// An absent value stays absent. An empty value stays one, because it removes the key.
+func TestValues_EmptyRemoves(t *testing.T) {
+	delta := map[string]json.RawMessage{"a": nil, "b": json.RawMessage("1")}
+	got := StateUpdateFromProto("", StateUpdateToProto(memory.StateUpdate{Delta: delta})).Delta
+	if diff := cmp.Diff(delta, got, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("want -, got +\n%s", diff)
+	}
+}

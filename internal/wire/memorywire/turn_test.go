@@ -1,0 +1,135 @@
+package memorywire
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"pgregory.net/rapid"
+
+	"github.com/troupe-dev/troupe/internal/wire/wiretest"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+var (
+	values  = rapid.MapOf(wiretest.Word, rapid.Custom(func(t *rapid.T) json.RawMessage { return json.RawMessage(wiretest.Word.Draw(t, "value")) }))
+	outcome = rapid.SampledFrom([]session.Outcome{
+		session.OutcomeOpen, session.OutcomeCompleted, session.OutcomeFailed, session.OutcomeCancelled, session.OutcomeInputRequired,
+		session.OutcomeAuthRequired,
+	})
+	turn = rapid.Custom(func(t *rapid.T) session.Turn {
+		return session.Turn{
+			ID:       wiretest.Word.Draw(t, "id"),
+			Trace:    wiretest.Word.Draw(t, "trace"),
+			Number:   wiretest.Count.Draw(t, "number"),
+			Outcome:  outcome.Draw(t, "outcome"),
+			Epoch:    wiretest.Big.Draw(t, "epoch"),
+			Attempt:  wiretest.Count.Draw(t, "attempt"),
+			Steps:    rapid.SliceOfN(wiretest.Result, 0, 3).Draw(t, "steps"),
+			Failure:  wiretest.Failure.Draw(t, "failure"),
+			Sequence: wiretest.Big.Draw(t, "sequence"),
+
+			Continues: wiretest.Word.Draw(t, "continues"), Answers: wiretest.Answers.Draw(t, "answers"),
+		}
+	})
+	conversed = rapid.Custom(func(t *rapid.T) session.Session {
+		return session.Session{
+			ID:            wiretest.Word.Draw(t, "id"),
+			User:          wiretest.Word.Draw(t, "user"),
+			State:         rapid.SampledFrom(slices.Sorted(maps.Keys(states))).Draw(t, "state"),
+			Turns:         wiretest.Count.Draw(t, "turns"),
+			Messages:      wiretest.Big.Draw(t, "messages"),
+			Bytes:         wiretest.Big.Draw(t, "bytes"),
+			Sequence:      wiretest.Big.Draw(t, "sequence"),
+			Summarized:    wiretest.Big.Draw(t, "summarized"),
+			ArtifactBytes: wiretest.Big.Draw(t, "artifact bytes"),
+			Created:       wiretest.Moment.Draw(t, "created"),
+			LastActivity:  wiretest.Moment.Draw(t, "active"),
+			OpenTurn:      wiretest.Word.Draw(t, "open"),
+			LastTrace:     wiretest.Word.Draw(t, "trace"),
+			Metadata:      rapid.MapOf(wiretest.Word, wiretest.Word).Draw(t, "metadata"),
+			Revision:      wiretest.Big.Draw(t, "revision"),
+			WaitingTurn:   wiretest.Word.Draw(t, "waiting"),
+			Pending:       wiretest.Pending.Draw(t, "pending"),
+		}
+	})
+	ref = rapid.Custom(func(t *rapid.T) session.Ref {
+		return session.Ref{Tenant: wiretest.Word.Draw(t, "tenant"), Session: wiretest.Word.Draw(t, "session")}
+	})
+)
+
+func TestTurn_RoundTrip(t *testing.T) {
+	wiretest.RoundTrip(t, turn, TurnToProto, wiretest.Plain(TurnFromProto))
+}
+
+func TestSession_RoundTrip(t *testing.T) {
+	wiretest.RoundTrip(t, conversed, SessionToProto, wiretest.Plain(SessionFromProto))
+}
+
+func TestBegin_RoundTrip(t *testing.T) {
+	wiretest.RoundTrip(t, rapid.Custom(func(t *rapid.T) memory.Begin {
+		return memory.Begin{
+			Ref: ref.Draw(t, "ref"), TurnID: wiretest.Word.Draw(t, "turn"), TraceID: wiretest.Word.Draw(t, "trace"),
+			Fingerprint: wiretest.Word.Draw(t, "fingerprint"), Message: wiretest.Message.Draw(t, "message"),
+			Lease: time.Duration(wiretest.Big.Draw(t, "lease")), Reserve: time.Duration(wiretest.Big.Draw(t, "reserve")), Window: wiretest.Count.Draw(t, "window"), KnownOnly: rapid.Bool().Draw(t, "known only"),
+			User: wiretest.Word.Draw(t, "user"), WindowTokens: wiretest.Count.Draw(t, "tokens"), LostEpoch: wiretest.Big.Draw(t, "lost"),
+			Continues: wiretest.Word.Draw(t, "continues"), Answers: wiretest.Answers.Draw(t, "answers"),
+		}
+	}), BeginToProto, func(b memory.Begin, p *troupev1.BeginTurnRequest) memory.Begin {
+		return BeginFromProto(b.Ref.Tenant, p)
+	})
+}
+
+func TestBegun_RoundTrip(t *testing.T) {
+	wiretest.RoundTrip(t, rapid.Custom(func(t *rapid.T) memory.Begun {
+		return memory.Begun{
+			Found:     rapid.SampledFrom([]memory.Found{memory.FoundBegun, memory.FoundOpen, memory.FoundClosed}).Draw(t, "found"),
+			Turn:      turn.Draw(t, "turn"),
+			History:   rapid.SliceOfN(wiretest.Message, 0, 3).Draw(t, "history"),
+			LeaseLeft: time.Duration(wiretest.Big.Draw(t, "left")),
+		}
+	}), BegunToProto, wiretest.Plain(BegunFromProto))
+}
+
+func TestCommit_RoundTrip(t *testing.T) {
+	wiretest.RoundTrip(t, rapid.Custom(func(t *rapid.T) memory.Commit {
+		return memory.Commit{
+			Ref: ref.Draw(t, "ref"), TurnID: wiretest.Word.Draw(t, "turn"), Epoch: wiretest.Big.Draw(t, "epoch"), Base: wiretest.Big.Draw(t, "base"),
+			Messages: rapid.SliceOfN(wiretest.Message, 0, 3).Draw(t, "messages"), Result: wiretest.Result.Draw(t, "result"), Outcome: outcome.Draw(t, "outcome"),
+			State: values.Draw(t, "state"),
+		}
+	}), CommitToProto, func(c memory.Commit, p *troupev1.CommitStepRequest) memory.Commit {
+		return CommitFromProto(c.Ref.Tenant, p)
+	})
+}
+
+func TestFail_RoundTrip(t *testing.T) {
+	wiretest.RoundTrip(t, rapid.Custom(func(t *rapid.T) memory.Fail {
+		return memory.Fail{
+			Ref: ref.Draw(t, "ref"), TurnID: wiretest.Word.Draw(t, "turn"), Epoch: wiretest.Big.Draw(t, "epoch"),
+			Outcome: outcome.Draw(t, "outcome"), Failure: wiretest.Failure.Draw(t, "failure"),
+		}
+	}), FailToProto, func(f memory.Fail, p *troupev1.FailTurnRequest) memory.Fail { return FailFromProto(f.Ref.Tenant, p) })
+}
+
+// A value that is added to a .proto must be added to its table.
+func TestEnums_AreWhole(t *testing.T) {
+	for _, values := range []struct {
+		enum  protoreflect.Enum
+		known int
+	}{
+		{troupev1.SessionState(0), len(states) + 1},
+		{troupev1.TurnOutcome(0), len(outcomes)},
+		{troupev1.BeginOutcome(0), len(founds) + 1},
+		{troupev1.SessionVerb(0), len(verbs) + 1},
+		{troupev1.CompactionStrategy(0), len(strategies) + 1},
+	} {
+		require.Equal(t, values.enum.Descriptor().Values().Len(), values.known, values.enum.Descriptor().FullName())
+	}
+}
