@@ -16,7 +16,7 @@ func TestStore(t *testing.T) {
 }
 
 func TestStore_Recorded(t *testing.T) {
-	memorytest.RunRecorded(t, func(*testing.T) memory.Store { return New(Config{KeepJournals: memorytest.Kept}) })
+	memorytest.RunKeepJournals(t, func(*testing.T) memory.Store { return New(Config{KeepJournals: memorytest.KeepJournals}) })
 }
 
 // TestStore_IsLikeItself is a check of Differ: of two stores that are the same it says so,
@@ -25,6 +25,6 @@ func TestStore_IsLikeItself(t *testing.T) {
 	open := func() memory.Store {
 		return New(Config{MaxMessages: memorytest.MaxMessages, MaxBytes: memorytest.MaxBytes})
 	}
-	replies := memorytest.Differ(t, open(), open(), 10_000, 1)
+	replies := memorytest.Compare(t, open(), open(), 10_000, 1)
 	require.Empty(t, replies.Missing(), "%v", replies)
 }

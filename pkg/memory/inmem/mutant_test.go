@@ -48,7 +48,7 @@ func TestDivergence_FindsMutants(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := memorytest.Divergence(t.Context(), open(), wrong, 20_000, 1)
+			_, err := memorytest.FirstDifference(t.Context(), open(), wrong, 20_000, 1)
 			require.Error(t, err)
 		})
 	}

@@ -22,6 +22,6 @@ func TestStore_DoesAsTheOracle(t *testing.T) {
 	// The disk has no part in this.
 	s := openStore(t, "redis://"+redistest.New(t, "--appendonly", "no").Addr)
 	oracle := inmem.New(inmem.Config{MaxMessages: memorytest.MaxMessages, MaxBytes: memorytest.MaxBytes})
-	replies := memorytest.Differ(t, oracle, s, *differOps, *differSeed)
+	replies := memorytest.Compare(t, oracle, s, *differOps, *differSeed)
 	require.Empty(t, replies.Missing(), "replies that were not seen")
 }

@@ -18,7 +18,7 @@ import (
 
 func openRecorded(t *testing.T, url string) *Store {
 	t.Helper()
-	s, err := New(Config{URL: url, KeepJournals: memorytest.Kept})
+	s, err := New(Config{URL: url, KeepJournals: memorytest.KeepJournals})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
@@ -26,12 +26,12 @@ func openRecorded(t *testing.T, url string) *Store {
 
 func TestStore_RecordedOnRedis(t *testing.T) {
 	s := openRecorded(t, "redis://"+redistest.Start(t))
-	memorytest.RunRecorded(t, func(*testing.T) memory.Store { return s })
+	memorytest.RunKeepJournals(t, func(*testing.T) memory.Store { return s })
 }
 
 func TestStore_RecordedOnCluster(t *testing.T) {
 	s := openRecorded(t, redistest.Cluster(t))
-	memorytest.RunRecorded(t, func(*testing.T) memory.Store { return s })
+	memorytest.RunKeepJournals(t, func(*testing.T) memory.Store { return s })
 }
 
 // over is a turn of two steps, each with a journal of one entry.
@@ -60,9 +60,9 @@ func TestStore_JournalsExpire(t *testing.T) {
 	redis := miniredis.RunT(t)
 	s := openRecorded(t, "redis://"+redis.Addr())
 	ref := over(t, s, "t1")
-	require.Equal(t, memorytest.Kept, redis.TTL(key(ref, journalOf("t1", 1))))
-	require.Equal(t, max(memorytest.Kept, journalKept), redis.TTL(key(ref, journalOf("t1", 2))), "for a turn that goes on with the one that failed")
-	redis.FastForward(memorytest.Kept + time.Second)
+	require.Equal(t, memorytest.KeepJournals, redis.TTL(key(ref, journalOf("t1", 1))))
+	require.Equal(t, max(memorytest.KeepJournals, journalKept), redis.TTL(key(ref, journalOf("t1", 2))), "for a turn that goes on with the one that failed")
+	redis.FastForward(memorytest.KeepJournals + time.Second)
 	entries, err := s.Recording(t.Context(), ref, "t1", 1, 0)
 	require.NoError(t, err)
 	require.Empty(t, entries)
@@ -89,7 +89,7 @@ func TestStore_NothingIsLeftOfADeletedSession(t *testing.T) {
 // What the table in the package's comment says of a store that keeps journals.
 func TestStore_CostOfRecording(t *testing.T) {
 	s, seen := counted(t)
-	s.cfg.KeepJournals = memorytest.Kept
+	s.cfg.KeepJournals = memorytest.KeepJournals
 	costs := func(name string, trips, writes int, do func() error) {
 		t.Helper()
 		before := *seen

@@ -1,0 +1,252 @@
+package artifacts
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/memory/memorytest/internal/fixture"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+func attachTests() fixture.Tests {
+	return fixture.Tests{
+		"Attach_StoresFilesWithTheMessage":     attachStoresFilesWithTheMessage,
+		"Attach_MakesVersions":                 attachMakesVersions,
+		"Attach_ARepeatStoresNothing":          attachARepeatStoresNothing,
+		"Attach_ASuccessorFindsThem":           attachASuccessorFindsThem,
+		"Attach_ARefusedTurnStoresNothing":     attachARefusedTurnStoresNothing,
+		"Attach_RefusesWhatNoArtifactMayBe":    attachRefusesWhatNoArtifactMayBe,
+		"Attach_SharesContentWithArtifacts":    attachSharesContentWithArtifacts,
+		"Attach_CountsAmongTheArtifacts":       attachCountsAmongTheArtifacts,
+		"Attach_BehindATurnThatMakesRoom":      attachBehindATurnThatMakesRoom,
+		"Attach_ReferencesMayBeSaidOnceMore":   attachReferencesMayBeSaidOnceMore,
+		"Attach_ManyFilesAreOneWriteAllOrNone": attachManyFilesAreOneWriteAllOrNone,
+	}
+}
+
+func file(name, content string) conversation.Attachment {
+	return conversation.Attachment{Name: name, MediaType: "text/plain", Size: int64(len(content)), Data: []byte(content)}
+}
+
+// named is a file as a stored message has it.
+func named(f conversation.Attachment, version int) conversation.Attachment {
+	f.Version, f.Data = version, nil
+	return f
+}
+
+// attaching is asking with files.
+func attaching(ref session.Ref, turnID string, files ...conversation.Attachment) memory.Begin {
+	b := fixture.NewBegin(ref, turnID, "look at this")
+	b.Message.Attachments = files
+	return b
+}
+
+func beginWith(t *testing.T, store memory.Store, b memory.Begin) memory.Begun {
+	t.Helper()
+	begun, err := store.BeginTurn(t.Context(), b)
+	require.NoError(t, err)
+	require.Equal(t, memory.FoundBegun, begun.Found)
+	return begun
+}
+
+func last(messages []conversation.Message) conversation.Message { return messages[len(messages)-1] }
+
+func attachStoresFilesWithTheMessage(t *testing.T, store memory.Store) {
+	ref := fixture.NewRef()
+	small, large := file("notes.txt", "remember the milk"), file("chart.png", fixture.LongText(memory.ArtifactChunk+1))
+	large.MediaType = "image/png"
+	begun := beginWith(t, store, attaching(ref, "t1", small, large))
+	want := []conversation.Attachment{named(small, 1), named(large, 1)}
+	require.Equal(t, want, last(begun.History).Attachments, "the window names them, without their bytes")
+	require.Equal(t, want, last(fixture.History(t, store, ref)).Attachments)
+	require.Equal(t, "look at this", last(begun.History).Text)
+
+	all := fixture.ListArtifacts(t, store, ref)
+	require.Len(t, all, 2)
+	require.Equal(t, memory.Artifact{
+		Content: fixture.ContentOf(string(large.Data)), Name: "chart.png", MediaType: "image/png", Version: 1, Turn: "t1", Created: all[0].Created,
+	}, all[0])
+	require.Equal(t, string(large.Data), fixture.ReadContent(t, store, ref, all[0].Content, 0))
+	require.Equal(t, string(small.Data), fixture.ReadContent(t, store, ref, all[1].Content, 0))
+	s := fixture.GetSession(t, store, ref)
+	require.EqualValues(t, small.Size+large.Size, s.ArtifactBytes)
+	require.EqualValues(t, conversation.Size(last(begun.History)), s.Bytes, "the bytes are no part of the message")
+
+	fixture.CommitStep(t, store, fixture.NewCommit(ref, begun.Turn, "done", session.OutcomeCompleted))
+	require.NoError(t, store.ClearSession(t.Context(), ref))
+	require.Empty(t, fixture.ListArtifacts(t, store, ref))
+}
+
+// A file of a name that the session knows is its next version, unless nothing changed.
+func attachMakesVersions(t *testing.T, store memory.Store) {
+	ref := fixture.NewRef()
+	for i, step := range []struct {
+		content string
+		version int
+	}{{"one", 1}, {"two", 2}, {"two", 2}, {"one", 3}} {
+		turn := fmt.Sprintf("t%d", i+1)
+		f, other := file("a", step.content), file("b", "the same")
+		begun := beginWith(t, store, attaching(ref, turn, other, f))
+		require.Equal(t, []conversation.Attachment{named(other, 1), named(f, step.version)}, last(begun.History).Attachments)
+		fixture.CommitStep(t, store, fixture.NewCommit(ref, begun.Turn, "done", session.OutcomeCompleted))
+	}
+	require.Len(t, fixture.ListArtifacts(t, store, ref), 4)
+}
+
+func attachARepeatStoresNothing(t *testing.T, store memory.Store) {
+	ref := fixture.NewRef()
+	ask := attaching(ref, "t1", file("a", "one"))
+	first := beginWith(t, store, ask)
+	before := fixture.View(t, store, ref)
+	fixture.RequireEqual(t, first, beginWith(t, store, ask)) // the holder, whose first answer was lost
+	ask.TraceID = fixture.NewTraceID()
+	found, err := store.BeginTurn(t.Context(), ask)
+	require.NoError(t, err)
+	require.Equal(t, memory.FoundOpen, found.Found)
+	require.Equal(t, before, fixture.View(t, store, ref))
+
+	fixture.CommitStep(t, store, fixture.NewCommit(ref, first.Turn, "done", session.OutcomeCompleted))
+	before = fixture.View(t, store, ref)
+	found, err = store.BeginTurn(t.Context(), ask)
+	require.NoError(t, err)
+	require.Equal(t, memory.FoundClosed, found.Found)
+	require.Equal(t, before, fixture.View(t, store, ref))
+}
+
+// Who takes the turn over needs no bytes: they are with the session since the turn began.
+func attachASuccessorFindsThem(t *testing.T, store memory.Store) {
+	ref := fixture.NewRef()
+	f := file("a", "one")
+	first := beginWith(t, store, attaching(ref, "t1", f))
+	fixture.Release(t, store, ref, first.Turn)
+	ask := fixture.NewBegin(ref, "t1", "")
+	ask.Message = conversation.Message{}
+	second := beginWith(t, store, ask)
+	require.Greater(t, second.Turn.Epoch, first.Turn.Epoch)
+	require.Equal(t, []conversation.Attachment{named(f, 1)}, last(second.History).Attachments)
+	fixture.Release(t, store, ref, second.Turn)
+	third := beginWith(t, store, attaching(ref, "t1", f)) // by the request itself
+	require.Equal(t, []conversation.Attachment{named(f, 1)}, last(third.History).Attachments)
+	require.Len(t, fixture.ListArtifacts(t, store, ref), 1)
+	require.Equal(t, "one", fixture.ReadContent(t, store, ref, fixture.ContentOf("one"), 0))
+}
+
+func attachARefusedTurnStoresNothing(t *testing.T, store memory.Store) {
+	ref := fixture.NewRef()
+	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
+	_, err := store.BeginTurn(t.Context(), attaching(ref, "t2", file("a", "one")))
+	fixture.RequireMode(t, err, failure.SessionBusy)
+	other := attaching(ref, "t1", file("a", "one"))
+	other.Fingerprint = "another"
+	_, err = store.BeginTurn(t.Context(), other)
+	fixture.RequireMode(t, err, failure.KeyReused)
+	fixture.CommitStep(t, store, fixture.NewCommit(ref, turn, "done", session.OutcomeCompleted))
+	known := attaching(ref, "t3", file("a", "one"))
+	known.KnownOnly = true
+	_, err = store.BeginTurn(t.Context(), known)
+	fixture.RequireMode(t, err, failure.NotFound)
+	require.Empty(t, fixture.ListArtifacts(t, store, ref))
+}
+
+func attachRefusesWhatNoArtifactMayBe(t *testing.T, store memory.Store) {
+	many := make([]conversation.Attachment, conversation.MaxAttachments+1)
+	for i := range many {
+		many[i] = file(fmt.Sprint(i), "x")
+	}
+	mebi := fixture.LongText(conversation.MaxAttachmentBytes)
+	for why, files := range map[string][]conversation.Attachment{
+		"a name without a slash":   {file("a/b", "x")},
+		"a name":                   {file("", "x")},
+		"not of the user":          {file("user:a", "x")},
+		"something":                {file("a", "")},
+		"not too much":             {file("a", mebi+"x")},
+		"not too much together":    {file("a", mebi), file("b", mebi), file("c", mebi), file("d", "x")},
+		"not too many":             many,
+		"each with its own name":   {file("a", "x"), file("a", "y")},
+		"a media type of one line": {{Name: "a", MediaType: "text/plain\n", Data: []byte("x")}},
+	} {
+		ref := fixture.NewRef()
+		_, err := store.BeginTurn(t.Context(), attaching(ref, "t1", files...))
+		require.Error(t, err, why)
+		require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err), "%s: %v", why, err)
+		_, err = store.GetSession(t.Context(), ref)
+		fixture.RequireMode(t, err, failure.NotFound)
+	}
+}
+
+func attachSharesContentWithArtifacts(t *testing.T, store memory.Store) {
+	h := fixture.OpenTurn(t, store)
+	fixture.PutArtifact(t, store, h, "made", "the same")
+	require.NoError(t, store.AppendArtifact(t.Context(), h, stage(t, store, h, fixture.LongText(memory.ArtifactChunk+9)), 0, []byte(fixture.LongText(memory.ArtifactChunk + 9))[:memory.ArtifactChunk]))
+	fixture.Release(t, store, h.Ref, session.Turn{ID: h.TurnID, Epoch: h.Epoch})
+	begun := beginWith(t, store, attaching(h.Ref, "t2", file("sent", "the same"), file("half", fixture.LongText(memory.ArtifactChunk+9))))
+	h = fixture.LeaseOf(h.Ref, begun.Turn)
+	require.NoError(t, store.DeleteArtifact(t.Context(), h, "made", 0))
+	require.Equal(t, "the same", fixture.ReadContent(t, store, h.Ref, fixture.ContentOf("the same"), 0))
+	require.Equal(t, fixture.LongText(memory.ArtifactChunk+9), fixture.ReadContent(t, store, h.Ref, fixture.ContentOf(fixture.LongText(memory.ArtifactChunk+9)), 0))
+	require.NoError(t, store.DeleteArtifact(t.Context(), h, "sent", 0))
+	_, err := store.ReadArtifact(t.Context(), h.Ref, fixture.ContentOf("the same"), 0)
+	fixture.RequireMode(t, err, failure.NotFound)
+	require.EqualValues(t, memory.ArtifactChunk+9, fixture.GetSession(t, store, h.Ref).ArtifactBytes)
+}
+
+func stage(t *testing.T, store memory.Store, h memory.Hold, text string) memory.Content {
+	t.Helper()
+	_, err := store.StageArtifact(t.Context(), h, fixture.ContentOf(text))
+	require.NoError(t, err)
+	return fixture.ContentOf(text)
+}
+
+func attachCountsAmongTheArtifacts(t *testing.T, store memory.Store) {
+	h := fixture.OpenTurn(t, store)
+	for i := range memory.MaxSessionArtifacts / memory.MaxArtifactBytes {
+		size := int64(memory.MaxArtifactBytes)
+		if i == 0 {
+			size -= 4
+		}
+		_, err := store.StageArtifact(t.Context(), h, memory.Content{SHA256: fixture.ContentOf(fmt.Sprint(i)).SHA256, Size: size})
+		require.NoError(t, err)
+	}
+	fixture.Release(t, store, h.Ref, session.Turn{ID: h.TurnID, Epoch: h.Epoch})
+	_, err := store.BeginTurn(t.Context(), attaching(h.Ref, "t2", file("a", "12345")))
+	fixture.RequireMode(t, err, failure.ResourceQuota)
+	require.Equal(t, "t1", fixture.GetSession(t, store, h.Ref).OpenTurn, "the turn did not begin")
+	beginWith(t, store, attaching(h.Ref, "t2", file("a", "1234")))
+}
+
+func attachBehindATurnThatMakesRoom(t *testing.T, store memory.Store) {
+	ref := fixture.NewRef()
+	first := beginWith(t, store, attaching(ref, "t1", file("a", "one")))
+	fixture.Release(t, store, ref, first.Turn)
+	f := file("a", "two")
+	begun := beginWith(t, store, attaching(ref, "t2", f)) // two corrections on the way
+	require.Equal(t, []conversation.Attachment{named(f, 2)}, last(begun.History).Attachments)
+}
+
+// A message may name versions that are stored, beside a new file.
+func attachReferencesMayBeSaidOnceMore(t *testing.T, store memory.Store) {
+	ref := fixture.NewRef()
+	old, added := file("a", "one"), file("b", "two")
+	first := beginWith(t, store, attaching(ref, "t1", old))
+	fixture.CommitStep(t, store, fixture.NewCommit(ref, first.Turn, "done", session.OutcomeCompleted))
+	again := beginWith(t, store, attaching(ref, "t2", named(old, 1), added))
+	require.Equal(t, []conversation.Attachment{named(old, 1), named(added, 1)}, last(again.History).Attachments)
+	require.Len(t, fixture.ListArtifacts(t, store, ref), 2)
+}
+
+func attachManyFilesAreOneWriteAllOrNone(t *testing.T, store memory.Store) {
+	ref := fixture.NewRef()
+	var files []conversation.Attachment
+	for i := range conversation.MaxAttachments {
+		files = append(files, file(fmt.Sprintf("f%d", i), fixture.LongText(conversation.MaxAttachedBytes/conversation.MaxAttachments)))
+	}
+	begun := beginWith(t, store, attaching(ref, "t1", files...))
+	require.Len(t, last(begun.History).Attachments, conversation.MaxAttachments)
+	require.Len(t, fixture.ListArtifacts(t, store, ref), conversation.MaxAttachments)
+	require.EqualValues(t, conversation.MaxAttachedBytes, fixture.GetSession(t, store, ref).ArtifactBytes)
+}

@@ -1,0 +1,313 @@
+// Package continuation tests turns that take the place of an earlier one: with answers to the
+// calls it waits for, after a failure, or in a copy of its session.
+package continuation
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/memory/memorytest/internal/fixture"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// Tests returns the tests of this package by name.
+func Tests() fixture.Tests {
+	return fixture.Merge(waitTests(), continueTests(), continueEndTests(), resumeTests(), copyTests())
+}
+
+func waitTests() fixture.Tests {
+	return fixture.Tests{
+		"Wait_EndsTheTurn":                   waitEndsTheTurn,
+		"Wait_CommitTwiceIsOnce":             waitCommitTwiceIsOnce,
+		"Wait_RefusesOtherOutcomes":          waitRefusesOtherOutcomes,
+		"Wait_ForACredential":                waitForACredential,
+		"Wait_RefusesTooManyCalls":           waitRefusesTooManyCalls,
+		"Wait_IsForTheLastStep":              waitIsForTheLastStep,
+		"Wait_OutlastsChangesOfTheSession":   waitOutlastsChangesOfTheSession,
+		"Wait_AMessageLeavesTheCalls":        waitAMessageLeavesTheCalls,
+		"Wait_AClearLeavesTheCalls":          waitAClearLeavesTheCalls,
+		"Wait_AQuestionAloneHasNoCalls":      waitAQuestionAloneHasNoCalls,
+		"Wait_DeletedSessionHasNoCalls":      waitDeletedSessionHasNoCalls,
+		"Wait_AClosedTurnKeepsItsResult":     waitAClosedTurnKeepsItsResult,
+		"Wait_JournalIsNobodysUntilItGoesOn": waitJournalIsNobodysUntilItGoesOn,
+	}
+}
+
+// stopped is the journal of a step that stopped at its second round: the tool of the first ran, that of the
+// second may have.
+func stopped() []execution.Entry { return fixture.ModelRounds(2)[:5] }
+
+// waiting is a session with a turn t1 that has done one step, and whose second waits. The
+// window of the turn ends with its message, of sequence 3.
+func waiting(t *testing.T, store memory.Store) (session.Ref, session.Turn) {
+	t.Helper()
+	ref := fixture.NewRef()
+	fixture.RunTurn(t, store, ref, "t0", "hello", "hi")
+	turn := fixture.BeginTurn(t, store, ref, "t1", "read on")
+	turn.Sequence = fixture.CommitStep(t, store, fixture.NewCommit(ref, turn, "first", session.OutcomeOpen))
+	fixture.Record(t, store, fixture.LeaseOf(ref, turn), 2, stopped()...)
+	turn.Sequence = fixture.CommitStep(t, store, fixture.NewWaitingCommit(ref, turn, 2))
+	return ref, turn
+}
+
+func waitEndsTheTurn(t *testing.T, store memory.Store) {
+	ref, turn := waiting(t, store)
+	s := fixture.GetSession(t, store, ref)
+	fixture.RequireEqual(t, session.Session{
+		ID: ref.Session, State: session.InputRequired, Turns: 2, Messages: 5, Sequence: 5,
+		WaitingTurn: "t1", Pending: fixture.Pending(2), LastTrace: turn.Trace,
+	}, s)
+
+	// A list names the turn, and leaves its calls out.
+	u := memory.Update{Ref: fixture.NewRef(), Create: true, User: fixture.UniqueName("alice")}
+	fixture.UpdateSession(t, store, u)
+	ask := fixture.NewBegin(u.Ref, "t1", "read")
+	ask.User = u.User
+	begun, err := store.BeginTurn(t.Context(), ask)
+	require.NoError(t, err)
+	fixture.CommitStep(t, store, fixture.NewWaitingCommit(u.Ref, begun.Turn, 1))
+	listed := fixture.ListSessions(t, store, u.User)
+	require.Len(t, listed, 1)
+	want := fixture.GetSession(t, store, u.Ref)
+	require.Len(t, want.Pending, 2)
+	want.Pending = nil
+	fixture.RequireEqual(t, want, listed[0])
+	require.Equal(t, "t1", listed[0].WaitingTurn)
+}
+
+func waitCommitTwiceIsOnce(t *testing.T, store memory.Store) {
+	ref, turn := waiting(t, store)
+	c := fixture.NewWaitingCommit(ref, turn, 2)
+	c.Base = 4
+	require.EqualValues(t, 5, fixture.CommitStep(t, store, c))
+	require.Equal(t, "t1", fixture.GetSession(t, store, ref).WaitingTurn)
+
+	// Also when another turn has gone on: then nothing waits again.
+	next := goOn(t, store, ref, turn, "t2")
+	require.EqualValues(t, 5, fixture.CommitStep(t, store, c))
+	s := fixture.GetSession(t, store, ref)
+	require.Empty(t, s.WaitingTurn)
+	require.Equal(t, "t2", s.OpenTurn)
+	fixture.RequireEqual(t, stopped(), fixture.LoadJournal(t, store, fixture.LeaseOf(ref, next), 2))
+
+	// With other calls it is another commit.
+	c.Result.Pending = c.Result.Pending[:1]
+	_, err := store.CommitStep(t.Context(), c)
+	fixture.RequireMode(t, err, failure.Fenced)
+}
+
+func waitRefusesOtherOutcomes(t *testing.T, store memory.Store) {
+	ref := fixture.NewRef()
+	turn := fixture.BeginTurn(t, store, ref, "t1", "read on")
+	for _, outcome := range []session.Outcome{session.OutcomeOpen, session.OutcomeCompleted, session.OutcomeAuthRequired} {
+		c := fixture.NewWaitingCommit(ref, turn, 1)
+		c.Outcome = outcome
+		_, err := store.CommitStep(t.Context(), c)
+		fixture.RequireMode(t, err, failure.UserInvalidInput)
+		require.ErrorContains(t, err, "outcome")
+	}
+	require.Equal(t, "t1", fixture.GetSession(t, store, ref).OpenTurn)
+	fixture.CommitStep(t, store, fixture.NewWaitingCommit(ref, turn, 1))
+}
+
+// A call that lacks a credential makes the turn one that asks for it, and what answers it stays
+// as sealed as it came.
+//
+// Req: LP-40
+func waitForACredential(t *testing.T, store memory.Store) {
+	ref := fixture.NewRef()
+	turn := fixture.BeginTurn(t, store, ref, "t1", "read on")
+	c := fixture.NewWaitingCommit(ref, turn, 1)
+	c.Result.Pending = append(c.Result.Pending, execution.Pending{
+		ID: execution.PendingID(1, 1, 6), Tool: "fetch", Arguments: "{}", Needs: execution.NeedAuth, Until: c.Result.Pending[0].Until,
+		Auth: &execution.PendingAuth{
+			Login: execution.Login{Name: "mailbox", Prompt: "The password.", URL: "https://example.org"},
+			ID:    "key@echo-1", Key: []byte("\xffpublic"), Expires: c.Result.Pending[0].Until,
+		},
+	})
+	for _, outcome := range []session.Outcome{session.OutcomeInputRequired, session.OutcomeCompleted, session.OutcomeOpen} {
+		c.Outcome = outcome
+		_, err := store.CommitStep(t.Context(), c)
+		fixture.RequireMode(t, err, failure.UserInvalidInput)
+		require.ErrorContains(t, err, "auth_required")
+	}
+	c.Outcome = session.OutcomeAuthRequired
+	turn.Sequence = fixture.CommitStep(t, store, c)
+	s := fixture.GetSession(t, store, ref)
+	require.Equal(t, session.AuthRequired, s.State)
+	require.Equal(t, "t1", s.WaitingTurn)
+	fixture.RequireEqual(t, c.Result.Pending, s.Pending)
+
+	b := fixture.NewContinuation(ref, turn, "t2")
+	b.Answers = []execution.Answer{{ID: execution.PendingID(1, 1, 6), Verdict: execution.Approve, Sealed: "\xffsealed", AuthID: "key@echo-1"}}
+	begun, err := store.BeginTurn(t.Context(), b)
+	require.NoError(t, err)
+	fixture.RequireEqual(t, b.Answers, begun.Turn.Answers)
+	require.Equal(t, session.Busy, fixture.GetSession(t, store, ref).State)
+	b.KnownOnly = true
+	begun, err = store.BeginTurn(t.Context(), b)
+	require.NoError(t, err)
+	fixture.RequireEqual(t, b.Answers, begun.Turn.Answers)
+}
+
+func waitRefusesTooManyCalls(t *testing.T, store memory.Store) {
+	ref := fixture.NewRef()
+	turn := fixture.BeginTurn(t, store, ref, "t1", "read on")
+	c := fixture.NewWaitingCommit(ref, turn, 1)
+	c.Result.Pending = nil
+	for i := range execution.MaxPending + 1 {
+		c.Result.Pending = append(c.Result.Pending, execution.Pending{ID: execution.PendingID(1, 1, i), Tool: "read", Arguments: "{}", Needs: execution.NeedApproval})
+	}
+	_, err := store.CommitStep(t.Context(), c)
+	fixture.RequireMode(t, err, failure.UserInvalidInput)
+	require.ErrorContains(t, err, "pending")
+	c.Result.Pending = c.Result.Pending[1:]
+	fixture.CommitStep(t, store, c)
+	require.Len(t, fixture.GetSession(t, store, ref).Pending, execution.MaxPending)
+}
+
+func waitIsForTheLastStep(t *testing.T, store memory.Store) {
+	ref := fixture.NewRef()
+	turn := fixture.BeginTurn(t, store, ref, "t1", "read on")
+	c := fixture.NewCommit(ref, turn, "second", session.OutcomeOpen)
+	c.Result.Step = 2
+	turn.Sequence = fixture.CommitStep(t, store, c)
+	_, err := store.CommitStep(t.Context(), fixture.NewWaitingCommit(ref, turn, 1))
+	fixture.RequireMode(t, err, failure.UserInvalidInput, "turn_id", "t1", "step", "1")
+	fixture.CommitStep(t, store, fixture.NewWaitingCommit(ref, turn, 3))
+}
+
+// What is done to a session beside its turns leaves what waits as it is.
+func waitOutlastsChangesOfTheSession(t *testing.T, store memory.Store) {
+	ref, turn := waiting(t, store)
+	for _, u := range []memory.Update{
+		{Ref: ref, Metadata: map[string]string{"title": "Pages"}},
+		{Ref: ref, Verb: session.Pause},
+		{Ref: ref, Verb: session.Resume},
+		{Ref: ref, Verb: session.Close},
+		{Ref: ref, Verb: session.Resume},
+		{Ref: ref, Verb: session.Pause},
+	} {
+		updated, err := store.UpdateSession(t.Context(), u)
+		require.NoError(t, err)
+		require.Equal(t, "t1", updated.WaitingTurn)
+		require.Len(t, fixture.GetSession(t, store, ref).Pending, 2)
+	}
+	fixture.UpdateState(t, store, fixture.NewStateUpdate(ref, "mood", `"calm"`))
+	next := goOn(t, store, ref, turn, "t2")
+	require.Equal(t, session.Busy, fixture.GetSession(t, store, ref).State, "a turn resumes a paused session")
+	fixture.RequireEqual(t, stopped(), fixture.LoadJournal(t, store, fixture.LeaseOf(ref, next), 2))
+}
+
+// The calls are left for good, with a message and without one.
+func waitAMessageLeavesTheCalls(t *testing.T, store memory.Store) {
+	for name, ask := range map[string]func(session.Ref) memory.Begin{
+		"message": func(ref session.Ref) memory.Begin { return fixture.NewBegin(ref, "t2", "never mind") },
+		"nothing": func(ref session.Ref) memory.Begin { return fixture.NewBeginWithoutMessage(ref, "t2") },
+	} {
+		ref, turn := waiting(t, store)
+		begun, err := store.BeginTurn(t.Context(), ask(ref))
+		require.NoError(t, err)
+		require.Equal(t, 1, begun.Turn.Attempt, name)
+		require.Empty(t, begun.Turn.Continues)
+		require.Empty(t, begun.Turn.Steps)
+		s := fixture.GetSession(t, store, ref)
+		require.Empty(t, s.WaitingTurn)
+		require.Empty(t, s.Pending)
+		require.Empty(t, fixture.LoadJournal(t, store, fixture.LeaseOf(ref, begun.Turn), 1))
+		_, err = store.BeginTurn(t.Context(), fixture.NewContinuation(ref, turn, "t3"))
+		fixture.RequireMode(t, err, failure.SessionBusy, "turn_id", "t2")
+		fixture.CommitStep(t, store, fixture.NewCommit(ref, begun.Turn, "fine", session.OutcomeCompleted))
+		_, err = store.BeginTurn(t.Context(), fixture.NewContinuation(ref, turn, "t3"))
+		fixture.RequireMode(t, err, failure.TurnNotOpen, "turn_id", "t1")
+		require.Equal(t, session.Ready, fixture.GetSession(t, store, ref).State)
+	}
+}
+
+func waitAClearLeavesTheCalls(t *testing.T, store memory.Store) {
+	ref, turn := waiting(t, store)
+	require.NoError(t, store.ClearSession(t.Context(), ref))
+	s := fixture.GetSession(t, store, ref)
+	require.Empty(t, s.WaitingTurn)
+	require.Empty(t, s.Pending)
+	require.Equal(t, session.InputRequired, s.State)
+	_, err := store.BeginTurn(t.Context(), fixture.NewContinuation(ref, turn, "t2"))
+	fixture.RequireMode(t, err, failure.TurnNotOpen, "turn_id", "t1")
+	require.Equal(t, fixture.Pending(2), fixture.FindTurn(t, store, ref).Steps[1].Pending, "what was answered stays answered")
+	require.Equal(t, 1, fixture.BeginTurn(t, store, ref, "t3", "hello").Attempt)
+}
+
+func waitAQuestionAloneHasNoCalls(t *testing.T, store memory.Store) {
+	ref := fixture.NewRef()
+	turn := fixture.BeginTurn(t, store, ref, "t1", "book it")
+	c := fixture.NewCommit(ref, turn, "for when?", session.OutcomeInputRequired)
+	c.Result.InputRequired = true
+	fixture.CommitStep(t, store, c)
+	require.Empty(t, fixture.GetSession(t, store, ref).WaitingTurn)
+	_, err := store.BeginTurn(t.Context(), fixture.NewContinuation(ref, turn, "t2"))
+	fixture.RequireMode(t, err, failure.TurnNotOpen, "turn_id", "t1")
+}
+
+func waitDeletedSessionHasNoCalls(t *testing.T, store memory.Store) {
+	ref, turn := waiting(t, store)
+	fixture.DeleteSession(t, store, ref)
+	_, err := store.BeginTurn(t.Context(), fixture.NewContinuation(ref, turn, "t2"))
+	fixture.RequireMode(t, err, failure.SessionDeleted)
+	_, err = store.CommitStep(t.Context(), fixture.NewWaitingCommit(ref, turn, 2))
+	fixture.RequireMode(t, err, failure.SessionDeleted)
+}
+
+// A client that asks again hears what waits, also when somebody has answered it.
+func waitAClosedTurnKeepsItsResult(t *testing.T, store memory.Store) {
+	ref, turn := waiting(t, store)
+	check := func() {
+		t.Helper()
+		closed := fixture.FindTurn(t, store, ref)
+		require.Equal(t, session.OutcomeInputRequired, closed.Outcome)
+		require.Len(t, closed.Steps, 2)
+		fixture.RequireEqual(t, fixture.Pending(2), closed.Steps[1].Pending)
+	}
+	check()
+	goOn(t, store, ref, turn, "t2")
+	check()
+}
+
+func waitJournalIsNobodysUntilItGoesOn(t *testing.T, store memory.Store) {
+	ref, turn := waiting(t, store)
+	for name, call := range fixture.TurnCalls(store, fixture.LeaseOf(ref, turn)) {
+		fixture.RequireMode(t, call(t), failure.TurnNotOpen, "turn_id", "t1")
+		require.Equal(t, "t1", fixture.GetSession(t, store, ref).WaitingTurn, name)
+	}
+	c := fixture.NewCommit(ref, turn, "more", session.OutcomeCompleted)
+	c.Result.Step = 3
+	_, err := store.CommitStep(t.Context(), c)
+	fixture.RequireMode(t, err, failure.TurnNotOpen, "turn_id", "t1")
+	closed, err := store.FailTurn(t.Context(), fixture.NewFail(ref, turn, session.OutcomeFailed))
+	require.NoError(t, err)
+	require.Equal(t, session.OutcomeInputRequired, closed.Outcome)
+	require.Equal(t, "t1", fixture.GetSession(t, store, ref).WaitingTurn, "to fail what has ended changes nothing")
+}
+
+// goOn begins a turn in the place of one whose calls wait.
+func goOn(t *testing.T, store memory.Store, ref session.Ref, from session.Turn, turnID string) session.Turn {
+	t.Helper()
+	begun, err := store.BeginTurn(t.Context(), fixture.NewContinuation(ref, from, turnID))
+	require.NoError(t, err)
+	require.Equal(t, memory.FoundBegun, begun.Found)
+	return begun.Turn
+}
+
+// said are texts of messages.
+func said(messages []conversation.Message) []string {
+	texts := make([]string, len(messages))
+	for i, m := range messages {
+		texts[i] = fmt.Sprintf("%d %s", m.Sequence, m.Text)
+	}
+	return texts
+}

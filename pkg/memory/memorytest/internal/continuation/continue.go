@@ -1,0 +1,312 @@
+package continuation
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/memory/memorytest/internal/fixture"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+func continueTests() fixture.Tests {
+	return fixture.Tests{
+		"Continue_TakesThePlaceOfTheTurn":       continueTakesThePlaceOfTheTurn,
+		"Continue_AgainIsTheSameTurn":           continueAgainIsTheSameTurn,
+		"Continue_IsTakenOver":                  continueIsTakenOver,
+		"Continue_OneOfManyWins":                continueOneOfManyWins,
+		"Continue_RefusesWhatDoesNotWait":       continueRefusesWhatDoesNotWait,
+		"Continue_RefusesPartsThatDoNotFit":     continueRefusesPartsThatDoNotFit,
+		"Continue_FollowsTheStateOfTheSession":  continueFollowsTheStateOfTheSession,
+		"Continue_WaitsAgain":                   continueWaitsAgain,
+		"Continue_StepThatStoppedComesFirst":    continueStepThatStoppedComesFirst,
+		"Continue_StepsOfTheTurnBeforeAreKnown": continueStepsOfTheTurnBeforeAreKnown,
+	}
+}
+
+func continueTakesThePlaceOfTheTurn(t *testing.T, store memory.Store) {
+	ref, turn := waiting(t, store)
+	before := fixture.GetSession(t, store, ref)
+	ask := fixture.NewContinuation(ref, turn, "t2")
+	begun, err := store.BeginTurn(t.Context(), ask)
+	require.NoError(t, err)
+	first := fixture.NewCommit(ref, turn, "first", session.OutcomeOpen).Result
+	first.Sequence = 4
+	fixture.RequireEqual(t, memory.Begun{
+		Found: memory.FoundBegun,
+		Turn: session.Turn{
+			ID: "t2", Trace: ask.TraceID, Number: 3, Epoch: begun.Turn.Epoch, Attempt: 2, Sequence: 5,
+			Steps: []execution.Result{first}, Continues: "t1", Answers: fixture.Answers(),
+		},
+		History: []conversation.Message{
+			{Sequence: 1, Role: conversation.RoleUser, Text: "hello", Turn: 1},
+			{Sequence: 2, Role: conversation.RoleAssistant, Author: "echo", Text: "hi", Turn: 1},
+			{Sequence: 3, Role: conversation.RoleUser, Text: "read on", Turn: 2},
+		},
+	}, begun)
+	require.Greater(t, begun.Turn.Epoch, turn.Epoch)
+	fixture.RequireEqual(t, session.Session{
+		ID: ref.Session, State: session.Busy, Turns: 3, Messages: before.Messages, Sequence: before.Sequence,
+		OpenTurn: "t2", LastTrace: ask.TraceID,
+	}, fixture.GetSession(t, store, ref))
+	for _, call := range fixture.TurnCalls(store, fixture.LeaseOf(ref, turn)) {
+		fixture.RequireMode(t, call(t), failure.Fenced, "current_epoch", fmt.Sprint(begun.Turn.Epoch))
+	}
+
+	// It does the rest of the step, and no more than that is appended.
+	h := fixture.LeaseOf(ref, begun.Turn)
+	fixture.RequireEqual(t, stopped(), fixture.LoadJournal(t, store, h, 2))
+	fixture.Record(t, store, h, 2, fixture.ModelRounds(3)...)
+	fixture.RequireEqual(t, fixture.ModelRounds(3), fixture.LoadJournal(t, store, h, 2))
+	c := fixture.NewCommit(ref, begun.Turn, "second", session.OutcomeCompleted)
+	c.Result.Step = 2
+	require.EqualValues(t, 6, fixture.CommitStep(t, store, c))
+	require.Equal(t, []string{"1 hello", "2 hi", "3 read on", "4 first", "5 read and locate wait for you", "6 second"}, said(fixture.History(t, store, ref)))
+	require.Equal(t, session.Ready, fixture.GetSession(t, store, ref).State)
+}
+
+func continueAgainIsTheSameTurn(t *testing.T, store memory.Store) {
+	ref, turn := waiting(t, store)
+	ask := fixture.NewContinuation(ref, turn, "t2")
+	first, err := store.BeginTurn(t.Context(), ask)
+	require.NoError(t, err)
+	for _, knownOnly := range []bool{false, true} {
+		ask.KnownOnly = knownOnly
+		again, err := store.BeginTurn(t.Context(), ask)
+		require.NoError(t, err)
+		fixture.RequireEqual(t, first, again)
+	}
+	// What the turn continues is what it was begun with, whatever is asked for now: who repeats
+	// a request may not know any more what waited.
+	other := fixture.NewContinuation(ref, turn, "t2")
+	other.Continues, other.Answers = "t2", nil
+	found, err := store.BeginTurn(t.Context(), other)
+	require.NoError(t, err)
+	require.Equal(t, memory.FoundOpen, found.Found)
+	fixture.RequireEqual(t, first.Turn, found.Turn)
+	other.Fingerprint = "another"
+	_, err = store.BeginTurn(t.Context(), other)
+	fixture.RequireMode(t, err, failure.KeyReused, "turn_id", "t2")
+
+	c := fixture.NewCommit(ref, first.Turn, "second", session.OutcomeCompleted)
+	c.Result.Step = 2
+	for range 2 {
+		fixture.CommitStep(t, store, c)
+	}
+	closed, err := store.BeginTurn(t.Context(), fixture.NewContinuation(ref, turn, "t2"))
+	require.NoError(t, err)
+	require.Equal(t, memory.FoundClosed, closed.Found)
+	require.Equal(t, "t1", closed.Turn.Continues)
+	fixture.RequireEqual(t, fixture.Answers(), closed.Turn.Answers)
+	require.Len(t, closed.Turn.Steps, 2)
+	ask = fixture.NewContinuation(ref, turn, "t3")
+	ask.KnownOnly = true
+	_, err = store.BeginTurn(t.Context(), ask)
+	fixture.RequireMode(t, err, failure.NotFound, "turn_id", "t3")
+}
+
+// continueIsTakenOver is the death of who answered, and then of a worker.
+func continueIsTakenOver(t *testing.T, store memory.Store) {
+	ref, turn := waiting(t, store)
+	first, err := store.BeginTurn(t.Context(), fixture.NewContinuation(ref, turn, "t2"))
+	require.NoError(t, err)
+	fixture.Record(t, store, fixture.LeaseOf(ref, first.Turn), 2, fixture.ModelRounds(3)[:7]...)
+	fixture.Release(t, store, ref, first.Turn)
+
+	ask := fixture.NewContinuation(ref, turn, "t2")
+	for attempt := 3; attempt < 6; attempt++ {
+		next, err := store.BeginTurn(t.Context(), ask)
+		require.NoError(t, err)
+		want := first
+		want.Turn.Attempt, want.Turn.Epoch = attempt, next.Turn.Epoch
+		fixture.RequireEqual(t, want, next)
+		require.Greater(t, next.Turn.Epoch, first.Turn.Epoch)
+		fixture.RequireEqual(t, fixture.ModelRounds(3)[:7], fixture.LoadJournal(t, store, fixture.LeaseOf(ref, next.Turn), 2))
+		ask.LostEpoch = next.Turn.Epoch
+	}
+	fixture.RequireFenced(t, store, ref, first.Turn)
+}
+
+func continueOneOfManyWins(t *testing.T, store memory.Store) {
+	ref, turn := waiting(t, store)
+	errs := make([]error, 16)
+	begun := make([]memory.Begun, len(errs))
+	var callers sync.WaitGroup
+	for i := range errs {
+		callers.Go(func() {
+			begun[i], errs[i] = store.BeginTurn(t.Context(), fixture.NewContinuation(ref, turn, fmt.Sprintf("a%d", i)))
+		})
+	}
+	callers.Wait()
+	var winner session.Turn
+	for i, err := range errs {
+		if err == nil {
+			require.Empty(t, winner.ID)
+			winner = begun[i].Turn
+			continue
+		}
+		require.True(t, failure.Is(err, failure.SessionBusy, failure.TurnNotOpen), "%v", err)
+	}
+	require.NotEmpty(t, winner.ID)
+	fixture.RequireEqual(t, stopped(), fixture.LoadJournal(t, store, fixture.LeaseOf(ref, winner), 2))
+	require.Equal(t, 3, fixture.GetSession(t, store, ref).Turns)
+
+	_, err := store.BeginTurn(t.Context(), fixture.NewContinuation(ref, turn, "late"))
+	fixture.RequireMode(t, err, failure.SessionBusy, "turn_id", winner.ID)
+	fixture.Release(t, store, ref, winner)
+	_, err = store.BeginTurn(t.Context(), fixture.NewContinuation(ref, turn, "late"))
+	fixture.RequireMode(t, err, failure.TurnNotOpen, "turn_id", "t1")
+	require.Equal(t, winner.ID, fixture.GetSession(t, store, ref).OpenTurn, "it does not make room for what is refused")
+}
+
+func continueRefusesWhatDoesNotWait(t *testing.T, store memory.Store) {
+	nowhere := fixture.NewRef()
+	_, err := store.BeginTurn(t.Context(), fixture.NewContinuation(nowhere, session.Turn{ID: "t1"}, "t2"))
+	fixture.RequireMode(t, err, failure.TurnNotOpen, "turn_id", "t1")
+	_, err = store.GetSession(t.Context(), nowhere)
+	fixture.RequireMode(t, err, failure.NotFound)
+
+	ref, turn := waiting(t, store)
+	elsewhere := fixture.NewRef()
+	fixture.BeginTurn(t, store, elsewhere, "other", "hello")
+	for _, id := range []string{"t0", "t2", "t", "t11", "other", "unknown"} {
+		before := fixture.View(t, store, ref)
+		_, err := store.BeginTurn(t.Context(), fixture.NewContinuation(ref, session.Turn{ID: id}, "t2"))
+		fixture.RequireMode(t, err, failure.TurnNotOpen, "turn_id", id)
+		fixture.RequireEqual(t, before, fixture.View(t, store, ref))
+	}
+
+	// What was answered does not wait any more, however that ended.
+	next := goOn(t, store, ref, turn, "t2")
+	_, err = store.FailTurn(t.Context(), fixture.NewFail(ref, next, session.OutcomeCancelled))
+	require.NoError(t, err)
+	for _, from := range []session.Turn{turn, next} {
+		_, err = store.BeginTurn(t.Context(), fixture.NewContinuation(ref, from, "t3"))
+		fixture.RequireMode(t, err, failure.TurnNotOpen, "turn_id", from.ID)
+	}
+}
+
+func continueRefusesPartsThatDoNotFit(t *testing.T, store memory.Store) {
+	ref, turn := waiting(t, store)
+	before := fixture.View(t, store, ref)
+	both := fixture.NewContinuation(ref, turn, "t2")
+	both.Message = conversation.User("and this")
+	_, err := store.BeginTurn(t.Context(), both)
+	fixture.RequireMode(t, err, failure.UserInvalidInput)
+	require.ErrorContains(t, err, "message")
+	nobodys := fixture.NewContinuation(ref, turn, "t2")
+	nobodys.Continues = ""
+	_, err = store.BeginTurn(t.Context(), nobodys)
+	fixture.RequireMode(t, err, failure.UserInvalidInput)
+	require.ErrorContains(t, err, "answers")
+	fixture.RequireEqual(t, before, fixture.View(t, store, ref))
+
+	// That nobody answered a call does not matter to the store.
+	ask := fixture.NewContinuation(ref, turn, "t2")
+	ask.Answers = nil
+	begun, err := store.BeginTurn(t.Context(), ask)
+	require.NoError(t, err)
+	require.Empty(t, begun.Turn.Answers)
+}
+
+func continueFollowsTheStateOfTheSession(t *testing.T, store memory.Store) {
+	ref, turn := waiting(t, store)
+	stranger := fixture.NewContinuation(ref, turn, "t2")
+	stranger.User = "mallory"
+	_, err := store.BeginTurn(t.Context(), stranger)
+	fixture.RequireMode(t, err, failure.NotFound)
+	_, err = store.UpdateSession(t.Context(), memory.Update{Ref: ref, Verb: session.Close})
+	require.NoError(t, err)
+	_, err = store.BeginTurn(t.Context(), fixture.NewContinuation(ref, turn, "t2"))
+	fixture.RequireMode(t, err, failure.SessionClosed)
+	_, err = store.UpdateSession(t.Context(), memory.Update{Ref: ref, Verb: session.Resume})
+	require.NoError(t, err)
+	next := goOn(t, store, ref, turn, "t2")
+	_, err = store.UpdateSession(t.Context(), memory.Update{Ref: ref, Verb: session.Close})
+	fixture.RequireMode(t, err, failure.SessionBusy, "turn_id", next.ID)
+	fixture.RequireMode(t, store.ClearSession(t.Context(), ref), failure.SessionBusy, "turn_id", next.ID)
+}
+
+// continueWaitsAgain is one answer at a time, and then none.
+func continueWaitsAgain(t *testing.T, store memory.Store) {
+	ref, from := waiting(t, store)
+	begun, err := store.BeginTurn(t.Context(), fixture.NewContinuation(ref, from, "t2"))
+	require.NoError(t, err)
+	window := begun.History
+	for i, id := range []string{"t3", "t4", "t5"} {
+		h := fixture.LeaseOf(ref, begun.Turn)
+		fixture.Record(t, store, h, 2, fixture.ModelRounds(i+3)...)
+		c := fixture.NewWaitingCommit(ref, begun.Turn, 2)
+		c.Result.Pending = c.Result.Pending[1:]
+		fixture.CommitStep(t, store, c)
+		s := fixture.GetSession(t, store, ref)
+		require.Equal(t, begun.Turn.ID, s.WaitingTurn)
+		fixture.RequireEqual(t, c.Result.Pending, s.Pending)
+		_, err = store.BeginTurn(t.Context(), fixture.NewContinuation(ref, from, id))
+		fixture.RequireMode(t, err, failure.TurnNotOpen, "turn_id", from.ID)
+
+		from = begun.Turn
+		ask := fixture.NewContinuation(ref, from, id)
+		ask.Answers = ask.Answers[i%2:]
+		begun, err = store.BeginTurn(t.Context(), ask)
+		require.NoError(t, err)
+		require.Equal(t, i+3, begun.Turn.Attempt)
+		require.Equal(t, i+4, begun.Turn.Number)
+		require.Equal(t, from.ID, begun.Turn.Continues)
+		require.Len(t, begun.Turn.Steps, 1)
+		fixture.RequireEqual(t, ask.Answers, begun.Turn.Answers)
+		fixture.RequireEqual(t, window, begun.History)
+		fixture.RequireEqual(t, fixture.ModelRounds(i+3), fixture.LoadJournal(t, store, fixture.LeaseOf(ref, begun.Turn), 2))
+		require.Empty(t, fixture.GetSession(t, store, ref).WaitingTurn)
+	}
+	last := fixture.NewCommit(ref, begun.Turn, "second", session.OutcomeOpen)
+	last.Result.Step = 2
+	begun.Turn.Sequence = fixture.CommitStep(t, store, last)
+	require.Empty(t, fixture.LoadJournal(t, store, fixture.LeaseOf(ref, begun.Turn), 2))
+
+	// Another step of it may wait as well.
+	fixture.Record(t, store, fixture.LeaseOf(ref, begun.Turn), 3, fixture.ModelRounds(1)...)
+	fixture.CommitStep(t, store, fixture.NewWaitingCommit(ref, begun.Turn, 3))
+	next := goOn(t, store, ref, begun.Turn, "t6")
+	require.Len(t, next.Steps, 2)
+	fixture.RequireEqual(t, fixture.ModelRounds(1), fixture.LoadJournal(t, store, fixture.LeaseOf(ref, next), 3))
+}
+
+// continueStepThatStoppedComesFirst leaves no step behind that has begun.
+func continueStepThatStoppedComesFirst(t *testing.T, store memory.Store) {
+	ref, turn := waiting(t, store)
+	next := goOn(t, store, ref, turn, "t2")
+	for _, c := range []memory.Commit{fixture.NewCommit(ref, next, "third", session.OutcomeCompleted), fixture.NewWaitingCommit(ref, next, 3)} {
+		c.Result.Step = 3
+		_, err := store.CommitStep(t.Context(), c)
+		fixture.RequireMode(t, err, failure.UserInvalidInput, "turn_id", "t2", "step", "3")
+	}
+	require.Equal(t, "t2", fixture.GetSession(t, store, ref).OpenTurn)
+	for step := 2; step <= 3; step++ {
+		c := fixture.NewCommit(ref, next, "more", session.OutcomeOpen)
+		c.Result.Step = step
+		next.Sequence = fixture.CommitStep(t, store, c)
+	}
+}
+
+func continueStepsOfTheTurnBeforeAreKnown(t *testing.T, store memory.Store) {
+	ref, turn := waiting(t, store)
+	next := goOn(t, store, ref, turn, "t2")
+	c := fixture.NewCommit(ref, next, "first", session.OutcomeOpen)
+	c.Base = 3
+	require.EqualValues(t, 4, fixture.CommitStep(t, store, c), "it was committed so")
+	c.Messages[0].Text = "other"
+	_, err := store.CommitStep(t.Context(), c)
+	fixture.RequireMode(t, err, failure.TurnNotOpen, "step", "1")
+	fixture.RequireMode(t, store.Record(t.Context(), fixture.LeaseOf(ref, next), 1, fixture.ModelRounds(1)), failure.TurnNotOpen)
+	other := stopped()
+	other[0].Reply.Text = "something else"
+	fixture.RequireMode(t, store.Record(t.Context(), fixture.LeaseOf(ref, next), 2, other[:1]), failure.Nondeterminism)
+	require.Len(t, fixture.History(t, store, ref), 5)
+}

@@ -1,0 +1,273 @@
+package continuation
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/memory/memorytest/internal/fixture"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+func resumeTests() fixture.Tests {
+	return fixture.Tests{
+		"Resume_TakesThePlaceOfTheTurn":      resumeTakesThePlaceOfTheTurn,
+		"Resume_AgainIsTheSameTurn":          resumeAgainIsTheSameTurn,
+		"Resume_IsTakenOver":                 resumeIsTakenOver,
+		"Resume_FailsAndIsResumedAgain":      resumeFailsAndIsResumedAgain,
+		"Resume_KeepsJournalsOfSeveralSteps": resumeKeepsJournalsOfSeveralSteps,
+		"Resume_RefusesWhatDidNotFail":       resumeRefusesWhatDidNotFail,
+		"Resume_RefusesWhenTheSessionWentOn": resumeRefusesWhenTheSessionWentOn,
+		"Resume_RefusesPartsThatDoNotFit":    resumeRefusesPartsThatDoNotFit,
+	}
+}
+
+// broken is a session whose last turn, t1, failed in its second step, which had done two rounds.
+func broken(t *testing.T, store memory.Store) (session.Ref, session.Turn) {
+	t.Helper()
+	ref := fixture.NewRef()
+	fixture.RunTurn(t, store, ref, "t0", "hello", "hi")
+	turn := fixture.BeginTurn(t, store, ref, "t1", "read on")
+	turn.Sequence = fixture.CommitStep(t, store, fixture.NewCommit(ref, turn, "first", session.OutcomeOpen))
+	fixture.Record(t, store, fixture.LeaseOf(ref, turn), 2, fixture.ModelRounds(2)...)
+	failed, err := store.FailTurn(t.Context(), fixture.NewFail(ref, turn, session.OutcomeFailed))
+	require.NoError(t, err)
+	return ref, failed
+}
+
+func inherited(results ...execution.Result) []execution.Result {
+	for i := range results {
+		results[i].Inherited = true
+	}
+	return results
+}
+
+// resumeTakesThePlaceOfTheTurn goes on where it failed: with its window, the results of its steps
+// and the journal of the one that failed, and without a message.
+//
+// Req: OC-27
+func resumeTakesThePlaceOfTheTurn(t *testing.T, store memory.Store) {
+	ref, from := broken(t, store)
+	before := fixture.GetSession(t, store, ref)
+	ask := fixture.NewResumption(ref, from, "t2")
+	begun, err := store.BeginTurn(t.Context(), ask)
+	require.NoError(t, err)
+	first := fixture.NewCommit(ref, from, "first", session.OutcomeOpen).Result
+	first.Sequence = 4
+	fixture.RequireEqual(t, memory.Begun{
+		Found: memory.FoundBegun,
+		Turn: session.Turn{
+			ID: "t2", Trace: ask.TraceID, Number: 3, Epoch: begun.Turn.Epoch, Attempt: 2, Sequence: 5,
+			Steps: inherited(first), Origin: "t1",
+		},
+		History: []conversation.Message{
+			{Sequence: 1, Role: conversation.RoleUser, Text: "hello", Turn: 1},
+			{Sequence: 2, Role: conversation.RoleAssistant, Author: "echo", Text: "hi", Turn: 1},
+			{Sequence: 3, Role: conversation.RoleUser, Text: "read on", Turn: 2},
+		},
+	}, begun)
+	require.Greater(t, begun.Turn.Epoch, from.Epoch)
+	require.Equal(t, before.Messages, fixture.GetSession(t, store, ref).Messages)
+
+	h := fixture.LeaseOf(ref, begun.Turn)
+	fixture.RequireEqual(t, fixture.ModelRounds(2), fixture.LoadJournal(t, store, h, 2))
+	fixture.Record(t, store, h, 2, fixture.ModelRounds(3)...)
+	again := fixture.NewCommit(ref, begun.Turn, "first", session.OutcomeOpen)
+	_, err = store.CommitStep(t.Context(), again)
+	fixture.RequireMode(t, err, failure.TurnNotOpen, "step", "1")
+	c := fixture.NewCommit(ref, begun.Turn, "second", session.OutcomeCompleted)
+	c.Result.Step = 2
+	require.EqualValues(t, 6, fixture.CommitStep(t, store, c))
+	require.Equal(t, session.Ready, fixture.GetSession(t, store, ref).State)
+	require.Equal(t, []string{"1 hello", "2 hi", "3 read on", "4 first", "5 looking at page 0\n\nlooking at page 1", "6 second"}, said(fixture.History(t, store, ref)))
+}
+
+func resumeAgainIsTheSameTurn(t *testing.T, store memory.Store) {
+	ref, from := broken(t, store)
+	ask := fixture.NewResumption(ref, from, "t2")
+	first, err := store.BeginTurn(t.Context(), ask)
+	require.NoError(t, err)
+	for _, knownOnly := range []bool{false, true} {
+		ask.KnownOnly = knownOnly
+		again, err := store.BeginTurn(t.Context(), ask)
+		require.NoError(t, err)
+		fixture.RequireEqual(t, first, again)
+	}
+	other := fixture.NewResumption(ref, from, "t2")
+	found, err := store.BeginTurn(t.Context(), other)
+	require.NoError(t, err)
+	require.Equal(t, memory.FoundOpen, found.Found)
+	fixture.RequireEqual(t, first.Turn, found.Turn)
+	other.Fingerprint = "another"
+	_, err = store.BeginTurn(t.Context(), other)
+	fixture.RequireMode(t, err, failure.KeyReused, "turn_id", "t2")
+	_, err = store.BeginTurn(t.Context(), fixture.NewResumption(ref, from, "t3"))
+	fixture.RequireMode(t, err, failure.SessionBusy, "turn_id", "t2")
+}
+
+// resumeIsTakenOver is the death of who resumed, and then of a worker.
+func resumeIsTakenOver(t *testing.T, store memory.Store) {
+	ref, from := broken(t, store)
+	ask := fixture.NewResumption(ref, from, "t2")
+	first, err := store.BeginTurn(t.Context(), ask)
+	require.NoError(t, err)
+	fixture.Release(t, store, ref, first.Turn)
+	ask = fixture.NewBegin(ref, "t2", "") // who takes it over knows nothing of what it was begun with
+	ask.Message = conversation.Message{}
+	for attempt := 3; attempt < 5; attempt++ {
+		next, err := store.BeginTurn(t.Context(), ask)
+		require.NoError(t, err)
+		want := first
+		want.Turn.Attempt, want.Turn.Epoch = attempt, next.Turn.Epoch
+		fixture.RequireEqual(t, want, next)
+		fixture.RequireEqual(t, fixture.ModelRounds(2), fixture.LoadJournal(t, store, fixture.LeaseOf(ref, next.Turn), 2))
+		ask.LostEpoch = next.Turn.Epoch
+	}
+	fixture.RequireFenced(t, store, ref, first.Turn)
+}
+
+// resumeFailsAndIsResumedAgain keeps what was done first, and under which name.
+func resumeFailsAndIsResumedAgain(t *testing.T, store memory.Store) {
+	ref, from := broken(t, store)
+	for i, id := range []string{"t2", "t3", "t4"} {
+		begun, err := store.BeginTurn(t.Context(), fixture.NewResumption(ref, from, id))
+		require.NoError(t, err)
+		require.Equal(t, "t1", begun.Turn.Origin)
+		require.Equal(t, i+2, begun.Turn.Attempt)
+		require.Len(t, begun.Turn.Steps, 1)
+		require.EqualValues(t, 3, begun.History[len(begun.History)-1].Sequence)
+		fixture.RequireEqual(t, fixture.ModelRounds(i+2), fixture.LoadJournal(t, store, fixture.LeaseOf(ref, begun.Turn), 2))
+		fixture.Record(t, store, fixture.LeaseOf(ref, begun.Turn), 2, fixture.ModelRounds(i+3)...)
+		before := from
+		from, err = store.FailTurn(t.Context(), fixture.NewFail(ref, begun.Turn, session.OutcomeFailed))
+		require.NoError(t, err)
+		require.Equal(t, "t1", from.Origin)
+		_, err = store.BeginTurn(t.Context(), fixture.NewResumption(ref, before, "late"))
+		fixture.RequireMode(t, err, failure.TurnNotOpen, "turn_id", before.ID)
+	}
+}
+
+// resumeKeepsJournalsOfSeveralSteps is a round of steps beside each other: one is done, one failed
+// in a way that the turn survived, and two are to be done again.
+func resumeKeepsJournalsOfSeveralSteps(t *testing.T, store memory.Store) {
+	ref := fixture.NewRef()
+	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
+	for step := 2; step <= 5; step++ {
+		fixture.Record(t, store, fixture.LeaseOf(ref, turn), step, fixture.ModelRounds(step)...)
+	}
+	for _, step := range []int{1, 3} {
+		c := fixture.NewCommit(ref, turn, "aside", session.OutcomeOpen)
+		c.Messages, c.Result.Step = nil, step
+		fixture.CommitStep(t, store, c)
+	}
+	from, err := store.FailTurn(t.Context(), fixture.NewFail(ref, turn, session.OutcomeFailed))
+	require.NoError(t, err)
+	ask := fixture.NewResumption(ref, from, "t2")
+	survived := execution.Result{Step: 2, Agent: "echo", Failure: failure.New(failure.ResourceAPI, "test", "away")}
+	ask.Inherited = []execution.Result{from.Steps[0], survived, from.Steps[1]}
+	begun, err := store.BeginTurn(t.Context(), ask)
+	require.NoError(t, err)
+	fixture.RequireEqual(t, inherited(from.Steps[0], survived, from.Steps[1]), begun.Turn.Steps)
+	for step := 1; step <= 5; step++ {
+		kept := []execution.Entry{}
+		if step >= 4 {
+			kept = fixture.ModelRounds(step)
+		}
+		fixture.RequireEqual(t, kept, fixture.LoadJournal(t, store, fixture.LeaseOf(ref, begun.Turn), step))
+	}
+	for step := 4; step <= 5; step++ {
+		c := fixture.NewCommit(ref, begun.Turn, "done", session.OutcomeOpen)
+		c.Messages, c.Result.Step = nil, step
+		fixture.CommitStep(t, store, c)
+	}
+}
+
+func resumeRefusesWhatDidNotFail(t *testing.T, store memory.Store) {
+	ref := fixture.NewRef()
+	for i, end := range []session.Outcome{session.OutcomeCompleted, session.OutcomeCancelled, session.OutcomeInputRequired} {
+		turn := fixture.BeginTurn(t, store, ref, fmt.Sprintf("t%d", i), "hello")
+		if end == session.OutcomeCancelled {
+			_, err := store.FailTurn(t.Context(), fixture.NewFail(ref, turn, end))
+			require.NoError(t, err)
+		} else {
+			fixture.CommitStep(t, store, fixture.NewCommit(ref, turn, "hi", end))
+		}
+		before := fixture.View(t, store, ref)
+		_, err := store.BeginTurn(t.Context(), fixture.NewResumption(ref, turn, "next"))
+		fixture.RequireMode(t, err, failure.TurnNotOpen, "turn_id", turn.ID)
+		fixture.RequireEqual(t, before, fixture.View(t, store, ref))
+	}
+	for _, where := range []session.Ref{ref, fixture.NewRef()} {
+		_, err := store.BeginTurn(t.Context(), fixture.NewResumption(where, session.Turn{ID: "unknown"}, "next"))
+		fixture.RequireMode(t, err, failure.TurnNotOpen, "turn_id", "unknown")
+	}
+}
+
+func resumeRefusesWhenTheSessionWentOn(t *testing.T, store memory.Store) {
+	for name, goOn := range map[string]func(ref session.Ref){
+		"a turn":                            func(ref session.Ref) { fixture.RunTurn(t, store, ref, "t5", "and now?", "well") },
+		"cleared":                           func(ref session.Ref) { require.NoError(t, store.ClearSession(t.Context(), ref)) },
+		"compacted":                         func(ref session.Ref) { compacted(t, store, ref) },
+		"a failure":                         func(ref session.Ref) { fails(t, store, ref) },
+		"one that is open, without a lease": func(ref session.Ref) { fixture.Release(t, store, ref, fixture.BeginTurn(t, store, ref, "t5", "wait")) },
+	} {
+		ref, from := broken(t, store)
+		goOn(ref)
+		before := fixture.View(t, store, ref)
+		_, err := store.BeginTurn(t.Context(), fixture.NewResumption(ref, from, "t9"))
+		require.ErrorContains(t, err, "t1", name)
+		fixture.RequireMode(t, err, failure.TurnNotOpen, "turn_id", "t1")
+		fixture.RequireEqual(t, before, fixture.View(t, store, ref))
+	}
+
+	// What does not add to the session is no reason.
+	ref, from := broken(t, store)
+	for _, verb := range []session.Verb{session.Pause, session.Resume, session.Close} {
+		_, err := store.UpdateSession(t.Context(), memory.Update{Ref: ref, Verb: verb})
+		require.NoError(t, err)
+	}
+	_, err := store.BeginTurn(t.Context(), fixture.NewResumption(ref, from, "t9"))
+	fixture.RequireMode(t, err, failure.SessionClosed)
+	_, err = store.UpdateSession(t.Context(), memory.Update{Ref: ref, Verb: session.Resume})
+	require.NoError(t, err)
+	stranger := fixture.NewResumption(ref, from, "t9")
+	stranger.User = "mallory"
+	_, err = store.BeginTurn(t.Context(), stranger)
+	fixture.RequireMode(t, err, failure.NotFound)
+	_, err = store.BeginTurn(t.Context(), fixture.NewResumption(ref, from, "t9"))
+	require.NoError(t, err)
+}
+
+// compacted puts a summary in the place of all messages but the last.
+func compacted(t *testing.T, store memory.Store, ref session.Ref) {
+	t.Helper()
+	_, err := store.CompactSession(t.Context(), memory.Compact{Ref: ref, Strategy: conversation.Summarize, Keep: 1, Summary: "they talked"})
+	require.NoError(t, err)
+}
+
+func fails(t *testing.T, store memory.Store, ref session.Ref) {
+	t.Helper()
+	_, err := store.FailTurn(t.Context(), fixture.NewFail(ref, fixture.BeginTurn(t, store, ref, "t5", "and now?"), session.OutcomeFailed))
+	require.NoError(t, err)
+}
+
+func resumeRefusesPartsThatDoNotFit(t *testing.T, store memory.Store) {
+	ref, from := broken(t, store)
+	for field, change := range map[string]func(b *memory.Begin){
+		"resumes_turn_id": func(b *memory.Begin) { b.Message = conversation.User("and this") },
+		"inherited":       func(b *memory.Begin) { b.Resumes = "" },
+		"order":           func(b *memory.Begin) { b.Inherited = append(b.Inherited, b.Inherited...) },
+		"copy":            func(b *memory.Begin) { b.Resumes, b.Copy = "", &memory.Copy{} },
+	} {
+		b := fixture.NewResumption(ref, from, "t2")
+		change(&b)
+		_, err := store.BeginTurn(t.Context(), b)
+		fixture.RequireMode(t, err, failure.UserInvalidInput)
+		require.ErrorContains(t, err, field)
+	}
+}

@@ -1,0 +1,116 @@
+package differential
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/memory/memorytest/internal/fixture"
+)
+
+// texts are the contents of artifacts. The last one has two pieces.
+var texts = []string{"", "one", "two", "three", fixture.LongText(memory.ArtifactChunk + 1)}
+
+// content is one of the short ones, and rarely one whose digest is wrong.
+func content(d *differ) (memory.Content, string) {
+	text := texts[d.rand.IntN(len(texts)-1)]
+	c := fixture.ContentOf(text)
+	if d.once(12) {
+		c.SHA256 = fixture.ContentOf("another").SHA256
+	}
+	return c, text
+}
+
+func artifactName(d *differ) string { return oneOf(d, "a", "b", "a/b", "user:a", "user:b") }
+
+func stageArtifact(d *differ, s *subject) call {
+	h := d.hold(s)
+	c, _ := content(d)
+	return held("StageArtifact", h, c, func(ctx context.Context, store memory.Store) (any, error) {
+		return store.StageArtifact(ctx, h, c)
+	})
+}
+
+func appendArtifact(d *differ, s *subject) call {
+	h := d.hold(s)
+	c, text := content(d)
+	offset := int64(0)
+	if d.once(12) {
+		offset = 1 // wrong for its length
+	}
+	return appendCall(h, c, offset, text)
+}
+
+// appendLong stores a piece of the long content; the second may come before the first.
+func appendLong(d *differ, s *subject) call {
+	text := texts[len(texts)-1]
+	offset := oneOf(d, 0, memory.ArtifactChunk)
+	end := min(offset+memory.ArtifactChunk, len(text))
+	return appendCall(d.hold(s), fixture.ContentOf(text), int64(offset), text[offset:end])
+}
+
+func appendCall(h memory.Hold, c memory.Content, offset int64, piece string) call {
+	return held("AppendArtifact", h, []any{c, offset, len(piece)}, func(ctx context.Context, store memory.Store) (any, error) {
+		return nil, store.AppendArtifact(ctx, h, c, offset, []byte(piece))
+	})
+}
+
+func putArtifact(d *differ, s *subject) call {
+	h := d.hold(s)
+	c, _ := content(d)
+	if d.once(6) {
+		c = fixture.ContentOf(texts[len(texts)-1])
+	}
+	a := memory.Artifact{Content: c, Name: artifactName(d), MediaType: oneOf(d, "", "text/plain")}
+	return held("PutArtifact", h, a, func(ctx context.Context, store memory.Store) (any, error) {
+		return store.PutArtifact(ctx, h, a)
+	})
+}
+
+func getArtifact(d *differ, s *subject) call {
+	name, version := artifactName(d), d.rand.IntN(6)
+	return call{"GetArtifact", []any{s.ref, name, version}, func(ctx context.Context, store memory.Store) (any, error) {
+		return store.GetArtifact(ctx, s.ref, name, version)
+	}, nil}
+}
+
+func readArtifact(d *differ, s *subject) call {
+	return readCall(s, fixture.ContentOf(oneOf(d, texts...)))
+}
+
+// readCall reads a content to its end.
+func readCall(s *subject, c memory.Content) call {
+	return call{"ReadArtifact", []any{s.ref, c}, func(ctx context.Context, store memory.Store) (any, error) {
+		all := []byte{}
+		for {
+			piece, err := store.ReadArtifact(ctx, s.ref, c, int64(len(all)))
+			if err != nil || len(piece) == 0 {
+				return fixture.ContentOf(string(all)), err
+			}
+			all = append(all, piece...)
+		}
+	}, nil}
+}
+
+func listArtifacts(_ *differ, s *subject) call {
+	return call{"ListArtifacts", s.ref, func(ctx context.Context, store memory.Store) (any, error) {
+		return store.ListArtifacts(ctx, s.ref)
+	}, nil}
+}
+
+func deleteArtifact(d *differ, s *subject) call {
+	h, name, version := d.hold(s), artifactName(d), d.rand.IntN(5)
+	return held("DeleteArtifact", h, fmt.Sprint(name, " ", version), func(ctx context.Context, store memory.Store) (any, error) {
+		return nil, store.DeleteArtifact(ctx, h, name, version)
+	})
+}
+
+// files are one or two beside a message; now and then of one name, or empty.
+func (d *differ) files() []conversation.Attachment {
+	files := make([]conversation.Attachment, 1+d.rand.IntN(2))
+	for i := range files {
+		files[i] = conversation.Attachment{Name: artifactName(d), MediaType: oneOf(d, "", "text/plain"), Data: []byte(oneOf(d, texts...))}
+	}
+	return files
+}

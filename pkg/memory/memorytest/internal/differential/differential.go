@@ -1,0 +1,301 @@
+// Package differential compares two stores: it makes the same random calls of both.
+package differential
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/memory/memorytest/internal/fixture"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// Run makes the calls that the seed decides of both stores and returns the first difference as an
+// error (nil if there is none).
+func Run(ctx context.Context, oracle, other memory.Store, ops int, seed uint64) (Replies, error) {
+	d := &differ{
+		oracle: oracle, other: other, seed: seed, replies: Replies{},
+		rand: rand.New(rand.NewPCG(seed, seed)), //nolint:gosec // a seed must give the same calls again
+	}
+	for range subjects {
+		d.pool = append(d.pool, d.subject())
+	}
+	few := max(1, ops/rareEach)
+	for range ops {
+		s, makers := d.draw(few)
+		if err := d.do(ctx, s, pick(d, makers)(d, s)); err != nil {
+			return nil, err
+		}
+	}
+	for _, s := range d.pool {
+		if err := d.survey(ctx, s); err != nil {
+			return nil, err
+		}
+	}
+	return d.replies, nil
+}
+
+// draw is the session of the next call, and the calls from which it is picked.
+func (d *differ) draw(few int) (*subject, []maker) {
+	if d.once(30) {
+		return &subject{ref: session.Ref{Tenant: d.pool[0].ref.Tenant, Session: "nobody"}}, strangers
+	}
+	i := d.rand.IntN(len(d.pool))
+	if d.pool[i].rest == 0 {
+		d.pool[i] = d.subject()
+	}
+	s := d.pool[i]
+	if s.gone {
+		s.rest--
+	}
+	switch {
+	case d.n%few == few-1:
+		return s, rare
+	case s.idle && d.once(3):
+		return s, openers
+	}
+	return s, common
+}
+
+const (
+	subjects = 6  // sessions at a time
+	epilogue = 20 // calls of a session that was deleted
+	rareEach = 60 // how many of the calls are rare ones
+)
+
+// Replies counts replies by "Method found", where found is what BeginTurn found, continued for
+// a turn in the place of another, the mode of an error, waiting for a session with calls that
+// wait, or ok.
+type Replies map[string]int
+
+// Missing are the replies of the contract that were not seen. Limits that take hundreds of
+// megabytes to reach are left out.
+func (r Replies) Missing() []string {
+	var missing []string
+	for method, replies := range repertoire {
+		for reply := range strings.FieldsSeq(replies) {
+			if r[method+" "+reply] == 0 {
+				missing = append(missing, method+" "+reply)
+			}
+		}
+	}
+	slices.Sort(missing)
+	return missing
+}
+
+// repertoire is what each method can reply.
+var repertoire = map[string]string{
+	"BeginTurn":      "begun continued resumed open closed not_found key_reused session_busy session_closed session_full turn_not_open user_invalid_input session_deleted",
+	"RenewTurn":      "ok fenced turn_not_open not_found session_deleted",
+	"ReleaseTurn":    "ok fenced turn_not_open not_found session_deleted",
+	"CommitStep":     "ok fenced turn_not_open base_mismatch session_full state_violation user_invalid_input resource_quota not_found session_deleted",
+	"FailTurn":       "ok fenced not_found session_deleted",
+	"Record":         "ok nondeterminism fenced turn_not_open resource_quota not_found session_deleted",
+	"LoadJournal":    "ok fenced turn_not_open not_found session_deleted",
+	"GetSession":     "ok waiting not_found session_deleted",
+	"ListSessions":   "ok",
+	"LoadHistory":    "ok not_found session_deleted",
+	"UpdateSession":  "ok session_busy revision_mismatch resource_quota not_found session_deleted",
+	"CompactSession": "ok session_busy not_found session_deleted",
+	"ClearSession":   "ok session_busy not_found session_deleted",
+	"DeleteSession":  "ok not_found",
+	"SearchMemory":   "ok",
+	"GetState":       "ok not_found session_deleted",
+	"UpdateState":    "ok revision_mismatch fenced turn_not_open state_violation user_invalid_input resource_quota not_found session_deleted",
+	"StageArtifact":  "ok user_invalid_input fenced turn_not_open not_found session_deleted",
+	"AppendArtifact": "ok base_mismatch user_invalid_input fenced turn_not_open not_found session_deleted",
+	"PutArtifact":    "ok base_mismatch user_invalid_input fenced turn_not_open not_found session_deleted",
+	"GetArtifact":    "ok not_found session_deleted",
+	"ReadArtifact":   "ok not_found session_deleted",
+	"ListArtifacts":  "ok not_found session_deleted",
+	"DeleteArtifact": "ok fenced turn_not_open not_found session_deleted",
+}
+
+type differ struct {
+	oracle, other memory.Store
+	seed          uint64
+	rand          *rand.Rand
+	made          int // sessions so far
+	n             int // calls so far
+	pool          []*subject
+	replies       Replies
+}
+
+// subject is a session of the run, and what helps to make calls that are not all refused.
+type subject struct {
+	ref     session.Ref
+	user    string
+	open    memory.Begin // the call that got the turn that was begun last
+	turn    session.Turn // as it was then
+	base    int64        // the last message
+	next    int          // step
+	waiting string       // the turn whose calls wait, as far as this run knows
+	failed  session.Turn // the last turn, if it failed, as far as this run knows
+	commits []memory.Commit
+	updates []memory.StateUpdate
+	idle    bool // it seems to have no open turn
+	gone    bool // it was deleted
+	rest    int  // calls that are left for it then
+	calls   []call
+}
+
+// call is a call of a method, the same for both stores.
+type call struct {
+	method string
+	input  any // for those who read a failure
+	make   func(context.Context, memory.Store) (any, error)
+	after  func(reply any) // learns from the reply of the oracle; may be nil
+}
+
+func (d *differ) subject() *subject {
+	d.made++
+	return &subject{
+		ref:  session.Ref{Tenant: fmt.Sprintf("differ-%d", d.seed), Session: fmt.Sprintf("s-%d", d.made)},
+		user: oneOf(d, "", "alice", "bob"),
+		idle: true,
+		rest: epilogue,
+	}
+}
+
+var errNone = errors.New("none")
+
+// do makes the call of both stores and compares what they say.
+func (d *differ) do(ctx context.Context, s *subject, c call) error {
+	d.n++
+	s.calls = append(s.calls, c)
+	want, wantErr := c.make(ctx, d.oracle)
+	got, gotErr := c.make(ctx, d.other)
+	d.replies[c.method+" "+found(want, wantErr)]++
+	diff := gocmp.Diff(verdict(wantErr), verdict(gotErr))
+	if diff == "" && wantErr == nil {
+		diff = gocmp.Diff(want, got, alike...)
+	}
+	if diff != "" {
+		return fmt.Errorf("call %d of seed %d: %s (want -, got +)\n%s\nerrors: %w | %w\nthe calls of the session, the last one first:\n%s",
+			d.n, d.seed, c, diff, cmp.Or(wantErr, errNone), cmp.Or(gotErr, errNone), s.story())
+	}
+	if c.after != nil && wantErr == nil {
+		c.after(want)
+	}
+	return nil
+}
+
+// survey compares all that can be seen of a session.
+func (d *differ) survey(ctx context.Context, s *subject) error {
+	calls := []call{getSession(d, s), listSessions(d, s), loadHistory(d, s), getState(d, s), listArtifacts(d, s)}
+	for i := range turnIDs {
+		calls = append(calls, beginCall(s, memory.Begin{
+			Ref: s.ref, User: s.user, TurnID: turnID(i), TraceID: traces[0], Fingerprint: fingerprint(turnID(i)),
+			Message: conversation.User("?"), Lease: memory.MaxLease, Window: memory.MaxWindow, KnownOnly: true,
+		}))
+	}
+	for _, text := range texts {
+		calls = append(calls, readCall(s, fixture.ContentOf(text)))
+	}
+	for _, c := range calls {
+		if err := d.do(ctx, s, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c call) String() string { return fmt.Sprintf("%s %+v", c.method, c.input) }
+
+// story is what a session went through, the last call first.
+func (s *subject) story() string {
+	var b strings.Builder
+	for i, c := range slices.Backward(s.calls) {
+		text := c.String()
+		fmt.Fprintf(&b, "%d: %s\n", i, conversation.Brief(text, 400))
+		if len(s.calls)-i > 60 {
+			break
+		}
+	}
+	return b.String()
+}
+
+// alike is what equal replies are.
+var alike = []gocmp.Option{
+	cmpopts.EquateEmpty(),
+	cmpopts.IgnoreFields(conversation.Message{}, "Time"),
+	cmpopts.IgnoreFields(session.Session{}, "Created", "LastActivity", "Bytes"),
+	cmpopts.IgnoreFields(memory.Begun{}, "LeaseLeft"),
+	cmpopts.IgnoreFields(memory.Artifact{}, "Created"),
+	cmpopts.IgnoreFields(failure.Error{}, "Cause"),
+	cmpopts.IgnoreMapEntries(func(_ memory.Scope, revision int64) bool { return revision == 0 }),
+}
+
+// facts are those on which a caller may rely.
+var facts = []string{"turn_id", "trace_id", "last_sequence", "revision", "offset", "current_epoch", "key", "owner"}
+
+// verdict is what equal errors have in common.
+func verdict(err error) map[string]string {
+	if err == nil {
+		return nil
+	}
+	v := map[string]string{"mode": string(failure.ModeOf(err))}
+	if e, ok := errors.AsType[*failure.Error](err); ok {
+		for _, name := range facts {
+			v[name] = e.Facts[name]
+		}
+	}
+	return v
+}
+
+func found(reply any, err error) string {
+	if err != nil {
+		return cmp.Or(string(failure.ModeOf(err)), "unknown")
+	}
+	switch r := reply.(type) {
+	case memory.Begun:
+		if r.Found == memory.FoundBegun && r.Turn.Continues != "" {
+			return "continued"
+		}
+		if r.Found == memory.FoundBegun && r.Turn.Origin != "" {
+			return "resumed"
+		}
+		return string(r.Found)
+	case session.Session:
+		if len(r.Pending) > 0 {
+			return "waiting"
+		}
+	}
+	return "ok"
+}
+
+// maker makes a call about a session.
+type maker struct {
+	weight int
+	make   func(*differ, *subject) call
+}
+
+// pick draws a maker by weight.
+func pick(d *differ, makers []maker) func(*differ, *subject) call {
+	all := 0
+	for _, m := range makers {
+		all += m.weight
+	}
+	at := d.rand.IntN(all)
+	for _, m := range makers {
+		if at -= m.weight; at < 0 {
+			return m.make
+		}
+	}
+	return makers[0].make
+}
+
+// once is true one time in n.
+func (d *differ) once(n int) bool { return d.rand.IntN(n) == 0 }
+
+func oneOf[T any](d *differ, choices ...T) T { return choices[d.rand.IntN(len(choices))] }

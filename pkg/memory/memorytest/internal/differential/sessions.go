@@ -1,0 +1,237 @@
+package differential
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/memory/memorytest/internal/fixture"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// common are the calls, by how often they are made.
+var common = []maker{
+	{24, beginTurn},
+	{4, renewTurn},
+	{3, releaseTurn},
+	{30, commitStep},
+	{4, failTurn},
+	{10, recordEntries},
+	{6, loadJournal},
+	{4, getSession},
+	{1, listSessions},
+	{4, loadHistory},
+	{10, updateSession},
+	{4, compactSession},
+	{2, clearSession},
+	{1, deleteSession},
+	{2, searchMemory},
+	{4, getState},
+	{12, updateState},
+	{6, stageArtifact},
+	{6, appendArtifact},
+	{10, putArtifact},
+	{4, getArtifact},
+	{4, readArtifact},
+	{3, listArtifacts},
+	{3, deleteArtifact},
+}
+
+// openers are those of a session without an open turn, in which most others are refused.
+var openers = []maker{{1, beginTurn}}
+
+// strangers are calls of a session that is not there, beside those that would make it.
+var strangers = []maker{
+	{1, getSession},
+	{1, loadHistory},
+	{1, compactSession},
+	{1, clearSession},
+	{1, deleteSession},
+	{1, getState},
+	{1, updateState},
+	{1, listArtifacts},
+}
+
+// rare are calls that take long.
+var rare = []maker{{3, bigState}, {4, recordTooMuch}, {4, appendLong}, {2, commitBigState}, {2, commitSharedState}, {1, commitWrongState}}
+
+func getSession(_ *differ, s *subject) call {
+	return call{"GetSession", s.ref, func(ctx context.Context, store memory.Store) (any, error) {
+		return store.GetSession(ctx, s.ref)
+	}, nil}
+}
+
+// listSessions reads all pages. The order is that of creation, of which the clocks know only
+// the millisecond, and so it is not compared.
+func listSessions(d *differ, s *subject) call {
+	l := memory.List{Tenant: s.ref.Tenant, User: oneOf(d, "", "alice", "bob"), Limit: 1 + d.rand.IntN(4)}
+	return call{"ListSessions", l, func(ctx context.Context, store memory.Store) (any, error) {
+		var all []session.Session
+		for l := l; ; {
+			page, next, err := store.ListSessions(ctx, l)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, page...)
+			if l.After = next; next == "" {
+				slices.SortFunc(all, func(a, b session.Session) int { return cmp.Compare(a.ID, b.ID) })
+				return all, nil
+			}
+		}
+	}, nil}
+}
+
+func loadHistory(d *differ, s *subject) call {
+	after, limit := int64(0), memory.MaxWindow
+	if d.once(2) {
+		after, limit = int64(d.rand.IntN(40)), 1+d.rand.IntN(8)
+	}
+	return call{"LoadHistory", []any{s.ref, after, limit}, func(ctx context.Context, store memory.Store) (any, error) {
+		return store.LoadHistory(ctx, s.ref, after, limit)
+	}, nil}
+}
+
+func updateSession(d *differ, s *subject) call {
+	u := memory.Update{Ref: s.ref, Verb: oneOf(d, "", session.Pause, session.Resume, session.Resume, session.Close), Metadata: map[string]string{}, Create: d.once(3)}
+	for range d.rand.IntN(3) {
+		u.Metadata[fmt.Sprintf("label-%d", d.rand.IntN(4))] = oneOf(d, "", "x", "y")
+	}
+	if d.once(30) {
+		for i := range memory.MaxMetadata + 1 {
+			u.Metadata[fmt.Sprintf("many-%d", i)] = "x"
+		}
+	}
+	if d.once(4) {
+		u.IfRevision = int64(d.rand.IntN(4))
+	}
+	if u.Create {
+		u.User = s.user
+	}
+	if d.once(20) {
+		u.User = oneOf(d, "", "alice", "bob")
+	}
+	return call{"UpdateSession", u, func(ctx context.Context, store memory.Store) (any, error) {
+		return store.UpdateSession(ctx, u)
+	}, nil}
+}
+
+func compactSession(d *differ, s *subject) call {
+	c := memory.Compact{
+		Ref: s.ref, Keep: d.rand.IntN(8), Summary: oneOf(d, "", "", "They talked.\nOf much."),
+		Strategy: oneOf(d, "", conversation.SlidingWindow, conversation.Summarize, conversation.Hierarchical),
+	}
+	return call{"CompactSession", c, func(ctx context.Context, store memory.Store) (any, error) {
+		return store.CompactSession(ctx, c)
+	}, nil}
+}
+
+func clearSession(_ *differ, s *subject) call {
+	return call{"ClearSession", s.ref, func(ctx context.Context, store memory.Store) (any, error) {
+		return nil, store.ClearSession(ctx, s.ref)
+	}, nil}
+}
+
+func deleteSession(d *differ, s *subject) call {
+	return call{"DeleteSession", s.ref, func(ctx context.Context, store memory.Store) (any, error) {
+		_, err := store.DeleteSession(ctx, s.ref)
+		return nil, err
+	}, func(any) { s.gone = true }}
+}
+
+// searchMemory compares hits without the order of those that are equally good.
+func searchMemory(d *differ, s *subject) call {
+	q := memory.Search{Tenant: s.ref.Tenant, User: oneOf(d, "alice", "bob"), Query: text(d), Limit: memory.MaxHits}
+	return call{"SearchMemory", q, func(ctx context.Context, store memory.Store) (any, error) {
+		hits, err := store.SearchMemory(ctx, q)
+		slices.SortFunc(hits, func(a, b memory.Hit) int {
+			return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(a.Session, b.Session), cmp.Compare(b.Message.Sequence, a.Message.Sequence))
+		})
+		if len(hits) == q.Limit { // which of the worst there are depends on the order
+			hits = slices.DeleteFunc(hits, func(h memory.Hit) bool { return h.Score == hits[q.Limit-1].Score })
+		}
+		return hits, err
+	}, nil}
+}
+
+func getState(_ *differ, s *subject) call {
+	return call{"GetState", s.ref, func(ctx context.Context, store memory.Store) (any, error) {
+		return store.GetState(ctx, s.ref)
+	}, nil}
+}
+
+// randomDelta changes keys of the scopes.
+func randomDelta(d *differ, scopes ...string) map[string]json.RawMessage {
+	changes := map[string]json.RawMessage{}
+	for range 1 + d.rand.IntN(3) {
+		changes[fmt.Sprintf("%skey-%d", oneOf(d, scopes...), d.rand.IntN(5))] = json.RawMessage(oneOf(d, "", "1", `"two"`, `{"three":3}`))
+	}
+	if d.once(60) {
+		changes[oneOf(d, "trace_id", "_scratch", "temp:x")] = json.RawMessage("1")
+	}
+	if d.once(60) {
+		changes["key"] = json.RawMessage("{")
+	}
+	return changes
+}
+
+func updateState(d *differ, s *subject) call {
+	h := d.hold(s)
+	u := memory.StateUpdate{
+		Ref: s.ref, RequestID: fmt.Sprintf("r-%d", d.rand.IntN(200)), Delta: randomDelta(d, oneOf(d, "", "", "app:", "user:")),
+	}
+	if d.once(2) {
+		u.TurnID, u.Epoch = h.TurnID, h.Epoch
+	}
+	if d.once(4) {
+		u.IfRevision = new(int64(d.rand.IntN(6)))
+	}
+	if len(s.updates) > 0 && d.once(4) {
+		u = oneOf(d, s.updates...)
+	}
+	return call{"UpdateState", u, func(ctx context.Context, store memory.Store) (any, error) {
+		return store.UpdateState(ctx, u)
+	}, func(any) {
+		s.updates = append(s.updates, u)
+		s.updates = s.updates[max(0, len(s.updates)-4):]
+	}}
+}
+
+// tooMuch is more state than a scope may hold.
+func tooMuch(scope string) map[string]json.RawMessage {
+	changes := map[string]json.RawMessage{}
+	for i := range memory.MaxStateBytes/memory.MaxStateValue + 1 {
+		changes[fmt.Sprintf("%sbig-%d", scope, i)] = json.RawMessage(`"` + strings.Repeat("a", memory.MaxStateValue-2) + `"`)
+	}
+	return changes
+}
+
+func bigState(d *differ, s *subject) call {
+	u := memory.StateUpdate{Ref: s.ref, RequestID: fmt.Sprintf("big-%d", d.n), Delta: tooMuch("")}
+	return call{"UpdateState", "too much", func(ctx context.Context, store memory.Store) (any, error) {
+		return store.UpdateState(ctx, u)
+	}, nil}
+}
+
+// commitOnly is a commit that changes nothing but state.
+func commitOnly(s *subject, what string, state map[string]json.RawMessage) call {
+	c := memory.Commit{Ref: s.ref, TurnID: s.turn.ID, Epoch: s.turn.Epoch, Base: s.base, State: state}
+	c.Result.Step, c.Result.Agent = max(s.next, 1), "echo"
+	return call{"CommitStep", what, func(ctx context.Context, store memory.Store) (any, error) {
+		return store.CommitStep(ctx, c)
+	}, nil}
+}
+
+func commitBigState(_ *differ, s *subject) call { return commitOnly(s, "too much state", tooMuch("")) }
+
+func commitSharedState(d *differ, s *subject) call {
+	return commitOnly(s, "too much shared state", tooMuch(oneOf(d, "app:", "user:")))
+}
+
+func commitWrongState(_ *differ, s *subject) call {
+	return commitOnly(s, "state of the orchestrator", fixture.Delta("trace_id", "1"))
+}

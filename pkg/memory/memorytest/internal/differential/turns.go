@@ -1,0 +1,287 @@
+package differential
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/memory/memorytest/internal/fixture"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+// turnIDs is how many turns a session can have.
+const turnIDs = 64
+
+var traces = []string{strings.Repeat("a", 32), strings.Repeat("b", 32), strings.Repeat("c", 32)}
+
+func turnID(i int) string { return fmt.Sprintf("t-%d", i) }
+
+func fingerprint(turnID string) string { return "of-" + turnID }
+
+// text is a few words of a small vocabulary.
+func text(d *differ) string {
+	words := make([]string, 1+d.rand.IntN(4))
+	for i := range words {
+		words[i] = fmt.Sprintf("w%d", d.rand.IntN(40))
+	}
+	return strings.Join(words, " ")
+}
+
+// source is mostly none.
+func source(d *differ) string {
+	if !d.once(12) {
+		return ""
+	}
+	return oneOf(d, "tool page", "tool mail", conversation.PartyPrefix+"sums", conversation.PartyPrefix+"maps")
+}
+
+func beginTurn(d *differ, s *subject) call {
+	i := s.turn.Number // the next one
+	if d.once(4) {
+		i = d.rand.IntN(turnIDs)
+	}
+	b := memory.Begin{
+		Ref: s.ref, User: s.user, TurnID: turnID(i % turnIDs), TraceID: oneOf(d, traces...),
+		Message: conversation.User(text(d)), Lease: memory.MaxLease,
+		Window: 1 + d.rand.IntN(12), KnownOnly: d.once(8),
+	}
+	if s.open.TurnID != "" && d.once(3) { // the holder again
+		b.TurnID, b.TraceID = s.open.TurnID, s.open.TraceID
+		b.LostEpoch = oneOf(d, 0, s.turn.Epoch, s.turn.Epoch-1)
+	}
+	if d.once(8) {
+		b.Message = conversation.Message{} // it goes on
+	}
+	if b.Message.Role != "" {
+		b.Message.Untrusted = source(d)
+	}
+	if b.Message.Role != "" && d.once(6) {
+		b.Message.Attachments = d.files()
+	}
+	d.goesOn(s, &b)
+	d.goesOnFrom(s, &b)
+	b.Fingerprint = fingerprint(b.TurnID)
+	if d.once(30) {
+		b.Fingerprint = "of-something-else"
+	}
+	if d.once(30) {
+		b.User = oneOf(d, "", "alice", "bob")
+	}
+	if d.once(3) {
+		b.WindowTokens = 1 + d.rand.IntN(30)
+	}
+	return beginCall(s, b)
+}
+
+// goesOn mostly continues what waits, if something does; and now and then what does not, or
+// with parts that do not fit together.
+func (d *differ) goesOn(s *subject, b *memory.Begin) {
+	if s.waiting != "" && !d.once(4) {
+		b.Message, b.Continues = conversation.Message{}, s.waiting
+		for n := range d.rand.IntN(3) {
+			b.Answers = append(b.Answers, execution.Answer{
+				ID: execution.PendingID(1, max(s.next-1, 1), n), Verdict: oneOf(d, execution.Approve, execution.Deny), Text: text(d), Late: d.once(4),
+			})
+		}
+	}
+	switch {
+	case d.once(30):
+		b.Continues = turnID(d.rand.IntN(turnIDs))
+	case d.once(30):
+		b.Message = conversation.User(text(d))
+	case d.once(200):
+		b.Continues, b.Answers = "", []execution.Answer{{ID: "1-1-2", Verdict: execution.Stop}}
+	}
+}
+
+// goesOnFrom mostly takes the place of a turn that failed, if one did; and now and then of one that
+// did not, or it brings what a session begins with.
+func (d *differ) goesOnFrom(s *subject, b *memory.Begin) {
+	switch {
+	case b.Continues != "":
+	case s.failed.ID != "" && !d.once(3):
+		b.Message, b.Resumes, b.Inherited = conversation.Message{}, s.failed.ID, s.failed.Steps
+	case d.once(30):
+		b.Message, b.Resumes = conversation.Message{}, turnID(d.rand.IntN(turnIDs))
+	case b.Message.Role != "" && (s.turn.ID == "" && d.once(3) || d.once(60)):
+		b.Copy = &memory.Copy{Said: []conversation.Message{conversation.Assistant("echo", text(d))}, State: randomDelta(d, "")}
+		for range d.rand.IntN(5) {
+			b.Copy.History = append(b.Copy.History, conversation.Assistant("echo", text(d)))
+		}
+		if d.once(3) {
+			b.Copy.History = append([]conversation.Message{{Role: conversation.RoleSummary, Text: text(d)}}, b.Copy.History...)
+		}
+		b.Inherited = []execution.Result{{Step: 1, Agent: "echo", Text: text(d), Untrusted: source(d)}}
+	case d.once(200):
+		b.Inherited = []execution.Result{{Step: 1, Agent: "echo"}}
+	}
+}
+
+func beginCall(s *subject, b memory.Begin) call {
+	return call{"BeginTurn", b, func(ctx context.Context, store memory.Store) (any, error) {
+		return store.BeginTurn(ctx, b)
+	}, func(reply any) {
+		begun, _ := reply.(memory.Begun)
+		if begun.Found == memory.FoundBegun {
+			s.idle, s.waiting, s.failed = false, "", session.Turn{}
+			s.open, s.turn, s.base, s.next = b, begun.Turn, begun.Turn.Sequence, len(begun.Turn.Steps)+1
+		}
+	}}
+}
+
+// hold is mostly that of who holds the turn.
+func (d *differ) hold(s *subject) memory.Hold {
+	h := memory.Hold{Ref: s.ref, TurnID: s.turn.ID, Epoch: s.turn.Epoch}
+	if h.TurnID == "" {
+		h.TurnID = turnID(0)
+	}
+	switch {
+	case d.once(12):
+		h.Epoch += int64(d.rand.IntN(4) - 2)
+	case d.once(20):
+		h.TurnID = turnID(d.rand.IntN(turnIDs))
+	}
+	return h
+}
+
+// held is a call of a turn's holder.
+func held(method string, h memory.Hold, input any, of func(context.Context, memory.Store) (any, error)) call {
+	return call{method, []any{h, input}, of, nil}
+}
+
+func renewTurn(d *differ, s *subject) call {
+	h := d.hold(s)
+	return held("RenewTurn", h, nil, func(ctx context.Context, store memory.Store) (any, error) {
+		return nil, store.RenewTurn(ctx, h, memory.MaxLease)
+	})
+}
+
+func releaseTurn(d *differ, s *subject) call {
+	h := d.hold(s)
+	return held("ReleaseTurn", h, nil, func(ctx context.Context, store memory.Store) (any, error) {
+		return nil, store.ReleaseTurn(ctx, h)
+	})
+}
+
+func commitStep(d *differ, s *subject) call {
+	h := d.hold(s)
+	c := memory.Commit{
+		Ref: s.ref, TurnID: h.TurnID, Epoch: h.Epoch, Base: s.base,
+		Result: execution.Result{Step: max(s.next, 1), Agent: "echo", Text: text(d), Usage: execution.Usage{OutputTokens: int64(d.rand.IntN(3))}},
+	}
+	c.Result.Untrusted = source(d)
+	for range d.rand.IntN(4) {
+		said := conversation.Assistant("echo", text(d))
+		said.Untrusted = source(d)
+		c.Messages = append(c.Messages, said)
+		if d.once(4) {
+			c.Messages = append(c.Messages, fixture.ToolRound(1+d.rand.IntN(2))...)
+		}
+	}
+	if d.once(25) {
+		c.Messages = append(c.Messages, fixture.ToolRound(15)...)
+	}
+	if d.once(3) {
+		c.State = randomDelta(d, "", "app:", "user:")
+	}
+	if d.once(2) {
+		c.Outcome = oneOf(d, session.OutcomeCompleted, session.OutcomeInputRequired, session.OutcomeInputRequired, session.OutcomeAuthRequired)
+	}
+	if c.Outcome == session.OutcomeInputRequired && !d.once(4) || d.once(60) {
+		c.Result.InputRequired = true
+		for n := range 1 + d.rand.IntN(3) {
+			c.Result.Pending = append(c.Result.Pending, execution.Pending{
+				ID: execution.PendingID(1, c.Result.Step, n), CallID: text(d), Tool: "read", Arguments: `{"page":1}`, Needs: oneOf(d, execution.NeedApproval, execution.NeedResult),
+				Risk: oneOf(d, execution.Read, execution.AtMostOnce), Reason: text(d), Until: oneOf(d, time.Time{}, time.UnixMilli(int64(d.n)).UTC()),
+			})
+		}
+	}
+	switch {
+	case d.once(20):
+		c.Base += int64(d.rand.IntN(3) - 1)
+	case d.once(20):
+		c.Result.Step = 1 + d.rand.IntN(5)
+	case d.once(4) && len(s.commits) > 0: // what was committed before
+		c = oneOf(d, s.commits...)
+		c.Epoch = oneOf(d, c.Epoch, h.Epoch)
+	case d.once(8):
+		c.Result.Failure = failure.New(failure.ResourceAPI, "model.Generate", "the model does not answer").With("status", "503")
+	}
+	return call{"CommitStep", c, func(ctx context.Context, store memory.Store) (any, error) {
+		return store.CommitStep(ctx, c)
+	}, func(reply any) {
+		last, _ := reply.(int64)
+		if c.Epoch == s.turn.Epoch && last > s.base || c.Result.Step == s.next {
+			s.base, s.next = max(last, s.base), max(s.next, c.Result.Step+1)
+		}
+		s.idle = s.idle || c.Outcome != session.OutcomeOpen
+		if len(c.Result.Pending) > 0 {
+			s.waiting = c.TurnID
+		}
+		s.commits = append(s.commits, c)
+		s.commits = s.commits[max(0, len(s.commits)-4):]
+	}}
+}
+
+func failTurn(d *differ, s *subject) call {
+	h := d.hold(s)
+	f := memory.Fail{
+		Ref: s.ref, TurnID: h.TurnID, Epoch: h.Epoch, Outcome: oneOf(d, session.OutcomeFailed, session.OutcomeCancelled),
+		Failure: failure.New(failure.NoWorker, "orchestrator.route", "no ready instance").With("agent", "echo"),
+	}
+	return call{"FailTurn", f, func(ctx context.Context, store memory.Store) (any, error) {
+		return store.FailTurn(ctx, f)
+	}, func(reply any) {
+		s.idle = true
+		if closed, _ := reply.(session.Turn); closed.Outcome == session.OutcomeFailed {
+			s.failed = closed
+		}
+	}}
+}
+
+func (d *differ) step(s *subject) int {
+	if d.once(8) {
+		return 1 + d.rand.IntN(4)
+	}
+	return max(s.next, 1)
+}
+
+func recordEntries(d *differ, s *subject) call {
+	h, step := d.hold(s), d.step(s)
+	entries := slices.Clone(fixture.ModelRounds(1 + d.rand.IntN(3)))
+	entries = entries[d.rand.IntN(len(entries)):]
+	if d.once(6) {
+		e := &entries[d.rand.IntN(len(entries))]
+		e.Text += "!"
+	}
+	for i := range entries {
+		if entries[i].Tool == "" {
+			entries[i].Reply.Untrusted = oneOf(d, "", "tool page", "tool page")
+		}
+	}
+	return held("Record", h, fmt.Sprintf("step %d: %+v", step, entries), func(ctx context.Context, store memory.Store) (any, error) {
+		return nil, store.Record(ctx, h, step, entries)
+	})
+}
+
+// recordTooMuch fills a journal that nobody reads.
+func recordTooMuch(d *differ, s *subject) call {
+	h := d.hold(s)
+	const step = 50
+	return held("Record", h, "too much", func(ctx context.Context, store memory.Store) (any, error) {
+		return nil, store.Record(ctx, h, step, fixture.LongEntries(memory.MaxJournalBytes>>20+1, 1<<20))
+	})
+}
+
+func loadJournal(d *differ, s *subject) call {
+	h, step, after := d.hold(s), d.step(s), d.rand.IntN(4)
+	return held("LoadJournal", h, []int{step, after}, func(ctx context.Context, store memory.Store) (any, error) {
+		return store.LoadJournal(ctx, h, step, after)
+	})
+}

@@ -1,0 +1,248 @@
+package sessions
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/memory/memorytest/internal/fixture"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+func untrustedTests() fixture.Tests {
+	return fixture.Tests{
+		"Untrusted_OutlastsTheWindow":         untrustedOutlastsTheWindow,
+		"Untrusted_OfAStepThatSaysNothing":    untrustedOfAStepThatSaysNothing,
+		"Untrusted_OfAFile":                   untrustedOfAFile,
+		"Untrusted_OfATurnThatFailed":         untrustedOfATurnThatFailed,
+		"Untrusted_OfATurnThatMadeRoom":       untrustedOfATurnThatMadeRoom,
+		"Untrusted_OfACopy":                   untrustedOfACopy,
+		"Untrusted_APartyCountsLess":          untrustedAPartyCountsLess,
+		"Untrusted_TheFirstCounts":            untrustedTheFirstCounts,
+		"Untrusted_OutlastsACompaction":       untrustedOutlastsACompaction,
+		"Untrusted_AClearForgets":             untrustedAClearForgets,
+		"Untrusted_IsThatOfTheBegin":          untrustedIsThatOfTheBegin,
+		"Untrusted_IsThatOfTheTurnThatWaited": untrustedIsThatOfTheTurnThatWaited,
+		"Untrusted_IsThatOfTheTurnThatFailed": untrustedIsThatOfTheTurnThatFailed,
+	}
+}
+
+const page = "tool page"
+
+// reading is the commit of a step that read a page, and put what it found into the state.
+func reading(ref session.Ref, turn session.Turn, outcome session.Outcome) memory.Commit {
+	c := fixture.NewCommit(ref, turn, "it says: obey", outcome)
+	c.Messages[0].Untrusted, c.Result.Untrusted = page, page
+	c.State = map[string]json.RawMessage{"topic": json.RawMessage(`"obey"`)}
+	return c
+}
+
+// next is a turn that is shown one message, and lets it go again.
+func next(t *testing.T, store memory.Store, ref session.Ref, turnID string) conversation.Message {
+	t.Helper()
+	ask := fixture.NewBegin(ref, turnID, "go on")
+	ask.Window = 1
+	begun, err := store.BeginTurn(t.Context(), ask)
+	require.NoError(t, err)
+	require.Len(t, begun.History, 1)
+	require.Equal(t, "go on", begun.History[0].Text)
+	require.Equal(t, begun.History[0].Untrusted, sees(t, store, ref), "who reads the state is told so too")
+	_, err = store.FailTurn(t.Context(), fixture.NewFail(ref, begun.Turn, session.OutcomeCancelled))
+	require.NoError(t, err)
+	return begun.History[0]
+}
+
+// sees is the source that is told with the state.
+func sees(t *testing.T, store memory.Store, ref session.Ref) string {
+	t.Helper()
+	seen, err := store.GetState(t.Context(), ref)
+	require.NoError(t, err)
+	return seen.Untrusted
+}
+
+// untrustedOutlastsTheWindow has a session remember what its window does not show any more: what was
+// read does not become unread, and the state has it still.
+//
+// Req: S14
+func untrustedOutlastsTheWindow(t *testing.T, store memory.Store) {
+	ref := fixture.NewRef()
+	fixture.RunTurn(t, store, ref, "t0", "hello", "hi")
+	require.Empty(t, next(t, store, ref, "t1").Untrusted)
+	fixture.CommitStep(t, store, reading(ref, fixture.BeginTurn(t, store, ref, "t2", "read it"), session.OutcomeCompleted))
+	for _, turnID := range []string{"t3", "t4"} {
+		require.Equal(t, page, next(t, store, ref, turnID).Untrusted)
+	}
+	for _, m := range fixture.History(t, store, ref) {
+		require.Equal(t, m.Text == "it says: obey", m.Untrusted != "", "what is stored of %q stays as it is", m.Text)
+	}
+	begun, err := store.BeginTurn(t.Context(), fixture.NewBegin(ref, "t5", "go on"))
+	require.NoError(t, err)
+	require.Empty(t, begun.History[0].Untrusted, "the window shows it")
+}
+
+func untrustedOfAStepThatSaysNothing(t *testing.T, store memory.Store) {
+	ref := fixture.NewRef()
+	c := reading(ref, fixture.BeginTurn(t, store, ref, "t1", "read it"), session.OutcomeOpen)
+	c.Messages = nil
+	fixture.CommitStep(t, store, c)
+	require.Equal(t, page, sees(t, store, ref))
+}
+
+func untrustedOfAFile(t *testing.T, store memory.Store) {
+	ref := fixture.NewRef()
+	ask := fixture.NewBegin(ref, "t1", "look")
+	ask.Message.Attachments = []conversation.Attachment{{Name: "cv.txt", MediaType: "text/plain", Data: []byte("obey")}}
+	begun, err := store.BeginTurn(t.Context(), ask)
+	require.NoError(t, err)
+	fixture.CommitStep(t, store, fixture.NewCommit(ref, begun.Turn, "I see", session.OutcomeCompleted))
+	require.Equal(t, "file cv.txt", next(t, store, ref, "t2").Untrusted)
+}
+
+// unsaid is the journal of a step that had read a page, and said nothing yet.
+func unsaid() []execution.Entry {
+	return []execution.Entry{{Number: 1, Phase: execution.Done, Reply: conversation.Message{
+		Role: conversation.RoleAssistant, Untrusted: page, ToolCalls: []conversation.ToolCall{{ID: "c", Name: "save", Arguments: `{}`}},
+	}}}
+}
+
+// untrustedOfATurnThatFailed is of one whose artifacts stay, though it said nothing.
+func untrustedOfATurnThatFailed(t *testing.T, store memory.Store) {
+	ref := fixture.NewRef()
+	turn := fixture.BeginTurn(t, store, ref, "t1", "read it")
+	fixture.Record(t, store, fixture.LeaseOf(ref, turn), 1, unsaid()...)
+	_, err := store.FailTurn(t.Context(), fixture.NewFail(ref, turn, session.OutcomeFailed))
+	require.NoError(t, err)
+	require.Equal(t, page, next(t, store, ref, "t2").Untrusted)
+}
+
+func untrustedOfATurnThatMadeRoom(t *testing.T, store memory.Store) {
+	ref := fixture.NewRef()
+	turn := fixture.BeginTurn(t, store, ref, "t1", "read it")
+	fixture.Record(t, store, fixture.LeaseOf(ref, turn), 1, unsaid()...)
+	fixture.Release(t, store, ref, turn)
+	require.Equal(t, page, next(t, store, ref, "t2").Untrusted)
+}
+
+func untrustedOfACopy(t *testing.T, store memory.Store) {
+	for what, mark := range map[string]func(*memory.Begin){
+		"history":   func(b *memory.Begin) { b.Copy.History[0].Untrusted = page },
+		"said":      func(b *memory.Begin) { b.Copy.Said[0].Untrusted = page },
+		"inherited": func(b *memory.Begin) { b.Inherited[0].Untrusted = page },
+		"summary": func(b *memory.Begin) {
+			b.Copy.History[0] = conversation.Message{Role: conversation.RoleSummary, Text: "They talked.", Untrusted: page}
+		},
+	} {
+		ref := fixture.NewRef()
+		ask := fixture.NewCopy(ref, "go on")
+		ask.Window = 1
+		mark(&ask)
+		begun, err := store.BeginTurn(t.Context(), ask)
+		require.NoError(t, err)
+		require.Equal(t, page, begun.History[0].Untrusted, what)
+		require.Equal(t, page, sees(t, store, ref), what)
+	}
+}
+
+// untrustedAPartyCountsLess: what wrote of its own tools only gives way to what anybody may have
+// written, and not the other way round.
+func untrustedAPartyCountsLess(t *testing.T, store memory.Store) {
+	party := conversation.PartyPrefix + "sums"
+	ref := fixture.NewRef()
+	for i, row := range []struct{ read, left string }{{"", ""}, {party, party}, {"", party}, {page, page}, {party, page}} {
+		turn := fixture.BeginTurn(t, store, ref, "t"+string(rune('a'+i)), "read it")
+		c := fixture.NewCommit(ref, turn, "it says: obey", session.OutcomeCompleted)
+		c.Result.Untrusted = row.read
+		fixture.CommitStep(t, store, c)
+		require.Equal(t, row.left, next(t, store, ref, "n"+string(rune('a'+i))).Untrusted, "after %q", row.read)
+	}
+}
+
+func untrustedTheFirstCounts(t *testing.T, store memory.Store) {
+	ref := fixture.NewRef()
+	fixture.CommitStep(t, store, reading(ref, fixture.BeginTurn(t, store, ref, "t1", "read it"), session.OutcomeCompleted))
+	c := fixture.NewCommit(ref, fixture.BeginTurn(t, store, ref, "t2", "and mails"), "none", session.OutcomeCompleted)
+	c.Result.Untrusted = "tool mail"
+	fixture.CommitStep(t, store, c)
+	require.Equal(t, page, next(t, store, ref, "t3").Untrusted)
+}
+
+func untrustedOutlastsACompaction(t *testing.T, store memory.Store) {
+	ref := fixture.NewRef()
+	fixture.CommitStep(t, store, reading(ref, fixture.BeginTurn(t, store, ref, "t1", "read it"), session.OutcomeCompleted))
+	fixture.Compact(t, store, memory.Compact{Ref: ref, Keep: 1, Summary: "They talked."})
+	require.Equal(t, page, next(t, store, ref, "t2").Untrusted)
+}
+
+// untrustedAClearForgets: the messages, the state and the artifacts are gone as well.
+func untrustedAClearForgets(t *testing.T, store memory.Store) {
+	ref := fixture.NewRef()
+	fixture.CommitStep(t, store, reading(ref, fixture.BeginTurn(t, store, ref, "t1", "read it"), session.OutcomeCompleted))
+	require.NoError(t, store.ClearSession(t.Context(), ref))
+	require.Empty(t, next(t, store, ref, "t2").Untrusted)
+}
+
+// untrustedIsThatOfTheBegin has a successor be given what the one before it was.
+func untrustedIsThatOfTheBegin(t *testing.T, store memory.Store) {
+	ref := fixture.NewRef()
+	fixture.RunTurn(t, store, ref, "t0", "hello", "hi")
+	ask := fixture.NewBegin(ref, "t1", "read it")
+	ask.Window = 1
+	first, err := store.BeginTurn(t.Context(), ask)
+	require.NoError(t, err)
+	fixture.CommitStep(t, store, reading(ref, first.Turn, session.OutcomeOpen))
+	fixture.Release(t, store, ref, first.Turn)
+	again, err := store.BeginTurn(t.Context(), ask)
+	require.NoError(t, err)
+	require.Greater(t, again.Turn.Epoch, first.Turn.Epoch)
+	fixture.RequireEqual(t, first.History, again.History)
+
+	_, err = store.FailTurn(t.Context(), fixture.NewFail(ref, again.Turn, session.OutcomeCancelled))
+	require.NoError(t, err)
+	ask = fixture.NewBegin(ref, "t2", "go on")
+	ask.Window = 1
+	marked, err := store.BeginTurn(t.Context(), ask)
+	require.NoError(t, err)
+	require.Equal(t, page, marked.History[0].Untrusted)
+	fixture.Release(t, store, ref, marked.Turn)
+	again, err = store.BeginTurn(t.Context(), ask)
+	require.NoError(t, err)
+	fixture.RequireEqual(t, marked.History, again.History)
+}
+
+func untrustedIsThatOfTheTurnThatWaited(t *testing.T, store memory.Store) {
+	ref := fixture.NewRef()
+	turn := fixture.BeginTurn(t, store, ref, "t1", "read it")
+	c := fixture.NewWaitingCommit(ref, turn, 1)
+	c.Result.Untrusted = page
+	fixture.CommitStep(t, store, c)
+	ask := fixture.NewContinuation(ref, turn, "t2")
+	ask.Window = 1
+	begun, err := store.BeginTurn(t.Context(), ask)
+	require.NoError(t, err)
+	require.Empty(t, begun.History[0].Untrusted, "it reads and decides again as the turn before it did")
+	turn = begun.Turn
+	c = fixture.NewWaitingCommit(ref, turn, 1)
+	c.Result.Untrusted, c.Result.Pending[0].Until = page, time.Time{}
+	fixture.CommitStep(t, store, c)
+	require.Equal(t, page, next(t, store, ref, "t3").Untrusted)
+}
+
+func untrustedIsThatOfTheTurnThatFailed(t *testing.T, store memory.Store) {
+	ref := fixture.NewRef()
+	turn := fixture.BeginTurn(t, store, ref, "t1", "read it")
+	turn.Sequence = fixture.CommitStep(t, store, reading(ref, turn, session.OutcomeOpen))
+	failed, err := store.FailTurn(t.Context(), fixture.NewFail(ref, turn, session.OutcomeFailed))
+	require.NoError(t, err)
+	ask := fixture.NewResumption(ref, failed, "t2")
+	ask.Window = 1
+	begun, err := store.BeginTurn(t.Context(), ask)
+	require.NoError(t, err)
+	require.Empty(t, begun.History[0].Untrusted)
+	require.Equal(t, page, begun.Turn.Steps[0].Untrusted, "its steps say so themselves")
+	require.Equal(t, page, sees(t, store, ref))
+}

@@ -1,0 +1,137 @@
+package turns
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/memory/memorytest/internal/fixture"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+func failTests() fixture.Tests {
+	return fixture.Tests{
+		"Fail_ClosesTheTurn":               failClosesTheTurn,
+		"Fail_CancelledLeavesSessionReady": failCancelledLeavesSessionReady,
+		"Fail_AfterCommitReturnsTheTurn":   failAfterCommitReturnsTheTurn,
+		"Fail_KeepsWhatWasSaid":            failKeepsWhatWasSaid,
+		"Fail_SaysNothingForTools":         failSaysNothingForTools,
+		"Fail_ClosesATurnOfAFullSession":   failClosesATurnOfAFullSession,
+		"Fail_RefusesUnknownTurn":          failRefusesUnknownTurn,
+	}
+}
+
+// Req: C-2
+func failClosesTheTurn(t *testing.T, store memory.Store) {
+	ref := fixture.NewRef()
+	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
+	f := fixture.NewFail(ref, turn, session.OutcomeFailed)
+	failed, err := store.FailTurn(t.Context(), f)
+	require.NoError(t, err)
+	want := turn
+	want.Outcome, want.Failure = session.OutcomeFailed, f.Failure
+	fixture.RequireEqual(t, want, failed)
+	s := fixture.GetSession(t, store, ref)
+	require.Equal(t, session.Failed, s.State)
+	require.Empty(t, s.OpenTurn)
+
+	// Failing it again, even for another reason, returns how it ended.
+	again, err := store.FailTurn(t.Context(), fixture.NewFail(ref, turn, session.OutcomeCancelled))
+	require.NoError(t, err)
+	fixture.RequireEqual(t, want, again)
+	fixture.RequireEqual(t, want, fixture.FindTurn(t, store, ref))
+
+	// The session takes the next turn; the question of the failed one stays.
+	fixture.RunTurn(t, store, ref, "t2", "still there?", "yes")
+	require.Equal(t, session.Ready, fixture.GetSession(t, store, ref).State)
+	require.Len(t, fixture.History(t, store, ref), 3)
+}
+
+func failCancelledLeavesSessionReady(t *testing.T, store memory.Store) {
+	ref := fixture.NewRef()
+	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
+	closed, err := store.FailTurn(t.Context(), fixture.NewFail(ref, turn, session.OutcomeCancelled))
+	require.NoError(t, err)
+	require.Equal(t, session.OutcomeCancelled, closed.Outcome)
+	require.Equal(t, session.Ready, fixture.GetSession(t, store, ref).State)
+	_, err = store.CommitStep(t.Context(), fixture.NewCommit(ref, turn, "too late", session.OutcomeCompleted))
+	fixture.RequireMode(t, err, failure.TurnNotOpen, "outcome", string(session.OutcomeCancelled))
+}
+
+func failAfterCommitReturnsTheTurn(t *testing.T, store memory.Store) {
+	ref := fixture.NewRef()
+	turn := fixture.RunTurn(t, store, ref, "t1", "hello", "hi")
+	closed, err := store.FailTurn(t.Context(), fixture.NewFail(ref, turn, session.OutcomeFailed))
+	require.NoError(t, err)
+	require.Equal(t, session.OutcomeCompleted, closed.Outcome)
+	require.Nil(t, closed.Failure)
+	require.Equal(t, "hi", closed.Steps[0].Text)
+	require.Equal(t, session.Ready, fixture.GetSession(t, store, ref).State)
+}
+
+func failRefusesUnknownTurn(t *testing.T, store memory.Store) {
+	ref := fixture.NewRef()
+	_, err := store.FailTurn(t.Context(), fixture.NewFail(ref, session.Turn{ID: "t1", Epoch: 1}, session.OutcomeFailed))
+	fixture.RequireMode(t, err, failure.NotFound, "turn_id", "t1")
+}
+
+// failKeepsWhatWasSaid tells the user what the agent said before it broke off.
+// Req: LP-17
+func failKeepsWhatWasSaid(t *testing.T, store memory.Store) {
+	ref := fixture.NewRef()
+	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
+	h := fixture.LeaseOf(ref, turn)
+	fixture.Record(t, store, h, 1, fixture.ModelRounds(1)...)
+	fixture.CommitStep(t, store, fixture.NewCommit(ref, turn, "one", session.OutcomeOpen))
+	fixture.Record(t, store, h, 2, fixture.ModelRounds(2)...)
+	failed, err := store.FailTurn(t.Context(), fixture.NewFail(ref, turn, session.OutcomeFailed))
+	require.NoError(t, err)
+	require.EqualValues(t, 3, failed.Sequence)
+
+	said := fixture.History(t, store, ref)
+	fixture.RequireEqual(t, conversation.Message{
+		Sequence: 3, Role: conversation.RoleAssistant, Author: "echo", Turn: 1, Partial: true,
+		Text: "looking at page 0\n\nlooking at page 1",
+	}, said[2])
+	s := fixture.GetSession(t, store, ref)
+	require.EqualValues(t, 3, s.Messages)
+	require.EqualValues(t, 3, s.Sequence)
+	fixture.RequireEqual(t, failed, fixture.FindTurn(t, store, ref))
+
+	// Failing it again says nothing more, and the next turn sees it.
+	_, err = store.FailTurn(t.Context(), fixture.NewFail(ref, turn, session.OutcomeFailed))
+	require.NoError(t, err)
+	begun, err := store.BeginTurn(t.Context(), fixture.NewBegin(ref, "t2", "go on"))
+	require.NoError(t, err)
+	require.Len(t, begun.History, 4)
+	require.True(t, begun.History[2].Partial)
+}
+
+func failSaysNothingForTools(t *testing.T, store memory.Store) {
+	ref := fixture.NewRef()
+	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
+	fixture.Record(t, store, fixture.LeaseOf(ref, turn), 1, fixture.ModelRounds(1)[1:]...)
+	failed, err := store.FailTurn(t.Context(), fixture.NewFail(ref, turn, session.OutcomeCancelled))
+	require.NoError(t, err)
+	require.EqualValues(t, 1, failed.Sequence)
+	require.Len(t, fixture.History(t, store, ref), 1)
+}
+
+// failClosesATurnOfAFullSession leaves out what was said rather than keep the turn open.
+func failClosesATurnOfAFullSession(t *testing.T, store memory.Store) {
+	ref := fixture.NewRef()
+	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
+	c := fixture.NewCommit(ref, turn, "a", session.OutcomeOpen)
+	for range fixture.MaxMessages - 2 {
+		c.Messages = append(c.Messages, conversation.Assistant("echo", "a"))
+	}
+	fixture.CommitStep(t, store, c)
+	fixture.Record(t, store, fixture.LeaseOf(ref, turn), 2, fixture.ModelRounds(1)...)
+	failed, err := store.FailTurn(t.Context(), fixture.NewFail(ref, turn, session.OutcomeFailed))
+	require.NoError(t, err)
+	require.Equal(t, session.OutcomeFailed, failed.Outcome)
+	require.EqualValues(t, fixture.MaxMessages, fixture.GetSession(t, store, ref).Messages)
+}

@@ -1,0 +1,206 @@
+package turns
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/memory/memorytest/internal/fixture"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+func holdTests() fixture.Tests {
+	return fixture.Tests{
+		"Renew_LetsTheLeaseRunAnew":         renewLetsTheLeaseRunAnew,
+		"Release_MakesTheTurnFree":          releaseMakesTheTurnFree,
+		"Release_MakesRoomForAnotherTurn":   releaseMakesRoomForAnotherTurn,
+		"Release_LeavesTheTurnToASuccessor": releaseLeavesTheTurnToASuccessor,
+		"Release_FullSessionKeepsNoPartial": releaseFullSessionKeepsNoPartial,
+		"Hold_EndsWithTheTurn":              holdEndsWithTheTurn,
+		"Hold_RefusesUnknownTurns":          holdRefusesUnknownTurns,
+		"LostEpoch_TakesTheTurnOver":        lostEpochTakesTheTurnOver,
+		"LostEpoch_IsForTheHolder":          lostEpochIsForTheHolder,
+		"LostEpoch_KnownOnlyWritesNothing":  lostEpochKnownOnlyWritesNothing,
+	}
+}
+
+func renewLetsTheLeaseRunAnew(t *testing.T, store memory.Store) {
+	ref := fixture.NewRef()
+	ask := fixture.NewBegin(ref, "t1", "hello")
+	ask.Lease = memory.MinLease
+	begun, err := store.BeginTurn(t.Context(), ask)
+	require.NoError(t, err)
+	require.NoError(t, store.RenewTurn(t.Context(), fixture.LeaseOf(ref, begun.Turn), memory.MaxLease))
+	found, err := store.BeginTurn(t.Context(), fixture.NewBegin(ref, "t1", "hello"))
+	require.NoError(t, err)
+	require.Equal(t, memory.FoundOpen, found.Found)
+	require.Greater(t, found.LeaseLeft, memory.MaxLease/2)
+
+	// A lease may be made shorter too, and one that ended may run again.
+	require.NoError(t, store.RenewTurn(t.Context(), fixture.LeaseOf(ref, begun.Turn), memory.MinLease))
+	fixture.Release(t, store, ref, begun.Turn)
+	require.NoError(t, store.RenewTurn(t.Context(), fixture.LeaseOf(ref, begun.Turn), memory.MaxLease))
+	found, err = store.BeginTurn(t.Context(), fixture.NewBegin(ref, "t1", "hello"))
+	require.NoError(t, err)
+	require.Equal(t, memory.FoundOpen, found.Found)
+}
+
+func releaseMakesTheTurnFree(t *testing.T, store memory.Store) {
+	ref := fixture.NewRef()
+	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
+	for range 2 {
+		fixture.Release(t, store, ref, turn)
+	}
+	require.Equal(t, "t1", fixture.GetSession(t, store, ref).OpenTurn, "it stays open")
+	next := fixture.BeginTurn(t, store, ref, "t1", "hello")
+	require.Greater(t, next.Epoch, turn.Epoch)
+	require.Equal(t, 2, next.Attempt)
+	require.Equal(t, turn.Trace, next.Trace)
+	fixture.RequireFenced(t, store, ref, turn)
+	fixture.CommitStep(t, store, fixture.NewCommit(ref, next, "hi", session.OutcomeCompleted))
+	require.Len(t, fixture.History(t, store, ref), 2)
+}
+
+// releaseMakesRoomForAnotherTurn keeps what the turn had said, as if it had been failed.
+// Req: LP-17
+func releaseMakesRoomForAnotherTurn(t *testing.T, store memory.Store) {
+	ref := fixture.NewRef()
+	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
+	require.NoError(t, store.Record(t.Context(), fixture.LeaseOf(ref, turn), 1, fixture.ModelRounds(1)))
+	fixture.Release(t, store, ref, turn)
+	next := fixture.BeginTurn(t, store, ref, "t2", "and me")
+	require.Equal(t, 2, next.Number)
+	require.Greater(t, next.Epoch, turn.Epoch)
+	evicted := fixture.FindTurn(t, store, ref)
+	require.Equal(t, session.OutcomeFailed, evicted.Outcome)
+	require.Equal(t, failure.SystemTimeout, evicted.Failure.Mode)
+	require.EqualValues(t, 2, evicted.Sequence)
+	require.EqualValues(t, 3, next.Sequence)
+	said := fixture.History(t, store, ref)
+	require.Len(t, said, 3)
+	fixture.RequireEqual(t, conversation.Message{
+		Sequence: 2, Role: conversation.RoleAssistant, Author: "echo", Turn: 1, Partial: true, Text: "looking at page 0",
+	}, said[1])
+	require.EqualValues(t, 3, fixture.GetSession(t, store, ref).Messages)
+	fixture.RequireFenced(t, store, ref, session.Turn{ID: "t2", Epoch: turn.Epoch, Sequence: 3})
+}
+
+// releaseLeavesTheTurnToASuccessor keeps another turn waiting that leaves the first one time.
+func releaseLeavesTheTurnToASuccessor(t *testing.T, store memory.Store) {
+	ref := fixture.NewRef()
+	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
+	fixture.Release(t, store, ref, turn)
+	other := fixture.NewBegin(ref, "t2", "and me")
+	other.Reserve = time.Minute
+	_, err := store.BeginTurn(t.Context(), other)
+	fixture.RequireMode(t, err, failure.SessionBusy, "turn_id", "t1")
+
+	ask := fixture.NewBegin(ref, "t1", "hello")
+	ask.Reserve = time.Minute
+	taken, err := store.BeginTurn(t.Context(), ask)
+	require.NoError(t, err)
+	require.Equal(t, memory.FoundBegun, taken.Found, "that is for others")
+	fixture.Release(t, store, ref, taken.Turn)
+	other.Reserve = 0
+	begun, err := store.BeginTurn(t.Context(), other)
+	require.NoError(t, err)
+	require.Equal(t, memory.FoundBegun, begun.Found)
+}
+
+// releaseFullSessionKeepsNoPartial has room for the next turn's message alone.
+func releaseFullSessionKeepsNoPartial(t *testing.T, store memory.Store) {
+	ref := fixture.NewRef()
+	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
+	c := fixture.NewCommit(ref, turn, "a", session.OutcomeOpen)
+	for range fixture.MaxMessages - 3 {
+		c.Messages = append(c.Messages, conversation.Assistant("echo", "a"))
+	}
+	fixture.CommitStep(t, store, c)
+	fixture.Record(t, store, fixture.LeaseOf(ref, turn), 2, fixture.ModelRounds(1)...)
+	fixture.Release(t, store, ref, turn)
+	require.EqualValues(t, fixture.MaxMessages, fixture.BeginTurn(t, store, ref, "t2", "and me").Sequence)
+	require.EqualValues(t, fixture.MaxMessages, fixture.GetSession(t, store, ref).Messages)
+	for _, m := range fixture.History(t, store, ref) {
+		require.False(t, m.Partial)
+	}
+}
+
+// A turn that is closed is nobody's.
+func holdEndsWithTheTurn(t *testing.T, store memory.Store) {
+	ref := fixture.NewRef()
+	turn := fixture.RunTurn(t, store, ref, "t1", "hello", "hi")
+	before := fixture.View(t, store, ref)
+	for name, call := range fixture.TurnCalls(store, fixture.LeaseOf(ref, turn)) {
+		fixture.RequireMode(t, call(t), failure.TurnNotOpen, "turn_id", "t1")
+		require.Equal(t, before, fixture.View(t, store, ref), name)
+	}
+}
+
+func holdRefusesUnknownTurns(t *testing.T, store memory.Store) {
+	ref := fixture.NewRef()
+	for _, call := range fixture.TurnCalls(store, memory.Hold{Ref: ref, TurnID: "t1", Epoch: 1}) {
+		fixture.RequireMode(t, call(t), failure.NotFound, "session_id", ref.Session)
+	}
+	turn := fixture.BeginTurn(t, store, ref, "t2", "hello")
+	for _, call := range fixture.TurnCalls(store, memory.Hold{Ref: ref, TurnID: "t1", Epoch: turn.Epoch}) {
+		fixture.RequireMode(t, call(t), failure.NotFound, "session_id", ref.Session, "turn_id", "t1")
+	}
+}
+
+// lostEpochTakesTheTurnOver is what an orchestrator does whose worker is gone. Its call
+// again, after a lost reply, does not fence the worker that it sent meanwhile.
+func lostEpochTakesTheTurnOver(t *testing.T, store memory.Store) {
+	ref := fixture.NewRef()
+	ask := fixture.NewBegin(ref, "t1", "hello")
+	first, err := store.BeginTurn(t.Context(), ask)
+	require.NoError(t, err)
+	step := fixture.NewCommit(ref, first.Turn, "one", session.OutcomeOpen)
+	fixture.CommitStep(t, store, step)
+
+	ask.LostEpoch = first.Turn.Epoch
+	second, err := store.BeginTurn(t.Context(), ask)
+	require.NoError(t, err)
+	require.Equal(t, memory.FoundBegun, second.Found)
+	require.Greater(t, second.Turn.Epoch, first.Turn.Epoch)
+	require.Equal(t, 2, second.Turn.Attempt)
+	require.Len(t, second.Turn.Steps, 1)
+	fixture.RequireEqual(t, first.History, second.History)
+	fixture.RequireFenced(t, store, ref, first.Turn)
+
+	for range 2 {
+		again, err := store.BeginTurn(t.Context(), ask)
+		require.NoError(t, err)
+		fixture.RequireEqual(t, second, again)
+	}
+	ask.LostEpoch = second.Turn.Epoch
+	third, err := store.BeginTurn(t.Context(), ask)
+	require.NoError(t, err)
+	require.Greater(t, third.Turn.Epoch, second.Turn.Epoch)
+	require.Equal(t, 3, third.Turn.Attempt)
+}
+
+func lostEpochIsForTheHolder(t *testing.T, store memory.Store) {
+	ref := fixture.NewRef()
+	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
+	other := fixture.NewBegin(ref, "t1", "hello")
+	other.LostEpoch = turn.Epoch
+	found, err := store.BeginTurn(t.Context(), other)
+	require.NoError(t, err)
+	require.Equal(t, memory.FoundOpen, found.Found)
+	fixture.RequireEqual(t, turn, found.Turn)
+}
+
+func lostEpochKnownOnlyWritesNothing(t *testing.T, store memory.Store) {
+	ref := fixture.NewRef()
+	ask := fixture.NewBegin(ref, "t1", "hello")
+	first, err := store.BeginTurn(t.Context(), ask)
+	require.NoError(t, err)
+	ask.KnownOnly, ask.LostEpoch = true, first.Turn.Epoch
+	again, err := store.BeginTurn(t.Context(), ask)
+	require.NoError(t, err)
+	require.Equal(t, first.Turn.Epoch, again.Turn.Epoch)
+}

@@ -1,0 +1,95 @@
+package turns
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/memory/memorytest/internal/fixture"
+	"github.com/troupe-dev/troupe/pkg/session"
+)
+
+func knownTests() fixture.Tests {
+	return fixture.Tests{
+		"Begin_EvictsOnlyWhenThereIsRoom":      beginEvictsOnlyWhenThereIsRoom,
+		"Begin_RefusesMoreThanASessionMayHold": beginRefusesMoreThanASessionMayHold,
+		"Begin_ClosedSessionAnswersKnownTurns": beginClosedSessionAnswersKnownTurns,
+		"Begin_KnownOnlyOfTheHolderIsAsBefore": beginKnownOnlyOfTheHolderIsAsBefore,
+		"Begin_KnownOnlyDoesNotTakeOver":       beginKnownOnlyDoesNotTakeOver,
+		"Begin_KnownOnlyDoesNotMakeRoom":       beginKnownOnlyDoesNotMakeRoom,
+	}
+}
+
+func beginEvictsOnlyWhenThereIsRoom(t *testing.T, store memory.Store) {
+	ref := fixture.NewRef()
+	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
+	fixture.Release(t, store, ref, turn)
+	_, err := store.BeginTurn(t.Context(), fixture.NewBegin(ref, "t2", strings.Repeat("a", fixture.MaxBytes)))
+	fixture.RequireMode(t, err, failure.SessionFull)
+	require.Equal(t, "t1", fixture.GetSession(t, store, ref).OpenTurn)
+	look := fixture.NewBegin(ref, "t1", "hello")
+	look.KnownOnly = true
+	found, err := store.BeginTurn(t.Context(), look)
+	require.NoError(t, err)
+	fixture.RequireEqual(t, turn, found.Turn)
+}
+
+func beginRefusesMoreThanASessionMayHold(t *testing.T, store memory.Store) {
+	ref := fixture.NewRef()
+	_, err := store.BeginTurn(t.Context(), fixture.NewBegin(ref, "t1", strings.Repeat("a", fixture.MaxBytes+1)))
+	fixture.RequireMode(t, err, failure.SessionFull)
+	_, err = store.GetSession(t.Context(), ref)
+	fixture.RequireMode(t, err, failure.NotFound)
+}
+
+func beginClosedSessionAnswersKnownTurns(t *testing.T, store memory.Store) {
+	ref := fixture.NewRef()
+	fixture.RunTurn(t, store, ref, "t1", "hello", "hi")
+	fixture.UpdateSession(t, store, memory.Update{Ref: ref, Verb: session.Close})
+	require.Equal(t, session.OutcomeCompleted, fixture.FindTurn(t, store, ref).Outcome)
+	ask := fixture.NewBegin(ref, "t2", "more")
+	_, err := store.BeginTurn(t.Context(), ask)
+	fixture.RequireMode(t, err, failure.SessionClosed)
+	ask.KnownOnly = true
+	_, err = store.BeginTurn(t.Context(), ask)
+	fixture.RequireMode(t, err, failure.NotFound)
+}
+
+func beginKnownOnlyOfTheHolderIsAsBefore(t *testing.T, store memory.Store) {
+	ref := fixture.NewRef()
+	ask := fixture.NewBegin(ref, "t1", "hello")
+	first, err := store.BeginTurn(t.Context(), ask)
+	require.NoError(t, err)
+	ask.KnownOnly = true
+	again, err := store.BeginTurn(t.Context(), ask)
+	require.NoError(t, err)
+	fixture.RequireEqual(t, first, again)
+}
+
+func beginKnownOnlyDoesNotTakeOver(t *testing.T, store memory.Store) {
+	ref := fixture.NewRef()
+	ask := fixture.NewBegin(ref, "t1", "hello")
+	first, err := store.BeginTurn(t.Context(), ask)
+	require.NoError(t, err)
+	fixture.Release(t, store, ref, first.Turn)
+	ask.KnownOnly = true
+	found, err := store.BeginTurn(t.Context(), ask)
+	require.NoError(t, err)
+	require.Equal(t, memory.FoundOpen, found.Found)
+	require.Zero(t, found.LeaseLeft)
+	fixture.RequireEqual(t, first.Turn, found.Turn)
+}
+
+func beginKnownOnlyDoesNotMakeRoom(t *testing.T, store memory.Store) {
+	ref := fixture.NewRef()
+	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
+	fixture.Release(t, store, ref, turn)
+	ask := fixture.NewBegin(ref, "t2", "and me")
+	ask.KnownOnly = true
+	_, err := store.BeginTurn(t.Context(), ask)
+	fixture.RequireMode(t, err, failure.NotFound)
+	require.Equal(t, "t1", fixture.GetSession(t, store, ref).OpenTurn)
+}
