@@ -6,8 +6,8 @@ import (
 	"io"
 	"os"
 
+	"github.com/troupe-dev/troupe/internal/conformance"
 	"github.com/troupe-dev/troupe/internal/process"
-	"github.com/troupe-dev/troupe/pkg/conformance"
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/troupe-dev/troupe/internal/identity"
+	"github.com/troupe-dev/troupe/internal/lifecycle"
 	"github.com/troupe-dev/troupe/internal/memoryrpc"
 	"github.com/troupe-dev/troupe/internal/probe"
 	"github.com/troupe-dev/troupe/internal/process"
@@ -19,7 +20,6 @@ import (
 	"github.com/troupe-dev/troupe/internal/telemetry"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
-	"github.com/troupe-dev/troupe/pkg/lifecycle"
 )
 
 // Host is a worker that runs with --conformance: it makes instances of a test agent for the

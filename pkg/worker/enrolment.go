@@ -7,10 +7,10 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/troupe-dev/troupe/internal/lifecycle"
 	"github.com/troupe-dev/troupe/internal/probe"
 	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/internal/retry"
-	"github.com/troupe-dev/troupe/pkg/lifecycle"
 )
 
 // enrolment keeps the registry and the readiness in step with the lifecycle: it registers

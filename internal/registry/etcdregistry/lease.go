@@ -3,8 +3,8 @@ package etcdregistry
 import (
 	"sync"
 
+	"github.com/troupe-dev/troupe/internal/lifecycle"
 	"github.com/troupe-dev/troupe/pkg/failure"
-	"github.com/troupe-dev/troupe/pkg/lifecycle"
 )
 
 // leaseFact is what is known of a lease. Safe for concurrent use.

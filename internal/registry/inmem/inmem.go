@@ -9,9 +9,9 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/troupe-dev/troupe/internal/lifecycle"
 	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/pkg/failure"
-	"github.com/troupe-dev/troupe/pkg/lifecycle"
 )
 
 // Registry implements registry.Registry. It is safe for concurrent use.

@@ -7,9 +7,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/lifecycle"
 	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/internal/wire/instancewire"
-	"github.com/troupe-dev/troupe/pkg/lifecycle"
 )
 
 func TestInstance_RoundTripsInEveryState(t *testing.T) {

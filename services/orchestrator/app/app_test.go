@@ -20,6 +20,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
+	"github.com/troupe-dev/troupe/internal/lifecycle"
 	"github.com/troupe-dev/troupe/internal/registry/etcdregistry"
 	"github.com/troupe-dev/troupe/internal/registry/registrytest"
 	"github.com/troupe-dev/troupe/internal/rpc"
@@ -27,7 +28,6 @@ import (
 	"github.com/troupe-dev/troupe/pkg/client"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
-	"github.com/troupe-dev/troupe/pkg/lifecycle"
 	memory "github.com/troupe-dev/troupe/services/memory/app"
 	"github.com/troupe-dev/troupe/test/etcdtest"
 	"github.com/troupe-dev/troupe/test/redistest"

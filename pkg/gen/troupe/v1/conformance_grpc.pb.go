@@ -28,7 +28,7 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // ConformanceService is served by a worker that runs with --conformance, and by no other. It
-// makes instances of a test agent for the conformance kit (pkg/conformance), which talks to
+// makes instances of a test agent for the conformance kit (internal/conformance), which talks to
 // each by LifecycleService and AgentService. Nothing is registered, and nothing is kept.
 //
 // The test agent does what the last message of the user says:
@@ -82,7 +82,7 @@ func (c *conformanceServiceClient) DropInstance(ctx context.Context, in *DropIns
 // for forward compatibility.
 //
 // ConformanceService is served by a worker that runs with --conformance, and by no other. It
-// makes instances of a test agent for the conformance kit (pkg/conformance), which talks to
+// makes instances of a test agent for the conformance kit (internal/conformance), which talks to
 // each by LifecycleService and AgentService. Nothing is registered, and nothing is kept.
 //
 // The test agent does what the last message of the user says:

@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/troupe-dev/troupe/internal/lifecycle"
 	"github.com/troupe-dev/troupe/internal/registry"
-	"github.com/troupe-dev/troupe/pkg/lifecycle"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/balance"
 )
 

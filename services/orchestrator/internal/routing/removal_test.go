@@ -13,9 +13,9 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/troupe-dev/troupe/internal/lifecycle"
 	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/internal/registry/inmem"
-	"github.com/troupe-dev/troupe/pkg/lifecycle"
 )
 
 // mesh is a roster over instances whose registrations and workers come and go.

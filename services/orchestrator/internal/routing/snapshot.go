@@ -15,9 +15,9 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/troupe-dev/troupe/internal/lifecycle"
 	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/internal/wire/instancewire"
-	"github.com/troupe-dev/troupe/pkg/lifecycle"
 )
 
 // Snapshot is a file with the last known registry, for an orchestrator that starts while

@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
+	"github.com/troupe-dev/troupe/internal/lifecycle"
 	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/internal/registry/registrytest"
-	"github.com/troupe-dev/troupe/pkg/lifecycle"
 )
 
 // keeping runs a roster that keeps a snapshot, in a bubble of its own time. Those who

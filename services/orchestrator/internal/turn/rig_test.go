@@ -17,6 +17,7 @@ import (
 
 	researchassistant "github.com/troupe-dev/troupe/agents/research-assistant"
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
+	"github.com/troupe-dev/troupe/internal/lifecycle"
 	"github.com/troupe-dev/troupe/internal/process"
 	"github.com/troupe-dev/troupe/internal/redisconn"
 	"github.com/troupe-dev/troupe/internal/registry"
@@ -25,7 +26,6 @@ import (
 	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
-	"github.com/troupe-dev/troupe/pkg/lifecycle"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/memory/inmem"
 	"github.com/troupe-dev/troupe/pkg/session"
