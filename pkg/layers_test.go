@@ -36,10 +36,10 @@ var confined = []struct{ technology, packages string }{
 	{"github.com/a2aproject/a2a-go", "internal/a2a test"},
 	{module + "pkg/gen", "pkg/gen internal/grpcfailure internal/wire internal/spending internal/tracelog internal/authz internal/rate pkg/worker pkg/client internal/conformance internal/a2a internal/memoryrpc services cmd test"},
 	{module + "pkg/memory", "pkg/memory internal/memoryrpc internal/wire/memorywire pkg/worker pkg/agent services test"}, // so the loop stays stateless
-	{module + "services/orchestrator", "services/orchestrator services/standalone test"},
-	{module + "services/worker", "services/worker services/standalone test"},
-	{module + "services/memory", "services/memory services/standalone test"},
-	{"testing", "test pkg/memory/memorytest internal/registry/registrytest pkg/llm/llmtest internal/audit/audittest internal/wire/wiretest"},
+	{module + "services/orchestrator", "services/orchestrator services/standalone cmd/troupe/internal/serve test"},
+	{module + "services/worker", "services/worker services/standalone cmd/troupe/internal/serve test"},
+	{module + "services/memory", "services/memory services/standalone cmd/troupe/internal/serve test"},
+	{"testing", "test cmd/troupe/internal/clitest pkg/memory/memorytest internal/registry/registrytest pkg/llm/llmtest internal/audit/audittest internal/wire/wiretest"},
 }
 
 func TestImports(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
 	"github.com/troupe-dev/troupe/internal/process"
 )
 
@@ -52,15 +53,6 @@ func eventually(t *testing.T, what string, holds func() bool) {
 
 const guide = "apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: guide}\nspec:\n  model: builtin/extractive\n  tools: [{builtin: search_documents, with: {path: DOCS}}]\n"
 
-// Nothing is written before a port is refused that other machines reach.
-func TestDev_RefusesAPortThatOthersReachBeforeAnythingElse(t *testing.T) {
-	data := filepath.Join(t.TempDir(), "data")
-	var out bytes.Buffer
-	require.Equal(t, process.ExitError, run(t.Context(), []string{"dev", "--grpc-addr", "0.0.0.0:0", "--data-dir", data}, terminal{out: &out, err: &out}))
-	require.Contains(t, out.String(), "--insecure-plaintext-beyond-loopback")
-	require.NoDirExists(t, data)
-}
-
 // What a flag gives away is in its help.
 func TestHelp_SaysWhatTokensAndOpenPortsAllow(t *testing.T) {
 	for command, words := range map[string][]string{
@@ -68,7 +60,7 @@ func TestHelp_SaysWhatTokensAndOpenPortsAllow(t *testing.T) {
 		"dev":       {"without any proof of who calls", "all that an admin may"},
 	} {
 		var out bytes.Buffer
-		require.Equal(t, process.ExitOK, run(t.Context(), append(strings.Fields(command), "--help"), terminal{out: &out, err: &out}))
+		require.Equal(t, process.ExitOK, run(t.Context(), append(strings.Fields(command), "--help"), console.Terminal{Out: &out, Err: &out}))
 		for _, w := range words {
 			require.Contains(t, strings.Join(strings.Fields(out.String()), " "), w)
 		}
@@ -93,7 +85,7 @@ func TestDev_SaysHowToGoOnAndUsesWhatIsEdited(t *testing.T) {
 	go func() {
 		ended <- run(ctx, []string{
 			"dev", "--agents", dir, "--data-dir", data, "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0", "--log-level", "error",
-		}, terminal{out: &out, err: io.Discard})
+		}, console.Terminal{Out: &out, Err: io.Discard})
 	}()
 	eventually(t, "the mesh is up", func() bool { return strings.Contains(out.String(), "Stop it with Ctrl-C.") })
 	env, err := os.ReadFile(filepath.Join(data, "mesh.env"))
@@ -112,7 +104,7 @@ func TestDev_SaysHowToGoOnAndUsesWhatIsEdited(t *testing.T) {
 
 	ask := func() string {
 		var said bytes.Buffer
-		code := run(t.Context(), []string{"ask", "--addr", addr, "--target", "guide", "Where is the museum?"}, terminal{out: &said, err: &said})
+		code := run(t.Context(), []string{"ask", "--addr", addr, "--target", "guide", "Where is the museum?"}, console.Terminal{Out: &said, Err: &said})
 		require.Equal(t, process.ExitOK, code, said.String())
 		return said.String()
 	}

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
 	"github.com/troupe-dev/troupe/internal/audit"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
@@ -37,7 +38,7 @@ func TestCommands_PrintNothingRaw(t *testing.T) {
 	} {
 		t.Run(line, func(t *testing.T) {
 			var told bytes.Buffer
-			run(t.Context(), append(strings.Fields(line), "--addr", addr), terminal{in: strings.NewReader("hello\n/pending\n\n"), out: &told, err: &told})
+			run(t.Context(), append(strings.Fields(line), "--addr", addr), console.Terminal{In: strings.NewReader("hello\n/pending\n\n"), Out: &told, Err: &told})
 			require.NotEmpty(t, told.String())
 			harmless(t, told.String())
 		})
@@ -52,7 +53,7 @@ func TestAudit_PrintsNothingRaw(t *testing.T) {
 	log.Record(audit.Entry{Kind: audit.Admin, Actor: hostile, Action: hostile, Object: hostile, Result: hostile, Facts: map[string]string{"reason": hostile}})
 	require.NoError(t, log.Close())
 	var told bytes.Buffer
-	require.Zero(t, run(t.Context(), []string{"audit", "show", path}, terminal{out: &told, err: &told}), told.String())
+	require.Zero(t, run(t.Context(), []string{"audit", "show", path}, console.Terminal{Out: &told, Err: &told}), told.String())
 	require.Contains(t, told.String(), "FORGED")
 	harmless(t, told.String())
 }

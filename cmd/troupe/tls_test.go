@@ -10,6 +10,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/clitest"
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
 	"github.com/troupe-dev/troupe/internal/identity"
 	"github.com/troupe-dev/troupe/internal/process"
 )
@@ -33,11 +35,11 @@ func TestServer_SaysInWordsWhomItDoesNotTrust(t *testing.T) {
 	go func() { ended <- secret.Serve(lis) }()
 	defer func() { secret.Stop(); require.NoError(t, <-ended) }()
 	for addr, why := range map[string]string{
-		lis.Addr().String():                       "tls: failed to verify certificate: x509: certificate signed by unknown authority",
-		served(t, func(grpc.ServiceRegistrar) {}): "tls: first record does not look like a TLS handshake",
+		lis.Addr().String(): "tls: failed to verify certificate: x509: certificate signed by unknown authority",
+		clitest.Serve(t, func(grpc.ServiceRegistrar) {}): "tls: first record does not look like a TLS handshake",
 	} {
 		var told bytes.Buffer
-		code := run(t.Context(), []string{"get", "agents", "--addr", addr, "--tls-ca", ours.CA}, terminal{out: &told, err: &told})
+		code := run(t.Context(), []string{"get", "agents", "--addr", addr, "--tls-ca", ours.CA}, console.Terminal{Out: &told, Err: &told})
 		require.Equal(t, process.ExitError, code)
 		require.Contains(t, told.String(), "troupe: the mesh at "+addr+" cannot be trusted by --tls-ca "+ours.CA+", or speaks plain text: "+why)
 		require.NotContains(t, told.String(), "rpc error")
@@ -46,7 +48,7 @@ func TestServer_SaysInWordsWhomItDoesNotTrust(t *testing.T) {
 		// A turn cannot have begun, and nobody waits for one.
 		began := time.Now()
 		told.Reset()
-		require.Equal(t, process.ExitError, run(t.Context(), []string{"ask", "--addr", addr, "--tls-ca", ours.CA, "hello"}, terminal{out: &told, err: &told}))
+		require.Equal(t, process.ExitError, run(t.Context(), []string{"ask", "--addr", addr, "--tls-ca", ours.CA, "hello"}, console.Terminal{Out: &told, Err: &told}))
 		require.Contains(t, told.String(), "troupe: the mesh at "+addr+" cannot be trusted by --tls-ca "+ours.CA+", or speaks plain text: "+why)
 		require.NotContains(t, told.String(), "may have begun")
 		require.Less(t, time.Since(began), 2*time.Second)

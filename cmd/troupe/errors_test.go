@@ -1,0 +1,72 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/clitest"
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/remote"
+	"github.com/troupe-dev/troupe/internal/process"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// strict refuses what does not fit the rules of the API, and has nothing.
+type strict struct {
+	troupev1.UnimplementedOrchestratorServiceServer
+	troupev1.UnimplementedSessionServiceServer
+}
+
+func (strict) Orchestrate(*troupev1.OrchestrateRequest, grpc.ServerStreamingServer[troupev1.OrchestrateResponse]) error {
+	return failure.New(failure.NotFound, "test", `target: no workflow or agent is called "x"; see ListAgents`)
+}
+
+func (strict) EraseUser(context.Context, *troupev1.EraseUserRequest) (*troupev1.EraseUserResponse, error) {
+	return &troupev1.EraseUserResponse{Receipt: &troupev1.ErasureReceipt{By: "ann"}}, nil
+}
+
+// What the mesh refuses is told in flags and commands, not in fields and calls of the API.
+func TestErrors_SpeakAsTheCommandLineDoes(t *testing.T) {
+	addr := clitest.Serve(t, func(r grpc.ServiceRegistrar) {
+		troupev1.RegisterOrchestratorServiceServer(r, strict{})
+		troupev1.RegisterSessionServiceServer(r, strict{})
+	})
+	for _, c := range []struct {
+		line []string
+		code int
+		says string
+	}{
+		{[]string{"get", "traces", "--limit", "500"}, process.ExitUsage, "troupe: --limit: must be greater than or equal to 0 and less than or equal to 200\n"},
+		{[]string{"search", "--user", "u", "--limit", "500", "word"}, process.ExitUsage, "troupe: --limit: must be "},
+		{[]string{"erase", "user", "a b", "--yes"}, process.ExitUsage, "troupe: id of the user: want 1 to 128 letters, digits and _ . : @ + -\n"},
+		{[]string{"get", "session", "a b"}, process.ExitUsage, "troupe: id of the session: want 1 to 64 letters, digits and _ -\n"},
+		{[]string{"ask", "--target", "x", "hello"}, process.ExitError, `troupe: --target: no workflow or agent is called "x"; see: troupe get agents` + "\n"},
+	} {
+		var told bytes.Buffer
+		require.Equal(t, c.code, run(t.Context(), append(c.line, "--addr", addr), console.Terminal{Out: &told, Err: &told}), c.line)
+		require.Contains(t, told.String(), c.says)
+	}
+}
+
+// A user of whom nothing is left is a finding in words.
+func TestErase_SaysThatNothingWasLeft(t *testing.T) {
+	addr := clitest.Serve(t, func(r grpc.ServiceRegistrar) { troupev1.RegisterSessionServiceServer(r, strict{}) })
+	var told bytes.Buffer
+	require.Zero(t, run(t.Context(), []string{"erase", "user", "u1", "--yes", "--addr", addr}, console.Terminal{Out: &told, Err: &told}))
+	require.Regexp(t, `(?m)^removed +nothing: there was nothing left$`, told.String())
+}
+
+// Where no mesh is, the way to one is that to the default address alone.
+func TestServer_AdvisesAMeshOfItsOwnOnlyWhereThatWouldHelp(t *testing.T) {
+	refused := failure.New(failure.SystemNetwork, "test", "away").Because(errors.New(`connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:7400: connect: connection refused"`))
+	lost := failure.New(failure.SystemNetwork, "test", "away").Because(errors.New("error reading from server: EOF"))
+	require.EqualError(t, remote.Server{Addr: "127.0.0.1:7400"}.Explain(refused), "cannot reach a mesh at 127.0.0.1:7400: connection refused; start one with: troupe dev")
+	require.EqualError(t, remote.Server{Addr: "mesh:7400"}.Explain(refused), "cannot reach a mesh at mesh:7400: connection refused")
+	require.EqualError(t, remote.Server{Addr: "127.0.0.1:7400"}.Explain(lost), "the mesh at 127.0.0.1:7400 went away")
+}

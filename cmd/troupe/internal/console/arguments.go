@@ -1,0 +1,43 @@
+package console
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"regexp"
+	"strconv"
+
+	"github.com/alecthomas/kong"
+)
+
+var tracePattern = regexp.MustCompile(`^[0-9a-f]{32}$`)
+
+// decodeTrace reads the id of a trace: one that cannot be is refused before anybody is called.
+func decodeTrace(in *kong.DecodeContext, to reflect.Value) error {
+	var id string
+	if err := in.Scan.PopValueInto("trace", &id); err != nil {
+		return err
+	}
+	if !tracePattern.MatchString(id) {
+		return errors.New("want 32 hex digits; troupe get traces lists them")
+	}
+	to.SetString(id)
+	return nil
+}
+
+// maxStep is the last step that a turn can come to.
+const maxStep = 50
+
+// decodeStep reads the number of a step; 0 is none.
+func decodeStep(in *kong.DecodeContext, to reflect.Value) error {
+	var text string
+	if err := in.Scan.PopValueInto("step", &text); err != nil {
+		return err
+	}
+	n, err := strconv.ParseInt(text, 10, 32)
+	if err != nil || n < 0 || n > maxStep {
+		return fmt.Errorf("%q is no step; want a number from 1 to %d, as troupe describe trace shows it", text, maxStep)
+	}
+	to.SetInt(n)
+	return nil
+}

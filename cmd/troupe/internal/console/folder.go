@@ -1,0 +1,33 @@
+package console
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/alecthomas/kong"
+)
+
+// Folder is a flag that names a folder, which has to be there. Empty is none, also when it comes from
+// a variable that is set to nothing.
+type Folder string
+
+// Decode reads it from a flag or a variable.
+func (f *Folder) Decode(ctx *kong.DecodeContext) error {
+	var path string
+	if err := ctx.Scan.PopValueInto("folder", &path); err != nil {
+		return err
+	}
+	if path == "" {
+		*f = ""
+		return nil
+	}
+	path = kong.ExpandPath(path)
+	switch info, err := os.Stat(path); {
+	case err != nil:
+		return err
+	case !info.IsDir():
+		return fmt.Errorf("%s is a file, not a folder", path)
+	}
+	*f = Folder(path)
+	return nil
+}

@@ -1,0 +1,63 @@
+package console
+
+import (
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+func Age(t *timestamppb.Timestamp) string {
+	if t == nil {
+		return "-"
+	}
+	return time.Since(t.AsTime()).Round(time.Second).String()
+}
+
+func OrDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// TimeOfDay is a time of today, or the day with it.
+func TimeOfDay(t *timestamppb.Timestamp) string {
+	at := t.AsTime().Local()
+	if at.Format(time.DateOnly) == time.Now().Format(time.DateOnly) {
+		return at.Format(time.TimeOnly)
+	}
+	return at.Format(time.DateTime)
+}
+
+// TimeLeft is the time that is left until then.
+func TimeLeft(t *timestamppb.Timestamp) string {
+	if t == nil {
+		return "-"
+	}
+	if d := time.Until(t.AsTime()); d > 0 {
+		return max(d.Round(time.Second), time.Second).String() + " left"
+	}
+	return "too late"
+}
+
+// Count is a number of things: 1 turn, 2 turns.
+func Count(n int64, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return fmt.Sprint(n, " ", thing)
+}
+
+// Duration is a duration to about three digits.
+func Duration(d *durationpb.Duration) string {
+	switch v := d.AsDuration(); {
+	case v < time.Millisecond:
+		return v.Round(time.Microsecond).String()
+	case v < time.Second:
+		return v.Round(100 * time.Microsecond).String()
+	default:
+		return v.Round(10 * time.Millisecond).String()
+	}
+}

@@ -1,0 +1,151 @@
+package create
+
+import (
+	"bytes"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/template"
+
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
+	"github.com/troupe-dev/troupe/internal/manifest"
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+type newAgent struct {
+	Name  string   `arg:"" help:"Name of the agent: a-z, 0-9 and hyphens."`
+	Go    bool     `help:"Write it in Go. Without this it is declared in YAML, and needs no Go."`
+	Dir   string   `help:"Folder to write. Empty: one with the name of the agent." type:"path" placeholder:"DIR"`
+	Steps []string `kong:"-"` // commands of Go that come first
+
+	Replace console.Folder `help:"Folder of a checkout of Troupe, for --go outside of a Go module: go uses it in place of a version that it downloads." placeholder:"DIR"`
+}
+
+// Help is the long help of the command.
+func (newAgent) Help() string {
+	return "Example: troupe new agent hours. Nothing that is there is overwritten. Exit code 0: written. 1: files are in the way. 2: the call cannot be."
+}
+
+// templates are the files of an agent, each with .tmpl at the end; all: takes .gitignore along.
+//
+//go:embed all:templates
+var templates embed.FS
+
+// Run writes all files, or none.
+func (n *newAgent) Run(term console.Terminal) error {
+	if err := n.validate(); err != nil {
+		return err
+	}
+	if n.Dir == "" {
+		n.Dir = n.Name
+	}
+	kind, next := "yaml", []string{"troupe test", "troupe dev --agents ."}
+	var module []newFile
+	if n.Go {
+		var err error
+		if module, n.Steps, err = n.module(); err != nil {
+			return err
+		}
+		kind, next = "go", slices.Concat(n.Steps, []string{"go test ."})
+	}
+	files, err := n.render(kind)
+	if err != nil {
+		return err
+	}
+	files = append(files, module...)
+	if err := writeAll(n.Dir, files); err != nil {
+		return err
+	}
+	fmt.Fprintf(term.Out, "%s is there:\n\n", n.Dir)
+	for _, f := range files {
+		fmt.Fprintf(term.Out, "  %s\n", f.name)
+	}
+	fmt.Fprintf(term.Out, "\nNext, see README.md there:\n\n  cd %s\n", n.Dir)
+	for _, command := range next {
+		fmt.Fprintf(term.Out, "  %s\n", command)
+	}
+	return nil
+}
+
+// validate names what cannot be.
+func (n *newAgent) validate() error {
+	refuse := func(format string, args ...any) error {
+		return failure.Newf(failure.UserInvalidInput, "troupe new agent", format, args...)
+	}
+	switch err := manifest.CheckName(n.Name); {
+	case err != nil:
+		return refuse("an agent cannot be named %v", err)
+	case n.Name == "user":
+		return refuse("an agent cannot be named user: what the user says has that author")
+	case n.Replace != "" && !n.Go:
+		return refuse("--replace: only an agent in Go needs it; say --go too")
+	}
+	return nil
+}
+
+// newFile is one that is to be written.
+type newFile struct {
+	name string // with slashes
+	text []byte
+}
+
+// render makes the files of a kind of agent.
+func (n *newAgent) render(kind string) (all []newFile, _ error) {
+	root := "templates/" + kind
+	return all, fs.WalkDir(templates, root, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		made, err := template.ParseFS(templates, name)
+		if err != nil {
+			return err
+		}
+		var text bytes.Buffer
+		if err := made.Execute(&text, n); err != nil {
+			return err
+		}
+		all = append(all, newFile{strings.TrimSuffix(strings.TrimPrefix(name, root+"/"), ".tmpl"), text.Bytes()})
+		return nil
+	})
+}
+
+// writeAll writes all files below a folder, or none when any of them is there.
+func writeAll(dir string, files []newFile) error {
+	var there []string
+	for _, f := range files {
+		if _, err := os.Lstat(filepath.Join(dir, filepath.FromSlash(f.name))); !errors.Is(err, fs.ErrNotExist) {
+			there = append(there, f.name)
+		}
+	}
+	if len(there) > 0 {
+		return fmt.Errorf("nothing is written: %s has %s already; choose another --dir, or move them away", dir, strings.Join(there, ", "))
+	}
+	for _, f := range files {
+		name := filepath.Join(dir, filepath.FromSlash(f.name))
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil { //nolint:gosec // as every source folder
+			return err
+		}
+		if err := writeNew(name, f.text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeNew writes a file that is not there.
+func writeNew(name string, text []byte) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // as every source file
+	if err != nil {
+		return err
+	}
+	if _, err := f.Write(text); err != nil {
+		_ = f.Close()
+		return err
+	}
+	return f.Close()
+}

@@ -1,0 +1,99 @@
+package create
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
+	"github.com/troupe-dev/troupe/internal/process"
+)
+
+// written is a new agent in the folder, and what the command said.
+func written(t *testing.T, args ...string) string {
+	t.Helper()
+	var out, told bytes.Buffer
+	code := run(t.Context(), append([]string{"new", "agent", "hours"}, args...), console.Terminal{Out: &out, Err: &told})
+	require.Equal(t, process.ExitOK, code, told.String())
+	return out.String()
+}
+
+// command runs a command of Go in a folder.
+func command(t *testing.T, dir string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", args...)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "go %v: %s", args, out)
+	return string(out)
+}
+
+func checkout(t *testing.T) string {
+	t.Helper()
+	root, err := filepath.Abs("../../../..")
+	require.NoError(t, err)
+	return root
+}
+
+func TestNewAgent_InGoIsAModuleWhoseTestsPass(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "hours")
+	said := written(t, "--go", "--dir", dir, "--replace", checkout(t))
+	require.Contains(t, said, "hours\n  go test .\n", "nothing has to be downloaded first")
+	t.Setenv("GOPROXY", "off")
+	readme, err := os.ReadFile(filepath.Join(dir, "README.md"))
+	require.NoError(t, err)
+	require.Contains(t, string(readme), "```sh\ngo test .")
+	ignored, err := os.ReadFile(filepath.Join(dir, ".gitignore"))
+	require.NoError(t, err)
+	require.Equal(t, ".troupe/\n", string(ignored), "what a mesh that is started there keeps is not for a commit")
+	command(t, dir, "vet", ".")
+	require.Contains(t, command(t, dir, "test", "-v", "."), "PASS: TestAgent_LooksItUp")
+	require.Empty(t, command(t, dir, "fmt", "."), "it is formatted")
+}
+
+func TestNewAgent_InGoIsAPackageWithinAModule(t *testing.T) {
+	parent, err := os.MkdirTemp(".", "testdata-") //nolint:usetesting // it has to be within the module
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(parent)) })
+	dir := filepath.Join(parent, "hours")
+	said := written(t, "--go", "--dir", dir)
+	require.NotContains(t, said, "go.mod")
+	require.NotContains(t, said, "go get")
+	require.Contains(t, command(t, dir, "test", "-v", "."), "PASS: TestAgent_KeepsSecrets")
+}
+
+// Within somebody's module it is a package of that, which may not know of Troupe yet.
+func TestNewAgent_SaysWhatAModuleLacks(t *testing.T) {
+	module := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(module, "go.mod"), []byte("module example.com/shop\n"), 0o600))
+	said := written(t, "--go", "--dir", filepath.Join(module, "agents", "hours"))
+	require.Contains(t, said, "  go get github.com/troupe-dev/troupe@latest\n")
+	require.NoFileExists(t, filepath.Join(module, "agents", "hours", "go.mod"))
+	readme, err := os.ReadFile(filepath.Join(module, "agents", "hours", "README.md"))
+	require.NoError(t, err)
+	require.Contains(t, string(readme), "```sh\ngo get github.com/troupe-dev/troupe@latest\ngo test .")
+
+	var told bytes.Buffer
+	code := run(t.Context(), []string{"new", "agent", "rain", "--go", "--dir", filepath.Join(module, "rain"), "--replace", checkout(t)}, console.Terminal{Out: &told, Err: &told})
+	require.Equal(t, process.ExitUsage, code)
+	require.Contains(t, told.String(), "is within the Go module of "+filepath.Join(module, "go.mod"))
+}
+
+func TestPublished_IsAVersionThatCanBeDownloaded(t *testing.T) {
+	for v, ok := range map[string]bool{
+		"v1.2.3": true, "v0.0.0-20261121123456-0123456789ab": true, "v1.0.0-rc.1": true,
+		"(devel)": false, "": false, "unknown": false, "v0.0.0-20261121123456-0123456789ab+dirty": false,
+	} {
+		got, err := releasedVersion(v)
+		if ok {
+			require.NoError(t, err)
+			require.Equal(t, v, got)
+		} else {
+			require.ErrorContains(t, err, "name its folder with --replace DIR", v)
+		}
+	}
+}

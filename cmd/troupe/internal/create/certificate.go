@@ -1,0 +1,69 @@
+package create
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
+	"github.com/troupe-dev/troupe/internal/identity"
+	"github.com/troupe-dev/troupe/internal/manifest"
+	"github.com/troupe-dev/troupe/internal/registry/etcdregistry/etcdauth"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/services/standalone"
+)
+
+// newCertificate makes who a worker is: files, and a user of etcd.
+type newCertificate struct {
+	Agent   string `arg:"" help:"Name of the agent that the worker hosts."`
+	DataDir string `help:"Folder for the data of the mesh, as of troupe dev." default:".troupe" env:"TROUPE_DATA_DIR" type:"path"`
+}
+
+// Help is the long help of the command.
+func (newCertificate) Help() string {
+	return `It prints the settings of the worker, for its environment. Workers in Go need none of this.
+
+Example: env $(cat .troupe/mesh.env) $(troupe new certificate words) npm start`
+}
+
+// Run writes the files, over those that are there.
+func (n *newCertificate) Run(ctx context.Context, term console.Terminal) error {
+	if err := manifest.CheckName(n.Agent); err != nil {
+		return failure.Newf(failure.UserInvalidInput, "troupe new certificate", "an agent cannot be named %v", err)
+	}
+	folder := standalone.DevCA(n.DataDir)
+	if _, err := os.Stat(folder); errors.Is(err, fs.ErrNotExist) { // a CA of its own would be trusted by nobody
+		return fmt.Errorf("no mesh has run with --data-dir %s; start troupe dev first", n.DataDir)
+	}
+	ca, err := identity.OpenCA(folder)
+	if err != nil {
+		return err
+	}
+	made, err := ca.Files(identity.Worker, n.Agent)
+	if err != nil {
+		return err
+	}
+	if err := n.allowInEtcd(ctx, folder); err != nil { // the files are good, and stay so
+		fmt.Fprintf(term.Err, "The etcd of the mesh in %s does not know the worker yet: run this again while troupe dev runs. (%v)\n", n.DataDir, err)
+	}
+	fmt.Fprintf(term.Out, "TROUPE_TLS_CERT=%s\nTROUPE_TLS_KEY=%s\nTROUPE_TLS_CA=%s\n", made.Cert, made.Key, made.CA)
+	return nil
+}
+
+// allowInEtcd has the etcd of the mesh take registrations of the agent.
+func (n *newCertificate) allowInEtcd(ctx context.Context, devCA string) error {
+	env, err := os.ReadFile(filepath.Join(n.DataDir, "mesh.env"))
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(env)) {
+		if etcd, ok := strings.CutPrefix(strings.TrimSpace(line), "TROUPE_ETCD="); ok {
+			return etcdauth.LetIn(ctx, devCA, strings.Split(etcd, ","), n.Agent)
+		}
+	}
+	return errors.New("its mesh.env names no etcd")
+}

@@ -1,0 +1,16 @@
+// Package create has the commands that make agents and credentials, and test what was made: new, test and
+// conformance.
+package create
+
+// Commands make agents and credentials, and test agents and workers.
+type Commands struct {
+	New         newCommands `cmd:"" help:"Create an agent, a certificate or a token."`
+	Test        test        `cmd:"" help:"Run the tests that a folder declares beside its agents."`
+	Conformance conform     `cmd:"" help:"Check that a worker, in any language, follows the rules of the mesh."`
+}
+
+type newCommands struct {
+	Agent       newAgent       `cmd:"" help:"Write a folder with an agent that works, and its tests."`
+	Certificate newCertificate `cmd:"" help:"Write the certificate by which a worker that is not in Go joins troupe dev."`
+	Token       newToken       `cmd:"" help:"Make a token by which a client proves who it is."`
+}

@@ -1,0 +1,90 @@
+package create
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
+	"github.com/troupe-dev/troupe/internal/conformance"
+	"github.com/troupe-dev/troupe/internal/process"
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+type conform struct {
+	Address string   `arg:"" optional:"" help:"Where a worker serves that runs with --conformance, host:port."`
+	Only    []string `help:"Only some checks: ids, areas such as pause, or patterns such as 'verbs/pause-*'." placeholder:"PATTERN"`
+	JSON    bool     `name:"json" help:"Print the report in JSON." xor:"form"`
+	JUnit   string   `name:"junit" help:"Write the report to a file in JUnit's XML too." placeholder:"FILE" type:"path"`
+	List    bool     `help:"Print what is checked, and check nothing." xor:"form"`
+}
+
+// Help is the long help of the command.
+func (conform) Help() string {
+	return "Exit code 0: the worker keeps every rule. 1: it does not, or cannot be reached. 2: the call cannot be."
+}
+
+// Run tests the worker, prints the report, and says by the exit code how it went.
+func (c *conform) Run(ctx context.Context, term console.Terminal) error {
+	checks, err := conformance.Select(c.Only...)
+	if err != nil {
+		return err
+	}
+	if c.List {
+		for _, check := range checks {
+			fmt.Fprintf(term.Out, "%s  (%s)\n    %s\n", check.ID, check.Requirement, check.Title)
+		}
+		return nil
+	}
+	if c.Address == "" {
+		return failure.New(failure.UserInvalidInput, "troupe conformance", "expected the address of a worker that runs with --conformance, host:port")
+	}
+	cfg := conformance.Config{Address: c.Address, Only: c.Only}
+	if term.Color && !c.JSON {
+		done := 0
+		cfg.Progress = func(conformance.Result) {
+			done++
+			fmt.Fprintf(term.Err, "\r%d of %d checks", done, len(checks))
+		}
+	}
+	report, err := conformance.Run(ctx, cfg)
+	if cfg.Progress != nil {
+		fmt.Fprint(term.Err, "\r\x1b[K")
+	}
+	if err != nil {
+		return err
+	}
+	if err := c.print(term, report); err != nil {
+		return err
+	}
+	if report.Failed() > 0 {
+		return console.ExitCode(process.ExitError)
+	}
+	return nil
+}
+
+// print writes the report in every form that was asked for.
+func (c *conform) print(term console.Terminal, report conformance.Report) error {
+	if c.JUnit != "" {
+		if err := writeFile(c.JUnit, report.JUnit); err != nil {
+			return fmt.Errorf("--junit: %w", err)
+		}
+	}
+	if c.JSON {
+		return report.JSON(term.Out)
+	}
+	return report.Table(term.Out, term.Color)
+}
+
+func writeFile(name string, write func(io.Writer) error) error {
+	f, err := os.Create(name) //nolint:gosec // the caller names the file
+	if err != nil {
+		return err
+	}
+	if err := write(f); err != nil {
+		_ = f.Close()
+		return err
+	}
+	return f.Close()
+}

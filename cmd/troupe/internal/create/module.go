@@ -1,0 +1,110 @@
+package create
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/troupe-dev/troupe/internal/process"
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+// modulePath is what Go programs import of Troupe.
+const modulePath = "github.com/troupe-dev/troupe"
+
+// module is what an agent in Go needs to be built: nothing within a Go module, where it is a
+// package, and else a module of its own. The steps are commands that come first.
+func (n *newAgent) module() (files []newFile, steps []string, _ error) {
+	around, err := enclosingModule(n.Dir)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case around != "" && n.Replace != "":
+		return nil, nil, failure.Newf(failure.UserInvalidInput, "troupe new agent", "--replace: %s is within the Go module of %s; put the replacement there", n.Dir, around)
+	case around != "":
+		text, err := os.ReadFile(around) //nolint:gosec // it was found there
+		if err == nil && !strings.Contains(string(text), modulePath) {
+			steps = []string{"go get " + modulePath + "@latest"}
+		}
+		return nil, steps, err
+	}
+	text := fmt.Sprintf("module example.com/%s\n\ngo %s\n\n", n.Name, goVersion)
+	if n.Replace == "" {
+		v, err := releasedVersion(process.Version())
+		if err != nil {
+			return nil, nil, err
+		}
+		return []newFile{{"go.mod", fmt.Appendf(nil, "%srequire %s %s\n", text, modulePath, v)}}, []string{"go mod tidy"}, nil
+	}
+	sums, err := os.ReadFile(filepath.Join(string(n.Replace), "go.sum"))
+	if err != nil {
+		return nil, nil, notACheckout(string(n.Replace), err)
+	}
+	uses, err := os.ReadFile(filepath.Join(string(n.Replace), "go.mod"))
+	if err != nil || !strings.HasPrefix(string(uses), "module "+modulePath+"\n") {
+		return nil, nil, notACheckout(string(n.Replace), err)
+	}
+	text += fmt.Sprintf("require %s v0.0.0\n\nreplace %s => %s\n\n", modulePath, modulePath, n.Replace) +
+		"// What Troupe uses, so that nothing has to be downloaded; go mod tidy makes it shorter.\n" +
+		"require (\n" + requirements(string(uses)) + ")\n"
+	return []newFile{{"go.mod", []byte(text)}, {"go.sum", sums}}, nil, nil
+}
+
+func notACheckout(dir string, err error) error {
+	return failure.Newf(failure.UserInvalidInput, "troupe new agent", "--replace: %s is no checkout of Troupe", dir).Because(err)
+}
+
+// requirements are those of a go.mod, as another module has them that requires it.
+func requirements(text string) string {
+	var all strings.Builder
+	within := false
+	for line := range strings.Lines(text) {
+		switch line = strings.TrimRight(line, "\n"); {
+		case line == "require (":
+			within = true
+		case line == ")":
+			within = false
+		case within:
+			all.WriteString(strings.TrimSuffix(line, " // indirect") + " // indirect\n")
+		}
+	}
+	return all.String()
+}
+
+// goVersion is the least that Troupe is built with.
+const goVersion = "1.26.0"
+
+// enclosingModule is the go.mod of the Go module that a folder would be in; empty: none.
+func enclosingModule(dir string) (string, error) {
+	at, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	for {
+		name := filepath.Join(at, "go.mod")
+		switch _, err := os.Stat(name); {
+		case err == nil:
+			return name, nil
+		case !errors.Is(err, fs.ErrNotExist):
+			return "", err
+		case at == filepath.Dir(at):
+			return "", nil
+		}
+		at = filepath.Dir(at)
+	}
+}
+
+var releasePattern = regexp.MustCompile(`^v\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?$`)
+
+// releasedVersion is the version that this program was built of, when others can download it.
+func releasedVersion(v string) (string, error) {
+	if !releasePattern.MatchString(v) {
+		return "", failure.Newf(failure.UserInvalidInput, "troupe new agent",
+			"--go: this troupe was built from a checkout (version %q), which go cannot download; name its folder with --replace DIR, or choose a --dir within a Go module", v)
+	}
+	return v, nil
+}

@@ -1,0 +1,101 @@
+package create
+
+import (
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
+	"github.com/troupe-dev/troupe/services/standalone/rehearsal"
+)
+
+// page is what authors of agents read first.
+const page = "../../../../docs/write-an-agent.md"
+
+var (
+	snippet   = regexp.MustCompile("(?s)```(yaml|go)\n(.*?)```")
+	commanded = regexp.MustCompile(`(?m)^troupe new agent (\S+)( --go)?`)
+	opening   = regexp.MustCompile(`(?s)\tmodel, err := .*?newAgent\(model\)\)\)\n`)
+	fieldRow  = regexp.MustCompile("(?m)^\\| `([a-zA-Z.\\[\\]]+)` \\|")
+)
+
+// Everything that the page quotes is in an agent that its commands write.
+func TestPage_QuotesWhatIsWritten(t *testing.T) {
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	var sources strings.Builder
+	commands := commanded.FindAllStringSubmatch(string(text), -1)
+	require.Len(t, commands, 2)
+	for _, c := range commands {
+		dir := filepath.Join(t.TempDir(), c[1])
+		args := []string{"new", "agent", c[1], "--dir", dir}
+		if c[2] != "" {
+			args = append(args, "--go", "--replace", checkout(t))
+		}
+		require.Zero(t, run(t.Context(), args, console.Terminal{Out: io.Discard, Err: io.Discard}))
+		require.NoError(t, filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() {
+				return err
+			}
+			written, err := os.ReadFile(name)
+			sources.Write(written)
+			return err
+		}))
+	}
+	quotes := snippet.FindAllStringSubmatch(string(text), -1)
+	require.Len(t, quotes, 6)
+	for _, q := range quotes {
+		require.Contains(t, sources.String(), q[2])
+	}
+}
+
+// What the page has an author write for a language model in Go is built.
+func TestPage_OpensALanguageModelInGo(t *testing.T) {
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	opens := opening.FindString(string(text))
+	require.NotEmpty(t, opens)
+	dir := filepath.Join(t.TempDir(), "guide")
+	written(t, "--go", "--dir", dir, "--replace", checkout(t))
+	name := filepath.Join(dir, "main.go")
+	program, err := os.ReadFile(name)
+	require.NoError(t, err)
+	changed := strings.NewReplacer(
+		"internal/extractive", "pkg/llm/anthropic",
+		"\tos.Exit(worker.Main(newAgent(extractive.New())))\n", opens).Replace(string(program))
+	require.NotContains(t, changed, "extractive")
+	require.NoError(t, os.WriteFile(name, []byte(changed), 0o600))
+	t.Setenv("GOPROXY", "off")
+	command(t, dir, "vet", ".")
+}
+
+// The table of fields has each of them, and no other.
+func TestPage_HasEveryFieldOfATest(t *testing.T) {
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	var listed []string
+	for _, f := range fieldRow.FindAllStringSubmatch(string(text), -1) {
+		listed = append(listed, f[1])
+	}
+	require.ElementsMatch(t, append(
+		fields[rehearsal.Turn]("turns[].", "want"),
+		append(fields[rehearsal.Want]("turns[].want."), append(fields[rehearsal.Test]("", "turns", "model"), "model[]")...)...), listed)
+}
+
+// fields are the YAML names of a struct's fields, without some.
+func fields[T any](prefix string, without ...string) (all []string) {
+	for f := range reflect.TypeFor[T]().Fields() {
+		name := f.Tag.Get("yaml")
+		if !strings.Contains(" "+strings.Join(without, " ")+" ", " "+name+" ") {
+			all = append(all, prefix+name)
+		}
+	}
+	return all
+}

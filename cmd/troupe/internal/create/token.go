@@ -1,0 +1,55 @@
+package create
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
+	"github.com/troupe-dev/troupe/internal/identity"
+	"github.com/troupe-dev/troupe/internal/identity/token"
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+type newToken struct {
+	Name   string        `arg:"" help:"Who it is for; logs and the audit name it."`
+	Tenant string        `help:"Whose conversations it opens: 1 to 64 of A-Z a-z 0-9 _ . -" default:"default"`
+	Admin  bool          `help:"It may also operate the mesh: pause, drain and quarantine agents, replay turns, and look at instances and decisions."`
+	Within time.Duration `help:"After which time it ends, such as 720h. 0: never." default:"0" placeholder:"TIME"`
+}
+
+// Help is the long help of the command.
+func (newToken) Help() string {
+	return `It prints the token, which is shown this once and stored nowhere, and the entry for the file that the orchestrator has by --client-tokens.
+
+What goes to stderr is such a file, with this one entry.
+
+Example: (umask 077; troupe new token ann --tenant acme > ann.token 2> ann.yaml)`
+}
+
+// Run prints a token and its entry.
+func (n *newToken) Run(term console.Terminal) error {
+	entry := token.Entry{Name: n.Name, Tenant: n.Tenant, Role: identity.Client}
+	if n.Admin {
+		entry.Role = identity.Admin
+	}
+	if n.Within < 0 {
+		return failure.Newf(failure.UserInvalidInput, "troupe new token", "--within: %s is below zero", n.Within)
+	}
+	if n.Within > 0 {
+		entry.Expires = time.Now().UTC().Add(n.Within).Truncate(time.Second)
+	}
+	value, entry := token.New(entry)
+	if err := entry.Check(); err != nil {
+		return failure.New(failure.UserInvalidInput, "troupe new token", err.Error())
+	}
+	text, err := token.Format(entry)
+	if err != nil {
+		return err
+	}
+	// What goes to stderr is a file as --client-tokens wants it, so the rest of it are comments.
+	fmt.Fprintf(term.Err, "# The token of %s. Keep it; it is shown this once:\n\n", console.EscapeLine(entry.Name))
+	fmt.Fprintln(term.Out, value.Reveal())
+	fmt.Fprintf(term.Err, "\n# The entry for --client-tokens, without which it opens nothing:\n\n")
+	fmt.Fprint(term.Err, string(text))
+	return nil
+}

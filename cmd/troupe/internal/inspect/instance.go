@@ -1,0 +1,153 @@
+package inspect
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/remote"
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/render"
+	"github.com/troupe-dev/troupe/internal/wire/instancewire"
+	"github.com/troupe-dev/troupe/pkg/client"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+type describeInstance struct {
+	remote.Query `embed:""`
+	ID           string `arg:"" help:"Id of the instance; troupe get instances lists them."`
+	Agent        string `help:"Its agent, when several have an instance of this id." placeholder:"NAME"`
+}
+
+// Run asks the worker and prints what it says.
+func (d *describeInstance) Run(ctx context.Context, term console.Terminal) error {
+	var resp *troupev1.DescribeInstanceResponse
+	return d.Show(ctx, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
+		resp, err = c.DescribeInstance(ctx, &troupev1.DescribeInstanceRequest{InstanceId: d.ID, Agent: d.Agent})
+		return resp, err
+	}, func(w *tabwriter.Writer) {
+		in := resp.GetInstance()
+		console.Row(w, "instance", in.GetInstanceId())
+		console.Row(w, "agent", in.GetAgent())
+		console.Row(w, "version", console.OrDash(in.GetVersion()))
+		console.Row(w, "address", in.GetAddress())
+		console.Row(w, "capabilities", console.OrDash(strings.Join(in.GetCapabilities(), ", ")))
+		console.Row(w, "tools", console.OrDash(toolList(in.GetTools())))
+		console.Row(w, "uptime", console.Age(in.GetStarted()))
+		console.Row(w, "incarnation", in.GetIncarnation())
+		console.Row(w, "registered as", instanceState(in))
+		console.Row(w, "desired", desiredState(in))
+		if in.GetQuarantine() != nil {
+			console.Row(w, "agent", render.Quarantine(in.GetQuarantine()))
+		}
+		if in.GetUnproven() != "" {
+			console.Row(w, "unproven", in.GetUnproven())
+		}
+		if resp.GetFailure() != nil {
+			console.Row(w, "worker", resp.GetFailure().GetMessage())
+			return
+		}
+		printStatus(w, resp.GetStatus(), resp.GetMetrics())
+	})
+}
+
+// toolList is tools with what they can do.
+func toolList(tools []*troupev1.InstanceTool) string {
+	var all []string
+	for _, t := range tools {
+		text := t.GetName()
+		if can := t.GetCapabilities(); len(can) > 0 {
+			text += " (" + strings.Join(can, ", ") + ")"
+		}
+		all = append(all, text)
+	}
+	return strings.Join(all, ", ")
+}
+
+// printStatus prints what the worker says.
+func printStatus(w *tabwriter.Writer, s *troupev1.InstanceStatus, m *troupev1.GetMetricsResponse) {
+	state := string(instancewire.StateFromProto(s.GetState()))
+	if s.GetPausing() {
+		state += ", pausing"
+	}
+	if s.GetDraining() {
+		state += ", draining"
+	}
+	console.Row(w, "state", fmt.Sprintf("%s for %s (version %d)", state, console.Age(s.GetSince()), s.GetStateVersion()))
+	console.Row(w, "reason", console.OrDash(s.GetReason()))
+	console.Row(w, "lease", leaseState(s.GetLease()))
+	console.Row(w, "in flight", fmt.Sprintf("%d of %d", s.GetInFlight(), s.GetCapacity()))
+	fmt.Fprintf(w, "steps\t%d, %d failed\nactive\t%s\nstart took\t%s\ntransitions\t%d\n",
+		m.GetTotalRequests(), m.GetFailedRequests(), m.GetActiveTime().AsDuration(), m.GetStartupTime().AsDuration(), m.GetStateTransitions())
+}
+
+func leaseState(l troupev1.LeaseState) string {
+	if l == troupev1.LeaseState_LEASE_STATE_UNSPECIFIED {
+		return "-"
+	}
+	return strings.TrimPrefix(l.String(), "LEASE_STATE_")
+}
+
+func desiredState(in *troupev1.Instance) string {
+	want := strings.TrimPrefix(in.GetDesired().String(), "DESIRED_STATE_")
+	if in.GetDesiredReason() != "" {
+		want += ": " + in.GetDesiredReason()
+	}
+	return want
+}
+
+type getInstances struct {
+	remote.Query `embed:""`
+	Agent        string `help:"Only those of one agent." placeholder:"NAME"`
+}
+
+// Run prints the instances.
+func (g *getInstances) Run(ctx context.Context, term console.Terminal) error {
+	var resp *troupev1.ListInstancesResponse
+	return g.Show(ctx, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
+		resp, err = c.ListInstances(ctx, &troupev1.ListInstancesRequest{Agent: g.Agent, Live: true})
+		return resp, err
+	}, func(w *tabwriter.Writer) {
+		fmt.Fprintln(w, "INSTANCE\tAGENT\tSTATE\tLEASE\tSTEPS\tADDRESS\tVERSION\tUPTIME")
+		for _, in := range resp.GetInstances() {
+			console.Row(w, in.GetInstanceId(), in.GetAgent(), instanceState(in),
+				leaseState(in.GetStatus().GetLease()), stepCount(in), in.GetAddress(), console.OrDash(in.GetVersion()), console.Age(in.GetStarted()))
+		}
+	})
+}
+
+// stepCount are those that run and those that may; a worker that does not answer tells only the
+// latter.
+func stepCount(in *troupev1.Instance) string {
+	if in.GetStatus() == nil {
+		return fmt.Sprintf("?/%d", in.GetCapacity())
+	}
+	return fmt.Sprintf("%d/%d", in.GetStatus().GetInFlight(), in.GetCapacity())
+}
+
+// instanceState is the registered state, and what keeps steps away beside it.
+func instanceState(in *troupev1.Instance) string {
+	state := string(instancewire.StateFromProto(in.GetState()))
+	switch in.GetDesired() {
+	case troupev1.DesiredState_DESIRED_STATE_PAUSE:
+		if in.GetState() != troupev1.InstanceState_INSTANCE_STATE_PAUSED {
+			state += ", to pause"
+		}
+	case troupev1.DesiredState_DESIRED_STATE_DRAIN:
+		state += ", to drain"
+	default:
+	}
+	if in.GetMissing() {
+		state += ", missing"
+	}
+	if in.GetQuarantine() != nil {
+		state += ", quarantined"
+	}
+	if in.GetUnproven() != "" {
+		state += ", unproven"
+	}
+	return state
+}

@@ -1,0 +1,163 @@
+package inspect
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/remote"
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/render"
+	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/wire/memorywire"
+	"github.com/troupe-dev/troupe/pkg/client"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// messageText is a message with the files that came with it.
+func messageText(m conversation.Message) string {
+	lines := []string{m.Text}
+	for _, a := range m.Attachments {
+		lines = append(lines, "[file "+render.Attachment(wire.BlobToProto(a))+"]")
+	}
+	return strings.Join(lines, "\n")
+}
+
+type getSession struct {
+	remote.Query `embed:""`
+	ID           string `arg:"" help:"Id of the session."`
+}
+
+// Run prints the session and its messages.
+func (g *getSession) Run(ctx context.Context, term console.Terminal) error {
+	var s *troupev1.Session
+	var messages []*troupev1.Message
+	return g.Show(ctx, term, func(ctx context.Context, c *client.Client) (proto.Message, error) {
+		resp, err := c.Sessions.GetSession(ctx, &troupev1.GetSessionRequest{SessionId: g.ID})
+		if err != nil || g.JSON {
+			return resp, err
+		}
+		s = resp.GetSession()
+		messages, err = allMessages(ctx, c, g.ID)
+		return resp, err
+	}, func(w *tabwriter.Writer) {
+		console.Row(w, "session", s.GetSessionId())
+		console.Row(w, "state", memorywire.SessionFromProto(s).State)
+		console.Row(w, "turns", s.GetTurns())
+		console.Row(w, "messages", fmt.Sprintf("%d (%d bytes)", s.GetMessages(), s.GetBytes()))
+		console.Row(w, "last activity", console.Age(s.GetLastActivity())+" ago")
+		console.Row(w, "last trace", s.GetLastTraceId())
+		fmt.Fprintln(w)
+		for _, m := range wire.MessagesFromProto(messages) {
+			fmt.Fprintf(w, "%d  turn %d  %s:\n%s\n\n", m.Sequence, m.Turn, console.EscapeLine(render.Speaker(m)), console.Escape(strings.TrimSpace(messageText(m))))
+		}
+	})
+}
+
+// allMessages reads page after page.
+func allMessages(ctx context.Context, c *client.Client, session string) ([]*troupev1.Message, error) {
+	var all []*troupev1.Message
+	for after := int64(0); ; after = all[len(all)-1].GetSequence() {
+		resp, err := c.Sessions.ListMessages(ctx, &troupev1.ListMessagesRequest{SessionId: session, AfterSequence: after, PageSize: 1000})
+		if err != nil || len(resp.GetMessages()) == 0 {
+			return all, err
+		}
+		all = append(all, resp.GetMessages()...)
+	}
+}
+
+type getSessions struct {
+	remote.Query `embed:""`
+	User         string `help:"Only those of a user." placeholder:"ID"`
+	Limit        int32  `help:"How many at most, up to 200." default:"20"`
+}
+
+// Run prints the sessions, those made last first.
+func (g *getSessions) Run(ctx context.Context, term console.Terminal) error {
+	var resp *troupev1.ListSessionsResponse
+	return g.Show(ctx, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
+		resp, err = c.Sessions.ListSessions(ctx, &troupev1.ListSessionsRequest{UserId: g.User, PageSize: g.Limit})
+		return resp, err
+	}, func(w *tabwriter.Writer) {
+		fmt.Fprintln(w, "SESSION\tUSER\tSTATE\tTURNS\tMESSAGES\tAGE\tIDLE")
+		for _, s := range resp.GetSessions() {
+			console.Row(w, s.GetSessionId(), console.OrDash(s.GetUserId()), memorywire.SessionFromProto(s).State,
+				s.GetTurns(), s.GetMessages(), console.Age(s.GetCreated()), console.Age(s.GetLastActivity()))
+		}
+	})
+}
+
+type describeSession struct {
+	remote.Query `embed:""`
+	ID           string `arg:"" help:"Id of the session; troupe get sessions lists them."`
+}
+
+// Run prints all that is known of the session but its messages.
+func (d *describeSession) Run(ctx context.Context, term console.Terminal) error {
+	var s *troupev1.Session
+	var state *troupev1.GetSessionStateResponse
+	var artifacts *troupev1.ListArtifactsResponse
+	var summary string
+	return d.Show(ctx, term, func(ctx context.Context, c *client.Client) (proto.Message, error) {
+		resp, err := c.Sessions.GetSession(ctx, &troupev1.GetSessionRequest{SessionId: d.ID})
+		if err != nil || d.JSON {
+			return resp, err
+		}
+		s = resp.GetSession()
+		if state, err = c.Sessions.GetSessionState(ctx, &troupev1.GetSessionStateRequest{SessionId: d.ID}); err != nil {
+			return nil, err
+		}
+		if artifacts, err = c.Sessions.ListArtifacts(ctx, &troupev1.ListArtifactsRequest{SessionId: d.ID}); err != nil {
+			return nil, err
+		}
+		if s.GetSummarized() > 0 {
+			first, err := c.Sessions.ListMessages(ctx, &troupev1.ListMessagesRequest{SessionId: d.ID, PageSize: 1})
+			if err != nil {
+				return nil, err
+			}
+			if len(first.GetMessages()) > 0 {
+				summary = wire.MessageFromProto(first.GetMessages()[0]).Text
+			}
+		}
+		return resp, nil
+	}, func(w *tabwriter.Writer) {
+		printSession(w, s, summary)
+		var waits []string
+		for _, p := range s.GetPending() {
+			waits = append(waits, fmt.Sprintf("%s %s for %s, %s: %s", p.GetId(), p.GetTool(), render.CallNeedText(p), console.TimeLeft(p.GetUntil()), console.Brief(p.GetArguments(), 80)))
+		}
+		console.Rows(w, "waits", waits)
+		console.Rows(w, "state", slices.Sorted(maps.Keys(state.GetValues())))
+		var names []string
+		for _, a := range artifacts.GetArtifacts() {
+			names = append(names, fmt.Sprintf("%s version %d, %d bytes", a.GetName(), a.GetVersion(), a.GetSize()))
+		}
+		console.Rows(w, "artifacts", names)
+	})
+}
+
+func printSession(w *tabwriter.Writer, s *troupev1.Session, summary string) {
+	console.Row(w, "session", s.GetSessionId())
+	console.Row(w, "user", console.OrDash(s.GetUserId()))
+	console.Row(w, "state", memorywire.SessionFromProto(s).State)
+	console.Row(w, "turns", s.GetTurns())
+	console.Row(w, "open turn", console.OrDash(s.GetOpenTurnId()))
+	console.Row(w, "last trace", console.OrDash(s.GetLastTraceId()))
+	console.Row(w, "made", console.Age(s.GetCreated())+" ago")
+	console.Row(w, "last activity", console.Age(s.GetLastActivity())+" ago")
+	console.Row(w, "messages", fmt.Sprintf("%d (%d bytes), the last is %d", s.GetMessages(), s.GetBytes(), s.GetLastSequence()))
+	if s.GetSummarized() > 0 {
+		console.Row(w, "summary", fmt.Sprintf("of messages up to %d: %s", s.GetSummarized(), console.Brief(summary, 80)))
+	}
+	var labels []string
+	for _, name := range slices.Sorted(maps.Keys(s.GetMetadata())) {
+		labels = append(labels, name+"="+s.GetMetadata()[name])
+	}
+	console.Rows(w, "metadata", labels)
+}

@@ -1,0 +1,105 @@
+package trace
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/remote"
+	"github.com/troupe-dev/troupe/pkg/client"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+type Describe struct {
+	remote.Query `embed:""`
+	ID           string `arg:"" name:"trace" help:"Id of the trace; troupe get traces lists them." type:"trace"`
+}
+
+// Help is the long help of the command.
+func (Describe) Help() string {
+	return "Prints steps, attempts, iterations, model calls and tools as a tree, of a running trace as far as it came. " +
+		"A step has a status: success, error with its kind, partial, pending or cancelled; a plan says how far its steps are. " +
+		"Sums are those of the lines below. A cost of - is not known; a + behind it says that some of it is not."
+}
+
+// Run reads the trace as it is stored now, and prints it.
+func (d *Describe) Run(ctx context.Context, term console.Terminal) error {
+	c, conn, err := d.Dial()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	ctx, cancel := context.WithTimeout(ctx, remote.Timeout)
+	defer cancel()
+	trace, events, err := load(ctx, c, d.ID)
+	if err != nil {
+		return d.Explain(err)
+	}
+	if d.JSON {
+		return printTrace(term, trace, events)
+	}
+	var run *troupev1.ListTracesResponse
+	if root := trace.GetRootTraceId(); root != "" { // else it is from before there were any
+		if run, err = c.ListTraces(ctx, &troupev1.ListTracesRequest{RootTraceId: root, PageSize: maxRunTraces}); err != nil {
+			return d.Explain(err)
+		}
+	}
+	printTree(term, trace, run.GetTraces(), events)
+	return nil
+}
+
+// maxRunTraces is how many traces of a run are named.
+const maxRunTraces = 20
+
+// load is a trace with the events that were stored when it was asked for. Of one that
+// runs it does not wait for more.
+func load(ctx context.Context, c *client.Client, id string) (*troupev1.Trace, []*troupev1.Event, error) {
+	resp, err := c.GetTrace(ctx, &troupev1.GetTraceRequest{TraceId: id, Plan: true})
+	if err != nil {
+		return nil, nil, err
+	}
+	trace := resp.GetTrace()
+	if trace.GetLastSequence() == 0 {
+		return trace, nil, nil // watching would wait for the first
+	}
+	var events []*troupev1.Event
+	for e, err := range c.Watch(ctx, id, 0) {
+		if err != nil {
+			return nil, nil, err
+		}
+		if e.GetSequence() > 0 {
+			events = append(events, e)
+		}
+		if e.GetSequence() >= trace.GetLastSequence() {
+			break
+		}
+	}
+	return trace, events, nil
+}
+
+// printTrace prints the trace and its events as one JSON object, each in protobuf JSON.
+func printTrace(term console.Terminal, trace *troupev1.Trace, events []*troupev1.Event) error {
+	var all struct {
+		Trace  json.RawMessage   `json:"trace"`
+		Events []json.RawMessage `json:"events"`
+	}
+	var err error
+	if all.Trace, err = protojson.Marshal(trace); err != nil {
+		return err
+	}
+	all.Events = make([]json.RawMessage, len(events))
+	for i, e := range events {
+		if all.Events[i], err = protojson.Marshal(e); err != nil {
+			return err
+		}
+	}
+	text, err := json.MarshalIndent(all, "", "  ")
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(term.Out, string(text))
+	return nil
+}

@@ -1,0 +1,299 @@
+package trace
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/render"
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
+	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/wire/memorywire"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// traceTree is a tree that grows with the events of a trace.
+type traceTree struct {
+	root         *node
+	plan         []*troupev1.PlanStep
+	steps        map[int32]*traceStep
+	pendingRoute *node // a decision whose step has not begun
+}
+
+type traceStep struct {
+	*node
+	attempts map[int32]*traceAttempt
+	latest   int32 // attempt
+	ended    bool
+}
+
+type traceAttempt struct {
+	*node
+	started   time.Time // by the clock of the orchestrator
+	iteration *node
+	begun     time.Time        // of the iteration, by the clock of the worker
+	tools     map[string]*node // that run, by call id
+	ended     bool
+}
+
+// interrupted is what became of something whose end nobody told.
+const interrupted = "broken off"
+
+// buildTree is the tree of a trace: what happened, in order, under where it happened.
+func buildTree(trace *troupev1.Trace, events []*troupev1.Event) *node {
+	t := &traceTree{
+		plan:  trace.GetPlan(),
+		root:  &node{text: fmt.Sprintf("turn %d: %s", trace.GetTurn(), render.TraceState(trace)), style: console.Bold, sums: true},
+		steps: map[int32]*traceStep{},
+	}
+	for _, e := range events {
+		if e.GetStep() == 0 {
+			t.addTurnEvent(e)
+		} else {
+			t.addStepEvent(e)
+		}
+	}
+	t.placeRoute()
+	open := "running"
+	if trace.GetResult() != nil {
+		open = interrupted
+	} else if n := len(events); n > 0 {
+		t.root.took = events[n-1].GetTime().AsTime().Sub(events[0].GetTime().AsTime())
+	}
+	t.markUnfinished(open)
+	return t.root
+}
+
+// addTurnEvent is an event of the turn itself.
+func (t *traceTree) addTurnEvent(e *troupev1.Event) {
+	switch p := e.GetPayload().(type) {
+	case *troupev1.Event_TurnStarted:
+		for _, a := range p.TurnStarted.GetAnswers() {
+			t.root.add(&node{text: "answer " + render.Answer(a)})
+		}
+		for _, b := range p.TurnStarted.GetAttachments() {
+			t.root.add(&node{text: "file " + render.Attachment(b)})
+		}
+	case *troupev1.Event_Plan:
+		if w := p.Plan.GetWorkflow(); w != "" {
+			t.root.add(&node{text: fmt.Sprintf("plan %s: %s", w, strings.Join(p.Plan.GetSteps(), ", ")), children: planNodes(t.plan)})
+		}
+	case *troupev1.Event_RoutingDecision:
+		t.placeRoute()
+		t.pendingRoute = &node{text: decisionText("route", p.RoutingDecision)}
+	case *troupev1.Event_Warning:
+		t.root.add(warningNode(p.Warning))
+	case *troupev1.Event_TurnResult:
+		t.placeRoute()
+		t.root.took = p.TurnResult.GetDuration().AsDuration()
+		t.root.add(resultNode(p.TurnResult))
+	}
+}
+
+// placeRoute leaves a decision that no step followed where it was made.
+func (t *traceTree) placeRoute() {
+	if t.pendingRoute != nil {
+		t.root.add(t.pendingRoute)
+		t.pendingRoute = nil
+	}
+}
+
+// addStepEvent is an event of a step.
+func (t *traceTree) addStepEvent(e *troupev1.Event) {
+	s := t.step(e)
+	if p := e.GetStepFinished(); p != nil {
+		s.finish(e, p)
+		return
+	}
+	a := s.attempt(e)
+	switch p := e.GetPayload().(type) {
+	case *troupev1.Event_StepStarted:
+		a.started = e.GetTime().AsTime()
+		a.text = fmt.Sprintf("attempt %d on %s", e.GetAttempt(), e.GetInstanceId())
+		if v := p.StepStarted.GetVersion(); v != "" {
+			a.text += ", version " + v
+		}
+	case *troupev1.Event_PartReset:
+		a.end(e)
+		a.add(failureNode("lost", p.PartReset.GetFailure()))
+	default:
+		a.event(e)
+	}
+}
+
+func (t *traceTree) step(e *troupev1.Event) *traceStep {
+	s := t.steps[e.GetStep()]
+	if s == nil {
+		s = &traceStep{attempts: map[int32]*traceAttempt{}}
+		s.node = t.root.add(&node{text: fmt.Sprintf("step %d: %s", e.GetStep(), e.GetAgent()), style: console.Bold, sums: true})
+		t.steps[e.GetStep()] = s
+	}
+	if t.pendingRoute != nil {
+		s.add(t.pendingRoute)
+		t.pendingRoute = nil
+	}
+	return s
+}
+
+func (s *traceStep) attempt(e *troupev1.Event) *traceAttempt {
+	a := s.attempts[e.GetAttempt()]
+	if a == nil {
+		a = &traceAttempt{tools: map[string]*node{}}
+		a.node = s.add(&node{text: fmt.Sprintf("attempt %d", e.GetAttempt()), sums: true})
+		s.attempts[e.GetAttempt()] = a
+		s.latest = e.GetAttempt()
+	}
+	return a
+}
+
+func (s *traceStep) finish(e *troupev1.Event, p *troupev1.StepFinished) {
+	s.ended = true
+	s.text += ", " + stepStatus(p.GetResult())
+	s.took = p.GetDuration().AsDuration()
+	s.own = wire.UsageFromProto(p.GetResult().GetUsage())
+	if a := s.attempts[e.GetAttempt()]; a != nil {
+		a.end(e)
+	}
+	if f := p.GetResult().GetFailure(); f != nil {
+		s.add(failureNode("failed", f))
+	}
+	for _, line := range render.PlannedTasks(p.GetResult()) {
+		s.add(&node{text: "planned " + line})
+	}
+}
+
+// end is the end of an attempt, by the clock of the orchestrator as its beginning.
+func (a *traceAttempt) end(e *troupev1.Event) {
+	a.ended = true
+	if !a.started.IsZero() {
+		a.took = e.GetTime().AsTime().Sub(a.started)
+	}
+}
+
+// event is what a worker tells of an attempt.
+func (a *traceAttempt) event(e *troupev1.Event) {
+	switch p := e.GetPayload().(type) {
+	case *troupev1.Event_ModelCall:
+		took := p.ModelCall.GetDuration().AsDuration()
+		if p.ModelCall.GetIteration() == 0 { // a handler's
+			a.add(&node{text: "aside: model " + p.ModelCall.GetModel(), took: took, sums: true, own: wire.UsageFromProto(p.ModelCall.GetUsage())})
+			return
+		}
+		a.begun = e.GetTime().AsTime().Add(-took)
+		a.iteration = a.add(&node{text: fmt.Sprintf("iteration %d", p.ModelCall.GetIteration()), took: took, sums: true})
+		a.iteration.add(&node{text: "model " + p.ModelCall.GetModel() + finishNote(p.ModelCall.GetFinish()), took: took, sums: true, own: wire.UsageFromProto(p.ModelCall.GetUsage())})
+	case *troupev1.Event_ToolCallStarted:
+		if a.iteration == nil { // its model call was in an attempt before
+			a.begun = e.GetTime().AsTime()
+			a.iteration = a.add(&node{text: "iteration of an attempt before"})
+		}
+		a.tools[p.ToolCallStarted.GetCallId()] = a.iteration.add(&node{
+			text: strings.TrimSpace("tool " + p.ToolCallStarted.GetTool() + " " + console.Brief(p.ToolCallStarted.GetArguments(), 60)),
+		})
+	case *troupev1.Event_SubtaskStarted:
+		under := a.node
+		if n := a.tools[p.SubtaskStarted.GetCallId()]; n != nil {
+			under = n
+		}
+		under.add(&node{text: console.EscapeLine(p.SubtaskStarted.GetTarget()) + " works in " + render.Subtask(p.SubtaskStarted)})
+	case *troupev1.Event_ToolCallFinished:
+		a.toolEnd(e, p.ToolCallFinished)
+	case *troupev1.Event_ToolCallPending:
+		call := p.ToolCallPending.GetCall()
+		under := a.node
+		if a.iteration != nil {
+			under = a.iteration
+		}
+		under.add(&node{text: fmt.Sprintf("tool %s %s waits for %s", console.EscapeLine(call.GetTool()), console.Brief(call.GetArguments(), 60), render.CallNeed(call))})
+	case *troupev1.Event_RoutingDecision:
+		a.add(&node{text: decisionText("tools", p.RoutingDecision)})
+	case *troupev1.Event_AgentMessage:
+		a.add(&node{text: render.AgentMessage(p.AgentMessage)})
+	case *troupev1.Event_Thinking:
+		a.add(&node{text: render.Topic(p.Thinking) + ": " + console.Brief(p.Thinking.GetText(), 80), style: console.Dim})
+	case *troupev1.Event_Warning:
+		a.add(warningNode(p.Warning))
+	case *troupev1.Event_OwnershipViolation:
+		a.add(&node{text: "violation: " + render.Violation(p.OwnershipViolation), style: console.Red})
+	}
+}
+
+// finishNote says of an answer that it did not end by itself.
+func finishNote(f troupev1.FinishReason) string {
+	if f == troupev1.FinishReason_FINISH_REASON_LENGTH || f == troupev1.FinishReason_FINISH_REASON_CONTENT_FILTER {
+		return ", ended by " + strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(f.String(), "FINISH_REASON_")), "_", " ")
+	}
+	return ""
+}
+
+func (a *traceAttempt) toolEnd(e *troupev1.Event, p *troupev1.ToolCallFinished) {
+	n := a.tools[p.GetCallId()]
+	if n == nil {
+		return // its start was not told, and it is not known to which iteration it belongs
+	}
+	delete(a.tools, p.GetCallId())
+	n.took = p.GetDuration().AsDuration()
+	a.iteration.took = e.GetTime().AsTime().Sub(a.begun)
+	n.text += fmt.Sprintf(" → %s: %s", render.ToolStatus(p.GetStatus()), console.Brief(p.GetSummary(), 80))
+	if p.GetStatus() != troupev1.ToolStatus_TOOL_STATUS_SUCCESS {
+		n.style = console.Red
+	}
+}
+
+// markUnfinished marks what has no end: it runs, or nobody told how it ended.
+func (t *traceTree) markUnfinished(open string) {
+	for _, s := range t.steps {
+		if !s.ended {
+			s.text += ", " + open
+		}
+		for number, a := range s.attempts {
+			what := open
+			if a.ended || number < s.latest {
+				what = interrupted
+			}
+			if !a.ended {
+				a.text += ", " + what
+			}
+			for _, tool := range a.tools {
+				tool.text += " → " + what
+			}
+		}
+	}
+}
+
+// decisionText is who works next, or what a step may use, and why, with those who could have.
+func decisionText(what string, d *troupev1.RoutingDecision) string {
+	text := fmt.Sprintf("%s %s, %s: %s", what, d.GetTarget(), strings.TrimPrefix(d.GetStrategy().String(), "ROUTING_STRATEGY_"), d.GetReason())
+	if d.GetConfidence() > 0 && d.GetConfidence() < 1 {
+		text += fmt.Sprintf("; confidence %.2f", d.GetConfidence())
+	}
+	if others := d.GetAlternatives(); len(others) > 0 {
+		text += "; others: " + strings.Join(others, ", ")
+	}
+	return text
+}
+
+func warningNode(w *troupev1.Warning) *node {
+	return &node{text: fmt.Sprintf("warning %s: %s", w.GetReason(), w.GetMessage()), style: console.Red}
+}
+
+func failureNode(what string, f *troupev1.Failure) *node {
+	return &node{text: fmt.Sprintf("%s with %s: %s", what, grpcfailure.FromProto(f).Mode, f.GetMessage()), style: console.Red}
+}
+
+// resultNode is how the turn ended.
+func resultNode(r *troupev1.TurnResult) *node {
+	if f := r.GetFailure(); f != nil {
+		return failureNode(string(memorywire.OutcomeFromProto(r.GetOutcome())), f)
+	}
+	what := "answer"
+	if render.NeedsUser(r.GetOutcome()) {
+		what = "question"
+	}
+	text := fmt.Sprintf("%s of %s", what, r.GetAgent())
+	if r.Confidence != nil {
+		text += fmt.Sprintf(", confidence %.2f", r.GetConfidence())
+	}
+	return &node{text: text + ": " + console.Brief(r.GetText(), 80)}
+}

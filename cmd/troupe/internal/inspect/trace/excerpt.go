@@ -1,0 +1,64 @@
+package trace
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// excerptMargin is how many characters are shown on either side of the place where two texts part, and
+// shownLines how many lines of each.
+const (
+	excerptMargin   = 60
+	maxExcerptLines = 6
+)
+
+// printSides prints both sides of a difference: of long texts the place where they part.
+func printSides(w io.Writer, d *troupev1.Difference) {
+	was, now := excerptBoth(d.GetRecorded(), d.GetNow())
+	for _, side := range []struct{ name, text string }{{"recorded", was}, {"now", now}} {
+		lines := strings.Split(console.Escape(side.text), "\n")
+		if len(lines) > maxExcerptLines {
+			lines = append(lines[:maxExcerptLines], "…")
+		}
+		if side.text == "" {
+			lines = []string{"nothing"}
+		}
+		fmt.Fprintf(w, "  %-9s %s\n", side.name, strings.Join(lines, "\n            "))
+	}
+}
+
+// excerptBoth cuts both texts to what is around the first place where they differ.
+func excerptBoth(a, b string) (string, string) {
+	same := 0
+	for same < min(len(a), len(b)) && a[same] == b[same] {
+		same++
+	}
+	if len(a) <= 4*excerptMargin && len(b) <= 4*excerptMargin {
+		return a, b
+	}
+	return excerpt(a, same), excerpt(b, same)
+}
+
+// excerpt is what is around a place in a text.
+func excerpt(text string, at int) string {
+	from, to := max(0, at-excerptMargin), min(len(text), at+3*excerptMargin)
+	for from > 0 && !utf8.RuneStart(text[from]) {
+		from--
+	}
+	for to < len(text) && !utf8.RuneStart(text[to]) {
+		to++
+	}
+	cut := text[min(from, to):to]
+	if from > 0 {
+		cut = "…" + cut
+	}
+	if to < len(text) {
+		cut += "…"
+	}
+	return cut
+}

@@ -1,0 +1,40 @@
+package trace
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
+	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// stepStatus is how a step ended: with the kind of its error, and whether the same may go well later.
+func stepStatus(r *troupev1.StepResult) string {
+	resp := execution.ResponseOf(wire.ResultFromProto(r))
+	text := string(resp.Status)
+	if resp.Status != execution.Failed {
+		return text
+	}
+	text += ": " + string(resp.Error.Type)
+	if resp.Error.Recoverable {
+		text += ", recoverable"
+	}
+	return text
+}
+
+// planNodes are the steps of a plan with how far they are.
+func planNodes(plan []*troupev1.PlanStep) (lines []*node) {
+	for _, s := range plan {
+		n := &node{text: fmt.Sprintf("%s, agent %s: %s", s.GetStep(), s.GetAgent(), strings.ToLower(strings.TrimPrefix(s.GetState().String(), "PLAN_STATE_")))}
+		if s.GetTask() != "" {
+			n.text += "; " + console.Brief(s.GetTask(), 80)
+		}
+		if s.GetExecuting() != nil && s.GetEnded() != nil {
+			n.took = s.GetEnded().AsTime().Sub(s.GetExecuting().AsTime())
+		}
+		lines = append(lines, n)
+	}
+	return lines
+}

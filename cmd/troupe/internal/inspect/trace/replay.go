@@ -1,0 +1,119 @@
+package trace
+
+import (
+	"context"
+	"fmt"
+	"text/tabwriter"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/remote"
+	"github.com/troupe-dev/troupe/internal/process"
+	"github.com/troupe-dev/troupe/pkg/client"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+type replay struct {
+	remote.Query `embed:""`
+	ID           string `arg:"" name:"trace" help:"Id of a trace that has ended; troupe get traces lists them." type:"trace"`
+	Step         int32  `help:"Only this step, from 1 to 50. 0: all, and the routing between them." placeholder:"N" type:"step"`
+	Instance     string `help:"The instance that shall run the steps of its agent. Empty: any." placeholder:"ID"`
+}
+
+// Help is the long help of the command.
+func (replay) Help() string {
+	return "The agents run as they are now; models and tools answer as they were recorded. Nothing is called, and nothing is stored. " +
+		"The memory service must keep recordings (--keep-journals), as troupe dev does. Exit code 0: the same. 1: not."
+}
+
+// replayTimeout bounds a replay: nothing in it waits for others, but for places at instances.
+const replayTimeout = 2 * time.Minute
+
+// Run has the trace run again, and prints what came of it.
+func (r *replay) Run(ctx context.Context, term console.Terminal) error {
+	var resp *troupev1.ReplayTraceResponse
+	err := r.ShowWithin(ctx, replayTimeout, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
+		resp, err = c.ReplayTrace(ctx, &troupev1.ReplayTraceRequest{TraceId: r.ID, Step: r.Step, InstanceId: r.Instance})
+		return resp, err
+	}, func(w *tabwriter.Writer) { printReplay(w, resp) })
+	if err == nil && hasDifference(resp) {
+		return console.ExitCode(process.ExitError)
+	}
+	return err
+}
+
+func hasDifference(resp *troupev1.ReplayTraceResponse) bool {
+	different := resp.GetRouting() != nil
+	for _, s := range resp.GetSteps() {
+		different = different || s.GetDifference() != nil
+	}
+	return different
+}
+
+// printReplay prints what came of a replay.
+func printReplay(w *tabwriter.Writer, resp *troupev1.ReplayTraceResponse) {
+	var steps, models, tools int64
+	for _, s := range resp.GetSteps() {
+		where := fmt.Sprintf("step %d, %s", s.GetStep(), console.EscapeLine(s.GetAgent()))
+		if s.GetSkipped() != "" {
+			fmt.Fprintf(w, "left out: %s: %s\n", where, console.EscapeLine(s.GetSkipped()))
+			continue
+		}
+		steps, models, tools = steps+1, models+int64(s.GetModelCalls()), tools+int64(s.GetToolCalls())
+		for _, a := range s.GetAsked() {
+			fmt.Fprintf(w, "note: %s: its model is asked something else in call %d: %s\n", where, a.GetNumber(), console.Join(a.GetParts()))
+		}
+		if d := s.GetDifference(); d != nil {
+			fmt.Fprintf(w, "differs: %s%s: %s\n", where, callSuffix(d), differenceText(d))
+			printSides(w, d)
+		}
+	}
+	if d := resp.GetRouting(); d != nil {
+		fmt.Fprintf(w, "differs: %s: %s\n", console.EscapeLine(d.GetSubject()), differenceText(d))
+		printSides(w, d)
+	}
+	if !hasDifference(resp) {
+		fmt.Fprintf(w, "same: %s, %s, %s, %s\n", console.Count(steps, "step"), console.Count(models, "model call"), console.Count(tools, "tool call"), console.Count(int64(resp.GetDecisions()), "decision"))
+	}
+}
+
+func callSuffix(d *troupev1.Difference) string {
+	if d.GetNumber() == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", call %d", d.GetNumber())
+}
+
+// differenceText is what kind of difference it is.
+func differenceText(d *troupev1.Difference) string {
+	about := console.EscapeLine(d.GetSubject())
+	if about == "" {
+		about = "a model"
+	}
+	switch d.GetKind() {
+	case troupev1.DifferenceKind_DIFFERENCE_KIND_EXTRA_CALL:
+		return about + " is called, and was not then"
+	case troupev1.DifferenceKind_DIFFERENCE_KIND_MISSING_CALL:
+		return about + " is not called, and was then"
+	case troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_CALL:
+		return "another call is made"
+	case troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_ARGUMENTS:
+		return about + " is called with other arguments"
+	case troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_OUTCOME:
+		return about + " ends in another way"
+	case troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_TEXT:
+		return "it says something else"
+	case troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_RESULT:
+		return "it leads to something else: " + about
+	case troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_FAILURE:
+		return "it ends in another way"
+	case troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_ARTIFACT:
+		return "the artifact " + about + " is stored, and was not then"
+	case troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_ROUTE:
+		return "the workflow leads elsewhere"
+	default:
+		return "it differs"
+	}
+}

@@ -1,0 +1,173 @@
+package trace
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/render"
+	"github.com/troupe-dev/troupe/internal/spending"
+	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// node is one line of the tree of a trace.
+type node struct {
+	text     string
+	style    string
+	took     time.Duration // 0: not known
+	sums     bool          // the line has tokens and a cost: its own, or those of the lines below
+	own      execution.Usage
+	children []*node
+}
+
+func (n *node) add(child *node) *node {
+	n.children = append(n.children, child)
+	return child
+}
+
+// usage is what the model calls of the line and of those below it consumed, and whether the
+// cost of all of them is known. What a step says of itself counts when none of its calls is
+// known.
+func (n *node) usage() (sum execution.Usage, priced bool) {
+	priced = true
+	for _, b := range n.children {
+		u, p := b.usage()
+		sum, priced = sum.Add(u), priced && p
+	}
+	if sum == (execution.Usage{}) {
+		sum, priced = n.own, n.own == (execution.Usage{}) || n.own.CostMicros > 0
+	}
+	return sum, priced
+}
+
+// printTree prints what is known of a trace, and then its tree.
+func printTree(term console.Terminal, trace *troupev1.Trace, run []*troupev1.Trace, events []*troupev1.Event) {
+	w := tabwriter.NewWriter(term.Out, 0, 0, 2, ' ', 0)
+	console.Row(w, "trace", trace.GetTraceId())
+	console.Row(w, "session", console.OrDash(trace.GetSessionId()))
+	console.Row(w, "turn", trace.GetTurn())
+	console.Row(w, "state", render.TraceState(trace))
+	console.Row(w, "target", console.OrDash(trace.GetTarget()))
+	console.Row(w, "asked", console.OrDash(console.Brief(trace.GetText(), 80)))
+	console.Row(w, "started", console.Age(trace.GetStarted())+" ago")
+	console.Row(w, "events", len(events))
+	if above := trace.GetParent(); above != nil {
+		console.Row(w, "parent", render.Parent(above))
+	}
+	if used := budgetUsed(events); used != "" {
+		console.Row(w, "budget", used)
+	}
+	if f := trace.GetForkedFrom(); f != nil {
+		console.Row(w, "from", render.Origin(f))
+	}
+	if c := trace.GetResult().GetCoordination(); c != nil {
+		console.Row(w, "iteration", fmt.Sprintf("%d, last %s, next %s", c.GetIteration(), console.OrDash(c.GetLastAgent()), console.OrDash(c.GetNextAgent())))
+	}
+	if root := trace.GetRootTraceId(); root != "" && (root != trace.GetTraceId() || len(run) > 1) {
+		console.Row(w, "root", root)
+		for _, t := range slices.Backward(run) {
+			console.Row(w, "run", fmt.Sprintf("%s  %s  %s", t.GetTraceId(), console.OrDash(t.GetTarget()), render.TraceState(t)))
+		}
+	}
+	_ = w.Flush()
+	lines := [][treeColumns]string{{"TIME", "IN", "OUT", "COST"}}
+	texts := []string{""}
+	var walk func(n *node, first, rest string)
+	walk = func(n *node, first, rest string) {
+		lines = append(lines, n.cells())
+		texts = append(texts, term.Paint(console.Dim, first)+term.Paint(n.style, console.EscapeLine(n.text)))
+		for i, b := range n.children {
+			if i == len(n.children)-1 {
+				walk(b, rest+"└─ ", rest+"   ")
+			} else {
+				walk(b, rest+"├─ ", rest+"│  ")
+			}
+		}
+	}
+	walk(buildTree(trace, events), "", "")
+	fmt.Fprintln(term.Out)
+	printAligned(term.Out, lines, texts)
+	for i, line := range render.Recovery(trace.GetResult().GetPartial(), "") {
+		if i == 0 {
+			fmt.Fprintln(term.Out)
+		}
+		fmt.Fprintln(term.Out, line)
+	}
+}
+
+// budgetUsed is what the turn took of its budget, as far as its events tell; empty when it took
+// nothing, or had no budget.
+func budgetUsed(events []*troupev1.Event) string {
+	var spent spending.Tally
+	for _, e := range events {
+		spent.Note(e)
+	}
+	limits := spent.Budget().GetLimits()
+	if limits == nil {
+		return ""
+	}
+	return spending.Describe(wire.UsedToProto(spent.Used()), limits)
+}
+
+// treeColumns stand before the tree, so that no text in it can shift them.
+const treeColumns = 4
+
+func (n *node) cells() (c [treeColumns]string) {
+	if n.took > 0 {
+		c[0] = console.Duration(durationpb.New(n.took))
+	}
+	if !n.sums {
+		return c
+	}
+	c[0] = cmp.Or(c[0], "-")
+	u, priced := n.usage()
+	c[1], c[2] = strconv.FormatInt(u.InputTokens, 10), strconv.FormatInt(u.OutputTokens, 10)
+	c[3] = dollars(u.CostMicros, priced)
+	return c
+}
+
+// dollars is a cost of millionths of a dollar; a + says that there is more, of which it is
+// not known how much.
+func dollars(micros int64, all bool) string {
+	text := "-"
+	switch {
+	case micros <= 0:
+		return text
+	case micros < 1000:
+		text = fmt.Sprintf("$%.6f", float64(micros)/1e6)
+	default:
+		text = fmt.Sprintf("$%.4f", float64(micros)/1e6)
+	}
+	if !all {
+		text += "+"
+	}
+	return text
+}
+
+// printAligned prints cells to the right of their column, and a text behind them.
+func printAligned(out io.Writer, lines [][treeColumns]string, texts []string) {
+	var width [treeColumns]int
+	for _, line := range lines {
+		for i, cell := range line {
+			width[i] = max(width[i], utf8.RuneCountInString(cell))
+		}
+	}
+	for i, line := range lines {
+		var b strings.Builder
+		for j, cell := range line {
+			fmt.Fprintf(&b, "%*s  ", width[j], cell)
+		}
+		fmt.Fprintln(out, strings.TrimRight(b.String()+texts[i], " "))
+	}
+}

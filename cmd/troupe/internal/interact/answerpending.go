@@ -1,0 +1,124 @@
+package interact
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/render"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// answerPending asks about the calls that wait, one after the other, until none does or the user
+// leaves them waiting. It reports whether the conversation goes on.
+func (t *chatSession) answerPending(ctx context.Context) bool {
+	for {
+		answers, stays := t.askRound()
+		if len(answers) == 0 {
+			return stays
+		}
+		if !stays {
+			t.note("What you decided is sent; the rest waits on.")
+		}
+		later := t.postponed
+		t.send(ctx, answersRequest(answers))
+		t.postponed = later
+		if !stays {
+			return false
+		}
+	}
+}
+
+// askRound asks once about each call that waits and was not put off. It reports false when the
+// user leaves; what they decided before that counts.
+func (t *chatSession) askRound() (answers []*troupev1.CallAnswer, stays bool) {
+	for _, p := range t.pending {
+		if t.isPostponed(p) {
+			continue
+		}
+		a, ok := t.askDecision(p)
+		switch {
+		case !ok:
+			return answers, false
+		case a == nil:
+			t.postpone(p)
+			continue
+		}
+		answers = append(answers, a)
+		if a.GetVerdict() == troupev1.CallVerdict_CALL_VERDICT_STOP {
+			break
+		}
+	}
+	return answers, true
+}
+
+// isPostponed reports whether the user left the call waiting, in this turn or in one before it:
+// the call has another id in each.
+func (t *chatSession) isPostponed(p *troupev1.PendingCall) bool {
+	return slices.ContainsFunc(t.postponed, func(id string) bool { return execution.Answer{ID: id}.To(p.GetId()) })
+}
+
+func (t *chatSession) postpone(p *troupev1.PendingCall) {
+	t.postponed = append(t.postponed, p.GetId())
+	t.note("It waits. /pending asks again; a message in its place leaves it undone.")
+}
+
+// askDecision asks about one call. Nil: it shall go on waiting. It reports false when the user
+// leaves.
+func (t *chatSession) askDecision(p *troupev1.PendingCall) (*troupev1.CallAnswer, bool) {
+	fmt.Fprintf(t.term.Out, "\n%s\n", render.PendingCall(t.term, p))
+	if p.GetNeeds() == troupev1.CallNeed_CALL_NEED_AUTH {
+		return t.askCredential(p)
+	}
+	prompt, understand := "Allow it? y, n WHY, s WHY (stop the turn), Enter (later): ", parseApproval
+	if p.GetNeeds() == troupev1.CallNeed_CALL_NEED_RESULT {
+		prompt, understand = "Its result in one line, /fail WHY, or Enter (later): ", parseResult
+	}
+	for asked := time.Now(); ; {
+		text, ok := t.promptSince(prompt, asked)
+		text = strings.TrimSpace(text)
+		switch {
+		case !ok || text == "/quit":
+			return nil, false
+		case text == "":
+			return nil, true
+		}
+		if verdict, why := understand(text); verdict != 0 {
+			return &troupev1.CallAnswer{Id: p.GetId(), Verdict: verdict, Text: strings.ToValidUTF8(why, "\uFFFD")}, true
+		}
+	}
+}
+
+// parseApproval is what a line says of a call that waits for an approval; 0: nothing that is
+// understood.
+func parseApproval(text string) (troupev1.CallVerdict, string) {
+	word, why, _ := strings.Cut(text, " ")
+	why = strings.TrimSpace(why)
+	switch strings.ToLower(strings.TrimRight(word, ",.:;!")) {
+	case "y", "yes":
+		if why == "" { // a yes with a condition is none
+			return troupev1.CallVerdict_CALL_VERDICT_APPROVE, ""
+		}
+		return 0, ""
+	case "n", "no":
+		return troupev1.CallVerdict_CALL_VERDICT_DENY, why
+	case "s", "stop":
+		return troupev1.CallVerdict_CALL_VERDICT_STOP, why
+	default:
+		return 0, ""
+	}
+}
+
+// parseResult is what a line says of a call that the user ran.
+func parseResult(text string) (troupev1.CallVerdict, string) {
+	if why, failed := strings.CutPrefix(text, "/fail"); failed && (why == "" || why[0] == ' ') {
+		return troupev1.CallVerdict_CALL_VERDICT_FAIL, strings.TrimSpace(why)
+	}
+	if strings.HasPrefix(text, "/") {
+		return 0, "" // a command that is none here
+	}
+	return troupev1.CallVerdict_CALL_VERDICT_SUCCEED, text
+}

@@ -1,0 +1,69 @@
+package interact
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
+	"github.com/troupe-dev/troupe/pkg/client"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+type ask struct {
+	turnFlags   `embed:""`
+	Session     string   `help:"Conversation to go on with. Empty: a new one." placeholder:"ID"`
+	User        string   `help:"Whose conversation it is. The first turn decides; another user's is not found." placeholder:"ID"`
+	Target      string   `help:"Workflow or agent that shall answer. Empty: the default workflow." placeholder:"NAME"`
+	File        []string `help:"A file to ask about, at most 1 MiB; it becomes an artifact of the conversation. May be repeated, up to 8 files and 3 MiB." placeholder:"PATH" sep:"none"`
+	labelFlags  `embed:""`
+	originFlags `embed:""`
+	budgetFlags `embed:""`
+	Text        []string `arg:"" optional:"" help:"What to ask. May be left out with --file, --resume and --from."`
+}
+
+// Validate asks for something to send.
+func (a *ask) Validate() error {
+	if err := a.check(len(a.Text)+len(a.File) > 0); err != nil {
+		return err
+	}
+	if len(a.Text) == 0 && len(a.File) == 0 && a.from() == nil {
+		return errors.New("expected \"<text> ...\", or a --file")
+	}
+	return nil
+}
+
+// Help is the long help of the command.
+func (ask) Help() string {
+	return `Exit code 0: answered. 1: failed. 2: the call cannot be. 3: an agent asks back, or a tool call waits for you; the last lines say how to answer.
+
+Example: troupe ask "What may an agent write?"
+
+Example: troupe ask --file report.pdf "What does it say about costs?"
+
+Example: troupe ask --resume 4f3c… goes on with a turn that failed
+
+Example: troupe ask --from 4f3c… --step 2 "And in winter?" goes another way from its second step`
+}
+
+// Run asks, shows the events, and says by the exit code how it ended.
+func (a *ask) Run(ctx context.Context, term console.Terminal) error {
+	files, err := client.Files(a.File...)
+	if err != nil {
+		return err
+	}
+	limits, err := a.limits()
+	if err != nil {
+		return err
+	}
+	req := &troupev1.OrchestrateRequest{
+		SessionId: a.Session, UserId: a.User, Target: a.Target, Profile: a.Profile, Needs: a.Need, Metadata: a.Metadata, Parts: files, From: a.from(),
+		Priority: a.Priority, Tags: a.Tag, Budget: limits,
+	}
+	if len(a.Text) > 0 {
+		req.Input = &troupev1.OrchestrateRequest_Text{Text: strings.Join(a.Text, " ")}
+	}
+	return a.send(ctx, term, func(context.Context, *client.Client) (*troupev1.OrchestrateRequest, string, error) {
+		return req, a.originFlags.repeat(), nil
+	})
+}

@@ -1,0 +1,283 @@
+package interact
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/remote"
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/render"
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
+	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/internal/wire/memorywire"
+	"github.com/troupe-dev/troupe/pkg/client"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// run is the conversation, from its history to how one goes on with it.
+func (t *chatSession) run(ctx context.Context) error {
+	if err := t.open(ctx); err != nil {
+		return t.Explain(err)
+	}
+	for t.answerPending(ctx) {
+		text, ok := t.prompt("> ")
+		if !ok || !t.handle(ctx, text) {
+			break
+		}
+	}
+	t.printResumeHint()
+	return nil
+}
+
+// open greets, and shows what was said before.
+func (t *chatSession) open(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, remote.Timeout)
+	defer cancel()
+	if t.Session == "" {
+		if _, err := t.mesh.ListAgents(ctx, &troupev1.ListAgentsRequest{}); err != nil { // better now than after the first message
+			return err
+		}
+		t.Session = uuid.NewString()
+		t.greet("new")
+		return nil
+	}
+	resp, err := t.mesh.Sessions.GetSession(ctx, &troupev1.GetSessionRequest{SessionId: t.Session})
+	if failure.Is(grpcfailure.FromStatus("troupe", err), failure.NotFound) {
+		t.greet("new")
+		return nil
+	} else if err != nil {
+		return err
+	}
+	s := resp.GetSession()
+	if t.User != "" && t.User != s.GetUserId() && s.GetTurns() > 0 {
+		return failure.Newf(failure.NotFound, "troupe", "there is no session %s of user %s; leave --session out to begin one", t.Session, t.User)
+	}
+	t.User, t.exists = cmp.Or(s.GetUserId(), t.User), true
+	t.greet(fmt.Sprintf("%s, %s", memorywire.SessionFromProto(s).State, console.Count(int64(s.GetTurns()), "turn")))
+	if err := t.history(ctx, s.GetLastSequence()); err != nil {
+		return err
+	}
+	t.pending = s.GetPending()
+	if s.GetOpenTurnId() != "" && s.GetLastTraceId() != "" {
+		t.unfinished = func(ctx context.Context) stream { return t.mesh.Watch(ctx, s.GetLastTraceId(), t.lastSequence) }
+		t.note("A turn is running here. Enter shows it; what you type waits for its end.")
+	}
+	return nil
+}
+
+func (t *chatSession) greet(what string) {
+	with := "the default workflow"
+	if t.Target != "" {
+		with = console.EscapeLine(t.Target)
+	}
+	t.note("Session %s (%s). You talk with %s; /help lists what you can do.", t.Session, what, with)
+}
+
+// historyMessages is how many of the latest messages are, and shownText how much of each.
+const (
+	historyMessages   = 10
+	historyCharacters = 300
+)
+
+func (t *chatSession) history(ctx context.Context, last int64) error {
+	resp, err := t.mesh.Sessions.ListMessages(ctx, &troupev1.ListMessagesRequest{SessionId: t.Session, AfterSequence: max(0, last-historyMessages), PageSize: historyMessages})
+	if err != nil {
+		return err
+	}
+	for _, m := range wire.MessagesFromProto(resp.GetMessages()) {
+		switch m.Role {
+		case conversation.RoleTool:
+		case conversation.RoleUser:
+			fmt.Fprintf(t.term.Out, "> %s\n", console.Brief(m.Text, historyCharacters))
+		default:
+			fmt.Fprintf(t.term.Out, "%s %s\n", t.term.Paint(console.Dim, console.EscapeLine(render.Speaker(m))+":"), console.Brief(m.Text, historyCharacters))
+		}
+	}
+	return nil
+}
+
+const chatHelp = `  /session  the id of this session, and how to go on with it
+  /pending  ask again about the calls that wait
+  /new      begin a new session
+  /quit     leave; so do Ctrl-D, and Ctrl-C twice
+Ctrl-C while a turn runs stops waiting for it; it goes on, and Enter shows the rest.
+A space before a slash sends it as a message.`
+
+// handle does what a line asks for. It reports whether the conversation goes on.
+func (t *chatSession) handle(ctx context.Context, text string) bool {
+	switch command := strings.TrimSpace(text); {
+	case command == "" && t.unfinished != nil:
+		t.follow(ctx)
+	case command == "":
+	case !strings.HasPrefix(text, "/"):
+		t.sendMessage(ctx, text)
+	case command == "/quit":
+		return false
+	case command == "/help":
+		fmt.Fprintln(t.term.Out, chatHelp)
+	case command == "/session":
+		t.note("Session %s. Go on with it: %s", t.Session, t.resumeCommand())
+	case command == "/pending":
+		t.refreshPending(ctx)
+	case command == "/new":
+		if t.exists {
+			t.note("The session before: %s", t.resumeCommand())
+		}
+		*t = chatSession{chat: t.chat, term: t.term, mesh: t.mesh, auth: t.auth, lines: t.lines, interrupts: t.interrupts, hold: t.hold}
+		t.Session = uuid.NewString()
+		t.greet("new")
+	default:
+		t.note("There is no %s; /help lists what there is.", console.EscapeLine(command))
+	}
+	return true
+}
+
+// refreshPending asks the mesh what waits.
+func (t *chatSession) refreshPending(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, remote.Timeout)
+	defer cancel()
+	resp, err := t.mesh.Sessions.GetSession(ctx, &troupev1.GetSessionRequest{SessionId: t.Session})
+	if err != nil {
+		t.failed(err)
+		return
+	}
+	t.pending, t.postponed = resp.GetSession().GetPending(), nil
+	if len(t.pending) == 0 {
+		t.note("Nothing waits.")
+	}
+}
+
+// sendMessage sends a message. While a turn of the session runs it waits for its end.
+func (t *chatSession) sendMessage(ctx context.Context, text string) {
+	if len(t.pending) > 0 {
+		t.note("A message leaves what waits undone.")
+	}
+	t.send(ctx, &troupev1.OrchestrateRequest{
+		Input:  &troupev1.OrchestrateRequest_Text{Text: strings.ToValidUTF8(text, "\uFFFD")},
+		Target: t.Target, OnBusy: troupev1.OnBusy_ON_BUSY_ENQUEUE,
+	})
+}
+
+func (t *chatSession) send(ctx context.Context, req *troupev1.OrchestrateRequest) {
+	req.SessionId, req.RequestId, req.UserId, req.Auth = t.Session, uuid.NewString(), t.User, t.auth
+	if t.Timeout != 0 {
+		req.Timeout = durationpb.New(t.Timeout)
+	}
+	t.lastSequence, t.pending, t.postponed = 0, nil, nil
+	t.unfinished = func(ctx context.Context) stream { return remote.AnnounceRetries(t.mesh, t.term).Turn(ctx, req) }
+	t.follow(ctx)
+}
+
+// resumeCommand is the command that goes on with the session.
+func (t *chatSession) resumeCommand() string {
+	set := func(flag, value string) string {
+		if value == "" {
+			return ""
+		}
+		return " --" + flag + " " + console.ShellWord(value)
+	}
+	return "troupe chat" + t.Flags() + set("session", t.Session) + set("target", t.Target) + set("user", t.User) + set("actor", t.Actor) + t.credentialFlags.repeatHint()
+}
+
+// printResumeHint says how to go on, when there is something to go on with.
+func (t *chatSession) printResumeHint() {
+	if t.exists {
+		t.note("Go on with: %s", t.resumeCommand())
+	}
+}
+
+func (t *chatSession) failed(err error) {
+	fmt.Fprintf(t.term.Out, "%s %s\n", t.term.Paint(console.Red, "Failed:"), console.Indent(failure.Plain(t.Explain(err)), 2))
+}
+
+func (t *chatSession) note(format string, args ...any) {
+	fmt.Fprintln(t.term.Out, t.term.Paint(console.Dim, fmt.Sprintf(format, args...)))
+}
+
+// show prints a turn from where it was left to its end, and keeps what waits behind it.
+func (t *chatSession) show(all stream) error {
+	r := render.NewChatView(t.term)
+	for e, err := range all {
+		if err != nil {
+			r.EndText()
+			return err
+		}
+		t.exists = true
+		if s := e.GetSequence(); s > 0 {
+			if s <= t.lastSequence {
+				continue // the trace was asked for again
+			}
+			t.lastSequence = s
+		}
+		r.Event(e)
+		if end := e.GetTurnResult(); end != nil {
+			t.pending = end.GetPending()
+		}
+	}
+	return nil
+}
+
+// stream are the events of a turn.
+type stream = iter.Seq2[*troupev1.Event, error]
+
+// chatSession is a conversation that goes on. One goroutine at a time uses it.
+type chatSession struct {
+	chat
+	term            console.Terminal
+	mesh            *client.Client
+	auth            *troupev1.Auth
+	lines           <-chan line
+	hold            *inputHold
+	interrupts      <-chan os.Signal
+	interruptedOnce bool // the next Ctrl-C leaves
+	terminated      bool // the process was asked to end
+
+	exists       bool                         // the mesh knows the session
+	unfinished   func(context.Context) stream // a turn whose end was not shown; nil: there is none
+	lastSequence uint64                       // its last event that was
+	pending      []*troupev1.PendingCall
+	postponed    []string // ids of those that shall go on waiting, as they were when that was said
+}
+
+// follow shows the rest of a turn. What goes wrong with it is told, and ends nothing else.
+func (t *chatSession) follow(ctx context.Context) {
+	waiting, stop := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	var by os.Signal // what ended the wait; nil: nothing did
+	watching.Go(func() {
+		select {
+		case by = <-t.interrupts:
+			stop()
+		case <-waiting.Done():
+		}
+	})
+	err := t.show(t.unfinished(waiting))
+	stop()
+	watching.Wait()
+	switch {
+	case err == nil:
+		t.unfinished, t.lastSequence = nil, 0
+	case by != nil && t.lastSequence > 0:
+		t.note("The turn goes on without you. Enter shows the rest; what you type waits for its end. Ctrl-C once more leaves.")
+	case by != nil:
+		t.note("Nothing of the turn was seen, so it may not have begun. Enter sends it again. Ctrl-C once more leaves.")
+	default:
+		t.failed(err)
+		if t.lastSequence == 0 && !mayHaveBegun(err) {
+			t.unfinished = nil // it was refused
+		} else {
+			t.note("The turn may go on all the same; Enter looks for it.")
+		}
+	}
+	t.interruptedOnce, t.terminated = by != nil, by != nil && by != os.Interrupt
+}

@@ -1,0 +1,85 @@
+package interact
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
+)
+
+// What is typed or piped in reaches the tool sealed, and is never an argument.
+//
+// Req: LP-37
+func TestAnswer_SealsACredential(t *testing.T) {
+	d := newDesk(t)
+	for _, from := range []string{"pipe", "dash", "terminal"} {
+		d.Run(t, console.ExitInputRequired, "", "ask", "--session", from, "fetch")
+		call := d.Sessions[from].GetPending()[0].GetId()
+		args := []string{"answer", from, call}
+		var out, err bytes.Buffer
+		term := console.Terminal{In: strings.NewReader("hunter2\n"), Out: &out, Err: &err}
+		if from == "dash" {
+			args = append(args, "-")
+		}
+		if from == "terminal" {
+			term.In = strings.NewReader("")
+			term.ReadHidden = func(context.Context) (string, error) { return "hunter2", nil }
+		}
+		require.Zero(t, run(t.Context(), args, term), "%s%s", &out, &err)
+		require.Contains(t, out.String(), `"hunter2" <nil>`, "the desk could open it")
+		req, answers := d.Last()
+		require.NotContains(t, req.String(), "hunter2")
+		require.NotContains(t, string(answers[0].GetSealed()), "hunter2")
+		if from == "terminal" {
+			require.Contains(t, err.String(), "The credential (it is not shown): ")
+		}
+	}
+	d.Run(t, console.ExitInputRequired, "", "ask", "--session", "s4", "fetch")
+	for says, args := range map[string][]string{
+		"is no argument":        {"hunter2"},
+		"--failed":              {"--failed"},
+		"credential: want 1 to": {"-"},
+	} {
+		_, err := d.Run(t, 2, "", append([]string{"answer", "s4", "1-1-2"}, args...)...)
+		require.Contains(t, err, says)
+		require.NotContains(t, err, "hunter2")
+	}
+}
+
+func TestChat_AsksForACredential(t *testing.T) {
+	d := newDesk(t)
+	out := chatted(t, d, []string{"fetch", "perhaps", "y", "hunter2", "fetch", "", "/pending", "n not mine"}, "--session", "s1")
+	require.Contains(t, out, `"hunter2" <nil>`)
+	require.Equal(t, 1, strings.Count(out, "hunter2"), "only the desk tells it, which opened it")
+	require.Contains(t, out, "It waits. /pending asks again")
+	require.Contains(t, out, "deny: not mine")
+}
+
+// On a terminal nobody but unseen reads the credential.
+func TestChat_ReadsACredentialUnseen(t *testing.T) {
+	d := newDesk(t)
+	s := sit(t, d)
+	s.sees("> ")
+	for range 2 {
+		s.types("fetch")
+		s.sees("Enter (later): ")
+		s.types("perhaps")
+		s.sees("Enter (later): ")
+		s.types("y")
+		s.sees("The credential: ")
+		s.types("hunter2")
+		s.sees(`"hunter2" <nil>`)
+		s.types("hello")
+		s.sees("You said hello.")
+	}
+	s.types("fetch")
+	s.sees("Enter (later): ")
+	s.types("n no")
+	s.sees("deny: no")
+	s.types("hello")
+	s.sees("You said hello.")
+}

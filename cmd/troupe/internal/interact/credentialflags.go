@@ -1,0 +1,91 @@
+package interact
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/secret"
+)
+
+// credentialFlags is in whose name a turn acts; part of every command that begins one. A credential
+// itself is never an argument: the list of processes shows those to everybody.
+type credentialFlags struct {
+	Actor      string   `help:"In whose name the turn acts, for its tools." placeholder:"NAME"`
+	Credential []string `help:"A credential for the tools of this turn, from an environment variable or a file. It is stored nowhere. May be repeated." placeholder:"NAME=env:VAR|file:PATH" sep:"none"`
+}
+
+// auth reads the credentials. Its errors quote nothing that could be one.
+func (n credentialFlags) auth() (*troupev1.Auth, error) {
+	auth := execution.Auth{Actor: n.Actor, Credentials: map[string]secret.Value{}}
+	for _, flag := range n.Credential {
+		name, from, _ := strings.Cut(flag, "=")
+		source, at, _ := strings.Cut(from, ":")
+		if name == "" || at == "" || source != "env" && source != "file" {
+			return nil, invalidCredential("want NAME=env:VAR or NAME=file:PATH, not the credential itself: every user of this machine could read it from the list of processes")
+		}
+		if _, ok := auth.Credentials[name]; ok {
+			return nil, invalidCredential("%s is given twice", name)
+		}
+		read := fromEnv
+		if source == "file" {
+			read = fromFile
+		}
+		text, err := read(at)
+		switch {
+		case err != nil:
+			return nil, invalidCredential("%s: %v", name, err)
+		case text == "":
+			return nil, invalidCredential("%s: %s is empty", name, from)
+		case len(text) > maxCredential:
+			return nil, invalidCredential("%s: %s holds more than %d bytes", name, from, maxCredential)
+		case !utf8.ValidString(text):
+			return nil, invalidCredential("%s: %s is not UTF-8; encode it, for example as base64", name, from)
+		}
+		auth.Credentials[name] = secret.New(text)
+	}
+	return wire.AuthToProto(auth), nil
+}
+
+// repeatHint is what has to be said once more when the request is sent again.
+func (n credentialFlags) repeatHint() string {
+	if len(n.Credential) == 0 {
+		return ""
+	}
+	return ", and the same --credential"
+}
+
+// maxCredential is the limit of troupe.v1.Auth.
+const maxCredential = 16 << 10
+
+func fromEnv(name string) (string, error) {
+	text, ok := os.LookupEnv(name)
+	if !ok {
+		return "", fmt.Errorf("the environment variable %s is not set", name)
+	}
+	return text, nil
+}
+
+// fromFile leaves out the end of the last line, which editors and echo add.
+func fromFile(path string) (string, error) {
+	f, err := os.Open(path) //nolint:gosec // the caller names the file
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = f.Close() }()
+	b, err := io.ReadAll(io.LimitReader(f, maxCredential+3))
+	return trimLineEnd(string(b)), err
+}
+
+// trimLineEnd is a text without the end of its last line.
+func trimLineEnd(text string) string { return strings.TrimSuffix(strings.TrimSuffix(text, "\n"), "\r") }
+
+func invalidCredential(format string, args ...any) error {
+	return failure.Newf(failure.UserInvalidInput, "troupe", "--credential: "+format, args...)
+}

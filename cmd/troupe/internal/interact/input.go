@@ -1,0 +1,87 @@
+package interact
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
+)
+
+// line is one that was typed.
+type line struct {
+	text string
+	at   time.Time
+	held bool // nothing behind it is read, until the hush is over
+}
+
+// readLines reads lines until the input or ctx ends. It reads ahead, so that it is known of each
+// line when it was typed, but not behind a line that was typed under a hush. Nobody waits for
+// it: a read of a terminal cannot be called off.
+func readLines(ctx context.Context, r io.Reader, h *inputHold) <-chan line {
+	const ahead = 1024
+	lines := make(chan line, ahead)
+	go func() {
+		defer close(lines)
+		in := bufio.NewReader(r)
+		for {
+			text, err := in.ReadString('\n')
+			if text != "" {
+				at := time.Now()
+				held := h.active.Load()
+				select {
+				case lines <- line{trimLineEnd(text), at, held}:
+				case <-ctx.Done():
+					return
+				}
+				if held && !h.wait(ctx) {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return lines
+}
+
+// prompt asks for a line. It reports false when there will be none, or the user leaves.
+func (t *chatSession) prompt(prompt string) (string, bool) { return t.promptSince(prompt, time.Time{}) }
+
+// promptSince is read for a question: a line that was typed before a person could see what it
+// is about does not answer it.
+func (t *chatSession) promptSince(prompt string, asked time.Time) (string, bool) {
+	prompt = t.term.Paint(console.Bold, prompt)
+	for !t.terminated {
+		fmt.Fprint(t.term.Out, prompt)
+		select {
+		case l, ok := <-t.lines:
+			t.hold.received(l)
+			switch {
+			case !ok:
+				fmt.Fprintln(t.term.Out)
+				return "", false
+			case t.term.Interactive && l.at.Before(asked):
+				t.hold.release()
+				t.note("Not taken as an answer, for it was typed before: %s", console.Brief(l.text, 60))
+				continue
+			case !t.term.Interactive:
+				fmt.Fprintln(t.term.Out, console.EscapeLine(l.text)) // a terminal has shown it already
+			}
+			t.interruptedOnce = false
+			return l.text, true
+		case by := <-t.interrupts:
+			fmt.Fprintln(t.term.Out)
+			if by != os.Interrupt || t.interruptedOnce {
+				return "", false
+			}
+			t.interruptedOnce = true
+			t.note("Ctrl-C once more leaves.")
+		}
+	}
+	return "", false
+}

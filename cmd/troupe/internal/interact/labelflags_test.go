@@ -1,0 +1,12 @@
+package interact
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestLabels_SayAgainWhatIsNeeded(t *testing.T) {
+	require.Equal(t, " --profile fast --need law --need tax --metadata 'a=b'",
+		labelFlags{Profile: "fast", Need: []string{"law", "tax"}, Metadata: map[string]string{"a": "b"}}.repeat())
+}

@@ -1,0 +1,70 @@
+package interact
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/remote"
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/render"
+	"github.com/troupe-dev/troupe/pkg/client"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// turnFlags is part of every command that sends a turn and shows it.
+type turnFlags struct {
+	remote.Server   `embed:""`
+	credentialFlags `embed:""`
+	RequestID       string        `help:"Makes the call repeatable: the same id gets the same turn." placeholder:"ID"`
+	Timeout         time.Duration `help:"Time that the turn may take. 0: the default of the workflow, or of the orchestrator." default:"0"`
+	JSON            bool          `name:"json" help:"Print one Event a line in protobuf JSON."`
+}
+
+// send sends what begin makes, shows the events, and says by the exit code how it ended.
+// Begin also says how the same is sent again.
+func (s *turnFlags) send(ctx context.Context, term console.Terminal, begin func(context.Context, *client.Client) (_ *troupev1.OrchestrateRequest, again string, _ error)) error {
+	auth, err := s.auth()
+	if err != nil {
+		return err
+	}
+	c, conn, err := s.Dial()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	req, again, err := begin(ctx, c)
+	if err != nil {
+		return s.Explain(err)
+	}
+	req.RequestId, req.Auth = s.RequestID, auth
+	if s.Timeout != 0 {
+		req.Timeout = durationpb.New(s.Timeout)
+	}
+	v := &render.View{Terminal: term, Server: s.Server, User: req.GetUserId()}
+	admitted, err := v.Show(s.JSON, remote.AnnounceRetries(c, term).Turn(ctx, req))
+	if _, ended := errors.AsType[console.ExitCode](err); err != nil && !ended && (admitted || mayHaveBegun(err)) {
+		if again == "" {
+			again = "send the same text with: --session " + req.GetSessionId()
+			if len(req.GetParts()) > 0 {
+				again = "send the same text and files with: --session " + req.GetSessionId()
+			}
+		}
+		asked := labelFlags{
+			Profile: req.GetProfile(), Need: req.GetNeeds(), Metadata: req.GetMetadata(),
+			Priority: req.Priority, Tag: req.GetTags(), //nolint:protogetter // whether a priority is there counts
+		}
+		fmt.Fprintf(term.Err, "The turn may have begun, and go on without you. To see how it ends, %s --request-id %s%s\n",
+			again, req.GetRequestId(), repeatBudget(req.GetBudget())+asked.repeat()+s.repeatHint())
+	}
+	return s.Explain(err)
+}
+
+// mayHaveBegun reports whether a turn may run of which nothing was seen but this error.
+func mayHaveBegun(err error) bool {
+	return failure.Is(err, failure.TraceOrphaned, failure.SystemNetwork, failure.SystemTimeout)
+}

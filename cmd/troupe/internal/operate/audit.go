@@ -1,0 +1,106 @@
+package operate
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
+	"github.com/troupe-dev/troupe/internal/audit"
+	"github.com/troupe-dev/troupe/internal/process"
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+type auditCommands struct {
+	Verify verifyAudit `cmd:"" help:"Check that nothing in an audit log was changed, removed, added or moved."`
+	Show   showAudit   `cmd:"" help:"Show the entries of an audit log, checking it."`
+}
+
+type verifyAudit struct {
+	Files []string `arg:"" help:"The files of one log: FILE, and FILE.000001 and so on if there are. In any order." type:"existingfile"`
+	Head  string   `help:"Hash that the log must have come to, as the process logged it, with all of its 64 digits. Without it nobody sees that lines are missing at the end." placeholder:"HASH"`
+}
+
+// Help is the long help of the command.
+func (verifyAudit) Help() string {
+	return "Exit code 0: every line is as it was written. 1: the first place that is not is named. A process logs the head of its log when it starts, every 10 minutes and when it stops; keep those elsewhere, and give the last to --head."
+}
+
+// Run checks the files.
+func (v *verifyAudit) Run(term console.Terminal) error {
+	if v.Head != "" {
+		if err := audit.CheckHash(v.Head); err != nil {
+			return failure.Newf(failure.UserInvalidInput, "troupe audit verify", "--head: %v; give the whole head, as the process logged it", err)
+		}
+	}
+	report, err := audit.Verify(v.Files, v.Head, nil)
+	if report.Lines > 0 {
+		fmt.Fprintf(term.Out, "%d lines, number %d to %d, from %s to %s\nhead  %s\n", report.Lines, report.First, report.Last,
+			report.From.Format(time.RFC3339), report.To.Format(time.RFC3339), report.Head)
+		printNotes(term, report)
+	}
+	broken, ok := errors.AsType[*audit.BrokenError](err)
+	switch {
+	case ok:
+		fmt.Fprintf(term.Out, "BROKEN  %s\n", console.Escape(broken.Error()))
+		return console.ExitCode(process.ExitError)
+	case err != nil:
+		return err
+	case v.Head == "":
+		fmt.Fprintln(term.Out, "whole, up to this head; with --head it would show whether lines are missing at the end")
+	default:
+		fmt.Fprintln(term.Out, "whole, and the head that you know is in it")
+	}
+	return nil
+}
+
+// printNotes says what is no fault of the chain, and what a reader has to know.
+func printNotes(term console.Terminal, r audit.Report) {
+	if r.First > 1 {
+		fmt.Fprintf(term.Out, "note  it begins with number %d: the files before were not given\n", r.First)
+	}
+	if r.Lost > 0 {
+		fmt.Fprintf(term.Out, "note  %d entries are not in it: the disk failed, or did not keep up; it says where\n", r.Lost)
+	}
+	if r.Torn > 0 {
+		fmt.Fprintf(term.Out, "note  at %d places a crash or a full disk left a part of a line; it says so itself\n", r.Torn)
+	}
+}
+
+type showAudit struct {
+	Files []string      `arg:"" help:"The files of one log, in any order." type:"existingfile"`
+	Kind  string        `help:"Only entries of one kind: ${enum}." enum:"any,denied,violation,admin,lifecycle,takeover,credential,log" default:"any"`
+	Actor string        `help:"Only those whose actor contains this." placeholder:"TEXT"`
+	On    string        `help:"Only those whose object or facts contain this." placeholder:"TEXT"`
+	Since time.Duration `help:"Only those of the last while, such as 24h. 0: all."`
+}
+
+// Run prints the entries.
+func (s *showAudit) Run(term console.Terminal) error {
+	w := tabwriter.NewWriter(term.Out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "TIME\tAT\tKIND\tACTOR\tACTION\tOBJECT\tRESULT\tFACTS")
+	_, err := audit.Verify(s.Files, "", func(_ string, _ int, r audit.Recorded) {
+		if s.matches(r) {
+			console.Row(w, r.Time.Format(time.RFC3339), console.OrDash(r.At), r.Kind, console.OrDash(r.Actor),
+				r.Action, console.OrDash(r.Object), console.OrDash(r.Result), factsText(r.Facts))
+		}
+	})
+	return errors.Join(w.Flush(), err)
+}
+
+func (s *showAudit) matches(r audit.Recorded) bool {
+	return (s.Kind == "any" || string(r.Kind) == s.Kind) && strings.Contains(r.Actor, s.Actor) &&
+		strings.Contains(r.Object+" "+factsText(r.Facts), s.On) && (s.Since == 0 || time.Since(r.Time) <= s.Since)
+}
+
+func factsText(all map[string]string) string {
+	var out []string
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		out = append(out, key+"="+all[key])
+	}
+	return strings.Join(out, " ")
+}

@@ -1,0 +1,39 @@
+package operate
+
+import (
+	"context"
+	"fmt"
+	"text/tabwriter"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/remote"
+	"github.com/troupe-dev/troupe/internal/wire/memorywire"
+	"github.com/troupe-dev/troupe/pkg/client"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+type cancel struct {
+	remote.Query `embed:""`
+	Trace        string `arg:"" help:"Id of the trace; troupe get traces lists them." type:"trace"`
+	Reason       string `help:"Why, at most 200 characters; who asked reads it." placeholder:"TEXT"`
+}
+
+// Help is the long help of the command.
+func (cancel) Help() string {
+	return `The turn of the trace ends, also at its worker; its session takes the next one. A trace that has ended is left as it is, and how it ended is said.
+
+Example: troupe cancel 4bf92f3577b34da6a3ce929d0e0e4736 --reason "wrong question"`
+}
+
+// Run cancels the turn.
+func (c *cancel) Run(ctx context.Context, term console.Terminal) error {
+	var resp *troupev1.CancelTraceResponse
+	return c.ShowWithin(ctx, operateTimeout, term, func(ctx context.Context, mesh *client.Client) (_ proto.Message, err error) {
+		resp, err = mesh.CancelTrace(ctx, &troupev1.CancelTraceRequest{TraceId: c.Trace, Reason: c.Reason})
+		return resp, err
+	}, func(w *tabwriter.Writer) {
+		fmt.Fprintf(w, "%s\t%s\n", c.Trace, memorywire.OutcomeFromProto(resp.GetTrace().GetResult().GetOutcome()))
+	})
+}

@@ -1,0 +1,120 @@
+package operate
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/remote"
+	"github.com/troupe-dev/troupe/pkg/client"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// eraseTimeout bounds the erasure of a session, or of a user.
+const eraseTimeout = 10 * time.Minute
+
+type deleteCommands struct {
+	Session deleteSession `cmd:"" help:"Conversations, with all that belongs to them."`
+}
+
+type deleteSession struct {
+	remote.Query `embed:""`
+	Receipt      bool     `help:"Also print what was removed, and what remains and why."`
+	IDs          []string `arg:"" name:"id" help:"Ids of the sessions."`
+}
+
+// Help is the long help of the command.
+func (deleteSession) Help() string {
+	return "Removes messages, state, artifacts, traces and their events for good, and cancels the turn that is open. For a week nothing can bring a session of this id back, and the same command prints the same receipt. Exit code 0: all are deleted. 1: one is not."
+}
+
+// Run deletes one after the other, also when one of them is not there.
+func (d *deleteSession) Run(ctx context.Context, term console.Terminal) error {
+	var failed []error
+	for _, id := range d.IDs {
+		var resp *troupev1.DeleteSessionResponse
+		err := d.ShowWithin(ctx, eraseTimeout, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
+			resp, err = c.Sessions.DeleteSession(ctx, &troupev1.DeleteSessionRequest{SessionId: id})
+			return resp, err
+		}, func(w *tabwriter.Writer) {
+			fmt.Fprintf(w, "%s\tdeleted\n", id)
+			if d.Receipt {
+				printReceipt(w, resp.GetReceipt())
+			}
+		})
+		failed = append(failed, err)
+	}
+	return errors.Join(failed...)
+}
+
+type eraseCommands struct {
+	User eraseUser `cmd:"" help:"A user: all conversations, and what they share."`
+}
+
+type eraseUser struct {
+	remote.Query `embed:""`
+	Yes          bool   `help:"Do not ask whether that is meant."`
+	ID           string `arg:"" help:"Id of the user."`
+}
+
+// Help is the long help of the command.
+func (eraseUser) Help() string {
+	return "Removes all sessions of the user as troupe delete session does, and then state and artifacts under user:. While it runs the user can begin no session. When it breaks off the mesh ends it, and the same command waits for that. Exit code 0: nothing is left but what the receipt says. 1: it is not known."
+}
+
+// Run asks once, erases, and prints the receipt.
+func (e *eraseUser) Run(ctx context.Context, term console.Terminal) error {
+	if err := e.confirm(term); err != nil {
+		return err
+	}
+	var resp *troupev1.EraseUserResponse
+	return e.ShowWithin(ctx, eraseTimeout, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
+		resp, err = c.Sessions.EraseUser(ctx, &troupev1.EraseUserRequest{UserId: e.ID})
+		return resp, err
+	}, func(w *tabwriter.Writer) {
+		fmt.Fprintf(w, "%s\terased\n", e.ID)
+		printReceipt(w, resp.GetReceipt())
+	})
+}
+
+// confirm has a person type the name of the user, for what is gone does not come back.
+func (e *eraseUser) confirm(term console.Terminal) error {
+	if e.Yes {
+		return nil
+	}
+	fmt.Fprintf(term.Err, "All that user %s ever said, and all that was made of it, will be gone for good. Type the id of the user to go on: ", console.EscapeLine(e.ID))
+	line, _ := bufio.NewReader(term.In).ReadString('\n') // at its end it is what was typed
+	if strings.TrimSpace(line) != e.ID {
+		return errors.New("nothing was erased: the id was not typed; give --yes where nobody can type")
+	}
+	return nil
+}
+
+// printReceipt prints what was removed, and what remains.
+func printReceipt(w *tabwriter.Writer, r *troupev1.ErasureReceipt) {
+	console.Row(w, "by", console.OrDash(r.GetBy()))
+	console.Row(w, "ended", r.GetEnded().AsTime().Format(time.RFC3339))
+	var removed, remains []string
+	for _, items := range r.GetRemoved() {
+		removed = append(removed, fmt.Sprintf("%d %s", items.GetCount(), items.GetKind()))
+	}
+	for _, left := range r.GetRemains() {
+		line := left.GetWhat() + ": " + left.GetWhy()
+		if left.GetUntil() != nil {
+			line += "; until " + left.GetUntil().AsTime().Format(time.RFC3339)
+		}
+		remains = append(remains, line)
+	}
+	if len(removed) == 0 {
+		removed = []string{"nothing: there was nothing left"}
+	}
+	console.Rows(w, "removed", removed)
+	console.Rows(w, "remains", remains)
+}

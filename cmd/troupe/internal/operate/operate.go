@@ -1,0 +1,123 @@
+package operate
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/remote"
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/render"
+	"github.com/troupe-dev/troupe/internal/process"
+	"github.com/troupe-dev/troupe/internal/wire/instancewire"
+	"github.com/troupe-dev/troupe/pkg/client"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// operateTimeout is what the registry and the workers may take beyond the time for running steps,
+// and to take back what failed.
+const operateTimeout = 20 * time.Second
+
+type pause struct {
+	remote.Query `embed:""`
+	Agent        string        `arg:"" help:"Name of the agent."`
+	Reason       string        `help:"Why, at most 200 characters; others see it." placeholder:"TEXT"`
+	Within       time.Duration `help:"How long running steps may take to end, at most 10m; then the pause fails." default:"30s"`
+}
+
+// Help is the long help of the command.
+func (pause) Help() string {
+	return "Pauses every instance that is registered now. Turns that need the agent wait for it as long as the orchestrator's --route-wait. Exit code 0: all are paused. 1: one is not."
+}
+
+// Run pauses the agent.
+func (p *pause) Run(ctx context.Context, term console.Terminal) error {
+	var resp *troupev1.PauseAgentResponse
+	err := p.ShowWithin(ctx, p.Within+operateTimeout, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
+		resp, err = c.PauseAgent(ctx, &troupev1.PauseAgentRequest{Agent: p.Agent, Reason: p.Reason, Within: durationpb.New(p.Within)})
+		return resp, err
+	}, func(w *tabwriter.Writer) { printOutcomes(w, resp.GetInstances()) })
+	return outcomeError(err, resp.GetInstances())
+}
+
+type resume struct {
+	remote.Query `embed:""`
+	Agent        string `arg:"" help:"Name of the agent."`
+	Reason       string `help:"Why, at most 200 characters; others see it." placeholder:"TEXT"`
+}
+
+// Run resumes the agent.
+func (r *resume) Run(ctx context.Context, term console.Terminal) error {
+	var resp *troupev1.ResumeAgentResponse
+	var out *troupev1.Quarantine
+	err := r.ShowWithin(ctx, operateTimeout, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
+		if resp, err = c.ResumeAgent(ctx, &troupev1.ResumeAgentRequest{Agent: r.Agent, Reason: r.Reason}); err == nil {
+			out = findQuarantine(ctx, c, r.Agent)
+		}
+		return resp, err
+	}, func(w *tabwriter.Writer) {
+		printOutcomes(w, resp.GetInstances())
+		if out != nil {
+			console.Row(w, fmt.Sprintf("agent %s gets no step all the same: it is %s; troupe release %s ends that", r.Agent, render.Quarantine(out), r.Agent))
+		}
+	})
+	return outcomeError(err, resp.GetInstances())
+}
+
+// printOutcomes prints what a verb led to.
+func printOutcomes(w *tabwriter.Writer, all []*troupev1.InstanceOutcome) {
+	fmt.Fprintln(w, "INSTANCE\tSTATE\tFAILURE")
+	for _, o := range all {
+		state := "-"
+		if o.GetStatus() != nil {
+			state = string(instancewire.StateFromProto(o.GetStatus().GetState()))
+		}
+		console.Row(w, o.GetInstanceId(), state, console.OrDash(o.GetFailure().GetMessage()))
+	}
+}
+
+// outcomeError is the exit of a verb.
+func outcomeError(err error, all []*troupev1.InstanceOutcome) error {
+	failed := func(o *troupev1.InstanceOutcome) bool { return o.GetFailure() != nil }
+	if err == nil && slices.ContainsFunc(all, failed) {
+		return console.ExitCode(process.ExitError) // the table says why
+	}
+	return err
+}
+
+// shutdownTimeout is what the end of an instance may take beyond its drain.
+const shutdownTimeout = 15 * time.Second
+
+type drain struct {
+	remote.Query `embed:""`
+	Instance     string        `arg:"" help:"Id of the instance; troupe get instances lists them."`
+	Agent        string        `help:"Its agent, when several have an instance of this id." placeholder:"NAME"`
+	Reason       string        `help:"Why, at most 200 characters; others see it." placeholder:"TEXT"`
+	Within       time.Duration `help:"How long running steps may take to end, at most 10m; then they are cancelled." default:"30s"`
+}
+
+// Help is the long help of the command.
+func (drain) Help() string {
+	return "No new steps are given to the instance. It ends when its steps have, and its process with it. Exit code 0: it has ended."
+}
+
+// Run drains the instance.
+func (d *drain) Run(ctx context.Context, term console.Terminal) error {
+	var resp *troupev1.DrainInstanceResponse
+	return d.ShowWithin(ctx, d.Within+shutdownTimeout, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
+		resp, err = c.DrainInstance(ctx, &troupev1.DrainInstanceRequest{
+			InstanceId: d.Instance, Agent: d.Agent, Reason: d.Reason, Drain: durationpb.New(d.Within),
+		})
+		return resp, err
+	}, func(w *tabwriter.Writer) {
+		console.Row(w, d.Instance, instancewire.StateFromProto(resp.GetStatus().GetState()))
+		for _, e := range resp.GetErrors() {
+			console.Row(w, "", e)
+		}
+	})
+}

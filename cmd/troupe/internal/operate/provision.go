@@ -1,0 +1,75 @@
+package operate
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
+	"github.com/troupe-dev/troupe/internal/registry/etcdregistry"
+	"github.com/troupe-dev/troupe/internal/registry/etcdregistry/etcdauth"
+	"github.com/troupe-dev/troupe/services/standalone"
+)
+
+type provision struct {
+	Etcd provisionEtcd `cmd:"" help:"Make the users and roles of the mesh in etcd, and have it ask who comes."`
+}
+
+type provisionEtcd struct {
+	Agents console.Folder `help:"Folder with the YAML files that declare the agents. Empty: --agent names all." env:"TROUPE_AGENTS" placeholder:"DIR"`
+	Agent  []string       `help:"Name of an agent that no file declares, such as one in Go. May be repeated." placeholder:"NAME"`
+	Etcd   []string       `help:"Addresses of etcd, https://host:port." default:"https://127.0.0.1:2379" env:"TROUPE_ETCD"`
+	Within time.Duration  `help:"How long etcd may take." default:"30s"`
+
+	Security rootCredentials `embed:"" prefix:"etcd-"`
+}
+
+// rootCredentials are those of etcdregistry.Security, of a command that is no process of the mesh.
+type rootCredentials struct {
+	CA   string `name:"ca" help:"PEM file with the certificates that that of etcd must come from; for addresses that begin with https://. Empty: those that this machine trusts." env:"TROUPE_ETCD_CA" type:"path" default:"" placeholder:"FILE"`
+	Cert string `name:"cert" help:"PEM file with the certificate to show to etcd, whose common name is root. Empty: none." env:"TROUPE_ETCD_CERT" type:"path" default:"" placeholder:"FILE"`
+	Key  string `name:"key" help:"PEM file with its key." env:"TROUPE_ETCD_KEY" type:"path" default:"" placeholder:"FILE"`
+}
+
+// Help is the long help of the command.
+func (provisionEtcd) Help() string {
+	return `Each user is known by the common name of its certificate: orchestrator, memory, worker/AGENT, and root,
+whose certificate this command needs. What is so already is left alone: run it again when agents come. It removes no user.
+
+Example: troupe provision etcd --agents ./agents --etcd https://etcd:2379 --etcd-ca ca.crt --etcd-cert root.crt --etcd-key root.key`
+}
+
+// Run makes them.
+func (p *provisionEtcd) Run(ctx context.Context, term console.Terminal) error {
+	agents := p.Agent
+	if p.Agents != "" {
+		declared, err := standalone.Agents(os.DirFS(string(p.Agents)))
+		if err != nil {
+			return err
+		}
+		agents = append(agents, declared...)
+	}
+	creds, err := etcdregistry.Security(p.Security).Credentials(p.Etcd, nil, zap.NewNop())
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.Within)
+	defer cancel()
+	others, err := etcdauth.Admit(ctx, creds, p.Etcd, agents)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, u := range etcdauth.Users(agents) {
+		names = append(names, u.Name)
+	}
+	fmt.Fprintf(term.Out, "etcd knows %s.\n", strings.Join(names, ", "))
+	if len(others) > 0 {
+		fmt.Fprintf(term.Out, "It also knows %s, which nobody declares; remove each with etcdctl user delete.\n", console.Join(others))
+	}
+	return nil
+}

@@ -1,0 +1,20 @@
+package remote
+
+import (
+	"net/url"
+
+	"github.com/troupe-dev/troupe/internal/rpc"
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+// CheckAddress refuses what is no address before anybody is called; flag is what named it. A target of gRPC
+// with a scheme of its own, such as dns:///mesh:7400, is one.
+func CheckAddress(flag, addr string) error {
+	if at, err := url.Parse(addr); err == nil && (at.Scheme == "http" || at.Scheme == "https") {
+		return failure.Newf(failure.UserInvalidInput, "troupe", "--%s: want HOST:PORT, such as 127.0.0.1:7400, not %q; leave %s:// out", flag, addr, at.Scheme)
+	}
+	if rpc.CheckTarget(addr) != nil {
+		return failure.Newf(failure.UserInvalidInput, "troupe", "--%s: want HOST:PORT, such as 127.0.0.1:7400, not %q", flag, addr)
+	}
+	return nil
+}

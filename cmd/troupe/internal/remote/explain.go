@@ -1,0 +1,36 @@
+package remote
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+// Explain adds what to do to an error of a mesh that is not there, and says what is wrong with a request in
+// the words of the command line. An error that the mesh itself sent has no cause here.
+func (s Server) Explain(err error) error {
+	err = grpcfailure.FromStatus("troupe", err)
+	e, ok := errors.AsType[*failure.Error](err)
+	if !ok || e.Cause == nil {
+		return inFlags(err)
+	}
+	missed, why := grpcfailure.ClassifyDial(e.Cause)
+	switch {
+	case missed == grpcfailure.DialUntrusted:
+		return fmt.Errorf("the mesh at %s cannot be trusted by --tls-ca %s, or speaks plain text: %s", s.Addr, s.TLS.CA, why)
+	case missed == grpcfailure.DialRejected && strings.Contains(why, "tls: "):
+		return fmt.Errorf("the mesh at %s wants a certificate that it trusts, with --tls-cert: %s", s.Addr, why)
+	case missed == grpcfailure.DialRejected:
+		return fmt.Errorf("the mesh at %s ended the connection; it may want TLS, with --tls-ca, or a certificate of this side, with --tls-cert", s.Addr)
+	case missed == grpcfailure.DialUnreachable && s.Addr == defaultAddr:
+		return fmt.Errorf("cannot reach a mesh at %s: %s; start one with: troupe dev", s.Addr, why)
+	case missed == grpcfailure.DialUnreachable:
+		return fmt.Errorf("cannot reach a mesh at %s: %s", s.Addr, why)
+	case e.Mode == failure.SystemNetwork:
+		return fmt.Errorf("the mesh at %s went away", s.Addr)
+	}
+	return err
+}

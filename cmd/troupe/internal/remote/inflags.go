@@ -1,0 +1,47 @@
+package remote
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+// What the mesh says of a request speaks of the fields of the API. Who typed a command knows its flags.
+
+// flagOf are the names of fields as they are typed, and calls of the API as commands.
+var flagOf = map[string]string{
+	"page_size": "--limit", "limit": "--limit", "target": "--target", "profile": "--profile", "priority": "--priority",
+	"request_id": "--request-id", "reason": "--reason", "within": "--within", "timeout": "--timeout",
+	"user_id": "id of the user", "session_id": "id of the session", "instance_id": "id of the instance", "agent": "name of the agent",
+}
+
+var (
+	fieldPrefix = regexp.MustCompile(`(^|; )([a-z_]+): `)
+	patternRule = regexp.MustCompile(`does not match regex pattern .\^\[A-Za-z0-9([^\]]+)\]\{(\d+),(\d+)\}\$.`)
+	commandOf   = strings.NewReplacer("see ListAgents", "see: troupe get agents", "GetSession shows what waits", "troupe get approvals shows what waits")
+)
+
+// inFlags is an error about a request in the words of the command line; others are as they were.
+func inFlags(err error) error {
+	e, ok := errors.AsType[*failure.Error](err)
+	if !ok || !failure.Is(err, failure.UserInvalidInput, failure.NotFound, failure.TurnNotOpen) {
+		return err
+	}
+	text := fieldPrefix.ReplaceAllStringFunc(e.Message, func(begin string) string {
+		parts := fieldPrefix.FindStringSubmatch(begin)
+		if flag, known := flagOf[parts[2]]; known {
+			return parts[1] + flag + ": "
+		}
+		return begin
+	})
+	text = patternRule.ReplaceAllStringFunc(text, func(rule string) string {
+		parts := patternRule.FindStringSubmatch(rule)
+		return fmt.Sprintf("want %s to %s letters, digits and %s", parts[2], parts[3], strings.Join(strings.Split(parts[1], ""), " "))
+	})
+	told := *e
+	told.Message = commandOf.Replace(text)
+	return &told
+}

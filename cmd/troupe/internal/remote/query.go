@@ -1,0 +1,54 @@
+package remote
+
+import (
+	"context"
+	"fmt"
+	"text/tabwriter"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
+	"github.com/troupe-dev/troupe/pkg/client"
+)
+
+// Query is part of every get command.
+type Query struct {
+	Server `embed:""`
+	JSON   bool `name:"json" help:"Print the answer in protobuf JSON."`
+}
+
+// Timeout bounds a get command.
+const Timeout = 10 * time.Second
+
+// Show asks, and prints the answer as JSON or as the given table.
+func (q Query) Show(ctx context.Context, term console.Terminal, ask func(context.Context, *client.Client) (proto.Message, error), table func(w *tabwriter.Writer)) error {
+	return q.ShowWithin(ctx, Timeout, term, ask, table)
+}
+
+// ShowWithin is run for what takes its time.
+func (q Query) ShowWithin(ctx context.Context, most time.Duration, term console.Terminal, ask func(context.Context, *client.Client) (proto.Message, error), table func(w *tabwriter.Writer)) error {
+	c, conn, err := q.Dial()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	resp, err := ask(ctx, c)
+	if err != nil {
+		return q.Explain(err)
+	}
+	if q.JSON {
+		text, err := protojson.MarshalOptions{Multiline: true}.Marshal(resp)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(term.Out, string(text))
+		return nil
+	}
+	w := tabwriter.NewWriter(term.Out, 0, 0, 2, ' ', 0)
+	table(w)
+	return w.Flush()
+}

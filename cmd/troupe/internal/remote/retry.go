@@ -1,0 +1,16 @@
+package remote
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
+	"github.com/troupe-dev/troupe/pkg/client"
+)
+
+// AnnounceRetries is a client that says so when it waits because the mesh is overloaded.
+func AnnounceRetries(c *client.Client, term console.Terminal) *client.Client {
+	return c.Waiting(func(_ error, d time.Duration) {
+		fmt.Fprintf(term.Err, "The mesh has more to do than it can; asking again in %s.\n", d.Round(100*time.Millisecond))
+	})
+}

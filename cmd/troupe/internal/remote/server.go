@@ -1,0 +1,67 @@
+// Package remote connects commands to a mesh: the flags that say where it is and who calls, the connection,
+// queries, and errors in the words of the command line.
+package remote
+
+import (
+	"cmp"
+	"os"
+
+	"google.golang.org/grpc"
+
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
+	"github.com/troupe-dev/troupe/internal/identity"
+	"github.com/troupe-dev/troupe/internal/identity/bearer"
+	"github.com/troupe-dev/troupe/internal/rpc"
+	"github.com/troupe-dev/troupe/internal/telemetry"
+	"github.com/troupe-dev/troupe/pkg/client"
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+// Server is where the orchestrator is; part of every command that talks to one.
+type Server struct {
+	Addr string `help:"Address of the orchestrator." default:"127.0.0.1:7400" env:"TROUPE_ADDR"`
+
+	TLS   identity.Trust `embed:""`
+	Token bearer.Token   `embed:""`
+}
+
+// defaultAddr is that of troupe dev.
+const defaultAddr = "127.0.0.1:7400"
+
+func (s Server) Dial() (*client.Client, *grpc.ClientConn, error) {
+	if err := CheckAddress("addr", s.Addr); err != nil {
+		return nil, nil, err
+	}
+	creds, err := s.TLS.Credentials()
+	if err != nil {
+		return nil, nil, failure.New(failure.UserInvalidInput, "troupe", err.Error())
+	}
+	token, err := s.Token.Credentials(s.Addr, s.TLS != (identity.Trust{}))
+	if err != nil {
+		return nil, nil, failure.New(failure.UserInvalidInput, "troupe", err.Error())
+	}
+	conn, err := rpc.DialWith(creds, s.Addr, telemetry.Discard())
+	if err != nil {
+		return nil, nil, err
+	}
+	return client.New(client.Signed(conn, token)), conn, nil
+}
+
+// Flags is what a command has to say to reach the same orchestrator from the same shell.
+func (s Server) Flags() string {
+	text := ""
+	if s.Addr != "" && s.Addr != cmp.Or(os.Getenv("TROUPE_ADDR"), defaultAddr) {
+		text = " --addr " + console.ShellWord(s.Addr)
+	}
+	for _, f := range []struct{ flag, value, variable string }{
+		{"--tls-ca", s.TLS.CA, "TROUPE_ADDR_TLS_CA"},
+		{"--tls-cert", s.TLS.Cert, "TROUPE_ADDR_TLS_CERT"},
+		{"--tls-key", s.TLS.Key, "TROUPE_ADDR_TLS_KEY"},
+		{"--token-file", s.Token.File, "TROUPE_TOKEN_FILE"},
+	} {
+		if f.value != os.Getenv(f.variable) {
+			text += " " + f.flag + " " + console.ShellWord(f.value)
+		}
+	}
+	return text
+}

@@ -1,0 +1,21 @@
+package render
+
+import (
+	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/pkg/budget"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// BudgetKinds are those that a call may lower.
+func BudgetKinds() []budget.Kind { return append(budget.Kinds(), budget.Depth) }
+
+// BudgetLimits are the kinds that a budget bounds, each with its number: "tokens 20000".
+func BudgetLimits(b *troupev1.Budget) (all []string) {
+	limits := wire.LimitsFromProto(b)
+	for _, k := range BudgetKinds() {
+		if n := limits.Of(k); n != budget.Unlimited {
+			all = append(all, string(k)+" "+k.Text(n))
+		}
+	}
+	return all
+}

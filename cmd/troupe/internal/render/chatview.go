@@ -1,0 +1,44 @@
+package render
+
+import (
+	"fmt"
+
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// ChatView is the view of a turn for who talks with it: what is said, and one line for each tool.
+type ChatView struct {
+	View
+	speaker string            // who spoke last
+	tools   map[string]string // arguments of the tools that run, by step and call id
+}
+
+func NewChatView(term console.Terminal) *ChatView {
+	return &ChatView{View: View{Terminal: term}, tools: map[string]string{}}
+}
+
+func (r *ChatView) Event(e *troupev1.Event) {
+	call := func(id string) string { return fmt.Sprint(e.GetStep(), " ", id) }
+	switch p := e.GetPayload().(type) {
+	case *troupev1.Event_TurnStarted, *troupev1.Event_Plan, *troupev1.Event_RoutingDecision, *troupev1.Event_StepFinished, *troupev1.Event_ToolCallPending:
+	case *troupev1.Event_StepStarted:
+		r.streamed = ""
+	case *troupev1.Event_TextDelta:
+		if r.speaker != e.GetAgent() {
+			r.speaker = e.GetAgent()
+			r.line("%s", r.Terminal.Paint(console.Dim, console.EscapeLine(r.speaker)+":"))
+		}
+		r.text(p.TextDelta.GetText())
+	case *troupev1.Event_ToolCallStarted:
+		r.tools[call(p.ToolCallStarted.GetCallId())] = console.Brief(p.ToolCallStarted.GetArguments(), 60)
+	case *troupev1.Event_ToolCallFinished:
+		f := p.ToolCallFinished
+		r.line("  %s", r.Terminal.Paint(console.Dim, fmt.Sprintf("tool %s %s → %s after %s: %s", console.EscapeLine(f.GetTool()), r.tools[call(f.GetCallId())],
+			ToolStatus(f.GetStatus()), console.Duration(f.GetDuration()), console.Brief(f.GetSummary(), 80))))
+	case *troupev1.Event_TurnResult:
+		r.result(p.TurnResult)
+	default:
+		r.View.Event(e)
+	}
+}

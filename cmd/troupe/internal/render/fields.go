@@ -1,0 +1,127 @@
+package render
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
+	"github.com/troupe-dev/troupe/internal/wire/memorywire"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// Attachment is a file that came with an input, on one line.
+func Attachment(b *troupev1.Blob) string {
+	stored := ""
+	if v := b.GetArtifact().GetVersion(); v > 0 {
+		stored = fmt.Sprintf(", artifact version %d", v)
+	}
+	return fmt.Sprintf("%s, %s, %d bytes%s", console.EscapeLine(b.GetName()), console.EscapeLine(b.GetMediaType()), b.GetSize(), stored)
+}
+
+func TraceState(t *troupev1.Trace) string {
+	if t.GetResult() == nil {
+		return "running"
+	}
+	state := string(memorywire.OutcomeFromProto(t.GetResult().GetOutcome()))
+	if t.GetQuarantined() {
+		state += ", quarantined"
+	}
+	return state
+}
+
+// PlannedTasks are what a planner wants done, one line each.
+func PlannedTasks(r *troupev1.StepResult) (lines []string) {
+	for i, t := range r.GetTasks() {
+		lines = append(lines, fmt.Sprintf("task %d for %s: %s", i+1, console.EscapeLine(t.GetAgent()), console.Brief(t.GetText(), 80)))
+	}
+	return lines
+}
+
+// Quarantine is how an agent that is quarantined is shown, in a row.
+func Quarantine(q *troupev1.Quarantine) string {
+	if q == nil {
+		return ""
+	}
+	return fmt.Sprintf("quarantined for %s: %s", console.Age(q.GetSince()), q.GetReason())
+}
+
+// Speaker is who said a message.
+func Speaker(m conversation.Message) string {
+	if m.Author != "" {
+		return m.Author
+	}
+	return string(m.Role)
+}
+
+// AgentMessage is what an agent said or changed beside its model.
+func AgentMessage(m *troupev1.AgentMessage) string {
+	var parts []string
+	if m.GetText() != "" {
+		parts = append(parts, "said: "+console.Brief(m.GetText(), 80))
+	}
+	if keys := m.GetStateKeys(); len(keys) > 0 {
+		parts = append(parts, "state: "+console.Join(keys))
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.GetArtifacts())) {
+		parts = append(parts, fmt.Sprintf("artifact: %s, version %d", console.EscapeLine(name), m.GetArtifacts()[name]))
+	}
+	return strings.Join(parts, "; ")
+}
+
+func Topic(t *troupev1.Thinking) string {
+	return strings.ToLower(strings.TrimPrefix(t.GetTopic().String(), "TOPIC_"))
+}
+
+// Answer is what somebody said about a call that waited.
+func Answer(a *troupev1.CallAnswer) string {
+	text := fmt.Sprintf("%s: %s", console.EscapeLine(a.GetId()), strings.ToLower(strings.TrimPrefix(a.GetVerdict().String(), "CALL_VERDICT_")))
+	if a.GetBy() != "" {
+		text += " by " + console.EscapeLine(a.GetBy())
+	}
+	if a.GetLate() {
+		text += ", too late: it counts as denied"
+	}
+	if a.GetText() != "" {
+		text += ": " + console.Brief(a.GetText(), 80)
+	}
+	return text
+}
+
+// Parent is the place in another turn from which a turn was asked for.
+func Parent(p *troupev1.Parent) string {
+	return fmt.Sprintf("trace %s  step %d  call %d", console.EscapeLine(p.GetTraceId()), p.GetStep(), p.GetCall())
+}
+
+// Subtask names the turn of a remote agent.
+func Subtask(s *troupev1.SubtaskStarted) string {
+	return fmt.Sprintf("session %s  trace %s", console.EscapeLine(s.GetSessionId()), console.EscapeLine(s.GetTraceId()))
+}
+
+// Violation is a write that was refused, because the state has another owner.
+func Violation(v *troupev1.OwnershipViolation) string {
+	return console.EscapeLine(fmt.Sprintf("%s tried to modify state %q, which is owned by %s; nothing changed", v.GetActor(), v.GetKey(), v.GetOwner()))
+}
+
+// toolProgress is how far a tool is.
+func toolProgress(p *troupev1.ToolProgress) string {
+	text := console.EscapeLine(p.GetTool()) + " …"
+	if p.Fraction != nil {
+		text += fmt.Sprintf(" %.0f %%", 100*p.GetFraction())
+	}
+	if p.GetMessage() != "" {
+		text += " " + console.EscapeLine(p.GetMessage())
+	}
+	return text
+}
+
+func toolFinished(t *troupev1.ToolCallFinished) string {
+	summary, _, _ := strings.Cut(t.GetSummary(), "\n")
+	return fmt.Sprintf("%s %s after %s: %s", console.EscapeLine(t.GetTool()), ToolStatus(t.GetStatus()), console.Duration(t.GetDuration()), console.EscapeLine(summary))
+}
+
+func ToolStatus(s troupev1.ToolStatus) string {
+	return strings.ToLower(strings.TrimPrefix(s.String(), "TOOL_STATUS_"))
+}

@@ -1,0 +1,97 @@
+package render
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/remote"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// riskTexts is what running a tool may do, for the person who decides about it.
+var riskTexts = map[string]string{
+	"read":         "reads only",
+	"idempotent":   "may run again without harm",
+	"at_most_once": "may do harm if it runs again",
+}
+
+// CallNeed is what a call waits for.
+func CallNeed(p *troupev1.PendingCall) string {
+	switch p.GetNeeds() {
+	case troupev1.CallNeed_CALL_NEED_RESULT:
+		return "result"
+	case troupev1.CallNeed_CALL_NEED_AUTH:
+		return "auth"
+	default:
+		return "approval"
+	}
+}
+
+// CallNeedText is the same in a sentence.
+func CallNeedText(p *troupev1.PendingCall) string {
+	switch p.GetNeeds() {
+	case troupev1.CallNeed_CALL_NEED_RESULT:
+		return "a result, for it is yours to run"
+	case troupev1.CallNeed_CALL_NEED_AUTH:
+		return "a credential, and may run with it"
+	default:
+		return "an approval"
+	}
+}
+
+// PendingCall is all that a person needs to know of a call that waits. The arguments are whole:
+// what is not shown cannot be decided about.
+func PendingCall(t console.Terminal, p *troupev1.PendingCall) string {
+	var b strings.Builder
+	row := func(name, format string, args ...any) {
+		fmt.Fprintf(&b, "  %s  %s\n", t.Paint(console.Dim, fmt.Sprintf("%-9s", name)), fmt.Sprintf(format, args...))
+	}
+	row("call", "%s  %s waits for %s", console.EscapeLine(p.GetId()), t.Paint(console.Bold, console.EscapeLine(p.GetTool())), CallNeedText(p))
+	if risk := console.EscapeLine(p.GetRisk()); riskTexts[risk] != "" {
+		row("risk", "%s: %s", risk, riskTexts[risk])
+	} else if risk != "" {
+		row("risk", "%s", risk)
+	}
+	if p.GetReason() != "" {
+		row("reason", "%s", console.EscapeLine(p.GetReason()))
+	}
+	if auth := p.GetAuth(); auth != nil {
+		row("lacks", "%s: %s", console.EscapeLine(auth.GetName()), console.EscapeLine(auth.GetPrompt()))
+		if auth.GetUrl() != "" {
+			row("from", "%s", console.EscapeLine(auth.GetUrl()))
+		}
+	}
+	if p.GetUntil() != nil {
+		row("until", "%s, %s; an answer after that counts as a denial", console.TimeOfDay(p.GetUntil()), console.TimeLeft(p.GetUntil()))
+	}
+	row("arguments", "%s", strings.ReplaceAll(arguments(p.GetArguments()), "\n", "\n             "))
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// arguments are a JSON object as a person reads it: on one line when it fits.
+func arguments(text string) string {
+	const width = 80
+	if flat := console.EscapeLine(strings.TrimSpace(text)); len(flat) <= width {
+		return flat
+	}
+	var b bytes.Buffer
+	if json.Indent(&b, []byte(text), "", "  ") != nil {
+		return console.EscapeLine(text) // no JSON: its lines are not ours
+	}
+	return console.EscapeExcept(b.String(), "\n")
+}
+
+// AnswerCommands are the commands that answer a call of a session.
+func AnswerCommands(s remote.Server, session string, p *troupev1.PendingCall) []string {
+	of := s.Flags() + " " + console.ShellWord(session) + " " + console.ShellWord(p.GetId())
+	if p.GetNeeds() == troupev1.CallNeed_CALL_NEED_RESULT {
+		return []string{"troupe answer" + of + " RESULT"}
+	}
+	if p.GetNeeds() == troupev1.CallNeed_CALL_NEED_AUTH {
+		return []string{"troupe answer" + of, "troupe deny" + of + " --reason WHY"}
+	}
+	return []string{"troupe approve" + of, "troupe deny" + of + " --reason WHY"}
+}

@@ -1,0 +1,201 @@
+// Package render turns what the mesh reports into text: the events of a turn as they arrive, calls that
+// wait for the user, and the parts that several commands print alike.
+package render
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/remote"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// View prints events the way a person wants to follow them: who works, why, with which
+// tools, the text as it comes, and the answer.
+type View struct {
+	Terminal console.Terminal
+	Server   remote.Server // for the commands that go on
+	User     string        // whose conversation it is
+	inText   bool          // the cursor stands behind streamed text
+	streamed string        // text of the present step, as it was streamed
+	step     int32         // that one; branches of a workflow take turns
+}
+
+// Show prints events as they come, and says whether there were any and how the turn ended:
+// nil, an exit, or why it is not known.
+func (v *View) Show(asJSON bool, events iter.Seq2[*troupev1.Event, error]) (begun bool, _ error) {
+	for e, err := range events {
+		if err != nil {
+			v.EndText()
+			return begun, err
+		}
+		begun = true
+		if asJSON {
+			line, err := protojson.Marshal(e)
+			if err != nil {
+				return begun, err
+			}
+			fmt.Fprintln(v.Terminal.Out, string(line))
+		} else {
+			v.Event(e)
+		}
+		if r := e.GetTurnResult(); r != nil {
+			return begun, outcomeError(r.GetOutcome())
+		}
+	}
+	return begun, nil
+}
+
+func (v *View) line(format string, args ...any) {
+	v.EndText()
+	fmt.Fprintf(v.Terminal.Out, format+"\n", args...)
+}
+
+func (v *View) Event(e *troupev1.Event) {
+	switch p := e.GetPayload().(type) {
+	case *troupev1.Event_TurnStarted:
+		v.line("%s", v.Terminal.Paint(console.Dim, fmt.Sprintf("session %s  turn %d  trace %s", console.EscapeLine(e.GetSessionId()), e.GetTurn(), console.EscapeLine(e.GetTraceId()))))
+		if above := p.TurnStarted.GetParent(); above != nil {
+			v.line("%-9s %s", v.Terminal.Paint(console.Dim, "parent"), Parent(above))
+		}
+		if f := p.TurnStarted.GetFrom(); f != nil {
+			v.line("%-9s %s", v.Terminal.Paint(console.Dim, "from"), Origin(f))
+		}
+		for _, a := range p.TurnStarted.GetAnswers() {
+			v.line("%-9s %s", v.Terminal.Paint(console.Dim, "answer"), Answer(a))
+		}
+		for _, b := range p.TurnStarted.GetAttachments() {
+			v.line("%-9s %s", v.Terminal.Paint(console.Dim, "file"), Attachment(b))
+		}
+	case *troupev1.Event_Plan:
+		if w := p.Plan.GetWorkflow(); w != "" {
+			v.line("%-9s %s: %s", v.Terminal.Paint(console.Dim, "plan"), console.EscapeLine(w), console.Join(p.Plan.GetSteps()))
+		}
+	case *troupev1.Event_RoutingDecision:
+		what := "route"
+		if p.RoutingDecision.GetType() == troupev1.DecisionType_DECISION_TYPE_TOOL_SELECTION {
+			what = "tools"
+		}
+		v.line("%-9s %s  %s", v.Terminal.Paint(console.Dim, what), v.Terminal.Paint(console.Bold, console.EscapeLine(p.RoutingDecision.GetTarget())), v.Terminal.Paint(console.Dim, "("+console.EscapeLine(p.RoutingDecision.GetReason())+")"))
+	case *troupev1.Event_StepStarted:
+		v.streamed, v.step = "", e.GetStep()
+		v.line("%-9s %s works on instance %s", v.Terminal.Paint(console.Dim, "execute"), console.EscapeLine(e.GetAgent()), console.EscapeLine(e.GetInstanceId()))
+	case *troupev1.Event_ToolCallStarted:
+		v.line("          tool %s %s", console.EscapeLine(p.ToolCallStarted.GetTool()), v.Terminal.Paint(console.Dim, console.EscapeLine(p.ToolCallStarted.GetArguments())))
+	case *troupev1.Event_ToolProgress:
+		v.line("          tool %s", v.Terminal.Paint(console.Dim, toolProgress(p.ToolProgress)))
+	case *troupev1.Event_SubtaskStarted:
+		v.line("          %s works in %s", console.EscapeLine(p.SubtaskStarted.GetTarget()), v.Terminal.Paint(console.Dim, Subtask(p.SubtaskStarted)))
+	case *troupev1.Event_ToolCallFinished:
+		v.line("          tool %s", v.Terminal.Paint(console.Dim, toolFinished(p.ToolCallFinished)))
+	case *troupev1.Event_ToolCallPending:
+		v.line("          tool %s waits for %s", console.EscapeLine(p.ToolCallPending.GetCall().GetTool()), CallNeedText(p.ToolCallPending.GetCall()))
+	case *troupev1.Event_TextDelta:
+		if v.step != e.GetStep() {
+			v.streamed, v.step = "", e.GetStep()
+			v.line("          %s:", console.EscapeLine(e.GetAgent()))
+		}
+		v.text(p.TextDelta.GetText())
+	case *troupev1.Event_PartReset:
+		v.streamed = ""
+		v.line("%-9s attempt %d was lost: %s; what it said is void", v.Terminal.Paint(console.Red, "reset"), e.GetAttempt(), console.EscapeLine(p.PartReset.GetFailure().GetMessage()))
+	case *troupev1.Event_AgentMessage:
+		v.line("          %s", AgentMessage(p.AgentMessage))
+	case *troupev1.Event_Thinking:
+		v.line("%-9s %s", v.Terminal.Paint(console.Dim, Topic(p.Thinking)), v.Terminal.Paint(console.Dim, console.Indent(p.Thinking.GetText(), 10)))
+	case *troupev1.Event_Warning:
+		v.line("%-9s %s", v.Terminal.Paint(console.Red, "warning"), console.EscapeLine(p.Warning.GetMessage()))
+	case *troupev1.Event_OwnershipViolation:
+		v.line("%-9s %s", v.Terminal.Paint(console.Red, "violation"), Violation(p.OwnershipViolation))
+	case *troupev1.Event_StepFinished:
+		v.stepFinished(e, p.StepFinished)
+	case *troupev1.Event_TurnResult:
+		v.result(p.TurnResult)
+		for _, line := range Recovery(p.TurnResult.GetPartial(), v.commandFlags("")) {
+			v.line("%s", line)
+		}
+		v.nextSteps(e.GetSessionId(), p.TurnResult)
+	}
+}
+
+// text prints streamed text with a margin.
+func (v *View) text(s string) {
+	v.streamed += s
+	if !v.inText {
+		fmt.Fprint(v.Terminal.Out, "  │ ")
+		v.inText = true
+	}
+	fmt.Fprint(v.Terminal.Out, strings.ReplaceAll(console.Escape(s), "\n", "\n  │ "))
+}
+
+func (v *View) EndText() {
+	if v.inText {
+		fmt.Fprintln(v.Terminal.Out)
+		v.inText = false
+	}
+}
+
+func (v *View) stepFinished(e *troupev1.Event, s *troupev1.StepFinished) {
+	if f := s.GetResult().GetFailure(); f != nil {
+		v.line("%-9s %s failed after %s: %s", v.Terminal.Paint(console.Red, "execute"), console.EscapeLine(e.GetAgent()), console.Duration(s.GetDuration()), console.EscapeLine(f.GetMessage()))
+		return
+	}
+	if s.GetDuration() != nil { // else it is told by who did not see it begin
+		v.line("          %s", v.Terminal.Paint(console.Dim, fmt.Sprintf("%s took %s", console.EscapeLine(e.GetAgent()), console.Duration(s.GetDuration()))))
+	}
+	for _, line := range PlannedTasks(s.GetResult()) {
+		v.line("%-9s %s", "plan", line)
+	}
+}
+
+// result prints the answer, the question, or what failed.
+func (v *View) result(r *troupev1.TurnResult) {
+	if f := r.GetFailure(); f != nil {
+		v.line("\n%s %s", v.Terminal.Paint(console.Red, "Failed:"), console.Indent(f.GetMessage(), 2))
+		return
+	}
+	if text := strings.TrimSpace(r.GetText()); text != strings.TrimSpace(v.streamed) {
+		v.line("\n%s", console.Escape(text))
+	}
+	how := []string{"by " + console.EscapeLine(r.GetAgent()), console.Count(int64(r.GetUsage().GetModelCalls()), "model call"), console.Duration(r.GetDuration())}
+	if r.Confidence != nil {
+		how = slices.Insert(how, 1, fmt.Sprintf("confidence %.2f", r.GetConfidence()))
+	}
+	v.line("\n%s", v.Terminal.Paint(console.Dim, strings.Join(how, ", ")))
+}
+
+// nextSteps says what the user can do when the turn needs it.
+func (v *View) nextSteps(session string, r *troupev1.TurnResult) {
+	if !NeedsUser(r.GetOutcome()) {
+		return
+	}
+	flags := v.commandFlags(" --session " + console.ShellWord(session))
+	if len(r.GetPending()) == 0 {
+		v.line("Answer with: troupe ask%s …", flags)
+		return
+	}
+	for _, p := range r.GetPending() {
+		v.line("\n%s", PendingCall(v.Terminal, p))
+	}
+	v.line("\nAnswer with:")
+	for _, p := range r.GetPending() {
+		for _, command := range AnswerCommands(v.Server, session, p) {
+			v.line("  %s", command)
+		}
+	}
+	v.line("A text in their place leaves them undone: troupe ask%s …", flags)
+}
+
+// commandFlags are those with which the same person reaches the same mesh.
+func (v *View) commandFlags(more string) string {
+	flags := v.Server.Flags() + more
+	if v.User != "" {
+		flags += " --user " + console.ShellWord(v.User)
+	}
+	return flags
+}

@@ -1,0 +1,8 @@
+// Package serve has the commands that run until they are stopped: dev, serve and a2a.
+package serve
+
+// Commands run programs of the mesh.
+type Commands struct {
+	Dev dev       `cmd:"" help:"Run a whole mesh in this process, for development."`
+	A2A a2aBridge `cmd:"" name:"a2a" help:"Serve the mesh to clients of the A2A protocol."`
+}

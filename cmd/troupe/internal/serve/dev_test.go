@@ -1,0 +1,21 @@
+package serve
+
+import (
+	"bytes"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
+	"github.com/troupe-dev/troupe/internal/process"
+)
+
+// Nothing is written before a port is refused that other machines reach.
+func TestDev_RefusesAPortThatOthersReachBeforeAnythingElse(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "data")
+	var out bytes.Buffer
+	require.Equal(t, process.ExitError, run(t.Context(), []string{"dev", "--grpc-addr", "0.0.0.0:0", "--data-dir", data}, console.Terminal{Out: &out, Err: &out}))
+	require.Contains(t, out.String(), "--insecure-plaintext-beyond-loopback")
+	require.NoDirExists(t, data)
+}

@@ -1,0 +1,9 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/clitest"
+)
+
+func newDesk(t *testing.T) *clitest.Mesh { t.Helper(); return clitest.NewMesh(t, run) }
