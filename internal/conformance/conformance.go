@@ -18,6 +18,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/troupe-dev/troupe/internal/conformance/internal/check"
+	"github.com/troupe-dev/troupe/internal/conformance/internal/lifecycle"
+	"github.com/troupe-dev/troupe/internal/conformance/internal/observation"
+	"github.com/troupe-dev/troupe/internal/conformance/internal/steps"
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/rpc"
 	"github.com/troupe-dev/troupe/internal/telemetry"
@@ -25,46 +29,35 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Times of a run.
-const (
-	// checkTime bounds a check.
-	checkTime = 10 * time.Second
-	// mostly is what half of the answers that wait for nothing must take at most, as the rule
-	// says.
-	mostly = 50 * time.Millisecond
-	// promptly is what each of them must; the rest is for the network and for a busy machine.
-	promptly = 250 * time.Millisecond
-	// slack is what a deadline may be missed by, for the same reasons.
-	slack = 500 * time.Millisecond
-	// parallel is how many checks run at the same time. None of them needs a processor for
-	// long; most of the time they wait.
-	parallel = 8
-)
+// parallel is how many checks run at the same time. Most of the time a check waits, so more of
+// them than processors do not disturb each other.
+const parallel = 8
 
-// Check is one rule, and how to see whether a worker keeps it.
+// Check is one rule that a worker must keep.
 type Check struct {
-	// ID is the name, area/rule, and is never given to another rule.
+	// ID is area/name, for example pause/waits-for-running-steps. An ID is never reused for another rule.
 	ID string
-	// Requirement is where the rule comes from: the id of a requirement, or the message or
-	// method of the wire API whose comment says it.
+	// Requirement is the source of the rule: the id of a requirement, or the message or method of
+	// the wire API whose comment states it.
 	Requirement string
-	// Title is the rule, in one sentence.
+	// Title is the rule in one sentence.
 	Title string
 
-	// alone is set when other checks would disturb it, because it measures short times.
-	alone bool
-	run   func(t *trial)
+	check check.Check
 }
 
-// Area is the part of the ID before the slash, by which a report is grouped.
+// Area returns the part of the ID before the slash. Reports are grouped by it.
 func (c Check) Area() string { area, _, _ := strings.Cut(c.ID, "/"); return area }
 
 // Checks returns every check, in the order of a report.
 func Checks() []Check {
-	return slices.Concat(
-		verbChecks(), startupChecks(), admissionChecks(), pauseChecks(), shutdownChecks(),
-		stateChecks(), watchChecks(), metricsChecks(), ownershipChecks(), stepChecks(), commitChecks(),
-	)
+	var all []Check
+	for _, c := range slices.Concat(
+		lifecycle.Checks(), observation.Checks(), steps.Checks(),
+	) {
+		all = append(all, Check{ID: c.ID, Requirement: c.Requirement, Title: c.Title, check: c})
+	}
+	return all
 }
 
 // Select returns the checks that any of the patterns names: an ID, an area, or a pattern of
@@ -128,7 +121,7 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 	if err := reachable(ctx, host, cfg.Address); err != nil {
 		return Report{}, err
 	}
-	store, stop, err := serveMemory(ctx)
+	store, stop, err := check.ServeMemory(ctx)
 	if err != nil {
 		return Report{}, err
 	}
@@ -138,7 +131,9 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 	report := Report{Address: cfg.Address, Results: make([]Result, len(checks))}
 	var mu sync.Mutex
 	one := func(i int) {
-		result := try(ctx, checks[i], host, store)
+		began := time.Now()
+		reason := check.Run(ctx, checks[i].check, host, store)
+		result := Result{Check: checks[i], Duration: time.Since(began), Reason: reason}
 		mu.Lock()
 		defer mu.Unlock()
 		report.Results[i] = result
@@ -149,13 +144,13 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 	var group errgroup.Group
 	group.SetLimit(parallel)
 	for i, c := range checks {
-		if !c.alone {
+		if !c.check.Alone {
 			group.Go(func() error { one(i); return nil })
 		}
 	}
 	_ = group.Wait()
 	for i, c := range checks {
-		if c.alone {
+		if c.check.Alone {
 			one(i)
 		}
 	}
@@ -165,7 +160,7 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 
 // reachable says what is wrong when there is no worker under test at the address.
 func reachable(ctx context.Context, host troupev1.ConformanceServiceClient, address string) error {
-	ctx, cancel := context.WithTimeout(ctx, checkTime)
+	ctx, cancel := context.WithTimeout(ctx, check.CheckTime)
 	defer cancel()
 	_, err := host.DropInstance(ctx, &troupev1.DropInstanceRequest{InstanceId: "none"})
 	err = grpcfailure.FromStatus("conformance.Run", err)

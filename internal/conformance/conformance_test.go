@@ -47,6 +47,7 @@ func TestRun_EndsWithItsContext(t *testing.T) {
 
 func TestChecks_AreNamedForGood(t *testing.T) {
 	id, seen := regexp.MustCompile(`^[a-z]+/[a-z0-9-]+$`), map[string]bool{}
+	require.Len(t, Checks(), 143, "the number that docs and the worker for Node name")
 	for _, c := range Checks() {
 		require.Regexp(t, id, c.ID)
 		require.False(t, seen[c.ID], "%s twice", c.ID)

@@ -5,6 +5,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/troupe-dev/troupe/internal/conformance/internal/check"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
@@ -17,9 +18,9 @@ func (r *reference) Pause(ctx context.Context, req *troupev1.PauseRequest) (*tro
 	switch {
 	case r.ended():
 		return nil, wrongState("Pause", r.status, "[ready busy]")
-	case state == ready, state == initializing && r.has(pausesInitializing):
-		r.to(ctx, paused, req.GetReason())
-	case state == busy && !r.has(pauseReturnsEarly):
+	case state == check.Ready, state == check.Initializing && r.has(pausesInitializing):
+		r.to(ctx, check.Paused, req.GetReason())
+	case state == check.Busy && !r.has(pauseReturnsEarly):
 		if !r.status.Pausing {
 			r.status.Pausing, r.status.Reason = true, req.GetReason()
 			r.notify()
@@ -34,10 +35,10 @@ func (r *reference) Pause(ctx context.Context, req *troupev1.PauseRequest) (*tro
 			}
 			return nil, failure.New(failure.AgentTimeout, "Pause", "steps still run")
 		}
-		if r.status.State != paused {
+		if r.status.State != check.Paused {
 			return nil, wrongState("Pause", r.status, "[ready busy]")
 		}
-	case state == busy:
+	case state == check.Busy:
 		r.status.Pausing = true
 	}
 	return &troupev1.PauseResponse{Status: proto.CloneOf(r.status)}, nil
@@ -50,8 +51,8 @@ func (r *reference) Resume(ctx context.Context, req *troupev1.ResumeRequest) (*t
 	switch {
 	case r.ended():
 		return nil, wrongState("Resume", r.status, "paused")
-	case r.status.State == paused:
-		r.to(ctx, ready, req.GetReason())
+	case r.status.State == check.Paused:
+		r.to(ctx, check.Ready, req.GetReason())
 	case r.status.Pausing && !r.has(resumeIgnoresPending):
 		r.status.Pausing, r.status.Reason = false, req.GetReason()
 		r.notify()

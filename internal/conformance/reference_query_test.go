@@ -10,6 +10,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/troupe-dev/troupe/internal/conformance/internal/check"
+	"github.com/troupe-dev/troupe/internal/conformance/internal/observation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
@@ -43,7 +45,7 @@ func (r *reference) GetMetrics(context.Context, *troupev1.GetMetricsRequest) (*t
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	m := proto.CloneOf(r.metrics)
-	if r.status.State == busy {
+	if r.status.State == check.Busy {
 		m.ActiveTime = durationpb.New(m.ActiveTime.AsDuration() + time.Since(r.active))
 	}
 	return m, nil
@@ -55,19 +57,19 @@ func (r *reference) OwnsState(_ context.Context, req *troupev1.OwnsStateRequest)
 }
 
 func (r *reference) ownership(key string) *troupev1.OwnsStateResponse {
-	owner := ofAgent
+	owner := observation.OfAgent
 	switch {
 	case strings.HasPrefix(key, "_"):
-		return &troupev1.OwnsStateResponse{Owner: ofAgent, Owns: true, Declared: true}
+		return &troupev1.OwnsStateResponse{Owner: observation.OfAgent, Owns: true, Declared: true}
 	case key == "user_history" && r.has(ownsUserHistory):
 	case slices.Contains([]string{"history", "user_history", "embeddings", "facts", "learned_facts", "preferences", "memory"}, key):
-		owner = ofMemory
+		owner = observation.OfMemory
 	case slices.Contains([]string{"trace_id", "routing", "routing_context", "context", "parent_context"}, key):
-		owner = ofOrchestrator
+		owner = observation.OfOrchestrator
 	case key == "config":
-		owner = ofBoth
+		owner = observation.OfBoth
 	}
-	return &troupev1.OwnsStateResponse{Owner: owner, Owns: owner == ofAgent, Declared: owner != ofAgent}
+	return &troupev1.OwnsStateResponse{Owner: owner, Owns: owner == observation.OfAgent, Declared: owner != observation.OfAgent}
 }
 
 // WatchState implements troupev1.LifecycleServiceServer.
@@ -101,7 +103,7 @@ func (r *reference) WatchState(req *troupev1.WatchStateRequest, stream troupev1.
 			}
 			after = t.Version
 		}
-		if now.State == terminated && !r.has(watchNeverEnds) {
+		if now.State == check.Terminated && !r.has(watchNeverEnds) {
 			return nil
 		}
 		select {

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/troupe-dev/troupe/internal/conformance/internal/check"
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/turnctx"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -29,9 +30,9 @@ func (r *reference) admit(ctx context.Context) (context.Context, func(failed boo
 		capacity++
 	}
 	switch s := r.status; {
-	case s.State == uninitialized, s.State == initializing:
+	case s.State == check.Uninitialized, s.State == check.Initializing:
 		return nil, nil, wrongState("ExecuteStep", s, "[ready busy]")
-	case s.State == paused, s.Pausing:
+	case s.State == check.Paused, s.Pausing:
 		if r.has(bareStatuses) {
 			return nil, nil, grpcstatus.Error(codes.Unavailable, "paused")
 		}
@@ -49,8 +50,8 @@ func (r *reference) admit(ctx context.Context) (context.Context, func(failed boo
 	r.steps[s] = struct{}{}
 	r.status.InFlight++
 	r.metrics.TotalRequests++
-	if r.status.State == ready {
-		r.to(ctx, busy, "")
+	if r.status.State == check.Ready {
+		r.to(ctx, check.Busy, "")
 	}
 	return ctx, func(failed bool) { r.leave(ctx, s, failed) }, nil
 }
@@ -70,9 +71,9 @@ func (r *reference) leave(ctx context.Context, s *admitted, failed bool) {
 	switch {
 	case r.status.InFlight == 0 && r.status.Pausing:
 		r.status.Pausing = false
-		r.to(ctx, paused, r.status.Reason)
-	case r.status.InFlight == 0 && (r.status.State == busy || r.has(readyAfterStep)):
-		r.to(ctx, ready, "")
+		r.to(ctx, check.Paused, r.status.Reason)
+	case r.status.InFlight == 0 && (r.status.State == check.Busy || r.has(readyAfterStep)):
+		r.to(ctx, check.Ready, "")
 	default:
 		r.notify()
 	}

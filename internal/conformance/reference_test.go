@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/troupe-dev/troupe/internal/conformance/internal/check"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
@@ -56,7 +57,7 @@ func newReference(id string, spec *troupev1.MakeInstanceRequest, memory troupev1
 		dropped: make(chan struct{}), changed: make(chan struct{}), hooked: make(chan struct{}), steps: map[*admitted]struct{}{},
 		metrics: &troupev1.GetMetricsResponse{},
 		status: &troupev1.InstanceStatus{
-			State: uninitialized, Capacity: spec.GetCapacity(), Since: timestamppb.Now(), InstanceId: id, Agent: agentName,
+			State: check.Uninitialized, Capacity: spec.GetCapacity(), Since: timestamppb.Now(), InstanceId: id, Agent: agentName,
 		},
 	}
 }
@@ -67,10 +68,10 @@ func (r *reference) has(f fault) bool { return r.fault == f }
 func (r *reference) to(ctx context.Context, s troupev1.InstanceState, reason string) {
 	now := time.Now()
 	from := r.status.State
-	if from == busy {
+	if from == check.Busy {
 		r.metrics.ActiveTime = durationpb.New(r.metrics.ActiveTime.AsDuration() + now.Sub(r.active))
 	}
-	if s == busy {
+	if s == check.Busy {
 		r.active = now
 		if r.has(metricsGoBack) {
 			r.metrics.ActiveTime = nil
@@ -78,7 +79,7 @@ func (r *reference) to(ctx context.Context, s troupev1.InstanceState, reason str
 	}
 	r.status.State, r.status.Since, r.status.Reason = s, timestamppb.New(now), reason
 	r.status.StateVersion++
-	if r.has(versionJumps) && s == paused {
+	if r.has(versionJumps) && s == check.Paused {
 		r.status.StateVersion++
 	}
 	r.metrics.StateTransitions++
@@ -153,13 +154,13 @@ func (r *reference) hook(ctx context.Context, b troupev1.HookBehavior, try int) 
 
 func (r *reference) behave(ctx context.Context, b troupev1.HookBehavior, try int) error {
 	switch {
-	case b == fails, b == failsOnce && try < 1, b == failsTwice && try < 2:
+	case b == check.HookFails, b == check.HookFailsOnce && try < 1, b == check.HookFailsTwice && try < 2:
 		return errors.New("the hook failed")
-	case b == panics:
+	case b == check.HookPanics:
 		panic("the hook threw")
-	case b == hangs:
+	case b == check.HookHangs:
 		<-r.dropped
-	case b == isSlow:
+	case b == check.HookSlow:
 		return pass(ctx, 300*time.Millisecond)
 	}
 	return nil
@@ -179,21 +180,21 @@ func pass(ctx context.Context, d time.Duration) error {
 
 func wrongState(verb string, s *troupev1.InstanceStatus, required string) error {
 	name := map[troupev1.InstanceState]string{
-		uninitialized: "uninitialized", initializing: "initializing", ready: "ready", busy: "busy", paused: "paused", shuttingDown: "shutting_down", terminated: "terminated",
+		check.Uninitialized: "uninitialized", check.Initializing: "initializing", check.Ready: "ready", check.Busy: "busy", check.Paused: "paused", check.ShuttingDown: "shutting_down", check.Terminated: "terminated",
 	}
 	return failure.New(failure.AgentState, verb, "the instance is in another state").
 		With("actual_state", name[s.State]).With("required_state", required)
 }
 
 func (r *reference) ended() bool {
-	return r.status.State == shuttingDown || r.status.State == terminated
+	return r.status.State == check.ShuttingDown || r.status.State == check.Terminated
 }
 
 // Startup implements troupev1.LifecycleServiceServer.
 func (r *reference) Startup(ctx context.Context, _ *troupev1.StartupRequest) (*troupev1.StartupResponse, error) {
 	r.mu.Lock()
-	if r.has(revives) && r.status.State == terminated {
-		r.to(ctx, ready, "")
+	if r.has(revives) && r.status.State == check.Terminated {
+		r.to(ctx, check.Ready, "")
 		r.mu.Unlock()
 		return &troupev1.StartupResponse{Status: r.now()}, nil
 	}
@@ -215,9 +216,9 @@ func (r *reference) Startup(ctx context.Context, _ *troupev1.StartupRequest) (*t
 		}
 		run, cancel := context.WithTimeout(whole, timeout)
 		r.start = &attempt{cancel: cancel, done: make(chan struct{})}
-		r.to(ctx, initializing, "")
+		r.to(ctx, check.Initializing, "")
 		go r.runStartup(run, r.start)
-	} else if r.has(startsPerCaller) && r.status.State != ready {
+	} else if r.has(startsPerCaller) && r.status.State != check.Ready {
 		first := r.start
 		r.mu.Unlock()
 		if err := r.behave(ctx, r.spec.Startup, 2); err != nil {
@@ -247,8 +248,8 @@ func (r *reference) runStartup(ctx context.Context, a *attempt) {
 	r.mu.Lock()
 	close(r.hooked)
 	r.metrics.StartupTime = durationpb.New(time.Since(began))
-	if err == nil && r.status.State == initializing {
-		r.to(ctx, ready, "")
+	if err == nil && r.status.State == check.Initializing {
+		r.to(ctx, check.Ready, "")
 		r.mu.Unlock()
 		return
 	}
@@ -324,7 +325,7 @@ func (r *reference) beginShutdown(ctx context.Context, drain time.Duration, reas
 		r.start.cancel()
 	}
 	r.status.Pausing, r.status.Draining = false, r.status.InFlight > 0
-	r.to(ctx, shuttingDown, reason)
+	r.to(ctx, check.ShuttingDown, reason)
 	go r.runShutdown(context.WithoutCancel(ctx), r.stop, r.start != nil || r.has(releasesUnused), reason)
 	return r.stop
 }
@@ -357,5 +358,5 @@ func (r *reference) runShutdown(ctx context.Context, a *attempt, started bool, r
 	}
 	r.metrics.ShutdownTime = durationpb.New(time.Since(began))
 	r.status.Draining = false
-	r.to(ctx, terminated, reason)
+	r.to(ctx, check.Terminated, reason)
 }

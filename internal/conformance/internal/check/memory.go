@@ -1,4 +1,4 @@
-package conformance
+package check
 
 import (
 	"context"
@@ -16,33 +16,33 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// memory is the memory service to which the workers under test commit. It keeps turns in
+// MemoryService is the memory service to which the workers under test commit. It keeps turns in
 // RAM, is as strict as the real one, remembers every CommitStep, and does what a check tells
 // it to do for a session. Safe for concurrent use.
-type memory struct {
+type MemoryService struct {
 	troupev1.UnimplementedMemoryServiceServer
 	address string
 
 	mu       sync.Mutex
-	sessions map[string]*ledger
+	sessions map[string]*Session
 }
 
-// ledger is one session with its only turn.
-type ledger struct {
+// Session is one session with its only turn.
+type Session struct {
 	turnID string
 	epoch  int64
 	base   int64 // the session's last message
 
-	away    int              // how many commits are still answered with UNAVAILABLE
-	refuse  failure.Mode     // with which every commit is refused; empty: none is
-	hold    chan struct{}    // a commit is answered once this is closed; nil: at once
+	Outages int              // how many commits are still answered with UNAVAILABLE
+	Reject  failure.Mode     // with which every commit is refused; empty: none is
+	Hold    chan struct{}    // a commit is answered once this is closed; nil: at once
 	calls   []*recordedCall  // every CommitStep, whatever became of it
 	commits map[int32]commit // by step
 }
 
 type recordedCall struct {
-	request *troupev1.CommitStepRequest
-	shown   []string // credentials of the turn
+	Request *troupev1.CommitStepRequest
+	Shown   []string // credentials of the turn
 	at      time.Time
 }
 
@@ -51,8 +51,8 @@ type commit struct {
 	last    int64
 }
 
-// serveMemory serves a memory on a loopback port until stop.
-func serveMemory(ctx context.Context) (m *memory, stop func(), err error) {
+// ServeMemory serves a memory on a loopback port until stop.
+func ServeMemory(ctx context.Context) (m *MemoryService, stop func(), err error) {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, nil, failure.New(failure.SystemNetwork, "conformance.Run", "cannot open a loopback port for the memory service").Because(err)
@@ -62,7 +62,7 @@ func serveMemory(ctx context.Context) (m *memory, stop func(), err error) {
 		_ = lis.Close()
 		return nil, nil, err
 	}
-	m = &memory{address: lis.Addr().String(), sessions: map[string]*ledger{}}
+	m = &MemoryService{address: lis.Addr().String(), sessions: map[string]*Session{}}
 	troupev1.RegisterMemoryServiceServer(server, m)
 	serving, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan struct{})
@@ -74,7 +74,7 @@ func serveMemory(ctx context.Context) (m *memory, stop func(), err error) {
 }
 
 // open makes the session of a step. The options are set before anybody sees it.
-func (m *memory) open(req *troupev1.ExecuteStepRequest, l ledger) {
+func (m *MemoryService) open(req *troupev1.ExecuteStepRequest, l Session) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	l.turnID, l.epoch, l.base = req.GetTurnId(), req.GetEpoch(), req.GetBaseSequence()
@@ -82,15 +82,15 @@ func (m *memory) open(req *troupev1.ExecuteStepRequest, l ledger) {
 	m.sessions[req.GetSessionId()] = &l
 }
 
-// called returns every CommitStep of a session so far.
-func (m *memory) called(session string) []*recordedCall {
+// Commits returns every CommitStep of a session so far.
+func (m *MemoryService) Commits(session string) []*recordedCall {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return append([]*recordedCall(nil), m.sessions[session].calls...)
 }
 
-// committed returns what is stored for a session: its only commit, or nil.
-func (m *memory) committed(session string) *troupev1.CommitStepRequest {
+// Committed returns what is stored for a session: its only commit, or nil.
+func (m *MemoryService) Committed(session string) *troupev1.CommitStepRequest {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, c := range m.sessions[session].commits {
@@ -100,7 +100,7 @@ func (m *memory) committed(session string) *troupev1.CommitStepRequest {
 }
 
 // CommitStep implements troupev1.MemoryServiceServer.
-func (m *memory) CommitStep(ctx context.Context, req *troupev1.CommitStepRequest) (*troupev1.CommitStepResponse, error) {
+func (m *MemoryService) CommitStep(ctx context.Context, req *troupev1.CommitStepRequest) (*troupev1.CommitStepResponse, error) {
 	hold, last, err := m.commit(req, metadata.ValueFromIncomingContext(ctx, turnctx.CredentialKey))
 	if hold != nil {
 		select {
@@ -116,7 +116,7 @@ func (m *memory) CommitStep(ctx context.Context, req *troupev1.CommitStepRequest
 }
 
 // commit stores what may be stored, all at once.
-func (m *memory) commit(req *troupev1.CommitStepRequest, shown []string) (hold chan struct{}, last int64, _ error) {
+func (m *MemoryService) commit(req *troupev1.CommitStepRequest, shown []string) (hold chan struct{}, last int64, _ error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	refuse := func(mode failure.Mode, message string) error {
@@ -129,21 +129,21 @@ func (m *memory) commit(req *troupev1.CommitStepRequest, shown []string) (hold c
 	s.calls = append(s.calls, &recordedCall{req, shown, time.Now()})
 	known, repeated := s.commits[req.GetResult().GetStep()]
 	switch {
-	case s.away > 0:
-		s.away--
+	case s.Outages > 0:
+		s.Outages--
 		return nil, 0, refuse(failure.SystemNetwork, "the conformance kit plays an outage")
-	case s.refuse != "":
-		return nil, 0, refuse(s.refuse, "the conformance kit refuses the commit")
+	case s.Reject != "":
+		return nil, 0, refuse(s.Reject, "the conformance kit refuses the commit")
 	case req.GetTurnId() != s.turnID:
 		return nil, 0, refuse(failure.TurnNotOpen, "turn_id: no such turn is open")
 	case req.GetEpoch() != s.epoch:
 		return nil, 0, refuse(failure.Fenced, "epoch: another one holds the turn")
 	case repeated && proto.Equal(known.request, req):
-		return s.hold, known.last, nil
+		return s.Hold, known.last, nil
 	case repeated, req.GetBaseSequence() != s.base:
 		return nil, 0, refuse(failure.BaseMismatch, "base_sequence: the session went on")
 	}
 	s.base += int64(len(req.GetMessages()))
 	s.commits[req.GetResult().GetStep()] = commit{req, s.base}
-	return s.hold, s.base, nil
+	return s.Hold, s.base, nil
 }

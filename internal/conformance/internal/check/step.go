@@ -1,0 +1,213 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// OnlyCommit demands that a step committed once, and returns what.
+func (s *Step) OnlyCommit(t *T) *troupev1.CommitStepRequest {
+	calls := t.Memory.Commits(s.Req.GetSessionId())
+	Equal(t, "calls of CommitStep", 1, len(calls))
+	return calls[0].Request
+}
+
+// RequireUncommitted demands that a step that was given up has ended, and left nothing.
+func (s *Step) RequireUncommitted(t *T, in *Instance) {
+	in.AwaitState(Ready, time.Second)
+	Equal(t, "in_flight after it", 0, in.Status().GetInFlight())
+	t.Sleep(200 * time.Millisecond) // for one that commits late
+	Equal(t, "commits of a step that was given up", 0, len(t.Memory.Commits(s.Req.GetSessionId())))
+	Equal(t, "answer of the next step", "hello", in.Say("say hello"))
+}
+
+// RequireRejected demands that a step was not begun.
+func (s *Step) RequireRejected(t *T, what string, mode failure.Mode) {
+	o, err := s.Wait(t, what, Soon)
+	t.Rejected(what, err, mode)
+	t.True(!o.Header, what, "no response header", "one")
+}
+
+// errFirstItem is a WatchState that does not begin with the status.
+var errFirstItem = errors.New("the first item of WatchState has a transition; it is to have the status alone")
+
+// ending tells the end of a stream with OK from an error.
+func ending(err error) (ended bool, _ error) {
+	if errors.Is(err, io.EOF) {
+		return true, nil
+	}
+	return false, err
+}
+
+// Request is a step that says the text to the agent, in a session of its own.
+func (in *Instance) Request(text string) *troupev1.ExecuteStepRequest {
+	trace := strings.ReplaceAll(uuid.NewString(), "-", "")
+	return &troupev1.ExecuteStepRequest{
+		TraceId: trace, SessionId: "s-" + trace, TurnId: "t-" + trace, Turn: 3, Step: 1, Attempt: 1, Epoch: 41,
+		Agent: in.Made.GetAgent(), BaseSequence: 7, Last: true, Goal: text, Task: text,
+		History: []*troupev1.Message{
+			message(troupev1.Role_ROLE_USER, 5, 2, "say not this"),
+			message(troupev1.Role_ROLE_ASSISTANT, 6, 2, "not this"),
+			message(troupev1.Role_ROLE_USER, 7, 3, text),
+		},
+	}
+}
+
+func message(role troupev1.Role, sequence int64, turn int32, text string) *troupev1.Message {
+	m := &troupev1.Message{Role: role, Sequence: sequence, Turn: turn}
+	m.Parts = []*troupev1.Part{{Content: &troupev1.Part_Text{Text: text}}}
+	if role == troupev1.Role_ROLE_ASSISTANT {
+		m.Author = "someone"
+	}
+	return m
+}
+
+// Step is an ExecuteStep in the background.
+type Step struct {
+	*Call[StepOutcome]
+	Req      *troupev1.ExecuteStepRequest
+	Cancel   context.CancelFunc
+	admitted chan struct{} // closed when the response header is there
+	Answered chan struct{} // closed when the first result is there
+}
+
+// StepOutcome is what came over the stream of a step.
+type StepOutcome struct {
+	Header     bool
+	Events     []*troupev1.Event
+	results    []*troupev1.StepResult
+	afterwards int // items after the first result
+	AdmittedAt time.Time
+	AnsweredAt time.Time
+	Arrived    []time.Time // when each item came
+}
+
+// Text is what the first result says.
+func (o StepOutcome) Text() string { return o.Result().GetText() }
+
+func (o StepOutcome) Result() *troupev1.StepResult {
+	if len(o.results) == 0 {
+		return nil
+	}
+	return o.results[0]
+}
+
+// Deltas is the text that was streamed, piece by piece.
+func (o StepOutcome) Deltas() []string {
+	var pieces []string
+	for _, e := range o.Events {
+		if d := e.GetTextDelta(); d != nil {
+			pieces = append(pieces, d.GetText())
+		}
+	}
+	return pieces
+}
+
+// StartStep sends a step that says the text.
+func (in *Instance) StartStep(text string) *Step {
+	return in.SendStep(in.t.Ctx, in.Request(text), Session{})
+}
+
+// SendStep sends a step; the ledger says how the memory service behaves to it.
+func (in *Instance) SendStep(ctx context.Context, req *troupev1.ExecuteStepRequest, memory Session) *Step {
+	in.t.Memory.open(req, memory)
+	ctx, cancel := context.WithCancel(ctx)
+	s := &Step{Req: req, Cancel: cancel, admitted: make(chan struct{}), Answered: make(chan struct{})}
+	s.Call = Go(in.t, func() (StepOutcome, error) {
+		defer cancel()
+		stream, err := in.stepper.ExecuteStep(ctx, req)
+		if err != nil {
+			return StepOutcome{}, err
+		}
+		return s.read(stream)
+	})
+	return s
+}
+
+// read reads the stream to its end.
+func (s *Step) read(stream troupev1.AgentService_ExecuteStepClient) (o StepOutcome, _ error) {
+	if header, err := stream.Header(); err == nil && header != nil { // none when the step was refused
+		o.Header, o.AdmittedAt = true, time.Now()
+		close(s.admitted)
+	}
+	for {
+		item, err := stream.Recv()
+		if done, err := ending(err); done || err != nil {
+			return o, err
+		}
+		o.Arrived = append(o.Arrived, time.Now())
+		if len(o.results) > 0 {
+			o.afterwards++
+		}
+		if e := item.GetEvent(); e != nil {
+			o.Events = append(o.Events, e)
+		}
+		if r := item.GetResult(); r != nil {
+			o.results = append(o.results, r)
+			if len(o.results) == 1 {
+				o.AnsweredAt = time.Now()
+				close(s.Answered)
+			}
+		}
+	}
+}
+
+// AwaitAdmission waits until the step is admitted, and returns it.
+func (s *Step) AwaitAdmission(t *T) *Step {
+	timer := time.NewTimer(2 * time.Second)
+	defer timer.Stop()
+	select {
+	case <-s.admitted:
+		return s
+	case <-s.done:
+		if s.Value.Header {
+			return s
+		}
+		t.NoError("ExecuteStep", s.Err)
+		t.Failf("ExecuteStep: expected a response header, actual none")
+	case <-timer.C:
+		t.Failf("ExecuteStep: expected a response header within 2s, actual none")
+	}
+	return s
+}
+
+// AwaitResult waits until the step has ended in order: OK, with exactly one result, the last item.
+func (s *Step) AwaitResult(t *T, limit time.Duration) StepOutcome {
+	o, err := s.Wait(t, "ExecuteStep", limit)
+	t.NoError("ExecuteStep", err)
+	t.True(o.Header, "ExecuteStep", "a response header", "none")
+	Equal(t, "results of the step", 1, len(o.results))
+	Equal(t, "items after the result", 0, o.afterwards)
+	return o
+}
+
+// RequireSuccess is end for a step that does not fail.
+func (s *Step) RequireSuccess(t *T, limit time.Duration) StepOutcome {
+	o := s.AwaitResult(t, limit)
+	if f := o.Result().GetFailure(); f != nil {
+		t.Failf("result of the step: expected no failure, actual %s: %s", f.GetMode(), f.GetMessage())
+	}
+	return o
+}
+
+// RequireFailure is end for a step that fails with a mode.
+func (s *Step) RequireFailure(t *T, limit time.Duration, mode troupev1.FailureMode) StepOutcome {
+	o := s.AwaitResult(t, limit)
+	f := o.Result().GetFailure()
+	t.True(f != nil, "result of the step", "a failure", "none")
+	Equal(t, "failure of the step", mode, f.GetMode())
+	return o
+}
+
+// Say runs a step from begin to end and returns what it said.
+func (in *Instance) Say(text string) string {
+	return in.StartStep(text).RequireSuccess(in.t, 5*time.Second).Text()
+}

@@ -1,0 +1,168 @@
+package lifecycle
+
+import (
+	"context"
+	"time"
+
+	"github.com/troupe-dev/troupe/internal/conformance/internal/check"
+	"github.com/troupe-dev/troupe/pkg/failure"
+)
+
+func pauseChecks() []check.Check {
+	return []check.Check{
+		{
+			ID: "pause/closes-admission-at-once", Requirement: "PauseRequest", Run: pauseCloses,
+			Title: "While a Pause waits for running steps, new ones are refused with INSTANCE_PAUSED.",
+		},
+		{
+			ID: "pause/waits-for-running-steps", Requirement: "LifecycleService.Pause", Run: pauseWaits,
+			Title: "Pause returns when no step runs and the state is PAUSED, and not before.",
+		},
+		{
+			ID: "pause/a-second-one-waits-too", Requirement: "LifecycleService.Pause", Run: pauseTwice,
+			Title: "A Pause while another one waits returns with it, and makes no transition of its own.",
+		},
+		{
+			ID: "pause/its-deadline-opens-admission", Requirement: "LifecycleService.Pause", Run: pauseDeadline,
+			Title: "When the deadline of a waiting Pause passes, admission is open again and the instance is never PAUSED.",
+		},
+		{
+			ID: "pause/another-callers-deadline-does-not-end-it", Requirement: "LifecycleService.Pause", Run: pauseAnothersDeadline,
+			Title: "A Pause that runs out of time does not end another one that waits: admission stays closed, and the instance is PAUSED.",
+		},
+		{
+			ID: "pause/resume-takes-it-back", Requirement: "LifecycleService.Resume", Run: pauseTakenBack,
+			Title: "Resume takes a waiting Pause back: admission is open, the Pause fails, and the instance is not PAUSED later.",
+		},
+		{
+			ID: "pause/shutdown-overtakes-it", Requirement: "LC-2", Run: pauseOvertaken,
+			Title: "Shutdown ends a waiting Pause, which fails with AGENT_STATE.",
+		},
+		{
+			ID: "pause/and-resume-again-and-again", Requirement: "LC-2", Run: pauseCycles,
+			Title: "An instance that was paused and resumed works as before.",
+		},
+	}
+}
+
+// pausingBusy is an instance whose Pause waits for a step.
+func pausingBusy(t *check.T, text string) (*check.Instance, *check.Step, *check.Call[*check.Status]) {
+	in := t.StartInstance(check.InstanceSpec{Capacity: 2})
+	s := in.StartStep(text).AwaitAdmission(t)
+	p := in.PauseAsync("a look inside")
+	in.AwaitPausing()
+	return in, s, p
+}
+
+func pauseCloses(t *check.T) {
+	in, s, p := pausingBusy(t, "sleep 1s")
+	refused := in.StartStep("say no")
+	o, err := refused.Wait(t, "ExecuteStep", check.Soon)
+	if s.Running() {
+		t.Rejected("a step while a Pause waits", err, failure.InstancePaused)
+		t.True(!o.Header, "a step that is refused", "no response header", "one")
+	}
+	s.RequireSuccess(t, 5*time.Second)
+	_, err = p.Wait(t, "Pause", check.Soon)
+	t.NoError("Pause", err)
+}
+
+func pauseWaits(t *check.T) {
+	in, s, p := pausingBusy(t, "sleep 1500ms")
+	got, err := p.Wait(t, "Pause", 5*time.Second)
+	t.NoError("Pause", err)
+	check.Equal(t, "state in the reply of Pause", check.Paused, got.GetState())
+	check.Equal(t, "in_flight in the reply of Pause", 0, got.GetInFlight())
+	now := in.RequireState("after Pause", check.Paused)
+	check.Equal(t, "pausing when PAUSED", false, now.GetPausing())
+	s.RequireSuccess(t, check.Soon)
+	early := s.Value.AnsweredAt.Sub(p.Ended)
+	t.True(early < check.Slack, "Pause", "an answer when the step ended", "one "+early.Round(time.Millisecond).String()+" before")
+}
+
+func pauseTwice(t *check.T) {
+	in, s, p := pausingBusy(t, "sleep 500ms")
+	before := in.Status().GetStateVersion()
+	second := in.PauseAsync("a second look")
+	_, err := second.Wait(t, "the second Pause", 5*time.Second)
+	t.NoError("the second Pause", err)
+	_, err = p.Wait(t, "Pause", check.Soon)
+	t.NoError("Pause", err)
+	s.RequireSuccess(t, check.Soon)
+	check.Equal(t, "transitions of two Pauses", 1, in.RequireState("after both", check.Paused).GetStateVersion()-before)
+}
+
+func pauseDeadline(t *check.T) {
+	in := t.StartInstance(check.InstanceSpec{Capacity: 2})
+	s := in.StartStep("sleep 30s").AwaitAdmission(t)
+	before := in.Status().GetStateVersion()
+	ctx, cancel := context.WithTimeout(t.Ctx, 300*time.Millisecond)
+	defer cancel()
+	_, err := in.Pause(ctx, "not for long")
+	t.Error("Pause whose deadline passed while a step ran", err)
+	if mode := check.ParseError(err).Mode; mode != failure.AgentTimeout && mode != failure.SystemTimeout { // the latter is told by the caller's own side
+		t.Failf("Pause whose deadline passed: expected AGENT_TIMEOUT, actual %s", check.FormatError(err))
+	}
+	t.Eventually("pausing taken back after the deadline of Pause", time.Second, func() (bool, any) {
+		now := in.Status()
+		return !now.GetPausing(), check.FormatStatus(now)
+	})
+	check.Equal(t, "answer of a step after the deadline of Pause", "yes", in.Say("say yes"))
+	check.Equal(t, "transitions of a Pause that failed", 0, in.RequireState("after it", check.Busy).GetStateVersion()-before)
+	s.Cancel()
+	in.AwaitState(check.Ready, check.Soon)
+}
+
+func pauseAnothersDeadline(t *check.T) {
+	in, s, p := pausingBusy(t, "sleep 1500ms")
+	ctx, cancel := context.WithTimeout(t.Ctx, 300*time.Millisecond)
+	defer cancel()
+	_, err := in.Pause(ctx, "a hasty look")
+	if s.Running() {
+		t.Error("Pause whose deadline passed while a step ran", err)
+	}
+	t.Sleep(100 * time.Millisecond) // for a worker that hears of the deadline late
+	refused := in.StartStep("say no")
+	_, err = refused.Wait(t, "ExecuteStep", check.Soon)
+	if s.Running() {
+		t.Rejected("a step while another Pause waits", err, failure.InstancePaused)
+	}
+	got, err := p.Wait(t, "Pause", 5*time.Second)
+	t.NoError("the Pause that has time", err)
+	check.Equal(t, "state in its reply", check.Paused, got.GetState())
+	s.RequireSuccess(t, check.Soon)
+	in.RequireState("after it", check.Paused)
+}
+
+func pauseTakenBack(t *check.T) {
+	in, s, p := pausingBusy(t, "sleep 1s")
+	got, err := in.Resume(t.Ctx, "seen enough")
+	t.NoError("Resume", err)
+	check.Equal(t, "pausing in the reply of Resume", false, got.GetPausing())
+	_, err = p.Wait(t, "a Pause that was taken back", check.Soon)
+	t.Error("a Pause that was taken back", err)
+	check.Equal(t, "answer of a step after Resume", "yes", in.Say("say yes"))
+	s.RequireSuccess(t, 5*time.Second)
+	in.RequireState("when the step has ended", check.Ready)
+}
+
+func pauseOvertaken(t *check.T) {
+	in, _, p := pausingBusy(t, "sleep 30s")
+	_, err := in.ShutdownAsync(0).Wait(t, "Shutdown", time.Second+check.Slack)
+	t.NoError("Shutdown", err)
+	_, err = p.Wait(t, "Pause", check.Soon)
+	t.Rejected("a Pause that a Shutdown overtakes", err, failure.AgentState)
+	check.Equal(t, "pausing when TERMINATED", false, in.RequireState("in the end", check.Terminated).GetPausing())
+}
+
+func pauseCycles(t *check.T) {
+	in := t.StartInstance(check.InstanceSpec{})
+	for range 5 {
+		_, err := in.Pause(t.Ctx, "")
+		t.NoError("Pause", err)
+		_, err = in.Resume(t.Ctx, "")
+		t.NoError("Resume", err)
+		check.Equal(t, "answer of a step", "hello", in.Say("say hello"))
+	}
+	check.Equal(t, "transitions of a start and 5 times Pause, Resume and a step", 22, in.RequireState("in the end", check.Ready).GetStateVersion())
+}

@@ -1,0 +1,247 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/troupe-dev/troupe/internal/conformance/internal/check"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// forced is what a shutdown may take beyond its deadline.
+const forced = time.Second
+
+func shutdownChecks() []check.Check {
+	return []check.Check{
+		{
+			ID: "shutdown/drains", Requirement: "LC-29c", Run: shutdownDrains,
+			Title: "Steps that end within the drain end as always: answered, and committed.",
+		},
+		{
+			ID: "shutdown/cancels-at-the-deadline", Requirement: "LC-29c", Run: shutdownCancels(500 * time.Millisecond),
+			Title: "Steps that do not end within the drain are cancelled: INSTANCE_DRAINING, nothing committed, TERMINATED a second later at most.",
+		},
+		{
+			ID: "shutdown/zero-drain-cancels-at-once", Requirement: "ShutdownRequest.drain", Run: shutdownCancels(0),
+			Title: "With a drain of zero running steps are cancelled at once.",
+		},
+		{
+			ID: "shutdown/deadline-shrinks", Requirement: "LifecycleService.Shutdown", Run: shutdownShrinks,
+			Title: "A later Shutdown with a shorter drain shortens the one that runs.",
+		},
+		{
+			ID: "shutdown/deadline-never-grows", Requirement: "LifecycleService.Shutdown", Run: shutdownNeverGrows,
+			Title: "A later Shutdown with a longer drain does not lengthen the one that runs.",
+		},
+		{
+			ID: "shutdown/says-that-it-drains", Requirement: "InstanceStatus.draining", Run: shutdownSays,
+			Title: "draining is set while steps may still end, and not before.",
+		},
+		{
+			ID: "shutdown/drains-no-longer-than-steps-run", Requirement: "InstanceStatus.draining", Run: shutdownDrained,
+			Title: "draining is no longer set when the last step has ended, though the shutdown goes on.",
+		},
+		{
+			ID: "shutdown/failing-hook-is-reported", Requirement: "LC-17", Run: shutdownHook(check.HookFails),
+			Title: "When the shutdown hook fails the reply is OK and names it in errors, and the instance is TERMINATED.",
+		},
+		{
+			ID: "shutdown/panicking-hook-is-reported", Requirement: "LC-17", Run: shutdownHook(check.HookPanics),
+			Title: "When the shutdown hook throws the reply is OK and names it in errors, and the instance is TERMINATED.",
+		},
+		{
+			ID: "shutdown/hanging-hook-is-given-up", Requirement: "LC-19", Run: shutdownHook(check.HookHangs),
+			Title: "A shutdown hook that does not return is given up: TERMINATED within the deadline and a second.",
+		},
+		{
+			ID: "shutdown/joins-concurrent-callers", Requirement: "LC-20", Run: shutdownJoins,
+			Title: "Concurrent calls join one shutdown: all return TERMINATED, and it makes two transitions in all.",
+		},
+		{
+			ID: "shutdown/of-an-unused-instance-releases-nothing", Requirement: "LC-22", Run: shutdownUnused,
+			Title: "Shutdown before Startup does not run the shutdown hook.",
+		},
+		{
+			ID: "shutdown/a-step-that-ends-does-not-revive", Requirement: "LC-29b", Run: shutdownNoRevival,
+			Title: "A step that ends while the instance shuts down does not make it READY.",
+		},
+		{
+			ID: "shutdown/goes-on-without-its-caller", Requirement: "LC-19", Run: shutdownAlone,
+			Title: "A shutdown whose caller went away goes on to TERMINATED.",
+		},
+		{
+			ID: "shutdown/terminated-is-final", Requirement: "LC-3", Run: shutdownFinal,
+			Title: "No verb, and no number of them at once, changes a TERMINATED instance.",
+		},
+	}
+}
+
+func shutdownDrains(t *check.T) {
+	in := t.StartInstance(check.InstanceSpec{})
+	s := in.StartStep("sleep 400ms").AwaitAdmission(t)
+	stop := in.ShutdownAsync(5 * time.Second)
+	s.RequireSuccess(t, 5*time.Second)
+	r, err := stop.Wait(t, "Shutdown", check.Soon)
+	t.NoError("Shutdown", err)
+	check.Equal(t, "state in the reply", check.Terminated, r.GetStatus().GetState())
+	t.True(len(r.GetErrors()) == 0, "errors of a shutdown in order", "none", r.GetErrors())
+	t.True(t.Memory.Committed(s.Req.GetSessionId()) != nil, "a step that ended within the drain", "committed", "not committed")
+}
+
+// rounding is by how much timers of some languages fire early: they count whole milliseconds.
+const rounding = 2 * time.Millisecond
+
+func shutdownCancels(drain time.Duration) func(*check.T) {
+	return func(t *check.T) {
+		in := t.StartInstance(check.InstanceSpec{})
+		s := in.StartStep("sleep 30s").AwaitAdmission(t)
+		stop := in.ShutdownAsync(drain)
+		r, err := stop.Wait(t, "Shutdown", drain+forced+check.Slack)
+		t.NoError("Shutdown", err)
+		check.Equal(t, "state in the reply", check.Terminated, r.GetStatus().GetState())
+		took := stop.Ended.Sub(stop.Began)
+		t.True(took >= drain-rounding, "Shutdown with a running step", "not before its drain of "+drain.String(), took)
+		s.RequireFailure(t, check.Soon, troupev1.FailureMode_FAILURE_MODE_INSTANCE_DRAINING)
+		check.Equal(t, "commits of a step that was cancelled", 0, len(t.Memory.Commits(s.Req.GetSessionId())))
+	}
+}
+
+func shutdownShrinks(t *check.T) {
+	in := t.StartInstance(check.InstanceSpec{})
+	in.StartStep("sleep 30s").AwaitAdmission(t)
+	first := in.ShutdownAsync(time.Minute)
+	in.AwaitState(check.ShuttingDown, check.Soon)
+	const shorter = 200 * time.Millisecond
+	_, err := in.ShutdownAsync(shorter).Wait(t, "the second Shutdown, whose drain is 200ms", shorter+forced+check.Slack)
+	t.NoError("the second Shutdown", err)
+	_, err = first.Wait(t, "the first Shutdown", check.Slack)
+	t.NoError("the first Shutdown", err)
+	in.RequireState("after both", check.Terminated)
+}
+
+func shutdownNeverGrows(t *check.T) {
+	in := t.StartInstance(check.InstanceSpec{})
+	in.StartStep("sleep 30s").AwaitAdmission(t)
+	const drain = 400 * time.Millisecond
+	first := in.ShutdownAsync(drain)
+	in.AwaitState(check.ShuttingDown, check.Soon)
+	second := in.ShutdownAsync(time.Minute)
+	_, err := first.Wait(t, "the first Shutdown, whose drain is 400ms", drain+forced+check.Slack)
+	t.NoError("the first Shutdown", err)
+	_, err = second.Wait(t, "the second Shutdown", check.Slack)
+	t.NoError("the second Shutdown", err)
+}
+
+func shutdownSays(t *check.T) {
+	in := t.StartInstance(check.InstanceSpec{})
+	in.StartStep("sleep 30s").AwaitAdmission(t)
+	check.Equal(t, "draining when BUSY", false, in.Status().GetDraining())
+	in.ShutdownAsync(time.Minute)
+	in.AwaitState(check.ShuttingDown, check.Soon)
+	s := in.Status()
+	check.Equal(t, "draining while a step may end", true, s.GetDraining())
+	check.Equal(t, "in_flight while a step may end", 1, s.GetInFlight())
+	_, err := in.ShutdownAsync(0).Wait(t, "Shutdown", forced+check.Slack)
+	t.NoError("Shutdown", err)
+	check.Equal(t, "draining when TERMINATED", false, in.Status().GetDraining())
+}
+
+func shutdownDrained(t *check.T) {
+	in := t.StartInstance(check.InstanceSpec{Shutdown: check.HookHangs}) // so that it stays SHUTTING_DOWN
+	s := in.StartStep("sleep 1s").AwaitAdmission(t)
+	in.ShutdownAsync(3 * time.Second)
+	in.AwaitState(check.ShuttingDown, check.Soon)
+	s.RequireSuccess(t, check.Soon)
+	in.AwaitSteps(0, check.Soon)
+	check.Equal(t, "draining when no step runs any more", false, in.RequireState("while the shutdown hook hangs", check.ShuttingDown).GetDraining())
+}
+
+func shutdownHook(hook troupev1.HookBehavior) func(*check.T) {
+	return func(t *check.T) {
+		in := t.StartInstance(check.InstanceSpec{Shutdown: hook})
+		const drain = 300 * time.Millisecond
+		r, err := in.ShutdownAsync(drain).Wait(t, "Shutdown, whose drain is 300ms", drain+forced+check.Slack)
+		t.NoError("Shutdown", err)
+		check.Equal(t, "state in the reply", check.Terminated, r.GetStatus().GetState())
+		t.True(len(r.GetErrors()) > 0, "errors in the reply", "a line for the hook", "none")
+		in.RequireState("after Shutdown", check.Terminated)
+	}
+}
+
+func shutdownJoins(t *check.T) {
+	in := t.StartInstance(check.InstanceSpec{Shutdown: check.HookSlow})
+	var calls []*check.Call[*troupev1.ShutdownResponse]
+	for range check.Callers {
+		calls = append(calls, in.ShutdownAsync(5*time.Second))
+	}
+	for _, call := range calls {
+		r, err := call.Wait(t, "Shutdown", 5*time.Second)
+		t.NoError("Shutdown", err)
+		check.Equal(t, "state in the reply", check.Terminated, r.GetStatus().GetState())
+	}
+	check.Equal(t, "state_version after a start and one shutdown", 4, in.Status().GetStateVersion())
+}
+
+func shutdownUnused(t *check.T) {
+	in := t.MakeInstance(check.InstanceSpec{Shutdown: check.HookFails})
+	r, err := in.Shutdown(t.Ctx, 0, "")
+	t.NoError("Shutdown", err)
+	t.True(len(r.GetErrors()) == 0, "errors, by which the hook would be seen to run", "none", fmt.Sprintf("%q", r.GetErrors()))
+	check.Equal(t, "startup_time of an instance that was not started", 0, in.Metrics().GetStartupTime().AsDuration())
+}
+
+func shutdownNoRevival(t *check.T) {
+	in := t.StartInstance(check.InstanceSpec{Shutdown: check.HookSlow})
+	s := in.StartStep("sleep 300ms").AwaitAdmission(t)
+	stop := in.ShutdownAsync(5 * time.Second)
+	s.AwaitResult(t, 5*time.Second)
+	r, err := stop.Wait(t, "Shutdown", 5*time.Second)
+	t.NoError("Shutdown", err)
+	check.Equal(t, "state in the reply", check.Terminated, r.GetStatus().GetState())
+	t.Sleep(100 * time.Millisecond)
+	in.RequireState("in the end", check.Terminated)
+	down := false
+	for _, tr := range in.Transitions() {
+		t.True(!down || tr.GetTo() == check.Terminated, "the state after SHUTTING_DOWN", "TERMINATED", check.StateName(tr.GetTo()))
+		down = tr.GetTo() == check.ShuttingDown
+	}
+}
+
+func shutdownAlone(t *check.T) {
+	in := t.StartInstance(check.InstanceSpec{})
+	in.StartStep("sleep 30s").AwaitAdmission(t)
+	ctx, cancel := context.WithCancel(t.Ctx)
+	gone := check.Go(t, func() (*troupev1.ShutdownResponse, error) { return in.Shutdown(ctx, 500*time.Millisecond, "") })
+	in.AwaitState(check.ShuttingDown, check.Soon)
+	cancel()
+	_, err := gone.Wait(t, "a Shutdown that its caller cancelled", check.Soon)
+	t.Error("a Shutdown that its caller cancelled", err)
+	in.AwaitState(check.Terminated, 500*time.Millisecond+forced+check.Slack)
+}
+
+func shutdownFinal(t *check.T) {
+	in := t.StartInstance(check.InstanceSpec{})
+	_, err := in.Shutdown(t.Ctx, 0, "the end")
+	t.NoError("Shutdown", err)
+	before := in.RequireState("after Shutdown", check.Terminated)
+	var starts, pauses []*check.Call[*check.Status]
+	var steps []*check.Step
+	for range 5 {
+		starts, pauses, steps = append(starts, in.StartupAsync()), append(pauses, in.PauseAsync("")), append(steps, in.StartStep("say no"))
+		_, err = in.Resume(t.Ctx, "")
+		t.Rejected("Resume", err, failure.AgentState)
+		_, err = in.Shutdown(t.Ctx, 0, "again")
+		t.NoError("Shutdown", err)
+	}
+	for i, s := range steps {
+		_, err := starts[i].Wait(t, "Startup", check.Soon)
+		t.Rejected("Startup", err, failure.AgentState)
+		_, err = pauses[i].Wait(t, "Pause", check.Soon)
+		t.Rejected("Pause", err, failure.AgentState)
+		_, err = s.Wait(t, "ExecuteStep", check.Soon)
+		t.Rejected("ExecuteStep", err, failure.InstanceDraining)
+	}
+	in.RequireUnchanged("a verb after TERMINATED", before)
+}

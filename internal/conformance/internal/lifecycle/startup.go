@@ -1,0 +1,262 @@
+package lifecycle
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/troupe-dev/troupe/internal/conformance/internal/check"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// giveUp is what a start may take beyond its time limit: one second for a hook that does
+// not heed its end, one for what is released.
+const giveUp = 2 * time.Second
+
+// hookFailed are the modes of a startup whose hook failed: the hook is the agent's own code,
+// or that of a tool.
+var hookFailed = []failure.Mode{failure.AgentLogic, failure.ResourceTool}
+
+func startupChecks() []check.Check { return slices.Concat(startupHookChecks(), startupCallerChecks()) }
+
+// startupHookChecks are the checks of what the hook does: it fails, hangs, or is tried again.
+func startupHookChecks() []check.Check {
+	return []check.Check{
+		{
+			ID: "startup/joins-concurrent-callers", Requirement: "LC-9", Run: startupJoins,
+			Title: "Concurrent calls join one start: all return READY, and it makes two transitions in all.",
+		},
+		{
+			ID: "startup/runs-the-hook-once", Requirement: "LC-9", Run: startupRunsOnce,
+			Title: "Concurrent calls run the startup hook once: when that fails, all of them fail.",
+		},
+		{
+			ID: "startup/failing-hook-terminates", Requirement: "LC-10", Run: startupFails(check.InstanceSpec{Startup: check.HookFails}, hookFailed...),
+			Title: "When the startup hook fails the caller gets the cause, AGENT_LOGIC or RESOURCE_TOOL, and the instance is TERMINATED.",
+		},
+		{
+			ID: "startup/panicking-hook-terminates", Requirement: "LC-10", Run: startupFails(check.InstanceSpec{Startup: check.HookPanics}, hookFailed...),
+			Title: "A startup hook that throws has failed.",
+		},
+		{
+			ID: "startup/hanging-hook-is-given-up", Requirement: "LC-12", Run: startupFails(check.InstanceSpec{Startup: check.HookHangs, StartupTimeout: 300 * time.Millisecond}, failure.AgentTimeout),
+			Title: "A startup hook that does not return is given up after startup_timeout, with AGENT_TIMEOUT.",
+		},
+		{
+			ID: "startup/slow-hook-is-cancelled", Requirement: "LC-12", Run: startupFails(check.InstanceSpec{Startup: check.HookSlow, StartupTimeout: 100 * time.Millisecond}, failure.AgentTimeout),
+			Title: "A start that takes longer than startup_timeout fails with AGENT_TIMEOUT.",
+		},
+		{
+			ID: "startup/retries", Requirement: "LC-13", Run: startupSucceeds(check.InstanceSpec{Startup: check.HookFailsOnce, MaxRetries: 1}),
+			Title: "A startup hook that fails is tried again, up to max_retries times, inside INITIALIZING.",
+		},
+		{
+			ID: "startup/retries-as-often-as-told", Requirement: "LC-13", Run: startupSucceeds(check.InstanceSpec{Startup: check.HookFailsTwice, MaxRetries: 2}),
+			Title: "With max_retries 2 a startup hook that fails twice ends in READY.",
+		},
+		{
+			ID: "startup/retries-no-more-than-told", Requirement: "LC-13", Run: startupFails(check.InstanceSpec{Startup: check.HookFailsTwice, MaxRetries: 1}, hookFailed...),
+			Title: "With max_retries 1 a startup hook that fails twice has failed: there is no third try.",
+		},
+		{
+			ID: "startup/frees-what-a-try-took", Requirement: "LC-13", Run: startupFails(check.InstanceSpec{Startup: check.HookFailsOnce, Shutdown: check.HookFails, MaxRetries: 1}, hookFailed...),
+			Title: "After a try that failed the shutdown hook runs; when that fails too there is no other try.",
+		},
+		{
+			ID: "startup/does-not-retry-unasked", Requirement: "LC-13", Run: startupFails(check.InstanceSpec{Startup: check.HookFailsOnce}, hookFailed...),
+			Title: "With max_retries 0 a startup hook is tried once.",
+		},
+		{
+			ID: "startup/stops-retrying", Requirement: "LC-13", Run: startupFails(check.InstanceSpec{Startup: check.HookFails, MaxRetries: 2}, hookFailed...),
+			Title: "After max_retries more tries the start has failed, and the instance is TERMINATED.",
+		},
+		{
+			ID: "startup/retries-share-the-timeout", Requirement: "LC-12", Run: startupFails(check.InstanceSpec{Startup: check.HookHangs, MaxRetries: 10, StartupTimeout: 300 * time.Millisecond}, failure.AgentTimeout),
+			Title: "startup_timeout bounds all tries together.",
+		},
+	}
+}
+
+// startupCallerChecks are the checks of what callers do while an instance starts.
+func startupCallerChecks() []check.Check {
+	return []check.Check{
+		{
+			ID: "startup/keeps-failed", Requirement: "LC-11", Run: startupKeepsFailed,
+			Title: "With keep_failed a failed start leaves the instance in INITIALIZING until a Shutdown.",
+		},
+		{
+			ID: "startup/callers-deadline-bounds-it", Requirement: "LC-12", Run: startupCallersDeadline,
+			Title: "The deadline of the caller bounds the start, when it is shorter than startup_timeout.",
+		},
+		{
+			ID: "startup/a-joiners-deadline-is-its-own", Requirement: "LC-9", Run: startupJoinersDeadline,
+			Title: "A caller that joins and runs out of time does not end the start of the first.",
+		},
+		{
+			ID: "startup/goes-on-without-its-caller", Requirement: "LC-12", Run: startupAlone,
+			Title: "A caller that goes away does not end the start; only the deadline that it gave does.",
+		},
+		{
+			ID: "startup/shutdown-cancels-it", Requirement: "LC-2", Run: startupCancelled(check.HookSlow),
+			Title: "Shutdown during a start makes the Startup fail, and the instance is never READY.",
+		},
+		{
+			ID: "startup/shutdown-gives-a-hanging-one-up", Requirement: "LC-19", Run: startupCancelled(check.HookHangs),
+			Title: "Shutdown during a start whose hook hangs ends the instance within its deadline and a second.",
+		},
+		{
+			ID: "startup/instances-are-independent", Requirement: "LC-33", Run: startupIndependent,
+			Title: "Instances that hang or fail in their startup do not keep another from starting and working.",
+		},
+	}
+}
+
+func startupJoins(t *check.T) {
+	in := t.MakeInstance(check.InstanceSpec{Startup: check.HookSlow})
+	var calls []*check.Call[*check.Status]
+	for range check.Callers {
+		calls = append(calls, in.StartupAsync())
+	}
+	for _, call := range calls {
+		s, err := call.Wait(t, "Startup", 5*time.Second)
+		t.NoError("Startup", err)
+		check.Equal(t, "state in the reply", check.Ready, s.GetState())
+	}
+	check.Equal(t, "state_version after one start", 2, in.Status().GetStateVersion())
+}
+
+func startupRunsOnce(t *check.T) {
+	in := t.MakeInstance(check.InstanceSpec{Startup: check.HookFailsOnce})
+	var calls []*check.Call[*check.Status]
+	for range check.Callers {
+		calls = append(calls, in.StartupAsync())
+	}
+	succeeded := 0
+	for _, call := range calls {
+		if _, err := call.Wait(t, "Startup", 5*time.Second); err == nil {
+			succeeded++
+		}
+	}
+	check.Equal(t, "calls that returned OK though the only run of the hook failed", 0, succeeded)
+	in.AwaitState(check.Terminated, check.Soon)
+}
+
+// startupFails checks a start that fails with one of the modes, and that the instance ends.
+func startupFails(s check.InstanceSpec, modes ...failure.Mode) func(*check.T) {
+	return func(t *check.T) {
+		in := t.MakeInstance(s)
+		call := in.StartupAsync()
+		_, err := call.Wait(t, "Startup", s.StartupTimeout+giveUp+check.Slack)
+		t.Rejected("Startup", err, modes...)
+		in.AwaitState(check.Terminated, time.Second)
+		for _, tr := range in.Transitions() {
+			t.True(tr.GetTo() != check.Ready, "states of a start that fails", "never READY", "READY")
+		}
+		check.Equal(t, "transitions of a start that fails: INITIALIZING, SHUTTING_DOWN, TERMINATED", 3, in.Status().GetStateVersion())
+	}
+}
+
+// startupSucceeds checks a start that succeeds, be it after some tries.
+func startupSucceeds(s check.InstanceSpec) func(*check.T) {
+	return func(t *check.T) {
+		in := t.MakeInstance(s)
+		s, err := in.StartupAsync().Wait(t, "Startup", 5*time.Second)
+		t.NoError("Startup", err)
+		check.Equal(t, "state in the reply", check.Ready, s.GetState())
+		check.Equal(t, "state_version after a start with a retry", 2, s.GetStateVersion())
+		check.Equal(t, "answer of a step", "hello", in.Say("say hello"))
+	}
+}
+
+func startupKeepsFailed(t *check.T) {
+	in := t.MakeInstance(check.InstanceSpec{Startup: check.HookFails, KeepFailed: true})
+	_, err := in.StartupAsync().Wait(t, "Startup", check.Soon)
+	t.Rejected("Startup", err, hookFailed...)
+	t.Sleep(200 * time.Millisecond)
+	s := in.RequireState("after a failed start with keep_failed", check.Initializing)
+	check.Equal(t, "state_version", 1, s.GetStateVersion())
+	_, err = in.StartupAsync().Wait(t, "a second Startup", check.Soon)
+	t.Error("a second Startup", err)
+	in.RequireState("after a second Startup", check.Initializing)
+	_, err = in.ShutdownAsync(0).Wait(t, "Shutdown", time.Second+check.Slack)
+	t.NoError("Shutdown", err)
+	in.RequireState("after Shutdown", check.Terminated)
+}
+
+func startupCallersDeadline(t *check.T) {
+	in := t.MakeInstance(check.InstanceSpec{Startup: check.HookHangs, StartupTimeout: time.Minute})
+	const deadline = 300 * time.Millisecond
+	ctx, cancel := context.WithTimeout(t.Ctx, deadline)
+	defer cancel()
+	_, err := in.Startup(ctx)
+	t.Error("Startup with a deadline of 300ms", err)
+	in.AwaitState(check.Terminated, giveUp)
+}
+
+func startupJoinersDeadline(t *check.T) {
+	in := t.MakeInstance(check.InstanceSpec{Startup: check.HookSlow})
+	first := in.StartupAsync()
+	in.AwaitStartup()
+	ctx, cancel := context.WithTimeout(t.Ctx, 50*time.Millisecond)
+	defer cancel()
+	_, _ = in.Startup(ctx) // what it returns depends on how quick the machine is
+	_, err := first.Wait(t, "Startup", 5*time.Second)
+	t.NoError("Startup of the first caller", err)
+	in.RequireState("after the start", check.Ready)
+}
+
+func startupAlone(t *check.T) {
+	alone := func(s check.InstanceSpec) *check.Instance {
+		in := t.MakeInstance(s)
+		ctx, leave := context.WithCancel(t.Ctx)
+		first := check.Go(t, func() (*check.Status, error) { return in.Startup(ctx) })
+		in.AwaitStartup()
+		leave()
+		_, _ = first.Wait(t, "a Startup that its caller cancelled", check.Soon) // which may have been quicker
+		return in
+	}
+	hanging := alone(check.InstanceSpec{Startup: check.HookHangs, StartupTimeout: time.Minute})
+	slow := alone(check.InstanceSpec{Startup: check.HookSlow})
+	slow.AwaitState(check.Ready, check.Soon)
+	check.Equal(t, "state_version after one start", 2, slow.Status().GetStateVersion())
+	t.Sleep(giveUp)
+	hanging.RequireState("when its caller has gone away", check.Initializing)
+}
+
+// startupCancelled checks a Shutdown while the startup hook runs. On a busy machine a slow
+// hook may end before the Shutdown comes, so there are a few tries.
+func startupCancelled(hook troupev1.HookBehavior) func(*check.T) {
+	return func(t *check.T) {
+		var err error
+		for range 3 {
+			in := t.MakeInstance(check.InstanceSpec{Startup: hook, StartupTimeout: time.Minute})
+			starting := in.StartupAsync()
+			in.AwaitStartup()
+			r, stopErr := in.ShutdownAsync(0).Wait(t, "Shutdown", time.Second+check.Slack)
+			t.NoError("Shutdown", stopErr)
+			check.Equal(t, "state in the reply", check.Terminated, r.GetStatus().GetState())
+			if _, err = starting.Wait(t, "Startup", check.Soon); err != nil {
+				check.Equal(t, "transitions: INITIALIZING, SHUTTING_DOWN, TERMINATED", 3, in.RequireState("in the end", check.Terminated).GetStateVersion())
+				return
+			}
+		}
+		t.Error("Startup that a Shutdown overtakes", err)
+	}
+}
+
+func startupIndependent(t *check.T) {
+	hanging := t.MakeInstance(check.InstanceSpec{Startup: check.HookHangs, StartupTimeout: time.Minute})
+	hanging.StartupAsync()
+	hanging.AwaitState(check.Initializing, check.Soon)
+	failing := t.MakeInstance(check.InstanceSpec{Startup: check.HookFails})
+	_, err := failing.StartupAsync().Wait(t, "Startup of one that fails", check.Soon)
+	t.Error("Startup of one that fails", err)
+
+	in := t.StartInstance(check.InstanceSpec{})
+	check.Equal(t, "answer of a step", "hello", in.Say("say hello"))
+	hanging.RequireState("of the one that hangs", check.Initializing)
+	_, err = in.Shutdown(t.Ctx, 0, "")
+	t.NoError("Shutdown", err)
+	hanging.RequireState("of the one that hangs, after another ended", check.Initializing)
+}

@@ -1,0 +1,169 @@
+// Package lifecycle checks what Startup, Pause, Resume and Shutdown do in each state of an instance,
+// and how many steps it admits.
+package lifecycle
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/troupe-dev/troupe/internal/conformance/internal/check"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+// row is a cell of the table of states and verbs (docs/lifecycle.md).
+type row struct {
+	verb        string
+	in          troupev1.InstanceState
+	mode        failure.Mode // with which it is refused; empty: OK
+	to          troupev1.InstanceState
+	moves       uint64 // transitions that it makes; 0: it changes nothing at all
+	requirement string
+	title       string
+}
+
+func verbTable() []row {
+	const ok = failure.Unknown
+	return []row{
+		{"startup", check.Uninitialized, ok, check.Ready, 2, "LC-2", "Startup takes a new instance to READY."},
+		{"startup", check.Initializing, ok, check.Ready, 1, "LC-9", "Startup joins the one that runs, and returns when that has ended."},
+		{"startup", check.Ready, ok, check.Ready, 0, "LC-8", "Startup of a READY instance is OK and changes nothing."},
+		{"startup", check.Busy, ok, check.Busy, 0, "LC-8", "Startup of a BUSY instance is OK and changes nothing."},
+		{"startup", check.Paused, ok, check.Paused, 0, "LC-8", "Startup of a PAUSED instance is OK and changes nothing."},
+		{"startup", check.ShuttingDown, failure.AgentState, check.ShuttingDown, 0, "LC-2", "Startup after Shutdown is refused with AGENT_STATE."},
+		{"startup", check.Terminated, failure.AgentState, check.Terminated, 0, "LC-3", "Startup of a TERMINATED instance is refused with AGENT_STATE."},
+
+		{"step", check.Uninitialized, failure.AgentState, check.Uninitialized, 0, "LC-26", "A step before Startup is refused with AGENT_STATE."},
+		{"step", check.Initializing, failure.AgentState, check.Initializing, 0, "LC-26", "A step during the startup is refused with AGENT_STATE."},
+		{"step", check.Ready, ok, check.Ready, 2, "LC-27", "A step makes a READY instance BUSY, and READY again when it ends."},
+		{"step", check.Busy, ok, check.Busy, 0, "LC-27", "A BUSY instance takes steps up to its capacity, and stays BUSY."},
+		{"step", check.Paused, failure.InstancePaused, check.Paused, 0, "LC-26", "A PAUSED instance refuses steps with INSTANCE_PAUSED."},
+		{"step", check.ShuttingDown, failure.InstanceDraining, check.ShuttingDown, 0, "LC-29c", "An instance that shuts down refuses steps with INSTANCE_DRAINING."},
+		{"step", check.Terminated, failure.InstanceDraining, check.Terminated, 0, "LC-3", "A TERMINATED instance refuses steps with INSTANCE_DRAINING."},
+
+		{"pause", check.Uninitialized, ok, check.Uninitialized, 0, "LC-4", "Pause before Startup is OK and changes nothing."},
+		{"pause", check.Initializing, ok, check.Initializing, 0, "LC-4", "Pause during the startup is OK and changes nothing."},
+		{"pause", check.Ready, ok, check.Paused, 1, "LC-2", "Pause takes a READY instance to PAUSED."},
+		{"pause", check.Busy, ok, check.Paused, 1, "LC-4", "Pause of a BUSY instance waits until no step runs, and then it is PAUSED."},
+		{"pause", check.Paused, ok, check.Paused, 0, "LC-4", "Pause of a PAUSED instance is OK and changes nothing."},
+		{"pause", check.ShuttingDown, failure.AgentState, check.ShuttingDown, 0, "LC-2", "Pause after Shutdown is refused with AGENT_STATE."},
+		{"pause", check.Terminated, failure.AgentState, check.Terminated, 0, "LC-3", "Pause of a TERMINATED instance is refused with AGENT_STATE."},
+
+		{"resume", check.Uninitialized, ok, check.Uninitialized, 0, "LC-4", "Resume before Startup is OK and changes nothing."},
+		{"resume", check.Initializing, ok, check.Initializing, 0, "LC-4", "Resume during the startup is OK and changes nothing."},
+		{"resume", check.Ready, ok, check.Ready, 0, "LC-4", "Resume of a READY instance is OK and changes nothing."},
+		{"resume", check.Busy, ok, check.Busy, 0, "LC-4", "Resume of a BUSY instance is OK and changes nothing."},
+		{"resume", check.Paused, ok, check.Ready, 1, "LC-2", "Resume takes a PAUSED instance to READY."},
+		{"resume", check.ShuttingDown, failure.AgentState, check.ShuttingDown, 0, "LC-2", "Resume after Shutdown is refused with AGENT_STATE."},
+		{"resume", check.Terminated, failure.AgentState, check.Terminated, 0, "LC-3", "Resume of a TERMINATED instance is refused with AGENT_STATE."},
+
+		{"shutdown", check.Uninitialized, ok, check.Terminated, 2, "LC-22", "Shutdown ends an instance that was never started."},
+		{"shutdown", check.Initializing, ok, check.Terminated, 2, "LC-2", "Shutdown cancels a startup and ends the instance, also when the startup hook hangs."},
+		{"shutdown", check.Ready, ok, check.Terminated, 2, "LC-2", "Shutdown ends a READY instance."},
+		{"shutdown", check.Busy, ok, check.Terminated, 2, "LC-29c", "Shutdown without time to drain cancels the steps and ends the instance."},
+		{"shutdown", check.Paused, ok, check.Terminated, 2, "LC-2", "Shutdown ends a PAUSED instance."},
+		{"shutdown", check.ShuttingDown, ok, check.Terminated, 1, "LC-20", "Shutdown joins the one that runs; its shorter deadline counts."},
+		{"shutdown", check.Terminated, ok, check.Terminated, 0, "LC-20", "Shutdown of a TERMINATED instance is OK and changes nothing."},
+
+		{"queries", check.Uninitialized, ok, check.Uninitialized, 0, "LC-5", "GetState, GetMetrics, OwnsState and WatchState answer before Startup."},
+		{"queries", check.Initializing, ok, check.Initializing, 0, "LC-5", "GetState, GetMetrics, OwnsState and WatchState answer during the startup."},
+		{"queries", check.Ready, ok, check.Ready, 0, "LC-5", "GetState, GetMetrics, OwnsState and WatchState answer in READY."},
+		{"queries", check.Busy, ok, check.Busy, 0, "LC-5", "GetState, GetMetrics, OwnsState and WatchState answer in BUSY."},
+		{"queries", check.Paused, ok, check.Paused, 0, "LC-5", "GetState, GetMetrics, OwnsState and WatchState answer in PAUSED."},
+		{"queries", check.ShuttingDown, ok, check.ShuttingDown, 0, "LC-5", "GetState, GetMetrics, OwnsState and WatchState answer in SHUTTING_DOWN."},
+		{"queries", check.Terminated, ok, check.Terminated, 0, "LC-5", "GetState, GetMetrics, OwnsState and WatchState answer in TERMINATED."},
+	}
+}
+
+// requires are states of which a refused verb says that it needs one (LC-26).
+var requires = map[string]string{"startup": "uninitialized", "step": "ready", "pause": "ready", "resume": "paused"}
+
+// Checks returns the checks of this package, in the order of a report.
+func Checks() []check.Check {
+	return slices.Concat(verbChecks(), startupChecks(), admissionChecks(), pauseChecks(), shutdownChecks())
+}
+
+func verbChecks() []check.Check {
+	var checks []check.Check
+	for _, r := range verbTable() {
+		id := "verbs/" + r.verb + "-in-" + strings.ReplaceAll(strings.ToLower(check.StateName(r.in)), "_", "-")
+		checks = append(checks, check.Check{ID: id, Requirement: r.requirement, Title: r.title, Alone: r.verb == "queries", Run: r.run})
+	}
+	return checks
+}
+
+func (r row) run(t *check.T) {
+	in := r.arrive(t)
+	before := in.Status()
+	joins := r.verb == "startup" && r.in == check.Initializing
+	if !joins { // a start that ends by itself may have
+		check.Equal(t, "state before the verb", r.in, before.GetState())
+	}
+	reply, err := in.Apply(r.verb)
+	if r.mode != failure.Unknown {
+		e := t.Rejection(r.verb, err, r.mode)
+		if r.mode == failure.AgentState {
+			check.Equal(t, "fact actual_state of the failure", strings.ToLower(check.StateName(r.in)), e.Facts["actual_state"])
+			required := e.Facts["required_state"]
+			t.True(strings.Contains(required, requires[r.verb]), "fact required_state of the failure", requires[r.verb]+" among it", check.Show(required))
+		}
+		in.RequireUnchanged("a verb that is refused", before)
+		return
+	}
+	t.NoError(r.verb, err)
+	if reply != nil {
+		check.Equal(t, "state in the reply", r.to, reply.GetState())
+	}
+	if r.moves == 0 {
+		if r.verb == "step" { // its end is told by the stream, and then it no longer counts
+			in.AwaitSteps(before.GetInFlight(), check.Soon)
+		}
+		in.RequireUnchanged(r.verb, before)
+		return
+	}
+	after := in.RequireState("after the verb", r.to)
+	if joins {
+		check.Equal(t, "state_version after one start", 2, after.GetStateVersion())
+		return
+	}
+	check.Equal(t, "transitions that the verb made", r.moves, after.GetStateVersion()-before.GetStateVersion())
+}
+
+// arrive makes an instance and takes it to the state in which the verb comes.
+func (r row) arrive(t *check.T) *check.Instance {
+	if r.in == check.Uninitialized {
+		return t.MakeInstance(check.InstanceSpec{})
+	}
+	if r.in == check.Initializing {
+		hook := check.HookHangs // so that it stays there
+		if r.verb == "startup" {
+			hook = check.HookSlow
+		}
+		in := t.MakeInstance(check.InstanceSpec{Startup: hook, StartupTimeout: check.CheckTime})
+		in.StartupAsync()
+		in.AwaitStartup()
+		return in
+	}
+	in := t.StartInstance(check.InstanceSpec{})
+	switch r.in {
+	case check.Busy:
+		text := "sleep 30s"
+		if r.verb == "pause" {
+			text = "sleep 1500ms" // long enough for the verb to come while it runs
+		}
+		in.StartStep(text).AwaitAdmission(t)
+	case check.Paused:
+		_, err := in.Pause(t.Ctx, "to be paused")
+		t.NoError("Pause", err)
+	case check.ShuttingDown:
+		in.StartStep("sleep 30s").AwaitAdmission(t)
+		in.ShutdownAsync(time.Minute)
+		in.AwaitState(check.ShuttingDown, check.Soon)
+	case check.Terminated:
+		_, err := in.Shutdown(t.Ctx, 0, "to be terminated")
+		t.NoError("Shutdown", err)
+	default: // READY it is
+	}
+	return in
+}

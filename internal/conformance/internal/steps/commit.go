@@ -1,0 +1,177 @@
+package steps
+
+import (
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/troupe-dev/troupe/internal/conformance/internal/check"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+func commitChecks() []check.Check {
+	return []check.Check{
+		{
+			ID: "commit/comes-before-the-result", Requirement: "AgentService.ExecuteStep", Run: commitFirst,
+			Title: "The result is sent after the memory service has answered the commit, and not before.",
+		},
+		{
+			ID: "commit/equals-the-result", Requirement: "AgentService.ExecuteStep", Run: commitEquals,
+			Title: "The result that is sent is the one that was committed, with the sequence that the memory service answered.",
+		},
+		{
+			ID: "commit/passes-the-fence-on", Requirement: "CommitStepRequest", Run: commitFence,
+			Title: "The commit has the session_id, turn_id, epoch and base_sequence of the step, and is made once.",
+		},
+		{
+			ID: "commit/shows-the-credential", Requirement: "ExecuteStepRequest.credential", Run: commitCredential,
+			Title: "The commit shows the credential of its step as the metadata troupe-turn, as it is and once; a step without one shows none.",
+		},
+		{
+			ID: "commit/adds-the-answer", Requirement: "ExecuteStepRequest.routes", Run: commitAdds,
+			Title: "The commit adds what the agent said to the session, as one message of which the agent is the author.",
+		},
+		{
+			ID: "commit/last-step-closes-the-turn", Requirement: "ExecuteStepRequest.last", Run: commitCloses,
+			Title: "The commit of the last step closes the turn with COMPLETED; that of another leaves it open.",
+		},
+		{
+			ID: "commit/tried-again-when-memory-is-away", Requirement: "MemoryService", Run: commitRetried,
+			Title: "A commit that the memory service answers with UNAVAILABLE is sent again, unchanged, until it is made.",
+		},
+		{
+			ID: "commit/fenced-is-final", Requirement: "MemoryService.CommitStep", Run: commitFinal(failure.Fenced, troupev1.FailureMode_FAILURE_MODE_FENCED),
+			Title: "A commit that is refused with FENCED is not sent again; the step fails with FENCED.",
+		},
+		{
+			ID: "commit/turn-not-open-is-final", Requirement: "MemoryService.CommitStep", Run: commitFinal(failure.TurnNotOpen, troupev1.FailureMode_FAILURE_MODE_TURN_NOT_OPEN),
+			Title: "A commit that is refused with TURN_NOT_OPEN is not sent again; the step fails with TURN_NOT_OPEN.",
+		},
+		{
+			ID: "commit/base-mismatch-is-final", Requirement: "MemoryService.CommitStep", Run: commitFinal(failure.BaseMismatch, troupev1.FailureMode_FAILURE_MODE_BASE_MISMATCH),
+			Title: "A commit that is refused with BASE_MISMATCH is not sent again; the step fails with BASE_MISMATCH.",
+		},
+	}
+}
+
+func commitFirst(t *check.T) {
+	in := t.StartInstance(check.InstanceSpec{})
+	hold := make(chan struct{})
+	s := in.SendStep(t.Ctx, in.Request("say hello"), check.Session{Hold: hold})
+	t.Eventually("a commit", check.Soon, func() (bool, any) { return len(t.Memory.Commits(s.Req.GetSessionId())) > 0, "none" })
+	t.Sleep(200 * time.Millisecond)
+	answered := false
+	select {
+	case <-s.Answered:
+		answered = true
+	default:
+	}
+	close(hold)
+	t.True(!answered, "the result of a step whose commit is not answered", "none", "one")
+	s.RequireSuccess(t, check.Soon)
+}
+
+func commitEquals(t *check.T) {
+	in := t.StartInstance(check.InstanceSpec{})
+	for _, text := range []string{"say hello", "count 3", "own history"} {
+		s := in.StartStep(text)
+		sent := proto.CloneOf(s.RequireSuccess(t, check.Soon).Result())
+		stored := proto.CloneOf(t.Memory.Committed(s.Req.GetSessionId()).GetResult())
+		t.True(stored != nil, "a step that was answered", "committed", "not committed")
+		last := s.Req.GetBaseSequence() + int64(len(t.Memory.Committed(s.Req.GetSessionId()).GetMessages()))
+		check.Equal(t, "sequence of the result", last, sent.GetSequence())
+		sent.Sequence, stored.Sequence = 0, 0 // the commit cannot know it
+		t.True(proto.Equal(sent, stored), "the result that was sent", "the one committed, "+stored.String(), sent.String())
+	}
+}
+
+func commitFence(t *check.T) {
+	in := t.StartInstance(check.InstanceSpec{})
+	req := in.Request("say hello")
+	req.Epoch, req.BaseSequence = 1<<40, 1<<41 // more than 32 bits
+	s := in.SendStep(t.Ctx, req, check.Session{})
+	s.RequireSuccess(t, check.Soon)
+	c := s.OnlyCommit(t)
+	check.Equal(t, "session_id of the commit", req.GetSessionId(), c.GetSessionId())
+	check.Equal(t, "turn_id of the commit", req.GetTurnId(), c.GetTurnId())
+	check.Equal(t, "epoch of the commit", req.GetEpoch(), c.GetEpoch())
+	check.Equal(t, "base_sequence of the commit", req.GetBaseSequence(), c.GetBaseSequence())
+	check.Equal(t, "step of the commit's result", req.GetStep(), c.GetResult().GetStep())
+}
+
+func commitCredential(t *check.T) {
+	in := t.StartInstance(check.InstanceSpec{})
+	for _, credential := range []string{"e30.one-_~" + strings.Repeat("x", 3000) + ".A", "e30.another.A", ""} {
+		req := in.Request("say hello")
+		req.Tenant, req.Credential = "acme", credential
+		s := in.SendStep(t.Ctx, req, check.Session{Outages: 1})
+		s.RequireSuccess(t, check.Soon)
+		for _, c := range t.Memory.Commits(req.GetSessionId()) { // the second is sent again
+			if credential == "" {
+				check.Equal(t, "credentials of a commit without one", 0, len(c.Shown))
+				continue
+			}
+			check.Equal(t, "credentials of the commit", 1, len(c.Shown))
+			check.Equal(t, "credential of the commit", credential, c.Shown[0])
+		}
+	}
+}
+
+func commitAdds(t *check.T) {
+	in := t.StartInstance(check.InstanceSpec{})
+	s := in.StartStep("say hello")
+	s.RequireSuccess(t, check.Soon)
+	messages := s.OnlyCommit(t).GetMessages()
+	check.Equal(t, "messages of the commit", 1, len(messages))
+	check.Equal(t, "role of the message", troupev1.Role_ROLE_ASSISTANT, messages[0].GetRole())
+	check.Equal(t, "author of the message", in.Made.GetAgent(), messages[0].GetAuthor())
+	var text strings.Builder
+	for _, p := range messages[0].GetParts() {
+		text.WriteString(p.GetText())
+	}
+	check.Equal(t, "text of the message", "hello", text.String())
+}
+
+func commitCloses(t *check.T) {
+	in := t.StartInstance(check.InstanceSpec{})
+	for last, outcome := range map[bool]troupev1.TurnOutcome{
+		true: troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, false: troupev1.TurnOutcome_TURN_OUTCOME_UNSPECIFIED,
+	} {
+		req := in.Request("say hello")
+		req.Last = last
+		s := in.SendStep(t.Ctx, req, check.Session{})
+		s.RequireSuccess(t, check.Soon)
+		what := "outcome of the commit of a step that is not the last"
+		if last {
+			what = "outcome of the commit of the last step"
+		}
+		check.Equal(t, what, outcome, s.OnlyCommit(t).GetOutcome())
+	}
+}
+
+func commitRetried(t *check.T) {
+	in := t.StartInstance(check.InstanceSpec{})
+	const outages = 4
+	s := in.SendStep(t.Ctx, in.Request("say hello"), check.Session{Outages: outages})
+	check.Equal(t, "answer of a step whose commit was refused with UNAVAILABLE at first", "hello", s.RequireSuccess(t, 8*time.Second).Text())
+	calls := t.Memory.Commits(s.Req.GetSessionId())
+	check.Equal(t, "calls of CommitStep with 4 outages", outages+1, len(calls))
+	for _, c := range calls {
+		t.True(proto.Equal(c.Request, calls[0].Request), "a commit that is sent again", "the same", "another")
+	}
+}
+
+func commitFinal(mode failure.Mode, told troupev1.FailureMode) func(*check.T) {
+	return func(t *check.T) {
+		in := t.StartInstance(check.InstanceSpec{})
+		s := in.SendStep(t.Ctx, in.Request("say hello"), check.Session{Reject: mode})
+		o := s.RequireFailure(t, 5*time.Second, told)
+		check.Equal(t, "text of a result that failed", "", o.Text())
+		t.Sleep(200 * time.Millisecond) // for one that is sent again
+		s.OnlyCommit(t)
+		check.Equal(t, "failed_requests", 1, in.Metrics().GetFailedRequests())
+		in.RequireState("after it", check.Ready)
+	}
+}

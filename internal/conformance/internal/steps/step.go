@@ -1,0 +1,240 @@
+// Package steps checks how a worker runs a step and commits its result.
+package steps
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/troupe-dev/troupe/internal/conformance/internal/check"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+)
+
+const agentLogic = troupev1.FailureMode_FAILURE_MODE_AGENT_LOGIC
+
+// Checks returns the checks of this package, in the order of a report.
+func Checks() []check.Check {
+	return slices.Concat(stepChecks(), commitChecks())
+}
+
+func stepChecks() []check.Check {
+	return []check.Check{
+		{
+			ID: "step/announces-its-admission", Requirement: "AgentService.ExecuteStep", Run: stepAnnounces, Alone: true,
+			Title: "The response header comes when the step is admitted, before its first event and long before its end.",
+		},
+		{
+			ID: "step/says-that-it-is-at-work", Requirement: "Heartbeat", Run: stepHeartbeats,
+			Title: "A step that has nothing to say sends heartbeats: no silence is longer than 2 seconds.",
+		},
+		{
+			ID: "step/ends-with-one-result", Requirement: "AgentService.ExecuteStep", Run: stepEnds,
+			Title: "The stream ends with exactly one result, the last item, and with the status OK.",
+		},
+		{
+			ID: "step/result-names-step-and-agent", Requirement: "StepResult", Run: stepNames,
+			Title: "The result has the step and the agent of the request, and the text that the agent said.",
+		},
+		{
+			ID: "step/streams-in-order", Requirement: "AgentService.ExecuteStep", Run: stepStreams,
+			Title: "Text deltas come in the order in which the agent made them, all of them, each with its time.",
+		},
+		{
+			ID: "step/streams-as-it-goes", Requirement: "AgentService.ExecuteStep", Run: stepStreamsAll,
+			Title: "What was said is streamed as text deltas before the result.",
+		},
+		{
+			ID: "step/reads-the-last-message-of-the-user", Requirement: "ConformanceService", Run: stepReads,
+			Title: "The agent works on the last message of the user in the history; a text that is no command is answered with itself.",
+		},
+		{
+			ID: "step/keeps-steps-apart", Requirement: "AgentService.ExecuteStep", Run: stepApart,
+			Title: "Steps that run at the same time each get their own events, result and commit.",
+		},
+		{
+			ID: "step/failing-is-a-result", Requirement: "LC-28", Run: stepFails("fail"),
+			Title: "A step that fails ends with a result that says AGENT_LOGIC, the status OK, and the instance READY; nothing is committed.",
+		},
+		{
+			ID: "step/panicking-is-a-result", Requirement: "LC-29", Run: stepFails("panic"),
+			Title: "A step that throws ends with a result that says AGENT_LOGIC, the status OK, and the instance READY; nothing is committed.",
+		},
+		{
+			ID: "step/cancelling-ends-it", Requirement: "AgentService.ExecuteStep", Run: stepCancelled,
+			Title: "Cancelling the call ends the step within a second; the instance is READY and nothing is committed, then or later.",
+		},
+		{
+			ID: "step/its-deadline-ends-it", Requirement: "AgentService.ExecuteStep", Run: stepDeadline,
+			Title: "A step ends within a second when the deadline of its call passes, and nothing is committed.",
+		},
+		{
+			ID: "step/refuses-another-agent", Requirement: "AgentService.ExecuteStep", Run: stepAnotherAgent,
+			Title: "A step for an agent that the worker does not host is refused with AGENT_STATE before admission.",
+		},
+		{
+			ID: "step/refuses-invalid-requests", Requirement: "ExecuteStepRequest", Run: stepInvalid,
+			Title: "A request that breaks a rule of its message is refused with USER_INVALID_INPUT before admission.",
+		},
+	}
+}
+
+func stepAnnounces(t *check.T) {
+	in := t.StartInstance(check.InstanceSpec{Capacity: 10})
+	t.Promptly("the response header of a step", func() time.Duration {
+		s := in.StartStep("sleep 30s").AwaitAdmission(t)
+		s.Cancel()
+		o, _ := s.Wait(t, "a step that was cancelled", check.Soon)
+		return o.AdmittedAt.Sub(s.Began)
+	})
+	o := in.StartStep("sleep 1s").RequireSuccess(t, 5*time.Second)
+	t.True(o.AnsweredAt.Sub(o.AdmittedAt) > check.Slack, "the response header of a step of 1s", "long before its result", o.AnsweredAt.Sub(o.AdmittedAt))
+}
+
+// silence is what the stream of a step may be without an item (guarantees 2.11).
+const silence = 2 * time.Second
+
+func stepHeartbeats(t *check.T) {
+	in := t.StartInstance(check.InstanceSpec{})
+	o := in.StartStep("sleep 3s").RequireSuccess(t, 8*time.Second)
+	last := o.AdmittedAt
+	for _, at := range o.Arrived {
+		t.True(at.Sub(last) <= silence+check.Slack, "a step of 3s", "no silence above 2s", "one of "+at.Sub(last).Round(time.Millisecond).String())
+		last = at
+	}
+}
+
+func stepEnds(t *check.T) {
+	in := t.StartInstance(check.InstanceSpec{})
+	for _, text := range []string{"say hello", "count 3", "sleep 10ms", "own _x"} {
+		in.StartStep(text).RequireSuccess(t, check.Soon)
+	}
+}
+
+func stepNames(t *check.T) {
+	in := t.StartInstance(check.InstanceSpec{})
+	req := in.Request("say hello")
+	req.Step = 2
+	s := in.SendStep(t.Ctx, req, check.Session{})
+	r := s.RequireSuccess(t, check.Soon).Result()
+	check.Equal(t, "step of the result", s.Req.GetStep(), r.GetStep())
+	check.Equal(t, "agent of the result", in.Made.GetAgent(), r.GetAgent())
+	check.Equal(t, "text of the result", "hello", r.GetText())
+	check.Equal(t, "next_agent of the result", "", r.GetNextAgent())
+	check.Equal(t, "input_required of the result", false, r.GetInputRequired())
+}
+
+func stepStreams(t *check.T) {
+	in := t.StartInstance(check.InstanceSpec{})
+	o := in.StartStep("count 200").RequireSuccess(t, 5*time.Second)
+	deltas := o.Deltas()
+	check.Equal(t, "text deltas of count 200", 200, len(deltas))
+	for i, d := range deltas {
+		check.Equal(t, fmt.Sprintf("text delta %d", i+1), fmt.Sprint(i+1), d)
+	}
+	check.Equal(t, "text of the result", upTo(200), o.Text())
+	for _, e := range o.Events {
+		t.True(e.GetTime() != nil, "time of an event", "set", "absent")
+	}
+}
+
+// upTo is what the test agent answers to count n.
+func upTo(n int) string {
+	var text strings.Builder
+	for i := range n {
+		fmt.Fprint(&text, i+1)
+	}
+	return text.String()
+}
+
+func stepStreamsAll(t *check.T) {
+	in := t.StartInstance(check.InstanceSpec{})
+	o := in.StartStep("say a rose is a rose").RequireSuccess(t, check.Soon)
+	check.Equal(t, "text of the result", "a rose is a rose", o.Text())
+	t.True(slices.Equal(o.Deltas(), []string{"a rose is a rose"}), "text deltas", `one, "a rose is a rose"`, fmt.Sprintf("%q", o.Deltas()))
+}
+
+func stepReads(t *check.T) {
+	in := t.StartInstance(check.InstanceSpec{})
+	for _, text := range []string{"how are you?", "saying nothing", "größer als €, 日本"} {
+		check.Equal(t, "answer to "+text, text, in.Say(text))
+	}
+}
+
+func stepApart(t *check.T) {
+	in := t.StartInstance(check.InstanceSpec{Capacity: check.Callers})
+	var sent []*check.Step
+	for n := range check.Callers {
+		sent = append(sent, in.StartStep(fmt.Sprintf("count %d", 20+n)))
+	}
+	for n, s := range sent {
+		o := s.RequireSuccess(t, 5*time.Second)
+		check.Equal(t, "answer of one of 16 steps", upTo(20+n), o.Text())
+		check.Equal(t, "text deltas of one of 16 steps", 20+n, len(o.Deltas()))
+		check.Equal(t, "text that one of 16 steps committed", o.Text(), t.Memory.Committed(s.Req.GetSessionId()).GetResult().GetText())
+	}
+}
+
+func stepFails(text string) func(*check.T) {
+	return func(t *check.T) {
+		in := t.StartInstance(check.InstanceSpec{})
+		s := in.StartStep(text)
+		o := s.RequireFailure(t, check.Soon, agentLogic)
+		check.Equal(t, "text of a result that failed", "", o.Text())
+		check.Equal(t, "commits of a step that failed", 0, len(t.Memory.Commits(s.Req.GetSessionId())))
+		check.Equal(t, "in_flight after it", 0, in.RequireState("after it", check.Ready).GetInFlight())
+		check.Equal(t, "answer of the next step", "hello", in.Say("say hello"))
+	}
+}
+
+func stepCancelled(t *check.T) {
+	in := t.StartInstance(check.InstanceSpec{})
+	s := in.StartStep("sleep 30s").AwaitAdmission(t)
+	s.Cancel()
+	s.RequireUncommitted(t, in)
+}
+
+func stepDeadline(t *check.T) {
+	in := t.StartInstance(check.InstanceSpec{})
+	ctx, cancel := context.WithTimeout(t.Ctx, 700*time.Millisecond)
+	defer cancel()
+	s := in.SendStep(ctx, in.Request("sleep 30s"), check.Session{}).AwaitAdmission(t)
+	_, _ = s.Wait(t, "a step whose deadline passed", check.Soon) // the status is made by either side
+	s.RequireUncommitted(t, in)
+}
+
+func stepAnotherAgent(t *check.T) {
+	in := t.StartInstance(check.InstanceSpec{})
+	req := in.Request("say hello")
+	req.Agent = "somebody-else"
+	in.SendStep(t.Ctx, req, check.Session{}).RequireRejected(t, "a step for another agent", failure.AgentState)
+	check.Equal(t, "total_requests", 0, in.Metrics().GetTotalRequests())
+}
+
+func stepInvalid(t *check.T) {
+	in := t.StartInstance(check.InstanceSpec{})
+	for _, invalid := range []struct {
+		field string
+		spoil func(*troupev1.ExecuteStepRequest)
+	}{
+		{"epoch 0", func(r *troupev1.ExecuteStepRequest) { r.Epoch = 0 }},
+		{"trace_id that is no hex", func(r *troupev1.ExecuteStepRequest) { r.TraceId = "trace" }},
+		{"session_id with a blank", func(r *troupev1.ExecuteStepRequest) { r.SessionId = "a b" }},
+		{"turn_id empty", func(r *troupev1.ExecuteStepRequest) { r.TurnId = "" }},
+		{"turn 0", func(r *troupev1.ExecuteStepRequest) { r.Turn = 0 }},
+		{"step 0", func(r *troupev1.ExecuteStepRequest) { r.Step = 0 }},
+		{"step 51", func(r *troupev1.ExecuteStepRequest) { r.Step = 51 }},
+		{"attempt 0", func(r *troupev1.ExecuteStepRequest) { r.Attempt = 0 }},
+		{"history empty", func(r *troupev1.ExecuteStepRequest) { r.History = nil }},
+		{"base_sequence 0", func(r *troupev1.ExecuteStepRequest) { r.BaseSequence = 0 }},
+		{"agent empty", func(r *troupev1.ExecuteStepRequest) { r.Agent = "" }},
+	} {
+		req := in.Request("say hello")
+		invalid.spoil(req)
+		in.SendStep(t.Ctx, req, check.Session{}).RequireRejected(t, "a step with "+invalid.field, failure.UserInvalidInput)
+	}
+	check.Equal(t, "total_requests", 0, in.Metrics().GetTotalRequests())
+	in.RequireState("after invalid requests", check.Ready)
+}
