@@ -67,6 +67,10 @@ authz: ## Show who may call what, after calling every method as every kind of ca
 	@go test -count=1 -run TestMatrix ./internal/authz -update
 	@cat docs/authz.md
 
+.PHONY: docs
+docs: ## Write the tables of docs/ that tests compare with the code.
+	go test -count=1 ./pkg -run Documented -update
+
 .PHONY: test-node
 test-node: node ## Test what needs Node: the worker in TypeScript, and tools of real MCP servers.
 	cd examples/worker-node && npm ci --no-audit --no-fund --silent && npm test

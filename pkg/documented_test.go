@@ -1,0 +1,53 @@
+package pkg_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write the tables of docs/architecture.md anew")
+
+const architecture = "../docs/architecture.md"
+
+// TestLayers_AreDocumented compares the table of layers with docs/architecture.md.
+func TestLayers_AreDocumented(t *testing.T) {
+	var table strings.Builder
+	table.WriteString("| Layer | Packages |\n|---|---|\n")
+	for _, l := range layers {
+		fmt.Fprintf(&table, "| %s | %s |\n", l.name, strings.Join(strings.Fields(l.packages), ", "))
+	}
+	table.WriteString("\nOnly these packages may use a technology directly:\n\n| Technology | Packages |\n|---|---|\n")
+	for _, c := range confined {
+		if !strings.HasPrefix(c.technology, module) {
+			fmt.Fprintf(&table, "| %s | %s |\n", c.technology, strings.Join(strings.Fields(c.packages), ", "))
+		}
+	}
+	documented(t, architecture, "layers", table.String())
+}
+
+// documented compares the part of a page between the comments of its name and the end with what
+// the code says, or writes it there.
+func documented(t *testing.T, page, part, want string) {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, ok := strings.Cut(string(text), "<!-- "+part+" -->\n")
+	have, after, ended := strings.Cut(rest, "<!-- end -->")
+	if !ok || !ended {
+		t.Fatalf("%s has no part between <!-- %s --> and <!-- end -->", page, part)
+	}
+	if have == want {
+		return
+	}
+	if !*update {
+		t.Fatalf("the part %s of %s is stale; run make docs", part, page)
+	}
+	if err := os.WriteFile(page, []byte(before+"<!-- "+part+" -->\n"+want+"<!-- end -->"+after), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
