@@ -32,8 +32,8 @@ dev: bin/troupe ## Run a whole mesh in one process, until Ctrl-C.
 	bin/troupe dev --data-dir $(DATA_DIR) --docs docs
 
 .PHONY: build
-build: ## Build all binaries into bin/, the same wherever they are built.
-	go build -trimpath -o bin/ ./cmd/troupe ./services/memory ./services/orchestrator ./services/worker
+build: ## Build all binaries into bin/, stripped, and the same wherever they are built.
+	go build -trimpath -ldflags '-s -w' -o bin/ ./cmd/troupe ./services/memory ./services/orchestrator ./services/worker
 
 # Without -trimpath: lint and the tests that build programs do without it too, and what they have
 # compiled need not be compiled again.

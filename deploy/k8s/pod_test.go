@@ -80,9 +80,9 @@ func TestPods_ConfigureTheirProgram(t *testing.T) {
 			t.Run(w.name, func(t *testing.T) {
 				c := w.container(t)
 				config := map[string]any{
-					"/memory": &memory.Config{}, "/orchestrator": &orchestrator.Config{}, "/worker": &worker.Config{},
-				}[c.Command[0]]
-				require.NotNil(t, config, "a program that is not in the image: %s", c.Command[0])
+					"memory": &memory.Config{}, "orchestrator": &orchestrator.Config{}, "worker": &worker.Config{},
+				}[w.service(t)]
+				require.NotNil(t, config, "troupe serves no %s", w.service(t))
 				parser, err := kong.New(config)
 				require.NoError(t, err)
 				known := map[string]bool{}
@@ -93,7 +93,7 @@ func TestPods_ConfigureTheirProgram(t *testing.T) {
 				}
 				env := environment(t, w)
 				for _, name := range slices.Sorted(maps.Keys(env)) {
-					require.True(t, known[name] || !strings.HasPrefix(name, "TROUPE_"), "%s has no setting %s", c.Command[0], name)
+					require.True(t, known[name] || !strings.HasPrefix(name, "TROUPE_"), "%s has no setting %s", w.service(t), name)
 					t.Setenv(name, env[name])
 				}
 				_, err = parser.Parse(nil)
@@ -103,6 +103,15 @@ func TestPods_ConfigureTheirProgram(t *testing.T) {
 			})
 		}
 	})
+}
+
+// service returns which service the container runs; the image has one program.
+func (w workload) service(t *testing.T) string {
+	t.Helper()
+	command := w.container(t).Command
+	require.Len(t, command, 3)
+	require.Equal(t, []string{"/troupe", "serve"}, command[:2])
+	return command[2]
 }
 
 // A variable that is there and empty is none: a path is not the folder in which the program runs.

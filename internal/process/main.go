@@ -21,32 +21,39 @@ const (
 	ExitUsage = 2
 )
 
-// Main is the main function of a service: it fills cfg from flags and environment, makes
-// the telemetry that tel describes, and runs until SIGINT, SIGTERM or SIGHUP, which stop the
-// service in order. A second one of the first two ends it at once. It returns the exit code. The process leaves
-// no core, for that would hold credentials of turns.
+// Main is the main function of a service. It fills cfg from flags and environment, serves as Serve does
+// until SIGINT, SIGTERM or SIGHUP, and returns the exit code. A second SIGINT or SIGTERM ends the process
+// at once.
 //
-// The struct tags of cfg are those of kong; a Validate method on it is called. tel points
-// into cfg.
+// The struct tags of cfg are those of kong. Its Validate method is called if it has one. tel points into
+// cfg.
 func Main(name, description string, cfg any, tel *telemetry.Config, run func(context.Context, *telemetry.Telemetry) error) int {
 	if code, ok := parse(name, description, cfg, os.Args[1:], os.Stdout, os.Stderr); !ok {
 		return code
 	}
-	if err := noCore(); err != nil {
-		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
-		return ExitError
-	}
 	ctx, stop := Signals(context.Background())
 	defer stop()
-	t, err := telemetry.New(ctx, name, *tel)
+	return Serve(ctx, name, *tel, os.Stderr, run)
+}
+
+// Serve runs a service with the telemetry that tel describes until ctx ends, and returns the exit code.
+// Errors go to stderr. From here on a crash of the process leaves no core, because a core would hold the
+// credentials of turns.
+func Serve(ctx context.Context, name string, tel telemetry.Config, stderr io.Writer, run func(context.Context, *telemetry.Telemetry) error) int {
+	failed := func(err error, code int) int {
+		fmt.Fprintf(stderr, "%s: %v\n", name, err)
+		return code
+	}
+	if err := noCore(); err != nil {
+		return failed(err, ExitError)
+	}
+	t, err := telemetry.New(ctx, name, tel)
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
-		return ExitUsage
+		return failed(err, ExitUsage)
 	}
 	defer t.Close()
 	if err := run(ctx, t); err != nil {
-		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
-		return ExitError
+		return failed(err, ExitError)
 	}
 	return ExitOK
 }

@@ -1,5 +1,5 @@
-// Command memory keeps the conversations of the mesh: it alone writes sessions and turns,
-// into Redis, each write atomic and fenced.
+// Command memory keeps the conversations of the mesh. It alone writes sessions and turns, into Redis; each
+// write is atomic and fenced. `troupe serve memory` is the same program.
 package main
 
 import (
@@ -13,12 +13,6 @@ import (
 
 func main() {
 	var cfg app.Config
-	os.Exit(process.Main("memory", "Keeps the conversations of the mesh in Redis.",
-		&cfg, &cfg.Telemetry, func(ctx context.Context, t *telemetry.Telemetry) error {
-			a, err := app.New(t, cfg)
-			if err != nil {
-				return err
-			}
-			return a.Run(ctx, func() { t.Log.Info("ready") })
-		}))
+	os.Exit(process.Main("memory", "Keeps the conversations of the mesh in Redis.", &cfg, &cfg.Telemetry,
+		func(ctx context.Context, t *telemetry.Telemetry) error { return app.Serve(ctx, t, cfg) }))
 }

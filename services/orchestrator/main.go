@@ -1,5 +1,5 @@
-// Command orchestrator is the front door of the mesh: it takes what users say, decides who
-// works, and streams what happens.
+// Command orchestrator takes what users say, decides which agent works next, and streams what happens.
+// `troupe serve orchestrator` is the same program.
 package main
 
 import (
@@ -13,12 +13,6 @@ import (
 
 func main() {
 	var cfg app.Config
-	os.Exit(process.Main("orchestrator", "The front door of the mesh: takes what users say, decides who works, streams what happens.",
-		&cfg, &cfg.Telemetry, func(ctx context.Context, t *telemetry.Telemetry) error {
-			a, err := app.New(t, cfg, nil)
-			if err != nil {
-				return err
-			}
-			return a.Run(ctx, func() { t.Log.Info("ready") })
-		}))
+	os.Exit(process.Main("orchestrator", "Takes what users say, decides which agent works next, and streams what happens.", &cfg, &cfg.Telemetry,
+		func(ctx context.Context, t *telemetry.Telemetry) error { return app.Serve(ctx, t, cfg) }))
 }

@@ -3,6 +3,7 @@ package serve
 
 // Commands run programs of the mesh.
 type Commands struct {
-	Dev dev       `cmd:"" help:"Run a whole mesh in this process, for development."`
-	A2A a2aBridge `cmd:"" name:"a2a" help:"Serve the mesh to clients of the A2A protocol."`
+	Dev   dev       `cmd:"" help:"Run a whole mesh in this process, for development."`
+	Serve services  `cmd:"" help:"Run one service of a mesh: orchestrator, memory or worker."`
+	A2A   a2aBridge `cmd:"" name:"a2a" help:"Serve the mesh to clients of the A2A protocol."`
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
 )
 
-// run runs one command of this package and returns its exit code.
-func run(ctx context.Context, args []string, term console.Terminal) int {
+// runCommand runs one command of this package and returns its exit code.
+func runCommand(ctx context.Context, args []string, term console.Terminal) int {
 	return console.Run(ctx, &Commands{}, args, term)
 }
 
-func newDesk(t *testing.T) *clitest.Mesh { t.Helper(); return clitest.NewMesh(t, run) }
+func newDesk(t *testing.T) *clitest.Mesh { t.Helper(); return clitest.NewMesh(t, runCommand) }

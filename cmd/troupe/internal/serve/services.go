@@ -1,0 +1,60 @@
+package serve
+
+import (
+	"context"
+
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
+	"github.com/troupe-dev/troupe/internal/process"
+	"github.com/troupe-dev/troupe/internal/telemetry"
+	memory "github.com/troupe-dev/troupe/services/memory/app"
+	orchestrator "github.com/troupe-dev/troupe/services/orchestrator/app"
+	worker "github.com/troupe-dev/troupe/services/worker/app"
+)
+
+// services are the programs of a mesh whose parts run apart, as in a cluster.
+type services struct {
+	Orchestrator orchestratorService `cmd:"" help:"Takes what users say, decides which agent works next, and streams what happens."`
+	Memory       memoryService       `cmd:"" help:"Keeps the conversations of the mesh in Redis."`
+	Worker       workerService       `cmd:"" help:"Runs one agent that is declared in YAML."`
+}
+
+type orchestratorService struct {
+	orchestrator.Config `embed:""`
+}
+
+// Run serves until a signal.
+func (s *orchestratorService) Run(ctx context.Context, term console.Terminal) error {
+	return run(ctx, term, "orchestrator", s.Telemetry, func(ctx context.Context, t *telemetry.Telemetry) error {
+		return orchestrator.Serve(ctx, t, s.Config)
+	})
+}
+
+type memoryService struct {
+	memory.Config `embed:""`
+}
+
+// Run serves until a signal.
+func (s *memoryService) Run(ctx context.Context, term console.Terminal) error {
+	return run(ctx, term, "memory", s.Telemetry, func(ctx context.Context, t *telemetry.Telemetry) error {
+		return memory.Serve(ctx, t, s.Config)
+	})
+}
+
+type workerService struct {
+	worker.Config `embed:""`
+}
+
+// Run serves until a signal.
+func (s *workerService) Run(ctx context.Context, term console.Terminal) error {
+	return run(ctx, term, "worker", s.Worker.Telemetry, func(ctx context.Context, t *telemetry.Telemetry) error {
+		return worker.Serve(ctx, t, s.Config)
+	})
+}
+
+// run serves as the program of that name does: errors and exit codes are the same.
+func run(ctx context.Context, term console.Terminal, name string, tel telemetry.Config, service func(context.Context, *telemetry.Telemetry) error) error {
+	if code := process.Serve(ctx, name, tel, term.Err, service); code != process.ExitOK {
+		return console.ExitCode(code)
+	}
+	return nil
+}

@@ -1,0 +1,36 @@
+package serve
+
+import (
+	"bytes"
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
+	"github.com/troupe-dev/troupe/internal/process"
+)
+
+// Each service takes the flags of its program, and rejects the same.
+func TestServices_ValidateTheirFlags(t *testing.T) {
+	for says, args := range map[string][]string{
+		"--timeout: 1h0m0s is not between 1s and 10m0s": {"orchestrator", "--timeout", "1h"},
+		"--durability must be one of":                   {"memory", "--durability", "D7"},
+		"--drain: -1s is below zero":                    {"worker", "--drain=-1s"},
+		"unknown flag --timeout":                        {"memory", "--timeout", "1s"},
+	} {
+		var out bytes.Buffer
+		require.Equal(t, process.ExitUsage, runCommand(t.Context(), append([]string{"serve"}, args...), console.Terminal{Out: &out, Err: &out}), says)
+		require.Contains(t, out.String(), says)
+	}
+}
+
+// A service that cannot start says so in its own name, as its program does.
+func TestServices_FailInTheirOwnName(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var out bytes.Buffer
+	args := []string{"serve", "worker", "--agents", t.TempDir() + "/absent", "--log-level", "error"}
+	require.Equal(t, process.ExitError, runCommand(ctx, args, console.Terminal{Out: &out, Err: &out}))
+	require.Contains(t, out.String(), "worker: --agents: ")
+}

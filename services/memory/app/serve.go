@@ -1,0 +1,16 @@
+package app
+
+import (
+	"context"
+
+	"github.com/troupe-dev/troupe/internal/telemetry"
+)
+
+// Serve runs the memory service until ctx ends. It is what its program does with cfg.
+func Serve(ctx context.Context, t *telemetry.Telemetry, cfg Config) error {
+	a, err := New(t, cfg)
+	if err != nil {
+		return err
+	}
+	return a.Run(ctx, func() { t.Log.Info("ready") })
+}

@@ -1,0 +1,20 @@
+package app
+
+import (
+	"context"
+
+	"github.com/troupe-dev/troupe/internal/telemetry"
+	"github.com/troupe-dev/troupe/pkg/worker"
+)
+
+// Serve runs the worker until ctx ends. It is what its program does with cfg.
+func Serve(ctx context.Context, t *telemetry.Telemetry, cfg Config) error {
+	if cfg.Worker.Conformance {
+		return worker.ServeConformance(ctx, t, cfg.Worker)
+	}
+	w, err := New(ctx, t, cfg, nil)
+	if err != nil {
+		return err
+	}
+	return w.Run(ctx, func() { t.Log.Info("ready") })
+}
